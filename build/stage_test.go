@@ -47,11 +47,13 @@ func TestStage(t *testing.T) {
 		}
 	})
 	t.Run("failure", func(t *testing.T) {
-		out, status := output(t, false, `broken() { echo "go: downloading example.com/a v1.0.0"; echo "x.go:7: undefined: y"; return 3; }; stage "compiling things" broken; echo next`)
+		out, status := output(t, false,
+			`broken() { echo "go: downloading example.com/a v1.0.0"; echo "x.go:7: undefined: y"; return 3; }; stage "compiling things" broken; echo next`)
 		if status != 3 || strings.Contains(out, "next") {
 			t.Errorf("status %d, want the command's 3, and nothing after it: %q", status, out)
 		}
-		for _, want := range []string{"compiling things: FAILED", "go: downloading example.com/a v1.0.0\n", "x.go:7: undefined: y\n"} {
+		for _, want := range []string{"compiling things: FAILED", "go: downloading example.com/a v1.0.0\n",
+			"x.go:7: undefined: y\n"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("output %q, want %q in it", out, want)
 			}

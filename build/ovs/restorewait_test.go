@@ -33,7 +33,8 @@ func TestDatabaseHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := exec.Command("./tombolo-ovs", "ovs-vswitchd")
-	script.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "OVS_RUNDIR="+s.RunDir(), "OVS_DBDIR="+s.RunDir(), "OVS_LOGDIR="+s.RunDir(), "FLOW_RESTORE_WAIT=2")
+	script.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "OVS_RUNDIR="+s.RunDir(), "OVS_DBDIR="+s.RunDir(),
+		"OVS_LOGDIR="+s.RunDir(), "FLOW_RESTORE_WAIT=2")
 	script.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := script.Start(); err != nil {
 		t.Fatal(err)

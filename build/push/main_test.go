@@ -36,7 +36,8 @@ func TestPush(t *testing.T) {
 	}
 	for _, image := range images {
 		if err := imagetar.Write(filepath.Join(from, image+".tar"), imagetar.Image{
-			Reference: "tombolo/" + image + ":dev", Layers: [][]imagetar.File{{{Path: "/" + image, Source: program}}}, Entrypoint: []string{"/" + image},
+			Reference: "tombolo/" + image + ":dev", Layers: [][]imagetar.File{{{Path: "/" + image, Source: program}}},
+			Entrypoint: []string{"/" + image},
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,8 @@ func TestReplicas(t *testing.T) {
 
 	holder := func() string {
 		lease := &coordinationv1.Lease{}
-		if err := admin.Get(ctx, client.ObjectKey{Namespace: "area", Name: "antrea-mc-controller"}, lease); err != nil || lease.Spec.HolderIdentity == nil {
+		if err := admin.Get(ctx, client.ObjectKey{Namespace: "area", Name: "antrea-mc-controller"}, lease); err != nil ||
+			lease.Spec.HolderIdentity == nil {
 			return ""
 		}
 		return *lease.Spec.HolderIdentity
@@ -102,8 +103,9 @@ func TestReplicas(t *testing.T) {
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "set"},
 		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}}}
 	eventually(t, "the ClusterSet is admitted", func() error { return client.IgnoreAlreadyExists(admin.Create(ctx, set)) })
-	if err := member.Create(ctx, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "member-announce-from-east"},
-		ClusterID: "east", ClusterSetID: "set", LeaderClusterID: "north"}); err != nil {
+	if err := member.Create(ctx,
+		&mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "member-announce-from-east"},
+			ClusterID: "east", ClusterSetID: "set", LeaderClusterID: "north"}); err != nil {
 		t.Fatal(err)
 	}
 	// serviceRange has the member announce a range, and waits until a controller hands it on.
@@ -111,8 +113,10 @@ func TestReplicas(t *testing.T) {
 		t.Helper()
 		re := &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "area", Name: "east-clusterinfo", Finalizers: []string{multicluster.ResourceExportFinalizer},
-			Labels: map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind},
-		}, Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "east", Namespace: "kube-system", Name: "east", Kind: multicluster.ClusterInfoKind,
+			Labels: map[string]string{multicluster.LabelSourceClusterID: "east",
+				multicluster.LabelSourceKind: multicluster.ClusterInfoKind},
+		}, Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "east", Namespace: "kube-system", Name: "east",
+			Kind:        multicluster.ClusterInfoKind,
 			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: "east", ServiceCIDR: cidr}}}
 		started := time.Now()
 		// The API server may still have a connection to a replica that is gone.
@@ -172,7 +176,8 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("the Lease is held by %q again, which had lost it", now)
 	}
 	if asked, failed := stop(); asked == 0 || len(failed) > 2 {
-		t.Errorf("of %d reviews %d were not answered, want at most one for each replica that went: %v", asked, len(failed), failed)
+		t.Errorf("of %d reviews %d were not answered, want at most one for each replica that went: %v", asked,
+			len(failed), failed)
 	} else {
 		t.Logf("%d reviews, %d of them not answered: %v", asked, len(failed), failed)
 	}
@@ -188,7 +193,8 @@ func install(t *testing.T, admin client.Client) {
 	if err := admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "area"}}); err != nil {
 		t.Fatal(err)
 	}
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area"))), 4096)
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(bytes.ReplaceAll(manifest, []byte("changeme"),
+		[]byte("area"))), 4096)
 	for {
 		o := &unstructured.Unstructured{}
 		if err := documents.Decode(&o.Object); errors.Is(err, io.EOF) {
@@ -231,19 +237,24 @@ func memberEast(t *testing.T, admin client.Client, config *rest.Config) client.C
 func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	t.Helper()
 	dir := t.TempDir()
-	r := &replica{webhook: freeAddress(t), health: freeAddress(t), ended: make(chan struct{}), log: filepath.Join(dir, "log")}
+	r := &replica{webhook: freeAddress(t), health: freeAddress(t), ended: make(chan struct{}),
+		log: filepath.Join(dir, "log")}
 	host, port, err := net.SplitHostPort(r.webhook)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Antrea's files have leaderElect: false, and our manifests two replicas: still only one of them writes.
-	config := fmt.Sprintf("health: {healthProbeBindAddress: %q}\nwebhook: {host: %q, port: %s}\nleaderElection: {leaderElect: false, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n", r.health, host, port)
+	config := fmt.Sprintf(
+		"health: {healthProbeBindAddress: %q}\nwebhook: {host: %q, port: %s}\nleaderElection: {leaderElect: false, "+
+			"leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n", r.health, host, port)
 	access := clientcmdapi.NewConfig()
 	access.Clusters["c"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
-	access.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: server.BearerToken, Impersonate: "system:serviceaccount:area:antrea-mc-controller"}
+	access.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: server.BearerToken,
+		Impersonate: "system:serviceaccount:area:antrea-mc-controller"}
 	access.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	access.CurrentContext = "x"
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600), clientcmd.WriteToFile(*access, filepath.Join(dir, "kubeconfig"))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600),
+		clientcmd.WriteToFile(*access, filepath.Join(dir, "kubeconfig"))); err != nil {
 		t.Fatal(err)
 	}
 	log, err := os.Create(r.log)
@@ -252,7 +263,8 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	}
 	defer log.Close()
 	r.process = exec.Command("/proc/self/exe", "leader", "--config="+filepath.Join(dir, "config"))
-	r.process.Env = append(os.Environ(), asController+"=1", "POD_NAMESPACE=area", "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
+	r.process.Env = append(os.Environ(), asController+"=1", "POD_NAMESPACE=area",
+		"KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
 	r.process.Stdout, r.process.Stderr = log, log
 	// It has a process group of its own: when the shell that began a group ends, the kernel continues the group's
 	// stopped processes.
@@ -408,10 +420,11 @@ func freeAddress(t *testing.T) string {
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 90*time.Second, true, func(context.Context) (bool, error) {
-		last = f()
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 90*time.Second, true,
+		func(context.Context) (bool, error) {
+			last = f()
+			return last == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("%s: %v", what, errors.Join(last, err))
 	}

@@ -126,13 +126,15 @@ func TestManifests(t *testing.T) {
 		files                  []string
 	}{
 		{"agent", Agent, "kube-system", nil, []string{"agent/tombolo-crds.yml", "agent/tombolo.yml"}},
-		{"leader", Multicluster, "antrea-multicluster", map[string]any{"role": "leader"}, []string{"multicluster/antrea-multicluster-leader.yml"}},
+		{"leader", Multicluster, "antrea-multicluster", map[string]any{"role": "leader"},
+			[]string{"multicluster/antrea-multicluster-leader.yml"}},
 		{"member", Multicluster, "kube-system", nil, []string{"multicluster/antrea-multicluster-member.yml"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			definitions, manifest := rendered(t, row.chart, row.namespace, row.values)
 			want := objects(t, manifests(t, row.files...))
-			if deploy.WithImages(manifest, "", "") != manifest || strings.Count(deploy.WithImages(manifest, "x", "y"), "image: x/tombolo-") != strings.Count(manifest, "image: ") {
+			if deploy.WithImages(manifest, "", "") != manifest ||
+				strings.Count(deploy.WithImages(manifest, "x", "y"), "image: x/tombolo-") != strings.Count(manifest, "image: ") {
 				t.Error("package deploy expects other images in manifests than the chart has by default")
 			}
 			if diff := cmp.Diff(want, objects(t, manifest+withoutOthers(t, definitions, want))); diff != "" || len(want) < 10 {
@@ -196,7 +198,8 @@ func TestDocumentedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.MulticlusterGateway() || !c.StretchedPolicies() || !c.Multicluster.EnablePodToPodConnectivity || !c.NodePortLocal.Enable || !c.FeatureGates["FlowExporter"] {
+	if !c.MulticlusterGateway() || !c.StretchedPolicies() || !c.Multicluster.EnablePodToPodConnectivity ||
+		!c.NodePortLocal.Enable || !c.FeatureGates["FlowExporter"] {
 		t.Errorf("have %+v", c)
 	}
 	for _, w := range warnings { // of what this version has not, and of nothing that the chart wrote
@@ -215,7 +218,8 @@ func TestDocumentedValues(t *testing.T) {
 		if f.Name != Notes {
 			continue
 		}
-		for _, want := range []string{"featureGates.TraceFlow is unknown and left out", "image names an image of Antrea", "multicluster.enable is the old name"} {
+		for _, want := range []string{"featureGates.TraceFlow is unknown and left out", "image names an image of Antrea",
+			"multicluster.enable is the old name"} {
 			if !strings.Contains(f.Text, want) {
 				t.Errorf("%q is not in the notes:\n%s", want, f.Text)
 			}
@@ -254,7 +258,8 @@ func workloads(t *testing.T, manifest string) map[string]string {
 // TestWorkloads checks which workloads run with which values: WireGuard in userspace exactly if something is encrypted,
 // with the devices of the datapath.
 func TestWorkloads(t *testing.T) {
-	const kernel, userspace = "wireguard --device antrea-mc-wg0,antrea-mc-wg1,antrea-wg0,antrea-wg1", "wireguard --device antrea-mc-tap0,antrea-mc-tap1,antrea-tap0,antrea-tap1"
+	const kernel, userspace = "wireguard --device antrea-mc-wg0,antrea-mc-wg1,antrea-wg0,antrea-wg1",
+		"wireguard --device antrea-mc-tap0,antrea-mc-tap1,antrea-tap0,antrea-tap1"
 	documented, err := os.ReadFile("testdata/three-clusters.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -269,11 +274,14 @@ func TestWorkloads(t *testing.T) {
 		{"another spelling", "trafficEncryptionMode: WireGuard", kernel},
 		{"none", "trafficEncryptionMode: none\nmulticluster: {trafficEncryptionMode: none}", ""},
 		{"userspace datapath", "ovsDatapathType: netdev\ntransportInterface: eth1", ""},
-		{"userspace datapath, between Nodes", "ovsDatapathType: netdev\ntransportInterface: eth1\ntrafficEncryptionMode: wireGuard", userspace},
-		{"userspace datapath, between clusters", "ovsDatapathType: netdev\ntransportInterface: eth1\nmulticluster: {trafficEncryptionMode: wireGuard}", userspace},
+		{"userspace datapath, between Nodes",
+			"ovsDatapathType: netdev\ntransportInterface: eth1\ntrafficEncryptionMode: wireGuard", userspace},
+		{"userspace datapath, between clusters",
+			"ovsDatapathType: netdev\ntransportInterface: eth1\nmulticluster: {trafficEncryptionMode: wireGuard}", userspace},
 	} {
 		want := map[string]string{
-			"DaemonSet tombolo-agent": "--config /etc/tombolo/antrea-agent.conf", "DaemonSet tombolo-ovs": "ovsdb-server; ovs-vswitchd",
+			"DaemonSet tombolo-agent":       "--config /etc/tombolo/antrea-agent.conf",
+			"DaemonSet tombolo-ovs":         "ovsdb-server; ovs-vswitchd",
 			"Deployment tombolo-controller": "cluster", "Deployment tombolo-policy-controller": "policy",
 		}
 		if row.wireGuard != "" {
@@ -286,7 +294,8 @@ func TestWorkloads(t *testing.T) {
 	}
 	for _, role := range []string{"leader", "member"} {
 		_, manifest := rendered(t, Multicluster, "kube-system", map[string]any{"role": role})
-		want := map[string]string{"Deployment antrea-mc-controller": role + " --config=/etc/antrea-mc-controller/controller_manager_config.yaml"}
+		want := map[string]string{"Deployment antrea-mc-controller": role +
+			" --config=/etc/antrea-mc-controller/controller_manager_config.yaml"}
 		if diff := cmp.Diff(want, workloads(t, manifest)); diff != "" {
 			t.Errorf("%s: -want +have:\n%s", role, diff)
 		}
@@ -295,25 +304,36 @@ func TestWorkloads(t *testing.T) {
 
 func TestValues(t *testing.T) {
 	for _, row := range []struct{ name, values, want string }{
-		{"any key of the file", "noSNAT: true\ntunnelPort: 7000\nauditLogging: {maxSize: 1}\nmulticluster: {enableGateway: true, wireGuard: {port: 7}, enablePodToPodConnectivity: true}\ntrafficEncapMode: ENCAP\n", ""},
+		{"any key of the file",
+			"noSNAT: true\ntunnelPort: 7000\nauditLogging: {maxSize: 1}\nmulticluster: {enableGateway: true, wireGuard: " +
+				"{port: 7}, enablePodToPodConnectivity: true}\ntrafficEncapMode: ENCAP\n", ""},
 		{"gateway off", "multicluster: {enableGateway: false}\n", ""},
 		{"unknown key", "trafficEncapmode: encap\n", "additional properties 'trafficEncapmode' not allowed"},
-		{"unknown key in a section", "multicluster: {enableGatway: true}\n", "at '/multicluster': additional properties 'enableGatway' not allowed"},
+		{"unknown key in a section", "multicluster: {enableGatway: true}\n",
+			"at '/multicluster': additional properties 'enableGatway' not allowed"},
 		{"not a value", "trafficEncapMode: overlay\n", "at '/trafficEncapMode': 'overlay' does not match pattern"},
-		{"port", "multicluster: {wireGuard: {port: 70000}}\n", "at '/multicluster/wireGuard/port': maximum: got 70,000, want 65,535"},
+		{"port", "multicluster: {wireGuard: {port: 70000}}\n",
+			"at '/multicluster/wireGuard/port': maximum: got 70,000, want 65,535"},
 		{"quoted bool", "noSNAT: 'true'\n", "at '/noSNAT': got string, want boolean"},
-		{"mode that is not there", "trafficEncapMode: noEncap\n", "at '/trafficEncapMode': 'noEncap' does not match pattern '^(?i:encap)$'"},
-		{"IPsec", "trafficEncryptionMode: ipsec\n", "at '/trafficEncryptionMode': 'ipsec' does not match pattern '^(?i:none|wireGuard)$'"},
+		{"mode that is not there", "trafficEncapMode: noEncap\n",
+			"at '/trafficEncapMode': 'noEncap' does not match pattern '^(?i:encap)$'"},
+		{"IPsec", "trafficEncryptionMode: ipsec\n",
+			"at '/trafficEncryptionMode': 'ipsec' does not match pattern '^(?i:none|wireGuard)$'"},
 		{"STT", "tunnelType: stt\n", "at '/tunnelType': 'stt' does not match pattern"},
 		{"bridging mode", "enableBridgingMode: true\n", "at '/enableBridgingMode': value must be false"},
 		{"no Services", "antreaProxy: {enable: false}\n", "at '/antreaProxy/enable': value must be true"},
 		{"some Services", "antreaProxy: {skipServices: [a/b]}\n", "at '/antreaProxy/skipServices': maxItems: got 1, want 0"},
-		{"Services of a name", "antreaProxy: {serviceProxyName: x}\n", "at '/antreaProxy/serviceProxyName': maxLength: got 1, want 0"},
-		{"interface by address", "transportInterfaceCIDRs: [10.0.0.0/8]\n", "at '/transportInterfaceCIDRs': maxItems: got 1, want 0"},
+		{"Services of a name", "antreaProxy: {serviceProxyName: x}\n",
+			"at '/antreaProxy/serviceProxyName': maxLength: got 1, want 0"},
+		{"interface by address", "transportInterfaceCIDRs: [10.0.0.0/8]\n",
+			"at '/transportInterfaceCIDRs': maxItems: got 1, want 0"},
 		{"port of gre", "tunnelType: GRE\ntunnelPort: 5000\n", "tunnelPort: gre has no ports"},
 		{"one name for two", "hostGateway: br-int\n", "hostGateway is the name of the bridge"},
-		{"stretched without Gateway", "multicluster: {enableGateway: false, enableStretchedNetworkPolicy: true}\n", "enableStretchedNetworkPolicy needs multicluster.enableGateway"},
-		{"one port for two", "trafficEncryptionMode: wireGuard\nmulticluster: {trafficEncryptionMode: wireguard, wireGuard: {port: 51820}}\n", "multicluster.wireGuard.port is that of the Nodes of this cluster"},
+		{"stretched without Gateway", "multicluster: {enableGateway: false, enableStretchedNetworkPolicy: true}\n",
+			"enableStretchedNetworkPolicy needs multicluster.enableGateway"},
+		{"one port for two",
+			"trafficEncryptionMode: wireGuard\nmulticluster: {trafficEncryptionMode: wireguard, wireGuard: {port: 51820}}\n",
+			"multicluster.wireGuard.port is that of the Nodes of this cluster"},
 		{"IPv6 range", "serviceCIDR: fd00::/108\n", "at '/serviceCIDR': 'fd00::/108' does not match pattern"},
 		{"small MTU", "defaultMTU: 100\n", "at '/defaultMTU': 'anyOf' failed"},
 		{"tag", "images: {tag: 'a b'}\n", "at '/images/tag': 'a b' does not match pattern"},
@@ -344,32 +364,44 @@ func TestValues(t *testing.T) {
 		})
 	}
 	for _, chart := range []string{Agent, Multicluster} {
-		if _, err := Render(".", chart, "kube-system", nil); err == nil || !strings.Contains(err.Error(), "images.registry is not set") {
+		if _, err := Render(".", chart, "kube-system", nil); err == nil ||
+			!strings.Contains(err.Error(), "images.registry is not set") {
 			t.Errorf("%s without a registry: %v", chart, err)
 		}
-		files, err := Render(".", chart, "kube-system", map[string]any{"images": map[string]any{"registry": "registry.example/net"}})
-		if text := Manifest(files, all); err != nil || strings.Contains(text, "imagePullPolicy: Never") || strings.Contains(text, "image: tombolo/") {
+		files, err := Render(".", chart, "kube-system",
+			map[string]any{"images": map[string]any{"registry": "registry.example/net"}})
+		if text := Manifest(files, all); err != nil || strings.Contains(text, "imagePullPolicy: Never") ||
+			strings.Contains(text, "image: tombolo/") {
 			t.Errorf("%s with a registry: %v\n%s", chart, err, text)
 		}
 	}
-	if _, err := Render(".", Agent, "default", given(nil)); err == nil || !strings.Contains(err.Error(), "this chart's Namespace is kube-system, not default") {
+	if _, err := Render(".", Agent, "default", given(nil)); err == nil ||
+		!strings.Contains(err.Error(), "this chart's Namespace is kube-system, not default") {
 		t.Errorf("another Namespace: %v", err)
 	}
 }
 
 func TestControllerValues(t *testing.T) {
-	_, manifest := rendered(t, Multicluster, "kube-system", readValues(t, "podCIDRs: [10.1.0.0/16]\nendpointIPType: PodIP\nenableStretchedNetworkPolicy: true\npublishPodAddresses: true\nserviceCIDR: 10.2.0.0/16\n"))
+	_, manifest := rendered(t, Multicluster, "kube-system",
+		readValues(t, "podCIDRs: [10.1.0.0/16]\nendpointIPType: PodIP\nenableStretchedNetworkPolicy: "+
+			"true\npublishPodAddresses: true\nserviceCIDR: 10.2.0.0/16\n"))
 	c, err := config.Parse([]byte(data(t, manifest, "antrea-mc-controller-config", "controller_manager_config.yaml")))
-	if err != nil || c.EndpointIPType != "PodIP" || !c.PublishPodAddresses || c.ServiceCIDR != "10.2.0.0/16" || len(c.PodCIDRs) != 1 || c.LeaderElection.LeaderElect == nil {
+	if err != nil || c.EndpointIPType != "PodIP" || !c.PublishPodAddresses || c.ServiceCIDR != "10.2.0.0/16" ||
+		len(c.PodCIDRs) != 1 || c.LeaderElection.LeaderElect == nil {
 		t.Errorf("%v: %+v", err, c)
 	}
-	_, manifest = rendered(t, Multicluster, "antrea-multicluster", readValues(t, "role: leader\nmetrics: {bindAddress: ':8081'}\nleaderElection: {leaseDuration: 30s, renewDeadline: 20s}\n"))
+	_, manifest = rendered(t, Multicluster, "antrea-multicluster",
+		readValues(t, "role: leader\nmetrics: {bindAddress: ':8081'}\nleaderElection: {leaseDuration: 30s, renewDeadline: "+
+			"20s}\n"))
 	c, err = config.Parse([]byte(data(t, manifest, "antrea-mc-controller-config", "controller_manager_config.yaml")))
-	if l := c.LeaderElection; err != nil || c.Metrics.BindAddress != ":8081" || l.LeaseDuration.Duration != 30*time.Second || l.RenewDeadline.Duration != 20*time.Second || l.RetryPeriod.Duration != 2*time.Second {
+	if l := c.LeaderElection; err != nil || c.Metrics.BindAddress != ":8081" ||
+		l.LeaseDuration.Duration != 30*time.Second || l.RenewDeadline.Duration != 20*time.Second ||
+		l.RetryPeriod.Duration != 2*time.Second {
 		t.Errorf("%v: %+v", err, c)
 	}
 	_, manifest = rendered(t, Multicluster, "kube-system", readValues(t, "activeGateways: 2\n"))
-	if text := data(t, manifest, "antrea-mc-controller-config", "controller_manager_config.yaml"); strings.Count(text, "activeGateways") != 1 || !strings.Contains(text, "\nactiveGateways: 2") {
+	if text := data(t, manifest, "antrea-mc-controller-config", "controller_manager_config.yaml"); strings.Count(text,
+		"activeGateways") != 1 || !strings.Contains(text, "\nactiveGateways: 2") {
 		t.Errorf("activeGateways is not there once:\n%s", text)
 	}
 	for values, want := range map[string]string{
@@ -380,7 +412,8 @@ func TestControllerValues(t *testing.T) {
 		"endpointIPType: podip\n":                "at '/endpointIPType': value must be one of",
 		"podCIDR: [x]\n":                         "additional properties 'podCIDR' not allowed",
 	} {
-		if _, err := Render(".", Multicluster, "kube-system", given(readValues(t, values))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Render(".", Multicluster, "kube-system", given(readValues(t, values))); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: have %v, want %q", values, err, want)
 		}
 	}
@@ -404,7 +437,8 @@ func TestApply(t *testing.T) {
 	cluster := setup.Cluster{Client: c, Out: &said}
 	for _, release := range []struct {
 		chart, namespace, role string
-	}{{Agent, "kube-system", ""}, {Multicluster, "antrea-multicluster", "leader"}, {Multicluster, "kube-system", "member"}} {
+	}{{Agent, "kube-system", ""}, {Multicluster, "antrea-multicluster", "leader"},
+		{Multicluster, "kube-system", "member"}} {
 		values := map[string]any{"images": map[string]any{"pullSecrets": []any{map[string]any{"name": "registry"}}}}
 		if release.role != "" {
 			values["role"] = release.role
@@ -415,11 +449,13 @@ func TestApply(t *testing.T) {
 				t.Fatalf("%s in %s: %v\n%s", release.chart, release.namespace, err, said.String())
 			}
 		}
-		if n, pods := strings.Count(manifest, "\n        - name: registry\n"), strings.Count(manifest, "priorityClassName:"); n != pods || n == 0 {
+		if n, pods := strings.Count(manifest, "\n        - name: registry\n"),
+			strings.Count(manifest, "priorityClassName:"); n != pods || n == 0 {
 			t.Errorf("%s: %d of %d Pods have the pull secret", release.chart, n, pods)
 		}
 	}
-	for _, want := range []string{"DaemonSet/tombolo-agent created", "Tier/baseline created", "ValidatingAdmissionPolicy/tombolo-policies created", "FlowSchema/antrea-multicluster-antrea-mc-members created"} {
+	for _, want := range []string{"DaemonSet/tombolo-agent created", "Tier/baseline created",
+		"ValidatingAdmissionPolicy/tombolo-policies created", "FlowSchema/antrea-multicluster-antrea-mc-members created"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("%q is not in\n%s", want, said.String())
 		}
@@ -432,11 +468,13 @@ func TestApply(t *testing.T) {
 	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "antrea-agent"}}
 	other.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "antrea"}}
 	other.Spec.Template.Labels = other.Spec.Selector.MatchLabels
-	other.Spec.Template.Spec.Containers = []corev1.Container{{Name: "antrea-agent", Image: "antrea/antrea-agent-ubuntu:v2.4.0"}}
+	other.Spec.Template.Spec.Containers = []corev1.Container{{Name: "antrea-agent",
+		Image: "antrea/antrea-agent-ubuntu:v2.4.0"}}
 	if err := c.Create(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	if err := install(restConfig, nil); err == nil || !strings.Contains(err.Error(), "DaemonSet kube-system/antrea-agent: remove it first") {
+	if err := install(restConfig, nil); err == nil ||
+		!strings.Contains(err.Error(), "DaemonSet kube-system/antrea-agent: remove it first") {
 		t.Errorf("in a cluster with Antrea: %v", err)
 	}
 	if err := install(restConfig, map[string]any{"withOtherCNI": true}); err != nil {
@@ -450,7 +488,8 @@ func install(to *rest.Config, values map[string]any) error {
 	if err != nil {
 		return err
 	}
-	all, err := chartutil.ToRenderValues(c, given(values), chartutil.ReleaseOptions{Name: Agent, Namespace: "kube-system"}, nil)
+	all, err := chartutil.ToRenderValues(c, given(values),
+		chartutil.ReleaseOptions{Name: Agent, Namespace: "kube-system"}, nil)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,8 @@ func kubectl(t *testing.T, config *rest.Config, input string, args ...string) (s
 		t.Fatal(err)
 	}
 	c := exec.CommandContext(t.Context(), program)
-	c.Args = append([]string{"kubectl", "--server=" + config.Host, "--token=" + config.BearerToken, "--certificate-authority=" + ca}, args...)
+	c.Args = append([]string{"kubectl", "--server=" + config.Host, "--token=" + config.BearerToken,
+		"--certificate-authority=" + ca}, args...)
 	c.Env = append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG=/dev/null")
 	c.Stdin = strings.NewReader(input)
 	out, err := c.CombinedOutput()
@@ -62,7 +63,8 @@ func TestUpgradeCommands(t *testing.T) {
 	}
 	run(definitions, "create", "--field-manager=helm", "-f", "-")
 	next := strings.ReplaceAll(definitions, old, changed)
-	if _, err := kubectl(t, config, next, "apply", "--server-side", "-f", "-"); err == nil || !strings.Contains(err.Error(), "conflict") {
+	if _, err := kubectl(t, config, next, "apply", "--server-side", "-f", "-"); err == nil ||
+		!strings.Contains(err.Error(), "conflict") {
 		t.Errorf("without --force-conflicts: %v", err)
 	}
 	run(next, "apply", "--server-side", "--force-conflicts", "-f", "-")
@@ -73,7 +75,8 @@ func TestUpgradeCommands(t *testing.T) {
 	// Parts of the agent's manifest by their labels, each when it is its turn.
 	run(manifests(t, "agent/tombolo-crds.yml", "agent/tombolo.yml"), "apply", "-f", "-")
 	images := func() string {
-		return run("", "get", "daemonsets", "-n", "kube-system", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.template.spec.containers[0].image}{\"\\n\"}{end}")
+		return run("", "get", "daemonsets", "-n", "kube-system", "-o",
+			"jsonpath={range .items[*]}{.metadata.name} {.spec.template.spec.containers[0].image}{\"\\n\"}{end}")
 	}
 	manifest := deploy.WithImages(manifests(t, "agent/tombolo.yml"), "", "next")
 	run(manifest, "apply", "-l", "component=tombolo-ovs", "-f", "-")
@@ -114,11 +117,14 @@ func TestUninstallCommands(t *testing.T) {
 	run("", "create", "namespace", "antrea-multicluster")
 	install := func() {
 		t.Helper()
-		run(manifests(t, "multicluster/antrea-multicluster-member.yml", "multicluster/antrea-multicluster-leader.yml"), "apply", "-f", "-")
+		run(manifests(t, "multicluster/antrea-multicluster-member.yml", "multicluster/antrea-multicluster-leader.yml"),
+			"apply", "-f", "-")
 	}
 	left := func() string {
-		return run("", "get", "crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema", "-o", "name") +
-			run("", "get", "deployment,service,secret,configmap,role,rolebinding,serviceaccount", "-A", "-o", "jsonpath={range .items[*]}{.metadata.namespace} {.kind} {.metadata.name}{\"\\n\"}{end}")
+		return run("", "get",
+			"crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema", "-o", "name") +
+			run("", "get", "deployment,service,secret,configmap,role,rolebinding,serviceaccount", "-A", "-o",
+				"jsonpath={range .items[*]}{.metadata.namespace} {.kind} {.metadata.name}{\"\\n\"}{end}")
 	}
 	bare := left()
 	install()
@@ -127,7 +133,9 @@ func TestUninstallCommands(t *testing.T) {
 	documented("kubectl delete -n kube-system --ignore-not-found deployment/antrea-mc-controller")
 	documented("kubectl delete clusterrolebinding/antrea-mc-controller-rolebinding")
 	withoutMember := left()
-	for _, gone := range []string{"kube-system Deployment antrea-mc-", "kube-system ServiceAccount antrea-mc-", "kube-system Role antrea-mc-", "role.rbac.authorization.k8s.io/antrea-mc-", "binding.rbac.authorization.k8s.io/antrea-mc-", "configuration.admissionregistration.k8s.io/antrea-mc-",
+	for _, gone := range []string{"kube-system Deployment antrea-mc-", "kube-system ServiceAccount antrea-mc-",
+		"kube-system Role antrea-mc-", "role.rbac.authorization.k8s.io/antrea-mc-",
+		"binding.rbac.authorization.k8s.io/antrea-mc-", "configuration.admissionregistration.k8s.io/antrea-mc-",
 		"admissionregistration.k8s.io/tombolo-mc-"} {
 		if strings.Contains(withoutMember, gone) {
 			t.Errorf("the member has gone, and %s has not:\n%s", gone, withoutMember)
@@ -141,10 +149,12 @@ func TestUninstallCommands(t *testing.T) {
 	install()
 	run("", "delete", "--ignore-not-found", "-f", "../multicluster/antrea-multicluster-leader-namespaced.yml")
 	withoutLeader := left()
-	if strings.Contains(withoutLeader, "antrea-multicluster Deployment") || strings.Contains(withoutLeader, "/antrea-multicluster-") {
+	if strings.Contains(withoutLeader, "antrea-multicluster Deployment") ||
+		strings.Contains(withoutLeader, "/antrea-multicluster-") {
 		t.Errorf("the leader has not gone:\n%s", withoutLeader)
 	}
-	for _, stays := range []string{"/clustersets.", "kube-system Deployment antrea-mc-controller", "/antrea-mc-validating-webhook-configuration"} {
+	for _, stays := range []string{"/clustersets.", "kube-system Deployment antrea-mc-controller",
+		"/antrea-mc-validating-webhook-configuration"} {
 		if !strings.Contains(withoutLeader, stays) {
 			t.Errorf("the member lacks %s:\n%s", stays, withoutLeader)
 		}

@@ -33,7 +33,8 @@ var rootPods = []string{"tombolo-ovs", "tombolo-agent", "tombolo-wireguard"}
 var hostPaths = map[string][]string{
 	"tombolo-ovs": {"/var/run/openvswitch", "/var/lib/openvswitch", "/var/log/openvswitch", "/dev/net"},
 	"tombolo-agent": {
-		"/var/run/tombolo", "/var/lib/tombolo", "/var/log/tombolo", "/var/run/openvswitch", "/var/run/netns", "/proc/sys/net", "/opt/cni/bin", "/etc/cni/net.d",
+		"/var/run/tombolo", "/var/lib/tombolo", "/var/log/tombolo", "/var/run/openvswitch", "/var/run/netns", "/proc/sys/net",
+		"/opt/cni/bin", "/etc/cni/net.d",
 		"/var/run/wireguard", "/dev/net",
 	},
 	"tombolo-wireguard": {"/var/run/wireguard", "/dev/net"},
@@ -118,7 +119,8 @@ func (c *checker) workload(kind, name string, selector *metav1.LabelSelector, te
 		c.failf("%s: seccompProfile is not RuntimeDefault", where)
 	}
 	root := slices.Contains(rootPods, name)
-	if !root && (security.RunAsNonRoot == nil || !*security.RunAsNonRoot || security.RunAsUser == nil || *security.RunAsUser == 0) {
+	if !root && (security.RunAsNonRoot == nil || !*security.RunAsNonRoot || security.RunAsUser == nil ||
+		*security.RunAsUser == 0) {
 		c.failf("%s: want runAsNonRoot and a runAsUser", where)
 	}
 	if !root && (pod.HostPID || pod.HostIPC) {
@@ -145,7 +147,8 @@ func (c *checker) workload(kind, name string, selector *metav1.LabelSelector, te
 		}
 		for _, p := range []*corev1.Probe{x.LivenessProbe, x.ReadinessProbe} {
 			if p != nil && p.Exec != nil && p.PeriodSeconds < 20 {
-				c.failf("%s, container %s: a probe runs a program every %d seconds, which costs each Node: want httpGet, or periodSeconds 20", where, x.Name, p.PeriodSeconds)
+				c.failf("%s, container %s: a probe runs a program every %d seconds, which costs each Node: want httpGet, or "+
+					"periodSeconds 20", where, x.Name, p.PeriodSeconds)
 			}
 		}
 	}
@@ -192,9 +195,11 @@ func (c *checker) container(where string, x corev1.Container) {
 	}
 	// No Node may pull an image of the shipped manifests: its name in a public registry is not ours.
 	if given := strings.HasPrefix(x.Image, "tombolo/"); given != (x.ImagePullPolicy == corev1.PullNever) {
-		c.failf("%s: image %s with imagePullPolicy %s: want Never for tombolo/..., and no Never for a registry's", where, x.Image, x.ImagePullPolicy)
+		c.failf("%s: image %s with imagePullPolicy %s: want Never for tombolo/..., and no Never for a registry's", where,
+			x.Image, x.ImagePullPolicy)
 	}
-	if x.ImagePullPolicy == corev1.PullAlways || x.ImagePullPolicy == "" || strings.HasSuffix(x.Image, ":latest") || !strings.Contains(x.Image, ":") {
+	if x.ImagePullPolicy == corev1.PullAlways || x.ImagePullPolicy == "" || strings.HasSuffix(x.Image, ":latest") ||
+		!strings.Contains(x.Image, ":") {
 		c.failf("%s: want an image with a tag and imagePullPolicy IfNotPresent or Never", where)
 	}
 }

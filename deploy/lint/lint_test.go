@@ -67,7 +67,8 @@ func TestRules(t *testing.T) {
 		t.Fatalf("the good manifest: %v %v", found, err)
 	}
 	for _, c := range []struct{ name, replace, by, want string }{
-		{"privileged", "{allowPrivilegeEscalation: false,", "{allowPrivilegeEscalation: false, privileged: true,", "is privileged"},
+		{"privileged", "{allowPrivilegeEscalation: false,", "{allowPrivilegeEscalation: false, privileged: true,",
+			"is privileged"},
 		{"escalation", "allowPrivilegeEscalation: false, ", "", "allowPrivilegeEscalation"},
 		{"writable root", "readOnlyRootFilesystem: true, ", "", "readOnlyRootFilesystem"},
 		{"kept capabilities", "capabilities: {drop: [ALL]}", "capabilities: {drop: [NET_RAW]}", "drop: [ALL]"},
@@ -78,7 +79,8 @@ func TestRules(t *testing.T) {
 		{"host processes", "serviceAccountName: x", "serviceAccountName: x\n      hostPID: true", "process or IPC namespace"},
 		{"default account", "serviceAccountName: x", "dnsPolicy: Default", "default ServiceAccount"},
 		{"no priority", "priorityClassName: system-cluster-critical", "dnsPolicy: Default", "priorityClassName"},
-		{"Node's directory", "      containers:", "      volumes: [{name: x, hostPath: {path: /etc}}]\n      containers:", "the Node's /etc"},
+		{"Node's directory", "      containers:", "      volumes: [{name: x, hostPath: {path: /etc}}]\n      containers:",
+			"the Node's /etc"},
 		{"no liveness", "livenessProbe: {exec: {command: [x]}, periodSeconds: 20}", "args: []", "livenessProbe"},
 		{"neither ready nor started", "readinessProbe: {httpGet: {port: 80}}", "args: []", "startupProbe"},
 		{"programs often", "periodSeconds: 20", "periodSeconds: 10", "every 10 seconds"},

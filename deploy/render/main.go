@@ -1,6 +1,6 @@
 // Command render writes what is derived of the charts of deploy/charts and the custom resource definitions of
-// deploy/crds: the manifests of deploy/agent and deploy/multicluster, and in the charts their definitions and the schemas of
-// their values. Run it from the top of the repository.
+// deploy/crds: the manifests of deploy/agent and deploy/multicluster, and in the charts their definitions and the
+// schemas of their values. Run it from the top of the repository.
 package main
 
 import (
@@ -30,7 +30,8 @@ type part struct{ role, namespace string }
 
 var (
 	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "resourceexports", "resourceimports"}
-	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities", "podaddressimports", "serviceexports", "serviceimports"}
+	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
+		"podaddressimports", "serviceexports", "serviceimports"}
 	// Kinds of policies by their groups: two of them have the same name.
 	policyCRDs = []string{"crd.antrea.io_*", "policy.networking.k8s.io_*", "tombolo.io_*"}
 
@@ -72,7 +73,8 @@ const wireGuardHead = `#
 func main() {
 	var r renderer
 	out := flag.String("out", "deploy", "folder to write the manifests to")
-	flag.StringVar(&r.registry, "registry", "", "registry and path of the images; without one they are those that Nodes were given, and not pulled")
+	flag.StringVar(&r.registry, "registry", "",
+		"registry and path of the images; without one they are those that Nodes were given, and not pulled")
 	flag.StringVar(&r.tag, "tag", "", "tag of the images, instead of the charts'")
 	flag.Parse()
 	var err error
@@ -98,7 +100,8 @@ func (r renderer) write(out string) error {
 		return err
 	}
 	// Its devices are those of the kernel's datapath; with the userspace one they have other names.
-	encrypted, err := r.chart(charts.Agent, "kube-system", map[string]any{"multicluster": map[string]any{"trafficEncryptionMode": "wireGuard"}})
+	encrypted, err := r.chart(charts.Agent, "kube-system",
+		map[string]any{"multicluster": map[string]any{"trafficEncryptionMode": "wireGuard"}})
 	if err != nil {
 		return err
 	}
@@ -110,7 +113,8 @@ func (r renderer) write(out string) error {
 	}
 	sets := map[string]string{}
 	for name, patterns := range map[string][]string{
-		"leader": multicluster(leaderCRDs), "member": multicluster(memberCRDs), "all": multicluster(both(leaderCRDs, memberCRDs)), "policy": policyCRDs,
+		"leader": multicluster(leaderCRDs), "member": multicluster(memberCRDs),
+		"all": multicluster(both(leaderCRDs, memberCRDs)), "policy": policyCRDs,
 	} {
 		if sets[name], err = definitions(patterns); err != nil {
 			return err
@@ -119,7 +123,8 @@ func (r renderer) write(out string) error {
 	isWireGuard := func(name string) bool { return name == "wireguard.yaml" }
 	isAdmission := func(name string) bool { return name == "admission.yaml" }
 	for name, text := range map[string]string{
-		"agent/tombolo":                                      agentHead + charts.Manifest(agent, func(name string) bool { return !isAdmission(name) }),
+		"agent/tombolo": agentHead + charts.Manifest(agent,
+			func(name string) bool { return !isAdmission(name) }),
 		"agent/tombolo-wireguard":                            wireGuardHead + charts.Manifest(encrypted, isWireGuard),
 		"agent/tombolo-crds":                                 sets["policy"] + charts.Manifest(agent, isAdmission),
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
@@ -167,7 +172,8 @@ func (r renderer) text(p part) (string, error) {
 	return charts.Manifest(files, func(string) bool { return true }), err
 }
 
-// derived writes what the charts have of other sources, below a folder: definitions, schemas and the names of feature gates.
+// derived writes what the charts have of other sources, below a folder: definitions, schemas and the names of feature
+// gates.
 func derived(out string) error {
 	to := filepath.Join(out, "charts")
 	for name, patterns := range map[string][]string{
@@ -184,7 +190,8 @@ func derived(out string) error {
 	}
 	agent := agentconfig.Schema()
 	agent["image"] = map[string]any{"type": "object", "description": "without effect: names Antrea's image; see images"}
-	agent["withOtherCNI"] = map[string]any{"type": "boolean", "description": "install although the cluster or a Node has another CNI plugin"}
+	agent["withOtherCNI"] = map[string]any{"type": "boolean",
+		"description": "install although the cluster or a Node has another CNI plugin"}
 	schemas := map[string]map[string]any{charts.Agent: agent, charts.Multicluster: controllerSchema()}
 	for name, properties := range schemas {
 		properties["images"] = imagesSchema
@@ -204,15 +211,18 @@ func derived(out string) error {
 
 var imagesSchema = map[string]any{
 	"type": "object", "additionalProperties": false, "properties": map[string]any{
-		"registry":    map[string]any{"type": "string"},
-		"tag":         map[string]any{"type": "string", "pattern": `^[\w][\w.-]{0,127}$`},
-		"pullPolicy":  map[string]any{"enum": []string{"", "IfNotPresent", "Always", "Never"}},
-		"pullSecrets": map[string]any{"type": "array", "items": map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{"name": map[string]any{"type": "string"}}}},
+		"registry":   map[string]any{"type": "string"},
+		"tag":        map[string]any{"type": "string", "pattern": `^[\w][\w.-]{0,127}$`},
+		"pullPolicy": map[string]any{"enum": []string{"", "IfNotPresent", "Always", "Never"}},
+		"pullSecrets": map[string]any{"type": "array",
+			"items": map[string]any{"type": "object", "additionalProperties": false,
+				"properties": map[string]any{"name": map[string]any{"type": "string"}}}},
 	},
 }
 
-// controllerSchema are the values of the multi-cluster chart: the keys of the controller's configuration that its ConfigMap does not fix, and
-// the chart's own. The chart's Service and probes have the ports of health and webhook, and its Role the name of the Lease.
+// controllerSchema are the values of the multi-cluster chart: the keys of the controller's configuration that its
+// ConfigMap does not fix, and the chart's own. The chart's Service and probes have the ports of health and webhook, and
+// its Role the name of the Lease.
 func controllerSchema() map[string]any {
 	all := config.Schema()
 	for _, fixed := range []string{"apiVersion", "kind", "health", "webhook"} {

@@ -28,13 +28,18 @@ func TestDefinitions(t *testing.T) {
 		want  []string
 	}{
 		{"a cluster with agents", []string{"../agent/tombolo-crds.yml"}, []string{
-			"antreanetworkpolicies", "clustergroups", "clusternetworkpolicies", "groups", "networkpolicies", "nodepolicyreports", "tiers",
+			"antreanetworkpolicies", "clustergroups", "clusternetworkpolicies", "groups", "networkpolicies", "nodepolicyreports",
+			"tiers",
 		}},
 		{"a leader", []string{"antrea-multicluster-leader.yml"}, leaderCRDs},
-		{"a leader, in two steps", []string{"antrea-multicluster-leader-global.yml", "antrea-multicluster-leader-namespaced.yml"}, leaderCRDs},
+		{"a leader, in two steps",
+			[]string{"antrea-multicluster-leader-global.yml", "antrea-multicluster-leader-namespaced.yml"}, leaderCRDs},
 		{"a member", []string{"antrea-multicluster-member.yml"}, memberCRDs},
-		{"a leader that becomes a member", []string{"antrea-multicluster-leader.yml", "antrea-multicluster-member.yml"}, both(leaderCRDs, memberCRDs)},
-		{"v1.5: a member that becomes the leader", []string{"v1.5/antrea-multicluster-member.yml", "v1.5/antrea-multicluster-leader-namespaced.yml"}, both(leaderCRDs, memberCRDs)},
+		{"a leader that becomes a member", []string{"antrea-multicluster-leader.yml", "antrea-multicluster-member.yml"},
+			both(leaderCRDs, memberCRDs)},
+		{"v1.5: a member that becomes the leader",
+			[]string{"v1.5/antrea-multicluster-member.yml", "v1.5/antrea-multicluster-leader-namespaced.yml"},
+			both(leaderCRDs, memberCRDs)},
 	} {
 		var applied strings.Builder
 		for _, file := range sequence.files {
@@ -103,7 +108,8 @@ func TestSideEffects(t *testing.T) {
 			t.Fatal(err)
 		}
 		hooks := strings.Count(text, "admissionReviewVersions:")
-		if none := strings.Count(text, "sideEffects: None\n"); hooks == 0 || none != hooks || strings.Count(text, "sideEffects:") != hooks {
+		if none := strings.Count(text, "sideEffects: None\n"); hooks == 0 || none != hooks ||
+			strings.Count(text, "sideEffects:") != hooks {
 			t.Errorf("%s in %s: %d of %d webhooks have no side effects", p.role, p.namespace, none, hooks)
 		}
 	}
@@ -120,7 +126,8 @@ func TestEarlierReplicas(t *testing.T) {
 	_, role, _ := strings.Cut(text, "kind: ClusterRole\nmetadata:\n  name: antrea-mc-controller-role\n")
 	role, _, _ = strings.Cut(role, "\n---\n")
 	for _, resources := range []string{
-		"services, endpoints", "clustersets", "clustersets/status", "gateways, clusterinfoimports", "serviceexports/status, serviceimports/status", "serviceimports",
+		"services, endpoints", "clustersets", "clustersets/status", "gateways, clusterinfoimports",
+		"serviceexports/status, serviceimports/status", "serviceimports",
 	} {
 		_, rule, found := strings.Cut(role, "resources: ["+resources+"]\n")
 		verbs, _, _ := strings.Cut(rule, "\n")
@@ -137,7 +144,8 @@ func TestImages(t *testing.T) {
 	if err := (renderer{registry: "registry.example:5000/net", tag: "v1"}).write(out); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]int{"agent/tombolo.yml": 6, "multicluster/antrea-multicluster-leader.yml": 1, "multicluster/antrea-multicluster-member.yml": 1} {
+	for file, want := range map[string]int{"agent/tombolo.yml": 6, "multicluster/antrea-multicluster-leader.yml": 1,
+		"multicluster/antrea-multicluster-member.yml": 1} {
 		text, err := os.ReadFile(filepath.Join(out, file))
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +158,8 @@ func TestImages(t *testing.T) {
 		if n := len(image.FindAll(text, -1)); n != want {
 			t.Errorf("%s has %d images of the registry, want %d", file, n, want)
 		}
-		given := strings.ReplaceAll(image.ReplaceAllString(string(text), "image: tombolo/$1:dev\n"), "imagePullPolicy: IfNotPresent\n", "imagePullPolicy: Never\n")
+		given := strings.ReplaceAll(image.ReplaceAllString(string(text), "image: tombolo/$1:dev\n"),
+			"imagePullPolicy: IfNotPresent\n", "imagePullPolicy: Never\n")
 		if given != string(shipped) || strings.Contains(string(shipped), "imagePullPolicy: IfNotPresent") {
 			t.Errorf("%s differs from the shipped one in more than images", file)
 		}
@@ -181,7 +190,8 @@ func isRendered(name string) bool {
 	if name == "multicluster/coredns-clusterset.yml" { // written by hand
 		return false
 	}
-	for _, pattern := range []string{"agent/*", "multicluster/*", "multicluster/v1.5/*", "charts/*/crds/*", "charts/*/values.schema.json", "charts/*/feature-gates.txt"} {
+	for _, pattern := range []string{"agent/*", "multicluster/*", "multicluster/v1.5/*", "charts/*/crds/*",
+		"charts/*/values.schema.json", "charts/*/feature-gates.txt"} {
 		if match, _ := path.Match(pattern, name); match {
 			return true
 		}
@@ -219,7 +229,8 @@ func compare(rendered, shipped map[string]string) []string {
 		case !isWanted:
 			problems = append(problems, "deploy/"+name+" is rendered by nothing")
 		case want != have:
-			problems = append(problems, "deploy/"+name+" differs (-shipped +rendered):\n"+cmp.Diff(strings.Split(have, "\n"), strings.Split(want, "\n")))
+			problems = append(problems, "deploy/"+name+" differs (-shipped +rendered):\n"+
+				cmp.Diff(strings.Split(have, "\n"), strings.Split(want, "\n")))
 		}
 	}
 	return problems
@@ -235,8 +246,10 @@ func TestCompare(t *testing.T) {
 	}{
 		{"equal", map[string]string{"agent/a.yml": "1\n2\n", "agent/b.yml": "1\n"}, nil},
 		{"missing", map[string]string{"agent/a.yml": "1\n2\n"}, []string{"deploy/agent/b.yml is missing"}},
-		{"superfluous", map[string]string{"agent/a.yml": "1\n2\n", "agent/b.yml": "1\n", "agent/c.yml": ""}, []string{"deploy/agent/c.yml is rendered by nothing"}},
-		{"different", map[string]string{"agent/a.yml": "1\n3\n", "agent/b.yml": "1\n"}, []string{"deploy/agent/a.yml differs"}},
+		{"superfluous", map[string]string{"agent/a.yml": "1\n2\n", "agent/b.yml": "1\n", "agent/c.yml": ""},
+			[]string{"deploy/agent/c.yml is rendered by nothing"}},
+		{"different", map[string]string{"agent/a.yml": "1\n3\n", "agent/b.yml": "1\n"},
+			[]string{"deploy/agent/a.yml differs"}},
 	} {
 		have := compare(rendered, row.shipped)
 		if !slices.EqualFunc(have, row.want, strings.HasPrefix) {

@@ -36,22 +36,28 @@ type replicas struct {
 
 func newReplicas(t *testing.T) *replicas {
 	t.Helper()
-	labels := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader", "served-in": "area"}
-	others := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader", "served-in": "elsewhere"}
+	labels := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader",
+		"served-in": "area"}
+	others := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader",
+		"served-in": "elsewhere"}
 	r := &replicas{t: t,
 		secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: names(nil).Secret}},
-		validating: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: labels},
+		validating: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v",
+			Labels: labels},
 			Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "a"}, {Name: "b"}}},
-		mutating: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: labels},
+		mutating: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m",
+			Labels: labels},
 			Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "c"}}},
-		foreign: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "o", Labels: others},
+		foreign: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "o",
+			Labels: others},
 			Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "d"}}},
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(admissionregistrationv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(r.secret, r.validating, r.mutating, r.foreign).Build()
+	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(r.secret, r.validating, r.mutating,
+		r.foreign).Build()
 	r.one = &Certificate{Client: r.client, Namespace: "area", Names: names(labels)}
 	r.two = &Certificate{Client: r.client, Namespace: "area", Names: names(labels)}
 	return r
@@ -70,14 +76,16 @@ func (r *replicas) round(c *Certificate, now time.Time) string {
 		}
 	}
 	cas := string(r.validating.Webhooks[0].ClientConfig.CABundle)
-	if cas == "" || cas != string(r.validating.Webhooks[1].ClientConfig.CABundle) || cas != string(r.mutating.Webhooks[0].ClientConfig.CABundle) {
+	if cas == "" || cas != string(r.validating.Webhooks[1].ClientConfig.CABundle) ||
+		cas != string(r.mutating.Webhooks[0].ClientConfig.CABundle) {
 		r.t.Fatal("the CAs are not in all webhooks")
 	}
 	if len(r.foreign.Webhooks[0].ClientConfig.CABundle) > 0 {
 		r.t.Fatal("the CAs are in the webhooks of another Namespace")
 	}
 	configMap := &corev1.ConfigMap{}
-	if err := r.client.Get(r.t.Context(), client.ObjectKey{Namespace: "area", Name: names(nil).ConfigMap}, configMap); err != nil {
+	if err := r.client.Get(r.t.Context(), client.ObjectKey{Namespace: "area", Name: names(nil).ConfigMap},
+		configMap); err != nil {
 		r.t.Fatal(err)
 	}
 	if configMap.Data["ca.crt"] != cas {
@@ -130,7 +138,8 @@ func TestCertificate(t *testing.T) {
 	due := now.Add(validFor - renewBefore + time.Minute)
 	both := r.round(r.one, due)
 	if strings.Count(both, "BEGIN CERTIFICATE") != 2 || r.serial(r.one) != old {
-		t.Errorf("a renewal begins with %d CAs, serving the old certificate: %v", strings.Count(both, "BEGIN CERTIFICATE"), r.serial(r.one) == old)
+		t.Errorf("a renewal begins with %d CAs, serving the old certificate: %v", strings.Count(both, "BEGIN CERTIFICATE"),
+			r.serial(r.one) == old)
 	}
 	if r.round(r.two, due) != both || r.round(r.one, due.Add(settleFor-time.Second)) != both || r.serial(r.one) != old {
 		t.Error("the successor is served before API servers have had time to see its CA")
@@ -192,7 +201,9 @@ func TestCertificateLost(t *testing.T) {
 	if err := r.client.Delete(t.Context(), r.secret); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.one.round(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "Secret area/antrea-mc-webhook-tls is not there: apply the manifest of the leader again") {
+	if _, err := r.one.round(t.Context(), time.Now()); err == nil ||
+		!strings.Contains(err.Error(),
+			"Secret area/antrea-mc-webhook-tls is not there: apply the manifest of the leader again") {
 		t.Errorf("without the Secret: error %v", err)
 	}
 	if r.one.Ready(nil) != nil {

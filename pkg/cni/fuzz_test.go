@@ -24,8 +24,10 @@ import (
 // FuzzExternalIDs reads external_ids as the OVSDB has them, one "key=value" a line. After they are written again,
 // reading them must give the same result.
 func FuzzExternalIDs(f *testing.F) {
-	f.Add("web-5d8f7c-1a2b3c", "antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2\nattached-mac=0a:00:00:00:00:02\npod-name=web\npod-namespace=default")
-	f.Add("web", "antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2, fd00::2\ntombolo-prefix-length=24,64\nif-dev=net1\nnet-ns=/var/run/netns/x")
+	f.Add("web-5d8f7c-1a2b3c",
+		"antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2\nattached-mac=0a:00:00:00:00:02\npod-name=web\npod-namespace=default")
+	f.Add("web", "antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2, "+
+		"fd00::2\ntombolo-prefix-length=24,64\nif-dev=net1\nnet-ns=/var/run/netns/x")
 	f.Add("web", "antrea-type=container\ncontainer-id=c1\nip-address=,10.10.1.2/24,fe80::1%eth0,::ffff:10.0.0.1\ntombolo-prefix-length=-1,99999999999999999999,200,1")
 	f.Add("web", "antrea-type=container\ncontainer-id=c1\npod-name=web\ntombolo-pod-uid=6f1c7a52-0b7e-4c57-9d0a-1d2f3a4b5c6d")
 	f.Add("tun0", "antrea-type=tunnel")
@@ -101,15 +103,18 @@ func FuzzRequests(f *testing.F) {
 		}
 		return b
 	}
-	full := wire.Request{ContainerID: "c1", Netns: podNetns, IfName: "eth0", Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"}
+	full := wire.Request{ContainerID: "c1", Netns: podNetns, IfName: "eth0",
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"}
 	uid := full
 	uid.Args += ";K8S_POD_UID=6f1c7a52-0b7e-4c57-9d0a-1d2f3a4b5c6d;K8S_POD_UID="
 	const conf = `{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo"}`
 	for i := range paths {
 		f.Add(uint8(i), body(full, conf))
 		f.Add(uint8(i), body(uid, conf))
-		f.Add(uint8(i), body(wire.Request{}, `{"cniVersion":"1.1.0","name":"n","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.10.1.2/24"}]}}`))
-		f.Add(uint8(i), []byte(`{"config":{"cniVersion":"0.3.1","name":"n","mtu":577,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}}`))
+		f.Add(uint8(i), body(wire.Request{},
+			`{"cniVersion":"1.1.0","name":"n","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.10.1.2/24"}]}}`))
+		f.Add(uint8(i), []byte(
+			`{"config":{"cniVersion":"0.3.1","name":"n","mtu":577,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}}`))
 	}
 	long := full
 	long.IfName, long.Args = "an-interface-with-a-long-name", "K8S_POD_NAMESPACE=a/b;K8S_POD_NAME=../x/y;;=;K8S_POD_NAME"

@@ -46,7 +46,8 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, "tombolo"), "github.com/tombolo-net/tombolo/plugins/tombolo-cni")
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "tombolo"),
+			"github.com/tombolo-net/tombolo/plugins/tombolo-cni")
 		if built := os.Getenv(builtPlugin); built != "" {
 			build = exec.Command("cp", built, filepath.Join(dir, "tombolo"))
 		}
@@ -58,7 +59,8 @@ func testMain(m *testing.M) int {
 		self := exec.Command("/proc/self/exe", os.Args[1:]...)
 		self.Env = append(os.Environ(), inside+"="+dir)
 		self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
-		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+			Pdeathsig: syscall.SIGKILL}
 		err = self.Run()
 		var exit *exec.ExitError
 		switch {
@@ -95,7 +97,8 @@ type fakeNode struct {
 func newFakeNode(cidr string) *fakeNode {
 	p := netip.MustParsePrefix(cidr)
 	return &fakeNode{
-		network:  &Network{PodCIDRs: []netip.Prefix{p}, Gateways: []netip.Addr{p.Addr().Next()}, MTU: 1400, DisableTXChecksum: true},
+		network: &Network{PodCIDRs: []netip.Prefix{p}, Gateways: []netip.Addr{p.Addr().Next()}, MTU: 1400,
+			DisableTXChecksum: true},
 		attached: map[ipam.Key]Attachment{},
 		device:   map[ipam.Key]int{},
 	}
@@ -308,7 +311,8 @@ func environment(container, netns string) map[string]string {
 		"CNI_NETNS":       netns,
 		"CNI_IFNAME":      "eth0",
 		"CNI_PATH":        "/opt/cni/bin",
-		"CNI_ARGS":        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-5d8f7c;K8S_POD_UID=" + podUID + ";K8S_POD_INFRA_CONTAINER_ID=" + container,
+		"CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-5d8f7c;K8S_POD_UID=" + podUID +
+			";K8S_POD_INFRA_CONTAINER_ID=" + container,
 	}
 }
 

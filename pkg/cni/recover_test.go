@@ -78,7 +78,8 @@ func TestRebuild(t *testing.T) {
 		{name: "record corrupt", lose: []func(*testing.T, *rig){corrupt}},
 		{name: "OVSDB and record", lose: []func(*testing.T, *rig){ovsdb, file}, noUID: true},
 		{name: "OVSDB, record corrupt", lose: []func(*testing.T, *rig){ovsdb, corrupt}, noUID: true},
-		{name: "OVSDB and record, alias of an earlier version", lose: []func(*testing.T, *rig){ovsdb, file, unnamed}, unnamed: true, noUID: true},
+		{name: "OVSDB and record, alias of an earlier version", lose: []func(*testing.T, *rig){ovsdb, file, unnamed},
+			unnamed: true, noUID: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newRig(t)
@@ -101,7 +102,8 @@ func TestRebuild(t *testing.T) {
 			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("attachments (-before +after):\n%s", diff)
 			}
-			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok || !slices.Equal(record.IPs, want[0].IPs) ||
+			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok ||
+				!slices.Equal(record.IPs, want[0].IPs) ||
 				record.Interface != want[0].record().Interface {
 				t.Errorf("address record: %+v %t", record, ok)
 			}
@@ -179,7 +181,8 @@ func TestRebuildLater(t *testing.T) {
 			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("attachments (-before +after):\n%s", diff)
 			}
-			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok || !slices.Equal(record.IPs, want[0].IPs) {
+			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok ||
+				!slices.Equal(record.IPs, want[0].IPs) {
 				t.Errorf("address record: %+v %t", record, ok)
 			}
 			r.must("DEL", environment("c1", netns), r.conf(nil))
@@ -309,7 +312,8 @@ func TestMountedNetns(t *testing.T) {
 		"99 25 0:4 mnt:[4026532282] /run/other rw - nsfs nsfs rw\n" +
 		"99 25 0:4 net:[4026532283] /run/with\\040space rw - nsfs nsfs rw\n" +
 		"garbage\n"
-	if got, want := mountedNetns(text), []string{filepath.Join(dir, "cni-a"), "/run/with space"}; !slices.Equal(got, want) {
+	if got, want := mountedNetns(text),
+		[]string{filepath.Join(dir, "cni-a"), "/run/with space"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

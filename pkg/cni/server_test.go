@@ -47,7 +47,8 @@ func TestAddResult(t *testing.T) {
 		got.Interfaces[1].Name != "eth0" || got.Interfaces[1].Sandbox != netns {
 		t.Fatalf("interfaces: %s", out)
 	}
-	if len(got.IPs) != 1 || *got.IPs[0].Interface != 1 || got.IPs[0].Address.String() != "10.10.1.2/24" || got.IPs[0].Gateway.String() != "10.10.1.1" {
+	if len(got.IPs) != 1 || *got.IPs[0].Interface != 1 || got.IPs[0].Address.String() != "10.10.1.2/24" ||
+		got.IPs[0].Gateway.String() != "10.10.1.1" {
 		t.Errorf("ips: %s", out)
 	}
 	if len(got.Routes) != 1 || got.Routes[0].Dst.String() != "0.0.0.0/0" || got.Routes[0].GW.String() != "10.10.1.1" {
@@ -61,7 +62,8 @@ func TestAddResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if host.Attrs().MTU != 1400 || host.Attrs().Flags&net.FlagUp == 0 || host.Attrs().HardwareAddr.String() != got.Interfaces[0].Mac {
+	if host.Attrs().MTU != 1400 || host.Attrs().Flags&net.FlagUp == 0 ||
+		host.Attrs().HardwareAddr.String() != got.Interfaces[0].Mac {
 		t.Errorf("host's end: %+v", host.Attrs())
 	}
 	within(t, netns, func() {
@@ -70,7 +72,8 @@ func TestAddResult(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if link.Attrs().MTU != 1400 || link.Attrs().HardwareAddr.String() != got.Interfaces[1].Mac || link.Attrs().Flags&net.FlagUp == 0 {
+		if link.Attrs().MTU != 1400 || link.Attrs().HardwareAddr.String() != got.Interfaces[1].Mac ||
+			link.Attrs().Flags&net.FlagUp == 0 {
 			t.Errorf("eth0: %+v", link.Attrs())
 		}
 		if routes, err := netlink.RouteGet(net.IPv4(8, 8, 8, 8)); err != nil || routes[0].Gw.String() != "10.10.1.1" {
@@ -92,7 +95,8 @@ func TestAddResult(t *testing.T) {
 		PodUID: podUID,
 		MAC:    got.Interfaces[1].Mac, IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24")},
 	}
-	if diff := cmp.Diff([]Attachment{want}, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff([]Attachment{want}, r.node.Attachments(),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("attachment (-want +got):\n%s", diff)
 	}
 	r.must("DEL", env, r.conf(nil))
@@ -152,7 +156,8 @@ func TestFailedAttachUndone(t *testing.T) {
 	netns, _ := r.netns()
 	r.node.refuse = errors.New("flow refused: bad action")
 	_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
-	if err == nil || err.Code != 102 || !strings.Contains(err.Msg, "add Pod default/web-5d8f7c") || !strings.Contains(err.Msg, "bad action") {
+	if err == nil || err.Code != 102 || !strings.Contains(err.Msg, "add Pod default/web-5d8f7c") ||
+		!strings.Contains(err.Msg, "bad action") {
 		t.Errorf("error: %+v", err)
 	}
 	r.clean()
@@ -210,7 +215,8 @@ func TestNamespaceRemade(t *testing.T) {
 			}
 			after, _ := r.netns()
 			r.must("ADD", environment("c1", after), r.conf(nil))
-			r.must("CHECK", environment("c1", after), r.conf(map[string]any{"prevResult": json.RawMessage(r.must("ADD", environment("c1", after), r.conf(nil)))}))
+			r.must("CHECK", environment("c1", after),
+				r.conf(map[string]any{"prevResult": json.RawMessage(r.must("ADD", environment("c1", after), r.conf(nil)))}))
 			r.must("DEL", environment("c1", after), r.conf(nil))
 			r.clean()
 		})
@@ -297,7 +303,8 @@ func TestRecoverAfterKill(t *testing.T) {
 			r = newRig(t)
 			netns, _ = r.netns()
 			network, _ := r.node.Network(t.Context())
-			box := sandbox{netns: netns, containerID: "c1", ifName: "eth0", portName: port, gateways: network.Gateways, mtu: 1400}
+			box := sandbox{netns: netns, containerID: "c1", ifName: "eth0", portName: port, gateways: network.Gateways,
+				mtu: 1400}
 			var described ipam.Interface
 			if row.done {
 				described = box.described()
@@ -374,7 +381,8 @@ func TestRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.start()
-	r.eventually("the gone Pod to be detached", func() bool { return len(r.node.Attachments()) == 1 && len(r.store.Keys()) == 1 })
+	r.eventually("the gone Pod to be detached",
+		func() bool { return len(r.node.Attachments()) == 1 && len(r.store.Keys()) == 1 })
 	r.must("CHECK", environment("alive", alive), r.conf(map[string]any{"prevResult": json.RawMessage(first)}))
 	if again := r.must("ADD", environment("alive", alive), r.conf(nil)); again != first {
 		t.Errorf("answer after the restart differs:\n%s\n%s", first, again)
@@ -429,9 +437,11 @@ func TestGC(t *testing.T) {
 	}{
 		{"a container that is gone", map[string]any{valid: list(c1)}, 0, []string{"c1 eth0", "c3 net1"}},
 		{"nothing is left", map[string]any{valid: list()}, 0, []string{"c3 net1"}},
-		{"both keys, as libcni writes them", map[string]any{valid: list(c2), old: list(c2)}, 0, []string{"c2 eth0", "c3 net1"}},
+		{"both keys, as libcni writes them", map[string]any{valid: list(c2), old: list(c2)}, 0,
+			[]string{"c2 eth0", "c3 net1"}},
 		{"another network without attachments", map[string]any{"name": "third", valid: list()}, 0, all},
-		{"the second interface's network", map[string]any{"name": "second", valid: list()}, 0, []string{"c1 eth0", "c2 eth0"}},
+		{"the second interface's network", map[string]any{"name": "second", valid: list()}, 0,
+			[]string{"c1 eth0", "c2 eth0"}},
 		{"the second interface is valid", map[string]any{"name": "second", valid: list(net1)}, 0, all},
 		{"under the first text's key", map[string]any{old: list(c1, c2)}, 0, all},
 		{"the lists differ", map[string]any{valid: list(c1), old: list(c2)}, 0, all},
@@ -586,22 +596,30 @@ func TestBadRequests(t *testing.T) {
 		{"mtu too small", "ADD", good, r.conf(map[string]any{"mtu": 68}), 7, "mtu has 68, want 576 to 65535"},
 		{"mtu of the wrong type", "ADD", good, r.conf(map[string]any{"mtu": "big"}), 6, "mtu has a string"},
 		{"another IPAM", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "dhcp"}}), 2, `ipam.type "dhcp"`},
-		{"pools of Antrea", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "antrea"}}), 2, "addresses come from the Node's podCIDR"},
-		{"ranges of its own", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "host-local", "ranges": []any{[]any{map[string]any{"subnet": "10.1.0.0/24"}}}}}), 2, "ipam.ranges"},
+		{"pools of Antrea", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "antrea"}}), 2,
+			"addresses come from the Node's podCIDR"},
+		{"ranges of its own", "ADD", good,
+			r.conf(map[string]any{"ipam": map[string]any{"type": "host-local",
+				"ranges": []any{[]any{map[string]any{"subnet": "10.1.0.0/24"}}}}}), 2, "ipam.ranges"},
 		{"SR-IOV", "ADD", good, r.conf(map[string]any{"deviceID": "0000:00:01.0"}), 2, "deviceID"},
-		{"chained behind another plugin", "ADD", good, r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0", "ips": []any{}}}), 2, "put it first in the list"},
+		{"chained behind another plugin", "ADD", good,
+			r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0", "ips": []any{}}}), 2,
+			"put it first in the list"},
 		{"socket of the wrong type", "ADD", good, r.conf(map[string]any{"socket": 7}), 6, "socket"},
-		{"agent not there", "ADD", good, r.conf(map[string]any{"socket": r.dir + "/none.sock"}), 11, "does not answer at " + r.dir + "/none.sock"},
+		{"agent not there", "ADD", good, r.conf(map[string]any{"socket": r.dir + "/none.sock"}), 11, "does not answer at " +
+			r.dir + "/none.sock"},
 		{"netns missing", "ADD", without("CNI_NETNS", ""), r.conf(nil), 4, "CNI_NETNS"},
 		{"netns not there", "ADD", without("CNI_NETNS", "/run/nowhere"), r.conf(nil), 4, "CNI_NETNS cannot be used"},
 		{"netns is a file", "ADD", without("CNI_NETNS", plugin), r.conf(nil), 4, "CNI_NETNS cannot be used"},
-		{"netns is the Node's", "ADD", without("CNI_NETNS", "/proc/self/ns/net"), r.conf(nil), 4, "the Node's own network namespace"},
+		{"netns is the Node's", "ADD", without("CNI_NETNS", "/proc/self/ns/net"), r.conf(nil), 4,
+			"the Node's own network namespace"},
 		{"no Pod named", "ADD", without("CNI_ARGS", "IgnoreUnknown=1"), r.conf(nil), 4, "K8S_POD_NAME"},
 		{"UID that is none", "ADD", without("CNI_ARGS", named+"a b"), r.conf(nil), 4, "K8S_POD_UID"},
 		{"UID without end", "ADD", without("CNI_ARGS", named+strings.Repeat("a", 129)), r.conf(nil), 4, "K8S_POD_UID"},
 		{"no container", "DEL", without("CNI_CONTAINERID", ""), r.conf(nil), 4, "CNI_CONTAINERID"},
 		{"check without the result", "CHECK", good, r.conf(nil), 7, "prevResult is missing"},
-		{"check of nobody", "CHECK", good, r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}), 3, "container c1"},
+		{"check of nobody", "CHECK", good, r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}), 3,
+			"container c1"},
 		{"command unknown", "FROB", good, r.conf(nil), 4, "FROB"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -752,7 +770,8 @@ func TestPortName(t *testing.T) {
 
 func TestExternalIDsRoundTrip(t *testing.T) {
 	a := Attachment{
-		ContainerID: "c", IfName: "net1", Netns: "/run/netns/x", PodNamespace: "ns", PodName: "pod", PortName: "pod-123456", MAC: "02:00:00:00:00:01",
+		ContainerID: "c", IfName: "net1", Netns: "/run/netns/x", PodNamespace: "ns", PodName: "pod", PortName: "pod-123456",
+		MAC: "02:00:00:00:00:01",
 		IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24"), netip.MustParsePrefix("fd00::2/64")},
 	}
 	got, ok := FromExternalIDs("pod-123456", ExternalIDs(a))
@@ -762,7 +781,8 @@ func TestExternalIDsRoundTrip(t *testing.T) {
 	if _, ok := FromExternalIDs("antrea-gw0", map[string]string{"antrea-type": "gateway"}); ok {
 		t.Error("the gateway port is no attachment")
 	}
-	if got, ok := FromExternalIDs("p", map[string]string{"antrea-type": "container", "container-id": "c", "ip-address": "10.0.0.1,junk"}); !ok || got.IfName != "eth0" || len(got.IPs) != 1 || got.IPs[0].Bits() != 32 {
+	if got, ok := FromExternalIDs("p", map[string]string{"antrea-type": "container", "container-id": "c",
+		"ip-address": "10.0.0.1,junk"}); !ok || got.IfName != "eth0" || len(got.IPs) != 1 || got.IPs[0].Bits() != 32 {
 		t.Errorf("record without prefix lengths: %+v %t", got, ok)
 	}
 }

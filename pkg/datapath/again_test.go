@@ -116,7 +116,8 @@ func changeOfMind(t *testing.T, concerns bool) {
 				}
 			}
 			there, way1 := p.packetOf(k.Connection, k.there.SrcPort)
-			back, way2 := p.packetOf(policytest.Connection{From: k.To, To: k.From, Protocol: k.Protocol, Port: k.there.SrcPort}, k.Port)
+			back, way2 := p.packetOf(policytest.Connection{From: k.To, To: k.From, Protocol: k.Protocol,
+				Port: k.there.SrcPort}, k.Port)
 			if !way1 || !way2 || !p.reachable(k.To) || !p.reachable(k.From) {
 				continue // its Pod is gone
 			}
@@ -140,7 +141,8 @@ func changeOfMind(t *testing.T, concerns bool) {
 				unnumbered.ClusterSet = noNumber
 				if there, ok := p.packetOf(unnumbered, k.there.SrcPort); ok {
 					if r := p.sw.Send(there); r.Err != nil || len(r.Outputs) != 1 {
-						t.Fatalf("%s: %s of a known connection, without a number: it goes %s by %v\n%s", when, there, r, r.Tables, p.sw.DumpConntrack())
+						t.Fatalf("%s: %s of a known connection, without a number: it goes %s by %v\n%s", when, there, r, r.Tables,
+							p.sw.DumpConntrack())
 					}
 				}
 				if r := p.sendBack(back); r.Err != nil || len(r.Outputs) != 1 {
@@ -156,7 +158,8 @@ func changeOfMind(t *testing.T, concerns bool) {
 		open = still[max(0, len(still)-40):]
 		dump := ""
 		for line := range strings.Lines(p.sw.DumpConntrack()) {
-			if slices.ContainsFunc(open, func(k kept) bool { return strings.Contains(line, fmt.Sprintf(",sport=%d,", k.there.SrcPort)) }) {
+			if slices.ContainsFunc(open,
+				func(k kept) bool { return strings.Contains(line, fmt.Sprintf(",sport=%d,", k.there.SrcPort)) }) {
 				dump += line
 			}
 		}

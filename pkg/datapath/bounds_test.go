@@ -76,14 +76,16 @@ func TestTenants(t *testing.T) {
 	s.Pods = nil
 	for i := range tenants + 1 {
 		ip := addrOf(fmt.Sprint("10.11.0.", 10+i))
-		s.Pods = append(s.Pods, Pod{Namespace: fmt.Sprint("tenant", i), Name: "web", Interface: fmt.Sprint("web", i), MAC: ofp.MAC{0x0a, 0, 0, 0, 1, byte(i)}, Port: ofp.Port(10 + i)})
+		s.Pods = append(s.Pods, Pod{Namespace: fmt.Sprint("tenant", i), Name: "web", Interface: fmt.Sprint("web", i),
+			MAC: ofp.MAC{0x0a, 0, 0, 0, 1, byte(i)}, Port: ofp.Port(10 + i)})
 		s.Pods[i].IPs = append(s.Pods[i].IPs, ip)
 	}
 	c := newSources(s)
 	for _, pod := range s.Pods {
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}
 		c.policy.Namespaces.Set(derive.ObjectOf(n), policy.NamespaceLabels(n))
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+			Spec: corev1.PodSpec{NodeName: "node-1"}}
 		p.Status.PodIPs = []corev1.PodIP{{IP: pod.IPs[0].String()}}
 		c.policy.Pods.Set(derive.ObjectOf(p), policy.PodFactsOf(p))
 	}
@@ -147,7 +149,8 @@ func TestTenants(t *testing.T) {
 		from string
 		want bool
 	}{{"198.51.100.7", true}, {"203.0.113.1", false}} {
-		if v := c.policy.Decide(derive.Object{Namespace: "tenant5", Name: "web"}, policy.Ingress, policy.Connection{From: addrOf(row.from), To: dst, Protocol: corev1.ProtocolTCP, Port: 80}); v.Allowed != row.want {
+		if v := c.policy.Decide(derive.Object{Namespace: "tenant5", Name: "web"}, policy.Ingress,
+			policy.Connection{From: addrOf(row.from), To: dst, Protocol: corev1.ProtocolTCP, Port: 80}); v.Allowed != row.want {
 			t.Errorf("from %s: allowed %v, want %v", row.from, v.Allowed, row.want)
 		}
 	}

@@ -49,7 +49,8 @@ udp,orig=(
 func TestServiceConnections(t *testing.T) {
 	at := netip.MustParseAddrPort
 	frontends := []service.Frontend{
-		{Protocol: corev1.ProtocolUDP, VIP: at("10.97.0.12:53"), Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}, {Addr: at("10.11.1.4:5353")}}},
+		{Protocol: corev1.ProtocolUDP, VIP: at("10.97.0.12:53"),
+			Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}, {Addr: at("10.11.1.4:5353")}}},
 		{Protocol: corev1.ProtocolTCP, VIP: at("10.97.0.12:53"), Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}}},
 	}
 	want := []ServiceConnection{{at("10.97.0.12:53"), at("10.11.1.3:5353")}, {at("10.97.0.12:53"), at("10.11.1.4:5353")}}

@@ -27,7 +27,8 @@ type cable struct {
 }
 
 // ends are where the Nodes' tunnels end.
-var ends = map[netip.Addr]string{eastOne: "east1", eastTwo: "east2", westGW: "west1", netip.MustParseAddr("192.168.77.102"): "west2"}
+var ends = map[netip.Addr]string{eastOne: "east1", eastTwo: "east2", westGW: "west1",
+	netip.MustParseAddr("192.168.77.102"): "west2"}
 
 func newCable(t *testing.T) *cable {
 	return cableOf(t, map[string]State{"east1": onNode(1), "east2": onNode(2), "west1": westNode(1), "west2": westNode(2)})
@@ -44,7 +45,8 @@ func cableOf(t *testing.T, states map[string]State) *cable {
 			if g.Buckets[0].WatchPort == 0 {
 				return c.choice % len(g.Buckets)
 			}
-			return max(0, slices.IndexFunc(g.Buckets, func(b flow.Bucket) bool { return b.WatchPort == c.wayOf(name, c.prefer[name]) }))
+			return max(0, slices.IndexFunc(g.Buckets,
+				func(b flow.Bucket) bool { return b.WatchPort == c.wayOf(name, c.prefer[name]) }))
 		}
 		node.Down = map[ofp.Port]bool{}
 		c.nodes[name] = node
@@ -168,34 +170,45 @@ func TestConversations(t *testing.T) {
 		{name: "Service with an endpoint on the same Node", from: "east1 pod2", to: "10.97.0.10:80",
 			there: "east1 pod1: 10.11.0.3:40000 > 10.11.0.2:8080", back: "east1 pod2: 10.97.0.10:80 > 10.11.0.3:40000"},
 		{name: "Service with an endpoint on another Node", from: "east1 pod2", to: "10.97.0.10:80", choice: 1,
-			there: "east1 east2 pod2: 10.11.0.3:40000 > 10.11.1.3:8080", back: "east2 east1 pod2: 10.97.0.10:80 > 10.11.0.3:40000"},
+			there: "east1 east2 pod2: 10.11.0.3:40000 > 10.11.1.3:8080",
+			back:  "east2 east1 pod2: 10.97.0.10:80 > 10.11.0.3:40000"},
 		{name: "host to a Service", from: "east1 host", to: "10.97.0.10:80", choice: 1,
-			there: "east1 east2 pod2: 10.11.0.1:40000 > 10.11.1.3:8080", back: "east2 east1 host: 10.97.0.10:80 > 10.11.0.1:40000"},
+			there: "east1 east2 pod2: 10.11.0.1:40000 > 10.11.1.3:8080",
+			back:  "east2 east1 host: 10.97.0.10:80 > 10.11.0.1:40000"},
 		{name: "Pod to itself by a Service", from: "east1 pod1", to: "10.97.0.11:80",
 			there: "east1 pod1: 169.254.0.253:40000 > 10.11.0.2:8080", back: "east1 pod1: 10.97.0.11:80 > 10.11.0.2:40000"},
 		{name: "UDP Service from another Node", from: "east2 pod1", to: "10.97.0.12:53", udp: true,
-			there: "east2 east1 pod2: 10.11.1.2:40000 > 10.11.0.3:5353", back: "east1 east2 pod1: 10.97.0.12:53 > 10.11.1.2:40000"},
+			there: "east2 east1 pod2: 10.11.1.2:40000 > 10.11.0.3:5353",
+			back:  "east1 east2 pod1: 10.97.0.12:53 > 10.11.1.2:40000"},
 		{name: "Pod to the API server", from: "east1 pod1", to: "10.97.0.1:443",
 			there: "east1 host: 10.11.0.2:40000 > 172.30.1.10:6443", back: "east1 pod1: 10.97.0.1:443 > 10.11.0.2:40000"},
 		{name: "host to the API server, back by the port it came from", from: "east1 host", to: "10.97.0.1:443",
 			there: "east1 host: 169.254.0.253:40000 > 172.30.1.10:6443", back: "east1 host: 10.97.0.1:443 > 10.11.0.1:40000"},
 		{name: "Service without endpoints", from: "east1 pod1", to: "10.97.0.13:80", there: "east1 agent"},
-		{name: "address of this Node that no Pod has", from: "east1 pod1", to: "10.11.0.77:80", there: "east1 dropped in Route"},
+		{name: "address of this Node that no Pod has", from: "east1 pod1", to: "10.11.0.77:80",
+			there: "east1 dropped in Route"},
 
 		{name: "regular Node to another cluster's Gateway", from: "east1 pod1", to: "10.97.0.14:80",
-			there: "east1 east2 west1 pod1: 192.168.78.102:40000 > 10.10.0.2:8080", back: "west1 east2 east1 pod1: 10.97.0.14:80 > 10.11.0.2:40000"},
+			there: "east1 east2 west1 pod1: 192.168.78.102:40000 > 10.10.0.2:8080",
+			back:  "west1 east2 east1 pod1: 10.97.0.14:80 > 10.11.0.2:40000"},
 		{name: "regular Node to another cluster's regular Node", from: "east1 pod1", to: "10.97.0.14:80", choice: 1,
-			there: "east1 east2 west1 west2 pod1: 192.168.78.102:40000 > 10.10.1.2:8080", back: "west2 west1 east2 east1 pod1: 10.97.0.14:80 > 10.11.0.2:40000"},
+			there: "east1 east2 west1 west2 pod1: 192.168.78.102:40000 > 10.10.1.2:8080",
+			back:  "west2 west1 east2 east1 pod1: 10.97.0.14:80 > 10.11.0.2:40000"},
 		{name: "Gateway to another cluster", from: "east2 pod2", to: "10.97.0.14:80", choice: 1,
-			there: "east2 west1 west2 pod1: 192.168.78.102:40000 > 10.10.1.2:8080", back: "west2 west1 east2 pod2: 10.97.0.14:80 > 10.11.1.3:40000"},
+			there: "east2 west1 west2 pod1: 192.168.78.102:40000 > 10.10.1.2:8080",
+			back:  "west2 west1 east2 pod2: 10.97.0.14:80 > 10.11.1.3:40000"},
 		{name: "host of a regular Node to another cluster", from: "east1 host", to: "10.97.0.14:80",
-			there: "east1 east2 west1 pod1: 192.168.78.102:40000 > 10.10.0.2:8080", back: "west1 east2 east1 host: 10.97.0.14:80 > 10.11.0.1:40000"},
+			there: "east1 east2 west1 pod1: 192.168.78.102:40000 > 10.10.0.2:8080",
+			back:  "west1 east2 east1 host: 10.97.0.14:80 > 10.11.0.1:40000"},
 		{name: "host of the Gateway to another cluster", from: "east2 host", to: "10.97.0.14:80", choice: 1,
-			there: "east2 west1 west2 pod1: 192.168.78.102:40000 > 10.10.1.2:8080", back: "west2 west1 east2 host: 10.97.0.14:80 > 10.11.1.1:40000"},
+			there: "east2 west1 west2 pod1: 192.168.78.102:40000 > 10.10.1.2:8080",
+			back:  "west2 west1 east2 host: 10.97.0.14:80 > 10.11.1.1:40000"},
 		{name: "another cluster's ClusterIP itself", from: "east1 pod1", to: "10.96.0.20:80",
-			there: "east1 east2 west1 pod1: 192.168.78.102:40000 > 10.10.0.2:8080", back: "west1 east2 east1 pod1: 10.96.0.20:80 > 10.11.0.2:40000"},
+			there: "east1 east2 west1 pod1: 192.168.78.102:40000 > 10.10.0.2:8080",
+			back:  "west1 east2 east1 pod1: 10.96.0.20:80 > 10.11.0.2:40000"},
 		{name: "another cluster's Service whose endpoint is a host", from: "east1 pod1", to: "10.96.0.21:80",
-			there: "east1 east2 west1 host: 169.254.0.253:40000 > 192.168.77.101:9090", back: "west1 east2 east1 pod1: 10.96.0.21:80 > 10.11.0.2:40000"},
+			there: "east1 east2 west1 host: 169.254.0.253:40000 > 192.168.77.101:9090",
+			back:  "west1 east2 east1 pod1: 10.96.0.21:80 > 10.11.0.2:40000"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newCable(t)
@@ -276,20 +289,25 @@ func TestTwoClientsOfOnePort(t *testing.T) {
 func TestPretenders(t *testing.T) {
 	c := newCable(t)
 	good := c.request("east1 pod1", "10.11.0.3:80", oftest.TCP)
-	arp := oftest.Packet{EthSrc: podMACOne, ARP: &oftest.ARP{Op: 1, SHA: podMACOne, SPA: addrOf("10.11.0.2"), TPA: addrOf("10.11.0.1")}}
+	arp := oftest.Packet{EthSrc: podMACOne, ARP: &oftest.ARP{Op: 1, SHA: podMACOne, SPA: addrOf("10.11.0.2"),
+		TPA: addrOf("10.11.0.1")}}
 	for _, test := range []struct {
 		name string
 		edit func(*oftest.Packet)
 		arp  bool
 		want string
 	}{
-		{name: "someone else's address", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.3") }, want: "dropped in Classify"},
+		{name: "someone else's address", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.3") },
+			want: "dropped in Classify"},
 		{name: "the Service address", edit: func(p *oftest.Packet) { p.IPSrc = vip }, want: "dropped in Classify"},
 		{name: "someone else's MAC", edit: func(p *oftest.Packet) { p.EthSrc = podMACTwo }, want: "dropped in Classify"},
 		{name: "an honest ARP request", edit: func(*oftest.Packet) {}, arp: true, want: "pod1"},
-		{name: "ARP for someone else's address", edit: func(p *oftest.Packet) { p.ARP.SPA = addrOf("10.11.0.3") }, arp: true, want: "dropped in Classify"},
-		{name: "ARP with someone else's MAC", edit: func(p *oftest.Packet) { p.ARP.SHA = podMACTwo }, arp: true, want: "dropped in Classify"},
-		{name: "ARP for an address that nobody has", edit: func(p *oftest.Packet) { p.ARP.TPA = addrOf("10.11.0.99") }, arp: true, want: "dropped in ARP"},
+		{name: "ARP for someone else's address", edit: func(p *oftest.Packet) { p.ARP.SPA = addrOf("10.11.0.3") }, arp: true,
+			want: "dropped in Classify"},
+		{name: "ARP with someone else's MAC", edit: func(p *oftest.Packet) { p.ARP.SHA = podMACTwo }, arp: true,
+			want: "dropped in Classify"},
+		{name: "ARP for an address that nobody has", edit: func(p *oftest.Packet) { p.ARP.TPA = addrOf("10.11.0.99") },
+			arp: true, want: "dropped in ARP"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c.t = t
@@ -333,7 +351,8 @@ func TestRefusalComesBack(t *testing.T) {
 		t.Fatalf("the answer goes %s", r)
 	}
 	r.Outputs[0].Packet.TunSrc = eastTwo
-	if w, want := c.send("west1 tunnel", r.Outputs[0].Packet), "west1 west2 pod1: 10.97.0.13:80 > 10.10.1.2:40000"; w.String() != want {
+	if w, want := c.send("west1 tunnel", r.Outputs[0].Packet),
+		"west1 west2 pod1: 10.97.0.13:80 > 10.10.1.2:40000"; w.String() != want {
 		t.Errorf("the answer goes %s, want %s", w, want)
 	}
 }

@@ -46,9 +46,11 @@ func (n *realNode) watch(t *testing.T, s State) {
 	t.Helper()
 	for end, port := range s.Ways {
 		name := fmt.Sprintf("bfd-%x", end.AsSlice())
-		n.ovs.vsctl(t, "add-port", "br-int", name, "--", "set", "interface", name, "type=geneve", "options:remote_ip="+end.String(), "options:key=flow",
+		n.ovs.vsctl(t, "add-port", "br-int", name, "--", "set", "interface", name, "type=geneve",
+			"options:remote_ip="+end.String(), "options:key=flow",
 			"options:local_ip="+s.Node.TunnelSource.String(), fmt.Sprintf("ofport_request=%d", port),
-			"bfd:enable=true", fmt.Sprintf("bfd:min_tx=%d", bfdInterval()), fmt.Sprintf("bfd:min_rx=%d", bfdInterval()), "bfd:mult=3", `bfd:bfd_local_dst_mac="aa:bb:cc:dd:ee:0f"`, `bfd:bfd_remote_dst_mac="aa:bb:cc:dd:ee:0f"`)
+			"bfd:enable=true", fmt.Sprintf("bfd:min_tx=%d", bfdInterval()), fmt.Sprintf("bfd:min_rx=%d", bfdInterval()),
+			"bfd:mult=3", `bfd:bfd_local_dst_mac="aa:bb:cc:dd:ee:0f"`, `bfd:bfd_remote_dst_mac="aa:bb:cc:dd:ee:0f"`)
 	}
 }
 
@@ -174,9 +176,11 @@ func TestFailover(t *testing.T) {
 		cluster, n := name[:4], int(name[4]-'0')
 		s := a.state(t, cluster, n)
 		if cluster == "east" {
-			s.Frontends = []service.Frontend{frontend("antrea-mc-dns", corev1.ProtocolUDP, "10.97.0.20:53", "10.96.0.24:53"), frontend("antrea-mc-nginx", corev1.ProtocolTCP, "10.97.0.14:80", "10.96.0.20:80")}
+			s.Frontends = []service.Frontend{frontend("antrea-mc-dns", corev1.ProtocolUDP, "10.97.0.20:53", "10.96.0.24:53"),
+				frontend("antrea-mc-nginx", corev1.ProtocolTCP, "10.97.0.14:80", "10.96.0.20:80")}
 		} else {
-			s.Frontends = []service.Frontend{frontend("dns", corev1.ProtocolUDP, "10.96.0.24:53", "10.10.0.2:5353"), frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080")}
+			s.Frontends = []service.Frontend{frontend("dns", corev1.ProtocolUDP, "10.96.0.24:53", "10.10.0.2:5353"),
+				frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080")}
 			s.Exported = exported("dns", "nginx")
 		}
 		states[name] = s
@@ -264,7 +268,8 @@ func TestFailover(t *testing.T) {
 		}
 		slices.Sort(gaps)
 		slices.Sort(others)
-		t.Logf("%s: streams of the lost Gateway were away for %s to %s, median %s; the longest pause of the others is %s", loss.how, gaps[0], gaps[len(gaps)-1], gaps[len(gaps)/2], others[len(others)-1])
+		t.Logf("%s: streams of the lost Gateway were away for %s to %s, median %s; the longest pause of the others is %s",
+			loss.how, gaps[0], gaps[len(gaps)-1], gaps[len(gaps)/2], others[len(others)-1])
 		if missed := unanswered(ofLeft); slices.Max(missed) > 0 {
 			t.Errorf("%s: streams of the other Gateway miss %v answers", loss.how, missed)
 		}
@@ -310,7 +315,8 @@ func waysUp(t *testing.T, nodes map[string]*realNode, states map[string]State, p
 			for i, node := range pair {
 				end := states[pair[1-i]].Node.Ends[0]
 				text := nodes[node].ovs.appctl(t, "bfd/show", fmt.Sprintf("bfd-%x", end.AsSlice()))
-				if !strings.Contains(text, "Local Session State: up") || !strings.Contains(text, fmt.Sprintf("RX Interval: Approx %dms", bfdInterval())) {
+				if !strings.Contains(text, "Local Session State: up") ||
+					!strings.Contains(text, fmt.Sprintf("RX Interval: Approx %dms", bfdInterval())) {
 					return fmt.Errorf("%s: %s", node, text)
 				}
 			}
@@ -395,7 +401,8 @@ func TestFailoverUntranslated(t *testing.T) {
 		gateway string
 		cut     bool // its link, which is mended then; else its switch is killed
 		notice  []string
-	}{{"east4", true, []string{"east1", "west1", "west2"}}, {"east3", false, []string{"east1", "west1", "west2"}}, {"west1", false, []string{"east4", "west3"}}} {
+	}{{"east4", true, []string{"east1", "west1", "west2"}}, {"east3", false, []string{"east1", "west1", "west2"}},
+		{"west1", false, []string{"east4", "west3"}}} {
 		lost := loss.gateway
 		for _, s := range streams {
 			s.now()
@@ -407,13 +414,16 @@ func TestFailoverUntranslated(t *testing.T) {
 		}
 		for _, node := range loss.notice {
 			eventually(t, node+" notices that "+lost+" is gone", func() error {
-				if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface", fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:state")); text != "down" {
+				if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface",
+					fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:state")); text != "down" {
 					return fmt.Errorf("BFD is %s", text)
 				}
 				return nil
 			})
 			// By this the agent knows a way that was lost from one that never was.
-			if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface", fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:flap_count")); text == `"0"` || text == "0" {
+			if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface",
+				fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:flap_count")); text == `"0"` ||
+				text == "0" {
 				t.Errorf("%s counts no loss of %s", node, lost)
 			}
 		}
@@ -429,7 +439,8 @@ func TestFailoverUntranslated(t *testing.T) {
 		}
 		for network, list := range gaps {
 			slices.Sort(list)
-			t.Logf("%s lost: the longest pauses of %d streams of %s are %s to %s, median %s", lost, len(list), network, list[0], list[len(list)-1], list[len(list)/2])
+			t.Logf("%s lost: the longest pauses of %d streams of %s are %s to %s, median %s", lost, len(list), network, list[0],
+				list[len(list)-1], list[len(list)/2])
 		}
 		newConnection(t, client, "10.97.0.14:80", "west3 "+own)
 		if loss.cut {
@@ -486,10 +497,12 @@ func dialBy(from namespace, gateway string) (net.Conn, error) {
 // TestBFDNeverUp: a way that was never up counts no loss, by which the agent knows it.
 func TestBFDNeverUp(t *testing.T) {
 	o := dummyBridge(t)
-	o.vsctl(t, "add-port", "br-int", "bfd-nobody", "--", "set", "interface", "bfd-nobody", "type=geneve", "options:remote_ip=192.0.2.1", "options:key=flow",
+	o.vsctl(t, "add-port", "br-int", "bfd-nobody", "--", "set", "interface", "bfd-nobody", "type=geneve",
+		"options:remote_ip=192.0.2.1", "options:key=flow",
 		"bfd:enable=true", "bfd:min_tx=100", "bfd:min_rx=100", "bfd:mult=3")
 	eventually(t, "BFD reports", func() error {
-		if text := o.vsctl(t, "get", "interface", "bfd-nobody", "bfd_status"); !strings.Contains(text, `flap_count="0"`) || !strings.Contains(text, "state=down") {
+		if text := o.vsctl(t, "get", "interface", "bfd-nobody", "bfd_status"); !strings.Contains(text, `flap_count="0"`) ||
+			!strings.Contains(text, "state=down") {
 			return fmt.Errorf("BFD says %s", text)
 		}
 		return nil

@@ -28,7 +28,9 @@ func TestForgedTunnel(t *testing.T) {
 	east1 := newNode(t, underlay, onNode(1), "east1", eastOne, "10.97.0.0/16")
 	east2 := newNode(t, underlay, onNode(2), "east2", eastTwo, "10.97.0.0/16")
 	// Where the Pod's packet would leave as the Node's own.
-	east1.host.run(t, "nft", "add table ip pods; add chain ip pods c { type nat hook postrouting priority 100 ; }; add rule ip pods c ip saddr 10.11.0.0/24 oifname != gw0 masquerade")
+	east1.host.run(t, "nft",
+		"add table ip pods; add chain ip pods c { type nat hook postrouting priority 100 ; }; add rule ip pods c ip saddr "+
+			"10.11.0.0/24 oifname != gw0 masquerade")
 	east1.host.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 
 	var server net.PacketConn

@@ -57,7 +57,8 @@ func TestFragments(t *testing.T) {
 
 	drop := func(protocols ...string) {
 		acnp := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "ports"}}
-		acnp.Spec.Priority, acnp.Spec.AppliedTo = 1, []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}}}
+		acnp.Spec.Priority, acnp.Spec.AppliedTo = 1,
+			[]crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}}}
 		rule := crdv1beta1.Rule{Action: crdv1beta1.ActionDrop}
 		for _, protocol := range protocols {
 			port := intstr.FromInt32(9001)
@@ -94,7 +95,8 @@ func TestFragments(t *testing.T) {
 	syn(t, n.a, "10.11.0.3:5001", "10.11.0.2:9001")
 	send(100, allowed)
 	arrives(allowed, 100, "after a SYN in fragments")
-	if lines := slices.DeleteFunc(strings.Split(n.dump(t), "\n"), func(l string) bool { return !strings.HasPrefix(l, "tcp") }); len(lines) > 0 {
+	if lines := slices.DeleteFunc(strings.Split(n.dump(t), "\n"),
+		func(l string) bool { return !strings.HasPrefix(l, "tcp") }); len(lines) > 0 {
 		t.Errorf("a SYN in fragments makes %q", lines)
 	}
 

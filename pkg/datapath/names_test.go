@@ -31,7 +31,8 @@ func (z zone) answer(query []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	m := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, RecursionDesired: true}, Questions: []dnsmessage.Question{q}}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, RecursionDesired: true},
+		Questions: []dnsmessage.Question{q}}
 	for name, next := q.Name, true; next; {
 		next = false
 		for _, value := range z[strings.ToLower(name.String())] {
@@ -84,13 +85,17 @@ func framed(protocol uint8, message []byte) []byte {
 
 func TestAnswerOf(t *testing.T) {
 	z := zone{
-		"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"edge.example.org."}, "edge.example.org.": {"192.0.2.2", "192.0.2.1", "192.0.2.1"},
+		"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"edge.example.org."},
+		"edge.example.org.":  {"192.0.2.2", "192.0.2.1", "192.0.2.1"},
 		"local.example.com.": {"127.0.0.1", "224.0.0.1", "0.0.0.0"}, "round.example.com.": {"example.com."},
 	}
-	loop := dnsmessage.Message{Header: dnsmessage.Header{Response: true}, Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	loop := dnsmessage.Message{Header: dnsmessage.Header{Response: true},
+		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: dnsmessage.TypeA,
+			Class: dnsmessage.ClassINET}}}
 	for _, alias := range [][2]string{{"a.", "b."}, {"b.", "a."}} {
 		loop.Answers = append(loop.Answers, dnsmessage.Resource{
-			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(alias[0]), Class: dnsmessage.ClassINET}, Body: &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(alias[1])}})
+			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(alias[0]), Class: dnsmessage.ClassINET},
+			Body:   &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(alias[1])}})
 	}
 	round, err := loop.Pack()
 	if err != nil {
@@ -138,7 +143,8 @@ func FuzzAnswerOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		a, err := AnswerOf(ofp.PacketIn2{Data: frame, Userdata: []byte("dns 77")})
-		if err == nil && (a.Name != policy.NameOf(a.Name) || !a.To.Is4() || !slices.IsSortedFunc(a.Addrs, netip.Addr.Compare)) {
+		if err == nil &&
+			(a.Name != policy.NameOf(a.Name) || !a.To.Is4() || !slices.IsSortedFunc(a.Addrs, netip.Addr.Compare)) {
 			t.Errorf("%x is %+v", frame, a)
 		}
 		a.Release(Node{}, Pod{})
@@ -214,7 +220,8 @@ func TestNames(t *testing.T) {
 	n.b.serve(t, "tcp", ":8080", "b")
 	n.server.serve(t, "tcp", ":8080", "server")
 	server := serveDNS(t, n.server, zone{
-		"www.example.com.": {"10.11.0.4"}, "alias.example.com.": {"www.other.org."}, "www.other.org.": {"10.11.0.2"}, "tcp.example.com.": {"10.11.0.2"},
+		"www.example.com.": {"10.11.0.4"}, "alias.example.com.": {"www.other.org."}, "www.other.org.": {"10.11.0.2"},
+		"tcp.example.com.":     {"10.11.0.2"},
 		"service.example.com.": {"10.97.0.11"},
 	})
 	serveDNS(t, n.b, zone{"evil.example.com.": {"10.11.0.2"}}) // it is no resolver
@@ -234,11 +241,13 @@ func TestNames(t *testing.T) {
 		}
 	})
 	n.policy.Tiers.Set(derive.Object{Name: "application"}, 251)
-	dns := policy.RuleFacts{Action: policy.Allow, AnyPeer: true, Ports: []policy.PortRange{{Protocol: "TCP", From: 53, To: 53}, {Protocol: "UDP", From: 53, To: 53}}}
+	dns := policy.RuleFacts{Action: policy.Allow, AnyPeer: true,
+		Ports: []policy.PortRange{{Protocol: "TCP", From: 53, To: 53}, {Protocol: "UDP", From: 53, To: 53}}}
 	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "names"}: {
 		Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
 		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{
-			dns, {Action: policy.Allow, Names: []string{"*.example.com"}, AnyPort: true}, {Action: policy.Drop, AnyPeer: true, AnyPort: true},
+			dns, {Action: policy.Allow, Names: []string{"*.example.com"}, AnyPort: true},
+			{Action: policy.Drop, AnyPeer: true, AnyPort: true},
 		}},
 	}})
 	n.sync(t)

@@ -43,7 +43,8 @@ func startOVS(t *testing.T, netns string) *openVSwitch {
 	case ovstest.System():
 		o.daemon(t, netns, "ovs-vswitchd", "unix:"+filepath.Join(dir, "db.sock"))
 	case netns == "":
-		o.daemon(t, "", "ovs-vswitchd", "--enable-dummy", "--disable-system", "--disable-system-route", "unix:"+filepath.Join(dir, "db.sock"))
+		o.daemon(t, "", "ovs-vswitchd", "--enable-dummy", "--disable-system", "--disable-system-route",
+			"unix:"+filepath.Join(dir, "db.sock"))
 	default:
 		o.daemon(t, netns, "ovs-vswitchd", "--disable-system", "unix:"+filepath.Join(dir, "db.sock"))
 	}
@@ -53,7 +54,8 @@ func startOVS(t *testing.T, netns string) *openVSwitch {
 // daemon starts a process and waits until its control socket answers.
 func (o *openVSwitch) daemon(t *testing.T, netns, name string, args ...string) {
 	t.Helper()
-	args = append(args, "--no-chdir", "--pidfile", "-vconsole:off", "-vsyslog:off", "-vfile:warn", "--log-file="+filepath.Join(o.dir, name+".log"))
+	args = append(args, "--no-chdir", "--pidfile", "-vconsole:off", "-vsyslog:off", "-vfile:warn",
+		"--log-file="+filepath.Join(o.dir, name+".log"))
 	cmd := o.command(netns, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -120,7 +122,8 @@ func (o *openVSwitch) run(t *testing.T, input, name string, args ...string) stri
 
 func (o *openVSwitch) vsctl(t *testing.T, args ...string) string {
 	t.Helper()
-	return o.run(t, "", "ovs-vsctl", append([]string{"--db=unix:" + filepath.Join(o.dir, "db.sock"), "--timeout=60"}, args...)...)
+	return o.run(t, "", "ovs-vsctl", append([]string{"--db=unix:" + filepath.Join(o.dir, "db.sock"), "--timeout=60"},
+		args...)...)
 }
 
 func (o *openVSwitch) appctl(t *testing.T, args ...string) string {
@@ -132,7 +135,9 @@ func (o *openVSwitch) appctl(t *testing.T, args ...string) string {
 func (o *openVSwitch) program(t *testing.T, bridge string, set *flow.Set) {
 	t.Helper()
 	for m := range set.Meters() {
-		if err := o.command("", "ovs-ofctl", "-O", "OpenFlow15", "add-meter", filepath.Join(o.dir, bridge+".mgmt"), m.String()).Run(); err != nil { // it is there
+		// it is there
+		if err := o.command("", "ovs-ofctl", "-O", "OpenFlow15", "add-meter", filepath.Join(o.dir, bridge+".mgmt"),
+			m.String()).Run(); err != nil {
 			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "mod-meter", filepath.Join(o.dir, bridge+".mgmt"), m.String())
 		}
 	}

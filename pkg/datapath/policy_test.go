@@ -150,7 +150,8 @@ func (p *policed) attach(t *testing.T) {
 	ends := slices.Concat(p.Addresses["node-1"], p.Addresses["node-2"], theWorld)
 	end := fmt.Sprint(policytest.Pick(p.Walk, ends...), ":", policytest.Pick(p.Walk, 53, 80, 81))
 	n := p.IntN(len(servicesOfPolicies))
-	f := frontend(servicesOfPolicies[n].Name, policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), fmt.Sprintf("10.97.0.%d:80", 10+n), end)
+	f := frontend(servicesOfPolicies[n].Name, policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP),
+		fmt.Sprintf("10.97.0.%d:80", 10+n), end)
 	f.Namespace = servicesOfPolicies[n].Namespace
 	p.Frontends = slices.DeleteFunc(p.Frontends, func(g service.Frontend) bool {
 		return g.VIP.Addr() == f.VIP.Addr() && (g.Protocol == f.Protocol || p.IntN(4) == 0)
@@ -170,7 +171,8 @@ func (p *policed) attach(t *testing.T) {
 // servicesOfPolicies are the Services that rules name, and another.
 var servicesOfPolicies = []derive.Object{
 	{Namespace: "x", Name: "svc"}, {Namespace: "y", Name: "svc"}, {Namespace: "z", Name: "svc"},
-	{Namespace: "x", Name: "antrea-mc-svc"}, {Namespace: "y", Name: "antrea-mc-svc"}, {Namespace: "z", Name: "antrea-mc-svc"},
+	{Namespace: "x", Name: "antrea-mc-svc"}, {Namespace: "y", Name: "antrea-mc-svc"},
+	{Namespace: "z", Name: "antrea-mc-svc"},
 	{Namespace: "default", Name: "any"},
 }
 
@@ -222,7 +224,8 @@ var numbersOf = map[corev1.Protocol]uint8{
 
 // packetOf returns a connection's first packet. It is not ok without a way to the switch. source is the client's port.
 func (p *policed) packetOf(c policytest.Connection, source uint16) (k oftest.Packet, ok bool) {
-	k = oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, IPSrc: c.From, IPDst: c.To, Proto: numbersOf[c.Protocol], SrcPort: source, DstPort: c.Port}
+	k = oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, IPSrc: c.From, IPDst: c.To, Proto: numbersOf[c.Protocol],
+		SrcPort: source, DstPort: c.Port}
 	switch c.Protocol {
 	case policy.ProtocolICMP:
 		k.ICMP, k.DstPort = oftest.ICMPMessage{Type: uint8(c.Port >> 8), Code: uint8(c.Port)}, 0
@@ -253,8 +256,11 @@ func (p *policed) connection(source uint16) (c policytest.Connection, ok bool) {
 		return c, false
 	}
 	ip := policytest.Pick(p.Walk, policytest.Pick(p.Walk, p.State.Pods...).IPs...)
-	other := policytest.Pick(p.Walk, slices.Concat(theWorld, p.Addresses["node-1"], p.Addresses["node-2"], []netip.Addr{ownGateway, farGateway})...)
-	c = policytest.Connection{From: ip, To: other, Protocol: policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), Port: policytest.Pick[uint16](p.Walk, 53, 80, 81, 85), SourcePort: source}
+	other := policytest.Pick(p.Walk, slices.Concat(theWorld, p.Addresses["node-1"], p.Addresses["node-2"],
+		[]netip.Addr{ownGateway, farGateway})...)
+	c = policytest.Connection{From: ip, To: other,
+		Protocol: policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP),
+		Port:     policytest.Pick[uint16](p.Walk, 53, 80, 81, 85), SourcePort: source}
 	switch p.IntN(8) {
 	case 0, 1, 2:
 		c.From, c.To = c.To, c.From
@@ -278,7 +284,8 @@ func (q question) String() string { return fmt.Sprintf("%s %+v: %s", q.packet, q
 
 // next returns a random question about a Pod of this Node that sends or receives; ok is false without such a Pod.
 func (p *policed) next() (q question, ok bool) {
-	c, ok := p.connection(policytest.Pick[uint16](p.Walk, 1024, 1500, 2000, 2500, 4000)) // ranges of rules end at 1024, 2000 and 3000
+	// ranges of rules end at 1024, 2000 and 3000
+	c, ok := p.connection(policytest.Pick[uint16](p.Walk, 1024, 1500, 2000, 2500, 4000))
 	if !ok {
 		return q, false
 	}
@@ -296,7 +303,8 @@ func (p *policed) next() (q question, ok bool) {
 		if len(p.Frontends) > 0 && p.has(c.From) {
 			f := policytest.Pick(p.Walk, p.Frontends...)
 			end := f.Endpoints[0].Addr
-			c.To, c.Protocol, c.Port, c.Service = end.Addr(), f.Protocol, end.Port(), derive.Object{Namespace: f.Namespace, Name: f.Service}
+			c.To, c.Protocol, c.Port, c.Service = end.Addr(), f.Protocol, end.Port(),
+				derive.Object{Namespace: f.Namespace, Name: f.Service}
 			if q.packet, ok = p.packetOf(c, c.SourcePort); ok {
 				q.packet.IPDst, q.packet.DstPort = f.VIP.Addr(), f.VIP.Port()
 			}
@@ -333,7 +341,8 @@ func met(r oftest.Result) string {
 // namesServices reports whether a rule is about connections to Services. A trace does not show the Service of a
 // connection whose endpoint was already chosen.
 func (p *policed) namesServices() bool {
-	return slices.ContainsFunc(p.policy.Rules.All(), func(r derive.Row[policy.RuleKey, policy.Rule]) bool { return len(r.Value.Services) > 0 })
+	return slices.ContainsFunc(p.policy.Rules.All(),
+		func(r derive.Row[policy.RuleKey, policy.Rule]) bool { return len(r.Value.Services) > 0 })
 }
 
 // verdicts returns the verdict of the tables of policies about a connection, for messages.
@@ -341,7 +350,9 @@ func (p *policed) verdicts(c policytest.Connection) (text string) {
 	for _, pod := range p.State.Pods {
 		for d, ip := range [...]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From} {
 			if slices.Contains(pod.IPs, ip) {
-				text += fmt.Sprintf("%s of %s/%s: %+v\n", policy.Direction(d), pod.Namespace, pod.Name, p.policy.Decide(derive.Object{Namespace: pod.Namespace, Name: pod.Name}, policy.Direction(d), policy.Connection(c)))
+				text += fmt.Sprintf("%s of %s/%s: %+v\n", policy.Direction(d), pod.Namespace, pod.Name,
+					p.policy.Decide(derive.Object{Namespace: pod.Namespace, Name: pod.Name}, policy.Direction(d),
+						policy.Connection(c)))
 			}
 		}
 	}
@@ -509,14 +520,16 @@ func TestPolicies(t *testing.T) {
 				}
 			}
 			asked := answers[allowed] + answers[dropped] + answers[rejected]
-			if asked < *walkSteps*2 || answers[dropped] < asked/10 || answers[rejected] < asked/1000 || answers[allowed] < asked/10 ||
+			if asked < *walkSteps*2 || answers[dropped] < asked/10 || answers[rejected] < asked/1000 ||
+				answers[allowed] < asked/10 ||
 				answers["unknown Pod "+dropped] < asked/1000 || answers["unknown Pod "+allowed] < asked/1000 || traced < asked/50 {
 				t.Errorf("%v, %d traced: the walk is too tame", answers, traced)
 			}
 			if p.parts < asked / *walkParts / 20 || p.partsEnded < asked / *walkParts / 5 {
 				t.Errorf("%d fragments passed, %d did not: the walk is too tame", p.parts, p.partsEnded)
 			}
-			t.Logf("%d questions, %v, %d of them traced; %d fragments passed, %d did not", asked, answers, traced, p.parts, p.partsEnded)
+			t.Logf("%d questions, %v, %d of them traced; %d fragments passed, %d did not", asked, answers, traced, p.parts,
+				p.partsEnded)
 		})
 	}
 }
@@ -603,9 +616,11 @@ func newTracer(t *testing.T) tracer {
 	args := []string{"add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=dummy", "fail_mode=secure"}
 	for _, port := range []ofp.Port{2, 3, 4, 5, 6, gatewayPort} {
 		name := fmt.Sprint("p", port)
-		args = append(args, "--", "add-port", "br-int", name, "--", "set", "interface", name, "type=dummy", fmt.Sprint("ofport_request=", port))
+		args = append(args, "--", "add-port", "br-int", name, "--", "set", "interface", name, "type=dummy",
+			fmt.Sprint("ofport_request=", port))
 	}
-	o.vsctl(t, append(args, "--", "add-port", "br-int", "tun", "--", "set", "interface", "tun", "type=geneve", "options:remote_ip=flow", "options:key=flow", "ofport_request=32768")...)
+	o.vsctl(t, append(args, "--", "add-port", "br-int", "tun", "--", "set", "interface", "tun", "type=geneve",
+		"options:remote_ip=flow", "options:key=flow", "ofport_request=32768")...)
 	return tracer{o}
 }
 
@@ -621,8 +636,10 @@ func (o tracer) replace(t *testing.T, set *flow.Set) {
 func (o tracer) ask(t *testing.T, q question) (answer, account string) {
 	t.Helper()
 	k := q.packet
-	protocol := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp", oftest.SCTP: "sctp", oftest.ICMP: "icmp", protoIGMP: "ip,nw_proto=2"}[k.Proto]
-	text := fmt.Sprintf("dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", k.InPort, protocol, k.EthSrc, k.EthDst, k.IPSrc, k.IPDst)
+	protocol := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp", oftest.SCTP: "sctp", oftest.ICMP: "icmp",
+		protoIGMP: "ip,nw_proto=2"}[k.Proto]
+	text := fmt.Sprintf("dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", k.InPort, protocol,
+		k.EthSrc, k.EthDst, k.IPSrc, k.IPDst)
 	if k.Fragment != oftest.Whole {
 		text += map[oftest.Fragment]string{oftest.First: ",nw_frag=first", oftest.Later: ",nw_frag=later"}[k.Fragment]
 		k.Proto = 0 // the switch reads no ports
@@ -636,7 +653,8 @@ func (o tracer) ask(t *testing.T, q question) (answer, account string) {
 	if k.TunSrc.IsValid() {
 		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=%d", k.TunSrc, k.TunDst, k.TunID)
 	}
-	account, err := appctl.Client{RunDir: o.dir}.Trace(t.Context(), "br-int", text, "--ct-next", "trk,new", "--ct-next", "trk,new", "--ct-next", "trk,new")
+	account, err := appctl.Client{RunDir: o.dir}.Trace(t.Context(), "br-int", text, "--ct-next", "trk,new", "--ct-next",
+		"trk,new", "--ct-next", "trk,new")
 	if err != nil {
 		t.Fatal(err)
 	}

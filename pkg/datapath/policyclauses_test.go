@@ -28,7 +28,8 @@ func TestPartOf(t *testing.T) {
 			for i, part := range list {
 				for _, c := range part {
 					if n, of := c.kind.partOf(anyPeer, anyPort); int(n) != i+1 || int(of) != len(list) {
-						t.Errorf("any peer %v, any port %v: clause %q is part %d of %d, want %d of %d", anyPeer, anyPort, c, n, of, i+1, len(list))
+						t.Errorf("any peer %v, any port %v: clause %q is part %d of %d, want %d of %d", anyPeer, anyPort, c, n, of, i+1,
+							len(list))
 					}
 				}
 			}

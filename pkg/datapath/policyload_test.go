@@ -28,8 +28,10 @@ import (
 var (
 	loadClients     = flag.Int("load.clients", 8, "clients of TestPolicyLoad")
 	loadServers     = flag.Int("load.servers", 3, "servers of TestPolicyLoad")
-	loadConnections = flag.Int("load.connections", 240, "connections of all clients together to all servers, whose megaflows TestPolicyLoad counts")
-	loadTime        = flag.Duration("load.time", 0, "for how long TestPolicyLoad measures connections a second, six times; not at all with 0")
+	loadConnections = flag.Int("load.connections", 240,
+		"connections of all clients together to all servers, whose megaflows TestPolicyLoad counts")
+	loadTime = flag.Duration("load.time", 0,
+		"for how long TestPolicyLoad measures connections a second, six times; not at all with 0")
 )
 
 const (
@@ -71,7 +73,8 @@ func newPolicyLoad(t *testing.T) *policyLoad {
 	l.packetNode = packetNode{realNode: newNode(t, underlay, s, "one", eastOne, "10.97.0.0/16"), sources: newSources(s)}
 	l.ovs.vsctl(t, "set", "Open_vSwitch", ".", "other_config:max-idle=600000") // megaflows stay until they are counted
 	l.servers, l.clients = l.realNode.pods[:*loadServers], l.realNode.pods[*loadServers:]
-	l.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	l.policy.Namespaces.Set(derive.Object{Name: "default"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	for i, p := range s.Pods {
 		app := "client"
 		if i < *loadServers {
@@ -79,9 +82,11 @@ func newPolicyLoad(t *testing.T) *policyLoad {
 		}
 		l.label(p.Name, app, p.IPs[0].String())
 	}
-	l.policy.Nodes.Set(derive.Object{Name: "node-2"}, policy.NodeFacts{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.11.1.0/24")}})
+	l.policy.Nodes.Set(derive.Object{Name: "node-2"},
+		policy.NodeFacts{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.11.1.0/24")}})
 	for i := range 50 { // others that rules name
-		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("peer", i), Labels: map[string]string{"app": fmt.Sprint("peer-", i)}}}
+		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("peer", i),
+			Labels: map[string]string{"app": fmt.Sprint("peer-", i)}}}
 		o.Spec.NodeName, o.Status.PodIPs = "node-2", []corev1.PodIP{{IP: fmt.Sprint("10.11.1.", 10+i)}}
 		l.policy.Pods.Set(derive.ObjectOf(o), policy.PodFactsOf(o))
 	}
@@ -103,7 +108,8 @@ func newPolicyLoad(t *testing.T) *policyLoad {
 
 // loadPolicies returns the rules through which clients reach servers, both ways, and unrelated rules.
 func loadPolicies() []*networkingv1.NetworkPolicy {
-	out := []*networkingv1.NetworkPolicy{loadPolicy("clients", "server", "client", loadPort, false), loadPolicy("servers", "client", "server", loadPort, true)}
+	out := []*networkingv1.NetworkPolicy{loadPolicy("clients", "server", "client", loadPort, false),
+		loadPolicy("servers", "client", "server", loadPort, true)}
 	for i := range loadRules - 2 {
 		app, egress := "server", i%2 == 1
 		if egress {
@@ -119,10 +125,12 @@ func loadPolicies() []*networkingv1.NetworkPolicy {
 func loadPolicy(name, app, peer string, port int, egress bool) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	p.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
-	peers := []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": peer}}}}
+	peers := []networkingv1.NetworkPolicyPeer{
+		{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": peer}}}}
 	if port%3 == 0 {
 		peers = append(peers, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{
-			CIDR: fmt.Sprintf("172.%d.%d.0/24", 16+port%16, port%256), Except: []string{fmt.Sprintf("172.%d.%d.16/28", 16+port%16, port%256)},
+			CIDR:   fmt.Sprintf("172.%d.%d.0/24", 16+port%16, port%256),
+			Except: []string{fmt.Sprintf("172.%d.%d.16/28", 16+port%16, port%256)},
 		}})
 	}
 	ports := []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(int32(port)))}}
@@ -152,7 +160,10 @@ func (l *policyLoad) rules(t *testing.T, there bool) {
 	if err := l.clients[0].do(func() error { return touch("10.97.0.80:80", replyTimeout()) }); err != nil {
 		t.Fatalf("rules %v: the Service: %v", there, err)
 	}
-	err := l.clients[0].do(func() error { return touch(fmt.Sprint(l.addresses[0], ":", loadPort+1), 300*time.Millisecond) })
+	err := l.clients[0].do(func() error {
+		return touch(fmt.Sprint(l.addresses[0], ":", loadPort+1),
+			300*time.Millisecond)
+	})
 	if there == (err == nil) {
 		t.Fatalf("rules %v: a port that no rule names: %v", there, err)
 	}
@@ -247,7 +258,8 @@ func TestPolicyLoad(t *testing.T) {
 		}
 	}
 	without, with := flows[0], flows[1]
-	t.Logf("megaflows of %d connections of %d clients to %d servers: %d with %d rules, %d without", *loadConnections, *loadClients, *loadServers, with, loadRules, without)
+	t.Logf("megaflows of %d connections of %d clients to %d servers: %d with %d rules, %d without", *loadConnections,
+		*loadClients, *loadServers, with, loadRules, without)
 	if without == 0 || with > 3*without {
 		t.Errorf("%d megaflows with rules, %d without: want at most three times as many", with, without)
 	}

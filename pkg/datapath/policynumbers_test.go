@@ -141,7 +141,8 @@ func TestRuleNumbers(t *testing.T) {
 	}
 	back := func(i int) oftest.Packet {
 		pod, there := s.Pods[i], from(i)
-		return oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: there.IPDst, IPDst: there.IPSrc, Proto: oftest.TCP, SrcPort: 80, DstPort: 1024}
+		return oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: there.IPDst, IPDst: there.IPSrc,
+			Proto: oftest.TCP, SrcPort: 80, DstPort: 1024}
 	}
 	for i := range s.Pods[:2] {
 		if have := met(sw.Send(from(i))); have != allowed {

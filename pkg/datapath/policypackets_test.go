@@ -38,11 +38,13 @@ func newPacketNode(t *testing.T) *packetNode {
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	s := onNode(1)
 	s.Node.SCTPByPort = !ovstest.System()
-	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "pod3", Interface: "pod3-0a0b0c", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 4}, IPs: s.Pods[0].IPs, Port: 3})
+	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "pod3", Interface: "pod3-0a0b0c",
+		MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 4}, IPs: s.Pods[0].IPs, Port: 3})
 	s.Pods[2].IPs = append(s.Pods[2].IPs[:0:0], addrOf("10.11.0.4"))
 	n := &packetNode{realNode: newNode(t, underlay, s, "one", eastOne, "10.97.0.0/16"), sources: newSources(s)}
 	n.server, n.a, n.b = n.realNode.pods[0], n.realNode.pods[1], n.realNode.pods[2]
-	n.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	n.policy.Namespaces.Set(derive.Object{Name: "default"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	for i, app := range []string{"server", "a", "b"} {
 		n.label(fmt.Sprint("pod", i+1), app, s.Pods[i].IPs[0].String())
 	}
@@ -63,7 +65,9 @@ func (n *packetNode) allow(name, app string, annotations ...map[string]string) {
 		p.Annotations = a
 	}
 	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "server"}
-	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}}
+	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
+		{From: []networkingv1.NetworkPolicyPeer{
+			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}}
 	n.policy.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(p), policy.FactsOf(p))
 }
 
@@ -235,9 +239,11 @@ func TestProxyOnNode(t *testing.T) {
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", "10.11.0.2:8080", "server")
 	outside := newNamespace(t)
-	n.host.ip(t, fmt.Sprintf("link add outside type veth peer name eth0 netns %d", outside.pid), "address add 198.51.100.1/24 dev outside", "link set outside up",
+	n.host.ip(t, fmt.Sprintf("link add outside type veth peer name eth0 netns %d", outside.pid),
+		"address add 198.51.100.1/24 dev outside", "link set outside up",
 		// The host's configuration, as agent.hostOf has it:
-		"rule add priority 29696 not iif lo lookup 116", fmt.Sprintf("route add 10.11.0.0/24 via %s dev gw0 onlink table 116", vip))
+		"rule add priority 29696 not iif lo lookup 116",
+		fmt.Sprintf("route add 10.11.0.0/24 via %s dev gw0 onlink table 116", vip))
 	outside.ip(t, "address add 198.51.100.7/24 dev eth0", "link set eth0 up")
 	outside.wholeChecksums(t, "eth0")
 	n.host.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
@@ -371,7 +377,8 @@ func TestRejected(t *testing.T) {
 	n.server.serve(t, "tcp", ":8080", "server")
 	rule := []policy.RuleFacts{{Action: policy.Reject, AnyPeer: true, AnyPort: true}}
 	reject := func(app string, f policy.Facts) {
-		f.Stage, f.TierPriority, f.Priority, f.AppliedTo = policy.Admin, 250, 5, []policy.Selector{{Namespace: "default", Pods: "app=" + app}}
+		f.Stage, f.TierPriority, f.Priority, f.AppliedTo = policy.Admin, 250, 5,
+			[]policy.Selector{{Namespace: "default", Pods: "app=" + app}}
 		n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "reject"}: f})
 		n.sync(t)
 	}
@@ -421,8 +428,10 @@ func TestToServices(t *testing.T) {
 	frontend := frontendNamed(t, n.State, "10.97.0.11:80")
 	name := derive.Object{Namespace: frontend.Namespace, Name: frontend.Service}
 	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "reject"}: {
-		Stage: policy.Admin, TierPriority: 250, Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
-		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{{Action: policy.Reject, Services: []policy.ServicePeer{{Object: name}}, AnyPort: true}}},
+		Stage: policy.Admin, TierPriority: 250, Priority: 5,
+		AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{{Action: policy.Reject,
+			Services: []policy.ServicePeer{{Object: name}}, AnyPort: true}}},
 	}})
 	n.sync(t)
 	if c, err := n.a.dial("tcp", "10.97.0.11:80"); err == nil {

@@ -93,7 +93,8 @@ func TestRejectTCP(t *testing.T) {
 				t.Errorf("answer goes from %s to %s", in.ethSrc, in.ethDst)
 			}
 			tcp := in.payload
-			if seq, ack := binary.BigEndian.Uint32(tcp[4:]), binary.BigEndian.Uint32(tcp[8:]); seq != test.seq || ack != test.ack || tcp[13] != test.flags {
+			if seq, ack := binary.BigEndian.Uint32(tcp[4:]), binary.BigEndian.Uint32(tcp[8:]); seq != test.seq ||
+				ack != test.ack || tcp[13] != test.flags {
 				t.Errorf("seq %d ack %d flags %#x, want %d %d %#x", seq, ack, tcp[13], test.seq, test.ack, test.flags)
 			}
 			if c := finish(sum(0, in.ip[:ipv4Len])); c != 0 {

@@ -29,8 +29,9 @@ func (c *sources) publish(pods map[netip.Addr]string) {
 // toServers are egress rules of a client with the label app=a.
 func (c *sources) toServers(list ...policy.RuleFacts) {
 	c.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "servers"}: {
-		Stage: policy.Admin, Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
-		Egress: &policy.DirectionFacts{Rules: list},
+		Stage: policy.Admin, Tier: "application", Priority: 5,
+		AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+		Egress:    &policy.DirectionFacts{Rules: list},
 	}})
 }
 
@@ -46,29 +47,39 @@ func TestServersOfOtherClusters(t *testing.T) {
 		edit      func(*sources)
 		near, far bool // a connection passes
 	}{
-		{name: "a server that a rule allows", rules: []policy.RuleFacts{about(policy.Allow, "app=server"), everybody(policy.Drop)}, published: both, near: true},
-		{name: "a server that a rule drops", rules: []policy.RuleFacts{about(policy.Drop, "app=server")}, published: both, far: true},
+		{name: "a server that a rule allows",
+			rules: []policy.RuleFacts{about(policy.Allow, "app=server"), everybody(policy.Drop)}, published: both, near: true},
+		{name: "a server that a rule drops", rules: []policy.RuleFacts{about(policy.Drop, "app=server")}, published: both,
+			far: true},
 		{name: "labels of both", rules: []policy.RuleFacts{about(policy.Drop, "app in (b,server)")}, published: both},
 		{name: "nothing is published", rules: []policy.RuleFacts{about(policy.Drop, "app=server")}, near: true, far: true},
-		{name: "labels without a number", rules: []policy.RuleFacts{about(policy.Allow, "app=server"), everybody(policy.Drop)}, published: both,
+		{name: "labels without a number",
+			rules: []policy.RuleFacts{about(policy.Allow, "app=server"), everybody(policy.Drop)}, published: both,
 			edit: func(s *sources) { s.number("app=server", 0) }},
-		{name: "scope Cluster, and Pods here that have the labels", rules: []policy.RuleFacts{local, everybody(policy.Drop)}, published: both,
-			edit: func(s *sources) { s.relabel("pod2", "app=server") }},
-		{name: "scope Cluster, and a number that this Node gives its own", rules: []policy.RuleFacts{local, about(policy.Pass, "app=server"), everybody(policy.Drop)}, published: both, near: true,
+		{name: "scope Cluster, and Pods here that have the labels", rules: []policy.RuleFacts{local, everybody(policy.Drop)},
+			published: both,
+			edit:      func(s *sources) { s.relabel("pod2", "app=server") }},
+		{name: "scope Cluster, and a number that this Node gives its own",
+			rules: []policy.RuleFacts{local, about(policy.Pass, "app=server"), everybody(policy.Drop)}, published: both,
+			near: true,
 			edit: func(s *sources) {
 				s.relabel("pod2", "app=server")
 				s.engine.Pass()
 				own, _ := s.policy.Numbers.Get(defaultIdentity("app=server"))
 				s.number("app=server", own)
 			}},
-		{name: "two clusters claim an address", rules: []policy.RuleFacts{about(policy.Allow, "app=server"), everybody(policy.Drop)}, published: both,
+		{name: "two clusters claim an address",
+			rules: []policy.RuleFacts{about(policy.Allow, "app=server"), everybody(policy.Drop)}, published: both,
 			edit: func(s *sources) {
-				s.policy.PodAddresses.Set(derive.Object{Namespace: "kube-system", Name: "south"}, policy.RemotePods{{IP: nearPod, Label: "app=b"}})
+				s.policy.PodAddresses.Set(derive.Object{Namespace: "kube-system", Name: "south"},
+					policy.RemotePods{{IP: nearPod, Label: "app=b"}})
 			}},
-		{name: "an address of this cluster", rules: []policy.RuleFacts{about(policy.Drop, "app=server")}, published: both, near: true, far: true,
+		{name: "an address of this cluster", rules: []policy.RuleFacts{about(policy.Drop, "app=server")}, published: both,
+			near: true, far: true,
 			edit: func(s *sources) {
 				s.policy.Nodes.Set(derive.Object{Name: "other"}, policy.NodeFacts{PodCIDRs: []netip.Prefix{host(nearPod)}})
-				s.policy.Pods.Set(derive.Object{Namespace: "default", Name: "own"}, policy.PodFacts{Labels: "app=x", Node: "other", IPs: []netip.Addr{nearPod}})
+				s.policy.Pods.Set(derive.Object{Namespace: "default", Name: "own"},
+					policy.PodFacts{Labels: "app=x", Node: "other", IPs: []netip.Addr{nearPod}})
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -81,7 +92,8 @@ func TestServersOfOtherClusters(t *testing.T) {
 				}
 			}
 			c.load(all)
-			for _, from := range []struct{ pod, way string }{{"east1 pod1", "east1 east2 west1"}, {"east2 pod1", "east2 west1"}} {
+			for _, from := range []struct{ pod, way string }{{"east1 pod1", "east1 east2 west1"},
+				{"east2 pod1", "east2 west1"}} {
 				node, _, _ := strings.Cut(from.pod, " ")
 				for _, to := range []struct {
 					at, end string

@@ -77,7 +77,8 @@ func TestSCTP(t *testing.T) {
 		n.policy.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(p), policy.FactsOf(p))
 	}
 	isolate("a")
-	isolate("server", networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{{Protocol: &sctp, Port: &port}}})
+	isolate("server",
+		networkingv1.NetworkPolicyIngressRule{Ports: []networkingv1.NetworkPolicyPort{{Protocol: &sctp, Port: &port}}})
 	n.sync(t)
 	server, a := newSCTPEnd(t, n.server, "10.11.0.2"), newSCTPEnd(t, n.a, "10.11.0.3")
 	expect := func(at sctpEnd, want, why string) {

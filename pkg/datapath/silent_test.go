@@ -17,7 +17,9 @@ type tcpEnd struct {
 
 func newTCPEnd(t *testing.T, ns namespace, ip string) tcpEnd {
 	t.Helper()
-	ns.run(t, "nft", "add table ip silent; add chain ip silent out { type filter hook output priority 0; }; add rule ip silent out tcp flags & rst == rst drop")
+	ns.run(t, "nft",
+		"add table ip silent; add chain ip silent out { type filter hook output priority 0; }; add rule ip silent out tcp "+
+			"flags & rst == rst drop")
 	e := tcpEnd{ip: ip}
 	err := ns.do(func() (err error) {
 		e.IPConn, err = net.ListenIP("ip4:6", &net.IPAddr{IP: net.ParseIP(ip)})

@@ -37,8 +37,10 @@ func stretchedState(cluster string, n int) State {
 	} else {
 		s = westNode(n)
 		s.Frontends = append(s.Frontends, frontend("far", corev1.ProtocolTCP, "10.96.0.23:80", "10.10.1.2:8080"),
-			frontend("near-udp", corev1.ProtocolUDP, "10.96.0.24:53", "10.10.0.2:53"), frontend("far-udp", corev1.ProtocolUDP, "10.96.0.25:53", "10.10.1.2:53"))
-		s.Exported[derive.Object{Namespace: "default", Name: "near-udp"}], s.Exported[derive.Object{Namespace: "default", Name: "far-udp"}] = true, true
+			frontend("near-udp", corev1.ProtocolUDP, "10.96.0.24:53", "10.10.0.2:53"),
+			frontend("far-udp", corev1.ProtocolUDP, "10.96.0.25:53", "10.10.1.2:53"))
+		s.Exported[derive.Object{Namespace: "default", Name: "near-udp"}],
+			s.Exported[derive.Object{Namespace: "default", Name: "far-udp"}] = true, true
 		s.Frontends[0].Endpoints = s.Frontends[0].Endpoints[:1]
 		s.Exported[derive.Object{Namespace: "default", Name: "far"}] = true
 		s.Pods = append(s.Pods, onNode(1).Pods[1])
@@ -50,7 +52,8 @@ func stretchedState(cluster string, n int) State {
 
 func stretchedSources(cluster string, n int) *sources {
 	s := newSources(stretchedState(cluster, n))
-	s.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	s.policy.Namespaces.Set(derive.Object{Name: "default"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	for label, id := range numbers {
 		s.number(label, id)
 	}
@@ -83,7 +86,8 @@ func defaultIdentity(label string) policy.Identity {
 func (c *sources) relabel(name, label string) {
 	for _, pod := range c.Pods {
 		if pod.Name == name {
-			c.policy.Pods.Set(derive.Object{Namespace: "default", Name: name}, policy.PodFacts{Labels: label, Node: c.Node.Name, IPs: pod.IPs})
+			c.policy.Pods.Set(derive.Object{Namespace: "default", Name: name},
+				policy.PodFacts{Labels: label, Node: c.Node.Name, IPs: pod.IPs})
 		}
 	}
 }
@@ -91,8 +95,9 @@ func (c *sources) relabel(name, label string) {
 // rules are applied to the servers: all of them one policy of an admin tier.
 func (c *sources) rules(list ...policy.RuleFacts) {
 	c.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "stretched"}: {
-		Stage: policy.Admin, Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=server"}},
-		Ingress: &policy.DirectionFacts{Rules: list},
+		Stage: policy.Admin, Tier: "application", Priority: 5,
+		AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=server"}},
+		Ingress:   &policy.DirectionFacts{Rules: list},
 	}})
 }
 
@@ -152,15 +157,25 @@ func TestStretched(t *testing.T) {
 		from  string
 		want  string // near; then "far, " where that differs
 	}{
-		{name: "a client that a rule allows", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)}, from: a1, want: "east1 east2 ok"},
-		{name: "one on the Gateway", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)}, from: a2, want: "east2 ok"},
-		{name: "a client of other labels", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)}, from: b1, want: "east1 east2 IngressAdmin"},
-		{name: "a client that a rule drops", rules: []policy.RuleFacts{about(policy.Drop, "app=a")}, from: a1, want: "east1 east2 IngressAdmin"},
+		{name: "a client that a rule allows", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)},
+			from: a1, want: "east1 east2 ok"},
+		{name: "one on the Gateway", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)},
+			from: a2, want: "east2 ok"},
+		{name: "a client of other labels", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)},
+			from: b1, want: "east1 east2 IngressAdmin"},
+		{name: "a client that a rule drops", rules: []policy.RuleFacts{about(policy.Drop, "app=a")}, from: a1,
+			want: "east1 east2 IngressAdmin"},
 		{name: "one beside it", rules: []policy.RuleFacts{about(policy.Drop, "app=a")}, from: b1, want: "east1 east2 ok"},
-		{name: "scope Cluster", rules: []policy.RuleFacts{{Action: policy.Drop, AnyPort: true, Peers: about(0, "app=a").Peers}}, from: a1, want: "east1 east2 ok"},
-		{name: "a host", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)}, from: "east1 host", want: "east1 east2 IngressAdmin"},
-		{name: "a host that no rule denies", rules: []policy.RuleFacts{about(policy.Drop, "app=a")}, from: "east1 host", want: "east1 east2 ok"},
-		{name: "a number that this Node gives a peer of its own", rules: []policy.RuleFacts{{Action: policy.Allow, AnyPort: true, Peers: about(0, "app=a").Peers}, everybody(policy.Drop)},
+		{name: "scope Cluster",
+			rules: []policy.RuleFacts{{Action: policy.Drop, AnyPort: true, Peers: about(0, "app=a").Peers}}, from: a1,
+			want: "east1 east2 ok"},
+		{name: "a host", rules: []policy.RuleFacts{about(policy.Allow, "app=a"), everybody(policy.Drop)}, from: "east1 host",
+			want: "east1 east2 IngressAdmin"},
+		{name: "a host that no rule denies", rules: []policy.RuleFacts{about(policy.Drop, "app=a")}, from: "east1 host",
+			want: "east1 east2 ok"},
+		{name: "a number that this Node gives a peer of its own",
+			rules: []policy.RuleFacts{{Action: policy.Allow, AnyPort: true, Peers: about(0, "app=a").Peers},
+				everybody(policy.Drop)},
 			edit: func(all map[string]*sources) {
 				own, _ := all["west1"].policy.Numbers.Get(defaultIdentity("app=a"))
 				for _, s := range all {
@@ -169,10 +184,12 @@ func TestStretched(t *testing.T) {
 			}, from: a1, want: "east1 east2 IngressAdmin"},
 		{name: "no number yet, a rule that denies others", rules: []policy.RuleFacts{about(policy.Drop, "app=b")},
 			edit: func(all map[string]*sources) { all["east1"].number("app=a", 0) }, from: a1, want: "east1 east2 Ingress"},
-		{name: "no number yet, a rule that allows all", rules: []policy.RuleFacts{everybody(policy.Allow), about(policy.Drop, "app=b")},
-			edit: func(all map[string]*sources) { all["east1"].number("app=a", 0) }, from: a1, want: "east1 east2 Ingress"},
-		{name: "no number yet, no rule about other clusters", rules: []policy.RuleFacts{{Action: policy.Drop, AnyPort: true, Peers: about(0, "app=b").Peers}},
-			edit: func(all map[string]*sources) { all["east1"].number("app=a", 0) }, from: a1, want: "east1 east2 ok"},
+		{name: "no number yet, a rule that allows all",
+			rules: []policy.RuleFacts{everybody(policy.Allow), about(policy.Drop, "app=b")},
+			edit:  func(all map[string]*sources) { all["east1"].number("app=a", 0) }, from: a1, want: "east1 east2 Ingress"},
+		{name: "no number yet, no rule about other clusters",
+			rules: []policy.RuleFacts{{Action: policy.Drop, AnyPort: true, Peers: about(0, "app=b").Peers}},
+			edit:  func(all map[string]*sources) { all["east1"].number("app=a", 0) }, from: a1, want: "east1 east2 ok"},
 		{name: "labels not known yet", rules: []policy.RuleFacts{about(policy.Allow, "app=a")},
 			edit: func(all map[string]*sources) {
 				all["east1"].policy.Pods.Delete(derive.Object{Namespace: "default", Name: "pod1"})
@@ -214,7 +231,8 @@ func TestStretched(t *testing.T) {
 							node = "west2"
 						}
 						client, port, _ := strings.Cut(test.from, " ")
-						if back := c.send(node+" pod1", w.packet.Reply()); !strings.HasSuffix(strings.Join(back.places, " "), client+" "+port) {
+						if back := c.send(node+" pod1", w.packet.Reply()); !strings.HasSuffix(strings.Join(back.places, " "),
+							client+" "+port) {
 							t.Errorf("the reply goes %s", back)
 						}
 					}
@@ -380,7 +398,8 @@ func TestStretchedTraffic(t *testing.T) {
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	node := func(cluster string, n int, address, services string) *packetNode {
 		s := stretchedSources(cluster, n)
-		return &packetNode{realNode: newNode(t, underlay, s.State, fmt.Sprint(cluster, n), addrOf(address), services), sources: s}
+		return &packetNode{realNode: newNode(t, underlay, s.State, fmt.Sprint(cluster, n), addrOf(address), services),
+			sources: s}
 	}
 	east1, east2 := node("east", 1, eastOne.String(), "10.97.0.0/16"), node("east", 2, eastTwo.String(), "10.97.0.0/16")
 	west1, west2 := node("west", 1, westGW.String(), "10.96.0.0/16"), node("west", 2, "192.168.77.102", "10.96.0.0/16")
@@ -403,7 +422,8 @@ func TestStretchedTraffic(t *testing.T) {
 	change()
 	west1.realNode.pods[0].serve(t, "tcp", ":8080", "near")
 	west2.realNode.pods[0].serve(t, "tcp", ":8080", "far")
-	clients := map[string]namespace{"a": east1.realNode.pods[0], "b": east1.realNode.pods[1], "a on the Gateway": east2.realNode.pods[0], "b on the Gateway": east2.realNode.pods[1]}
+	clients := map[string]namespace{"a": east1.realNode.pods[0], "b": east1.realNode.pods[1],
+		"a on the Gateway": east2.realNode.pods[0], "b on the Gateway": east2.realNode.pods[1]}
 	servers := []string{nearServer, farServer}
 	for name, from := range clients {
 		for _, to := range servers {
@@ -433,7 +453,8 @@ func TestStretchedTraffic(t *testing.T) {
 		all.Wait()
 	}
 	for _, to := range []string{"10.96.0.24:53", "10.96.0.25:53"} { // rejected by ICMP, and not answered
-		for name, want := range map[string]error{"a": syscall.EHOSTUNREACH, "a on the Gateway": syscall.EHOSTUNREACH, "b": syscall.ECONNREFUSED} {
+		for name, want := range map[string]error{"a": syscall.EHOSTUNREACH, "a on the Gateway": syscall.EHOSTUNREACH,
+			"b": syscall.ECONNREFUSED} {
 			if _, err := clients[name].ask("udp", to); !errors.Is(err, want) {
 				t.Errorf("Reject: %s to %s by UDP: %v, want %v", name, to, err, want)
 			}
@@ -480,10 +501,13 @@ func TestStretchedTraffic(t *testing.T) {
 func TestStretchedToServices(t *testing.T) {
 	c, all := stretchedCable(t)
 	for _, name := range []string{"east1", "east2"} {
-		all[name].policy.Policies[policy.AntreaNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Namespace: "default", Name: "no-nginx"}: {
-			Stage: policy.Admin, Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+		all[name].policy.Policies[policy.AntreaNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Namespace: "default",
+			Name: "no-nginx"}: {
+			Stage: policy.Admin, Tier: "application", Priority: 5,
+			AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
 			Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{{
-				Action: policy.Drop, AnyPort: true, Services: []policy.ServicePeer{{Object: derive.Object{Namespace: "default", Name: "nginx"}, ClusterSet: true}},
+				Action: policy.Drop, AnyPort: true,
+				Services: []policy.ServicePeer{{Object: derive.Object{Namespace: "default", Name: "nginx"}, ClusterSet: true}},
 			}}},
 		}})
 	}

@@ -22,7 +22,8 @@ func dummyBridge(t *testing.T) *openVSwitch {
 		"--", "add-port", "br-int", "pod1", "--", "set", "interface", "pod1", port, "ofport_request=1",
 		"--", "add-port", "br-int", "pod2", "--", "set", "interface", "pod2", port, "ofport_request=2",
 		"--", "add-port", "br-int", "gw", "--", "set", "interface", "gw", port, "ofport_request=32769",
-		"--", "add-port", "br-int", "tun", "--", "set", "interface", "tun", "type=geneve", "options:remote_ip=flow", "options:key=flow", "ofport_request=32768")
+		"--", "add-port", "br-int", "tun", "--", "set", "interface", "tun", "type=geneve", "options:remote_ip=flow",
+		"options:key=flow", "ofport_request=32768")
 	return o
 }
 
@@ -68,7 +69,8 @@ func TestSwitchAccepts(t *testing.T) {
 			if err := have.AddMeter(m); err != nil {
 				t.Fatal(err)
 			}
-			if held := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-meters", target); !strings.Contains(strings.Join(strings.Fields(held), " "), strings.Join(strings.Fields(m.String()), " ")) {
+			if held := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-meters",
+				target); !strings.Contains(strings.Join(strings.Fields(held), " "), strings.Join(strings.Fields(m.String()), " ")) {
 				t.Errorf("node %d: the switch does not hold %s:\n%s", n, m, held)
 			}
 		}

@@ -38,7 +38,8 @@ func TestLogged(t *testing.T) {
 	n.policy.Tiers.Set(derive.Object{Name: "application"}, 251)
 	logged := func(a policy.Action) string {
 		t.Helper()
-		rule := policy.RuleFacts{Action: a, AnyPeer: true, Ports: []policy.PortRange{{Protocol: "TCP", From: 8080, To: 8080}}, Log: true, Name: "web", LogLabel: "two words"}
+		rule := policy.RuleFacts{Action: a, AnyPeer: true, Ports: []policy.PortRange{{Protocol: "TCP", From: 8080, To: 8080}},
+			Log: true, Name: "web", LogLabel: "two words"}
 		n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "log"}: {
 			Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=server"}},
 			Ingress: &policy.DirectionFacts{Rules: []policy.RuleFacts{rule}},
@@ -72,7 +73,8 @@ func TestLogged(t *testing.T) {
 		return fmt.Sprint(entry, " ", h.Src, " ", h.Dst, " ", h.DstPort, " ", h.ProtocolName(), " ", h.Length)
 	}
 	for _, a := range []policy.Action{policy.Allow, policy.Drop, policy.Reject} {
-		want := fmt.Sprintf("AntreaPolicyIngressRule AntreaClusterNetworkPolicy:log web 0 %d 0 two_words 10.11.0.3 10.11.0.2 8080 TCP 60", a)
+		want := fmt.Sprintf(
+			"AntreaPolicyIngressRule AntreaClusterNetworkPolicy:log web 0 %d 0 two_words 10.11.0.3 10.11.0.2 8080 TCP 60", a)
 		if have := logged(a); have != want {
 			t.Errorf("logged\n%s, want\n%s", have, want)
 		}
@@ -186,7 +188,8 @@ func TestShares(t *testing.T) {
 
 // FuzzHeadersOf reads frames and entries that are damaged.
 func FuzzHeadersOf(f *testing.F) {
-	f.Add(segment(tcpSYN, 1, 0, ""), []byte("policy-log AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web 0 3 44900 label"))
+	f.Add(segment(tcpSYN, 1, 0, ""),
+		[]byte("policy-log AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web 0 3 44900 label"))
 	f.Add(datagram(protoUDP, 3)[:ethLen+ipv4Len], []byte("policy-log a b c 1 1 1"))
 	f.Fuzz(func(t *testing.T, frame, userdata []byte) {
 		if h, err := HeadersOf(frame); err == nil && (!h.Src.Is4() || h.ProtocolName() == "") {

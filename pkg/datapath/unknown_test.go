@@ -25,21 +25,25 @@ var (
 // unknownSources are node-1 with pod1 (app=server) and pod2 (app=b), and node-2 with one Pod that is known (app=c).
 func unknownSources() *sources {
 	c := newSources(onNode(1))
-	c.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	c.policy.Namespaces.Set(derive.Object{Name: "default"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	for i, name := range []string{"node-1", "node-2"} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.11.%d.0/24", i)}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.11.%d.0/24", i)}}}
 		c.policy.Nodes.Set(derive.ObjectOf(n), policy.NodeFactsOf(n))
 	}
 	c.relabel("pod1", "app=server")
 	c.relabel("pod2", "app=b")
-	c.policy.Pods.Set(derive.Object{Namespace: "default", Name: "far"}, policy.PodFacts{Labels: "app=c", Node: "node-2", IPs: []netip.Addr{knownFar}})
+	c.policy.Pods.Set(derive.Object{Namespace: "default", Name: "far"},
+		policy.PodFacts{Labels: "app=c", Node: "node-2", IPs: []netip.Addr{knownFar}})
 	c.engine.Pass()
 	return c
 }
 
 // judge applies one policy of an admin tier to pod1.
 func (c *sources) judge(d policy.Direction, list ...policy.RuleFacts) {
-	f := policy.Facts{Stage: policy.Admin, TierPriority: 100, Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=server"}}}
+	f := policy.Facts{Stage: policy.Admin, TierPriority: 100, Priority: 5,
+		AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=server"}}}
 	if d == policy.Ingress {
 		f.Ingress = &policy.DirectionFacts{Rules: list}
 	} else {
@@ -63,15 +67,24 @@ func TestUnknownPods(t *testing.T) {
 		rules []policy.RuleFacts
 		want  map[netip.Addr]string // of ingress and egress alike; of the others Allow
 	}{
-		{name: "a rule drops by label", rules: []policy.RuleFacts{deny(policy.Drop)}, want: map[netip.Addr]string{unknownFar: dropped, unknownNear: dropped}},
-		{name: "a rule rejects by label", rules: []policy.RuleFacts{deny(policy.Reject)}, want: map[netip.Addr]string{unknownFar: rejected, unknownNear: rejected}},
-		{name: "a range is allowed before", rules: []policy.RuleFacts{block(policy.Allow, "10.11.1.0/28"), deny(policy.Drop)}, want: map[netip.Addr]string{unknownNear: dropped}},
-		{name: "a range is allowed behind", rules: []policy.RuleFacts{deny(policy.Drop), block(policy.Allow, "10.11.0.0/16")}, want: map[netip.Addr]string{unknownFar: dropped, unknownNear: dropped}},
-		{name: "a rule passes by label", rules: []policy.RuleFacts{deny(policy.Pass), deny(policy.Drop)}, want: map[netip.Addr]string{unknownFar: dropped, unknownNear: dropped}},
-		{name: "a rule allows by label before one denies everybody", rules: []policy.RuleFacts{{Action: policy.Allow, Peers: []policy.Selector{{}}, AnyPort: true}, block(policy.Drop, "10.11.0.0/16")},
+		{name: "a rule drops by label", rules: []policy.RuleFacts{deny(policy.Drop)},
+			want: map[netip.Addr]string{unknownFar: dropped, unknownNear: dropped}},
+		{name: "a rule rejects by label", rules: []policy.RuleFacts{deny(policy.Reject)},
+			want: map[netip.Addr]string{unknownFar: rejected, unknownNear: rejected}},
+		{name: "a range is allowed before", rules: []policy.RuleFacts{block(policy.Allow, "10.11.1.0/28"), deny(policy.Drop)},
+			want: map[netip.Addr]string{unknownNear: dropped}},
+		{name: "a range is allowed behind", rules: []policy.RuleFacts{deny(policy.Drop), block(policy.Allow, "10.11.0.0/16")},
+			want: map[netip.Addr]string{unknownFar: dropped, unknownNear: dropped}},
+		{name: "a rule passes by label", rules: []policy.RuleFacts{deny(policy.Pass), deny(policy.Drop)},
+			want: map[netip.Addr]string{unknownFar: dropped, unknownNear: dropped}},
+		{name: "a rule allows by label before one denies everybody",
+			rules: []policy.RuleFacts{{Action: policy.Allow, Peers: []policy.Selector{{}}, AnyPort: true},
+				block(policy.Drop, "10.11.0.0/16")},
 			want: map[netip.Addr]string{unknownFar: dropped, unknownNear: dropped, gatewayFar: dropped}},
 		{name: "no rule denies by label", rules: []policy.RuleFacts{block(policy.Drop, "192.0.2.0/24")}},
-		{name: "a rule denies by label to another port", rules: []policy.RuleFacts{{Action: policy.Drop, Peers: quarantine, Ports: []policy.PortRange{{Protocol: "TCP", From: 443, To: 443}}}}},
+		{name: "a rule denies by label to another port",
+			rules: []policy.RuleFacts{{Action: policy.Drop, Peers: quarantine,
+				Ports: []policy.PortRange{{Protocol: "TCP", From: 443, To: 443}}}}},
 	}
 	for _, row := range rows {
 		for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
@@ -108,7 +121,8 @@ func askUnknown(t *testing.T, c *sources, sw *oftest.Switch, d policy.Direction,
 	if d == policy.Egress {
 		conn.From, conn.To = conn.To, conn.From
 	}
-	k := oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: conn.From, IPDst: conn.To, Proto: oftest.TCP, SrcPort: 1024, DstPort: 80}
+	k := oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: conn.From, IPDst: conn.To,
+		Proto: oftest.TCP, SrcPort: 1024, DstPort: 80}
 	if d == policy.Ingress {
 		switch {
 		case other == c.Pods[1].IPs[0]:
@@ -132,7 +146,8 @@ func askUnknown(t *testing.T, c *sources, sw *oftest.Switch, d policy.Direction,
 // object is deleted it is an unknown Pod again, with or without processes: its known connections end.
 func TestUnknownPodIsKnown(t *testing.T) {
 	c := unknownSources()
-	c.judge(policy.Ingress, policy.RuleFacts{Action: policy.Drop, Peers: []policy.Selector{{Pods: "zone=quarantine"}}, AnyPort: true})
+	c.judge(policy.Ingress, policy.RuleFacts{Action: policy.Drop, Peers: []policy.Selector{{Pods: "zone=quarantine"}},
+		AnyPort: true})
 	sw, err := oftest.New(Program)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +166,8 @@ func TestUnknownPodIsKnown(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step, have, want)
 		}
 		if want == allowed {
-			sw.Send(oftest.Packet{InPort: c.Pods[0].Port, EthSrc: c.Pods[0].MAC, EthDst: gwMAC, IPSrc: k.IPDst, IPDst: k.IPSrc, Proto: oftest.TCP, SrcPort: 80, DstPort: 1024})
+			sw.Send(oftest.Packet{InPort: c.Pods[0].Port, EthSrc: c.Pods[0].MAC, EthDst: gwMAC, IPSrc: k.IPDst, IPDst: k.IPSrc,
+				Proto: oftest.TCP, SrcPort: 80, DstPort: 1024})
 		}
 	}
 	name := derive.Object{Namespace: "default", Name: "late"}

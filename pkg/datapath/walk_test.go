@@ -38,7 +38,9 @@ func (w walk) text() string {
 	if far == "" && strings.HasPrefix(w.from, "192.168.77.") {
 		to, far = CrossClusterMAC, w.from
 	}
-	text := fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in], mac, to, w.from, host, port)
+	text := fmt.Sprintf(
+		"dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in], mac,
+		to, w.from, host, port)
 	if w.in == "tunnel" {
 		ends := []string{"", eastOne.String(), eastTwo.String()}
 		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", cmp.Or(far, ends[3-w.node]), ends[w.node])
@@ -88,35 +90,65 @@ func TestWalks(t *testing.T) {
 	o := dummyBridge(t)
 	programmed := 0
 	for _, w := range []walk{
-		{name: "Pod to the other Pod of its Node", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", ct: []string{"new"}, want: "to pod2: 10.11.0.2 > 10.11.0.3:80"},
-		{name: "Pod using someone else's address", node: 1, in: "pod1", from: "10.11.0.3", to: "10.11.0.3:80", want: "dropped in Classify"},
-		{name: "Pod using someone else's MAC", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", mac: podMACTwo, want: "dropped in Classify"},
-		{name: "Pod to a Pod of another Node", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.1.2:80", ct: []string{"new"}, want: "to tunnel 192.168.78.102: 10.11.0.2 > 10.11.1.2:80"},
-		{name: "Pod to the world", node: 1, in: "pod1", from: "10.11.0.2", to: "192.0.2.1:80", ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 192.0.2.1:80"},
-		{name: "Pod to an address of its Node that no Pod has", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.77:80", ct: []string{"new"}, want: "dropped in Route"},
-		{name: "invalid packets", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", ct: []string{"inv"}, want: "dropped in ConntrackState"},
-		{name: "from the tunnel to a Pod", node: 1, in: "tunnel", from: "10.11.1.2", to: "10.11.0.2:80", ct: []string{"new"}, want: "to pod1: 10.11.1.2 > 10.11.0.2:80"},
-		{name: "from the tunnel to the world", node: 1, in: "tunnel", from: "10.11.1.2", to: "192.0.2.1:80", ct: []string{"new"}, want: "dropped in Route"},
-		{name: "host to a Pod", node: 1, in: "gateway", from: "10.11.0.1", to: "10.11.0.2:80", ct: []string{"new"}, want: "to pod1: 10.11.0.1 > 10.11.0.2:80"},
-		{name: "host to a ClusterIP that no Service has, which would go round for ever", node: 1, in: "gateway", from: "10.11.0.1", to: "10.97.0.99:80", ct: []string{"new"}, want: "dropped in Route"},
-		{name: "Pod to a Service by UDP's port with TCP", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.12:53", ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 10.97.0.12:53"},
-		{name: "Pod to itself by a Service", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.11:80", ct: []string{"new", "new", "new"}, want: "back to pod1: 169.254.0.253 > 10.11.0.2:8080"},
-		{name: "other Pod to the same Service", node: 1, in: "pod2", from: "10.11.0.3", to: "10.97.0.11:80", ct: []string{"new", "new"}, want: "to pod1: 10.11.0.3 > 10.11.0.2:8080"},
-		{name: "Service without endpoints", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.13:80", ct: []string{"new"}, want: "to the agent from Service"},
-		{name: "Pod to the API server", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.1:443", ct: []string{"new", "new"}, want: "to gateway: 10.11.0.2 > 172.30.1.10:6443"},
-		{name: "host to the API server", node: 1, in: "gateway", from: "10.11.0.1", to: "10.97.0.1:443", ct: []string{"new", "new", "new"}, want: "back to gateway: 169.254.0.253 > 172.30.1.10:6443"},
-		{name: "Pod of a regular Node to another cluster", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.14:80", ct: []string{"new", "new"}, want: "to tunnel 192.168.78.102 (cross-cluster): 10.11.0.2 > 10.96.0.20:80"},
-		{name: "on its Gateway", node: 2, in: "tunnel", from: "10.11.0.2", to: "10.96.0.20:80", ct: []string{"new", "new"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
-		{name: "on its Gateway, later", node: 2, in: "tunnel", from: "10.11.0.2", to: "10.96.0.20:80", ct: []string{"est", "est"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
-		{name: "Pod of the Gateway to another cluster", node: 2, in: "pod1", from: "10.11.1.2", to: "10.97.0.14:80", ct: []string{"new", "new", "new"}, want: "to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
-		{name: "host of the Gateway to another cluster", node: 2, in: "gateway", from: "10.11.1.1", to: "10.97.0.14:80", ct: []string{"new", "new", "new"}, want: "to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
-		{name: "request of another cluster for a Pod of the Gateway", node: 2, in: "tunnel", from: "192.168.77.101", to: "10.97.0.11:80", ct: []string{"new", "new"}, want: "to pod1: 192.168.77.101 > 10.11.1.2:8080"},
-		{name: "its reply", node: 2, in: "pod1", from: "10.11.1.2", to: "192.168.77.101:40000", ct: []string{"est,rpl"}, want: "to tunnel 192.168.77.101 (cross-cluster): 10.11.1.2 > 192.168.77.101:40000"},
-		{name: "request of another cluster for a Service on the host", node: 2, in: "tunnel", from: "192.168.77.101", to: "10.97.0.1:443", ct: []string{"new", "new", "new"}, want: "to gateway: 169.254.0.253 > 172.30.1.10:6443"},
-		{name: "reply of a regular Node's Pod to another cluster", node: 1, in: "pod1", from: "10.11.0.2", to: "192.168.77.101:40000", ct: []string{"est,rpl"}, want: "to tunnel 192.168.78.102 (cross-cluster): 10.11.0.2 > 192.168.77.101:40000"},
-		{name: "that reply on the Gateway", node: 2, in: "tunnel", from: "10.11.0.2", to: "192.168.77.101:40000", ct: []string{"est,rpl"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 10.11.0.2 > 192.168.77.101:40000"},
-		{name: "Pod to the other cluster's gateway itself", node: 1, in: "pod1", from: "10.11.0.2", to: "192.168.77.101:22", ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 192.168.77.101:22"},
-		{name: "request of another cluster that its Service has no endpoint for", node: 2, in: "tunnel", from: "192.168.77.101", to: "10.97.0.13:80", ct: []string{"new"}, want: "to the agent from Service"},
+		{name: "Pod to the other Pod of its Node", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80",
+			ct: []string{"new"}, want: "to pod2: 10.11.0.2 > 10.11.0.3:80"},
+		{name: "Pod using someone else's address", node: 1, in: "pod1", from: "10.11.0.3", to: "10.11.0.3:80",
+			want: "dropped in Classify"},
+		{name: "Pod using someone else's MAC", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", mac: podMACTwo,
+			want: "dropped in Classify"},
+		{name: "Pod to a Pod of another Node", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.1.2:80",
+			ct: []string{"new"}, want: "to tunnel 192.168.78.102: 10.11.0.2 > 10.11.1.2:80"},
+		{name: "Pod to the world", node: 1, in: "pod1", from: "10.11.0.2", to: "192.0.2.1:80", ct: []string{"new"},
+			want: "to gateway: 10.11.0.2 > 192.0.2.1:80"},
+		{name: "Pod to an address of its Node that no Pod has", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.77:80",
+			ct: []string{"new"}, want: "dropped in Route"},
+		{name: "invalid packets", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", ct: []string{"inv"},
+			want: "dropped in ConntrackState"},
+		{name: "from the tunnel to a Pod", node: 1, in: "tunnel", from: "10.11.1.2", to: "10.11.0.2:80", ct: []string{"new"},
+			want: "to pod1: 10.11.1.2 > 10.11.0.2:80"},
+		{name: "from the tunnel to the world", node: 1, in: "tunnel", from: "10.11.1.2", to: "192.0.2.1:80",
+			ct: []string{"new"}, want: "dropped in Route"},
+		{name: "host to a Pod", node: 1, in: "gateway", from: "10.11.0.1", to: "10.11.0.2:80", ct: []string{"new"},
+			want: "to pod1: 10.11.0.1 > 10.11.0.2:80"},
+		{name: "host to a ClusterIP that no Service has, which would go round for ever", node: 1, in: "gateway",
+			from: "10.11.0.1", to: "10.97.0.99:80", ct: []string{"new"}, want: "dropped in Route"},
+		{name: "Pod to a Service by UDP's port with TCP", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.12:53",
+			ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 10.97.0.12:53"},
+		{name: "Pod to itself by a Service", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.11:80",
+			ct: []string{"new", "new", "new"}, want: "back to pod1: 169.254.0.253 > 10.11.0.2:8080"},
+		{name: "other Pod to the same Service", node: 1, in: "pod2", from: "10.11.0.3", to: "10.97.0.11:80",
+			ct: []string{"new", "new"}, want: "to pod1: 10.11.0.3 > 10.11.0.2:8080"},
+		{name: "Service without endpoints", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.13:80", ct: []string{"new"},
+			want: "to the agent from Service"},
+		{name: "Pod to the API server", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.1:443",
+			ct: []string{"new", "new"}, want: "to gateway: 10.11.0.2 > 172.30.1.10:6443"},
+		{name: "host to the API server", node: 1, in: "gateway", from: "10.11.0.1", to: "10.97.0.1:443",
+			ct: []string{"new", "new", "new"}, want: "back to gateway: 169.254.0.253 > 172.30.1.10:6443"},
+		{name: "Pod of a regular Node to another cluster", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.14:80",
+			ct: []string{"new", "new"}, want: "to tunnel 192.168.78.102 (cross-cluster): 10.11.0.2 > 10.96.0.20:80"},
+		{name: "on its Gateway", node: 2, in: "tunnel", from: "10.11.0.2", to: "10.96.0.20:80", ct: []string{"new", "new"},
+			want: "back to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "on its Gateway, later", node: 2, in: "tunnel", from: "10.11.0.2", to: "10.96.0.20:80",
+			ct: []string{"est", "est"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "Pod of the Gateway to another cluster", node: 2, in: "pod1", from: "10.11.1.2", to: "10.97.0.14:80",
+			ct: []string{"new", "new", "new"}, want: "to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "host of the Gateway to another cluster", node: 2, in: "gateway", from: "10.11.1.1", to: "10.97.0.14:80",
+			ct: []string{"new", "new", "new"}, want: "to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "request of another cluster for a Pod of the Gateway", node: 2, in: "tunnel", from: "192.168.77.101",
+			to: "10.97.0.11:80", ct: []string{"new", "new"}, want: "to pod1: 192.168.77.101 > 10.11.1.2:8080"},
+		{name: "its reply", node: 2, in: "pod1", from: "10.11.1.2", to: "192.168.77.101:40000", ct: []string{"est,rpl"},
+			want: "to tunnel 192.168.77.101 (cross-cluster): 10.11.1.2 > 192.168.77.101:40000"},
+		{name: "request of another cluster for a Service on the host", node: 2, in: "tunnel", from: "192.168.77.101",
+			to: "10.97.0.1:443", ct: []string{"new", "new", "new"}, want: "to gateway: 169.254.0.253 > 172.30.1.10:6443"},
+		{name: "reply of a regular Node's Pod to another cluster", node: 1, in: "pod1", from: "10.11.0.2",
+			to: "192.168.77.101:40000", ct: []string{"est,rpl"},
+			want: "to tunnel 192.168.78.102 (cross-cluster): 10.11.0.2 > 192.168.77.101:40000"},
+		{name: "that reply on the Gateway", node: 2, in: "tunnel", from: "10.11.0.2", to: "192.168.77.101:40000",
+			ct: []string{"est,rpl"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 10.11.0.2 > 192.168.77.101:40000"},
+		{name: "Pod to the other cluster's gateway itself", node: 1, in: "pod1", from: "10.11.0.2", to: "192.168.77.101:22",
+			ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 192.168.77.101:22"},
+		{name: "request of another cluster that its Service has no endpoint for", node: 2, in: "tunnel",
+			from: "192.168.77.101", to: "10.97.0.13:80", ct: []string{"new"}, want: "to the agent from Service"},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			if programmed != w.node {
@@ -159,10 +191,12 @@ func TestRejectionsReturn(t *testing.T) {
 				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", o.dir+"/br-int.mgmt")
 				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", o.dir+"/br-int.mgmt")
 				o.program(t, "br-int", setOf(t, mustPlan(t, onNode(test.node))))
-				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", fmt.Sprintf("in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,%d)", Route))
+				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt",
+					fmt.Sprintf("in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,%d)", Route))
 				programmed = test.node
 			}
-			trace := o.appctl(t, "ofproto/trace", "br-int", "in_port=99,tcp,nw_src=10.97.0.13,nw_dst="+test.to+",nw_ttl=64,tp_src=80,tp_dst=40000")
+			trace := o.appctl(t, "ofproto/trace", "br-int", "in_port=99,tcp,nw_src=10.97.0.13,nw_dst="+test.to+
+				",nw_ttl=64,tp_src=80,tp_dst=40000")
 			have := walk{in: "agent"}.outcome(t, trace)
 			if !strings.HasPrefix(have, "to "+test.want) {
 				t.Errorf("%s, want to %s\n%s", have, test.want, trace)

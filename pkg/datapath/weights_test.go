@@ -26,7 +26,8 @@ import (
 // TestFactors compares the factors with their definition: with random hashes each bucket has the largest product as
 // often as its weight demands.
 func TestFactors(t *testing.T) {
-	for _, weights := range [][]uint16{{1, 1, 1}, {1, 3}, {3, 1}, {1, 2, 3, 4}, {1, 1, 1, 5}, {1, 1000}, {7, 1, 1, 1, 1, 1, 1}} {
+	for _, weights := range [][]uint16{{1, 1, 1}, {1, 3}, {3, 1}, {1, 2, 3, 4}, {1, 1, 1, 5}, {1, 1000},
+		{7, 1, 1, 1, 1, 1, 1}} {
 		x := factors(weights)
 		var total float64
 		for _, w := range weights {
@@ -121,12 +122,14 @@ func (o *openVSwitch) landed(t *testing.T, f service.Frontend) (each []int, tota
 	}
 	target := filepath.Join(o.dir, "br-int.mgmt")
 	if f.Affinity == 0 {
-		for _, m := range bucketPackets.FindAllStringSubmatch(o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-group-stats", target), -1) {
+		for _, m := range bucketPackets.FindAllStringSubmatch(o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15",
+			"dump-group-stats", target), -1) {
 			count(m[1])
 		}
 		return each, total
 	}
-	flows := endpointPackets.FindAllStringSubmatch(o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", target, fmt.Sprintf("table=%d", Endpoint)), -1)
+	flows := endpointPackets.FindAllStringSubmatch(o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", target,
+		fmt.Sprintf("table=%d", Endpoint)), -1)
 	for _, e := range f.Endpoints {
 		for _, m := range flows {
 			if m[2] == e.Addr.Addr().String() {
@@ -163,7 +166,9 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 	t.Helper()
 	target := filepath.Join(o.dir, "br-int.mgmt")
 	set := flow.NewSet()
-	if err := set.AddEntries(flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IPDst(host(f.VIP.Addr()))), Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}}); err != nil {
+	if err := set.AddEntries(
+		flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IPDst(host(f.VIP.Addr()))),
+			Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range declared(t, f) {
@@ -194,7 +199,8 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 			args = args[:2]
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); total < clients*each && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); total < clients*each &&
+		time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		landed, total = o.landed(t, f)
 	}
 	return landed, total
@@ -227,10 +233,15 @@ func TestGoneClusterGetsNoConnections(t *testing.T) {
 	o := dummyBridge(t)
 	of := func(cluster, ip, stands string, ready bool) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web-" + cluster, Annotations: map[string]string{multicluster.AnnotationReady: stands},
-				Labels: map[string]string{discoveryv1.LabelServiceName: "antrea-mc-web", discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager, mcsv1beta1.LabelSourceCluster: cluster}},
-			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](80)}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready, Terminating: ptr.To(false)}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web-" + cluster,
+				Annotations: map[string]string{multicluster.AnnotationReady: stands},
+				Labels: map[string]string{discoveryv1.LabelServiceName: "antrea-mc-web",
+					discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager, mcsv1beta1.LabelSourceCluster: cluster}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP),
+				Port: ptr.To[int32](80)}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready, Terminating: ptr.To(false)}}},
 		}
 	}
 	for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP} {
@@ -274,8 +285,11 @@ func TestHintsKeepConnections(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			slice := &discoveryv1.EndpointSlice{
-				ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-				AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](80)}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1",
+					Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP),
+					Port: ptr.To[int32](80)}},
 			}
 			for i, zone := range test.zones {
 				e := discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.10.1.%d", 1+i)}}

@@ -41,7 +41,9 @@ func newWorld() *world {
 	w.frontends = NewTable(w.engine, "frontends", func(o Object, r *Reader) (frontend, []problem.Problem) {
 		address, _ := Get(r, w.services, o)
 		if address == "bad" {
-			return frontend{}, []problem.Problem{{Object: problem.Object{Kind: "Service", Namespace: o.Namespace, Name: o.Name}, Reason: "InvalidAddress"}}
+			return frontend{},
+				[]problem.Problem{{Object: problem.Object{Kind: "Service", Namespace: o.Namespace, Name: o.Name},
+					Reason: "InvalidAddress"}}
 		}
 		f := frontend{Address: address}
 		for _, s := range List(r, w.ofService, o) {
@@ -161,7 +163,8 @@ func TestCyclesAreRefused(t *testing.T) {
 		t.Errorf("self %v, early %v, later %v: want only the last", self.All(), early.All(), later.All())
 	}
 	text := fmt.Sprint(e.Problems())
-	for _, want := range []string{"early x: ", "table early reads table later, which is not made before it", "self x: ", "table self reads table self"} {
+	for _, want := range []string{"early x: ", "table early reads table later, which is not made before it", "self x: ",
+		"table self reads table self"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("problems %s, want %q among them", text, want)
 		}
@@ -180,7 +183,8 @@ func TestPanicIsOfItsKey(t *testing.T) {
 	}
 	in.Loaded()
 	e.Pass()
-	if have := len(half.All()); have != 2 || len(e.Problems()) != 1 || e.Problems()[0].Object != (problem.Object{Kind: "half", Name: "c"}) {
+	if have := len(half.All()); have != 2 || len(e.Problems()) != 1 ||
+		e.Problems()[0].Object != (problem.Object{Kind: "half", Name: "c"}) {
 		t.Errorf("%d rows and problems %v, want two rows and one problem of c", have, e.Problems())
 	}
 	in.Set("c", 5)
@@ -193,8 +197,10 @@ func TestPanicIsOfItsKey(t *testing.T) {
 	half.Watch(func([]Change[Name, int]) { changes++ })
 	in.Set("c", 3)
 	e.Pass()
-	if v, _ := half.Get("c"); v != 50 || changes != 0 || len(e.Problems()) != 1 || !strings.Contains(e.Problems()[0].Message, "stale") {
-		t.Errorf("c is %d after %d changes, with problems %v, want the 50 that it was, and one problem", v, changes, e.Problems())
+	if v, _ := half.Get("c"); v != 50 || changes != 0 || len(e.Problems()) != 1 ||
+		!strings.Contains(e.Problems()[0].Message, "stale") {
+		t.Errorf("c is %d after %d changes, with problems %v, want the 50 that it was, and one problem", v, changes,
+			e.Problems())
 	}
 	in.Delete("c")
 	e.Pass()
@@ -279,7 +285,8 @@ func TestNumbers(t *testing.T) {
 	})
 	t.Run("collisions, in every order", func(t *testing.T) {
 		var want []Row[Name, uint32]
-		for _, order := range [][]Name{{"a", "b", "c", "d"}, {"d", "c", "b", "a"}, {"b", "d", "a", "c"}, {"c", "a", "d", "b"}} {
+		for _, order := range [][]Name{{"a", "b", "c", "d"}, {"d", "c", "b", "a"}, {"b", "d", "a", "c"},
+			{"c", "a", "d", "b"}} {
 			e, names, n := start(1, 5)
 			for i, k := range append(order, "gone") {
 				names.Set(k, 1)
@@ -345,7 +352,8 @@ func TestNumbers(t *testing.T) {
 		}
 		e.Pass()
 		before := n.All()
-		if len(before) != 2 || len(e.Problems()) != 1 || e.Problems()[0].Object != (problem.Object{Kind: "numbers", Name: "c"}) {
+		if len(before) != 2 || len(e.Problems()) != 1 ||
+			e.Problems()[0].Object != (problem.Object{Kind: "numbers", Name: "c"}) {
 			t.Fatalf("numbers %v, problems %v: want a and b to have one, and a problem of c", before, e.Problems())
 		}
 		names.Delete("a")

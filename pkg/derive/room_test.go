@@ -12,8 +12,8 @@ type number int
 
 func (n number) Compare(o number) int { return cmp.Compare(n, o) }
 
-// TestRoom fills tables with many rows that depend on each other and takes them away: memory is as before, and so is what
-// a pass costs.
+// TestRoom fills tables with many rows that depend on each other and takes them away: memory is as before, and so is
+// what a pass costs.
 func TestRoom(t *testing.T) {
 	const many = 30_000
 	e := New()
@@ -21,7 +21,8 @@ func TestRoom(t *testing.T) {
 	half := NewIndex(source, "half", func(_ number, v number) []number { return []number{v / 2, many} })
 	numbers := NewNumbers(e, "numbers", 1, 1<<31, KeysOf(source))
 	order := NewOrder(e, "order", 1, many/2, KeysOf(source)) // half of them have no number
-	one := NewTable(e, "one", func(k number, r *Reader) (int, []problem.Problem) { return len(List(r, half, k)), nil }, KeysOfIndex(half))
+	one := NewTable(e, "one", func(k number, r *Reader) (int, []problem.Problem) { return len(List(r, half, k)), nil },
+		KeysOfIndex(half))
 	sum := NewTable(e, "sum", func(k number, r *Reader) (number, []problem.Problem) {
 		rows, _ := Get(r, source, 0) // all read one row
 		n, _ := Get(r, numbers, k)

@@ -103,7 +103,8 @@ func (g *graph) program(seed uint64, tables, indexes int) func(num, *Reader) (va
 				panic(fmt.Sprintf("unlucky %d", sum.B))
 			}
 		case sum.A%7 == 2:
-			problems = append(problems, problem.Problem{Object: problem.Object{Kind: "Thing", Name: fmt.Sprint(k)}, Message: fmt.Sprint(sum.B % 2)})
+			problems = append(problems, problem.Problem{Object: problem.Object{Kind: "Thing", Name: fmt.Sprint(k)},
+				Message: fmt.Sprint(sum.B % 2)})
 		case sum.A%5 == 3:
 			return val{}, nil
 		}
@@ -184,7 +185,8 @@ func walk(t *testing.T, seed uint64) {
 		}
 		fresh.engine.Pass()
 		if diff := gocmp.Diff(fresh.state(), g.state()); diff != "" {
-			t.Fatalf("seed %d, step %d: the tables differ from those made from nothing (-nothing +incremental):\n%s", seed, step, diff)
+			t.Fatalf("seed %d, step %d: the tables differ from those made from nothing (-nothing +incremental):\n%s", seed,
+				step, diff)
 		}
 		for _, row := range last.All() {
 			if watched[row.Key] != row.Value {
@@ -192,7 +194,8 @@ func walk(t *testing.T, seed uint64) {
 			}
 		}
 		if len(problems) != len(g.engine.Problems()) {
-			t.Fatalf("seed %d, step %d: %d problems were reported, %d are there", seed, step, len(problems), len(g.engine.Problems()))
+			t.Fatalf("seed %d, step %d: %d problems were reported, %d are there", seed, step, len(problems),
+				len(g.engine.Problems()))
 		}
 		if evaluated := pass(g.engine).Evaluated; evaluated != 0 {
 			t.Fatalf("seed %d, step %d: a pass without a change evaluated %d keys", seed, step, evaluated)

@@ -100,7 +100,8 @@ func node() Desired {
 		Neighbors: []Neighbor{{Link: "gw0", Address: vip, MAC: "aa:bb:cc:dd:ee:ff"}},
 		Sysctls:   map[string]string{"net/ipv4/ip_forward": "1", "net/ipv4/conf/gw0/rp_filter": "2"},
 		Masquerade: Masquerade{
-			Sources:    []netip.Prefix{netip.PrefixFrom(vip, 32), netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("10.10.0.0/25")},
+			Sources: []netip.Prefix{netip.PrefixFrom(vip, 32), netip.MustParsePrefix("10.10.0.0/24"),
+				netip.MustParsePrefix("10.10.0.0/25")},
 			Except:     []netip.Prefix{netip.MustParsePrefix("10.10.0.0/16")},
 			ExceptLink: "gw0",
 		},
@@ -138,7 +139,8 @@ func TestNode(t *testing.T) {
 
 	// The link is missing: everything else is done, and the error names the link.
 	ovstest.Eventually(t, "the wait says what for", func() error {
-		if err := trySync(m, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "link gw0: it does not exist yet") {
+		if err := trySync(m, 100*time.Millisecond); err == nil ||
+			!strings.Contains(err.Error(), "link gw0: it does not exist yet") {
 			return fmt.Errorf("error is %w", err)
 		}
 		return nil
@@ -217,7 +219,8 @@ func TestForeignChanges(t *testing.T) {
 	m := run(t, ns, 200*time.Millisecond)
 	m.Set(node())
 	sh(t, addGateway)
-	sh(t, "ip link add other type veth peer name otherp && ip addr add 172.16.0.1/24 dev other && ip link set other up && ip link set otherp up")
+	sh(t, "ip link add other type veth peer name otherp && ip addr add 172.16.0.1/24 dev other && ip link set other up "+
+		"&& ip link set otherp up")
 	sh(t, "ip route add 10.50.0.0/16 via 172.16.0.2 proto static && ip route add 10.51.0.0/16 via 172.16.0.2 proto 0x75")
 	sh(t, "nft add table ip theirs && nft add chain ip theirs input '{ type filter hook input priority 0; }'")
 	sh(t, "ip neigh add 172.16.0.9 lladdr 02:00:00:00:00:09 dev other")
@@ -239,7 +242,8 @@ func TestForeignChanges(t *testing.T) {
 		"ip neigh del 169.254.0.253 dev gw0",
 		"ip neigh replace 169.254.0.253 lladdr 02:00:00:00:00:01 dev gw0 nud permanent",
 		"echo 0 > /proc/sys/net/ipv4/ip_forward",
-		"nft flush ruleset ip; nft add table ip theirs && nft add chain ip theirs input '{ type filter hook input priority 0; }'",
+		"nft flush ruleset ip; nft add table ip theirs && nft add chain ip theirs input '{ type filter hook input priority " +
+			"0; }'",
 		"nft flush chain ip tombolo postrouting",
 		"nft delete element ip tombolo except '{ 10.10.0.0/16 }'",
 		"nft add element ip tombolo sources '{ 10.0.7.0/24 }'",
@@ -254,7 +258,8 @@ func TestForeignChanges(t *testing.T) {
 	}
 	for _, theirs := range []string{
 		"ip route show 10.50.0.0/16 | grep static", "ip route show 10.51.0.0/16 | grep 172.16.0.2",
-		"ip addr show dev other | grep 172.16.0.1/24", "nft list chain ip theirs input", "ip neigh show dev other | grep 172.16.0.9",
+		"ip addr show dev other | grep 172.16.0.1/24", "nft list chain ip theirs input",
+		"ip neigh show dev other | grep 172.16.0.9",
 	} {
 		sh(t, theirs)
 	}
@@ -263,7 +268,8 @@ func TestForeignChanges(t *testing.T) {
 	m.Set(Desired{})
 	synced(t, m)
 	ovstest.Eventually(t, "routes and table are gone", func() error {
-		if out, _ := try("ip route show table all proto 0x74; ip rule show | grep -w 116; nft list table ip tombolo 2>/dev/null"); out != "" {
+		if out, _ := try(
+			"ip route show table all proto 0x74; ip rule show | grep -w 116; nft list table ip tombolo 2>/dev/null"); out != "" {
 			return fmt.Errorf("left: %s", out)
 		}
 		return nil
@@ -366,7 +372,8 @@ func TestRoutesDoNotWaitForRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	synced(t, m)
-	if have := sh(t, "nft list table ip tombolo"); !strings.Contains(have, "10.97.0.0/16") || !strings.Contains(have, "masquerade") {
+	if have := sh(t, "nft list table ip tombolo"); !strings.Contains(have, "10.97.0.0/16") ||
+		!strings.Contains(have, "masquerade") {
 		t.Errorf("the table has %s", have)
 	}
 }
@@ -375,7 +382,8 @@ func TestRefusedAndTaken(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)
 	sh(t, addGateway)
-	sh(t, "ip link add other type veth peer name otherp && ip addr add 172.16.0.1/24 dev other && ip link set other up && ip link set otherp up")
+	sh(t, "ip link add other type veth peer name otherp && ip addr add 172.16.0.1/24 dev other && ip link set other up "+
+		"&& ip link set otherp up")
 	sh(t, "ip route add 10.96.0.0/16 via 172.16.0.2")
 	m := run(t, ns, time.Hour)
 	d := node()
@@ -420,7 +428,8 @@ func TestGuards(t *testing.T) {
 	address, guards := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/32")}, []string{"wg0", "wg1"}
 	links := []Link{{Name: "wg0", Addresses: address, Guards: guards}, {Name: "eth0", Addresses: address}}
 	chains := contentsOf(knftables.IPv4Family, Desired{Links: links}).chains
-	both := contentsOf(knftables.IPv4Family, Desired{Links: append(links, Link{Name: "wg1", Addresses: address, Guards: guards})}).chains
+	both := contentsOf(knftables.IPv4Family,
+		Desired{Links: append(links, Link{Name: "wg1", Addresses: address, Guards: guards})}).chains
 	if !slices.Equal(chains[uplinkChain].rules, both[uplinkChain].rules) {
 		t.Errorf("with the second link the rules are %q", both[uplinkChain].rules)
 	}
@@ -429,7 +438,8 @@ func TestGuards(t *testing.T) {
 		t.Fatalf("rules %q, want %q", rules, want)
 	}
 	check := exec.Command("unshare", "-n", "nft", "-c", "-f", "-")
-	check.Stdin = strings.NewReader("table ip t {\nchain c {\ntype filter hook prerouting priority raw; " + rules[0] + "\n}\n}\n")
+	check.Stdin = strings.NewReader("table ip t {\nchain c {\ntype filter hook prerouting priority raw; " +
+		rules[0] + "\n}\n}\n")
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("nft refuses it: %v: %s", err, out)
 	}
@@ -445,7 +455,8 @@ func TestEgress(t *testing.T) {
 	const addUplink = "ip link add eth1 type veth peer name wire && ip link set eth1 up && ip link set wire up"
 	sh(t, addUplink)
 	want := node()
-	want.Egress = []Egress{{Link: "eth1", Drop: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("10.97.0.0/32")}}}
+	want.Egress = []Egress{{Link: "eth1",
+		Drop: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("10.97.0.0/32")}}}
 	m.Set(want)
 	sh(t, addGateway)
 	synced(t, m)
@@ -462,7 +473,8 @@ func TestEgress(t *testing.T) {
 		return sendsBelow(t, "eth1", "wire", netip.MustParseAddr(dst))
 	}
 	kept := func() error {
-		for dst, want := range map[string]bool{"240.0.0.1": false, "255.0.0.9": false, "10.97.0.0": false, "10.97.0.1": true, "172.18.0.5": true} {
+		for dst, want := range map[string]bool{"240.0.0.1": false, "255.0.0.9": false, "10.97.0.0": false, "10.97.0.1": true,
+			"172.18.0.5": true} {
 			if passes(dst) != want {
 				return fmt.Errorf("a packet to %s passes: %v, want %v\n%s", dst, !want, want, sh(t, "nft list ruleset"))
 			}
@@ -510,7 +522,10 @@ func TestEgressRefused(t *testing.T) {
 	want.Egress = []Egress{{Link: "eth9-with-a-long-name", Drop: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4")}}}
 	m.Set(want)
 	err := trySync(m, ovstest.Timeout())
-	if err == nil || !strings.Contains(err.Error(), "nftables table netdev tombolo: set chain egress0 of link eth9-with-a-long-name (Linux 5.16 or later has this hook) to ") {
+	if err == nil ||
+		!strings.Contains(err.Error(),
+			"nftables table netdev tombolo: set chain egress0 of link eth9-with-a-long-name (Linux 5.16 or later has this "+
+				"hook) to ") {
 		t.Errorf("the error is %v", err)
 	}
 	ovstest.Eventually(t, "the other table is there", func() error {

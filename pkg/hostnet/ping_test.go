@@ -28,7 +28,8 @@ func ping(targets ...string) error {
 }
 
 func pingOnce(conn *icmp.PacketConn, target string, seq int) error {
-	request := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: os.Getpid() & 0xffff, Seq: seq, Data: []byte("tombolo")}}
+	request := icmp.Message{Type: ipv4.ICMPTypeEcho,
+		Body: &icmp.Echo{ID: os.Getpid() & 0xffff, Seq: seq, Data: []byte("tombolo")}}
 	b, err := request.Marshal(nil)
 	if err != nil {
 		return err

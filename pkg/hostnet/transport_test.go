@@ -224,8 +224,10 @@ func TestTunnelsAskFirst(t *testing.T) {
 	}})
 	host := run(t, node, time.Hour)
 	host.Set(Desired{
-		Links:  []Link{{Name: "eth1", NoAddresses: true}, {Name: "br-eth1", Up: true, Addresses: prefixes("192.168.77.101/24")}},
-		Routes: []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("192.168.77.1"), Link: "br-eth1"}},
+		Links: []Link{{Name: "eth1", NoAddresses: true},
+			{Name: "br-eth1", Up: true, Addresses: prefixes("192.168.77.101/24")}},
+		Routes: []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("192.168.77.1"),
+			Link: "br-eth1"}},
 		Tunnels: []Tunnels{{Link: "br-eth1", Peers: []netip.Addr{
 			netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("192.168.77.7"), netip.MustParseAddr("203.0.113.9"),
 		}}},
@@ -266,7 +268,8 @@ func TestGatewayPort(t *testing.T) {
 	mac := bridge.MACOf("node")
 	bridges.Set([]bridge.Bridge{{
 		Name: "br-int", DatapathType: ovstest.Datapath(), FailMode: "secure",
-		Ports: []bridge.Port{{Name: "gw0", Type: "internal", OFPort: 32769, MAC: mac, MTU: 1450, ExternalIDs: map[string]string{bridge.TypeKey: "gateway"}}},
+		Ports: []bridge.Port{{Name: "gw0", Type: "internal", OFPort: 32769, MAC: mac, MTU: 1450,
+			ExternalIDs: map[string]string{bridge.TypeKey: "gateway"}}},
 	}})
 	host := run(t, ns, time.Hour)
 	host.Set(node())

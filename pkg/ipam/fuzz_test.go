@@ -17,7 +17,8 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte(`{"version":2}`))
 	f.Add([]byte("\x00\x00\x00"))
 	path := filepath.Join(f.TempDir(), "ipam.json")
-	ranges := []Range{{Prefix: netip.MustParsePrefix("10.10.1.0/24"), Reserved: []netip.Addr{netip.MustParseAddr("10.10.1.1")}}}
+	ranges := []Range{{Prefix: netip.MustParsePrefix("10.10.1.0/24"),
+		Reserved: []netip.Addr{netip.MustParseAddr("10.10.1.1")}}}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)

@@ -100,7 +100,8 @@ func TestExhausted(t *testing.T) {
 			}
 			_, err := s.Allocate(key(999), "", Interface{}, node(row.cidr))
 			var exhausted *ExhaustedError
-			if !errors.As(err, &exhausted) || exhausted.Held != row.held || !strings.Contains(err.Error(), fmt.Sprintf("address range %s exhausted: %d held; ", row.cidr, row.held)) {
+			if !errors.As(err, &exhausted) || exhausted.Held != row.held ||
+				!strings.Contains(err.Error(), fmt.Sprintf("address range %s exhausted: %d held; ", row.cidr, row.held)) {
 				t.Fatalf("error: %v", err)
 			}
 			if row.held == 0 {
@@ -120,9 +121,11 @@ func TestCorruptFile(t *testing.T) {
 		{"cut off", `{"version": 1, "rec`, "unexpected end"},
 		{"empty", "", "unexpected end"},
 		{"of another version", `{"version": 9}`, "its version is 9, this program knows 1"},
-		{"one address twice", `{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/old","since":"2026-01-02T10:04:00Z"},{"containerID":"b","ifName":"eth0","ips":["10.0.0.2/24"]}]}`, "address 10.0.0.2 is held by default/old since 10:04:00"},
+		{"one address twice",
+			`{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/old","since":"2026-01-02T10:04:00Z"},{"containerID":"b","ifName":"eth0","ips":["10.0.0.2/24"]}]}`, "address 10.0.0.2 is held by default/old since 10:04:00"},
 		{"nobody's address", `{"version":1,"records":[{"ips":["10.0.0.2/24"]}]}`, "record 0 names no container"},
-		{"an empty address", `{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":[""]}]}`, "has an empty address"},
+		{"an empty address", `{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":[""]}]}`,
+			"has an empty address"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ipam.json")
@@ -131,7 +134,8 @@ func TestCorruptFile(t *testing.T) {
 			}
 			s := open(t, path)
 			corrupt := s.Corrupt()
-			if corrupt == nil || !strings.Contains(corrupt.Error(), row.want) || !strings.Contains(corrupt.Error(), path+" is") || !strings.Contains(corrupt.Error(), corrupt.Moved) {
+			if corrupt == nil || !strings.Contains(corrupt.Error(), row.want) ||
+				!strings.Contains(corrupt.Error(), path+" is") || !strings.Contains(corrupt.Error(), corrupt.Moved) {
 				t.Fatalf("Corrupt: %v", corrupt)
 			}
 			if kept, err := os.ReadFile(corrupt.Moved); err != nil || string(kept) != row.text {
@@ -153,7 +157,8 @@ func TestCorruptFile(t *testing.T) {
 // such facts and can be read.
 func TestDescribe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipam.json")
-	if err := os.WriteFile(path, []byte(`{"version":1,"records":[{"containerID":"c000","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/web","since":"2026-01-02T10:04:00Z"}]}`), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		[]byte(`{"version":1,"records":[{"containerID":"c000","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/web","since":"2026-01-02T10:04:00Z"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, path)

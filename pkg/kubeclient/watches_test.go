@@ -25,7 +25,8 @@ func TestRedial(t *testing.T) {
 	}{
 		{name: "at once", back: 1, ok: true, most: 2 * time.Second},
 		{name: "after a minute", back: time.Minute, ok: true, least: time.Minute, most: time.Minute + 2*time.Second},
-		{name: "given up by the caller", back: time.Minute, cancelAt: 10 * time.Second, least: 10 * time.Second, most: 10 * time.Second},
+		{name: "given up by the caller", back: time.Minute, cancelAt: 10 * time.Second, least: 10 * time.Second,
+			most: 10 * time.Second},
 		{name: "stopped", stopAt: 10 * time.Second, least: 10 * time.Second, most: 10 * time.Second},
 		{name: "never", least: redialUntil - 2*redialAfter, most: redialUntil},
 	} {

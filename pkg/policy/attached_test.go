@@ -31,7 +31,8 @@ func attachedNode() (*derive.Engine, *Tables, *derive.Source[derive.Name, Attach
 // podOf is Pod x/NAME, which was created so many seconds after others.
 func podOf(name, uid, node string, created int64, phase corev1.PodPhase, ips ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "x", Name: name, UID: types.UID(uid), CreationTimestamp: metav1.Unix(1700000000+created, 0), Labels: map[string]string{"app": name},
+		Namespace: "x", Name: name, UID: types.UID(uid), CreationTimestamp: metav1.Unix(1700000000+created, 0),
+		Labels: map[string]string{"app": name},
 	}}
 	p.Spec.NodeName, p.Status.Phase = node, phase
 	for _, ip := range ips {
@@ -59,21 +60,27 @@ func TestAttached(t *testing.T) {
 		known bool
 		uid   types.UID
 	}{
-		{"its UID, before the status has an address", podOf("web", "u1", "node-1", 0, corev1.PodPending), nil, Attachment{UID: "u1"}, true, "u1"},
+		{"its UID, before the status has an address", podOf("web", "u1", "node-1", 0, corev1.PodPending), nil,
+			Attachment{UID: "u1"}, true, "u1"},
 		{"no Pod", podOf("other", "u1", "node-1", 0, corev1.PodRunning), nil, Attachment{UID: "u1"}, false, "u1"},
 		{"another UID", podOf("web", "u2", "node-1", 0, corev1.PodRunning), nil, Attachment{UID: "u1"}, false, "u1"},
-		{"another UID, the same address", podOf("web", "u2", "node-1", 0, corev1.PodRunning, "10.10.1.7"), nil, Attachment{UID: "u1"}, false, "u1"},
+		{"another UID, the same address", podOf("web", "u2", "node-1", 0, corev1.PodRunning, "10.10.1.7"), nil,
+			Attachment{UID: "u1"}, false, "u1"},
 		{"another Node", podOf("web", "u1", "node-2", 0, corev1.PodRunning), nil, Attachment{UID: "u1"}, false, "u1"},
 		{"not scheduled", podOf("web", "u1", "", 0, corev1.PodPending), nil, Attachment{UID: "u1"}, false, "u1"},
 		{"ended", podOf("web", "u1", "node-1", 0, corev1.PodFailed), nil, Attachment{UID: "u1"}, false, "u1"},
 		{"a static Pod", mirror, nil, Attachment{UID: "of-the-file"}, true, "of-the-file"},
 		{"the UID of a static Pod's mirror", mirror, nil, Attachment{UID: "mirror"}, false, "mirror"},
-		{"no UID, its address", podOf("web", "u1", "node-1", 0, corev1.PodRunning, "10.10.1.7"), nil, Attachment{}, true, "u1"},
-		{"no UID, another address", podOf("web", "u1", "node-1", 0, corev1.PodRunning, "10.10.1.8"), nil, Attachment{}, false, ""},
+		{"no UID, its address", podOf("web", "u1", "node-1", 0, corev1.PodRunning, "10.10.1.7"), nil, Attachment{},
+			true, "u1"},
+		{"no UID, another address", podOf("web", "u1", "node-1", 0, corev1.PodRunning, "10.10.1.8"), nil, Attachment{},
+			false, ""},
 		{"no UID, no address yet", podOf("web", "u1", "node-1", 0, corev1.PodPending), nil, Attachment{}, false, ""},
-		{"no UID, its address, another Node", podOf("web", "u1", "node-2", 0, corev1.PodRunning, "10.10.1.7"), nil, Attachment{}, false, ""},
+		{"no UID, its address, another Node", podOf("web", "u1", "node-2", 0, corev1.PodRunning, "10.10.1.7"), nil,
+			Attachment{}, false, ""},
 		{"no UID, not scheduled", podOf("web", "u1", "", 0, corev1.PodPending), nil, Attachment{}, false, ""},
-		{"no UID, the address of another interface of its sandbox", podOf("web", "u1", "node-1", 0, corev1.PodRunning, "10.10.1.8"),
+		{"no UID, the address of another interface of its sandbox",
+			podOf("web", "u1", "node-1", 0, corev1.PodRunning, "10.10.1.8"),
 			&Attachment{Pod: own, Sandbox: "s1", IPs: addrs("10.10.1.8")}, Attachment{}, true, "u1"},
 		{"no UID, the address of another sandbox", podOf("web", "u1", "node-1", 0, corev1.PodRunning, "10.10.1.8"),
 			&Attachment{Pod: own, Sandbox: "s2", IPs: addrs("10.10.1.8")}, Attachment{}, false, ""},
@@ -114,15 +121,27 @@ func TestOccupants(t *testing.T) {
 		want string // the Pod, "" for none
 	}{
 		{"one Pod", []*corev1.Pod{podOf("a", "a", "node-2", 0, running, address)}, address, "a"},
-		{"another Node lies", []*corev1.Pod{podOf("a", "a", "node-2", 0, running, address), podOf("b", "b", "node-3", 9, running, address)}, address, "a"},
-		{"this Node's status says so", []*corev1.Pod{podOf("a", "a", "node-2", 0, running, address), podOf("b", "b", "node-1", 9, running, address)}, address, "a"},
+		{"another Node lies",
+			[]*corev1.Pod{podOf("a", "a", "node-2", 0, running, address), podOf("b", "b", "node-3", 9, running, address)},
+			address, "a"},
+		{"this Node's status says so",
+			[]*corev1.Pod{podOf("a", "a", "node-2", 0, running, address), podOf("b", "b", "node-1", 9, running, address)},
+			address, "a"},
 		{"only another Node says so", []*corev1.Pod{podOf("b", "b", "node-3", 0, running, address)}, address, ""},
 		{"not scheduled", []*corev1.Pod{podOf("b", "b", "", 0, running, address)}, address, ""},
-		{"a Pod that has ended", []*corev1.Pod{podOf("a", "a", "node-2", 0, running, address), podOf("b", "b", "node-2", 9, corev1.PodFailed, address)}, address, "a"},
-		{"two of the Node: the later one", []*corev1.Pod{podOf("a", "a", "node-2", 9, running, address), podOf("b", "b", "node-2", 0, running, address)}, address, "a"},
-		{"two of one second: by UID", []*corev1.Pod{podOf("a", "2", "node-2", 0, running, address), podOf("b", "1", "node-2", 0, running, address)}, address, "b"},
-		{"an address of this Node without an interface", []*corev1.Pod{podOf("a", "a", "node-1", 0, running, "10.10.1.7")}, "10.10.1.7", ""},
-		{"an address of this Node, said by another", []*corev1.Pod{podOf("a", "a", "node-2", 0, running, "10.10.1.7")}, "10.10.1.7", ""},
+		{"a Pod that has ended",
+			[]*corev1.Pod{podOf("a", "a", "node-2", 0, running, address),
+				podOf("b", "b", "node-2", 9, corev1.PodFailed, address)}, address, "a"},
+		{"two of the Node: the later one",
+			[]*corev1.Pod{podOf("a", "a", "node-2", 9, running, address), podOf("b", "b", "node-2", 0, running, address)},
+			address, "a"},
+		{"two of one second: by UID",
+			[]*corev1.Pod{podOf("a", "2", "node-2", 0, running, address), podOf("b", "1", "node-2", 0, running, address)},
+			address, "b"},
+		{"an address of this Node without an interface", []*corev1.Pod{podOf("a", "a", "node-1", 0, running, "10.10.1.7")},
+			"10.10.1.7", ""},
+		{"an address of this Node, said by another", []*corev1.Pod{podOf("a", "a", "node-2", 0, running, "10.10.1.7")},
+			"10.10.1.7", ""},
 		{"an address that no Node has", []*corev1.Pod{podOf("a", "a", "node-2", 0, running, "10.10.3.7")}, "10.10.3.7", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -177,7 +196,9 @@ func TestNamedPorts(t *testing.T) {
 		{Ports: []corev1.ContainerPort{port("admin", 9090), port("http", 9091)}},
 		{RestartPolicy: never, Ports: []corev1.ContainerPort{port("never", 9092)}},
 		{RestartPolicy: always, Ports: []corev1.ContainerPort{port("metrics", 9191), port("http", 9192), port("", 9193)}},
-		{RestartPolicy: always, Ports: []corev1.ContainerPort{port("metrics", 9194), {Name: "metrics", ContainerPort: 9195, Protocol: corev1.ProtocolUDP}}},
+		{RestartPolicy: always,
+			Ports: []corev1.ContainerPort{port("metrics", 9194),
+				{Name: "metrics", ContainerPort: 9195, Protocol: corev1.ProtocolUDP}}},
 	}
 	p.Spec.Containers = []corev1.Container{
 		{Ports: []corev1.ContainerPort{port("http", 8080), port("http", 8081), port("far", 70000)}},

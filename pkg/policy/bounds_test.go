@@ -22,12 +22,14 @@ func bounded(b Bounds, namespaces ...string) (*Tables, *derive.Engine) {
 	e := derive.New()
 	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")
 	t := NewTables(e, "node-1", attachments).Bounded(b)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/16"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
+		Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/16"}}}
 	t.Nodes.Set(derive.Object{Name: "node-1"}, NodeFactsOf(node))
 	for i, ns := range namespaces {
 		t.Namespaces.Set(derive.Object{Name: ns}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
 		for j, name := range []string{"a", "b"} {
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}},
+				Spec: corev1.PodSpec{NodeName: "node-1"}}
 			p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprintf("10.10.%d.%d", i, j+1)}}
 			f := PodFactsOf(p)
 			t.Pods.Set(derive.ObjectOf(p), f)
@@ -39,7 +41,8 @@ func bounded(b Bounds, namespaces ...string) (*Tables, *derive.Engine) {
 	return t, e
 }
 
-func (t *Tables) network(namespace, name string, ingress ...networkingv1.NetworkPolicyIngressRule) *networkingv1.NetworkPolicy {
+func (t *Tables) network(namespace, name string,
+	ingress ...networkingv1.NetworkPolicyIngressRule) *networkingv1.NetworkPolicy {
 	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	n.Spec.Ingress = ingress
 	t.Policies[NetworkPolicy].Set(derive.ObjectOf(n), FactsOf(n))
@@ -47,7 +50,8 @@ func (t *Tables) network(namespace, name string, ingress ...networkingv1.Network
 }
 
 func fromBlock(port int32, cidr string, except ...string) networkingv1.NetworkPolicyIngressRule {
-	r := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: cidr, Except: except}}}}
+	r := networkingv1.NetworkPolicyIngressRule{
+		From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: cidr, Except: except}}}}
 	if port > 0 {
 		r.Ports = []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(port))}}
 	}
@@ -56,7 +60,8 @@ func fromBlock(port int32, cidr string, except ...string) networkingv1.NetworkPo
 
 func (t *Tables) antreaIn(namespace, name string, priority float64, rules ...crdv1beta1.Rule) {
 	n := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	n.Spec.Priority, n.Spec.AppliedTo, n.Spec.Ingress = priority, []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}}, rules
+	n.Spec.Priority, n.Spec.AppliedTo, n.Spec.Ingress = priority,
+		[]crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}}, rules
 	t.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
 }
 
@@ -66,7 +71,8 @@ func ruleFrom(action crdv1beta1.Action, cidr string) crdv1beta1.Rule {
 
 func (t *Tables) enters(namespace, pod, from string, port uint16) Verdict {
 	f, _ := t.Pods.Get(derive.Object{Namespace: namespace, Name: pod})
-	return t.Decide(derive.Object{Namespace: namespace, Name: pod}, Ingress, Connection{From: netip.MustParseAddr(from), To: f.IPs[0], Protocol: corev1.ProtocolTCP, Port: port})
+	return t.Decide(derive.Object{Namespace: namespace, Name: pod}, Ingress,
+		Connection{From: netip.MustParseAddr(from), To: f.IPs[0], Protocol: corev1.ProtocolTCP, Port: port})
 }
 
 // tooLargeOf are the objects with a Problem that says TooLarge.
@@ -108,7 +114,8 @@ func TestBounds(t *testing.T) {
 				t.network("y", "web", web)
 			},
 			ask: func(t *Tables) []bool {
-				return []bool{t.enters("x", "a", outside, 81).Allowed, t.enters("x", "a", outside, 80).Allowed, t.enters("y", "a", outside, 80).Allowed}
+				return []bool{t.enters("x", "a", outside, 81).Allowed, t.enters("x", "a", outside, 80).Allowed,
+					t.enters("y", "a", outside, 80).Allowed}
 			},
 			want: []bool{false, true, true}, problems: []string{"NetworkPolicy x/huge"},
 		},
@@ -116,7 +123,8 @@ func TestBounds(t *testing.T) {
 			name: "300 scattered exceptions are within the bounds", bounds: DefaultBounds,
 			fill: func(t *Tables) { t.network("x", "large", fromBlock(0, "0.0.0.0/0", scattered(300)...)) },
 			ask: func(t *Tables) []bool {
-				return []bool{t.enters("x", "a", outside, 81).Allowed, t.enters("x", "a", "11.0.7.77", 81).Allowed, t.enters("y", "a", outside, 80).Allowed}
+				return []bool{t.enters("x", "a", outside, 81).Allowed, t.enters("x", "a", "11.0.7.77", 81).Allowed,
+					t.enters("y", "a", outside, 80).Allowed}
 			},
 			want: []bool{true, false, true},
 		},
@@ -130,7 +138,8 @@ func TestBounds(t *testing.T) {
 				t.antreaIn("x", "deny", 5, ruleFrom(crdv1beta1.ActionAllow, "198.51.100.7/32"), deny)
 			},
 			ask: func(t *Tables) []bool {
-				return []bool{t.enters("x", "a", outside, 80).Allowed, t.enters("x", "a", "192.0.2.1", 80).Allowed, t.enters("y", "a", outside, 80).Allowed}
+				return []bool{t.enters("x", "a", outside, 80).Allowed, t.enters("x", "a", "192.0.2.1", 80).Allowed,
+					t.enters("y", "a", outside, 80).Allowed}
 			},
 			want: []bool{true, false, true}, problems: []string{"AntreaNetworkPolicy x/deny"},
 		},
@@ -143,7 +152,8 @@ func TestBounds(t *testing.T) {
 				t.network("y", "web", web)
 			},
 			ask: func(t *Tables) []bool {
-				return []bool{t.enters("x", "a", outside, 85).Allowed, t.enters("x", "a", outside, 86).Allowed, t.enters("y", "a", outside, 80).Allowed}
+				return []bool{t.enters("x", "a", outside, 85).Allowed, t.enters("x", "a", outside, 86).Allowed,
+					t.enters("y", "a", outside, 80).Allowed}
 			},
 			want:     []bool{true, false, true},
 			problems: []string{"NetworkPolicy x/p6", "NetworkPolicy x/p7", "NetworkPolicy x/p8"},
@@ -152,18 +162,21 @@ func TestBounds(t *testing.T) {
 			name: "denies beyond the Namespace's bound are one rule", bounds: few,
 			fill: func(t *Tables) {
 				for i := range 30 {
-					t.antreaIn("x", fmt.Sprintf("p%02d", i), float64(1+i), ruleFrom(crdv1beta1.ActionDrop, fmt.Sprintf("203.0.113.%d/32", i)))
+					t.antreaIn("x", fmt.Sprintf("p%02d", i), float64(1+i),
+						ruleFrom(crdv1beta1.ActionDrop, fmt.Sprintf("203.0.113.%d/32", i)))
 				}
 			},
 			ask: func(t *Tables) []bool {
-				return []bool{t.enters("x", "a", outside, 80).Allowed, len(t.Rules.All()) <= few.Rules+1, t.enters("y", "a", outside, 80).Allowed}
+				return []bool{t.enters("x", "a", outside, 80).Allowed, len(t.Rules.All()) <= few.Rules+1,
+					t.enters("y", "a", outside, 80).Allowed}
 			},
 			want: []bool{false, true, true},
 		},
 		{
 			name: "a Namespace that selects too many peers", bounds: few,
 			fill: func(t *Tables) {
-				all := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}
+				all := networkingv1.NetworkPolicyIngressRule{
+					From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}
 				t.network("x", "all", all)
 				t.network("x", "more", all)
 				t.network("x", "most", all, web)
@@ -171,12 +184,14 @@ func TestBounds(t *testing.T) {
 			},
 			ask: func(t *Tables) []bool {
 				most, _ := t.Rules.Get(RuleKey{Policy: Key{NetworkPolicy, "x", "most"}})
-				return []bool{t.enters("x", "a", "10.10.1.1", 81).Allowed, len(most.Peers) > 0, t.enters("x", "a", outside, 80).Allowed, t.enters("y", "a", "10.10.0.1", 81).Allowed}
+				return []bool{t.enters("x", "a", "10.10.1.1", 81).Allowed, len(most.Peers) > 0,
+					t.enters("x", "a", outside, 80).Allowed, t.enters("y", "a", "10.10.0.1", 81).Allowed}
 			},
 			want: []bool{true, false, true, true}, problems: []string{"NetworkPolicy x/most"},
 		},
 		{
-			name: "a clause that too many rules share: the Namespace with most gives way", bounds: Bounds{Policy: 1000, Wide: 1000, Namespace: 1000, Rules: 1000, Members: 1000, Clause: 8},
+			name:   "a clause that too many rules share: the Namespace with most gives way",
+			bounds: Bounds{Policy: 1000, Wide: 1000, Namespace: 1000, Rules: 1000, Members: 1000, Clause: 8},
 			fill: func(t *Tables) {
 				for i := range 7 {
 					t.network("x", fmt.Sprint("p", i), fromBlock(80, fmt.Sprintf("198.51.100.%d/32", 1+i)))
@@ -192,7 +207,8 @@ func TestBounds(t *testing.T) {
 			want: []bool{true, false, true, true}, problems: []string{"NetworkPolicy x/p5", "NetworkPolicy x/p6"},
 		},
 		{
-			name: "denies of one rank that share a clause", bounds: Bounds{Policy: 1000, Wide: 1000, Namespace: 1000, Rules: 1000, Members: 1000, Clause: 8},
+			name:   "denies of one rank that share a clause",
+			bounds: Bounds{Policy: 1000, Wide: 1000, Namespace: 1000, Rules: 1000, Members: 1000, Clause: 8},
 			fill: func(t *Tables) {
 				for i := range 20 {
 					t.antreaIn("x", fmt.Sprintf("p%02d", i), 5, ruleFrom(crdv1beta1.ActionDrop, fmt.Sprintf("203.0.113.%d/32", i)))
@@ -200,7 +216,8 @@ func TestBounds(t *testing.T) {
 				t.antreaIn("y", "p", 5, ruleFrom(crdv1beta1.ActionDrop, "203.0.113.7/32"))
 			},
 			ask: func(t *Tables) []bool {
-				return []bool{t.enters("x", "a", outside, 80).Allowed, len(t.Rules.All()) <= 8+1+2, t.enters("y", "a", "203.0.113.7", 80).Allowed, t.enters("y", "a", outside, 80).Allowed}
+				return []bool{t.enters("x", "a", outside, 80).Allowed, len(t.Rules.All()) <= 8+1+2,
+					t.enters("y", "a", "203.0.113.7", 80).Allowed, t.enters("y", "a", outside, 80).Allowed}
 			},
 			want: []bool{false, true, false, true},
 		},
@@ -208,11 +225,13 @@ func TestBounds(t *testing.T) {
 			name: "a podSelector of 9,000 values isolates the Namespace", bounds: DefaultBounds,
 			fill: func(t *Tables) {
 				n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "huge"}}
-				e := metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: make([]string, 9000)}
+				e := metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpNotIn,
+					Values: make([]string, 9000)}
 				for i := range e.Values {
 					e.Values[i] = fmt.Sprint("v", i)
 				}
-				n.Spec.PodSelector.MatchExpressions, n.Spec.Ingress = []metav1.LabelSelectorRequirement{e}, []networkingv1.NetworkPolicyIngressRule{web}
+				n.Spec.PodSelector.MatchExpressions, n.Spec.Ingress = []metav1.LabelSelectorRequirement{e},
+					[]networkingv1.NetworkPolicyIngressRule{web}
 				t.Policies[NetworkPolicy].Set(derive.ObjectOf(n), FactsOf(n))
 			},
 			ask: func(t *Tables) []bool {
@@ -223,17 +242,21 @@ func TestBounds(t *testing.T) {
 		{
 			name: "a Pod with 5,000 labels is nobody whom a rule allows, and costs no more than others", bounds: DefaultBounds,
 			fill: func(t *Tables) {
-				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "a", Labels: map[string]string{"app": "a"}}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "a", Labels: map[string]string{"app": "a"}},
+					Spec: corev1.PodSpec{NodeName: "node-1"}}
 				for i := range 5000 {
 					p.Labels[fmt.Sprint("l", i)] = "v"
 				}
 				p.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.1"}}
 				t.Pods.Set(derive.ObjectOf(p), PodFactsOf(p))
-				t.network("y", "from-x", networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}})
+				t.network("y", "from-x",
+					networkingv1.NetworkPolicyIngressRule{
+						From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}})
 			},
 			ask: func(t *Tables) []bool {
 				f, _ := t.Pods.Get(derive.Object{Namespace: "x", Name: "a"})
-				return []bool{len(f.Labels) < 10, t.enters("y", "a", "10.10.0.1", 80).Allowed, t.enters("y", "a", "10.10.0.2", 80).Allowed}
+				return []bool{len(f.Labels) < 10, t.enters("y", "a", "10.10.0.1", 80).Allowed,
+					t.enters("y", "a", "10.10.0.2", 80).Allowed}
 			},
 			want: []bool{true, false, true}, problems: []string{"Pod x/a"},
 		},
@@ -293,7 +316,8 @@ func TestFold(t *testing.T) {
 		from string
 		port uint16
 		want bool
-	}{{"10.40.99.1", 80, true}, {"10.40.99.1", 81, false}, {"10.40.99.2", 80, false}, {"198.51.100.7", 1199, true}, {"198.51.100.7", 1200, false}} {
+	}{{"10.40.99.1", 80, true}, {"10.40.99.1", 81, false}, {"10.40.99.2", 80, false}, {"198.51.100.7", 1199, true},
+		{"198.51.100.7", 1200, false}} {
 		if have := tables.enters("x", "a", row.from, row.port).Allowed; have != row.want {
 			t.Errorf("from %s to port %d: allowed %v, want %v", row.from, row.port, have, row.want)
 		}
@@ -333,7 +357,8 @@ func TestManyProblems(t *testing.T) {
 	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}
 	n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: make([]networkingv1.NetworkPolicyPeer, 1000)}}
 	f := FactsOf(n)
-	if last := f.Problems[len(f.Problems)-1]; len(f.Problems) != maxProblems+1 || !strings.Contains(last.Message, "980 more") {
+	if last := f.Problems[len(f.Problems)-1]; len(f.Problems) != maxProblems+1 ||
+		!strings.Contains(last.Message, "980 more") {
 		t.Errorf("%d problems, the last is %v", len(f.Problems), last)
 	}
 }

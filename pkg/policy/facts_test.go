@@ -25,17 +25,29 @@ func TestBadParts(t *testing.T) {
 		port       *networkingv1.NetworkPolicyPort
 	}{
 		{name: "no peer", want: "spec.ingress[0].from[0]: there is no podSelector"},
-		{name: "two kinds", peer: networkingv1.NetworkPolicyPeer{IPBlock: good.IPBlock, PodSelector: &metav1.LabelSelector{}}, want: "spec.ingress[0].from[0]: ipBlock stands next to a selector"},
-		{name: "CIDR", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/33"}}, want: `spec.ingress[0].from[0].ipBlock.cidr: "10.0.0.0/33" is not a range`},
-		{name: "except", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"x"}}}, want: `spec.ingress[0].from[0].ipBlock.except[0]: "x" is not a range`},
-		{name: "IPv6", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}, want: "spec.ingress[0].from[0].ipBlock.cidr: fd00::/64 is of IPv6, which is not served yet"},
-		{name: "Pods", peer: networkingv1.NetworkPolicyPeer{PodSelector: bad}, want: `spec.ingress[0].from[0].podSelector: "Near" is not a valid`},
-		{name: "Namespaces", peer: networkingv1.NetworkPolicyPeer{NamespaceSelector: bad}, want: `spec.ingress[0].from[0].namespaceSelector: "Near" is not a valid`},
-		{name: "protocol", peer: good, port: &networkingv1.NetworkPolicyPort{Protocol: new(corev1.Protocol("ICMP"))}, want: `spec.ingress[0].ports[0].protocol: protocol "ICMP" is not one of`},
-		{name: "port", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt32(0))}, want: "spec.ingress[0].ports[0]: ports 0 to 0 are not within 1 to 65535"},
-		{name: "range", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt32(90)), EndPort: new(int32(80))}, want: "spec.ingress[0].ports[0]: ports 90 to 80 are not"},
-		{name: "range without a first port", peer: good, port: &networkingv1.NetworkPolicyPort{EndPort: new(int32(80))}, want: "spec.ingress[0].ports[0].endPort: endPort is given without port"},
-		{name: "range from a name", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromString("web")), EndPort: new(int32(80))}, want: `spec.ingress[0].ports[0].endPort: endPort stands next to the name "web"`},
+		{name: "two kinds", peer: networkingv1.NetworkPolicyPeer{IPBlock: good.IPBlock, PodSelector: &metav1.LabelSelector{}},
+			want: "spec.ingress[0].from[0]: ipBlock stands next to a selector"},
+		{name: "CIDR", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/33"}},
+			want: `spec.ingress[0].from[0].ipBlock.cidr: "10.0.0.0/33" is not a range`},
+		{name: "except",
+			peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"x"}}},
+			want: `spec.ingress[0].from[0].ipBlock.except[0]: "x" is not a range`},
+		{name: "IPv6", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}},
+			want: "spec.ingress[0].from[0].ipBlock.cidr: fd00::/64 is of IPv6, which is not served yet"},
+		{name: "Pods", peer: networkingv1.NetworkPolicyPeer{PodSelector: bad},
+			want: `spec.ingress[0].from[0].podSelector: "Near" is not a valid`},
+		{name: "Namespaces", peer: networkingv1.NetworkPolicyPeer{NamespaceSelector: bad},
+			want: `spec.ingress[0].from[0].namespaceSelector: "Near" is not a valid`},
+		{name: "protocol", peer: good, port: &networkingv1.NetworkPolicyPort{Protocol: new(corev1.Protocol("ICMP"))},
+			want: `spec.ingress[0].ports[0].protocol: protocol "ICMP" is not one of`},
+		{name: "port", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt32(0))},
+			want: "spec.ingress[0].ports[0]: ports 0 to 0 are not within 1 to 65535"},
+		{name: "range", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt32(90)),
+			EndPort: new(int32(80))}, want: "spec.ingress[0].ports[0]: ports 90 to 80 are not"},
+		{name: "range without a first port", peer: good, port: &networkingv1.NetworkPolicyPort{EndPort: new(int32(80))},
+			want: "spec.ingress[0].ports[0].endPort: endPort is given without port"},
+		{name: "range from a name", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromString("web")),
+			EndPort: new(int32(80))}, want: `spec.ingress[0].ports[0].endPort: endPort stands next to the name "web"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(1)
@@ -46,17 +58,21 @@ func TestBadParts(t *testing.T) {
 			}
 			n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{rule}
 			f := FactsOf(n)
-			if len(f.Problems) != 1 || !strings.Contains(f.Problems[0].String(), row.want) || f.Problems[0].Object.String() != "NetworkPolicy x/p" {
+			if len(f.Problems) != 1 || !strings.Contains(f.Problems[0].String(), row.want) ||
+				f.Problems[0].Object.String() != "NetworkPolicy x/p" {
 				t.Fatalf("problems %v, want one with %q", f.Problems, row.want)
 			}
 			w.Policies[NetworkPolicy].Set(derive.ObjectOf(n), f)
-			w.Namespaces.Set(derive.Object{Name: "x"}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+			w.Namespaces.Set(derive.Object{Name: "x"},
+				NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"},
+				Spec: corev1.PodSpec{NodeName: "node-1"}}
 			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
 			w.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 			w.engine.Pass()
 			c := Connection{From: w.address(), To: w.address(), Protocol: corev1.ProtocolTCP, Port: 80}
-			if v := w.Decide(derive.ObjectOf(pod), Ingress, c); v.Allowed || v.Stage != NetworkPolicies || len(v.Steps[NetworkPolicies].Policies) != 1 {
+			if v := w.Decide(derive.ObjectOf(pod), Ingress, c); v.Allowed || v.Stage != NetworkPolicies ||
+				len(v.Steps[NetworkPolicies].Policies) != 1 {
 				t.Errorf("a connection is allowed: %+v", v)
 			}
 			if v := w.Decide(derive.ObjectOf(pod), Egress, c); !v.Allowed {
@@ -80,12 +96,15 @@ func TestUnknownAppliedTo(t *testing.T) {
 
 // TestNormalForm checks the form that clusters exchange: sorted, without names except names that are labels.
 func TestNormalForm(t *testing.T) {
-	have := identityOf(NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"team": "a"}}}), normalForm(map[string]string{"tier": "web", "app": ""}), "")
+	have := identityOf(
+		NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
+			Labels: map[string]string{"team": "a"}}}), normalForm(map[string]string{"tier": "web", "app": ""}), "")
 	if want := Identity("ns:kubernetes.io/metadata.name=shop,team=a&pod:app=,tier=web"); have != want {
 		t.Errorf("%q, want %q", have, want)
 	}
 	set := have.labels()
-	if diff := cmp.Diff(map[string]string{"tier": "web", "app": ""}, map[string]string(set.pod)); diff != "" || set.namespaceName() != "shop" || set.namespace["team"] != "a" {
+	if diff := cmp.Diff(map[string]string{"tier": "web", "app": ""}, map[string]string(set.pod)); diff != "" ||
+		set.namespaceName() != "shop" || set.namespace["team"] != "a" {
 		t.Errorf("%+v", set)
 	}
 }
@@ -94,23 +113,29 @@ func TestNormalForm(t *testing.T) {
 func TestCost(t *testing.T) {
 	e := derive.New()
 	tables := NewTables(e, "node-1", nil)
-	tables.Nodes.Set(derive.Object{Name: "node-3"}, NodeFacts{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16")}})
+	tables.Nodes.Set(derive.Object{Name: "node-3"},
+		NodeFacts{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16")}})
 	pod := func(namespace, name, app, node, ip string) {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": app}}, Spec: corev1.PodSpec{NodeName: node}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Labels: map[string]string{"app": app}}, Spec: corev1.PodSpec{NodeName: node}}
 		p.Status.PodIPs = []corev1.PodIP{{IP: ip}}
 		tables.Pods.Set(derive.ObjectOf(p), PodFactsOf(p))
 	}
 	policy := func(namespace, name string) {
 		n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "client"}}}}}}
+		n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
+			{From: []networkingv1.NetworkPolicyPeer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "client"}}}}}}
 		tables.Policies[NetworkPolicy].Set(derive.ObjectOf(n), FactsOf(n))
 	}
 	names := make([]string, 200)
 	for i := range names {
 		names[i] = string(rune('a'+i/26)) + string(rune('a'+i%26))
-		tables.Namespaces.Set(derive.Object{Name: names[i]}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names[i]}}))
+		tables.Namespaces.Set(derive.Object{Name: names[i]},
+			NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names[i]}}))
 		for j, app := range []string{"client", "server", "other"} {
-			pod(names[i], app, app, []string{"node-2", "node-1", "node-2"}[j], strings.Join([]string{"10.10", string(rune('0' + j)), "0"}, ".")+string(rune('0'+i%10)))
+			pod(names[i], app, app, []string{"node-2", "node-1", "node-2"}[j],
+				strings.Join([]string{"10.10", string(rune('0' + j)), "0"}, ".")+string(rune('0'+i%10)))
 		}
 		policy(names[i], "p")
 	}

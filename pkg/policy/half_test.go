@@ -29,7 +29,9 @@ func TestElsewhere(t *testing.T) {
 		e.Pass()
 		for _, pod := range w.Here("node-2") {
 			own := policytest.Pick(w.Walk, w.Own(pod)...)
-			c := Connection{From: w.address(), To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85)}
+			c := Connection{From: w.address(), To: own,
+				Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP),
+				Port:     policytest.Pick[uint16](w.Walk, 53, 80, 81, 85)}
 			d := policytest.Pick(w.Walk, Ingress, Egress)
 			peer := c.From
 			if d == Egress {
@@ -40,8 +42,11 @@ func TestElsewhere(t *testing.T) {
 				pods = append(pods, who.Pod)
 			}
 			have, want := w.Elsewhere(pods...).Why(derive.ObjectOf(pod), d, c), other.Why(derive.ObjectOf(pod), d, c)
-			if have.Allowed != want.Allowed || have.Identity.Exchanged() != want.Identity.Exchanged() || have.Peer.Exchanged() != want.Peer.Exchanged() || len(have.Steps) != len(want.Steps) || (have.Rule == nil) != (want.Rule == nil) {
-				t.Fatalf("seed %d, step %d, %s: %s of Pod %s, %+v: %+v, its own Node says %+v", *walkSeed, step, what, d, derive.ObjectOf(pod), c, have, want)
+			if have.Allowed != want.Allowed || have.Identity.Exchanged() != want.Identity.Exchanged() ||
+				have.Peer.Exchanged() != want.Peer.Exchanged() || len(have.Steps) != len(want.Steps) ||
+				(have.Rule == nil) != (want.Rule == nil) {
+				t.Fatalf("seed %d, step %d, %s: %s of Pod %s, %+v: %+v, its own Node says %+v", *walkSeed, step, what, d,
+					derive.ObjectOf(pod), c, have, want)
 			}
 			if asked++; !have.Allowed {
 				denied++

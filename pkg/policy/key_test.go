@@ -12,8 +12,10 @@ func TestNames(t *testing.T) {
 		key  RuleKey
 	}{
 		{"NetworkPolicy default/web ingress[0]", RuleKey{Policy: Key{NetworkPolicy, "default", "web"}}},
-		{"AntreaNetworkPolicy default/web egress[12]", RuleKey{Policy: Key{AntreaNetworkPolicy, "default", "web"}, Direction: Egress, Index: 12}},
-		{"AntreaClusterNetworkPolicy web.v1 ingress[1] for shop", RuleKey{Policy: Key{AntreaClusterNetworkPolicy, "", "web.v1"}, Index: 1, For: "shop"}},
+		{"AntreaNetworkPolicy default/web egress[12]",
+			RuleKey{Policy: Key{AntreaNetworkPolicy, "default", "web"}, Direction: Egress, Index: 12}},
+		{"AntreaClusterNetworkPolicy web.v1 ingress[1] for shop",
+			RuleKey{Policy: Key{AntreaClusterNetworkPolicy, "", "web.v1"}, Index: 1, For: "shop"}},
 		{"ClusterNetworkPolicy egress ingress[0]", RuleKey{Policy: Key{ClusterNetworkPolicy, "", "egress"}}},
 	} {
 		if have := row.key.String(); have != row.text {

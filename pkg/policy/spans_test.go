@@ -130,7 +130,8 @@ func TestSpans(t *testing.T) {
 }
 
 func TestShort(t *testing.T) {
-	for _, k := range []Key{{AntreaClusterNetworkPolicy, "", "web"}, {AntreaNetworkPolicy, "default", "web"}, {ClusterNetworkPolicy, "", "a.b"}} {
+	for _, k := range []Key{{AntreaClusterNetworkPolicy, "", "web"}, {AntreaNetworkPolicy, "default", "web"},
+		{ClusterNetworkPolicy, "", "a.b"}} {
 		if have, ok := KeyOfShort(k.Short()); !ok || have != k {
 			t.Errorf("%s is read as %v, %v", k.Short(), have, ok)
 		}

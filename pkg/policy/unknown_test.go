@@ -14,7 +14,8 @@ import (
 
 // TestUnknownPods: which rules unknown Pods match, by the form of the peer.
 func TestUnknownPods(t *testing.T) {
-	var pod, unknown, gateway = netip.MustParseAddr("10.10.0.2"), netip.MustParseAddr("10.10.1.7"), netip.MustParseAddr("10.10.1.1")
+	var pod, unknown, gateway = netip.MustParseAddr("10.10.0.2"), netip.MustParseAddr("10.10.1.7"),
+		netip.MustParseAddr("10.10.1.1")
 	labels := &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "quarantine"}}
 	named := crdv1beta1.Port{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString("web"))}
 	rows := []struct {
@@ -26,17 +27,25 @@ func TestUnknownPods(t *testing.T) {
 	}{
 		{name: "podSelector", peer: &crdv1beta1.Peer{PodSelector: labels}, ingress: true, egress: true},
 		{name: "namespaceSelector", peer: &crdv1beta1.Peer{NamespaceSelector: labels}, ingress: true, egress: true},
-		{name: "serviceAccount", peer: &crdv1beta1.Peer{ServiceAccount: &crdv1beta1.ObjectReference{Namespace: "x", Name: "builder"}}, ingress: true, egress: true},
-		{name: "the Pod's own Namespace", peer: &crdv1beta1.Peer{Namespaces: &crdv1beta1.PeerNamespaces{Match: crdv1beta1.MatchSelf}}, ingress: true, egress: true},
-		{name: "labels that the Pod's own Namespace does not have", peer: &crdv1beta1.Peer{Namespaces: &crdv1beta1.PeerNamespaces{SameLabels: []string{"team"}}}},
+		{name: "serviceAccount",
+			peer: &crdv1beta1.Peer{ServiceAccount: &crdv1beta1.ObjectReference{Namespace: "x", Name: "builder"}}, ingress: true,
+			egress: true},
+		{name: "the Pod's own Namespace",
+			peer: &crdv1beta1.Peer{Namespaces: &crdv1beta1.PeerNamespaces{Match: crdv1beta1.MatchSelf}}, ingress: true,
+			egress: true},
+		{name: "labels that the Pod's own Namespace does not have",
+			peer: &crdv1beta1.Peer{Namespaces: &crdv1beta1.PeerNamespaces{SameLabels: []string{"team"}}}},
 		{name: "a group of labels", peer: &crdv1beta1.Peer{Group: "labels"}, ingress: true, egress: true},
 		{name: "a group of ranges", peer: &crdv1beta1.Peer{Group: "ranges"}},
 		{name: "another range", peer: &crdv1beta1.Peer{IPBlock: &crdv1beta1.IPBlock{CIDR: "192.0.2.0/24"}}},
-		{name: "its range", peer: &crdv1beta1.Peer{IPBlock: &crdv1beta1.IPBlock{CIDR: "10.10.1.0/28"}}, ingress: true, egress: true},
+		{name: "its range", peer: &crdv1beta1.Peer{IPBlock: &crdv1beta1.IPBlock{CIDR: "10.10.1.0/28"}}, ingress: true,
+			egress: true},
 		{name: "Nodes", peer: &crdv1beta1.Peer{NodeSelector: &metav1.LabelSelector{}}},
-		{name: "its range, to a port by its name", peer: &crdv1beta1.Peer{IPBlock: &crdv1beta1.IPBlock{CIDR: "10.10.1.0/28"}}, ports: []crdv1beta1.Port{named}, egress: true},
+		{name: "its range, to a port by its name", peer: &crdv1beta1.Peer{IPBlock: &crdv1beta1.IPBlock{CIDR: "10.10.1.0/28"}},
+			ports: []crdv1beta1.Port{named}, egress: true},
 		{name: "everybody, to a port by its name", ports: []crdv1beta1.Port{named}, egress: true},
-		{name: "labels, to another port", peer: &crdv1beta1.Peer{PodSelector: labels}, ports: []crdv1beta1.Port{{Port: new(intstr.FromInt32(443))}}},
+		{name: "labels, to another port", peer: &crdv1beta1.Peer{PodSelector: labels},
+			ports: []crdv1beta1.Port{{Port: new(intstr.FromInt32(443))}}},
 	}
 	for _, row := range rows {
 		for _, action := range []crdv1beta1.Action{crdv1beta1.ActionDrop, crdv1beta1.ActionReject, crdv1beta1.ActionAllow} {
@@ -46,9 +55,11 @@ func TestUnknownPods(t *testing.T) {
 					n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: []string{cidr}}}
 					c.Nodes.Set(derive.ObjectOf(n), NodeFactsOf(n))
 				}
-				group := &crdv1beta1.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Name: "labels"}, Spec: crdv1beta1.GroupSpec{PodSelector: labels}}
+				group := &crdv1beta1.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Name: "labels"},
+					Spec: crdv1beta1.GroupSpec{PodSelector: labels}}
 				c.ClusterGroups.Set(derive.ObjectOf(group), ClusterGroupFactsOf(group))
-				group = &crdv1beta1.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Name: "ranges"}, Spec: crdv1beta1.GroupSpec{IPBlocks: []crdv1beta1.IPBlock{{CIDR: "192.0.2.0/24"}}}}
+				group = &crdv1beta1.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Name: "ranges"},
+					Spec: crdv1beta1.GroupSpec{IPBlocks: []crdv1beta1.IPBlock{{CIDR: "192.0.2.0/24"}}}}
 				c.ClusterGroups.Set(derive.ObjectOf(group), ClusterGroupFactsOf(group))
 				rule := crdv1beta1.Rule{Action: action, Ports: row.ports}
 				n := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: crdv1beta1.PolicySpec{

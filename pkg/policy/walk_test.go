@@ -62,7 +62,8 @@ func attachmentOf(a policytest.Attached) Attachment {
 		return Attachment{}
 	}
 	namespace, name, _ := strings.Cut(a.Pod, "/")
-	return Attachment{Pod: derive.Object{Namespace: namespace, Name: name}, UID: a.UID, Sandbox: a.IPs[0].String(), IPs: a.IPs}
+	return Attachment{Pod: derive.Object{Namespace: namespace, Name: name}, UID: a.UID, Sandbox: a.IPs[0].String(),
+		IPs: a.IPs}
 }
 
 // attachmentsOf are the interfaces of a cluster, for other tables.
@@ -189,7 +190,9 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 		if w.IntN(4) == 0 {
 			other = netip.MustParseAddr(policytest.Pick(w.Walk, "198.51.100.7", "198.51.100.8", "203.0.113.1", "fd00::1"))
 		}
-		c := Connection{From: other, To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85, 8080), SourcePort: policytest.Pick[uint16](w.Walk, 1024, 2000, 2500, 4000)}
+		c := Connection{From: other, To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP,
+			corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85, 8080),
+			SourcePort: policytest.Pick[uint16](w.Walk, 1024, 2000, 2500, 4000)}
 		switch w.IntN(10) {
 		case 0:
 			c.Protocol, c.Port, c.SourcePort = ProtocolICMP, policytest.Pick[uint16](w.Walk, 0, 8<<8, 8<<8+1, 3<<8), 0
@@ -200,10 +203,12 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 		if d == Egress {
 			c.From, c.To = c.To, c.From
 			if w.IntN(3) == 0 {
-				c.Service = derive.Object{Namespace: policytest.Pick(w.Walk, "x", "y", "z"), Name: policytest.Pick(w.Walk, "svc", "antrea-mc-svc")}
+				c.Service = derive.Object{Namespace: policytest.Pick(w.Walk, "x", "y", "z"),
+					Name: policytest.Pick(w.Walk, "svc", "antrea-mc-svc")}
 			}
 		} else if w.IntN(4) == 0 {
-			c.From, c.ClusterSet = netip.MustParseAddr("10.99.0.1"), policytest.Pick[uint32](w.Walk, 1, 2, 3, 4, 5, UnknownClusterSet)
+			c.From, c.ClusterSet = netip.MustParseAddr("10.99.0.1"),
+				policytest.Pick[uint32](w.Walk, 1, 2, 3, 4, 5, UnknownClusterSet)
 		}
 		have, want := w.Decide(derive.ObjectOf(pod), d, c), w.Judge(pod, d == Egress, policytest.Connection(c))
 		if have.Action.String() != want || have.Allowed != (want == "Allow") {
@@ -229,7 +234,8 @@ func (w *world) checkAttached(t *testing.T, what string, answers map[string]int)
 	for port, a := range w.Cluster.Attached {
 		have, _ := w.Attached.Get(derive.Name(port))
 		pod := w.Of(a)
-		if have.Known != (pod != nil) || pod != nil && have.UID != pod.UID || pod == nil && (have.Identity != "" || have.UID != a.UID) {
+		if have.Known != (pod != nil) || pod != nil && have.UID != pod.UID || pod == nil &&
+			(have.Identity != "" || have.UID != a.UID) {
 			t.Fatalf("%s: interface %s of %+v: %+v, the specification says %+v", what, port, a, have, pod)
 		}
 		answers[map[bool]string{true: "known", false: "nothing known"}[have.Known]]++
@@ -301,7 +307,8 @@ func TestWalk(t *testing.T) {
 		t.Errorf("beyond bounds %d rules were left out and %d widened, %d Namespaces had too many: the walk is too tame",
 			left, widened, shared)
 	}
-	if answers["of an unknown Pod, Drop"] == 0 || answers["of an unknown Pod, Reject"] == 0 || answers["of an unknown Pod, Allow"] == 0 {
+	if answers["of an unknown Pod, Drop"] == 0 || answers["of an unknown Pod, Reject"] == 0 ||
+		answers["of an unknown Pod, Allow"] == 0 {
 		t.Error("no rule decided about an unknown Pod in each way: the walk is too tame")
 	}
 	if answers["Reject"] == 0 {
@@ -328,7 +335,8 @@ func text(t *Tables) []string {
 	var out []string
 	for _, row := range t.Rules.All() {
 		r := row.Value
-		out = append(out, fmt.Sprint(row.Key, r.Rank, " applied ", of(r.Applied), " peers ", r.AnyPeer, of(r.Peers), r.ClusterSet, r.Stretched, r.Blocks, r.Services, r.Names,
+		out = append(out, fmt.Sprint(row.Key, r.Rank, " applied ", of(r.Applied), " peers ", r.AnyPeer, of(r.Peers),
+			r.ClusterSet, r.Stretched, r.Blocks, r.Services, r.Names,
 			" ports ", r.AnyPort, r.Ports, r.ICMP, r.IGMP, r.Targets, r.UnknownPorts))
 		if _, ok := t.Priorities.Get(r.Rank); !ok {
 			out = append(out, fmt.Sprint(row.Key, " has no priority"))

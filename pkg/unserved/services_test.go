@@ -21,37 +21,45 @@ func TestService(t *testing.T) {
 			s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 		}},
 		{name: "ExternalName", change: func(s *corev1.Service) {
-			s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org", ExternalIPs: []string{"192.0.2.1"}}
+			s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org",
+				ExternalIPs: []string{"192.0.2.1"}}
 		}},
 		{name: "NodePort", want: []string{"spec.ports[1].nodePort NodePortNotSupported"}, change: func(s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeNodePort
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Port: 81, NodePort: 30081})
 		}},
-		{name: "LoadBalancer without NodePorts", want: []string{"spec.type LoadBalancerNotSupported"}, change: func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
-		}},
+		{name: "LoadBalancer without NodePorts", want: []string{"spec.type LoadBalancerNotSupported"},
+			change: func(s *corev1.Service) {
+				s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
+			}},
 		{
 			name: "LoadBalancer for local endpoints",
-			want: []string{"spec.ports[0].nodePort NodePortNotSupported", "spec.type LoadBalancerNotSupported", "spec.externalTrafficPolicy ExternalTrafficPolicyNotSupported"},
+			want: []string{"spec.ports[0].nodePort NodePortNotSupported", "spec.type LoadBalancerNotSupported",
+				"spec.externalTrafficPolicy ExternalTrafficPolicyNotSupported"},
 			change: func(s *corev1.Service) {
 				s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
 				s.Spec.Ports[0].NodePort = 30080
 			},
 		},
-		{name: "external address", want: []string{"spec.externalIPs ExternalIPsNotSupported"}, change: func(s *corev1.Service) {
-			s.Spec.ExternalIPs = []string{"192.0.2.1"}
-		}},
+		{name: "external address", want: []string{"spec.externalIPs ExternalIPsNotSupported"},
+			change: func(s *corev1.Service) {
+				s.Spec.ExternalIPs = []string{"192.0.2.1"}
+			}},
 		{name: "session affinity is served", change: func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}},
-		{name: "session affinity for longer than is served", want: []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds AffinityTimeoutShortened"}, change: func(s *corev1.Service) {
-			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityClientIP, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(65536))}}
-		}},
+		{name: "session affinity for longer than is served",
+			want: []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds AffinityTimeoutShortened"},
+			change: func(s *corev1.Service) {
+				s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityClientIP,
+					&corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(65536))}}
+			}},
 		{name: "traffic distribution is served", change: func(s *corev1.Service) {
 			s.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameZone)
 		}},
 		{name: "topology hints are used", change: func(s *corev1.Service) {
-			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto", corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
+			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto",
+				corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
 		}},
 		{name: "load balancer of a class, for some clients", change: func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("example.org/metal")
@@ -59,8 +67,9 @@ func TestService(t *testing.T) {
 		}, want: []string{"spec.type LoadBalancerNotSupported", "spec.loadBalancerClass LoadBalancerClassNotSupported",
 			"spec.loadBalancerSourceRanges LoadBalancerSourceRangesNotSupported"}},
 		{name: "annotations of Antrea", change: func(s *corev1.Service) {
-			s.Annotations = map[string]string{"service.antrea.io/external-ip-pool": "pool", "service.antrea.io/load-balancer-mode": "dsr",
-				"nodeportlocal.antrea.io/enabled": "true", "example.org/service.antrea.io": "x"}
+			s.Annotations = map[string]string{"service.antrea.io/external-ip-pool": "pool",
+				"service.antrea.io/load-balancer-mode": "dsr",
+				"nodeportlocal.antrea.io/enabled":      "true", "example.org/service.antrea.io": "x"}
 		}, want: []string{"metadata.annotations[service.antrea.io/external-ip-pool] ServiceAnnotationNotSupported",
 			"metadata.annotations[service.antrea.io/load-balancer-mode] ServiceAnnotationNotSupported",
 			"metadata.annotations[nodeportlocal.antrea.io/enabled] NodePortLocalNotSupported"}},

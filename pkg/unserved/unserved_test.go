@@ -46,7 +46,8 @@ func meta(name string, annotations ...string) metav1.ObjectMeta {
 
 func TestPod(t *testing.T) {
 	pod := func(change func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: meta("web", "ipam.antrea.io/ippools=pool", "kubernetes.io/egress-bandwidth=1M", "kubernetes.io/ingress-bandwidth=1M")}
+		p := &corev1.Pod{ObjectMeta: meta("web", "ipam.antrea.io/ippools=pool", "kubernetes.io/egress-bandwidth=1M",
+			"kubernetes.io/ingress-bandwidth=1M")}
 		p.Spec.InitContainers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 81}}}}
 		p.Spec.Containers = []corev1.Container{{}, {Ports: []corev1.ContainerPort{{ContainerPort: 80}, {HostPort: 80}}}}
 		change(p)
@@ -55,7 +56,8 @@ func TestPod(t *testing.T) {
 	const pool = "metadata.annotations[ipam.antrea.io/ippools] IPPoolNotSupported"
 	const limit = "metadata.annotations[kubernetes.io/ingress-bandwidth] BandwidthNotSupported"
 	const limitOut = "metadata.annotations[kubernetes.io/egress-bandwidth] BandwidthNotSupported"
-	ports := []string{"spec.initContainers[0].ports[0].hostPort HostPortNotSupported", "spec.containers[1].ports[1].hostPort HostPortNotSupported"}
+	ports := []string{"spec.initContainers[0].ports[0].hostPort HostPortNotSupported",
+		"spec.containers[1].ports[1].hostPort HostPortNotSupported"}
 	for _, row := range []struct {
 		name    string
 		change  func(*corev1.Pod)
@@ -75,7 +77,8 @@ func TestPod(t *testing.T) {
 
 func TestObjects(t *testing.T) {
 	same(t, "Namespace plain", nil, Namespace(&corev1.Namespace{ObjectMeta: meta("plain", "example.org/a=b")}))
-	n := &corev1.Namespace{ObjectMeta: meta("ns", "ipam.antrea.io/ippools=pool", "networkpolicy.antrea.io/enable-logging=true", "core.juniper.net/isolated-namespace=true")}
+	n := &corev1.Namespace{ObjectMeta: meta("ns", "ipam.antrea.io/ippools=pool",
+		"networkpolicy.antrea.io/enable-logging=true", "core.juniper.net/isolated-namespace=true")}
 	n.Labels = map[string]string{"core.juniper.net/isolated-namespace": "true"}
 	same(t, "Namespace ns", []string{
 		"metadata.annotations[ipam.antrea.io/ippools] IPPoolNotSupported",
@@ -84,9 +87,11 @@ func TestObjects(t *testing.T) {
 		"metadata.annotations[core.juniper.net/isolated-namespace] IsolationNotSupported",
 	}, Namespace(n))
 	same(t, "Node node-1", []string{"spec.podCIDRs[1] IPv6NotSupported"},
-		KubernetesNode(&corev1.Node{ObjectMeta: meta("node-1"), Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/24", "fd00::/64"}}}))
+		KubernetesNode(&corev1.Node{ObjectMeta: meta("node-1"),
+			Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/24", "fd00::/64"}}}))
 	same(t, "ServiceCIDR second", []string{"spec.cidrs[0] IPv6NotSupported"},
-		ServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta("second"), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112", "10.97.0.0/16"}}}))
+		ServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta("second"),
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112", "10.97.0.0/16"}}}))
 	s := &discoveryv1.EndpointSlice{ObjectMeta: meta("web-6"), AddressType: discoveryv1.AddressTypeIPv6}
 	same(t, "EndpointSlice web-6", []string{"addressType IPv6NotSupported"}, EndpointSlice(s))
 	s.Labels = map[string]string{discoveryv1.LabelManagedBy: KubernetesEndpoints}

@@ -270,7 +270,8 @@ func TestWatch(t *testing.T) {
 	w.until(t, w.configMaps, map[string]string{"default/a": "1", "default/c": "4"})
 	do(server.Start(t.Context()))
 	do(c.Delete(t.Context(), configMap("c")))
-	do(c.Create(t.Context(), &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n1"}, GatewayIP: "192.0.2.1"}))
+	do(c.Create(t.Context(), &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n1"},
+		GatewayIP: "192.0.2.1"}))
 	w.until(t, w.configMaps, map[string]string{"default/a": "1"})
 	w.until(t, w.gateways, map[string]string{"default/n1": "192.0.2.1"})
 }
@@ -286,7 +287,8 @@ func TestDefinitionComesAndGoes(t *testing.T) {
 		t.Errorf("without a definition the status is %+v", s)
 	}
 	for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
-		definitions, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{crds}, MaxTime: time.Minute})
+		definitions, err := envtest.InstallCRDs(config,
+			envtest.CRDInstallOptions{Paths: []string{crds}, MaxTime: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +397,8 @@ func TestListedKindIsKept(t *testing.T) {
 			}
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"GatewayList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"namespace":"default","name":"n1"},"gatewayIP":"192.0.2.1"}]}`)
+			_, _ = io.WriteString(w,
+				`{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"GatewayList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"namespace":"default","name":"n1"},"gatewayIP":"192.0.2.1"}]}`)
 		}
 	}))
 	t.Cleanup(server.Close)

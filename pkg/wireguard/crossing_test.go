@@ -92,12 +92,13 @@ func TestCrossing(t *testing.T) {
 			sleep(30 * time.Millisecond)
 			send(response, 9, "a")
 		}, "[initiation 9 at 0 response 7 at 30]"},
-		{"crossing, and this end's number is the larger one", func(send, receive func(uint32, uint32, string), sleep func(time.Duration)) {
-			send(initiation, 7, "a")
-			receive(initiation, 5, "a")
-			sleep(30 * time.Millisecond)
-			receive(response, 7, "a")
-		}, "[response 7 at 30]"},
+		{"crossing, and this end's number is the larger one",
+			func(send, receive func(uint32, uint32, string), sleep func(time.Duration)) {
+				send(initiation, 7, "a")
+				receive(initiation, 5, "a")
+				sleep(30 * time.Millisecond)
+				receive(response, 7, "a")
+			}, "[response 7 at 30]"},
 		{"crossing, and the peer gets nothing", func(send, receive func(uint32, uint32, string), sleep func(time.Duration)) {
 			send(initiation, 7, "a")
 			receive(initiation, 5, "a")
@@ -115,12 +116,13 @@ func TestCrossing(t *testing.T) {
 			receive(initiation, 9, "a")
 			receive(response, 7, "a")
 		}, "[initiation 9 at 0 response 7 at 500]"},
-		{"the initiation is answered before the response comes", func(send, receive func(uint32, uint32, string), _ func(time.Duration)) {
-			send(initiation, 7, "a")
-			receive(initiation, 9, "a")
-			send(response, 9, "a")
-			receive(response, 7, "a")
-		}, "[initiation 9 at 0 response 7 at 0]"},
+		{"the initiation is answered before the response comes",
+			func(send, receive func(uint32, uint32, string), _ func(time.Duration)) {
+				send(initiation, 7, "a")
+				receive(initiation, 9, "a")
+				send(response, 9, "a")
+				receive(response, 7, "a")
+			}, "[initiation 9 at 0 response 7 at 0]"},
 		{"the response first", func(send, receive func(uint32, uint32, string), sleep func(time.Duration)) {
 			send(initiation, 7, "a")
 			receive(response, 7, "a")
@@ -171,7 +173,8 @@ func TestCrossing(t *testing.T) {
 								name, at = "response", 8
 							}
 							if sizes[0] > 0 {
-								got <- fmt.Sprintf("%s %d at %d", name, binary.LittleEndian.Uint32(packets[0][at:]), time.Since(begun).Milliseconds())
+								got <- fmt.Sprintf("%s %d at %d", name, binary.LittleEndian.Uint32(packets[0][at:]),
+									time.Since(begun).Milliseconds())
 							}
 						}
 					}()

@@ -215,7 +215,8 @@ func (h *host) ask(o *host, size int) error { return h.askFor(o, size, ovstest.T
 func (h *host) askFor(o *host, size int, wait time.Duration) error {
 	var c *net.UDPConn
 	h.do(func() (err error) {
-		c, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.inside, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(o.inside, 7)))
+		c, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.inside, 0)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(o.inside, 7)))
 		return err
 	})
 	defer c.Close()
@@ -235,7 +236,8 @@ func (h *host) askFor(o *host, size int, wait time.Duration) error {
 // asked asks until there is an answer.
 func (h *host) asked(o *host) {
 	h.t.Helper()
-	ovstest.Eventually(h.t, "answers come through the tunnel", func() error { return errors.Join(h.askFor(o, 0, time.Second), h.askFor(o, 1412, time.Second)) })
+	ovstest.Eventually(h.t, "answers come through the tunnel",
+		func() error { return errors.Join(h.askFor(o, 0, time.Second), h.askFor(o, 1412, time.Second)) })
 }
 
 // capture counts frames on a link: all, frames with the port of WireGuard, and readable ones.
@@ -289,7 +291,8 @@ func (h *host) capture(link string) func() (encrypted, clear int) {
 func connect(a, b *host) {
 	a.t.Helper()
 	name := fmt.Sprintf("wgtest%d", os.Getpid())
-	a.sh(fmt.Sprintf("ip link add eth0 type veth peer name %s; ip address add %s/24 dev eth0; ip link set eth0 up", name, a.at.Addr()))
+	a.sh(fmt.Sprintf("ip link add eth0 type veth peer name %s; ip address add %s/24 dev eth0; ip link set eth0 up", name,
+		a.at.Addr()))
 	a.do(func() error { return moveLink(name, b.ns) })
 	b.sh(fmt.Sprintf("ip link set %s name eth0; ip address add %s/24 dev eth0; ip link set eth0 up", name, b.at.Addr()))
 }
@@ -333,9 +336,12 @@ func TestOneSided(t *testing.T) {
 	between := newHost(t, "n", "203.0.113.1", "10.99.0.0")
 	connect(between, b)
 	name := fmt.Sprintf("wgnat%d", os.Getpid())
-	between.sh(fmt.Sprintf("ip link add %s type veth peer name eth1; ip address add 192.0.2.254/24 dev eth1; ip link set eth1 up", name))
+	between.sh(fmt.Sprintf(
+		"ip link add %s type veth peer name eth1; ip address add 192.0.2.254/24 dev eth1; ip link set eth1 up", name))
 	between.do(func() error { return moveLink(name, a.ns) })
-	a.sh(fmt.Sprintf("ip link set %s name eth0; ip address add 192.0.2.1/24 dev eth0; ip link set eth0 up; ip route add default via 192.0.2.254", name))
+	a.sh(fmt.Sprintf(
+		"ip link set %s name eth0; ip address add 192.0.2.1/24 dev eth0; ip link set eth0 up; ip route add default via "+
+			"192.0.2.254", name))
 	between.sh(`echo 1 >/proc/sys/net/ipv4/ip_forward
 nft 'add table ip t; add chain ip t out { type nat hook postrouting priority 100; }; add rule ip t out oifname eth0 masquerade random'
 nft 'add chain ip t through { type filter hook forward priority 0; }; add rule ip t through iifname eth0 ct state new drop'`)
@@ -355,7 +361,8 @@ nft 'add chain ip t through { type filter hook forward priority 0; }; add rule i
 	if err := b.askFor(a, 0, time.Second); err == nil {
 		t.Fatal("packets come through although nothing was let in")
 	}
-	a.manager.Set(&Desired{PrivateKey: a.key, ListenPort: int(a.at.Port()), Keepalive: time.Second, Peers: []Peer{{b.key.Public(), b.at, []netip.Prefix{netip.PrefixFrom(b.inside, 32)}}}})
+	a.manager.Set(&Desired{PrivateKey: a.key, ListenPort: int(a.at.Port()), Keepalive: time.Second,
+		Peers: []Peer{{b.key.Public(), b.at, []netip.Prefix{netip.PrefixFrom(b.inside, 32)}}}})
 	b.asked(a) // nothing of a's but what keeps the way open
 	time.Sleep(5 * resyncOfTests)
 	peers := b.manager.State().Peers
@@ -403,7 +410,8 @@ func testTunnel(t *testing.T, a, b *host) {
 
 	state := a.manager.State()
 	ovstest.Eventually(t, "the handshake is reported", func() error {
-		if state = a.manager.State(); len(state.Peers) != 1 || state.Peers[0].LastHandshake.IsZero() || state.Peers[0].Received == 0 {
+		if state = a.manager.State(); len(state.Peers) != 1 || state.Peers[0].LastHandshake.IsZero() ||
+			state.Peers[0].Received == 0 {
 			return fmt.Errorf("peers %+v", state.Peers)
 		}
 		return nil
@@ -427,7 +435,8 @@ func testTunnel(t *testing.T, a, b *host) {
 	}
 
 	// A peer that comes and one that goes do nothing to others.
-	c := &host{t: t, key: testKey(t), at: netip.MustParseAddrPort("192.0.2.3:51821"), inside: netip.MustParseAddr("10.99.0.0")}
+	c := &host{t: t, key: testKey(t), at: netip.MustParseAddrPort("192.0.2.3:51821"),
+		inside: netip.MustParseAddr("10.99.0.0")}
 	a.want(b, c)
 	ovstest.Eventually(t, "there is a second peer", func() error {
 		if s := a.manager.State(); len(s.Peers) != 2 {
@@ -466,7 +475,8 @@ func testTunnel(t *testing.T, a, b *host) {
 		a.end()
 		a.sh("ip link show " + a.device) // stays, with its routes
 		ovstest.Eventually(t, "the manager says what is missing", func() error {
-			if p := fmt.Sprint(a.manager.Problems()); !strings.Contains(p, "tombolo-agent wireguard") || a.manager.State().Ready {
+			if p := fmt.Sprint(a.manager.Problems()); !strings.Contains(p, "tombolo-agent wireguard") ||
+				a.manager.State().Ready {
 				return fmt.Errorf("problems %s", p)
 			}
 			return nil
@@ -581,7 +591,8 @@ func TestTunnelOfSwitch(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
 	connect(a, b)
-	pods := []*host{{t: t, ns: a.ns, inside: netip.MustParseAddr("10.1.0.1")}, {t: t, ns: b.ns, inside: netip.MustParseAddr("10.1.0.2")}}
+	pods := []*host{{t: t, ns: a.ns, inside: netip.MustParseAddr("10.1.0.1")},
+		{t: t, ns: b.ns, inside: netip.MustParseAddr("10.1.0.2")}}
 	for i, h := range []*host{a, b} {
 		other := []*host{b, a}[i]
 		mac, _ := net.ParseMAC(bridge.MACOf(h.device))
@@ -593,11 +604,17 @@ func TestTunnelOfSwitch(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := ovstest.Start(t, ovstest.Userspace)
-		s.Vsctl("add-br", "inside", "--", "set", "bridge", "inside", "datapath_type=netdev", "other_config:hwaddr="+mac.String(), "--", "add-port", "inside", h.device)
+		s.Vsctl("add-br", "inside", "--", "set", "bridge", "inside", "datapath_type=netdev", "other_config:hwaddr="+
+			mac.String(), "--", "add-port", "inside", h.device)
 		s.Vsctl("add-br", "pods", "--", "set", "bridge", "pods", "datapath_type=netdev",
-			"--", "add-port", "pods", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip="+other.inside.String(), "options:local_ip="+h.inside.String())
-		h.sh(fmt.Sprintf("ip link set %s mtu 1440 up; ip link set inside mtu 1440 up; ip address add 169.254.64.1/30 dev inside; ip address add %s/32 dev inside", h.device, h.inside))
-		h.sh(fmt.Sprintf("ip route add %s via 169.254.64.2 dev inside src %s; ip link set pods mtu 1390 up; ip address add %s/24 dev pods", other.inside, h.inside, pods[i].inside))
+			"--", "add-port", "pods", "tun0", "--", "set", "interface", "tun0", "type=geneve",
+			"options:remote_ip="+other.inside.String(), "options:local_ip="+h.inside.String())
+		h.sh(fmt.Sprintf(
+			"ip link set %s mtu 1440 up; ip link set inside mtu 1440 up; ip address add 169.254.64.1/30 dev inside; ip "+
+				"address add %s/32 dev inside", h.device, h.inside))
+		h.sh(fmt.Sprintf(
+			"ip route add %s via 169.254.64.2 dev inside src %s; ip link set pods mtu 1390 up; ip address add %s/24 dev pods",
+			other.inside, h.inside, pods[i].inside))
 	}
 	end := b.capture("eth0")
 	pods[1].echo()
@@ -623,9 +640,11 @@ func TestTunnelOfSwitchBeside(t *testing.T) {
 	connect(a, b)
 	beside := map[*host]*host{}
 	for _, h := range []*host{a, b} {
-		beside[h] = &host{t: t, ns: h.ns, device: h.device + "n", key: testKey(t), at: netip.AddrPortFrom(h.at.Addr(), 51822), inside: h.inside}
+		beside[h] = &host{t: t, ns: h.ns, device: h.device + "n", key: testKey(t), at: netip.AddrPortFrom(h.at.Addr(), 51822),
+			inside: h.inside}
 	}
-	pods := []*host{{t: t, ns: a.ns, inside: netip.MustParseAddr("10.1.0.1")}, {t: t, ns: b.ns, inside: netip.MustParseAddr("10.1.0.2")}}
+	pods := []*host{{t: t, ns: a.ns, inside: netip.MustParseAddr("10.1.0.1")},
+		{t: t, ns: b.ns, inside: netip.MustParseAddr("10.1.0.2")}}
 	ways := []string{"169.254.64.2 dev inside", "169.254.64.10 dev beside"}
 	for i, h := range []*host{a, b} {
 		other := []*host{b, a}[i]
@@ -641,22 +660,28 @@ func TestTunnelOfSwitchBeside(t *testing.T) {
 		}
 		s := ovstest.Start(t, ovstest.Userspace)
 		for name, end := range map[string]*host{"inside": h, "beside": beside[h]} {
-			s.Vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "other_config:hwaddr="+bridge.MACOf(end.device), "--", "add-port", name, end.device)
-			h.sh(fmt.Sprintf("ip link set %s mtu 1440 up; ip link set %s mtu 1440 up; ip address add %s/32 dev %s", end.device, name, h.inside, name))
+			s.Vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "other_config:hwaddr="+
+				bridge.MACOf(end.device), "--", "add-port", name, end.device)
+			h.sh(fmt.Sprintf("ip link set %s mtu 1440 up; ip link set %s mtu 1440 up; ip address add %s/32 dev %s", end.device,
+				name, h.inside, name))
 		}
 		s.Vsctl("add-br", "pods", "--", "set", "bridge", "pods", "datapath_type=netdev",
-			"--", "add-port", "pods", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip="+other.inside.String(), "options:local_ip="+h.inside.String())
+			"--", "add-port", "pods", "tun0", "--", "set", "interface", "tun0", "type=geneve",
+			"options:remote_ip="+other.inside.String(), "options:local_ip="+h.inside.String())
 		h.sh("ip address add 169.254.64.1/30 dev inside; ip address add 169.254.64.9/30 dev beside")
-		h.sh(fmt.Sprintf("ip route add %s via %s src %s; ip link set pods mtu 1390 up; ip address add %s/24 dev pods", other.inside, ways[0], h.inside, pods[i].inside))
+		h.sh(fmt.Sprintf("ip route add %s via %s src %s; ip link set pods mtu 1390 up; ip address add %s/24 dev pods",
+			other.inside, ways[0], h.inside, pods[i].inside))
 		// As hostnet does: the switch learns where the next hops are.
 		h.sh("ip neigh replace 169.254.64.2 dev inside use; ip neigh replace 169.254.64.10 dev beside use")
 	}
 	pods[1].echo()
-	ovstest.Eventually(t, "answers come through the tunnel", func() error { return pods[0].askFor(pods[1], 0, time.Second) })
+	ovstest.Eventually(t, "answers come through the tunnel",
+		func() error { return pods[0].askFor(pods[1], 0, time.Second) })
 
 	var c *net.UDPConn
 	pods[0].do(func() (err error) {
-		c, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pods[0].inside, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(pods[1].inside, 7)))
+		c, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pods[0].inside, 0)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(pods[1].inside, 7)))
 		return err
 	})
 	answers := make(chan int)

@@ -52,7 +52,8 @@ func TestLoadKey(t *testing.T) {
 	if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), "remove the file") || strings.Contains(err.Error(), bad) {
+	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), "remove the file") ||
+		strings.Contains(err.Error(), bad) {
 		t.Errorf("a file without a key: error %v", err)
 	}
 	if _, err := LoadKey(filepath.Join(path, "no", "directory")); err == nil {
@@ -129,7 +130,8 @@ func TestPrivateKeyIsNotPrinted(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("key", "k", k, "d", d)
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("key", "k", k, "d", d)
 	text := log.String() + fmt.Sprint(k, d) + fmt.Sprintf("%s %v %+v %#v %#v", k, k, d, k, d)
-	if strings.Contains(text, k.key.String()) || strings.Contains(text, fmt.Sprint(k.key[0])+" "+fmt.Sprint(k.key[1])+" ") {
+	if strings.Contains(text, k.key.String()) ||
+		strings.Contains(text, fmt.Sprint(k.key[0])+" "+fmt.Sprint(k.key[1])+" ") {
 		t.Errorf("the key is in %s", text)
 	}
 }
@@ -180,21 +182,27 @@ func TestDiff(t *testing.T) {
 		want []string
 	}{
 		{"new", wgtypes.Device{}, nil, 0, []string{"set the key " + own.Public().String(), "listen on port 51821, was 0",
-			"set peer " + a.String() + " at 192.0.2.1:51821 with [10.97.0.0/32]", "set peer " + b.String() + " at 192.0.2.2:51821 with [10.98.0.0/32 10.99.0.0/32]"}},
+			"set peer " + a.String() + " at 192.0.2.1:51821 with [10.97.0.0/32]", "set peer " + b.String() +
+				" at 192.0.2.2:51821 with [10.98.0.0/32 10.99.0.0/32]"}},
 		{"as wanted", as(peerA, peerB), nil, 0, nil},
 		{"peer that has moved", as(moved, peerB), sent, 0, nil},
-		{"peer that announces another address", as(heard(moved, 0), peerB), map[PublicKey]announced{a: {at: at("192.0.2.9:51821")}}, 0, resent},
+		{"peer that announces another address", as(heard(moved, 0), peerB),
+			map[PublicKey]announced{a: {at: at("192.0.2.9:51821")}}, 0, resent},
 		{"peer at another address from before", as(moved, peerB), nil, 0, resent},
 		{"from before, with a session", as(heard(moved, 179*time.Second), peerB), nil, 0, nil},
 		{"from before, with a session that has ended", as(heard(moved, 180*time.Second), peerB), nil, 0, resent},
 		{"from before, by a clock that was wrong", as(heard(moved, -time.Minute), peerB), nil, 0, resent},
 		{"from before, and the session goes on", as(heard(moved, 179*time.Second), peerB), unsent, 0, nil},
 		{"from before, and the session has ended", as(heard(moved, 180*time.Second), peerB), unsent, 0, resent},
-		{"from before, and it announces another", as(heard(moved, 0), peerB), map[PublicKey]announced{a: {at("192.0.2.9:51821"), true}}, 0, resent},
+		{"from before, and it announces another", as(heard(moved, 0), peerB),
+			map[PublicKey]announced{a: {at("192.0.2.9:51821"), true}}, 0, resent},
 		{"peer without address", as(peer(a, "", "10.97.0.0/32"), peerB), sent, 0, resent},
-		{"other addresses inside", as(peerA, peer(b, "192.0.2.2:51821", "10.97.0.0/32")), sent, 0, []string{"set peer " + b.String() + " with [10.98.0.0/32 10.99.0.0/32]"}},
-		{"peer too many", as(peerA, peerB, peer(own.Public(), "192.0.2.9:1", "10.0.0.0/8")), sent, 0, []string{"remove peer " + own.Public().String()}},
-		{"kept alive", as(peerA, peerB), sent, 5 * time.Second, []string{"set peer " + a.String() + " kept alive every 5s", "set peer " + b.String() + " kept alive every 5s"}},
+		{"other addresses inside", as(peerA, peer(b, "192.0.2.2:51821", "10.97.0.0/32")), sent, 0,
+			[]string{"set peer " + b.String() + " with [10.98.0.0/32 10.99.0.0/32]"}},
+		{"peer too many", as(peerA, peerB, peer(own.Public(), "192.0.2.9:1", "10.0.0.0/8")), sent, 0,
+			[]string{"remove peer " + own.Public().String()}},
+		{"kept alive", as(peerA, peerB), sent, 5 * time.Second,
+			[]string{"set peer " + a.String() + " kept alive every 5s", "set peer " + b.String() + " kept alive every 5s"}},
 		{"kept alive before", as(kept, peerB), sent, 0, []string{"set peer " + a.String() + " kept alive every 0s"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -72,10 +72,11 @@ func Uninstall(t testing.TB, config *rest.Config, definitions []*apiextensionsv1
 		}
 	}
 	for _, d := range definitions {
-		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-			_, err := all.Get(ctx, d.Name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err), nil
-		})
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				_, err := all.Get(ctx, d.Name, metav1.GetOptions{})
+				return apierrors.IsNotFound(err), nil
+			})
 		if err != nil {
 			t.Fatalf("%s is still there: %v", d.Name, err)
 		}
@@ -115,7 +116,8 @@ func New(t testing.TB, o Options) *Server {
 	if len(o.CRDs) == 0 {
 		return s
 	}
-	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true, MaxTime: startLimit}); err != nil {
+	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true,
+		MaxTime: startLimit}); err != nil {
 		t.Fatalf("install the resource definitions in %v (make generate): %v", o.CRDs, err)
 	}
 	return s
@@ -132,7 +134,8 @@ func (s *Server) startEtcd(t testing.TB) {
 	}
 	s.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
 	etcd := exec.Command(path, "--data-dir="+s.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls="+s.etcdURL, "--advertise-client-urls="+s.etcdURL, fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", freePort(t)))
+		"--listen-client-urls="+s.etcdURL, "--advertise-client-urls="+s.etcdURL,
+		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", freePort(t)))
 	if err := start(etcd, s.file("etcd.log")); err != nil {
 		t.Fatalf("start etcd: %v", err)
 	}
@@ -149,7 +152,8 @@ func (s *Server) Start(ctx context.Context) error {
 		"--etcd-servers="+s.etcdURL, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", s.port), "--cert-dir="+s.dir,
 		"--token-auth-file="+s.file("tokens"), "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+s.file("sa.key"),
-		"--service-account-signing-key-file="+s.file("sa.key"), "--service-cluster-ip-range="+s.options.ServiceCIDR, "--endpoint-reconciler-type=none")
+		"--service-account-signing-key-file="+s.file("sa.key"), "--service-cluster-ip-range="+s.options.ServiceCIDR,
+		"--endpoint-reconciler-type=none")
 	s.process.Args[0] = "kube-apiserver"             // the binary is all of Kubernetes and goes by its name
 	s.process.Env = append(os.Environ(), "GOGC=300") // memory for CPU: many are started, and most of them end soon
 	if err := start(s.process, s.file("log")); err != nil {
@@ -170,19 +174,20 @@ func (s *Server) ready(ctx context.Context) error {
 	// its certificate may not exist yet
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer insecure.CloseIdleConnections()
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startLimit, true, func(ctx context.Context) (bool, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+"/readyz", nil)
-		if err != nil {
-			return false, err
-		}
-		request.Header.Set("Authorization", "Bearer "+admin)
-		answer, err := insecure.Do(request)
-		if err != nil {
-			return false, nil //nolint:nilerr // not listening yet
-		}
-		_ = answer.Body.Close()
-		return answer.StatusCode == http.StatusOK, nil
-	})
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startLimit, true,
+		func(ctx context.Context) (bool, error) {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+"/readyz", nil)
+			if err != nil {
+				return false, err
+			}
+			request.Header.Set("Authorization", "Bearer "+admin)
+			answer, err := insecure.Do(request)
+			if err != nil {
+				return false, nil //nolint:nilerr // not listening yet
+			}
+			_ = answer.Body.Close()
+			return answer.StatusCode == http.StatusOK, nil
+		})
 }
 
 // Stop kills the API server. Its stored objects stay.

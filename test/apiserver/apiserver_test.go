@@ -18,7 +18,8 @@ func TestKubernetes(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(cached), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for path, mode := range map[string]os.FileMode{filepath.Join(dir, "kubernetes"): 0o755, filepath.Join(dir, "text"): 0o644, cached: 0o755} {
+	for path, mode := range map[string]os.FileMode{filepath.Join(dir, "kubernetes"): 0o755,
+		filepath.Join(dir, "text"): 0o644, cached: 0o755} {
 		if err := os.WriteFile(path, nil, mode); err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,8 @@ func FillTokens(t testing.TB, config *rest.Config) {
 			}
 			for _, s := range secrets.Items {
 				if s.Type == corev1.SecretTypeServiceAccountToken && s.Data == nil {
-					s.Data = map[string][]byte{corev1.ServiceAccountRootCAKey: config.CAData, corev1.ServiceAccountTokenKey: []byte(config.BearerToken)}
+					s.Data = map[string][]byte{corev1.ServiceAccountRootCAKey: config.CAData,
+						corev1.ServiceAccountTokenKey: []byte(config.BearerToken)}
 					_, _ = c.CoreV1().Secrets(s.Namespace).Update(ctx, &s, metav1.UpdateOptions{}) // it may be deleted by now
 				}
 			}

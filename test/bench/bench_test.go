@@ -128,7 +128,8 @@ func newBridge(b *testing.B) bridge {
 		b.Fatalf("make a network namespace for the switch: %v: run this as root", err)
 	}
 	s := ovstest.Start(b, ovstest.Dummy)
-	s.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow15")
+	s.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure",
+		"protocols=OpenFlow15")
 	file := filepath.Join(b.TempDir(), "flows")
 	var text strings.Builder
 	for _, f := range manyFlows(flows, 0) {
@@ -179,7 +180,8 @@ func BenchmarkTable(b *testing.B) {
 	t.row("allocations per flow encoded", fmt.Sprintf("%.0f", allocs), "0", allocs == 0, "")
 
 	small, large := oneOf(b, 100_000), oneOf(b, 1_000_000)
-	t.row("one flow changed among 1,000,000, set to bytes", fmt.Sprintf("%.1f us", large), "<= 50 us", large <= 50, fmt.Sprintf("among 100,000: %.1f us", small))
+	t.row("one flow changed among 1,000,000, set to bytes", fmt.Sprintf("%.1f us", large), "<= 50 us", large <= 50,
+		fmt.Sprintf("among 100,000: %.1f us", small))
 
 	t.ratio("restart: read, compare, done", median(restarts, inside), median(dumps, wall), 1, "s")
 	mods := median(restarts, func(s sample) float64 { return s.of("flowmods") })
@@ -197,20 +199,23 @@ func BenchmarkTable(b *testing.B) {
 	t.row("replace 10 %: flow-mods sent", fmt.Sprintf("%.0f", mods), "10000", mods == flows/10, "")
 	late := median(pods, func(s sample) float64 { return s.of("p99") - s.of("barrier") })
 	t.row("a Pod's 10 flows to confirmed, p99 beyond a barrier's", fmt.Sprintf("%.2f ms", late), "<= 2 ms", late <= 2,
-		fmt.Sprintf("p99 %.2f ms, barrier's %.2f ms", median(pods, func(s sample) float64 { return s.of("p99") }), median(pods, func(s sample) float64 { return s.of("barrier") })))
+		fmt.Sprintf("p99 %.2f ms, barrier's %.2f ms", median(pods, func(s sample) float64 { return s.of("p99") }),
+			median(pods, func(s sample) float64 { return s.of("barrier") })))
 	var packets []sample
 	for range rounds {
 		packets = append(packets, packetIns(b))
 	}
 	rate := median(packets, func(s sample) float64 { return s.of("rate") })
 	echo := median(packets, func(s sample) float64 { return s.of("echo") })
-	t.row("packet-ins decoded on one core, a second", fmt.Sprintf("%.0f", rate), ">= 100000", rate >= 100_000 && echo < 1000, fmt.Sprintf("slowest echo answer %.0f ms", echo))
+	t.row("packet-ins decoded on one core, a second", fmt.Sprintf("%.0f", rate), ">= 100000", rate >= 100_000 &&
+		echo < 1000, fmt.Sprintf("slowest echo answer %.0f ms", echo))
 	fmt.Println()
 }
 
 // oneOf runs flowsync's own benchmark of a change among many flows, which needs no switch, and returns microseconds.
 func oneOf(b *testing.B, many int) float64 {
-	out, err := exec.Command("go", "test", "-run", "^$", "-bench", fmt.Sprintf("OneOfMany/%d$", many), "-benchtime", "2000x", "../../pkg/openflow/flowsync").CombinedOutput()
+	out, err := exec.Command("go", "test", "-run", "^$", "-bench", fmt.Sprintf("OneOfMany/%d$", many), "-benchtime",
+		"2000x", "../../pkg/openflow/flowsync").CombinedOutput()
 	if err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}

@@ -66,7 +66,8 @@ func BenchmarkTableCNI(b *testing.B) {
 		c := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkTableCNI$", "-test.benchtime=1x",
 			"-cni.services="+strconv.Itoa(*cniServices), "-cni.nodes="+strconv.Itoa(*cniNodes))
 		c.Env = append(os.Environ(), cniVariable+"="+bin)
-		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+			Pdeathsig: syscall.SIGKILL}
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
 		if err := c.Run(); err != nil {
 			b.Fatalf("on a Node: %v", err)
@@ -92,7 +93,8 @@ func BenchmarkTableCNI(b *testing.B) {
 		}
 	}
 	limit := n.switchAlone()
-	fmt.Printf("\nCNI, %d Services x %d endpoints, %d Nodes, %d Pods; %d more one by one, then at once\n\n", *cniServices, cniEndpoints, *cniNodes, cniPods, cniPods)
+	fmt.Printf("\nCNI, %d Services x %d endpoints, %d Nodes, %d Pods; %d more one by one, then at once\n\n", *cniServices,
+		cniEndpoints, *cniNodes, cniPods, cniPods)
 	for k, command := range []string{"ADD", "DEL"} {
 		for _, p := range []int{50, 99} {
 			mine, bridge := percentile(took[2*k], p), percentile(took[2*k+1], p)
@@ -100,14 +102,17 @@ func BenchmarkTableCNI(b *testing.B) {
 			if command == "ADD" {
 				note += fmt.Sprintf("; the switch alone, transaction to port number, %.1f ms", percentile(limit, p))
 			}
-			t.row(fmt.Sprintf("CNI %s one by one, p%d", command, p), fmt.Sprintf("%.2f", mine/bridge), "<= 0.70", mine <= 0.7*bridge, note)
+			t.row(fmt.Sprintf("CNI %s one by one, p%d", command, p), fmt.Sprintf("%.2f", mine/bridge), "<= 0.70",
+				mine <= 0.7*bridge, note)
 		}
 	}
 	for _, command := range []string{"ADD", "DEL"} {
 		mine, all := ours.atOnce(command)
 		bridge, allBridge := theirs.atOnce(command)
-		t.row(fmt.Sprintf("CNI %s, %d at once, wall", command, cniPods), fmt.Sprintf("%.2f", all.Seconds()/allBridge.Seconds()), "", true,
-			fmt.Sprintf("ours %.0f ms (p50 %.0f, p99 %.0f), bridge with host-local %.0f ms (p50 %.0f, p99 %.0f)", all.Seconds()*1e3, percentile(mine, 50), percentile(mine, 99),
+		t.row(fmt.Sprintf("CNI %s, %d at once, wall", command, cniPods),
+			fmt.Sprintf("%.2f", all.Seconds()/allBridge.Seconds()), "", true,
+			fmt.Sprintf("ours %.0f ms (p50 %.0f, p99 %.0f), bridge with host-local %.0f ms (p50 %.0f, p99 %.0f)",
+				all.Seconds()*1e3, percentile(mine, 50), percentile(mine, 99),
 				allBridge.Seconds()*1e3, percentile(bridge, 50), percentile(bridge, 99)))
 	}
 	fmt.Println()
@@ -116,7 +121,8 @@ func BenchmarkTableCNI(b *testing.B) {
 // buildPlugins compiles ours, and the bridge plugin and host-local of the version in go.mod.
 func buildPlugins(b *testing.B, dir string) {
 	b.Helper()
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/containernetworking/plugins").Output()
+	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}",
+		"github.com/containernetworking/plugins").Output()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -171,7 +177,8 @@ func newBenchNode(b *testing.B, bin string) *benchNode {
 	client, err := kubernetes.NewForConfig(server.Config)
 	n.must(err)
 	node, err := client.CoreV1().Nodes().Create(b.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDR: "10.11.0.0/22", PodCIDRs: []string{"10.11.0.0/22"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
+		Spec:       corev1.NodeSpec{PodCIDR: "10.11.0.0/22", PodCIDRs: []string{"10.11.0.0/22"}},
 	}, metav1.CreateOptions{})
 	n.must(err)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.78.101"}}
@@ -189,7 +196,8 @@ func newBenchNode(b *testing.B, bin string) *benchNode {
 		done <- agent.Run(ctx, agent.Options{
 			Config: conf, NodeName: "node-1", REST: server.Config, Namespace: "kube-system",
 			OVSRunDir: n.ovs.RunDir(), RunDir: filepath.Join(n.dir, "run"), StateDir: filepath.Join(n.dir, "state"),
-			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), Registerer: registry, Gatherer: registry,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), Registerer: registry,
+			Gatherer: registry,
 		})
 	}()
 	b.Cleanup(func() {
@@ -226,12 +234,14 @@ func (n *benchNode) fill(config *rest.Config) {
 	}
 	each(*cniNodes, func(ctx context.Context, i int) error {
 		cidr := fmt.Sprintf("10.%d.%d.0/24", 32+i/250, i%250)
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)},
+			Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
 		node, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
-		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("172.20.%d.%d", i/250, 1+i%250)}}
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
+			Address: fmt.Sprintf("172.20.%d.%d", i/250, 1+i%250)}}
 		_, err = client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 		return err
 	})
@@ -245,7 +255,8 @@ func (n *benchNode) fill(config *rest.Config) {
 			return err
 		}
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
 		}
@@ -253,7 +264,8 @@ func (n *benchNode) fill(config *rest.Config) {
 			e := i*cniEndpoints + j
 			node := e % max(*cniNodes, 1)
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 32+node/250, node%250, 2+e/max(*cniNodes, 1)%250)}, NodeName: new(fmt.Sprintf("other-%d", node)),
+				Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 32+node/250, node%250, 2+e/max(*cniNodes, 1)%250)},
+				NodeName:  new(fmt.Sprintf("other-%d", node)),
 			})
 		}
 		_, err := client.DiscoveryV1().EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{})
@@ -269,9 +281,10 @@ func (n *benchNode) must(err error) {
 }
 
 func (n *benchNode) ready() error {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.dir, "run", "debug.sock"))
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.dir, "run", "debug.sock"))
+		}}}
 	answer, err := client.Get("http://agent" + api.PathStatus)
 	if err != nil {
 		return err
@@ -304,7 +317,8 @@ func (n *benchNode) pod() benchPod {
 	n.must(err)
 	defer own.Close()
 	n.must(unix.Unshare(unix.CLONE_NEWNET))
-	n.must(errors.Join(unix.Mount("/proc/thread-self/ns/net", p.netns, "", unix.MS_BIND, ""), unix.Setns(int(own.Fd()), unix.CLONE_NEWNET)))
+	n.must(errors.Join(unix.Mount("/proc/thread-self/ns/net", p.netns, "", unix.MS_BIND, ""),
+		unix.Setns(int(own.Fd()), unix.CLONE_NEWNET)))
 	// namespaces that stay; the directory is removed afterwards
 	n.b.Cleanup(func() { _ = unix.Unmount(p.netns, unix.MNT_DETACH) })
 	return p
@@ -323,19 +337,24 @@ type cniPlugin struct {
 }
 
 func (n *benchNode) tombolo() cniPlugin {
-	return cniPlugin{n: n, path: filepath.Join(n.bin, "tombolo"), conf: fmt.Sprintf(`{"cniVersion":"1.0.0","name":"tombolo","type":"tombolo","socket":%q}`, filepath.Join(n.dir, "run", "cni.sock"))}
+	return cniPlugin{n: n, path: filepath.Join(n.bin, "tombolo"),
+		conf: fmt.Sprintf(`{"cniVersion":"1.0.0","name":"tombolo","type":"tombolo","socket":%q}`,
+			filepath.Join(n.dir, "run", "cni.sock"))}
 }
 
 func (n *benchNode) bridge() cniPlugin {
-	return cniPlugin{n: n, path: filepath.Join(n.bin, "bridge"), netns: n.pod().netns, conf: fmt.Sprintf(`{"cniVersion":"1.0.0","name":"bench","type":"bridge","bridge":"cni0","isGateway":true,"mtu":1400,"hairpinMode":true,
-		"ipam":{"type":"host-local","ranges":[[{"subnet":"10.99.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}],"dataDir":%q}}`, filepath.Join(n.dir, "host-local"))}
+	return cniPlugin{n: n, path: filepath.Join(n.bin, "bridge"), netns: n.pod().netns,
+		conf: fmt.Sprintf(`{"cniVersion":"1.0.0","name":"bench","type":"bridge","bridge":"cni0","isGateway":true,"mtu":1400,"hairpinMode":true,
+		"ipam":{"type":"host-local","ranges":[[{"subnet":"10.99.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}],"dataDir":%q}}`,
+			filepath.Join(n.dir, "host-local"))}
 }
 
 // call runs the plugin as a runtime does and returns how long it took.
 func (c cniPlugin) call(command string, p benchPod) (took time.Duration, err error) {
 	cmd := exec.Command(c.path)
 	cmd.Env = []string{
-		"CNI_COMMAND=" + command, "CNI_PATH=" + c.n.bin, "CNI_CONTAINERID=" + p.name, "CNI_NETNS=" + p.netns, "CNI_IFNAME=eth0",
+		"CNI_COMMAND=" + command, "CNI_PATH=" + c.n.bin, "CNI_CONTAINERID=" + p.name, "CNI_NETNS=" + p.netns,
+		"CNI_IFNAME=eth0",
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.name,
 	}
 	cmd.Stdin = strings.NewReader(c.conf)

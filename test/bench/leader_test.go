@@ -95,17 +95,21 @@ func leaderMember(i int) string { return fmt.Sprintf("c%04d", i) }
 
 // leaderService returns the n-th export of a Service, and the export of its Endpoints.
 func leaderService(n int) (service, endpoints *mcv1alpha1.ResourceExport) {
-	s, m := n%leaderServices, n/leaderServices*(leaderMembers/(leaderExports/2/leaderServices))+n%leaderServices%(leaderMembers/(leaderExports/2/leaderServices))
+	s, m := n%leaderServices,
+		n/leaderServices*(leaderMembers/(leaderExports/2/leaderServices))+
+			n%leaderServices%(leaderMembers/(leaderExports/2/leaderServices))
 	id, name := leaderMember(m), fmt.Sprintf("web-%d", s)
 	export := func(kind, suffix string) *mcv1alpha1.ResourceExport {
-		re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: id, Namespace: "default", Name: name, Kind: kind}}
+		re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: id, Namespace: "default", Name: name,
+			Kind: kind}}
 		re.Namespace, re.Name = "area", multicluster.ResourceExportName(id, "default", name, suffix)
 		re.Finalizers = []string{multicluster.ResourceExportFinalizer}
 		re.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000+int64(n), 0))
 		return re
 	}
 	service = export(multicluster.ServiceKind, multicluster.ServiceSuffix)
-	service.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}}}
+	service.Spec.Service = &mcv1alpha1.ServiceExport{
+		ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}}}
 	endpoints = export(multicluster.EndpointsKind, multicluster.EndpointsSuffix)
 	endpoints.Spec.Endpoints = &mcv1alpha1.EndpointsExport{Subsets: []corev1.EndpointSubset{leaderSubset(m, s, 0)}}
 	return service, endpoints
@@ -145,7 +149,8 @@ func leaderRow(ctx context.Context) error {
 	for i := range leaderMembers {
 		beat(i)
 		id := leaderMember(i)
-		info := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: id, Kind: multicluster.ClusterInfoKind,
+		info := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: id,
+			Kind:        multicluster.ClusterInfoKind,
 			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: fmt.Sprintf("10.%d.%d.0/18", i/4, i%4*64)}}}
 		info.Namespace, info.Name = "area", id+multicluster.ClusterInfoSuffix
 		e.add(info)
@@ -261,12 +266,17 @@ func BenchmarkTableLeader(b *testing.B) {
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), rowVariable+"=leader")
 	s, t := run(b, c), table{b}
-	fmt.Printf("\nA leader with %d members announcing every %s, and %d exports; its tables are filled directly, without an API server\n\n", leaderMembers, leaderBeat, leaderExports)
+	fmt.Printf("\nA leader with %d members announcing every %s, and %d exports; its tables are filled directly, without "+
+		"an API server\n\n", leaderMembers, leaderBeat, leaderExports)
 	t.row("quiet, but for heartbeats: of a core", fmt.Sprintf("%.1f %%", s.of("quiet")), "<= 5 %", s.of("quiet") <= 5,
 		fmt.Sprintf("%.0f heartbeats in %s, the Common Area's play included", s.of("beats"), leaderQuiet))
-	t.row("the same: keys evaluated for a heartbeat", fmt.Sprintf("%.2f", s.of("quietkeys")), "<= 1", s.of("quietkeys") <= 1, "its own")
-	t.row("memory at most", fmt.Sprintf("%.0f MB", s.of("peak")/1e6), "<= 1500 MB", s.of("peak") <= 1.5e9, fmt.Sprintf("loaded and written in %.0f s", s.of("load")))
-	t.row("one export changes, until its import is written, p99", fmt.Sprintf("%.2f ms", s.of("p99")), "<= 10 ms", s.of("p99") <= 10,
+	t.row("the same: keys evaluated for a heartbeat", fmt.Sprintf("%.2f", s.of("quietkeys")), "<= 1",
+		s.of("quietkeys") <= 1, "its own")
+	t.row("memory at most", fmt.Sprintf("%.0f MB", s.of("peak")/1e6), "<= 1500 MB", s.of("peak") <= 1.5e9,
+		fmt.Sprintf("loaded and written in %.0f s", s.of("load")))
+	t.row("one export changes, until its import is written, p99", fmt.Sprintf("%.2f ms", s.of("p99")), "<= 10 ms",
+		s.of("p99") <= 10,
 		fmt.Sprintf("p50 %.2f ms, without the write's own time", s.of("p50")))
-	t.row("the same: keys evaluated until all is written", fmt.Sprintf("%.0f", s.of("keys")), "<= 500", s.of("keys") <= 500, "100 members export that Service")
+	t.row("the same: keys evaluated until all is written", fmt.Sprintf("%.0f", s.of("keys")), "<= 500",
+		s.of("keys") <= 500, "100 members export that Service")
 }

@@ -61,7 +61,8 @@ func controllerRow(ctx context.Context, file string) error {
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
-	mgr, err := ctrl.NewManager(&rest.Config{Host: of.Host, BearerToken: of.Token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: of.CA}},
+	mgr, err := ctrl.NewManager(&rest.Config{Host: of.Host, BearerToken: of.Token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: of.CA}},
 		ctrl.Options{Scheme: member.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0"})
 	if err != nil {
 		return err
@@ -100,19 +101,24 @@ func startClusters(b *testing.B) *clusters {
 	b.Helper()
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
-	c := &clusters{b: b, leader: newSide(b, "leader", "10.96.0.0/16"), east: newSide(b, "east", "10.97.0.0/16"), west: newSide(b, "west", "10.98.0.0/16")}
+	c := &clusters{b: b, leader: newSide(b, "leader", "10.96.0.0/16"), east: newSide(b, "east", "10.97.0.0/16"),
+		west: newSide(b, "west", "10.98.0.0/16")}
 	for _, s := range []*side{c.leader, c.east, c.west} {
 		c.create(s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bareArea}})
 	}
 	c.create(c.leader, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: commonArea}},
-		&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: commonArea, Name: "set"}, Spec: mcv1alpha2.ClusterSetSpec{
-			ClusterID: "north", Namespace: commonArea, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}}})
+		&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: commonArea, Name: "set"},
+			Spec: mcv1alpha2.ClusterSetSpec{
+				ClusterID: "north", Namespace: commonArea, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}}})
 	c.run(c.leader, "leader", commonArea)
 	for _, s := range []*side{c.east, c.west} {
-		c.create(s, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "token"}, Data: map[string][]byte{
-			"ca.crt": c.leader.config.CAData, "token": []byte(c.leader.config.BearerToken)}},
-			&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set"}, Spec: mcv1alpha2.ClusterSetSpec{
-				ClusterID: s.name, Namespace: commonArea, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north", Server: c.leader.config.Host, Secret: "token"}}}})
+		c.create(s, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "token"},
+			Data: map[string][]byte{
+				"ca.crt": c.leader.config.CAData, "token": []byte(c.leader.config.BearerToken)}},
+			&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set"},
+				Spec: mcv1alpha2.ClusterSetSpec{
+					ClusterID: s.name, Namespace: commonArea,
+					Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north", Server: c.leader.config.Host, Secret: "token"}}}})
 		c.run(s, "member", "kube-system")
 	}
 	return c
@@ -120,7 +126,8 @@ func startClusters(b *testing.B) *clusters {
 
 func newSide(b *testing.B, name, services string) *side {
 	b.Helper()
-	s := &side{name: name, config: apiserver.New(b, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: services}).Config}
+	s := &side{name: name,
+		config: apiserver.New(b, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: services}).Config}
 	var err error
 	if s.client, err = client.NewWithWatch(s.config, client.Options{Scheme: member.Scheme()}); err != nil {
 		b.Fatal(err)
@@ -256,12 +263,15 @@ func (c *clusters) services(prefix string, n int) {
 	c.parallel(n, func(ctx context.Context, i int) error {
 		name := fmt.Sprintf("%s-%d", prefix, i)
 		return errors.Join(
-			c.east.client.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}),
+			c.east.client.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}),
 			c.east.client.Create(ctx, &discoveryv1.EndpointSlice{
-				ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-1",
+					Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 				AddressType: discoveryv1.AddressTypeIPv4,
-				Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.20.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}}},
-				Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &number, Protocol: &protocol}},
+				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.20.0.1"},
+					Conditions: discoveryv1.EndpointConditions{Ready: &yes}}},
+				Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &number, Protocol: &protocol}},
 			}))
 	})
 }
@@ -306,22 +316,26 @@ func imported(ctx context.Context, a *arrivals, name string) error {
 
 // bare objects are like the objects of the controllers, in a place that no controller watches.
 func bareExport(name, kind string) *mcv1alpha1.ResourceExport {
-	return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}, Spec: mcv1alpha1.ResourceExportSpec{
-		ClusterID: "east", Kind: kind, Namespace: bareArea, Name: name}}
+	return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
+		Spec: mcv1alpha1.ResourceExportSpec{
+			ClusterID: "east", Kind: kind, Namespace: bareArea, Name: name}}
 }
 
 func bareImport(name, kind string) *mcv1alpha1.ResourceImport {
-	return &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}, Spec: mcv1alpha1.ResourceImportSpec{
-		Kind: kind, Namespace: bareArea, Name: name}}
+	return &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
+		Spec: mcv1alpha1.ResourceImportSpec{
+			Kind: kind, Namespace: bareArea, Name: name}}
 }
 
 func bareService(name string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
 }
 
 func bareEndpoints(name string) *corev1.Endpoints { //nolint:staticcheck // what imports are made of
 	return &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}, //nolint:staticcheck // see above
-		Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.97.0.9"}}, Ports: []corev1.EndpointPort{{Name: "http", Port: 80}}}}}
+		Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.97.0.9"}},
+			Ports: []corev1.EndpointPort{{Name: "http", Port: 80}}}}}
 }
 
 // bareChain prepares the chain of writes and watches from one cluster to the other without controllers: a hop writes as
@@ -352,7 +366,8 @@ func (c *clusters) bareChain() func(ctx context.Context, name string) error {
 	}, &mcv1alpha1.ResourceImportList{})
 	end := c.watch(c.west, bareArea, nil, &corev1.ServiceList{}, &corev1.EndpointsList{})
 	return func(ctx context.Context, name string) error {
-		if err := c.east.client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}}); err != nil {
+		if err := c.east.client.Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}}); err != nil {
 			return err
 		}
 		return errors.Join(end.wait(ctx, "*v1.Service "+name), end.wait(ctx, "*v1.Endpoints "+name))
@@ -369,7 +384,8 @@ func (c *clusters) bareWrites(ctx context.Context, i int) error {
 			errs = append(errs, s.client.Create(ctx, o))
 		}
 	}
-	create(c.east, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}}) // the user's ServiceExport
+	// the user's ServiceExport
+	create(c.east, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}})
 	for _, kind := range []string{"service", "endpoints"} {
 		re, ri := bareExport(name+"-"+kind, kind), bareImport(name+"-"+kind, kind)
 		create(c.leader, re, ri)
@@ -378,10 +394,12 @@ func (c *clusters) bareWrites(ctx context.Context, i int) error {
 	}
 	for _, s := range []*side{c.east, c.west} {
 		service := bareService(name)
-		create(s, service, bareEndpoints(name), &mcsv1alpha1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
-			Spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, Ports: []mcsv1alpha1.ServicePort{{Port: 80}}}})
+		create(s, service, bareEndpoints(name),
+			&mcsv1alpha1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
+				Spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, Ports: []mcsv1alpha1.ServicePort{{Port: 80}}}})
 		if s == c.east { // the condition of the ServiceExport
-			service.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True", Reason: "Succeed", LastTransitionTime: metav1.Now()}}
+			service.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True", Reason: "Succeed",
+				LastTransitionTime: metav1.Now()}}
 			status(s, service)
 		}
 	}
@@ -428,13 +446,18 @@ func BenchmarkTablePropagation(b *testing.B) {
 	used := c.cpuOfControllers() - before
 	allowed := bulk / c.parallel(bulk, c.bareWrites).Seconds()
 
-	fmt.Printf("\nfrom one cluster to another: three bare API servers with etcd, %d exports one at a time, then %d at once\n\n", singles, bulk)
+	fmt.Printf("\nfrom one cluster to another: three bare API servers with etcd, %d exports one at a time, then %d at "+
+		"once\n\n", singles, bulk)
 	fmt.Printf("%-58s %14s  %-16s %-8s\n", "what", "figure", "must be", "")
 	p50, p99, bare50, bare99 := percentile(ours, 50), percentile(ours, 99), percentile(bare, 50), percentile(bare, 99)
-	t.row("export to Service and Endpoints elsewhere, p50", fmt.Sprintf("%.1f ms", p50), "<= 25 ms", p50 <= 25, fmt.Sprintf("bare writes and watches %.1f ms", bare50))
-	t.row("the same, p99", fmt.Sprintf("%.1f ms", p99), "<= 60 ms", p99 <= 60, fmt.Sprintf("bare writes and watches %.1f ms", bare99))
-	t.row("the same, p50 to that of bare writes and watches", fmt.Sprintf("%.2f", p50/bare50), "<= 1.50", p50 <= 1.5*bare50, "")
-	t.row(fmt.Sprintf("%d exports at once, a second", bulk), fmt.Sprintf("%.0f", rate), ">= 100", rate >= 100, fmt.Sprintf("a bare client's writes in parallel: %.0f", allowed))
+	t.row("export to Service and Endpoints elsewhere, p50", fmt.Sprintf("%.1f ms", p50), "<= 25 ms", p50 <= 25,
+		fmt.Sprintf("bare writes and watches %.1f ms", bare50))
+	t.row("the same, p99", fmt.Sprintf("%.1f ms", p99), "<= 60 ms", p99 <= 60,
+		fmt.Sprintf("bare writes and watches %.1f ms", bare99))
+	t.row("the same, p50 to that of bare writes and watches", fmt.Sprintf("%.2f", p50/bare50), "<= 1.50",
+		p50 <= 1.5*bare50, "")
+	t.row(fmt.Sprintf("%d exports at once, a second", bulk), fmt.Sprintf("%.0f", rate), ">= 100", rate >= 100,
+		fmt.Sprintf("a bare client's writes in parallel: %.0f", allowed))
 	t.row("the same, CPU of the three controllers", fmt.Sprintf("%.1f s", used), "<= 8 s", used <= 8, "")
 	fmt.Println()
 }

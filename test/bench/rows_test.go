@@ -268,7 +268,8 @@ func flood(c net.Conn) (slowest time.Duration) {
 		}
 	}()
 	match := flow.All(flow.InPort(3))
-	packet, err := ofp.AppendMessage(nil, 0, ofp.PacketIn2{Data: make([]byte, 74), Reason: 1, Table: 7, Metadata: match.OXM()})
+	packet, err := ofp.AppendMessage(nil, 0,
+		ofp.PacketIn2{Data: make([]byte, 74), Reason: 1, Table: 7, Metadata: match.OXM()})
 	if err != nil {
 		return time.Hour
 	}

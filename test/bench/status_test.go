@@ -61,14 +61,18 @@ func BenchmarkTableStatus(b *testing.B) {
 	}
 	node := func(i int) string { return fmt.Sprintf("node-%04d", i) }
 	each(statusNodes, func(i int) error {
-		return api.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: node(i), Labels: map[string]string{"app": fmt.Sprint(i % 50)}},
-			Spec: corev1.PodSpec{NodeName: node(i), Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
+		return api.Create(ctx,
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: node(i),
+				Labels: map[string]string{"app": fmt.Sprint(i % 50)}},
+				Spec: corev1.PodSpec{NodeName: node(i), Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
 	})
 	policies := make([]*crdv1beta1.ClusterNetworkPolicy, statusPolicies)
 	each(statusPolicies, func(i int) error {
-		policies[i] = &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("policy-%03d", i)}, Spec: crdv1beta1.PolicySpec{
-			Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}}, Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}},
-		}}
+		policies[i] = &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("policy-%03d", i)},
+			Spec: crdv1beta1.PolicySpec{
+				Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}},
+				Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}},
+			}}
 		return api.Create(ctx, policies[i])
 	})
 	controller := startPolicyController(b, config.Host, config.BearerToken, config.CAData)
@@ -87,7 +91,8 @@ func BenchmarkTableStatus(b *testing.B) {
 		for e := range events.ResultChan() {
 			if p, ok := e.Object.(*crdv1beta1.ClusterNetworkPolicy); ok && p.Status.Phase != "" {
 				writes.Add(1)
-				if p.Status.Phase == crdv1beta1.PhaseRealized && p.Status.ObservedGeneration == p.Generation && p.Status.DesiredNodesRealized == statusNodes {
+				if p.Status.Phase == crdv1beta1.PhaseRealized && p.Status.ObservedGeneration == p.Generation &&
+					p.Status.DesiredNodesRealized == statusNodes {
 					realized <- fmt.Sprint(p.Name, " ", p.Generation)
 				}
 			}
@@ -110,22 +115,25 @@ func BenchmarkTableStatus(b *testing.B) {
 		took := do()
 		elapsed := time.Since(began)
 		used := cpuOf(b, controller.Process.Pid) - cpu
-		fmt.Printf("| %s | after the last report %.1f s; %d status writes; controller %.2f s CPU in %.0f s (%.1f %% of a core) |\n",
+		fmt.Printf("| %s | after the last report %.1f s; %d status writes; controller %.2f s CPU in %.0f s (%.1f %% of a "+
+			"core) |\n",
 			name, took.Seconds(), writes.Load()-wrote, used.Seconds(), elapsed.Seconds(), 100*used.Seconds()/elapsed.Seconds())
 	}
-	row(fmt.Sprintf("%d Nodes report %d policies each for the first time", statusNodes, statusPolicies), func() time.Duration {
-		versions, want := map[string]string{}, map[string]bool{}
-		for _, p := range policies {
-			versions["acnp/"+p.Name] = string(policy.VersionOf(p))
-			want[p.Name+" 1"] = true
-		}
-		paced(b, func(i int) error {
-			return api.Create(ctx, &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node(i)}, Policies: versions})
+	row(fmt.Sprintf("%d Nodes report %d policies each for the first time", statusNodes, statusPolicies),
+		func() time.Duration {
+			versions, want := map[string]string{}, map[string]bool{}
+			for _, p := range policies {
+				versions["acnp/"+p.Name] = string(policy.VersionOf(p))
+				want[p.Name+" 1"] = true
+			}
+			paced(b, func(i int) error {
+				return api.Create(ctx, &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node(i)},
+					Policies: versions})
+			})
+			last := time.Now()
+			until(want)
+			return time.Since(last)
 		})
-		last := time.Now()
-		until(want)
-		return time.Since(last)
-	})
 	row("one policy changes everywhere", func() time.Duration {
 		p := policies[0]
 		if err := api.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
@@ -137,7 +145,8 @@ func BenchmarkTableStatus(b *testing.B) {
 		}
 		patch := fmt.Appendf(nil, `{"policies":{"acnp/%s":"%s"}}`, p.Name, policy.VersionOf(p))
 		paced(b, func(i int) error {
-			return api.Patch(ctx, &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node(i)}}, client.RawPatch(types.MergePatchType, patch))
+			return api.Patch(ctx, &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node(i)}},
+				client.RawPatch(types.MergePatchType, patch))
 		})
 		last := time.Now()
 		until(map[string]bool{p.Name + " 2": true})
@@ -171,7 +180,8 @@ func startPolicyController(b *testing.B, host, token string, ca []byte) *exec.Cm
 	b.Helper()
 	dir := b.TempDir()
 	binary, kubeconfig := filepath.Join(dir, "tombolo-controller"), filepath.Join(dir, "kubeconfig")
-	if out, err := exec.CommandContext(b.Context(), "go", "build", "-o", binary, "../../cmd/tombolo-controller").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(b.Context(), "go", "build", "-o", binary,
+		"../../cmd/tombolo-controller").CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
 	c := clientcmdapi.NewConfig()
@@ -182,7 +192,8 @@ func startPolicyController(b *testing.B, host, token string, ca []byte) *exec.Cm
 	if err := clientcmd.WriteToFile(*c, kubeconfig); err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), binary, "policy", "--health", "0", "--webhook-host", "127.0.0.1", "--webhook-port", "19443")
+	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), binary, "policy", "--health", "0", "--webhook-host",
+		"127.0.0.1", "--webhook-port", "19443")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "POD_NAMESPACE=kube-system")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log, err := os.Create(filepath.Join(dir, "log"))

@@ -31,7 +31,8 @@ func main() {
 	lasts := flag.Duration("time", 5*time.Second, "how long each figure is measured")
 	plain := flag.Bool("plain", false, "in plain text alone, without the rows of encrypted ways")
 	flag.Parse()
-	setup := scenario.Setup{Name: "between", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, ActiveGateways: 2}
+	setup := scenario.Setup{Name: "between", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3,
+		ActiveGateways: 2}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -86,7 +87,8 @@ func (b bench) encrypt(ctx context.Context) error {
 // pods has client and servers made again: a Pod has the MTU of the day on which it was made, and encryption leaves
 // less.
 func (b bench) pods(ctx context.Context) error {
-	for cluster, pods := range map[string]map[string]string{"east": {"client": "node-3", "near": "node-2"}, "west": {"server": "node-3"}} {
+	for cluster, pods := range map[string]map[string]string{"east": {"client": "node-3", "near": "node-2"},
+		"west": {"server": "node-3"}} {
 		for pod, node := range pods {
 			if out, err := b.Kubectl(ctx, cluster, "delete", "pod", pod, "-n", "default", "--now"); err != nil {
 				return fmt.Errorf("%w\n%s", err, out)
@@ -103,7 +105,8 @@ func (b bench) pods(ctx context.Context) error {
 func (b bench) keys(ctx context.Context) error {
 	return scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
 		for _, cluster := range b.Members() {
-			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o", `jsonpath={range .items[*]}{.metadata.name}:{.wireGuard.publicKey},{end}`)
+			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o",
+				`jsonpath={range .items[*]}{.metadata.name}:{.wireGuard.publicKey},{end}`)
 			if err == nil && (out == "" || strings.Contains(out, ":,")) {
 				err = fmt.Errorf("%s's Gateways and their keys are %q, want a key for each", cluster, out)
 			}
@@ -125,23 +128,27 @@ func (b bench) table(ctx context.Context, how string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nbetween clusters %s\n"+columns, how, "way", "1 stream", "CPU", "4 streams", "requests", "p50, p99", "connections", "p50, p99", "megaflows")
+	fmt.Printf("\nbetween clusters %s\n"+columns, how, "way", "1 stream", "CPU", "4 streams", "requests", "p50, p99",
+		"connections", "p50, p99", "megaflows")
 	if err := b.underlay(ctx); err != nil {
 		return err
 	}
 	inPod := func(ctx context.Context, args ...string) (string, error) {
 		return b.Exec(ctx, "east", "client", append([]string{"/echo"}, args...)...)
 	}
-	if err := b.row(ctx, "to a Pod of another Node", "http://"+near+":8080/", inPod, "east/node-3", "east/node-2"); err != nil {
+	if err := b.row(ctx, "to a Pod of another Node", "http://"+near+":8080/", inPod, "east/node-3",
+		"east/node-2"); err != nil {
 		return err
 	}
-	if err := b.row(ctx, "to another cluster, one Gateway", url, inPod, "east/node-3", "east/node-1", "west/node-1", "west/node-3"); err != nil {
+	if err := b.row(ctx, "to another cluster, one Gateway", url, inPod, "east/node-3", "east/node-1", "west/node-1",
+		"west/node-3"); err != nil {
 		return err
 	}
 	if err := b.gateways(ctx, "node-1", "node-2"); err != nil {
 		return err
 	}
-	return b.row(ctx, "to another cluster, two Gateways", url, inPod, "east/node-3", "east/node-1", "east/node-2", "west/node-1", "west/node-2", "west/node-3")
+	return b.row(ctx, "to another cluster, two Gateways", url, inPod, "east/node-3", "east/node-1", "east/node-2",
+		"west/node-1", "west/node-2", "west/node-3")
 }
 
 // columns is the format of the tables.
@@ -176,7 +183,8 @@ func (b bench) underlay(ctx context.Context) error {
 }
 
 // row measures a way, and counts the megaflows that 1,000 connections make on Nodes.
-func (b bench) row(ctx context.Context, name, url string, echo func(context.Context, ...string) (string, error), nodes ...string) error {
+func (b bench) row(ctx context.Context, name, url string, echo func(context.Context, ...string) (string, error),
+	nodes ...string) error {
 	load := func(args ...string) (r loaded.Result, err error) {
 		out, err := echo(ctx, append([]string{"load", "--time", b.lasts.String()}, args...)...)
 		if err == nil {
@@ -229,7 +237,8 @@ func (b bench) row(ctx context.Context, name, url string, echo func(context.Cont
 	megabits := func(r loaded.Result) string { return fmt.Sprintf("%.0f Mb/s", float64(r.Bytes)*8/1e6/r.Seconds) }
 	rate := func(r loaded.Result) string { return fmt.Sprintf("%.0f/s", float64(r.Requests)/r.Seconds) }
 	times := func(r loaded.Result) string { return fmt.Sprintf("%.2f, %.2f ms", r.P50*1e3, r.P99*1e3) }
-	fmt.Printf(columns, name, megabits(one), fmt.Sprintf("%.1f s/GB", (after-before).Seconds()/(float64(one.Bytes)/1e9)), megabits(four), rate(kept), times(kept),
+	fmt.Printf(columns, name, megabits(one), fmt.Sprintf("%.1f s/GB", (after-before).Seconds()/(float64(one.Bytes)/1e9)),
+		megabits(four), rate(kept), times(kept),
 		rate(fresh), times(fresh), strings.Join(megaflows, ", "))
 	return nil
 }
@@ -283,13 +292,15 @@ func (b bench) gateways(ctx context.Context, want ...string) error {
 		if slices.Contains(want, "node-2") {
 			value = "=true"
 		}
-		if out, err := b.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-2", "multicluster.antrea.io/gateway"+value); err != nil {
+		if out, err := b.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-2", "multicluster.antrea.io/gateway"+
+			value); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 	}
 	err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
 		for _, cluster := range []string{"east", "west"} {
-			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
+			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o",
+				`jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
 			if err == nil && out != phases {
 				err = fmt.Errorf("%s's Gateways and their phases are %q, want %q", cluster, out, phases)
 			}

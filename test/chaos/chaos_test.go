@@ -43,7 +43,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envPrintTime) != "" {
 		os.Exit(m.Run())
 	}
-	setup := scenario.Setup{Name: "chaos", Clusters: []string{"north", "east"}, Nodes: 2, NodeGrace: nodeGrace, Prepare: smallDisks}
+	setup := scenario.Setup{Name: "chaos", Clusters: []string{"north", "east"}, Nodes: 2, NodeGrace: nodeGrace,
+		Prepare: smallDisks}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()
@@ -83,20 +84,23 @@ func TestChaos(t *testing.T) {
 				over = time.Since(begin) > time.Duration(*minutes)*time.Minute
 			}
 			if over {
-				t.Logf("%d steps (%d faults alone, %d pairs) with seed %d in %.0f s", step, len(order), step-len(order), *seed, time.Since(begin).Seconds())
+				t.Logf("%d steps (%d faults alone, %d pairs) with seed %d in %.0f s", step, len(order), step-len(order), *seed,
+					time.Since(begin).Seconds())
 				return
 			}
 			// A fault may be paired with itself, mostly in another place.
 			chosen = []fault{all[random.IntN(len(all))], all[random.IntN(len(all))]}
 		}
-		if !t.Run(fmt.Sprintf("%02d", step+1), func(t *testing.T) { runStep(t, step, random, chosen, streams, &steps, before) }) {
+		if !t.Run(fmt.Sprintf("%02d", step+1),
+			func(t *testing.T) { runStep(t, step, random, chosen, streams, &steps, before) }) {
 			t.Fatalf("step %d failed with seed %d after %.0f s", step+1, *seed, time.Since(begin).Seconds())
 		}
 	}
 }
 
 // runStep injects faults, changes something while they last, heals, and checks. It adds itself to the steps.
-func runStep(t *testing.T, number int, random *rand.Rand, chosen []fault, streams []*stream, steps *watched.Steps, before state) {
+func runStep(t *testing.T, number int, random *rand.Rand, chosen []fault, streams []*stream, steps *watched.Steps,
+	before state) {
 	start := time.Now()
 	hold := holdMin + time.Duration(random.Int64N(int64(holdMax-holdMin)))
 	var names []string
@@ -134,7 +138,8 @@ func runStep(t *testing.T, number int, random *rand.Rand, chosen []fault, stream
 		}
 	}
 	healed := time.Now()
-	*steps = append(*steps, watched.Step{Name: fmt.Sprintf("step %d", number+1), Start: start, Limits: limits(mayLose, healed.Sub(start))})
+	*steps = append(*steps, watched.Step{Name: fmt.Sprintf("step %d", number+1), Start: start,
+		Limits: limits(mayLose, healed.Sub(start))})
 	if err := <-changed; err != nil {
 		t.Errorf("a Pod and a Service that come and go on %s: %v", where, err)
 	}
@@ -146,7 +151,8 @@ func runStep(t *testing.T, number int, random *rand.Rand, chosen []fault, stream
 		seen = append(seen, s.check(t, *steps, now))
 	}
 	t.Logf("%s, for %.1f s; a Pod on %s came and went until %.1f s after, settled %.1f s after; %s",
-		strings.Join(names, " with "), healed.Sub(start).Seconds(), where, churned.Seconds(), now.Sub(healed).Seconds(), strings.Join(seen, ", "))
+		strings.Join(names, " with "), healed.Sub(start).Seconds(), where, churned.Seconds(), now.Sub(healed).Seconds(),
+		strings.Join(seen, ", "))
 	if t.Failed() {
 		diagnose(t)
 	}

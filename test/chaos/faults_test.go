@@ -35,7 +35,8 @@ const (
 type fault struct {
 	name   string
 	loses  loss
-	inject func(ctx context.Context, at *lab.Node, random *rand.Rand) (where string, heal func(context.Context) error, err error)
+	inject func(ctx context.Context, at *lab.Node, random *rand.Rand) (where string, heal func(context.Context) error,
+		err error)
 }
 
 // faults are all there are. docs/testing.md lists them with what each may lose.
@@ -100,7 +101,8 @@ func findElected(ctx context.Context, n *lab.Node, name, role string) ([]lab.Pro
 	if role == "leader" {
 		namespace = scenario.LeaderNamespace
 	}
-	holder, err := clusterOf(n).Kubectl(ctx, "get", "lease", "antrea-mc-controller", "-n", namespace, "--request-timeout=5s", "-o", "jsonpath={.spec.holderIdentity}")
+	holder, err := clusterOf(n).Kubectl(ctx, "get", "lease", "antrea-mc-controller", "-n", namespace,
+		"--request-timeout=5s", "-o", "jsonpath={.spec.holderIdentity}")
 	if err != nil {
 		return found, nil
 	}
@@ -200,7 +202,8 @@ func apiServerPaused(_ context.Context, at *lab.Node, _ *rand.Rand) (string, fun
 	if err != nil {
 		return "in " + c.Name() + ", where it is dead already", nil, nil
 	}
-	return "in " + c.Name(), func(context.Context) error { return proceed([]int{p.PID}) }, syscall.Kill(p.PID, syscall.SIGSTOP)
+	return "in " + c.Name(), func(context.Context) error { return proceed([]int{p.PID}) },
+		syscall.Kill(p.PID, syscall.SIGSTOP)
 }
 
 func kubeletKilled(ctx context.Context, at *lab.Node, _ *rand.Rand) (string, func(context.Context) error, error) {
@@ -292,8 +295,10 @@ func seenOff(ctx context.Context, at *lab.Node, p lab.Process, off time.Duration
 		if syscall.Kill(p.PID, 0) != nil {
 			return nil
 		}
-		out, err := world.Kubectl(ctx, scenario.Leader, "get", "memberclusterannounce", "-n", scenario.LeaderNamespace, "--request-timeout=5s",
-			"-o", `jsonpath={range .items[?(@.clusterID=="`+scenario.ClusterID(clusterOf(at).Name())+`")]}{.metadata.annotations.touch-ts}{end}`)
+		out, err := world.Kubectl(ctx, scenario.Leader, "get", "memberclusterannounce", "-n", scenario.LeaderNamespace,
+			"--request-timeout=5s",
+			"-o", `jsonpath={range .items[?(@.clusterID=="`+scenario.ClusterID(clusterOf(at).Name())+
+				`")]}{.metadata.annotations.touch-ts}{end}`)
 		if err != nil {
 			return err
 		}

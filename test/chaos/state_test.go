@@ -86,7 +86,8 @@ func objects(ctx context.Context, c *lab.Cluster) ([]string, error) {
 	get := func(args ...string) (string, error) {
 		return c.Kubectl(ctx, append([]string{"get", "--request-timeout=5s"}, args...)...)
 	}
-	ready, err := get("clusterset", scenario.ClusterSet, "-n", scenario.MemberNamespace, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	ready, err := get("clusterset", scenario.ClusterSet, "-n", scenario.MemberNamespace, "-o",
+		`jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,8 @@ func objects(ctx context.Context, c *lab.Cluster) ([]string, error) {
 	kinds := "services,endpoints,serviceimports,serviceexports,gateways,clusterinfoimports,pods"
 	if c.Name() == scenario.Leader {
 		kinds += ",resourceexports,resourceimports,memberclusterannounces"
-		out, err := get("clusterset", scenario.ClusterSet, "-n", scenario.LeaderNamespace, "-o", `jsonpath={.status.readyClusters}`)
+		out, err := get("clusterset", scenario.ClusterSet, "-n", scenario.LeaderNamespace, "-o",
+			`jsonpath={.status.readyClusters}`)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +172,8 @@ func node(ctx context.Context, n *lab.Node) (map[string][]string, map[string]int
 	}
 	for _, p := range processes {
 		name := p.Name()
-		if slices.Contains(probes, name) || name == shim && slices.Contains([]string{"start", "delete"}, p.Args[len(p.Args)-1]) {
+		if slices.Contains(probes, name) || name == shim &&
+			slices.Contains([]string{"start", "delete"}, p.Args[len(p.Args)-1]) {
 			continue
 		}
 		lines[at("processes")] = append(lines[at("processes")], name)
@@ -185,7 +188,8 @@ func node(ctx context.Context, n *lab.Node) (map[string][]string, map[string]int
 		counts[at("open files of "+key)] = len(files)
 	}
 	slices.Sort(lines[at("processes")])
-	metrics, err := n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent/metrics")
+	metrics, err := n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket,
+		"http://agent/metrics")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -213,7 +217,8 @@ const shim = "containerd-shim-runc-v2"
 func withoutCookie(dump string) string { return cookie.ReplaceAllString(dump, "") }
 
 func firstOf(args []string) []string {
-	if len(args) == 0 || strings.Contains(args[0], ":") || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], "/") {
+	if len(args) == 0 || strings.Contains(args[0], ":") || strings.HasPrefix(args[0], "-") ||
+		strings.HasPrefix(args[0], "/") {
 		return nil
 	}
 	return args[:1]
@@ -248,7 +253,8 @@ func addresses(text string) string {
 
 func status(ctx context.Context, n *lab.Node) (api.Status, error) {
 	var s api.Status
-	out, err := n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent"+api.PathStatus)
+	out, err := n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket,
+		"http://agent"+api.PathStatus)
 	if err != nil {
 		return s, fmt.Errorf("%w: %s", err, out)
 	}
@@ -296,12 +302,14 @@ func diagnose(t *testing.T) {
 	for _, c := range world.Lab.Clusters() {
 		out, err := c.Kubectl(ctx, "get", "pods", "-A", "-o", "wide", "--no-headers", "--request-timeout=5s")
 		t.Logf("%s: Pods (%v)\n%s", c.Name(), err, out)
-		out, err = c.Kubectl(ctx, "logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=8", "--request-timeout=5s")
+		out, err = c.Kubectl(ctx, "logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=8",
+			"--request-timeout=5s")
 		t.Logf("%s: member (%v)\n%s", c.Name(), err, out)
 		for _, n := range c.Nodes() {
 			s, err := status(ctx, n)
 			t.Logf("agent of %s (%v): %+v", n, err, s)
-			for _, container := range []string{"tombolo-agent-*/tombolo-agent", "tombolo-ovs-*/ovs-vswitchd", "tombolo-ovs-*/ovsdb-server"} {
+			for _, container := range []string{"tombolo-agent-*/tombolo-agent", "tombolo-ovs-*/ovs-vswitchd",
+				"tombolo-ovs-*/ovsdb-server"} {
 				out, err := n.Exec(ctx, "sh", "-c", "tail -qn 12 /var/log/pods/kube-system_"+container+"/*.log")
 				t.Logf("log of %s (%v)", container, err)
 				for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {

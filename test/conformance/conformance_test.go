@@ -54,7 +54,8 @@ func prepare(ctx context.Context, l *lab.Lab) error {
 	if *experimental {
 		channel = "experimental"
 	}
-	crds := filepath.Join(strings.TrimSpace(string(dir)), "config/crd", channel, "policy.networking.k8s.io_clusternetworkpolicies.yaml")
+	crds := filepath.Join(strings.TrimSpace(string(dir)), "config/crd", channel,
+		"policy.networking.k8s.io_clusternetworkpolicies.yaml")
 	_, err = l.Cluster(cluster).Kubectl(ctx, "apply", "--server-side", "-f", crds)
 	return err
 }
@@ -87,7 +88,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	if *experimental {
 		features = suite.ExperimentalFeatures
 	}
-	s := suite.New(suite.Options{Client: c, ClientSet: clientset, KubeConfig: *cfg, SupportedFeatures: features, TimeoutConfig: timeouts})
+	s := suite.New(suite.Options{Client: c, ClientSet: clientset, KubeConfig: *cfg, SupportedFeatures: features,
+		TimeoutConfig: timeouts})
 	s.Setup(t)
 	world.Progress("the suite's servers are ready")
 	passed, failed := 0, 0

@@ -36,7 +36,8 @@ func (d *demo) gateways(ctx context.Context) error {
 	}
 	far := map[string]string{"east": scenario.ClusterID("west"), "west": scenario.ClusterID("east")}
 	for cluster, peer := range far {
-		if err := scenario.Eventually(ctx, 30*time.Second, func(ctx context.Context) error { return d.watched(ctx, cluster, peer) }); err != nil {
+		if err := scenario.Eventually(ctx, 30*time.Second,
+			func(ctx context.Context) error { return d.watched(ctx, cluster, peer) }); err != nil {
 			return err
 		}
 	}
@@ -59,13 +60,17 @@ func (d *demo) gateways(ctx context.Context) error {
 		return err
 	}
 	if lost, of := seen.Between(failed.Add(3*time.Second), failed.Add(4*time.Second)); 2*lost >= of {
-		return fmt.Errorf("3 s after west/node-1 was cut off %d of %d new connections are lost: the way by west/node-2 is not taken", lost, of)
+		return fmt.Errorf(
+			"3 s after west/node-1 was cut off %d of %d new connections are lost: the way by west/node-2 is not taken", lost, of)
 	}
 	_, before := seen.Before(failed)
 	lost, after := seen.After(failed)
-	fmt.Printf("-- 200 new connections a second and %d that stay, from default/client in east; after %d of them west/node-1 is cut off\n", scenario.LongOnes, before)
-	fmt.Printf("new connections were lost for %d ms (%d of %d), then went by west/node-2 (BFD: 100 ms x 3)\n", seen.Away(failed).Milliseconds(), lost, after)
-	fmt.Printf("of the connections that stay %d broke: those to a ClusterIP on the lost way, which their Gateway translates, wait for it for ten seconds; those between Pods would take the other way\n", seen.Broken)
+	fmt.Printf("-- 200 new connections a second and %d that stay, from default/client in east; after %d of them "+
+		"west/node-1 is cut off\n", scenario.LongOnes, before)
+	fmt.Printf("new connections were lost for %d ms (%d of %d), then went by west/node-2 (BFD: 100 ms x 3)\n",
+		seen.Away(failed).Milliseconds(), lost, after)
+	fmt.Printf("of the connections that stay %d broke: those to a ClusterIP on the lost way, which their Gateway "+
+		"translates, wait for it for ten seconds; those between Pods would take the other way\n", seen.Broken)
 	return nil
 }
 

@@ -25,7 +25,8 @@ func run() int {
 	d := &demo{name: "demo", encrypted: os.Getenv("WIREGUARD") == "1", start: started()}
 	err := d.run(ctx)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "\ndemo: %v\nThe lab is left as it is; look into it with bin/tombolo-lab, remove it with: make demo-down\n", err)
+		fmt.Fprintf(os.Stderr,
+			"\ndemo: %v\nThe lab is left as it is; look into it with bin/tombolo-lab, remove it with: make demo-down\n", err)
 		return 1
 	}
 	fmt.Printf("\ntotal time: %s\n", time.Since(d.start).Round(time.Second))
@@ -136,7 +137,8 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 		return err
 	}
 	section("Clusters")
-	if out, err := d.world.Lab.Tool(ctx, "north", "tombolo", "mc", "get", "clusterset", scenario.ClusterSet, "-n", scenario.LeaderNamespace); err != nil {
+	if out, err := d.world.Lab.Tool(ctx, "north", "tombolo", "mc", "get", "clusterset", scenario.ClusterSet, "-n",
+		scenario.LeaderNamespace); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	} else {
 		fmt.Print(out)
@@ -183,8 +185,10 @@ func (d *demo) way(ctx context.Context, ip string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("default/client on east/node-2 -> east/node-1 (Gateway) -> west/node-1 (Gateway) -> %s on west/node-2\n", strings.TrimSpace(server))
-	hops := []struct{ cluster, node string }{{"east", "node-2"}, {"east", "node-1"}, {"west", "node-1"}, {"west", "node-2"}}
+	fmt.Printf("default/client on east/node-2 -> east/node-1 (Gateway) -> west/node-1 (Gateway) -> %s on west/node-2\n",
+		strings.TrimSpace(server))
+	hops := []struct{ cluster, node string }{{"east", "node-2"}, {"east", "node-1"}, {"west", "node-1"},
+		{"west", "node-2"}}
 	before := make([]map[string]uint64, len(hops))
 	for i, h := range hops {
 		if before[i], err = d.tables(ctx, h.cluster, h.node); err != nil {

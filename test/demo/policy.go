@@ -58,12 +58,14 @@ func (d *demo) policy(ctx context.Context, ip string) error {
 		fmt.Printf("-- default/%s in east, 4 requests\n%s", client.name, out)
 	}
 	// Each cluster decides about its own Pods: east reports the number in the packets, west the decision.
-	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", `jsonpath={.items[?(@.spec.nodeName=="node-2")].metadata.name}`)
+	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o",
+		`jsonpath={.items[?(@.spec.nodeName=="node-2")].metadata.name}`)
 	if err != nil {
 		return err
 	}
 	for _, client := range []string{"client", "stranger"} {
-		args := []string{"--from", "default/" + client, "--to", "default/antrea-mc-nginx", "--cluster", scenario.ClusterID("west")}
+		args := []string{"--from", "default/" + client, "--to", "default/antrea-mc-nginx", "--cluster",
+			scenario.ClusterID("west")}
 		out, err := d.why(ctx, "east", append(args, "-o", "json")...)
 		var why api.Why
 		if err == nil {
@@ -74,7 +76,8 @@ func (d *demo) policy(ctx context.Context, ip string) error {
 		}
 		for _, question := range [][]string{
 			append([]string{"east"}, args...),
-			{"west", "--from", fmt.Sprintf("identity/%d", why.From.ClusterSet), "--cluster", scenario.ClusterID("east"), "--to", "default/" + strings.TrimSpace(server), "--port", "8080", "--trace"},
+			{"west", "--from", fmt.Sprintf("identity/%d", why.From.ClusterSet), "--cluster", scenario.ClusterID("east"), "--to",
+				"default/" + strings.TrimSpace(server), "--port", "8080", "--trace"},
 		} {
 			cluster, args := question[0], question[1:]
 			out, err := d.why(ctx, cluster, args...)
@@ -94,9 +97,11 @@ func (d *demo) why(ctx context.Context, cluster string, args ...string) (string,
 
 // ask asks the agent of node-2, as users do.
 func (d *demo) ask(ctx context.Context, cluster string, args ...string) (string, error) {
-	agent, err := d.world.Kubectl(ctx, cluster, "get", "pods", "-n", "kube-system", "-l", "component=tombolo-agent", "--field-selector", "spec.nodeName=node-2", "-o", "name")
+	agent, err := d.world.Kubectl(ctx, cluster, "get", "pods", "-n", "kube-system", "-l", "component=tombolo-agent",
+		"--field-selector", "spec.nodeName=node-2", "-o", "name")
 	if err != nil {
 		return "", err
 	}
-	return d.world.Kubectl(ctx, cluster, append([]string{"exec", "-n", "kube-system", strings.TrimSpace(agent), "--", "tombolo"}, args...)...)
+	return d.world.Kubectl(ctx, cluster,
+		append([]string{"exec", "-n", "kube-system", strings.TrimSpace(agent), "--", "tombolo"}, args...)...)
 }

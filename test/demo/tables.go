@@ -19,7 +19,8 @@ var order = func() (names []string) {
 
 // tables sums the packets that each table's flows have seen on a Node.
 func (d *demo) tables(ctx context.Context, cluster, node string) (map[string]uint64, error) {
-	out, err := d.world.Lab.Cluster(cluster).Node(node).Exec(ctx, "curl", "-sS", "--unix-socket", api.DefaultSocket, "http://agent"+api.PathFlows)
+	out, err := d.world.Lab.Cluster(cluster).Node(node).Exec(ctx, "curl", "-sS", "--unix-socket", api.DefaultSocket,
+		"http://agent"+api.PathFlows)
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent of %s/%s: %w\n%s", cluster, node, err, out)
 	}

@@ -38,26 +38,33 @@ func testAntctl(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 
-	has(run("north", "deploy", "leadercluster", "-n", area), "Deployment/antrea-mc-controller ", "Antrea Multi-cluster successfully deployed")
+	has(run("north", "deploy", "leadercluster", "-n", area), "Deployment/antrea-mc-controller ",
+		"Antrea Multi-cluster successfully deployed")
 	has(run("north", "init", "-n", area, "--clusterset", set, "--clusterid", "antctl-north", "-j", file("join.yml")),
-		`ClusterSet "antctl-clusterset" created in Namespace antrea-multicluster`, "Successfully initialized ClusterSet antctl-clusterset")
+		`ClusterSet "antctl-clusterset" created in Namespace antrea-multicluster`,
+		"Successfully initialized ClusterSet antctl-clusterset")
 	for _, cluster := range []string{"east", "west"} { // north joins with the leader's own token
-		has(run("north", "create", "membertoken", "antctl-"+cluster, "-n", area, "--cluster-id", "antctl-"+cluster, "-o", file(cluster+".yml")),
-			`ServiceAccount "antctl-`+cluster+`" created`, `RoleBinding "antctl-`+cluster+`" created`, `Secret "antctl-`+cluster+`" created`)
+		has(run("north", "create", "membertoken", "antctl-"+cluster, "-n", area, "--cluster-id", "antctl-"+cluster, "-o",
+			file(cluster+".yml")),
+			`ServiceAccount "antctl-`+cluster+`" created`, `RoleBinding "antctl-`+cluster+`" created`,
+			`Secret "antctl-`+cluster+`" created`)
 		if info, err := os.Stat(file(cluster + ".yml")); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the token's file: %v, %v, want mode 0600", info, err)
 		}
 	}
 	has(run("north", "get", "membertoken", "-n", area), "antctl-east", "antctl-west")
-	has(run("north", "create", "membertoken", "antctl-west", "-n", area, "--cluster-id", "antctl-west"), `ServiceAccount "antctl-west" already exists`)
+	has(run("north", "create", "membertoken", "antctl-west", "-n", area, "--cluster-id", "antctl-west"),
+		`ServiceAccount "antctl-west" already exists`)
 	run("north", "create", "membertoken", "antctl-spare", "-n", area, "--cluster-id", "antctl-spare")
-	has(run("north", "delete", "membertoken", "antctl-spare", "-n", area), `Secret "antctl-spare" deleted`, `RoleBinding "antctl-spare" deleted`, `ServiceAccount "antctl-spare" deleted`)
+	has(run("north", "delete", "membertoken", "antctl-spare", "-n", area), `Secret "antctl-spare" deleted`,
+		`RoleBinding "antctl-spare" deleted`, `ServiceAccount "antctl-spare" deleted`)
 
 	// The command reports input that the leader would refuse before it creates anything.
 	for _, row := range []struct{ id, token, want string }{
 		{"antctl-other", "east.yml", `is bound to cluster ID "antctl-east"`},
 	} {
-		out, err := world.Lab.Tool(ctx, "east", "antctl", "mc", "join", "--clusterid", row.id, "-f", file("join.yml"), "--token-secret-file", file(row.token))
+		out, err := world.Lab.Tool(ctx, "east", "antctl", "mc", "join", "--clusterid", row.id, "-f", file("join.yml"),
+			"--token-secret-file", file(row.token))
 		if err == nil || strings.Contains(out, "created") || !strings.Contains(out+fmt.Sprint(err), row.want) {
 			t.Errorf("join as %s: %v\n%s\nwant %q and nothing made", row.id, err, out, row.want)
 		}
@@ -65,21 +72,28 @@ func testAntctl(t *testing.T) {
 
 	const joined = "Member cluster joined successfully"
 	// The leader's own token is good for one member; the next one gets an error.
-	must(t, os.WriteFile(file("default-join.yml"), []byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antrea-mc-member-access-token")), 0o600))
+	must(t, os.WriteFile(file("default-join.yml"),
+		[]byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antrea-mc-member-access-token")), 0o600))
 	has(run("north", "join", "--clusterid", "antctl-north", "-f", file("default-join.yml")), joined)
-	if out, err := world.Lab.Tool(ctx, "east", "antctl", "mc", "join", "--clusterid", "antctl-east", "-f", file("default-join.yml")); err == nil || strings.Contains(out, "created") ||
-		!strings.Contains(out+fmt.Sprint(err), `is bound to cluster ID "antctl-north"`) || !strings.Contains(out+fmt.Sprint(err), "use another ServiceAccount for each member") {
+	if out, err := world.Lab.Tool(ctx, "east", "antctl", "mc", "join", "--clusterid", "antctl-east", "-f",
+		file("default-join.yml")); err == nil || strings.Contains(out, "created") ||
+		!strings.Contains(out+fmt.Sprint(err), `is bound to cluster ID "antctl-north"`) ||
+		!strings.Contains(out+fmt.Sprint(err), "use another ServiceAccount for each member") {
 		t.Errorf("east joins with the token of north: %v\n%s\nwant a refusal with the remedy, and nothing made", err, out)
 	}
-	has(run("east", "join", "--clusterid", "antctl-east", "-f", file("join.yml"), "--token-secret-file", file("east.yml")), joined)
-	must(t, world.Apply(ctx, "west", strings.Replace(readFile(t, file("west.yml")), "name: antctl-west", "name: antctl-west\n  namespace: kube-system", 1)))
+	has(run("east", "join", "--clusterid", "antctl-east", "-f", file("join.yml"), "--token-secret-file",
+		file("east.yml")), joined)
+	must(t, world.Apply(ctx, "west", strings.Replace(readFile(t, file("west.yml")), "name: antctl-west",
+		"name: antctl-west\n  namespace: kube-system", 1)))
 
-	has(run("west", "join", "--clusterset", set, "--clusterid", "antctl-west", "--leader-clusterid", "antctl-north", "--leader-namespace", area,
+	has(run("west", "join", "--clusterset", set, "--clusterid", "antctl-west", "--leader-clusterid", "antctl-north",
+		"--leader-namespace", area,
 		"--leader-apiserver", world.Lab.Cluster("north").Server(), "--token-secret-name", "antctl-west"), joined)
 	eventually(t, 30*time.Second, func(ctx context.Context) error {
 		out, err := world.Lab.Tool(ctx, "north", "antctl", "mc", "get", "clusterset", set, "-n", area)
 		for _, cluster := range world.Members() {
-			if want := "antctl-" + cluster + " " + area + " " + set + " Ready True Connected"; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			if want := "antctl-" + cluster + " " + area + " " + set +
+				" Ready True Connected"; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 				err = errors.Join(err, fmt.Errorf("no row %q:\n%s", want, out))
 			}
 		}
@@ -93,7 +107,8 @@ func testAntctl(t *testing.T) {
 		has(run(cluster, "leave", "--clusterset", set), `ClusterSet "antctl-clusterset" deleted`)
 	}
 	kubectl(t, "west", "delete", "secret", "antctl-west", "-n", "kube-system")
-	has(run("north", "destroy", "--clusterset", set, "-n", area), `ClusterSet "antctl-clusterset" deleted`, `ServiceAccount "antctl-east" deleted`)
+	has(run("north", "destroy", "--clusterset", set, "-n", area), `ClusterSet "antctl-clusterset" deleted`,
+		`ServiceAccount "antctl-east" deleted`)
 	has(run("north", "get", "membertokens", "-n", area), "No membertoken found in Namespace antrea-multicluster")
 
 	configure(t, "      trafficEncryptionMode: wireGuard", "      trafficEncryptionMode: none") // of multicluster alone
@@ -135,7 +150,8 @@ func nodesTalkIn(t *testing.T, kind string) {
 // podsOf are the addresses of west's Pods of an app.
 func podsOf(t *testing.T, app string) []string {
 	t.Helper()
-	ips := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app="+app, "-o", "jsonpath={.items[*].status.podIP}"))
+	ips := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app="+app, "-o",
+		"jsonpath={.items[*].status.podIP}"))
 	if len(ips) != 2 {
 		t.Fatalf("%s has Pod addresses %v, want 2", app, ips)
 	}

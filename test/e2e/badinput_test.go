@@ -13,7 +13,8 @@ import (
 func exportCondition(t *testing.T, cluster, name, reason string) {
 	t.Helper()
 	eventually(t, 20*time.Second, func(ctx context.Context) error {
-		out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", name, "-n", "default", "-o", "jsonpath={.status.conditions[*].reason}")
+		out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", name, "-n", "default", "-o",
+			"jsonpath={.status.conditions[*].reason}")
 		if err == nil && !slices.Contains(strings.Fields(out), reason) {
 			err = fmt.Errorf("ServiceExport %s: reasons %q, want %s", name, out, reason)
 		}
@@ -42,10 +43,12 @@ metadata: {name: antrea-mc-nginx, namespace: default}
 	})
 
 	t.Run("ports that conflict", func(t *testing.T) {
-		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":81}]`)
+		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p",
+			`[{"op":"replace","path":"/spec/ports/0/port","value":81}]`)
 		must(t, world.Export(ctx, "east"))
 		eventually(t, 20*time.Second, func(ctx context.Context) error {
-			out, err := world.Kubectl(ctx, "north", "get", "resourceexport", "-n", "antrea-multicluster", "test-cluster-east-default-nginx-service",
+			out, err := world.Kubectl(ctx, "north", "get", "resourceexport", "-n", "antrea-multicluster",
+				"test-cluster-east-default-nginx-service",
 				"-o", `jsonpath={.status.conditions[?(@.type=="Succeeded")].reason}`)
 			if err == nil && out != "PortConflict" {
 				err = fmt.Errorf("reason %q, want PortConflict", out)
@@ -56,7 +59,8 @@ metadata: {name: antrea-mc-nginx, namespace: default}
 			exportCondition(t, cluster, "nginx", "PortConflict")
 		}
 		kubectl(t, "east", "delete", "serviceexport", "nginx", "-n", "default")
-		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":80}]`)
+		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p",
+			`[{"op":"replace","path":"/spec/ports/0/port","value":80}]`)
 	})
 
 	t.Run("a second ClusterSet in a Namespace", func(t *testing.T) {
@@ -78,7 +82,8 @@ spec:
 		// A member removes objects that are not its leader's at once. While the member's controller does not run, the agents
 		// have to live with them.
 		kubectl(t, "east", "scale", "deployment", "antrea-mc-controller", "-n", "kube-system", "--replicas=0")
-		kubectl(t, "east", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
+		kubectl(t, "east", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n", "kube-system",
+			"--timeout=60s")
 		must(t, world.Apply(ctx, "east", `
 apiVersion: multicluster.crd.antrea.io/v1alpha1
 kind: ClusterInfoImport
@@ -123,7 +128,8 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 	t.Run("a Gateway with an unusable address", func(t *testing.T) {
 		kubectl(t, "north", "annotate", "--overwrite", "node", "node-1", "multicluster.antrea.io/gateway-ip=nonsense")
 		eventually(t, 20*time.Second, func(ctx context.Context) error {
-			out, err := world.Kubectl(ctx, "north", "get", "events", "-A", "--field-selector", "involvedObject.kind=Node,type=Warning", "-o", "jsonpath={.items[*].message}")
+			out, err := world.Kubectl(ctx, "north", "get", "events", "-A", "--field-selector",
+				"involvedObject.kind=Node,type=Warning", "-o", "jsonpath={.items[*].message}")
 			if err == nil && !strings.Contains(out, "nonsense") {
 				err = fmt.Errorf("no Event on the Node names the address: %s", out)
 			}
@@ -152,16 +158,20 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 	})
 
 	t.Run("a wrong token", func(t *testing.T) {
-		good := kubectl(t, "north", "get", "secret", "member-north-token", "-n", "kube-system", "-o", "jsonpath={.data.token}")
-		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"bm9uc2Vuc2U="}}`)
+		good := kubectl(t, "north", "get", "secret", "member-north-token", "-n", "kube-system", "-o",
+			"jsonpath={.data.token}")
+		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p",
+			`{"data":{"token":"bm9uc2Vuc2U="}}`)
 		must(t, world.WaitReady(ctx, "north", "test-clusterset", "False", time.Minute))
-		out := kubectl(t, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o", "jsonpath={.status.clusterStatuses}")
+		out := kubectl(t, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o",
+			"jsonpath={.status.clusterStatuses}")
 		for _, want := range []string{"Disconnected", "Secret"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("want %q in the condition, got %s", want, out)
 			}
 		}
-		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"`+good+`"}}`)
+		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p",
+			`{"data":{"token":"`+good+`"}}`)
 		must(t, world.WaitReady(ctx, "north", "test-clusterset", "True", time.Minute))
 	})
 	ask(t, "east", "client", url+"/", 10)

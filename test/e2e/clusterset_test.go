@@ -22,16 +22,19 @@ func testJoin(t *testing.T) {
 	must(t, world.Access(ctx))
 	must(t, world.Join(ctx))
 	eventually(t, time.Minute, func(ctx context.Context) error {
-		out, err := world.Lab.Tool(ctx, scenario.Leader, "tombolo", "mc", "get", "clusterset", scenario.ClusterSet, "-n", scenario.LeaderNamespace)
+		out, err := world.Lab.Tool(ctx, scenario.Leader, "tombolo", "mc", "get", "clusterset", scenario.ClusterSet, "-n",
+			scenario.LeaderNamespace)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		lines := strings.Split(strings.TrimSpace(out), "\n")
-		if got, want := strings.Fields(lines[0]), []string{"CLUSTER-ID", "NAMESPACE", "CLUSTERSET-ID", "TYPE", "STATUS", "REASON"}; fmt.Sprint(got) != fmt.Sprint(want) {
+		if got, want := strings.Fields(lines[0]), []string{"CLUSTER-ID", "NAMESPACE", "CLUSTERSET-ID", "TYPE", "STATUS",
+			"REASON"}; fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("columns %v, want %v", got, want)
 		}
 		for _, member := range world.Members() {
-			row := regexp.MustCompile(scenario.ClusterID(member) + `\s+antrea-multicluster\s+test-clusterset\s+Ready\s+True\s+Connected`)
+			row := regexp.MustCompile(scenario.ClusterID(member) +
+				`\s+antrea-multicluster\s+test-clusterset\s+Ready\s+True\s+Connected`)
 			if !row.MatchString(out) {
 				return fmt.Errorf("no Ready row for %s:\n%s", member, out)
 			}
@@ -47,15 +50,18 @@ func testGateways(t *testing.T) {
 	must(t, world.ChooseGateway(ctx, "east", "node-1"))
 	must(t, world.ChooseGateway(ctx, "west", "node-1"))
 	eventually(t, time.Minute, func(ctx context.Context) error {
-		have, err := world.Kubectl(ctx, "east", "get", "clusterinfoimport", "-n", "kube-system", "test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP} {.spec.features[*]}")
-		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].gatewayIP}") + " ActiveGateways PreserveClientIP SingleWays"
+		have, err := world.Kubectl(ctx, "east", "get", "clusterinfoimport", "-n", "kube-system",
+			"test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP} {.spec.features[*]}")
+		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o",
+			"jsonpath={.items[*].gatewayIP}") + " ActiveGateways PreserveClientIP SingleWays"
 		if err == nil && (have != want || len(strings.Fields(have)) != 4) {
 			err = fmt.Errorf("east knows west by %s, want %s", have, want)
 		}
 		return err
 	})
 	columns(t, kubectl(t, "east", "get", "gateway", "-n", "kube-system"), "NAME", "GATEWAY IP", "INTERNAL IP", "AGE")
-	columns(t, kubectl(t, "west", "get", "clusterinfoimport", "-n", "kube-system"), "NAME", "CLUSTER ID", "SERVICE CIDR", "AGE")
+	columns(t, kubectl(t, "west", "get", "clusterinfoimport", "-n", "kube-system"), "NAME", "CLUSTER ID",
+		"SERVICE CIDR", "AGE")
 	out := kubectl(t, "west", "get", "clusterinfoimport", "-n", "kube-system")
 	if !regexp.MustCompile(`test-cluster-east-clusterinfo\s+test-cluster-east\s+10\.97\.0\.0/16`).MatchString(out) {
 		t.Errorf("west does not know east as the guide shows it:\n%s", out)
@@ -79,10 +85,14 @@ func testExport(t *testing.T) {
 	ip, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
 	must(t, err)
 
-	columns(t, kubectl(t, "north", "get", "resourceexport", "-n", "antrea-multicluster"), "NAME", "CLUSTER ID", "KIND", "NAMESPACE", "NAME", "AGE")
-	columns(t, kubectl(t, "north", "get", "resourceimport", "-n", "antrea-multicluster"), "NAME", "KIND", "NAMESPACE", "NAME", "AGE")
-	kubectl(t, "north", "get", "resourceexport", "-n", "antrea-multicluster", "test-cluster-west-default-nginx-service", "test-cluster-west-default-nginx-endpoints")
-	kubectl(t, "north", "get", "resourceimport", "-n", "antrea-multicluster", "default-nginx-service", "default-nginx-endpoints")
+	columns(t, kubectl(t, "north", "get", "resourceexport", "-n", "antrea-multicluster"), "NAME", "CLUSTER ID", "KIND",
+		"NAMESPACE", "NAME", "AGE")
+	columns(t, kubectl(t, "north", "get", "resourceimport", "-n", "antrea-multicluster"), "NAME", "KIND", "NAMESPACE",
+		"NAME", "AGE")
+	kubectl(t, "north", "get", "resourceexport", "-n", "antrea-multicluster", "test-cluster-west-default-nginx-service",
+		"test-cluster-west-default-nginx-endpoints")
+	kubectl(t, "north", "get", "resourceimport", "-n", "antrea-multicluster", "default-nginx-service",
+		"default-nginx-endpoints")
 	columns(t, kubectl(t, "east", "get", "serviceimport", "nginx", "-n", "default"), "NAME", "TYPE", "IP", "AGE")
 
 	url := "http://" + ip + "/"
@@ -186,12 +196,14 @@ func testClusterGone(t *testing.T) {
 	found := time.Since(cut)
 	eventually(t, 10*time.Second, func(ctx context.Context) error { return answer(ctx, "east") })
 	waysSeen(t, "down", "0", "Down")
-	t.Logf("west was found gone %.1f s after it was unplugged; 40 of 40 requests answered by %.1f s", found.Seconds(), time.Since(cut).Seconds())
+	t.Logf("west was found gone %.1f s after it was unplugged; 40 of 40 requests answered by %.1f s", found.Seconds(),
+		time.Since(cut).Seconds())
 	for _, n := range nodes {
 		must(t, n.Heal())
 	}
 	back := time.Now()
-	eventually(t, 30*time.Second, func(ctx context.Context) error { return errors.Join(state(ctx, false), answer(ctx, "east", "west")) })
+	eventually(t, 30*time.Second,
+		func(ctx context.Context) error { return errors.Join(state(ctx, false), answer(ctx, "east", "west")) })
 	waysSeen(t, "up", "1", "Up")
 	t.Logf("west answers again %.1f s after it was plugged in", time.Since(back).Seconds())
 }
@@ -219,13 +231,16 @@ func waysSeen(t *testing.T, peers, metric, gateway string) {
 		}
 		to := list.Peers[i].Ways[0].To
 		out, err = shown(ctx, "/metrics")
-		if line := regexp.MustCompile(`(?m)^tombolo_multicluster_way_up\{cluster="test-cluster-west",[^}]*"` + regexp.QuoteMeta(to) + `"\} ` + metric + `$`); err == nil && !line.MatchString(out) {
-			err = fmt.Errorf("want the metric of the way to %s with value %s: %s", to, metric, regexp.MustCompile(`(?m)^tombolo_multicluster.*$`).FindAllString(out, -1))
+		if line := regexp.MustCompile(`(?m)^tombolo_multicluster_way_up\{cluster="test-cluster-west",[^}]*"` +
+			regexp.QuoteMeta(to) + `"\} ` + metric + `$`); err == nil && !line.MatchString(out) {
+			err = fmt.Errorf("want the metric of the way to %s with value %s: %s", to, metric,
+				regexp.MustCompile(`(?m)^tombolo_multicluster.*$`).FindAllString(out, -1))
 		}
 		if err != nil {
 			return err
 		}
-		out, err = world.Kubectl(ctx, "north", "get", "gateway", "-n", "kube-system", n.Name(), "-o", `jsonpath={.status.ways[?(@.clusterID=="test-cluster-west")].state}`)
+		out, err = world.Kubectl(ctx, "north", "get", "gateway", "-n", "kube-system", n.Name(), "-o",
+			`jsonpath={.status.ways[?(@.clusterID=="test-cluster-west")].state}`)
 		if err == nil && out != gateway {
 			err = fmt.Errorf("the Gateway's status has west %q, want %q", out, gateway)
 		}
@@ -257,11 +272,13 @@ func testWhereRequestsGo(t *testing.T) {
 	kubectl(t, "west", "annotate", "serviceexport", "nginx", "-n", "default", prefix+"requests=local")
 	answer("east", "east")
 	answer("north", "east", "west") // has no Pods of its own
-	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"requests=cluster-order", prefix+"cluster-order=test-cluster-west")
+	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"requests=cluster-order", prefix+
+		"cluster-order=test-cluster-west")
 	answer("north", "west")
 	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"minimum-ready=1000")
 	answer("north", "east", "west")
-	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"requests-", prefix+"cluster-order-", prefix+"minimum-ready-")
+	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"requests-", prefix+"cluster-order-",
+		prefix+"minimum-ready-")
 	kubectl(t, "west", "annotate", "serviceexport", "nginx", "-n", "default", prefix+"requests-")
 	answer("east", "east", "west")
 }
@@ -304,7 +321,8 @@ func testUnexport(t *testing.T) {
 				return fmt.Errorf("%s still has %s", cluster, out)
 			}
 		}
-		out, err := world.Kubectl(ctx, "north", "get", "resourceexport,resourceimport", "-n", "antrea-multicluster", "-o", "name")
+		out, err := world.Kubectl(ctx, "north", "get", "resourceexport,resourceimport", "-n", "antrea-multicluster",
+			"-o", "name")
 		if err == nil && strings.Contains(out, "nginx") {
 			err = fmt.Errorf("the leader still has %s", out)
 		}
@@ -343,7 +361,8 @@ func testLeave(t *testing.T) {
 			if out != "" {
 				return fmt.Errorf("%s has left and still has %s", cluster, out)
 			}
-			out, err = world.Kubectl(ctx, "north", "get", "memberclusterannounce,resourceexport", "-n", "antrea-multicluster", "-o", "name")
+			out, err = world.Kubectl(ctx, "north", "get", "memberclusterannounce,resourceexport", "-n", "antrea-multicluster",
+				"-o", "name")
 			if err == nil && strings.Contains(out, cluster) {
 				err = fmt.Errorf("the leader still has %s", out)
 			}
@@ -352,7 +371,8 @@ func testLeave(t *testing.T) {
 	}
 	leave("east")
 	eventually(t, 15*time.Second, func(ctx context.Context) error {
-		flows, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
+		flows, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows",
+			"br-int")
 		if err == nil && toOtherClusters.MatchString(flows) {
 			err = fmt.Errorf("east has left and still has flows to other clusters:\n%s", flows)
 		}
@@ -365,7 +385,8 @@ func testLeave(t *testing.T) {
 	}
 	kubectl(t, "north", "delete", "clusterset", "test-clusterset", "-n", "antrea-multicluster")
 	eventually(t, time.Minute, func(ctx context.Context) error {
-		out, err := world.Kubectl(ctx, "north", "get", "resourceexports,resourceimports", "-n", "antrea-multicluster", "-o", "name")
+		out, err := world.Kubectl(ctx, "north", "get", "resourceexports,resourceimports", "-n", "antrea-multicluster",
+			"-o", "name")
 		if err == nil && out != "" {
 			err = fmt.Errorf("the ClusterSet is deleted, and still there is %s", out)
 		}
@@ -373,10 +394,13 @@ func testLeave(t *testing.T) {
 	})
 
 	manifests := filepath.Join(world.Lab.Repo(), "deploy", "multicluster")
-	kubectl(t, "east", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-member.yml"), "--timeout=90s", "--ignore-not-found")
+	kubectl(t, "east", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-member.yml"), "--timeout=90s",
+		"--ignore-not-found")
 	// A Secret with a token goes with its ServiceAccount, mostly before kubectl comes to it.
-	kubectl(t, "north", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-leader.yml"), "--timeout=90s", "--ignore-not-found")
-	for cluster, kind := range map[string]string{"north": "resourceexports.multicluster.", "east": ".multicluster."} { // north keeps a member's
+	kubectl(t, "north", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-leader.yml"), "--timeout=90s",
+		"--ignore-not-found")
+	// north keeps a member's
+	for cluster, kind := range map[string]string{"north": "resourceexports.multicluster.", "east": ".multicluster."} {
 		if left := kubectl(t, cluster, "get", "crd", "-o", "name"); strings.Contains(left, kind) {
 			t.Errorf("%s still has something of the manifest that was deleted:\n%s", cluster, left)
 		}

@@ -36,7 +36,8 @@ func testGuideOfV15(t *testing.T) {
 	}
 	// Each controller takes a Node's host ports, and this cluster has two Nodes.
 	kubectl(t, "north", "scale", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--replicas=0")
-	kubectl(t, "north", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n", scenario.LeaderNamespace, "--timeout=60s")
+	kubectl(t, "north", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n",
+		scenario.LeaderNamespace, "--timeout=60s")
 	must(t, world.Lab.InstallLeader(ctx, "antrea-mcs-ns"))
 
 	east := part("access-east")
@@ -61,10 +62,12 @@ func testGuideOfV15(t *testing.T) {
 	j.run(t)
 
 	kubectl(t, "north", "delete", "deployment", "antrea-mc-controller", "-n", "antrea-mcs-ns")
-	kubectl(t, "north", "delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-l", "served-in=antrea-mcs-ns")
+	kubectl(t, "north", "delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-l",
+		"served-in=antrea-mcs-ns")
 	kubectl(t, "north", "delete", "namespace", "antrea-mcs-ns", "--timeout=60s")
 	kubectl(t, "north", "scale", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--replicas=2")
-	kubectl(t, "north", "rollout", "status", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--timeout=60s")
+	kubectl(t, "north", "rollout", "status", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace,
+		"--timeout=60s")
 }
 
 // testThreeClusters follows the walk-through with ClusterClaims v1alpha2 and ClusterSet v1alpha1.
@@ -120,7 +123,8 @@ func (j joining) run(t *testing.T) {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		for _, id := range j.ids {
-			if !strings.Contains(strings.Join(strings.Fields(out), " "), id+" "+j.leaderNamespace+" "+j.clusterSet+" Ready True Connected") {
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), id+" "+j.leaderNamespace+" "+j.clusterSet+
+				" Ready True Connected") {
 				return fmt.Errorf("%s is not Ready:\n%s", id, out)
 			}
 		}

@@ -209,11 +209,13 @@ func diagnose(t *testing.T) {
 		fmt.Printf("%s\n%s\n", what, tail(out, lines))
 	}
 	for _, cluster := range world.Members() {
-		out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport", "-A", "--no-headers")
+		out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport",
+			"-A", "--no-headers")
 		show(cluster+": what the ClusterSet consists of", out, err, 12)
 		for _, args := range [][]string{
 			{"get", "pods", "-A", "-o", "wide", "--no-headers"},
-			{"get", "gateway,clusterinfoimport", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.wireGuard} {.spec.wireGuard} {.spec.gatewayInfos}{"\n"}{end}`},
+			{"get", "gateway,clusterinfoimport", "-n", "kube-system", "-o",
+				`jsonpath={range .items[*]}{.metadata.name} {.wireGuard} {.spec.wireGuard} {.spec.gatewayInfos}{"\n"}{end}`},
 			{"logs", "-n", "kube-system", "-l", "component=antrea-mc-controller", "--tail=12", "--prefix"},
 			{"logs", "-n", "kube-system", "deployment/tombolo-policy-controller", "--tail=10"},
 			{"get", "nodepolicyreports", "--no-headers"},
@@ -225,12 +227,14 @@ func diagnose(t *testing.T) {
 		}
 		for _, node := range world.Lab.Cluster(cluster).Nodes() {
 			s, err := status(ctx, node)
-			out := fmt.Sprintf("%s, ready %t, waits for %v, since %s", s.Role, s.Ready, s.Waiting, s.Started.Format(time.RFC3339))
+			out := fmt.Sprintf("%s, ready %t, waits for %v, since %s", s.Role, s.Ready, s.Waiting,
+				s.Started.Format(time.RFC3339))
 			for _, p := range s.Problems {
 				out += fmt.Sprintf("\n%s %s: %s", p.Object, p.Reason, p.Message)
 			}
 			show(fmt.Sprintf("agent of %s/%s", cluster, node.Name()), out, err, 5)
-			out, err = node.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent"+api.PathPeers)
+			out, err = node.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket,
+				"http://agent"+api.PathPeers)
 			show("its peers", out, err, 1)
 		}
 	}

@@ -55,7 +55,8 @@ func testEncryption(t *testing.T) {
 
 	oneSideReaches(t, url)
 	end := capture(t)
-	server := kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "--field-selector", "spec.nodeName=node-2", "-o", "jsonpath={.items[0].status.podIP}")
+	server := kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "--field-selector",
+		"spec.nodeName=node-2", "-o", "jsonpath={.items[0].status.podIP}")
 	stay := world.LongConnections(testContext(t), "http://"+server+":8080/")
 	secondGateway(t, url)
 	upgrades(t, url)
@@ -65,10 +66,12 @@ func testEncryption(t *testing.T) {
 	noneBroke(t, stay)
 	have := end()
 	if passed := slices.Collect(maps.Keys(have.between)); !slices.Equal(passed, []string{"WireGuard"}) {
-		t.Errorf("while there were two Gateways packets %v have passed, want those of WireGuard alone; the first of each kind:\n%v", have.between, have.first)
+		t.Errorf("while there were two Gateways packets %v have passed, want those of WireGuard alone; the first of each "+
+			"kind:\n%v", have.between, have.first)
 	}
 
-	configure(t, "trafficEncryptionMode: wireGuard", "trafficEncryptionMode: none", "tunnelType: geneve", "tunnelType: gre")
+	configure(t, "trafficEncryptionMode: wireGuard", "trafficEncryptionMode: none", "tunnelType: geneve",
+		"tunnelType: gre")
 	passesIn(t, url, "GRE")
 	removeWireGuard(t)
 	configure(t, "tunnelType: gre", "tunnelType: vxlan")
@@ -104,7 +107,8 @@ func takenOver(t *testing.T, cluster string) {
 func noneBroke(t *testing.T, stay func() (broken, requests int)) {
 	t.Helper()
 	if broken, requests := stay(); broken > 0 || requests < 20*scenario.LongOnes {
-		t.Errorf("%d of %d connections between Pods broke while Gateways came, failed, and went, after %d requests", broken, scenario.LongOnes, requests)
+		t.Errorf("%d of %d connections between Pods broke while Gateways came, failed, and went, after %d requests", broken,
+			scenario.LongOnes, requests)
 	}
 }
 
@@ -164,10 +168,12 @@ func oneSideReaches(t *testing.T, url string) {
 }`, strings.Join(addresses[0], ", "), strings.Join(addresses[1], ", ")), "nft", "-f", "-")
 	defer onRouter(t, "", "nft", "delete", "table", "ip", "e2e-firewall")
 	for _, cluster := range []string{"east", "west"} {
-		kubectl(t, cluster, "delete", "pod", "-n", "kube-system", "-l", "component=tombolo-wireguard") // its DaemonSet makes new ones
+		// its DaemonSet makes new ones
+		kubectl(t, cluster, "delete", "pod", "-n", "kube-system", "-l", "component=tombolo-wireguard")
 	}
 	answered(t, url)
-	server := kubectl(t, "east", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={.items[0].status.podIP}")
+	server := kubectl(t, "east", "get", "pods", "-n", "default", "-l", "app=nginx", "-o",
+		"jsonpath={.items[0].status.podIP}")
 	waitAnswer(t, "west", "client", "http://"+server+":8080/")
 	ask(t, "west", "client", "http://"+server+":8080/", 20)
 
@@ -187,7 +193,8 @@ func oneSideReaches(t *testing.T, url string) {
 // onRouter runs a command on the lab's router.
 func onRouter(t *testing.T, input string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(testContext(t), "nsenter", append([]string{"--net=/run/netns/" + world.Lab.Name() + "-router"}, args...)...)
+	cmd := exec.CommandContext(testContext(t), "nsenter",
+		append([]string{"--net=/run/netns/" + world.Lab.Name() + "-router"}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -214,14 +221,16 @@ func removeWireGuard(t *testing.T) {
 func keyChanges(t *testing.T, url string) {
 	t.Helper()
 	keys := func(ctx context.Context) ([]string, error) { // that it has, and that it is to have
-		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "node-1", "-o", "jsonpath={.wireGuard.publicKey} {.wireGuard.nextPublicKey}")
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "node-1", "-o",
+			"jsonpath={.wireGuard.publicKey} {.wireGuard.nextPublicKey}")
 		return strings.Fields(out), err
 	}
 	before, err := keys(testContext(t))
 	must(t, err)
 	start := time.Now()
 	requests := background(t, "/echo", "get", url+"/", "--count", "400", "--interval", "50ms", "--timeout", "3s")
-	kubectl(t, "west", "annotate", "node", "node-1", "multicluster.tombolo.io/wireguard-key-not-before="+start.UTC().Format(time.RFC3339))
+	kubectl(t, "west", "annotate", "node", "node-1", "multicluster.tombolo.io/wireguard-key-not-before="+
+		start.UTC().Format(time.RFC3339))
 	eventually(t, 2*time.Minute, func(ctx context.Context) error {
 		now, err := keys(ctx)
 		if err == nil && (len(now) != 1 || now[0] == before[0]) {
@@ -287,7 +296,8 @@ func upgrades(t *testing.T, url string) {
 	}{
 		{scenario.Next, []string{"set", "image", "daemonset/tombolo-agent", "tombolo-agent=" + agent, "install-cni=" + agent},
 			[]string{"set", "image", "deployment/antrea-mc-controller", "antrea-mc-controller=" + controller}},
-		{before.Version, []string{"rollout", "undo", "daemonset/tombolo-agent"}, []string{"rollout", "undo", "deployment/antrea-mc-controller"}},
+		{before.Version, []string{"rollout", "undo", "daemonset/tombolo-agent"},
+			[]string{"rollout", "undo", "deployment/antrea-mc-controller"}},
 	} {
 		requests := background(t, "/echo", "get", url+"/", "--count", "300", "--interval", "50ms", "--timeout", "3s")
 		for _, args := range [][]string{step.other, step.agents} {
@@ -396,5 +406,6 @@ func kindOf(packet []byte) string {
 	if packet[9] != unix.IPPROTO_UDP || len(packet) < header+8 {
 		return ""
 	}
-	return map[uint16]string{51820: "WireGuard", 51821: "WireGuard", 51822: "WireGuard", 51823: "WireGuard", 6081: "Geneve", 4789: "VXLAN"}[binary.BigEndian.Uint16(packet[header+2:])]
+	return map[uint16]string{51820: "WireGuard", 51821: "WireGuard", 51822: "WireGuard", 51823: "WireGuard",
+		6081: "Geneve", 4789: "VXLAN"}[binary.BigEndian.Uint16(packet[header+2:])]
 }

@@ -26,7 +26,8 @@ func everyNode(f func(cluster string, n *lab.Node)) {
 
 // status asks an agent how it is.
 func status(ctx context.Context, n *lab.Node) (api.Status, error) {
-	out, err := n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent"+api.PathStatus)
+	out, err := n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket,
+		"http://agent"+api.PathStatus)
 	if err != nil {
 		return api.Status{}, fmt.Errorf("%w: %s", err, out)
 	}
@@ -92,7 +93,8 @@ func quiet(t *testing.T) {
 			s, err := status(ctx, n)
 			failed = errors.Join(failed, err)
 			now[cluster+"/"+n.Name()] = counters{s.OpenFlow.FlowMods, s.OpenFlow.GroupMods}
-			out, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int", fmt.Sprintf("table=%d", datapath.ConntrackState), "--no-stats")
+			out, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int",
+				fmt.Sprintf("table=%d", datapath.ConntrackState), "--no-stats")
 			failed = errors.Join(failed, err)
 			for line := range strings.Lines(out) {
 				if strings.Contains(line, ",ct_label=") || strings.Contains(line, ",ct_nw_dst=") {
@@ -172,7 +174,8 @@ func testFlowsDeleted(t *testing.T) {
 
 	ofctl("del-flows", "br-int")
 	eventually(t, 2*time.Second, func(ctx context.Context) error {
-		out, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
+		out, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows",
+			"br-int")
 		if err == nil && count(out) != want {
 			err = fmt.Errorf("%d flows, want %d", count(out), want)
 		}
@@ -183,7 +186,8 @@ func testFlowsDeleted(t *testing.T) {
 	ofctl("add-flow", "br-int", "cookie=0x0001030000000099,table=5,priority=77,ip,nw_dst=192.0.2.1,actions=drop")
 	ofctl("add-flow", "br-int", "cookie=0xabcd,table=5,priority=78,ip,nw_dst=192.0.2.2,actions=drop")
 	eventually(t, 2*time.Second, func(ctx context.Context) error {
-		out, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
+		out, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows",
+			"br-int")
 		if err == nil && strings.Contains(out, "192.0.2.1") {
 			err = errNotYet
 		}
@@ -248,7 +252,8 @@ func secondGateway(t *testing.T, url string) {
 	kubectl(t, "west", "annotate", "node", "node-2", "multicluster.antrea.io/gateway=true")
 	gatewaysAre(t, url, "node-1 ,node-2 ,")
 	out, err := verify(t, "--disruptive")
-	if err != nil || !strings.Contains(out, "failover east/kubeconfig to west/kubeconfig: ") || !strings.Contains(out, "did not run: new connections failed for") {
+	if err != nil || !strings.Contains(out, "failover east/kubeconfig to west/kubeconfig: ") ||
+		!strings.Contains(out, "did not run: new connections failed for") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("verify --disruptive:\n%s", out)
@@ -261,7 +266,8 @@ func gatewaysAre(t *testing.T, url, want string) {
 		if a, err := get(ctx, "east", "client", url+"/", 100, "--timeout", "5s"); err != nil || a.ok != 100 {
 			t.Errorf("while a Gateway comes or goes %d of 100 answered, by %v: %v", a.ok, a.by, err)
 		}
-		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o",
+			`jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
 		if err == nil && out != want {
 			err = fmt.Errorf("west's Gateways and their phases are %q, want %q", out, want)
 		}
@@ -275,7 +281,8 @@ func testGatewayDies(t *testing.T) {
 	url := serviceURL(t)
 	ctx := testContext(t)
 	const gateway, other = "node-1", "node-2"
-	server := kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "--field-selector", "spec.nodeName="+other, "-o", "jsonpath={.items[0].status.podIP}")
+	server := kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "--field-selector",
+		"spec.nodeName="+other, "-o", "jsonpath={.items[0].status.podIP}")
 	stay := world.LongConnections(ctx, "http://"+server+":8080/")
 	secondGateway(t, url)
 	kubectl(t, "west", "annotate", "node", other, "multicluster.antrea.io/gateway-")
@@ -288,7 +295,8 @@ func testGatewayDies(t *testing.T) {
 	must(t, world.Lab.Cluster("west").Node(gateway).KillAll(ctx))
 	start := time.Now()
 	eventually(t, 3*time.Minute, func(ctx context.Context) error {
-		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}")
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o",
+			"jsonpath={.items[*].metadata.name}")
 		if err == nil && strings.TrimSpace(out) != other {
 			err = fmt.Errorf("west's Gateways are %q, want %s", out, other)
 		}
@@ -296,11 +304,13 @@ func testGatewayDies(t *testing.T) {
 	})
 	took := time.Since(start)
 	answered(t, url)
-	t.Logf("gateway %s switched off with the leader away: %s is the Gateway after %.1f s, requests succeed after %.1f s", gateway, other, took.Seconds(), time.Since(start).Seconds())
+	t.Logf("gateway %s switched off with the leader away: %s is the Gateway after %.1f s, requests succeed after %.1f s",
+		gateway, other, took.Seconds(), time.Since(start).Seconds())
 	must(t, world.Lab.Cluster("north").StartAPIServer(ctx))
 	for _, cluster := range []string{"north", "east"} {
 		eventually(t, 4*time.Minute, func(ctx context.Context) error {
-			out, err := world.Kubectl(ctx, cluster, "get", "clusterinfoimport", "-n", "kube-system", "test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP}")
+			out, err := world.Kubectl(ctx, cluster, "get", "clusterinfoimport", "-n", "kube-system",
+				"test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP}")
 			if want := world.Lab.Cluster("west").Node(other).InternalIP(); err == nil && out != want {
 				err = fmt.Errorf("%s knows west by %q after the leader is back, want %s", cluster, out, want)
 			}

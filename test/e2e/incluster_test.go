@@ -77,7 +77,8 @@ spec:
 `))
 		nobody := kubectl(t, "west", "get", "service", "nobody", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
 		eventually(t, 15*time.Second, func(ctx context.Context) error {
-			out, err := world.Exec(ctx, "west", "client-1", "/echo", "get", "http://"+nobody+"/", "--count", "1", "--timeout", "3s")
+			out, err := world.Exec(ctx, "west", "client-1", "/echo", "get", "http://"+nobody+"/", "--count", "1",
+				"--timeout", "3s")
 			if err == nil {
 				return fmt.Errorf("answered: %s", out)
 			}
@@ -89,7 +90,8 @@ spec:
 		kubectl(t, "west", "delete", "service", "nobody", "-n", "default")
 	})
 	t.Run("outside", func(t *testing.T) {
-		out, err := world.Exec(ctx, "west", "client-2", "/echo", "get", "http://"+world.Lab.Outside()+":8080/", "--count", "2")
+		out, err := world.Exec(ctx, "west", "client-2", "/echo", "get", "http://"+world.Lab.Outside()+":8080/",
+			"--count", "2")
 		if err != nil {
 			t.Fatalf("ask the host outside: %v\n%s", err, out)
 		}
@@ -102,7 +104,8 @@ spec:
 		before, err := classifyDrops(ctx)
 		must(t, err)
 		out, err := world.Lab.Cluster("west").Node("node-1").Exec(ctx, "nsenter", "--net=/var/run/netns/"+pid, "sh", "-c",
-			"ip address add 10.12.99.99/32 dev eth0 && curl -sS --interface 10.12.99.99 --max-time 2 http://"+ip+"/; rc=$?; ip address del 10.12.99.99/32 dev eth0; exit $rc")
+			"ip address add 10.12.99.99/32 dev eth0 && curl -sS --interface 10.12.99.99 --max-time 2 http://"+ip+
+				"/; rc=$?; ip address del 10.12.99.99/32 dev eth0; exit $rc")
 		if err == nil || !strings.Contains(out+err.Error(), "timed out") {
 			t.Fatalf("a connection from an address that is not the Pod's: want a time-out, got %v: %s", err, out)
 		}
@@ -119,7 +122,8 @@ spec:
 
 // classifyDrops counts the packets that only Classify's last flow took, which drops.
 func classifyDrops(ctx context.Context) (int, error) {
-	out, err := world.Lab.Cluster("west").Node("node-1").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int", "table=0")
+	out, err := world.Lab.Cluster("west").Node("node-1").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int",
+		"table=0")
 	if err != nil {
 		return 0, fmt.Errorf("%w: %s", err, out)
 	}

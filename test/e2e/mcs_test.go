@@ -139,7 +139,8 @@ func testMultiClusterServices(t *testing.T) {
 		t.Helper()
 		var out string
 		eventually(t, 30*time.Second, func(ctx context.Context) (err error) {
-			out, err = world.Kubectl(ctx, cluster, "get", "serviceimports.v1beta1.multicluster.x-k8s.io", "hello", "-n", "mcs", "-o", "jsonpath={.spec.ips[0]}")
+			out, err = world.Kubectl(ctx, cluster, "get", "serviceimports.v1beta1.multicluster.x-k8s.io", "hello", "-n", "mcs",
+				"-o", "jsonpath={.spec.ips[0]}")
 			if err == nil && out == "" {
 				err = errors.New("the import has no IP")
 			}
@@ -174,7 +175,8 @@ func testMultiClusterServices(t *testing.T) {
 		own, named := map[string][]string{}, map[string]string{}
 		for _, cluster := range both {
 			kubectl(t, cluster, "rollout", "status", workload, "-n", "mcs", "--timeout=90s")
-			pods := kubectl(t, cluster, "get", "pods", "-l", "app=hello", "-n", "mcs", "-o", `jsonpath={range .items[*]}{.status.podIP} {.spec.hostname}{"\n"}{end}`)
+			pods := kubectl(t, cluster, "get", "pods", "-l", "app=hello", "-n", "mcs", "-o",
+				`jsonpath={range .items[*]}{.status.podIP} {.spec.hostname}{"\n"}{end}`)
 			for line := range strings.Lines(pods) {
 				ip, host, _ := strings.Cut(strings.TrimSpace(line), " ")
 				if host == "" {
@@ -216,18 +218,21 @@ func testMultiClusterServices(t *testing.T) {
 			for _, of := range []string{"", "_tcp._tcp.", "_udp._udp."} {
 				resolves(t, cluster, of+name, []string{"42 " + name + "."}, "--srv")
 			}
-			resolves(t, cluster, local, []string{kubectl(t, cluster, "get", "service", "hello", "-n", "mcs", "-o", "jsonpath={.spec.clusterIP}")})
+			resolves(t, cluster, local,
+				[]string{kubectl(t, cluster, "get", "service", "hello", "-n", "mcs", "-o", "jsonpath={.spec.clusterIP}")})
 			only(t, cluster, "get", "http://"+name+":42/", 2, "east")
 			only(t, cluster, "udp", name+":42", 2, "east")
 			only(t, cluster, "get", "http://"+local+":42/", 2, cluster)
 		}
 	})
 	t.Run("20 one port name, two numbers", func(t *testing.T) {
-		kubectl(t, "west", "patch", "service", "hello", "-n", "mcs", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":43}]`)
+		kubectl(t, "west", "patch", "service", "hello", "-n", "mcs", "--type=json", "-p",
+			`[{"op":"replace","path":"/spec/ports/0/port","value":43}]`)
 		must(t, world.Apply(ctx, "west", helloExport))
 		for _, cluster := range both {
 			eventually(t, 20*time.Second, func(ctx context.Context) error {
-				out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", "hello", "-n", "mcs", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].reason}`)
+				out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", "hello", "-n", "mcs", "-o",
+					`jsonpath={.status.conditions[?(@.type=="Conflict")].reason}`)
 				if err == nil && out != "PortConflict" {
 					err = fmt.Errorf("conflict %q, want PortConflict", out)
 				}
@@ -260,7 +265,8 @@ func testMultiClusterServices(t *testing.T) {
 	// The only Pod behind an exported Service ends, and another one comes. The import stays, with its address and
 	// annotations.
 	t.Run("2 the import lives while an export does", func(t *testing.T) {
-		const annotation, annotated = "multicluster.tombolo.io/requests=spread", `{.spec.ips[0]} {.metadata.annotations.multicluster\.tombolo\.io/requests}`
+		const annotation, annotated = "multicluster.tombolo.io/requests=spread",
+			`{.spec.ips[0]} {.metadata.annotations.multicluster\.tombolo\.io/requests}`
 		kubectl(t, "west", "rollout", "status", "deployment/solo", "-n", "mcs", "--timeout=90s")
 		state := func() string {
 			return kubectl(t, "east", "get", "serviceimport", "solo", "-n", "mcs", "-o", "jsonpath="+annotated)
@@ -272,7 +278,8 @@ func testMultiClusterServices(t *testing.T) {
 		only(t, "east", "get", url, 1, "west")
 		kubectl(t, "west", "scale", "deployment", "solo", "-n", "mcs", "--replicas=0")
 		terminating := func(ctx context.Context) (string, error) {
-			return world.Kubectl(ctx, "west", "get", "endpointslices", "-l", "kubernetes.io/service-name=solo", "-n", "mcs", "-o",
+			return world.Kubectl(ctx, "west", "get", "endpointslices", "-l", "kubernetes.io/service-name=solo", "-n",
+				"mcs", "-o",
 				"jsonpath={.items[*].endpoints[*].conditions.serving}{.items[*].endpoints[*].conditions.terminating}")
 		}
 		eventually(t, 10*time.Second, func(ctx context.Context) error {
@@ -286,7 +293,8 @@ func testMultiClusterServices(t *testing.T) {
 		// other.
 		answered := 0
 		eventually(t, 60*time.Second, func(ctx context.Context) error {
-			out, err := world.Exec(ctx, "east", "mcs/client", "/echo", "get", url, "--count", "20", "--timeout", "2s", "--interval", "50ms")
+			out, err := world.Exec(ctx, "east", "mcs/client", "/echo", "get", url, "--count", "20", "--timeout", "2s",
+				"--interval", "50ms")
 			answered += parseAnswers(out).share(scenario.ClusterID("west") + "/")
 			if n := strings.Count(out, "connection refused"); n != 20 {
 				return fmt.Errorf("%d of 20 refused: %w\n%s", n, err, out)
@@ -319,16 +327,19 @@ func testMultiClusterServices(t *testing.T) {
 		all := headless(t, "deployment/hello")
 
 		// A fifth Pod runs, and this test makes it ready.
-		kubectl(t, "east", "run", "gated", "-n", "mcs", "--image=tombolo/echo:dev", "--image-pull-policy=Never", "--labels=app=hello",
+		kubectl(t, "east", "run", "gated", "-n", "mcs", "--image=tombolo/echo:dev", "--image-pull-policy=Never",
+			"--labels=app=hello",
 			`--overrides={"apiVersion":"v1","spec":{"readinessGates":[{"conditionType":"test/ready"}]}}`, "--", "serve")
 		kubectl(t, "east", "wait", "--for=condition=ContainersReady", "pod/gated", "-n", "mcs", "--timeout=60s")
-		five := append(slices.Clone(all), kubectl(t, "east", "get", "pod", "gated", "-n", "mcs", "-o", "jsonpath={.status.podIP}"))
+		five := append(slices.Clone(all),
+			kubectl(t, "east", "get", "pod", "gated", "-n", "mcs", "-o", "jsonpath={.status.podIP}"))
 		slices.Sort(five)
 		for _, step := range []struct {
 			ready string
 			want  []string
 		}{{"False", all}, {"True", five}, {"False", all}} {
-			kubectl(t, "east", "patch", "pod", "gated", "-n", "mcs", "--subresource=status", "-p", fmt.Sprintf(`{"status":{"conditions":[{"type":"test/ready","status":%q}]}}`, step.ready))
+			kubectl(t, "east", "patch", "pod", "gated", "-n", "mcs", "--subresource=status", "-p",
+				fmt.Sprintf(`{"status":{"conditions":[{"type":"test/ready","status":%q}]}}`, step.ready))
 			for _, cluster := range both {
 				resolves(t, cluster, name, step.want)
 			}
@@ -345,7 +356,8 @@ func testMultiClusterServices(t *testing.T) {
 			nowhere(t, cluster)
 		}
 		for _, cluster := range both {
-			must(t, world.Apply(ctx, cluster, manifest(cluster, "StatefulSet", "serviceName: hello", "clusterIP: None")+"---"+helloExport))
+			must(t, world.Apply(ctx, cluster,
+				manifest(cluster, "StatefulSet", "serviceName: hello", "clusterIP: None")+"---"+helloExport))
 		}
 		headless(t, "statefulset/hello")
 		for _, cluster := range both {

@@ -80,11 +80,13 @@ func testClientAddresses(t *testing.T) {
 	memberSets(t, "east", announced)
 	start := time.Now()
 	pairs(kept)
-	t.Logf("all pairs of Pods see each other %.1f s after both clusters announce their ranges", time.Since(start).Seconds())
+	t.Logf("all pairs of Pods see each other %.1f s after both clusters announce their ranges",
+		time.Since(start).Seconds())
 	download()
 	requests()
 	if now := controllerPods(t, "east"); now != controllers {
-		t.Errorf("the member's controllers are %s after its configuration has changed, want %s: a change needs no restart", now, controllers)
+		t.Errorf("the member's controllers are %s after its configuration has changed, want %s: a change needs no restart",
+			now, controllers)
 	}
 	// Gateways may remember earlier connections, which they translated, but track no new ones.
 	between := fmt.Sprintf("orig=(src=%s,dst=%s,", ips["east/"+regular(t, "east")], ips["west/"+regular(t, "west")])
@@ -124,13 +126,15 @@ func testClientAddresses(t *testing.T) {
 // controllerPods returns the UIDs of a member's controllers, with their numbers of restarts.
 func controllerPods(t *testing.T, cluster string) string {
 	t.Helper()
-	return kubectl(t, cluster, "get", "pods", "-n", "kube-system", "-l", "component=antrea-mc-controller", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount} {end}")
+	return kubectl(t, cluster, "get", "pods", "-n", "kube-system", "-l", "component=antrea-mc-controller", "-o",
+		"jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount} {end}")
 }
 
 // gatewayOf is the Node that is a cluster's Gateway.
 func gatewayOf(t *testing.T, cluster string) string {
 	t.Helper()
-	return strings.TrimSpace(kubectl(t, cluster, "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[0].metadata.name}"))
+	return strings.TrimSpace(kubectl(t, cluster, "get", "gateway", "-n", "kube-system", "-o",
+		"jsonpath={.items[0].metadata.name}"))
 }
 
 // regular is the Node that is not.

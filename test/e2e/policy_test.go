@@ -37,11 +37,13 @@ func shows(t *testing.T, want string, args ...string) {
 // testPolicies applies NetworkPolicies of Kubernetes to a Deployment with a Pod on each Node, and to a client.
 func testPolicies(t *testing.T) {
 	ctx := testContext(t)
-	url := "http://" + kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}") + "/"
+	url := "http://" + kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o",
+		"jsonpath={.spec.clusterIP}") + "/"
 	reaches(t, "west", "client-1", url, true)
 	reaches(t, "west", "client-2", url, true)
 	restarts := func() string {
-		return kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].lastTransitionTime}")
+		return kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o",
+			"jsonpath={.items[*].status.conditions[?(@.type=='Ready')].lastTransitionTime}")
 	}
 	before := restarts()
 
@@ -140,8 +142,10 @@ spec:
   appliedTo: [{service: {name: nginx, namespace: default}}]
   ingress: [{action: Drop}]
 `))
-		shows(t, "Failed False", "get", "acnp", "nodeports", "-o", "jsonpath={.status.phase} {.status.conditions[?(@.type=='Realizable')].status}")
-		shows(t, "Warning NotServed", "get", "events", "-n", "default", "--field-selector", "involvedObject.kind=ClusterNetworkPolicy,involvedObject.name=nodeports",
+		shows(t, "Failed False", "get", "acnp", "nodeports", "-o",
+			"jsonpath={.status.phase} {.status.conditions[?(@.type=='Realizable')].status}")
+		shows(t, "Warning NotServed", "get", "events", "-n", "default", "--field-selector",
+			"involvedObject.kind=ClusterNetworkPolicy,involvedObject.name=nodeports",
 			"-o", "jsonpath={.items[*].type} {.items[*].reason}")
 		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nodeports")
 	})
@@ -157,7 +161,8 @@ spec:
 // testFirstPacket starts clients that send as soon as they run, two on each Node to each of two servers. Rules deny
 // them by label, so no request is answered, although the cluster gets their addresses only later.
 func testFirstPacket(t *testing.T) {
-	servers := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={range .items[*]}{.metadata.name}={.status.podIP} {end}"))
+	servers := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o",
+		"jsonpath={range .items[*]}{.metadata.name}={.status.podIP} {end}"))
 	if len(servers) != 2 {
 		t.Fatalf("servers %q, want two", servers)
 	}

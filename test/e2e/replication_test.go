@@ -26,7 +26,8 @@ func testReplication(t *testing.T) {
 		}
 		must(t, world.Apply(ctx, cluster, "apiVersion: v1\nkind: Namespace\nmetadata: {name: guests}\n"))
 		must(t, world.ClientPod(ctx, cluster, "guests/guest", "node-2"))
-		urls[cluster] = "http://" + kubectl(t, cluster, "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}") + "/"
+		urls[cluster] = "http://" + kubectl(t, cluster, "get", "service", "nginx", "-n", "default", "-o",
+			"jsonpath={.spec.clusterIP}") + "/"
 		ask(t, cluster, "guests/guest", urls[cluster], 4)
 	}
 
@@ -54,7 +55,8 @@ func testReplication(t *testing.T) {
 			ask(t, cluster, clientOf[cluster], url, 8)
 		}
 		eventually(t, 30*time.Second, func(ctx context.Context) error {
-			out, err := world.Kubectl(ctx, scenario.Leader, "get", "resourceexport", "-n", scenario.LeaderNamespace, name, "-o", "jsonpath={.status.conditions[0].message}")
+			out, err := world.Kubectl(ctx, scenario.Leader, "get", "resourceexport", "-n", scenario.LeaderNamespace, name, "-o",
+				"jsonpath={.status.conditions[0].message}")
 			for _, cluster := range world.Members() {
 				if !strings.Contains(out, scenario.ClusterID(cluster)) || strings.Contains(out, "not in") {
 					err = errors.Join(err, fmt.Errorf("the export says %q, want the policy in place in %s", out, cluster))

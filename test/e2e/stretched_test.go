@@ -11,7 +11,8 @@ import (
 )
 
 // inForce is how many times the test measures the time until a policy is in force between two clusters.
-var inForce = flag.Int("inforce", 5, "measure so often how long a policy takes until it is in force between two clusters")
+var inForce = flag.Int("inforce", 5,
+	"measure so often how long a policy takes until it is in force between two clusters")
 
 // fromAll applies a ClusterNetworkPolicy of west to the servers. It has rules about clients of all clusters, in one
 // line each.
@@ -35,7 +36,8 @@ spec:
 func testStretchedPolicies(t *testing.T) {
 	ctx := testContext(t)
 	url := serviceURL(t) + "/"
-	west := "http://" + kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}") + "/"
+	west := "http://" + kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o",
+		"jsonpath={.spec.clusterIP}") + "/"
 	answered := func(want map[string]bool) {
 		t.Helper()
 		for client, want := range want {
@@ -75,7 +77,8 @@ func testStretchedPolicies(t *testing.T) {
 		}
 	})
 	t.Run("Allow, and the agents restart", func(t *testing.T) {
-		fromAll(t, `{action: Allow, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: friend}}}]}`, `{action: Drop}`)
+		fromAll(t, `{action: Allow, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: friend}}}]}`,
+			`{action: Drop}`)
 		answered(map[string]bool{regular: true, gateway: false})
 		requests := background(t, "/echo", "get", url, "--count", "100", "--interval", "50ms", "--timeout", "3s")
 		nodeExec(t, "east", "node-2", "pkill", "-KILL", "-x", "tombolo-agent")
@@ -121,7 +124,8 @@ func testStretchedPolicies(t *testing.T) {
 			after = append(after, max(0, last.Sub(c.done)).Round(time.Millisecond))
 		}
 		slices.Sort(after)
-		t.Logf("a policy with scope ClusterSet drops new connections of another cluster after kubectl has returned: p50 %s, p99 %s, of %d changes",
+		t.Logf("a policy with scope ClusterSet drops new connections of another cluster after kubectl has returned: p50 "+
+			"%s, p99 %s, of %d changes",
 			after[len(after)/2], after[len(after)*99/100], len(after))
 	})
 	t.Run("toServices", func(t *testing.T) {
@@ -142,7 +146,8 @@ spec:
 	t.Run("egress to Pods", func(t *testing.T) {
 		must(t, world.ClientPod(ctx, "west", "far", "node-2"))
 		defer kubectl(t, "west", "delete", "pod", "far", "-n", "default", "--wait=false")
-		far := "http://" + kubectl(t, "west", "get", "pod", "far", "-n", "default", "-o", "jsonpath={.status.podIP}") + ":8080/"
+		far := "http://" + kubectl(t, "west", "get", "pod", "far", "-n", "default", "-o",
+			"jsonpath={.status.podIP}") + ":8080/"
 		to := func(want map[string]bool) {
 			t.Helper()
 			for client, want := range want {

@@ -23,7 +23,8 @@ func verifyWithoutGateways(t *testing.T) {
 	if err == nil {
 		t.Error("clusters without gateways pass")
 	}
-	for _, want := range []string{"is a Ready member of ClusterSet test-clusterset as test-cluster-east", "has no Gateway", "annotate a Ready Node", "packets: not tried"} {
+	for _, want := range []string{"is a Ready member of ClusterSet test-clusterset as test-cluster-east", "has no Gateway",
+		"annotate a Ready Node", "packets: not tried"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -46,7 +47,8 @@ func testVerify(t *testing.T) {
 	nothingLeft(t)
 	t.Run("Pods that cannot run", func(t *testing.T) {
 		out, err := verify(t, "--image", "tombolo/none:dev", "--wait", "4s", "--json")
-		for _, want := range []string{`"passed": false`, `"status": "fail"`, "Pod server in east/kubeconfig: ", "Pods of image tombolo/none:dev have to be able to run there"} {
+		for _, want := range []string{`"passed": false`, `"status": "fail"`, "Pod server in east/kubeconfig: ",
+			"Pods of image tombolo/none:dev have to be able to run there"} {
 			if err == nil || !strings.Contains(out, want) {
 				t.Errorf("%v, %q is not in\n%s", err, want, out)
 			}

@@ -59,7 +59,8 @@ func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int
 		slowest = max(slowest, took)
 		if err != nil {
 			failed++
-			fmt.Printf("%s request %d, after %.1fs: %v: %s\n", start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(), err, a.way)
+			fmt.Printf("%s request %d, after %.1fs: %v: %s\n", start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(),
+				err, a.way)
 			continue
 		}
 		if took >= slow {
@@ -122,7 +123,8 @@ func askHTTP(ctx context.Context, url string, port int) (a answer, err error) {
 	if port > 0 {
 		dialer.LocalAddr = &net.TCPAddr{Port: port}
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}).Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DialContext: dialer.DialContext,
+		DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return a, err
 	}
@@ -180,7 +182,8 @@ func download(ctx context.Context, url string) error {
 	defer resp.Body.Close()
 	n, err := io.Copy(io.Discard, resp.Body)
 	if err != nil {
-		return fmt.Errorf("broken after %d of %d bytes and %.1fs: %w", n, resp.ContentLength, time.Since(start).Seconds(), err)
+		return fmt.Errorf("broken after %d of %d bytes and %.1fs: %w", n, resp.ContentLength,
+			time.Since(start).Seconds(), err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s", resp.Status)

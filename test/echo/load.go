@@ -28,7 +28,8 @@ type loader struct {
 func loadCommand() *cobra.Command {
 	var l loader
 	cmd := &cobra.Command{
-		Use: "load URL", Short: "Ask a URL as often as it is answered, and print how often that was, as JSON", Args: cobra.ExactArgs(1),
+		Use: "load URL", Short: "Ask a URL as often as it is answered, and print how often that was, as JSON",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().DurationVar(&l.lasts, "time", 5*time.Second, "how long")

@@ -28,8 +28,10 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand(), loadCommand(), resolveCommand())
+	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true,
+		SilenceErrors: true}
+	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand(), loadCommand(),
+		resolveCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errSaid) {
 			fmt.Fprintln(os.Stderr, "echo:", err)
@@ -64,9 +66,11 @@ func (c *client) flags(cmd *cobra.Command) *cobra.Command {
 func getCommand() *cobra.Command {
 	var c client
 	cmd := c.flags(&cobra.Command{
-		Use: "get URL", Short: "Ask a URL, each time on a new connection, and count the answers by server", Args: cobra.ExactArgs(1),
+		Use: "get URL", Short: "Ask a URL, each time on a new connection, and count the answers by server",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), func(ctx context.Context, port int) (answer, error) { return askHTTP(ctx, args[0], port) })
+			return c.run(cmd.Context(),
+				func(ctx context.Context, port int) (answer, error) { return askHTTP(ctx, args[0], port) })
 		},
 	})
 	cmd.Flags().BoolVar(&c.clients, "clients", false, "count by server and client's address, as the server saw it")
@@ -78,7 +82,8 @@ func udpCommand() *cobra.Command {
 	return c.flags(&cobra.Command{
 		Use: "udp HOST:PORT", Short: "The same with one datagram from a new port each time", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), func(ctx context.Context, port int) (answer, error) { return askUDP(ctx, args[0], port) })
+			return c.run(cmd.Context(),
+				func(ctx context.Context, port int) (answer, error) { return askUDP(ctx, args[0], port) })
 		},
 	})
 }
@@ -87,7 +92,8 @@ func watchCommand() *cobra.Command {
 	var w watcher
 	var stdin bool
 	cmd := &cobra.Command{
-		Use: "watch URL", Short: "Ask a URL on one connection until interrupted, with a line for each request", Args: cobra.ExactArgs(1),
+		Use: "watch URL", Short: "Ask a URL on one connection until interrupted, with a line for each request",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
@@ -103,7 +109,8 @@ func watchCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&stdin, "stdin", false, "until standard input ends: with kubectl exec -i, as long as kubectl runs")
 	cmd.Flags().DurationVar(&w.interval, "interval", 200*time.Millisecond, "time from one request to the next")
-	cmd.Flags().DurationVar(&w.timeout, "timeout", 10*time.Second, "time that connecting, and with --fresh a whole request, may take")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 10*time.Second,
+		"time that connecting, and with --fresh a whole request, may take")
 	cmd.Flags().BoolVar(&w.fresh, "fresh", false, "a new connection for each request")
 	cmd.Flags().BoolVar(&w.begun, "begun", false, "print a line when a request begins, too")
 	cmd.Flags().BoolVar(&w.servers, "servers", false, "say which server has answered")
@@ -121,7 +128,8 @@ func downloadCommand() *cobra.Command {
 func resolveCommand() *cobra.Command {
 	var srv bool
 	cmd := &cobra.Command{
-		Use: "resolve NAME", Short: "Ask the Pod's DNS server for the addresses of a whole name, a line each", Args: cobra.ExactArgs(1),
+		Use: "resolve NAME", Short: "Ask the Pod's DNS server for the addresses of a whole name, a line each",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()

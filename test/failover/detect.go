@@ -20,7 +20,8 @@ import (
 
 // monitor prints each change of a way's state, as a line, until its standard input ends. It sleeps meanwhile. (With
 // --timestamp and JSON ovsdb-client 3.1 crashes.)
-const monitor = "ovsdb-client -f json monitor unix:/var/run/openvswitch/db.sock Open_vSwitch Interface name,bfd_status & cat; kill $!"
+const monitor = "ovsdb-client -f json monitor unix:/var/run/openvswitch/db.sock Open_vSwitch Interface " +
+	"name,bfd_status & cat; kill $!"
 
 // watcher is a Node whose switch may find a Gateway down, by BFD on its own way there, as its OVSDB says.
 type watcher struct {
@@ -37,7 +38,8 @@ type watcher struct {
 // regular Nodes of the other cluster and, if traffic is encrypted, its Gateways, whose ways end at addresses of their
 // own. The returned function ends it. It returns, in order, how long after a moment each Node found the Gateway down.
 // The error names missing Nodes, and Nodes that took the Gateway for down earlier by mistake.
-func detect(ctx context.Context, s *scenario.Scenario, gateway *lab.Node) (end func(since time.Time) ([]time.Duration, error), err error) {
+func detect(ctx context.Context, s *scenario.Scenario,
+	gateway *lab.Node) (end func(since time.Time) ([]time.Duration, error), err error) {
 	address, err := netip.ParseAddr(gateway.InternalIP())
 	if err != nil {
 		return nil, err
@@ -54,7 +56,9 @@ func detect(ctx context.Context, s *scenario.Scenario, gateway *lab.Node) (end f
 				err = errors.Join(err, fmt.Errorf("watch the OVSDB of Node %s: %w\n%s", w.node, w.err, w.said.String()))
 			}
 			if w.way.downs != nil && w.way.downs[0].Before(since) {
-				err = errors.Join(err, fmt.Errorf("the switch of Node %s took %s for down %s before it was: BFD begins anew, with an interval of a second", w.node, gateway, since.Sub(w.way.downs[0]).Round(time.Millisecond)))
+				err = errors.Join(err,
+					fmt.Errorf("the switch of Node %s took %s for down %s before it was: BFD begins anew, with an interval of a "+
+						"second", w.node, gateway, since.Sub(w.way.downs[0]).Round(time.Millisecond)))
 			}
 			if at, ok := w.way.downAfter(since); ok {
 				took = append(took, at.Sub(since))

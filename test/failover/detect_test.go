@@ -39,7 +39,8 @@ func TestWay(t *testing.T) {
 			if !slices.Equal(have, row.want) {
 				t.Errorf("it went down with the lines %v, want %v", have, row.want)
 			}
-			if at, ok := w.downAfter(start.Add(1)); ok != slices.ContainsFunc(row.want, func(i int) bool { return i > 1 }) || ok && at.Before(start.Add(2)) {
+			if at, ok := w.downAfter(start.Add(1)); ok != slices.ContainsFunc(row.want, func(i int) bool { return i > 1 }) ||
+				ok && at.Before(start.Add(2)) {
 				t.Errorf("after line 1 it went down at %v, %t", at.Sub(start), ok)
 			}
 		})

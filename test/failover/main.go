@@ -34,9 +34,10 @@ func main() {
 	away := flag.Duration("away", time.Minute, "how long the leader is away when a Gateway fails without it")
 	flag.Parse()
 	setup := scenario.Setup{
-		Name: "failover", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted, ActiveGateways: 3,
-		NodeGrace: time.Minute, // the control planes shall not notice before BFD
-		BFD:       lab.BFD{Interval: *bfd, Multiplier: 3},
+		Name: "failover", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted,
+		ActiveGateways: 3,
+		NodeGrace:      time.Minute, // the control planes shall not notice before BFD
+		BFD:            lab.BFD{Interval: *bfd, Multiplier: 3},
 	}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -73,10 +74,12 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, away time.Duration
 		if !strings.Contains(how, which) {
 			continue
 		}
-		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}), s.PairSettled(ctx)); err != nil {
+		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}),
+			s.PairSettled(ctx)); err != nil {
 			return err
 		}
-		fmt.Printf("\n%s\n"+columns, how, "event", "runs", "new ones lost during", "first Node finds it down", "last Node finds it down", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
+		fmt.Printf("\n%s\n"+columns, how, "event", "runs", "new ones lost during", "first Node finds it down",
+			"last Node finds it down", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
 		for _, e := range events(s, away) {
 			if !strings.Contains(e.name, only) || translated && !e.repeat { // translated ones may break then
 				continue
@@ -114,7 +117,8 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 		return func(ctx context.Context, _ int) error {
 			var failed []error
 			for _, cluster := range members {
-				if out, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-3", "multicluster.antrea.io/gateway"+value); err != nil {
+				if out, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-3",
+					"multicluster.antrea.io/gateway"+value); err != nil {
 					failed = append(failed, fmt.Errorf("%w\n%s", err, out))
 				}
 			}
@@ -129,8 +133,10 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 	}
 	controllers := func(how string) func(context.Context, int) error {
 		return func(ctx context.Context, _ int) error {
-			return errors.Join(rollout(ctx, s, how, []string{scenario.Leader}, scenario.LeaderNamespace+"/deployment/antrea-mc-controller"),
-				rollout(ctx, s, how, members, "kube-system/deployment/antrea-mc-controller", "kube-system/deployment/tombolo-controller", "kube-system/deployment/tombolo-policy-controller"))
+			return errors.Join(rollout(ctx, s, how, []string{scenario.Leader}, scenario.LeaderNamespace+
+				"/deployment/antrea-mc-controller"),
+				rollout(ctx, s, how, members, "kube-system/deployment/antrea-mc-controller",
+					"kube-system/deployment/tombolo-controller", "kube-system/deployment/tombolo-policy-controller"))
 		}
 	}
 	leader := s.Lab.Cluster(scenario.Leader)
@@ -139,8 +145,9 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 		{name: "a Gateway's Node cut off", repeat: true, fails: node, lasting: 8 * time.Second,
 			inject: func(_ context.Context, run int) error { return node(run).Cut() },
 			heal:   func(_ context.Context, run int) error { return node(run).Heal() }},
-		{name: "leader away, a Gateway's ovs-vswitchd killed", prepare: leader.StopAPIServer, inject: kill, fails: node, lasting: away,
-			heal: func(ctx context.Context, _ int) error { return leader.StartAPIServer(ctx) }},
+		{name: "leader away, a Gateway's ovs-vswitchd killed", prepare: leader.StopAPIServer, inject: kill, fails: node,
+			lasting: away,
+			heal:    func(ctx context.Context, _ int) error { return leader.StartAPIServer(ctx) }},
 		{name: "a third Gateway in both clusters", inject: annotate("=true"), lasting: 20 * time.Second},
 		{name: "and it goes again", inject: annotate("-"), lasting: 30 * time.Second},
 		{name: "new agents on all Nodes, one after the other", inject: agents("restart"), lasting: 5 * time.Second},
@@ -187,7 +194,8 @@ func renewSwitches(ctx context.Context, s *scenario.Scenario) error {
 				return fmt.Errorf("%w\n%s", err, out)
 			}
 			err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
-				out, err := s.Kubectl(ctx, cluster, append([]string{"wait", "--for=condition=Ready", "--timeout=60s", "pod"}, pod...)...)
+				out, err := s.Kubectl(ctx, cluster, append([]string{"wait", "--for=condition=Ready", "--timeout=60s", "pod"},
+					pod...)...)
 				if err != nil {
 					err = fmt.Errorf("%w\n%s", err, out)
 				}
@@ -216,7 +224,8 @@ func measure(ctx context.Context, s *scenario.Scenario, e event, runs int) error
 	if e.fails != nil {
 		first, last = detected(r.first, runs), detected(r.last, runs)
 	}
-	fmt.Printf(columns, e.name, runs, spread(r.away), first, last, spread(r.long), fmt.Sprintf("%d of %d", r.broken, runs*scenario.LongOnes),
+	fmt.Printf(columns, e.name, runs, spread(r.away), first, last, spread(r.long),
+		fmt.Sprintf("%d of %d", r.broken, runs*scenario.LongOnes),
 		fmt.Sprintf("%d, %d", r.lost, r.of), fmt.Sprintf("%d, %d", r.lostBefore, r.before))
 	return nil
 }

@@ -47,13 +47,15 @@ func unplug(ctx context.Context, s *scenario.Scenario) (err error) {
 		return errors.New("west had no share of the requests before")
 	}
 	first, share, ok := seen.Answers(west, shareOf100, back)
-	returned := fmt.Sprintf("it answers again after %.1f s and has its share after %.1f s", first.Seconds(), share.Seconds())
+	returned := fmt.Sprintf("it answers again after %.1f s and has its share after %.1f s", first.Seconds(),
+		share.Seconds())
 	if !ok {
 		returned = fmt.Sprintf("it has not had its share again for %.0f s", time.Since(back).Seconds())
 	}
 	lost, of := seen.Between(cut.Add(-scenario.GiveUp), back) // also requests that were under way
 	lostAfter, ofAfter := seen.Between(back, time.Now())
-	fmt.Printf("%s: requests go to it for %.1f s, new ones lost meanwhile %d, %d; once it is plugged in again %s, new ones lost then %d, %d; long ones broken %d of %d\n",
+	fmt.Printf("%s: requests go to it for %.1f s, new ones lost meanwhile %d, %d; once it is plugged in again %s, new "+
+		"ones lost then %d, %d; long ones broken %d of %d\n",
 		unplugged, seen.Away(cut).Seconds(), lost, of, returned, lostAfter, ofAfter, seen.Broken, scenario.LongOnes)
 	return nil
 }
@@ -88,7 +90,8 @@ func cutWest(ctx context.Context, s *scenario.Scenario) (cut, back time.Time, er
 func reachable(ctx context.Context, s *scenario.Scenario, want bool, limit time.Duration) error {
 	return scenario.Eventually(ctx, limit, func(ctx context.Context) error {
 		reason, err := s.Kubectl(ctx, "east", "get", "clusterset", "-n", scenario.MemberNamespace, "-o",
-			`jsonpath={range .items[*].status.clusterStatuses[?(@.clusterID=="`+scenario.ClusterID("west")+`")].conditions[?(@.type=="Reachable")]}{.reason}{end}`)
+			`jsonpath={range .items[*].status.clusterStatuses[?(@.clusterID=="`+scenario.ClusterID("west")+
+				`")].conditions[?(@.type=="Reachable")]}{.reason}{end}`)
 		if have := reason != "ClusterGone"; err == nil && have != want {
 			err = fmt.Errorf("east's condition Reachable of west has the reason %q", reason)
 		}

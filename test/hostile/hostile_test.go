@@ -59,7 +59,8 @@ func TestHostileMember(t *testing.T) {
 	var taken []string
 	fail := func(format string, args ...any) {
 		t.Helper()
-		t.Fatalf("%s\nrepeat with -hostile.seed %d -hostile.steps %d; the steps were:\n%s", fmt.Sprintf(format, args...), *seed, *steps, strings.Join(taken, "\n"))
+		t.Fatalf("%s\nrepeat with -hostile.seed %d -hostile.steps %d; the steps were:\n%s", fmt.Sprintf(format, args...),
+			*seed, *steps, strings.Join(taken, "\n"))
 	}
 	admitted := 0
 	base := heap()
@@ -141,7 +142,8 @@ func (w *world) settled(s *state) error {
 				}
 			}
 		}
-		conditions, _, _ := unstructured.NestedSlice(s.objects[h.id+" clustersets kube-system/"+clusterSet], "status", "conditions")
+		conditions, _, _ := unstructured.NestedSlice(s.objects[h.id+" clustersets kube-system/"+clusterSet], "status",
+			"conditions")
 		if len(conditions) != 1 || conditions[0].(map[string]any)["status"] != "True" {
 			return fmt.Errorf("%s has joined with conditions %v", h.id, conditions)
 		}
@@ -155,7 +157,8 @@ func (w *world) settled(s *state) error {
 			others = append(others, p.exports...)
 		}
 		for _, other := range others {
-			for _, kind := range []string{"services default/antrea-mc-", "endpoints default/antrea-mc-", "serviceimports default/"} {
+			for _, kind := range []string{"services default/antrea-mc-", "endpoints default/antrea-mc-",
+				"serviceimports default/"} {
 				if key := h.id + " " + kind + other; s.objects[key] == nil {
 					return fmt.Errorf("%s is not there", key)
 				}
@@ -196,7 +199,8 @@ func (w *world) expel() {
 	for _, a := range w.hostile {
 		for _, gvr := range []string{"rolebindings", "serviceaccounts"} {
 			group := map[string]string{"rolebindings": "rbac.authorization.k8s.io"}[gvr]
-			if err := w.leader.dynamic.Resource(resource(group, "v1", gvr)).Namespace(area).Delete(ctx, a.name, metav1.DeleteOptions{}); err != nil {
+			if err := w.leader.dynamic.Resource(resource(group, "v1", gvr)).Namespace(area).Delete(ctx, a.name,
+				metav1.DeleteOptions{}); err != nil {
 				w.t.Fatal(err)
 			}
 		}

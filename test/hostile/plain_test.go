@@ -34,9 +34,11 @@ const south, harbour = "south", "harbour"
 func (w *world) startPlain() {
 	w.t.Helper()
 	w.plain = []*plain{
-		{account: w.account("member-"+south, south, true), services: "10.95.0.0/16", exports: []string{"web", "only-" + south, "quiet-" + south}},
-		{account: w.account("member-"+harbour, harbour, false), services: "10.99.0.0/16", pods: "10.70.0.0/16", announces: true,
-			exports: []string{"web", "only-" + harbour, "quiet-" + harbour}},
+		{account: w.account("member-"+south, south, true), services: "10.95.0.0/16",
+			exports: []string{"web", "only-" + south, "quiet-" + south}},
+		{account: w.account("member-"+harbour, harbour, false), services: "10.99.0.0/16", pods: "10.70.0.0/16",
+			announces: true,
+			exports:   []string{"web", "only-" + harbour, "quiet-" + harbour}},
 	}
 	for _, p := range w.plain {
 		w.write(p, announcement(p.id))
@@ -45,8 +47,10 @@ func (w *world) startPlain() {
 		}
 		for i, name := range p.exports {
 			w.write(p, service(p.id, "default", name, 80))
-			w.write(p, ofService(export(p.id, multicluster.ResourceExportName(p.id, "default", name, multicluster.EndpointsSuffix), multicluster.EndpointsKind,
-				object{"endpoints": object{"subsets": list[any](object{"addresses": list[any](object{"ip": p.address(i)}), "ports": ports(80)})}}), "default", name))
+			w.write(p, ofService(export(p.id,
+				multicluster.ResourceExportName(p.id, "default", name, multicluster.EndpointsSuffix), multicluster.EndpointsKind,
+				object{"endpoints": object{"subsets": list[any](object{"addresses": list[any](object{"ip": p.address(i)}),
+					"ports": ports(80)})}}), "default", name))
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -67,7 +71,8 @@ func (w *world) write(p *plain, o object) {
 	}
 	// The first exports may come before the leader has bound the account that has just announced its cluster.
 	w.eventually(fmt.Sprintf("%s creates %v", p.id, o["metadata"]), 30*time.Second, func(ctx context.Context) error {
-		_, err := p.api.Resource(gvr).Namespace(area).Create(ctx, &unstructured.Unstructured{Object: o}, metav1.CreateOptions{})
+		_, err := p.api.Resource(gvr).Namespace(area).Create(ctx, &unstructured.Unstructured{Object: o},
+			metav1.CreateOptions{})
 		return err
 	})
 }
@@ -80,8 +85,10 @@ func (p *plain) heartbeat(ctx context.Context) {
 			tick.Stop()
 			return
 		case now := <-tick.C:
-			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, multicluster.AnnotationTouchTimestamp, now.UTC().Format(time.RFC3339))
-			_, _ = p.api.Resource(announces).Namespace(area).Patch(ctx, multicluster.AnnounceName(p.id), types.MergePatchType, patch, metav1.PatchOptions{})
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, multicluster.AnnotationTouchTimestamp,
+				now.UTC().Format(time.RFC3339))
+			_, _ = p.api.Resource(announces).Namespace(area).Patch(ctx, multicluster.AnnounceName(p.id), types.MergePatchType,
+				patch, metav1.PatchOptions{})
 		}
 	}
 }
@@ -99,7 +106,8 @@ func (p *plain) gatewayIP(n int) string { return fmt.Sprintf("192.168.79.%d", 10
 func (p *plain) clusterInfo(n int) object {
 	return export(p.id, p.id+multicluster.ClusterInfoSuffix, multicluster.ClusterInfoKind, object{
 		"namespace": "kube-system", "name": p.id,
-		"clusterInfo": object{"clusterID": p.id, "serviceCIDR": p.services, "podCIDRs": list(p.pods), "gatewayInfos": list[any](object{"gatewayIP": p.gatewayIP(n)})},
+		"clusterInfo": object{"clusterID": p.id, "serviceCIDR": p.services, "podCIDRs": list(p.pods),
+			"gatewayInfos": list[any](object{"gatewayIP": p.gatewayIP(n)})},
 	})
 }
 
@@ -142,11 +150,13 @@ func (w *world) plainArrived(ctx context.Context, h *honest, n int) error {
 			continue
 		}
 		info := &mcv1alpha1.ClusterInfoImport{}
-		if err := h.client.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: p.id + multicluster.ClusterInfoSuffix}, info); err != nil {
+		if err := h.client.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: p.id + multicluster.ClusterInfoSuffix},
+			info); err != nil {
 			return err
 		}
 		s := info.Spec
-		if s.ServiceCIDR != p.services || !slices.Equal(s.PodCIDRs, []string{p.pods}) || len(s.GatewayInfos) != 1 || s.GatewayInfos[0].GatewayIP != p.gatewayIP(n) {
+		if s.ServiceCIDR != p.services || !slices.Equal(s.PodCIDRs, []string{p.pods}) || len(s.GatewayInfos) != 1 ||
+			s.GatewayInfos[0].GatewayIP != p.gatewayIP(n) {
 			return fmt.Errorf("%s has ClusterInfo %+v of %s, want gateway %s", h.id, s, p.id, p.gatewayIP(n))
 		}
 	}

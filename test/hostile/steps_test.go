@@ -126,7 +126,8 @@ func ports(port int64) []any {
 }
 
 func service(id, namespace, name string, port int64) object {
-	return ofService(export(id, multicluster.ResourceExportName(id, namespace, name, multicluster.ServiceSuffix), multicluster.ServiceKind,
+	return ofService(export(id, multicluster.ResourceExportName(id, namespace, name, multicluster.ServiceSuffix),
+		multicluster.ServiceKind,
 		object{"service": object{"serviceSpec": object{"ports": ports(port)}}}), namespace, name)
 }
 
@@ -142,24 +143,29 @@ func (g *generator) endpoints(id, namespace, name string, port int64) object {
 	within, _, _ := ranges(id)
 	var addresses []any
 	for range 1 + g.IntN(3) {
-		addresses = append(addresses, object{"ip": strings.Replace(within, "0.0/16", fmt.Sprintf("%d.%d", g.IntN(256), 1+g.IntN(200)), 1)})
+		addresses = append(addresses,
+			object{"ip": strings.Replace(within, "0.0/16", fmt.Sprintf("%d.%d", g.IntN(256), 1+g.IntN(200)), 1)})
 	}
-	return ofService(export(id, multicluster.ResourceExportName(id, namespace, name, multicluster.EndpointsSuffix), multicluster.EndpointsKind,
-		object{"endpoints": object{"subsets": list[any](object{"addresses": addresses, "ports": ports(port)})}}), namespace, name)
+	return ofService(export(id, multicluster.ResourceExportName(id, namespace, name, multicluster.EndpointsSuffix),
+		multicluster.EndpointsKind,
+		object{"endpoints": object{"subsets": list[any](object{"addresses": addresses, "ports": ports(port)})}}),
+		namespace, name)
 }
 
 func (g *generator) clusterInfo(id string) object {
 	services, pods, gateway := ranges(id)
 	return export(id, id+multicluster.ClusterInfoSuffix, multicluster.ClusterInfoKind, object{
 		"namespace": area, "name": id + multicluster.ClusterInfoSuffix,
-		"clusterInfo": object{"clusterID": id, "serviceCIDR": services, "podCIDRs": list(pods), "gatewayInfos": list[any](object{"gatewayIP": gateway})},
+		"clusterInfo": object{"clusterID": id, "serviceCIDR": services, "podCIDRs": list(pods),
+			"gatewayInfos": list[any](object{"gatewayIP": gateway})},
 	})
 }
 
 // export is one that a member may write.
 func (g *generator) export(id string) object {
 	// Services that honest members export too, one whose derived name is another's, and unknown ones.
-	namespace, name := "default", pick(g, "web", "web", "only-east", "only-west", "only-south", "only-harbour", "mine", "h1", "h2", "h3")
+	namespace, name := "default", pick(g, "web", "web", "only-east", "only-west", "only-south", "only-harbour", "mine",
+		"h1", "h2", "h3")
 	switch g.IntN(8) {
 	case 0:
 		namespace, name = "default-only", "east"
@@ -179,7 +185,8 @@ func (g *generator) export(id string) object {
 		return g.clusterInfo(id)
 	default:
 		label := "ns:kubernetes.io/metadata.name=default&pod:app=" + pick(g, "a", "b", "c")
-		o := export(id, id+"-"+multicluster.LabelHash(label), multicluster.LabelIdentityKind, object{"labelIdentity": object{"normalizedLabel": label}})
+		o := export(id, id+"-"+multicluster.LabelHash(label), multicluster.LabelIdentityKind,
+			object{"labelIdentity": object{"normalizedLabel": label}})
 		return o
 	}
 }
@@ -196,7 +203,8 @@ func podAddresses(id string, texts ...string) object {
 			p.Labels[hash] = append(p.Labels[hash], ip)
 		}
 	}
-	return export(id, multicluster.PodAddressesName(id, p.Block), multicluster.PodAddressesKind, object{"raw": object{"data": base64.StdEncoding.EncodeToString(p.JSON())}})
+	return export(id, multicluster.PodAddressesName(id, p.Block), multicluster.PodAddressesKind,
+		object{"raw": object{"data": base64.StdEncoding.EncodeToString(p.JSON())}})
 }
 
 // ---- what makes them absurd
@@ -214,12 +222,16 @@ func set(o object, value any, path ...string) {
 }
 
 var badAddresses = []string{
-	"127.0.0.1", "169.254.169.254", "nonsense", "", "::1", "fe80::1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.101.0.5/24", "010.101.0.5",
-	"::ffff:10.97.0.1", "10.97.0.1", "10.98.0.1", "10.96.0.1", "192.168.77.101", "192.168.79.101", "10.95.0.10", "10.99.0.10", "8.8.8.8", "172.30.0.10", "192.168.78.102", strings.Repeat("1", 3000),
+	"127.0.0.1", "169.254.169.254", "nonsense", "", "::1", "fe80::1", "0.0.0.0", "224.0.0.1", "255.255.255.255",
+	"10.101.0.5/24", "010.101.0.5",
+	"::ffff:10.97.0.1", "10.97.0.1", "10.98.0.1", "10.96.0.1", "192.168.77.101", "192.168.79.101", "10.95.0.10",
+	"10.99.0.10", "8.8.8.8", "172.30.0.10", "192.168.78.102", strings.Repeat("1", 3000),
 }
 
 var badRanges = []string{
-	"10.97.0.0/16", "10.98.3.0/24", "10.96.0.0/12", "8.0.0.0/5", "0.0.0.0/0", "192.168.77.0/24", "10.20.0.0/16", "10.95.0.0/16", "10.95.0.0/24", "10.99.0.0/16", "10.70.0.0/16", "192.168.79.0/24", "127.0.0.0/8", "nonsense", "", "::/0",
+	"10.97.0.0/16", "10.98.3.0/24", "10.96.0.0/12", "8.0.0.0/5", "0.0.0.0/0", "192.168.77.0/24", "10.20.0.0/16",
+	"10.95.0.0/16", "10.95.0.0/24", "10.99.0.0/16", "10.70.0.0/16", "192.168.79.0/24", "127.0.0.0/8", "nonsense",
+	"", "::/0",
 	"10.101.0.0/40", "fd00::/64", "8.0.0.0/8", "203.0.113.0/24",
 }
 
@@ -236,7 +248,8 @@ func (g *generator) spoil(a *account, o object) string {
 		text string
 		do   func()
 	}
-	foreign := pick(g, "east", "west", south, harbour, "north", "", "EAST", "east-default", "mallory-2", strings.Repeat("a", 64), "../east", "zzz")
+	foreign := pick(g, "east", "west", south, harbour, "north", "", "EAST", "east-default", "mallory-2",
+		strings.Repeat("a", 64), "../east", "zzz")
 	address, cidr := pick(g, badAddresses...), pick(g, badRanges...)
 	other := pick(g, "default", "kube-system", "nowhere", "")
 	size := pick(g, 1_000, 30_000, 200_000, 900_000, 1_600_000)
@@ -257,22 +270,28 @@ func (g *generator) spoil(a *account, o object) string {
 		{"in Namespace " + other, func() { meta["namespace"] = other }},
 		{"labelled as " + victim + "'s", func() { set(meta, victim, "labels", multicluster.LabelSourceClusterID) }},
 		{"without labels", func() { delete(meta, "labels") }},
-		{"with a foreign finalizer", func() { meta["finalizers"] = list(multicluster.ResourceExportFinalizer, "example.com/for-ever") }},
-		{"with finalizer foregroundDeletion", func() { meta["finalizers"] = list("foregroundDeletion", multicluster.ResourceExportFinalizer) }},
+		{"with a foreign finalizer",
+			func() { meta["finalizers"] = list(multicluster.ResourceExportFinalizer, "example.com/for-ever") }},
+		{"with finalizer foregroundDeletion",
+			func() { meta["finalizers"] = list("foregroundDeletion", multicluster.ResourceExportFinalizer) }},
 		{"without finalizers", func() { delete(meta, "finalizers") }},
-		{"with an announcement's finalizer", func() { meta["finalizers"] = list(multicluster.MemberClusterAnnounceFinalizerPrefix + victim) }},
+		{"with an announcement's finalizer",
+			func() { meta["finalizers"] = list(multicluster.MemberClusterAnnounceFinalizerPrefix + victim) }},
 		{"with an owner", func() {
 			meta["ownerReferences"] = list[any](object{"apiVersion": groupAntrea + "/v1alpha1", "kind": "MemberClusterAnnounce",
-				"name": multicluster.AnnounceName(victim), "uid": "11111111-2222-3333-4444-555555555555", "blockOwnerDeletion": true, "controller": true})
+				"name": multicluster.AnnounceName(victim), "uid": "11111111-2222-3333-4444-555555555555",
+				"blockOwnerDeletion": true, "controller": true})
 		}},
 		{fmt.Sprintf("with an annotation of %d bytes", size), func() { meta["annotations"] = object{"x": g.text(size)} }},
 		{"with annotations of the API's", func() {
-			meta["annotations"] = object{multicluster.AnnotationAnnouncedBy: "member-" + victim, multicluster.AnnotationClusterID: victim,
+			meta["annotations"] = object{multicluster.AnnotationAnnouncedBy: "member-" + victim,
+				multicluster.AnnotationClusterID:      victim,
 				multicluster.AnnotationTouchTimestamp: stamp}
 		}},
 		{"touched at " + short(stamp), func() { meta["annotations"] = object{multicluster.AnnotationTouchTimestamp: stamp} }},
 		{"with the API server's own metadata", func() {
-			meta["creationTimestamp"], meta["uid"], meta["resourceVersion"], meta["generation"] = "1970-01-01T00:00:00Z", "forged", "1", int64(99)
+			meta["creationTimestamp"], meta["uid"], meta["resourceVersion"], meta["generation"] = "1970-01-01T00:00:00Z",
+				"forged", "1", int64(99)
 			meta["deletionTimestamp"], meta["selfLink"] = "1970-01-01T00:00:00Z", "/x"
 		}},
 		{"with a status", func() {
@@ -290,7 +309,9 @@ func (g *generator) spoil(a *account, o object) string {
 		add("",
 			change{"of kind " + "AntreaClusterNetworkPolicy", func() {
 				set(o, "AntreaClusterNetworkPolicy", "spec", "kind")
-				set(o, object{"priority": int64(1), "tier": "securityops", "appliedTo": list[any](object{"namespaceSelector": object{}}), "ingress": list[any](object{"action": "Drop"})}, "spec", "clusterNetworkPolicy")
+				set(o, object{"priority": int64(1), "tier": "securityops",
+					"appliedTo": list[any](object{"namespaceSelector": object{}}), "ingress": list[any](object{"action": "Drop"})},
+					"spec", "clusterNetworkPolicy")
 			}},
 			change{"of another kind", func() {
 				set(o, pick(g, "", "Secret", "ExternalEntity", "service", "ClusterInfo", "Endpoints"), "spec", "kind")
@@ -305,19 +326,24 @@ func (g *generator) spoil(a *account, o object) string {
 				spec["clusterInfo"], spec["labelIdentity"] = object{"clusterID": victim}, object{}
 				spec["externalEntity"], spec["raw"] = object{"a": g.text(100)}, object{"data": "AAAA"}
 			}},
-			change{"of Service " + "A/../b", func() { set(o, pick(g, "A", "../b", "", g.text(300)), "spec", pick(g, "name", "namespace")) }},
+			change{"of Service " + "A/../b",
+				func() { set(o, pick(g, "A", "../b", "", g.text(300)), "spec", pick(g, "name", "namespace")) }},
 		)
 		add("service",
 			change{"with another kind of Service", func() {
-				set(o, object{"ports": ports(80), "type": "LoadBalancer", "clusterIP": "10.97.0.1", "externalIPs": list("8.8.8.8"), "externalName": "example.com", "selector": object{"a": "b"}}, "spec", "service", "serviceSpec")
+				set(o, object{"ports": ports(80), "type": "LoadBalancer", "clusterIP": "10.97.0.1", "externalIPs": list("8.8.8.8"),
+					"externalName": "example.com", "selector": object{"a": "b"}}, "spec", "service", "serviceSpec")
 			}},
 		)
 		add("endpoints",
 			change{"with endpoint " + short(address), func() {
-				set(o, list[any](object{"addresses": list[any](object{"ip": address}), "ports": ports(80)}), "spec", "endpoints", "subsets")
+				set(o, list[any](object{"addresses": list[any](object{"ip": address}), "ports": ports(80)}), "spec", "endpoints",
+					"subsets")
 			}},
 			change{"with an honest endpoint and " + short(address), func() {
-				set(o, list[any](object{"addresses": list[any](object{"ip": "10.101.0.9"}, object{"ip": address, "hostname": "Not A Host", "nodeName": "x"}), "ports": ports(80)}), "spec", "endpoints", "subsets")
+				set(o, list[any](object{"addresses": list[any](object{"ip": "10.101.0.9"},
+					object{"ip": address, "hostname": "Not A Host", "nodeName": "x"}), "ports": ports(80)}), "spec", "endpoints",
+					"subsets")
 			}},
 			change{fmt.Sprintf("with %d endpoints", count), func() {
 				addresses := make([]any, count)
@@ -326,34 +352,42 @@ func (g *generator) spoil(a *account, o object) string {
 				}
 				set(o, list[any](object{"addresses": addresses, "ports": ports(80)}), "spec", "endpoints", "subsets")
 			}},
-			change{"with subsets of nothing", func() { set(o, list[any](object{}, object{"ports": ports(80)}, nil), "spec", "endpoints", "subsets") }},
+			change{"with subsets of nothing",
+				func() { set(o, list[any](object{}, object{"ports": ports(80)}, nil), "spec", "endpoints", "subsets") }},
 		)
 		portChanges := []change{
 			{fmt.Sprintf("with port %v", number), func() {
 				set(o, list[any](object{"port": number}), "spec", "service", "serviceSpec", "ports")
-				set(o, list[any](object{"addresses": list[any](object{"ip": "10.101.0.9"}), "ports": list[any](object{"port": number, "protocol": "XXX"})}), "spec", "endpoints", "subsets")
+				set(o, list[any](object{"addresses": list[any](object{"ip": "10.101.0.9"}),
+					"ports": list[any](object{"port": number, "protocol": "XXX"})}), "spec", "endpoints", "subsets")
 			}},
 			{"with ports twice", func() {
 				twice := list[any](object{"name": "http", "port": int64(80)}, object{"name": "http", "port": int64(80)})
 				set(o, twice, "spec", "service", "serviceSpec", "ports")
-				set(o, list[any](object{"addresses": list[any](object{"ip": "10.101.0.9"}), "ports": twice}), "spec", "endpoints", "subsets")
+				set(o, list[any](object{"addresses": list[any](object{"ip": "10.101.0.9"}), "ports": twice}), "spec", "endpoints",
+					"subsets")
 			}},
 		}
 		add("service", portChanges...)
 		add("service",
-			change{"claimed to be of 1970", func() { meta["annotations"] = object{multicluster.AnnotationService: `{"created":1}`} }},
-			change{"claimed to be headless and of 1970", func() { meta["annotations"] = object{multicluster.AnnotationService: `{"created":1,"headless":true}`} }},
+			change{"claimed to be of 1970",
+				func() { meta["annotations"] = object{multicluster.AnnotationService: `{"created":1}`} }},
+			change{"claimed to be headless and of 1970",
+				func() { meta["annotations"] = object{multicluster.AnnotationService: `{"created":1,"headless":true}`} }},
 		)
 		add("endpoints", portChanges...)
 		add("clusterInfo",
 			change{"with Service range " + short(cidr), func() { set(o, cidr, "spec", "clusterInfo", "serviceCIDR") }},
-			change{"with Pod range " + short(cidr), func() { set(o, list(cidr, "10.60.0.0/16", cidr), "spec", "clusterInfo", "podCIDRs") }},
+			change{"with Pod range " + short(cidr),
+				func() { set(o, list(cidr, "10.60.0.0/16", cidr), "spec", "clusterInfo", "podCIDRs") }},
 			change{"without Pod ranges", func() { set(o, list[string](), "spec", "clusterInfo", "podCIDRs") }},
 			change{"with gateway " + short(address), func() {
-				set(o, list[any](object{"gatewayIP": address}, object{"gatewayIP": "192.168.77.101"}), "spec", "clusterInfo", "gatewayInfos")
+				set(o, list[any](object{"gatewayIP": address}, object{"gatewayIP": "192.168.77.101"}), "spec", "clusterInfo",
+					"gatewayInfos")
 			}},
 			change{"with " + victim + "'s gateway", func() {
-				set(o, list[any](object{"gatewayIP": pick(g, "192.168.77.101", "192.168.78.102")}), "spec", "clusterInfo", "gatewayInfos")
+				set(o, list[any](object{"gatewayIP": pick(g, "192.168.77.101", "192.168.78.102")}), "spec", "clusterInfo",
+					"gatewayInfos")
 			}},
 			change{"with ten thousand ranges", func() {
 				many := make([]any, 10_000)
@@ -363,7 +397,8 @@ func (g *generator) spoil(a *account, o object) string {
 				set(o, many, "spec", "clusterInfo", "podCIDRs")
 			}},
 			change{"with ClusterInfo of " + victim, func() { set(o, victim, "spec", "clusterInfo", "clusterID") }},
-			change{"with a WireGuard key", func() { set(o, object{"publicKey": g.text(50)}, "spec", "clusterInfo", "wireGuard") }},
+			change{"with a WireGuard key",
+				func() { set(o, object{"publicKey": g.text(50)}, "spec", "clusterInfo", "wireGuard") }},
 		)
 		publish := func(of string, texts ...string) {
 			p := podAddresses(of, texts...)
@@ -371,13 +406,15 @@ func (g *generator) spoil(a *account, o object) string {
 		}
 		add("raw",
 			change{"with address " + short(address) + " of a Pod", func() { publish(a.id, address) }},
-			change{"with a Pod of " + victim, func() { publish(a.id, pick(g, "10.20.0.7", "10.30.0.7", "10.70.0.7", "10.99.0.7")) }},
+			change{"with a Pod of " + victim,
+				func() { publish(a.id, pick(g, "10.20.0.7", "10.30.0.7", "10.70.0.7", "10.99.0.7")) }},
 			change{"with Pods of " + victim + " beside its own", func() {
 				publish(a.id, "10.40.0.7", "10.20.0.7")
 				meta["name"] = multicluster.PodAddressesName(a.id, netip.MustParsePrefix("10.40.0.0/24"))
 			}},
 			change{"with addresses as " + victim, func() { publish(victim, "10.50.0.7") }},
-			change{"with garbage for addresses", func() { set(o, base64.StdEncoding.EncodeToString([]byte(g.text(size))), "spec", "raw", "data") }},
+			change{"with garbage for addresses",
+				func() { set(o, base64.StdEncoding.EncodeToString([]byte(g.text(size))), "spec", "raw", "data") }},
 		)
 		add("labelIdentity",
 			change{"with a long label", func() { set(o, g.text(size), "spec", "labelIdentity", "normalizedLabel") }},
@@ -398,7 +435,8 @@ func short(s string) string {
 // ---- requests
 
 // verbs write an object.
-var verbs = []string{"create", "create", "update", "update", "update", "merge", "json", "strategic", "apply", "apply --force", "status", "status merge", "dry run", "delete"}
+var verbs = []string{"create", "create", "update", "update", "update", "merge", "json", "strategic", "apply",
+	"apply --force", "status", "status merge", "dry run", "delete"}
 
 func (g *generator) ownExport(a *account) step {
 	o, spoilt := g.export(a.id), ""
@@ -408,7 +446,8 @@ func (g *generator) ownExport(a *account) step {
 			spoilt += " " + g.spoil(a, o)
 		}
 	}
-	return g.write(a, exports, o, pick(g, "create", "update", "update", "update", "update", "update", "apply --force", "apply --force", "apply", "merge", "json",
+	return g.write(a, exports, o, pick(g, "create", "update", "update", "update", "update", "update", "apply --force",
+		"apply --force", "apply", "merge", "json",
 		"strategic", "status", "status merge", "dry run"), spoilt)
 }
 
@@ -448,12 +487,17 @@ func (g *generator) othersObject(a *account) step {
 }
 
 func (g *generator) importStep(a *account) step {
-	name := pick(g, "default-web-service", "default-web-endpoints", "default-quiet-east-service", "default-quiet-west-endpoints", "east-clusterinfo", "west-clusterinfo",
+	name := pick(g, "default-web-service", "default-web-endpoints", "default-quiet-east-service",
+		"default-quiet-west-endpoints", "east-clusterinfo", "west-clusterinfo",
 		"default-h1-service", "aaa-clusterinfo", "forged")
 	o := object{
-		"apiVersion": groupAntrea + "/v1alpha1", "kind": "ResourceImport", "metadata": object{"namespace": area, "name": name},
-		"spec":   object{"namespace": "default", "name": "web", "kind": "Endpoints", "endpoints": object{"subsets": list[any](object{"addresses": list[any](object{"ip": "10.101.0.66"}), "ports": ports(80)})}},
-		"status": object{"clusterStatuses": list[any](object{"clusterID": "east", "conditions": list[any](object{"type": "Succeeded", "status": "False", "message": g.text(pick(g, 10, 900_000))})})},
+		"apiVersion": groupAntrea + "/v1alpha1", "kind": "ResourceImport",
+		"metadata": object{"namespace": area, "name": name},
+		"spec": object{"namespace": "default", "name": "web", "kind": "Endpoints",
+			"endpoints": object{"subsets": list[any](object{"addresses": list[any](object{"ip": "10.101.0.66"}),
+				"ports": ports(80)})}},
+		"status": object{"clusterStatuses": list[any](object{"clusterID": "east",
+			"conditions": list[any](object{"type": "Succeeded", "status": "False", "message": g.text(pick(g, 10, 900_000))})})},
 	}
 	return g.write(a, imports, o, pick(g, verbs...), "")
 }
@@ -467,7 +511,8 @@ func (g *generator) event(a *account) step {
 		"reason":         "Forged", "message": g.text(size), "type": "Warning", "count": int64(1) << 30,
 		"firstTimestamp": "1970-01-01T00:00:00Z", "lastTimestamp": "9999-12-31T23:59:59Z",
 	}
-	return g.write(a, resource("", "v1", "events"), o, pick(g, "create", "create", "update", "merge", "delete", "apply"), fmt.Sprintf("of %d letters", size))
+	return g.write(a, resource("", "v1", "events"), o, pick(g, "create", "create", "update", "merge", "delete", "apply"),
+		fmt.Sprintf("of %d letters", size))
 }
 
 func (g *generator) collection(a *account) step {
@@ -476,7 +521,8 @@ func (g *generator) collection(a *account) step {
 	return step{
 		text: fmt.Sprintf("%s: delete all %s with labels %q", a.name, gvr.Resource, selector),
 		do: func(ctx context.Context) error {
-			return a.api.Resource(gvr).Namespace(area).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: selector})
+			return a.api.Resource(gvr).Namespace(area).DeleteCollection(ctx, metav1.DeleteOptions{},
+				metav1.ListOptions{LabelSelector: selector})
 		},
 	}
 }
@@ -502,8 +548,9 @@ func (g *generator) outside(a *account) step {
 		target{resource("apps", "v1", "deployments"), "Deployment", "antrea-mc-controller", area},
 		target{exports, "ResourceExport", "x", "default"},
 	)
-	o := object{"apiVersion": t.gvr.GroupVersion().String(), "kind": t.kind, "metadata": object{"namespace": t.namespace, "name": t.name,
-		"annotations": object{multicluster.AnnotationClusterID: a.id}}}
+	o := object{"apiVersion": t.gvr.GroupVersion().String(), "kind": t.kind,
+		"metadata": object{"namespace": t.namespace, "name": t.name,
+			"annotations": object{multicluster.AnnotationClusterID: a.id}}}
 	return g.write(a, t.gvr, o, pick(g, "create", "update", "merge", "apply --force", "delete", "dry run"), "")
 }
 
@@ -512,7 +559,8 @@ func (g *generator) write(a *account, gvr schema.GroupVersionResource, o object,
 	meta := o["metadata"].(object)
 	name, _ := meta["name"].(string)
 	namespace, _ := meta["namespace"].(string)
-	s := step{text: strings.TrimSpace(fmt.Sprintf("%s: %s %s %s/%s %s", a.name, verb, gvr.Resource, namespace, short(name), spoilt))}
+	s := step{text: strings.TrimSpace(fmt.Sprintf("%s: %s %s %s/%s %s", a.name, verb, gvr.Resource, namespace, short(name),
+		spoilt))}
 	if spec, ok := o["spec"].(object); ok && gvr == exports {
 		of := aim{fmt.Sprint(spec["namespace"]), fmt.Sprint(spec["name"])}
 		s.aim = &of
@@ -523,7 +571,8 @@ func (g *generator) write(a *account, gvr schema.GroupVersionResource, o object,
 	if strings.HasPrefix(verb, "status") {
 		switch gvr {
 		case exports:
-			o["status"] = object{"conditions": list[any](object{"type": "Failure", "status": "False", "reason": "Forged", "message": g.text(pick(g, 10, 900_000))})}
+			o["status"] = object{"conditions": list[any](object{"type": "Failure", "status": "False", "reason": "Forged",
+				"message": g.text(pick(g, 10, 900_000))})}
 		case announces:
 			o["status"] = object{"x": "y"}
 		}
@@ -570,7 +619,8 @@ func (g *generator) write(a *account, gvr schema.GroupVersionResource, o object,
 }
 
 // update replaces an object, or makes a missing one, as controllers do.
-func update(ctx context.Context, api dynamic.ResourceInterface, u *unstructured.Unstructured, subresource string) error {
+func update(ctx context.Context, api dynamic.ResourceInterface, u *unstructured.Unstructured,
+	subresource string) error {
 	have, err := api.Get(ctx, u.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && subresource == "" {
 		_, err := api.Create(ctx, u, metav1.CreateOptions{})
@@ -606,5 +656,6 @@ func (g *generator) jsonPatch() []byte {
 		`{"op":"copy","from":"/spec","path":"/status"}`,
 		`{"op":"test","path":"/metadata/name","value":"x"}`,
 	}
-	return []byte("[" + strings.Join(slices.Sorted(slices.Values([]string{pick(g, operations...), pick(g, operations...)})), ",") + "]")
+	return []byte("[" + strings.Join(
+		slices.Sorted(slices.Values([]string{pick(g, operations...), pick(g, operations...)})), ",") + "]")
 }

@@ -99,7 +99,8 @@ func scheme(t *testing.T) *runtime.Scheme {
 
 func newCluster(t *testing.T, name, serviceCIDR string) cluster {
 	t.Helper()
-	c := cluster{name: name, config: apiserver.New(t, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: serviceCIDR}).Config}
+	c := cluster{name: name,
+		config: apiserver.New(t, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: serviceCIDR}).Config}
 	var errs [2]error
 	c.client, errs[0] = client.New(c.config, client.Options{Scheme: scheme(t)})
 	c.dynamic, errs[1] = dynamic.NewForConfig(c.config)
@@ -117,8 +118,10 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, leader: newCluster(t, "leader", "10.96.0.0/16")}
 	w.startLeader()
 	for _, h := range []*honest{
-		{id: "east", serviceCIDR: "10.97.0.0/16", podCIDR: "10.20.0.0/16", nodeIPs: []string{"192.168.77.101", "192.168.77.102"}},
-		{id: "west", serviceCIDR: "10.98.0.0/16", podCIDR: "10.30.0.0/16", nodeIPs: []string{"192.168.78.101", "192.168.78.102"}},
+		{id: "east", serviceCIDR: "10.97.0.0/16", podCIDR: "10.20.0.0/16",
+			nodeIPs: []string{"192.168.77.101", "192.168.77.102"}},
+		{id: "west", serviceCIDR: "10.98.0.0/16", podCIDR: "10.30.0.0/16",
+			nodeIPs: []string{"192.168.78.101", "192.168.78.102"}},
 	} {
 		h.cluster = newCluster(t, h.id, h.serviceCIDR)
 		w.honest = append(w.honest, h)
@@ -142,13 +145,14 @@ func (w *world) create(c cluster, objects ...client.Object) {
 // update reads an object, changes and writes it, again after a conflict.
 func (w *world) update(c cluster, o client.Object, change func()) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("update %T %s in %s", o, o.GetName(), c.name), 30*time.Second, func(ctx context.Context) error {
-		if err := c.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		change()
-		return c.client.Update(ctx, o)
-	})
+	w.eventually(fmt.Sprintf("update %T %s in %s", o, o.GetName(), c.name), 30*time.Second,
+		func(ctx context.Context) error {
+			if err := c.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+				return err
+			}
+			change()
+			return c.client.Update(ctx, o)
+		})
 }
 
 func (w *world) eventually(what string, limit time.Duration, check func(context.Context) error) {
@@ -210,26 +214,30 @@ func (w *world) startLeader() {
 			w.create(w.leader, o)
 		}
 	}
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(hooks.LocalServingCertDir, "tls.crt"), filepath.Join(hooks.LocalServingCertDir, "tls.key"))
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(hooks.LocalServingCertDir, "tls.crt"),
+		filepath.Join(hooks.LocalServingCertDir, "tls.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(apiserver.Access(t, w.leader.config, text), ctrl.Options{
 		Scheme: scheme(t), Metrics: metricsserver.Options{BindAddress: "0"},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: hooks.LocalServingHost, Port: hooks.LocalServingPort, TLSOpts: []func(*tls.Config){
-			func(c *tls.Config) { // without a watch of the file, of which a machine has few
-				c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
-			},
-		}}),
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: hooks.LocalServingHost, Port: hooks.LocalServingPort,
+			TLSOpts: []func(*tls.Config){
+				func(c *tls.Config) { // without a watch of the file, of which a machine has few
+					c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
+				},
+			}}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(webhook.SetupWithManager(mgr, scheme(t), webhook.Leader, area), leader.SetupWithManager(mgr, config.Default(), area)); err != nil {
+	if err := errors.Join(webhook.SetupWithManager(mgr, scheme(t), webhook.Leader, area),
+		leader.SetupWithManager(mgr, config.Default(), area)); err != nil {
 		t.Fatal(err)
 	}
 	w.run(mgr)
-	w.eventually("the webhooks are served", 30*time.Second, func(context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
+	w.eventually("the webhooks are served", 30*time.Second,
+		func(context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
 	meta := metav1.ObjectMeta{Namespace: area, Name: clusterSet, Annotations: pins()}
 	w.create(w.leader, &mcv1alpha2.ClusterSet{ObjectMeta: meta, Spec: mcv1alpha2.ClusterSetSpec{
 		ClusterID: leaderID, Namespace: area, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: leaderID}}}})
@@ -244,7 +252,8 @@ func granted() map[string]string {
 // before may find that another member has it: the first to announce it has it.
 func pins() map[string]string {
 	out := granted()
-	out[multicluster.AnnotationGatewaysPrefix+"east"], out[multicluster.AnnotationGatewaysPrefix+"west"] = "192.168.77.0/24", "192.168.78.0/24"
+	out[multicluster.AnnotationGatewaysPrefix+"east"],
+		out[multicluster.AnnotationGatewaysPrefix+"west"] = "192.168.77.0/24", "192.168.78.0/24"
 	return out
 }
 
@@ -318,12 +327,17 @@ func (w *world) startHonest(h *honest) {
 	w.create(h.cluster,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "token"}, Data: map[string][]byte{
 			"ca.crt": w.leader.config.CAData, "token": []byte(w.token(sa))}},
-		&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: clusterSet}, Spec: mcv1alpha2.ClusterSetSpec{
-			ClusterID: h.id, Namespace: area, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: leaderID, Server: w.leader.config.Host, Secret: "token"}}}},
+		&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: clusterSet},
+			Spec: mcv1alpha2.ClusterSetSpec{
+				ClusterID: h.id, Namespace: area,
+				Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: leaderID, Server: w.leader.config.Host, Secret: "token"}}}},
 		// Users' objects with the names of imports.
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: multicluster.ImportedPrefix + "mine"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}},
-		&mcsv1alpha1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mine"}, Spec: mcsv1alpha1.ServiceImportSpec{
-			Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.0.0.1"}, Ports: []mcsv1alpha1.ServicePort{{Port: 1, Protocol: corev1.ProtocolTCP}}}},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: multicluster.ImportedPrefix + "mine"},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}},
+		&mcsv1alpha1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mine"},
+			Spec: mcsv1alpha1.ServiceImportSpec{
+				Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.0.0.1"},
+				Ports: []mcsv1alpha1.ServicePort{{Port: 1, Protocol: corev1.ProtocolTCP}}}},
 	)
 	for _, name := range []string{"web", "only-" + h.id, "quiet-" + h.id, "marker-" + h.id} {
 		w.export(h, name, 80)
@@ -354,10 +368,12 @@ func (w *world) export(h *honest, name string, port int32) {
 	w.create(h.cluster,
 		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: port}}}},
 		&discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-1",
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{strings.Replace(h.podCIDR, "0.0/16", "1.2", 1)}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-			Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &number, Protocol: &protocol}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{strings.Replace(h.podCIDR, "0.0/16", "1.2", 1)},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &number, Protocol: &protocol}},
 		},
 		&mcsv1alpha1.ServiceExport{ObjectMeta: meta})
 }
@@ -384,7 +400,8 @@ func imported(ctx context.Context, h *honest, name string, port int32, within st
 		h.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, si)); err != nil {
 		return fmt.Errorf("%s imports %s: %w", h.id, name, err)
 	}
-	if len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Port != port || len(si.Spec.Ports) != 1 || si.Spec.Ports[0].Port != port {
+	if len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Port != port || len(si.Spec.Ports) != 1 ||
+		si.Spec.Ports[0].Port != port {
 		return fmt.Errorf("%s imports %s with ports %v, want %d", h.id, name, service.Spec.Ports, port)
 	}
 	prefix := strings.TrimSuffix(within, "0.0/16")
@@ -429,7 +446,8 @@ func (w *world) beat(n int) error {
 				return err
 			}
 			info := &mcv1alpha1.ClusterInfoImport{}
-			if err := h.client.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: other.id + multicluster.ClusterInfoSuffix}, info); err != nil {
+			if err := h.client.Get(ctx,
+				client.ObjectKey{Namespace: "kube-system", Name: other.id + multicluster.ClusterInfoSuffix}, info); err != nil {
 				return err
 			}
 			if want := other.gatewayIP(n); len(info.Spec.GatewayInfos) != 1 || info.Spec.GatewayInfos[0].GatewayIP != want {

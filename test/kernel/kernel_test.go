@@ -19,10 +19,12 @@ import (
 )
 
 var (
-	only    = flag.String("kernel.run", "", "run only these tests of the packages in the guest: a regular expression, as of -test.run")
+	only = flag.String("kernel.run", "",
+		"run only these tests of the packages in the guest: a regular expression, as of -test.run")
 	suite   = flag.String("kernel.suite", "", "run only this package in the guest")
 	more    = flag.String("kernel.args", "", "further arguments of the package of -kernel.suite")
-	timeout = flag.Duration("kernel.timeout", 16*time.Minute, "how long all tests in the guest may take together; TCG is slow where others use the machine")
+	timeout = flag.Duration("kernel.timeout", 16*time.Minute,
+		"how long all tests in the guest may take together; TCG is slow where others use the machine")
 	verbose = flag.Bool("kernel.v", false, "print what the tests in the guest print, also where they pass")
 )
 
@@ -43,9 +45,12 @@ func chosen() []packageTests {
 // They run one after the other: two at a time are no faster on two CPUs.
 var suites = []packageTests{
 	{pkg: "pkg/hostnet", run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort)$"},
-	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
-	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
-	{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$", args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
+	{pkg: "pkg/openflow/flowsync",
+		run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
+	{pkg: "pkg/datapath",
+		run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
+	{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$",
+		args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
 	{pkg: "pkg/cni", run: "."},
 	{pkg: "pkg/wireguard", run: "^(TestTunnel|TestOneSided|TestTakenName)$"},
 }
@@ -68,7 +73,8 @@ func TestKernelDatapath(t *testing.T) {
 	}
 	share := t.TempDir()
 	var script strings.Builder
-	fmt.Fprintf(&script, "export %s=system TOMBOLO_CNI_TEST_PLUGIN=/run/share/tombolo-cni TOMBOLO_REPO=/run/repository\n", ovstest.EnvDatapath)
+	fmt.Fprintf(&script, "export %s=system TOMBOLO_CNI_TEST_PLUGIN=/run/share/tombolo-cni TOMBOLO_REPO=/run/repository\n",
+		ovstest.EnvDatapath)
 	compile(t, repository, "build", filepath.Join(share, "tombolo-cni"), "./plugins/tombolo-cni")
 	for _, s := range chosen() {
 		name := name(s.pkg)
@@ -78,8 +84,10 @@ func TestKernelDatapath(t *testing.T) {
 			run = *only
 		}
 		// The binary is copied to the guest's memory: it is read in pages otherwise, over 9p.
-		fmt.Fprintf(&script, "if [ ! -e /run/share/%[1]s.status ]; then cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s && /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
-			"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime; fi\n",
+		fmt.Fprintf(&script,
+			"if [ ! -e /run/share/%[1]s.status ]; then cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s "+
+				"&& /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
+				"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime; fi\n",
 			name, s.pkg, run, strings.Join(append(slices.Clone(s.args), *more), " "), timeout)
 	}
 	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script.String()), 0o644); err != nil {
@@ -99,7 +107,8 @@ func TestKernelDatapath(t *testing.T) {
 		t.Run(s.pkg, func(t *testing.T) {
 			log := read(t, filepath.Join(share, name(s.pkg)+".log"))
 			status := strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".status")))
-			t.Logf("%d tests passed; the guest was up for %s s then", len(passed.FindAllString(log, -1)), strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".uptime"))))
+			t.Logf("%d tests passed; the guest was up for %s s then", len(passed.FindAllString(log, -1)),
+				strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".uptime"))))
 			switch {
 			case status != "0":
 				t.Errorf("exit status %q in the guest:\n%s", status, failing(log))
@@ -130,7 +139,8 @@ func TestDyingGuest(t *testing.T) {
 		name, script string
 		dies         bool
 	}{
-		{"once", "if [ ! -e /run/share/died ]; then : >/run/share/died; echo c >/proc/sysrq-trigger; fi\n: >/run/share/done\n", false},
+		{"once", "if [ ! -e /run/share/died ]; then : >/run/share/died; echo c >/proc/sysrq-trigger; fi\n: " +
+			">/run/share/done\n", false},
 		{"always", "echo c >/proc/sysrq-trigger\n", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -165,7 +175,8 @@ func TestHangingGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	share := t.TempDir()
-	if err := os.WriteFile(filepath.Join(share, "run"), []byte("echo 'last words of the guest'; : >/run/share/hangs; sleep infinity\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(share, "run"),
+		[]byte("echo 'last words of the guest'; : >/run/share/hangs; sleep infinity\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -187,7 +198,8 @@ func TestHangingGuest(t *testing.T) {
 		}
 	}
 	stop()
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "still running") || !strings.Contains(err.Error(), "last words of the guest") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "still running") ||
+		!strings.Contains(err.Error(), "last words of the guest") {
 		t.Errorf("error %v, want one with the console's last lines", err)
 	}
 }

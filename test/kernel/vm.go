@@ -67,7 +67,8 @@ func (g Guest) Run(ctx context.Context) error {
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", fmt.Sprint(g.CPUs), "-m", fmt.Sprint(g.MemoryMiB),
 		"-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot", "-net", "none",
 		"-kernel", g.Kernel.Image(), "-initrd", initramfs,
-		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off kernel_modules=" + g.Kernel.Root + " kernel_path=" + os.Getenv("PATH"),
+		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off kernel_modules=" +
+			g.Kernel.Root + " kernel_path=" + os.Getenv("PATH"),
 	}
 	// Without remap, files of different mounts have the same inode number in the guest, which
 	// then takes one directory for another.
@@ -85,9 +86,12 @@ func (g Guest) Run(ctx context.Context) error {
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("the guest was still running after %v; end of its console:\n%s", time.Since(began).Round(time.Second), &console)
+		return fmt.Errorf("the guest was still running after %v; end of its console:\n%s",
+			time.Since(began).Round(time.Second), &console)
 	case err != nil:
-		return fmt.Errorf("qemu-system-x86_64 (is qemu-system-x86 installed? build/packages does that): %w; end of its console:\n%s", err, &console)
+		return fmt.Errorf(
+			"qemu-system-x86_64 (is qemu-system-x86 installed? build/packages does that): %w; end of its console:\n%s", err,
+			&console)
 	}
 	if _, err := os.Stat(finished); err != nil {
 		return fmt.Errorf("the guest stopped before its script had ended; end of its console:\n%s", &console)
@@ -166,7 +170,8 @@ func current(ctx context.Context) (release, version string, err error) {
 		}
 		m := r.FindStringSubmatch(text)
 		if m == nil {
-			return "", fmt.Errorf("apt-cache %s does not say %q (apt-get update fetches the lists): %s", strings.Join(args, " "), r, text)
+			return "", fmt.Errorf("apt-cache %s does not say %q (apt-get update fetches the lists): %s", strings.Join(args, " "),
+				r, text)
 		}
 		return m[1], nil
 	}

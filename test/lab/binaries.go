@@ -53,7 +53,8 @@ func findBinaries() (binaries, error) {
 	if b.Kubernetes, err = filepath.EvalSymlinks(b.Kubernetes); err != nil {
 		return b, fmt.Errorf("the lab's binaries are missing, run `make lab-binaries`: %w", err)
 	}
-	for _, path := range []string{b.Kubernetes + "/kube-apiserver", b.Kubernetes + "/kubelet", b.Kubernetes + "/containerd",
+	for _, path := range []string{b.Kubernetes + "/kube-apiserver", b.Kubernetes + "/kubelet",
+		b.Kubernetes + "/containerd",
 		b.Kubernetes + "/loopback", b.Own + "/nodeinit", b.Own + "/echo", b.Own + "/pause"} {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return b, fmt.Errorf("the lab's binary %s is missing, run `make lab-binaries`", path)

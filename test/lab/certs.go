@@ -137,12 +137,14 @@ func (c *Cluster) pki() error {
 	}
 	plan := c.lab.plan()
 	err = pair("apiserver", ca, "kube-apiserver", nil,
-		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"},
+		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+			"localhost"},
 		plan.controlPlane(c.index), plan.services(c.index).Addr().Next(), netip.MustParseAddr("127.0.0.1"))
 	if err != nil {
 		return err
 	}
-	if err := pair("apiserver-kubelet-client", ca, "kube-apiserver-kubelet-client", []string{"system:masters"}, nil); err != nil {
+	if err := pair("apiserver-kubelet-client", ca, "kube-apiserver-kubelet-client", []string{"system:masters"},
+		nil); err != nil {
 		return err
 	}
 	if err := pair("front-proxy-client", front, "front-proxy-client", nil, nil); err != nil {

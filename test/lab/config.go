@@ -86,7 +86,8 @@ func (c *Config) check() error {
 	}
 	c.Dir = dir
 	if own := filepath.Join(stateRoot, c.Name); dir != own && (dir == stateRoot || strings.HasPrefix(dir, stateRoot+"/")) {
-		return fmt.Errorf("directory %s is where this machine's labs are recorded: name one outside %s, or none for %s", dir, stateRoot, own)
+		return fmt.Errorf("directory %s is where this machine's labs are recorded: name one outside %s, or none for %s", dir,
+			stateRoot, own)
 	}
 	if !nameForm.MatchString(c.Name) {
 		return fmt.Errorf("lab name %q: use up to 16 lower-case letters and digits, a letter first", c.Name)
@@ -173,7 +174,8 @@ func claimLocked(c Config, bin binaries) (record, error) {
 		}
 		return r, os.WriteFile(recordPath(c.Name), text, 0o644)
 	}
-	return record{}, fmt.Errorf("no range of 172.30.0.0/16 is free for lab %s: take another lab down (see %s)", c.Name, stateRoot)
+	return record{}, fmt.Errorf("no range of 172.30.0.0/16 is free for lab %s: take another lab down (see %s)", c.Name,
+		stateRoot)
 }
 
 func usedIndexes() (map[int]bool, error) {

@@ -106,7 +106,8 @@ func (c *Cluster) charted() ([]string, error) {
 	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
 	var texts []string
 	given := map[string]any{"pullPolicy": "Never"}
-	member := map[string]any{"role": "member", "images": given, "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true}
+	member := map[string]any{"role": "member", "images": given, "enableStretchedNetworkPolicy": true,
+		"podCIDRs": []any{c.pods()}, "publishPodAddresses": true}
 	if n := c.lab.record.ActiveGateways; n > 0 {
 		member["activeGateways"] = n
 	}
@@ -116,7 +117,9 @@ func (c *Cluster) charted() ([]string, error) {
 			"kubeAPIServerOverride": c.Server(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
-			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(), "multiplier": c.lab.record.BFD.Multiplier}},
+			"multicluster": map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true,
+				"trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(),
+					"multiplier": c.lab.record.BFD.Multiplier}},
 		},
 		charts.Multicluster: member,
 	} {
@@ -162,7 +165,8 @@ func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
 // daemonSetReady waits until a DaemonSet's Pods are ready on all Nodes.
 func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) error {
 	return eventually(ctx, bootLimit, func(ctx context.Context) error {
-		out, err := c.Kubectl(ctx, "get", object, "-n", namespace, "-o", "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}")
+		out, err := c.Kubectl(ctx, "get", object, "-n", namespace, "-o",
+			"jsonpath={.status.desiredNumberScheduled} {.status.numberReady}")
 		if err != nil {
 			return err
 		}
@@ -197,7 +201,8 @@ func (c *Cluster) pods() string { return c.lab.plan().pods(c.index).String() }
 
 // WireGuardOf edits the manifest of WireGuard for the userspace datapath, as it says.
 func WireGuardOf(manifest string) string {
-	return strings.NewReplacer("antrea-mc-wg0", "antrea-mc-tap0", "antrea-mc-wg1", "antrea-mc-tap1", "antrea-wg0", "antrea-tap0", "antrea-wg1", "antrea-tap1").Replace(manifest)
+	return strings.NewReplacer("antrea-mc-wg0", "antrea-mc-tap0", "antrea-mc-wg1", "antrea-mc-tap1", "antrea-wg0",
+		"antrea-tap0", "antrea-wg1", "antrea-tap1").Replace(manifest)
 }
 
 func (l *Lab) manifest(path string) (string, error) {
@@ -232,7 +237,8 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 			stretched:                    "true",
 			"enablePodToPodConnectivity": "true",
 			"trafficEncryptionMode":      c.encryption(),
-			"bfd":                        fmt.Sprintf("{interval: %s, multiplier: %d}", c.lab.record.BFD.Interval, c.lab.record.BFD.Multiplier),
+			"bfd": fmt.Sprintf("{interval: %s, multiplier: %d}", c.lab.record.BFD.Interval,
+				c.lab.record.BFD.Multiplier),
 		},
 		memberManifest: {stretched: "true", "publishPodAddresses": "true"},
 	}[path] {

@@ -11,7 +11,8 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1, BFD: DefaultBFD}, Binaries: binaries{Repo: repo}}, nil)
+	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1, BFD: DefaultBFD},
+		Binaries: binaries{Repo: repo}}, nil)
 	for path, lines := range map[string][]string{
 		agentManifest: {
 			"\n    kubeAPIServerOverride: https://172.30.1.10:6443\n",
@@ -21,8 +22,9 @@ func TestSettings(t *testing.T) {
 			"\n      enablePodToPodConnectivity: true\n",
 			"\n      bfd: {interval: 500ms, multiplier: 6}\n",
 		},
-		memberManifest: {"\n    enableStretchedNetworkPolicy: true\n", "\n    publishPodAddresses: true\n", "\n    podCIDRs: [\"10.11.0.0/16\"]\n"},
-		crdsManifest:   nil,
+		memberManifest: {"\n    enableStretchedNetworkPolicy: true\n", "\n    publishPodAddresses: true\n",
+			"\n    podCIDRs: [\"10.11.0.0/16\"]\n"},
+		crdsManifest: nil,
 	} {
 		shipped, err := l.manifest(path)
 		if err != nil {

@@ -188,7 +188,8 @@ func (l *Lab) network() error {
 		address: on(p.etcd(), p.etcdNet()), routes: []route{{everywhere, etcdRouter}}}); err != nil {
 		return err
 	}
-	out := cable{bridge: "outside", port: "outside-0", to: l.outside(), name: "eth0", address: netip.MustParsePrefix(outsideAddress + "/24")}
+	out := cable{bridge: "outside", port: "outside-0", to: l.outside(), name: "eth0",
+		address: netip.MustParsePrefix(outsideAddress + "/24")}
 	for i := range l.clusters {
 		out.routes = append(out.routes,
 			route{p.transport(i), outNet.Addr()}, route{p.mgmt(i), outNet.Addr()})

@@ -149,7 +149,8 @@ spec:
 func up(t *testing.T, name, dir string) *Lab {
 	t.Helper()
 	t.Cleanup(func() { down(t, name) })
-	l, err := Up(t.Context(), Config{Name: name, Dir: dir, Clusters: []string{"one"}, Nodes: 1, Progress: func(s string) { t.Log(s) }})
+	l, err := Up(t.Context(), Config{Name: name, Dir: dir, Clusters: []string{"one"}, Nodes: 1,
+		Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,8 @@ func (p place) remove() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Unmount(p.path(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(p.path(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", p.path(), err)
 	}
 	if err := os.Remove(p.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -254,7 +255,8 @@ func addRoute(name string, r route) error {
 // likeAWire makes a veth carry whole packets with complete checksums, as a wire does. A
 // userspace switch at one end sees the packets as they are, not the kernel's promises.
 func likeAWire(name string) error {
-	for _, what := range []rtnetlink.Offload{rtnetlink.ChecksumOffload, rtnetlink.TCPSegmentationOffload, rtnetlink.SegmentationOffload, rtnetlink.ReceiveOffload} {
+	for _, what := range []rtnetlink.Offload{rtnetlink.ChecksumOffload, rtnetlink.TCPSegmentationOffload,
+		rtnetlink.SegmentationOffload, rtnetlink.ReceiveOffload} {
 		if err := rtnetlink.SwitchOff(name, what); err != nil {
 			return err
 		}
@@ -263,7 +265,8 @@ func likeAWire(name string) error {
 }
 
 func addAddress(link netlink.Link, p netip.Prefix) error {
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}}); err != nil {
+	if err := netlink.AddrAdd(link,
+		&netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}}); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", p, link.Attrs().Name, err)
 	}
 	return nil
@@ -311,7 +314,8 @@ func (p plan) connectHost(lab string, router place) error {
 		return err
 	}
 	defer far.Close()
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: p.hostLink()}, PeerName: "host", PeerNamespace: netlink.NsFd(int(far))}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: p.hostLink()}, PeerName: "host",
+		PeerNamespace: netlink.NsFd(int(far))}
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add link %s: %w", p.hostLink(), err)
 	}

@@ -204,7 +204,8 @@ func (n *Node) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	}
 	all := append([]string{"-t", strconv.Itoa(pid), "-m", "-n", "-p", "-u", "-i", "-C", "--"}, args...)
 	cmd := exec.CommandContext(ctx, "nsenter", all...)
-	cmd.Env = append(os.Environ(), "PATH="+n.cluster.lab.bin.Kubernetes+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	cmd.Env = append(os.Environ(), "PATH="+n.cluster.lab.bin.Kubernetes+
+		":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"CONTAINERD_NAMESPACE=k8s.io")
 	return cmd, nil
 }

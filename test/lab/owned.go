@@ -45,7 +45,9 @@ func makeOwnDir(dir, lab string) error {
 		case err != nil:
 			return err
 		case owner == "":
-			return fmt.Errorf("directory %s is not empty (it holds %s) and is not a lab's: name one that is empty or does not exist", dir, entries[0].Name())
+			return fmt.Errorf(
+				"directory %s is not empty (it holds %s) and is not a lab's: name one that is empty or does not exist", dir,
+				entries[0].Name())
 		case owner != lab:
 			return fmt.Errorf("directory %s belongs to lab %s: name another one for lab %s", dir, owner, lab)
 		}
@@ -86,7 +88,8 @@ func removeOwnDir(dir, lab string, made []string) error {
 		return err
 	}
 	if owner != lab {
-		return fmt.Errorf("directory %s is not marked as lab %s's (%s does not name it): it was left as it is", dir, lab, markerFile)
+		return fmt.Errorf("directory %s is not marked as lab %s's (%s does not name it): it was left as it is", dir, lab,
+			markerFile)
 	}
 	var foreign []string
 	for _, e := range entries {
@@ -104,7 +107,8 @@ func removeOwnDir(dir, lab string, made []string) error {
 		return err
 	}
 	if len(foreign) > 0 {
-		return fmt.Errorf("directory %s holds files that lab %s did not make: %s were left there", dir, lab, strings.Join(foreign, ", "))
+		return fmt.Errorf("directory %s holds files that lab %s did not make: %s were left there", dir, lab,
+			strings.Join(foreign, ", "))
 	}
 	return os.Remove(dir)
 }

@@ -25,8 +25,10 @@ func TestForeignDirectory(t *testing.T) {
 		fill func(dir string) error
 		want string
 	}{
-		{"file of somebody's", func(dir string) error { return os.WriteFile(filepath.Join(dir, "thesis"), nil, 0o644) }, "is not empty"},
-		{"directory of a cluster's name", func(dir string) error { return os.Mkdir(filepath.Join(dir, "one"), 0o755) }, "is not empty"},
+		{"file of somebody's", func(dir string) error { return os.WriteFile(filepath.Join(dir, "thesis"), nil, 0o644) },
+			"is not empty"},
+		{"directory of a cluster's name", func(dir string) error { return os.Mkdir(filepath.Join(dir, "one"), 0o755) },
+			"is not empty"},
 		{"another lab's", func(dir string) error { return makeOwnDir(dir, "another") }, "belongs to lab another"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,7 +57,8 @@ func TestForeignDirectory(t *testing.T) {
 	}
 	t.Run("directory of the labs' records", func(t *testing.T) {
 		for _, dir := range []string{stateRoot, filepath.Join(stateRoot, "another")} {
-			if _, err := Up(t.Context(), Config{Name: name, Dir: dir, Clusters: []string{"one"}, Nodes: 1}); err == nil || !strings.Contains(err.Error(), "outside "+stateRoot) {
+			if _, err := Up(t.Context(), Config{Name: name, Dir: dir, Clusters: []string{"one"}, Nodes: 1}); err == nil ||
+				!strings.Contains(err.Error(), "outside "+stateRoot) {
 				t.Errorf("Up in %s: %v", dir, err)
 			}
 		}

@@ -193,7 +193,8 @@ func (t Traces) tables() error {
 
 // settings finds settings of the whole machine that a kubelet or an agent would change.
 func (t Traces) settings() error {
-	for _, path := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"} {
+	for _, path := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
+		"net/ipv4/ip_forward"} {
 		value, err := os.ReadFile(filepath.Join("/proc/sys", path))
 		if err != nil {
 			return err

@@ -30,14 +30,17 @@ func TestManifests(t *testing.T) {
 	}{
 		{
 			name: "v1.5", document: V15(), original: "000_a8318f6c13251dbf.txt",
-			parts: []string{"access-east", "member-east", "member-west", "leader", "access-north", "member-north", "leader-with-north", "export"},
-			kinds: map[string]int{"ServiceAccount": 2, "Secret": 2, "RoleBinding": 2, "ClusterClaim": 8, "ClusterSet": 5, "ServiceExport": 1},
+			parts: []string{"access-east", "member-east", "member-west", "leader", "access-north", "member-north",
+				"leader-with-north", "export"},
+			kinds: map[string]int{"ServiceAccount": 2, "Secret": 2, "RoleBinding": 2, "ClusterClaim": 8, "ClusterSet": 5,
+				"ServiceExport": 1},
 		},
 		{
 			name: "v1.14", document: V114(), original: "001_bb8af9a507607c57.txt",
 			parts: []string{
 				"agent-gateway", "access-east", "leader", "member-east", "member-west", "member-north", "agent-wireguard", "export",
-				"controller-pod-cidrs", "agent-pod-to-pod", "agent-stretched-policy", "policy-egress-to-service", "policy-ingress-cluster",
+				"controller-pod-cidrs", "agent-pod-to-pod", "agent-stretched-policy", "policy-egress-to-service",
+				"policy-ingress-cluster",
 				"policy-ingress-namespace", "controller-stretched-policy", "replicated-policy",
 			},
 			kinds: map[string]int{
@@ -48,7 +51,8 @@ func TestManifests(t *testing.T) {
 		{
 			name: "three clusters", document: ThreeClusters(), original: "003_cffc477ac4b83e4c.txt",
 			parts: []string{"access", "token-01", "leader", "member-01", "member-02", "member-db", "controller-config"},
-			kinds: map[string]int{"ServiceAccount": 3, "Secret": 4, "RoleBinding": 3, "ClusterClaim": 8, "ClusterSet": 4, "ConfigMap": 1},
+			kinds: map[string]int{"ServiceAccount": 3, "Secret": 4, "RoleBinding": 3, "ClusterClaim": 8, "ClusterSet": 4,
+				"ConfigMap": 1},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -149,7 +153,8 @@ func blocks(document string) []string {
 			if line == "" {
 				rest, ok = "", true
 			}
-			if !ok || slices.ContainsFunc([]string{"EOF", "```", "´´´"}, func(end string) bool { return strings.HasPrefix(rest, end) }) {
+			if !ok || slices.ContainsFunc([]string{"EOF", "```", "´´´"},
+				func(end string) bool { return strings.HasPrefix(rest, end) }) {
 				break
 			}
 			block = append(block, rest)

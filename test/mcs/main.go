@@ -21,7 +21,8 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "mcs: want the directory of the suite, that is conformance/ of a copy of sigs.k8s.io/mcs-api: make mcs SUITE=DIR")
+		fmt.Fprintln(os.Stderr,
+			"mcs: want the directory of the suite, that is conformance/ of a copy of sigs.k8s.io/mcs-api: make mcs SUITE=DIR")
 		os.Exit(2)
 	}
 	setup := scenario.Setup{Name: "mcs", Clusters: clusters, Nodes: 2, Prepare: images}
@@ -63,7 +64,9 @@ func run(ctx context.Context, s *scenario.Scenario, dir string, args []string) e
 		}
 	}
 	s.Progress("the clusters have joined, with CoreDNS for clusterset.local")
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", ".", "-count=1", "-timeout=60m", "-v", "-args", "-contexts=" + strings.Join(contexts, ",")}, args...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"test", ".", "-count=1", "-timeout=60m", "-v", "-args", "-contexts=" + strings.Join(contexts, ",")},
+			args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "KUBECONFIG="+strings.Join(kubeconfigs, string(filepath.ListSeparator)))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

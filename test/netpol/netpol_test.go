@@ -1,5 +1,6 @@
 // Package netpol runs the NetworkPolicy cases of Kubernetes' own end-to-end tests, unchanged, in a cluster of the lab.
-// `make netpol` compiles them, makes the image that they ask for and runs them; `make test` does not, since they take 15 minutes.
+// `make netpol` compiles them, makes the image that they ask for and runs them; `make test` does not, since they take
+// 15 minutes.
 package netpol
 
 import (

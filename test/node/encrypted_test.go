@@ -163,7 +163,8 @@ func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 			}
 			frame := b[:size]
 			// 6081
-			if bytes.Contains(frame, []byte(secret)) || size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0x17, 0xc1}) {
+			if bytes.Contains(frame, []byte(secret)) || size > 38 && frame[23] == unix.IPPROTO_UDP &&
+				bytes.Equal(frame[36:38], []byte{0x17, 0xc1}) {
 				clear++
 			}
 			if size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0xca, 0x6c}) { // 51820
@@ -228,7 +229,8 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, e
 		if i == 1 {
 			sh("ip link add secure1 type veth peer name secure2")
 		}
-		sh(fmt.Sprintf("ip link add api%d type veth peer name ipa%d; ip address add 10.200.%d.1/24 dev api%d; ip link set api%d up", i, i, i, i, i))
+		sh(fmt.Sprintf("ip link add api%d type veth peer name ipa%d; ip address add 10.200.%d.1/24 dev api%d; ip link set "+
+			"api%d up", i, i, i, i, i))
 		for _, link := range []string{"ipa", "secure"} {
 			sh(fmt.Sprintf("ip link set %s%d netns /proc/%d/fd/%d", link, i, os.Getpid(), n.ns))
 		}
@@ -244,7 +246,8 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, e
 			}
 		})
 		cidr := podCIDRs[i-1]
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name},
+			Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
 		if node, err = c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +320,8 @@ func testEncrypted(t *testing.T, c *cluster) {
 	nodes[0].start()
 	answered("Pods talk again after a crash")
 	// Without the other Node's key, too; its agent announces it again.
-	if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), nodes[1].name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"node.antrea.io/wireguard-public-key":null}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), nodes[1].name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"node.antrea.io/wireguard-public-key":null}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	answered("Pods talk again after a key was removed")
@@ -329,9 +333,11 @@ func testEncrypted(t *testing.T, c *cluster) {
 		}
 	}
 	west := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "west"}}
-	west.Spec.ClusterID, west.Spec.ServiceCIDR, west.Spec.WireGuard = "west", "10.98.0.0/16", &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{1}.String()}
+	west.Spec.ClusterID, west.Spec.ServiceCIDR, west.Spec.WireGuard = "west", "10.98.0.0/16",
+		&mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{1}.String()}
 	west.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}
-	gateway := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodes[0].name}, GatewayIP: "192.168.77.1", InternalIP: "192.168.77.1", ServiceCIDR: "10.97.0.0/16"}
+	gateway := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodes[0].name},
+		GatewayIP: "192.168.77.1", InternalIP: "192.168.77.1", ServiceCIDR: "10.97.0.0/16"}
 	for _, o := range []client.Object{west, gateway} {
 		if err := objects.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -352,7 +358,8 @@ func testEncrypted(t *testing.T, c *cluster) {
 	nodes[0].in(func() {
 		ovstest.Eventually(t, "there are routes to both", func() error {
 			for to, dev := range map[string]string{"10.98.0.0": "antrea-mc-wg0", "240.168.77.2": "antrea-wg0"} {
-				if out, err := exec.Command("ip", "route", "get", to).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("dev "+dev)) {
+				if out, err := exec.Command("ip", "route", "get", to).CombinedOutput(); err != nil ||
+					!bytes.Contains(out, []byte("dev "+dev)) {
 					return fmt.Errorf("%s: %w: %s", to, err, out)
 				}
 			}
@@ -368,7 +375,8 @@ func testEncrypted(t *testing.T, c *cluster) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return node.Annotations["node.antrea.io/wireguard-public-key"], node.Annotations["tombolo.io/wireguard-next-public-key"]
+		return node.Annotations["node.antrea.io/wireguard-public-key"],
+			node.Annotations["tombolo.io/wireguard-next-public-key"]
 	}
 	before := map[*secureNode]string{}
 	for _, n := range nodes {
@@ -376,8 +384,10 @@ func testEncrypted(t *testing.T, c *cluster) {
 	}
 	again := func(n *secureNode) {
 		t.Helper()
-		wish := fmt.Sprintf(`{"metadata":{"annotations":{"tombolo.io/wireguard-key-not-before":%q}}}`, time.Now().UTC().Add(time.Second).Format(time.RFC3339))
-		if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), n.name, types.MergePatchType, []byte(wish), metav1.PatchOptions{}); err != nil {
+		wish := fmt.Sprintf(`{"metadata":{"annotations":{"tombolo.io/wireguard-key-not-before":%q}}}`,
+			time.Now().UTC().Add(time.Second).Format(time.RFC3339))
+		if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), n.name, types.MergePatchType, []byte(wish),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -387,7 +397,8 @@ func testEncrypted(t *testing.T, c *cluster) {
 		if err := asked("udp4"); err != nil {
 			lost++
 			if retried := asked("udp4"); retried != nil || lost > 3 {
-				t.Fatalf("%.1f s after a new key was asked for, %d of %d requests were lost: %v, then %v", time.Since(begun).Seconds(), lost, requests, err, retried)
+				t.Fatalf("%.1f s after a new key was asked for, %d of %d requests were lost: %v, then %v",
+					time.Since(begun).Seconds(), lost, requests, err, retried)
 			}
 		}
 		if requests++; requests%20 != 0 {
@@ -406,7 +417,8 @@ func testEncrypted(t *testing.T, c *cluster) {
 			t.Fatalf("keys %s, next %q, and %s, next %q, after %d requests", first, next, second, nextOfSecond, requests)
 		}
 	}
-	t.Logf("both keys have changed after %.0f s and %d requests, of which %d were lost", time.Since(begun).Seconds(), requests, lost)
+	t.Logf("both keys have changed after %.0f s and %d requests, of which %d were lost", time.Since(begun).Seconds(),
+		requests, lost)
 	if encrypted, clear := end(); encrypted < 100 || clear != 0 {
 		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)
 	}

@@ -37,7 +37,8 @@ func testFlood(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := c.client.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && t.Context().Err() == nil {
+			if err := c.client.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil &&
+				t.Context().Err() == nil {
 				t.Error(err)
 			}
 		})
@@ -53,11 +54,12 @@ func testFlood(t *testing.T, c *cluster) {
 
 	// A second connection gets what the agent's gets.
 	var packets atomic.Uint64
-	conn, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(filepath.Join(r.runDir, "br-int.mgmt")), nil, func(_ uint32, m ofp.Message) {
-		if _, ok := m.(ofp.PacketIn2); ok {
-			packets.Add(1)
-		}
-	})
+	conn, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(filepath.Join(r.runDir, "br-int.mgmt")), nil,
+		func(_ uint32, m ofp.Message) {
+			if _, ok := m.(ofp.PacketIn2); ok {
+				packets.Add(1)
+			}
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ import (
 var (
 	gapConnections = flag.Int("gap.connections", 100_000, "connections of BenchmarkTableGap")
 	gapTime        = flag.Duration("gap.time", 10*time.Second, "how long each row of BenchmarkTableGap takes")
-	gapLists       = flag.Bool("gap.lists", false, "BenchmarkTableGap lists the connections once a second, as agents did while policies changed")
+	gapLists       = flag.Bool("gap.lists", false,
+		"BenchmarkTableGap lists the connections once a second, as agents did while policies changed")
 )
 
 // BenchmarkTableGap prints the longest time for which a Node forwards nothing, with many connections: at rest, and
@@ -36,7 +37,8 @@ func BenchmarkTableGap(b *testing.B) {
 	policy := func(port int) {
 		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gap"}}
 		p.Spec.PodSelector.MatchLabels = map[string]string{"app": "server"}
-		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}, {Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt(port))}}}}
+		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{},
+			{Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt(port))}}}}
 		api := r.cluster.client.NetworkingV1().NetworkPolicies("default")
 		if _, err := api.Update(b.Context(), p, metav1.UpdateOptions{}); err != nil {
 			if _, err := api.Create(b.Context(), p, metav1.CreateOptions{}); err != nil {
@@ -50,7 +52,8 @@ func BenchmarkTableGap(b *testing.B) {
 	fmt.Printf("\nagent, userspace datapath, %d connections: the longest time without a datagram, of 1,000 a second\n\n", n)
 	fmt.Printf("%-58s %14s  %-16s %-8s\n", "what", "figure", "must be", "")
 	report := func(what, limit string, longest time.Duration, lost int64) {
-		row(what, fmt.Sprintf("%.1f ms", float64(longest.Microseconds())/1000), limit, longest <= 5*time.Millisecond, fmt.Sprintf("%d lost, %d tracked", lost, g.tracked()))
+		row(what, fmt.Sprintf("%.1f ms", float64(longest.Microseconds())/1000), limit, longest <= 5*time.Millisecond,
+			fmt.Sprintf("%d lost, %d tracked", lost, g.tracked()))
 	}
 	longest, lost := g.measure(func(context.Context) {})
 	report("policies at rest", "", longest, lost)
@@ -73,7 +76,8 @@ func BenchmarkTableGap(b *testing.B) {
 func (r *rig) inAPI(p *pod) {
 	r.t.Helper()
 	api := r.cluster.client.CoreV1().Pods("default")
-	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: p.name, Labels: map[string]string{"app": p.name}}}
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: p.name,
+		Labels: map[string]string{"app": p.name}}}
 	o.Spec.NodeName, o.Spec.Containers = nodeName, []corev1.Container{{Name: "c", Image: "i"}}
 	o, err := api.Create(r.t.Context(), o, metav1.CreateOptions{})
 	if err != nil {

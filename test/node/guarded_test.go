@@ -54,7 +54,8 @@ func runAgent(text string) int {
 	}
 	registry := prometheus.NewRegistry()
 	err := agent.Run(ctx, agent.Options{
-		Config: conf, NodeName: cmp.Or(spec.Node, nodeName), REST: &rest.Config{Host: spec.Host, QPS: -1}, Namespace: namespace,
+		Config: conf, NodeName: cmp.Or(spec.Node, nodeName), REST: &rest.Config{Host: spec.Host, QPS: -1},
+		Namespace: namespace,
 		OVSRunDir: spec.OVSRunDir, RunDir: filepath.Join(spec.Dir, "run"), StateDir: filepath.Join(spec.Dir, "state"),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Registerer: registry, Gatherer: registry,
 	})
@@ -236,7 +237,8 @@ func testGuarded(t *testing.T, cl *cluster) {
 				t.Error("a Pod whose labels nobody knows reaches the server")
 			}
 			f.answer(nil)
-			r.eventually("once the API server is back", func() error { return reach(unheard, friend, server.ip, 200*time.Millisecond) })
+			r.eventually("once the API server is back",
+				func() error { return reach(unheard, friend, server.ip, 200*time.Millisecond) })
 			r.del(unheard)
 		}},
 		{"API server away, and the agent killed", false, func(*testing.T) {
@@ -274,7 +276,8 @@ func testGuarded(t *testing.T, cl *cluster) {
 			if l.sent.Load() < 100 {
 				t.Error("next to nothing was sent to where it is forbidden")
 			}
-			t.Logf("%d forbidden datagrams; %d allowed connections, %d of them lost", l.sent.Load(), l.made.Load(), l.lost.Load())
+			t.Logf("%d forbidden datagrams; %d allowed connections, %d of them lost", l.sent.Load(), l.made.Load(),
+				l.lost.Load())
 		})
 	}
 	for _, p := range clients {

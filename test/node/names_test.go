@@ -83,7 +83,8 @@ func testNames(t *testing.T, c *cluster) {
 	}
 	r := newRig(t, c).withOVS()
 	for _, name := range []string{"names-client", "names-dns"} {
-		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}}}
+		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+			Labels: map[string]string{"app": name}}}
 		o.Spec.NodeName, o.Spec.Containers = nodeName, []corev1.Container{{Name: "c", Image: "none"}}
 		o, err := c.client.CoreV1().Pods("default").Create(t.Context(), o, metav1.CreateOptions{})
 		if err != nil {
@@ -91,7 +92,8 @@ func testNames(t *testing.T, c *cluster) {
 		}
 		r.uids.Store(name, o.UID)
 		t.Cleanup(func() {
-			_ = c.client.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+			_ = c.client.CoreV1().Pods("default").Delete(context.Background(), name,
+				metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		})
 	}
 	r.ready()
@@ -180,9 +182,12 @@ func testNames(t *testing.T, c *cluster) {
 	}
 	own := regexp.QuoteMeta(asker.ip)
 	for _, line := range []string{
-		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names names Egress Allow \d+ default/names-client ` + own + ` \d+ 198.18.0.200 8080 TCP 60 to-names`,
-		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names refused Egress Reject \d+ default/names-client ` + own + ` \d+ 198.18.0.1 9 TCP 60 <nil>`,
-		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names rest Egress Drop \d+ default/names-client ` + own + ` \d+ 198.18.0.201 8080 TCP 60 rest`,
+		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names names Egress Allow \d+ default/names-client ` + own +
+			` \d+ 198.18.0.200 8080 TCP 60 to-names`,
+		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names refused Egress Reject \d+ default/names-client ` + own +
+			` \d+ 198.18.0.1 9 TCP 60 <nil>`,
+		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names rest Egress Drop \d+ default/names-client ` + own +
+			` \d+ 198.18.0.201 8080 TCP 60 rest`,
 	} {
 		text, err := os.ReadFile(filepath.Join(r.dir, "log", "networkpolicy", "np.log"))
 		if err != nil {
@@ -261,7 +266,9 @@ func lookup(from, server *pod, name string) error {
 		return err
 	}
 	defer c.Close()
-	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 7}, Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 7},
+		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA,
+			Class: dnsmessage.ClassINET}}}
 	out, err := m.Pack()
 	if err != nil {
 		return err

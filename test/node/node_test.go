@@ -60,7 +60,8 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, "tombolo"), "github.com/tombolo-net/tombolo/plugins/tombolo-cni")
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "tombolo"),
+			"github.com/tombolo-net/tombolo/plugins/tombolo-cni")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the plugin: %v\n%s", err, out)
@@ -69,7 +70,8 @@ func testMain(m *testing.M) int {
 		self := exec.Command("/proc/self/exe", os.Args[1:]...)
 		self.Env = append(os.Environ(), inside+"="+dir)
 		self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
-		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+			Pdeathsig: syscall.SIGKILL}
 		err = self.Run()
 		var exit *exec.ExitError
 		switch {
@@ -143,12 +145,14 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
-	c := &cluster{server: apiserver.New(t, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})}
+	c := &cluster{server: apiserver.New(t,
+		apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})}
 	var err error
 	if c.client, err = kubernetes.NewForConfig(c.server.Config); err != nil {
 		t.Fatal(err)
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDR: "10.11.1.0/24", PodCIDRs: []string{"10.11.1.0/24"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+		Spec: corev1.NodeSpec{PodCIDR: "10.11.1.0/24", PodCIDRs: []string{"10.11.1.0/24"}}}
 	if node, err = c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +216,8 @@ func (r *rig) start() {
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
 			Config: conf, NodeName: nodeName, REST: r.rest, Namespace: namespace,
-			OVSRunDir: r.runDir, RunDir: filepath.Join(r.dir, "run"), StateDir: filepath.Join(r.dir, "state"), LogDir: filepath.Join(r.dir, "log"),
+			OVSRunDir: r.runDir, RunDir: filepath.Join(r.dir, "run"), StateDir: filepath.Join(r.dir, "state"),
+			LogDir: filepath.Join(r.dir, "log"),
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)), Registerer: registry, Gatherer: registry,
 		})
 	}()
@@ -256,10 +261,11 @@ func (r *rig) debug(path string, into any) error {
 
 // fetch reads a page of the agent's debug API.
 func (r *rig) fetch(path string) ([]byte, error) {
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", filepath.Join(r.dir, "run", "debug.sock"))
-	}}}
+	client := &http.Client{Timeout: 5 * time.Second,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", filepath.Join(r.dir, "run", "debug.sock"))
+		}}}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get("http://agent" + path)
 	if err != nil {
@@ -307,7 +313,8 @@ func (r *rig) add(name string) *pod {
 // sandbox makes a Pod's network namespace.
 func (r *rig) sandbox(name string) *pod {
 	r.t.Helper()
-	p := &pod{name: name, container: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), netns: filepath.Join(r.dir, "netns-"+name)}
+	p := &pod{name: name, container: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()),
+		netns: filepath.Join(r.dir, "netns-"+name)}
 	if err := os.WriteFile(p.netns, nil, 0o600); err != nil {
 		r.t.Fatal(err)
 	}
@@ -365,10 +372,12 @@ func (r *rig) call(command string, p *pod) ([]byte, error) {
 		args += fmt.Sprint(";K8S_POD_UID=", uid)
 	}
 	cmd.Env = []string{
-		"CNI_COMMAND=" + command, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + p.container, "CNI_NETNS=" + p.netns, "CNI_IFNAME=eth0",
+		"CNI_COMMAND=" + command, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + p.container, "CNI_NETNS=" + p.netns,
+		"CNI_IFNAME=eth0",
 		"CNI_ARGS=" + args,
 	}
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo","socket":%q}`, filepath.Join(r.dir, "run", "cni.sock")))
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo","socket":%q}`,
+		filepath.Join(r.dir, "run", "cni.sock")))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

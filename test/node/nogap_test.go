@@ -44,17 +44,20 @@ func guard(r *rig) (*pod, *witness) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	only := func(port int) []networkingv1.NetworkPolicyPort {
-		return []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolUDP), Port: new(intstr.FromInt(port))}, {Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt(port))}}
+		return []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolUDP), Port: new(intstr.FromInt(port))},
+			{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt(port))}}
 	}
 	role := func(name string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{"role": name}}
 	}
 	server := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "server"}}
 	server.Spec.PodSelector = role("server")
-	server.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: only(openPort)}, {From: []networkingv1.NetworkPolicyPeer{{PodSelector: new(role(friend))}}}}
+	server.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: only(openPort)},
+		{From: []networkingv1.NetworkPolicyPeer{{PodSelector: new(role(friend))}}}}
 	cage := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cage"}}
 	cage.Spec.PodSelector, cage.Spec.PolicyTypes = role(caged), []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
-	cage.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: only(openPort), To: []networkingv1.NetworkPolicyPeer{{PodSelector: new(role("server"))}}}}
+	cage.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: only(openPort),
+		To: []networkingv1.NetworkPolicyPeer{{PodSelector: new(role("server"))}}}}
 	drop := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "drop"}}
 	selected := func(name string) []crdv1beta1.AppliedTo {
 		return []crdv1beta1.AppliedTo{{PodSelector: new(role(name))}}
@@ -67,15 +70,18 @@ func guard(r *rig) (*pod, *witness) {
 	}
 	drop.Spec = crdv1beta1.PolicySpec{
 		Priority: 5, Tier: "securityops",
-		Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop, Ports: number(droppedPort), AppliedTo: selected("server")}},
+		Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop, Ports: number(droppedPort),
+			AppliedTo: selected("server")}},
 		Egress: []crdv1beta1.Rule{
 			{Action: crdv1beta1.ActionPass, Ports: number(openPort), AppliedTo: selected(banned)},
 			{Action: crdv1beta1.ActionDrop, AppliedTo: selected(banned)},
-			{Action: crdv1beta1.ActionDrop, AppliedTo: selected(seeker), To: []crdv1beta1.Peer{{PodSelector: new(role(hidden))}}},
+			{Action: crdv1beta1.ActionDrop, AppliedTo: selected(seeker),
+				To: []crdv1beta1.Peer{{PodSelector: new(role(hidden))}}},
 		},
 	}
 	drop.Spec.Ingress = append(drop.Spec.Ingress, crdv1beta1.Rule{
-		Action: crdv1beta1.ActionDrop, AppliedTo: selected("server"), From: []crdv1beta1.Peer{{PodSelector: new(role(outcast))}},
+		Action: crdv1beta1.ActionDrop, AppliedTo: selected("server"),
+		From: []crdv1beta1.Peer{{PodSelector: new(role(outcast))}},
 	})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{networkingv1.AddToScheme, crdv1beta1.AddToScheme} {
@@ -184,7 +190,8 @@ func (w *witness) note(text string, port int) {
 }
 
 // forbidden are the ports that a role must not reach.
-var forbidden = map[string][]int{friend: {droppedPort}, stranger: {guardedPort, droppedPort}, caged: {guardedPort, droppedPort}, banned: {guardedPort, droppedPort},
+var forbidden = map[string][]int{friend: {droppedPort}, stranger: {guardedPort, droppedPort},
+	caged: {guardedPort, droppedPort}, banned: {guardedPort, droppedPort},
 	outcast: {openPort, guardedPort, droppedPort}, seeker: {openPort, guardedPort, droppedPort}}
 
 // check fails the test when something forbidden has come.
@@ -281,7 +288,8 @@ func testStarts(t *testing.T, c *cluster) {
 	r.ready()
 	server, seen := guard(r)
 	first := r.startAs("first", caged)
-	r.eventually("the server and the policies are known", func() error { return reach(first, caged, server.ip, time.Second) })
+	r.eventually("the server and the policies are known",
+		func() error { return reach(first, caged, server.ip, time.Second) })
 	r.del(first)
 	roles := []string{friend, stranger, caged, banned}
 	var sent, slow atomic.Int64
@@ -352,7 +360,8 @@ func testStarts(t *testing.T, c *cluster) {
 		t.Error(err)
 	}
 	seen.check(t, "Pod starts")
-	t.Logf("%d Pods in %v sent %d datagrams to where they must not; %d times a Pod had to ask again", *starts, time.Since(begin).Round(time.Second), sent.Load(), slow.Load())
+	t.Logf("%d Pods in %v sent %d datagrams to where they must not; %d times a Pod had to ask again", *starts,
+		time.Since(begin).Round(time.Second), sent.Load(), slow.Load())
 	r.del(server)
 }
 

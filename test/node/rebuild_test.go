@@ -35,7 +35,8 @@ func testRebuild(t *testing.T, c *cluster) {
 	talk := func() {
 		t.Helper()
 		word++
-		if answer, err := ask(conn, fmt.Sprint("word", word), 60*time.Second); err != nil || answer != fmt.Sprint("server word", word) {
+		if answer, err := ask(conn, fmt.Sprint("word", word), 60*time.Second); err != nil ||
+			answer != fmt.Sprint("server word", word) {
 			t.Fatalf("on the connection that was there before: %q %v", answer, err)
 		}
 	}
@@ -234,7 +235,8 @@ func (r *rig) records(pods ...*pod) string {
 	r.t.Helper()
 	var b strings.Builder
 	for _, p := range pods {
-		ids := r.ovs.Vsctl("--columns=name,external_ids", "--format=csv", "--no-headings", "find", "Port", "external_ids:container-id="+p.container)
+		ids := r.ovs.Vsctl("--columns=name,external_ids", "--format=csv", "--no-headings", "find", "Port",
+			"external_ids:container-id="+p.container)
 		fmt.Fprintf(&b, "%s\n", ids)
 		err := p.within(func() error {
 			link, err := netlink.LinkByName("eth0")

@@ -18,8 +18,10 @@ import (
 )
 
 var (
-	restartPackets = flag.Int("restart.packets", 3000, "how many packets are sent over each restart of ovs-vswitchd, 1000 a second")
-	restartMeasure = flag.Bool("restart.measure", false, "measure also what is lost when the switch's own tools restore its flows, and without waiting for flows")
+	restartPackets = flag.Int("restart.packets", 3000,
+		"how many packets are sent over each restart of ovs-vswitchd, 1000 a second")
+	restartMeasure = flag.Bool("restart.measure", false,
+		"measure also what is lost when the switch's own tools restore its flows, and without waiting for flows")
 )
 
 // container runs Open vSwitch as the containers of the DaemonSet do: by their start script.
@@ -32,7 +34,8 @@ type container struct {
 
 func newContainer(r *rig) *container {
 	r.runDir = filepath.Join(r.dir, "ovs")
-	c := &container{r: r, env: append(os.Environ(), "OVS_RUNDIR="+r.runDir, "OVS_DBDIR="+filepath.Join(r.dir, "db"), "OVS_LOGDIR="+r.dir)}
+	c := &container{r: r, env: append(os.Environ(), "OVS_RUNDIR="+r.runDir, "OVS_DBDIR="+filepath.Join(r.dir, "db"),
+		"OVS_LOGDIR="+r.dir)}
 	c.database = c.start("ovsdb-server")
 	c.startDaemon()
 	r.t.Cleanup(func() { c.end(&c.daemon); c.end(&c.database) })
@@ -154,7 +157,8 @@ func testRestart(t *testing.T, cl *cluster) {
 	r.ready()
 	sender, receiver := r.add("sender"), r.add("receiver")
 	if c.waiting() {
-		t.Error("the first start waits for flows: there are no Pods yet, and an agent may need the switch to reach the API server")
+		t.Error("the first start waits for flows: there are no Pods yet, and an agent may need the switch to reach the API " +
+			"server")
 	}
 
 	// stream sends packets over what restart does, and returns how many were lost.
@@ -244,7 +248,8 @@ func testRestart(t *testing.T, cl *cluster) {
 	if ours > *restartPackets/2 {
 		t.Errorf("%d of %d packets were lost", ours, *restartPackets)
 	}
-	t.Logf("planned restart of ovs-vswitchd at 1,000 packets a second, the agent restores: %d of %d lost, %d met an empty table", ours, *restartPackets, misses)
+	t.Logf("planned restart of ovs-vswitchd at 1,000 packets a second, the agent restores: %d of %d lost, %d met an "+
+		"empty table", ours, *restartPackets, misses)
 
 	t.Run("without an agent", func(t *testing.T) {
 		r.stop()

@@ -44,7 +44,9 @@ func testSameName(t *testing.T, c *cluster) {
 	must(r.objectOn("", "gated", caged))
 	gated := r.add("gated")
 	silent(gated, "a Pod that is not scheduled")
-	must(pods.Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "gated"}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{}))
+	must(pods.Bind(t.Context(),
+		&corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "gated"},
+			Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{}))
 	opens(gated, caged, "the Pod is scheduled")
 
 	must(r.object("unnamed", caged))

@@ -49,7 +49,8 @@ const (
 // BenchmarkTableAgent prints what changes cost an agent, as a process of its own, in a large
 // cluster: a real API server, a real switch, the real plugin.
 func BenchmarkTableAgent(b *testing.B) {
-	fmt.Printf("\nagent: %d Services x %d endpoints, %d Nodes, %d Pods; real API server and switch\n\n", *scaleServices, scaleEndpoints, *scaleNodes, scalePods)
+	fmt.Printf("\nagent: %d Services x %d endpoints, %d Nodes, %d Pods; real API server and switch\n\n", *scaleServices,
+		scaleEndpoints, *scaleNodes, scalePods)
 	fmt.Printf("%-58s %14s  %-16s %-8s\n", "what", "figure", "must be", "")
 	s := newScale(b)
 	s.fill()
@@ -61,12 +62,14 @@ func BenchmarkTableAgent(b *testing.B) {
 	s.stopAgent()
 	again := s.startAgent()
 	status := s.status()
-	row("start against a switch that holds everything, until ready", fmt.Sprintf("%.2f s", again.Seconds()), "<= 3 s", again <= 3*time.Second, "")
+	row("start against a switch that holds everything, until ready", fmt.Sprintf("%.2f s", again.Seconds()), "<= 3 s",
+		again <= 3*time.Second, "")
 	mods := status.OpenFlow.FlowMods + status.OpenFlow.GroupMods
 	row("the same, flow-mods and group-mods", fmt.Sprint(mods), "0", mods == 0, "")
 	s.settle()
 	rss := s.memory("VmRSS")
-	row("the same, RSS", fmt.Sprintf("%.0f MB", rss), "<= 250 MB", rss <= 250, fmt.Sprintf("at most %.0f MB", s.memory("VmHWM")))
+	row("the same, RSS", fmt.Sprintf("%.0f MB", rss), "<= 250 MB", rss <= 250,
+		fmt.Sprintf("at most %.0f MB", s.memory("VmHWM")))
 	s.heartbeats("status every 5 min (kubelet's default)", 20*time.Second, 5*time.Minute)
 	s.heartbeats("status every 10 s", 20*time.Second, 10*time.Second)
 	s.changes()
@@ -99,7 +102,8 @@ func newScale(b *testing.B) *scale {
 	c := newCluster(b)
 	config := rest.CopyConfig(c.server.Config)
 	config.QPS, config.Burst = -1, 0
-	s := &scale{b: b, rig: newRig(b, c).withOVS(), random: rand.New(rand.NewPCG(1, 2)), slices: make([]*discoveryv1.EndpointSlice, *scaleServices)}
+	s := &scale{b: b, rig: newRig(b, c).withOVS(), random: rand.New(rand.NewPCG(1, 2)),
+		slices: make([]*discoveryv1.EndpointSlice, *scaleServices)}
 	var err error
 	if s.client, err = kubernetes.NewForConfig(config); err != nil {
 		b.Fatal(err)
@@ -110,7 +114,8 @@ func newScale(b *testing.B) *scale {
 		b.Fatalf("build the agent: %v\n%s", err, out)
 	}
 	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["one"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile}
+	kubeconfig.Clusters["one"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData,
+		CertificateAuthority: config.CAFile}
 	kubeconfig.AuthInfos["one"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
 	kubeconfig.Contexts["one"] = &clientcmdapi.Context{Cluster: "one", AuthInfo: "one"}
 	kubeconfig.CurrentContext = "one"
@@ -150,12 +155,14 @@ func (s *scale) fill() {
 	begin := time.Now()
 	s.each(*scaleNodes, func(ctx context.Context, i int) error {
 		cidr := fmt.Sprintf("10.%d.%d.0/24", 32+i/250, i%250)
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)},
+			Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
 		n, err := s.client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("172.20.%d.%d", i/250, 1+i%250)}}
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
+			Address: fmt.Sprintf("172.20.%d.%d", i/250, 1+i%250)}}
 		_, err = s.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 		return err
 	})
@@ -169,13 +176,15 @@ func (s *scale) fill() {
 			return err
 		}
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
 		}
 		for j := range scaleEndpoints {
 			n := i*scaleEndpoints + j
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{endpoint(n, 0)}, NodeName: new(fmt.Sprintf("other-%d", n%*scaleNodes))})
+			slice.Endpoints = append(slice.Endpoints,
+				discoveryv1.Endpoint{Addresses: []string{endpoint(n, 0)}, NodeName: new(fmt.Sprintf("other-%d", n%*scaleNodes))})
 		}
 		var err error
 		s.slices[i], err = s.client.DiscoveryV1().EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{})
@@ -277,10 +286,11 @@ func (s *scale) settle() {
 // metric is the sum of a metric's series, as the agent exposes it now.
 func (s *scale) metric(name string) float64 {
 	s.b.Helper()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", s.file("run/debug.sock"))
-	}}}
+	client := &http.Client{Timeout: 5 * time.Second,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", s.file("run/debug.sock"))
+		}}}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get("http://agent/metrics")
 	if err != nil {
@@ -292,7 +302,8 @@ func (s *scale) metric(name string) float64 {
 		s.b.Fatal(err)
 	}
 	var sum float64
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*\})? ([0-9.e+-]+)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^`+name+
+		`(?:\{[^}]*\})? ([0-9.e+-]+)$`).FindAllStringSubmatch(string(text), -1) {
 		v, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			s.b.Fatal(err)
@@ -317,7 +328,8 @@ func (s *scale) heartbeats(what string, d, every time.Duration) {
 	defer pause.Stop()
 	for time.Since(begin) < d {
 		<-pause.C
-		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
+		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`,
+			time.Now().UTC().Format(time.RFC3339))
 		name := fmt.Sprintf("other-%d", written%*scaleNodes)
 		if _, err := s.client.CoreV1().Nodes().PatchStatus(s.b.Context(), name, []byte(patch)); err != nil {
 			s.b.Fatal(err)
@@ -326,7 +338,8 @@ func (s *scale) heartbeats(what string, d, every time.Duration) {
 	}
 	share := 100 * (s.cpu() - before).Seconds() / time.Since(begin).Seconds()
 	rate := float64(written) / time.Since(begin).Seconds()
-	row("heartbeats, "+what+", of a core", fmt.Sprintf("%.1f %%", share), "<= 1 %", share <= 1, fmt.Sprintf("%.0f a second; without any %.1f %%", rate, idleShare))
+	row("heartbeats, "+what+", of a core", fmt.Sprintf("%.1f %%", share), "<= 1 %", share <= 1,
+		fmt.Sprintf("%.0f a second; without any %.1f %%", rate, idleShare))
 }
 
 // quantile of durations, in milliseconds.
@@ -351,7 +364,8 @@ func (s *scale) change(i, j, generation int) (string, error) {
 // changes moves one endpoint at a time and waits until the switch has it.
 func (s *scale) changes() {
 	b := s.b
-	conn, err := ofconn.Connect(b.Context(), ofconn.UnixDialer(filepath.Join(s.rig.runDir, "br-int.mgmt")), &ofconn.Counters{}, nil)
+	conn, err := ofconn.Connect(b.Context(), ofconn.UnixDialer(filepath.Join(s.rig.runDir, "br-int.mgmt")),
+		&ofconn.Counters{}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -381,7 +395,8 @@ func (s *scale) changes() {
 			b.Fatal(err)
 		}
 		for e := range watched.ResultChan() { // as the agent's own watch
-			if slice, ok := e.Object.(*discoveryv1.EndpointSlice); ok && slice.Name == s.slices[i].Name && slice.ResourceVersion == s.slices[i].ResourceVersion {
+			if slice, ok := e.Object.(*discoveryv1.EndpointSlice); ok && slice.Name == s.slices[i].Name &&
+				slice.ResourceVersion == s.slices[i].ResourceVersion {
 				break
 			}
 		}
@@ -399,13 +414,17 @@ func (s *scale) changes() {
 		b.Fatal("no group of the switch has an endpoint's address")
 	}
 	count := float64(len(total))
-	evaluated, allocated = (s.metric("tombolo_derive_evaluated_total")-evaluated)/count, (s.metric("go_memstats_alloc_bytes_total")-allocated)/count
+	evaluated, allocated = (s.metric("tombolo_derive_evaluated_total")-evaluated)/count,
+		(s.metric("go_memstats_alloc_bytes_total")-allocated)/count
 	p99 := quantile(seen, 0.99)
 	row("one endpoint changes, a watcher's event to switch, p99", fmt.Sprintf("%.1f ms", p99), "<= 5 ms", p99 <= 5,
-		fmt.Sprintf("p50 %.1f ms; from before the write p50 %.1f ms, p99 %.1f ms", quantile(seen, 0.5), quantile(total, 0.5), quantile(total, 0.99)))
-	row("what it adds to the way from another cluster, p99", fmt.Sprintf("%.1f ms", p99), "<= 10 ms", p99 <= 10, "Endpoints written there, until this Node's switch has confirmed")
+		fmt.Sprintf("p50 %.1f ms; from before the write p50 %.1f ms, p99 %.1f ms", quantile(seen, 0.5), quantile(total, 0.5),
+			quantile(total, 0.99)))
+	row("what it adds to the way from another cluster, p99", fmt.Sprintf("%.1f ms", p99), "<= 10 ms", p99 <= 10,
+		"Endpoints written there, until this Node's switch has confirmed")
 	row("the same, keys evaluated", fmt.Sprintf("%.1f", evaluated), "<= 50", evaluated > 0 && evaluated <= 50, "")
-	row("the same, allocated", fmt.Sprintf("%.0f kB", allocated/1000), "<= 100 kB", allocated <= 100_000, "with decoding of the event, and what runs beside")
+	row("the same, allocated", fmt.Sprintf("%.0f kB", allocated/1000), "<= 100 kB", allocated <= 100_000,
+		"with decoding of the event, and what runs beside")
 }
 
 // groups reads the switch's groups, or one.
@@ -486,12 +505,14 @@ func (s *scale) pods() {
 	at := slices.IndexFunc(buckets, func(le string) bool {
 		return confirmed(`bucket\{le="`+regexp.QuoteMeta(le)+`"\}`)-before[slices.Index(buckets, le)] >= 0.99*all
 	})
-	defer row("flows of Pods and endpoints, declared to confirmed, p99", "<= "+buckets[at]+" s", "<= 10 ms", all > 0 && at < 4,
+	defer row("flows of Pods and endpoints, declared to confirmed, p99", "<= "+buckets[at]+" s", "<= 10 ms",
+		all > 0 && at < 4,
 		fmt.Sprintf("of %.0f; the histogram's bucket", all))
 	cancel()
 	if err := g.Wait(); err != nil {
 		s.b.Fatal(err)
 	}
-	row("CNI ADD while endpoints change, p50, p99", fmt.Sprintf("%.0f, %.0f ms", quantile(added, 0.5), quantile(added, 0.99)), "", true,
+	row("CNI ADD while endpoints change, p50, p99",
+		fmt.Sprintf("%.0f, %.0f ms", quantile(added, 0.5), quantile(added, 0.99)), "", true,
 		fmt.Sprintf("%.0f changes a second; DEL %.0f, %.0f ms", rate, quantile(deleted, 0.5), quantile(deleted, 0.99)))
 }

@@ -117,7 +117,8 @@ func testSources(t *testing.T, c *cluster) {
 	whole := ""
 	r.eventually("the flows are complete", func() error {
 		whole = r.flows()
-		for _, want := range []string{"10.11.2.0/24", "10.97.0.80", "10.98.0.0/16", "192.168.79.101", "203.0.113.7", "reg0=0x4/0xf,nw_dst=10.97.0.80"} {
+		for _, want := range []string{"10.11.2.0/24", "10.97.0.80", "10.98.0.0/16", "192.168.79.101", "203.0.113.7",
+			"reg0=0x4/0xf,nw_dst=10.97.0.80"} {
 			if !strings.Contains(whole, want) {
 				return fmt.Errorf("no flow has %s:\n%s", want, whole)
 			}
@@ -253,7 +254,8 @@ func (r *rig) flows() string {
 func (c *cluster) objects(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install, apiextensions.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme,
+		mcv1alpha2.AddToScheme, mcsv1alpha1.Install, apiextensions.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -269,13 +271,15 @@ func (c *cluster) objects(t *testing.T) client.Client {
 func populate(t *testing.T, c *cluster) {
 	t.Helper()
 	objects := c.objects(t)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}, Spec: corev1.NodeSpec{PodCIDR: "10.11.2.0/24", PodCIDRs: []string{"10.11.2.0/24"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"},
+		Spec: corev1.NodeSpec{PodCIDR: "10.11.2.0/24", PodCIDRs: []string{"10.11.2.0/24"}}}
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.97.0.80", Ports: []corev1.ServicePort{{Port: 80}}},
 	}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(8080))}},
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.11.2.8"}}, {Addresses: []string{"10.11.2.9"}}},
@@ -300,13 +304,15 @@ func populateMulticluster(t *testing.T, c *cluster) {
 	info.Spec.ClusterID, info.Spec.ServiceCIDR = "west", "10.98.0.0/16"
 	info.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: "set", Annotations: map[string]string{multicluster.AnnotationTunnelSources + "west": "203.0.113.7"},
+		Namespace: namespace, Name: "set",
+		Annotations: map[string]string{multicluster.AnnotationTunnelSources + "west": "203.0.113.7"},
 	}}
 	set.Spec.ClusterID, set.Spec.Leaders = "east", []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}
 	export := &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	for _, o := range []client.Object{
 		set, export,
-		&mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodeName}, GatewayIP: nodeAddress, InternalIP: nodeAddress},
+		&mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodeName}, GatewayIP: nodeAddress,
+			InternalIP: nodeAddress},
 		info,
 	} {
 		for end := time.Now().Add(30 * time.Second); ; {
@@ -334,7 +340,8 @@ func deleteDefinitions(t *testing.T, c *cluster) []*apiextensions.CustomResource
 		if err := objects.Get(t.Context(), key, crd); err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: crd.Spec})
+		out = append(out, &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: crd.Name},
+			Spec: crd.Spec})
 	}
 	apiserver.Uninstall(t, c.server.Config, out)
 	return out

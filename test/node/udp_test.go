@@ -34,7 +34,8 @@ func testUDP(t *testing.T, c *cluster) {
 	}
 	service := func(name, vip string) *discoveryv1.EndpointSlice {
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(5353)), Protocol: new(corev1.ProtocolUDP)}},
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{servers["a"].ip}}, {Addresses: []string{servers["b"].ip}}},
@@ -42,7 +43,8 @@ func testUDP(t *testing.T, c *cluster) {
 		for _, o := range []client.Object{
 			&corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-				Spec:       corev1.ServiceSpec{ClusterIP: vip, Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}},
+				Spec: corev1.ServiceSpec{ClusterIP: vip,
+					Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}},
 			}, slice,
 		} {
 			if err := objects.Create(t.Context(), o); err != nil {

@@ -62,7 +62,8 @@ func (s *Scenario) restartAgents(ctx context.Context, clusters []string) error {
 	for i, cluster := range clusters {
 		all.Go(func() {
 			for _, args := range [][]string{{"restart"}, {"status", "--timeout=3m"}} {
-				out, err := s.Kubectl(ctx, cluster, append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...)
+				out, err := s.Kubectl(ctx, cluster,
+					append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...)
 				if err != nil {
 					failed[i] = fmt.Errorf("%w\n%s", err, out)
 					return

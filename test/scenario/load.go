@@ -68,7 +68,8 @@ var keptArgs = []string{"--streams", strconv.Itoa(LongOnes), "--interval", "200m
 // output.
 func (s *Scenario) watch(ctx context.Context, url string, args ...string) func() []byte {
 	var out bytes.Buffer
-	cmd := s.Lab.Cluster("east").KubectlCommand(ctx, append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
+	cmd := s.Lab.Cluster("east").KubectlCommand(ctx,
+		append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
 	cmd.Stdout = &out
 	stdin, err := cmd.StdinPipe() // the client ends when this does
 	if err == nil {

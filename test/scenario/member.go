@@ -30,17 +30,21 @@ func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[st
 		return nil
 	}
 	since := time.Now().UTC()
-	if err := s.Apply(ctx, cluster, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: antrea-mc-controller-config, namespace: "+MemberNamespace+"}\ndata:\n  controller_manager_config.yaml: |\n"+
-		"    "+strings.ReplaceAll(config, "\n", "\n    ")); err != nil {
+	if err := s.Apply(ctx, cluster,
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: antrea-mc-controller-config, namespace: "+MemberNamespace+
+			"}\ndata:\n  controller_manager_config.yaml: |\n"+
+			"    "+strings.ReplaceAll(config, "\n", "\n    ")); err != nil {
 		return err
 	}
 	// A kubelet shows a change within a minute, and at once to a Pod that changes itself.
 	pods := []string{"pods", "-n", MemberNamespace, "-l", "component=antrea-mc-controller"}
-	if out, err := s.Kubectl(ctx, cluster, append(append([]string{"annotate", "--overwrite"}, pods...), "lab/configured="+since.Format("150405.000"))...); err != nil {
+	if out, err := s.Kubectl(ctx, cluster,
+		append(append([]string{"annotate", "--overwrite"}, pods...), "lab/configured="+since.Format("150405.000"))...); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
-		out, err := s.Kubectl(ctx, cluster, append([]string{"logs", "--tail=-1", "--since-time", since.Format(time.RFC3339)}, pods[1:]...)...)
+		out, err := s.Kubectl(ctx, cluster, append([]string{"logs", "--tail=-1", "--since-time", since.Format(time.RFC3339)},
+			pods[1:]...)...)
 		if err == nil && !strings.Contains(out, "the configuration has changed") {
 			err = errors.New("the member's controller has not taken its configuration over")
 		}
@@ -53,5 +57,6 @@ func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[st
 
 // MemberConfigText is that configuration.
 func (s *Scenario) MemberConfigText(ctx context.Context, cluster string) (string, error) {
-	return s.Kubectl(ctx, cluster, "get", "configmap", "antrea-mc-controller-config", "-n", MemberNamespace, "-o", `jsonpath={.data.controller_manager_config\.yaml}`)
+	return s.Kubectl(ctx, cluster, "get", "configmap", "antrea-mc-controller-config", "-n", MemberNamespace, "-o",
+		`jsonpath={.data.controller_manager_config\.yaml}`)
 }

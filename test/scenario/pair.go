@@ -42,7 +42,8 @@ func (s *Scenario) PairSettled(ctx context.Context) error {
 		return err
 	}
 	return Eventually(ctx, 3*time.Minute, func(ctx context.Context) error {
-		out, err := s.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "100", "--interval", "50ms", "--timeout", "2s")
+		out, err := s.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "100", "--interval", "50ms",
+			"--timeout", "2s")
 		if err == nil && !strings.Contains(out, "100 answered, 0 failed") {
 			err = errors.New("not all are answered")
 		}

@@ -183,7 +183,8 @@ func (s *Scenario) ChooseGateway(ctx context.Context, cluster string, nodes ...s
 			if other == cluster {
 				continue
 			}
-			if _, err := s.Kubectl(ctx, other, "get", "clusterinfoimport", "-n", MemberNamespace, ClusterID(cluster)+"-clusterinfo"); err != nil {
+			if _, err := s.Kubectl(ctx, other, "get", "clusterinfoimport", "-n", MemberNamespace,
+				ClusterID(cluster)+"-clusterinfo"); err != nil {
 				return err
 			}
 		}

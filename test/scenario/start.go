@@ -42,7 +42,8 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 		return 1
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Encrypted: s.Encrypted, BFD: s.BFD, ActiveGateways: s.ActiveGateways,
+		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Encrypted: s.Encrypted,
+		BFD: s.BFD, ActiveGateways: s.ActiveGateways,
 		Progress: func(line string) { report("%s", line) },
 	})
 	if l == nil {

@@ -113,7 +113,8 @@ metadata: {name: %[1]s, namespace: default}
 }
 
 // ImportedIP waits for the ClusterIP of an imported Service whose Endpoints hold n addresses.
-func (s *Scenario) ImportedIP(ctx context.Context, cluster, service string, n int, limit time.Duration) (string, error) {
+func (s *Scenario) ImportedIP(ctx context.Context, cluster, service string, n int, limit time.Duration) (string,
+	error) {
 	var ip string
 	err := Eventually(ctx, limit, func(ctx context.Context) error {
 		out, err := s.Kubectl(ctx, cluster, "get", "service", service, "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
@@ -121,7 +122,8 @@ func (s *Scenario) ImportedIP(ctx context.Context, cluster, service string, n in
 			return err
 		}
 		ip = out
-		out, err = s.Kubectl(ctx, cluster, "get", "endpoints", service, "-n", "default", "-o", "jsonpath={.subsets[*].addresses[*].ip}")
+		out, err = s.Kubectl(ctx, cluster, "get", "endpoints", service, "-n", "default", "-o",
+			"jsonpath={.subsets[*].addresses[*].ip}")
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,8 @@ func TestMultiClusterServices(t *testing.T) {
 // TestNetworkPolicyAPI does the same with the experimental channel of SIG Network's policies, annotations included.
 func TestNetworkPolicyAPI(t *testing.T) {
 	const name = "policy.networking.k8s.io_clusternetworkpolicies.yaml"
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/network-policy-api").Output()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"sigs.k8s.io/network-policy-api").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,8 @@ func ours(t *testing.T, name string) map[string]any {
 
 // TestDescriptions accepts only descriptions that stand in this repository's own types.
 func TestDescriptions(t *testing.T) {
-	own, err := comments([]string{"../multicluster/v1alpha1", "../multicluster/v1alpha2", "../crd/v1beta1", "../tombolo/v1alpha1"})
+	own, err := comments([]string{"../multicluster/v1alpha1", "../multicluster/v1alpha2", "../crd/v1beta1",
+		"../tombolo/v1alpha1"})
 	if err != nil {
 		t.Fatal(err)
 	}

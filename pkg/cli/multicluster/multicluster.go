@@ -60,10 +60,12 @@ func (c *cluster) documented() *cobra.Command {
 		c.init(), c.join(), c.leave(), c.destroy())
 	mc.Aliases = []string{"multicluster"}
 	mc.PersistentPreRun = func(cmd *cobra.Command, _ []string) { c.log = log.New(cmd.ErrOrStderr(), "", 0) }
-	mc.PersistentFlags().StringVarP(&c.kubeconfig, "kubeconfig", "k", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
+	mc.PersistentFlags().StringVarP(&c.kubeconfig, "kubeconfig", "k", "",
+		"kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
 	mc.PersistentFlags().StringVarP(&c.server, "server", "s", "", "address of the API server, instead of the kubeconfig's")
 	mc.PersistentFlags().DurationVarP(&c.timeout, "timeout", "t", 30*time.Second, "how long to wait for the API server")
-	mc.PersistentFlags().BoolVarP(&c.verbose, "verbose", "v", false, "print each request to an API server, and how it was answered")
+	mc.PersistentFlags().BoolVarP(&c.verbose, "verbose", "v", false,
+		"print each request to an API server, and how it was answered")
 	return mc
 }
 
@@ -274,7 +276,8 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 // read reads one object by name, or all of a Namespace.
 func (l listing[T]) read(ctx context.Context, client dynamic.Interface, namespace, name string) (*list[T], error) {
 	resource := client.Resource(l.resource).Namespace(namespace)
-	out := &list[T]{TypeMeta: metav1.TypeMeta{APIVersion: l.resource.GroupVersion().String(), Kind: l.kind + "List"}, Items: []T{}}
+	out := &list[T]{TypeMeta: metav1.TypeMeta{APIVersion: l.resource.GroupVersion().String(), Kind: l.kind + "List"},
+		Items: []T{}}
 	var found []unstructured.Unstructured
 	if name != "" {
 		one, err := resource.Get(ctx, name, metav1.GetOptions{})
@@ -316,9 +319,11 @@ func (l listing[T]) explain(err error, called, namespace, name string) error {
 	case errors.As(err, &unreachable):
 		return fmt.Errorf("reach the API server: %w; is --kubeconfig the right one?", err)
 	case apierrors.IsNotFound(err) && name != "" && isAboutObject(err):
-		return fmt.Errorf("%s %q is not in Namespace %s; see `tombolo mc get %s -A`", cli.Or(l.called, l.kind), name, namespace, called)
+		return fmt.Errorf("%s %q is not in Namespace %s; see `tombolo mc get %s -A`", cli.Or(l.called, l.kind), name,
+			namespace, called)
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("this cluster does not know %ss: apply the multi-cluster manifest for a leader or a member first", l.kind)
+		return fmt.Errorf(
+			"this cluster does not know %ss: apply the multi-cluster manifest for a leader or a member first", l.kind)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return fmt.Errorf("read %ss: %w; use a kubeconfig that may get and list %s", l.kind, err, l.resource.GroupResource())
 	}
@@ -332,7 +337,9 @@ func isAboutObject(err error) bool {
 		return false
 	}
 	d := status.Status().Details
-	return d != nil && d.Name != "" && !slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
+	return d != nil && d.Name != "" &&
+		!slices.ContainsFunc(d.Causes,
+			func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
 }
 
 // none is printed for an empty value.

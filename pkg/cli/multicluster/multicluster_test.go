@@ -55,7 +55,8 @@ func apiServer(t *testing.T, answers map[string]string) string {
 	}))
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"` + server.URL + `"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"` +
+		server.URL + `"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,8 @@ const (
 )
 
 func setList(items ...string) string {
-	return `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSetList","metadata":{},"items":[` + strings.Join(items, ",") + `]}`
+	return `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSetList","metadata":{},"items":[` +
+		strings.Join(items, ",") + `]}`
 }
 
 func TestClusterSets(t *testing.T) {
@@ -90,10 +92,13 @@ func TestClusterSets(t *testing.T) {
 		golden string
 		words  []string
 	}{
-		{"clusterset.txt", []string{"antctl", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster"}},
-		{"clusterset.txt", []string{"antctl", "-t", "5s", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster"}},
+		{"clusterset.txt", []string{"antctl", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n",
+			"antrea-multicluster"}},
+		{"clusterset.txt", []string{"antctl", "-t", "5s", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n",
+			"antrea-multicluster"}},
 		{"clusterset-all.txt", []string{"tombolo", "mc", "get", "clustersets", "-A"}},
-		{"clusterset.json", []string{"tombolo", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster", "-o", "json"}},
+		{"clusterset.json", []string{"tombolo", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n",
+			"antrea-multicluster", "-o", "json"}},
 		{"clusterset.yaml", []string{"tombolo", "mc", "get", "clusterset", "-n", "kube-system", "-o", "yaml"}},
 		{"clusterset-none.txt", []string{"tombolo", "mc", "get", "clusterset"}},
 		{"clusterset-none.json", []string{"tombolo", "mc", "get", "clusterset", "-o", "json"}},
@@ -119,13 +124,15 @@ func TestClusterSets(t *testing.T) {
 		{"no API server", []string{"-s", "http://127.0.0.1:1"}, "reach the API server"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			_, stderr, code := tombolo(t, append([]string{"tombolo", "mc", "get", "clusterset", "-k", kubeconfig}, row.words...)...)
+			_, stderr, code := tombolo(t, append([]string{"tombolo", "mc", "get", "clusterset", "-k", kubeconfig},
+				row.words...)...)
 			if code != 1 || !strings.Contains(stderr, row.want) {
 				t.Errorf("code %d: %swant: %s", code, stderr, row.want)
 			}
 		})
 	}
-	if _, stderr, code := tombolo(t, "tombolo", "mc", "get", "clusterset", "-k", "/run/none"); code != 1 || !strings.Contains(stderr, "name one with --kubeconfig") {
+	if _, stderr, code := tombolo(t, "tombolo", "mc", "get", "clusterset", "-k", "/run/none"); code != 1 ||
+		!strings.Contains(stderr, "name one with --kubeconfig") {
 		t.Errorf("kubeconfig missing: code %d: %s", code, stderr)
 	}
 }

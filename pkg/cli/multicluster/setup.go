@@ -43,19 +43,23 @@ func (c *cluster) deploy(role string) *cobra.Command {
 	var namespace, asked, file, registry, tag string
 	var withOther bool
 	cmd := &cobra.Command{
-		Use:     role + "cluster",
-		Short:   "Install the multi-cluster controller as " + role,
-		Example: "  tombolo mc deploy " + role + "cluster -n " + map[string]string{"leader": deploy.LeaderNamespace, "member": deploy.MemberNamespace}[role],
-		Args:    cobra.NoArgs,
+		Use:   role + "cluster",
+		Short: "Install the multi-cluster controller as " + role,
+		Example: "  tombolo mc deploy " + role + "cluster -n " + map[string]string{"leader": deploy.LeaderNamespace,
+			"member": deploy.MemberNamespace}[role],
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needs(namespace, needNamespace); err != nil {
 				return err
 			}
 			if file != "" && cmd.Flags().Changed("antrea-version") {
-				return errors.New("--antrea-version has no effect with --manifest-file, which is of one version: give one of the two")
+				return errors.New(
+					"--antrea-version has no effect with --manifest-file, which is of one version: give one of the two")
 			}
 			if file != "" && registry+tag != "" {
-				return errors.New("--image-registry and --image-tag have no effect with --manifest-file, which names its own images: remove them, or change the file")
+				return errors.New(
+					"--image-registry and --image-tag have no effect with --manifest-file, which names its own images: remove them, " +
+						"or change the file")
 			}
 			manifest := deploy.Leader(namespace)
 			if role == "member" {
@@ -67,8 +71,11 @@ func (c *cluster) deploy(role string) *cobra.Command {
 					return err
 				}
 				manifest = string(text)
-			} else if own := version.String(); asked != "latest" && strings.TrimPrefix(asked, "v") != strings.TrimPrefix(own, "v") {
-				return fmt.Errorf("this program has the manifest of version %s; for version %s use its own program, or its manifest with --manifest-file", own, asked)
+			} else if own := version.String(); asked != "latest" &&
+				strings.TrimPrefix(asked, "v") != strings.TrimPrefix(own, "v") {
+				return fmt.Errorf(
+					"this program has the manifest of version %s; for version %s use its own program, or its manifest with "+
+						"--manifest-file", own, asked)
 			}
 			k, err := c.setup(cmd)
 			if err != nil {
@@ -88,16 +95,20 @@ func (c *cluster) deploy(role string) *cobra.Command {
 				err = fmt.Errorf("manifest %s: %w", file, err)
 			}
 			if err == nil && file == "" && registry == "" {
-				fmt.Fprintln(cmd.OutOrStdout(), "The controller's image is not pulled: Nodes have to be given it (make images). For a registry give --image-registry and --image-tag.")
+				fmt.Fprintln(cmd.OutOrStdout(),
+					"The controller's image is not pulled: Nodes have to be given it (make images). For a registry give "+
+						"--image-registry and --image-tag.")
 			}
 			return err
 		},
 	}
 	namespaceFlag(cmd, &namespace, "", "the controller (required)")
 	cmd.Flags().StringVar(&asked, "antrea-version", "latest", "version of the controller: that of this program")
-	cmd.Flags().StringVar(&registry, "image-registry", "", "registry and path of the controller's image (as make push REGISTRY=)")
+	cmd.Flags().StringVar(&registry, "image-registry", "",
+		"registry and path of the controller's image (as make push REGISTRY=)")
 	cmd.Flags().StringVar(&tag, "image-tag", "", "tag of the controller's image there")
-	cmd.Flags().BoolVar(&withOther, "with-other-cni", false, "deploy in a cluster that runs Antrea, in place of its multi-cluster controller")
+	cmd.Flags().BoolVar(&withOther, "with-other-cni", false,
+		"deploy in a cluster that runs Antrea, in place of its multi-cluster controller")
 	cmd.Flags().StringVarP(&file, "manifest-file", "f", "", "manifest to apply instead of the one in this program")
 	return cmd
 }
@@ -108,8 +119,10 @@ func (c *cluster) init() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create a ClusterSet in the leader cluster",
-		Example: "  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader -j join-config.yml\n" +
-			"  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader --create-token -j join-config.yml",
+		Example: "  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader -j " +
+			"join-config.yml\n" +
+			"  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader --create-token -j " +
+			"join-config.yml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needs(namespace, needNamespace, clusterSet, needClusterSet, clusterID, needClusterID); err != nil {
@@ -141,7 +154,9 @@ func (c *cluster) init() *cobra.Command {
 				return k.CreateToken(cmd.Context(), namespace, setup.DefaultToken, "", save)
 			})
 			if err == nil && withToken {
-				fmt.Fprintf(cmd.OutOrStdout(), "Token %s is good for the first cluster ID that joins with it, and for no other from then on: `mc create membertoken` makes one for each further member\n", setup.DefaultToken)
+				fmt.Fprintf(cmd.OutOrStdout(),
+					"Token %s is good for the first cluster ID that joins with it, and for no other from then on: `mc create "+
+						"membertoken` makes one for each further member\n", setup.DefaultToken)
 			}
 			return err
 		},
@@ -149,7 +164,8 @@ func (c *cluster) init() *cobra.Command {
 	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
 	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
 	cmd.Flags().StringVar(&clusterID, "clusterid", "", "cluster ID of the leader (required)")
-	cmd.Flags().BoolVar(&withToken, "create-token", false, "create the token "+setup.DefaultToken+" as well, for the first member that joins with it, and write its Secret into the join configuration")
+	cmd.Flags().BoolVar(&withToken, "create-token", false, "create the token "+setup.DefaultToken+
+		" as well, for the first member that joins with it, and write its Secret into the join configuration")
 	cmd.Flags().StringVarP(&file, "join-config-file", "j", "", "file to write what members need to join")
 	cmd.Flags().StringVarP(&file, "output-file", "o", "", "the name of --join-config-file in older versions")
 	_ = cmd.Flags().MarkHidden("output-file")
@@ -238,7 +254,8 @@ func (c *cluster) join() *cobra.Command {
 		Use:   "join",
 		Short: "Join this cluster to a ClusterSet",
 		Example: "  tombolo mc join --clusterid east -f join-config.yml --token-secret-file east-token.yml\n" +
-			"  tombolo mc join --clusterset my-clusterset --clusterid east --leader-clusterid leader --leader-namespace antrea-multicluster --leader-apiserver https://10.0.0.1:6443 --token-secret-name east-token",
+			"  tombolo mc join --clusterset my-clusterset --clusterid east --leader-clusterid leader --leader-namespace " +
+			"antrea-multicluster --leader-apiserver https://10.0.0.1:6443 --token-secret-name east-token",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			join := &setup.JoinConfig{}
@@ -255,7 +272,8 @@ func (c *cluster) join() *cobra.Command {
 			// The values of the file count.
 			for _, v := range []struct{ to, flag *string }{
 				{&join.ClusterSetID, &flags.ClusterSetID}, {&join.ClusterID, &flags.ClusterID}, {&join.Namespace, &flags.Namespace},
-				{&join.LeaderClusterID, &flags.LeaderClusterID}, {&join.LeaderNamespace, &flags.LeaderNamespace}, {&join.LeaderAPIServer, &flags.LeaderAPIServer},
+				{&join.LeaderClusterID, &flags.LeaderClusterID}, {&join.LeaderNamespace, &flags.LeaderNamespace},
+				{&join.LeaderAPIServer, &flags.LeaderAPIServer},
 				{&join.TokenSecretName, &flags.TokenSecretName}, {&join.TokenSecretFile, &flags.TokenSecretFile},
 			} {
 				*v.to = cmp.Or(*v.to, *v.flag)
@@ -275,7 +293,8 @@ func (c *cluster) join() *cobra.Command {
 				return err
 			}
 			if join.TokenSecretName != "" && (join.TokenSecretFile != "" || join.Secret != nil) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "The token is taken from Secret %s in Namespace %s: the one in a file is not used\n", join.TokenSecretName, join.Namespace)
+				fmt.Fprintf(cmd.ErrOrStderr(), "The token is taken from Secret %s in Namespace %s: the one in a file is not used\n",
+					join.TokenSecretName, join.Namespace)
 			}
 			k, err := c.setup(cmd)
 			if err != nil {
@@ -288,11 +307,14 @@ func (c *cluster) join() *cobra.Command {
 	cmd.Flags().StringVar(&flags.ClusterSetID, "clusterset", "", "name of the ClusterSet")
 	cmd.Flags().StringVar(&flags.ClusterID, "clusterid", "", "cluster ID of this cluster")
 	cmd.Flags().StringVar(&flags.LeaderClusterID, "leader-clusterid", "", "cluster ID of the leader")
-	cmd.Flags().StringVar(&flags.LeaderNamespace, "leader-namespace", "", "Namespace of the ClusterSet in the leader cluster")
+	cmd.Flags().StringVar(&flags.LeaderNamespace, "leader-namespace", "",
+		"Namespace of the ClusterSet in the leader cluster")
 	cmd.Flags().StringVar(&flags.LeaderAPIServer, "leader-apiserver", "", "https URL of the leader's API server")
 	cmd.Flags().StringVar(&flags.TokenSecretName, "token-secret-name", "", "name of the Secret with the token")
-	cmd.Flags().StringVar(&flags.TokenSecretFile, "token-secret-file", "", "manifest of a Secret with the token, which is created")
-	cmd.Flags().BoolVar(&flags.SkipLeaderCheck, "skip-leader-check", false, "do not ask the leader first: where only the member cluster reaches it")
+	cmd.Flags().StringVar(&flags.TokenSecretFile, "token-secret-file", "",
+		"manifest of a Secret with the token, which is created")
+	cmd.Flags().BoolVar(&flags.SkipLeaderCheck, "skip-leader-check", false,
+		"do not ask the leader first: where only the member cluster reaches it")
 	cmd.Flags().StringVarP(&file, "config-file", "f", "", "join configuration; what it says counts, not the flags")
 	return cmd
 }
@@ -335,7 +357,8 @@ func (c *cluster) createToken() *cobra.Command {
 		Example: "  tombolo mc create membertoken east-token -n antrea-multicluster --cluster-id east -o east-token.yml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace, clusterID, "--cluster-id must be specified"); err != nil {
+			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace, clusterID,
+				"--cluster-id must be specified"); err != nil {
 				return err
 			}
 			k, err := c.setup(cmd)
@@ -355,7 +378,8 @@ func (c *cluster) createToken() *cobra.Command {
 		},
 	}
 	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")
-	cmd.Flags().StringVar(&clusterID, "cluster-id", "", "cluster ID of the member: the token is good for no other (required)")
+	cmd.Flags().StringVar(&clusterID, "cluster-id", "",
+		"cluster ID of the member: the token is good for no other (required)")
 	cmd.Flags().StringVarP(&file, "output-file", "o", "", "file to write the token's Secret to, for the member")
 	return cmd
 }

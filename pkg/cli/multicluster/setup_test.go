@@ -35,7 +35,9 @@ import (
 // documented words.
 func TestSetupErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "join.yml")
-	if err := os.WriteFile(file, []byte("apiVersion: multicluster.antrea.io/v1alpha1\nkind: ClusterSetJoinConfig\nclusterset: x\n"), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("apiVersion: multicluster.antrea.io/v1alpha1\nkind: ClusterSetJoinConfig\nclusterset: x\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
@@ -44,23 +46,30 @@ func TestSetupErrors(t *testing.T) {
 	}{
 		{"deploy leadercluster", []string{"Namespace must be specified: -n NAMESPACE"}},
 		{"deploy membercluster -n a --antrea-version v9.9.9", []string{"for version v9.9.9 use its own program"}},
-		{"deploy membercluster -n a --antrea-version v9.9.9 -f " + file, []string{"--antrea-version has no effect with --manifest-file"}},
+		{"deploy membercluster -n a --antrea-version v9.9.9 -f " + file,
+			[]string{"--antrea-version has no effect with --manifest-file"}},
 		{"deploy membercluster -n a --image-tag v1 -f " + file, []string{"--image-tag have no effect with --manifest-file"}},
 		{"deploy followercluster", []string{"it knows leadercluster, membercluster"}},
-		{"init", []string{"Namespace must be specified", "ClusterSet must be provided: --clusterset NAME", "ClusterID must be provided: --clusterid ID"}},
-		{"join", []string{"ClusterSet must be provided", "ClusterID of leader cluster must be provided", "a token must be provided"}},
-		{"join -f " + file, []string{"antctl: read join configuration " + file + `: unknown key "clusterset": correct or remove it; a ClusterSetJoinConfig has the keys apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, tokenSecretFile` + "\n"}},
+		{"init", []string{"Namespace must be specified", "ClusterSet must be provided: --clusterset NAME",
+			"ClusterID must be provided: --clusterid ID"}},
+		{"join", []string{"ClusterSet must be provided", "ClusterID of leader cluster must be provided",
+			"a token must be provided"}},
+		{"join -f " + file,
+			[]string{"antctl: read join configuration " + file +
+				`: unknown key "clusterset": correct or remove it; a ClusterSetJoinConfig has the keys apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, tokenSecretFile` + "\n"}},
 		{"join -f /none", []string{"open /none: no such file"}},
 		{"join --token-secret-file " + file, []string{"read token " + file, "want a Secret of v1"}},
 		{"leave", []string{"ClusterSet must be provided"}},
 		{"destroy --clusterset x", []string{"Namespace must be specified"}},
-		{"create membertoken", []string{"token name must be specified", "Namespace must be specified", "--cluster-id must be specified"}},
+		{"create membertoken", []string{"token name must be specified", "Namespace must be specified",
+			"--cluster-id must be specified"}},
 		{"delete membertoken", []string{"token name must be specified", "Namespace must be specified"}},
 		{"get joinconfig", []string{"Namespace must be specified"}},
 		{"get membertoken", []string{"Namespace must be specified: -n NAMESPACE, or -A for all"}},
 		{"get resourceexport -cluster-id x", []string{"unknown shorthand flag: 'c' in -cluster-id"}},
 		{"get resourceexport -- -clusterid x", []string{"accepts at most 1 arg"}},
-		{"verify", []string{`antctl mc does not know "verify"; it knows create, delete, deploy, destroy, get, init, join, leave`}},
+		{"verify", []string{
+			`antctl mc does not know "verify"; it knows create, delete, deploy, destroy, get, init, join, leave`}},
 		{"get resourceexport x -A", []string{"a resource cannot be retrieved by name across all Namespaces"}},
 	} {
 		t.Run(row.words, func(t *testing.T) {
@@ -85,7 +94,8 @@ func TestResources(t *testing.T) {
 	const web = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImport","metadata":{"namespace":"area","name":"default-web-service","managedFields":[{"manager":"x"}]},` +
 		`"spec":{"kind":"ServiceImport","name":"web","namespace":"default","serviceImport":{"spec":{"type":"ClusterSetIP","ports":[{"port":80,"protocol":"TCP"}]}}}}`
 	kubeconfig := apiServer(t, map[string]string{
-		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports/east-web":            export("east", "web"),
+		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports/east-web": export(
+			"east", "web"),
 		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceimports/default-web-service": web,
 		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports":                     `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExportList","metadata":{},"items":[` + export("west", "web") + "," + export("east", "web") + `]}`,
 		"/apis/multicluster.crd.antrea.io/v1alpha1/resourceimports":                                     `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImportList","metadata":{},"items":[` + web + `]}`,
@@ -98,7 +108,8 @@ func TestResources(t *testing.T) {
 		{"resourceimport.yaml", "resourceimports -A -o yaml"},
 	} {
 		t.Run(row.golden, func(t *testing.T) {
-			out, stderr, code := tombolo(t, append([]string{"antctl", "mc", "get", "-k", kubeconfig}, strings.Fields(row.words)...)...)
+			out, stderr, code := tombolo(t,
+				append([]string{"antctl", "mc", "get", "-k", kubeconfig}, strings.Fields(row.words)...)...)
 			if code != 0 || stderr != "" {
 				t.Fatalf("code %d: %s", code, stderr)
 			}
@@ -113,7 +124,8 @@ func TestResources(t *testing.T) {
 		{"resourceexport -n area --clusterid none", "No ResourceExport found in Namespace area"},
 		{"ri -A", "NAMESPACE NAME KIND\narea default-web-service ServiceImport"},
 	} {
-		out, stderr, code := tombolo(t, append([]string{"antctl", "mc", "get", "-k", kubeconfig}, strings.Fields(row.words)...)...)
+		out, stderr, code := tombolo(t,
+			append([]string{"antctl", "mc", "get", "-k", kubeconfig}, strings.Fields(row.words)...)...)
 		var lines []string
 		for line := range strings.Lines(out) {
 			lines = append(lines, strings.Join(strings.Fields(line), " "))
@@ -144,8 +156,10 @@ func TestSavedFiles(t *testing.T) {
 		err := writeSecretly(cmd, path(name), "secret", "member token")
 		return said.String(), err
 	}
-	if err := errors.Join(os.WriteFile(path("old"), []byte("what was there before"), 0o644), os.WriteFile(path("target"), []byte("what was there before"), 0o644),
-		os.Symlink("target", path("link")), os.Symlink("made", path("dangling")), syscall.Mkfifo(path("pipe"), 0o600), os.Mkdir(path("folder"), 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(path("old"), []byte("what was there before"), 0o644),
+		os.WriteFile(path("target"), []byte("what was there before"), 0o644),
+		os.Symlink("target", path("link")), os.Symlink("made", path("dangling")), syscall.Mkfifo(path("pipe"), 0o600),
+		os.Mkdir(path("folder"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
@@ -203,9 +217,11 @@ func TestSavedFiles(t *testing.T) {
 			t.Errorf("the output is %q, %v", text, err)
 		}
 	})
-	for name, why := range map[string]string{"folder": "is a directory", "none/file": "no such file or directory", "new/file": "not a directory"} {
+	for name, why := range map[string]string{"folder": "is a directory", "none/file": "no such file or directory",
+		"new/file": "not a directory"} {
 		_, err := save(name)
-		if want := "save the member token to " + path(name) + ": " + why + "; name a file that can be written"; err == nil || err.Error() != want {
+		if want := "save the member token to " + path(name) + ": " + why + "; name a file that can be written"; err == nil ||
+			err.Error() != want {
 			t.Errorf("have error %v\nwant %s", err, want)
 		}
 	}
@@ -249,7 +265,9 @@ func newLeaderCluster(t *testing.T) leaderCluster {
 func (l leaderCluster) made(t *testing.T) string {
 	t.Helper()
 	var all []string
-	for kind, list := range map[string]kubeclient.ObjectList{"ClusterSet": &mcv1alpha2.ClusterSetList{}, "Secret": &corev1.SecretList{}, "ServiceAccount": &corev1.ServiceAccountList{}, "RoleBinding": &rbacv1.RoleBindingList{}} {
+	for kind, list := range map[string]kubeclient.ObjectList{"ClusterSet": &mcv1alpha2.ClusterSetList{},
+		"Secret": &corev1.SecretList{}, "ServiceAccount": &corev1.ServiceAccountList{},
+		"RoleBinding": &rbacv1.RoleBindingList{}} {
 		if err := l.client.List(t.Context(), list, kubeclient.InNamespace("area")); err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +297,8 @@ func TestLeaderFiles(t *testing.T) {
 	} {
 		file := filepath.Join(dir, "none", "file")
 		out, stderr, code := mc(strings.Fields(strings.Replace(words, "FILE", file, 1))...)
-		if want := "to " + file + ": no such file or directory; name a file that can be written\n"; code != 1 || !strings.HasSuffix(stderr, want) || !strings.Contains(out, "deleted again") {
+		if want := "to " + file + ": no such file or directory; name a file that can be written\n"; code != 1 ||
+			!strings.HasSuffix(stderr, want) || !strings.Contains(out, "deleted again") {
 			t.Errorf("%s: code %d, %s%s\nwant %s", words, code, out, stderr, want)
 		}
 		if made := l.made(t); made != "" {
@@ -291,20 +310,23 @@ func TestLeaderFiles(t *testing.T) {
 	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, stderr, code := mc("init", "-n", "area", "--clusterset", "set", "--clusterid", "leader", "--create-token", "-j", file)
+	out, stderr, code := mc("init", "-n", "area", "--clusterset", "set", "--clusterid", "leader", "--create-token",
+		"-j", file)
 	want := `ClusterSet "set" created in Namespace area
 ServiceAccount "default-member-token" created in Namespace area
 RoleBinding "default-member-token" created in Namespace area
 Secret "default-member-token" created in Namespace area
 Saved the join configuration to ` + file + `
 Successfully initialized ClusterSet set
-Token default-member-token is good for the first cluster ID that joins with it, and for no other from then on: ` + "`mc create membertoken`" + ` makes one for each further member
+Token default-member-token is good for the first cluster ID that joins with it, and for no other from then on: ` +
+		"`mc create membertoken`" + ` makes one for each further member
 `
 	if code != 0 || out != want {
 		t.Fatalf("code %d, %s%s\nwant %s", code, stderr, out, want)
 	}
 	account := &corev1.ServiceAccount{}
-	if err := l.client.Get(t.Context(), kubeclient.ObjectKey{Namespace: "area", Name: "default-member-token"}, account); err != nil {
+	if err := l.client.Get(t.Context(), kubeclient.ObjectKey{Namespace: "area", Name: "default-member-token"},
+		account); err != nil {
 		t.Fatal(err)
 	}
 	if id, bound := account.Annotations[mcapi.AnnotationClusterID]; bound {
@@ -320,11 +342,14 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 	}
 	defer r.Close()
 	join, err := setup.ReadJoinConfig(r)
-	if err != nil || join.Secret == nil || join.Secret.Name != "default-member-token" || join.Secret.Type != corev1.SecretTypeOpaque || len(join.Secret.Data["token"]) == 0 || join.ClusterSetID != "set" || join.LeaderNamespace != "area" {
+	if err != nil || join.Secret == nil || join.Secret.Name != "default-member-token" ||
+		join.Secret.Type != corev1.SecretTypeOpaque || len(join.Secret.Data["token"]) == 0 || join.ClusterSetID != "set" ||
+		join.LeaderNamespace != "area" {
 		t.Fatalf("%v: the join configuration is %+v", err, join)
 	}
 
-	if _, stderr, code = mc("create", "membertoken", "east-token", "-n", "area", "--cluster-id", "east", "-o", file); code != 0 {
+	if _, stderr, code = mc("create", "membertoken", "east-token", "-n", "area", "--cluster-id", "east", "-o",
+		file); code != 0 {
 		t.Fatal(stderr)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
@@ -332,7 +357,8 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "east-token"}}
 	if err := l.client.Patch(t.Context(), secret, kubeclient.RawPatch(types.MergePatchType, // as kubectl apply leaves it
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, corev1.LastAppliedConfigAnnotation, `{"stringData":{"token":"`+string(join.Secret.Data["token"])+`"}}`))); err != nil {
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, corev1.LastAppliedConfigAnnotation,
+			`{"stringData":{"token":"`+string(join.Secret.Data["token"])+`"}}`))); err != nil {
 		t.Fatal(err)
 	}
 	for _, format := range []string{"table", "json", "yaml"} {
@@ -341,7 +367,8 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 			t.Errorf("-o %s: code %d, %s%s", format, code, stderr, out)
 		}
 		for key, value := range join.Secret.Data {
-			if strings.Contains(out, base64.StdEncoding.EncodeToString(value)) || strings.Contains(out, string(value)) || regexp.MustCompile(`\bdata\b`).MatchString(out) {
+			if strings.Contains(out, base64.StdEncoding.EncodeToString(value)) || strings.Contains(out, string(value)) ||
+				regexp.MustCompile(`\bdata\b`).MatchString(out) {
 				t.Errorf("-o %s prints the token's %s:\n%s", format, key, out)
 			}
 		}
@@ -350,7 +377,8 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 	if code != 0 || l.made(t) != "" {
 		t.Errorf("destroy: code %d, %s%s\n%s are left", code, stderr, out, l.made(t))
 	}
-	if !regexp.MustCompile(`(?m)^DELETE https://127.0.0.1:\d+/apis/multicluster.crd.antrea.io/v1alpha2/namespaces/area/clustersets/set\?timeout=30s: 200 OK in \S+s$`).MatchString(stderr) {
+	if !regexp.MustCompile(
+		`(?m)^DELETE https://127.0.0.1:\d+/apis/multicluster.crd.antrea.io/v1alpha2/namespaces/area/clustersets/set\?timeout=30s: 200 OK in \S+s$`).MatchString(stderr) {
 		t.Errorf("-v does not print what is asked and answered:\n%s", stderr)
 	}
 }

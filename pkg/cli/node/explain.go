@@ -18,8 +18,10 @@ func (n *node) explain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [KIND] OBJECT",
 		Short: "What this Node derives from an object, and from what",
-		Long: "Show the rows of the agent's tables that are called OBJECT, what each was made from and what was made from it.\n\n" +
-			"OBJECT is namespace/name of a Service or EndpointSlice, the name of a port or of another Node, a cluster's ID, or self for this Node.\n" +
+		Long: "Show the rows of the agent's tables that are called OBJECT, what each was made from and what was made from " +
+			"it.\n\n" +
+			"OBJECT is namespace/name of a Service or EndpointSlice, the name of a port or of another Node, a cluster's ID, " +
+			"or self for this Node.\n" +
 			"A KIND before it selects nothing: tables are named by what they hold.",
 		Example: "  tombolo explain default/web",
 		Args: func(cmd *cobra.Command, args []string) error {

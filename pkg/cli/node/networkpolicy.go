@@ -35,8 +35,9 @@ func (n *node) networkPolicies() *cobra.Command {
 		Short:   "Policies of all kinds that apply to Pods of this Node, in antctl's columns",
 		Long: "Show policies of all kinds that apply to Pods of this Node, in antctl's columns.\n\n" +
 			"NAME and --source are the policy's name. `tombolo get policies` shows more.",
-		Example: "  antctl get networkpolicy -n shop -T K8sNP\n  antctl get networkpolicy -p web-7d9f -n shop --sort-by " + effectivePriority,
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  antctl get networkpolicy -n shop -T K8sNP\n  antctl get networkpolicy -p web-7d9f -n shop --sort-by " +
+			effectivePriority,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if order != "" && order != effectivePriority {
 				return fmt.Errorf("--sort-by=%s: want %s", order, effectivePriority)
@@ -60,7 +61,8 @@ func (n *node) networkPolicies() *cobra.Command {
 				return err
 			}
 			list.Policies = slices.DeleteFunc(list.Policies, func(p api.Policy) bool {
-				return len(args) > 0 && p.Name != args[0] || source != "" && p.Name != source || namespace != "" && p.Namespace != namespace ||
+				return len(args) > 0 && p.Name != args[0] || source != "" && p.Name != source || namespace != "" &&
+					p.Namespace != namespace ||
 					wantKind != "" && p.Kind != wantKind || pod != "" && !slices.Contains(p.Pods, pod)
 			})
 			if len(args) > 0 && len(list.Policies) == 0 {

@@ -34,7 +34,8 @@ type node struct {
 func Commands() []*cobra.Command {
 	n := &node{}
 	all := []*cobra.Command{
-		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(), n.networkPolicies()),
+		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(),
+			n.networkPolicies()),
 		n.trace(), n.explain(), n.policy(), n.check(),
 	}
 	for _, c := range all {
@@ -75,13 +76,15 @@ func (n *node) ask(ctx context.Context, path string, query url.Values, v any) er
 		return errors.New(e.Error)
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?", path, err)
+		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?",
+			path, err)
 	}
 	return nil
 }
 
 func (n *node) unexpected(code int, path string) error {
-	return fmt.Errorf("the agent's debug socket %s answered %d %s for %s: are this command and the agent of one version?", n.socket, code, http.StatusText(code), path)
+	return fmt.Errorf("the agent's debug socket %s answered %d %s for %s: are this command and the agent of one version?",
+		n.socket, code, http.StatusText(code), path)
 }
 
 // read reads one path of the agent's socket.
@@ -115,13 +118,17 @@ func (n *node) read(ctx context.Context, path string, query url.Values) (code in
 func (n *node) silent(err error) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("the agent's debug socket %s may only be opened by root: use sudo, or run this in the tombolo-agent Pod", n.socket)
+		return fmt.Errorf(
+			"the agent's debug socket %s may only be opened by root: use sudo, or run this in the tombolo-agent Pod", n.socket)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the agent's debug socket %s did not answer within %s: look at the log of tombolo-agent on this Node", n.socket, n.timeout)
+		return fmt.Errorf(
+			"the agent's debug socket %s did not answer within %s: look at the log of tombolo-agent on this Node", n.socket,
+			n.timeout)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node?", n.socket)
 	}
-	return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node? (%w)", n.socket, err)
+	return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node? (%w)",
+		n.socket, err)
 }
 
 func (n *node) flows() *cobra.Command {
@@ -165,7 +172,8 @@ func (n *node) flows() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&table, "table", "T", "", "only this table, by name or number")
-	cmd.Flags().StringVar(&owner, "owner", "", "only flows that this kind of thing wants, such as Pod, Service, Policy or Multicluster")
+	cmd.Flags().StringVar(&owner, "owner", "",
+		"only flows that this kind of thing wants, such as Pod, Service, Policy or Multicluster")
 	cmd.Flags().BoolVar(&stats, "stats", false, "bytes and age as well")
 	out.Flag(cmd)
 	return cmd
@@ -230,7 +238,8 @@ func (n *node) ports() *cobra.Command {
 					if len(container) > 11 {
 						container = container[:11]
 					}
-					t.Add(strconv.FormatInt(p.OFPort, 10), p.Name, cli.Or(p.Type, "-"), cli.Or(p.Pod, "-"), cli.Or(strings.Join(p.IPs, ","), "-"), cli.Or(p.MAC, "-"), cli.Or(container, "-"), p.Error)
+					t.Add(strconv.FormatInt(p.OFPort, 10), p.Name, cli.Or(p.Type, "-"), cli.Or(p.Pod, "-"),
+						cli.Or(strings.Join(p.IPs, ","), "-"), cli.Or(p.MAC, "-"), cli.Or(container, "-"), p.Error)
 				}
 				return t.Write(cmd.OutOrStdout(), "  ")
 			})
@@ -255,7 +264,8 @@ func (n *node) peers() *cobra.Command {
 			return out.Print(cmd.OutOrStdout(), list, func() error {
 				t := cli.Rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}
 				for _, p := range list.Peers {
-					t.Add(p.Kind, p.Name, cli.Or(via(p), "-"), cli.Or(strings.Join(p.CIDRs, ","), "-"), cli.Or(strings.Join(p.Gateways, ","), "-"), cli.Or(p.Role, "-"))
+					t.Add(p.Kind, p.Name, cli.Or(via(p), "-"), cli.Or(strings.Join(p.CIDRs, ","), "-"),
+						cli.Or(strings.Join(p.Gateways, ","), "-"), cli.Or(p.Role, "-"))
 				}
 				return t.Write(cmd.OutOrStdout(), "  ")
 			})
@@ -312,11 +322,13 @@ func printStatus(w io.Writer, s api.Status) error {
 		t.Add("Multi-cluster:", fmt.Sprintf("%s; gateway is %s", s.Role, cli.Or(s.Gateway, "none")))
 	}
 	if p := s.LastPass; p != nil {
-		t.Add("Last pass:", fmt.Sprintf("%d rows evaluated, %d changed in %.2f ms; %d passes", p.Evaluated, p.Changed, p.Seconds*1000, p.Passes))
+		t.Add("Last pass:", fmt.Sprintf("%d rows evaluated, %d changed in %.2f ms; %d passes", p.Evaluated, p.Changed,
+			p.Seconds*1000, p.Passes))
 	}
 	t.Add("OpenFlow:", fmt.Sprintf("connected: %s; connections made: %d", yes[of.Connected], of.Connections))
 	t.Add("", fmt.Sprintf("%d flows and %d groups wanted", of.Flows, of.Groups))
-	t.Add("", fmt.Sprintf("%d flow-mods and %d group-mods sent in %d bundles; %d foreign changes mended", of.FlowMods, of.GroupMods, of.Bundles, of.Mended))
+	t.Add("", fmt.Sprintf("%d flow-mods and %d group-mods sent in %d bundles; %d foreign changes mended", of.FlowMods,
+		of.GroupMods, of.Bundles, of.Mended))
 	for _, name := range slices.Sorted(maps.Keys(of.MessagesSent)) {
 		t.Add("", fmt.Sprintf("sent %s: %d", name, of.MessagesSent[name]))
 	}
@@ -358,7 +370,8 @@ func (n *node) metrics() *cobra.Command {
 			case err != nil:
 				return err
 			case code == http.StatusNotFound:
-				return errors.New("the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf, and restart the agent")
+				return errors.New(
+					"the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf, and restart the agent")
 			case code != http.StatusOK:
 				return n.unexpected(code, path)
 			}
@@ -383,7 +396,8 @@ func (n *node) check() *cobra.Command {
 			if s.Ready || alive {
 				return nil
 			}
-			return fmt.Errorf("the network of Node %s is not ready: %s; see `tombolo get status`", s.Node, cli.Or(strings.Join(s.Waiting, "; "), "it does not say why"))
+			return fmt.Errorf("the network of Node %s is not ready: %s; see `tombolo get status`", s.Node,
+				cli.Or(strings.Join(s.Waiting, "; "), "it does not say why"))
 		},
 	}
 	cmd.Flags().BoolVar(&alive, "alive", false, "only ask whether the agent answers (for liveness probes)")

@@ -66,16 +66,23 @@ func agent(t *testing.T, answers map[string]any) string {
 }
 
 var flows = api.FlowList{Flows: []api.Flow{
-	{Table: "Classify", TableID: 0, Priority: 200, Match: "in_port=3,ip,nw_src=10.10.1.2", Actions: "goto_table:Conntrack", Text: "Classify: priority=200,in_port=3,ip,nw_src=10.10.1.2 actions=goto_table:Conntrack", Owner: "Pod web-5d8f-a9993e", Cookie: 0x1000100000000, Packets: 12, Bytes: 1176, Duration: 61.4},
-	{Table: "Classify", TableID: 0, Priority: 0, Actions: "", Text: "Classify: priority=0 actions=drop", Cookie: 7, Duration: 1e30},
+	{Table: "Classify", TableID: 0, Priority: 200, Match: "in_port=3,ip,nw_src=10.10.1.2", Actions: "goto_table:Conntrack",
+		Text:  "Classify: priority=200,in_port=3,ip,nw_src=10.10.1.2 actions=goto_table:Conntrack",
+		Owner: "Pod web-5d8f-a9993e", Cookie: 0x1000100000000, Packets: 12, Bytes: 1176, Duration: 61.4},
+	{Table: "Classify", TableID: 0, Priority: 0, Actions: "", Text: "Classify: priority=0 actions=drop", Cookie: 7,
+		Duration: 1e30},
 }}
 
 var status = api.Status{
 	LastPass: &api.Pass{Seconds: 0.00025, Evaluated: 4, Changed: 4, Passes: 17},
-	Node:     "node-1", Version: "v0.1.0", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Ready: true, Datapath: "netdev", OVS: "3.1.0",
+	Node:     "node-1", Version: "v0.1.0", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Ready: true,
+	Datapath: "netdev", OVS: "3.1.0",
 	Gateway: "node-2", Role: "Regular",
-	OpenFlow: api.OpenFlow{Connected: true, Connections: 1, MessagesSent: map[string]uint64{"HELLO": 1, "BUNDLE_ADD_MESSAGE": 40}, FlowMods: 38, GroupMods: 2, Bundles: 3, Flows: 38, Groups: 2, Refused: []string{"Service: priority=200 actions=bad: OFPBAC_BAD_TYPE"}},
-	Problems: []api.Problem{{Object: "ClusterInfoImport kube-system/west-clusterinfo", Field: "spec.serviceCIDR", Reason: "Overlap", Message: "cluster west ignored: its Service range 10.97.0.0/16 overlaps cluster east"}},
+	OpenFlow: api.OpenFlow{Connected: true, Connections: 1,
+		MessagesSent: map[string]uint64{"HELLO": 1, "BUNDLE_ADD_MESSAGE": 40}, FlowMods: 38, GroupMods: 2, Bundles: 3,
+		Flows: 38, Groups: 2, Refused: []string{"Service: priority=200 actions=bad: OFPBAC_BAD_TYPE"}},
+	Problems: []api.Problem{{Object: "ClusterInfoImport kube-system/west-clusterinfo", Field: "spec.serviceCIDR",
+		Reason: "Overlap", Message: "cluster west ignored: its Service range 10.97.0.0/16 overlaps cluster east"}},
 }
 
 const metrics = "# TYPE tombolo_multicluster_way_up gauge\ntombolo_multicluster_way_up{to=\"192.168.78.101\"} 1\n"
@@ -86,37 +93,49 @@ func TestNodeCommands(t *testing.T) {
 		"/v1/flows":                          flows,
 		"/v1/flows?owner=Pod&table=Classify": api.FlowList{Flows: flows.Flows[:1]},
 		"/v1/groups": api.GroupList{Groups: []api.Group{
-			{ID: 1, Type: "select", Method: "dp_hash", Owner: "Service default/web:http", Buckets: []api.Bucket{{ID: 0, Weight: 100, Actions: "resubmit(,Route)"}, {ID: 1, Weight: 50, Actions: "resubmit(,Route)"}}},
+			{ID: 1, Type: "select", Method: "dp_hash", Owner: "Service default/web:http",
+				Buckets: []api.Bucket{{ID: 0, Weight: 100, Actions: "resubmit(,Route)"},
+					{ID: 1, Weight: 50, Actions: "resubmit(,Route)"}}},
 			{ID: 9, Type: "all"},
 		}},
 		"/v1/ports": api.PortList{Ports: []api.Port{
-			{Name: "web-5d8f-a9993e", OFPort: 3, Type: "container", Pod: "default/web-5d8f7c", IPs: []string{"10.10.1.2"}, MAC: "02:00:00:00:00:02", IfName: "eth0", ContainerID: "0123456789abcdef"},
+			{Name: "web-5d8f-a9993e", OFPort: 3, Type: "container", Pod: "default/web-5d8f7c", IPs: []string{"10.10.1.2"},
+				MAC: "02:00:00:00:00:02", IfName: "eth0", ContainerID: "0123456789abcdef"},
 			{Name: "antrea-gw0", OFPort: 32769, Type: "gateway", MAC: "02:00:00:00:00:01"},
-			{Name: "lost-000000", OFPort: -1, Type: "container", Error: "could not open network device lost-000000 (No such device)"},
+			{Name: "lost-000000", OFPort: -1, Type: "container",
+				Error: "could not open network device lost-000000 (No such device)"},
 		}},
 		"/v1/peers": api.PeerList{Peers: []api.Peer{
 			{Kind: "Node", Name: "node-2", CIDRs: []string{"10.10.2.0/24"}, Via: "192.168.77.102"},
 			{
-				Kind: "Cluster", Name: "test-cluster-north", CIDRs: []string{"10.98.0.0/16", "10.20.0.0/16"}, Gateways: []string{"192.168.79.101", "192.168.79.102", "192.168.79.103"},
-				Via: "192.168.79.101", Ways: []api.Way{{To: "192.168.79.101", State: "up"}, {To: "192.168.79.102", State: "down"}, {To: "192.168.79.103"}}, Role: "Gateway",
+				Kind: "Cluster", Name: "test-cluster-north", CIDRs: []string{"10.98.0.0/16", "10.20.0.0/16"},
+				Gateways: []string{"192.168.79.101", "192.168.79.102", "192.168.79.103"},
+				Via:      "192.168.79.101",
+				Ways: []api.Way{{To: "192.168.79.101", State: "up"}, {To: "192.168.79.102", State: "down"},
+					{To: "192.168.79.103"}}, Role: "Gateway",
 			},
-			{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"}, Via: "192.168.77.102", Role: "Regular"},
+			{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"},
+				Via: "192.168.77.102", Role: "Regular"},
 		}},
 		"/v1/status": status,
 		"/v1/explain?key=default%2Fweb": api.Explanation{Key: "default/web", Rows: []api.Row{
-			{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"}, To: []string{"service-flows[default/web]"}},
+			{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"},
+				To: []string{"service-flows[default/web]"}},
 			{Table: "service-flows", Problems: []string{"Service default/web: not served"}},
 		}},
 		"/v1/policies":                   policies,
 		"/v1/rules":                      rulesOfAll,
 		"/v1/rules?policy=default%2Fweb": api.RuleList{Rules: rulesOfAll.Rules[:1], Denied: []api.Denied{}},
-		"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true":                          why,
-		"/v1/why?cluster=west&from=shop%2Fweb&port=5432&protocol=tcp&to=shop%2Fdb": api.Why{From: client, To: why.To, Connections: why.Connections[1:]},
+		"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true": why,
+		"/v1/why?cluster=west&from=shop%2Fweb&port=5432&protocol=tcp&to=shop%2Fdb": api.Why{From: client, To: why.To,
+			Connections: why.Connections[1:]},
 		"/v1/identities": api.IdentityList{Identities: []api.Identity{
-			{Number: 5, ClusterSet: 17, Labels: "ns:kubernetes.io/metadata.name=default&pod:app=web", Here: 2, Elsewhere: 10, Addresses: 12},
+			{Number: 5, ClusterSet: 17, Labels: "ns:kubernetes.io/metadata.name=default&pod:app=web", Here: 2, Elsewhere: 10,
+				Addresses: 12},
 			{Number: 9000001, Labels: "ns:kubernetes.io/metadata.name=shop&pod:", Elsewhere: 1},
 		}},
-		"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced, Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
+		"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced,
+			Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
 	})
 	for _, row := range []struct {
 		golden string
@@ -144,7 +163,8 @@ func TestNodeCommands(t *testing.T) {
 		{"networkpolicy-source.txt", []string{"antctl", "get", "networkpolicy", "-S", "web", "-n", "default", "-T", "k8snp"}},
 		{"networkpolicy.json", []string{"antctl", "get", "networkpolicy", "isolate", "-o", "json"}},
 		{"why.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--trace"}},
-		{"why.yaml", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--port", "5432", "--protocol", "tcp", "--cluster", "west", "-o", "yaml"}},
+		{"why.yaml", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--port", "5432",
+			"--protocol", "tcp", "--cluster", "west", "-o", "yaml"}},
 		{"identities-here.txt", []string{"tombolo", "get", "identities", "--here"}},
 	} {
 		t.Run(row.golden, func(t *testing.T) {
@@ -155,10 +175,12 @@ func TestNodeCommands(t *testing.T) {
 			clitest.Golden(t, row.golden, out)
 		})
 	}
-	if out, _, code := tombolo(t, "tombolo", "trace", "in_port=3,ip", "--raw", "--socket", socket); code != 0 || out != traced {
+	if out, _, code := tombolo(t, "tombolo", "trace", "in_port=3,ip", "--raw", "--socket", socket); code != 0 ||
+		out != traced {
 		t.Errorf("--raw changed the text, code %d:\n%s", code, out)
 	}
-	if out, stderr, code := tombolo(t, "tombolo", "get", "metrics", "--socket", socket); code != 0 || stderr != "" || out != metrics {
+	if out, stderr, code := tombolo(t, "tombolo", "get", "metrics", "--socket", socket); code != 0 || stderr != "" ||
+		out != metrics {
 		t.Errorf("metrics: code %d, %q, %q", code, stderr, out)
 	}
 	if out, stderr, code := tombolo(t, "tombolo", "check", "--socket", socket); code != 0 || out+stderr != "" {
@@ -202,7 +224,8 @@ Datapath actions: 4
 
 func TestNodeErrors(t *testing.T) {
 	socket := agent(t, map[string]any{
-		"/v1/status":                             api.Status{Node: "node-1", Waiting: []string{"no connection to the OVSDB"}, Problems: []api.Problem{}},
+		"/v1/status": api.Status{Node: "node-1", Waiting: []string{"no connection to the OVSDB"},
+			Problems: []api.Problem{}},
 		"/v1/groups":                             api.Error{Error: "read the switch's groups: no connection"},
 		"/v1/peers":                              "junk",
 		"/v1/policies":                           policies,
@@ -214,22 +237,33 @@ func TestNodeErrors(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{"agent not there", []string{"tombolo", "get", "flows", "--socket", "/run/none.sock"}, "tombolo: the agent's debug socket /run/none.sock does not answer: is tombolo-agent running on this Node?"},
-		{"agent's own error", []string{"tombolo", "get", "groups", "--socket", socket}, "tombolo: read the switch's groups: no connection"},
+		{"agent not there", []string{"tombolo", "get", "flows", "--socket", "/run/none.sock"},
+			"tombolo: the agent's debug socket /run/none.sock does not answer: is tombolo-agent running on this Node?"},
+		{"agent's own error", []string{"tombolo", "get", "groups", "--socket", socket},
+			"tombolo: read the switch's groups: no connection"},
 		{"junk", []string{"tombolo", "get", "peers", "--socket", socket}, "are this command and the agent of one version?"},
 		{"path unknown", []string{"tombolo", "get", "ports", "--socket", socket}, "answered 404 Not Found for /v1/ports"},
-		{"not ready", []string{"tombolo", "check", "--socket", socket}, "the network of Node node-1 is not ready: no connection to the OVSDB"},
-		{"unknown thing", []string{"tombolo", "get", "pots"}, `tombolo get does not know "pots"; it knows flows, groups, identities, metrics, networkpolicy, peers, policies, ports, rules, status`},
+		{"not ready", []string{"tombolo", "check", "--socket", socket},
+			"the network of Node node-1 is not ready: no connection to the OVSDB"},
+		{"unknown thing", []string{"tombolo", "get", "pots"},
+			`tombolo get does not know "pots"; it knows flows, groups, identities, metrics, networkpolicy, peers, policies, ports, rules, status`},
 		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"}, "want table, json or yaml"},
-		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a", "--socket", socket}, "tombolo: to is missing: give a Pod"},
-		{"explain without an object", []string{"tombolo", "explain"}, "tombolo: explain needs an OBJECT, such as default/web; it got 0 words"},
-		{"metrics that are off", []string{"tombolo", "get", "metrics", "--socket", socket}, "the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf"},
+		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a", "--socket", socket},
+			"tombolo: to is missing: give a Pod"},
+		{"explain without an object", []string{"tombolo", "explain"},
+			"tombolo: explain needs an OBJECT, such as default/web; it got 0 words"},
+		{"metrics that are off", []string{"tombolo", "get", "metrics", "--socket", socket},
+			"the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf"},
 		{"policy of nothing", []string{"tombolo", "policy", "how"}, `tombolo policy does not know "how"; it knows why`},
-		{"order unknown", []string{"antctl", "get", "networkpolicy", "--sort-by", "name"}, "--sort-by=name: want effectivePriority"},
-		{"type unknown", []string{"antctl", "get", "networkpolicy", "-T", "ACP"}, "--type=ACP is not one of K8sNP, ACNP, ANNP, CNP"},
-		{"Pod without Namespace", []string{"antctl", "get", "networkpolicy", "-p", "web"}, "--pod=web: name its Namespace with --namespace"},
+		{"order unknown", []string{"antctl", "get", "networkpolicy", "--sort-by", "name"},
+			"--sort-by=name: want effectivePriority"},
+		{"type unknown", []string{"antctl", "get", "networkpolicy", "-T", "ACP"},
+			"--type=ACP is not one of K8sNP, ACNP, ANNP, CNP"},
+		{"Pod without Namespace", []string{"antctl", "get", "networkpolicy", "-p", "web"},
+			"--pod=web: name its Namespace with --namespace"},
 		{"name and filter", []string{"antctl", "get", "networkpolicy", "x", "-S", "web"}, "leave out the one or the other"},
-		{"no such policy", []string{"antctl", "get", "networkpolicy", "x", "--socket", socket}, `no policy "x" applies to Pods of this Node`},
+		{"no such policy", []string{"antctl", "get", "networkpolicy", "x", "--socket", socket},
+			`no policy "x" applies to Pods of this Node`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			out, stderr, code := tombolo(t, row.words...)
@@ -238,8 +272,10 @@ func TestNodeErrors(t *testing.T) {
 			}
 		})
 	}
-	out, stderr, code := tombolo(t, "tombolo", "policy", "why", "--from", "a/b", "--to", "a/c", "--trace", "--socket", socket)
-	if code != 1 || !strings.Contains(out, "DISAGREES: it has the packet allowed") || !strings.Contains(stderr, "the switch disagrees about egress") {
+	out, stderr, code := tombolo(t, "tombolo", "policy", "why", "--from", "a/b", "--to", "a/c", "--trace",
+		"--socket", socket)
+	if code != 1 || !strings.Contains(out, "DISAGREES: it has the packet allowed") ||
+		!strings.Contains(stderr, "the switch disagrees about egress") {
 		t.Errorf("an answer that the switch disagrees with: code %d, %q, stdout:\n%s", code, stderr, out)
 	}
 	if out, stderr, code := tombolo(t, "tombolo", "check", "--alive", "--socket", socket); code != 0 || out+stderr != "" {

@@ -25,13 +25,15 @@ func (n *node) policies() *cobra.Command {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
-				t := cli.Rows{{"KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "PODS", "RULES", "PACKETS", "BYTES", "CONNECTIONS", "PROBLEMS"}}
+				t := cli.Rows{{"KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "PODS", "RULES", "PACKETS", "BYTES", "CONNECTIONS",
+					"PROBLEMS"}}
 				for _, p := range list.Policies {
 					priority := "-"
 					if p.Priority != nil {
 						priority = strconv.FormatFloat(*p.Priority, 'f', -1, 64)
 					}
-					row := []string{p.Kind, cli.Or(p.Namespace, "-"), p.Name, cli.Or(p.Tier, "-"), priority, strconv.Itoa(len(p.Pods)), strconv.Itoa(p.Rules)}
+					row := []string{p.Kind, cli.Or(p.Namespace, "-"), p.Name, cli.Or(p.Tier, "-"), priority, strconv.Itoa(len(p.Pods)),
+						strconv.Itoa(p.Rules)}
 					problems := ""
 					if len(p.Problems) > 0 {
 						problems = strconv.Itoa(len(p.Problems))
@@ -47,7 +49,8 @@ func (n *node) policies() *cobra.Command {
 }
 
 func counters(c api.Counters) []string {
-	return []string{strconv.FormatUint(c.Packets, 10), strconv.FormatUint(c.Bytes, 10), strconv.FormatUint(c.Connections, 10)}
+	return []string{strconv.FormatUint(c.Packets, 10), strconv.FormatUint(c.Bytes, 10),
+		strconv.FormatUint(c.Connections, 10)}
 }
 
 func (n *node) rules() *cobra.Command {
@@ -57,8 +60,8 @@ func (n *node) rules() *cobra.Command {
 		Aliases: []string{"rule"},
 		Short:   "Rules of policies that apply to Pods of this Node, and what the switch counted at each",
 		Long: "Show the rules of policies that apply to Pods of this Node, and what the switch counted at each.\n\n" +
-			"POLICY is its name, or namespace/name. Policies judge the packets that open a connection, and only those are counted: " +
-			"a packet is a connection, or an attempt that was repeated before it was answered.",
+			"POLICY is its name, or namespace/name. Policies judge the packets that open a connection, and only those are " +
+			"counted: a packet is a connection, or an attempt that was repeated before it was answered.",
 		Example: "  tombolo get rules default/web",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,15 +84,18 @@ func (n *node) rules() *cobra.Command {
 					if r.Name != "" {
 						rule += " " + r.Name
 					}
-					row := []string{r.Kind + " " + name, rule, r.Action, cli.Or(some(r.Pods, ","), "-"), cli.Or(some(r.Peers, " or "), "any"), cli.Or(some(r.Ports, ","), "any")}
+					row := []string{r.Kind + " " + name, rule, r.Action, cli.Or(some(r.Pods, ","), "-"),
+						cli.Or(some(r.Peers, " or "), "any"), cli.Or(some(r.Ports, ","), "any")}
 					t.Add(append(row, counters(r.Counters)...)...)
 				}
 				for _, d := range list.Denied {
-					t.Add("(isolation)", d.Direction, "Drop", "isolated", "any", "any", strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10), "0")
+					t.Add("(isolation)", d.Direction, "Drop", "isolated", "any", "any", strconv.FormatUint(d.Packets, 10),
+						strconv.FormatUint(d.Bytes, 10), "0")
 				}
 				for _, d := range list.Denied {
 					if d.Fragments > 0 {
-						t.Add("(fragments)", d.Direction, "Drop", "under rules with ports", "any", "any", strconv.FormatUint(d.Fragments, 10), "-", "0")
+						t.Add("(fragments)", d.Direction, "Drop", "under rules with ports", "any", "any",
+							strconv.FormatUint(d.Fragments, 10), "-", "0")
 					}
 				}
 				return t.Write(cmd.OutOrStdout(), "  ")
@@ -140,7 +146,8 @@ func (n *node) identities() *cobra.Command {
 					if i.ClusterSet != 0 {
 						set = strconv.FormatUint(uint64(i.ClusterSet), 10)
 					}
-					t.Add(strconv.FormatUint(uint64(i.Number), 10), set, strconv.Itoa(i.Here), strconv.Itoa(i.Elsewhere), strconv.Itoa(i.Addresses), i.Labels)
+					t.Add(strconv.FormatUint(uint64(i.Number), 10), set, strconv.Itoa(i.Here), strconv.Itoa(i.Elsewhere),
+						strconv.Itoa(i.Addresses), i.Labels)
 				}
 				return t.Write(cmd.OutOrStdout(), "  ")
 			})

@@ -27,11 +27,14 @@ func (n *node) why() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
 		Short: "Which rules decide about a connection, and why",
-		Long: "Show which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the server's (ingress) on its.\n\n" +
-			"Ends are namespace/name of a Pod or, of --to, a Service, or an address. The agent of this Node answers for both Nodes; " +
-			"its switch, which --trace asks as well, has the flows of this Node's Pods alone: ask the other Node's agent to prove the other half.\n\n" +
-			"Of a connection to another cluster (--cluster) this one decides about the client's half. The answer has the number of the client's labels in the " +
-			"ClusterSet, by which the server's cluster knows it: ask there with --from identity/NUMBER; identity/unknown is a client whose labels have none yet.",
+		Long: "Show which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the " +
+			"server's (ingress) on its.\n\n" +
+			"Ends are namespace/name of a Pod or, of --to, a Service, or an address. The agent of this Node answers for both " +
+			"Nodes; its switch, which --trace asks as well, has the flows of this Node's Pods alone: ask the other Node's " +
+			"agent to prove the other half.\n\n" +
+			"Of a connection to another cluster (--cluster) this one decides about the client's half. The answer has the " +
+			"number of the client's labels in the ClusterSet, by which the server's cluster knows it: ask there with --from " +
+			"identity/NUMBER; identity/unknown is a client whose labels have none yet.",
 		Example: "  tombolo policy why --from shop/web-7d9f --to shop/db --port 5432 --trace\n" +
 			"  tombolo policy why --from 198.51.100.7 --to shop/web-7d9f --port http\n" +
 			"  tombolo policy why --from shop/web-7d9f --to shop/db --cluster west\n" +
@@ -39,7 +42,8 @@ func (n *node) why() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
-			for name, value := range map[string]string{"from": from, "to": to, "port": port, "protocol": protocol, "cluster": cluster} {
+			for name, value := range map[string]string{"from": from, "to": to, "port": port, "protocol": protocol,
+				"cluster": cluster} {
 				if value != "" {
 					query.Set(name, value)
 				}
@@ -57,18 +61,22 @@ func (n *node) why() *cobra.Command {
 			for _, c := range w.Connections {
 				for _, s := range c.Stages {
 					if s.Trace != nil && s.Trace.Judged && !s.Trace.Agrees {
-						return fmt.Errorf("the switch disagrees about %s: see `tombolo get status`, and report it with this answer's -o yaml", s.Direction)
+						return fmt.Errorf(
+							"the switch disagrees about %s: see `tombolo get status`, and report it with this answer's -o yaml", s.Direction)
 					}
 				}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "the client: namespace/name of a Pod, an address, or identity/NUMBER in another cluster")
+	cmd.Flags().StringVar(&from, "from", "",
+		"the client: namespace/name of a Pod, an address, or identity/NUMBER in another cluster")
 	cmd.Flags().StringVar(&to, "to", "", "the server: namespace/name of a Pod or Service, or an address")
-	cmd.Flags().StringVar(&port, "port", "", "the destination's port, by number or name; a Service with one port needs none")
+	cmd.Flags().StringVar(&port, "port", "",
+		"the destination's port, by number or name; a Service with one port needs none")
 	cmd.Flags().StringVar(&protocol, "protocol", "", "tcp, udp, sctp or icmp; without it the Service's, or tcp")
-	cmd.Flags().StringVar(&cluster, "cluster", "", "the server's cluster, where it is another, or that of a client given as identity: its ID")
+	cmd.Flags().StringVar(&cluster, "cluster", "",
+		"the server's cluster, where it is another, or that of a client given as identity: its ID")
 	cmd.Flags().BoolVar(&traced, "trace", false, "have this Node's switch follow the packet, and compare")
 	out.Flag(cmd)
 	return cmd

@@ -110,7 +110,8 @@ func dumpSwitch() *cobra.Command {
 	f.BoolVar(&groups, "groups", false, "groups instead of flows")
 	f.BoolVar(&meters, "meters", false, "meters instead of flows")
 	f.BoolVar(&all, "all", false, "meters, groups and flows")
-	f.BoolVar(&showNames, "names", false, "the switch's names of ports and tables instead of numbers: for people, not for replace and diff")
+	f.BoolVar(&showNames, "names", false,
+		"the switch's names of ports and tables instead of numbers: for people, not for replace and diff")
 	f.BoolVar(&stats, "stats", false, "counters and ages of flows, as ovs-ofctl dump-flows shows them")
 	return cmd
 }

@@ -84,7 +84,8 @@ func (t *target) monitor(ctx context.Context, name string, request ofp.FlowMonit
 	defer cancel()
 	defer conn.Close()
 	var first []ofp.FlowUpdate
-	err = ask(within, conn, "changes of flows", request, func(r ofp.FlowMonitorReply) { first = append(first, r.Updates...) })
+	err = ask(within, conn, "changes of flows", request,
+		func(r ofp.FlowMonitorReply) { first = append(first, r.Updates...) })
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,8 @@ func printMessages() *cobra.Command {
 			return printAll(cmd.OutOrStdout(), options, wire)
 		},
 	}
-	cmd.Flags().IntVar(&options.Verbosity, "verbosity", ofprint.DefaultVerbosity, "0 leaves out packets and ports' counters; 3 adds bytes of packets, 5 of messages")
+	cmd.Flags().IntVar(&options.Verbosity, "verbosity", ofprint.DefaultVerbosity,
+		"0 leaves out packets and ports' counters; 3 adds bytes of packets, 5 of messages")
 	return cmd
 }
 
@@ -81,13 +82,16 @@ func printAll(w io.Writer, options ofprint.Options, wire []byte) error {
 		size := ofp.MessageLen(rest)
 		switch {
 		case len(rest) < 8:
-			bad = append(bad, fmt.Errorf("message %d, at byte %d: %d bytes are there, and a header alone has 8", n, at, len(rest)))
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: %d bytes are there, and a header alone has 8", n, at,
+				len(rest)))
 			return errors.Join(bad...)
 		case size < 8:
-			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and a header alone has 8", n, at, size))
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and a header alone has 8", n,
+				at, size))
 			return errors.Join(bad...)
 		case size > len(rest):
-			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and %d are there%s", n, at, size, len(rest), whatIsCut(rest)))
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and %d are there%s", n, at,
+				size, len(rest), whatIsCut(rest)))
 			return errors.Join(bad...)
 		}
 		text, err := options.AppendBytes(nil, rest[:size])
@@ -134,7 +138,8 @@ func parseHex(text string) ([]byte, error) {
 				out = append(out, b...)
 				i += 2
 			case hexDigit(c):
-				return nil, fmt.Errorf("line %d, column %d: a byte has two hexadecimal digits, and %q stands alone", number, column+i, c)
+				return nil, fmt.Errorf("line %d, column %d: a byte has two hexadecimal digits, and %q stands alone", number,
+					column+i, c)
 			default:
 				r := []rune(line[i:])[0]
 				return nil, fmt.Errorf("line %d, column %d: %q is no hexadecimal digit", number, column+i, r)
@@ -171,7 +176,8 @@ func hexDumpLine(line string) (string, int) {
 type flowInput struct{ files []string }
 
 func (in *flowInput) flag(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&in.files, "file", "f", nil, "read flows from this file, as ovs-ofctl add-flows does (- is standard input)")
+	cmd.Flags().StringArrayVarP(&in.files, "file", "f", nil,
+		"read flows from this file, as ovs-ofctl add-flows does (- is standard input)")
 }
 
 // place is where a flow stands: a file and its line, or a word of the command line.

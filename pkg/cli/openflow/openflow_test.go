@@ -85,7 +85,8 @@ func TestPrintMessages(t *testing.T) {
 		{"blanks", "", []string{"06 14 00 08 00", "00 00 07"}, want},
 		{"colons and 0x", "", []string{"06:14:00:08:0x00000007"}, want},
 		{"capitals", "", []string{strings.ToUpper(flowAdd)}, "OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD actions=drop\n"},
-		{"two messages on lines", barrier + "\n" + flowAdd + "\n", []string{"-"}, want + "OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD actions=drop\n"},
+		{"two messages on lines", barrier + "\n" + flowAdd + "\n", []string{"-"}, want +
+			"OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD actions=drop\n"},
 		{"hex dump", dump, []string{"-"}, want},
 		{"more words", "", []string{barrier, "--verbosity", "5"}, want + dump},
 	} {
@@ -106,11 +107,16 @@ func TestPrintMessages(t *testing.T) {
 		{"no words", nil, "", "print needs the bytes of a message, such as 0614000800000007, or -"},
 		{"no digit", []string{"06 14 xx"}, "", "line 1, column 7: 'x' is no hexadecimal digit"},
 		{"half a byte", []string{"061"}, "", "line 1, column 3: a byte has two hexadecimal digits, and '1' stands alone"},
-		{"too short for a header", []string{barrier + "0614"}, want, "message 2, at byte 8: 2 bytes are there, and a header alone has 8"},
-		{"cut off", []string{"0614001000000007"}, "", "message 1, at byte 0: its length field says 16 bytes, and 8 are there: it is the beginning of a barrier_request"},
-		{"cut off, and of another version", []string{"0114001000000007"}, "", "its length field says 16 bytes, and 8 are there\n"},
-		{"length says nothing", []string{"0614000000000007"}, "", "message 1, at byte 0: its length field says 0 bytes, and a header alone has 8"},
-		{"field at fault, and the next message", []string{shortMod + barrier}, want, "message 1, at byte 0: decode flow_mod at byte 52: match: "},
+		{"too short for a header", []string{barrier + "0614"}, want,
+			"message 2, at byte 8: 2 bytes are there, and a header alone has 8"},
+		{"cut off", []string{"0614001000000007"}, "",
+			"message 1, at byte 0: its length field says 16 bytes, and 8 are there: it is the beginning of a barrier_request"},
+		{"cut off, and of another version", []string{"0114001000000007"}, "",
+			"its length field says 16 bytes, and 8 are there\n"},
+		{"length says nothing", []string{"0614000000000007"}, "",
+			"message 1, at byte 0: its length field says 0 bytes, and a header alone has 8"},
+		{"field at fault, and the next message", []string{shortMod + barrier}, want,
+			"message 1, at byte 0: decode flow_mod at byte 52: match: "},
 		{"another version", []string{"0114000800000007"}, "", "version: 1 is not OpenFlow 1.5's, which is 6"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -144,7 +150,8 @@ func TestParseFlows(t *testing.T) {
 		{"file", "", []string{"parse", "-f", path}},
 		{"standard input", textFlows, []string{"parse", "-"}},
 		{"canonical text again", canonicalFlows, []string{"parse", "-f", "-"}},
-		{"words", "", []string{"parse", strings.Split(canonicalFlows, "\n")[0], strings.Split(canonicalFlows, "\n")[1], strings.Split(canonicalFlows, "\n")[2]}},
+		{"words", "", []string{"parse", strings.Split(canonicalFlows, "\n")[0], strings.Split(canonicalFlows, "\n")[1],
+			strings.Split(canonicalFlows, "\n")[2]}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := withInput(t, row.input, append([]string{"openflow"}, row.words...)...)
@@ -153,12 +160,14 @@ func TestParseFlows(t *testing.T) {
 			}
 		})
 	}
-	bad := file(t, "bad.txt", "ip,actions=drop\nip,bogus=5,actions=drop\nip,tp_dst=80,actions=output:1\nip,actions=nonsense\n")
+	bad := file(t, "bad.txt",
+		"ip,actions=drop\nip,bogus=5,actions=drop\nip,tp_dst=80,actions=output:1\nip,actions=nonsense\n")
 	out, stderr, code := tombolo(t, "tombolo", "openflow", "parse", "-f", bad)
 	if code != 1 || out != "ip actions=drop\n" {
 		t.Errorf("code %d, stdout %q", code, out)
 	}
-	for _, want := range []string{bad + ": parse flow: line 2, column 4: ", "bogus", bad + ": parse flow: line 3, column 4: tp_dst", bad + ": parse flow: line 4, column 12: ", "nonsense"} {
+	for _, want := range []string{bad + ": parse flow: line 2, column 4: ", "bogus", bad +
+		": parse flow: line 3, column 4: tp_dst", bad + ": parse flow: line 4, column 12: ", "nonsense"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q:\n%s", want, stderr)
 		}
@@ -176,13 +185,16 @@ func TestParseFlows(t *testing.T) {
 		})
 	}
 	out, stderr, code = tombolo(t, "tombolo", "openflow", "parse", "ct_state=+rpl+trk,udp,ct_tp_src=53,actions=drop")
-	if code != 0 || out != "ct_state=+rpl+trk,udp actions=drop\n" || !strings.Contains(stderr, "warning: the flow: ct_tp_src is left out") {
+	if code != 0 || out != "ct_state=+rpl+trk,udp actions=drop\n" ||
+		!strings.Contains(stderr, "warning: the flow: ct_tp_src is left out") {
 		t.Errorf("a condition that is never sent: code %d, %q, %q", code, out, stderr)
 	}
-	if _, stderr, code := tombolo(t, "tombolo", "openflow", "parse"); code != 1 || !strings.Contains(stderr, "parse needs a flow") {
+	if _, stderr, code := tombolo(t, "tombolo", "openflow", "parse"); code != 1 ||
+		!strings.Contains(stderr, "parse needs a flow") {
 		t.Errorf("no flow: code %d: %s", code, stderr)
 	}
-	if _, stderr, code := tombolo(t, "tombolo", "openflow", "parse", "-f", "/none/flows"); code != 1 || !strings.Contains(stderr, "/none/flows") {
+	if _, stderr, code := tombolo(t, "tombolo", "openflow", "parse", "-f", "/none/flows"); code != 1 ||
+		!strings.Contains(stderr, "/none/flows") {
 		t.Errorf("no file: code %d: %s", code, stderr)
 	}
 }
@@ -195,7 +207,8 @@ func TestEncodeFlows(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	want := []string{
-		"OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD priority=200,ip,in_port=1,nw_src=10.0.0.0/8 actions=set_field:02:00:00:00:00:01->eth_src,resubmit(,1)\n",
+		"OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD priority=200,ip,in_port=1,nw_src=10.0.0.0/8 " +
+			"actions=set_field:02:00:00:00:00:01->eth_src,resubmit(,1)\n",
 		"OFPT_FLOW_MOD (OF1.5) (xid=0x2): ADD table:1 tcp,tp_dst=80 actions=set_field:0x5/0xff->reg0,output:2\n",
 		"OFPT_FLOW_MOD (OF1.5) (xid=0x3): ADD table:1 priority=0 actions=drop\n",
 	}
@@ -241,7 +254,8 @@ func TestEncodeFlows(t *testing.T) {
 
 // FuzzParseHex reads whatever people may paste.
 func FuzzParseHex(f *testing.F) {
-	for _, text := range []string{barrier, flowAdd, "06:14:0x00 08\n00-000007", "00000000  06 14 00 08 00 00 00 07-  |....|\n", "0x", "0", "\xff", "00000000  "} {
+	for _, text := range []string{barrier, flowAdd, "06:14:0x00 08\n00-000007",
+		"00000000  06 14 00 08 00 00 00 07-  |....|\n", "0x", "0", "\xff", "00000000  "} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -161,7 +161,8 @@ func compare(have, want contents) differences {
 }
 
 // listChanges are the changes from one map to another, in the order of keys.
-func listChanges[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool, change func(have, want *V) changed) []changed {
+func listChanges[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool,
+	change func(have, want *V) changed) []changed {
 	var list []changed
 	flow.Compare(have, want, order, equal, func(h, w *V) { list = append(list, change(h, w)) })
 	return list
@@ -215,7 +216,8 @@ func changedMeter(have, want *flow.Meter) changed {
 	case want == nil:
 		c.have, c.do, c.undo = meterLine(*have), have.Mod(ofp.MeterDelete), have.Mod(ofp.MeterAdd)
 	default:
-		c.have, c.want, c.do, c.undo = meterLine(*have), meterLine(*want), want.Mod(ofp.MeterModify), have.Mod(ofp.MeterModify)
+		c.have, c.want, c.do, c.undo = meterLine(*have), meterLine(*want), want.Mod(ofp.MeterModify),
+			have.Mod(ofp.MeterModify)
 	}
 	return c
 }

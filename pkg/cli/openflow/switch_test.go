@@ -55,7 +55,8 @@ func startBridge(t *testing.T) *bridge {
 		"set-controller", "br0", fmt.Sprintf("ptcp:%d:127.0.0.1", tcp), fmt.Sprintf("pssl:%d:127.0.0.1", ssl))
 	for i := 1; i <= 3; i++ {
 		p := fmt.Sprintf("p%d", i)
-		b.Vsctl("--timeout=20", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy", fmt.Sprintf("ofport_request=%d", i))
+		b.Vsctl("--timeout=20", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy",
+			fmt.Sprintf("ofport_request=%d", i))
 	}
 	for _, address := range []string{strings.TrimPrefix(b.tcp, "tcp:"), strings.TrimPrefix(b.ssl, "ssl:")} {
 		b.Eventually("the bridge listens at "+address, func() error {
@@ -80,7 +81,8 @@ func freePort(t *testing.T) int {
 }
 
 // certificate makes name.pem and name-key.pem, signed by a CA or, without one, by itself.
-func certificate(t *testing.T, dir, name string, ca *x509.Certificate, caKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+func certificate(t *testing.T, dir, name string, ca *x509.Certificate, caKey *ecdsa.PrivateKey) (*x509.Certificate,
+	*ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -182,7 +184,8 @@ func TestSwitchCommands(t *testing.T) {
 			t.Errorf("dump (-ovs-ofctl +ours):\n%s", diff)
 		}
 		stats := strings.Split(strings.TrimSuffix(must(t, "dump", "--stats", "--table", "1", b.unix), "\n"), "\n")
-		if len(stats) != 2 || !strings.HasPrefix(stats[0], "cookie=0x0, duration=") || !strings.Contains(stats[0], "n_packets=0, n_bytes=0, idle_age=") {
+		if len(stats) != 2 || !strings.HasPrefix(stats[0], "cookie=0x0, duration=") ||
+			!strings.Contains(stats[0], "n_packets=0, n_bytes=0, idle_age=") {
 			t.Errorf("dump --stats: %q", stats)
 		}
 	})
@@ -223,7 +226,8 @@ table=2,priority=9,arp,actions=NORMAL
 		before := must(t, "dump", b.unix)
 		bad := file(t, "bad.txt", "table=3,ip,actions=output:1\ntable=3,arp,actions=group:77\n")
 		out, stderr, code := tombolo(t, "tombolo", "openflow", "replace", b.unix, bad)
-		for _, want := range []string{"nothing is changed", `the flow "table=3, arp actions=group:77" is refused`, "OFPBAC_BAD_OUT_GROUP"} {
+		for _, want := range []string{"nothing is changed", `the flow "table=3, arp actions=group:77" is refused`,
+			"OFPBAC_BAD_OUT_GROUP"} {
 			if code != 1 || out != "" || !strings.Contains(stderr, want) {
 				t.Errorf("code %d, stdout %q, stderr %s lacks %s", code, out, stderr, want)
 			}
@@ -258,12 +262,18 @@ table=2,priority=9,arp,actions=NORMAL
 			want  string
 		}{
 			{"ssl without files", []string{"dump", b.ssl}, "ssl needs a private key and a certificate"},
-			{"ssl without a CA", []string{"dump", b.ssl, b.files[0], b.files[1], b.files[2], b.files[3]}, "ssl needs the certificate of the CA"},
-			{"ssl with another CA", []string{"dump", b.ssl, b.files[0], b.files[1], b.files[2], b.files[3], "-C", b.other}, "is not signed by the CA"},
-			{"tcp where ssl is spoken", []string{"dump", "tcp" + strings.TrimPrefix(b.ssl, "ssl"), "-t", "2s"}, "or only with TLS: ssl: instead of tcp:"},
-			{"ssl where tcp is spoken", append([]string{"dump", "ssl" + strings.TrimPrefix(b.tcp, "tcp")}, b.files...), "does not speak TLS: use tcp:"},
-			{"the database's socket", []string{"dump", "unix:" + filepath.Join(b.RunDir(), "db.sock")}, "that is no bridge's OpenFlow socket"},
-			{"a certificate of another CA", []string{"dump", b.ssl, "-p", strings.TrimSuffix(b.other, ".pem") + "-key.pem", "-c", b.other, "-C", "none"}, "does not take our certificate"},
+			{"ssl without a CA", []string{"dump", b.ssl, b.files[0], b.files[1], b.files[2], b.files[3]},
+				"ssl needs the certificate of the CA"},
+			{"ssl with another CA", []string{"dump", b.ssl, b.files[0], b.files[1], b.files[2], b.files[3], "-C", b.other},
+				"is not signed by the CA"},
+			{"tcp where ssl is spoken", []string{"dump", "tcp" + strings.TrimPrefix(b.ssl, "ssl"), "-t", "2s"},
+				"or only with TLS: ssl: instead of tcp:"},
+			{"ssl where tcp is spoken", append([]string{"dump", "ssl" + strings.TrimPrefix(b.tcp, "tcp")}, b.files...),
+				"does not speak TLS: use tcp:"},
+			{"the database's socket", []string{"dump", "unix:" + filepath.Join(b.RunDir(), "db.sock")},
+				"that is no bridge's OpenFlow socket"},
+			{"a certificate of another CA", []string{"dump", b.ssl, "-p", strings.TrimSuffix(b.other, ".pem") + "-key.pem", "-c",
+				b.other, "-C", "none"}, "does not take our certificate"},
 			{"no time", []string{"dump", b.unix, "-t", "0s"}, "--timeout 0s: want more than nothing"},
 			{"groups of a table", []string{"dump", b.unix, "--groups", "--table", "1"}, "--stats and --table are about flows"},
 		} {
@@ -284,7 +294,8 @@ table=2,priority=9,arp,actions=NORMAL
 			}
 			return nil
 		})
-		for _, want := range []string{"it speaks OpenFlow wire versions [1 4]", "ovs-vsctl set bridge br0 protocols=OpenFlow10,OpenFlow13,OpenFlow15"} {
+		for _, want := range []string{"it speaks OpenFlow wire versions [1 4]",
+			"ovs-vsctl set bridge br0 protocols=OpenFlow10,OpenFlow13,OpenFlow15"} {
 			if !strings.Contains(stderr, want) {
 				t.Errorf("stderr lacks %q: %s", want, stderr)
 			}
@@ -319,7 +330,8 @@ arp actions=meter:3,group:8
 	if out, stderr, code := tombolo(t, "tombolo", "openflow", "diff", "--all", b.unix, first); code != 2 || out != added {
 		t.Errorf("diff: code %d: %s%s", code, stderr, cmp.Diff(added, out))
 	}
-	if got := must(t, "replace", "--all", "--dry-run", b.unix, first); got != added || must(t, "dump", "--all", b.unix) != "" {
+	if got := must(t, "replace", "--all", "--dry-run", b.unix, first); got != added ||
+		must(t, "dump", "--all", b.unix) != "" {
 		t.Errorf("dry run: %s", cmp.Diff(added, got))
 	}
 	for _, step := range []struct{ file, want string }{{first, one}, {second, two}, {first, one}} {
@@ -332,10 +344,12 @@ arp actions=meter:3,group:8
 		}
 		must(t, "diff", "--all", b.unix, step.file)
 	}
-	const bands = "type=drop rate=1 type=drop rate=2 type=drop rate=3 type=drop rate=4 type=drop rate=5 type=drop rate=6 type=drop rate=7 type=drop rate=8 type=drop rate=9"
+	const bands = "type=drop rate=1 type=drop rate=2 type=drop rate=3 type=drop rate=4 type=drop rate=5 type=drop " +
+		"rate=6 type=drop rate=7 type=drop rate=8 type=drop rate=9"
 	for _, row := range []struct{ name, text, want string }{
 		{"flow", "table=3,ip,actions=group:77\n", `nothing is changed: the flow "table=3, ip actions=group:77" is refused`},
-		{"meter", "meter=9 pktps bands= " + bands + "\n", `nothing is changed: the meter "meter=9 pktps bands= ` + bands + `" is refused: `},
+		{"meter", "meter=9 pktps bands= " + bands + "\n", `nothing is changed: the meter "meter=9 pktps bands= ` +
+			bands + `" is refused: `},
 	} {
 		out, stderr, code := tombolo(t, "tombolo", "openflow", "replace", "--all", b.unix, file(t, "bad.txt", two+row.text))
 		if code != 1 || out != "" || !strings.Contains(stderr, row.want) {
@@ -346,7 +360,8 @@ arp actions=meter:3,group:8
 		}
 	}
 	// A dump of ovs-ofctl can be compared, with its headings.
-	dumped := file(t, "dumped.txt", ofctl(t, "dump-groups", b.unix)+ofctl(t, "dump-meters", b.unix)+ofctl(t, "dump-flows", b.unix))
+	dumped := file(t, "dumped.txt", ofctl(t, "dump-groups", b.unix)+ofctl(t, "dump-meters", b.unix)+ofctl(t, "dump-flows",
+		b.unix))
 	must(t, "diff", "--all", b.unix, dumped)
 	// Without --all flows alone count.
 	must(t, "replace", b.unix, file(t, "none", ""))
@@ -354,13 +369,17 @@ arp actions=meter:3,group:8
 		t.Errorf("flows replaced: %s", cmp.Diff(want, got))
 	}
 	_, stderr, code := tombolo(t, "tombolo", "openflow", "replace", b.unix, first)
-	for _, want := range []string{"one.txt, line 1: ", " is a meter: --all takes groups and meters too", "one.txt, line 3: ", " is a group: "} {
+	for _, want := range []string{"one.txt, line 1: ", " is a meter: --all takes groups and meters too",
+		"one.txt, line 3: ", " is a group: "} {
 		if code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("code %d, stderr lacks %q: %s", code, want, stderr)
 		}
 	}
-	_, stderr, code = tombolo(t, "tombolo", "openflow", "replace", "--all", b.unix, file(t, "bad.txt", "\ngroup_id=1,type=x\nmeter=1\nmeter=5 pktps bands=\ntype=drop rate=0\nmeter=6 bands="))
-	for _, want := range []string{"bad.txt: parse group: line 2, column 17: type: ", "bad.txt: parse meter: line 3, column 1: ", "bad.txt: parse meter: line 4, column 1: meter 5: band 1 has no rate", "bad.txt: parse meter: line 6, column "} {
+	_, stderr, code = tombolo(t, "tombolo", "openflow", "replace", "--all", b.unix,
+		file(t, "bad.txt", "\ngroup_id=1,type=x\nmeter=1\nmeter=5 pktps bands=\ntype=drop rate=0\nmeter=6 bands="))
+	for _, want := range []string{"bad.txt: parse group: line 2, column 17: type: ",
+		"bad.txt: parse meter: line 3, column 1: ", "bad.txt: parse meter: line 4, column 1: meter 5: band 1 has no rate",
+		"bad.txt: parse meter: line 6, column "} {
 		if code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("code %d, stderr lacks %q: %s", code, want, stderr)
 		}
@@ -370,7 +389,8 @@ arp actions=meter:3,group:8
 
 // testNames compares dump --names with ovs-ofctl's.
 func testNames(t *testing.T, b *bridge) {
-	b.Vsctl("--timeout=20", "add-port", "br0", "eth-x", "--", "set", "interface", "eth-x", "type=dummy", "ofport_request=4", "--",
+	b.Vsctl("--timeout=20", "add-port", "br0", "eth-x", "--", "set", "interface", "eth-x", "type=dummy",
+		"ofport_request=4", "--",
 		"--id=@a", "create", "flow_table", "name=Classify", "--", "--id=@b", "create", "flow_table", `name="my table"`, "--",
 		"set", "bridge", "br0", "flow_tables:0=@a", "flow_tables:7=@b")
 	must(t, "replace", b.unix, file(t, "named.txt", `
@@ -470,8 +490,10 @@ func TestTargetErrors(t *testing.T) {
 		want  string
 	}{
 		{"bridge not there", []string{"dump", "br0"}, "bridge br0 has no socket /none/br0.mgmt: see `ovs-vsctl list-br`"},
-		{"socket not there", []string{"dump", "unix:/run/none.mgmt"}, "there is no socket /run/none.mgmt: a bridge's socket is RUNDIR/BRIDGE.mgmt, here /none/BRIDGE.mgmt"},
-		{"no program listens", []string{"monitor", "tcp:127.0.0.1:1"}, "no program listens at tcp:127.0.0.1:1: the bridge has to, as after `ovs-vsctl set-controller BRIDGE ptcp:PORT`"},
+		{"socket not there", []string{"dump", "unix:/run/none.mgmt"},
+			"there is no socket /run/none.mgmt: a bridge's socket is RUNDIR/BRIDGE.mgmt, here /none/BRIDGE.mgmt"},
+		{"no program listens", []string{"monitor", "tcp:127.0.0.1:1"},
+			"no program listens at tcp:127.0.0.1:1: the bridge has to, as after `ovs-vsctl set-controller BRIDGE ptcp:PORT`"},
 		{"no transport", []string{"dump", "udp:1.2.3.4"}, `"udp" is no transport`},
 		{"no host", []string{"dump", "tcp:"}, "a host is missing"},
 		{"IPv6 without brackets", []string{"dump", "tcp:fd00::1"}, "an IPv6 address stands in brackets"},
@@ -485,7 +507,8 @@ func TestTargetErrors(t *testing.T) {
 		{"no file", []string{"replace", "br0", "/none/flows"}, "open /none/flows"},
 		{"change in a file", []string{"diff", changes, changes}, `flows.txt, line 1: "delete ip" is not a flow but a change`},
 		{"match", []string{"monitor", "br0", "--match", "bogus=1"}, "bogus"},
-		{"unknown command", []string{"dumb"}, `tombolo openflow does not know "dumb"; it knows diff, dump, encode, monitor, parse, print, replace`},
+		{"unknown command", []string{"dumb"},
+			`tombolo openflow does not know "dumb"; it knows diff, dump, encode, monitor, parse, print, replace`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			out, stderr, code := tombolo(t, append([]string{"tombolo", "openflow"}, row.words...)...)

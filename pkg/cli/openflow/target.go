@@ -31,12 +31,14 @@ func (t *target) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&t.files.PrivateKey, "private-key", "p", "", "our private key, for ssl:")
 	f.StringVarP(&t.files.Certificate, "certificate", "c", "", "our certificate, for ssl:")
-	f.StringVarP(&t.files.CA, "ca-cert", "C", "", "the certificate of the CA that signed the switch's, for ssl: (none trusts every switch)")
+	f.StringVarP(&t.files.CA, "ca-cert", "C", "",
+		"the certificate of the CA that signed the switch's, for ssl: (none trusts every switch)")
 	f.DurationVarP(&t.timeout, "timeout", "t", 30*time.Second, "how long the switch may take to answer")
 }
 
 // connect connects to a switch. The context ends with the time for its answers.
-func (t *target) connect(ctx context.Context, name string, handler ofconn.Handler) (*ofconn.Conn, context.Context, context.CancelFunc, error) {
+func (t *target) connect(ctx context.Context, name string, handler ofconn.Handler) (*ofconn.Conn, context.Context,
+	context.CancelFunc, error) {
 	dial, err := ofconn.TargetDialer(name, t.files)
 	if err != nil {
 		return nil, nil, nil, err
@@ -62,18 +64,23 @@ func explainSwitch(name string, timeout time.Duration, err error) error {
 		if !strings.Contains(name, ":") && !strings.Contains(name, "/") {
 			bridge = name
 		}
-		return fmt.Errorf("%s: %w, as in `ovs-vsctl set bridge %s protocols=OpenFlow10,OpenFlow13,OpenFlow15`", name, err, bridge)
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("%s: %w, as in `ovs-vsctl set bridge %s protocols=OpenFlow10,OpenFlow13,OpenFlow15`", name,
+			err, bridge)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE):
 		hint := "that is no bridge's OpenFlow socket, RUNDIR/BRIDGE.mgmt, or ovs-vswitchd has just ended"
 		switch {
 		case strings.HasPrefix(name, "tcp:"):
 			hint = "no OpenFlow is spoken there, or only with TLS: ssl: instead of tcp:"
 		case strings.HasPrefix(name, "ssl:"): // with TLS 1.3 the other side may close before its complaint was read
-			hint = "no OpenFlow is spoken there, or it does not take our certificate: the CA has to have signed it that the switch trusts (`ovs-vsctl get-ssl`)"
+			hint = "no OpenFlow is spoken there, or it does not take our certificate: the CA has to have signed it that the " +
+				"switch trusts (`ovs-vsctl get-ssl`)"
 		}
 		return fmt.Errorf("%s has closed the connection at once: %s: %w", name, hint, err)
 	case strings.Contains(err.Error(), "remote error: tls: "): // Go has no type for what the other side complains of
-		return fmt.Errorf("%s does not take our certificate: the CA has to have signed it that the switch trusts (`ovs-vsctl get-ssl`): %w", name, err)
+		return fmt.Errorf(
+			"%s does not take our certificate: the CA has to have signed it that the switch trusts (`ovs-vsctl get-ssl`): %w",
+			name, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s did not answer within %s: %w", name, timeout, err)
 	}
@@ -81,7 +88,8 @@ func explainSwitch(name string, timeout time.Duration, err error) error {
 }
 
 // ask sends a multipart request and calls f with the parts of the answer.
-func ask[Reply ofp.Message](ctx context.Context, conn *ofconn.Conn, what string, request ofp.Message, f func(Reply)) error {
+func ask[Reply ofp.Message](ctx context.Context, conn *ofconn.Conn, what string, request ofp.Message,
+	f func(Reply)) error {
 	parts, err := conn.Request(ctx, request)
 	if err != nil {
 		return fmt.Errorf("read the switch's %s: %w", what, err)

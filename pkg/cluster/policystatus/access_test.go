@@ -42,10 +42,13 @@ func TestAccess(t *testing.T) {
 			want = append(want, verb+" "+k.Resource().Resource+"."+k.Resource().Group)
 		}
 	}
-	plural := map[string]string{"ClusterNetworkPolicy": "clusternetworkpolicies", "NetworkPolicy": "networkpolicies", "ClusterGroup": "clustergroups", "Group": "groups"}
+	plural := map[string]string{"ClusterNetworkPolicy": "clusternetworkpolicies", "NetworkPolicy": "networkpolicies",
+		"ClusterGroup": "clustergroups", "Group": "groups"}
 	for _, target := range []target{
-		policyTarget(policy.Key{Kind: policy.AntreaClusterNetworkPolicy}), policyTarget(policy.Key{Kind: policy.AntreaNetworkPolicy}),
-		policyTarget(policy.Key{Kind: policy.ClusterNetworkPolicy}), groupTarget(derive.Object{}), groupTarget(derive.Object{Namespace: "default"}),
+		policyTarget(policy.Key{Kind: policy.AntreaClusterNetworkPolicy}),
+		policyTarget(policy.Key{Kind: policy.AntreaNetworkPolicy}),
+		policyTarget(policy.Key{Kind: policy.ClusterNetworkPolicy}), groupTarget(derive.Object{}),
+		groupTarget(derive.Object{Namespace: "default"}),
 	} {
 		want = append(want, "patch "+plural[target.reference.Kind]+"/status."+target.reference.GroupVersionKind().Group)
 	}

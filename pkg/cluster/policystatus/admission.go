@@ -27,7 +27,8 @@ import (
 func CertificateNames() certs.Names {
 	return certs.Names{
 		Service: "tombolo-policy-webhook", Secret: "tombolo-policy-webhook-tls", ValidatingOnly: true,
-		Configurations: map[string]string{"app": "tombolo", "served-by": "tombolo-policy-controller"}, Manifest: "deploy/agent/tombolo.yml",
+		Configurations: map[string]string{"app": "tombolo", "served-by": "tombolo-policy-controller"},
+		Manifest:       "deploy/agent/tombolo.yml",
 	}
 }
 
@@ -59,7 +60,8 @@ func (c *controller) admitPolicy(ctx context.Context, req admission.Request) adm
 	err := c.to.Get(ctx, client.ObjectKey{Name: name}, &crdv1beta1.Tier{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return denied("%s: spec.tier: there is no Tier %s: create it before, or write one of %s", called(req), name, c.tierNames())
+		return denied("%s: spec.tier: there is no Tier %s: create it before, or write one of %s", called(req), name,
+			c.tierNames())
 	case err != nil:
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("get Tier %s: %w", name, err))
 	}
@@ -72,7 +74,8 @@ func (c *controller) tierNames() string {
 	for name := range crdv1beta1.DefaultTiers {
 		names = append(names, name)
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(crdv1beta1.DefaultTiers[a], crdv1beta1.DefaultTiers[b]) })
+	slices.SortFunc(names,
+		func(a, b string) int { return cmp.Compare(crdv1beta1.DefaultTiers[a], crdv1beta1.DefaultTiers[b]) })
 	for _, row := range c.tables.spans.Tiers.All() {
 		if !slices.Contains(names, row.Key.Name) {
 			names = append(names, row.Key.Name)
@@ -90,7 +93,8 @@ func (c *controller) admitTier(ctx context.Context, req admission.Request) admis
 			return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list Tiers: %w", err))
 		}
 		if n := len(tiers.Items); n >= crdv1beta1.MaxTiers {
-			return denied("%s: there are %d Tiers, and there can be %d: delete one that has no policies", called(req), n, crdv1beta1.MaxTiers)
+			return denied("%s: there are %d Tiers, and there can be %d: delete one that has no policies", called(req), n,
+				crdv1beta1.MaxTiers)
 		}
 		return admission.Allowed("")
 	}
@@ -102,7 +106,8 @@ func (c *controller) admitTier(ctx context.Context, req admission.Request) admis
 		return admission.Errored(http.StatusServiceUnavailable, ctx.Err())
 	}
 	if len(in) > 0 {
-		return denied("%s: %d of the policies are in it, such as %s: give them another Tier, or delete them, before", called(req), len(in), in[0])
+		return denied("%s: %d of the policies are in it, such as %s: give them another Tier, or delete them, before",
+			called(req), len(in), in[0])
 	}
 	return admission.Allowed("")
 }
@@ -140,7 +145,8 @@ func (c *controller) admitGroup(_ context.Context, req admission.Request) admiss
 		return nil
 	}
 	if path := way(o.Spec.ChildGroups); path != nil {
-		return denied("%s: spec.childGroups: the group would contain itself, by %s: remove one of them from another", called(req), strings.Join(path, ", "))
+		return denied("%s: spec.childGroups: the group would contain itself, by %s: remove one of them from another",
+			called(req), strings.Join(path, ", "))
 	}
 	return admission.Allowed("")
 }

@@ -62,21 +62,24 @@ func TestAdmission(t *testing.T) {
 		a.create(parse(t, "Tier", name, fmt.Sprintf("{priority: %d}", priority)))
 	}
 	service := &corev1.Service{}
-	if err := a.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: CertificateNames().Service}, service); err != nil {
+	if err := a.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: CertificateNames().Service},
+		service); err != nil {
 		t.Fatal(err)
 	}
 	stop := serve(t, own, service.Spec.ClusterIP, 443)
 	defer func() { stop() }()
 
 	const rest = "priority: 5, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]"
-	refused := func(o *unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error, want string) {
+	refused := func(o *unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error,
+		want string) {
 		t.Helper()
 		// Admission is there some time after its configuration is, and what it knows comes by watches.
 		var have error
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-			have = do(ctx, o.DeepCopy())
-			return have != nil && strings.Contains(have.Error(), want), nil
-		})
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true,
+			func(ctx context.Context) (bool, error) {
+				have = do(ctx, o.DeepCopy())
+				return have != nil && strings.Contains(have.Error(), want), nil
+			})
 		if err != nil {
 			t.Errorf("%s %s: %v, want %q", o.GetKind(), o.GetName(), have, want)
 		}
@@ -93,10 +96,13 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	web := parse(t, "ClusterNetworkPolicy", "web", "{tier: mine, "+rest+"}")
-	refused(web, dry, `ClusterNetworkPolicy web: spec.tier: there is no Tier mine: create it before, or write one of emergency, securityops, networkops, platform, application, baseline`)
-	refused(parse(t, "NetworkPolicy", "web", "{tier: mine, "+rest+"}"), dry, "NetworkPolicy default/web: spec.tier: there is no Tier mine")
+	refused(web, dry,
+		`ClusterNetworkPolicy web: spec.tier: there is no Tier mine: create it before, or write one of emergency, securityops, networkops, platform, application, baseline`)
+	refused(parse(t, "NetworkPolicy", "web", "{tier: mine, "+rest+"}"), dry,
+		"NetworkPolicy default/web: spec.tier: there is no Tier mine")
 	for _, name := range []string{"Application", "SecurityOps", "baseline", `""`} {
-		if err := a.Create(t.Context(), parse(t, "ClusterNetworkPolicy", "web", "{tier: "+name+", "+rest+"}"), client.DryRunAll); err != nil {
+		if err := a.Create(t.Context(), parse(t, "ClusterNetworkPolicy", "web", "{tier: "+name+", "+rest+"}"),
+			client.DryRunAll); err != nil {
 			t.Errorf("Tier %s: %v", name, err)
 		}
 	}
@@ -104,13 +110,17 @@ func TestAdmission(t *testing.T) {
 	a.create(mine.DeepCopy())
 	a.create(web.DeepCopy())
 	refused(web, change(`{"spec":{"tier":"other"}}`), "ClusterNetworkPolicy web: spec.tier: there is no Tier other")
-	refused(mine, remove, "Tier mine: 1 of the policies are in it, such as AntreaClusterNetworkPolicy web: give them another Tier, or delete them, before")
-	refused(parse(t, "Tier", "second", "{priority: 7}"), dry, "Tier second: spec.priority: 7 is that of Tier mine: use another one")
+	refused(mine, remove,
+		"Tier mine: 1 of the policies are in it, such as AntreaClusterNetworkPolicy web: give them another Tier, or delete "+
+			"them, before")
+	refused(parse(t, "Tier", "second", "{priority: 7}"), dry,
+		"Tier second: spec.priority: 7 is that of Tier mine: use another one")
 	refused(parse(t, "Tier", "second", "{priority: 250}"), dry, "default Tier")
 	for i := range crdv1beta1.MaxTiers - 7 {
 		a.create(parse(t, "Tier", fmt.Sprintf("more-%d", i), fmt.Sprintf("{priority: %d}", 10+i)))
 	}
-	refused(parse(t, "Tier", "second", "{priority: 8}"), dry, "Tier second: there are 20 Tiers, and there can be 20: delete one that has no policies")
+	refused(parse(t, "Tier", "second", "{priority: 8}"), dry,
+		"Tier second: there are 20 Tiers, and there can be 20: delete one that has no policies")
 	if err := a.Delete(t.Context(), parse(t, "Tier", "more-0", "{}")); err != nil {
 		t.Errorf("a Tier without policies cannot be deleted: %v", err)
 	}
@@ -122,7 +132,8 @@ func TestAdmission(t *testing.T) {
 		refused(parse(t, kind, "three", "{childGroups: [other, one]}"), dry,
 			name+"three: spec.childGroups: the group would contain itself, by one, two, three: remove one of them from another")
 		a.create(parse(t, kind, "three", "{podSelector: {}}"))
-		refused(parse(t, kind, "three", "{}"), change(`{"spec":{"podSelector":null,"childGroups":["one"]}}`), name+"three: spec.childGroups: the group would contain itself")
+		refused(parse(t, kind, "three", "{}"), change(`{"spec":{"podSelector":null,"childGroups":["one"]}}`), name+
+			"three: spec.childGroups: the group would contain itself")
 	}
 
 	t.Run("without the webhooks it becomes a condition", func(t *testing.T) {
@@ -131,7 +142,8 @@ func TestAdmission(t *testing.T) {
 		late := parse(t, "ClusterNetworkPolicy", "late", "{tier: later, "+rest+"}")
 		a.create(late)
 		three := parse(t, "ClusterGroup", "three", "{}")
-		if err := a.Patch(t.Context(), three, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"podSelector":null,"childGroups":["one"]}}`))); err != nil {
+		if err := a.Patch(t.Context(), three,
+			client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"podSelector":null,"childGroups":["one"]}}`))); err != nil {
 			t.Fatal(err)
 		}
 		stop = serve(t, own, service.Spec.ClusterIP, 443)

@@ -68,9 +68,12 @@ func serve(t testing.TB, own *rest.Config, host string, port int) (stop func()) 
 	certificate := &certs.Certificate{Client: live, Namespace: metav1.NamespaceSystem, Names: CertificateNames()}
 	named := true
 	mgr, err := ctrl.NewManager(own, ctrl.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &named},
-		LeaderElection: true, LeaderElectionID: LeaseName, LeaderElectionNamespace: metav1.NamespaceSystem, LeaderElectionReleaseOnCancel: true,
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, TLSOpts: []func(*tls.Config){certificate.TLS}}),
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller:     config.Controller{SkipNameValidation: &named},
+		LeaderElection: true, LeaderElectionID: LeaseName, LeaderElectionNamespace: metav1.NamespaceSystem,
+		LeaderElectionReleaseOnCancel: true,
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port,
+			TLSOpts: []func(*tls.Config){certificate.TLS}}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -173,13 +176,14 @@ func short(o client.Object) string {
 func (a *api) expect(o client.Object, want string) {
 	a.t.Helper()
 	have := ""
-	err := wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-		if err := a.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return false, err
-		}
-		have = statusOf(o)
-		return have == want, nil
-	})
+	err := wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, 20*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			if err := a.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+				return false, err
+			}
+			have = statusOf(o)
+			return have == want, nil
+		})
 	if err != nil {
 		a.t.Fatalf("%T %s: status\n%s, want\n%s (%v)", o, o.GetName(), have, want, err)
 	}
@@ -230,7 +234,8 @@ func TestStatus(t *testing.T) {
 	a.pod("web-2", "node-2", map[string]string{"app": "web"})
 	a.pod("db-3", "node-3", map[string]string{"app": "db"})
 
-	web := apply(a, &crdv1beta1.ClusterNetworkPolicy{}, `{metadata: {name: web}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: web}}}], ingress: [{action: Drop}]}}`)
+	web := apply(a, &crdv1beta1.ClusterNetworkPolicy{},
+		`{metadata: {name: web}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: web}}}], ingress: [{action: Drop}]}}`)
 	a.expect(web, "Pending 0/2 of 1, "+well)
 	a.report("node-1", web)
 	a.expect(web, "Realizing 1/2 of 1, "+well)
@@ -294,11 +299,13 @@ func TestStatus(t *testing.T) {
 		a.expect(web, "Realized 3/3 of 2, "+well)
 	})
 	t.Run("selects no Pod", func(*testing.T) {
-		a.expect(apply(a, &crdv1beta1.NetworkPolicy{}, `{metadata: {name: none, namespace: default}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: none}}}], ingress: [{action: Drop}]}}`),
+		a.expect(apply(a, &crdv1beta1.NetworkPolicy{},
+			`{metadata: {name: none, namespace: default}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: none}}}], ingress: [{action: Drop}]}}`),
 			"Realized 0/0 of 1, "+well)
 	})
 	t.Run("an appliedTo that is not served", func(*testing.T) {
-		nodes := apply(a, &crdv1beta1.ClusterNetworkPolicy{}, `{metadata: {name: nodes}, spec: {priority: 5, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}}`)
+		nodes := apply(a, &crdv1beta1.ClusterNetworkPolicy{},
+			`{metadata: {name: nodes}, spec: {priority: 5, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}}`)
 		a.expect(nodes, "Failed 0/0 of 1, Realizable False NotServed, RealizationFailure False NoFailure")
 		if c := nodes.Status.Conditions[0]; c.Message != "spec.appliedTo[0].nodeSelector: policies for Nodes are not served yet, so it selects nothing" {
 			t.Errorf("the condition says %q", c.Message)
@@ -306,29 +313,34 @@ func TestStatus(t *testing.T) {
 		a.event("ClusterNetworkPolicy", "nodes", "NotServed", nodes.Status.Conditions[0].Message)
 	})
 	t.Run("an unknown Tier, which comes", func(*testing.T) {
-		mine := apply(a, &crdv1beta1.NetworkPolicy{}, `{metadata: {name: mine, namespace: default}, spec: {tier: mine, priority: 5, appliedTo: [{podSelector: {matchLabels: {app: db}}}], ingress: [{action: Drop}]}}`)
+		mine := apply(a, &crdv1beta1.NetworkPolicy{},
+			`{metadata: {name: mine, namespace: default}, spec: {tier: mine, priority: 5, appliedTo: [{podSelector: {matchLabels: {app: db}}}], ingress: [{action: Drop}]}}`)
 		a.expect(mine, "Failed 0/1 of 1, Realizable False UnknownTier, RealizationFailure False NoFailure")
 		a.event("NetworkPolicy", "mine", "UnknownTier", "spec.tier: there is no Tier mine")
 		apply(a, &crdv1beta1.Tier{}, `{metadata: {name: mine}, spec: {priority: 7}}`)
 		a.expect(mine, "Pending 0/1 of 1, "+well)
 	})
 	t.Run("groups", func(*testing.T) {
-		leaf := apply(a, &crdv1beta1.ClusterGroup{}, `{metadata: {name: leaf}, spec: {podSelector: {matchLabels: {app: db}}}}`)
+		leaf := apply(a, &crdv1beta1.ClusterGroup{},
+			`{metadata: {name: leaf}, spec: {podSelector: {matchLabels: {app: db}}}}`)
 		a.expect(leaf, "GroupMembersComputed True MembersComputed")
 		tree := apply(a, &crdv1beta1.ClusterGroup{}, `{metadata: {name: tree}, spec: {childGroups: [leaf, later]}}`)
 		a.expect(tree, "GroupMembersComputed False UnknownGroup")
-		grouped := apply(a, &crdv1beta1.ClusterNetworkPolicy{}, `{metadata: {name: grouped}, spec: {priority: 5, appliedTo: [{group: tree}], ingress: [{action: Drop}]}}`)
+		grouped := apply(a, &crdv1beta1.ClusterNetworkPolicy{},
+			`{metadata: {name: grouped}, spec: {priority: 5, appliedTo: [{group: tree}], ingress: [{action: Drop}]}}`)
 		a.expect(grouped, "Failed 0/1 of 1, Realizable False GroupNotComputed, RealizationFailure False NoFailure")
 		apply(a, &crdv1beta1.ClusterGroup{}, `{metadata: {name: later}, spec: {podSelector: {matchLabels: {app: none}}}}`)
 		a.expect(tree, "GroupMembersComputed True MembersComputed")
 		a.report("node-3", web, grouped)
 		a.expect(grouped, "Realized 1/1 of 1, "+well)
-		group := apply(a, &crdv1beta1.Group{}, `{metadata: {name: own, namespace: default}, spec: {serviceReference: {name: nowhere}}}`)
+		group := apply(a, &crdv1beta1.Group{},
+			`{metadata: {name: own, namespace: default}, spec: {serviceReference: {name: nowhere}}}`)
 		a.expect(group, "GroupMembersComputed False UnknownService")
 		a.event("Group", "own", "UnknownService", "spec.serviceReference: there is no Service default/nowhere")
 	})
 	t.Run("SIG Network's", func(*testing.T) {
-		cnp := apply(a, &npv1alpha2.ClusterNetworkPolicy{}, `{metadata: {name: sig}, spec: {tier: Admin, priority: 5, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}}`)
+		cnp := apply(a, &npv1alpha2.ClusterNetworkPolicy{},
+			`{metadata: {name: sig}, spec: {tier: Admin, priority: 5, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}}`)
 		a.expect(cnp, "Realizable True Understood, Realized False NotAllNodes")
 		a.report("node-1", web, cnp)
 		a.report("node-2", web, cnp)
@@ -358,7 +370,8 @@ func TestStatus(t *testing.T) {
 		before := versions()
 		stop()
 		stop = start(t, apiserver.Access(t, a.config, manifest(t)))
-		last := apply(a, &crdv1beta1.ClusterNetworkPolicy{}, `{metadata: {name: zz-last}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: none}}}], ingress: [{action: Drop}]}}`)
+		last := apply(a, &crdv1beta1.ClusterNetworkPolicy{},
+			`{metadata: {name: zz-last}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: none}}}], ingress: [{action: Drop}]}}`)
 		a.expect(last, "Realized 0/0 of 1, "+well)
 		time.Sleep(2 * settle)
 		after := slices.DeleteFunc(versions(), func(text string) bool { return strings.HasPrefix(text, "zz-last") })
@@ -372,19 +385,22 @@ func TestStatus(t *testing.T) {
 func (a *api) event(kind, name, reason, note string) {
 	a.t.Helper()
 	var list eventsv1.EventList
-	err := wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-		if err := a.List(ctx, &list); err != nil {
-			return false, err
-		}
-		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
-			return e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == reason && strings.HasPrefix(e.Note, note) && e.Type == corev1.EventTypeWarning
-		}), nil
-	})
+	err := wait.PollUntilContextTimeout(a.t.Context(), 50*time.Millisecond, 20*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			if err := a.List(ctx, &list); err != nil {
+				return false, err
+			}
+			return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+				return e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == reason &&
+					strings.HasPrefix(e.Note, note) && e.Type == corev1.EventTypeWarning
+			}), nil
+		})
 	if err != nil {
 		var have []string
 		for _, e := range list.Items {
 			have = append(have, fmt.Sprintf("%s %s: %s %s", e.Regarding.Kind, e.Regarding.Name, e.Reason, e.Note))
 		}
-		a.t.Fatalf("no Event %s of %s %s that says %q: %v; there are:\n%s", reason, kind, name, note, err, strings.Join(have, "\n"))
+		a.t.Fatalf("no Event %s of %s %s that says %q: %v; there are:\n%s", reason, kind, name, note, err,
+			strings.Join(have, "\n"))
 	}
 }

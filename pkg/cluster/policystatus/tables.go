@@ -98,7 +98,8 @@ func newTables() *tables {
 		f, _ := derive.Get(r, t.spans.Policies[k.Kind], derive.Object{Namespace: k.Namespace, Name: k.Name})
 		return derive.Name(f.Tier), nil
 	}, derive.KeysOf(t.spans.Judgements))
-	t.byTier = derive.NewIndex(tiers, "tier", func(_ policy.Key, tier derive.Name) []derive.Name { return []derive.Name{tier} })
+	t.byTier = derive.NewIndex(tiers, "tier",
+		func(_ policy.Key, tier derive.Name) []derive.Name { return []derive.Name{tier} })
 	t.steps = derive.NewTable(e, "policy-steps", t.policyStep, derive.KeysOf(t.spans.Judgements))
 	t.groupSteps = derive.NewTable(e, "group-steps", t.groupStep, derive.KeysOf(t.spans.Grouped))
 	return t
@@ -154,7 +155,8 @@ const (
 	reasonComputed     = "MembersComputed"
 )
 
-// conditionRealized is what ClusterNetworkPolicies of SIG Network have in place of a phase: their status has conditions alone.
+// conditionRealized is what ClusterNetworkPolicies of SIG Network have in place of a phase: their status has conditions
+// alone.
 const conditionRealized = "Realized"
 
 // policyStep decides about a policy's status.
@@ -187,7 +189,8 @@ func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Pro
 	for _, text := range slices.Sorted(maps.Keys(leftOut)) {
 		nodes := leftOut[text]
 		field, message, _ := strings.Cut(text, ": ")
-		s.Problems = append(s.Problems, problem.Problem{Object: object, Field: field, Reason: reasonLeftOut, Message: message + " (" + some(nodes, "Node") + ")"})
+		s.Problems = append(s.Problems, problem.Problem{Object: object, Field: field, Reason: reasonLeftOut,
+			Message: message + " (" + some(nodes, "Node") + ")"})
 	}
 	realizable := condition(crdv1beta1.ConditionRealizable, true, reasonUnderstood, "all of it is understood")
 	if len(s.Problems) > 0 {
@@ -198,7 +201,8 @@ func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Pro
 	}
 	want.Phase = phase(want, len(s.Problems) > 0)
 	if k.Kind == policy.ClusterNetworkPolicy {
-		realized := condition(conditionRealized, want.Phase == crdv1beta1.PhaseRealized, reasonAllNodes, fmt.Sprintf("in force on %d of %d Nodes that have Pods of it", want.CurrentNodesRealized, want.DesiredNodesRealized))
+		realized := condition(conditionRealized, want.Phase == crdv1beta1.PhaseRealized, reasonAllNodes,
+			fmt.Sprintf("in force on %d of %d Nodes that have Pods of it", want.CurrentNodesRealized, want.DesiredNodesRealized))
 		if want.CurrentNodesRealized < want.DesiredNodesRealized {
 			realized.Reason = reasonNotAllNodes
 		} else if realized.Status == metav1.ConditionFalse {
@@ -208,7 +212,8 @@ func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Pro
 	} else {
 		failure := condition(crdv1beta1.ConditionRealizationFailure, len(failed) > 0, reasonNoFailure, "")
 		if len(failed) > 0 {
-			failure.Reason, failure.Message = reasonFlowsRefused, brief(strings.Join(failed[:min(3, len(failed))], "; ")+more(len(failed)-3))
+			failure.Reason, failure.Message = reasonFlowsRefused,
+				brief(strings.Join(failed[:min(3, len(failed))], "; ")+more(len(failed)-3))
 		}
 		want.Conditions = []metav1.Condition{realizable, failure}
 	}

@@ -52,7 +52,8 @@ func Scheme() (*runtime.Scheme, error) {
 // It keeps the watch of EndpointSlices to slices that Kubernetes' own controller has not made. Of Nodes and
 // EndpointSlices it keeps only the fields in use.
 func CacheOptions(namespace string) (cache.Options, error) {
-	foreign, err := labels.NewRequirement(discoveryv1.LabelManagedBy, selection.NotIn, []string{unserved.KubernetesEndpoints})
+	foreign, err := labels.NewRequirement(discoveryv1.LabelManagedBy, selection.NotIn,
+		[]string{unserved.KubernetesEndpoints})
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select EndpointSlices: %w", err)
 	}
@@ -63,9 +64,10 @@ func CacheOptions(namespace string) (cache.Options, error) {
 				Namespaces: map[string]cache.Config{namespace: {}},
 				Field:      fields.OneTermEqualSelector("metadata.name", configMap),
 			},
-			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*foreign), Transform: strip(func(s *discoveryv1.EndpointSlice) {
-				s.ManagedFields, s.Endpoints = nil, nil
-			})},
+			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*foreign),
+				Transform: strip(func(s *discoveryv1.EndpointSlice) {
+					s.ManagedFields, s.Endpoints = nil, nil
+				})},
 			&corev1.Node{}: {Transform: strip(func(n *corev1.Node) { n.ManagedFields, n.Status = nil, corev1.NodeStatus{} })},
 		},
 	}, nil
@@ -95,10 +97,12 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 	)
 	// Before 1.33 Kubernetes has no ServiceCIDR of this version.
 	version := networkingv1.SchemeGroupVersion
-	_, unknown := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: version.Group, Kind: "ServiceCIDR"}, version.Version)
+	_, unknown := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: version.Group, Kind: "ServiceCIDR"},
+		version.Version)
 	switch {
 	case unknown == nil:
-		err = errors.Join(err, watch(mgr, w, version.String(), "ServiceCIDR", &networkingv1.ServiceCIDR{}, unserved.ServiceCIDR))
+		err = errors.Join(err, watch(mgr, w, version.String(), "ServiceCIDR", &networkingv1.ServiceCIDR{},
+			unserved.ServiceCIDR))
 	case !apimeta.IsNoMatchError(unknown):
 		err = errors.Join(err, fmt.Errorf("ask for the kind ServiceCIDR: %w", unknown))
 	}
@@ -107,7 +111,8 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 
 // definitions is a CustomResourceDefinition of which the metadata are read.
 func definitions() *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}}
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1",
+		Kind: "CustomResourceDefinition"}}
 }
 
 // watch adds a controller that writes what is wrong with the objects of a kind.
@@ -122,7 +127,8 @@ func watch[T client.Object](mgr ctrl.Manager, w *warner, version, kind string, o
 			if !ok {
 				return reconcile.Result{}, fmt.Errorf("copy a %s: it is a %T", kind, o)
 			}
-			return reconcile.Result{}, w.warn(ctx, r, o, metav1.TypeMeta{APIVersion: version, Kind: kind}, func() []problem.Problem { return problems(o) })
+			return reconcile.Result{}, w.warn(ctx, r, o, metav1.TypeMeta{APIVersion: version, Kind: kind},
+				func() []problem.Problem { return problems(o) })
 		}))
 	if err != nil {
 		return fmt.Errorf("add the controller of kind %s: %w", kind, err)
@@ -157,7 +163,8 @@ func configuration(m *corev1.ConfigMap) []problem.Problem {
 		Object: problem.Object{Kind: "ConfigMap", Namespace: m.Namespace, Name: m.Name},
 		Field:  "data[" + key + "]", Reason: "ConfigurationIgnored",
 		Message: "Tombolo has no antrea-controller and does not read its configuration: remove the key; " +
-			"what concerns agents belongs into antrea-agent.conf, what concerns the ClusterSet into ConfigMap antrea-mc-controller-config",
+			"what concerns agents belongs into antrea-agent.conf, what concerns the ClusterSet into ConfigMap " +
+			"antrea-mc-controller-config",
 	}}
 }
 
@@ -169,7 +176,8 @@ type warner struct {
 	identity string
 }
 
-func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object, kind metav1.TypeMeta, problems func() []problem.Problem) error {
+func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object, kind metav1.TypeMeta,
+	problems func() []problem.Problem) error {
 	if err := w.client.Get(ctx, r.NamespacedName, o); err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -104,13 +104,19 @@ func TestEvents(t *testing.T) {
 	}
 	port := []corev1.ServicePort{{Port: 80}}
 	create(&corev1.Service{ObjectMeta: meta("default", "plain"), Spec: corev1.ServiceSpec{Ports: port}})
-	create(&corev1.Service{ObjectMeta: meta("default", "open"), Spec: corev1.ServiceSpec{Ports: port, Type: corev1.ServiceTypeNodePort}})
-	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant", Labels: map[string]string{"core.juniper.net/isolated-namespace": "true"}}})
-	create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/24", "fd00::/64"}, PodCIDR: "10.10.0.0/24"}})
-	create(&discoveryv1.EndpointSlice{ObjectMeta: meta("default", "mine"), AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{}})
+	create(&corev1.Service{ObjectMeta: meta("default", "open"),
+		Spec: corev1.ServiceSpec{Ports: port, Type: corev1.ServiceTypeNodePort}})
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant",
+		Labels: map[string]string{"core.juniper.net/isolated-namespace": "true"}}})
+	create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
+		Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/24", "fd00::/64"}, PodCIDR: "10.10.0.0/24"}})
+	create(&discoveryv1.EndpointSlice{ObjectMeta: meta("default", "mine"), AddressType: discoveryv1.AddressTypeIPv6,
+		Endpoints: []discoveryv1.Endpoint{}})
 	create(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes-own",
-		Labels: map[string]string{discoveryv1.LabelManagedBy: unserved.KubernetesEndpoints}}, AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{}})
-	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112"}}})
+		Labels: map[string]string{discoveryv1.LabelManagedBy: unserved.KubernetesEndpoints}},
+		AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{}})
+	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112"}}})
 	create(definition("egresses", "Egress"))
 	create(&networkingv1.NetworkPolicy{ObjectMeta: meta("default", "small")})
 	large := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "large")}
@@ -120,13 +126,17 @@ func TestEvents(t *testing.T) {
 		large.Spec.Ingress[0].From = append(large.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{IPBlock: block})
 	}
 	create(large)
-	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", "other"), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
-	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", configMap), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
+	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", "other"),
+		Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
+	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", configMap),
+		Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
 
 	stop := start(t, own)
 	first := []string{
-		"ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported", "Namespace /tenant IsolationNotSupported",
-		"Node /node-1 IPv6NotSupported", "EndpointSlice default/mine IPv6NotSupported", "ServiceCIDR /second IPv6NotSupported",
+		"ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported",
+		"Namespace /tenant IsolationNotSupported",
+		"Node /node-1 IPv6NotSupported", "EndpointSlice default/mine IPv6NotSupported",
+		"ServiceCIDR /second IPv6NotSupported",
 		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported", "NetworkPolicy default/large TooLarge",
 	}
 	expect(t, c, first...)
@@ -161,7 +171,8 @@ func definition(resource, kind string) *apiextensionsv1.CustomResourceDefinition
 			Group: "crd.antrea.io", Scope: apiextensionsv1.ClusterScoped,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: resource, Kind: kind},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1beta1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+				Name: "v1beta1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
 			}},
 		},
 	}
@@ -192,14 +203,15 @@ func expect(t *testing.T, c client.Client, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	var have []string
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		have = nil
-		for key := range written(t, c) {
-			have = append(have, key)
-		}
-		slices.Sort(have)
-		return slices.Equal(have, want), nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true,
+		func(context.Context) (bool, error) {
+			have = nil
+			for key := range written(t, c) {
+				have = append(have, key)
+			}
+			slices.Sort(have)
+			return slices.Equal(have, want), nil
+		})
 	if err != nil {
 		t.Fatalf("Events (-want +have):\n%s", cmp.Diff(want, have))
 	}

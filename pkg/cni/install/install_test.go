@@ -23,7 +23,8 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
-			o := Options{Plugin: filepath.Join(dir, "tombolo-cni"), BinDir: filepath.Join(dir, "bin"), ConfDir: filepath.Join(dir, "net.d")}
+			o := Options{Plugin: filepath.Join(dir, "tombolo-cni"), BinDir: filepath.Join(dir, "bin"),
+				ConfDir: filepath.Join(dir, "net.d")}
 			write(t, o.Plugin, "plugin")
 			for _, name := range row.has {
 				write(t, filepath.Join(o.BinDir, name), "other")
@@ -41,7 +42,8 @@ func TestRun(t *testing.T) {
 			for _, p := range conf.Plugins {
 				types = append(types, p.Network.Type)
 			}
-			if diff := cmp.Diff(append([]string{"tombolo"}, row.has...), types); diff != "" || conf.Name != "tombolo" || conf.CNIVersion != "1.0.0" {
+			if diff := cmp.Diff(append([]string{"tombolo"}, row.has...), types); diff != "" || conf.Name != "tombolo" ||
+				conf.CNIVersion != "1.0.0" {
 				t.Errorf("%s %s, plugins (-want +have):\n%s", conf.Name, conf.CNIVersion, diff)
 			}
 			chained, err := Chained(o.ConfDir)
@@ -68,7 +70,8 @@ func TestOtherCNI(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
-			o := Options{Plugin: filepath.Join(dir, "tombolo-cni"), BinDir: filepath.Join(dir, "bin"), ConfDir: filepath.Join(dir, "net.d")}
+			o := Options{Plugin: filepath.Join(dir, "tombolo-cni"), BinDir: filepath.Join(dir, "bin"),
+				ConfDir: filepath.Join(dir, "net.d")}
 			write(t, o.Plugin, "plugin")
 			write(t, filepath.Join(o.ConfDir, row.file), row.text)
 			err := Run(o)
@@ -78,7 +81,8 @@ func TestOtherCNI(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), "/etc/cni/net.d/"+row.file) || !strings.Contains(err.Error(), "--with-other-cni") {
+			if err == nil || !strings.Contains(err.Error(), "/etc/cni/net.d/"+row.file) ||
+				!strings.Contains(err.Error(), "--with-other-cni") {
 				t.Errorf("error %v", err)
 			}
 			if _, err := os.Stat(filepath.Join(o.BinDir, "tombolo")); !os.IsNotExist(err) {

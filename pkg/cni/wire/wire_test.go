@@ -27,12 +27,16 @@ func TestCall(t *testing.T) {
 	}{
 		{name: "result", answer: "HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}", want: `{"a":1}`},
 		{name: "empty result", answer: "HTTP/1.1 200 OK\r\n\r\n"},
-		{name: "error of the agent", answer: "HTTP/1.0 422 Unprocessable Entity\r\nContent-Length: 25\r\n\r\n{\"code\":101,\"msg\":\"full\"}", code: CodeIPAM, msg: "full"},
-		{name: "cut off in the body", answer: "HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\n{\"a\":1}", code: CodeTryAgainLater, msg: "ended before"},
+		{name: "error of the agent",
+			answer: "HTTP/1.0 422 Unprocessable Entity\r\nContent-Length: 25\r\n\r\n{\"code\":101,\"msg\":\"full\"}",
+			code:   CodeIPAM, msg: "full"},
+		{name: "cut off in the body", answer: "HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\n{\"a\":1}",
+			code: CodeTryAgainLater, msg: "ended before"},
 		{name: "cut off in the head", answer: "HTTP/1.0 200 OK\r\nContent-", code: CodeTryAgainLater, msg: "ended before"},
 		{name: "cut off in the first word", answer: "HT", code: CodeTryAgainLater, msg: "ended before"},
 		{name: "closed at once", code: CodeTryAgainLater, msg: "ended before"},
-		{name: "another path", answer: "HTTP/1.0 404 Not Found\r\n\r\n404 page not found", code: CodeIO, msg: `answered "404 Not Found"`},
+		{name: "another path", answer: "HTTP/1.0 404 Not Found\r\n\r\n404 page not found", code: CodeIO,
+			msg: `answered "404 Not Found"`},
 		{name: "another protocol", answer: "SSH-2.0-OpenSSH\r\n", code: CodeIO, msg: `answered "SSH-2.0-OpenSSH"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -105,7 +109,8 @@ func listen(t *testing.T) (net.Listener, string) {
 func check(t *testing.T, err error, code uint, msg string) {
 	t.Helper()
 	var e *types.Error
-	if errors.As(err, &e); code == 0 && err != nil || code != 0 && (e == nil || e.Code != code || !strings.Contains(e.Msg, msg)) {
+	if errors.As(err, &e); code == 0 && err != nil || code != 0 &&
+		(e == nil || e.Code != code || !strings.Contains(e.Msg, msg)) {
 		t.Errorf("error %v, want code %d and %q", err, code, msg)
 	}
 }

@@ -33,7 +33,8 @@ func announcements(text string) (list []*mcv1alpha1.MemberClusterAnnounce) {
 		for one := range strings.SplitSeq(word, ",") {
 			id, by, known := strings.Cut(one, "<")
 			a := &mcv1alpha1.MemberClusterAnnounce{ClusterID: id,
-				ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id), CreationTimestamp: metav1.Unix(1_000_000+int64(age), 0)}}
+				ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id),
+					CreationTimestamp: metav1.Unix(1_000_000+int64(age), 0)}}
 			if known {
 				a.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: by}
 			}

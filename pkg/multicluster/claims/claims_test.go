@@ -13,8 +13,8 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// info reads "SERVICE-RANGE [POD-RANGE ...] > GATEWAY [GATEWAY ...] | GATEWAY ...", of which the last are about to go. A gateway is
-// ADDRESS[@KEY[,NEXT-KEY]]; the cluster has the keys of the first one.
+// info reads "SERVICE-RANGE [POD-RANGE ...] > GATEWAY [GATEWAY ...] | GATEWAY ...", of which the last are about to go.
+// A gateway is ADDRESS[@KEY[,NEXT-KEY]]; the cluster has the keys of the first one.
 func info(id, text string) *mcv1alpha1.ClusterInfo {
 	text, leaving, _ := strings.Cut(text, "|")
 	ranges, gateways, _ := strings.Cut(text, ">")
@@ -90,64 +90,102 @@ func TestDecide(t *testing.T) {
 			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2", want: "10.97.0.0/16 > 192.0.2.2"}}},
 		{name: "the oldest has it, whatever the cluster IDs", clusters: []cluster{
 			{id: "west", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
-			{id: "an-attacker", wanted: "10.96.0.0/17 > 192.0.2.2", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/17 of cluster an-attacker overlaps the Service range 10.96.0.0/16 of cluster west"}}},
+			{id: "an-attacker", wanted: "10.96.0.0/17 > 192.0.2.2", want: "-",
+				fault: "serviceCIDR: Service range 10.96.0.0/17 of cluster an-attacker overlaps the Service range 10.96.0.0/16 " +
+					"of cluster west"}}},
 		{name: "an old member grows over a newer one's", clusters: []cluster{
-			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.0.0.0/8 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1", fault: "serviceCIDR: Service range 10.0.0.0/8 of cluster old overlaps the Service range 10.96.0.0/16 of cluster new"},
-			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.0.0.0/8 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1",
+				fault: "serviceCIDR: Service range 10.0.0.0/8 of cluster old overlaps the Service range 10.96.0.0/16 of " +
+					"cluster new"},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2",
+				want: "10.96.0.0/16 > 192.0.2.2"}}},
 		{name: "an old member moves to another's range", clusters: []cluster{
-			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.96.4.0/24 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1", fault: "serviceCIDR: "},
-			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.96.4.0/24 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1",
+				fault: "serviceCIDR: "},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2",
+				want: "10.96.0.0/16 > 192.0.2.2"}}},
 		{name: "an old member takes another's Pod range besides", clusters: []cluster{
-			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 10.10.0.0/16 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1", fault: "podCIDRs[0]: Pod range 10.10.0.0/16 of cluster old overlaps the Pod range 10.10.128.0/17 of cluster new"},
-			{id: "new", held: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2", wanted: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2", want: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2"}}},
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 10.10.0.0/16 > 192.0.2.1",
+				want:  "10.95.0.0/16 > 192.0.2.1",
+				fault: "podCIDRs[0]: Pod range 10.10.0.0/16 of cluster old overlaps the Pod range 10.10.128.0/17 of cluster new"},
+			{id: "new", held: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2", wanted: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2",
+				want: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2"}}},
 		{name: "two members with one Pod range", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1"},
-			{id: "west", wanted: "10.97.0.0/16 10.11.0.0/16 10.10.0.0/16 > 192.0.2.2", want: "10.97.0.0/16 10.11.0.0/16 > 192.0.2.2",
-				fault: "podCIDRs[1]: Pod range 10.10.0.0/16 of cluster west overlaps the Pod range 10.10.0.0/16 of cluster east, which has it already: use other addresses, or release it there first"}}},
+			{id: "west", wanted: "10.97.0.0/16 10.11.0.0/16 10.10.0.0/16 > 192.0.2.2",
+				want: "10.97.0.0/16 10.11.0.0/16 > 192.0.2.2",
+				fault: "podCIDRs[1]: Pod range 10.10.0.0/16 of cluster west overlaps the Pod range 10.10.0.0/16 of cluster east, " +
+					"which has it already: use other addresses, or release it there first"}}},
 		{name: "another's gateway address", clusters: []cluster{
-			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 > 192.0.2.2", want: "10.95.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.2 of cluster old overlaps the gateway 192.0.2.2 of cluster new"},
-			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 > 192.0.2.2", want: "10.95.0.0/16 > 192.0.2.1",
+				fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.2 of cluster old overlaps the gateway 192.0.2.2 of cluster new"},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2",
+				want: "10.96.0.0/16 > 192.0.2.2"}}},
 		{name: "a range around another's gateway", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
-			{id: "west", wanted: "10.97.0.0/16 192.0.2.0/24 > 198.51.100.1", want: "10.97.0.0/16 > 198.51.100.1", fault: "podCIDRs[0]: Pod range 192.0.2.0/24 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
+			{id: "west", wanted: "10.97.0.0/16 192.0.2.0/24 > 198.51.100.1", want: "10.97.0.0/16 > 198.51.100.1",
+				fault: "podCIDRs[0]: Pod range 192.0.2.0/24 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
 		{name: "a gateway twice", clusters: []cluster{
-			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", fault: "gatewayInfos[2].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at gatewayInfos[0] too: give each gateway an address of its own"}}},
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2",
+				fault: "gatewayInfos[2].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at gatewayInfos[0] too: " +
+					"give each gateway an address of its own"}}},
 		{name: "a second gateway that is another cluster's", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2"},
-			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.3 192.0.2.2", want: "10.97.0.0/16 > 192.0.2.3", fault: "gatewayInfos[1].gatewayIP: gateway 192.0.2.2 of cluster west overlaps the gateway 192.0.2.2 of cluster east"}}},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.3 192.0.2.2", want: "10.97.0.0/16 > 192.0.2.3",
+				fault: "gatewayInfos[1].gatewayIP: gateway 192.0.2.2 of cluster west overlaps the gateway 192.0.2.2 of " +
+					"cluster east"}}},
 		{name: "more gateways than a cluster may have", clusters: []cluster{
-			{id: "east", held: "10.96.0.0/16 > 192.0.2.1", wanted: "10.96.0.0/16 >" + strings.Repeat(" 192.0.2.1", MaxGateways+1), want: "10.96.0.0/16 > 192.0.2.1",
-				fault: "gatewayInfos: has 17 gateways: expected at most 16; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster"}}},
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1",
+				wanted: "10.96.0.0/16 >" + strings.Repeat(" 192.0.2.1", MaxGateways+1), want: "10.96.0.0/16 > 192.0.2.1",
+				fault: "gatewayInfos: has 17 gateways: expected at most 16; remove the annotation multicluster.antrea.io/gateway " +
+					"from Nodes of the cluster"}}},
 		{name: "a gateway that goes", clusters: []cluster{
-			{id: "east", held: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2"},
-			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2", want: "-", fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.2 of cluster west overlaps the gateway 192.0.2.2 of cluster east"}}},
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2",
+				want: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2"},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2", want: "-",
+				fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.2 of cluster west overlaps the gateway 192.0.2.2 of " +
+					"cluster east"}}},
 		{name: "one that goes has another cluster's address", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
 			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.3 | 192.0.2.1 192.0.2.4", want: "10.97.0.0/16 > 192.0.2.3 | 192.0.2.4",
-				fault: "leavingGateways[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
+				fault: "leavingGateways[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps the gateway 192.0.2.1 of " +
+					"cluster east"}}},
 		{name: "one that goes and stays", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1",
 				fault: "leavingGateways[0].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at gatewayInfos[0] too"}}},
 		{name: "one that goes is held", clusters: []cluster{
-			{id: "east", held: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", wanted: "10.0.0.0/7", want: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", fault: "serviceCIDR: "}}},
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", wanted: "10.0.0.0/7",
+				want: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", fault: "serviceCIDR: "}}},
 		{name: "more that go than a cluster may have", clusters: []cluster{
-			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 |" + strings.Repeat(" 192.0.2.2", MaxGateways+1), want: "-", fault: "leavingGateways: has 17 gateways: expected at most 16"}}},
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 |" + strings.Repeat(" 192.0.2.2", MaxGateways+1), want: "-",
+				fault: "leavingGateways: has 17 gateways: expected at most 16"}}},
 		{name: "one of two gateways at fault", clusters: []cluster{
-			{id: "east", wanted: "10.96.0.0/16 > 127.0.0.1 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: 127.0.0.1 is not an address that a tunnel can end at"}}},
+			{id: "east", wanted: "10.96.0.0/16 > 127.0.0.1 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1",
+				fault: "gatewayInfos[0].gatewayIP: 127.0.0.1 is not an address that a tunnel can end at"}}},
 		{name: "two clusters with one key", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1@E", want: "10.96.0.0/16 > 192.0.2.1@E"},
-			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2@E", want: "-", fault: "gatewayInfos[0].wireGuard: cluster east has the WireGuard key E already: remove the files wireguard.key and wireguard.key.next below /var/lib/tombolo on the Gateway's Node in cluster west"}}},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2@E", want: "-",
+				fault: "gatewayInfos[0].wireGuard: cluster east has the WireGuard key E already: remove the files wireguard.key " +
+					"and wireguard.key.next below /var/lib/tombolo on the Gateway's Node in cluster west"}}},
 		{name: "an old member takes another's key", clusters: []cluster{
-			{id: "old", held: "10.95.0.0/16 > 192.0.2.1@O", wanted: "10.95.0.0/16 > 192.0.2.1@N", want: "10.95.0.0/16 > 192.0.2.1@O", fault: "gatewayInfos[0].wireGuard: "},
-			{id: "new", held: "10.96.0.0/16 > 192.0.2.2@N", wanted: "10.96.0.0/16 > 192.0.2.2@N", want: "10.96.0.0/16 > 192.0.2.2@N"}}},
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1@O", wanted: "10.95.0.0/16 > 192.0.2.1@N",
+				want: "10.95.0.0/16 > 192.0.2.1@O", fault: "gatewayInfos[0].wireGuard: "},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2@N", wanted: "10.96.0.0/16 > 192.0.2.2@N",
+				want: "10.96.0.0/16 > 192.0.2.2@N"}}},
 		{name: "an old member takes another's next key, for a second gateway", clusters: []cluster{
-			{id: "old", wanted: "10.95.0.0/16 > 192.0.2.1@O 192.0.2.3@M", want: "10.95.0.0/16 > 192.0.2.1@O", fault: "gatewayInfos[1].wireGuard: cluster new has the WireGuard key M already"},
-			{id: "new", held: "10.96.0.0/16 > 192.0.2.2@N,M", wanted: "10.96.0.0/16 > 192.0.2.2@M", want: "10.96.0.0/16 > 192.0.2.2@M"}}},
+			{id: "old", wanted: "10.95.0.0/16 > 192.0.2.1@O 192.0.2.3@M", want: "10.95.0.0/16 > 192.0.2.1@O",
+				fault: "gatewayInfos[1].wireGuard: cluster new has the WireGuard key M already"},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2@N,M", wanted: "10.96.0.0/16 > 192.0.2.2@M",
+				want: "10.96.0.0/16 > 192.0.2.2@M"}}},
 		{name: "keys change", clusters: []cluster{
-			{id: "east", held: "10.96.0.0/16 > 192.0.2.1@E,F 192.0.2.3@G", wanted: "10.96.0.0/16 > 192.0.2.1@F 192.0.2.3@G,H | 192.0.2.4@I", want: "10.96.0.0/16 > 192.0.2.1@F 192.0.2.3@G,H | 192.0.2.4@I"}}},
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1@E,F 192.0.2.3@G",
+				wanted: "10.96.0.0/16 > 192.0.2.1@F 192.0.2.3@G,H | 192.0.2.4@I",
+				want:   "10.96.0.0/16 > 192.0.2.1@F 192.0.2.3@G,H | 192.0.2.4@I"}}},
 		{name: "two hold one key from before", clusters: []cluster{
-			{id: "east", held: "10.96.0.0/16 > 192.0.2.1@E", wanted: "10.96.0.0/16 > 192.0.2.1@E", want: "10.96.0.0/16 > 192.0.2.1@E"},
-			{id: "west", held: "10.97.0.0/16 > 192.0.2.2@E 192.0.2.3@W", wanted: "10.97.0.0/16 > 192.0.2.2@E 192.0.2.3@W", want: "-", fault: "gatewayInfos[0].wireGuard: "}}},
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1@E", wanted: "10.96.0.0/16 > 192.0.2.1@E",
+				want: "10.96.0.0/16 > 192.0.2.1@E"},
+			{id: "west", held: "10.97.0.0/16 > 192.0.2.2@E 192.0.2.3@W", wanted: "10.97.0.0/16 > 192.0.2.2@E 192.0.2.3@W",
+				want: "-", fault: "gatewayInfos[0].wireGuard: "}}},
 		{name: "keys of what is refused are free", clusters: []cluster{
 			{id: "east", wanted: "10.0.0.0/7 > 192.0.2.1@E", want: "-", fault: "serviceCIDR: "},
 			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2@E", want: "10.97.0.0/16 > 192.0.2.2@E"}}},
@@ -163,34 +201,56 @@ func TestDecide(t *testing.T) {
 			{id: "c", wanted: "169.254.169.0/24", want: "-", fault: "serviceCIDR: 169.254.169.0/24 contains"},
 			{id: "d", wanted: "10.96.0.0", want: "-", fault: "serviceCIDR: \"10.96.0.0\" is not a range such as 10.96.0.0/16"},
 			{id: "e", wanted: "", want: "-", fault: "serviceCIDR: the range is missing"},
-			{id: "f", wanted: "fd00::/108", want: "-", fault: "serviceCIDR: fd00::/108 is an IPv6 range, which is not routed between clusters yet"},
-			{id: "g", wanted: "10.96.0.0/16 fd01::/64 10.10.0.0/16", want: "10.96.0.0/16 10.10.0.0/16", fault: "podCIDRs[0]: fd01::/64 is an IPv6 range"},
+			{id: "f", wanted: "fd00::/108", want: "-",
+				fault: "serviceCIDR: fd00::/108 is an IPv6 range, which is not routed between clusters yet"},
+			{id: "g", wanted: "10.96.0.0/16 fd01::/64 10.10.0.0/16", want: "10.96.0.0/16 10.10.0.0/16",
+				fault: "podCIDRs[0]: fd01::/64 is an IPv6 range"},
 			{id: "h", wanted: "10.97.0.0/16" + many, want: "-", fault: "podCIDRs: has 65 ranges: expected at most 64"}}},
 		{name: "host bits do not matter", clusters: []cluster{
 			{id: "east", wanted: "10.96.1.2/16", want: "10.96.1.2/16"},
-			{id: "west", wanted: "10.96.3.4/16", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 of cluster west overlaps"}}},
+			{id: "west", wanted: "10.96.3.4/16", want: "-",
+				fault: "serviceCIDR: Service range 10.96.0.0/16 of cluster west overlaps"}}},
 		{name: "pins", pins: map[string]string{
-			"ranges.multicluster.antrea.io/east": "10.96.0.0/12", "gateways.multicluster.antrea.io/east": "192.0.2.0/28, 192.0.2.100", "ranges.multicluster.antrea.io/later": "10.128.0.0/16"},
+			"ranges.multicluster.antrea.io/east":   "10.96.0.0/12",
+			"gateways.multicluster.antrea.io/east": "192.0.2.0/28, 192.0.2.100",
+			"ranges.multicluster.antrea.io/later":  "10.128.0.0/16"},
 			clusters: []cluster{
-				{id: "east", wanted: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1 192.0.2.100 192.0.2.101", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.100",
-					fault: "podCIDRs[0]: Pod range 10.10.0.0/16 is not among the addresses that cluster east may announce: correct it there, or annotation ranges.multicluster.antrea.io/east of the leader's ClusterSet"},
-				{id: "west", wanted: "10.128.5.0/24 > 192.0.2.200", want: "-", fault: "serviceCIDR: Service range 10.128.5.0/24 of cluster west is reserved for cluster later by annotation ranges.multicluster.antrea.io/later"},
-				{id: "north", wanted: "10.150.0.0/16 > 192.0.2.5", want: "-", fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.5 of cluster north is reserved for cluster east"}}},
-		{name: "a pin takes away what is held", pins: map[string]string{"ranges.multicluster.antrea.io/west": "10.96.0.0/16"}, clusters: []cluster{
-			{id: "east", held: "10.96.0.0/16 > 192.0.2.1", wanted: "10.96.0.0/16 > 192.0.2.1", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 of cluster east is reserved for cluster west"},
-			{id: "west", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+				{id: "east", wanted: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1 192.0.2.100 192.0.2.101",
+					want: "10.96.0.0/16 > 192.0.2.1 192.0.2.100",
+					fault: "podCIDRs[0]: Pod range 10.10.0.0/16 is not among the addresses that cluster east may announce: correct " +
+						"it there, or annotation ranges.multicluster.antrea.io/east of the leader's ClusterSet"},
+				{id: "west", wanted: "10.128.5.0/24 > 192.0.2.200", want: "-",
+					fault: "serviceCIDR: Service range 10.128.5.0/24 of cluster west is reserved for cluster later by annotation " +
+						"ranges.multicluster.antrea.io/later"},
+				{id: "north", wanted: "10.150.0.0/16 > 192.0.2.5", want: "-",
+					fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.5 of cluster north is reserved for cluster east"}}},
+		{name: "a pin takes away what is held", pins: map[string]string{"ranges.multicluster.antrea.io/west": "10.96.0.0/16"},
+			clusters: []cluster{
+				{id: "east", held: "10.96.0.0/16 > 192.0.2.1", wanted: "10.96.0.0/16 > 192.0.2.1", want: "-",
+					fault: "serviceCIDR: Service range 10.96.0.0/16 of cluster east is reserved for cluster west"},
+				{id: "west", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
 		{name: "a public range", clusters: []cluster{
-			{id: "east", wanted: "10.96.0.0/16 8.0.0.0/8 172.15.0.0/16 172.0.0.0/8 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1", fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private (RFC 1918, RFC 6598), and not pinned to the cluster: use a private range, or pin this one by annotation ranges.multicluster.antrea.io/east of the ClusterSet"},
-			{id: "west", wanted: "203.0.113.0/24", want: "-", fault: "serviceCIDR: Service range 203.0.113.0/24 of cluster west is not private"}}},
+			{id: "east", wanted: "10.96.0.0/16 8.0.0.0/8 172.15.0.0/16 172.0.0.0/8 > 192.0.2.1",
+				want: "10.96.0.0/16 > 192.0.2.1",
+				fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private (RFC 1918, RFC 6598), and not pinned to " +
+					"the cluster: use a private range, or pin this one by annotation ranges.multicluster.antrea.io/east of the " +
+					"ClusterSet"},
+			{id: "west", wanted: "203.0.113.0/24", want: "-",
+				fault: "serviceCIDR: Service range 203.0.113.0/24 of cluster west is not private"}}},
 		{name: "a public range that is in effect already", clusters: []cluster{
-			{id: "east", held: "10.96.0.0/16 8.0.0.0/8", wanted: "10.96.0.0/16 8.0.0.0/8", want: "10.96.0.0/16", fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private"}}},
-		{name: "a public range that is pinned", pins: map[string]string{"ranges.multicluster.antrea.io/east": "10.0.0.0/8,8.0.0.0/8"}, clusters: []cluster{
-			{id: "east", wanted: "10.96.0.0/16 8.0.0.0/9", want: "10.96.0.0/16 8.0.0.0/9"},
-			{id: "west", wanted: "8.128.0.0/16", want: "-", fault: "serviceCIDR: Service range 8.128.0.0/16 of cluster west is reserved for cluster east"}}},
+			{id: "east", held: "10.96.0.0/16 8.0.0.0/8", wanted: "10.96.0.0/16 8.0.0.0/8", want: "10.96.0.0/16",
+				fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private"}}},
+		{name: "a public range that is pinned",
+			pins: map[string]string{"ranges.multicluster.antrea.io/east": "10.0.0.0/8,8.0.0.0/8"}, clusters: []cluster{
+				{id: "east", wanted: "10.96.0.0/16 8.0.0.0/9", want: "10.96.0.0/16 8.0.0.0/9"},
+				{id: "west", wanted: "8.128.0.0/16", want: "-",
+					fault: "serviceCIDR: Service range 8.128.0.0/16 of cluster west is reserved for cluster east"}}},
 		{name: "every private range", clusters: []cluster{
-			{id: "east", wanted: "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10", want: "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10"}}},
-		{name: "an empty pin allows nothing", pins: map[string]string{"ranges.multicluster.antrea.io/east": ""}, clusters: []cluster{
-			{id: "east", wanted: "10.96.0.0/16", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 is not among"}}},
+			{id: "east", wanted: "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10",
+				want: "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10"}}},
+		{name: "an empty pin allows nothing", pins: map[string]string{"ranges.multicluster.antrea.io/east": ""},
+			clusters: []cluster{
+				{id: "east", wanted: "10.96.0.0/16", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 is not among"}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var candidates []Candidate
@@ -223,12 +283,15 @@ func TestDecide(t *testing.T) {
 
 func TestReadPins(t *testing.T) {
 	pins, faults := ReadPins(map[string]string{
-		"ranges.multicluster.antrea.io/east": "10.96.0.0/16,nonsense 10.10.0.0/16", "gateways.multicluster.antrea.io/west": "fd00::1", "other": "x",
+		"ranges.multicluster.antrea.io/east":   "10.96.0.0/16,nonsense 10.10.0.0/16",
+		"gateways.multicluster.antrea.io/west": "fd00::1", "other": "x",
 	})
-	if len(faults) != 2 || faults[0].Field != "metadata.annotations[gateways.multicluster.antrea.io/west]" || !strings.Contains(faults[1].Message, `"nonsense" is not an IPv4 range or address`) {
+	if len(faults) != 2 || faults[0].Field != "metadata.annotations[gateways.multicluster.antrea.io/west]" ||
+		!strings.Contains(faults[1].Message, `"nonsense" is not an IPv4 range or address`) {
 		t.Errorf("faults %v", faults)
 	}
-	if len(pins["east"].Ranges) != 2 || pins["east"].HasGateways || len(pins["west"].Gateways) != 0 || !pins["west"].HasGateways || len(pins) != 2 {
+	if len(pins["east"].Ranges) != 2 || pins["east"].HasGateways || len(pins["west"].Gateways) != 0 ||
+		!pins["west"].HasGateways || len(pins) != 2 {
 		t.Errorf("pins %+v", pins)
 	}
 }
@@ -257,7 +320,8 @@ func TestNobodyLosesToAnother(t *testing.T) {
 			}
 			for _, id := range ids {
 				if id != moves && held[id] != nil && text(next[id]) != text(held[id]) && wanted[id] == text(held[id]) {
-					t.Fatalf("seed %d, step %d: %s announces %s, and %s has %s instead of %s", seed, step, moves, wanted[moves], id, text(next[id]), text(held[id]))
+					t.Fatalf("seed %d, step %d: %s announces %s, and %s has %s instead of %s", seed, step, moves, wanted[moves], id,
+						text(next[id]), text(held[id]))
 				}
 			}
 			held = next
@@ -306,11 +370,18 @@ func TestFeatures(t *testing.T) {
 		fault        string
 	}{
 		{name: "none"},
-		{name: "known and unknown ones, in their order", wanted: []string{"example.com/Thing", mcv1alpha1.FeatureActiveGateways}, want: []string{"example.com/Thing", mcv1alpha1.FeatureActiveGateways}},
+		{name: "known and unknown ones, in their order",
+			wanted: []string{"example.com/Thing", mcv1alpha1.FeatureActiveGateways},
+			want:   []string{"example.com/Thing", mcv1alpha1.FeatureActiveGateways}},
 		{name: "twice", wanted: []string{"A", "A"}, want: []string{"A"}},
-		{name: "empty", wanted: []string{"", "A"}, want: []string{"A"}, fault: "features: the entry at index 0 is not the name of a feature: expected at most 63 letters, digits, '-', '_' and '.'"},
-		{name: "too long", wanted: []string{"A", strings.Repeat("a", 64)}, want: []string{"A"}, fault: "features: the entry at index 1 is not the name of a feature: expected at most 63 letters, digits, '-', '_' and '.'"},
-		{name: "too many", wanted: many, want: many[:mcv1alpha1.MaxFeatures], fault: "features: has 34 entries: expected at most 32; the others are left out"},
+		{name: "empty", wanted: []string{"", "A"}, want: []string{"A"},
+			fault: "features: the entry at index 0 is not the name of a feature: expected at most 63 letters, digits, '-', " +
+				"'_' and '.'"},
+		{name: "too long", wanted: []string{"A", strings.Repeat("a", 64)}, want: []string{"A"},
+			fault: "features: the entry at index 1 is not the name of a feature: expected at most 63 letters, digits, '-', " +
+				"'_' and '.'"},
+		{name: "too many", wanted: many, want: many[:mcv1alpha1.MaxFeatures],
+			fault: "features: has 34 entries: expected at most 32; the others are left out"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			east := info("east", "10.96.0.0/16 > 192.0.2.1")

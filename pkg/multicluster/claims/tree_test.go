@@ -18,7 +18,8 @@ import (
 func TestTree(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	pick := func() netip.Prefix {
-		p, _ := netip.AddrFrom4([4]byte{10, byte(random.IntN(4)), byte(random.IntN(4)) << 6, byte(random.IntN(4))}).Prefix(random.IntN(33))
+		p, _ := netip.AddrFrom4([4]byte{10, byte(random.IntN(4)), byte(random.IntN(4)) << 6, byte(random.IntN(4))}).Prefix(
+			random.IntN(33))
 		return p
 	}
 	var have tree
@@ -67,8 +68,10 @@ func TestManyClusters(t *testing.T) {
 		pins := Pins{}
 		var candidates []Candidate
 		for i := range n {
-			info := &mcv1alpha1.ClusterInfo{ClusterID: fmt.Sprint("c", i), ServiceCIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256),
-				PodCIDRs: []string{fmt.Sprintf("10.%d.%d.0/24", 100+i/256, i%256)}, GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: fmt.Sprintf("192.0.%d.%d", i/256, i%256)}}}
+			info := &mcv1alpha1.ClusterInfo{ClusterID: fmt.Sprint("c", i),
+				ServiceCIDR:  fmt.Sprintf("10.%d.%d.0/24", i/256, i%256),
+				PodCIDRs:     []string{fmt.Sprintf("10.%d.%d.0/24", 100+i/256, i%256)},
+				GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: fmt.Sprintf("192.0.%d.%d", i/256, i%256)}}}
 			candidates = append(candidates, Candidate{ClusterID: info.ClusterID, Wanted: info, Held: info})
 			if i%2 == 0 {
 				range1, _ := netip.ParsePrefix(info.ServiceCIDR)
@@ -90,7 +93,8 @@ func TestManyClusters(t *testing.T) {
 	}
 	small, large := decide(500), decide(8000)
 	if large > 128*small { // 16 times as many; 256 times as long if it were the square
-		t.Errorf("500 clusters take %s, 8000 take %s: %.0f times as long, want about 16", small, large, float64(large)/float64(small))
+		t.Errorf("500 clusters take %s, 8000 take %s: %.0f times as long, want about 16", small, large,
+			float64(large)/float64(small))
 	}
 	t.Logf("500 clusters take %s, 8000 take %s", small, large)
 }

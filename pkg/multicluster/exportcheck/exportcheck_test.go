@@ -59,7 +59,8 @@ func TestSubsets(t *testing.T) {
 	for i := range 1001 {
 		many.Addresses = append(many.Addresses, corev1.EndpointAddress{IP: fmt.Sprintf("10.96.%d.%d", i/250, i%250)})
 	}
-	ranges := exportcheck.Allowed{Own: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.10.0.0/16")}}
+	ranges := exportcheck.Allowed{Own: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"),
+		netip.MustParsePrefix("10.10.0.0/16")}}
 	foreign := func(ip netip.Addr) string {
 		if netip.MustParsePrefix("10.97.0.0/16").Contains(ip) {
 			return "in a range of cluster west"
@@ -78,14 +79,19 @@ func TestSubsets(t *testing.T) {
 		{name: "nothing"},
 		{name: "two addresses", subsets: []s{subset("10.96.0.1", "10.96.0.2")}, want: "10.96.0.1 10.96.0.2:http/TCP/80"},
 		{name: "IPv6", subsets: []s{subset("2001:db8::1")}, want: "2001:db8::1:http/TCP/80"},
-		{name: "a protocol left out is TCP", subsets: with(func(s *s) { s.Ports[0].Protocol = "" }), want: "10.96.0.1:http/TCP/80"},
+		{name: "a protocol left out is TCP", subsets: with(func(s *s) { s.Ports[0].Protocol = "" }),
+			want: "10.96.0.1:http/TCP/80"},
 		{name: "no ports", subsets: with(func(s *s) { s.Ports = nil }), want: "10.96.0.1:"},
-		{name: "not ready", subsets: with(func(s *s) { s.NotReadyAddresses, s.Addresses = s.Addresses, nil }), want: "not ready 10.96.0.1:http/TCP/80"},
+		{name: "not ready", subsets: with(func(s *s) { s.NotReadyAddresses, s.Addresses = s.Addresses, nil }),
+			want: "not ready 10.96.0.1:http/TCP/80"},
 		{name: "names of objects of the exporting cluster", subsets: with(func(s *s) {
-			s.Addresses[0].NodeName, s.Addresses[0].TargetRef = ptr.To("node-1"), &corev1.ObjectReference{Kind: "Pod", Name: "web"}
+			s.Addresses[0].NodeName, s.Addresses[0].TargetRef = ptr.To("node-1"),
+				&corev1.ObjectReference{Kind: "Pod", Name: "web"}
 		}), want: "10.96.0.1:http/TCP/80"},
-		{name: "repeated, as the original does", subsets: []s{subset("10.96.0.1"), subset("10.96.0.1", "10.96.0.2")}, want: "10.96.0.1 10.96.0.2:http/TCP/80"},
-		{name: "loopback", subsets: []s{subset("127.0.0.1", "10.96.0.1")}, want: "10.96.0.1:http/TCP/80", wrong: "subsets[0].addresses[0].ip: 127.0.0.1 is a loopback address"},
+		{name: "repeated, as the original does", subsets: []s{subset("10.96.0.1"), subset("10.96.0.1", "10.96.0.2")},
+			want: "10.96.0.1 10.96.0.2:http/TCP/80"},
+		{name: "loopback", subsets: []s{subset("127.0.0.1", "10.96.0.1")}, want: "10.96.0.1:http/TCP/80",
+			wrong: "subsets[0].addresses[0].ip: 127.0.0.1 is a loopback address"},
 		{name: "loopback as IPv6", subsets: []s{subset("::ffff:127.0.0.1")}, wrong: "is a loopback address"},
 		{name: "the metadata service of clouds", subsets: []s{subset("169.254.169.254")}, wrong: "is a link-local address"},
 		{name: "link-local IPv6", subsets: []s{subset("fe80::1")}, wrong: "is a link-local address"},
@@ -96,26 +102,42 @@ func TestSubsets(t *testing.T) {
 		{name: "broadcast", subsets: []s{subset("255.255.255.255")}, wrong: "is a reserved address"},
 		{name: "no address", subsets: []s{subset("web.example.org")}, wrong: `"web.example.org" is not an IP address`},
 		{name: "leading zeros", subsets: []s{subset("010.96.0.1")}, wrong: "is not an IP address"},
-		{name: "very long", subsets: []s{subset(strings.Repeat("1", 1<<20))}, wrong: strings.Repeat("1", 64) + `"... is not an IP address`},
-		{name: "a host name", subsets: with(func(s *s) { s.Addresses[0].Hostname = "web-0" }), want: "web-0=10.96.0.1:http/TCP/80"},
-		{name: "a bad host name", subsets: with(func(s *s) { s.Addresses[0].Hostname = "Web_0" }), wrong: `subsets[0].addresses[0].hostname: "Web_0" is not a host name`},
-		{name: "port 0", subsets: with(func(s *s) { s.Ports[0].Port = 0 }), wrong: "subsets[0].ports[0].port: 0 is not a port number: expected 1 to 65535"},
+		{name: "very long", subsets: []s{subset(strings.Repeat("1", 1<<20))}, wrong: strings.Repeat("1", 64) +
+			`"... is not an IP address`},
+		{name: "a host name", subsets: with(func(s *s) { s.Addresses[0].Hostname = "web-0" }),
+			want: "web-0=10.96.0.1:http/TCP/80"},
+		{name: "a bad host name", subsets: with(func(s *s) { s.Addresses[0].Hostname = "Web_0" }),
+			wrong: `subsets[0].addresses[0].hostname: "Web_0" is not a host name`},
+		{name: "port 0", subsets: with(func(s *s) { s.Ports[0].Port = 0 }),
+			wrong: "subsets[0].ports[0].port: 0 is not a port number: expected 1 to 65535"},
 		{name: "port 65536", subsets: with(func(s *s) { s.Ports[0].Port = 65536 }), wrong: "65536 is not a port number"},
-		{name: "a protocol nobody knows", subsets: with(func(s *s) { s.Ports[0].Protocol = "ICMP" }), wrong: `"ICMP" is not a known protocol`},
+		{name: "a protocol nobody knows", subsets: with(func(s *s) { s.Ports[0].Protocol = "ICMP" }),
+			wrong: `"ICMP" is not a known protocol`},
 		{name: "a port's name", subsets: with(func(s *s) { s.Ports[0].Name = "HTTP" }), wrong: `"HTTP" is not a port name`},
-		{name: "two ports, one without a name", subsets: with(func(s *s) { s.Ports = append(s.Ports, corev1.EndpointPort{Port: 81}) }),
-			want: "10.96.0.1:http/TCP/80", wrong: "subsets[0].ports[1].name: is empty"},
-		{name: "two ports of one name", subsets: with(func(s *s) { s.Ports = append(s.Ports, corev1.EndpointPort{Name: "http", Port: 81}) }),
-			want: "10.96.0.1:http/TCP/80", wrong: `"http" is given twice`},
-		{name: "an application protocol", subsets: with(func(s *s) { s.Ports[0].AppProtocol = ptr.To("a b") }), wrong: `"a b" is not an application protocol`},
-		{name: "a thousand and one", subsets: []s{many}, want: text([]s{{Addresses: many.Addresses[:1000], Ports: many.Ports}}), wrong: "is one endpoint too many: expected at most 1000"},
+		{name: "two ports, one without a name",
+			subsets: with(func(s *s) { s.Ports = append(s.Ports, corev1.EndpointPort{Port: 81}) }),
+			want:    "10.96.0.1:http/TCP/80", wrong: "subsets[0].ports[1].name: is empty"},
+		{name: "two ports of one name",
+			subsets: with(func(s *s) { s.Ports = append(s.Ports, corev1.EndpointPort{Name: "http", Port: 81}) }),
+			want:    "10.96.0.1:http/TCP/80", wrong: `"http" is given twice`},
+		{name: "an application protocol", subsets: with(func(s *s) { s.Ports[0].AppProtocol = ptr.To("a b") }),
+			wrong: `"a b" is not an application protocol`},
+		{name: "a thousand and one", subsets: []s{many},
+			want:  text([]s{{Addresses: many.Addresses[:1000], Ports: many.Ports}}),
+			wrong: "is one endpoint too many: expected at most 1000"},
 		{name: "in the Service range", subsets: []s{subset("10.96.0.1")}, allowed: ranges, want: "10.96.0.1:http/TCP/80"},
 		{name: "in the Pod range", subsets: []s{subset("10.10.0.1")}, allowed: ranges, want: "10.10.0.1:http/TCP/80"},
-		{name: "outside of the ranges", subsets: []s{subset("10.97.0.1")}, allowed: ranges, wrong: "10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16 or 10.10.0.0/16"},
-		{name: "in another's range", subsets: []s{subset("10.97.0.1", "10.10.0.1")}, allowed: none, want: "10.10.0.1:http/TCP/80",
+		{name: "outside of the ranges", subsets: []s{subset("10.97.0.1")}, allowed: ranges,
+			wrong: "10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16 or " +
+				"10.10.0.0/16"},
+		{name: "in another's range", subsets: []s{subset("10.97.0.1", "10.10.0.1")}, allowed: none,
+			want:  "10.10.0.1:http/TCP/80",
 			wrong: "10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"},
-		{name: "of a cluster with a Service range alone", subsets: []s{subset("10.96.0.1", "10.10.0.1", "10.97.0.1", "127.0.0.1")}, allowed: services,
-			want: "10.96.0.1 10.10.0.1:http/TCP/80", wrong: "addresses[2].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster (and 1 more)"},
+		{name: "of a cluster with a Service range alone",
+			subsets: []s{subset("10.96.0.1", "10.10.0.1", "10.97.0.1", "127.0.0.1")}, allowed: services,
+			want: "10.96.0.1 10.10.0.1:http/TCP/80",
+			wrong: "addresses[2].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster " +
+				"(and 1 more)"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have, wrong := exportcheck.Subsets("subsets", row.subsets, row.allowed, exportcheck.MaxEndpoints)
@@ -156,9 +178,12 @@ func TestServicePorts(t *testing.T) {
 		{"one without a name", []p{{Port: 80}}, 1, ""},
 		{"fields that stay in the cluster", []p{{Port: 80, NodePort: 99999, TargetPort: intstr.FromString("a b")}}, 1, ""},
 		{"an application protocol", []p{{Port: 80, AppProtocol: ptr.To("kubernetes.io/h2c")}}, 1, ""},
-		{"an application protocol that is none", []p{{Port: 80, AppProtocol: ptr.To("a b")}}, 0, `ports[0].appProtocol: "a b" is not an application protocol`},
-		{"one number, two protocols", []p{{Name: "a", Port: 53, Protocol: "UDP"}, {Name: "b", Port: 53, Protocol: "TCP"}}, 2, ""},
-		{"one number twice", []p{{Name: "a", Port: 53}, {Name: "b", Port: 53, Protocol: "TCP"}}, 1, "ports[1].port: TCP/53 is given twice"},
+		{"an application protocol that is none", []p{{Port: 80, AppProtocol: ptr.To("a b")}}, 0,
+			`ports[0].appProtocol: "a b" is not an application protocol`},
+		{"one number, two protocols",
+			[]p{{Name: "a", Port: 53, Protocol: "UDP"}, {Name: "b", Port: 53, Protocol: "TCP"}}, 2, ""},
+		{"one number twice", []p{{Name: "a", Port: 53}, {Name: "b", Port: 53, Protocol: "TCP"}}, 1,
+			"ports[1].port: TCP/53 is given twice"},
 		{"one name twice", []p{{Name: "a", Port: 53}, {Name: "a", Port: 54}}, 1, `ports[1].name: "a" is given twice`},
 		{"two, one without a name", []p{{Port: 53}, {Name: "a", Port: 54}}, 1, "ports[0].name: is empty"},
 		{"a negative number", []p{{Port: -1}}, 0, "-1 is not a port number"},
@@ -190,7 +215,8 @@ func TestAcceptedByAPIServer(t *testing.T) {
 	name := func() string { return pick("", "http", "dns", "Dns", "a b", strings.Repeat("x", 64), "ü") }
 	protocol := func() corev1.Protocol { return corev1.Protocol(pick("", "TCP", "UDP", "SCTP", "tcp", "ICMP")) }
 	ip := func() string {
-		return pick("10.96.0.1", "10.96.0.2", "192.0.2.9", "2001:db8::1", "127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.5",
+		return pick("10.96.0.1", "10.96.0.2", "192.0.2.9", "2001:db8::1", "127.0.0.1", "::1", "169.254.169.254", "fe80::1",
+			"0.0.0.0", "224.0.0.5",
 			"ff02::1", "255.255.255.255", "010.1.1.1", "::ffff:10.0.0.1", "::ffff:127.0.0.1", "fe80::1%lo", "", "web")
 	}
 	refused := 0
@@ -200,16 +226,20 @@ func TestAcceptedByAPIServer(t *testing.T) {
 		for range random.IntN(4) {
 			var s corev1.EndpointSubset
 			for range random.IntN(4) {
-				s.Addresses = append(s.Addresses, corev1.EndpointAddress{IP: ip(), Hostname: name(), NodeName: ptr.To(pick("node", "not a node"))})
+				s.Addresses = append(s.Addresses,
+					corev1.EndpointAddress{IP: ip(), Hostname: name(), NodeName: ptr.To(pick("node", "not a node"))})
 			}
 			for range random.IntN(2) {
-				s.NotReadyAddresses = append(s.NotReadyAddresses, corev1.EndpointAddress{IP: ip(), TargetRef: &corev1.ObjectReference{Kind: "Pod"}})
+				s.NotReadyAddresses = append(s.NotReadyAddresses,
+					corev1.EndpointAddress{IP: ip(), TargetRef: &corev1.ObjectReference{Kind: "Pod"}})
 			}
 			for range random.IntN(3) {
-				s.Ports = append(s.Ports, corev1.EndpointPort{Name: name(), Port: number(), Protocol: protocol(), AppProtocol: ptr.To(pick("http", "kubernetes.io/h2c", "a b"))})
+				s.Ports = append(s.Ports, corev1.EndpointPort{Name: name(), Port: number(), Protocol: protocol(),
+					AppProtocol: ptr.To(pick("http", "kubernetes.io/h2c", "a b"))})
 			}
 			subsets = append(subsets, s)
-			ports = append(ports, corev1.ServicePort{Name: name(), Port: number(), Protocol: protocol(), NodePort: number(), AppProtocol: ptr.To("a b")})
+			ports = append(ports, corev1.ServicePort{Name: name(), Port: number(), Protocol: protocol(), NodePort: number(),
+				AppProtocol: ptr.To("a b")})
 		}
 		meta := metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web"}
 		clean, wrong := exportcheck.Subsets("subsets", subsets, exportcheck.Allowed{}, exportcheck.MaxEndpoints)

@@ -12,7 +12,8 @@ import (
 
 // TestRead reads rules from annotations, and what it makes of a rule is read as the same.
 func TestRead(t *testing.T) {
-	const to, order, minimum = multicluster.AnnotationRequests, multicluster.AnnotationClusterOrder, multicluster.AnnotationMinimumReady
+	const to, order, minimum = multicluster.AnnotationRequests, multicluster.AnnotationClusterOrder,
+		multicluster.AnnotationMinimumReady
 	for _, row := range []struct {
 		name        string
 		annotations map[string]string
@@ -23,7 +24,8 @@ func TestRead(t *testing.T) {
 		{"spread", map[string]string{to: "spread"}, Rule{To: Spread}, ""},
 		{"local", map[string]string{to: "local"}, Rule{To: Local}, ""},
 		{"local with a minimum", map[string]string{to: "local", minimum: "3"}, Rule{To: Local, Minimum: 3}, ""},
-		{"order", map[string]string{to: "cluster-order", order: "west, north", minimum: "2"}, Rule{To: ClusterOrder, Order: []string{"west", "north"}, Minimum: 2}, ""},
+		{"order", map[string]string{to: "cluster-order", order: "west, north", minimum: "2"},
+			Rule{To: ClusterOrder, Order: []string{"west", "north"}, Minimum: 2}, ""},
 		{"unknown mode", map[string]string{to: "nearest"}, Rule{}, to},
 		{"empty mode", map[string]string{to: "", minimum: "2"}, Rule{}, minimum},
 		{"order without clusters", map[string]string{to: "cluster-order"}, Rule{}, order},
@@ -42,7 +44,8 @@ func TestRead(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			have, err := Read(row.annotations)
 			var invalid *Invalid
-			if errors.As(err, &invalid); err != nil != (row.wrong != "") || invalid != nil && invalid.Field != "metadata.annotations["+row.wrong+"]" {
+			if errors.As(err, &invalid); err != nil != (row.wrong != "") || invalid != nil &&
+				invalid.Field != "metadata.annotations["+row.wrong+"]" {
 				t.Errorf("error %v, want one about %q", err, row.wrong)
 			}
 			if !reflect.DeepEqual(have, row.want) {
@@ -55,7 +58,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestEnough holds the choice against its definition in words: a group is used exactly when those before it have too few together.
+// TestEnough holds the choice against its definition in words: a group is used exactly when those before it have too
+// few together.
 func TestEnough(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 0))
 	for range 10_000 {
@@ -71,7 +75,8 @@ func TestEnough(t *testing.T) {
 				before += n
 			}
 			if used := i < have; used != (before < max(1, minimum)) {
-				t.Fatalf("ready %v, minimum %d: %d groups are used, and %d ready endpoints are before group %d", ready, minimum, have, before, i)
+				t.Fatalf("ready %v, minimum %d: %d groups are used, and %d ready endpoints are before group %d", ready, minimum,
+					have, before, i)
 			}
 		}
 	}

@@ -24,7 +24,8 @@ func TestRoundReady(t *testing.T) {
 }
 
 func TestReadReady(t *testing.T) {
-	for value, want := range map[string]int{"": 0, "1": 1, "1000": 1000, "0": -1, "1001": -1, "-3": -1, "many": -1, "1.5": -1, "99999999999999999999": -1} {
+	for value, want := range map[string]int{"": 0, "1": 1, "1000": 1000, "0": -1, "1001": -1, "-3": -1, "many": -1,
+		"1.5": -1, "99999999999999999999": -1} {
 		have, err := ReadReady(value)
 		if err != nil {
 			have = -1

@@ -32,8 +32,8 @@ const (
 	hookLimit = 20 * time.Second
 )
 
-// checkLeader holds a join configuration to the leader before anything is made: its API server is reached with the CA and the
-// token, serves the kinds that members write, and would take this member's announcement.
+// checkLeader holds a join configuration to the leader before anything is made: its API server is reached with the CA
+// and the token, serves the kinds that members write, and would take this member's announcement.
 func (c Cluster) checkLeader(ctx context.Context, j *JoinConfig) error {
 	secret, err := c.tokenSecret(ctx, j)
 	if err != nil {
@@ -41,17 +41,23 @@ func (c Cluster) checkLeader(ctx context.Context, j *JoinConfig) error {
 	}
 	u, err := url.Parse(j.LeaderAPIServer)
 	if err != nil || u.Host == "" || u.Scheme != "https" {
-		return fmt.Errorf("leaderAPIServer: %q is not the https URL of the leader's API server, such as https://10.0.0.1:6443", j.LeaderAPIServer)
+		return fmt.Errorf(
+			"leaderAPIServer: %q is not the https URL of the leader's API server, such as https://10.0.0.1:6443",
+			j.LeaderAPIServer)
 	}
-	l := leader{join: j, secret: "Secret " + j.Namespace + "/" + secret.Name, token: strings.TrimSpace(string(secret.Data[corev1.ServiceAccountTokenKey]))}
+	l := leader{join: j, secret: "Secret " + j.Namespace + "/" + secret.Name,
+		token: strings.TrimSpace(string(secret.Data[corev1.ServiceAccountTokenKey]))}
 	ca := secret.Data[corev1.ServiceAccountRootCAKey]
 	if _, err := cert.ParseCertsPEM(ca); err != nil {
-		return fmt.Errorf("%s, key ca.crt: %w: want the certificates of the leader's CA, in PEM; make the token again with `mc create membertoken`", l.secret, err)
+		return fmt.Errorf(
+			"%s, key ca.crt: %w: want the certificates of the leader's CA, in PEM; make the token again with `mc create "+
+				"membertoken`", l.secret, err)
 	}
 	if err := l.checkToken(time.Now()); err != nil {
 		return err
 	}
-	config := &rest.Config{Host: j.LeaderAPIServer, BearerToken: l.token, Timeout: reachLimit, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}, WrapTransport: c.WrapLeader}
+	config := &rest.Config{Host: j.LeaderAPIServer, BearerToken: l.token, Timeout: reachLimit, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca}, WrapTransport: c.WrapLeader}
 	if err := l.checkServer(config); err != nil {
 		return err
 	}
@@ -66,7 +72,9 @@ func (c Cluster) tokenSecret(ctx context.Context, j *JoinConfig) (*corev1.Secret
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.TokenSecretName}}
 	err := c.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("tokenSecretName: there is no Secret %s in Namespace %s of the member; create it with the keys ca.crt and token, or give its manifest with --token-secret-file", j.TokenSecretName, j.Namespace)
+		return nil, fmt.Errorf(
+			"tokenSecretName: there is no Secret %s in Namespace %s of the member; create it with the keys ca.crt and token, "+
+				"or give its manifest with --token-secret-file", j.TokenSecretName, j.Namespace)
 	}
 	if err != nil {
 		return nil, explain("read", "Secret", secret, err)
@@ -115,7 +123,9 @@ func (l leader) checkToken(now time.Time) error {
 		namespace = c.Kubernetes.Namespace
 	}
 	if namespace != "" && namespace != l.join.LeaderNamespace {
-		return fmt.Errorf("%s, key token: it is of a ServiceAccount in Namespace %s, but leaderNamespace is %s; correct leaderNamespace, or %s", l.secret, namespace, l.join.LeaderNamespace, renew)
+		return fmt.Errorf(
+			"%s, key token: it is of a ServiceAccount in Namespace %s, but leaderNamespace is %s; correct leaderNamespace, "+
+				"or %s", l.secret, namespace, l.join.LeaderNamespace, renew)
 	}
 	return nil
 }
@@ -158,7 +168,10 @@ func (l leader) checkServer(config *rest.Config) error {
 				}
 			}
 		}
-		return fmt.Errorf("leaderAPIServer %s: this cluster does not serve %s of %s (it has %s): is it the leader, with the leader's manifest of a version that members of this one understand? (mc deploy leadercluster)", l.join.LeaderAPIServer, kind, version, has)
+		return fmt.Errorf(
+			"leaderAPIServer %s: this cluster does not serve %s of %s (it has %s): is it the leader, with the leader's "+
+				"manifest of a version that members of this one understand? (mc deploy leadercluster)", l.join.LeaderAPIServer,
+			kind, version, has)
 	}
 	return nil
 }
@@ -171,12 +184,14 @@ func (l leader) checkAnnouncement(ctx context.Context, config *rest.Config) erro
 	}
 	waited := wait.PollUntilContextTimeout(ctx, time.Second, hookLimit, true, func(ctx context.Context) (bool, error) {
 		err = to.Create(ctx, &mcv1alpha1.MemberClusterAnnounce{
-			ObjectMeta:      metav1.ObjectMeta{Namespace: l.join.LeaderNamespace, Name: multicluster.AnnounceName(l.join.ClusterID)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: l.join.LeaderNamespace,
+				Name: multicluster.AnnounceName(l.join.ClusterID)},
 			ClusterID:       l.join.ClusterID,
 			ClusterSetID:    l.join.ClusterSetID,
 			LeaderClusterID: l.join.LeaderClusterID,
 		}, client.DryRunAll)
-		return !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err), nil
+		return !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) &&
+			!apierrors.IsTooManyRequests(err), nil
 	})
 	switch {
 	case err == nil && waited != nil:
@@ -196,21 +211,33 @@ func (l leader) explain(err error) error {
 	var unreachable *url.Error
 	switch {
 	case errors.As(err, &authority):
-		return fmt.Errorf("%s, key ca.crt: it is not the CA of %s (%w); the token is of another cluster, or leaderAPIServer is another one; %s", l.secret, l.join.LeaderAPIServer, err, renew)
+		return fmt.Errorf(
+			"%s, key ca.crt: it is not the CA of %s (%w); the token is of another cluster, or leaderAPIServer is another "+
+				"one; %s", l.secret, l.join.LeaderAPIServer, err, renew)
 	case errors.As(err, &host), errors.As(err, &invalid):
 		return fmt.Errorf("%s: %w; use a name or address that its certificate is for", at, err)
 	case errors.As(err, &unreachable):
-		return fmt.Errorf("%s: it cannot be reached from here: %w; correct it, or open the way, or join with --skip-leader-check if only the member cluster reaches the leader", at, err)
+		return fmt.Errorf(
+			"%s: it cannot be reached from here: %w; correct it, or open the way, or join with --skip-leader-check if only "+
+				"the member cluster reaches the leader", at, err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s, key token: the leader at %s does not know it (%w): it is of another cluster, was deleted or has expired; %s", l.secret, l.join.LeaderAPIServer, err, renew)
+		return fmt.Errorf(
+			"%s, key token: the leader at %s does not know it (%w): it is of another cluster, was deleted or has expired; %s",
+			l.secret, l.join.LeaderAPIServer, err, renew)
 	case strings.Contains(err.Error(), "admission webhook"), apierrors.IsInvalid(err):
-		return fmt.Errorf("the leader would not take this member: clusterID %s, clusterSetID %s, leaderClusterID %s: %w", l.join.ClusterID, l.join.ClusterSetID, l.join.LeaderClusterID, err)
+		return fmt.Errorf("the leader would not take this member: clusterID %s, clusterSetID %s, leaderClusterID %s: %w",
+			l.join.ClusterID, l.join.ClusterSetID, l.join.LeaderClusterID, err)
 	case apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
-		return fmt.Errorf("the leader's controller does not answer: does Deployment antrea-mc-controller run in Namespace %s of the leader? %w", l.join.LeaderNamespace, err)
+		return fmt.Errorf(
+			"the leader's controller does not answer: does Deployment antrea-mc-controller run in Namespace %s of the "+
+				"leader? %w", l.join.LeaderNamespace, err)
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("leaderNamespace %s: %w in the leader at %s; correct it: it is the Namespace of the leader's ClusterSet", l.join.LeaderNamespace, err, l.join.LeaderAPIServer)
+		return fmt.Errorf(
+			"leaderNamespace %s: %w in the leader at %s; correct it: it is the Namespace of the leader's ClusterSet",
+			l.join.LeaderNamespace, err, l.join.LeaderAPIServer)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s, key token: it may not be used in leaderNamespace %s: %w; correct leaderNamespace, or %s", l.secret, l.join.LeaderNamespace, err, renew)
+		return fmt.Errorf("%s, key token: it may not be used in leaderNamespace %s: %w; correct leaderNamespace, or %s",
+			l.secret, l.join.LeaderNamespace, err, renew)
 	}
 	return fmt.Errorf("ask the leader at %s: %w", l.join.LeaderAPIServer, err)
 }

@@ -33,7 +33,8 @@ func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID stri
 	m := &made{Cluster: c}
 	err := m.clusterSet(ctx, &mcv1alpha2.ClusterSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet},
-		Spec:       mcv1alpha2.ClusterSetSpec{ClusterID: clusterID, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: clusterID}}, Namespace: namespace},
+		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: clusterID,
+			Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: clusterID}}, Namespace: namespace},
 	})
 	if err == nil {
 		err = then()
@@ -49,7 +50,9 @@ func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID stri
 func (m *made) clusterSet(ctx context.Context, set *mcv1alpha2.ClusterSet) error {
 	existed, err := m.create(ctx, "ClusterSet", set)
 	if existed && err == nil {
-		return fmt.Errorf("ClusterSet %q exists in Namespace %s already; delete it first (mc leave in a member, mc destroy in the leader)", set.Name, set.Namespace)
+		return fmt.Errorf(
+			"ClusterSet %q exists in Namespace %s already; delete it first (mc leave in a member, mc destroy in the leader)",
+			set.Name, set.Namespace)
 	}
 	return err
 }
@@ -78,8 +81,8 @@ type JoinConfig struct {
 	SkipLeaderCheck bool `json:"-"`
 }
 
-// ReadJoinConfig reads a join configuration, and the Secret that may follow it after "---". An unknown key is an error: it
-// would be an option that does nothing.
+// ReadJoinConfig reads a join configuration, and the Secret that may follow it after "---". An unknown key is an error:
+// it would be an option that does nothing.
 func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
 	var out *JoinConfig
 	err := documents(r, func(text []byte) error {
@@ -99,7 +102,8 @@ func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
 			out.Secret = secret
 			return err
 		}
-		return fmt.Errorf("unknown apiVersion or kind in config: %q, %q: want a %s of %s, and after it at most one Secret", head.APIVersion, head.Kind, joinConfigKind, joinConfigVersion)
+		return fmt.Errorf("unknown apiVersion or kind in config: %q, %q: want a %s of %s, and after it at most one Secret",
+			head.APIVersion, head.Kind, joinConfigKind, joinConfigVersion)
 	})
 	if err == nil && out == nil {
 		err = fmt.Errorf("it is empty: want a %s of %s", joinConfigKind, joinConfigVersion)
@@ -125,7 +129,8 @@ func knownKeys(text []byte) error {
 		}
 	}
 	if len(unknown) > 0 {
-		return fmt.Errorf("unknown key %s: correct or remove it; a %s has the keys %s", strings.Join(unknown, ", "), joinConfigKind, strings.Join(known, ", "))
+		return fmt.Errorf("unknown key %s: correct or remove it; a %s has the keys %s", strings.Join(unknown, ", "),
+			joinConfigKind, strings.Join(known, ", "))
 	}
 	return nil
 }
@@ -191,18 +196,23 @@ func documents(r io.Reader, f func([]byte) error) error {
 func (j *JoinConfig) Missing() error {
 	var missing []error
 	for _, p := range []struct{ value, name, key, flag string }{
-		{j.ClusterSetID, "ClusterSet", "clusterSetID", "clusterset"}, {j.ClusterID, "ClusterID of member cluster", "clusterID", "clusterid"},
+		{j.ClusterSetID, "ClusterSet", "clusterSetID", "clusterset"},
+		{j.ClusterID, "ClusterID of member cluster", "clusterID", "clusterid"},
 		{j.LeaderClusterID, "ClusterID of leader cluster", "leaderClusterID", "leader-clusterid"},
 		{j.LeaderNamespace, "Namespace of leader cluster", "leaderNamespace", "leader-namespace"},
 		{j.LeaderAPIServer, "API server of leader cluster", "leaderAPIServer", "leader-apiserver"},
 		{j.Namespace, "Namespace of member cluster", "namespace", "namespace"},
 	} {
 		if p.value == "" {
-			missing = append(missing, fmt.Errorf("%s must be provided: %s in the join configuration, or --%s", p.name, p.key, p.flag))
+			missing = append(missing, fmt.Errorf("%s must be provided: %s in the join configuration, or --%s", p.name, p.key,
+				p.flag))
 		}
 	}
 	if j.TokenSecretName == "" && j.TokenSecretFile == "" && j.Secret == nil {
-		missing = append(missing, errors.New("a token must be provided: the name of a Secret (tokenSecretName in the join configuration, or --token-secret-name), its manifest in a file (tokenSecretFile, or --token-secret-file), or its manifest after the join configuration"))
+		missing = append(missing,
+			errors.New("a token must be provided: the name of a Secret (tokenSecretName in the join configuration, or "+
+				"--token-secret-name), its manifest in a file (tokenSecretFile, or --token-secret-file), or its manifest after "+
+				"the join configuration"))
 	}
 	return errors.Join(missing...)
 }
@@ -210,8 +220,9 @@ func (j *JoinConfig) Missing() error {
 // joinLimit is how long a member may take to be Ready.
 const joinLimit = time.Minute
 
-// Join checks with the leader that it would take this member, then makes the member's ClusterSet, and the Secret with its token unless that is there, and waits until the leader has
-// taken the member in. It fails with what the controller says about the ClusterSet.
+// Join checks with the leader that it would take this member, then makes the member's ClusterSet, and the Secret with
+// its token unless that is there, and waits until the leader has taken the member in. It fails with what the controller
+// says about the ClusterSet.
 func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	if err := j.Missing(); err != nil {
 		return err
@@ -256,13 +267,14 @@ func (m *made) join(ctx context.Context, j *JoinConfig) error {
 		return err
 	}
 	m.say("Waiting for ClusterSet ready")
-	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, joinLimit, true, func(ctx context.Context) (bool, error) {
-		err := m.Client.Get(ctx, client.ObjectKeyFromObject(set), set)
-		if apierrors.IsNotFound(err) {
-			return false, errors.New("it has been deleted meanwhile")
-		}
-		return err == nil && readiness(set) == "", nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, joinLimit, true,
+		func(ctx context.Context) (bool, error) {
+			err := m.Client.Get(ctx, client.ObjectKeyFromObject(set), set)
+			if apierrors.IsNotFound(err) {
+				return false, errors.New("it has been deleted meanwhile")
+			}
+			return err == nil && readiness(set) == "", nil
+		})
 	switch {
 	case wait.Interrupted(err):
 		return fmt.Errorf("ClusterSet %q is not ready: %s", set.Name, readiness(set))
@@ -305,20 +317,25 @@ func (c Cluster) LeaderJoinConfig(ctx context.Context, namespace, server string)
 	}
 	switch {
 	case len(sets.Items) == 0:
-		return nil, fmt.Errorf("no ClusterSet found in Namespace %s: `mc get clusterset -A` lists them, `mc init` makes one", namespace)
+		return nil, fmt.Errorf("no ClusterSet found in Namespace %s: `mc get clusterset -A` lists them, `mc init` makes one",
+			namespace)
 	case len(sets.Items) > 1:
 		var names []string
 		for _, set := range sets.Items {
 			names = append(names, set.Name)
 		}
-		return nil, fmt.Errorf("more than one ClusterSet found in Namespace %s: %s; a leader serves one a Namespace: delete the others", namespace, strings.Join(names, ", "))
+		return nil, fmt.Errorf(
+			"more than one ClusterSet found in Namespace %s: %s; a leader serves one a Namespace: delete the others", namespace,
+			strings.Join(names, ", "))
 	case len(sets.Items[0].Spec.Leaders) == 0:
-		return nil, fmt.Errorf("invalid ClusterSet %s: no leader cluster; name it in spec.leaders of ClusterSet %s/%s", sets.Items[0].Name, namespace, sets.Items[0].Name)
+		return nil, fmt.Errorf("invalid ClusterSet %s: no leader cluster; name it in spec.leaders of ClusterSet %s/%s",
+			sets.Items[0].Name, namespace, sets.Items[0].Name)
 	}
 	set := sets.Items[0]
 	return &JoinConfig{
 		APIVersion: joinConfigVersion, Kind: joinConfigKind,
-		ClusterSetID: set.Name, LeaderClusterID: set.Spec.Leaders[0].ClusterID, LeaderNamespace: namespace, LeaderAPIServer: server,
+		ClusterSetID: set.Name, LeaderClusterID: set.Spec.Leaders[0].ClusterID, LeaderNamespace: namespace,
+		LeaderAPIServer: server,
 	}, nil
 }
 
@@ -350,5 +367,6 @@ func (j *JoinConfig) Write(w io.Writer) error {
 // WriteSecret is the manifest of a member's Secret.
 func WriteSecret(s *corev1.Secret) ([]byte, error) {
 	text, err := yaml.Marshal(s)
-	return append([]byte("# A token for one member of the ClusterSet: a client that has it acts as that member.\n"), bytes.ReplaceAll(text, []byte("  creationTimestamp: null\n"), nil)...), err
+	return append([]byte("# A token for one member of the ClusterSet: a client that has it acts as that member.\n"),
+		bytes.ReplaceAll(text, []byte("  creationTimestamp: null\n"), nil)...), err
 }

@@ -38,7 +38,8 @@ func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest
 			return fmt.Errorf("object %d has no apiVersion, kind or metadata.name", len(all)+1)
 		}
 		if in := o.GetNamespace(); in != "" && in != namespace {
-			return fmt.Errorf("%s %s is for Namespace %s, not for %s; give that Namespace, or change the manifest", o.GetKind(), o.GetName(), in, namespace)
+			return fmt.Errorf("%s %s is for Namespace %s, not for %s; give that Namespace, or change the manifest", o.GetKind(),
+				o.GetName(), in, namespace)
 		}
 		all = append(all, o)
 		return nil
@@ -60,11 +61,13 @@ func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest
 // Foreign is an error where this program's manifest would take the place of another project's objects: Antrea's
 // multi-cluster controller in the Namespace, or, for a member, in a cluster whose Pods are Antrea's.
 func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespace string, member bool) error {
-	const remedy = "remove it first (docs/install.md, \"Another CNI plugin\"), or give --with-other-cni to deploy all the same"
+	const remedy = "remove it first (docs/install.md, \"Another CNI plugin\"), or give --with-other-cni to deploy all " +
+		"the same"
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	if member {
 		const agents, in = "antrea-agent", metav1.NamespaceSystem
-		switch _, err := objects.Resource(apps.WithResource("daemonsets")).Namespace(in).Get(ctx, agents, metav1.GetOptions{}); {
+		switch _, err := objects.Resource(apps.WithResource("daemonsets")).Namespace(in).Get(ctx, agents,
+			metav1.GetOptions{}); {
 		case err == nil:
 			return fmt.Errorf("this cluster runs Antrea, DaemonSet %s/%s: %s", in, agents, remedy)
 		case !apierrors.IsNotFound(err):
@@ -72,7 +75,8 @@ func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespa
 		}
 	}
 	const controller = "antrea-mc-controller"
-	o, err := objects.Resource(apps.WithResource("deployments")).Namespace(namespace).Get(ctx, controller, metav1.GetOptions{})
+	o, err := objects.Resource(apps.WithResource("deployments")).Namespace(namespace).Get(ctx, controller,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -92,7 +96,8 @@ func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespa
 	return nil
 }
 
-func (c Cluster) apply(ctx context.Context, objects dynamic.Interface, o *unstructured.Unstructured) (done string, _ error) {
+func (c Cluster) apply(ctx context.Context, objects dynamic.Interface, o *unstructured.Unstructured) (done string,
+	_ error) {
 	gvk := o.GroupVersionKind()
 	var mapping *meta.RESTMapping
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, servedLimit, true, func(context.Context) (bool, error) {

@@ -31,7 +31,8 @@ import (
 // Scheme has the kinds that the commands read and write.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme,
+		mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme} {
 		utilruntime.Must(add(s))
 	}
 	return s
@@ -94,7 +95,9 @@ func explain(verb, kind string, o client.Object, err error) error {
 	what := ""
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err) && verb == "create":
-		what = fmt.Sprintf("; does Namespace %s exist, and were the multi-cluster manifests applied to this cluster? (mc deploy)", o.GetNamespace())
+		what = fmt.Sprintf(
+			"; does Namespace %s exist, and were the multi-cluster manifests applied to this cluster? (mc deploy)",
+			o.GetNamespace())
 	default:
 		what = remedy(err)
 	}
@@ -134,22 +137,23 @@ func meAsMaker() map[string]string {
 }
 
 // Remove undoes Init in the leader and Join in a member: it deletes the ClusterSet, and the Secrets, RoleBindings and
-// ServiceAccounts of the Namespace that commands of this package made. Where the ClusterSet is gone already it deletes what is
-// left, unless that may be of another ClusterSet.
+// ServiceAccounts of the Namespace that commands of this package made. Where the ClusterSet is gone already it deletes
+// what is left, unless that may be of another ClusterSet.
 func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error {
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet}}
 	var err error
-	if waited := wait.PollUntilContextTimeout(ctx, time.Second, membersLimit, true, func(ctx context.Context) (bool, error) {
-		before := err
-		err = c.Client.Delete(ctx, set)
-		if !isMembersLeft(err) {
-			return true, nil
-		}
-		if before == nil {
-			c.say("Waiting for members: %s", err)
-		}
-		return false, nil
-	}); err == nil && waited != nil {
+	if waited := wait.PollUntilContextTimeout(ctx, time.Second, membersLimit, true,
+		func(ctx context.Context) (bool, error) {
+			before := err
+			err = c.Client.Delete(ctx, set)
+			if !isMembersLeft(err) {
+				return true, nil
+			}
+			if before == nil {
+				c.say("Waiting for members: %s", err)
+			}
+			return false, nil
+		}); err == nil && waited != nil {
 		err = waited
 	}
 	switch {
@@ -166,7 +170,8 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 		c.say("ClusterSet %q deleted in Namespace %s", clusterSet, namespace)
 	}
 	var all []client.Object
-	for _, list := range []client.ObjectList{&corev1.SecretList{}, &rbacv1.RoleBindingList{}, &corev1.ServiceAccountList{}} {
+	for _, list := range []client.ObjectList{&corev1.SecretList{}, &rbacv1.RoleBindingList{},
+		&corev1.ServiceAccountList{}} {
 		if err := c.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return fmt.Errorf("list what was made in Namespace %s: %w", namespace, err)
 		}
@@ -200,7 +205,9 @@ func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
 	for _, set := range sets.Items {
 		names = append(names, set.Name)
 	}
-	return fmt.Errorf("there is no ClusterSet %s in Namespace %s, but %s: give the name of the one to delete; nothing was deleted", missing, namespace, strings.Join(names, ", "))
+	return fmt.Errorf(
+		"there is no ClusterSet %s in Namespace %s, but %s: give the name of the one to delete; nothing was deleted", missing,
+		namespace, strings.Join(names, ", "))
 }
 
 // membersLimit is how long members may take to say good-bye to the leader, after their ClusterSets were deleted.

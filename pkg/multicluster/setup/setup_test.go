@@ -130,7 +130,8 @@ func TestTokens(t *testing.T) {
 	w.said.Reset()
 	w.wants(w.CreateToken(t.Context(), area, "west-token", "west-1", never), "gets no token")
 	account := &corev1.ServiceAccount{}
-	if !w.has(account, area, "west-token") || account.Annotations[multicluster.AnnotationClusterID] != "west" || ours(account) || strings.Contains(w.said.String(), "re-bound") {
+	if !w.has(account, area, "west-token") || account.Annotations[multicluster.AnnotationClusterID] != "west" ||
+		ours(account) || strings.Contains(w.said.String(), "re-bound") {
 		t.Errorf("ServiceAccount is %v, want it bound to west as before; said:\n%s", account.ObjectMeta, w.said.String())
 	}
 	if err := w.DeleteToken(t.Context(), area, "west-token"); err != nil || !w.has(account, area, "west-token") {
@@ -139,10 +140,13 @@ func TestTokens(t *testing.T) {
 	w.wants(w.DeleteToken(t.Context(), area, "none"), "there is no member token none")
 
 	// Things of that name that are for something else.
-	w.create(&rbacv1.RoleBinding{ObjectMeta: named(area, "rights"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "other"}})
-	w.wants(w.CreateToken(t.Context(), area, "rights", "south", never), "RoleBinding antrea-multicluster/rights exists and does not bind")
+	w.create(&rbacv1.RoleBinding{ObjectMeta: named(area, "rights"),
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "other"}})
+	w.wants(w.CreateToken(t.Context(), area, "rights", "south", never),
+		"RoleBinding antrea-multicluster/rights exists and does not bind")
 	w.create(&corev1.Secret{ObjectMeta: named(area, "secret")})
-	w.wants(w.CreateToken(t.Context(), area, "secret", "south", never), "Secret antrea-multicluster/secret exists and is not for tokens")
+	w.wants(w.CreateToken(t.Context(), area, "secret", "south", never),
+		"Secret antrea-multicluster/secret exists and is not for tokens")
 	if w.has(account, area, "rights") || w.has(account, area, "secret") {
 		t.Error("accounts are left of tokens that failed")
 	}
@@ -151,7 +155,8 @@ func TestTokens(t *testing.T) {
 // TestTokenUndone has the last step of a token fail, and finds everything as it was before.
 func TestTokenUndone(t *testing.T) {
 	w := newWorld(t)
-	w.create(&corev1.Namespace{ObjectMeta: named("", area)}, &rbacv1.Role{ObjectMeta: named(area, multicluster.MemberRole)},
+	w.create(&corev1.Namespace{ObjectMeta: named("", area)},
+		&rbacv1.Role{ObjectMeta: named(area, multicluster.MemberRole)},
 		&corev1.ServiceAccount{ObjectMeta: named(area, "bound", multicluster.AnnotationClusterID, "west")},
 		&corev1.ServiceAccount{ObjectMeta: named(area, "unbound")})
 	apiserver.FillTokens(t, w.config)
@@ -200,7 +205,8 @@ func TestTokenUndone(t *testing.T) {
 		return errors.New("disk full")
 	}), "disk full")
 	if w.has(account, area, "bound"); account.Annotations[multicluster.AnnotationClusterID] != "north" {
-		t.Errorf("an account that was bound by hand meanwhile is bound to %q", account.Annotations[multicluster.AnnotationClusterID])
+		t.Errorf("an account that was bound by hand meanwhile is bound to %q",
+			account.Annotations[multicluster.AnnotationClusterID])
 	}
 
 	// And when nothing fails it stays bound again.
@@ -230,8 +236,10 @@ func TestClusterSet(t *testing.T) {
 	if err := w.Init(ctx, area, "set", "leader", nothing); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.Init(ctx, area, "set", "leader", nothing), `ClusterSet "set" exists in Namespace antrea-multicluster already`)
-	if !w.has(set, area, "set") || set.Spec.ClusterID != "leader" || set.Spec.Leaders[0].ClusterID != "leader" || set.Spec.Namespace != area {
+	w.wants(w.Init(ctx, area, "set", "leader", nothing),
+		`ClusterSet "set" exists in Namespace antrea-multicluster already`)
+	if !w.has(set, area, "set") || set.Spec.ClusterID != "leader" || set.Spec.Leaders[0].ClusterID != "leader" ||
+		set.Spec.Namespace != area {
 		t.Errorf("have %+v", set.Spec)
 	}
 
@@ -239,14 +247,16 @@ func TestClusterSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Secret = &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "east-token"},
-		Data: map[string][]byte{"ca.crt": w.config.CAData, "token": []byte(w.config.BearerToken)}}
+	config.Secret = &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: "east-token"},
+		Data:       map[string][]byte{"ca.crt": w.config.CAData, "token": []byte(w.config.BearerToken)}}
 	var text strings.Builder
 	if err := config.Write(&text); err != nil {
 		t.Fatal(err)
 	}
 	join, err := ReadJoinConfig(strings.NewReader(text.String()))
-	if err != nil || join.ClusterSetID != "set" || join.LeaderClusterID != "leader" || join.LeaderNamespace != area || join.LeaderAPIServer != w.config.Host ||
+	if err != nil || join.ClusterSetID != "set" || join.LeaderClusterID != "leader" || join.LeaderNamespace != area ||
+		join.LeaderAPIServer != w.config.Host ||
 		join.Secret == nil || string(join.Secret.Data["token"]) != w.config.BearerToken {
 		t.Fatalf("%v: what was written is read as %+v:\n%s", err, join, &text)
 	}
@@ -257,14 +267,17 @@ func TestClusterSet(t *testing.T) {
 		w.create(&mcv1alpha2.ClusterSet{ObjectMeta: named("empty", name), Spec: set.Spec})
 	}
 	_, err = w.LeaderJoinConfig(ctx, "empty", "")
-	w.wants(err, "more than one ClusterSet found in Namespace empty: another, other; a leader serves one a Namespace: delete the others")
+	w.wants(err, "more than one ClusterSet found in Namespace empty: another, other; a leader serves one a Namespace: "+
+		"delete the others")
 	// The definition requires a leader; that of other versions may not.
-	_, err = w.intercepted(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+	_, err = w.intercepted(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+		o ...client.ListOption) error {
 		err := c.List(ctx, list, o...)
 		list.(*mcv1alpha2.ClusterSetList).Items[0].Spec.Leaders = nil
 		return err
 	}}).LeaderJoinConfig(ctx, area, "")
-	w.wants(err, "invalid ClusterSet set: no leader cluster; name it in spec.leaders of ClusterSet antrea-multicluster/set")
+	w.wants(err, "invalid ClusterSet set: no leader cluster; name it in spec.leaders of ClusterSet "+
+		"antrea-multicluster/set")
 
 	// The member's controller does not run, so that joining fails and everything goes again.
 	soon, cancel := context.WithTimeout(ctx, time.Second)
@@ -290,7 +303,8 @@ func TestClusterSet(t *testing.T) {
 	if got := fmt.Sprint(member.Spec); got != "{east [{leader "+w.config.Host+" east-token}] antrea-multicluster}" {
 		t.Errorf("the member's ClusterSet is %s", got)
 	}
-	member.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionTrue}}
+	member.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady,
+		Status: corev1.ConditionTrue}}
 	if err := w.Client.Status().Update(ctx, member); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +320,8 @@ func TestClusterSet(t *testing.T) {
 	if err := w.Remove(ctx, "kube-system", "set"); err != nil {
 		t.Fatal(err)
 	}
-	if w.has(member, "kube-system", "set") || w.has(&corev1.Secret{}, "kube-system", "east-token") || !w.has(&corev1.Secret{}, "kube-system", "mine") {
+	if w.has(member, "kube-system", "set") || w.has(&corev1.Secret{}, "kube-system", "east-token") ||
+		!w.has(&corev1.Secret{}, "kube-system", "mine") {
 		t.Errorf("wrong things were deleted:\n%s", w.said.String())
 	}
 }
@@ -315,11 +330,13 @@ func TestClusterSet(t *testing.T) {
 func TestDestroy(t *testing.T) {
 	w := newWorld(t)
 	spec := mcv1alpha2.ClusterSetSpec{ClusterID: "leader", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "leader"}}}
-	w.create(&corev1.Namespace{ObjectMeta: named("", area)}, &mcv1alpha2.ClusterSet{ObjectMeta: named(area, "set"), Spec: spec},
+	w.create(&corev1.Namespace{ObjectMeta: named("", area)},
+		&mcv1alpha2.ClusterSet{ObjectMeta: named(area, "set"), Spec: spec},
 		&corev1.ServiceAccount{ObjectMeta: named(area, "east-token", multicluster.AnnotationCreatedByAntctl, "true")})
 	left := func() string {
 		var is []string
-		for name, o := range map[string]client.Object{"set": &mcv1alpha2.ClusterSet{}, "east-token": &corev1.ServiceAccount{}} {
+		for name, o := range map[string]client.Object{"set": &mcv1alpha2.ClusterSet{},
+			"east-token": &corev1.ServiceAccount{}} {
 			if w.has(o, area, name) {
 				is = append(is, name)
 			}
@@ -327,14 +344,17 @@ func TestDestroy(t *testing.T) {
 		slices.Sort(is)
 		return strings.Join(is, " ")
 	}
-	w.wants(w.Remove(t.Context(), area, "sett"), "there is no ClusterSet sett in Namespace antrea-multicluster, but set: give the name of the one to delete; nothing was deleted")
+	w.wants(w.Remove(t.Context(), area, "sett"),
+		"there is no ClusterSet sett in Namespace antrea-multicluster, but set: give the name of the one to delete; "+
+			"nothing was deleted")
 	if have := left(); have != "east-token set" {
 		t.Errorf("%q are left after a wrong name", have)
 	}
 
 	// refuse has the leader's webhook count its members for the first deletions of the ClusterSet.
 	refuse := func(times int) interceptor.Funcs {
-		return interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+		return interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
+			options ...client.DeleteOption) error {
 			if _, is := o.(*mcv1alpha2.ClusterSet); is && times > 0 {
 				times--
 				return apierrors.NewForbidden(mcv1alpha2.GroupVersion.WithResource("clustersets").GroupResource(), o.GetName(),
@@ -357,7 +377,8 @@ func TestDestroy(t *testing.T) {
 	if err := w.intercepted(refuse(2)).Remove(t.Context(), area, "set"); err != nil || left() != "" {
 		t.Errorf("after members have left: %v, %q are left", err, left())
 	}
-	if said := w.said.String(); strings.Count(said, "Waiting for members: ") != 1 || !strings.Contains(said, "such as east") || !strings.Contains(said, `ClusterSet "set" deleted`) {
+	if said := w.said.String(); strings.Count(said, "Waiting for members: ") != 1 ||
+		!strings.Contains(said, "such as east") || !strings.Contains(said, `ClusterSet "set" deleted`) {
 		t.Errorf("said\n%s", said)
 	}
 	// A second time, what a first one left is deleted.
@@ -369,10 +390,13 @@ func TestDestroy(t *testing.T) {
 
 func TestReadiness(t *testing.T) {
 	set := &mcv1alpha2.ClusterSet{}
-	set.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionFalse, Reason: "NoReadyCluster", Message: "none is ready"}}
-	set.Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "leader", Conditions: []mcv1alpha2.ClusterCondition{
-		{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse, Reason: "Disconnected", Message: "Unauthorized"}}}}
-	if got, want := readiness(set), "NoReadyCluster none is ready; cluster leader: Disconnected Unauthorized"; got != want {
+	set.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady,
+		Status: corev1.ConditionFalse, Reason: "NoReadyCluster", Message: "none is ready"}}
+	set.Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "leader",
+		Conditions: []mcv1alpha2.ClusterCondition{
+			{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse, Reason: "Disconnected", Message: "Unauthorized"}}}}
+	if got, want := readiness(set),
+		"NoReadyCluster none is ready; cluster leader: Disconnected Unauthorized"; got != want {
 		t.Errorf("have %q, want %q", got, want)
 	}
 }
@@ -381,9 +405,13 @@ func TestReadJoinConfig(t *testing.T) {
 	const head = "apiVersion: multicluster.antrea.io/v1alpha1\nkind: ClusterSetJoinConfig\n"
 	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData: {ca.crt: a, token: b}\n"
 	for _, row := range []struct{ name, text, want string }{
-		{"as documented", "---\n# comment\n" + head + "clusterSetID: a\nclusterID: b\nnamespace: c\nleaderClusterID: d\nleaderNamespace: e\nleaderAPIServer: https://f\ntokenSecretName: g\ntokenSecretFile: h\n---\n" + secret + "---\n", ""},
-		{"unknown keys", head + "tokenSecret: b\nclusterSetID: c\nclusterset: a\n", `unknown key "clusterset", "tokenSecret": correct or remove it; a ClusterSetJoinConfig has the keys ` +
-			"apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, tokenSecretFile"},
+		{"as documented", "---\n# comment\n" + head +
+			"clusterSetID: a\nclusterID: b\nnamespace: c\nleaderClusterID: d\nleaderNamespace: e\nleaderAPIServer: " +
+			"https://f\ntokenSecretName: g\ntokenSecretFile: h\n---\n" + secret + "---\n", ""},
+		{"unknown keys", head + "tokenSecret: b\nclusterSetID: c\nclusterset: a\n",
+			`unknown key "clusterset", "tokenSecret": correct or remove it; a ClusterSetJoinConfig has the keys ` +
+				"apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, " +
+				"tokenSecretName, tokenSecretFile"},
 		{"a key twice", head + "clusterSetID: a\nclusterSetID: b\n", `key "clusterSetID" already set`},
 		{"a list", head + "clusterSetID: [a]\n", "JoinConfig.clusterSetID of type string"},
 		{"another version", "apiVersion: v2\nkind: ClusterSetJoinConfig\n", "unknown apiVersion or kind in config"},
@@ -424,19 +452,22 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.Deploy(t.Context(), objects, deploy.Leader(deploy.LeaderNamespace), "elsewhere"), "is for Namespace antrea-multicluster, not for elsewhere")
+	w.wants(w.Deploy(t.Context(), objects, deploy.Leader(deploy.LeaderNamespace), "elsewhere"),
+		"is for Namespace antrea-multicluster, not for elsewhere")
 	if w.said.Len() > 0 {
 		t.Errorf("half of a manifest was applied:\n%s", w.said.String())
 	}
 	manifest := deploy.Leader("elsewhere")
 	w.wants(w.Deploy(t.Context(), objects, manifest, "elsewhere"), "kubectl create namespace elsewhere")
 	w.create(&corev1.Namespace{ObjectMeta: named("", "elsewhere")})
-	for _, want := range []string{"ServiceAccount/antrea-mc-controller created", "ServiceAccount/antrea-mc-controller unchanged"} {
+	for _, want := range []string{"ServiceAccount/antrea-mc-controller created",
+		"ServiceAccount/antrea-mc-controller unchanged"} {
 		w.said.Reset()
 		if err := w.Deploy(t.Context(), objects, manifest, "elsewhere"); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.said.String(); !strings.Contains(said, want+"\n") || !strings.HasSuffix(said, "Antrea Multi-cluster successfully deployed\n") {
+		if said := w.said.String(); !strings.Contains(said, want+"\n") ||
+			!strings.HasSuffix(said, "Antrea Multi-cluster successfully deployed\n") {
 			t.Errorf("said, without %q:\n%s", want, said)
 		}
 	}
@@ -444,10 +475,12 @@ func TestDeploy(t *testing.T) {
 		t.Errorf("the second time something changed:\n%s", w.said.String())
 	}
 	// Nothing of the member's is for another Namespace: its webhooks and their certificate are found by it.
-	if err := w.Deploy(t.Context(), objects, deploy.Member("elsewhere"), "elsewhere"); err != nil || strings.Contains(deploy.Member("elsewhere"), deploy.MemberNamespace) {
+	if err := w.Deploy(t.Context(), objects, deploy.Member("elsewhere"), "elsewhere"); err != nil ||
+		strings.Contains(deploy.Member("elsewhere"), deploy.MemberNamespace) {
 		t.Errorf("the member's manifest for another Namespace: %v, or it has the usual one in it", err)
 	}
-	if err := w.Deploy(t.Context(), objects, deploy.WithImages(manifest, "registry.example/net/", "v1"), "elsewhere"); err != nil {
+	if err := w.Deploy(t.Context(), objects, deploy.WithImages(manifest, "registry.example/net/", "v1"),
+		"elsewhere"); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Foreign(t.Context(), objects, "elsewhere", true); err != nil {
@@ -461,13 +494,16 @@ func TestDeploy(t *testing.T) {
 	if err := c.Update(t.Context(), controller); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.Foreign(t.Context(), objects, "elsewhere", false), "is another project's, of image registry.example/antrea/antrea-mc-controller:v2.4.0: remove it first")
+	w.wants(w.Foreign(t.Context(), objects, "elsewhere", false),
+		"is another project's, of image registry.example/antrea/antrea-mc-controller:v2.4.0: remove it first")
 	agents := &appsv1.DaemonSet{ObjectMeta: named("kube-system", "antrea-agent")}
 	agents.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "antrea"}}
 	agents.Spec.Template.Labels = agents.Spec.Selector.MatchLabels
-	agents.Spec.Template.Spec.Containers = []corev1.Container{{Name: "antrea-agent", Image: "antrea/antrea-agent-ubuntu:v2.4.0"}}
+	agents.Spec.Template.Spec.Containers = []corev1.Container{{Name: "antrea-agent",
+		Image: "antrea/antrea-agent-ubuntu:v2.4.0"}}
 	w.create(agents)
-	w.wants(w.Foreign(t.Context(), objects, "kube-system", true), "this cluster runs Antrea, DaemonSet kube-system/antrea-agent: remove it first")
+	w.wants(w.Foreign(t.Context(), objects, "kube-system", true),
+		"this cluster runs Antrea, DaemonSet kube-system/antrea-agent: remove it first")
 	if err := w.Foreign(t.Context(), objects, "kube-system", false); err != nil {
 		t.Errorf("a leader where Pods are Antrea's: %v", err)
 	}
@@ -476,7 +512,8 @@ func TestDeploy(t *testing.T) {
 	if other == manifest {
 		t.Fatal("the manifest has no replicas to change")
 	}
-	if err := w.Deploy(t.Context(), objects, other, "elsewhere"); err != nil || !strings.Contains(w.said.String(), "Deployment/antrea-mc-controller configured") {
+	if err := w.Deploy(t.Context(), objects, other, "elsewhere"); err != nil ||
+		!strings.Contains(w.said.String(), "Deployment/antrea-mc-controller configured") {
 		t.Errorf("%v, or a change is not said:\n%s", err, w.said.String())
 	}
 }

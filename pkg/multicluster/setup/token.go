@@ -31,7 +31,8 @@ const DefaultToken = "default-member-token"
 // there already is bound again. Without a cluster ID the account is not bound: the leader binds it to the first that
 // announces itself with it. then is what else belongs to it, given the Secret for the member, as it is to be created
 // there: if it fails, what was made goes again, and the account is bound as before.
-func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string, then func(*corev1.Secret) error) error {
+func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string,
+	then func(*corev1.Secret) error) error {
 	if err := c.checkToken(ctx, namespace, name, clusterID); err != nil {
 		return err
 	}
@@ -69,7 +70,9 @@ func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID stri
 	}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: multicluster.MemberRole}}
 	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(role), role); apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no Role %s in Namespace %s: is this the leader, and is the Namespace that of its ClusterSet? (mc deploy leadercluster)", multicluster.MemberRole, namespace)
+		return fmt.Errorf(
+			"there is no Role %s in Namespace %s: is this the leader, and is the Namespace that of its ClusterSet? (mc deploy "+
+				"leadercluster)", multicluster.MemberRole, namespace)
 	} else if err != nil {
 		return explain("read", "Role", role, err)
 	}
@@ -78,8 +81,11 @@ func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID stri
 		return fmt.Errorf("list ServiceAccounts of Namespace %s: %w", namespace, err)
 	}
 	for _, a := range accounts.Items {
-		if id, bound := binding.Bound(&a); bound && clusterID != "" && a.Name != name && multicluster.IDsConflict(id, clusterID) {
-			return fmt.Errorf("ClusterID %q conflicts with %q of ServiceAccount %s: one continues the other after a dash, and names made of them would be ambiguous; choose another", clusterID, id, a.Name)
+		if id, bound := binding.Bound(&a); bound && clusterID != "" && a.Name != name &&
+			multicluster.IDsConflict(id, clusterID) {
+			return fmt.Errorf(
+				"ClusterID %q conflicts with %q of ServiceAccount %s: one continues the other after a dash, and names made of "+
+					"them would be ambiguous; choose another", clusterID, id, a.Name)
 		}
 	}
 	return nil
@@ -109,7 +115,9 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 	}
 	if existed {
 		if rights.RoleRef != want.RoleRef || !slices.Contains(rights.Subjects, want.Subjects[0]) {
-			return nil, fmt.Errorf("RoleBinding %s/%s exists and does not bind ServiceAccount %s to Role %s; delete it, or choose another name for the token", namespace, name, name, multicluster.MemberRole)
+			return nil, fmt.Errorf(
+				"RoleBinding %s/%s exists and does not bind ServiceAccount %s to Role %s; delete it, or choose another name for "+
+					"the token", namespace, name, name, multicluster.MemberRole)
 		}
 		m.say("RoleBinding %q already exists", name)
 	}
@@ -173,7 +181,8 @@ func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, cluster
 			err = m.Client.Patch(ctx, account, client.MergeFrom(now))
 		}
 		if err != nil {
-			return fmt.Errorf("%w; restore its annotation %s by hand: it was %s", explain("update", "ServiceAccount", account, err), multicluster.AnnotationClusterID, to)
+			return fmt.Errorf("%w; restore its annotation %s by hand: it was %s",
+				explain("update", "ServiceAccount", account, err), multicluster.AnnotationClusterID, to)
 		}
 		m.say("ServiceAccount %q %s again", account.Name, to)
 		return nil
@@ -190,13 +199,16 @@ func (c Cluster) TokenOf(ctx context.Context, namespace, name string) (*corev1.S
 // memberSecret waits until Kubernetes has written a token.
 func (c Cluster) memberSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, cmp.Or(c.tokenLimit, tokenLimit), true, func(ctx context.Context) (bool, error) {
-		err := c.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
-		return err == nil && len(secret.Data[corev1.ServiceAccountTokenKey]) > 0 && len(secret.Data[corev1.ServiceAccountRootCAKey]) > 0, err
-	})
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, cmp.Or(c.tokenLimit, tokenLimit), true,
+		func(ctx context.Context) (bool, error) {
+			err := c.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
+			return err == nil && len(secret.Data[corev1.ServiceAccountTokenKey]) > 0 &&
+				len(secret.Data[corev1.ServiceAccountRootCAKey]) > 0, err
+		})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no member token %s in Namespace %s; `mc get membertoken -n %s` lists them", name, namespace, namespace)
+		return nil, fmt.Errorf("there is no member token %s in Namespace %s; `mc get membertoken -n %s` lists them", name,
+			namespace, namespace)
 	case wait.Interrupted(err):
 		return nil, fmt.Errorf("Secret %s/%s gets no token: does its ServiceAccount exist, and does kube-controller-manager run?", namespace, name) //nolint:staticcheck // a kind's name
 	case err != nil:
@@ -218,7 +230,8 @@ func (c Cluster) DeleteToken(ctx context.Context, namespace, name string) error 
 	var failed error
 	found := false
 	object := metav1.ObjectMeta{Namespace: namespace, Name: name}
-	for _, o := range []client.Object{&corev1.Secret{ObjectMeta: object}, &rbacv1.RoleBinding{ObjectMeta: object}, &corev1.ServiceAccount{ObjectMeta: object}} {
+	for _, o := range []client.Object{&corev1.Secret{ObjectMeta: object}, &rbacv1.RoleBinding{ObjectMeta: object},
+		&corev1.ServiceAccount{ObjectMeta: object}} {
 		switch err := c.Client.Get(ctx, client.ObjectKeyFromObject(o), o); {
 		case apierrors.IsNotFound(err):
 		case err != nil:
@@ -232,7 +245,8 @@ func (c Cluster) DeleteToken(ctx context.Context, namespace, name string) error 
 		}
 	}
 	if failed == nil && !found {
-		return fmt.Errorf("there is no member token %s in Namespace %s; `mc get membertoken -n %s` lists them", name, namespace, namespace)
+		return fmt.Errorf("there is no member token %s in Namespace %s; `mc get membertoken -n %s` lists them", name,
+			namespace, namespace)
 	}
 	return failed
 }

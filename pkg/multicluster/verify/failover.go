@@ -68,7 +68,8 @@ func (r *run) toLose(ctx context.Context, i int) (node, why string) {
 		}
 	}
 	if used < 2 {
-		return "", fmt.Sprintf("%s has no second Gateway: annotate another Ready Node with %s=true", r.clusters[i].Name, multicluster.AnnotationGateway)
+		return "", fmt.Sprintf("%s has no second Gateway: annotate another Ready Node with %s=true", r.clusters[i].Name,
+			multicluster.AnnotationGateway)
 	}
 	return node, ""
 }
@@ -77,12 +78,14 @@ func (r *run) toLose(ctx context.Context, i int) (node, why string) {
 func (r *run) failover(ctx context.Context, from int, address, gateway string) (string, error) {
 	to := 1 - from
 	var pods corev1.PodList
-	err := r.clusters[to].Client.List(ctx, &pods, client.InNamespace(multicluster.AgentNamespace), client.MatchingLabels{"component": "tombolo-ovs"}, client.MatchingFields{"spec.nodeName": gateway})
+	err := r.clusters[to].Client.List(ctx, &pods, client.InNamespace(multicluster.AgentNamespace),
+		client.MatchingLabels{"component": "tombolo-ovs"}, client.MatchingFields{"spec.nodeName": gateway})
 	if err != nil {
 		return "", fmt.Errorf("list Pods of Namespace %s in %s: %w", multicluster.AgentNamespace, r.clusters[to].Name, err)
 	}
 	if len(pods.Items) != 1 {
-		return "", wrongf("see the DaemonSet tombolo-ovs", "Node %s of %s has %d Pods of component tombolo-ovs, want one", gateway, r.clusters[to].Name, len(pods.Items))
+		return "", wrongf("see the DaemonSet tombolo-ovs", "Node %s of %s has %d Pods of component tombolo-ovs, want one",
+			gateway, r.clusters[to].Name, len(pods.Items))
 	}
 	type asked struct {
 		answers []probe.Answer
@@ -91,7 +94,8 @@ func (r *run) failover(ctx context.Context, from int, address, gateway string) (
 	asker := fmt.Sprintf("client-failover-%d", from)
 	done := make(chan asked, 1)
 	go func() {
-		answers, err := r.ask(ctx, from, asker, []probe.Question{{Name: "failover", Address: endpoint(address), Want: service(to), Watch: watchFor}})
+		answers, err := r.ask(ctx, from, asker,
+			[]probe.Question{{Name: "failover", Address: endpoint(address), Want: service(to), Watch: watchFor}})
 		done <- asked{answers, err}
 	}()
 	lost := r.lose(ctx, from, asker, to, &pods.Items[0])
@@ -107,13 +111,17 @@ func (r *run) failover(ctx context.Context, from int, address, gateway string) (
 
 // lost describes the requests while the switch of a Gateway did not run.
 func (r *run) lost(gateway string, a probe.Answer) (string, error) {
-	const remedy = "see `tombolo get peers` on the Gateways' Nodes: each way has to be up, and BFD has to be able to pass between all of them"
+	const remedy = "see `tombolo get peers` on the Gateways' Nodes: each way has to be up, and BFD has to be able to " +
+		"pass between all of them"
 	if a.Answered == 0 {
 		return "", &wrong{what: "no answer: " + a.Error, remedy: remedy}
 	}
-	lost := fmt.Sprintf("new connections failed for %s, %d of %d", a.Away.Round(time.Millisecond), a.Failed, a.Failed+a.Answered)
+	lost := fmt.Sprintf("new connections failed for %s, %d of %d", a.Away.Round(time.Millisecond), a.Failed,
+		a.Failed+a.Answered)
 	if most := r.awayMost(); a.Away > most {
-		return "", &wrong{what: fmt.Sprintf("while Open vSwitch of Gateway %s did not run, %s, expected at most %s; the last: %s", gateway, lost, most, a.Error), remedy: remedy}
+		return "", &wrong{
+			what: fmt.Sprintf("while Open vSwitch of Gateway %s did not run, %s, expected at most %s; the last: %s", gateway,
+				lost, most, a.Error), remedy: remedy}
 	}
 	return fmt.Sprintf("Open vSwitch of Gateway %s did not run: %s", gateway, lost), nil
 }
@@ -138,7 +146,8 @@ func (r *run) lose(ctx context.Context, from int, name string, to int, ovs *core
 	}
 	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
 		var pods corev1.PodList
-		err := c.List(ctx, &pods, client.InNamespace(ovs.Namespace), client.MatchingLabels{"component": "tombolo-ovs"}, client.MatchingFields{"spec.nodeName": ovs.Spec.NodeName})
+		err := c.List(ctx, &pods, client.InNamespace(ovs.Namespace), client.MatchingLabels{"component": "tombolo-ovs"},
+			client.MatchingFields{"spec.nodeName": ovs.Spec.NodeName})
 		for _, p := range pods.Items {
 			for _, condition := range p.Status.Conditions {
 				if p.UID != ovs.UID && condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
@@ -149,7 +158,8 @@ func (r *run) lose(ctx context.Context, from int, name string, to int, ovs *core
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("no new Pod of Open vSwitch is Ready on Node %s of %s: %w; see `kubectl get pods -n %s`", ovs.Spec.NodeName, r.clusters[to].Name, err, ovs.Namespace)
+		return fmt.Errorf("no new Pod of Open vSwitch is Ready on Node %s of %s: %w; see `kubectl get pods -n %s`",
+			ovs.Spec.NodeName, r.clusters[to].Name, err, ovs.Namespace)
 	}
 	return nil
 }

@@ -40,14 +40,16 @@ type Agent struct {
 	WayDownAfter      time.Duration // a way that is silent for so long is down
 }
 
-// read reads the state of a member. Its controller is in a Namespace of the options, its agents in multicluster.AgentNamespace.
+// read reads the state of a member. Its controller is in a Namespace of the options, its agents in
+// multicluster.AgentNamespace.
 func read(ctx context.Context, c Cluster, o Options) (state, error) {
 	namespace := o.Namespace
 	s := state{Name: c.Name}
 	var sets mcv1alpha2.ClusterSetList
 	var gateways mcv1alpha1.GatewayList
 	var imports mcv1alpha1.ClusterInfoImportList
-	for kind, list := range map[string]client.ObjectList{"ClusterSets": &sets, "Gateways": &gateways, "ClusterInfoImports": &imports} {
+	for kind, list := range map[string]client.ObjectList{"ClusterSets": &sets, "Gateways": &gateways,
+		"ClusterInfoImports": &imports} {
 		if err := c.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return s, fmt.Errorf("list %s of Namespace %s: %w", kind, namespace, err)
 		}
@@ -115,7 +117,8 @@ func wrongf(remedy, format string, args ...any) error {
 func (s state) member() (string, error) {
 	switch {
 	case len(s.Sets) == 0:
-		return "", wrongf("join it: tombolo mc join; or name the Namespace of its ClusterSet with --namespace", "%s is in no ClusterSet", s.Name)
+		return "", wrongf("join it: tombolo mc join; or name the Namespace of its ClusterSet with --namespace",
+			"%s is in no ClusterSet", s.Name)
 	case len(s.Sets) > 1:
 		return "", wrongf("delete the wrong one", "%s has %d ClusterSets", s.Name, len(s.Sets))
 	}
@@ -137,7 +140,8 @@ func (s state) member() (string, error) {
 			}
 		}
 	}
-	return "", wrongf("see `kubectl describe clusterset -n "+set.Namespace+" "+set.Name+"` in that cluster", "ClusterSet %s of %s is not Ready: %s", set.Name, s.Name, why)
+	return "", wrongf("see `kubectl describe clusterset -n "+set.Namespace+" "+set.Name+"` in that cluster",
+		"ClusterSet %s of %s is not Ready: %s", set.Name, s.Name, why)
 }
 
 // together checks that two members are of one ClusterSet.
@@ -148,9 +152,11 @@ func together(a, b state) (string, error) {
 	x, y := a.Sets[0], b.Sets[0]
 	switch {
 	case a.id() == b.id():
-		return "", wrongf("give each member a cluster ID of its own", "%s and %s have the same cluster ID, %s", a.Name, b.Name, a.id())
+		return "", wrongf("give each member a cluster ID of its own", "%s and %s have the same cluster ID, %s", a.Name,
+			b.Name, a.id())
 	case x.Name != y.Name || x.Spec.Namespace != y.Spec.Namespace:
-		return "", wrongf("join both to one", "%s is in ClusterSet %s (%s), %s in %s (%s)", a.Name, x.Name, x.Spec.Namespace, b.Name, y.Name, y.Spec.Namespace)
+		return "", wrongf("join both to one", "%s is in ClusterSet %s (%s), %s in %s (%s)", a.Name, x.Name, x.Spec.Namespace,
+			b.Name, y.Name, y.Spec.Namespace)
 	}
 	return "both are in ClusterSet " + x.Name, nil
 }
@@ -158,24 +164,28 @@ func together(a, b state) (string, error) {
 // gateways checks that a cluster has one at least.
 func (s state) gateways() (string, error) {
 	if s.Agent != nil && !s.Agent.Gateways {
-		return "", wrongf("set both in ConfigMap antrea-config, and restart the agents", "the agents of %s have featureGates.Multicluster or multicluster.enableGateway off", s.Name)
+		return "", wrongf("set both in ConfigMap antrea-config, and restart the agents",
+			"the agents of %s have featureGates.Multicluster or multicluster.enableGateway off", s.Name)
 	}
 	if s.Agent != nil && len(s.Sets) > 0 {
 		where := s.Sets[0].Namespace
 		if watched := cmp.Or(s.Agent.GatewayNamespace, multicluster.AgentNamespace); watched != where {
-			return "", wrongf("set multicluster.namespace: "+where+" in antrea-agent.conf of ConfigMap "+multicluster.AgentNamespace+"/antrea-config, and restart the agents",
+			return "", wrongf("set multicluster.namespace: "+where+" in antrea-agent.conf of ConfigMap "+
+				multicluster.AgentNamespace+"/antrea-config, and restart the agents",
 				"the agents of %s look for Gateways in Namespace %s, and its controller is in %s", s.Name, watched, where)
 		}
 	}
 	if len(s.Gateways) == 0 {
-		return "", wrongf("annotate a Ready Node: kubectl annotate node NODE multicluster.antrea.io/gateway=true", "%s has no Gateway", s.Name)
+		return "", wrongf("annotate a Ready Node: kubectl annotate node NODE multicluster.antrea.io/gateway=true",
+			"%s has no Gateway", s.Name)
 	}
 	return fmt.Sprintf("%s has %d: %s", s.Name, len(s.Gateways), strings.Join(s.addresses(), ", ")), nil
 }
 
 // knows checks that a cluster knows the ranges and Gateways of another.
 func (s state) knows(other state) (string, error) {
-	const wait = "wait half a minute; then see the ResourceExports of that cluster in the leader, and the log of antrea-mc-controller"
+	const wait = "wait half a minute; then see the ResourceExports of that cluster in the leader, and the log of " +
+		"antrea-mc-controller"
 	info := s.of(other)
 	if info == nil {
 		return "", wrongf(wait, "%s has no ClusterInfoImport of %s", s.Name, other.id())
@@ -194,7 +204,8 @@ func (s state) knows(other state) (string, error) {
 	// A peer may know one of several gateways only: an original leader hands on one.
 	for _, address := range known {
 		if !slices.Contains(have, address) {
-			return "", wrongf(wait, "%s knows gateways %s of %s, which has %s", s.Name, strings.Join(known, ", "), other.id(), strings.Join(have, ", "))
+			return "", wrongf(wait, "%s knows gateways %s of %s, which has %s", s.Name, strings.Join(known, ", "), other.id(),
+				strings.Join(have, ", "))
 		}
 	}
 	if len(known) == 0 {
@@ -203,10 +214,12 @@ func (s state) knows(other state) (string, error) {
 	back := other.of(s)
 	if back != nil {
 		if x, y, meet := meeting(ranges(info), ranges(back)); meet {
-			return "", wrongf("clusters of a ClusterSet need ranges of their own", "range %s of %s meets %s of %s", x, other.id(), y, s.id())
+			return "", wrongf("clusters of a ClusterSet need ranges of their own", "range %s of %s meets %s of %s", x,
+				other.id(), y, s.id())
 		}
 	}
-	return fmt.Sprintf("%s knows %s: Services %s, gateways %s", s.Name, other.id(), info.Spec.ServiceCIDR, strings.Join(known, ", ")), nil
+	return fmt.Sprintf("%s knows %s: Services %s, gateways %s", s.Name, other.id(), info.Spec.ServiceCIDR,
+		strings.Join(known, ", ")), nil
 }
 
 func ranges(i *mcv1alpha1.ClusterInfoImport) (all []netip.Prefix) {

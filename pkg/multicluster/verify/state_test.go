@@ -20,15 +20,19 @@ func pair(t *testing.T) (a, b state) {
 	make := func(name, gateway string, other mcv1alpha1.ClusterInfo) state {
 		set := mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set"}}
 		set.Spec.ClusterID, set.Spec.Namespace = name, "area"
-		set.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionTrue}}
+		set.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady,
+			Status: corev1.ConditionTrue}}
 		return state{
-			Name: name, Agent: &Agent{Gateways: true, PodToPod: true, StretchedPolicies: true}, Sets: []mcv1alpha2.ClusterSet{set},
+			Name: name, Agent: &Agent{Gateways: true, PodToPod: true, StretchedPolicies: true},
+			Sets:     []mcv1alpha2.ClusterSet{set},
 			Gateways: []mcv1alpha1.Gateway{{ObjectMeta: metav1.ObjectMeta{Name: name + "-1"}, GatewayIP: gateway}},
-			Imports:  []mcv1alpha1.ClusterInfoImport{{ObjectMeta: metav1.ObjectMeta{Name: other.ClusterID + "-clusterinfo"}, Spec: other}},
+			Imports: []mcv1alpha1.ClusterInfoImport{{ObjectMeta: metav1.ObjectMeta{Name: other.ClusterID + "-clusterinfo"},
+				Spec: other}},
 		}
 	}
 	info := func(id, services, pods, gateway string) mcv1alpha1.ClusterInfo {
-		return mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: services, PodCIDRs: []string{pods}, GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gateway}}}
+		return mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: services, PodCIDRs: []string{pods},
+			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gateway}}}
 	}
 	return make("east", "10.0.0.1", info("west", "10.98.0.0/16", "10.12.0.0/16", "10.0.0.2")),
 		make("west", "10.0.0.2", info("east", "10.97.0.0/16", "10.11.0.0/16", "10.0.0.1"))
@@ -61,27 +65,42 @@ func TestObjects(t *testing.T) {
 		{"all well", func(a, b *state) {}, ""},
 		{"no ClusterSet", func(a, b *state) { b.Sets = nil }, "west is in no ClusterSet => join it: tombolo mc join"},
 		{"not Ready", func(a, b *state) {
-			b.Sets[0].Status.Conditions[0] = mcv1alpha2.ClusterSetCondition{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionFalse, Message: "Disconnected from leader"}
-			b.Sets[0].Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{Conditions: []mcv1alpha2.ClusterCondition{{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse, Reason: "Disconnected", Message: "Unauthorized"}}}}
+			b.Sets[0].Status.Conditions[0] = mcv1alpha2.ClusterSetCondition{Type: mcv1alpha2.ClusterSetReady,
+				Status: corev1.ConditionFalse, Message: "Disconnected from leader"}
+			b.Sets[0].Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{
+				{Conditions: []mcv1alpha2.ClusterCondition{{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse,
+					Reason: "Disconnected", Message: "Unauthorized"}}}}
 		}, "ClusterSet set of west is not Ready: Disconnected from leader; leader: Disconnected Unauthorized"},
-		{"nobody looked", func(a, b *state) { b.Sets[0].Status.Conditions = nil }, "is not Ready: its controller has not looked at it"},
-		{"one ID twice", func(a, b *state) { b.Sets[0].Spec.ClusterID = "east" }, "east and west have the same cluster ID, east"},
-		{"two ClusterSets", func(a, b *state) { b.Sets[0].Name = "other" }, "east is in ClusterSet set (area), west in other (area)"},
+		{"nobody looked", func(a, b *state) { b.Sets[0].Status.Conditions = nil },
+			"is not Ready: its controller has not looked at it"},
+		{"one ID twice", func(a, b *state) { b.Sets[0].Spec.ClusterID = "east" },
+			"east and west have the same cluster ID, east"},
+		{"two ClusterSets", func(a, b *state) { b.Sets[0].Name = "other" },
+			"east is in ClusterSet set (area), west in other (area)"},
 		{"no gateway", func(a, b *state) { b.Gateways = nil }, "west has no Gateway => annotate a Ready Node"},
 		{"gateways elsewhere", func(a, b *state) { b.Sets[0].Namespace = "multi" },
-			"the agents of west look for Gateways in Namespace kube-system, and its controller is in multi => set multicluster.namespace: multi in antrea-agent.conf"},
-		{"a controller elsewhere, which its agents know", func(a, b *state) { b.Sets[0].Namespace, b.Agent.GatewayNamespace = "multi", "multi" }, ""},
-		{"gateways off", func(a, b *state) { b.Agent.Gateways = false }, "the agents of west have featureGates.Multicluster or multicluster.enableGateway off"},
+			"the agents of west look for Gateways in Namespace kube-system, and its controller is in multi => set " +
+				"multicluster.namespace: multi in antrea-agent.conf"},
+		{"a controller elsewhere, which its agents know",
+			func(a, b *state) { b.Sets[0].Namespace, b.Agent.GatewayNamespace = "multi", "multi" }, ""},
+		{"gateways off", func(a, b *state) { b.Agent.Gateways = false },
+			"the agents of west have featureGates.Multicluster or multicluster.enableGateway off"},
 		{"not imported", func(a, b *state) { a.Imports = nil }, "east has no ClusterInfoImport of west"},
-		{"another gateway", func(a, b *state) { b.Gateways[0].GatewayIP = "10.0.0.9" }, "east knows gateways 10.0.0.2 of west, which has 10.0.0.9"},
-		{"one of two gateways known", func(a, b *state) { b.Gateways = append(b.Gateways, mcv1alpha1.Gateway{GatewayIP: "10.0.0.9"}) }, ""},
-		{"ranges meet", func(a, b *state) { a.Imports[0].Spec.PodCIDRs = []string{"10.11.128.0/17"} }, "range 10.11.128.0/17 of west meets 10.11.0.0/16 of east"},
+		{"another gateway", func(a, b *state) { b.Gateways[0].GatewayIP = "10.0.0.9" },
+			"east knows gateways 10.0.0.2 of west, which has 10.0.0.9"},
+		{"one of two gateways known",
+			func(a, b *state) { b.Gateways = append(b.Gateways, mcv1alpha1.Gateway{GatewayIP: "10.0.0.9"}) }, ""},
+		{"ranges meet", func(a, b *state) { a.Imports[0].Spec.PodCIDRs = []string{"10.11.128.0/17"} },
+			"range 10.11.128.0/17 of west meets 10.11.0.0/16 of east"},
 		{"refused", func(a, b *state) {
-			a.Imports[0].Status.Conditions = []mcv1alpha1.ClusterInfoImportCondition{{Type: mcv1alpha1.ClusterInfoReady, Status: corev1.ConditionFalse, Reason: "Overlap", Message: "x"}}
+			a.Imports[0].Status.Conditions = []mcv1alpha1.ClusterInfoImportCondition{{Type: mcv1alpha1.ClusterInfoReady,
+				Status: corev1.ConditionFalse, Reason: "Overlap", Message: "x"}}
 		}, "ClusterInfoImport west-clusterinfo of east: Overlap x"},
-		{"Pods off", func(a, b *state) { b.Agent.PodToPod = false }, "multicluster.enablePodToPodConnectivity is off in west"},
+		{"Pods off", func(a, b *state) { b.Agent.PodToPod = false },
+			"multicluster.enablePodToPodConnectivity is off in west"},
 		{"no Pod ranges", func(a, b *state) { a.Imports[0].Spec.PodCIDRs = nil }, "west announces no Pod ranges"},
-		{"policies off", func(a, b *state) { a.Agent.StretchedPolicies = false }, "multicluster.enableStretchedNetworkPolicy is off in east"},
+		{"policies off", func(a, b *state) { a.Agent.StretchedPolicies = false },
+			"multicluster.enableStretchedNetworkPolicy is off in east"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			a, b := pair(t)
@@ -105,14 +124,19 @@ func TestAnswers(t *testing.T) {
 		want   string
 	}{
 		{"all well", good, ""},
-		{"none", with(func(a *probe.Answer) { a.Answered, a.Error = 0, "timeout" }), "no answer: timeout => let tunnels through between the Gateways 10.0.0.1 and 10.0.0.2"},
-		{"some", with(func(a *probe.Answer) { a.Failed, a.Error = 5, "timeout" }), "5 of 25 requests failed, the last: timeout => let"},
-		{"a path with a smaller MTU", with(func(a *probe.Answer) { a.Largest = 1400 }), "the largest packet that passes has 1400 bytes, Pods send up to 1450 => set defaultMTU"},
-		{"and nothing says so", with(func(a *probe.Answer) { a.Largest, a.BulkError = 1400, "timeout" }), "small requests pass and a large one does not: timeout; the largest packet that passes has 1400 of 1450 bytes"},
+		{"none", with(func(a *probe.Answer) { a.Answered, a.Error = 0, "timeout" }),
+			"no answer: timeout => let tunnels through between the Gateways 10.0.0.1 and 10.0.0.2"},
+		{"some", with(func(a *probe.Answer) { a.Failed, a.Error = 5, "timeout" }),
+			"5 of 25 requests failed, the last: timeout => let"},
+		{"a path with a smaller MTU", with(func(a *probe.Answer) { a.Largest = 1400 }),
+			"the largest packet that passes has 1400 bytes, Pods send up to 1450 => set defaultMTU"},
+		{"and nothing says so", with(func(a *probe.Answer) { a.Largest, a.BulkError = 1400, "timeout" }),
+			"small requests pass and a large one does not: timeout; the largest packet that passes has 1400 of 1450 bytes"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have := ""
-			for _, judge := range []func(probe.Answer) (string, error){func(a probe.Answer) (string, error) { return r.judge(0, a) }, size} {
+			for _, judge := range []func(probe.Answer) (string,
+				error){func(a probe.Answer) (string, error) { return r.judge(0, a) }, size} {
 				if _, err := judge(row.answer); err != nil {
 					have += err.Error() + " => " + remedyOf(err) + "\n"
 				}
@@ -138,12 +162,14 @@ func TestRead(t *testing.T) {
 		&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "set"}},
 		&mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "node-1"}},
 		info, elsewhere, settings, agents).Build()
-	options := Options{Namespace: "multi", Agent: func(text []byte) (Agent, error) { return Agent{GatewayNamespace: string(text)}, nil }}
+	options := Options{Namespace: "multi",
+		Agent: func(text []byte) (Agent, error) { return Agent{GatewayNamespace: string(text)}, nil }}
 	s, err := read(t.Context(), Cluster{Name: "east", Client: c}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Sets) != 1 || len(s.Gateways) != 1 || s.Gateways[0].Name != "node-1" || len(s.Imports) != 1 || s.Agent == nil || s.Agent.GatewayNamespace != "multi" ||
+	if len(s.Sets) != 1 || len(s.Gateways) != 1 || s.Gateways[0].Name != "node-1" || len(s.Imports) != 1 ||
+		s.Agent == nil || s.Agent.GatewayNamespace != "multi" ||
 		s.Image != "tombolo/tombolo-agent:dev" {
 		t.Errorf("have %+v", s)
 	}

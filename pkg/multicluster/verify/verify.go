@@ -150,7 +150,8 @@ func (r *run) objects(ctx context.Context) bool {
 		good = r.check("API server "+c.Name, func() (string, error) {
 			var err error
 			if r.states[i], err = read(ctx, c, r.Options); err != nil {
-				return "", &wrong{what: err.Error(), remedy: "is it the right kubeconfig or context, and is the cluster a member? (tombolo mc deploy membercluster)"}
+				return "", &wrong{what: err.Error(),
+					remedy: "is it the right kubeconfig or context, and is the cluster a member? (tombolo mc deploy membercluster)"}
 			}
 			return "answers", nil
 		}) && good
@@ -213,7 +214,8 @@ func (r *run) packets(ctx context.Context) {
 			services[from] = address
 			questions := []probe.Question{{Name: "Services", Address: endpoint(address), Want: service(1 - from), MTU: true}}
 			if noPods == "" {
-				questions = append(questions, probe.Question{Name: "Pods", Address: endpoint(pods[1-from]), Want: service(1 - from)})
+				questions = append(questions,
+					probe.Question{Name: "Pods", Address: endpoint(pods[1-from]), Want: service(1 - from)})
 			}
 			answers[from], err = r.ask(ctx, from, "client", questions)
 			return "", err
@@ -261,25 +263,34 @@ const tunnelPorts = "UDP 6081 for geneve, 4789 for vxlan, 51821 and 51822 for Wi
 
 // judge describes the result of requests.
 func (r *run) judge(from int, a probe.Answer) (string, error) {
-	remedy := fmt.Sprintf("let tunnels through between the Gateways %s and %s (%s); `tombolo get peers` on their Nodes shows the ways, `tombolo get status` what is wrong",
+	remedy := fmt.Sprintf(
+		"let tunnels through between the Gateways %s and %s (%s); `tombolo get peers` on their Nodes shows the ways, "+
+			"`tombolo get status` what is wrong",
 		strings.Join(r.states[from].addresses(), ", "), strings.Join(r.states[1-from].addresses(), ", "), tunnelPorts)
 	switch {
 	case a.Answered == 0:
 		return "", &wrong{what: "no answer: " + a.Error, remedy: remedy}
 	case a.Failed > 0:
-		return "", &wrong{what: fmt.Sprintf("%d of %d requests failed, the last: %s", a.Failed, a.Failed+a.Answered, a.Error), remedy: remedy}
+		return "", &wrong{what: fmt.Sprintf("%d of %d requests failed, the last: %s", a.Failed, a.Failed+a.Answered, a.Error),
+			remedy: remedy}
 	}
-	return fmt.Sprintf("%d answers, the first after %s, slowest of the others %s, client seen as %s", a.Answered, a.First.Round(time.Millisecond), a.Slowest.Round(time.Millisecond), a.Client), nil
+	return fmt.Sprintf("%d answers, the first after %s, slowest of the others %s, client seen as %s", a.Answered,
+		a.First.Round(time.Millisecond), a.Slowest.Round(time.Millisecond), a.Client), nil
 }
 
 // size describes the result of large packets.
 func size(a probe.Answer) (string, error) {
-	const remedy = "set defaultMTU of the agents to what the network between the clusters carries less the tunnel's header, or raise the MTU of that network"
+	const remedy = "set defaultMTU of the agents to what the network between the clusters carries less the tunnel's " +
+		"header, or raise the MTU of that network"
 	switch {
 	case a.BulkError != "":
-		return "", &wrong{what: fmt.Sprintf("small requests pass and a large one does not: %s; the largest packet that passes has %d of %d bytes", a.BulkError, a.Largest, a.LinkMTU), remedy: remedy}
+		return "", &wrong{
+			what: fmt.Sprintf(
+				"small requests pass and a large one does not: %s; the largest packet that passes has %d of %d bytes", a.BulkError,
+				a.Largest, a.LinkMTU), remedy: remedy}
 	case a.Largest < a.LinkMTU:
-		return "", &wrong{what: fmt.Sprintf("the largest packet that passes has %d bytes, Pods send up to %d", a.Largest, a.LinkMTU), remedy: remedy}
+		return "", &wrong{what: fmt.Sprintf("the largest packet that passes has %d bytes, Pods send up to %d", a.Largest,
+			a.LinkMTU), remedy: remedy}
 	}
 	return fmt.Sprintf("packets of %d bytes pass unfragmented, the Pods' MTU, and 1 MiB each way", a.Largest), nil
 }
@@ -291,7 +302,8 @@ func (r *run) server(ctx context.Context, i int) (string, error) {
 		kind   string
 		object client.Object
 	}{
-		{"Namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name, Labels: map[string]string{"app": "tombolo-verify"}}}},
+		{"Namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name,
+			Labels: map[string]string{"app": "tombolo-verify"}}}},
 		{"Service", &corev1.Service{ObjectMeta: r.meta(service(i)), Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "tombolo-verify-server"},
 			Ports: []corev1.ServicePort{
@@ -321,7 +333,8 @@ func (r *run) notMade(i int, kind, name string, err error) error {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		remedy = "use a kubeconfig that may create Namespaces, Pods, Services, ServiceExports and policies there"
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		remedy = "the definitions of the cluster are incomplete: apply tombolo-crds.yml, and the member's manifest (tombolo mc deploy membercluster)"
+		remedy = "the definitions of the cluster are incomplete: apply tombolo-crds.yml, and the member's manifest " +
+			"(tombolo mc deploy membercluster)"
 	}
 	return &wrong{what: fmt.Sprintf("create %s %s in %s: %v", kind, name, r.clusters[i].Name, err), remedy: remedy}
 }
@@ -331,23 +344,30 @@ func (r *run) meta(name string) metav1.ObjectMeta {
 }
 
 // pod runs `tombolo probe` in a Pod and waits until it is as wanted.
-func (r *run) pod(ctx context.Context, i int, name string, args []string, wanted func(*corev1.Pod) bool) (*corev1.Pod, error) {
+func (r *run) pod(ctx context.Context, i int, name string, args []string, wanted func(*corev1.Pod) bool) (*corev1.Pod,
+	error) {
 	image := r.Image
 	if image == "" {
 		image = r.states[i].Image
 	}
 	if image == "" {
-		return nil, wrongf("name one with --image: it has to have the program tombolo", "%s has no DaemonSet tombolo-agent, whose image the probes use", r.clusters[i].Name)
+		return nil, wrongf("name one with --image: it has to have the program tombolo",
+			"%s has no DaemonSet tombolo-agent, whose image the probes use", r.clusters[i].Name)
 	}
 	role, _, _ := strings.Cut(name, "-")
 	pod := &corev1.Pod{
 		ObjectMeta: r.meta(name),
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false), TerminationGracePeriodSeconds: ptr.To[int64](0),
-			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true),
+				RunAsUser:      ptr.To[int64](65532),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
-				Name: "probe", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Command: append([]string{"tombolo", "probe"}, args...),
-				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+				Name: "probe", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+				Command: append([]string{"tombolo", "probe"}, args...),
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false),
+					ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 			}},
 		},
 	}
@@ -414,14 +434,17 @@ func (r *run) imported(ctx context.Context, at int) (string, error) {
 	}
 	why := "its ServiceExport has no condition: does its controller run?"
 	export := &mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(service(from))}
-	if err := r.clusters[from].Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(export), export); err == nil {
+	if err := r.clusters[from].Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(export),
+		export); err == nil {
 		for _, c := range export.Status.Conditions {
 			why = fmt.Sprintf("its ServiceExport has %s=%s: %s %s", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
 	return "", &wrong{
-		what:   fmt.Sprintf("Service %s of %s is not imported in %s: %v; %s", service(from), r.clusters[from].Name, r.clusters[at].Name, err, why),
-		remedy: "see `tombolo mc get resourceexport` and `resourceimport` in the leader, and the log of antrea-mc-controller in both",
+		what: fmt.Sprintf("Service %s of %s is not imported in %s: %v; %s", service(from), r.clusters[from].Name,
+			r.clusters[at].Name, err, why),
+		remedy: "see `tombolo mc get resourceexport` and `resourceimport` in the leader, and the log of " +
+			"antrea-mc-controller in both",
 	}
 }
 
@@ -433,7 +456,8 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 	}
 	limit := *r
 	limit.Limit = 2*r.Limit + time.Minute // for a client's work in addition to waiting
-	pod, err := limit.pod(ctx, at, name, []string{"ask", "--limit", r.Limit.String(), string(text)}, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	pod, err := limit.pod(ctx, at, name, []string{"ask", "--limit", r.Limit.String(), string(text)},
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if err != nil {
 		return nil, err
 	}
@@ -446,13 +470,14 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 	var answers []probe.Answer
 	if err := json.Unmarshal([]byte(said), &answers); err != nil || len(answers) != len(questions) {
 		return nil, wrongf("use the `tombolo` of the version that the agents' image has, or give --image one of this version",
-			"the result of Pod %s/%s in %s cannot be read: its termination message is %q, expected %d answers", r.name, name, r.clusters[at].Name, said, len(questions))
+			"the result of Pod %s/%s in %s cannot be read: its termination message is %q, expected %d answers", r.name, name,
+			r.clusters[at].Name, said, len(questions))
 	}
 	return answers, nil
 }
 
-// policy drops a client's requests by a policy over all clusters where the server is, and sees them refused, and answered again
-// without it.
+// policy drops a client's requests by a policy over all clusters where the server is, and sees them refused, and
+// answered again without it.
 func (r *run) policy(ctx context.Context, from int, address string) (string, error) {
 	drop := &unstructured.Unstructured{}
 	drop.SetGroupVersionKind(schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1beta1", Kind: "NetworkPolicy"})
@@ -470,7 +495,8 @@ func (r *run) policy(ctx context.Context, from int, address string) (string, err
 		return "", r.notMade(1-from, "NetworkPolicy of crd.antrea.io", drop.GetName(), err)
 	}
 	question := probe.Question{Name: "policy", Address: endpoint(address), Want: service(1 - from), Refused: true}
-	const remedy = "see the status of policies and `tombolo policy why` on the server's Node; both controllers need enableStretchedNetworkPolicy too"
+	const remedy = "see the status of policies and `tombolo policy why` on the server's Node; both controllers need " +
+		"enableStretchedNetworkPolicy too"
 	var took [2]time.Duration
 	for i, refused := range []bool{true, false} {
 		question.Refused = refused
@@ -479,7 +505,8 @@ func (r *run) policy(ctx context.Context, from int, address string) (string, err
 			return "", err
 		}
 		if a := answers[0]; refused && a.Error != "" {
-			return "", &wrong{what: "a policy with scope ClusterSet drops the client in " + r.clusters[from].Name + ", and yet " + a.Error, remedy: remedy}
+			return "", &wrong{what: "a policy with scope ClusterSet drops the client in " +
+				r.clusters[from].Name + ", and yet " + a.Error, remedy: remedy}
 		} else if !refused && a.Answered == 0 {
 			return "", &wrong{what: "the policy is deleted, and yet there is no answer: " + a.Error, remedy: remedy}
 		}
@@ -490,7 +517,8 @@ func (r *run) policy(ctx context.Context, from int, address string) (string, err
 			}
 		}
 	}
-	return fmt.Sprintf("a client is dropped by its labels %s after its start, and answered again after %s", took[0], took[1]), nil
+	return fmt.Sprintf("a client is dropped by its labels %s after its start, and answered again after %s", took[0],
+		took[1]), nil
 }
 
 // cleanLimit is how long Namespaces may take to be gone.
@@ -504,7 +532,8 @@ func (r *run) cleanUp(ctx context.Context) error {
 	var failed error
 	for _, c := range r.clusters {
 		if err := c.Client.Delete(ctx, namespace.DeepCopy()); client.IgnoreNotFound(err) != nil {
-			failed = errors.Join(failed, fmt.Errorf("delete Namespace %s in %s: %w; delete it with kubectl", r.name, c.Name, err))
+			failed = errors.Join(failed, fmt.Errorf("delete Namespace %s in %s: %w; delete it with kubectl", r.name,
+				c.Name, err))
 		}
 	}
 	for _, c := range r.clusters {
@@ -513,7 +542,8 @@ func (r *run) cleanUp(ctx context.Context) error {
 			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 		})
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("namespace %s in %s is not gone: %w; see `kubectl describe namespace`", r.name, c.Name, err))
+			failed = errors.Join(failed, fmt.Errorf("namespace %s in %s is not gone: %w; see `kubectl describe namespace`",
+				r.name, c.Name, err))
 		}
 	}
 	return failed

@@ -14,12 +14,12 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
-// waysLimit is how long ways may take to be reported as up: a way has to have been up for ten seconds, and a Gateway reports a change
-// at most every ten.
+// waysLimit is how long ways may take to be reported as up: a way has to have been up for ten seconds, and a Gateway
+// reports a change at most every ten.
 const waysLimit = 30 * time.Second
 
-// ways checks those from one of the two to the other, and waits a little for them. Where one is down others carry the packets, so this
-// stops no other check.
+// ways checks those from one of the two to the other, and waits a little for them. Where one is down others carry the
+// packets, so this stops no other check.
 func (r *run) ways(ctx context.Context, from int) (detail string, err error) {
 	limited := *r
 	limited.Limit = min(r.Limit, waysLimit)
@@ -71,17 +71,24 @@ func (s state) ways(other state) (string, error) {
 	hidden := s.behindNAT(other) || other.behindNAT(s)
 	switch {
 	case all == 0 && (reachable == nil || reachable.Status == corev1.ConditionTrue):
-		return fmt.Sprintf("%s does not watch its ways to %s%s: a lost one is found by requests that fail", s.Name, other.Name, s.unwatched(other)), nil
+		return fmt.Sprintf("%s does not watch its ways to %s%s: a lost one is found by requests that fail", s.Name,
+			other.Name, s.unwatched(other)), nil
 	case len(down) > 0 && hidden:
-		return sum + "; tunnels come from other addresses than are announced (annotation " + multicluster.AnnotationTunnelSources + "CLUSTER-ID), so BFD may not find ways that work", nil
+		return sum + "; tunnels come from other addresses than are announced (annotation " +
+			multicluster.AnnotationTunnelSources + "CLUSTER-ID), so BFD may not find ways that work", nil
 	case len(down) > 0:
-		return "", wrongf(fmt.Sprintf("check that the Nodes of these Gateways run, that %s are addresses at which %s is reached, and that firewalls let tunnels through both ways (%s); `tombolo get peers` on the Nodes shows each way",
-			strings.Join(other.addresses(), ", "), other.Name, tunnelPorts), "%s; down: %s", sum, strings.Join(down, ", "))
+		return "", wrongf(
+			fmt.Sprintf("check that the Nodes of these Gateways run, that %s are addresses at which %s is reached, and that "+
+				"firewalls let tunnels through both ways (%s); `tombolo get peers` on the Nodes shows each way",
+				strings.Join(other.addresses(), ", "), other.Name, tunnelPorts), "%s; down: %s", sum, strings.Join(down, ", "))
 	case len(unknown) > 0:
-		return "", wrongf("see `kubectl describe node` of these Gateways' Nodes, and the Pods of tombolo-agent on them", "%s; unknown, since the Node is not Ready: %s", sum, strings.Join(unknown, ", "))
+		return "", wrongf("see `kubectl describe node` of these Gateways' Nodes, and the Pods of tombolo-agent on them",
+			"%s; unknown, since the Node is not Ready: %s", sum, strings.Join(unknown, ", "))
 	case reachable != nil && reachable.Status != corev1.ConditionTrue:
-		return "", wrongf("see `kubectl get clusterset -n "+s.Sets[0].Namespace+" "+s.Sets[0].Name+" -o yaml` in that cluster, and the log of antrea-mc-controller",
-			"%s, and yet ClusterSet %s of %s has Reachable=%s of %s: %s %s", sum, s.Sets[0].Name, s.Name, reachable.Status, other.id(), reachable.Reason, reachable.Message)
+		return "", wrongf("see `kubectl get clusterset -n "+s.Sets[0].Namespace+" "+s.Sets[0].Name+
+			" -o yaml` in that cluster, and the log of antrea-mc-controller",
+			"%s, and yet ClusterSet %s of %s has Reachable=%s of %s: %s %s", sum, s.Sets[0].Name, s.Name, reachable.Status,
+			other.id(), reachable.Reason, reachable.Message)
 	}
 	return sum, nil
 }
@@ -113,8 +120,10 @@ func (s state) unwatched(other state) string {
 		return ""
 	case !slices.Contains(info.Spec.Features, mcv1alpha1.FeatureActiveGateways):
 		return ", which does not announce the feature " + mcv1alpha1.FeatureActiveGateways
-	case !slices.Contains(info.Spec.Features, mcv1alpha1.FeatureSingleWays) && len(s.Gateways) < 2 && len(info.Spec.GatewayInfos) < 2:
-		return ", which does not announce the feature " + mcv1alpha1.FeatureSingleWays + " and has one gateway, as this cluster has"
+	case !slices.Contains(info.Spec.Features, mcv1alpha1.FeatureSingleWays) && len(s.Gateways) < 2 &&
+		len(info.Spec.GatewayInfos) < 2:
+		return ", which does not announce the feature " + mcv1alpha1.FeatureSingleWays +
+			" and has one gateway, as this cluster has"
 	}
 	return ""
 }

@@ -74,13 +74,15 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 	}
 	switch {
 	case !isAccount:
-		return badRequest(fmt.Errorf("user %q is not a ServiceAccount: MemberClusterAnnounces are written by members", req.UserInfo.Username))
+		return badRequest(fmt.Errorf("user %q is not a ServiceAccount: MemberClusterAnnounces are written by members",
+			req.UserInfo.Username))
 	case namespace != h.namespace:
 		return denied("ServiceAccount %s/%s is not in Namespace %s", namespace, name, h.namespace)
 	}
 	// The marks of markAnnounce are checked too: its configuration may not be installed.
 	if old, record := binding.Announcer(&was), binding.Announcer(&is); record != old && (old != "" || record != name) {
-		return denied("MemberClusterAnnounce %s: annotation %s is %q: it is written by the leader only", req.Name, multicluster.AnnotationAnnouncedBy, record)
+		return denied("MemberClusterAnnounce %s: annotation %s is %q: it is written by the leader only", req.Name,
+			multicluster.AnnotationAnnouncedBy, record)
 	}
 	if req.Operation == admissionv1.Update {
 		if was.ClusterID != is.ClusterID || was.ClusterSetID != is.ClusterSetID || was.LeaderClusterID != is.LeaderClusterID {
@@ -115,7 +117,8 @@ func checkAnnounceMeta(was, is *mcv1alpha1.MemberClusterAnnounce, size int) stri
 
 // admitAnnounce lets an account announce the cluster ID that it is bound to, or one that may
 // become its own.
-func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, name string, is *mcv1alpha1.MemberClusterAnnounce) admission.Response {
+func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, name string,
+	is *mcv1alpha1.MemberClusterAnnounce) admission.Response {
 	account, refusal := h.account(ctx, name)
 	if refusal != nil {
 		return *refusal
@@ -123,12 +126,14 @@ func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, nam
 	id, bound := binding.Bound(account)
 	switch {
 	case bound && id != is.ClusterID:
-		return denied("ServiceAccount %s is bound to cluster ID %q by annotation %s and may not announce %q; use another ServiceAccount for each member",
+		return denied("ServiceAccount %s is bound to cluster ID %q by annotation %s and may not announce %q; use another "+
+			"ServiceAccount for each member",
 			name, id, multicluster.AnnotationClusterID, is.ClusterID)
 	case bound && req.Operation == admissionv1.Update:
 		return admission.Allowed("")
 	case !bound && name == multicluster.ControllerName:
-		return denied("ServiceAccount %s is the leader's own and not bound to cluster ID %q; use another ServiceAccount for the member", name, is.ClusterID)
+		return denied("ServiceAccount %s is the leader's own and not bound to cluster ID %q; use another ServiceAccount "+
+			"for the member", name, is.ClusterID)
 	}
 	if req.Operation == admissionv1.Create {
 		if refusal := h.checkAnnounce(ctx, is); refusal != nil {
@@ -156,28 +161,35 @@ func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, nam
 func checkUnbound(name string, is *mcv1alpha1.MemberClusterAnnounce, op admissionv1.Operation,
 	accounts []*corev1.ServiceAccount, announces []*mcv1alpha1.MemberClusterAnnounce,
 ) string {
-	remedy := fmt.Sprintf("annotate ServiceAccount %s with %s=%s to let it act for that cluster", name, multicluster.AnnotationClusterID, is.ClusterID)
+	remedy := fmt.Sprintf("annotate ServiceAccount %s with %s=%s to let it act for that cluster", name,
+		multicluster.AnnotationClusterID, is.ClusterID)
 	if holder := binding.Holder(is.ClusterID, name, accounts); holder != "" {
 		return fmt.Sprintf("cluster ID %s is held by ServiceAccount %s; %s too", is.ClusterID, holder, remedy)
 	}
 	switch record := binding.Announcer(is); record {
 	case name:
 	case "":
-		return fmt.Sprintf("MemberClusterAnnounce %s does not record its author: apply the leader's manifest again, which has the webhook for it, or %s", is.Name, remedy)
+		return fmt.Sprintf(
+			"MemberClusterAnnounce %s does not record its author: apply the leader's manifest again, which has the webhook "+
+				"for it, or %s", is.Name, remedy)
 	default:
 		return fmt.Sprintf("MemberClusterAnnounce %s was made by ServiceAccount %s; %s too", is.Name, record, remedy)
 	}
 	for _, other := range announces {
 		// Of two that came at once the first may go on.
-		if binding.Announcer(other) == name && other.Name != is.Name && (op == admissionv1.Create || binding.Compare(other, is) < 0) {
-			return fmt.Sprintf("ServiceAccount %s has announced cluster ID %q and may not announce %q; use another ServiceAccount for each member", name, other.ClusterID, is.ClusterID)
+		if binding.Announcer(other) == name && other.Name != is.Name &&
+			(op == admissionv1.Create || binding.Compare(other, is) < 0) {
+			return fmt.Sprintf(
+				"ServiceAccount %s has announced cluster ID %q and may not announce %q; use another ServiceAccount for each member",
+				name, other.ClusterID, is.ClusterID)
 		}
 	}
 	return ""
 }
 
 // checkAmbiguous compares a new cluster ID with the IDs of other accounts.
-func checkAmbiguous(name, id string, accounts []*corev1.ServiceAccount, announces []*mcv1alpha1.MemberClusterAnnounce) string {
+func checkAmbiguous(name, id string, accounts []*corev1.ServiceAccount,
+	announces []*mcv1alpha1.MemberClusterAnnounce) string {
 	var others []string
 	for _, account := range accounts {
 		if other, bound := binding.Bound(account); bound && account.Name != name {
@@ -191,7 +203,9 @@ func checkAmbiguous(name, id string, accounts []*corev1.ServiceAccount, announce
 	}
 	for _, other := range others {
 		if multicluster.IDsConflict(other, id) {
-			return fmt.Sprintf("ClusterID %s conflicts with an existing member's ClusterID %s: one continues the other after a dash, and names made of them would be ambiguous; choose another cluster ID", id, other)
+			return fmt.Sprintf(
+				"ClusterID %s conflicts with an existing member's ClusterID %s: one continues the other after a dash, and names "+
+					"made of them would be ambiguous; choose another cluster ID", id, other)
 		}
 	}
 	return ""
@@ -205,7 +219,8 @@ func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberCluste
 		return refuse(admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ClusterSets: %w", err)))
 	}
 	if len(sets.Items) == 0 {
-		return refuse(admission.Errored(http.StatusPreconditionFailed, fmt.Errorf("no ClusterSet found in Namespace %s; create the leader's first", h.namespace)))
+		return refuse(admission.Errored(http.StatusPreconditionFailed,
+			fmt.Errorf("no ClusterSet found in Namespace %s; create the leader's first", h.namespace)))
 	}
 	set := sets.Items[0]
 	// The ID becomes the value of labels, and part of a finalizer's name, which has the same limits.
@@ -214,11 +229,16 @@ func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberCluste
 	case a.ClusterID == "":
 		return refuse(badRequest(errors.New("clusterID: is empty")))
 	case len(invalid) > 0:
-		return refuse(denied("clusterID %q cannot be used in labels: %s; give the member's ClusterSet another clusterID", a.ClusterID, invalid[0]))
+		return refuse(denied("clusterID %q cannot be used in labels: %s; give the member's ClusterSet another clusterID",
+			a.ClusterID, invalid[0]))
 	case a.ClusterSetID != set.Name:
-		return refuse(denied("Unknown ClusterSet ID %s: the ClusterSet of the leader is %s; give the member's ClusterSet that name", a.ClusterSetID, set.Name))
+		return refuse(denied(
+			"Unknown ClusterSet ID %s: the ClusterSet of the leader is %s; give the member's ClusterSet that name",
+			a.ClusterSetID, set.Name))
 	case len(set.Spec.Leaders) == 0 || a.LeaderClusterID != set.Spec.Leaders[0].ClusterID:
-		return refuse(denied("Leader cluster ID %s in the MemberClusterAnnounce does not match that of ClusterSet %s; correct spec.leaders[0].clusterID of the member's ClusterSet", a.LeaderClusterID, set.Name))
+		return refuse(denied(
+			"Leader cluster ID %s in the MemberClusterAnnounce does not match that of ClusterSet %s; correct "+
+				"spec.leaders[0].clusterID of the member's ClusterSet", a.LeaderClusterID, set.Name))
 	case a.Name != multicluster.AnnounceName(a.ClusterID):
 		return refuse(denied("MemberClusterAnnounce %s: the name must be %s", a.Name, multicluster.AnnounceName(a.ClusterID)))
 	}
@@ -226,7 +246,8 @@ func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberCluste
 }
 
 // deleteAnnounce keeps members from removing each other. All others that RBAC allows may.
-func (h *handlers) deleteAnnounce(ctx context.Context, req admission.Request, namespace, name string, isAccount bool) admission.Response {
+func (h *handlers) deleteAnnounce(ctx context.Context, req admission.Request, namespace, name string,
+	isAccount bool) admission.Response {
 	if !isAccount || namespace != h.namespace || name == multicluster.ControllerName {
 		return admission.Allowed("")
 	}
@@ -248,7 +269,8 @@ func (h *handlers) deleteAnnounce(ctx context.Context, req admission.Request, na
 		may = binding.Holder(was.ClusterID, name, accounts) == ""
 	}
 	if !may {
-		return denied("ServiceAccount %s is not bound to cluster ID %s and may not delete its announcement", name, was.ClusterID)
+		return denied("ServiceAccount %s is not bound to cluster ID %s and may not delete its announcement", name,
+			was.ClusterID)
 	}
 	return admission.Allowed("")
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 )
 
-// antrea is a member as Antrea v2.4's controller acts, with the token of its ServiceAccount. The cluster has a Gateway, no
-// podCIDRs, and Pods in a network that all clusters reach (endpointIPType PodIP).
+// antrea is a member as Antrea v2.4's controller acts, with the token of its ServiceAccount. The cluster has a Gateway,
+// no podCIDRs, and Pods in a network that all clusters reach (endpointIPType PodIP).
 type antrea struct {
 	client    client.Client
 	id        string
@@ -34,18 +34,22 @@ type antrea struct {
 // clusterInfo has no labels.
 func (a *antrea) clusterInfo(gatewayIP string) *mcv1alpha1.ResourceExport {
 	return &mcv1alpha1.ResourceExport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: a.id + multicluster.ClusterInfoSuffix, Finalizers: []string{a.finalizer}},
-		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: a.id, Kind: multicluster.ClusterInfoKind, Namespace: a.namespace, Name: a.id,
-			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: a.id, ServiceCIDR: "10.96.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gatewayIP}}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: a.id + multicluster.ClusterInfoSuffix,
+			Finalizers: []string{a.finalizer}},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: a.id, Kind: multicluster.ClusterInfoKind, Namespace: a.namespace,
+			Name: a.id,
+			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: a.id, ServiceCIDR: "10.96.0.0/16",
+				GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gatewayIP}}}},
 	}
 }
 
 func (a *antrea) export(kind, suffix string) *mcv1alpha1.ResourceExport {
 	return &mcv1alpha1.ResourceExport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: a.id + "-default-web" + suffix, Finalizers: []string{a.finalizer}, Labels: map[string]string{
-			multicluster.LabelSourceClusterID: a.id, multicluster.LabelSourceKind: kind,
-			multicluster.LabelSourceNamespace: "default", multicluster.LabelSourceName: "web",
-		}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: a.id + "-default-web" + suffix,
+			Finalizers: []string{a.finalizer}, Labels: map[string]string{
+				multicluster.LabelSourceClusterID: a.id, multicluster.LabelSourceKind: kind,
+				multicluster.LabelSourceNamespace: "default", multicluster.LabelSourceName: "web",
+			}},
 		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: a.id, Kind: kind, Namespace: "default", Name: "web"},
 	}
 }
@@ -53,7 +57,9 @@ func (a *antrea) export(kind, suffix string) *mcv1alpha1.ResourceExport {
 // service has the node port of the exported Service, too.
 func (a *antrea) service() *mcv1alpha1.ResourceExport {
 	re := a.export(multicluster.ServiceKind, multicluster.ServiceSuffix)
-	re.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP", NodePort: 30080}}}}
+	re.Spec.Service = &mcv1alpha1.ServiceExport{
+		ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP",
+			NodePort: 30080}}}}
 	return re
 }
 
@@ -64,7 +70,9 @@ func (a *antrea) endpoints(ips ...string) *mcv1alpha1.ResourceExport {
 	var list []corev1.EndpointAddress
 	for i, ip := range ips {
 		list = append(list, corev1.EndpointAddress{IP: ip})
-		re.Spec.Endpoints.Subsets = append(re.Spec.Endpoints.Subsets, corev1.EndpointSubset{Addresses: list[:i+1], Ports: []corev1.EndpointPort{{Name: "http", Port: 8080, Protocol: "TCP"}}})
+		re.Spec.Endpoints.Subsets = append(re.Spec.Endpoints.Subsets,
+			corev1.EndpointSubset{Addresses: list[:i+1],
+				Ports: []corev1.EndpointPort{{Name: "http", Port: 8080, Protocol: "TCP"}}})
 	}
 	return re
 }
@@ -73,8 +81,10 @@ func (a *antrea) endpoints(ips ...string) *mcv1alpha1.ResourceExport {
 func (a *antrea) label(text string) *mcv1alpha1.ResourceExport {
 	return &mcv1alpha1.ResourceExport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: a.id + "-" + multicluster.LabelHash(text),
-			Labels: map[string]string{multicluster.LabelSourceKind: multicluster.LabelIdentityKind, multicluster.LabelSourceClusterID: a.id}},
-		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: a.id, Kind: multicluster.LabelIdentityKind, LabelIdentity: &mcv1alpha1.LabelIdentityExport{NormalizedLabel: text}},
+			Labels: map[string]string{multicluster.LabelSourceKind: multicluster.LabelIdentityKind,
+				multicluster.LabelSourceClusterID: a.id}},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: a.id, Kind: multicluster.LabelIdentityKind,
+			LabelIdentity: &mcv1alpha1.LabelIdentityExport{NormalizedLabel: text}},
 	}
 }
 
@@ -117,7 +127,8 @@ func (a *antrea) touch(ctx context.Context) error {
 
 // TestAntreaMember has a member of Antrea v2.4, and an older one than v2.2, join, export and leave.
 func TestAntreaMember(t *testing.T) {
-	for name, finalizer := range map[string]string{"v2.4": multicluster.ResourceExportFinalizer, "before v2.2": multicluster.ResourceExportFinalizerOld} {
+	for name, finalizer := range map[string]string{"v2.4": multicluster.ResourceExportFinalizer,
+		"before v2.2": multicluster.ResourceExportFinalizerOld} {
 		t.Run(name, func(t *testing.T) { antreaMember(t, finalizer) })
 	}
 }
@@ -125,7 +136,8 @@ func TestAntreaMember(t *testing.T) {
 func antreaMember(t *testing.T, finalizer string) {
 	s := start(t)
 	ctx, admin := t.Context(), s.admin
-	east := &antrea{client: member(t, admin, s.config, "member-east"), id: "east", namespace: "kube-system", finalizer: finalizer}
+	east := &antrea{client: member(t, admin, s.config, "member-east"), id: "east", namespace: "kube-system",
+		finalizer: finalizer}
 	mgr := s.manager(t, ctrl.Options{})
 	if err := leader.SetupWithManager(mgr, multiclusterconfig.Default(), area); err != nil {
 		t.Fatal(err)
@@ -146,7 +158,8 @@ func antreaMember(t *testing.T, finalizer string) {
 	}
 	gone := func(o client.Object) {
 		t.Helper()
-		eventually(t, o.GetName()+" is not gone", func() bool { return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(o), o)) })
+		eventually(t, o.GetName()+" is not gone",
+			func() bool { return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(o), o)) })
 	}
 	const label = "ns:kubernetes.io/metadata.name=default&pod:app=web"
 	of := func(gateway string) string { return "ClusterInfo east 10.96.0.0/16 [] " + gateway }
@@ -164,7 +177,8 @@ func antreaMember(t *testing.T, finalizer string) {
 			return east.client.List(ctx, &mcv1alpha1.ResourceExportList{}, client.InNamespace(area))
 		}, ""},
 		{"delete what is not there", func() error {
-			return client.IgnoreNotFound(east.client.Delete(ctx, &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "east-default-x-service"}}))
+			return client.IgnoreNotFound(east.client.Delete(ctx,
+				&mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "east-default-x-service"}}))
 		}, ""},
 	})
 	const service, endpoints = "default-web-service", "default-web-endpoints"
@@ -176,22 +190,26 @@ func antreaMember(t *testing.T, finalizer string) {
 	// Its Gateway moves: Antrea changes the ClusterInfo, or deletes it and makes it again.
 	walk(t, []step{{"another gateway", func() error { return east.change(ctx, east.clusterInfo("192.168.77.102")) }, ""}})
 	imported("another gateway", "east-clusterinfo", of("192.168.77.102"))
-	walk(t, []step{{"another gateway, without labels", func() error { return east.replace(ctx, east.clusterInfo("192.168.77.103")) }, ""}})
+	walk(t, []step{{"another gateway, without labels",
+		func() error { return east.replace(ctx, east.clusterInfo("192.168.77.103")) }, ""}})
 	imported("another gateway, without labels", "east-clusterinfo", of("192.168.77.103"))
 	walk(t, []step{{"no gateway", func() error { return east.client.Delete(ctx, east.clusterInfo("")) }, ""}})
 	imported("no gateway", "east-clusterinfo", "")
 	gone(east.clusterInfo(""))
 	imported("no gateway", endpoints, "Endpoints default/web 10.10.1.1 10.10.1.2")
-	walk(t, []step{{"a gateway again", func() error { return east.client.Create(ctx, east.clusterInfo("192.168.77.104")) }, ""}})
+	walk(t, []step{{"a gateway again",
+		func() error { return east.client.Create(ctx, east.clusterInfo("192.168.77.104")) }, ""}})
 	imported("a gateway again", "east-clusterinfo", of("192.168.77.104"))
 	east.namespace = "antrea"
-	walk(t, []step{{"the controller moves", func() error { return east.change(ctx, east.clusterInfo("192.168.77.105")) }, ""}})
+	walk(t, []step{{"the controller moves",
+		func() error { return east.change(ctx, east.clusterInfo("192.168.77.105")) }, ""}})
 	imported("the controller moves", "east-clusterinfo", of("192.168.77.105"))
 	info := east.clusterInfo("")
 	if err := admin.Get(ctx, client.ObjectKeyFromObject(info), info); err != nil {
 		t.Fatal(err)
 	}
-	if info.Labels[multicluster.LabelSourceClusterID] != "east" || info.Labels[multicluster.LabelSourceKind] != multicluster.ClusterInfoKind {
+	if info.Labels[multicluster.LabelSourceClusterID] != "east" ||
+		info.Labels[multicluster.LabelSourceKind] != multicluster.ClusterInfoKind {
 		t.Errorf("the stored ClusterInfo has labels %v, want east's", info.Labels)
 	}
 
@@ -222,7 +240,8 @@ func antreaMember(t *testing.T, finalizer string) {
 		t.Fatal(err)
 	}
 	for _, c := range configurations.Items {
-		c.Webhooks = slices.DeleteFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == "mresourceexport.kb.io" })
+		c.Webhooks = slices.DeleteFunc(c.Webhooks,
+			func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == "mresourceexport.kb.io" })
 		if err := admin.Update(ctx, &c); err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +252,8 @@ func antreaMember(t *testing.T, finalizer string) {
 	})
 	walk(t, []step{
 		{"join anew", func() error { return east.client.Create(ctx, announcement("east")) }, ""},
-		{"ClusterInfo without labels", func() error { return east.client.Create(ctx, east.clusterInfo("192.168.77.101")) }, ""},
+		{"ClusterInfo without labels",
+			func() error { return east.client.Create(ctx, east.clusterInfo("192.168.77.101")) }, ""},
 		{"another gateway", func() error { return east.change(ctx, east.clusterInfo("192.168.77.102")) }, ""},
 		{"labels of another cluster", func() error {
 			re := east.clusterInfo("192.168.77.102")

@@ -40,7 +40,9 @@ func (h *handlers) clusterSet(ctx context.Context, req admission.Request) admiss
 		return badRequest(err)
 	}
 	if len(old.Spec.Members) > 0 {
-		answer = answer.WithWarnings(fmt.Sprintf("spec.members has no effect: members announce themselves; to allow only some, annotate their ServiceAccounts in the leader with %s, and remove spec.members", multicluster.AnnotationClusterID))
+		answer = answer.WithWarnings(
+			fmt.Sprintf("spec.members has no effect: members announce themselves; to allow only some, annotate their "+
+				"ServiceAccounts in the leader with %s, and remove spec.members", multicluster.AnnotationClusterID))
 	}
 	if h.role != Leader {
 		return answer
@@ -60,7 +62,8 @@ func (h *handlers) checkClusterSet(ctx context.Context, req admission.Request) a
 		}
 		if len(sets.Items) > 0 {
 			return admission.Errored(http.StatusPreconditionFailed, fmt.Errorf(
-				"multiple ClusterSets in a Namespace are not allowed: %s already has %s; delete that one first", req.Namespace, sets.Items[0].Name))
+				"multiple ClusterSets in a Namespace are not allowed: %s already has %s; delete that one first", req.Namespace,
+				sets.Items[0].Name))
 		}
 	case admissionv1.Update:
 		var was, is mcv1alpha2.ClusterSet
@@ -68,10 +71,13 @@ func (h *handlers) checkClusterSet(ctx context.Context, req admission.Request) a
 			return badRequest(err)
 		}
 		if was.Spec.ClusterID != "" && is.Spec.ClusterID != was.Spec.ClusterID {
-			return denied("ClusterSet %s: the field 'clusterID' is immutable: it is %s; delete the ClusterSet to use another", req.Name, was.Spec.ClusterID)
+			return denied("ClusterSet %s: the field 'clusterID' is immutable: it is %s; delete the ClusterSet to use another",
+				req.Name, was.Spec.ClusterID)
 		}
-		if len(was.Spec.Leaders) > 0 && len(is.Spec.Leaders) > 0 && was.Spec.Leaders[0].ClusterID != is.Spec.Leaders[0].ClusterID {
-			return denied("ClusterSet %s: the field 'clusterID' of the leader is immutable: it is %s; delete the ClusterSet to use another", req.Name, was.Spec.Leaders[0].ClusterID)
+		if len(was.Spec.Leaders) > 0 && len(is.Spec.Leaders) > 0 &&
+			was.Spec.Leaders[0].ClusterID != is.Spec.Leaders[0].ClusterID {
+			return denied("ClusterSet %s: the field 'clusterID' of the leader is immutable: it is %s; delete the ClusterSet "+
+				"to use another", req.Name, was.Spec.Leaders[0].ClusterID)
 		}
 	case admissionv1.Delete:
 		if h.role != Leader {
@@ -83,7 +89,8 @@ func (h *handlers) checkClusterSet(ctx context.Context, req admission.Request) a
 		}
 		if len(members.Items) > 0 {
 			return admission.Errored(http.StatusPreconditionFailed, fmt.Errorf(
-				"failed to delete ClusterSet %s: there are still member clusters connecting, such as %s; delete the ClusterSet in the members first",
+				"failed to delete ClusterSet %s: there are still member clusters connecting, such as %s; delete the ClusterSet "+
+					"in the members first",
 				req.Name, members.Items[0].ClusterID))
 		}
 	}
@@ -120,7 +127,8 @@ func (h *handlers) clusterClaim(ctx context.Context, req admission.Request) admi
 			return badRequest(err)
 		}
 		if claimKind(&is) == "" {
-			return denied("ClusterClaim %s: the name must be %s or %s", req.Name, multicluster.ClusterClaimClusterID, multicluster.ClusterClaimClusterSet)
+			return denied("ClusterClaim %s: the name must be %s or %s", req.Name, multicluster.ClusterClaimClusterID,
+				multicluster.ClusterClaimClusterSet)
 		}
 	case admissionv1.Update:
 		if err := h.decode(req, &was, &is); err != nil {
@@ -159,5 +167,6 @@ func (h *handlers) gateway(_ context.Context, req admission.Request) admission.R
 		types.NamespacedName{Namespace: multicluster.AgentNamespace, Name: multicluster.AgentName}:
 		return admission.Allowed("")
 	}
-	return denied("Gateways are written by the multi-cluster controller: annotate a Node with %s instead", multicluster.AnnotationGateway)
+	return denied("Gateways are written by the multi-cluster controller: annotate a Node with %s instead",
+		multicluster.AnnotationGateway)
 }

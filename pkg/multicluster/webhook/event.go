@@ -62,25 +62,29 @@ func (h *handlers) event(ctx context.Context, req admission.Request) admission.R
 		return badRequest(err)
 	}
 	if have := e.Labels[multicluster.AnnotationClusterID]; have != id {
-		return denied("Event %s: label %s is %q: expected %q, which the leader's mutating webhook writes; apply the leader's manifest again",
+		return denied("Event %s: label %s is %q: expected %q, which the leader's mutating webhook writes; apply the "+
+			"leader's manifest again",
 			req.Name, multicluster.AnnotationClusterID, have, id)
 	}
 	events := &metav1.PartialObjectMetadataList{}
 	events.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("EventList"))
-	err := h.client.List(ctx, events, client.InNamespace(h.namespace), client.MatchingLabels{multicluster.AnnotationClusterID: id}, client.Limit(MaxEvents))
+	err := h.client.List(ctx, events, client.InNamespace(h.namespace),
+		client.MatchingLabels{multicluster.AnnotationClusterID: id}, client.Limit(MaxEvents))
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list Events of cluster %s: %w", id, err))
 	}
 	if len(events.Items) >= MaxEvents {
-		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("cluster %s has %d Events: expected at most %d; the oldest are removed after a while",
-			id, len(events.Items), MaxEvents))
+		return admission.Errored(http.StatusTooManyRequests,
+			fmt.Errorf("cluster %s has %d Events: expected at most %d; the oldest are removed after a while",
+				id, len(events.Items), MaxEvents))
 	}
 	return admission.Allowed("")
 }
 
 // eventOf is the cluster ID of the member that writes an Event. Others, such as the cluster's own
 // components, write what they like.
-func (h *handlers) eventOf(ctx context.Context, req admission.Request) (id string, isMember bool, refusal *admission.Response) {
+func (h *handlers) eventOf(ctx context.Context, req admission.Request) (id string, isMember bool,
+	refusal *admission.Response) {
 	namespace, name, isAccount := caller(req.UserInfo.Username)
 	if !isAccount || namespace != h.namespace || name == multicluster.ControllerName {
 		return "", false, nil
@@ -91,7 +95,8 @@ func (h *handlers) eventOf(ctx context.Context, req admission.Request) (id strin
 	}
 	id, bound, refusal := h.actsFor(ctx, account)
 	if refusal == nil && (!bound || id == "") {
-		r := denied("ServiceAccount %s is not bound to a cluster ID: announce the member first, or annotate the ServiceAccount with %s", name, multicluster.AnnotationClusterID)
+		r := denied("ServiceAccount %s is not bound to a cluster ID: announce the member first, or annotate the "+
+			"ServiceAccount with %s", name, multicluster.AnnotationClusterID)
 		refusal = &r
 	}
 	return id, refusal == nil, refusal

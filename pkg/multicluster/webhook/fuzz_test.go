@@ -41,10 +41,13 @@ func FuzzAdmission(f *testing.F) {
 		}
 		return a
 	}
-	announce := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: in(multicluster.AnnounceName("west")), ClusterID: "west", ClusterSetID: "set", LeaderClusterID: "north"}
+	announce := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: in(multicluster.AnnounceName("west")), ClusterID: "west",
+		ClusterSetID: "set", LeaderClusterID: "north"}
 	area := []client.Object{
-		account("member-east", "east"), account("member-west", "west"), account("member-new", ""), account(multicluster.ControllerName, ""), announce,
-		&mcv1alpha2.ClusterSet{ObjectMeta: in("set"), Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}}},
+		account("member-east", "east"), account("member-west", "west"), account("member-new", ""),
+		account(multicluster.ControllerName, ""), announce,
+		&mcv1alpha2.ClusterSet{ObjectMeta: in("set"),
+			Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}}},
 	}
 	type served struct {
 		path string
@@ -70,17 +73,23 @@ func FuzzAdmission(f *testing.F) {
 	}
 	info := &mcv1alpha1.ResourceExport{ObjectMeta: in("east-clusterinfo"), Spec: mcv1alpha1.ResourceExportSpec{
 		ClusterID: "east", Kind: multicluster.ClusterInfoKind, Name: "east-clusterinfo", Namespace: "area",
-		ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: "east", ServiceCIDR: "10.96.0.0/16", PodCIDRs: []string{"10.10.0.0/16"},
+		ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: "east", ServiceCIDR: "10.96.0.0/16",
+			PodCIDRs:     []string{"10.10.0.0/16"},
 			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.77.101"}}},
 	}}
 	info.Finalizers = service.Finalizers
-	info.Labels = map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
+	info.Labels = map[string]string{multicluster.LabelSourceClusterID: "east",
+		multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
 	bareInfo := info.DeepCopy() // as Antrea's members write it
 	bareInfo.Labels = nil
-	addresses := &mcv1alpha1.ResourceExport{ObjectMeta: in("east-podaddresses-10.10.3.0"), Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.PodAddressesKind,
-		Raw: &mcv1alpha1.RawResource{Data: []byte(`{"clusterID":"east","block":"10.10.3.0/24","labels":{"0123456789abcdef":["10.10.3.5"]}}`)}}}
-	addresses.Labels = map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.PodAddressesKind}
-	ours := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: in(multicluster.AnnounceName("east")), ClusterID: "east", ClusterSetID: "set", LeaderClusterID: "north"}
+	addresses := &mcv1alpha1.ResourceExport{ObjectMeta: in("east-podaddresses-10.10.3.0"),
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.PodAddressesKind,
+			Raw: &mcv1alpha1.RawResource{
+				Data: []byte(`{"clusterID":"east","block":"10.10.3.0/24","labels":{"0123456789abcdef":["10.10.3.5"]}}`)}}}
+	addresses.Labels = map[string]string{multicluster.LabelSourceClusterID: "east",
+		multicluster.LabelSourceKind: multicluster.PodAddressesKind}
+	ours := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: in(multicluster.AnnounceName("east")), ClusterID: "east",
+		ClusterSetID: "set", LeaderClusterID: "north"}
 	claim := &mcv1alpha2.ClusterClaim{ObjectMeta: in(multicluster.ClusterClaimClusterID), Value: "east"}
 	for i := range handlers {
 		for _, o := range []client.Object{service, info, bareInfo, addresses, ours, announce, claim} {
@@ -113,7 +122,8 @@ func FuzzAdmission(f *testing.F) {
 		if !strings.HasPrefix(h.path, "/validate") || !strings.Contains(u.name, ":area:member-") {
 			return
 		}
-		written := map[admissionv1.Operation][][]byte{admissionv1.Create: {object}, admissionv1.Update: {object, old}, admissionv1.Delete: {old}}
+		written := map[admissionv1.Operation][][]byte{admissionv1.Create: {object}, admissionv1.Update: {object, old},
+			admissionv1.Delete: {old}}
 		for _, raw := range written[req.Operation] {
 			var id string
 			switch {

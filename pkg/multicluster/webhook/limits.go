@@ -99,8 +99,10 @@ func (l *limits) admitAnnounce(req admission.Request) admission.Response {
 		return admission.Allowed("")
 	}
 	if b.settle(l.now(), announcesPerSecond); b.level >= maxAnnounces {
-		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("MemberClusterAnnounce %s was written %d times at once: expected at most %d, and %d a second; try again later",
-			req.Name, int(b.level), maxAnnounces, announcesPerSecond))
+		return admission.Errored(http.StatusTooManyRequests,
+			fmt.Errorf("MemberClusterAnnounce %s was written %d times at once: expected at most %d, and %d a second; try "+
+				"again later",
+				req.Name, int(b.level), maxAnnounces, announcesPerSecond))
 	}
 	return admission.Allowed("")
 }
@@ -141,7 +143,8 @@ func (l *limits) admit(req admission.Request, id, kind string) admission.Respons
 		before = l.exports[types.NamespacedName{Namespace: req.Namespace, Name: req.Name}].bytes
 	}
 	tooMuch := func(format string, args ...any) admission.Response {
-		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("ResourceExport %s: cluster %s %s", req.Name, id, fmt.Sprintf(format, args...)))
+		return admission.Errored(http.StatusTooManyRequests,
+			fmt.Errorf("ResourceExport %s: cluster %s %s", req.Name, id, fmt.Sprintf(format, args...)))
 	}
 	u.written.settle(l.now(), writeBytesPerSecond)
 	own, most, name := limitOf(kind)
@@ -151,7 +154,8 @@ func (l *limits) admit(req admission.Request, id, kind string) admission.Respons
 	case u.bytes-before+size > maxExportBytes:
 		return tooMuch("has ResourceExports of %d bytes: expected at most %d with this one", u.bytes-before, maxExportBytes)
 	case u.written.level > maxWrittenBytes:
-		return tooMuch("has written %d bytes at once: expected at most %d, and %d a second; try again later", int(u.written.level), maxWrittenBytes, writeBytesPerSecond)
+		return tooMuch("has written %d bytes at once: expected at most %d, and %d a second; try again later",
+			int(u.written.level), maxWrittenBytes, writeBytesPerSecond)
 	}
 	return admission.Allowed("")
 }

@@ -56,20 +56,22 @@ func TestLimitsWatch(t *testing.T) {
 	is := func(what string, want func(usage) bool) {
 		t.Helper()
 		var have usage
-		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			have = usage{}
-			if u := l.members["east"]; u != nil {
-				have = *u
-			}
-			return want(have), nil
-		})
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true,
+			func(context.Context) (bool, error) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				have = usage{}
+				if u := l.members["east"]; u != nil {
+					have = *u
+				}
+				return want(have), nil
+			})
 		if err != nil {
 			t.Fatalf("%s: have %+v: %v", what, have, err)
 		}
 	}
-	is("what was there before counts, but not as written", func(u usage) bool { return u.exports[""] == 1 && u.bytes > 300 && u.written.level == 0 })
+	is("what was there before counts, but not as written",
+		func(u usage) bool { return u.exports[""] == 1 && u.bytes > 300 && u.written.level == 0 })
 
 	const long = 100_000
 	second := exported(multicluster.EndpointsKind, func(r *mcv1alpha1.ResourceExport) { r.Finalizers = nil })
@@ -101,16 +103,17 @@ func TestLimitsWatch(t *testing.T) {
 	}
 	key := types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
 	touched := 0
-	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-		touched++
-		a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: fmt.Sprint(touched)}
-		if err := admin.Update(ctx, a); err != nil {
-			return false, err
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.announces[key] != nil && l.announces[key].level > 3, nil
-	})
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) {
+			touched++
+			a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: fmt.Sprint(touched)}
+			if err := admin.Update(ctx, a); err != nil {
+				return false, err
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.announces[key] != nil && l.announces[key].level > 3, nil
+		})
 	if err != nil {
 		t.Fatalf("the writes of an announcement are not counted: %v", err)
 	}

@@ -22,8 +22,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// markResourceExport labels what an administrator exports by hand: a policy. It also labels a ClusterInfo: Antrea's members write it
-// without the labels that their other exports have. Whether they may write it is for the validating webhook.
+// markResourceExport labels what an administrator exports by hand: a policy. It also labels a ClusterInfo: Antrea's
+// members write it without the labels that their other exports have. Whether they may write it is for the validating
+// webhook.
 func (h *handlers) markResourceExport(_ context.Context, req admission.Request) admission.Response {
 	var re mcv1alpha1.ResourceExport
 	if err := h.decoder.DecodeRaw(req.Object, &re); err != nil {
@@ -57,7 +58,8 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 // fillLabels adds those labels of a ClusterInfo's export that are missing, and reports whether there were any. Wrong
 // ones stay, for the validating webhook to refuse.
 func fillLabels(re *mcv1alpha1.ResourceExport) (missing bool) {
-	for key, value := range map[string]string{multicluster.LabelSourceClusterID: re.Spec.ClusterID, multicluster.LabelSourceKind: re.Spec.Kind} {
+	for key, value := range map[string]string{multicluster.LabelSourceClusterID: re.Spec.ClusterID,
+		multicluster.LabelSourceKind: re.Spec.Kind} {
 		if _, has := re.Labels[key]; !has {
 			re.Labels[key], missing = value, true
 		}
@@ -105,11 +107,14 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	case refusal != nil:
 		return *refusal
 	case !bound:
-		return denied("ServiceAccount %s is not bound to a cluster ID: announce the member first, or annotate the ServiceAccount with %s", name, multicluster.AnnotationClusterID)
+		return denied("ServiceAccount %s is not bound to a cluster ID: announce the member first, or annotate the "+
+			"ServiceAccount with %s", name, multicluster.AnnotationClusterID)
 	case id == "":
-		return denied("ServiceAccount %s: annotation %s is empty; set it to the member's cluster ID", name, multicluster.AnnotationClusterID)
+		return denied("ServiceAccount %s: annotation %s is empty; set it to the member's cluster ID", name,
+			multicluster.AnnotationClusterID)
 	case req.Operation != admissionv1.Create && was.Spec.ClusterID != id:
-		return denied("ServiceAccount %s is bound to cluster ID %s and not authorized to change an export of %s", name, id, was.Spec.ClusterID)
+		return denied("ServiceAccount %s is bound to cluster ID %s and not authorized to change an export of %s", name, id,
+			was.Spec.ClusterID)
 	case req.Operation == admissionv1.Delete:
 		return admission.Allowed("")
 	}
@@ -118,7 +123,8 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	}
 	if req.Operation == admissionv1.Update {
 		if held(&was) && !held(&is) && was.DeletionTimestamp == nil {
-			return denied("ResourceExport %s: finalizer %s is taken off by the leader only", req.Name, multicluster.ResourceExportFinalizer)
+			return denied("ResourceExport %s: finalizer %s is taken off by the leader only", req.Name,
+				multicluster.ResourceExportFinalizer)
 		}
 		if was.Spec.Kind != is.Spec.Kind || was.Spec.Name != is.Spec.Name {
 			return denied("ResourceExport %s: spec.kind and spec.name are immutable", req.Name)
@@ -147,7 +153,8 @@ func ofNamespace(kind string) bool {
 // held reports whether the deletion of an export waits for the leader. Members before Antrea v2.2 have only the old
 // finalizer.
 func held(re *mcv1alpha1.ResourceExport) bool {
-	return slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
+	return slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) ||
+		slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
 }
 
 // byAdministrator refuses policies that cannot be read. Everything else is an administrator's, or garbage collection's.
@@ -164,7 +171,8 @@ func (h *handlers) byAdministrator(req admission.Request) admission.Response {
 	}
 	switch _, missing, err := exportcheck.ExportedPolicy(re.Spec); {
 	case missing:
-		return denied("ResourceExport %s: %s is missing: write the policy's spec there", req.Name, exportcheck.PolicyField(re.Spec.Kind))
+		return denied("ResourceExport %s: %s is missing: write the policy's spec there", req.Name,
+			exportcheck.PolicyField(re.Spec.Kind))
 	case err != nil:
 		return denied("ResourceExport %s: %v", req.Name, err)
 	}
@@ -181,7 +189,8 @@ func checkMeta(was, is metav1.Object, finalizers ...string) string {
 		}
 	}
 	for _, o := range is.GetOwnerReferences() {
-		if !slices.ContainsFunc(was.GetOwnerReferences(), func(w metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(w, o) }) {
+		if !slices.ContainsFunc(was.GetOwnerReferences(),
+			func(w metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(w, o) }) {
 			return fmt.Sprintf("metadata.ownerReferences: members may not add one (%s %s)", o.Kind, o.Name)
 		}
 	}
@@ -199,7 +208,8 @@ func checkPayload(re *mcv1alpha1.ResourceExport) error {
 		_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", re.Spec.Service.ServiceSpec.Ports)
 		return exportcheck.First(wrong)
 	case multicluster.EndpointsKind:
-		_, wrong := exportcheck.Subsets("spec.endpoints.subsets", re.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxEndpoints)
+		_, wrong := exportcheck.Subsets("spec.endpoints.subsets", re.Spec.Endpoints.Subsets, exportcheck.Allowed{},
+			exportcheck.MaxEndpoints)
 		return exportcheck.First(wrong)
 	case multicluster.PolicyReportKind:
 		_, err := exportcheck.PolicyReport(re.Spec.Raw.Data)
@@ -212,7 +222,8 @@ func checkPayload(re *mcv1alpha1.ResourceExport) error {
 
 // actsFor is the cluster ID that an account is bound to, or will be as soon as the leader's
 // controller has seen its announcement.
-func (h *handlers) actsFor(ctx context.Context, account *corev1.ServiceAccount) (id string, ok bool, refusal *admission.Response) {
+func (h *handlers) actsFor(ctx context.Context, account *corev1.ServiceAccount) (id string, ok bool,
+	refusal *admission.Response) {
 	if id, ok = binding.Bound(account); ok {
 		return id, true, nil
 	}

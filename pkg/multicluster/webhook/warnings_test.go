@@ -54,7 +54,9 @@ func TestClusterSetWarnings(t *testing.T) {
 		t.Errorf("warnings %q, want one about spec.members", texts)
 	}
 	set.SetAnnotations(map[string]string{multicluster.AnnotationRangesPrefix + "east": "10.96.0.0/16, ten"})
-	if err := c.Update(t.Context(), set); err == nil || !strings.Contains(err.Error(), `metadata.annotations[ranges.multicluster.antrea.io/east]: "ten" is not an IPv4 range`) {
+	if err := c.Update(t.Context(), set); err == nil ||
+		!strings.Contains(err.Error(),
+			`metadata.annotations[ranges.multicluster.antrea.io/east]: "ten" is not an IPv4 range`) {
 		t.Errorf("an annotation that cannot be read: error %v", err)
 	}
 }

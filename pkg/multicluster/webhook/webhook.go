@@ -41,8 +41,9 @@ const (
 func CertificateNames(role Role, namespace string) certs.Names {
 	return certs.Names{
 		Service: "antrea-mc-webhook-service", Secret: "antrea-mc-webhook-tls", ConfigMap: "antrea-mc-ca",
-		Configurations: map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(role), "served-in": namespace},
-		Manifest:       "the manifest of the " + string(role),
+		Configurations: map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(role),
+			"served-in": namespace},
+		Manifest: "the manifest of the " + string(role),
 	}
 }
 
@@ -52,11 +53,13 @@ const pathSuffix = "-multicluster-crd-antrea-io-"
 // kinds of the multi-cluster API and of core/v1. The manager's webhook server must use the
 // certificate of a Certificate.
 func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, namespace string) error {
-	live, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+	live, err := client.New(mgr.GetConfig(),
+		client.Options{Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("set up the webhooks' client: %w", err)
 	}
-	h := &handlers{client: live, decoder: admission.NewDecoder(scheme), namespace: namespace, role: role, limits: newLimits(time.Now)}
+	h := &handlers{client: live, decoder: admission.NewDecoder(scheme), namespace: namespace, role: role,
+		limits: newLimits(time.Now)}
 	if role == Leader {
 		if err := h.limits.watch(mgr, namespace); err != nil {
 			return err
@@ -117,14 +120,16 @@ func (h *handlers) account(ctx context.Context, name string) (*corev1.ServiceAcc
 		r := admission.Errored(http.StatusPreconditionFailed, fmt.Errorf("ServiceAccount %s/%s not found", h.namespace, name))
 		return nil, &r
 	case err != nil:
-		r := admission.Errored(http.StatusInternalServerError, fmt.Errorf("get ServiceAccount %s/%s: %w", h.namespace, name, err))
+		r := admission.Errored(http.StatusInternalServerError,
+			fmt.Errorf("get ServiceAccount %s/%s: %w", h.namespace, name, err))
 		return nil, &r
 	}
 	return account, nil
 }
 
 // area reads all accounts and announcements of the Namespace. A nil answer means go on.
-func (h *handlers) area(ctx context.Context) ([]*corev1.ServiceAccount, []*mcv1alpha1.MemberClusterAnnounce, *admission.Response) {
+func (h *handlers) area(ctx context.Context) ([]*corev1.ServiceAccount, []*mcv1alpha1.MemberClusterAnnounce,
+	*admission.Response) {
 	var accounts corev1.ServiceAccountList
 	var announces mcv1alpha1.MemberClusterAnnounceList
 	for _, list := range []struct {
@@ -132,7 +137,8 @@ func (h *handlers) area(ctx context.Context) ([]*corev1.ServiceAccount, []*mcv1a
 		into  client.ObjectList
 	}{{"ServiceAccounts", &accounts}, {"MemberClusterAnnounces", &announces}} {
 		if err := h.client.List(ctx, list.into, client.InNamespace(h.namespace)); err != nil {
-			r := admission.Errored(http.StatusInternalServerError, fmt.Errorf("list %s of Namespace %s: %w", list.kinds, h.namespace, err))
+			r := admission.Errored(http.StatusInternalServerError,
+				fmt.Errorf("list %s of Namespace %s: %w", list.kinds, h.namespace, err))
 			return nil, nil, &r
 		}
 	}

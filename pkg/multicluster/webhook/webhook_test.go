@@ -121,10 +121,13 @@ func announcement(id string) *mcv1alpha1.MemberClusterAnnounce {
 func export(id string) *mcv1alpha1.ResourceExport {
 	return &mcv1alpha1.ResourceExport{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: area, Name: id + multicluster.ClusterInfoSuffix, Finalizers: []string{multicluster.ResourceExportFinalizer},
-			Labels: map[string]string{multicluster.LabelSourceClusterID: id, multicluster.LabelSourceKind: multicluster.ClusterInfoKind},
+			Namespace: area, Name: id + multicluster.ClusterInfoSuffix,
+			Finalizers: []string{multicluster.ResourceExportFinalizer},
+			Labels: map[string]string{multicluster.LabelSourceClusterID: id,
+				multicluster.LabelSourceKind: multicluster.ClusterInfoKind},
 		},
-		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: id, Kind: multicluster.ClusterInfoKind, ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: id}},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: id, Kind: multicluster.ClusterInfoKind,
+			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: id}},
 	}
 }
 
@@ -132,10 +135,13 @@ func export(id string) *mcv1alpha1.ResourceExport {
 func endpoints(id, ip string) *mcv1alpha1.ResourceExport {
 	re := export(id)
 	re.Name = multicluster.ResourceExportName(id, "default", "web", multicluster.EndpointsSuffix)
-	re.Labels = map[string]string{multicluster.LabelSourceClusterID: id, multicluster.LabelSourceKind: multicluster.EndpointsKind,
+	re.Labels = map[string]string{multicluster.LabelSourceClusterID: id,
+		multicluster.LabelSourceKind:      multicluster.EndpointsKind,
 		multicluster.LabelSourceNamespace: "default", multicluster.LabelSourceName: "web"}
-	re.Spec = mcv1alpha1.ResourceExportSpec{ClusterID: id, Kind: multicluster.EndpointsKind, Namespace: "default", Name: "web",
-		Endpoints: &mcv1alpha1.EndpointsExport{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}}}}}
+	re.Spec = mcv1alpha1.ResourceExportSpec{ClusterID: id, Kind: multicluster.EndpointsKind, Namespace: "default",
+		Name: "web",
+		Endpoints: &mcv1alpha1.EndpointsExport{
+			Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}}}}}
 	return re
 }
 
@@ -153,9 +159,11 @@ func stored(t *testing.T, admin client.Client, id string) *mcv1alpha1.ResourceEx
 // event returns an Event that claims to be of a member, with so many bytes of annotations.
 func event(name, id string, size int) *corev1.Event {
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: name, Labels: map[string]string{multicluster.AnnotationClusterID: id},
+		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: name,
+			Labels:      map[string]string{multicluster.AnnotationClusterID: id},
 			Annotations: map[string]string{"x": strings.Repeat("x", size)}},
-		InvolvedObject: corev1.ObjectReference{Namespace: area, Kind: "ResourceImport", Name: "x"}, Reason: "ACNPImportFailed", Type: corev1.EventTypeWarning,
+		InvolvedObject: corev1.ObjectReference{Namespace: area, Kind: "ResourceImport", Name: "x"},
+		Reason:         "ACNPImportFailed", Type: corev1.EventTypeWarning,
 	}
 }
 
@@ -197,7 +205,8 @@ func start(t *testing.T) leaderSide {
 		t.Fatal(err)
 	}
 	run(t, mgr)
-	eventually(t, "the webhook server has not started", func() bool { return mgr.GetWebhookServer().StartedChecker()(nil) == nil })
+	eventually(t, "the webhook server has not started",
+		func() bool { return mgr.GetWebhookServer().StartedChecker()(nil) == nil })
 	return s
 }
 
@@ -286,7 +295,8 @@ func walk(t *testing.T, steps []step) {
 
 func clusterSet(name string) *mcv1alpha2.ClusterSet {
 	return &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: name},
-		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}, Namespace: area}}
+		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}},
+			Namespace: area}}
 }
 
 // TestMembersActAsThemselves plays members with real tokens against the rendered role and
@@ -300,7 +310,8 @@ func TestMembersActAsThemselves(t *testing.T) {
 	forged := announcement("east")
 	forged.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: "member-west"}
 	walk(t, []step{
-		{"announce before there is a ClusterSet", func() error { return east.Create(ctx, announcement("east")) }, "no ClusterSet found"},
+		{"announce before there is a ClusterSet", func() error { return east.Create(ctx, announcement("east")) },
+			"no ClusterSet found"},
 		{"the ClusterSet", func() error { return admin.Create(ctx, clusterSet("set")) }, ""},
 		{"members of the ClusterSet, as the guide of v1.5 adds them", func() error {
 			old := &mcv1alpha1.ClusterSet{}
@@ -314,24 +325,30 @@ func TestMembersActAsThemselves(t *testing.T) {
 		{"a second ClusterSet", func() error { return admin.Create(ctx, clusterSet("more")) }, "multiple ClusterSets"},
 		{"export before announcing", func() error { return east.Create(ctx, export("east")) }, "announce the member first"},
 		{"announce to another ClusterSet", func() error { return east.Create(ctx, wrong) }, "Unknown ClusterSet ID"},
-		{"an administrator announces", func() error { return admin.Create(ctx, announcement("east")) }, "not a ServiceAccount"},
+		{"an administrator announces", func() error { return admin.Create(ctx, announcement("east")) },
+			"not a ServiceAccount"},
 		{"dry run", func() error { return west.Create(ctx, announcement("east"), client.DryRunAll) }, ""},
 		{"after it all is as before", func() error { return unchanged(ctx, admin, 0) }, ""},
 		{"announce, in another's name", func() error { return east.Create(ctx, forged) }, ""},
 		{"it is recorded as its own", func() error { return recorded(ctx, admin, "east", "member-east") }, ""},
 		{"nothing is bound by admission", func() error { return unchanged(ctx, admin, 1) }, ""},
-		{"the same account as another member", func() error { return east.Create(ctx, announcement("south")) }, `has announced cluster ID "east"`},
-		{"an ID that is recorded as another's", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "was made by ServiceAccount member-east"},
-		{"an ambiguous ID", func() error { return west.Create(ctx, announcement("east-1")) }, "conflicts with an existing member"},
+		{"the same account as another member", func() error { return east.Create(ctx, announcement("south")) },
+			`has announced cluster ID "east"`},
+		{"an ID that is recorded as another's", func() error { return west.Update(ctx, touched(t, admin, "east")) },
+			"was made by ServiceAccount member-east"},
+		{"an ambiguous ID", func() error { return west.Create(ctx, announcement("east-1")) },
+			"conflicts with an existing member"},
 		{"the second member", func() error { return west.Create(ctx, announcement("west")) }, ""},
 		{"touch", func() error { return east.Update(ctx, touched(t, admin, "east")) }, ""},
 		{"the record stays", func() error { return recorded(ctx, admin, "east", "member-east") }, ""},
-		{"touch another's", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "was made by ServiceAccount member-east"},
+		{"touch another's", func() error { return west.Update(ctx, touched(t, admin, "east")) },
+			"was made by ServiceAccount member-east"},
 		{"remove another's", func() error { return west.Delete(ctx, announcement("east")) }, "may not delete"},
 		{"export", func() error { return east.Create(ctx, export("east")) }, ""},
 		{"export as another", func() error { return west.Create(ctx, export("east")) }, "want \"west\""},
 		{"delete another's export", func() error { return west.Delete(ctx, export("east")) }, "not authorized"},
-		{"export a loopback endpoint", func() error { return east.Create(ctx, endpoints("east", "127.0.0.1")) }, "127.0.0.1 is a loopback address"},
+		{"export a loopback endpoint", func() error { return east.Create(ctx, endpoints("east", "127.0.0.1")) },
+			"127.0.0.1 is a loopback address"},
 		{"export an endpoint", func() error { return east.Create(ctx, endpoints("east", "10.96.0.1")) }, ""},
 		{"change it into a link-local one", func() error {
 			re := endpoints("east", "169.254.169.254")
@@ -347,14 +364,19 @@ func TestMembersActAsThemselves(t *testing.T) {
 			re.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "1"}}
 			return east.Patch(ctx, re, client.Merge)
 		}, "members may not add one"},
-		{"write the status of an own export", func() error { return east.Status().Update(ctx, stored(t, admin, "east")) }, "cannot update resource \"resourceexports/status\""},
-		{"write the status of another's export", func() error { return west.Status().Update(ctx, stored(t, admin, "east")) }, "cannot update resource \"resourceexports/status\""},
+		{"write the status of an own export", func() error { return east.Status().Update(ctx, stored(t, admin, "east")) },
+			"cannot update resource \"resourceexports/status\""},
+		{"write the status of another's export", func() error { return west.Status().Update(ctx, stored(t, admin, "east")) },
+			"cannot update resource \"resourceexports/status\""},
 		{"patch the status of an import", func() error {
-			return west.Status().Patch(ctx, &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "x"}}, client.RawPatch(types.MergePatchType, []byte("{}")))
+			return west.Status().Patch(ctx,
+				&mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "x"}},
+				client.RawPatch(types.MergePatchType, []byte("{}")))
 		}, "cannot patch resource \"resourceimports/status\""},
 		{"an Event in another's name", func() error { return east.Create(ctx, event("one", "west", 0)) }, ""},
 		{"it is labelled with its own", func() error { return labelled(ctx, admin, "one", "east") }, ""},
-		{"an Event that is too long", func() error { return east.Create(ctx, event("long", "east", 9000)) }, "expected at most 8192"},
+		{"an Event that is too long", func() error { return east.Create(ctx, event("long", "east", 9000)) },
+			"expected at most 8192"},
 		{"more Events than a member may have", func() error {
 			for i := range webhook.MaxEvents - 1 { // as if they were its own: an administrator's are not counted by maker
 				if err := admin.Create(ctx, event(fmt.Sprint("more-", i), "east", 0)); err != nil {
@@ -367,8 +389,10 @@ func TestMembersActAsThemselves(t *testing.T) {
 		{"the leader's finalizer", func() error {
 			return setFinalizers(ctx, admin, "east", multicluster.MemberClusterAnnounceFinalizerPrefix+"east")
 		}, "is not a ServiceAccount"},
-		{"an own finalizer on its announcement", func() error { return setFinalizers(ctx, east, "east", "example.org/mine") }, "members may not add"},
-		{"delete the ClusterSet with members", func() error { return admin.Delete(ctx, clusterSet("set")) }, "still member clusters"},
+		{"an own finalizer on its announcement", func() error { return setFinalizers(ctx, east, "east", "example.org/mine") },
+			"members may not add"},
+		{"delete the ClusterSet with members", func() error { return admin.Delete(ctx, clusterSet("set")) },
+			"still member clusters"},
 	})
 	priorityLevels(t, s.config, admin)
 }
@@ -464,9 +488,12 @@ func TestJoin(t *testing.T) {
 		{"the forged announcements changed nothing", func() error { return unchanged(ctx, admin, 0) }, ""},
 		{"announce", func() error { return east.Create(ctx, announcement("east")) }, ""},
 		{"export before it is bound", func() error { return east.Create(ctx, export("east")) }, ""},
-		{"export another's before that is bound", func() error { return west.Create(ctx, export("east")) }, "announce the member first"},
-		{"announce the same ID before it is bound", func() error { return west.Create(ctx, announcement("east")) }, "already exists"},
-		{"touch it before it is bound", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "was made by ServiceAccount member-east"},
+		{"export another's before that is bound", func() error { return west.Create(ctx, export("east")) },
+			"announce the member first"},
+		{"announce the same ID before it is bound", func() error { return west.Create(ctx, announcement("east")) },
+			"already exists"},
+		{"touch it before it is bound", func() error { return west.Update(ctx, touched(t, admin, "east")) },
+			"was made by ServiceAccount member-east"},
 		{"nothing is bound", func() error { return unchanged(ctx, admin, 1) }, ""},
 	})
 
@@ -481,8 +508,10 @@ func TestJoin(t *testing.T) {
 			return retry.RetryOnConflict(retry.DefaultRetry, func() error { return east.Update(ctx, touched(t, admin, "east")) })
 		}, ""},
 		{"delete an export", func() error { return east.Delete(ctx, export("east")) }, ""},
-		{"announce another ID", func() error { return east.Create(ctx, announcement("south")) }, `bound to cluster ID "east"`},
-		{"announce an ID that is held", func() error { return west.Create(ctx, announcement("east"), client.DryRunAll) }, "held by ServiceAccount member-east"},
+		{"announce another ID", func() error { return east.Create(ctx, announcement("south")) },
+			`bound to cluster ID "east"`},
+		{"announce an ID that is held", func() error { return west.Create(ctx, announcement("east"), client.DryRunAll) },
+			"held by ServiceAccount member-east"},
 		{"dry run of a second member", func() error { return west.Create(ctx, announcement("west"), client.DryRunAll) }, ""},
 		{"announce a second member", func() error { return west.Create(ctx, announcement("west")) }, ""},
 		{"export, bound or not yet", func() error { return west.Create(ctx, west2) }, ""},
@@ -507,14 +536,16 @@ func (s leaderSide) forge(t *testing.T, path, account, id string) {
 	body, err := json.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{UID: "forged", Operation: admissionv1.Create, Namespace: area, Name: a.Name,
-			Kind:     metav1.GroupVersionKind{Group: "multicluster.crd.antrea.io", Version: "v1alpha1", Kind: "MemberClusterAnnounce"},
+			Kind: metav1.GroupVersionKind{Group: "multicluster.crd.antrea.io", Version: "v1alpha1",
+				Kind: "MemberClusterAnnounce"},
 			UserInfo: authenticationv1.UserInfo{Username: "system:serviceaccount:" + area + ":" + account},
 			Object:   runtime.RawExtension{Raw: raw}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 10 * time.Second}
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+		Timeout: 10 * time.Second}
 	defer stranger.CloseIdleConnections()
 	url := "https://" + net.JoinHostPort(s.hooks.LocalServingHost, strconv.Itoa(s.hooks.LocalServingPort)) + path
 	answer, err := stranger.Post(url, "application/json", bytes.NewReader(body))
@@ -523,7 +554,8 @@ func (s leaderSide) forge(t *testing.T, path, account, id string) {
 	}
 	defer answer.Body.Close()
 	var review admissionv1.AdmissionReview
-	if err := json.NewDecoder(answer.Body).Decode(&review); err != nil || review.Response == nil || !review.Response.Allowed {
+	if err := json.NewDecoder(answer.Body).Decode(&review); err != nil || review.Response == nil ||
+		!review.Response.Allowed {
 		t.Errorf("POST %s: %s, %v, %+v; want it admitted", path, answer.Status, err, review.Response)
 	}
 }
@@ -552,7 +584,8 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 	run(t, mgr)
 	web := func(id string) *mcv1alpha1.ResourceExport {
 		re := endpoints(id, "")
-		re.Name, re.Labels[multicluster.LabelSourceKind] = multicluster.ResourceExportName(id, "default", "web", multicluster.ServiceSuffix), multicluster.ServiceKind
+		re.Name, re.Labels[multicluster.LabelSourceKind] = multicluster.ResourceExportName(id, "default", "web",
+			multicluster.ServiceSuffix), multicluster.ServiceKind
 		re.Spec.Kind, re.Spec.Endpoints = multicluster.ServiceKind, nil
 		re.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 		return re
@@ -588,7 +621,8 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 			}
 			return ips
 		}
-		eventually(t, what+": the joint Endpoints are not "+strings.Join(want, " "), func() bool { return slices.Equal(have(), want) })
+		eventually(t, what+": the joint Endpoints are not "+strings.Join(want, " "),
+			func() bool { return slices.Equal(have(), want) })
 		e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web"}, Subsets: ri.Spec.Endpoints.Subsets} //nolint:staticcheck // the documented kind
 		if err := admin.Create(ctx, e, client.DryRunAll); err != nil {
 			t.Errorf("%s: the API server refuses the joint Endpoints: %v", what, err)
@@ -599,7 +633,8 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 		re := &mcv1alpha1.ResourceExport{}
 		eventually(t, fmt.Sprintf("%s has no condition with %q", name, want), func() bool {
 			err := admin.Get(ctx, client.ObjectKey{Namespace: area, Name: name}, re)
-			return err == nil && len(re.Status.Conditions) == 1 && strings.Contains(string(re.Status.Conditions[0].Type)+" "+re.Status.Conditions[0].Message, want)
+			return err == nil && len(re.Status.Conditions) == 1 &&
+				strings.Contains(string(re.Status.Conditions[0].Type)+" "+re.Status.Conditions[0].Message, want)
 		})
 	}
 
@@ -618,8 +653,11 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 	imported("both", "10.96.0.1", "10.97.0.1")
 
 	// Admission does not know ranges, and was away when the loopback address came.
-	walk(t, []step{{"an endpoint in west's network", func() error { return change(east, endpoints("east", "10.97.0.9")) }, ""}})
-	condition("east-default-web-endpoints", "Failure the ResourceExport cannot be converged to a ResourceImport: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.9 is outside of the ranges")
+	walk(t, []step{{"an endpoint in west's network",
+		func() error { return change(east, endpoints("east", "10.97.0.9")) }, ""}})
+	condition("east-default-web-endpoints",
+		"Failure the ResourceExport cannot be converged to a ResourceImport: spec.endpoints.subsets[0].addresses[0].ip: "+
+			"10.97.0.9 is outside of the ranges")
 	imported("east's is outside of its ranges", "10.97.0.1")
 	bad := endpoints("east", "127.0.0.1")
 	bad.Finalizers = append(bad.Finalizers, "example.org/never")
@@ -658,7 +696,8 @@ func priorityLevels(t *testing.T, config *rest.Config, admin client.Client) {
 		}
 		return string(schema.GetUID())
 	}
-	for account, schema := range map[string]string{"member-east": area + "-antrea-mc-members", multicluster.ControllerName: area + "-antrea-mc-controller"} {
+	for account, schema := range map[string]string{"member-east": area + "-antrea-mc-members",
+		multicluster.ControllerName: area + "-antrea-mc-controller"} {
 		as := rest.CopyConfig(config)
 		as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + area + ":" + account,
 			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + area, "system:authenticated"}}
@@ -669,7 +708,8 @@ func priorityLevels(t *testing.T, config *rest.Config, admin client.Client) {
 		defer c.CloseIdleConnections()
 		want, have := uid(schema), ""
 		eventually(t, account+" does not get FlowSchema "+schema, func() bool {
-			answer, err := c.Get(config.Host + "/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/" + area + "/resourceexports")
+			answer, err := c.Get(config.Host + "/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/" +
+				area + "/resourceexports")
 			if err != nil {
 				return false
 			}

@@ -36,7 +36,8 @@ func fieldFlows(g generator) (list []Flow) {
 			if !f.Maskable() || f == ofp.IPFrag {
 				continue
 			}
-			for _, mask := range []ofp.Value{g.mask(f), {Lo: 1}, ofp.Ones((f.Bits() + 1) / 2), ofp.Ones(f.Bits() / 2).Shl(f.Bits() - f.Bits()/2), width} {
+			for _, mask := range []ofp.Value{g.mask(f), {Lo: 1}, ofp.Ones((f.Bits() + 1) / 2),
+				ofp.Ones(f.Bits() / 2).Shl(f.Bits() - f.Bits()/2), width} {
 				if f.Format() == ofp.FormatIPv6 && prefixLen(mask, 16) < 0 {
 					mask.Hi |= 0xa << 60
 				}

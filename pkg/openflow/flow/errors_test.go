@@ -161,7 +161,8 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%s: have error %v, want a ParseError", c.text, err)
 			continue
 		}
-		if pe.Line != 1 || pe.Column != c.column || !strings.Contains(pe.Problem, c.problem) || !strings.Contains(pe.Expected, c.expected) {
+		if pe.Line != 1 || pe.Column != c.column || !strings.Contains(pe.Problem, c.problem) ||
+			!strings.Contains(pe.Expected, c.expected) {
 			t.Errorf("%s\n have %v\n want column %d: %s: expected %s", c.text, err, c.column, c.problem, c.expected)
 		}
 		if out, err := ofctlInput(c.text+"\n", "parse-flows", "-"); err == nil && !strings.Contains(out, "decode error") {
@@ -209,12 +210,14 @@ func TestParseErrorLines(t *testing.T) {
 		{"\n\nadd\n", 3, 4},
 	} {
 		var pe *ParseError
-		if _, err := ParseFlows(strings.NewReader(c.text)); !errors.As(err, &pe) || pe.Line != c.line || pe.Column != c.column {
+		if _, err := ParseFlows(strings.NewReader(c.text)); !errors.As(err, &pe) || pe.Line != c.line ||
+			pe.Column != c.column {
 			t.Errorf("%q: have %v, want line %d, column %d", c.text, err, c.line, c.column)
 		}
 	}
 	const want = `parse flow: line 1, column 15: ct: zone: "x" is not valid here: expected a zone's number of up to 16 bits, or a field such as reg4[0..15]`
-	if _, err := ParseFlow("actions=ct(zone=x)"); err == nil || strings.Replace(err.Error(), "column 17", "column 15", 1) != want {
+	if _, err := ParseFlow("actions=ct(zone=x)"); err == nil ||
+		strings.Replace(err.Error(), "column 17", "column 15", 1) != want {
 		t.Errorf("have %v\nwant %s", err, want)
 	}
 }
@@ -242,7 +245,8 @@ delete table=255,ip
 		if err != nil || again.String() != m.String() {
 			t.Errorf("line %d: %s is read as %s: %v", i, m, again, err)
 		}
-		if a, b := again.Message(), m.Message(); a.Match != b.Match || a.Command != b.Command || a.Table != b.Table || a.Cookie != b.Cookie || a.CookieMask != b.CookieMask || a.OutPort != b.OutPort || a.OutGroup != b.OutGroup {
+		if a, b := again.Message(), m.Message(); a.Match != b.Match || a.Command != b.Command || a.Table != b.Table ||
+			a.Cookie != b.Cookie || a.CookieMask != b.CookieMask || a.OutPort != b.OutPort || a.OutGroup != b.OutGroup {
 			t.Errorf("line %d: %+v is read as %+v", i, b, a)
 		}
 		if wire, err = ofp.AppendMessage(wire, 1, m.Message()); err != nil {

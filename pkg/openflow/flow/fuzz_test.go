@@ -16,7 +16,8 @@ func wellPlaced(t *testing.T, text string, err error) {
 		t.Fatalf("%q: error %v is no ParseError", text, err)
 	}
 	lines := strings.Split(text, "\n")
-	if pe.Line < 1 || pe.Line > len(lines) || pe.Column < 1 || pe.Column > len(lines[pe.Line-1])+1 || pe.Problem == "" || pe.Expected == "" {
+	if pe.Line < 1 || pe.Line > len(lines) || pe.Column < 1 || pe.Column > len(lines[pe.Line-1])+1 || pe.Problem == "" ||
+		pe.Expected == "" {
 		t.Fatalf("%q: error %#v names no place in it", text, pe)
 	}
 }

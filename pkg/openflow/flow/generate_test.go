@@ -94,7 +94,8 @@ func (g generator) bytes(n int) string {
 // got, and one that it keeps for itself.
 var notAlive = map[ofp.Field]bool{
 	ofp.DPHash:       true,
-	ofp.TunERSPANVer: true, ofp.TunERSPANDir: true, ofp.TunERSPANHWID: true, ofp.TunGTPUFlags: true, ofp.TunGTPUMsgType: true,
+	ofp.TunERSPANVer: true, ofp.TunERSPANDir: true, ofp.TunERSPANHWID: true, ofp.TunGTPUFlags: true,
+	ofp.TunGTPUMsgType: true,
 }
 
 // cond asks for a field at random.
@@ -119,9 +120,12 @@ func (g generator) cond(f ofp.Field) Cond {
 
 // contexts are what packets may be: each gives other fields a meaning.
 var contexts = []string{
-	"", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "udp6", "sctp6", "icmp6", "arp", "rarp", "mpls", "mplsm", "dl_type=0x894f",
-	"dl_type=0x88cc", "dl_vlan=7", "ip,dl_vlan=9", "ct_state=+trk+est,ip", "ct_state=+trk+est,ipv6", "ct_state=+trk+new,tcp,ct_nw_proto=6",
-	"icmp6,icmp_type=135", "icmp6,icmp_type=136,icmp_code=0", "ip,nw_proto=47", "ipv6,nw_proto=89", "packet_type=(1,0x800)", "packet_type=(1,0x894f)",
+	"", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "udp6", "sctp6", "icmp6", "arp", "rarp", "mpls", "mplsm",
+	"dl_type=0x894f",
+	"dl_type=0x88cc", "dl_vlan=7", "ip,dl_vlan=9", "ct_state=+trk+est,ip", "ct_state=+trk+est,ipv6",
+	"ct_state=+trk+new,tcp,ct_nw_proto=6",
+	"icmp6,icmp_type=135", "icmp6,icmp_type=136,icmp_code=0", "ip,nw_proto=47", "ipv6,nw_proto=89",
+	"packet_type=(1,0x800)", "packet_type=(1,0x894f)",
 	"tcp,nw_frag=first", "ip,nw_frag=later",
 }
 
@@ -143,10 +147,12 @@ var madeContexts = func() (list []context) {
 				continue
 			}
 			// The context has the prerequisites of another field.
-			if f == ofp.EthType || f == ofp.IPProto || f == ofp.CTState && strings.Contains(text, "ct_") || f == ofp.VLANVID && strings.Contains(text, "vlan") {
+			if f == ofp.EthType || f == ofp.IPProto || f == ofp.CTState && strings.Contains(text, "ct_") || f == ofp.VLANVID &&
+				strings.Contains(text, "vlan") {
 				continue
 			}
-			if f == ofp.ICMPv6Code && strings.Contains(text, "icmp_type=13") || f == ofp.IPFrag && strings.Contains(text, "tcp") {
+			if f == ofp.ICMPv6Code && strings.Contains(text, "icmp_type=13") || f == ofp.IPFrag &&
+				strings.Contains(text, "tcp") {
 				continue
 			}
 			if _, err := with(m, newGenerator(1).cond(f)); err == nil {
@@ -217,7 +223,8 @@ func (g generator) flow() Flow {
 			f.Actions = append(f.Actions, Goto(f.Table+1+ofp.Table(g.IntN(100))))
 		}
 		if g.IntN(20) == 0 {
-			f.Actions = Do(ofp.Conjunction{ID: g.Uint32(), Clause: 1, Clauses: 3}, ofp.Conjunction{ID: g.Uint32(), Clause: 2, Clauses: 64}, Note([]byte(g.bytes(6))))
+			f.Actions = Do(ofp.Conjunction{ID: g.Uint32(), Clause: 1, Clauses: 3},
+				ofp.Conjunction{ID: g.Uint32(), Clause: 2, Clauses: 64}, Note([]byte(g.bytes(6))))
 		}
 		// Actions need something of the packets: look for a context that has it.
 		for _, c := range append([]context{{match: f.Match}}, madeContexts...) {
@@ -230,7 +237,8 @@ func (g generator) flow() Flow {
 
 // possible is Err() == nil without the text of an error.
 func (f Flow) possible() bool {
-	return f.Match.Err() == nil && ofp.CheckPrerequisites(f.Match.oxm, f.Actions) == nil && ofp.CheckActions(f.Actions) == nil
+	return f.Match.Err() == nil && ofp.CheckPrerequisites(f.Match.oxm, f.Actions) == nil &&
+		ofp.CheckActions(f.Actions) == nil
 }
 
 // list is a list of actions that some flow may have.

@@ -80,7 +80,8 @@ func (g generator) port() ofp.Port {
 	if g.IntN(2) == 0 {
 		return ofp.Port(g.IntN(0xff00))
 	}
-	return pick(g, ofp.PortInPort, ofp.PortNormal, ofp.PortLocal, ofp.PortController, ofp.PortFlood, ofp.PortAll, ofp.PortTable)
+	return pick(g, ofp.PortInPort, ofp.PortNormal, ofp.PortLocal, ofp.PortController, ofp.PortFlood, ofp.PortAll,
+		ofp.PortTable)
 }
 
 func (g generator) nat() ofp.NAT {
@@ -128,7 +129,8 @@ func (g generator) ct() ofp.Action {
 		a.Exec = append(a.Exec, maskedSet(f, g.value(f), g.mask(f)))
 	}
 	if g.IntN(4) == 0 {
-		a.Exec = append(a.Exec, ofp.RegMove{Src: ofp.Bits{Field: ofp.Reg5, Width: 8}, Dst: ofp.Bits{Field: ofp.CTMark, First: 8, Width: 8}})
+		a.Exec = append(a.Exec,
+			ofp.RegMove{Src: ofp.Bits{Field: ofp.Reg5, Width: 8}, Dst: ofp.Bits{Field: ofp.CTMark, First: 8, Width: 8}})
 	}
 	if g.IntN(8) == 0 && len(a.Exec) > 0 && a.NAT == nil {
 		a.Exec = append(a.Exec, g.nat())
@@ -138,9 +140,11 @@ func (g generator) ct() ofp.Action {
 
 func (g generator) learn() ofp.Action {
 	a := ofp.Learn{
-		Table: ofp.Table(g.IntN(255)), Priority: pick(g, uint16(DefaultPriority), uint16(g.IntN(65536))), Cookie: pick(g, 0, g.Uint64()),
-		IdleTimeout: uint16(g.IntN(3)), HardTimeout: uint16(g.IntN(3)), FinIdle: uint16(g.IntN(3)), FinHard: uint16(g.IntN(3)),
-		Limit: pick(g, 0, g.Uint32N(1<<31)), Flags: uint16(g.IntN(4)),
+		Table: ofp.Table(g.IntN(255)), Priority: pick(g, uint16(DefaultPriority), uint16(g.IntN(65536))),
+		Cookie:      pick(g, 0, g.Uint64()),
+		IdleTimeout: uint16(g.IntN(3)), HardTimeout: uint16(g.IntN(3)), FinIdle: uint16(g.IntN(3)),
+		FinHard: uint16(g.IntN(3)),
+		Limit:   pick(g, 0, g.Uint32N(1<<31)), Flags: uint16(g.IntN(4)),
 	}
 	if g.IntN(4) == 0 {
 		a.Flags |= ofp.LearnWriteResult
@@ -181,7 +185,8 @@ func generators() []func(g generator) ofp.Action {
 		func(g generator) ofp.Action { return ofp.Output{Port: ofp.PortController, MaxLen: uint16(g.Uint32())} },
 		func(g generator) ofp.Action { return ofp.OutputReg{Src: g.bits(0, readable, true), MaxLen: 0xffff} },
 		func(g generator) ofp.Action {
-			return ofp.OutputTrunc{Port: pick(g, ofp.Port(g.IntN(0xff00)), ofp.PortLocal, ofp.PortInPort), MaxLen: 14 + g.Uint32N(1<<20)}
+			return ofp.OutputTrunc{Port: pick(g, ofp.Port(g.IntN(0xff00)), ofp.PortLocal, ofp.PortInPort),
+				MaxLen: 14 + g.Uint32N(1<<20)}
 		},
 		func(g generator) ofp.Action { return g.group() },
 		func(g generator) ofp.Action {
@@ -210,7 +215,8 @@ func generators() []func(g generator) ofp.Action {
 		func(generator) ofp.Action { return ofp.CTClear{} },
 		func(g generator) ofp.Action { return Resubmit(ofp.Table(g.IntN(255))) },
 		func(g generator) ofp.Action {
-			return ofp.Resubmit{Port: pick(g, ofp.Port(g.IntN(0xff00)), ofp.PortLocal), Table: pick(g, ofp.TableAll, ofp.Table(g.IntN(255))), WithCT: g.IntN(3) == 0}
+			return ofp.Resubmit{Port: pick(g, ofp.Port(g.IntN(0xff00)), ofp.PortLocal),
+				Table: pick(g, ofp.TableAll, ofp.Table(g.IntN(255))), WithCT: g.IntN(3) == 0}
 		},
 		generator.learn, generator.learn,
 		func(g generator) ofp.Action { return ofp.Note{Data: g.bytes(6 + 8*g.IntN(4))} },
@@ -237,7 +243,8 @@ func generators() []func(g generator) ofp.Action {
 			}
 		},
 		func(g generator) ofp.Action {
-			a := ofp.BundlePorts{Fields: ofp.HashFields(g.IntN(7)), Basis: uint16(g.Uint32()), Algorithm: ofp.BundleAlgorithm(g.IntN(2))}
+			a := ofp.BundlePorts{Fields: ofp.HashFields(g.IntN(7)), Basis: uint16(g.Uint32()),
+				Algorithm: ofp.BundleAlgorithm(g.IntN(2))}
 			for range g.IntN(6) {
 				a.Members = append(a.Members, pick(g, ofp.Port(g.IntN(0xff00)), ofp.PortLocal, ofp.PortAny))
 			}
@@ -262,11 +269,13 @@ func generators() []func(g generator) ofp.Action {
 			return a
 		},
 		func(g generator) ofp.Action {
-			a := ofp.Encap{PacketType: pick(g, ofp.PacketEthernet, ofp.PacketNSH, ofp.PacketNSH, ofp.PacketMPLS, ofp.PacketMPLSMcast)}
+			a := ofp.Encap{PacketType: pick(g, ofp.PacketEthernet, ofp.PacketNSH, ofp.PacketNSH, ofp.PacketMPLS,
+				ofp.PacketMPLSMcast)}
 			if a.PacketType == ofp.PacketNSH && g.IntN(3) > 0 {
 				a.Props = append(a.Props, ofp.EncapProp{Kind: ofp.EncapNSHMDType, MDType: uint8(1 + g.IntN(2))})
 				for range g.IntN(3) {
-					a.Props = append(a.Props, ofp.EncapProp{Kind: ofp.EncapNSHTLV, TLVClass: uint16(g.Uint32()), TLVType: uint8(g.Uint32()), Data: g.bytes(1 + g.IntN(30))})
+					a.Props = append(a.Props, ofp.EncapProp{Kind: ofp.EncapNSHTLV, TLVClass: uint16(g.Uint32()),
+						TLVType: uint8(g.Uint32()), Data: g.bytes(1 + g.IntN(30))})
 				}
 			}
 			return a

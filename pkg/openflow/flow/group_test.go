@@ -180,10 +180,12 @@ func TestGroupErrors(t *testing.T) {
 		{"group_id=1,type=all,bucket=bucket_id:1,actions=1,bucket=bucket_id:1,actions=2", 1, "is there twice"},
 	} {
 		var pe *ParseError
-		if _, err := ParseGroup(c.text); !errors.As(err, &pe) || pe.Column != c.column || !strings.Contains(pe.Problem, c.word) || pe.Expected == "" {
+		if _, err := ParseGroup(c.text); !errors.As(err, &pe) || pe.Column != c.column ||
+			!strings.Contains(pe.Problem, c.word) || pe.Expected == "" {
 			t.Errorf("%s: have %v, want column %d and %q", c.text, err, c.column, c.word)
 		}
-		if out, err := ofctlInput("", "parse-group", c.text); err == nil && !strings.Contains(c.text, "bucket_id:1") && !strings.Contains(c.text, "guess") {
+		if out, err := ofctlInput("", "parse-group", c.text); err == nil && !strings.Contains(c.text, "bucket_id:1") &&
+			!strings.Contains(c.text, "guess") {
 			t.Errorf("%s: ovs-ofctl takes it: %s", c.text, out)
 		}
 	}
@@ -205,10 +207,12 @@ func TestGroupErrors(t *testing.T) {
 		{"meter=1 kbps bands=type=drop rate=x", 35, "rate"},
 	} {
 		var pe *ParseError
-		if _, err := ParseMeter(c.text); !errors.As(err, &pe) || pe.Column != c.column || !strings.Contains(pe.Problem, c.word) || pe.Expected == "" {
+		if _, err := ParseMeter(c.text); !errors.As(err, &pe) || pe.Column != c.column ||
+			!strings.Contains(pe.Problem, c.word) || pe.Expected == "" {
 			t.Errorf("%s: have %v, want column %d and %q", c.text, err, c.column, c.word)
 		}
-		if _, err := ofctlInput("", "add-meter", "unix:/nonexistent", c.text); err == nil || strings.Contains(err.Error(), "failed to connect") {
+		if _, err := ofctlInput("", "add-meter", "unix:/nonexistent", c.text); err == nil ||
+			strings.Contains(err.Error(), "failed to connect") {
 			t.Errorf("%s: ovs-ofctl takes it: %v", c.text, err)
 		}
 	}

@@ -53,10 +53,12 @@ func startOVS(t testing.TB) string {
 	db := filepath.Join(dir, "conf.db")
 	run("ovsdb-tool", "create", db, "/usr/share/openvswitch/vswitch.ovsschema")
 	sock := "unix:" + filepath.Join(dir, "db.sock")
-	start("ovsdb-server", db, "--remote=p"+sock, "--unixctl="+filepath.Join(dir, "db.ctl"), "--log-file="+filepath.Join(dir, "db.log"))
+	start("ovsdb-server", db, "--remote=p"+sock, "--unixctl="+filepath.Join(dir, "db.ctl"),
+		"--log-file="+filepath.Join(dir, "db.log"))
 	waitFor(t, filepath.Join(dir, "db.sock"))
 	run("ovs-vsctl", "--db="+sock, "--no-wait", "init")
-	start("ovs-vswitchd", sock, "--enable-dummy", "--disable-system", "--unixctl="+filepath.Join(dir, "v.ctl"), "--log-file="+filepath.Join(dir, "v.log"))
+	start("ovs-vswitchd", sock, "--enable-dummy", "--disable-system", "--unixctl="+filepath.Join(dir, "v.ctl"),
+		"--log-file="+filepath.Join(dir, "v.log"))
 	run("ovs-vsctl", "--db="+sock, "--timeout=30", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy",
 		"fail-mode=secure", "protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15",
 		"--", "add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy", "ofport_request=1")
@@ -201,8 +203,10 @@ var programmedGroups = []Group{
 		{ID: 0, Weight: 100, Actions: mustActions("load:0xa0a0007->NXM_NX_REG3[],load:80->NXM_NX_REG4[0..15],resubmit(,4)")},
 		{ID: 1, Weight: 50, Actions: mustActions("load:0xa0a0008->NXM_NX_REG3[],load:80->NXM_NX_REG4[0..15],resubmit(,4)")},
 	}},
-	{ID: 2, Type: Select, Selection: Selection{Method: "hash", Param: 7, Fields: []ofp.Field{ofp.IPv4Src, ofp.IPv4Dst}}, Buckets: []Bucket{{ID: 5, Weight: 1, Actions: Do(Output(1))}}},
-	{ID: 3, Type: FastFailover, Buckets: []Bucket{{ID: 0, WatchPort: 1, Actions: Do(Output(1))}, {ID: 1, WatchGroup: 2, Actions: Do(ToGroup(2))}}},
+	{ID: 2, Type: Select, Selection: Selection{Method: "hash", Param: 7, Fields: []ofp.Field{ofp.IPv4Src, ofp.IPv4Dst}},
+		Buckets: []Bucket{{ID: 5, Weight: 1, Actions: Do(Output(1))}}},
+	{ID: 3, Type: FastFailover, Buckets: []Bucket{{ID: 0, WatchPort: 1, Actions: Do(Output(1))},
+		{ID: 1, WatchGroup: 2, Actions: Do(ToGroup(2))}}},
 	{ID: 4, Type: AllBuckets, Buckets: []Bucket{{ID: 0, Actions: Do(Output(1))}}},
 	{ID: 5, Type: Indirect, Buckets: []Bucket{{ID: 0, Actions: Do(ToInPort())}}},
 }
@@ -229,7 +233,8 @@ func TestLive(t *testing.T) {
 		}
 	}
 	ofctl(t, "add-tlv-map", target, liveTLVs())
-	add(want.AddMeter(Meter{ID: 1, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []Band{{Kind: ofp.BandDrop, Rate: 100, Burst: 200}}}))
+	add(want.AddMeter(Meter{ID: 1, Flags: ofp.MeterPktps | ofp.MeterBurst,
+		Bands: []Band{{Kind: ofp.BandDrop, Rate: 100, Burst: 200}}}))
 	var groupText, flowText strings.Builder
 	for _, g := range programmedGroups {
 		add(want.AddGroup(g))
@@ -388,13 +393,15 @@ func TestLiveMessages(t *testing.T) {
 		t.Errorf("table stats: %#v", m)
 	}
 	p.send(ofp.SetPacketInFormat{Format: ofp.PacketInNXM2})
-	p.send(ofp.SetAsync{Properties: []ofp.AsyncProperty{{Kind: ofp.AsyncPacketIn, Mask: 0x3f}, {Kind: ofp.AsyncPortStatus, Mask: 7}, {Kind: ofp.AsyncFlowRemoved, Mask: 0xf}}})
+	p.send(ofp.SetAsync{Properties: []ofp.AsyncProperty{{Kind: ofp.AsyncPacketIn, Mask: 0x3f},
+		{Kind: ofp.AsyncPortStatus, Mask: 7}, {Kind: ofp.AsyncFlowRemoved, Mask: 0xf}}})
 	f, err := ParseFlow("table=1,priority=5,reg1=7,actions=set_field:9->reg2,controller(userdata=01.02,max_len=20)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Cookie, f.Flags = 5, ofp.FlagSendFlowRem
-	if m, ok := ask(ofp.FlowMonitorRequest{ID: 3, Table: ofp.TableAll, Flags: ofp.MonitorInitial | ofp.MonitorAdd | ofp.MonitorRemoved | ofp.MonitorModify | ofp.MonitorActions}).(ofp.FlowMonitorReply); !ok || len(m.Updates) != 0 {
+	if m, ok := ask(ofp.FlowMonitorRequest{ID: 3, Table: ofp.TableAll,
+		Flags: ofp.MonitorInitial | ofp.MonitorAdd | ofp.MonitorRemoved | ofp.MonitorModify | ofp.MonitorActions}).(ofp.FlowMonitorReply); !ok || len(m.Updates) != 0 {
 		t.Errorf("flow monitor: %#v", m)
 	}
 	m, ok := ask(f.Mod(ofp.FlowAdd)).(ofp.FlowMonitorReply)
@@ -421,15 +428,19 @@ func TestLiveMessages(t *testing.T) {
 	if m, ok = p.receive().(ofp.FlowMonitorReply); !ok || len(m.Updates) != 1 || m.Updates[0].Event != ofp.UpdateRemoved {
 		t.Errorf("flow monitor: have %#v, want the flow that another connection removed", m)
 	}
-	if m, ok := ask(ofp.AggregateRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}}).(ofp.AggregateReply); !ok || m.Flows != 1 {
+	if m, ok := ask(ofp.AggregateRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}}).(ofp.AggregateReply); !ok ||
+		m.Flows != 1 {
 		t.Errorf("aggregate: %#v", m)
 	}
 	// OVS 3.1 does not know OpenFlow 1.5's flow statistics without actions.
-	if m, ok := ask(ofp.FlowStatsRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}}).(ofp.Error); !ok || m.Name() != "OFPBRC_BAD_STAT" {
+	if m, ok := ask(ofp.FlowStatsRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}}).(ofp.Error); !ok ||
+		m.Name() != "OFPBRC_BAD_STAT" {
 		t.Errorf("flow stats: %#v", m)
 	}
-	in, ok := ask(ofp.PacketOut{InPort: ofp.PortController, Match: All(Reg(1).Bits(0, 32).Is(7)).OXM(), Actions: Do(Resubmit(1)), Data: make([]byte, 60)}).(ofp.PacketIn2)
-	if !ok || string(in.Userdata) != "\x01\x02" || in.FullLen != 60 || in.Cookie != 5 || in.Table != 1 || in.InPort() != ofp.PortController {
+	in, ok := ask(ofp.PacketOut{InPort: ofp.PortController, Match: All(Reg(1).Bits(0, 32).Is(7)).OXM(),
+		Actions: Do(Resubmit(1)), Data: make([]byte, 60)}).(ofp.PacketIn2)
+	if !ok || string(in.Userdata) != "\x01\x02" || in.FullLen != 60 || in.Cookie != 5 || in.Table != 1 ||
+		in.InPort() != ofp.PortController {
 		t.Errorf("packet in: %#v", in)
 	}
 	if v, _, _ := in.Metadata.Get(ofp.Reg2); v.Lo != 9 {

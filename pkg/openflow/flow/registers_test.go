@@ -14,8 +14,10 @@ import (
 func TestLaterRegisters(t *testing.T) {
 	for _, test := range []struct{ text, want, header string }{
 		{"reg16=5,actions=set_field:0x7->reg16", "reg16=0x5 actions=set_field:0x7->reg16", "ffff220800002320" + "00000007"},
-		{"reg31=1/0xff,actions=set_field:0x9->reg31", "reg31=0x1/0xff actions=set_field:0x9->reg31", "ffff400800002320" + "00000009"},
-		{"xreg8=0x100000002,actions=set_field:0x3->xreg15", "reg16=0x1,reg17=0x2 actions=set_field:0x3->xreg15", "80011e08" + "0000000000000003"},
+		{"reg31=1/0xff,actions=set_field:0x9->reg31", "reg31=0x1/0xff actions=set_field:0x9->reg31",
+			"ffff400800002320" + "00000009"},
+		{"xreg8=0x100000002,actions=set_field:0x3->xreg15", "reg16=0x1,reg17=0x2 actions=set_field:0x3->xreg15",
+			"80011e08" + "0000000000000003"},
 		{"xxreg7=0x1,actions=set_field:0x4->xxreg4", "reg28=0,reg29=0,reg30=0,reg31=0x1 actions=set_field:0x4->xxreg4",
 			"ffff421400002320" + "00000000000000000000000000000004"},
 	} {

@@ -23,7 +23,8 @@ import (
 func spread(id uint32, endpoints ...int) flow.Entries {
 	g := flow.Group{ID: id, Type: flow.AllBuckets}
 	for _, e := range endpoints {
-		g.Buckets = append(g.Buckets, flow.Bucket{ID: uint32(e), Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 32), uint64(e)), flow.Resubmit(4))})
+		g.Buckets = append(g.Buckets,
+			flow.Bucket{ID: uint32(e), Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 32), uint64(e)), flow.Resubmit(4))})
 	}
 	return flow.Entries{
 		Groups: []flow.Group{g},
@@ -92,7 +93,8 @@ func TestGroupsGrowAndShrink(t *testing.T) {
 		case 0:
 			o.ofctl("remove-buckets", fmt.Sprintf("group_id=%d,command_bucket_id=first", id))
 		case 1:
-			o.ofctl("insert-buckets", fmt.Sprintf("group_id=%d,command_bucket_id=last,bucket=bucket_id:%d,actions=drop", id, 5000+step))
+			o.ofctl("insert-buckets", fmt.Sprintf("group_id=%d,command_bucket_id=last,bucket=bucket_id:%d,actions=drop", id,
+				5000+step))
 		case 2:
 			o.ofctl("remove-buckets", fmt.Sprintf("group_id=%d,command_bucket_id=all", id))
 		case 3:
@@ -169,7 +171,8 @@ func TestSelectGroupsAreSentWhole(t *testing.T) {
 		// ovs-vswitchd writes its log from a thread of its own.
 		var last string
 		var n int
-		for deadline := time.Now().Add(20 * time.Second); n != len(endpoints) && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(20 * time.Second); n != len(endpoints) &&
+			time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			log, err := os.ReadFile(filepath.Join(o.RunDir(), "ovs-vswitchd.log"))
 			if err != nil {
 				t.Fatal(err)
@@ -193,7 +196,8 @@ func TestGroupTooLarge(t *testing.T) {
 	s.Set(bob, spread(2, upTo(100)...))
 	for _, n := range []int{mostBuckets + 1, mostBuckets + 10} {
 		s.Set(alice, spread(1, upTo(n)...))
-		if err := trySync(s, 10*time.Second, alice); err == nil || !strings.Contains(err.Error(), "divide it") || len(err.Error()) > 2000 {
+		if err := trySync(s, 10*time.Second, alice); err == nil || !strings.Contains(err.Error(), "divide it") ||
+			len(err.Error()) > 2000 {
 			t.Errorf("alice is told of %d buckets: %v", n, err)
 		}
 		synced(t, s, bob)
@@ -201,7 +205,8 @@ func TestGroupTooLarge(t *testing.T) {
 	s.Set(alice, spread(1, upTo(mostBuckets)...))
 	synced(t, s)
 	for range 3 { // with other groups behind it the switch is asked again and again
-		if err := o.differs(map[flow.Owner]flow.Entries{alice: spread(1, upTo(mostBuckets)...), bob: spread(2, upTo(100)...)}); err != nil {
+		if err := o.differs(map[flow.Owner]flow.Entries{alice: spread(1, upTo(mostBuckets)...),
+			bob: spread(2, upTo(100)...)}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -17,14 +17,17 @@ func cutDesired(t testing.TB) (first, second, remains map[flow.Owner]flow.Entrie
 	group := func(id uint32, port ...uint64) flow.Group {
 		g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
 		for i, p := range port {
-			g.Buckets = append(g.Buckets, flow.Bucket{ID: uint32(i), Weight: 1, Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 8), p), flow.Resubmit(4))})
+			g.Buckets = append(g.Buckets,
+				flow.Bucket{ID: uint32(i), Weight: 1, Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 8), p), flow.Resubmit(4))})
 		}
 		return g
 	}
-	a := entries(t, "table=1,priority=1,ip,actions=group:1", "table=1,priority=2,ip,actions=group:2", "table=1,priority=3,ip,actions=drop", "table=1,priority=4,ip,actions=drop")
+	a := entries(t, "table=1,priority=1,ip,actions=group:1", "table=1,priority=2,ip,actions=group:2",
+		"table=1,priority=3,ip,actions=drop", "table=1,priority=4,ip,actions=drop")
 	a.Groups = []flow.Group{group(1, 1, 2), group(2, 3)}
 	b := entries(t, "table=2,priority=1,ip,actions=resubmit(,3)", "table=2,priority=2,ip,actions=drop")
-	c := entries(t, "table=1,priority=1,ip,actions=group:1", "table=1,priority=2,ip,actions=group:3", "table=1,priority=4,ip,idle_timeout=9000,actions=drop")
+	c := entries(t, "table=1,priority=1,ip,actions=group:1", "table=1,priority=2,ip,actions=group:3",
+		"table=1,priority=4,ip,idle_timeout=9000,actions=drop")
 	c.Groups = []flow.Group{group(1, 1, 2, 5), group(3, 3)}
 	d := entries(t, "table=2,priority=1,ip,actions=resubmit(,4)", "table=2,priority=3,ip,actions=drop")
 	bad := entries(t, "table=3,priority=1,ip,actions=group:77")

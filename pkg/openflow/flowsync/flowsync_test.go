@@ -69,7 +69,8 @@ func TestMend(t *testing.T) {
 		{"one flow deleted", func() { o.ofctl("del-flows", "table=0,in_port=1") }},
 		{"actions changed", func() { o.ofctl("mod-flows", "table=0,in_port=1 actions=drop") }},
 		{"all groups deleted, and with them flows", func() { o.ofctl("del-groups") }},
-		{"a flow added under our cookie", func() { o.ofctl("add-flow", "cookie="+ours+",table=5,priority=7,ip,actions=drop") }},
+		{"a flow added under our cookie",
+			func() { o.ofctl("add-flow", "cookie="+ours+",table=5,priority=7,ip,actions=drop") }},
 		{"a foreign flow in the place of one of ours", func() {
 			o.ofctl("add-flow", "cookie=0x1,table=3,priority=200,ip,actions=drop")
 		}},
@@ -169,11 +170,14 @@ func TestRefusedFlowsAreHeldBack(t *testing.T) {
 	o := startOVS(t)
 	s, _ := o.start(flowsync.Options{})
 	s.Release()
-	good := entries(t, "table=1,priority=1,ip,actions=drop", "table=1,priority=2,ip,actions=output:1", "table=1,priority=3,ip,actions=drop")
+	good := entries(t, "table=1,priority=1,ip,actions=drop", "table=1,priority=2,ip,actions=output:1",
+		"table=1,priority=3,ip,actions=drop")
 	s.Set(alice, good)
-	group := flow.Group{ID: 77, Type: flow.Select, Buckets: []flow.Bucket{{ID: 1, Weight: 1, Actions: flow.Do(flow.Output(1))}}}
+	group := flow.Group{ID: 77, Type: flow.Select,
+		Buckets: []flow.Bucket{{ID: 1, Weight: 1, Actions: flow.Do(flow.Output(1))}}}
 	needsGroup := entries(t, "table=1,priority=4,ip,actions=group:77")
-	badAction := flow.Entries{Flows: []flow.Flow{{Table: 2, Priority: 9, Actions: flow.Do(flow.SetIPSrc(mustAddr("10.0.0.1")))}}}
+	badAction := flow.Entries{
+		Flows: []flow.Flow{{Table: 2, Priority: 9, Actions: flow.Do(flow.SetIPSrc(mustAddr("10.0.0.1")))}}}
 	badMeter := entries(t, "table=2,priority=10,ip,actions=meter:99,output:1")
 	carol, dave := flow.Owner{Kind: 2, Name: "carol"}, flow.Owner{Kind: 2, Name: "dave"}
 	s.Set(bob, needsGroup)
@@ -214,7 +218,8 @@ func TestRefusedFlowsAreHeldBack(t *testing.T) {
 	s.Set(carol, flow.Entries{})
 	s.Set(dave, flow.Entries{})
 	synced(t, s)
-	if err := o.differs(map[flow.Owner]flow.Entries{alice: good, bob: {Flows: needsGroup.Flows, Groups: []flow.Group{group}}}); err != nil {
+	if err := o.differs(map[flow.Owner]flow.Entries{alice: good,
+		bob: {Flows: needsGroup.Flows, Groups: []flow.Group{group}}}); err != nil {
 		t.Error(err)
 	}
 	// The group goes while the flow still wants it: OVS removes the flow with it.
@@ -267,7 +272,8 @@ func TestConflicts(t *testing.T) {
 		t.Error(err)
 	}
 	err := trySync(s, 10*time.Second, bob)
-	if err == nil || !strings.Contains(err.Error(), "1/bob wants") || !strings.Contains(err.Error(), "which 1/alice wants as") || strings.Count(err.Error(), "wants as") != 1 {
+	if err == nil || !strings.Contains(err.Error(), "1/bob wants") ||
+		!strings.Contains(err.Error(), "which 1/alice wants as") || strings.Count(err.Error(), "wants as") != 1 {
 		t.Errorf("bob got: %v", err)
 	}
 	s.Set(alice, flow.Entries{})
@@ -285,7 +291,8 @@ func TestChangedActionsKeepCounters(t *testing.T) {
 	s.Set(alice, entries(t, "table=0,priority=1,actions=resubmit(,1)", "table=1,priority=1,actions=drop"))
 	synced(t, s)
 	for range 3 {
-		o.ofctl("packet-out", "in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,actions=resubmit(,0)")
+		o.ofctl("packet-out",
+			"in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,actions=resubmit(,0)")
 	}
 	s.Set(alice, entries(t, "table=0,priority=1,actions=resubmit(,2)", "table=1,priority=1,actions=drop"))
 	synced(t, s)

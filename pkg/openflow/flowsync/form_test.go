@@ -136,7 +136,8 @@ func TestStepsAreMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := groupIdent(g.ID)
-		for op, command := range map[op]ofp.GroupCommand{add: ofp.GroupAdd, modify: ofp.GroupModify, remove: ofp.GroupDelete} {
+		for op, command := range map[op]ofp.GroupCommand{add: ofp.GroupAdd, modify: ofp.GroupModify,
+			remove: ofp.GroupDelete} {
 			st := step{slot: &slot{id: id}, op: op, after: now}
 			have, err := st.append(s, []byte("before"), 9)
 			if err != nil {

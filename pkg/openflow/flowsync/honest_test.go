@@ -120,7 +120,8 @@ func TestSyncedNeverLies(t *testing.T) {
 	}
 	t.Logf("%d confirmed, %d timeouts, %d connections", confirmed.Load(), timeouts.Load(), s.Stats().Connections)
 	if confirmed.Load() < workers*steps/3 || timeouts.Load() == 0 || s.Stats().Connections < 3 {
-		t.Errorf("%d confirmed, %d timeouts, %d connections: too tame", confirmed.Load(), timeouts.Load(), s.Stats().Connections)
+		t.Errorf("%d confirmed, %d timeouts, %d connections: too tame", confirmed.Load(), timeouts.Load(),
+			s.Stats().Connections)
 	}
 }
 
@@ -163,7 +164,8 @@ func TestSyncedEndsWithItsContext(t *testing.T) {
 		{"the switch reads nothing", func() { p.pause(toSwitch) }, func() { p.resume(toSwitch) }},
 		{"the switch says nothing", func() { p.pause(fromSwitch) }, func() { p.resume(fromSwitch) }},
 		{"neither", func() { p.pause(toSwitch, fromSwitch) }, func() { p.resume(toSwitch, fromSwitch) }},
-		{"neither, and the connection is new", func() { p.pause(toSwitch, fromSwitch); p.cutAll() }, func() { p.resume(toSwitch, fromSwitch) }},
+		{"neither, and the connection is new", func() { p.pause(toSwitch, fromSwitch); p.cutAll() },
+			func() { p.resume(toSwitch, fromSwitch) }},
 		{"it is dead", o.StopDaemon, o.StartDaemon},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -173,7 +175,8 @@ func TestSyncedEndsWithItsContext(t *testing.T) {
 			s.Set(alice, want)
 			for _, limit := range []time.Duration{0, time.Millisecond, 50 * time.Millisecond} {
 				start := time.Now()
-				if err := trySync(s, limit, alice); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > limit+10*time.Second {
+				if err := trySync(s, limit, alice); !errors.Is(err, context.DeadlineExceeded) ||
+					time.Since(start) > limit+10*time.Second {
 					t.Errorf("after %s with %s to go: %v", time.Since(start), limit, err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), limit)

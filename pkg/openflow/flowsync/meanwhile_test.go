@@ -213,7 +213,8 @@ func TestFlowsThatUseGroupsAreKnown(t *testing.T) {
 		f.Actions = flow.Do(a, flow.Output(1))
 		return f
 	}
-	s.Set(ann, flow.Entries{Flows: []flow.Flow{address(1, 1), address(2, 1), using(3, flow.ToGroup(5)), using(4, ofp.Meter{ID: 6})}})
+	s.Set(ann, flow.Entries{Flows: []flow.Flow{address(1, 1), address(2, 1), using(3, flow.ToGroup(5)),
+		using(4, ofp.Meter{ID: 6})}})
 	answer(s, sent(s), nil)
 	s.mu.Lock()
 	reported := using(5, flow.ToGroup(5))
@@ -229,7 +230,8 @@ func TestFlowsThatUseGroupsAreKnown(t *testing.T) {
 	s.Set(ann, flow.Entries{Flows: []flow.Flow{using(1, flow.ToGroup(5))}})
 	answer(s, sent(s), nil)
 	if len(s.linked) != 1 || len(s.slots.flows) != 1 {
-		t.Errorf("%d of %d flows are known to use groups or meters, want the one that is left", len(s.linked), len(s.slots.flows))
+		t.Errorf("%d of %d flows are known to use groups or meters, want the one that is left", len(s.linked),
+			len(s.slots.flows))
 	}
 	s.Set(ann, flow.Entries{})
 	answer(s, sent(s), nil)
@@ -250,7 +252,8 @@ func BenchmarkGroupRemoval(b *testing.B) {
 			}
 			s.Set(ben, e)
 			answer(s, sent(s), nil)
-			group := flow.Entries{Groups: []flow.Group{{ID: 5, Type: flow.AllBuckets, Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(1))}}}}}
+			group := flow.Entries{Groups: []flow.Group{{ID: 5, Type: flow.AllBuckets,
+				Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(1))}}}}}
 			for b.Loop() {
 				s.Set(ann, group)
 				answer(s, sent(s), nil)

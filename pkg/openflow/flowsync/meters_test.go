@@ -17,7 +17,8 @@ import (
 
 // meter drops what is above a rate in packets a second.
 func meter(id, rate uint32) flow.Meter {
-	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: 2 * rate}}}
+	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst,
+		Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: 2 * rate}}}
 }
 
 // metered is flows in ovs-ofctl's text with meters.
@@ -36,10 +37,13 @@ func TestMeters(t *testing.T) {
 	all := []flow.Meter{
 		meter(1, 100),
 		{ID: 2, Flags: ofp.MeterKbps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 5000}}},
-		{ID: 3, Flags: ofp.MeterKbps | ofp.MeterStats | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 7, Burst: 9}}},
+		{ID: 3, Flags: ofp.MeterKbps | ofp.MeterStats | ofp.MeterBurst,
+			Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 7, Burst: 9}}},
 	}
-	left := flow.Entries{Meters: []flow.Meter{{ID: 500, Flags: ofp.MeterKbps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 1}}}}}
-	want := map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=meter:3,output:2")}
+	left := flow.Entries{Meters: []flow.Meter{{ID: 500, Flags: ofp.MeterKbps,
+		Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 1}}}}}
+	want := map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1",
+		"table=1,priority=2,ip,actions=meter:3,output:2")}
 	setAll(s, want)
 	synced(t, s)
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: want[alice], bob: left}); err != nil {
@@ -62,7 +66,8 @@ func TestMeters(t *testing.T) {
 		t.Errorf("counters of meters with bands: %v, %v; want %v", ids, err, want)
 	}
 	before := s.Stats()
-	setAll(s, map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=meter:3,output:2")})
+	setAll(s, map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1",
+		"table=1,priority=2,ip,actions=meter:3,output:2")})
 	synced(t, s)
 	o.Eventually("it has compared five times", func() error {
 		if n := s.Stats().Sent["multipart_request"]; n < before.Sent["multipart_request"]+10 {
@@ -101,7 +106,8 @@ func TestMeters(t *testing.T) {
 	// Each wants another meter: the first owner gets it, the other gets an error.
 	s.Set(alice, flow.Entries{Meters: []flow.Meter{meter(1, 300)}})
 	synced(t, s, alice)
-	if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants meter=1 ") || !strings.Contains(err.Error(), "which 1/alice wants as") {
+	if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants meter=1 ") ||
+		!strings.Contains(err.Error(), "which 1/alice wants as") {
 		t.Errorf("bob got: %v", err)
 	}
 	setAll(s, nil)
@@ -117,7 +123,8 @@ func TestMendMeters(t *testing.T) {
 	o := startOVS(t)
 	s, _ := o.start(flowsync.Options{GroupCompare: time.Hour, Compare: time.Hour})
 	want := map[flow.Owner]flow.Entries{
-		alice: metered(t, []flow.Meter{meter(1, 100), meter(2, 100)}, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=drop"),
+		alice: metered(t, []flow.Meter{meter(1, 100), meter(2, 100)}, "table=1,priority=1,ip,actions=meter:1,output:1",
+			"table=1,priority=2,ip,actions=drop"),
 	}
 	setAll(s, want)
 	s.Release()
@@ -166,7 +173,8 @@ func TestRefusedMeters(t *testing.T) {
 	s.Set(carol, entries(t, "table=3,ip,actions=meter:8,output:1"))
 	synced(t, s, alice)
 	err := trySync(s, 10*time.Second, bob)
-	if err == nil || !strings.Contains(err.Error(), "1/bob wants meter=9 ") || !strings.Contains(err.Error(), "OFPMMFC_") || !strings.Contains(err.Error(), "actions=meter:9") {
+	if err == nil || !strings.Contains(err.Error(), "1/bob wants meter=9 ") ||
+		!strings.Contains(err.Error(), "OFPMMFC_") || !strings.Contains(err.Error(), "actions=meter:9") {
 		t.Errorf("bob got: %v", err)
 	}
 	if err := trySync(s, 10*time.Second, carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
@@ -205,7 +213,8 @@ func TestGroupGoesBeforeItsFlow(t *testing.T) {
 	o := startOVS(t)
 	s, _ := o.start(flowsync.Options{})
 	s.Release()
-	group := flow.Group{ID: 77, Type: flow.Select, Buckets: []flow.Bucket{{ID: 1, Weight: 1, Actions: flow.Do(flow.Output(1))}}}
+	group := flow.Group{ID: 77, Type: flow.Select,
+		Buckets: []flow.Bucket{{ID: 1, Weight: 1, Actions: flow.Do(flow.Output(1))}}}
 	s.Set(bob, entries(t, "table=1,priority=4,ip,actions=group:77"))
 	for range 10 {
 		s.Set(alice, flow.Entries{Groups: []flow.Group{group}})
@@ -235,7 +244,8 @@ func TestMetersOverCutConnections(t *testing.T) {
 		for id := range uint32(6) {
 			if r.IntN(2) == 0 {
 				e.Meters = append(e.Meters, meter(id+1, 1+r.Uint32N(3)))
-				e.Flows = append(e.Flows, entries(t, fmt.Sprintf("table=1,priority=%d,ip,actions=meter:%d,output:%d", id, id+1, 1+r.IntN(3))).Flows...)
+				e.Flows = append(e.Flows,
+					entries(t, fmt.Sprintf("table=1,priority=%d,ip,actions=meter:%d,output:%d", id, id+1, 1+r.IntN(3))).Flows...)
 			}
 		}
 		switch {

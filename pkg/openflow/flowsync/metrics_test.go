@@ -84,21 +84,25 @@ func TestMetrics(t *testing.T) {
 	synced(t, s)
 	expect("connected", map[string]float64{"connected": 1, "connections_total": 1, "sync_seconds count": 1})
 
-	e := metered(t, []flow.Meter{meter(1, 5)}, "table=1,priority=1,ip,actions=group:5", "table=1,priority=2,ip,actions=meter:1,output:1", "table=1,priority=3,ip,actions=drop")
+	e := metered(t, []flow.Meter{meter(1, 5)}, "table=1,priority=1,ip,actions=group:5",
+		"table=1,priority=2,ip,actions=meter:1,output:1", "table=1,priority=3,ip,actions=drop")
 	e.Groups = []flow.Group{{ID: 5, Type: flow.AllBuckets, Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(1))}}}}
 	s.Set(alice, e)
 	synced(t, s)
 	expect("three flows, a group, a meter", map[string]float64{
-		"flows_wanted": 3, "groups_wanted": 1, "meters_wanted": 1, "flow_mods_total{command=add}": 3, "group_mods_total": 1, "meter_mods_total": 1,
-		"bundles_total": 1, "sync_seconds count": 1,
+		"flows_wanted": 3, "groups_wanted": 1, "meters_wanted": 1, "flow_mods_total{command=add}": 3, "group_mods_total": 1,
+		"meter_mods_total": 1,
+		"bundles_total":    1, "sync_seconds count": 1,
 	})
 
-	changed := metered(t, e.Meters, "table=1,priority=1,ip,actions=group:5", "table=1,priority=2,ip,actions=meter:1,output:2")
+	changed := metered(t, e.Meters, "table=1,priority=1,ip,actions=group:5",
+		"table=1,priority=2,ip,actions=meter:1,output:2")
 	changed.Groups = e.Groups
 	s.Set(alice, changed)
 	synced(t, s)
 	expect("one flow changed, one removed", map[string]float64{
-		"flows_wanted": -1, "flow_mods_total{command=modify_strict}": 1, "flow_mods_total{command=delete_strict}": 1, "bundles_total": 1, "sync_seconds count": 1,
+		"flows_wanted": -1, "flow_mods_total{command=modify_strict}": 1, "flow_mods_total{command=delete_strict}": 1,
+		"bundles_total": 1, "sync_seconds count": 1,
 	})
 
 	s.Set(bob, entries(t, "table=2,priority=1,ip,actions=group:6", "table=2,priority=2,ip,actions=drop"))
@@ -119,7 +123,8 @@ func TestMetrics(t *testing.T) {
 	o.ofctl("del-flows", "table=1,ip")
 	o.becomes(map[flow.Owner]flow.Entries{alice: changed})
 	synced(t, s)
-	if have := gathered(t, registry); have["mended_total"] != before["mended_total"]+2 || have["sync_seconds count"] != before["sync_seconds count"] {
+	if have := gathered(t, registry); have["mended_total"] != before["mended_total"]+2 ||
+		have["sync_seconds count"] != before["sync_seconds count"] {
 		t.Errorf("two flows mended: %v, before %v", have, before)
 	}
 
@@ -134,7 +139,8 @@ func TestMetrics(t *testing.T) {
 	p.resume(toSwitch)
 	synced(t, s)
 	have = gathered(t, registry)
-	if took := have["sync_seconds sum"] - before["sync_seconds sum"]; took < 0.3 || took > 10 || have["sync_seconds count"] != before["sync_seconds count"]+1 || have["connections_total"] != 2 {
+	if took := have["sync_seconds sum"] - before["sync_seconds sum"]; took < 0.3 || took > 10 ||
+		have["sync_seconds count"] != before["sync_seconds count"]+1 || have["connections_total"] != 2 {
 		t.Errorf("confirmed over the second connection after %g s: %v, before %v", took, have, before)
 	}
 }

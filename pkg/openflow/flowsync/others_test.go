@@ -29,7 +29,8 @@ func TestSwitchIsKilledInABundle(t *testing.T) {
 	e := drops(t, 1, 3000)
 	e.Groups = []flow.Group{{ID: 5, Type: flow.AllBuckets, Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(1))}}}}
 	e.Meters = []flow.Meter{meter(1, 1)}
-	e.Flows = append(e.Flows, entries(t, "table=2,priority=1,ip,actions=group:5", "table=2,priority=2,ip,actions=meter:1,output:1").Flows...)
+	e.Flows = append(e.Flows,
+		entries(t, "table=2,priority=1,ip,actions=group:5", "table=2,priority=2,ip,actions=meter:1,output:1").Flows...)
 	change := func(n int) {
 		for i := range e.Flows { // all flows change
 			e.Flows[i].IdleTimeout = uint16(10_000 + n)
@@ -108,7 +109,8 @@ func TestOtherTools(t *testing.T) {
 			o.ofctl("--may-create mod-group", fmt.Sprintf("group_id=%d,type=all,bucket=output:1", group))
 		}},
 		{"everything deleted", func() { o.ofctl("del-flows"); o.ofctl("del-groups"); o.ofctl("del-meters") }},
-		{"everything deleted in another order", func() { o.ofctl("del-meters"); o.ofctl("del-groups"); o.ofctl("del-flows") }},
+		{"everything deleted in another order",
+			func() { o.ofctl("del-meters"); o.ofctl("del-groups"); o.ofctl("del-flows") }},
 		{"all actions changed", func() { o.ofctl("mod-flows", "actions=drop") }},
 		{"one table emptied many times", func() {
 			for range 10 {
@@ -150,7 +152,8 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 		o.ofctl("add-flow", f)
 	}
 	for range 3 {
-		o.ofctl("packet-out", "in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,actions=resubmit(,1),resubmit(,90)")
+		o.ofctl("packet-out",
+			"in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,actions=resubmit(,1),resubmit(,90)")
 	}
 	age := regexp.MustCompile(`(duration|idle_age|hard_age)=[0-9.]+s?, ?`)
 	theirs := func() string {
@@ -166,7 +169,8 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 	if strings.Count(before, "\n") != 4 || strings.Count(before, "n_packets=3") < 2 {
 		t.Fatalf("they are:\n%s", before)
 	}
-	s, _ := o.start(flowsync.Options{Dial: ofconn.UnixDialer(p.socket), GroupCompare: 50 * time.Millisecond, Compare: 50 * time.Millisecond})
+	s, _ := o.start(flowsync.Options{Dial: ofconn.UnixDialer(p.socket), GroupCompare: 50 * time.Millisecond,
+		Compare: 50 * time.Millisecond})
 	s.RedialWithin(time.Millisecond)
 	s.Release()
 	for step := range 25 {
@@ -220,7 +224,8 @@ func TestOldBundleComesLate(t *testing.T) {
 	s.Release()
 	desired := func(n int) map[flow.Owner]flow.Entries {
 		e := entries(t, "table=1,priority=1,ip,actions=group:5")
-		e.Groups = []flow.Group{{ID: 5, Type: flow.AllBuckets, Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(ofp.Port(n)))}}}}
+		e.Groups = []flow.Group{{ID: 5, Type: flow.AllBuckets,
+			Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(ofp.Port(n)))}}}}
 		return map[flow.Owner]flow.Entries{alice: e}
 	}
 	setAll(s, desired(1))

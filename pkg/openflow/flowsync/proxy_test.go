@@ -231,11 +231,14 @@ func world(r *rand.Rand) map[flow.Owner]flow.Entries {
 			for b := range buckets {
 				if buckets > 3 {
 					if r.IntN(40) > 0 {
-						group.Buckets = append(group.Buckets, flow.Bucket{ID: uint32(2 * b), Weight: 1, Actions: flow.Do(flow.Resubmit(4))})
+						group.Buckets = append(group.Buckets,
+							flow.Bucket{ID: uint32(2 * b), Weight: 1, Actions: flow.Do(flow.Resubmit(4))})
 					}
 					continue
 				}
-				group.Buckets = append(group.Buckets, flow.Bucket{ID: uint32(b), Weight: uint16(1 + r.IntN(3)), Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 8), r.Uint64N(200)), flow.Resubmit(4))})
+				group.Buckets = append(group.Buckets,
+					flow.Bucket{ID: uint32(b), Weight: uint16(1 + r.IntN(3)),
+						Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 8), r.Uint64N(200)), flow.Resubmit(4))})
 			}
 			e.Groups = append(e.Groups, group)
 		}
@@ -407,7 +410,8 @@ func TestSwitchRestartsInABundle(t *testing.T) {
 func TestTableFull(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
-	o.Vsctl("--", "--id=@t", "create", "Flow_Table", "flow_limit=5", "overflow_policy=refuse", "--", "set", "bridge", "br0", "flow_tables:1=@t")
+	o.Vsctl("--", "--id=@t", "create", "Flow_Table", "flow_limit=5", "overflow_policy=refuse", "--", "set", "bridge",
+		"br0", "flow_tables:1=@t")
 	s, _ := o.start(flowsync.Options{})
 	s.Release()
 	var texts []string

@@ -43,7 +43,9 @@ func TestBackOff(t *testing.T) {
 		if err := trySync(s, time.Second, alice); err != nil {
 			t.Fatal(err)
 		}
-		if err := trySync(s, time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants ") || !strings.Contains(err.Error(), "table=7, ip actions=output:9") || !strings.Contains(err.Error(), "OFPBAC_BAD_OUT_PORT") {
+		if err := trySync(s, time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants ") ||
+			!strings.Contains(err.Error(), "table=7, ip actions=output:9") ||
+			!strings.Contains(err.Error(), "OFPBAC_BAD_OUT_PORT") {
 			t.Errorf("bob got: %v", err)
 		}
 		timer := time.NewTimer(time.Hour + time.Minute + time.Second)
@@ -115,7 +117,8 @@ func TestManyRefusalsAreCheap(t *testing.T) {
 func TestTableFullAtScale(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
-	o.Vsctl("--", "--id=@t", "create", "Flow_Table", "flow_limit=100", "overflow_policy=refuse", "--", "set", "bridge", "br0", "flow_tables:1=@t")
+	o.Vsctl("--", "--id=@t", "create", "Flow_Table", "flow_limit=100", "overflow_policy=refuse", "--", "set", "bridge",
+		"br0", "flow_tables:1=@t")
 	s, _ := o.start(flowsync.Options{})
 	s.Release()
 	s.Set(alice, drops(t, 1, 3000))
@@ -190,7 +193,8 @@ func TestRefusalsOnARealSwitch(t *testing.T) {
 			err := trySync(s, 20*time.Second, owner)
 			if reason := reasons[owner]; reason == "" && err != nil {
 				t.Errorf("%s: %v", owner, err)
-			} else if reason != "" && (err == nil || !strings.HasPrefix(err.Error(), owner.String()+" wants ") || !strings.Contains(err.Error(), reason)) {
+			} else if reason != "" && (err == nil || !strings.HasPrefix(err.Error(), owner.String()+" wants ") ||
+				!strings.Contains(err.Error(), reason)) {
 				t.Errorf("%s: %v, want %s", owner, err, reason)
 			}
 		}
@@ -209,7 +213,8 @@ func TestWantedTwice(t *testing.T) {
 	first, other := entries(t, "table=1,priority=1,ip,actions=output:1"), entries(t, "table=1,priority=2,ip,actions=drop")
 	second := entries(t, "table=1,priority=1,ip,actions=output:2")
 	s.Set(alice, flow.Entries{Flows: slices.Concat(first.Flows, other.Flows, second.Flows, first.Flows)})
-	if err := trySync(s, 10*time.Second, alice); err == nil || strings.Count(err.Error(), "1/alice wants") != 1 || !strings.Contains(err.Error(), "output:2") {
+	if err := trySync(s, 10*time.Second, alice); err == nil || strings.Count(err.Error(), "1/alice wants") != 1 ||
+		!strings.Contains(err.Error(), "output:2") {
 		t.Errorf("alice got: %v", err)
 	}
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: {Flows: slices.Concat(first.Flows, other.Flows)}}); err != nil {
@@ -237,7 +242,8 @@ func TestGroupsOfGroups(t *testing.T) {
 		if id == 11 {
 			action = flow.Output(1)
 		}
-		e.Groups = append(e.Groups, flow.Group{ID: id + 1, Type: flow.Indirect, Buckets: []flow.Bucket{{Actions: flow.Do(action)}}})
+		e.Groups = append(e.Groups,
+			flow.Group{ID: id + 1, Type: flow.Indirect, Buckets: []flow.Bucket{{Actions: flow.Do(action)}}})
 	}
 	for range 5 {
 		s.Set(alice, e)

@@ -168,7 +168,8 @@ func (w *scripted) commit(bundle []ofp.BundleAdd) (int, *ofp.Error) {
 			w.t.Errorf("the scripted switch knows no %s", add.Message.Type())
 			continue
 		}
-		f := flow.FromStats(ofp.FlowDesc{Table: m.Table, Priority: m.Priority, Match: m.Match, Cookie: m.Cookie, Actions: m.Actions})
+		f := flow.FromStats(ofp.FlowDesc{Table: m.Table, Priority: m.Priority, Match: m.Match, Cookie: m.Cookie,
+			Actions: m.Actions})
 		if m.Command == ofp.FlowDeleteStrict {
 			delete(w.flows, f.Key())
 		} else {
@@ -222,7 +223,9 @@ func (w *scripted) dumpGroups() (out []ofp.Message) {
 	defer w.mu.Unlock()
 	for _, g := range w.groups {
 		m := g.Mod(ofp.GroupAdd)
-		out = append(out, ofp.GroupDescReply{More: true, Groups: []ofp.GroupDesc{{ID: g.ID, GroupType: m.GroupType, Selection: g.Selection, Buckets: m.Buckets}}})
+		out = append(out,
+			ofp.GroupDescReply{More: true,
+				Groups: []ofp.GroupDesc{{ID: g.ID, GroupType: m.GroupType, Selection: g.Selection, Buckets: m.Buckets}}})
 	}
 	return append(out, ofp.GroupDescReply{})
 }
@@ -233,7 +236,8 @@ func (w *scripted) dump() ofp.FlowDescReply {
 	var out ofp.FlowDescReply
 	for _, f := range w.flows {
 		m := f.Mod(ofp.FlowAdd)
-		out.Flows = append(out.Flows, ofp.FlowDesc{Table: m.Table, Priority: m.Priority, Match: m.Match, Cookie: m.Cookie, Actions: m.Actions})
+		out.Flows = append(out.Flows, ofp.FlowDesc{Table: m.Table, Priority: m.Priority, Match: m.Match, Cookie: m.Cookie,
+			Actions: m.Actions})
 	}
 	return out
 }

@@ -73,7 +73,8 @@ func meddle(r *rand.Rand) []ofp.Message {
 		f := flow.Flow{Table: 1, Priority: uint16(r.IntN(12)), Match: flow.All(flow.IP()), Cookie: instance << 48}
 		return []ofp.Message{f.Mod(ofp.FlowAdd)}
 	case 3:
-		f := flow.Flow{Table: table, Priority: 900, Match: flow.All(flow.Reg(0).Bits(0, 16).Is(r.Uint64N(1000))), Cookie: instance<<48 | 5}
+		f := flow.Flow{Table: table, Priority: 900, Match: flow.All(flow.Reg(0).Bits(0, 16).Is(r.Uint64N(1000))),
+			Cookie: instance<<48 | 5}
 		return []ofp.Message{f.Mod(ofp.FlowAdd)}
 	case 4:
 		return []ofp.Message{ofp.FlowMod{Command: ofp.FlowModify, Table: table, Actions: flow.Do(flow.Resubmit(7))}}
@@ -95,7 +96,8 @@ func TestMoreThanTheSwitchReports(t *testing.T) {
 	var flood []ofp.Message
 	for n := range 30000 {
 		flood = append(flood, flow.Flow{
-			Table: 9, Priority: uint16(n), Match: flow.All(flow.IP(), flow.Reg(0).Bits(0, 32).Is(uint64(n))), Cookie: instance<<48 | 9,
+			Table: 9, Priority: uint16(n), Match: flow.All(flow.IP(), flow.Reg(0).Bits(0, 32).Is(uint64(n))),
+			Cookie: instance<<48 | 9,
 		}.Mod(ofp.FlowAdd))
 	}
 	o.must(o.connect().Bundle(t.Context(), flood))

@@ -174,7 +174,8 @@ func agree(t *testing.T, s *Syncer, m *model, when string) {
 func randomEntries(r *rand.Rand) flow.Entries {
 	var e flow.Entries
 	for range r.IntN(8) {
-		f := flow.Flow{Table: 1, Priority: uint16(r.IntN(6)), Match: flow.All(flow.IP()), Actions: flow.Do(flow.Output(ofp.Port(1 + r.IntN(2))))}
+		f := flow.Flow{Table: 1, Priority: uint16(r.IntN(6)), Match: flow.All(flow.IP()),
+			Actions: flow.Do(flow.Output(ofp.Port(1 + r.IntN(2))))}
 		switch r.IntN(12) {
 		case 0:
 			f.Actions = flow.Do(flow.Goto(0)) // backwards

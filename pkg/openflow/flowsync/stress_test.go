@@ -39,7 +39,8 @@ func TestDeclarationsAreCoalesced(t *testing.T) {
 			for i := range 10 {
 				owner := flow.Owner{Kind: 1, Name: fmt.Sprint(i)}
 				want[owner] = flow.Entries{Flows: []flow.Flow{{
-					Table: ofp.Table(i), Match: flow.All(flow.IP()), Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 32), uint64(n)), flow.Resubmit(20)),
+					Table: ofp.Table(i), Match: flow.All(flow.IP()),
+					Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 32), uint64(n)), flow.Resubmit(20)),
 				}}}
 				s.Set(owner, want[owner])
 			}

@@ -154,7 +154,9 @@ func TestEach(t *testing.T) {
 	c := connect(t, startOVS(t, "OpenFlow15"), &counts, nil)
 	badGroup := flow.Flow{Table: 1, Priority: 3000, Actions: flow.Do(flow.ToGroup(9))}.Mod(ofp.FlowAdd)
 	refused, err := c.Each(t.Context(), []ofp.Message{
-		drop(1), badGroup, ofp.FlowMod{Actions: []ofp.Action{nil}}, drop(2), ofp.MeterMod{Command: ofp.MeterModify, ID: 9, Flags: ofp.MeterPktps, Bands: []ofp.MeterBand{{Kind: ofp.BandDrop, Rate: 1}}},
+		drop(1), badGroup, ofp.FlowMod{Actions: []ofp.Action{nil}}, drop(2),
+		ofp.MeterMod{Command: ofp.MeterModify, ID: 9, Flags: ofp.MeterPktps,
+			Bands: []ofp.MeterBand{{Kind: ofp.BandDrop, Rate: 1}}},
 	})
 	if err != nil {
 		t.Fatal(err)

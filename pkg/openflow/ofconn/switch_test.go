@@ -17,7 +17,8 @@ import (
 func startOVS(t *testing.T, protocols string) *ovstest.Switch {
 	t.Helper()
 	o := ovstest.Start(t, ovstest.Dummy)
-	o.Vsctl("--timeout=10", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=system", "fail_mode=secure", "protocols="+protocols)
+	o.Vsctl("--timeout=10", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=system", "fail_mode=secure",
+		"protocols="+protocols)
 	return o
 }
 
@@ -83,7 +84,10 @@ func TestBundles(t *testing.T) {
 		{"the first", []ofp.Message{badGroup, drop(1)}, 0, "OFPBAC_BAD_OUT_GROUP"},
 		{"the last", []ofp.Message{drop(1), badTable}, 1, "OFPGMFC_UNKNOWN_GROUP"},
 		{"two of them: the earlier one", []ofp.Message{drop(1), badTable, badGroup}, 1, "OFPGMFC_UNKNOWN_GROUP"},
-		{"meters are not taken in bundles", []ofp.Message{drop(1), ofp.MeterMod{ID: 1, Flags: ofp.MeterPktps, Bands: []ofp.MeterBand{{Kind: ofp.BandDrop, Rate: 1}}}}, 1, "OFPBFC_MSG_UNSUP"},
+		{"meters are not taken in bundles",
+			[]ofp.Message{drop(1),
+				ofp.MeterMod{ID: 1, Flags: ofp.MeterPktps, Bands: []ofp.MeterBand{{Kind: ofp.BandDrop, Rate: 1}}}}, 1,
+			"OFPBFC_MSG_UNSUP"},
 		{"what cannot be encoded", []ofp.Message{drop(1), ofp.FlowMod{Actions: []ofp.Action{nil}}}, 1, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

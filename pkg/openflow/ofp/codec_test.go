@@ -21,9 +21,11 @@ func every() []Message {
 	}
 	actions := []Action{
 		SetField{Reg0, "\x00\x00\x00\x10", "\x00\x00\x00\xf0"}, RegMove{Bits{EthSrc, 0, 48}, Bits{EthDst, 0, 48}},
-		CT{Flags: CTCommit, Zone: 5, Table: 4, NAT: &NAT{Flags: NATSrc, IPMin: "\x01\x02\x03\x04", PortMin: 5}, Exec: []Action{SetField{CTMark, "\x00\x00\x00\x01", "\x00\x00\x00\x01"}}},
+		CT{Flags: CTCommit, Zone: 5, Table: 4, NAT: &NAT{Flags: NATSrc, IPMin: "\x01\x02\x03\x04", PortMin: 5},
+			Exec: []Action{SetField{CTMark, "\x00\x00\x00\x01", "\x00\x00\x00\x01"}}},
 		Controller{MaxLen: 128, ID: 3, Reason: ReasonAction, Userdata: "abc", Pause: true},
-		Learn{Table: 5, Limit: 3, Specs: []LearnSpec{{Kind: LearnLoad, Value: "\x00\x05", Dst: Bits{Reg1, 3, 8}}, {Kind: LearnOutput, Src: Bits{Reg1, 0, 32}}}},
+		Learn{Table: 5, Limit: 3, Specs: []LearnSpec{{Kind: LearnLoad, Value: "\x00\x05", Dst: Bits{Reg1, 3, 8}},
+			{Kind: LearnOutput, Src: Bits{Reg1, 0, 32}}}},
 		DecTTL{IDs: []uint16{1, 2}}, OutputReg{Bits{Reg1, 0, 32}, 0xffff}, Output{5, 0}, Resubmit{PortInPort, 3, false},
 		Note{"abcdef"}, Clone{[]Action{Group{4}}}, RawAction{"\x00\x63\x00\x08abcd"}, WriteMetadata{1, 3}, GotoTable{9},
 	}
@@ -31,25 +33,43 @@ func every() []Message {
 	stats := Stats{1, 2, 3, 4, 5, 6}
 	port := PortDesc{Number: 3, MAC: MAC{1, 2, 3, 4, 5, 6}, Name: "eth0", Config: 1, State: 4, Current: 1, MaxSpeed: 9}
 	selection := Selection{"hash", 5, []Field{IPv4Src, IPv4Dst}, []Value{{Lo: 0xffffff00}, {Lo: 0xffffffff}}}
-	pin := PacketIn2{Data: []byte("packet"), FullLen: 60, BufferID: NoBuffer, Table: 3, Cookie: 9, Reason: 1, Metadata: match, Userdata: []byte{1, 2}, Continuation: []byte("later")}
+	pin := PacketIn2{Data: []byte("packet"), FullLen: 60, BufferID: NoBuffer, Table: 3, Cookie: 9, Reason: 1,
+		Metadata: match, Userdata: []byte{1, 2}, Continuation: []byte("later")}
 	filter := FlowFilter{3, PortAny, GroupAny, 5, 7, match}
 	bands := []MeterBand{{Kind: BandDrop, Rate: 5, Burst: 6}, {Kind: BandDSCPRemark, Rate: 7, Burst: 8, PrecLevel: 1}}
 	return append(more(),
-		Hello{HeaderVersion: 6, Versions: []uint8{4, 6}}, Hello{HeaderVersion: 6, Versions: []uint8{}, Extra: []byte("abc")}, Error{ErrType: 4, Code: 1, Data: []byte("data")}, Error{0xffff, 5, nxVendor, nil},
-		EchoRequest{[]byte("x")}, EchoReply{[]byte("x")}, FeaturesRequest{}, FeaturesReply{1, 2, 3, 4, 5, 6}, GetConfigRequest{}, GetConfigReply{1, 2}, SetConfig{1, 2},
-		PacketIn{NoBuffer, 60, 1, 3, 9, match, []byte("packet")}, pin, Resume{pin}, PacketOut{NoBuffer, 3, "", actions[:3], []byte("packet")},
-		FlowMod{1, 2, 3, FlowModifyStrict, 4, 5, 6, NoBuffer, PortAny, GroupAny, 1, 7, match, actions}, FlowRemoved{3, 2, 5, 6, 7, 8, match, stats},
-		GroupMod{GroupAdd, GroupTypeSelect, 5, BucketAll, selection, buckets, nil}, MeterMod{MeterAdd, MeterKbps | MeterBurst, 5, bands}, PortStatus{2, port},
-		BarrierRequest{}, BarrierReply{}, RoleRequest{2, 9, 0}, RoleReply{2, 9, 0}, GetAsyncRequest{}, GetAsyncReply{[]AsyncProperty{{Kind: 1, Mask: 5}}}, SetAsync{[]AsyncProperty{{Kind: 1, Mask: 5}, {Kind: 3, Mask: 7}}},
-		BundleControl{ID: 1, Ctrl: 2, Flags: 3}, BundleAdd{ID: 1, Flags: 3, Message: FlowMod{Table: 3, BufferID: NoBuffer, OutPort: PortAny, OutGroup: GroupAny, Match: match}},
+		Hello{HeaderVersion: 6, Versions: []uint8{4, 6}}, Hello{HeaderVersion: 6, Versions: []uint8{}, Extra: []byte("abc")},
+		Error{ErrType: 4, Code: 1, Data: []byte("data")}, Error{0xffff, 5, nxVendor, nil},
+		EchoRequest{[]byte("x")}, EchoReply{[]byte("x")}, FeaturesRequest{}, FeaturesReply{1, 2, 3, 4, 5, 6},
+		GetConfigRequest{}, GetConfigReply{1, 2}, SetConfig{1, 2},
+		PacketIn{NoBuffer, 60, 1, 3, 9, match, []byte("packet")}, pin, Resume{pin},
+		PacketOut{NoBuffer, 3, "", actions[:3], []byte("packet")},
+		FlowMod{1, 2, 3, FlowModifyStrict, 4, 5, 6, NoBuffer, PortAny, GroupAny, 1, 7, match, actions},
+		FlowRemoved{3, 2, 5, 6, 7, 8, match, stats},
+		GroupMod{GroupAdd, GroupTypeSelect, 5, BucketAll, selection, buckets, nil},
+		MeterMod{MeterAdd, MeterKbps | MeterBurst, 5, bands}, PortStatus{2, port},
+		BarrierRequest{}, BarrierReply{}, RoleRequest{2, 9, 0}, RoleReply{2, 9, 0}, GetAsyncRequest{},
+		GetAsyncReply{[]AsyncProperty{{Kind: 1, Mask: 5}}}, SetAsync{[]AsyncProperty{{Kind: 1, Mask: 5}, {Kind: 3, Mask: 7}}},
+		BundleControl{ID: 1, Ctrl: 2, Flags: 3},
+		BundleAdd{ID: 1, Flags: 3, Message: FlowMod{Table: 3, BufferID: NoBuffer, OutPort: PortAny, OutGroup: GroupAny,
+			Match: match}},
 		SetPacketInFormat{2}, SetControllerID{3}, Experimenter{1, 2, []byte("abcd")}, RawMessage{99, []byte("abc")},
-		DescRequest{}, DescReply{"a", "b", "c", "d", "e"}, FlowDescRequest{filter}, FlowDescReply{true, []FlowDesc{{3, 4, 5, 6, 1, 2, 9, match, stats, actions}}},
-		FlowStatsRequest{filter}, FlowStatsReply{false, []FlowStats{{3, 0, 4, match, stats}}}, AggregateRequest{filter}, AggregateReply{1, 2, 3},
-		TableStatsRequest{}, TableStatsReply{false, []TableStats{{1, 2, 3, 4}}}, PortDescRequest{PortAny}, PortDescReply{false, []PortDesc{port}},
-		GroupDescRequest{5}, GroupDescReply{false, []GroupDesc{{5, GroupTypeSelect, selection, buckets, nil}}}, GroupStatsRequest{5},
-		GroupStatsReply{false, []GroupStats{{1, 2, 3, 4, 5, 6, []BucketStats{{1, 2}}}}}, GroupFeaturesRequest{}, GroupFeaturesReply{1, 2, [4]uint32{1, 2, 3, 4}, [4]uint32{5, 6, 7, 8}},
-		MeterDescRequest{5}, MeterDescReply{false, []MeterDesc{{1, 2, bands}}}, FlowMonitorRequest{1, 7, 0, 3, PortAny, GroupAny, match, []FlowMonitorRequest{{ID: 2, Flags: MonitorAdd, OutPort: PortAny, OutGroup: GroupAny}}},
-		FlowMonitorReply{false, []FlowUpdate{{Event: UpdateAdded, Table: 3, Priority: 5, Cookie: 9, Match: match, Actions: actions}, {Event: UpdateAbbrev, XID: 7}, {Event: UpdatePaused}}},
+		DescRequest{}, DescReply{"a", "b", "c", "d", "e"}, FlowDescRequest{filter},
+		FlowDescReply{true, []FlowDesc{{3, 4, 5, 6, 1, 2, 9, match, stats, actions}}},
+		FlowStatsRequest{filter}, FlowStatsReply{false, []FlowStats{{3, 0, 4, match, stats}}}, AggregateRequest{filter},
+		AggregateReply{1, 2, 3},
+		TableStatsRequest{}, TableStatsReply{false, []TableStats{{1, 2, 3, 4}}}, PortDescRequest{PortAny},
+		PortDescReply{false, []PortDesc{port}},
+		GroupDescRequest{5}, GroupDescReply{false, []GroupDesc{{5, GroupTypeSelect, selection, buckets, nil}}},
+		GroupStatsRequest{5},
+		GroupStatsReply{false, []GroupStats{{1, 2, 3, 4, 5, 6, []BucketStats{{1, 2}}}}}, GroupFeaturesRequest{},
+		GroupFeaturesReply{1, 2, [4]uint32{1, 2, 3, 4}, [4]uint32{5, 6, 7, 8}},
+		MeterDescRequest{5}, MeterDescReply{false, []MeterDesc{{1, 2, bands}}},
+		FlowMonitorRequest{1, 7, 0, 3, PortAny, GroupAny, match,
+			[]FlowMonitorRequest{{ID: 2, Flags: MonitorAdd, OutPort: PortAny, OutGroup: GroupAny}}},
+		FlowMonitorReply{false,
+			[]FlowUpdate{{Event: UpdateAdded, Table: 3, Priority: 5, Cookie: 9, Match: match, Actions: actions},
+				{Event: UpdateAbbrev, XID: 7}, {Event: UpdatePaused}}},
 		RawMultipart{TypeMultipartReply, 77, 0, []byte("abcdefgh")},
 	)
 }

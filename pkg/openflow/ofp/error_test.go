@@ -21,7 +21,8 @@ func TestErrorNames(t *testing.T) {
 			t.Errorf("%+v is called %s, want %s", test.err, have, test.name)
 		}
 	}
-	for kind, want := range map[ErrorType]string{0: "OFPET_HELLO_FAILED", 4: "OFPET_BAD_MATCH", 17: "OFPET_BUNDLE_FAILED", 0xffff: "OFPET_EXPERIMENTER", 18: "error_type_18"} {
+	for kind, want := range map[ErrorType]string{0: "OFPET_HELLO_FAILED", 4: "OFPET_BAD_MATCH", 17: "OFPET_BUNDLE_FAILED",
+		0xffff: "OFPET_EXPERIMENTER", 18: "error_type_18"} {
 		if have := kind.String(); have != want {
 			t.Errorf("error type %d is called %s, want %s", uint16(kind), have, want)
 		}
@@ -75,15 +76,26 @@ func TestOffender(t *testing.T) {
 		want Offender
 		text string
 	}{
-		{"whole", whole, Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), true, flow}, "the switch refused flow_mod: OFPBMC_BAD_PREREQ (a field is matched without what gives it a meaning)"},
+		{"whole", whole, Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), true, flow},
+			"the switch refused flow_mod: OFPBMC_BAD_PREREQ (a field is matched without what gives it a meaning)"},
 		{"cut", whole[:len(whole)-1], Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), false, nil}, ""},
-		{"whole, with bytes after it", append(whole[:len(whole):len(whole)], 1, 2), Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), true, flow}, ""},
+		{"whole, with bytes after it", append(whole[:len(whole):len(whole)], 1, 2),
+			Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), true, flow}, ""},
 		{"another version", old, Offender{4, TypeFlowMod, "flow_mod", 77, len(whole), true, nil}, ""},
-		{"multipart", encode(TableDescRequest{}), Offender{6, TypeMultipartRequest, "multipart_request (table_desc)", 77, 16, true, TableDescRequest{}}, "the switch refused multipart_request (table_desc): OFPBMC_BAD_PREREQ (a field is matched without what gives it a meaning)"},
-		{"Nicira's", encode(TLVTableRequest{}), Offender{6, TypeExperimenter, "experimenter (NXT_TLV_TABLE_REQUEST)", 77, 16, true, TLVTableRequest{}}, ""},
-		{"an experimenter's", encode(Experimenter{Vendor: 0x1234, Subtype: 5}), Offender{6, TypeExperimenter, "experimenter (0x1234, type 5)", 77, 16, true, Experimenter{Vendor: 0x1234, Subtype: 5}}, ""},
-		{"an experimenter's multipart", encode(IPFIXFlowRequest{}), Offender{6, TypeMultipartRequest, "multipart_request (experimenter 0x2320, type 4)", 77, 24, true, IPFIXFlowRequest{}}, ""},
-		{"in a bundle", encode(BundleAdd{ID: 5, Message: flow})[:64], Offender{6, TypeBundleAdd, "bundle_add_message (flow_mod)", 77, 16 + len(whole), false, nil}, ""},
+		{"multipart", encode(TableDescRequest{}), Offender{6, TypeMultipartRequest, "multipart_request (table_desc)", 77, 16,
+			true, TableDescRequest{}},
+			"the switch refused multipart_request (table_desc): OFPBMC_BAD_PREREQ (a field is matched without what gives it a " +
+				"meaning)"},
+		{"Nicira's", encode(TLVTableRequest{}), Offender{6, TypeExperimenter, "experimenter (NXT_TLV_TABLE_REQUEST)", 77, 16,
+			true, TLVTableRequest{}}, ""},
+		{"an experimenter's", encode(Experimenter{Vendor: 0x1234, Subtype: 5}),
+			Offender{6, TypeExperimenter, "experimenter (0x1234, type 5)", 77, 16, true,
+				Experimenter{Vendor: 0x1234, Subtype: 5}}, ""},
+		{"an experimenter's multipart", encode(IPFIXFlowRequest{}),
+			Offender{6, TypeMultipartRequest, "multipart_request (experimenter 0x2320, type 4)", 77, 24, true,
+				IPFIXFlowRequest{}}, ""},
+		{"in a bundle", encode(BundleAdd{ID: 5, Message: flow})[:64],
+			Offender{6, TypeBundleAdd, "bundle_add_message (flow_mod)", 77, 16 + len(whole), false, nil}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			refusal := Error{ErrType: 4, Code: 9, Data: test.data}
@@ -100,7 +112,8 @@ func TestOffender(t *testing.T) {
 			}
 		})
 	}
-	for _, m := range []Error{{ErrType: 0, Data: []byte("no common version")}, {ErrType: 1, Data: []byte{6, 14}}, {ErrType: 1}} {
+	for _, m := range []Error{{ErrType: 0, Data: []byte("no common version")}, {ErrType: 1, Data: []byte{6, 14}},
+		{ErrType: 1}} {
 		if o, ok := m.Offender(); ok {
 			t.Errorf("%+v names the offender %+v", m, o)
 		}

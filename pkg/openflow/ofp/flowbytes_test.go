@@ -51,7 +51,8 @@ func TestAppendFlowMod(t *testing.T) {
 			t.Errorf("%x, %v, want %x", have, err, want)
 		}
 		added := encoded(t, 7, BundleAdd{ID: 5, Flags: 3, Message: m})
-		have, err = AppendBundleAdd([]byte("before"), 7, 5, 3, func(b []byte) ([]byte, error) { return AppendMessage(b, 7, m) })
+		have, err = AppendBundleAdd([]byte("before"), 7, 5, 3,
+			func(b []byte) ([]byte, error) { return AppendMessage(b, 7, m) })
 		if err != nil || !bytes.Equal(have, append([]byte("before"), added...)) {
 			t.Errorf("in a bundle: %x, %v, want %x", have, err, added)
 		}
@@ -67,7 +68,8 @@ func TestAppendFlowMod(t *testing.T) {
 			return AppendBundleAdd(b, 1, 1, 0, func(b []byte) ([]byte, error) { return append(b, long[:0xffff]...), nil })
 		},
 		"what cannot be encoded, in a bundle": func(b []byte) ([]byte, error) {
-			return AppendBundleAdd(b, 1, 1, 0, func(b []byte) ([]byte, error) { return append(b, "half"...), errors.New("refused") })
+			return AppendBundleAdd(b, 1, 1, 0,
+				func(b []byte) ([]byte, error) { return append(b, "half"...), errors.New("refused") })
 		},
 	} {
 		if b, err := try([]byte("before")); err == nil || string(b) != "before" {
@@ -103,7 +105,8 @@ func TestEachFlowDesc(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			shallow := FlowDesc{d.Table, d.Priority, d.IdleTimeout, d.HardTimeout, d.Flags, d.Importance, d.Cookie, match, f.Stats, actions}
+			shallow := FlowDesc{d.Table, d.Priority, d.IdleTimeout, d.HardTimeout, d.Flags, d.Importance, d.Cookie, match,
+				f.Stats, actions}
 			if !reflect.DeepEqual(shallow, f) {
 				t.Errorf("in part %#v, as a whole %#v", shallow, f)
 			}

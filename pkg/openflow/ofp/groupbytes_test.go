@@ -9,7 +9,8 @@ func TestGroupBytes(t *testing.T) {
 		{ID: 2, GroupType: GroupTypeSelect, Selection: Selection{Method: "dp_hash"}, Buckets: []Bucket{
 			{ID: 5, Weight: 1, Actions: []Action{Output{Port: 1}}}, {ID: 9, Weight: 3, Actions: []Action{Output{Port: 2}}},
 		}},
-		{ID: 3, GroupType: GroupTypeFastFailover, Buckets: []Bucket{{ID: 1, WatchPort: 4, Actions: []Action{Output{Port: 4}}}}},
+		{ID: 3, GroupType: GroupTypeFastFailover,
+			Buckets: []Bucket{{ID: 1, WatchPort: 4, Actions: []Action{Output{Port: 4}}}}},
 	}
 	message, err := AppendMessage(nil, 7, GroupDescReply{Groups: groups})
 	if err != nil {
@@ -19,12 +20,14 @@ func TestGroupBytes(t *testing.T) {
 	err = EachGroupDesc(message, func(g GroupDescBytes) error {
 		want := groups[i]
 		i++
-		mod := GroupMod{Command: GroupAdd, GroupType: want.GroupType, ID: want.ID, Selection: want.Selection, Buckets: want.Buckets}
+		mod := GroupMod{Command: GroupAdd, GroupType: want.GroupType, ID: want.ID, Selection: want.Selection,
+			Buckets: want.Buckets}
 		whole, err := AppendMessage(nil, 3, mod)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if have := AppendGroupMod(nil, 3, &GroupMod{GroupType: g.GroupType, ID: g.ID}, g.Buckets, g.Properties); string(have) != string(whole) {
+		if have := AppendGroupMod(nil, 3, &GroupMod{GroupType: g.GroupType, ID: g.ID}, g.Buckets,
+			g.Properties); string(have) != string(whole) {
 			t.Errorf("group %d: %x, want %x", want.ID, have, whole)
 		}
 		d, err := g.Decode()

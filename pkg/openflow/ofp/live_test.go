@@ -51,9 +51,11 @@ func startSwitch(t *testing.T) (dir string, vsctl func(args ...string)) {
 	}
 	sock := "unix:" + filepath.Join(dir, "db.sock")
 	run("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
-	start("db.sock", "ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+sock, "--unixctl="+filepath.Join(dir, "db.ctl"), "-vconsole:off", "-vsyslog:off")
+	start("db.sock", "ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+sock,
+		"--unixctl="+filepath.Join(dir, "db.ctl"), "-vconsole:off", "-vsyslog:off")
 	run("ovs-vsctl", "--db="+sock, "--no-wait", "init")
-	start("v.ctl", "ovs-vswitchd", sock, "--enable-dummy", "--disable-system", "--unixctl="+filepath.Join(dir, "v.ctl"), "-vconsole:off", "-vsyslog:off")
+	start("v.ctl", "ovs-vswitchd", sock, "--enable-dummy", "--disable-system", "--unixctl="+filepath.Join(dir, "v.ctl"),
+		"-vconsole:off", "-vsyslog:off")
 	vsctl = func(args ...string) {
 		t.Helper()
 		run("ovs-vsctl", append([]string{"--db=" + sock, "--timeout=30"}, args...)...)
@@ -221,7 +223,8 @@ func TestSwitch(t *testing.T) {
 	p := connect(t, dir)
 	drop := []MeterBand{{Kind: BandDrop, Rate: 1000, Burst: 100}}
 	selection := Selection{"hash", 1, []Field{IPv4Src, IPv4Dst}, []Value{{Lo: 0xffffffff}, {Lo: 0xffffff00}}}
-	buckets := []Bucket{{ID: 1, Weight: 5, WatchPort: 1, Actions: []Action{Output{Port: 1}}}, {ID: 2, Weight: 0, Actions: []Action{Output{Port: 2}}}}
+	buckets := []Bucket{{ID: 1, Weight: 5, WatchPort: 1, Actions: []Action{Output{Port: 1}}},
+		{ID: 2, Weight: 0, Actions: []Action{Output{Port: 2}}}}
 	var b MatchBuilder
 	b.Exact(InPort, Value{Lo: 1})
 	b.Exact(EthType, Value{Lo: 0x0800})
@@ -232,17 +235,21 @@ func TestSwitch(t *testing.T) {
 		p.do(MeterMod{MeterAdd, MeterKbps | MeterBurst | MeterStats, 5, drop})
 		p.do(MeterMod{MeterModify, MeterPktps, 5, drop})
 		p.do(GroupMod{Command: GroupAdd, GroupType: GroupTypeSelect, ID: 5, Selection: selection, Buckets: buckets})
-		p.do(GroupMod{Command: GroupInsertBucket, GroupType: GroupTypeSelect, ID: 5, CommandBucket: BucketLast, Buckets: []Bucket{{ID: 3, Weight: 7, Actions: []Action{Output{Port: 2}}}}})
+		p.do(GroupMod{Command: GroupInsertBucket, GroupType: GroupTypeSelect, ID: 5, CommandBucket: BucketLast,
+			Buckets: []Bucket{{ID: 3, Weight: 7, Actions: []Action{Output{Port: 2}}}}})
 		p.do(GroupMod{Command: GroupRemoveBucket, GroupType: GroupTypeSelect, ID: 5, CommandBucket: 1})
 		p.do(GroupMod{Command: GroupAddOrModify, GroupType: GroupTypeIndirect, ID: 6, Buckets: []Bucket{{}}})
-		p.do(FlowMod{Table: 1, Priority: 5, Cookie: 7, Importance: 3, IdleTimeout: 60, HardTimeout: 70, Flags: FlagSendFlowRem, Match: match, Actions: []Action{Meter{5}, Output{Port: 2}}})
+		p.do(FlowMod{Table: 1, Priority: 5, Cookie: 7, Importance: 3, IdleTimeout: 60, HardTimeout: 70,
+			Flags: FlagSendFlowRem, Match: match, Actions: []Action{Meter{5}, Output{Port: 2}}})
 		p.do(TableMod{Table: 3, Config: TableEviction | TableVacancyEvents, Vacancy: &Vacancy{Down: 20, Up: 80}})
 		p.do(SetConfig{ConfigFragMatch, 128})
 		p.do(SetControllerID{7})
 		p.do(TLVTableMod{TLVAdd, []TLVMap{{0xffff, 1, 8, 3}, {0x102, 0x80, 124, 4}}})
 		p.do(TLVTableMod{TLVDelete, []TLVMap{{0x102, 0x80, 124, 4}}})
 		p.do(NXFlowAge{})
-		p.do(SetAsync{[]AsyncProperty{{Kind: AsyncPortStatus, Mask: 7}, {Kind: AsyncFlowRemoved, Mask: 0x3f}, {Kind: AsyncPacketIn, Mask: 0x3f}, {Kind: AsyncRequestForward, Mask: 3}, {Kind: AsyncRoleStatus, Mask: 7}, {Kind: AsyncRoleStatusSecondary, Mask: 7}, {Kind: AsyncTableStatus, Mask: 0x18}}})
+		p.do(SetAsync{[]AsyncProperty{{Kind: AsyncPortStatus, Mask: 7}, {Kind: AsyncFlowRemoved, Mask: 0x3f},
+			{Kind: AsyncPacketIn, Mask: 0x3f}, {Kind: AsyncRequestForward, Mask: 3}, {Kind: AsyncRoleStatus, Mask: 7},
+			{Kind: AsyncRoleStatusSecondary, Mask: 7}, {Kind: AsyncTableStatus, Mask: 0x18}}})
 	})
 
 	t.Run("questions are answered", func(t *testing.T) {
@@ -259,7 +266,8 @@ func TestSwitch(t *testing.T) {
 		if m := answer[DescReply](p, DescRequest{}); m.Hardware != "Open vSwitch" {
 			t.Errorf("description is %+v", m)
 		}
-		if m := answer[FlowDescReply](p, FlowDescRequest{FlowFilter{Table: TableAll}}); len(m.Flows) != 1 || m.Flows[0].Importance != 3 || m.Flows[0].Match != match {
+		if m := answer[FlowDescReply](p, FlowDescRequest{FlowFilter{Table: TableAll}}); len(m.Flows) != 1 ||
+			m.Flows[0].Importance != 3 || m.Flows[0].Match != match {
 			t.Errorf("flows are %+v", m)
 		}
 		if m := answer[AggregateReply](p, AggregateRequest{FlowFilter{Table: TableAll}}); m.Flows != 1 {
@@ -283,7 +291,8 @@ func TestSwitch(t *testing.T) {
 		if m := answer[QueueDescReply](p, QueueDescRequest{1, QueueAll}); len(m.Queues) == 0 || m.Queues[0].Port != 1 {
 			t.Errorf("queues are %+v", m)
 		}
-		if m := answer[GroupDescReply](p, GroupDescRequest{5}); len(m.Groups) != 1 || !m.Groups[0].Selection.Equal(selection) || len(m.Groups[0].Buckets) != 2 || m.Groups[0].Buckets[1].Weight != 7 {
+		if m := answer[GroupDescReply](p, GroupDescRequest{5}); len(m.Groups) != 1 ||
+			!m.Groups[0].Selection.Equal(selection) || len(m.Groups[0].Buckets) != 2 || m.Groups[0].Buckets[1].Weight != 7 {
 			t.Errorf("groups are %+v", m)
 		}
 		if m := answer[GroupStatsReply](p, GroupStatsRequest{}); len(m.Groups) != 2 {
@@ -292,7 +301,8 @@ func TestSwitch(t *testing.T) {
 		if m := answer[GroupFeaturesReply](p, GroupFeaturesRequest{}); m.Types != 15 {
 			t.Errorf("groups' features are %+v", m)
 		}
-		if m := answer[MeterDescReply](p, MeterDescRequest{5}); len(m.Meters) != 1 || m.Meters[0].Flags != MeterPktps || !reflect.DeepEqual(m.Meters[0].Bands, drop) {
+		if m := answer[MeterDescReply](p, MeterDescRequest{5}); len(m.Meters) != 1 || m.Meters[0].Flags != MeterPktps ||
+			!reflect.DeepEqual(m.Meters[0].Bands, drop) {
 			t.Errorf("meters are %+v", m)
 		}
 		if m := answer[MeterStatsReply](p, MeterStatsRequest{}); len(m.Meters) != 1 || len(m.Meters[0].Bands) != 1 {
@@ -301,10 +311,12 @@ func TestSwitch(t *testing.T) {
 		if m := answer[MeterFeaturesReply](p, MeterFeaturesRequest{}); m.MaxMeters == 0 || m.BandTypes != 1<<BandDrop {
 			t.Errorf("meters' features are %+v", m)
 		}
-		if m := answer[TableFeaturesReply](p, TableFeaturesRequest{}); len(m.Tables) != 254 || len(m.Tables[0].Match) < 100 || len(m.Tables[0].Hit.Instructions) < 5 {
+		if m := answer[TableFeaturesReply](p, TableFeaturesRequest{}); len(m.Tables) != 254 || len(m.Tables[0].Match) < 100 ||
+			len(m.Tables[0].Hit.Instructions) < 5 {
 			t.Errorf("%d tables have features", len(m.Tables))
 		}
-		if m := answer[TableDescReply](p, TableDescRequest{}); len(m.Tables) != 254 || m.Tables[3].Config != TableEviction|TableVacancyEvents || m.Tables[3].Vacancy == nil {
+		if m := answer[TableDescReply](p, TableDescRequest{}); len(m.Tables) != 254 ||
+			m.Tables[3].Config != TableEviction|TableVacancyEvents || m.Tables[3].Vacancy == nil {
 			t.Errorf("table 3 is %+v", m.Tables[3])
 		}
 		if m := answer[TLVTableReply](p, TLVTableRequest{}); !reflect.DeepEqual(m.Maps, []TLVMap{{0xffff, 1, 8, 3}}) {
@@ -319,7 +331,9 @@ func TestSwitch(t *testing.T) {
 		if m := answer[NXRoleReply](p, NXRoleRequest{RoleEqual}); m.Role != RoleEqual {
 			t.Errorf("Nicira's role is %+v", m)
 		}
-		if m := answer[FlowMonitorReply](p, FlowMonitorRequest{ID: 1, Flags: MonitorInitial | MonitorAdd | MonitorRemoved | MonitorModify | MonitorActions, Table: TableAll}); len(m.Updates) != 1 || m.Updates[0].Event != UpdateInitial {
+		if m := answer[FlowMonitorReply](p,
+			FlowMonitorRequest{ID: 1, Flags: MonitorInitial | MonitorAdd | MonitorRemoved | MonitorModify | MonitorActions,
+				Table: TableAll}); len(m.Updates) != 1 || m.Updates[0].Event != UpdateInitial {
 			t.Errorf("flows watched are %+v", m)
 		}
 		for _, test := range []struct {
@@ -333,7 +347,8 @@ func TestSwitch(t *testing.T) {
 			{BundleFeaturesRequest{}, "OFPBRC_BAD_STAT"},
 			{RoleRequest{Role: RolePrimary, GenerationID: 0}, "OFPRRFC_STALE"},
 			{PortMod{Port: 77}, "OFPPMFC_BAD_PORT"},
-			{GroupMod{Command: GroupInsertBucket, ID: 99, CommandBucket: BucketLast, Buckets: []Bucket{{}}}, "OFPGMFC_UNKNOWN_GROUP"},
+			{GroupMod{Command: GroupInsertBucket, ID: 99, CommandBucket: BucketLast, Buckets: []Bucket{{}}},
+				"OFPGMFC_UNKNOWN_GROUP"},
 			{MeterMod{MeterModify, MeterKbps, 99, drop}, "OFPMMFC_UNKNOWN_METER"},
 			{TLVTableMod{TLVAdd, []TLVMap{{0xffff, 2, 4, 3}}}, "NXTTMFC_ALREADY_MAPPED"},
 			{Experimenter{Vendor: 0x1234}, "OFPBRC_BAD_VENDOR"},
@@ -343,7 +358,8 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("%T is refused: %v, with %v, want %s", test.m, ok, refusal, test.name)
 				continue
 			}
-			if o, ok := refusal.Offender(); !ok || o.Whole && !reflect.DeepEqual(o.Message, test.m) && !bytes.Equal(encoded(t, o.XID, o.Message), encoded(t, o.XID, test.m)) {
+			if o, ok := refusal.Offender(); !ok || o.Whole && !reflect.DeepEqual(o.Message, test.m) &&
+				!bytes.Equal(encoded(t, o.XID, o.Message), encoded(t, o.XID, test.m)) {
 				t.Errorf("%T: what is refused is %+v", test.m, o)
 			}
 		}
@@ -360,12 +376,14 @@ func TestSwitch(t *testing.T) {
 		if m, ok := hear[RequestForward](p).Request.(GroupMod); !ok || m.Command != GroupAdd {
 			t.Errorf("what was forwarded is %+v", m)
 		}
-		other.do(GroupMod{Command: GroupInsertBucket, ID: 8, CommandBucket: BucketFirst, Buckets: []Bucket{{ID: 8, Actions: []Action{Output{Port: 2}}}}})
+		other.do(GroupMod{Command: GroupInsertBucket, ID: 8, CommandBucket: BucketFirst,
+			Buckets: []Bucket{{ID: 8, Actions: []Action{Output{Port: 2}}}}})
 		if m, ok := hear[RequestForward](p).Request.(GroupMod); !ok || m.CommandBucket != BucketFirst || len(m.Buckets) != 1 {
 			t.Errorf("what was forwarded is %+v", m)
 		}
 		other.do(FlowMod{Table: 2, Priority: 9, Match: match})
-		if m := hear[FlowMonitorReply](p); len(m.Updates) != 1 || m.Updates[0].Event != UpdateAdded || m.Updates[0].Priority != 9 {
+		if m := hear[FlowMonitorReply](p); len(m.Updates) != 1 || m.Updates[0].Event != UpdateAdded ||
+			m.Updates[0].Priority != 9 {
 			t.Errorf("the flow is reported as %+v", m)
 		}
 		other.do(FlowMod{Table: 1, Command: FlowDelete})
@@ -381,14 +399,16 @@ func TestSwitch(t *testing.T) {
 			t.Fatalf("ports are %+v", ports)
 		}
 		p.do(PortMod{Port: 3, MAC: ports[0].MAC, Config: PortConfigNoFwd, Mask: PortConfigNoFwd})
-		for m := hear[PortStatus](p); m.Reason != PortModified || m.Port.Config&PortConfigNoFwd == 0; m = hear[PortStatus](p) {
+		for m := hear[PortStatus](p); m.Reason != PortModified ||
+			m.Port.Config&PortConfigNoFwd == 0; m = hear[PortStatus](p) {
 			if m.Port.Number != 3 {
 				t.Errorf("the port is reported as %+v", m)
 			}
 		}
 		p.do(CTFlushZone{5})
 		p.do(CTFlush{Proto: 6, HasZone: true, Zone: 5, Orig: CTTuple{Src: netip.MustParseAddr("10.0.0.1"), DstPort: 80}})
-		p.do(CTFlush{Proto: 58, Orig: CTTuple{Src: netip.MustParseAddr("fd00::1"), ICMPType: 128}, Reply: CTTuple{Dst: netip.MustParseAddr("fd00::1")}})
+		p.do(CTFlush{Proto: 58, Orig: CTTuple{Src: netip.MustParseAddr("fd00::1"), ICMPType: 128},
+			Reply: CTTuple{Dst: netip.MustParseAddr("fd00::1")}})
 		if m := answer[RoleReply](p, RoleRequest{Role: RolePrimary, GenerationID: 1}); m.Role != RolePrimary {
 			t.Errorf("role is %+v", m)
 		}
@@ -407,14 +427,16 @@ func TestSwitch(t *testing.T) {
 		var b MatchBuilder
 		b.Exact(Metadata, Value{Lo: 3})
 		b.Exact(Reg5, Value{Lo: 4})
-		out := PacketOut{InPort: 1, Match: b.encode(), Data: packet, Actions: []Action{Controller{MaxLen: 0xffff, ID: 7, Reason: ReasonAction, Userdata: "why", Pause: true}}}
+		out := PacketOut{InPort: 1, Match: b.encode(), Data: packet,
+			Actions: []Action{Controller{MaxLen: 0xffff, ID: 7, Reason: ReasonAction, Userdata: "why", Pause: true}}}
 		p.do(SetPacketInFormat{PacketInNXM2})
 		p.do(out)
 		in := hear[PacketIn2](p)
 		if string(in.Userdata) != "why" || !bytes.Equal(in.Data, packet) || in.InPort() != 1 || len(in.Continuation) == 0 {
 			t.Errorf("packet is %+v", in)
 		}
-		p.do(Resume{PacketIn2{Data: in.Data, Metadata: in.Metadata, Cookie: in.Cookie, Reason: in.Reason, Continuation: in.Continuation}})
+		p.do(Resume{PacketIn2{Data: in.Data, Metadata: in.Metadata, Cookie: in.Cookie, Reason: in.Reason,
+			Continuation: in.Continuation}})
 		out.Actions = []Action{Controller{MaxLen: 0xffff, ID: 7, Reason: ReasonAction}}
 		p.do(SetPacketInFormat{PacketInStandard})
 		p.do(out)
@@ -430,7 +452,9 @@ func TestSwitch(t *testing.T) {
 			flags    uint16
 			messages []Message
 		}{
-			{BundleAtomic | BundleOrdered, []Message{FlowMod{Table: 7, Priority: 1}, GroupMod{ID: 70, Buckets: []Bucket{{ID: 1}}}, PacketOut{InPort: 1, Data: make([]byte, 60)}}},
+			{BundleAtomic | BundleOrdered,
+				[]Message{FlowMod{Table: 7, Priority: 1}, GroupMod{ID: 70, Buckets: []Bucket{{ID: 1}}},
+					PacketOut{InPort: 1, Data: make([]byte, 60)}}},
 			{0, []Message{PortMod{Port: 3, MAC: mac, Mask: PortConfigNoFwd}}}, // which the switch cannot change atomically
 		} {
 			id := uint32(i + 1)

@@ -32,7 +32,8 @@ func TestJoin(t *testing.T) {
 		v := reflect.ValueOf(m)
 		list := -1
 		for i := range v.NumField() {
-			if v.Field(i).Kind() == reflect.Slice && (v.FieldByName("More").IsValid() || v.Type() == reflect.TypeFor[RawMultipart]()) {
+			if v.Field(i).Kind() == reflect.Slice &&
+				(v.FieldByName("More").IsValid() || v.Type() == reflect.TypeFor[RawMultipart]()) {
 				list = i
 			}
 		}
@@ -85,8 +86,11 @@ func TestJoinRefuses(t *testing.T) {
 		{"an end too early", []Message{ports, ports}, "part 1 of 2 is marked as the last"},
 		{"no end", []Message{flows, flows}, "part 2, the last, announces more parts"},
 		{"no parts", []Message{BarrierReply{}, BarrierReply{}}, "ofp.BarrierReply, which has no parts"},
-		{"another experimenter", []Message{ExperimenterMultipart{MsgType: TypeMultipartReply, More: true, Vendor: 1}, ExperimenterMultipart{MsgType: TypeMultipartReply, Vendor: 2}}, "does not go with"},
-		{"another unknown type", []Message{RawMultipart{TypeMultipartReply, 77, 1, nil}, RawMultipart{TypeMultipartReply, 78, 0, nil}}, "multipart_type_78 does not go with multipart_type_77"},
+		{"another experimenter", []Message{ExperimenterMultipart{MsgType: TypeMultipartReply, More: true, Vendor: 1},
+			ExperimenterMultipart{MsgType: TypeMultipartReply, Vendor: 2}}, "does not go with"},
+		{"another unknown type",
+			[]Message{RawMultipart{TypeMultipartReply, 77, 1, nil}, RawMultipart{TypeMultipartReply, 78, 0, nil}},
+			"multipart_type_78 does not go with multipart_type_77"},
 	} {
 		if _, err := Join(test.parts); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error is %v, want one with %q", test.name, err, test.want)

@@ -93,7 +93,8 @@ func TestRecorded(t *testing.T) {
 	was, is := text(before), text(after)
 	for i := range min(len(was), len(is)) {
 		// The only text that shows bytes: what a hello has besides its elements.
-		if was[i] != is[i] && !strings.Contains(was[max(0, i-4)]+was[max(0, i-3)]+was[max(0, i-2)]+was[max(0, i-1)], "unknown data in hello") {
+		if was[i] != is[i] && !strings.Contains(was[max(0, i-4)]+was[max(0, i-3)]+was[max(0, i-2)]+was[max(0, i-1)],
+			"unknown data in hello") {
 			t.Fatalf("line %d differs\n have %s\n want %s", i+1, is[i], was[i])
 		}
 	}

@@ -106,7 +106,8 @@ func (g *generator) packet() []byte {
 
 func (g *generator) port() ofp.Port {
 	if g.IntN(4) == 0 {
-		return []ofp.Port{ofp.PortLocal, ofp.PortController, ofp.PortInPort, ofp.PortNormal, ofp.PortFlood, ofp.PortAll, ofp.PortTable}[g.IntN(7)]
+		return []ofp.Port{ofp.PortLocal, ofp.PortController, ofp.PortInPort, ofp.PortNormal, ofp.PortFlood, ofp.PortAll,
+			ofp.PortTable}[g.IntN(7)]
 	}
 	return ofp.Port(1 + g.IntN(0xfeff))
 }

@@ -19,7 +19,8 @@ func TestLive(t *testing.T) {
 	o.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")
 	for i := 1; i <= 3; i++ {
 		p := fmt.Sprintf("p%d", i)
-		o.Vsctl("--timeout=20", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy", fmt.Sprintf("ofport_request=%d", i))
+		o.Vsctl("--timeout=20", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy",
+			fmt.Sprintf("ofport_request=%d", i))
 	}
 	socket := filepath.Join(o.RunDir(), "br0.mgmt")
 	for _, args := range [][]string{
@@ -44,14 +45,19 @@ func TestLive(t *testing.T) {
 	}
 	requests := []ofp.Message{
 		ofp.Hello{Versions: []uint8{6}}, ofp.FeaturesRequest{}, ofp.GetConfigRequest{}, ofp.DescRequest{},
-		ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}}, ofp.AggregateRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}},
+		ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}},
+		ofp.AggregateRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}},
 		ofp.TableStatsRequest{}, ofp.PortStatsRequest{}, ofp.QueueStatsRequest{Queue: ofp.QueueAll}, ofp.GroupDescRequest{},
-		ofp.GroupStatsRequest{}, ofp.GroupFeaturesRequest{}, ofp.MeterDescRequest{}, ofp.MeterStatsRequest{}, ofp.MeterFeaturesRequest{},
-		ofp.TableFeaturesRequest{}, ofp.PortDescRequest{}, ofp.TableDescRequest{}, ofp.QueueDescRequest{Port: 1, Queue: ofp.QueueAll},
+		ofp.GroupStatsRequest{}, ofp.GroupFeaturesRequest{}, ofp.MeterDescRequest{}, ofp.MeterStatsRequest{},
+		ofp.MeterFeaturesRequest{},
+		ofp.TableFeaturesRequest{}, ofp.PortDescRequest{}, ofp.TableDescRequest{},
+		ofp.QueueDescRequest{Port: 1, Queue: ofp.QueueAll},
 		ofp.FlowMonitorRequest{ID: 1, Flags: ofp.MonitorInitial | ofp.MonitorAdd | ofp.MonitorActions, Table: ofp.TableAll},
 		ofp.RoleRequest{}, ofp.GetAsyncRequest{}, ofp.TLVTableRequest{}, ofp.IPFIXBridgeRequest{},
-		ofp.EchoRequest{Data: []byte("echo")}, ofp.SetConfig{MissSendLen: 0xffff}, ofp.SetPacketInFormat{Format: ofp.PacketInNXM2},
-		ofp.PacketOut{InPort: 1, Actions: []ofp.Action{ofp.Controller{MaxLen: 0xffff, Userdata: "\x01", Pause: true}}, Data: newGenerator(t, 1).packets[0]},
+		ofp.EchoRequest{Data: []byte("echo")}, ofp.SetConfig{MissSendLen: 0xffff},
+		ofp.SetPacketInFormat{Format: ofp.PacketInNXM2},
+		ofp.PacketOut{InPort: 1, Actions: []ofp.Action{ofp.Controller{MaxLen: 0xffff, Userdata: "\x01", Pause: true}},
+			Data: newGenerator(t, 1).packets[0]},
 		ofp.FlowMod{Table: 9, Actions: []ofp.Action{ofp.Group{ID: 99}}}, // refused
 		ofp.FlowMod{Table: 3, Command: ofp.FlowDelete},
 		ofp.BarrierRequest{},
@@ -81,10 +87,14 @@ func TestLive(t *testing.T) {
 		answers = append(answers, sample{b, name})
 	}
 	for _, name := range []string{
-		"OFPT_HELLO", "OFPT_FEATURES_REPLY", "OFPT_GET_CONFIG_REPLY", "OFPST_DESC reply", "OFPST_FLOW reply", "OFPST_AGGREGATE reply",
-		"OFPST_TABLE reply", "OFPST_PORT reply", "OFPST_QUEUE reply", "OFPST_GROUP_DESC reply", "OFPST_GROUP reply", "OFPST_GROUP_FEATURES reply",
-		"OFPST_METER_CONFIG reply", "OFPST_METER reply", "OFPST_METER_FEATURES reply", "OFPST_TABLE_FEATURES reply", "OFPST_PORT_DESC reply",
-		"OFPST_TABLE_DESC reply", "OFPST_QUEUE_DESC reply", "OFPST_FLOW_MONITOR reply", "OFPT_ROLE_REPLY", "OFPT_GET_ASYNC_REPLY",
+		"OFPT_HELLO", "OFPT_FEATURES_REPLY", "OFPT_GET_CONFIG_REPLY", "OFPST_DESC reply", "OFPST_FLOW reply",
+		"OFPST_AGGREGATE reply",
+		"OFPST_TABLE reply", "OFPST_PORT reply", "OFPST_QUEUE reply", "OFPST_GROUP_DESC reply", "OFPST_GROUP reply",
+		"OFPST_GROUP_FEATURES reply",
+		"OFPST_METER_CONFIG reply", "OFPST_METER reply", "OFPST_METER_FEATURES reply", "OFPST_TABLE_FEATURES reply",
+		"OFPST_PORT_DESC reply",
+		"OFPST_TABLE_DESC reply", "OFPST_QUEUE_DESC reply", "OFPST_FLOW_MONITOR reply", "OFPT_ROLE_REPLY",
+		"OFPT_GET_ASYNC_REPLY",
 		"NXT_TLV_TABLE_REPLY", "OFPT_ECHO_REPLY", "OFPT_ERROR",
 	} {
 		if !seen[name] {

@@ -26,7 +26,8 @@ type sample struct {
 // the text of each ends.
 const marker = 0xfeed0000
 
-var mark = regexp.MustCompile(`OFPT_ECHO_REQUEST \(OF1\.5\) \(xid=0xfeed[0-9a-f]{4}\): 0 bytes of payload\n(00000000  06 02 00 08 fe ed .*\n)?`)
+var mark = regexp.MustCompile(
+	`OFPT_ECHO_REQUEST \(OF1\.5\) \(xid=0xfeed[0-9a-f]{4}\): 0 bytes of payload\n(00000000  06 02 00 08 fe ed .*\n)?`)
 
 // ofpParse gives messages to one ovs-ofctl ofp-parse and returns the text of each. It fails
 // the test where ovs-ofctl is lacking.

@@ -383,7 +383,8 @@ func (g *generator) failure() ofp.Message {
 		m = ofp.Error{ErrType: ofp.ErrTypeExperimenter, Code: 2, Experimenter: nxVendor}
 	}
 	if g.IntN(4) > 0 {
-		like := []ofp.Message{ofp.FlowMod{}, ofp.GroupMod{}, ofp.EchoRequest{}, ofp.PacketOut{}, ofp.FlowDescRequest{}, ofp.SetPacketInFormat{}, ofp.BundleControl{}}
+		like := []ofp.Message{ofp.FlowMod{}, ofp.GroupMod{}, ofp.EchoRequest{}, ofp.PacketOut{}, ofp.FlowDescRequest{},
+			ofp.SetPacketInFormat{}, ofp.BundleControl{}}
 		b, err := ofp.AppendMessage(nil, g.Uint32(), g.message(like[g.IntN(len(like))]))
 		if err != nil {
 			g.t.Fatal(err)
@@ -465,7 +466,8 @@ func (g *generator) continuation() []byte {
 func (g *generator) groupMod(m ofp.GroupMod) ofp.Message {
 	d := g.group(ofp.GroupDesc{ID: m.ID, Buckets: m.Buckets})
 	m.ID, m.GroupType, m.Selection, m.Buckets = d.ID, d.GroupType, d.Selection, d.Buckets
-	m.Command = []ofp.GroupCommand{ofp.GroupAdd, ofp.GroupModify, ofp.GroupDelete, ofp.GroupInsertBucket, ofp.GroupRemoveBucket, ofp.GroupAddOrModify}[g.IntN(6)]
+	m.Command = []ofp.GroupCommand{ofp.GroupAdd, ofp.GroupModify, ofp.GroupDelete, ofp.GroupInsertBucket,
+		ofp.GroupRemoveBucket, ofp.GroupAddOrModify}[g.IntN(6)]
 	m.CommandBucket = []uint32{ofp.BucketFirst, ofp.BucketLast, ofp.BucketAll, 7}[g.IntN(4)]
 	switch m.Command {
 	case ofp.GroupDelete:
@@ -516,7 +518,8 @@ func (g *generator) group(d ofp.GroupDesc) ofp.GroupDesc {
 			d.Selection = ofp.Selection{Method: "hash", Param: g.number(64)}
 			list := []ofp.Field{
 				ofp.IPv4Dst, ofp.EthDst, ofp.IPv4Src, ofp.EthSrc, ofp.IPv6Dst, ofp.Reg3, ofp.TunID, ofp.TCPSrc,
-				ofp.IPProto, ofp.EthType, ofp.VLANVID, ofp.UDPDst, ofp.CTMark, ofp.XReg4, ofp.Metadata, ofp.TCPFlags, ofp.IPDSCP, ofp.VLANPCP,
+				ofp.IPProto, ofp.EthType, ofp.VLANVID, ofp.UDPDst, ofp.CTMark, ofp.XReg4, ofp.Metadata, ofp.TCPFlags, ofp.IPDSCP,
+				ofp.VLANPCP,
 			}
 			g.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 			for _, f := range list[:g.IntN(6)] {

@@ -46,28 +46,38 @@ func TestWalk(t *testing.T) {
 		want   string
 	}{
 		{"nothing matches", nil, []string{"table=0,udp,actions=output:2"}, "dropped in First (First)"},
-		{"higher priority", nil, []string{"table=0,priority=1,actions=output:2", "table=0,priority=2,tcp,actions=output:3"}, "to port 3: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
-		{"two of one priority", nil, []string{"table=0,ip,actions=output:2", "table=0,in_port=1,actions=output:3"}, "error: table First: 10.0.0.1:1000 > 10.0.0.2:80 meets two flows of one priority"},
+		{"higher priority", nil, []string{"table=0,priority=1,actions=output:2", "table=0,priority=2,tcp,actions=output:3"},
+			"to port 3: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
+		{"two of one priority", nil, []string{"table=0,ip,actions=output:2", "table=0,in_port=1,actions=output:3"},
+			"error: table First: 10.0.0.1:1000 > 10.0.0.2:80 meets two flows of one priority"},
 		{"back only by in_port", nil, []string{"table=0,actions=output:1"}, "dropped in First (First)"},
 		{"back by in_port", nil, []string{"table=0,actions=in_port"}, "to port 1: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
 		{"registers and parts of them", nil, []string{
 			"table=0,actions=set_field:0x30/0xf0->reg0,move:NXM_NX_REG0[4..7]->NXM_NX_REG1[8..11],goto_table:1",
 			"table=1,reg1=0x300,xreg0=0x3000000300,actions=output:NXM_NX_REG1[8..11]",
 		}, "to port 3: 10.0.0.1:1000 > 10.0.0.2:80 (First, Second)"},
-		{"masks", nil, []string{"table=0,ip,nw_dst=10.0.0.2/31,tcp,tp_dst=80/0xfff0,actions=set_field:1.2.3.4->ip_dst,output:2"}, "to port 2: 10.0.0.1:1000 > 1.2.3.4:80 (First)"},
-		{"resubmit comes back with what it changed", nil, []string{"table=0,actions=resubmit(,1),output:3", "table=1,tcp,actions=set_field:81->tcp_dst,output:2"},
+		{"masks", nil, []string{
+			"table=0,ip,nw_dst=10.0.0.2/31,tcp,tp_dst=80/0xfff0,actions=set_field:1.2.3.4->ip_dst,output:2"},
+			"to port 2: 10.0.0.1:1000 > 1.2.3.4:80 (First)"},
+		{"resubmit comes back with what it changed", nil,
+			[]string{"table=0,actions=resubmit(,1),output:3", "table=1,tcp,actions=set_field:81->tcp_dst,output:2"},
 			"to port 2: 10.0.0.1:1000 > 10.0.0.2:81; to port 3: 10.0.0.1:1000 > 10.0.0.2:81 (First, Second)"},
 		{"clone does not", nil, []string{"table=0,tcp,actions=clone(set_field:81->tcp_dst,output:2),output:3"},
 			"to port 2: 10.0.0.1:1000 > 10.0.0.2:81; to port 3: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
-		{"group", twoBuckets, []string{"table=0,actions=group:1,output:NXM_NX_REG1[],output:4", "table=1,reg1=7,actions=output:2"},
+		{"group", twoBuckets, []string{"table=0,actions=group:1,output:NXM_NX_REG1[],output:4",
+			"table=1,reg1=7,actions=output:2"},
 			"to port 2: 10.0.0.1:1000 > 10.0.0.2:80; error: output to port 0x0"},
-		{"what a bucket changes does not come back", twoBuckets, []string{"table=0,actions=group:1,output:4", "table=1,reg1=7,actions=output:2"},
+		{"what a bucket changes does not come back", twoBuckets,
+			[]string{"table=0,actions=group:1,output:4", "table=1,reg1=7,actions=output:2"},
 			"to port 2: 10.0.0.1:1000 > 10.0.0.2:80; to port 4: 10.0.0.1:1000 > 10.0.0.2:80 (First, Second)"},
 		{"group that is not there", nil, []string{"table=0,actions=group:5"}, "error: group 5 is not there"},
 		{"in circles", nil, []string{"table=0,actions=resubmit(,0)"}, "error: the packet goes in circles"},
-		{"to the controller", nil, []string{"table=0,actions=controller(userdata=61.62)"}, `to the controller with "ab" (First)`},
-		{"tunnel", nil, []string{"table=0,actions=set_field:192.0.2.1->tun_dst,output:5"}, "to port 5 by tunnel 192.0.2.1: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
-		{"not modelled", nil, []string{"table=0,tcp,actions=fin_timeout(idle_timeout=1)"}, "error: action ofp.FinTimeout is not modelled"},
+		{"to the controller", nil, []string{"table=0,actions=controller(userdata=61.62)"},
+			`to the controller with "ab" (First)`},
+		{"tunnel", nil, []string{"table=0,actions=set_field:192.0.2.1->tun_dst,output:5"},
+			"to port 5 by tunnel 192.0.2.1: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
+		{"not modelled", nil, []string{"table=0,tcp,actions=fin_timeout(idle_timeout=1)"},
+			"error: action ofp.FinTimeout is not modelled"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if have := switchOf(t, test.groups, test.flows...).Send(p).String(); !strings.HasPrefix(have, test.want) {
@@ -84,10 +94,13 @@ func TestWalk(t *testing.T) {
 
 func TestARP(t *testing.T) {
 	me, you := ofp.MAC{2, 0, 0, 0, 0, 1}, ofp.MAC{2, 0, 0, 0, 0, 2}
-	s := switchOf(t, nil, "table=0,arp,arp_op=1,arp_tpa=10.0.0.2,actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:2->arp_op,move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:02:00:00:00:00:02->arp_sha,move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],set_field:10.0.0.2->arp_spa,in_port")
-	r := s.Send(Packet{InPort: 3, EthSrc: me, ARP: &ARP{Op: 1, SHA: me, SPA: netip.MustParseAddr("10.0.0.1"), TPA: netip.MustParseAddr("10.0.0.2")}})
+	s := switchOf(t, nil,
+		"table=0,arp,arp_op=1,arp_tpa=10.0.0.2,actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:2->arp_op,move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:02:00:00:00:00:02->arp_sha,move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],set_field:10.0.0.2->arp_spa,in_port")
+	r := s.Send(Packet{InPort: 3, EthSrc: me,
+		ARP: &ARP{Op: 1, SHA: me, SPA: netip.MustParseAddr("10.0.0.1"), TPA: netip.MustParseAddr("10.0.0.2")}})
 	want := ARP{Op: 2, SHA: you, THA: me, SPA: netip.MustParseAddr("10.0.0.2"), TPA: netip.MustParseAddr("10.0.0.1")}
-	if len(r.Outputs) != 1 || r.Outputs[0].Port != 3 || r.Outputs[0].Packet.EthDst != me || *r.Outputs[0].Packet.ARP != want {
+	if len(r.Outputs) != 1 || r.Outputs[0].Port != 3 || r.Outputs[0].Packet.EthDst != me ||
+		*r.Outputs[0].Packet.ARP != want {
 		t.Errorf("%s", r)
 	}
 }
@@ -118,7 +131,8 @@ func TestConntrack(t *testing.T) {
 		}
 	}
 	// Another client with the same port gets another one.
-	if r, want := s.Send(tcp(1, "10.0.0.7:1000", "10.0.0.9:80")), "to port 2: 10.0.0.3:1024 > 10.0.0.2:8080"; !strings.HasPrefix(r.String(), want) {
+	if r, want := s.Send(tcp(1, "10.0.0.7:1000", "10.0.0.9:80")),
+		"to port 2: 10.0.0.3:1024 > 10.0.0.2:8080"; !strings.HasPrefix(r.String(), want) {
 		t.Errorf("%s, want %s", r, want)
 	}
 	if n := len(s.Connections()); n != 4 {

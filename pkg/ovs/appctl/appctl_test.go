@@ -31,7 +31,8 @@ func TestRealSwitch(t *testing.T) {
 	if err != nil || !strings.Contains(text, "Datapath actions:") {
 		t.Errorf("trace is %q, %v", text, err)
 	}
-	if text, err = c.Trace(ctx, "br-int", "in_port=1,tcp", "--ct-next", "trk,est"); err != nil || !strings.Contains(text, "Final flow:") {
+	if text, err = c.Trace(ctx, "br-int", "in_port=1,tcp", "--ct-next", "trk,est"); err != nil ||
+		!strings.Contains(text, "Final flow:") {
 		t.Errorf("trace with an option is %q, %v", text, err)
 	}
 	if _, err := c.Run(ctx, "dpif/dump-flows", "br-int"); err != nil {
@@ -40,10 +41,12 @@ func TestRealSwitch(t *testing.T) {
 
 	var refused *Error
 	_, err = c.Trace(ctx, "br-other", "in_port=1")
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), `ovs-vswitchd refuses "ofproto/trace br-other in_port=1": `) {
+	if !errors.As(err, &refused) ||
+		!strings.Contains(err.Error(), `ovs-vswitchd refuses "ofproto/trace br-other in_port=1": `) {
 		t.Errorf("tracing another switch's bridge: %v", err)
 	}
-	if _, err := c.Run(ctx, "no/such"); !errors.As(err, &refused) || !strings.Contains(refused.Text, "not a valid command") {
+	if _, err := c.Run(ctx, "no/such"); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Text, "not a valid command") {
 		t.Errorf("unknown command: %v", err)
 	}
 
@@ -80,13 +83,15 @@ func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := Client{RunDir: dir}
-	if _, err := c.Version(context.Background()); err == nil || !strings.Contains(err.Error(), "ovs-vswitchd is not running, or its run directory is another") {
+	if _, err := c.Version(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "ovs-vswitchd is not running, or its run directory is another") {
 		t.Errorf("empty directory: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "ovs-vswitchd.pid"), []byte("x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Version(context.Background()); err == nil || !strings.Contains(err.Error(), "it should hold a process ID") {
+	if _, err := c.Version(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "it should hold a process ID") {
 		t.Errorf("bad pidfile: %v", err)
 	}
 }

@@ -74,8 +74,10 @@ func integration(pods ...Port) Bridge {
 		OtherConfig:  map[string]string{"disable-in-band": "true"},
 		ZoneTimeouts: map[uint16]map[string]int{7: {"tcp_close": 120, "tcp_time_wait": 120}, 8: {"udp_first": 20}},
 		Ports: append([]Port{
-			{Name: "gw0", Type: "internal", OFPort: 32769, MAC: "0a:00:00:00:00:02", MTU: 1450, ExternalIDs: map[string]string{TypeKey: "gateway"}},
-			{Name: "tun0", Type: "geneve", OFPort: 32768, Options: map[string]string{"remote_ip": "flow", "key": "flow"}, ExternalIDs: map[string]string{TypeKey: "tunnel"}},
+			{Name: "gw0", Type: "internal", OFPort: 32769, MAC: "0a:00:00:00:00:02", MTU: 1450,
+				ExternalIDs: map[string]string{TypeKey: "gateway"}},
+			{Name: "tun0", Type: "geneve", OFPort: 32768, Options: map[string]string{"remote_ip": "flow", "key": "flow"},
+				ExternalIDs: map[string]string{TypeKey: "tunnel"}},
 		}, pods...),
 	}
 }
@@ -105,7 +107,8 @@ func TestCreateAndKeep(t *testing.T) {
 	}
 	state := m.State()
 	br := state.Bridges["br-int"]
-	if got, want := slices.Sorted(maps.Keys(br.Ports)), []string{"br-int", "gw0", "pod1", "tun0"}; !slices.Equal(got, want) {
+	if got, want := slices.Sorted(maps.Keys(br.Ports)),
+		[]string{"br-int", "gw0", "pod1", "tun0"}; !slices.Equal(got, want) {
 		t.Errorf("ports are %v, want %v", got, want)
 	}
 	if p := br.Ports["pod1"]; p.OFPort == 0 || p.ExternalIDs[TypeKey] != "container" {
@@ -171,7 +174,8 @@ func TestRemovalsWaitForRelease(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
-	inside := Bridge{Name: "br-inside", DatapathType: integration().DatapathType, FailMode: "standalone", Ports: []Port{pod("inside0")}}
+	inside := Bridge{Name: "br-inside", DatapathType: integration().DatapathType, FailMode: "standalone",
+		Ports: []Port{pod("inside0")}}
 	gone := Bridge{Name: inside.Name, Absent: true}
 	for _, step := range []struct {
 		what    string
@@ -295,7 +299,8 @@ func snapshot(m *Manager) map[string]string {
 			if p.ExternalIDs[TypeKey] == "container" {
 				number = 0
 			}
-			result[name+" "+port] = fmt.Sprint(p.Type, " ", number, " ", p.Error, " ", p.MACWanted, " ", p.Options, " ", p.ExternalIDs)
+			result[name+" "+port] = fmt.Sprint(p.Type, " ", number, " ", p.Error, " ", p.MACWanted, " ", p.Options, " ",
+				p.ExternalIDs)
 		}
 	}
 	return result
@@ -305,7 +310,8 @@ func snapshot(m *Manager) map[string]string {
 func TestZoneTimeouts(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
-	s.Vsctl("--no-wait", "--", "--id=@d", "create", "Datapath", "datapath_version=0", "--", "set", "Open_vSwitch", ".", "datapaths:system=@d")
+	s.Vsctl("--no-wait", "--", "--id=@d", "create", "Datapath", "datapath_version=0", "--", "set", "Open_vSwitch", ".",
+		"datapaths:system=@d")
 	s.Vsctl("--no-wait", "add-zone-tp", "system", "zone=9", "icmp_first=5")
 	s.Vsctl("--no-wait", "add-zone-tp", "system", "zone=8", "udp_first=99")
 	b := integration()

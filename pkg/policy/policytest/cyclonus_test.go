@@ -28,7 +28,8 @@ var (
 // TestCyclonusNotIn is the one deviation of cyclonus that the walk meets: there NotIn does not match an object without
 // the label. In Kubernetes it does. alternatives is the answer to it; it goes when this test fails.
 func TestCyclonusNotIn(t *testing.T) {
-	s := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"a"}}}}
+	s := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app",
+		Operator: metav1.LabelSelectorOpNotIn, Values: []string{"a"}}}}
 	kubernetes, err := metav1.LabelSelectorAsSelector(&s)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,9 @@ func alternatives(s metav1.LabelSelector) []metav1.LabelSelector {
 		var next []metav1.LabelSelector
 		for _, have := range out {
 			for _, e := range either {
-				next = append(next, metav1.LabelSelector{MatchLabels: have.MatchLabels, MatchExpressions: append(slices.Clone(have.MatchExpressions), e)})
+				next = append(next,
+					metav1.LabelSelector{MatchLabels: have.MatchLabels,
+						MatchExpressions: append(slices.Clone(have.MatchExpressions), e)})
 			}
 		}
 		out = next
@@ -79,7 +82,8 @@ func judge(c policytest.Cluster) *matcher.Policy {
 			}
 			for _, pod := range pods {
 				for _, namespace := range namespaces {
-					out = append(out, networkingv1.NetworkPolicyPeer{IPBlock: p.IPBlock, PodSelector: pod, NamespaceSelector: namespace})
+					out = append(out, networkingv1.NetworkPolicyPeer{IPBlock: p.IPBlock, PodSelector: pod,
+						NamespaceSelector: namespace})
 				}
 			}
 		}
@@ -116,7 +120,8 @@ func cyclonus(p *matcher.Policy, c policytest.Cluster, egress bool, conn policyt
 	peer := func(a netip.Addr) *matcher.TrafficPeer {
 		out := &matcher.TrafficPeer{IP: a.String()}
 		if pod := c.At(a); pod != nil && c.Namespaces[pod.Namespace] != nil {
-			out.Internal = &matcher.InternalPeer{PodLabels: pod.Labels, Namespace: pod.Namespace, NamespaceLabels: c.Namespaces[pod.Namespace].Labels}
+			out.Internal = &matcher.InternalPeer{PodLabels: pod.Labels, Namespace: pod.Namespace,
+				NamespaceLabels: c.Namespaces[pod.Namespace].Labels}
 		}
 		return out
 	}
@@ -149,7 +154,8 @@ func TestCyclonus(t *testing.T) {
 	w := policytest.NewWalk(*seed, map[string][]netip.Addr{"node-1": here, "node-2": far}, policytest.Watch{
 		Attached: func(port string, a policytest.Attached) {
 			namespace, name, _ := strings.Cut(a.Pod, "/")
-			attachments.Set(derive.Name(port), policy.Attachment{Pod: derive.Object{Namespace: namespace, Name: name}, UID: a.UID, IPs: a.IPs})
+			attachments.Set(derive.Name(port), policy.Attachment{Pod: derive.Object{Namespace: namespace, Name: name},
+				UID: a.UID, IPs: a.IPs})
 		},
 		Node: func(name string, n *corev1.Node) { tables.Nodes.Set(derive.Object{Name: name}, policy.NodeFactsOf(n)) },
 		Pod: func(namespace, name string, p *corev1.Pod) {
@@ -175,7 +181,8 @@ func TestCyclonus(t *testing.T) {
 		},
 	})
 	w.Faithful = true
-	outside := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("fd00::1")}
+	outside := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8"),
+		netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("fd00::1")}
 	asked, denied := 0, 0
 	for step := range *steps {
 		w.Step()
@@ -189,7 +196,8 @@ func TestCyclonus(t *testing.T) {
 			pod := policytest.Pick(w, here...)
 			own := policytest.Pick(w, w.Own(pod)...)
 			other := policytest.Pick(w, append(outside, addresses...)...)
-			c := policytest.Connection{From: other, To: own, Protocol: policytest.Pick(w, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w, 53, 80, 81, 85, 8080)}
+			c := policytest.Connection{From: other, To: own, Protocol: policytest.Pick(w, corev1.ProtocolTCP, corev1.ProtocolUDP,
+				corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w, 53, 80, 81, 85, 8080)}
 			d := policytest.Pick(w, policy.Ingress, policy.Egress)
 			if d == policy.Egress {
 				c.From, c.To = c.To, c.From

@@ -11,7 +11,8 @@ func TestParse(t *testing.T) {
 		t.Errorf("%v, %v", k, err)
 	}
 	text := key.String()
-	for _, bad := range []string{"", "k", text[1:], text + "=", strings.Repeat("A", 43) + "=", strings.Repeat("x", 100000), " " + text} {
+	for _, bad := range []string{"", "k", text[1:], text + "=", strings.Repeat("A", 43) + "=", strings.Repeat("x", 100000),
+		" " + text} {
 		if _, err := Parse(bad); err == nil || len(err.Error()) > 200 {
 			t.Errorf("%.50q: error %v", bad, err)
 		}

@@ -51,7 +51,8 @@ func (s Steps) Judge(requests []Request) (wrong []string) {
 	for _, r := range requests {
 		step, limits := s.of(r)
 		say := func(format string, args ...any) {
-			wrong = append(wrong, fmt.Sprintf("request at %s, %.1f s after the beginning of %s, ", r.Start.Format(clock), r.Start.Sub(step.Start).Seconds(), step.Name)+
+			wrong = append(wrong, fmt.Sprintf("request at %s, %.1f s after the beginning of %s, ", r.Start.Format(clock),
+				r.Start.Sub(step.Start).Seconds(), step.Name)+
 				fmt.Sprintf(format, args...))
 		}
 		switch {

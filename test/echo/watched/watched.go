@@ -119,11 +119,13 @@ func (l *Log) Settled(moment time.Time) error {
 		}
 	}
 	if good < 3 {
-		return fmt.Errorf("%d requests that began since were answered, want 3; the last: %+v", good, l.ended[max(0, len(l.ended)-1):])
+		return fmt.Errorf("%d requests that began since were answered, want 3; the last: %+v", good,
+			l.ended[max(0, len(l.ended)-1):])
 	}
 	for _, start := range slices.SortedFunc(maps.Keys(l.open), time.Time.Compare) {
 		if start.Before(moment) {
-			return fmt.Errorf("the request of %s is open, and is %s older", start.Format(clock), moment.Sub(start).Round(time.Millisecond))
+			return fmt.Errorf("the request of %s is open, and is %s older", start.Format(clock),
+				moment.Sub(start).Round(time.Millisecond))
 		}
 	}
 	return nil

@@ -18,7 +18,8 @@ func lasting(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func TestJudge(t *testing.T) {
 	strict := Limits{Took: 5 * time.Second}
 	lossy := Limits{Lose: true, Took: 50 * time.Second}
-	steps := Steps{{"step 1", at(0), strict}, {"step 2", at(10), lossy}, {"step 3", at(18), strict}, {"step 4", at(25), strict}}
+	steps := Steps{{"step 1", at(0), strict}, {"step 2", at(10), lossy}, {"step 3", at(18), strict},
+		{"step 4", at(25), strict}}
 	for _, row := range []struct {
 		name   string
 		start  float64
@@ -35,14 +36,18 @@ func TestJudge(t *testing.T) {
 		// As seen: its SYNs met the switch that stood still in step 2, and it ended in step 4.
 		{name: "ends two steps later", start: 10.8, took: 14.705},
 		{name: "failed two steps later", start: 10.8, took: 14.705, failed: "timeout"},
-		{name: "longer than a lossy step allows", start: 11, took: 51, want: "1.0 s after the beginning of step 2, took 51s, want at most 50s"},
+		{name: "longer than a lossy step allows", start: 11, took: 51,
+			want: "1.0 s after the beginning of step 2, took 51s, want at most 50s"},
 		{name: "hit by the next step's fault", start: 9.9, took: 7},
 		{name: "lost to the next step's fault", start: 9.9, took: 7, failed: "timeout"},
-		{name: "no excuse by a lossy step that began later", start: 4, took: 7, want: "4.0 s after the beginning of step 1, took 7s, want at most 5s"},
-		{name: "slow in a strict step, ends in the next", start: 19, took: 7, want: "1.0 s after the beginning of step 3, took 7s, want at most 5s"},
+		{name: "no excuse by a lossy step that began later", start: 4, took: 7,
+			want: "4.0 s after the beginning of step 1, took 7s, want at most 5s"},
+		{name: "slow in a strict step, ends in the next", start: 19, took: 7,
+			want: "1.0 s after the beginning of step 3, took 7s, want at most 5s"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			have := strings.Join(steps.Judge([]Request{{Start: at(row.start), Took: lasting(row.took), Failed: row.failed}}), "\n")
+			have := strings.Join(
+				steps.Judge([]Request{{Start: at(row.start), Took: lasting(row.took), Failed: row.failed}}), "\n")
 			if (have == "") != (row.want == "") || !strings.Contains(have, row.want) {
 				t.Errorf("judged %q, want %q", have, row.want)
 			}
@@ -70,7 +75,8 @@ func TestLog(t *testing.T) {
 	ended(4.5, 0.1, "")
 	ended(5, 0.1, "")
 	ended(5.5, 0.1, "")
-	if err := l.Settled(settled); err == nil || !strings.Contains(err.Error(), "the request of 15:04:06.000 is open, and is 3s older") {
+	if err := l.Settled(settled); err == nil ||
+		!strings.Contains(err.Error(), "the request of 15:04:06.000 is open, and is 3s older") {
 		t.Errorf("a request that began before is open: %v", err)
 	}
 	open := ended(1, 7.5, "")

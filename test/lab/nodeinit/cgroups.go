@@ -76,14 +76,16 @@ func mountCgroups() error {
 			switch {
 			case strings.HasPrefix(o, "name="):
 				options = append(options, "none", o)
-			case super[0] == "cgroup" && o != "rw" && o != "ro" && !strings.Contains(o, "=") && o != "xattr" && o != "clone_children":
+			case super[0] == "cgroup" && o != "rw" && o != "ro" && !strings.Contains(o, "=") && o != "xattr" &&
+				o != "clone_children":
 				options = append(options, o)
 			}
 		}
 		if err := unix.Unmount(mount[4], unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount %s: %w", mount[4], err)
 		}
-		err := unix.Mount(super[0], mount[4], super[0], unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, strings.Join(options, ","))
+		err := unix.Mount(super[0], mount[4], super[0], unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			strings.Join(options, ","))
 		if err != nil {
 			return fmt.Errorf("mount %s at %s with %v: %w", super[0], mount[4], options, err)
 		}

@@ -49,7 +49,8 @@ func readDefinition(t testing.TB, plural string) definition {
 		t.Fatal(err)
 	}
 	var props apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		v1.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
 		t.Fatal(err)
 	}
 	d := definition{kind: v1.Spec.Names.Kind}
@@ -93,7 +94,8 @@ func FuzzAdmission(f *testing.F) {
 				{action: Drop, toServices: [{name: a, namespace: b, scope: ClusterSet}]}]}`,
 			`{priority: 4, appliedTo: [{externalEntitySelector: {}}], ingress: [{action: Allow, l7Protocols: [{http: {}}], toNodes: [{}]}]}`,
 			`{priority: 77, description: d}`,
-			`{podSelector: {}, namespaceSelector: {matchLabels: {a: b}}}`, `{ipBlocks: [{cidr: 'fd00::/8', except: ['fd00::/16']}]}`,
+			`{podSelector: {}, namespaceSelector: {matchLabels: {a: b}}}`,
+			`{ipBlocks: [{cidr: 'fd00::/8', except: ['fd00::/16']}]}`,
 			`{serviceReference: {name: a, namespace: b}}`, `{childGroups: [a]}`,
 		} {
 			text, err := yaml.YAMLToJSON([]byte(spec))
@@ -153,7 +155,8 @@ func TestRandom(t *testing.T) {
 
 // likely are strings that mean something in one field or another.
 var likely = []string{
-	"10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8", "fd00::/16", "fd00:1::/32", "10.0.0.0", "224.0.0.1", "a", "b", "x", "http", "80", "*.example.com", "a b", "",
+	"10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8", "fd00::/16", "fd00:1::/32", "10.0.0.0", "224.0.0.1", "a", "b", "x", "http",
+	"80", "*.example.com", "a b", "",
 }
 
 // randomValue makes a value of a schema: few fields, short lists.
@@ -196,7 +199,8 @@ func randomValue(random *rand.Rand, s *schema.Structural) any {
 // check gives a definition an object with a spec, and holds what it accepts against the documented meaning.
 func check(t *testing.T, d definition, spec any) (accepted bool) {
 	t.Helper()
-	object := map[string]any{"apiVersion": "crd.antrea.io/v1beta1", "kind": d.kind, "metadata": map[string]any{"name": "x", "namespace": "default"}, "spec": spec}
+	object := map[string]any{"apiVersion": "crd.antrea.io/v1beta1", "kind": d.kind,
+		"metadata": map[string]any{"name": "x", "namespace": "default"}, "spec": spec}
 	if errs := d.admit(t.Context(), object); len(errs) > 0 {
 		for _, err := range errs {
 			if err.Detail == "" && err.Type != field.ErrorTypeNotSupported && err.Type != field.ErrorTypeRequired {
@@ -269,7 +273,8 @@ func checkSelectors(t *testing.T, selectors ...*metav1.LabelSelector) {
 		if s == nil {
 			continue
 		}
-		values := &metav1.LabelSelector{MatchExpressions: s.MatchExpressions} // keys of MatchLabels are for the admission policies
+		// keys of MatchLabels are for the admission policies
+		values := &metav1.LabelSelector{MatchExpressions: s.MatchExpressions}
 		if _, err := metav1.LabelSelectorAsSelector(values); err != nil {
 			t.Errorf("an invalid selector: %v", err)
 		}
@@ -306,13 +311,15 @@ func checkPolicy(t *testing.T, spec v1beta1.PolicySpec, namespaced bool) {
 			t.Error("appliedTo is in the policy and the rule, or in none of them")
 		}
 		checkAppliedTo(t, r.AppliedTo, namespaced, egress)
-		if !slices.Contains([]v1beta1.Action{v1beta1.ActionAllow, v1beta1.ActionDrop, v1beta1.ActionReject, v1beta1.ActionPass, v1beta1.ActionDeny}, r.Action) {
+		if !slices.Contains([]v1beta1.Action{v1beta1.ActionAllow, v1beta1.ActionDrop, v1beta1.ActionReject,
+			v1beta1.ActionPass, v1beta1.ActionDeny}, r.Action) {
 			t.Errorf("action %q", r.Action)
 		}
 		if (spec.Tier == v1beta1.TierBaseline || spec.Tier == "Baseline") && r.Action == v1beta1.ActionPass {
 			t.Error("Pass in Tier baseline")
 		}
-		if r.L7Protocols != nil || r.ToNodes != nil || egress && len(r.From) > 0 || !egress && len(r.To)+len(r.ToServices) > 0 {
+		if r.L7Protocols != nil || r.ToNodes != nil || egress && len(r.From) > 0 || !egress &&
+			len(r.To)+len(r.ToServices) > 0 {
 			t.Errorf("a field that is refused: %+v", r)
 		}
 		if len(r.ToServices) > 0 && len(r.To)+len(r.Ports)+len(r.Protocols) > 0 {
@@ -340,13 +347,15 @@ func checkPolicy(t *testing.T, spec v1beta1.PolicySpec, namespaced bool) {
 func checkAppliedTo(t *testing.T, list []v1beta1.AppliedTo, namespaced, egress bool) {
 	t.Helper()
 	for _, a := range list {
-		if count(a.PodSelector != nil || a.NamespaceSelector != nil, a.Group != "", a.ServiceAccount != nil, a.Service != nil, a.NodeSelector != nil) != 1 || a.ExternalEntitySelector != nil {
+		if count(a.PodSelector != nil || a.NamespaceSelector != nil, a.Group != "", a.ServiceAccount != nil, a.Service != nil,
+			a.NodeSelector != nil) != 1 || a.ExternalEntitySelector != nil {
 			t.Errorf("appliedTo has not one kind of content: %+v", a)
 		}
 		if namespaced && (a.NamespaceSelector != nil || a.NodeSelector != nil) || egress && a.Service != nil {
 			t.Errorf("appliedTo of another kind of policy: %+v", a)
 		}
-		if !namespaced && (a.ServiceAccount != nil && a.ServiceAccount.Namespace == "" || a.Service != nil && a.Service.Namespace == "") {
+		if !namespaced && (a.ServiceAccount != nil && a.ServiceAccount.Namespace == "" || a.Service != nil &&
+			a.Service.Namespace == "") {
 			t.Errorf("appliedTo of no Namespace: %+v", a)
 		}
 		checkSelectors(t, a.PodSelector, a.NamespaceSelector, a.NodeSelector)
@@ -356,10 +365,12 @@ func checkAppliedTo(t *testing.T, list []v1beta1.AppliedTo, namespaced, egress b
 func checkPeer(t *testing.T, p v1beta1.Peer, namespaced, egress bool) {
 	t.Helper()
 	selects := p.PodSelector != nil || p.NamespaceSelector != nil
-	if count(selects || p.Namespaces != nil, p.IPBlock != nil, p.Group != "", p.ServiceAccount != nil, p.NodeSelector != nil, p.FQDN != "") != 1 || p.ExternalEntitySelector != nil {
+	if count(selects || p.Namespaces != nil, p.IPBlock != nil, p.Group != "", p.ServiceAccount != nil,
+		p.NodeSelector != nil, p.FQDN != "") != 1 || p.ExternalEntitySelector != nil {
 		t.Errorf("a peer has not one kind of content: %+v", p)
 	}
-	if p.Namespaces != nil && (namespaced || p.NamespaceSelector != nil || (p.Namespaces.Match == "") == (len(p.Namespaces.SameLabels) == 0)) {
+	if p.Namespaces != nil &&
+		(namespaced || p.NamespaceSelector != nil || (p.Namespaces.Match == "") == (len(p.Namespaces.SameLabels) == 0)) {
 		t.Errorf("namespaces of peer %+v", p)
 	}
 	if p.Scope == v1beta1.ScopeClusterSet && (!selects || p.Namespaces != nil) {
@@ -396,7 +407,8 @@ func checkPort(t *testing.T, p v1beta1.Port) {
 
 func checkGroup(t *testing.T, g v1beta1.GroupSpec) {
 	t.Helper()
-	if count(g.PodSelector != nil || g.NamespaceSelector != nil, len(g.IPBlocks) > 0, g.ServiceReference != nil, len(g.ChildGroups) > 0) != 1 || g.ExternalEntitySelector != nil {
+	if count(g.PodSelector != nil || g.NamespaceSelector != nil, len(g.IPBlocks) > 0, g.ServiceReference != nil,
+		len(g.ChildGroups) > 0) != 1 || g.ExternalEntitySelector != nil {
 		t.Errorf("a group has not one kind of content: %+v", g)
 	}
 	if slices.Contains(g.ChildGroups, "x") {

@@ -24,7 +24,8 @@ const headers = 20 + 8
 // bulk is how much is sent in each direction of one connection: many full segments.
 const bulk = 1 << 20
 
-// Serve answers under a name until ctx ends: HTTP with the name and the client's address, and datagrams with themselves.
+// Serve answers under a name until ctx ends: HTTP with the name and the client's address, and datagrams with
+// themselves.
 func Serve(ctx context.Context, address, name string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -36,15 +37,16 @@ func Serve(ctx context.Context, address, name string) error {
 		return err
 	}
 	go echo(datagrams)
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, bulk))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		fmt.Fprintf(w, "%s %s\n", name, r.RemoteAddr)
-		_, _ = io.CopyN(w, zeros{}, n) // as much as came
-	})}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, bulk))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			fmt.Fprintf(w, "%s %s\n", name, r.RemoteAddr)
+			_, _ = io.CopyN(w, zeros{}, n) // as much as came
+		})}
 	stop := context.AfterFunc(ctx, func() { server.Close(); datagrams.Close() })
 	defer stop()
 	if err := server.Serve(l); ctx.Err() == nil {
@@ -86,8 +88,9 @@ type Question struct {
 
 // Answer is how a question went.
 type Answer struct {
-	Name     string        `json:"name"`
-	First    time.Duration `json:"first"` // until the first answer; with Refused, until the start of the first request without one
+	Name string `json:"name"`
+	// until the first answer; with Refused, until the start of the first request without one
+	First    time.Duration `json:"first"`
 	Answered int           `json:"answered"`
 	Failed   int           `json:"failed"`
 	Slowest  time.Duration `json:"slowest"`
@@ -111,8 +114,9 @@ const (
 	bulkLimit = 10 * time.Second
 )
 
-// Ask asks one question. It waits for the first answer up to limit: flows follow objects with a delay. That a request is dropped shows only
-// after tryLimit; what drops it was there when the request began, so that is the time that counts.
+// Ask asks one question. It waits for the first answer up to limit: flows follow objects with a delay. That a request
+// is dropped shows only after tryLimit; what drops it was there when the request began, so that is the time that
+// counts.
 func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
 	a := Answer{Name: q.Name}
 	every := askEvery

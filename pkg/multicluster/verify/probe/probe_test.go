@@ -25,38 +25,45 @@ func TestProbe(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- Serve(ctx, address, "from-east") }()
 	a := Ask(ctx, Question{Name: "service", Address: address, Want: "from-east", MTU: true}, 10*time.Second)
-	if a.Error != "" || a.BulkError != "" || a.Answered != requests || a.Failed != 0 || !strings.HasPrefix(a.Client, "127.0.0.1:") {
+	if a.Error != "" || a.BulkError != "" || a.Answered != requests || a.Failed != 0 ||
+		!strings.HasPrefix(a.Client, "127.0.0.1:") {
 		t.Errorf("have %+v", a)
 	}
 	if a.LinkMTU < 65535 || a.Largest != 65535 {
 		t.Errorf("largest packet %d of %d, want 65535 on the loopback link", a.Largest, a.LinkMTU)
 	}
-	if a := Ask(ctx, Question{Name: "service", Address: address, Want: "from-west"}, 0); !strings.Contains(a.Error, `"from-east" answers at `+address+`, want from-west`) {
+	if a := Ask(ctx, Question{Name: "service", Address: address, Want: "from-west"}, 0); !strings.Contains(a.Error,
+		`"from-east" answers at `+address+`, want from-west`) {
 		t.Errorf("another server: %+v", a)
 	}
-	if a := Ask(ctx, Question{Name: "policy", Address: address, Want: "from-east", Refused: true}, 0); !strings.Contains(a.Error, "from-east answers to 127.0.0.1") {
+	if a := Ask(ctx, Question{Name: "policy", Address: address, Want: "from-east", Refused: true},
+		0); !strings.Contains(a.Error, "from-east answers to 127.0.0.1") {
 		t.Errorf("a server that should not answer: %+v", a)
 	}
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if a := Ask(t.Context(), Question{Name: "policy", Address: address, Want: "from-east", Refused: true}, 0); a.Error != "" {
+	if a := Ask(t.Context(), Question{Name: "policy", Address: address, Want: "from-east", Refused: true},
+		0); a.Error != "" {
 		t.Errorf("a server that is gone: %+v", a)
 	}
-	if a := Ask(t.Context(), Question{Name: "service", Address: address, Want: "from-east"}, 0); !strings.Contains(a.Error, "refused") || a.Answered != 0 {
+	if a := Ask(t.Context(), Question{Name: "service", Address: address, Want: "from-east"}, 0); !strings.Contains(a.Error,
+		"refused") || a.Answered != 0 {
 		t.Errorf("a server that is gone: %+v", a)
 	}
 }
 
-// TestDropped has a server that answers nothing, as behind a policy that drops: the time that it takes to notice is not the policy's.
+// TestDropped has a server that answers nothing, as behind a policy that drops: the time that it takes to notice is not
+// the policy's.
 func TestDropped(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	a := Ask(t.Context(), Question{Name: "policy", Address: l.Addr().String(), Want: "from-east", Refused: true}, 10*time.Second)
+	a := Ask(t.Context(), Question{Name: "policy", Address: l.Addr().String(), Want: "from-east", Refused: true},
+		10*time.Second)
 	if a.Error != "" || a.First >= tryLimit {
 		t.Errorf("have %+v, want a first request at once that is dropped", a)
 	}
@@ -83,8 +90,10 @@ func TestWatch(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		second <- serve()
 	}()
-	a := Ask(t.Context(), Question{Name: "failover", Address: address, Want: "from-east", Watch: 3 * time.Second}, 10*time.Second)
-	if a.Answered+a.Failed != 150 || a.Failed < 10 || a.Answered < 50 || a.Away < 250*time.Millisecond || a.Away > 2*time.Second {
+	a := Ask(t.Context(), Question{Name: "failover", Address: address, Want: "from-east", Watch: 3 * time.Second},
+		10*time.Second)
+	if a.Answered+a.Failed != 150 || a.Failed < 10 || a.Answered < 50 || a.Away < 250*time.Millisecond ||
+		a.Away > 2*time.Second {
 		t.Errorf("have %+v, want a loss of half a second", a)
 	}
 	(<-second)()
