@@ -12,17 +12,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// With encryption the tunnels between clusters end at addresses inside WireGuard: packets to them are routed to it. Each Gateway has
-// a key and an address of its own there, which ClusterInfos carry beside the Gateway's address. To a cluster that announces one
-// key, as Antrea's do, and whose address inside is the first of its Service range, this one is the same: it uses one gateway, the
-// oldest, and one of that peer.
+// With encryption the tunnels between clusters end at addresses inside WireGuard: packets to them are routed to it.
+// Each Gateway has a key and an inside address of its own, which ClusterInfos carry next to the Gateway's address. A
+// cluster such as Antrea's announces one key, and its inside address is the first of its Service range. To such a peer
+// this cluster looks the same: it uses one gateway, the oldest, and one of that peer.
 
-// InsideRange has the addresses inside WireGuard of Gateways, between clusters, and of Nodes, in a cluster: a part of IPv4 that no host
-// uses (RFC 1112, section 4), so that no range of users meets it.
+// InsideRange has the inside addresses of Gateways, between clusters, and of Nodes, in a cluster. It is a part of IPv4
+// that no host uses (RFC 1112, section 4), so no range of users meets it.
 var InsideRange = netip.MustParsePrefix("240.0.0.0/4")
 
-// InsideOf is the address inside WireGuard of the Gateway with an address outside: its last 28 bits, inverted, so that they are not
-// those of a Node with a private address, which is inside a cluster what these are between clusters. It is not valid where there is none.
+// InsideOf returns the inside address of the Gateway with an outside address: its last 28 bits, inverted. So it differs
+// from the inside address, in a cluster, of a Node with a private address. It is not valid without an outside address.
 func InsideOf(outside netip.Addr) netip.Addr {
 	if !outside.Is4() {
 		return netip.Addr{}
@@ -35,8 +35,8 @@ func InsideOf(outside netip.Addr) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// InsideOfNode is the address inside WireGuard of a Node with an address outside: its last 28 bits. It is the first of the range, which
-// nobody has, where there is none.
+// InsideOfNode returns the inside address of a Node with an outside address: its last 28 bits. Without an outside
+// address it is the first of the range, which no Node has.
 func InsideOfNode(outside netip.Addr) netip.Addr {
 	if !outside.Is4() {
 		return InsideRange.Addr()
@@ -55,14 +55,15 @@ func inside(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// knownInside says whether there is a Gateway that others send by with an address of its own inside.
+// knownInside reports whether a Gateway through which others send has an inside address of its own.
 func (p Part) knownInside() bool {
 	return slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && g.InsideIP.IsValid() })
 }
 
-// withoutEnds leaves out the Gateways that have no address inside yet, at which they could take something: those that come, and, beside
-// one that has, those that are used. The member controller tells other clusters of the same ones. Such a Node is like those that are no
-// Gateways: the connections of its Pods would change their ways for that moment.
+// withoutEnds leaves out the Gateways without an inside address: they cannot receive yet. These are Gateways that come
+// and, if another one has an address, Gateways in use. The member controller announces the same Gateways to other
+// clusters. Such a Node keeps the role of a regular one: otherwise the connections of its Pods would change their ways
+// for that moment.
 func (p Part) withoutEnds() Part {
 	inside := p.knownInside()
 	without := func(g GatewayNode) bool { return !g.InsideIP.IsValid() && (inside || !g.Used()) }
@@ -84,7 +85,8 @@ func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 	services, err := claims.Range(g.ServiceCIDR)
 	if err != nil {
 		p.report(problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, "serviceCIDR", "InvalidServiceCIDR",
-			"no cluster is reached, since encrypted tunnels end at the first address of the Service range: %v: set serviceCIDR in the configuration of the member controller", err)
+			"no cluster is reached, since encrypted tunnels end at the first address of the Service range: %v: set "+
+				"serviceCIDR in the configuration of the member controller", err)
 		return netip.Addr{}, false
 	}
 	return services.Masked().Addr(), true
@@ -95,17 +97,25 @@ func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 	id := ci.Spec.ClusterID
 	switch key := hasKey(ci.Spec.WireGuard); {
 	case p.view.Encrypt && !key:
-		p.report(object, "spec.wireGuard.publicKey", "PeerWithoutEncryption", "cluster %s ignored: it announces no WireGuard key, and nothing is sent to it in plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent announces the key then", id)
+		p.report(object, "spec.wireGuard.publicKey", "PeerWithoutEncryption",
+			"cluster %s ignored: it announces no WireGuard key, and nothing is sent to it in plain text: set "+
+				"multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent "+
+				"announces the key then", id)
 		return false
 	case !p.view.Encrypt && (key || gatewayHasKey(ci)) && !p.view.AllowUnencryptedPeers:
-		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, and delete its Gateway object there if that has kept the key, or set multicluster.allowUnencryptedPeers to true here if the network between the clusters is trusted", id)
+		p.report(object, "spec.wireGuard", "PeerExpectsEncryption",
+			"cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set "+
+				"multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, and "+
+				"delete its Gateway object there if that has kept the key, or set multicluster.allowUnencryptedPeers to true here "+
+				"if the network between the clusters is trusted", id)
 		return false
 	}
 	return true
 }
 
-// closed finds the clusters to which nothing may go in plain text: all others where this one encrypts, and those that announce a key. A
-// range that meets this cluster's own is left out; Plan says so, and whose a cluster is otherwise.
+// closed finds the clusters to which no packet may go in plain text: all others if this one encrypts, else the clusters
+// that announce a key. A range that meets this cluster's own is left out; Plan reports it, and decides which cluster
+// has a range otherwise.
 func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 	var out []Closed
 	for _, ci := range imports {
@@ -118,7 +128,10 @@ func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 		}
 		if since, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
 			object, id := problem.Object{Kind: "ClusterInfoImport", Namespace: ci.Namespace, Name: ci.Name}, ci.Spec.ClusterID
-			p.report(object, "", "ClusterWithdrawn", "cluster %s is not reached, and nothing goes to its ranges in plain text: the leader has told nothing of it since %s: see that one of its gateway Nodes is Ready and that its member controller runs; if it has left the ClusterSet, delete this object, or wait a day", id, since)
+			p.report(object, "", "ClusterWithdrawn",
+				"cluster %s is not reached, and nothing goes to its ranges in plain text: the leader has had no announcement of "+
+					"it since %s: see that one of its gateway Nodes is Ready and that its member controller runs; if it has left the "+
+					"ClusterSet, delete this object, or wait a day", id, since)
 		}
 		c := Closed{ClusterID: ci.Spec.ClusterID, CIDRs: []netip.Prefix{services.Masked()}}
 		for _, text := range ci.Spec.PodCIDRs {
@@ -134,7 +147,7 @@ func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 
 func hasKey(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 
-// gatewayHasKey says whether one of a cluster's gateways announces a key.
+// gatewayHasKey reports whether one of a cluster's gateways announces a key.
 func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
 	for _, info := range announced(ci) {
 		if hasKey(info.WireGuard) {
@@ -144,9 +157,9 @@ func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
 	return false
 }
 
-// encryption leaves the peer the ways that are encrypted, with their addresses inside and their keys. It returns false
-// where no such way stays. A peer that has one address inside keeps its other ways until all peers are known: no other
-// peer may have their addresses.
+// encryption keeps the encrypted ways of the peer, with their inside addresses and their keys. It returns false if no
+// such way is left. A peer that has one inside address keeps its other ways until all peers are known: no other peer
+// may have their addresses.
 func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
 	if !ci.Spec.Inside() || !p.inside {
 		peer.Active, peer.Base = false, p.base
@@ -198,12 +211,12 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 	return slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
 }
 
-// keys gives a way of the peer the keys that are announced for it. It returns false where they cannot be used.
+// keys gives a way of the peer its announced keys. It returns false if they cannot be used.
 func (p *planner) keys(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer Peer, w *Way) bool {
 	key, err := publickey.Parse(info.PublicKey)
 	if err != nil {
 		p.report(object, field+".publicKey", "InvalidWireGuardKey",
-			"%s ignored: %v: delete that cluster's Gateway object: it is made anew, and its agent writes its key again",
+			"%s ignored: %v: delete that cluster's Gateway object: it is made again, and its agent writes its key again",
 			peer.named(*w), err)
 		return false
 	}
@@ -235,7 +248,7 @@ func (peer Peer) Name(w Way) string {
 	return peer.named(w)
 }
 
-// Outside returns the address by which people know the gateway whose tunnels end at an address.
+// Outside returns the address that users know of the gateway whose tunnels end at an address.
 func (peer Peer) Outside(end netip.Addr) netip.Addr {
 	if i := slices.IndexFunc(peer.Gateways, func(w Way) bool { return w.End() == end }); i >= 0 {
 		return peer.Gateways[i].Outside
@@ -243,7 +256,7 @@ func (peer Peer) Outside(end netip.Addr) netip.Addr {
 	return end
 }
 
-// insideOwner says whose an address inside is already, "" when nobody's.
+// insideOwner returns the peer that already has an inside address, "" for a free one.
 func (p *planner) insideOwner(a netip.Addr, peer Peer) string {
 	if i := slices.IndexFunc(p.own, func(g GatewayNode) bool { return g.InsideIP == a }); i >= 0 {
 		return "Gateway " + p.own[i].Name + " of this cluster"
@@ -259,11 +272,13 @@ func (p *planner) insideOwner(a netip.Addr, peer Peer) string {
 	return ""
 }
 
-// next adds what a peer says about a change of its key. Bad content is left out alone: the peer is reached by the key that it has.
+// next adds a peer's announcement of another key. Bad content is left out alone: the peer is reached with its present
+// key.
 func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer Peer, w *Way) {
 	if info.NextPort < 0 || info.NextPort > 65535 || info.NextPort == 0 && info.NextPublicKey != "" {
 		p.report(object, field+".nextPort", "InvalidWireGuardPort",
-			"packets of %s will be lost when it changes its WireGuard key: %d is not a port: apply the manifests of this release in that cluster and in the leader's", peer.named(*w), info.NextPort)
+			"packets of %s will be lost when it changes its WireGuard key: %d is not a port: apply the manifests of this "+
+				"release in that cluster and in the leader's", peer.named(*w), info.NextPort)
 		return
 	}
 	w.NextPort = uint16(info.NextPort)
@@ -273,18 +288,20 @@ func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.Wir
 	key, err := publickey.Parse(info.NextPublicKey)
 	if err != nil {
 		p.report(object, field+".nextPublicKey", "InvalidWireGuardKey",
-			"packets of %s will be lost when it changes its WireGuard key: %v: delete that cluster's Gateway object: it is made anew, and its agent writes its keys again", peer.named(*w), err)
+			"packets of %s will be lost when it changes its WireGuard key: %v: delete that cluster's Gateway object: it is "+
+				"made again, and its agent writes its keys again", peer.named(*w), err)
 		return
 	}
 	if owner := p.keyOwner(key, peer); owner != "" {
 		p.report(object, field+".nextPublicKey", "DuplicateWireGuardKey",
-			"%s cannot change to its next WireGuard key: %s has the same: remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent", peer.named(*w), owner)
+			"%s cannot change to its next WireGuard key: %s has the same: remove the file wireguard.key.next below "+
+				"/var/lib/tombolo on that cluster's Gateway Node, and restart its agent", peer.named(*w), owner)
 		return
 	}
 	w.Next = key
 }
 
-// keyOwner says whose a key is already, "" when nobody's.
+// keyOwner returns the peer that already has a key, "" for a free one.
 func (p *planner) keyOwner(key publickey.Key, peer Peer) string {
 	text := key.String()
 	for _, g := range p.view.Gateways {

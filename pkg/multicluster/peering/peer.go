@@ -18,29 +18,35 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	object := problem.Object{Kind: "ClusterInfoImport", Namespace: ci.Namespace, Name: ci.Name}
 	id := ci.Spec.ClusterID
 	if id == "" {
-		p.report(object, "spec.clusterID", "NoClusterID", "the cluster has no ID and is ignored: set clusterID in that cluster's ClusterSet")
+		p.report(object, "spec.clusterID", "NoClusterID",
+			"the cluster has no ID and is ignored: set clusterID in that cluster's ClusterSet")
 		return Peer{}, false
 	}
 	if slices.ContainsFunc(p.peers, func(o Peer) bool { return o.ClusterID == id }) {
-		p.report(object, "spec.clusterID", "DuplicateCluster", "cluster %s is described by another ClusterInfoImport already, this one is ignored: delete one of them", id)
+		p.report(object, "spec.clusterID", "DuplicateCluster",
+			"cluster %s is described by another ClusterInfoImport already, this one is ignored: delete one of them", id)
 		return Peer{}, false
 	}
 	if _, withdrawn := ci.Annotations[multicluster.AnnotationWithdrawn]; withdrawn {
-		return Peer{}, false // closed says so
+		return Peer{}, false // closed reports it
 	}
 	services, err := claims.Range(ci.Spec.ServiceCIDR)
 	if err != nil {
-		p.report(object, "spec.serviceCIDR", "InvalidServiceCIDR", "cluster %s ignored: %v: set serviceCIDR in the configuration of that cluster's member controller", id, err)
+		p.report(object, "spec.serviceCIDR", "InvalidServiceCIDR",
+			"cluster %s ignored: %v: set serviceCIDR in the configuration of that cluster's member controller", id, err)
 		return Peer{}, false
 	}
 	if other := p.overlaps(services, nil); other != "" {
-		p.report(object, "spec.serviceCIDR", "OverlappingServiceCIDR", "cluster %s ignored: its Service range %s overlaps %s: give the clusters of a ClusterSet Service ranges that do not overlap", id, services, other)
+		p.report(object, "spec.serviceCIDR", "OverlappingServiceCIDR",
+			"cluster %s ignored: its Service range %s overlaps %s: give the clusters of a ClusterSet Service ranges that do "+
+				"not overlap", id, services, other)
 		return Peer{}, false
 	}
 	if !p.agreed(object, ci) {
 		return Peer{}, false
 	}
-	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}, Active: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways),
+	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services},
+		Active:     slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways),
 		SingleWays: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureSingleWays)}
 	if !p.gateways(object, ci, &peer) || p.view.Encrypt && !p.encryption(object, ci, &peer) {
 		return Peer{}, false
@@ -52,22 +58,25 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	return peer, true
 }
 
-// tunnel reports a peer whose tunnels are not this cluster's. It stays a peer: while a cluster changes from one to the other there
-// is nothing better. Of clusters that announce nothing beyond what Antrea's do nothing is known.
+// tunnel reports a peer whose tunnels differ from this cluster's. It stays a peer: while a cluster changes from one
+// type to the other there is nothing better. A cluster that announces no more than Antrea's do is not judged.
 func (p *planner) tunnel(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer Peer) {
 	theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
 	if !peer.Active || theirs == p.view.Tunnel {
 		return
 	}
 	p.report(object, "spec.features", "TunnelTypeMismatch",
-		"packets do not pass between this cluster and %s: tunnels there are %s, here %s: set tunnelType and tunnelPort in antrea-agent.conf to the same in both clusters",
+		"packets do not pass between this cluster and %s: tunnels there are %s, here %s: set tunnelType and tunnelPort in "+
+			"antrea-agent.conf to the same in both clusters",
 		peer.ClusterID, mcv1alpha1.TunnelName(theirs), mcv1alpha1.TunnelName(p.view.Tunnel))
 }
 
-// gateways adds the peer's usable gateway addresses; false when there is none.
+// gateways adds the peer's usable gateway addresses; false without any.
 func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
 	if len(ci.Spec.GatewayInfos) == 0 {
-		p.report(object, "spec.gatewayInfos", "NoGateway", "cluster %s ignored: it has no gateway: annotate one of its Nodes with multicluster.antrea.io/gateway=true", peer.ClusterID)
+		p.report(object, "spec.gatewayInfos", "NoGateway",
+			"cluster %s ignored: it has no gateway: annotate one of its Nodes with multicluster.antrea.io/gateway=true",
+			peer.ClusterID)
 		return false
 	}
 	for field, info := range announced(ci) {
@@ -75,11 +84,15 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 		field += ".gatewayIP"
 		ip, err := claims.Address(info.GatewayIP)
 		if err != nil {
-			p.report(object, field, "InvalidGatewayIP", "gateway of cluster %s ignored: %v: correct the address of that cluster's gateway Node or its annotation multicluster.antrea.io/gateway-ip", peer.ClusterID, err)
+			p.report(object, field, "InvalidGatewayIP",
+				"gateway of cluster %s ignored: %v: correct the address of that cluster's gateway Node or its annotation "+
+					"multicluster.antrea.io/gateway-ip", peer.ClusterID, err)
 			continue
 		}
 		if owner := p.gatewayOwner(ip); owner != "" {
-			p.report(object, field, "DuplicateGatewayIP", "gateway of cluster %s ignored: %s is %s too: give each cluster's gateway an address of its own", peer.ClusterID, ip, owner)
+			p.report(object, field, "DuplicateGatewayIP",
+				"gateway of cluster %s ignored: %s is %s too: give each cluster's gateway an address of its own", peer.ClusterID,
+				ip, owner)
 			continue
 		}
 		if !slices.ContainsFunc(peer.Gateways, leads(ip)) {
@@ -92,7 +105,7 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 // leavingGateways is the field of Gateways that are about to go.
 const leavingGateways = "spec.leavingGateways"
 
-// announced are the gateways of a cluster by their fields, those that are about to go behind the others.
+// announced returns the gateways of a cluster by their fields; gateways that are about to go come last.
 func announced(ci *mcv1alpha1.ClusterInfoImport) iter.Seq2[string, mcv1alpha1.GatewayInfo] {
 	return func(yield func(string, mcv1alpha1.GatewayInfo) bool) {
 		for i, info := range ci.Spec.GatewayInfos {
@@ -111,7 +124,7 @@ func announced(ci *mcv1alpha1.ClusterInfoImport) iter.Seq2[string, mcv1alpha1.Ga
 	}
 }
 
-// gatewayOwner says whose a gateway address is already, "" when nobody's.
+// gatewayOwner returns the peer that already has a gateway address, "" for a free one.
 func (p *planner) gatewayOwner(ip netip.Addr) string {
 	holds := func(r netip.Prefix) bool { return r.Contains(ip) }
 	switch own := p.view.Own; {
@@ -137,18 +150,21 @@ func (p *planner) gatewayOwner(ip netip.Addr) string {
 	return ""
 }
 
-// podCIDRs adds the peer's Pod ranges. A bad one is left out alone: the Services of the peer
-// do not depend on it.
+// podCIDRs adds the peer's Pod ranges. A bad one is left out alone: the Services of the peer do not depend on it.
 func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
 	for i, text := range ci.Spec.PodCIDRs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
 		cidr, err := claims.Range(text)
 		if err != nil {
-			p.report(object, field, "InvalidPodCIDR", "Pod range of cluster %s ignored: %v: correct podCIDRs in the configuration of that cluster's member controller", peer.ClusterID, err)
+			p.report(object, field, "InvalidPodCIDR",
+				"Pod range of cluster %s ignored: %v: correct podCIDRs in the configuration of that cluster's member controller",
+				peer.ClusterID, err)
 			continue
 		}
 		if other := p.overlaps(cidr, peer.CIDRs); other != "" {
-			p.report(object, field, "OverlappingPodCIDR", "Pod range %s of cluster %s ignored: it overlaps %s: use Pod ranges that do not overlap, or turn enablePodToPodConnectivity off", cidr, peer.ClusterID, other)
+			p.report(object, field, "OverlappingPodCIDR",
+				"Pod range %s of cluster %s ignored: it overlaps %s: use Pod ranges that do not overlap, or turn "+
+					"enablePodToPodConnectivity off", cidr, peer.ClusterID, other)
 			continue
 		}
 		peer.CIDRs = append(peer.CIDRs, cidr)
@@ -156,8 +172,8 @@ func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 	}
 }
 
-// overlaps says what a range of a peer meets, "" when nothing: this cluster, a peer that
-// was taken before, or the peer's own ranges so far.
+// overlaps describes the range that a range of a peer meets, "" for no such range: one of this cluster, of an accepted
+// peer, or of the peer's own ranges so far.
 func (p *planner) overlaps(r netip.Prefix, own []netip.Prefix) string {
 	meets := func(o netip.Prefix) bool { return o.Overlaps(r) }
 	if slices.ContainsFunc(p.view.Own.ServiceCIDRs, meets) {

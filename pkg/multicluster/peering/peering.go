@@ -1,6 +1,6 @@
-// Package peering turns the Gateways of this cluster and the ClusterInfoImports of the others
-// into what a Node has to know: its role, and for each peer what lies behind it and where its
-// tunnels go. It is pure: no client, no clock.
+// Package peering turns the Gateways of this cluster and the ClusterInfoImports of the others into the facts that a
+// Node needs: its role, and for each peer the ranges behind it and the ends of its tunnels. It is pure: no client, no
+// clock.
 package peering
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// Own are the addresses of this cluster; a peer's ranges and gateways must not meet them,
-// whatever the leader says: traffic to them would be drawn into a tunnel.
+// Own has the addresses of this cluster. A peer's ranges and gateways must not meet them, also if the leader sends
+// them: a tunnel would take the traffic to them.
 type Own struct {
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	Nodes                  []netip.Addr   // all addresses of the cluster's Nodes
@@ -32,7 +32,7 @@ type View struct {
 	NodeName           string
 	Gateways           []*mcv1alpha1.Gateway
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
-	// ClusterSets may say where tunnels of peers come from (AnnotationTunnelSources).
+	// ClusterSets may list further sources of peers' tunnels (AnnotationTunnelSources).
 	ClusterSets []*mcv1alpha2.ClusterSet
 	Own         Own
 	// PodToPod makes the Pod ranges of peers reachable, not only their Services.
@@ -40,7 +40,7 @@ type View struct {
 	// PreserveClientIP is the configuration's: auto, always or never. Pods are the ranges of this Node's Pods.
 	PreserveClientIP string
 	Pods             []netip.Prefix
-	// Tunnel is the feature that says what tunnels this cluster has; empty for Geneve on its own port.
+	// Tunnel is the feature that names this cluster's tunnels; empty for Geneve on its own port.
 	Tunnel string
 	// AllowUnencryptedPeers accepts peers that announce a WireGuard key, in plain text.
 	AllowUnencryptedPeers bool
@@ -74,30 +74,30 @@ type Peer struct {
 	ClusterID string
 	// CIDRs are the ranges behind the peer, its Service range first.
 	CIDRs []netip.Prefix
-	// Pods are those of them that Pods are in.
+	// Pods are the ranges among them that Pods are in.
 	Pods []netip.Prefix
-	// Preserve says that new connections of this Node's Pods to the peer's Pods keep the client's address: the Gateways of
-	// this cluster, and the peer, take them so.
+	// Preserve is set if new connections of this Node's Pods to the peer's Pods keep the client's address: the Gateways of
+	// this cluster, and the peer, accept them.
 	Preserve bool
-	// Gateways are the ways to the peer's gateways, the oldest first. Gateways that are about to go are behind the
-	// others. Requests from the peer come from the ends of these ways.
+	// Gateways are the ways to the peer's gateways, the oldest first. Gateways that are about to go come last. Requests
+	// from the peer come from the ends of these ways.
 	Gateways []Way
-	// Active says that all of the peer's gateways are in use, and that it takes requests from all Gateways of
-	// this cluster (FeatureActiveGateways). Else the first of each cluster tunnel to one another.
+	// Active is set if all of the peer's gateways are in use, and it takes requests from all Gateways of this cluster
+	// (FeatureActiveGateways). Otherwise the first Gateways of the two clusters have a tunnel to one another.
 	Active bool
-	// SingleWays says that the peer watches a single way, too (FeatureSingleWays).
+	// SingleWays is set if the peer watches a single way, too (FeatureSingleWays).
 	SingleWays bool
-	// Relayed is set on a Gateway that is not the first, for a peer that knows the first alone: it sends what
-	// is for the peer to the first Gateway, like a regular Node.
+	// Relayed is set on a Gateway that is not the first, for a peer that knows only the first: it sends packets for the
+	// peer to the first Gateway, like a regular Node.
 	Relayed bool
-	// Ends are where this Node's tunnels to the peer end, the oldest first: at this cluster's Gateways on a regular
-	// Node, at the peer's gateways on a Gateway.
+	// Ends are the ends of this Node's tunnels to the peer, the oldest first: this cluster's Gateways on a regular Node,
+	// the peer's gateways on a Gateway.
 	Ends []End
-	// Sources are further addresses that the peer's tunnels come from: those of gateways behind
-	// NAT, which the receiving cluster's administrator has written down.
+	// Sources are further source addresses of the peer's tunnels: gateways behind NAT, which the receiving cluster's
+	// administrator has listed.
 	Sources []netip.Prefix
-	// Base is this cluster's address for a peer that knows one inside a cluster, and takes nothing from another: the first of the
-	// Service range. It is not valid for others.
+	// Base is this cluster's address for a peer that knows one inside address for a cluster, and accepts no other: the
+	// first of the Service range. It is not valid for other peers.
 	Base netip.Addr
 }
 
@@ -112,11 +112,11 @@ type Way struct {
 	Inside netip.Addr
 	// Key is the WireGuard key, none without encryption.
 	Key publickey.Key
-	// Next is the key that the other end changes to, none while it does not. NextPort is where it takes sessions
-	// meanwhile, zero where it cannot do so.
+	// Next is the key that the other end changes to; empty if it does not change. NextPort is where it takes sessions
+	// meanwhile, zero if it cannot.
 	Next     publickey.Key
 	NextPort uint16
-	// Leaving is set where the gateway is about to go. It carries the connections that it has, and no new ones.
+	// Leaving is set if the gateway is about to go. It carries the connections that it has, and no new ones.
 	Leaving bool
 }
 
@@ -140,8 +140,7 @@ type End struct {
 	Leaving bool
 }
 
-// TunnelSources are all addresses that the peer's tunnels may come from, as ranges that do not
-// overlap.
+// TunnelSources returns all addresses that the peer's tunnels may come from, as ranges that do not overlap.
 func (p Peer) TunnelSources() []netip.Prefix {
 	var out []netip.Prefix
 	all := slices.Clone(p.Sources)
@@ -160,31 +159,31 @@ func (p Peer) TunnelSources() []netip.Prefix {
 // GatewayNode is a Node of this cluster that is a Gateway.
 type GatewayNode struct {
 	Name string
-	// GatewayIP is where tunnels of other clusters end, InternalIP where those of this cluster's Nodes do.
+	// GatewayIP is the end of tunnels of other clusters, InternalIP the end of tunnels of this cluster's Nodes.
 	GatewayIP, InternalIP netip.Addr
-	// InsideIP is where encrypted tunnels of other clusters end; not valid where it is not known.
+	// InsideIP is the end of encrypted tunnels of other clusters; not valid if it is not known.
 	InsideIP netip.Addr
 	// Phase is set while it comes or goes: multicluster.PhaseJoining and so on.
 	Phase string
 }
 
-// Used says whether others send by the Gateway.
+// Used reports whether others send through the Gateway.
 func (g GatewayNode) Used() bool { return g.Phase == "" }
 
-// sends says whether it sends its own to other clusters itself.
+// sends reports whether it sends its own packets to other clusters itself.
 func (g GatewayNode) sends() bool { return g.Used() || g.Phase == multicluster.PhaseLeaving }
 
 // Part is this Node's part in traffic between clusters, without the peers.
 type Part struct {
 	Role Role
-	// Gateways are those of this cluster, the oldest first, and those that come and go behind the others.
+	// Gateways are the Gateways of this cluster, the oldest first. Gateways that come or go are behind the others.
 	Gateways []GatewayNode
 	// Gateway is this Node, where it is a Gateway, else the first Gateway.
 	Gateway GatewayNode
-	// End is where tunnels of other clusters to that Gateway end. Where traffic is encrypted it is the address inside:
-	// InsideIP, or else the base of this cluster's Service range.
+	// End is where tunnels of other clusters to that Gateway end. With encryption it is the inside address: InsideIP, or
+	// else the base of this cluster's Service range.
 	End netip.Addr
-	// Closed are the clusters that are reached encrypted or not at all, peers or not, also where the role is None.
+	// Closed are the clusters that are reached encrypted or not at all, peers or not, also if the role is None.
 	Closed []Closed
 }
 
@@ -197,10 +196,12 @@ type Peering struct {
 // Closed is a cluster to whose ranges nothing may go by another link than WireGuard's.
 type Closed struct {
 	ClusterID string
-	CIDRs     []netip.Prefix // those of them that this cluster reaches, or would: the Service range, then those of Pods
+	// CIDRs are the ranges of them that this cluster reaches, or would: the Service range, then the Pod ranges.
+	CIDRs []netip.Prefix
 }
 
-// Base is where the cluster's encrypted tunnels end if it knows one address inside: the first of its Service range.
+// Base returns the end of the cluster's encrypted tunnels if it knows one inside address: the first of its Service
+// range.
 func (c Closed) Base() netip.Addr { return c.CIDRs[0].Addr() }
 
 // Others are the Gateways of this cluster but this Node.
@@ -209,7 +210,8 @@ func (p Part) Others() []GatewayNode {
 	return slices.DeleteFunc(slices.Clone(p.Gateways), isThis)
 }
 
-// Carriers are those of the others that this Node's connections may be on: the ones that new connections take, and those that go.
+// Carriers returns the other Gateways that may carry this Node's connections: Gateways that new connections use, and
+// Gateways that go.
 func (p Part) Carriers() []GatewayNode {
 	return slices.DeleteFunc(p.Others(), func(g GatewayNode) bool { return g.Phase == multicluster.PhaseJoining })
 }
@@ -222,10 +224,10 @@ func (p Part) OwnEnds() (ends []End) {
 	return ends
 }
 
-// Direct says whether this Node tunnels to the peer itself.
+// Direct reports whether this Node has tunnels to the peer itself.
 func (p Part) Direct(peer Peer) bool { return p.Takes(peer) && p.Gateway.sends() }
 
-// Takes says whether this Node takes what the peer's gateways send it.
+// Takes reports whether this Node accepts packets of the peer's gateways.
 func (p Part) Takes(peer Peer) bool { return p.Role == Gateway && !peer.Relayed }
 
 // Ways returns the ways to the peer's gateways that this Node has itself, the oldest first.
@@ -272,10 +274,10 @@ func (p *Peering) ends() {
 	}
 }
 
-// Watched returns the ends of this Node's ways that are watched by BFD: the ways between the Gateways of this cluster
-// where there are several, and a Gateway's ways to the gateways of peers. A single way is watched where the peer watches
-// it too, so that the loss of a cluster is found. The second result reports whether all other Nodes of this cluster are
-// watched as well: to them this Node is one of several Gateways, and BFD takes both ends.
+// Watched returns the ends of this Node's ways that BFD watches: the ways between the Gateways of this cluster if there
+// are several, and a Gateway's ways to the gateways of peers. A single way is watched if the peer watches it too, so
+// that the loss of a cluster is found. The second result reports whether all other Nodes of this cluster are watched as
+// well: to them this Node is one of several Gateways, and BFD needs both ends.
 func (p Part) Watched(peers []Peer) (ends []netip.Addr, nodes bool) {
 	add := func(a netip.Addr) {
 		if !slices.Contains(ends, a) {
@@ -298,9 +300,9 @@ func (p Part) Watched(peers []Peer) (ends []netip.Addr, nodes bool) {
 	return ends, nodes
 }
 
-// Plan decides a Node's peering. All usable Gateways count, the oldest first, of equally old ones the
-// first by name. A peer that cannot be used, or whose ranges meet this cluster's or those of
-// a peer whose ClusterInfoImport is older, is a Problem and is left out alone.
+// Plan decides a Node's peering. All usable Gateways count, the oldest first, equally old ones by name. A Problem
+// reports a peer that cannot be used, or whose ranges meet this cluster's or an older ClusterInfoImport's. Only that
+// peer is left out.
 func Plan(v View) (Peering, []problem.Problem) {
 	p := planner{view: v}
 	part, ok := p.ownGateways()
@@ -352,20 +354,22 @@ func importKey(ci *mcv1alpha1.ClusterInfoImport) string {
 }
 
 type planner struct {
-	view     View
-	own      []GatewayNode // of this cluster
-	base     netip.Addr    // this cluster's address inside WireGuard, for peers that know one a cluster
-	inside   bool          // this cluster's Gateways have addresses of their own there
-	kept     string        // why connections of this Node's Pods do not keep the client's address; empty where they do
-	peers    []Peer        // accepted so far
+	view   View
+	own    []GatewayNode // of this cluster
+	base   netip.Addr    // this cluster's address inside WireGuard, for peers that know one a cluster
+	inside bool          // this cluster's Gateways have addresses of their own there
+	// kept is the reason why connections of this Node's Pods do not keep the client's address; empty if they do.
+	kept     string
+	peers    []Peer // accepted so far
 	problems []problem.Problem
 }
 
 func (p *planner) report(object problem.Object, field, reason, format string, args ...any) {
-	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems,
+		problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// ownGateways finds this cluster's usable Gateways; false when there is none.
+// ownGateways finds this cluster's usable Gateways; false without any.
 func (p *planner) ownGateways() (out Part, ok bool) {
 	gateways := slices.Clone(p.view.Gateways)
 	slices.SortFunc(gateways, func(a, b *mcv1alpha1.Gateway) int {
@@ -380,7 +384,8 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 		gatewayIP, err := claims.Address(g.GatewayIP)
 		if err != nil {
 			p.report(object, "gatewayIP", "InvalidGatewayIP",
-				"%v, the Gateway is not used: give Node %s an IPv4 address, or set its annotation multicluster.antrea.io/gateway-ip", err, g.Name)
+				"%v, the Gateway is not used: give Node %s an IPv4 address, or set its annotation "+
+					"multicluster.antrea.io/gateway-ip", err, g.Name)
 			continue
 		}
 		internalIP, err := claims.Address(g.InternalIP)
@@ -389,14 +394,17 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 				"%v, the Gateway is not used: give Node %s an IPv4 InternalIP", err, g.Name)
 			continue
 		}
-		if i := slices.IndexFunc(out.Gateways, func(o GatewayNode) bool { return o.GatewayIP == gatewayIP || o.InternalIP == internalIP }); i >= 0 {
+		if i := slices.IndexFunc(out.Gateways,
+			func(o GatewayNode) bool { return o.GatewayIP == gatewayIP || o.InternalIP == internalIP }); i >= 0 {
 			p.report(object, "gatewayIP", "DuplicateGatewayIP",
-				"the Gateway is not used: Gateway %s, which is older, has one of its addresses %s and %s: give each Node addresses of its own, or correct the annotation multicluster.antrea.io/gateway-ip of Node %s",
+				"the Gateway is not used: Gateway %s, which is older, has one of its addresses %s and %s: give each Node "+
+					"addresses of its own, or correct the annotation multicluster.antrea.io/gateway-ip of Node %s",
 				out.Gateways[i].Name, gatewayIP, internalIP, g.Name)
 			continue
 		}
 		insideIP, _ := inside(g.Annotations[multicluster.AnnotationInsideIP]) // of the member controller
-		out.Gateways = append(out.Gateways, GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP, InsideIP: insideIP, Phase: g.Annotations[multicluster.AnnotationPhase]})
+		out.Gateways = append(out.Gateways, GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP,
+			InsideIP: insideIP, Phase: g.Annotations[multicluster.AnnotationPhase]})
 	}
 	if len(out.Gateways) == 0 {
 		return Part{}, false
@@ -404,7 +412,7 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 	used := slices.ContainsFunc(out.Gateways, GatewayNode.Used)
 	for i := range out.Gateways {
 		g := &out.Gateways[i]
-		if !used { // better by one that comes or goes than by none
+		if !used { // better through one that comes or goes than through no Gateway
 			g.Phase = ""
 		}
 		if g.Name == p.view.NodeName {

@@ -89,11 +89,13 @@ func TestPlan(t *testing.T) {
 		{name: "no Gateway", imports: []*mcv1alpha1.ClusterInfoImport{west}, want: []string{"none"}},
 		{
 			name: "a regular Node goes by the internal address", gateways: own, imports: []*mcv1alpha1.ClusterInfoImport{west},
-			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
 		},
 		{
 			name: "the Gateway goes to the peer's", node: "node-2", gateways: own,
-			imports: []*mcv1alpha1.ClusterInfoImport{imported("west", "10.96.0.0/16", "192.168.77.101", "192.168.77.102"), imported("north", "10.98.0.0/16", "192.168.79.101")},
+			imports: []*mcv1alpha1.ClusterInfoImport{imported("west", "10.96.0.0/16", "192.168.77.101", "192.168.77.102"),
+				imported("north", "10.98.0.0/16", "192.168.79.101")},
 			want: []string{
 				"gateway of node-2 172.30.1.22 192.168.78.102",
 				"north [10.98.0.0/16] [192.168.79.101] via 192.168.79.101",
@@ -126,102 +128,153 @@ func TestPlan(t *testing.T) {
 		{
 			name: "overlaps: own range, then of equally old peers the smaller ID wins", gateways: own,
 			imports: []*mcv1alpha1.ClusterInfoImport{
-				west, imported("bad", "10.97.128.0/17", "192.168.1.1"), imported("worse", "10.96.5.0/24", "192.168.1.2"), imported("podlike", "10.11.0.0/24", "192.168.1.3"),
+				west, imported("bad", "10.97.128.0/17", "192.168.1.1"), imported("worse", "10.96.5.0/24", "192.168.1.2"),
+				imported("podlike", "10.11.0.0/24", "192.168.1.3"),
 			},
-			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
 			problems: []string{
-				"ClusterInfoImport kube-system/bad-clusterinfo spec.serviceCIDR: cluster bad ignored: its Service range 10.97.128.0/17 overlaps this cluster's Service range",
-				"ClusterInfoImport kube-system/podlike-clusterinfo spec.serviceCIDR: cluster podlike ignored: its Service range 10.11.0.0/24 overlaps this cluster's Pod range",
-				"ClusterInfoImport kube-system/worse-clusterinfo spec.serviceCIDR: cluster worse ignored: its Service range 10.96.5.0/24 overlaps cluster west",
+				"ClusterInfoImport kube-system/bad-clusterinfo spec.serviceCIDR: cluster bad ignored: its Service range " +
+					"10.97.128.0/17 overlaps this cluster's Service range",
+				"ClusterInfoImport kube-system/podlike-clusterinfo spec.serviceCIDR: cluster podlike ignored: its Service range " +
+					"10.11.0.0/24 overlaps this cluster's Pod range",
+				"ClusterInfoImport kube-system/worse-clusterinfo spec.serviceCIDR: cluster worse ignored: its Service range " +
+					"10.96.5.0/24 overlaps cluster west",
 			},
 		},
 		{
 			name: "overlaps: the older peer stays, whatever the IDs", gateways: own,
 			imports: []*mcv1alpha1.ClusterInfoImport{
-				aged(imported("west", "10.96.0.0/16", "192.168.77.101"), 0), aged(imported("attacker", "10.96.0.0/17", "192.168.1.1"), time.Minute),
-				aged(imported("b", "10.98.0.0/16", "192.168.77.101"), time.Minute), aged(imported("c", "192.168.77.0/24", "192.168.1.3"), time.Minute),
+				aged(imported("west", "10.96.0.0/16", "192.168.77.101"), 0),
+				aged(imported("attacker", "10.96.0.0/17", "192.168.1.1"), time.Minute),
+				aged(imported("b", "10.98.0.0/16", "192.168.77.101"), time.Minute),
+				aged(imported("c", "192.168.77.0/24", "192.168.1.3"), time.Minute),
 				aged(imported("d", "10.99.0.0/16", "10.96.7.7"), time.Minute),
 			},
-			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
 			problems: []string{
-				"ClusterInfoImport kube-system/attacker-clusterinfo spec.serviceCIDR: cluster attacker ignored: its Service range 10.96.0.0/17 overlaps cluster west",
-				"ClusterInfoImport kube-system/b-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster b ignored: 192.168.77.101 is the gateway of cluster west too",
-				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: its Service range 192.168.77.0/24 overlaps the gateway of cluster west (192.168.77.101)",
-				"ClusterInfoImport kube-system/d-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster d ignored: 10.96.7.7 is an address of cluster west too",
+				"ClusterInfoImport kube-system/attacker-clusterinfo spec.serviceCIDR: cluster attacker ignored: its Service " +
+					"range 10.96.0.0/17 overlaps cluster west",
+				"ClusterInfoImport kube-system/b-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster b ignored: " +
+					"192.168.77.101 is the gateway of cluster west too",
+				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: its Service range " +
+					"192.168.77.0/24 overlaps the gateway of cluster west (192.168.77.101)",
+				"ClusterInfoImport kube-system/d-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster d ignored: " +
+					"10.96.7.7 is an address of cluster west too",
 			},
 		},
 		{
 			name: "ranges and gateways of this cluster", gateways: own, podToPod: true,
 			imports: []*mcv1alpha1.ClusterInfoImport{
-				imported("a", "8.0.0.0/5", "192.168.1.1"), imported("b", "192.168.78.128/25", "192.168.1.1"), imported("c", "172.30.0.0/24", "192.168.1.1"),
-				imported("d", "172.16.0.0/12", "192.168.1.1"), imported("e", "10.1.0.0/16", "192.168.78.101"), imported("f", "10.1.0.0/16", "172.30.0.10"),
-				imported("g", "10.1.0.0/16", "10.97.0.1"), imported("h", "10.1.0.0/16", "10.11.0.1"), imported("i", "172.30.1.16/28", "192.168.1.1"),
-				pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "192.168.78.0/24", "172.30.0.8/29", "192.168.0.0/16", "10.10.0.0/16"),
+				imported("a", "8.0.0.0/5", "192.168.1.1"), imported("b", "192.168.78.128/25", "192.168.1.1"),
+				imported("c", "172.30.0.0/24", "192.168.1.1"),
+				imported("d", "172.16.0.0/12", "192.168.1.1"), imported("e", "10.1.0.0/16", "192.168.78.101"),
+				imported("f", "10.1.0.0/16", "172.30.0.10"),
+				imported("g", "10.1.0.0/16", "10.97.0.1"), imported("h", "10.1.0.0/16", "10.11.0.1"),
+				imported("i", "172.30.1.16/28", "192.168.1.1"),
+				pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "192.168.78.0/24", "172.30.0.8/29", "192.168.0.0/16",
+					"10.10.0.0/16"),
 			},
-			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"},
 			problems: []string{
-				"ClusterInfoImport kube-system/a-clusterinfo spec.serviceCIDR: cluster a ignored: 8.0.0.0/5 is too large: expected a /8 or smaller",
-				"ClusterInfoImport kube-system/b-clusterinfo spec.serviceCIDR: cluster b ignored: its Service range 192.168.78.128/25 overlaps the network of this Node (192.168.78.0/24)",
-				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: its Service range 172.30.0.0/24 overlaps this cluster's API server (172.30.0.10)",
-				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: its Service range 172.16.0.0/12 overlaps this cluster's gateway (172.30.1.22)",
-				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster e ignored: 192.168.78.101 is a Node of this cluster too",
-				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: 172.30.0.10 is the API server of this cluster too",
-				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: 10.97.0.1 is an address of this cluster's Service range too",
-				"ClusterInfoImport kube-system/h-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster h ignored: 10.11.0.1 is an address of this cluster's Pod range too",
-				"ClusterInfoImport kube-system/i-clusterinfo spec.serviceCIDR: cluster i ignored: its Service range 172.30.1.16/28 overlaps this cluster's gateway (172.30.1.22)",
-				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[0]: Pod range 192.168.78.0/24 of cluster west ignored: it overlaps this cluster's Nodes (192.168.78.101)",
-				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[1]: Pod range 172.30.0.8/29 of cluster west ignored: it overlaps this cluster's API server",
-				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[2]: Pod range 192.168.0.0/16 of cluster west ignored: it overlaps this cluster's Nodes",
+				"ClusterInfoImport kube-system/a-clusterinfo spec.serviceCIDR: cluster a ignored: 8.0.0.0/5 is too large: " +
+					"expected a /8 or smaller",
+				"ClusterInfoImport kube-system/b-clusterinfo spec.serviceCIDR: cluster b ignored: its Service range " +
+					"192.168.78.128/25 overlaps the network of this Node (192.168.78.0/24)",
+				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: its Service range " +
+					"172.30.0.0/24 overlaps this cluster's API server (172.30.0.10)",
+				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: its Service range " +
+					"172.16.0.0/12 overlaps this cluster's gateway (172.30.1.22)",
+				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster e ignored: " +
+					"192.168.78.101 is a Node of this cluster too",
+				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: " +
+					"172.30.0.10 is the API server of this cluster too",
+				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: " +
+					"10.97.0.1 is an address of this cluster's Service range too",
+				"ClusterInfoImport kube-system/h-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster h ignored: " +
+					"10.11.0.1 is an address of this cluster's Pod range too",
+				"ClusterInfoImport kube-system/i-clusterinfo spec.serviceCIDR: cluster i ignored: its Service range " +
+					"172.30.1.16/28 overlaps this cluster's gateway (172.30.1.22)",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[0]: Pod range 192.168.78.0/24 of cluster west " +
+					"ignored: it overlaps this cluster's Nodes (192.168.78.101)",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[1]: Pod range 172.30.0.8/29 of cluster west " +
+					"ignored: it overlaps this cluster's API server",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[2]: Pod range 192.168.0.0/16 of cluster west " +
+					"ignored: it overlaps this cluster's Nodes",
 			},
 		},
 		{
-			name: "a peer that expects encryption", gateways: own, imports: []*mcv1alpha1.ClusterInfoImport{keyed(imported("north", "10.98.0.0/16", "192.168.79.101")), west},
-			want:     []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
-			problems: []string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard key, and this cluster would send it plain text"},
+			name: "a peer that expects encryption", gateways: own,
+			imports: []*mcv1alpha1.ClusterInfoImport{keyed(imported("north", "10.98.0.0/16", "192.168.79.101")), west},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard " +
+					"key, and this cluster would send it plain text"},
 		},
 		{
 			name: "a peer with keys of its gateways alone expects encryption", gateways: own,
-			imports:  []*mcv1alpha1.ClusterInfoImport{keyedGateway(imported("north", "10.98.0.0/16", "192.168.79.101", "192.168.79.102"), 1), west},
-			want:     []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
-			problems: []string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard key, and this cluster would send it plain text"},
+			imports: []*mcv1alpha1.ClusterInfoImport{keyedGateway(imported("north", "10.98.0.0/16", "192.168.79.101",
+				"192.168.79.102"), 1), west},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard " +
+					"key, and this cluster would send it plain text"},
 		},
 		{
-			name: "a peer that expects encryption and is allowed without", gateways: own, plain: true, imports: []*mcv1alpha1.ClusterInfoImport{keyed(imported("north", "10.98.0.0/16", "192.168.79.101"))},
-			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "north [10.98.0.0/16] [192.168.79.101] via 192.168.78.102"},
+			name: "a peer that expects encryption and is allowed without", gateways: own, plain: true,
+			imports: []*mcv1alpha1.ClusterInfoImport{keyed(imported("north", "10.98.0.0/16", "192.168.79.101"))},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"north [10.98.0.0/16] [192.168.79.101] via 192.168.78.102"},
 		},
 		{
 			name: "malformed imports leave the others alone", gateways: own,
 			imports: []*mcv1alpha1.ClusterInfoImport{
-				west, imported("", "10.1.0.0/16", "192.168.1.1"), imported("a", "10.1.0.0", "192.168.1.1"), imported("b", "", "192.168.1.1"),
+				west, imported("", "10.1.0.0/16", "192.168.1.1"), imported("a", "10.1.0.0", "192.168.1.1"),
+				imported("b", "", "192.168.1.1"),
 				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "fd00::/64", "192.168.1.1"), imported("e", "10.2.0.0/16"),
-				imported("f", "10.3.0.0/16", "::1"), imported("g", "10.4.0.0/16", "172.30.1.22"), imported("h", "10.5.0.0/16", "192.168.1.9"), imported("i", "10.6.0.0/16", "192.168.1.9"),
+				imported("f", "10.3.0.0/16", "::1"), imported("g", "10.4.0.0/16", "172.30.1.22"),
+				imported("h", "10.5.0.0/16", "192.168.1.9"), imported("i", "10.6.0.0/16", "192.168.1.9"),
 			},
-			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "h [10.5.0.0/16] [192.168.1.9] via 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "h [10.5.0.0/16] [192.168.1.9] via 192.168.78.102",
+				"west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
 			problems: []string{
 				"ClusterInfoImport kube-system/-clusterinfo spec.clusterID: the cluster has no ID",
 				"ClusterInfoImport kube-system/a-clusterinfo spec.serviceCIDR: cluster a ignored: \"10.1.0.0\" is not a range",
 				"ClusterInfoImport kube-system/b-clusterinfo spec.serviceCIDR: cluster b ignored: the range is missing",
-				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: 0.0.0.0/0 contains addresses that are never routed",
+				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: 0.0.0.0/0 contains addresses " +
+					"that are never routed",
 				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: fd00::/64 is an IPv6 range",
 				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos: cluster e ignored: it has no gateway",
-				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: ::1 is an IPv6 address",
-				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: 172.30.1.22 is the gateway of this cluster too",
-				"ClusterInfoImport kube-system/i-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster i ignored: 192.168.1.9 is the gateway of cluster h too",
+				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: ::1 " +
+					"is an IPv6 address",
+				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: " +
+					"172.30.1.22 is the gateway of this cluster too",
+				"ClusterInfoImport kube-system/i-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster i ignored: " +
+					"192.168.1.9 is the gateway of cluster h too",
 			},
 		},
 		{
 			name: "Pod ranges count where Pods are shared", gateways: own, podToPod: true,
-			imports: []*mcv1alpha1.ClusterInfoImport{pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.10.0.0/16", "10.11.3.0/24", "x")},
-			want:    []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			imports: []*mcv1alpha1.ClusterInfoImport{pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.10.0.0/16",
+				"10.11.3.0/24", "x")},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"},
 			problems: []string{
-				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[1]: Pod range 10.11.3.0/24 of cluster west ignored: it overlaps this cluster's Pod range",
-				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[2]: Pod range of cluster west ignored: \"x\" is not a range",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[1]: Pod range 10.11.3.0/24 of cluster west " +
+					"ignored: it overlaps this cluster's Pod range",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[2]: Pod range of cluster west ignored: \"x\" is " +
+					"not a range",
 			},
 		},
 		{
 			name: "Pod ranges do not matter where they are not", gateways: own,
 			imports: []*mcv1alpha1.ClusterInfoImport{pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.11.3.0/24")},
-			want:    []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -235,10 +288,13 @@ func TestPlan(t *testing.T) {
 					test.gateways[i], test.gateways[j] = test.gateways[j], test.gateways[i]
 				})
 				have, problems := Plan(View{
-					NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, PodToPod: test.podToPod, AllowUnencryptedPeers: test.plain,
-					Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.11.0.0/16")},
-						Nodes: []netip.Addr{netip.MustParseAddr("192.168.78.101"), netip.MustParseAddr("192.168.78.102")}, APIServers: []netip.Addr{netip.MustParseAddr("172.30.0.10")},
-						Networks: []netip.Prefix{netip.MustParsePrefix("192.168.78.0/24")}},
+					NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, PodToPod: test.podToPod,
+					AllowUnencryptedPeers: test.plain,
+					Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")},
+						PodCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.11.0.0/16")},
+						Nodes:      []netip.Addr{netip.MustParseAddr("192.168.78.101"), netip.MustParseAddr("192.168.78.102")},
+						APIServers: []netip.Addr{netip.MustParseAddr("172.30.0.10")},
+						Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.78.0/24")}},
 				})
 				if diff := cmp.Diff(test.want, text(have)); diff != "" {
 					t.Errorf("peering (-want +have):\n%s", diff)
@@ -257,20 +313,26 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanOverlappingPods: of two clusters with one Pod range the older has it, and the other's Services and other ranges are reached.
+// TestPlanOverlappingPods checks two clusters with one Pod range: the older has it, and the other's Services and other
+// ranges are reached.
 func TestPlanOverlappingPods(t *testing.T) {
-	p, problems := Plan(View{NodeName: "node-1", PodToPod: true, Gateways: []*mcv1alpha1.Gateway{gateway("node-2", "172.30.1.22", "192.168.78.102", time.Hour)},
+	p, problems := Plan(View{NodeName: "node-1", PodToPod: true,
+		Gateways: []*mcv1alpha1.Gateway{gateway("node-2", "172.30.1.22", "192.168.78.102", time.Hour)},
 		ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{
 			aged(pods(imported("north", "10.98.0.0/16", "192.168.79.101"), "10.12.0.0/16", "10.10.128.0/17"), time.Minute),
 			pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.10.0.0/16"),
 		}})
-	want := []string{"regular of node-2 172.30.1.22 192.168.78.102", "north [10.98.0.0/16 10.12.0.0/16] [192.168.79.101] via 192.168.78.102", "west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"}
+	want := []string{"regular of node-2 172.30.1.22 192.168.78.102",
+		"north [10.98.0.0/16 10.12.0.0/16] [192.168.79.101] via 192.168.78.102",
+		"west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"}
 	if diff := cmp.Diff(want, text(p)); diff != "" {
 		t.Errorf("peering (-want +have):\n%s", diff)
 	}
 	if diff := cmp.Diff([]problem.Problem{{
-		Object: problem.Object{Kind: "ClusterInfoImport", Namespace: "kube-system", Name: "north-clusterinfo"}, Field: "spec.podCIDRs[1]", Reason: "OverlappingPodCIDR",
-		Message: "Pod range 10.10.128.0/17 of cluster north ignored: it overlaps cluster west: use Pod ranges that do not overlap, or turn enablePodToPodConnectivity off",
+		Object: problem.Object{Kind: "ClusterInfoImport", Namespace: "kube-system", Name: "north-clusterinfo"},
+		Field:  "spec.podCIDRs[1]", Reason: "OverlappingPodCIDR",
+		Message: "Pod range 10.10.128.0/17 of cluster north ignored: it overlaps cluster west: use Pod ranges that do not " +
+			"overlap, or turn enablePodToPodConnectivity off",
 	}}, problems); diff != "" {
 		t.Errorf("problems (-want +have):\n%s", diff)
 	}

@@ -17,9 +17,9 @@ const (
 	PreserveNever  = "never"
 )
 
-// keeps says why connections of this Node's Pods do not keep the client's address, empty where they do. The other clusters
-// must know the ranges of these Pods, and the Gateways of this one pass on what is untranslated: the member controller
-// writes that into the Gateways once all agents can and the leader hands it on.
+// keeps returns the reason why connections of this Node's Pods do not keep the client's address, empty if they do. The
+// other clusters must know the ranges of these Pods, and the Gateways of this one must pass on untranslated packets.
+// The member controller writes that into the Gateways once all agents can do it and the leader passes it on.
 func (p *planner) keeps() string {
 	if p.view.PreserveClientIP != PreserveAuto && p.view.PreserveClientIP != PreserveAlways {
 		return "multicluster.preserveClientIP is never"
@@ -33,18 +33,23 @@ func (p *planner) keeps() string {
 		}
 		announced := announcedPods(g)
 		if len(announced) == 0 {
-			return "this cluster does not announce that it can: its member controller does so once podCIDRs is set in its configuration, and multicluster.enablePodToPodConnectivity and a preserveClientIP other than never in antrea-agent.conf of all Nodes"
+			return "this cluster does not announce that it can: its member controller does so once podCIDRs is set in its " +
+				"configuration, and multicluster.enablePodToPodConnectivity and a preserveClientIP other than never in " +
+				"antrea-agent.conf of all Nodes"
 		}
 		for _, pods := range p.view.Pods {
-			if !slices.ContainsFunc(announced, func(r netip.Prefix) bool { return r.Bits() <= pods.Bits() && r.Contains(pods.Addr()) }) {
-				return "this cluster does not announce the range " + pods.String() + " of this Node's Pods: add it to podCIDRs in the configuration of its member controller"
+			if !slices.ContainsFunc(announced,
+				func(r netip.Prefix) bool { return r.Bits() <= pods.Bits() && r.Contains(pods.Addr()) }) {
+				return "this cluster does not announce the range " + pods.String() +
+					" of this Node's Pods: add it to podCIDRs in the configuration of its member controller"
 			}
 		}
 	}
 	return ""
 }
 
-// announcedPods are the ranges that a Gateway says the other clusters know. What cannot be read is none.
+// announcedPods returns the ranges that the other clusters know, as a Gateway lists them. A list that cannot be read is
+// empty.
 func announcedPods(g *mcv1alpha1.Gateway) (out []netip.Prefix) {
 	for text := range strings.SplitSeq(g.Annotations[multicluster.AnnotationKeptPods], ",") {
 		if r, err := netip.ParsePrefix(text); err == nil {
@@ -54,7 +59,7 @@ func announcedPods(g *mcv1alpha1.Gateway) (out []netip.Prefix) {
 	return out
 }
 
-// preserves decides whether connections to a peer's Pods keep the client's address; false when its Pods are not to be
+// preserves decides whether connections to a peer's Pods keep the client's address; false if its Pods are not to be
 // reached without.
 func (p *planner) preserves(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
 	if len(ci.Spec.PodCIDRs) == 0 {
@@ -68,6 +73,8 @@ func (p *planner) preserves(object problem.Object, ci *mcv1alpha1.ClusterInfoImp
 	if peer.Preserve || p.view.PreserveClientIP != PreserveAlways {
 		return true
 	}
-	p.report(object, "spec.features", "ClientAddressNotKept", "Pods of cluster %s are not reached: their clients' addresses would be translated, and multicluster.preserveClientIP is always here, but %s; or set it to auto", peer.ClusterID, why)
+	p.report(object, "spec.features", "ClientAddressNotKept",
+		"Pods of cluster %s are not reached: their clients' addresses would be translated, and "+
+			"multicluster.preserveClientIP is always here, but %s; or set it to auto", peer.ClusterID, why)
 	return false
 }

@@ -10,7 +10,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// TestPreserve: connections to a peer's Pods keep the client's address where both clusters can, and only there.
+// TestPreserve checks that connections to a peer's Pods keep the client's address if both clusters can, and only then.
 func TestPreserve(t *testing.T) {
 	own := func(kept string) *mcv1alpha1.Gateway {
 		g := gateway("a", "198.51.100.1", "192.168.78.1", time.Hour)
@@ -40,32 +40,46 @@ func TestPreserve(t *testing.T) {
 		unserved bool   // the Pods are not reached
 		problem  string // in its message
 	}{
-		{name: "both can", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature), want: true},
-		{name: "both can, always", mode: "always", gateways: []*mcv1alpha1.Gateway{own("10.20.0.0/16,10.11.0.0/16"), second}, peer: peer(feature, active), want: true},
+		{name: "both can", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature),
+			want: true},
+		{name: "both can, always", mode: "always", gateways: []*mcv1alpha1.Gateway{own("10.20.0.0/16,10.11.0.0/16"), second},
+			peer: peer(feature, active), want: true},
 		{name: "never", mode: "never", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature)},
-		{name: "a configuration of an earlier version", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature)},
+		{name: "a configuration of an earlier version", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")},
+			peer: peer(active, feature)},
 		{name: "an older peer", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active)},
-		{name: "an older peer, always", mode: "always", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active), unserved: true, problem: "that cluster does not announce that it can"},
-		{name: "a peer with one tunnel", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(feature)},
+		{name: "an older peer, always", mode: "always", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")},
+			peer: peer(active), unserved: true, problem: "that cluster does not announce that it can"},
+		{name: "a peer with one tunnel", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")},
+			peer: peer(feature)},
 		{name: "not announced here", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("")}, peer: peer(active, feature)},
-		{name: "not announced here, always", mode: "always", gateways: []*mcv1alpha1.Gateway{own("")}, peer: peer(active, feature), unserved: true, problem: "this cluster does not announce that it can"},
-		{name: "a new Gateway does not say it yet", mode: "auto", gateways: []*mcv1alpha1.Gateway{second, own("")}, peer: peer(active, feature)},
-		{name: "one that is not used", mode: "auto", gateways: []*mcv1alpha1.Gateway{second, bad}, peer: peer(active, feature), want: true, problem: "the Gateway is not used"},
-		{name: "the range of this Node's Pods is not announced", mode: "auto", pods: "10.12.1.0/24", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature)},
-		{name: "a part of it is", mode: "always", pods: "10.8.0.0/13", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature), unserved: true, problem: "does not announce the range 10.8.0.0/13"},
-		{name: "not a range", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0,x,")}, peer: peer(active, feature)},
-		{name: "Pods are not reached", mode: "always", off: true, gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature), unserved: true},
+		{name: "not announced here, always", mode: "always", gateways: []*mcv1alpha1.Gateway{own("")},
+			peer: peer(active, feature), unserved: true, problem: "this cluster does not announce that it can"},
+		{name: "a new Gateway does not say it yet", mode: "auto", gateways: []*mcv1alpha1.Gateway{second, own("")},
+			peer: peer(active, feature)},
+		{name: "one that is not used", mode: "auto", gateways: []*mcv1alpha1.Gateway{second, bad},
+			peer: peer(active, feature), want: true, problem: "the Gateway is not used"},
+		{name: "the range of this Node's Pods is not announced", mode: "auto", pods: "10.12.1.0/24",
+			gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")}, peer: peer(active, feature)},
+		{name: "a part of it is", mode: "always", pods: "10.8.0.0/13", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")},
+			peer: peer(active, feature), unserved: true, problem: "does not announce the range 10.8.0.0/13"},
+		{name: "not a range", mode: "auto", gateways: []*mcv1alpha1.Gateway{own("10.11.0.0,x,")},
+			peer: peer(active, feature)},
+		{name: "Pods are not reached", mode: "always", off: true, gateways: []*mcv1alpha1.Gateway{own("10.11.0.0/16")},
+			peer: peer(active, feature), unserved: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.pods == "" {
 				test.pods = "10.11.3.0/24"
 			}
-			p, problems := Plan(View{NodeName: "a", Gateways: test.gateways, ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{test.peer}, PodToPod: !test.off,
+			p, problems := Plan(View{NodeName: "a", Gateways: test.gateways,
+				ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{test.peer}, PodToPod: !test.off,
 				PreserveClientIP: test.mode, Pods: []netip.Prefix{netip.MustParsePrefix(test.pods)}})
 			if len(p.Peers) != 1 {
 				t.Fatalf("%+v, %v", p, problems)
 			}
-			if have := p.Peers[0]; have.Preserve != test.want || (len(have.Pods) == 0) != test.unserved || len(have.CIDRs) != 1+len(have.Pods) {
+			if have := p.Peers[0]; have.Preserve != test.want || (len(have.Pods) == 0) != test.unserved ||
+				len(have.CIDRs) != 1+len(have.Pods) {
 				t.Errorf("%+v, want to keep addresses %v, Pods reached %v", have, test.want, !test.unserved)
 			}
 			switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// tunnelSources reads from the annotations of ClusterSets where else the tunnels of peers come
-// from. A value that cannot be read is a Problem and adds nothing.
+// tunnelSources reads further sources of peers' tunnels from the annotations of ClusterSets. A value that cannot be
+// read is a Problem and adds nothing.
 func (p *planner) tunnelSources() {
 	for _, cs := range p.view.ClusterSets {
 		object := problem.Object{Kind: "ClusterSet", Namespace: cs.Namespace, Name: cs.Name}
@@ -25,7 +25,9 @@ func (p *planner) tunnelSources() {
 			field := "metadata.annotations[" + key + "]"
 			i := slices.IndexFunc(p.peers, func(o Peer) bool { return o.ClusterID == id })
 			if i < 0 {
-				p.report(object, field, "UnknownCluster", "the annotation has no effect: no cluster with ID %q is connected; correct the ID after the slash, or remove the annotation", id)
+				p.report(object, field, "UnknownCluster",
+					"the annotation has no effect: no cluster with ID %q is connected; correct the ID after the slash, or remove "+
+						"the annotation", id)
 				continue
 			}
 			for _, text := range strings.Split(cs.Annotations[key], ",") {
@@ -51,7 +53,8 @@ func tunnelSource(text string) (netip.Prefix, error) {
 	}
 	ip, err := claims.Address(text)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%w: expected IPv4 addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)
+		return netip.Prefix{},
+			fmt.Errorf("%w: expected IPv4 addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)
 	}
 	return netip.PrefixFrom(ip, ip.BitLen()), nil
 }

@@ -12,7 +12,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
-// TestTunnelSources reads where tunnels of west come from beside its gateway's address.
+// TestTunnelSources reads the sources of west's tunnels other than its gateway's address.
 func TestTunnelSources(t *testing.T) {
 	for _, test := range []struct {
 		name        string
@@ -21,15 +21,26 @@ func TestTunnelSources(t *testing.T) {
 		problem     string // start of the only one
 	}{
 		{name: "no annotation", want: "[192.168.77.101/32]"},
-		{name: "address and range", annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "203.0.113.7, 198.51.100.9/29"},
-			want: "[198.51.100.8/29 203.0.113.7/32 192.168.77.101/32]"},
-		{name: "range around the gateway", annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "192.168.77.0/24,192.168.77.5"}, want: "[192.168.77.0/24]"},
-		{name: "value that cannot be read", annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "nat,203.0.113.7"},
-			want: "[203.0.113.7/32 192.168.77.101/32]", problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/west]: tunnels of cluster west are not taken from there: \"nat\" is not an IP address"},
+		{name: "address and range",
+			annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "203.0.113.7, 198.51.100.9/29"},
+			want:        "[198.51.100.8/29 203.0.113.7/32 192.168.77.101/32]"},
+		{name: "range around the gateway",
+			annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "192.168.77.0/24,192.168.77.5"},
+			want:        "[192.168.77.0/24]"},
+		{name: "value that cannot be read",
+			annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "nat,203.0.113.7"},
+			want:        "[203.0.113.7/32 192.168.77.101/32]",
+			problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/west]: " +
+				"tunnels of cluster west are not taken from there: \"nat\" is not an IP address"},
 		{name: "everywhere", annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "0.0.0.0/0"},
-			want: "[192.168.77.101/32]", problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/west]: tunnels of cluster west are not taken from there: 0.0.0.0/0 contains"},
-		{name: "cluster that is not connected", annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/wset": "203.0.113.7"},
-			want: "[192.168.77.101/32]", problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/wset]: the annotation has no effect: no cluster with ID \"wset\""},
+			want: "[192.168.77.101/32]",
+			problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/west]: tunnels " +
+				"of cluster west are not taken from there: 0.0.0.0/0 contains"},
+		{name: "cluster that is not connected",
+			annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/wset": "203.0.113.7"},
+			want:        "[192.168.77.101/32]",
+			problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/wset]: the " +
+				"annotation has no effect: no cluster with ID \"wset\""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cs := &mcv1alpha2.ClusterSet{}

@@ -7,7 +7,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Tables have the peering of a Node in several rows: a change of one peer evaluates only the rows that read that peer.
+// Tables has the peering of a Node in several rows: a change of one peer evaluates only the rows that read that peer.
 type Tables struct {
 	// Part has this Node's part, under the key of the whole.
 	Part *derive.Table[derive.Name, Part]

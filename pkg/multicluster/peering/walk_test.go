@@ -331,8 +331,8 @@ func walkText(p Peering, problems []problem.Problem) (out []string) {
 	return append(out, list...)
 }
 
-// The oracle decides the same in another way. It has sets of addresses, ranges and keys that are taken. Each object
-// takes its own, or is refused.
+// The oracle makes the same decisions in another way. It has sets of used addresses, ranges and keys. Each object adds
+// its own, or is refused.
 
 // taken has addresses, ranges and keys that have an owner.
 type taken struct {
@@ -513,7 +513,7 @@ func (o *oracle) part() (self oracleGateway, ok bool) {
 	return self, true
 }
 
-// closed finds the clusters that plain text must not go to, while only this cluster's own is taken.
+// closed finds the clusters that plain text must not go to, while only this cluster's own ranges are used.
 func (o *oracle) closed(imports []*mcv1alpha1.ClusterInfoImport) (out []string) {
 	type row struct {
 		at   netip.Addr

@@ -22,26 +22,38 @@ func older(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
 
 // TestWays: who tunnels where with several Gateways, and what is watched by BFD.
 func TestWays(t *testing.T) {
-	two := []*mcv1alpha1.Gateway{gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour), gateway("b", "198.51.100.2", "192.168.78.2", time.Hour)}
+	two := []*mcv1alpha1.Gateway{gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour),
+		gateway("b", "198.51.100.2", "192.168.78.2", time.Hour)}
 	for _, test := range []struct {
 		name, node string
 		gateways   []*mcv1alpha1.Gateway
 		peer       *mcv1alpha1.ClusterInfoImport
 		want       string // ways; what is watched; "nodes" where all Nodes are
 	}{
-		{"one on each side, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.78.1] []"},
-		{"one on each side, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.77.1] [192.168.77.1]"},
-		{"one on each side, of which the other does not watch", "a", two[:1], older(activePeer(imported("west", "10.96.0.0/16", "192.168.77.1"))), "[192.168.77.1] []"},
-		{"two here, regular", "c", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.78.1 192.168.78.2] [192.168.78.1 192.168.78.2]"},
-		{"two here, Gateway", "b", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.77.1] [192.168.78.1 192.168.77.1] nodes"},
-		{"two there, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2")), "[192.168.78.1] []"},
-		{"two there, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2")), "[192.168.77.1 192.168.77.2] [192.168.77.1 192.168.77.2]"},
-		{"a peer that knows one, regular", "c", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"), "[192.168.78.1] [192.168.78.1 192.168.78.2]"},
-		{"a peer that knows one, first Gateway", "a", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"), "[192.168.77.1] [192.168.78.2] nodes"},
-		{"a peer that knows one, second Gateway", "b", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"), "[192.168.78.1] [192.168.78.1] nodes relayed"},
+		{"one on each side, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")),
+			"[192.168.78.1] []"},
+		{"one on each side, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")),
+			"[192.168.77.1] [192.168.77.1]"},
+		{"one on each side, of which the other does not watch", "a", two[:1],
+			older(activePeer(imported("west", "10.96.0.0/16", "192.168.77.1"))), "[192.168.77.1] []"},
+		{"two here, regular", "c", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")),
+			"[192.168.78.1 192.168.78.2] [192.168.78.1 192.168.78.2]"},
+		{"two here, Gateway", "b", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")),
+			"[192.168.77.1] [192.168.78.1 192.168.77.1] nodes"},
+		{"two there, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2")),
+			"[192.168.78.1] []"},
+		{"two there, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2")),
+			"[192.168.77.1 192.168.77.2] [192.168.77.1 192.168.77.2]"},
+		{"a peer that knows one, regular", "c", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"),
+			"[192.168.78.1] [192.168.78.1 192.168.78.2]"},
+		{"a peer that knows one, first Gateway", "a", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"),
+			"[192.168.77.1] [192.168.78.2] nodes"},
+		{"a peer that knows one, second Gateway", "b", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"),
+			"[192.168.78.1] [192.168.78.1] nodes relayed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{test.peer}})
+			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways,
+				ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{test.peer}})
 			if len(problems) > 0 || len(p.Peers) != 1 {
 				t.Fatalf("%+v, %v", p, problems)
 			}
@@ -61,7 +73,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestDuplicateGateway: of two Gateways with one address the older counts, and the other is reported.
+// TestDuplicateGateway checks two Gateways with one address: the older counts, and the other is reported.
 func TestDuplicateGateway(t *testing.T) {
 	p, problems := Plan(View{NodeName: "b", Gateways: []*mcv1alpha1.Gateway{
 		gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour), gateway("b", "198.51.100.1", "192.168.78.2", time.Hour),
@@ -83,17 +95,22 @@ func TestTunnel(t *testing.T) {
 	}{
 		{name: "Geneve", features: []string{active}},
 		{name: "VXLAN", own: mcv1alpha1.FeatureTunnel("vxlan", 0), features: []string{active, "Tunnel-vxlan"}},
-		{name: "VXLAN on its own port", own: mcv1alpha1.FeatureTunnel("vxlan", 4789), features: []string{active, "Tunnel-vxlan"}},
-		{name: "the peer has VXLAN", own: mcv1alpha1.FeatureTunnel("geneve", 0), features: []string{active, "Tunnel-vxlan"}, problem: "between this cluster and west: tunnels there are vxlan, here geneve: set tunnelType"},
-		{name: "this cluster has GRE", own: mcv1alpha1.FeatureTunnel("gre", 0), features: []string{active}, problem: "tunnels there are geneve, here gre:"},
-		{name: "another port", own: mcv1alpha1.FeatureTunnel("geneve", 6082), features: []string{active}, problem: "tunnels there are geneve, here geneve on port 6082:"},
+		{name: "VXLAN on its own port", own: mcv1alpha1.FeatureTunnel("vxlan", 4789),
+			features: []string{active, "Tunnel-vxlan"}},
+		{name: "the peer has VXLAN", own: mcv1alpha1.FeatureTunnel("geneve", 0), features: []string{active, "Tunnel-vxlan"},
+			problem: "between this cluster and west: tunnels there are vxlan, here geneve: set tunnelType"},
+		{name: "this cluster has GRE", own: mcv1alpha1.FeatureTunnel("gre", 0), features: []string{active},
+			problem: "tunnels there are geneve, here gre:"},
+		{name: "another port", own: mcv1alpha1.FeatureTunnel("geneve", 6082), features: []string{active},
+			problem: "tunnels there are geneve, here geneve on port 6082:"},
 		{name: "something new", features: []string{active, "Tunnel-"}, problem: "tunnels there are "},
 		{name: "a cluster of Antrea's", own: "Tunnel-gre"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			west := imported("west", "10.96.0.0/16", "192.168.77.1")
 			west.Spec.Features = test.features
-			p, problems := Plan(View{NodeName: "a", Gateways: []*mcv1alpha1.Gateway{gateway("a", "198.51.100.1", "192.168.78.1", time.Hour)},
+			p, problems := Plan(View{NodeName: "a",
+				Gateways:           []*mcv1alpha1.Gateway{gateway("a", "198.51.100.1", "192.168.78.1", time.Hour)},
 				ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{west}, Tunnel: test.own})
 			if len(p.Peers) != 1 {
 				t.Errorf("peers %v", p.Peers)
@@ -101,7 +118,9 @@ func TestTunnel(t *testing.T) {
 			switch {
 			case test.problem == "" && len(problems) > 0:
 				t.Errorf("problems %v", problems)
-			case test.problem != "" && (len(problems) != 1 || problems[0].Field != "spec.features" || problems[0].Reason != "TunnelTypeMismatch" || !strings.Contains(problems[0].Message, test.problem)):
+			case test.problem != "" &&
+				(len(problems) != 1 || problems[0].Field != "spec.features" || problems[0].Reason != "TunnelTypeMismatch" ||
+					!strings.Contains(problems[0].Message, test.problem)):
 				t.Errorf("problems %v, want one with %q", problems, test.problem)
 			}
 		})
