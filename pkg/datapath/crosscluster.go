@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// claims are what a peer is reached by: its ranges and its gateways. On a Gateway requests and replies
-// have flows of their own; on other Nodes its ranges are routes as those of Nodes are.
+// claims returns the ranges and the gateways of a peer. On a Gateway requests and replies have flows of their own; on
+// other Nodes the ranges are routes, like the ranges of Nodes.
 func (at role) claims(peer peering.Peer) []claim {
 	if at.part == peering.None || len(peer.Ends) == 0 {
 		return nil
@@ -58,9 +58,9 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 	return e, nil
 }
 
-// neverInPlainText drops what is for a range of a cluster that is reached encrypted or not at all, and that no flow sends there: the host would
-// send it by its default route. It may be for a cluster whose key is missing, or from a server that answers to an address that its client's
-// Gateway had before.
+// neverInPlainText drops packets to ranges of clusters that are reached encrypted or not at all, if no flow sends them
+// there: the host would send them through its default route. Such a packet may be for a cluster whose key is missing.
+// Or it is a server's answer to an address that its client's Gateway had before.
 func (t *Tables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
 	p, _ := derive.Get(r, t.Peering.Part, Self)
 	var ranges []netip.Prefix
@@ -133,13 +133,13 @@ type crossCluster struct {
 	portOf   func(end netip.Addr) ofp.Port
 }
 
-// otherGateway is a Gateway of this cluster on another Node that packets of a peer may come by.
+// otherGateway is a Gateway of this cluster on another Node through which packets of a peer may come.
 type otherGateway struct {
 	way  wayTo
 	from []netip.Prefix // that its tunnels come from
 }
 
-// otherGateways are those that packets of a peer may come by.
+// otherGateways are the Gateways through which packets of a peer may come.
 func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
 	for _, g := range at.others {
@@ -165,9 +165,9 @@ func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 	return ends
 }
 
-// admit lets in what a peer sends: its gateways' requests, with their own addresses, and replies
-// and requests from the ranges behind it. A Gateway takes them from the ends of the peer's own
-// tunnels, every Node from this cluster's other Gateways, and all at addresses where tunnels end.
+// admit admits a peer's packets: its gateways' requests, with their own addresses, and replies and requests from the
+// ranges behind it. A Gateway accepts them from the ends of the peer's own tunnels, every Node from this cluster's
+// other Gateways, and all at addresses where tunnels end.
 func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
 	from := func(priority uint16, inside netip.Prefix) (flows []flow.Flow) {
@@ -205,10 +205,10 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	return flows
 }
 
-// toPeer sends requests for the peer's Services, and Pods where they are shared, to a
-// Gateway, and from there to one of the peer's. By the MAC the far side knows that the packet comes
-// from another cluster. On the Gateway the source becomes the Gateway's address, so that the
-// peer needs to know nothing of this cluster's Pods; for its policies the tunnel's key says who sends.
+// toPeer sends requests for the peer's Services, and for its Pods if they are shared, to a Gateway, and from there to
+// one of the peer's. The MAC shows the far side that the packet comes from another cluster. On the Gateway the source
+// becomes the Gateway's address, so that the peer needs no facts about this cluster's Pods. For the peer's policies the
+// tunnel's key names the sender.
 func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 	if c.at.direct(peer) {
 		flows := c.ways.send(sentRequest, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
@@ -231,7 +231,8 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 	return append(c.ways.send(sentRequest, 0, flow.IPDst(cidr)), c.untilTheyEnd(peer, cidr)...)
 }
 
-// untilTheyEnd has a Gateway that sends by others, since it comes or goes, carry on the connections that are on ways of its own.
+// untilTheyEnd lets a Gateway that comes or goes, and so sends through others, carry on the connections on ways of its
+// own.
 func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows []flow.Flow) {
 	if !c.at.takes(peer) {
 		return nil
@@ -258,8 +259,9 @@ func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows 
 	return flows
 }
 
-// before is the way of connections that have none, from before this Node was a Gateway: the oldest Gateway, which was the
-// only one. All others have one, unless the peer's tunnels come from addresses that cannot be watched.
+// before returns the way of connections without one, which are older than this Node's role as a Gateway: the oldest
+// Gateway, which was the only one. All other connections have a way, unless the peer's tunnels come from addresses that
+// cannot be watched.
 func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	unwatched := slices.ContainsFunc(peer.TunnelSources(), func(s netip.Prefix) bool { return !s.IsSingleIP() || c.portOf(s.Addr()) == 0 })
 	if !c.at.later || unwatched {
@@ -268,9 +270,9 @@ func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	return ways{node: c.node, list: []wayTo{{end: c.at.others[0].InternalIP}}}, true
 }
 
-// reply sends answers to a peer's requests back the way they came: on a Gateway to the very gateway that the request
-// was sent by, whichever requests are sent to, or to the other Gateway of this cluster that it came through. Refusals,
-// which the agent makes, go the same way.
+// reply sends answers to a peer's requests back along their path. On a Gateway this is the very gateway that sent the
+// request, whichever one gets requests now, or the other Gateway of this cluster through which it came. Refusals, which
+// the agent makes, take the same path.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 	if !c.at.takes(peer) {
 		return append(c.ways.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), c.ways.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
@@ -299,8 +301,9 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 	return flows
 }
 
-// translate gives requests to peers the Gateway's address, or those to some of a peer's ranges the one that this Node has for it, and
-// undoes it for the replies, which come from peers. The host uses that address too, but not with them.
+// translate gives requests to peers the Gateway's address. Requests to some of a peer's ranges get the address that
+// this Node has for that peer. It undoes this for the replies, which come from peers. The host uses that address too,
+// but not for connections with peers.
 func (c crossCluster) translate(to ...netip.Prefix) []flow.Flow {
 	requests := flow.Flow{
 		Table: SNAT, Priority: normal,

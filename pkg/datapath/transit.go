@@ -6,22 +6,23 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Between Pods of clusters that know each other's ranges nothing needs translating. Only the two Nodes of a connection
-// track it then; Gateways pass its packets on without looking it up, each by any way that is up, so that it survives the
-// loss of a Gateway, and none of them calls it invalid for having seen one direction alone. docs/design/0009-client-addresses.md says more.
+// Connections between Pods need no translation if their clusters know each other's ranges. Only the two Nodes of a
+// connection then track it. Gateways pass its packets on without looking them up, each through any way that is up. So
+// it survives the loss of a Gateway, and no Gateway takes it for invalid after seeing one direction alone.
+// docs/design/0009-client-addresses.md has the details.
 //
-// The client's Node decides, once for a connection, and remembers it (markUntranslated): a change of what the clusters agree on
-// concerns new connections alone. To its Gateways it says so by TransitMAC, between clusters the source's range does.
-// Gateways and the servers' Nodes take such packets from all peers whose Pods are reached, whatever is decided here for
-// this cluster's own: a peer may have decided before this cluster changed its mind.
+// The client's Node decides, once for a connection, and remembers it (markUntranslated): a change of the clusters'
+// agreement concerns new connections alone. TransitMAC carries the decision to the Node's Gateways; between clusters
+// the source's range shows it. Gateways and the servers' Nodes accept such packets from all peers whose Pods are
+// reached, whatever they decide for this cluster's own: a peer may have decided before this cluster changed.
 
-// TransitMAC is, within a cluster, the destination MAC of what a Gateway passes on to a peer as it is.
+// TransitMAC is, within a cluster, the destination MAC of packets that a Gateway passes on to a peer unchanged.
 var TransitMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf1}
 
-// transits says whether packets to and from a peer's Pods may be untranslated.
+// transits reports whether packets to and from a peer's Pods may be untranslated.
 func transits(peer peering.Peer) bool { return peer.Active && len(peer.Pods) > 0 }
 
-// fromPods notes that packets come from a range of a peer's Pods, which only untranslated ones do that are for Pods.
+// fromPods notes that packets come from a range of a peer's Pods. Of packets for Pods only untranslated ones do.
 func fromPods(flows []flow.Flow) []flow.Flow {
 	for i := range flows {
 		flows[i].Actions = append(flow.Do(flow.Load(untranslated, 1)), flows[i].Actions...)
@@ -62,8 +63,9 @@ func (c crossCluster) transit(peer peering.Peer) []flow.Flow {
 	return flows
 }
 
-// transitTo are the flows of a Gateway for untranslated packets of peers to Pods of another Node, of its range. For the
-// Node's host, whose address is in that range, there are none: what peers may send it, if anything, is translated.
+// transitTo returns the flows of a Gateway for untranslated packets of peers to Pods of another Node, of its range. The
+// Node's host, whose address is in that range, has no such flow: packets of peers to it, if any are allowed, are
+// translated.
 func (r RemoteNode) transitTo(c claim) []flow.Flow {
 	pass := func(priority uint16, to ofp.Table, dst flow.Cond) flow.Flow {
 		return flow.Flow{Table: UnSNAT, Priority: priority, Match: flow.All(source.Is(fromPeer), untranslated.Is(1), dst), Actions: flow.Do(flow.Goto(to))}
@@ -77,7 +79,7 @@ func (r RemoteNode) transitTo(c claim) []flow.Flow {
 	return flows
 }
 
-// asItIs routes packets over the ways, each by any: nothing on them knows the connection.
+// asItIs routes packets over the ways, each through any: no Node on them tracks the connection.
 func (w ways) asItIs(priority uint16, mac ofp.MAC, remember bool, match ...flow.Cond) flow.Flow {
 	var f flow.Flow
 	if len(w.list) == 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// clusterOf is that of a Node of activeClusters.
+// clusterOf returns the cluster of a Node of activeClusters.
 func clusterOf(node string) (cluster, other string, n int) {
 	cluster = node[:4]
 	if _, err := fmt.Sscan(node[4:], &n); err != nil {
@@ -31,14 +31,15 @@ func podOf(node string) netip.Addr {
 	return addrOf(cidrHost(activePods(cluster, n), 2))
 }
 
-// reaching are active clusters that reach each other's Pods, and keep the addresses of clients.
+// reaching returns active clusters that reach each other's Pods, and keep the addresses of clients.
 func reaching() activeClusters {
 	a := active()
 	a.pods, a.keep = true, map[string]bool{"east": true, "west": true}
 	return a
 }
 
-// withPodEndpoints makes the imported Service lead to the Pod of a Node of the other cluster, as with endpointIPType PodIP.
+// withPodEndpoints makes the imported Service lead to the Pod of a Node of the other cluster, as with endpointIPType
+// PodIP.
 func (c *cable) withPodEndpoints(client, server string) (vip string) {
 	cluster, _, _ := clusterOf(client)
 	s := c.states[client]
@@ -60,13 +61,14 @@ func (a activeClusters) gatewaysOf(cluster string) (out []string) {
 	return out
 }
 
-// path are the Nodes that a packet goes through by two Gateways, which may be its ends themselves.
+// path returns the Nodes that a packet passes between two Gateways, which may be its ends themselves.
 func path(from, first, second, to string) []string {
 	return slices.Compact([]string{from, first, second, to})
 }
 
-// TestTransit: connections between Pods keep the client's address, whatever Nodes both are on. Requests and replies go by
-// any Gateways, which track none of it. The first packet is sent again, the second reply and the second request go by others.
+// TestTransit checks that connections between Pods keep the client's address, on any Nodes. Requests and replies go
+// through any Gateways, which do not track them. The first packet is sent again; the second reply and the second
+// request go through others.
 func TestTransit(t *testing.T) {
 	for _, stretch := range []bool{false, true} {
 		for _, service := range []bool{false, true} {
@@ -125,7 +127,7 @@ func TestTransit(t *testing.T) {
 	}
 }
 
-// TestTransitComesAndGoes: established connections go on whatever Gateways and ways are lost, and come back.
+// TestTransitComesAndGoes checks that established connections go on whatever Gateways and ways are lost, and come back.
 func TestTransitComesAndGoes(t *testing.T) {
 	a := reaching()
 	c := a.cable(t)
@@ -190,7 +192,8 @@ func TestTransitComesAndGoes(t *testing.T) {
 	check("the client's Node is a Gateway")
 }
 
-// TestTransitAgreed: connections stay what they are when the clusters change their minds, and only what both agree on is new.
+// TestTransitAgreed checks that connections stay as they are when the clusters change their settings. Only an agreement
+// of both affects new connections.
 func TestTransitAgreed(t *testing.T) {
 	a := reaching()
 	a.keep = nil

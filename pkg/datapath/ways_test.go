@@ -23,7 +23,7 @@ import (
 )
 
 // activeClusters are clusters with several Gateways each. Each Node of east has a server of web, 10.97.0.10, which west
-// knows as 10.96.0.30, and each of west one of nginx, 10.96.0.20, which east knows as 10.97.0.14.
+// has as 10.96.0.30. Each Node of west has a server of nginx, 10.96.0.20, which east has as 10.97.0.14.
 type activeClusters struct {
 	gateways map[string][]int // numbers of the Nodes that are Gateways, the oldest first
 	single   map[string]bool  // clusters that know one Gateway alone
@@ -55,7 +55,7 @@ func activePods(cluster string, n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, activeNets[cluster].pods, byte(n - 1), 0}), 24)
 }
 
-// activeRange is that of all Pods of a cluster.
+// activeRange is the range of all Pods of a cluster.
 func activeRange(cluster string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, activeNets[cluster].pods, 0, 0}), 16)
 }
@@ -64,7 +64,7 @@ func activeServices(cluster string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, activeNets[cluster].services, 0, 0}), 16)
 }
 
-// state is that of one Node.
+// state returns the state of one Node.
 func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	t.Helper()
 	net := activeNets[cluster]
@@ -198,8 +198,8 @@ func active() activeClusters {
 	return activeClusters{gateways: map[string][]int{"east": {3, 4}, "west": {1, 2}}}
 }
 
-// TestWays follows connections between clusters with several Gateways: each goes by one way in both directions, whatever others
-// choose meanwhile.
+// TestWays follows connections between clusters with several Gateways: each uses one way in both directions, whatever
+// others choose meanwhile.
 func TestWays(t *testing.T) {
 	for _, test := range []struct {
 		from, to string // a place, and a Service
@@ -271,8 +271,8 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestWaysRefused takes the agent's answer to a request that a policy rejects, which no connection has a way for, back by
-// the way that the request came.
+// TestWaysRefused takes the agent's answer to a request that a policy rejects back through the way of the request. No
+// connection has a way for it.
 func TestWaysRefused(t *testing.T) {
 	for _, first := range []string{"east3", "east4"} {
 		for _, second := range []string{"west1", "west2"} {
@@ -317,7 +317,7 @@ func TestWaysRefused(t *testing.T) {
 	}
 }
 
-// TestWaysComeAndGo: connections of the way that is down move, and no others; back up it has them again.
+// TestWaysComeAndGo checks that only connections of a way that is down move. When it is up again it has them again.
 func TestWaysComeAndGo(t *testing.T) {
 	a := active()
 	c := a.cable(t)
@@ -382,7 +382,7 @@ func TestWaysComeAndGo(t *testing.T) {
 	c.cut("east4", "west1", true)
 	check("east4 does not reach west1", func(places string) bool { return !strings.Contains(places, "east4 west1") })
 	c.cut("east4", "west1", false)
-	c.stop("east1", true) // nothing says that a way is up
+	c.stop("east1", true) // no way is up
 	fresh("BFD does not work", "east1 east3 west")
 	c.stop("east1", false)
 
@@ -400,8 +400,9 @@ func TestWaysComeAndGo(t *testing.T) {
 	check("one is left", func(places string) bool { return strings.Contains(places, "east4 west2") })
 }
 
-// TestWaysOfTCP: packets of a connection but the first keep its way until that is lost, whatever BFD says for a moment. One whose
-// first packet is sent again begins again, by a way that is up.
+// TestWaysOfTCP checks that packets of a connection, except the first, keep its way until that is lost, also if BFD
+// reports it as down for a moment. A connection whose first packet is sent again begins again, through a way that is
+// up.
 func TestWaysOfTCP(t *testing.T) {
 	const ack = 1 << 4
 	a := active()
@@ -464,9 +465,9 @@ func TestWaysOfTCP(t *testing.T) {
 	check("east3 is there again", later(request), first)
 }
 
-// TestWaysInPhases takes east2 through the phases of a Gateway that comes and goes. All take what it sends and send it what it has asked for,
-// whoever has heard of the change; established connections go on, also by the Gateway that goes, and between Pods that keep the client's
-// address when it has gone, too.
+// TestWaysInPhases takes east2 through the phases of a Gateway that comes and goes. All Nodes accept its packets and
+// send it the answers to its requests, whether they have the change or not. Established connections go on, also through
+// the Gateway that goes. Connections between Pods that keep the client's address go on after it has gone, too.
 func TestWaysInPhases(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		a := active()
@@ -536,7 +537,7 @@ func TestWaysInPhases(t *testing.T) {
 			{multicluster.PhaseJoining, false, false, false},
 			{"", true, true, false},
 			{multicluster.PhaseLeaving, false, true, false},
-			{multicluster.PhaseLeft, false, false, false}, // of which other clusters have not heard yet
+			{multicluster.PhaseLeft, false, false, false}, // which other clusters have not received yet
 			{multicluster.PhaseLeft, false, false, true},
 		} {
 			if a.phases = map[string]string{"east2": phase.name}; phase.known {
@@ -572,8 +573,8 @@ func TestWaysInPhases(t *testing.T) {
 	}
 }
 
-// TestWaysFromOne: connections from before a single way was watched go on, while agents are upgraded in one cluster and in both; and from before a
-// second gateway they stay with the first.
+// TestWaysFromOne checks connections that began before a single way was watched: they go on while agents are upgraded
+// in one cluster and in both. Connections from before a second gateway stay with the first.
 func TestWaysFromOne(t *testing.T) {
 	a := activeClusters{gateways: map[string][]int{"east": {3}, "west": {1}}, older: map[string]bool{"east": true, "west": true}}
 	c := a.cable(t)
@@ -637,7 +638,7 @@ func TestWaysFromOne(t *testing.T) {
 	same("a second gateway each")
 }
 
-// TestWaysToOneGateway: with several Gateways here and one there connections keep their way, too.
+// TestWaysToOneGateway checks that connections keep their way with several Gateways here and one there, too.
 func TestWaysToOneGateway(t *testing.T) {
 	a := active()
 	a.gateways["west"] = []int{1}
@@ -658,7 +659,7 @@ func TestWaysToOneGateway(t *testing.T) {
 	}
 }
 
-// TestWaysOfOnePeer: a peer that knows one Gateway has tunnels between the first ones alone.
+// TestWaysOfOnePeer checks a peer that knows one Gateway: it has tunnels between the first ones alone.
 func TestWaysOfOnePeer(t *testing.T) {
 	a := active()
 	a.gateways["west"], a.single = []int{1}, map[string]bool{"west": true}
@@ -712,7 +713,7 @@ func TestWaysOfOnePeer(t *testing.T) {
 	}
 }
 
-// TestSpread: ways are chosen equally often, not in turns, and those behind a way are different ones.
+// TestSpread checks that ways are chosen equally often, not in turns, and that the endpoints behind a way differ.
 func TestSpread(t *testing.T) {
 	for n := 2; n <= 70; n++ {
 		slots := spread(n)
