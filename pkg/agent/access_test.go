@@ -40,10 +40,12 @@ func TestAccess(t *testing.T) {
 				}
 				continue
 			}
-			if slices.Equal(rule.Resources, []string{reportsResource}) && slices.Equal(rule.Verbs, []string{"get", "create", "patch"}) {
+			if slices.Equal(rule.Resources, []string{reportsResource}) &&
+				slices.Equal(rule.Verbs, []string{"get", "create", "patch"}) {
 				continue
 			}
-			if one := rule.Resources; len(one) == 1 && (one[0] == "gateways" || one[0] == "nodes") && slices.Equal(rule.Verbs, []string{"patch"}) {
+			if one := rule.Resources; len(one) == 1 && (one[0] == "gateways" || one[0] == "nodes") &&
+				slices.Equal(rule.Verbs, []string{"patch"}) {
 				continue // TestReportAccess
 			}
 			if want := []string{"get", "list", "watch"}; !slices.Equal(rule.Verbs, want) {

@@ -173,7 +173,8 @@ func newAgent(o Options) (*Agent, error) {
 		hops:   metrics.NewPropagation(),
 		tracer: appctl.Client{RunDir: o.OVSRunDir},
 	}
-	a.file = &configFile{path: o.ConfigFile, have: o.Config, log: o.Logger, restart: "kubectl rollout restart -n " + o.Namespace + " daemonset/tombolo-agent"}
+	a.file = &configFile{path: o.ConfigFile, have: o.Config, log: o.Logger, restart: "kubectl rollout restart -n " +
+		o.Namespace + " daemonset/tombolo-agent"}
 	var err error
 	if a.watcher, err = watch.New(o.REST, a.log, a.tables.kinds.All()...); err != nil {
 		return nil, err
@@ -235,7 +236,8 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	ways := func() map[string][]api.Way { return a.tables.ways.byCluster(portsNow(a.switchPorts, a.config)) }
 	if o.Registerer != nil {
-		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts, a.packetIns.names.addresses,
+		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
+			a.packetIns.names.addresses,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
 			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{ways})
 	}
@@ -427,7 +429,8 @@ func (a *Agent) watchTables() {
 		t.keys.remember(saved, holdersWriter(path, saved, report))
 	}
 	t.nodes.Watch(func(changes []derive.Change[derive.Object, nodeFacts]) {
-		if slices.ContainsFunc(changes, func(c derive.Change[derive.Object, nodeFacts]) bool { return c.Key.Name == a.options.NodeName }) {
+		if slices.ContainsFunc(changes,
+			func(c derive.Change[derive.Object, nodeFacts]) bool { return c.Key.Name == a.options.NodeName }) {
 			select {
 			case a.moved <- struct{}{}:
 			default:

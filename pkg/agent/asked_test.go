@@ -13,7 +13,8 @@ func TestAsked(t *testing.T) {
 	pod := func(name, node string, port int32) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: port}}}}},
+			Spec: corev1.PodSpec{NodeName: node,
+				Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: port}}}}},
 		}
 	}
 	v := testView()

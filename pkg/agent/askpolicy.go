@@ -60,7 +60,8 @@ func (a *policyAnswers) countRules(ctx context.Context) (ruleCounts, error) {
 	if err := ask(ctx, a.tables.engine, func() { owners = a.tables.flows.RuleOwners() }); err != nil {
 		return ruleCounts{}, err
 	}
-	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.Direction]api.Counters{}, map[fragmentFlow]api.Counters{}}
+	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.Direction]api.Counters{},
+		map[fragmentFlow]api.Counters{}}
 	for _, f := range flows {
 		count := api.Counters{Packets: f.Packets, Bytes: f.Bytes, Connections: f.Packets}
 		if f.Flow.Priority == 0 {
@@ -149,7 +150,8 @@ func (a *policyAnswers) serveRules(r *http.Request) (any, error) {
 	if name != "" {
 		standing = slices.DeleteFunc(standing, func(s policy.Standing) bool { return !called(s.Policy, name) })
 		if len(standing) == 0 {
-			return nil, fmt.Errorf("no policy %q applies to Pods of Node %s: see `tombolo get policies` for those that do", name, a.tables.nodeName)
+			return nil, fmt.Errorf("no policy %q applies to Pods of Node %s: see `tombolo get policies` for those that do", name,
+				a.tables.nodeName)
 		}
 	}
 	counts, err := a.countRules(r.Context())
@@ -194,7 +196,8 @@ func (a *policyAnswers) serveIdentities(r *http.Request) (any, error) {
 	err := ask(r.Context(), a.tables.engine, func() {
 		for _, u := range a.tables.policies.IdentityUses() {
 			list.Identities = append(list.Identities, api.Identity{
-				Number: u.Number, ClusterSet: u.ClusterSet, Labels: string(u.Identity), Here: u.Here, Elsewhere: u.Elsewhere, Addresses: u.Addresses,
+				Number: u.Number, ClusterSet: u.ClusterSet, Labels: string(u.Identity), Here: u.Here, Elsewhere: u.Elsewhere,
+				Addresses: u.Addresses,
 			})
 		}
 	})

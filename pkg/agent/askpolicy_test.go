@@ -39,16 +39,20 @@ func newAsked(t *testing.T) *asked {
 	w.nodes["node-2"] = testNode("node-2", "192.168.78.102", "10.11.2.0/24")
 	w.objects["default/far"] = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "far", Labels: map[string]string{"app": "web"}},
-		Spec:       corev1.PodSpec{NodeName: "node-2"}, Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.11.2.9"}}},
+		Spec:       corev1.PodSpec{NodeName: "node-2"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.11.2.9"}}},
 	}
 	app := func(name string) []networkingv1.NetworkPolicyPeer {
-		return []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}
+		return []networkingv1.NetworkPolicyPeer{
+			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}
 	}
 	port := []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(5432))}}
 	db := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}}
 	db.Spec.PodSelector.MatchLabels = map[string]string{"app": "db"}
 	db.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
-	db.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: append(app("web"), networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/24"}}), Ports: port}}
+	db.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
+		{From: append(app("web"), networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/24"}}),
+			Ports: port}}
 	web := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	web.Spec.PodSelector.MatchLabels = map[string]string{"app": "web"}
 	web.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
@@ -72,8 +76,9 @@ func (a *asked) add(name string) cni.Attachment {
 	a.world.pods[p.PortName] = p
 	a.world.objects["default/"+name] = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}},
-		Spec:       corev1.PodSpec{NodeName: ownName, Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "main", ContainerPort: 5432}}}}},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: p.IPs[0].Addr().String()}}},
+		Spec: corev1.PodSpec{NodeName: ownName,
+			Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "main", ContainerPort: 5432}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: p.IPs[0].Addr().String()}}},
 	}
 	a.ovs.Device(p.PortName)
 	ctx, cancel := context.WithTimeout(a.t.Context(), ovstest.Timeout())
@@ -122,7 +127,8 @@ func (a *asked) send(from cni.Attachment, to netip.Addr, port uint16) {
 	binary.BigEndian.PutUint16(ip[10:], checksum(ip[:20]))
 	binary.BigEndian.PutUint16(tcp[16:], checksum(slices.Concat(ip[12:20], []byte{0, 6, 0, 20}, tcp)))
 	number := a.agent.switchPorts.State().Bridges[a.config.OVSBridge].Ports[from.PortName].OFPort
-	a.must(a.other.Send(ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: ofp.Port(number), Actions: flow.Do(flow.Resubmit(0)), Data: frame}))
+	a.must(a.other.Send(ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: ofp.Port(number), Actions: flow.Do(flow.Resubmit(0)),
+		Data: frame}))
 }
 
 // checksum is that of RFC 1071, of an even number of bytes.
@@ -165,10 +171,16 @@ func TestPolicyCounters(t *testing.T) {
 		return nil
 	}
 	rules := []api.Rule{
-		{Kind: "NetworkPolicy", Namespace: "default", Policy: "db", Direction: "ingress", Action: "Allow", Pods: []string{"default/db"}, Peers: []string{"Pods with app=web in Namespace default", "198.51.100.0/24"}, Ports: []string{"TCP/5432"}, Counters: count(1)},
-		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "ingress", Action: "Allow", Pods: []string{"default/web"}, Peers: []string{}, Ports: []string{}, Counters: count(1)},
-		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Action: "Allow", Pods: []string{"default/web"}, Peers: []string{"Pods with app=db in Namespace default"}, Ports: []string{}, Counters: count(2)},
-		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web-again", Direction: "ingress", Action: "Allow", Pods: []string{"default/web"}, Peers: []string{}, Ports: []string{}},
+		{Kind: "NetworkPolicy", Namespace: "default", Policy: "db", Direction: "ingress", Action: "Allow",
+			Pods: []string{"default/db"}, Peers: []string{"Pods with app=web in Namespace default", "198.51.100.0/24"},
+			Ports: []string{"TCP/5432"}, Counters: count(1)},
+		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "ingress", Action: "Allow",
+			Pods: []string{"default/web"}, Peers: []string{}, Ports: []string{}, Counters: count(1)},
+		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Action: "Allow",
+			Pods: []string{"default/web"}, Peers: []string{"Pods with app=db in Namespace default"}, Ports: []string{},
+			Counters: count(2)},
+		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web-again", Direction: "ingress", Action: "Allow",
+			Pods: []string{"default/web"}, Peers: []string{}, Ports: []string{}},
 	}
 	denied := []api.Denied{{Direction: "ingress", Packets: 1, Bytes: 54}, {Direction: "egress", Packets: 1, Bytes: 54}}
 	var have api.RuleList
@@ -197,7 +209,8 @@ func TestPolicyCounters(t *testing.T) {
 	if len(have.Rules) != 1 || have.Rules[0].Policy != "db" || len(have.Denied) != 0 {
 		t.Errorf("rules of default/db: %+v", have)
 	}
-	if e := a.get(api.PathRules+"?policy=none", &have); !strings.Contains(e, `no policy "none" applies to Pods of Node node-1`) {
+	if e := a.get(api.PathRules+"?policy=none", &have); !strings.Contains(e,
+		`no policy "none" applies to Pods of Node node-1`) {
 		t.Errorf("rules of no policy: %q", e)
 	}
 }

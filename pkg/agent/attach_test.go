@@ -22,7 +22,8 @@ func TestAttachmentChangesPort(t *testing.T) {
 		for _, row := range tables.pods.attachments.All() {
 			have = append(have, string(row.Key))
 		}
-		if len(have) != len(want) || len(want) > 0 && have[0] != want[0] || len(tables.pods.numbers.All()) != len(want) || len(a.numbers) != len(want) {
+		if len(have) != len(want) || len(want) > 0 && have[0] != want[0] || len(tables.pods.numbers.All()) != len(want) ||
+			len(a.numbers) != len(want) {
 			t.Errorf("ports %q with numbers %v, want %q", have, tables.pods.numbers.All(), want)
 		}
 	}

@@ -58,8 +58,11 @@ type flushSwitch interface {
 }
 
 func newConntrackFlusher(s flushSwitch, log *slog.Logger) *conntrackFlusher {
-	return &conntrackFlusher{switches: s, log: log, wake: make(chan struct{}, 1), stale: make(chan ofp.CTFlush, staleQueue),
-		want: map[datapath.ServiceConnection]bool{}, ended: map[datapath.ServiceConnection]bool{}, draining: map[netip.AddrPort]int{}, gone: map[datapath.ServiceConnection]uint64{}, ending: map[datapath.ServiceConnection]time.Time{}}
+	return &conntrackFlusher{switches: s, log: log, wake: make(chan struct{}, 1),
+		stale: make(chan ofp.CTFlush, staleQueue),
+		want:  map[datapath.ServiceConnection]bool{}, ended: map[datapath.ServiceConnection]bool{},
+		draining: map[netip.AddrPort]int{}, gone: map[datapath.ServiceConnection]uint64{},
+		ending: map[datapath.ServiceConnection]time.Time{}}
 }
 
 // connectionChanges are those of one pass. What is among the former and the latter has not changed.

@@ -76,7 +76,8 @@ func TestConntrackFlusher(t *testing.T) {
 		out := map[datapath.ServiceConnection]bool{}
 		for _, text := range texts {
 			vip, endpoint, _ := strings.Cut(text, " ")
-			out[datapath.ServiceConnection{VIP: netip.MustParseAddrPort(vip + ":53"), Endpoint: netip.MustParseAddrPort(endpoint + ":5353")}] = true
+			out[datapath.ServiceConnection{VIP: netip.MustParseAddrPort(vip + ":53"),
+				Endpoint: netip.MustParseAddrPort(endpoint + ":5353")}] = true
 		}
 		return out
 	}
@@ -131,7 +132,8 @@ func TestConntrackFlusher(t *testing.T) {
 	s.answer = &ofconn.SwitchError{Refusal: ofp.Error{}}
 	update(set())
 	step("the switch cannot flush")
-	if p := f.problems("node-1"); len(p) != 1 || p[0].Reason != "ConntrackFlushUnsupported" || !strings.Contains(p[0].Message, "Open vSwitch 3.1") {
+	if p := f.problems("node-1"); len(p) != 1 || p[0].Reason != "ConntrackFlushUnsupported" ||
+		!strings.Contains(p[0].Message, "Open vSwitch 3.1") {
 		t.Errorf("problems: %v", p)
 	}
 	s.answer = errors.New("broken pipe")
@@ -165,7 +167,9 @@ func TestConntrackFlusher(t *testing.T) {
 	s.many, s.looks = recheckFew+1, 0
 	update(set())
 	step("gone among many connections")
-	if want := (datapath.ServiceConnection{VIP: netip.MustParseAddrPort("10.97.0.1:53"), Endpoint: netip.MustParseAddrPort("10.0.0.2:5353")}); s.looks > 0 || !slices.Equal(s.ending, []datapath.ServiceConnection{want}) {
+	if want := (datapath.ServiceConnection{VIP: netip.MustParseAddrPort("10.97.0.1:53"),
+		Endpoint: netip.MustParseAddrPort("10.0.0.2:5353")}); s.looks > 0 ||
+		!slices.Equal(s.ending, []datapath.ServiceConnection{want}) {
 		t.Errorf("gone among many connections: %d looks, ending %v", s.looks, s.ending)
 	}
 	update(set("10.97.0.1 10.0.0.2"))

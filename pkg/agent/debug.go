@@ -262,7 +262,8 @@ func (a *switchAnswers) servePeers(*http.Request) (any, error) {
 	list := api.PeerList{Peers: []api.Peer{}}
 	for _, row := range a.tables.remotes.All() {
 		n := row.Value
-		list.Peers = append(list.Peers, api.Peer{Kind: "Node", Name: n.Name, CIDRs: texts(n.PodCIDRs), Via: n.Address.String()})
+		list.Peers = append(list.Peers,
+			api.Peer{Kind: "Node", Name: n.Name, CIDRs: texts(n.PodCIDRs), Via: n.Address.String()})
 	}
 	nodes := len(list.Peers)
 	peering, _ := a.tables.peering.Get(self)
@@ -305,7 +306,8 @@ func (a *Agent) debugStatus(r *http.Request) (any, error) {
 }
 
 func (a *Agent) status() api.Status {
-	problems := slices.Concat(a.tables.engine.Problems(), a.connections.flusher.problems(a.options.NodeName), a.connections.rechecks.problems(a.options.NodeName), a.connections.count.problems(a.options.NodeName),
+	problems := slices.Concat(a.tables.engine.Problems(), a.connections.flusher.problems(a.options.NodeName),
+		a.connections.rechecks.problems(a.options.NodeName), a.connections.count.problems(a.options.NodeName),
 		a.packetIns.strangers.problems(a.options.NodeName), a.host.Problems())
 	for _, e := range a.wireguard.encryptions {
 		problems = append(problems, e.problems(a.options.NodeName)...)
@@ -340,7 +342,8 @@ func (a *Agent) status() api.Status {
 		s.Gateway, s.Role = p.Part.Gateway.Name, p.Part.Role.String()
 	}
 	if last, passes, _ := a.tables.engine.Stats(); passes > 0 {
-		s.LastPass = &api.Pass{Started: last.Started, Seconds: last.Duration.Seconds(), Evaluated: last.Evaluated, Changed: last.Changed, Passes: passes}
+		s.LastPass = &api.Pass{Started: last.Started, Seconds: last.Duration.Seconds(), Evaluated: last.Evaluated,
+			Changed: last.Changed, Passes: passes}
 	}
 	for _, w := range a.watcher.Status() {
 		if w.Waiting != "" {
@@ -362,11 +365,13 @@ func (a *Agent) status() api.Status {
 	slices.Sort(s.Waiting)
 	s.Ready = a.progress.ready() && stats.Connected && state.Connected && network
 	for _, w := range a.options.Warnings {
-		s.Problems = append(s.Problems, api.Problem{Object: configObject, Field: w.Key, Reason: "ConfigurationIgnored", Message: w.Message})
+		s.Problems = append(s.Problems, api.Problem{Object: configObject, Field: w.Key, Reason: "ConfigurationIgnored",
+			Message: w.Message})
 	}
 	s.Problems = append(s.Problems, a.file.problems()...)
 	for _, p := range problems {
-		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
+		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason,
+			Message: p.Message})
 	}
 	return s
 }
@@ -404,7 +409,8 @@ func (a *switchAnswers) serveExplain(r *http.Request) (any, error) {
 	}
 	out := api.Explanation{Key: key}
 	for _, x := range rows {
-		out.Rows = append(out.Rows, api.Row{Table: x.Table, Value: x.Value, From: texts(x.From), To: texts(x.To), Problems: x.Problems})
+		out.Rows = append(out.Rows, api.Row{Table: x.Table, Value: x.Value, From: texts(x.From), To: texts(x.To),
+			Problems: x.Problems})
 	}
 	return out, nil
 }

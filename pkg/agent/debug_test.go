@@ -68,8 +68,10 @@ func TestStatusShowsConfigurationWarnings(t *testing.T) {
 		t.Fatalf("warnings %v, error %v: want one warning", warnings, err)
 	}
 	a, err := newAgent(Options{
-		Config: c, Warnings: warnings, NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
-		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Config: c, Warnings: warnings, NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"},
+		Namespace: "kube-system",
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +81,8 @@ func TestStatusShowsConfigurationWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	problems := answer.(api.Status).Problems
-	if len(problems) != 1 || problems[0].Object != "file antrea-agent.conf" || problems[0].Field != "nodePortLocal.enable" ||
+	if len(problems) != 1 || problems[0].Object != "file antrea-agent.conf" ||
+		problems[0].Field != "nodePortLocal.enable" ||
 		problems[0].Reason != "ConfigurationIgnored" || problems[0].Message != warnings[0].Message {
 		t.Errorf("problems %+v, want the warning %s", problems, warnings[0])
 	}
@@ -90,7 +93,8 @@ func TestStatusShowsConfigurationWarnings(t *testing.T) {
 func TestStatusTellsOfTheHost(t *testing.T) {
 	a, err := newAgent(Options{
 		Config: config.Default(), NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
-		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

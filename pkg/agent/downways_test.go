@@ -11,7 +11,8 @@ import (
 
 // TestDownWays: a way is lost once it has been down for long without a break.
 func TestDownWays(t *testing.T) {
-	one, two := datapath.WayEnd{Addr: netip.MustParseAddr("192.168.77.101")}, datapath.WayEnd{Addr: netip.MustParseAddr("192.168.77.102")}
+	one, two := datapath.WayEnd{Addr: netip.MustParseAddr("192.168.77.101")},
+		datapath.WayEnd{Addr: netip.MustParseAddr("192.168.77.102")}
 	type ends = map[datapath.WayEnd]bool
 	d, begin := downWays{}, time.Unix(1000, 0)
 	for _, step := range []struct {
@@ -30,7 +31,8 @@ func TestDownWays(t *testing.T) {
 	} {
 		lost, waiting := d.lost(begin.Add(step.at), step.up)
 		if !maps.Equal(lost, step.lost) || waiting != step.waiting {
-			t.Errorf("after %s with %v: lost %v, waiting %v, want %v, %v", step.at, step.up, lost, waiting, step.lost, step.waiting)
+			t.Errorf("after %s with %v: lost %v, waiting %v, want %v, %v", step.at, step.up, lost, waiting, step.lost,
+				step.waiting)
 		}
 	}
 }

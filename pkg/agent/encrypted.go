@@ -317,7 +317,8 @@ func (e *encryption) apply() {
 	case !tunnels.Base.IsValid():
 		e.device.Set(nil)
 	default:
-		e.device.Set(&wireguard.Desired{PrivateKey: e.secret, ListenPort: e.port, Peers: tunnels.Peers, Keepalive: tunnels.Keepalive})
+		e.device.Set(&wireguard.Desired{PrivateKey: e.secret, ListenPort: e.port, Peers: tunnels.Peers,
+			Keepalive: tunnels.Keepalive})
 	}
 }
 

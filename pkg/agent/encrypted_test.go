@@ -48,7 +48,8 @@ func outerAddresses(d Desired) []string {
 	for _, lines := range flowTexts(d.Flows) {
 		for _, line := range lines {
 			for _, at := range []string{"192.168.79.101", "10.98.0.0", "10.97.0.0", "192.168.78.102"} {
-				for _, use := range []string{"set_field:" + at + "->tun_dst", "set_field:" + at + "->tun_src", "tun_src=" + at, "tun_dst=" + at} {
+				for _, use := range []string{"set_field:" + at + "->tun_dst", "set_field:" + at + "->tun_src", "tun_src=" + at,
+					"tun_dst=" + at} {
 					if strings.Contains(line, use) && !slices.Contains(out, use) {
 						out = append(out, use)
 					}
@@ -68,7 +69,8 @@ func TestPlanEncrypted(t *testing.T) {
 		t.Errorf("network of new Pods: %+v, want an MTU of 1390", d.Network)
 	}
 	have := encryptionOf(encryptedView())
-	if len(have.Peers) != 1 || have.Base.String() != "10.97.0.0" || have.Peers[0].Endpoint.String() != "192.168.79.101:51821" ||
+	if len(have.Peers) != 1 || have.Base.String() != "10.97.0.0" ||
+		have.Peers[0].Endpoint.String() != "192.168.79.101:51821" ||
 		fmt.Sprint(have.Peers[0].AllowedIPs) != "[10.98.0.0/32]" || have.Peers[0].PublicKey != (publickey.Key{9}) {
 		t.Errorf("the device has %+v", have)
 	}
@@ -76,7 +78,8 @@ func TestPlanEncrypted(t *testing.T) {
 	for _, l := range d.Host.Links {
 		links[l.Name] = l
 	}
-	if l := links[betweenClusters.name]; l.MTU != 1440 || fmt.Sprint(l.Guards) != "[antrea-mc-wg0 antrea-mc-wg1]" || fmt.Sprint(l.Addresses) != "[10.97.0.0/32]" {
+	if l := links[betweenClusters.name]; l.MTU != 1440 || fmt.Sprint(l.Guards) != "[antrea-mc-wg0 antrea-mc-wg1]" ||
+		fmt.Sprint(l.Addresses) != "[10.97.0.0/32]" {
 		t.Errorf("link %+v", l)
 	}
 	for _, want := range []hostnet.Route{
@@ -88,7 +91,8 @@ func TestPlanEncrypted(t *testing.T) {
 		}
 	}
 	outer := outerAddresses(d)
-	for _, want := range []string{"set_field:10.98.0.0->tun_dst", "set_field:10.97.0.0->tun_src", "tun_src=10.98.0.0", "tun_dst=10.97.0.0"} {
+	for _, want := range []string{"set_field:10.98.0.0->tun_dst", "set_field:10.97.0.0->tun_src", "tun_src=10.98.0.0",
+		"tun_dst=10.97.0.0"} {
 		if !slices.Contains(outer, want) {
 			t.Errorf("no flow has %s: %v", want, outer)
 		}
@@ -107,13 +111,15 @@ func TestPlanEncrypted(t *testing.T) {
 	}
 }
 
-// TestInsideIPNotKnownYet: an agent that has just started does not take back the address inside that its Gateway object has.
+// TestInsideIPNotKnownYet: an agent that has just started does not take back the address inside that its Gateway object
+// has.
 func TestInsideIPNotKnownYet(t *testing.T) {
 	v := encryptedView()
 	v.Gateways[0].Annotations = map[string]string{multicluster.AnnotationInsideIP: "255.87.177.154"}
 	log := slog.New(slog.DiscardHandler)
 	a := &Agent{tables: newTables(v.Config, v.NodeName), log: log, options: Options{
-		Config: v.Config, NodeName: v.NodeName, StateDir: t.TempDir(), REST: &rest.Config{Host: "http://127.0.0.1:1"}, Logger: log,
+		Config: v.Config, NodeName: v.NodeName, StateDir: t.TempDir(), REST: &rest.Config{Host: "http://127.0.0.1:1"},
+		Logger: log,
 	}}
 	if err := a.newPublishers(); err != nil {
 		t.Fatal(err)
@@ -129,7 +135,8 @@ func TestInsideIPNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestEncryptedPort: the port that is configured is that on which the device listens and at which others are, and the one above it is beside.
+// TestEncryptedPort: the port that is configured is that on which the device listens and at which others are, and the
+// one above it is beside.
 func TestEncryptedPort(t *testing.T) {
 	v := encryptedView()
 	v.Config.Multicluster.WireGuard.Port = 4000
@@ -139,7 +146,8 @@ func TestEncryptedPort(t *testing.T) {
 		t.Errorf("peers %+v, want one at 192.168.79.101:4000", have.Peers)
 	}
 	ports := map[string]int{}
-	for _, e := range newEncryptions(Options{Config: v.Config, StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}) {
+	for _, e := range newEncryptions(Options{Config: v.Config, StateDir: t.TempDir(),
+		Logger: slog.New(slog.DiscardHandler)}) {
 		if e.wanted {
 			ports[e.link.name] = e.port
 		}
@@ -165,14 +173,16 @@ func bridgesOf(d Desired) (there []bridge.Bridge, absent []string) {
 func TestPlanEncryptedUserspace(t *testing.T) {
 	v := encryptedView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
-	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 	d, problems := Plan(v)
 	if len(problems) > 0 {
 		t.Errorf("problems %v", problems)
 	}
 	there, absent := bridgesOf(d)
 	inside := there[len(there)-1]
-	if have := fmt.Sprint(absent); have != "[antrea-mc-wg1 antrea-wg0 antrea-wg1]" { // with ports that would not read their devices when these come again
+	// with ports that would not read their devices when these come again
+	if have := fmt.Sprint(absent); have != "[antrea-mc-wg1 antrea-wg0 antrea-wg1]" {
 		t.Errorf("bridges %s shall not be there", have)
 	}
 	if inside.Name != betweenClusters.name || inside.DatapathType != "netdev" ||
@@ -185,7 +195,8 @@ func TestPlanEncryptedUserspace(t *testing.T) {
 	if have := fmt.Sprint(d.Host.Egress); have != "[{eth1 [240.0.0.0/4 10.98.0.0/32]}]" {
 		t.Errorf("kept off the network: %s", have)
 	}
-	route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Gateway: betweenClusters.hop, Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")}
+	route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Gateway: betweenClusters.hop,
+		Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")}
 	if !slices.Contains(d.Host.Routes, route) {
 		t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 	}
@@ -215,8 +226,8 @@ func TestPlanEncryptedElsewhere(t *testing.T) {
 	}
 }
 
-// TestPlanEncryptedGateways: two Gateways have a device each, with a peer for each gateway of a cluster that announces them; a cluster
-// with one key is reached by the first, from the cluster's address.
+// TestPlanEncryptedGateways: two Gateways have a device each, with a peer for each gateway of a cluster that announces
+// them; a cluster with one key is reached by the first, from the cluster's address.
 func TestPlanEncryptedGateways(t *testing.T) {
 	view := func(node string) View {
 		v := encryptedView()
@@ -235,8 +246,9 @@ func TestPlanEncryptedGateways(t *testing.T) {
 		peer.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
 		peer.Spec.GatewayInfos = nil
 		for i, at := range []string{"192.168.80.103", "192.168.80.102"} {
-			peer.Spec.GatewayInfos = append(peer.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: at, WireGuard: &mcv1alpha1.WireGuardInfo{
-				PublicKey: publickey.Key{byte(20 + i)}.String(), InsideIP: []string{"255.87.175.152", "255.87.175.153"}[i]}})
+			peer.Spec.GatewayInfos = append(peer.Spec.GatewayInfos,
+				mcv1alpha1.GatewayInfo{GatewayIP: at, WireGuard: &mcv1alpha1.WireGuardInfo{
+					PublicKey: publickey.Key{byte(20 + i)}.String(), InsideIP: []string{"255.87.175.152", "255.87.175.153"}[i]}})
 		}
 		peer.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{20}.String()}
 		v.ClusterInfoImports = append(v.ClusterInfoImports, peer)
@@ -247,18 +259,24 @@ func TestPlanEncryptedGateways(t *testing.T) {
 		routes                      []hostnet.Route
 		flows                       []string
 	}{
-		{"node-1", "[192.168.80.103:51821 [255.87.175.152/32] 192.168.80.102:51821 [255.87.175.153/32] 192.168.79.101:51821 [10.98.0.0/32]]", "[255.87.177.154/32 10.97.0.0/32]",
+		{"node-1", "[192.168.80.103:51821 [255.87.175.152/32] 192.168.80.102:51821 [255.87.175.153/32] " +
+			"192.168.79.101:51821 [10.98.0.0/32]]", "[255.87.177.154/32 10.97.0.0/32]",
 			"[192.168.78.101 to 192.168.78.102 255.87.177.154 to 255.87.175.152 255.87.177.154 to 255.87.175.153]",
 			[]hostnet.Route{
 				{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")},
-				{Dst: netip.MustParsePrefix("255.87.175.153/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.154")},
+				{Dst: netip.MustParsePrefix("255.87.175.153/32"), Link: betweenClusters.name,
+					Source: netip.MustParseAddr("255.87.177.154")},
 				{Dst: netip.MustParsePrefix("240.0.0.0/4"), Link: "antrea-gw0"},
 			},
-			[]string{"set_field:10.97.0.0->tun_src", "set_field:255.87.177.154->tun_src", "set_field:255.87.175.153->tun_dst", "nat(src=10.97.0.0)", "nat(src=255.87.177.154)", "tun_dst=10.97.0.0", "tun_dst=255.87.177.154"}},
-		{"node-2", "[192.168.80.103:51821 [255.87.175.152/32] 192.168.80.102:51821 [255.87.175.153/32]]", "[255.87.177.153/32]",
+			[]string{"set_field:10.97.0.0->tun_src", "set_field:255.87.177.154->tun_src", "set_field:255.87.175.153->tun_dst",
+				"nat(src=10.97.0.0)", "nat(src=255.87.177.154)", "tun_dst=10.97.0.0", "tun_dst=255.87.177.154"}},
+		{"node-2", "[192.168.80.103:51821 [255.87.175.152/32] 192.168.80.102:51821 [255.87.175.153/32]]",
+			"[255.87.177.153/32]",
 			"[192.168.78.102 to 192.168.78.101 255.87.177.153 to 255.87.175.152 255.87.177.153 to 255.87.175.153]",
-			[]hostnet.Route{{Dst: netip.MustParsePrefix("255.87.175.152/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.153")}},
-			[]string{"set_field:255.87.177.153->tun_src", "set_field:255.87.175.152->tun_dst", "nat(src=255.87.177.153)", "tun_dst=255.87.177.153", "set_field:192.168.78.101->tun_dst"}},
+			[]hostnet.Route{{Dst: netip.MustParsePrefix("255.87.175.152/32"), Link: betweenClusters.name,
+				Source: netip.MustParseAddr("255.87.177.153")}},
+			[]string{"set_field:255.87.177.153->tun_src", "set_field:255.87.175.152->tun_dst", "nat(src=255.87.177.153)",
+				"tun_dst=255.87.177.153", "set_field:192.168.78.101->tun_dst"}},
 	} {
 		t.Run(test.node, func(t *testing.T) {
 			v := view(test.node)
@@ -329,8 +347,8 @@ func nodesView() View {
 	return v
 }
 
-// TestPlanEncryptedNodes: tunnels between the Nodes of a cluster end inside, those to other clusters outside, and nothing goes to
-// where a tunnel would end in plain text.
+// TestPlanEncryptedNodes: tunnels between the Nodes of a cluster end inside, those to other clusters outside, and
+// nothing goes to where a tunnel would end in plain text.
 func TestPlanEncryptedNodes(t *testing.T) {
 	v := nodesView()
 	d, problems := Plan(v)
@@ -352,12 +370,14 @@ func TestPlanEncryptedNodes(t *testing.T) {
 	for _, l := range d.Host.Links {
 		links[l.Name] = l
 	}
-	if l := links[betweenNodes.name]; l.MTU != 1440 || fmt.Sprint(l.Guards) != "[antrea-wg0 antrea-wg1]" || fmt.Sprint(l.Addresses) != "[240.168.78.101/32]" {
+	if l := links[betweenNodes.name]; l.MTU != 1440 || fmt.Sprint(l.Guards) != "[antrea-wg0 antrea-wg1]" ||
+		fmt.Sprint(l.Addresses) != "[240.168.78.101/32]" {
 		t.Errorf("link %+v", l)
 	}
 	for _, want := range []hostnet.Route{
 		{Dst: netip.MustParsePrefix("240.0.0.0/4"), Link: "antrea-gw0"},
-		{Dst: netip.MustParsePrefix("240.168.78.102/32"), Link: betweenNodes.name, Source: netip.MustParseAddr("240.168.78.101")},
+		{Dst: netip.MustParsePrefix("240.168.78.102/32"), Link: betweenNodes.name,
+			Source: netip.MustParseAddr("240.168.78.101")},
 	} {
 		if !slices.Contains(d.Host.Routes, want) {
 			t.Errorf("there is no route %+v in %+v", want, d.Host.Routes)
@@ -367,13 +387,15 @@ func TestPlanEncryptedNodes(t *testing.T) {
 	for _, lines := range flowTexts(d.Flows) {
 		all += strings.Join(lines, "\n") + "\n"
 	}
-	for _, want := range []string{"set_field:240.168.78.102->tun_dst", "set_field:240.168.78.101->tun_src", "tun_src=240.168.78.102", "tun_dst=240.168.78.101"} {
+	for _, want := range []string{"set_field:240.168.78.102->tun_dst", "set_field:240.168.78.101->tun_src",
+		"tun_src=240.168.78.102", "tun_dst=240.168.78.101"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no flow has %s", want)
 		}
 	}
 	for line := range strings.Lines(all) {
-		for _, plain := range []string{"192.168.78.101->tun", "192.168.78.102->tun", "tun_src=192.168.78.", "tun_dst=192.168.78."} {
+		for _, plain := range []string{"192.168.78.101->tun", "192.168.78.102->tun", "tun_src=192.168.78.",
+			"tun_dst=192.168.78."} {
 			if strings.Contains(line, plain) {
 				t.Errorf("in plain text: %s", line)
 			}
@@ -402,7 +424,8 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	if len(problems) > 0 || len(nodes.Peers) != 1 || len(clusters.Peers) != 1 || d.Network.MTU != 1390 {
 		t.Errorf("problems %v, devices %+v, MTU %d", problems, have, d.Network.MTU)
 	}
-	if d.Node.TunnelSource.String() != "240.168.78.101" || d.Node.PeerSource.String() != "10.97.0.0" || fmt.Sprint(d.Node.Ends) != "[240.168.78.101]" {
+	if d.Node.TunnelSource.String() != "240.168.78.101" || d.Node.PeerSource.String() != "10.97.0.0" ||
+		fmt.Sprint(d.Node.Ends) != "[240.168.78.101]" {
 		t.Errorf("tunnels come from %s and %s, and end at %v", d.Node.TunnelSource, d.Node.PeerSource, d.Node.Ends)
 	}
 	for _, use := range outerAddresses(d) {
@@ -420,7 +443,8 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	}
 	v = both()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
-	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 	d, problems = Plan(v)
 	there, _ := bridgesOf(d)
 	if len(problems) > 0 || len(there) != 4 {
@@ -442,7 +466,8 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	}
 }
 
-// TestPlanEncryptedNodesRefused: a Node that cannot be reached as both sides ask for is not reached, and the others are.
+// TestPlanEncryptedNodesRefused: a Node that cannot be reached as both sides ask for is not reached, and the others
+// are.
 func TestPlanEncryptedNodesRefused(t *testing.T) {
 	third := func(v View, key string, address string) View {
 		n := v.Nodes[1].DeepCopy()
@@ -461,12 +486,18 @@ func TestPlanEncryptedNodesRefused(t *testing.T) {
 		message string
 	}{
 		{"another", third(nodesView(), publickey.Key{3}.String(), "192.168.78.103"), "[node-10 node-2]", "", ""},
-		{"without a key", third(nodesView(), "", "192.168.78.103"), "[node-2]", "NodeWithoutEncryption", "set trafficEncryptionMode to wireGuard"},
-		{"a key that is none", third(nodesView(), "k", "192.168.78.103"), "[node-2]", "InvalidWireGuardKey", "remove the annotation"},
-		{"this Node's key", third(nodesView(), publickey.Key{1}.String(), "192.168.78.103"), "[node-2]", "DuplicateWireGuardKey", "Node node-1 has the same WireGuard key"},
-		{"another Node's key", third(nodesView(), publickey.Key{2}.String(), "192.168.78.103"), "[node-2]", "DuplicateWireGuardKey", "Node node-2 has the same WireGuard key"},
-		{"an address that is another's inside", third(nodesView(), publickey.Key{3}.String(), "208.168.78.102"), "[node-2]", "DuplicateInsideAddress", "Node node-2"},
-		{"an address inside", third(nodesView(), publickey.Key{3}.String(), "241.1.1.1"), "[node-2]", "InvalidAddress", "give the Node another address"},
+		{"without a key", third(nodesView(), "", "192.168.78.103"), "[node-2]", "NodeWithoutEncryption",
+			"set trafficEncryptionMode to wireGuard"},
+		{"a key that is none", third(nodesView(), "k", "192.168.78.103"), "[node-2]", "InvalidWireGuardKey",
+			"remove the annotation"},
+		{"this Node's key", third(nodesView(), publickey.Key{1}.String(), "192.168.78.103"), "[node-2]",
+			"DuplicateWireGuardKey", "Node node-1 has the same WireGuard key"},
+		{"another Node's key", third(nodesView(), publickey.Key{2}.String(), "192.168.78.103"), "[node-2]",
+			"DuplicateWireGuardKey", "Node node-2 has the same WireGuard key"},
+		{"an address that is another's inside", third(nodesView(), publickey.Key{3}.String(), "208.168.78.102"), "[node-2]",
+			"DuplicateInsideAddress", "Node node-2"},
+		{"an address inside", third(nodesView(), publickey.Key{3}.String(), "241.1.1.1"), "[node-2]", "InvalidAddress",
+			"give the Node another address"},
 		{"no encryption here", third(func() View {
 			v := nodesView()
 			v.Config.TrafficEncryptionMode = "none"
@@ -490,12 +521,15 @@ func TestPlanEncryptedNodesRefused(t *testing.T) {
 				}
 				return
 			}
-			if len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-10" || problems[0].Field == "" || !strings.Contains(problems[0].Message, test.message) {
+			if len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-10" ||
+				problems[0].Field == "" || !strings.Contains(problems[0].Message, test.message) {
 				t.Errorf("problems %+v", problems)
 			}
 			for _, lines := range flowTexts(d.Flows) {
 				for _, line := range lines {
-					if test.view.Nodes[2].Status.Addresses[0].Address != "208.168.78.102" && strings.Contains(line, test.view.Nodes[2].Status.Addresses[0].Address+"->tun") || strings.Contains(line, "10.11.3.") {
+					if test.view.Nodes[2].Status.Addresses[0].Address != "208.168.78.102" &&
+						strings.Contains(line, test.view.Nodes[2].Status.Addresses[0].Address+"->tun") ||
+						strings.Contains(line, "10.11.3.") {
 						t.Errorf("it is sent to: %s", line)
 					}
 				}
@@ -504,7 +538,8 @@ func TestPlanEncryptedNodesRefused(t *testing.T) {
 	}
 }
 
-// TestPlanPlainToGateway: a Node without encryption sends nothing in plain text to a Gateway of its cluster that announces a key.
+// TestPlanPlainToGateway: a Node without encryption sends nothing in plain text to a Gateway of its cluster that
+// announces a key.
 func TestPlanPlainToGateway(t *testing.T) {
 	v := testView()
 	v.NodeName = "node-1"
@@ -524,7 +559,8 @@ func TestPlanPlainToGateway(t *testing.T) {
 	}
 }
 
-// TestPlanEncryptedWays: with several Gateways the ports with BFD have ends that are known, and what comes from inside ends inside.
+// TestPlanEncryptedWays: with several Gateways the ports with BFD have ends that are known, and what comes from inside
+// ends inside.
 func TestPlanEncryptedWays(t *testing.T) {
 	for _, test := range []struct {
 		name         string

@@ -134,7 +134,8 @@ func (s *rotating) attach(dir, name string) *encryptedPod {
 	defer cancel()
 	answer, err := wire.Call(ctx, filepath.Join(dir, "run", wire.Socket), wire.PathAdd, wire.Request{
 		ContainerID: name, IfName: "eth0", Netns: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid), Path: "/opt/cni/bin",
-		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + name, Config: json.RawMessage(`{"cniVersion":"1.0.0","name":"tombolo","type":"tombolo"}`),
+		Args:   "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + name,
+		Config: json.RawMessage(`{"cniVersion":"1.0.0","name":"tombolo","type":"tombolo"}`),
 	})
 	var result types100.Result
 	if err == nil {
@@ -282,8 +283,8 @@ func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 	}
 }
 
-// wholeSides are whole agents of two Nodes, or of the Gateways of two clusters, with their switches, on a wire on which nobody can read: on the
-// kernel's datapath by the kernel's WireGuard where it has one.
+// wholeSides are whole agents of two Nodes, or of the Gateways of two clusters, with their switches, on a wire on which
+// nobody can read: on the kernel's datapath by the kernel's WireGuard where it has one.
 func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, switches []*ovstest.Switch) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
@@ -301,7 +302,9 @@ func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, swit
 	a.sh(fmt.Sprintf("ip link add wire type veth peer name wire netns %d", b.cmd.Process.Pid))
 	for i, side := range s.all {
 		// The default route is where what has no other route would go: to the other side, on the wire.
-		side.sh(fmt.Sprintf("ip link set lo up; ip address add %s/24 dev wire; ip link set wire up; ip route add default via %s", sideAddress(i), sideAddress(1-i)))
+		side.sh(fmt.Sprintf(
+			"ip link set lo up; ip address add %s/24 dev wire; ip link set wire up; ip route add default via %s", sideAddress(i),
+			sideAddress(1-i)))
 		if err := netns.Set(placeOf(t, side.cmd.Process.Pid).ns); err != nil {
 			t.Fatal(err)
 		}
@@ -372,8 +375,8 @@ func encryptedPods(t *testing.T, nodes bool) {
 	}
 	answered("Pods talk")
 	if !nodes {
-		// The ends know each other by the bases of the Service ranges, and learn the addresses inside, while Pods talk: what is translated to an
-		// address of before is not answered any more, and not answered in plain text.
+		// The ends know each other by the bases of the Service ranges, and learn the addresses inside, while Pods talk: what
+		// is translated to an address of before is not answered any more, and not answered in plain text.
 		loads := []func() (int, int){one.load(other), other.load(one)}
 		s.set(func() { s.noInside = false })
 		watched()
@@ -440,7 +443,8 @@ func encryptedPods(t *testing.T, nodes bool) {
 	if !ovstest.System() {
 		loads := []func() (int, int){one.load(other), other.load(one)}
 		for _, side := range s.all {
-			side.sh("for i in $(seq 100); do ip link add churn type veth peer name turned && ip link set churn up && ip link delete churn; done")
+			side.sh("for i in $(seq 100); do ip link add churn type veth peer name turned && ip link set churn up && ip link " +
+				"delete churn; done")
 		}
 		for _, end := range loads {
 			sent, lost := end()

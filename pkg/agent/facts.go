@@ -51,7 +51,8 @@ const transportAddresses = "node.antrea.io/transport-addresses"
 func nodeFactsOf(n *corev1.Node) nodeFacts {
 	// A row for every Node, also one of which nothing is known yet: this Node may be it.
 	f := nodeFacts{
-		Addresses: []netip.Addr{}, Zone: service.ZoneOf(n), WireGuardKey: n.Annotations[nodeKey], NextKey: n.Annotations[nextNodeKey], NextPort: n.Annotations[nextNodePort],
+		Addresses: []netip.Addr{}, Zone: service.ZoneOf(n), WireGuardKey: n.Annotations[nodeKey],
+		NextKey: n.Annotations[nextNodeKey], NextPort: n.Annotations[nextNodePort],
 		KeyNotBefore: n.Annotations[multicluster.AnnotationKeyNotBefore], NodeKeyNotBefore: n.Annotations[nodeKeyNotBefore],
 		UID: n.UID, Created: n.CreationTimestamp.UTC(),
 	}
@@ -84,7 +85,8 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 		}
 	}
 	if text != "" && !slices.ContainsFunc(f.Transport, service.Served) {
-		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no IPv4 address that a tunnel can end at", transportAddresses, text)
+		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no IPv4 address that a tunnel can end at",
+			transportAddresses, text)
 	}
 	return f
 }
@@ -160,8 +162,10 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 }
 
 func gatewayFactsOf(g *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
-	out := &mcv1alpha1.Gateway{ObjectMeta: identity(g.ObjectMeta), GatewayIP: g.GatewayIP, InternalIP: g.InternalIP, ServiceCIDR: g.ServiceCIDR, WireGuard: g.WireGuard}
-	for _, key := range []string{multicluster.AnnotationKeptPods, multicluster.AnnotationPhase, multicluster.AnnotationInsideIP} {
+	out := &mcv1alpha1.Gateway{ObjectMeta: identity(g.ObjectMeta), GatewayIP: g.GatewayIP, InternalIP: g.InternalIP,
+		ServiceCIDR: g.ServiceCIDR, WireGuard: g.WireGuard}
+	for _, key := range []string{multicluster.AnnotationKeptPods, multicluster.AnnotationPhase,
+		multicluster.AnnotationInsideIP} {
 		if value, ok := g.Annotations[key]; ok {
 			if out.Annotations == nil {
 				out.Annotations = map[string]string{}

@@ -17,7 +17,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// TestProbes asks an agent that has no switch, as a kubelet does: it is alive, and not ready. Its port was taken when it started.
+// TestProbes asks an agent that has no switch, as a kubelet does: it is alive, and not ready. Its port was taken when
+// it started.
 func TestProbes(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +60,8 @@ func TestProbes(t *testing.T) {
 		}
 		return err
 	})
-	if code, body, err := ask("/readyz"); err != nil || code != http.StatusServiceUnavailable || !strings.Contains(body, "no connection to the OVSDB") {
+	if code, body, err := ask("/readyz"); err != nil || code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "no connection to the OVSDB") {
 		t.Errorf("/readyz without a switch: %d %q, %v", code, body, err)
 	}
 	if code, _, err := ask("/v1/flows"); err != nil || code != http.StatusNotFound {

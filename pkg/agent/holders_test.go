@@ -11,10 +11,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// TestHolders has Nodes announce keys of others: who was seen to have one first keeps it, also after a restart of the agent.
+// TestHolders has Nodes announce keys of others: who was seen to have one first keeps it, also after a restart of the
+// agent.
 func TestHolders(t *testing.T) {
 	node := func(days int, key, next, address string) nodeFacts {
-		return nodeFacts{Created: time.Date(2026, 1, days, 0, 0, 0, 0, time.UTC), WireGuardKey: key, NextKey: next, Internal: []netip.Addr{netip.MustParseAddr(address)}}
+		return nodeFacts{Created: time.Date(2026, 1, days, 0, 0, 0, 0, time.UTC), WireGuardKey: key, NextKey: next,
+			Internal: []netip.Addr{netip.MustParseAddr(address)}}
 	}
 	type nodes = map[string]nodeFacts
 	young, old := node(20, "K", "", "192.168.78.102"), node(1, "O", "", "192.168.78.103")
@@ -29,10 +31,15 @@ func TestHolders(t *testing.T) {
 		want  string
 	}{
 		{"seen together: the oldest", []nodes{{"young": young, "old": with(old, "K", "")}}, "K", "old"},
-		{"an older Node copies a younger one's key", []nodes{{"young": young, "old": old}, {"young": young, "old": with(old, "K", "")}}, "K", "young"},
-		{"it copies the next key", []nodes{{"young": with(young, "K", "N"), "old": old}, {"young": with(young, "K", "N"), "old": with(old, "N", "")}, {"young": with(young, "N", ""), "old": with(old, "N", "")}}, "N", "young"},
-		{"it announces the key as its next", []nodes{{"young": young, "old": old}, {"young": young, "old": with(old, "O", "K")}}, "K", "young"},
-		{"the first has another key now", []nodes{{"young": young, "old": old}, {"young": with(young, "M", ""), "old": with(old, "K", "")}}, "K", "old"},
+		{"an older Node copies a younger one's key",
+			[]nodes{{"young": young, "old": old}, {"young": young, "old": with(old, "K", "")}}, "K", "young"},
+		{"it copies the next key",
+			[]nodes{{"young": with(young, "K", "N"), "old": old}, {"young": with(young, "K", "N"), "old": with(old, "N", "")},
+				{"young": with(young, "N", ""), "old": with(old, "N", "")}}, "N", "young"},
+		{"it announces the key as its next",
+			[]nodes{{"young": young, "old": old}, {"young": young, "old": with(old, "O", "K")}}, "K", "young"},
+		{"the first has another key now",
+			[]nodes{{"young": young, "old": old}, {"young": with(young, "M", ""), "old": with(old, "K", "")}}, "K", "old"},
 		{"the first is gone", []nodes{{"young": young}, {"old": with(old, "K", "")}}, "K", "old"},
 		{"this Node", []nodes{{"young": young}, {"young": young, "node-1": with(old, "K", "")}}, "K", "node-1"},
 	} {

@@ -72,7 +72,8 @@ type nodeNames interface {
 
 func newLearnedNames(n nodeNames, file string, floor time.Duration, log *slog.Logger) *learnedNames {
 	return &learnedNames{
-		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log, queue: newSharedQueue[uint32, datapath.Answer](mostHeld), known: map[string]map[netip.Addr]time.Time{},
+		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log,
+		queue: newSharedQueue[uint32, datapath.Answer](mostHeld), known: map[string]map[netip.Addr]time.Time{},
 		holders: map[heldAddress]uint32{}, held: map[uint32]int{},
 		addresses: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_dns_learned_addresses", Help: "Addresses that " +
 			"are known of names in rules."}),
@@ -139,7 +140,8 @@ func (l *learnedNames) learn(ctx context.Context, batch []datapath.Answer) {
 		waiting, cancel := context.WithTimeout(ctx, heldFor)
 		if err := l.applied(waiting, set); err != nil {
 			l.answers.WithLabelValues("late").Add(float64(len(batch)))
-			l.log.Warn("answers of DNS pass before the switch has flows for them", "answers", len(batch), "names", len(set), "error", err)
+			l.log.Warn("answers of DNS pass before the switch has flows for them", "answers", len(batch), "names", len(set),
+				"error", err)
 		}
 		cancel()
 	}
@@ -169,7 +171,9 @@ func (l *learnedNames) note(a datapath.Answer, changed map[string]bool) string {
 			continue
 		}
 		if of := l.known[a.Name]; len(of) >= maxOfName {
-			l.forget(a.Name, slices.MinFunc(slices.Collect(maps.Keys(of)), func(x, y netip.Addr) int { return cmp.Or(of[x].Compare(of[y]), x.Compare(y)) }))
+			l.forget(a.Name,
+				slices.MinFunc(slices.Collect(maps.Keys(of)),
+					func(x, y netip.Addr) int { return cmp.Or(of[x].Compare(of[y]), x.Compare(y)) }))
 		}
 		if l.count >= maxLearned {
 			if !l.full {
@@ -217,7 +221,8 @@ func (l *learnedNames) forget(name string, ip netip.Addr) {
 
 // evict forgets addresses of the identity that holds most, those that expire first.
 func (l *learnedNames) evict(changed map[string]bool) {
-	most := slices.MinFunc(slices.Collect(maps.Keys(l.held)), func(x, y uint32) int { return cmp.Or(cmp.Compare(l.held[y], l.held[x]), cmp.Compare(x, y)) })
+	most := slices.MinFunc(slices.Collect(maps.Keys(l.held)),
+		func(x, y uint32) int { return cmp.Or(cmp.Compare(l.held[y], l.held[x]), cmp.Compare(x, y)) })
 	var own []heldAddress
 	for k, identity := range l.holders {
 		if identity == most {

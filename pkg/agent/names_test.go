@@ -147,7 +147,8 @@ func TestLearnedNames(t *testing.T) {
 			t.Errorf("answers pass before their flows are there: %v", released)
 		}
 		pause(time.Second)
-		if released, want := node.took(), []string{"a.example.com [192.0.2.1]", "a.other.org []", " []"}; !slices.Equal(released, want) {
+		if released, want := node.took(),
+			[]string{"a.example.com [192.0.2.1]", "a.other.org []", " []"}; !slices.Equal(released, want) {
 			t.Errorf("released %q, want %q", released, want)
 		}
 		have("an answer", "map[a.example.com:[192.0.2.1]]")
@@ -199,7 +200,8 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if list := node.addresses()["a.example.com"]; len(list) != maxOfName || slices.Contains(list, address(9)) || !slices.Contains(list, address(10)) {
+		if list := node.addresses()["a.example.com"]; len(list) != maxOfName || slices.Contains(list, address(9)) ||
+			!slices.Contains(list, address(10)) {
 			t.Errorf("%d addresses, the first %s", len(list), list[0])
 		}
 		for i := range maxLearned {

@@ -35,7 +35,8 @@ func endpoints(addresses []string) []discoveryv1.Endpoint {
 func TestOwn(t *testing.T) {
 	slice := func(namespace, service string, addresses ...string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service,
+				Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints:   endpoints(addresses),
 		}
@@ -51,8 +52,10 @@ func TestOwn(t *testing.T) {
 				{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}, {Type: corev1.NodeHostName, Address: "node-1"}}},
 		}},
 		EndpointSlices: []*discoveryv1.EndpointSlice{
-			slice("default", "kubernetes", "172.30.0.11", "172.30.0.10"), slice("default", "web", "10.11.1.9"), slice("other", "kubernetes", "10.11.1.8")},
-		Underlay: Underlay{Networks: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24"), netip.MustParsePrefix("fd00::1/64")}},
+			slice("default", "kubernetes", "172.30.0.11", "172.30.0.10"), slice("default", "web", "10.11.1.9"),
+			slice("other", "kubernetes", "10.11.1.8")},
+		Underlay: Underlay{Networks: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24"),
+			netip.MustParsePrefix("fd00::1/64")}},
 	}
 	services := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}
 	want := peering.Own{
@@ -77,10 +80,12 @@ func TestOwn(t *testing.T) {
 
 // TestPodEndpoints reports an imported Service whose endpoints are another cluster's Pods.
 func TestPodEndpoints(t *testing.T) {
-	west := &mcv1alpha1.ClusterInfoImport{Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16", PodCIDRs: []string{"10.10.0.0/16"}}}
+	west := &mcv1alpha1.ClusterInfoImport{Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16",
+		PodCIDRs: []string{"10.10.0.0/16"}}}
 	slice := func(service string, addresses ...string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service,
+				Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints:   endpoints(addresses),
 		}
@@ -90,10 +95,12 @@ func TestPodEndpoints(t *testing.T) {
 	conf.Multicluster.EnableGateway = true
 	v := View{
 		Config: conf, ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{west},
-		EndpointSlices: []*discoveryv1.EndpointSlice{slice("web", "10.10.0.1"), slice("antrea-mc-db", "10.96.0.5"), slice("antrea-mc-web", "10.96.0.5", "10.10.0.1", "10.10.0.2")},
+		EndpointSlices: []*discoveryv1.EndpointSlice{slice("web", "10.10.0.1"), slice("antrea-mc-db", "10.96.0.5"),
+			slice("antrea-mc-web", "10.96.0.5", "10.10.0.1", "10.10.0.2")},
 	}
 	have := unreachable(t, v)
-	if len(have) != 1 || have[0].Object.String() != "Service default/antrea-mc-web" || !strings.Contains(have[0].Message, "endpoint 10.10.0.1 is a Pod of cluster west") {
+	if len(have) != 1 || have[0].Object.String() != "Service default/antrea-mc-web" ||
+		!strings.Contains(have[0].Message, "endpoint 10.10.0.1 is a Pod of cluster west") {
 		t.Errorf("problems %v", have)
 	}
 	v.Config.Multicluster.EnablePodToPodConnectivity = true
@@ -119,7 +126,8 @@ func TestExportedEndpoints(t *testing.T) {
 	v.EndpointSlices[0].Endpoints = []discoveryv1.Endpoint{
 		{Addresses: []string{"10.11.0.2"}, NodeName: new("node-1")},
 		{Addresses: []string{"10.11.1.3"}, NodeName: new("node-2")},
-		{Addresses: []string{"10.11.0.9"}, NodeName: new("node-1"), Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}},
+		{Addresses: []string{"10.11.0.9"}, NodeName: new("node-1"),
+			Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}},
 	}
 	other := v.EndpointSlices[0].DeepCopy()
 	other.Labels = map[string]string{discoveryv1.LabelServiceName: "other"}
@@ -135,7 +143,8 @@ func TestExportedEndpoints(t *testing.T) {
 			return strings.Contains(m, "nw_dst="+address+",") && strings.Contains(m, "tp_dst=8080")
 		})
 		if want := address != "10.11.0.77"; found != want {
-			t.Errorf("connections to %s:8080 are admitted: %t, want %t; admitted are %q", address, found, want, slices.Sorted(maps.Keys(allowed)))
+			t.Errorf("connections to %s:8080 are admitted: %t, want %t; admitted are %q", address, found, want,
+				slices.Sorted(maps.Keys(allowed)))
 		}
 	}
 }

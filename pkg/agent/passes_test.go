@@ -20,7 +20,8 @@ func TestPassesAreSeen(t *testing.T) {
 	v := testView()
 	a, err := newAgent(Options{
 		Config: v.Config, NodeName: v.NodeName, REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
-		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: registry, Gatherer: registry,
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Registerer: registry, Gatherer: registry,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,10 +44,12 @@ func TestPassesAreSeen(t *testing.T) {
 		return answer.Body.String()
 	}
 	for path, wants := range map[string][]string{
-		api.PathStatus:                       {`"lastPass":{`, `"passes":`},
-		"/metrics":                           {`tombolo_derive_evaluated_total{table="frontends"} 1`, `tombolo_derive_rows{table="nodes"} 2`, "tombolo_derive_pass_seconds_count "},
-		api.PathExplain + "?key=default/web": {`"table":"service-flows"`, `"from":["shards[default/web]","groups[default/web/http/TCP/10.97.0.10:80]"]`},
-		api.PathExplain + "?key=nobody":      {`nothing is called \"nobody\"`},
+		api.PathStatus: {`"lastPass":{`, `"passes":`},
+		"/metrics": {`tombolo_derive_evaluated_total{table="frontends"} 1`,
+			`tombolo_derive_rows{table="nodes"} 2`, "tombolo_derive_pass_seconds_count "},
+		api.PathExplain + "?key=default/web": {`"table":"service-flows"`,
+			`"from":["shards[default/web]","groups[default/web/http/TCP/10.97.0.10:80]"]`},
+		api.PathExplain + "?key=nobody": {`nothing is called \"nobody\"`},
 	} {
 		text := ask(path)
 		for _, want := range wants {

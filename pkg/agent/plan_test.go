@@ -35,7 +35,8 @@ func testView() View {
 		NodeName: "node-1",
 		settings: settings{GatewayMAC: "02:00:00:00:00:01"},
 		Underlay: Underlay{MTU: 1500, Local: []netip.Addr{netip.MustParseAddr("192.168.78.101")}},
-		Nodes:    []*corev1.Node{testNode("node-1", "192.168.78.101", "10.11.0.0/24"), testNode("node-2", "192.168.78.102", "10.11.1.0/24")},
+		Nodes: []*corev1.Node{testNode("node-1", "192.168.78.101", "10.11.0.0/24"),
+			testNode("node-2", "192.168.78.102", "10.11.1.0/24")},
 		Services: []*corev1.Service{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 			Spec: corev1.ServiceSpec{
@@ -44,16 +45,21 @@ func testView() View {
 			},
 		}},
 		EndpointSlices: []*discoveryv1.EndpointSlice{{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1",
+				Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))}},
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.11.0.2"}}},
+			Ports: []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP),
+				Port: new(int32(8080))}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.11.0.2"}}},
 		}},
-		ServiceCIDRs: []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16"}}}},
-		Gateways:     []*mcv1alpha1.Gateway{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "node-2"}, GatewayIP: "192.168.78.102", InternalIP: "192.168.78.102"}},
+		ServiceCIDRs: []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16"}}}},
+		Gateways: []*mcv1alpha1.Gateway{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "node-2"},
+			GatewayIP: "192.168.78.102", InternalIP: "192.168.78.102"}},
 		ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "test-cluster-west-clusterinfo"},
-			Spec:       mcv1alpha1.ClusterInfo{ClusterID: "test-cluster-west", ServiceCIDR: "10.98.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}},
+			Spec: mcv1alpha1.ClusterInfo{ClusterID: "test-cluster-west", ServiceCIDR: "10.98.0.0/16",
+				GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}},
 		}},
 		Attachments: []cni.Attachment{{
 			ContainerID: "c1", IfName: "eth0", PodNamespace: "default", PodName: "web", PortName: "web-a1b2c3",
@@ -93,7 +99,8 @@ func TestPlan(t *testing.T) {
 				t.Errorf("peering: %+v, want west by the Gateway", p)
 			}
 			for _, dst := range []string{"10.97.0.0/16", "10.11.1.0/24"} {
-				if !slices.ContainsFunc(d.Host.Routes, func(r hostnet.Route) bool { return r.Dst.String() == dst && r.Gateway == serviceVIP }) {
+				if !slices.ContainsFunc(d.Host.Routes,
+					func(r hostnet.Route) bool { return r.Dst.String() == dst && r.Gateway == serviceVIP }) {
 					t.Errorf("the host has no route to %s by the switch: %v", dst, d.Host.Routes)
 				}
 			}
@@ -112,11 +119,12 @@ func TestPlan(t *testing.T) {
 				t.Errorf("waiting for %v, %d frontends", d.Waiting, len(d.Frontends))
 			}
 		}, problem: "Pod default/web"},
-		{name: "no podCIDR", change: func(v *View) { v.Nodes[0].Spec = corev1.NodeSpec{} }, check: func(t *testing.T, d Desired) {
-			if d.Network != nil {
-				t.Errorf("Pods would get %+v", d.Network)
-			}
-		}, problem: "--allocate-node-cidrs"},
+		{name: "no podCIDR", change: func(v *View) { v.Nodes[0].Spec = corev1.NodeSpec{} },
+			check: func(t *testing.T, d Desired) {
+				if d.Network != nil {
+					t.Errorf("Pods would get %+v", d.Network)
+				}
+			}, problem: "--allocate-node-cidrs"},
 		{name: "the Node was registered again with another podCIDR", change: func(v *View) {
 			v.Nodes[0] = testNode(v.NodeName, "192.168.78.101", "10.12.0.0/24")
 		}, check: func(t *testing.T, d Desired) {
@@ -155,21 +163,26 @@ func TestPlan(t *testing.T) {
 				t.Error("something would be configured")
 			}
 		}, problem: "Node other"},
-		{name: "overlapping Service ranges", change: func(v *View) { v.ClusterInfoImports[0].Spec.ServiceCIDR = "10.97.0.0/20" }, check: func(t *testing.T, d Desired) {
-			if len(d.Peering.Peers) != 0 {
-				t.Errorf("peers %v", d.Peering.Peers)
-			}
-		}, problem: "test-cluster-west"},
-		{name: "multi-cluster switched off", change: func(v *View) { v.Config.Multicluster.EnableGateway = false }, check: func(t *testing.T, d Desired) {
-			if len(d.Peering.Peers) != 0 {
-				t.Errorf("peers %v", d.Peering.Peers)
-			}
-		}},
+		{name: "overlapping Service ranges",
+			change: func(v *View) { v.ClusterInfoImports[0].Spec.ServiceCIDR = "10.97.0.0/20" },
+			check: func(t *testing.T, d Desired) {
+				if len(d.Peering.Peers) != 0 {
+					t.Errorf("peers %v", d.Peering.Peers)
+				}
+			}, problem: "test-cluster-west"},
+		{name: "multi-cluster switched off", change: func(v *View) { v.Config.Multicluster.EnableGateway = false },
+			check: func(t *testing.T, d Desired) {
+				if len(d.Peering.Peers) != 0 {
+					t.Errorf("peers %v", d.Peering.Peers)
+				}
+			}},
 		{name: "the switch takes the uplink over only when the record is kept", change: func(v *View) {
 			v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
-			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
+				Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 		}, check: func(t *testing.T, d Desired) {
-			if there, _ := bridgesOf(d); len(there) != 2 || d.Bridges[1].Name != "br-eth1" || d.Bridges[1].ExternalIDs[hostnet.UplinkAddressesKey] == "" {
+			if there, _ := bridgesOf(d); len(there) != 2 || d.Bridges[1].Name != "br-eth1" ||
+				d.Bridges[1].ExternalIDs[hostnet.UplinkAddressesKey] == "" {
 				t.Fatalf("bridges: %+v", d.Bridges)
 			}
 			if len(d.Host.Links) != 1 {
@@ -184,7 +197,8 @@ func TestPlan(t *testing.T) {
 		}},
 		{name: "tunnels of the userspace datapath on the Gateway", change: func(v *View) {
 			v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
-			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
+				Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
 		}, check: func(t *testing.T, d Desired) {
 			if have := fmt.Sprint(d.Host.Tunnels); have != "[{br-eth1 [192.168.78.102 192.168.79.101]}]" {
@@ -221,7 +235,8 @@ func TestPlan(t *testing.T) {
 			v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("198.51.100.1"))
 		}, check: func(t *testing.T, d Desired) {
 			if n := d.Node; n.TunnelSource.String() != "192.168.78.101" || n.PeerSource.String() != "198.51.100.1" {
-				t.Errorf("sources %s and %s, want 192.168.78.101 for Nodes and 198.51.100.1 for other clusters", n.TunnelSource, n.PeerSource)
+				t.Errorf("sources %s and %s, want 192.168.78.101 for Nodes and 198.51.100.1 for other clusters", n.TunnelSource,
+					n.PeerSource)
 			}
 		}},
 		{name: "a Gateway behind NAT", change: func(v *View) {
@@ -239,7 +254,8 @@ func TestPlan(t *testing.T) {
 			}
 		}, problem: "this Node has no such address"},
 		{name: "transportInterface has the InternalIP", change: func(v *View) {
-			v.Config.TransportInterface, v.Underlay.Addresses = "eth0", []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}
+			v.Config.TransportInterface, v.Underlay.Addresses = "eth0",
+				[]netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}
 		}, check: func(t *testing.T, d Desired) {
 			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "192.168.78.101" {
 				t.Errorf("the tunnel port's local_ip is %q, want 192.168.78.101", have)
@@ -252,11 +268,12 @@ func TestPlan(t *testing.T) {
 				t.Errorf("the tunnel port takes packets for %q only, where none are sent", have)
 			}
 		}, problem: "kubectl annotate --overwrite node node-1 node.antrea.io/transport-addresses=10.50.0.1"},
-		{name: "transportInterface without an address", change: func(v *View) { v.Config.TransportInterface = "eth1" }, check: func(t *testing.T, d Desired) {
-			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
-				t.Errorf("the tunnel port has local_ip %q", have)
-			}
-		}, problem: "interface eth1 has no IPv4 address"},
+		{name: "transportInterface without an address", change: func(v *View) { v.Config.TransportInterface = "eth1" },
+			check: func(t *testing.T, d Desired) {
+				if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
+					t.Errorf("the tunnel port has local_ip %q", have)
+				}
+			}, problem: "interface eth1 has no IPv4 address"},
 		{name: "a transport address that is none", change: func(v *View) {
 			v.Nodes[1].Annotations = map[string]string{"node.antrea.io/transport-addresses": "127.0.0.1,eth1"}
 		}, check: func(t *testing.T, d Desired) {

@@ -69,7 +69,8 @@ type repeat struct {
 func newPolicyLog(c config.AuditLogging, dir string, podAt func(netip.Addr) string, log *slog.Logger) *policyLog {
 	return &policyLog{
 		out: &lumberjack.Logger{
-			Filename: filepath.Join(dir, policyLogFile), MaxSize: c.MaxSize, MaxBackups: c.MaxBackups, MaxAge: c.MaxAge, Compress: c.Compress, LocalTime: true,
+			Filename: filepath.Join(dir, policyLogFile), MaxSize: c.MaxSize, MaxBackups: c.MaxBackups, MaxAge: c.MaxAge,
+			Compress: c.Compress, LocalTime: true,
 		},
 		podAt: podAt, log: log, queue: newSharedQueue[netip.Addr, loggedPacket](logQueue), repeats: map[string]*repeat{},
 	}
@@ -259,7 +260,8 @@ func (l *policyLog) write(at time.Time, line string) {
 	if failing := err != nil; failing != l.failing {
 		l.failing = failing
 		if failing {
-			l.log.Error("the log of policies cannot be written: lines are lost until it can; make room in its directory", "error", err)
+			l.log.Error("the log of policies cannot be written: lines are lost until it can; make room in its directory",
+				"error", err)
 		} else {
 			l.log.Info("the log of policies is written again")
 		}

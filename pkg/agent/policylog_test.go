@@ -27,7 +27,8 @@ import (
 )
 
 // loggedFrame is a SYN from 10.11.0.3:40000 to 10.11.0.2:8080, as the switch sends it: 60 bytes of IP.
-const loggedFrame = "0a00000000020e0000000001" + "0800" + "4500003c00004000400600000a0b00030a0b0002" + "9c401f900000000100000000a002ffff00000000"
+const loggedFrame = "0a00000000020e0000000001" + "0800" + "4500003c00004000400600000a0b00030a0b0002" +
+	"9c401f900000000100000000a002ffff00000000"
 
 func logged(t *testing.T, entry string) ofp.PacketIn2 {
 	t.Helper()
@@ -66,7 +67,9 @@ func TestPolicyLogRepeats(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- l.run(ctx) }()
-		const drop, allow, egress = "AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web 0 0 44900 label", "IngressRule K8sNetworkPolicy:default/a ingress[0] 0 3 1000", "EgressDefaultRule AntreaClusterNetworkPolicy:b out 1 1 999 x"
+		const drop, allow, egress = "AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web 0 0 44900 label",
+			"IngressRule K8sNetworkPolicy:default/a ingress[0] 0 3 1000",
+			"EgressDefaultRule AntreaClusterNetworkPolicy:b out 1 1 999 x"
 		for i, entry := range []string{drop, allow, drop, allow, egress, drop} {
 			if err := l.take(logged(t, entry)); err != nil {
 				t.Fatal(i, err)
@@ -83,11 +86,16 @@ func TestPolicyLogRepeats(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{
-			"00.100000 IngressRule K8sNetworkPolicy:default/a ingress[0] Ingress Allow 1000 default/server 10.11.0.3 40000 10.11.0.2 8080 TCP 60 <nil>",
-			"00.300000 IngressRule K8sNetworkPolicy:default/a ingress[0] Ingress Allow 1000 default/server 10.11.0.3 40000 10.11.0.2 8080 TCP 60 <nil>",
-			"00.000000 AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web Ingress Drop 44900 default/server 10.11.0.3 40000 10.11.0.2 8080 TCP 60 label [3 packets in 1s]",
-			"00.400000 EgressDefaultRule AntreaClusterNetworkPolicy:b out Egress Reject 999 <nil> 10.11.0.3 40000 10.11.0.2 8080 TCP 60 x",
-			"02.600000 AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web Ingress Drop 44900 default/server 10.11.0.3 40000 10.11.0.2 8080 TCP 60 label",
+			"00.100000 IngressRule K8sNetworkPolicy:default/a ingress[0] Ingress Allow 1000 default/server 10.11.0.3 40000 " +
+				"10.11.0.2 8080 TCP 60 <nil>",
+			"00.300000 IngressRule K8sNetworkPolicy:default/a ingress[0] Ingress Allow 1000 default/server 10.11.0.3 40000 " +
+				"10.11.0.2 8080 TCP 60 <nil>",
+			"00.000000 AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web Ingress Drop 44900 default/server " +
+				"10.11.0.3 40000 10.11.0.2 8080 TCP 60 label [3 packets in 1s]",
+			"00.400000 EgressDefaultRule AntreaClusterNetworkPolicy:b out Egress Reject 999 <nil> 10.11.0.3 40000 10.11.0.2 " +
+				"8080 TCP 60 x",
+			"02.600000 AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web Ingress Drop 44900 default/server " +
+				"10.11.0.3 40000 10.11.0.2 8080 TCP 60 label",
 		}
 		have := strings.Split(strings.TrimSpace(out.String()), "\n")
 		for i, line := range have {
@@ -103,7 +111,8 @@ func TestPolicyLogRepeats(t *testing.T) {
 func TestPolicyLogFile(t *testing.T) {
 	dir := t.TempDir()
 	var said bytes.Buffer
-	l := newPolicyLog(config.Default().AuditLogging, dir, func(netip.Addr) string { return "default/a" }, slog.New(slog.NewTextHandler(&said, nil)))
+	l := newPolicyLog(config.Default().AuditLogging, dir, func(netip.Addr) string { return "default/a" },
+		slog.New(slog.NewTextHandler(&said, nil)))
 	if err := l.take(logged(t, "AntreaPolicyEgressRule AntreaNetworkPolicy:default/log web 1 0 44900 label")); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +127,8 @@ func TestPolicyLogFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} AntreaPolicyEgressRule .* label \[1024 packets in .*\]\n.* <nil> \[1 packets were not logged: there were too many\]\n$`); !want.Match(text) {
+	if want := regexp.MustCompile(
+		`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} AntreaPolicyEgressRule .* label \[1024 packets in .*\]\n.* <nil> \[1 packets were not logged: there were too many\]\n$`); !want.Match(text) {
 		t.Errorf("the file has\n%s", text)
 	}
 	l.out = &buffer{broken: true}
@@ -126,7 +136,8 @@ func TestPolicyLogFile(t *testing.T) {
 	l.write(time.Now(), "lost as well")
 	l.out = &buffer{}
 	l.write(time.Now(), "written")
-	if have := said.String(); strings.Count(have, "level=ERROR") != 1 || !strings.Contains(have, "no space left") || !strings.Contains(have, "written again") {
+	if have := said.String(); strings.Count(have, "level=ERROR") != 1 || !strings.Contains(have, "no space left") ||
+		!strings.Contains(have, "written again") {
 		t.Errorf("the agent says\n%s", have)
 	}
 }
@@ -212,7 +223,8 @@ func TestPackets(t *testing.T) {
 	}
 	var have []string
 	for _, m := range families[0].GetMetric() {
-		have = append(have, fmt.Sprint(m.GetLabel()[0].GetValue(), " ", m.GetLabel()[1].GetValue(), " ", m.GetCounter().GetValue()))
+		have = append(have, fmt.Sprint(m.GetLabel()[0].GetValue(), " ", m.GetLabel()[1].GetValue(), " ",
+			m.GetCounter().GetValue()))
 	}
 	if diff := cmp.Diff([]string{"a taken 2", "b dropped 1", "other ignored 2"}, have); diff != "" {
 		t.Error(diff)

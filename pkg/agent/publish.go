@@ -70,13 +70,15 @@ func (p *publisher) write(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 		return false
-	case apierrors.IsNotFound(err): // it is gone, which an event says, or the API server that has just started does not know its kind yet
+	// it is gone, which an event says, or the API server that has just started does not know its kind yet
+	case apierrors.IsNotFound(err):
 		return true
 	case err != nil:
 		p.log.Error("announce the WireGuard key; trying again", "object", at, "error", err)
 		return true
 	}
-	p.log.Info("announced the WireGuard key", "object", at, "publicKey", want.PublicKey, "nextPublicKey", want.NextPublicKey)
+	p.log.Info("announced the WireGuard key", "object", at, "publicKey", want.PublicKey, "nextPublicKey",
+		want.NextPublicKey)
 	return false
 }
 
@@ -189,7 +191,8 @@ func patchGateway(api rest.Interface) func(context.Context, problem.Object, mcv1
 		if err != nil {
 			return err
 		}
-		return api.Patch(types.MergePatchType).Namespace(at.Namespace).Resource("gateways").Name(at.Name).Body(merge).Do(ctx).Error()
+		return api.Patch(types.MergePatchType).Namespace(at.Namespace).Resource("gateways").Name(at.Name).Body(merge).Do(
+			ctx).Error()
 	}
 }
 
@@ -222,13 +225,15 @@ func newNodeClient(config *rest.Config) (rest.Interface, error) {
 }
 
 // clientOf writes objects of one version.
-func clientOf(config *rest.Config, version schema.GroupVersion, path string, add func(*runtime.Scheme) error) (rest.Interface, error) {
+func clientOf(config *rest.Config, version schema.GroupVersion, path string,
+	add func(*runtime.Scheme) error) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	if err := add(scheme); err != nil {
 		return nil, err
 	}
 	c := rest.CopyConfig(config)
-	c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &version, path, serializer.NewCodecFactory(scheme).WithoutConversion()
+	c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &version, path,
+		serializer.NewCodecFactory(scheme).WithoutConversion()
 	api, err := rest.RESTClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("set up the client of %s: %w", version, err)

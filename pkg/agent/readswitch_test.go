@@ -15,7 +15,8 @@ func TestReadSwitch(t *testing.T) {
 	tables.kinds.Loaded()
 	tables.loaded()
 	state := func(port uint32) bridge.State {
-		return bridge.State{Bridges: map[string]bridge.Found{tables.config.OVSBridge: {Ports: map[string]bridge.PortState{"p": {OFPort: port}}}}}
+		return bridge.State{
+			Bridges: map[string]bridge.Found{tables.config.OVSBridge: {Ports: map[string]bridge.PortState{"p": {OFPort: port}}}}}
 	}
 	newer := make(chan struct{})
 	tables.readSwitch(func() bridge.State {

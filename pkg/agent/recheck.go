@@ -65,8 +65,9 @@ const (
 
 // Where listing connections stops the switch.
 const (
-	recheckFew  = 500                  // connections that may be listed at each change: 4 ms
-	recheckKept = 25 * time.Hour       // while looks fail: a connection that sends nothing for a day is forgotten (tcp_established)
+	recheckFew = 500 // connections that may be listed at each change: 4 ms
+	// while looks fail: a connection that sends nothing for a day is forgotten (tcp_established)
+	recheckKept = 25 * time.Hour
 	recheckStop = 8 * time.Microsecond // for each connection, while the userspace datapath lists them
 	recheckCalm = 1000                 // a look that can wait stops the switch for one part in so many of the time
 	// With more rechecks, each of which is flows, a look waits a tenth as long: a tenant may write rules all the time.

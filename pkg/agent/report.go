@@ -73,7 +73,8 @@ const (
 	maxReportedTexts, maxReportedText = 100, 300
 )
 
-func newReporter(node string, api reportAPI, look func(context.Context) (reported, error), nodes func() int, owner func() types.UID, log *slog.Logger) *reporter {
+func newReporter(node string, api reportAPI, look func(context.Context) (reported, error), nodes func() int,
+	owner func() types.UID, log *slog.Logger) *reporter {
 	r := &reporter{node, api, look, nodes, owner, log, make(chan struct{}, 1)}
 	r.changed()
 	return r
@@ -161,8 +162,10 @@ func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ 
 		case err != nil:
 			return nil, false, fmt.Errorf("read NodePolicyReport %s: %w", r.node, err)
 		}
-		known = &reported{Policies: have.Policies, Failures: have.Failures, Problems: have.Problems, Features: have.Features, Ways: have.Ways}
-		if uid := r.owner(); uid != "" && len(have.OwnerReferences) > 0 && !slices.ContainsFunc(have.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid }) {
+		known = &reported{Policies: have.Policies, Failures: have.Failures, Problems: have.Problems, Features: have.Features,
+			Ways: have.Ways}
+		if uid := r.owner(); uid != "" && len(have.OwnerReferences) > 0 &&
+			!slices.ContainsFunc(have.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid }) {
 			_, wrote, err := r.update(ctx, known, now)
 			return nil, wrote, err
 		}
@@ -182,7 +185,8 @@ func (r *reporter) update(ctx context.Context, known *reported, now reported) (_
 	}
 	patch := map[string]map[string]*string{}
 	for name, two := range map[string][2]map[string]string{
-		"policies": {known.Policies, now.Policies}, "failures": {known.Failures, now.Failures}, "problems": {known.Problems, now.Problems},
+		"policies": {known.Policies, now.Policies}, "failures": {known.Failures, now.Failures},
+		"problems": {known.Problems, now.Problems},
 		"features": {known.Features, now.Features}, "ways": {known.Ways, now.Ways},
 	} {
 		if change := mapChange(two[0], two[1]); len(change) > 0 {
@@ -225,8 +229,9 @@ func (r *reporter) create(ctx context.Context, now reported) (*reported, bool, e
 		return nil, false, fmt.Errorf("read Node %s: %w", r.node, err)
 	}
 	err = r.api.create(ctx, &tombolov1alpha1.NodePolicyReport{
-		ObjectMeta: metav1.ObjectMeta{Name: r.node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.node, UID: uid}}},
-		Policies:   now.Policies, Failures: now.Failures, Problems: now.Problems, Features: now.Features, Ways: now.Ways,
+		ObjectMeta: metav1.ObjectMeta{Name: r.node,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.node, UID: uid}}},
+		Policies: now.Policies, Failures: now.Failures, Problems: now.Problems, Features: now.Features, Ways: now.Ways,
 	})
 	if err != nil {
 		return nil, true, fmt.Errorf("create NodePolicyReport %s: %w", r.node, err)
@@ -301,7 +306,8 @@ func (a reportLook) policies(ctx context.Context) (reported, error) {
 // features are what this agent can do and not every agent does.
 func features(c config.Config) map[string]string {
 	out := map[string]string{}
-	if c.MulticlusterGateway() && c.Multicluster.EnablePodToPodConnectivity && c.Multicluster.PreserveClientIP != peering.PreserveNever {
+	if c.MulticlusterGateway() && c.Multicluster.EnablePodToPodConnectivity &&
+		c.Multicluster.PreserveClientIP != peering.PreserveNever {
 		out[mcv1alpha1.FeaturePreserveClientIP] = ""
 	}
 	if c.MulticlusterGateway() {
@@ -357,7 +363,8 @@ func newReportClient(config *rest.Config) (*reportClient, error) {
 	}
 	of := func(version schema.GroupVersion, path string) (rest.Interface, error) {
 		c := rest.CopyConfig(config)
-		c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &version, path, serializer.NewCodecFactory(scheme).WithoutConversion()
+		c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &version, path,
+			serializer.NewCodecFactory(scheme).WithoutConversion()
 		return rest.RESTClientFor(c)
 	}
 	reports, err := of(tombolov1alpha1.GroupVersion, "/apis")

@@ -67,7 +67,8 @@ func TestReportAccess(t *testing.T) {
 	}
 	var access [][]byte
 	for _, document := range bytes.Split(manifest, []byte("\n---\n")) {
-		if bytes.Contains(document, []byte("  name: antrea-agent\n")) && !bytes.Contains(document, []byte("kind: DaemonSet")) {
+		if bytes.Contains(document, []byte("  name: antrea-agent\n")) &&
+			!bytes.Contains(document, []byte("kind: DaemonSet")) {
 			access = append(access, document)
 		}
 	}
@@ -91,41 +92,47 @@ func TestReportAccess(t *testing.T) {
 	refused := func(what, text string, try func(ctx context.Context) error) {
 		t.Helper()
 		var last error
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-			last = try(ctx)
-			return last != nil && strings.Contains(last.Error(), text), nil
-		})
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				last = try(ctx)
+				return last != nil && strings.Contains(last.Error(), text), nil
+			})
 		if err != nil {
 			t.Fatalf("%s are not refused: %v", what, last)
 		}
 	}
-	refused("reports of other Nodes", `is not the Node of the agent that writes, which is "node-1"`, func(ctx context.Context) error {
-		err := on("node-1").create(ctx, report("probe"))
-		if err == nil {
-			return c.Delete(ctx, asUnstructured("probe"))
-		}
-		return err
-	})
+	refused("reports of other Nodes", `is not the Node of the agent that writes, which is "node-1"`,
+		func(ctx context.Context) error {
+			err := on("node-1").create(ctx, report("probe"))
+			if err == nil {
+				return c.Delete(ctx, asUnstructured("probe"))
+			}
+			return err
+		})
 
 	now := reported{Policies: map[string]string{"acnp/a": "1/x", "annp/default/b": "2/y"}}
-	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil }, func() int { return 1 }, func() types.UID { return node.UID }, slog.New(slog.DiscardHandler))
+	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil },
+		func() int { return 1 }, func() types.UID { return node.UID }, slog.New(slog.DiscardHandler))
 	known, wrote, err := own.write(t.Context(), nil, now)
 	if err != nil || !wrote {
 		t.Fatalf("wrote %v, %v", wrote, err)
 	}
 	have, err := own.api.get(t.Context(), "node-1")
-	if err != nil || !maps.Equal(have.Policies, now.Policies) || len(have.OwnerReferences) != 1 || have.OwnerReferences[0].UID != node.UID {
+	if err != nil || !maps.Equal(have.Policies, now.Policies) || len(have.OwnerReferences) != 1 ||
+		have.OwnerReferences[0].UID != node.UID {
 		t.Fatalf("the API server has %+v, %v", have, err)
 	}
 	if _, wrote, err = own.write(t.Context(), known, now); wrote || err != nil {
 		t.Errorf("nothing has changed, wrote %v, %v", wrote, err)
 	}
-	now = reported{Policies: map[string]string{"acnp/a": "2/x"}, Failures: map[string]string{"cnp/c": "1/z full"}, Features: map[string]string{"PreserveClientIP": ""},
-		Ways: map[string]string{"west/192.168.79.101": "up", "west/192.168.79.102": "down"}}
+	now = reported{Policies: map[string]string{"acnp/a": "2/x"}, Failures: map[string]string{"cnp/c": "1/z full"},
+		Features: map[string]string{"PreserveClientIP": ""},
+		Ways:     map[string]string{"west/192.168.79.101": "up", "west/192.168.79.102": "down"}}
 	if _, _, err = own.write(t.Context(), known, now); err != nil {
 		t.Fatal(err)
 	}
-	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Failures, now.Failures) || !maps.Equal(have.Features, now.Features) {
+	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Policies, now.Policies) ||
+		!maps.Equal(have.Failures, now.Failures) || !maps.Equal(have.Features, now.Features) {
 		t.Errorf("the API server has %+v, %v", have, err)
 	}
 	if !maps.Equal(have.Ways, now.Ways) {
@@ -136,14 +143,17 @@ func TestReportAccess(t *testing.T) {
 	}
 	undecided := now
 	undecided.Ways = nil
-	if known, wrote, err = own.write(t.Context(), nil, undecided); wrote || err != nil || !maps.Equal(known.Ways, now.Ways) {
+	if known, wrote, err = own.write(t.Context(), nil, undecided); wrote || err != nil ||
+		!maps.Equal(known.Ways, now.Ways) {
 		t.Errorf("a restart that knows nothing of ways yet wrote %v, %v: %v", wrote, err, known)
 	}
 	away := reported{OnlyWays: true, Ways: map[string]string{"west/192.168.79.101": "down"}}
-	if known, wrote, err = own.write(t.Context(), nil, away); !wrote || err != nil || !maps.Equal(known.Policies, now.Policies) {
+	if known, wrote, err = own.write(t.Context(), nil, away); !wrote || err != nil ||
+		!maps.Equal(known.Policies, now.Policies) {
 		t.Errorf("a switch that is away: wrote %v, %v: %v", wrote, err, known)
 	}
-	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Ways, away.Ways) || !maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Features, now.Features) {
+	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Ways, away.Ways) ||
+		!maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Features, now.Features) {
 		t.Errorf("the API server has %+v, %v", have, err)
 	}
 	if err := c.Delete(t.Context(), asUnstructured("node-1")); err != nil {
@@ -157,14 +167,16 @@ func TestReportAccess(t *testing.T) {
 	}
 
 	for name, node := range map[string]string{"of another Node": "node-2", "without a Node": ""} {
-		if err := on(node).patch(t.Context(), "node-1", []byte(`{"policies":{"acnp/a":"9/x"}}`)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "agents write about their own Node alone") {
+		if err := on(node).patch(t.Context(), "node-1", []byte(`{"policies":{"acnp/a":"9/x"}}`)); !apierrors.IsInvalid(err) ||
+			!strings.Contains(err.Error(), "agents write about their own Node alone") {
 			t.Errorf("an agent %s writes the report of node-1: %v", name, err)
 		}
 	}
 	if err := own.api.patch(t.Context(), "node-1", []byte(`{"metadata":{"finalizers":["a.b/c"]}}`)); err == nil {
 		t.Error("an agent adds a finalizer")
 	}
-	deletion := on("node-1").(*reportClient).reports.Delete().Resource(reportsResource).Name("node-1").Do(t.Context()).Error()
+	deletion := on("node-1").(*reportClient).reports.Delete().Resource(reportsResource).Name("node-1").Do(
+		t.Context()).Error()
 	if !apierrors.IsForbidden(deletion) {
 		t.Errorf("an agent deletes a report: %v", deletion)
 	}
@@ -172,7 +184,8 @@ func TestReportAccess(t *testing.T) {
 	// The key of WireGuard goes into the Gateway of the agent's own Node, and nothing else.
 	for _, node := range []string{"node-1", "node-2"} {
 		g := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "multicluster.crd.antrea.io/v1alpha1", "kind": "Gateway", "metadata": map[string]any{"namespace": "kube-system", "name": node},
+			"apiVersion": "multicluster.crd.antrea.io/v1alpha1", "kind": "Gateway",
+			"metadata":  map[string]any{"namespace": "kube-system", "name": node},
 			"gatewayIP": "192.0.2.1", "internalIP": "192.0.2.1", "serviceCIDR": "10.96.0.0/16",
 		}}
 		if err := c.Create(t.Context(), g); err != nil {
@@ -189,7 +202,8 @@ func TestReportAccess(t *testing.T) {
 		return api
 	}
 	refused("keys of other Nodes' Gateways", "agents write about their own Node alone", func(ctx context.Context) error {
-		return gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name("node-2").Param("dryRun", metav1.DryRunAll).
+		return gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name(
+			"node-2").Param("dryRun", metav1.DryRunAll).
 			Body([]byte(`{"wireGuard":{"publicKey":"k"}}`)).Do(ctx).Error()
 	})
 	read := func() (g mcv1alpha1.Gateway) {
@@ -210,10 +224,12 @@ func TestReportAccess(t *testing.T) {
 		if key == (publickey.Key{2}).String() {
 			want.NextPublicKey, want.NextPort = publickey.Key{3}.String(), 51822
 		}
-		p := &publisher{want: func() (mcv1alpha1.WireGuardInfo, bool) { return want, true }, patch: patchGateway(gatewaysOf("node-1")), log: slog.New(slog.DiscardHandler), get: func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
-			g := read()
-			return gatewayKey(&g)
-		}}
+		p := &publisher{want: func() (mcv1alpha1.WireGuardInfo, bool) { return want, true },
+			patch: patchGateway(gatewaysOf("node-1")), log: slog.New(slog.DiscardHandler),
+			get: func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
+				g := read()
+				return gatewayKey(&g)
+			}}
 		if p.write(t.Context()) {
 			t.Errorf("key %q is not written", key)
 		}
@@ -223,16 +239,19 @@ func TestReportAccess(t *testing.T) {
 		}
 	}
 	for what, patch := range map[string]string{
-		"address": `{"gatewayIP":"192.0.2.9"}`, "range": `{"serviceCIDR":"10.99.0.0/16"}`, "finalizer": `{"metadata":{"finalizers":["a.b/c"]}}`,
+		"address": `{"gatewayIP":"192.0.2.9"}`, "range": `{"serviceCIDR":"10.99.0.0/16"}`,
+		"finalizer": `{"metadata":{"finalizers":["a.b/c"]}}`,
 	} {
-		err := gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name("node-1").Body([]byte(patch)).Do(t.Context()).Error()
+		err := gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name(
+			"node-1").Body([]byte(patch)).Do(t.Context()).Error()
 		if err == nil || !strings.Contains(err.Error(), "agents write wireGuard alone") {
 			t.Errorf("an agent writes the %s of its Gateway: %v", what, err)
 		}
 	}
 	// The key between Nodes goes into the agent's own Node, and nothing else.
 	for _, name := range []string{"key-1", "key-2"} {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"kept": "yes"}}, Spec: corev1.NodeSpec{PodCIDR: "10.11.9.0/24"}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": "a"},
+			Annotations: map[string]string{"kept": "yes"}}, Spec: corev1.NodeSpec{PodCIDR: "10.11.9.0/24"}}
 		if err := c.Create(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +270,8 @@ func TestReportAccess(t *testing.T) {
 			Body([]byte(`{"metadata":{"annotations":{"` + nextNodeKey + `":"k"}}}`)).Do(ctx).Error()
 	})
 	for _, want := range []mcv1alpha1.WireGuardInfo{
-		{PublicKey: publickey.Key{1}.String(), NextPort: 51823}, {PublicKey: publickey.Key{1}.String(), NextPort: 51823, NextPublicKey: publickey.Key{2}.String()},
+		{PublicKey: publickey.Key{1}.String(), NextPort: 51823},
+		{PublicKey: publickey.Key{1}.String(), NextPort: 51823, NextPublicKey: publickey.Key{2}.String()},
 		{PublicKey: publickey.Key{2}.String(), NextPort: 51824}, {},
 	} {
 		var n corev1.Node
@@ -275,12 +295,18 @@ func TestReportAccess(t *testing.T) {
 		}
 	}
 	for what, patch := range map[string]string{
-		"label": `{"metadata":{"labels":{"zone":"b"}}}`, "spec": `{"spec":{"unschedulable":true}}`, "finalizer": `{"metadata":{"finalizers":["a.b/c"]}}`,
-		"other annotation": `{"metadata":{"annotations":{"kept":"no"}}}`, "new annotation": `{"metadata":{"annotations":{"new":"x"}}}`, "lost annotation": `{"metadata":{"annotations":{"kept":null}}}`,
-		"wish for a key": `{"metadata":{"annotations":{"` + nodeKeyNotBefore + `":"2026-01-31T12:00:00Z"}}}`,
+		"label": `{"metadata":{"labels":{"zone":"b"}}}`, "spec": `{"spec":{"unschedulable":true}}`,
+		"finalizer":        `{"metadata":{"finalizers":["a.b/c"]}}`,
+		"other annotation": `{"metadata":{"annotations":{"kept":"no"}}}`,
+		"new annotation":   `{"metadata":{"annotations":{"new":"x"}}}`,
+		"lost annotation":  `{"metadata":{"annotations":{"kept":null}}}`,
+		"wish for a key":   `{"metadata":{"annotations":{"` + nodeKeyNotBefore + `":"2026-01-31T12:00:00Z"}}}`,
 	} {
-		err := nodesOf("key-1").Patch(types.MergePatchType).Resource("nodes").Name("key-1").Body([]byte(patch)).Do(t.Context()).Error()
-		if err == nil || !strings.Contains(err.Error(), "agents write the annotations "+nodeKey+", "+nextNodeKey+" and "+nextNodePort+" alone") {
+		err := nodesOf("key-1").Patch(types.MergePatchType).Resource("nodes").Name("key-1").Body([]byte(patch)).Do(
+			t.Context()).Error()
+		if err == nil ||
+			!strings.Contains(err.Error(), "agents write the annotations "+
+				nodeKey+", "+nextNodeKey+" and "+nextNodePort+" alone") {
 			t.Errorf("an agent writes a %s of its Node: %v", what, err)
 		}
 	}
@@ -288,7 +314,8 @@ func TestReportAccess(t *testing.T) {
 }
 
 // kubelets has kubelets write their Nodes: everything but what makes a Gateway of one.
-func kubelets(t *testing.T, admin *rest.Config, c client.Client, refused func(what, text string, try func(ctx context.Context) error)) {
+func kubelets(t *testing.T, admin *rest.Config, c client.Client,
+	refused func(what, text string, try func(ctx context.Context) error)) {
 	t.Helper()
 	if err := c.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubelets"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
@@ -296,14 +323,16 @@ func kubelets(t *testing.T, admin *rest.Config, c client.Client, refused func(wh
 		t.Fatal(err)
 	}
 	config := rest.CopyConfig(admin)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:key-2", Groups: []string{"system:nodes", "system:authenticated"}}
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:key-2",
+		Groups: []string{"system:nodes", "system:authenticated"}}
 	kubelet, err := client.New(config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const denied = "a kubelet may not make its Node a Gateway"
 	patch := func(ctx context.Context, by client.Client, annotations string) error {
-		return by.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))
+		return by.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}},
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))
 	}
 	refused("kubelets that make their Nodes Gateways", denied, func(ctx context.Context) error {
 		err := patch(ctx, kubelet, `{"multicluster.antrea.io/gateway":"true"}`)
@@ -312,14 +341,18 @@ func kubelets(t *testing.T, admin *rest.Config, c client.Client, refused func(wh
 		}
 		return err
 	})
-	if err := patch(t.Context(), c, `{"multicluster.antrea.io/gateway":"true","multicluster.antrea.io/gateway-ip":"192.0.2.1"}`); err != nil {
+	if err := patch(t.Context(), c,
+		`{"multicluster.antrea.io/gateway":"true","multicluster.antrea.io/gateway-ip":"192.0.2.1"}`); err != nil {
 		t.Errorf("an administrator makes a Gateway: %v", err)
 	}
-	for _, annotations := range []string{`{"multicluster.antrea.io/gateway":null}`, `{"multicluster.antrea.io/gateway-ip":"192.0.2.9"}`, `{"multicluster.tombolo.io/wireguard-key-not-before":"x"}`, `null`} {
+	for _, annotations := range []string{`{"multicluster.antrea.io/gateway":null}`,
+		`{"multicluster.antrea.io/gateway-ip":"192.0.2.9"}`, `{"multicluster.tombolo.io/wireguard-key-not-before":"x"}`,
+		`null`} {
 		if err := patch(t.Context(), kubelet, annotations); err == nil || !strings.Contains(err.Error(), denied) {
 			t.Errorf("a kubelet writes the annotations %s: %v", annotations, err)
 		}
-		status := kubelet.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))
+		status := kubelet.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}},
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))
 		if status == nil || !strings.Contains(status.Error(), denied) {
 			t.Errorf("a kubelet writes the annotations %s with its status: %v", annotations, status)
 		}
@@ -327,11 +360,13 @@ func kubelets(t *testing.T, admin *rest.Config, c client.Client, refused func(wh
 	if err := patch(t.Context(), kubelet, `{"node.alpha.kubernetes.io/ttl":"0"}`); err != nil {
 		t.Errorf("a kubelet writes another annotation: %v", err)
 	}
-	if err := kubelet.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}}, client.RawPatch(types.MergePatchType,
-		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`))); err != nil {
+	if err := kubelet.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}},
+		client.RawPatch(types.MergePatchType,
+			[]byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`))); err != nil {
 		t.Errorf("a kubelet writes its status: %v", err)
 	}
-	fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-3", Annotations: map[string]string{"multicluster.antrea.io/gateway": "true"}}}
+	fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-3",
+		Annotations: map[string]string{"multicluster.antrea.io/gateway": "true"}}}
 	if err := kubelet.Create(t.Context(), fresh); err == nil || !strings.Contains(err.Error(), denied) {
 		t.Errorf("a kubelet registers a Gateway: %v", err)
 	}
@@ -415,7 +450,8 @@ func (r *reportsAt) set(change func()) {
 	change()
 }
 
-// TestReportOfNewNode has the Node deleted and registered again: its report is made again as soon as the old one was collected.
+// TestReportOfNewNode has the Node deleted and registered again: its report is made again as soon as the old one was
+// collected.
 func TestReportOfNewNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &reportsAt{uid: "1"}
@@ -444,7 +480,8 @@ func TestReportOfNewNode(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			api.set(func() {
-				if len(api.creates) != i+2 || api.have == nil || len(api.have.OwnerReferences) != 1 || api.have.OwnerReferences[0].UID != api.uid {
+				if len(api.creates) != i+2 || api.have == nil || len(api.have.OwnerReferences) != 1 ||
+					api.have.OwnerReferences[0].UID != api.uid {
 					t.Errorf("report %+v after %d creations", api.have, len(api.creates))
 				}
 			})
@@ -462,7 +499,8 @@ func TestReportOfNewNode(t *testing.T) {
 func TestNewNodeWakesReporter(t *testing.T) {
 	a, err := newAgent(Options{
 		Config: config.Default(), NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
-		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -484,8 +522,8 @@ func TestNewNodeWakesReporter(t *testing.T) {
 	}
 }
 
-// TestReportRate changes policies all the time in a cluster of 1,000 Nodes: a Node writes every ten seconds at most, what
-// it writes is the difference, nothing is written when nothing changes, and what could not be written comes later.
+// TestReportRate changes policies all the time in a cluster of 1,000 Nodes: a Node writes every ten seconds at most,
+// what it writes is the difference, nothing is written when nothing changes, and what could not be written comes later.
 func TestReportRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &reportsAt{}

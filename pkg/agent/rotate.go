@@ -61,7 +61,8 @@ func (s sessions) beside(p partner) (publickey.Key, bool) {
 // detours says whether packets to a partner go by the second device.
 func (s sessions) detours(p partner) bool {
 	key, ok := s.beside(p)
-	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() { // what lingers here has gone there, if an agent runs
+	// what lingers here has gone there, if an agent runs
+	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() {
 		return false
 	}
 	over := (!p.changes() || p.Way.Next == p.Way.Key) && (!s.Changing || s.Switched)
@@ -80,7 +81,9 @@ type rotationTimes struct {
 	lost     time.Duration // without a handshake: then there is no session (RejectAfterTime of WireGuard, 180 s, and some)
 }
 
-var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second, patience: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, linger: 2 * time.Minute, lost: 200 * time.Second}
+var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second,
+	patience: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, linger: 2 * time.Minute,
+	lost: 200 * time.Second}
 
 // rotation changes a key of this Node when it is asked to, and tells the tables about sessions.
 type rotation struct {
@@ -391,7 +394,8 @@ func (r *rotation) asked() (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("the WireGuard key stays: %.60q is not a time: write one like %s", text, "2026-01-31T12:00:00Z")
+		return time.Time{}, fmt.Errorf("the WireGuard key stays: %.60q is not a time: write one like %s", text,
+			"2026-01-31T12:00:00Z")
 	}
 	return at, nil
 }
@@ -429,6 +433,7 @@ func (r *rotation) report(reason, message string) {
 	}
 	r.problem = problem.Problem{}
 	if reason != "" {
-		r.problem = problem.Problem{Object: problem.Object{Kind: "Node", Name: r.node}, Field: "metadata.annotations[" + r.annotation + "]", Reason: reason, Message: message}
+		r.problem = problem.Problem{Object: problem.Object{Kind: "Node", Name: r.node}, Field: "metadata.annotations[" +
+			r.annotation + "]", Reason: reason, Message: message}
 	}
 }

@@ -63,7 +63,8 @@ func startRotating(t *testing.T, name string, spec sideSpec) *rotating {
 	s.cmd = exec.Command("/proc/self/exe")
 	s.cmd.Env = append(os.Environ(), asRotatingSide+"="+string(text))
 	s.cmd.Stderr = &s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +129,8 @@ func (s *rotating) kernels() {
 	}
 }
 
-// rotatingSides are sides that all reach one another, and what hands on what each announces, as the leader, or the API server, does.
+// rotatingSides are sides that all reach one another, and what hands on what each announces, as the leader, or the API
+// server, does.
 type rotatingSides struct {
 	t   *testing.T
 	all []*rotating
@@ -162,7 +164,8 @@ func startSides(t *testing.T, nodes bool, count int, hidden ...int) *rotatingSid
 		if i == 0 {
 			side.sh("ip link add wire type bridge")
 		} else {
-			s.all[0].sh(fmt.Sprintf("ip link add to%d type veth peer name wire netns %d; ip link set to%d master wire up", i, side.cmd.Process.Pid, i))
+			s.all[0].sh(fmt.Sprintf("ip link add to%d type veth peer name wire netns %d; ip link set to%d master wire up", i,
+				side.cmd.Process.Pid, i))
 		}
 		side.sh(fmt.Sprintf("ip link set lo up; ip address add %s/24 dev wire; ip link set wire up", sideAddress(i)))
 	}
@@ -327,8 +330,8 @@ func (s *rotatingSides) begin(port int32) {
 	s.pass("before")
 }
 
-// beside has a test run beside others: its sides have networks of their own, and it waits for most of its time. In a guest that QEMU
-// interprets it does not.
+// beside has a test run beside others: its sides have networks of their own, and it waits for most of its time. In a
+// guest that QEMU interprets it does not.
 func beside(t *testing.T) {
 	t.Helper()
 	if !ovstest.System() {
@@ -337,7 +340,8 @@ func beside(t *testing.T) {
 }
 
 // rotationSteps chooses steps, where all of them would take too long.
-var rotationSteps = flag.String("rotation.steps", "", "only these steps of tests of rotation, by name: a regular expression")
+var rotationSteps = flag.String("rotation.steps", "",
+	"only these steps of tests of rotation, by name: a regular expression")
 
 func (s *rotatingSides) chosen(step string) bool {
 	s.t.Helper()
@@ -367,7 +371,8 @@ func (s *rotatingSides) walk(beside insideLink, steps ...rotationStep) {
 	for _, side := range s.shown() {
 		side.until("it sends by the first device", long, over)
 		deadline := time.Now().Add(long)
-		for exec.Command("nsenter", "-t", fmt.Sprint(side.cmd.Process.Pid), "-n", "ip", "link", "show", beside.name).Run() == nil {
+		for exec.Command("nsenter", "-t", fmt.Sprint(side.cmd.Process.Pid), "-n", "ip", "link", "show",
+			beside.name).Run() == nil {
 			if time.Now().After(deadline) {
 				s.t.Fatalf("side %s still has the second device", side.name)
 			}
@@ -398,7 +403,8 @@ func TestRotation(t *testing.T) {
 			s.order(a, sideOrder{Restart: true})
 			s.order(b, sideOrder{Restart: true})
 			a.until("it says what it waits for", long, func(r sideReport) bool { return len(r.Problems) > 0 })
-			if text := strings.Join(a.report().Problems, " "); !strings.Contains(text, "cluster b") || !strings.Contains(text, "51822") {
+			if text := strings.Join(a.report().Problems, " "); !strings.Contains(text, "cluster b") ||
+				!strings.Contains(text, "51822") {
 				t.Errorf("problems %s", text)
 			}
 			s.set(func() { s.away = false })
@@ -411,7 +417,8 @@ func TestRotation(t *testing.T) {
 		lost := s.load(stops, func() {
 			was := a.report().Info.PublicKey
 			s.ask(a)
-			b.until("it has the next key for the first device", long, func(sideReport) bool { return strings.Contains(b.log.String(), "remove peer "+was) })
+			b.until("it has the next key for the first device", long,
+				func(sideReport) bool { return strings.Contains(b.log.String(), "remove peer "+was) })
 			s.order(b, sideOrder{Away: true})
 			a.until("its key has changed", long, func(r sideReport) bool { return over(r) && r.Info.PublicKey != was })
 			time.Sleep(sideTimes().linger / 3)

@@ -37,15 +37,24 @@ func TestPlanRotation(t *testing.T) {
 	}{
 		{"nothing changes", old, publickey.Key{}, 51822, sessions{}, "antrea-mc-wg0", ""},
 		{"no session yet", old, next, 51822, sessions{}, "antrea-mc-wg0", next.String()},
-		{"a session by the first alone", old, next, 51822, sessions{First: []publickey.Key{old}}, "antrea-mc-wg0", next.String()},
-		{"a session by both", old, next, 51822, sessions{First: []publickey.Key{old}, Beside: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
+		{"a session by the first alone", old, next, 51822, sessions{First: []publickey.Key{old}}, "antrea-mc-wg0",
+			next.String()},
+		{"a session by both", old, next, 51822, sessions{First: []publickey.Key{old}, Beside: []publickey.Key{next}},
+			"antrea-mc-wg1", next.String()},
 		{"the key has changed", next, next, 51822, sessions{Beside: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
-		{"and there is a session by it", next, next, 51822, sessions{First: []publickey.Key{next}, Beside: []publickey.Key{next}}, "antrea-mc-wg0", next.String()},
-		{"this cluster's changes", old, publickey.Key{}, 51822, sessions{Changing: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg1", old.String()},
-		{"this cluster's has changed", old, publickey.Key{}, 51822, sessions{Changing: true, Switched: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg0", old.String()},
-		{"and its second device stays", old, publickey.Key{}, 51822, sessions{Lingers: true, Beside: []publickey.Key{old}}, "antrea-mc-wg0", old.String()},
-		{"while the peer's changes", old, next, 51822, sessions{Lingers: true, First: []publickey.Key{old}, Beside: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
-		{"the peer knows one key", old, publickey.Key{}, 0, sessions{Changing: true, First: []publickey.Key{old}}, "antrea-mc-wg0", ""},
+		{"and there is a session by it", next, next, 51822,
+			sessions{First: []publickey.Key{next}, Beside: []publickey.Key{next}}, "antrea-mc-wg0", next.String()},
+		{"this cluster's changes", old, publickey.Key{}, 51822,
+			sessions{Changing: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg1", old.String()},
+		{"this cluster's has changed", old, publickey.Key{}, 51822,
+			sessions{Changing: true, Switched: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg0",
+			old.String()},
+		{"and its second device stays", old, publickey.Key{}, 51822, sessions{Lingers: true, Beside: []publickey.Key{old}},
+			"antrea-mc-wg0", old.String()},
+		{"while the peer's changes", old, next, 51822,
+			sessions{Lingers: true, First: []publickey.Key{old}, Beside: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
+		{"the peer knows one key", old, publickey.Key{}, 0, sessions{Changing: true, First: []publickey.Key{old}},
+			"antrea-mc-wg0", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := encryptedView()
@@ -58,8 +67,10 @@ func TestPlanRotation(t *testing.T) {
 			if len(problems) > 0 {
 				t.Errorf("problems %v", problems)
 			}
-			route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: test.device, Source: netip.MustParseAddr("10.97.0.0")}
-			if n := slices.IndexFunc(d.Host.Routes, func(r hostnet.Route) bool { return r.Dst == route.Dst }); n < 0 || d.Host.Routes[n] != route {
+			route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: test.device,
+				Source: netip.MustParseAddr("10.97.0.0")}
+			if n := slices.IndexFunc(d.Host.Routes, func(r hostnet.Route) bool { return r.Dst == route.Dst }); n < 0 ||
+				d.Host.Routes[n] != route {
 				t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 			}
 			have := allEncryptionOf(v)
@@ -85,13 +96,16 @@ func TestPlanRotation(t *testing.T) {
 	}
 }
 
-// TestPlanRotationUserspace: the second device is behind a bridge of its own, and its next hop is asked for before it is used.
+// TestPlanRotationUserspace: the second device is behind a bridge of its own, and its next hop is asked for before it
+// is used.
 func TestPlanRotationUserspace(t *testing.T) {
 	v := encryptedView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
 	v.LinkMACs[besideClusters.at] = "02:00:00:00:00:0c"
-	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
-	v.ClusterInfoImports[0].Spec.WireGuard.NextPublicKey, v.ClusterInfoImports[0].Spec.WireGuard.NextPort = publickey.Key{10}.String(), 51822
+	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+	v.ClusterInfoImports[0].Spec.WireGuard.NextPublicKey,
+		v.ClusterInfoImports[0].Spec.WireGuard.NextPort = publickey.Key{10}.String(), 51822
 	d, problems := Plan(v)
 	if len(problems) > 0 {
 		t.Errorf("problems %v", problems)
@@ -110,7 +124,8 @@ func TestPlanRotationUserspace(t *testing.T) {
 // TestRotationPort: it is one that nothing else has.
 func TestRotationPort(t *testing.T) {
 	for _, test := range []struct{ clusters, nodes, want, wantNodes int }{
-		{51821, 51820, 51822, 51823}, {51819, 51820, 51821, 51822}, {65535, 51820, 1, 51821}, {65535, 1, 2, 3}, {51821, 65535, 51822, 1}, {51821, 40000, 51822, 40001},
+		{51821, 51820, 51822, 51823}, {51819, 51820, 51821, 51822}, {65535, 51820, 1, 51821}, {65535, 1, 2, 3},
+		{51821, 65535, 51822, 1}, {51821, 40000, 51822, 40001},
 	} {
 		c := config.Default()
 		c.Multicluster.WireGuard.Port, c.WireGuard.Port = test.clusters, test.nodes
@@ -155,17 +170,23 @@ func TestPlanRotationOfNodes(t *testing.T) {
 		{"nothing changes", "", "51823", sessions{}, nil, "antrea-wg0", "", ""},
 		{"no session yet", next.String(), "51823", sessions{}, nil, "antrea-wg0", next.String(), ""},
 		{"a session", next.String(), "51823", sessions{Beside: []publickey.Key{next}}, nil, "antrea-wg1", next.String(), ""},
-		{"this Node's changes", "", "51823", sessions{Changing: true, Beside: []publickey.Key{current}}, nil, "antrea-wg1", current.String(), ""},
-		{"switched", current.String(), "51823", sessions{First: []publickey.Key{current}, Beside: []publickey.Key{current}}, nil, "antrea-wg0", current.String(), ""},
+		{"this Node's changes", "", "51823", sessions{Changing: true, Beside: []publickey.Key{current}}, nil, "antrea-wg1",
+			current.String(), ""},
+		{"switched", current.String(), "51823", sessions{First: []publickey.Key{current}, Beside: []publickey.Key{current}},
+			nil, "antrea-wg0", current.String(), ""},
 		{"another port", next.String(), "51999", sessions{}, nil, "antrea-wg0", next.String(), ""},
 		{"no port", next.String(), "", sessions{}, nil, "antrea-wg0", "", "InvalidWireGuardPort"},
 		{"a port that is none", "", "x", sessions{}, nil, "antrea-wg0", "", "InvalidWireGuardPort"},
 		{"a key that is none", "k", "51823", sessions{}, nil, "antrea-wg0", "", "InvalidWireGuardKey"},
 		{"this Node's key", own.String(), "51823", sessions{}, nil, "antrea-wg0", "", "DuplicateWireGuardKey"},
-		{"another's key", next.String(), "51823", sessions{}, &other{next, publickey.Key{12}, true}, "antrea-wg0", "", "DuplicateWireGuardKey"},
-		{"another's next key", next.String(), "51823", sessions{}, &other{publickey.Key{11}, next, false}, "antrea-wg0", "", "DuplicateWireGuardKey"},
-		{"a younger one's next key", next.String(), "51823", sessions{}, &other{publickey.Key{11}, next, true}, "antrea-wg0", next.String(), ""},
-		{"switched, with a copy", current.String(), "51823", sessions{}, &other{current, current, true}, "antrea-wg0", current.String(), ""},
+		{"another's key", next.String(), "51823", sessions{}, &other{next, publickey.Key{12}, true}, "antrea-wg0", "",
+			"DuplicateWireGuardKey"},
+		{"another's next key", next.String(), "51823", sessions{}, &other{publickey.Key{11}, next, false}, "antrea-wg0", "",
+			"DuplicateWireGuardKey"},
+		{"a younger one's next key", next.String(), "51823", sessions{}, &other{publickey.Key{11}, next, true}, "antrea-wg0",
+			next.String(), ""},
+		{"switched, with a copy", current.String(), "51823", sessions{}, &other{current, current, true}, "antrea-wg0",
+			current.String(), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := nodesView()
@@ -182,8 +203,10 @@ func TestPlanRotationOfNodes(t *testing.T) {
 			case test.reason != "" && (len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-2"):
 				t.Errorf("problems %v", problems)
 			}
-			route := hostnet.Route{Dst: netip.MustParsePrefix("240.168.78.102/32"), Link: test.device, Source: netip.MustParseAddr("240.168.78.101")}
-			if n := slices.IndexFunc(d.Host.Routes, func(r hostnet.Route) bool { return r.Dst == route.Dst }); n < 0 || d.Host.Routes[n] != route {
+			route := hostnet.Route{Dst: netip.MustParsePrefix("240.168.78.102/32"), Link: test.device,
+				Source: netip.MustParseAddr("240.168.78.101")}
+			if n := slices.IndexFunc(d.Host.Routes, func(r hostnet.Route) bool { return r.Dst == route.Dst }); n < 0 ||
+				d.Host.Routes[n] != route {
 				t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 			}
 			have := allEncryptionOf(v)
@@ -214,7 +237,8 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	v := nodesView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
 	v.LinkMACs[besideNodes.at] = "02:00:00:00:00:0d"
-	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 	v.Nodes[1].Annotations[nextNodeKey], v.Nodes[1].Annotations[nextNodePort] = publickey.Key{10}.String(), "51823"
 	d, problems := Plan(v)
 	if len(problems) > 0 {
@@ -226,13 +250,14 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 		b.HardwareAddr != v.LinkMACs[besideNodes.at] || b.Ports[0].Name != besideNodes.tap {
 		t.Errorf("bridge %+v", b)
 	}
-	if have := fmt.Sprint(d.Host.Tunnels); !strings.HasPrefix(have, "[{antrea-wg0 [240.168.78.102]} {antrea-wg1 [169.254.64.14]} {br-eth1 [192.168.78.102") {
+	if have := fmt.Sprint(d.Host.Tunnels); !strings.HasPrefix(have,
+		"[{antrea-wg0 [240.168.78.102]} {antrea-wg1 [169.254.64.14]} {br-eth1 [192.168.78.102") {
 		t.Errorf("next hops are asked for: %s", have)
 	}
 }
 
-// TestRotationLingers: the second device stays for some time after a change, for partners whose agents have stopped, and does not hold up
-// the next change, which begins without it.
+// TestRotationLingers: the second device stays for some time after a change, for partners whose agents have stopped,
+// and does not hold up the next change, which begins without it.
 func TestRotationLingers(t *testing.T) {
 	for _, asked := range []string{"", "2000-01-01T00:00:00Z"} {
 		t.Run(asked, func(t *testing.T) {
@@ -304,7 +329,8 @@ func testRotation(v View, dir string, l insideLink) (*rotation, *tables) {
 	return r, tables
 }
 
-// TestRotationTurn: a Node waits for another that changes its key, and says so, but not for one with which there is no session.
+// TestRotationTurn: a Node waits for another that changes its key, and says so, but not for one with which there is no
+// session.
 func TestRotationTurn(t *testing.T) {
 	current, next := publickey.Key{2}, publickey.Key{10}
 	for _, test := range []struct {

@@ -31,8 +31,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
 )
 
-// asRotatingSide makes the test's binary the Gateway of a cluster, or a Node, with devices, routes and rotation, and without a
-// switch: what a switch would send into the tunnel is sent by a socket.
+// asRotatingSide makes the test's binary the Gateway of a cluster, or a Node, with devices, routes and rotation, and
+// without a switch: what a switch would send into the tunnel is sent by a socket.
 const asRotatingSide = "TOMBOLO_TEST_ROTATING_SIDE"
 
 // sideSpec is one of several clusters, or Nodes.
@@ -128,15 +128,18 @@ func (s sideSpec) view(order sideOrder) View {
 		}
 		v.Config = conf
 		if len(order.Endpoints) > 0 {
-			v.ServiceCIDRs = []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{sideServices(0)}}}}
+			v.ServiceCIDRs = []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+				Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{sideServices(0)}}}}
 			v.Services = []*corev1.Service{{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "echo"},
 				Spec: corev1.ServiceSpec{
-					Type: corev1.ServiceTypeClusterIP, ClusterIP: echoService, ClusterIPs: []string{echoService}, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 7}},
+					Type: corev1.ServiceTypeClusterIP, ClusterIP: echoService, ClusterIPs: []string{echoService},
+					Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 7}},
 				},
 			}}
 			v.EndpointSlices = []*discoveryv1.EndpointSlice{{
-				ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "echo-1", Labels: map[string]string{discoveryv1.LabelServiceName: "echo"}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "echo-1",
+					Labels: map[string]string{discoveryv1.LabelServiceName: "echo"}},
 				AddressType: discoveryv1.AddressTypeIPv4,
 				Ports:       []discoveryv1.EndpointPort{{Name: new(""), Protocol: new(corev1.ProtocolTCP), Port: new(int32(7))}},
 			}}
@@ -156,9 +159,11 @@ func (s sideSpec) view(order sideOrder) View {
 		}
 	}
 	v.Config = conf
-	v.ServiceCIDRs = []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{sideServices(s.Self)}}}}
+	v.ServiceCIDRs = []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{sideServices(s.Self)}}}}
 	v.Gateways = []*mcv1alpha1.Gateway{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: sideAddress(s.Self), InternalIP: sideAddress(s.Self), ServiceCIDR: sideServices(s.Self),
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: sideAddress(s.Self),
+		InternalIP: sideAddress(s.Self), ServiceCIDR: sideServices(s.Self),
 	}}
 	if order.Ordinary {
 		v.Gateways = nil
@@ -172,7 +177,8 @@ func (s sideSpec) view(order sideOrder) View {
 		}
 		ci := &mcv1alpha1.ClusterInfoImport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: sideName(i)},
-			Spec:       mcv1alpha1.ClusterInfo{ClusterID: sideName(i), ServiceCIDR: sideServices(i), GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: sideAddress(i)}}, WireGuard: &info},
+			Spec: mcv1alpha1.ClusterInfo{ClusterID: sideName(i), ServiceCIDR: sideServices(i),
+				GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: sideAddress(i)}}, WireGuard: &info},
 		}
 		if s.Whole {
 			announces(&ci.Spec, i)
@@ -191,13 +197,15 @@ func sideInside(i int) string { return peering.InsideOf(netip.MustParseAddr(side
 // joined makes a Gateway what it is once its agent has announced a key.
 func (s sideSpec) joined(g *mcv1alpha1.Gateway, info mcv1alpha1.WireGuardInfo) {
 	g.WireGuard = &info
-	g.Annotations = map[string]string{multicluster.AnnotationInsideIP: sideInside(s.Self), multicluster.AnnotationKeptPods: sidePods(s.Self)}
+	g.Annotations = map[string]string{multicluster.AnnotationInsideIP: sideInside(s.Self),
+		multicluster.AnnotationKeptPods: sidePods(s.Self)}
 }
 
 // announces makes of a cluster with one address inside what the member controller makes of it.
 func announces(ci *mcv1alpha1.ClusterInfo, i int) {
 	ci.PodCIDRs = []string{sidePods(i)}
-	ci.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeaturePreserveClientIP, mcv1alpha1.FeatureSingleWays}
+	ci.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeaturePreserveClientIP,
+		mcv1alpha1.FeatureSingleWays}
 	if ci.WireGuard.InsideIP != "" {
 		ci.GatewayInfos[0].WireGuard = ci.WireGuard.DeepCopy()
 		ci.WireGuard.InsideIP = ""
@@ -285,7 +293,8 @@ func rotatingSide(text string) error {
 			load.echo()
 		}
 		report := sideReport{
-			Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems()), Kind: agent.encryptions[0].device.State().Kind,
+			Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems()),
+			Kind: agent.encryptions[0].device.State().Kind,
 		}
 		report.Info, _ = agent.rotation.published()
 		report.Sent, report.Answered, report.Begun, report.Ended = load.result()
@@ -304,10 +313,12 @@ func (r *reports) say(report sideReport) {
 	}
 }
 
-// sideTimes are shorter than those of an agent. A guest without hardware acceleration takes longer for what they wait for.
+// sideTimes are shorter than those of an agent. A guest without hardware acceleration takes longer for what they wait
+// for.
 func sideTimes() rotationTimes {
 	t := rotationTimes{
-		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second, report: 5 * time.Second, turn: 5 * time.Second, linger: 3 * time.Second, lost: usualTimes.lost,
+		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second,
+		report: 5 * time.Second, turn: 5 * time.Second, linger: 3 * time.Second, lost: usualTimes.lost,
 	}
 	if ovstest.System() {
 		t.settle, t.follow, t.patience = 2*time.Second, 4*time.Second, 12*time.Second

@@ -53,7 +53,8 @@ var (
 	ruleLabels  = []string{"kind", "namespace", "policy", "direction", "rule"}
 	rulePackets = prometheus.NewDesc("tombolo_policy_rule_packets_total",
 		"Packets that a rule judged: those that open connections.", ruleLabels, nil)
-	ruleBytes      = prometheus.NewDesc("tombolo_policy_rule_bytes_total", "Bytes of the packets that a rule judged.", ruleLabels, nil)
+	ruleBytes = prometheus.NewDesc("tombolo_policy_rule_bytes_total", "Bytes of the packets that a rule judged.",
+		ruleLabels, nil)
 	isolatedDenied = prometheus.NewDesc("tombolo_policy_isolation_dropped_packets_total",
 		"Packets of isolated Pods that no rule allowed.", []string{"direction"}, nil)
 	fragmentsEnded = prometheus.NewDesc("tombolo_policy_fragments_dropped_packets_total",
@@ -134,7 +135,8 @@ func (m *ruleMetrics) Collect(to chan<- prometheus.Metric) {
 	}
 	var out []prometheus.Metric // handed over without the lock: a scrape may be slow
 	for s, c := range m.series {
-		labels := []string{s.policy.Kind.String(), s.policy.Namespace, s.policy.Name, s.direction.String(), strconv.Itoa(s.index)}
+		labels := []string{s.policy.Kind.String(), s.policy.Namespace, s.policy.Name, s.direction.String(),
+			strconv.Itoa(s.index)}
 		if s.other {
 			labels = []string{"", "", "", s.direction.String(), "other"}
 		}
@@ -142,7 +144,8 @@ func (m *ruleMetrics) Collect(to chan<- prometheus.Metric) {
 			prometheus.MustNewConstMetric(ruleBytes, prometheus.CounterValue, float64(c.Bytes), labels...))
 	}
 	for d, g := range m.denied {
-		out = append(out, prometheus.MustNewConstMetric(isolatedDenied, prometheus.CounterValue, float64(g.sum.Packets), d.String()),
+		out = append(out, prometheus.MustNewConstMetric(isolatedDenied, prometheus.CounterValue, float64(g.sum.Packets),
+			d.String()),
 			prometheus.MustNewConstMetric(fragmentsEnded, prometheus.CounterValue, m.ended[d], d.String()))
 	}
 	m.mu.Unlock()
@@ -198,5 +201,6 @@ func since(before, now api.Counters) api.Counters {
 	if cmp.Or(cmp.Compare(now.Packets, before.Packets), cmp.Compare(now.Bytes, before.Bytes)) < 0 {
 		return now
 	}
-	return api.Counters{Packets: now.Packets - before.Packets, Bytes: now.Bytes - before.Bytes, Connections: now.Connections - before.Connections}
+	return api.Counters{Packets: now.Packets - before.Packets, Bytes: now.Bytes - before.Bytes,
+		Connections: now.Connections - before.Connections}
 }

@@ -47,7 +47,9 @@ func gathered(t *testing.T, m prometheus.Collector) []string {
 			if fragments {
 				label["rule"] = "fragments"
 			}
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s/%s %s %s: %v", label["namespace"], label["policy"], label["direction"], label["rule"], metric.GetCounter().GetValue())))
+			out = append(out,
+				strings.TrimSpace(fmt.Sprintf("%s/%s %s %s: %v", label["namespace"], label["policy"], label["direction"],
+					label["rule"], metric.GetCounter().GetValue())))
 		}
 	}
 	slices.Sort(out)
@@ -57,7 +59,8 @@ func gathered(t *testing.T, m prometheus.Collector) []string {
 // TestRuleSeries reads counters that grow, start anew and go, of more rules than have series.
 func TestRuleSeries(t *testing.T) {
 	rule := func(name string, index int, namespace string) policy.RuleKey {
-		return policy.RuleKey{Policy: policy.Key{Kind: policy.NetworkPolicy, Namespace: "default", Name: name}, Index: index, For: namespace}
+		return policy.RuleKey{Policy: policy.Key{Kind: policy.NetworkPolicy, Namespace: "default", Name: name}, Index: index,
+			For: namespace}
 	}
 	var (
 		now    ruleCounts
@@ -73,24 +76,34 @@ func TestRuleSeries(t *testing.T) {
 		want   []string
 	}{
 		{
-			name: "first of more than there are series for", counts: map[policy.RuleKey]uint64{rule("b", 0, ""): 5, rule("b", 1, ""): 1, rule("c", 0, ""): 7}, denied: 2,
-			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 7", "default/b ingress 0: 5", "default/b ingress 1: 1"},
+			name:   "first of more than there are series for",
+			counts: map[policy.RuleKey]uint64{rule("b", 0, ""): 5, rule("b", 1, ""): 1, rule("c", 0, ""): 7}, denied: 2,
+			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 7", "default/b ingress 0: 5",
+				"default/b ingress 1: 1"},
 		},
 		{
-			name: "one comes that is earlier by name", counts: map[policy.RuleKey]uint64{rule("a", 0, ""): 1, rule("b", 0, ""): 6, rule("b", 1, ""): 1, rule("c", 0, ""): 7}, denied: 2,
-			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 8", "default/b ingress 0: 6", "default/b ingress 1: 1"},
+			name: "one comes that is earlier by name",
+			counts: map[policy.RuleKey]uint64{rule("a", 0, ""): 1, rule("b", 0, ""): 6, rule("b", 1, ""): 1,
+				rule("c", 0, ""): 7}, denied: 2,
+			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 8", "default/b ingress 0: 6",
+				"default/b ingress 1: 1"},
 		},
 		{
 			name: "the switch does not answer", err: errors.New("no switch"),
-			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 8", "default/b ingress 0: 6", "default/b ingress 1: 1"},
+			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 8", "default/b ingress 0: 6",
+				"default/b ingress 1: 1"},
 		},
 		{
-			name: "the switch starts anew", counts: map[policy.RuleKey]uint64{rule("a", 0, ""): 0, rule("b", 0, ""): 2, rule("b", 1, ""): 0, rule("c", 0, ""): 1}, denied: 1,
-			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress other: 9", "default/b ingress 0: 8", "default/b ingress 1: 1"},
+			name: "the switch starts anew", counts: map[policy.RuleKey]uint64{rule("a", 0, ""): 0, rule("b", 0, ""): 2,
+				rule("b", 1, ""): 0, rule("c", 0, ""): 1}, denied: 1,
+			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress other: 9", "default/b ingress 0: 8",
+				"default/b ingress 1: 1"},
 		},
 		{
-			name: "one goes and the place is taken, by the sum over Namespaces", counts: map[policy.RuleKey]uint64{rule("b", 0, ""): 2, rule("c", 0, "x"): 3, rule("c", 0, "y"): 4}, denied: 1,
-			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress other: 9", "default/b ingress 0: 8", "default/c ingress 0: 7"},
+			name:   "one goes and the place is taken, by the sum over Namespaces",
+			counts: map[policy.RuleKey]uint64{rule("b", 0, ""): 2, rule("c", 0, "x"): 3, rule("c", 0, "y"): 4}, denied: 1,
+			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress other: 9", "default/b ingress 0: 8",
+				"default/c ingress 0: 7"},
 		},
 		{
 			name: "fragments end, by two flows", parts: map[string]uint64{"a": 3, "b": 2},
@@ -101,7 +114,8 @@ func TestRuleSeries(t *testing.T) {
 			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress fragments: 9", "/ ingress other: 9"},
 		},
 	} {
-		now, failed = ruleCounts{rules: map[policy.RuleKey]api.Counters{}, denied: map[policy.Direction]api.Counters{policy.Ingress: {Packets: row.denied}}}, row.err
+		now, failed = ruleCounts{rules: map[policy.RuleKey]api.Counters{},
+			denied: map[policy.Direction]api.Counters{policy.Ingress: {Packets: row.denied}}}, row.err
 		now.fragments = map[fragmentFlow]api.Counters{}
 		for owner, n := range row.parts {
 			now.fragments[fragmentFlow{flow.Owner{Name: owner}, datapath.IngressRule}] = api.Counters{Packets: n}

@@ -144,7 +144,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one)
 	t.outputs.network = derive.NewTable(e, "network", t.networkOf, one)
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
-	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
+	derive.NewTable(e, "unreachable-endpoints", t.unreachable,
+		derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
 		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
@@ -424,7 +425,8 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	}
 	if !ok && len(n.Internal) > 0 {
 		ps.report(object, "status.addresses", "InvalidAddress",
-			"its Pods cannot be reached: %s is no IPv4 address, where a tunnel could end: give the Node an IPv4 InternalIP", n.Internal[0])
+			"its Pods cannot be reached: %s is no IPv4 address, where a tunnel could end: give the Node an IPv4 InternalIP",
+			n.Internal[0])
 	}
 	if !ok || len(ranges) == 0 {
 		return datapath.RemoteNode{}, ps // also a Node that is still being set up
@@ -498,7 +500,8 @@ func (t *tables) loaded() {
 }
 
 // connections are the UDP connections to Services that changed frontends had, and have.
-func connections(changes []derive.Change[derive.Object, []service.Frontend]) (before, now []datapath.ServiceConnection) {
+func connections(changes []derive.Change[derive.Object, []service.Frontend]) (before,
+	now []datapath.ServiceConnection) {
 	for _, c := range changes {
 		before = append(before, datapath.ServiceConnections(c.Old)...)
 		now = append(now, datapath.ServiceConnections(c.New)...)

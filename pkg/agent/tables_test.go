@@ -96,7 +96,8 @@ func (w *world) step(r *rand.Rand, ports map[string]bridge.PortState) string {
 		p := w.newPod()
 		return p.PodName + " comes"
 	case n == 1 && name != "":
-		ports[name] = oneOf(r, bridge.PortState{}, bridge.PortState{OFPort: uint32(1 + r.IntN(5))}, bridge.PortState{OFPort: uint32(1 + r.IntN(20))}, bridge.PortState{Error: "no such device"})
+		ports[name] = oneOf(r, bridge.PortState{}, bridge.PortState{OFPort: uint32(1 + r.IntN(5))},
+			bridge.PortState{OFPort: uint32(1 + r.IntN(20))}, bridge.PortState{Error: "no such device"})
 		return fmt.Sprintf("port %s is %+v", name, ports[name])
 	case n == 2 && name != "":
 		delete(w.pods, name)
@@ -137,20 +138,24 @@ func manyServices(services, nodes int) View {
 		name := fmt.Sprint("web", i)
 		v.Services = append(v.Services, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-			Spec:       corev1.ServiceSpec{ClusterIP: fmt.Sprintf("10.97.%d.%d", 1+i/250, 1+i%250), Ports: []corev1.ServicePort{{Port: 80}}},
+			Spec: corev1.ServiceSpec{ClusterIP: fmt.Sprintf("10.97.%d.%d", 1+i/250, 1+i%250),
+				Ports: []corev1.ServicePort{{Port: 80}}},
 		})
 		s := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-x",
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Port: new(int32(8080))}},
 		}
 		for j := range 5 {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+i/250, i%250, 2+j)}})
+			s.Endpoints = append(s.Endpoints,
+				discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+i/250, i%250, 2+j)}})
 		}
 		v.EndpointSlices = append(v.EndpointSlices, s)
 	}
 	for i := range nodes {
-		v.Nodes = append(v.Nodes, testNode(fmt.Sprint("far-", i), fmt.Sprintf("192.168.%d.%d", 100+i/250, 1+i%250), fmt.Sprintf("10.%d.%d.0/24", 50+i/250, i%250)))
+		v.Nodes = append(v.Nodes, testNode(fmt.Sprint("far-", i), fmt.Sprintf("192.168.%d.%d", 100+i/250, 1+i%250),
+			fmt.Sprintf("10.%d.%d.0/24", 50+i/250, i%250)))
 	}
 	return v
 }
@@ -189,20 +194,24 @@ func TestCost(t *testing.T) {
 		{"a Node's heartbeat", func() { tables.kinds.Set(heartbeat) }, 0, 0, 0},
 		{"labels and managed fields of a Service", func() { tables.kinds.Set(managed) }, 0, 0, 0},
 		{"labels of a ClusterInfoImport", func() { tables.kinds.Set(import11) }, 0, 0, 0},
-		{"a port of the OVSDB that is not ours", func() { tables.pods.ports.Set("other0", portFacts{There: true, OFPort: 9}) }, 0, 0, 0},
+		{"a port of the OVSDB that is not ours",
+			func() { tables.pods.ports.Set("other0", portFacts{There: true, OFPort: 9}) }, 0, 0, 0},
 		{"the underlay as it was", func() {
 			u, _ := tables.this.underlay.Get(self)
 			tables.this.underlay.Set(self, u)
 		}, 0, 0, 0},
 		{"one endpoint of one Service", func() { tables.kinds.Set(fewer) }, 50, 1, 0},
 		{"a Pod is attached", func() { tables.pods.attachments.Set(derive.Name(pod.PortName), pod) }, 50, 0, 1},
-		{"its port has a number", func() { tables.pods.ports.Set(derive.Name(pod.PortName), portFacts{There: true, OFPort: 9}) }, 50, 1, 0},
+		{"its port has a number",
+			func() { tables.pods.ports.Set(derive.Name(pod.PortName), portFacts{There: true, OFPort: 9}) }, 50, 1, 0},
 		{"a Pod is attached with a port that asks for a number", func() {
 			tables.pods.attachments.Set(derive.Name(asks.PortName), asks)
 			tables.pods.numbers.Set(derive.Name(asks.PortName), 10)
 		}, 50, 1, 1},
-		{"its port gets the number", func() { tables.pods.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 10}) }, 50, 0, 0},
-		{"its port gets another number", func() { tables.pods.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 11}) }, 50, 1, 0},
+		{"its port gets the number",
+			func() { tables.pods.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 10}) }, 50, 0, 0},
+		{"its port gets another number",
+			func() { tables.pods.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 11}) }, 50, 1, 0},
 	} {
 		owners, others = 0, 0
 		row.event()
@@ -219,7 +228,8 @@ func TestCost(t *testing.T) {
 func BenchmarkEndpointChange(b *testing.B) {
 	v := manyServices(10000, 1000)
 	for i := range 100 {
-		v.Attachments = append(v.Attachments, cni.Attachment{PortName: fmt.Sprint("p", i), ContainerID: fmt.Sprint(i), MAC: "02:00:00:00:00:03"})
+		v.Attachments = append(v.Attachments, cni.Attachment{PortName: fmt.Sprint("p", i), ContainerID: fmt.Sprint(i),
+			MAC: "02:00:00:00:00:03"})
 	}
 	tables := newTables(v.Config, v.NodeName)
 	tables.set(v)

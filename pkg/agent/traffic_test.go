@@ -55,7 +55,8 @@ func (q question) String() string {
 	if q.reply {
 		kind = "reply"
 	}
-	return fmt.Sprintf("%s of %s %s (port %d, %s) to %s/%s", kind, q.from.name, q.from.far, q.from.port, q.from.ip, q.to, q.protocol)
+	return fmt.Sprintf("%s of %s %s (port %d, %s) to %s/%s", kind, q.from.name, q.from.far, q.from.port, q.from.ip, q.to,
+		q.protocol)
 }
 
 // traffic answers questions about a world.
@@ -144,11 +145,13 @@ func (p peer) first() netip.Addr {
 
 // watched says whether all that the peer's tunnels come from has a way, by which its connections are known.
 func (p peer) watched() bool {
-	return !slices.ContainsFunc(p.far, func(r netip.Prefix) bool { return !r.IsSingleIP() || !slices.Contains(p.gateways, r.Addr()) })
+	return !slices.ContainsFunc(p.far,
+		func(r netip.Prefix) bool { return !r.IsSingleIP() || !slices.Contains(p.gateways, r.Addr()) })
 }
 
 func newTraffic(w *world, a *Agent) *traffic {
-	t := &traffic{world: w, numbers: map[string]uint32{}, podToPod: a.config.Multicluster.EnablePodToPodConnectivity, joined: a.config.MulticlusterGateway(),
+	t := &traffic{world: w, numbers: map[string]uint32{}, podToPod: a.config.Multicluster.EnablePodToPodConnectivity,
+		joined: a.config.MulticlusterGateway(),
 		allows: a.config.Multicluster.AllowUnencryptedPeers}
 	for name, p := range a.switchPorts.State().Bridges[a.config.OVSBridge].Ports {
 		t.numbers[name] = p.OFPort
@@ -203,11 +206,12 @@ func (t *traffic) serves(protocol corev1.Protocol, at netip.AddrPort) *serving {
 	return nil
 }
 
-// endpoints are the ready ones of a Service, for this Node or its zone where hints say so, or those that are on their way out but still
-// answer where none is ready.
+// endpoints are the ready ones of a Service, for this Node or its zone where hints say so, or those that are on their
+// way out but still answer where none is ready.
 func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Protocol) []netip.AddrPort {
 	var ready, leaving, forNode, forZone []netip.AddrPort
-	local := s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	local := s.Spec.InternalTrafficPolicy != nil &&
+		*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	nodes, zones, zone := !local, !local, "" // whether all ready ones have hints of that kind
 	if n := t.nodes[ownName]; n != nil {
 		zone = n.Labels[corev1.LabelTopologyZone]
@@ -219,7 +223,8 @@ func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Prot
 		return *b
 	}
 	for _, slice := range t.slices {
-		if slice.Namespace != s.Namespace || slice.Labels[discoveryv1.LabelServiceName] != s.Name || slice.AddressType != discoveryv1.AddressTypeIPv4 {
+		if slice.Namespace != s.Namespace || slice.Labels[discoveryv1.LabelServiceName] != s.Name ||
+			slice.AddressType != discoveryv1.AddressTypeIPv4 {
 			continue
 		}
 		for _, e := range slice.Endpoints {
@@ -231,7 +236,8 @@ func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Prot
 				continue
 			}
 			for _, p := range slice.Ports {
-				if *p.Name != port || p.Protocol == nil && protocol != corev1.ProtocolTCP || p.Protocol != nil && *p.Protocol != protocol {
+				if *p.Name != port || p.Protocol == nil && protocol != corev1.ProtocolTCP || p.Protocol != nil &&
+					*p.Protocol != protocol {
 					continue
 				}
 				at := netip.AddrPortFrom(ip, uint16(*p.Port))
@@ -295,7 +301,8 @@ func (t *traffic) readPeers() {
 		outside, ok1 := usable(g.GatewayIP)
 		internal, ok2 := usable(g.InternalIP)
 		if ok1 && ok2 {
-			own := ownGateway{name: name, outside: outside, internal: internal, since: g.CreationTimestamp.Unix(), phase: g.Annotations[multicluster.AnnotationPhase], services: g.ServiceCIDR}
+			own := ownGateway{name: name, outside: outside, internal: internal, since: g.CreationTimestamp.Unix(),
+				phase: g.Annotations[multicluster.AnnotationPhase], services: g.ServiceCIDR}
 			own.inside, _ = inside(g.Annotations[multicluster.AnnotationInsideIP])
 			t.gateways = append(t.gateways, own)
 		}
@@ -332,7 +339,8 @@ func (t *traffic) readPeers() {
 	})
 	for _, name := range names {
 		spec := t.imports[name].Spec
-		p := peer{id: spec.ClusterID, keyed: keyed(spec), active: slices.Contains(spec.Features, mcv1alpha1.FeatureActiveGateways)}
+		p := peer{id: spec.ClusterID, keyed: keyed(spec),
+			active: slices.Contains(spec.Features, mcv1alpha1.FeatureActiveGateways)}
 		r, ok := free(spec.ServiceCIDR)
 		_, withdrawn := t.imports[name].Annotations[multicluster.AnnotationWithdrawn]
 		if !ok || withdrawn || p.id == "" || slices.ContainsFunc(t.peers, func(o peer) bool { return o.id == p.id }) {
@@ -446,15 +454,16 @@ func (t *traffic) usable(name string) bool {
 // holder is the Node that has an address among those of its Pods.
 func (t *traffic) holder(ip netip.Addr) string {
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
-		if t.usable(name) && slices.ContainsFunc(podRanges(t.nodes[name]), func(r netip.Prefix) bool { return r.Contains(ip) }) {
+		if t.usable(name) &&
+			slices.ContainsFunc(podRanges(t.nodes[name]), func(r netip.Prefix) bool { return r.Contains(ip) }) {
 			return name
 		}
 	}
 	return ""
 }
 
-// admitted says who sent what comes by the tunnel: "node", "peer", "gateway" for a Gateway here that hands on what a peer has sent, or ""
-// for what must not come.
+// admitted says who sent what comes by the tunnel: "node", "peer", "gateway" for a Gateway here that hands on what a
+// peer has sent, or "" for what must not come.
 func (t *traffic) admitted(from sender) string {
 	far := netip.MustParseAddr(from.far)
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
@@ -475,7 +484,8 @@ func (t *traffic) admitted(from sender) string {
 		}
 	}
 	for _, p := range t.peers {
-		if !slices.Contains(p.gateways, from.ip) && !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(from.ip) }) {
+		if !slices.Contains(p.gateways, from.ip) &&
+			!slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(from.ip) }) {
 			continue
 		}
 		comes := func(ends []netip.Prefix) bool {
@@ -502,12 +512,15 @@ func (t *traffic) exported(protocol corev1.Protocol, to netip.AddrPort) bool {
 		}
 	}
 	for _, slice := range t.slices {
-		if t.podToPod || t.holder(to.Addr()) == "" || t.exports[slice.Namespace+"/"+slice.Labels[discoveryv1.LabelServiceName]] == nil || slice.AddressType != discoveryv1.AddressTypeIPv4 {
+		if t.podToPod || t.holder(to.Addr()) == "" ||
+			t.exports[slice.Namespace+"/"+slice.Labels[discoveryv1.LabelServiceName]] == nil ||
+			slice.AddressType != discoveryv1.AddressTypeIPv4 {
 			continue
 		}
 		for _, p := range slice.Ports {
 			if *p.Port == int32(to.Port()) && cmp.Or(value(p.Protocol), corev1.ProtocolTCP) == protocol &&
-				slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == to.Addr().String() }) {
+				slices.ContainsFunc(slice.Endpoints,
+					func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == to.Addr().String() }) {
 				return true
 			}
 		}
@@ -634,7 +647,8 @@ func (t *traffic) judged(from sender, protocol corev1.Protocol, to netip.AddrPor
 		return []string{denied}
 	}
 	if p, ok := t.attached(to.Addr()); ok && from.port != gatewayOFPort && t.numbers[p.PortName] != from.port {
-		if denied := t.denies(p, false, policytest.Connection{From: from.ip, To: to.Addr(), Protocol: protocol, Port: to.Port()}); denied != "" {
+		if denied := t.denies(p, false, policytest.Connection{From: from.ip, To: to.Addr(), Protocol: protocol,
+			Port: to.Port()}); denied != "" {
 			return []string{denied}
 		}
 	}
@@ -753,7 +767,8 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 			to = oneOf(r, to, p.gateways[0].String())
 		}
 		for _, name := range slices.Sorted(maps.Keys(t.imports)) {
-			if base, err := netip.ParsePrefix(t.imports[name].Spec.ServiceCIDR); err == nil && base.Addr().Is4() && base.Bits() > 0 {
+			if base, err := netip.ParsePrefix(t.imports[name].Spec.ServiceCIDR); err == nil && base.Addr().Is4() &&
+				base.Bits() > 0 {
 				to = oneOf(r, to, to, base.Masked().Addr().String()) // where an end may have been
 			}
 		}
@@ -791,8 +806,10 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 // fromTunnel is a packet by the tunnel: from a Node, from another cluster, or from somebody who
 // says so.
 func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
-	s := sender{name: "tunnel", port: tunnelOFPort, mac: mac, far: oneOf(r, "192.0.2.66", "192.168.78.111", "203.0.113.7", selfAddress)}
-	inside := oneOf(r, "10.11.5.9", "192.168.77.101", "10.96.0.20", "192.0.2.66", "10.11.1.2", "10.97.0.10", "169.254.0.253")
+	s := sender{name: "tunnel", port: tunnelOFPort, mac: mac,
+		far: oneOf(r, "192.0.2.66", "192.168.78.111", "203.0.113.7", selfAddress)}
+	inside := oneOf(r, "10.11.5.9", "192.168.77.101", "10.96.0.20", "192.0.2.66", "10.11.1.2", "10.97.0.10",
+		"169.254.0.253")
 	if name := anyOf(r, t.nodes); name != ownName && t.usable(name) && r.IntN(2) == 0 {
 		s.far = t.nodes[name].Status.Addresses[0].Address
 		inside = oneOf(r, inside, s.far)
@@ -802,7 +819,8 @@ func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
 	}
 	if len(t.peers) > 0 && r.IntN(2) == 0 {
 		p, other := oneOf(r, t.peers...), oneOf(r, t.peers...)
-		s.far, s.to = oneOf(r, p.far...).Addr().String(), oneOf(r, CrossClusterMAC, CrossClusterMAC, CrossClusterMAC, virtualMAC)
+		s.far, s.to = oneOf(r, p.far...).Addr().String(),
+			oneOf(r, CrossClusterMAC, CrossClusterMAC, CrossClusterMAC, virtualMAC)
 		if s.at = p.own.String(); !t.encrypts || !p.takes {
 			s.at = ""
 		}
@@ -827,8 +845,10 @@ func w4(r *rand.Rand, address string) string {
 // put asks the switch about a packet with a hash, by which ways are chosen, and says what is wrong with its answer.
 func (q question) put(ctx context.Context, a *Agent, hash int) error {
 	protocol := strings.ToLower(string(q.protocol))
-	text := fmt.Sprintf("dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
-		hash, q.from.port, protocol, q.from.mac, cmp.Or(q.mac, q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
+	text := fmt.Sprintf(
+		"dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
+		hash, q.from.port, protocol, q.from.mac, cmp.Or(q.mac, q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol,
+		protocol, q.to.Port())
 	if q.from.far != "" {
 		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", q.from.far, cmp.Or(q.from.at, selfAddress))
 	}
@@ -868,11 +888,13 @@ func (q question) put(ctx context.Context, a *Agent, hash int) error {
 		}
 		have += fmt.Sprintf(": %s > %s:%s", o.Fields["nw_src"], o.Fields["nw_dst"], o.Fields["tp_dst"])
 	}
-	if from := o.Fields["tun_src"]; q.source.IsValid() && strings.HasSuffix(strings.SplitN(have, ":", 2)[0], "(cross-cluster)") && from != q.source.String() {
+	if from := o.Fields["tun_src"]; q.source.IsValid() &&
+		strings.HasSuffix(strings.SplitN(have, ":", 2)[0], "(cross-cluster)") && from != q.source.String() {
 		have += " by a tunnel from " + from
 	}
 	if !slices.Contains(q.want, have) {
-		return fmt.Errorf("%s\nthe switch:  %s\nthe cluster: %s\n%s\n%s", q, have, strings.Join(q.want, "\n          or "), text, trace)
+		return fmt.Errorf("%s\nthe switch:  %s\nthe cluster: %s\n%s\n%s", q, have, strings.Join(q.want, "\n          or "),
+			text, trace)
 	}
 	return nil
 }

@@ -51,7 +51,8 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 		if !known || !ok {
 			continue
 		}
-		if local := t.this.transportAddress(r, new(problems)); local.IsValid() && g.GatewayIP == internal && g.GatewayIP != local {
+		if local := t.this.transportAddress(r, new(problems)); local.IsValid() && g.GatewayIP == internal &&
+			g.GatewayIP != local {
 			ps.report(problem.Object{Kind: "Gateway", Name: g.Name}, "gatewayIP", "GatewayAddressNotServed",
 				"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of "+
 					"transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
@@ -103,7 +104,8 @@ func (t *tables) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []proble
 	name := uplinkBridge(iface)
 	record, _ := derive.Get(r, t.record, self)
 	recorded := map[string]string{}
-	for key, text := range map[string]string{hostnet.UplinkAddressesKey: record.Addresses, hostnet.UplinkRoutesKey: record.Routes} {
+	for key, text := range map[string]string{hostnet.UplinkAddressesKey: record.Addresses,
+		hostnet.UplinkRoutesKey: record.Routes} {
 		if text != "" {
 			recorded[key] = text
 		}

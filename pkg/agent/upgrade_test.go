@@ -70,12 +70,14 @@ func (c *conversation) end() error {
 	return c.err
 }
 
-// TestSwitchUpgraded has each of two Nodes get another ovs-vswitchd under connections, as an upgrade does: it starts with its flows to be
-// restored. Connections from Pod to Pod go on. So do those by a Service on the kernel's datapath, which remembers where each goes; the
-// userspace datapath forgets that with its process, and those that it chooses another endpoint for break.
+// TestSwitchUpgraded has each of two Nodes get another ovs-vswitchd under connections, as an upgrade does: it starts
+// with its flows to be restored. Connections from Pod to Pod go on. So do those by a Service on the kernel's datapath,
+// which remembers where each goes; the userspace datapath forgets that with its process, and those that it chooses
+// another endpoint for break.
 func TestSwitchUpgraded(t *testing.T) {
 	s, dirs, switches := wholeSides(t, true)
-	one, other, another := s.all[0].attach(dirs[0], "one"), s.all[1].attach(dirs[1], "other"), s.all[1].attach(dirs[1], "another")
+	one, other, another := s.all[0].attach(dirs[0], "one"), s.all[1].attach(dirs[1], "other"),
+		s.all[1].attach(dirs[1], "another")
 	s.set(func() {
 		for _, side := range s.all {
 			side.order.Endpoints = []string{other.ip.String(), another.ip.String()}
@@ -104,7 +106,8 @@ func TestSwitchUpgraded(t *testing.T) {
 		ovs.StopDaemon()
 		time.Sleep(500 * time.Millisecond) // what pulling up a container takes
 		ovs.Vsctl("--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
-		if err := netns.Set(placeOf(t, s.all[i].cmd.Process.Pid).ns); err != nil { // of this thread, which the switches are started from
+		// of this thread, which the switches are started from
+		if err := netns.Set(placeOf(t, s.all[i].cmd.Process.Pid).ns); err != nil {
 			t.Fatal(err)
 		}
 		ovs.StartDaemon()

@@ -35,14 +35,13 @@ var (
 	walkSteps = flag.Int("walk.steps", 120, "how many steps a walk has")
 )
 
-// TestWalk takes a Node's agent through random states of its cluster, on a real switch: the
-// objects of the API server, Pods that come and go, other hands on the switch, and restarts.
-// After each step the switch holds what the agent's Plan says of the truth, read by another
-// connection, has been sent no more than what the step changed, and packets go where the
-// cluster's objects say.
+// TestWalk takes a Node's agent through random states of its cluster, on a real switch: the objects of the API server,
+// Pods that come and go, other hands on the switch, and restarts. After each step the switch holds what the agent's
+// Plan says of the truth, read by another connection, has been sent no more than what the step changed, and packets go
+// where the cluster's objects say.
 //
-// Clusters have several gateways, which come and go, and ways that go up and down; walkways_test.go. In walks whose seed ends with 5 or more,
-// traffic between clusters is encrypted; walkencrypted_test.go.
+// Clusters have several gateways, which come and go, and ways that go up and down; walkways_test.go. In walks whose
+// seed ends with 5 or more, traffic between clusters is encrypted; walkencrypted_test.go.
 //
 // One walk again, or a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
@@ -65,7 +64,8 @@ func TestWalk(t *testing.T) {
 				t.Errorf("the switch proved %d answers in %d steps: too few", w.proved, *walkSteps)
 			}
 			t.Logf("asked of other clusters: %v", w.kinds)
-			t.Logf("%d steps, %d flow-mods, %d questions, %d answers proved, at most %d flows and groups", *walkSteps, w.mods, w.asked, w.proved, w.most)
+			t.Logf("%d steps, %d flow-mods, %d questions, %d answers proved, at most %d flows and groups", *walkSteps, w.mods,
+				w.asked, w.proved, w.most)
 		})
 	}
 }
@@ -181,7 +181,8 @@ func (w *walk) startAgent() {
 func (w *walk) connect() {
 	w.t.Helper()
 	w.ovs.Eventually("connect to the switch", func() (err error) {
-		w.other, err = ofconn.Connect(w.t.Context(), ofconn.UnixDialer(filepath.Join(w.ovs.RunDir(), w.config.OVSBridge+".mgmt")), nil, nil)
+		w.other, err = ofconn.Connect(w.t.Context(),
+			ofconn.UnixDialer(filepath.Join(w.ovs.RunDir(), w.config.OVSBridge+".mgmt")), nil, nil)
 		return err
 	})
 }
@@ -253,7 +254,8 @@ func (w *walk) put(q question, r *rand.Rand) {
 	w.asked++
 	hash := 1 + r.IntN(1<<30)
 	err := q.put(w.t.Context(), w.agent, hash)
-	for deadline := time.Now().Add(ovstest.Timeout()); err != nil && time.Now().Before(deadline); { // ways go up and down a moment later
+	// ways go up and down a moment later
+	for deadline := time.Now().Add(ovstest.Timeout()); err != nil && time.Now().Before(deadline); {
 		err = q.put(w.t.Context(), w.agent, hash)
 	}
 	if err != nil {
@@ -273,8 +275,11 @@ func (w *walk) count(loose bool) {
 		before.FlowMods, before.GroupMods = 0, 0
 	}
 	flows, groups := size(flow.Diff(w.was, w.desired))
-	if have, sent := after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods; !loose && !w.loosened && (have != flows || sent < groups || sent > 4*groups) { // a change of some buckets is a message for each
-		w.fail("%d flow-mods and %d group-mods were sent for what takes %d and %d:\n%s", have, sent, flows, groups, flow.Diff(w.was, w.desired))
+	// a change of some buckets is a message for each
+	if have, sent := after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods; !loose && !w.loosened &&
+		(have != flows || sent < groups || sent > 4*groups) {
+		w.fail("%d flow-mods and %d group-mods were sent for what takes %d and %d:\n%s", have, sent, flows, groups,
+			flow.Diff(w.was, w.desired))
 	}
 	w.mods += after.FlowMods - before.FlowMods
 	w.mark()
@@ -363,7 +368,8 @@ func (w *walk) differs() error {
 	}
 	w.desired = want
 	if c := flow.Diff(have, want); !c.Empty() {
-		return fmt.Errorf("the switch differs from what is desired (+ it lacks, ~ it has otherwise, - it has too much):\n%s", c)
+		return fmt.Errorf(
+			"the switch differs from what is desired (+ it lacks, ~ it has otherwise, - it has too much):\n%s", c)
 	}
 	return nil
 }
@@ -382,7 +388,8 @@ func (w *walk) must(err error) {
 	}
 }
 
-var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}}
+var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny,
+	OutGroup: ofp.GroupAny}}
 
 // request asks the switch by the second connection.
 func (w *walk) request(m ofp.Message) []ofp.Message {
@@ -404,7 +411,8 @@ func (w *walk) fail(format string, args ...any) {
 	for i, line := range w.account[first:] {
 		fmt.Fprintf(&b, "%4d %s\n", first+i, line)
 	}
-	w.t.Fatalf("step %d of seed %d (again: -run TestWalk -walk.seed %d -walk.steps %d)\n%s\nlast steps:\n%slast words of the agent:\n%s",
+	w.t.Fatalf("step %d of seed %d (again: -run TestWalk -walk.seed %d -walk.steps %d)\n%s\nlast steps:\n%slast words "+
+		"of the agent:\n%s",
 		w.number, w.seed, w.seed, w.number, fmt.Sprintf(format, args...), &b, w.log)
 }
 
@@ -562,7 +570,8 @@ func (w *walk) meddle() string {
 		text, m = "somebody deletes all groups", append(m, ofp.GroupMod{Command: ofp.GroupDelete, ID: ofp.GroupAll})
 	case 3:
 		text = "somebody makes all flows of table Route drop"
-		m = append(m, ofp.FlowMod{Command: ofp.FlowModify, Table: datapath.Route, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny})
+		m = append(m, ofp.FlowMod{Command: ofp.FlowModify, Table: datapath.Route, OutPort: ofp.PortAny,
+			OutGroup: ofp.GroupAny})
 	case 4:
 		f := flow.Flow{Table: datapath.Service, Priority: 999, Match: flow.All(flow.IP()), Cookie: instance<<48 | 5}
 		text, m = "somebody adds a flow under the agent's cookie", append(m, f.Mod(ofp.FlowAdd))

@@ -94,9 +94,10 @@ func (t *traffic) goInside() bool {
 	return err == nil
 }
 
-// encrypted finds where the tunnels of a cluster end, and which of them are about to go; false where it cannot be reached. The first
-// result is what is known of its gateways outside.
-func (t *traffic) encrypted(p *peer, spec mcv1alpha1.ClusterInfo, first netip.Addr, used map[netip.Addr]bool) (outside, going []netip.Addr, ok bool) {
+// encrypted finds where the tunnels of a cluster end, and which of them are about to go; false where it cannot be
+// reached. The first result is what is known of its gateways outside.
+func (t *traffic) encrypted(p *peer, spec mcv1alpha1.ClusterInfo, first netip.Addr, used map[netip.Addr]bool) (outside,
+	going []netip.Addr, ok bool) {
 	if spec.WireGuard == nil || spec.WireGuard.PublicKey == "" {
 		return nil, nil, false
 	}

@@ -20,7 +20,8 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// Walks between clusters: Gateways of this cluster and of others come and go, ways go up and down, and clusters announce keys and withdraw them.
+// Walks between clusters: Gateways of this cluster and of others come and go, ways go up and down, and clusters
+// announce keys and withdraw them.
 
 // phase gives a Gateway of this cluster a phase.
 func (w *world) phase(r *rand.Rand, g *mcv1alpha1.Gateway) string {
@@ -32,7 +33,8 @@ func (w *world) phase(r *rand.Rand, g *mcv1alpha1.Gateway) string {
 	return fmt.Sprintf(", %q", phase)
 }
 
-// giveFeatures lets another cluster say what its gateways can do, unless it is one that knows one key, and some of them are about to go.
+// giveFeatures lets another cluster say what its gateways can do, unless it is one that knows one key, and some of them
+// are about to go.
 func giveFeatures(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport, oneKey bool) {
 	s := &ci.Spec
 	if r.IntN(8) > 0 && !oneKey {
@@ -55,7 +57,8 @@ func giveKeys(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport, oneKey bool) {
 			if oneKey || r.IntN(16) == 0 { // its agent is about to announce a key
 				continue
 			}
-			g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: keyNamed(s.ClusterID + " " + g.GatewayIP), InsideIP: insideOf(g.GatewayIP)}
+			g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: keyNamed(s.ClusterID + " " + g.GatewayIP),
+				InsideIP: insideOf(g.GatewayIP)}
 			switch r.IntN(24) {
 			case 0:
 				g.WireGuard.InsideIP = oneOf(r, "x", "10.1.2.3", insideOf(selfAddress))
@@ -81,7 +84,8 @@ func giveKeys(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport, oneKey bool) {
 // keyed says whether a cluster announces a key, for all of it or for a gateway.
 func keyed(s mcv1alpha1.ClusterInfo) bool {
 	has := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
-	return has(s.WireGuard) || slices.ContainsFunc(slices.Concat(s.GatewayInfos, s.LeavingGateways), func(g mcv1alpha1.GatewayInfo) bool { return has(g.WireGuard) })
+	return has(s.WireGuard) || slices.ContainsFunc(slices.Concat(s.GatewayInfos, s.LeavingGateways),
+		func(g mcv1alpha1.GatewayInfo) bool { return has(g.WireGuard) })
 }
 
 // changeKeys lets a cluster without keys announce them, or one with keys withdraw them.
@@ -108,7 +112,8 @@ func (w *world) changeKeys(r *rand.Rand) string {
 // importText describes another cluster, for the walk's account.
 func importText(ci *mcv1alpha1.ClusterInfoImport) string {
 	s := ci.Spec
-	text := fmt.Sprintf("ClusterInfoImport %s of %q is %s and %v with %s behind", ci.Name, s.ClusterID, s.ServiceCIDR, s.PodCIDRs, s.Features)
+	text := fmt.Sprintf("ClusterInfoImport %s of %q is %s and %v with %s behind", ci.Name, s.ClusterID, s.ServiceCIDR,
+		s.PodCIDRs, s.Features)
 	if _, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
 		text += " withdrawn"
 	}
@@ -180,8 +185,8 @@ func (w *walk) layWays(ctx context.Context) {
 // peersOutside is how flows, groups and ports name the gateways of other clusters outside WireGuard.
 var peersOutside = regexp.MustCompile(`192\.168\.7[79]\.10\d|(?i)(0x|bfd-)c0a84[df]6[5-7]`)
 
-// nothingInClear fails the walk when a flow, a group or a port names a gateway of a cluster to which nothing may be sent in plain text: all of
-// them where traffic is encrypted, else those with keys, unless it is allowed.
+// nothingInClear fails the walk when a flow, a group or a port names a gateway of a cluster to which nothing may be
+// sent in plain text: all of them where traffic is encrypted, else those with keys, unless it is allowed.
 func (w *walk) nothingInClear() {
 	w.t.Helper()
 	open := map[string]bool{}
@@ -191,7 +196,8 @@ func (w *walk) nothingInClear() {
 		}
 	}
 	closed := func(text string) bool {
-		return slices.ContainsFunc(peersOutside.FindAllString(text, -1), func(name string) bool { return !open[strings.ToLower(name)] })
+		return slices.ContainsFunc(peersOutside.FindAllString(text, -1),
+			func(name string) bool { return !open[strings.ToLower(name)] })
 	}
 	for f := range w.desired.Flows() {
 		if text := f.String(); closed(text) {
@@ -213,14 +219,16 @@ func (w *walk) nothingInClear() {
 	})
 }
 
-// settlePhases puts the Gateways of this cluster that come and go behind the others, or takes all where there are no others.
+// settlePhases puts the Gateways of this cluster that come and go behind the others, or takes all where there are no
+// others.
 func (t *traffic) settlePhases() {
 	if used := func(g ownGateway) bool { return g.phase == "" }; !slices.ContainsFunc(t.gateways, used) {
 		for i := range t.gateways {
 			t.gateways[i].phase = ""
 		}
 	}
-	slices.SortStableFunc(t.gateways, func(a, b ownGateway) int { return cmp.Compare(min(1, len(a.phase)), min(1, len(b.phase))) })
+	slices.SortStableFunc(t.gateways,
+		func(a, b ownGateway) int { return cmp.Compare(min(1, len(a.phase)), min(1, len(b.phase))) })
 }
 
 // Kinds of questions about other clusters.
@@ -249,7 +257,8 @@ const (
 
 // kindsOf are the kinds of a walk.
 func kindsOf(encrypts bool) []string {
-	both := []string{byOwnWay, byGateway, byLiveWay, byStaying, toFirst, relayed, answersWay, fromGateway, keyComes, keyGoes}
+	both := []string{byOwnWay, byGateway, byLiveWay, byStaying, toFirst, relayed, answersWay, fromGateway, keyComes,
+		keyGoes}
 	if encrypts {
 		return append(both, withoutKey, inClear, insideToHere)
 	}
@@ -292,10 +301,13 @@ type asking struct {
 	server     netip.Addr // something here that others may want to reach
 }
 
-// askPeers asks about one other cluster that is used, about one that may not be, and about those whose keys have come or gone.
+// askPeers asks about one other cluster that is used, about one that may not be, and about those whose keys have come
+// or gone.
 func (w *walk) askPeers(t *traffic) {
 	w.t.Helper()
-	a := asking{walk: w, traffic: t, random: rand.New(rand.NewPCG(w.seed, uint64(w.number)+1<<32)), server: netip.MustParseAddr("10.97.0.10")} // the walk goes where it goes without questions
+	// the walk goes where it goes without questions
+	a := asking{walk: w, traffic: t, random: rand.New(rand.NewPCG(w.seed, uint64(w.number)+1<<32)),
+		server: netip.MustParseAddr("10.97.0.10")}
 	a.host = sender{name: "host", port: gatewayOFPort, mac: w.gatewayMAC, ip: netip.MustParseAddr(selfGateway)}
 	a.here = a.host
 	if pod := anyOf(a.random, t.pods); pod != "" {
@@ -372,7 +384,8 @@ func (a asking) peer(p peer) {
 	}
 }
 
-// cluster asks about a cluster that may be used or not: what must not come from it in clear, and what must not go to it.
+// cluster asks about a cluster that may be used or not: what must not come from it in clear, and what must not go to
+// it.
 func (a asking) cluster(spec mcv1alpha1.ClusterInfo) {
 	a.t.Helper()
 	r := a.random
@@ -404,7 +417,8 @@ func (a asking) cluster(spec mcv1alpha1.ClusterInfo) {
 		kind = withKey
 	}
 	services, ok := servicesOf(spec)
-	if announced := spec.WireGuard != nil && spec.WireGuard.PublicKey != ""; !ok || a.encrypts && announced || !a.encrypts && !keyed(spec) {
+	if announced := spec.WireGuard != nil && spec.WireGuard.PublicKey != ""; !ok || a.encrypts && announced ||
+		!a.encrypts && !keyed(spec) {
 		return
 	}
 	if q := a.to(a.here, services); crosses(q) {

@@ -31,9 +31,11 @@ func waysView(node string) View {
 	for _, c := range []mcv1alpha1.ClusterInfo{
 		{
 			ClusterID: "west", ServiceCIDR: "10.98.0.0/16", Features: []string{mcv1alpha1.FeatureActiveGateways},
-			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}, {GatewayIP: "192.168.79.102"}, {GatewayIP: "192.168.79.103"}},
+			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}, {GatewayIP: "192.168.79.102"},
+				{GatewayIP: "192.168.79.103"}},
 		},
-		{ClusterID: "south", ServiceCIDR: "10.99.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.80.101"}, {GatewayIP: "192.168.80.102"}}},
+		{ClusterID: "south", ServiceCIDR: "10.99.0.0/16",
+			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.80.101"}, {GatewayIP: "192.168.80.102"}}},
 	} {
 		ci := &mcv1alpha1.ClusterInfoImport{Spec: c}
 		ci.Namespace, ci.Name = "kube-system", c.ClusterID+"-clusterinfo"
@@ -55,18 +57,21 @@ func waysInside(node string) View {
 		ci.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{byte(10 * (c + 1))}.String()}
 		for i := range ci.Spec.GatewayInfos {
 			if g := &ci.Spec.GatewayInfos[i]; c == 0 {
-				g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{byte(10 + i)}.String(), InsideIP: insideOf(g.GatewayIP)}
+				g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{byte(10 + i)}.String(),
+					InsideIP: insideOf(g.GatewayIP)}
 			}
 		}
 	}
 	return v
 }
 
-// TestWays reads the ways of a Node from its tables and the ports of its switch: for people and metrics, for what is lost, and for the report.
+// TestWays reads the ways of a Node from its tables and the ports of its switch: for people and metrics, for what is
+// lost, and for the report.
 func TestWays(t *testing.T) {
 	ports := map[string]bridge.PortState{}
 	for end, state := range map[string]bridge.PortState{
-		"192.168.79.101": {BFD: "up", BFDWasUp: true}, "192.168.79.102": {BFD: "down", BFDWasUp: true}, "192.168.79.103": {BFD: "init"},
+		"192.168.79.101": {BFD: "up", BFDWasUp: true}, "192.168.79.102": {BFD: "down", BFDWasUp: true},
+		"192.168.79.103": {BFD: "init"},
 		"192.168.78.101": {BFD: "up", BFDWasUp: true}, "192.168.78.102": {BFD: "down"},
 		"192.168.80.101": {}, // is not watched
 	} {
@@ -75,8 +80,10 @@ func TestWays(t *testing.T) {
 	}
 	type ends = map[datapath.WayEnd]bool
 	at := func(text string) datapath.WayEnd { return datapath.WayEnd{Addr: netip.MustParseAddr(text)} }
-	west := []api.Way{{To: "192.168.79.101", State: "up"}, {To: "192.168.79.102", State: "down"}, {To: "192.168.79.103", State: "init"}}
-	watched := map[string]wayNow{"west/192.168.79.101": {up: true, was: true}, "west/192.168.79.102": {was: true}, "west/192.168.79.103": {}}
+	west := []api.Way{{To: "192.168.79.101", State: "up"}, {To: "192.168.79.102", State: "down"},
+		{To: "192.168.79.103", State: "init"}}
+	watched := map[string]wayNow{"west/192.168.79.101": {up: true, was: true}, "west/192.168.79.102": {was: true},
+		"west/192.168.79.103": {}}
 	for _, row := range []struct {
 		name   string
 		view   View
@@ -85,16 +92,22 @@ func TestWays(t *testing.T) {
 		report map[string]wayNow
 	}{
 		{"the oldest Gateway", waysView("node-1"), map[string][]api.Way{"west": west, "south": {{To: "192.168.80.101"}}},
-			ends{at("192.168.79.101"): true, at("192.168.79.102"): false, at("192.168.79.103"): false, at("192.168.78.102"): false}, watched},
+			ends{at("192.168.79.101"): true, at("192.168.79.102"): false, at("192.168.79.103"): false,
+				at("192.168.78.102"): false}, watched},
 		{"another Gateway, which relays what is for a cluster that knows one", waysView("node-2"),
 			map[string][]api.Way{"west": west, "south": {{To: "192.168.78.101", State: "up"}}},
-			ends{at("192.168.79.101"): true, at("192.168.79.102"): false, at("192.168.79.103"): false, at("192.168.78.101"): true}, watched},
+			ends{at("192.168.79.101"): true, at("192.168.79.102"): false, at("192.168.79.103"): false,
+				at("192.168.78.101"): true}, watched},
 		{"a regular Node", waysView("node-3"),
-			map[string][]api.Way{"west": {{To: "192.168.78.101", State: "up"}, {To: "192.168.78.102", State: "down"}}, "south": {{To: "192.168.78.101", State: "up"}}},
+			map[string][]api.Way{"west": {{To: "192.168.78.101", State: "up"}, {To: "192.168.78.102", State: "down"}},
+				"south": {{To: "192.168.78.101", State: "up"}}},
 			ends{at("192.168.78.101"): true, at("192.168.78.102"): false}, nil},
-		{"ways inside are named by addresses outside", waysInside("node-1"), map[string][]api.Way{"west": west, "south": {{To: "192.168.80.101"}}},
-			ends{at(insideOf("192.168.79.101")): true, at(insideOf("192.168.79.102")): false, at(insideOf("192.168.79.103")): false, at("192.168.78.102"): false}, watched},
-		{"no Gateway", func() View { v := waysView("node-1"); v.Gateways = nil; return v }(), map[string][]api.Way{}, ends{}, nil},
+		{"ways inside are named by addresses outside", waysInside("node-1"),
+			map[string][]api.Way{"west": west, "south": {{To: "192.168.80.101"}}},
+			ends{at(insideOf("192.168.79.101")): true, at(insideOf("192.168.79.102")): false,
+				at(insideOf("192.168.79.103")): false, at("192.168.78.102"): false}, watched},
+		{"no Gateway", func() View { v := waysView("node-1"); v.Gateways = nil; return v }(), map[string][]api.Way{},
+			ends{}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			tables := newTables(row.view.Config, row.view.NodeName)
@@ -125,7 +138,8 @@ func TestWayMetrics(t *testing.T) {
 	tables.set(v)
 	tables.engine.Pass()
 	m := wayMetrics{func() map[string][]api.Way {
-		return tables.ways.byCluster(map[string]bridge.PortState{"bfd-c0a84f65": {BFD: "up"}, "bfd-c0a84f66": {BFD: "down"}, "bfd-c0a84f67": {BFD: "init"}})
+		return tables.ways.byCluster(map[string]bridge.PortState{"bfd-c0a84f65": {BFD: "up"}, "bfd-c0a84f66": {BFD: "down"},
+			"bfd-c0a84f67": {BFD: "init"}})
 	}}
 	want := `
 # HELP tombolo_multicluster_way_up Whether BFD finds a way from this Node to another cluster up: 1 or 0.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestWayReport reports the loss of a way at once and that it is lost when that lasts, its return when that lasts, and changes no more
-// than twelve times a minute.
+// TestWayReport reports the loss of a way at once and that it is lost when that lasts, its return when that lasts, and
+// changes no more than twelve times a minute.
 func TestWayReport(t *testing.T) {
 	type ways = map[string]wayNow
 	type report = map[string]string
@@ -23,9 +23,11 @@ func TestWayReport(t *testing.T) {
 		steps []step
 	}{
 		{"a new way comes up", []step{
-			{0, nil, nil}, {time.Second, ways{"west/1": down}, nil}, {2 * time.Second, ways{"west/1": up}, report{"west/1": "up"}}}},
+			{0, nil, nil}, {time.Second, ways{"west/1": down}, nil},
+			{2 * time.Second, ways{"west/1": up}, report{"west/1": "up"}}}},
 		{"a new way stays down", []step{
-			{0, ways{"west/1": down}, nil}, {9 * time.Second, ways{"west/1": down}, nil}, {10 * time.Second, ways{"west/1": down}, report{"west/1": "down"}}}},
+			{0, ways{"west/1": down}, nil}, {9 * time.Second, ways{"west/1": down}, nil},
+			{10 * time.Second, ways{"west/1": down}, report{"west/1": "down"}}}},
 		{"no way", []step{{0, nil, nil}, {10 * time.Second, nil, report{}}}},
 		{"a way is lost and comes back", []step{
 			{0, ways{"west/1": up, "west/2": up}, report{"west/1": "up", "west/2": "up"}},
@@ -59,8 +61,10 @@ func TestWayReport(t *testing.T) {
 		}},
 		{"the way stutters", []step{
 			{0, ways{"west/1": up}, report{"west/1": "up"}},
-			{60 * time.Second, ways{"west/1": gone}, report{"west/1": "down"}}, {61 * time.Second, ways{"west/1": up}, report{"west/1": "down"}},
-			{62 * time.Second, ways{"west/1": gone}, report{"west/1": "down"}}, {63 * time.Second, ways{"west/1": up}, report{"west/1": "down"}},
+			{60 * time.Second, ways{"west/1": gone}, report{"west/1": "down"}},
+			{61 * time.Second, ways{"west/1": up}, report{"west/1": "down"}},
+			{62 * time.Second, ways{"west/1": gone}, report{"west/1": "down"}},
+			{63 * time.Second, ways{"west/1": up}, report{"west/1": "down"}},
 			{73 * time.Second, ways{"west/1": up}, report{"west/1": "up"}},
 		}},
 	} {
@@ -83,12 +87,14 @@ func TestWayReport(t *testing.T) {
 	}
 }
 
-// TestWayReportRate has ways go down and up at random for an hour, by intervals from less than a second to half a minute.
+// TestWayReportRate has ways go down and up at random for an hour, by intervals from less than a second to half a
+// minute.
 func TestWayReportRate(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var w wayReport
-		now, ways, changes := time.Unix(1000, 0), map[string]wayNow{"west/1": {up: true}, "west/2": {up: true}, "south/1": {up: true}}, 0
+		now, ways, changes := time.Unix(1000, 0),
+			map[string]wayNow{"west/1": {up: true}, "west/2": {up: true}, "south/1": {up: true}}, 0
 		end := now.Add(time.Hour)
 		most := time.Duration(1+r.IntN(30)) * time.Second
 		for now.Before(end) {

@@ -53,7 +53,8 @@ func bfdOptions(text string) map[string]string {
 		"bfd_local_dst_mac": "aa:bb:cc:dd:ee:0f", "bfd_remote_dst_mac": "aa:bb:cc:dd:ee:0f"}
 }
 
-// TestPlanBFD: each port to a far end that is watched has the interval and the multiplier of the configuration, or those for so many ends.
+// TestPlanBFD: each port to a far end that is watched has the interval and the multiplier of the configuration, or
+// those for so many ends.
 func TestPlanBFD(t *testing.T) {
 	for _, row := range []struct {
 		name       string

@@ -70,7 +70,8 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 	registry := prometheus.NewRegistry()
 	a, err := newAgent(Options{
 		Config: v.Config, NodeName: v.NodeName, Namespace: "kube-system", REST: &rest.Config{Host: "http://127.0.0.1:1"},
-		OVSRunDir: state.Switch, RunDir: filepath.Join(spec.Dir, "run"), StateDir: filepath.Join(spec.Dir, "state"), LogDir: filepath.Join(spec.Dir, "log"),
+		OVSRunDir: state.Switch, RunDir: filepath.Join(spec.Dir, "run"), StateDir: filepath.Join(spec.Dir, "state"),
+		LogDir: filepath.Join(spec.Dir, "log"),
 		Logger: log, Registerer: registry, Gatherer: registry,
 	})
 	if err != nil {
@@ -114,7 +115,8 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 func (w *wholeAgent) report(spec sideSpec) sideReport {
 	first, _ := spec.links()
 	row, _ := w.tables.inside.encrypted.Get(self)
-	r := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Kind: pairOf(w.wireguard.encryptions, first)[0].device.State().Kind, Ready: w.progress.ready()}
+	r := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0,
+		Kind: pairOf(w.wireguard.encryptions, first)[0].device.State().Kind, Ready: w.progress.ready()}
 	for _, rotation := range w.wireguard.rotations {
 		r.Problems = append(r.Problems, texts(rotation.problems())...)
 	}

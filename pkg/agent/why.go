@@ -149,7 +149,8 @@ func (a *whyAnswers) why(query url.Values) (api.Why, error) {
 			c.ClusterSet = q.from.ClusterSet
 		}
 		w := api.WhyConnection{To: d.end.WhyEnd, Protocol: string(d.protocol), Port: d.port, Allowed: true}
-		w.Stages = []api.WhyStage{a.stage(policy.Egress, q.from, d.end, c, elsewhere), a.stage(policy.Ingress, d.end, q.from, c, elsewhere)}
+		w.Stages = []api.WhyStage{a.stage(policy.Egress, q.from, d.end, c, elsewhere),
+			a.stage(policy.Ingress, d.end, q.from, c, elsewhere)}
 		for _, s := range w.Stages {
 			w.Allowed = w.Allowed && s.Allowed
 		}
@@ -171,7 +172,8 @@ func (a *whyAnswers) elsewhere(pods []derive.Object) func() *policy.Tables {
 }
 
 // stage is what is decided for the Pod own, about its connection with other.
-func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Connection, elsewhere func() *policy.Tables) api.WhyStage {
+func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Connection,
+	elsewhere func() *policy.Tables) api.WhyStage {
 	s := api.WhyStage{Direction: d.String(), Allowed: true}
 	switch {
 	case own.Cluster != "" && d == policy.Ingress:
@@ -190,7 +192,8 @@ func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Conne
 		s.Reason = "nothing is known of its Pod: where policies could select a Pod of its Namespace nothing is allowed"
 		return s
 	case own.facts == nil && a.tables.policies.IsUnknownPod(own.ip):
-		s.Reason = fmt.Sprintf("%s is in a podCIDR of Node %s, and no Pod with it is known: that Node judges for it", own.ip, own.Node)
+		s.Reason = fmt.Sprintf("%s is in a podCIDR of Node %s, and no Pod with it is known: that Node judges for it", own.ip,
+			own.Node)
 		return s
 	case own.facts == nil:
 		s.Reason = fmt.Sprintf("%s is no Pod of this cluster: no policy judges for it", own.ip)
@@ -306,7 +309,8 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 		ids = append(ids, peer.ClusterID)
 	}
 	if q.cluster != "" && !slices.Contains(ids, q.cluster) {
-		return q, fmt.Errorf("this Node knows no cluster %q; it knows %s", q.cluster, cmp.Or(strings.Join(ids, ", "), "no other"))
+		return q, fmt.Errorf("this Node knows no cluster %q; it knows %s", q.cluster,
+			cmp.Or(strings.Join(ids, ", "), "no other"))
 	}
 	to := q.cluster
 	if number, ok := strings.CutPrefix(query.Get("from"), "identity/"); ok {
@@ -328,7 +332,8 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 		return q, err
 	}
 	if q.cluster != "" && q.to.service == nil && q.to.Cluster != q.cluster {
-		return q, fmt.Errorf("to: %s is not of cluster %s: give an address in its ranges, or a Service that it exports", query.Get("to"), q.cluster)
+		return q, fmt.Errorf("to: %s is not of cluster %s: give an address in its ranges, or a Service that it exports",
+			query.Get("to"), q.cluster)
 	}
 	if q.to.service == nil && q.protocol == "" {
 		q.protocol = corev1.ProtocolTCP
@@ -355,7 +360,8 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 		}
 		e := a.endAt(ip)
 		if !r.IsSingleIP() {
-			e.note = fmt.Sprintf("%s: judged for %s; rules about a part of %s may decide otherwise about other addresses", field, ip, r.Masked())
+			e.note = fmt.Sprintf("%s: judged for %s; rules about a part of %s may decide otherwise about other addresses", field,
+				ip, r.Masked())
 		}
 		return e, nil
 	}
@@ -374,7 +380,8 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 	isService = isService && kind != "pod"
 	switch {
 	case isPod && isService:
-		return whyEnd{}, fmt.Errorf("%s: there is a Pod and a Service %s: give pod/%s or service/%s", field, object, object, object)
+		return whyEnd{}, fmt.Errorf("%s: there is a Pod and a Service %s: give pod/%s or service/%s", field, object,
+			object, object)
 	case isService:
 		return whyEnd{WhyEnd: api.WhyEnd{Kind: "Service", Name: service.String()}, service: &service}, nil
 	case !isPod:
@@ -391,7 +398,8 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 		return whyEnd{}, fmt.Errorf("%s: Pod %s has no address yet: wait until it runs", field, object)
 	}
 	ip := addresses[0] // the IPv4 addresses come first
-	return whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: object.String(), Address: ip.String(), Node: facts.Node}, ip: ip, pod: object, facts: &facts}, nil
+	return whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: object.String(), Address: ip.String(), Node: facts.Node}, ip: ip,
+		pod: object, facts: &facts}, nil
 }
 
 // kindIdentity is the kind of a client in another cluster of which the number in the ClusterSet is given.
@@ -403,7 +411,10 @@ func (a *whyAnswers) remoteEnd(number, cluster string) (e whyEnd, err error) {
 		return e, errors.New("from: policies do not span clusters here: set multicluster.enableStretchedNetworkPolicy")
 	}
 	p, _ := a.tables.peering.Get(self)
-	i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == cluster || cluster == "" && len(p.Peers) == 1 })
+	i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool {
+		return peer.ClusterID == cluster || cluster == "" &&
+			len(p.Peers) == 1
+	})
 	switch {
 	case i < 0 && cluster == "":
 		return e, fmt.Errorf("cluster is missing: this Node knows %d other clusters: give the client's", len(p.Peers))
@@ -504,7 +515,8 @@ func portOf(q whyQuestion) (uint16, error) {
 	if q.port == "" {
 		return 0, errors.New("port is missing: give the destination's, 1 to 65535")
 	}
-	return 0, fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a %s port of the destination", q.port, q.protocol)
+	return 0, fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a %s port of the destination",
+		q.port, q.protocol)
 }
 
 // frontendOf is the port of a Service that is asked about.
@@ -522,7 +534,8 @@ func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
 			text += " (" + f.Port + ")"
 		}
 		names = append(names, text)
-		if (q.protocol == "" || f.Protocol == q.protocol) && (q.port == "" || f.Port == q.port || strconv.Itoa(int(f.VIP.Port())) == q.port) {
+		if (q.protocol == "" || f.Protocol == q.protocol) &&
+			(q.port == "" || f.Port == q.port || strconv.Itoa(int(f.VIP.Port())) == q.port) {
 			found = append(found, f)
 		}
 	}
@@ -530,7 +543,9 @@ func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return service.Frontend{}, fmt.Errorf("port %s: Service %s has no such port; it has %s", cmp.Or(q.port, "of "+string(q.protocol)), q.to.service, strings.Join(names, ", "))
+		return service.Frontend{},
+			fmt.Errorf("port %s: Service %s has no such port; it has %s", cmp.Or(q.port, "of "+string(q.protocol)), q.to.service,
+				strings.Join(names, ", "))
 	}
 	return service.Frontend{}, fmt.Errorf("port: Service %s has several that are meant: choose one of %s with port and "+
 		"protocol", q.to.service, strings.Join(names, ", "))
@@ -588,7 +603,8 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		if !ok || len(n.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from Node %s", from.Node)
 		}
-		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=0", n.TunnelPort, n.GatewayMAC, remote.Address, n.Ends[0])
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=0", n.TunnelPort, n.GatewayMAC,
+			remote.Address, n.Ends[0])
 	case from.Cluster != "":
 		p, _ := a.tables.peering.Get(self)
 		i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == from.Cluster })
@@ -605,7 +621,8 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 				near = base
 			}
 		}
-		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near, from.ClusterSet)
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near,
+			from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
 		for _, row := range a.tables.pods.rows.All() {
@@ -661,7 +678,8 @@ func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 		s.Trace.Judged, s.Trace.Allowed = last >= first, last >= after
 		s.Trace.Agrees = s.Trace.Judged && s.Trace.Allowed == s.Allowed
 		if !s.Trace.Judged {
-			s.Trace.Error = "the packet does not come to these policies: it ends before, in table " + s.Trace.Tables[len(s.Trace.Tables)-1]
+			s.Trace.Error = "the packet does not come to these policies: it ends before, in table " +
+				s.Trace.Tables[len(s.Trace.Tables)-1]
 		}
 	}
 }

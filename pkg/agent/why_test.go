@@ -27,7 +27,8 @@ func (a *asked) serve(name string, endpoints ...string) {
 	s.Spec.ClusterIP = "10.97.0.10"
 	s.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-a", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-a",
+			Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(5432)), Protocol: new(corev1.ProtocolTCP)}},
 	}
@@ -74,36 +75,53 @@ func TestWhy(t *testing.T) {
 			want: []string{"allowed, traced; allowed, traced"},
 			reasons: []string{
 				"Allow of NetworkPolicy default/web egress[0]: to Pods with app=db in Namespace default, every port",
-				"Allow of NetworkPolicy default/db ingress[0]: from Pods with app=web in Namespace default or 198.51.100.0/24, TCP/5432",
+				"Allow of NetworkPolicy default/db ingress[0]: from Pods with app=web in Namespace default or 198.51.100.0/24, " +
+					"TCP/5432",
 			},
 		},
-		{name: "port by name", query: "from=default/web&to=default/db&port=main", want: []string{"allowed, traced; allowed, traced"}},
+		{name: "port by name", query: "from=default/web&to=default/db&port=main",
+			want: []string{"allowed, traced; allowed, traced"}},
 		{
 			name: "denied where it comes to", query: "from=default/web&to=default/db&port=80",
-			want: []string{"allowed, traced; denied, traced"}, reasons: []string{"NetworkPolicies isolate the Pod for ingress, and none of their rules allows it"},
+			want:    []string{"allowed, traced; denied, traced"},
+			reasons: []string{"NetworkPolicies isolate the Pod for ingress, and none of their rules allows it"},
 		},
-		{name: "another protocol", query: "from=default/web&to=default/db&port=5432&protocol=udp", want: []string{"allowed, traced; denied, traced"}},
-		{name: "without ports", query: "from=default/web&to=default/db&protocol=icmp", want: []string{"allowed, traced; denied, traced"}},
+		{name: "another protocol", query: "from=default/web&to=default/db&port=5432&protocol=udp",
+			want: []string{"allowed, traced; denied, traced"}},
+		{name: "without ports", query: "from=default/web&to=default/db&protocol=icmp",
+			want: []string{"allowed, traced; denied, traced"}},
 		{
 			name: "denied where it comes from", query: "from=default/web&to=198.51.100.9&port=443",
-			want: []string{"denied, traced; nothing"}, reasons: []string{"isolate the Pod for egress", "198.51.100.9 is no Pod of this cluster"},
+			want:    []string{"denied, traced; nothing"},
+			reasons: []string{"isolate the Pod for egress", "198.51.100.9 is no Pod of this cluster"},
 		},
 		{
 			name: "nothing isolates", query: "from=default/db&to=default/web&port=80",
-			want: []string{"allowed, traced; allowed, traced"}, reasons: []string{"no policy applies to the Pod for egress", "from everybody, every port"},
+			want:    []string{"allowed, traced; allowed, traced"},
+			reasons: []string{"no policy applies to the Pod for egress", "from everybody, every port"},
 		},
-		{name: "to itself", query: "from=default/web&to=default/web&port=80", want: []string{"allowed, traced; allowed, traced"}, reasons: []string{"a Pod always reaches itself"}},
-		{name: "from another Node", query: "from=default/far&to=default/db&port=5432", want: []string{"allowed at node-2; allowed, traced"}, reasons: []string{"default/web egress[0]"}},
-		{name: "from another Node, denied", query: "from=default/far&to=default/db&port=81", want: []string{"allowed at node-2; denied, traced"}},
-		{name: "to another Node", query: "from=default/db&to=default/far&port=80", want: []string{"allowed, traced; allowed at node-2"}},
-		{name: "by address", query: "from=" + a.web.IPs[0].Addr().String() + "&to=" + a.db.IPs[0].Addr().String() + "&port=5432", want: []string{"allowed, traced; allowed, traced"}},
-		{name: "from the world", query: "from=198.51.100.7&to=default/db&port=5432", want: []string{"nothing; allowed, traced"}},
-		{name: "from a range", query: "from=203.0.113.0/24&to=default/db&port=5432", want: []string{"nothing; denied, traced"}},
+		{name: "to itself", query: "from=default/web&to=default/web&port=80",
+			want: []string{"allowed, traced; allowed, traced"}, reasons: []string{"a Pod always reaches itself"}},
+		{name: "from another Node", query: "from=default/far&to=default/db&port=5432",
+			want: []string{"allowed at node-2; allowed, traced"}, reasons: []string{"default/web egress[0]"}},
+		{name: "from another Node, denied", query: "from=default/far&to=default/db&port=81",
+			want: []string{"allowed at node-2; denied, traced"}},
+		{name: "to another Node", query: "from=default/db&to=default/far&port=80",
+			want: []string{"allowed, traced; allowed at node-2"}},
+		{name: "by address",
+			query: "from=" + a.web.IPs[0].Addr().String() + "&to=" + a.db.IPs[0].Addr().String() + "&port=5432",
+			want:  []string{"allowed, traced; allowed, traced"}},
+		{name: "from the world", query: "from=198.51.100.7&to=default/db&port=5432",
+			want: []string{"nothing; allowed, traced"}},
+		{name: "from a range", query: "from=203.0.113.0/24&to=default/db&port=5432",
+			want: []string{"nothing; denied, traced"}},
 		{
 			name: "from an unknown Pod", query: "from=10.11.2.77&to=default/db&port=5432",
-			want: []string{"nothing; denied, traced"}, reasons: []string{"10.11.2.77 is in a podCIDR of Node node-2, and no Pod with it is known"},
+			want:    []string{"nothing; denied, traced"},
+			reasons: []string{"10.11.2.77 is in a podCIDR of Node node-2, and no Pod with it is known"},
 		},
-		{name: "from the Node", query: "from=" + selfGateway + "&to=default/db&port=1", want: []string{"nothing; allowed, traced"}, reasons: []string{"for the kubelet's probes"}},
+		{name: "from the Node", query: "from=" + selfGateway + "&to=default/db&port=1",
+			want: []string{"nothing; allowed, traced"}, reasons: []string{"for the kubelet's probes"}},
 		{
 			name: "by a Service", query: "from=default/web&to=default/store",
 			want: []string{"denied, traced; allowed at node-2", "allowed, traced; allowed, traced", "denied, traced; nothing"},
@@ -156,29 +174,38 @@ func TestWhyAcrossClusters(t *testing.T) {
 		t.Run("the Gateway is "+gateway, func(t *testing.T) {
 			a := newAsked(t)
 			ip := map[string]string{ownName: selfAddress, "node-2": "192.168.78.102"}[gateway]
-			a.world.gateways[gateway] = &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: gateway}, GatewayIP: ip, InternalIP: ip}
+			a.world.gateways[gateway] = &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
+				Name: gateway}, GatewayIP: ip, InternalIP: ip}
 			a.world.imports["west"] = &mcv1alpha1.ClusterInfoImport{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "west-clusterinfo"},
-				Spec:       mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.77.101"}}},
+				Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16",
+					GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.77.101"}}},
 			}
 			for app, id := range map[string]uint32{"web": 12, "guest": 13} {
 				a.world.labels[app] = labelIdentity("app="+app, id)
 			}
 			p := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}}
-			p.Spec.Priority, p.Spec.AppliedTo = 1, []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}
+			p.Spec.Priority, p.Spec.AppliedTo = 1,
+				[]crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}
 			p.Spec.Ingress = []crdv1beta1.Rule{{Action: crdv1beta1.ActionAllow, From: []crdv1beta1.Peer{
-				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Scope: crdv1beta1.ScopeClusterSet},
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+					Scope: crdv1beta1.ScopeClusterSet},
 			}}}
 			a.world.others = []client.Object{p}
 			a.settle()
 			// What no policy judges is not traced to its end: the Gateway lets other clusters reach what is exported alone.
-			a.world.exports["default/store"] = &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "store"}}
+			a.world.exports["default/store"] = &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+				Name: "store"}}
 			a.serve("store", a.db.IPs[0].Addr().String())
 			for _, row := range []struct{ query, want, reason string }{
-				{"from=identity/12&cluster=west&to=default/db&port=5432", "nothing; allowed, traced", "Allow of AntreaNetworkPolicy default/db ingress[0]"},
-				{"from=identity/13&to=default/db&port=5432", "nothing; denied, traced", "NetworkPolicies isolate the Pod for ingress"},
-				{"from=identity/unknown&to=default/db&port=5432", "nothing; denied, traced", "have no number in the ClusterSet yet"},
-				{"from=192.168.77.101&to=default/db&port=5432", "nothing; denied, traced", "NetworkPolicies isolate the Pod for ingress"},
+				{"from=identity/12&cluster=west&to=default/db&port=5432", "nothing; allowed, traced",
+					"Allow of AntreaNetworkPolicy default/db ingress[0]"},
+				{"from=identity/13&to=default/db&port=5432", "nothing; denied, traced",
+					"NetworkPolicies isolate the Pod for ingress"},
+				{"from=identity/unknown&to=default/db&port=5432", "nothing; denied, traced",
+					"have no number in the ClusterSet yet"},
+				{"from=192.168.77.101&to=default/db&port=5432", "nothing; denied, traced",
+					"NetworkPolicies isolate the Pod for ingress"},
 				{"from=default/web&to=10.96.0.20&port=80&cluster=west", "denied, traced; nothing", "with --from identity/12"},
 				{"from=default/db&to=10.96.0.20&port=80&cluster=west", "allowed, traced; nothing", "with --from identity/unknown"},
 			} {
@@ -196,7 +223,8 @@ func TestWhyAcrossClusters(t *testing.T) {
 				}
 			}
 			for query, want := range map[string]string{
-				"from=identity/99&to=default/db&port=1":             "identity/99 is no number of a set of labels in the ClusterSet",
+				"from=identity/99&to=default/db&port=1": "identity/99 is no number of a set of labels in the " +
+					"ClusterSet",
 				"from=identity/x&to=default/db&port=1":              "identity/x is no number",
 				"from=identity/12&to=default/db&port=1&cluster=far": `this Node knows no cluster "far"; it knows west`,
 			} {
@@ -208,7 +236,9 @@ func TestWhyAcrossClusters(t *testing.T) {
 			if e := a.get(api.PathIdentities, &list); e != "" {
 				t.Fatal(e)
 			}
-			if i := slices.IndexFunc(list.Identities, func(i api.Identity) bool { return strings.HasSuffix(i.Labels, "app=web") }); i < 0 || list.Identities[i].ClusterSet != 12 {
+			if i := slices.IndexFunc(list.Identities,
+				func(i api.Identity) bool { return strings.HasSuffix(i.Labels, "app=web") }); i < 0 ||
+				list.Identities[i].ClusterSet != 12 {
 				t.Errorf("identities %+v, want number 12 in the ClusterSet for app=web", list.Identities)
 			}
 
@@ -231,20 +261,26 @@ func TestWhyAcrossClusters(t *testing.T) {
 func TestWhyBadInput(t *testing.T) {
 	a := newAsked(t)
 	a.serve("db", a.db.IPs[0].Addr().String())
-	a.world.objects["default/new"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}, Spec: corev1.PodSpec{NodeName: "node-2"}}
-	lying := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lying"}, Spec: corev1.PodSpec{NodeName: "node-2"}}
+	a.world.objects["default/new"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"},
+		Spec: corev1.PodSpec{NodeName: "node-2"}}
+	lying := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lying"},
+		Spec: corev1.PodSpec{NodeName: "node-2"}}
 	lying.Status.PodIPs = []corev1.PodIP{{IP: a.db.IPs[0].Addr().String()}}
 	a.world.objects["default/lying"] = lying
 	a.settle()
 	for query, want := range map[string]string{
-		"from=default/lying&to=default/web&port=1":                "Node node-2 cannot have (podCIDRs)",
-		"to=default/db&port=1":                                    "from is missing: give a Pod or Service as namespace/name, or an address",
-		"from=default/web":                                        "to is missing",
-		"from=web&to=default/web&port=1":                          `from: "web" is neither`,
-		"from=default/web&to=a/b/c/d&port=1":                      `to: "a/b/c/d" is neither`,
-		"from=default/nobody&to=default/web&port=1":               "from: no Pod with a network of its own and no Service is called default/nobody",
-		"from=default/new&to=default/web&port=1":                  "from: Pod default/new has no address yet: wait until it runs",
-		"from=default/web&to=default/db&port=1":                   "there is a Pod and a Service default/db: give pod/default/db or service/default/db",
+		"from=default/lying&to=default/web&port=1": "Node node-2 cannot have (podCIDRs)",
+		"to=default/db&port=1": "from is missing: give a Pod or Service as " +
+			"namespace/name, or an address",
+		"from=default/web":                   "to is missing",
+		"from=web&to=default/web&port=1":     `from: "web" is neither`,
+		"from=default/web&to=a/b/c/d&port=1": `to: "a/b/c/d" is neither`,
+		"from=default/nobody&to=default/web&port=1": "from: no Pod with a network of its own and no Service " +
+			"is called default/nobody",
+		"from=default/new&to=default/web&port=1": "from: Pod default/new has no address yet: wait until " +
+			"it runs",
+		"from=default/web&to=default/db&port=1": "there is a Pod and a Service default/db: give " +
+			"pod/default/db or service/default/db",
 		"from=service/default/db&to=default/web&port=1":           "is a Service, and connections come from its Pods",
 		"from=default/web&to=service/default/db&port=81":          "Service default/db has no such port; it has 80/TCP",
 		"from=default/web&to=service/default/db&protocol=udp":     "has no such port",
@@ -261,7 +297,8 @@ func TestWhyBadInput(t *testing.T) {
 		}
 	}
 	var w api.Why
-	if e := a.get(api.PathWhy+"?from=default/web&to=service/default/db", &w); e != "" || fmt.Sprint(w.To) != "{Service default/db 10.97.0.10   0}" {
+	if e := a.get(api.PathWhy+"?from=default/web&to=service/default/db", &w); e != "" ||
+		fmt.Sprint(w.To) != "{Service default/db 10.97.0.10   0}" {
 		t.Errorf("service/default/db: %q, %+v", e, w.To)
 	}
 }
@@ -298,7 +335,8 @@ func (w *walk) askWhy() {
 		if r.IntN(2) == 0 {
 			from, to = to, from
 		}
-		query := fmt.Sprintf("?trace=true&from=pod/%s&to=pod/%s&port=%d&protocol=%s", from, to, oneOf(r, 53, 80, 8080), oneOf(r, "tcp", "udp"))
+		query := fmt.Sprintf("?trace=true&from=pod/%s&to=pod/%s&port=%d&protocol=%s", from, to, oneOf(r, 53, 80, 8080),
+			oneOf(r, "tcp", "udp"))
 		var y api.Why
 		a := asked{walk: w}
 		if e := a.get(api.PathWhy+query, &y); e != "" {
@@ -309,7 +347,8 @@ func (w *walk) askWhy() {
 				continue
 			}
 			if w.proved++; !s.Trace.Agrees {
-				w.fail("why %s: %s says allowed %v since %s; the switch says %v: %s", query, s.Direction, s.Allowed, s.Reason, s.Trace.Allowed, s.Trace.Tables)
+				w.fail("why %s: %s says allowed %v since %s; the switch says %v: %s", query, s.Direction, s.Allowed, s.Reason,
+					s.Trace.Allowed, s.Trace.Tables)
 			}
 		}
 	}

@@ -67,7 +67,8 @@ func newWorld() *world {
 		services: map[string]*corev1.Service{},
 		slices:   map[string]*discoveryv1.EndpointSlice{},
 		ranges: map[string]*networkingv1.ServiceCIDR{"kubernetes": {
-			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+			Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16"}},
 		}},
 		gateways: map[string]*mcv1alpha1.Gateway{},
 		imports:  map[string]*mcv1alpha1.ClusterInfoImport{},
@@ -90,7 +91,8 @@ func (w *world) view(c config.Config, gatewayMAC string) View {
 		EndpointSlices: slices.Collect(maps.Values(w.slices)), ServiceCIDRs: slices.Collect(maps.Values(w.ranges)),
 		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),
 		ClusterSets: slices.Collect(maps.Values(w.sets)), ServiceExports: slices.Collect(maps.Values(w.exports)),
-		Pods: slices.Collect(maps.Values(w.podObjects())), Namespaces: slices.Collect(maps.Values(w.spaces)), NetworkPolicies: slices.Collect(maps.Values(w.policies)),
+		Pods: slices.Collect(maps.Values(w.podObjects())), Namespaces: slices.Collect(maps.Values(w.spaces)),
+		NetworkPolicies: slices.Collect(maps.Values(w.policies)),
 		LabelIdentities: slices.Collect(maps.Values(w.labels)), Attachments: slices.Collect(maps.Values(w.pods)),
 	}
 }
@@ -107,7 +109,8 @@ func (w *world) tell(t *tables, version *derive.Source[derive.Name, int]) {
 func (w *world) change(r *rand.Rand) string {
 	kinds := []func(*rand.Rand) string{
 		w.changeNode, w.changeService, w.changeService, w.changeEndpoints, w.changeEndpoints, w.changeEndpoints,
-		w.importService, w.changeGateway, w.changeImport, w.changeRanges, w.changeExport, w.changeSources, w.changePod, w.changePolicy,
+		w.importService, w.changeGateway, w.changeImport, w.changeRanges, w.changeExport, w.changeSources, w.changePod,
+		w.changePolicy,
 		w.changeGateway, w.changeGateway, w.changeImport, w.changeImport, w.changeWay, w.changeWay, w.changeKeys,
 	}
 	text := kinds[r.IntN(len(kinds))](r)
@@ -127,7 +130,8 @@ func (w *world) changeZone(r *rand.Rand) string {
 		return "no zone"
 	}
 	n = n.DeepCopy()
-	n.Labels = oneOf(r, nil, map[string]string{corev1.LabelTopologyZone: "a"}, map[string]string{corev1.LabelTopologyZone: "b"})
+	n.Labels = oneOf(r, nil, map[string]string{corev1.LabelTopologyZone: "a"},
+		map[string]string{corev1.LabelTopologyZone: "b"})
 	w.nodes[ownName] = n
 	return fmt.Sprint("this Node has labels ", n.Labels)
 }
@@ -142,7 +146,8 @@ func (w *world) hint(slice *discoveryv1.EndpointSlice) (text string) {
 	for i := range slice.Endpoints {
 		h := &discoveryv1.EndpointHints{}
 		if r.IntN(8) > 0 {
-			h.ForZones = oneOf(r, []discoveryv1.ForZone{{Name: "a"}}, []discoveryv1.ForZone{{Name: "b"}}, []discoveryv1.ForZone{{Name: "a"}, {Name: "b"}})
+			h.ForZones = oneOf(r, []discoveryv1.ForZone{{Name: "a"}}, []discoveryv1.ForZone{{Name: "b"}},
+				[]discoveryv1.ForZone{{Name: "a"}, {Name: "b"}})
 		}
 		if nodes {
 			h.ForNodes = []discoveryv1.ForNode{{Name: oneOf(r, ownName, "node-2")}}
@@ -168,7 +173,9 @@ func anyOf[T any](r *rand.Rand, m map[string]T) string {
 func (w *world) podObjects() map[string]*corev1.Pod {
 	out := map[string]*corev1.Pod{}
 	for key, p := range w.objects {
-		if p.Spec.NodeName != ownName || slices.ContainsFunc(slices.Collect(maps.Values(w.pods)), func(a cni.Attachment) bool { return a.PodName == p.Name }) {
+		if p.Spec.NodeName != ownName ||
+			slices.ContainsFunc(slices.Collect(maps.Values(w.pods)),
+				func(a cni.Attachment) bool { return a.PodName == p.Name }) {
 			out[key] = p
 		}
 	}
@@ -177,7 +184,8 @@ func (w *world) podObjects() map[string]*corev1.Pod {
 
 // changePod gives a Pod of this Node, or one elsewhere, labels.
 func (w *world) changePod(r *rand.Rand) string {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{"app": oneOf(r, "a", "b")}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+		Labels: map[string]string{"app": oneOf(r, "a", "b")}}}
 	i := r.IntN(3)
 	p.Name, p.Spec.NodeName, p.Status.Phase = fmt.Sprint("elsewhere-", i), "node-2", corev1.PodRunning
 	p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprint("10.11.2.", 2+i)}}
@@ -209,7 +217,9 @@ func (w *world) changeNumber(r *rand.Rand) string {
 
 // labelIdentity is that of Pods with labels in the default Namespace.
 func labelIdentity(pod string, id uint32) *mcv1alpha1.LabelIdentity {
-	l := &mcv1alpha1.LabelIdentity{Spec: mcv1alpha1.LabelIdentitySpec{Label: string(policy.IdentityOf("kubernetes.io/metadata.name=default", pod)), ID: id}}
+	l := &mcv1alpha1.LabelIdentity{
+		Spec: mcv1alpha1.LabelIdentitySpec{Label: string(policy.IdentityOf("kubernetes.io/metadata.name=default", pod)),
+			ID: id}}
 	l.Name = multicluster.LabelHash(l.Spec.Label)
 	return l
 }
@@ -222,11 +232,15 @@ func (w *world) changePolicy(r *rand.Rand) string {
 	}
 	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	n.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"app": oneOf(r, "a", "b")}}
-	rule := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": oneOf(r, "a", "b")}}}}}
+	rule := networkingv1.NetworkPolicyIngressRule{
+		From: []networkingv1.NetworkPolicyPeer{
+			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": oneOf(r, "a", "b")}}}}}
 	if r.IntN(2) == 0 {
-		rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: oneOf(r, "10.11.2.0/24", "0.0.0.0/0")}})
+		rule.From = append(rule.From,
+			networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: oneOf(r, "10.11.2.0/24", "0.0.0.0/0")}})
 	}
-	n.Spec.Ingress, n.Spec.PolicyTypes = []networkingv1.NetworkPolicyIngressRule{rule}, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	n.Spec.Ingress, n.Spec.PolicyTypes = []networkingv1.NetworkPolicyIngressRule{rule},
+		[]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 	if r.IntN(2) == 0 {
 		n.Spec.PolicyTypes = append(n.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 		n.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: rule.From}}
@@ -274,7 +288,8 @@ func (w *world) changeService(r *rand.Rand) string {
 		return "Service " + key + " goes"
 	}
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	s.Spec.Type = oneOf(r, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)
+	s.Spec.Type = oneOf(r, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP,
+		corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)
 	s.Spec.ClusterIP = clusterIP(r)
 	s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
 	switch r.IntN(16) {
@@ -300,7 +315,8 @@ func (w *world) changeService(r *rand.Rand) string {
 	for i := range 1 + r.IntN(3) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
 			Name: fmt.Sprint("p", i), Port: oneOf[int32](r, 53, 80, 443, 8080),
-			Protocol: oneOf(r, "", corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
+			Protocol: oneOf(r, "", corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP,
+				corev1.ProtocolUDP, corev1.ProtocolSCTP),
 		})
 	}
 	w.services[key] = s
@@ -328,7 +344,8 @@ func (w *world) changeEndpoints(r *rand.Rand) string {
 		return "EndpointSlice " + name + " goes"
 	}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: s.Namespace, Name: name[len(s.Namespace)+1:], Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name[len(s.Namespace)+1:],
+			Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	if r.IntN(20) == 0 {
@@ -426,7 +443,8 @@ func (w *world) importService(r *rand.Rand) string {
 	protocol := oneOf(r, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 	s.Spec.Ports = []corev1.ServicePort{{Port: port, Protocol: protocol}}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-a", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-a",
+			Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: &port, Protocol: &protocol}},
 	}
@@ -448,7 +466,8 @@ func (w *world) changeGateway(r *rand.Rand) string {
 		clear(w.gateways) // it moves
 	}
 	ip := "192.168.78.10" + name[5:]
-	g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: ip, InternalIP: ip}
+	g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: ip,
+		InternalIP: ip}
 	g.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000+r.Int64N(3), 0))
 	switch r.IntN(10) {
 	case 0:
@@ -459,7 +478,8 @@ func (w *world) changeGateway(r *rand.Rand) string {
 		g.GatewayIP = "172.30.1.2" + name[5:]
 	}
 	w.gateways[name] = g
-	return fmt.Sprintf("Gateway %s is %q %q since %d%s%s", name, g.GatewayIP, g.InternalIP, g.CreationTimestamp.Unix(), w.phase(r, g), w.encryptGateway(r, g))
+	return fmt.Sprintf("Gateway %s is %q %q since %d%s%s", name, g.GatewayIP, g.InternalIP, g.CreationTimestamp.Unix(),
+		w.phase(r, g), w.encryptGateway(r, g))
 }
 
 // changeImport tells of another cluster, rightly or wrongly.
@@ -472,18 +492,22 @@ func (w *world) changeImport(r *rand.Rand) string {
 	}
 	ci := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
 	ci.Spec.ClusterID = id
-	ci.Spec.ServiceCIDR = oneOf(r, "10.96.0.0/16", "10.96.0.0/16", "10.98.0.0/16", "10.98.0.0/16", "10.98.128.0/17", "10.99.0.0/16", "10.99.0.9/16")
+	ci.Spec.ServiceCIDR = oneOf(r, "10.96.0.0/16", "10.96.0.0/16", "10.98.0.0/16", "10.98.0.0/16", "10.98.128.0/17",
+		"10.99.0.0/16", "10.99.0.9/16")
 	if r.IntN(8) == 0 {
 		ci.Spec.ServiceCIDR = oneOf(r, "10.97.16.0/20", "10.11.3.0/24", "0.0.0.0/0", "fd00::/64", "10.1.0.0", "")
 	}
 	for range r.IntN(8) / 2 {
-		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: fmt.Sprintf("192.168.%d.10%d", 77+2*r.IntN(2), 1+r.IntN(3))})
+		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos,
+			mcv1alpha1.GatewayInfo{GatewayIP: fmt.Sprintf("192.168.%d.10%d", 77+2*r.IntN(2), 1+r.IntN(3))})
 	}
 	if r.IntN(8) == 0 {
-		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: oneOf(r, "", "far", "::1", selfAddress, "172.30.1.21")})
+		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos,
+			mcv1alpha1.GatewayInfo{GatewayIP: oneOf(r, "", "far", "::1", selfAddress, "172.30.1.21")})
 	}
 	for range r.IntN(3) {
-		ci.Spec.PodCIDRs = append(ci.Spec.PodCIDRs, oneOf(r, "10.20.0.0/16", "10.21.0.0/16", "10.20.128.0/17", "10.11.0.0/16", "10.96.8.0/24", "x"))
+		ci.Spec.PodCIDRs = append(ci.Spec.PodCIDRs, oneOf(r, "10.20.0.0/16", "10.21.0.0/16", "10.20.128.0/17", "10.11.0.0/16",
+			"10.96.8.0/24", "x"))
 	}
 	if r.IntN(20) == 0 {
 		ci.Spec.ClusterID = ""
@@ -517,9 +541,11 @@ func (w *world) changeExport(r *rand.Rand) string {
 
 // changeSources says where tunnels of a peer come from, rightly or wrongly.
 func (w *world) changeSources(r *rand.Rand) string {
-	cs := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set", Annotations: map[string]string{}}}
+	cs := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set",
+		Annotations: map[string]string{}}}
 	key := multicluster.AnnotationTunnelSources + oneOf(r, "north", "west", "nobody")
-	cs.Annotations[key] = oneOf(r, "203.0.113.7", "203.0.113.0/28, 198.51.100.9", "192.168.77.0/24", "x", "0.0.0.0/0,203.0.113.8", "")
+	cs.Annotations[key] = oneOf(r, "203.0.113.7", "203.0.113.0/28, 198.51.100.9", "192.168.77.0/24", "x",
+		"0.0.0.0/0,203.0.113.8", "")
 	w.sets["set"] = cs
 	return fmt.Sprintf("ClusterSet has %v", cs.Annotations)
 }
@@ -531,7 +557,8 @@ func (w *world) changeRanges(r *rand.Rand) string {
 		return "the second Service range goes"
 	}
 	w.ranges["more"] = &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{oneOf(r, "10.200.0.0/16", "10.98.0.0/20")}},
+		ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{oneOf(r, "10.200.0.0/16", "10.98.0.0/20")}},
 	}
 	return fmt.Sprintf("a second Service range is %v", w.ranges["more"].Spec.CIDRs)
 }

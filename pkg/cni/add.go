@@ -90,7 +90,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 			err = s.node.Detach(ctx, k.ContainerID, k.IfName)
 		}
 		if err != nil {
-			return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare to make its interface again: %s", p, err), "the runtime will try again; see `tombolo get status` on this Node")
+			return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare to make its interface again: %s",
+				p, err), "the runtime will try again; see `tombolo get status` on this Node")
 		}
 	}
 	hostMAC, failed := s.build(ctx, box, &a)
@@ -101,7 +102,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 			return nil, failed
 		}
 		if err := s.undo(k, box.portName); err != nil {
-			failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+err.Error())
+			failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+
+				err.Error())
 		}
 		return nil, failed
 	}
@@ -139,7 +141,9 @@ func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC
 		case ctx.Err() != nil:
 			return interrupted(fmt.Sprintf("add Pod %s: attach %s to the switch", pod, a.PortName), err)
 		}
-		return types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: attach %s to the switch: %s", pod, a.PortName, err), "see `tombolo get status` on this Node")
+		return types.NewError(wire.CodeConfigureInterface,
+			fmt.Sprintf("add Pod %s: attach %s to the switch: %s", pod, a.PortName, err),
+			"see `tombolo get status` on this Node")
 	})
 	step(func() *types.Error {
 		if err := box.configure(p); err != nil {
@@ -180,7 +184,8 @@ func (s *Server) network(ctx context.Context) (Network, *types.Error) {
 	network, err := s.node.Network(ctx)
 	switch {
 	case err != nil:
-		return network, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("the Node's network was not ready within %s", s.networkTimeout), err.Error())
+		return network, types.NewError(wire.CodeTryAgainLater,
+			fmt.Sprintf("the Node's network was not ready within %s", s.networkTimeout), err.Error())
 	case len(network.PodCIDRs) == 0:
 		return network, types.NewError(wire.CodeTryAgainLater, "the Node has no podCIDR yet",
 			"run kube-controller-manager with --allocate-node-cidrs, or set the Node's spec.podCIDRs")
@@ -231,7 +236,8 @@ func checkSecond(q wire.Request, p pod) *types.Error {
 	}
 	return types.NewError(wire.CodeNetworkConfig,
 		fmt.Sprintf("add Pod %s: interface %s would take its default route, which is through %s", p, q.IfName, other),
-		"tombolo gives a Pod its one interface: remove this network from the Pod's k8s.v1.cni.cncf.io/networks, or make it with another plugin")
+		"tombolo gives a Pod its one interface: remove this network from the Pod's k8s.v1.cni.cncf.io/networks, or make it "+
+			"with another plugin")
 }
 
 // otherDefault returns the interface of the namespace's default route, or "" if there is no such route or it is through
@@ -263,7 +269,8 @@ func otherDefault(netns, ifName string) (name string, err error) {
 
 // interrupted is the answer when time ran out or the agent is stopping.
 func interrupted(what string, err error) *types.Error {
-	return types.NewError(wire.CodeTryAgainLater, what+": "+err.Error(), "the runtime will try again; see `tombolo get status` on this Node")
+	return types.NewError(wire.CodeTryAgainLater, what+": "+err.Error(),
+		"the runtime will try again; see `tombolo get status` on this Node")
 }
 
 func joinDetails(a, b string) string {
@@ -298,7 +305,8 @@ func result(c *netConf, box sandbox, a Attachment, hostMAC string) ([]byte, *typ
 		err = versioned.PrintTo(&b)
 	}
 	if err != nil {
-		return nil, types.NewError(wire.CodeIncompatibleVersion, fmt.Sprintf("write the result as CNI %s: %s", c.CNIVersion, err), "")
+		return nil, types.NewError(wire.CodeIncompatibleVersion,
+			fmt.Sprintf("write the result as CNI %s: %s", c.CNIVersion, err), "")
 	}
 	return b.Bytes(), nil
 }

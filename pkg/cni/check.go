@@ -31,7 +31,9 @@ func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte,
 	defer unlock()
 	a, ok := s.find(k)
 	if !ok {
-		return nil, types.NewError(wire.CodeUnknownContainer, fmt.Sprintf("container %s has no interface %s on this network", q.ContainerID, q.IfName), "delete the Pod: it is not attached to the switch")
+		return nil, types.NewError(wire.CodeUnknownContainer,
+			fmt.Sprintf("container %s has no interface %s on this network", q.ContainerID, q.IfName),
+			"delete the Pod: it is not attached to the switch")
 	}
 	if uid := parseArgs(q.Args).uid; uid != "" && a.PodUID != "" && uid != string(a.PodUID) {
 		return nil, types.NewError(wire.CodeCheckInterface,
@@ -39,7 +41,9 @@ func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte,
 			"delete the Pod: its interface is another Pod's of its name")
 	}
 	if err := compare(q, a, prev); err != nil {
-		return nil, types.NewError(wire.CodeCheckInterface, fmt.Sprintf("check Pod %s/%s: %s", a.PodNamespace, a.PodName, err), "delete the Pod: its interface is not what ADD made")
+		return nil, types.NewError(wire.CodeCheckInterface,
+			fmt.Sprintf("check Pod %s/%s: %s", a.PodNamespace, a.PodName, err),
+			"delete the Pod: its interface is not what ADD made")
 	}
 	return nil, nil
 }
@@ -60,7 +64,8 @@ func compare(q wire.Request, a Attachment, prev *types100.Result) error {
 	if !slices.Equal(want, a.IPs) {
 		return fmt.Errorf("prevResult has the addresses %v, the switch's record %v", want, a.IPs)
 	}
-	if !slices.ContainsFunc(prev.Interfaces, func(i *types100.Interface) bool { return i.Sandbox == "" && i.Name == a.PortName }) {
+	if !slices.ContainsFunc(prev.Interfaces,
+		func(i *types100.Interface) bool { return i.Sandbox == "" && i.Name == a.PortName }) {
 		return fmt.Errorf("prevResult lacks the host interface %s of the switch's record", a.PortName)
 	}
 	for _, i := range prev.Interfaces {

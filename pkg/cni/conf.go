@@ -61,17 +61,20 @@ func unset(m json.RawMessage) bool {
 func parseConf(b []byte) (*netConf, *types.Error) {
 	var c netConf
 	if err := json.Unmarshal(b, &c); err != nil {
-		return nil, types.NewError(wire.CodeDecoding, "network configuration: "+jsonError(err), "correct the file in /etc/cni/net.d")
+		return nil, types.NewError(wire.CodeDecoding, "network configuration: "+jsonError(err),
+			"correct the file in /etc/cni/net.d")
 	}
 	if c.CNIVersion == "" {
 		c.CNIVersion = "0.1.0" // what its absence means
 	}
 	if !slices.Contains(wire.SupportedVersions, c.CNIVersion) {
-		return nil, types.NewError(wire.CodeIncompatibleVersion, fmt.Sprintf("network configuration: cniVersion %q is not supported", c.CNIVersion),
+		return nil, types.NewError(wire.CodeIncompatibleVersion,
+			fmt.Sprintf("network configuration: cniVersion %q is not supported", c.CNIVersion),
 			"set cniVersion to one of "+strings.Join(wire.SupportedVersions, ", "))
 	}
 	if c.Name == "" {
-		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: name is missing", "give the network a name")
+		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: name is missing",
+			"give the network a name")
 	}
 	return &c, nil
 }
@@ -99,7 +102,8 @@ func (c *netConf) checkAdd() *types.Error {
 	switch c.IPAM.Type {
 	case "", "tombolo", "host-local":
 	default:
-		return unsupported(fmt.Sprintf("ipam.type %q", c.IPAM.Type), "remove ipam, or set its type to host-local: addresses come from the Node's podCIDR")
+		return unsupported(fmt.Sprintf("ipam.type %q", c.IPAM.Type),
+			"remove ipam, or set its type to host-local: addresses come from the Node's podCIDR")
 	}
 	for _, f := range []struct {
 		name  string
@@ -116,7 +120,8 @@ func (c *netConf) checkAdd() *types.Error {
 		return unsupported("ipam.dns", "move it to dns at the top level")
 	}
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > 65535) {
-		return types.NewError(wire.CodeNetworkConfig, fmt.Sprintf("network configuration: mtu has %d, want %d to 65535", c.MTU, minMTU), "correct mtu, or remove it for the Node's MTU")
+		return types.NewError(wire.CodeNetworkConfig, fmt.Sprintf("network configuration: mtu has %d, want %d to 65535",
+			c.MTU, minMTU), "correct mtu, or remove it for the Node's MTU")
 	}
 	return nil
 }
@@ -157,7 +162,8 @@ func (c *netConf) dns() types.DNS {
 // prevResult reads the result of ADD that CHECK brings along.
 func (c *netConf) prevResult() (*types100.Result, *types.Error) {
 	if unset(c.PrevResult) {
-		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: prevResult is missing", "CHECK compares with the result of ADD; the runtime has to pass it")
+		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: prevResult is missing",
+			"CHECK compares with the result of ADD; the runtime has to pass it")
 	}
 	r, err := cniversion.NewResult(c.CNIVersion, c.PrevResult)
 	if err == nil {
@@ -166,7 +172,8 @@ func (c *netConf) prevResult() (*types100.Result, *types.Error) {
 			return current, nil
 		}
 	}
-	return nil, types.NewError(wire.CodeDecoding, "network configuration: prevResult: "+err.Error(), "the runtime has to pass the result of ADD unchanged")
+	return nil, types.NewError(wire.CodeDecoding, "network configuration: prevResult: "+err.Error(),
+		"the runtime has to pass the result of ADD unchanged")
 }
 
 // pod is the runtime's description of a Pod in CNI_ARGS. Runtimes other than a kubelet's may give no uid.

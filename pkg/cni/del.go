@@ -26,7 +26,8 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 		if ctx.Err() != nil {
 			return nil, interrupted("remove the Pod's interface", err)
 		}
-		return nil, types.NewError(wire.CodeConfigureInterface, "remove the Pod's interface: "+err.Error(), "the runtime will try again; see `tombolo get status` on this Node")
+		return nil, types.NewError(wire.CodeConfigureInterface, "remove the Pod's interface: "+err.Error(),
+			"the runtime will try again; see `tombolo get status` on this Node")
 	}
 	return nil, nil
 }
@@ -104,7 +105,8 @@ func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *t
 	}
 	own, err := ownLinks()
 	if err != nil {
-		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(), "the runtime will try again")
+		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(),
+			"the runtime will try again")
 	}
 	type left struct{ podName, network string }
 	gone := map[ipam.Key]left{}
@@ -128,7 +130,8 @@ func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *t
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(), "the runtime will try again")
+		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(),
+			"the runtime will try again")
 	}
 	return nil, nil
 }
@@ -152,7 +155,8 @@ func (s *Server) detachStale(ctx context.Context) {
 				failed = append(failed, a)
 				continue
 			}
-			s.log.Info("detached a Pod that was deleted while the agent did not run", "pod", a.PodNamespace+"/"+a.PodName, "port", a.PortName)
+			s.log.Info("detached a Pod that was deleted while the agent did not run", "pod", a.PodNamespace+"/"+a.PodName,
+				"port", a.PortName)
 		}
 		stale = failed
 		if len(stale) == 0 {

@@ -57,7 +57,8 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 			if err != nil {
 				s.unrecovered = append(s.unrecovered, Unrecovered{Attachment: a, Err: err.Error()})
 			} else {
-				s.log.Warn("completed a damaged attachment of the OVSDB", "pod", whole.pod(), "container", k.ContainerID, "port", whole.PortName, "addresses", whole.IPs)
+				s.log.Warn("completed a damaged attachment of the OVSDB", "pod", whole.pod(), "container", k.ContainerID, "port",
+					whole.PortName, "addresses", whole.IPs)
 				whole.PodUID = cmp.Or(whole.PodUID, a.PodUID)
 				a = whole
 				restored = append(restored, a)
@@ -97,10 +98,13 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 		keep[k] = true
 		if err != nil {
 			s.unrecovered = append(s.unrecovered, Unrecovered{Attachment: a, Err: err.Error()})
-			errs = append(errs, fmt.Errorf("rebuild the attachment of interface %s of container %s (%s): %w; its address and veth pair stay until DEL or GC", k.IfName, k.ContainerID, records[k].Owner, err))
+			errs = append(errs,
+				fmt.Errorf("rebuild the attachment of interface %s of container %s (%s): %w; its address and veth pair stay "+
+					"until DEL or GC", k.IfName, k.ContainerID, records[k].Owner, err))
 			continue
 		}
-		s.log.Warn("rebuilt an attachment that the OVSDB lacks", "pod", a.pod(), "container", k.ContainerID, "port", a.PortName, "addresses", a.IPs)
+		s.log.Warn("rebuilt an attachment that the OVSDB lacks", "pod", a.pod(), "container", k.ContainerID, "port",
+			a.PortName, "addresses", a.IPs)
 		found[k] = a
 		restored = append(restored, a)
 	}
@@ -119,7 +123,8 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 	freed, err := s.ipam.GC(func(k ipam.Key) bool { return keep[k] })
 	errs = append(errs, err)
 	for _, f := range freed {
-		s.log.Info("freed the address of a Pod that has no interface", "pod", f.Owner, "container", f.ContainerID, "addresses", f.IPs)
+		s.log.Info("freed the address of a Pod that has no interface", "pod", f.Owner, "container", f.ContainerID,
+			"addresses", f.IPs)
 	}
 	return restored, errors.Join(errs...)
 }
@@ -137,7 +142,8 @@ func (s *Server) waitForLinks(ctx context.Context) (map[string]ownLink, error) {
 		if err == nil {
 			return own, nil
 		}
-		s.log.Warn("the Pods' interfaces cannot be listed; no request is served until they are", "error", err, "retryIn", wait)
+		s.log.Warn("the Pods' interfaces cannot be listed; no request is served until they are", "error", err,
+			"retryIn", wait)
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(err, ctx.Err())
@@ -185,7 +191,8 @@ func (s *Server) recoverRest(ctx context.Context) {
 			}
 			if u.Err != err.Error() {
 				u.Err, changed = err.Error(), true
-				s.log.Warn("an attachment could not be rebuilt yet", "pod", u.pod(), "container", k.ContainerID, "interface", k.IfName, "error", err)
+				s.log.Warn("an attachment could not be rebuilt yet", "pod", u.pod(), "container", k.ContainerID, "interface",
+					k.IfName, "error", err)
 			}
 			failed = append(failed, u)
 		}
@@ -230,7 +237,8 @@ func (s *Server) recoverOne(ctx context.Context, k ipam.Key) error {
 	if err := s.node.Attach(ctx, a); err != nil {
 		return err
 	}
-	s.log.Warn("rebuilt an attachment that the OVSDB lacks", "pod", a.pod(), "container", k.ContainerID, "port", a.PortName, "addresses", a.IPs)
+	s.log.Warn("rebuilt an attachment that the OVSDB lacks", "pod", a.pod(), "container", k.ContainerID, "port",
+		a.PortName, "addresses", a.IPs)
 	return nil
 }
 
@@ -347,7 +355,9 @@ func (n *namespaces) behind(host netlink.Link, likely string) (podEnd, error) {
 	}
 	path, ok := n.byID[id]
 	if !ok {
-		return podEnd{}, fmt.Errorf("the namespace behind %s is neither mounted nor a process's here: the agent has to see the Node's /var/run/netns and /proc (mountPropagation HostToContainer, hostPID)", host.Attrs().Name)
+		return podEnd{},
+			fmt.Errorf("the namespace behind %s is neither mounted nor a process's here: the agent has to see the Node's "+
+				"/var/run/netns and /proc (mountPropagation HostToContainer, hostPID)", host.Attrs().Name)
 	}
 	return lookInside(path, host)
 }

@@ -95,7 +95,8 @@ func openNetns(path string) (ns.NetNS, error) {
 		return nil, errors.Join(err, n.Close())
 	}
 	if a.Dev == b.Dev && a.Ino == b.Ino {
-		return nil, errors.Join(fmt.Errorf("%q is the Node's own network namespace; Pods with hostNetwork get no interface", path), n.Close())
+		return nil, errors.Join(fmt.Errorf("%q is the Node's own network namespace; Pods with hostNetwork get no interface",
+			path), n.Close())
 	}
 	return n, nil
 }
@@ -171,11 +172,16 @@ func (s sandbox) veth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 	case err == nil && peer == host.Attrs().Index:
 		return host, mac, s.outside(host)
 	case peer != 0:
-		return nil, "", fmt.Errorf("the Pod has an interface %s already that is not a veth pair with %s; another plugin made it: remove one of the two from /etc/cni/net.d", s.ifName, s.portName)
+		return nil, "", fmt.Errorf(
+			"the Pod has an interface %s already that is not a veth pair with %s; another plugin made it: remove one of the "+
+				"two from /etc/cni/net.d", s.ifName, s.portName)
 	case err == nil && holder == ipam.Key{}:
-		return nil, "", fmt.Errorf("the Node has an interface %s already that tombolo did not make; remove it: ip link del %s", s.portName, s.portName)
+		return nil, "", fmt.Errorf(
+			"the Node has an interface %s already that tombolo did not make; remove it: ip link del %s", s.portName, s.portName)
 	case err == nil && holder != ipam.Key{ContainerID: s.containerID, IfName: s.ifName}:
-		return nil, "", fmt.Errorf("the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName, holder.IfName, holder.ContainerID)
+		return nil, "", fmt.Errorf(
+			"the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName,
+			holder.IfName, holder.ContainerID)
 	case err == nil:
 		// The pair is ours, and its other end is in an unknown namespace: the Pod's namespace was made again.
 		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
@@ -227,7 +233,8 @@ func (s sandbox) whole() (bool, error) {
 // carrier, so nothing happens there before the Pod's end is up too.
 func (s sandbox) newVeth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Flags = s.portName, s.mtu, macOf("host "+s.containerID+" "+s.ifName), net.FlagUp
+	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Flags = s.portName, s.mtu, macOf("host "+s.containerID+" "+s.ifName),
+		net.FlagUp
 	pair := netlink.NewVeth(attrs)
 	pair.PeerName, pair.PeerNamespace, pair.PeerMTU = s.ifName, netlink.NsFd(pod.Fd()), uint32(s.mtu)
 	pair.PeerHardwareAddr = s.mac()

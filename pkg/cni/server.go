@@ -177,7 +177,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, run command) {
 	started := time.Now()
 	q, err := wire.Decode(r.Body)
 	if err != nil {
-		answer(w, nil, types.NewError(wire.CodeDecoding, "read the plugin's request: "+err.Error(), "install the plugin of the agent's version"))
+		answer(w, nil, types.NewError(wire.CodeDecoding, "read the plugin's request: "+err.Error(),
+			"install the plugin of the agent's version"))
 		return
 	}
 	log := s.log.With("command", r.URL.Path[len("/v1/"):], "container", q.ContainerID, "interface", q.IfName)
@@ -188,7 +189,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, run command) {
 	}
 	switch {
 	case failed != nil:
-		log.Error("CNI request failed", "code", failed.Code, "error", failed.Msg, "details", failed.Details, "took", time.Since(started))
+		log.Error("CNI request failed", "code", failed.Code, "error", failed.Msg, "details", failed.Details, "took",
+			time.Since(started))
 	case r.URL.Path == wire.PathStatus || r.URL.Path == wire.PathCheck:
 		log.Debug("CNI request done", "took", time.Since(started))
 	default:

@@ -64,7 +64,8 @@ func Run(o Options) error {
 	if err := copyFile(o.Plugin, filepath.Join(o.BinDir, pluginName)); err != nil {
 		return fmt.Errorf("install the CNI plugin: %w", err)
 	}
-	conf := network{CNIVersion: wire.InstalledVersion, Name: wire.InstalledNetwork, Plugins: []networkPlugin{{Type: pluginName}}}
+	conf := network{CNIVersion: wire.InstalledVersion, Name: wire.InstalledNetwork,
+		Plugins: []networkPlugin{{Type: pluginName}}}
 	for _, c := range capable {
 		if _, err := os.Stat(filepath.Join(o.BinDir, c.plugin)); err == nil {
 			conf.Plugins = append(conf.Plugins, networkPlugin{Type: c.plugin, Capabilities: map[string]bool{c.capability: true}})
@@ -88,7 +89,8 @@ func Run(o Options) error {
 
 // others are the plugins of networks that have an agent of their own on each Node.
 var others = []string{
-	"antrea", "aws-cni", "azure-vnet", "calico", "cilium-cni", "flannel", "kindnet", "kube-router", "ovn-k8s-cni-overlay", "weave-net",
+	"antrea", "aws-cni", "azure-vnet", "calico", "cilium-cni", "flannel", "kindnet", "kube-router", "ovn-k8s-cni-overlay",
+	"weave-net",
 }
 
 // foreign returns an error when a directory has the configuration of another network. It ignores configurations of

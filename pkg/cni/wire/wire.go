@@ -132,7 +132,8 @@ func exchange(ctx context.Context, socket, path string, body []byte) ([]byte, er
 			return nil, err
 		}
 	}
-	request := fmt.Appendf(nil, "POST %s HTTP/1.0\r\nHost: tombolo\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, len(body))
+	request := fmt.Appendf(nil,
+		"POST %s HTTP/1.0\r\nHost: tombolo\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, len(body))
 	if _, err := conn.Write(append(request, body...)); err != nil {
 		return nil, err
 	}
@@ -171,8 +172,10 @@ func unanswered(socket string, after time.Duration, err error) error {
 			"it may be starting: look at the Pod tombolo-agent on this Node")
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return types.NewError(CodeTryAgainLater, fmt.Sprintf("no answer from the Tombolo agent at %s within %s", socket, after.Round(time.Second)),
+		return types.NewError(CodeTryAgainLater, fmt.Sprintf("no answer from the Tombolo agent at %s within %s", socket,
+			after.Round(time.Second)),
 			"look at its log, and at `tombolo get status` on this Node")
 	}
-	return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent at %s ended before it answered", socket), err.Error())
+	return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent at %s ended before it answered", socket),
+		err.Error())
 }

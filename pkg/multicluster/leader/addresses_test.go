@@ -25,7 +25,8 @@ func podAddresses(cluster string, addresses ...string) *mcv1alpha1.ResourceExpor
 		hash := multicluster.LabelHash(app("web"))
 		p.Labels[hash] = append(p.Labels[hash], a)
 	}
-	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Kind: multicluster.PodAddressesKind, Raw: &mcv1alpha1.RawResource{Data: p.JSON()}}}
+	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster,
+		Kind: multicluster.PodAddressesKind, Raw: &mcv1alpha1.RawResource{Data: p.JSON()}}}
 	re.Name = multicluster.PodAddressesName(cluster, p.Block)
 	re.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute))
 	return re
@@ -61,7 +62,8 @@ func addressesOf(imports []*mcv1alpha1.ResourceImport) string {
 // TestPodAddresses reads: a leader to which members export this passes on these addresses, and says that of the others.
 func TestPodAddresses(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
-	east, west := withPods(clusterInfo("east", "10.96.0.0/16"), "10.10.0.0/16"), withPods(clusterInfo("west", "10.97.0.0/16"), "10.11.0.0/16", "10.12.0.0/25")
+	east, west := withPods(clusterInfo("east", "10.96.0.0/16"), "10.10.0.0/16"),
+		withPods(clusterInfo("west", "10.97.0.0/16"), "10.11.0.0/16", "10.12.0.0/25")
 	changed := func(re *mcv1alpha1.ResourceExport, old, now string) *mcv1alpha1.ResourceExport {
 		re.Spec.Raw.Data = []byte(strings.ReplaceAll(string(re.Spec.Raw.Data), old, now))
 		return re
@@ -72,26 +74,39 @@ func TestPodAddresses(t *testing.T) {
 		want    string
 		failed  string
 	}{
-		{name: "of two clusters", exports: exports{east, west, podAddresses("east", "10.10.3.5"), podAddresses("west", "10.11.3.5", "10.11.3.6")},
-			want: "east 10.10.3.5, west 10.11.3.5, west 10.11.3.6"},
+		{name: "of two clusters",
+			exports: exports{east, west, podAddresses("east", "10.10.3.5"), podAddresses("west", "10.11.3.5", "10.11.3.6")},
+			want:    "east 10.10.3.5, west 10.11.3.5, west 10.11.3.6"},
 		{name: "another's range", exports: exports{east, west, podAddresses("west", "10.10.3.5")},
 			failed: "spec.raw.data: left out are addresses that are not in the Pod ranges of cluster west: 10.10.3.5"},
 		{name: "its Services' range", exports: exports{west, podAddresses("west", "10.97.0.1")},
 			failed: "spec.raw.data: left out are addresses that are not in the Pod ranges of cluster west: 10.97.0.1"},
-		{name: "partly outside its ranges", exports: exports{west, podAddresses("west", "10.12.0.5", "10.12.0.200")}, want: "west 10.12.0.5",
+		{name: "partly outside its ranges", exports: exports{west, podAddresses("west", "10.12.0.5", "10.12.0.200")},
+			want:   "west 10.12.0.5",
 			failed: "spec.raw.data: left out are addresses that are not in the Pod ranges of cluster west: 10.12.0.200"},
-		{name: "a range that is another's", exports: exports{east, withPods(clusterInfo("west", "10.97.0.0/16"), "10.10.0.0/16", "10.11.0.0/16"), podAddresses("west", "10.10.3.5")},
+		{name: "a range that is another's",
+			exports: exports{east, withPods(clusterInfo("west", "10.97.0.0/16"), "10.10.0.0/16", "10.11.0.0/16"),
+				podAddresses("west", "10.10.3.5")},
 			failed: "spec.raw.data: left out are addresses that are not in the Pod ranges of cluster west: 10.10.3.5"},
 		{name: "no ClusterInfo", exports: exports{east, podAddresses("west", "10.11.3.5")},
-			failed: "cluster west announces no Pod ranges that its Pods' addresses could be in: it needs a Gateway, and podCIDRs in its member controller's configuration"},
+			failed: "cluster west announces no Pod ranges that its Pods' addresses could be in: it needs a Gateway, and " +
+				"podCIDRs in its member controller's configuration"},
 		{name: "no member", exports: exports{podAddresses("nobody", "10.11.3.5")},
-			failed: "cluster nobody is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted after 1h0m0s"},
-		{name: "another's name", exports: exports{west, without(func(re *mcv1alpha1.ResourceExport) { re.Name = "east-podaddresses-10.11.3.0" }, podAddresses("west", "10.11.3.5"))},
+			failed: "cluster nobody is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport " +
+				"is deleted after 1h0m0s"},
+		{name: "another's name",
+			exports: exports{west, without(func(re *mcv1alpha1.ResourceExport) { re.Name = "east-podaddresses-10.11.3.0" },
+				podAddresses("west", "10.11.3.5"))},
 			failed: "metadata.name: the export of block 10.11.3.0/24 by cluster west must be named west-podaddresses-10.11.3.0"},
-		{name: "as another", exports: exports{west, changed(podAddresses("west", "10.11.3.5"), "west", "east")}, failed: `spec.raw.data.clusterID is "east": expected "west", as in spec.clusterID`},
-		{name: "no list", exports: exports{west, without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Raw = nil }, podAddresses("west", "10.11.3.5"))}, failed: "spec.raw is missing"},
-		{name: "a block that is none", exports: exports{west, changed(podAddresses("west", "10.11.3.5"), "0/24", "0/16")}, failed: "spec.raw.data.block: 10.11.3.0/16 is not a block of 256 addresses, such as 10.11.3.0/24"},
-		{name: "garbage", exports: exports{west, changed(podAddresses("west", "10.11.3.5"), "{", "[")}, failed: "spec.raw.data: is not a list of Pods' addresses: invalid character ':' after array element"},
+		{name: "as another", exports: exports{west, changed(podAddresses("west", "10.11.3.5"), "west", "east")},
+			failed: `spec.raw.data.clusterID is "east": expected "west", as in spec.clusterID`},
+		{name: "no list",
+			exports: exports{west, without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Raw = nil },
+				podAddresses("west", "10.11.3.5"))}, failed: "spec.raw is missing"},
+		{name: "a block that is none", exports: exports{west, changed(podAddresses("west", "10.11.3.5"), "0/24", "0/16")},
+			failed: "spec.raw.data.block: 10.11.3.0/16 is not a block of 256 addresses, such as 10.11.3.0/24"},
+		{name: "garbage", exports: exports{west, changed(podAddresses("west", "10.11.3.5"), "{", "[")},
+			failed: "spec.raw.data: is not a list of Pods' addresses: invalid character ':' after array element"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWalker(1)
@@ -100,21 +115,25 @@ func TestPodAddresses(t *testing.T) {
 			var failed []string
 			for _, c := range w.conditions.All() {
 				if c.Value.Type == mcv1alpha1.ResourceExportFailure && strings.Contains(c.Key.Name, "podaddresses") {
-					failed = append(failed, strings.TrimPrefix(c.Value.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
+					failed = append(failed,
+						strings.TrimPrefix(c.Value.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
 				}
 			}
-			if have, said := addressesOf(values(w.imports.All())), strings.Join(failed, "; "); have != row.want || said != row.failed {
+			if have, said := addressesOf(values(w.imports.All())), strings.Join(failed, "; "); have != row.want ||
+				said != row.failed {
 				t.Errorf("have %q, want %q; failed %q, want %q", have, row.want, said, row.failed)
 			}
 		})
 	}
 }
 
-// TestPodAddressesStay keeps addresses while a cluster's Gateway moves, and takes them away with its ranges and with the cluster.
+// TestPodAddressesStay keeps addresses while a cluster's Gateway moves, and takes them away with its ranges and with
+// the cluster.
 func TestPodAddressesStay(t *testing.T) {
 	w := newWalker(1)
 	info := withPods(clusterInfo("west", "10.97.0.0/16"), "10.11.0.0/16")
-	v := View{Namespace: "area", Now: noon, Announces: announced("east", "west"), ResourceExports: []*mcv1alpha1.ResourceExport{info, podAddresses("west", "10.11.3.5")}}
+	v := View{Namespace: "area", Now: noon, Announces: announced("east", "west"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{info, podAddresses("west", "10.11.3.5")}}
 	is := func(step, want string) {
 		t.Helper()
 		w.settle()

@@ -49,20 +49,27 @@ func TestPlanBindings(t *testing.T) {
 		members   string
 		problem   string // parts of it, in order
 	}{
-		{"one", []*corev1.ServiceAccount{serviceAccount("member", "")}, []*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "east", 0)},
+		{"one", []*corev1.ServiceAccount{serviceAccount("member", "")},
+			[]*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "east", 0)},
 			map[string]string{"member": "east"}, "east", ""},
-		{"one that leaves before it is bound", []*corev1.ServiceAccount{serviceAccount("member", "")}, []*mcv1alpha1.MemberClusterAnnounce{leaves}, nil, "", ""},
+		{"one that leaves before it is bound", []*corev1.ServiceAccount{serviceAccount("member", "")},
+			[]*mcv1alpha1.MemberClusterAnnounce{leaves}, nil, "", ""},
 		{"two at once with one account", []*corev1.ServiceAccount{serviceAccount("member", "")},
 			[]*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "east", 0), announcedBy("member", "west", time.Second)},
-			map[string]string{"member": "west"}, "west", "MemberClusterAnnounce area/member-announce-from-east ServiceAccount member member-announce-from-west delete this a ServiceAccount of its own"},
+			map[string]string{"member": "west"}, "west",
+			"MemberClusterAnnounce area/member-announce-from-east ServiceAccount member member-announce-from-west delete this " +
+				"a ServiceAccount of its own"},
 		{"the same, later", []*corev1.ServiceAccount{serviceAccount("member", "west")},
 			[]*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "east", 0), announcedBy("member", "west", time.Second)},
 			nil, "west", "member-announce-from-east member-announce-from-west"},
-		{"the loser gets an account by hand", []*corev1.ServiceAccount{serviceAccount("member", "west"), serviceAccount("other", "east")},
-			[]*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "east", 0), announcedBy("member", "west", time.Second)}, nil, "east west", ""},
+		{"the loser gets an account by hand",
+			[]*corev1.ServiceAccount{serviceAccount("member", "west"), serviceAccount("other", "east")},
+			[]*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "east", 0), announcedBy("member", "west", time.Second)},
+			nil, "east west", ""},
 		{"the loser leaves", []*corev1.ServiceAccount{serviceAccount("member", "east")},
 			[]*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "east", 0), leaves}, nil, "east", ""},
-		{"of an older version", []*corev1.ServiceAccount{serviceAccount("member", "")}, []*mcv1alpha1.MemberClusterAnnounce{announcedBy("", "east", 0)}, nil, "east", ""},
+		{"of an older version", []*corev1.ServiceAccount{serviceAccount("member", "")},
+			[]*mcv1alpha1.MemberClusterAnnounce{announcedBy("", "east", 0)}, nil, "east", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, problems := Plan(View{Namespace: "area", Now: noon, Accounts: row.accounts, Announces: row.announces,
@@ -108,7 +115,8 @@ func TestBindLosesToAnOperator(t *testing.T) {
 	if err := admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "area"}}); err != nil {
 		t.Fatal(err)
 	}
-	writerOf, err := client.New(apiserver.Access(t, access, bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area"))), client.Options{Scheme: scheme})
+	writerOf, err := client.New(apiserver.Access(t, access,
+		bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area"))), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +135,8 @@ func TestBindLosesToAnOperator(t *testing.T) {
 	w := &writer{to: writerOf}
 	for _, s := range planned {
 		o := w.accountOffer(derive.Object{Namespace: "area", Name: s.Have.Name}, s)
-		if err := o.Writes[0].Do(t.Context()); (err == nil) != (s.Have.Name == "member") || err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err := o.Writes[0].Do(t.Context()); (err == nil) != (s.Have.Name == "member") || err != nil &&
+			!apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", o.Writes[0].What, err)
 		}
 	}

@@ -23,7 +23,8 @@ type claimed struct {
 	Imports map[string]*mcv1alpha1.ResourceImport // by name
 	Failed  map[string]string                     // by the export's name
 	Ranges  map[string]ranges                     // of clusters whose ClusterInfo is passed on, by cluster ID
-	Taken   []holder                              // of Ranges, and of what clusters hold that have withdrawn their ClusterInfo for a moment; by cluster ID
+	// of Ranges, and of what clusters hold that have withdrawn their ClusterInfo for a moment; by cluster ID
+	Taken []holder
 }
 
 // holder is a cluster that has ranges.
@@ -57,20 +58,22 @@ func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
 	return ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), All: saysAll(info)}
 }
 
-// saysAll says whether a cluster has no addresses but those of its ranges: it announces ranges of its Pods, or a WireGuard key, and what is outside
-// of ranges would leave the others in plain text.
+// saysAll says whether a cluster has no addresses but those of its ranges: it announces ranges of its Pods, or a
+// WireGuard key, and what is outside of ranges would leave the others in plain text.
 func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 	hasKey := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
-	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) || slices.ContainsFunc(info.GatewayInfos, func(g mcv1alpha1.GatewayInfo) bool { return hasKey(g.WireGuard) })
+	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) ||
+		slices.ContainsFunc(info.GatewayInfos, func(g mcv1alpha1.GatewayInfo) bool { return hasKey(g.WireGuard) })
 }
 
-// claim passes the clusters' network information on, the oldest export first. An address range
-// or a gateway address belongs to one cluster: to the one whose ResourceImport has it, or had it a short while ago, else to
-// the one that has imported endpoints there, or had, else to the one whose export is the oldest (package claims). An
-// export that claims another's fails alone: what does not overlap is passed on.
+// claim passes the clusters' network information on, the oldest export first. An address range or a gateway address
+// belongs to one cluster: to the one whose ResourceImport has it, or had it a short while ago, else to the one that has
+// imported endpoints there, or had, else to the one whose export is the oldest (package claims). An export that claims
+// another's fails alone: what does not overlap is passed on.
 func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
-	has := map[string]bool{}                        // clusters with a ClusterInfo in effect that says all of where their endpoints are
+	// clusters with a ClusterInfo in effect that says all of where their endpoints are
+	has := map[string]bool{}
 	for _, row := range derive.List(r, t.infoImports, one) {
 		if info := row.Value.Spec.ClusterInfo; row.Value.DeletionTimestamp == nil && info != nil {
 			current[row.Key.Name] = info
@@ -84,7 +87,8 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 			has[string(row.Key)] = saysAll(row.Value)
 		}
 	}
-	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{}, Ranges: map[string]ranges{}}
+	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{},
+		Ranges: map[string]ranges{}}
 	candidates, of := c.candidates(t.counting(r, derive.List(r, t.infos, one)), current, held)
 	pins, _ := derive.Get(r, t.pins, one)
 	users := t.users(r, has)
@@ -120,7 +124,8 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 
 // candidates are the clusters that announce themselves rightly, with their exports, and after them those that
 // hold something still.
-func (c *claimed) candidates(exports []*export, current, held map[string]*mcv1alpha1.ClusterInfo) ([]claims.Candidate, []*export) {
+func (c *claimed) candidates(exports []*export, current, held map[string]*mcv1alpha1.ClusterInfo) ([]claims.Candidate,
+	[]*export) {
 	var candidates []claims.Candidate
 	var of []*export
 	from := map[string]bool{}
@@ -131,7 +136,8 @@ func (c *claimed) candidates(exports []*export, current, held map[string]*mcv1al
 			c.Failed[e.Key.Name] = "spec.clusterInfo is missing"
 			continue
 		case info.ClusterID != id:
-			c.Failed[e.Key.Name] = fmt.Sprintf("spec.clusterInfo.clusterID is %q: expected %q, as in spec.clusterID", info.ClusterID, id)
+			c.Failed[e.Key.Name] = fmt.Sprintf("spec.clusterInfo.clusterID is %q: expected %q, as in spec.clusterID",
+				info.ClusterID, id)
 			continue
 		case from[id]:
 			c.Failed[e.Key.Name] = fmt.Sprintf("another ResourceExport describes cluster %s already; delete one of them", id)
@@ -161,8 +167,8 @@ type use struct {
 
 func (u use) compare(o use) int { return cmp.Or(u.IP.Compare(o.IP), cmp.Compare(u.ID, o.ID)) }
 
-// users finds imported endpoints in a range, of other clusters that have no ClusterInfo with Pod ranges in effect:
-// what they export is not thrown out by a range that is announced later, nor while it cannot be written, or is not there,
+// users finds imported endpoints in a range, of other clusters that have no ClusterInfo with Pod ranges in effect: what
+// they export is not thrown out by a range that is announced later, nor while it cannot be written, or is not there,
 // for a moment.
 func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	found := map[derive.Name][]use{} // by block
@@ -193,8 +199,8 @@ func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	}
 }
 
-// exportersOf says whose the endpoints of an import are: of the clusters that are in it, those that export them, but for those in
-// ranges that these clusters hold. Where there are no others nobody asks.
+// exportersOf says whose the endpoints of an import are: of the clusters that are in it, those that export them, but
+// for those in ranges that these clusters hold. Where there are no others nobody asks.
 func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
 	ri, _ := derive.Get(r, t.imports, key)
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {
@@ -307,8 +313,9 @@ func (t *tables) pinned(_ derive.Name, r *derive.Reader) (claims.Pins, []problem
 	pins, faults := claims.ReadPins(sets[0].Annotations)
 	var problems []problem.Problem
 	for _, f := range faults {
-		problems = append(problems, problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: sets[0].Namespace, Name: sets[0].Name},
-			Field: f.Field, Reason: "InvalidAnnotation", Message: f.Message})
+		problems = append(problems,
+			problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: sets[0].Namespace, Name: sets[0].Name},
+				Field: f.Field, Reason: "InvalidAnnotation", Message: f.Message})
 	}
 	return pins, problems
 }

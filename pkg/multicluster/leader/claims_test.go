@@ -26,7 +26,8 @@ func TestClaims(t *testing.T) {
 		return re
 	}
 	type exports = []*mcv1alpha1.ResourceExport
-	east, west := network("east", "10.96.0.0/16", "192.0.2.1", time.Hour), network("west", "10.97.0.0/16", "192.0.2.2", time.Minute)
+	east, west := network("east", "10.96.0.0/16", "192.0.2.1", time.Hour),
+		network("west", "10.97.0.0/16", "192.0.2.2", time.Minute)
 	const both = "east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east"
 	for _, row := range []struct {
 		name        string
@@ -34,30 +35,48 @@ func TestClaims(t *testing.T) {
 		before, now exports
 		want        []string
 	}{
-		{name: "the older export has the range, whatever the IDs", now: exports{west, network("attacker", "10.97.0.0/24", "192.0.2.9", 0)}, want: []string{
-			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
-			"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.97.0.0/24 of cluster attacker overlaps the Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release it there first"}},
-		{name: "an old member's update takes nothing from a newer one", before: exports{east, west}, now: exports{network("east", "10.96.0.0/15", "192.0.2.1", time.Hour), west}, want: []string{
-			both, "west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
-			"east-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.96.0.0/15 of cluster east overlaps the Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release it there first"}},
+		{name: "the older export has the range, whatever the IDs",
+			now: exports{west, network("attacker", "10.97.0.0/24", "192.0.2.9", 0)}, want: []string{
+				"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+				"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.97.0.0/24 of cluster attacker " +
+					"overlaps the Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release " +
+					"it there first"}},
+		{name: "an old member's update takes nothing from a newer one", before: exports{east, west},
+			now: exports{network("east", "10.96.0.0/15", "192.0.2.1", time.Hour), west}, want: []string{
+				both, "west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+				"east-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.96.0.0/15 of cluster east overlaps the " +
+					"Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release it there first"}},
 		{name: "another's gateway", now: exports{east, network("west", "10.97.0.0/16", "192.0.2.1", 0)}, want: []string{both,
-			"west-clusterinfo fails: spec.clusterInfo.gatewayInfos[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps the gateway 192.0.2.1 of cluster east, which has it already: use other addresses, or release it there first"}},
-		{name: "a member that leaves releases its range", before: exports{east}, now: exports{leaving(network("east", "10.96.0.0/16", "192.0.2.1", time.Hour)), network("west", "10.96.0.0/16", "192.0.2.2", 0)}, want: []string{
-			"west-clusterinfo of area/west-clusterinfo 10.96.0.0/16 +west", "east-clusterinfo is released"}},
-		{name: "another cluster's ID", now: exports{east, without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo.ClusterID = "east" }, network("west", "10.97.0.0/16", "192.0.2.2", 0))}, want: []string{both,
-			`west-clusterinfo fails: spec.clusterInfo.clusterID is "east": expected "west", as in spec.clusterID`}},
-		{name: "a second description", now: exports{east, without(func(re *mcv1alpha1.ResourceExport) { re.Name = "another" }, network("east", "10.98.0.0/16", "192.0.2.3", 0))}, want: []string{both,
-			"another fails: another ResourceExport describes cluster east already; delete one of them"}},
-		{name: "pinned", pins: map[string]string{multicluster.AnnotationRangesPrefix + "west": "10.97.0.0/16"}, now: exports{east, network("west", "10.99.0.0/16", "192.0.2.2", 0)}, want: []string{both,
-			"west-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.99.0.0/16 is not among the addresses that cluster west may announce: correct it there, or annotation ranges.multicluster.antrea.io/west of the leader's ClusterSet"}},
-		{name: "a kind that nobody processes", now: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Name, re.Spec.Kind = "entity", "ExternalEntity" }, network("east", "", "", 0))}, want: []string{
-			`entity fails: spec.kind: "ExternalEntity" is not processed by this version: delete the ResourceExport, or turn off in cluster east what makes it`}},
+			"west-clusterinfo fails: spec.clusterInfo.gatewayInfos[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps " +
+				"the gateway 192.0.2.1 of cluster east, which has it already: use other addresses, or release it there first"}},
+		{name: "a member that leaves releases its range", before: exports{east},
+			now: exports{leaving(network("east", "10.96.0.0/16", "192.0.2.1", time.Hour)),
+				network("west", "10.96.0.0/16", "192.0.2.2", 0)}, want: []string{
+				"west-clusterinfo of area/west-clusterinfo 10.96.0.0/16 +west", "east-clusterinfo is released"}},
+		{name: "another cluster's ID",
+			now: exports{east, without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo.ClusterID = "east" },
+				network("west", "10.97.0.0/16", "192.0.2.2", 0))}, want: []string{both,
+				`west-clusterinfo fails: spec.clusterInfo.clusterID is "east": expected "west", as in spec.clusterID`}},
+		{name: "a second description",
+			now: exports{east, without(func(re *mcv1alpha1.ResourceExport) { re.Name = "another" },
+				network("east", "10.98.0.0/16", "192.0.2.3", 0))}, want: []string{both,
+				"another fails: another ResourceExport describes cluster east already; delete one of them"}},
+		{name: "pinned", pins: map[string]string{multicluster.AnnotationRangesPrefix + "west": "10.97.0.0/16"},
+			now: exports{east, network("west", "10.99.0.0/16", "192.0.2.2", 0)}, want: []string{both,
+				"west-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.99.0.0/16 is not among the addresses " +
+					"that cluster west may announce: correct it there, or annotation ranges.multicluster.antrea.io/west of the " +
+					"leader's ClusterSet"}},
+		{name: "a kind that nobody processes",
+			now: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Name, re.Spec.Kind = "entity", "ExternalEntity" },
+				network("east", "", "", 0))}, want: []string{
+				`entity fails: spec.kind: "ExternalEntity" is not processed by this version: delete the ResourceExport, or turn off in cluster east what makes it`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := set("set", "north", "north")
 			s.Annotations = row.pins
 			view := func(re exports) View {
-				return View{Namespace: "area", Now: noon, Announces: announced("attacker", "east", "west"), ResourceExports: re, ClusterSets: []*mcv1alpha2.ClusterSet{s}}
+				return View{Namespace: "area", Now: noon, Announces: announced("attacker", "east", "west"), ResourceExports: re,
+					ClusterSets: []*mcv1alpha2.ClusterSet{s}}
 			}
 			old, _ := Plan(view(row.before))
 			now := view(row.now)
@@ -74,23 +93,26 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestFeatures hands on the features that a member announces, also those that this version does not know, and says what is
-// left out.
+// TestFeatures hands on the features that a member announces, also those that this version does not know, and says what
+// is left out.
 func TestFeatures(t *testing.T) {
 	re := clusterInfo("east", "10.96.0.0/16")
 	re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1"}, {GatewayIP: "192.0.2.2"}}
 	re.Spec.ClusterInfo.Features = []string{mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one"}
 	re.Annotations = map[string]string{multicluster.AnnotationReached: "west,south", "other": "x"}
-	have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{re},
-		ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}})
+	have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{re},
+		ClusterSets:     []*mcv1alpha2.ClusterSet{set("set", "north", "north")}})
 	want := []string{"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-		"east-clusterinfo fails: spec.clusterInfo.features: the entry at index 2 is not the name of a feature: expected at most 63 letters, digits, '-', '_' and '.'"}
+		"east-clusterinfo fails: spec.clusterInfo.features: the entry at index 2 is not the name of a feature: expected at " +
+			"most 63 letters, digits, '-', '_' and '.'"}
 	if diff := cmp.Diff(want, reported(have)); diff != "" {
 		t.Errorf("want, have:\n%s", diff)
 	}
 	for _, ri := range have.Imports {
 		info := ri.Spec.ClusterInfo
-		if !slices.Equal(info.Features, []string{mcv1alpha1.FeatureActiveGateways, "Tomorrow"}) || len(info.GatewayInfos) != 2 {
+		if !slices.Equal(info.Features, []string{mcv1alpha1.FeatureActiveGateways, "Tomorrow"}) ||
+			len(info.GatewayInfos) != 2 {
 			t.Errorf("have %v with gateways %v", info.Features, info.GatewayInfos)
 		}
 		if diff := cmp.Diff(map[string]string{multicluster.AnnotationReached: "west,south"}, ri.Annotations); diff != "" {
@@ -103,10 +125,12 @@ func TestFeatures(t *testing.T) {
 func TestReached(t *testing.T) {
 	re := clusterInfo("east", "10.96.0.0/16")
 	re.Annotations = map[string]string{multicluster.AnnotationReached: strings.Repeat("west,", 4000)}
-	have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{re},
-		ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}})
+	have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{re},
+		ClusterSets:     []*mcv1alpha2.ClusterSet{set("set", "north", "north")}})
 	want := []string{"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-		"east-clusterinfo fails: metadata.annotations[multicluster.tombolo.io/reached]: has 20000 bytes: expected at most 16384"}
+		"east-clusterinfo fails: metadata.annotations[multicluster.tombolo.io/reached]: has 20000 bytes: expected at most " +
+			"16384"}
 	if diff := cmp.Diff(want, reported(have)); diff != "" {
 		t.Errorf("want, have:\n%s", diff)
 	}
@@ -121,7 +145,8 @@ func TestReached(t *testing.T) {
 func TestWithdrawnClaim(t *testing.T) {
 	info := func(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
 		ri := &mcv1alpha1.ResourceImport{}
-		ri.Name, ri.Spec = re.Name, mcv1alpha1.ResourceImportSpec{Kind: multicluster.ClusterInfoKind, ClusterInfo: re.Spec.ClusterInfo}
+		ri.Name, ri.Spec = re.Name, mcv1alpha1.ResourceImportSpec{Kind: multicluster.ClusterInfoKind,
+			ClusterInfo: re.Spec.ClusterInfo}
 		return ri
 	}
 	west, rival := clusterInfo("west", "10.97.0.0/16"), clusterInfo("rival", "10.97.0.0/24")
@@ -134,17 +159,25 @@ func TestWithdrawnClaim(t *testing.T) {
 		imports []*mcv1alpha1.ResourceImport
 		want    string // the import that has the range
 	}{
-		{"west has it", 0, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{west, rival}, []*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
-		{"withdrawn, and still imported", time.Second, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, []*mcv1alpha1.ResourceImport{info(west)}, ""},
+		{"west has it", 0, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{west, rival},
+			[]*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
+		{"withdrawn, and still imported", time.Second, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival},
+			[]*mcv1alpha1.ResourceImport{info(west)}, ""},
 		{"withdrawn", time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, ""},
-		{"announced again", 2 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival, west}, nil, "west-clusterinfo"},
-		{"imported again", 2 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival, west}, []*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
+		{"announced again", 2 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival, west}, nil,
+			"west-clusterinfo"},
+		{"imported again", 2 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival, west},
+			[]*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
 		{"withdrawn again", 3 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, ""},
-		{"withdrawn for long", time.Hour, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, "rival-clusterinfo"},
-		{"imported once more", time.Hour, []string{"west"}, []*mcv1alpha1.ResourceExport{west}, []*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
-		{"a member that leaves gives it up at once", time.Hour, []string{"rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, "rival-clusterinfo"},
+		{"withdrawn for long", time.Hour, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil,
+			"rival-clusterinfo"},
+		{"imported once more", time.Hour, []string{"west"}, []*mcv1alpha1.ResourceExport{west},
+			[]*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
+		{"a member that leaves gives it up at once", time.Hour, []string{"rival"}, []*mcv1alpha1.ResourceExport{rival}, nil,
+			"rival-clusterinfo"},
 	} {
-		d := area.is(View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...), ResourceExports: step.exports, ResourceImports: step.imports})
+		d := area.is(View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...),
+			ResourceExports: step.exports, ResourceImports: step.imports})
 		var have string
 		for name, ri := range d.Imports {
 			if ri.Spec.Kind == multicluster.ClusterInfoKind {
@@ -164,7 +197,8 @@ func TestFlatMember(t *testing.T) {
 	web := func(condition mcv1alpha1.ResourceExportConditionType) *mcv1alpha1.ResourceExport {
 		re := endpoints("flat", "default", "web", "10.20.0.5")
 		if condition != "" {
-			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: condition, LastTransitionTime: metav1.NewTime(noon)}}
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: condition,
+				LastTransitionTime: metav1.NewTime(noon)}}
 		}
 		return re
 	}
@@ -178,8 +212,11 @@ func TestFlatMember(t *testing.T) {
 	const (
 		imported = "default-web-endpoints of default/web 10.20.0.5 +flat"
 		joint    = "default-web-service of default/web [TCP/80] +flat"
-		thrown   = "flat-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.20.0.5 is in a range of cluster attacker: expected an address of the exporting cluster"
-		remedy   = " of cluster attacker contains 10.20.0.5, which cluster flat exports as an endpoint already: use other addresses, or pin the range to cluster attacker by annotation ranges.multicluster.antrea.io/attacker of the leader's ClusterSet"
+		thrown   = "flat-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.20.0.5 is in a range " +
+			"of cluster attacker: expected an address of the exporting cluster"
+		remedy = " of cluster attacker contains 10.20.0.5, which cluster flat exports as an endpoint already: use other " +
+			"addresses, or pin the range to cluster attacker by annotation ranges.multicluster.antrea.io/attacker of the " +
+			"leader's ClusterSet"
 	)
 	for _, row := range []struct {
 		name    string
@@ -188,38 +225,52 @@ func TestFlatMember(t *testing.T) {
 		now     exports
 		want    []string
 	}{
-		{name: "its endpoint is imported", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{imported, joint,
-			"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
-		{name: "its endpoint is imported, and its export says that a write failed", imports: there, now: exports{web(mcv1alpha1.ResourceExportFailure), network("10.20.0.0/16")}, want: []string{imported, joint,
-			"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
-		{name: "another's endpoint is imported", imports: []*mcv1alpha1.ResourceImport{importedEndpoints("10.20.0.5", "attacker")}, now: exports{web(""), network("10.20.0.0/16")}, want: []string{
-			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
-		{name: "a Pod range alone", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.99.0.0/16", "10.0.0.0/8")}, want: []string{
-			"attacker-clusterinfo of area/attacker-clusterinfo 10.99.0.0/16 +attacker", imported, joint,
-			"attacker-clusterinfo fails: spec.clusterInfo.podCIDRs[0]: Pod range 10.0.0.0/8" + remedy}},
-		{name: "its endpoint is imported, and it announces a Service range alone", imports: append(there, importedInfo(services)),
-			now: exports{web(mcv1alpha1.ResourceExportSucceeded), services, network("10.20.0.0/16")}, want: []string{imported, joint, "flat-clusterinfo of area/flat-clusterinfo 10.98.0.0/16 +flat",
+		{name: "its endpoint is imported", imports: there,
+			now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{imported, joint,
 				"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
-		{name: "its endpoint is new, and it announces a Service range alone", imports: []*mcv1alpha1.ResourceImport{importedInfo(services)},
-			now: exports{web(""), services, network("10.20.0.0/16")}, want: []string{
-				"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, "flat-clusterinfo of area/flat-clusterinfo 10.98.0.0/16 +flat", thrown}},
-		{name: "another range", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.21.0.0/16")}, want: []string{
-			"attacker-clusterinfo of area/attacker-clusterinfo 10.21.0.0/16 +attacker", imported, joint}},
+		{name: "its endpoint is imported, and its export says that a write failed", imports: there,
+			now: exports{web(mcv1alpha1.ResourceExportFailure), network("10.20.0.0/16")}, want: []string{imported, joint,
+				"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
+		{name: "another's endpoint is imported",
+			imports: []*mcv1alpha1.ResourceImport{importedEndpoints("10.20.0.5", "attacker")},
+			now:     exports{web(""), network("10.20.0.0/16")}, want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "a Pod range alone", imports: there,
+			now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.99.0.0/16", "10.0.0.0/8")}, want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.99.0.0/16 +attacker", imported, joint,
+				"attacker-clusterinfo fails: spec.clusterInfo.podCIDRs[0]: Pod range 10.0.0.0/8" + remedy}},
+		{name: "its endpoint is imported, and it announces a Service range alone",
+			imports: append(there, importedInfo(services)),
+			now:     exports{web(mcv1alpha1.ResourceExportSucceeded), services, network("10.20.0.0/16")},
+			want: []string{imported, joint, "flat-clusterinfo of area/flat-clusterinfo 10.98.0.0/16 +flat",
+				"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
+		{name: "its endpoint is new, and it announces a Service range alone",
+			imports: []*mcv1alpha1.ResourceImport{importedInfo(services)},
+			now:     exports{web(""), services, network("10.20.0.0/16")}, want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint,
+				"flat-clusterinfo of area/flat-clusterinfo 10.98.0.0/16 +flat", thrown}},
+		{name: "another range", imports: there,
+			now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.21.0.0/16")}, want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.21.0.0/16 +attacker", imported, joint}},
 		{name: "its endpoint is new", now: exports{web(""), network("10.20.0.0/16")}, want: []string{
 			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
-		{name: "its endpoint has failed before", now: exports{web(mcv1alpha1.ResourceExportFailure), network("10.20.0.0/16")}, want: []string{
-			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
-		{name: "the range is older", imports: []*mcv1alpha1.ResourceImport{held}, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{
-			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
-		{name: "the range is pinned", pin: "10.20.0.0/16", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{
-			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "its endpoint has failed before", now: exports{web(mcv1alpha1.ResourceExportFailure), network("10.20.0.0/16")},
+			want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "the range is older", imports: []*mcv1alpha1.ResourceImport{held},
+			now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "the range is pinned", pin: "10.20.0.0/16", imports: there,
+			now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := set("set", "north", "north")
 			if row.pin != "" {
 				s.Annotations = map[string]string{multicluster.AnnotationRangesPrefix + "attacker": row.pin}
 			}
-			d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("attacker", "flat"), ClusterSets: []*mcv1alpha2.ClusterSet{s},
+			d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("attacker", "flat"),
+				ClusterSets:     []*mcv1alpha2.ClusterSet{s},
 				ResourceExports: append(row.now, service("flat", "default", "web", time.Hour, 80)), ResourceImports: row.imports})
 			if diff := cmp.Diff(row.want, reported(d)); diff != "" {
 				t.Errorf("want, have:\n%s", diff)
@@ -234,7 +285,9 @@ func TestEndpointsOutside(t *testing.T) {
 	west.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.2"}}
 	const (
 		failed  = "flat-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: "
-		outside = " is outside of all ranges that clusters announce (if it is in a network that all clusters reach, list that in annotation endpoints.multicluster.antrea.io/flat of the leader's ClusterSet; else set podCIDRs in the member controller's configuration of cluster flat): expected an address of the exporting cluster"
+		outside = " is outside of all ranges that clusters announce (if it is in a network that all clusters reach, list " +
+			"that in annotation endpoints.multicluster.antrea.io/flat of the leader's ClusterSet; else set podCIDRs in the " +
+			"member controller's configuration of cluster flat): expected an address of the exporting cluster"
 		gateway = "192.0.2.2 is a gateway of cluster west: expected an address of the exporting cluster"
 	)
 	grant := map[string]string{multicluster.AnnotationEndpointsPrefix + "flat": "172.16.0.0/12, 192.0.2.0/24"}
@@ -247,24 +300,34 @@ func TestEndpointsOutside(t *testing.T) {
 		want        string
 	}{
 		{name: "nobody announces anything", ip: "172.30.0.10"},
-		{name: "of a cluster without a ClusterInfo", ip: "172.30.0.10", infos: []*mcv1alpha1.ResourceExport{west}, want: failed + "172.30.0.10" + outside},
-		{name: "of a cluster with a Service range", ip: "172.30.0.10", infos: []*mcv1alpha1.ResourceExport{west, services}, want: failed + "172.30.0.10" + outside},
+		{name: "of a cluster without a ClusterInfo", ip: "172.30.0.10", infos: []*mcv1alpha1.ResourceExport{west},
+			want: failed + "172.30.0.10" + outside},
+		{name: "of a cluster with a Service range", ip: "172.30.0.10", infos: []*mcv1alpha1.ResourceExport{west, services},
+			want: failed + "172.30.0.10" + outside},
 		{name: "in its Service range", ip: "10.98.0.9", infos: []*mcv1alpha1.ResourceExport{west, services}},
-		{name: "where the ClusterSet says so", ip: "172.30.0.10", annotations: grant, infos: []*mcv1alpha1.ResourceExport{west, services}},
-		{name: "where it says so of another cluster", ip: "172.30.0.10", annotations: map[string]string{multicluster.AnnotationEndpointsPrefix + "west": "172.16.0.0/12"},
-			infos: []*mcv1alpha1.ResourceExport{west, services}, want: failed + "172.30.0.10" + outside},
-		{name: "it was imported before", ip: "172.30.0.10", imported: true, infos: []*mcv1alpha1.ResourceExport{west, services}},
+		{name: "where the ClusterSet says so", ip: "172.30.0.10", annotations: grant,
+			infos: []*mcv1alpha1.ResourceExport{west, services}},
+		{name: "where it says so of another cluster", ip: "172.30.0.10",
+			annotations: map[string]string{multicluster.AnnotationEndpointsPrefix + "west": "172.16.0.0/12"},
+			infos:       []*mcv1alpha1.ResourceExport{west, services}, want: failed + "172.30.0.10" + outside},
+		{name: "it was imported before", ip: "172.30.0.10", imported: true,
+			infos: []*mcv1alpha1.ResourceExport{west, services}},
 		{name: "a gateway", ip: "192.0.2.2", infos: []*mcv1alpha1.ResourceExport{west}, want: failed + gateway},
-		{name: "a gateway, where the ClusterSet says so", ip: "192.0.2.2", annotations: grant, infos: []*mcv1alpha1.ResourceExport{west}, want: failed + gateway},
-		{name: "it is imported, and another cluster announces a gateway there", ip: "192.0.2.2", imported: true, infos: []*mcv1alpha1.ResourceExport{west}},
-		{name: "it is imported, and the gateway there is pinned", ip: "192.0.2.2", imported: true, annotations: map[string]string{multicluster.AnnotationGatewaysPrefix + "west": "192.0.2.2"},
+		{name: "a gateway, where the ClusterSet says so", ip: "192.0.2.2", annotations: grant,
 			infos: []*mcv1alpha1.ResourceExport{west}, want: failed + gateway},
+		{name: "it is imported, and another cluster announces a gateway there", ip: "192.0.2.2", imported: true,
+			infos: []*mcv1alpha1.ResourceExport{west}},
+		{name: "it is imported, and the gateway there is pinned", ip: "192.0.2.2", imported: true,
+			annotations: map[string]string{multicluster.AnnotationGatewaysPrefix + "west": "192.0.2.2"},
+			infos:       []*mcv1alpha1.ResourceExport{west}, want: failed + gateway},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := set("set", "north", "north")
 			s.Annotations = row.annotations
-			v := View{Namespace: "area", Now: noon, Announces: announced("flat", "west"), ClusterSets: []*mcv1alpha2.ClusterSet{s},
-				ResourceExports: append(row.infos, service("flat", "default", "web", time.Hour, 80), endpoints("flat", "default", "web", row.ip))}
+			v := View{Namespace: "area", Now: noon, Announces: announced("flat", "west"),
+				ClusterSets: []*mcv1alpha2.ClusterSet{s},
+				ResourceExports: append(row.infos, service("flat", "default", "web", time.Hour, 80),
+					endpoints("flat", "default", "web", row.ip))}
 			if row.imported {
 				v.ResourceImports = []*mcv1alpha1.ResourceImport{importedEndpoints(row.ip, "flat")}
 			}
@@ -282,8 +345,9 @@ func TestEndpointsOutside(t *testing.T) {
 
 // importedInfo is the import of a ClusterInfo.
 func importedInfo(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
-	return newImport(derive.Object{Namespace: "area", Name: re.Name}, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{
-		Namespace: "area", Name: re.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: re.Spec.ClusterInfo})
+	return newImport(derive.Object{Namespace: "area", Name: re.Name}, map[string]bool{re.Spec.ClusterID: true},
+		mcv1alpha1.ResourceImportSpec{
+			Namespace: "area", Name: re.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: re.Spec.ClusterInfo})
 }
 
 // importedEndpoints is the import default/web with one address, of some clusters, as the leader creates it: without a
@@ -309,12 +373,15 @@ func withStatus(ri *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
 	return ri
 }
 
-// TestWithdrawnRange has a member whose Pods are anywhere export an address of a cluster that has withdrawn its ClusterInfo for a
-// moment, as Antrea's members do when their Gateway moves.
+// TestWithdrawnRange has a member whose Pods are anywhere export an address of a cluster that has withdrawn its
+// ClusterInfo for a moment, as Antrea's members do when their Gateway moves.
 func TestWithdrawnRange(t *testing.T) {
-	const want = "east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"
-	d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"), Imported: map[string]*mcv1alpha1.ClusterInfo{"west": clusterInfo("west", "10.97.0.0/16").Spec.ClusterInfo},
-		ResourceExports: []*mcv1alpha1.ResourceExport{clusterInfo("east", "10.96.0.0/16"), service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.97.0.1")}})
+	const want = "east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range " +
+		"of cluster west: expected an address of the exporting cluster"
+	d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"),
+		Imported: map[string]*mcv1alpha1.ClusterInfo{"west": clusterInfo("west", "10.97.0.0/16").Spec.ClusterInfo},
+		ResourceExports: []*mcv1alpha1.ResourceExport{clusterInfo("east", "10.96.0.0/16"),
+			service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.97.0.1")}})
 	if have := reported(d); !slices.Contains(have, want) {
 		t.Errorf("have %q, want %q among them", have, want)
 	}
@@ -364,7 +431,8 @@ func keepsItsAddress(t *testing.T, there *mcv1alpha1.ResourceImport, infos ...*m
 				step.exports, step.imports = append(step.exports, info), append(step.imports, importedInfo(info))
 			}
 		}
-		d := area.is(View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...), ResourceExports: step.exports, ResourceImports: step.imports})
+		d := area.is(View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...),
+			ResourceExports: step.exports, ResourceImports: step.imports})
 		if accepted := d.Imports["east-clusterinfo"] != nil; accepted == step.refused {
 			t.Errorf("%s: the newcomer's range is refused: %v, want %v", step.name, !accepted, step.refused)
 		}
@@ -379,7 +447,8 @@ func TestUnreadablePin(t *testing.T) {
 	s := set("set", "north", "north")
 	s.Annotations = map[string]string{multicluster.AnnotationGatewaysPrefix + "east": "the gateway"}
 	_, problems := Plan(View{Namespace: "area", Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{s}})
-	if len(problems) == 0 || problems[0].Field != "metadata.annotations[gateways.multicluster.antrea.io/east]" || problems[0].Kind != "ClusterSet" {
+	if len(problems) == 0 || problems[0].Field != "metadata.annotations[gateways.multicluster.antrea.io/east]" ||
+		problems[0].Kind != "ClusterSet" {
 		t.Errorf("problems %v", problems)
 	}
 }

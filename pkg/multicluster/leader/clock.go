@@ -78,7 +78,10 @@ func newClock(t *tables) *clock {
 // watch has the clock see announcements and imports as they change.
 func (c *clock) watch(now func() time.Time) {
 	c.t.heard.Watch(func(changes []derive.Change[derive.Object, announce]) { c.announced(changes, now()) })
-	c.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) { c.imported(changes, now()) })
+	c.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
+		c.imported(changes,
+			now())
+	})
 	c.t.exporters.Watch(func(changes []derive.Change[derive.Object, []use]) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -154,7 +157,8 @@ func (c *clock) imported(changes []derive.Change[derive.Object, *mcv1alpha1.Reso
 			c.use(change.Key, now)
 		}
 		id, was := c.infoOf[change.Key]
-		if ri != nil && ri.Spec.Kind == multicluster.ClusterInfoKind && ri.Spec.ClusterInfo != nil && ri.DeletionTimestamp == nil {
+		if ri != nil && ri.Spec.Kind == multicluster.ClusterInfoKind && ri.Spec.ClusterInfo != nil &&
+			ri.DeletionTimestamp == nil {
 			id = derive.Name(ri.Spec.ClusterInfo.ClusterID)
 			c.infoOf[change.Key] = id
 			c.claims[id] = claim{info: ri.Spec.ClusterInfo}

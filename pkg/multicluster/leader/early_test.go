@@ -32,8 +32,8 @@ func (s toldStatus) Update(_ context.Context, o client.Object, _ ...client.SubRe
 	return nil
 }
 
-// TestEndpointsFirst sees Endpoints before their Service, as when a member writes both at once: that the Service is missing is
-// said when it has not come for a while.
+// TestEndpointsFirst sees Endpoints before their Service, as when a member writes both at once: that the Service is
+// missing is said when it has not come for a while.
 func TestEndpointsFirst(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -42,7 +42,8 @@ func TestEndpointsFirst(t *testing.T) {
 		message string
 	}{
 		{name: "the Service comes a moment later", comes: true},
-		{name: "the Service does not come", least: earlyFor, message: failure("", "its Service is not exported by cluster east").Message},
+		{name: "the Service does not come", least: earlyFor,
+			message: failure("", "its Service is not exported by cluster east").Message},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,7 +60,8 @@ func TestEndpointsFirst(t *testing.T) {
 					<-ended
 				}()
 				start := time.Now()
-				v := View{Namespace: "area", Now: start, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{endpoints("east", "default", "web", "10.96.0.1")}}
+				v := View{Namespace: "area", Now: start, Announces: announced("east"),
+					ResourceExports: []*mcv1alpha1.ResourceExport{endpoints("east", "default", "web", "10.96.0.1")}}
 				c.tables.kinds.Fill(v.objects()...)
 				c.tables.engine.Pass()
 				if row.comes {
@@ -70,7 +72,8 @@ func TestEndpointsFirst(t *testing.T) {
 				}
 				first := <-conditions
 				if took := time.Since(start); first.Message != row.message || took < row.least {
-					t.Errorf("after %s the first condition is %+v, want the message %q after %s at least", took, first, row.message, row.least)
+					t.Errorf("after %s the first condition is %+v, want the message %q after %s at least", took, first, row.message,
+						row.least)
 				}
 			})
 		})

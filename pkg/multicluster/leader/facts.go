@@ -33,7 +33,8 @@ func announceFacts(a *mcv1alpha1.MemberClusterAnnounce) announce {
 	if by, ok := a.Annotations[multicluster.AnnotationAnnouncedBy]; ok {
 		fact.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: by}
 	}
-	return announce{Fact: fact, UID: a.UID, Version: a.ResourceVersion, Touched: a.Annotations[multicluster.AnnotationTouchTimestamp]}
+	return announce{Fact: fact, UID: a.UID, Version: a.ResourceVersion,
+		Touched: a.Annotations[multicluster.AnnotationTouchTimestamp]}
 }
 
 // export is what imports are made from: of a ResourceExport what the leader's own writes leave as it
@@ -73,7 +74,8 @@ type written struct {
 func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 	e := &export{
 		Key: derive.Object{Namespace: re.Namespace, Name: re.Name}, ClusterID: re.Spec.ClusterID, Kind: re.Spec.Kind,
-		Of: object{re.Spec.Namespace, re.Spec.Name}, Created: re.CreationTimestamp.Unix(), Deleted: re.DeletionTimestamp != nil,
+		Of: object{re.Spec.Namespace, re.Spec.Name}, Created: re.CreationTimestamp.Unix(),
+		Deleted: re.DeletionTimestamp != nil,
 	}
 	if e.Deleted {
 		e.Finalizers = re.Finalizers
@@ -105,7 +107,8 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 		if e.Missing = re.Spec.LabelIdentity == nil; !e.Missing {
 			e.Label = re.Spec.LabelIdentity.NormalizedLabel
 		}
-	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind:
+	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind,
+		multicluster.ClusterNetworkPolicyKind:
 		p, missing, err := exportcheck.ExportedPolicy(re.Spec)
 		if e.Missing, e.Policy = missing, p.Spec; err != nil {
 			e.Wrong = err.Error()
@@ -133,11 +136,13 @@ func writtenFacts(re *mcv1alpha1.ResourceExport) written {
 }
 
 func factsOfMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers}
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, CreationTimestamp: m.CreationTimestamp,
+		DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers}
 }
 
 func accountFacts(a *corev1.ServiceAccount) *corev1.ServiceAccount {
-	fact := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name, ResourceVersion: a.ResourceVersion}}
+	fact := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name,
+		ResourceVersion: a.ResourceVersion}}
 	if id, ok := a.Annotations[multicluster.AnnotationClusterID]; ok {
 		fact.Annotations = map[string]string{multicluster.AnnotationClusterID: id}
 	}

@@ -64,7 +64,8 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		return joint{}, nil
 	}
 	service, _ := derive.Get(r, t.services, base)
-	j := joint{There: true, Of: service.Joint.Of, Converged: map[string]bool{}, Failed: map[string]string{}, Early: map[string]bool{}}
+	j := joint{There: true, Of: service.Joint.Of, Converged: map[string]bool{}, Failed: map[string]string{},
+		Early: map[string]bool{}}
 	importKey := derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}
 	clean := map[string]exportcheck.Part{} // by cluster ID
 	count, bytes := 0, 0
@@ -80,7 +81,8 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		case e.Wrong != "":
 			j.fail(e, "%s", e.Wrong)
 			continue
-		case e.Of == service.Joint.Of && service.Conflict != nil && !service.Joint.Converged[e.ClusterID] && t.exportsService(r, base, e.ClusterID):
+		case e.Of == service.Joint.Of && service.Conflict != nil && !service.Joint.Converged[e.ClusterID] &&
+			t.exportsService(r, base, e.ClusterID):
 			j.fail(e, "the endpoints of cluster %s are left out: %s", e.ClusterID, service.Conflict.Message)
 			continue
 		case e.Of != service.Joint.Of || !service.Joint.Converged[e.ClusterID]:
@@ -90,7 +92,8 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 			j.fail(e, "cluster %s exports these Endpoints twice", e.ClusterID)
 			continue
 		}
-		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", e.Subsets, t.allowed(r, e.ClusterID, importKey), exportcheck.MaxEndpoints)
+		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", e.Subsets, t.allowed(r, e.ClusterID, importKey),
+			exportcheck.MaxEndpoints)
 		if err := exportcheck.First(wrong); err != nil {
 			j.fail(e, "%v", err)
 			continue
@@ -98,7 +101,8 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		subsets = withoutPorts(subsets, service.Lost[e.ClusterID])
 		n, b := count+exportcheck.Count(subsets), bytes+exportcheck.Bytes(subsets)
 		if n > exportcheck.MaxImportEndpoints || b > exportcheck.MaxImportBytes {
-			j.fail(e, "with it the joint Endpoints would have %d endpoints in about %d bytes: expected at most %d and %d; export fewer endpoints",
+			j.fail(e, "with it the joint Endpoints would have %d endpoints in about %d bytes: expected at most %d and %d; "+
+				"export fewer endpoints",
 				n, b, exportcheck.MaxImportEndpoints, exportcheck.MaxImportBytes)
 			continue
 		}
@@ -138,10 +142,11 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 	return false
 }
 
-// allowed returns where a cluster's endpoints may be: in its ranges. A cluster that announces none for its Pods may have others where the
-// annotations of the ClusterSet say so; in a ClusterSet without ClusterInfos, which has no gateways, anywhere. Never are they in another
-// cluster's ranges or at its gateways. An endpoint that is imported stays, so that nobody throws it out by announcing something; gateways that
-// are pinned come before it. What others have is read only for endpoints outside of the cluster's own ranges.
+// allowed returns where a cluster's endpoints may be: in its ranges. A cluster that announces none for its Pods may
+// have others where the annotations of the ClusterSet say so; in a ClusterSet without ClusterInfos, which has no
+// gateways, anywhere. Never are they in another cluster's ranges or at its gateways. An endpoint that is imported
+// stays, so that nobody throws it out by announcing something; gateways that are pinned come before it. What others
+// have is read only for endpoints outside of the cluster's own ranges.
 func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) exportcheck.Allowed {
 	own, _ := derive.Get(r, t.ranges, derive.Name(id))
 	if info, held := derive.Get(r, t.held, derive.Name(id)); held && len(own.Prefixes) == 0 {
@@ -173,7 +178,10 @@ func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) ex
 			return ""
 		}
 		if gateway == "" && !slices.ContainsFunc(pins[id].Endpoints, contains) {
-			return fmt.Sprintf("outside of all ranges that clusters announce (if it is in a network that all clusters reach, list that in annotation %s of the leader's ClusterSet; else set podCIDRs in the member controller's configuration of cluster %s)",
+			return fmt.Sprintf(
+				"outside of all ranges that clusters announce (if it is in a network that all clusters reach, list that in "+
+					"annotation %s of the leader's ClusterSet; else set podCIDRs in the member controller's configuration of cluster "+
+					"%s)",
 				multicluster.AnnotationEndpointsPrefix+id, id)
 		}
 		return gateway
@@ -242,7 +250,8 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 		return importStep{}, nil
 	case have == nil:
 		return importStep{Verb: create, Want: want}, nil
-	case have.Spec.Namespace != want.Spec.Namespace || have.Spec.Name != want.Spec.Name || have.Spec.Kind != want.Spec.Kind:
+	case have.Spec.Namespace != want.Spec.Namespace || have.Spec.Name != want.Spec.Name ||
+		have.Spec.Kind != want.Spec.Kind:
 		// Of another Service with the same derived name. Members find what they made for that
 		// one by its import's deletion; the new one is created then.
 		return importStep{Verb: handOver, Have: have}, nil
@@ -262,10 +271,12 @@ func statusNeeded(have *mcv1alpha1.ResourceImport) bool {
 }
 
 // importAnnotations are those that this controller writes on ResourceImports.
-var importAnnotations = append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources, multicluster.AnnotationReached}, requests.Keys...)
+var importAnnotations = append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources,
+	multicluster.AnnotationReached}, requests.Keys...)
 
 func sameAnnotations(have, want *mcv1alpha1.ResourceImport) bool {
-	return !slices.ContainsFunc(importAnnotations, func(key string) bool { return have.Annotations[key] != want.Annotations[key] })
+	return !slices.ContainsFunc(importAnnotations,
+		func(key string) bool { return have.Annotations[key] != want.Annotations[key] })
 }
 
 // annotate gives an import the annotations that it should have, and leaves others as they are.
@@ -344,20 +355,25 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 	case multicluster.PodAddressesKind:
 		a, _ := derive.Get(r, t.addresses, e.Key)
 		refused, _ := derive.Get(r, t.refused, e.Key)
-		v.Refused, v.Early = cmp.Or(a.Failed, refused), map[string]bool{e.Key.Name: a.Early} // a member writes its ClusterInfo at the same time
-	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind:
+		// a member writes its ClusterInfo at the same time
+		v.Refused, v.Early = cmp.Or(a.Failed, refused), map[string]bool{e.Key.Name: a.Early}
+	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind,
+		multicluster.ClusterNetworkPolicyKind:
 		key := derive.Object{Namespace: e.Key.Namespace, Name: importName(e)}
 		j, _ := derive.Get(r, t.policies, key)
 		v.Failed = j.Failed
 		v.Refused, _ = derive.Get(r, t.refused, key)
 	default:
-		return failure(reasonFailed, fmt.Sprintf("spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s what makes it", e.Kind, e.ClusterID)), true, false
+		return failure(reasonFailed,
+			fmt.Sprintf("spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s "+
+				"what makes it", e.Kind, e.ClusterID)), true, false
 	}
 	if why := cmp.Or(v.Failed[e.Key.Name], v.Refused); why != "" {
 		return failure(reasonFailed, why), true, v.Early[e.Key.Name]
 	}
 	switch e.Kind {
-	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
+	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind,
+		multicluster.PodAddressesKind:
 		// Such exports have a condition only if they failed before.
 		if have, _ := derive.Get(r, t.written, e.Key); len(have.Conditions) == 0 {
 			return c, false, false
@@ -400,13 +416,15 @@ func (t *tables) exportStep(key derive.Object, r *derive.Reader) (*exportStep, [
 	have, _ := derive.Get(r, t.written, key)
 	if e.Deleted {
 		s := t.standing(r, e)
-		own := slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizerOld)
+		own := slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizer) ||
+			slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizerOld)
 		if !own && (!s.Dismissed || len(e.Finalizers) == 0) {
 			return nil, nil
 		}
 		// The import is written first: until then it may still hold what was exported.
 		waits, _ := derive.Get(r, t.importSteps, derive.Object{Namespace: key.Namespace, Name: importName(e)})
-		return &exportStep{Verb: release, Export: e, Have: have, All: s.Dismissed, Waits: waits.Verb != "" && waits.Verb != updateStatus}, nil
+		return &exportStep{Verb: release, Export: e, Have: have, All: s.Dismissed, Waits: waits.Verb != "" &&
+			waits.Verb != updateStatus}, nil
 	}
 	want, said, early := t.condition(e, r)
 	switch {
@@ -437,7 +455,8 @@ func importName(e *export) string {
 // kept reports whether this controller keeps ResourceImports of a kind.
 func kept(kind string) bool {
 	switch kind {
-	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PodAddressesKind:
+	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind,
+		multicluster.LabelIdentityKind, multicluster.PodAddressesKind:
 		return true
 	}
 	return multicluster.IsPolicy(kind)

@@ -109,33 +109,34 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 	is := func(step string, want ...string) {
 		t.Helper()
 		var have []string
-		err := poll.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-			var imports mcv1alpha1.ResourceImportList
-			var exports mcv1alpha1.ResourceExportList
-			if err := c.List(ctx, &imports); err != nil {
-				return false, err
-			}
-			if err := c.List(ctx, &exports); err != nil {
-				return false, err
-			}
-			have = nil
-			for _, ri := range imports.Items {
-				line := ri.Name
-				if ri.Spec.ServiceImport != nil {
-					line += " " + portsText(ri.Spec.ServiceImport.Spec.Ports)
+		err := poll.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+			func(ctx context.Context) (bool, error) {
+				var imports mcv1alpha1.ResourceImportList
+				var exports mcv1alpha1.ResourceExportList
+				if err := c.List(ctx, &imports); err != nil {
+					return false, err
 				}
-				have = append(have, line)
-			}
-			for _, re := range exports.Items {
-				line := re.Name + " waits"
-				for _, condition := range re.Status.Conditions {
-					line = re.Name + " " + string(condition.Type)
+				if err := c.List(ctx, &exports); err != nil {
+					return false, err
 				}
-				have = append(have, line)
-			}
-			slices.Sort(have)
-			return slices.Equal(have, want), nil
-		})
+				have = nil
+				for _, ri := range imports.Items {
+					line := ri.Name
+					if ri.Spec.ServiceImport != nil {
+						line += " " + portsText(ri.Spec.ServiceImport.Spec.Ports)
+					}
+					have = append(have, line)
+				}
+				for _, re := range exports.Items {
+					line := re.Name + " waits"
+					for _, condition := range re.Status.Conditions {
+						line = re.Name + " " + string(condition.Type)
+					}
+					have = append(have, line)
+				}
+				slices.Sort(have)
+				return slices.Equal(have, want), nil
+			})
 		if err != nil {
 			t.Fatalf("%s: %v; have\n\t%s\nwant\n\t%s", step, err, strings.Join(have, "\n\t"), strings.Join(want, "\n\t"))
 		}
@@ -148,10 +149,12 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 	east, west := service("east", "default", "web", 0, 80), service("west", "default", "web", 0, 81)
 	create(east)
 	create(endpoints("east", "default", "web", "10.96.0.1"))
-	is("east exports", "default-web-endpoints", "default-web-service [TCP/80]", "east-default-web-endpoints Succeeded", "east-default-web-service Succeeded")
+	is("east exports", "default-web-endpoints", "default-web-service [TCP/80]", "east-default-web-endpoints Succeeded",
+		"east-default-web-service Succeeded")
 	create(west)
 	create(endpoints("west", "default", "web", "10.97.0.1"))
-	is("west's ports differ", "default-web-endpoints", "default-web-service [TCP/80]", "east-default-web-endpoints Succeeded", "east-default-web-service Succeeded",
+	is("west's ports differ", "default-web-endpoints", "default-web-service [TCP/80]",
+		"east-default-web-endpoints Succeeded", "east-default-web-service Succeeded",
 		"west-default-web-endpoints Succeeded", "west-default-web-service Succeeded")
 
 	// What is written comes back as it was meant: nothing is written again and again.
@@ -167,7 +170,8 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 		}
 		return fmt.Sprintf("%d of %d", s.Status.ReadyClusters, s.Status.TotalClusters)
 	}
-	err := poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return status() == "2 of 2", nil })
+	err := poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return status() == "2 of 2", nil })
 	if err != nil {
 		t.Errorf("ready members: %s, want 2 of 2: %v", status(), err)
 	}
@@ -176,7 +180,8 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 	empty := service("west", "default", "empty", 0, 80)
 	empty.Spec.Service.ServiceSpec.Ports = nil
 	create(empty)
-	announcement := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: multicluster.AnnounceName("east")}}
+	announcement := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: "area",
+		Name: multicluster.AnnounceName("east")}}
 	if err := c.Delete(ctx, announcement); err != nil {
 		t.Fatal(err)
 	}
@@ -185,9 +190,11 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 	if err := c.Get(ctx, client.ObjectKeyFromObject(ri), ri); err != nil || ri.Generation != generation+1 {
 		t.Errorf("the import was written %d times, want once; %v", ri.Generation-generation, err)
 	}
-	err = poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-		return apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(announcement), announcement)) && status() == "1 of 1", nil
-	})
+	err = poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			return apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(announcement), announcement)) &&
+				status() == "1 of 1", nil
+		})
 	if err != nil {
 		t.Errorf("east's announcement is still there, or ready members are not 1 of 1 but %s: %v", status(), err)
 	}

@@ -62,7 +62,8 @@ func (t *tables) label(key derive.Object, r *derive.Reader) (l labelled, _ []pro
 	}
 	for _, e := range candidates {
 		if e.Label != l.Label {
-			fail(e, "spec.labelIdentity.normalizedLabel: another label set with the hash %s is imported already; change a label", key.Name)
+			fail(e, "spec.labelIdentity.normalizedLabel: another label set with the hash %s is imported already; change a label",
+				key.Name)
 		}
 	}
 	return l, nil
@@ -94,7 +95,9 @@ func (t *tables) labelVerdict(e *export, r *derive.Reader) (v verdict) {
 	v.Failed = l.Failed
 	v.Refused, _ = derive.Get(r, t.refused, key)
 	if n, _ := derive.Get(r, t.numbers, key); n.None {
-		v.Refused = fmt.Sprintf("all %d numbers of label identities are in use, or were within the last %s: use fewer different sets of labels in the ClusterSet",
+		v.Refused = fmt.Sprintf(
+			"all %d numbers of label identities are in use, or were within the last %s: use fewer different sets of labels in "+
+				"the ClusterSet",
 			multicluster.LastLabelID, restNumbers)
 	}
 	return v
@@ -102,7 +105,8 @@ func (t *tables) labelVerdict(e *export, r *derive.Reader) (v verdict) {
 
 // numberOf is the number that an import gives the label set of its name; 0 for none.
 func numberOf(key derive.Object, ri *mcv1alpha1.ResourceImport) uint32 {
-	if ri == nil || ri.Spec.Kind != multicluster.LabelIdentityKind || ri.Spec.LabelIdentity == nil || multicluster.LabelHash(ri.Spec.LabelIdentity.Label) != key.Name {
+	if ri == nil || ri.Spec.Kind != multicluster.LabelIdentityKind || ri.Spec.LabelIdentity == nil ||
+		multicluster.LabelHash(ri.Spec.LabelIdentity.Label) != key.Name {
 		return 0
 	}
 	return ri.Spec.LabelIdentity.ID
@@ -142,7 +146,10 @@ func newNumbering(t *tables) *numbering {
 // watch has label sets numbered as they come and go. Of one pass the imports are seen first: their table comes
 // before that of the labels.
 func (n *numbering) watch(now func() time.Time) {
-	n.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) { n.imported(changes, now()) })
+	n.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
+		n.imported(changes,
+			now())
+	})
 	n.t.labels.Watch(func(changes []derive.Change[derive.Object, labelled]) { n.exported(changes, now()) })
 }
 

@@ -23,7 +23,8 @@ func app(name string) string {
 }
 
 func label(cluster, text string) *mcv1alpha1.ResourceExport {
-	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Kind: multicluster.LabelIdentityKind,
+	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster,
+		Kind:          multicluster.LabelIdentityKind,
 		LabelIdentity: &mcv1alpha1.LabelIdentityExport{NormalizedLabel: text}}}
 	re.Name = cluster + "-" + multicluster.LabelHash(text)
 	re.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute))
@@ -61,28 +62,41 @@ func TestLabels(t *testing.T) {
 		want    string
 		failed  []string
 	}{
-		{name: "one set in two clusters", exports: exports{label("east", app("web")), label("west", app("web"))}, want: "web=1"},
-		{name: "what is imported keeps its number", before: imports{numbered(app("web"), 7, time.Hour)}, exports: exports{label("east", app("web"))}, want: "web=7"},
+		{name: "one set in two clusters", exports: exports{label("east", app("web")), label("west", app("web"))},
+			want: "web=1"},
+		{name: "what is imported keeps its number", before: imports{numbered(app("web"), 7, time.Hour)},
+			exports: exports{label("east", app("web"))}, want: "web=7"},
 		{name: "after a restart new ones are above the others", before: imports{numbered(app("web"), 7, time.Hour)},
 			exports: exports{label("east", app("web")), label("east", app("db"))}, want: "db=8 web=7"},
-		{name: "of two with one number the older keeps it", before: imports{numbered(app("web"), 7, time.Minute), numbered(app("db"), 7, time.Hour)},
+		{name: "of two with one number the older keeps it",
+			before:  imports{numbered(app("web"), 7, time.Minute), numbered(app("db"), 7, time.Hour)},
 			exports: exports{label("east", app("web")), label("east", app("db"))}, want: "db=7 web=8"},
-		{name: "a number that is none", before: imports{numbered(app("web"), 0, time.Hour), numbered(app("db"), multicluster.UnknownLabelID, time.Hour)},
+		{name: "a number that is none",
+			before:  imports{numbered(app("web"), 0, time.Hour), numbered(app("db"), multicluster.UnknownLabelID, time.Hour)},
 			exports: exports{label("east", app("web")), label("east", app("db"))}, want: "db=1 web=2"},
 		{name: "the last number is in use", before: imports{numbered(app("web"), multicluster.LastLabelID, time.Hour)},
 			exports: exports{label("east", app("web")), label("east", app("db"))}, want: "db=1 web=16777214"},
 		{name: "nobody exports it any more", before: imports{numbered(app("web"), 7, time.Hour)}, want: ""},
-		{name: "of no member", exports: exports{label("nobody", app("web"))}, want: "", failed: []string{"nobody-" + multicluster.LabelHash(app("web")) +
-			": cluster nobody is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted after 1h0m0s"}},
-		{name: "no label", exports: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Spec.LabelIdentity = nil }, label("east", app("web"))), label("east", app("db"))}, want: "db=1",
+		{name: "of no member", exports: exports{label("nobody", app("web"))}, want: "",
+			failed: []string{"nobody-" + multicluster.LabelHash(app("web")) +
+				": cluster nobody is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is " +
+				"deleted after 1h0m0s"}},
+		{name: "no label",
+			exports: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Spec.LabelIdentity = nil },
+				label("east", app("web"))), label("east", app("db"))}, want: "db=1",
 			failed: []string{"east-" + multicluster.LabelHash(app("web")) + ": spec.labelIdentity is missing"}},
 		{name: "a text that is none", exports: exports{label("east", "app=web"), label("east", app("db"))}, want: "db=1",
-			failed: []string{"east-" + multicluster.LabelHash("app=web") + `: spec.labelIdentity.normalizedLabel: "app=web" is not a normalised label: expected ns:<labels>&pod:<labels>`}},
-		{name: "another's name", exports: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Name = "x" }, label("east", app("web"))), label("west", app("web"))}, want: "web=1",
-			failed: []string{"x: metadata.name: the export of this label by cluster east must be named east-" + multicluster.LabelHash(app("web"))}},
+			failed: []string{"east-" + multicluster.LabelHash("app=web") +
+				`: spec.labelIdentity.normalizedLabel: "app=web" is not a normalised label: expected ns:<labels>&pod:<labels>`}},
+		{name: "another's name",
+			exports: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Name = "x" }, label("east", app("web"))),
+				label("west", app("web"))}, want: "web=1",
+			failed: []string{"x: metadata.name: the export of this label by cluster east must be named east-" +
+				multicluster.LabelHash(app("web"))}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := View{Namespace: "area", Now: noon, Announces: announced("east", "west"), ResourceExports: row.exports, ResourceImports: row.before}
+			v := View{Namespace: "area", Now: noon, Announces: announced("east", "west"), ResourceExports: row.exports,
+				ResourceImports: row.before}
 			d, _ := Plan(v)
 			var have imports
 			for _, ri := range d.Imports {
@@ -90,7 +104,8 @@ func TestLabels(t *testing.T) {
 			}
 			var failed []string
 			for name, c := range d.Conditions {
-				failed = append(failed, name+": "+strings.TrimPrefix(c.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
+				failed = append(failed,
+					name+": "+strings.TrimPrefix(c.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
 			}
 			if numbers(have) != row.want || !slices.Equal(failed, row.failed) {
 				t.Errorf("have %q, want %q; failed %q, want %q", numbers(have), row.want, failed, row.failed)
@@ -204,7 +219,8 @@ func TestNumbering(t *testing.T) {
 
 // TestNumbersAreExhausted says so on the exports that find none, and goes on when there is one.
 func TestNumbersAreExhausted(t *testing.T) {
-	const why = ": the ResourceExport cannot be converged to a ResourceImport: all 16777214 numbers of label identities are in use, or were within the last 10m0s: use fewer different sets of labels in the ClusterSet"
+	const why = ": the ResourceExport cannot be converged to a ResourceImport: all 16777214 numbers of label identities " +
+		"are in use, or were within the last 10m0s: use fewer different sets of labels in the ClusterSet"
 	l := newLeaderOfLabels(t, 2)
 	l.export("a", "b")
 	before := numbers(values(l.imports.All()))

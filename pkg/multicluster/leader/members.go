@@ -38,7 +38,9 @@ func (t *tables) binding(_ derive.Name, r *derive.Reader) (binding.Decision, []p
 		problems = append(problems, problem.Problem{
 			Object: problem.Object{Kind: "MemberClusterAnnounce", Namespace: a.Namespace, Name: a.Name},
 			Field:  "metadata.annotations", Reason: "AccountOfAnotherMember",
-			Message: fmt.Sprintf("it was made by ServiceAccount %s, which acts for cluster %s (MemberClusterAnnounce %s): cluster %s is left out of the ClusterSet; delete this MemberClusterAnnounce and give cluster %s a ServiceAccount of its own",
+			Message: fmt.Sprintf(
+				"it was made by ServiceAccount %s, which acts for cluster %s (MemberClusterAnnounce %s): cluster %s is left out "+
+					"of the ClusterSet; delete this MemberClusterAnnounce and give cluster %s a ServiceAccount of its own",
 				binding.Announcer(a), winner.ClusterID, winner.Name, a.ClusterID, a.ClusterID),
 		})
 	}
@@ -60,7 +62,9 @@ func (t *tables) member(id derive.Name, r *derive.Reader) (member, []problem.Pro
 		case a.DeletionTimestamp != nil:
 			m.Leaving, m.Why = true, fmt.Sprintf("cluster %s is leaving the ClusterSet", a.ClusterID)
 		case winner != nil:
-			m.Why = fmt.Sprintf("cluster %s is left out of the ClusterSet: its ServiceAccount %s acts for cluster %s; give it a ServiceAccount of its own",
+			m.Why = fmt.Sprintf(
+				"cluster %s is left out of the ClusterSet: its ServiceAccount %s acts for cluster %s; give it a ServiceAccount "+
+					"of its own",
 				a.ClusterID, binding.Announcer(a), winner.ClusterID)
 		}
 	}
@@ -117,7 +121,9 @@ func (t *tables) standing(r *derive.Reader, e *export) standing {
 	since, orphan := derive.Get(r, t.orphans, e.Key)
 	late, _ := derive.Get(r, t.overdue, e.Key)
 	return standing{
-		Why: fmt.Sprintf("cluster %s is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted after %s",
+		Why: fmt.Sprintf(
+			"cluster %s is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted "+
+				"after %s",
 			e.ClusterID, orphanAfter),
 		Reason: reasonNotAnnounced, Dismissed: e.Deleted || orphan && since.Equal(late),
 	}
@@ -127,7 +133,8 @@ func (t *tables) standing(r *derive.Reader, e *export) standing {
 // administrator's and no member's.
 func fromMember(kind string) bool {
 	switch kind {
-	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
+	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind,
+		multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
 		return true
 	}
 	return false
@@ -176,11 +183,13 @@ func (t *tables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Pr
 	}
 	var problems []problem.Problem
 	fault := func(set *mcv1alpha2.ClusterSet, field, reason, format string, args ...any) {
-		problems = append(problems, problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: set.Namespace, Name: set.Name},
-			Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+		problems = append(problems,
+			problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: set.Namespace, Name: set.Name},
+				Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	for _, extra := range sets[1:] {
-		fault(extra, "metadata.name", "MultipleClusterSets", "ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
+		fault(extra, "metadata.name", "MultipleClusterSets",
+			"ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
 	}
 	set := sets[0].DeepCopy()
 	if set.Spec.ClusterID == "" {
@@ -194,12 +203,14 @@ func (t *tables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Pr
 	switch {
 	case set.Spec.ClusterID == "":
 		fault(set, "spec.clusterID", "ClusterIDMissing",
-			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim %s in Namespace %s; set spec.clusterID to this cluster's ID",
+			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim %s in Namespace %s; set "+
+				"spec.clusterID to this cluster's ID",
 			multicluster.ClusterClaimClusterID, set.Namespace)
 		return setStep{}, problems
 	case len(set.Spec.Leaders) == 0 || set.Spec.Leaders[0].ClusterID != set.Spec.ClusterID:
 		fault(set, "spec.leaders", "NotLeader",
-			"local cluster %s is not defined as leader in ClusterSet %s: set spec.leaders[0].clusterID to it, or create the ClusterSet where the member controller runs",
+			"local cluster %s is not defined as leader in ClusterSet %s: set spec.leaders[0].clusterID to it, or create the "+
+				"ClusterSet where the member controller runs",
 			set.Spec.ClusterID, set.Name)
 		return setStep{}, problems
 	}
@@ -218,12 +229,14 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 	var silent []string
 	before := silencesOf(set)
 	announces := values(derive.All(r, t.announces))
-	slices.SortFunc(announces, func(a, b *mcv1alpha1.MemberClusterAnnounce) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
+	slices.SortFunc(announces,
+		func(a, b *mcv1alpha1.MemberClusterAnnounce) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	for _, a := range announces {
 		if a.DeletionTimestamp != nil || bindings.Rivals[a.Name] != nil {
 			continue
 		}
-		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected", Message: "Member Connected"}
+		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected",
+			Message: "Member Connected"}
 		heard, _ := derive.Get(r, t.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
 		// After a restart of this controller a member that was disconnected stays so until it is
 		// seen to touch its announcement.
@@ -247,7 +260,8 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 			}
 		}
 		status.TotalClusters++
-		status.ClusterStatuses = append(status.ClusterStatuses, mcv1alpha2.ClusterStatus{ClusterID: a.ClusterID, Conditions: []mcv1alpha2.ClusterCondition{c}})
+		status.ClusterStatuses = append(status.ClusterStatuses,
+			mcv1alpha2.ClusterStatus{ClusterID: a.ClusterID, Conditions: []mcv1alpha2.ClusterCondition{c}})
 	}
 
 	all := mcv1alpha2.ClusterSetCondition{Type: mcv1alpha2.ClusterSetReady}

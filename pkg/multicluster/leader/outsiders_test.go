@@ -18,7 +18,8 @@ func TestOutsiders(t *testing.T) {
 	type re = mcv1alpha1.ResourceExport
 	found := func(ago time.Duration) func(*re) {
 		return func(r *re) {
-			r.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
+			r.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure,
+				Status: corev1.ConditionFalse,
 				Reason: reasonNotAnnounced, LastTransitionTime: metav1.NewTime(noon.Add(-ago))}}
 		}
 	}
@@ -31,7 +32,8 @@ func TestOutsiders(t *testing.T) {
 	}
 	foreign := func(r *re) { r.Finalizers = []string{"example.org/mine"} }
 	gone := func(r *re) { leaving(r) }
-	rivals := []*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "west", time.Hour), announcedBy("member", "east", time.Minute)}
+	rivals := []*mcv1alpha1.MemberClusterAnnounce{announcedBy("member", "west", time.Hour),
+		announcedBy("member", "east", time.Minute)}
 	departing := announced("east")
 	departing[0].DeletionTimestamp = &metav1.Time{Time: noon}
 	for _, row := range []struct {
@@ -44,19 +46,25 @@ func TestOutsiders(t *testing.T) {
 		free      bool
 	}{
 		{name: "a member's", announces: announced("east"), export: web()},
-		{name: "nobody's, just found", export: web(), condition: "it has no MemberClusterAnnounce; this ResourceExport is deleted after 1h0m0s"},
+		{name: "nobody's, just found", export: web(),
+			condition: "it has no MemberClusterAnnounce; this ResourceExport is deleted after 1h0m0s"},
 		{name: "nobody's, that has failed for something else before", condition: "it has no MemberClusterAnnounce",
 			export: web(found(48*time.Hour), func(r *re) { r.Status.Conditions[0].Reason = "ConvergeFailure" })},
-		{name: "nobody's for half an hour", export: web(found(30 * time.Minute)), condition: "it has no MemberClusterAnnounce", since: 30 * time.Minute},
-		{name: "nobody's since a time in the future", export: web(found(-time.Hour)), condition: "it has no MemberClusterAnnounce"},
+		{name: "nobody's for half an hour", export: web(found(30 * time.Minute)),
+			condition: "it has no MemberClusterAnnounce", since: 30 * time.Minute},
+		{name: "nobody's since a time in the future", export: web(found(-time.Hour)),
+			condition: "it has no MemberClusterAnnounce"},
 		{name: "nobody's for two hours", export: web(found(2 * time.Hour)), deleted: true},
 		{name: "nobody's, deleted, with a foreign finalizer", export: web(foreign, gone), free: true},
 		{name: "a member's that was nobody's", announces: announced("east"), export: web(found(2 * time.Hour))},
-		{name: "a label of nobody's for two hours", deleted: true, export: web(found(2*time.Hour), func(r *re) { r.Spec.Kind = multicluster.LabelIdentityKind })},
-		{name: "an administrator's policy", condition: "spec.clusterNetworkPolicy is missing", since: 2 * time.Hour, export: web(found(2*time.Hour), func(r *re) { r.Spec.Kind = multicluster.AntreaClusterNetworkPolicyKind })},
+		{name: "a label of nobody's for two hours", deleted: true,
+			export: web(found(2*time.Hour), func(r *re) { r.Spec.Kind = multicluster.LabelIdentityKind })},
+		{name: "an administrator's policy", condition: "spec.clusterNetworkPolicy is missing", since: 2 * time.Hour,
+			export: web(found(2*time.Hour), func(r *re) { r.Spec.Kind = multicluster.AntreaClusterNetworkPolicyKind })},
 		{name: "of a rival", announces: rivals, export: web(), condition: "its ServiceAccount member acts for cluster west"},
 		{name: "of a member that leaves", announces: departing, export: web(), deleted: true},
-		{name: "of a member that leaves, deleted, with a foreign finalizer", announces: departing, export: web(foreign, gone), free: true},
+		{name: "of a member that leaves, deleted, with a foreign finalizer", announces: departing, export: web(foreign, gone),
+			free: true},
 		{name: "of a member, deleted, with a foreign finalizer", announces: announced("east"), export: web(foreign, gone)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -102,7 +110,8 @@ func TestReleaseAnnounce(t *testing.T) {
 
 // TestForgedStatus restores what the leader says of exports and imports.
 func TestForgedStatus(t *testing.T) {
-	good := mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon)}
+	good := mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(noon)}
 	earlier, later, other := good, good, good
 	earlier.LastTransitionTime = metav1.NewTime(noon.Add(-time.Hour))
 	later.LastTransitionTime = metav1.NewTime(noon.Add(time.Hour))
@@ -123,7 +132,8 @@ func TestForgedStatus(t *testing.T) {
 			t.Errorf("export, %s: %v, want %v", row.name, have, row.same)
 		}
 	}
-	d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}})
+	d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}})
 	want := d.Imports["default-web-service"].Status
 	for _, row := range []struct {
 		name   string
@@ -137,7 +147,8 @@ func TestForgedStatus(t *testing.T) {
 		{"another status", func(s *mcv1alpha1.ResourceImportStatus) {
 			s.ClusterStatuses[0].Conditions[0].Status = corev1.ConditionFalse
 		}, false},
-		{"another message", func(s *mcv1alpha1.ResourceImportStatus) { s.ClusterStatuses[0].Conditions[0].Message = "forged" }, false},
+		{"another message",
+			func(s *mcv1alpha1.ResourceImportStatus) { s.ClusterStatuses[0].Conditions[0].Message = "forged" }, false},
 		{"one more condition", func(s *mcv1alpha1.ResourceImportStatus) {
 			s.ClusterStatuses[0].Conditions = append(s.ClusterStatuses[0].Conditions, s.ClusterStatuses[0].Conditions[0])
 		}, false},

@@ -15,11 +15,13 @@ import (
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func service(cluster, namespace, name string, age time.Duration, port int32) *mcv1alpha1.ResourceExport {
-	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Namespace: namespace, Name: name, Kind: multicluster.ServiceKind}}
+	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Namespace: namespace,
+		Name: name, Kind: multicluster.ServiceKind}}
 	re.Name = multicluster.ResourceExportName(cluster, namespace, name, multicluster.ServiceSuffix)
 	re.CreationTimestamp = metav1.NewTime(noon.Add(-age))
 	re.Finalizers = []string{multicluster.ResourceExportFinalizerOld}
-	re.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: port, Protocol: corev1.ProtocolTCP}}}}
+	re.Spec.Service = &mcv1alpha1.ServiceExport{
+		ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: port, Protocol: corev1.ProtocolTCP}}}}
 	return re
 }
 
@@ -37,10 +39,14 @@ func TestPlanServices(t *testing.T) {
 		failed   []string
 		released []string
 	}{
-		{"two clusters agree", []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80), service("west", "default", "web", time.Minute, 80)}, 1, nil, nil},
-		{"the younger disagrees about ports", []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Minute, 80), service("west", "default", "web", time.Hour, 81)}, 1, nil, nil},
-		{"two Services with one derived name", []*mcv1alpha1.ResourceExport{service("east", "a-b", "c", time.Hour, 80), service("west", "a", "b-c", time.Minute, 80)}, 1, []string{"west-a-b-c-service"}, nil},
-		{"the last is deleted", []*mcv1alpha1.ResourceExport{leaving(service("east", "default", "web", time.Hour, 80))}, 0, nil, []string{"east-default-web-service"}},
+		{"two clusters agree", []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80),
+			service("west", "default", "web", time.Minute, 80)}, 1, nil, nil},
+		{"the younger disagrees about ports", []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Minute, 80),
+			service("west", "default", "web", time.Hour, 81)}, 1, nil, nil},
+		{"two Services with one derived name", []*mcv1alpha1.ResourceExport{service("east", "a-b", "c", time.Hour, 80),
+			service("west", "a", "b-c", time.Minute, 80)}, 1, []string{"west-a-b-c-service"}, nil},
+		{"the last is deleted", []*mcv1alpha1.ResourceExport{leaving(service("east", "default", "web", time.Hour, 80))}, 0,
+			nil, []string{"east-default-web-service"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"), ResourceExports: row.exports})
@@ -50,8 +56,10 @@ func TestPlanServices(t *testing.T) {
 					failed = append(failed, name)
 				}
 			}
-			if len(d.Imports) != row.imports || !slices.Equal(failed, row.failed) || !slices.Equal(d.ReleaseExports, row.released) {
-				t.Errorf("imports %d, failed %v, released %v; want %d, %v, %v", len(d.Imports), failed, d.ReleaseExports, row.imports, row.failed, row.released)
+			if len(d.Imports) != row.imports || !slices.Equal(failed, row.failed) ||
+				!slices.Equal(d.ReleaseExports, row.released) {
+				t.Errorf("imports %d, failed %v, released %v; want %d, %v, %v", len(d.Imports), failed, d.ReleaseExports,
+					row.imports, row.failed, row.released)
 			}
 		})
 	}
@@ -73,14 +81,16 @@ func TestPlanMembers(t *testing.T) {
 		t.Errorf("a new member: %+v", d)
 	}
 	d, _ = Plan(View{Now: noon, Announces: []*mcv1alpha1.MemberClusterAnnounce{announce(25*time.Hour, finalizer)},
-		Seen: map[string]Sighting{multicluster.AnnounceName("east"): {First: noon.Add(-time.Hour), Changed: noon.Add(-time.Hour)}}})
+		Seen: map[string]Sighting{multicluster.AnnounceName("east"): {First: noon.Add(-time.Hour),
+			Changed: noon.Add(-time.Hour)}}})
 	if len(d.DeleteAnnounces) != 1 {
 		t.Errorf("a member that is silent for a day: %+v", d)
 	}
 	gone := announce(time.Second, finalizer)
 	now := metav1.NewTime(noon)
 	gone.DeletionTimestamp = &now
-	d, _ = Plan(View{Now: noon, Announces: []*mcv1alpha1.MemberClusterAnnounce{gone}, ResourceExports: []*mcv1alpha1.ResourceExport{re}})
+	d, _ = Plan(View{Now: noon, Announces: []*mcv1alpha1.MemberClusterAnnounce{gone},
+		ResourceExports: []*mcv1alpha1.ResourceExport{re}})
 	if !slices.Equal(d.DeleteExports, []string{re.Name}) || len(d.Imports) != 0 || len(d.ReleaseAnnounces) != 0 {
 		t.Errorf("a member that leaves with an export: %+v", d)
 	}

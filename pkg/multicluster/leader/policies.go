@@ -41,16 +41,19 @@ func (t *tables) policy(key derive.Object, r *derive.Reader) (joint, []problem.P
 	if current, _ := derive.Get(r, t.imports, key); current != nil && len(candidates) > 1 {
 		of := object{current.Spec.Namespace, current.Spec.Name}
 		have, _, err := exportcheck.ImportedPolicy(current.Spec)
-		if i := slices.IndexFunc(candidates, func(e *export) bool { return err == nil && e.Of == of && e.Policy == have.Spec }); i >= 0 {
+		if i := slices.IndexFunc(candidates,
+			func(e *export) bool { return err == nil && e.Of == of && e.Policy == have.Spec }); i >= 0 {
 			first = candidates[i]
 		}
 	}
 	for _, e := range candidates {
 		switch {
 		case e.Of != first.Of:
-			j.fail(e, "%s %s/%s has the derived name of %s/%s, which is imported already; rename one of the two", e.Kind, e.Of.namespace, e.Of.name, first.Of.namespace, first.Of.name)
+			j.fail(e, "%s %s/%s has the derived name of %s/%s, which is imported already; rename one of the two", e.Kind,
+				e.Of.namespace, e.Of.name, first.Of.namespace, first.Of.name)
 		case e.Policy != first.Policy:
-			j.fail(e, "%s differs from that of ResourceExport %s, which exports the same policy and is imported: make them equal, or delete one of them",
+			j.fail(e, "%s differs from that of ResourceExport %s, which exports the same policy and is imported: make them "+
+				"equal, or delete one of them",
 				exportcheck.PolicyField(e.Kind), first.Key.Name)
 		}
 	}
@@ -82,14 +85,16 @@ func (t *tables) policyState(key derive.Object, r *derive.Reader) (s policyState
 		if !reported || state.Hash != hash {
 			continue
 		}
-		c := mcv1alpha1.ResourceImportCondition{Type: mcv1alpha1.ResourceImportSucceeded, Status: corev1.ConditionTrue, Message: "the policy is in place"}
+		c := mcv1alpha1.ResourceImportCondition{Type: mcv1alpha1.ResourceImportSucceeded, Status: corev1.ConditionTrue,
+			Message: "the policy is in place"}
 		if state.Problem == "" {
 			in = append(in, string(row.Key))
 		} else {
 			out = append(out, fmt.Sprintf("%s (%s)", row.Key, state.Problem))
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ImportFailed", state.Problem
 		}
-		s.Clusters = append(s.Clusters, mcv1alpha1.ResourceImportClusterStatus{ClusterID: string(row.Key), Conditions: []mcv1alpha1.ResourceImportCondition{c}})
+		s.Clusters = append(s.Clusters, mcv1alpha1.ResourceImportClusterStatus{ClusterID: string(row.Key),
+			Conditions: []mcv1alpha1.ResourceImportCondition{c}})
 	}
 	var words []string
 	if len(in) > 0 {

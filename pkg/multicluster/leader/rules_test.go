@@ -23,8 +23,10 @@ import (
 
 // endpoints is what a cluster exports next to its Service, with one address.
 func endpoints(cluster, namespace, name, address string) *mcv1alpha1.ResourceExport {
-	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Namespace: namespace, Name: name, Kind: multicluster.EndpointsKind,
-		Endpoints: &mcv1alpha1.EndpointsExport{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: address}}}}}}}
+	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Namespace: namespace,
+		Name: name, Kind: multicluster.EndpointsKind,
+		Endpoints: &mcv1alpha1.EndpointsExport{
+			Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: address}}}}}}}
 	re.Name = multicluster.ResourceExportName(cluster, namespace, name, multicluster.EndpointsSuffix)
 	re.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute))
 	re.Finalizers = []string{multicluster.ResourceExportFinalizer}
@@ -32,7 +34,8 @@ func endpoints(cluster, namespace, name, address string) *mcv1alpha1.ResourceExp
 }
 
 func clusterInfo(cluster, cidr string) *mcv1alpha1.ResourceExport {
-	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Kind: multicluster.ClusterInfoKind,
+	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster,
+		Kind:        multicluster.ClusterInfoKind,
 		ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: cluster, ServiceCIDR: cidr}}}
 	re.Name = cluster + multicluster.ClusterInfoSuffix
 	re.Finalizers = []string{multicluster.ResourceExportFinalizer}
@@ -83,7 +86,8 @@ func reported(d Desired) []string {
 	for _, name := range slices.Sorted(maps.Keys(d.Conditions)) {
 		switch c := d.Conditions[name]; {
 		case c.Type == mcv1alpha1.ResourceExportFailure:
-			lines = append(lines, name+" fails: "+strings.TrimPrefix(c.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
+			lines = append(lines,
+				name+" fails: "+strings.TrimPrefix(c.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
 		case c.Reason != "":
 			lines = append(lines, name+" "+c.Reason)
 		}
@@ -140,50 +144,63 @@ func TestRules(t *testing.T) {
 			"default-web-service of default/web [TCP/80] +east"}},
 		{name: "two clusters' addresses, in the order of their IDs", now: exports{
 			service("west", "default", "web", time.Hour, 80), endpoints("west", "default", "web", "10.97.0.1"),
-			service("east", "default", "web", time.Minute, 80), endpoints("east", "default", "web", "10.96.0.1")}, want: []string{
-			"default-web-endpoints of default/web 10.96.0.1 10.97.0.1 +east +west",
-			"default-web-service of default/web [TCP/80] +east +west"}},
+			service("east", "default", "web", time.Minute, 80), endpoints("east", "default", "web", "10.96.0.1")},
+			want: []string{
+				"default-web-endpoints of default/web 10.96.0.1 10.97.0.1 +east +west",
+				"default-web-service of default/web [TCP/80] +east +west"}},
 		{name: "a port that another one has the name of is not imported", now: exports{
-			east80, endpoints("east", "default", "web", "10.96.0.1"), west81, endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-endpoints of default/web 10.96.0.1 +east +west",
-			"default-web-service of default/web [TCP/80] +east +west",
-			"east-default-web-service PortConflict", "west-default-web-service PortConflict"}},
+			east80, endpoints("east", "default", "web", "10.96.0.1"), west81, endpoints("west", "default", "web", "10.97.0.1")},
+			want: []string{
+				"default-web-endpoints of default/web 10.96.0.1 +east +west",
+				"default-web-service of default/web [TCP/80] +east +west",
+				"east-default-web-service PortConflict", "west-default-web-service PortConflict"}},
 		{name: "an older export came back", before: exports{west81}, now: exports{east80, west81}, want: []string{
 			"default-web-service of default/web [TCP/80] +east +west",
 			"east-default-web-service PortConflict", "west-default-web-service PortConflict"}},
-		{name: "the sole exporter changes ports", before: exports{service("east", "default", "web", time.Hour, 8080)}, now: exports{east80}, want: []string{
-			"default-web-service of default/web [TCP/80] +east"}},
+		{name: "the sole exporter changes ports", before: exports{service("east", "default", "web", time.Hour, 8080)},
+			now: exports{east80}, want: []string{
+				"default-web-service of default/web [TCP/80] +east"}},
 		{name: "the older of two changes ports", before: exports{service("east", "default", "web", time.Hour, 81), west81},
 			now: exports{east80, west81}, want: []string{
 				"default-web-service of default/web [TCP/80] +east +west",
 				"east-default-web-service PortConflict", "west-default-web-service PortConflict"}},
-		{name: "the winner leaves, the loser takes over", before: exports{east80, west81}, now: exports{leaving(service("east", "default", "web", time.Hour, 80)), west81}, want: []string{
-			"default-web-service of default/web [TCP/81] +west",
-			"east-default-web-service is released"}},
-		{name: "two Services whose names run together", now: exports{service("east", "a-b", "c", time.Hour, 80), service("west", "a", "b-c", time.Minute, 80), endpoints("west", "a", "b-c", "10.97.0.1")}, want: []string{
-			"a-b-c-service of a-b/c [TCP/80] +east",
-			"west-a-b-c-endpoints fails: the Service export of cluster west has not been converged",
-			"west-a-b-c-service fails: Service a/b-c has the derived name of Service a-b/c, which is imported already; rename one of the two Services"}},
+		{name: "the winner leaves, the loser takes over", before: exports{east80, west81},
+			now: exports{leaving(service("east", "default", "web", time.Hour, 80)), west81}, want: []string{
+				"default-web-service of default/web [TCP/81] +west",
+				"east-default-web-service is released"}},
+		{name: "two Services whose names run together",
+			now: exports{service("east", "a-b", "c", time.Hour, 80), service("west", "a", "b-c", time.Minute, 80),
+				endpoints("west", "a", "b-c", "10.97.0.1")}, want: []string{
+				"a-b-c-service of a-b/c [TCP/80] +east",
+				"west-a-b-c-endpoints fails: the Service export of cluster west has not been converged",
+				"west-a-b-c-service fails: Service a/b-c has the derived name of Service a-b/c, which is imported already; " +
+					"rename one of the two Services"}},
 		{name: "the imported one of two such stays", before: exports{service("west", "a", "b-c", time.Minute, 80)},
-			now: exports{service("east", "a-b", "c", time.Hour, 80), service("west", "a", "b-c", time.Minute, 80)}, want: []string{
+			now: exports{service("east", "a-b", "c", time.Hour, 80), service("west", "a", "b-c", time.Minute, 80)},
+			want: []string{
 				"a-b-c-service of a/b-c [TCP/80] +west",
-				"east-a-b-c-service fails: Service a-b/c has the derived name of Service a/b-c, which is imported already; rename one of the two Services"}},
+				"east-a-b-c-service fails: Service a-b/c has the derived name of Service a/b-c, which is imported already; " +
+					"rename one of the two Services"}},
 		{name: "addresses without a Service", now: exports{endpoints("east", "default", "web", "10.96.0.1")}, want: []string{
 			"east-default-web-endpoints fails: its Service is not exported by cluster east"}},
-		{name: "addresses of a cluster whose Service is another's", now: exports{east80, endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-service of default/web [TCP/80] +east",
-			"west-default-web-endpoints fails: the Service export of cluster west has not been converged"}},
+		{name: "addresses of a cluster whose Service is another's",
+			now: exports{east80, endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
+				"default-web-service of default/web [TCP/80] +east",
+				"west-default-web-endpoints fails: the Service export of cluster west has not been converged"}},
 		{name: "no payload", now: exports{
-			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Service = nil }, service("east", "default", "web", time.Hour, 80)),
+			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Service = nil },
+				service("east", "default", "web", time.Hour, 80)),
 			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo = nil }, clusterInfo("east", ""))}, want: []string{
 			"east-clusterinfo fails: spec.clusterInfo is missing",
 			"east-default-web-service fails: spec.service is missing"}},
 		{name: "no ports, which no import can have", now: exports{
-			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports = nil }, service("east", "default", "web", time.Hour, 80)), west81}, want: []string{
+			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports = nil },
+				service("east", "default", "web", time.Hour, 80)), west81}, want: []string{
 			"default-web-service of default/web [TCP/81] +west",
 			"east-default-web-service fails: spec.service.serviceSpec.ports is empty; export a Service that has ports"}},
 		{name: "a protocol left out is TCP", now: exports{east80,
-			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports[0].Protocol = "" }, service("west", "default", "web", time.Minute, 80))}, want: []string{
+			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports[0].Protocol = "" },
+				service("west", "default", "web", time.Minute, 80))}, want: []string{
 			"default-web-service of default/web [TCP/80] +east +west"}},
 		{name: "addresses go before the Service", before: exports{east80, endpoints("east", "default", "web", "10.96.0.1")},
 			now: exports{east80, leaving(endpoints("east", "default", "web", "10.96.0.1"))}, want: []string{
@@ -191,47 +208,61 @@ func TestRules(t *testing.T) {
 				"east-default-web-endpoints is released"}},
 		{name: "an endpoint that no API server accepts stays out, the others' go on", now: exports{
 			east80, endpoints("east", "default", "web", "127.0.0.1"),
-			service("west", "default", "web", time.Minute, 80), endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-endpoints of default/web 10.97.0.1 +west",
-			"default-web-service of default/web [TCP/80] +east +west",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 127.0.0.1 is a loopback address: expected the unicast address of a Service or a Pod"}},
+			service("west", "default", "web", time.Minute, 80), endpoints("west", "default", "web", "10.97.0.1")},
+			want: []string{
+				"default-web-endpoints of default/web 10.97.0.1 +west",
+				"default-web-service of default/web [TCP/80] +east +west",
+				"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 127.0.0.1 is a loopback address: " +
+					"expected the unicast address of a Service or a Pod"}},
 		{name: "a port that no API server accepts", now: exports{
 			service("east", "default", "web", time.Hour, 0), endpoints("east", "default", "web", "10.96.0.1"),
-			service("west", "default", "web", time.Minute, 80), endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-endpoints of default/web 10.97.0.1 +west",
-			"default-web-service of default/web [TCP/80] +west",
-			"east-default-web-endpoints fails: the Service export of cluster east has not been converged",
-			"east-default-web-service fails: spec.service.serviceSpec.ports[0].port: 0 is not a port number: expected 1 to 65535"}},
-		{name: "an endpoint outside of the announced ranges", now: exports{withPods(clusterInfo("east", "10.96.0.0/16"), "10.10.0.0/16"),
-			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-service of default/web [TCP/80] +east",
-			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16 or 10.10.0.0/16"}},
-		{name: "a Pod's address of a cluster that announces no Pod ranges", now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
-			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{ // TestEndpointsOutside
-			"default-web-service of default/web [TCP/80] +east",
-			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of all ranges that clusters announce " +
-				"(if it is in a network that all clusters reach, list that in annotation endpoints.multicluster.antrea.io/east of the leader's ClusterSet; " +
-				"else set podCIDRs in the member controller's configuration of cluster east): expected an address of the exporting cluster"}},
-		{name: "another cluster's address, of a cluster that announces no Pod ranges", now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
-			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-service of default/web [TCP/80] +east",
-			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"}},
+			service("west", "default", "web", time.Minute, 80), endpoints("west", "default", "web", "10.97.0.1")},
+			want: []string{
+				"default-web-endpoints of default/web 10.97.0.1 +west",
+				"default-web-service of default/web [TCP/80] +west",
+				"east-default-web-endpoints fails: the Service export of cluster east has not been converged",
+				"east-default-web-service fails: spec.service.serviceSpec.ports[0].port: 0 is not a port number: expected 1 to " +
+					"65535"}},
+		{name: "an endpoint outside of the announced ranges",
+			now: exports{withPods(clusterInfo("east", "10.96.0.0/16"), "10.10.0.0/16"),
+				east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
+				"default-web-service of default/web [TCP/80] +east",
+				"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+				"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is outside of the ranges " +
+					"that its cluster announces: expected an address of 10.96.0.0/16 or 10.10.0.0/16"}},
+		{name: "a Pod's address of a cluster that announces no Pod ranges",
+			now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
+				east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{ // TestEndpointsOutside
+				"default-web-service of default/web [TCP/80] +east",
+				"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+				"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+				"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of all ranges " +
+					"that clusters announce (if it is in a network that all clusters reach, list that in annotation " +
+					"endpoints.multicluster.antrea.io/east of the leader's ClusterSet; else set podCIDRs in the member controller's " +
+					"configuration of cluster east): expected an address of the exporting cluster"}},
+		{name: "another cluster's address, of a cluster that announces no Pod ranges",
+			now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
+				east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
+				"default-web-service of default/web [TCP/80] +east",
+				"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+				"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+				"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster " +
+					"west: expected an address of the exporting cluster"}},
 		{name: "a Pod range that is another's does not open others", now: exports{
-			without(func(re *mcv1alpha1.ResourceExport) { re.CreationTimestamp = metav1.NewTime(noon) }, withPods(clusterInfo("east", "10.96.0.0/16"), "10.97.0.0/16")),
+			without(func(re *mcv1alpha1.ResourceExport) { re.CreationTimestamp = metav1.NewTime(noon) },
+				withPods(clusterInfo("east", "10.96.0.0/16"), "10.97.0.0/16")),
 			clusterInfo("west", "10.97.0.0/16"),
 			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
 			"default-web-service of default/web [TCP/80] +east",
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
 			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
-			"east-clusterinfo fails: spec.clusterInfo.podCIDRs[0]: Pod range 10.97.0.0/16 of cluster east overlaps the Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release it there first",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16"}},
+			"east-clusterinfo fails: spec.clusterInfo.podCIDRs[0]: Pod range 10.97.0.0/16 of cluster east overlaps the " +
+				"Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release it there first",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of the ranges " +
+				"that its cluster announces: expected an address of 10.96.0.0/16"}},
 		{name: "a Pod's address in PodIP mode", now: exports{
-			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo.PodCIDRs = []string{"10.10.0.0/16"} }, clusterInfo("east", "10.96.0.0/16")),
+			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo.PodCIDRs = []string{"10.10.0.0/16"} },
+				clusterInfo("east", "10.96.0.0/16")),
 			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
 			"default-web-endpoints of default/web 10.10.3.4 +east",
 			"default-web-service of default/web [TCP/80] +east",
@@ -243,23 +274,28 @@ func TestRules(t *testing.T) {
 			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
 			"default-web-service of default/web [TCP/80] +east",
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16"}},
-		{name: "another cluster's address, of a cluster that announces no ranges", now: exports{clusterInfo("west", "10.97.0.0/16"),
-			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-service of default/web [TCP/80] +east",
-			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"}},
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of the ranges " +
+				"that its cluster announces: expected an address of 10.96.0.0/16"}},
+		{name: "another cluster's address, of a cluster that announces no ranges",
+			now: exports{clusterInfo("west", "10.97.0.0/16"),
+				east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
+				"default-web-service of default/web [TCP/80] +east",
+				"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+				"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster " +
+					"west: expected an address of the exporting cluster"}},
 		{name: "a name that is none", now: exports{service("east", "default", "we.b", time.Hour, 80)}, want: []string{
 			"east-default-we.b-service fails: spec.name: \"we.b\": must not contain dots"}},
 		{name: "a cluster's network", now: exports{clusterInfo("east", "10.96.0.0/16")}, want: []string{
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east"}},
-		{name: "a Gateway is gone", before: exports{clusterInfo("east", "10.96.0.0/16")}, now: exports{leaving(clusterInfo("east", "10.96.0.0/16"))}, want: []string{
-			"east-clusterinfo is released"}},
+		{name: "a Gateway is gone", before: exports{clusterInfo("east", "10.96.0.0/16")},
+			now: exports{leaving(clusterInfo("east", "10.96.0.0/16"))}, want: []string{
+				"east-clusterinfo is released"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			members := announced("east", "west")
 			old, _ := Plan(View{Namespace: "area", Now: noon, Announces: members, ResourceExports: row.before})
-			now := View{Namespace: "area", Now: noon, Announces: members, ResourceExports: row.now, ResourceImports: slices.Collect(maps.Values(old.Imports))}
+			now := View{Namespace: "area", Now: noon, Announces: members, ResourceExports: row.now,
+				ResourceImports: slices.Collect(maps.Values(old.Imports))}
 			have, problems := Plan(now)
 			if diff := cmp.Diff(row.want, reported(have)); diff != "" || len(problems) > 0 {
 				t.Errorf("problems %v; want, have:\n%s", problems, diff)
@@ -304,9 +340,11 @@ func TestJointEndpoints(t *testing.T) {
 // TestRefusedImports tells why on the exports of an import that cannot be written, and on no
 // others.
 func TestRefusedImports(t *testing.T) {
-	v := View{Namespace: "area", Now: noon, Announces: announced("east"), Refused: map[string]string{"default-web-endpoints": "too many", "east-clusterinfo": "not here"},
+	v := View{Namespace: "area", Now: noon, Announces: announced("east"),
+		Refused: map[string]string{"default-web-endpoints": "too many", "east-clusterinfo": "not here"},
 		ResourceExports: []*mcv1alpha1.ResourceExport{
-			service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.96.0.1"), clusterInfo("east", "10.96.0.0/16")}}
+			service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.96.0.1"),
+			clusterInfo("east", "10.96.0.0/16")}}
 	d, _ := Plan(v)
 	if diff := cmp.Diff([]string{
 		"default-web-endpoints of default/web 10.96.0.1 +east",
@@ -335,11 +373,15 @@ func TestRefusedImports(t *testing.T) {
 // that is well again so.
 func TestConditionTimes(t *testing.T) {
 	earlier := metav1.NewTime(noon.Add(-time.Hour))
-	stays, turns, info := service("east", "default", "web", time.Hour, 80), service("west", "default", "web", time.Minute, 80), clusterInfo("east", "10.96.0.0/16")
-	stays.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue, LastTransitionTime: earlier}}
-	turns.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, LastTransitionTime: earlier}}
+	stays, turns, info := service("east", "default", "web", time.Hour, 80),
+		service("west", "default", "web", time.Minute, 80), clusterInfo("east", "10.96.0.0/16")
+	stays.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportSucceeded,
+		Status: corev1.ConditionTrue, LastTransitionTime: earlier}}
+	turns.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure,
+		Status: corev1.ConditionFalse, LastTransitionTime: earlier}}
 	info.Status.Conditions = turns.Status.Conditions
-	d, _ := Plan(View{Now: noon, Announces: announced("east", "west"), ResourceExports: []*mcv1alpha1.ResourceExport{stays, turns, info}})
+	d, _ := Plan(View{Now: noon, Announces: announced("east", "west"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{stays, turns, info}})
 	for name, want := range map[string]time.Time{stays.Name: earlier.Time, turns.Name: noon, info.Name: noon} {
 		if c := d.Conditions[name]; c.Type != mcv1alpha1.ResourceExportSucceeded || !c.LastTransitionTime.Time.Equal(want) {
 			t.Errorf("%s: %+v, want Succeeded since %s", name, c, want)
@@ -348,7 +390,8 @@ func TestConditionTimes(t *testing.T) {
 }
 
 func set(name, clusterID string, leaders ...string) *mcv1alpha2.ClusterSet {
-	s := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: name}, Spec: mcv1alpha2.ClusterSetSpec{ClusterID: clusterID}}
+	s := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: name},
+		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: clusterID}}
 	for _, id := range leaders {
 		s.Spec.Leaders = append(s.Spec.Leaders, mcv1alpha2.LeaderClusterInfo{ClusterID: id})
 	}
@@ -363,15 +406,21 @@ func TestClusterSetStatus(t *testing.T) {
 		want string
 	}{
 		{"nobody has joined", nil, "0/0 Unknown NoReadyCluster No member cluster has joined"},
-		{"all are there", map[string]time.Duration{"east": time.Second, "west": 29 * time.Second}, "2/2 True  ; east True Connected; west True Connected"},
-		{"one is silent", map[string]time.Duration{"east": time.Second, "west": 31 * time.Second}, "1/2 False ClustersDisconnected Disconnected: west; east True Connected; west False Disconnected"},
-		{"all are silent", map[string]time.Duration{"east": time.Hour}, "0/1 False NoReadyCluster No member cluster is connected; east False Disconnected"},
+		{"all are there", map[string]time.Duration{"east": time.Second, "west": 29 * time.Second},
+			"2/2 True  ; east True Connected; west True Connected"},
+		{"one is silent", map[string]time.Duration{"east": time.Second, "west": 31 * time.Second},
+			"1/2 False ClustersDisconnected Disconnected: west; east True Connected; west False Disconnected"},
+		{"all are silent", map[string]time.Duration{"east": time.Hour},
+			"0/1 False NoReadyCluster No member cluster is connected; east False Disconnected"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := View{Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}, Seen: map[string]Sighting{}}
+			v := View{Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")},
+				Seen: map[string]Sighting{}}
 			for id, ago := range row.seen {
-				a := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id)}, ClusterID: id}
-				v.Announces, v.Seen[a.Name] = append(v.Announces, a), Sighting{First: noon.Add(-2 * time.Hour), Changed: noon.Add(-ago), Touched: noon.Add(-ago)}
+				a := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id)},
+					ClusterID: id}
+				v.Announces, v.Seen[a.Name] = append(v.Announces, a),
+					Sighting{First: noon.Add(-2 * time.Hour), Changed: noon.Add(-ago), Touched: noon.Add(-ago)}
 			}
 			d, problems := Plan(v)
 			if len(problems) > 0 || d.ClusterSet == nil {
@@ -412,11 +461,14 @@ func TestClusterSetID(t *testing.T) {
 	}{
 		{"its own", []*mcv1alpha2.ClusterSet{set("set", "north", "north")}, nil, "north", ""},
 		{"of a claim", []*mcv1alpha2.ClusterSet{set("set", "", "north")}, claim("id.k8s.io", ""), "north", ""},
-		{"of a claim of v1alpha1", []*mcv1alpha2.ClusterSet{set("set", "", "north")}, claim("north-id", "id.k8s.io"), "north", ""},
-		{"of no claim", []*mcv1alpha2.ClusterSet{set("set", "", "north")}, claim("clusterset.k8s.io", ""), "", "ClusterIDMissing"},
+		{"of a claim of v1alpha1", []*mcv1alpha2.ClusterSet{set("set", "", "north")}, claim("north-id", "id.k8s.io"),
+			"north", ""},
+		{"of no claim", []*mcv1alpha2.ClusterSet{set("set", "", "north")}, claim("clusterset.k8s.io", ""), "",
+			"ClusterIDMissing"},
 		{"of a member", []*mcv1alpha2.ClusterSet{set("set", "east", "north")}, nil, "", "NotLeader"},
 		{"no leader", []*mcv1alpha2.ClusterSet{set("set", "east")}, nil, "", "NotLeader"},
-		{"two sets", []*mcv1alpha2.ClusterSet{set("a", "north", "north"), set("b", "north", "north")}, nil, "north", "MultipleClusterSets"},
+		{"two sets", []*mcv1alpha2.ClusterSet{set("a", "north", "north"), set("b", "north", "north")}, nil, "north",
+			"MultipleClusterSets"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, problems := Plan(View{Now: noon, ClusterSets: row.sets, ClusterClaims: row.claims})
@@ -446,18 +498,29 @@ func TestExpiry(t *testing.T) {
 		want         bool
 	}{
 		{name: "touched", touched: time.Second, seen: Sighting{First: ago(time.Hour), Touched: ago(time.Second)}},
-		{name: "silent for a day", touched: 25 * time.Hour, seen: Sighting{First: ago(48 * time.Hour), Touched: ago(25 * time.Hour)}, want: true},
-		{name: "clock behind by two days, alive", touched: 48 * time.Hour, seen: Sighting{First: ago(time.Hour), Touched: ago(time.Second)}},
-		{name: "clock behind by two days, the leader has just started", touched: 48 * time.Hour, seen: Sighting{First: ago(time.Minute)}},
-		{name: "silent for a day, the leader has just started", touched: 25 * time.Hour, seen: Sighting{First: ago(time.Minute)}},
-		{name: "silent for a day, the leader started ten minutes ago", touched: 25 * time.Hour, seen: Sighting{First: ago(10 * time.Minute)}, want: true},
-		{name: "silent for a day, not disconnected for as long", touched: 25 * time.Hour, seen: Sighting{First: ago(10 * time.Minute)}, disconnected: time.Minute, want: true},
-		{name: "silent for an hour", touched: time.Hour, seen: Sighting{First: ago(10 * time.Minute)}, disconnected: time.Hour},
-		{name: "clock ahead by two days, silent for a day", touched: -24 * time.Hour, seen: Sighting{First: ago(48 * time.Hour), Touched: ago(25 * time.Hour)}, want: true},
-		{name: "clock ahead by two days, silent since before the leader started", touched: -24 * time.Hour, seen: Sighting{First: ago(25 * time.Hour)}, want: true},
-		{name: "clock ahead by two days, disconnected for a day, the leader started ten minutes ago", touched: -24 * time.Hour,
-			seen: Sighting{First: ago(10 * time.Minute)}, disconnected: 25 * time.Hour, want: true},
-		{name: "clock ahead by two days, alive", touched: -48 * time.Hour, seen: Sighting{First: ago(10 * time.Minute), Touched: ago(time.Second)}},
+		{name: "silent for a day", touched: 25 * time.Hour,
+			seen: Sighting{First: ago(48 * time.Hour), Touched: ago(25 * time.Hour)}, want: true},
+		{name: "clock behind by two days, alive", touched: 48 * time.Hour,
+			seen: Sighting{First: ago(time.Hour), Touched: ago(time.Second)}},
+		{name: "clock behind by two days, the leader has just started", touched: 48 * time.Hour,
+			seen: Sighting{First: ago(time.Minute)}},
+		{name: "silent for a day, the leader has just started", touched: 25 * time.Hour,
+			seen: Sighting{First: ago(time.Minute)}},
+		{name: "silent for a day, the leader started ten minutes ago", touched: 25 * time.Hour,
+			seen: Sighting{First: ago(10 * time.Minute)}, want: true},
+		{name: "silent for a day, not disconnected for as long", touched: 25 * time.Hour,
+			seen: Sighting{First: ago(10 * time.Minute)}, disconnected: time.Minute, want: true},
+		{name: "silent for an hour", touched: time.Hour, seen: Sighting{First: ago(10 * time.Minute)},
+			disconnected: time.Hour},
+		{name: "clock ahead by two days, silent for a day", touched: -24 * time.Hour,
+			seen: Sighting{First: ago(48 * time.Hour), Touched: ago(25 * time.Hour)}, want: true},
+		{name: "clock ahead by two days, silent since before the leader started", touched: -24 * time.Hour,
+			seen: Sighting{First: ago(25 * time.Hour)}, want: true},
+		{name: "clock ahead by two days, disconnected for a day, the leader started ten minutes ago",
+			touched: -24 * time.Hour,
+			seen:    Sighting{First: ago(10 * time.Minute)}, disconnected: 25 * time.Hour, want: true},
+		{name: "clock ahead by two days, alive", touched: -48 * time.Hour,
+			seen: Sighting{First: ago(10 * time.Minute), Touched: ago(time.Second)}},
 		{name: "never touched", seen: Sighting{First: ago(time.Hour)}, want: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -467,17 +530,21 @@ func TestExpiry(t *testing.T) {
 			}
 			cs := set("set", "north", "north")
 			if row.disconnected != 0 {
-				cs.Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "east", Conditions: []mcv1alpha2.ClusterCondition{{
-					Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(ago(row.disconnected))}}}}
+				cs.Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "east",
+					Conditions: []mcv1alpha2.ClusterCondition{{
+						Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse,
+						LastTransitionTime: metav1.NewTime(ago(row.disconnected))}}}}
 			}
 			row.seen.Changed = row.seen.First
-			d, _ := Plan(View{Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{cs}, Announces: []*mcv1alpha1.MemberClusterAnnounce{a}, Seen: map[string]Sighting{a.Name: row.seen}})
+			d, _ := Plan(View{Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{cs},
+				Announces: []*mcv1alpha1.MemberClusterAnnounce{a}, Seen: map[string]Sighting{a.Name: row.seen}})
 			if have := len(d.DeleteAnnounces) == 1; have != row.want {
 				t.Errorf("removed %v, want %v", have, row.want)
 			}
 			// Over a restart of the leader a member stays disconnected until it is seen alive.
 			if row.disconnected != 0 {
-				if c := d.ClusterSet.Status.ClusterStatuses[0].Conditions[0]; c.Status != corev1.ConditionFalse || !c.LastTransitionTime.Time.Equal(ago(row.disconnected)) {
+				if c := d.ClusterSet.Status.ClusterStatuses[0].Conditions[0]; c.Status != corev1.ConditionFalse ||
+					!c.LastTransitionTime.Time.Equal(ago(row.disconnected)) {
 					t.Errorf("condition %+v, want it disconnected as before", c)
 				}
 			}

@@ -25,8 +25,9 @@ import (
 // conflict is what the exports of one Service contradict each other in. All their exporters are told the same.
 type conflict struct{ Reason, Message string }
 
-// service merges the exports of one Service by the rules of KEP-1645: the ports are the union, and where exports contradict
-// each other the oldest counts. Of two Services that derive one name the one that is imported already keeps it.
+// service merges the exports of one Service by the rules of KEP-1645: the ports are the union, and where exports
+// contradict each other the oldest counts. Of two Services that derive one name the one that is imported already keeps
+// it.
 func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []problem.Problem) {
 	exports := t.counting(r, derive.List(r, t.servicesOf, base))
 	if len(exports) == 0 {
@@ -57,7 +58,8 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []
 		return jointService{Joint: j}, nil
 	}
 	slices.SortStableFunc(candidates, older)
-	current, _ := derive.Get(r, t.imports, derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
+	current, _ := derive.Get(r, t.imports,
+		derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
 	of := candidates[0].Of
 	if current != nil {
 		for _, e := range candidates {
@@ -70,7 +72,8 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []
 	var same []*export
 	for _, e := range candidates {
 		if e.Of != of {
-			j.fail(e, "Service %s/%s has the derived name of Service %s/%s, which is imported already; rename one of the two Services",
+			j.fail(e, "Service %s/%s has the derived name of Service %s/%s, which is imported already; rename one of the two "+
+				"Services",
 				e.Of.namespace, e.Of.name, of.namespace, of.name)
 			continue
 		}
@@ -83,12 +86,13 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []
 			j.Converged[e.ClusterID] = true
 		}
 	}
-	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
-		Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
-		// Without metadata: the API server drops it in an embedded object, and what comes
-		// back would never equal what is wanted.
-		ServiceImport: &mcsv1alpha1.ServiceImport{Spec: m.spec},
-	})
+	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix},
+		j.Converged, mcv1alpha1.ResourceImportSpec{
+			Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
+			// Without metadata: the API server drops it in an embedded object, and what comes
+			// back would never equal what is wanted.
+			ServiceImport: &mcsv1alpha1.ServiceImport{Spec: m.spec},
+		})
 	if len(m.metadata.Labels)+len(m.metadata.Annotations) > 0 {
 		j.Import.Annotations = map[string]string{multicluster.AnnotationExported: m.metadata.String()}
 	}
@@ -112,12 +116,14 @@ type merged struct {
 // merge goes by the order of exports, the oldest first.
 func merge(exports []*export) *merged {
 	oldest := exports[0]
-	m := &merged{headless: oldest.headless(), spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP}, lost: map[string]map[string]bool{}}
+	m := &merged{headless: oldest.headless(), spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP},
+		lost: map[string]map[string]bool{}}
 	if m.headless {
 		m.spec.Type = mcsv1alpha1.Headless
 	}
 	if e := first(exports[1:], func(e *export) bool { return e.headless() != m.headless }); e != nil {
-		m.add(mcsv1beta1.ServiceExportReasonTypeConflict, "type", string(m.spec.Type), oldest, e, "not that, and its endpoints are left out")
+		m.add(mcsv1beta1.ServiceExportReasonTypeConflict, "type", string(m.spec.Type), oldest, e,
+			"not that, and its endpoints are left out")
 	}
 	exports = slices.DeleteFunc(slices.Clone(exports), func(e *export) bool { return e.headless() != m.headless })
 	m.ports(exports)
@@ -128,7 +134,8 @@ func merge(exports []*export) *merged {
 	}
 	oldest = exports[0]
 	f := oldest.Facts
-	differs := func(reason mcsv1beta1.ServiceExportConditionReason, field, value string, of func(*exportcheck.ServiceFacts) any) {
+	differs := func(reason mcsv1beta1.ServiceExportConditionReason, field, value string,
+		of func(*exportcheck.ServiceFacts) any) {
 		if e := first(exports[1:], func(e *export) bool { return !equality.Semantic.DeepEqual(of(e.Facts), of(f)) }); e != nil {
 			m.add(reason, field, value, oldest, e, "another value")
 		}
@@ -138,26 +145,34 @@ func merge(exports []*export) *merged {
 			return cmp.Or(f.SessionAffinity, corev1.ServiceAffinityNone)
 		}
 		m.spec.SessionAffinity = affinity(f)
-		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", string(affinity(f)), func(f *exportcheck.ServiceFacts) any { return affinity(f) })
+		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", string(affinity(f)),
+			func(f *exportcheck.ServiceFacts) any { return affinity(f) })
 		if f.AffinityTimeout != nil {
-			m.spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: f.AffinityTimeout}}
+			m.spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: f.AffinityTimeout}}
 		}
-		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig", timeoutText(f), func(f *exportcheck.ServiceFacts) any { return timeoutText(f) })
+		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig", timeoutText(f),
+			func(f *exportcheck.ServiceFacts) any { return timeoutText(f) })
 		if f.InternalTrafficPolicy != "" {
 			m.spec.InternalTrafficPolicy = &f.InternalTrafficPolicy
 		}
-		differs(mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", string(f.InternalTrafficPolicy), func(f *exportcheck.ServiceFacts) any { return f.InternalTrafficPolicy })
+		differs(mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy",
+			string(f.InternalTrafficPolicy), func(f *exportcheck.ServiceFacts) any { return f.InternalTrafficPolicy })
 		if f.TrafficDistribution != "" {
 			m.spec.TrafficDistribution = &f.TrafficDistribution
 		}
-		differs(mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", f.TrafficDistribution, func(f *exportcheck.ServiceFacts) any { return f.TrafficDistribution })
+		differs(mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", f.TrafficDistribution,
+			func(f *exportcheck.ServiceFacts) any { return f.TrafficDistribution })
 	}
 	m.spec.IPFamilies = f.IPFamilies
-	differs(mcsv1beta1.ServiceExportReasonIPFamilyConflict, "ipFamilies", fmt.Sprint(f.IPFamilies), func(f *exportcheck.ServiceFacts) any { return f.IPFamilies })
+	differs(mcsv1beta1.ServiceExportReasonIPFamilyConflict, "ipFamilies", fmt.Sprint(f.IPFamilies),
+		func(f *exportcheck.ServiceFacts) any { return f.IPFamilies })
 	m.where(exports)
 	m.metadata = f.Metadata
-	differs(mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels", quoted(f.Labels), func(f *exportcheck.ServiceFacts) any { return f.Labels })
-	differs(mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exportedAnnotations", quoted(f.Annotations), func(f *exportcheck.ServiceFacts) any { return f.Annotations })
+	differs(mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels", quoted(f.Labels),
+		func(f *exportcheck.ServiceFacts) any { return f.Labels })
+	differs(mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exportedAnnotations", quoted(f.Annotations),
+		func(f *exportcheck.ServiceFacts) any { return f.Annotations })
 	return m
 }
 
@@ -168,17 +183,20 @@ func (m *merged) where(exports []*export) {
 		return
 	}
 	m.requests = *exports[0].Facts.Requests
-	if e := first(exports[1:], func(e *export) bool { return !equality.Semantic.DeepEqual(*e.Facts.Requests, m.requests) }); e != nil {
-		m.add(reasonRequestsConflict, "annotation "+multicluster.AnnotationRequests, string(m.requests.To), exports[0], e, "another value, list or minimum")
+	if e := first(exports[1:],
+		func(e *export) bool { return !equality.Semantic.DeepEqual(*e.Facts.Requests, m.requests) }); e != nil {
+		m.add(reasonRequestsConflict, "annotation "+multicluster.AnnotationRequests, string(m.requests.To), exports[0], e,
+			"another value, list or minimum")
 	}
 }
 
 // reasonRequestsConflict is that of exports which say differently where requests go.
 const reasonRequestsConflict mcsv1beta1.ServiceExportConditionReason = "RequestsConflict"
 
-// ports are the union of the exports' ports. A port that has the name, or the protocol and number, of another one that an older
-// export has is lost: its cluster's endpoints do not get what is meant for the other one. Of a headless Service none is: its clients
-// choose a Pod themselves, by DNS, which has all Pods of all exporters, and the numbers by which each of them is reached.
+// ports are the union of the exports' ports. A port that has the name, or the protocol and number, of another one that
+// an older export has is lost: its cluster's endpoints do not get what is meant for the other one. Of a headless
+// Service none is: its clients choose a Pod themselves, by DNS, which has all Pods of all exporters, and the numbers by
+// which each of them is reached.
 func (m *merged) ports(exports []*export) {
 	oldest := exports[0]
 	var union []mcsv1alpha1.ServicePort
@@ -216,13 +234,17 @@ func (m *merged) ports(exports []*export) {
 	}
 }
 
-func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, value string, oldest, other *export, has string) {
-	m.conflicts = append(m.conflicts, conflict{string(reason), fmt.Sprintf("%s: imported is %s of cluster %s, whose export is the oldest; cluster %s has %s",
-		field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
+func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, value string, oldest, other *export,
+	has string) {
+	m.conflicts = append(m.conflicts,
+		conflict{string(reason),
+			fmt.Sprintf("%s: imported is %s of cluster %s, whose export is the oldest; cluster %s has %s",
+				field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
 }
 
-// told is one conflict for all: the reason and the message of each, in the order in which they were found. The API lets reasons be
-// combined using commas, which a condition's reason may contain; all that there are together are far below its 1024 characters.
+// told is one conflict for all: the reason and the message of each, in the order in which they were found. The API lets
+// reasons be combined using commas, which a condition's reason may contain; all that there are together are far below
+// its 1024 characters.
 func (m *merged) told() *conflict {
 	if len(m.conflicts) == 0 {
 		return nil
@@ -263,11 +285,13 @@ func quoted(list map[string]string) string {
 // arrival is how many seconds an export may take from its cluster to the leader.
 const arrival = 5
 
-// older compares exports by their age: of two the older one counts. A member that may export a Service may say anything; what was here for
-// longer than exports take to arrive stays before it. Exports that arrived in one second, as all of a Service whose clusters join
-// together, may both be older than that: what they say decides then, and not the names of their clusters.
+// older compares exports by their age: of two the older one counts. A member that may export a Service may say
+// anything; what was here for longer than exports take to arrive stays before it. Exports that arrived in one second,
+// as all of a Service whose clusters join together, may both be older than that: what they say decides then, and not
+// the names of their clusters.
 func older(a, b *export) int {
-	return cmp.Or(cmp.Compare(max(a.said(), a.Created-arrival), max(b.said(), b.Created-arrival)), cmp.Compare(a.said(), b.said()))
+	return cmp.Or(cmp.Compare(max(a.said(), a.Created-arrival), max(b.said(), b.Created-arrival)),
+		cmp.Compare(a.said(), b.said()))
 }
 
 // said is when an export was made, as far as it says so.
@@ -336,7 +360,8 @@ func portsText(ports []mcsv1alpha1.ServicePort) string {
 	return "[" + strings.Join(out, " ") + "]"
 }
 
-// withoutPorts are subsets without some ports. One of which no port is left goes: an endpoint without ports would mean something else.
+// withoutPorts are subsets without some ports. One of which no port is left goes: an endpoint without ports would mean
+// something else.
 func withoutPorts(subsets []corev1.EndpointSubset, lost map[string]bool) []corev1.EndpointSubset {
 	if len(lost) == 0 {
 		return subsets

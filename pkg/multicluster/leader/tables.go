@@ -40,12 +40,13 @@ type tables struct {
 	written       *derive.Source[derive.Object, written] // of exports; both are written together
 	imports       *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
 	// What this controller has seen, by its own clock.
-	liveness *derive.Source[derive.Object, live]                  // of announcements
-	overdue  *derive.Source[derive.Object, time.Time]             // exports that have been nobody's for orphanAfter, and since when
-	held     *derive.Source[derive.Name, *mcv1alpha1.ClusterInfo] // imported, or until a short while ago, by cluster ID
-	uses     *derive.Source[derive.Object, []use]                 // the same of endpoints, by the import
-	refused  *derive.Source[derive.Object, string]                // why ResourceImports could not be written
-	numbers  *derive.Source[derive.Object, number]                // of label sets, by the import
+	liveness *derive.Source[derive.Object, live] // of announcements
+	// exports that have been nobody's for orphanAfter, and since when
+	overdue *derive.Source[derive.Object, time.Time]
+	held    *derive.Source[derive.Name, *mcv1alpha1.ClusterInfo] // imported, or until a short while ago, by cluster ID
+	uses    *derive.Source[derive.Object, []use]                 // the same of endpoints, by the import
+	refused *derive.Source[derive.Object, string]                // why ResourceImports could not be written
+	numbers *derive.Source[derive.Object, number]                // of label sets, by the import
 
 	announces *derive.Table[derive.Object, *mcv1alpha1.MemberClusterAnnounce]
 	bindings  *derive.Table[derive.Name, binding.Decision]
@@ -75,16 +76,18 @@ type tables struct {
 
 	announcesOf *derive.Index[derive.Name, derive.Object, *mcv1alpha1.MemberClusterAnnounce] // by cluster ID
 	exportsOf   *derive.Index[derive.Name, derive.Object, *export]                           // by cluster ID
-	servicesOf  *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name without suffix
-	endpointsOf *derive.Index[derive.Object, derive.Object, *export]                         // the same
-	policiesOf  *derive.Index[derive.Object, derive.Object, *export]                         // by the import
-	reportsOf   *derive.Index[derive.Name, derive.Object, *export]                           // by cluster ID
-	labelsOf    *derive.Index[derive.Object, derive.Object, *export]                         // LabelIdentities by the import
-	addressesOf *derive.Index[derive.Object, derive.Object, *export]                         // PodAddresses by the import
-	infos       *derive.Index[derive.Name, derive.Object, *export]                           // ClusterInfos, all under one name
-	infoImports *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]        // the same
-	exportsTo   *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name
-	usesIn      *derive.Index[derive.Object, derive.Object, []use]                           // by the /8 of the addresses and the cluster ID
+	// by the import's name without suffix
+	servicesOf  *derive.Index[derive.Object, derive.Object, *export]
+	endpointsOf *derive.Index[derive.Object, derive.Object, *export]                  // the same
+	policiesOf  *derive.Index[derive.Object, derive.Object, *export]                  // by the import
+	reportsOf   *derive.Index[derive.Name, derive.Object, *export]                    // by cluster ID
+	labelsOf    *derive.Index[derive.Object, derive.Object, *export]                  // LabelIdentities by the import
+	addressesOf *derive.Index[derive.Object, derive.Object, *export]                  // PodAddresses by the import
+	infos       *derive.Index[derive.Name, derive.Object, *export]                    // ClusterInfos, all under one name
+	infoImports *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport] // the same
+	exportsTo   *derive.Index[derive.Object, derive.Object, *export]                  // by the import's name
+	// by the /8 of the addresses and the cluster ID
+	usesIn *derive.Index[derive.Object, derive.Object, []use]
 }
 
 // one is the key of tables that have one row.
@@ -118,11 +121,14 @@ func newTables() *tables {
 
 	// The one table that a heartbeat evaluates: its result is as before.
 	t.announces = derive.NewTable(e, "announces", t.announce, derive.KeysOf(t.heard))
-	t.announcesOf = derive.NewIndex(t.announces, "cluster", func(_ derive.Object, a *mcv1alpha1.MemberClusterAnnounce) []derive.Name {
-		return []derive.Name{derive.Name(a.ClusterID)}
-	})
-	everything := derive.NewIndex(t.sets, "all", func(derive.Object, *mcv1alpha2.ClusterSet) []derive.Name { return []derive.Name{one} })
-	anyAnnounce := derive.NewIndex(t.announces, "all", func(derive.Object, *mcv1alpha1.MemberClusterAnnounce) []derive.Name { return []derive.Name{one} })
+	t.announcesOf = derive.NewIndex(t.announces, "cluster",
+		func(_ derive.Object, a *mcv1alpha1.MemberClusterAnnounce) []derive.Name {
+			return []derive.Name{derive.Name(a.ClusterID)}
+		})
+	everything := derive.NewIndex(t.sets, "all",
+		func(derive.Object, *mcv1alpha2.ClusterSet) []derive.Name { return []derive.Name{one} })
+	anyAnnounce := derive.NewIndex(t.announces, "all",
+		func(derive.Object, *mcv1alpha1.MemberClusterAnnounce) []derive.Name { return []derive.Name{one} })
 	t.bindings = derive.NewTable(e, "bindings", t.binding, derive.KeysOfIndex(anyAnnounce))
 	t.members = derive.NewTable(e, "members", t.member, derive.KeysOfIndex(t.announcesOf))
 
@@ -137,12 +143,13 @@ func newTables() *tables {
 
 	t.exporters = derive.NewTable(e, "exporters of endpoints", t.exportersOf, derive.KeysOf(t.imports))
 	t.pins = derive.NewTable(e, "pins", t.pinned, derive.KeysOfIndex(everything))
-	t.infoImports = derive.NewIndex(t.imports, "ClusterInfo", func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Name {
-		if ri.Spec.Kind != multicluster.ClusterInfoKind {
-			return nil
-		}
-		return []derive.Name{one}
-	})
+	t.infoImports = derive.NewIndex(t.imports, "ClusterInfo",
+		func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Name {
+			if ri.Spec.Kind != multicluster.ClusterInfoKind {
+				return nil
+			}
+			return []derive.Name{one}
+		})
 	t.claims = derive.NewTable(e, "claims", t.claim, derive.KeysOfIndex(t.infos))
 	t.ranges = derive.NewTable(e, "ranges", t.ownRanges, derive.KeysOf(t.members))
 	t.taken = derive.NewTable(e, "taken ranges", t.takenRanges, derive.KeysOf(t.claims))
@@ -158,7 +165,8 @@ func newTables() *tables {
 	t.serviceVerdicts = derive.NewTable(e, "verdicts on Services", t.serviceVerdict, derive.KeysOf(t.services))
 	t.endpointsVerdicts = derive.NewTable(e, "verdicts on Endpoints", t.endpointsVerdict, derive.KeysOf(t.endpoints))
 
-	t.importSteps = derive.NewTable(e, "steps of imports", t.importStep, derive.KeysOf(t.imports), derive.KeysOfIndex(t.exportsTo))
+	t.importSteps = derive.NewTable(e, "steps of imports", t.importStep, derive.KeysOf(t.imports),
+		derive.KeysOfIndex(t.exportsTo))
 	t.exportSteps = derive.NewTable(e, "steps of exports", t.exportStep, derive.KeysOf(t.exports))
 	t.announceSteps = derive.NewTable(e, "steps of announces", t.announceStep, derive.KeysOf(t.announces))
 	t.accountSteps = derive.NewTable(e, "steps of accounts", t.accountStep, derive.KeysOf(t.accounts))
@@ -176,7 +184,8 @@ func (t *tables) indexExports() {
 			return []derive.Object{baseOf(e)}
 		}
 	}
-	t.exportsOf = derive.NewIndex(t.exports, "cluster", func(_ derive.Object, e *export) []derive.Name { return []derive.Name{derive.Name(e.ClusterID)} })
+	t.exportsOf = derive.NewIndex(t.exports, "cluster",
+		func(_ derive.Object, e *export) []derive.Name { return []derive.Name{derive.Name(e.ClusterID)} })
 	t.servicesOf = derive.NewIndex(t.exports, "Service", base(multicluster.ServiceKind))
 	t.endpointsOf = derive.NewIndex(t.exports, "Endpoints", base(multicluster.EndpointsKind))
 	t.labelsOf = derive.NewIndex(t.exports, "LabelIdentity", func(k derive.Object, e *export) []derive.Object {
@@ -203,7 +212,8 @@ func (t *tables) indexExports() {
 		}
 		return []derive.Object{{Namespace: k.Namespace, Name: importName(e)}}
 	})
-	t.usesIn = derive.NewIndex(t.uses, "addresses", func(_ derive.Object, uses []use) []derive.Object { return blocksOf(uses) })
+	t.usesIn = derive.NewIndex(t.uses, "addresses",
+		func(_ derive.Object, uses []use) []derive.Object { return blocksOf(uses) })
 }
 
 // baseOf is the name of an export's import without the suffix of its kind.

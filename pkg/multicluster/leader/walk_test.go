@@ -111,11 +111,14 @@ type state struct {
 }
 
 func (t described) state() state {
-	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(), t.conditions.All(),
-		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(), t.addresses.All(), fmt.Sprint(t.engine.Problems())}
+	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(),
+		t.conditions.All(),
+		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(),
+		t.addresses.All(), fmt.Sprint(t.engine.Problems())}
 }
 
-var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
+var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
 
 // walker changes an area at random.
 type walker struct {
@@ -128,7 +131,8 @@ func (w *walker) pick(list ...string) string { return list[w.rand.IntN(len(list)
 
 func (w *walker) meta(name string) metav1.ObjectMeta {
 	w.version++
-	m := metav1.ObjectMeta{Namespace: "area", Name: name, UID: types.UID(fmt.Sprint(w.version)), ResourceVersion: fmt.Sprint(w.version),
+	m := metav1.ObjectMeta{Namespace: "area", Name: name, UID: types.UID(fmt.Sprint(w.version)),
+		ResourceVersion:   fmt.Sprint(w.version),
 		CreationTimestamp: metav1.NewTime(noon.Add(-time.Duration(w.rand.IntN(5)) * time.Minute))}
 	if w.rand.IntN(6) == 0 {
 		m.DeletionTimestamp = &metav1.Time{Time: w.now}
@@ -163,7 +167,8 @@ func (w *walker) step() {
 			w.heard.Set(key(multicluster.AnnounceName(id)), a)
 		}
 	case 9:
-		w.now = w.now.Add(time.Duration(w.rand.IntN(3)) * []time.Duration{time.Second, time.Minute, time.Hour, 13 * time.Hour}[w.rand.IntN(4)])
+		w.now = w.now.Add(time.Duration(w.rand.IntN(3)) * []time.Duration{time.Second, time.Minute, time.Hour,
+			13 * time.Hour}[w.rand.IntN(4)])
 		w.clock.tick(w.now)
 	case 10:
 		account := serviceAccount(w.pick("one", "two"), w.pick("", "", "east", "west"))
@@ -184,15 +189,20 @@ func (w *walker) export(id string) {
 	case 10, 11:
 		re = podAddresses(id, w.pick("10.1.0.1", "10.2.0.1", "10.4.0.1", "127.0.0.1"))
 	case 7, 8:
-		re = policyExport(w.pick("one", "two", "three"), w.pick(multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind),
+		re = policyExport(w.pick("one", "two", "three"),
+			w.pick(multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind,
+				multicluster.ClusterNetworkPolicyKind),
 			w.pick("strict", "web"), w.pick(acnpSpec, acnpOther, npSpec, cnpSpec), 0)
 	case 9:
-		re = policyReport(id, fmt.Sprintf(`{"strict-antreaclusternetworkpolicy":{"hash":%q,"problem":%q}}`, multicluster.LabelHash(`{"tier":"securityops","priority":1}`), w.pick("", "no Tier")))
+		re = policyReport(id, fmt.Sprintf(`{"strict-antreaclusternetworkpolicy":{"hash":%q,"problem":%q}}`,
+			multicluster.LabelHash(`{"tier":"securityops","priority":1}`), w.pick("", "no Tier")))
 	case 0, 1:
 		re = service(id, namespace, name, 0, int32(80+w.rand.IntN(2)))
 		re.Spec.Service.ServiceSpec.Ports[0].Name = w.pick("", "http", "https")
-		if f := (exportcheck.ServiceFacts{Created: int64(w.rand.IntN(3)), Headless: w.rand.IntN(6) == 0, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			TrafficDistribution: w.pick("", "PreferClose", "a b"), Metadata: exportcheck.Metadata{Labels: map[string]string{"a": w.pick("b", "c")}}}); w.rand.IntN(3) > 0 {
+		if f := (exportcheck.ServiceFacts{Created: int64(w.rand.IntN(3)), Headless: w.rand.IntN(6) == 0,
+			IPFamilies:          []corev1.IPFamily{corev1.IPv4Protocol},
+			TrafficDistribution: w.pick("", "PreferClose", "a b"),
+			Metadata:            exportcheck.Metadata{Labels: map[string]string{"a": w.pick("b", "c")}}}); w.rand.IntN(3) > 0 {
 			re.Annotations = map[string]string{multicluster.AnnotationService: f.String()}
 		}
 	case 2, 3:
@@ -307,7 +317,8 @@ func (w *walker) converge(t *testing.T) {
 		}
 	}
 	if left > 0 {
-		t.Errorf("%d steps are left when everything that they ask for is done again and again:\n%+v\n%+v\n%+v\n%+v", left, s.Imports, s.Exports, s.Announces, s.Accounts)
+		t.Errorf("%d steps are left when everything that they ask for is done again and again:\n%+v\n%+v\n%+v\n%+v", left,
+			s.Imports, s.Exports, s.Announces, s.Accounts)
 	}
 }
 
@@ -352,7 +363,8 @@ func TestWalk(t *testing.T) {
 		w.engine.Pass()
 		w.engine.Pass() // what the clock has said
 		if want, have := w.again().state(), w.state(); !reflect.DeepEqual(want, have) {
-			t.Fatalf("step %d of seed %d: from nothing (-), step by step (+):\n%s", step, *walkSeed, cmp.Diff(want, have, diffable))
+			t.Fatalf("step %d of seed %d: from nothing (-), step by step (+):\n%s", step, *walkSeed,
+				cmp.Diff(want, have, diffable))
 		}
 		w.sound(t)
 	}
@@ -373,8 +385,10 @@ func (t *tables) counted() map[string]uint64 {
 // nothing is written, in any of a hundred rounds.
 func TestHeartbeat(t *testing.T) {
 	a := newArea()
-	v := View{Namespace: "area", Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}, Announces: announced("east", "west"),
-		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.96.0.1"), clusterInfo("east", "10.96.0.0/16")}}
+	v := View{Namespace: "area", Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")},
+		Announces: announced("east", "west"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80),
+			endpoints("east", "default", "web", "10.96.0.1"), clusterInfo("east", "10.96.0.0/16")}}
 	beat := func(n int) {
 		for i, m := range v.Announces {
 			m.ResourceVersion = fmt.Sprint(1000*i + n)
@@ -412,7 +426,8 @@ func TestHeartbeat(t *testing.T) {
 		t.Errorf("%d members are ready after a minute of silence, want 0", n)
 	}
 	silent := a.counted()
-	for _, name := range []string{"services", "endpoints", "claims", "conditions", "steps of exports", "steps of imports"} {
+	for _, name := range []string{"services", "endpoints", "claims", "conditions", "steps of exports",
+		"steps of imports"} {
 		if silent[name] != after[name] {
 			t.Errorf("table %s was evaluated %d times when members fell silent, want never", name, silent[name]-after[name])
 		}
@@ -442,11 +457,13 @@ func TestCost(t *testing.T) {
 		which  int
 		want   string
 	}{
-		{"a label", func(re *mcv1alpha1.ResourceExport) { re.Labels = map[string]string{"a": "b"} }, 0, "map[steps of exports:1]"},
+		{"a label", func(re *mcv1alpha1.ResourceExport) { re.Labels = map[string]string{"a": "b"} }, 0,
+			"map[steps of exports:1]"},
 		{"Endpoints", func(re *mcv1alpha1.ResourceExport) { re.Spec.Endpoints.Subsets[0].Addresses[0].IP = "10.7.0.2" }, 22,
 			"map[endpoints:1 steps of exports:1 steps of imports:1 verdicts on Endpoints:1]"},
 		// All exporters of the Service are told.
-		{"ports that others do not have", func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports[0].Port = 81 }, 21,
+		{"ports that others do not have",
+			func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports[0].Port = 81 }, 21,
 			"map[endpoints:1 services:1 steps of exports:100 steps of imports:2 verdicts on Endpoints:1 verdicts on Services:1]"},
 	} {
 		before := a.counted()
@@ -476,7 +493,8 @@ func TestCost(t *testing.T) {
 func TestNoWriteWithoutFact(t *testing.T) {
 	c := newController(nil, slog.New(slog.DiscardHandler))
 	conditions := describe(c.tables).conditions
-	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
+	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
 	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	if n := c.queue.Len(); n != 2 { // the import and the condition
@@ -525,12 +543,14 @@ func TestUndoneBeforeSeen(t *testing.T) {
 	created := make(chan string)
 	c := newController(forgetful{created: created}, slog.New(slog.DiscardHandler))
 	conditions := describe(c.tables).conditions
-	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
+	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
 	v.ResourceExports[0].Status.Conditions = nil
 	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	condition, _ := conditions.Get(derive.Object{Namespace: "area", Name: "east-default-web-service"})
-	v.ResourceExports[0].Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition} // leaves the import to be written
+	// leaves the import to be written
+	v.ResourceExports[0].Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition}
 	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	ctx, stop := context.WithCancel(t.Context())
@@ -562,12 +582,13 @@ func TestUndoneBeforeSeen(t *testing.T) {
 	is()
 }
 
-// TestOfferedAgainBetweenPasses offers again what is to be done while a pass runs: that waits for the pass, which may be
-// about to withdraw it.
+// TestOfferedAgainBetweenPasses offers again what is to be done while a pass runs: that waits for the pass, which may
+// be about to withdraw it.
 func TestOfferedAgainBetweenPasses(t *testing.T) {
 	c := newController(nil, slog.New(slog.DiscardHandler))
 	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"),
-		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80), service("east", "default", "db", time.Hour, 80)}}
+		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80),
+			service("east", "default", "db", time.Hour, 80)}}
 	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	for _, row := range c.tables.importSteps.All() {
