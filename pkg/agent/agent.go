@@ -93,7 +93,7 @@ type Agent struct {
 	wireguard   wireguardParts
 	file        *configFile
 
-	// What passes have changed and was not handed over yet; used by the engine's goroutine only.
+	// Changes of passes that were not handed over yet; only the engine's goroutine uses them.
 	pending pending
 }
 
@@ -473,13 +473,13 @@ func (a *Agent) watchTables() {
 	})
 }
 
-// uid is that of this Node's object; "" while there is none.
+// uid returns the UID of this Node's object; "" without an object.
 func (a *Agent) uid() types.UID {
 	n, _ := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
 	return n.UID
 }
 
-// announce has the keys of WireGuard compared with those that others read.
+// announce starts a comparison of WireGuard's keys with the keys that other clusters and Nodes read.
 func (a *Agent) announce() {
 	for _, p := range a.wireguard.publishers {
 		select {

@@ -24,7 +24,7 @@ import (
 type ruleCounts struct {
 	rules  map[policy.RuleKey]api.Counters
 	denied map[policy.Direction]api.Counters // what no rule allows
-	// fragments are those that end before a stage, by flow.
+	// fragments counts fragments that end before a stage, by flow.
 	fragments map[fragmentFlow]api.Counters
 }
 
@@ -185,7 +185,7 @@ func (a *policyAnswers) serveRules(r *http.Request) (any, error) {
 	return list, nil
 }
 
-// called says whether a policy is meant by NAME or NAMESPACE/NAME.
+// called reports whether NAME or NAMESPACE/NAME means a policy.
 func called(k policy.Key, name string) bool {
 	return name == k.Name || strings.TrimPrefix(k.Namespace+"/"+k.Name, "/") == name
 }

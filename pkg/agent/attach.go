@@ -19,12 +19,12 @@ import (
 type attachments struct {
 	mu   sync.Mutex
 	byID map[attachmentID]cni.Attachment
-	// leaving are those whose port and flows may still be there: a DEL that failed half way
-	// is tried again by the runtime, and must not take them for gone.
+	// leaving are attachments whose port and flows may still be there. The runtime repeats a DEL that failed half way,
+	// which must not find the attachment gone.
 	leaving map[attachmentID]cni.Attachment
 	tables  *tables
-	// ports says which ports the OVSDB has. A new one gets a number here, so that its flows need not
-	// wait for the one that Open vSwitch would choose.
+	// ports returns the ports of the OVSDB. A new port gets a number here, so that its flows need not wait for the number
+	// that Open vSwitch would choose.
 	ports      func() map[string]bridge.PortState
 	numbers    map[string]uint32 // of new ports, by name
 	lastNumber uint32
@@ -87,7 +87,7 @@ func (a *attachments) number(port string) uint32 {
 	return n
 }
 
-// adopt records the UID of the Pod at a port whose attachment has none.
+// adopt records the UID of the Pod at a port whose attachment has no UID.
 func (a *attachments) adopt(port string, uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,8 +100,7 @@ func (a *attachments) adopt(port string, uid types.UID) {
 	}
 }
 
-// leave takes an attachment out and returns it; false when there is none, and none that is
-// still leaving.
+// leave takes an attachment out and returns it; false if there is no such attachment, also among the leaving ones.
 func (a *attachments) leave(container, ifName string) (cni.Attachment, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,7 +121,7 @@ func (a *attachments) remove(at cni.Attachment) {
 	a.tables.pods.numbers.Delete(derive.Name(at.PortName))
 }
 
-// left says that nothing of an attachment remains.
+// left records that nothing of an attachment remains.
 func (a *attachments) left(at cni.Attachment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

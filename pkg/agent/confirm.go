@@ -7,8 +7,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 )
 
-// confirmations measures how long changes of Services take from the pass that sees them until the switch
-// has confirmed their flows. While one is waited for, those of later passes are not measured.
+// confirmations measures how long changes of Services take from the pass that sees them until the switch has confirmed
+// their flows. While it waits for one, it does not measure changes of later passes.
 type confirmations struct {
 	synced func(context.Context, ...flow.Owner) error
 	took   func(time.Duration)
@@ -24,7 +24,7 @@ func newConfirmations(synced func(context.Context, ...flow.Owner) error, took fu
 	return &confirmations{synced, took, make(chan confirmation)}
 }
 
-// declared tells of an owner whose flows were declared in the pass that began at a time.
+// declared notes an owner whose flows were declared in the pass that began at a time.
 func (c *confirmations) declared(seen time.Time, owner flow.Owner) {
 	select {
 	case c.next <- confirmation{seen, owner}:

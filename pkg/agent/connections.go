@@ -13,9 +13,9 @@ type connectionWork struct {
 	count    *connectionCount
 }
 
-// connectionReader lists the connections that the switch tracks, for all that ask. The userspace datapath forwards
-// nothing meanwhile, so those that ask within a second get one list, which begins after the last of them has asked.
-// They get it line by line: all of it can be half a gigabyte.
+// connectionReader lists the connections that the switch tracks, for all readers. The userspace datapath forwards
+// nothing meanwhile, so readers that ask within a second get one list, which begins after the last request. They get it
+// line by line: the whole list can be half a gigabyte.
 type connectionReader struct {
 	list func(context.Context, func(line string)) error
 

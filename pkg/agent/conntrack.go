@@ -42,7 +42,7 @@ type conntrackFlusher struct {
 
 // flushSwitch is what the flusher needs of the switch.
 type flushSwitch interface {
-	// session numbers the connections to the switch; 0 while there is none.
+	// session numbers the connections to the switch; 0 without a connection.
 	session() uint64
 	// tracked lists the connections to Services that the switch knows.
 	tracked(context.Context) (map[datapath.ServiceConnection]bool, error)
@@ -65,7 +65,7 @@ func newConntrackFlusher(s flushSwitch, log *slog.Logger) *conntrackFlusher {
 		ending: map[datapath.ServiceConnection]time.Time{}}
 }
 
-// connectionChanges are those of one pass. What is among the former and the latter has not changed.
+// connectionChanges are the changes of one pass. Items that are in both lists have not changed.
 type connectionChanges struct {
 	before, now                 []datapath.ServiceConnection
 	drainingBefore, drainingNow []netip.AddrPort // endpoints that end but still serve
@@ -120,7 +120,7 @@ func (f *conntrackFlusher) endLazily(gone map[datapath.ServiceConnection]uint64)
 	f.endAgain()
 }
 
-// endAgain declares which connections are ending. Those of UDP are forgotten by then that have been silent.
+// endAgain declares which connections are ending. Connections of UDP without packets are forgotten by then.
 func (f *conntrackFlusher) endAgain() {
 	list := make([]datapath.ServiceConnection, 0, len(f.ending))
 	for c, since := range f.ending {
@@ -161,7 +161,7 @@ func (f *conntrackFlusher) signal() {
 	}
 }
 
-// problems says what the switch cannot do.
+// problems reports functions that the switch lacks.
 func (f *conntrackFlusher) problems(node string) []problem.Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,8 +198,8 @@ func (f *conntrackFlusher) run(ctx context.Context) {
 	}
 }
 
-// flushTracked flushes those of the connections that there are and that did not come back. Each flush has the switch
-// look at its whole table, so that it must not be done for each endpoint that ever was.
+// flushTracked flushes connections that exist and did not come back. Each flush makes the switch search its whole
+// table, so it must not be done for each endpoint that ever existed.
 func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.ServiceConnection]uint64) error {
 	tracked, err := f.switches.tracked(ctx)
 	if err != nil {

@@ -29,8 +29,8 @@ type insideLink struct {
 	// name is the link that has this end's address inside. With the kernel's datapath it is the WireGuard device, with the
 	// userspace one a bridge, of which the device is a port. tap is the device then.
 	name, tap string
-	// The userspace datapath routes to an address only if one of its own is in the same network or in that of the next
-	// hop. So there is a next hop, which WireGuard answers for.
+	// The userspace datapath routes to an address only if one of its own addresses is in the same network, or in the next
+	// hop's. So there is a next hop, and WireGuard answers for it.
 	net netip.Prefix
 	hop netip.Addr
 	// keyFile has the private key, in the state directory.
@@ -108,13 +108,13 @@ const (
 	// or NAT that lets in nothing but answers, it opens the way and keeps it open, and the other side's packets take it.
 	// Most of them forget UDP after 30 s or more (RFC 4787, section 4.3, says two minutes).
 	keepOpen = 25 * time.Second
-	// keepSession is how often partners are while this end changes its key, so that there is a session with each peer.
-	// WireGuard begins a handshake anew 5 to 5.33 s after one that failed (protocol, section 6.1): at random, so that both
-	// ends do not begin together each time. What is to be sent at less than that would begin it at a fixed time.
+	// keepSession is the keepalive interval of partners while this end changes its key, so that there is a session with
+	// each peer. WireGuard repeats a failed handshake after 5 to 5.33 s (protocol, section 6.1), at random, so that both
+	// ends do not begin together each time. Packets at a shorter interval would start it at a fixed time.
 	keepSession = 7 * time.Second
 )
 
-// tunnelsInside are the tunnels inside of one device; without a valid Base there is none.
+// tunnelsInside are the inside tunnels of one device; without a valid Base there are no tunnels.
 type tunnelsInside struct {
 	Base  netip.Addr // this end's address inside
 	Peers []wireguard.Peer
@@ -168,7 +168,7 @@ type partner struct {
 // inside returns where tunnels to the partner end.
 func (p partner) inside() netip.Prefix { return netip.PrefixFrom(p.Way.Inside, p.Way.Inside.BitLen()) }
 
-// tunnels are those to all partners, who listen on a port, and those beside them while keys change.
+// tunnels returns the tunnels to all partners that listen on a port, and the second tunnels while keys change.
 func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 	if !c.Base.IsValid() {
 		return first, beside
@@ -276,7 +276,7 @@ func newEncryptions(o Options) []*encryption {
 	return out
 }
 
-// load reads the keys, also for the link beside.
+// load reads the keys, also for the second link.
 func (e *encryption) load(dir string) {
 	if e.keys, e.err = wireguard.LoadKeys(filepath.Join(dir, e.link.keyFile)); e.err != nil {
 		e.mac, e.beside.wanted = make(net.HardwareAddr, 6), false // the first link says why
@@ -322,7 +322,7 @@ func (e *encryption) apply() {
 	}
 }
 
-// problems are those of the device and of the key.
+// problems returns the problems of the device and of the key.
 func (e *encryption) problems(node string) []problem.Problem {
 	if e.err != nil {
 		return []problem.Problem{{

@@ -20,8 +20,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// What decisions read of objects. An event that changes none of it, such as the heartbeat of a Node,
-// ends at the source.
+// The parts of objects that decisions read. An event that changes none, such as the heartbeat of a Node, ends at the
+// source.
 
 // nodeFacts are what is read of a Node.
 type nodeFacts struct {
@@ -30,22 +30,22 @@ type nodeFacts struct {
 	Internal  []netip.Addr   // those of them that are InternalIPs
 	Transport []netip.Addr   // of the annotation transportAddresses
 	Zone      string         // service.ZoneOf
-	// WireGuardKey is that of the annotation nodeKey: with one nothing is sent to the Node in plain text.
+	// WireGuardKey is the value of the annotation nodeKey. With a key, no packet is sent to the Node in plain text.
 	WireGuardKey string
-	// NextKey and NextPort are those of the annotations nextNodeKey and nextNodePort.
+	// NextKey and NextPort are the values of the annotations nextNodeKey and nextNodePort.
 	NextKey, NextPort string
-	// KeyNotBefore is that of the annotation multicluster.AnnotationKeyNotBefore, NodeKeyNotBefore that of
+	// KeyNotBefore is the value of the annotation multicluster.AnnotationKeyNotBefore, NodeKeyNotBefore of
 	// nodeKeyNotBefore.
 	KeyNotBefore, NodeKeyNotBefore string
 	// UID and Created are another's when the Node was deleted and registered again.
 	UID     types.UID
 	Created time.Time
-	// What could not be read.
+	// Texts that could not be read.
 	InvalidPodCIDR, InvalidTransport string
 }
 
-// transportAddresses is the annotation of a Node that says where tunnels to it end, where that
-// is not its InternalIP: addresses with commas between them, of which the first served one counts.
+// transportAddresses is the annotation of a Node with the addresses where tunnels to it end, if that is not its
+// InternalIP. Commas are between the addresses; the first served one counts.
 const transportAddresses = "node.antrea.io/transport-addresses"
 
 func nodeFactsOf(n *corev1.Node) nodeFacts {
@@ -184,7 +184,7 @@ func importFactsOf(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImpo
 	return out
 }
 
-// clusterSetFactsOf keeps the annotations that say where tunnels of other clusters come from.
+// clusterSetFactsOf keeps the annotations with further sources of other clusters' tunnels.
 func clusterSetFactsOf(cs *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet {
 	out := &mcv1alpha2.ClusterSet{ObjectMeta: identity(cs.ObjectMeta)}
 	for key, value := range cs.Annotations {

@@ -13,7 +13,7 @@ import (
 // starts again believes no Node that has announced another one's key meanwhile.
 const holdersFile = "wireguard-holders.json"
 
-// readHolders reads the file; one that is missing or unreadable says nothing, and is written again.
+// readHolders reads the file. A missing or unreadable file counts as empty, and is written again.
 func readHolders(path string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,8 +29,8 @@ func readHolders(path string) (map[string]string, error) {
 	return out, nil
 }
 
-// holdersWriter returns a function that writes the file when what it says has changed. What cannot be written is
-// reported, and written with the next change.
+// holdersWriter returns a function that writes the file if its content has changed. A failed write is reported, and
+// repeated with the next change.
 func holdersWriter(path string, saved map[string]string, report func(error)) func(map[string]string) {
 	return func(now map[string]string) {
 		if maps.Equal(now, saved) {

@@ -13,9 +13,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// bridgesOf says which bridges and ports the switch should have: the integration bridge with
-// the gateway port, the tunnel port and a port for each attached Pod, and, where the
-// userspace datapath has to take over the underlay's interface, a bridge for that.
+// bridgesOf returns the desired bridges and ports of the switch: the integration bridge with the gateway port, the
+// tunnel port and a port for each attached Pod. If the userspace datapath has to take over the underlay's interface,
+// there is a bridge for that.
 func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []problem.Problem) {
 	_, u, ok := t.this.ready(r)
 	if !ok {
@@ -85,7 +85,7 @@ func tunnelOptions(c config.Config, transport netip.Addr) map[string]string {
 	return options
 }
 
-// hostOf says what the Node's own network stack should have.
+// hostOf returns the desired state of the Node's own network stack.
 func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []problem.Problem) {
 	_, u, ok := t.this.ready(r)
 	if !ok {
@@ -132,7 +132,8 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		for _, dst := range via {
 			d.Routes = append(d.Routes, hostnet.Route{Dst: dst, Gateway: serviceVIP, Link: gw, Source: source, OnLink: true})
 		}
-		// What the host forwards to Pods comes to the switch by another MAC than what it sends itself (datapath.Node).
+		// Packets that the host forwards to Pods enter the switch with another MAC than the host's own packets
+		// (datapath.Node).
 		for _, cidr := range ranges {
 			d.Forwarded = append(d.Forwarded, hostnet.Route{Dst: cidr, Gateway: serviceVIP, Link: gw, OnLink: true})
 		}

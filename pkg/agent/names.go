@@ -60,7 +60,7 @@ type heldAddress struct {
 
 // nodeNames is what learnedNames need of the Node.
 type nodeNames interface {
-	// wanted says whether a rule of the Pod names what an answer is about.
+	// wanted reports whether a rule of the Pod has the name of an answer.
 	wanted(datapath.Answer) bool
 	// set writes the addresses of some names to the tables; none forgets a name.
 	set(map[string][]netip.Addr)
@@ -219,7 +219,7 @@ func (l *learnedNames) forget(name string, ip netip.Addr) {
 	}
 }
 
-// evict forgets addresses of the identity that holds most, those that expire first.
+// evict removes addresses of the identity that holds most, starting with the earliest to expire.
 func (l *learnedNames) evict(changed map[string]bool) {
 	most := slices.MinFunc(slices.Collect(maps.Keys(l.held)),
 		func(x, y uint32) int { return cmp.Or(cmp.Compare(l.held[y], l.held[x]), cmp.Compare(x, y)) })

@@ -17,8 +17,8 @@ type clusterRange struct {
 	pods    netip.Prefix
 }
 
-// peersPodsOf are the ranges of Pods of other clusters that are not reached: those of all, while
-// Pod-to-Pod connectivity is off.
+// peersPodsOf returns the ranges of Pods of other clusters that are not reached: all of them, while Pod-to-Pod
+// connectivity is off.
 func (t *tables) peersPodsOf(_ derive.Name, r *derive.Reader) ([]clusterRange, []problem.Problem) {
 	if !t.config.MulticlusterGateway() || t.config.Multicluster.EnablePodToPodConnectivity {
 		return nil, nil

@@ -198,7 +198,7 @@ func grownBy(before, now map[uint32]uint64) (sum uint64) {
 	return sum
 }
 
-// add notes a packet. What is allowed is written at once.
+// add notes a packet. A line for an allowed packet is written at once.
 func (l *policyLog) add(p loggedPacket) {
 	line := l.line(p)
 	switch known := l.repeats[line]; {

@@ -33,8 +33,8 @@ type publisher struct {
 
 const (
 	publishRetry = 5 * time.Second
-	// publishLimit ends a request that nobody answers: links that are made anew can cut a connection without a word, which
-	// takes the client the better part of a minute to notice, while other clusters do not know this Node's key.
+	// publishLimit ends a request without an answer. Links that are made again can cut a connection without a reset. The
+	// client needs most of a minute to notice that, while other clusters do not have this Node's key.
 	publishLimit = 10 * time.Second
 )
 

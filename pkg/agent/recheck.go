@@ -13,12 +13,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// rechecker has known connections judged again that a change of policies concerns. There are two ways to find out
-// which these are. A look compares what the switch tracks with the policies of now, and finds exactly these. But the
-// userspace datapath forwards nothing while its connections are listed: 600 ms for 100,000 of them. So where there
-// are many it is told what the change says itself (datapath.Concern). The switch then finds the connections when
-// their packets come, and the rechecks stay until every connection of before is surely forgotten. A look comes after
-// each connection to the switch, so that a restart of the agent finds what a change before it has left.
+// rechecker starts to judge known connections again that a change of policies concerns. There are two ways to find
+// these connections. A look compares the tracked connections with the present policies, and finds exactly these. But
+// the userspace datapath forwards nothing while its connections are listed: 600 ms for 100,000 of them. So if there are
+// many, it gets the change itself (datapath.Concern). The switch then finds the connections when their packets come,
+// and the rechecks stay until every earlier connection is surely forgotten. A look comes after each connection to the
+// switch, so that a restarted agent finds the rest of an earlier change.
 type rechecker struct {
 	switches recheckSwitch
 	log      *slog.Logger
@@ -32,7 +32,7 @@ type rechecker struct {
 	looked   time.Time
 }
 
-// concerned says when a recheck was noted.
+// concerned is the time at which a recheck was noted.
 type concerned struct {
 	at  time.Time
 	seq uint64
@@ -41,13 +41,13 @@ type concerned struct {
 
 // recheckSwitch is what the rechecker needs of the switch and of the tables.
 type recheckSwitch interface {
-	// session numbers the connections to the switch; 0 while there is none.
+	// session numbers the connections to the switch; 0 without a connection.
 	session() uint64
 	// applied returns when the switch has confirmed the flows of the last plan.
 	applied(context.Context) error
 	// stopping is how many connections the switch tracks, where it forwards nothing while it lists them; else 0.
 	stopping(context.Context) (int, error)
-	// compared lists the connections that the switch knows, and says which have to be judged again.
+	// compared lists the connections that the switch tracks, and returns the ones to judge again.
 	compared(context.Context) ([]datapath.Recheck, error)
 	// recheck has connections judged again, and ends what was to be before.
 	recheck([]datapath.Recheck)
@@ -78,7 +78,7 @@ func newRechecker(s recheckSwitch, log *slog.Logger) *rechecker {
 	return &rechecker{switches: s, log: log, wake: make(chan struct{}, 1), known: map[datapath.Recheck]concerned{}}
 }
 
-// changed says that policies have changed.
+// changed notes that policies have changed.
 func (c *rechecker) changed() {
 	select {
 	case c.wake <- struct{}{}:
@@ -106,7 +106,7 @@ func (c *rechecker) concern(x datapath.Concern) {
 	c.wantLook = c.wantLook || x.Look
 }
 
-// problems says that connections cannot be listed.
+// problems reports that connections cannot be listed.
 func (c *rechecker) problems(node string) []problem.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,8 @@ func (c *rechecker) run(ctx context.Context) {
 	}
 }
 
-// pass has connections judged again: those that a look finds, or where that is to be spared those that changes name.
+// pass starts to judge connections again: the results of a look, or, to spare that look, the connections that changes
+// name.
 func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, recheckLimit)
 	defer cancel()
@@ -184,7 +185,7 @@ func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	return n, err
 }
 
-// worthLook says whether a look is worth that the switch stops: it ends rechecks that no connection needs.
+// worthLook reports whether a look is worth the stop of the switch: it ends rechecks that no connection needs.
 func (c *rechecker) worthLook(connections int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,7 +212,7 @@ func (c *rechecker) declare() int {
 	return len(list)
 }
 
-// look finds exactly the connections that policies concern. What changes meanwhile stays noted.
+// look finds exactly the connections that policies concern. Meanwhile changes stay noted.
 func (c *rechecker) look(ctx context.Context) (int, error) {
 	c.mu.Lock()
 	before := c.seq

@@ -49,7 +49,7 @@ type reported struct {
 	OnlyWays                                     bool
 }
 
-// reportAPI is the API server as the reporter sees it. Errors are those of apierrors.
+// reportAPI is the API server as the reporter sees it. Errors are errors of apierrors.
 type reportAPI interface {
 	get(ctx context.Context, node string) (*tombolov1alpha1.NodePolicyReport, error)
 	create(context.Context, *tombolov1alpha1.NodePolicyReport) error
@@ -57,13 +57,13 @@ type reportAPI interface {
 	nodeUID(ctx context.Context, node string) (types.UID, error)
 }
 
-// All Nodes together write reportsPerSecond reports at most: each waits, after a change, a part of the time that this
-// takes, which it chooses at random. docs/policy.md says what that costs.
+// All Nodes together write reportsPerSecond reports at most. After a change each Node waits for a random part of the
+// time that this takes. docs/policy.md has the costs.
 const (
 	reportsPerSecond = 100
 	reportLeast      = 500 * time.Millisecond
-	// reportAgain is after how long a report is compared that nothing has changed since: somebody may have deleted it.
-	// While the switch refuses something, it is looked at sooner.
+	// reportAgain is after how long a report without changes is compared again: it may have been deleted. While the switch
+	// refuses something, the comparison comes sooner.
 	reportAgain   = 10 * time.Minute
 	reportRefused = 15 * time.Second
 	reportRetry   = 2 * time.Second
@@ -80,7 +80,7 @@ func newReporter(node string, api reportAPI, look func(context.Context) (reporte
 	return r
 }
 
-// changed says that what is reported may have changed.
+// changed notes that the report may have changed.
 func (r *reporter) changed() {
 	select {
 	case r.wake <- struct{}{}:
@@ -149,8 +149,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// write makes the report say what holds now. It returns what the API server has then, nil where that is a report that
-// will be deleted, since its Node was.
+// write updates the report to the present state. It returns the object that the API server then has, nil for a report
+// that will be deleted, because its Node was deleted.
 func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -322,12 +322,12 @@ func features(c config.Config) map[string]string {
 	return out
 }
 
-// tunnelFeature is the feature that says what tunnels this Node takes.
+// tunnelFeature returns the feature that names this Node's tunnels.
 func tunnelFeature(c config.Config) string {
 	return mcv1alpha1.FeatureTunnel(c.TunnelType, c.TunnelPort)
 }
 
-// put adds a text to those that are reported, within their bounds.
+// put adds a text to the reported ones, within their bounds.
 func put(to map[string]string, key, text string) {
 	if len(to) < maxReportedTexts {
 		to[key] = strings.ToValidUTF8(text[:min(len(text), maxReportedText)], "")

@@ -77,11 +77,10 @@ func uplinkWaits(c config.Config, s bridge.State) bool {
 	return s.FlowRestoreWait && c.TransportInterface != "" && c.OVSDatapathType == "netdev" && taken
 }
 
-// freeUplink ends flow-restore-wait when agent and ovs-vswitchd have been restarted together and the
-// API server is reached by the switch: the agent cannot learn what flows there should be before the
-// switch forwards. It keeps no flows over its own restart, so there are none that packets could
-// miss but those of a plan that has not been applied completely. It returns once one has: the agent
-// needs no API server then to give a restarted switch its flows.
+// freeUplink ends flow-restore-wait if agent and ovs-vswitchd have been restarted together, and the switch carries the
+// packets to the API server: the agent cannot get the desired flows before the switch forwards. The agent keeps no
+// flows over its own restart, so packets could only miss flows of a plan that was applied in part. freeUplink returns
+// once a plan has been applied completely: then the agent needs no API server to give a restarted switch its flows.
 func (w *restoreWait) freeUplink(ctx context.Context) {
 	var since time.Time
 	for ctx.Err() == nil && !w.progress.ready() {

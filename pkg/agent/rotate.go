@@ -18,36 +18,39 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// A cluster changes its WireGuard key in three steps, each of which begins when nothing is lost by it, and so does a
-// Node of a cluster in which traffic between Nodes is encrypted. The other clusters, or Nodes, are its partners:
+// A cluster changes its WireGuard key in three steps, each of which begins when no packet is lost by it. So does a Node
+// of a cluster that encrypts traffic between Nodes. The other clusters, or Nodes, are its partners:
 //
-//  1. It announces the next key. It and its partners make a second device, beside the first, with sessions by the next key, and
-//     send by it as soon as there are sessions. They take packets from both.
-//  2. It gives the first device the next key and announces that as its key. Partners follow, and send by the first device again
-//     as soon as there are sessions.
-//  3. It no longer announces a next key, and the second device goes: its partners' at once, its own some time later, since a partner
-//     whose agent has just stopped may still send by it.
+// 1. It announces the next key. It and its partners make a second device, with sessions by the next key, and send
+// through it as soon as there are sessions. They accept packets from both devices.
 //
-// Partners that announce no next port know one key alone, and lose what is sent between step 2 and when they know it.
+// 2. It gives the first device the next key and announces that as its key. Partners follow, and send through the first
+// device again as soon as there are sessions.
 //
-// A second device has one key, so nobody begins while another changes its key. Those that began at once wait for
-// sessions alone, which every partner makes at any step, and never for one that has not begun: no circle of them can
-// wait for ever.
+// 3. It no longer announces a next key, and the second device is removed: its partners' at once, its own some time
+// later, since a partner whose agent has just stopped may still send through it.
+//
+// Partners that announce no next port know one key alone. They lose packets between step 2 and the moment at which they
+// have the new key.
+//
+// A second device has one key, so no end begins while another changes its key. Ends that began at once only wait for
+// sessions, which every partner makes at any step, and never for an end that has not begun. So no ring of them can wait
+// for ever.
 
-// sessions are what WireGuard has with partners, by what it says itself. A row with nothing in it is none.
+// sessions are WireGuard's sessions with partners, as it reports them. An empty row is no session.
 type sessions struct {
-	// Changing says that this end has a next key, and Switched that it is the key of the first device.
+	// Changing is set while this end has a next key, Switched if that is the key of the first device.
 	Changing, Switched bool
-	// Lingers says that this end has changed its key, and still takes packets by the second device.
+	// Lingers is set while this end has changed its key, and still accepts packets through the second device.
 	Lingers bool
-	// First and Beside are the partners' keys with which there are sessions by the two devices, in order.
+	// First and Beside are the partners' keys with sessions through the first and the second device, in order.
 	First, Beside []publickey.Key
 }
 
 // changes reports whether the partner changes its key.
 func (p partner) changes() bool { return p.Way.Next != publickey.Key{} }
 
-// beside is the key by which a partner has a session with the second device; false where it needs none.
+// beside returns the key of a partner's session with the second device; false if it needs no such session.
 func (s sessions) beside(p partner) (publickey.Key, bool) {
 	switch {
 	case p.Way.NextPort == 0 || !p.changes() && !s.Changing && !s.Lingers:
@@ -58,7 +61,7 @@ func (s sessions) beside(p partner) (publickey.Key, bool) {
 	return p.Way.Key, true
 }
 
-// detours says whether packets to a partner go by the second device.
+// detours reports whether packets to a partner go through the second device.
 func (s sessions) detours(p partner) bool {
 	key, ok := s.beside(p)
 	// what lingers here has gone there, if an agent runs
@@ -85,7 +88,7 @@ var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follo
 	patience: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, linger: 2 * time.Minute,
 	lost: 200 * time.Second}
 
-// rotation changes a key of this Node when it is asked to, and tells the tables about sessions.
+// rotation changes a key of this Node on request, and writes the state of sessions to the tables.
 type rotation struct {
 	first, beside *encryption
 	annotation    string // that asks for it
@@ -115,7 +118,7 @@ type meeting struct {
 	since time.Time
 }
 
-// knownSessions are those of one device.
+// knownSessions are the sessions of one device.
 type knownSessions struct {
 	looked bool
 	last   time.Time                   // when it was looked at
@@ -156,8 +159,8 @@ func (r *rotation) problems() []problem.Problem {
 	return []problem.Problem{r.problem}
 }
 
-// run looks when the clock says so: of many that may begin, those with clocks that agree do at once, and not one after
-// the other.
+// run looks at fixed times of the clock. If several ends may begin, ends with equal clocks begin at once, and not one
+// after the other.
 func (r *rotation) run(ctx context.Context) {
 	for {
 		r.observe()
@@ -219,7 +222,7 @@ func (r *rotation) meet(now time.Time) (anyone bool) {
 	return anyone
 }
 
-// observe takes over what a device says. anew says that handshakes from before this process may be of another key.
+// observe takes over the state of a device. If anew is set, handshakes from before this process may be of another key.
 func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, anew bool) {
 	begun := now
 	if !d.looked {
@@ -344,7 +347,7 @@ func (r *rotation) step() {
 	}
 }
 
-// stays says whether the second device still has what it had for the last change: its handshakes were by another key
+// stays reports whether the second device still has the sessions of the last change: its handshakes used another key
 // than the next one.
 func (r *rotation) stays() bool {
 	have := r.look(r.beside.deviceName)
@@ -382,7 +385,7 @@ func (r *rotation) change(step func() error) error {
 	return step()
 }
 
-// asked is the time before which no key may have been made; zero where nobody asks.
+// asked returns the time before which no key may have been made; zero without a request.
 func (r *rotation) asked() (time.Time, error) {
 	n, _ := r.tables.nodes.Get(derive.Object{Name: r.node})
 	text := n.KeyNotBefore
@@ -400,8 +403,8 @@ func (r *rotation) asked() (time.Time, error) {
 	return at, nil
 }
 
-// waitFor are the partners that do not send by a device yet, of those that can. One with which there is no session at
-// all has nothing to lose.
+// waitFor returns the partners that do not send through a device yet, of those that are able to. A partner without any
+// session has no packets to lose.
 func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 	s := sessions{Changing: true}
 	for _, p := range r.partners() {

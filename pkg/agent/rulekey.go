@@ -22,8 +22,8 @@ const ruleKeyFile = "rule-key"
 // ruleKeyLen is the length of a key in bytes.
 const ruleKeyLen = 32
 
-// ruleKey returns the key of the numbers of rules, and makes one where there is none. With Pods that an earlier version
-// has attached the key is empty: their connections have numbers that depend on no key. An error comes with a key too.
+// ruleKey returns the key of the numbers of rules, and makes one if there is no key. With Pods that an earlier version
+// has attached the key is empty: their connections have numbers without a key. An error comes with a key too.
 func ruleKey(dir string, attached []cni.Attachment) (string, error) {
 	path := filepath.Join(dir, ruleKeyFile)
 	text, err := os.ReadFile(path)

@@ -35,7 +35,7 @@ type ruleMetrics struct {
 	frags  map[fragmentFlow]api.Counters // that were read last
 }
 
-// ruleSeries are the labels of a rule. Of the others, that have none of their own, only the direction is set.
+// ruleSeries are the labels of a rule. For rules without a series of their own only the direction is set.
 type ruleSeries struct {
 	policy    policy.Key
 	direction policy.Direction
@@ -43,7 +43,7 @@ type ruleSeries struct {
 	other     bool
 }
 
-// grown is a counter that starts anew when the switch's does.
+// grown is a counter that starts again when the switch's counter does.
 type grown struct{ last, sum api.Counters }
 
 // ruleReadTime bounds how long a scrape waits for the switch.

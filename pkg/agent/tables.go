@@ -155,8 +155,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	return t
 }
 
-// knowsSCTP says whether the datapath can track and translate SCTP: the userspace datapath's connection
-// tracker does not read its ports (OVS 3.1 lib/conntrack.c), the kernel's does.
+// knowsSCTP reports whether the datapath can track and translate SCTP. Connection tracking of the userspace datapath
+// does not read its ports (OVS 3.1 lib/conntrack.c), the kernel's does.
 func knowsSCTP(c config.Config) bool { return c.OVSDatapathType == "system" }
 
 // problems collects what a function reports.
@@ -194,7 +194,7 @@ func (t *tables) statedRanges(r *derive.Reader) []netip.Prefix {
 	return slices.Compact(out)
 }
 
-// onlyServices are the stated ranges of ClusterIPs that none of some ranges of Pods meets.
+// onlyServices returns the stated ranges of ClusterIPs that no range of Pods meets.
 func (t *tables) onlyServices(r *derive.Reader, pods []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(t.statedRanges(r), func(s netip.Prefix) bool { return slices.ContainsFunc(pods, s.Overlaps) })
 }
@@ -294,8 +294,8 @@ func (t *tables) own(r *derive.Reader) peering.Own {
 	return own
 }
 
-// apiServers returns the IPv4 addresses of the API servers: those that the API server itself
-// writes as endpoints of the Service "kubernetes", and the one that the configuration names.
+// apiServers returns the IPv4 addresses of the API servers: the endpoints that the API server itself writes for the
+// Service "kubernetes", and the address in the configuration.
 func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
 	var out []netip.Addr
 	add := func(ip netip.Addr) {

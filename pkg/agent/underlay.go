@@ -64,7 +64,7 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 // uplinkBridge is the name of the bridge that takes an interface over.
 func uplinkBridge(iface string) string { return "br-" + iface }
 
-// tunnels says where the switch's tunnels end, by the bridge that has taken the uplink over.
+// tunnels returns the ends of the switch's tunnels, by the bridge that has taken the uplink over.
 func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 	out := hostnet.Tunnels{Link: uplinkBridge(t.config.TransportInterface)}
 	if t.config.EncryptsNodes() {
@@ -93,8 +93,8 @@ type takeover struct {
 	Routes []hostnet.Route
 }
 
-// takeoverOf says how the uplink is moved. The addresses move only when the OVSDB holds the record of
-// them: an agent that is killed between the two must find them again.
+// takeoverOf returns how the uplink is moved. The addresses move only when the OVSDB holds the record of them: an agent
+// that is killed between the two must find them again.
 func (t *tables) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []problem.Problem) {
 	_, u, ok := t.this.ready(r)
 	if !ok || u.Uplink == nil {

@@ -17,8 +17,8 @@ type seenWays struct {
 }
 
 const (
-	// waySteady is how long a way has to have been up before it is reported as up again, and how long after a change what
-	// is reported of ways stays as it is, but once for those that are lost: however often ways go down, a Gateway reports
+	// waySteady is how long a way has to have been up before it is reported as up again. It is also how long a report of
+	// ways stays as it is after a change, with one exception for lost ways. However often ways go down, a Gateway reports
 	// twelve times a minute at most.
 	waySteady = 10 * time.Second
 	// wayLost is how long a way that was up has to have been down before it is reported as lost: a network that stutters
@@ -30,7 +30,7 @@ const (
 	maxReportedWays = 1000
 )
 
-// What is reported of a way.
+// The reported states of a way.
 const (
 	wayIsUp   = "up"
 	wayIsDown = "down"
@@ -44,8 +44,8 @@ type wayNow struct {
 }
 
 // toReport returns this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS, with the state of their
-// ports. connected tells whether the switch answers: the state in the OVSDB of a switch that does not answer is old,
-// and the far end is not the cause.
+// ports. connected is whether the switch answers: otherwise the state in the OVSDB is old, and the far end is not the
+// cause.
 func (t *wayTables) toReport(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
 	p, _ := t.peering.Get(self)
 	if p.Part.Role != peering.Gateway {
@@ -82,7 +82,7 @@ type wayState struct {
 	since time.Time
 }
 
-// lost says whether a way is lost that was reported otherwise.
+// lost reports whether a way is lost that was reported otherwise.
 func (s wayState) lost(now time.Time) bool {
 	return !s.now.up && s.now.was && now.Sub(s.since) >= wayLost
 }

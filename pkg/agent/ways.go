@@ -16,8 +16,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// bfdMAC is where packets of BFD go, within tunnels. Nothing else has it: Pods do not choose the MACs of what goes
-// through tunnels, so what they send to the port of BFD is none of it.
+// bfdMAC is the destination of BFD's packets, within tunnels. No Pod has it: Pods do not choose the MACs of packets in
+// tunnels, so their packets to the port of BFD are not taken for BFD.
 const bfdMAC = "aa:bb:cc:dd:ee:0f"
 
 // bfdEvery is how much of the interval of BFD a Gateway takes for each far end, so that it handles no more than a

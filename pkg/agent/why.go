@@ -136,7 +136,7 @@ func (a *whyAnswers) why(query url.Values) (api.Why, error) {
 			out.Notes = append(out.Notes, d.end.note)
 		}
 	}
-	// What other Nodes decide is found by tables of their own, once for all of them.
+	// Tables of their own find the decisions of other Nodes, once for all of them.
 	var far []derive.Object
 	for _, d := range all {
 		far = append(far, d.end.pod)
@@ -240,7 +240,7 @@ func namespaceOf(pod string) string {
 	return namespace
 }
 
-// unknownNumber is said of clients in other clusters whose labels have no number yet.
+// unknownNumber stands for clients in other clusters whose labels have no number yet.
 const unknownNumber = "unknown"
 
 func numberText(clusterSet uint32) string {
@@ -449,7 +449,7 @@ func (a *whyAnswers) serviceCalled(object derive.Object, cluster string) (derive
 	return object, ok
 }
 
-// importedPrefix begins the names of Services that stand for those of the ClusterSet.
+// importedPrefix begins the names of Services that stand for Services of the ClusterSet.
 const importedPrefix = "antrea-mc-"
 
 // endAt says whose an address is.
