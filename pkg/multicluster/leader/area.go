@@ -26,7 +26,7 @@ func NewArea(to client.Client) *Area {
 // Pending is how many objects have to be written.
 func (a *Area) Pending() int { return a.c.queue.Len() }
 
-// Stats are those of the tables.
+// Stats returns the numbers of the tables.
 func (a *Area) Stats() (derive.PassStats, uint64, []derive.TableStats) {
 	return a.c.tables.engine.Stats()
 }

@@ -58,8 +58,8 @@ func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
 	return ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), All: saysAll(info)}
 }
 
-// saysAll says whether a cluster has no addresses but those of its ranges: it announces ranges of its Pods, or a
-// WireGuard key, and what is outside of ranges would leave the others in plain text.
+// saysAll reports whether a cluster has no addresses outside of its ranges. Such a cluster announces ranges of its
+// Pods, or a WireGuard key: packets to other addresses would leave the other clusters in plain text.
 func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 	hasKey := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) ||
@@ -67,9 +67,9 @@ func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 }
 
 // claim passes the clusters' network information on, the oldest export first. An address range or a gateway address
-// belongs to one cluster: to the one whose ResourceImport has it, or had it a short while ago, else to the one that has
-// imported endpoints there, or had, else to the one whose export is the oldest (package claims). An export that claims
-// another's fails alone: what does not overlap is passed on.
+// belongs to one cluster (package claims). The first in this order has it: the cluster whose ResourceImport has it or
+// had it a short while ago, the cluster that has or had imported endpoints there, the cluster with the oldest export.
+// An export that claims another's range fails alone: ranges without overlap are passed on.
 func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
 	// clusters with a ClusterInfo in effect that says all of where their endpoints are
@@ -122,8 +122,8 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 	return c, nil
 }
 
-// candidates are the clusters that announce themselves rightly, with their exports, and after them those that
-// hold something still.
+// candidates returns the clusters with a valid announcement and their exports, and after them the clusters that still
+// hold something.
 func (c *claimed) candidates(exports []*export, current, held map[string]*mcv1alpha1.ClusterInfo) ([]claims.Candidate,
 	[]*export) {
 	var candidates []claims.Candidate
@@ -199,8 +199,8 @@ func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	}
 }
 
-// exportersOf says whose the endpoints of an import are: of the clusters that are in it, those that export them, but
-// for those in ranges that these clusters hold. Where there are no others nobody asks.
+// exportersOf returns the clusters that the endpoints of an import belong to: its clusters that export them, without
+// endpoints in ranges that these clusters hold. It reads no more if no other endpoints exist.
 func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
 	ri, _ := derive.Get(r, t.imports, key)
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {
@@ -255,7 +255,7 @@ func clustersOf(ri *mcv1alpha1.ResourceImport) map[string]bool {
 	return in
 }
 
-// addresses are those of Endpoints.
+// addresses returns the addresses of Endpoints.
 func addresses(subsets []corev1.EndpointSubset) func(yield func(netip.Addr) bool) {
 	return func(yield func(netip.Addr) bool) {
 		for _, s := range subsets {

@@ -41,8 +41,8 @@ const (
 	holdClaims = 10 * time.Minute
 )
 
-// clock knows time, which tables do not. It writes to the tables what has become of it: members
-// that are silent or alive again, exports that have been nobody's for too long, claims that are over.
+// clock has the time, which tables do not have. It writes the effects of time to the tables: members that are
+// disconnected or connected again, exports that have had no member for too long, claims that are over.
 type clock struct {
 	t         *tables
 	numbering *numbering
@@ -190,8 +190,8 @@ func (c *clock) left(changes []derive.Change[derive.Name, member]) {
 	}
 }
 
-// use notes which endpoints of an import are in use, and since when others are not. One that is still imported although
-// nobody exports it, because the import could not be written, stays its cluster's.
+// use notes which endpoints of an import are in use, and since when others are not. If an import could not be written,
+// an endpoint without an export is still imported, and stays its cluster's.
 func (c *clock) use(key derive.Object, now time.Time) {
 	used := c.used[key]
 	if used == nil {

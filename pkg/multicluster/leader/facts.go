@@ -46,9 +46,9 @@ type export struct {
 	Of        object // what it is an export of
 	Created   int64  // seconds
 	Deleted   bool
-	// Finalizers are those of a deleted one.
+	// Finalizers are the finalizers of a deleted one.
 	Finalizers []string
-	// Missing says that the spec has no field for its kind; otherwise one of these is set.
+	// Missing is set if the spec has no field for its kind; otherwise one of these is set.
 	Missing bool
 	Ports   []corev1.ServicePort
 	Facts   *exportcheck.ServiceFacts // nil where the exporter says nothing
@@ -60,7 +60,7 @@ type export struct {
 	Policy  string // its spec as JSON
 	Wrong   string // why there is none
 	Report  map[string]exportcheck.PolicyState
-	// Addresses are those of Pods.
+	// Addresses are the addresses of Pods.
 	Addresses exportcheck.PodAddresses
 }
 
@@ -158,8 +158,8 @@ type live struct {
 	Expired bool      // it has been silent for so long that it is removed
 }
 
-// liveOf decides from what was seen of an announcement. since is when the ClusterSet's status
-// says that the member fell silent, zero for never.
+// liveOf decides from the sightings of an announcement. since is when the member became disconnected by the
+// ClusterSet's status, zero for never.
 func liveOf(seen Sighting, a announce, since, now time.Time) live {
 	l := live{Heard: !seen.Touched.IsZero(), Expired: expired(seen, a, since, now)}
 	if now.Sub(seen.Changed) > disconnectAfter {

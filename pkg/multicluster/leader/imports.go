@@ -43,8 +43,8 @@ func (j *joint) fail(e *export, format string, args ...any) {
 	j.Failed[e.Key.Name] = fmt.Sprintf(format, args...)
 }
 
-// counting are the exports that an import may be made from, in the order in which they win
-// conflicts: neither deleted ones nor those of clusters that are no members.
+// counting returns the exports that an import may be made from, in the order in which they win conflicts. Deleted
+// exports and exports of clusters that are no members are left out.
 func (t *tables) counting(r *derive.Reader, rows []derive.Row[derive.Object, *export]) []*export {
 	var out []*export
 	for _, row := range rows {
@@ -131,7 +131,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 	return j, nil
 }
 
-// exportsService says whether a cluster exports a Service in a way that could be imported alone.
+// exportsService reports whether a cluster exports a Service in a way that could be imported alone.
 func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string) bool {
 	service, _ := derive.Get(r, t.services, base)
 	for _, e := range values(derive.List(r, t.servicesOf, base)) {
@@ -142,11 +142,11 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 	return false
 }
 
-// allowed returns where a cluster's endpoints may be: in its ranges. A cluster that announces none for its Pods may
-// have others where the annotations of the ClusterSet say so; in a ClusterSet without ClusterInfos, which has no
-// gateways, anywhere. Never are they in another cluster's ranges or at its gateways. An endpoint that is imported
-// stays, so that nobody throws it out by announcing something; gateways that are pinned come before it. What others
-// have is read only for endpoints outside of the cluster's own ranges.
+// allowed returns where a cluster's endpoints may be: in its ranges. A cluster that announces no range for its Pods may
+// have others if the annotations of the ClusterSet list them. In a ClusterSet without ClusterInfos, which has no
+// gateways, they may be anywhere. They are never in another cluster's ranges or at its gateways. An imported endpoint
+// stays, so that no announcement can remove it; pinned gateways come before it. The addresses of other clusters are
+// read only for endpoints outside of the cluster's own ranges.
 func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) exportcheck.Allowed {
 	own, _ := derive.Get(r, t.ranges, derive.Name(id))
 	if info, held := derive.Get(r, t.held, derive.Name(id)); held && len(own.Prefixes) == 0 {
@@ -270,7 +270,7 @@ func statusNeeded(have *mcv1alpha1.ResourceImport) bool {
 	return multicluster.IsPolicy(have.Spec.Kind) || len(have.Status.ClusterStatuses) > 0
 }
 
-// importAnnotations are those that this controller writes on ResourceImports.
+// importAnnotations are the annotations that this controller writes on ResourceImports.
 var importAnnotations = append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources,
 	multicluster.AnnotationReached}, requests.Keys...)
 
@@ -293,8 +293,8 @@ func annotate(ri, want *mcv1alpha1.ResourceImport) {
 // reasonFailed is why most exports are not imported.
 const reasonFailed = "ConvergeFailure"
 
-// verdict is what is said of the exports of one Service, or of its Endpoints, that something is wrong
-// with. It stays as it is while the import changes.
+// verdict is the report about faulty exports of one Service, or of its Endpoints. It stays as it is while the import
+// changes.
 type verdict struct {
 	Failed  map[string]string // why an export is not in the import, by its name
 	Early   map[string]bool   // of those the ones that are likely to be in it in a moment
@@ -325,8 +325,8 @@ func (t *tables) verdict(r *derive.Reader, j joint, base derive.Object, suffix s
 	return v
 }
 
-// condition is what is said of an export, but for the time; nothing is said of those that go. early says that it is
-// likely to be something else in a moment.
+// condition returns the condition of an export, without its time; an export that is being deleted has no condition.
+// early is set if it is likely to change in a moment.
 func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceExportCondition, said, early bool) {
 	if e.Deleted {
 		return c, false, false

@@ -24,8 +24,8 @@ type labelled struct {
 	Failed map[string]string // why an export is not, by its name
 }
 
-// label finds the label set that has a hash. Hashes are short enough that somebody could make a second set
-// with the hash of another's: the one that is imported stays, else the oldest has it.
+// label finds the label set that has a hash. Hashes are short, so an attacker could make a second set with the hash of
+// another one: the imported set stays, else the oldest has it.
 func (t *tables) label(key derive.Object, r *derive.Reader) (l labelled, _ []problem.Problem) {
 	fail := func(e *export, format string, args ...any) {
 		if l.Failed == nil {
@@ -69,7 +69,7 @@ func (t *tables) label(key derive.Object, r *derive.Reader) (l labelled, _ []pro
 	return l, nil
 }
 
-// number is that of a label set. Without a row it is not decided.
+// number is the number of a label set. Without a row it is not decided.
 type number struct {
 	ID   uint32
 	None bool // all are taken
@@ -116,10 +116,10 @@ func numberOf(key derive.Object, ri *mcv1alpha1.ResourceImport) uint32 {
 // are behind still mean the former. A label set that comes back meanwhile has its number again.
 const restNumbers = 10 * time.Minute
 
-// numbering gives label sets their numbers: the lowest one that was released and has rested, else the next one. Which
-// set has which depends on the past, so it is no table. The past is in the ResourceImports: what they have is
-// taken over before anything new is numbered, so a restart changes no number. What was released before a restart is not
-// known: until restNumbers after the start new numbers are above all that there are.
+// numbering gives label sets their numbers: the lowest released number that has rested, else the next one. The numbers
+// depend on the past, so it is no table. The past is in the ResourceImports: their numbers are kept before new sets get
+// one, so a restart changes no number. Numbers that were released before a restart are not known: until restNumbers
+// after the start, new numbers are above all existing ones.
 type numbering struct {
 	t    *tables
 	last uint32
@@ -222,7 +222,7 @@ func (n *numbering) exported(changes []derive.Change[derive.Object, labelled], n
 	}
 }
 
-// settle lets the number of a label set rest when nobody has the set any more.
+// settle lets the number of a label set rest when no cluster has the set any more.
 func (n *numbering) settle(key derive.Object, now time.Time) {
 	_, rests := n.resting[key]
 	switch used := n.wanted[key] || n.there[key]; {
@@ -234,7 +234,7 @@ func (n *numbering) settle(key derive.Object, now time.Time) {
 	}
 }
 
-// number gives a label set a number if it has none.
+// number gives a label set without a number one.
 func (n *numbering) number(key derive.Object) {
 	if n.of[key] != 0 {
 		return

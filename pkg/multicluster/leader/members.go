@@ -89,7 +89,7 @@ func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []probl
 	return since, nil
 }
 
-// notAnnounced is since when an export's conditions say that its cluster has not announced itself.
+// notAnnounced returns since when an export's conditions report that its cluster has not announced itself.
 func notAnnounced(w written) (since time.Time, said bool) {
 	for _, c := range w.Conditions {
 		if c.Reason == reasonNotAnnounced {
@@ -99,13 +99,13 @@ func notAnnounced(w written) (since time.Time, said bool) {
 	return time.Time{}, false
 }
 
-// standing says whether an export counts. The zero value is that of members' exports.
+// standing is whether an export counts. The zero value is for members' exports.
 type standing struct {
 	Why, Reason string // it is not imported
 	Dismissed   bool   // it is deleted, and all its finalizers removed: its member is no longer there
 }
 
-// standing is no table: most exports are those of members.
+// standing is no table: most exports come from members.
 func (t *tables) standing(r *derive.Reader, e *export) standing {
 	m, _ := derive.Get(r, t.members, derive.Name(e.ClusterID))
 	switch {
@@ -144,7 +144,7 @@ func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
 	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
 }
 
-// silences are when a ClusterSet's status says that members fell silent, by cluster ID.
+// silences are the times at which members became disconnected by a ClusterSet's status, by cluster ID.
 type silences map[string]time.Time
 
 func silencesOf(sets ...*mcv1alpha2.ClusterSet) silences {
@@ -161,15 +161,15 @@ func silencesOf(sets ...*mcv1alpha2.ClusterSet) silences {
 	return out
 }
 
-// of is when a member fell silent. What the status says of an older announcement of the same
-// cluster does not count.
+// of returns when a member became disconnected. An entry of the status for an older announcement of the same cluster
+// does not count.
 func (s silences) of(a *mcv1alpha1.MemberClusterAnnounce) (time.Time, bool) {
 	since, ok := s[a.ClusterID]
 	return since, ok && !a.CreationTimestamp.After(since)
 }
 
-// setStep is what the ClusterSet should have: the times in it are those that are there already,
-// or zero for those that the writer fills in.
+// setStep is the desired state of the ClusterSet. Its times are the present ones, or zero for times that the writer
+// fills in.
 type setStep struct {
 	Have *mcv1alpha2.ClusterSet
 	Want *mcv1alpha2.ClusterSet

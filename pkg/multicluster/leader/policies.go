@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// policy merges the exports of one policy: as with Services, what is imported stays as long as somebody exports it
-// so, else the oldest export decides. The others have to agree.
+// policy merges the exports of one policy. As with Services, the imported form stays as long as a cluster exports it,
+// else the oldest export decides. The others have to agree.
 func (t *tables) policy(key derive.Object, r *derive.Reader) (joint, []problem.Problem) {
 	exports := t.counting(r, derive.List(r, t.policiesOf, key))
 	if len(exports) == 0 {
@@ -109,7 +109,7 @@ func (t *tables) policyState(key derive.Object, r *derive.Reader) (s policyState
 	return s, nil
 }
 
-// report is what a cluster says of its policies.
+// report returns a cluster's report about its policies.
 func (t *tables) report(cluster derive.Name, r *derive.Reader) (map[string]exportcheck.PolicyState, []problem.Problem) {
 	for _, e := range t.counting(r, derive.List(r, t.reportsOf, cluster)) {
 		if e.Key.Name == e.ClusterID+multicluster.PolicyReportSuffix {

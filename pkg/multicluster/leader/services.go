@@ -22,12 +22,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// conflict is what the exports of one Service contradict each other in. All their exporters are told the same.
+// conflict is a contradiction between the exports of one Service. All their exporters get the same report.
 type conflict struct{ Reason, Message string }
 
-// service merges the exports of one Service by the rules of KEP-1645: the ports are the union, and where exports
-// contradict each other the oldest counts. Of two Services that derive one name the one that is imported already keeps
-// it.
+// service merges the exports of one Service by the rules of KEP-1645: the ports are the union, and the oldest export
+// wins contradictions. Of two Services with one derived name, the imported one keeps it.
 func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []problem.Problem) {
 	exports := t.counting(r, derive.List(r, t.servicesOf, base))
 	if len(exports) == 0 {
@@ -176,7 +175,7 @@ func merge(exports []*export) *merged {
 	return m
 }
 
-// where is where requests go: as the oldest export says that says anything.
+// where sets where requests go: as in the oldest export that has a setting.
 func (m *merged) where(exports []*export) {
 	exports = slices.DeleteFunc(slices.Clone(exports), func(e *export) bool { return e.Facts.Requests == nil })
 	if m.headless || len(exports) == 0 {
@@ -190,13 +189,13 @@ func (m *merged) where(exports []*export) {
 	}
 }
 
-// reasonRequestsConflict is that of exports which say differently where requests go.
+// reasonRequestsConflict is for exports with different settings for where requests go.
 const reasonRequestsConflict mcsv1beta1.ServiceExportConditionReason = "RequestsConflict"
 
-// ports are the union of the exports' ports. A port that has the name, or the protocol and number, of another one that
-// an older export has is lost: its cluster's endpoints do not get what is meant for the other one. Of a headless
-// Service none is: its clients choose a Pod themselves, by DNS, which has all Pods of all exporters, and the numbers by
-// which each of them is reached.
+// ports sets the union of the exports' ports. A port is lost if an older export has another one with its name, or with
+// its protocol and number: its cluster's endpoints do not get requests for the other port. A headless Service loses no
+// port: its clients choose a Pod themselves, by DNS, which has all Pods of all exporters and the numbers of their
+// ports.
 func (m *merged) ports(exports []*export) {
 	oldest := exports[0]
 	var union []mcsv1alpha1.ServicePort
@@ -242,9 +241,9 @@ func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, valu
 				field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
 }
 
-// told is one conflict for all: the reason and the message of each, in the order in which they were found. The API lets
-// reasons be combined using commas, which a condition's reason may contain; all that there are together are far below
-// its 1024 characters.
+// told joins all conflicts: the reason and the message of each, in the order in which they were found. The API lets
+// reasons be combined using commas, which a condition's reason may contain. All together are far below its 1024
+// characters.
 func (m *merged) told() *conflict {
 	if len(m.conflicts) == 0 {
 		return nil
@@ -294,7 +293,7 @@ func older(a, b *export) int {
 		cmp.Compare(a.said(), b.said()))
 }
 
-// said is when an export was made, as far as it says so.
+// said returns when an export was made, according to its own record.
 func (e *export) said() int64 {
 	if e.Facts != nil && e.Facts.Created > 0 {
 		return e.Facts.Created
@@ -304,7 +303,7 @@ func (e *export) said() int64 {
 
 func (e *export) headless() bool { return e.Facts != nil && e.Facts.Headless }
 
-// checkService says what is wrong with what names a Service and its ports.
+// checkService returns the fault in the name of a Service and its ports.
 func checkService(e *export) error {
 	if wrong := validation.IsDNS1123Label(e.Of.namespace); len(wrong) > 0 {
 		return fmt.Errorf("spec.namespace: %q: %s", e.Of.namespace, wrong[0])
@@ -331,7 +330,7 @@ func servicePorts(e *export) []mcsv1alpha1.ServicePort {
 	return out
 }
 
-// sorted are ports in an order that says nothing.
+// sorted returns the ports in an order that does not depend on their input.
 func sorted(ports []mcsv1alpha1.ServicePort) []mcsv1alpha1.ServicePort {
 	out := slices.Clone(ports)
 	slices.SortFunc(out, func(a, b mcsv1alpha1.ServicePort) int {

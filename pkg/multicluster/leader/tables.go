@@ -31,7 +31,7 @@ type tables struct {
 	engine *derive.Engine
 	kinds  *watch.Kinds // of the Common Area
 
-	// What the API server has.
+	// Objects of the API server.
 	sets          *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
 	clusterClaims *derive.Source[derive.Object, *mcv1alpha2.ClusterClaim]
 	accounts      *derive.Source[derive.Object, *corev1.ServiceAccount]
@@ -39,9 +39,9 @@ type tables struct {
 	exports       *derive.Source[derive.Object, *export]
 	written       *derive.Source[derive.Object, written] // of exports; both are written together
 	imports       *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
-	// What this controller has seen, by its own clock.
+	// Observations of this controller, by its own clock.
 	liveness *derive.Source[derive.Object, live] // of announcements
-	// exports that have been nobody's for orphanAfter, and since when
+	// exports that have had no member for orphanAfter, and since when
 	overdue *derive.Source[derive.Object, time.Time]
 	held    *derive.Source[derive.Name, *mcv1alpha1.ClusterInfo] // imported, or until a short while ago, by cluster ID
 	uses    *derive.Source[derive.Object, []use]                 // the same of endpoints, by the import
