@@ -35,18 +35,13 @@ import (
 const LeaseName = "tombolo-policy-controller"
 
 const (
-	retryLeast = 200 * time.Millisecond
-	retryMost  = 30 * time.Second
-	parallel   = 8
+	parallel = 8
 	// settle is how long a status waits for the next one: Nodes report one after another.
 	settle = time.Second
-	// offerAgain is how often steps are offered that are still to be done although they were.
-	offerAgain = 30 * time.Second
 	// maxEvents is how many Events one state of an object is worth.
 	maxEvents = 5
 
-	reasonWriteFailed = "WriteFailed"
-	remedy            = "allow it (the controller's ClusterRole, admission policies and webhooks)"
+	remedy = "allow it (the controller's ClusterRole, admission policies and webhooks)"
 )
 
 // Scheme knows every kind that the controller reads and writes.
@@ -92,7 +87,8 @@ func newController(to client.Client, log *slog.Logger, identity string) *control
 	t := newTables()
 	c := &controller{log: log, tables: t, to: to, identity: identity, now: time.Now, figures: metrics.NewTables(t.engine), writes: metrics.NewWrites()}
 	problems := problemlog.New(log, "the Events of policies and groups, and their conditions, have the others")
-	c.queue = retry.NewQueue(retry.Options{Least: retryLeast, Most: retryMost, Parallel: parallel, Log: log, Wrote: c.writes.To("policy"),
+	c.queue = retry.NewQueue(retry.Options{Parallel: parallel, Log: log, Wrote: c.writes.To("policy"),
+		Again: func(ctx context.Context) { t.engine.Do(ctx, c.again) },
 		Reported: func(_ retry.Offer, p *problem.Problem) {
 			if p != nil {
 				problems.Changed([]problem.Problem{*p}, nil)
@@ -137,18 +133,7 @@ func (r reader) Start(ctx context.Context) error {
 func (c *controller) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.queue.Run(ctx) })
-	running.Go(func() {
-		c.tables.engine.Do(ctx, c.lead)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(offerAgain):
-				// Between two passes, so that it does not bring back what a pass withdraws.
-				c.tables.engine.Do(ctx, c.again)
-			}
-		}
-	})
+	running.Go(func() { c.tables.engine.Do(ctx, c.lead) })
 	running.Wait()
 	return nil
 }
@@ -244,7 +229,7 @@ func (c *controller) offer(t target, s step) {
 	if s.Due {
 		o.Writes = []retry.Write{{
 			What:  "update the status of " + t.String(),
-			Blame: problem.Problem{Object: t.Object, Field: "status", Reason: reasonWriteFailed, Message: remedy},
+			Blame: problem.Problem{Object: t.Object, Field: "status", Reason: retry.ReasonWriteFailed, Message: remedy},
 			Do: func(ctx context.Context) error {
 				var patch statusPatch
 				patch.Metadata.UID = s.Have.UID
@@ -285,7 +270,7 @@ func (c *controller) tell(t target, before, now step) {
 		e := events.New(t.object, t.reference, p, c.identity, c.now())
 		c.queue.Set(retry.Offer{Key: "Event " + e.Namespace + "/" + e.Name, Group: "events", Late: true, Writes: []retry.Write{{
 			What:  "create an Event about " + t.String(),
-			Blame: problem.Problem{Object: t.Object, Reason: reasonWriteFailed, Message: remedy},
+			Blame: problem.Problem{Object: t.Object, Reason: retry.ReasonWriteFailed, Message: remedy},
 			Do:    func(ctx context.Context) error { return events.Create(ctx, c.to, e) },
 		}}})
 	}

@@ -27,14 +27,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-const (
-	retryMin  = 200 * time.Millisecond
-	retryMost = 15 * time.Second
-	// parallel is how many writes run at the same time.
-	parallel = 16
-	// offerAgain is how often steps are offered that are still to be done although they were.
-	offerAgain = 30 * time.Second
-)
+// parallel is how many writes run at the same time.
+const parallel = 16
 
 // Scheme knows every kind that the leader reads and writes.
 func Scheme() (*runtime.Scheme, error) {
@@ -85,7 +79,8 @@ func newController(to client.Client, log *slog.Logger) *controller {
 	t := newTables()
 	c := &controller{tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine), writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
 	c.problems = problemlog.New(log, "the conditions of ResourceExports and of the ClusterSet report what is not imported")
-	c.queue = retry.NewQueue(retry.Options{Least: retryMin, Most: retryMost, Parallel: parallel, Log: log, Reported: c.refused, Wrote: c.writes.To("leader"), Done: c.done})
+	c.queue = retry.NewQueue(retry.Options{Parallel: parallel, Log: log, Again: c.offerAgain,
+		Reported: c.refused, Wrote: c.writes.To("leader"), Done: c.done})
 	c.clock.watch(time.Now)
 	c.writer = &writer{to: to, queue: c.queue, tables: t, now: time.Now}
 	c.writer.watch(t)
@@ -138,16 +133,12 @@ func (c *controller) Start(ctx context.Context) error {
 	running.Go(func() {
 		ticker := time.NewTicker(tick)
 		defer ticker.Stop()
-		again := time.NewTicker(offerAgain)
-		defer again.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
 				c.clock.tick(time.Now())
-			case <-again.C:
-				c.offerAgain(ctx)
 			}
 		}
 	})

@@ -20,6 +20,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
@@ -162,7 +163,7 @@ func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
 	})
 
 	allowImport()
-	within(t, 2*retryMost, "the import that is allowed again", named(&mcv1alpha1.ResourceImport{}, "default-bad-service"))
+	within(t, 2*retry.Most, "the import that is allowed again", named(&mcv1alpha1.ResourceImport{}, "default-bad-service"))
 	within(t, 10*time.Second, "its export's condition", func(context.Context) bool { return verdict("east-default-bad-service") == "Succeeded " })
 }
 

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	reasonWriteFailed = "WriteFailed"
-	statusField       = "status" // at fault when a status cannot be written
-	finalizersField   = "metadata.finalizers"
-	remedy            = "allow it in the leader cluster (the controller's Role, admission policies and webhooks, quotas), or change what it is made from"
+	statusField     = "status" // at fault when a status cannot be written
+	finalizersField = "metadata.finalizers"
+	remedy          = "allow it in the leader cluster (the controller's Role, admission policies and webhooks, quotas), or change what it is made from"
 )
 
 // verb is what is done to an object.
@@ -120,7 +119,7 @@ func (w *writer) offer(kind string, key derive.Object, group string, v verb, fie
 	if do != nil {
 		o.Writes = []retry.Write{{
 			What:  string(v) + " " + object.String(),
-			Blame: problem.Problem{Object: object, Field: field, Reason: reasonWriteFailed, Message: remedy}, Do: do,
+			Blame: problem.Problem{Object: object, Field: field, Reason: retry.ReasonWriteFailed, Message: remedy}, Do: do,
 		}}
 	}
 	return o

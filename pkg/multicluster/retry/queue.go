@@ -34,13 +34,26 @@ type Offer struct {
 	Writes []Write
 }
 
+// The back-off of a Queue, unless its Options have another one.
+const (
+	Least = 200 * time.Millisecond
+	Most  = 15 * time.Second
+)
+
+// againEvery is the time between two calls of Options.Again.
+const againEvery = 30 * time.Second
+
 // Options are the options of a Queue.
 type Options struct {
 	// Least is waited for after a write's first failure, and twice as long after each further one,
-	// up to Most.
+	// up to Most. Zero is the constant of that name.
 	Least, Most time.Duration
 	Parallel    int // writes at the same time
 	Log         *slog.Logger
+	// Again offers everything that is still to be done. Run calls it from time to time, until ctx ends: a Queue forgets
+	// the writes that it has done, and they may have been undone before a watch showed them. A pass of tables must not
+	// run meanwhile, or Again would offer what the pass withdraws (derive.Engine.Do). It may be nil.
+	Again func(ctx context.Context)
 	// Reported is called when the Problem of an offer's key comes, changes or ends (nil), by the goroutine of the
 	// write or the caller of Set, in the order in which that happens: with the Queue locked, so it must
 	// not call the Queue. It may be nil.
@@ -135,6 +148,7 @@ const (
 
 // NewQueue returns a Queue that does nothing until Run.
 func NewQueue(o Options) *Queue {
+	o.Least, o.Most = cmp.Or(o.Least, Least), cmp.Or(o.Most, Most)
 	q := &Queue{o: o, items: map[string]*item{}, after: map[string]map[string]struct{}{},
 		silent: map[string]struct{}{}, brakes: map[string]*rate.Limiter{}, sweep: fewBrakes}
 	for i := range q.lanes {
@@ -250,6 +264,9 @@ func (q *Queue) Run(ctx context.Context) {
 	})
 	defer stop()
 	var workers sync.WaitGroup
+	if q.o.Again != nil {
+		workers.Go(func() { q.again(ctx) })
+	}
 	for range q.o.Parallel {
 		workers.Go(func() {
 			for {
@@ -262,6 +279,20 @@ func (q *Queue) Run(ctx context.Context) {
 		})
 	}
 	workers.Wait()
+}
+
+// again calls Options.Again until ctx ends.
+func (q *Queue) again(ctx context.Context) {
+	tick := time.NewTicker(againEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			q.o.Again(ctx)
+		}
+	}
 }
 
 // failed is a write of an offer that failed, and how.

@@ -470,3 +470,22 @@ func TestQueueDone(t *testing.T) {
 		expect(t, "what is offered meanwhile", took, []time.Duration{writeTakes, 3 * writeTakes / 2})
 	})
 }
+
+// TestQueueOffersAgain has a Queue ask for what is still to be done, until it ends.
+func TestQueueOffersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q *Queue
+		var written []time.Duration
+		start := time.Now()
+		write := Offer{Key: "x", Writes: []Write{{What: "write x", Do: func(context.Context) error {
+			written = append(written, time.Since(start))
+			return nil
+		}}}}
+		q = NewQueue(Options{Parallel: 1, Log: slog.New(slog.DiscardHandler), Again: func(context.Context) { q.Set(write) }})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*againEvery+time.Second)
+		defer cancel()
+		q.Set(write)
+		q.Run(ctx)
+		expect(t, "writes", written, []time.Duration{0, againEvery, 2 * againEvery})
+	})
+}
