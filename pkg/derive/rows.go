@@ -38,6 +38,18 @@ func ObjectOf(o interface {
 	return Object{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
+// ObjectsOf returns the keys of objects.
+func ObjectsOf[T interface {
+	GetNamespace() string
+	GetName() string
+}](list []T) []Object {
+	keys := make([]Object, len(list))
+	for i, o := range list {
+		keys[i] = ObjectOf(o)
+	}
+	return keys
+}
+
 // String returns "namespace/name".
 func (o Object) String() string { return o.Namespace + "/" + o.Name }
 
@@ -45,6 +57,15 @@ func (o Object) String() string { return o.Namespace + "/" + o.Name }
 type Row[K Key[K], V any] struct {
 	Key   K
 	Value V
+}
+
+// Values returns the values of rows.
+func Values[K Key[K], V any](rows []Row[K, V]) []V {
+	out := make([]V, len(rows))
+	for i, row := range rows {
+		out[i] = row.Value
+	}
+	return out
 }
 
 // Change is the effect of a pass on one key. With a zero Old it had no value before, with a zero New it has no value

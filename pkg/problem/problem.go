@@ -37,6 +37,19 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Message)
 }
 
+// About names an object. The namespace of a cluster-scoped one is empty.
+func About(kind, namespace, name string) Object {
+	return Object{Kind: kind, Namespace: namespace, Name: name}
+}
+
+// List collects what a function finds wrong.
+type List []Problem
+
+// Add adds a Problem.
+func (l *List) Add(object Object, field, reason, message string) {
+	*l = append(*l, Problem{Object: object, Field: field, Reason: reason, Message: message})
+}
+
 // Quoted quotes text of another author for a message. It cuts long text, which would fill conditions and logs.
 func Quoted(text string) string {
 	const most = 64

@@ -343,6 +343,17 @@ func contains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
+// Ranges returns the usable ranges of a cluster: of its Services, and of its Pods.
+func Ranges(info *mcv1alpha1.ClusterInfo) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range append([]string{info.ServiceCIDR}, info.PodCIDRs...) {
+		if p, err := Range(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // Range reads a range of addresses that a cluster can have.
 func Range(text string) (netip.Prefix, error) {
 	if text == "" {

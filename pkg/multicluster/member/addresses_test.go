@@ -174,25 +174,25 @@ func TestAddressesAreBounded(t *testing.T) {
 	v := publishingView()
 	v.Pods = []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "web", "10.10.3.6"), podAt("c", "web", "10.10.4.5"), podAt("d", "web", "10.10.5.5")}
 	tables := newTables(v.Namespace, v.Config)
-	tables.addresses.maxAddresses = 3
+	tables.addresses.Most = 3
 	tables.load(v)
 	is := func(step, want string, events ...string) {
 		t.Helper()
 		tables.Pass()
-		expect(t, step, exportedAddresses(t, values(tables.addresses.addressExports.All())), want)
+		expect(t, step, exportedAddresses(t, derive.Values(tables.addresses.AddressExports.All())), want)
 		expect(t, step+": problems", problems(tables.Problems()), events)
 	}
 	const limit = "ClusterSet kube-system/set: PodAddressLimit"
 	is("too many", "podaddresses-10.10.3.0: web 10.10.3.5, web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
-	for _, re := range values(tables.addresses.addressExports.All()) {
-		tables.base.resourceExports.Set(keyOf(re), resourceExportFacts(re))
+	for _, re := range derive.Values(tables.addresses.AddressExports.All()) {
+		tables.OwnExports.Set(re)
 	}
 	early := podAt("early", "web", "10.10.2.5")
-	tables.labels.pods.Set(keyOf(early), podFactsOf(publishedRanges(tables.base.config))(early))
+	tables.Cluster.Set(early)
 	is("a newcomer", "podaddresses-10.10.3.0: web 10.10.3.5, web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
-	tables.labels.pods.Delete(keyOf(v.Pods[0]))
+	tables.Cluster.Delete(v.Pods[0])
 	is("one is gone", "podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.3.0: web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
-	tables.labels.pods.Delete(keyOf(v.Pods[1]))
+	tables.Cluster.Delete(v.Pods[1])
 	is("few enough", "podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.4.0: web 10.10.4.5; podaddresses-10.10.5.0: web 10.10.5.5")
 }
 
@@ -249,10 +249,10 @@ func TestImportAddresses(t *testing.T) {
 	expect(t, "without a ClusterInfo", importedAddresses(d.PodAddressImports), "west web 10.11.4.5")
 	v.Leader.Synced, v.Leader.ResourceImports = false, nil
 	d, _ = Plan(v)
-	expect(t, "writes while nothing is known", writes(d.Change.Local), []string(nil))
+	expect(t, "writes while nothing is known", writeTexts(d.Change.Local), []string(nil))
 	v.Leader.Synced = true
 	d, _ = Plan(v)
-	expect(t, "writes when it is gone", writes(d.Change.Local), []string{"delete PodAddressImport kube-system/west-podaddresses-10.11.4.0"})
+	expect(t, "writes when it is gone", writeTexts(d.Change.Local), []string{"delete PodAddressImport kube-system/west-podaddresses-10.11.4.0"})
 }
 
 // TestAddressesAreBatched offers one write of a block for many changes of it.
@@ -261,7 +261,7 @@ func TestAddressesAreBatched(t *testing.T) {
 	c.tables.load(publishingView())
 	for i := range 200 {
 		p := podAt(fmt.Sprint("p", i), "web", fmt.Sprint("10.10.3.", i))
-		c.tables.labels.pods.Set(keyOf(p), podFactsOf(publishedRanges(c.tables.base.config))(p))
+		c.tables.Cluster.Set(p)
 		c.tables.Pass()
 	}
 	if n := c.pacedWrites.Len(); n != 2 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,8 +37,8 @@ func create(ctx context.Context, to client.Client, o client.Object) (client.Obje
 		return nil, exists
 	case have.Labels[multicluster.LabelSourceClusterID] == want.Spec.ClusterID: // compared when the watch shows it
 		return nil, exists
-	case !sameSource(have, want):
-		if !isOwnExport(have) {
+	case !membership.SameSource(have, want):
+		if !membership.IsOwnExport(have) {
 			return nil, exists
 		}
 		// As kindDiff has it: what an export is of cannot be changed.
@@ -47,6 +49,6 @@ func create(ctx context.Context, to client.Client, o client.Object) (client.Obje
 		return nil, exists
 	}
 	adopted := have.DeepCopy()
-	mergeResourceExport(adopted, want)
+	membership.MergeResourceExport(adopted, want)
 	return adopted, to.Patch(ctx, adopted, patch{have, have.ResourceVersion})
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
@@ -74,7 +77,7 @@ func TestCreateOfWhatExists(t *testing.T) {
 			if row.deleted {
 				w.delete(to, had)
 			}
-			_, err := write(t.Context(), to, Write{Verb: Create, Kind: "ResourceExport", Object: want})
+			_, err := write(t.Context(), to, writes.Write{Verb: writes.Create, Kind: "ResourceExport", Object: want})
 			refusal := ""
 			switch {
 			case apierrors.IsAlreadyExists(err):
@@ -106,7 +109,7 @@ func TestCreateOfWhatExists(t *testing.T) {
 // TestLeaveWithUnlabelledInfo leaves before and after a heartbeat has labelled a ClusterInfo of Antrea's.
 func TestLeaveWithUnlabelledInfo(t *testing.T) {
 	to := emptyArea(t)
-	a := &commonArea{area: Area{ClusterID: "east", Namespace: area}, client: to}
+	a := &commonArea{area: membership.Area{ClusterID: "east", Namespace: area}, client: to}
 	if err := a.labelInfo(t.Context()); err != nil {
 		t.Errorf("without a ClusterInfo: %v", err)
 	}

@@ -54,7 +54,8 @@ func TestClusterInfoForAntrea(t *testing.T) {
 	v.Leader.ResourceExports = []*mcv1alpha1.ResourceExport{re}
 	d, ps = Plan(v)
 	expect(t, "problems", len(ps), 0)
-	expect(t, "writes", writes(d.Change.Leader), []string{"update ResourceExport antrea-multicluster/east-clusterinfo"})
+	expect(t, "writes", writeTexts(d.Change.Leader),
+		[]string{"update ResourceExport antrea-multicluster/east-clusterinfo"})
 	update := d.Change.Leader[0]
 	patched, err := patch{update.Have, update.Version}.Data(update.Object)
 	if err != nil {

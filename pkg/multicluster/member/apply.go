@@ -7,6 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/clusters"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/exports"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -28,17 +35,30 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
 )
 
-const reasonWriteFailed = "WriteFailed"
+const (
+	reasonWriteFailed          = "WriteFailed"
+	reasonResourceExportFailed = "ResourceExportFailed"
+)
+
+// Limits of exports and withdrawals of label identities and Pods' addresses, so that many new Pods do not flood the
+// leader: this many at once, then so many a second. An export that is withdrawn while it waits costs nothing.
+const (
+	labelBurst   = 200
+	labelRate    = rate.Limit(50)
+	labelWriters = 4
+)
+
+func newLabelLimiter() *rate.Limiter { return rate.NewLimiter(labelRate, labelBurst) }
 
 // target is where writes go.
 type target struct {
 	client func() client.Client // asked when a write is done; nil when what it was for is gone
 	// done is told of what was written as the API server answered; it may be nil.
-	done func(context.Context, Write, client.Object)
+	done func(context.Context, writes.Write, client.Object)
 }
 
 // offer is a write as a retry.Queue does it.
-func offer(w Write, to target) retry.Offer {
+func offer(w writes.Write, to target) retry.Offer {
 	group := w.Object.GetNamespace()
 	if w.About.Namespace != "" {
 		group = w.About.Namespace // exports are of a Namespace here, and all in one there
@@ -50,23 +70,24 @@ func offer(w Write, to target) retry.Offer {
 	if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.Kind == multicluster.PodAddressesKind {
 		wait = addressBatch
 	}
-	if w.pending() {
+	if pending(w) {
 		wait = pendingAfter
 	}
-	return retry.Offer{Key: jobObject(w.Kind, w.Object), Group: group, After: w.After, Late: w.late(), Wait: wait, Writes: []retry.Write{{
-		What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
-		Do: func(ctx context.Context) error {
-			c := to.client()
-			if c == nil {
-				return nil
-			}
-			answer, err := write(ctx, c, w)
-			if err == nil && to.done != nil {
-				to.done(ctx, w, answer)
-			}
-			return err
-		},
-	}}}
+	return retry.Offer{Key: writes.Key(w.Kind, w.Object), Group: group, After: w.After, Late: late(w),
+		Wait: wait, Writes: []retry.Write{{
+			What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
+			Do: func(ctx context.Context) error {
+				c := to.client()
+				if c == nil {
+					return nil
+				}
+				answer, err := write(ctx, c, w)
+				if err == nil && to.done != nil {
+					to.done(ctx, w, answer)
+				}
+				return err
+			},
+		}}}
 }
 
 // pendingAfter is how long a status waits that is likely to be another one in a moment, which saves a write:
@@ -78,8 +99,8 @@ func offer(w Write, to target) retry.Offer {
 const pendingAfter = 2 * time.Second
 
 // pending reports whether a write is of a status that is likely to be another one in a moment.
-func (w Write) pending() bool {
-	if w.Verb != UpdateStatus {
+func pending(w writes.Write) bool {
+	if w.Verb != writes.UpdateStatus {
 		return false
 	}
 	switch o := w.Object.(type) {
@@ -91,21 +112,22 @@ func (w Write) pending() bool {
 		if ready == nil {
 			return false
 		}
-		why, refused := strings.CutPrefix(ready.Message, refusedExport)
-		return ready.Reason == string(mcsv1beta1.ServiceExportReasonPending) || refused && !strings.HasPrefix(why, exportcheck.Refused)
+		why, refused := strings.CutPrefix(ready.Message, exports.RefusedExport)
+		return ready.Reason == string(mcsv1beta1.ServiceExportReasonPending) || refused &&
+			!strings.HasPrefix(why, exportcheck.Refused)
 	}
 	return false
 }
 
 // mayPass says whether a Problem is a refusal of a leader of another implementation, as pending has it.
 func mayPass(p problem.Problem) bool {
-	return p.Kind == "ServiceExport" && p.Reason == reasonConvergeFailure && !strings.Contains(p.Message, ": "+exportcheck.Refused)
+	return p.Kind == "ServiceExport" && p.Reason == membership.ReasonConvergeFailure && !strings.Contains(p.Message, ": "+exportcheck.Refused)
 }
 
 // late says that no other cluster and no traffic waits for a write.
-func (w Write) late() bool { return w.Verb == UpdateStatus || w.Kind == "ServiceImport" }
+func late(w writes.Write) bool { return w.Verb == writes.UpdateStatus || w.Kind == "ServiceImport" }
 
-func writeFailedReason(w Write) string {
+func writeFailedReason(w writes.Write) string {
 	if w.Kind == "ResourceExport" {
 		return reasonResourceExportFailed
 	}
@@ -113,28 +135,28 @@ func writeFailedReason(w Write) string {
 }
 
 // write returns the object as the API server answers.
-func write(ctx context.Context, to client.Client, w Write) (client.Object, error) {
+func write(ctx context.Context, to client.Client, w writes.Write) (client.Object, error) {
 	// The client fills in the answer, and the plan's objects are not to change.
 	o := w.Object.DeepCopyObject().(client.Object)
 	now := metav1.Now()
 	switch o := o.(type) {
 	case *mcsv1alpha1.ServiceExport:
-		stamp(o.Status.Conditions, now)
+		services.Stamp(o.Status.Conditions, now)
 	case *mcsv1alpha1.ServiceImport:
-		stamp(o.Status.Conditions, now)
+		services.Stamp(o.Status.Conditions, now)
 	case *mcv1alpha2.ClusterSet:
-		stampClusterSet(o, now)
+		clusters.StampClusterSet(o, now)
 	case *mcv1alpha1.ClusterInfoImport:
-		stampWithdrawn(o, now)
+		clusters.StampWithdrawn(o, now)
 	}
 	switch w.Verb {
-	case Create:
+	case writes.Create:
 		return create(ctx, to, o)
-	case Update:
+	case writes.Update:
 		return o, to.Patch(ctx, o, patch{w.Have, w.Version})
-	case UpdateStatus:
+	case writes.UpdateStatus:
 		return o, to.Status().Patch(ctx, o, patch{w.Have, w.Version})
-	case Delete:
+	case writes.Delete:
 		uid := o.GetUID()
 		only := client.Preconditions{UID: &uid}
 		if w.Version != "" {
@@ -244,19 +266,19 @@ func (r *reporter) report(list []problem.Problem) bool {
 func (t *tables) reference(o problem.Object) *corev1.ObjectReference {
 	switch o.Kind {
 	case "ClusterSet":
-		return find(t.base.clusterSets.Get, o, mcv1alpha2.GroupVersion.String())
+		return find(t.base.ClusterSets.Get, o, mcv1alpha2.GroupVersion.String())
 	case "ServiceExport":
-		return find(t.exports.serviceExports.Get, o, mcsv1alpha1.GroupVersion.String())
+		return find(t.exports.ServiceExports.Get, o, mcsv1alpha1.GroupVersion.String())
 	case "ServiceImport":
-		return find(t.imports.serviceImports.Get, o, mcsv1alpha1.GroupVersion.String())
+		return find(t.imports.ServiceImports.Get, o, mcsv1alpha1.GroupVersion.String())
 	case "ClusterInfoImport":
-		return find(t.clusters.clusterInfoImports.Get, o, mcv1alpha1.GroupVersion.String())
+		return find(t.clusters.ClusterInfoImports.Get, o, mcv1alpha1.GroupVersion.String())
 	case "Service":
-		return find(t.services.services.Get, o, corev1.SchemeGroupVersion.String())
+		return find(t.services.Services.Get, o, corev1.SchemeGroupVersion.String())
 	case "Endpoints":
-		return find(t.imports.endpoints.Get, o, corev1.SchemeGroupVersion.String())
+		return find(t.imports.Endpoints.Get, o, corev1.SchemeGroupVersion.String())
 	case "Node":
-		return find(t.base.nodes.Get, o, corev1.SchemeGroupVersion.String())
+		return find(t.base.Nodes.Get, o, corev1.SchemeGroupVersion.String())
 	}
 	return nil
 }
@@ -267,4 +289,13 @@ func find[T metav1.Object](get func(derive.Object) (T, bool), name problem.Objec
 		return nil
 	}
 	return &corev1.ObjectReference{APIVersion: version, Kind: name.Kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
+}
+
+// addressBatch is how long a change of a block waits for others: a block is written once in that time at most.
+const addressBatch = time.Second
+
+// isPaced reports whether a write to the leader is of a kind with many objects, which come and go with Pods.
+func isPaced(w *writes.Write) bool {
+	re, ok := w.Object.(*mcv1alpha1.ResourceExport)
+	return ok && (re.Spec.Kind == multicluster.LabelIdentityKind || re.Spec.Kind == multicluster.PodAddressesKind)
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -35,7 +37,7 @@ const (
 // commonArea is a connection to a leader's Namespace: watches of its ResourceImports and of
 // this cluster's ResourceExports, announcements, and a client for the writes.
 type commonArea struct {
-	area    Area
+	area    membership.Area
 	number  int           // of the connection
 	client  client.Client // reads are live
 	http    *http.Client
@@ -49,27 +51,6 @@ type commonArea struct {
 	announcement Announcement
 }
 
-// Area is what it takes to work in a leader's Namespace, the Common Area of a ClusterSet.
-// A change in any field means a new connection.
-type Area struct {
-	ClusterSet string // name of the ClusterSet, which is its ID
-	ClusterID  string // this cluster's ID in it
-	LeaderID   string // the leader's cluster ID
-	Server     string // URL of the leader's API server
-	Namespace  string // in the leader
-	Secret     string // where Token and CA are from, in this cluster: namespace/name
-	Token      string // of the ServiceAccount to act as
-	CA         string // PEM
-}
-
-// String names the area without its credentials.
-func (a Area) String() string {
-	return fmt.Sprintf("Namespace %s of leader %s at %s", a.Namespace, a.LeaderID, a.Server)
-}
-
-// GoString keeps the token out of %#v and of test diffs.
-func (a Area) GoString() string { return a.String() }
-
 // Announcement is how the last announcement of this cluster to the leader went. The zero
 // value means that no announcement has been tried since the connection was made.
 type Announcement struct {
@@ -81,7 +62,7 @@ type Announcement struct {
 
 // newArea prepares a connection to an area. One that cannot even be tried says so in its
 // announcement, and is never synced.
-func newArea(area Area, number int, c *controller) *commonArea {
+func newArea(area membership.Area, number int, c *controller) *commonArea {
 	a := &commonArea{area: area, number: number, cancel: func() {}, http: &http.Client{}}
 	if err := a.prepare(c); err != nil {
 		a.broken = fmt.Errorf("connect to %s: %w", area, err)
@@ -113,7 +94,7 @@ func (a *commonArea) prepare(c *controller) error {
 	}
 	in := watch.In(a.area.Namespace)
 	own := watch.Selecting(labels.SelectorFromSet(labels.Set{multicluster.LabelSourceClusterID: a.area.ClusterID}))
-	kinds := append(c.tables.area.All(in), c.tables.ownExports.All(in, own)...)
+	kinds := append(c.tables.Area.All(in), c.tables.OwnExports.All(in, own)...)
 	a.watcher, err = watch.New(config, c.log.With("area", a.area.String()), kinds...)
 	return err
 }
@@ -152,7 +133,7 @@ func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 			}
 		}
 		c.heard(a)
-		timer := time.NewTimer(time.Until(after.next()))
+		timer := time.NewTimer(time.Until(next(after)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -169,7 +150,7 @@ func (c *controller) heard(a *commonArea) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.area == a {
-		c.tables.base.connection.Set(here, now)
+		c.tables.base.Connection.Set(membership.Here, now)
 		c.holdWrites()
 	}
 }
@@ -202,7 +183,7 @@ func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberCluste
 	a.announcement.Tried, a.announcement.Error = now, ""
 	if err != nil {
 		text := fmt.Sprintf("announce cluster %s to %s: %v", a.area.ClusterID, a.area, err)
-		if remedy := a.area.remedy(err); remedy != "" {
+		if remedy := remedy(a.area, err); remedy != "" {
 			text += "; " + remedy
 		}
 		a.announcement.Error = steady(before.Error, text)
@@ -213,7 +194,7 @@ func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberCluste
 }
 
 // remedy is what to do about an announcement that failed, with the object and the field; "" where nobody has to do anything.
-func (a Area) remedy(err error) string {
+func remedy(a membership.Area, err error) string {
 	const copied = "copy ca.crt and token from the Secret of a ServiceAccount in the leader that is for this cluster (`mc create membertoken` makes one)"
 	secret, set := "Secret "+a.Secret+", key ", " of ClusterSet "+a.ClusterSet
 	var (
@@ -375,7 +356,7 @@ func (a *commonArea) leaveOnce(ctx context.Context) error {
 	for i := range exports.Items {
 		re := &exports.Items[i]
 		// Labels and addresses, of which there may be many, are left to the leader, which removes all that a member has left behind.
-		if isOwnExport(re) && re.Spec.Kind != multicluster.LabelIdentityKind && re.Spec.Kind != multicluster.PodAddressesKind && re.DeletionTimestamp.IsZero() {
+		if membership.IsOwnExport(re) && re.Spec.Kind != multicluster.LabelIdentityKind && re.Spec.Kind != multicluster.PodAddressesKind && re.DeletionTimestamp.IsZero() {
 			errs = append(errs, client.IgnoreNotFound(a.client.Delete(ctx, re)))
 		}
 	}
@@ -389,4 +370,37 @@ func (a *commonArea) leaveOnce(ctx context.Context) error {
 		return fmt.Errorf("delete MemberClusterAnnounce %s: %w", announcement.Name, err)
 	}
 	return nil
+}
+
+const (
+	announceEvery = 10 * time.Second // the leader calls a member disconnected after 30 s
+	announceRetry = 2 * time.Second  // after a failure, and to see the leader's answer to the first
+)
+
+// connectionOf returns the state of a connection after an announcement, without the time of the announcement.
+func connectionOf(number int, area membership.Area, synced bool, last Announcement) membership.Connection {
+	return membership.Connection{Number: number, Area: area, Synced: synced,
+		Tried: !last.Tried.IsZero(), Done: !last.Done.IsZero(), Found: last.Found, Error: last.Error}
+}
+
+// next returns when the next announcement is due: the first one at once, the second one soon, since the first only
+// creates the announcement, then every ten seconds. After a failure the next one is due soon.
+func next(a Announcement) time.Time {
+	switch {
+	case a.Tried.IsZero():
+		return time.Time{}
+	case a.Error != "" || !a.Found:
+		return a.Tried.Add(announceRetry)
+	}
+	return a.Tried.Add(announceEvery)
+}
+
+// announcementTo is this cluster's announcement to a leader.
+func announcementTo(area membership.Area) *mcv1alpha1.MemberClusterAnnounce {
+	return &mcv1alpha1.MemberClusterAnnounce{
+		ObjectMeta:      metav1.ObjectMeta{Namespace: area.Namespace, Name: multicluster.AnnounceName(area.ClusterID)},
+		ClusterID:       area.ClusterID,
+		ClusterSetID:    area.ClusterSet,
+		LeaderClusterID: area.LeaderID,
+	}
 }

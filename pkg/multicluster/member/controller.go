@@ -11,6 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/policies"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -161,21 +165,23 @@ func signal(c chan struct{}) {
 func (c *controller) hand() {
 	t := c.tables
 	for _, table := range t.local {
-		table.Watch(func(changes []derive.Change[derive.Object, *Write]) {
+		table.Watch(func(changes []derive.Change[derive.Object, *writes.Write]) {
 			c.localWrites.Set(offers(changes, c.local())...)
 		})
 	}
-	t.leader.Watch(func(changes []derive.Change[derive.Object, *Write]) {
-		paced, others := parted(changes, func(change derive.Change[derive.Object, *Write]) bool { return isPaced(cmp.Or(change.New, change.Old)) })
+	t.leader.Watch(func(changes []derive.Change[derive.Object, *writes.Write]) {
+		paced, others := parted(changes, func(change derive.Change[derive.Object, *writes.Write]) bool {
+			return isPaced(cmp.Or(change.New, change.Old))
+		})
 		c.leaderWrites.Set(offers(others, target{client: c.leaderClient()})...)
 		c.pacedWrites.Set(offers(paced, target{client: c.pacedClient()})...)
 	})
-	t.policies.replicas.Watch(func(changes []derive.Change[derive.Object, *replica]) {
+	t.policies.Replicas.Watch(func(changes []derive.Change[derive.Object, *policies.Replica]) {
 		c.leaderWrites.Set(c.policyEvents(changes)...)
 	})
-	t.base.membership.Watch(func([]derive.Change[derive.Name, membership]) { signal(c.connecting) })
-	t.base.clusterSets.Watch(func([]derive.Change[derive.Object, *mcv1alpha2.ClusterSet]) { signal(c.polling) })
-	t.base.connection.Watch(func(changes []derive.Change[derive.Name, connection]) {
+	t.base.Membership.Watch(func([]derive.Change[derive.Name, membership.Membership]) { signal(c.connecting) })
+	t.base.ClusterSets.Watch(func([]derive.Change[derive.Object, *mcv1alpha2.ClusterSet]) { signal(c.polling) })
+	t.base.Connection.Watch(func(changes []derive.Change[derive.Name, membership.Connection]) {
 		select {
 		case <-c.connected:
 		default:
@@ -186,13 +192,13 @@ func (c *controller) hand() {
 }
 
 // offers are what a queue is told of the changes of a pass, together: their order is that of their keys, not of After.
-func offers(changes []derive.Change[derive.Object, *Write], to target) []retry.Offer {
+func offers(changes []derive.Change[derive.Object, *writes.Write], to target) []retry.Offer {
 	out := make([]retry.Offer, len(changes))
 	for i, change := range changes {
 		if change.New != nil {
 			out[i] = offer(*change.New, to)
 		} else {
-			out[i] = retry.Offer{Key: jobObject(change.Old.Kind, change.Old.Object)}
+			out[i] = retry.Offer{Key: writes.Key(change.Old.Kind, change.Old.Object)}
 		}
 	}
 	return out
@@ -213,7 +219,7 @@ func parted[T any](list []T, is func(T) bool) (those, others []T) {
 // offerAgain offers what is still to be written: a queue forgets what it has done, and somebody may have undone that before
 // a watch showed it. The evaluating goroutine calls it, so that it does not bring back what a pass withdraws.
 func (c *controller) offerAgain() {
-	all := func(q *retry.Queue, writes []*Write, to target) {
+	all := func(q *retry.Queue, writes []*writes.Write, to target) {
 		var out []retry.Offer
 		for _, w := range writes {
 			out = append(out, offer(*w, to))
@@ -221,9 +227,9 @@ func (c *controller) offerAgain() {
 		q.Set(out...)
 	}
 	for _, table := range c.tables.local {
-		all(c.localWrites, values(table.All()), c.local())
+		all(c.localWrites, derive.Values(table.All()), c.local())
 	}
-	paced, others := parted(values(c.tables.leader.All()), isPaced)
+	paced, others := parted(derive.Values(c.tables.leader.All()), isPaced)
 	all(c.leaderWrites, others, target{client: c.leaderClient()})
 	all(c.pacedWrites, paced, target{client: c.pacedClient()})
 }
@@ -252,7 +258,7 @@ func (c *controller) local() target {
 // leaderClient finds, when a write is done, the client of the connection that the write was decided for: that of this pass.
 // It is nil once there is another connection, be it to a Namespace of the same name.
 func (c *controller) leaderClient() func() client.Client {
-	decided, _ := c.tables.base.connection.Get(here)
+	decided, _ := c.tables.base.Connection.Get(membership.Here)
 	return func() client.Client {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -288,15 +294,15 @@ func (c *controller) holdWrites() {
 func (c *controller) Start(ctx context.Context) error {
 	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
 	t := c.tables
-	watcher, err := watch.New(c.kube, c.log, t.cluster.All()...)
+	watcher, err := watch.New(c.kube, c.log, t.Cluster.All()...)
 	if err != nil {
 		return err
 	}
 	// What is here never waits for the leader: of its area nothing is known yet.
-	t.base.connection.Loaded()
-	t.area.Loaded()
-	t.ownExports.Loaded()
-	t.base.secrets.Loaded()
+	t.base.Connection.Loaded()
+	t.Area.Loaded()
+	t.OwnExports.Loaded()
+	t.base.Secrets.Loaded()
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){
 		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again, c.endPhases,
@@ -341,13 +347,13 @@ func (c *controller) connect(ctx context.Context) {
 			return
 		case <-c.connecting:
 		}
-		if m, ok := c.tables.base.membership.Get(here); ok {
+		if m, ok := c.tables.base.Membership.Get(membership.Here); ok {
 			c.reconnect(ctx, m)
 		}
 	}
 }
 
-func (c *controller) reconnect(ctx context.Context, m membership) {
+func (c *controller) reconnect(ctx context.Context, m membership.Membership) {
 	c.mu.Lock()
 	old := c.area
 	switch {
@@ -362,7 +368,7 @@ func (c *controller) reconnect(ctx context.Context, m membership) {
 	if m.Leave {
 		if old != nil {
 			old.disconnect()
-			c.tables.base.connection.Delete(here)
+			c.tables.base.Connection.Delete(membership.Here)
 			c.leave(ctx, old)
 		}
 		return
@@ -388,7 +394,7 @@ func (c *controller) reconnect(ctx context.Context, m membership) {
 	c.mu.Unlock()
 	c.log.Info("joining", "cluster", m.Area.ClusterID, "clusterSet", m.Area.ClusterSet, "area", m.Area.String())
 	// What is read of the new area must not meet a pass that takes it for the old one's.
-	c.tables.base.connection.Set(here, connection{Number: area.number, Area: *m.Area})
+	c.tables.base.Connection.Set(membership.Here, membership.Connection{Number: area.number, Area: *m.Area})
 	for {
 		select {
 		case <-ctx.Done():
@@ -410,7 +416,7 @@ func (c *controller) leavingAreas() map[*commonArea]context.CancelFunc {
 }
 
 // sameMembership says whether two areas are the same one reached in different ways.
-func sameMembership(a, b Area) bool {
+func sameMembership(a, b membership.Area) bool {
 	return a.ClusterSet == b.ClusterSet && a.ClusterID == b.ClusterID && a.LeaderID == b.LeaderID && a.Namespace == b.Namespace
 }
 

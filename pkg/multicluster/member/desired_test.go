@@ -4,6 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/clusters"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/exports"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +26,7 @@ import (
 type Desired struct {
 	// Area is the Common Area to be connected to. Nil leaves the connection as it is, since
 	// what it takes is not known at the moment.
-	Area *Area
+	Area *membership.Area
 	// Leave is set where this cluster is in no ClusterSet: its announcement and its exports are
 	// deleted in the area it was connected to.
 	Leave bool
@@ -31,7 +37,7 @@ type Desired struct {
 	ServiceExports []*mcsv1alpha1.ServiceExport
 
 	Services           []*corev1.Service
-	Endpoints          []*Endpoints
+	Endpoints          []*services.Endpoints
 	EndpointSlices     []*discoveryv1.EndpointSlice
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
@@ -59,19 +65,19 @@ func Plan(v View) (Desired, []problem.Problem) {
 	t.load(v)
 	t.Pass()
 	now := metav1.NewTime(v.Now)
-	m, _ := t.base.membership.Get(here)
+	m, _ := t.base.Membership.Get(membership.Here)
 	d := Desired{Area: m.Area, Leave: m.Leave, Change: t.change()}
-	for _, row := range t.reach.clusterSet.All() {
+	for _, row := range t.reach.ClusterSet.All() {
 		d.ClusterSet = row.Value.DeepCopy()
-		stampClusterSet(d.ClusterSet, now)
+		clusters.StampClusterSet(d.ClusterSet, now)
 	}
-	for _, row := range t.exports.validity.All() {
-		have, _ := t.exports.serviceExports.Get(row.Key)
-		want := exportWith(have, row.Value)
-		stamp(want.Status.Conditions, now)
+	for _, row := range t.exports.Validity.All() {
+		have, _ := t.exports.ServiceExports.Get(row.Key)
+		want := exports.ExportWith(have, row.Value)
+		services.Stamp(want.Status.Conditions, now)
 		d.ServiceExports = append(d.ServiceExports, want)
 	}
-	for _, row := range t.imports.imports.All() {
+	for _, row := range t.imports.Imports.All() {
 		d.Services = append(d.Services, row.Value.Service)
 		if row.Value.Endpoints != nil {
 			d.Endpoints = append(d.Endpoints, row.Value.Endpoints)
@@ -81,39 +87,39 @@ func Plan(v View) (Desired, []problem.Problem) {
 			d.ServiceImports = append(d.ServiceImports, row.Value.ServiceImport)
 		}
 	}
-	infos, _ := t.clusters.infos.Get(here)
+	infos, _ := t.clusters.Infos.Get(membership.Here)
 	for _, cii := range infos {
 		cii = cii.DeepCopy()
-		stampWithdrawn(cii, now)
+		clusters.StampWithdrawn(cii, now)
 		d.ClusterInfoImports = append(d.ClusterInfoImports, cii)
 	}
-	d.Gateways, _ = t.gateways.active.Get(here)
+	d.Gateways, _ = t.gateways.Active.Get(membership.Here)
 	d.Ways = map[string][]mcv1alpha1.WayStatus{}
-	for _, row := range t.gateways.status.All() {
+	for _, row := range t.gateways.Status.All() {
 		d.Ways[row.Key.Name] = row.Value
 	}
-	for _, row := range t.exports.exports.All() {
-		d.ResourceExports = append(d.ResourceExports, row.Value.list()...)
+	for _, row := range t.exports.Exports.All() {
+		d.ResourceExports = append(d.ResourceExports, row.Value.List()...)
 	}
-	if info, ok := t.info.exports.Get(here); ok {
+	if info, ok := t.info.Exports.Get(membership.Here); ok {
 		d.ResourceExports = append(d.ResourceExports, info)
 	}
-	d.ResourceExports = append(d.ResourceExports, values(t.labels.labelExports.All())...)
-	d.ResourceExports = append(d.ResourceExports, values(t.addresses.addressExports.All())...)
-	if l := values(t.labels.labels.All()); len(l) > 0 {
+	d.ResourceExports = append(d.ResourceExports, derive.Values(t.labels.LabelExports.All())...)
+	d.ResourceExports = append(d.ResourceExports, derive.Values(t.addresses.AddressExports.All())...)
+	if l := derive.Values(t.labels.Labels.All()); len(l) > 0 {
 		d.LabelIdentities = l
 	}
-	if a := values(t.addresses.addresses.All()); len(a) > 0 {
+	if a := derive.Values(t.addresses.Addresses.All()); len(a) > 0 {
 		d.PodAddressImports = a
 	}
-	for _, c := range values(t.policies.replicas.All()) {
+	for _, c := range derive.Values(t.policies.Replicas.All()) {
 		if c.Object != nil {
 			d.Policies = append(d.Policies, c.Object)
 		}
 	}
-	d.ResourceExports = append(d.ResourceExports, values(t.policies.report.All())...)
+	d.ResourceExports = append(d.ResourceExports, derive.Values(t.policies.Report.All())...)
 	if m.Area != nil && v.Leader.Area == *m.Area {
-		if due := v.Leader.Announcement.next(); v.Now.Before(due) {
+		if due := next(v.Leader.Announcement); v.Now.Before(due) {
 			d.Again = due
 		} else {
 			d.Announce = announcementTo(*m.Area)
@@ -125,18 +131,18 @@ func Plan(v View) (Desired, []problem.Problem) {
 // Change is what turns the View into what is desired: in this cluster and in the leader. The writes of a kind are
 // ordered by their objects, deletions first.
 type Change struct {
-	Local  []Write
-	Leader []Write
+	Local  []writes.Write
+	Leader []writes.Write
 }
 
 // change are the rows of the tables of writes.
 func (t *tables) change() Change {
-	list := func(table *derive.Table[derive.Object, *Write]) []Write {
-		var out []Write
-		for _, w := range values(table.All()) {
+	list := func(table *derive.Table[derive.Object, *writes.Write]) []writes.Write {
+		var out []writes.Write
+		for _, w := range derive.Values(table.All()) {
 			out = append(out, *w)
 		}
-		slices.SortStableFunc(out, func(a, b Write) int { return deletions(b) - deletions(a) })
+		slices.SortStableFunc(out, func(a, b writes.Write) int { return deletions(b) - deletions(a) })
 		return out
 	}
 	c := Change{Leader: list(t.leader)}
@@ -146,8 +152,8 @@ func (t *tables) change() Change {
 	return c
 }
 
-func deletions(w Write) int {
-	if w.Verb == Delete {
+func deletions(w writes.Write) int {
+	if w.Verb == writes.Delete {
 		return 1
 	}
 	return 0

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -70,10 +72,10 @@ func (f *follower) follow(ctx context.Context, now config.Config, c *controller)
 		case err != nil && err.Error() != refused:
 			refused = err.Error()
 			f.log.Warn("the configuration is not taken over: the controller goes on with the one that it had", "err", err)
-			c.tables.reach.refused.Set(here, refused)
+			c.tables.reach.Refused.Set(membership.Here, refused)
 		case err == nil && refused != "":
 			refused = ""
-			c.tables.reach.refused.Delete(here)
+			c.tables.reach.Refused.Delete(membership.Here)
 		}
 		if err != nil {
 			continue

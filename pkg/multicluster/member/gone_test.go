@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,9 +51,9 @@ func from(v *View, ports map[string][]string) {
 	ri := endpointsOf("default", "db")
 	ri.Spec.Endpoints.Subsets = nil
 	for _, id := range slices.Sorted(maps.Keys(ports)) {
-		s := subset{Addresses: []address{{IP: map[string]string{"east": "10.97.0.7", "west": "10.98.0.7", "south": "10.99.0.7", "north": "10.100.0.7"}[id]}}}
+		s := services.Subset{Addresses: []services.Address{{IP: map[string]string{"east": "10.97.0.7", "west": "10.98.0.7", "south": "10.99.0.7", "north": "10.100.0.7"}[id]}}}
 		for i, name := range ports[id] {
-			s.Ports = append(s.Ports, port{Name: name, Port: int32(5432 + i)})
+			s.Ports = append(s.Ports, services.Port{Name: name, Port: int32(5432 + i)})
 		}
 		ri.Spec.Endpoints.Subsets = append(ri.Spec.Endpoints.Subsets, s)
 		sources = append(sources, exportcheck.Source{Cluster: id, Subsets: 1})
@@ -81,7 +83,7 @@ func readyIn(list []*discoveryv1.EndpointSlice) string {
 }
 
 // readyAddresses are the same of an Endpoints object.
-func readyAddresses(list []*Endpoints) string {
+func readyAddresses(list []*services.Endpoints) string {
 	clusters := map[string]string{"10.97.0.7": "east", "10.98.0.7": "west", "10.99.0.7": "south", "10.100.0.7": "north"}
 	var out []string
 	for _, e := range list {
@@ -102,7 +104,7 @@ func readyAddresses(list []*Endpoints) string {
 func TestPlanGone(t *testing.T) {
 	was := func(v *View) {
 		v.ClusterSets[0].Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "west", Conditions: []mcv1alpha2.ClusterCondition{
-			{Type: mcv1alpha2.ClusterReachable, Status: corev1.ConditionFalse, Reason: reasonGone}}}}
+			{Type: mcv1alpha2.ClusterReachable, Status: corev1.ConditionFalse, Reason: "ClusterGone"}}}}
 	}
 	ways := func(ways map[string]string) func(*View) { return func(v *View) { v.Reports[0].Ways = ways } }
 	ports := func(ports map[string][]string) func(*View) { return func(v *View) { from(v, ports) } }
@@ -158,7 +160,7 @@ func TestPlanGone(t *testing.T) {
 			want, kept := strings.CutSuffix(row.want, " (gone)")
 			expect(t, "endpoints", readyIn(d.EndpointSlices), want)
 			expect(t, "Endpoints", readyAddresses(d.Endpoints), want)
-			expect(t, "condition", strings.HasPrefix(reachableIn(d.ClusterSet)["west"], "False "+reasonGone), kept || strings.Contains(want, "-west"))
+			expect(t, "condition", strings.HasPrefix(reachableIn(d.ClusterSet)["west"], "False "+"ClusterGone"), kept || strings.Contains(want, "-west"))
 
 			// What is written says the same again.
 			v.ClusterSets = []*mcv1alpha2.ClusterSet{d.ClusterSet}

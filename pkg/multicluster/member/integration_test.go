@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/imports"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -194,7 +197,7 @@ func (w *world) exportIs(name, reason string) {
 func (w *world) importIs(name string, ips ...string) {
 	w.t.Helper()
 	w.eventually("import of "+name, func(ctx context.Context) error {
-		service, endpoints, si := &corev1.Service{}, &Endpoints{}, &mcsv1alpha1.ServiceImport{}
+		service, endpoints, si := &corev1.Service{}, &services.Endpoints{}, &mcsv1alpha1.ServiceImport{}
 		k := client.ObjectKey{Namespace: "default", Name: "antrea-mc-" + name}
 		if err := errors.Join(w.member.Get(ctx, k, service), w.member.Get(ctx, k, endpoints),
 			w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, si)); err != nil {
@@ -204,7 +207,7 @@ func (w *world) importIs(name string, ips ...string) {
 			return fmt.Errorf("ServiceImport has %v, Service %s", si.Spec.IPs, service.Spec.ClusterIP)
 		}
 		want := endpointsOf("default", name, ips...).Spec.Endpoints.Subsets
-		if !sameSubsets(endpoints.Subsets, want) {
+		if !imports.SameSubsets(endpoints.Subsets, want) {
 			return fmt.Errorf("Endpoints have %v", endpoints.Subsets)
 		}
 		return nil

@@ -60,7 +60,7 @@ func TestRemedies(t *testing.T) {
 		{"it is of another cluster, and says so itself", errors.New("MemberClusterAnnounce is of cluster west; delete it"), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			have := joinedView().Leader.Area.remedy(fmt.Errorf("announce: %w", row.err))
+			have := remedy(joinedView().Leader.Area, fmt.Errorf("announce: %w", row.err))
 			if !strings.HasPrefix(have, row.want) || (row.want == "") != (have == "") {
 				t.Errorf("have %q, want %q", have, row.want)
 			}

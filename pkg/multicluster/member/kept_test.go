@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -80,7 +82,7 @@ func TestPlanKeptPods(t *testing.T) {
 					expect(t, "written "+g.Name, g.Annotations[multicluster.AnnotationKeptPods], row.kept)
 				}
 			}
-			wrote := slices.ContainsFunc(d.Change.Local, func(w Write) bool { return w.Kind == "Gateway" })
+			wrote := slices.ContainsFunc(d.Change.Local, func(w writes.Write) bool { return w.Kind == "Gateway" })
 			if want := v.Gateways[0].Annotations[multicluster.AnnotationKeptPods] != row.kept; wrote != want {
 				t.Errorf("Gateways are written: %v, want %v", wrote, want)
 			}

@@ -9,12 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/identities"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
@@ -95,7 +99,7 @@ func TestExportLabels(t *testing.T) {
 			}
 			expect(t, "problems", problems(ps), row.problems)
 			// What is there and not wanted goes, also when this is turned off.
-			old := labelExport(membership{ID: "east", Common: area}, policy.Identity(appLabel("old")))
+			old := identities.LabelExport(membership.Membership{ID: "east", Common: area}, policy.Identity(appLabel("old")))
 			v.Leader.ResourceExports = append(d.ResourceExports, old)
 			d, _ = Plan(v)
 			if len(d.Change.Leader) != 1 || d.Change.Leader[0].String() != "delete ResourceExport "+area+"/"+old.Name {
@@ -116,26 +120,26 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 	v.Pods = append(v.Pods, pod("few", "a", "few1"), pod("few", "b", "few2"))
 	tables := newTables(v.Namespace, v.Config)
-	tables.labels.maxLabels = 6
+	tables.labels.Most = 6
 	tables.load(v)
 	exported := func() string {
 		tables.Pass()
-		return exportedLabels(values(tables.labels.labelExports.All()))
+		return exportedLabels(derive.Values(tables.labels.LabelExports.All()))
 	}
 	expect(t, "exported", exported(), "few1 few2 many0 many1 many2 many3")
 	expect(t, "problems", problems(tables.Problems()), []string{"ClusterSet kube-system/set: LabelIdentityLimit"})
-	for _, re := range values(tables.labels.labelExports.All()) {
-		tables.base.resourceExports.Set(keyOf(re), resourceExportFacts(re))
+	for _, re := range derive.Values(tables.labels.LabelExports.All()) {
+		tables.OwnExports.Set(re)
 	}
 	early := pod("default", "early", "aaa")
-	tables.labels.pods.Set(keyOf(early), podFactsOf(nil)(early))
+	tables.Cluster.Set(early)
 	expect(t, "with a newcomer", exported(), "few1 few2 many0 many1 many2 many3")
-	tables.labels.pods.Delete(keyOf(v.Pods[1]))
+	tables.Cluster.Delete(v.Pods[1])
 	expect(t, "when one is gone", exported(), "aaa few1 few2 many0 many2 many3")
 	for _, p := range v.Pods[2:7] {
-		tables.labels.pods.Delete(keyOf(p))
+		tables.Cluster.Delete(p)
 	}
-	tables.labels.pods.Delete(keyOf(early))
+	tables.Cluster.Delete(early)
 	expect(t, "few enough", exported(), "few1 few2 many0 many7 many8 many9")
 	expect(t, "problems", len(tables.Problems()), 0)
 }
@@ -297,14 +301,14 @@ func TestLabelFloodIsPaced(t *testing.T) {
 	if !limiter.AllowN(time.Now(), labelBurst) || limiter.Allow() {
 		t.Errorf("the limiter allows other than %d at once", labelBurst)
 	}
-	c := newController("kube-system", joinedView().Config, nil, slog.New(slog.DiscardHandler))
 	v := exportingView()
 	v.Config.EnableStretchedNetworkPolicy = true
+	c := newController("kube-system", v.Config, nil, slog.New(slog.DiscardHandler))
 	c.tables.load(v)
 	c.tables.Pass()
 	for i := range 3000 {
 		p := pod("default", fmt.Sprint("p", i), fmt.Sprint("a", i))
-		c.tables.labels.pods.Set(keyOf(p), podFactsOf(publishedRanges(c.tables.base.config))(p))
+		c.tables.Cluster.Set(p)
 	}
 	c.tables.Pass()
 	if n := c.pacedWrites.Len(); n != 3000 {
@@ -314,7 +318,7 @@ func TestLabelFloodIsPaced(t *testing.T) {
 		t.Errorf("%d writes wait in the queue of the others, want the two exports of the Service", n)
 	}
 	for i := range 3000 {
-		c.tables.labels.pods.Delete(keyOf(pod("default", fmt.Sprint("p", i), "")))
+		c.tables.Cluster.Delete(pod("default", fmt.Sprint("p", i), ""))
 	}
 	c.tables.Pass()
 	if n := c.pacedWrites.Len(); n != 0 {

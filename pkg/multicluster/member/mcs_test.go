@@ -35,21 +35,21 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// services are two members of a ClusterSet on real API servers with the real controllers, the leader's too. There are no Pods: what
+// mcsWorld are two members of a ClusterSet on real API servers with the real controllers, the leader's too. There are no Pods: what
 // Kubernetes makes of them the test writes.
-type services struct {
+type mcsWorld struct {
 	*world
 	members map[string]*world // by cluster ID
 }
 
 // newServices joins members.
-func newServices(t *testing.T, ids ...string) *services {
+func newServices(t *testing.T, ids ...string) *mcsWorld {
 	w, _ := newParallelWorld(t)
 	own := clusterSet("")
 	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
 	w.create(w.leader, &corev1.Namespace{ObjectMeta: meta("", area)}, memberRole(), own)
 	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
-	s := &services{world: w, members: map[string]*world{}}
+	s := &mcsWorld{world: w, members: map[string]*world{}}
 	for i, id := range ids {
 		m := w
 		if i > 0 {
@@ -89,7 +89,7 @@ func newServices(t *testing.T, ids ...string) *services {
 }
 
 // everywhere checks something in every cluster until it is so.
-func (s *services) everywhere(what string, check func(ctx context.Context, in client.Client) error) {
+func (s *mcsWorld) everywhere(what string, check func(ctx context.Context, in client.Client) error) {
 	s.t.Helper()
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		s.eventually(what+" in "+id, func(ctx context.Context) error { return check(ctx, s.members[id].member) })
@@ -97,7 +97,7 @@ func (s *services) everywhere(what string, check func(ctx context.Context, in cl
 }
 
 // hello is the Service of the conformance suite, with the EndpointSlice that Kubernetes makes of its Pods.
-func (s *services) hello(id, namespace string, change func(*corev1.Service)) *corev1.Service {
+func (s *mcsWorld) hello(id, namespace string, change func(*corev1.Service)) *corev1.Service {
 	s.t.Helper()
 	to := s.members[id].member
 	if err := to.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: meta("", namespace)}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -136,14 +136,14 @@ func (s *services) hello(id, namespace string, change func(*corev1.Service)) *co
 }
 
 // export creates a ServiceExport, by the API's newer version.
-func (s *services) export(id, namespace string, labels, annotations map[string]string) {
+func (s *mcsWorld) export(id, namespace string, labels, annotations map[string]string) {
 	s.t.Helper()
 	s.create(s.members[id].member, &mcsv1beta1.ServiceExport{ObjectMeta: meta(namespace, "hello"),
 		Spec: mcsv1beta1.ServiceExportSpec{ExportedLabels: labels, ExportedAnnotations: annotations}})
 }
 
 // later waits until an export would be younger: creation times are whole seconds.
-func (s *services) later() {
+func (s *mcsWorld) later() {
 	start := time.Now().Truncate(time.Second)
 	s.eventually("the next second", func(context.Context) error {
 		if time.Now().Truncate(time.Second).After(start) {
@@ -153,13 +153,13 @@ func (s *services) later() {
 	})
 }
 
-func (s *services) unexport(id, namespace string) {
+func (s *mcsWorld) unexport(id, namespace string) {
 	s.t.Helper()
 	s.delete(s.members[id].member, &mcsv1beta1.ServiceExport{ObjectMeta: meta(namespace, "hello")})
 }
 
 // condition waits for a condition of an export.
-func (s *services) condition(id, namespace string, kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason string) {
+func (s *mcsWorld) condition(id, namespace string, kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason string) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("%s %s of %s's export", kind, status, id), func(ctx context.Context) error {
 		e := &mcsv1beta1.ServiceExport{}
@@ -174,7 +174,7 @@ func (s *services) condition(id, namespace string, kind mcsv1beta1.ServiceExport
 	})
 }
 
-func (s *services) conflict(namespace, reason string, ids ...string) {
+func (s *mcsWorld) conflict(namespace, reason string, ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
 		s.condition(id, namespace, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, reason)
@@ -182,7 +182,7 @@ func (s *services) conflict(namespace, reason string, ids ...string) {
 }
 
 // imported waits for the import everywhere.
-func (s *services) imported(namespace, what string, check func(*mcsv1beta1.ServiceImport) error) {
+func (s *mcsWorld) imported(namespace, what string, check func(*mcsv1beta1.ServiceImport) error) {
 	s.t.Helper()
 	s.everywhere(what, func(ctx context.Context, in client.Client) error {
 		si := &mcsv1beta1.ServiceImport{}
@@ -194,7 +194,7 @@ func (s *services) imported(namespace, what string, check func(*mcsv1beta1.Servi
 }
 
 // nothing waits until nothing of an import is left.
-func (s *services) nothing(namespace string) {
+func (s *mcsWorld) nothing(namespace string) {
 	s.t.Helper()
 	s.everywhere("nothing is imported", func(ctx context.Context, in client.Client) error {
 		var have []string
@@ -222,7 +222,7 @@ func (s *services) nothing(namespace string) {
 }
 
 // slices waits for the endpoints of an import everywhere, by their clusters: "ip port host name".
-func (s *services) slices(namespace string, want map[string][]string) {
+func (s *mcsWorld) slices(namespace string, want map[string][]string) {
 	s.t.Helper()
 	s.everywhere("EndpointSlices", func(ctx context.Context, in client.Client) error {
 		l := &discoveryv1.EndpointSliceList{}
@@ -575,7 +575,7 @@ func TestMultiClusterServices(t *testing.T) {
 			return errors.Join(sameJSON("labels", len(si.Labels), 0), sameJSON("annotations", len(si.Annotations), 1))
 		})
 		s.update(s.members["east"].member, e, func() { e.Spec.ExportedLabels = map[string]string{"a b": "c"} })
-		s.condition("east", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, reasonMetadataInvalid)
+		s.condition("east", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ExportedMetadataInvalid")
 	})
 	run("15_labels and annotations that differ", func(t *testing.T, ns string) {
 		for _, id := range []string{"west", "east"} {
@@ -596,7 +596,7 @@ func TestMultiClusterServices(t *testing.T) {
 		s.eventually("the import in west", func(ctx context.Context) error {
 			return s.members["west"].member.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, &mcsv1beta1.ServiceImport{})
 		})
-		s.members["east"].eventIs("hello", reasonNotImported)
+		s.members["east"].eventIs("hello", "NotImported")
 		s.unexport("west", ns)
 		s.eventually("the import in west is gone", func(ctx context.Context) error {
 			err := s.members["west"].member.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, &mcsv1beta1.ServiceImport{})
@@ -729,7 +729,7 @@ func TestMultiClusterServices(t *testing.T) {
 // writesBy are the writes that each API server has served, by kind of object and subresource, also those that changed nothing or were refused, once there
 // were none for a second. The controllers' own counters would not do: of several controllers in one process one is registered. Left out
 // are announcements, Leases and Events, which go on all the time, and the access that a test makes for a controller when it starts it.
-func (s *services) writesBy() map[string]int {
+func (s *mcsWorld) writesBy() map[string]int {
 	s.t.Helper()
 	beside := []string{"memberclusterannounces", "leases", "events", "serviceaccounts", "roles", "rolebindings", "clusterroles", "clusterrolebindings"}
 	servers := map[string]*rest.Config{"leader": s.leaderConfig}
@@ -761,7 +761,7 @@ func (s *services) writesBy() map[string]int {
 }
 
 // wrote compares the writes since writesBy.
-func (s *services) wrote(before, want map[string]int) {
+func (s *mcsWorld) wrote(before, want map[string]int) {
 	s.t.Helper()
 	have := s.writesBy()
 	for key := range have {

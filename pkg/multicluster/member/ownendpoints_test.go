@@ -70,9 +70,11 @@ func TestPlanOwnEndpoints(t *testing.T) {
 				}
 			}
 			for _, e := range d.Endpoints {
-				for ip := range addressSet(e.Subsets) {
-					if !slices.Contains(in, ip.String()) {
-						t.Errorf("Endpoints have %s, which no EndpointSlice has", ip)
+				for _, s := range e.Subsets {
+					for _, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
+						if !slices.Contains(in, a.IP) {
+							t.Errorf("Endpoints have %s, which no EndpointSlice has", a.IP)
+						}
 					}
 				}
 			}
@@ -90,7 +92,7 @@ func TestPlanOwnEndpoints(t *testing.T) {
 			}
 			reported := false
 			for _, p := range ps {
-				reported = reported || p.Reason == reasonImportInvalid && strings.Contains(p.Message, want)
+				reported = reported || p.Reason == "ResourceImportInvalid" && strings.Contains(p.Message, want)
 			}
 			if reported != told {
 				t.Errorf("reported %v, want %v: %v", reported, told, ps)

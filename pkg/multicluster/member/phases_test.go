@@ -59,7 +59,7 @@ func TestPlanPhases(t *testing.T) {
 		{"all go", "node-1, node-2", "", nil, up, "", "", 0},
 		{"encrypted traffic has several", "node-1, node-2", "node-1", func(v *View) { inside(v.Gateways...) }, up, "", "node-1, node-2 leaving", 2},
 		{"an encrypted one comes, without a key yet", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "node-2", "node-1, node-2 joining", 1},
-		{"and gets none", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "node-2 untold", "node-1, node-2 joining", 1},
+		{"and gets none", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "node-2 unannounced", "node-1, node-2 joining", 1},
 		{"and has one", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways...) }, up, "", "node-1, node-2", 2},
 		{"encrypted traffic has one Gateway", "node-1, node-2", "node-2", func(v *View) { v.Gateways[0].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "x"} }, up, "", "node-2", 1},
 		{"a used one has no key", "node-1, node-2", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "", "node-1, node-2 joining", 1},
@@ -95,10 +95,10 @@ func TestPlanPhases(t *testing.T) {
 				}
 				v.Gateways = append(v.Gateways, g)
 				if strings.Contains(row.over, name) {
-					if strings.Contains(row.over, untold) {
-						phase = untold
+					if strings.Contains(row.over, "unannounced") {
+						phase = "unannounced"
 					}
-					v.PhasesOver = map[derive.Object]string{keyOf(g): phase}
+					v.PhasesOver = map[derive.Object]string{derive.ObjectOf(g): phase}
 				}
 			}
 			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west"),
@@ -116,12 +116,12 @@ func TestPlanPhases(t *testing.T) {
 				row.change(&v)
 			}
 			d, ps := Plan(v)
-			if have, want := strings.Contains(strings.Join(problems(ps), "\n"), reasonGatewayWithoutKey), strings.Contains(row.over, untold); have != want {
+			if have, want := strings.Contains(strings.Join(problems(ps), "\n"), "GatewayWithoutKey"), strings.Contains(row.over, "unannounced"); have != want {
 				t.Errorf("a Gateway without a key is reported: %v, want %v: %s", have, want, problems(ps))
 			}
 			var have []string
 			for _, g := range d.Gateways {
-				have = append(have, strings.TrimSpace(g.Name+" "+phaseOf(g)))
+				have = append(have, strings.TrimSpace(g.Name+" "+g.Annotations[multicluster.AnnotationPhase]))
 			}
 			if text := strings.Join(have, ", "); text != row.want {
 				t.Errorf("Gateways: %s, want %s", text, row.want)
@@ -139,44 +139,5 @@ func TestPlanPhases(t *testing.T) {
 				t.Errorf("%d gateways are announced, want %d", announced, row.announced)
 			}
 		})
-	}
-}
-
-// TestPhaseClock: a phase is over once the Gateway has been in it for its time, as this process has seen it; joining begins when the leader
-// tells others of the Gateway.
-func TestPhaseClock(t *testing.T) {
-	clock, begin := phaseClock{}, now
-	for _, step := range []struct {
-		at    time.Duration
-		phase string
-		over  bool
-	}{
-		{-90 * time.Second, multicluster.PhaseJoining, false}, // it does from 0 on
-		{-20 * time.Second, multicluster.PhaseJoining, true},  // it has not been told in its time
-		{0, multicluster.PhaseJoining, false},
-		{59 * time.Second, multicluster.PhaseJoining, false},
-		{60 * time.Second, multicluster.PhaseJoining, true},
-		{61 * time.Second, "", false},
-		{62 * time.Second, multicluster.PhaseLeaving, false},
-		{67 * time.Second, multicluster.PhaseLeaving, true},
-		{68 * time.Second, multicluster.PhaseLeft, false},
-		{82 * time.Second, multicluster.PhaseLeft, false},
-		{83 * time.Second, multicluster.PhaseLeft, true},
-		{84 * time.Second, multicluster.PhaseJoining, false},
-	} {
-		g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-1")}
-		if step.phase != "" {
-			g.Annotations = map[string]string{multicluster.AnnotationPhase: step.phase}
-		}
-		var own *mcv1alpha1.ClusterInfo
-		if step.at >= 0 {
-			own = &mcv1alpha1.ClusterInfo{GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: g.GatewayIP}}}
-		}
-		if over := clock.over(begin.Add(step.at), []*mcv1alpha1.Gateway{g}, own); (over[keyOf(g)] != "") != step.over {
-			t.Errorf("after %s in phase %q: over %v, want %v", step.at, step.phase, over, step.over)
-		}
-	}
-	if clock.over(begin, nil, nil); len(clock) > 0 {
-		t.Errorf("the clock remembers %v", clock)
 	}
 }

@@ -5,17 +5,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 func importOf(ns, name string) *mcv1alpha1.ResourceImport {
@@ -30,14 +31,14 @@ func importOf(ns, name string) *mcv1alpha1.ResourceImport {
 }
 
 func endpointsOf(ns, name string, ips ...string) *mcv1alpha1.ResourceImport {
-	s := subset{Ports: []port{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}
+	s := services.Subset{Ports: []services.Port{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}
 	for _, ip := range ips {
-		s.Addresses = append(s.Addresses, address{IP: ip})
+		s.Addresses = append(s.Addresses, services.Address{IP: ip})
 	}
 	return &mcv1alpha1.ResourceImport{
 		ObjectMeta: meta("antrea-multicluster", ns+"-"+name+"-endpoints"),
 		Spec: mcv1alpha1.ResourceImportSpec{
-			Kind: "Endpoints", Namespace: ns, Name: name, Endpoints: &mcv1alpha1.EndpointsImport{Subsets: []subset{s}},
+			Kind: "Endpoints", Namespace: ns, Name: name, Endpoints: &mcv1alpha1.EndpointsImport{Subsets: []services.Subset{s}},
 		},
 	}
 }
@@ -55,8 +56,8 @@ func clusterInfoOf(id, serviceCIDR, gatewayIP string) *mcv1alpha1.ResourceImport
 // sliceName ends in a hash, which nobody reads.
 var sliceName = regexp.MustCompile(`^(\w+ EndpointSlice .*)-[0-9a-f]{16}$`)
 
-// writes lists a change in words.
-func writes(c []Write) []string {
+// writeTexts lists a change in words.
+func writeTexts(c []writes.Write) []string {
 	var s []string
 	for _, w := range c {
 		if w.Kind != "ClusterSet" {
@@ -77,14 +78,16 @@ func TestPlanImports(t *testing.T) {
 		return &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{
 			Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.97.0.9"}, IPFamilies: []corev1.IPFamily{"IPv4"}, Ports: importOf("default", "db").Spec.ServiceImport.Spec.Ports}}
 	}
-	importedEndpoints := func() *Endpoints {
-		e := &Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
+	importedEndpoints := func() *services.Endpoints {
+		e := &services.Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
 		e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
 		return e
 	}
 	importedSlices := func() []*discoveryv1.EndpointSlice {
-		return endpointSlices(derive.Object{Namespace: "default", Name: "db"}, derive.Object{Namespace: "default", Name: "antrea-mc-db"},
-			map[string]exportcheck.Part{unknownSource: {Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}}, func(string, subset) bool { return false })
+		v := joinedView()
+		v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+		d, _ := Plan(v)
+		return d.EndpointSlices
 	}
 	for _, row := range []struct {
 		name     string
@@ -165,7 +168,7 @@ func TestPlanImports(t *testing.T) {
 			v.Services = append(v.Services, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
 		}, problems: []string{"Service default/antrea-mc-db: NotImported"}},
 		{name: "a user's Endpoints are in the way", change: func(v *View) {
-			v.Endpoints = append(v.Endpoints, &Endpoints{ObjectMeta: meta("default", "antrea-mc-db")})
+			v.Endpoints = append(v.Endpoints, &services.Endpoints{ObjectMeta: meta("default", "antrea-mc-db")})
 		}, problems: []string{"Endpoints default/antrea-mc-db: NotImported"}},
 		{name: "a user's ServiceImport is in the way", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
@@ -297,7 +300,7 @@ func TestPlanImports(t *testing.T) {
 				row.change(&v)
 			}
 			d, ps := Plan(v)
-			expect(t, "writes", writes(d.Change.Local), row.writes)
+			expect(t, "writes", writeTexts(d.Change.Local), row.writes)
 			expect(t, "problems", problems(ps), row.problems)
 		})
 	}
@@ -360,21 +363,6 @@ func TestPlanImportOfTwoFamilies(t *testing.T) {
 	}
 }
 
-// TestSourceLabel has the cluster in EndpointSlices, and in the ServiceImport's status, be one part of a DNS name.
-func TestSourceLabel(t *testing.T) {
-	for id, want := range map[string]string{
-		"east": "east", "east-1": "east-1", "prod.eu": multicluster.LabelHash("prod.eu"), "Prod_EU": multicluster.LabelHash("Prod_EU"), "a b": multicluster.LabelHash("a b"),
-	} {
-		have := sourceLabel(id)
-		if have != want || len(validation.IsDNS1123Label(have)) > 0 {
-			t.Errorf("%q: have %q, want %q", id, have, want)
-		}
-		list := endpointSlices(derive.Object{Namespace: "default", Name: "db"}, derive.Object{Namespace: "default", Name: "antrea-mc-db"},
-			map[string]exportcheck.Part{id: {Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}}, func(string, subset) bool { return false })
-		expect(t, "clusters", serviceImportStatus(list).Clusters, []mcsv1alpha1.ClusterStatus{{Cluster: want}})
-	}
-}
-
 // TestPlanClusterInfoComplete writes all gateways and features of a peer down, in the leader's order.
 func TestPlanClusterInfoComplete(t *testing.T) {
 	v := joinedView()
@@ -424,13 +412,4 @@ func TestPlanClusterInfoRefused(t *testing.T) {
 	if len(ps) != 1 || ps[0].Reason != "ConvergeFailure" || ps[0].Kind != "ClusterSet" || !strings.Contains(ps[0].Message, "overlaps cluster west") {
 		t.Errorf("problems %v", ps)
 	}
-}
-
-func TestSameSubsets(t *testing.T) {
-	p80, p81 := port{Name: "a", Port: 80}, port{Name: "b", Port: 81, Protocol: corev1.ProtocolTCP}
-	one, two := address{IP: "10.0.0.1"}, address{IP: "10.0.0.2"}
-	a := []subset{{Addresses: []address{one, two}, Ports: []port{p80, p81}}}
-	b := []subset{{Addresses: []address{two}, Ports: []port{p81, p80}}, {Addresses: []address{one}, Ports: []port{p80, p81}}}
-	expect(t, "regrouped", sameSubsets(a, b), true)
-	expect(t, "one less", sameSubsets(a, b[:1]), false)
 }

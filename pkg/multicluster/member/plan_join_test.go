@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -363,7 +365,8 @@ func TestPlanClusterID(t *testing.T) {
 				t.Error("a ClusterSet with an error is no reason to leave")
 			}
 			change := d.Change.Local
-			if written := len(change) > 0 && change[0].Verb == Update; written != (v.ClusterSets[0].Spec.ClusterID != row.want) {
+			written := len(change) > 0 && change[0].Verb == writes.Update
+			if written != (v.ClusterSets[0].Spec.ClusterID != row.want) {
 				t.Errorf("cluster ID written back: %v", written)
 			}
 		})

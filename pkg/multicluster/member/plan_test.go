@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -69,7 +72,7 @@ func joinedView() View {
 		Namespaces: []*corev1.Namespace{{ObjectMeta: meta("", "default")}},
 	}
 	v.Leader = Leader{
-		Area: Area{
+		Area: membership.Area{
 			ClusterSet: "set", ClusterID: "east", LeaderID: "north", Server: "https://172.30.0.10:6443",
 			Namespace: "antrea-multicluster", Secret: "kube-system/token", Token: "abc", CA: testCA,
 		},
@@ -315,13 +318,13 @@ func TestPlanLeft(t *testing.T) {
 			}
 			expect(t, "conditions", have, row.want)
 			if row.want == "" {
-				expect(t, "writes", writes(d.Change.Local), []string(nil))
+				expect(t, "writes", writeTexts(d.Change.Local), []string(nil))
 				return
 			}
-			expect(t, "writes", writes(d.Change.Local), []string{"update the status of ServiceExport default/web"})
+			expect(t, "writes", writeTexts(d.Change.Local), []string{"update the status of ServiceExport default/web"})
 			v.ServiceExports = d.ServiceExports
 			d, _ = Plan(v)
-			expect(t, "writes once they are written", writes(d.Change.Local), []string(nil))
+			expect(t, "writes once they are written", writeTexts(d.Change.Local), []string(nil))
 		})
 	}
 }
@@ -378,21 +381,23 @@ func TestPlanResourceExports(t *testing.T) {
 	expect(t, "Namespace", service.Namespace, "antrea-multicluster")
 	expect(t, "Service", service.Spec.Service.ServiceSpec, corev1.ServiceSpec{Ports: ports})
 	expect(t, "kinds", service.Spec.Kind+" "+endpoints.Spec.Kind, "Service Endpoints")
-	expect(t, "subsets by ClusterIP", endpoints.Spec.Endpoints.Subsets, []subset{{
-		Addresses: []address{{IP: "10.97.0.10"}}, Ports: []port{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}}})
+	expect(t, "subsets by ClusterIP", endpoints.Spec.Endpoints.Subsets, []services.Subset{{
+		Addresses: []services.Address{{IP: "10.97.0.10"}},
+		Ports:     []services.Port{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}}})
 
 	v.Config.EndpointIPType = config.EndpointIPTypePodIP
 	d, _ = Plan(v)
-	expect(t, "subsets by Pod address, each once", d.ResourceExports[1].Spec.Endpoints.Subsets, []subset{{
-		Addresses: []address{{IP: "10.11.0.1"}, {IP: "10.11.0.3"}}, Ports: []port{{Name: "http", Port: 8080, Protocol: corev1.ProtocolTCP}}}})
+	expect(t, "subsets by Pod address, each once", d.ResourceExports[1].Spec.Endpoints.Subsets, []services.Subset{{
+		Addresses: []services.Address{{IP: "10.11.0.1"}, {IP: "10.11.0.3"}},
+		Ports:     []services.Port{{Name: "http", Port: 8080, Protocol: corev1.ProtocolTCP}}}})
 
 	// Endpoints that end and still answer count where no other is ready.
 	v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(true, false))}
 	d, _ = Plan(v)
-	expect(t, "one is ready", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []address{{IP: "10.11.0.1"}})
+	expect(t, "one is ready", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []services.Address{{IP: "10.11.0.1"}})
 	v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(false, false))}
 	d, _ = Plan(v)
-	expect(t, "all end", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []address{{IP: "10.11.0.1"}, {IP: "10.11.0.2"}})
+	expect(t, "all end", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []services.Address{{IP: "10.11.0.1"}, {IP: "10.11.0.2"}})
 	v.Config.EndpointIPType = config.EndpointIPTypeClusterIP
 	for _, row := range []struct {
 		slices []*discoveryv1.EndpointSlice
@@ -434,20 +439,20 @@ func TestPlanServicesWithTheSameDerivedName(t *testing.T) {
 	v.ServiceExports[0].Status = d.ServiceExports[0].Status
 	const serviceExport, endpointsExport = "ResourceExport antrea-multicluster/east-a-b-c-service", "ResourceExport antrea-multicluster/east-a-b-c-endpoints"
 	d, _ = Plan(v)
-	expect(t, "hand over", writes(d.Change.Leader), []string{"delete " + endpointsExport, "delete " + serviceExport})
+	expect(t, "hand over", writeTexts(d.Change.Leader), []string{"delete " + endpointsExport, "delete " + serviceExport})
 	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Message, "ResourceExport name east-a-b-c-service is still taken by Service a-b/c, "+
 		"which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport")
 	for _, re := range v.Leader.ResourceExports {
 		re.DeletionTimestamp = &metav1.Time{Time: now}
 	}
 	d, _ = Plan(v)
-	expect(t, "while the leader holds them", writes(d.Change.Leader), []string(nil))
+	expect(t, "while the leader holds them", writeTexts(d.Change.Leader), []string(nil))
 	v.Leader.ResourceExports = nil
 	d, _ = Plan(v)
-	expect(t, "when they are gone", writes(d.Change.Leader), []string{"create " + endpointsExport, "create " + serviceExport})
+	expect(t, "when they are gone", writeTexts(d.Change.Leader), []string{"create " + endpointsExport, "create " + serviceExport})
 	withOwnExports(&v)
 	d, _ = Plan(v)
-	expect(t, "in the end", writes(d.Change.Leader), []string(nil))
+	expect(t, "in the end", writeTexts(d.Change.Leader), []string(nil))
 	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Reason, "Succeed")
 }
 

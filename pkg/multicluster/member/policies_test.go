@@ -10,6 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/policies"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -41,11 +44,11 @@ func policyImport(kind, namespace, name, spec string) *mcv1alpha1.ResourceImport
 		Spec: exportcheck.PolicyImport(kind, namespace, name, spec)}
 }
 
-// policies are the writes of policies.
-func policies(c Change) []string {
+// policyWrites are the writes of policies.
+func policyWrites(c Change) []string {
 	var out []string
 	for _, w := range c.Local {
-		if w.Kind == kindACNP || w.Kind == kindCNP || w.Kind == kindNetworkPolicy {
+		if policies.IsKind(w.Kind) {
 			out = append(out, w.String())
 		}
 	}
@@ -124,7 +127,7 @@ func TestPlanPolicies(t *testing.T) {
 				f(&v)
 			}
 			d, ps := Plan(v)
-			expect(t, "writes", policies(d.Change), row.writes)
+			expect(t, "writes", policyWrites(d.Change), row.writes)
 			var reason []string
 			if row.reason != "" {
 				reason = []string{"ClusterSet kube-system/set: " + row.reason}
@@ -134,15 +137,15 @@ func TestPlanPolicies(t *testing.T) {
 				v = apply(v, w)
 			}
 			d, _ = Plan(v)
-			expect(t, "writes when these are done", policies(d.Change), []string(nil))
+			expect(t, "writes when these are done", policyWrites(d.Change), []string(nil))
 			expect(t, "reports", reports(t, d), row.reports)
 			v.Leader.Synced = false
-			if d, _ = Plan(v); len(policies(d.Change)) > 0 {
-				t.Errorf("writes %v while the leader's list is not known", policies(d.Change))
+			if d, _ = Plan(v); len(policyWrites(d.Change)) > 0 {
+				t.Errorf("writes %v while the leader's list is not known", policyWrites(d.Change))
 			}
 			v.ClusterSets = nil
 			d, _ = Plan(v)
-			for _, w := range policies(d.Change) {
+			for _, w := range policyWrites(d.Change) {
 				if !strings.HasPrefix(w, "delete ") {
 					t.Errorf("%s in no ClusterSet", w)
 				}
@@ -439,30 +442,6 @@ func (w *world) ingressRules(name string, change func(properties map[string]apie
 	})
 }
 
-// TestChangedField tells what an API server adds to a policy from what it loses.
-func TestChangedField(t *testing.T) {
-	for _, row := range []struct{ name, sent, kept, want string }{
-		{"the same", acnpSpec, acnpSpec, ""},
-		{"a field is added", `{"ingress":[{"action":"Drop"}]}`, `{"priority":1,"tier":"application","ingress":[{"action":"Drop","name":"x"}]}`, "spec.priority"}, // 0 is sent
-		{"a default", `{"ingress":[{"action":"Drop"}]}`, `{"tier":"application","ingress":[{"action":"Drop","name":"x"}]}`, ""},
-		{"another value", `{"ingress":[{"action":"Drop"}]}`, `{"ingress":[{"action":"Allow"}]}`, "spec.ingress[0].action"},
-		{"a field is lost", `{"ingress":[{"action":"Drop"},{"name":"x"}]}`, `{"ingress":[{"action":"Drop"},{}]}`, "spec.ingress[1].name"},
-		{"an element is added", `{"ingress":[{"action":"Drop"}]}`, `{"ingress":[{"action":"Drop"},{"action":"Allow"}]}`, "spec.ingress"},
-		{"a list is lost", `{"egress":[{}]}`, `{}`, "spec.egress"},
-		{"a selector of all is lost", `{"appliedTo":[{"namespaceSelector":{}}]}`, `{"appliedTo":[{}]}`, "spec.appliedTo[0].namespaceSelector"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			var sent, kept crdv1beta1.ClusterNetworkPolicy
-			if err := errors.Join(json.Unmarshal([]byte(row.sent), &sent.Spec), json.Unmarshal([]byte(row.kept), &kept.Spec)); err != nil {
-				t.Fatal(err)
-			}
-			if have := changedField(sent.Spec, kept.Spec); have != row.want {
-				t.Errorf("have %q, want %q", have, row.want)
-			}
-		})
-	}
-}
-
 // TestWatchIsAheadOfTheAnswer has the watch show a policy with its defaults while its write has not returned: when it has,
 // nothing is left to be written.
 func TestWatchIsAheadOfTheAnswer(t *testing.T) {
@@ -477,16 +456,16 @@ func TestWatchIsAheadOfTheAnswer(t *testing.T) {
 		running.Wait()
 	})
 	shows := func(o *crdv1beta1.ClusterNetworkPolicy) {
-		c.tables.policies.acnps.Set(keyOf(o), acnpFacts(o))
+		c.tables.Cluster.Set(o)
 		c.tables.Do(ctx, func() { c.tables.Pass() })
 	}
-	create := slices.DeleteFunc(c.tables.change().Local, func(w Write) bool { return w.Kind != kindACNP })[0]
+	create := slices.DeleteFunc(c.tables.change().Local, func(w writes.Write) bool { return w.Kind != "ClusterNetworkPolicy.crd.antrea.io" })[0]
 	have := create.Object.DeepCopyObject().(*crdv1beta1.ClusterNetworkPolicy)
 	have.UID, have.Generation, have.Spec.Ingress[0].Name = "one", 1, "filled-in"
 	shows(have)
-	expect(t, "writes before the answer", policies(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
+	expect(t, "writes before the answer", policyWrites(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
 	c.wrotePolicy(ctx, create, have)
-	expect(t, "writes after it", policies(c.tables.change()), []string(nil))
+	expect(t, "writes after it", policyWrites(c.tables.change()), []string(nil))
 
 	// Another object of that name, and another generation, are not what was written.
 	for _, change := range []func(o *crdv1beta1.ClusterNetworkPolicy){
@@ -496,6 +475,6 @@ func TestWatchIsAheadOfTheAnswer(t *testing.T) {
 		other := have.DeepCopy()
 		change(other)
 		shows(other)
-		expect(t, "writes of what may be drift", policies(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
+		expect(t, "writes of what may be drift", policyWrites(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
 	}
 }

@@ -8,6 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/clusters"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/gateways"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -39,7 +43,7 @@ func (c *controller) pollSecrets(ctx context.Context) {
 			switch {
 			case err == nil:
 				delete(refused, k)
-				c.tables.base.secrets.Set(k, secretFacts(secret))
+				c.tables.base.Secrets.Set(k, membership.SecretFacts(secret))
 			case apierrors.IsForbidden(err): // of others the API server is away, which the watches report
 				if refused[k].IsZero() {
 					refused[k] = time.Now()
@@ -48,17 +52,17 @@ func (c *controller) pollSecrets(ctx context.Context) {
 					wait = secretAgain
 					continue
 				}
-				known := credentials{}
-				if row, ok := c.tables.base.secrets.Get(k); ok {
+				known := membership.Credentials{}
+				if row, ok := c.tables.base.Secrets.Get(k); ok {
 					known = *row
 				}
 				known.Refused = cmp.Or(allowed, err).Error()
-				c.tables.base.secrets.Set(k, &known)
+				c.tables.base.Secrets.Set(k, &known)
 			}
 		}
-		for _, row := range c.tables.base.secrets.All() {
+		for _, row := range c.tables.base.Secrets.All() {
 			if !slices.Contains(named, row.Key) {
-				c.tables.base.secrets.Delete(row.Key)
+				c.tables.base.Secrets.Delete(row.Key)
 				delete(refused, row.Key)
 			}
 		}
@@ -77,7 +81,7 @@ func (c *controller) pollSecrets(ctx context.Context) {
 
 // namedSecrets are the Secrets that the ClusterSet names which this cluster is in, by name.
 func (c *controller) namedSecrets() (named []derive.Object) {
-	set, _ := chooseClusterSet(values(c.tables.base.clusterSets.All()))
+	set, _ := membership.ChooseClusterSet(derive.Values(c.tables.base.ClusterSets.All()))
 	if set == nil {
 		return nil
 	}
@@ -94,7 +98,7 @@ func (c *controller) namedSecrets() (named []derive.Object) {
 // allowSecrets writes the rules of secretsRole for these Secrets. Without Secrets it waits until it is known that there
 // is no ClusterSet.
 func (c *controller) allowSecrets(ctx context.Context, named []derive.Object) error {
-	if m, _ := c.tables.base.membership.Get(here); len(named) == 0 && !m.Leave {
+	if m, _ := c.tables.base.Membership.Get(membership.Here); len(named) == 0 && !m.Leave {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
@@ -135,7 +139,7 @@ func (c *controller) getSecret(ctx context.Context, k derive.Object) (*corev1.Se
 
 // discover finds this cluster's Service range where it is not configured, with retries.
 func (c *controller) discover(ctx context.Context) {
-	e := environment{Known: true, ServiceCIDR: c.config.ServiceCIDR}
+	e := membership.Environment{Known: true, ServiceCIDR: c.config.ServiceCIDR}
 	for {
 		if e.ServiceCIDR == "" {
 			limited, cancel := context.WithTimeout(ctx, leaderTimeout)
@@ -145,8 +149,8 @@ func (c *controller) discover(ctx context.Context) {
 				e.ServiceCIDRError = err.Error()
 			}
 		}
-		c.tables.base.environment.Set(here, e)
-		c.tables.base.environment.Loaded()
+		c.tables.base.Environment.Set(membership.Here, e)
+		c.tables.base.Environment.Loaded()
 		if e.ServiceCIDR != "" {
 			return
 		}
@@ -154,6 +158,26 @@ func (c *controller) discover(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(discoverEvery):
+		}
+	}
+}
+
+// phaseLook is how often Gateways are looked at for phases that are over.
+const phaseLook = time.Second
+
+// endPhases has phases and withdrawals end that have lasted as long as they may.
+func (c *controller) endPhases(ctx context.Context) {
+	clock, tick := gateways.Clock{}, time.NewTicker(phaseLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			own, _ := c.tables.gateways.Announced.Get(membership.Here)
+			c.tables.gateways.PhasesOver.Replace(clock.Over(now, derive.Values(c.tables.gateways.Gateways.All()), own))
+			c.tables.clusters.Forgotten.Replace(
+				clusters.Forgotten(now, derive.Values(c.tables.clusters.ClusterInfoImports.All())))
 		}
 	}
 }

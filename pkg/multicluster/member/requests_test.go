@@ -121,7 +121,7 @@ func TestRequests(t *testing.T) {
 					conditions = o.Status.Conditions
 				}
 				have := ""
-				if c := apimeta.FindStatusCondition(conditions, conditionRequests); c != nil {
+				if c := apimeta.FindStatusCondition(conditions, "RequestsValid"); c != nil {
 					have = strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 				}
 				if have != want {
@@ -138,7 +138,7 @@ func TestRequests(t *testing.T) {
 					return err
 				}
 				for _, e := range l.Items {
-					if e.InvolvedObject.Kind == kind && e.Reason == reasonRequestsInvalid && strings.Contains(e.Message, text) {
+					if e.InvolvedObject.Kind == kind && e.Reason == "RequestsInvalid" && strings.Contains(e.Message, text) {
 						return nil
 					}
 				}

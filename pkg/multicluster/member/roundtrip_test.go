@@ -7,6 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/exports"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/imports"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -48,13 +53,13 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	w.create(w.member, objects...)
 	w.exportIs("web", "Succeed")
 	w.eventually("the export comes back", func(ctx context.Context) error {
-		e, si := &Endpoints{}, &mcsv1alpha1.ServiceImport{}
+		e, si := &services.Endpoints{}, &mcsv1alpha1.ServiceImport{}
 		if err := errors.Join(w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-web"}, e),
 			w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, si)); err != nil {
 			return err
 		}
-		want := []subset{{Addresses: []address{{IP: objects[0].(*corev1.Service).Spec.ClusterIP}}, Ports: []port{{Name: "http", Port: 80}}}}
-		if !sameSubsets(e.Subsets, want) {
+		want := []services.Subset{{Addresses: []services.Address{{IP: objects[0].(*corev1.Service).Spec.ClusterIP}}, Ports: []services.Port{{Name: "http", Port: 80}}}}
+		if !imports.SameSubsets(e.Subsets, want) {
 			return fmt.Errorf("have %v", e.Subsets)
 		}
 		return nil
@@ -65,7 +70,7 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	w.exportIs("antrea-mc-web", "ImportedService")
 
 	// Another member was first with other ports: both are imported, and our user is told.
-	other := resourceExport(membership{ID: "west", Common: area}, derive.Object{Namespace: "default", Name: "db"}, "Service")
+	other := exports.ResourceExport(membership.Membership{ID: "west", Common: area}, derive.Object{Namespace: "default", Name: "db"}, "Service")
 	other.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
 	w.create(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-west"),
 		ClusterID: "west", ClusterSetID: "set", LeaderClusterID: "north"}, other)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -307,7 +309,7 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		export("east-default-web-service"), export("east-default-web-endpoints"), export("east-default-late-service"),
 		export("east-default-late-endpoints"), export("east-clusterinfo"))
 	w.gone(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")}, &corev1.Service{ObjectMeta: meta("later", "antrea-mc-db")},
-		&Endpoints{ObjectMeta: meta("default", "antrea-mc-db")},
+		&services.Endpoints{ObjectMeta: meta("default", "antrea-mc-db")},
 		&mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db")},
 		&mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-1")},
 		&mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", "west-clusterinfo")})

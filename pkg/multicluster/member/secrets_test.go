@@ -23,7 +23,7 @@ import (
 )
 
 // TestSecretAccess restricts the member controller to the Secret that its ClusterSet names: RBAC and the admission
-// policies of its manifest refuse every other Secret, whatever the controller writes.
+// policyWrites of its manifest refuse every other Secret, whatever the controller writes.
 func TestSecretAccess(t *testing.T) {
 	t.Parallel()
 	admin := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}}).Config

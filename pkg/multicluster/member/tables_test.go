@@ -8,6 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/exports"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -31,7 +36,7 @@ var (
 
 // put replaces or adds an object, or removes it when there is a coin for that.
 func put[T metav1.Object](r *rand.Rand, list []T, o T) []T {
-	list = slices.DeleteFunc(slices.Clone(list), func(x T) bool { return keyOf(x) == keyOf(o) })
+	list = slices.DeleteFunc(slices.Clone(list), func(x T) bool { return derive.ObjectOf(x) == derive.ObjectOf(o) })
 	if r == nil || r.IntN(4) > 0 {
 		list = append(list, o)
 	}
@@ -39,13 +44,13 @@ func put[T metav1.Object](r *rand.Rand, list []T, o T) []T {
 }
 
 // written is a list of objects after a write.
-func written[T client.Object](list []T, w Write) []T {
+func written[T client.Object](list []T, w writes.Write) []T {
 	o, ok := w.Object.(T)
 	if !ok {
 		return list
 	}
-	if w.Verb == Delete {
-		return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return keyOf(x) == keyOf(o) })
+	if w.Verb == writes.Delete {
+		return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return derive.ObjectOf(x) == derive.ObjectOf(o) })
 	}
 	return put(nil, list, o)
 }
@@ -54,7 +59,7 @@ func written[T client.Object](list []T, w Write) []T {
 var applied int
 
 // apply is a view after a write that an API server has taken.
-func apply(v View, w Write) View {
+func apply(v View, w writes.Write) View {
 	applied++
 	w.Object = w.Object.DeepCopyObject().(client.Object)
 	w.Object.SetResourceVersion(fmt.Sprint(applied))
@@ -132,7 +137,7 @@ func step(r *rand.Rand, v View, c Change) View {
 	case 7:
 		v.ServiceImports = put(r, v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: mark(meta(ns, name))})
 	case 8:
-		v.Endpoints = put(r, v.Endpoints, &Endpoints{ObjectMeta: mark(meta(ns, "antrea-mc-"+name))})
+		v.Endpoints = put(r, v.Endpoints, &services.Endpoints{ObjectMeta: mark(meta(ns, "antrea-mc-"+name))})
 	case 9:
 		n := &corev1.Namespace{ObjectMeta: meta("", ns)}
 		n.Labels = map[string]string{"team": pick("x", "y")}
@@ -193,7 +198,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		deleted(ri)
 		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
 	case 14:
-		re := resourceExport(membership{ID: "east", Common: "antrea-multicluster"}, derive.Object{Namespace: ns, Name: name}, pick("Service", "Endpoints"))
+		re := exports.ResourceExport(membership.Membership{ID: "east", Common: "antrea-multicluster"}, derive.Object{Namespace: ns, Name: name}, pick("Service", "Endpoints"))
 		if r.IntN(2) == 0 {
 			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Message: pick("x", "y")}}
 		}
@@ -236,15 +241,15 @@ func step(r *rand.Rand, v View, c Change) View {
 // rows are all that tables derive.
 func (t *tables) rows() map[string]any {
 	out := map[string]any{
-		"membership": t.base.membership.All(), "clusterset": t.reach.clusterSet.All(), "gateways": t.gateways.active.All(),
-		"infos": t.clusters.infos.All(), "imports": t.imports.imports.All(),
-		"exportable": t.exports.exportable.All(), "holders": t.exports.holders.All(), "exports": t.exports.exports.All(),
-		"validity": t.exports.validity.All(), "ownInfo": t.info.exports.All(),
-		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labels.labelExports.All(),
-		"labels":          t.labels.labels.All(),
-		"address exports": values(t.addresses.addressExports.All()), "addresses": t.addresses.addresses.All(),
-		"replicas": t.policies.replicas.All(), "policy report": t.policies.report.All(),
-		"gateway status": t.gateways.status.All(), "sights": t.reach.sights.All(), "gone": t.reach.gone.All(),
+		"membership": t.base.Membership.All(), "clusterset": t.reach.ClusterSet.All(), "gateways": t.gateways.Active.All(),
+		"infos": t.clusters.Infos.All(), "imports": t.imports.Imports.All(),
+		"exportable": t.exports.Exportable.All(), "holders": t.exports.Holders.All(), "exports": t.exports.Exports.All(),
+		"validity": t.exports.Validity.All(), "ownInfo": t.info.Exports.All(),
+		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labels.LabelExports.All(),
+		"labels":          t.labels.Labels.All(),
+		"address exports": derive.Values(t.addresses.AddressExports.All()), "addresses": t.addresses.Addresses.All(),
+		"replicas": t.policies.Replicas.All(), "policy report": t.policies.Report.All(),
+		"gateway status": t.gateways.Status.All(), "sights": t.reach.Sights.All(), "gone": t.reach.Gone.All(),
 	}
 	for i, table := range t.local {
 		out[fmt.Sprint("local ", i)] = table.All()
@@ -260,7 +265,7 @@ func TestWalk(t *testing.T) {
 	v.Config.EnableStretchedNetworkPolicy, v.Config.PublishPodAddresses, v.Config.PodCIDRs = true, true, []string{"10.10.0.0/16"}
 	make := func() *tables {
 		t := newTables(v.Namespace, v.Config)
-		t.labels.maxLabels, t.addresses.maxAddresses = 4, 2
+		t.labels.Most, t.addresses.Most = 4, 2
 		t.load(v)
 		t.Pass()
 		return t
@@ -372,7 +377,7 @@ func TestOneExportEvaluatesItsOwnKeys(t *testing.T) {
 	tables := newTables(v.Namespace, v.Config)
 	tables.load(v)
 	tables.Pass()
-	tables.exports.serviceExports.Set(keyOf(last), serviceExportFacts(last))
+	tables.Cluster.Set(last)
 	tables.Pass()
 	if pass, _, _ := tables.Stats(); pass.Evaluated == 0 || pass.Evaluated > 12 {
 		t.Errorf("%d keys were evaluated, want the few of one export", pass.Evaluated)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -94,7 +96,7 @@ func say(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport, ki
 	if slices.ContainsFunc(re.Status.Conditions, func(c mcv1alpha1.ResourceExportCondition) bool { return c.Type == kind }) {
 		return nil
 	}
-	re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: kind, Status: status, Reason: reasonConvergeFailure, Message: "not converged"}}
+	re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: kind, Status: status, Reason: "ConvergeFailure", Message: "not converged"}}
 	return c.Status().Update(ctx, re)
 }
 
@@ -134,19 +136,19 @@ func TestTakeOver(t *testing.T) {
 			isOurs := func() {
 				t.Helper()
 				w.clusterSetIs("True True True", "")
-				w.exportIs("web", reasonSucceed)
+				w.exportIs("web", "Succeed")
 				w.eventually("the ClusterInfo is this member's", infoIsOurs)
 				w.eventually("the ServiceImport is this member's", func(ctx context.Context) error {
 					if err := errors.Join(w.member.Get(ctx, client.ObjectKeyFromObject(si), si), w.member.Get(ctx, client.ObjectKeyFromObject(service), service)); err != nil {
 						return err
 					}
-					if !imported(si) || !slices.Equal(si.Spec.IPs, []string{service.Spec.ClusterIP}) || !apimeta.IsStatusConditionTrue(si.Status.Conditions, "Ready") {
+					if !services.Imported(si) || !slices.Equal(si.Spec.IPs, []string{service.Spec.ClusterIP}) || !apimeta.IsStatusConditionTrue(si.Status.Conditions, "Ready") {
 						return fmt.Errorf("have %v %v %v", si.Annotations, si.Spec.IPs, si.Status.Conditions)
 					}
 					return nil
 				})
 				w.writes() // it rests
-				w.noEvent(reasonConvergeFailure, reasonNotImported, reasonResourceExportFailed)
+				w.noEvent("ConvergeFailure", "NotImported", reasonResourceExportFailed)
 			}
 			// As Antrea's member has them, which does not run either.
 			leave := func() {

@@ -5,6 +5,10 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/clusters"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -39,7 +43,7 @@ type View struct {
 	Namespaces         []*corev1.Namespace
 	Nodes              []*corev1.Node
 	Services           []*corev1.Service
-	Endpoints          []*Endpoints
+	Endpoints          []*services.Endpoints
 	EndpointSlices     []*discoveryv1.EndpointSlice
 	ServiceExports     []*mcsv1alpha1.ServiceExport
 	ServiceImports     []*mcsv1alpha1.ServiceImport
@@ -60,7 +64,7 @@ type View struct {
 
 // Leader is what is known from the leader cluster.
 type Leader struct {
-	Area         Area // the Common Area all of this was read from; zero without one
+	Area         membership.Area // the Common Area all of this was read from; zero without one
 	Announcement Announcement
 
 	// Synced is set once ResourceImports and ResourceExports have been read completely.
@@ -73,12 +77,12 @@ type Leader struct {
 // load fills the sources with a view, as lists of API servers do.
 func (t *tables) load(v View) {
 	t.other(v)
-	t.gateways.phasesOver.Replace(v.PhasesOver)
-	t.clusters.forgotten.Replace(forgottenAt(v.Now, v.ClusterInfoImports))
-	t.cluster.Fill(objects(v)...)
-	t.area.Fill(objects(v.Leader.ResourceImports)...)
-	t.ownExports.Fill(objects(v.Leader.ResourceExports)...)
-	for _, source := range []interface{ Loaded() }{t.base.connection, t.base.environment, t.base.secrets} {
+	t.gateways.PhasesOver.Replace(v.PhasesOver)
+	t.clusters.Forgotten.Replace(clusters.Forgotten(v.Now, v.ClusterInfoImports))
+	t.Cluster.Fill(objects(v)...)
+	t.Area.Fill(objects(v.Leader.ResourceImports)...)
+	t.OwnExports.Fill(objects(v.Leader.ResourceExports)...)
+	for _, source := range []interface{ Loaded() }{t.base.Connection, t.base.Environment, t.base.Secrets} {
 		source.Loaded()
 	}
 }
@@ -86,9 +90,9 @@ func (t *tables) load(v View) {
 // update changes the sources from one view to another one by one, as events of watches do.
 func (t *tables) update(from, to View) {
 	t.other(to)
-	change(t.cluster, objects(from), objects(to))
-	change(t.area, objects(from.Leader.ResourceImports), objects(to.Leader.ResourceImports))
-	change(t.ownExports, objects(from.Leader.ResourceExports), objects(to.Leader.ResourceExports))
+	change(t.Cluster, objects(from), objects(to))
+	change(t.Area, objects(from.Leader.ResourceImports), objects(to.Leader.ResourceImports))
+	change(t.OwnExports, objects(from.Leader.ResourceExports), objects(to.Leader.ResourceExports))
 }
 
 func change(kinds *watch.Kinds, from, to []client.Object) {
@@ -98,10 +102,10 @@ func change(kinds *watch.Kinds, from, to []client.Object) {
 	}
 	gone := map[key]client.Object{}
 	for _, o := range from {
-		gone[key{reflect.TypeOf(o), keyOf(o)}] = o
+		gone[key{reflect.TypeOf(o), derive.ObjectOf(o)}] = o
 	}
 	for _, o := range to {
-		delete(gone, key{reflect.TypeOf(o), keyOf(o)})
+		delete(gone, key{reflect.TypeOf(o), derive.ObjectOf(o)})
 		kinds.Set(o)
 	}
 	for o := range maps.Values(gone) {
@@ -111,19 +115,19 @@ func change(kinds *watch.Kinds, from, to []client.Object) {
 
 // other fills the sources that no watch fills.
 func (t *tables) other(v View) {
-	t.base.environment.Set(here, environment{Known: true, ServiceCIDR: v.ServiceCIDR,
+	t.base.Environment.Set(membership.Here, membership.Environment{Known: true, ServiceCIDR: v.ServiceCIDR,
 		ServiceCIDRError: v.ServiceCIDRError})
-	t.base.connection.Set(here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
-	secrets := map[derive.Object]*credentials{}
+	t.base.Connection.Set(membership.Here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
+	secrets := map[derive.Object]*membership.Credentials{}
 	for _, cs := range v.ClusterSets {
 		for _, leader := range cs.Spec.Leaders {
-			secrets[derive.Object{Namespace: cs.Namespace, Name: leader.Secret}] = secretFacts(nil)
+			secrets[derive.Object{Namespace: cs.Namespace, Name: leader.Secret}] = membership.SecretFacts(nil)
 		}
 	}
 	for _, s := range v.Secrets {
-		secrets[keyOf(s)] = secretFacts(s)
+		secrets[derive.ObjectOf(s)] = membership.SecretFacts(s)
 	}
-	t.base.secrets.Replace(secrets)
+	t.base.Secrets.Replace(secrets)
 }
 
 // objects returns the objects of a list, or of all lists of a view that watches fill.

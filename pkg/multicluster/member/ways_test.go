@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/clusters"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,7 +104,7 @@ func TestPlanWays(t *testing.T) {
 			expect(t, "Gateways", have, row.gateways)
 			written := map[string]string{}
 			for _, w := range d.Change.Local {
-				if w.Kind == "Gateway" && w.Verb == UpdateStatus {
+				if w.Kind == "Gateway" && w.Verb == writes.UpdateStatus {
 					written[w.Object.GetName()] = have[w.Object.GetName()]
 				}
 			}
@@ -117,14 +120,14 @@ func TestPlanWays(t *testing.T) {
 
 			// What is written is not written again, and an hour later the times of what has not changed are the same.
 			for _, w := range d.Change.Local {
-				if w.Verb == UpdateStatus {
+				if w.Verb == writes.UpdateStatus {
 					v = apply(v, w)
 				}
 			}
 			v.ClusterSets, v.Now = []*mcv1alpha2.ClusterSet{d.ClusterSet}, now.Add(time.Hour)
 			again, _ := Plan(v)
 			for _, w := range again.Change.Local {
-				if w.Verb == UpdateStatus {
+				if w.Verb == writes.UpdateStatus {
 					t.Errorf("again: %s", w)
 				}
 			}
@@ -251,7 +254,7 @@ func (w *world) waysAreReported() {
 	both := []mcv1alpha1.WayStatus{way(one, mcv1alpha1.WayUp), way(other, mcv1alpha1.WayUp)}
 	are(map[string]string{"west": "True AllWaysUp 4 of 4 ways are up"}, map[string][]mcv1alpha1.WayStatus{"node-1": both, "node-2": both})
 	report("node-2", map[string]string{"west/" + one: "down", "west/" + other: "up"})
-	are(map[string]string{"west": "True SomeWaysDown 3 of 4 ways are up; down: from Gateway node-2 to " + one + ". " + remedyOfDown},
+	are(map[string]string{"west": "True SomeWaysDown 3 of 4 ways are up; down: from Gateway node-2 to " + one + ". " + clusters.RemedyOfDown},
 		map[string][]mcv1alpha1.WayStatus{"node-1": both, "node-2": {way(one, mcv1alpha1.WayDown), way(other, mcv1alpha1.WayUp)}})
 	report("node-1", nil)
 	report("node-2", nil)

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -180,7 +182,7 @@ func TestPendingWaits(t *testing.T) {
 	withOwnExports(&v)
 	expect(t, "the leader has it", status(), []string{"True Exported after 0s"})
 	v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
-		Reason: reasonConvergeFailure, Message: "the Service is not imported yet"}}
+		Reason: "ConvergeFailure", Message: "the Service is not imported yet"}}
 	expect(t, "another leader refuses it", status(), []string{"False Failed after 2s"})
 	v.Leader.ResourceExports[1].Status.Conditions[0].Message = exportcheck.Refused + "spec.endpoints is missing"
 	expect(t, "our leader refuses it", status(), []string{"False Failed after 0s"})
@@ -229,7 +231,7 @@ func TestRefusalsThatPass(t *testing.T) {
 			v := exportingView()
 			withOwnExports(&v)
 			v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
-				Reason: reasonConvergeFailure, Message: message}}
+				Reason: "ConvergeFailure", Message: message}}
 			_, ps := Plan(v)
 			return ps
 		}
@@ -325,19 +327,20 @@ func TestStaleReplica(t *testing.T) {
 	if err := to.Update(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	have := serviceFacts(seen)
+	have := seen.DeepCopy()
+	have.ResourceVersion = ""
 	want := have.DeepCopy()
 	want.Spec.Ports[0].Port = 81
-	for _, w := range []Write{
-		{Verb: Delete, Kind: "Service", Object: have},
-		{Verb: Update, Kind: "Service", Have: have, Object: want},
+	for _, w := range []writes.Write{
+		{Verb: writes.Delete, Kind: "Service", Object: have},
+		{Verb: writes.Update, Kind: "Service", Have: have, Object: want},
 	} {
 		w.Version = seen.ResourceVersion
 		if _, err := write(t.Context(), to, w); !apierrors.IsConflict(err) {
 			t.Errorf("%s of an old version: %v, want a conflict", w, err)
 		}
 		w.Version = now.ResourceVersion
-		if w.Verb == Delete {
+		if w.Verb == writes.Delete {
 			continue
 		}
 		if _, err := write(t.Context(), to, w); err != nil {

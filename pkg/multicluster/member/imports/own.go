@@ -1,8 +1,11 @@
-package member
+package imports
 
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,15 +15,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// ownEndpoints finds endpoints of an import that are this cluster's: its Services, Pods, Nodes, gateways and API servers. Another cluster could
-// have this one's clients send requests there, past what policies let them reach, so only those count that this cluster exports for
-// the Service: as the leader says, which knows whose an endpoint is, or, with a leader that does not say so, as this cluster does export it. A
-// leader knows a cluster's ranges, but neither its Nodes nor its API servers.
+// ownEndpoints finds endpoints of an import that are this cluster's own: its Services, Pods, Nodes, gateways and API
+// servers. Through these, another cluster could have clients of this one send requests past its policies. So only
+// endpoints count that this cluster exports for the Service. The leader records the cluster of each endpoint; if it
+// does not, the exports of this cluster decide. A leader has the ranges of a cluster, but neither its Nodes nor its API
+// servers.
 type ownEndpoints struct {
 	what     func(netip.Addr) string // what of this cluster an address is; empty for nothing
 	exported map[netip.Addr]bool
-	// withdrawn: the leader does not say whose endpoints are, and this cluster exports the Service, or did a moment ago: an address that it does
-	// not export is left out without a report, since it may just have been withdrawn.
+	// withdrawn: the leader does not say whose endpoints are, and this cluster exports the Service, or did a moment ago:
+	// an address that it does not export is left out without a report, since it may just have been withdrawn.
 	withdrawn bool
 }
 
@@ -43,24 +47,25 @@ func (own ownEndpoints) reported(ip netip.Addr) string {
 // apiServer is the Service whose endpoints are the API servers.
 var apiServer = derive.Object{Namespace: "default", Name: "kubernetes"}
 
-func (t *importTables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImport, r *derive.Reader) ownEndpoints {
-	m, _ := derive.Get(r, t.base.membership, here)
-	own, _ := derive.Get(r, t.base.own, here)
+func (t *Tables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImport, r *derive.Reader) ownEndpoints {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	own, _ := derive.Get(r, t.base.Own, membership.Here)
 	var out ownEndpoints
-	if sources, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets); ok {
+	if sources, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources],
+		ri.Spec.Endpoints.Subsets); ok {
 		out.exported = addressSet(sources[m.ID].Subsets)
-	} else if subsets, ok := t.in.exported(of, r); ok {
+	} else if subsets, ok := t.in.Exported(of, r); ok {
 		out.withdrawn, out.exported = true, addressSet(subsets)
 	} else {
-		_, out.withdrawn = derive.Get(r, t.base.resourceExports,
-			derive.Object{Namespace: m.Common, Name: exportName(m.ID, of, multicluster.EndpointsKind)})
+		_, out.withdrawn = derive.Get(r, t.base.ResourceExports,
+			derive.Object{Namespace: m.Common, Name: services.ExportName(m.ID, of, multicluster.EndpointsKind)})
 	}
 	var servers map[netip.Addr]bool
 	out.what = func(ip netip.Addr) string {
 		const but = " of this cluster, which does not export it"
 		if servers == nil { // few imports have addresses outside of all
 			servers = map[netip.Addr]bool{}
-			for _, s := range values(derive.List(r, t.services.slicesByService, apiServer)) {
+			for _, s := range derive.Values(derive.List(r, t.services.ByService, apiServer)) {
 				for _, e := range s.Endpoints {
 					for _, a := range e.Addresses {
 						if server, err := netip.ParseAddr(a); err == nil {
@@ -75,13 +80,13 @@ func (t *importTables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImp
 			return "in the Service range" + but
 		case slices.ContainsFunc(own.Pods, func(p netip.Prefix) bool { return p.Contains(ip) }):
 			return "in a Pod range" + but
-		case slices.ContainsFunc(own.Nodes, func(n nodeAddr) bool { return n.Addr == ip }):
+		case slices.ContainsFunc(own.Nodes, func(n membership.NodeAddr) bool { return n.Addr == ip }):
 			return "a Node" + but
 		case servers[ip]:
 			return "an API server" + but
 		case len(derive.List(r, t.servicesByIP, derive.Name(ip.String()))) > 0:
 			return "a Service" + but
-		case slices.ContainsFunc(values(derive.All(r, t.in.gateways)), func(g *mcv1alpha1.Gateway) bool {
+		case slices.ContainsFunc(derive.Values(derive.All(r, t.in.Gateways)), func(g *mcv1alpha1.Gateway) bool {
 			return g.GatewayIP == ip.String() || g.InternalIP == ip.String()
 		}):
 			return "a gateway" + but
@@ -92,10 +97,10 @@ func (t *importTables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImp
 }
 
 // addressSet returns the addresses of subsets.
-func addressSet(subsets []subset) map[netip.Addr]bool {
+func addressSet(subsets []services.Subset) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, s := range subsets {
-		for _, list := range [2][]address{s.Addresses, s.NotReadyAddresses} {
+		for _, list := range [2][]services.Address{s.Addresses, s.NotReadyAddresses} {
 			for _, a := range list {
 				if ip, err := netip.ParseAddr(a.IP); err == nil {
 					out[ip.Unmap()] = true
@@ -106,7 +111,7 @@ func addressSet(subsets []subset) map[netip.Addr]bool {
 	return out
 }
 
-// byClusterIP indexes Services by their addresses, also those of a second Service range.
+// byClusterIP indexes Services by their addresses, also by addresses of a second Service range.
 func byClusterIP(_ derive.Object, o *corev1.Service) []derive.Name {
 	var out []derive.Name
 	for _, text := range append([]string{o.Spec.ClusterIP}, o.Spec.ClusterIPs...) {

@@ -1,4 +1,4 @@
-package member
+package identities
 
 import (
 	"cmp"
@@ -6,7 +6,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,9 +24,6 @@ import (
 
 const reasonAddressLimit = "PodAddressLimit"
 
-// addressBatch is how long a change of a block waits for others: a block is written once in that time at most.
-const addressBatch = time.Second
-
 // block is a block of addresses, as a key.
 type block struct{ netip.Prefix }
 
@@ -35,26 +34,26 @@ func (b block) Compare(o block) int {
 
 func blockOf(a netip.Addr) block { return block{exportcheck.BlockOf(a)} }
 
-// addressTables are addresses of Pods: of this cluster's, which are published with publishPodAddresses, and of others,
+// Addresses are addresses of Pods: of this cluster's, which are published with publishPodAddresses, and of others,
 // which are imported with enableStretchedNetworkPolicy.
 //
 //	pods, identities, exports of labels ─► blocks ─► too many ─► exports
 //	resourceimports, clusterinfos ─► PodAddressImports
-type addressTables struct {
-	base         *membershipTables
-	labels       *labelTables
-	infos        derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]
-	maxAddresses int // addresses that are exported at most
+type Addresses struct {
+	base   *membership.Tables
+	labels *Labels
+	infos  derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]
+	Most   int // addresses that are exported at most
 
 	podAddressImports *derive.Source[derive.Object, *mcv1alpha1.PodAddressImport]
 
 	podsIn         *derive.Index[block, derive.Object, podFacts]
 	blocks         *derive.Table[block, published]
 	unpublished    *derive.Table[derive.Name, tooMany]
-	addressExports *derive.Table[block, *mcv1alpha1.ResourceExport]
-	byName         *derive.Index[derive.Object, block, *mcv1alpha1.ResourceExport] // exports
+	AddressExports *derive.Table[block, *mcv1alpha1.ResourceExport]
+	ByName         *derive.Index[derive.Object, block, *mcv1alpha1.ResourceExport] // exports
 
-	addresses *derive.Table[derive.Object, *mcv1alpha1.PodAddressImport]
+	Addresses *derive.Table[derive.Object, *mcv1alpha1.PodAddressImport]
 }
 
 // publishedRanges are the ranges in which Pods' addresses are published.
@@ -65,11 +64,12 @@ func publishedRanges(cfg config.Config) []netip.Prefix {
 	return exportcheck.Prefixes(cfg.PodCIDRs)
 }
 
-func newAddressTables(k *kinds, base *membershipTables, labels *labelTables,
-	infos derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]) *addressTables {
-	t := &addressTables{base: base, labels: labels, infos: infos, maxAddresses: exportcheck.MaxAddresses}
-	t.podAddressImports = writtenKind(k, k.cluster, "PodAddressImport", "podaddressimports",
-		podAddressImportFacts, version, watch.In(base.namespace), watch.Optional())
+// NewAddresses adds the tables of Pods' addresses.
+func NewAddresses(k *writes.Kinds, base *membership.Tables, labels *Labels,
+	infos derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]) *Addresses {
+	t := &Addresses{base: base, labels: labels, infos: infos, Most: exportcheck.MaxAddresses}
+	t.podAddressImports = writes.NewSource(k, k.Cluster, "PodAddressImport", "podaddressimports",
+		podAddressImportFacts, writes.Version, watch.In(base.Namespace), watch.Optional())
 	e := k.Engine
 	t.podsIn = derive.NewIndex(t.labels.pods, "block", func(_ derive.Object, f podFacts) []block {
 		var out []block
@@ -79,25 +79,29 @@ func newAddressTables(k *kinds, base *membershipTables, labels *labelTables,
 		return out
 	})
 	t.blocks = derive.NewTable(e, "blocks of addresses", t.addressesIn, derive.KeysOfIndex(t.podsIn))
-	t.unpublished = derive.NewTable(e, "blocks that are too many", t.tooManyBlocks, derive.KeysOf(t.base.environment))
-	t.addressExports = derive.NewTable(e, "exports of addresses", t.addressExportOf, derive.KeysOf(t.blocks))
-	t.byName = derive.NewIndex(t.addressExports, "name", func(_ block, re *mcv1alpha1.ResourceExport) []derive.Object {
-		return []derive.Object{keyOf(re)}
+	t.unpublished = derive.NewTable(e, "blocks that are too many", t.tooManyBlocks, derive.KeysOf(t.base.Environment))
+	t.AddressExports = derive.NewTable(e, "exports of addresses", t.addressExportOf, derive.KeysOf(t.blocks))
+	t.ByName = derive.NewIndex(t.AddressExports, "name", func(_ block, re *mcv1alpha1.ResourceExport) []derive.Object {
+		return []derive.Object{derive.ObjectOf(re)}
 	})
-	named := derive.NewIndex(t.base.resourceImports, "PodAddressImport",
+	named := derive.NewIndex(t.base.ResourceImports, "PodAddressImport",
 		func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
 			if ri.Spec.Kind != multicluster.PodAddressesKind {
 				return nil
 			}
-			return []derive.Object{{Namespace: t.base.namespace, Name: k.Name}}
+			return []derive.Object{{Namespace: t.base.Namespace, Name: k.Name}}
 		})
-	t.addresses = derive.NewTable(e, "podaddressimports of the ClusterSet", t.addressImportOf, derive.KeysOfIndex(named))
+	t.Addresses = derive.NewTable(e, "podaddressimports of the ClusterSet", t.addressImportOf, derive.KeysOfIndex(named))
 	return t
 }
 
-func (t *addressTables) writes(k *kinds) *writeTable {
-	return k.table("write-podaddressimports", t.writePodAddressImport,
-		derive.KeysOf(t.podAddressImports), derive.KeysOf(t.addresses))
+func (t *Addresses) Writes(k *writes.Kinds) *writes.Table {
+	return k.Table("write-podaddressimports", t.writePodAddressImport,
+		derive.KeysOf(t.podAddressImports), derive.KeysOf(t.Addresses))
+}
+
+func podAddressImportFacts(o *mcv1alpha1.PodAddressImport) *mcv1alpha1.PodAddressImport {
+	return &mcv1alpha1.PodAddressImport{ObjectMeta: writes.MetaFacts(o), Spec: o.Spec}
 }
 
 // published are the addresses of a block, by the hash of their Pods' labels.
@@ -106,10 +110,10 @@ type published struct {
 	Count  int
 }
 
-// addressesIn has no address whose labels are not exported. An address counts for a Pod only in the podCIDRs of its Node,
-// so no Node reports addresses of others' Pods; of several Pods of the Node the one that was created last has it, as
-// in the agents (policy.Tables).
-func (t *addressTables) addressesIn(b block, r *derive.Reader) (p published, _ []problem.Problem) {
+// addressesIn returns the addresses in a block whose labels are exported. An address counts for a Pod only in the
+// podCIDRs of its Node, so no Node reports addresses of Pods of others. If several Pods of the Node have it, the newest
+// Pod counts, as in the agents (policy.Tables).
+func (t *Addresses) addressesIn(b block, r *derive.Reader) (p published, _ []problem.Problem) {
 	type holder struct {
 		hash    string // empty where the labels are not exported
 		created int64
@@ -118,11 +122,11 @@ func (t *addressTables) addressesIn(b block, r *derive.Reader) (p published, _ [
 	for _, row := range derive.List(r, t.podsIn, b) {
 		hash := ""
 		if id, known := derive.Get(r, t.labels.podIdentities, row.Key); known {
-			if re, _ := derive.Get(r, t.labels.labelExports, id); re != nil {
+			if re, _ := derive.Get(r, t.labels.LabelExports, id); re != nil {
 				hash = multicluster.LabelHash(string(id))
 			}
 		}
-		node, _ := derive.Get(r, t.base.nodes, derive.Object{Name: row.Value.Node})
+		node, _ := derive.Get(r, t.base.Nodes, derive.Object{Name: row.Value.Node})
 		for _, ip := range row.Value.IPs {
 			if !b.Contains(ip) || !hasPodAddress(node, ip) {
 				continue
@@ -149,7 +153,7 @@ func (t *addressTables) addressesIn(b block, r *derive.Reader) (p published, _ [
 	return p, nil
 }
 
-// hasPodAddress says whether a Node, nil for one that is gone, has an address in its podCIDRs.
+// hasPodAddress reports whether a Node, nil if it is gone, has an address in its podCIDRs.
 func hasPodAddress(n *corev1.Node, a netip.Addr) bool {
 	return n != nil && slices.ContainsFunc(n.Spec.PodCIDRs, func(text string) bool {
 		r, err := netip.ParsePrefix(text)
@@ -161,19 +165,19 @@ func hasPodAddress(n *corev1.Node, a netip.Addr) bool {
 type tooMany struct{ Blocks map[block]bool }
 
 // tooManyBlocks keeps to what a cluster may publish. Blocks that are published already go first.
-func (t *addressTables) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []problem.Problem) {
+func (t *Addresses) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []problem.Problem) {
 	rows := derive.All(r, t.blocks)
 	count := 0
 	for _, row := range rows {
 		count += row.Value.Count
 	}
-	if count <= t.maxAddresses && len(rows) <= exportcheck.MaxAddressBlocks {
+	if count <= t.Most && len(rows) <= exportcheck.MaxAddressBlocks {
 		return tooMany{}, nil
 	}
-	m, _ := derive.Get(r, t.base.membership, here)
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	var have, others []derive.Row[block, published]
 	for _, row := range rows {
-		if _, exported := derive.Get(r, t.base.resourceExports, m.addressExport(row.Key)); exported {
+		if _, exported := derive.Get(r, t.base.ResourceExports, addressExportKey(m, row.Key)); exported {
 			have = append(have, row)
 		} else {
 			others = append(others, row)
@@ -182,39 +186,41 @@ func (t *addressTables) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany,
 	out := tooMany{map[block]bool{}}
 	blocks, addresses := 0, 0
 	for _, row := range append(have, others...) {
-		if blocks == exportcheck.MaxAddressBlocks || addresses+row.Value.Count > t.maxAddresses {
+		if blocks == exportcheck.MaxAddressBlocks || addresses+row.Value.Count > t.Most {
 			out.Blocks[row.Key] = true
 			continue
 		}
 		blocks, addresses = blocks+1, addresses+row.Value.Count
 	}
-	var ps faults
-	ps.add(m.set(), "", reasonAddressLimit, fmt.Sprintf(
-		"Pods here have more than %d addresses, or in more than %d blocks of 256: not all of them are published, and egress rules of other clusters with scope ClusterSet do not match the others; run fewer Pods in podCIDRs",
-		t.maxAddresses, exportcheck.MaxAddressBlocks))
+	var ps problem.List
+	ps.Add(m.ClusterSet(), "", reasonAddressLimit, fmt.Sprintf(
+		"Pods here have more than %d addresses, or in more than %d blocks of 256: not all of them are published, "+
+			"and egress rules of other clusters with scope ClusterSet do not match the others; run fewer Pods in podCIDRs",
+		t.Most, exportcheck.MaxAddressBlocks))
 	return out, ps
 }
 
-// addressExport is the key of the ResourceExport of a block.
-func (m membership) addressExport(b block) derive.Object {
+// addressExportKey is the key of the ResourceExport of a block.
+func addressExportKey(m membership.Membership, b block) derive.Object {
 	return derive.Object{Namespace: m.Common, Name: multicluster.PodAddressesName(m.ID, b.Prefix)}
 }
 
-func (t *addressTables) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
-	m, _ := derive.Get(r, t.base.membership, here)
+func (t *Addresses) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	p, _ := derive.Get(r, t.blocks, b)
 	if m.ID == "" || p.Count == 0 {
 		return nil, nil
 	}
-	if left, _ := derive.Get(r, t.unpublished, here); left.Blocks[b] {
+	if left, _ := derive.Get(r, t.unpublished, membership.Here); left.Blocks[b] {
 		return nil, nil
 	}
-	var ps faults
-	key := m.addressExport(b)
-	if have, _ := derive.Get(r, t.base.resourceExports, key); have != nil {
+	var ps problem.List
+	key := addressExportKey(m, b)
+	if have, _ := derive.Get(r, t.base.ResourceExports, key); have != nil {
 		for _, c := range have.Status.Conditions {
-			if refuses(c) { // without the name: what holds for many is said once
-				ps.add(m.set(), "", cmp.Or(c.Reason, reasonConvergeFailure), "the leader refuses addresses of Pods of this cluster: "+c.Message)
+			if membership.Refuses(c) { // without the name: what holds for many is said once
+				ps.Add(m.ClusterSet(), "", cmp.Or(c.Reason, membership.ReasonConvergeFailure),
+					"the leader refuses addresses of Pods of this cluster: "+c.Message)
 			}
 		}
 	}
@@ -223,7 +229,8 @@ func (t *addressTables) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{
 			multicluster.LabelSourceKind: multicluster.PodAddressesKind, multicluster.LabelSourceClusterID: m.ID,
 		}},
-		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: m.ID, Kind: multicluster.PodAddressesKind, Raw: &mcv1alpha1.RawResource{Data: data}},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: m.ID, Kind: multicluster.PodAddressesKind,
+			Raw: &mcv1alpha1.RawResource{Data: data}},
 	}, ps
 }
 
@@ -237,26 +244,28 @@ func readAddresses(ri *mcv1alpha1.ResourceImport) (exportcheck.PodAddresses, err
 		return p, err
 	}
 	if name := multicluster.PodAddressesName(p.ClusterID, p.Block); name != ri.Name {
-		return p, fmt.Errorf("metadata.name: it is block %s of cluster %s: expected %s as the name", p.Block, p.ClusterID, name)
+		return p, fmt.Errorf("metadata.name: it is block %s of cluster %s: expected %s as the name", p.Block,
+			p.ClusterID, name)
 	}
 	return p, nil
 }
 
-// addressImportOf is what a ResourceImport of Pods' addresses becomes here. No cluster has addresses outside of the Pod ranges
-// that its ClusterInfo has here, nor such as are this cluster's.
-func (t *addressTables) addressImportOf(k derive.Object,
+// addressImportOf is what a ResourceImport of Pods' addresses becomes here. No cluster has addresses outside of the Pod
+// ranges that its ClusterInfo has here, nor such as are this cluster's.
+func (t *Addresses) addressImportOf(k derive.Object,
 	r *derive.Reader) (*mcv1alpha1.PodAddressImport, []problem.Problem) {
-	m, _ := derive.Get(r, t.base.membership, here)
-	if !m.Joined || !t.base.config.EnableStretchedNetworkPolicy {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	if !m.Joined || !t.base.Config.EnableStretchedNetworkPolicy {
 		return nil, nil
 	}
-	ri, ok := derive.Get(r, t.base.resourceImports, derive.Object{Namespace: m.Common, Name: k.Name})
-	if !ok || !ri.DeletionTimestamp.IsZero() || !m.isFor(ri) {
+	ri, ok := derive.Get(r, t.base.ResourceImports, derive.Object{Namespace: m.Common, Name: k.Name})
+	if !ok || !ri.DeletionTimestamp.IsZero() || !m.IsFor(ri) {
 		return nil, nil
 	}
-	var ps faults
+	var ps problem.List
 	ignored := func(what string, args ...any) {
-		ps.add(m.set(), "", reasonImportInvalid, fmt.Sprintf("ResourceImport %s/%s of the leader is ignored: ", ri.Namespace, ri.Name)+fmt.Sprintf(what, args...))
+		ps.Add(m.ClusterSet(), "", membership.ReasonImportInvalid,
+			fmt.Sprintf("ResourceImport %s/%s of the leader is ignored: ", ri.Namespace, ri.Name)+fmt.Sprintf(what, args...))
 	}
 	p, err := readAddresses(ri)
 	switch {
@@ -266,7 +275,7 @@ func (t *addressTables) addressImportOf(k derive.Object,
 	case p.ClusterID == m.ID:
 		return nil, nil
 	}
-	infos, _ := derive.Get(r, t.infos, here)
+	infos, _ := derive.Get(r, t.infos, membership.Here)
 	i := slices.IndexFunc(infos, func(cii *mcv1alpha1.ClusterInfoImport) bool { return cii.Spec.ClusterID == p.ClusterID })
 	if i < 0 { // as while its Gateway moves: what was known stays, since the leader still has it
 		have, _ := derive.Get(r, t.podAddressImports, k)
@@ -274,19 +283,21 @@ func (t *addressTables) addressImportOf(k derive.Object,
 			ignored("cluster %s announces no Pod ranges here that its addresses could be in", p.ClusterID)
 			return nil, ps
 		}
-		return &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}, Spec: have.Spec}, nil
+		return &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name},
+			Spec: have.Spec}, nil
 	}
 	in, out := p.Within(exportcheck.Prefixes(infos[i].Spec.PodCIDRs))
 	if len(out) > 0 {
-		ignored("in part: these addresses are not in the Pod ranges of cluster %s: %s", p.ClusterID, exportcheck.AddressesText(out))
+		ignored("in part: these addresses are not in the Pod ranges of cluster %s: %s", p.ClusterID,
+			exportcheck.AddressesText(out))
 	}
-	own, _ := derive.Get(r, t.base.own, here)
+	own, _ := derive.Get(r, t.base.Own, membership.Here)
 	want := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name},
 		Spec: mcv1alpha1.PodAddressImportSpec{ClusterID: p.ClusterID, Block: p.Block.String()}}
 	for _, hash := range slices.Sorted(maps.Keys(in.Labels)) {
 		pods := mcv1alpha1.PodAddresses{LabelIdentity: hash}
 		for _, a := range in.Labels[hash] {
-			if own.meets(netip.PrefixFrom(a, a.BitLen())) == "" { // else ranges overlap, which is reported as such
+			if own.Meets(netip.PrefixFrom(a, a.BitLen())) == "" { // else ranges overlap, which is reported as such
 				pods.Addresses = append(pods.Addresses, a.String())
 			}
 		}
@@ -300,13 +311,14 @@ func (t *addressTables) addressImportOf(k derive.Object,
 	return want, ps
 }
 
-func (t *addressTables) writePodAddressImport(k derive.Object, r *derive.Reader) *Write {
-	m, _ := derive.Get(r, t.base.membership, here)
-	if m.keepsImports() {
+func (t *Addresses) writePodAddressImport(k derive.Object, r *derive.Reader) *writes.Write {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	if m.KeepsImports() {
 		return nil
 	}
 	have, _ := derive.Get(r, t.podAddressImports, k)
-	want, _ := derive.Get(r, t.addresses, k)
-	return kindDiff[*mcv1alpha1.PodAddressImport]{kind: "PodAddressImport", merge: func(into, want *mcv1alpha1.PodAddressImport) { into.Spec = want.Spec }}.
-		write(have, want, t.base.about(m))
+	want, _ := derive.Get(r, t.Addresses, k)
+	return writes.Diff[*mcv1alpha1.PodAddressImport]{Kind: "PodAddressImport",
+		Merge: func(into, want *mcv1alpha1.PodAddressImport) { into.Spec = want.Spec }}.
+		Between(have, want, t.base.About(m))
 }

@@ -1,0 +1,369 @@
+// Package exports decides which Services this cluster exports, with which endpoints, and the conditions of its
+// ServiceExports.
+package exports
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Tables has the Services that this cluster exports. Its keys are the Services' names.
+type Tables struct {
+	base     *membership.Tables
+	services *services.Tables
+
+	ServiceExports *derive.Source[derive.Object, *mcsv1alpha1.ServiceExport]
+
+	Exportable       *derive.Table[derive.Object, *exportable]
+	exportableByName *derive.Index[derive.Name, derive.Object, *exportable]
+	Holders          *derive.Table[derive.Name, derive.Object] // which Service has a ResourceExport's name
+	Exports          *derive.Table[derive.Object, *exported]
+	ByName           *derive.Index[derive.Object, derive.Object, *exported]
+	Validity         *derive.Table[derive.Object, []metav1.Condition]
+}
+
+// New adds the tables of exports.
+func New(k *writes.Kinds, base *membership.Tables, local *services.Tables) *Tables {
+	t := &Tables{base: base, services: local}
+	t.ServiceExports = writes.NewSource(k, k.Cluster, "ServiceExport", "serviceexports", serviceExportFacts,
+		writes.Version)
+	t.Exportable = derive.NewTable(k.Engine, "exportable", t.exportableOf, derive.KeysOf(t.ServiceExports))
+	t.exportableByName = derive.NewIndex(t.Exportable, "name", func(_ derive.Object, x *exportable) []derive.Name {
+		if x.Refusal != "" {
+			return nil
+		}
+		return []derive.Name{derive.Name(x.Name)}
+	})
+	t.Holders = derive.NewTable(k.Engine, "export-names", t.holderOf, derive.KeysOfIndex(t.exportableByName))
+	t.Exports = derive.NewTable(k.Engine, "exports", t.exportOf, derive.KeysOf(t.Exportable))
+	t.ByName = derive.NewIndex(t.Exports, "name", func(_ derive.Object, x *exported) []derive.Object {
+		return derive.ObjectsOf(x.List())
+	})
+	t.Validity = derive.NewTable(k.Engine, "validity", t.validityOf, derive.KeysOf(t.ServiceExports))
+	return t
+}
+
+func (t *Tables) Writes(k *writes.Kinds) *writes.Table {
+	return k.Table("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.Validity))
+}
+
+// Exported returns the endpoints that this cluster exports for a Service, and whether it exports the Service.
+func (t *Tables) Exported(service derive.Object, r *derive.Reader) ([]services.Subset, bool) {
+	x, ok := derive.Get(r, t.Exports, service)
+	if !ok || x.Endpoints == nil {
+		return nil, ok
+	}
+	return x.Endpoints.Spec.Endpoints.Subsets, true
+}
+
+func serviceExportFacts(o *mcsv1alpha1.ServiceExport) *mcsv1alpha1.ServiceExport {
+	m := writes.MetaFacts(o, requests.Keys...)
+	m.Generation, m.CreationTimestamp = o.Generation, o.CreationTimestamp
+	return &mcsv1alpha1.ServiceExport{ObjectMeta: m, Spec: o.Spec, Status: o.Status}
+}
+
+// Reasons of a ServiceExport's condition Valid.
+const (
+	reasonSucceed          = "Succeed"
+	reasonServiceNotFound  = "ServiceNotFound"
+	reasonTypeNotSupported = "ServiceTypeNotSupported"
+	reasonImportedService  = "ImportedService"
+	reasonWithoutEndpoints = "ServiceWithoutEndpoints"
+	reasonNoClusterIP      = "ServiceNoClusterIP"
+	reasonNameConflict     = "ExportNameConflict" // two Services derive the same ResourceExport name
+	reasonNameTooLong      = "ExportNameTooLong"
+	reasonMetadataInvalid  = "ExportedMetadataInvalid" // labels or annotations that no import may have
+	reasonExportPending    = "ExportPending"           // the leader does not have it yet; if it has: Succeed
+	reasonNoClusterSet     = "NoClusterSet"            // the cluster has left
+)
+
+// reasonsOfValid are those by which it is known that a ServiceExport has the conditions of this controller and not
+// another implementation's.
+var reasonsOfValid = []string{reasonSucceed, reasonServiceNotFound, reasonTypeNotSupported, reasonImportedService,
+	reasonWithoutEndpoints,
+	reasonNoClusterIP, reasonNameConflict, reasonNameTooLong, reasonMetadataInvalid, reasonExportPending,
+	reasonNoClusterSet}
+
+// exportable is what a ServiceExport asks for, or why that cannot be.
+type exportable struct {
+	Name     string // of the Service's ResourceExport
+	Ports    []corev1.ServicePort
+	Facts    exportcheck.ServiceFacts
+	Subsets  []services.Subset
+	Ready    int    // endpoints behind the Service's address; 0 where the subsets are the endpoints
+	Empty    bool   // no endpoint takes connections now: the Service is exported without endpoints
+	Refusal  string // the reason; empty for none
+	Message  string
+	Observed int64 // generation of the ServiceExport
+}
+
+func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	export, ok := derive.Get(r, t.ServiceExports, k)
+	if m.ID == "" || !ok || !export.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	var ps problem.List
+	service, _ := derive.Get(r, t.services.Services, k)
+	endpointSlices := slices.DeleteFunc(derive.Values(derive.List(r, t.services.ByService, k)),
+		func(s *discoveryv1.EndpointSlice) bool {
+			return !s.DeletionTimestamp.IsZero()
+		})
+	x := &exportable{Name: services.ExportName(m.ID, k, multicluster.ServiceKind), Observed: export.Generation}
+	subsets, refusal := t.endpointsOf(service, endpointSlices)
+	if refusal.Reason == "" {
+		if errs := validation.IsDNS1123Subdomain(services.ExportName(m.ID, k, multicluster.EndpointsKind)); len(errs) > 0 {
+			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf(
+				"ResourceExport name %s is not valid: %s; rename the Service", x.Name, errs[0])}
+		}
+	}
+	if refusal.Reason == "" {
+		if err := exportcheck.ServiceName("metadata.name", k.Name); err != nil {
+			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf("Service %s: %v", k, err)}
+		}
+	}
+	if refusal.Reason == "" {
+		if err := exportcheck.CheckMetadata(export.Spec.ExportedLabels, export.Spec.ExportedAnnotations); err != nil {
+			refusal = metav1.Condition{Reason: reasonMetadataInvalid, Message: "spec of the ServiceExport: exported " +
+				err.Error()}
+		}
+	}
+	if env, _ := derive.Get(r, t.base.Environment, membership.Here); refusal.Reason == "" && !services.Headless(service) &&
+		t.base.Config.EndpointIPType != config.EndpointIPTypePodIP {
+		if ip := outsideOf(env.ServiceCIDR, services.ClusterIPs(service)); ip != "" {
+			refusal = metav1.Condition{Reason: reasonNoClusterIP, Message: fmt.Sprintf(
+				"ClusterIP %s is outside of the Service range %s, the one that this cluster announces, so other clusters "+
+					"do not reach it: make the Service again with a clusterIP of that range, or set serviceCIDR in the "+
+					"member controller's configuration to a range that has both",
+				ip, env.ServiceCIDR)}
+		}
+	}
+	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
+		x.Ports, x.Subsets, x.Facts = service.Spec.Ports, subsets, factsToExport(service, export)
+		if rule, err := services.RequestsOf(export, services.Headless(service)); err != nil {
+			services.WrongRequests(&ps, "ServiceExport", k, err, "requests go as if it said nothing")
+		} else if rule.To != "" {
+			x.Facts.Requests = &rule
+		}
+		if !services.Headless(service) && t.base.Config.EndpointIPType != config.EndpointIPTypePodIP {
+			x.Ready = requests.RoundReady(services.CountServing(endpointSlices))
+		}
+		x.Empty = len(subsets) == 0
+	}
+	return x, ps
+}
+
+// factsToExport returns the facts of a Service that leave the cluster in addition to its ports and endpoints.
+func factsToExport(service *corev1.Service, export *mcsv1alpha1.ServiceExport) exportcheck.ServiceFacts {
+	f := exportcheck.ServiceFacts{
+		Created: max(0, export.CreationTimestamp.Unix()), Headless: services.Headless(service),
+		SessionAffinity:       service.Spec.SessionAffinity,
+		InternalTrafficPolicy: ptr.Deref(service.Spec.InternalTrafficPolicy, ""),
+		TrafficDistribution:   ptr.Deref(service.Spec.TrafficDistribution, ""), IPFamilies: service.Spec.IPFamilies,
+		Metadata: exportcheck.Metadata{Labels: export.Spec.ExportedLabels, Annotations: export.Spec.ExportedAnnotations},
+	}
+	if c := service.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil &&
+		f.SessionAffinity == corev1.ServiceAffinityClientIP {
+		f.AffinityTimeout = c.ClientIP.TimeoutSeconds
+	}
+	return f
+}
+
+// endpointsOf returns the endpoints to export for a Service, or the reason and message of its refusal. The order of the
+// checks is part of the contract. If no endpoint of a Service takes connections, it is exported without endpoints.
+func (t *Tables) endpointsOf(service *corev1.Service,
+	endpointSlices []*discoveryv1.EndpointSlice) ([]services.Subset, metav1.Condition) {
+	switch {
+	case service == nil || !service.DeletionTimestamp.IsZero():
+		return nil, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		return nil, metav1.Condition{Reason: reasonTypeNotSupported,
+			Message: "Services of type ExternalName are not supported"}
+	case services.Imported(service):
+		return nil, metav1.Condition{Reason: reasonImportedService,
+			Message: "The Service is imported from other clusters and may not be exported again"}
+	case services.Headless(service) && t.base.Config.EndpointIPType != config.EndpointIPTypePodIP &&
+		len(t.base.Config.PodCIDRs) == 0:
+		return nil, metav1.Condition{Reason: reasonNoClusterIP,
+			Message: "The Service has no valid IPv4 ClusterIP; headless Services are exported by the addresses of their Pods, " +
+				"which other clusters reach once podCIDRs is set in the member controller's configuration and " +
+				"multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}
+	case services.Headless(service) || t.base.Config.EndpointIPType == config.EndpointIPTypePodIP:
+		pods := podSubsets(endpointSlices, services.Ready)
+		if len(pods) == 0 && !services.Headless(service) && !services.HasReady(endpointSlices) {
+			// as the Nodes of this cluster choose; DNS, of headless Services, has ready Pods alone
+			pods = podSubsets(endpointSlices, services.Draining)
+		}
+		if len(pods) == 0 && services.HasReady(endpointSlices) {
+			return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready IPv4 Endpoints"}
+		}
+		return pods, metav1.Condition{}
+	}
+	one := services.Subset{}
+	for _, ip := range services.ClusterIPs(service) {
+		one.Addresses = append(one.Addresses, services.Address{IP: ip})
+	}
+	for _, p := range service.Spec.Ports {
+		one.Ports = append(one.Ports, services.Port{Name: p.Name, Port: p.Port, Protocol: p.Protocol})
+	}
+	switch {
+	case len(one.Addresses) == 0:
+		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP"}
+	case services.CountServing(endpointSlices) == 0:
+		return nil, metav1.Condition{}
+	}
+	return []services.Subset{one}, metav1.Condition{}
+}
+
+// podSubsets returns the IPv4 addresses of some endpoints of EndpointSlices with their ports: one subset for
+// each set of ports, each address once, in a fixed order.
+func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discoveryv1.Endpoint) bool) []services.Subset {
+	ports := map[string][]services.Port{}
+	addresses := map[string]map[string]string{} // host names, by port set and address
+	for _, s := range endpointSlices {
+		if s.AddressType != discoveryv1.AddressTypeIPv4 {
+			continue
+		}
+		var ps []services.Port
+		for _, p := range s.Ports {
+			if p.Port == nil {
+				continue // "all ports" has no form in a subset
+			}
+			one := services.Port{Port: *p.Port, Protocol: corev1.ProtocolTCP}
+			if p.Name != nil {
+				one.Name = *p.Name
+			}
+			if p.Protocol != nil {
+				one.Protocol = *p.Protocol
+			}
+			ps = append(ps, one)
+		}
+		slices.SortFunc(ps, func(a, b services.Port) int { return cmp.Compare(services.PortText(a), services.PortText(b)) })
+		id := services.PortsText(ps)
+		for _, e := range s.Endpoints {
+			if !takes(e) {
+				continue
+			}
+			for _, a := range e.Addresses {
+				if !services.IsIPv4(a) {
+					continue
+				}
+				if addresses[id] == nil {
+					ports[id], addresses[id] = ps, map[string]string{}
+				}
+				addresses[id][a] = max(addresses[id][a], ptr.Deref(e.Hostname, ""))
+			}
+		}
+	}
+	var subsets []services.Subset
+	for _, id := range slices.Sorted(maps.Keys(addresses)) {
+		one := services.Subset{Ports: ports[id]}
+		for _, a := range slices.Sorted(maps.Keys(addresses[id])) {
+			one.Addresses = append(one.Addresses, services.Address{IP: a, Hostname: addresses[id][a]})
+		}
+		subsets = append(subsets, one)
+	}
+	return subsets
+}
+
+// outsideOf returns the first address that is outside of a range; empty for none, or without a range.
+func outsideOf(cidr string, ips []string) string {
+	r, err := netip.ParsePrefix(cidr)
+	for _, text := range ips {
+		if ip, wrong := netip.ParseAddr(text); err == nil && wrong == nil && !r.Contains(ip) {
+			return text
+		}
+	}
+	return ""
+}
+
+// holderOf decides which of several Services has the derived name of a ResourceExport: the Service that has it already,
+// so that a new one does not take it over, else the first by Namespace and name.
+func (t *Tables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	rows := derive.List(r, t.exportableByName, name)
+	if re, ok := derive.Get(r, t.base.ResourceExports, derive.Object{Namespace: m.Common, Name: string(name)}); ok {
+		of := derive.Object{Namespace: re.Spec.Namespace, Name: re.Spec.Name}
+		if slices.ContainsFunc(rows, func(row derive.Row[derive.Object, *exportable]) bool { return row.Key == of }) {
+			return of, nil
+		}
+	}
+	return rows[0].Key, nil
+}
+
+// exported holds the two ResourceExports of a Service that can be exported. Endpoints is nil while no endpoint takes
+// connections: the ServiceImports live as long as the ServiceExport does (KEP-1645), and leaders of Antrea import the
+// Service alone, too.
+type exported struct{ Service, Endpoints *mcv1alpha1.ResourceExport }
+
+// List returns the ResourceExports that there are.
+func (x *exported) List() []*mcv1alpha1.ResourceExport {
+	if x.Endpoints == nil {
+		return []*mcv1alpha1.ResourceExport{x.Service}
+	}
+	return []*mcv1alpha1.ResourceExport{x.Service, x.Endpoints}
+}
+
+func (t *Tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []problem.Problem) {
+	x, ok := derive.Get(r, t.Exportable, k)
+	if !ok || x.Refusal != "" {
+		return nil, nil
+	}
+	if holder, _ := derive.Get(r, t.Holders, derive.Name(x.Name)); holder != k {
+		return nil, nil
+	}
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	out := &exported{Service: ResourceExport(m, k, multicluster.ServiceKind)}
+	out.Service.Annotations = map[string]string{multicluster.AnnotationService: x.Facts.String()}
+	out.Service.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: x.Ports}}
+	if x.Empty {
+		return out, nil
+	}
+	out.Endpoints = ResourceExport(m, k, multicluster.EndpointsKind)
+	if x.Ready > 0 {
+		out.Endpoints.Annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(x.Ready)}
+	}
+	out.Endpoints.Spec.Endpoints = &mcv1alpha1.EndpointsExport{Subsets: x.Subsets}
+	return out, nil
+}
+
+// ResourceExport begins the ResourceExport of one kind for a Service.
+func ResourceExport(m membership.Membership, service derive.Object, kind string) *mcv1alpha1.ResourceExport {
+	return &mcv1alpha1.ResourceExport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: m.Common,
+			Name:      services.ExportName(m.ID, service, kind),
+			Labels: map[string]string{
+				multicluster.LabelSourceKind:      kind,
+				multicluster.LabelSourceClusterID: m.ID,
+				multicluster.LabelSourceNamespace: service.Namespace,
+				multicluster.LabelSourceName:      service.Name,
+			},
+			Finalizers: []string{multicluster.ResourceExportFinalizer},
+		},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: m.ID, Kind: kind, Namespace: service.Namespace, Name: service.Name},
+	}
+}

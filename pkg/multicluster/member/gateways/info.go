@@ -1,0 +1,179 @@
+package gateways
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Info has the ClusterInfo that this cluster exports.
+type Info struct {
+	base     *membership.Tables
+	gateways *Tables
+	reached  func(*derive.Reader) []string // returns the IDs of the clusters that this one reaches
+
+	Exports *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
+	ByName  *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport]
+}
+
+// NewInfo adds the table of the ClusterInfo that this cluster exports.
+func NewInfo(k *writes.Kinds, gateways *Tables, reached func(*derive.Reader) []string) *Info {
+	t := &Info{base: gateways.base, gateways: gateways, reached: reached}
+	t.Exports = derive.NewTable(k.Engine, "own-clusterinfo", t.ownInfoOf, derive.KeysOf(t.base.Environment))
+	t.ByName = derive.NewIndex(t.Exports, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {
+		return []derive.Object{derive.ObjectOf(re)}
+	})
+	return t
+}
+
+// ownInfoOf returns the ResourceExport by which other clusters reach this one. Without a Gateway it returns nil.
+func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	if m.ID == "" {
+		return nil, nil
+	}
+	name := m.ID + multicluster.ClusterInfoSuffix
+	ps := t.ownInfoVerdict(m, derive.Object{Namespace: m.Common, Name: name}, r)
+	gateways, _ := derive.Get(r, t.gateways.Active, membership.Here)
+	if len(gateways) == 0 || gateways[0].ServiceCIDR == "" {
+		return nil, ps
+	}
+	info := &mcv1alpha1.ClusterInfo{
+		ClusterID:   m.ID,
+		ServiceCIDR: gateways[0].ServiceCIDR,
+		PodCIDRs:    t.base.Config.PodCIDRs,
+		Features:    []string{mcv1alpha1.FeatureActiveGateways},
+	}
+	if t.gateways.keepsClients(gateways, r) {
+		info.Features = append(info.Features, mcv1alpha1.FeaturePreserveClientIP)
+	}
+	if t.singleWays(gateways, r) {
+		info.Features = append(info.Features, mcv1alpha1.FeatureSingleWays)
+	}
+	tunnel, known := t.tunnelOf(gateways, r, (*problem.List)(&ps))
+	if tunnel != "" {
+		info.Features = append(info.Features, tunnel)
+	}
+	if known {
+		t.tunnelMismatch(tunnel, r, (*problem.List)(&ps))
+	}
+	haves := make([]*mcv1alpha1.Gateway, len(gateways))
+	inside := false // as the agents know it (package peering): there is one that is used and has an address inside
+	for i, g := range gateways {
+		haves[i], _ = derive.Get(r, t.gateways.Gateways, derive.ObjectOf(g))
+		inside = inside || phaseOf(g) == "" && hasInside(haves[i])
+	}
+	for i, g := range gateways {
+		gatewayInfo := mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP}
+		// The agent on the Gateway's Node writes the key. Other clusters receive it together with the address inside
+		// WireGuard, which our agent adds a moment later. Else they would begin with another address, and connections through
+		// it would break. Other agents have no next port.
+		key := haves[i] != nil && haves[i].WireGuard != nil && (inside || haves[i].WireGuard.NextPort == 0)
+		if inside {
+			if !hasInside(haves[i]) {
+				continue // until its agent has announced its key
+			}
+			gatewayInfo.WireGuard = haves[i].WireGuard.DeepCopy()
+		}
+		if key && len(info.GatewayInfos)+len(info.LeavingGateways) == 0 {
+			info.WireGuard = haves[i].WireGuard.DeepCopy() // for clusters that know one key, and take the first gateway
+			info.WireGuard.InsideIP = ""
+		}
+		if phaseOf(g) == multicluster.PhaseLeft {
+			info.LeavingGateways = append(info.LeavingGateways, gatewayInfo)
+			continue
+		}
+		info.GatewayInfos = append(info.GatewayInfos, gatewayInfo)
+	}
+	var annotations map[string]string
+	if text := requests.ReachedText(t.reached(r)); text != "" {
+		annotations = map[string]string{multicluster.AnnotationReached: text}
+	}
+	return &mcv1alpha1.ResourceExport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   m.Common,
+			Name:        name,
+			Annotations: annotations,
+			Labels: map[string]string{
+				multicluster.LabelSourceKind:      multicluster.ClusterInfoKind,
+				multicluster.LabelSourceClusterID: m.ID,
+			},
+			Finalizers: []string{multicluster.ResourceExportFinalizer},
+		},
+		Spec: mcv1alpha1.ResourceExportSpec{
+			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.base.Namespace, Name: m.ID, ClusterInfo: info,
+		},
+	}, ps
+}
+
+// singleWays reports whether the agents of all Gateways watch a single way. A Gateway without a report does not count.
+func (t *Info) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
+	some, all := false, true
+	for _, g := range gateways {
+		if report, ok := derive.Get(r, t.base.Reports, derive.Object{Name: g.Name}); ok {
+			some, all = true, all && report.SingleWays
+		}
+	}
+	return some && all
+}
+
+// tunnelOf returns the feature that names the tunnels of this cluster's first Gateway. Clusters that use one Gateway of
+// several use that one. known is false until its agent has reported.
+func (t *Info) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
+	ps *problem.List) (feature string, known bool) {
+	for i, g := range gateways {
+		report, ok := derive.Get(r, t.base.Reports, derive.Object{Name: g.Name})
+		switch {
+		case i == 0:
+			feature, known = report.Tunnel, ok
+		case known && ok && report.Tunnel != feature:
+			ps.Add(problem.About("Node", "", g.Name), "", reasonTunnelMismatch, fmt.Sprintf(
+				"tunnels of this Gateway are %s, those of Gateway %s %s: set tunnelType and tunnelPort in antrea-agent.conf "+
+					"to the same on all Nodes, and start the agents again",
+				mcv1alpha1.TunnelName(report.Tunnel), gateways[0].Name, mcv1alpha1.TunnelName(feature)))
+		}
+	}
+	return feature, known
+}
+
+// tunnelMismatch reports clusters whose tunnels are others, as their agents and this cluster's do
+// (pkg/multicluster/peering).
+func (t *Info) tunnelMismatch(own string, r *derive.Reader, ps *problem.List) {
+	for _, ci := range derive.Values(derive.All(r, t.gateways.clusterInfoImports)) {
+		theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
+		if theirs != own && slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways) {
+			ps.Add(problem.About("ClusterInfoImport", ci.Namespace, ci.Name), "spec.features", reasonTunnelMismatch, fmt.Sprintf(
+				"packets do not pass between this cluster and %s: tunnels there are %s, here %s: set tunnelType and "+
+					"tunnelPort in antrea-agent.conf to the same in both clusters",
+				ci.Spec.ClusterID, mcv1alpha1.TunnelName(theirs), mcv1alpha1.TunnelName(own)))
+		}
+	}
+}
+
+// ownInfoVerdict passes on what the leader says against this cluster's ClusterInfo.
+func (t *Info) ownInfoVerdict(m membership.Membership, name derive.Object, r *derive.Reader) []problem.Problem {
+	var ps problem.List
+	re, ok := derive.Get(r, t.base.ResourceExports, name)
+	if !ok || re.Spec.Kind != multicluster.ClusterInfoKind || !re.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	for _, c := range re.Status.Conditions {
+		if membership.Refuses(c) {
+			ps.Add(m.ClusterSet(), "", cmp.Or(c.Reason, membership.ReasonConvergeFailure), fmt.Sprintf(
+				"the leader refuses ResourceExport %s/%s, by which other clusters reach this one: %s", re.Namespace,
+				re.Name, c.Message))
+		}
+	}
+	return ps
+}

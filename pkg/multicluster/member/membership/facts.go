@@ -1,0 +1,97 @@
+package membership
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+)
+
+func clusterSetFacts(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet {
+	m := writes.MetaFacts(o)
+	m.CreationTimestamp, m.Generation = o.CreationTimestamp, o.Generation
+	for key, value := range o.Annotations {
+		if strings.HasPrefix(key, multicluster.AnnotationRangesPrefix) {
+			metav1.SetMetaDataAnnotation(&m, key, value)
+		}
+	}
+	return &mcv1alpha2.ClusterSet{ObjectMeta: m, Spec: o.Spec, Status: o.Status}
+}
+
+func clusterClaimFacts(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim {
+	return &mcv1alpha2.ClusterClaim{ObjectMeta: writes.MetaFacts(o), ClaimName: o.ClaimName, Value: o.Value}
+}
+
+// Credentials are what a Secret has that a ClusterSet names.
+type Credentials struct {
+	Exists    bool
+	CA, Token string
+	Refused   string // why it may not be read; the rest is what was read of it earlier
+}
+
+// SecretFacts returns the credentials that a Secret has. The Secret is nil if it does not exist.
+func SecretFacts(o *corev1.Secret) *Credentials {
+	if o == nil {
+		return &Credentials{}
+	}
+	return &Credentials{Exists: true, CA: string(o.Data[corev1.ServiceAccountRootCAKey]),
+		Token: string(o.Data[corev1.ServiceAccountTokenKey])}
+}
+
+// namespaceFacts have the labels where label identities are exported.
+func namespaceFacts(labels bool) func(*corev1.Namespace) *corev1.Namespace {
+	return func(o *corev1.Namespace) *corev1.Namespace {
+		n := &corev1.Namespace{ObjectMeta: writes.MetaFacts(o)}
+		if labels {
+			n.Labels = o.Labels
+		}
+		return n
+	}
+}
+
+// nodeFacts leave out the time of the last heartbeat, by which a Node's status changes every few seconds.
+func nodeFacts(o *corev1.Node) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: writes.MetaFacts(o, multicluster.AnnotationGateway, multicluster.AnnotationGatewayIP),
+		Spec:       corev1.NodeSpec{PodCIDRs: o.Spec.PodCIDRs},
+		Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
+	}
+	if NodeReady(o) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	}
+	return n
+}
+
+// NodeReady reports whether a Node is Ready.
+func NodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// AgentReport has the facts that a Node's agent reports.
+type AgentReport struct {
+	Known        bool   // true in every row
+	KeepsClients bool   // it keeps clients' addresses between Pods of clusters
+	SingleWays   bool   // it watches a single way to another cluster
+	Encrypts     bool   // it sends nothing to other clusters in plain text
+	Tunnel       string // the feature that names its tunnels
+	Ways         map[string]string
+}
+
+func reportFacts(o *tombolov1alpha1.NodePolicyReport) AgentReport {
+	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
+	_, single := o.Features[mcv1alpha1.FeatureSingleWays]
+	_, encrypts := o.Features[mcv1alpha1.FeatureEncryptsPeers]
+	return AgentReport{Known: true, KeepsClients: can, SingleWays: single, Encrypts: encrypts,
+		Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
+}

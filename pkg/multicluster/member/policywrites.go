@@ -1,0 +1,96 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/policies"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// policyEvents are the Events in the leader's Namespace about policies that are not imported here: one when a fault
+// comes or changes.
+func (c *controller) policyEvents(changes []derive.Change[derive.Object, *policies.Replica]) []retry.Offer {
+	var out []retry.Offer
+	m, _ := c.tables.base.Membership.Get(membership.Here)
+	for _, change := range changes {
+		key := "Event of ResourceImport " + change.Key.String()
+		switch was, is := change.Old, change.New; {
+		case is == nil || is.Fault == "":
+			out = append(out, retry.Offer{Key: key})
+		case was == nil || was.Fault != is.Fault:
+			to := c.leaderClient()
+			out = append(out, retry.Offer{Key: key, Late: true, Writes: []retry.Write{{
+				What:  "create an Event about ResourceImport " + change.Key.String(),
+				Blame: problem.Problem{Object: m.ClusterSet(), Reason: reasonWriteFailed},
+				Do: func(ctx context.Context) error {
+					if leader := to(); leader != nil {
+						return leader.Create(ctx, policyEvent(is, time.Now()))
+					}
+					return nil
+				},
+			}}})
+		}
+	}
+	return out
+}
+
+// policyEvent is the documented Event.
+func policyEvent(c *policies.Replica, now time.Time) *corev1.Event {
+	message := c.Fault
+	if len(message) > 1024 { // the API's limit
+		message = strings.ToValidUTF8(message[:1021], "") + "..."
+	}
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Import.Namespace,
+			Name: fmt.Sprintf("%s.%x", c.Import.Name, now.UnixNano())},
+		InvolvedObject: corev1.ObjectReference{APIVersion: mcv1alpha1.GroupVersion.String(), Kind: "ResourceImport",
+			Namespace: c.Import.Namespace, Name: c.Import.Name, UID: c.UID},
+		Type: corev1.EventTypeWarning, Reason: policies.Reason(c), Message: message, Action: "synced",
+		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now), Count: 1,
+		ReportingController: "resourceimport-controller", ReportingInstance: multicluster.ControllerName,
+	}
+}
+
+// wrotePolicy records the result of writing a policy. It returns when the tables have it, so that an event that the
+// watch shows later causes no write.
+func (c *controller) wrotePolicy(ctx context.Context, w writes.Write, answer client.Object) {
+	key := policies.Key(w.Kind, derive.ObjectOf(w.Object))
+	switch {
+	case !policies.IsKind(w.Kind):
+		return
+	case w.Verb == writes.Delete:
+		c.tables.policies.WrittenPolicies.Delete(key)
+		return
+	case w.Verb == writes.Update && policies.SamePolicy(w.Have, w.Object): // no spec was sent
+		return
+	}
+	c.tables.policies.WrittenPolicies.Set(key, policies.Written{Spec: policies.SpecOf(w.Object), UID: answer.GetUID(),
+		Generation: answer.GetGeneration()})
+	c.tables.Do(ctx, func() { c.tables.Pass() })
+}
+
+// refused notes why a policy could not be written.
+func (c *controller) refused(of retry.Offer, p *problem.Problem) {
+	if kind, _, _ := strings.Cut(of.Key, " "); policies.IsKind(kind) {
+		if p == nil {
+			c.tables.policies.RefusedWrites.Delete(derive.Name(of.Key))
+		} else {
+			c.tables.policies.RefusedWrites.Set(derive.Name(of.Key), p.Message)
+		}
+	}
+	signal(c.reporting)
+}
