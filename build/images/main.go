@@ -80,7 +80,8 @@ var images = []image{
 		name: "tombolo-controller", own: map[string]string{"/tombolo-controller": "tombolo-controller"},
 		dirs: []string{"/tmp"}, entry: []string{"/tombolo-controller"},
 	},
-	{name: "coredns", suite: "tombolo/coredns:dev", own: map[string]string{"/coredns": "coredns"}, dirs: []string{"/tmp"}, entry: []string{"/coredns"}},
+	{name: "coredns", suite: "tombolo/coredns:dev", own: map[string]string{"/coredns": "coredns"}, dirs: []string{"/tmp"},
+		entry: []string{"/coredns"}},
 	{
 		name: "agnhost", suite: "registry.k8s.io/e2e-test-images/agnhost:2.45",
 		own: map[string]string{"/agnhost": "agnhost"}, programs: map[string]string{"/bin/bash": "/bin/bash"},
@@ -88,7 +89,8 @@ var images = []image{
 	},
 	{
 		name: "agnhost-netpol", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", // what Kubernetes 1.36 asks for
-		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
+		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"},
+		entry: []string{"/agnhost", "pause"},
 	},
 	// Images for the suite of SIG Multicluster: a server that is a line of socat in a shell, and a client that is a
 	// shell. The client's nc is OpenBSD's, as in the image of that name: the suite uses flags that busybox's lacks, and
@@ -96,13 +98,15 @@ var images = []image{
 	{
 		name: "socat", suite: "docker.io/alpine/socat:1.7.4.4", dirs: []string{"/tmp"}, entry: []string{"/usr/bin/socat"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/usr/bin/socat": "/usr/bin/socat"},
-		links:    map[string]string{"/bin/sh": "busybox", "/bin/grep": "busybox", "/bin/tr": "busybox", "/bin/awk": "busybox"},
+		links: map[string]string{"/bin/sh": "busybox", "/bin/grep": "busybox", "/bin/tr": "busybox",
+			"/bin/awk": "busybox"},
 	},
 	{
 		// no entry: the suite gives the whole command
 		name: "netshoot", suite: "docker.io/nicolaka/netshoot:v0.15", dirs: []string{"/tmp"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/nc": "/bin/nc.openbsd"},
-		links:    map[string]string{"/bin/sleep": "busybox", "/bin/nslookup": "busybox", "/bin/grep": "busybox", "/bin/tail": "busybox", "/bin/awk": "busybox"},
+		links: map[string]string{"/bin/sleep": "busybox", "/bin/nslookup": "busybox", "/bin/grep": "busybox",
+			"/bin/tail": "busybox", "/bin/awk": "busybox"},
 	},
 }
 

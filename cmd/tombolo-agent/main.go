@@ -76,7 +76,8 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.runDir, "run-dir", wire.DefaultRunDir, "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
 	cmd.Flags().StringVar(&f.logDir, "log-dir", "/var/log/tombolo", "where policies log")
-	cmd.Flags().StringVar(&f.confDir, "cni-conf-dir", "/host/etc/cni/net.d", "the runtime's directory of network configurations, as mounted here")
+	cmd.Flags().StringVar(&f.confDir, "cni-conf-dir", "/host/etc/cni/net.d",
+		"the runtime's directory of network configurations, as mounted here")
 	cmd.AddCommand(installCNI(), serveWireGuard())
 	return cmd
 }
@@ -92,8 +93,10 @@ func installCNI() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Plugin, "plugin", "/usr/local/bin/tombolo-cni", "the plugin's executable")
 	cmd.Flags().StringVar(&o.BinDir, "bin-dir", "/host/opt/cni/bin", "the runtime's directory of plugins, as mounted here")
-	cmd.Flags().BoolVar(&o.WithOther, "with-other-cni", false, "install on a Node that has the configuration of another CNI plugin, too")
-	cmd.Flags().StringVar(&o.ConfDir, "conf-dir", "/host/etc/cni/net.d", "the runtime's directory of network configurations, as mounted here")
+	cmd.Flags().BoolVar(&o.WithOther, "with-other-cni", false,
+		"install on a Node that has the configuration of another CNI plugin, too")
+	cmd.Flags().StringVar(&o.ConfDir, "conf-dir", "/host/etc/cni/net.d",
+		"the runtime's directory of network configurations, as mounted here")
 	return cmd
 }
 
@@ -125,7 +128,8 @@ func serveWireGuard() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "only check that the devices are served that are there")
-	cmd.Flags().StringSliceVar(&devices, "device", agent.WireGuardDevices(false), fmt.Sprintf("the devices; with the userspace datapath of Open vSwitch they are %q", agent.WireGuardDevices(true)))
+	cmd.Flags().StringSliceVar(&devices, "device", agent.WireGuardDevices(false),
+		fmt.Sprintf("the devices; with the userspace datapath of Open vSwitch they are %q", agent.WireGuardDevices(true)))
 	return cmd
 }
 

@@ -52,11 +52,13 @@ func run() int {
 		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 		ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 	}
-	command := func(role webhook.Role, short string, setup func(ctrl.Manager, config.Config, string) error) *cobra.Command {
-		return &cobra.Command{Use: string(role), Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			logTo()
-			return control(cmd.Context(), role, file, setup)
-		}}
+	command := func(role webhook.Role, short string,
+		setup func(ctrl.Manager, config.Config, string) error) *cobra.Command {
+		return &cobra.Command{Use: string(role), Short: short, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				logTo()
+				return control(cmd.Context(), role, file, setup)
+			}}
 	}
 	root.AddCommand(
 		command(webhook.Leader, "Run in the leader cluster, once for each Common Area", leader.SetupWithManager),
@@ -74,7 +76,8 @@ func run() int {
 }
 
 // control runs one controller until ctx ends.
-func control(ctx context.Context, role webhook.Role, file string, setup func(ctrl.Manager, config.Config, string) error) error {
+func control(ctx context.Context, role webhook.Role, file string,
+	setup func(ctrl.Manager, config.Config, string) error) error {
 	namespace, kube, err := environment(string(role))
 	if err != nil {
 		return err
@@ -82,7 +85,9 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 	cfg := config.Default()
 	if file != "" {
 		if cfg, err = config.Load(file); err != nil {
-			return fmt.Errorf("%w; the file comes from ConfigMap %s/antrea-mc-controller-config: change it there, and the kubelet starts the controller again within five minutes", err, namespace)
+			return fmt.Errorf(
+				"%w; the file comes from ConfigMap %s/antrea-mc-controller-config: change it there, and the kubelet starts the "+
+					"controller again within five minutes", err, namespace)
 		}
 	}
 	if err := waitServed(ctx, kube, role); err != nil {
@@ -105,7 +110,8 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 func environment(role string) (namespace string, kube *rest.Config, _ error) {
 	namespace = os.Getenv("POD_NAMESPACE")
 	if namespace == "" {
-		return "", nil, errors.New("the environment variable POD_NAMESPACE is not set: the controller does not know its Namespace")
+		return "", nil, errors.New(
+			"the environment variable POD_NAMESPACE is not set: the controller does not know its Namespace")
 	}
 	kube, err := ctrl.GetConfig()
 	if err != nil {
@@ -148,7 +154,8 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
-	certificate := &certs.Certificate{Client: writer, Namespace: namespace, Names: webhook.CertificateNames(role, namespace)}
+	certificate := &certs.Certificate{Client: writer, Namespace: namespace,
+		Names: webhook.CertificateNames(role, namespace)}
 	options := ctrlwebhook.Options{Host: cfg.Webhook.Host, Port: cfg.Webhook.Port, CertDir: cfg.Webhook.CertDir}
 	own := cfg.Webhook.CertDir == "" // otherwise the administrator provides certificate and caBundle
 	if own {
@@ -156,7 +163,8 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 	}
 	election := cfg.LeaderElection
 	if election.LeaderElect != nil && !*election.LeaderElect {
-		slog.Warn("leaderElection.leaderElect: false has no effect, since several replicas would write against each other: this replica writes when it holds the Lease; remove the key",
+		slog.Warn("leaderElection.leaderElect: false has no effect, since several replicas would write against each other: "+
+			"this replica writes when it holds the Lease; remove the key",
 			"lease", election.ResourceName)
 	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{

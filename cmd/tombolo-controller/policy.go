@@ -22,7 +22,8 @@ func policyCommand(logTo func()) *cobra.Command {
 	var health, bind, host string
 	var port int
 	cmd := &cobra.Command{
-		Use: "policy", Short: "Run in every cluster: write the status of policies and groups, and check what is written of them", Args: cobra.NoArgs,
+		Use: "policy", Short: "Run in every cluster: write the status of policies and groups, and check what is written " +
+			"of them", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo()
 			return runPolicy(cmd.Context(), health, bind, host, port)
@@ -59,9 +60,10 @@ func runPolicy(ctx context.Context, health, bind, host string, port int) error {
 		RenewDeadline:                 &renew,
 		RetryPeriod:                   &retry,
 		LeaderElectionReleaseOnCancel: true, // the process ends when the manager has stopped
-		WebhookServer:                 ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, TLSOpts: []func(*tls.Config){certificate.TLS}}),
-		HealthProbeBindAddress:        health,
-		Metrics:                       metricsserver.Options{BindAddress: bind},
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port,
+			TLSOpts: []func(*tls.Config){certificate.TLS}}),
+		HealthProbeBindAddress: health,
+		Metrics:                metricsserver.Options{BindAddress: bind},
 	})
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)

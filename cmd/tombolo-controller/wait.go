@@ -65,7 +65,8 @@ func served(client discovery.DiscoveryInterface, kinds map[string][]string) erro
 		}
 		for _, kind := range names {
 			if !have[kind] {
-				return fmt.Errorf("%s has no kind %s: apply the CustomResourceDefinitions of the multi-cluster manifests", version, kind)
+				return fmt.Errorf("%s has no kind %s: apply the CustomResourceDefinitions of the multi-cluster manifests",
+					version, kind)
 			}
 		}
 	}

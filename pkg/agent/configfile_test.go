@@ -15,7 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 )
 
-// TestConfigFile changes the configuration file, as a kubelet does or an administrator, sooner and later after the agent began.
+// TestConfigFile changes the configuration file, as a kubelet does or an administrator, sooner and later after the
+// agent began.
 func TestConfigFile(t *testing.T) {
 	const before = "tunnelType: geneve\n"
 	for _, row := range []struct {
@@ -42,7 +43,8 @@ func TestConfigFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := &configFile{path: path, have: have, restart: "kubectl rollout restart daemonset/tombolo-agent", log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+			f := &configFile{path: path, have: have, restart: "kubectl rollout restart daemonset/tombolo-agent",
+				log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
@@ -55,7 +57,8 @@ func TestConfigFile(t *testing.T) {
 					text = append(text, p.Object+" "+p.Reason+": "+p.Message)
 				}
 				reason, part, _ := strings.Cut(row.problem, ": ")
-				if have := strings.Join(text, "\n"); (have == "") != (row.problem == "") || !strings.Contains(have, "antrea-agent.conf "+reason) && row.problem != "" || !strings.Contains(have, part) {
+				if have := strings.Join(text, "\n"); (have == "") != (row.problem == "") ||
+					!strings.Contains(have, "antrea-agent.conf "+reason) && row.problem != "" || !strings.Contains(have, part) {
 					t.Errorf("problems %q, want %q", have, row.problem)
 				}
 				write(before)

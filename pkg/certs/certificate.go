@@ -133,7 +133,8 @@ func (c *Certificate) round(ctx context.Context, now time.Time) (int, error) {
 	secret := &corev1.Secret{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Names.Secret}, secret)
 	if apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("the Secret %s/%s is not there: apply %s again, which has it", c.Namespace, c.Names.Secret, c.Names.Manifest)
+		return 0, fmt.Errorf("the Secret %s/%s is not there: apply %s again, which has it", c.Namespace, c.Names.Secret,
+			c.Names.Manifest)
 	} else if err != nil {
 		return 0, fmt.Errorf("get Secret %s/%s: %w", c.Namespace, c.Names.Secret, err)
 	}
@@ -152,7 +153,8 @@ func (c *Certificate) round(ctx context.Context, now time.Time) (int, error) {
 		if err := c.Client.Update(ctx, secret); err != nil { // refused when another replica was faster
 			return 0, fmt.Errorf("store the webhooks' certificate in Secret %s/%s: %w", c.Namespace, c.Names.Secret, err)
 		}
-		slog.Info("stored the webhooks' certificates", "secret", c.Names.Secret, "expires", stored.now.Leaf.NotAfter, "successor", stored.next != nil)
+		slog.Info("stored the webhooks' certificates", "secret", c.Names.Secret, "expires", stored.now.Leaf.NotAfter,
+			"successor", stored.next != nil)
 	}
 	cas := stored.cas()
 	configurations, err := c.publishBundles(ctx, cas)
@@ -180,7 +182,8 @@ func readStore(data map[string][]byte) store {
 		}
 		return &p
 	}
-	return store{now: pair(corev1.TLSCertKey, corev1.TLSPrivateKeyKey), next: pair(nextCertKey, nextKeyKey), previous: certificates(data[previousKey])}
+	return store{now: pair(corev1.TLSCertKey, corev1.TLSPrivateKeyKey), next: pair(nextCertKey, nextKeyKey),
+		previous: certificates(data[previousKey])}
 }
 
 // certificates reads what can be read of a PEM text.
@@ -199,12 +202,14 @@ func certificates(text []byte) []*x509.Certificate {
 
 // step takes the next step of a certificate's life. serving and published are what this replica
 // does at the moment.
-func (s store) step(host string, now time.Time, serving *tls.Certificate, published []byte) (_ store, changed bool, err error) {
+func (s store) step(host string, now time.Time, serving *tls.Certificate, published []byte) (_ store, changed bool,
+	err error) {
 	valid := func(p *tls.Certificate) bool {
 		return p != nil && p.Leaf.VerifyHostname(host) == nil && now.Before(p.Leaf.NotAfter)
 	}
 	left := len(s.previous)
-	s.previous = slices.DeleteFunc(slices.Clone(s.previous), func(cert *x509.Certificate) bool { return !now.Before(cert.NotAfter) })
+	s.previous = slices.DeleteFunc(slices.Clone(s.previous),
+		func(cert *x509.Certificate) bool { return !now.Before(cert.NotAfter) })
 	changed = left != len(s.previous)
 	switch {
 	case !valid(s.now) && valid(serving):
@@ -311,8 +316,9 @@ func (c *Certificate) publishConfigMap(ctx context.Context, cas []byte) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		err = c.Client.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Names.ConfigMap, Labels: map[string]string{"app": "antrea"}},
-			Data:       want,
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Names.ConfigMap,
+				Labels: map[string]string{"app": "antrea"}},
+			Data: want,
 		})
 	case err == nil && !maps.Equal(have.Data, want):
 		have.Data = want

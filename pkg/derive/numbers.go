@@ -45,8 +45,8 @@ func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, keys ...Ke
 	return n
 }
 
-// Except keeps a number from all keys, and returns the table. It is called before the first pass. The other keys have the same
-// numbers as without it.
+// Except keeps a number from all keys, and returns the table. It is called before the first pass. The other keys have
+// the same numbers as without it.
 func (n *Numbers[K]) Except(number uint32) *Numbers[K] {
 	if number < n.first || uint64(number-n.first) >= n.size {
 		panic(fmt.Sprintf("derive: numbers %s have no %d", n.name, number))

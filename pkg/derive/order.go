@@ -29,7 +29,8 @@ func NewOrder[K Key[K]](e *Engine, name string, first, last uint32, keys ...Keys
 	if first == 0 || last < first || last-first > 1<<30 {
 		panic(fmt.Sprintf("derive: order %s from %d to %d: want 1 or more, in order", name, first, last))
 	}
-	o := &Order[K]{rows: newRows[K, uint32](e, name), first: first, last: last, keys: keys, dirty: map[K]bool{}, without: map[K]bool{}}
+	o := &Order[K]{rows: newRows[K, uint32](e, name), first: first, last: last, keys: keys, dirty: map[K]bool{},
+		without: map[K]bool{}}
 	o.place = e.add(o, name)
 	keepFit(o.rows, &o.without)
 	for _, k := range keys {
@@ -134,6 +135,7 @@ func (o *Order[K]) found(k K) {
 func (o *Order[K]) problem(k K) []problem.Problem {
 	return []problem.Problem{{
 		Object: problem.Object{Kind: o.name, Name: fmt.Sprint(k)}, Reason: "NoNumberLeft",
-		Message: fmt.Sprintf("all %d numbers are taken by objects that come before it, it is left out: remove something else", o.last-o.first+1),
+		Message: fmt.Sprintf("all %d numbers are taken by objects that come before it, it is left out: remove something else",
+			o.last-o.first+1),
 	}}
 }

@@ -23,7 +23,8 @@ type Table[K Key[K], V any] struct {
 // Keys are the keys of a derived table: KeysOf a table, or of an index.
 type Keys[K Key[K]] interface {
 	has(K) bool
-	feed(each func(K), about func(int)) // have each called with each key that comes or goes, before that about with how many come, where that is known
+	// have each called with each key that comes or goes, before that about with how many come, where that is known
+	feed(each func(K), about func(int))
 }
 
 // cell is one key of a derived table, whether it has a value or not.
@@ -38,7 +39,8 @@ type cell[K Key[K], V any] struct {
 
 // NewTable adds a table whose keys are the keys of all keys together, and whose value for each is the result of f. f
 // may read tables that were made before.
-func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []problem.Problem), keys ...Keys[K]) *Table[K, V] {
+func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []problem.Problem),
+	keys ...Keys[K]) *Table[K, V] {
 	t := &Table[K, V]{rows: newRows[K, V](e, name), f: f, keys: keys, cells: map[K]*cell[K, V]{}}
 	t.place = e.add(t, name)
 	for _, k := range keys {

@@ -63,14 +63,16 @@ func (a *applier) begin(ctx context.Context, want Desired) {
 func (a *applier) change(err error, object problem.Object, field, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if err != nil {
-		a.failed = append(a.failed, problem.Problem{Object: object, Field: field, Reason: reasonRefused, Message: fmt.Sprintf("%s: %v", text, err)})
+		a.failed = append(a.failed, problem.Problem{Object: object, Field: field, Reason: reasonRefused,
+			Message: fmt.Sprintf("%s: %v", text, err)})
 		return
 	}
 	a.changes = append(a.changes, object.String()+": "+text)
 }
 
 func (a *applier) wait(object problem.Object, format string, args ...any) {
-	a.pending = append(a.pending, problem.Problem{Object: object, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
+	a.pending = append(a.pending,
+		problem.Problem{Object: object, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
 }
 
 // link returns a link by name, or nil.
@@ -193,7 +195,8 @@ func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
 			continue
 		}
 		if have[n.Address] != mac.String() {
-			err := a.handle.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: n.Address.AsSlice(), HardwareAddr: mac})
+			err := a.handle.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: n.Address.AsSlice(), HardwareAddr: mac})
 			a.change(err, object, "", "set %s to %s", n.Address, mac)
 		}
 		delete(have, n.Address)
@@ -202,7 +205,8 @@ func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
 		if addr.IsMulticast() {
 			continue // the kernel's own
 		}
-		err := a.handle.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice()})
+		err := a.handle.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: addr.AsSlice()})
 		a.change(err, object, "", "remove %s", addr)
 	}
 }

@@ -29,7 +29,8 @@ type syscallMessage struct {
 // the network stack, and its nftables table.
 func (m *Manager) subscribe() ([]subscription, error) {
 	stack, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
-		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_ROUTE)
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
+		unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to the kernel's network events: %w", err)
 	}
@@ -48,7 +49,8 @@ func (m *Manager) stackEvent(msg syscallMessage) {
 	switch msg.kind {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// struct ndmsg: the state is at byte 8. Only permanent entries are ours.
-		if len(msg.data) >= 10 && nl.NativeEndian().Uint16(msg.data[8:])&netlink.NUD_PERMANENT != 0 || msg.kind == unix.RTM_DELNEIGH {
+		if len(msg.data) >= 10 && nl.NativeEndian().Uint16(msg.data[8:])&netlink.NUD_PERMANENT != 0 ||
+			msg.kind == unix.RTM_DELNEIGH {
 			desired.Signal(m.trigger)
 		}
 	default:

@@ -72,8 +72,9 @@ func contentsOf(family knftables.Family, d Desired) contents {
 		if d.Masquerade.ExceptLink != "" {
 			rule = knftables.Concat("oifname !=", strconv.Quote(d.Masquerade.ExceptLink), rule)
 		}
-		chains[masqueradeChain] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook, priority: knftables.SNATPriority,
-			rules: []string{rule + " masquerade fully-random"}}
+		chains[masqueradeChain] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
+			priority: knftables.SNATPriority,
+			rules:    []string{rule + " masquerade fully-random"}}
 	}
 	var uplinks, rules []string
 	for _, l := range d.Links {
@@ -99,10 +100,12 @@ func contentsOf(family knftables.Family, d Desired) contents {
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(guards), netip.Addr.Compare) {
 		slices.Sort(guards[a])
-		rules = append(rules, fmt.Sprintf("ip daddr %s iifname != { %s } drop", a, strings.Join(slices.Compact(guards[a]), ", ")))
+		rules = append(rules,
+			fmt.Sprintf("ip daddr %s iifname != { %s } drop", a, strings.Join(slices.Compact(guards[a]), ", ")))
 	}
 	if len(rules) > 0 {
-		chains[uplinkChain] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook, priority: knftables.RawPriority, rules: rules}
+		chains[uplinkChain] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
+			priority: knftables.RawPriority, rules: rules}
 	}
 	return contents{chains, sets}
 }
@@ -112,7 +115,8 @@ func egressOf(d Desired) contents {
 	out := contents{map[string]nftChain{}, map[string]nftSet{}}
 	for i, e := range d.Egress {
 		if drop := elements(e.Drop); len(drop) > 0 {
-			out.chains[egressChain+strconv.Itoa(i)] = nftChain{typ: knftables.FilterType, hook: knftables.EgressHook, device: e.Link, priority: knftables.FilterPriority,
+			out.chains[egressChain+strconv.Itoa(i)] = nftChain{typ: knftables.FilterType, hook: knftables.EgressHook,
+				device: e.Link, priority: knftables.FilterPriority,
 				rules: []string{"ip daddr { " + strings.Join(drop, ", ") + " } drop"}}
 		}
 	}
@@ -248,7 +252,8 @@ func (r *ruleset) difference(ctx context.Context, want contents) (*knftables.Tra
 
 // matches compares the table with what it should be.
 func (r *ruleset) matches(ctx context.Context, haveChains, haveSets []string, want contents) (bool, error) {
-	if !slices.Equal(haveChains, slices.Sorted(maps.Keys(want.chains))) || !slices.Equal(haveSets, slices.Sorted(maps.Keys(want.sets))) {
+	if !slices.Equal(haveChains, slices.Sorted(maps.Keys(want.chains))) ||
+		!slices.Equal(haveSets, slices.Sorted(maps.Keys(want.sets))) {
 		return false, nil
 	}
 	for name, c := range want.chains {

@@ -94,7 +94,9 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 		if other, ok := others[key]; ok {
 			if !sameRoute(other, route) {
 				a.failed = append(a.failed, problem.Problem{Object: object, Reason: reasonTaken,
-					Message: fmt.Sprintf("another program has a route for it (protocol %d, link number %d, gateway %v): remove that route", other.Protocol, other.LinkIndex, other.Gw)})
+					Message: fmt.Sprintf(
+						"another program has a route for it (protocol %d, link number %d, gateway %v): remove that route", other.Protocol,
+						other.LinkIndex, other.Gw)})
 			}
 			continue
 		}
@@ -102,8 +104,10 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 		switch {
 		case errors.Is(err, unix.ENETDOWN):
 			a.wait(object, "its link %s is down", want.Link)
-		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL) && want.Source.IsValid() && !a.hasAddress(link, want.Source):
-			a.wait(object, "its gateway %s or source %s cannot be used on link %s yet: %v", text(want.Gateway), text(want.Source), want.Link, err)
+		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL) &&
+			want.Source.IsValid() && !a.hasAddress(link, want.Source):
+			a.wait(object, "its gateway %s or source %s cannot be used on link %s yet: %v", text(want.Gateway),
+				text(want.Source), want.Link, err)
 		default:
 			a.change(err, object, "", "%s", routeText(want))
 		}
@@ -178,7 +182,8 @@ func netlinkRoute(r Route, table, index int) netlink.Route {
 // sameRoute compares what a Route can say.
 func sameRoute(a, b netlink.Route) bool {
 	return a.LinkIndex == b.LinkIndex && a.Gw.Equal(b.Gw) && a.Src.Equal(b.Src) && a.Scope == b.Scope &&
-		a.MTU == b.MTU && a.Flags&int(netlink.FLAG_ONLINK) == b.Flags&int(netlink.FLAG_ONLINK) && len(a.MultiPath) == len(b.MultiPath)
+		a.MTU == b.MTU && a.Flags&int(netlink.FLAG_ONLINK) == b.Flags&int(netlink.FLAG_ONLINK) &&
+		len(a.MultiPath) == len(b.MultiPath)
 }
 
 // routeDst returns a route's destination. The kernel's default routes may have no destination.
@@ -201,7 +206,8 @@ func metricOf(r netlink.Route) int {
 }
 
 func compareKeys(a, b routeKey) int {
-	return cmp.Or(a.dst.Addr().Compare(b.dst.Addr()), cmp.Compare(a.dst.Bits(), b.dst.Bits()), cmp.Compare(a.metric, b.metric))
+	return cmp.Or(a.dst.Addr().Compare(b.dst.Addr()), cmp.Compare(a.dst.Bits(), b.dst.Bits()),
+		cmp.Compare(a.metric, b.metric))
 }
 
 func routeText(r Route) string {

@@ -38,7 +38,8 @@ func ReadTransport(iface string) (Transport, error) {
 		}
 	}
 	routes, err := rtnetlink.List(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN, LinkIndex: link.Attrs().Index},
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL,
+			&netlink.Route{Table: unix.RT_TABLE_MAIN, LinkIndex: link.Attrs().Index},
 			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
 	})
 	if err != nil {
@@ -94,7 +95,8 @@ func InterfaceWith(addr netip.Addr) (string, error) {
 			return link.Attrs().Name, nil
 		}
 	}
-	return "", fmt.Errorf("no interface has address %s; set transportInterface in the agent's configuration, or correct the Node's InternalIP", addr)
+	return "", fmt.Errorf(
+		"no interface has address %s; set transportInterface in the agent's configuration, or correct the Node's InternalIP", addr)
 }
 
 // Keys in the transport bridge's external_ids under which the uplink's configuration is
@@ -138,7 +140,8 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 				err = fmt.Errorf("%s has a route without dst", text)
 			}
 			if err != nil {
-				return Uplink{}, fmt.Errorf("bridge %s: external_ids:%s: %w; remove the key and give the addresses back to %s", bridge, key, err, found.Interface)
+				return Uplink{}, fmt.Errorf("bridge %s: external_ids:%s: %w; remove the key and give the addresses back to %s",
+					bridge, key, err, found.Interface)
 			}
 		}
 	}
@@ -156,7 +159,9 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 		}
 	}
 	if len(addresses) == 0 {
-		return Uplink{}, fmt.Errorf("interface %s cannot be moved onto bridge %s: it has no address and no address is recorded; configure it, or set another transportInterface", found.Interface, bridge)
+		return Uplink{},
+			fmt.Errorf("interface %s cannot be moved onto bridge %s: it has no address and no address is recorded; configure "+
+				"it, or set another transportInterface", found.Interface, bridge)
 	}
 	if routes == nil {
 		routes = []Route{} // recorded as [], not null

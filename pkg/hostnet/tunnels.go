@@ -49,7 +49,8 @@ func (a *applier) tunnelsBy(t Tunnels, before int, everything bool) {
 		return
 	}
 	for _, n := range known {
-		if addr, ok := netip.AddrFromSlice(n.IP); ok && n.State&(netlink.NUD_REACHABLE|netlink.NUD_PROBE|netlink.NUD_PERMANENT) != 0 {
+		if addr, ok := netip.AddrFromSlice(n.IP); ok &&
+			n.State&(netlink.NUD_REACHABLE|netlink.NUD_PROBE|netlink.NUD_PERMANENT) != 0 {
 			delete(hops, addr.Unmap())
 		}
 	}

@@ -61,7 +61,9 @@ type ExhaustedError struct {
 }
 
 func (e *ExhaustedError) Error() string {
-	return fmt.Sprintf("address range %s exhausted: %d held; remove Pods from this Node or give it a larger podCIDR (kube-controller-manager --node-cidr-mask-size)", e.Range, e.Held)
+	return fmt.Sprintf(
+		"address range %s exhausted: %d held; remove Pods from this Node or give it a larger podCIDR "+
+			"(kube-controller-manager --node-cidr-mask-size)", e.Range, e.Held)
 }
 
 // HeldError reports that an address belongs to another owner.
@@ -111,7 +113,9 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("address record %s is corrupt: %v; the file was moved to %s and the record is rebuilt from what is attached", e.Path, e.Err, e.Moved)
+	return fmt.Sprintf(
+		"address record %s is corrupt: %v; the file was moved to %s and the record is rebuilt from what is attached", e.Path,
+		e.Err, e.Moved)
 }
 
 func (e *CorruptError) Unwrap() error { return e.Err }
@@ -142,7 +146,8 @@ func Open(path string) (*Store, error) {
 	}
 	if err := s.decode(b); err != nil {
 		s.clear()
-		s.corrupt = &CorruptError{Path: path, Moved: path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000000000Z"), Err: err}
+		s.corrupt = &CorruptError{Path: path,
+			Moved: path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000000000Z"), Err: err}
 		if err := os.Rename(path, s.corrupt.Moved); err != nil {
 			return nil, fmt.Errorf("address record %s is corrupt (%w), and moving it aside failed: %w", path, s.corrupt.Err, err)
 		}
@@ -212,7 +217,8 @@ func (s *Store) drop(k Key) (Record, bool) {
 // rebuilding lost records.
 func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]netip.Prefix, error) {
 	if len(ranges) == 0 {
-		return nil, errors.New("allocate address: no range given: the Node has no podCIDR; see --allocate-node-cidrs of kube-controller-manager")
+		return nil, errors.New(
+			"allocate address: no range given: the Node has no podCIDR; see --allocate-node-cidrs of kube-controller-manager")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

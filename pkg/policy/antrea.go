@@ -78,7 +78,9 @@ func (t *Tables) tier(f Facts, k Key, r *derive.Reader) Facts {
 	f.Ingress, f.Egress = f.Ingress.denying(), f.Egress.denying()
 	f.Problems = append(slices.Clip(f.Problems), problem.Problem{
 		Object: k.problem(), Field: "spec.tier", Reason: "UnknownTier",
-		Message: fmt.Sprintf("there is no Tier %s, so the rules that deny stand in Tier %s and the others do nothing: create it", f.Tier, crdv1beta1.TierApplication),
+		Message: fmt.Sprintf(
+			"there is no Tier %s, so the rules that deny stand in Tier %s and the others do nothing: create it", f.Tier,
+			crdv1beta1.TierApplication),
 	})
 	return f
 }
@@ -115,10 +117,13 @@ func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Se
 	var out []Selector
 	for i, a := range list {
 		field := fmt.Sprintf("%s[%d]", field, i)
-		one := exactlyOne(a.PodSelector != nil || a.NamespaceSelector != nil, a.Group != "", a.ServiceAccount != nil, a.Service != nil, a.NodeSelector != nil, a.ExternalEntitySelector != nil)
+		one := exactlyOne(a.PodSelector != nil || a.NamespaceSelector != nil, a.Group != "", a.ServiceAccount != nil,
+			a.Service != nil, a.NodeSelector != nil, a.ExternalEntitySelector != nil)
 		switch {
 		case !one:
-			p.report(field, "InvalidAppliedTo", "it has to be either selectors of Pods and Namespaces, or a group, or a serviceAccount, so it selects nothing: correct it")
+			p.report(field, "InvalidAppliedTo",
+				"it has to be either selectors of Pods and Namespaces, or a group, or a serviceAccount, so it selects nothing: "+
+					"correct it")
 		case a.Group != "":
 			out = append(out, Selector{Namespace: p.key.Namespace, Group: a.Group})
 		case a.ServiceAccount != nil && p.namespaceOf(a.ServiceAccount.Namespace) == "":
@@ -130,7 +135,8 @@ func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Se
 		case a.NodeSelector != nil:
 			p.report(field+".nodeSelector", "NotServed", "policies for Nodes are not served yet, so it selects nothing")
 		case a.ExternalEntitySelector != nil:
-			p.report(field+".externalEntitySelector", "NotServed", "there are no ExternalEntities, so it selects nothing: remove it")
+			p.report(field+".externalEntitySelector", "NotServed",
+				"there are no ExternalEntities, so it selects nothing: remove it")
 		default:
 			if s, ok := p.pods(field, a.PodSelector, a.NamespaceSelector); ok {
 				out = append(out, s)
@@ -193,7 +199,8 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 		r.Action = Reject
 	case crdv1beta1.ActionDrop, crdv1beta1.ActionDeny:
 	default:
-		p.report(field+".action", "InvalidAction", "action %q is not one of Allow, Drop, Reject and Pass, so the rule drops: correct it", in.Action)
+		p.report(field+".action", "InvalidAction",
+			"action %q is not one of Allow, Drop, Reject and Pass, so the rule drops: correct it", in.Action)
 	}
 	r.AppliedTo = p.appliedTo(field+".appliedTo", in.AppliedTo)
 	p.cost = 1 + len(in.ToServices) + len(in.Protocols)
@@ -202,18 +209,23 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 		p.report(field+".appliedTo", "InvalidAppliedTo", "the policy has an appliedTo as well: remove one of them")
 		r.Void = !r.denies()
 	case !p.whole && len(in.AppliedTo) == 0:
-		p.report(field+".appliedTo", "InvalidAppliedTo", "neither the policy nor the rule has an appliedTo, so it applies to nothing: give one")
+		p.report(field+".appliedTo", "InvalidAppliedTo",
+			"neither the policy nor the rule has an appliedTo, so it applies to nothing: give one")
 	}
 	if len(in.L7Protocols) > 0 {
-		p.report(field+".l7Protocols", "NotServed", "packets are not looked into above layer 4, so %s: remove it", r.without())
+		p.report(field+".l7Protocols", "NotServed", "packets are not looked into above layer 4, so %s: remove it",
+			r.without())
 		r.Void = r.Void || !r.denies()
 	}
 	peers, peerField := in.From, "from"
 	if d == Egress {
 		peers, peerField = in.To, "to"
 	}
-	if len(in.ToNodes) > 0 || d == Ingress && (len(in.To) > 0 || len(in.ToServices) > 0) || d == Egress && len(in.From) > 0 {
-		p.report(field, "InvalidPeer", "toNodes, to and toServices of ingress rules, and from of egress rules, mean nothing, so %s: write peers in %s", r.without(), peerField)
+	if len(in.ToNodes) > 0 || d == Ingress && (len(in.To) > 0 || len(in.ToServices) > 0) || d == Egress &&
+		len(in.From) > 0 {
+		p.report(field, "InvalidPeer",
+			"toNodes, to and toServices of ingress rules, and from of egress rules, mean nothing, so %s: write peers in %s",
+			r.without(), peerField)
 		r.Void = r.Void || !r.denies()
 	}
 	p.antreaPeers(field, peerField, d, peers, in.ToServices, &r)
@@ -229,7 +241,8 @@ func (r RuleFacts) without() string {
 	return "the rule does nothing"
 }
 
-func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers []crdv1beta1.Peer, services []crdv1beta1.ServiceReference, r *RuleFacts) {
+func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers []crdv1beta1.Peer,
+	services []crdv1beta1.ServiceReference, r *RuleFacts) {
 	r.AnyPeer = len(peers) == 0 && (d == Ingress || len(services) == 0)
 	understood := true
 	for i := range peers {
@@ -244,7 +257,8 @@ func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers [
 				understood = false
 				continue
 			}
-			r.Services = append(r.Services, ServicePeer{derive.Object{Namespace: p.namespaceOf(s.Namespace), Name: s.Name}, s.Scope == crdv1beta1.ScopeClusterSet})
+			r.Services = append(r.Services, ServicePeer{derive.Object{Namespace: p.namespaceOf(s.Namespace), Name: s.Name},
+				s.Scope == crdv1beta1.ScopeClusterSet})
 		}
 	}
 	if !understood && r.denies() {
@@ -257,9 +271,11 @@ func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers [
 // peer adds a peer to a rule; false where it is not understood, or not served.
 func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *RuleFacts) bool {
 	selectors := in.PodSelector != nil || in.NamespaceSelector != nil || in.Namespaces != nil
-	if !exactlyOne(selectors, in.IPBlock != nil, in.Group != "", in.ServiceAccount != nil, in.NodeSelector != nil, in.FQDN != "", in.ExternalEntitySelector != nil) ||
+	if !exactlyOne(selectors, in.IPBlock != nil, in.Group != "", in.ServiceAccount != nil, in.NodeSelector != nil,
+		in.FQDN != "", in.ExternalEntitySelector != nil) ||
 		in.Namespaces != nil && in.NamespaceSelector != nil {
-		p.report(field, "InvalidPeer", "it has to be either selectors of Pods and Namespaces, or one other kind of peer, so %s: correct it", r.without())
+		p.report(field, "InvalidPeer",
+			"it has to be either selectors of Pods and Namespaces, or one other kind of peer, so %s: correct it", r.without())
 		return false
 	}
 	if in.IPBlock == nil {
@@ -314,7 +330,8 @@ func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *R
 func (p *antreaParser) relative(field string, in *crdv1beta1.Peer, r *RuleFacts) bool {
 	self := in.Namespaces.Match == crdv1beta1.MatchSelf
 	if self == (len(in.Namespaces.SameLabels) > 0) {
-		p.report(field+".namespaces", "InvalidPeer", "it has to be either match Self or sameLabels, so %s: correct it", r.without())
+		p.report(field+".namespaces", "InvalidPeer", "it has to be either match Self or sameLabels, so %s: correct it",
+			r.without())
 		return false
 	}
 	n := Relative{SameLabels: strings.Join(in.Namespaces.SameLabels, ",")}
@@ -337,7 +354,8 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 		if !p.port(field, portFacts{port.Protocol, port.Port, port.EndPort, port.SourcePort, port.SourceEndPort}, r) {
 			understood = false
 		} else if len(r.Named) > named && port.SourcePort != nil {
-			p.report(field+".sourcePort", "InvalidPort", "a port that is named cannot have a sourcePort, so %s: give its number", r.without())
+			p.report(field+".sourcePort", "InvalidPort", "a port that is named cannot have a sourcePort, so %s: give its number",
+				r.without())
 			r.Named, understood = r.Named[:named], false
 		}
 	}
@@ -360,7 +378,8 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 				if r.denies() {
 					meant = "the rule denies all of IGMP"
 				}
-				p.report(field+".igmp.igmpType", "NotServed", "switches do not distinguish the types of IGMP, so %s: leave it out", meant)
+				p.report(field+".igmp.igmpType", "NotServed",
+					"switches do not distinguish the types of IGMP, so %s: leave it out", meant)
 				if !r.denies() {
 					continue
 				}
@@ -370,7 +389,8 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 			}
 			group, err := netip.ParseAddr(protocol.IGMP.GroupAddress)
 			if err != nil && protocol.IGMP.GroupAddress != "" {
-				p.report(field+".igmp.groupAddress", "InvalidProtocol", "%q is not an address: correct it", protocol.IGMP.GroupAddress)
+				p.report(field+".igmp.groupAddress", "InvalidProtocol", "%q is not an address: correct it",
+					protocol.IGMP.GroupAddress)
 				ok = false
 			}
 			if understood = understood && ok; ok {
@@ -421,8 +441,11 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 	p := &antreaParser{parser: parser{object: o}, key: Key{Namespace: o.Namespace}}
 	f := GroupFacts{Known: true, Children: spec.ChildGroups}
 	switch {
-	case !exactlyOne(spec.PodSelector != nil || spec.NamespaceSelector != nil, len(spec.IPBlocks) > 0, spec.ServiceReference != nil, len(spec.ChildGroups) > 0, spec.ExternalEntitySelector != nil):
-		p.report("spec", "InvalidGroup", "it has to be either selectors of Pods and Namespaces, or ipBlocks, or a serviceReference, or childGroups, so nothing is in it: correct it")
+	case !exactlyOne(spec.PodSelector != nil || spec.NamespaceSelector != nil, len(spec.IPBlocks) > 0,
+		spec.ServiceReference != nil, len(spec.ChildGroups) > 0, spec.ExternalEntitySelector != nil):
+		p.report("spec", "InvalidGroup",
+			"it has to be either selectors of Pods and Namespaces, or ipBlocks, or a serviceReference, or childGroups, so "+
+				"nothing is in it: correct it")
 		f = GroupFacts{Known: true, Broken: true}
 	case spec.ExternalEntitySelector != nil:
 		p.report("spec.externalEntitySelector", "NotServed", "there are no ExternalEntities, so nothing is in it: remove it")
@@ -430,7 +453,8 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 	case spec.ServiceReference != nil:
 		f.Service = derive.Object{Namespace: p.namespaceOf(spec.ServiceReference.Namespace), Name: spec.ServiceReference.Name}
 		if o.Namespace != "" && f.Service.Namespace != o.Namespace {
-			p.report("spec.serviceReference.namespace", "InvalidGroup", "a Group has Pods of its own Namespace alone: correct it")
+			p.report("spec.serviceReference.namespace", "InvalidGroup",
+				"a Group has Pods of its own Namespace alone: correct it")
 			f.Service, f.Broken = derive.Object{}, true
 		}
 	case len(spec.IPBlocks) > 0:
@@ -442,8 +466,9 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 			f.Broken = f.Broken || !ok
 		}
 		if bound := DefaultBounds.of(o.Namespace); p.ranges > bound || len(prefixes(f.Ranges)) > bound {
-			p.report("spec.ipBlocks", ReasonTooLarge, "they are more than %d ranges, as written or once exceptions divide them, "+
-				"so they are not in the group: write larger ranges or fewer exceptions", bound)
+			p.report("spec.ipBlocks", ReasonTooLarge,
+				"they are more than %d ranges, as written or once exceptions divide them, "+
+					"so they are not in the group: write larger ranges or fewer exceptions", bound)
 			f.Ranges, f.Broken = nil, true
 		}
 	case spec.PodSelector != nil || spec.NamespaceSelector != nil:
@@ -473,7 +498,8 @@ func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems [
 	}
 	object := problem.Object{Kind: kind, Namespace: k.Namespace, Name: k.Name}
 	report := func(field, reason, format string, args ...any) {
-		problems = append(problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+		problems = append(problems,
+			problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 		m.Broken = true
 	}
 	m.Known = true
@@ -483,10 +509,12 @@ func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems [
 		f, ok := derive.Get(r, source, derive.Object{Namespace: k.Namespace, Name: name})
 		switch {
 		case !ok:
-			report("spec.childGroups", "UnknownGroup", "there is no %s %s, which is in %s: create it", kind, name, path[len(path)-1])
+			report("spec.childGroups", "UnknownGroup", "there is no %s %s, which is in %s: create it", kind, name,
+				path[len(path)-1])
 			return
 		case slices.Contains(path, name):
-			report("spec.childGroups", "GroupCycle", "the group contains itself, by %s: remove one of them from another", strings.Join(append(path, name), ", "))
+			report("spec.childGroups", "GroupCycle", "the group contains itself, by %s: remove one of them from another",
+				strings.Join(append(path, name), ", "))
 			return
 		case seen[name]:
 			return
@@ -498,7 +526,8 @@ func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems [
 			if text, ok := derive.Get(r, t.ServiceSelectors, f.Service); ok {
 				m.Selectors = append(m.Selectors, Selector{Namespace: f.Service.Namespace, Pods: text})
 			} else {
-				report("spec.serviceReference", "UnknownService", "there is no Service %s with a selector, so the group has no Pods of it: create it", f.Service)
+				report("spec.serviceReference", "UnknownService",
+					"there is no Service %s with a selector, so the group has no Pods of it: create it", f.Service)
 			}
 		}
 		for _, child := range f.Children {

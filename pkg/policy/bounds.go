@@ -90,9 +90,11 @@ func boundedLabels(set map[string]string) string {
 // manyLabels returns the Problem of a Pod with too many labels. The policies that select it are then not known.
 func manyLabels(k derive.Object) []problem.Problem {
 	return []problem.Problem{{
-		Object: problem.Object{Kind: "Pod", Namespace: k.Namespace, Name: k.Name}, Field: "metadata.labels", Reason: ReasonTooLarge,
-		Message: fmt.Sprintf("it has more than %d labels, so they count as not known, and where policies may apply to it nothing "+
-			"is allowed: give it fewer", maxPodLabels),
+		Object: problem.Object{Kind: "Pod", Namespace: k.Namespace, Name: k.Name}, Field: "metadata.labels",
+		Reason: ReasonTooLarge,
+		Message: fmt.Sprintf(
+			"it has more than %d labels, so they count as not known, and where policies may apply to it nothing "+
+				"is allowed: give it fewer", maxPodLabels),
 	}}
 }
 
@@ -273,8 +275,8 @@ func (f Facts) bounded(o problem.Object, bound int) Facts {
 // tooLarge is the Problem of a policy with rules beyond a bound.
 func tooLarge(o problem.Object, field string, rules int, bound string) problem.Problem {
 	return problem.Problem{Object: o, Field: field, Reason: ReasonTooLarge, Message: fmt.Sprintf(
-		"%d of its rules are beyond a bound, this one first: %s; rules that allow do nothing, and rules that deny or pass deny everything: "+
-			"write fewer rules, selectors and exceptions, or larger ranges", rules, bound)}
+		"%d of its rules are beyond a bound, this one first: %s; rules that allow do nothing, and rules that deny or pass "+
+			"deny everything: write fewer rules, selectors and exceptions, or larger ranges", rules, bound)}
 }
 
 // budget finds the rules of a Namespace that are beyond its bounds. Rules count in their order of decision.
@@ -497,7 +499,8 @@ func (t *Tables) share(namespace derive.Name, r *derive.Reader) ([]cut, []proble
 			c.report(row.Key)
 		}
 	}
-	return c.done(fmt.Sprintf("rules of the Namespace may look at %d label sets and Pods together on one Node", t.bounds.Members))
+	return c.done(fmt.Sprintf("rules of the Namespace may look at %d label sets and Pods together on one Node",
+		t.bounds.Members))
 }
 
 // crowding finds the rules that share a flow with too many others. It takes them from the Namespaces that have most of
@@ -547,7 +550,8 @@ func (t *Tables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Problem)
 			c.report(row.Key)
 		}
 	}
-	return c.done(fmt.Sprintf("%d rules may share a flow of a Node, each Namespace with an equal share of them", t.bounds.Clause))
+	return c.done(fmt.Sprintf("%d rules may share a flow of a Node, each Namespace with an equal share of them",
+		t.bounds.Clause))
 }
 
 // fairShare returns the highest limit for each number, so that the limited numbers together are within a bound.

@@ -21,7 +21,9 @@ func ClusterFactsOf(n *npv1alpha2.ClusterNetworkPolicy) Facts {
 		f.Stage, f.TierPriority = Baseline, tierBaseline
 	case npv1alpha2.AdminTier:
 	default:
-		p.report("spec.tier", "UnknownTier", "tier %q is not one of Admin and Baseline, so the rules that deny stand in Admin and the others do nothing: correct it", n.Spec.Tier)
+		p.report("spec.tier", "UnknownTier",
+			"tier %q is not one of Admin and Baseline, so the rules that deny stand in Admin and the others do nothing: "+
+				"correct it", n.Spec.Tier)
 	}
 	unknown := len(p.problems) > 0
 	subject, ok := p.pods("spec.subject", n.Spec.Subject.Namespaces, n.Spec.Subject.Pods)
@@ -37,13 +39,15 @@ func ClusterFactsOf(n *npv1alpha2.ClusterNetworkPolicy) Facts {
 		if f.Ingress == nil {
 			f.Ingress = &DirectionFacts{}
 		}
-		f.Ingress.Rules = append(f.Ingress.Rules, p.clusterRule(fmt.Sprintf("spec.ingress[%d]", i), "from", r.Name, r.Action, peers, r.Protocols))
+		f.Ingress.Rules = append(f.Ingress.Rules, p.clusterRule(fmt.Sprintf("spec.ingress[%d]", i), "from", r.Name, r.Action,
+			peers, r.Protocols))
 	}
 	for i, r := range n.Spec.Egress {
 		if f.Egress == nil {
 			f.Egress = &DirectionFacts{}
 		}
-		f.Egress.Rules = append(f.Egress.Rules, p.clusterRule(fmt.Sprintf("spec.egress[%d]", i), "to", r.Name, r.Action, r.To, r.Protocols))
+		f.Egress.Rules = append(f.Egress.Rules, p.clusterRule(fmt.Sprintf("spec.egress[%d]", i), "to", r.Name, r.Action, r.To,
+			r.Protocols))
 	}
 	if unknown {
 		f.Ingress, f.Egress = f.Ingress.denying(), f.Egress.denying()
@@ -55,7 +59,8 @@ func ClusterFactsOf(n *npv1alpha2.ClusterNetworkPolicy) Facts {
 type clusterParser struct{ parser }
 
 // pods is a subject or a peer that selects Pods.
-func (p *clusterParser) pods(field string, namespaces *metav1.LabelSelector, pods *npv1alpha2.NamespacedPod) (s Selector, ok bool) {
+func (p *clusterParser) pods(field string, namespaces *metav1.LabelSelector,
+	pods *npv1alpha2.NamespacedPod) (s Selector, ok bool) {
 	switch {
 	case (namespaces == nil) == (pods == nil):
 		p.report(field, "InvalidSelector", "it has to be either namespaces or pods: correct it")
@@ -71,7 +76,8 @@ func (p *clusterParser) pods(field string, namespaces *metav1.LabelSelector, pod
 	return s, ok
 }
 
-func (p *clusterParser) clusterRule(field, peerField, name string, action npv1alpha2.ClusterNetworkPolicyRuleAction, peers []npv1alpha2.ClusterNetworkPolicyEgressPeer, protocols []npv1alpha2.ClusterNetworkPolicyProtocol) RuleFacts {
+func (p *clusterParser) clusterRule(field, peerField, name string, action npv1alpha2.ClusterNetworkPolicyRuleAction,
+	peers []npv1alpha2.ClusterNetworkPolicyEgressPeer, protocols []npv1alpha2.ClusterNetworkPolicyProtocol) RuleFacts {
 	r := RuleFacts{Name: name}
 	p.cost = 1
 	switch action {
@@ -81,7 +87,8 @@ func (p *clusterParser) clusterRule(field, peerField, name string, action npv1al
 		r.Action = Pass
 	case npv1alpha2.ClusterNetworkPolicyRuleActionDeny:
 	default:
-		p.report(field+".action", "InvalidAction", "action %q is not one of Accept, Deny and Pass, so the rule denies: correct it", action)
+		p.report(field+".action", "InvalidAction",
+			"action %q is not one of Accept, Deny and Pass, so the rule denies: correct it", action)
 	}
 	understood := len(peers) > 0
 	if !understood {
@@ -105,12 +112,14 @@ func (p *clusterParser) clusterRule(field, peerField, name string, action npv1al
 	default:
 		return RuleFacts{Name: name, AnyPeer: true, AnyPort: true, Cost: p.costed(r).Cost}
 	}
-	r.Peers, r.Ports, r.Named = sorted(r.Peers, Selector.Compare), sorted(r.Ports, PortRange.Compare), sorted(r.Named, portName.Compare)
+	r.Peers, r.Ports, r.Named = sorted(r.Peers, Selector.Compare), sorted(r.Ports, PortRange.Compare),
+		sorted(r.Named, portName.Compare)
 	return p.costed(r)
 }
 
 func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetworkPolicyEgressPeer, r *RuleFacts) bool {
-	if !exactlyOne(peer.Namespaces != nil, peer.Pods != nil, peer.Nodes != nil, len(peer.Networks) > 0, len(peer.DomainNames) > 0) {
+	if !exactlyOne(peer.Namespaces != nil, peer.Pods != nil, peer.Nodes != nil, len(peer.Networks) > 0,
+		len(peer.DomainNames) > 0) {
 		p.report(field, "InvalidPeer", "it has to be one kind of peer: correct it")
 		return false
 	}
@@ -138,7 +147,9 @@ func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetwor
 			r.Names = append(r.Names, NameOf(string(name)))
 		}
 		if r.Action != Allow {
-			p.report(field+".domainNames", "InvalidPeer", "names are for rules that accept, so the rule is for every address: deny networks instead, behind a rule that accepts names")
+			p.report(field+".domainNames", "InvalidPeer",
+				"names are for rules that accept, so the rule is for every address: deny networks instead, behind a rule that "+
+					"accepts names")
 		}
 		return r.Action == Allow
 	}

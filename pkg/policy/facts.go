@@ -261,7 +261,8 @@ func (p *parser) report(field, reason, format string, args ...any) {
 		p.omitted++
 		return
 	}
-	p.problems = append(p.problems, problem.Problem{Object: p.object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems,
+		problem.Problem{Object: p.object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 // FactsOf parses a NetworkPolicy. An API server has validated it, but other and later versions may have more features.
@@ -276,8 +277,9 @@ func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 	f.AppliedTo = []Selector{{Namespace: n.Namespace, Pods: pods}}
 	spec := n.Spec
 	if p.cost > DefaultBounds.Policy {
-		p.report("spec.podSelector", ReasonTooLarge, "it has %d labels, expressions and values, more than %d, so the policy isolates "+
-			"all Pods of its Namespace and allows nothing: select by fewer", p.cost, DefaultBounds.Policy)
+		p.report("spec.podSelector", ReasonTooLarge,
+			"it has %d labels, expressions and values, more than %d, so the policy isolates "+
+				"all Pods of its Namespace and allows nothing: select by fewer", p.cost, DefaultBounds.Policy)
 		f.AppliedTo[0].Pods, spec.Ingress, spec.Egress = "", nil, nil
 	}
 	types := n.Spec.PolicyTypes
@@ -291,7 +293,8 @@ func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 		case networkingv1.PolicyTypeIngress:
 			f.Ingress = &DirectionFacts{}
 			for j, r := range spec.Ingress {
-				f.Ingress.Rules = append(f.Ingress.Rules, p.rule(fmt.Sprintf("spec.ingress[%d]", j), "from", n.Namespace, r.From, r.Ports))
+				f.Ingress.Rules = append(f.Ingress.Rules, p.rule(fmt.Sprintf("spec.ingress[%d]", j), "from", n.Namespace, r.From,
+					r.Ports))
 			}
 		case networkingv1.PolicyTypeEgress:
 			f.Egress = &DirectionFacts{}
@@ -299,7 +302,8 @@ func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 				f.Egress.Rules = append(f.Egress.Rules, p.rule(fmt.Sprintf("spec.egress[%d]", j), "to", n.Namespace, r.To, r.Ports))
 			}
 		default:
-			p.report(fmt.Sprintf("spec.policyTypes[%d]", i), "InvalidPolicyType", "policy type %q is not one of Ingress and Egress: correct it", t)
+			p.report(fmt.Sprintf("spec.policyTypes[%d]", i), "InvalidPolicyType",
+				"policy type %q is not one of Ingress and Egress: correct it", t)
 		}
 	}
 	f.Ingress.fold()
@@ -318,20 +322,23 @@ func (p *parser) selector(field string, s *metav1.LabelSelector) (text string, o
 	return parsed.String(), true
 }
 
-func (p *parser) rule(field, peers, namespace string, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) RuleFacts {
+func (p *parser) rule(field, peers, namespace string, from []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort) RuleFacts {
 	r := RuleFacts{Action: Allow, AnyPeer: len(from) == 0, AnyPort: len(ports) == 0}
 	p.cost = 1
 	for i, peer := range from {
 		field := fmt.Sprintf("%s.%s[%d]", field, peers, i)
 		switch {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			p.report(field, "InvalidPeer", "ipBlock stands next to a selector, so this peer selects nothing: make two peers of them")
+			p.report(field, "InvalidPeer",
+				"ipBlock stands next to a selector, so this peer selects nothing: make two peers of them")
 		case peer.IPBlock != nil:
 			if block, ok := p.block(field+".ipBlock", peer.IPBlock.CIDR, peer.IPBlock.Except); ok {
 				r.Ranges = append(r.Ranges, block)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
-			p.report(field, "InvalidPeer", "there is no podSelector, namespaceSelector or ipBlock, so this peer selects nothing: give one")
+			p.report(field, "InvalidPeer",
+				"there is no podSelector, namespaceSelector or ipBlock, so this peer selects nothing: give one")
 		default:
 			p.cost++
 			s, ok := Selector{}, true
@@ -350,7 +357,8 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 	}
 	r.Peers = sorted(r.Peers, Selector.Compare)
 	for i, port := range ports {
-		p.port(fmt.Sprintf("%s.ports[%d]", field, i), portFacts{protocol: port.Protocol, port: port.Port, end: port.EndPort}, &r)
+		p.port(fmt.Sprintf("%s.ports[%d]", field, i),
+			portFacts{protocol: port.Protocol, port: port.Port, end: port.EndPort}, &r)
 	}
 	r.Ports, r.Named = sorted(r.Ports, PortRange.Compare), sorted(r.Named, portName.Compare)
 	return p.costed(r)
@@ -368,13 +376,15 @@ func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 		return Range{}, false
 	}
 	if cidr.Addr().Is6() {
-		p.report(field+".cidr", "IPv6NotServed", "%s is of IPv6, which is not served yet: this peer selects nothing; nothing is to be done", cidr)
+		p.report(field+".cidr", "IPv6NotServed",
+			"%s is of IPv6, which is not served yet: this peer selects nothing; nothing is to be done", cidr)
 	}
 	out := Range{CIDR: cidr}
 	for i, one := range exceptions {
 		except, err := netip.ParsePrefix(one)
 		if err != nil {
-			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "%q is not a range of addresses, so nothing of %s is selected: correct it", one, text)
+			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR",
+				"%q is not a range of addresses, so nothing of %s is selected: correct it", one, text)
 			return Range{}, false
 		}
 		out.Except = append(out.Except, except)
@@ -398,7 +408,8 @@ func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
 	switch out.Protocol {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 	default:
-		p.report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", out.Protocol)
+		p.report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it",
+			out.Protocol)
 		return false
 	}
 	var ok bool
@@ -412,7 +423,8 @@ func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
 	case in.port == nil:
 		out.To = 65535
 	case in.port.Type == intstr.String && in.end != nil:
-		p.report(field+".endPort", "InvalidPort", "endPort stands next to the name %q: give the first port's number", in.port.StrVal)
+		p.report(field+".endPort", "InvalidPort", "endPort stands next to the name %q: give the first port's number",
+			in.port.StrVal)
 		return false
 	case in.port.Type == intstr.String:
 		r.Named = append(r.Named, portName{in.port.StrVal, out.Protocol})

@@ -136,7 +136,8 @@ type Selector struct {
 
 // Compare makes a Selector the key of a table.
 func (s Selector) Compare(o Selector) int {
-	return cmp.Or(cmp.Compare(s.Namespace, o.Namespace), cmp.Compare(s.Namespaces, o.Namespaces), cmp.Compare(s.Pods, o.Pods),
+	return cmp.Or(cmp.Compare(s.Namespace, o.Namespace), cmp.Compare(s.Namespaces, o.Namespaces),
+		cmp.Compare(s.Pods, o.Pods),
 		cmp.Compare(s.Account, o.Account), cmp.Compare(s.Group, o.Group))
 }
 

@@ -20,7 +20,8 @@ const (
 	Kinds                                  // how many there are
 )
 
-var kindNames = [Kinds]string{"NetworkPolicy", "AntreaClusterNetworkPolicy", "AntreaNetworkPolicy", "ClusterNetworkPolicy"}
+var kindNames = [Kinds]string{"NetworkPolicy", "AntreaClusterNetworkPolicy", "AntreaNetworkPolicy",
+	"ClusterNetworkPolicy"}
 
 // String is the kind's name, such as "AntreaNetworkPolicy".
 func (k Kind) String() string { return kindNames[k] }
@@ -76,7 +77,8 @@ type RuleKey struct {
 
 // Compare orders by policy, direction, index, Namespace.
 func (k RuleKey) Compare(o RuleKey) int {
-	return cmp.Or(k.Policy.Compare(o.Policy), cmp.Compare(k.Direction, o.Direction), cmp.Compare(k.Index, o.Index), cmp.Compare(k.For, o.For))
+	return cmp.Or(k.Policy.Compare(o.Policy), cmp.Compare(k.Direction, o.Direction), cmp.Compare(k.Index, o.Index),
+		cmp.Compare(k.For, o.For))
 }
 
 // String returns "NetworkPolicy default/web ingress[0]". If the rule is of Pods in the Namespace shop, " for shop"

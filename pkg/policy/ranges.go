@@ -49,7 +49,8 @@ func (t *Tables) podRanges(e *derive.Engine) {
 		}
 		return out
 	})
-	t.lengths = derive.NewTable(e, "podcidr-lengths", func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+	t.lengths = derive.NewTable(e, "podcidr-lengths",
+		func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(byLength))
 }
 

@@ -86,7 +86,8 @@ func sameRule(a, b Rule) bool {
 func (f ruleFacts) meaning() uint64 {
 	h := fnv.New64a()
 	// The text is fixed, and not made from the struct's fields: connections remember its hash over an upgrade.
-	fmt.Fprintf(h, "{RuleFacts:{Action:%v Void:%v AppliedTo:%+v AnyPeer:%v Peers:%+v ClusterSet:%+v Relative:%+v Nodes:%+v ",
+	fmt.Fprintf(h, "{RuleFacts:{Action:%v Void:%v AppliedTo:%+v AnyPeer:%v Peers:%+v ClusterSet:%+v Relative:%+v "+
+		"Nodes:%+v ",
 		f.Action, f.Void, f.AppliedTo, f.AnyPeer, f.Peers, f.ClusterSet, f.Relative, f.Nodes)
 	fmt.Fprintf(h, "Blocks:%+v Services:%+v Names:%+v AnyPort:%v Ports:%+v Named:%+v ICMP:%+v IGMP:%+v ",
 		f.Blocks, f.RuleFacts.Services, f.Names, f.AnyPort, f.Ports, f.Named, f.ICMP, f.IGMP)
@@ -111,7 +112,9 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 	}
 	understood := true
 	report := func(field, reason, format string, args ...any) {
-		problems = append(problems, problem.Problem{Object: k.Policy.problem(), Field: fmt.Sprintf("spec.%s[%d]%s", k.Direction, k.Index, field), Reason: reason, Message: fmt.Sprintf(format, args...)})
+		problems = append(problems,
+			problem.Problem{Object: k.Policy.problem(), Field: fmt.Sprintf("spec.%s[%d]%s", k.Direction, k.Index, field),
+				Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	out = ruleFacts{RuleFacts: f, Rank: policy.rank(k.Index, f.Action)}
 	out.AppliedTo, out.Peers, out.Ranges, out.Cost = nil, nil, nil, 0
@@ -156,16 +159,22 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		published, _ := derive.Get(r, t.publishing, "")
 		switch {
 		case !t.stretched:
-			report(map[Direction]string{Ingress: ".from", Egress: ".to"}[k.Direction], "NotStretched", "policies are not stretched over the ClusterSet, so scope ClusterSet means this cluster alone: set multicluster.enableStretchedNetworkPolicy in the agents' configuration")
+			report(map[Direction]string{Ingress: ".from", Egress: ".to"}[k.Direction], "NotStretched",
+				"policies are not stretched over the ClusterSet, so scope ClusterSet means this cluster alone: set "+
+					"multicluster.enableStretchedNetworkPolicy in the agents' configuration")
 			out.ClusterSet = nil
 		case k.Direction == Egress && !published:
-			report(".to", "NoPodAddresses", "no other cluster publishes the addresses of its Pods, so scope ClusterSet means this cluster alone: set publishPodAddresses in the configuration of the member controllers of the clusters that are meant")
+			report(".to", "NoPodAddresses",
+				"no other cluster publishes the addresses of its Pods, so scope ClusterSet means this cluster alone: set "+
+					"publishPodAddresses in the configuration of the member controllers of the clusters that are meant")
 			out.ClusterSet = nil
 		}
 	}
 	for i, s := range f.Services {
 		if s.ClusterSet && !t.stretched {
-			report(fmt.Sprintf(".toServices[%d].scope", i), "NotStretched", "policies are not stretched over the ClusterSet, so it is left out: set multicluster.enableStretchedNetworkPolicy in the agents' configuration")
+			report(fmt.Sprintf(".toServices[%d].scope", i), "NotStretched",
+				"policies are not stretched over the ClusterSet, so it is left out: set "+
+					"multicluster.enableStretchedNetworkPolicy in the agents' configuration")
 			understood = false
 			continue
 		}
@@ -181,7 +190,8 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 
 // unknownGroup is the problem of a policy that names a group that there is not.
 func unknownGroup(k Key, field string, group Selector) problem.Problem {
-	return problem.Problem{Object: k.problem(), Field: field, Reason: ReasonUnknownGroup, Message: fmt.Sprintf("there is no %s: create it", group)}
+	return problem.Problem{Object: k.problem(), Field: field, Reason: ReasonUnknownGroup,
+		Message: fmt.Sprintf("there is no %s: create it", group)}
 }
 
 // ReasonUnknownGroup is the reason of a policy whose group does not exist.

@@ -25,7 +25,8 @@ func VersionOf(o metav1.Object) Version {
 }
 
 // shortNames of the kinds that have a status, in reports.
-var shortNames = [Kinds]string{AntreaClusterNetworkPolicy: "acnp", AntreaNetworkPolicy: "annp", ClusterNetworkPolicy: "cnp"}
+var shortNames = [Kinds]string{AntreaClusterNetworkPolicy: "acnp", AntreaNetworkPolicy: "annp",
+	ClusterNetworkPolicy: "cnp"}
 
 // HasStatus reports whether policies of the kind have a status. NetworkPolicies of networking.k8s.io have no status.
 func (k Kind) HasStatus() bool { return shortNames[k] != "" }
@@ -122,7 +123,8 @@ func NewSpans(e *derive.Engine) *Spans {
 	t := &Tables{bounds: DefaultBounds, texts: map[Selector]parsed{}}
 	s := &Spans{Tables: t}
 	t.sources(e)
-	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.PodAddresses, t.Learned, t.Policies[NetworkPolicy]} {
+	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.PodAddresses, t.Learned,
+		t.Policies[NetworkPolicy]} {
 		unused.Loaded()
 	}
 	var policies []derive.Keys[Key]
@@ -135,10 +137,11 @@ func NewSpans(e *derive.Engine) *Spans {
 	}
 	t.identities(e)
 	t.groups = derive.NewTable(e, "group-members", t.group, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
-	s.Grouped = derive.NewTable(e, "group-judgements", func(k derive.Object, r *derive.Reader) (Judgement, []problem.Problem) {
-		_, problems := t.group(k, r)
-		return Judgement{Known: true, Problems: problems}, nil
-	}, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
+	s.Grouped = derive.NewTable(e, "group-judgements",
+		func(k derive.Object, r *derive.Reader) (Judgement, []problem.Problem) {
+			_, problems := t.group(k, r)
+			return Judgement{Known: true, Problems: problems}, nil
+		}, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
 
 	// The Nodes with Pods of an identity: a further Pod on such a Node changes nothing behind places.
 	pods := derive.NewTable(e, "pod-places", s.placeOf, derive.KeysOf(t.Identities))
@@ -146,14 +149,17 @@ func NewSpans(e *derive.Engine) *Spans {
 		derive.KeysOfIndex(derive.NewIndex(pods, "place", func(_ derive.Object, p place) []place { return []place{p} })))
 	s.places = derive.NewIndex(present, "identity", func(p place, _ bool) []Identity { return []Identity{p.Identity} })
 	s.NodeNumbers = derive.NewNumbers(e, "node-numbers", 1, maxNodes,
-		derive.KeysOfIndex(derive.NewIndex(present, "node", func(p place, _ bool) []derive.Name { return []derive.Name{p.Node} })))
+		derive.KeysOfIndex(derive.NewIndex(present, "node",
+			func(p place, _ bool) []derive.Name { return []derive.Name{p.Node} })))
 	s.identityNodes = derive.NewTable(e, "identity-nodes", s.nodesOfIdentity, derive.KeysOfIndex(s.places))
 
 	s.subjects = derive.NewTable(e, "policy-subjects", s.subjectsOf, policies...)
 	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
-	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(s.subjects, "namespace-selector",
-		func(_ Key, list []Selector) []derive.Name { return namespaceSelectors(list) })))
-	selectors := derive.KeysOfIndex(derive.NewIndex(s.subjects, "selector", func(_ Key, list []Selector) []Selector { return list }))
+	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces,
+		derive.KeysOfIndex(derive.NewIndex(s.subjects, "namespace-selector",
+			func(_ Key, list []Selector) []derive.Name { return namespaceSelectors(list) })))
+	selectors := derive.KeysOfIndex(derive.NewIndex(s.subjects, "selector",
+		func(_ Key, list []Selector) []Selector { return list }))
 	t.peers = derive.NewTable(e, "selected-identities", t.selected, selectors)
 	s.selectorNodes = derive.NewTable(e, "selected-nodes", s.nodesOfSelector, selectors)
 	s.Judgements = derive.NewTable(e, "policy-judgements", s.judge, policies...)
@@ -243,7 +249,8 @@ func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
 				j.Problems = append(j.Problems, unknownGroup(k, field, one))
 			case m.Broken:
 				j.Problems = append(j.Problems, problem.Problem{Object: k.problem(), Field: field, Reason: "GroupNotComputed",
-					Message: fmt.Sprintf("not all members of %s are known: its condition %s has the remedy", one, crdv1beta1.ConditionGroupMembersComputed)})
+					Message: fmt.Sprintf("not all members of %s are known: its condition %s has the remedy", one,
+						crdv1beta1.ConditionGroupMembersComputed)})
 			}
 		}
 	}

@@ -218,11 +218,13 @@ const (
 	LastPriority  = 64000
 )
 
-var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicies", "antrea-networkpolicies", "clusternetworkpolicies"}
+var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicies", "antrea-networkpolicies",
+	"clusternetworkpolicies"}
 
 // Loaded declares that the sources have their content.
 func (t *Tables) Loaded() {
-	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities, t.PodAddresses, t.Learned} {
+	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups,
+		t.Groups, t.LabelIdentities, t.PodAddresses, t.Learned} {
 		s.Loaded()
 	}
 	for kind := range Kinds {
@@ -261,7 +263,8 @@ func (t *Tables) sources(e *derive.Engine) {
 		if kind.HasStatus() {
 			t.Versions[kind] = derive.NewSource[derive.Object, Version](e, sourceNames[kind]+"-versions")
 		}
-		t.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace", func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
+		t.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace",
+			func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
 	}
 	t.Tiers = derive.NewSource[derive.Object, TierFacts](e, "tiers")
 	t.ClusterGroups = derive.NewSource[derive.Object, GroupFacts](e, "clustergroups")
@@ -288,12 +291,14 @@ func (t *Tables) identities(e *derive.Engine) {
 		return out
 	})
 	accounts := func(_ derive.Object, f Facts) []derive.Object { return f.accounts() }
-	t.accounts = derive.NewTable(e, "named-accounts", func(derive.Object, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+	t.accounts = derive.NewTable(e, "named-accounts",
+		func(derive.Object, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(derive.NewIndex(t.Policies[AntreaClusterNetworkPolicy], "account", accounts)),
 		derive.KeysOfIndex(derive.NewIndex(t.Policies[AntreaNetworkPolicy], "account", accounts)))
 
 	t.Identities = derive.NewTable(e, "pod-identities", t.identity, derive.KeysOf(t.Pods))
-	t.pods = derive.NewIndex(t.Identities, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
+	t.pods = derive.NewIndex(t.Identities, "identity",
+		func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
 	t.sets = derive.NewTable(e, "identities", setsOf, derive.KeysOfIndex(t.pods))
 	t.Numbers = derive.NewNumbers(e, "identity-numbers", 1, MaxIdentity, derive.KeysOfIndex(t.pods)).Except(UnknownPod)
 	t.byLabel = derive.NewIndex(t.sets, "label", labelsOf)
@@ -310,13 +315,15 @@ func (t *Tables) identities(e *derive.Engine) {
 	}, derive.KeysOfIndex(ofNode))
 	t.byHere = derive.NewIndex(t.here, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
 
-	t.byExchanged = derive.NewIndex(t.LabelIdentities, "label", func(_ derive.Object, l LabelIdentity) []Identity { return []Identity{l.Label} })
-	t.ClusterSetNumbers = derive.NewTable(e, "clusterset-numbers", func(i Identity, r *derive.Reader) (uint32, []problem.Problem) {
-		for _, row := range derive.List(r, t.byExchanged, i.Exchanged()) {
-			return row.Value.ID, nil
-		}
-		return 0, nil
-	}, derive.KeysOfIndex(t.byHere))
+	t.byExchanged = derive.NewIndex(t.LabelIdentities, "label",
+		func(_ derive.Object, l LabelIdentity) []Identity { return []Identity{l.Label} })
+	t.ClusterSetNumbers = derive.NewTable(e, "clusterset-numbers",
+		func(i Identity, r *derive.Reader) (uint32, []problem.Problem) {
+			for _, row := range derive.List(r, t.byExchanged, i.Exchanged()) {
+				return row.Value.ID, nil
+			}
+			return 0, nil
+		}, derive.KeysOfIndex(t.byHere))
 	t.remote = derive.NewTable(e, "clusterset-identities", setsOf, derive.KeysOfIndex(t.byExchanged))
 	t.byRemoteLabel = derive.NewIndex(t.remote, "label", labelsOf)
 	t.remoteAt = derive.NewIndex(t.PodAddresses, "address", func(_ derive.Object, pods RemotePods) []Addr {
@@ -326,8 +333,10 @@ func (t *Tables) identities(e *derive.Engine) {
 		}
 		return slices.Compact(out)
 	})
-	t.publishing = derive.NewTable(e, "published-addresses", func(derive.Name, *derive.Reader) (bool, []problem.Problem) { return true, nil },
-		derive.KeysOfIndex(derive.NewIndex(t.PodAddresses, "any", func(derive.Object, RemotePods) []derive.Name { return []derive.Name{""} })))
+	t.publishing = derive.NewTable(e, "published-addresses",
+		func(derive.Name, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+		derive.KeysOfIndex(derive.NewIndex(t.PodAddresses, "any",
+			func(derive.Object, RemotePods) []derive.Name { return []derive.Name{""} })))
 }
 
 func setsOf(i Identity, _ *derive.Reader) (*labelSets, []problem.Problem) { return i.labels(), nil }
@@ -353,11 +362,13 @@ func (t *Tables) policies(e *derive.Engine) {
 			return slices.Concat(f.Peers, f.ClusterSet)
 		})))
 	t.sizes = derive.NewTable(e, "rule-sizes", t.sizeOf, derive.KeysOf(t.resolved))
-	t.sizesIn = derive.NewIndex(t.sizes, "namespace", func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })
+	t.sizesIn = derive.NewIndex(t.sizes, "namespace",
+		func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })
 	t.shares = derive.NewTable(e, "policy-shares", t.share, derive.KeysOfIndex(t.sizesIn))
 	t.standing = derive.NewTable(e, "standing-rules", t.stands, derive.KeysOf(t.resolved)).EqualBy(sameFacts)
 	selectors := derive.NewIndex(t.standing, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
-	t.peers = derive.NewTable(e, "selected-identities", t.selected, derive.KeysOfIndex(selectors)).EqualBy(slices.Equal[[]Identity])
+	t.peers = derive.NewTable(e, "selected-identities", t.selected,
+		derive.KeysOfIndex(selectors)).EqualBy(slices.Equal[[]Identity])
 	t.numbered = derive.NewTable(e, "selected-numbers", func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
 		list, _ := derive.Get(r, t.peers, s)
 		return t.numbersOf(r, list), nil
@@ -366,16 +377,18 @@ func (t *Tables) policies(e *derive.Engine) {
 		func(_, _ []Identity) bool { return true }) // it is only asked whether there are rows
 	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
 		derive.NewIndex(t.standing, "clusterset-selector", func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
-	t.addressesOf = derive.NewTable(e, "name-addresses", t.learned, derive.KeysOfIndex(derive.NewIndex(t.standing, "name", namesOf)))
-	t.remoteServers = derive.NewTable(e, "selected-servers", func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
-		list, _ := derive.Get(r, t.remotePeers, s)
-		return list, nil
-	}, derive.KeysOfIndex(derive.NewIndex(t.standing, "server-selector", func(k RuleKey, f ruleFacts) []Selector {
-		if k.Direction == Ingress {
-			return nil
-		}
-		return f.ClusterSet
-	})))
+	t.addressesOf = derive.NewTable(e, "name-addresses", t.learned,
+		derive.KeysOfIndex(derive.NewIndex(t.standing, "name", namesOf)))
+	t.remoteServers = derive.NewTable(e, "selected-servers",
+		func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
+			list, _ := derive.Get(r, t.remotePeers, s)
+			return list, nil
+		}, derive.KeysOfIndex(derive.NewIndex(t.standing, "server-selector", func(k RuleKey, f ruleFacts) []Selector {
+			if k.Direction == Ingress {
+				return nil
+			}
+			return f.ClusterSet
+		})))
 	t.namedServers = derive.NewIndex(t.remoteServers, "number", func(_ Selector, list []uint32) []clusterSetNumber {
 		out := make([]clusterSetNumber, len(list))
 		for i, n := range list {
@@ -647,7 +660,8 @@ func (t *Tables) selectedRemote(s Selector, r *derive.Reader) ([]uint32, []probl
 
 // invalid cannot happen with selectors that facts were made with.
 func invalid(s Selector, err error) []problem.Problem {
-	return []problem.Problem{{Object: problem.Object{Kind: "Selector", Name: s.String()}, Reason: "InvalidSelector", Message: err.Error()}}
+	return []problem.Problem{{Object: problem.Object{Kind: "Selector", Name: s.String()}, Reason: "InvalidSelector",
+		Message: err.Error()}}
 }
 
 // LabelIdentity is an identity of the ClusterSet, and its number.

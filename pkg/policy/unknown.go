@@ -36,7 +36,8 @@ type RangeOfPods struct {
 
 // unknownPods adds the tables that are about unknown Pods.
 func (t *Tables) unknownPods(e *derive.Engine) {
-	t.denying = derive.NewTable(e, "denying-directions", func(Direction, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+	t.denying = derive.NewTable(e, "denying-directions",
+		func(Direction, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(derive.NewIndex(t.standing, "denying", func(k RuleKey, f ruleFacts) []Direction {
 			if !f.deniesUnknown(k.Direction) {
 				return nil

@@ -27,7 +27,8 @@ func annotated(o metav1.Object, prefix, message string) (out []Finding) {
 func annotation(key string) string { return "metadata.annotations[" + key + "]" }
 
 func serviceAnnotations(s *corev1.Service) []Finding {
-	return annotated(s, "service.antrea.io/", "Tombolo serves no external addresses, assigns none and has no DSR: remove the annotation")
+	return annotated(s, "service.antrea.io/",
+		"Tombolo serves no external addresses, assigns none and has no DSR: remove the annotation")
 }
 
 func nodePortLocal(s *corev1.Service) []Finding {
@@ -58,7 +59,8 @@ func rangeFamilies(c *networkingv1.ServiceCIDR) (out []Finding) {
 }
 
 func sliceFamilies(s *discoveryv1.EndpointSlice) []Finding {
-	return when(s.AddressType == discoveryv1.AddressTypeIPv6 && s.Labels[discoveryv1.LabelManagedBy] != KubernetesEndpoints,
+	return when(s.AddressType == discoveryv1.AddressTypeIPv6 &&
+		s.Labels[discoveryv1.LabelManagedBy] != KubernetesEndpoints,
 		"addressType", "endpoints of IPv6 are not served yet: write an EndpointSlice of addressType IPv4")
 }
 
@@ -93,13 +95,16 @@ func bandwidth(p *corev1.Pod, n Node) []Finding {
 	}
 	var out []Finding
 	for _, key := range []string{"kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"} {
-		out = append(out, when(p.Annotations[key] != "", annotation(key), "the Pod is not limited: put the plugin bandwidth into /opt/cni/bin of "+
-			"the Node, then restart its tombolo-agent Pod and this Pod")...)
+		out = append(out,
+			when(p.Annotations[key] != "", annotation(key),
+				"the Pod is not limited: put the plugin bandwidth into /opt/cni/bin of "+
+					"the Node, then restart its tombolo-agent Pod and this Pod")...)
 	}
 	return out
 }
 
-const poolPrefix, poolRemedy = "ipam.antrea.io/", "there are no pools of addresses: Pods get addresses of their Node's podCIDR; remove the annotation"
+const poolPrefix, poolRemedy = "ipam.antrea.io/",
+	"there are no pools of addresses: Pods get addresses of their Node's podCIDR; remove the annotation"
 
 func podPools(p *corev1.Pod, _ Node) []Finding     { return annotated(p, poolPrefix, poolRemedy) }
 func namespacePools(n *corev1.Namespace) []Finding { return annotated(n, poolPrefix, poolRemedy) }
@@ -111,7 +116,8 @@ func namespaceLogging(n *corev1.Namespace) []Finding {
 
 func isolation(n *corev1.Namespace) (out []Finding) {
 	const key = "core.juniper.net/isolated-namespace"
-	const message = "the Namespace is NOT isolated: write a NetworkPolicy that allows what its Pods may reach, and who may reach them"
+	const message = "the Namespace is NOT isolated: write a NetworkPolicy that allows what its Pods may reach, and who " +
+		"may reach them"
 	out = when(n.Labels[key] == "true", "metadata.labels["+key+"]", message)
 	return append(out, when(n.Annotations[key] == "true", annotation(key), message)...)
 }
@@ -130,7 +136,8 @@ func definitions(resources []string, group string) func(*metav1.PartialObjectMet
 	return func(d *metav1.PartialObjectMetadata) []Finding {
 		resource, ok := strings.CutSuffix(d.Name, group)
 		return when(ok && slices.Contains(resources, resource), "",
-			"objects of this kind have no effect in a cluster with Tombolo: do not rely on them; remove the definition when no other program reads it")
+			"objects of this kind have no effect in a cluster with Tombolo: do not rely on them; remove the definition when "+
+				"no other program reads it")
 	}
 }
 
@@ -143,5 +150,6 @@ func adminPolicies(d *metav1.PartialObjectMetadata) []Finding {
 func virtualNetworks(d *metav1.PartialObjectMetadata) []Finding {
 	resource, ok := strings.CutSuffix(d.Name, ".core.juniper.net")
 	return when(ok && slices.Contains([]string{"virtualnetworks", "virtualnetworkrouters", "subnets"}, resource), "",
-		"objects of this kind have no effect: Pods are in the cluster's one network and are NOT isolated; write NetworkPolicies")
+		"objects of this kind have no effect: Pods are in the cluster's one network and are NOT isolated; write "+
+			"NetworkPolicies")
 }

@@ -40,7 +40,8 @@ var rows = []Row{
 		find:    finders{service: externalLocal},
 	},
 	{
-		Asked: "annotations `service.antrea.io/*` (external-ip-pool, load-balancer-mode, ...)", Reason: "ServiceAnnotationNotSupported",
+		Asked:   "annotations `service.antrea.io/*` (external-ip-pool, load-balancer-mode, ...)",
+		Reason:  "ServiceAnnotationNotSupported",
 		Happens: "no effect: no address is assigned from a pool, and load balancers have no DSR",
 		find:    finders{service: serviceAnnotations},
 	},
@@ -60,7 +61,8 @@ var rows = []Row{
 		find:    finders{service: serviceFamilies, node: nodeFamilies, cidr: rangeFamilies, slice: sliceFamilies},
 	},
 	{
-		Asked: "`hostPort` of a Pod, where the Node has no plugin `portmap` in `/opt/cni/bin`", Reason: "HostPortNotSupported",
+		Asked:   "`hostPort` of a Pod, where the Node has no plugin `portmap` in `/opt/cni/bin`",
+		Reason:  "HostPortNotSupported",
 		Happens: "the Pod runs without it; Tombolo's image has no such plugin",
 		find:    finders{pod: hostPorts},
 	},
@@ -86,9 +88,10 @@ var rows = []Row{
 		find:    finders{namespace: isolation},
 	},
 	{
-		Asked:  "objects of Antrea's kinds that are not in this version " + listed(antreaKinds),
-		Reason: "KindNotSupported", Happens: "the definition is not installed; where it is left of Antrea, objects have no effect",
-		find: finders{definition: definitions(antreaKinds, ".crd.antrea.io")},
+		Asked:   "objects of Antrea's kinds that are not in this version " + listed(antreaKinds),
+		Reason:  "KindNotSupported",
+		Happens: "the definition is not installed; where it is left of Antrea, objects have no effect",
+		find:    finders{definition: definitions(antreaKinds, ".crd.antrea.io")},
 	},
 	{
 		Asked:  "AdminNetworkPolicy and BaselineAdminNetworkPolicy (`policy.networking.k8s.io/v1alpha1`)",

@@ -29,7 +29,8 @@ func nodePorts(s *corev1.Service) []Finding {
 		return nil
 	}
 	return []Finding{finding(fmt.Sprintf("spec.ports[%d].nodePort", i),
-		"port %d of the Nodes is not served by Tombolo: run kube-proxy for it, or use the ClusterIP", s.Spec.Ports[i].NodePort)}
+		"port %d of the Nodes is not served by Tombolo: run kube-proxy for it, or use the ClusterIP",
+		s.Spec.Ports[i].NodePort)}
 }
 
 func loadBalancer(s *corev1.Service) []Finding {
@@ -82,7 +83,8 @@ func serviceFamilies(s *corev1.Service) []Finding {
 		}
 	}
 	if has4 {
-		return when(has6, "spec.ipFamilies", "the IPv6 ClusterIP is not served yet: use the IPv4 one, or set ipFamilies to [IPv4]")
+		return when(has6, "spec.ipFamilies",
+			"the IPv6 ClusterIP is not served yet: use the IPv4 one, or set ipFamilies to [IPv4]")
 	}
 	return when(has6, "spec.ipFamilies",
 		"the Service has only an IPv6 ClusterIP, which is not served yet: recreate it with ipFamilies [IPv4]")

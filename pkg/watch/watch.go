@@ -92,7 +92,8 @@ func New(config *rest.Config, log *slog.Logger, kinds ...Kind) (*Watcher, error)
 	if err != nil {
 		return nil, fmt.Errorf("prepare watches: %w", err)
 	}
-	w := &Watcher{kinds: kinds, http: httpClient, stop: stop, log: log, changed: func() {}, confirmListed: confirmListedAfter}
+	w := &Watcher{kinds: kinds, http: httpClient, stop: stop, log: log, changed: func() {},
+		confirmListed: confirmListedAfter}
 	codecs := serializer.NewCodecFactory(scheme)
 	for _, k := range kinds {
 		gvk, err := apiutil.GVKForObject(k.resource.object, scheme)
@@ -104,7 +105,8 @@ func New(config *rest.Config, log *slog.Logger, kinds ...Kind) (*Watcher, error)
 			return nil, fmt.Errorf("prepare the watch of %s: %w", k.Resource(), err)
 		}
 		w.client = append(w.client, c)
-		w.states = append(w.states, Status{Kind: k.resource.kind(), Waiting: fmt.Sprintf("the API server at %s has not listed them yet", config.Host)})
+		w.states = append(w.states,
+			Status{Kind: k.resource.kind(), Waiting: fmt.Sprintf("the API server at %s has not listed them yet", config.Host)})
 	}
 	return w, nil
 }
@@ -160,7 +162,8 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 			reflector = toolscache.NewReflectorWithOptions(w.listWatch(i), k.resource.object, k.store(w.log, func() {
 				since, absent, confirm = time.Time{}, false, w.confirmListed
 				w.set(i, Status{Listed: true})
-			}), toolscache.ReflectorOptions{Name: "tombolo", Backoff: &wait.Backoff{Duration: retryAfter, Factor: 1.5, Jitter: 0.5, Steps: 5, Cap: 10 * time.Second}})
+			}), toolscache.ReflectorOptions{Name: "tombolo",
+				Backoff: &wait.Backoff{Duration: retryAfter, Factor: 1.5, Jitter: 0.5, Steps: 5, Cap: 10 * time.Second}})
 		}
 		err := reflector.ListAndWatchWithContext(ctx)
 		if ctx.Err() != nil {
@@ -202,7 +205,8 @@ func (w *Watcher) doubt(ctx context.Context, i int, since time.Time, confirm tim
 	// there will be no other answer.
 	err := w.client[i].Get().AbsPath("/readyz").Do(ctx).Error()
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
-		return time.Time{}, fmt.Sprintf("the API server answers that it has no such kind, which is not believed before it is ready: %v", err)
+		return time.Time{},
+			fmt.Sprintf("the API server answers that it has no such kind, which is not believed before it is ready: %v", err)
 	}
 	if since.IsZero() {
 		since = time.Now()
@@ -247,9 +251,11 @@ func (w *Watcher) set(i int, s Status) {
 	case s.Waiting != "":
 		w.log.Info("not watching yet", "kind", s.Kind, "error", s.Waiting)
 	case s.Absent && before.Listed && !before.Absent:
-		w.log.Warn("the API server no longer has this kind (its CustomResourceDefinition was deleted); its objects are gone", "kind", s.Kind)
+		w.log.Warn("the API server no longer has this kind (its CustomResourceDefinition was deleted); its objects are gone",
+			"kind", s.Kind)
 	case s.Absent:
-		w.log.Info("not watching: the API server has no such kind (its CustomResourceDefinition is not installed)", "kind", s.Kind)
+		w.log.Info("not watching: the API server has no such kind (its CustomResourceDefinition is not installed)",
+			"kind", s.Kind)
 	default:
 		w.log.Info("watching", "kind", s.Kind)
 	}
@@ -265,7 +271,8 @@ func (w *Watcher) listWatch(i int) *toolscache.ListWatch {
 		if k.selector != nil {
 			o.LabelSelector = k.selector.String()
 		}
-		return w.client[i].Get().NamespaceIfScoped(k.namespace, k.namespace != "").Resource(k.resource.Resource).VersionedParams(o, parameters)
+		return w.client[i].Get().NamespaceIfScoped(k.namespace,
+			k.namespace != "").Resource(k.resource.Resource).VersionedParams(o, parameters)
 	}
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -113,7 +113,8 @@ func (c *crossing) Send(packets [][]byte, to conn.Endpoint) error {
 			w := c.ways[to.DstToString()]
 			if w == nil && c.ways != nil {
 				// A peer behind NAT may come from one port after the other.
-				maps.DeleteFunc(c.ways, func(_ string, w *crossingWay) bool { return time.Since(w.sent) > wgdevice.RekeyAttemptTime })
+				maps.DeleteFunc(c.ways,
+					func(_ string, w *crossingWay) bool { return time.Since(w.sent) > wgdevice.RekeyAttemptTime })
 				w = &crossingWay{}
 				c.ways[to.DstToString()] = w
 			}
@@ -191,7 +192,8 @@ func messageType(p []byte) uint32 {
 		return 0
 	}
 	switch kind := binary.LittleEndian.Uint32(p); {
-	case kind == wgdevice.MessageInitiationType && len(p) == wgdevice.MessageInitiationSize, kind == wgdevice.MessageResponseType && len(p) == wgdevice.MessageResponseSize:
+	case kind == wgdevice.MessageInitiationType && len(p) == wgdevice.MessageInitiationSize,
+		kind == wgdevice.MessageResponseType && len(p) == wgdevice.MessageResponseSize:
 		return kind
 	}
 	return 0

@@ -13,7 +13,8 @@ import (
 
 // diff returns the changes that bring a device to the desired state, and the same in words, without secrets. Unchanged
 // peers are not named, so they keep their sessions. before is the last diff's result for endpoints.
-func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now time.Time) (wgtypes.Config, []string, map[PublicKey]announced) {
+func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now time.Time) (wgtypes.Config, []string,
+	map[PublicKey]announced) {
 	var c wgtypes.Config
 	var changes []string
 	endpoints := map[PublicKey]announced{}
@@ -50,7 +51,8 @@ func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now
 		if !known || !samePrefixes(allowedOf(old), p.AllowedIPs) {
 			change.ReplaceAllowedIPs = true
 			for _, a := range p.AllowedIPs {
-				change.AllowedIPs = append(change.AllowedIPs, net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
+				change.AllowedIPs = append(change.AllowedIPs,
+					net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
 			}
 			what += fmt.Sprintf(" with %v", p.AllowedIPs)
 		}

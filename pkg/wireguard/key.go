@@ -29,7 +29,8 @@ func readKey(path string) (PrivateKey, error) {
 	}
 	key, err := wgtypes.ParseKey(strings.TrimSpace(string(text)))
 	if err != nil || key == (wgtypes.Key{}) { // the library's error would have what is in the file
-		return PrivateKey{}, fmt.Errorf("%s is not a WireGuard key: remove the file, and a new key is made and announced", path)
+		return PrivateKey{},
+			fmt.Errorf("%s is not a WireGuard key: remove the file, and a new key is made and announced", path)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return PrivateKey{}, fmt.Errorf("protect the WireGuard key: %w", err)

@@ -67,7 +67,8 @@ func New(opts Options) *Manager {
 	if opts.Resync == 0 {
 		opts.Resync = 10 * time.Second
 	}
-	m := &Manager{opts: opts, log: opts.Logger, want: desired.New((*Desired).clone), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	m := &Manager{opts: opts, log: opts.Logger, want: desired.New((*Desired).clone), wake: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1)}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -173,7 +174,8 @@ func (m *Manager) compare(d *device) bool {
 	}
 	var problems []problem.Problem
 	if err != nil {
-		problems = []problem.Problem{{Object: problem.Object{Kind: "link", Name: m.opts.Name}, Reason: "WireGuard", Message: err.Error()}}
+		problems = []problem.Problem{{Object: problem.Object{Kind: "link", Name: m.opts.Name}, Reason: "WireGuard",
+			Message: err.Error()}}
 	}
 	m.mu.Lock()
 	news := m.state.Ready != state.Ready || !slices.Equal(m.problems, problems)
@@ -209,7 +211,8 @@ func (d *device) bring(want *Desired) (state State, changes []string, err error)
 		if want == nil {
 			return state, nil, nil // not ours
 		}
-		return state, nil, fmt.Errorf("there is a link of this name, of type %s: remove it, or give it another name", link.Type())
+		return state, nil, fmt.Errorf("there is a link of this name, of type %s: remove it, or give it another name",
+			link.Type())
 	}
 	if want == nil {
 		clear(d.endpoints)
@@ -263,7 +266,9 @@ func (d *device) bring(want *Desired) (state State, changes []string, err error)
 	defer func() { _ = client.Close() }()
 	have, err := client.Device(d.opts.Name)
 	if state.Kind == Userspace && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
-		return state, changes, errors.New("nothing serves the device yet: `tombolo-agent wireguard` has to run on this Node (DaemonSet tombolo-wireguard)")
+		return state, changes,
+			errors.New("nothing serves the device yet: `tombolo-agent wireguard` has to run on this Node (DaemonSet " +
+				"tombolo-wireguard)")
 	}
 	if err != nil {
 		return state, changes, fmt.Errorf("read the device's configuration: %w", err)
@@ -293,7 +298,8 @@ func (d *device) empty() ([]string, error) {
 		return nil, nil //nolint:nilerr // what is not served has nothing
 	}
 	none := 0
-	if err := client.ConfigureDevice(d.opts.Name, wgtypes.Config{PrivateKey: new(wgtypes.Key), ListenPort: &none, ReplacePeers: true}); err != nil {
+	if err := client.ConfigureDevice(d.opts.Name,
+		wgtypes.Config{PrivateKey: new(wgtypes.Key), ListenPort: &none, ReplacePeers: true}); err != nil {
 		return nil, fmt.Errorf("empty the device: %w", err)
 	}
 	return []string{"emptied"}, nil
@@ -312,7 +318,8 @@ func (d *device) add() error {
 		}
 		mode = netlink.TUNTAP_MODE_TUN
 	}
-	return netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: mode, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_TUN_EXCL})
+	return netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: mode,
+		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_TUN_EXCL})
 }
 
 // kindOf is the kind of a link that can be ours, "" of others.

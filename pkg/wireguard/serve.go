@@ -120,7 +120,8 @@ func attach(name string, log *slog.Logger) (*served, error) {
 	logger := &wgdevice.Logger{Verbosef: wgdevice.DiscardLogf, Errorf: func(format string, args ...any) {
 		log.Debug("wireguard: " + fmt.Sprintf(format, args...))
 	}}
-	s := &served{device: wgdevice.NewDevice(t, newCrossing(conn.NewDefaultBind()), logger), tap: ether, accepted: make(chan struct{})}
+	s := &served{device: wgdevice.NewDevice(t, newCrossing(conn.NewDefaultBind()), logger), tap: ether,
+		accepted: make(chan struct{})}
 	socket, err := ipc.UAPIOpen(name)
 	if err == nil {
 		s.listener, err = net.FileListener(socket)

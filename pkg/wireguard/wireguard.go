@@ -114,7 +114,8 @@ func Look(name string) Session {
 func peersOf(d *wgtypes.Device) (out []PeerState) {
 	for _, p := range d.Peers {
 		out = append(out, PeerState{
-			PublicKey: PublicKey(p.PublicKey), Endpoint: endpointOf(p), LastHandshake: p.LastHandshakeTime, Received: p.ReceiveBytes, Sent: p.TransmitBytes,
+			PublicKey: PublicKey(p.PublicKey), Endpoint: endpointOf(p), LastHandshake: p.LastHandshakeTime,
+			Received: p.ReceiveBytes, Sent: p.TransmitBytes,
 		})
 	}
 	return out

@@ -28,38 +28,52 @@ func (d *decoder) multicluster(c *Config) {
 	defaults := defaultConfig().Multicluster
 	if !c.Enabled("Multicluster") {
 		if c.Multicluster != defaults {
-			d.warn(d.lines["multicluster"], "multicluster", "is ignored because the feature gate Multicluster is off; set featureGates.Multicluster to true to use it")
+			d.warn(d.lines["multicluster"], "multicluster",
+				"is ignored because the feature gate Multicluster is off; set featureGates.Multicluster to true to use it")
 			c.Multicluster = defaults
 		}
 		return
 	}
 	m := c.Multicluster
 	if b := m.BFD.Interval; b < MinBFDInterval || b > MaxBFDInterval {
-		d.warn(d.lines["multicluster.bfd.interval"], "multicluster.bfd.interval", fmt.Sprintf("has %s, want %s to %s: %s is used; correct it, or remove it", b, MinBFDInterval, MaxBFDInterval, defaults.BFD.Interval))
+		d.warn(d.lines["multicluster.bfd.interval"], "multicluster.bfd.interval",
+			fmt.Sprintf("has %s, want %s to %s: %s is used; correct it, or remove it", b, MinBFDInterval, MaxBFDInterval,
+				defaults.BFD.Interval))
 		c.Multicluster.BFD.Interval = defaults.BFD.Interval
 	}
 	if b := m.BFD.Multiplier; b < MinBFDMultiplier || b > MaxBFDMultiplier {
-		d.warn(d.lines["multicluster.bfd.multiplier"], "multicluster.bfd.multiplier", fmt.Sprintf("has %d, want %d to %d: %d is used; correct it, or remove it", b, MinBFDMultiplier, MaxBFDMultiplier, defaults.BFD.Multiplier))
+		d.warn(d.lines["multicluster.bfd.multiplier"], "multicluster.bfd.multiplier",
+			fmt.Sprintf("has %d, want %d to %d: %d is used; correct it, or remove it", b, MinBFDMultiplier, MaxBFDMultiplier,
+				defaults.BFD.Multiplier))
 		c.Multicluster.BFD.Multiplier = defaults.BFD.Multiplier
 	}
 	if m.EnableStretchedNetworkPolicy && !m.EnableGateway {
-		d.failAt("multicluster.enableStretchedNetworkPolicy", "Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy; set multicluster.enableGateway to true")
+		d.failAt("multicluster.enableStretchedNetworkPolicy",
+			"Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy; set multicluster.enableGateway to true")
 	}
 	if m.EnablePodToPodConnectivity && !m.EnableGateway {
-		d.warn(d.lines["multicluster.enablePodToPodConnectivity"], "multicluster.enablePodToPodConnectivity", "has no effect without multicluster.enableGateway")
+		d.warn(d.lines["multicluster.enablePodToPodConnectivity"], "multicluster.enablePodToPodConnectivity",
+			"has no effect without multicluster.enableGateway")
 	}
-	if line := d.lines["multicluster.preserveClientIP"]; line != 0 && m.PreserveClientIP != "never" && !m.EnablePodToPodConnectivity {
-		d.warn(line, "multicluster.preserveClientIP", "has no effect without multicluster.enablePodToPodConnectivity: Services of other clusters see the Gateway's address")
+	if line := d.lines["multicluster.preserveClientIP"]; line != 0 && m.PreserveClientIP != "never" &&
+		!m.EnablePodToPodConnectivity {
+		d.warn(line, "multicluster.preserveClientIP",
+			"has no effect without multicluster.enablePodToPodConnectivity: Services of other clusters see the Gateway's "+
+				"address")
 	}
 	if m.TrafficEncryptionMode == "wireGuard" {
 		if c.EncryptsNodes() && c.WireGuard.Port == m.WireGuard.Port {
-			d.failAt("multicluster.wireGuard.port", fmt.Sprintf("has %d, which is the port between the Nodes of this cluster too; give it or wireGuard.port another value", m.WireGuard.Port))
+			d.failAt("multicluster.wireGuard.port",
+				fmt.Sprintf("has %d, which is the port between the Nodes of this cluster too; give it or wireGuard.port another "+
+					"value", m.WireGuard.Port))
 		}
 		if !m.EnableGateway {
-			d.warn(d.lines["multicluster.trafficEncryptionMode"], "multicluster.trafficEncryptionMode", "has no effect without multicluster.enableGateway")
+			d.warn(d.lines["multicluster.trafficEncryptionMode"], "multicluster.trafficEncryptionMode",
+				"has no effect without multicluster.enableGateway")
 		}
 		if m.AllowUnencryptedPeers {
-			d.warn(d.lines["multicluster.allowUnencryptedPeers"], "multicluster.allowUnencryptedPeers", "has no effect with multicluster.trafficEncryptionMode wireGuard: no cluster is reached in plain text")
+			d.warn(d.lines["multicluster.allowUnencryptedPeers"], "multicluster.allowUnencryptedPeers",
+				"has no effect with multicluster.trafficEncryptionMode wireGuard: no cluster is reached in plain text")
 		}
 	}
 }
@@ -69,7 +83,9 @@ func (d *decoder) failAt(key, message string) { d.fail(d.lines[key], key, messag
 // unsupported refuses what would carry traffic otherwise than asked.
 func (d *decoder) unsupported(c *Config) {
 	if c.TrafficEncryptionMode == "ipsec" {
-		d.failAt("trafficEncryptionMode", "ipsec is not in this version: traffic would go unencrypted; set it to wireGuard, or to none if the network is trusted")
+		d.failAt("trafficEncryptionMode",
+			"ipsec is not in this version: traffic would go unencrypted; set it to wireGuard, or to none if the network is "+
+				"trusted")
 	}
 	if c.TrafficEncapMode != "encap" {
 		d.failAt("trafficEncapMode", c.TrafficEncapMode+" is not in this version; set it to encap")
@@ -78,10 +94,13 @@ func (d *decoder) unsupported(c *Config) {
 		d.failAt("tunnelType", "stt is not in Open vSwitch any more; set it to geneve, vxlan or gre")
 	}
 	if c.EnableBridgingMode {
-		d.failAt("enableBridgingMode", "bridging mode is not in this version; set it to false, or set transportInterface where the userspace datapath needs the Node's interface")
+		d.failAt("enableBridgingMode",
+			"bridging mode is not in this version; set it to false, or set transportInterface where the userspace datapath "+
+				"needs the Node's interface")
 	}
 	if len(c.TransportInterfaceCIDRs) > 0 {
-		d.failAt("transportInterfaceCIDRs", "choosing the interface by its addresses is not in this version; name it in transportInterface")
+		d.failAt("transportInterfaceCIDRs",
+			"choosing the interface by its addresses is not in this version; name it in transportInterface")
 	}
 	if !c.AntreaProxy.Enable {
 		d.failAt("antreaProxy.enable", "Services are always served by the agent; set it to true, or remove it")
@@ -93,10 +112,12 @@ func (d *decoder) unsupported(c *Config) {
 		d.failAt("antreaProxy.serviceProxyName", "serving only Services with this label is not in this version; remove it")
 	}
 	if c.TunnelPort > 0 && c.TunnelType == "gre" {
-		d.failAt("tunnelPort", fmt.Sprintf("has %d, but gre has no ports; remove it or set tunnelType to geneve or vxlan", c.TunnelPort))
+		d.failAt("tunnelPort", fmt.Sprintf("has %d, but gre has no ports; remove it or set tunnelType to geneve or vxlan",
+			c.TunnelPort))
 	}
 	if c.OVSBridge == c.HostGateway {
-		d.failAt("hostGateway", fmt.Sprintf("has %q, the name of the bridge; give the gateway port another name", c.HostGateway))
+		d.failAt("hostGateway", fmt.Sprintf("has %q, the name of the bridge; give the gateway port another name",
+			c.HostGateway))
 	}
 }
 
@@ -117,7 +138,9 @@ func (d *decoder) hostNetwork(c *Config) {
 func (d *decoder) distribution(c *Config) {
 	const gate = "featureGates.PreferSameTrafficDistribution"
 	if on, ok := c.FeatureGates["PreferSameTrafficDistribution"]; ok && !on {
-		d.warn(d.lines[gate], gate, "has no effect: hints for Nodes are used wherever EndpointSlices have them; remove it, and trafficDistribution PreferSameNode of Services that should not have them")
+		d.warn(d.lines[gate], gate,
+			"has no effect: hints for Nodes are used wherever EndpointSlices have them; remove it, and trafficDistribution "+
+				"PreferSameNode of Services that should not have them")
 	}
 }
 
@@ -127,7 +150,8 @@ func (d *decoder) ranges(c *Config) {
 		d.failAt("serviceCIDR", fmt.Sprintf("has %q, want an IPv4 range; this version is IPv4 only", c.ServiceCIDR))
 	}
 	if c.DefaultMTU > 0 && c.DefaultMTU < 576 {
-		d.failAt("defaultMTU", fmt.Sprintf("has %d, want 0 (discover) or at least 576, which every IPv4 host must take (RFC 791)", c.DefaultMTU))
+		d.failAt("defaultMTU",
+			fmt.Sprintf("has %d, want 0 (discover) or at least 576, which every IPv4 host must take (RFC 791)", c.DefaultMTU))
 	}
 }
 
@@ -140,7 +164,8 @@ func (d *decoder) withoutEffect(path string, have, defaults reflect.Value) {
 			d.withoutEffect(key, h, def)
 			continue
 		}
-		same := reflect.DeepEqual(h.Interface(), def.Interface()) || h.Kind() == reflect.Slice && h.Len() == 0 && def.Len() == 0
+		same := reflect.DeepEqual(h.Interface(), def.Interface()) || h.Kind() == reflect.Slice && h.Len() == 0 &&
+			def.Len() == 0
 		if f.Tag.Get("effect") == "none" && !same {
 			d.warn(d.lines[key], key, "has no effect: "+f.Tag.Get("why"))
 		}

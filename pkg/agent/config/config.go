@@ -39,7 +39,8 @@ type Config struct {
 	TunnelCsum            bool   `key:"tunnelCsum"`
 	TrafficEncryptionMode string `key:"trafficEncryptionMode" default:"none" oneof:"none,ipsec,wireGuard" refused:"ipsec"`
 
-	DefaultMTU               int      `key:"defaultMTU" min:"0" max:"65535" refused:"1-575"` // 0: from the transport interface
+	// 0: from the transport interface
+	DefaultMTU               int      `key:"defaultMTU" min:"0" max:"65535" refused:"1-575"`
 	TransportInterface       string   `key:"transportInterface" is:"link"`
 	TransportInterfaceCIDRs  []string `key:"transportInterfaceCIDRs" is:"cidr" refused:"any"`
 	NoSNAT                   bool     `key:"noSNAT"`
@@ -53,15 +54,19 @@ type Config struct {
 
 	KubeAPIServerOverride string `key:"kubeAPIServerOverride" is:"url"`
 	DNSServerOverride     string `key:"dnsServerOverride" is:"servers"` // whose answers are learned
-	FQDNCacheMinTTL       int    `key:"fqdnCacheMinTTL" min:"0"`        // seconds for which addresses of names are kept at least
+	// seconds for which addresses of names are kept at least
+	FQDNCacheMinTTL int `key:"fqdnCacheMinTTL" min:"0"`
 
-	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535"` // of 127.0.0.1, where probes are answered; the API is on a unix socket
-	ClusterPort             int    `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
-	EnablePrometheusMetrics bool   `key:"enablePrometheusMetrics" default:"true"`
-	PacketInRate            int    `key:"packetInRate" default:"5000" min:"0" max:"1000000"` // packets a second of each kind from the switch to the agent; 0: none
-	TLSCipherSuites         string `key:"tlsCipherSuites" effect:"none" why:"the agent serves its API on a unix socket"`
-	TLSMinVersion           string `key:"tlsMinVersion" effect:"none" why:"the agent serves its API on a unix socket"`
-	HostNetworkMode         string `key:"hostNetworkMode" default:"iptables" oneof:"iptables,nftables"` // always nftables here; both are accepted
+	// of 127.0.0.1, where probes are answered; the API is on a unix socket
+	APIPort                 int  `key:"apiPort" default:"10350" min:"1" max:"65535"`
+	ClusterPort             int  `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
+	EnablePrometheusMetrics bool `key:"enablePrometheusMetrics" default:"true"`
+	// packets a second of each kind from the switch to the agent; 0: none
+	PacketInRate    int    `key:"packetInRate" default:"5000" min:"0" max:"1000000"`
+	TLSCipherSuites string `key:"tlsCipherSuites" effect:"none" why:"the agent serves its API on a unix socket"`
+	TLSMinVersion   string `key:"tlsMinVersion" effect:"none" why:"the agent serves its API on a unix socket"`
+	// always nftables here; both are accepted
+	HostNetworkMode string `key:"hostNetworkMode" default:"iptables" oneof:"iptables,nftables"`
 
 	AntreaProxy             AntreaProxy             `key:"antreaProxy"`
 	Multicluster            Multicluster            `key:"multicluster"`
@@ -91,14 +96,18 @@ type AntreaProxy struct {
 // Multicluster configures this cluster's part in a ClusterSet. It counts only with the feature gate Multicluster; see
 // Config.MulticlusterGateway.
 type Multicluster struct {
-	EnableGateway                bool   `key:"enableGateway" alias:"enable"`
-	Namespace                    string `key:"namespace"`                    // of Gateways and ClusterInfoImports; empty: the agent's own
-	EnableStretchedNetworkPolicy bool   `key:"enableStretchedNetworkPolicy"` // policies with scope ClusterSet; see Config.StretchedPolicies
-	EnablePodToPodConnectivity   bool   `key:"enablePodToPodConnectivity"`
+	EnableGateway bool `key:"enableGateway" alias:"enable"`
+	// of Gateways and ClusterInfoImports; empty: the agent's own
+	Namespace string `key:"namespace"`
+	// policies with scope ClusterSet; see Config.StretchedPolicies
+	EnableStretchedNetworkPolicy bool `key:"enableStretchedNetworkPolicy"`
+	EnablePodToPodConnectivity   bool `key:"enablePodToPodConnectivity"`
 	// PreserveClientIP is for connections between Pods of clusters; package peering describes the values.
-	PreserveClientIP      string                `key:"preserveClientIP" default:"auto"  oneof:"auto,always,never"`
-	TrafficEncryptionMode string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"` // see Config.EncryptsPeers
-	AllowUnencryptedPeers bool                  `key:"allowUnencryptedPeers"`                                       // with clusters that announce a WireGuard key, in plain text
+	PreserveClientIP string `key:"preserveClientIP" default:"auto"  oneof:"auto,always,never"`
+	// see Config.EncryptsPeers
+	TrafficEncryptionMode string `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"`
+	// with clusters that announce a WireGuard key, in plain text
+	AllowUnencryptedPeers bool                  `key:"allowUnencryptedPeers"`
 	WireGuard             MulticlusterWireGuard `key:"wireGuard"`
 	BFD                   BFD                   `key:"bfd"`
 }

@@ -26,9 +26,12 @@ func TestDefaults(t *testing.T) {
 	}
 	c := Default()
 	got := []any{
-		c.OVSBridge, c.OVSDatapathType, c.HostGateway, c.TrafficEncapMode, c.TunnelType, c.TunnelPort, c.DefaultMTU, c.NoSNAT, c.APIPort,
-		c.EnablePrometheusMetrics, c.AntreaProxy.Enable, c.AntreaProxy.ProxyLoadBalancerIPs, c.Multicluster.EnableGateway, c.Multicluster.WireGuard.Port,
-		c.FlowExporter.FlowPollInterval, c.Multicast.IGMPQueryVersions, c.NodePortLocal.PortRange, c.Enabled("Multicluster"), c.Enabled("AntreaProxy"),
+		c.OVSBridge, c.OVSDatapathType, c.HostGateway, c.TrafficEncapMode, c.TunnelType, c.TunnelPort, c.DefaultMTU, c.NoSNAT,
+		c.APIPort,
+		c.EnablePrometheusMetrics, c.AntreaProxy.Enable, c.AntreaProxy.ProxyLoadBalancerIPs, c.Multicluster.EnableGateway,
+		c.Multicluster.WireGuard.Port,
+		c.FlowExporter.FlowPollInterval, c.Multicast.IGMPQueryVersions, c.NodePortLocal.PortRange, c.Enabled("Multicluster"),
+		c.Enabled("AntreaProxy"),
 	}
 	want := []any{
 		"br-int", "system", "antrea-gw0", "encap", "geneve", 0, 0, false, 10350,
@@ -64,8 +67,10 @@ apiPort: 10360
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.OVSDatapathType != "netdev" || c.TransportInterface != "eth1" || c.TunnelType != "vxlan" || c.KubeAPIServerOverride != "https://172.30.0.10:6443" ||
-		c.APIPort != 10360 || !c.MulticlusterGateway() || !c.StretchedPolicies() || c.Multicluster.Namespace != "kube-system" {
+	if c.OVSDatapathType != "netdev" || c.TransportInterface != "eth1" || c.TunnelType != "vxlan" ||
+		c.KubeAPIServerOverride != "https://172.30.0.10:6443" ||
+		c.APIPort != 10360 || !c.MulticlusterGateway() || !c.StretchedPolicies() ||
+		c.Multicluster.Namespace != "kube-system" {
 		t.Errorf("got %+v", c)
 	}
 	var got []string
@@ -87,7 +92,8 @@ apiPort: 10360
 
 func TestGateOff(t *testing.T) {
 	c, warnings, err := Parse([]byte("multicluster:\n  enableGateway: true\n  trafficEncryptionMode: wireGuard\n"))
-	if err != nil || c.MulticlusterGateway() || c.Multicluster.EnableGateway || len(warnings) != 1 || !strings.Contains(warnings[0].String(), "the feature gate Multicluster is off") {
+	if err != nil || c.MulticlusterGateway() || c.Multicluster.EnableGateway || len(warnings) != 1 ||
+		!strings.Contains(warnings[0].String(), "the feature gate Multicluster is off") {
 		t.Errorf("%+v %v %v", c.Multicluster, warnings, err)
 	}
 }
@@ -124,12 +130,15 @@ func TestEncryptsNodes(t *testing.T) {
 	}{
 		{"trafficEncryptionMode: none\n", false, false},
 		{"trafficEncryptionMode: WireGuard\n", true, false},
-		{"trafficEncryptionMode: wireGuard\nfeatureGates: {Multicluster: true}\nmulticluster: {enableGateway: true}\n", true, false},
-		{"trafficEncryptionMode: wireGuard\nfeatureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, trafficEncryptionMode: wireGuard}\n", true, true},
+		{"trafficEncryptionMode: wireGuard\nfeatureGates: {Multicluster: true}\nmulticluster: {enableGateway: true}\n",
+			true, false},
+		{"trafficEncryptionMode: wireGuard\nfeatureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, " +
+			"trafficEncryptionMode: wireGuard}\n", true, true},
 	} {
 		c, warnings, err := Parse([]byte(row.text))
 		if err != nil || len(warnings) > 0 || c.EncryptsNodes() != row.nodes || c.EncryptsPeers() != row.peers {
-			t.Errorf("%q: encrypts Nodes %v, peers %v; warnings %v, error %v", row.text, c.EncryptsNodes(), c.EncryptsPeers(), warnings, err)
+			t.Errorf("%q: encrypts Nodes %v, peers %v; warnings %v, error %v", row.text, c.EncryptsNodes(), c.EncryptsPeers(),
+				warnings, err)
 		}
 	}
 }
@@ -144,14 +153,17 @@ func TestEncryptsPeers(t *testing.T) {
 		{"enableGateway: true, trafficEncryptionMode: WIREGUARD, wireGuard: {port: 4000}", true, ""},
 		{"enableGateway: true, trafficEncryptionMode: None", false, ""},
 		{"enableGateway: true", false, ""},
-		{"trafficEncryptionMode: wireGuard", false, "multicluster.trafficEncryptionMode: has no effect without multicluster.enableGateway"},
-		{"enableGateway: true, trafficEncryptionMode: wireGuard, allowUnencryptedPeers: true", true, "multicluster.allowUnencryptedPeers: has no effect with multicluster.trafficEncryptionMode wireGuard"},
+		{"trafficEncryptionMode: wireGuard", false,
+			"multicluster.trafficEncryptionMode: has no effect without multicluster.enableGateway"},
+		{"enableGateway: true, trafficEncryptionMode: wireGuard, allowUnencryptedPeers: true", true,
+			"multicluster.allowUnencryptedPeers: has no effect with multicluster.trafficEncryptionMode wireGuard"},
 	} {
 		c, warnings, err := Parse([]byte("featureGates: {Multicluster: true}\nmulticluster: {" + row.text + "}\n"))
 		if err != nil || c.EncryptsPeers() != row.want {
 			t.Errorf("%s: encrypts %v, error %v", row.text, c.EncryptsPeers(), err)
 		}
-		if len(warnings) > 0 != (row.warning != "") || row.warning != "" && !strings.Contains(warnings[0].String(), row.warning) {
+		if len(warnings) > 0 != (row.warning != "") || row.warning != "" &&
+			!strings.Contains(warnings[0].String(), row.warning) {
 			t.Errorf("%s: warnings %v, want %q", row.text, warnings, row.warning)
 		}
 	}
@@ -162,7 +174,8 @@ func TestErrors(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"unknown key twice", "a: 1\na: 2\n", "line 2: a: set twice, first on line 1"},
 		{"twice", "noSNAT: true\n\nnoSNAT: false\n", "line 3: noSNAT: set twice, first on line 1; remove one"},
-		{"old name and new", on + "multicluster:\n  enable: true\n  enableGateway: true\n", "line 4: multicluster.enableGateway: set twice, first on line 3"},
+		{"old name and new", on + "multicluster:\n  enable: true\n  enableGateway: true\n",
+			"line 4: multicluster.enableGateway: set twice, first on line 3"},
 		{"malformed", "multicluster:\n  a: b\n c: d\n", "line 2: malformed YAML: "},
 		{"stray tab", "noSNAT: true\n\tx: y\n", "malformed YAML"},
 		{"not keys", "- a\n", "has a list, want keys with values below it"},
@@ -174,7 +187,8 @@ func TestErrors(t *testing.T) {
 		{"number too large", "tunnelPort: 65536\n", "tunnelPort: has 65536, want 0 to 65535"},
 		{"number too small", "packetInRate: -1\n", "packetInRate: has -1, want 0 to 1000000"},
 		{"number too small, no maximum", "auditLogging: {maxSize: -1}\n", "auditLogging.maxSize: has -1, want 0 or more"},
-		{"not a duration", "flowExporter: {flowPollInterval: 5}\n", `flowExporter.flowPollInterval: has "5", want a duration`},
+		{"not a duration", "flowExporter: {flowPollInterval: 5}\n",
+			`flowExporter.flowPollInterval: has "5", want a duration`},
 		{"list where a text belongs", "ovsBridge: [a]\n", "ovsBridge: has a list, want a text"},
 		{"value not allowed", "ovsDatapathType: kernel\n", `ovsDatapathType: has "kernel", want one of system, netdev`},
 		{"name too long", "ovsBridge: a-very-long-bridge\n", "at most 15 characters"},
@@ -183,19 +197,27 @@ func TestErrors(t *testing.T) {
 		{"not a range", "serviceCIDR: 10.96.0.0\n", `serviceCIDR: has "10.96.0.0", want an address range`},
 		{"IPv6 range", "serviceCIDR: fd00::/108\n", "want an IPv4 range"},
 		{"not a URL", "kubeAPIServerOverride: 10.0.0.1:6443\n", "want the API server's https URL such as https://"},
-		{"a URL that would read the token in the clear", "kubeAPIServerOverride: http://10.0.0.1:8080\n", "want the API server's https URL such as https://"},
+		{"a URL that would read the token in the clear", "kubeAPIServerOverride: http://10.0.0.1:8080\n",
+			"want the API server's https URL such as https://"},
 		{"MTU too small", "defaultMTU: 100\n", "defaultMTU: has 100, want 0 (discover) or at least 576"},
-		{"gate not a bool", "featureGates: {Multicluster: on please}\n", `featureGates.Multicluster: has "on please", want true or false`},
-		{"locked gate", "featureGates: {EndpointSlice: false}\n", "featureGates.EndpointSlice: is always true and cannot be changed"},
-		{"encap mode", "trafficEncapMode: noEncap\n", "line 1: trafficEncapMode: noEncap is not in this version; set it to encap"},
+		{"gate not a bool", "featureGates: {Multicluster: on please}\n",
+			`featureGates.Multicluster: has "on please", want true or false`},
+		{"locked gate", "featureGates: {EndpointSlice: false}\n",
+			"featureGates.EndpointSlice: is always true and cannot be changed"},
+		{"encap mode", "trafficEncapMode: noEncap\n",
+			"line 1: trafficEncapMode: noEncap is not in this version; set it to encap"},
 		{"IPsec", "trafficEncryptionMode: ipsec\n", "ipsec is not in this version: traffic would go unencrypted"},
 		{"stt", "tunnelType: stt\n", "stt is not in Open vSwitch any more"},
 		{"port of gre", "tunnelType: gre\ntunnelPort: 5000\n", "gre has no ports"},
 		{"bridging mode", "enableBridgingMode: true\n", "bridging mode is not in this version"},
 		{"no proxy", "antreaProxy: {enable: false}\n", "antreaProxy.enable: Services are always served by the agent"},
 		{"skipped Services", "antreaProxy: {skipServices: [a/b]}\n", "antreaProxy.skipServices"},
-		{"stretched without gateway", on + "multicluster: {enableStretchedNetworkPolicy: true}\n", "line 2: multicluster.enableStretchedNetworkPolicy: Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy"},
-		{"one port for two", on + "trafficEncryptionMode: wireGuard\nwireGuard: {port: 51821}\nmulticluster: {enableGateway: true, trafficEncryptionMode: wireGuard}\n",
+		{"stretched without gateway", on + "multicluster: {enableStretchedNetworkPolicy: true}\n",
+			"line 2: multicluster.enableStretchedNetworkPolicy: Multi-cluster Gateway must be enabled to enable " +
+				"StretchedNetworkPolicy"},
+		{"one port for two", on +
+			"trafficEncryptionMode: wireGuard\nwireGuard: {port: 51821}\nmulticluster: {enableGateway: true, " +
+			"trafficEncryptionMode: wireGuard}\n",
 			"multicluster.wireGuard.port: has 51821, which is the port between the Nodes of this cluster too"},
 		{"bad port", "multicluster: {wireGuard: {port: 0}}\n", "multicluster.wireGuard.port: has 0, want 1 to 65535"},
 	} {
@@ -212,18 +234,27 @@ func TestErrors(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"unknown key", "a: 1\n", "line 1: a: unknown key without effect; correct or remove it"},
-		{"misspelled key", "ovsBrige: br-int\n", "line 1: ovsBrige: unknown key without effect; did you mean ovsBridge?; correct or remove it"},
+		{"misspelled key", "ovsBrige: br-int\n",
+			"line 1: ovsBrige: unknown key without effect; did you mean ovsBridge?; correct or remove it"},
 		{"wrong case", "\ndefaultMtu: 1400\n", "line 2: defaultMtu: unknown key without effect; did you mean defaultMTU?"},
-		{"misspelled below a section", "multicluster:\n  enableGatway: true\n", "line 2: multicluster.enableGatway: unknown key without effect; did you mean enableGateway?"},
+		{"misspelled below a section", "multicluster:\n  enableGatway: true\n",
+			"line 2: multicluster.enableGatway: unknown key without effect; did you mean enableGateway?"},
 		{"section forgotten", "enablePodToPodConnectivity: true\n", "it belongs under multicluster;"},
 		{"wrong section", "multicluster:\n  tunnelType: geneve\n", "it belongs at the top level of the file"},
 		{"unknown section", "future:\n  key: 1\n", "line 1: future: unknown key without effect"},
-		{"unknown gate", "featureGates:\n  TraceFlow: true\n", "line 2: featureGates.TraceFlow: unknown feature gate; did you mean Traceflow?; it has no effect"},
-		{"gate of a later version", "featureGates: {Wormholes: false}\n", "line 1: featureGates.Wormholes: unknown feature gate; it has no effect"},
-		{"iptables written out", "hostNetworkMode: iptables\n", "line 1: hostNetworkMode: has no effect: the host's rules are always made with nftables; set it to nftables"},
-		{"node hints gate off", "featureGates: {PreferSameTrafficDistribution: false}\n", "featureGates.PreferSameTrafficDistribution: has no effect"},
-		{"nftables gate off", "featureGates: {NFTablesHostNetworkMode: false}\n", "featureGates.NFTablesHostNetworkMode: has no effect"},
-		{"addresses kept of Pods that are not reached", "featureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, preserveClientIP: auto}\n", "multicluster.preserveClientIP: has no effect without multicluster.enablePodToPodConnectivity"},
+		{"unknown gate", "featureGates:\n  TraceFlow: true\n",
+			"line 2: featureGates.TraceFlow: unknown feature gate; did you mean Traceflow?; it has no effect"},
+		{"gate of a later version", "featureGates: {Wormholes: false}\n",
+			"line 1: featureGates.Wormholes: unknown feature gate; it has no effect"},
+		{"iptables written out", "hostNetworkMode: iptables\n",
+			"line 1: hostNetworkMode: has no effect: the host's rules are always made with nftables; set it to nftables"},
+		{"node hints gate off", "featureGates: {PreferSameTrafficDistribution: false}\n",
+			"featureGates.PreferSameTrafficDistribution: has no effect"},
+		{"nftables gate off", "featureGates: {NFTablesHostNetworkMode: false}\n",
+			"featureGates.NFTablesHostNetworkMode: has no effect"},
+		{"addresses kept of Pods that are not reached",
+			"featureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, preserveClientIP: auto}\n",
+			"multicluster.preserveClientIP: has no effect without multicluster.enablePodToPodConnectivity"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c, warnings, err := Parse([]byte(row.text))
@@ -239,7 +270,8 @@ func TestWarnings(t *testing.T) {
 
 // TestMissing sets the feature gates that this version does not have: each is a Warning, and all stay off.
 func TestMissing(t *testing.T) {
-	if on := gates.Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") || slices.Contains(on, "AntreaProxy") {
+	if on := gates.Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") ||
+		slices.Contains(on, "AntreaProxy") {
 		t.Errorf("on by default in Antrea and missing: %v", on)
 	}
 	for _, name := range slices.Concat(gates.Missing(true), gates.Missing(false)) {
@@ -262,7 +294,8 @@ func TestAllErrorsAtOnce(t *testing.T) {
 
 // FuzzParse looks for input that panics, or that is accepted without values that the agent needs.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"", "a: [1, {b: c}]", "&a {x: *a}", "featureGates: &g {A: true}\nmulticluster: *g", "ovsBridge: !!binary aGk=", "? [a]\n: b", "x: &x [*x]"} {
+	for _, seed := range []string{"", "a: [1, {b: c}]", "&a {x: *a}", "featureGates: &g {A: true}\nmulticluster: *g",
+		"ovsBridge: !!binary aGk=", "? [a]\n: b", "x: &x [*x]"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -284,14 +317,20 @@ func TestBFD(t *testing.T) {
 	}{
 		{"interval: 10ms, multiplier: 2", 10 * time.Millisecond, 2, nil},
 		{"interval: 10s, multiplier: 50", 10 * time.Second, 50, nil},
-		{"interval: 5ms", 100 * time.Millisecond, 3, []string{"multicluster.bfd.interval: has 5ms, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
-		{"interval: 11s", 100 * time.Millisecond, 3, []string{"multicluster.bfd.interval: has 11s, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
-		{"multiplier: 1", 100 * time.Millisecond, 3, []string{"multicluster.bfd.multiplier: has 1, want 2 to 50: 3 is used; correct it, or remove it"}},
-		{"multiplier: 51", 100 * time.Millisecond, 3, []string{"multicluster.bfd.multiplier: has 51, want 2 to 50: 3 is used; correct it, or remove it"}},
-		{"interval: 5ms, multiplier: 10", 100 * time.Millisecond, 10, []string{"multicluster.bfd.interval: has 5ms, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
+		{"interval: 5ms", 100 * time.Millisecond, 3,
+			[]string{"multicluster.bfd.interval: has 5ms, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
+		{"interval: 11s", 100 * time.Millisecond, 3,
+			[]string{"multicluster.bfd.interval: has 11s, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
+		{"multiplier: 1", 100 * time.Millisecond, 3,
+			[]string{"multicluster.bfd.multiplier: has 1, want 2 to 50: 3 is used; correct it, or remove it"}},
+		{"multiplier: 51", 100 * time.Millisecond, 3,
+			[]string{"multicluster.bfd.multiplier: has 51, want 2 to 50: 3 is used; correct it, or remove it"}},
+		{"interval: 5ms, multiplier: 10", 100 * time.Millisecond, 10,
+			[]string{"multicluster.bfd.interval: has 5ms, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
 	} {
 		t.Run(row.text, func(t *testing.T) {
-			c, warnings, err := Parse([]byte("featureGates: {Multicluster: true}\nmulticluster:\n  enableGateway: true\n  bfd: {" + row.text + "}\n"))
+			c, warnings, err := Parse(
+				[]byte("featureGates: {Multicluster: true}\nmulticluster:\n  enableGateway: true\n  bfd: {" + row.text + "}\n"))
 			if err != nil {
 				t.Fatal(err)
 			}

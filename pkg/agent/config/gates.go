@@ -13,7 +13,8 @@ func (d *decoder) gate(line int, name string, on bool) {
 	switch {
 	case !ok:
 		// Another version may have it: a new gate must not stop the agents of an older version after a rollback.
-		d.warn(line, key, "unknown feature gate"+suggest(name, gates.Names())+"; it has no effect: remove it or correct its name")
+		d.warn(line, key, "unknown feature gate"+suggest(name, gates.Names())+
+			"; it has no effect: remove it or correct its name")
 	case g.Locked && on != g.On:
 		d.fail(line, key, fmt.Sprintf("is always %t and cannot be changed; remove it", g.On))
 	case on && !g.Have:

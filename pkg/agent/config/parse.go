@@ -67,7 +67,8 @@ func malformed(err error) error {
 	if m != nil {
 		e.Message = text[len(m[0]):]
 		if n, err := strconv.Atoi(m[1]); err == nil {
-			return &Error{Line: n, Message: "malformed YAML: " + e.Message + "; look for wrong indentation, tabs and stray characters on this line or next to it"}
+			return &Error{Line: n, Message: "malformed YAML: " + e.Message +
+				"; look for wrong indentation, tabs and stray characters on this line or next to it"}
 		}
 	}
 	e.Message += "; look for wrong indentation, tabs and stray characters"

@@ -55,7 +55,8 @@ type Decision struct {
 
 // Decide looks at all accounts and announcements of a Common Area.
 func Decide(accounts []*corev1.ServiceAccount, announces []*mcv1alpha1.MemberClusterAnnounce) Decision {
-	d := Decision{Unbound: map[string]*mcv1alpha1.MemberClusterAnnounce{}, Rivals: map[string]*mcv1alpha1.MemberClusterAnnounce{}}
+	d := Decision{Unbound: map[string]*mcv1alpha1.MemberClusterAnnounce{},
+		Rivals: map[string]*mcv1alpha1.MemberClusterAnnounce{}}
 	made := map[string][]*mcv1alpha1.MemberClusterAnnounce{} // by account, the winner first
 	for _, a := range slices.SortedFunc(slices.Values(announces), Compare) {
 		made[Announcer(a)] = append(made[Announcer(a)], a)

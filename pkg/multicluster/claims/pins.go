@@ -18,7 +18,8 @@ type Pins map[string]Pin
 type Pin struct {
 	Ranges, Gateways       []netip.Prefix
 	HasRanges, HasGateways bool // false: not restricted
-	// Endpoints are ranges that the cluster does not announce, in which it may have endpoints all the same. They reserve nothing.
+	// Endpoints are ranges that the cluster does not announce, in which it may have endpoints all the same. They reserve
+	// nothing.
 	Endpoints []netip.Prefix
 }
 
@@ -67,7 +68,8 @@ func readPin(word string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(word)
 	if err != nil || !prefix.Addr().Is4() {
-		return netip.Prefix{}, fmt.Errorf("%q is not an IPv4 range or address: expected a list such as \"10.96.0.0/16, 10.10.0.0/16\"", word)
+		return netip.Prefix{},
+			fmt.Errorf("%q is not an IPv4 range or address: expected a list such as \"10.96.0.0/16, 10.10.0.0/16\"", word)
 	}
 	return prefix.Masked(), nil
 }
@@ -102,7 +104,9 @@ func (r *reserved) check(c claim) error {
 		if slices.ContainsFunc(own, func(r netip.Prefix) bool { return contains(r, c.prefix) }) {
 			return nil
 		}
-		return fmt.Errorf("%s is not among the addresses that cluster %s may announce: correct it there, or annotation %s of the leader's ClusterSet",
+		return fmt.Errorf(
+			"%s is not among the addresses that cluster %s may announce: correct it there, or annotation %s of the leader's "+
+				"ClusterSet",
 			c.text(), c.cluster, key+c.cluster)
 	}
 	first := -1
@@ -115,7 +119,8 @@ func (r *reserved) check(c claim) error {
 		return nil
 	}
 	id := r.clusters[first]
-	return fmt.Errorf("%s of cluster %s is reserved for cluster %s by annotation %s of the leader's ClusterSet: use other addresses",
+	return fmt.Errorf(
+		"%s of cluster %s is reserved for cluster %s by annotation %s of the leader's ClusterSet: use other addresses",
 		c.text(), c.cluster, id, key+id)
 }
 

@@ -136,7 +136,8 @@ func Parse(b []byte) (Config, error) {
 		return Config{}, fmt.Errorf("kind: %q is not supported: expected %s; correct or remove the line", c.Kind, kind)
 	}
 	if c.APIVersion != "" && c.APIVersion != version {
-		return Config{}, fmt.Errorf("apiVersion: %q is not supported: expected %s; correct or remove the line", c.APIVersion, version)
+		return Config{}, fmt.Errorf("apiVersion: %q is not supported: expected %s; correct or remove the line", c.APIVersion,
+			version)
 	}
 	return c, c.check()
 }
@@ -162,9 +163,11 @@ func (l *LeaderElection) check() error {
 	case l.ResourceLock != "leases":
 		return fmt.Errorf("leaderElection.resourceLock: %q is not supported: expected leases", l.ResourceLock)
 	case retry < 0 || renew <= 2*retry:
-		return fmt.Errorf("leaderElection.renewDeadline: %s is too short: expected more than twice retryPeriod, which is %s", renew, retry)
+		return fmt.Errorf("leaderElection.renewDeadline: %s is too short: expected more than twice retryPeriod, which is %s",
+			renew, retry)
 	case lease <= renew:
-		return fmt.Errorf("leaderElection.leaseDuration: %s is too short: expected more than renewDeadline, which is %s", lease, renew)
+		return fmt.Errorf("leaderElection.leaseDuration: %s is too short: expected more than renewDeadline, which is %s",
+			lease, renew)
 	}
 	return nil
 }
@@ -191,7 +194,8 @@ func (c *Config) check() error {
 		c.GatewayIPPrecedence = PrecedencePrivate
 	case PrecedencePrivate, PrecedenceInternal, PrecedencePublic, PrecedenceExternal:
 	default:
-		errs = append(errs, fmt.Errorf("gatewayIPPrecedence: %q is not one of private, internal, public, external", c.GatewayIPPrecedence))
+		errs = append(errs, fmt.Errorf("gatewayIPPrecedence: %q is not one of private, internal, public, external",
+			c.GatewayIPPrecedence))
 	}
 	switch c.EndpointIPType {
 	case "":
@@ -201,10 +205,14 @@ func (c *Config) check() error {
 		errs = append(errs, fmt.Errorf("endpointIPType: %q is not one of ClusterIP, PodIP", c.EndpointIPType))
 	}
 	if c.PublishPodAddresses && !c.EnableStretchedNetworkPolicy {
-		errs = append(errs, errors.New("publishPodAddresses: addresses are published with label identities: set enableStretchedNetworkPolicy: true as well, or remove it"))
+		errs = append(errs,
+			errors.New("publishPodAddresses: addresses are published with label identities: set enableStretchedNetworkPolicy: "+
+				"true as well, or remove it"))
 	}
 	if c.PublishPodAddresses && len(c.PodCIDRs) == 0 {
-		errs = append(errs, errors.New("publishPodAddresses: addresses of Pods are published within podCIDRs: set podCIDRs to this cluster's Pod ranges, or remove it"))
+		errs = append(errs,
+			errors.New("publishPodAddresses: addresses of Pods are published within podCIDRs: set podCIDRs to this cluster's "+
+				"Pod ranges, or remove it"))
 	}
 	if c.Webhook.Port < 0 || c.Webhook.Port > 65535 {
 		errs = append(errs, fmt.Errorf("webhook.port: %d is not between 1 and 65535", c.Webhook.Port))

@@ -21,19 +21,24 @@ func malformed(b []byte, err error) error {
 		return fmt.Errorf("line %s: %s is set twice; remove one", m[1], m[2])
 	}
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("line %s: malformed YAML: %s; look for wrong indentation, tabs and stray characters on this line or next to it", m[1], m[2])
+		return fmt.Errorf(
+			"line %s: malformed YAML: %s; look for wrong indentation, tabs and stray characters on this line or next to it",
+			m[1], m[2])
 	}
 	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 	if m := unknownKey.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("%sunknown field %q; correct or remove it: kind MultiClusterConfig has the keys", lineOf(b, last(m[1]), ""), m[1])
+		return fmt.Errorf("%sunknown field %q; correct or remove it: kind MultiClusterConfig has the keys",
+			lineOf(b, last(m[1]), ""), m[1])
 	}
 	if m := wrongType.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("%s%s has a value of type %s, want %s; correct or remove it", lineOf(b, last(m[2]), ""), m[2], m[1], typeName(m[3]))
+		return fmt.Errorf("%s%s has a value of type %s, want %s; correct or remove it", lineOf(b, last(m[2]), ""), m[2], m[1],
+			typeName(m[3]))
 	}
 	if m := notDuration.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%s%q is not a duration such as 15s; correct or remove it", lineOf(b, "", m[1]), m[1])
 	}
-	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "json: "} {
+	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ",
+		"while decoding JSON: ", "json: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return fmt.Errorf("%s; expected the keys of kind MultiClusterConfig with their values", text)

@@ -47,20 +47,27 @@ func ReadPodAddresses(data []byte) (p PodAddresses, _ error) {
 		return p, Problem{field, fmt.Sprintf("has %d bytes: expected at most %d", len(data), maxAddressBytes)}
 	}
 	if err := json.Unmarshal(data, &p); err != nil {
-		return PodAddresses{}, Problem{field, "is not a list of Pods' addresses: " + strings.ToValidUTF8(err.Error()[:min(256, len(err.Error()))], "")}
+		return PodAddresses{},
+			Problem{field, "is not a list of Pods' addresses: " +
+				strings.ToValidUTF8(err.Error()[:min(256, len(err.Error()))], "")}
 	}
 	if !p.Block.IsValid() || BlockOf(p.Block.Addr()) != p.Block || p.Block.Addr().Is4In6() {
-		return PodAddresses{}, Problem{field + ".block", fmt.Sprintf("%s is not a block of %d addresses, such as 10.11.3.0/24", p.Block, 1<<blockBits)}
+		return PodAddresses{},
+			Problem{field + ".block", fmt.Sprintf("%s is not a block of %d addresses, such as 10.11.3.0/24", p.Block,
+				1<<blockBits)}
 	}
 	seen := map[netip.Addr]bool{}
 	for hash, addresses := range p.Labels {
 		if !labelHash.MatchString(hash) {
-			return PodAddresses{}, Problem{field + ".labels", problem.Quoted(hash) + " is not the hash of a label identity: expected 16 hexadecimal digits"}
+			return PodAddresses{},
+				Problem{field + ".labels", problem.Quoted(hash) +
+					" is not the hash of a label identity: expected 16 hexadecimal digits"}
 		}
 		for _, a := range addresses {
 			switch {
 			case a.Zone() != "" || !p.Block.Contains(a):
-				return PodAddresses{}, Problem{field + ".labels." + hash, fmt.Sprintf("%s is not in the block %s", problem.Quoted(a.String()), p.Block)}
+				return PodAddresses{},
+					Problem{field + ".labels." + hash, fmt.Sprintf("%s is not in the block %s", problem.Quoted(a.String()), p.Block)}
 			case seen[a]:
 				return PodAddresses{}, Problem{field + ".labels." + hash, fmt.Sprintf("%s is given twice: expected it once", a)}
 			}

@@ -37,7 +37,8 @@ const (
 	MaxImportBytes     = 1 << 20
 )
 
-// Refused is how a leader's word against a ResourceExport begins, before it says why. Antrea's leaders do not say why, by another text.
+// Refused is how a leader's word against a ResourceExport begins, before it says why. Antrea's leaders do not say why,
+// by another text.
 const Refused = "the ResourceExport cannot be converged to a ResourceImport: "
 
 // Problem is what is wrong with one field.
@@ -94,10 +95,12 @@ func ImportPorts(field string, ports []mcsv1alpha1.ServicePort) ([]mcsv1alpha1.S
 		case c.numbers[number]:
 			wrong.add(at+".port", "%s is given twice: expected each protocol and number once", number)
 		case p.AppProtocol != nil && len(validation.IsQualifiedName(*p.AppProtocol)) > 0:
-			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", problem.Quoted(*p.AppProtocol))
+			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c",
+				problem.Quoted(*p.AppProtocol))
 		default:
 			c.names[p.Name], c.numbers[number] = true, true
-			out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, AppProtocol: p.AppProtocol, Port: p.Port})
+			out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, AppProtocol: p.AppProtocol,
+				Port: p.Port})
 		}
 	}
 	return out, wrong
@@ -114,7 +117,8 @@ func newPorts(count int) ports {
 }
 
 // check reports whether the port at an index may be exported, and its protocol.
-func (c ports) check(at string, index int, name string, protocol corev1.Protocol, number int32, wrong *problems) (corev1.Protocol, bool) {
+func (c ports) check(at string, index int, name string, protocol corev1.Protocol, number int32,
+	wrong *problems) (corev1.Protocol, bool) {
 	if protocol == "" {
 		protocol = corev1.ProtocolTCP
 	}
@@ -155,7 +159,8 @@ type Allowed struct {
 // Subsets returns the endpoints that others may import, and what is wrong with the rest. What
 // names objects of the exporting cluster (nodeName, targetRef) is dropped, as are repeated
 // endpoints: the original's members repeat them.
-func Subsets(field string, subsets []corev1.EndpointSubset, allowed Allowed, most int) ([]corev1.EndpointSubset, []Problem) {
+func Subsets(field string, subsets []corev1.EndpointSubset, allowed Allowed, most int) ([]corev1.EndpointSubset,
+	[]Problem) {
 	var wrong problems
 	w := walk{allowed: allowed, most: most, seen: map[netip.Addr]bool{}, wrong: &wrong}
 	var out []corev1.EndpointSubset
@@ -176,10 +181,12 @@ func Subsets(field string, subsets []corev1.EndpointSubset, allowed Allowed, mos
 		}
 		w.subset = into
 		out[into].Addresses = append(out[into].Addresses, w.addresses(at+".addresses", s.Addresses)...)
-		out[into].NotReadyAddresses = append(out[into].NotReadyAddresses, w.addresses(at+".notReadyAddresses", s.NotReadyAddresses)...)
+		out[into].NotReadyAddresses = append(out[into].NotReadyAddresses,
+			w.addresses(at+".notReadyAddresses", s.NotReadyAddresses)...)
 	}
 	// The API server refuses a subset without addresses.
-	out = slices.DeleteFunc(out, func(s corev1.EndpointSubset) bool { return len(s.Addresses)+len(s.NotReadyAddresses) == 0 })
+	out = slices.DeleteFunc(out,
+		func(s corev1.EndpointSubset) bool { return len(s.Addresses)+len(s.NotReadyAddresses) == 0 })
 	return out, wrong
 }
 
@@ -202,7 +209,8 @@ func (w *walk) addresses(field string, list []corev1.EndpointAddress) []corev1.E
 			w.wrong.add(fmt.Sprintf("%s[%d].ip", field, i), "%s", why)
 			continue
 		case a.Hostname != "" && len(validation.IsDNS1123Label(a.Hostname)) > 0:
-			w.wrong.add(fmt.Sprintf("%s[%d].hostname", field, i), "%s is not a host name: expected a DNS label", problem.Quoted(a.Hostname))
+			w.wrong.add(fmt.Sprintf("%s[%d].hostname", field, i), "%s is not a host name: expected a DNS label",
+				problem.Quoted(a.Hostname))
 			continue
 		case w.there[w.subset][ip]:
 			continue
@@ -255,7 +263,8 @@ func (w *walk) address(text string) (netip.Addr, string) {
 	case len(*w.wrong) >= mostProblems:
 		return ip, "outside" // not read
 	}
-	return ip, fmt.Sprintf("%s is outside of the ranges that its cluster announces: expected an address of %s", ip, prefixes(w.allowed.Own))
+	return ip, fmt.Sprintf("%s is outside of the ranges that its cluster announces: expected an address of %s", ip,
+		prefixes(w.allowed.Own))
 }
 
 func prefixes(list []netip.Prefix) string {
@@ -275,7 +284,8 @@ func endpointPorts(field string, list []corev1.EndpointPort, wrong *problems) []
 		switch {
 		case !ok:
 		case p.AppProtocol != nil && len(validation.IsQualifiedName(*p.AppProtocol)) > 0:
-			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", problem.Quoted(*p.AppProtocol))
+			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c",
+				problem.Quoted(*p.AppProtocol))
 		default:
 			c.names[p.Name] = true
 			out = append(out, corev1.EndpointPort{Name: p.Name, Protocol: protocol, Port: p.Port, AppProtocol: p.AppProtocol})

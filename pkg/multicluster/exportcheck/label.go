@@ -22,7 +22,8 @@ const noLabels = "<none>"
 // checked: which label sets a text stands for does not depend on it.
 func Label(field, text string) error {
 	if len(text) > maxLabelBytes {
-		return Problem{field, fmt.Sprintf("has %d bytes: expected at most %d; use fewer or shorter labels", len(text), maxLabelBytes)}
+		return Problem{field, fmt.Sprintf("has %d bytes: expected at most %d; use fewer or shorter labels", len(text),
+			maxLabelBytes)}
 	}
 	rest, begins := strings.CutPrefix(text, "ns:")
 	namespace, pod, both := strings.Cut(rest, "&pod:")

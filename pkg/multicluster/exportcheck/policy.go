@@ -59,7 +59,8 @@ func PolicyField(kind string) string {
 }
 
 // readPolicy refuses fields that it does not know: a policy without them could allow what it should not.
-func readPolicy(kind, namespace, name string, acnp *runtime.RawExtension, raw *mcv1alpha1.RawResource) (p Policy, missing bool, err error) {
+func readPolicy(kind, namespace, name string, acnp *runtime.RawExtension, raw *mcv1alpha1.RawResource) (p Policy,
+	missing bool, err error) {
 	var text []byte
 	switch {
 	case kind == multicluster.AntreaClusterNetworkPolicyKind && acnp != nil:
@@ -72,11 +73,13 @@ func readPolicy(kind, namespace, name string, acnp *runtime.RawExtension, raw *m
 	}
 	copied := multicluster.ImportedPrefix + name
 	if wrong := validation.IsDNS1123Subdomain(copied); name == "" || len(wrong) > 0 {
-		return p, false, Problem{"spec.name", fmt.Sprintf("%s is not a policy's name: %s", problem.Quoted(name), strings.Join(wrong, ", "))}
+		return p, false,
+			Problem{"spec.name", fmt.Sprintf("%s is not a policy's name: %s", problem.Quoted(name), strings.Join(wrong, ", "))}
 	}
 	namespaced := kind == multicluster.NetworkPolicyKind
 	if wrong := validation.IsDNS1123Label(namespace); namespaced && len(wrong) > 0 {
-		return p, false, Problem{"spec.namespace", fmt.Sprintf("%s is not a Namespace's name: %s", problem.Quoted(namespace), wrong[0])}
+		return p, false,
+			Problem{"spec.namespace", fmt.Sprintf("%s is not a Namespace's name: %s", problem.Quoted(namespace), wrong[0])}
 	}
 	var spec any
 	switch kind {

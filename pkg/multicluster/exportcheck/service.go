@@ -42,8 +42,10 @@ func ServiceName(field, name string) error {
 	if len(name) <= maxServiceName {
 		return nil
 	}
-	return Problem{field, fmt.Sprintf("%s has %d characters: expected at most %d, since clusters import it as %s and the name; give the Service a shorter name",
-		problem.Quoted(name), len(name), maxServiceName, multicluster.ImportedPrefix)}
+	return Problem{field,
+		fmt.Sprintf("%s has %d characters: expected at most %d, since clusters import it as %s and the name; give the "+
+			"Service a shorter name",
+			problem.Quoted(name), len(name), maxServiceName, multicluster.ImportedPrefix)}
 }
 
 // Metadata is what a ServiceExport puts on the ServiceImports.
@@ -90,14 +92,17 @@ func ReadServiceFacts(value string) (*ServiceFacts, error) {
 
 func (f *ServiceFacts) check() error {
 	switch {
-	case !slices.Contains([]corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}, f.SessionAffinity):
+	case !slices.Contains([]corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP},
+		f.SessionAffinity):
 		return fmt.Errorf("sessionAffinity: %s is not one of ClientIP and None", problem.Quoted(string(f.SessionAffinity)))
 	case f.AffinityTimeout != nil && (*f.AffinityTimeout < 1 || *f.AffinityTimeout > maxAffinity):
 		return fmt.Errorf("affinityTimeoutSeconds: %d: expected 1 to %d", *f.AffinityTimeout, maxAffinity)
 	case f.AffinityTimeout != nil && f.SessionAffinity != corev1.ServiceAffinityClientIP:
 		return fmt.Errorf("affinityTimeoutSeconds: expected only with sessionAffinity ClientIP")
-	case !slices.Contains([]corev1.ServiceInternalTrafficPolicy{"", corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}, f.InternalTrafficPolicy):
-		return fmt.Errorf("internalTrafficPolicy: %s is not one of Cluster and Local", problem.Quoted(string(f.InternalTrafficPolicy)))
+	case !slices.Contains([]corev1.ServiceInternalTrafficPolicy{"", corev1.ServiceInternalTrafficPolicyCluster,
+		corev1.ServiceInternalTrafficPolicyLocal}, f.InternalTrafficPolicy):
+		return fmt.Errorf("internalTrafficPolicy: %s is not one of Cluster and Local",
+			problem.Quoted(string(f.InternalTrafficPolicy)))
 	case f.TrafficDistribution != "" && len(validation.IsQualifiedName(f.TrafficDistribution)) > 0:
 		return fmt.Errorf("trafficDistribution: %s is not a name such as PreferClose", problem.Quoted(f.TrafficDistribution))
 	case len(f.IPFamilies) > 2:
@@ -149,7 +154,8 @@ func CheckMetadata(labels, annotations map[string]string) error {
 // put it on objects of others.
 func Reserved(key string) bool {
 	prefix, _, found := strings.Cut(key, "/")
-	for _, own := range []string{"multicluster.antrea.io", "multicluster.crd.antrea.io", "multicluster.kubernetes.io", "tombolo.io", "multicluster.tombolo.io"} {
+	for _, own := range []string{"multicluster.antrea.io", "multicluster.crd.antrea.io", "multicluster.kubernetes.io",
+		"tombolo.io", "multicluster.tombolo.io"} {
 		if found && (prefix == own || strings.HasSuffix(prefix, "."+own)) {
 			return true
 		}
@@ -164,7 +170,8 @@ func ReadMetadata(value string) (m Metadata, err error) {
 		return m, nil
 	}
 	if err := json.Unmarshal([]byte(value), &m); err != nil {
-		return Metadata{}, fmt.Errorf("metadata.annotations[%s]: %s cannot be read: %w", multicluster.AnnotationExported, problem.Quoted(value), err)
+		return Metadata{}, fmt.Errorf("metadata.annotations[%s]: %s cannot be read: %w", multicluster.AnnotationExported,
+			problem.Quoted(value), err)
 	}
 	if err := m.check(); err != nil {
 		return Metadata{}, fmt.Errorf("metadata.annotations[%s]: %w", multicluster.AnnotationExported, err)
@@ -192,7 +199,8 @@ func OneAddress(subsets []corev1.EndpointSubset) bool { return Count(subsets) ==
 // SourcesText is the annotation's value.
 func SourcesText(list []Source) string { return text(list) }
 
-// ReadSources splits the joint subsets by their clusters. It returns false where the annotation is missing or does not fit them.
+// ReadSources splits the joint subsets by their clusters. It returns false where the annotation is missing or does not
+// fit them.
 func ReadSources(value string, subsets []corev1.EndpointSubset) (map[string]Part, bool) {
 	var list []Source
 	if value == "" || json.Unmarshal([]byte(value), &list) != nil {

@@ -361,12 +361,16 @@ func TestPlanEncryptedGateways(t *testing.T) {
 		{"this cluster's address", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) {
 			info.GatewayInfos[1].GatewayIP, info.GatewayInfos[1].WireGuard.InsideIP = "208.168.78.102", "255.87.177.153"
 		})},
-			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
+				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
+			"[192.168.78.102 255.87.178.154]",
 			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 208.168.78.102 of cluster west ignored: its address inside WireGuard, 255.87.177.153, is that of Gateway node-2 of this cluster`},
 		{"the key of the peer's other gateway", "node-1", own(),
 			[]*mcv1alpha1.ClusterInfoImport{
 				west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.PublicKey = key(9) })},
-			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
+				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
+			"[192.168.78.102 255.87.178.154]",
 			`spec.gatewayInfos[1].wireGuard.publicKey: gateway 192.168.77.102 of cluster west ignored: gateway 192.168.77.101 of cluster west has the same WireGuard key`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
-// maxReachedBytes bounds the list of clusters that one cluster reaches: a hundred with names of ordinary length several times over.
+// maxReachedBytes bounds the list of clusters that one cluster reaches: a hundred with names of ordinary length several
+// times over.
 const maxReachedBytes = 16 << 10
 
 // Sight is what the Gateways of this cluster find of another one.
@@ -39,13 +40,15 @@ func Gone(id string, sights map[string]Sight, reached map[string][]string) bool 
 // ReachedText lists clusters for the annotation with the clusters that a cluster reaches. IDs that cannot be in a list
 // are left out.
 func ReachedText(ids []string) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" || strings.Contains(id, ",") }), ",")
+	return strings.Join(slices.DeleteFunc(slices.Clone(ids),
+		func(id string) bool { return id == "" || strings.Contains(id, ",") }), ",")
 }
 
 // ReadReached reads the annotation; none for an empty one.
 func ReadReached(text string) ([]string, error) {
 	if len(text) > maxReachedBytes {
-		return nil, fmt.Errorf("metadata.annotations[%s]: has %d bytes: expected at most %d", multicluster.AnnotationReached, len(text), maxReachedBytes)
+		return nil, fmt.Errorf("metadata.annotations[%s]: has %d bytes: expected at most %d", multicluster.AnnotationReached,
+			len(text), maxReachedBytes)
 	}
 	if text == "" {
 		return nil, nil

@@ -31,7 +31,8 @@ type Rule struct {
 }
 
 // Keys are the annotations that a rule is written in, on ServiceExports, ServiceImports and ResourceImports.
-var Keys = []string{multicluster.AnnotationRequests, multicluster.AnnotationClusterOrder, multicluster.AnnotationMinimumReady}
+var Keys = []string{multicluster.AnnotationRequests, multicluster.AnnotationClusterOrder,
+	multicluster.AnnotationMinimumReady}
 
 // Given reports whether there is any annotation of a rule.
 func Given(annotations map[string]string) bool {
@@ -59,13 +60,16 @@ func Read(annotations map[string]string) (Rule, error) {
 	if text, ok := annotations[multicluster.AnnotationClusterOrder]; ok {
 		rule.Order = ReadOrder(text)
 		if rule.To != ClusterOrder {
-			return Rule{}, invalid(multicluster.AnnotationClusterOrder, "a list of clusters is for %s=%s alone: set that too, or remove the list", multicluster.AnnotationRequests, ClusterOrder)
+			return Rule{}, invalid(multicluster.AnnotationClusterOrder,
+				"a list of clusters is for %s=%s alone: set that too, or remove the list", multicluster.AnnotationRequests,
+				ClusterOrder)
 		}
 	}
 	if text, ok := annotations[multicluster.AnnotationMinimumReady]; ok {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > MaxReady {
-			return Rule{}, invalid(multicluster.AnnotationMinimumReady, "%s is not a number of ready endpoints: expected 1 to %d", problem.Quoted(text), MaxReady)
+			return Rule{}, invalid(multicluster.AnnotationMinimumReady,
+				"%s is not a number of ready endpoints: expected 1 to %d", problem.Quoted(text), MaxReady)
 		}
 		rule.Minimum = n
 	}
@@ -89,23 +93,31 @@ func (r Rule) Check() error {
 	switch r.To {
 	case "", Spread, Local, ClusterOrder:
 	default:
-		return invalid(multicluster.AnnotationRequests, "%s is not one of %s, %s and %s", problem.Quoted(string(r.To)), Spread, Local, ClusterOrder)
+		return invalid(multicluster.AnnotationRequests, "%s is not one of %s, %s and %s", problem.Quoted(string(r.To)),
+			Spread, Local, ClusterOrder)
 	}
 	switch {
 	case r.Minimum < 0 || r.Minimum > MaxReady:
-		return invalid(multicluster.AnnotationMinimumReady, "%d is not a number of ready endpoints: expected 1 to %d", r.Minimum, MaxReady)
+		return invalid(multicluster.AnnotationMinimumReady, "%d is not a number of ready endpoints: expected 1 to %d",
+			r.Minimum, MaxReady)
 	case r.Minimum > 0 && r.To != Local && r.To != ClusterOrder:
-		return invalid(multicluster.AnnotationMinimumReady, "a minimum is for %[1]s=%[2]s and %[1]s=%[3]s: set one of them too, or remove the minimum", multicluster.AnnotationRequests, Local, ClusterOrder)
+		return invalid(multicluster.AnnotationMinimumReady,
+			"a minimum is for %[1]s=%[2]s and %[1]s=%[3]s: set one of them too, or remove the minimum",
+			multicluster.AnnotationRequests, Local, ClusterOrder)
 	case r.To == ClusterOrder && len(r.Order) == 0:
-		return invalid(multicluster.AnnotationClusterOrder, "is missing: with %s=%s list the IDs of clusters, separated by commas", multicluster.AnnotationRequests, ClusterOrder)
+		return invalid(multicluster.AnnotationClusterOrder,
+			"is missing: with %s=%s list the IDs of clusters, separated by commas", multicluster.AnnotationRequests,
+			ClusterOrder)
 	case r.To != ClusterOrder && len(r.Order) > 0:
-		return invalid(multicluster.AnnotationClusterOrder, "a list of clusters is for %s=%s alone", multicluster.AnnotationRequests, ClusterOrder)
+		return invalid(multicluster.AnnotationClusterOrder, "a list of clusters is for %s=%s alone",
+			multicluster.AnnotationRequests, ClusterOrder)
 	case len(r.Order) > maxOrder:
 		return invalid(multicluster.AnnotationClusterOrder, "%d clusters: expected at most %d", len(r.Order), maxOrder)
 	}
 	for i, id := range r.Order {
 		if id == "" || len(id) > 253 || strings.ContainsAny(id, ", \t\n") || slices.Contains(r.Order[:i], id) {
-			return invalid(multicluster.AnnotationClusterOrder, "%s is not the ID of a cluster, or is there twice: list IDs, separated by commas, each once", problem.Quoted(id))
+			return invalid(multicluster.AnnotationClusterOrder,
+				"%s is not the ID of a cluster, or is there twice: list IDs, separated by commas, each once", problem.Quoted(id))
 		}
 	}
 	return nil
@@ -126,7 +138,8 @@ func (r Rule) Annotations() map[string]string {
 	return out
 }
 
-// In is the list of clusters that come before the others for clients of a cluster; none where requests are spread over all.
+// In is the list of clusters that come before the others for clients of a cluster; none where requests are spread over
+// all.
 func (r Rule) In(cluster string) []string {
 	switch r.To {
 	case Local:
@@ -137,8 +150,8 @@ func (r Rule) In(cluster string) []string {
 	return nil
 }
 
-// Enough is how many groups of endpoints are used, from the first one on: as few as have the minimum of ready ones together, all when
-// they do not have it.
+// Enough is how many groups of endpoints are used, from the first one on: as few as have the minimum of ready ones
+// together, all when they do not have it.
 func Enough(ready []int, minimum int) int {
 	minimum = max(minimum, 1)
 	for i, n := range ready {

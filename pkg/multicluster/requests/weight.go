@@ -1,5 +1,5 @@
-// Package requests decides where requests to a Service of the ClusterSet go: which clusters get how many. It is pure. The member
-// controllers write what it reads, the agents act on it.
+// Package requests decides where requests to a Service of the ClusterSet go: which clusters get how many. It is pure.
+// The member controllers write what it reads, the agents act on it.
 package requests
 
 import (
@@ -30,7 +30,8 @@ func ReadReady(value string) (int, error) {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > MaxReady {
-		return 0, fmt.Errorf("metadata.annotations[%s]: %s is not a number of ready endpoints: expected 1 to %d", multicluster.AnnotationReady, problem.Quoted(value), MaxReady)
+		return 0, fmt.Errorf("metadata.annotations[%s]: %s is not a number of ready endpoints: expected 1 to %d",
+			multicluster.AnnotationReady, problem.Quoted(value), MaxReady)
 	}
 	return n, nil
 }

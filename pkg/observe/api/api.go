@@ -85,8 +85,9 @@ type GroupList struct {
 
 // Port is one port of the integration bridge.
 type Port struct {
-	Name        string   `json:"name"`
-	OFPort      int64    `json:"ofport"`           // OpenFlow number; 0 while the switch has not given one, -1 when it failed
+	Name string `json:"name"`
+	// OpenFlow number; 0 while the switch has not given one, -1 when it failed
+	OFPort      int64    `json:"ofport"`
 	Type        string   `json:"type"`             // contract's antrea-type: container, gateway, tunnel, ...
 	Pod         string   `json:"pod,omitempty"`    // "namespace/name"
 	IPs         []string `json:"ips,omitempty"`    // without prefix length

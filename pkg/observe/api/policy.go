@@ -92,8 +92,8 @@ type IdentityList struct {
 
 // PathWhy answers with Why. Query: from=END and to=END, each "namespace/name" (a Pod's or, of to, a Service's;
 // "pod/namespace/name" and "service/namespace/name" where both are called so), an address or a range; from also
-// "identity/NUMBER" and "identity/unknown", a client in another cluster; port=NUMBER or NAME; protocol=TCP, UDP, SCTP or
-// ICMP; cluster=ID for endpoints, or such a client, of another cluster; trace=true.
+// "identity/NUMBER" and "identity/unknown", a client in another cluster; port=NUMBER or NAME; protocol=TCP, UDP, SCTP
+// or ICMP; cluster=ID for endpoints, or such a client, of another cluster; trace=true.
 const PathWhy = "/v1/why"
 
 // Why has the rules that decide about a connection.

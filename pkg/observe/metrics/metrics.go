@@ -17,11 +17,12 @@ type Tables struct {
 
 var (
 	table     = []string{"table"}
-	evaluated = prometheus.NewDesc("tombolo_derive_evaluated_total", "Rows of derived tables that were evaluated.", table, nil)
-	changed   = prometheus.NewDesc("tombolo_derive_changed_total", "Rows that came, changed or went.", table, nil)
-	ignored   = prometheus.NewDesc("tombolo_derive_ignored_total", "Writes to sources that changed nothing.", table, nil)
-	rows      = prometheus.NewDesc("tombolo_derive_rows", "Rows that there are.", table, nil)
-	passes    = prometheus.NewDesc("tombolo_derive_passes_total", "Passes over the tables.", nil, nil)
+	evaluated = prometheus.NewDesc("tombolo_derive_evaluated_total", "Rows of derived tables that were evaluated.",
+		table, nil)
+	changed = prometheus.NewDesc("tombolo_derive_changed_total", "Rows that came, changed or went.", table, nil)
+	ignored = prometheus.NewDesc("tombolo_derive_ignored_total", "Writes to sources that changed nothing.", table, nil)
+	rows    = prometheus.NewDesc("tombolo_derive_rows", "Rows that there are.", table, nil)
+	passes  = prometheus.NewDesc("tombolo_derive_passes_total", "Passes over the tables.", nil, nil)
 )
 
 // NewTables returns a collector. It is called before the engine runs.
@@ -59,7 +60,8 @@ func (t *Tables) Collect(to chan<- prometheus.Metric) {
 // "leader") and whether they succeed.
 func NewWrites() *Writes {
 	return &Writes{prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "tombolo_write_seconds", Help: "Time that writes to API servers take.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		Name: "tombolo_write_seconds", Help: "Time that writes to API servers take.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 	}, []string{"to", "result"})}
 }
 

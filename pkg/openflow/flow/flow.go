@@ -152,7 +152,8 @@ func (g Group) Mod(c ofp.GroupCommand) ofp.GroupMod {
 func (g *Group) appendBuckets(list []ofp.Bucket) []ofp.Bucket {
 	for i := range g.Buckets {
 		b := &g.Buckets[i]
-		list = append(list, ofp.Bucket{ID: b.ID, Weight: b.Weight, WatchPort: b.WatchPort, WatchGroup: b.WatchGroup, Actions: b.Actions})
+		list = append(list, ofp.Bucket{ID: b.ID, Weight: b.Weight, WatchPort: b.WatchPort, WatchGroup: b.WatchGroup,
+			Actions: b.Actions})
 	}
 	return list
 }
@@ -178,7 +179,8 @@ func (g *Group) AppendAdd(b []byte) ([]byte, error) {
 		return b, fmt.Errorf("group %d: numbers above 0xffffff00 are reserved", g.ID)
 	}
 	list := bucketLists.Get().(*[]ofp.Bucket)
-	m := ofp.GroupMod{Command: ofp.GroupAdd, GroupType: ofp.GroupType(g.Type), ID: g.ID, Selection: g.Selection, Buckets: g.appendBuckets((*list)[:0])}
+	m := ofp.GroupMod{Command: ofp.GroupAdd, GroupType: ofp.GroupType(g.Type), ID: g.ID, Selection: g.Selection,
+		Buckets: g.appendBuckets((*list)[:0])}
 	out, err := ofp.AppendMessage(b, 0, m)
 	clear(m.Buckets)
 	*list = m.Buckets
@@ -201,7 +203,8 @@ func (g Group) Equal(h Group) bool {
 	have, want := g.ordered(), h.ordered()
 	for i, b := range have {
 		c := want[i]
-		if b.ID != c.ID || b.Weight != c.Weight || b.watchPort() != c.watchPort() || b.watchGroup() != c.watchGroup() || !b.Actions.Equal(c.Actions) {
+		if b.ID != c.ID || b.Weight != c.Weight || b.watchPort() != c.watchPort() || b.watchGroup() != c.watchGroup() ||
+			!b.Actions.Equal(c.Actions) {
 			return false
 		}
 	}

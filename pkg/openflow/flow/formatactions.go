@@ -203,7 +203,8 @@ func (p *printer) output(a ofp.Output) {
 }
 
 func (p *printer) setField(a ofp.SetField) {
-	if r, ok := run(a); ok && !p.asOVS && (!a.Field.Maskable() || a.Field.Format() == ofp.FormatIPv6 && prefixLen(ofp.ToValue(a.Mask), 16) < 0) {
+	if r, ok := run(a); ok && !p.asOVS &&
+		(!a.Field.Maskable() || a.Field.Format() == ofp.FormatIPv6 && prefixLen(ofp.ToValue(a.Mask), 16) < 0) {
 		// ovs-ofctl prints a mask that it cannot read, and reads a load.
 		p.str("load:" + hexValue(ofp.ToValue(a.Value).Shr(r.First)) + "->")
 		p.sub(r)
@@ -330,7 +331,8 @@ func name[T ~uint16](names []string, i T) string {
 }
 
 func (p *printer) multipath(a ofp.Multipath) {
-	p.f("multipath(%s,%d,%s,%d,%d,", name(hashNames, a.Fields), a.Basis, name(multipathNames, a.Algorithm), int(a.MaxLink)+1, a.Arg)
+	p.f("multipath(%s,%d,%s,%d,%d,", name(hashNames, a.Fields), a.Basis, name(multipathNames, a.Algorithm),
+		int(a.MaxLink)+1, a.Arg)
 	p.sub(a.Dst)
 	p.str(")")
 }

@@ -91,7 +91,8 @@ var meterFlags = []struct {
 }{{ofp.MeterKbps, "kbps"}, {ofp.MeterPktps, "pktps"}, {ofp.MeterBurst, "burst"}, {ofp.MeterStats, "stats"}}
 
 // meterNames are the meters without a number.
-var meterNames = map[uint32]string{ofp.MeterSlowPath: "slowpath", ofp.MeterController: "controller", ofp.MeterAll: "all"}
+var meterNames = map[uint32]string{ofp.MeterSlowPath: "slowpath", ofp.MeterController: "controller",
+	ofp.MeterAll: "all"}
 
 // String is the meter as ovs-ofctl prints it. ParseMeter and ovs-ofctl add-meter read it.
 func (m Meter) String() string {

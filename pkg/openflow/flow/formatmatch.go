@@ -226,7 +226,8 @@ func (p *printer) vlan(c conds) {
 		return
 	}
 	m := vidMask & 0xfff
-	if vidMask&cfi != 0 && vid&cfi != 0 && (m == 0 || m == 0xfff) && (pcpMask == 0 || pcpMask == 7) && (m != 0 || pcpMask != 0) {
+	if vidMask&cfi != 0 && vid&cfi != 0 && (m == 0 || m == 0xfff) && (pcpMask == 0 || pcpMask == 7) &&
+		(m != 0 || pcpMask != 0) {
 		if m != 0 {
 			p.f("dl_vlan=%d,", vid&0xfff)
 		}

@@ -73,7 +73,8 @@ type modParser struct {
 }
 
 func parseMod(x span, c ofp.FlowCommand) (Mod, error) {
-	p := modParser{Mod: Mod{Command: c, Flow: Flow{Priority: DefaultPriority}, AnyTable: true, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}}
+	p := modParser{Mod: Mod{Command: c, Flow: Flow{Priority: DefaultPriority}, AnyTable: true, OutPort: ofp.PortAny,
+		OutGroup: ofp.GroupAny}}
 	head, actions := x, span{}
 	if !p.deletes() {
 		i := strings.Index(x.s, "action")
@@ -158,7 +159,8 @@ func (p *modParser) property(it item) (ok bool, err error) {
 	if n == nil {
 		return false, nil
 	}
-	if p.Command == ofp.FlowDelete || p.Command == ofp.FlowDeleteStrict && name != "priority" || p.Command != ofp.FlowAdd && name == "importance" {
+	if p.Command == ofp.FlowDelete || p.Command == ofp.FlowDeleteStrict && name != "priority" ||
+		p.Command != ofp.FlowAdd && name == "importance" {
 		return true, it.key.bad("what a "+commandNames[p.Command]+" has", "it has no meaning here")
 	}
 	*n, err = it.value.u16()

@@ -87,7 +87,8 @@ func parseNAT(x span) (ofp.NAT, error) {
 func natRange(a *ofp.NAT, x span) error {
 	addrs, ports := x, span{}
 	colon := strings.LastIndexByte(x.s, ':')
-	if bracket := strings.LastIndexByte(x.s, ']'); bracket >= 0 && colon < bracket || bracket < 0 && strings.Count(x.s, ":") != 1 {
+	if bracket := strings.LastIndexByte(x.s, ']'); bracket >= 0 && colon < bracket || bracket < 0 &&
+		strings.Count(x.s, ":") != 1 {
 		colon = -1
 	}
 	if colon >= 0 {

@@ -77,7 +77,8 @@ func parseSetField(x span) (ofp.Action, error) {
 	}
 	f := r.Field
 	if strings.Contains(to.s, "[") {
-		return nil, to.bad("a field without a range, and the bits as a mask: set_field:5/0xf->reg0; or load", "%q is a part of a field", to.s)
+		return nil, to.bad("a field without a range, and the bits as a mask: set_field:5/0xf->reg0; or load",
+			"%q is a part of a field", to.s)
 	}
 	v, mask, err := from.fieldValue(f)
 	if err != nil {
@@ -107,7 +108,8 @@ func parseMove(x span) (ofp.Action, error) {
 		return nil, err
 	}
 	if src.Width != dst.Width {
-		return nil, to.bad(fmt.Sprintf("%d bits", src.Width), "%s has %d bits, %s has %d", src.Field, src.Width, dst.Field, dst.Width)
+		return nil, to.bad(fmt.Sprintf("%d bits", src.Width), "%s has %d bits, %s has %d", src.Field, src.Width, dst.Field,
+			dst.Width)
 	}
 	return ofp.RegMove{Src: src, Dst: dst}, nil
 }

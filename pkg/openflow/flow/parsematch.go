@@ -13,9 +13,11 @@ var protocols = map[string]struct {
 	ethType uint16
 	proto   uint8
 }{
-	"ip": {0x0800, 0}, "ipv4": {0x0800, 0}, "ip4": {0x0800, 0}, "icmp": {0x0800, 1}, "tcp": {0x0800, 6}, "udp": {0x0800, 17}, "sctp": {0x0800, 132},
-	"ipv6": {0x86dd, 0}, "ip6": {0x86dd, 0}, "icmp6": {0x86dd, 58}, "tcp6": {0x86dd, 6}, "udp6": {0x86dd, 17}, "sctp6": {0x86dd, 132},
-	"arp": {0x0806, 0}, "rarp": {0x8035, 0}, "mpls": {0x8847, 0}, "mplsm": {0x8848, 0},
+	"ip": {0x0800, 0}, "ipv4": {0x0800, 0}, "ip4": {0x0800, 0}, "icmp": {0x0800, 1}, "tcp": {0x0800, 6},
+	"udp": {0x0800, 17}, "sctp": {0x0800, 132},
+	"ipv6": {0x86dd, 0}, "ip6": {0x86dd, 0}, "icmp6": {0x86dd, 58}, "tcp6": {0x86dd, 6}, "udp6": {0x86dd, 17},
+	"sctp6": {0x86dd, 132},
+	"arp":   {0x0806, 0}, "rarp": {0x8035, 0}, "mpls": {0x8847, 0}, "mplsm": {0x8848, 0},
 }
 
 // matchParser collects conditions. Conditions whose meaning depends on the protocol wait for the end.

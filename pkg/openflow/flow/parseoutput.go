@@ -50,7 +50,8 @@ func setFlag[T ~uint8 | ~uint16](p *T, bits T) func(span) error {
 func parseOutput(x span) (ofp.Action, error) {
 	if strings.Contains(x.s, "port") && strings.Contains(x.s, "max_len") {
 		var a ofp.OutputTrunc
-		err := x.options(map[string]func(span) error{"port": intoPort(&a.Port), "max_len": into32(&a.MaxLen)}, "port or max_len")
+		err := x.options(map[string]func(span) error{"port": intoPort(&a.Port), "max_len": into32(&a.MaxLen)},
+			"port or max_len")
 		return a, err
 	}
 	if p, err := x.port(); err == nil {
@@ -134,7 +135,8 @@ func parseResubmit(x span) (ofp.Action, error) {
 		return nil, ct.isNot(expected)
 	}
 	// It would look up the same packet again. resubmit(,) is useless too, but switches may hold it.
-	if a.Port == ofp.PortInPort && a.Table == ofp.TableAll && (!port.empty() || !table.empty() || strings.Trim(x.s, blanks) == "") {
+	if a.Port == ofp.PortInPort && a.Table == ofp.TableAll &&
+		(!port.empty() || !table.empty() || strings.Trim(x.s, blanks) == "") {
 		return nil, x.bad(expected, "neither a port nor a table is given")
 	}
 	return a, nil
@@ -168,7 +170,8 @@ func observation(v *uint32, src *ofp.Bits) func(span) error {
 
 func parseFinTimeout(x span) (ofp.Action, error) {
 	var a ofp.FinTimeout
-	err := x.options(map[string]func(span) error{"idle_timeout": into16(&a.Idle), "hard_timeout": into16(&a.Hard)}, "idle_timeout or hard_timeout")
+	err := x.options(map[string]func(span) error{"idle_timeout": into16(&a.Idle), "hard_timeout": into16(&a.Hard)},
+		"idle_timeout or hard_timeout")
 	return a, err
 }
 
@@ -204,7 +207,8 @@ func parseConjunction(x span) (ofp.Action, error) {
 
 // Names of what multipath and bundle hash and how they choose, by number.
 var (
-	hashNames      = []string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"}
+	hashNames = []string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst",
+		"symmetric_l3"}
 	multipathNames = []string{"modulo_n", "hash_threshold", "hrw", "iter_hash"}
 	bundleNames    = []string{"active_backup", "hrw"}
 )

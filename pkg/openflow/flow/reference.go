@@ -30,21 +30,28 @@ func fieldSource(f ofp.Field) string {
 
 // formatNames is how values are written.
 var formatNames = map[ofp.Format]string{
-	ofp.FormatDecimal: "decimal", ofp.FormatHex: "hexadecimal", ofp.FormatMAC: "MAC address", ofp.FormatIPv4: "IPv4 address",
-	ofp.FormatIPv6: "IPv6 address", ofp.FormatPort: "port", ofp.FormatPort16: "port", ofp.FormatCTState: "flags: " + strings.Join(ctStates, ", "),
+	ofp.FormatDecimal: "decimal", ofp.FormatHex: "hexadecimal", ofp.FormatMAC: "MAC address",
+	ofp.FormatIPv4: "IPv4 address",
+	ofp.FormatIPv6: "IPv6 address", ofp.FormatPort: "port", ofp.FormatPort16: "port",
+	ofp.FormatCTState:  "flags: " + strings.Join(ctStates, ", "),
 	ofp.FormatTCPFlags: "flags: " + strings.Join(tcpFlags[:9], ", "), ofp.FormatTunFlags: "flags: oam",
 	ofp.FormatFrag: "no, yes, first, later, not_later", ofp.FormatPacketType: "(namespace,type)",
 }
 
 // onlyText are names of conditions that stand for fields, or for parts of them.
 var onlyText = []struct{ name, means string }{
-	{"ip, ipv4, ip4", "eth_type=0x0800"}, {"ipv6, ip6", "eth_type=0x86dd"}, {"arp", "eth_type=0x0806"}, {"rarp", "eth_type=0x8035"},
+	{"ip, ipv4, ip4", "eth_type=0x0800"}, {"ipv6, ip6", "eth_type=0x86dd"}, {"arp", "eth_type=0x0806"},
+	{"rarp", "eth_type=0x8035"},
 	{"mpls, mplsm", "eth_type=0x8847, eth_type=0x8848"}, {"icmp, tcp, udp, sctp", "ip and nw_proto=1, 6, 17, 132"},
 	{"icmp6, tcp6, udp6, sctp6", "ipv6 and nw_proto=58, 6, 17, 132"}, {"eth", "packet_type=(0,0)"},
-	{"in_port", "in_port_oxm; in actions the field of 16 bits"}, {"dl_vlan", "vlan_vid with the bit 0x1000; 0xffff for no tag"},
-	{"dl_vlan_pcp", "vlan_pcp, and that there is a tag"}, {"vlan_tci", "vlan_vid and vlan_pcp"}, {"nw_tos", "ip_dscp, shifted left by two"},
-	{"tp_src, tp_dst", "the port fields of the protocol that is matched"}, {"icmp_type, icmp_code", "icmpv6_type, icmpv6_code with icmp6"},
-	{"nw_src, nw_dst, nw_proto", "arp_spa, arp_tpa, arp_op with arp or rarp"}, {"FIELD[2..5]=7", "those bits of the field"},
+	{"in_port", "in_port_oxm; in actions the field of 16 bits"},
+	{"dl_vlan", "vlan_vid with the bit 0x1000; 0xffff for no tag"},
+	{"dl_vlan_pcp", "vlan_pcp, and that there is a tag"}, {"vlan_tci", "vlan_vid and vlan_pcp"},
+	{"nw_tos", "ip_dscp, shifted left by two"},
+	{"tp_src, tp_dst", "the port fields of the protocol that is matched"},
+	{"icmp_type, icmp_code", "icmpv6_type, icmpv6_code with icmp6"},
+	{"nw_src, nw_dst, nw_proto", "arp_spa, arp_tpa, arp_op with arp or rarp"},
+	{"FIELD[2..5]=7", "those bits of the field"},
 }
 
 // Reference is the text of docs/openflow-fields.md: every field and action that can be matched,
@@ -73,7 +80,8 @@ can be matched. Set: actions can write it.
 		b.WriteString(fieldRow(f))
 	}
 	b.WriteString(`
-Tunnel options are tun_metadata0 to tun_metadata63, with the numbers 40 to 103, where a TLV table (` + "`ovs-ofctl add-tlv-map`" + `)
+Tunnel options are tun_metadata0 to tun_metadata63, with the numbers 40 to 103, where a TLV table (` +
+		"`ovs-ofctl add-tlv-map`" + `)
 says so. Without a value, they match packets that have the option. in_port, vlan_tci and nw_tos are older views that only
 actions know.
 
@@ -118,6 +126,7 @@ func fieldRow(f ofp.Field) string {
 	if f == ofp.TunMetadata0 {
 		name, bits = "tun_metadata0...63", "up to 992"
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, f.Alias(), bits, yes(f.Maskable()), yes(f.Writable() && f != ofp.InPort),
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, f.Alias(), bits, yes(f.Maskable()),
+		yes(f.Writable() && f != ofp.InPort),
 		formatNames[f.Format()], f.Prerequisites(), strings.Join(heads, ", "), fieldSource(f))
 }

@@ -192,7 +192,8 @@ func into[V any](add, mod, del *[]V) func(have, want *V) {
 
 // Compare calls change, in the order of keys, for each entry that two maps do not have in common. have or want is nil
 // if the map lacks it.
-func Compare[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool, change func(have, want *V)) {
+func Compare[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool,
+	change func(have, want *V)) {
 	var keys []K
 	for k, h := range have {
 		if w, both := want[k]; !both || !equal(h, w) {

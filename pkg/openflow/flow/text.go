@@ -331,7 +331,8 @@ func (x span) bits() (ofp.Bits, error) {
 	}
 	b.First, b.Width = i, j-i+1
 	if b.Valid() != nil {
-		return b, in.bad(fmt.Sprintf("bits within 0 to %d, the first one first", f.ActionBits()-1), "%s has no bits %s", f, in.s)
+		return b, in.bad(fmt.Sprintf("bits within 0 to %d, the first one first", f.ActionBits()-1), "%s has no bits %s",
+			f, in.s)
 	}
 	return b, nil
 }

@@ -44,7 +44,8 @@ const (
 func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
 	switch {
 	case st.id.isGroup() && st.op == remove:
-		return ofp.AppendMessage(b, xid, ofp.GroupMod{Command: ofp.GroupDelete, ID: st.id.group(), CommandBucket: ofp.BucketAll})
+		return ofp.AppendMessage(b, xid,
+			ofp.GroupMod{Command: ofp.GroupDelete, ID: st.id.group(), CommandBucket: ofp.BucketAll})
 	case st.id.isGroup():
 		command := ofp.GroupAdd
 		if st.op == modify {
@@ -333,7 +334,8 @@ func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 func (s *Syncer) bundle(ctx context.Context, conn *ofconn.Conn, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax+time.Duration(len(c))*messageMax)
 	defer cancel()
-	return conn.BundleBytes(ctx, len(c), func(b []byte, xid uint32, i int) ([]byte, error) { return c[i].append(s, b, xid) })
+	return conn.BundleBytes(ctx, len(c),
+		func(b []byte, xid uint32, i int) ([]byte, error) { return c[i].append(s, b, xid) })
 }
 
 // withoutAdditions holds back all flows of a change that are new in a table that is full, and

@@ -103,7 +103,9 @@ func appendGroup(b []byte, g *flow.Group) ([]byte, error) {
 		return b, err
 	}
 	if n := len(b) - start; n > groupMax {
-		return b[:start], fmt.Errorf("group %d: with %d buckets it takes %d bytes, of at most %d: divide it into several groups", g.ID, len(g.Buckets), n, groupMax)
+		return b[:start],
+			fmt.Errorf("group %d: with %d buckets it takes %d bytes, of at most %d: divide it into several groups", g.ID,
+				len(g.Buckets), n, groupMax)
 	}
 	sortBuckets(b[start:])
 	return b, nil
@@ -112,7 +114,8 @@ func appendGroup(b []byte, g *flow.Group) ([]byte, error) {
 // appendReportedGroup appends the form of a group that the switch has reported.
 func appendReportedGroup(b []byte, g ofp.GroupDescBytes) []byte {
 	start := len(b)
-	b = ofp.AppendGroupMod(b, 0, &ofp.GroupMod{Command: ofp.GroupAdd, GroupType: g.GroupType, ID: g.ID}, g.Buckets, g.Properties)
+	b = ofp.AppendGroupMod(b, 0, &ofp.GroupMod{Command: ofp.GroupAdd, GroupType: g.GroupType, ID: g.ID}, g.Buckets,
+		g.Properties)
 	sortBuckets(b[start:])
 	return b
 }
@@ -198,7 +201,8 @@ func onlyActions(a, b form) bool {
 func (id ident) header(f form, command ofp.FlowCommand) ofp.FlowMod {
 	return ofp.FlowMod{
 		Cookie: binary.BigEndian.Uint64([]byte(f[:formIdle])), Table: id.table(), Command: command, Priority: id.priority(),
-		IdleTimeout: f.u16(formIdle), HardTimeout: f.u16(formHard), Flags: f.flags(), Importance: f.importance(), Match: id.match(),
+		IdleTimeout: f.u16(formIdle), HardTimeout: f.u16(formHard), Flags: f.flags(), Importance: f.importance(),
+		Match: id.match(),
 	}
 }
 
@@ -225,7 +229,8 @@ func (id ident) text(f form) string {
 	}
 	_, m, err := ofp.DecodeMessage([]byte(f))
 	if g, ok := m.(ofp.GroupMod); ok && err == nil {
-		return flow.FromGroupDesc(ofp.GroupDesc{ID: g.ID, GroupType: g.GroupType, Selection: g.Selection, Buckets: g.Buckets}).String()
+		return flow.FromGroupDesc(ofp.GroupDesc{ID: g.ID, GroupType: g.GroupType, Selection: g.Selection,
+			Buckets: g.Buckets}).String()
 	}
 	return fmt.Sprintf("group_id=%d", id.group())
 }
@@ -248,7 +253,8 @@ const (
 // links reports whether a flow may use groups or meters.
 func (id ident) links(f form) bool {
 	return !id.isGroup() && len(f) > formInstructions &&
-		(strings.Contains(string(f[formInstructions:]), groupBegins) || strings.Contains(string(f[formInstructions:]), meterBegins))
+		(strings.Contains(string(f[formInstructions:]), groupBegins) ||
+			strings.Contains(string(f[formInstructions:]), meterBegins))
 }
 
 // uses reports whether a flow uses one of some groups. Flows that cannot use groups are not decoded.

@@ -60,7 +60,8 @@ func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
 	for _, m := range list {
 		if first, ok := wanted[m.ID]; ok {
 			if !first.Equal(m) {
-				t.twice[o] = append(t.twice[o], fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o, first, m))
+				t.twice[o] = append(t.twice[o], fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o,
+					first, m))
 			}
 			continue
 		}

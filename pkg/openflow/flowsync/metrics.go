@@ -86,15 +86,17 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	for command, label := range map[ofp.FlowCommand]string{
 		ofp.FlowAdd: "add", ofp.FlowModifyStrict: "modify_strict", ofp.FlowDeleteStrict: "delete_strict",
 	} {
-		out <- prometheus.MustNewConstMetric(flowModsDesc, prometheus.CounterValue, float64(c.s.counts.FlowMods(command)), label)
+		out <- prometheus.MustNewConstMetric(flowModsDesc, prometheus.CounterValue,
+			float64(c.s.counts.FlowMods(command)), label)
 	}
 }
 
 // newLatency returns the histogram of the time that declarations take. It is registered in addition to the collector.
 func newLatency() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "tombolo_flowsync_sync_seconds",
-		Help:    "Time from a declaration to the switch's confirmation; the oldest of the declarations that are confirmed together.",
+		Name: "tombolo_flowsync_sync_seconds",
+		Help: "Time from a declaration to the switch's confirmation; the oldest of the declarations that are confirmed " +
+			"together.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 	})
 }

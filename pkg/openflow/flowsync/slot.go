@@ -269,7 +269,8 @@ func (s *Syncer) want(o *owner, err error, text func() string) bool {
 			now = claim{wrong: &wrong{text: text()}}
 		}
 		if !sl.agree(*c, now) {
-			o.twice = append(o.twice, fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o, c.text(sl.id), brief(text())))
+			o.twice = append(o.twice, fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o,
+				c.text(sl.id), brief(text())))
 		}
 		return false
 	}
@@ -385,7 +386,8 @@ func (s *Syncer) conflicts(of func(*owner) bool) []error {
 	for sl := range s.contested {
 		for _, c := range *sl.more {
 			if of(c.owner) && sl.against(c) {
-				errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", c.owner, c.text(sl.id), sl.owner, sl.text(sl.id)))
+				errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", c.owner, c.text(sl.id), sl.owner,
+					sl.text(sl.id)))
 			}
 		}
 	}

@@ -207,9 +207,11 @@ func trySync(s *flowsync.Syncer, within time.Duration, owners ...flow.Owner) err
 func quiet(t testing.TB, s *flowsync.Syncer, before flowsync.Stats) {
 	t.Helper()
 	after := s.Stats()
-	if after.FlowMods != before.FlowMods || after.GroupMods != before.GroupMods || after.MeterMods != before.MeterMods || after.Mended != before.Mended {
+	if after.FlowMods != before.FlowMods || after.GroupMods != before.GroupMods || after.MeterMods != before.MeterMods ||
+		after.Mended != before.Mended {
 		t.Errorf("sent %d flow-mods, %d group-mods and %d meter-mods, mended %d, want nothing",
-			after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods, after.MeterMods-before.MeterMods, after.Mended-before.Mended)
+			after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods, after.MeterMods-before.MeterMods,
+			after.Mended-before.Mended)
 	}
 }
 
@@ -229,13 +231,17 @@ func gateway(t testing.TB) map[flow.Owner]flow.Entries {
 	out, problems := datapath.Plan(datapath.State{
 		Node: datapath.Node{
 			Name: "node-1", GatewayMAC: ofp.MAC{0x0e, 0, 0, 0, 0, 1}, GatewayIPs: []netip.Addr{addr("10.11.0.1")},
-			GatewayPort: 32769, TunnelPort: 32768, PodCIDRs: []netip.Prefix{prefix("10.11.0.0/24")}, ServiceVIP: addr("169.254.0.253"),
+			GatewayPort: 32769, TunnelPort: 32768, PodCIDRs: []netip.Prefix{prefix("10.11.0.0/24")},
+			ServiceVIP: addr("169.254.0.253"),
 		},
 		Pods: []datapath.Pod{
-			{Namespace: "default", Name: "pod1", Interface: "pod1-a", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 2}, IPs: []netip.Addr{addr("10.11.0.2")}, Port: 1},
-			{Namespace: "default", Name: "pod2", Interface: "pod2-b", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 3}, IPs: []netip.Addr{addr("10.11.0.3")}, Port: 2},
+			{Namespace: "default", Name: "pod1", Interface: "pod1-a", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 2},
+				IPs: []netip.Addr{addr("10.11.0.2")}, Port: 1},
+			{Namespace: "default", Name: "pod2", Interface: "pod2-b", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 3},
+				IPs: []netip.Addr{addr("10.11.0.3")}, Port: 2},
 		},
-		RemoteNodes: []datapath.RemoteNode{{Name: "node-2", PodCIDRs: []netip.Prefix{prefix("10.11.1.0/24")}, Address: addr("192.168.78.102")}},
+		RemoteNodes: []datapath.RemoteNode{{Name: "node-2", PodCIDRs: []netip.Prefix{prefix("10.11.1.0/24")},
+			Address: addr("192.168.78.102")}},
 		Frontends: []service.Frontend{
 			frontend("web", corev1.ProtocolTCP, "10.97.0.10:80", "10.11.0.2:8080", "10.11.1.3:8080", "10.96.0.20:80"),
 			frontend("dns", corev1.ProtocolUDP, "10.97.0.12:53", "10.11.0.3:5353"),

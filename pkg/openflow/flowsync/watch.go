@@ -252,7 +252,8 @@ func readGroups(ctx context.Context, conn *ofconn.Conn) ([]flow.Group, error) {
 }
 
 // allFlows asks for all flows.
-var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}}
+var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny,
+	OutGroup: ofp.GroupAny}}
 
 // eachFlow reads flows of the switch, part by part.
 func eachFlow(ctx context.Context, conn *ofconn.Conn, which ofp.FlowDescRequest, take func([]ofp.FlowDesc)) error {

@@ -71,7 +71,8 @@ func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 
 // BundleBytes is Bundle for n messages that are encoded while they are sent: message appends the message with an index,
 // in order, and may be called for an index again.
-func (c *Conn) BundleBytes(ctx context.Context, n int, message func(b []byte, xid uint32, i int) ([]byte, error)) error {
+func (c *Conn) BundleBytes(ctx context.Context, n int,
+	message func(b []byte, xid uint32, i int) ([]byte, error)) error {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered
 	id := c.xid.Add(1)
 	control := func(kind uint16) ofp.Message { return ofp.BundleControl{ID: id, Ctrl: kind, Flags: flags} }

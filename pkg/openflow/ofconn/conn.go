@@ -284,7 +284,8 @@ func (c *Conn) write(ctx context.Context, first uint32, messages []ofp.Message) 
 // one. If ctx ends before all is written, the connection ends. If a message cannot be encoded, stream returns its index
 // and writes no later message; else the index is -1.
 func (c *Conn) stream(ctx context.Context, n int, encode func(int) error) (bad int, err error) {
-	stop := context.AfterFunc(ctx, func() { c.fail(fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())) })
+	stop := context.AfterFunc(ctx,
+		func() { c.fail(fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())) })
 	defer stop()
 	defer c.release()
 	c.buf = c.buf[:0]
@@ -516,12 +517,14 @@ func (c *Conn) take(xid uint32, m ofp.Message) {
 		return
 	}
 	c.mu.Lock()
-	if refusal, ok := m.(ofp.Error); ok && slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.note(xid, refusal) }) {
+	if refusal, ok := m.(ofp.Error); ok &&
+		slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.note(xid, refusal) }) {
 		c.mu.Unlock()
 		return
 	}
 	req, ok := c.pending[xid]
-	if refusal, bad := m.(ofp.Error); !ok && bad && slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.end(xid, refusal) }) {
+	if refusal, bad := m.(ofp.Error); !ok && bad &&
+		slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.end(xid, refusal) }) {
 		c.mu.Unlock()
 		return
 	}

@@ -79,7 +79,8 @@ func TargetDialer(target string, files TLS) (Dialer, error) {
 		}
 		return explained(target, TLSDialer(address, config)), nil
 	}
-	return nil, fmt.Errorf("target %q: %q is no transport: name a bridge, unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT", target, scheme)
+	return nil, fmt.Errorf("target %q: %q is no transport: name a bridge, unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT",
+		target, scheme)
 }
 
 // hostPort adds the default port.
@@ -111,9 +112,12 @@ func unixTarget(path, bridge string) Dialer {
 		case errors.Is(err, fs.ErrPermission):
 			return nil, fmt.Errorf("the socket %s may only be opened by its owner: run this as root: %w", path, err)
 		case errors.Is(err, fs.ErrNotExist) && bridge != "":
-			return nil, fmt.Errorf("bridge %s has no socket %s: see `ovs-vsctl list-br` for the bridges, and set OVS_RUNDIR where ovs-vswitchd's run directory is another: %w", bridge, path, err)
+			return nil, fmt.Errorf(
+				"bridge %s has no socket %s: see `ovs-vsctl list-br` for the bridges, and set OVS_RUNDIR where ovs-vswitchd's "+
+					"run directory is another: %w", bridge, path, err)
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, fmt.Errorf("there is no socket %s: a bridge's socket is RUNDIR/BRIDGE.mgmt, here %s: %w", path, filepath.Join(RunDir(), "BRIDGE.mgmt"), err)
+			return nil, fmt.Errorf("there is no socket %s: a bridge's socket is RUNDIR/BRIDGE.mgmt, here %s: %w", path,
+				filepath.Join(RunDir(), "BRIDGE.mgmt"), err)
 		case errors.Is(err, syscall.ECONNREFUSED):
 			return nil, fmt.Errorf("no program listens on the socket %s: is ovs-vswitchd running? %w", path, err)
 		}
@@ -131,11 +135,15 @@ func explained(target string, dial Dialer) Dialer {
 		case err == nil:
 			return c, nil
 		case errors.Is(err, syscall.ECONNREFUSED):
-			return nil, fmt.Errorf("no program listens at %s: the bridge has to, as after `ovs-vsctl set-controller BRIDGE p%s:PORT`: %w", target, scheme, err)
+			return nil, fmt.Errorf(
+				"no program listens at %s: the bridge has to, as after `ovs-vsctl set-controller BRIDGE p%s:PORT`: %w", target,
+				scheme, err)
 		case errors.As(err, new(tls.RecordHeaderError)):
-			return nil, fmt.Errorf("%s: what listens there does not speak TLS: use tcp: where the bridge listens with ptcp: %w", target, err)
+			return nil, fmt.Errorf("%s: what listens there does not speak TLS: use tcp: where the bridge listens with ptcp: %w",
+				target, err)
 		case errors.As(err, &unknown):
-			return nil, fmt.Errorf("%s: the switch's certificate is not signed by the CA: name the CA that signed it: %w", target, err)
+			return nil, fmt.Errorf("%s: the switch's certificate is not signed by the CA: name the CA that signed it: %w",
+				target, err)
 		}
 		return nil, fmt.Errorf("%s: %w", target, err)
 	}
@@ -194,5 +202,6 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("it speaks OpenFlow wire %s, and not %d: add OpenFlow15 to the bridge's protocols", e.Speaks, version)
+	return fmt.Sprintf("it speaks OpenFlow wire %s, and not %d: add OpenFlow15 to the bridge's protocols", e.Speaks,
+		version)
 }

@@ -99,7 +99,8 @@ func (a GotoTable) appendTo(e *encoder) {
 // checkRaw wants the bytes to be one whole action or instruction.
 func checkRaw(b string) error {
 	if n := len(b); n < 8 || n%8 != 0 || n > 0xffff || int(b[2])<<8|int(b[3]) != n {
-		return fmt.Errorf("raw: %d bytes are not one action: its length stands in bytes 2 and 3, is a multiple of 8 and at least 8", n)
+		return fmt.Errorf(
+			"raw: %d bytes are not one action: its length stands in bytes 2 and 3, is a multiple of 8 and at least 8", n)
 	}
 	return nil
 }

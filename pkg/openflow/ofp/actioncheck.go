@@ -92,7 +92,8 @@ func (k *facts) setField(a SetField) error {
 	switch a.Field {
 	case VLANVID:
 		if !k.vlans[0] {
-			return errors.New("vlan_vid can only be set of packets with a VLAN tag: match dl_vlan or vlan_vid, or push_vlan before")
+			return errors.New(
+				"vlan_vid can only be set of packets with a VLAN tag: match dl_vlan or vlan_vid, or push_vlan before")
 		}
 	case VLANTCI:
 		k.vlans[0] = ToValue(a.Value).Lo&0x1000 != 0
@@ -117,7 +118,8 @@ func (k *facts) vlan(a Action) error {
 
 func (k *facts) mpls(a Action) error {
 	if p, ok := a.(PushMPLS); ok {
-		if err := k.unless(k.packetType == packetEthernet, "push_mpls only has a meaning for packets that begin with Ethernet"); err != nil {
+		if err := k.unless(k.packetType == packetEthernet,
+			"push_mpls only has a meaning for packets that begin with Ethernet"); err != nil {
 			return err
 		}
 		k.ethType, k.proto = p.EthType, 0
@@ -127,7 +129,8 @@ func (k *facts) mpls(a Action) error {
 		return err
 	}
 	if p, ok := a.(PopMPLS); ok {
-		if err := k.unless(k.packetType == packetEthernet, "pop_mpls only has a meaning for packets that begin with Ethernet"); err != nil {
+		if err := k.unless(k.packetType == packetEthernet,
+			"pop_mpls only has a meaning for packets that begin with Ethernet"); err != nil {
 			return err
 		}
 		k.ethType = p.EthType

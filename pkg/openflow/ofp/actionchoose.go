@@ -170,7 +170,8 @@ func (a BundlePorts) appendTo(e *encoder) {
 }
 
 func (d *decoder) bundle(sub uint16) Action {
-	a := BundlePorts{Algorithm: BundleAlgorithm(d.u16("algorithm")), Fields: HashFields(d.u16("fields")), Basis: d.u16("basis")}
+	a := BundlePorts{Algorithm: BundleAlgorithm(d.u16("algorithm")), Fields: HashFields(d.u16("fields")),
+		Basis: d.u16("basis")}
 	if f := d.field("member type"); d.ok() && f != NXMInPort {
 		d.fail("member type", "%s are no members, want ports", f)
 	}

@@ -27,7 +27,8 @@ type Clone struct{ Actions []Action }
 
 func (a Conjunction) check() error {
 	if a.Clause < 1 || a.Clause > a.Clauses || a.Clauses < 2 || a.Clauses > 64 {
-		return fmt.Errorf("conjunction: clause %d of %d: want 1 to the number of clauses, 2 to 64 clauses", a.Clause, a.Clauses)
+		return fmt.Errorf("conjunction: clause %d of %d: want 1 to the number of clauses, 2 to 64 clauses", a.Clause,
+			a.Clauses)
 	}
 	return nil
 }

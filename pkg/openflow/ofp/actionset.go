@@ -42,7 +42,8 @@ func (a SetField) check() error {
 	case f.Long():
 		return a.checkLong()
 	case len(a.Value) != n:
-		return fmt.Errorf("set_field: the value for %s has %d bytes, want %d (a value too large or of the wrong kind?)", f, len(a.Value), n)
+		return fmt.Errorf("set_field: the value for %s has %d bytes, want %d (a value too large or of the wrong kind?)", f,
+			len(a.Value), n)
 	case a.Mask != "" && len(a.Mask) != n:
 		return fmt.Errorf("set_field: the mask for %s has %d bytes, want %d", f, len(a.Mask), n)
 	}
@@ -67,7 +68,8 @@ func (a SetField) check() error {
 
 func (a SetField) checkLong() error {
 	if n := len(a.Value); n < 1 || n > longest || a.Mask != "" && len(a.Mask) != n {
-		return fmt.Errorf("set_field: value and mask of %s have %d and %d bytes, want 1 to %d, equally many", a.Field, n, len(a.Mask), longest)
+		return fmt.Errorf("set_field: value and mask of %s have %d and %d bytes, want 1 to %d, equally many", a.Field, n,
+			len(a.Mask), longest)
 	}
 	if masked(a.Value, a.Mask) != a.Value {
 		return fmt.Errorf("set_field: the value for %s has bits outside of its mask", a.Field)

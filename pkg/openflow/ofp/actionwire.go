@@ -145,7 +145,8 @@ func (r Bits) Valid() error {
 	case !r.Field.exists():
 		return fmt.Errorf("field %d does not exist", r.Field)
 	case r.First < 0 || r.Width < 1 || r.First+r.Width > r.Field.ActionBits():
-		return fmt.Errorf("%s: bits %d to %d are not within its %d bits", r.Field, r.First, r.First+r.Width-1, r.Field.ActionBits())
+		return fmt.Errorf("%s: bits %d to %d are not within its %d bits", r.Field, r.First, r.First+r.Width-1,
+			r.Field.ActionBits())
 	}
 	return nil
 }

@@ -120,7 +120,8 @@ func (e *encoder) bundleAdd(id uint32, flags uint16, m Message) {
 // refuses meters and tables.
 func bundlable(t Type) bool {
 	switch t {
-	case TypeFlowMod, TypeGroupMod, TypePortMod, TypeTableMod, TypeMeterMod, TypePacketOut, TypeExperimenter, TypeSetConfig, TypeSetAsync:
+	case TypeFlowMod, TypeGroupMod, TypePortMod, TypeTableMod, TypeMeterMod, TypePacketOut, TypeExperimenter,
+		TypeSetConfig, TypeSetAsync:
 		return true
 	}
 	return false
@@ -163,7 +164,8 @@ func (d *decoder) bundleFeatures(s **BundleSchedule, raw *[]RawProperty) {
 		switch kind, p := d.prop("bundle property"); kind {
 		case bundlePropSchedule:
 			p.skip(4)
-			*s = &BundleSchedule{p.time("sched_accuracy"), p.time("sched_max_future"), p.time("sched_max_past"), p.time("timestamp")}
+			*s = &BundleSchedule{p.time("sched_accuracy"), p.time("sched_max_future"), p.time("sched_max_past"),
+				p.time("timestamp")}
 		default:
 			*raw = append(*raw, p.raw(kind))
 		}

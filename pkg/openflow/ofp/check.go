@@ -14,7 +14,8 @@ const (
 // checkPort refuses a port's number that the switch cannot have (OFPBAC_BAD_OUT_PORT).
 func (e *encoder) checkPort(what string, p Port) {
 	if p >= portLimit && p < portReserved {
-		e.fail("%s %d does not exist: ports are numbered from 0 to %d, and from %#x for the reserved ones", what, p, portLimit-1, uint32(portReserved))
+		e.fail("%s %d does not exist: ports are numbered from 0 to %d, and from %#x for the reserved ones", what, p,
+			portLimit-1, uint32(portReserved))
 	}
 }
 
@@ -53,11 +54,13 @@ var pipelineField = func() (pipeline [fieldCount]bool) {
 
 func (m *PacketOut) check(e *encoder) {
 	if p := m.InPort; p >= portLimit && p != PortLocal && p != PortController && p != PortAny {
-		e.fail("in_port %#x cannot be where a packet comes from: want a port's number, PortLocal, PortController or PortAny", uint32(p))
+		e.fail("in_port %#x cannot be where a packet comes from: want a port's number, PortLocal, PortController or PortAny",
+			uint32(p))
 	}
 	for f := range m.Match.All() {
 		if f.Field != 0 && !pipelineField[f.Field] {
-			e.fail("%s is in the packet itself: only what the packet does not hold, such as registers, metadata and tunnel fields, can be given with it", f.Field)
+			e.fail("%s is in the packet itself: only what the packet does not hold, such as registers, metadata and tunnel "+
+				"fields, can be given with it", f.Field)
 		}
 	}
 }
@@ -73,7 +76,8 @@ func (m *GroupMod) check(e *encoder) {
 	switch m.Command {
 	case GroupAdd, GroupModify, GroupDelete, GroupAddOrModify:
 	case GroupInsertBucket, GroupRemoveBucket:
-		special := m.CommandBucket == BucketFirst || m.CommandBucket == BucketLast || m.CommandBucket == BucketAll && m.Command == GroupRemoveBucket
+		special := m.CommandBucket == BucketFirst || m.CommandBucket == BucketLast || m.CommandBucket == BucketAll &&
+			m.Command == GroupRemoveBucket
 		if m.CommandBucket > bucketMax && !special {
 			e.fail("group %d: bucket %#x does not exist", m.ID, m.CommandBucket)
 		}
@@ -89,7 +93,8 @@ func (m *GroupMod) check(e *encoder) {
 		e.fail("group %d: an indirect group has exactly one bucket, not %d", m.ID, len(m.Buckets))
 	case m.Command == GroupRemoveBucket && len(m.Buckets) > 0:
 		e.fail("group %d: the bucket to remove is named by CommandBucket, not given", m.ID)
-	case m.Selection.Method != "" && (m.GroupType != GroupTypeSelect || deletes || m.Command == GroupInsertBucket || m.Command == GroupRemoveBucket):
+	case m.Selection.Method != "" && (m.GroupType != GroupTypeSelect || deletes || m.Command == GroupInsertBucket ||
+		m.Command == GroupRemoveBucket):
 		e.fail("group %d: a selection method belongs to a select group that is added or modified", m.ID)
 	case m.Selection.Method != "" && m.Selection.Method != "hash" && m.Selection.Method != "dp_hash":
 		e.fail("group %d: selection method %q is not known: want hash or dp_hash", m.ID, m.Selection.Method)
@@ -150,7 +155,8 @@ func (m *MeterMod) check(e *encoder) {
 		return
 	}
 	if m.ID == 0 || m.ID > meterMax && m.ID != MeterSlowPath && m.ID != MeterController {
-		e.fail("meter %#x does not exist: meters are numbered from 1 to %#x, and MeterSlowPath and MeterController", m.ID, meterMax)
+		e.fail("meter %#x does not exist: meters are numbered from 1 to %#x, and MeterSlowPath and MeterController", m.ID,
+			meterMax)
 	}
 	if m.Flags&MeterKbps != 0 && m.Flags&MeterPktps != 0 {
 		e.fail("meter %d: a rate is in kilobits or in packets a second, not in both", m.ID)

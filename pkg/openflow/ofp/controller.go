@@ -125,7 +125,8 @@ func (e *encoder) controllerStatus(c ControllerStatus) {
 func (d *decoder) controllerStatus() ControllerStatus {
 	s := d.entry("controller", 16)
 	s.skip(2)
-	c := ControllerStatus{ShortID: s.u16("short_id"), Role: s.u32("role"), Reason: s.u8("reason"), Channel: s.u8("channel_status")}
+	c := ControllerStatus{ShortID: s.u16("short_id"), Role: s.u32("role"), Reason: s.u8("reason"),
+		Channel: s.u8("channel_status")}
 	s.skip(6)
 	for s.left() > 0 {
 		switch kind, p := s.prop("controller property"); kind {

@@ -86,7 +86,8 @@ func (m Error) Offender() (o Offender, ok bool) {
 	if len(m.Data) < 8 || m.ErrType == 0 {
 		return o, false
 	}
-	o = Offender{Version: m.Data[0], Type: Type(m.Data[1]), XID: binary.BigEndian.Uint32(m.Data[4:]), Len: MessageLen(m.Data)}
+	o = Offender{Version: m.Data[0], Type: Type(m.Data[1]), XID: binary.BigEndian.Uint32(m.Data[4:]),
+		Len: MessageLen(m.Data)}
 	o.Name = nameOf(m.Data)
 	if o.Len < 8 || o.Len > len(m.Data) {
 		return o, true
@@ -105,7 +106,8 @@ func nameOf(b []byte) string {
 	case b[0] == Version && len(b) >= 10 && (t == TypeMultipartRequest || t == TypeMultipartReply):
 		kind := MultipartType(binary.BigEndian.Uint16(b[8:]))
 		if kind == MultipartExperimenter && len(b) >= 24 {
-			return fmt.Sprintf("%s (experimenter %#x, type %d)", t, binary.BigEndian.Uint32(b[16:]), binary.BigEndian.Uint32(b[20:]))
+			return fmt.Sprintf("%s (experimenter %#x, type %d)", t, binary.BigEndian.Uint32(b[16:]),
+				binary.BigEndian.Uint32(b[20:]))
 		}
 		return fmt.Sprintf("%s (%s)", t, kind)
 	case t == TypeExperimenter && len(b) >= 16:

@@ -38,7 +38,8 @@ func (f FlowDescBytes) Decode() (d FlowDesc, err error) {
 // flows in the same form need not decode them all. take may end it with an error.
 func EachFlowDesc(message []byte, take func(FlowDescBytes) error) (err error) {
 	d := decoder{what: "flow_desc", buf: message, err: &err}
-	if head := d.take("header", 16); err == nil && (head[1] != byte(TypeMultipartReply) || MultipartType(binary.BigEndian.Uint16(head[8:])) != MultipartFlowDesc) {
+	if head := d.take("header", 16); err == nil &&
+		(head[1] != byte(TypeMultipartReply) || MultipartType(binary.BigEndian.Uint16(head[8:])) != MultipartFlowDesc) {
 		d.fail("header", "this is no reply with flows")
 	}
 	for d.left() > 0 {

@@ -29,7 +29,8 @@ func (m GroupMod) appendTo(e *encoder) {
 	e.selection(m.Selection)
 	e.raw(m.Properties)
 	if whole := 24 + len(e.b) - start; whole > 0xffff {
-		e.fail("group %d: with %d buckets it takes %d bytes, which do not fit a message: divide it into several groups", m.ID, len(m.Buckets), whole)
+		e.fail("group %d: with %d buckets it takes %d bytes, which do not fit a message: divide it into several groups", m.ID,
+			len(m.Buckets), whole)
 	}
 }
 

@@ -24,7 +24,8 @@ func (g GroupDescBytes) Decode() (d GroupDesc, err error) {
 // through flows.
 func EachGroupDesc(message []byte, take func(GroupDescBytes) error) (err error) {
 	d := decoder{what: "group_desc", buf: message, err: &err}
-	if head := d.take("header", 16); err == nil && (head[1] != byte(TypeMultipartReply) || MultipartType(binary.BigEndian.Uint16(head[8:])) != MultipartGroupDesc) {
+	if head := d.take("header", 16); err == nil &&
+		(head[1] != byte(TypeMultipartReply) || MultipartType(binary.BigEndian.Uint16(head[8:])) != MultipartGroupDesc) {
 		d.fail("header", "this is no reply with groups")
 	}
 	for d.left() > 0 {

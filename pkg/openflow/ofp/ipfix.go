@@ -75,12 +75,14 @@ func (m ExperimenterMultipart) appendTo(e *encoder) {
 }
 
 func (e *encoder) ipfix(s IPFIXStats) {
-	e.u64s(s.Flows, s.CurrentFlows, s.Packets, s.IPv4Packets, s.IPv6Packets, s.ErrorPackets, s.IPv4Errors, s.IPv6Errors, s.TxPackets, s.TxErrors)
+	e.u64s(s.Flows, s.CurrentFlows, s.Packets, s.IPv4Packets, s.IPv6Packets, s.ErrorPackets, s.IPv4Errors, s.IPv6Errors,
+		s.TxPackets, s.TxErrors)
 	e.u32s(s.CollectorSet, 0)
 }
 func (d *decoder) ipfix() IPFIXStats {
 	var s IPFIXStats
-	d.u64s("IPFIX counters", &s.Flows, &s.CurrentFlows, &s.Packets, &s.IPv4Packets, &s.IPv6Packets, &s.ErrorPackets, &s.IPv4Errors, &s.IPv6Errors, &s.TxPackets, &s.TxErrors)
+	d.u64s("IPFIX counters", &s.Flows, &s.CurrentFlows, &s.Packets, &s.IPv4Packets, &s.IPv6Packets, &s.ErrorPackets,
+		&s.IPv4Errors, &s.IPv6Errors, &s.TxPackets, &s.TxErrors)
 	s.CollectorSet = d.u32("collector_set_id")
 	d.skip(4)
 	return s

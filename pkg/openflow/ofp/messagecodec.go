@@ -76,7 +76,8 @@ func (d *decoder) body(typ Type, version uint8, xid uint32) Message {
 	case TypeFeaturesRequest:
 		return FeaturesRequest{}
 	case TypeFeaturesReply:
-		m := FeaturesReply{DatapathID: d.u64("datapath_id"), Buffers: d.u32("n_buffers"), Tables: d.u8("n_tables"), AuxiliaryID: d.u8("auxiliary_id")}
+		m := FeaturesReply{DatapathID: d.u64("datapath_id"), Buffers: d.u32("n_buffers"), Tables: d.u8("n_tables"),
+			AuxiliaryID: d.u8("auxiliary_id")}
 		d.skip(2)
 		m.Capabilities, m.Reserved = d.u32("capabilities"), d.u32("reserved")
 		return m
@@ -87,12 +88,15 @@ func (d *decoder) body(typ Type, version uint8, xid uint32) Message {
 	case TypeSetConfig:
 		return SetConfig{d.u16("flags"), d.u16("miss_send_len")}
 	case TypePacketIn:
-		m := PacketIn{BufferID: d.u32("buffer_id"), TotalLen: d.u16("total_len"), Reason: d.u8("reason"), Table: Table(d.u8("table")), Cookie: d.u64("cookie"), Match: d.match()}
+		m := PacketIn{BufferID: d.u32("buffer_id"), TotalLen: d.u16("total_len"), Reason: d.u8("reason"),
+			Table: Table(d.u8("table")), Cookie: d.u64("cookie"), Match: d.match()}
 		d.skip(2)
 		m.Data = d.rest()
 		return m
 	case TypeFlowRemoved:
-		return FlowRemoved{Table: Table(d.u8("table")), Reason: d.u8("reason"), Priority: d.u16("priority"), IdleTimeout: d.u16("idle_timeout"), HardTimeout: d.u16("hard_timeout"), Cookie: d.u64("cookie"), Match: d.match(), Stats: d.oxs()}
+		return FlowRemoved{Table: Table(d.u8("table")), Reason: d.u8("reason"), Priority: d.u16("priority"),
+			IdleTimeout: d.u16("idle_timeout"), HardTimeout: d.u16("hard_timeout"), Cookie: d.u64("cookie"), Match: d.match(),
+			Stats: d.oxs()}
 	case TypePortStatus:
 		m := PortStatus{Reason: d.u8("reason")}
 		d.skip(7)
@@ -105,7 +109,8 @@ func (d *decoder) body(typ Type, version uint8, xid uint32) Message {
 	case TypeGroupMod:
 		return d.groupMod()
 	case TypeMeterMod:
-		return MeterMod{Command: MeterCommand(d.u16("command")), Flags: d.u16("flags"), ID: d.u32("meter_id"), Bands: d.bands()}
+		return MeterMod{Command: MeterCommand(d.u16("command")), Flags: d.u16("flags"), ID: d.u32("meter_id"),
+			Bands: d.bands()}
 	case TypeMultipartRequest, TypeMultipartReply:
 		return d.multipart(typ)
 	case TypeBarrierRequest:

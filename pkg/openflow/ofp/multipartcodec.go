@@ -181,7 +181,8 @@ func (d *decoder) request(kind MultipartType, more bool) Message {
 func (d *decoder) reply(kind MultipartType, more bool) Message {
 	switch kind {
 	case MultipartDesc:
-		return DescReply{d.text("manufacturer", 256), d.text("hardware", 256), d.text("software", 256), d.text("serial", 32), d.text("datapath", 256)}
+		return DescReply{d.text("manufacturer", 256), d.text("hardware", 256), d.text("software", 256), d.text("serial", 32),
+			d.text("datapath", 256)}
 	case MultipartFlowDesc:
 		m := FlowDescReply{More: more}
 		for d.left() > 0 {
@@ -477,7 +478,8 @@ func (m FlowStatsReply) appendTo(e *encoder) {
 func (d *decoder) flowStats() FlowStats {
 	s := d.entry("flow", 8)
 	s.skip(4)
-	return FlowStats{Table: Table(s.u8("table")), Reason: s.u8("reason"), Priority: s.u16("priority"), Match: s.match(), Stats: s.oxs()}
+	return FlowStats{Table: Table(s.u8("table")), Reason: s.u8("reason"), Priority: s.u16("priority"), Match: s.match(),
+		Stats: s.oxs()}
 }
 
 func (m TableStatsRequest) appendTo(e *encoder) { e.multipart(m) }
@@ -647,7 +649,8 @@ func (m FlowMonitorRequest) appendTo(e *encoder) {
 	}
 }
 func (d *decoder) flowMonitor() FlowMonitorRequest {
-	return FlowMonitorRequest{ID: d.u32("monitor_id"), OutPort: Port(d.u32("out_port")), OutGroup: d.u32("out_group"), Flags: d.u16("flags"), Table: Table(d.u8("table")), Command: d.u8("command"), Match: d.match()}
+	return FlowMonitorRequest{ID: d.u32("monitor_id"), OutPort: Port(d.u32("out_port")), OutGroup: d.u32("out_group"),
+		Flags: d.u16("flags"), Table: Table(d.u8("table")), Command: d.u8("command"), Match: d.match()}
 }
 func (m FlowMonitorRequest) monitor(e *encoder) {
 	m.check(e)

@@ -61,8 +61,10 @@ func Join(parts []Message) (Message, error) {
 		return join(parts, func(m *IPFIXFlowReply) (*bool, *[]IPFIXStats) { return &m.More, &m.Exporters })
 	case ExperimenterMultipart:
 		for _, p := range parts {
-			if m, ok := p.(ExperimenterMultipart); ok && (m.Vendor != first.Vendor || m.Subtype != first.Subtype || m.MsgType != first.MsgType) {
-				return nil, fmt.Errorf("join multipart: experimenter %#x type %d does not go with %#x type %d", m.Vendor, m.Subtype, first.Vendor, first.Subtype)
+			if m, ok := p.(ExperimenterMultipart); ok &&
+				(m.Vendor != first.Vendor || m.Subtype != first.Subtype || m.MsgType != first.MsgType) {
+				return nil, fmt.Errorf("join multipart: experimenter %#x type %d does not go with %#x type %d", m.Vendor, m.Subtype,
+					first.Vendor, first.Subtype)
 			}
 		}
 		return join(parts, func(m *ExperimenterMultipart) (*bool, *[]byte) { return &m.More, &m.Data })

@@ -193,7 +193,8 @@ func (m NXPacketIn) appendTo(e *encoder) {
 	e.bytes(m.Data)
 }
 func (d *decoder) nxPacketIn() Message {
-	m := NXPacketIn{PacketIn{BufferID: d.u32("buffer_id"), TotalLen: d.u16("total_len"), Reason: d.u8("reason"), Table: Table(d.u8("table")), Cookie: d.u64("cookie")}}
+	m := NXPacketIn{PacketIn{BufferID: d.u32("buffer_id"), TotalLen: d.u16("total_len"), Reason: d.u8("reason"),
+		Table: Table(d.u8("table")), Cookie: d.u64("cookie")}}
 	n := int(d.u16("match_len"))
 	d.skip(6)
 	m.Match = d.nxMatch(n)
@@ -214,7 +215,8 @@ func (m NXFlowRemoved) appendTo(e *encoder) {
 	e.nxMatch(m.Match)
 }
 func (d *decoder) nxFlowRemoved() Message {
-	m := NXFlowRemoved{Cookie: d.u64("cookie"), Priority: d.u16("priority"), Reason: d.u8("reason"), Table: Table(d.u8("table")) - 1}
+	m := NXFlowRemoved{Cookie: d.u64("cookie"), Priority: d.u16("priority"), Reason: d.u8("reason"),
+		Table: Table(d.u8("table")) - 1}
 	m.DurationSec, m.DurationNsec, m.IdleTimeout = d.u32("duration_sec"), d.u32("duration_nsec"), d.u16("idle_timeout")
 	n := int(d.u16("match_len"))
 	m.Packets, m.Bytes = d.u64("packet_count"), d.u64("byte_count")

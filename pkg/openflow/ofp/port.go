@@ -166,7 +166,8 @@ func (d *decoder) portMod() Message {
 			m.Advertise = p.u32("advertise")
 			p.end("advertise")
 		case portOptical:
-			m.Optical = &OpticalPortMod{p.u32("configure"), p.u32("freq_lmda"), int32(p.u32("fl_offset")), p.u32("grid_span"), p.u32("tx_pwr")}
+			m.Optical = &OpticalPortMod{p.u32("configure"), p.u32("freq_lmda"), int32(p.u32("fl_offset")), p.u32("grid_span"),
+				p.u32("tx_pwr")}
 		default:
 			m.Properties = append(m.Properties, p.raw(kind))
 		}
@@ -281,7 +282,8 @@ func (d *decoder) portStats() PortStats {
 	e := d.entry("port stats", 80)
 	e.skip(4)
 	s := PortStats{Port: Port(e.u32("port_no")), DurationSec: e.u32("duration_sec"), DurationNsec: e.u32("duration_nsec")}
-	e.u64s("counters", &s.RxPackets, &s.TxPackets, &s.RxBytes, &s.TxBytes, &s.RxDropped, &s.TxDropped, &s.RxErrors, &s.TxErrors)
+	e.u64s("counters", &s.RxPackets, &s.TxPackets, &s.RxBytes, &s.TxBytes, &s.RxDropped, &s.TxDropped, &s.RxErrors,
+		&s.TxErrors)
 	for e.left() > 0 {
 		kind, p := e.prop("port stats property")
 		switch vendor, sub := p.peekVendor(kind); {
@@ -329,7 +331,8 @@ func (d *decoder) rmon() *RMONStats {
 	for i := range r.TxSizes {
 		r.TxSizes[i] = d.u64("tx_packets")
 	}
-	d.u64s("RFC 2819 counters", &r.TxMulticast, &r.RxBroadcast, &r.TxBroadcast, &r.RxUndersized, &r.RxOversized, &r.RxFragmented, &r.RxJabber)
+	d.u64s("RFC 2819 counters", &r.TxMulticast, &r.RxBroadcast, &r.TxBroadcast, &r.RxUndersized, &r.RxOversized,
+		&r.RxFragmented, &r.RxJabber)
 	return r
 }
 

@@ -40,7 +40,8 @@ type ActionID struct {
 func (e *encoder) raw(list []RawProperty) {
 	for _, r := range list {
 		if vendor, _, _, ok := r.Experimenter(); r.Kind == ExperimenterProperty && (!ok || vendor == 0) {
-			e.fail("an experimenter's property begins with the experimenter's number and a type of its own: %d bytes are not it", len(r.Data))
+			e.fail("an experimenter's property begins with the experimenter's number and a type of its own: %d bytes are not it",
+				len(r.Data))
 			return
 		}
 		p := e.propStart(r.Kind)

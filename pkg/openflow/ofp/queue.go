@@ -125,7 +125,8 @@ func (e *encoder) queueRate(kind, rate uint16) {
 }
 func (d *decoder) queueDesc() QueueDesc {
 	at := *d
-	q := QueueDesc{Port: Port(d.u32("port_no")), Queue: d.u32("queue_id"), MinRate: QueueRateUnknown, MaxRate: QueueRateUnknown}
+	q := QueueDesc{Port: Port(d.u32("port_no")), Queue: d.u32("queue_id"), MinRate: QueueRateUnknown,
+		MaxRate: QueueRateUnknown}
 	n := int(d.u16("queue length"))
 	if d.ok() && n < 16 {
 		at.fail("queue length", "%d is less than 16", n)

@@ -128,7 +128,8 @@ func (e *encoder) tableFeatures(t *TableFeatures) {
 	}
 	e.raw(t.Properties)
 	if lacks := t.lacks(); lacks != "" && len(e.b) > from {
-		e.fail("table %d: where a table's properties are reported, all of instructions, next tables, write actions, apply actions, match, wildcards and set fields must be; %s is missing", t.Table, lacks)
+		e.fail("table %d: where a table's properties are reported, all of instructions, next tables, write actions, apply "+
+			"actions, match, wildcards and set fields must be; %s is missing", t.Table, lacks)
 	}
 	e.len16(start, 0)
 }
@@ -170,7 +171,8 @@ func (e *encoder) entryFeatures(f *TableEntryFeatures, miss uint16) {
 func (d *decoder) tableFeatures() TableFeatures {
 	s := d.entry("table features", 64)
 	s.skip(2)
-	t := TableFeatures{Table: Table(s.u8("table")), Command: s.u8("command"), Features: s.u32("features"), Name: s.text("name", 32)}
+	t := TableFeatures{Table: Table(s.u8("table")), Command: s.u8("command"), Features: s.u32("features"),
+		Name: s.text("name", 32)}
 	t.MetadataMatch, t.MetadataWrite = s.u64("metadata_match"), s.u64("metadata_write")
 	t.Capabilities, t.MaxEntries = s.u32("capabilities"), s.u32("max_entries")
 	var seen uint32

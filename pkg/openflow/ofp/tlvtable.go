@@ -45,7 +45,8 @@ func (e *encoder) tlvMaps(list []TLVMap, lengths bool) {
 			e.fail("option class=%#x,type=%#x: length %d is not a multiple of 4 from 4 to %d", t.Class, t.Kind, t.Length, maxTLV)
 		}
 		if t.Index >= tunMetadataFields {
-			e.fail("option class=%#x,type=%#x: tun_metadata%d does not exist, the last is tun_metadata%d", t.Class, t.Kind, t.Index, tunMetadataFields-1)
+			e.fail("option class=%#x,type=%#x: tun_metadata%d does not exist, the last is tun_metadata%d", t.Class, t.Kind,
+				t.Index, tunMetadataFields-1)
 		}
 		e.u16(t.Class)
 		e.u8(t.Kind)
@@ -63,7 +64,8 @@ const (
 func (d *decoder) tlvMaps() []TLVMap {
 	var list []TLVMap
 	for d.left() > 0 {
-		list = append(list, TLVMap{Class: d.u16("option_class"), Kind: d.u8("option_type"), Length: d.u8("option_len"), Index: d.u16("index")})
+		list = append(list, TLVMap{Class: d.u16("option_class"), Kind: d.u8("option_type"), Length: d.u8("option_len"),
+			Index: d.u16("index")})
 		d.skip(2)
 	}
 	return list

@@ -53,7 +53,8 @@ func (p *printer) body(m ofp.Message) bool {
 	case ofp.NXSetAsync:
 		var list []ofp.AsyncProperty
 		for i, masks := range [][2]uint32{m.PacketIn, m.PortStatus, m.FlowRemoved} {
-			list = append(list, ofp.AsyncProperty{Kind: uint16(2*i + 1), Mask: masks[0]}, ofp.AsyncProperty{Kind: uint16(2 * i), Mask: masks[1]})
+			list = append(list, ofp.AsyncProperty{Kind: uint16(2*i + 1), Mask: masks[0]},
+				ofp.AsyncProperty{Kind: uint16(2 * i), Mask: masks[1]})
 		}
 		p.async(list)
 	case ofp.NXFlowModTableID:

@@ -104,7 +104,8 @@ func (p *printer) roleStatus(m ofp.RoleStatus) {
 	}
 }
 
-var controllerReasons = []string{"request", "channel_status", "role", "controller_added", "controller_removed", "short_id", "experimenter"}
+var controllerReasons = []string{"request", "channel_status", "role", "controller_added", "controller_removed",
+	"short_id", "experimenter"}
 
 // controllerStatus has no counterpart in Open vSwitch 3.1.
 func (p *printer) controllerStatus(s ofp.ControllerStatus) {

@@ -52,7 +52,8 @@ func (p *printer) portsStats(list []ofp.PortStats) {
 }
 
 func (p *printer) portStats(s ofp.PortStats) {
-	e := ofp.EthernetStats{FrameErrors: unknownCounter, Overruns: unknownCounter, CRCErrors: unknownCounter, Collisions: unknownCounter}
+	e := ofp.EthernetStats{FrameErrors: unknownCounter, Overruns: unknownCounter, CRCErrors: unknownCounter,
+		Collisions: unknownCounter}
 	if s.Ethernet != nil {
 		e = *s.Ethernet
 	}
@@ -61,10 +62,12 @@ func (p *printer) portStats(s ofp.PortStats) {
 		p.str(" ")
 	}
 	p.str(p.names.Port(s.Port) + ": rx ")
-	p.counters(named{"pkts", s.RxPackets}, named{"bytes", s.RxBytes}, named{"drop", s.RxDropped}, named{"errs", s.RxErrors},
+	p.counters(named{"pkts", s.RxPackets}, named{"bytes", s.RxBytes}, named{"drop", s.RxDropped},
+		named{"errs", s.RxErrors},
 		named{"frame", e.FrameErrors}, named{"over", e.Overruns}, named{"crc", e.CRCErrors})
 	p.str("           tx ")
-	p.counters(named{"pkts", s.TxPackets}, named{"bytes", s.TxBytes}, named{"drop", s.TxDropped}, named{"errs", s.TxErrors},
+	p.counters(named{"pkts", s.TxPackets}, named{"bytes", s.TxBytes}, named{"drop", s.TxDropped},
+		named{"errs", s.TxErrors},
 		named{"coll", e.Collisions})
 	if s.DurationSec != ^uint32(0) {
 		p.str("           duration=")
@@ -72,9 +75,12 @@ func (p *printer) portStats(s ofp.PortStats) {
 		p.str("\n")
 	}
 	if r := s.RMON; r != nil {
-		p.rmon("rx", append(sizes(r.RxSizes), named{"broadcast_packets", r.RxBroadcast}, named{"undersized_errors", r.RxUndersized},
-			named{"oversize_errors", r.RxOversized}, named{"rx_fragmented_errors", r.RxFragmented}, named{"rx_jabber_errors", r.RxJabber}))
-		p.rmon("tx", append(sizes(r.TxSizes), named{"multicast_packets", r.TxMulticast}, named{"broadcast_packets", r.TxBroadcast}))
+		p.rmon("rx", append(sizes(r.RxSizes), named{"broadcast_packets", r.RxBroadcast},
+			named{"undersized_errors", r.RxUndersized},
+			named{"oversize_errors", r.RxOversized}, named{"rx_fragmented_errors", r.RxFragmented},
+			named{"rx_jabber_errors", r.RxJabber}))
+		p.rmon("tx", append(sizes(r.TxSizes), named{"multicast_packets", r.TxMulticast},
+			named{"broadcast_packets", r.TxBroadcast}))
 	}
 	if len(s.Custom) > 0 {
 		p.str("           CUSTOM Statistics")

@@ -68,7 +68,8 @@ func (c *cursor) pull(n int) []byte {
 
 // dissect takes a packet apart as Open vSwitch does.
 func dissect(data []byte, packetType uint32) *packet {
-	k := &packet{packetType: packetType, ethernet: packetType == 0, ipSrc: make([]byte, 4), ipDst: make([]byte, 4), target: make([]byte, 16)}
+	k := &packet{packetType: packetType, ethernet: packetType == 0, ipSrc: make([]byte, 4), ipDst: make([]byte, 4),
+		target: make([]byte, 16)}
 	c := cursor(data)
 	if k.ethernet {
 		if len(c) < 14 {
@@ -301,7 +302,8 @@ func (k *packet) discovery(c cursor) {
 }
 
 func (k *packet) arp(c cursor) {
-	if len(c) < 28 || binary.BigEndian.Uint16(c) != 1 || binary.BigEndian.Uint16(c[2:]) != ethIP || c[4] != 6 || c[5] != 4 {
+	if len(c) < 28 || binary.BigEndian.Uint16(c) != 1 || binary.BigEndian.Uint16(c[2:]) != ethIP || c[4] != 6 ||
+		c[5] != 4 {
 		return
 	}
 	if op := binary.BigEndian.Uint16(c[6:]); op <= 0xff {

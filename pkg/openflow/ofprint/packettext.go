@@ -166,7 +166,8 @@ func (k *packet) network(p *printer) {
 	if k.protocolName(six) == "" || !k.ethernet || k.ethType == ethNSH {
 		p.f("nw_proto=%d,", k.proto)
 	}
-	p.f("nw_tos=%d,nw_ecn=%d,nw_ttl=%d,nw_frag=%s,", k.tos&0xfc, k.tos&3, k.ttl, [...]string{"no", "first", "<error>", "later"}[k.frag&3])
+	p.f("nw_tos=%d,nw_ecn=%d,nw_ttl=%d,nw_frag=%s,", k.tos&0xfc, k.tos&3, k.ttl,
+		[...]string{"no", "first", "<error>", "later"}[k.frag&3])
 	if k.frag&2 != 0 {
 		return
 	}

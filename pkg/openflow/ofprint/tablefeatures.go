@@ -137,7 +137,8 @@ func sameNext(a [255]bool, at ofp.Table, b [255]bool, bt ofp.Table) bool {
 }
 
 func sameEntry(a entryFeatures, at ofp.Table, b entryFeatures, bt ofp.Table) bool {
-	return sameNext(a.next, at, b.next, bt) && a.instructions == b.instructions && a.write.equal(b.write) && a.apply.equal(b.apply)
+	return sameNext(a.next, at, b.next, bt) && a.instructions == b.instructions && a.write.equal(b.write) &&
+		a.apply.equal(b.apply)
 }
 
 // tableConfigs are the capabilities that are printed.

@@ -30,7 +30,8 @@ const (
 const icmpUnreachable = 3
 
 // ports are the fields of a protocol's ports.
-var ports = map[uint8][2]ofp.Field{TCP: {ofp.TCPSrc, ofp.TCPDst}, UDP: {ofp.UDPSrc, ofp.UDPDst}, SCTP: {ofp.SCTPSrc, ofp.SCTPDst}}
+var ports = map[uint8][2]ofp.Field{TCP: {ofp.TCPSrc, ofp.TCPDst}, UDP: {ofp.UDPSrc, ofp.UDPDst},
+	SCTP: {ofp.SCTPSrc, ofp.SCTPDst}}
 
 const (
 	typeIPv4 = 0x0800
@@ -100,7 +101,8 @@ func (st *state) packet() Packet {
 	p := Packet{
 		InPort: ofp.Port(st.get(ofp.InPort).Lo), EthSrc: st.mac(ofp.EthSrc), EthDst: st.mac(ofp.EthDst),
 		VLAN: uint16(st.get(ofp.VLANVID).Lo | st.get(ofp.VLANPCP).Lo<<13), Inner: st.inner,
-		TunSrc: st.addr(ofp.TunIPv4Src, ofp.TunIPv6Src), TunDst: st.addr(ofp.TunIPv4Dst, ofp.TunIPv6Dst), TunID: st.get(ofp.TunID).Lo,
+		TunSrc: st.addr(ofp.TunIPv4Src, ofp.TunIPv6Src), TunDst: st.addr(ofp.TunIPv4Dst, ofp.TunIPv6Dst),
+		TunID: st.get(ofp.TunID).Lo,
 	}
 	if st.get(ofp.EthType).Lo == typeARP {
 		p.ARP = &ARP{

@@ -147,7 +147,8 @@ func (b Bridge) clone() Bridge {
 	}
 	b.Ports = slices.Clone(b.Ports)
 	for i, p := range b.Ports {
-		b.Ports[i].Options, b.Ports[i].ExternalIDs, b.Ports[i].BFD = maps.Clone(p.Options), maps.Clone(p.ExternalIDs), maps.Clone(p.BFD)
+		b.Ports[i].Options, b.Ports[i].ExternalIDs, b.Ports[i].BFD = maps.Clone(p.Options), maps.Clone(p.ExternalIDs),
+			maps.Clone(p.BFD)
 	}
 	return b
 }

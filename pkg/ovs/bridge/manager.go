@@ -230,7 +230,8 @@ func (m *Manager) missing() error {
 	case !m.state.Connected:
 		return fmt.Errorf("no session with ovsdb-server at %s yet", m.endpoint)
 	case m.state.CurCfg < m.state.NextCfg:
-		return fmt.Errorf("ovs-vswitchd has not carried out configuration %d, it is at %d: is it running?", m.state.NextCfg, m.state.CurCfg)
+		return fmt.Errorf("ovs-vswitchd has not carried out configuration %d, it is at %d: is it running?", m.state.NextCfg,
+			m.state.CurCfg)
 	}
 	for _, name := range sortedKeys(m.outcome.ports) {
 		if err := m.outcome.ports[name]; err != nil {

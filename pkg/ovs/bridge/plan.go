@@ -54,7 +54,8 @@ func plan(have rows, want desired, last int) (edits []edit, problems map[string]
 	p.zones(want.bridges)
 	if want.clearsFlowRestoreWait && have.root.OtherConfig[flowRestoreWait] != "" {
 		root := &schema.OpenVSwitch{UUID: have.root.UUID}
-		p.mutate("let ovs-vswitchd process packets (clear flow-restore-wait)", root, deleteKeys(&root.OtherConfig, flowRestoreWait)...)
+		p.mutate("let ovs-vswitchd process packets (clear flow-restore-wait)", root,
+			deleteKeys(&root.OtherConfig, flowRestoreWait)...)
 	}
 	return p.edits, p.problems, p.last
 }
@@ -136,7 +137,8 @@ func (p *planner) bridge(b Bridge, removals bool) {
 	if b.Absent {
 		if have != nil && removals {
 			root := &schema.OpenVSwitch{UUID: p.have.root.UUID}
-			p.mutate(fmt.Sprintf("remove bridge %s", b.Name), root, model.Mutation{Field: &root.Bridges, Mutator: ovsdb.MutateOperationDelete, Value: []string{have.UUID}})
+			p.mutate(fmt.Sprintf("remove bridge %s", b.Name), root,
+				model.Mutation{Field: &root.Bridges, Mutator: ovsdb.MutateOperationDelete, Value: []string{have.UUID}})
 		}
 		return
 	}
@@ -209,7 +211,8 @@ func (p *planner) claim(bridge string, port Port) bool {
 	}
 	row, iface := p.portByName[port.Name], p.ifaceOf[port.Name]
 	if row != nil && p.homes[row.UUID] != bridge {
-		return refuse("bridge %s has a port of this name; remove it there with ovs-vsctl del-port %s", p.homes[row.UUID], port.Name)
+		return refuse("bridge %s has a port of this name; remove it there with ovs-vsctl del-port %s", p.homes[row.UUID],
+			port.Name)
 	}
 	if iface != nil && (row == nil || !slices.Contains(row.Interfaces, iface.UUID)) {
 		return refuse("another port, a bond, has an interface of this name")
@@ -239,7 +242,8 @@ func (p *planner) createBridge(b Bridge, names []string, ports map[string]Port) 
 	}
 	p.create(fmt.Sprintf("add bridge %s", b.Name), row)
 	root := &schema.OpenVSwitch{UUID: p.have.root.UUID}
-	p.mutate("", root, model.Mutation{Field: &root.Bridges, Mutator: ovsdb.MutateOperationInsert, Value: []string{row.UUID}})
+	p.mutate("", root, model.Mutation{Field: &root.Bridges, Mutator: ovsdb.MutateOperationInsert,
+		Value: []string{row.UUID}})
 }
 
 func (p *planner) createPort(bridge string, port Port) string {
@@ -263,7 +267,8 @@ func (p *planner) createPort(bridge string, port Port) string {
 	if port.MTU != 0 {
 		iface.MTURequest = &port.MTU
 	}
-	row := &schema.Port{UUID: p.name(), Name: port.Name, Interfaces: []string{iface.UUID}, ExternalIDs: nonEmpty(port.ExternalIDs)}
+	row := &schema.Port{UUID: p.name(), Name: port.Name, Interfaces: []string{iface.UUID},
+		ExternalIDs: nonEmpty(port.ExternalIDs)}
 	p.create("", iface)
 	p.create(fmt.Sprintf("add port %s to %s", port.Name, bridge), row)
 	return row.UUID
@@ -421,7 +426,8 @@ func (p *planner) updateInterface(have *schema.Interface, port Port, local bool)
 		set(&row.BFD, "bfd="+text(port.BFD))
 	}
 	request := int(port.OFPort)
-	if request == 0 && !local && have.OFPortRequest == nil && have.OFPort != nil && *have.OFPort > 0 && *have.OFPort <= maxRequestedOFPort {
+	if request == 0 && !local && have.OFPortRequest == nil && have.OFPort != nil && *have.OFPort > 0 &&
+		*have.OFPort <= maxRequestedOFPort {
 		request = *have.OFPort // pin what the switch chose
 	}
 	if request != 0 && (have.OFPortRequest == nil || *have.OFPortRequest != request) {
@@ -479,7 +485,8 @@ func (p *planner) create(text string, m model.Model) {
 }
 
 func (p *planner) mutate(text string, m model.Model, mutations ...model.Mutation) {
-	p.edits = append(p.edits, edit{text, func(c client.API) ([]ovsdb.Operation, error) { return c.Where(m).Mutate(m, mutations...) }})
+	p.edits = append(p.edits,
+		edit{text, func(c client.API) ([]ovsdb.Operation, error) { return c.Where(m).Mutate(m, mutations...) }})
 }
 
 func (p *planner) update(what string, words []string, m model.Model, fields []any) {

@@ -152,7 +152,8 @@ func (m *Manager) carriedOut() bool {
 // ovsdb-server's objection. err ends the session. The first refusal is not published: most likely another program has
 // changed the database since it was read. With ask it has ovs-vswitchd carry out the same configuration again, if
 // ovs-vswitchd has not confirmed it.
-func (m *Manager) compare(ctx context.Context, c client.Client, refusals int, ask bool) (again bool, refused, err error) {
+func (m *Manager) compare(ctx context.Context, c client.Client, refusals int, ask bool) (again bool, refused,
+	err error) {
 	have, err := load(c)
 	if err != nil {
 		return false, nil, err
@@ -199,7 +200,8 @@ func (m *Manager) compare(ctx context.Context, c client.Client, refusals int, as
 // caughtUp waits until the cache shows configuration target, so that the next comparison
 // does not see the database as it was before the transaction.
 func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errors.New("ovsdb-server does not report a change that it has accepted"))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout,
+		errors.New("ovsdb-server does not report a change that it has accepted"))
 	defer cancel()
 	for {
 		content := c.Cache()
@@ -221,7 +223,8 @@ func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) err
 
 // transact sends the edits, and raises next_cfg in the same transaction, which asks ovs-vswitchd to report when it is
 // done.
-func transact(ctx context.Context, c client.Client, root *schema.OpenVSwitch, edits []edit) (target int, refused, err error) {
+func transact(ctx context.Context, c client.Client, root *schema.OpenVSwitch, edits []edit) (target int, refused,
+	err error) {
 	var ops []ovsdb.Operation
 	for _, e := range edits {
 		if e.ops == nil {
@@ -234,12 +237,14 @@ func transact(ctx context.Context, c client.Client, root *schema.OpenVSwitch, ed
 		ops = append(ops, more...)
 	}
 	row := &schema.OpenVSwitch{UUID: root.UUID}
-	raise, err := c.Where(row).Mutate(row, model.Mutation{Field: &row.NextCfg, Mutator: ovsdb.MutateOperationAdd, Value: 1})
+	raise, err := c.Where(row).Mutate(row, model.Mutation{Field: &row.NextCfg, Mutator: ovsdb.MutateOperationAdd,
+		Value: 1})
 	if err != nil {
 		return 0, nil, fmt.Errorf("raise next_cfg: %w", err)
 	}
 	ops = append(ops, raise...)
-	ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: schema.OpenVSwitchTable, Columns: []string{"next_cfg"}})
+	ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: schema.OpenVSwitchTable,
+		Columns: []string{"next_cfg"}})
 
 	var results []ovsdb.OperationResult
 	if err := within(ctx, func(ctx context.Context) (err error) {
@@ -290,7 +295,8 @@ func describe(edits []edit) []string {
 func load(c client.Client) (rows, error) {
 	have := rows{
 		bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{},
-		datapaths: map[string]*schema.Datapath{}, zones: map[string]*schema.CTZone{}, timeouts: map[string]*schema.CTTimeoutPolicy{},
+		datapaths: map[string]*schema.Datapath{}, zones: map[string]*schema.CTZone{},
+		timeouts: map[string]*schema.CTTimeoutPolicy{},
 	}
 	content := c.Cache()
 	if content == nil {
@@ -422,7 +428,8 @@ func portOutcome(i *schema.Interface, port Port, holder map[int]string) error {
 		return errors.New("ovs-vswitchd cannot add it; its log says why")
 	case port.OFPort != 0 && *i.OFPort != int(port.OFPort):
 		if other := holder[int(port.OFPort)]; other != "" {
-			return fmt.Errorf("it has OpenFlow port number %d instead of %d, which port %s has: remove that port", *i.OFPort, port.OFPort, other)
+			return fmt.Errorf("it has OpenFlow port number %d instead of %d, which port %s has: remove that port", *i.OFPort,
+				port.OFPort, other)
 		}
 		return fmt.Errorf("it has OpenFlow port number %d instead of %d", *i.OFPort, port.OFPort)
 	}

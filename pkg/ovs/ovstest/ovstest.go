@@ -112,7 +112,8 @@ func (s *Switch) Endpoint() string { return "unix:" + filepath.Join(s.dir, "db.s
 // StartDatabase starts ovsdb-server and waits until it answers.
 func (s *Switch) StartDatabase() {
 	s.t.Helper()
-	s.database = s.start("ovsdb-server", filepath.Join(s.dir, "conf.db"), "--remote=punix:"+filepath.Join(s.dir, "db.sock"))
+	s.database = s.start("ovsdb-server", filepath.Join(s.dir, "conf.db"),
+		"--remote=punix:"+filepath.Join(s.dir, "db.sock"))
 	s.Eventually("ovsdb-server answers", func() error {
 		return s.command("ovsdb-client", "list-dbs", s.Endpoint()).Run()
 	})

@@ -21,7 +21,8 @@ func (r *OpenVSwitch) CloneModelInto(to model.Model) {
 	c := to.(*OpenVSwitch)
 	*c = *r
 	c.Bridges, c.DatapathTypes = slices.Clone(r.Bridges), slices.Clone(r.DatapathTypes)
-	c.OtherConfig, c.ExternalIDs, c.Datapaths = maps.Clone(r.OtherConfig), maps.Clone(r.ExternalIDs), maps.Clone(r.Datapaths)
+	c.OtherConfig, c.ExternalIDs, c.Datapaths = maps.Clone(r.OtherConfig), maps.Clone(r.ExternalIDs),
+		maps.Clone(r.Datapaths)
 	c.OVSVersion = clone(r.OVSVersion)
 }
 
@@ -110,7 +111,8 @@ func (r *Interface) CloneModelInto(to model.Model) {
 	*c = *r
 	c.Options, c.ExternalIDs = maps.Clone(r.Options), maps.Clone(r.ExternalIDs)
 	c.BFD, c.BFDStatus = maps.Clone(r.BFD), maps.Clone(r.BFDStatus)
-	c.OFPort, c.OFPortRequest, c.MTU, c.MTURequest = clone(r.OFPort), clone(r.OFPortRequest), clone(r.MTU), clone(r.MTURequest)
+	c.OFPort, c.OFPortRequest, c.MTU, c.MTURequest = clone(r.OFPort), clone(r.OFPortRequest), clone(r.MTU),
+		clone(r.MTURequest)
 	c.MAC, c.MACInUse, c.Error = clone(r.MAC), clone(r.MACInUse), clone(r.Error)
 }
 

@@ -107,7 +107,8 @@ func (a asked) beyondLimit(kind int, namespace, name string, index int) (widened
 // in reports whether labels selectors select a Pod; nil selects all.
 func (c Cluster) in(pod *corev1.Pod, pods, namespaces *metav1.LabelSelector) bool {
 	n := c.Namespaces[pod.Namespace]
-	return n != nil && (pods == nil || selects(*pods, pod.Labels)) && (namespaces == nil || selects(*namespaces, c.spaceLabels(pod.Namespace)))
+	return n != nil && (pods == nil || selects(*pods, pod.Labels)) &&
+		(namespaces == nil || selects(*namespaces, c.spaceLabels(pod.Namespace)))
 }
 
 // spaceLabels returns the labels of a Namespace, with the label of its name, which API servers set.
@@ -127,7 +128,8 @@ func (c Cluster) tierOf(name string) (int, bool) {
 	case "Emergency", "SecurityOps", "NetworkOps", "Platform", "Application", "Baseline":
 		name = strings.ToLower(name)
 	}
-	if p, ok := map[string]int{"emergency": 50, "securityops": 100, "networkops": 150, "platform": 200, "application": 250, "baseline": 253}[name]; ok {
+	if p, ok := map[string]int{"emergency": 50, "securityops": 100, "networkops": 150, "platform": 200, "application": 250,
+		"baseline": 253}[name]; ok {
 		return p, true
 	}
 	if t := c.Tiers[name]; t != nil {
@@ -162,7 +164,8 @@ func (a asked) antrea() (out []decision) {
 				}
 				continue
 			}
-			if a.applied(namespace, slices.Concat(spec.AppliedTo, r.AppliedTo)) && a.antreaPeers(namespace, &r, d.action) && a.antreaPorts(&r) {
+			if a.applied(namespace, slices.Concat(spec.AppliedTo, r.AppliedTo)) && a.antreaPeers(namespace, &r, d.action) &&
+				a.antreaPorts(&r) {
 				out = append(out, d)
 			}
 		}
@@ -223,12 +226,14 @@ func (a asked) applied(namespace string, list []crdv1beta1.AppliedTo) bool {
 }
 
 func (a asked) runsWith(pod *corev1.Pod, namespace string, account *crdv1beta1.ObjectReference) bool {
-	return a.Namespaces[pod.Namespace] != nil && pod.Namespace == cmp.Or(account.Namespace, namespace) && pod.Spec.ServiceAccountName == account.Name
+	return a.Namespaces[pod.Namespace] != nil && pod.Namespace == cmp.Or(account.Namespace, namespace) &&
+		pod.Spec.ServiceAccountName == account.Name
 }
 
 // inGroup reports whether a Pod is in a group, or an address in one of its ranges, and whether the whole group is
 // without faults.
-func (a asked) inGroup(namespace, name string, pod *corev1.Pod, address netip.Addr, path []string) (podIn, addressIn, understood bool) {
+func (a asked) inGroup(namespace, name string, pod *corev1.Pod, address netip.Addr, path []string) (podIn, addressIn,
+	understood bool) {
 	var spec *crdv1beta1.GroupSpec
 	if g := a.Groups[namespace+"/"+name]; namespace != "" && g != nil {
 		spec = &g.Spec
@@ -243,14 +248,16 @@ func (a asked) inGroup(namespace, name string, pod *corev1.Pod, address netip.Ad
 		addressIn = addressIn || inBlock(&b, address)
 	}
 	if spec.PodSelector != nil || spec.NamespaceSelector != nil {
-		podIn = pod != nil && (namespace == "" || spec.NamespaceSelector != nil || pod.Namespace == namespace) && a.in(pod, spec.PodSelector, spec.NamespaceSelector)
+		podIn = pod != nil && (namespace == "" || spec.NamespaceSelector != nil || pod.Namespace == namespace) &&
+			a.in(pod, spec.PodSelector, spec.NamespaceSelector)
 	}
 	if r := spec.ServiceReference; r != nil {
 		service := a.Services[cmp.Or(r.Namespace, namespace)+"/"+r.Name]
 		if service == nil || len(service.Spec.Selector) == 0 {
 			return false, false, false
 		}
-		podIn = pod != nil && a.Namespaces[pod.Namespace] != nil && pod.Namespace == service.Namespace && selects(metav1.LabelSelector{MatchLabels: service.Spec.Selector}, pod.Labels)
+		podIn = pod != nil && a.Namespaces[pod.Namespace] != nil && pod.Namespace == service.Namespace &&
+			selects(metav1.LabelSelector{MatchLabels: service.Spec.Selector}, pod.Labels)
 	}
 	for _, child := range spec.ChildGroups {
 		p, r, u := a.inGroup(namespace, child, pod, address, append(slices.Clone(path), name))
@@ -271,7 +278,8 @@ func (a asked) groupSelects(namespace, name string, path ...string) bool {
 		return false
 	}
 	return spec.PodSelector != nil || spec.NamespaceSelector != nil || spec.ServiceReference != nil ||
-		slices.ContainsFunc(spec.ChildGroups, func(child string) bool { return a.groupSelects(namespace, child, append(slices.Clone(path), name)...) })
+		slices.ContainsFunc(spec.ChildGroups,
+			func(child string) bool { return a.groupSelects(namespace, child, append(slices.Clone(path), name)...) })
 }
 
 func inBlock(b *crdv1beta1.IPBlock, a netip.Addr) bool {
@@ -311,11 +319,13 @@ func (a asked) antreaPeers(namespace string, r *crdv1beta1.Rule, action string) 
 			}
 		case p.FQDN != "": // no Pod has asked DNS for a name
 		case p.Namespaces != nil:
-			if unknown && a.related(p.Namespaces, a.pod.Namespace) || other != nil && a.in(other, p.PodSelector, nil) && a.related(p.Namespaces, other.Namespace) {
+			if unknown && a.related(p.Namespaces, a.pod.Namespace) || other != nil && a.in(other, p.PodSelector, nil) &&
+				a.related(p.Namespaces, other.Namespace) {
 				return true
 			}
 		default:
-			if unknown || other != nil && (namespace == "" || p.NamespaceSelector != nil || other.Namespace == namespace) && a.in(other, p.PodSelector, p.NamespaceSelector) {
+			if unknown || other != nil && (namespace == "" || p.NamespaceSelector != nil || other.Namespace == namespace) &&
+				a.in(other, p.PodSelector, p.NamespaceSelector) {
 				return true
 			}
 			if p.Scope == crdv1beta1.ScopeClusterSet && a.ofClusterSet(namespace, p) {
@@ -385,7 +395,8 @@ func (a asked) ofClusterSet(namespace string, p crdv1beta1.Peer) bool {
 		}
 		spaces := labels(text)
 		if (namespace == "" || p.NamespaceSelector != nil || spaces[corev1.LabelMetadataName] == namespace) &&
-			(p.PodSelector == nil || selects(*p.PodSelector, labels(pod))) && (p.NamespaceSelector == nil || selects(*p.NamespaceSelector, spaces)) {
+			(p.PodSelector == nil || selects(*p.PodSelector, labels(pod))) &&
+			(p.NamespaceSelector == nil || selects(*p.NamespaceSelector, spaces)) {
 			return true
 		}
 	}
@@ -419,12 +430,14 @@ func (a asked) antreaPorts(r *crdv1beta1.Rule) bool {
 	for _, p := range r.Protocols {
 		switch {
 		case p.ICMP != nil && a.conn.Protocol == "ICMP":
-			if (p.ICMP.ICMPType == nil || *p.ICMP.ICMPType == int32(a.conn.Port/256)) && (p.ICMP.ICMPCode == nil || *p.ICMP.ICMPCode == int32(a.conn.Port%256)) {
+			if (p.ICMP.ICMPType == nil || *p.ICMP.ICMPType == int32(a.conn.Port/256)) &&
+				(p.ICMP.ICMPCode == nil || *p.ICMP.ICMPCode == int32(a.conn.Port%256)) {
 				return true
 			}
 		case p.IGMP != nil && a.conn.Protocol == "IGMP":
 			untold := a.conn.Port == Untold && r.Action != allow && r.Action != pass
-			if (p.IGMP.IGMPType == nil || *p.IGMP.IGMPType == int32(a.conn.Port) || untold) && (p.IGMP.GroupAddress == "" || p.IGMP.GroupAddress == a.conn.To.String()) {
+			if (p.IGMP.IGMPType == nil || *p.IGMP.IGMPType == int32(a.conn.Port) || untold) &&
+				(p.IGMP.GroupAddress == "" || p.IGMP.GroupAddress == a.conn.To.String()) {
 				return true
 			}
 		}
@@ -468,7 +481,8 @@ func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 func (a asked) called(name string, denies bool) bool {
 	pod := a.At(a.conn.To)
 	if denies && a.egress && a.UnknownPod(a.conn.To) {
-		return slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, a.conn.Protocol)
+		return slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP},
+			a.conn.Protocol)
 	}
 	if pod == nil {
 		return false
@@ -506,9 +520,10 @@ func (a asked) cluster() (out []decision) {
 		}
 		for i, r := range p.Spec.Ingress {
 			other, unknown := a.At(a.peer), actions[r.Action] == drop && a.UnknownPod(a.peer)
-			if within(i, actions[r.Action]) && slices.ContainsFunc(r.From, func(p npv1alpha2.ClusterNetworkPolicyIngressPeer) bool {
-				return unknown || other != nil && a.selected(other, p.Namespaces, p.Pods)
-			}) && a.protocols(r.Protocols, actions[r.Action] == drop) {
+			if within(i, actions[r.Action]) &&
+				slices.ContainsFunc(r.From, func(p npv1alpha2.ClusterNetworkPolicyIngressPeer) bool {
+					return unknown || other != nil && a.selected(other, p.Namespaces, p.Pods)
+				}) && a.protocols(r.Protocols, actions[r.Action] == drop) {
 				out = append(out, decision{tier, float64(p.Spec.Priority), i, actions[r.Action]})
 			}
 		}
@@ -530,7 +545,8 @@ func (a asked) clusterTo(list []npv1alpha2.ClusterNetworkPolicyEgressPeer, denie
 		case p.Nodes != nil:
 			return a.isNode(*p.Nodes, false)
 		case p.Networks != nil:
-			return slices.ContainsFunc(p.Networks, func(n npv1alpha2.CIDR) bool { return netip.MustParsePrefix(string(n)).Contains(a.peer) })
+			return slices.ContainsFunc(p.Networks,
+				func(n npv1alpha2.CIDR) bool { return netip.MustParsePrefix(string(n)).Contains(a.peer) })
 		}
 		return unknown || other != nil && a.selected(other, p.Namespaces, p.Pods)
 	})

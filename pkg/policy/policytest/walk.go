@@ -58,7 +58,8 @@ func NewWalk(seed uint64, addresses map[string][]netip.Addr, w Watch) *Walk {
 	g := &Walk{
 		Rand: rand.New(rand.NewPCG(seed, 0)), Addresses: addresses, Watch: w,
 		Cluster: Cluster{
-			Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{}, Policies: map[string]*networkingv1.NetworkPolicy{},
+			Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{},
+			Policies:  map[string]*networkingv1.NetworkPolicy{},
 			AskedNode: "node-1", Attached: map[string]Attached{}, Others: newOthers(),
 		},
 	}
@@ -106,9 +107,13 @@ func (g *Walk) selector() metav1.LabelSelector {
 		key := Pick(g, "app", "tier", "other")
 		switch g.IntN(5) {
 		case 0:
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: Pick(g, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)})
+			s.MatchExpressions = append(s.MatchExpressions,
+				metav1.LabelSelectorRequirement{Key: key,
+					Operator: Pick(g, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)})
 		case 1:
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: Pick(g, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: []string{Pick(g, "a", "b", ""), Pick(g, "b", "c")}})
+			s.MatchExpressions = append(s.MatchExpressions,
+				metav1.LabelSelectorRequirement{Key: key, Operator: Pick(g, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn),
+					Values: []string{Pick(g, "a", "b", ""), Pick(g, "b", "c")}})
 		default:
 			if s.MatchLabels == nil {
 				s.MatchLabels = map[string]string{}
@@ -126,14 +131,16 @@ func (g *Walk) pod(namespace, name string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: g.labels()}}
 	p.Spec.NodeName = Pick(g, slices.Sorted(maps.Keys(g.Addresses))...)
 	p.Spec.HostNetwork = g.IntN(12) == 0
-	p.Status.Phase = Pick(g, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed)
+	p.Status.Phase = Pick(g, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded,
+		corev1.PodFailed)
 	p.Spec.Containers = []corev1.Container{g.container(2)}
 	if g.IntN(4) == 0 {
 		p.Spec.Containers = append(p.Spec.Containers, g.container(4))
 	}
 	if g.IntN(3) == 0 {
 		p.Spec.InitContainers = []corev1.Container{g.container(2), g.container(2)}
-		policy := Pick(g, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure)
+		policy := Pick(g, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyAlways,
+			corev1.ContainerRestartPolicyOnFailure)
 		p.Spec.InitContainers[g.IntN(2)].RestartPolicy = &policy
 	}
 	if g.Watch.Other != nil {
@@ -146,7 +153,8 @@ func (g *Walk) pod(namespace, name string) *corev1.Pod {
 func (g *Walk) container(in int) (c corev1.Container) {
 	for _, name := range PortNames {
 		if g.IntN(in) == 0 {
-			c.Ports = append(c.Ports, corev1.ContainerPort{Name: name, Protocol: Pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP), ContainerPort: int32(Pick(g, 53, 80, 81))})
+			c.Ports = append(c.Ports, corev1.ContainerPort{Name: name, Protocol: Pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP),
+				ContainerPort: int32(Pick(g, 53, 80, 81))})
 		}
 	}
 	return c
@@ -177,7 +185,8 @@ func (g *Walk) peers() (out []networkingv1.NetworkPolicyPeer) {
 		var p networkingv1.NetworkPolicyPeer
 		switch g.IntN(4) {
 		case 0:
-			p.IPBlock = &networkingv1.IPBlock{CIDR: Pick(g, "10.10.0.0/28", "10.10.0.0/16", "0.0.0.0/0", "198.51.100.0/24", "fd00::/64")}
+			p.IPBlock = &networkingv1.IPBlock{CIDR: Pick(g, "10.10.0.0/28", "10.10.0.0/16", "0.0.0.0/0", "198.51.100.0/24",
+				"fd00::/64")}
 			if g.IntN(2) == 0 {
 				p.IPBlock.Except = []string{Pick(g, "10.10.0.0/30", "10.10.0.4/31", "198.51.100.7/32")}
 			}

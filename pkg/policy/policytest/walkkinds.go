@@ -16,8 +16,9 @@ func newOthers() Others {
 	return Others{
 		Nodes: map[string]*corev1.Node{}, Services: map[string]*corev1.Service{},
 		Antrea: map[string]*crdv1beta1.NetworkPolicy{}, AntreaCluster: map[string]*crdv1beta1.ClusterNetworkPolicy{},
-		Tiers: map[string]*crdv1beta1.Tier{}, Groups: map[string]*crdv1beta1.Group{}, ClusterGroups: map[string]*crdv1beta1.ClusterGroup{},
-		Cluster: map[string]*npv1alpha2.ClusterNetworkPolicy{}, LabelIdentities: map[string]*mcv1alpha1.LabelIdentity{},
+		Tiers: map[string]*crdv1beta1.Tier{}, Groups: map[string]*crdv1beta1.Group{},
+		ClusterGroups: map[string]*crdv1beta1.ClusterGroup{},
+		Cluster:       map[string]*npv1alpha2.ClusterNetworkPolicy{}, LabelIdentities: map[string]*mcv1alpha1.LabelIdentity{},
 		PodAddresses: map[string]*mcv1alpha1.PodAddressImport{},
 	}
 }
@@ -51,7 +52,9 @@ func (g *Walk) other(namespace string) string {
 	case 5, 6:
 		return change(g, g.Others.Cluster, "", name, g.clusterPolicy(name))
 	case 7:
-		return change(g, g.Tiers, "", "custom", &crdv1beta1.Tier{ObjectMeta: metav1.ObjectMeta{Name: "custom"}, Spec: crdv1beta1.TierSpec{Priority: Pick[int32](g, 0, 10, 220, 252)}})
+		return change(g, g.Tiers, "", "custom",
+			&crdv1beta1.Tier{ObjectMeta: metav1.ObjectMeta{Name: "custom"},
+				Spec: crdv1beta1.TierSpec{Priority: Pick[int32](g, 0, 10, 220, 252)}})
 	case 8:
 		return change(g, g.ClusterGroups, "", name, &crdv1beta1.ClusterGroup{ObjectMeta: meta, Spec: g.group("")})
 	case 9:
@@ -60,30 +63,37 @@ func (g *Walk) other(namespace string) string {
 		if g.IntN(2) == 0 {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: g.labels()}}
 			n.Spec.PodCIDRs = []string{Pick(g, "10.10.0.0/30", "10.10.0.8/30")}
-			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: Pick(g, "198.51.100.7", "203.0.113.1")}}
+			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
+				Address: Pick(g, "198.51.100.7", "203.0.113.1")}}
 			return change(g, g.Nodes, "", name, n)
 		}
-		return change(g, g.Services, namespace, "svc", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "svc"}, Spec: corev1.ServiceSpec{Selector: g.labels()}})
+		return change(g, g.Services, namespace, "svc",
+			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "svc"},
+				Spec: corev1.ServiceSpec{Selector: g.labels()}})
 	case 11, 12: // of each block one address, and sometimes another's
 		of := g.IntN(3)
 		name, ip := fmt.Sprint("block", of), []string{"198.51.100.7", "198.51.100.8", "203.0.113.1"}[of]
 		block := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		for _, ip := range []string{ip, Pick(g, "10.10.0.3", "10.10.0.4", "203.0.113.1")} {
-			block.Spec.Pods = append(block.Spec.Pods, mcv1alpha1.PodAddresses{LabelIdentity: fmt.Sprint("label", 1+g.IntN(4)), Addresses: []string{ip}})
+			block.Spec.Pods = append(block.Spec.Pods, mcv1alpha1.PodAddresses{LabelIdentity: fmt.Sprint("label", 1+g.IntN(4)),
+				Addresses: []string{ip}})
 		}
 		return change(g, g.PodAddresses, "", name, block)
 	default:
 		id := uint32(1 + g.IntN(4))
 		name := fmt.Sprint("label", id)
-		label := fmt.Sprintf("ns:kubernetes.io/metadata.name=%s,tier=%s&pod:app=%s", namespace, Pick(g, "a", "b"), Pick(g, "a", "b", "c"))
-		return change(g, g.LabelIdentities, "", name, &mcv1alpha1.LabelIdentity{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: mcv1alpha1.LabelIdentitySpec{Label: label, ID: id}})
+		label := fmt.Sprintf("ns:kubernetes.io/metadata.name=%s,tier=%s&pod:app=%s", namespace, Pick(g, "a", "b"),
+			Pick(g, "a", "b", "c"))
+		return change(g, g.LabelIdentities, "", name, &mcv1alpha1.LabelIdentity{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: mcv1alpha1.LabelIdentitySpec{Label: label, ID: id}})
 	}
 }
 
 func (g *Walk) group(namespace string) (s crdv1beta1.GroupSpec) {
 	switch g.IntN(6) {
 	case 0:
-		s.IPBlocks = []crdv1beta1.IPBlock{{CIDR: Pick(g, "10.10.0.0/29", "198.51.100.0/24"), Except: []string{"10.10.0.2/31"}}}
+		s.IPBlocks = []crdv1beta1.IPBlock{{CIDR: Pick(g, "10.10.0.0/29", "198.51.100.0/24"),
+			Except: []string{"10.10.0.2/31"}}}
 	case 1:
 		s.ServiceReference = &crdv1beta1.ObjectReference{Name: "svc", Namespace: namespace}
 		if namespace == "" {
@@ -136,12 +146,14 @@ func (g *Walk) antrea(namespace string) (s crdv1beta1.PolicySpec) {
 		}
 	}
 	rule := func(egress bool) crdv1beta1.Rule {
-		r := crdv1beta1.Rule{Action: Pick(g, crdv1beta1.ActionAllow, crdv1beta1.ActionDrop, crdv1beta1.ActionReject, crdv1beta1.ActionPass, crdv1beta1.ActionDeny)}
+		r := crdv1beta1.Rule{Action: Pick(g, crdv1beta1.ActionAllow, crdv1beta1.ActionDrop, crdv1beta1.ActionReject,
+			crdv1beta1.ActionPass, crdv1beta1.ActionDeny)}
 		if !whole {
 			r.AppliedTo = []crdv1beta1.AppliedTo{g.appliedTo(namespace)}
 		}
 		if egress && g.IntN(5) == 0 {
-			service := crdv1beta1.ServiceReference{Name: "svc", Namespace: namespace, Scope: Pick(g, "", crdv1beta1.ScopeCluster, crdv1beta1.ScopeClusterSet)}
+			service := crdv1beta1.ServiceReference{Name: "svc", Namespace: namespace,
+				Scope: Pick(g, "", crdv1beta1.ScopeCluster, crdv1beta1.ScopeClusterSet)}
 			if namespace == "" {
 				service.Namespace = Pick(g, "x", "y")
 			}
@@ -175,7 +187,8 @@ func (g *Walk) antrea(namespace string) (s crdv1beta1.PolicySpec) {
 func (g *Walk) antreaPeer(namespace string, egress bool) (p crdv1beta1.Peer) {
 	switch g.IntN(12) {
 	case 0:
-		p.IPBlock = &crdv1beta1.IPBlock{CIDR: Pick(g, "10.10.0.0/28", "0.0.0.0/0", "198.51.100.0/24"), Except: []string{Pick(g, "10.10.0.0/30", "198.51.100.7/32")}}
+		p.IPBlock = &crdv1beta1.IPBlock{CIDR: Pick(g, "10.10.0.0/28", "0.0.0.0/0", "198.51.100.0/24"),
+			Except: []string{Pick(g, "10.10.0.0/30", "198.51.100.7/32")}}
 	case 1:
 		p.Group = Pick(g, "o0", "o1", "o2", "o9")
 	case 2:
@@ -196,7 +209,8 @@ func (g *Walk) antreaPeer(namespace string, egress bool) (p crdv1beta1.Peer) {
 	case 8, 9, 10:
 		p.NamespaceSelector, p.Scope = &metav1.LabelSelector{}, crdv1beta1.ScopeClusterSet
 		if g.IntN(2) == 0 {
-			p.PodSelector, p.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": Pick(g, "a", "b", "c")}}, nil
+			p.PodSelector, p.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": Pick(g, "a", "b",
+				"c")}}, nil
 		}
 	case 5:
 		if egress {
@@ -260,7 +274,8 @@ func (g *Walk) clusterPolicy(name string) *npv1alpha2.ClusterNetworkPolicy {
 	p.Spec.Tier, p.Spec.Priority = Pick(g, npv1alpha2.AdminTier, npv1alpha2.BaselineTier), Pick[int32](g, 0, 5, 1000)
 	p.Spec.Subject.Namespaces, p.Spec.Subject.Pods = g.clusterPods()
 	action := func() npv1alpha2.ClusterNetworkPolicyRuleAction {
-		return Pick(g, npv1alpha2.ClusterNetworkPolicyRuleActionAccept, npv1alpha2.ClusterNetworkPolicyRuleActionDeny, npv1alpha2.ClusterNetworkPolicyRuleActionPass)
+		return Pick(g, npv1alpha2.ClusterNetworkPolicyRuleActionAccept, npv1alpha2.ClusterNetworkPolicyRuleActionDeny,
+			npv1alpha2.ClusterNetworkPolicyRuleActionPass)
 	}
 	for range g.IntN(3) {
 		r := npv1alpha2.ClusterNetworkPolicyIngressRule{Action: action(), Protocols: g.clusterProtocols(true)}
@@ -280,7 +295,8 @@ func (g *Walk) clusterPolicy(name string) *npv1alpha2.ClusterNetworkPolicy {
 			case 0:
 				peer.Nodes, named = new(g.selector()), false
 			case 1:
-				peer.Networks, named = []npv1alpha2.CIDR{Pick[npv1alpha2.CIDR](g, "10.10.0.0/29", "0.0.0.0/0"), "198.51.100.8/32"}, false
+				peer.Networks, named = []npv1alpha2.CIDR{Pick[npv1alpha2.CIDR](g, "10.10.0.0/29", "0.0.0.0/0"),
+					"198.51.100.8/32"}, false
 			default:
 				peer.Namespaces, peer.Pods = g.clusterPods()
 			}
