@@ -32,11 +32,10 @@ func Example_build() {
 
 	f.Table = 3 // from where table 3 cannot be gone to
 	fmt.Println(f.Err())
-	// Output: table=2, priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80
-	// actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3 <nil> flow "table=3,
-	// priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80
-	// actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3": goto_table:3 is not after table
-	// 3
+	// Output:
+	// table=2, priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80 actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3
+	// <nil>
+	// flow "table=3, priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80 actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3": goto_table:3 is not after table 3
 }
 
 // Text that ovs-ofctl takes becomes a message, its bytes, and text again.

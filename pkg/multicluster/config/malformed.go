@@ -27,7 +27,7 @@ func malformed(b []byte, err error) error {
 	}
 	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 	if m := unknownKey.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("%sunknown field %q; correct or remove it: kind MultiClusterConfig has the keys",
+		return fmt.Errorf("%sunknown field %q; correct or remove it: it is not a key of kind MultiClusterConfig",
 			lineOf(b, last(m[1]), ""), m[1])
 	}
 	if m := wrongType.FindStringSubmatch(text); m != nil {
