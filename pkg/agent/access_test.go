@@ -14,8 +14,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 )
 
-// TestAccess holds the ClusterRole of deploy/agent to what the agent watches: no less, no more,
-// and nothing that writes but reports and its Node's and Gateway's keys (TestReportAccess).
+// TestAccess compares the ClusterRole of deploy/agent with the kinds that the agent watches. It allows exactly these.
+// It allows no writes but reports and the keys of its Node and Gateway (TestReportAccess).
 func TestAccess(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/agent/tombolo.yml")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package agent is the per-Node daemon's core: it watches the cluster and the Node, plans
-// what the Node should have, and hands that to the one writer of each system: flowsync for
-// the switch's tables, bridge for the OVSDB, hostnet for the host's network stack.
+// Package agent is the core of the daemon on each Node. It watches the cluster and the Node, and plans the desired
+// state of the Node. It hands the plan to the one writer of each system: flowsync for the switch's tables, bridge for
+// the OVSDB, and hostnet for the host's network stack.
 package agent
 
 import (
@@ -43,7 +43,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-// Options is what the agent's process was started with.
+// Options are the parameters of the agent's process.
 type Options struct {
 	Config config.Config
 	// ConfigFile is where Config is from: a change is noticed. It may be empty.
@@ -58,7 +58,8 @@ type Options struct {
 	LogDir     string // of the log of policies, "/var/log/tombolo"
 	// Chained are the plugins that follow tombolo in the Node's network configuration.
 	Chained []string
-	// HealthAddress is where the kubelet's probes are answered, see HealthAddress; nowhere when it is the zero value.
+	// HealthAddress is the address where the agent answers the kubelet's probes; see the function HealthAddress. If it is
+	// the zero value, the agent answers no probes.
 	HealthAddress netip.AddrPort
 	Logger        *slog.Logger
 	Registerer    prometheus.Registerer
@@ -93,23 +94,23 @@ type Agent struct {
 	wireguard   wireguardParts
 	file        *configFile
 
-	// Changes of passes that were not handed over yet; only the engine's goroutine uses them.
+	// These are changes of passes that have not been handed over yet. Only the engine's goroutine uses them.
 	pending pending
 }
 
-// pending is what passes have noted and have not handed to the writers yet.
+// pending has the changes of passes that have not been handed to the writers yet.
 type pending struct {
 	owners        map[flow.Owner]func() flow.Entries
 	pods          map[derive.Name]bool
 	bridges, host bool
 	encrypted     bool
-	policies      bool      // known connections may have to be judged again
+	policies      bool      // connections may have to be judged again
 	rebuildTimed  bool      // rebuildFor has begun
 	started       time.Time // of the last pass
 	connections   connectionChanges
 }
 
-// Run is the agent's life. It returns when ctx ends, something failed for good, or with ErrConfigurationChanged.
+// Run runs the agent. It returns when ctx ends, when a part has failed for good, or with ErrConfigurationChanged.
 func Run(ctx context.Context, o Options) error {
 	a, err := newAgent(o)
 	if err != nil {
@@ -118,7 +119,7 @@ func Run(ctx context.Context, o Options) error {
 	return a.run(ctx, a.watcher.Run)
 }
 
-// run is all of it; follow writes what the API server says to the tables, until ctx ends.
+// run runs all parts of the agent until ctx ends. follow writes the objects of the API server to the tables.
 func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 	writers := []func(context.Context) error{a.switchPorts.Run, a.host.Run, a.flows.Run}
 	for _, e := range a.wireguard.encryptions {
@@ -142,8 +143,8 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 	}, writers...)
 }
 
-// outlive runs all until ctx ends or one fails. The writers end when the first has ended: a CNI request
-// that the end of ctx cancels is undone by them.
+// outlive runs all functions until ctx ends or one fails. The writers end after the first one has ended. If the end of
+// ctx cancels a CNI request, the writers still undo the request.
 func outlive(ctx context.Context, first func(context.Context) error, writers ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -252,7 +253,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// reconcile waits for what the OVSDB says, then has the engine plan and apply for ever.
+// reconcile waits for the state of the OVSDB. Then the engine plans and applies until ctx ends.
 func (a *Agent) reconcile(ctx context.Context) error {
 	if err := a.load(ctx); err != nil {
 		return ignoreEnd(ctx, err)
@@ -283,7 +284,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		runs = append(runs, p.run)
 	}
 	for _, r := range a.wireguard.rotations {
-		r.observe() // packets go on by the device that they go by
+		r.observe() // before the first plan, so that packets stay on their present device
 		runs = append(runs, r.run)
 	}
 	var others []func(context.Context) error
@@ -301,19 +302,19 @@ func (a *Agent) cniNode() *cniNode {
 	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.progress}
 }
 
-// trim gives memory back once everything is in place: reading a large cluster for the first time leaves more
-// garbage than what comes after.
+// trim returns memory to the system once everything is in place. The first reading of a large cluster leaves more
+// garbage than any later work.
 func (a *Agent) trim(ctx context.Context) {
 	if a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }) != nil {
 		return
 	}
-	_ = a.flows.Synced(ctx) // what is refused is reported elsewhere
+	_ = a.flows.Synced(ctx) // refused flows are reported elsewhere
 	if ctx.Err() == nil {
 		debug.FreeOSMemory()
 	}
 }
 
-// followSwitch writes what the OVSDB says to the tables, whenever it changes.
+// followSwitch writes the state of the OVSDB to the tables whenever it changes.
 func (a *Agent) followSwitch(ctx context.Context) {
 	for {
 		a.tables.readSwitch(a.switchPorts.State)
@@ -343,8 +344,8 @@ const (
 	underlayRetry = 500 * time.Millisecond
 )
 
-// followUnderlay writes what the Node says about its way to the other Nodes to the tables: whenever
-// the host's network or this Node's object changes, and now and then.
+// followUnderlay writes the Node's underlay to the tables. It does so when the host's network or this Node's object
+// changes, and at intervals.
 func (a *Agent) followUnderlay(ctx context.Context) {
 	reported := ""
 	for {
@@ -373,8 +374,7 @@ func (a *Agent) followUnderlay(ctx context.Context) {
 	}
 }
 
-// load reads the OVSDB's record of attachments. The switch keeps forwarding by the
-// flows it has while this waits.
+// load reads the OVSDB's record of attachments. While it waits, the switch forwards with its existing flows.
 func (a *Agent) load(ctx context.Context) error {
 	for {
 		state := a.switchPorts.State()
@@ -416,7 +416,7 @@ func (a *Agent) load(ctx context.Context) error {
 	}
 }
 
-// watchTables notes for the writers what passes change.
+// watchTables records the changes of passes for the writers.
 func (a *Agent) watchTables() {
 	t, p := a.tables, &a.pending
 	if a.options.Config.EncryptsNodes() {
@@ -489,8 +489,8 @@ func (a *Agent) announce() {
 	}
 }
 
-// apply hands what passes have changed to the writers. Before this Node was known what the switch
-// and the host have stays.
+// apply hands the changes of passes to the writers. Before this Node's object is known, the switch and the host stay as
+// they are.
 func (a *Agent) apply() {
 	defer a.progress.wake()
 	t, p := a.tables, &a.pending
@@ -532,8 +532,8 @@ func (a *Agent) apply() {
 	p.owners, p.pods = map[flow.Owner]func() flow.Entries{}, map[derive.Name]bool{}
 	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
 
-	// Every source has loaded and is in the plan. Ports that are still being made are
-	// added when they are there; nothing that serves traffic is missing from the plan.
+	// Every source has loaded and is in the plan. Ports that are still being made are added later. The plan lacks nothing
+	// that serves traffic.
 	waiting := len(t.pods.waiting.All())
 	if !a.progress.ready() && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
@@ -553,7 +553,7 @@ func (a *Agent) apply() {
 	}
 }
 
-// unrecovered takes note of the attachments that could not be rebuilt yet.
+// unrecovered records the attachments that could not be rebuilt yet.
 func (a *Agent) unrecovered(left []cni.Unrecovered) {
 	rows := map[derive.Name]cni.Unrecovered{}
 	for _, u := range left {
@@ -568,9 +568,9 @@ func (a *Agent) unrecovered(left []cni.Unrecovered) {
 	})
 }
 
-// rebuildFor is how long removals wait for attachments that are rebuilt and have a port on the switch: their Pods run
-// by the flows that the switch has. One that can never be rebuilt must not hold up the others for ever. One without a
-// port has no traffic that a removal could end, and nothing waits for it.
+// rebuildFor is how long removals wait for attachments that are being rebuilt and have a port on the switch. Their Pods
+// use the existing flows of the switch. An attachment that can never be rebuilt must not delay the others without
+// limit. An attachment without a port has no traffic that a removal could end, so nothing waits for it.
 const rebuildFor = time.Minute
 
 // rebuilding reports whether removals wait for attachments that are being rebuilt.
@@ -593,7 +593,7 @@ func (a *Agent) connectionsChanged() {
 	}
 }
 
-// pendingEntries are what the owners want that have changed.
+// pendingEntries yields the desired entries of each owner that has changed.
 func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
 	for o, entries := range a.pending.owners {
 		if !yield(o, entries()) {

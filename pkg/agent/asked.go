@@ -8,7 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
 
-// askedBy returns what a Pod of this Node asks for and does not get.
+// askedBy returns the requests of a Pod of this Node that are not fulfilled.
 func (t *tables) askedBy(p *corev1.Pod) []problem.Problem {
 	if p.Spec.NodeName != t.nodeName {
 		return nil

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAsked asks for a port of the Node: in a Pod of this one, in one of another, and no longer.
+// TestAsked requests a port of the Node in a Pod of this Node, and in a Pod of another one, and withdraws the request.
 func TestAsked(t *testing.T) {
 	pod := func(name, node string, port int32) *corev1.Pod {
 		return &corev1.Pod{

@@ -23,7 +23,7 @@ import (
 // ruleCounts are the switch's counters by rule.
 type ruleCounts struct {
 	rules  map[policy.RuleKey]api.Counters
-	denied map[policy.Direction]api.Counters // what no rule allows
+	denied map[policy.Direction]api.Counters // packets that no rule allows
 	// fragments counts fragments that end before a stage, by flow.
 	fragments map[fragmentFlow]api.Counters
 }
@@ -44,7 +44,7 @@ func (c ruleCounts) ended(d policy.Direction) (sum api.Counters) {
 	return sum
 }
 
-// policyAnswers answers which policies there are, and what the switch counts for them.
+// policyAnswers answers requests about the policies and the switch's counters for them.
 type policyAnswers struct {
 	tables *tables
 	flows  *flowsync.Syncer
@@ -140,7 +140,7 @@ func problemsOf(list []problem.Problem) (out []api.Problem) {
 	return out
 }
 
-// serveRules lists their rules with what the switch counts.
+// serveRules lists the rules of the policies with the switch's counters.
 func (a *policyAnswers) serveRules(r *http.Request) (any, error) {
 	standing, err := a.standing(r.Context())
 	if err != nil {

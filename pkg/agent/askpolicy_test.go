@@ -25,8 +25,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// asked is a Node with two Pods, web and db, one elsewhere, and policies: db takes TCP 5432 from web, web goes
-// nowhere but to db, and everybody reaches web.
+// asked is a Node with two Pods, web and db, a Pod on another Node, and policies. db accepts TCP 5432 from web. web may
+// connect only to db. Every client may reach web.
 type asked struct {
 	*walk
 	web, db cni.Attachment
@@ -87,7 +87,7 @@ func (a *asked) add(name string) cni.Attachment {
 	return p
 }
 
-// get reads a path of the debug API into v; it returns the error that the API answers with.
+// get reads a path of the debug API into v. It returns the error of the API's answer.
 func (a *asked) get(path string, v any) string {
 	a.t.Helper()
 	answer := httptest.NewRecorder()
@@ -102,7 +102,7 @@ func (a *asked) get(path string, v any) string {
 	return e.Error
 }
 
-// send puts a SYN into the switch as if a Pod of this Node had sent it.
+// send puts a SYN into the switch, as if a Pod of this Node had sent it.
 func (a *asked) send(from cni.Attachment, to netip.Addr, port uint16) {
 	a.t.Helper()
 	frame := make([]byte, 14+20+20)
@@ -123,7 +123,7 @@ func (a *asked) send(from cni.Attachment, to netip.Addr, port uint16) {
 	binary.BigEndian.PutUint16(tcp, 40000)
 	binary.BigEndian.PutUint16(tcp[2:], port)
 	tcp[12], tcp[13] = 5<<4, 2
-	// Connection tracking takes a packet with a wrong checksum for invalid.
+	// Connection tracking treats a packet with a wrong checksum as invalid.
 	binary.BigEndian.PutUint16(ip[10:], checksum(ip[:20]))
 	binary.BigEndian.PutUint16(tcp[16:], checksum(slices.Concat(ip[12:20], []byte{0, 6, 0, 20}, tcp)))
 	number := a.agent.switchPorts.State().Bridges[a.config.OVSBridge].Ports[from.PortName].OFPort
@@ -131,7 +131,7 @@ func (a *asked) send(from cni.Attachment, to netip.Addr, port uint16) {
 		Data: frame}))
 }
 
-// checksum is that of RFC 1071, of an even number of bytes.
+// checksum returns the checksum of RFC 1071 for an even number of bytes.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {
@@ -143,8 +143,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// TestPolicyCounters asks for policies, rules and identities, before and after connections that are allowed and
-// denied, on a real switch.
+// TestPolicyCounters requests policies, rules and identities on a real switch, before and after allowed and denied
+// connections.
 func TestPolicyCounters(t *testing.T) {
 	a := newAsked(t)
 	var policies api.PolicyList
@@ -215,7 +215,7 @@ func TestPolicyCounters(t *testing.T) {
 	}
 }
 
-// TestIdentities asks who has which labels.
+// TestIdentities requests the labels of all identities and their Pods.
 func TestIdentities(t *testing.T) {
 	a := newAsked(t)
 	var list api.IdentityList

@@ -14,17 +14,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// attachments is the record of what is attached to this Node's switch. It starts as what
-// the OVSDB says, changes with CNI calls, and the ports in the OVSDB follow it.
+// attachments is the record of the attachments to this Node's switch. It starts with the record in the OVSDB and
+// changes with CNI calls. The ports in the OVSDB follow it.
 type attachments struct {
 	mu   sync.Mutex
 	byID map[attachmentID]cni.Attachment
-	// leaving are attachments whose port and flows may still be there. The runtime repeats a DEL that failed half way,
-	// which must not find the attachment gone.
+	// leaving are attachments whose port and flows may still exist. If a DEL fails half way, the runtime repeats it, and
+	// the attachment must still be found.
 	leaving map[attachmentID]cni.Attachment
 	tables  *tables
-	// ports returns the ports of the OVSDB. A new port gets a number here, so that its flows need not wait for the number
-	// that Open vSwitch would choose.
+	// ports returns the ports of the OVSDB. A new port gets a number here. So its flows do not wait for the number that
+	// Open vSwitch would choose.
 	ports      func() map[string]bridge.PortState
 	numbers    map[string]uint32 // of new ports, by name
 	lastNumber uint32
@@ -63,8 +63,8 @@ func (a *attachments) put(at cni.Attachment) {
 	})
 }
 
-// number returns the number that a port asks for, 0 for one that has its number from before. a.mu is
-// held.
+// number returns the number that a port requests. It returns 0 for a port that already has a number. The caller holds
+// a.mu.
 func (a *attachments) number(port string) uint32 {
 	if n := a.numbers[port]; n != 0 {
 		return n
@@ -100,7 +100,8 @@ func (a *attachments) adopt(port string, uid types.UID) {
 	}
 }
 
-// leave takes an attachment out and returns it; false if there is no such attachment, also among the leaving ones.
+// leave removes an attachment and returns it. It also finds attachments that are leaving already. It returns false if
+// there is no such attachment.
 func (a *attachments) leave(container, ifName string) (cni.Attachment, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

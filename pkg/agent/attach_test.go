@@ -8,8 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// TestAttachmentChangesPort attaches an interface again under another port name: the port before is
-// no longer wanted.
+// TestAttachmentChangesPort attaches an interface again under another port name. The earlier port is no longer desired.
 func TestAttachmentChangesPort(t *testing.T) {
 	tables := newTables(config.Default(), ownName)
 	tables.kinds.Loaded()

@@ -35,17 +35,17 @@ func (n *cniNode) Network(ctx context.Context) (cni.Network, error) {
 	return network, nil
 }
 
-// labelsWait is how long an ADD waits for a Pod's labels. The kubelet receives the Pod as the agent does, and makes its
-// sandbox before it calls the plugin: usually the agent has the labels by then.
+// labelsWait is how long an ADD waits for a Pod's labels. The kubelet receives the Pod at the same time as the agent,
+// and makes the sandbox before it calls the plugin. So the agent usually has the labels when the ADD arrives.
 const labelsWait = 2 * time.Second
 
 // Attach gives a Pod's interface a port on the switch. It returns when the port has its number and the switch has
-// confirmed the Pod's flows for it. The port and the flows are requested at the same time: the flows are for the number
-// that the port asks for, and follow where it gets another one. Where policies may select the Pod, Attach waits for the
-// Pod's labels as well, but not for long: without them the Pod starts closed, and opens when they come.
+// confirmed the Pod's flows for it. The port and the flows are requested at the same time. The flows are for the
+// requested number, and follow if the port gets another one. If policies may select the Pod, Attach also waits a short
+// time for the Pod's labels. Without labels the Pod starts closed, and opens when they arrive.
 func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
 	n.attachments.put(at)
-	if at.PodUID != "" { // else nothing says whose labels they are before the kubelet has reported the address
+	if at.PodUID != "" { // else the Pod is unknown before the kubelet reports its address
 		labelled, cancel := context.WithTimeout(ctx, labelsWait)
 		defer cancel()
 		_ = n.progress.await(labelled, func() (bool, error) {
@@ -83,8 +83,8 @@ func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
 	}
 }
 
-// portOf returns the number of an attachment's port, 0 while there is no number. It returns an error where Open vSwitch
-// refused the port of a known attachment.
+// portOf returns the number of an attachment's port; 0 while there is no number. If Open vSwitch has refused the port
+// of a known attachment, it returns an error.
 func (n *cniNode) portOf(at cni.Attachment) (ofp.Port, error) {
 	if _, known := n.tables.outputs.network.Get(self); !known || !n.attachments.has(at) {
 		return 0, nil
@@ -96,15 +96,15 @@ func (n *cniNode) portOf(at cni.Attachment) (ofp.Port, error) {
 	return ofp.Port(port.OFPort), nil
 }
 
-// served returns how the declared flows serve an attachment. It returns false where they are for another state of the
-// attachment: a repeated ADD may come with another MAC or address.
+// served returns how the declared flows serve an attachment. If the flows are for another state of the attachment, it
+// returns false. A repeated ADD may have another MAC or address.
 func (n *cniNode) served(at cni.Attachment) (datapath.ServedPod, bool) {
 	served, _ := n.progress.served(at.PortName)
 	mac, err := ofp.ParseMAC(at.MAC)
 	return served, served.Served && err == nil && reflect.DeepEqual(served.Pod, podAt(at, mac, served.Pod.Port))
 }
 
-// Detach takes a Pod's port and flows away. It returns at once where there is no attachment.
+// Detach removes a Pod's port and flows. If there is no attachment, it returns at once.
 func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error {
 	at, ok := n.attachments.leave(containerID, ifName)
 	if !ok {
@@ -125,5 +125,5 @@ func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error 
 	return nil
 }
 
-// Attachments lists what is attached.
+// Attachments lists the attachments of this Node.
 func (n *cniNode) Attachments() []cni.Attachment { return n.attachments.list() }

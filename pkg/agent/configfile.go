@@ -13,23 +13,23 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// ErrConfigurationChanged is what Run returns when the configuration file has changed shortly after the agent began:
-// the agent is to be started again with it.
+// ErrConfigurationChanged is the error of Run if the configuration file has changed shortly after the start. The agent
+// has to be started again with the new file.
 var ErrConfigurationChanged = errors.New("the configuration file has changed since the agent read it")
 
 const (
-	configObject = "file antrea-agent.conf" // what problems of the configuration are about
+	configObject = "file antrea-agent.conf" // object of problems of the configuration
 	configPoll   = 5 * time.Second
-	// takeOverFor is for how long after its start an agent begins again with a changed file. A kubelet mounts a ConfigMap
-	// as it knows it. After the API server was away, the kubelet looks for news a minute later at most (client-go's
-	// reflector waits up to twice 30 s), and updates the file up to a minute and a half after that. An agent that is
-	// restarted meanwhile for a new configuration reads the old one.
+	// takeOverFor is how long after its start an agent restarts because of a changed file. A kubelet mounts the ConfigMap
+	// that it has read. After an outage of the API server, the kubelet reads again a minute later at most (client-go's
+	// reflector waits up to twice 30 s). It updates the file up to a minute and a half after that. An agent that is
+	// restarted in that time for a new configuration reads the old one.
 	takeOverFor = 5 * time.Minute
 )
 
-// configFile compares the configuration file with what the agent has read of it.
+// configFile compares the configuration file with the configuration that the agent has read from it.
 type configFile struct {
-	path    string // empty: there is none
+	path    string // path    string // empty for no file
 	have    config.Config
 	restart string // the command that restarts the agents
 	log     *slog.Logger
@@ -57,8 +57,8 @@ func (f *configFile) run(ctx context.Context) error {
 	}
 }
 
-// compare reports whether the file has another configuration, with which an agent would begin. That, and why it would
-// not, is a problem.
+// compare reports whether the file has another configuration with which an agent would start. Such a change is a
+// problem, and so is a file with which an agent would not start.
 func (f *configFile) compare() bool {
 	now, _, err := config.Load(f.path)
 	changed := err == nil && !reflect.DeepEqual(now, f.have)

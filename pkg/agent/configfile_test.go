@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 )
 
-// TestConfigFile changes the configuration file, as a kubelet does or an administrator, sooner and later after the
-// agent began.
+// TestConfigFile changes the configuration file, as a kubelet or an administrator does, at several times after the
+// start of the agent.
 func TestConfigFile(t *testing.T) {
 	const before = "tunnelType: geneve\n"
 	for _, row := range []struct {
@@ -75,7 +75,7 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// TestNoConfigFile: without a file there is nothing to compare.
+// TestNoConfigFile compares nothing, since there is no file.
 func TestNoConfigFile(t *testing.T) {
 	f := &configFile{}
 	if err := f.run(t.Context()); err != nil || len(f.problems()) > 0 {

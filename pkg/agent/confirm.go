@@ -7,8 +7,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 )
 
-// confirmations measures how long changes of Services take from the pass that sees them until the switch has confirmed
-// their flows. While it waits for one, it does not measure changes of later passes.
+// confirmations measures how long changes of Services take. The time is from the pass that sees a change until the
+// switch has confirmed its flows. While it waits for one change, it does not measure changes of later passes.
 type confirmations struct {
 	synced func(context.Context, ...flow.Owner) error
 	took   func(time.Duration)
@@ -24,7 +24,7 @@ func newConfirmations(synced func(context.Context, ...flow.Owner) error, took fu
 	return &confirmations{synced, took, make(chan confirmation)}
 }
 
-// declared notes an owner whose flows were declared in the pass that began at a time.
+// declared records an owner whose flows were declared in the pass that began at a time.
 func (c *confirmations) declared(seen time.Time, owner flow.Owner) {
 	select {
 	case c.next <- confirmation{seen, owner}:
@@ -38,7 +38,7 @@ func (c *confirmations) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case n := <-c.next:
-			if c.synced(ctx, n.owner) == nil { // what the switch refuses never arrives
+			if c.synced(ctx, n.owner) == nil { // refused flows never arrive
 				c.took(time.Since(n.seen))
 			}
 		}

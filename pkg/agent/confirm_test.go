@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 )
 
-// TestConfirmations measures one change at a time, and none that the switch refuses.
+// TestConfirmations measures one change at a time, and no change that the switch refuses.
 func TestConfirmations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
@@ -38,7 +38,7 @@ func TestConfirmations(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			c.declared(seen, flow.Owner{Name: name})
 			synctest.Wait()
-			c.declared(seen, flow.Owner{Name: "another"}) // meanwhile: is not waited for
+			c.declared(seen, flow.Owner{Name: "another"}) // a change in between is not measured
 			time.Sleep(time.Second)
 		}
 		stop()

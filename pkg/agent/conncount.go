@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// connectionCount watches how many connections the datapath tracks. At the limit it drops what would be a new one, of
-// any Pod, so it is reported before.
+// connectionCount watches the number of connections that the datapath tracks. At the limit the datapath drops new
+// connections of any Pod. So it is reported before that.
 type connectionCount struct {
 	read func(context.Context) (tracked, limit int, err error)
 	log  *slog.Logger
@@ -68,7 +68,7 @@ func (c *connectionCount) problems(node string) []problem.Problem {
 }
 
 // countConnections returns the number of tracked connections and their limit. The kernel has both in sysctls of the
-// host, whose own connections count as well.
+// host, and its number includes the host's own connections.
 func countConnections(ctx context.Context, tracer appctl.Client, c config.Config) (tracked, limit int, err error) {
 	ask := func(what string) (string, error) {
 		if c.OVSDatapathType == "netdev" {

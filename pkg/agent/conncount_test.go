@@ -38,7 +38,7 @@ func TestConnectionCount(t *testing.T) {
 	})
 }
 
-// TestConnectionReader: those that ask within a second share a list, which begins after all of them have asked.
+// TestConnectionReader lets readers ask within a second. They share a list, which begins after the last request.
 func TestConnectionReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64

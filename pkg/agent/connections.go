@@ -13,9 +13,9 @@ type connectionWork struct {
 	count    *connectionCount
 }
 
-// connectionReader lists the connections that the switch tracks, for all readers. The userspace datapath forwards
-// nothing meanwhile, so readers that ask within a second get one list, which begins after the last request. They get it
-// line by line: the whole list can be half a gigabyte.
+// connectionReader lists the connections that the switch tracks, for all readers. While the list is made, the userspace
+// datapath forwards nothing. So readers that ask within a second share one list, which begins after the last request.
+// They get the list line by line, since it can be half a gigabyte.
 type connectionReader struct {
 	list func(context.Context, func(line string)) error
 
@@ -48,8 +48,8 @@ func (r *lineReader) line(text string) {
 // readPause is the least time between the beginnings of two lists.
 const readPause = time.Second
 
-// read calls each with every line of a list that begins after the call, one at a time and never after read has
-// returned. Where it fails, each may have been called for a part of the lines.
+// read calls each with every line of a list that begins after the call of read. It makes one call at a time, and no
+// call after it has returned. If read fails, each may have got a part of the lines.
 func (r *connectionReader) read(ctx context.Context, each func(line string)) error {
 	asks := &lineReader{each: each}
 	r.mu.Lock()

@@ -20,9 +20,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// conntrackFlusher forgets UDP connections to endpoints that are gone. It compares what the
-// plan has with what there was: the plan before, and, after a start of the agent or of the
-// switch, what the switch tracks.
+// conntrackFlusher removes UDP connections to endpoints that are gone. It compares the plan with the previous plan.
+// After a start of the agent or of the switch, it compares the plan with the connections that the switch tracks.
 type conntrackFlusher struct {
 	switches flushSwitch
 	log      *slog.Logger
@@ -33,25 +32,25 @@ type conntrackFlusher struct {
 	planned     bool // there was a first plan: nothing is flushed before
 	want        map[datapath.ServiceConnection]bool
 	ended       map[datapath.ServiceConnection]bool   // unwanted, to endpoints that end but still serve
-	draining    map[netip.AddrPort]int                // these endpoints, by how many slices say so
-	gone        map[datapath.ServiceConnection]uint64 // to be flushed, by which removal
+	draining    map[netip.AddrPort]int                // endpoints that end, by the number of slices that list them
+	gone        map[datapath.ServiceConnection]uint64 // to be flushed, with the number of the removal
 	removals    uint64
 	ending      map[datapath.ServiceConnection]time.Time // gone, and found by their datagrams, since when
 	unsupported string                                   // why the switch cannot flush
 }
 
-// flushSwitch is what the flusher needs of the switch.
+// flushSwitch is the part of the switch that the flusher uses.
 type flushSwitch interface {
 	// session numbers the connections to the switch; 0 without a connection.
 	session() uint64
-	// tracked lists the connections to Services that the switch knows.
+	// tracked lists the connections to Services that the switch tracks.
 	tracked(context.Context) (map[datapath.ServiceConnection]bool, error)
 	// applied returns when the switch has confirmed the flows of the last plan.
 	applied(context.Context) error
 	flush(context.Context, []ofp.CTFlush) error
-	// stopping is how many connections the switch tracks, where it forwards nothing while it lists them; else 0.
+	// stopping returns the number of tracked connections if the switch forwards nothing while it lists them; else 0.
 	stopping(context.Context) (int, error)
-	// end has the switch leave the datagrams of these connections to the agent, and of no others.
+	// end makes the switch send the datagrams of exactly these connections to the agent.
 	end([]datapath.ServiceConnection)
 	// revalidated returns when no cached decision is older than the flows.
 	revalidated(context.Context) error
@@ -75,8 +74,7 @@ func (c connectionChanges) any() bool {
 	return len(c.before)+len(c.now)+len(c.drainingBefore)+len(c.drainingNow) > 0
 }
 
-// change takes what a pass has changed. An endpoint that ends but still serves keeps its
-// connections.
+// change takes the changes of a pass. An endpoint that ends but still serves keeps its connections.
 func (f *conntrackFlusher) change(c connectionChanges) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,8 +104,8 @@ func (f *conntrackFlusher) change(c connectionChanges) {
 	f.signal()
 }
 
-// endLazily has connections found when their datagrams come. A flush of all connections to an endpoint has the switch
-// look at its whole table, and so has a list of them: where there are many it forwards nothing for too long.
+// endLazily ends connections when their next datagram comes. To flush or list all connections to an endpoint, the
+// switch searches its whole table. If there are many connections, it forwards nothing for too long.
 func (f *conntrackFlusher) endLazily(gone map[datapath.ServiceConnection]uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +118,8 @@ func (f *conntrackFlusher) endLazily(gone map[datapath.ServiceConnection]uint64)
 	f.endAgain()
 }
 
-// endAgain declares which connections are ending. Connections of UDP without packets are forgotten by then.
+// endAgain declares which connections are ending. It leaves out the connections that have been ending for longer than
+// the switch tracks UDP without packets.
 func (f *conntrackFlusher) endAgain() {
 	list := make([]datapath.ServiceConnection, 0, len(f.ending))
 	for c, since := range f.ending {
@@ -133,12 +132,12 @@ func (f *conntrackFlusher) endAgain() {
 	f.switches.end(list)
 }
 
-// endingKept is longer than any connection of UDP is tracked without a datagram: two minutes, unless the host says
-// more.
+// endingKept is longer than the switch tracks any UDP connection without a datagram. That is two minutes, unless the
+// host has another setting.
 const endingKept = 125 * time.Second
 
-// remove has a connection flushed. One that comes back and goes again is another removal, which a
-// flush that is under way has not done.
+// remove requests the flush of a connection. If a connection comes back and goes again, that is another removal. A
+// flush that is under way does not cover it.
 func (f *conntrackFlusher) remove(s datapath.ServiceConnection) {
 	f.removals++
 	f.gone[s] = f.removals
@@ -199,7 +198,7 @@ func (f *conntrackFlusher) run(ctx context.Context) {
 }
 
 // flushTracked flushes connections that exist and did not come back. Each flush makes the switch search its whole
-// table, so it must not be done for each endpoint that ever existed.
+// table. So it must not be done for each endpoint that ever existed.
 func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.ServiceConnection]uint64) error {
 	tracked, err := f.switches.tracked(ctx)
 	if err != nil {
@@ -220,7 +219,8 @@ func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.S
 	return f.switches.flush(ctx, flushes)
 }
 
-// staleQueue is how many stale connections wait for their flush. The next datagram of a further one asks again.
+// staleQueue is how many stale connections wait for their flush. If the queue is full, the next datagram of a
+// connection requests the flush again.
 const staleQueue = 1024
 
 // take has the connection forgotten that the switch has left a datagram of.
@@ -237,8 +237,8 @@ func (f *conntrackFlusher) take(in ofp.PacketIn2) error {
 	}
 }
 
-// flushStale has stale connections forgotten until ctx ends. One whose flush fails is found again with its next
-// datagram.
+// flushStale flushes stale connections until ctx ends. If a flush fails, the next datagram of the connection requests
+// it again.
 func (f *conntrackFlusher) flushStale(ctx context.Context) {
 	for {
 		var list []ofp.CTFlush
@@ -267,7 +267,7 @@ func (f *conntrackFlusher) flushStale(ctx context.Context) {
 	}
 }
 
-// supported notes that the switch has flushed connections, or why it refuses to.
+// supported records that the switch has flushed connections, or why it refuses to.
 func (f *conntrackFlusher) supported(refused *ofconn.SwitchError) {
 	f.mu.Lock()
 	before := f.unsupported
@@ -332,8 +332,8 @@ func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 		f.endLazily(gone)
 		return nil
 	}
-	// Twice: until the datapath's cached decisions follow the flows, a datagram may still be
-	// sent to the old endpoint and be remembered.
+	// The flush is done twice. Until the datapath's cached decisions follow the flows, a datagram may still go to the old
+	// endpoint and create the connection again.
 	err := f.flushTracked(ctx, gone)
 	if err == nil {
 		if err = f.switches.revalidated(ctx); err == nil {
@@ -400,8 +400,8 @@ func (s agentSwitch) revalidated(ctx context.Context) error {
 	return err
 }
 
-// conntrackDump are the arguments of dpctl/dump-conntrack: the datapath and, since the kernel tracks
-// connections of the host as well, the zone of Services. It knows no filter for protocols.
+// conntrackDump returns the arguments of dpctl/dump-conntrack. They are the datapath and the zone of Services, since
+// the kernel also tracks connections of the host. The command has no filter for protocols.
 func conntrackDump(c config.Config) []string {
 	name := "system@ovs-system"
 	if c.OVSDatapathType == "netdev" {

@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// scriptedSwitch notes what is flushed.
+// scriptedSwitch records the connections that are flushed.
 type scriptedSwitch struct {
 	number  uint64
 	knows   map[datapath.ServiceConnection]bool
@@ -70,7 +70,7 @@ func (s *scriptedSwitch) flush(_ context.Context, list []ofp.CTFlush) error {
 	return nil
 }
 
-// TestConntrackFlusher changes what endpoints Services have.
+// TestConntrackFlusher changes the endpoints of Services.
 func TestConntrackFlusher(t *testing.T) {
 	set := func(texts ...string) map[datapath.ServiceConnection]bool {
 		out := map[datapath.ServiceConnection]bool{}
@@ -182,7 +182,7 @@ func TestConntrackFlusher(t *testing.T) {
 	}
 }
 
-// TestConntrackDump keeps connections of others out of what is read.
+// TestConntrackDump reads a list with connections that are not of Services. They are left out.
 func TestConntrackDump(t *testing.T) {
 	c := config.Default()
 	if have := conntrackDump(c); !slices.Equal(have, []string{"system@ovs-system", "zone=65520"}) {

@@ -39,7 +39,7 @@ type answers struct {
 	why      *whyAnswers
 }
 
-// switchAnswers answers what the switch has, and what the tables hold.
+// switchAnswers answers requests about the state of the switch and the content of the tables.
 type switchAnswers struct {
 	tables      *tables
 	switchPorts *bridge.Manager
@@ -182,8 +182,8 @@ func ownerText(o flow.Owner, pods map[string]string) string {
 	return strings.TrimSpace(kindNames[o.Kind] + " " + name)
 }
 
-// knownFilters refuses a table or a kind of owner that there is not: no flows would look like an
-// answer. A table without a name may hold flows of others; it is asked for by its number.
+// knownFilters refuses an unknown table or kind of owner, since an empty list of flows would look like an answer. A
+// table without a name may have foreign flows. It is requested by its number.
 func knownFilters(table, owner string) error {
 	if _, err := strconv.ParseUint(table, 10, 8); table != "" && err != nil {
 		var names []string
@@ -269,7 +269,7 @@ func (a *switchAnswers) servePeers(*http.Request) (any, error) {
 	peering, _ := a.tables.peering.Get(self)
 	ways := a.tables.ways.byCluster(portsNow(a.switchPorts, a.tables.config))
 	for _, p := range peering.Peers {
-		var gateways []netip.Addr // as people know them, also where they have other addresses inside WireGuard
+		var gateways []netip.Addr // the addresses that users see, also if there are others inside WireGuard
 		for _, w := range p.Gateways {
 			gateways = append(gateways, w.Outside)
 		}
@@ -299,7 +299,7 @@ func texts[T fmt.Stringer](list []T) []string {
 func (a *Agent) debugStatus(r *http.Request) (any, error) {
 	s := a.status()
 	if s.OVS == "" { // only ovs-ctl notes it in the OVSDB
-		// Without an answer it stays unknown: what else is wrong with the switch, Waiting says.
+		// If there is no answer, the version stays unknown. Waiting reports other faults of the switch.
 		s.OVS, _ = a.tracer.Version(r.Context())
 	}
 	return s, nil

@@ -21,7 +21,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// TestMetricsCanBeOff asks for the metrics with enablePrometheusMetrics as it is by default, and off.
+// TestMetricsCanBeOff requests the metrics with enablePrometheusMetrics at its default, and off.
 func TestMetricsCanBeOff(t *testing.T) {
 	for enabled, want := range map[bool]int{true: http.StatusOK, false: http.StatusNotFound} {
 		a := &Agent{config: config.Default(), options: Options{Gatherer: prometheus.NewRegistry()}}
@@ -36,8 +36,7 @@ func TestMetricsCanBeOff(t *testing.T) {
 	}
 }
 
-// TestFlowsOfNothing asks for tables and owners that there are not. The error names those that
-// there are.
+// TestFlowsOfNothing requests unknown tables and owners. The error lists the existing ones.
 func TestFlowsOfNothing(t *testing.T) {
 	for query, want := range map[string]string{
 		"table=Clasify":           "the tables are Classify, ARP",
@@ -60,8 +59,7 @@ func TestFlowsOfNothing(t *testing.T) {
 	}
 }
 
-// TestStatusShowsConfigurationWarnings asks for the status of an agent whose file has a key
-// without effect.
+// TestStatusShowsConfigurationWarnings requests the status of an agent whose file has a key without effect.
 func TestStatusShowsConfigurationWarnings(t *testing.T) {
 	c, warnings, err := config.Parse([]byte("nodePortLocal:\n  enable: true\n"))
 	if err != nil || len(warnings) != 1 {
@@ -88,8 +86,8 @@ func TestStatusShowsConfigurationWarnings(t *testing.T) {
 	}
 }
 
-// TestStatusTellsOfTheHost has the host's network stack lack the gateway port. That nothing can be
-// routed to it is one of the things that the status tells.
+// TestStatusTellsOfTheHost removes the gateway port from the host's network stack. The status reports that routes to it
+// are missing.
 func TestStatusTellsOfTheHost(t *testing.T) {
 	a, err := newAgent(Options{
 		Config: config.Default(), NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
@@ -99,7 +97,7 @@ func TestStatusTellsOfTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A namespace of the test's own; the thread ends with the goroutine that entered it.
+	// The test has a namespace of its own. The thread ends with the goroutine that entered it.
 	made := make(chan netns.NsHandle)
 	go func() {
 		runtime.LockOSThread()

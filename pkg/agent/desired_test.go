@@ -31,10 +31,10 @@ type Desired struct {
 	Waiting map[string]bool
 }
 
-// Plan evaluates the tables from nothing for a view. It returns what this Node should have, and the Problems.
+// Plan evaluates the tables from nothing for a view. It returns the desired state of this Node, and the Problems.
 func Plan(v View) (Desired, []problem.Problem) { return planAfter(thisNode{}, v) }
 
-// planAfter is the Plan for a view when a Node was last known like this.
+// planAfter returns the Plan for a view, given the Node's last known state.
 func planAfter(last thisNode, v View) (Desired, []problem.Problem) {
 	t := newTables(v.Config, v.NodeName)
 	t.this.last.Set(self, last)
@@ -43,7 +43,7 @@ func planAfter(last thisNode, v View) (Desired, []problem.Problem) {
 	return t.desired(), t.engine.Problems()
 }
 
-// desired copies the rows of the tables. It returns a zero value while the Node is not known.
+// desired copies the rows of the tables. It returns a zero value while the Node is unknown.
 func (t *tables) desired() Desired {
 	d := Desired{
 		Pods: values(t.pods.rows.All()), RemoteNodes: values(t.remotes.All()),

@@ -6,16 +6,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 )
 
-// lostAfter is how long a way has to be down until connections of TCP leave it. Only the Gateways on it can translate
-// them, so where they go then they are reset; a switch that is short of time, or is started again, has them back
-// before.
+// lostAfter is how long a way has to be down until TCP connections leave it. Only the Gateways on the way can translate
+// them, so they are reset on another way. If a switch is slow or restarts, the way is up again before that.
 const lostAfter = 10 * time.Second
 
 // downWays are the ways that are down, and since when. It is used by one goroutine.
 type downWays map[datapath.WayEnd]time.Time
 
-// lost returns which of the ways have been down for long at a time, given which are up, and whether others may become
-// so without an event.
+// lost returns which ways have been down for long at a time, given the ways that are up. It also returns whether more
+// ways may become lost without an event.
 func (d downWays) lost(now time.Time, up map[datapath.WayEnd]bool) (lost map[datapath.WayEnd]bool, waiting bool) {
 	for end := range d {
 		if is, watched := up[end]; is || !watched {

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 )
 
-// TestDownWays: a way is lost once it has been down for long without a break.
+// TestDownWays loses a way once it has been down for long without a break.
 func TestDownWays(t *testing.T) {
 	one, two := datapath.WayEnd{Addr: netip.MustParseAddr("192.168.77.101")},
 		datapath.WayEnd{Addr: netip.MustParseAddr("192.168.77.102")}

@@ -16,26 +16,26 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// Between clusters, and between the Nodes of a cluster, traffic may be encrypted: tunnels end at addresses inside
-// WireGuard then. docs/design/0010-encryption-between-clusters.md says more.
+// Traffic between clusters may be encrypted, and so may traffic between the Nodes of a cluster. Then tunnels end at
+// addresses inside WireGuard. docs/design/0010-encryption-between-clusters.md has the design.
 
 // links is the number of networks inside WireGuard.
 const links = 4
 
 // insideLink is a network inside WireGuard, which has a device of its own.
 type insideLink struct {
-	// at is the place of the link in insideLinks, and in each list that has one value for each link.
+	// at is the index of the link in insideLinks, and in each list that has one value for each link.
 	at int
-	// name is the link that has this end's address inside. With the kernel's datapath it is the WireGuard device, with the
-	// userspace one a bridge, of which the device is a port. tap is the device then.
+	// name is the link that has this end's inside address. With the kernel's datapath it is the WireGuard device. With the
+	// userspace datapath it is a bridge, and the device, named tap, is a port of the bridge.
 	name, tap string
-	// The userspace datapath routes to an address only if one of its own addresses is in the same network, or in the next
-	// hop's. So there is a next hop, and WireGuard answers for it.
+	// The userspace datapath routes to an address only if one of its own addresses is in the network of the address, or in
+	// the network of the next hop. So there is a next hop, and WireGuard answers for it.
 	net netip.Prefix
 	hop netip.Addr
 	// keyFile has the private key, in the state directory.
 	keyFile string
-	// key is what asks for encryption in the configuration.
+	// key is the setting that asks for encryption.
 	key string
 }
 
@@ -45,7 +45,8 @@ var (
 		net: netip.MustParsePrefix("169.254.64.1/30"), hop: netip.MustParseAddr("169.254.64.2"),
 		keyFile: "wireguard.key", key: "multicluster.trafficEncryptionMode",
 	}
-	// besideClusters is between clusters while one of them changes its key: a peer has one session by each.
+	// besideClusters is the second link between clusters, while one of them changes its key. A peer has one session on
+	// each link.
 	besideClusters = insideLink{
 		at: 1, name: "antrea-mc-wg1", tap: "antrea-mc-tap1",
 		net: netip.MustParsePrefix("169.254.64.9/30"), hop: netip.MustParseAddr("169.254.64.10"),
@@ -64,8 +65,8 @@ var (
 	}
 )
 
-// insideLinks lists all links by name. Two that follow each other are a pair: the first, and the second one to the same
-// partners while a key changes.
+// insideLinks lists all links by index. Links 0 and 1 are a pair, and so are 2 and 3. The second link of a pair leads
+// to the same partners while a key changes.
 var insideLinks = [links]insideLink{betweenClusters, besideClusters, betweenNodes, besideNodes}
 
 // pair returns the place of the link's pair in each list that has one value for each pair.
@@ -74,17 +75,17 @@ func (l insideLink) pair() int { return l.at / 2 }
 // ofPair returns the two links of a pair.
 func ofPair(pair int) (first, second insideLink) { return insideLinks[2*pair], insideLinks[2*pair+1] }
 
-// guards names both links by which packets to the link's address come, now or while a key changes.
+// guards returns the names of both links on which packets to the link's address come, now or while a key changes.
 func (l insideLink) guards() []string {
 	first, second := ofPair(l.pair())
 	return []string{first.name, second.name}
 }
 
-// linkMACs are the secret MACs at which a userspace switch takes packets that the devices of the links have decrypted.
+// linkMACs are the secret MACs with which a userspace switch accepts packets that the links' devices have decrypted.
 type linkMACs [links]string
 
-// WireGuardDevices are the devices that have to be served where the kernel has no WireGuard, or, with the userspace
-// datapath, where it has.
+// WireGuardDevices returns the devices that need an implementation in userspace. With the userspace datapath that is so
+// even if the kernel has WireGuard.
 func WireGuardDevices(userspace bool) []string {
 	var out []string
 	for _, l := range insideLinks {
@@ -104,25 +105,25 @@ type encrypted [links]tunnelsInside
 func (e encrypted) of(l insideLink) tunnelsInside { return e[l.at] }
 
 const (
-	// keepOpen is how often other clusters are sent something: where one side alone reaches the other, through a firewall
-	// or NAT that lets in nothing but answers, it opens the way and keeps it open, and the other side's packets take it.
-	// Most of them forget UDP after 30 s or more (RFC 4787, section 4.3, says two minutes).
+	// keepOpen is the interval of packets to other clusters without traffic. A firewall or NAT may let only one side open
+	// the way, and admit only answers. With these packets that side opens the way and keeps it open, and the other side's
+	// packets use it. Most firewalls forget UDP after 30 s or more (RFC 4787, section 4.3, has two minutes).
 	keepOpen = 25 * time.Second
-	// keepSession is the keepalive interval of partners while this end changes its key, so that there is a session with
-	// each peer. WireGuard repeats a failed handshake after 5 to 5.33 s (protocol, section 6.1), at random, so that both
-	// ends do not begin together each time. Packets at a shorter interval would start it at a fixed time.
+	// keepSession is the keepalive interval for partners while this end changes its key, so that each peer has a session.
+	// WireGuard repeats a failed handshake after a random time of 5 to 5.33 s (protocol, section 6.1), so that both ends
+	// do not begin together each time. A shorter keepalive interval would start handshakes at a fixed time.
 	keepSession = 7 * time.Second
 )
 
-// tunnelsInside are the inside tunnels of one device; without a valid Base there are no tunnels.
+// tunnelsInside are the inside tunnels of one device. Without a valid Base there are no tunnels.
 type tunnelsInside struct {
 	Base  netip.Addr // this end's address inside
 	Peers []wireguard.Peer
 	// Unused are the addresses of peers to which packets go by another device.
 	Unused []netip.Prefix
-	// Bases are this end's addresses to peers for which it is not Base, by the peers' addresses.
+	// Bases are this end's addresses for peers that use another address than Base, by the peers' addresses.
 	Bases map[netip.Prefix]netip.Addr
-	// Keepalive is how often each peer is sent something although there is nothing to send; 0 for never.
+	// Keepalive is the interval of packets to each peer without traffic; 0 for no such packets.
 	Keepalive time.Duration
 }
 
@@ -134,7 +135,7 @@ func (t tunnelsInside) baseTo(peer netip.Prefix) netip.Addr {
 	return t.Base
 }
 
-// addresses are all that this end has.
+// addresses returns all addresses of this end.
 func (t tunnelsInside) addresses() []netip.Addr {
 	out := []netip.Addr{t.Base}
 	for _, base := range t.Bases {
@@ -145,7 +146,7 @@ func (t tunnelsInside) addresses() []netip.Addr {
 	return out
 }
 
-// partners are the other ends of this Node's encrypted ways, a circle for each pair of links.
+// partners are the other ends of this Node's encrypted ways, with one circle for each pair of links.
 type partners [links / 2]circle
 
 // of returns the ends that a link and its pair lead to.
@@ -153,7 +154,7 @@ func (p partners) of(l insideLink) circle { return p[l.pair()] }
 
 // circle are ends that all reach one another by one kind of link.
 type circle struct {
-	Base      netip.Addr // this end's address inside; without a valid one this end has no part in it
+	Base      netip.Addr // this end's inside address; if it is not valid, this end has no tunnels
 	Keepalive time.Duration
 	Partners  []partner
 }
@@ -168,7 +169,8 @@ type partner struct {
 // inside returns where tunnels to the partner end.
 func (p partner) inside() netip.Prefix { return netip.PrefixFrom(p.Way.Inside, p.Way.Inside.BitLen()) }
 
-// tunnels returns the tunnels to all partners that listen on a port, and the second tunnels while keys change.
+// tunnels returns the tunnels to all partners that listen on a port. While keys change, it also returns the second
+// tunnels.
 func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 	if !c.Base.IsValid() {
 		return first, beside
@@ -200,7 +202,7 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 	return first, beside
 }
 
-// at returns the partner as a device has it, with a key and the port where it takes packets.
+// at returns the partner as a peer of a device, with a key and the port where it receives packets.
 func (p partner) at(key publickey.Key, port uint16) wireguard.Peer {
 	return wireguard.Peer{
 		PublicKey: key, Endpoint: netip.AddrPortFrom(p.Way.Outside, port), AllowedIPs: []netip.Prefix{p.inside()},
@@ -218,23 +220,23 @@ func insideMTU(c config.Config, u Underlay) int {
 	return u.MTU
 }
 
-// encryption is what the agent has of one WireGuard device.
+// encryption is the agent's state of one WireGuard device.
 type encryption struct {
 	link       insideLink
 	device     *wireguard.Manager
 	deviceName string
-	mac        net.HardwareAddr // at which a userspace switch takes what comes from it; it is secret
+	mac        net.HardwareAddr // with which a userspace switch accepts the device's packets; it is secret
 	err        error            // why there is no key
 	wanted     bool             // by the configuration
 	port       int
 	what       string // is not reached without a key
-	// beside is the link with the sessions by the next key, nil for one that is that, and keys are this end's for both.
+	// beside is the link with the sessions of the next key; nil for that link itself. keys are this end's keys for both.
 	beside *encryption
 	keys   *wireguard.Keys
 
 	mu     sync.Mutex
 	secret wireguard.PrivateKey
-	row    *encrypted // nil before it is known
+	row    *encrypted // row    *encrypted // nil until it is set
 }
 
 // newEncryptions reads the keys, or makes them, where traffic is encrypted.
@@ -279,7 +281,7 @@ func newEncryptions(o Options) []*encryption {
 // load reads the keys, also for the second link.
 func (e *encryption) load(dir string) {
 	if e.keys, e.err = wireguard.LoadKeys(filepath.Join(dir, e.link.keyFile)); e.err != nil {
-		e.mac, e.beside.wanted = make(net.HardwareAddr, 6), false // the first link says why
+		e.mac, e.beside.wanted = make(net.HardwareAddr, 6), false // the first link reports the reason
 		return
 	}
 	e.secret, e.beside.secret = e.keys.Current, e.keys.Current
@@ -292,7 +294,7 @@ func (e *encryption) load(dir string) {
 	}
 }
 
-// set hands on what the tables say.
+// set takes over a row of the tables.
 func (e *encryption) set(row encrypted) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -333,8 +335,8 @@ func (e *encryption) problems(node string) []problem.Problem {
 	return e.device.Problems()
 }
 
-// published is the key that others should know: none where nothing is encrypted. The second result is false where it
-// cannot be known.
+// published returns the key that others should have. It is empty if nothing is encrypted. The second result is false if
+// the key cannot be determined.
 func (e *encryption) published() (mcv1alpha1.WireGuardInfo, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -31,7 +31,7 @@ func encryptedView() View {
 	return v
 }
 
-// encryptionOf is what a view has the Node's tables want of encryption.
+// encryptionOf returns the desired inside tunnels between clusters for a view.
 func encryptionOf(v View) tunnelsInside { return allEncryptionOf(v).of(betweenClusters) }
 
 func allEncryptionOf(v View) encrypted {
@@ -111,8 +111,7 @@ func TestPlanEncrypted(t *testing.T) {
 	}
 }
 
-// TestInsideIPNotKnownYet: an agent that has just started does not take back the address inside that its Gateway object
-// has.
+// TestInsideIPNotKnownYet starts an agent. It does not withdraw the inside address in its Gateway object.
 func TestInsideIPNotKnownYet(t *testing.T) {
 	v := encryptedView()
 	v.Gateways[0].Annotations = map[string]string{multicluster.AnnotationInsideIP: "255.87.177.154"}
@@ -135,8 +134,8 @@ func TestInsideIPNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestEncryptedPort: the port that is configured is that on which the device listens and at which others are, and the
-// one above it is beside.
+// TestEncryptedPort uses the configured port as the port of the device and of the peers. The next higher port is the
+// port of the second device.
 func TestEncryptedPort(t *testing.T) {
 	v := encryptedView()
 	v.Config.Multicluster.WireGuard.Port = 4000
@@ -157,7 +156,7 @@ func TestEncryptedPort(t *testing.T) {
 	}
 }
 
-// bridgesOf are the bridges that shall be there, and the names of those that shall not.
+// bridgesOf returns the desired bridges, and the names of the bridges that must not exist.
 func bridgesOf(d Desired) (there []bridge.Bridge, absent []string) {
 	for _, b := range d.Bridges {
 		if b.Absent {
@@ -169,7 +168,7 @@ func bridgesOf(d Desired) (there []bridge.Bridge, absent []string) {
 	return there, absent
 }
 
-// TestPlanEncryptedUserspace: the device is behind a bridge, and has a next hop that the switch can find.
+// TestPlanEncryptedUserspace puts the device behind a bridge, with a next hop that the switch can find.
 func TestPlanEncryptedUserspace(t *testing.T) {
 	v := encryptedView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
@@ -189,7 +188,8 @@ func TestPlanEncryptedUserspace(t *testing.T) {
 		inside.HardwareAddr != v.LinkMACs[betweenClusters.at] || inside.Ports[0].Name != betweenClusters.tap {
 		t.Errorf("bridge %+v", inside)
 	}
-	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
+	if have := fmt.Sprint(
+		d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
 		t.Errorf("next hops are asked for: %s", have)
 	}
 	if have := fmt.Sprint(d.Host.Egress); have != "[{eth1 [240.0.0.0/4 10.98.0.0/32]}]" {
@@ -202,7 +202,8 @@ func TestPlanEncryptedUserspace(t *testing.T) {
 	}
 }
 
-// TestPlanEncryptedElsewhere: a regular Node sends to the Gateway, and has no device; without encryption nobody has.
+// TestPlanEncryptedElsewhere has a regular Node, which sends to the Gateway and has no device. Without encryption no
+// Node has a device.
 func TestPlanEncryptedElsewhere(t *testing.T) {
 	v := encryptedView()
 	v.NodeName = "node-2"
@@ -226,8 +227,9 @@ func TestPlanEncryptedElsewhere(t *testing.T) {
 	}
 }
 
-// TestPlanEncryptedGateways: two Gateways have a device each, with a peer for each gateway of a cluster that announces
-// them; a cluster with one key is reached by the first, from the cluster's address.
+// TestPlanEncryptedGateways has two Gateways with a device each. A device has a peer for each gateway of a cluster that
+// announces its gateways' keys. A cluster with one key is reached through the first Gateway, from the cluster's
+// address.
 func TestPlanEncryptedGateways(t *testing.T) {
 	view := func(node string) View {
 		v := encryptedView()
@@ -347,8 +349,8 @@ func nodesView() View {
 	return v
 }
 
-// TestPlanEncryptedNodes: tunnels between the Nodes of a cluster end inside, those to other clusters outside, and
-// nothing goes to where a tunnel would end in plain text.
+// TestPlanEncryptedNodes ends tunnels between the Nodes of a cluster inside, and tunnels to other clusters outside. No
+// packet goes in plain text to an address where a tunnel would end.
 func TestPlanEncryptedNodes(t *testing.T) {
 	v := nodesView()
 	d, problems := Plan(v)
@@ -406,7 +408,8 @@ func TestPlanEncryptedNodes(t *testing.T) {
 	}
 }
 
-// TestPlanEncryptedNodesAndClusters has the two at once, on the Gateway and on another Node, with both datapaths.
+// TestPlanEncryptedNodesAndClusters encrypts both kinds of tunnels, on the Gateway and on another Node, with both
+// datapaths.
 func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	both := func() View {
 		v := encryptedView()
@@ -458,7 +461,8 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 			t.Errorf("bridge %+v", b)
 		}
 	}
-	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {antrea-wg0 [240.168.78.102]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
+	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} "+
+		"{antrea-wg0 [240.168.78.102]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
 		t.Errorf("next hops are asked for: %s", have)
 	}
 	if have := fmt.Sprint(d.Host.Egress); have != "[{eth1 [240.0.0.0/4 10.98.0.0/32]}]" {
@@ -466,7 +470,7 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	}
 }
 
-// TestPlanEncryptedNodesRefused: a Node that cannot be reached as both sides ask for is not reached, and the others
+// TestPlanEncryptedNodesRefused has Nodes whose settings do not fit this Node's. They are not reached, and the others
 // are.
 func TestPlanEncryptedNodesRefused(t *testing.T) {
 	third := func(v View, key string, address string) View {
@@ -538,7 +542,7 @@ func TestPlanEncryptedNodesRefused(t *testing.T) {
 	}
 }
 
-// TestPlanPlainToGateway: a Node without encryption sends nothing in plain text to a Gateway of its cluster that
+// TestPlanPlainToGateway has a Node without encryption. It sends no plain text to a Gateway of its cluster that
 // announces a key.
 func TestPlanPlainToGateway(t *testing.T) {
 	v := testView()
@@ -554,13 +558,13 @@ func TestPlanPlainToGateway(t *testing.T) {
 			}
 		}
 	}
-	if want := (hostnet.Route{Dst: netip.MustParsePrefix("240.0.0.0/4"), Link: "antrea-gw0"}); !slices.Contains(d.Host.Routes, want) {
+	if want := (hostnet.Route{Dst: netip.MustParsePrefix("240.0.0.0/4"), Link: "antrea-gw0"}); !slices.Contains(
+		d.Host.Routes, want) {
 		t.Errorf("what is for the address inside may leave: %+v", d.Host.Routes)
 	}
 }
 
-// TestPlanEncryptedWays: with several Gateways the ports with BFD have ends that are known, and what comes from inside
-// ends inside.
+// TestPlanEncryptedWays has several Gateways. The ports with BFD have known ends, and tunnels from inside end inside.
 func TestPlanEncryptedWays(t *testing.T) {
 	for _, test := range []struct {
 		name         string

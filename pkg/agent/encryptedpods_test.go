@@ -29,7 +29,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// secret is in all that Pods send.
+// secret is part of everything that Pods send.
 const secret = "nobody on the wire may read this"
 
 // place is a network namespace: a Node's, or a Pod's.
@@ -65,7 +65,7 @@ func (p place) do(f func() error) {
 	}
 }
 
-// capture counts the frames on a link: those of WireGuard, and those in which one can read.
+// capture counts the frames on a link: frames of WireGuard, and frames in plain text.
 func (p place) capture(link string) (end func() (encrypted, clear int)) {
 	p.t.Helper()
 	fd := -1
@@ -115,7 +115,7 @@ func (p place) capture(link string) (end func() (encrypted, clear int)) {
 	}
 }
 
-// encryptedPod is a Pod that answers all datagrams, and sends back what it reads from connections.
+// encryptedPod is a Pod that answers all datagrams, and returns all data that it reads from connections.
 type encryptedPod struct {
 	place
 	ip netip.Addr
@@ -215,11 +215,11 @@ func (p *encryptedPod) ask(to *encryptedPod, size int, wait time.Duration) error
 	return err
 }
 
-// again is after how long a client sends a datagram once more; an emulated guest takes up to a second for an answer.
+// again is the time after which a client repeats a datagram. An emulated guest takes up to a second for an answer.
 const again = 5 * time.Second
 
-// reach has a new connection answered. It sends the datagram once more where there is no answer, as clients do, and
-// returns how many times there was none. A connection on which nothing passes is an error after ovstest.Timeout().
+// reach opens a connection and waits for an answer. If there is no answer, it repeats the datagram, as clients do, and
+// returns how often that was. A connection that carries nothing is an error after ovstest.Timeout().
 func (p *encryptedPod) reach(to *encryptedPod, size int) (lost int, err error) {
 	c := p.dial(to)
 	defer c.Close()
@@ -241,7 +241,8 @@ func (p *encryptedPod) reach(to *encryptedPod, size int) (lost int, err error) {
 	return lost, fmt.Errorf("%v to %v: none of %d datagrams was answered", c.LocalAddr(), c.RemoteAddr(), lost)
 }
 
-// load sends a datagram every few milliseconds until the end, which says how many were not answered.
+// load sends a datagram every few milliseconds until the returned function is called. That returns how many were sent,
+// and how many had no answer.
 func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 	p.t.Helper()
 	c := p.dial(to)
@@ -267,7 +268,7 @@ func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 		for {
 			select {
 			case <-stop:
-				time.Sleep(time.Second) // for what is under way
+				time.Sleep(time.Second) // for datagrams on the wire
 				c.Close()
 				return
 			case <-tick.C:
@@ -283,8 +284,8 @@ func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 	}
 }
 
-// wholeSides are whole agents of two Nodes, or of the Gateways of two clusters, with their switches, on a wire on which
-// nobody can read: on the kernel's datapath by the kernel's WireGuard where it has one.
+// wholeSides starts whole agents of two Nodes, or of the Gateways of two clusters. They have their switches, on a wire
+// that must carry no plain text. The kernel's datapath uses the kernel's WireGuard if there is one.
 func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, switches []*ovstest.Switch) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
@@ -301,7 +302,7 @@ func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, swit
 	a, b := s.all[0], s.all[1]
 	a.sh(fmt.Sprintf("ip link add wire type veth peer name wire netns %d", b.cmd.Process.Pid))
 	for i, side := range s.all {
-		// The default route is where what has no other route would go: to the other side, on the wire.
+		// The default route leads to the other side, on the wire. It takes packets that have no other route.
 		side.sh(fmt.Sprintf(
 			"ip link set lo up; ip address add %s/24 dev wire; ip link set wire up; ip route add default via %s", sideAddress(i),
 			sideAddress(1-i)))
@@ -323,7 +324,8 @@ func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, swit
 	return s, dirs, switches
 }
 
-// TestEncryptedPods has Pods of two Nodes talk, and Pods of two clusters, and reads along.
+// TestEncryptedPods lets Pods of two Nodes, and Pods of two clusters, exchange data. It also reads the frames on the
+// wire.
 //
 //tombolo:alone
 func TestEncryptedPods(t *testing.T) {
@@ -340,14 +342,14 @@ func encryptedPods(t *testing.T, nodes bool) {
 	a, b := s.all[0], s.all[1]
 	end := placeOf(t, a.cmd.Process.Pid).capture("wire")
 	one, other := a.attach(dirs[0], "one"), b.attach(dirs[1], "other")
-	const largest = 1390 - 28 // what remains of the wire's 1500 bytes for Pods
+	const largest = 1390 - 28 // the part of the wire's 1500 bytes that is left for Pods
 	answered := func(what string) {
 		t.Helper()
 		ovstest.Eventually(t, what, func() error {
 			return errors.Join(one.ask(other, 100, time.Second), other.ask(one, largest, time.Second))
 		})
-		// From then on every new connection works. The switch forgets what it does with a packet that is on its way
-		// through the tables when these change: such a datagram is lost, and sent once more.
+		// From then on every new connection works. While flows change, the switch loses a packet that is on its way through
+		// the tables. Such a datagram is sent once more.
 		lost := 0
 		for range 10 {
 			there, err := one.reach(other, largest)
@@ -366,7 +368,8 @@ func encryptedPods(t *testing.T, nodes bool) {
 		for i, ovs := range switches {
 			far := netip.MustParseAddr(sideInside(1 - i))
 			ovs.Eventually("BFD goes through WireGuard", func() error {
-				if state := strings.TrimSpace(ovs.Vsctl("--if-exists", "get", "interface", wayPort(far), "bfd_status:state")); state != "up" {
+				if state := strings.TrimSpace(
+					ovs.Vsctl("--if-exists", "get", "interface", wayPort(far), "bfd_status:state")); state != "up" {
 					return fmt.Errorf("on side %s it is %q", s.all[i].name, state)
 				}
 				return nil
@@ -375,8 +378,9 @@ func encryptedPods(t *testing.T, nodes bool) {
 	}
 	answered("Pods talk")
 	if !nodes {
-		// The ends know each other by the bases of the Service ranges, and learn the addresses inside, while Pods talk: what
-		// is translated to an address of before is not answered any more, and not answered in plain text.
+		// The ends have each other's inside addresses from the bases of the Service ranges. They learn the final addresses
+		// while Pods exchange data. A packet that is translated to an earlier address gets no answer any more, and certainly
+		// no answer in plain text.
 		loads := []func() (int, int){one.load(other), other.load(one)}
 		s.set(func() { s.noInside = false })
 		watched()
@@ -387,7 +391,7 @@ func encryptedPods(t *testing.T, nodes bool) {
 		}
 		answered("Pods talk by the addresses inside")
 
-		// Without a key, or a Gateway, there is no way, and none in plain text.
+		// If there is no key or no Gateway, there is no way, and no plain text.
 		closed := func(what string, knows func(sideReport) bool, sides ...*rotating) {
 			t.Helper()
 			for _, side := range sides {
@@ -425,9 +429,9 @@ func encryptedPods(t *testing.T, nodes bool) {
 		answered("Pods talk by a Gateway that is one again")
 	}
 
-	// Both keys change while Pods talk. A userspace switch stops for a moment to take a bridge in, and an emulated guest
-	// stands still where the machine is busy: what comes meanwhile may be dropped. A way that does not carry would lose
-	// all for seconds.
+	// Both keys change while Pods exchange data. A userspace switch stops for a moment to take in a bridge. An emulated
+	// guest stops while the machine is busy. Packets that arrive at such a time may be dropped. A broken way would lose
+	// all packets for seconds.
 	const few = 60 // 0.3 s
 	loads := []func() (int, int){one.load(other), other.load(one)}
 	s.change(a, b)
@@ -439,7 +443,7 @@ func encryptedPods(t *testing.T, nodes bool) {
 		}
 	}
 
-	// A userspace switch reads its routes anew at each link that comes or goes, and may take the default route meanwhile.
+	// A userspace switch reads its routes again when a link comes or goes. Until it is done, it may use the default route.
 	if !ovstest.System() {
 		loads := []func() (int, int){one.load(other), other.load(one)}
 		for _, side := range s.all {
@@ -455,7 +459,7 @@ func encryptedPods(t *testing.T, nodes bool) {
 		}
 	}
 
-	// Without device and agent nothing goes in plain text, and all goes on afterwards.
+	// Without device and agent no plain text is sent. Afterwards all connections continue.
 	if ovstest.System() { // a userspace switch keeps its device; see TestNode/encrypted
 		s.order(a, sideOrder{Away: true})
 		first, _ := sideSpec{Nodes: nodes}.links()

@@ -20,22 +20,22 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// The parts of objects that decisions read. An event that changes none, such as the heartbeat of a Node, ends at the
-// source.
+// These are the parts of objects that decisions read. An event that changes no fact, such as the heartbeat of a Node,
+// ends at the source.
 
-// nodeFacts are what is read of a Node.
+// nodeFacts is the part of a Node that decisions read.
 type nodeFacts struct {
 	PodCIDRs  []netip.Prefix // of both families, in their normal form
 	Addresses []netip.Addr   // of both families
-	Internal  []netip.Addr   // those of them that are InternalIPs
+	Internal  []netip.Addr   // the InternalIPs among them
 	Transport []netip.Addr   // of the annotation transportAddresses
 	Zone      string         // service.ZoneOf
 	// WireGuardKey is the value of the annotation nodeKey. With a key, no packet is sent to the Node in plain text.
 	WireGuardKey string
 	// NextKey and NextPort are the values of the annotations nextNodeKey and nextNodePort.
 	NextKey, NextPort string
-	// KeyNotBefore is the value of the annotation multicluster.AnnotationKeyNotBefore, NodeKeyNotBefore of
-	// nodeKeyNotBefore.
+	// KeyNotBefore is the value of annotation multicluster.AnnotationKeyNotBefore. NodeKeyNotBefore is the value of
+	// annotation nodeKeyNotBefore.
 	KeyNotBefore, NodeKeyNotBefore string
 	// UID and Created are another's when the Node was deleted and registered again.
 	UID     types.UID
@@ -45,11 +45,11 @@ type nodeFacts struct {
 }
 
 // transportAddresses is the annotation of a Node with the addresses where tunnels to it end, if that is not its
-// InternalIP. Commas are between the addresses; the first served one counts.
+// InternalIP. Commas separate the addresses. The first address of a served family counts.
 const transportAddresses = "node.antrea.io/transport-addresses"
 
 func nodeFactsOf(n *corev1.Node) nodeFacts {
-	// A row for every Node, also one of which nothing is known yet: this Node may be it.
+	// Every Node has a row, even if no fact about it is known yet, since it may be this Node.
 	f := nodeFacts{
 		Addresses: []netip.Addr{}, Zone: service.ZoneOf(n), WireGuardKey: n.Annotations[nodeKey],
 		NextKey: n.Annotations[nextNodeKey], NextPort: n.Annotations[nextNodePort],
@@ -114,11 +114,11 @@ func (n nodeFacts) podCIDRs() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// internalIP returns the first InternalIP, where tunnels to the Node end unless it says otherwise.
+// internalIP returns the first InternalIP. Tunnels to the Node end there unless it announces another address.
 func (n nodeFacts) internalIP() (netip.Addr, bool) { return firstServed(n.Internal) }
 
-// tunnelEnd returns where tunnels to a Node end: the announced transport address, else the
-// InternalIP. An annotation that names no usable address is an error and does not count.
+// tunnelEnd returns where tunnels to a Node end: the announced transport address, else the InternalIP. If an annotation
+// has no usable address, it is an error and does not count.
 func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
 	if n.InvalidTransport != "" {
 		err = errors.New(n.InvalidTransport)
@@ -129,9 +129,8 @@ func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
 	return ip, ok, err
 }
 
-// tunnelEnds returns all addresses that the tunnels of a Node may end at and come from: the one
-// that other Nodes send to, and its InternalIPs, which its switch uses until it has seen the
-// annotation.
+// tunnelEnds returns all addresses that the tunnels of a Node may end at and come from. These are the address that
+// other Nodes send to, and its InternalIPs. Its switch uses an InternalIP until it has seen the annotation.
 func (n nodeFacts) tunnelEnds() []netip.Addr {
 	var out []netip.Addr
 	if end, ok, _ := n.tunnelEnd(); ok {
@@ -156,7 +155,7 @@ func serviceCIDRsOf(sc *networkingv1.ServiceCIDR) []netip.Prefix {
 	return out
 }
 
-// identity is what remains of an object's metadata: decisions go by name and age.
+// identity returns the metadata that decisions read: name and age.
 func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, CreationTimestamp: m.CreationTimestamp}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// serveHealth answers the kubelet's probes by HTTP, at an address of localhost: a probe that runs a program in the
-// container costs the Node some 50 ms of a processor each time. /livez is 200 while the agent answers, /readyz while
-// the Node's network is ready, and else 503 with what it waits for. With no address it serves nothing. Where the port
-// is taken it tries again: all else goes on.
+// serveHealth answers the kubelet's probes through HTTP, at an address of localhost. A probe that runs a program in the
+// container would cost the Node some 50 ms of a processor each time. /livez is 200 while the agent answers. /readyz is
+// 200 while the Node's network is ready, else 503 with the reason. Without an address it serves nothing. If the port is
+// taken, it retries, and the rest of the agent continues.
 func (a *Agent) serveHealth(ctx context.Context) error {
 	address := a.options.HealthAddress
 	if !address.IsValid() {

@@ -17,8 +17,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// TestProbes asks an agent that has no switch, as a kubelet does: it is alive, and not ready. Its port was taken when
-// it started.
+// TestProbes probes an agent without a switch, as a kubelet does. The agent is alive and not ready. Its port was taken
+// when it started.
 func TestProbes(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

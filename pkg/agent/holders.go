@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// holdersFile remembers, in the state directory, which Node was seen first to have a WireGuard key. An agent that
-// starts again believes no Node that has announced another one's key meanwhile.
+// holdersFile is the file in the state directory that records which Node was seen first with a WireGuard key. A
+// restarted agent trusts no Node that has announced another Node's key in the meantime.
 const holdersFile = "wireguard-holders.json"
 
 // readHolders reads the file. A missing or unreadable file counts as empty, and is written again.

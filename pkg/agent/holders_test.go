@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// TestHolders has Nodes announce keys of others: who was seen to have one first keeps it, also after a restart of the
-// agent.
+// TestHolders lets Nodes announce keys of other Nodes. The Node that was seen first with a key keeps it, also after a
+// restart of the agent.
 func TestHolders(t *testing.T) {
 	node := func(days int, key, next, address string) nodeFacts {
 		return nodeFacts{Created: time.Date(2026, 1, days, 0, 0, 0, 0, time.UTC), WireGuardKey: key, NextKey: next,
@@ -72,7 +72,7 @@ func TestHolders(t *testing.T) {
 					tables.nodes.Replace(rows)
 					tables.kinds.Loaded()
 					tables.loaded()
-					for range 3 { // what is remembered in one pass counts in the next
+					for range 3 { // a record of one pass counts in the next one
 						tables.engine.Pass()
 					}
 				}

@@ -14,8 +14,8 @@ import (
 )
 
 // bridgesOf returns the desired bridges and ports of the switch: the integration bridge with the gateway port, the
-// tunnel port and a port for each attached Pod. If the userspace datapath has to take over the underlay's interface,
-// there is a bridge for that.
+// tunnel port and a port for each attached Pod. If the userspace datapath takes over the underlay's interface, there is
+// one more bridge.
 func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []problem.Problem) {
 	_, u, ok := t.this.ready(r)
 	if !ok {
@@ -66,8 +66,8 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	return out, ps
 }
 
-// tunnelOptions returns the options of the tunnel port. With a valid transport address tunnels end there and nowhere
-// else. Without one, flows choose the address that packets come from.
+// tunnelOptions returns the options of the tunnel port. With a valid transport address, tunnels end only there. Without
+// one, flows choose the source address of packets.
 func tunnelOptions(c config.Config, transport netip.Addr) map[string]string {
 	options := map[string]string{"remote_ip": "flow", "local_ip": "flow", "key": "flow"}
 	if transport.IsValid() {
@@ -100,8 +100,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 	d := hostnet.Desired{
 		Sysctls: map[string]string{
 			"net/ipv4/ip_forward": "1",
-			// A packet that comes in by the gateway port and leaves by it has to: the
-			// switch is behind it.
+			// The switch is behind the gateway port. So packets may come in through the gateway port and leave through it.
 			"net/ipv4/conf/" + gw + "/send_redirects": "0",
 			"net/ipv4/conf/" + gw + "/arp_announce":   "1",
 			"net/ipv4/conf/" + gw + "/rp_filter":      "2",
@@ -146,7 +145,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 			ExceptLink: gw,
 		}
 	}
-	t.inside.host(&d, r, u) // routes of the uplink come later: nothing goes by them meanwhile
+	t.inside.host(&d, r, u) // routes of the uplink are added later, so no packet uses them before
 	if up, ok := derive.Get(r, t.outputs.uplink, self); ok {
 		d.Links = append(d.Links, up.Links...)
 		d.Routes = append(d.Routes, up.Routes...)

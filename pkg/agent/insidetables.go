@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// insideTables hold the tunnels inside WireGuard, and what the switch and the host need for them.
+// insideTables holds the tunnels inside WireGuard, and the state that the switch and the host need for them.
 type insideTables struct {
 	config   config.Config
 	this     *ownNode
@@ -95,8 +95,9 @@ func (t *insideTables) encryptedOf(_ derive.Name, r *derive.Reader) (e encrypted
 	return e, nil
 }
 
-// bridges returns the bridges by which a userspace switch reaches the WireGuard devices. A bridge whose device is not
-// wanted is removed with it: the switch reads a device that comes again under the same name only through a new port.
+// bridges returns the bridges through which a userspace switch reaches the WireGuard devices. If a device is not
+// desired, its bridge is removed too. If a device comes again under the same name, the switch reads it only through a
+// new port.
 func (t *insideTables) bridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 	e, _ := derive.Get(r, t.encrypted, self)
 	s, _ := derive.Get(r, t.settings, self)
@@ -123,12 +124,12 @@ func (t *insideTables) bridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 	return out
 }
 
-// host adds the links, routes and rules by which the host reaches the ends inside.
+// host adds the links, routes and rules through which the host reaches the inside ends.
 func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 	e, _ := derive.Get(r, t.encrypted, self)
-	// While a device is not there nothing may leave by another link: wider routes lead to the switch, which drops it. A
-	// userspace switch has routes of its own, which it reads again when a link comes or goes, the default route first: so
-	// the uplink drops it too.
+	// While a device is missing, no packet may leave through another link. Wider routes lead to the switch, which drops
+	// the packets. A userspace switch has routes of its own, and reads them again when a link comes or goes, the default
+	// route first. So the uplink drops the packets too.
 	var inside []netip.Prefix
 	drop := func(to netip.Prefix) {
 		route := hostnet.Route{Dst: to, Link: t.config.HostGateway}
@@ -138,12 +139,12 @@ func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 	}
 	hasKey := func(n derive.Row[derive.Object, nodeFacts]) bool { return n.Value.WireGuardKey != "" }
 	nodes := t.config.EncryptsNodes() || slices.ContainsFunc(derive.All(r, t.this.nodes), hasKey)
-	if nodes || t.config.EncryptsPeers() { // whatever is known of others
+	if nodes || t.config.EncryptsPeers() { // even if nothing is known of others
 		inside = append(inside, peering.InsideRange)
 		drop(peering.InsideRange)
 	}
 	p, _ := derive.Get(r, t.clusters.Part, self)
-	for _, c := range p.Closed { // also former ends inside: the switch sends there for a moment yet
+	for _, c := range p.Closed { // also former inside addresses, to which the switch still sends for a moment
 		base := netip.PrefixFrom(c.Base(), c.Base().BitLen())
 		inside = append(inside, base)
 		drop(netip.PrefixFrom(base.Addr(), base.Bits()-1).Masked())
@@ -164,7 +165,7 @@ func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 			hop = l.hop
 		} else {
 			link.Guards = l.guards()
-			// Packets come by one device while answers already go by the other.
+			// Packets come through one device while answers already go through the other.
 			d.Sysctls["net/ipv4/conf/"+l.name+"/rp_filter"] = "2"
 		}
 		d.Links = append(d.Links, link)
@@ -179,7 +180,7 @@ func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 			}
 		}
 		if userspace(t.config) {
-			if l == besideClusters || l == besideNodes { // its next hop is known before anything is sent to it
+			if l == besideClusters || l == besideNodes { // its next hop is in place before the first packet
 				ends.Peers = append(ends.Peers, l.hop)
 			}
 			d.Tunnels = append(d.Tunnels, ends)

@@ -19,21 +19,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Bounds of what is learned from DNS; docs/policy.md names them.
+// These are the bounds of learned DNS answers. docs/policy.md lists them.
 const (
-	maxLearned   = 4096            // addresses of all names; those of the identity that holds most make room
+	maxLearned   = 4096            // addresses of all names; above it, the identity with the most loses some
 	evicted      = 64              // so many at once
-	maxOfName    = 256             // addresses of one name; the ones that expire first make room
+	maxOfName    = 256             // addresses of one name; above it, the first to expire are removed
 	leastTTL     = 5 * time.Second // so that there is time to connect
 	mostTTL      = 24 * time.Hour
-	mostHeld     = 1024        // answers that wait for flows; more pass at once, and nothing is learned from them
+	mostHeld     = 1024        // answers that wait for flows; further ones pass at once and are not learned
 	heldFor      = time.Second // for flows; then an answer passes without
 	namesSaved   = time.Second // at most so late are later expiries in the file
 	namesExpired = time.Second // at most so late is an address forgotten
 )
 
-// learnedNames are the addresses that DNS has answered to Pods under rules with names, each until it expires. They are
-// kept in a file, so that a restart forgets none.
+// learnedNames has the addresses that DNS has answered to Pods under rules with names, each until it expires. A file
+// keeps them over a restart.
 type learnedNames struct {
 	nodeNames
 	file  string
@@ -44,7 +44,7 @@ type learnedNames struct {
 	known   map[string]map[netip.Addr]time.Time // when they expire
 	count   int                                 // of addresses
 	holders map[heldAddress]uint32              // the identity of the Pod that has asked for it
-	held    map[uint32]int                      // how many an identity holds; 0 are those of the process before
+	held    map[uint32]int                      // addresses of each identity; 0 has the previous process's
 	unsaved bool
 	full    bool // addresses have made room, and that was reported
 
@@ -58,13 +58,13 @@ type heldAddress struct {
 	ip   netip.Addr
 }
 
-// nodeNames is what learnedNames need of the Node.
+// nodeNames is the part of the Node that learnedNames uses.
 type nodeNames interface {
 	// wanted reports whether a rule of the Pod has the name of an answer.
 	wanted(datapath.Answer) bool
-	// set writes the addresses of some names to the tables; none forgets a name.
+	// set writes the addresses of some names to the tables. An empty list removes a name.
 	set(map[string][]netip.Addr)
-	// applied returns when the switch has confirmed the flows for what was set.
+	// applied returns once the switch has confirmed the flows for these addresses.
 	applied(ctx context.Context, set map[string][]netip.Addr) error
 	// release hands an answer on to the Pod.
 	release(context.Context, datapath.Answer) error
@@ -120,7 +120,7 @@ func (l *learnedNames) run(ctx context.Context) error {
 	}
 }
 
-// learn notes what answers say, and releases them once the switch has flows for it.
+// learn records the addresses in answers, and releases the answers once the switch has flows for the addresses.
 func (l *learnedNames) learn(ctx context.Context, batch []datapath.Answer) {
 	changed := map[string]bool{}
 	for _, a := range batch {
@@ -155,8 +155,8 @@ func (l *learnedNames) learn(ctx context.Context, batch []datapath.Answer) {
 	}
 }
 
-// note notes the addresses of one answer: "learned" where one of them is new. It adds the names whose addresses have
-// changed.
+// note records the addresses of one answer. The result is "learned" if one of them is new. It adds the names whose
+// addresses have changed.
 func (l *learnedNames) note(a datapath.Answer, changed map[string]bool) string {
 	until := time.Now().Add(min(max(a.TTL, l.floor), mostTTL))
 	result := "known"
@@ -166,7 +166,7 @@ func (l *learnedNames) note(a datapath.Answer, changed map[string]bool) string {
 				l.known[a.Name][ip], l.unsaved = until, true
 			}
 			if k := (heldAddress{a.Name, ip}); l.held[a.Identity] < l.held[l.holders[k]] {
-				l.hold(k, a.Identity) // it would make room for what the other one asks for
+				l.hold(k, a.Identity) // else it would displace addresses that the other identity asks for
 			}
 			continue
 		}
@@ -195,7 +195,7 @@ func (l *learnedNames) note(a datapath.Answer, changed map[string]bool) string {
 	return result
 }
 
-// hold says whose share an address is in.
+// hold records the identity to which an address counts.
 func (l *learnedNames) hold(k heldAddress, identity uint32) {
 	if was, ok := l.holders[k]; ok {
 		l.held[was]--
@@ -219,7 +219,7 @@ func (l *learnedNames) forget(name string, ip netip.Addr) {
 	}
 }
 
-// evict removes addresses of the identity that holds most, starting with the earliest to expire.
+// evict removes addresses of the identity with the most addresses, the earliest to expire first.
 func (l *learnedNames) evict(changed map[string]bool) {
 	most := slices.MinFunc(slices.Collect(maps.Keys(l.held)),
 		func(x, y uint32) int { return cmp.Or(cmp.Compare(l.held[y], l.held[x]), cmp.Compare(x, y)) })
@@ -238,7 +238,7 @@ func (l *learnedNames) evict(changed map[string]bool) {
 	}
 }
 
-// expire forgets what has expired. Connections that are open go on.
+// expire removes expired addresses. Open connections continue.
 func (l *learnedNames) expire() {
 	now, set := time.Now(), map[string][]netip.Addr{}
 	for name, of := range l.known {
@@ -291,7 +291,7 @@ func (l *learnedNames) load() {
 	}
 	now, set := time.Now(), map[string][]netip.Addr{}
 	for name, of := range l.known {
-		for ip, until := range of { // a clock that was ahead, or somebody else, may have written what no answer gets
+		for ip, until := range of { // a clock may have been ahead, or another program may have written the file
 			if until.After(now.Add(mostTTL)) {
 				of[ip] = now.Add(mostTTL)
 			}

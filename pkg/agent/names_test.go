@@ -24,7 +24,7 @@ type namesNode struct {
 	takes    time.Duration
 	known    map[string][]netip.Addr
 	flows    map[string][]netip.Addr // of these names
-	released []string                // names of answers, with what there were flows for
+	released []string                // names of released answers, with the addresses that had flows
 }
 
 func (n *namesNode) wanted(a datapath.Answer) bool { return strings.HasSuffix(a.Name, ".example.com") }
@@ -71,7 +71,7 @@ func (n *namesNode) took() []string {
 	return out
 }
 
-// addresses are those that are known by now.
+// addresses returns the addresses that are set at present.
 func (n *namesNode) addresses() map[string][]netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,14 +90,14 @@ func answerFor(name string, ttl time.Duration, addrs ...string) datapath.Answer 
 	return a
 }
 
-// enqueue has an answer wait, as take does, once there is room.
+// enqueue makes an answer wait, as take does, once there is room.
 func enqueue(l *learnedNames, a datapath.Answer) {
 	for l.queue.push(a.Identity, a) != nil {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// names runs a test in a bubble with its own clock. start runs a process on a file, and ends the one before.
+// names runs a test in a bubble with its own clock. start ends the previous process and starts one on the same file.
 func names(t *testing.T, node *namesNode, f func(start func() *learnedNames)) {
 	file := filepath.Join(t.TempDir(), "names.json")
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +124,7 @@ func names(t *testing.T, node *namesNode, f func(start func() *learnedNames)) {
 	})
 }
 
-// TestLearnedNames: an answer waits for its flows, its addresses stay for their time, and over a restart.
+// TestLearnedNames delays an answer until its flows are applied. Its addresses stay for their time, and over a restart.
 func TestLearnedNames(t *testing.T) {
 	node := newNamesNode()
 	names(t, node, func(start func() *learnedNames) {
@@ -187,7 +187,7 @@ func TestLearnedNames(t *testing.T) {
 	})
 }
 
-// TestLearnedNamesAreBounded: of a name those that expire first make room; beyond all bounds nothing is learned.
+// TestLearnedNamesAreBounded removes the addresses of a name that expire first. Beyond all bounds it learns nothing.
 func TestLearnedNamesAreBounded(t *testing.T) {
 	node := newNamesNode()
 	names(t, node, func(start func() *learnedNames) {
@@ -219,7 +219,7 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		if sum > maxLearned || sum < maxLearned-evicted || l.count != sum || len(l.holders) != sum {
 			t.Errorf("%d addresses, %d counted, %d held, want %d", sum, l.count, len(l.holders), maxLearned)
 		}
-		// What another identity asks for is learned, and is not forgotten when the first one goes on.
+		// Addresses that another identity asks for are learned. They stay when the first identity continues.
 		quiet := answerFor("quiet.example.com", time.Minute)
 		quiet.Identity, quiet.Addrs = 7, []netip.Addr{address(1 << 18)}
 		enqueue(l, quiet)
@@ -238,7 +238,7 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 	})
 }
 
-// TestLearnedNamesDamaged: a file that cannot be read costs what it held.
+// TestLearnedNamesDamaged reads a damaged file. Only the content of the file is lost.
 func TestLearnedNamesDamaged(t *testing.T) {
 	node := newNamesNode()
 	l := newLearnedNames(node, t.TempDir(), 0, slog.New(slog.DiscardHandler)) // a directory

@@ -10,10 +10,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 )
 
-// TestNoClusterSetCostsNothing has multi-cluster features turned on in a cluster that is in no ClusterSet: bridges,
-// ports, flows, groups and the host's configuration are those of a cluster without the features, also after it has left
-// one. Two features take effect by themselves: encryption has its share of the MTU, which Pods keep when the cluster
-// joins, and with policies over clusters packets carry identities.
+// TestNoClusterSetCostsNothing turns on multi-cluster features in a cluster that is in no ClusterSet. Bridges, ports,
+// flows, groups and the host's configuration are the same as without the features, also after the cluster has left one.
+// Two features take effect by themselves. Encryption takes its share of the MTU, which Pods keep when the cluster
+// joins. With policies over clusters, packets carry identities.
 func TestNoClusterSetCostsNothing(t *testing.T) {
 	without := testView()
 	without.Gateways, without.ClusterInfoImports = nil, nil

@@ -15,20 +15,22 @@ import (
 const (
 	// nodeKey is the key that its agent has.
 	nodeKey = "node.antrea.io/wireguard-public-key"
-	// nextNodePort is the UDP port for further sessions while a key changes, and nextNodeKey the key that it changes to.
+	// nextNodePort is the annotation with the UDP port for further sessions while a key changes. nextNodeKey is the
+	// annotation with the next key.
 	nextNodePort = "tombolo.io/wireguard-next-port"
 	nextNodeKey  = "tombolo.io/wireguard-next-public-key"
-	// nodeKeyNotBefore, by the administrator, is a time, RFC 3339: a key that was made before it is replaced.
+	// nodeKeyNotBefore is an annotation that the administrator sets, with an RFC 3339 time. A key that is older than that
+	// is replaced.
 	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
 )
 
 // nodeKeys judges the WireGuard keys that Nodes announce. Several Nodes may announce the same key, or have the same
-// address inside.
+// inside address.
 type nodeKeys struct {
 	nodeName string
 	encrypts bool                                                 // traffic between Nodes
 	byInside *derive.Index[derive.Name, derive.Object, nodeFacts] // Nodes by insideIDs
-	// holders has the Node that each key and each address inside belongs to, first the Node that had it first.
+	// holders has the Node that owns each key and each inside address. first has the Node that had it first.
 	holders *derive.Table[derive.Name, string]
 	first   *derive.Source[derive.Name, string]
 }
@@ -55,8 +57,8 @@ func newNodeKeys(
 	return k
 }
 
-// insideIDs returns the names of a Node's key and of its address inside. Where traffic between Nodes is encrypted, no
-// two Nodes may have one of them in common.
+// insideIDs returns the IDs of a Node's key and of its inside address. If traffic between Nodes is encrypted, no two
+// Nodes may have one of them in common.
 func insideIDs(n nodeFacts) (key, address derive.Name) {
 	end, _, _ := n.tunnelEnd()
 	return keyID(n.WireGuardKey), derive.Name("address " + peering.InsideOfNode(end).String())
@@ -81,11 +83,12 @@ func currentOfID(id derive.Name) derive.Name {
 	return id
 }
 
-// holder returns the Node that a key or an address inside belongs to, among the Nodes that announce it. This Node wins,
-// then the Node that was seen to have it first, also as its next key: a key is public, and another Node that announces
-// it takes nothing over, whatever its age. Among Nodes that were seen together the oldest with the key wins, then the
-// oldest that changes to it: a newer Node may be made of a copy of the older one's disk. Among Nodes of the same second
-// the first by name wins.
+// holder returns the Node that owns a key or an inside address, among the Nodes that announce it. This Node wins. Next
+// is the Node that was seen first with it, also as its next key. A key is public, so another Node that announces it
+// takes nothing over, whatever its age.
+//
+// Among Nodes that were seen together, the oldest with the key wins, then the oldest that changes to it. A newer Node
+// may be made from a copy of the older Node's disk. Among Nodes of the same second the first by name wins.
 func (k *nodeKeys) holder(id derive.Name, r *derive.Reader) (holder string) {
 	first, _ := derive.Get(r, k.first, id)
 	var created time.Time
@@ -110,8 +113,8 @@ func (k *nodeKeys) holderOf(id derive.Name, r *derive.Reader) (string, []problem
 	return k.holder(currentOfID(id), r), nil
 }
 
-// remember notes which Node was seen first with each key and each address inside. saved has the Nodes from before. save
-// is called with all Nodes when one of them changes.
+// remember records which Node was seen first with each key and each inside address. saved has the Nodes of the previous
+// process. save is called with all Nodes when one of them changes.
 func (k *nodeKeys) remember(saved map[string]string, save func(map[string]string)) {
 	for id, name := range saved {
 		k.first.Set(derive.Name(id), name)
@@ -137,8 +140,8 @@ func (k *nodeKeys) remember(saved map[string]string, save func(map[string]string
 	})
 }
 
-// nextOf adds a Node's next key and port to a way. It reports bad content and leaves it out: the Node is reached by its
-// current key.
+// nextOf adds a Node's next key and port to a way. It reports invalid content and omits it. Then the current key of the
+// Node stays in use.
 func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.Way, ps *problems) {
 	object := problem.Object{Kind: "Node", Name: name}
 	const lost = "packets to and from its Pods will be lost when it changes its WireGuard key"
@@ -163,7 +166,7 @@ func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering
 		return
 	}
 	holder := k.holder(keyID(n.NextKey), r)
-	if n.NextKey == n.WireGuardKey { // it has the key already, whatever others say
+	if n.NextKey == n.WireGuardKey { // it has the key already, whatever other Nodes announce
 		holder = name
 	}
 	if holder != name {

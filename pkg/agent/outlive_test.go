@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestOutlive ends the agent while a request is being undone: the writers go on until it is.
+// TestOutlive ends the agent while a request is being undone. The writers continue until that is done.
 func TestOutlive(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	work, done, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})

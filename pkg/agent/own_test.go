@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// endpoints are those with some addresses, one each: a second address of an endpoint has no meaning.
+// endpoints returns endpoints with one address each. A second address of an endpoint would have no meaning.
 func endpoints(addresses []string) []discoveryv1.Endpoint {
 	var out []discoveryv1.Endpoint
 	for _, a := range addresses {
@@ -31,7 +31,7 @@ func endpoints(addresses []string) []discoveryv1.Endpoint {
 	return out
 }
 
-// TestOwn collects the addresses that no other cluster can have, the API servers' among them.
+// TestOwn collects the addresses that no other cluster can have, including the API servers' addresses.
 func TestOwn(t *testing.T) {
 	slice := func(namespace, service string, addresses ...string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{

@@ -45,12 +45,12 @@ func (t *ownNode) add(e *derive.Engine, one derive.Keys[derive.Name]) {
 
 func (t *ownNode) object() problem.Object { return problem.Object{Kind: "Node", Name: t.name} }
 
-// self returns this Node's object; false while it is not known.
+// self returns this Node's object. It returns false until the object is known.
 func (t *ownNode) self(r *derive.Reader) (nodeFacts, bool) {
 	return derive.Get(r, t.nodes, derive.Object{Name: t.name})
 }
 
-// nowOf is the Node's object with its underlay. There is no row while one of them is not known.
+// nowOf returns the Node's object with its underlay. There is no row until both are known.
 func (t *ownNode) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Problem) {
 	n, ok := t.self(r)
 	if !ok {
@@ -66,8 +66,8 @@ func (t *ownNode) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Pr
 	return thisNode{Known: true, Node: n, Underlay: u}, nil
 }
 
-// ready returns this Node's object and its underlay, as they were last known together: after the object was deleted,
-// Pods still go and Services still change. It returns false before they were known: the switch stays as it is then.
+// ready returns this Node's object and its underlay, as they were last known together. If the object is deleted, Pods
+// still go and Services still change. It returns false before they were known. Until then the switch stays as it is.
 func (t *ownNode) ready(r *derive.Reader) (n nodeFacts, u Underlay, ok bool) {
 	node, ok := derive.Get(r, t.now, self)
 	if !ok {
@@ -76,8 +76,8 @@ func (t *ownNode) ready(r *derive.Reader) (n nodeFacts, u Underlay, ok bool) {
 	return node.Node, node.Underlay, ok
 }
 
-// readUnderlay reads the interface that carries the Node's tunnels: the transportInterface, else the
-// one with the Node's InternalIP, if that is known.
+// readUnderlay reads the interface that carries the Node's tunnels. That is the transportInterface, else the interface
+// with the Node's InternalIP, if the InternalIP is known.
 func (t *ownNode) readUnderlay() (Underlay, error) {
 	name := t.config.TransportInterface
 	u := Underlay{Read: true}
@@ -120,10 +120,9 @@ func (t *ownNode) readUnderlay() (Underlay, error) {
 	return u, nil
 }
 
-// transportAddress returns where this Node's tunnels end on the kernel's datapath: the address of
-// the transportInterface that the other Nodes send to. It is the zero address without a
-// transportInterface, and while the Node does not announce an address of it: tunnels then end at
-// any address of the Node.
+// transportAddress returns where this Node's tunnels end on the kernel's datapath: the address of the
+// transportInterface that the other Nodes send to. Without a transportInterface, or while the Node announces no address
+// of it, the result is the zero address. Then tunnels end at any address of the Node.
 func (t *ownNode) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
 	name := t.config.TransportInterface
 	node, u, known := t.ready(r)
@@ -153,10 +152,10 @@ func (t *ownNode) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
 	return netip.Addr{}
 }
 
-// tunnelSources returns the addresses that this Node's tunnel packets come from: to other Nodes the
-// one that they send to, and from the Gateway to other clusters the Gateway's. The receivers drop
-// packets from others, and a host with several addresses may prefer another. An address that the
-// host does not have cannot be set: it is the public one of a Gateway behind NAT, or a mistake.
+// tunnelSources returns the source addresses of this Node's tunnel packets. To other Nodes it is the address that they
+// send to. From the Gateway to other clusters it is the Gateway's address. The receivers drop packets from other
+// addresses, and a host with several addresses may prefer another one. An address that the host does not have cannot be
+// set. It is the public address of a Gateway behind NAT, or a mistake.
 func (t *ownNode) tunnelSources(gateway netip.Addr, r *derive.Reader, ps *problems) (nodes, peers netip.Addr) {
 	node, u, known := t.ready(r)
 	if !known || len(u.Local) == 0 {

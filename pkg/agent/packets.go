@@ -22,7 +22,7 @@ type packetIns struct {
 	strangers *otherServers
 }
 
-// packets hands out what the switch sends to the agent, by kind, and sends what comes of that. A meter in the
+// packets distributes the packets that the switch sends to the agent, by kind, and sends the answers. A meter in the
 // switch bounds the rate of each kind (packetInRate).
 type packets struct {
 	kinds   map[datapath.PacketKind]func(ofp.PacketIn2) error
@@ -31,7 +31,8 @@ type packets struct {
 	log     *slog.Logger
 }
 
-// errQueueFull is what kinds of packets return where they have no room for another one: it is lost, as packets are.
+// errQueueFull is the error of a kind of packets whose queue is full. The packet is lost, as packets on a network may
+// be.
 var errQueueFull = errors.New("the queue is full")
 
 func newPackets(kinds map[datapath.PacketKind]func(ofp.PacketIn2) error, log *slog.Logger) *packets {
@@ -44,7 +45,7 @@ func newPackets(kinds map[datapath.PacketKind]func(ofp.PacketIn2) error, log *sl
 	}
 }
 
-// take runs on the reader of the connection to the switch, so no kind of packet may wait for anything.
+// take runs on the reader of the connection to the switch. So no kind of packet may wait for anything.
 func (p *packets) take(in ofp.PacketIn2) {
 	kind, result := datapath.KindOf(in), "taken"
 	handle, ok := p.kinds[kind]

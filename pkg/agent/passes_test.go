@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// TestPassesAreSeen asks an agent what its last pass did, what a row comes from, and for its metrics.
+// TestPassesAreSeen requests the last pass of an agent, the inputs of a row, and the agent's metrics.
 func TestPassesAreSeen(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	v := testView()

@@ -24,8 +24,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// testView is Node node-1 of cluster east with one Pod, another Node, a Service, and west as
-// a peer behind the Gateway on node-2.
+// testView returns the view of Node node-1 of cluster east. It has one Pod, another Node, a Service, and the peer west
+// behind the Gateway on node-2.
 func testView() View {
 	conf := config.Default()
 	conf.FeatureGates = map[string]bool{"Multicluster": true}
@@ -84,7 +84,7 @@ func TestPlan(t *testing.T) {
 		name    string
 		change  func(*View)
 		check   func(t *testing.T, d Desired)
-		problem string // in one of the problems; "" for none
+		problem string // a part of one of the problems; "" for no problem
 	}{
 		{name: "a Node with everything", check: func(t *testing.T, d Desired) {
 			if d.Network == nil || d.Network.MTU != 1450 || d.Network.Gateways[0].String() != "10.11.0.1" {

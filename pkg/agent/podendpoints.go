@@ -17,7 +17,7 @@ type clusterRange struct {
 	pods    netip.Prefix
 }
 
-// peersPodsOf returns the ranges of Pods of other clusters that are not reached: all of them, while Pod-to-Pod
+// peersPodsOf returns the Pod ranges of other clusters that cannot be reached. These are all Pod ranges if Pod-to-Pod
 // connectivity is off.
 func (t *tables) peersPodsOf(_ derive.Name, r *derive.Reader) ([]clusterRange, []problem.Problem) {
 	if !t.config.MulticlusterGateway() || t.config.Multicluster.EnablePodToPodConnectivity {

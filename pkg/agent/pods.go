@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// portFacts are what is read of a port in the OVSDB.
+// portFacts is the part of a port in the OVSDB that decisions read.
 type portFacts struct {
 	There  bool
 	OFPort ofp.Port
@@ -60,8 +60,8 @@ func (t *podTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
 	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
 }
 
-// podOf returns a Pod of this Node whose port has a number, or asks for one: then its flows reach the switch at the
-// time the port does. Where Open vSwitch gives another number, the flows follow.
+// podOf returns a Pod of this Node whose port has a number or requests one. So its flows reach the switch at the same
+// time as the port. If Open vSwitch assigns another number, the flows follow.
 func (t *podTables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []problem.Problem) {
 	var ps problems
 	a, _ := derive.Get(r, t.attachments, name)
@@ -91,8 +91,9 @@ func (t *podTables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []p
 	return podAt(a, mac, number), ps
 }
 
-// formerOf returns the podCIDRs that this Node had, and that Pods which still run are in: the Node was registered again
-// with others. They stay this Node's for its own Pods, until a range of the cluster overlaps them.
+// formerOf returns former podCIDRs of this Node that running Pods still have addresses of. The Node was registered
+// again with other podCIDRs. The former ones stay this Node's for its own Pods, until a range of the cluster overlaps
+// them.
 func (t *podTables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Prefix, _ []problem.Problem) {
 	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {
@@ -129,7 +130,7 @@ func isFormer(ip netip.Prefix, now thisNode) bool {
 		!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
 }
 
-// reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and who still reaches it.
+// reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and which sources still reach it.
 func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
 	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {

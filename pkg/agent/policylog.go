@@ -28,17 +28,17 @@ const policyLogFile = "networkpolicy/np.log"
 // repeatsWithin is how long packets that a rule denies are counted in one line.
 const repeatsWithin = time.Second
 
-// maxRepeats is how many lines wait for repeats at most; more are written at once.
+// maxRepeats is the largest number of lines that wait for repeats. Further lines are written at once.
 const maxRepeats = 10_000
 
-// logQueue is how many packets wait to be logged at most, and logBatch how many are logged at once.
+// logQueue is how many packets wait to be logged at most. logBatch is how many packets are logged at once.
 const (
 	logQueue = 1024
 	logBatch = 256
 )
 
 // policyLog writes a line for each packet that a rule with enableLogging has decided about, in Antrea's format
-// (antrea-network-policy.md, audit logging). Equal ones that are denied within a second are one line.
+// (antrea-network-policy.md, audit logging). Equal packets that are denied within a second share one line.
 type policyLog struct {
 	out   io.WriteCloser
 	podAt func(netip.Addr) (name string) // of a Pod of this Node; empty for others
@@ -103,7 +103,7 @@ func (p loggedPacket) own() netip.Addr {
 	return p.Dst
 }
 
-// run writes until ctx ends, and then what is left.
+// run writes lines until ctx ends, and then the remaining ones.
 func (l *policyLog) run(ctx context.Context) error {
 	defer l.out.Close()
 	tick := time.NewTicker(repeatsWithin / 4)
@@ -122,7 +122,7 @@ func (l *policyLog) run(ctx context.Context) error {
 	}
 }
 
-// addSome notes packets that wait, up to a number.
+// addSome records waiting packets, up to a number.
 func (l *policyLog) addSome(most int) {
 	for range most {
 		p, ok := l.queue.pop()
@@ -136,11 +136,11 @@ func (l *policyLog) addSome(most int) {
 // Looks at the meters of the switch.
 const (
 	meterLook = time.Second
-	dueLooks  = 2 // after a packet that came: the meters may drop further ones after it
+	dueLooks  = 2 // after a packet that came, since the meters may drop further ones
 )
 
-// watchMeters counts the packets that the switch's meters drop as lost, until ctx ends. The meters are read only where
-// packets have come, as some come where others are dropped.
+// watchMeters counts the packets that the switch's meters drop as lost, until ctx ends. Some packets always come when
+// others are dropped. So the meters are read only when packets have come.
 func (l *policyLog) watchMeters(ctx context.Context) error {
 	var last map[uint32]uint64 // nil until they were read
 	for tick := time.NewTicker(meterLook); ; {
@@ -183,8 +183,8 @@ func logDrops(ctx context.Context, flows *flowsync.Syncer) (map[uint32]uint64, e
 	return out, nil
 }
 
-// grownBy returns by how much counters have grown; before is nil at first. A counter that is smaller is of a meter that
-// was made again.
+// grownBy returns the growth of counters. before is nil at first. If a counter is smaller than before, its meter was
+// made again.
 func grownBy(before, now map[uint32]uint64) (sum uint64) {
 	if before == nil {
 		return 0
@@ -198,7 +198,7 @@ func grownBy(before, now map[uint32]uint64) (sum uint64) {
 	return sum
 }
 
-// add notes a packet. A line for an allowed packet is written at once.
+// add records a packet. A line for an allowed packet is written at once.
 func (l *policyLog) add(p loggedPacket) {
 	line := l.line(p)
 	switch known := l.repeats[line]; {

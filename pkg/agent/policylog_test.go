@@ -53,7 +53,7 @@ func (b *buffer) Write(p []byte) (int, error) {
 
 func (*buffer) Close() error { return nil }
 
-// TestPolicyLogRepeats: what is denied again within a second is counted in one line, what is allowed is not.
+// TestPolicyLogRepeats counts repeated denials within a second in one line. Each allowed packet has its own line.
 func TestPolicyLogRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out buffer
@@ -128,7 +128,8 @@ func TestPolicyLogFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := regexp.MustCompile(
-		`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} AntreaPolicyEgressRule .* label \[1024 packets in .*\]\n.* <nil> \[1 packets were not logged: there were too many\]\n$`); !want.Match(text) {
+		`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} AntreaPolicyEgressRule .* label \[1024 packets in .*\]\n.* <nil> \[1 packets were not logged: there were too many\]\n$`); !want.Match(
+		text) {
 		t.Errorf("the file has\n%s", text)
 	}
 	l.out = &buffer{broken: true}
@@ -142,7 +143,7 @@ func TestPolicyLogFile(t *testing.T) {
 	}
 }
 
-// TestPolicyLogCountsDrops: what the switch's meters drop is counted in the log, from the agent's start on.
+// TestPolicyLogCountsDrops counts the drops of the switch's meters in the log, from the agent's start on.
 func TestPolicyLogCountsDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out buffer
@@ -202,7 +203,7 @@ func TestPolicyLogCountsDrops(t *testing.T) {
 	})
 }
 
-// TestPackets: every kind of packet has its own hands, and what has none is counted.
+// TestPackets passes every kind of packet to its own handler. A packet without a handler is counted.
 func TestPackets(t *testing.T) {
 	var took []string
 	p := newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{

@@ -12,7 +12,7 @@ const (
 	TunnelPortName = "tombolo-tun0"
 
 	tunnelOFPort  = 32768
-	firstWay      = 33024 // ports with BFD: above the numbers that Open vSwitch gives to other ports
+	firstWay      = 33024 // ports with BFD, above the numbers that Open vSwitch assigns
 	lastWay       = 65279 // the largest number that a port can ask for
 	gatewayOFPort = 32769
 
@@ -26,11 +26,11 @@ const (
 	typeWay        = "bfd" // a tunnel port with BFD, to one far end
 )
 
-// serviceVIP is the next hop of the host for Services and remote Pods, and the source
-// address of connections that hairpin through a port.
+// serviceVIP is the host's next hop for Services and remote Pods. It is also the source address of connections that
+// leave through the port they came from.
 var serviceVIP = netip.MustParseAddr("169.254.0.253")
 
-// virtualMAC answers for serviceVIP: the switch routes everything that the host sends there.
+// virtualMAC is the MAC of serviceVIP. The switch routes all packets that the host sends to it.
 var virtualMAC = datapath.InClusterMAC.String()
 
 // tunnelProtocols are the protocols of the tunnel types, with their own ports (IANA).
@@ -40,5 +40,5 @@ var tunnelProtocols = map[string]datapath.Tunnel{
 	"gre":    {Protocol: 47},
 }
 
-// overhead is what each tunnel type adds to a packet over an IPv4 underlay, in bytes.
+// overhead is how many bytes each tunnel type adds to a packet over an IPv4 underlay.
 var overhead = map[string]int{"geneve": 50, "vxlan": 50, "gre": 42}

@@ -23,8 +23,7 @@ func newProgress() *progress {
 	return &progress{pods: map[string]datapath.ServedPod{}, changed: make(chan struct{})}
 }
 
-// await waits until done holds after a pass, or ctx ends. A change of the switch's state makes
-// a pass, too.
+// await waits until done holds after a pass, or ctx ends. A change of the switch's state causes a pass, too.
 func (p *progress) await(ctx context.Context, done func() (bool, error)) error {
 	for {
 		p.mu.Lock()
@@ -57,14 +56,15 @@ func (p *progress) ready() bool {
 	return p.complete
 }
 
-// release notes that a complete plan was applied.
+// release records that a complete plan was applied.
 func (p *progress) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.complete = true
 }
 
-// declared notes the Pods at some ports as their flows were declared. get returns false where no Pod is served.
+// declared records the Pods at some ports as their flows were declared. If no Pod is served at a port, get returns
+// false.
 func (p *progress) declared(ports map[derive.Name]bool, get func(derive.Name) (datapath.ServedPod, bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *progress) podWith(ip netip.Addr) (datapath.Pod, bool) {
 	return datapath.Pod{}, false
 }
 
-// podAt names the Pod of this Node that has an address. The name is empty where no Pod has it.
+// podAt returns the name of the Pod of this Node that has an address. If no Pod has it, the name is empty.
 func (p *progress) podAt(ip netip.Addr) string {
 	if pod, ok := p.podWith(ip); ok {
 		return pod.Namespace + "/" + pod.Name

@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// publisher writes this Node's key where others read it.
+// publisher writes this Node's key to the object that others read.
 type publisher struct {
 	want  func() (mcv1alpha1.WireGuardInfo, bool)
 	get   func() (at problem.Object, have mcv1alpha1.WireGuardInfo, ok bool)
@@ -33,8 +33,8 @@ type publisher struct {
 
 const (
 	publishRetry = 5 * time.Second
-	// publishLimit ends a request without an answer. Links that are made again can cut a connection without a reset. The
-	// client needs most of a minute to notice that, while other clusters do not have this Node's key.
+	// publishLimit ends a request without an answer. If links are made again, a connection may break without a reset. The
+	// client would need most of a minute to notice that. Until then other clusters would not have this Node's key.
 	publishLimit = 10 * time.Second
 )
 
@@ -70,7 +70,7 @@ func (p *publisher) write(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 		return false
-	// it is gone, which an event says, or the API server that has just started does not know its kind yet
+	// Either the object is gone, which an event shows, or a starting API server does not have its kind yet.
 	case apierrors.IsNotFound(err):
 		return true
 	case err != nil:
@@ -82,7 +82,7 @@ func (p *publisher) write(ctx context.Context) bool {
 	return false
 }
 
-// wireguardParts are the devices of WireGuard, the changes of their keys, and the announcements of the keys.
+// wireguardParts has the WireGuard devices, the changes of their keys, and the announcements of the keys.
 type wireguardParts struct {
 	encryptions []*encryption // between Nodes, and between clusters
 	rotations   []*rotation   // of the keys that there are
@@ -141,9 +141,9 @@ func (a *Agent) newPublishers() error {
 	return nil
 }
 
-// insideIP returns the address inside WireGuard where this Node, a Gateway, receives packets of other clusters. It is
-// "" where the Node has no such address. The second result is false while this is not known: an agent that has just
-// started must not take back an announced address.
+// insideIP returns the inside address at which this Node, a Gateway, receives packets of other clusters. It is "" if
+// the Node has no such address. The second result is false while this is unknown. An agent that has just started must
+// not withdraw an announced address.
 func insideIP(t *tables) (string, bool) {
 	p, known := t.peering.Get(self)
 	if at := p.Part.Gateway; p.Part.Role == peering.Gateway && at.InsideIP.IsValid() {
@@ -152,7 +152,7 @@ func insideIP(t *tables) (string, bool) {
 	return "", known
 }
 
-// announced is what a Node announces.
+// announced returns the announcement of a Node.
 func (n nodeFacts) announced() mcv1alpha1.WireGuardInfo {
 	info := mcv1alpha1.WireGuardInfo{PublicKey: n.WireGuardKey, NextPublicKey: n.NextKey}
 	if port, err := strconv.ParseUint(n.NextPort, 10, 16); err == nil {
@@ -163,7 +163,7 @@ func (n nodeFacts) announced() mcv1alpha1.WireGuardInfo {
 	return info
 }
 
-// gatewayKey is what a Gateway announces.
+// gatewayKey returns the announcement of a Gateway.
 func gatewayKey(g *mcv1alpha1.Gateway) (at problem.Object, have mcv1alpha1.WireGuardInfo, ok bool) {
 	if g.WireGuard != nil {
 		have = *g.WireGuard

@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// TestPublishAgain has the first request that announces a key fail, where no event follows.
+// TestPublishAgain makes the first request that announces a key fail. No event follows.
 func TestPublishAgain(t *testing.T) {
 	for name, first := range map[string]func(context.Context) error{
 		"on a connection that was cut without a word": func(ctx context.Context) error {

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// TestReadSwitch changes what the OVSDB says after one goroutine has read it and before it writes:
-// another that reads the change does not have it overwritten.
+// TestReadSwitch changes the state of the OVSDB after one goroutine has read it and before it writes. Another goroutine
+// reads and writes the change. The older state must not overwrite it.
 func TestReadSwitch(t *testing.T) {
 	tables := newTables(config.Default(), ownName)
 	tables.kinds.Loaded()
@@ -25,7 +25,7 @@ func TestReadSwitch(t *testing.T) {
 			tables.readSwitch(func() bridge.State { return state(2) })
 		}()
 		select {
-		case <-newer: // written already: what is returned is old
+		case <-newer: // the newer state is written, so this one is old
 		case <-time.After(100 * time.Millisecond): // it waits
 		}
 		return state(1)

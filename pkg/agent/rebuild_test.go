@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestDamagedRecordKeepsFlows restarts the agent with a port whose record is damaged: the switch keeps
-// the Pod's flows until its attachment is rebuilt. An attachment without a port is reported, and the agent is ready.
+// TestDamagedRecordKeepsFlows restarts the agent with a port whose record is damaged. The switch keeps the Pod's flows
+// until its attachment is rebuilt. An attachment without a port is reported, and the agent is ready.
 func TestDamagedRecordKeepsFlows(t *testing.T) {
 	w := newWalk(t, 4)
 	w.attach()

@@ -13,12 +13,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// rechecker starts to judge known connections again that a change of policies concerns. There are two ways to find
-// these connections. A look compares the tracked connections with the present policies, and finds exactly these. But
-// the userspace datapath forwards nothing while its connections are listed: 600 ms for 100,000 of them. So if there are
-// many, it gets the change itself (datapath.Concern). The switch then finds the connections when their packets come,
-// and the rechecks stay until every earlier connection is surely forgotten. A look comes after each connection to the
-// switch, so that a restarted agent finds the rest of an earlier change.
+// rechecker starts to judge known connections again when a change of policies concerns them. There are two ways to find
+// these connections.
+//
+// A look compares the tracked connections with the present policies, and finds exactly these. But while the userspace
+// datapath lists its connections, it forwards nothing: 600 ms for 100,000 of them. So if there are many connections,
+// the datapath gets the change itself (datapath.Concern). Then the switch finds the connections when their packets
+// come. The rechecks stay until every earlier connection is surely gone.
+//
+// After each connection to the switch there is a look, so that a restarted agent finds the rest of an earlier change.
 type rechecker struct {
 	switches recheckSwitch
 	log      *slog.Logger
@@ -27,7 +30,7 @@ type rechecker struct {
 	mu       sync.Mutex
 	known    map[datapath.Recheck]concerned
 	seq      uint64 // of the last that was noted
-	wantLook bool   // what has changed is only found by a look
+	wantLook bool   // only a look finds the connections of a change
 	failed   string // why the last look failed
 	looked   time.Time
 }
@@ -36,26 +39,26 @@ type rechecker struct {
 type concerned struct {
 	at  time.Time
 	seq uint64
-	of  string // of its datapath.Cause; empty where a look has found it, or where it has several causes
+	of  string // of its datapath.Cause; empty if a look has found it, or for several causes
 }
 
-// recheckSwitch is what the rechecker needs of the switch and of the tables.
+// recheckSwitch is the part of the switch and of the tables that the rechecker uses.
 type recheckSwitch interface {
 	// session numbers the connections to the switch; 0 without a connection.
 	session() uint64
 	// applied returns when the switch has confirmed the flows of the last plan.
 	applied(context.Context) error
-	// stopping is how many connections the switch tracks, where it forwards nothing while it lists them; else 0.
+	// stopping returns the number of tracked connections if the switch forwards nothing while it lists them; else 0.
 	stopping(context.Context) (int, error)
-	// compared lists the connections that the switch tracks, and returns the ones to judge again.
+	// compared lists the connections that the switch tracks, and returns the connections to judge again.
 	compared(context.Context) ([]datapath.Recheck, error)
-	// recheck has connections judged again, and ends what was to be before.
+	// recheck starts to judge these connections again, and ends all earlier rechecks.
 	recheck([]datapath.Recheck)
 }
 
-// A look takes time in proportion to the connections that there are, so there is a pause after each that is longer
-// where they are many. While some wait for their next packet, the switch is looked at every now and then, to end the
-// rechecks that are done.
+// The time of a look is in proportion to the number of connections. So the pause after a look is longer if there are
+// many. While some connections wait for their next packet, there are looks at intervals, to end the rechecks that are
+// done.
 const (
 	recheckPause  = time.Second
 	recheckShare  = 10 // a look may take one part in so many of the time
@@ -66,11 +69,13 @@ const (
 // Where listing connections stops the switch.
 const (
 	recheckFew = 500 // connections that may be listed at each change: 4 ms
-	// while looks fail: a connection that sends nothing for a day is forgotten (tcp_established)
+	// recheckKept is how long rechecks stay while looks fail. A connection without a packet for a day is forgotten
+	// (tcp_established).
 	recheckKept = 25 * time.Hour
-	recheckStop = 8 * time.Microsecond // for each connection, while the userspace datapath lists them
-	recheckCalm = 1000                 // a look that can wait stops the switch for one part in so many of the time
-	// With more rechecks, each of which is flows, a look waits a tenth as long: a tenant may write rules all the time.
+	recheckStop = 8 * time.Microsecond // for each connection that the userspace datapath lists
+	recheckCalm = 1000                 // a look that can wait may stop the switch for 1/recheckCalm of the time
+	// Each recheck is several flows. With more rechecks than this, a look waits a tenth as long, since a tenant may write
+	// rules all the time.
 	recheckMany = 2048
 )
 
@@ -78,7 +83,7 @@ func newRechecker(s recheckSwitch, log *slog.Logger) *rechecker {
 	return &rechecker{switches: s, log: log, wake: make(chan struct{}, 1), known: map[datapath.Recheck]concerned{}}
 }
 
-// changed notes that policies have changed.
+// changed records that policies have changed.
 func (c *rechecker) changed() {
 	select {
 	case c.wake <- struct{}{}:
@@ -86,7 +91,7 @@ func (c *rechecker) changed() {
 	}
 }
 
-// concern notes which connections a change concerns. It is called by the evaluating goroutine, before changed.
+// concern records which connections a change concerns. The evaluating goroutine calls it before it calls changed.
 func (c *rechecker) concern(x datapath.Concern) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,8 +158,8 @@ func (c *rechecker) run(ctx context.Context) {
 	}
 }
 
-// pass starts to judge connections again: the results of a look, or, to spare that look, the connections that changes
-// name.
+// pass starts to judge connections again. They are the results of a look. If the look is spared, they are the
+// connections that changes name.
 func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, recheckLimit)
 	defer cancel()
@@ -185,7 +190,7 @@ func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	return n, err
 }
 
-// worthLook reports whether a look is worth the stop of the switch: it ends rechecks that no connection needs.
+// worthLook reports whether a look is worth the stop of the switch. It ends rechecks that no connection needs.
 func (c *rechecker) worthLook(connections int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +217,7 @@ func (c *rechecker) declare() int {
 	return len(list)
 }
 
-// look finds exactly the connections that policies concern. Meanwhile changes stay noted.
+// look finds exactly the connections that policies concern. Changes during the look stay recorded.
 func (c *rechecker) look(ctx context.Context) (int, error) {
 	c.mu.Lock()
 	before := c.seq
@@ -261,7 +266,7 @@ func (s agentSwitch) compared(ctx context.Context) ([]datapath.Recheck, error) {
 	return look.Rechecks(), nil
 }
 
-// stopping asks for the number of connections of the userspace datapath, which it keeps.
+// stopping reads the number of tracked connections from the userspace datapath, which counts them.
 func (s agentSwitch) stopping(ctx context.Context) (int, error) {
 	if s.tables.config.OVSDatapathType != "netdev" {
 		return 0, nil

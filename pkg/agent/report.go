@@ -30,20 +30,20 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// reporter writes this Node's NodePolicyReport: what of which policies the switch has confirmed. It writes when that
-// changes, and then only what changes.
+// reporter writes this Node's NodePolicyReport, with the state of the policies that the switch has confirmed. It writes
+// when the state changes, and sends only the changed parts.
 type reporter struct {
 	node  string
 	api   reportAPI
 	look  func(context.Context) (reported, error)
 	nodes func() int
-	owner func() types.UID // of this Node's object, with which the report goes; "" while it is not known
+	owner func() types.UID // owner of the report: this Node's object; "" while it is unknown
 	log   *slog.Logger
 	wake  chan struct{}
 }
 
-// reported is what a NodePolicyReport says. Ways are nil when nothing is known of them yet, and OnlyWays is set when of
-// the rest nothing is known at the moment.
+// reported is the content of a NodePolicyReport. Ways is nil while no way has been observed. OnlyWays is set while the
+// rest is unknown.
 type reported struct {
 	Policies, Failures, Problems, Features, Ways map[string]string
 	OnlyWays                                     bool
@@ -57,12 +57,12 @@ type reportAPI interface {
 	nodeUID(ctx context.Context, node string) (types.UID, error)
 }
 
-// All Nodes together write reportsPerSecond reports at most. After a change each Node waits for a random part of the
+// All Nodes together write at most reportsPerSecond reports. After a change each Node waits for a random part of the
 // time that this takes. docs/policy.md has the costs.
 const (
 	reportsPerSecond = 100
 	reportLeast      = 500 * time.Millisecond
-	// reportAgain is after how long a report without changes is compared again: it may have been deleted. While the switch
+	// reportAgain is how often an unchanged report is compared again, since it may have been deleted. While the switch
 	// refuses something, the comparison comes sooner.
 	reportAgain   = 10 * time.Minute
 	reportRefused = 15 * time.Second
@@ -80,7 +80,7 @@ func newReporter(node string, api reportAPI, look func(context.Context) (reporte
 	return r
 }
 
-// changed notes that the report may have changed.
+// changed records that the report may have changed.
 func (r *reporter) changed() {
 	select {
 	case r.wake <- struct{}{}:
@@ -95,7 +95,7 @@ func (r *reporter) interval() time.Duration {
 
 // run reports until ctx ends.
 func (r *reporter) run(ctx context.Context) {
-	var known *reported // what the API server has; nil when that is to be asked
+	var known *reported // the content in the API server; nil if it has to be read
 	var owner types.UID
 	var last, compared time.Time
 	again, retry, failed := reportAgain, reportRetry, ""
@@ -149,8 +149,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// write updates the report to the present state. It returns the object that the API server then has, nil for a report
-// that will be deleted, because its Node was deleted.
+// write updates the report to the present state. It returns the content that the API server then has. If the report's
+// Node was deleted, the report will be deleted too, and the result is nil.
 func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -173,7 +173,7 @@ func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ 
 	return r.update(ctx, known, now)
 }
 
-// update sends what has changed since the API server was given what is known.
+// update sends the difference between the desired content and the known content in the API server.
 func (r *reporter) update(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
 	if now.Ways == nil {
 		now.Ways = known.Ways
@@ -247,7 +247,7 @@ type reportLook struct {
 	ways     *wayReport
 }
 
-// policies returns which policies apply to Pods of this Node once the switch has confirmed their flows.
+// policies returns which policies apply to Pods of this Node, once the switch has confirmed their flows.
 func (a reportLook) policies(ctx context.Context) (reported, error) {
 	if err := a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }); err != nil {
 		return reported{}, err
@@ -257,7 +257,7 @@ func (a reportLook) policies(ctx context.Context) (reported, error) {
 		Features: features(a.tables.config), Ways: a.ways.now(),
 	}
 	versions := map[policy.Key]policy.Version{}
-	// Between two passes all flows are declared that the tables say.
+	// Between two passes, all flows in the tables are declared.
 	if !a.tables.engine.Do(ctx, func() {
 		for _, row := range a.tables.policies.LocalVersions.All() {
 			versions[row.Key] = row.Value
@@ -303,7 +303,7 @@ func (a reportLook) policies(ctx context.Context) (reported, error) {
 	return now, nil
 }
 
-// features are what this agent can do and not every agent does.
+// features returns the abilities of this agent that not every agent has.
 func features(c config.Config) map[string]string {
 	out := map[string]string{}
 	if c.MulticlusterGateway() && c.Multicluster.EnablePodToPodConnectivity &&
@@ -334,7 +334,7 @@ func put(to map[string]string, key, text string) {
 	}
 }
 
-// problems returns the problems that this Node has with policies. It leaves out the problems that every Node has.
+// problems returns the problems of this Node with policies. It omits the problems that every Node has.
 func (a reportLook) problems(versions map[policy.Key]policy.Version) map[policy.Key][]string {
 	of := map[problem.Object]policy.Key{}
 	for k := range versions {

@@ -35,7 +35,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// TestReportAccess writes reports at a real API server as the agent's ServiceAccount on node-1: its own and no other.
+// TestReportAccess writes reports to a real API server as the agent's ServiceAccount on node-1. It may write its own
+// report and no other.
 func TestReportAccess(t *testing.T) {
 	admin := apiserver.Start(t, "../../deploy/crds")
 	c, err := client.New(admin, client.Options{})
@@ -88,7 +89,8 @@ func TestReportAccess(t *testing.T) {
 	report := func(node string) *tombolov1alpha1.NodePolicyReport {
 		return &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	}
-	// refused waits for a policy of admission, which holds some time after it is there. What it tries changes nothing.
+	// refused waits until an admission policy takes effect, which takes some time after its creation. Its attempts change
+	// nothing.
 	refused := func(what, text string, try func(ctx context.Context) error) {
 		t.Helper()
 		var last error
@@ -313,7 +315,8 @@ func TestReportAccess(t *testing.T) {
 	kubelets(t, admin, c, refused)
 }
 
-// kubelets has kubelets write their Nodes: everything but what makes a Gateway of one.
+// kubelets lets kubelets write their Nodes. They may write everything except the annotation that makes a Node a
+// Gateway.
 func kubelets(t *testing.T, admin *rest.Config, c client.Client,
 	refused func(what, text string, try func(ctx context.Context) error)) {
 	t.Helper()
@@ -414,7 +417,7 @@ func (r *reportsAt) get(context.Context, string) (out *tombolov1alpha1.NodePolic
 	return out, err
 }
 
-// sent is what it was asked for so far.
+// sent returns the requests so far.
 func (r *reportsAt) sent() (creates int, patches []string, gets int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -443,14 +446,14 @@ func (r *reportsAt) nodeOf() types.UID {
 	return r.uid
 }
 
-// set changes what the API server has.
+// set changes the state of the API server.
 func (r *reportsAt) set(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change()
 }
 
-// TestReportOfNewNode has the Node deleted and registered again: its report is made again as soon as the old one was
+// TestReportOfNewNode deletes the Node and registers it again. Its report is made again as soon as the old one has been
 // collected.
 func TestReportOfNewNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -495,7 +498,7 @@ func TestReportOfNewNode(t *testing.T) {
 	})
 }
 
-// TestNewNodeWakesReporter: an agent looks at its report when its Node's object is another one.
+// TestNewNodeWakesReporter replaces the Node's object. The agent compares its report then.
 func TestNewNodeWakesReporter(t *testing.T) {
 	a, err := newAgent(Options{
 		Config: config.Default(), NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
@@ -522,8 +525,8 @@ func TestNewNodeWakesReporter(t *testing.T) {
 	}
 }
 
-// TestReportRate changes policies all the time in a cluster of 1,000 Nodes: a Node writes every ten seconds at most,
-// what it writes is the difference, nothing is written when nothing changes, and what could not be written comes later.
+// TestReportRate changes policies all the time in a cluster of 1,000 Nodes. A Node writes at most every ten seconds,
+// and sends only the difference. Without a change it writes nothing. If a write fails, it is repeated later.
 func TestReportRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &reportsAt{}

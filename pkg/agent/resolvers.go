@@ -34,12 +34,12 @@ func (t *resolverTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
 	t.list = derive.NewTable(e, "resolvers", t.listOf, one)
 }
 
-// resolverFiles name the Node's DNS servers. The kubelet gives the agent's Pod its own file as the first one. The
-// second one has the servers behind the stub of systemd-resolved, where the agent runs on the Node itself.
+// resolverFiles name the Node's DNS servers. The first one is the agent's Pod's own file, from the kubelet. If the
+// agent runs on the Node itself, the second one has the servers behind the stub of systemd-resolved.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// readResolvers returns the DNS servers in files of the form of resolv.conf(5), sorted. Servers at loopback addresses
-// are left out: a Pod's own loopback is another one.
+// readResolvers returns the DNS servers in files in the form of resolv.conf(5), sorted. It omits servers at loopback
+// addresses, since a Pod has a loopback of its own.
 func readResolvers(files []string) (out []netip.Addr) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -68,8 +68,8 @@ func clusterDNS(_ derive.Object, f service.Facts) []derive.Name {
 	return []derive.Name{self}
 }
 
-// listOf returns the DNS servers whose answers are learned. Without configured servers these are the cluster's
-// DNS, by the addresses and the endpoints of its Services, and the Node's servers.
+// listOf returns the DNS servers whose answers are learned. If no servers are configured, these are the cluster's DNS,
+// with the addresses and endpoints of its Services, and the Node's servers.
 func (t *resolverTables) listOf(_ derive.Name, r *derive.Reader) (out []netip.Prefix, _ []problem.Problem) {
 	if out = t.config.Resolvers(); len(out) > 0 {
 		return out, nil
@@ -97,7 +97,7 @@ const (
 	otherServersFor  = 10 * time.Minute // since their last answer
 )
 
-// otherServers are the DNS servers that Pods under rules with names ask, and that nothing is learned from.
+// otherServers are the DNS servers that Pods under rules with names ask, and whose answers are not learned.
 type otherServers struct {
 	log *slog.Logger
 
@@ -109,7 +109,7 @@ func newOtherServers(log *slog.Logger) *otherServers {
 	return &otherServers{log: log, seen: map[netip.Addr]time.Time{}}
 }
 
-// take notes whose answer a packet is.
+// take records the server whose answer a packet is.
 func (o *otherServers) take(in ofp.PacketIn2) error {
 	h, err := datapath.HeadersOf(in.Data)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestResolvers: whose answers are learned from, as Services, endpoints, the Node's files and the configuration change.
+// TestResolvers determines the servers whose answers are learned while Services, endpoints, the Node's files and the
+// configuration change.
 func TestResolvers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	const text = "# nameserver 192.0.2.9\nsearch example.com\nnameserver 192.0.2.53\nnameserver 127.0.0.53\n" +
@@ -87,7 +88,7 @@ func TestResolvers(t *testing.T) {
 	is(w, "the configuration says it", "10.96.0.10 169.254.20.0/24")
 }
 
-// TestOtherServers: `tombolo get status` names servers whose answers are not learned, for a while and not too many.
+// TestOtherServers lists servers whose answers are not learned in `tombolo get status`, for a while and not too many.
 func TestOtherServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOtherServers(slog.New(slog.DiscardHandler))

@@ -28,19 +28,19 @@ type restoreWait struct {
 	declared    chan struct{} // the switch has flow-restore-wait, and its flows are declared
 }
 
-// flowsApplied returns when the switch has confirmed all flows of the last plan that it takes,
-// on a connection that is alive. One that was refused does not hold up the others.
+// flowsApplied returns when the switch has confirmed all flows of the last plan that it accepts, on a live connection.
+// A refused flow does not delay the others.
 func flowsApplied(ctx context.Context, flows *flowsync.Syncer) error {
 	err := flows.Synced(ctx)
 	if ctx.Err() != nil {
 		return err
 	}
-	// The connection may be that of an ovs-vswitchd that has just ended: ask for an answer.
+	// The connection may be to an ovs-vswitchd that has just ended. So flowsApplied waits for an answer.
 	return flows.FlushConnections(ctx, nil)
 }
 
-// end lets a restarted ovs-vswitchd process packets once it has its flows, until ctx ends. The
-// start script of the OVS container sets flow-restore-wait, so that no packet meets an empty table.
+// end lets a restarted ovs-vswitchd process packets once it has its flows, until ctx ends. The start script of the OVS
+// container sets flow-restore-wait, so that no packet meets an empty table.
 func (w *restoreWait) end(ctx context.Context) {
 	for {
 		select {
@@ -66,21 +66,23 @@ func (w *restoreWait) end(ctx context.Context) {
 // Times of freeUplink.
 const (
 	uplinkWait  = 3 * time.Second        // usually enough to load the cluster's state
-	uplinkFlows = time.Second            // for the flows that are known to be confirmed
+	uplinkFlows = time.Second            // for the flows to be confirmed
 	uplinkLook  = 250 * time.Millisecond // between looks
 )
 
-// uplinkWaits reports whether the Node's own traffic waits for the end of flow-restore-wait: its
-// uplink is a port of the switch.
+// uplinkWaits reports whether the Node's own traffic waits for the end of flow-restore-wait. It does if its uplink is a
+// port of the switch.
 func uplinkWaits(c config.Config, s bridge.State) bool {
 	_, taken := s.Bridges[uplinkBridge(c.TransportInterface)]
 	return s.FlowRestoreWait && c.TransportInterface != "" && c.OVSDatapathType == "netdev" && taken
 }
 
-// freeUplink ends flow-restore-wait if agent and ovs-vswitchd have been restarted together, and the switch carries the
-// packets to the API server: the agent cannot get the desired flows before the switch forwards. The agent keeps no
-// flows over its own restart, so packets could only miss flows of a plan that was applied in part. freeUplink returns
-// once a plan has been applied completely: then the agent needs no API server to give a restarted switch its flows.
+// freeUplink ends flow-restore-wait if agent and ovs-vswitchd have been restarted together and the switch carries the
+// packets to the API server. Then the agent cannot get the desired flows before the switch forwards.
+//
+// The agent keeps no flows over its own restart. So packets could only miss flows of a plan that was applied in part.
+// freeUplink returns once a plan has been applied completely. From then on the agent can give a restarted switch its
+// flows without an API server.
 func (w *restoreWait) freeUplink(ctx context.Context) {
 	var since time.Time
 	for ctx.Err() == nil && !w.progress.ready() {
@@ -115,8 +117,8 @@ const (
 	redialFor   = time.Second
 )
 
-// prompt makes a dialer that finds a switch which comes back within some milliseconds: Pods'
-// traffic waits for the agent then. It tries for a second before it returns an error.
+// prompt makes a dialer that finds a restarted switch within some milliseconds, since Pods' traffic waits for the agent
+// then. It tries for a second before it returns an error.
 func prompt(dial ofconn.Dialer) ofconn.Dialer {
 	return func(ctx context.Context) (net.Conn, error) {
 		end := time.Now().Add(redialFor)

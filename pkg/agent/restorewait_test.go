@@ -18,7 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// TestUplinkWaits says when the Node's own traffic waits for the switch.
+// TestUplinkWaits determines whether the Node's own traffic waits for the switch.
 func TestUplinkWaits(t *testing.T) {
 	taken := map[string]bridge.Found{"br-int": {}, "br-eth1": {}}
 	for _, row := range []struct {
@@ -42,8 +42,8 @@ func TestUplinkWaits(t *testing.T) {
 	}
 }
 
-// TestFreeUplink restarts agent and switch together where the API server is behind the switch. The
-// agent ends flow-restore-wait long before the start script does.
+// TestFreeUplink restarts agent and switch together while the API server is behind the switch. The agent ends
+// flow-restore-wait long before the start script does.
 func TestFreeUplink(t *testing.T) {
 	ovs := ovstest.Start(t, ovstest.Dummy)
 	ovs.Vsctl("add-br", "br-eth9", "--", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")

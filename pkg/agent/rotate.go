@@ -18,30 +18,30 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// A cluster changes its WireGuard key in three steps, each of which begins when no packet is lost by it. So does a Node
-// of a cluster that encrypts traffic between Nodes. The other clusters, or Nodes, are its partners:
+// A cluster changes its WireGuard key in three steps, each of which begins once it causes no loss of packets. A Node of
+// a cluster that encrypts traffic between Nodes does the same. The other clusters, or Nodes, are its partners:
 //
-// 1. It announces the next key. It and its partners make a second device, with sessions by the next key, and send
+// 1. It announces the next key. It and its partners make a second device, with sessions of the next key, and send
 // through it as soon as there are sessions. They accept packets from both devices.
 //
-// 2. It gives the first device the next key and announces that as its key. Partners follow, and send through the first
+// 2. It gives the first device the next key, and announces that as its key. Partners follow, and send through the first
 // device again as soon as there are sessions.
 //
-// 3. It no longer announces a next key, and the second device is removed: its partners' at once, its own some time
+// 3. It no longer announces a next key. Its partners remove their second device at once. It removes its own some time
 // later, since a partner whose agent has just stopped may still send through it.
 //
-// Partners that announce no next port know one key alone. They lose packets between step 2 and the moment at which they
-// have the new key.
+// Partners that announce no next port support one key alone. They lose packets between step 2 and the moment at which
+// they have the new key.
 //
-// A second device has one key, so no end begins while another changes its key. Ends that began at once only wait for
-// sessions, which every partner makes at any step, and never for an end that has not begun. So no ring of them can wait
-// for ever.
+// A second device has one key, so no end begins while another changes its key. Ends that began at the same time wait
+// only for sessions, which every partner makes at any step. They never wait for an end that has not begun. So no ring
+// of them can wait for ever.
 
-// sessions are WireGuard's sessions with partners, as it reports them. An empty row is no session.
+// sessions are the sessions with partners that WireGuard reports. An empty row means no session.
 type sessions struct {
-	// Changing is set while this end has a next key, Switched if that is the key of the first device.
+	// Changing is set while this end has a next key. Switched is set if the next key is the key of the first device.
 	Changing, Switched bool
-	// Lingers is set while this end has changed its key, and still accepts packets through the second device.
+	// Lingers is set after a change of this end's key, while the second device still accepts packets.
 	Lingers bool
 	// First and Beside are the partners' keys with sessions through the first and the second device, in order.
 	First, Beside []publickey.Key
@@ -64,7 +64,7 @@ func (s sessions) beside(p partner) (publickey.Key, bool) {
 // detours reports whether packets to a partner go through the second device.
 func (s sessions) detours(p partner) bool {
 	key, ok := s.beside(p)
-	// what lingers here has gone there, if an agent runs
+	// If this end only lingers and the partner's agent runs, the partner sends through the first device already.
 	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() {
 		return false
 	}
@@ -74,14 +74,14 @@ func (s sessions) detours(p partner) bool {
 
 // rotationTimes are how long a rotation waits.
 type rotationTimes struct {
-	look     time.Duration // between two looks at the devices, at multiples of it by the clock
-	settle   time.Duration // until a session is used: what is behind the other end's device is there then
+	look     time.Duration // interval of the looks at the devices, at multiples of it by the clock
+	settle   time.Duration // until a session is used; the network behind the other end's device is up then
 	follow   time.Duration // until partners use it too
-	patience time.Duration // until a partner with which there is no session at all is not waited for
+	patience time.Duration // until partners without any session are not waited for
 	report   time.Duration // until it is a problem
 	turn     time.Duration // until it is one that another changes its key
 	linger   time.Duration // after a change until the second device goes
-	lost     time.Duration // without a handshake: then there is no session (RejectAfterTime of WireGuard, 180 s, and some)
+	lost     time.Duration // without a handshake; then there is no session (RejectAfterTime of WireGuard, 180 s, and more)
 }
 
 var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second,
@@ -101,8 +101,8 @@ type rotation struct {
 	announce      func()      // has published read
 
 	// Of the goroutine that runs.
-	began   time.Time // the step, as far as this process knows
-	held    time.Time // since when it may not begin, zero where it may
+	began   time.Time // begin of the step, as seen by this process
+	held    time.Time // since when it may not begin; zero if it may
 	lingers time.Time // until when the second device stays after a change
 	devices [2]knownSessions
 	met     map[string]meeting // partners, by name
@@ -139,7 +139,7 @@ func newRotation(first *encryption, t *tables, node string, log *slog.Logger) *r
 	return r
 }
 
-// published is what others should know.
+// published returns the key and the next key that others should have.
 func (r *rotation) published() (mcv1alpha1.WireGuardInfo, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,8 +159,8 @@ func (r *rotation) problems() []problem.Problem {
 	return []problem.Problem{r.problem}
 }
 
-// run looks at fixed times of the clock. If several ends may begin, ends with equal clocks begin at once, and not one
-// after the other.
+// run observes and steps at fixed times of the clock. If several ends may begin, ends with equal clocks begin together,
+// and not one after the other.
 func (r *rotation) run(ctx context.Context) {
 	for {
 		r.observe()
@@ -175,8 +175,8 @@ func (r *rotation) run(ctx context.Context) {
 	}
 }
 
-// observe looks at the devices, and writes what they have to the tables. The first time sessions are used at once:
-// packets may go by them already.
+// observe reads the devices, and writes their sessions to the tables. In the first call it uses sessions at once, since
+// packets may use them already.
 func (r *rotation) observe() {
 	now := time.Now()
 	anyone := r.meet(now)
@@ -207,7 +207,7 @@ func (r *rotation) observe() {
 	r.tables.inside.sessions.Set(derive.Name(r.first.link.name), s)
 }
 
-// meet notes partners, and whether any changes its key.
+// meet records the partners, and returns whether any of them changes its key.
 func (r *rotation) meet(now time.Time) (anyone bool) {
 	met := map[string]meeting{}
 	for _, p := range r.partners() {
@@ -222,7 +222,8 @@ func (r *rotation) meet(now time.Time) (anyone bool) {
 	return anyone
 }
 
-// observe takes over the state of a device. If anew is set, handshakes from before this process may be of another key.
+// observe takes over the state of a device. If anew is set, handshakes before the start of this process may be of
+// another key.
 func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, anew bool) {
 	begun := now
 	if !d.looked {
@@ -249,7 +250,7 @@ func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rot
 	}
 }
 
-// known is for how long a partner has been announcing what it does.
+// known returns for how long a partner has been announcing its present next key.
 func (r *rotation) known(p partner, now time.Time) time.Duration {
 	if m, ok := r.met[p.Name]; ok && m.next == p.Way.Next {
 		return now.Sub(m.since)
@@ -262,8 +263,8 @@ func (r *rotation) partners() []partner {
 	return row.of(r.first.link).Partners
 }
 
-// changing are the partners that change their keys. One with which there is no session at all has nothing to lose: it
-// may be gone in the middle of it.
+// changing returns the partners that change their keys. It omits partners without any session. They have no packets to
+// lose, and may have gone in the middle of a change.
 func (r *rotation) changing(now time.Time) (out []string) {
 	for _, p := range r.partners() {
 		_, byFirst := r.devices[0].peers[p.Way.Key]
@@ -275,7 +276,7 @@ func (r *rotation) changing(now time.Time) (out []string) {
 	return out
 }
 
-// step does what can be done now.
+// step does the steps that are possible now.
 func (r *rotation) step() {
 	now := time.Now()
 	var err error
@@ -347,7 +348,7 @@ func (r *rotation) step() {
 	}
 }
 
-// stays reports whether the second device still has the sessions of the last change: its handshakes used another key
+// stays reports whether the second device still has the sessions of the last change. Their handshakes used another key
 // than the next one.
 func (r *rotation) stays() bool {
 	have := r.look(r.beside.deviceName)
@@ -365,7 +366,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// switchFirst gives the first device the next key, and sees to it that handshakes by the old one do not count.
+// switchFirst gives the first device the next key, and makes sure that handshakes with the old key do not count.
 func (r *rotation) switchFirst() {
 	r.first.rekey(r.keys.Next)
 	for range 100 {
@@ -403,8 +404,8 @@ func (r *rotation) asked() (time.Time, error) {
 	return at, nil
 }
 
-// waitFor returns the partners that do not send through a device yet, of those that are able to. A partner without any
-// session has no packets to lose.
+// waitFor returns the partners that do not send through a device yet, although they can. A partner without any session
+// has no packets to lose.
 func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 	s := sessions{Changing: true}
 	for _, p := range r.partners() {

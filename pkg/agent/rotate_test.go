@@ -105,7 +105,8 @@ func startRotating(t *testing.T, name string, spec sideSpec) *rotating {
 // sh runs a line of shell in a side's network.
 func (s *rotating) sh(line string) {
 	s.t.Helper()
-	if out, err := exec.Command("nsenter", "-t", fmt.Sprint(s.cmd.Process.Pid), "-n", "sh", "-ec", line).CombinedOutput(); err != nil {
+	if out, err := exec.Command("nsenter", "-t", fmt.Sprint(s.cmd.Process.Pid), "-n",
+		"sh", "-ec", line).CombinedOutput(); err != nil {
 		s.t.Fatalf("%s: %v: %s", line, err, out)
 	}
 }
@@ -129,18 +130,18 @@ func (s *rotating) kernels() {
 	}
 }
 
-// rotatingSides are sides that all reach one another, and what hands on what each announces, as the leader, or the API
-// server, does.
+// rotatingSides are sides that can all reach each other. The test passes their announcements on, as the leader or the
+// API server does.
 type rotatingSides struct {
 	t   *testing.T
 	all []*rotating
 
 	mu     sync.Mutex // of orders, and:
 	away   bool
-	old    bool         // who reads knows one key alone
-	whole  bool         // they are whole agents, which hear of their own Node too
-	hidden map[int]bool // sides that nobody knows, and that know nobody
-	// What others hear of a side lacks its address inside, or its key as well.
+	old    bool         // the readers support one key alone
+	whole  bool         // they are whole agents, which also read their own Node
+	hidden map[int]bool // sides that are unknown to the others, and that have no partners
+	// The other sides get an announcement without the inside address, or without the key as well.
 	noInside, noKey bool
 }
 
@@ -173,7 +174,7 @@ func startSides(t *testing.T, nodes bool, count int, hidden ...int) *rotatingSid
 	return s
 }
 
-// announce hands on what sides announce, until the test ends.
+// announce passes the announcements of the sides on, until the test ends.
 func (s *rotatingSides) announce() {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -239,7 +240,7 @@ func (s *rotatingSides) order(to *rotating, o sideOrder) {
 	to.tell(o)
 }
 
-// ask has sides change their keys.
+// ask requests a change of keys from sides.
 func (s *rotatingSides) ask(sides ...*rotating) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +251,7 @@ func (s *rotatingSides) ask(sides ...*rotating) {
 	}
 }
 
-// shown are the sides that know others.
+// shown returns the sides that are not hidden.
 func (s *rotatingSides) shown() (out []*rotating) {
 	for i, side := range s.all {
 		if !s.hidden[i] {
@@ -260,7 +261,7 @@ func (s *rotatingSides) shown() (out []*rotating) {
 	return out
 }
 
-// load sends from each side to all others during what f does.
+// load sends from each side to all others while f runs.
 func (s *rotatingSides) load(what string, f func()) (lost []int) {
 	s.t.Helper()
 	sides := s.shown()
@@ -330,8 +331,8 @@ func (s *rotatingSides) begin(port int32) {
 	s.pass("before")
 }
 
-// beside has a test run beside others: its sides have networks of their own, and it waits for most of its time. In a
-// guest that QEMU interprets it does not.
+// beside runs a test in parallel with others. Its sides have networks of their own, and it mostly waits. In a guest
+// that QEMU interprets, the test does not run in parallel.
 func beside(t *testing.T) {
 	t.Helper()
 	if !ovstest.System() {
@@ -381,7 +382,7 @@ func (s *rotatingSides) walk(beside insideLink, steps ...rotationStep) {
 	}
 }
 
-// TestRotation changes the keys of two clusters while packets pass between them, both ways, and none is lost.
+// TestRotation changes the keys of two clusters while packets pass between them in both directions. No packet is lost.
 func TestRotation(t *testing.T) {
 	beside(t)
 	s := startSides(t, false, 2)
@@ -429,7 +430,7 @@ func TestRotation(t *testing.T) {
 		s.order(b, sideOrder{Restart: true})
 		b.until("it sends by the first device", long, over)
 	}
-	const old = "with an old peer" // that knows one key
+	const old = "with an old peer" // that supports one key
 	if !s.chosen(old) {
 		return
 	}
@@ -439,7 +440,7 @@ func TestRotation(t *testing.T) {
 	s.pass(old)
 }
 
-// TestRotationOfNodes does the same for the keys of Nodes, of which one joins in the middle.
+// TestRotationOfNodes does the same for the keys of Nodes. One Node joins in the middle.
 //
 //tombolo:alone
 func TestRotationOfNodes(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// TestPlanRotation: packets go by the second device while there is a session by it, and not longer than needed.
+// TestPlanRotation sends packets through the second device while it has a session, and no longer than needed.
 func TestPlanRotation(t *testing.T) {
 	old, next := publickey.Key{9}, publickey.Key{10}
 	for _, test := range []struct {
@@ -96,8 +96,8 @@ func TestPlanRotation(t *testing.T) {
 	}
 }
 
-// TestPlanRotationUserspace: the second device is behind a bridge of its own, and its next hop is asked for before it
-// is used.
+// TestPlanRotationUserspace puts the second device behind a bridge of its own. The switch resolves its next hop before
+// it uses the device.
 func TestPlanRotationUserspace(t *testing.T) {
 	v := encryptedView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
@@ -116,12 +116,13 @@ func TestPlanRotationUserspace(t *testing.T) {
 		b.HardwareAddr != v.LinkMACs[besideClusters.at] || b.Ports[0].Name != besideClusters.tap {
 		t.Errorf("bridge %+v", b)
 	}
-	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {antrea-mc-wg1 [169.254.64.10]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
+	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} "+
+		"{antrea-mc-wg1 [169.254.64.10]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
 		t.Errorf("next hops are asked for: %s", have)
 	}
 }
 
-// TestRotationPort: it is one that nothing else has.
+// TestRotationPort finds a port that is not in use otherwise.
 func TestRotationPort(t *testing.T) {
 	for _, test := range []struct{ clusters, nodes, want, wantNodes int }{
 		{51821, 51820, 51822, 51823}, {51819, 51820, 51821, 51822}, {65535, 51820, 1, 51821}, {65535, 1, 2, 3},
@@ -138,7 +139,8 @@ func TestRotationPort(t *testing.T) {
 	}
 }
 
-// TestPlanRotationOfNodes: what a Node announces of a change is taken, or left out alone with a reason.
+// TestPlanRotationOfNodes reads a Node's announcement of a change. If a part is invalid, it is left out alone, with a
+// reason.
 func TestPlanRotationOfNodes(t *testing.T) {
 	own, current, next := publickey.Key{1}, publickey.Key{2}, publickey.Key{10}
 	type other struct { // a third Node
@@ -232,7 +234,7 @@ func TestPlanRotationOfNodes(t *testing.T) {
 	}
 }
 
-// TestPlanRotationOfNodesUserspace: the second device between Nodes has a bridge and a next hop of its own.
+// TestPlanRotationOfNodesUserspace gives the second device between Nodes a bridge and a next hop of its own.
 func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	v := nodesView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
@@ -256,8 +258,8 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	}
 }
 
-// TestRotationLingers: the second device stays for some time after a change, for partners whose agents have stopped,
-// and does not hold up the next change, which begins without it.
+// TestRotationLingers keeps the second device for some time after a change, for partners whose agents have stopped. It
+// does not delay the next change, which begins without it.
 func TestRotationLingers(t *testing.T) {
 	for _, asked := range []string{"", "2000-01-01T00:00:00Z"} {
 		t.Run(asked, func(t *testing.T) {
@@ -320,7 +322,7 @@ func TestRotationLingers(t *testing.T) {
 	}
 }
 
-// testRotation is that of a link of a view's Node, with its keys in a directory.
+// testRotation returns the rotation of a link of a view's Node, with its keys in a directory.
 func testRotation(v View, dir string, l insideLink) (*rotation, *tables) {
 	pair := pairOf(newEncryptions(Options{Config: v.Config, StateDir: dir, Logger: slog.New(slog.DiscardHandler)}), l)
 	tables := newTables(v.Config, v.NodeName)
@@ -329,8 +331,8 @@ func testRotation(v View, dir string, l insideLink) (*rotation, *tables) {
 	return r, tables
 }
 
-// TestRotationTurn: a Node waits for another that changes its key, and says so, but not for one with which there is no
-// session.
+// TestRotationTurn lets a Node wait for another one that changes its key, and report that. It does not wait for a Node
+// without a session.
 func TestRotationTurn(t *testing.T) {
 	current, next := publickey.Key{2}, publickey.Key{10}
 	for _, test := range []struct {
@@ -388,7 +390,7 @@ func TestRotationTurn(t *testing.T) {
 	}
 }
 
-// TestRotationAsked: a time that is none is a problem, one that has not come waits.
+// TestRotationAsked requests a change at a time. An invalid time is a problem. A time in the future waits.
 func TestRotationAsked(t *testing.T) {
 	for _, test := range []struct {
 		asked   string

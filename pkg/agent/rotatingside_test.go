@@ -31,8 +31,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
 )
 
-// asRotatingSide makes the test's binary the Gateway of a cluster, or a Node, with devices, routes and rotation, and
-// without a switch: what a switch would send into the tunnel is sent by a socket.
+// asRotatingSide makes the test's binary the Gateway of a cluster, or a Node. It has devices, routes and rotation, but
+// no switch. A socket sends the packets that a switch would send into the tunnel.
 const asRotatingSide = "TOMBOLO_TEST_ROTATING_SIDE"
 
 // sideSpec is one of several clusters, or Nodes.
@@ -43,7 +43,7 @@ type sideSpec struct {
 	Whole bool // all of an agent, and a switch: see wholeside_test.go
 }
 
-// What is known of each side.
+// These functions return the facts of each side.
 func sideName(i int) string     { return string(rune('a' + i)) }
 func sideAddress(i int) string  { return fmt.Sprintf("192.168.78.%d", 101+i) }
 func sideServices(i int) string { return fmt.Sprintf("10.%d.0.0/16", 97+i) }
@@ -63,23 +63,23 @@ func (s sideSpec) links() (first, beside insideLink) {
 	return betweenClusters, besideClusters
 }
 
-// sideOrder is what a side is told, on a line.
+// sideOrder is an order to a side, on one line.
 type sideOrder struct {
 	Peers     map[int]mcv1alpha1.WireGuardInfo // that the others announce, and a whole agent itself
 	NotBefore string
-	Restart   bool // the agent, not what serves the devices
+	Restart   bool // the agent, but not the process that serves the devices
 	Away      bool // it stops, until Restart
 	Load      bool // begin to send, to all peers
 	Stop      bool // sending
 
 	// Of a whole agent.
-	Switch   string // the run directory of its Open vSwitch; it begins when there is one
+	Switch   string // the run directory of its Open vSwitch; the side begins once it is set
 	Ordinary bool   // its Node is no Gateway
 	// Endpoints are where connections to port 7 of echoService go.
 	Endpoints []string
 }
 
-// sideReport is what a side says, on a line.
+// sideReport is a report of a side, on one line.
 type sideReport struct {
 	Info           mcv1alpha1.WireGuardInfo
 	Peers          int
@@ -155,7 +155,7 @@ func (s sideSpec) view(order sideOrder) View {
 	if s.Whole {
 		conf.Multicluster.EnablePodToPodConnectivity = true
 		if ovstest.System() {
-			conf.Multicluster.BFD.Interval = time.Second // a guest without hardware acceleration is often short of time
+			conf.Multicluster.BFD.Interval = time.Second // a guest without hardware acceleration is often slow
 		}
 	}
 	v.Config = conf
@@ -194,14 +194,14 @@ func sidePods(i int) string { return fmt.Sprintf("10.11.%d.0/24", i) }
 // sideInside is where tunnels to a whole agent's Gateway end.
 func sideInside(i int) string { return peering.InsideOf(netip.MustParseAddr(sideAddress(i))).String() }
 
-// joined makes a Gateway what it is once its agent has announced a key.
+// joined gives a Gateway the state that it has after its agent has announced a key.
 func (s sideSpec) joined(g *mcv1alpha1.Gateway, info mcv1alpha1.WireGuardInfo) {
 	g.WireGuard = &info
 	g.Annotations = map[string]string{multicluster.AnnotationInsideIP: sideInside(s.Self),
 		multicluster.AnnotationKeptPods: sidePods(s.Self)}
 }
 
-// announces makes of a cluster with one address inside what the member controller makes of it.
+// announces turns a cluster with one inside address into the form that the member controller writes.
 func announces(ci *mcv1alpha1.ClusterInfo, i int) {
 	ci.PodCIDRs = []string{sidePods(i)}
 	ci.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeaturePreserveClientIP,
@@ -302,10 +302,10 @@ func rotatingSide(text string) error {
 	}
 }
 
-// reports are what the test was told.
+// reports has the last report to the test.
 type reports struct{ last string }
 
-// say tells the test what is new.
+// say reports a change to the test.
 func (r *reports) say(report sideReport) {
 	if line, err := json.Marshal(report); err == nil && string(line) != r.last {
 		r.last = string(line)
@@ -313,8 +313,7 @@ func (r *reports) say(report sideReport) {
 	}
 }
 
-// sideTimes are shorter than those of an agent. A guest without hardware acceleration takes longer for what they wait
-// for.
+// sideTimes returns shorter times than an agent's. A guest without hardware acceleration needs longer for each step.
 func sideTimes() rotationTimes {
 	t := rotationTimes{
 		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second,
@@ -336,7 +335,7 @@ type side struct {
 	stop        func()
 }
 
-// pairOf is a link with the one beside.
+// pairOf returns a link and the second link of its pair.
 func pairOf(all []*encryption, first insideLink) []*encryption {
 	i := slices.IndexFunc(all, func(e *encryption) bool { return e.link == first })
 	return all[i : i+2]
@@ -364,7 +363,7 @@ func startSide(ctx context.Context, spec sideSpec, state sideOrder, host *hostne
 	return s
 }
 
-// pass is what the agent does when something has changed.
+// pass does the agent's work after a change.
 func (s *side) pass(host *hostnet.Manager) encrypted {
 	s.tables.engine.Pass()
 	row, _ := s.tables.inside.encrypted.Get(self)
@@ -381,7 +380,7 @@ func (s *side) pass(host *hostnet.Manager) encrypted {
 // sideLoad sends and answers datagrams at the addresses inside.
 type sideLoad struct {
 	spec     sideSpec
-	log      *slog.Logger // says which are lost
+	log      *slog.Logger // logs the lost ones
 	answers  *net.UDPConn
 	mu       sync.Mutex
 	sent     int
@@ -456,7 +455,7 @@ func (l *sideLoad) start(to []int) {
 		for i := uint64(0); ; i++ {
 			select {
 			case <-stopping:
-				time.Sleep(time.Second) // for what is under way
+				time.Sleep(time.Second) // for datagrams on the wire
 				l.mu.Lock()
 				for i, at := range times {
 					if !l.answered[uint64(i)] {
@@ -484,7 +483,7 @@ func (l *sideLoad) start(to []int) {
 	}()
 }
 
-// roomy has a socket lose nothing while its process waits for a processor.
+// roomy enlarges a socket's buffer. So the socket loses nothing while its process waits for a processor.
 func roomy(c *net.UDPConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20) })
@@ -498,7 +497,7 @@ func (l *sideLoad) stop() {
 	}
 }
 
-// result is final when sending has ended; before there is none.
+// result is final once sending has ended. Before that there is no result.
 func (l *sideLoad) result() (sent, answered, begun, ended int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,15 +15,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 )
 
-// ruleKeyFile has the key of the numbers of rules (datapath.Node.RuleKey), in the directory of the agent's sockets: a
-// Node that boots forgets it with its connections.
+// ruleKeyFile has the key of the numbers of rules (datapath.Node.RuleKey). It is in the directory of the agent's
+// sockets. So a Node that boots forgets the key together with its connections.
 const ruleKeyFile = "rule-key"
 
 // ruleKeyLen is the length of a key in bytes.
 const ruleKeyLen = 32
 
-// ruleKey returns the key of the numbers of rules, and makes one if there is no key. With Pods that an earlier version
-// has attached the key is empty: their connections have numbers without a key. An error comes with a key too.
+// ruleKey returns the key of the numbers of rules, and makes one if there is no key. If an earlier version has attached
+// Pods, the key is empty, since their connections have numbers without a key. Even with an error there is a key.
 func ruleKey(dir string, attached []cni.Attachment) (string, error) {
 	path := filepath.Join(dir, ruleKeyFile)
 	text, err := os.ReadFile(path)
@@ -59,8 +59,8 @@ func ruleKey(dir string, attached []cni.Attachment) (string, error) {
 	return string(key), err
 }
 
-// isThere reports whether the Node has the interface of an attachment. After a boot the OVSDB has attachments whose
-// interfaces are gone.
+// isThere reports whether the Node has the interface of an attachment. After a boot the OVSDB still has attachments,
+// but their interfaces are gone.
 func isThere(at cni.Attachment) bool {
 	_, err := net.InterfaceByName(at.PortName)
 	return err == nil

@@ -17,11 +17,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// maxRuleSeries is how many rules have series of their own in each metric; docs/policy.md names it.
+// maxRuleSeries is how many rules have series of their own in each metric. docs/policy.md documents it.
 const maxRuleSeries = 500
 
-// ruleMetrics is a collector of what the switch counts at rules. A rule keeps its series as long as it applies to Pods
-// of this Node. Rules that come when all series are taken are summed by direction under the rule "other".
+// ruleMetrics is a collector of the switch's counters for rules. A rule keeps its series as long as it applies to Pods
+// of this Node. If all series are taken, further rules are summed by direction under the rule "other".
 type ruleMetrics struct {
 	read func(context.Context) (ruleCounts, error)
 	max  int
@@ -29,7 +29,7 @@ type ruleMetrics struct {
 
 	mu     sync.Mutex
 	last   map[policy.RuleKey]api.Counters // that were read
-	series map[ruleSeries]*api.Counters    // sums of what was added since
+	series map[ruleSeries]*api.Counters    // sums of all additions
 	denied map[policy.Direction]*grown
 	ended  map[policy.Direction]float64  // fragments
 	frags  map[fragmentFlow]api.Counters // that were read last
@@ -61,7 +61,7 @@ var (
 		"Fragments that were dropped since a rule with ports would have had to judge them.", []string{"direction"}, nil)
 )
 
-// maxFlowSeries is how many Namespaces have series of their own in tombolo_policy_flows; docs/policy.md names it.
+// maxFlowSeries is how many Namespaces have series of their own in tombolo_policy_flows. docs/policy.md documents it.
 const maxFlowSeries = 100
 
 // otherFlows is the label of the Namespaces without series of their own. No Namespace can have this name.
@@ -72,7 +72,7 @@ var policyFlows = prometheus.NewDesc("tombolo_policy_flows",
 	[]string{"namespace"}, nil)
 
 // flowMetrics is a collector of the flows of policies by Namespace. The Namespaces with the most flows have series of
-// their own; all others are one series. Policies without a Namespace have the label empty.
+// their own. All others share one series. For policies without a Namespace, the label is empty.
 type flowMetrics struct {
 	read func(context.Context) (map[string]int, error)
 	max  int
@@ -126,7 +126,7 @@ func (m *ruleMetrics) Describe(to chan<- *prometheus.Desc) {
 func (m *ruleMetrics) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), ruleReadTime)
 	defer cancel()
-	m.mu.Lock() // across the reading: what was read earlier is never added later
+	m.mu.Lock() // covers the reading: an older reading is never added after a newer one
 	counts, err := m.read(ctx)
 	if err != nil {
 		m.log.Debug("the counters of rules are not read for this scrape", "error", err)
@@ -154,7 +154,7 @@ func (m *ruleMetrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// add adds what the switch has counted since it was read last; m.mu is held.
+// add adds the increase of the switch's counters since the last reading. The caller holds m.mu.
 func (m *ruleMetrics) add(counts ruleCounts) {
 	there := map[ruleSeries]bool{}
 	for k := range counts.rules {
@@ -196,7 +196,7 @@ func seriesOf(k policy.RuleKey) ruleSeries {
 	return ruleSeries{policy: k.Policy, direction: k.Direction, index: k.Index}
 }
 
-// since is how much a counter has grown. One that has shrunk was of another flow, or of another ovs-vswitchd.
+// since returns the growth of a counter. If the counter has shrunk, it was of another flow or of another ovs-vswitchd.
 func since(before, now api.Counters) api.Counters {
 	if cmp.Or(cmp.Compare(now.Packets, before.Packets), cmp.Compare(now.Bytes, before.Bytes)) < 0 {
 		return now

@@ -56,7 +56,7 @@ func gathered(t *testing.T, m prometheus.Collector) []string {
 	return out
 }
 
-// TestRuleSeries reads counters that grow, start anew and go, of more rules than have series.
+// TestRuleSeries reads counters that grow, start again and disappear, for more rules than there are series.
 func TestRuleSeries(t *testing.T) {
 	rule := func(name string, index int, namespace string) policy.RuleKey {
 		return policy.RuleKey{Policy: policy.Key{Kind: policy.NetworkPolicy, Namespace: "default", Name: name}, Index: index,
@@ -146,13 +146,13 @@ func TestRuleMetrics(t *testing.T) {
 	})
 }
 
-// TestRuleScrapesAtOnce has several scrapes read a counter that grows. None adds what another has added already.
+// TestRuleScrapesAtOnce runs several scrapes while a counter grows. Each increase is added once.
 func TestRuleScrapesAtOnce(t *testing.T) {
 	var n atomic.Uint64
 	k := policy.RuleKey{Policy: policy.Key{Namespace: "default", Name: "web"}}
 	m := newRuleMetrics(func(context.Context) (ruleCounts, error) {
 		c := api.Counters{Packets: n.Add(1)}
-		runtime.Gosched() // to the others, who read more
+		runtime.Gosched() // so that the other goroutines read m
 		return ruleCounts{rules: map[policy.RuleKey]api.Counters{k: c}}, nil
 	}, 1, slog.New(slog.DiscardHandler))
 	var scrapes sync.WaitGroup

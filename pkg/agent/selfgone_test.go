@@ -10,7 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// TestNodeObjectGone deletes the Node's object: its Pods can still be detached, and none added.
+// TestNodeObjectGone deletes the Node's object. Its Pods can still be detached, but no Pod can be added.
 func TestNodeObjectGone(t *testing.T) {
 	w := newWalk(t, 2)
 	w.attach()
@@ -34,13 +34,13 @@ func TestNodeObjectGone(t *testing.T) {
 		delete(w.world.pods, name)
 	}
 	w.world.nodes[ownName] = node
-	w.compare() // the agent knows nothing of its return yet
+	w.compare() // the agent has not read yet that the object is back
 	w.settle()
 	w.compare()
 }
 
-// TestUnderlayStays takes the Node's object and then what was read of the underlay away: the plan
-// stays but for the network of new Pods.
+// TestUnderlayStays removes the Node's object and then the result of reading the underlay. The plan stays, except for
+// the network of new Pods.
 func TestUnderlayStays(t *testing.T) {
 	v := testView()
 	tables := newTables(v.Config, v.NodeName)

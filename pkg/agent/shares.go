@@ -5,10 +5,11 @@ import (
 	"sync"
 )
 
-// sharedQueue is a bounded queue of what holders cause, such as Pods. If it is full, the holder with the most items
-// loses one: no holder can fill the queue for the others. The holders are served in turn. Any goroutine may use it.
+// sharedQueue is a bounded queue of items that holders cause, such as Pods. If it is full, the holder with the most
+// items loses one. So no holder can fill the queue for the others. The holders are served in turn. Any goroutine may
+// use it.
 type sharedQueue[H comparable, T any] struct {
-	wake chan struct{} // has an entry where there may be items
+	wake chan struct{} // has an entry if there may be items
 
 	mu    sync.Mutex
 	max   int
@@ -21,8 +22,8 @@ func newSharedQueue[H comparable, T any](most int) *sharedQueue[H, T] {
 	return &sharedQueue[H, T]{max: most, items: map[H][]T{}, wake: make(chan struct{}, 1)}
 }
 
-// push adds an item. It returns errQueueFull where an item is lost: this one if its holder has the most, else the
-// oldest one of the holder that has.
+// push adds an item. It returns errQueueFull if an item is lost. If the holder of the new item has the most items, the
+// new item is lost. Otherwise the oldest item of the holder with the most is lost.
 func (q *sharedQueue[H, T]) push(holder H, item T) (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,7 +61,7 @@ func (q *sharedQueue[H, T]) take(holder H) T {
 	return item
 }
 
-// pop takes an item of the holder whose turn it is; false where the queue is empty.
+// pop takes an item of the holder whose turn it is. If the queue is empty, ok is false.
 func (q *sharedQueue[H, T]) pop() (item T, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

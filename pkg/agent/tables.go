@@ -26,15 +26,15 @@ import (
 
 const self = datapath.Self
 
-// tables are what this Node should have, from facts about the cluster and the Node to bridges, the
-// host's network and flows. A change makes those rows again that read it.
+// tables are the desired state of this Node. They derive bridges, the host's network and flows from facts about the
+// cluster and the Node. If a row changes, the rows that read it are made again.
 //
 //	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, policies, tiers, groups,
 //	            gateways, clusterinfoimports, clustersets, serviceexports, labelidentities
 //	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record, sessions, node-resolvers
 //	                 │
 //	                 ▼
-//	this-node (and last-node, when there is none)
+//	this-node (and last-node, while there is no this-node)
 //	                 │
 //	                 ▼
 //	service-cidrs, peering ──► node, remote-nodes, pods ──► datapath.Tables ──► flowsync
@@ -84,11 +84,10 @@ type outputs struct {
 	network *derive.Table[derive.Name, cni.Network] // of a new Pod
 }
 
-// settings are what does not change while the agent runs, but is not in its configuration.
+// settings are facts that do not change while the agent runs, and are not in its configuration.
 type settings struct {
 	Known bool
-	// GatewayMAC is the MAC of the host's gateway port; it is chosen once and then kept in
-	// the OVSDB.
+	// GatewayMAC is the MAC of the host's gateway port. It is chosen once and then kept in the OVSDB.
 	GatewayMAC string
 	// LinkMACs are the MACs of the links inside WireGuard.
 	LinkMACs linkMACs
@@ -96,7 +95,7 @@ type settings struct {
 	RuleKey datapath.Secret
 }
 
-// uplinkRecord is what the OVSDB remembers of an interface that the switch has taken over.
+// uplinkRecord is the OVSDB's record of an interface that the switch has taken over.
 type uplinkRecord struct{ Addresses, Routes string }
 
 // newTables returns the tables with empty sources.
@@ -155,20 +154,20 @@ func newTables(c config.Config, nodeName string) *tables {
 	return t
 }
 
-// knowsSCTP reports whether the datapath can track and translate SCTP. Connection tracking of the userspace datapath
-// does not read its ports (OVS 3.1 lib/conntrack.c), the kernel's does.
+// knowsSCTP reports whether the datapath can track and translate SCTP. The kernel's connection tracking reads SCTP's
+// ports. The userspace datapath's does not (OVS 3.1 lib/conntrack.c).
 func knowsSCTP(c config.Config) bool { return c.OVSDatapathType == "system" }
 
-// problems collects what a function reports.
+// problems collects the problems that a function reports.
 type problems []problem.Problem
 
 func (p *problems) report(object problem.Object, field, reason, format string, args ...any) {
 	*p = append(*p, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// rangesOf returns the IPv4 ranges that ClusterIPs come from: what the configuration
-// says, else the cluster's ServiceCIDR objects (KEP-1880), else the smallest range that
-// covers the ClusterIPs in use, for API servers that have no such objects.
+// rangesOf returns the IPv4 ranges of ClusterIPs. They are the configured range, else the cluster's ServiceCIDR objects
+// (KEP-1880). If the API server has no such objects, the result is the smallest range that covers the ClusterIPs in
+// use.
 func (t *tables) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
 	out := t.statedRanges(r)
 	if len(out) == 0 {
@@ -244,7 +243,7 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 	return p, ps
 }
 
-// zoneOf is the zone of this Node, as it was last known.
+// zoneOf returns the zone of this Node, as it was last known.
 func (t *tables) zoneOf(_ derive.Name, r *derive.Reader) (string, []problem.Problem) {
 	n, _, _ := t.this.ready(r)
 	return n.Zone, nil
@@ -294,8 +293,8 @@ func (t *tables) own(r *derive.Reader) peering.Own {
 	return own
 }
 
-// apiServers returns the IPv4 addresses of the API servers: the endpoints that the API server itself writes for the
-// Service "kubernetes", and the address in the configuration.
+// apiServers returns the IPv4 addresses of the API servers. They are the endpoints that the API server itself writes
+// for the Service "kubernetes", and the address in the configuration.
 func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
 	var out []netip.Addr
 	add := func(ip netip.Addr) {
@@ -316,7 +315,7 @@ func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
 	return out
 }
 
-// nodeOf is what the flows depend on of this Node. There is no row before the Node was known.
+// nodeOf returns the facts about this Node that flows depend on. There is no row before the Node is known.
 func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []problem.Problem) {
 	var ps problems
 	if _, ok := t.this.self(r); !ok {
@@ -384,7 +383,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 // gatewayOf returns the gateway address of a podCIDR: its first usable address.
 func gatewayOf(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
-// tunnel is what the switch's tunnels look like from outside.
+// tunnelOf returns the protocol and port of the switch's tunnels.
 func tunnelOf(c config.Config) datapath.Tunnel {
 	tunnel := tunnelProtocols[c.TunnelType]
 	if c.TunnelPort > 0 && tunnel.Port > 0 {
@@ -393,8 +392,8 @@ func tunnelOf(c config.Config) datapath.Tunnel {
 	return tunnel
 }
 
-// podMTU is the MTU of Pods and of the gateway port: what the configuration says, else the
-// underlay's less the tunnel's overhead; 0 while the underlay is not known.
+// podMTU returns the MTU of Pods and of the gateway port. It is the configured MTU, else the underlay's MTU less the
+// tunnel's overhead. It is 0 while the underlay is unknown.
 func podMTU(c config.Config, u Underlay) int {
 	switch {
 	case c.DefaultMTU > 0:
@@ -444,8 +443,8 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	return remote, ps
 }
 
-// networkOf is what a new Pod gets. There is no row while the Node has no podCIDR or is not known: the
-// podCIDR of a Node that is deleted may be another's soon.
+// networkOf returns the network settings of a new Pod. There is no row while the Node is unknown or has no podCIDR. The
+// podCIDR of a deleted Node may soon be another Node's.
 func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []problem.Problem) {
 	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {
@@ -463,8 +462,8 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 		Gateways:   n.GatewayIPs[:len(ranges)],
 		MTU:        mtu,
 		GatewayMAC: s.GatewayMAC,
-		// The userspace datapath forwards a packet as it was written to the veth; a
-		// checksum left to hardware would never be computed.
+		// The userspace datapath forwards a packet as it was written to the veth. If its checksum were left to the hardware,
+		// no hardware would compute it.
 		DisableTXChecksum: t.config.OVSDatapathType == "netdev" || t.config.DisableTXChecksumOffload,
 	}, nil
 }
@@ -478,8 +477,8 @@ func (t *tables) portsOf(s bridge.State) map[derive.Name]portFacts {
 	return out
 }
 
-// readSwitch writes what the OVSDB says. Several goroutines may do so, and each reads while no other
-// writes: what was read earlier is never written later.
+// readSwitch writes the OVSDB's state to the tables. Several goroutines may call it. Each one reads while no other
+// writes, so an older state is never written after a newer one.
 func (t *tables) readSwitch(read func() bridge.State) {
 	t.engine.Together(func() {
 		s := read()
@@ -509,7 +508,7 @@ func connections(changes []derive.Change[derive.Object, []service.Frontend]) (be
 	return before, now
 }
 
-// draining are the endpoints that end but still serve (KEP-1669) of changed slices, before and now.
+// draining returns the endpoints of changed slices that end but still serve (KEP-1669), before and after the change.
 func draining(changes []derive.Change[derive.Object, service.SliceFacts]) (before, now []netip.AddrPort) {
 	of := func(s service.SliceFacts) []netip.AddrPort {
 		out := map[netip.AddrPort]bool{}

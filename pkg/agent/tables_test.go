@@ -20,8 +20,8 @@ import (
 
 var tableSteps = flag.Int("walk.tables", 900, "how many steps the walk without a switch has")
 
-// TestWalkTables changes the cluster and the Node at random. After each step the agent's tables hold
-// what they would hold if they were made from nothing, and its writers were notified of just that.
+// TestWalkTables changes the cluster and the Node at random. After each step the agent's tables equal tables made from
+// nothing. Its writers were notified of exactly the differences.
 //
 //tombolo:unraced
 func TestWalkTables(t *testing.T) {
@@ -160,7 +160,7 @@ func manyServices(services, nodes int) View {
 	return v
 }
 
-// TestCost counts what events evaluate, and whom they make the agent tell.
+// TestCost counts the evaluations that events cause, and the writers that they notify.
 func TestCost(t *testing.T) {
 	v := manyServices(500, 50)
 	tables := newTables(v.Config, v.NodeName)
@@ -224,7 +224,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// BenchmarkEndpointChange has one of 10,000 Services change its endpoints, on a Node of 1,000.
+// BenchmarkEndpointChange changes the endpoints of one of 10,000 Services, on one of 1,000 Nodes.
 func BenchmarkEndpointChange(b *testing.B) {
 	v := manyServices(10000, 1000)
 	for i := range 100 {

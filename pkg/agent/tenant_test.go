@@ -33,7 +33,7 @@ var (
 )
 
 const (
-	// tenantGrowth is how much memory may be held when all that the hostile tenant wrote is gone again.
+	// tenantGrowth is how much more memory may be in use after all hostile objects are gone.
 	tenantGrowth = 8 << 20
 	// tenantMost is how much more memory the agent may hold than before.
 	tenantMost = 256 << 20
@@ -43,18 +43,20 @@ const (
 )
 
 // tenantFloors are times that a change of each kind may take in any case. A Pod with new labels is compared with all
-// peers of the hostile tenant's rules, as many as the bounds allow, where before no rule asked for it.
+// peers of the hostile tenant's rules, as many as the bounds allow. Without these rules there was no comparison.
 var tenantFloors = [...]time.Duration{25 * time.Millisecond, 100 * time.Millisecond, 25 * time.Millisecond}
 
 // tenantSlow is how long the honest tenant's first change of a policy takes on a machine without other work. The floors
-// grow with the time that this machine needs for it now.
+// grow with the time that the present machine needs for it.
 const tenantSlow = 500 * time.Microsecond
 
-// TestHostileTenant lets a tenant write all that it may in its Namespace, in absurd sizes: policies of both kinds,
-// groups, Pods with labels, annotations and names of ports, Services, EndpointSlices. A whole agent but for its watches
-// gets the objects, and gives a switch their flows. After each step the agent's and the switch's answers about another
-// tenant's Pods and Service are as before. Changes of the other tenant take no more than twice as long as before, above
-// a floor; memory and flows are bounded. When the hostile objects are gone, so is the memory that they held.
+// TestHostileTenant lets a tenant write every object that it may write in its Namespace, in absurd sizes. These are
+// policies of both kinds, groups, Pods with labels, annotations and names of ports, Services, and EndpointSlices. A
+// whole agent, except for its watches, gets the objects and gives a switch their flows.
+//
+// After each step the answers of agent and switch about another tenant's Pods and Service are the same. Above a floor,
+// changes of the other tenant take no more than twice as long. Memory and flows are bounded. When the hostile objects
+// are gone, their memory is free again.
 //
 // By hand: go test ./pkg/agent -run TestHostileTenant -v -hostile.seed 7 -hostile.steps 500 -timeout 1h
 //
@@ -158,7 +160,7 @@ func (c *tenancy) del(objects ...client.Object) {
 	c.agent.tables.kinds.Delete(objects...)
 }
 
-// settled waits until the switch has confirmed the flows of what was written.
+// settled waits until the switch has confirmed the flows of the written objects.
 func (c *tenancy) settled() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*ovstest.Timeout())
@@ -177,7 +179,7 @@ func (c *tenancy) settled() {
 	}
 }
 
-// honest are the Pods, the Service and the policies of the other tenant, and what has to become of its connections.
+// honest checks the Pods, the Service and the policies of the other tenant, and the results of its connections.
 func (c *tenancy) honest() {
 	c.world.nodes["node-2"] = testNode("node-2", "192.168.78.102", "10.11.2.0/24")
 	c.settle()
@@ -288,8 +290,8 @@ func (c *tenancy) check(when string) {
 
 var changeKinds = [...]string{"policy", "Pod", "Service"}
 
-// changes has the honest tenant change an object of each kind, again and again. It returns how long it takes at best,
-// until the switch has confirmed it: a slower agent is slower each time, a busy machine is not.
+// changes changes an object of each kind of the honest tenant, again and again. It returns the shortest time until the
+// switch has confirmed a change. A slower agent is slower each time, but a busy machine is not.
 func (c *tenancy) changes() (took [len(changeKinds)]time.Duration) {
 	c.t.Helper()
 	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "z", Name: "more"}}
@@ -315,7 +317,7 @@ func (c *tenancy) changes() (took [len(changeKinds)]time.Duration) {
 
 func heldMemory() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers held
+	runtime.GC() // for memory that finalizers held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc

@@ -23,10 +23,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// What follows says, from the objects of the cluster and in as few words as it takes, where
-// packets have to go. It shares no code with what makes the flows.
+// The functions below return where packets have to go, from the objects of the cluster and with as little code as
+// possible. They share no code with the functions that make the flows.
 
-// sender is where a packet comes into the switch.
+// sender is the place where a packet comes into the switch, with its source addresses.
 type sender struct {
 	name string // "Pod default/pod-3", "host", "tunnel"
 	port uint32
@@ -34,20 +34,20 @@ type sender struct {
 	ip   netip.Addr
 
 	far string // for a tunnel: the address of its far end
-	at  string // and that of its near end, selfAddress where empty
-	to  string // destination MAC, virtualMAC where empty
+	at  string // and of its near end; selfAddress if empty
+	to  string // destination MAC; virtualMAC if empty
 }
 
-// question is a packet of a new connection, or of a reply, and the ends that it may come to.
+// question is a packet of a new connection or of a reply, with the ends that it may reach.
 type question struct {
 	from     sender
 	protocol corev1.Protocol
 	to       netip.AddrPort
 	reply    bool
-	mac      string // of the destination, where it is not that of the switch
+	mac      string // of the destination, if it is not the switch's
 	want     []string
 
-	source netip.Addr // that the tunnel has to come from by which it leaves; any where it is not valid
+	source netip.Addr // source of the tunnel through which it leaves; any if invalid
 }
 
 func (q question) String() string {
@@ -64,16 +64,16 @@ type traffic struct {
 	*world
 	numbers  map[string]uint32 // of the Pods' ports
 	podToPod bool
-	joined   bool // the agent is told to take part in a ClusterSet
+	joined   bool // the agent's configuration takes part in a ClusterSet
 	allows   bool // and to send plain text also to clusters with keys
 
 	services []serving
 	peers    []peer
-	gateways []ownGateway   // of this cluster, the oldest first, and those that come and go behind the others
+	gateways []ownGateway   // of this cluster, the oldest first, and joining or leaving ones at the end
 	closed   []netip.Prefix // ranges that nothing in plain text may go to
 
 	// Where traffic between clusters is encrypted.
-	base   netip.Addr // this cluster's address inside, for clusters that know one
+	base   netip.Addr // this cluster's inside address, for clusters that support one
 	inside bool       // its Gateways have addresses of their own there
 }
 
@@ -85,7 +85,7 @@ type ownGateway struct {
 	phase             string
 
 	// Where traffic is encrypted.
-	inside   netip.Addr // not valid while it has none
+	inside   netip.Addr // invalid while it has no inside address
 	services string     // the cluster's Service range
 }
 
@@ -95,7 +95,7 @@ type way struct {
 	up, going bool
 }
 
-// serving is a virtual address with what stands behind it in the objects.
+// serving is a virtual address with its endpoints, from the objects.
 type serving struct {
 	service   string // namespace/name
 	protocol  corev1.Protocol
@@ -108,12 +108,12 @@ type peer struct {
 	id       string
 	ranges   []netip.Prefix
 	gateways []netip.Addr   // where its tunnels end
-	far      []netip.Prefix // where they come from
+	far      []netip.Prefix // sources of its tunnels
 
-	takes, direct bool           // this Node is a Gateway that takes what the peer sends, and sends to it itself
-	own           netip.Addr     // what this Node is to the peer then
+	takes, direct bool           // this Node is a Gateway that accepts the peer's packets, and sends to it itself
+	own           netip.Addr     // this Node's address for the peer
 	ways          []way          // of this Node
-	relays        []netip.Prefix // where the tunnels of this cluster's Gateways come from that may hand on its packets
+	relays        []netip.Prefix // sources of the tunnels of this cluster's Gateways that may pass its packets on
 	active        bool           // all gateways are in use
 	oneKey        bool           // with encryption: for all of the cluster
 	keyed         bool           // it announces a key
@@ -143,7 +143,7 @@ func (p peer) first() netip.Addr {
 	return p.ways[0].end
 }
 
-// watched says whether all that the peer's tunnels come from has a way, by which its connections are known.
+// watched reports whether each source of the peer's tunnels has a way. Then connections from it have a way.
 func (p peer) watched() bool {
 	return !slices.ContainsFunc(p.far,
 		func(r netip.Prefix) bool { return !r.IsSingleIP() || !slices.Contains(p.gateways, r.Addr()) })
@@ -163,7 +163,7 @@ func newTraffic(w *world, a *Agent) *traffic {
 	return t
 }
 
-// readServices takes each address for the first Service by name that has it.
+// readServices reads the Services. If several have one address, the first by name gets it.
 func (t *traffic) readServices() {
 	for _, key := range slices.Sorted(maps.Keys(t.world.services)) {
 		s := t.world.services[key]
@@ -206,8 +206,8 @@ func (t *traffic) serves(protocol corev1.Protocol, at netip.AddrPort) *serving {
 	return nil
 }
 
-// endpoints are the ready ones of a Service, for this Node or its zone where hints say so, or those that are on their
-// way out but still answer where none is ready.
+// endpoints returns the ready endpoints of a Service. If hints name this Node or its zone, it returns only those. If no
+// endpoint is ready, it returns the endpoints that end but still serve.
 func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Protocol) []netip.AddrPort {
 	var ready, leaving, forNode, forZone []netip.AddrPort
 	local := s.Spec.InternalTrafficPolicy != nil &&
@@ -273,8 +273,8 @@ func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Prot
 	return ready
 }
 
-// behind are the addresses that connections to a Service may come to: where an endpoint is a
-// Service of this cluster, what stands behind that.
+// behind returns the addresses that connections to a Service may reach. If an endpoint is a Service of this cluster, it
+// is replaced by the endpoints of that Service.
 func (t *traffic) behind(s *serving, open ...*serving) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, e := range s.endpoints {
@@ -407,7 +407,7 @@ func (t *traffic) close(free func(string) (netip.Prefix, bool)) {
 	}
 }
 
-// isClosed says whether nothing may go to an address but by a way to its cluster.
+// isClosed reports whether packets to an address may leave only through a way to its cluster.
 func (t *traffic) isClosed(a netip.Addr) bool {
 	return insideRange.Contains(a) || slices.ContainsFunc(t.closed, func(r netip.Prefix) bool { return r.Contains(a) })
 }
@@ -451,7 +451,7 @@ func (t *traffic) usable(name string) bool {
 	return name == ownName || len(n.Status.Addresses) > 0 && !strings.Contains(n.Status.Addresses[0].Address, ":")
 }
 
-// holder is the Node that has an address among those of its Pods.
+// holder returns the Node whose Pod ranges have an address.
 func (t *traffic) holder(ip netip.Addr) string {
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		if t.usable(name) &&
@@ -462,8 +462,8 @@ func (t *traffic) holder(ip netip.Addr) string {
 	return ""
 }
 
-// admitted says who sent what comes by the tunnel: "node", "peer", "gateway" for a Gateway here that hands on what a
-// peer has sent, or "" for what must not come.
+// admitted returns the kind of the sender of a packet from the tunnel: "node", "peer", "gateway" for a Gateway of this
+// cluster that passes on a peer's packet, or "" for a packet that must be dropped.
 func (t *traffic) admitted(from sender) string {
 	far := netip.MustParseAddr(from.far)
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
@@ -537,7 +537,7 @@ func (t *traffic) exported(protocol corev1.Protocol, to netip.AddrPort) bool {
 	return true
 }
 
-// value is what a pointer of the API points to, or nothing.
+// value returns the value of an API pointer, or the zero value.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -555,7 +555,7 @@ func podRange(n *corev1.Node) netip.Addr {
 	return netip.Addr{}
 }
 
-// podRanges are a Node's, none where one cannot be read.
+// podRanges returns the Pod ranges of a Node. If one cannot be read, it returns nil.
 func podRanges(n *corev1.Node) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range n.Spec.PodCIDRs {
@@ -572,7 +572,7 @@ func podRanges(n *corev1.Node) []netip.Prefix {
 
 var hairpin = netip.MustParseAddr("169.254.0.253")
 
-// ends says where a new connection may end.
+// ends returns where a new connection may end.
 func (t *traffic) ends(from sender, protocol corev1.Protocol, to netip.AddrPort) []string {
 	who := ""
 	if from.far != "" {
@@ -610,7 +610,7 @@ func (t *traffic) attached(a netip.Addr) (cni.Attachment, bool) {
 	return cni.Attachment{}, false
 }
 
-// denies says in which table the policies of a Pod of this Node end a connection, "" for none.
+// denies returns the table in which the policies of a Pod of this Node deny a connection, "" if they allow it.
 func (t *traffic) denies(p cni.Attachment, egress bool, c policytest.Connection) string {
 	stage := "Ingress"
 	if egress {
@@ -627,7 +627,7 @@ func (t *traffic) denies(p cni.Attachment, egress bool, c policytest.Connection)
 	return ""
 }
 
-// egress says in which table the policies of the Pod that sends end a connection.
+// egress returns the table in which the policies of the sending Pod deny a connection.
 func (t *traffic) egress(from sender, protocol corev1.Protocol, to netip.AddrPort) string {
 	p, ok := t.attached(from.ip)
 	if !ok || t.numbers[p.PortName] != from.port || p.IPs[0].Addr() == to.Addr() && t.allowsItself(p) {
@@ -636,12 +636,12 @@ func (t *traffic) egress(from sender, protocol corev1.Protocol, to netip.AddrPor
 	return t.denies(p, true, policytest.Connection{From: from.ip, To: to.Addr(), Protocol: protocol, Port: to.Port()})
 }
 
-// allowsItself is true for a Pod that is known: it always reaches itself.
+// allowsItself reports whether a Pod is known. A known Pod always reaches itself.
 func (t *traffic) allowsItself(p cni.Attachment) bool {
 	return t.podObjects()[p.PodNamespace+"/"+p.PodName] != nil
 }
 
-// judged is where policies end a connection whose destination is settled, or else its route.
+// judged returns where a connection to a final destination ends: where policies deny it, else at the end of its route.
 func (t *traffic) judged(from sender, protocol corev1.Protocol, to netip.AddrPort, service bool) []string {
 	if denied := t.egress(from, protocol, to); denied != "" {
 		return []string{denied}
@@ -655,7 +655,7 @@ func (t *traffic) judged(from sender, protocol corev1.Protocol, to netip.AddrPor
 	return t.route(from, to, service)
 }
 
-// route says where a packet goes whose destination is settled.
+// route returns where a packet to a final destination goes.
 func (t *traffic) route(from sender, to netip.AddrPort, service bool) []string {
 	leaves := func(port uint32, src netip.Addr, tunnel string) []string {
 		text := fmt.Sprint("to port ", port)
@@ -666,7 +666,7 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) []string {
 	}
 	for name, p := range t.pods {
 		if p.IPs[0].Addr() == to.Addr() {
-			if t.numbers[name] == from.port { // it has to come back
+			if t.numbers[name] == from.port { // back through the port that it came from
 				return leaves(from.port, hairpin, "")
 			}
 			return leaves(t.numbers[name], from.ip, "")
@@ -716,7 +716,7 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) []string {
 	return []string{"dropped in Route"}
 }
 
-// answers says where a Pod's reply goes that is for a gateway of another cluster.
+// answers returns where a Pod's reply to a gateway of another cluster goes.
 func (t *traffic) answers(from sender, to netip.AddrPort) string {
 	for _, p := range t.peers {
 		if slices.Contains(p.gateways, to.Addr()) {
@@ -741,8 +741,8 @@ func (t *traffic) answers(from sender, to netip.AddrPort) string {
 	return fmt.Sprintf("to port %d: %s > %s", gatewayOFPort, from.ip, to)
 }
 
-// ask makes up a question: from a Pod, the host or the tunnel to a Service, a Pod here or
-// elsewhere, another cluster or the world.
+// ask makes a random question: from a Pod, the host or the tunnel, to a Service, a Pod here or elsewhere, another
+// cluster or the world.
 func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 	q := question{protocol: oneOf(r, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP)}
 	q.from = sender{name: "host", port: gatewayOFPort, mac: gatewayMAC, ip: netip.MustParseAddr(selfGateway)}
@@ -803,8 +803,7 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 	return q
 }
 
-// fromTunnel is a packet by the tunnel: from a Node, from another cluster, or from somebody who
-// says so.
+// fromTunnel returns a packet from the tunnel: from a Node, from another cluster, or from a sender that imitates one.
 func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
 	s := sender{name: "tunnel", port: tunnelOFPort, mac: mac,
 		far: oneOf(r, "192.0.2.66", "192.168.78.111", "203.0.113.7", selfAddress)}
@@ -842,7 +841,7 @@ func w4(r *rand.Rand, address string) string {
 	return address
 }
 
-// put asks the switch about a packet with a hash, by which ways are chosen, and says what is wrong with its answer.
+// put sends the packet with a hash, which chooses among the ways, to the switch. It returns the error in the answer.
 func (q question) put(ctx context.Context, a *Agent, hash int) error {
 	protocol := strings.ToLower(string(q.protocol))
 	text := fmt.Sprintf(

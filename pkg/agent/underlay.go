@@ -10,17 +10,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Underlay is what the Node says about its way to the other Nodes.
+// Underlay is the Node's network to the other Nodes.
 type Underlay struct {
 	Read bool       // there is always a row once it was read
-	Of   netip.Addr // the InternalIP whose interface it is; none with a transportInterface
-	// Uplink is the interface that the switch takes over (userspace datapath with a
-	// transportInterface); nil when the kernel keeps it.
+	Of   netip.Addr // the InternalIP of the interface; the zero address with a transportInterface
+	// Uplink is the interface that the switch takes over (userspace datapath with a transportInterface). It is nil if the
+	// kernel keeps the interface.
 	Uplink *hostnet.Transport
-	// MTU of the interface that carries the tunnels: the transportInterface, else the one with
-	// the Node's InternalIP; 0 when it is not known yet.
+	// MTU is the MTU of the interface that carries the tunnels. That is the transportInterface, else the interface with
+	// the Node's InternalIP. It is 0 while it is unknown.
 	MTU int
-	// Addresses of the transportInterface where the kernel keeps it.
+	// Addresses are the addresses of the transportInterface if the kernel keeps it.
 	Addresses []netip.Prefix
 	// Local are all IPv4 addresses of the Node.
 	Local []netip.Addr
@@ -28,8 +28,8 @@ type Underlay struct {
 	Networks []netip.Prefix
 }
 
-// useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses: a
-// Gateway object has the Gateway Node's InternalIP, where no tunnel may end.
+// useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses. A Gateway object has the
+// Gateway Node's InternalIP, and tunnels may not end there.
 func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps *problems) {
 	for _, g := range p.Part.Gateways {
 		n, known := derive.Get(r, t.nodes, derive.Object{Name: g.Name})
@@ -41,7 +41,7 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 				to = end
 			}
 			if t.config.EncryptsNodes() || n.WireGuardKey != "" {
-				to = peering.InsideOfNode(to) // nothing goes there in plain text, whether it can be reached or not
+				to = peering.InsideOfNode(to) // no packet goes there in plain text, even if the address cannot be reached
 			}
 			if to != g.InternalIP {
 				p.SetInternalIP(g.Name, to)
@@ -64,7 +64,7 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 // uplinkBridge is the name of the bridge that takes an interface over.
 func uplinkBridge(iface string) string { return "br-" + iface }
 
-// tunnels returns the ends of the switch's tunnels, by the bridge that has taken the uplink over.
+// tunnels returns the ends of the switch's tunnels, for the bridge that has taken over the uplink.
 func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 	out := hostnet.Tunnels{Link: uplinkBridge(t.config.TransportInterface)}
 	if t.config.EncryptsNodes() {
@@ -86,15 +86,15 @@ func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 	return out
 }
 
-// takeover is what moves the uplink onto a bridge of the userspace datapath.
+// takeover has the bridge and the links that move the uplink onto a bridge of the userspace datapath.
 type takeover struct {
 	Bridge bridge.Bridge
 	Links  []hostnet.Link
 	Routes []hostnet.Route
 }
 
-// takeoverOf returns how the uplink is moved. The addresses move only when the OVSDB holds the record of them: an agent
-// that is killed between the two must find them again.
+// takeoverOf returns how the uplink is moved. The addresses move only once the OVSDB has a record of them. If an agent
+// is killed between the two, its successor must find them.
 func (t *tables) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []problem.Problem) {
 	_, u, ok := t.this.ready(r)
 	if !ok || u.Uplink == nil {

@@ -23,7 +23,7 @@ type conversation struct {
 	err     error
 }
 
-// converse opens a connection to port 7 of an address and says something every 20 ms, once it was answered.
+// converse opens a connection to port 7 of an address. Once it was answered, it sends something every 20 ms.
 func (p *encryptedPod) converse(address string) (*conversation, error) {
 	var conn net.Conn
 	var err error
@@ -70,10 +70,10 @@ func (c *conversation) end() error {
 	return c.err
 }
 
-// TestSwitchUpgraded has each of two Nodes get another ovs-vswitchd under connections, as an upgrade does: it starts
-// with its flows to be restored. Connections from Pod to Pod go on. So do those by a Service on the kernel's datapath,
-// which remembers where each goes; the userspace datapath forgets that with its process, and those that it chooses
-// another endpoint for break.
+// TestSwitchUpgraded gives each of two Nodes another ovs-vswitchd under connections, as an upgrade does. It starts with
+// flow-restore-wait. Connections from Pod to Pod continue. On the kernel's datapath connections through a Service
+// continue too, since the kernel remembers the endpoint of each. The userspace datapath forgets it with its process. If
+// it chooses another endpoint for a connection, the connection breaks.
 func TestSwitchUpgraded(t *testing.T) {
 	s, dirs, switches := wholeSides(t, true)
 	one, other, another := s.all[0].attach(dirs[0], "one"), s.all[1].attach(dirs[1], "other"),
@@ -104,7 +104,7 @@ func TestSwitchUpgraded(t *testing.T) {
 	time.Sleep(time.Second) // all of them are used
 	for i, ovs := range switches {
 		ovs.StopDaemon()
-		time.Sleep(500 * time.Millisecond) // what pulling up a container takes
+		time.Sleep(500 * time.Millisecond) // as long as a container takes to start
 		ovs.Vsctl("--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
 		// of this thread, which the switches are started from
 		if err := netns.Set(placeOf(t, s.all[i].cmd.Process.Pid).ns); err != nil {

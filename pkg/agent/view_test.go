@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// View is everything that the agent's decisions depend on, as objects from which tests fill the sources.
+// View is all input of the agent's decisions, as objects. Tests fill the source tables from it.
 type View struct {
 	Config   config.Config
 	NodeName string

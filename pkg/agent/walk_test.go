@@ -35,15 +35,15 @@ var (
 	walkSteps = flag.Int("walk.steps", 120, "how many steps a walk has")
 )
 
-// TestWalk takes a Node's agent through random states of its cluster, on a real switch: the objects of the API server,
-// Pods that come and go, other hands on the switch, and restarts. After each step the switch holds what the agent's
-// Plan says of the truth, read by another connection, has been sent no more than what the step changed, and packets go
-// where the cluster's objects say.
+// TestWalk takes a Node's agent through random states of its cluster, on a real switch. It changes objects of the API
+// server, adds and removes Pods, changes the switch from outside, and restarts programs. After each step it checks
+// three things. The switch, read on another connection, has the state that the agent's Plan returns for the true state.
+// It got no more messages than the step changed. Packets go where the cluster's objects require.
 //
-// Clusters have several gateways, which come and go, and ways that go up and down; walkways_test.go. In walks whose
-// seed ends with 5 or more, traffic between clusters is encrypted; walkencrypted_test.go.
+// Clusters have several gateways, which come and go, and ways that go up and down; see walkways_test.go. In walks whose
+// seed ends with 5 or more, traffic between clusters is encrypted; see walkencrypted_test.go.
 //
-// One walk again, or a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
+// To repeat a walk or run a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4, 5, 6}
 	var covered coverage
@@ -104,7 +104,7 @@ type walk struct {
 	proved   int // halves of connections that the switch proved
 	most     int
 	kinds    map[string]int  // questions about other clusters that were answered
-	keyed    map[string]bool // the ClusterInfoImports after the last step, and whether they have a key
+	keyed    map[string]bool // the ClusterInfoImports after the last step; true with a key
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -131,8 +131,8 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	return w
 }
 
-// startAgent starts an agent but for what is not the switch's: it hears the world instead of
-// an API server, and leaves the host's network alone.
+// startAgent starts an agent without the parts outside of the switch. The agent reads the world instead of an API
+// server, and leaves the host's network alone.
 func (w *walk) startAgent() {
 	w.t.Helper()
 	a, err := newAgent(Options{
@@ -187,8 +187,7 @@ func (w *walk) connect() {
 	})
 }
 
-// step is something that happens. After a loose one the agent has to bring the switch back,
-// and how much it sends for that is its own affair.
+// step is a change. After a loose step the agent has to repair the switch, and may send any number of messages.
 type step struct {
 	weight int
 	loose  bool
@@ -263,11 +262,11 @@ func (w *walk) put(q question, r *rand.Rand) {
 	}
 }
 
-// mark begins to count what is sent.
+// mark begins to count the messages to the switch.
 func (w *walk) mark() { w.marked, w.was, w.marker = w.agent.flows.Stats(), w.desired, w.agent }
 
-// count fails the walk when more or less was sent since mark than the change takes, and begins again. The switch was
-// compared before.
+// count fails the walk if the messages since mark are more or fewer than the change needs, and begins to count again.
+// The switch was compared before.
 func (w *walk) count(loose bool) {
 	w.t.Helper()
 	before, after := w.marked, w.agent.flows.Stats()
@@ -315,7 +314,7 @@ func (w *walk) settle() {
 	w.layWays(ctx)
 }
 
-// compare fails the walk when the switch does not hold what is desired.
+// compare fails the walk if the switch does not have the desired state.
 func (w *walk) compare() {
 	w.t.Helper()
 	if err := w.differs(); err != nil {
@@ -328,8 +327,8 @@ func (w *walk) compare() {
 	w.nothingInClear()
 }
 
-// differs reads the switch and compares it with what the agent has to want, which becomes
-// what the walk desires.
+// differs reads the switch and compares it with the state that the agent must desire. That becomes the walk's desired
+// state.
 func (w *walk) differs() error {
 	w.t.Helper()
 	want, have := flow.NewSet(), flow.NewSet()
@@ -339,7 +338,7 @@ func (w *walk) differs() error {
 	plan, _ := Plan(view)
 	for _, owner := range slices.SortedFunc(maps.Keys(plan.Flows), flow.Owner.Compare) {
 		e := plan.Flows[owner]
-		e.Flows = slices.DeleteFunc(e.Flows, func(f flow.Flow) bool { // what several want is the first one's
+		e.Flows = slices.DeleteFunc(e.Flows, func(f flow.Flow) bool { // the first of several owners has the flow
 			_, taken := want.Get(f.Key())
 			return taken
 		})
@@ -374,7 +373,7 @@ func (w *walk) differs() error {
 	return nil
 }
 
-// cookieOf is how a flow says whose it is; see docs/design/0001-cookies.md.
+// cookieOf returns the cookie of an owner's flows; see docs/design/0001-cookies.md.
 func cookieOf(o flow.Owner) uint64 {
 	h := fnv.New32a()
 	h.Write([]byte(o.Name))
@@ -438,7 +437,7 @@ func (l *logTail) String() string {
 
 // The steps.
 
-// changeWorld makes some changes that the agent hears of at once.
+// changeWorld makes some changes that reach the agent together.
 func (w *walk) changeWorld(n int) string {
 	var texts []string
 	for range n {
@@ -478,7 +477,7 @@ func (w *walk) attach() string {
 	return "Pods come: " + strings.Join(texts, ", ")
 }
 
-// wanted is what an owner wants now.
+// wanted returns the desired entries of an owner.
 func (w *walk) wanted(owner flow.Owner) flow.Entries {
 	for o, e := range w.agent.tables.flows.All() {
 		if o == owner {
@@ -488,7 +487,7 @@ func (w *walk) wanted(owner flow.Owner) flow.Entries {
 	return flow.Entries{}
 }
 
-// holds says whether the switch has all that an owner wants now.
+// holds reports whether the switch has all desired entries of an owner.
 func (w *walk) holds(ctx context.Context, owner flow.Owner) error {
 	wanted := w.wanted(owner)
 	have := flow.NewSet()
@@ -587,8 +586,7 @@ func (w *walk) meddle() string {
 	return text
 }
 
-// restartAgent restarts the agent, which finds all as it left it. It may be started with
-// another configuration.
+// restartAgent restarts the agent, which finds everything as it was. It may start with another configuration.
 func (w *walk) restartAgent() string {
 	w.t.Helper()
 	w.stopAgent()
@@ -626,8 +624,8 @@ func (w *walk) restartSwitch() string {
 	return "ovs-vswitchd restarts"
 }
 
-// loseSelf takes the Node's own object away, and something else with it: what was known of the Node
-// stays, and all else goes on. What the two changes send is counted by itself: a flow may be of both.
+// loseSelf removes the Node's own object, and some other object with it. The last known state of the Node stays, and
+// everything else goes on. The messages of the two changes are counted apart, since a flow may depend on both.
 func (w *walk) loseSelf() string {
 	w.t.Helper()
 	node := w.world.nodes[ownName]

@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// Walks with encryption between clusters: Gateways and peers have keys and addresses inside, or not yet.
+// These are walks with encryption between clusters. Gateways and peers have keys and inside addresses, or not yet.
 
 // insideRange has the addresses inside.
 var insideRange = netip.MustParsePrefix("240.0.0.0/4")
@@ -44,7 +44,7 @@ func keyNamed(name string) string {
 	return k.String()
 }
 
-// badKey is none.
+// badKey is an invalid key.
 const badKey = "k"
 
 // encryptGateway gives a Gateway of this cluster a key and an address inside.
@@ -72,7 +72,8 @@ func (w *world) encryptGateway(r *rand.Rand, g *mcv1alpha1.Gateway) string {
 	return fmt.Sprintf(" inside at %q, Services %q", at, g.ServiceCIDR)
 }
 
-// goInside makes of this cluster's Gateways what they are where traffic is encrypted; false where there can be none.
+// goInside gives this cluster's Gateways their state with encrypted traffic. It returns false if there can be no
+// Gateway.
 func (t *traffic) goInside() bool {
 	if len(t.gateways) == 0 {
 		return false
@@ -94,8 +95,8 @@ func (t *traffic) goInside() bool {
 	return err == nil
 }
 
-// encrypted finds where the tunnels of a cluster end, and which of them are about to go; false where it cannot be
-// reached. The first result is what is known of its gateways outside.
+// encrypted finds where the tunnels of a cluster end, and which ends are leaving. It returns false if the cluster
+// cannot be reached. outside has its gateways' addresses outside of WireGuard.
 func (t *traffic) encrypted(p *peer, spec mcv1alpha1.ClusterInfo, first netip.Addr, used map[netip.Addr]bool) (outside,
 	going []netip.Addr, ok bool) {
 	if spec.WireGuard == nil || spec.WireGuard.PublicKey == "" {

@@ -20,8 +20,8 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// Walks between clusters: Gateways of this cluster and of others come and go, ways go up and down, and clusters
-// announce keys and withdraw them.
+// These are walks between clusters. Gateways of all clusters come and go, ways go up and down, and clusters announce
+// keys and withdraw them.
 
 // phase gives a Gateway of this cluster a phase.
 func (w *world) phase(r *rand.Rand, g *mcv1alpha1.Gateway) string {
@@ -33,8 +33,8 @@ func (w *world) phase(r *rand.Rand, g *mcv1alpha1.Gateway) string {
 	return fmt.Sprintf(", %q", phase)
 }
 
-// giveFeatures lets another cluster say what its gateways can do, unless it is one that knows one key, and some of them
-// are about to go.
+// giveFeatures sets the features of another cluster's gateways, unless the cluster supports one key alone. Some of the
+// gateways are leaving.
 func giveFeatures(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport, oneKey bool) {
 	s := &ci.Spec
 	if r.IntN(8) > 0 && !oneKey {
@@ -48,7 +48,7 @@ func giveFeatures(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport, oneKey bool) {
 	}
 }
 
-// giveKeys gives another cluster keys: one for each gateway, or one for all. Some are none.
+// giveKeys gives another cluster keys: one for each gateway, or one for all. Some keys are invalid.
 func giveKeys(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport, oneKey bool) {
 	s := &ci.Spec
 	give := func(infos []mcv1alpha1.GatewayInfo) {
@@ -81,7 +81,7 @@ func giveKeys(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport, oneKey bool) {
 	}
 }
 
-// keyed says whether a cluster announces a key, for all of it or for a gateway.
+// keyed reports whether a cluster announces a key, for the whole cluster or for a gateway.
 func keyed(s mcv1alpha1.ClusterInfo) bool {
 	has := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 	return has(s.WireGuard) || slices.ContainsFunc(slices.Concat(s.GatewayInfos, s.LeavingGateways),
@@ -146,7 +146,7 @@ func (w *world) changeWay(r *rand.Rand) string {
 	return text
 }
 
-// followPorts is followSwitch but for what has been down for long, which the clock decides.
+// followPorts is followSwitch without lost ways, which depend on the clock.
 func (a *Agent) followPorts(ctx context.Context) {
 	for {
 		a.tables.readSwitch(a.switchPorts.State)
@@ -158,7 +158,7 @@ func (a *Agent) followPorts(ctx context.Context) {
 	}
 }
 
-// layWays tells the switch which far ends answer, once it has a port for each.
+// layWays sets in the switch which far ends answer, once there is a port for each.
 func (w *walk) layWays(ctx context.Context) {
 	w.t.Helper()
 	ends, _ := w.agent.tables.ways.watched.Get(self)
@@ -182,11 +182,13 @@ func (w *walk) layWays(ctx context.Context) {
 	}
 }
 
-// peersOutside is how flows, groups and ports name the gateways of other clusters outside WireGuard.
+// peersOutside matches the names that flows, groups and ports have for the outside addresses of other clusters'
+// gateways.
 var peersOutside = regexp.MustCompile(`192\.168\.7[79]\.10\d|(?i)(0x|bfd-)c0a84[df]6[5-7]`)
 
-// nothingInClear fails the walk when a flow, a group or a port names a gateway of a cluster to which nothing may be
-// sent in plain text: all of them where traffic is encrypted, else those with keys, unless it is allowed.
+// nothingInClear fails the walk if a flow, a group or a port names a gateway of a cluster that must get no plain text.
+// If traffic is encrypted, these are all clusters. If not, these are the clusters with keys, unless plain text is
+// allowed.
 func (w *walk) nothingInClear() {
 	w.t.Helper()
 	open := map[string]bool{}
@@ -219,8 +221,8 @@ func (w *walk) nothingInClear() {
 	})
 }
 
-// settlePhases puts the Gateways of this cluster that come and go behind the others, or takes all where there are no
-// others.
+// settlePhases moves joining and leaving Gateways of this cluster behind the others. If there are no others, it uses
+// all.
 func (t *traffic) settlePhases() {
 	if used := func(g ownGateway) bool { return g.phase == "" }; !slices.ContainsFunc(t.gateways, used) {
 		for i := range t.gateways {
@@ -301,11 +303,11 @@ type asking struct {
 	server     netip.Addr // something here that others may want to reach
 }
 
-// askPeers asks about one other cluster that is used, about one that may not be, and about those whose keys have come
-// or gone.
+// askPeers asks about one other cluster in use, about one that may not be used, and about clusters whose keys have
+// appeared or disappeared.
 func (w *walk) askPeers(t *traffic) {
 	w.t.Helper()
-	// the walk goes where it goes without questions
+	// The random numbers are separate, so the walk takes the same steps with and without questions.
 	a := asking{walk: w, traffic: t, random: rand.New(rand.NewPCG(w.seed, uint64(w.number)+1<<32)),
 		server: netip.MustParseAddr("10.97.0.10")}
 	a.host = sender{name: "host", port: gatewayOFPort, mac: w.gatewayMAC, ip: netip.MustParseAddr(selfGateway)}
@@ -354,7 +356,7 @@ func (a asking) tunnel(far, at, ip netip.Addr) sender {
 // peer asks about a cluster that is used.
 func (a asking) peer(p peer) {
 	a.t.Helper()
-	for _, from := range []sender{a.here, a.host, a.host, a.host} { // each has a hash of its own, by which ways are chosen
+	for _, from := range []sender{a.here, a.host, a.host, a.host} { // each hash chooses among the ways
 		q := a.to(from, oneOf(a.random, p.ranges...).Addr().Next().Next())
 		var kinds []string
 		if strings.Contains(q.want[0], "(cross-cluster)") { // no policy of the Pod keeps it
@@ -384,8 +386,8 @@ func (a asking) peer(p peer) {
 	}
 }
 
-// cluster asks about a cluster that may be used or not: what must not come from it in clear, and what must not go to
-// it.
+// cluster asks about a cluster, which may be in use or not. It checks the packets that must not come from it in plain
+// text, and the packets that must not go to it.
 func (a asking) cluster(spec mcv1alpha1.ClusterInfo) {
 	a.t.Helper()
 	r := a.random
@@ -459,7 +461,7 @@ func servicesOf(spec mcv1alpha1.ClusterInfo) (netip.Addr, bool) {
 	return r.Masked().Addr().Next().Next(), err == nil && r.Addr().Is4() && r.Bits() > 0
 }
 
-// crosses says whether a packet may go to another cluster.
+// crosses reports whether a packet may go to another cluster.
 func crosses(q question) bool {
 	return slices.ContainsFunc(q.want, func(text string) bool { return strings.Contains(text, "(cross-cluster)") })
 }
@@ -470,7 +472,7 @@ func dropped(q question) question {
 	return q
 }
 
-// kinds are those of a question about a packet to a cluster.
+// kinds returns the kinds of questions about packets to a cluster.
 func (p peer) kinds() []string {
 	var out []string
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// waysView has Gateways node-1 and node-2, and two clusters: west with three gateways, and south, which knows one.
+// waysView has Gateways node-1 and node-2, and two clusters. West has three gateways. South supports one.
 func waysView(node string) View {
 	v := testView()
 	v.NodeName, v.Gateways, v.ClusterInfoImports = node, nil, nil
@@ -44,7 +44,7 @@ func waysView(node string) View {
 	return v
 }
 
-// waysInside is waysView with encryption; the gateways of west are at the same addresses inside.
+// waysInside is waysView with encryption. The gateways of west have the same addresses inside.
 func waysInside(node string) View {
 	v := waysView(node)
 	v.Config.Multicluster.TrafficEncryptionMode = "wireGuard"
@@ -65,8 +65,8 @@ func waysInside(node string) View {
 	return v
 }
 
-// TestWays reads the ways of a Node from its tables and the ports of its switch: for people and metrics, for what is
-// lost, and for the report.
+// TestWays reads the ways of a Node from its tables and the ports of its switch. They go to status and metrics, to the
+// detection of lost ways, and to the report.
 func TestWays(t *testing.T) {
 	ports := map[string]bridge.PortState{}
 	for end, state := range map[string]bridge.PortState{
@@ -116,7 +116,8 @@ func TestWays(t *testing.T) {
 			if diff := cmp.Diff(row.ways, tables.ways.byCluster(ports)); diff != "" {
 				t.Errorf("ways (-want +have):\n%s", diff)
 			}
-			if diff := cmp.Diff(row.ends, tables.ways.endsUp(ports), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(row.ends, tables.ways.endsUp(ports),
+				cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 				t.Errorf("ends (-want +have):\n%s", diff)
 			}
 			unexported := cmp.AllowUnexported(wayNow{})

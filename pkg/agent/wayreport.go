@@ -10,21 +10,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// seenWays remembers what was observed of ways.
+// seenWays records the observations of ways.
 type seenWays struct {
 	report wayReport
 	down   downWays
 }
 
 const (
-	// waySteady is how long a way has to have been up before it is reported as up again. It is also how long a report of
-	// ways stays as it is after a change, with one exception for lost ways. However often ways go down, a Gateway reports
-	// twelve times a minute at most.
+	// waySteady is how long a way has to be up before it is reported as up again. It is also how long a report of ways
+	// stays unchanged after a change, except for lost ways. However often ways go down, a Gateway reports at most twelve
+	// times a minute.
 	waySteady = 10 * time.Second
-	// wayLost is how long a way that was up has to have been down before it is reported as lost: a network that stutters
-	// moves no requests to other clusters.
+	// wayLost is how long a way that was up has to be down before it is reported as lost. So a short interruption moves no
+	// requests to other clusters.
 	wayLost = 2 * time.Second
-	// wayLook is how often ways are looked at without an event, of which the loss of the switch makes none.
+	// wayLook is how often ways are observed without an event. The loss of the switch causes no event.
 	wayLook = 2 * time.Second
 	// maxReportedWays bounds the report, as its definition does.
 	maxReportedWays = 1000
@@ -37,15 +37,15 @@ const (
 	wayIsLost = "lost" // down, and it was up before: BFD passes there
 )
 
-// wayNow is what is observed of a way.
+// wayNow is the observed state of a way.
 type wayNow struct {
 	up  bool
 	was bool // up before
 }
 
 // toReport returns this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS, with the state of their
-// ports. connected is whether the switch answers: otherwise the state in the OVSDB is old, and the far end is not the
-// cause.
+// ports. connected reports whether the switch answers. If it does not, the state in the OVSDB is old, and the far end
+// is not the cause.
 func (t *wayTables) toReport(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
 	p, _ := t.peering.Get(self)
 	if p.Part.Role != peering.Gateway {
@@ -53,7 +53,7 @@ func (t *wayTables) toReport(ports map[string]bridge.PortState, connected bool) 
 	}
 	out := map[string]wayNow{}
 	for _, peer := range p.Peers {
-		for _, w := range p.Part.Ways(peer) { // also of one that does not send by them yet
+		for _, w := range p.Part.Ways(peer) { // also to a peer that does not send through them yet
 			port := ports[wayPort(w.End())]
 			if port.BFD == "" {
 				continue
@@ -66,13 +66,13 @@ func (t *wayTables) toReport(ports map[string]bridge.PortState, connected bool) 
 	return out
 }
 
-// wayReport decides what is reported of ways, from what is observed of them.
+// wayReport derives the report about ways from the observations.
 type wayReport struct {
 	mu       sync.Mutex
 	began    time.Time // the first observation
 	seen     map[string]wayState
 	reported map[string]string // nil while nothing is decided: then an earlier report stays
-	changed  time.Time         // what is reported, last
+	changed  time.Time         // the last change of the report
 	early    bool              // ways were reported as lost since, before it was time
 }
 
@@ -87,8 +87,8 @@ func (s wayState) lost(now time.Time) bool {
 	return !s.now.up && s.now.was && now.Sub(s.since) >= wayLost
 }
 
-// observe takes in the state of all ways at a time. It returns whether what is to be reported has changed, and whether
-// to observe again although nothing happens.
+// observe takes over the state of all ways at a time. It returns whether the report has changed. It also returns
+// whether it has to be called again without an event.
 func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,7 +115,7 @@ func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, aga
 		case len(report) == maxReportedWays:
 		case seen[k].now.up && (last == "" || last == wayIsUp || steady):
 			report[k] = wayIsUp
-		case last == wayIsLost || seen[k].lost(now): // also after a restart of the switch, which knows of no way that was up
+		case last == wayIsLost || seen[k].lost(now): // also after a restart of the switch, which forgets that a way was up
 			report[k] = wayIsLost
 		case seen[k].now.up || last != "" || steady:
 			report[k] = wayIsDown
@@ -129,7 +129,8 @@ func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, aga
 	return true, again
 }
 
-// loseEarly reports ways as lost that were reported as down a moment ago; once, until it is time for a report.
+// loseEarly reports ways as lost that were reported as down a moment ago. It does so once before the next regular
+// report.
 func (w *wayReport) loseEarly(now time.Time) (changed bool) {
 	if w.early {
 		return false
@@ -144,7 +145,7 @@ func (w *wayReport) loseEarly(now time.Time) (changed bool) {
 	return w.early
 }
 
-// now is what is to be reported; nil leaves what was.
+// now returns the report; nil leaves the last report unchanged.
 func (w *wayReport) now() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

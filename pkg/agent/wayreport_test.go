@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestWayReport reports the loss of a way at once and that it is lost when that lasts, its return when that lasts, and
-// changes no more than twelve times a minute.
+// TestWayReport reports at once that a way is down. If that lasts, it reports the way as lost. It reports the way as up
+// once that has lasted. It changes at most twelve times a minute.
 func TestWayReport(t *testing.T) {
 	type ways = map[string]wayNow
 	type report = map[string]string
@@ -87,7 +87,7 @@ func TestWayReport(t *testing.T) {
 	}
 }
 
-// TestWayReportRate has ways go down and up at random for an hour, by intervals from less than a second to half a
+// TestWayReportRate takes ways down and up at random for an hour, at intervals from less than a second to half a
 // minute.
 func TestWayReportRate(t *testing.T) {
 	for seed := range uint64(20) {
@@ -114,7 +114,7 @@ func TestWayReportRate(t *testing.T) {
 		for k := range ways {
 			ways[k] = wayNow{up: true, was: true}
 		}
-		for range 30 { // once they are left alone, what is reported is what is
+		for range 30 { // once the ways stay as they are, the report equals their state
 			now = now.Add(wayLook)
 			w.observe(now, ways)
 		}

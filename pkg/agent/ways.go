@@ -16,12 +16,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// bfdMAC is the destination of BFD's packets, within tunnels. No Pod has it: Pods do not choose the MACs of packets in
-// tunnels, so their packets to the port of BFD are not taken for BFD.
+// bfdMAC is the destination MAC of BFD's packets, within tunnels. No Pod has it. Pods do not choose the MACs of packets
+// in tunnels, so their packets to the port of BFD are not taken for BFD.
 const bfdMAC = "aa:bb:cc:dd:ee:0f"
 
-// bfdEvery is how much of the interval of BFD a Gateway takes for each far end, so that it handles no more than a
-// thousand packets a second in each direction.
+// bfdEvery is the part of BFD's interval that a Gateway uses for each far end. So it handles at most a thousand packets
+// a second in each direction.
 const bfdEvery = time.Millisecond
 
 // wayTables hold which ways BFD watches, and their ports.
@@ -107,7 +107,8 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 // wayPort is the name of the port with BFD to a far end.
 func wayPort(end netip.Addr) string { return fmt.Sprintf("bfd-%x", end.AsSlice()) }
 
-// bfd configures BFD on each of some ports. The interval grows by steps, so that a Node that comes does not change all.
+// bfd returns the settings of BFD for each of this number of ports. The interval grows in steps, so that a new Node
+// does not change all ports.
 func (t *wayTables) bfd(ports int) map[string]string {
 	const step = 50 * time.Millisecond
 	b := t.config.Multicluster.BFD

@@ -12,7 +12,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// TestBFD: the interval grows with the number of far ends, in steps, and is never shorter than configured.
+// TestBFD makes the interval grow with the number of far ends, in steps. It is never shorter than the configured one.
 func TestBFD(t *testing.T) {
 	for _, row := range []struct {
 		interval   time.Duration // of the configuration; zero for its default
@@ -43,7 +43,7 @@ func TestBFD(t *testing.T) {
 	}
 }
 
-// bfdOptions are those of a port, by its interval and multiplier.
+// bfdOptions returns the options of a port, from its interval and multiplier.
 func bfdOptions(text string) map[string]string {
 	var interval, multiplier string
 	if _, err := fmt.Sscan(text, &interval, &multiplier); err != nil {
@@ -53,8 +53,8 @@ func bfdOptions(text string) map[string]string {
 		"bfd_local_dst_mac": "aa:bb:cc:dd:ee:0f", "bfd_remote_dst_mac": "aa:bb:cc:dd:ee:0f"}
 }
 
-// TestPlanBFD: each port to a far end that is watched has the interval and the multiplier of the configuration, or
-// those for so many ends.
+// TestPlanBFD gives each port to a watched far end the interval and the multiplier of the configuration. If there are
+// many ends, the interval is longer.
 func TestPlanBFD(t *testing.T) {
 	for _, row := range []struct {
 		name       string

@@ -36,10 +36,10 @@ type whyEnd struct {
 	facts   *policy.PodFacts // of the Pod
 	service *derive.Object
 	note    string
-	foreign bool // an interface here of which nothing is known but the name of its Pod
+	foreign bool // an interface of this Node of which only the Pod's name is known
 }
 
-// whyQuestion is what is asked.
+// whyQuestion is the content of a question.
 type whyQuestion struct {
 	from, to whyEnd
 	protocol corev1.Protocol
@@ -64,7 +64,7 @@ func (a *whyAnswers) serve(r *http.Request) (any, error) {
 		out   api.Why
 		flows []traceOf
 	)
-	// Nothing else may change the tables meanwhile, or one half would be judged by others than the other half.
+	// No other code may change the tables in between. Otherwise the two halves would be judged by different tables.
 	if asking := ask(r.Context(), a.tables.engine, func() {
 		if out, err = a.why(query); err == nil && traced {
 			flows = a.tracesOf(out)
@@ -171,7 +171,7 @@ func (a *whyAnswers) elsewhere(pods []derive.Object) func() *policy.Tables {
 	}
 }
 
-// stage is what is decided for the Pod own, about its connection with other.
+// stage returns the decision for the Pod own about its connection with other.
 func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Connection,
 	elsewhere func() *policy.Tables) api.WhyStage {
 	s := api.WhyStage{Direction: d.String(), Allowed: true}
@@ -250,7 +250,7 @@ func numberText(clusterSet uint32) string {
 	return strconv.FormatUint(uint64(clusterSet), 10)
 }
 
-// reason says in words why a verdict is as it is.
+// reason returns the reason for a verdict in words.
 func reason(d policy.Direction, h policy.Half) string {
 	switch {
 	case h.Unknown:
@@ -344,7 +344,7 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 // protocolICMP stands for packets without ports.
 const protocolICMP corev1.Protocol = "ICMP"
 
-// end finds out what is meant by an end of a connection.
+// end resolves the text for an end of a connection.
 func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 	const forms = "give a Pod or Service as namespace/name, or an address"
 	if text == "" {
@@ -402,7 +402,7 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 		pod: object, facts: &facts}, nil
 }
 
-// kindIdentity is the kind of a client in another cluster of which the number in the ClusterSet is given.
+// kindIdentity is the kind of a client in another cluster that is given by its number in the ClusterSet.
 const kindIdentity = "Identity"
 
 // remoteEnd is a client in another cluster, by the number of its labels in the ClusterSet.
@@ -452,7 +452,7 @@ func (a *whyAnswers) serviceCalled(object derive.Object, cluster string) (derive
 // importedPrefix begins the names of Services that stand for Services of the ClusterSet.
 const importedPrefix = "antrea-mc-"
 
-// endAt says whose an address is.
+// endAt returns the owner of an address.
 func (a *whyAnswers) endAt(ip netip.Addr) whyEnd {
 	e := whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
 	who, occupied := a.tables.policies.OccupantAt(ip)
@@ -558,7 +558,7 @@ type traceOf struct {
 	failed string
 }
 
-// tracesOf are the packets that prove what this Node decides.
+// tracesOf returns the packets that prove the decisions of this Node.
 func (a *whyAnswers) tracesOf(w api.Why) []traceOf {
 	var out []traceOf
 	for i := range w.Connections {
@@ -614,7 +614,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		near, far := n.Ends[0], p.Part.Gateway.InternalIP // from this cluster's Gateway
 		if p.Part.Role == peering.Gateway {
 			mac, far = datapath.CrossClusterMAC.String(), p.Peers[i].TunnelSources()[0].Addr()
-			if p.Peers[i].Encrypted() || n.Encrypted { // not where those of Nodes end
+			if p.Peers[i].Encrypted() || n.Encrypted { // not where the tunnels of Nodes end
 				near = p.Part.End
 			}
 			if base := p.Peers[i].Base; base.IsValid() {
@@ -647,7 +647,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 	output, failed := "", t.failed
 	if failed == "" {
-		// A packet goes through connection tracking a few times; each time its connection is new.
+		// A packet goes through connection tracking several times, and each time its connection is new.
 		var options []string
 		for range 4 {
 			options = append(options, "--ct-next", "trk,new")

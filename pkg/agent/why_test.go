@@ -168,7 +168,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWhyAcrossClusters asks about a client that goes to another cluster, and about clients that come from there.
+// TestWhyAcrossClusters asks about a client that connects to another cluster, and about clients in other clusters.
 func TestWhyAcrossClusters(t *testing.T) {
 	for _, gateway := range []string{"node-2", ownName} {
 		t.Run("the Gateway is "+gateway, func(t *testing.T) {
@@ -193,7 +193,8 @@ func TestWhyAcrossClusters(t *testing.T) {
 			}}}
 			a.world.others = []client.Object{p}
 			a.settle()
-			// What no policy judges is not traced to its end: the Gateway lets other clusters reach what is exported alone.
+			// A packet that no policy judges is not traced to its end. On the Gateway other clusters reach only exported
+			// Services.
 			a.world.exports["default/store"] = &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
 				Name: "store"}}
 			a.serve("store", a.db.IPs[0].Addr().String())
@@ -249,7 +250,8 @@ func TestWhyAcrossClusters(t *testing.T) {
 			for _, to := range []string{"10.96.0.20", "service/default/far"} {
 				var w api.Why
 				e := a.get(api.PathWhy+"?from=default/web&port=80&to="+to, &w)
-				if want := "packets to 10.96.0.20 are dropped in table Route: it is of cluster west, which is reached encrypted"; e != "" || !slices.ContainsFunc(w.Notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
+				if want := "packets to 10.96.0.20 are dropped in table Route: it is of cluster west, which is reached " +
+					"encrypted"; e != "" || !slices.ContainsFunc(w.Notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
 					t.Errorf("to %s without encryption here: %s notes %q, want %q", to, e, w.Notes, want)
 				}
 			}
@@ -257,7 +259,7 @@ func TestWhyAcrossClusters(t *testing.T) {
 	}
 }
 
-// TestWhyBadInput asks what cannot be answered. The errors name the parameter and the remedy.
+// TestWhyBadInput asks questions without an answer. The errors name the parameter and the remedy.
 func TestWhyBadInput(t *testing.T) {
 	a := newAsked(t)
 	a.serve("db", a.db.IPs[0].Addr().String())
@@ -303,7 +305,8 @@ func TestWhyBadInput(t *testing.T) {
 	}
 }
 
-// hasAddress says whether an address of a Pod's status counts: here an interface has it, elsewhere its Node can.
+// hasAddress reports whether an address of a Pod's status counts. On this Node an interface must have it. On another
+// Node the Node must be able to have it.
 func (w *world) hasAddress(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool {
 		if p.Spec.NodeName == ownName {
@@ -319,10 +322,10 @@ func (w *world) hasAddress(p *corev1.Pod) bool {
 	})
 }
 
-// askWhy asks about connections of Pods of this Node. Where the switch can be asked it has to agree.
+// askWhy asks about connections of Pods of this Node. If the switch can trace them, it has to agree.
 func (w *walk) askWhy() {
 	w.t.Helper()
-	r := rand.New(rand.NewPCG(w.seed, uint64(w.number))) // the walk goes where it goes without questions
+	r := rand.New(rand.NewPCG(w.seed, uint64(w.number))) // separate, so that questions do not change the walk
 	pods := w.world.podObjects()
 	maps.DeleteFunc(pods, func(_ string, p *corev1.Pod) bool { return !w.world.hasAddress(p) })
 	here := maps.Clone(pods)

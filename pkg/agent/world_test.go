@@ -27,10 +27,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// world is what a walk changes: a cluster as its API server reports it, and the Pods of the
-// Node that the walk looks at, which is node-1. Objects are replaced and never changed, since
-// the agent holds on to them. Much of what is made is wrong, as objects of users are: the
-// agent has to leave that out, and nothing else.
+// world is the state that a walk changes: a cluster as its API server reports it, and the Pods of node-1, the Node of
+// the walk. Objects are replaced and never changed, since the agent keeps them. Many objects are invalid, as users'
+// objects may be. The agent has to leave out the invalid parts, and nothing else.
 type world struct {
 	version int
 
@@ -50,7 +49,7 @@ type world struct {
 	pods     map[string]cni.Attachment // by port name
 	made     int                       // Pods so far
 
-	encrypts bool                // what goes to other clusters
+	encrypts bool                // traffic to other clusters
 	up       map[netip.Addr]bool // the far ends of ways that answer
 }
 
@@ -97,15 +96,15 @@ func (w *world) view(c config.Config, gatewayMAC string) View {
 	}
 }
 
-// tell writes the objects to an agent's tables as its watches would, and then the version to a source of the walk's
-// own.
+// tell writes the objects to an agent's tables, as its watches would. Then it writes the version to a source of the
+// walk.
 func (w *world) tell(t *tables, version *derive.Source[derive.Name, int]) {
 	t.kinds.Fill(w.view(t.config, "").objects()...)
 	version.Set(self, w.version)
 	version.Loaded()
 }
 
-// change makes one random change that the API server would report, and says which.
+// change makes one random change that the API server would report, and returns its description.
 func (w *world) change(r *rand.Rand) string {
 	kinds := []func(*rand.Rand) string{
 		w.changeNode, w.changeService, w.changeService, w.changeEndpoints, w.changeEndpoints, w.changeEndpoints,
@@ -115,7 +114,7 @@ func (w *world) change(r *rand.Rand) string {
 	}
 	text := kinds[r.IntN(len(kinds))](r)
 	if w.version%4 == 0 {
-		text += "; " + w.changeNumber(rand.New(rand.NewPCG(uint64(w.version), 0))) // the walk goes where it goes without
+		text += "; " + w.changeNumber(rand.New(rand.NewPCG(uint64(w.version), 0))) // separate random numbers
 	}
 	if w.version%7 == 0 {
 		text += "; " + w.changeZone(rand.New(rand.NewPCG(uint64(w.version), 1)))
@@ -123,7 +122,7 @@ func (w *world) change(r *rand.Rand) string {
 	return text
 }
 
-// changeZone gives this Node another zone, or none.
+// changeZone sets this Node's zone to another one, or removes it.
 func (w *world) changeZone(r *rand.Rand) string {
 	n := w.nodes[ownName]
 	if n == nil {
@@ -136,7 +135,7 @@ func (w *world) changeZone(r *rand.Rand) string {
 	return fmt.Sprint("this Node has labels ", n.Labels)
 }
 
-// hint gives the endpoints of most slices hints, of which some are missing.
+// hint gives hints to the endpoints of most slices. Some hints are missing.
 func (w *world) hint(slice *discoveryv1.EndpointSlice) (text string) {
 	r := rand.New(rand.NewPCG(uint64(w.version), 2))
 	if r.IntN(4) == 0 {
@@ -169,7 +168,7 @@ func anyOf[T any](r *rand.Rand, m map[string]T) string {
 	return oneOf(r, slices.Sorted(maps.Keys(m))...)
 }
 
-// podObjects are the Pods that the API server has: those of this Node go with their attachments.
+// podObjects returns the Pods in the API server. The Pods of this Node come and go with their attachments.
 func (w *world) podObjects() map[string]*corev1.Pod {
 	out := map[string]*corev1.Pod{}
 	for key, p := range w.objects {
@@ -204,7 +203,7 @@ func (w *world) changePod(r *rand.Rand) string {
 	return "Pod " + key
 }
 
-// changeNumber gives the labels of Pods a number in the ClusterSet, another one, or none.
+// changeNumber gives the labels of Pods a number in the ClusterSet, or another number, or removes the number.
 func (w *world) changeNumber(r *rand.Rand) string {
 	app := oneOf(r, "a", "b", "far")
 	if w.labels[app] != nil && r.IntN(3) == 0 {
@@ -215,7 +214,7 @@ func (w *world) changeNumber(r *rand.Rand) string {
 	return fmt.Sprintf("LabelIdentity of app=%s is %d", app, w.labels[app].Spec.ID)
 }
 
-// labelIdentity is that of Pods with labels in the default Namespace.
+// labelIdentity returns the identity of Pods with labels in the default Namespace.
 func labelIdentity(pod string, id uint32) *mcv1alpha1.LabelIdentity {
 	l := &mcv1alpha1.LabelIdentity{
 		Spec: mcv1alpha1.LabelIdentitySpec{Label: string(policy.IdentityOf("kubernetes.io/metadata.name=default", pod)),
@@ -331,7 +330,7 @@ func portTexts(s *corev1.Service) string {
 	return text
 }
 
-// changeEndpoints writes one EndpointSlice of a Service, of which each has two at most.
+// changeEndpoints writes one EndpointSlice of a Service. Each Service has at most two.
 func (w *world) changeEndpoints(r *rand.Rand) string {
 	key := anyOf(r, w.services)
 	if key == "" {
@@ -376,8 +375,8 @@ func (w *world) changeEndpoints(r *rand.Rand) string {
 	return fmt.Sprintf("EndpointSlice %s has%s", name, text)
 }
 
-// endpointAddress is where an endpoint may be: a Pod here, one that is not there, one of
-// another Node, the host, a machine outside, a Service of this cluster or of another.
+// endpointAddress returns an address where an endpoint may be. It is a Pod here, a missing Pod, a Pod of another Node,
+// the host, a machine outside, or a Service of this cluster or of another one.
 func (w *world) endpointAddress(r *rand.Rand) string {
 	switch r.IntN(16) {
 	case 0:
@@ -417,8 +416,8 @@ func conditions(e discoveryv1.Endpoint) string {
 	return text
 }
 
-// importService writes an imported Service, whose endpoints are Services: those of peers and
-// the own one, which is an endpoint that has to be replaced by its endpoints.
+// importService writes an imported Service, whose endpoints are Services. They are Services of peers, and the cluster's
+// own Service, which has to be replaced by its endpoints.
 func (w *world) importService(r *rand.Rand) string {
 	name := fmt.Sprint("antrea-mc-svc-", r.IntN(3))
 	key := "default/" + name
@@ -482,7 +481,7 @@ func (w *world) changeGateway(r *rand.Rand) string {
 		w.phase(r, g), w.encryptGateway(r, g))
 }
 
-// changeImport tells of another cluster, rightly or wrongly.
+// changeImport changes an import of another cluster, to a valid or an invalid one.
 func (w *world) changeImport(r *rand.Rand) string {
 	id := oneOf(r, "east", "north", "west")
 	name := id + oneOf(r, "-clusterinfo", "-clusterinfo", "-clusterinfo", "-again")
@@ -524,7 +523,7 @@ func (w *world) changeImport(r *rand.Rand) string {
 	return importText(ci)
 }
 
-// changeExport exports one of the Services, or a Service that is not there, or ends an export.
+// changeExport exports one of the Services, or a missing Service, or ends an export.
 func (w *world) changeExport(r *rand.Rand) string {
 	key := anyOf(r, w.services)
 	if key == "" {
@@ -539,7 +538,7 @@ func (w *world) changeExport(r *rand.Rand) string {
 	return "Service " + key + " is exported"
 }
 
-// changeSources says where tunnels of a peer come from, rightly or wrongly.
+// changeSources sets where the tunnels of a peer come from, to valid or invalid values.
 func (w *world) changeSources(r *rand.Rand) string {
 	cs := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set",
 		Annotations: map[string]string{}}}

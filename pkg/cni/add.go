@@ -81,8 +81,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		Network:      box.network,
 		IPs:          ips,
 	}
-	// A pair that is made again must not appear under a port that the switch has. ovs-vswitchd sets the flags of an
-	// exchanged device to the values that it read last, and may send to the old one for a while.
+	// A pair that is made again must not appear under an existing port of the switch. ovs-vswitchd sets the flags of an
+	// exchanged device to the values that it read last, and may send to the old device for a while.
 	if recorded || attached {
 		whole, err := box.whole()
 		if err == nil && !whole {
@@ -96,8 +96,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	}
 	hostMAC, failed := s.build(ctx, box, &a)
 	if failed != nil {
-		// An attachment that worked before this request stays as it was: a runtime that repeats ADD must not lose a
-		// running Pod's interface.
+		// If an attachment worked before this request, it stays as it was. A runtime that repeats ADD must not lose a running
+		// Pod's interface.
 		if recorded && attached && slices.Equal(before.IPs, ips) {
 			return nil, failed
 		}
@@ -111,8 +111,9 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 }
 
 // build makes the interface and attaches it to the switch. The host's end is up before the switch gets the port.
-// ovs-vswitchd sets all flags of a new port to the values that it read last (netdev-linux.c, update_flags), and would
-// set an end down again that comes up meanwhile. Then both ends are configured and the port is made at the same time.
+// ovs-vswitchd sets all flags of a new port to the values that it read last (netdev-linux.c, update_flags). If an end
+// came up in between, ovs-vswitchd would set it down again. Then both ends are configured and the port is made at the
+// same time.
 func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC string, failed *types.Error) {
 	pod := a.PodNamespace + "/" + a.PodName
 	p, err := box.make()
@@ -129,7 +130,7 @@ func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC
 		running.Go(func() {
 			if e := do(); e != nil {
 				once.Do(func() { failed = e })
-				cancel() // the others need not go on
+				cancel() // the others need not continue
 			}
 		})
 	}
@@ -163,8 +164,7 @@ func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC
 	return p.host.Attrs().HardwareAddr.String(), failed
 }
 
-// undo takes away what ADD made. The address stays on record while the switch may still
-// have flows for it.
+// undo removes all that ADD has made. The address stays on record while the switch may still have flows for it.
 func (s *Server) undo(k ipam.Key, portName string) error {
 	ctx, cancel := context.WithTimeout(s.undoing, rollbackTimeout)
 	defer cancel()
@@ -221,8 +221,8 @@ func checkEnvironment(q wire.Request, p pod) *types.Error {
 	return nil
 }
 
-// checkSecond refuses an interface for a Pod that has a default route through another one. With our default route the
-// Pod would lose that network, and answers would leave through the wrong interface.
+// checkSecond refuses an interface for a Pod that has a default route through another one. With a second default route
+// the Pod would lose that network, and answers would leave through the wrong interface.
 func checkSecond(q wire.Request, p pod) *types.Error {
 	if q.IfName == defaultIfName {
 		return nil // the runtime makes it first
@@ -280,7 +280,7 @@ func joinDetails(a, b string) string {
 	return a + "; " + b
 }
 
-// result is what ADD answers, in the version that the configuration asks for.
+// result returns the answer of ADD, in the version that the configuration names.
 func result(c *netConf, box sandbox, a Attachment, hostMAC string) ([]byte, *types.Error) {
 	r := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,

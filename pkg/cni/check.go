@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// check compares what ADD made with what is there, and names the first difference.
+// check compares the result of ADD with the present state, and names the first difference.
 func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte, *types.Error) {
 	prev, failed := c.prevResult()
 	if failed != nil {
@@ -48,8 +48,7 @@ func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte,
 	return nil, nil
 }
 
-// compare holds the record, the runtime's copy of the result and the kernel against one
-// another.
+// compare compares the record, the runtime's copy of the result, and the kernel's state.
 func compare(q wire.Request, a Attachment, prev *types100.Result) error {
 	var want []netip.Prefix
 	for _, ip := range prev.IPs {

@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// minMTU is what every IPv4 host must be able to take (RFC 791 section 3.1).
+// minMTU is the size of packet that every IPv4 host must accept (RFC 791 section 3.1).
 const minMTU = 576
 
 // netConf is the network configuration: the specification's keys and ours.
@@ -31,14 +31,14 @@ type netConf struct {
 	RuntimeConfig struct {
 		DNS *types.DNS `json:"dns"` // wins over DNS
 	} `json:"runtimeConfig"`
-	// The interfaces that GC must leave: the specification's key, and the key of its first text, which libraries still
-	// send too.
+	// These are the interfaces that GC must leave. There is the specification's key, and the key of its first text, which
+	// libraries still send too.
 	Valid       *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
 	Attachments *[]types.GCAttachment `json:"cni.dev/attachments"`
 }
 
-// ipamConf holds the keys that other plugins know below "ipam". All but the type are
-// refused: ranges come from the Node's podCIDR.
+// ipamConf has the keys that other plugins read below "ipam". All but the type are refused, since ranges come from the
+// Node's podCIDR.
 type ipamConf struct {
 	Type      string          `json:"type"`
 	Ranges    json.RawMessage `json:"ranges"`
@@ -65,7 +65,7 @@ func parseConf(b []byte) (*netConf, *types.Error) {
 			"correct the file in /etc/cni/net.d")
 	}
 	if c.CNIVersion == "" {
-		c.CNIVersion = "0.1.0" // what its absence means
+		c.CNIVersion = "0.1.0" // the version if the field is missing
 	}
 	if !slices.Contains(wire.SupportedVersions, c.CNIVersion) {
 		return nil, types.NewError(wire.CodeIncompatibleVersion,
@@ -88,7 +88,7 @@ func jsonError(err error) string {
 	return err.Error()
 }
 
-// checkAdd refuses what ADD would have to do otherwise than the configuration says.
+// checkAdd refuses settings that ADD cannot follow.
 func (c *netConf) checkAdd() *types.Error {
 	unsupported := func(field, remedy string) *types.Error {
 		return types.NewError(wire.CodeUnsupportedField, "network configuration: "+field+" is not supported", remedy)
@@ -126,8 +126,8 @@ func (c *netConf) checkAdd() *types.Error {
 	return nil
 }
 
-// valid returns the interfaces of either list, which GC must leave. A configuration without a list, or with an entry
-// that names no interface, is an error, because interfaces that it leaves out would lose their network.
+// valid returns the interfaces of either list, which GC must leave. If the configuration has no list, or an entry names
+// no interface, it returns an error. Otherwise missing interfaces would lose their network.
 func (c *netConf) valid() (map[ipam.Key]bool, *types.Error) {
 	const field = "cni.dev/valid-attachments"
 	if c.Valid == nil && c.Attachments == nil {
@@ -151,7 +151,7 @@ func (c *netConf) valid() (map[ipam.Key]bool, *types.Error) {
 	return out, nil
 }
 
-// dns returns what goes into the result.
+// dns returns the DNS settings for the result.
 func (c *netConf) dns() types.DNS {
 	if c.RuntimeConfig.DNS != nil {
 		return *c.RuntimeConfig.DNS

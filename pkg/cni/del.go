@@ -32,8 +32,8 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 	return nil, nil
 }
 
-// remove removes port and flows and meanwhile the veth pair, then the address. So no Pod gets an address for which the
-// switch still has another Pod's flows.
+// remove removes the port, the flows and the veth pair at the same time, and then releases the address. So no Pod gets
+// an address for which the switch still has another Pod's flows.
 func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	unlock, err := s.lock(ctx, k)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	return err
 }
 
-// recordedPort returns the port's name of an address record. If an earlier version has not recorded it, it computes it:
-// the record's owner is the Pod.
+// recordedPort returns the port's name from an address record. If an earlier version has not recorded it, recordedPort
+// computes it from the record's owner, which is the Pod.
 func recordedPort(r ipam.Record) string {
 	if r.PortName != "" {
 		return r.PortName
@@ -95,9 +95,9 @@ func recordedPort(r ipam.Record) string {
 	return PortName(name, r.ContainerID, r.IfName)
 }
 
-// gc removes the interfaces of the request's network whose containers the runtime does not list any more (specification
-// 1.1). Interfaces of other networks stay, and so do interfaces whose network is not recorded: DEL removes them. It
-// goes on after an error and returns all errors.
+// gc removes the interfaces of the request's network whose containers the runtime no longer lists (specification 1.1).
+// Interfaces of other networks stay. If the network of an interface is not recorded, it stays too, until DEL removes
+// it. gc continues after an error and returns all errors.
 func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *types.Error) {
 	valid, failed := c.valid()
 	if failed != nil {
@@ -136,8 +136,8 @@ func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *t
 	return nil, nil
 }
 
-// detachStale takes away attachments whose Pod went while the agent was not there. It
-// tries again until all are gone or ctx ends.
+// detachStale removes attachments whose Pod ended while the agent did not run. It retries until all are gone or ctx
+// ends.
 func (s *Server) detachStale(ctx context.Context) {
 	s.mu.Lock()
 	stale := s.stale

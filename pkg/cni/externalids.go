@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// Keys of a port's external_ids. Antrea writes all except the last four, so its tools read our record. The last four
-// have facts that Antrea does not keep.
+// These are keys of a port's external_ids. Antrea writes all except the last four, so its tools can read this record.
+// The last four have facts that Antrea does not keep.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
@@ -23,7 +23,7 @@ const (
 	idIfName      = "if-dev" // only when it is not eth0
 	idPrefixBits  = "tombolo-prefix-length"
 	idNetwork     = "tombolo-network" // only when it is not the installed one, on eth0
-	idPodUID      = "tombolo-pod-uid" // only when it is known
+	idPodUID      = "tombolo-pod-uid" // only if it is known
 	typeContainer = "container"
 
 	defaultIfName = "eth0"

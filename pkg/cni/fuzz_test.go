@@ -25,11 +25,15 @@ import (
 // reading them must give the same result.
 func FuzzExternalIDs(f *testing.F) {
 	f.Add("web-5d8f7c-1a2b3c",
-		"antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2\nattached-mac=0a:00:00:00:00:02\npod-name=web\npod-namespace=default")
+		"antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2\nattached-mac=0a:00:00:00:00:02\n"+
+			"pod-name=web\npod-namespace=default")
 	f.Add("web", "antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2, "+
 		"fd00::2\ntombolo-prefix-length=24,64\nif-dev=net1\nnet-ns=/var/run/netns/x")
-	f.Add("web", "antrea-type=container\ncontainer-id=c1\nip-address=,10.10.1.2/24,fe80::1%eth0,::ffff:10.0.0.1\ntombolo-prefix-length=-1,99999999999999999999,200,1")
-	f.Add("web", "antrea-type=container\ncontainer-id=c1\npod-name=web\ntombolo-pod-uid=6f1c7a52-0b7e-4c57-9d0a-1d2f3a4b5c6d")
+	f.Add("web",
+		"antrea-type=container\ncontainer-id=c1\nip-address=,10.10.1.2/24,fe80::1%eth0,::ffff:10.0.0.1\n"+
+			"tombolo-prefix-length=-1,99999999999999999999,200,1")
+	f.Add("web",
+		"antrea-type=container\ncontainer-id=c1\npod-name=web\ntombolo-pod-uid=6f1c7a52-0b7e-4c57-9d0a-1d2f3a4b5c6d")
 	f.Add("tun0", "antrea-type=tunnel")
 	f.Fuzz(func(t *testing.T, name, text string) {
 		ids := map[string]string{}
@@ -59,10 +63,14 @@ func FuzzExternalIDs(f *testing.F) {
 // FuzzNetConf reads network configurations. A refusal has a code and a reason.
 func FuzzNetConf(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo"}`))
-	f.Add([]byte(`{"cniVersion":"0.3.0","name":"n","type":"tombolo","mtu":1400,"dns":{"nameservers":["10.96.0.10"]},"runtimeConfig":{"dns":{"servers":[]}}}`))
-	f.Add([]byte(`{"cniVersion":"1.0.0","name":"n","ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24"}]]},"prevResult":{"ips":[{"address":"10.0.0.2/24"}]}}`))
-	f.Add([]byte(`{"cniVersion":"0.4.0","name":"n","prevResult":{"cniVersion":"0.4.0","interfaces":[{"name":"eth0"}],"ips":[{"version":"4","address":"10.0.0.2/24","interface":9}]}}`))
-	f.Add([]byte(`{"cniVersion":"1.1.0","name":"n","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"},null]}`))
+	f.Add([]byte(
+		`{"cniVersion":"0.3.0","name":"n","type":"tombolo","mtu":1400,"dns":{"nameservers":["10.96.0.10"]},"runtimeConfig":{"dns":{"servers":[]}}}`))
+	f.Add([]byte(
+		`{"cniVersion":"1.0.0","name":"n","ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24"}]]},"prevResult":{"ips":[{"address":"10.0.0.2/24"}]}}`))
+	f.Add([]byte(
+		`{"cniVersion":"0.4.0","name":"n","prevResult":{"cniVersion":"0.4.0","interfaces":[{"name":"eth0"}],"ips":[{"version":"4","address":"10.0.0.2/24","interface":9}]}}`))
+	f.Add(
+		[]byte(`{"cniVersion":"1.1.0","name":"n","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"},null]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, failed := parseConf(b)
 		checkRefusal(t, failed)
@@ -171,7 +179,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// checkUID holds what ADD has recorded of the Pod's UID against what the runtime said.
+// checkUID compares the recorded UID of the Pod with the UID that the runtime gave.
 func checkUID(t *testing.T, body []byte, store *ipam.Store, node *fakeNode) {
 	t.Helper()
 	q, err := wire.Decode(bytes.NewReader(body))
@@ -190,7 +198,7 @@ func checkUID(t *testing.T, body []byte, store *ipam.Store, node *fakeNode) {
 	}
 }
 
-// checkResult reads what ADD answered, in the version that was asked for.
+// checkResult reads the answer of ADD, in the requested version.
 func checkResult(t *testing.T, body, answer []byte) {
 	t.Helper()
 	q, err := wire.Decode(bytes.NewReader(body))

@@ -34,8 +34,8 @@ const (
 // plugin is the path of the built plugin.
 var plugin string
 
-// TestMain runs the tests in a network and mount namespace of their own, so that nothing
-// they make can outlive them or meet the machine's interfaces.
+// TestMain runs the tests in a network and mount namespace of their own. So nothing that they make can outlive them or
+// collide with the machine's interfaces.
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
@@ -80,8 +80,8 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// fakeNode records attachments. It refuses a port that is not up: ovs-vswitchd sets all flags of a new port to the
-// values that it read last, and a port that comes up meanwhile goes down again.
+// fakeNode records attachments. It refuses a port that is not up. ovs-vswitchd sets all flags of a new port to the
+// values that it read last, so a port that comes up in between goes down again.
 type fakeNode struct {
 	mu        sync.Mutex
 	network   *Network // nil: not ready
@@ -262,8 +262,7 @@ func (r *rig) conf(change map[string]any) string {
 	return string(b)
 }
 
-// netns makes a Pod's network namespace and returns its path. remove takes it away earlier
-// than the test's end.
+// netns makes a Pod's network namespace and returns its path. remove deletes it before the end of the test.
 func (r *rig) netns() (path string, remove func()) {
 	r.t.Helper()
 	path = makeNetns(r.t, filepath.Join(r.dir, fmt.Sprintf("netns-%d", time.Now().UnixNano())))
@@ -348,7 +347,7 @@ func (r *rig) must(command string, env map[string]string, conf string) string {
 	return out
 }
 
-// leftovers lists what a clean Node must not have.
+// leftovers lists the objects that a clean Node must not have.
 func (r *rig) leftovers() []string {
 	r.t.Helper()
 	var out []string

@@ -25,11 +25,11 @@ import (
 // ports (attached), in the address record, and in the veth pairs with the Pods' namespaces behind them. Recover
 // rebuilds lost records from the others, in this order. It returns the attachments that the OVSDB lacks or has in part.
 //
-// It frees an address that has neither port nor veth pair: its Pod's namespace is gone, or its ADD never came that far.
-// It never removes a veth pair: DEL and GC do that, and the kernel if the namespace is gone.
+// It frees an address that has neither port nor veth pair. Its Pod's namespace is gone, or its ADD never came that far.
+// It never removes a veth pair. DEL and GC do that, and the kernel does if the namespace is gone.
 //
-// Call it once, before Run, when no request can be under way. Run detaches attachments whose Pod's namespace is gone,
-// since that needs a Node that works. Recover goes on after errors. Run tries failed attachments again until it
+// The caller calls Recover once, before Run, while there is no request. Run detaches attachments whose Pod's namespace
+// is gone, since that needs a working Node. Recover continues after errors. Run retries failed attachments until it
 // succeeds, and passes them to Options.Unrecovered.
 func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored []Attachment, err error) {
 	own, err := s.waitForLinks(ctx)
@@ -129,7 +129,7 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 	return restored, errors.Join(errs...)
 }
 
-// Pauses between attempts to list and to rebuild what has failed.
+// These are pauses between attempts to list, and to rebuild failed attachments.
 const (
 	recoverAgain   = 100 * time.Millisecond
 	recoverAtLeast = 30 * time.Second
@@ -165,10 +165,10 @@ func (s *Server) report(left []Unrecovered) {
 	}
 }
 
-// recoverRest tries again to rebuild attachments that Recover could not rebuild, until all are done or ctx ends: a
-// namespace may not be mounted yet. An attachment that can never be rebuilt is done when its veth pair is gone. DEL or
-// GC remove the pair, or the kernel when it frees the namespace, which the last connections of an ended Pod can hold
-// for minutes.
+// recoverRest retries the attachments that Recover could not rebuild, until all are done or ctx ends. For example, a
+// namespace may not be mounted yet. If an attachment can never be rebuilt, it is done when its veth pair is gone. DEL
+// or GC remove the pair, or the kernel does when it frees the namespace. The last connections of an ended Pod can hold
+// the namespace for minutes.
 func (s *Server) recoverRest(ctx context.Context) {
 	left := s.unrecovered
 	for wait := recoverAgain; len(left) > 0; wait = min(2*wait, recoverAtLeast) {
@@ -202,7 +202,7 @@ func (s *Server) recoverRest(ctx context.Context) {
 	}
 }
 
-// recoverOne rebuilds one attachment that Recover could not rebuild. An attachment that is gone by now is done.
+// recoverOne rebuilds one attachment that Recover could not rebuild. If the attachment is gone, it is done.
 func (s *Server) recoverOne(ctx context.Context, k ipam.Key) error {
 	unlock, err := s.lock(ctx, k)
 	if err != nil {
@@ -252,7 +252,7 @@ func (a Attachment) record() ipam.Record {
 	}
 }
 
-// pod returns "namespace/name", "" where it is not known.
+// pod returns "namespace/name", "" if the Pod is unknown.
 func (a Attachment) pod() string {
 	if a.PodName == "" {
 		return ""
@@ -266,7 +266,7 @@ type recovery struct {
 	namespaces namespaces
 }
 
-// errNoVeth reports an interface without a veth pair: its namespace is gone, or the pair was never made.
+// errNoVeth reports an interface without a veth pair. Its namespace is gone, or the pair was never made.
 var errNoVeth = errors.New("there is no veth pair")
 
 // attachment rebuilds one attachment from its address record, which may be empty, and its veth pair. Without a pair it
@@ -319,7 +319,7 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 
 // namespaces finds the network namespaces behind veth pairs.
 type namespaces struct {
-	paths func() ([]string, error) // where they may be
+	paths func() ([]string, error) // where they may be mounted
 
 	listed bool
 	byID   map[int]string // the kernel's number for a namespace, as seen from this one
@@ -430,8 +430,8 @@ func netnsPaths() ([]string, error) {
 	return paths, nil
 }
 
-// mountedNetns reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): the fourth field is the root of
-// the mount, the fifth its path, and the file system's type follows a lone dash.
+// mountedNetns reads /proc/PID/mountinfo (proc_pid_mountinfo(5)). The fourth field is the root of the mount, the fifth
+// its path. The file system's type follows a lone dash.
 func mountedNetns(mountinfo string) []string {
 	var paths []string
 	for line := range strings.Lines(mountinfo) {

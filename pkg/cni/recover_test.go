@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// TestRebuild loses records of attachments, one and several at a time. A running Pod keeps
-// its interface and its address, and the attachment comes back whole from what is left.
+// TestRebuild loses records of attachments, one and several at a time. A running Pod keeps its interface and its
+// address. The attachment comes back whole from the remaining records.
 func TestRebuild(t *testing.T) {
 	port := PortName("web-5d8f7c", "c1", "eth0")
 	ovsdb := func(t *testing.T, r *rig) { clear(r.node.attached) }
@@ -99,7 +99,8 @@ func TestRebuild(t *testing.T) {
 			if row.noUID {
 				want[0].PodUID = ""
 			}
-			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(want, r.node.Attachments(),
+				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("attachments (-before +after):\n%s", diff)
 			}
 			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok ||
@@ -178,7 +179,8 @@ func TestRebuildLater(t *testing.T) {
 				r.must("DEL", environment("c2", netns), r.conf(nil))
 			}
 			r.recovered()
-			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(want, r.node.Attachments(),
+				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("attachments (-before +after):\n%s", diff)
 			}
 			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok ||
@@ -208,7 +210,7 @@ func (r *rig) recovered() {
 }
 
 // TestRebuildNever has a namespace without a mount and a process, and no record of its Pod. The attachment is reported
-// with its Pod until its interface is gone, and other Pods start meanwhile.
+// with its Pod until its interface is gone, and other Pods start in the meantime.
 func TestRebuildNever(t *testing.T) {
 	for _, by := range []string{"DEL", "ip link del"} {
 		t.Run(by, func(t *testing.T) {

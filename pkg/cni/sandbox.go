@@ -19,9 +19,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/sysctl"
 )
 
-// PortName returns the name of the host's end of a Pod's veth pair, which is also the
-// port's name on the bridge: at most eight characters of the Pod's name, a dash, and six
-// of a hash. At most 15 characters (IFNAMSIZ less its zero byte).
+// PortName returns the name of the host's end of a Pod's veth pair, which is also the port's name on the bridge. It has
+// at most eight characters of the Pod's name, a dash, and six of a hash. That is at most 15 characters (IFNAMSIZ less
+// its zero byte).
 func PortName(podName, containerID, ifName string) string {
 	head := strings.TrimLeft(podName[:min(8, len(podName))], "-")
 	key := containerID
@@ -32,8 +32,8 @@ func PortName(podName, containerID, ifName string) string {
 	return head + "-" + hex.EncodeToString(sum[:])[:6]
 }
 
-// aliasPrefix begins the ifalias of the host's end of every veth pair we make, so that one
-// left behind can be distinguished from others.
+// aliasPrefix begins the ifalias of the host's end of each veth pair that this program makes. It distinguishes a
+// remaining pair from others.
 const aliasPrefix = "tombolo "
 
 // maxAlias is the longest ifalias (IFALIASZ less its zero byte).
@@ -183,7 +183,8 @@ func (s sandbox) veth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 			"the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName,
 			holder.IfName, holder.ContainerID)
 	case err == nil:
-		// The pair is ours, and its other end is in an unknown namespace: the Pod's namespace was made again.
+		// The pair belongs to this program, and its other end is in an unknown namespace. So the Pod's namespace was made
+		// again.
 		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
 			return nil, "", fmt.Errorf("remove the old %s: %w", s.portName, err)
 		}
@@ -250,7 +251,7 @@ func (s sandbox) newVeth(pod ns.NetNS) (host netlink.Link, mac string, err error
 	return pair, pair.PeerHardwareAddr.String(), nil
 }
 
-// inside makes the Pod's end what it should be. It runs in the Pod's namespace.
+// inside brings the Pod's end to the desired state. It runs in the Pod's namespace.
 func (s sandbox) inside() error {
 	link, err := netlink.LinkByName(s.ifName)
 	if err != nil {
@@ -280,7 +281,7 @@ func (s sandbox) inside() error {
 	}
 	for i, gw := range s.gateways {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: ipNet(anywhere(gw))}
-		// A gateway outside the address's own range is on the link all the same.
+		// A gateway outside the address's own range still has to be on the link.
 		if i < len(s.ips) && !s.ips[i].Contains(gw) {
 			route.SetFlag(netlink.FLAG_ONLINK)
 		}
@@ -292,7 +293,7 @@ func (s sandbox) inside() error {
 }
 
 // outside prepares the end that becomes the switch's port. The userspace datapath and the host's own stack both get
-// packets from it, so the host has to stay quiet there: it answers no ARP, forwards nothing, and accepts no packet for
+// packets from it. So the host has to stay quiet there. It answers no ARP, forwards nothing, and accepts no packet for
 // the Pod's address as its own.
 func (s sandbox) outside(host netlink.Link) error {
 	if err := s.hostEnd(host); err != nil {
@@ -365,8 +366,9 @@ func isNotFound(err error) bool {
 }
 
 // removeLink removes the host's end, and with it the Pod's. The name is made from a Pod's name and a hash, so the link
-// could be another Pod's or another program's. So it removes only a veth whose alias is the key's, or which has no
-// alias yet: then the agent was killed when it had just made it, and its other end is in another namespace.
+// could be another Pod's or another program's. So removeLink removes only a veth whose alias is the key's, or which has
+// no alias yet. Without an alias, the agent was killed when it had just made the veth, and its other end is in another
+// namespace.
 func removeLink(name string, k ipam.Key) error {
 	link, err := netlink.LinkByName(name)
 	if isNotFound(err) {
@@ -392,7 +394,7 @@ func removeLink(name string, k ipam.Key) error {
 // ownLink is the host's end of a veth pair that we made.
 type ownLink struct {
 	ipam.Key        // of the container's interface, from the alias
-	pod      string // "namespace/name", "" where the alias lacks it
+	pod      string // "namespace/name", "" if the alias lacks it
 	link     netlink.Link
 }
 
@@ -411,9 +413,8 @@ func ownLinks() (map[string]ownLink, error) {
 	return own, nil
 }
 
-// netnsGone reports whether a Pod's namespace no longer exists. A path that cannot be seen
-// is not enough, since a mount may be missing: the kernel takes the veth pair along with
-// the namespace.
+// netnsGone reports whether a Pod's namespace no longer exists. An invisible path does not suffice, since a mount may
+// be missing. The kernel removes the veth pair together with the namespace.
 func netnsGone(a Attachment) bool {
 	if a.Netns == "" {
 		return false

@@ -28,11 +28,11 @@ const (
 	detachTimeout   = 30 * time.Second
 	rollbackTimeout = 15 * time.Second
 	statusTimeout   = 2 * time.Second
-	// stopTimeout limits the clean-up when the agent ends; its terminationGracePeriodSeconds is longer.
+	// stopTimeout limits the clean-up when the agent ends. The Pod's terminationGracePeriodSeconds is longer.
 	stopTimeout = 3 * time.Second
 )
 
-// Options is what a Server works with.
+// Options has the dependencies and settings of a Server.
 type Options struct {
 	Node   Node
 	IPAM   *ipam.Store
@@ -61,10 +61,10 @@ type Server struct {
 	busy  map[ipam.Key]*turn
 	stale []Attachment // found by Recover, detached by Run
 
-	unrecovered   []Unrecovered // what Recover could not rebuild and Run tries again
+	unrecovered   []Unrecovered // not rebuilt by Recover, and retried by Run
 	onUnrecovered func([]Unrecovered)
 
-	undoing context.Context // ends stopTimeout after that of Run
+	undoing context.Context // ends stopTimeout after the context of Run
 }
 
 // turn is the queue of requests for one Key.
@@ -97,8 +97,7 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Run serves until ctx ends. Requests under way are then cancelled, and what they did is
-// undone; it returns when all have.
+// Run serves until ctx ends. Then it cancels all requests and undoes them. It returns when all have returned.
 func (s *Server) Run(ctx context.Context) error {
 	l, err := listen(s.socket)
 	if err != nil {
@@ -135,8 +134,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen opens the socket under another name and renames it into place, so that it is
-// never there with wider permissions, nor away while one agent follows another.
+// listen opens the socket under another name and renames it into place. So the socket never exists with wider
+// permissions, and never disappears while one agent follows another.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -149,7 +148,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // by then the name may be the next agent's
+	l.SetUnlinkOnClose(false) // the next agent may have the name then
 	if err := errors.Join(os.Chmod(tmp, 0o600), os.Rename(tmp, path)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -258,8 +257,8 @@ func (s *Server) find(k ipam.Key) (Attachment, bool) {
 	return Attachment{}, false
 }
 
-// Gateway returns the gateway address of the network's i-th range: what the Node says, or
-// the range's first address.
+// Gateway returns the gateway address of the network's i-th range. The Node gives it, or it is the range's first
+// address.
 func (n Network) Gateway(i int) netip.Addr {
 	if i < len(n.Gateways) && n.Gateways[i].IsValid() {
 		return n.Gateways[i]
@@ -267,7 +266,7 @@ func (n Network) Gateway(i int) netip.Addr {
 	return n.PodCIDRs[i].Masked().Addr().Next()
 }
 
-// ranges returns what addresses may come from: the gateways are taken.
+// ranges returns the ranges for addresses, without the gateways.
 func (n Network) ranges() []ipam.Range {
 	var out []ipam.Range
 	for i, p := range n.PodCIDRs {

@@ -12,19 +12,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Session affinity. The switch remembers a client address that has opened a connection to a frontend, by a flow of
-// table Affinity that it learns from the packet. The client's next connections go to the same endpoint, also if others
-// come. If no new connection has come for the Service's timeout, the client is forgotten. This is an idle timeout, as
-// in kube-proxy. (Antrea's flows have a hard one, so a busy client changes its endpoint in the middle of its requests.)
-// Packets of known connections do not count, as in kube-proxy. After the timeout a new choice is made, which may be
-// another endpoint.
+// Session affinity: the switch remembers a client address that has opened a connection to a frontend. It does so with a
+// flow of table Affinity that it learns from the packet. The client's next connections go to the same endpoint, also if
+// new endpoints are added. If no new connection has come for the Service's timeout, the switch forgets the client. This
+// is an idle timeout, as in kube-proxy. Antrea's flows have a hard timeout, so a busy client changes its endpoint in
+// the middle of its requests. Packets of known connections do not count, as in kube-proxy. After the timeout a new
+// choice is made, which may be another endpoint.
 //
-// Learned flows have no owner: their cookie has no instance, flowsync leaves them alone, and a restart of the agent
-// keeps them. The flow of one endpoint in table Endpoint has learned them, and they are deleted with it
-// (delete_learned): when the endpoint goes, or when the timeout changes.
+// Learned flows have no owner. Their cookie has no instance, so flowsync leaves them alone, and a restart of the agent
+// keeps them. The flow of one endpoint in table Endpoint has learned them. They are deleted with it (delete_learned):
+// when the endpoint goes, or when the timeout changes.
 
-// maxClients is how many clients an endpoint remembers. Other clients, which may be another cluster's addresses, have a
-// new choice for each connection.
+// maxClients is how many clients an endpoint remembers. For each connection of any further client there is a new
+// choice. Such clients may be another cluster's addresses.
 const maxClients = 4096
 
 // toGroup sends a new connection to the group of a shard, with affinity only if the client has no endpoint yet.
@@ -52,26 +52,28 @@ func (b balanced) affinity() []flow.Flow {
 	ours := func(more ...flow.Cond) flow.Match {
 		return flow.All(append(more, proto, affinityGroup.Is(uint64(b.group)))...)
 	}
-	// Each connection of a client that is not remembered has a choice of its own, made once the first one's was learned:
-	// the switch looks at each because of its port. A connection from another cluster may come through any Gateway, so
-	// there the address alone chooses.
+	// For a client that is not remembered, each connection has a choice of its own, made after the first connection was
+	// learned. The hash covers the connection's port, so the switch looks at each connection. A connection from another
+	// cluster may come through any Gateway, so there the client's address alone chooses.
 	out := []flow.Flow{
-		{Table: Endpoint, Priority: normal, Match: ours(), Actions: flow.Do(flow.MoveField(ports, affinitySalt.Field), flow.ToGroup(b.group))},
+		{Table: Endpoint, Priority: normal, Match: ours(),
+			Actions: flow.Do(flow.MoveField(ports, affinitySalt.Field), flow.ToGroup(b.group))},
 		{Table: Endpoint, Priority: differ, Match: ours(source.Is(fromPeer)), Actions: flow.Do(flow.ToGroup(b.group))},
 	}
 	numbers := bucketsOf(b.Frontend)
 	for i, e := range b.Endpoints {
-		out = append(out, flow.Flow{Table: Endpoint, Priority: high, Match: ours(affinityTo.Is(uint64(numbers[i]))), Actions: flow.Do(
-			b.learn(e, numbers[i]),
-			// Fields that connection tracking sets are the same for all clients.
-			flow.Load(affinityGroup, 0), flow.Load(affinityTo, 0), flow.Load(affinitySalt, 0),
-			flow.Load(committed, 1), flow.CT(toEndpoint(e)),
-		)})
+		out = append(out,
+			flow.Flow{Table: Endpoint, Priority: high, Match: ours(affinityTo.Is(uint64(numbers[i]))), Actions: flow.Do(
+				b.learn(e, numbers[i]),
+				// Fields that connection tracking sets are the same for all clients.
+				flow.Load(affinityGroup, 0), flow.Load(affinityTo, 0), flow.Load(affinitySalt, 0),
+				flow.Load(committed, 1), flow.CT(toEndpoint(e)),
+			)})
 	}
 	return out
 }
 
-// learn remembers which endpoint a client has.
+// learn returns the action that learns which endpoint a client has.
 func (b balanced) learn(e service.Endpoint, number uint32) ofp.Action {
 	whole := func(f ofp.Field) ofp.Bits { return ofp.Bits{Field: f, Width: f.Bits()} }
 	constant := func(f ofp.Field, value []byte) ofp.LearnSpec {
@@ -100,8 +102,8 @@ func (b balanced) learn(e service.Endpoint, number uint32) ofp.Action {
 	}
 }
 
-// learned returns the cookie of flows that are learned of an endpoint; it has no instance. It depends on the timeout,
-// since a flow that exists keeps its timeout.
+// learned returns the cookie of the flows that are learned of an endpoint. It has no instance. It depends on the
+// timeout, since an existing flow keeps its timeout.
 func (b balanced) learned(e service.Endpoint) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(idOf(b.Frontend).String() + " " + e.Addr.String() + " " + b.Affinity.String()))

@@ -34,8 +34,9 @@ func remembering(t *testing.T, f service.Frontend) *remembered {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	go func() { defer close(done); _ = s.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	s.Set(flow.Owner{Kind: KindNode, Name: "test"}, flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IP()), Actions: flow.Do(
-		flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}})
+	s.Set(flow.Owner{Kind: KindNode, Name: "test"},
+		flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IP()), Actions: flow.Do(
+			flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}})
 	s.Release()
 	r.set(f)
 	return r
@@ -54,19 +55,22 @@ func (r *remembered) set(f service.Frontend) {
 	r.f = f
 }
 
-// connect opens a connection of each of some clients and returns their endpoints, by the endpoints' last byte.
+// connect opens a connection from each of some clients and returns their endpoints, as the endpoints' last byte.
 func (r *remembered) connect(clients ...int) []int {
 	r.t.Helper()
 	out := make([]int, len(clients))
 	for _, client := range clients {
 		r.port++
-		r.appctl(r.t, "netdev-dummy/receive", "pod1", fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
-			"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)", client, r.f.VIP.Addr(), r.port))
+		r.appctl(r.t, "netdev-dummy/receive", "pod1",
+			fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
+				"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)",
+				client, r.f.VIP.Addr(), r.port))
 	}
 	for deadline := time.Now().Add(20 * time.Second); slices.Contains(out, 0); {
 		tracked := r.appctl(r.t, "dpctl/dump-conntrack")
 		for i, client := range clients {
-			line := regexp.MustCompile(fmt.Sprintf(`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=80\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`,
+			line := regexp.MustCompile(fmt.Sprintf(
+				`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=80\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`,
 				client, r.port-len(clients)+1+i))
 			if m := line.FindStringSubmatch(tracked); m != nil {
 				fmt.Sscan(m[1], &out[i])
@@ -79,17 +83,18 @@ func (r *remembered) connect(clients ...int) []int {
 	return out
 }
 
-// learned are the clients that the switch remembers.
+// learned returns the number of clients that the switch remembers.
 func (r *remembered) learned() int {
 	r.t.Helper()
-	text := r.run(r.t, "", "ovs-ofctl", "-O", "OpenFlow15", "--no-names", "dump-flows", filepath.Join(r.dir, "br-int.mgmt"), fmt.Sprintf("table=%d", Affinity))
+	text := r.run(r.t, "", "ovs-ofctl", "-O", "OpenFlow15", "--no-names", "dump-flows",
+		filepath.Join(r.dir, "br-int.mgmt"), fmt.Sprintf("table=%d", Affinity))
 	return strings.Count(text, "nw_src=")
 }
 
 // later has time pass for the switch.
 func (r *remembered) later(d time.Duration) {
 	r.t.Helper()
-	for ; d > 0; d -= time.Second { // what was counted is collected on the way
+	for ; d > 0; d -= time.Second { // counters are collected in between
 		r.appctl(r.t, "time/warp", "1000", "250")
 	}
 }
@@ -122,7 +127,7 @@ func TestAffinityTimeout(t *testing.T) {
 	r.set(f)
 	same("when endpoints have come")
 	for range 3 {
-		r.later(20 * time.Second) // 60 in all: the timeout is not counted from the first connection
+		r.later(20 * time.Second) // 60 in all: the timeout does not count from the first connection
 		same("20 seconds after the last connection")
 	}
 	r.later(40 * time.Second)

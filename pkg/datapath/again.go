@@ -20,19 +20,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// If a change of policies concerns known connections, these are judged again. The connections are found among those
-// that the switch tracks (Look), so a restart finds the same. For each Recheck there is a flow in table ConntrackState,
-// as long as there are such connections. Only then do packets cost a look at the connection's label.
+// If a change of policies concerns known connections, they are judged again. The connections are found among the
+// connections that the switch tracks (Look), so a restart finds the same. While there are such connections, each
+// Recheck has a flow in table ConntrackState. Only then does the switch have to read the connection's label for each
+// packet.
 //
-// Table Again makes such a connection pending, like a connection to a Service that no policy has judged yet: its
-// packets are judged like the first. If a rule allows them, the connection goes on under that rule's number. Otherwise
-// it stays pending for as long as it is tracked, and no packet of it passes in either direction. It is not flushed:
-// the next packet of the server would make it a new connection, in the other direction, which other policies judge.
+// Table Again makes such a connection pending, like a connection to a Service that no policy has judged yet. Its
+// packets are judged like the first one. If a rule allows them, the connection continues under that rule's number.
+// Otherwise it stays pending for as long as it is tracked, and no packet of it passes in either direction. It is not
+// flushed. After a flush the next packet of the server would make it a new connection in the other direction, which
+// other policies judge.
 //
-// A reply cannot be judged, because the packet that it replies to is not known. The first replies of TCP and SCTP pass
-// (maxUnanswered): they make the client answer, and its answer is judged, so that a download ends within a round trip.
-// The connection counts them in its mark. If the client sends nothing, the connection becomes pending after them, in
-// both directions: otherwise two ends that cooperate could go on for ever. All other replies wait for the client's next
+// A reply cannot be judged, because the packet that it answers is unknown. The first replies of TCP and SCTP pass
+// (maxUnanswered). They make the client answer, and its answer is judged, so that a download ends within a round trip.
+// The connection counts the replies in its mark. If the client sends nothing, the connection then becomes pending in
+// both directions. Otherwise two cooperating ends could continue for ever. All other replies wait for the client's next
 // packet.
 
 // maxUnanswered is how many replies of TCP and SCTP pass before the client's next packet is judged. They are enough for
@@ -40,7 +42,7 @@ import (
 // that the datapath takes together, up to 32 in userspace, count as one.
 const maxUnanswered = 7
 
-// Recheck has known connections judged again.
+// Recheck selects known connections to judge again.
 type Recheck struct {
 	Why       Why
 	Direction policy.Direction
@@ -54,15 +56,16 @@ type Why uint8
 
 // Reasons for a Recheck.
 const (
-	RuleGone     Why = iota + 1 // they remember a rule that is no more
-	NotJudged                   // no policy has judged them, and now some are applied to the Pod at Addr
-	Relabelled                  // the Pod at Addr, sender (Egress) or receiver (Ingress), was another Identity
-	RuleOfOthers                // they remember a number that only rules of other Pods have than the one at Addr
+	RuleGone     Why = iota + 1 // they have the number of a rule that no longer exists
+	NotJudged                   // no policy has judged them, and now policies are applied to the Pod at Addr
+	Relabelled                  // the Pod at Addr, sender (Egress) or receiver (Ingress), had another Identity
+	RuleOfOthers                // they have a number that only rules of other Pods have, not of the Pod at Addr
 )
 
 // Compare makes a Recheck the key of a table.
 func (c Recheck) Compare(o Recheck) int {
-	return cmp.Or(cmp.Compare(c.Why, o.Why), cmp.Compare(c.Direction, o.Direction), cmp.Compare(c.Rule, o.Rule), c.Addr.Compare(o.Addr), cmp.Compare(c.Identity, o.Identity))
+	return cmp.Or(cmp.Compare(c.Why, o.Why), cmp.Compare(c.Direction, o.Direction),
+		cmp.Compare(c.Rule, o.Rule), c.Addr.Compare(o.Addr), cmp.Compare(c.Identity, o.Identity))
 }
 
 var whys = [...]string{
@@ -110,7 +113,8 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 	case RuleOfOthers:
 		both(d.label.Is(uint64(c.Rule)))
 	case Relabelled:
-		// Only if a rule has let it through: then it is judged again, and remembers another identity after it.
+		// This is only needed if a rule has let the connection through. Then it is judged again, and its label gets the new
+		// identity.
 		for _, judged := range directions {
 			byRule := flow.Bits{Field: judged.label.Field, First: judged.label.First + ruleNumberBit, Width: 1}
 			both(d.labelOwn.Is(uint64(c.Identity)), byRule.Is(1))
@@ -123,19 +127,23 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 func again() []flow.Flow {
 	pend := func(table ofp.Table) ofp.Action {
 		return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: table, Exec: flow.Do(
-			flow.Load(markPending, 1), flow.Load(labelIngress, 0), flow.Load(labelEgress, 0), flow.Load(labelSender, 0), flow.Load(labelReceiver, 0), flow.Load(markUnanswered, 0))})
+			flow.Load(markPending, 1), flow.Load(labelIngress, 0), flow.Load(labelEgress, 0),
+			flow.Load(labelSender, 0), flow.Load(labelReceiver, 0), flow.Load(markUnanswered, 0))})
 	}
 	reply := flow.CTState("+rpl+trk")
 	var flows []flow.Flow
 	for n := range uint64(maxUnanswered) {
-		count := flow.Do(flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: Route, Exec: flow.Do(flow.Load(markUnanswered, n+1))}))
+		count := flow.Do(
+			flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: Route, Exec: flow.Do(flow.Load(markUnanswered, n+1))}))
 		for _, protocol := range []flow.Cond{flow.TCP(), flow.SCTP()} {
-			flows = append(flows, flow.Flow{Table: Again, Priority: high, Match: flow.All(protocol, reply, markUnanswered.Is(n)), Actions: count})
+			flows = append(flows,
+				flow.Flow{Table: Again, Priority: high, Match: flow.All(protocol, reply, markUnanswered.Is(n)), Actions: count})
 		}
 	}
 	return append(flows, []flow.Flow{
 		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), reply), Actions: flow.Do(pend(ofp.CTNoTable))},
-		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), flow.CTState("-rpl+trk")), Actions: flow.Do(flow.Load(committed, 1), pend(Egress))},
+		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), flow.CTState("-rpl+trk")),
+			Actions: flow.Do(flow.Load(committed, 1), pend(Egress))},
 	}...)
 }
 
@@ -184,8 +192,8 @@ type Look struct {
 // Look begins one. It may be called from any goroutine.
 func (t *Tables) Look() *Look { return &Look{policies: t.policies} }
 
-// Line takes a line of dpctl/dump-conntrack. The first line reads the policies. The switch writes it when its list is
-// complete, so the list is not newer than the policies.
+// Line reads a line of dpctl/dump-conntrack. The first line reads the policies. The switch writes that line when its
+// list is complete, so the list is not newer than the policies.
 func (l *Look) Line(line string) {
 	if l.policies == nil {
 		return
@@ -281,33 +289,34 @@ type local struct {
 	pod      derive.Object
 	ips      []netip.Addr
 	identity uint32
-	applied  [2]bool // policies that want known connections to be judged, by direction
+	applied  [2]bool // policies for which known connections have to be judged, by direction
 	defaults [2]uint32
 }
 
-// localOf is what known connections are compared with of the Pod at a port.
+// localOf returns the facts about the Pod at a port that known connections are compared with.
 func (t *Tables) localOf(port derive.Name, r *derive.Reader) (l local, _ []problem.Problem) {
 	pod, _ := derive.Get(r, t.Pods, port)
 	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs}
 	attached, _ := derive.Get(r, t.Policy.Attached, port)
 	i := attached.Identity
 	if i == "" {
-		return local{}, nil // nothing is known of it, and its new packets are dropped where policies may select it
+		return local{}, nil // the Pod is unknown; if policies may select it, its new packets are dropped
 	}
 	l.identity, _ = derive.Get(r, t.Policy.Numbers, i)
 	l.defaults, _ = derive.Get(r, t.policies.defaults, i)
 	applied, _ := derive.Get(r, t.Policy.Applied, i)
 	for d, stages := range applied {
-		l.applied[d] = slices.ContainsFunc(slices.Concat(stages[:]...), func(k policy.Key) bool { return !t.Policy.Keeps(r, k) })
+		l.applied[d] = slices.ContainsFunc(slices.Concat(stages[:]...),
+			func(k policy.Key) bool { return !t.Policy.Keeps(r, k) })
 	}
 	return l, nil
 }
 
-// policySnapshot is what known connections are compared with.
+// policySnapshot is the state that known connections are compared with.
 type policySnapshot struct {
 	*policyFlows
-	rules map[uint32]bool     // that some rule has, or what no rule decides about
-	of    map[applicable]bool // that rules have which are applied to these Pods
+	rules map[uint32]bool     // numbers of rules, and the number for connections without a rule
+	of    map[applicable]bool // numbers of rules that are applied to these Pods
 	pods  map[netip.Addr]local
 }
 
@@ -341,7 +350,7 @@ func (p *policyFlows) snapshot() policySnapshot {
 	return s
 }
 
-// recheck finds why a connection has to be judged again.
+// recheck determines whether and why a connection has to be judged again.
 func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 	ends := [2]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From}
 	if s.pods[c.From].pod == s.pods[c.To].pod && s.pods[c.From].identity != 0 {
@@ -364,19 +373,19 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 		default:
 			peer := s.in.PeerAt(d, ends[other])
 			if n := c.ends[other]; d == policy.Ingress && n&remote != 0 {
-				peer, c.ClusterSet = n, n&^remote // of which rules name others than before, if they do
+				peer, c.ClusterSet = n, n&^remote // rules may name this number, and may not have named the earlier one
 			} else if peer == 0 || peer == policy.UnknownPod && d == policy.Ingress && s.pods[ends[other]].identity != 0 {
-				peer = s.pods[ends[other]].identity // of a Pod of this Node the sender is known by its port
+				peer = s.pods[ends[other]].identity // the port identifies a sender that is a Pod of this Node
 			}
 			unknown := d == policy.Ingress && (peer == 0 || peer == policy.UnknownPod)
 			if unknown && s.in.IsNewcomer(ends[other], c.ends[other]) {
-				peer = c.ends[other] // the tunnel's key has named it, and names it in the next packets
+				peer = c.ends[other] // the tunnel's key names it, also in the next packets
 			}
 			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 {
 				continue
 			}
 			if (d == policy.Ingress || !c.service) && s.in.Decide(pod.pod, d, c.Connection).Allowed {
-				continue // of one to a Service it is not known which: rules of egress may name it
+				continue // the Service of the connection is unknown, and rules of egress may name it
 			}
 			if c.ends[d] != pod.identity {
 				found(Recheck{Why: Relabelled, Direction: d, Addr: own, Identity: c.ends[d]})

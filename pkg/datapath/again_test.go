@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 )
 
-// kept is a connection that was opened, and what its ends send.
+// kept is an open connection, with the packets that its ends send.
 type kept struct {
 	policytest.Connection
 	there, back oftest.Packet
@@ -44,7 +44,7 @@ func (p *policed) open(t *testing.T, c policytest.Connection, source uint16) (k 
 func (p *policed) look(t *testing.T) []Recheck {
 	t.Helper()
 	list := p.tables.Rechecks(p.sw.DumpConntrack())
-	if p.concerns != nil && !p.wantLook { // what changes say themselves
+	if p.concerns != nil && !p.wantLook { // changes that describe themselves
 		list = slices.Collect(maps.Keys(p.concerns))
 	} else if p.concerns != nil {
 		clear(p.concerns)
@@ -71,10 +71,10 @@ func newRelabelled(t *testing.T, seed uint64) *policed {
 }
 
 // TestChangeOfMind changes policies, Pods and labels at random under open connections. After each change exactly the
-// allowed connections go on, in both directions. After they were judged again no recheck remains. Some steps are
+// allowed connections continue, in both directions. After they were judged again no recheck remains. Some steps are
 // restarts of the agent: the flows and numbers are made from nothing.
 //
-// In one run looks at the connections name the ones to judge again, in the other the changes do.
+// In one run, looks at the connections find the connections to judge again. In the other run, the changes name them.
 func TestChangeOfMind(t *testing.T) {
 	t.Run("looks", func(t *testing.T) { changeOfMind(t, false) })
 	t.Run("concerns", func(t *testing.T) { changeOfMind(t, true) })
@@ -110,7 +110,7 @@ func changeOfMind(t *testing.T, concerns bool) {
 		var still []kept
 		for _, k := range open {
 			relabelled := false
-			if k.From == westGW && p.IntN(3) == 0 { // which its next packet says
+			if k.From == westGW && p.IntN(3) == 0 { // its next packet shows that
 				if number := p.clusterSet(); number != noNumber {
 					k.ClusterSet, relabelled = number, true
 				}
@@ -152,7 +152,7 @@ func changeOfMind(t *testing.T, concerns bool) {
 			if allowed {
 				still = append(still, k)
 			} else if cut++; p.IntN(2) == 0 {
-				still = append(still, k) // it goes on when it is allowed again
+				still = append(still, k) // it continues when it is allowed again
 			}
 		}
 		open = still[max(0, len(still)-40):]

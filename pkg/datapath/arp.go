@@ -16,8 +16,8 @@ func (n Node) arp() []flow.Flow {
 	return flows
 }
 
-// answer turns a request for an address into the reply and sends it back. Every address in requests is known, so a
-// request never goes to another port.
+// answer turns a request for an address into the reply and sends it back. The switch answers for every address in
+// requests, so a request never goes to another port.
 func answer(ip netip.Addr, mac ofp.MAC) flow.Flow {
 	return flow.Flow{
 		Table: ARP, Priority: normal,

@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 )
 
-// walkLimits are bounds that the walk meets often; the evaluator keeps to them as well.
+// walkLimits are low bounds, which the walk reaches often. The evaluator uses them too.
 var walkLimits = policytest.Limits{Policy: 40, Wide: 48, Namespace: 60, Rules: 7}
 
 // bounded has tables keep to walkLimits.

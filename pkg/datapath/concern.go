@@ -9,18 +9,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// Concern is the known connections that a change of policies may concern. It is made of the change alone, without a
-// look at the connections. So it names more of them than a Look does: also some that policies still allow.
+// Concern describes the known connections that a change of policies may concern. It is made from the change alone,
+// without a look at the connections. So it names more of them than a Look does, including some that policies still
+// allow.
 type Concern struct {
-	Since []Cause // these have to be judged again from now on
-	Until []Cause // these no more, since they are as policies demand again
-	Look  bool    // only a look at the connections shows which
+	Since []Cause // to judge again from now on
+	Until []Cause // to judge no longer, since policies allow them again
+	Look  bool    // only a look at the connections finds them
 }
 
 // Cause is a Recheck with its origin. It ends when the origin is as before.
 type Cause struct {
 	Recheck
-	// For RuleGone, the owner of the rule's number: another rule with the same number does not end it.
+	// For RuleGone, Of is the owner of the rule's number. Another rule with the same number does not end the recheck.
 	Of string
 }
 
@@ -37,7 +38,8 @@ func (c *Concern) number(of string, d policy.Direction, old, now uint32) {
 func (c *Concern) since(r Recheck) { c.Since = append(c.Since, Cause{Recheck: r}) }
 func (c *Concern) until(r Recheck) { c.Until = append(c.Until, Cause{Recheck: r}) }
 
-// identity notes that an end of connections was another identity. A sender that the tunnel's key names needs no note.
+// identity records that an end of connections had another identity. A sender that the tunnel's key names needs no
+// record.
 func (c *Concern) identity(addr policy.Addr, old, now uint32) {
 	if old == now {
 		return
@@ -55,7 +57,7 @@ func (c *Concern) identityOf(d policy.Direction, addr policy.Addr, old, now uint
 	c.until(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
 }
 
-// holder notes that rules apply to another Pod at an address, or to no Pod there any more. Packets of an address
+// holder records that rules apply to another Pod at an address, or to no Pod there any more. Packets of an address
 // without a Pod have no number, or the number of unknown Pods.
 func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 	for d := range directions {
@@ -73,7 +75,7 @@ func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 	}
 }
 
-// numbersAt returns the numbers that packets of an address can have, by the Pod that is known there.
+// numbersAt returns the numbers that packets of an address can have, given the known Pod there.
 func numbersAt(h policy.Holder, d policy.Direction) []uint32 {
 	if h.Asked[d] {
 		return []uint32{h.Number}
@@ -81,7 +83,7 @@ func numbersAt(h policy.Holder, d policy.Direction) []uint32 {
 	return []uint32{0, policy.UnknownPod}
 }
 
-// local notes what has changed about a Pod of this Node.
+// local records the changes of a Pod of this Node.
 func (c *Concern) local(old, now local) {
 	for d := range directions {
 		d := policy.Direction(d)

@@ -19,7 +19,7 @@ type cable struct {
 	states map[string]State
 	nodes  map[string]*oftest.Switch
 	choice int // index of the endpoint that Services choose
-	// prefer names the Nodes that new connections go on to from a Node, where these are up.
+	// prefer has, for each Node, the Node that its new connections go through, if that is up.
 	prefer map[string]string
 	ends   map[netip.Addr]string // where the Nodes' tunnels end
 
@@ -72,7 +72,7 @@ func (c *cable) entries(s State) []flow.Entries {
 	return all
 }
 
-// travel is what a packet went through, and how it came out.
+// travel is the path of a packet and its end.
 type travel struct {
 	// Nodes in order; then the place of delivery "pod1", "pod2" or "host", or "agent", or "dropped in ...".
 	places []string
@@ -93,7 +93,7 @@ func (c *cable) port(place string) (node string, port ofp.Port, s State) {
 	return node, map[string]ofp.Port{"pod1": 1, "pod2": 2, "host": gatewayPort, "tunnel": tunnelPort}[what], c.states[node]
 }
 
-// send takes a packet from a place to where it ends.
+// send takes a packet from a place through the Nodes to its end.
 func (c *cable) send(from string, p oftest.Packet) travel {
 	c.t.Helper()
 	node, in, _ := c.port(from)
@@ -157,7 +157,7 @@ func TestConversations(t *testing.T) {
 		name, from, to string
 		udp            bool
 		choice         int
-		there, back    string // back: how the reply arrives at the client; "" for none
+		there, back    string // back: how the reply arrives at the client; "" for no reply
 	}{
 		{name: "Pod to the other Pod of its Node", from: "east1 pod1", to: "10.11.0.3:80",
 			there: "east1 pod2: 10.11.0.2:40000 > 10.11.0.3:80", back: "east1 pod1: 10.11.0.3:80 > 10.11.0.2:40000"},
@@ -263,7 +263,8 @@ func TestConversationOutlivesEndpoints(t *testing.T) {
 	}
 }
 
-// TestTwoClientsOfOnePort: behind a Gateway's address clients of two Nodes stay apart.
+// TestTwoClientsOfOnePort connects clients of two Nodes from one port, behind a Gateway's address. Their connections
+// stay apart.
 func TestTwoClientsOfOnePort(t *testing.T) {
 	c := newCable(t)
 	var ways []travel
@@ -285,7 +286,7 @@ func TestTwoClientsOfOnePort(t *testing.T) {
 	}
 }
 
-// TestPretenders send what they may not.
+// TestPretenders sends packets that their senders may not send.
 func TestPretenders(t *testing.T) {
 	c := newCable(t)
 	good := c.request("east1 pod1", "10.11.0.3:80", oftest.TCP)

@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// claims returns the ranges and the gateways of a peer. On a Gateway requests and replies have flows of their own; on
+// claims returns the ranges and the gateways of a peer. A Gateway has different flows for requests and replies. On
 // other Nodes the ranges are routes, like the ranges of Nodes.
 func (at role) claims(peer peering.Peer) []claim {
 	if at.part == peering.None || len(peer.Ends) == 0 {
@@ -31,7 +31,7 @@ func (at role) claims(peer peering.Peer) []claim {
 	return out
 }
 
-// gatewayFlows are what a Node needs for all peers.
+// gatewayFlows returns the flows that a Node needs for all peers together.
 func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	at, _ := derive.Get(r, t.role, Self)
 	e := flow.Entries{Flows: t.neverInPlainText(r)}
@@ -46,7 +46,7 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 		return e, nil
 	}
 	flows := append(e.Flows, exportsBase()...)
-	for _, g := range at.others { // what another Gateway has let through
+	for _, g := range at.others { // packets that another Gateway has let through
 		if port := t.wayPort(r, g.InternalIP); port != 0 {
 			flows = append(flows, export(high, flow.IP(), way.Is(uint64(port))))
 		}
@@ -59,8 +59,8 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 }
 
 // neverInPlainText drops packets to ranges of clusters that are reached encrypted or not at all, if no flow sends them
-// there: the host would send them through its default route. Such a packet may be for a cluster whose key is missing.
-// Or it is a server's answer to an address that its client's Gateway had before.
+// there. Otherwise the host would send them through its default route. Such a packet may be for a cluster whose key is
+// missing. Or it is a server's answer to a former address of its client's Gateway.
 func (t *Tables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
 	p, _ := derive.Get(r, t.Peering.Part, Self)
 	var ranges []netip.Prefix
@@ -136,7 +136,7 @@ type crossCluster struct {
 // otherGateway is a Gateway of this cluster on another Node through which packets of a peer may come.
 type otherGateway struct {
 	way  wayTo
-	from []netip.Prefix // that its tunnels come from
+	from []netip.Prefix // sources of its tunnels
 }
 
 // otherGateways are the Gateways through which packets of a peer may come.
@@ -145,7 +145,7 @@ func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []o
 	for _, g := range at.others {
 		isEnd := func(e peering.End) bool { return e.Addr == g.InternalIP }
 		if !peer.Active && !slices.ContainsFunc(peer.Ends, isEnd) {
-			continue // the peer knows the first alone
+			continue // the peer supports the first alone
 		}
 		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(g.Name))
 		to := wayTo{end: g.InternalIP, port: t.wayPort(r, g.InternalIP)}
@@ -165,9 +165,9 @@ func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 	return ends
 }
 
-// admit admits a peer's packets: its gateways' requests, with their own addresses, and replies and requests from the
-// ranges behind it. A Gateway accepts them from the ends of the peer's own tunnels, every Node from this cluster's
-// other Gateways, and all at addresses where tunnels end.
+// admit admits a peer's packets: requests from its gateways' own addresses, and replies and requests from the ranges
+// behind it. A Gateway accepts them from the ends of the peer's own tunnels. Every Node accepts them from this
+// cluster's other Gateways. All accept them only at addresses where tunnels end.
 func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
 	from := func(priority uint16, inside netip.Prefix) (flows []flow.Flow) {
@@ -181,14 +181,15 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 		}
 		here := c.node
 		if peer.Encrypted() {
-			here.Ends = []netip.Addr{c.at.own} // inside: what came in plain text was for another address
+			here.Ends = []netip.Addr{c.at.own} // inside: plain text arrives at another address
 		}
 		for _, end := range peer.TunnelSources() {
 			by := ofp.Port(0)
 			if end.IsSingleIP() {
 				by = c.portOf(end.Addr())
 			}
-			flows = append(flows, cameBy(by, here.acceptTunnel(end, priority, fromPeer, flow.EthDst(CrossClusterMAC), flow.IPSrc(inside)))...)
+			flows = append(flows,
+				cameBy(by, here.acceptTunnel(end, priority, fromPeer, flow.EthDst(CrossClusterMAC), flow.IPSrc(inside)))...)
 		}
 		return flows
 	}
@@ -205,10 +206,10 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	return flows
 }
 
-// toPeer sends requests for the peer's Services, and for its Pods if they are shared, to a Gateway, and from there to
-// one of the peer's. The MAC shows the far side that the packet comes from another cluster. On the Gateway the source
-// becomes the Gateway's address, so that the peer needs no facts about this cluster's Pods. For the peer's policies the
-// tunnel's key names the sender.
+// toPeer sends requests for the peer's Services, and for its Pods if they are shared, to a Gateway. The Gateway sends
+// them to one of the peer's. The MAC shows the far side that the packet comes from another cluster. On the Gateway the
+// source becomes the Gateway's address, so that the peer needs no facts about this cluster's Pods. For the peer's
+// policies the tunnel's key names the sender.
 func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 	if c.at.direct(peer) {
 		flows := c.ways.send(sentRequest, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
@@ -231,8 +232,8 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 	return append(c.ways.send(sentRequest, 0, flow.IPDst(cidr)), c.untilTheyEnd(peer, cidr)...)
 }
 
-// untilTheyEnd lets a Gateway that comes or goes, and so sends through others, carry on the connections on ways of its
-// own.
+// untilTheyEnd applies to a Gateway that joins or leaves, and so sends new connections through others. The connections
+// on its own ways continue there.
 func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows []flow.Flow) {
 	if !c.at.takes(peer) {
 		return nil
@@ -259,38 +260,41 @@ func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows 
 	return flows
 }
 
-// before returns the way of connections without one, which are older than this Node's role as a Gateway: the oldest
-// Gateway, which was the only one. All other connections have a way, unless the peer's tunnels come from addresses that
-// cannot be watched.
+// before returns the way of connections without a way. They are older than this Node's role as a Gateway. Their way is
+// the oldest Gateway, which was the only one. All other connections have a way, unless the peer's tunnels come from
+// addresses that cannot be watched.
 func (c crossCluster) before(peer peering.Peer) (ways, bool) {
-	unwatched := slices.ContainsFunc(peer.TunnelSources(), func(s netip.Prefix) bool { return !s.IsSingleIP() || c.portOf(s.Addr()) == 0 })
+	unwatched := slices.ContainsFunc(peer.TunnelSources(),
+		func(s netip.Prefix) bool { return !s.IsSingleIP() || c.portOf(s.Addr()) == 0 })
 	if !c.at.later || unwatched {
 		return ways{}, false
 	}
 	return ways{node: c.node, list: []wayTo{{end: c.at.others[0].InternalIP}}}, true
 }
 
-// reply sends answers to a peer's requests back along their path. On a Gateway this is the very gateway that sent the
-// request, whichever one gets requests now, or the other Gateway of this cluster through which it came. Refusals, which
-// the agent makes, take the same path.
+// reply sends answers to a peer's requests back along their path. On a Gateway that is the gateway that sent the
+// request, whichever one gets requests now, or the other Gateway of this cluster that passed it on. Refusals, which the
+// agent makes, take the same path.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 	if !c.at.takes(peer) {
-		return append(c.ways.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), c.ways.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
+		return append(c.ways.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")),
+			c.ways.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
 	}
 	back := ways{node: c.node, list: []wayTo{{end: gateway}}}
 	back.node.TunnelSource = back.node.PeerSource
-	flows := append(back.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), back.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
+	flows := append(back.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")),
+		back.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
 	if first, ok := c.before(peer); ok {
 		old := first.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(0))
 		old[0].Priority = differ
 		flows = append(flows, old...)
-		// A connection that a policy refuses has no way either, and its endpoint may have been chosen here.
+		// If a policy refuses a connection, the connection has no way either, and its endpoint may have been chosen here.
 		flows = append(flows, back.node.throughTunnel(same, CrossClusterMAC, gateway, 0,
 			flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
 	}
 	for _, g := range c.gateways {
 		if g.way.port == 0 {
-			continue // how requests came is not known
+			continue // the way of the requests is unknown
 		}
 		flows = append(flows,
 			c.node.throughTunnel(differ, CrossClusterMAC, g.way.end, 0,
@@ -302,8 +306,8 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 }
 
 // translate gives requests to peers the Gateway's address. Requests to some of a peer's ranges get the address that
-// this Node has for that peer. It undoes this for the replies, which come from peers. The host uses that address too,
-// but not for connections with peers.
+// this Node has for that peer. It restores the replies, which come from peers. The host uses that address too, but not
+// for connections with peers.
 func (c crossCluster) translate(to ...netip.Prefix) []flow.Flow {
 	requests := flow.Flow{
 		Table: SNAT, Priority: normal,

@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// exportsBase keeps other clusters from opening connections, except to exports. Other Nodes get from their Gateway only
-// the packets that it has let through. Packets of known connections do not come to this table: they are answered also
-// when the export is gone.
+// exportsBase keeps other clusters from opening connections, except to exports. Other Nodes get only packets that their
+// Gateway has let through. Packets of known connections do not come to this table. They get answers even if the export
+// is gone.
 func exportsBase() []flow.Flow {
 	return []flow.Flow{
 		{Table: Exports, Priority: last, Match: flow.All(flow.IP(), source.Is(fromPeer))},
@@ -44,9 +44,9 @@ func (t *Tables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries,
 	if t.PodToPod {
 		return e, nil
 	}
-	// A peer with endpointIPType PodIP connects to the Pods themselves, and makes its own choice. It may choose one that
-	// this Node would not: a Pod of another Node with internalTrafficPolicy Local, an ending Pod while others are ready,
-	// or a Pod of a headless Service.
+	// A peer with endpointIPType PodIP connects to the Pods themselves, and makes its own choice. It may choose a Pod that
+	// this Node would not. That is a Pod of another Node with internalTrafficPolicy Local, an ending Pod while others are
+	// ready, or a Pod of a headless Service.
 	for _, slice := range derive.List(r, t.Slices, key) {
 		for _, at := range slice.Value.Endpoints {
 			if !t.isPod(r, at.Addr) {
@@ -62,7 +62,8 @@ func (t *Tables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries,
 
 // export lets another cluster open connections.
 func export(priority uint16, match ...flow.Cond) flow.Flow {
-	return flow.Flow{Table: Exports, Priority: priority, Match: flow.All(append(match, source.Is(fromPeer))...), Actions: flow.Do(flow.Goto(Service))}
+	return flow.Flow{Table: Exports, Priority: priority, Match: flow.All(append(match, source.Is(fromPeer))...),
+		Actions: flow.Do(flow.Goto(Service))}
 }
 
 // exportPods lets other clusters reach the Pods of a Node, but not its host, whose addresses lie in the same ranges.
@@ -72,7 +73,8 @@ func exportPods(ranges []netip.Prefix, hosts []netip.Addr) []flow.Flow {
 		flows = append(flows, export(low, flow.IPDst(r.Masked())))
 		for _, ip := range hosts {
 			if r.Contains(ip) {
-				flows = append(flows, flow.Flow{Table: Exports, Priority: normal, Match: flow.All(flow.IPDst(host(ip)), source.Is(fromPeer))})
+				flows = append(flows,
+					flow.Flow{Table: Exports, Priority: normal, Match: flow.All(flow.IPDst(host(ip)), source.Is(fromPeer))})
 			}
 		}
 	}

@@ -21,9 +21,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// bfdInterval returns the interval of BFD in milliseconds. It is longer than the product's 100 ms: these tests ask
-// what a lost way does to other ways, and a switch that gets no processor time for a second has not lost a way. A
-// guest without hardware acceleration needs longer still.
+// bfdInterval returns the interval of BFD in milliseconds. It is longer than the product's 100 ms. These tests ask how
+// a lost way affects other ways, and a switch without processor time for a second has not lost a way. A guest without
+// hardware acceleration needs an even longer interval.
 func bfdInterval() int {
 	if ovstest.System() {
 		return 1000
@@ -31,9 +31,9 @@ func bfdInterval() int {
 	return 500
 }
 
-// streamPace returns the time between two lines of a stream. A switch that gets no processor time for a second
-// forwards what its sockets have queued in that second, some 500 packets: 20 streams at this pace fit in, so that a
-// line without an answer is a line that the tables lost.
+// streamPace returns the time between two lines of a stream. If a switch gets no processor time for a second, it then
+// forwards the packets in its sockets' queues, some 500 packets. 20 streams at this pace fit in. So a line without an
+// answer is a line that the tables lost.
 func streamPace() time.Duration {
 	if ovstest.System() {
 		return 200 * time.Millisecond
@@ -285,7 +285,7 @@ func TestFailover(t *testing.T) {
 		}
 		loss.give()
 		waysUp(t, nodes, states, pairs)
-		for _, s := range ofLost { // they stay where they went; others take their place
+		for _, s := range ofLost { // they stay on their new way, and others replace them
 			s.conn.Close()
 		}
 		streams = ofLeft
@@ -420,7 +420,7 @@ func TestFailoverUntranslated(t *testing.T) {
 				}
 				return nil
 			})
-			// By this the agent knows a way that was lost from one that never was.
+			// The agent uses this to distinguish a way that was lost from a way that never was up.
 			if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface",
 				fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:flap_count")); text == `"0"` ||
 				text == "0" {
@@ -473,7 +473,7 @@ func ping(c net.Conn) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-// dialBy makes connections until one goes by a Gateway.
+// dialBy makes connections until one goes through a Gateway.
 func dialBy(from namespace, gateway string) (net.Conn, error) {
 	var last error
 	for range 50 {
@@ -494,7 +494,7 @@ func dialBy(from namespace, gateway string) (net.Conn, error) {
 	return nil, fmt.Errorf("of 50 connections none goes by %s: %w", gateway, last)
 }
 
-// TestBFDNeverUp: a way that was never up counts no loss, by which the agent knows it.
+// TestBFDNeverUp takes a way that was never up. It counts no loss, and the agent recognizes it from that.
 func TestBFDNeverUp(t *testing.T) {
 	o := dummyBridge(t)
 	o.vsctl(t, "add-port", "br-int", "bfd-nobody", "--", "set", "interface", "bfd-nobody", "type=geneve",

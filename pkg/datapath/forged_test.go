@@ -27,14 +27,15 @@ func TestForgedTunnel(t *testing.T) {
 	underlay.ip(t, "link add hub type bridge", "link set hub up", "address add 192.168.0.66/16 dev hub")
 	east1 := newNode(t, underlay, onNode(1), "east1", eastOne, "10.97.0.0/16")
 	east2 := newNode(t, underlay, onNode(2), "east2", eastTwo, "10.97.0.0/16")
-	// Where the Pod's packet would leave as the Node's own.
+	// Through this rule the Pod's packet would leave as the Node's own.
 	east1.host.run(t, "nft",
 		"add table ip pods; add chain ip pods c { type nat hook postrouting priority 100 ; }; add rule ip pods c ip saddr "+
 			"10.11.0.0/24 oifname != gw0 masquerade")
 	east1.host.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 
 	var server net.PacketConn
-	if err := east2.pods[0].do(func() (err error) { server, err = net.ListenPacket("udp4", ":9999"); return err }); err != nil {
+	if err := east2.pods[0].do(
+		func() (err error) { server, err = net.ListenPacket("udp4", ":9999"); return err }); err != nil {
 		t.Fatal(err)
 	}
 	defer server.Close()

@@ -8,11 +8,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// The userspace datapath reassembles the fragments of a datagram for connection tracking alone. Afterwards each
-// fragment goes on by itself, and a match finds 0 for its ports and its message of ICMP. A rule with ports would miss
-// the fragments that it denies, and a rule with port 0 would match all. So if a rule of a stage needs ports, fragments
-// end before the stage. The kernel's datapath has whole datagrams here. Fragments of connections that policies have
-// allowed do not come here on either datapath.
+// The userspace datapath reassembles the fragments of a datagram only for connection tracking. Afterwards each fragment
+// continues by itself, and a match finds 0 for its ports and its ICMP message. A rule with ports would miss the
+// fragments that it denies, and a rule with port 0 would match all. So if a rule of a stage needs ports, fragments end
+// before the stage. The kernel's datapath has whole datagrams here. If policies have allowed a connection, its
+// fragments do not come here on either datapath.
 
 // staged are the Pods of a subject in one stage.
 type staged struct {

@@ -41,7 +41,7 @@ func TestFragments(t *testing.T) {
 	arrives := func(at *net.UDPConn, want int, why string) {
 		t.Helper()
 		wait := replyTimeout()
-		if want == 0 { // what is sent later has come already
+		if want == 0 { // earlier packets would have arrived before later ones
 			wait = 50 * time.Millisecond
 		}
 		if err := at.SetReadDeadline(time.Now().Add(wait)); err != nil {

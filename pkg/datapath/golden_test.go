@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.flows anew")
 
-// TestGolden compares the flows of each kind of owner with testdata/*.flows, which people review in changes. The real
+// TestGolden compares the flows of each kind of owner with testdata/*.flows, which reviewers read. Open vSwitch's own
 // parser reads them too.
 func TestGolden(t *testing.T) {
 	regular, gateway := mustPlan(t, onNode(1)), mustPlan(t, onNode(2))
@@ -37,10 +37,12 @@ func TestGolden(t *testing.T) {
 	servers.publish(map[netip.Addr]string{nearPod: "app=server", farPod: "app=c"})
 	servers.engine.Pass()
 	unknown := unknownSources()
-	unknown.judge(policy.Ingress, policy.RuleFacts{Action: policy.Drop, Peers: []policy.Selector{{Pods: "zone=quarantine"}}, AnyPort: true})
+	unknown.judge(policy.Ingress,
+		policy.RuleFacts{Action: policy.Drop, Peers: []policy.Selector{{Pods: "zone=quarantine"}}, AnyPort: true})
 	unknown.engine.Pass()
 	kept := reaching()
-	transit := map[string]map[flow.Owner]flow.Entries{"east1": mustPlan(t, kept.state(t, "east", 1)), "east3": mustPlan(t, kept.state(t, "east", 3))}
+	transit := map[string]map[flow.Owner]flow.Entries{"east1": mustPlan(t, kept.state(t, "east", 1)),
+		"east3": mustPlan(t, kept.state(t, "east", 3))}
 	policies := func(s *sources) (out []flow.Owner) {
 		for o := range s.held {
 			if o.Kind == KindPolicy {
@@ -63,7 +65,8 @@ func TestGolden(t *testing.T) {
 		{"service-udp", regular, []flow.Owner{ServiceOwner("default", "dns")}},
 		{"multicluster-regular", regular, []flow.Owner{PeerOwner("north"), PeerOwner("west")}},
 		{"export", gateway, []flow.Owner{ExportOwner("default", "web")}},
-		{"policy-names-logs", ruled, slices.DeleteFunc(slices.Collect(maps.Keys(ruled)), func(o flow.Owner) bool { return o.Kind != KindPolicy })},
+		{"policy-names-logs", ruled,
+			slices.DeleteFunc(slices.Collect(maps.Keys(ruled)), func(o flow.Owner) bool { return o.Kind != KindPolicy })},
 		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
 		{"transit-regular", transit["east1"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
 		{"transit-gateway", transit["east3"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
@@ -100,16 +103,21 @@ func TestGolden(t *testing.T) {
 // namesAndLogs are the flows of a Node whose Pod has rules that log, and one with names.
 func namesAndLogs() map[flow.Owner]flow.Entries {
 	c := newSources(onNode(1))
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod1", Labels: map[string]string{"app": "a"}}}
-	pod.Spec.NodeName, pod.Spec.Containers, pod.Status.PodIPs = "node-1", make([]corev1.Container, 1), []corev1.PodIP{{IP: "10.11.0.2"}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod1", Labels: map[string]string{"app": "a"}}}
+	pod.Spec.NodeName, pod.Spec.Containers, pod.Status.PodIPs = "node-1", make([]corev1.Container, 1),
+		[]corev1.PodIP{{IP: "10.11.0.2"}}
 	c.policy.Pods.Set(derive.ObjectOf(pod), policy.PodFactsOf(pod))
-	c.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	c.policy.Namespaces.Set(derive.Object{Name: "default"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	c.policy.Tiers.Set(derive.Object{Name: "application"}, 251)
-	c.policy.Learned.Set("www.example.com", []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")})
+	c.policy.Learned.Set("www.example.com",
+		[]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")})
 	c.policy.Policies[policy.AntreaClusterNetworkPolicy].Set(derive.Object{Name: "names"}, policy.Facts{
 		Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
 		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{
-			{Action: policy.Allow, Names: []string{"*.example.com"}, Ports: []policy.PortRange{{Protocol: "TCP", From: 443, To: 443}}, Log: true, Name: "web", LogLabel: "out"},
+			{Action: policy.Allow, Names: []string{"*.example.com"},
+				Ports: []policy.PortRange{{Protocol: "TCP", From: 443, To: 443}}, Log: true, Name: "web", LogLabel: "out"},
 			{Action: policy.Reject, AnyPeer: true, Ports: []policy.PortRange{{Protocol: "TCP", To: 65535}}, Log: true},
 			{Action: policy.Drop, AnyPeer: true, AnyPort: true, Log: true},
 		}},
@@ -165,7 +173,8 @@ func TestOrder(t *testing.T) {
 		s := onNode(2)
 		r.Shuffle(len(s.Pods), func(i, j int) { s.Pods[i], s.Pods[j] = s.Pods[j], s.Pods[i] })
 		r.Shuffle(len(s.Frontends), func(i, j int) { s.Frontends[i], s.Frontends[j] = s.Frontends[j], s.Frontends[i] })
-		r.Shuffle(len(s.RemoteNodes), func(i, j int) { s.RemoteNodes[i], s.RemoteNodes[j] = s.RemoteNodes[j], s.RemoteNodes[i] })
+		r.Shuffle(len(s.RemoteNodes),
+			func(i, j int) { s.RemoteNodes[i], s.RemoteNodes[j] = s.RemoteNodes[j], s.RemoteNodes[i] })
 		peers := s.Peering.Peers
 		r.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
 		if change := flow.Diff(want, setOf(t, mustPlan(t, s))); !change.Empty() {

@@ -28,7 +28,7 @@ type hostile struct {
 	edit func(*oftest.Packet)
 	// after is a packet of a connection that is known when the hostile one comes.
 	after *hostile
-	ct    string // what connection tracking says then: "new" where empty
+	ct    string // state in connection tracking; empty means "new"
 	want  string
 }
 
@@ -39,31 +39,49 @@ var (
 
 func arpOf(p *oftest.Packet, a oftest.ARP) { p.ARP = &a }
 
-// errorAbout makes of the packet an ICMP error to the sender of another one.
+// errorAbout turns the packet into an ICMP error to the sender of another one.
 func errorAbout(p *oftest.Packet, inner oftest.Packet) {
 	p.Proto, p.Inner, p.IPDst = oftest.ICMP, &inner, inner.IPSrc
 }
 
-// hostilePackets are questions about packets from places where they must not come from, with the answers.
+// hostilePackets are packets from places where they must not come from, with their expected end.
 var hostilePackets = []hostile{
-	// From a Pod: who it is.
+	// These come from a Pod, and concern its identity.
 	{name: "Pod with its own addresses", at: "east1 pod1", want: "to pod2"},
-	{name: "Pod with another Pod's address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.3") }, want: "dropped in Classify"},
-	{name: "Pod with another Pod's MAC", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthSrc = podMACTwo }, want: "dropped in Classify"},
-	{name: "Pod with the host's MAC", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthSrc = gwMAC }, want: "dropped in Classify"},
-	{name: "Pod with a multicast MAC as its own", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthSrc = broadcast }, want: "dropped in Classify"},
-	{name: "Pod with the host's address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.1") }, want: "dropped in Classify"},
-	{name: "Pod with an address of the Service range", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.97.0.10") }, want: "dropped in Classify"},
-	{name: "Pod with the Service address 169.254.0.253", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = vip }, want: "dropped in Classify"},
-	{name: "Pod with a link-local address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("169.254.1.1") }, want: "dropped in Classify"},
-	{name: "Pod with no address yet", at: "east1 pod1", to: "255.255.255.255:67", udp: true, edit: func(p *oftest.Packet) { p.IPSrc = addrOf("0.0.0.0") }, want: "dropped in Classify"},
-	{name: "Pod with a peer's gateway address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = westGW }, want: "dropped in Classify"},
-	{name: "Pod with the cross-cluster MAC as destination is an ordinary packet", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthDst = CrossClusterMAC }, want: "to pod2"},
-	{name: "Pod by IPv6, which it has no address of", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc, p.IPDst = addrOf("fd00::2"), addrOf("fd00::3") }, want: "dropped in Classify"},
-	{name: "Pod to all IPv6 routers", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc, p.IPDst = addrOf("fe80::2"), addrOf("ff02::2") }, want: "dropped in Classify"},
-	{name: "Pod with a VLAN tag", at: "east1 pod1", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 }, want: "dropped in Classify"},
-	{name: "Pod with a priority tag of VLAN 0", at: "east1 pod1", edit: func(p *oftest.Packet) { p.VLAN = 0xf000 }, want: "dropped in Classify"},
-	{name: "host with a VLAN tag", at: "east1 host", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 }, want: "dropped in Classify"},
+	{name: "Pod with another Pod's address", at: "east1 pod1",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.3") }, want: "dropped in Classify"},
+	{name: "Pod with another Pod's MAC", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthSrc = podMACTwo },
+		want: "dropped in Classify"},
+	{name: "Pod with the host's MAC", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthSrc = gwMAC },
+		want: "dropped in Classify"},
+	{name: "Pod with a multicast MAC as its own", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthSrc = broadcast },
+		want: "dropped in Classify"},
+	{name: "Pod with the host's address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.1") },
+		want: "dropped in Classify"},
+	{name: "Pod with an address of the Service range", at: "east1 pod1",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.97.0.10") }, want: "dropped in Classify"},
+	{name: "Pod with the Service address 169.254.0.253", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = vip },
+		want: "dropped in Classify"},
+	{name: "Pod with a link-local address", at: "east1 pod1",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("169.254.1.1") }, want: "dropped in Classify"},
+	{name: "Pod with no address yet", at: "east1 pod1", to: "255.255.255.255:67", udp: true,
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("0.0.0.0") }, want: "dropped in Classify"},
+	{name: "Pod with a peer's gateway address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = westGW },
+		want: "dropped in Classify"},
+	{name: "Pod with the cross-cluster MAC as destination is an ordinary packet", at: "east1 pod1",
+		edit: func(p *oftest.Packet) { p.EthDst = CrossClusterMAC }, want: "to pod2"},
+	{name: "Pod by IPv6, which it has no address of", at: "east1 pod1", edit: func(p *oftest.Packet) {
+		p.IPSrc, p.IPDst = addrOf("fd00::2"), addrOf("fd00::3")
+	}, want: "dropped in Classify"},
+	{name: "Pod to all IPv6 routers", at: "east1 pod1", edit: func(p *oftest.Packet) {
+		p.IPSrc, p.IPDst = addrOf("fe80::2"), addrOf("ff02::2")
+	}, want: "dropped in Classify"},
+	{name: "Pod with a VLAN tag", at: "east1 pod1", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 },
+		want: "dropped in Classify"},
+	{name: "Pod with a priority tag of VLAN 0", at: "east1 pod1", edit: func(p *oftest.Packet) { p.VLAN = 0xf000 },
+		want: "dropped in Classify"},
+	{name: "host with a VLAN tag", at: "east1 host", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 },
+		want: "dropped in Classify"},
 	{name: "Pod with a VLAN tag around ARP", at: "east1 pod1", edit: func(p *oftest.Packet) {
 		p.VLAN = 0x1064
 		arpOf(p, oftest.ARP{Op: 1, SHA: podMACOne, SPA: addrOf("10.11.0.2"), TPA: addrOf("10.11.0.1")})
@@ -94,9 +112,10 @@ var hostilePackets = []hostile{
 	{name: "Pod asks for an address that nobody has", at: "east1 pod1", edit: func(p *oftest.Packet) {
 		arpOf(p, oftest.ARP{Op: 1, SHA: podMACOne, SPA: addrOf("10.11.0.2"), TPA: addrOf("10.11.0.99")})
 	}, want: "dropped in ARP"},
-	{name: "Pod asks whether an address is free (RFC 5227), before it has it", at: "east1 pod1", edit: func(p *oftest.Packet) {
-		arpOf(p, oftest.ARP{Op: 1, SHA: podMACOne, SPA: addrOf("0.0.0.0"), TPA: addrOf("10.11.0.3")})
-	}, want: "dropped in Classify"},
+	{name: "Pod asks whether an address is free (RFC 5227), before it has it", at: "east1 pod1",
+		edit: func(p *oftest.Packet) {
+			arpOf(p, oftest.ARP{Op: 1, SHA: podMACOne, SPA: addrOf("0.0.0.0"), TPA: addrOf("10.11.0.3")})
+		}, want: "dropped in Classify"},
 	{name: "host says that it has a Pod's address", at: "east1 host", edit: func(p *oftest.Packet) {
 		arpOf(p, oftest.ARP{Op: 2, SHA: gwMAC, SPA: addrOf("10.11.0.2"), TPA: addrOf("10.11.0.3")})
 	}, want: "dropped in ARP"},
@@ -113,131 +132,211 @@ var hostilePackets = []hostile{
 	{name: "Pod to a multicast group", at: "east1 pod1", to: "224.0.0.251:5353", udp: true, want: "dropped in Route"},
 	{name: "Pod to the Service address itself", at: "east1 pod1", to: "169.254.0.253:80", want: "dropped in Route"},
 	{name: "Pod to a cloud's metadata, by the host", at: "east1 pod1", to: "169.254.169.254:80", want: "to host"},
-	{name: "Pod to its Node's tunnel port", at: "east1 pod1", to: "192.168.78.101:6081", udp: true, want: "dropped in Route"},
-	{name: "Pod to another Node's tunnel port", at: "east1 pod1", to: "192.168.78.102:6081", udp: true, want: "dropped in Route"},
-	{name: "Pod to the tunnel port of a peer's gateway", at: "east1 pod1", to: "192.168.77.101:6081", udp: true, want: "dropped in Route"},
-	{name: "Pod to another Node's tunnel port by a Service", at: "east1 pod1", to: "10.97.0.66:53", udp: true, want: "dropped in Route"},
-	{name: "peer to a Node's tunnel port by an exported Service", at: "east2 peer", to: "10.97.0.66:53", udp: true, want: "dropped in Route"},
-	{name: "Pod to another Node's tunnel port, first fragment", at: "east1 pod1", to: "192.168.78.102:6081", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.First }, want: "dropped in Route"},
-	{name: "its later fragment", at: "east1 pod1", to: "192.168.78.102:6081", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "dropped in Route"},
-	{name: "fragment of a reply to a Node", at: "east1 pod1", to: "192.168.78.101:40000", udp: true, ct: "est,rpl", after: &hostile{at: "east1 host", to: "10.11.0.2:53", udp: true, edit: func(p *oftest.Packet) { p.IPSrc = eastOne }}, edit: func(p *oftest.Packet) {
-		p.Fragment, p.SrcPort = oftest.First, 53
-	}, want: "to host"},
-	{name: "Pod to the same port with TCP, which is no tunnel", at: "east1 pod1", to: "192.168.78.102:6081", want: "to host"},
+	{name: "Pod to its Node's tunnel port", at: "east1 pod1", to: "192.168.78.101:6081",
+		udp: true, want: "dropped in Route"},
+	{name: "Pod to another Node's tunnel port", at: "east1 pod1", to: "192.168.78.102:6081",
+		udp: true, want: "dropped in Route"},
+	{name: "Pod to the tunnel port of a peer's gateway", at: "east1 pod1", to: "192.168.77.101:6081",
+		udp: true, want: "dropped in Route"},
+	{name: "Pod to another Node's tunnel port by a Service", at: "east1 pod1", to: "10.97.0.66:53",
+		udp: true, want: "dropped in Route"},
+	{name: "peer to a Node's tunnel port by an exported Service", at: "east2 peer",
+		to: "10.97.0.66:53", udp: true, want: "dropped in Route"},
+	{name: "Pod to another Node's tunnel port, first fragment", at: "east1 pod1", to: "192.168.78.102:6081",
+		udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.First }, want: "dropped in Route"},
+	{name: "its later fragment", at: "east1 pod1", to: "192.168.78.102:6081", udp: true,
+		edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "dropped in Route"},
+	{name: "fragment of a reply to a Node", at: "east1 pod1", to: "192.168.78.101:40000", udp: true, ct: "est,rpl",
+		after: &hostile{at: "east1 host", to: "10.11.0.2:53", udp: true, edit: func(p *oftest.Packet) { p.IPSrc = eastOne }},
+		edit: func(p *oftest.Packet) {
+			p.Fragment, p.SrcPort = oftest.First, 53
+		}, want: "to host"},
+	{name: "Pod to the same port with TCP, which is no tunnel", at: "east1 pod1", to: "192.168.78.102:6081",
+		want: "to host"},
 	{name: "Pod to another port of a Node", at: "east1 pod1", to: "192.168.78.102:53", udp: true, want: "to host"},
 
 	// Fragments, TTL and errors of Pods.
-	{name: "first fragment to a Pod", at: "east1 pod1", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.First }, want: "to pod2"},
-	{name: "later fragment to a Pod", at: "east1 pod1", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "to pod2"},
-	{name: "later fragment with another Pod's address", at: "east1 pod1", udp: true, edit: func(p *oftest.Packet) { p.Fragment, p.IPSrc = oftest.Later, addrOf("10.11.0.3") }, want: "dropped in Classify"},
-	{name: "TTL 1 to a Pod of this Node, which is no hop away", at: "east1 pod1", edit: func(p *oftest.Packet) { p.TTL = 1 }, want: "to pod2"},
-	{name: "TTL 1 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.TTL = 1 }, want: "dropped in Output"},
-	{name: "TTL 0 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.Expired = true }, want: "dropped in Output"},
-	{name: "TTL 2 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.TTL = 2 }, want: "to tunnel 192.168.78.102"},
-	{name: "TTL 1 at the Gateway on its way to another cluster", at: "east2 node", to: "10.96.0.20:80", edit: func(p *oftest.Packet) { p.TTL, p.EthDst = 1, CrossClusterMAC }, want: "dropped in Output"},
-	{name: "ICMP error about nothing", at: "east1 pod1", ct: "inv", edit: func(p *oftest.Packet) {
-		inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.1.2"), Proto: oftest.TCP, SrcPort: 1, DstPort: 2}
-		errorAbout(p, inner)
-	}, want: "dropped in ConntrackState"},
-	{name: "ICMP error about a connection, to the one who has it", at: "east1 pod1", after: &hostile{at: "east1 pod2", to: "10.11.0.2:80"}, ct: "rel,rpl", edit: func(p *oftest.Packet) {
-		inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.0.2"), Proto: oftest.TCP, SrcPort: 40000, DstPort: 80}
-		errorAbout(p, inner)
-	}, want: "to pod2"},
-	{name: "ICMP error about a connection, to somebody else", at: "east1 pod1", after: &hostile{at: "east1 pod2", to: "10.11.0.2:80"}, ct: "inv", edit: func(p *oftest.Packet) {
-		inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.0.2"), Proto: oftest.TCP, SrcPort: 40000, DstPort: 80}
-		errorAbout(p, inner)
-		p.IPDst = addrOf("10.11.0.1")
-	}, want: "dropped in ConntrackState"},
-	{name: "ICMP error in another Pod's name", at: "east1 pod1", after: &hostile{at: "east1 pod2", to: "10.11.1.2:80"}, ct: "rel,rpl", edit: func(p *oftest.Packet) {
-		inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.1.2"), Proto: oftest.TCP, SrcPort: 40000, DstPort: 80}
-		errorAbout(p, inner)
-		p.IPSrc = addrOf("10.11.1.2")
+	{name: "first fragment to a Pod", at: "east1 pod1", udp: true,
+		edit: func(p *oftest.Packet) { p.Fragment = oftest.First }, want: "to pod2"},
+	{name: "later fragment to a Pod", at: "east1 pod1", udp: true,
+		edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "to pod2"},
+	{name: "later fragment with another Pod's address", at: "east1 pod1", udp: true, edit: func(p *oftest.Packet) {
+		p.Fragment, p.IPSrc = oftest.Later, addrOf("10.11.0.3")
 	}, want: "dropped in Classify"},
+	{name: "TTL 1 to a Pod of this Node, which is no hop away", at: "east1 pod1",
+		edit: func(p *oftest.Packet) { p.TTL = 1 }, want: "to pod2"},
+	{name: "TTL 1 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80",
+		edit: func(p *oftest.Packet) { p.TTL = 1 }, want: "dropped in Output"},
+	{name: "TTL 0 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80",
+		edit: func(p *oftest.Packet) { p.Expired = true }, want: "dropped in Output"},
+	{name: "TTL 2 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80",
+		edit: func(p *oftest.Packet) { p.TTL = 2 }, want: "to tunnel 192.168.78.102"},
+	{name: "TTL 1 at the Gateway on its way to another cluster", at: "east2 node", to: "10.96.0.20:80",
+		edit: func(p *oftest.Packet) { p.TTL, p.EthDst = 1, CrossClusterMAC }, want: "dropped in Output"},
+	{name: "ICMP error about nothing", at: "east1 pod1", ct: "inv", edit: func(p *oftest.Packet) {
+		inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.1.2"),
+			Proto: oftest.TCP, SrcPort: 1, DstPort: 2}
+		errorAbout(p, inner)
+	}, want: "dropped in ConntrackState"},
+	{name: "ICMP error about a connection, to the one who has it", at: "east1 pod1",
+		after: &hostile{at: "east1 pod2", to: "10.11.0.2:80"}, ct: "rel,rpl", edit: func(p *oftest.Packet) {
+			inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.0.2"),
+				Proto: oftest.TCP, SrcPort: 40000, DstPort: 80}
+			errorAbout(p, inner)
+		}, want: "to pod2"},
+	{name: "ICMP error about a connection, to somebody else", at: "east1 pod1",
+		after: &hostile{at: "east1 pod2", to: "10.11.0.2:80"}, ct: "inv", edit: func(p *oftest.Packet) {
+			inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.0.2"),
+				Proto: oftest.TCP, SrcPort: 40000, DstPort: 80}
+			errorAbout(p, inner)
+			p.IPDst = addrOf("10.11.0.1")
+		}, want: "dropped in ConntrackState"},
+	{name: "ICMP error in another Pod's name", at: "east1 pod1", after: &hostile{at: "east1 pod2", to: "10.11.1.2:80"},
+		ct: "rel,rpl", edit: func(p *oftest.Packet) {
+			inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.1.2"),
+				Proto: oftest.TCP, SrcPort: 40000, DstPort: 80}
+			errorAbout(p, inner)
+			p.IPSrc = addrOf("10.11.1.2")
+		}, want: "dropped in Classify"},
 
 	// By the tunnel of a Node.
 	{name: "another Node's Pod", at: "east1 node", to: "10.11.0.2:80", want: "to pod1"},
-	{name: "another Node's host", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.1.1") }, want: "to pod1"},
-	{name: "another Node's host with the Node's own address", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = eastTwo }, want: "to pod1"},
-	{name: "tunnel from an unknown address", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.TunSrc = stranger }, want: "dropped in Classify"},
-	{name: "tunnel from a Pod's own address", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.TunSrc = addrOf("10.11.0.3") }, want: "dropped in Classify"},
-	{name: "tunnel to another address of the Node", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.TunDst = addrOf("172.30.1.21") }, want: "dropped in Classify"},
-	{name: "another Node with this Node's Pod", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.3") }, want: "dropped in Classify"},
-	{name: "another Node with a third Node's Pod", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.7.2") }, want: "dropped in Classify"},
-	{name: "another Node with an address of the Service range", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.97.0.10") }, want: "dropped in Classify"},
-	{name: "another Node with an address of the world", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "dropped in Classify"},
-	{name: "another Node with 169.254.0.253", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = vip }, want: "dropped in Classify"},
-	{name: "another Node with a MAC that is neither of ours", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.EthDst = podMACOne }, want: "dropped in Classify"},
-	{name: "another Node with a broadcast MAC", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.EthDst = broadcast }, want: "dropped in Classify"},
-	{name: "another Node with a VLAN tag", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 }, want: "dropped in Classify"},
-	{name: "another Node by IPv6", at: "east1 node", edit: func(p *oftest.Packet) { p.IPSrc, p.IPDst = addrOf("fd00::2"), addrOf("fd00::3") }, want: "dropped in Classify"},
+	{name: "another Node's host", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.1.1") }, want: "to pod1"},
+	{name: "another Node's host with the Node's own address", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = eastTwo }, want: "to pod1"},
+	{name: "tunnel from an unknown address", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.TunSrc = stranger }, want: "dropped in Classify"},
+	{name: "tunnel from a Pod's own address", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.TunSrc = addrOf("10.11.0.3") }, want: "dropped in Classify"},
+	{name: "tunnel to another address of the Node", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.TunDst = addrOf("172.30.1.21") }, want: "dropped in Classify"},
+	{name: "another Node with this Node's Pod", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.3") }, want: "dropped in Classify"},
+	{name: "another Node with a third Node's Pod", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.7.2") }, want: "dropped in Classify"},
+	{name: "another Node with an address of the Service range", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.97.0.10") }, want: "dropped in Classify"},
+	{name: "another Node with an address of the world", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "dropped in Classify"},
+	{name: "another Node with 169.254.0.253", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = vip }, want: "dropped in Classify"},
+	{name: "another Node with a MAC that is neither of ours", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.EthDst = podMACOne }, want: "dropped in Classify"},
+	{name: "another Node with a broadcast MAC", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.EthDst = broadcast }, want: "dropped in Classify"},
+	{name: "another Node with a VLAN tag", at: "east1 node", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.VLAN = 0x1064 }, want: "dropped in Classify"},
+	{name: "another Node by IPv6", at: "east1 node", edit: func(p *oftest.Packet) {
+		p.IPSrc, p.IPDst = addrOf("fd00::2"),
+			addrOf("fd00::3")
+	}, want: "dropped in Classify"},
 	{name: "another Node to the world", at: "east1 node", to: "192.0.2.1:80", want: "dropped in Route"},
 	{name: "another Node to the API server's Service", at: "east1 node", to: "10.97.0.1:443", want: "dropped in Route"},
-	{name: "later fragment of another Node's Pod", at: "east1 node", to: "10.11.0.2:80", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "to pod1"},
-	{name: "later fragment from an unknown address", at: "east1 node", to: "10.11.0.2:80", udp: true, edit: func(p *oftest.Packet) { p.Fragment, p.TunSrc = oftest.Later, stranger }, want: "dropped in Classify"},
-	{name: "regular Node with the cross-cluster MAC: its source counts as ever", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.EthDst = CrossClusterMAC }, want: "to pod1"},
-	{name: "regular Node with the cross-cluster MAC in a peer's name", at: "east2 node", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.EthDst, p.IPSrc = CrossClusterMAC, westGW }, want: "dropped in Classify"},
-	{name: "regular Node in a peer's Service's name", at: "east2 node", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.96.0.20") }, want: "dropped in Classify"},
+	{name: "later fragment of another Node's Pod", at: "east1 node", to: "10.11.0.2:80",
+		udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "to pod1"},
+	{name: "later fragment from an unknown address", at: "east1 node", to: "10.11.0.2:80", udp: true,
+		edit: func(p *oftest.Packet) { p.Fragment, p.TunSrc = oftest.Later, stranger }, want: "dropped in Classify"},
+	{name: "regular Node with the cross-cluster MAC: its source counts as ever", at: "east1 node",
+		to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.EthDst = CrossClusterMAC }, want: "to pod1"},
+	{name: "regular Node with the cross-cluster MAC in a peer's name", at: "east2 node", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.EthDst, p.IPSrc = CrossClusterMAC, westGW }, want: "dropped in Classify"},
+	{name: "regular Node in a peer's Service's name", at: "east2 node", to: "10.11.1.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.96.0.20") }, want: "dropped in Classify"},
 
 	// From other clusters, at a regular Node.
 	{name: "peer's request by our Gateway", at: "east1 gateway", to: "10.11.0.2:8080", want: "to pod1"},
-	{name: "peer's reply by our Gateway", at: "east1 gateway", to: "10.11.0.2:40000", edit: func(p *oftest.Packet) { p.IPSrc, p.SrcPort = addrOf("10.96.0.20"), 80 }, ct: "est,rpl", after: &hostile{at: "east1 pod1", to: "10.96.0.20:80"}, want: "to pod1"},
-	{name: "address of no peer by our Gateway", at: "east1 gateway", to: "10.11.0.2:8080", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.99.0.20") }, want: "dropped in Classify"},
-	{name: "peer straight to a regular Node", at: "east1 peer", to: "10.11.0.2:8080", edit: func(p *oftest.Packet) { p.TunDst = eastOne }, want: "dropped in Classify"},
-	{name: "peer straight to a regular Node with the MAC of Nodes", at: "east1 peer", to: "10.11.0.2:8080", edit: func(p *oftest.Packet) { p.TunDst, p.EthDst = eastOne, InClusterMAC }, want: "dropped in Classify"},
+	{name: "peer's reply by our Gateway", at: "east1 gateway", to: "10.11.0.2:40000",
+		edit: func(p *oftest.Packet) { p.IPSrc, p.SrcPort = addrOf("10.96.0.20"), 80 },
+		ct:   "est,rpl", after: &hostile{at: "east1 pod1", to: "10.96.0.20:80"}, want: "to pod1"},
+	{name: "address of no peer by our Gateway", at: "east1 gateway", to: "10.11.0.2:8080",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.99.0.20") }, want: "dropped in Classify"},
+	{name: "peer straight to a regular Node", at: "east1 peer", to: "10.11.0.2:8080",
+		edit: func(p *oftest.Packet) { p.TunDst = eastOne }, want: "dropped in Classify"},
+	{name: "peer straight to a regular Node with the MAC of Nodes", at: "east1 peer", to: "10.11.0.2:8080",
+		edit: func(p *oftest.Packet) { p.TunDst, p.EthDst = eastOne, InClusterMAC }, want: "dropped in Classify"},
 
 	// From other clusters, at the Gateway.
 	{name: "peer to an exported Service", at: "east2 peer", to: "10.97.0.11:80", want: "to pod1"},
-	{name: "peer to another port of an exported Service", at: "east2 peer", to: "10.97.0.11:22", want: "dropped in Exports"},
-	{name: "peer to an exported Service with another protocol", at: "east2 peer", to: "10.97.0.11:80", udp: true, want: "dropped in Exports"},
-	{name: "peer to a Service that is not exported", at: "east2 peer", to: "10.97.0.12:53", udp: true, want: "dropped in Exports"},
+	{name: "peer to another port of an exported Service", at: "east2 peer", to: "10.97.0.11:22",
+		want: "dropped in Exports"},
+	{name: "peer to an exported Service with another protocol", at: "east2 peer", to: "10.97.0.11:80",
+		udp: true, want: "dropped in Exports"},
+	{name: "peer to a Service that is not exported", at: "east2 peer", to: "10.97.0.12:53",
+		udp: true, want: "dropped in Exports"},
 	{name: "peer to an imported Service", at: "east2 peer", to: "10.97.0.14:80", want: "dropped in Exports"},
 	{name: "peer to the endpoint of an exported Service", at: "east2 peer", to: "10.11.1.2:8080", want: "to pod1"},
-	{name: "peer to the endpoint of an exported Service on another Node", at: "east2 peer", to: "10.11.0.2:8080", want: "to tunnel 192.168.78.101"},
-	{name: "peer to an endpoint of an exported Service that this Node would not choose", at: "east2 peer", to: "10.11.0.3:9090", want: "to tunnel 192.168.78.101"},
+	{name: "peer to the endpoint of an exported Service on another Node", at: "east2 peer",
+		to: "10.11.0.2:8080", want: "to tunnel 192.168.78.101"},
+	{name: "peer to an endpoint of an exported Service that this Node would not choose",
+		at: "east2 peer", to: "10.11.0.3:9090", want: "to tunnel 192.168.78.101"},
 	{name: "peer to another port of that Pod", at: "east2 peer", to: "10.11.1.2:22", want: "dropped in Exports"},
 	{name: "peer to a Pod", at: "east2 peer", to: "10.11.1.3:80", want: "dropped in Exports"},
 	{name: "peer to the host", at: "east2 peer", to: "10.11.1.1:10250", want: "dropped in Exports"},
 	{name: "peer to the Gateway's own address", at: "east2 peer", to: "192.168.78.102:22", want: "dropped in Exports"},
-	{name: "peer to the endpoint of an exported Service that is no Pod", at: "east2 peer", to: "172.30.1.10:6443", want: "dropped in Exports"},
+	{name: "peer to the endpoint of an exported Service that is no Pod", at: "east2 peer",
+		to: "172.30.1.10:6443", want: "dropped in Exports"},
 	{name: "peer to the world", at: "east2 peer", to: "192.0.2.1:80", want: "dropped in Exports"},
 	{name: "peer to another peer", at: "east2 peer", to: "10.98.0.20:80", want: "dropped in Exports"},
 	{name: "peer to loopback", at: "east2 peer", to: "127.0.0.1:80", want: "dropped in Exports"},
-	{name: "later fragment of a peer to a Pod", at: "east2 peer", to: "10.11.1.3:80", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "dropped in Exports"},
-	{name: "peer from an address it has not announced", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunSrc = stranger }, want: "dropped in Classify"},
-	{name: "peer behind NAT, as the ClusterSet says", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunSrc = addrOf("203.0.113.9") }, want: "to pod1"},
-	{name: "peer to another address of the Gateway", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunDst = addrOf("172.30.1.22") }, want: "dropped in Classify"},
-	{name: "peer to the address that the Gateway announces", at: "second peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunDst = addrOf("198.51.100.2") }, want: "to pod1"},
-	{name: "peer behind another's NAT", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunSrc, p.IPSrc = addrOf("203.0.113.9"), northGW }, want: "dropped in Classify"},
-	{name: "peer with another peer's gateway address", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = northGW }, want: "dropped in Classify"},
-	{name: "peer with another peer's Service address", at: "east2 peer", to: "10.11.1.2:8080", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.98.0.20") }, want: "dropped in Classify"},
-	{name: "peer with an address of our Pods", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.2") }, want: "dropped in Classify"},
-	{name: "peer with our Gateway's address", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = eastTwo }, want: "dropped in Classify"},
-	{name: "peer with an address of our Service range", at: "east2 peer", to: "10.11.1.2:8080", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.97.0.10") }, want: "dropped in Classify"},
-	{name: "peer with the address of its client Pod, which it has to translate", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.10.0.2") }, want: "dropped in Classify"},
-	{name: "peer with the MAC of Nodes", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.EthDst = InClusterMAC }, want: "dropped in Classify"},
-	{name: "peer with a VLAN tag", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 }, want: "dropped in Classify"},
+	{name: "later fragment of a peer to a Pod", at: "east2 peer", to: "10.11.1.3:80",
+		udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "dropped in Exports"},
+	{name: "peer from an address it has not announced", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.TunSrc = stranger }, want: "dropped in Classify"},
+	{name: "peer behind NAT, as the ClusterSet says", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.TunSrc = addrOf("203.0.113.9") }, want: "to pod1"},
+	{name: "peer to another address of the Gateway", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.TunDst = addrOf("172.30.1.22") }, want: "dropped in Classify"},
+	{name: "peer to the address that the Gateway announces", at: "second peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.TunDst = addrOf("198.51.100.2") }, want: "to pod1"},
+	{name: "peer behind another's NAT", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.TunSrc, p.IPSrc = addrOf("203.0.113.9"), northGW }, want: "dropped in Classify"},
+	{name: "peer with another peer's gateway address", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = northGW }, want: "dropped in Classify"},
+	{name: "peer with another peer's Service address", at: "east2 peer", to: "10.11.1.2:8080",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.98.0.20") }, want: "dropped in Classify"},
+	{name: "peer with an address of our Pods", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.2") }, want: "dropped in Classify"},
+	{name: "peer with our Gateway's address", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = eastTwo }, want: "dropped in Classify"},
+	{name: "peer with an address of our Service range", at: "east2 peer", to: "10.11.1.2:8080",
+		edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.97.0.10") }, want: "dropped in Classify"},
+	{name: "peer with the address of its client Pod, which it has to translate", at: "east2 peer",
+		to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.10.0.2") }, want: "dropped in Classify"},
+	{name: "peer with the MAC of Nodes", at: "east2 peer", to: "10.97.0.11:80",
+		edit: func(p *oftest.Packet) { p.EthDst = InClusterMAC }, want: "dropped in Classify"},
+	{name: "peer with a VLAN tag", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 },
+		want: "dropped in Classify"},
 	{name: "ARP of a peer", at: "east2 peer", edit: func(p *oftest.Packet) {
 		arpOf(p, oftest.ARP{Op: 1, SHA: gwMAC, SPA: westGW, TPA: addrOf("10.11.1.2")})
 	}, want: "dropped in Classify"},
 	{name: "peer's error about nothing", at: "east2 peer", ct: "inv", edit: func(p *oftest.Packet) {
-		inner := oftest.Packet{IPSrc: addrOf("10.11.1.3"), IPDst: addrOf("192.0.2.1"), Proto: oftest.TCP, SrcPort: 1, DstPort: 2}
+		inner := oftest.Packet{IPSrc: addrOf("10.11.1.3"), IPDst: addrOf("192.0.2.1"),
+			Proto: oftest.TCP, SrcPort: 1, DstPort: 2}
 		errorAbout(p, inner)
 	}, want: "dropped in ConntrackState"},
 
 	// With Pod-to-Pod connectivity.
 	{name: "peer to a Pod that is shared", at: "shared peer", to: "10.11.1.3:80", want: "to pod2"},
-	{name: "peer to a Pod of another Node that is shared", at: "shared peer", to: "10.11.0.3:80", want: "to tunnel 192.168.78.101"},
-	{name: "ping of a peer to a Pod that is shared", at: "shared peer", to: "10.11.1.3:0", edit: func(p *oftest.Packet) { p.Proto, p.ICMP = oftest.ICMP, oftest.Echo }, want: "to pod2"},
+	{name: "peer to a Pod of another Node that is shared", at: "shared peer", to: "10.11.0.3:80",
+		want: "to tunnel 192.168.78.101"},
+	{name: "ping of a peer to a Pod that is shared", at: "shared peer", to: "10.11.1.3:0",
+		edit: func(p *oftest.Packet) { p.Proto, p.ICMP = oftest.ICMP, oftest.Echo }, want: "to pod2"},
 	{name: "peer to the host where Pods are shared", at: "shared peer", to: "10.11.1.1:10250", want: "dropped in Exports"},
-	{name: "peer to another Node's host where Pods are shared", at: "shared peer", to: "10.11.0.1:10250", want: "dropped in Exports"},
-	{name: "peer to a Service that is not exported where Pods are shared", at: "shared peer", to: "10.97.0.12:53", udp: true, want: "dropped in Exports"},
+	{name: "peer to another Node's host where Pods are shared", at: "shared peer", to: "10.11.0.1:10250",
+		want: "dropped in Exports"},
+	{name: "peer to a Service that is not exported where Pods are shared", at: "shared peer",
+		to: "10.97.0.12:53", udp: true, want: "dropped in Exports"},
 	{name: "peer to the world where Pods are shared", at: "shared peer", to: "192.0.2.1:80", want: "dropped in Exports"},
 
 	// From the host, which speaks for others.
 	{name: "host to a Pod", at: "east1 host", to: "10.11.0.2:80", want: "to pod1"},
-	{name: "machine outside, by the host", at: "east1 host", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "to pod1"},
-	{name: "machine outside to the world, by the host", at: "east1 host", to: "192.0.2.1:80", edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "dropped in Route"},
-	{name: "machine outside to another Node's tunnel port, by the host", at: "east1 host", to: "192.168.78.102:6081", udp: true, edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "dropped in Route"},
+	{name: "machine outside, by the host", at: "east1 host", to: "10.11.0.2:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "to pod1"},
+	{name: "machine outside to the world, by the host", at: "east1 host", to: "192.0.2.1:80",
+		edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "dropped in Route"},
+	{name: "machine outside to another Node's tunnel port, by the host", at: "east1 host",
+		to: "192.168.78.102:6081", udp: true, edit: func(p *oftest.Packet) { p.IPSrc = stranger }, want: "dropped in Route"},
 	{name: "host to the Service address", at: "east1 host", to: "169.254.0.253:80", want: "dropped in Route"},
 }
 
@@ -270,7 +369,8 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 	if h.to != "" {
 		to = netip.MustParseAddrPort(h.to)
 	}
-	p := oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, Proto: oftest.TCP, SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Ends[0]}
+	p := oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, Proto: oftest.TCP, SrcPort: 40000,
+		IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Ends[0]}
 	if h.udp {
 		p.Proto = oftest.UDP
 	}
@@ -339,7 +439,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 }
 
-// place names a port that a packet leaves by.
+// place names a port through which a packet leaves.
 func place(out, in ofp.Port, tunnel string) string {
 	name := portName(out)
 	switch {
@@ -397,7 +497,8 @@ func TestHostilePacketsOnSwitch(t *testing.T) {
 
 // traceText is a packet in ovs-ofctl's words.
 func traceText(p oftest.Packet) string {
-	fields := []string{"dp_hash=1", fmt.Sprintf("in_port=%d", p.InPort), "dl_src=" + p.EthSrc.String(), "dl_dst=" + p.EthDst.String()}
+	fields := []string{"dp_hash=1", fmt.Sprintf("in_port=%d", p.InPort), "dl_src=" + p.EthSrc.String(),
+		"dl_dst=" + p.EthDst.String()}
 	add := func(format string, args ...any) { fields = append(fields, fmt.Sprintf(format, args...)) }
 	if p.TunDst.IsValid() {
 		add("tun_src=%s,tun_dst=%s,tun_id=0", p.TunSrc, p.TunDst)

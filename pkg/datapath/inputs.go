@@ -1,9 +1,9 @@
-// Package datapath is Tombolo's OpenFlow program: it returns the flows and groups of a Node's switch for the state of
-// its cluster. It is pure; flowsync writes the result into the switch. Each feature has one file, a function from state
-// to flows. docs/pipeline.md is generated from the declarations in program.go.
+// Package datapath is Tombolo's OpenFlow program. It returns the flows and groups of a Node's switch for the state of
+// its cluster. It is pure, and flowsync writes the result into the switch. Each feature has one file, a function from
+// state to flows. docs/pipeline.md is generated from the declarations in program.go.
 //
-// All addresses and ranges are of families that are served (service.Served). Other addresses are left out, and
-// reported, where objects are read.
+// All addresses and ranges are of families that are served (service.Served). If an object has other addresses, its
+// reader leaves them out and reports them.
 package datapath
 
 import (
@@ -37,12 +37,12 @@ type Node struct {
 	// TunnelSource and PeerSource are this Node's source addresses of tunnel packets to other Nodes and, on the Gateway,
 	// to other clusters. The receivers accept no other source. With the zero address the host's routes decide.
 	TunnelSource, PeerSource netip.Addr
-	// Tunnel is what the packets of a tunnel look like from outside.
+	// Tunnel is the protocol and port of a tunnel's outer packets.
 	Tunnel Tunnel
-	// PacketInRate is how many packets a second of each kind the switch sends to the agent. It drops the others. With 0 it
-	// sends none.
+	// PacketInRate is how many packets a second of each kind the switch sends to the agent. It drops further packets. With
+	// 0 it sends no packets.
 	PacketInRate uint32
-	// SCTPByPort is set if connection tracking does not know the ports of SCTP, as in the userspace datapath.
+	// SCTPByPort is set if connection tracking cannot read the ports of SCTP, as in the userspace datapath.
 	SCTPByPort bool
 	// RuleKey is a secret of this Node on which numbers of rules depend. It stays for as long as there are connections
 	// with numbers. Without it, numbers are as in versions without keys.
@@ -54,7 +54,7 @@ type Node struct {
 // Secret is a text that is not printed.
 type Secret string
 
-// String hides the text, so that no log and no `tombolo explain` has it.
+// String hides the text. So no log and no `tombolo explain` shows it.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -62,8 +62,8 @@ func (s Secret) String() string {
 	return "(secret)"
 }
 
-// Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with Port 0. The zero value
-// means that the tunnels are not known.
+// Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol without ports, with Port 0. The zero value
+// means that the tunnels are unknown.
 type Tunnel struct {
 	Protocol uint8
 	Port     uint16
@@ -83,10 +83,10 @@ type RemoteNode struct {
 	Name     string
 	PodCIDRs []netip.Prefix
 	Address  netip.Addr // where the tunnel to it ends
-	// Sources are the outer source addresses of its packets, and the inner ones if its host uses one of them. Empty means
-	// Address alone.
+	// Sources are the outer source addresses of its packets. They are also the inner ones if its host uses one of them.
+	// Empty means Address alone.
 	Sources []netip.Addr
-	// Hosts are the addresses that its host uses inside the tunnel, if they differ from the sources of tunnels. Then these
+	// Hosts are the addresses that its host uses inside the tunnel, if they differ from the sources of tunnels. Then they
 	// are addresses inside WireGuard.
 	Hosts []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.

@@ -8,39 +8,58 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// purposes says in a sentence what each table does.
+// purposes has a sentence about the purpose of each table.
 var purposes = map[ofp.Table]string{
-	Classify:        "Where did the packet come from, and may it have this source? A Pod may use its own MAC and addresses only, in IP and in ARP; the far end of a tunnel only those behind it.",
-	ARP:             "Answers requests for Pods of this Node, for the gateway port and for the Service address; nothing is flooded.",
-	UnSNAT:          "Replies to connections whose source was translated here get their destination back. On the Gateway what goes untranslated between Pods of two clusters is not looked up, and goes on to Route.",
-	Conntrack:       "Looks the connection up and repeats or undoes its destination translation.",
-	ConntrackState:  "Known connections go on to Route, invalid packets end, new connections need a choice. On the userspace datapath every packet of SCTP that is no answer is treated as new.",
-	Again:           "A known connection whose rule is no more, or whose Pod has other labels, is pending from now on: its packets are judged like the first of a new one. The first 7 replies of TCP and SCTP still pass before the client's next packet was judged; all others wait for it.",
-	Exports:         "On the Gateway: another cluster may open connections to exported Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
-	Service:         "Chooses an endpoint for a new connection to a Service and remembers it with the connection. A Service without endpoints is answered by the agent.",
-	Affinity:        "With session affinity: the clients that are remembered, each with the bucket of its endpoint. These flows are learned from packets, expire when no new connection comes, and go with the endpoint; the agent leaves them alone.",
-	Endpoint:        "With session affinity: sends a new connection to the endpoint that Affinity has found, and remembers the client. Without one the Service's group chooses, and the packet comes here again.",
-	Egress:          "A new connection of a Pod that policies are applied to for egress is judged; everything else goes on to Route.",
-	EgressPeer:      "Finds the identity of the Pod that has the destination's address.",
-	EgressAdmin:     "The first rule of admin tiers that matches identities, ranges and ports decides: on to Route, to EgressRule (Pass), dropped, or refused by the agent.",
-	EgressRule:      "Lets on to Route what a rule of NetworkPolicies allows, and where these isolate the Pod nothing else.",
-	EgressBaseline:  "The first rule of baseline tiers that matches decides; what none matches goes on to Route.",
-	Route:           "Chooses the next hop: a Pod, the host, another Node, another cluster.",
-	Ingress:         "A new connection to a Pod of this Node that policies are applied to for ingress is judged; everything else, and the Node's own probes, go on to Commit. Answers of DNS to a Pod under rules with names are left to the agent, which sends them to the Pod once the switch knows their addresses.",
+	Classify: "Where did the packet come from, and may it have this source? " +
+		"A Pod may use its own MAC and addresses only, in IP and in ARP; the far end of a tunnel only those behind it.",
+	ARP: "Answers requests for Pods of this Node, for the gateway port " +
+		"and for the Service address; nothing is flooded.",
+	UnSNAT: "Replies to connections whose source was translated here get their destination " +
+		"back. On the Gateway what goes untranslated between Pods of two clusters is not looked up, and goes on to Route.",
+	Conntrack: "Looks the connection up and repeats or undoes its destination translation.",
+	ConntrackState: "Known connections go on to Route, invalid packets end, new " +
+		"connections need a choice. On the userspace datapath every packet of SCTP that is no answer is treated as new.",
+	Again: "A known connection whose rule is no more, or whose Pod has " +
+		"other labels, is pending from now on: its packets are judged like the first of a new one. " +
+		"The first 7 replies of TCP and SCTP still pass before the client's next packet was judged; all others wait for it.",
+	Exports: "On the Gateway: another cluster may open connections to exported " +
+		"Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
+	Service: "Chooses an endpoint for a new connection to a Service and remembers " +
+		"it with the connection. A Service without endpoints is answered by the agent.",
+	Affinity: "With session affinity: the clients that are remembered, each " +
+		"with the bucket of its endpoint. These flows are learned from packets, expire " +
+		"when no new connection comes, and go with the endpoint; the agent leaves them alone.",
+	Endpoint: "With session affinity: sends a new connection to the endpoint that Affinity " +
+		"has found, and remembers the client. Without one the Service's group chooses, and the packet comes here again.",
+	Egress: "A new connection of a Pod that policies are applied to for " +
+		"egress is judged; everything else goes on to Route.",
+	EgressPeer: "Finds the identity of the Pod that has the destination's address.",
+	EgressAdmin: "The first rule of admin tiers that matches identities, ranges " +
+		"and ports decides: on to Route, to EgressRule (Pass), dropped, or refused by the agent.",
+	EgressRule: "Lets on to Route what a rule of NetworkPolicies allows, and " +
+		"where these isolate the Pod nothing else.",
+	EgressBaseline: "The first rule of baseline tiers that matches decides; what none matches goes on to Route.",
+	Route:          "Chooses the next hop: a Pod, the host, another Node, another cluster.",
+	Ingress: "A new connection to a Pod of this Node that policies are applied " +
+		"to for ingress is judged; everything else, and the Node's own probes, go on to Commit. Answers of DNS to a Pod " +
+		"under rules with names are left to the agent, which sends them to the Pod once the switch knows their addresses.",
 	IngressPeer:     "Finds the identity of the Pod that has the source's address.",
 	IngressAdmin:    "As EgressAdmin, on to Commit.",
 	IngressRule:     "As EgressRule, on to Commit.",
 	IngressBaseline: "As EgressBaseline, on to Commit.",
-	Commit:          "Remembers new connections that table Service has not remembered. Of the others it remembers that policies have allowed them. A packet to the range of Services that no Service has translated makes no connection.",
-	SNAT:            "Translates the source of connections between clusters (on the Gateway) and of connections that leave through the port they came from.",
-	Output:          "Sends the packet.",
+	Commit: "Remembers new connections that table Service has not remembered. Of the others it remembers that " +
+		"policies have allowed them. A packet to the range of Services that no Service has translated makes no connection.",
+	SNAT: "Translates the source of connections between clusters (on the Gateway) " +
+		"and of connections that leave through the port they came from.",
+	Output: "Sends the packet.",
 }
 
 // Markdown is the text of docs/pipeline.md, made from the declarations of this package.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("<!-- Code generated from pkg/datapath. DO NOT EDIT. -->\n# The pipeline\n\n")
-	b.WriteString("A packet meets the tables from top to bottom. What matches nothing is dropped, or goes on to the\nnext table where that is said.\n\n")
+	b.WriteString("A packet meets the tables from top to bottom. What matches nothing " +
+		"is dropped, or goes on to the\nnext table where that is said.\n\n")
 	b.WriteString("| number | table | what it does | no match |\n|---|---|---|---|\n")
 	for _, t := range Program.Tables() {
 		miss := "dropped"
@@ -65,8 +84,11 @@ func Markdown() string {
 		{"destination MAC of packets between Nodes of the cluster", InClusterMAC.String()},
 		{"destination MAC of packets between clusters", CrossClusterMAC.String()},
 		{"the same, to this cluster's Gateway, untranslated", TransitMAC.String()},
-		{"priorities", fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match", never, high, normal, low, last)},
-		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Policy, %d Multicluster, %d Node", KindPod, KindService, KindPolicy, KindMulticluster, KindNode)},
+		{"priorities",
+			fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match",
+				never, high, normal, low, last)},
+		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Policy, %d Multicluster, %d Node",
+			KindPod, KindService, KindPolicy, KindMulticluster, KindNode)},
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
 	}

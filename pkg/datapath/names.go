@@ -19,15 +19,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Rules may name servers by DNS. The agent learns the addresses of the names from the answers that Pods under such
-// rules get. The switch sends each answer to the agent. The agent notes the addresses, waits until their flows are in
-// the switch, and hands the answer on (Answer.Release). So a Pod's first connection after it finds the rule in place.
+// Rules may name servers by their DNS names. The agent learns the addresses of these names from the answers to Pods
+// under such rules. The switch sends each answer to the agent. The agent records the addresses, waits until their flows
+// are in the switch, and passes the answer on (Answer.Release). So a Pod's first connection after the answer finds the
+// rule.
 //
-// Only replies are read: on connections that the Pod has opened to configured resolvers, to questions for names of the
-// Pod's rules. Answers of other servers pass unread: otherwise a tenant with such a server could map a name to any
-// address.
+// The agent reads only replies on connections that the Pod has opened to configured resolvers, to questions for names
+// of the Pod's rules. Answers of other servers pass unread. Otherwise a tenant with such a server could map a name to
+// any address.
 
-// namedFor is the flows for Pods of one identity that are under rules with names, and these names.
+// namedFor has the flows for Pods of one identity that are under rules with names, and these names.
 type namedFor struct {
 	patterns []string
 	Entries  flow.Entries // exported, so that fmt prints them as text
@@ -43,7 +44,7 @@ func vipsOf(_ derive.Object, list []service.Frontend) (out []policy.Addr) {
 	return out
 }
 
-// namedSubjects are those whom a rule with names is for.
+// namedSubjects returns the subjects of a rule with names.
 func namedSubjects(k policy.RuleKey, r policy.Rule) (out []subject) {
 	if k.Direction != policy.Egress || len(r.Names) == 0 {
 		return nil
@@ -54,9 +55,9 @@ func namedSubjects(k policy.RuleKey, r policy.Rule) (out []subject) {
 	return out
 }
 
-// answerFlows send answers of DNS to some Pods to the agent. No other packet is looked at for it: their identity stands
-// before the ports in a match. With packetInRate 0 answers pass and the agent learns nothing. The agent gets copies of
-// a few answers of servers that are no resolvers, so that it can name these servers.
+// answerFlows send DNS answers to some Pods to the agent. Other packets cost nothing, since the match has the Pods'
+// identity before the ports. With packetInRate 0, answers pass and the agent learns nothing. The agent also gets copies
+// of a few answers of servers that are not resolvers, so that it can report these servers.
 func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []problem.Problem) {
 	for _, row := range derive.List(r, p.naming, s) {
 		out.patterns = append(out.patterns, row.Value.Names...)
@@ -71,7 +72,8 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 	out.Entries.Meters = []flow.Meter{share}
 	for _, protocol := range [][]flow.Cond{
 		{flow.UDPSrc(dnsPort)},
-		// A segment with PSH ends what the server has sent. The agent learns from it if it holds the whole answer.
+		// A segment with PSH is the last one that the server has sent so far. The agent learns from it if it has the whole
+		// answer.
 		{flow.TCPSrc(dnsPort), flow.Field(ofp.TCPFlags, []byte{0, tcpPSH}, []byte{0, tcpPSH})},
 	} {
 		match := func(more ...flow.Cond) flow.Match {
@@ -244,7 +246,8 @@ func (a *Answer) read(message []byte) error {
 
 // Release hands the answer on to the Pod, which is one of this Node.
 func (a Answer) Release(n Node, pod Pod) ofp.PacketOut {
-	return ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: ofp.PortController, Actions: n.deliver(pod, flow.Resubmit(Output)), Data: a.frame}
+	return ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: ofp.PortController,
+		Actions: n.deliver(pod, flow.Resubmit(Output)), Data: a.frame}
 }
 
 // Wanted reports whether a rule that is applied to the Pod has the name that it asked for. Any goroutine may call it.

@@ -258,7 +258,7 @@ func TestNames(t *testing.T) {
 		}
 		return err == nil
 	}
-	// resolve asks for a name and does what the agent does before the answer arrives.
+	// resolve asks for a name and does the agent's work before the answer arrives.
 	resolve := func(network, name string) (learned bool) {
 		t.Helper()
 		answered := make(chan error, 1)

@@ -31,8 +31,8 @@ func withOthers(t *testing.T) {
 	}
 }
 
-// namespace is a network namespace that lives as long as a process of the test's does, so that it does not stay behind
-// however the test ends.
+// namespace is a network namespace that lives as long as a process of the test. So it does not remain, however the test
+// ends.
 type namespace struct{ pid int }
 
 func newNamespace(t *testing.T) namespace {
@@ -268,7 +268,7 @@ func (n namespace) dial(network, address string) (net.Conn, error) {
 	return c, err
 }
 
-// ask connects, sends two lines one after the other and returns the answer, which must be the same both times: the
+// ask connects, sends two lines one after the other and returns the answer, which must be the same both times. The
 // second line goes through an established connection.
 func (n namespace) ask(network, address string) (string, error) {
 	c, err := n.dial(network, address)

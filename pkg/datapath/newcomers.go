@@ -11,11 +11,11 @@ import (
 
 // A new Pod of another Node sends before its kubelet has reported the address. Its Node names it in the tunnel's key
 // (sends, namingSender). Table Classify admits packets from that Node anyway. For the key it has a flow that loads the
-// number of the Pod's identity, as the flow of a Pod of this Node does. Table IngressPeer keeps that number, whichever
-// Pod is known at the address. A key without a flow changes nothing: the address decides. An address without a known
-// Pod is an unknown Pod's.
+// number of the Pod's identity, like the flow of a Pod of this Node. Table IngressPeer keeps that number, whichever Pod
+// is known at the address. If there is no flow for a key, the address decides. If no Pod is known at the address, the
+// sender is an unknown Pod.
 
-// bySenderKey keeps table IngressPeer from looking up the address of a sender that the key has named.
+// bySenderKey skips table IngressPeer for a sender that the key has named. So its address is not looked up.
 func bySenderKey() flow.Flow {
 	return flow.Flow{
 		Table: IngressPeer, Priority: high, Match: flow.All(named.Is(1)), Actions: flow.Do(flow.Goto(IngressAdmin)),
@@ -52,14 +52,14 @@ func (n Node) fromNewcomer(r RemoteNode, cidr netip.Prefix, key, number uint32) 
 	return flows
 }
 
-// newcomer notes that a key names another Pod, or the same one with another identity, or no Pod any more. Call it
-// between two passes.
+// newcomer records that a key names another Pod, or the same Pod with another identity, or no Pod any more. The caller
+// calls it between two passes.
 func (c *Concern) newcomer(in *policy.Tables, old, now policy.Newcomer) {
 	if old.Number == 0 || old == now {
 		return
 	}
 	known := in.AddressesOfNewcomer(old)
-	if len(known) == 0 { // it is gone, or has other labels, and its address is not known
+	if len(known) == 0 { // the Pod is gone or has other labels, and its address is unknown
 		c.Look = true
 		return
 	}

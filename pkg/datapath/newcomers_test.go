@@ -50,7 +50,7 @@ func newArrival(t *testing.T) *arrival {
 	return a
 }
 
-// pass brings what the views say into the switches.
+// pass brings the state of the views into the switches.
 func (a *arrival) pass() {
 	a.t.Helper()
 	for c, sw := range map[*sources]*oftest.Switch{a.sender: a.from, a.server: a.to} {
@@ -310,9 +310,8 @@ func TestNewcomerIsKnown(t *testing.T) {
 }
 
 // TestWalkNewcomers changes Pods of one Node at random. That Node and the server's Node see the changes in their order,
-// each with a random delay. If both have a Pod without an address, its packets are judged by the labels that the
-// server's Node has for that very Pod, as they will be once the address is known. In all other cases the key opens
-// nothing.
+// each with a random delay. If both have a Pod without an address, the labels decide that the server's Node has for
+// that very Pod. They decide in the same way once the address is known. In all other cases the key opens nothing.
 func TestWalkNewcomers(t *testing.T) {
 	type change struct {
 		name string

@@ -29,7 +29,7 @@ func (n Node) claims() []claim {
 	return out
 }
 
-// nodeFlows are what a Node needs: this one, or the way to another.
+// nodeFlows returns the flows for a Node: for this Node, or for the way to another one.
 func (t *Tables) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	n := t.self(r)
 	at, _ := derive.Get(r, t.role, Self)
@@ -40,10 +40,10 @@ func (t *Tables) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []
 	return t.remoteFlows(remote, n, at, r)
 }
 
-// entries are what this Node needs whatever runs on it.
+// entries returns the flows that this Node needs with any Pods and Services.
 func (n Node) entries(at role) flow.Entries {
 	var flows []flow.Flow
-	for _, table := range Program.Tables() { // what happens to packets that no other flow of a table is for
+	for _, table := range Program.Tables() { // for packets that match no other flow of the table
 		f := flow.Flow{Table: table}
 		if Program[table].Miss == flow.Next {
 			f.Actions = flow.Do(flow.Goto(table + 1))
@@ -72,24 +72,26 @@ func (n Node) entries(at role) flow.Entries {
 // meter drops packets beyond a rate in packets a second. It has room for a burst of one second.
 func meter(id, rate uint32) flow.Meter { return burstMeter(id, rate, rate) }
 
-// burstMeter drops what exceeds a rate of packets a second after a burst.
+// burstMeter returns a meter that, after a burst, drops packets beyond a rate in packets a second.
 func burstMeter(id, rate, burst uint32) flow.Meter {
-	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: burst}}}
+	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst,
+		Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: burst}}}
 }
 
-// classify marks packets from the host. The host forwards for others and may use any source. No port may use VLAN tags:
-// the rest of the program would not see them and pass them on.
+// classify marks packets from the host. The host forwards for others and may use any source. VLAN tags are dropped at
+// every port, because the rest of the program would not see them and would pass them on.
 func (n Node) classify() []flow.Flow {
 	flows := []flow.Flow{
 		{Table: Classify, Priority: never, Match: flow.All(flow.Tagged())},
-		{Table: Classify, Priority: normal, Match: flow.All(flow.InPort(n.GatewayPort), flow.ARP()), Actions: flow.Do(flow.Goto(ARP))},
+		{Table: Classify, Priority: normal, Match: flow.All(flow.InPort(n.GatewayPort), flow.ARP()),
+			Actions: flow.Do(flow.Goto(ARP))},
 		n.accept(normal, fromGateway, flow.InPort(n.GatewayPort), flow.IP()),
 	}
 	return append(flows, n.forwards()...)
 }
 
-// forwards separates packets that the host forwards to Pods of this Node from the host's own. A program such as
-// kube-proxy may have given forwarded packets the host's address. The host routes them by the virtual MAC
+// forwards separates packets that the host forwards to Pods of this Node from the host's own packets. A program such as
+// kube-proxy may have given forwarded packets the host's address. The host sends forwarded packets to the virtual MAC
 // (agent.hostOf), and its own packets to the Pods' MACs.
 func (n Node) forwards() (flows []flow.Flow) {
 	for _, ip := range n.GatewayIPs {
@@ -97,7 +99,8 @@ func (n Node) forwards() (flows []flow.Flow) {
 			if !ip.Is4() || !cidr.Addr().Is4() {
 				continue
 			}
-			f := n.accept(high, fromGateway, flow.InPort(n.GatewayPort), flow.EthDst(InClusterMAC), flow.IPSrc(host(ip)), flow.IPDst(cidr.Masked()))
+			f := n.accept(high, fromGateway, flow.InPort(n.GatewayPort), flow.EthDst(InClusterMAC),
+				flow.IPSrc(host(ip)), flow.IPDst(cidr.Masked()))
 			f.Actions = append(flow.Do(flow.Load(forwarded, 1)), f.Actions...)
 			flows = append(flows, f)
 		}
@@ -121,11 +124,12 @@ func (n Node) accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow
 // clusters. In packets from another cluster it names the sender for this one. Key 0 is a sender that no rule names.
 var keyOf = map[uint64]flow.Actions{
 	fromTunnel: flow.Do(flow.Move(tunnelKey, clusterSetID)),
-	fromPeer:   flow.Do(flow.Load(sender, remote), flow.Move(tunnelKey, flow.Bits{Field: sender.Field, First: sender.First, Width: tunnelKey.Width})),
+	fromPeer: flow.Do(flow.Load(sender, remote),
+		flow.Move(tunnelKey, flow.Bits{Field: sender.Field, First: sender.First, Width: tunnelKey.Width})),
 }
 
-// fromNode admits packets that another Node of this cluster sends through its tunnel to this Node's address: packets of
-// its Pods and of its host, and no others.
+// fromNode admits packets that another Node of this cluster sends through its tunnel to this Node's address. They must
+// have addresses of its Pods or of its host.
 func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
@@ -134,7 +138,7 @@ func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 	return flows
 }
 
-// fromHostOf admits what the host of another Node sends with the Node's own addresses.
+// fromHostOf admits packets of another Node's host with the Node's own addresses.
 func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
@@ -150,10 +154,10 @@ func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, i
 	return n.acceptTunnel(from, priority, as, flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside))
 }
 
-// acceptTunnel admits packets of a tunnel from an address. A packet to an address where no tunnel ends was not made by
-// the switch of a Node or of a peer. Packets from an end that BFD watches come through the port for that end. Other
-// packets come through the port for all: only tunnel ports give packets an outer source, so the match needs no port. No
-// watched end is in a range.
+// acceptTunnel admits packets of a tunnel from an address. If a packet goes to an address where no tunnel ends, the
+// switch of a Node or of a peer has not made it. Packets from an end that BFD watches come through the port for that
+// end. Other packets come through the port for all tunnels. Only tunnel ports give packets an outer source, so the
+// match needs no port. A range has no watched end.
 func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match ...flow.Cond) []flow.Flow {
 	match = append([]flow.Cond{flow.TunnelSrc(from)}, match...)
 	if !from.IsSingleIP() {
@@ -169,16 +173,17 @@ func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match 
 	return flows
 }
 
-// notToTunnel drops packets that look like packets of a tunnel and go to an address where one ends. The far end would
-// take such a packet for this Node's, once the host has masqueraded it. The flow stands after the choice of an
-// endpoint, so that a Service leads nowhere else. The switch hides the ports of fragments, so requests in fragments are
-// dropped whatever their port. The kernel's datapath reassembles them before, so it drops no others.
+// notToTunnel drops packets that look like packets of a tunnel and go to an address where a tunnel ends. If the host
+// masqueraded such a packet, the far end would take it for this Node's. The flow comes after the choice of an endpoint,
+// so that no Service leads around it. The switch hides the ports of fragments, so requests in fragments are dropped
+// whatever their port. The kernel's datapath reassembles them before, so it drops no others.
 func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
 	if n.Tunnel.Protocol == 0 {
 		return nil
 	}
 	drop := func(more ...flow.Cond) flow.Flow {
-		return flow.Flow{Table: Route, Priority: never, Match: flow.All(append(more, flow.IPProto(n.Tunnel.Protocol), flow.IPDst(host(end)))...)}
+		return flow.Flow{Table: Route, Priority: never,
+			Match: flow.All(append(more, flow.IPProto(n.Tunnel.Protocol), flow.IPDst(host(end)))...)}
 	}
 	if n.Tunnel.Port == 0 {
 		return []flow.Flow{drop()}
@@ -190,7 +195,8 @@ func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
 // endpoint.
 func (n Node) conntrack() []flow.Flow {
 	state := func(priority uint16, s string, actions ...ofp.Action) flow.Flow {
-		return flow.Flow{Table: ConntrackState, Priority: priority, Match: flow.All(flow.IP(), flow.CTState(s)), Actions: actions}
+		return flow.Flow{Table: ConntrackState, Priority: priority, Match: flow.All(flow.IP(), flow.CTState(s)),
+			Actions: actions}
 	}
 	return []flow.Flow{
 		{
@@ -207,17 +213,19 @@ func (n Node) conntrack() []flow.Flow {
 	}
 }
 
-// commit remembers a connection that table Service has not remembered. It also remembers that policies have allowed a
-// connection that Service has. Both are stored with the rules that judged them. No later table depends on ct_state, so
-// commit takes no recirculation.
+// commit remembers a connection that table Service has not remembered. For a connection that Service has remembered, it
+// adds that policies have allowed it. Both are stored with the rules that judged them. No later table depends on
+// ct_state, so commit takes no recirculation.
 func (n Node) commit() []flow.Flow {
 	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
 		return flow.Flow{
 			Table: Commit, Priority: normal,
 			Match: flow.All(append(match, flow.IP())...),
 			Actions: flow.Do(
-				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(exec, flow.Move(way, markWay), flow.Move(untranslated, markUntranslated),
-					flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender), flow.Move(receiver, labelReceiver))}),
+				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable,
+					Exec: flow.Do(exec, flow.Move(way, markWay), flow.Move(untranslated, markUntranslated),
+						flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender),
+						flow.Move(receiver, labelReceiver))}),
 				flow.Goto(SNAT),
 			),
 		}
@@ -231,8 +239,8 @@ func (n Node) commit() []flow.Flow {
 	return append(flows, n.withoutService()...)
 }
 
-// withoutService keeps packets to addresses of Services that no Service has translated out of connection tracking. A
-// connection without a translation would stay without one when its Service comes, for as long as the client sends.
+// withoutService keeps packets to addresses of Services that no Service has translated out of connection tracking. If
+// such a connection were tracked, it would stay untranslated when its Service comes, for as long as the client sends.
 func (n Node) withoutService() []flow.Flow {
 	var flows []flow.Flow
 	for _, cidr := range n.ServiceCIDRs {
@@ -246,8 +254,8 @@ func (n Node) withoutService() []flow.Flow {
 }
 
 // hairpin gives connections that leave through the port they came from the Service address as their source. Otherwise
-// the receiver would see its own address, or answer past the switch. An established connection is "committed" again,
-// which only repeats its translation.
+// the receiver would see its own address, or its answer would not go through the switch. An established connection is
+// "committed" again, which only repeats its translation.
 func (n Node) hairpin() []flow.Flow {
 	return []flow.Flow{
 		{
@@ -265,7 +273,8 @@ func (n Node) hairpin() []flow.Flow {
 
 // translateSource gives a connection a source address that replies come back to.
 func translateSource(to netip.Addr) ofp.Action {
-	return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: snatZone, Table: Output, NAT: &ofp.NAT{Flags: ofp.NATSrc, IPMin: string(to.AsSlice())}})
+	return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: snatZone, Table: Output,
+		NAT: &ofp.NAT{Flags: ofp.NATSrc, IPMin: string(to.AsSlice())}})
 }
 
 // restoreSource undoes translateSource for a reply.
@@ -273,14 +282,15 @@ func restoreSource() ofp.Action {
 	return flow.CT(ofp.CT{Zone: snatZone, Table: Conntrack, NAT: &ofp.NAT{}})
 }
 
-// toHost sends what is for the host, or for the world behind it, to the gateway port.
+// toHost sends packets for the host, and for the world behind it, to the gateway port.
 func (n Node) toHost() []flow.Flow {
 	var flows []flow.Flow
 	for _, ip := range n.GatewayIPs {
 		flows = append(flows,
 			n.toGateway(normal, 0, flow.IPDst(host(ip))),
 			// The host's own connection to a Service whose endpoint is the host.
-			n.toGateway(high, snatHairpin, flow.IPDst(host(ip)), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1)),
+			n.toGateway(high, snatHairpin, flow.IPDst(host(ip)), source.Is(fromGateway), flow.CTState("-rpl+trk"),
+				markService.Is(1)),
 		)
 	}
 	return append(flows,
@@ -289,15 +299,17 @@ func (n Node) toHost() []flow.Flow {
 		// Replies to an address of the host that is not the gateway port's.
 		n.toGateway(last, 0, flow.IP(), flow.CTState("+rpl+trk")),
 		n.toGateway(last, 0, flow.IP(), generated.Is(1)),
-		// The host's or another cluster's connection to a Service whose endpoint is no Pod: the host, the API server, a
-		// machine outside. If such an endpoint saw the client's address it would answer the client directly. Only Services:
-		// any other packet without a Pod or a route would loop between host and switch.
+		// These flows are for a connection of the host or of another cluster to a Service whose endpoint is not a Pod: the
+		// host, the API server, or a machine outside. If such an endpoint saw the client's address, it would answer the
+		// client directly. Only connections to Services take them. Any other packet without a Pod or a route would loop
+		// between host and switch.
 		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1)),
 		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromPeer), flow.CTState("-rpl+trk"), markService.Is(1)),
 	)
 }
 
-// toGateway routes to the gateway port. The host gets every packet, also its own, from the next hop of its routes.
+// toGateway routes to the gateway port. The host gets every packet from the next hop of its routes, even its own
+// packets.
 func (n Node) toGateway(priority uint16, translate uint64, match ...flow.Cond) flow.Flow {
 	actions := flow.Do(
 		flow.SetEthSrc(InClusterMAC),
@@ -307,20 +319,22 @@ func (n Node) toGateway(priority uint16, translate uint64, match ...flow.Cond) f
 	if translate != 0 {
 		actions = append(actions, flow.Load(snat, translate))
 	}
-	return flow.Flow{Table: Route, Priority: priority, Match: flow.All(match...), Actions: append(actions, flow.Goto(Commit))}
+	return flow.Flow{Table: Route, Priority: priority, Match: flow.All(match...),
+		Actions: append(actions, flow.Goto(Commit))}
 }
 
-// unroutable are addresses whose packets the host must not get: "this network", loopback, multicast, reserved and
-// broadcast (RFC 6890). The host would accept some of them itself, such as 127.0.0.1 if a program has turned
-// route_localnet on.
+// unroutable are the addresses whose packets the host must not get: "this network", loopback, multicast, reserved and
+// broadcast (RFC 6890). The host would accept some of them itself, such as 127.0.0.1 if a program has turned on
+// route_localnet.
 var unroutable = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("127.0.0.0/8"),
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// toUnowned drops packets to an address of this Node's Pods that no Pod has, and to the Service address outside of a
-// connection: the host would send both back to the switch. It also drops packets that are never routed.
+// toUnowned drops packets to addresses in this Node's podCIDRs without a Pod. It also drops packets to the Service
+// address outside of a connection. The host would send both back to the switch. It drops packets that are never routed
+// too.
 func (n Node) toUnowned() []flow.Flow {
 	ranges := slices.Concat(n.PodCIDRs, unroutable)
 	if n.ServiceVIP.IsValid() {
@@ -345,21 +359,24 @@ func (n Node) output() []flow.Flow {
 	return flows
 }
 
-// outputTunnel decrements the TTL of packets to another Node. A packet whose TTL ends is dropped here: dec_ttl would
-// have the switch hand each to its controllers, past every meter.
+// outputTunnel decrements the TTL of packets to another Node. If the TTL of a packet ends, the flow drops it. dec_ttl
+// would send each such packet to the controllers, without a meter.
 func (n Node) outputTunnel() []flow.Flow {
 	toTunnel := outPort.Is(uint64(n.TunnelPort))
 	flows := []flow.Flow{
-		{Table: Output, Priority: normal, Match: flow.All(flow.IP(), toTunnel), Actions: flow.Do(flow.DecTTL(), flow.OutputReg(outPort))},
-		{Table: Output, Priority: high, Match: flow.All(flow.IP(), flow.InPort(n.TunnelPort), toTunnel), Actions: flow.Do(flow.DecTTL(), flow.ToInPort())},
+		{Table: Output, Priority: normal, Match: flow.All(flow.IP(), toTunnel),
+			Actions: flow.Do(flow.DecTTL(), flow.OutputReg(outPort))},
+		{Table: Output, Priority: high, Match: flow.All(flow.IP(), flow.InPort(n.TunnelPort), toTunnel),
+			Actions: flow.Do(flow.DecTTL(), flow.ToInPort())},
 	}
 	for ttl := range byte(2) {
-		flows = append(flows, flow.Flow{Table: Output, Priority: never, Match: flow.All(flow.IP(), toTunnel, flow.Field(ofp.IPTTL, []byte{ttl}, nil))})
+		flows = append(flows, flow.Flow{Table: Output, Priority: never,
+			Match: flow.All(flow.IP(), toTunnel, flow.Field(ofp.IPTTL, []byte{ttl}, nil))})
 	}
 	return flows
 }
 
-// back sends what came by a port and has to leave by it.
+// back returns the flow for packets that leave through the port they came from.
 func back(port ofp.Port) flow.Flow {
 	return flow.Flow{
 		Table: Output, Priority: high,
@@ -377,8 +394,8 @@ func (r RemoteNode) claims() []claim {
 	return out
 }
 
-// remoteFlows are the routes to the Pods of another Node, and the flows that admit its packets. A flow that several
-// owners need, such as one for a tunnel's end, is the same flow in each.
+// remoteFlows returns the routes to the Pods of another Node, and the flows that admit its packets. If several owners
+// need a flow, such as the flow for a tunnel's end, each of them has the same flow.
 func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	if n.TunnelPort == 0 {
 		return flow.Entries{}, nil
@@ -412,8 +429,8 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 	return e, problems
 }
 
-// namingSender routes packets of Pods of this Node to Pods of another, and names the sender in the tunnel's key. A
-// Gateway keeps the key of packets from other clusters.
+// namingSender routes packets from Pods of this Node to Pods of another one, and names the sender in the tunnel's key.
+// A Gateway keeps the key of packets from other clusters.
 func (n Node) namingSender(r RemoteNode, cidr netip.Prefix) flow.Flow {
 	f := n.throughTunnel(differ, InClusterMAC, r.Address, 0, flow.IPDst(cidr), source.Is(fromPod))
 	f.Actions = append(flow.Do(flow.Move(senderKey, tunnelKey)), f.Actions...)
@@ -421,19 +438,21 @@ func (n Node) namingSender(r RemoteNode, cidr netip.Prefix) flow.Flow {
 }
 
 // throughTunnel routes to another tunnel end. The MAC shows the far side the kind of the packet.
-func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, translate uint64, match ...flow.Cond) flow.Flow {
+func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, translate uint64,
+	match ...flow.Cond) flow.Flow {
 	actions := append(flow.Do(flow.SetEthSrc(n.GatewayMAC), flow.SetEthDst(mac)), n.tunnelTo(to)...)
 	if translate != 0 {
 		actions = append(actions, flow.Load(snat, translate))
 	}
-	return flow.Flow{Table: Route, Priority: priority, Match: flow.All(match...), Actions: append(actions, flow.Goto(Commit))}
+	return flow.Flow{Table: Route, Priority: priority, Match: flow.All(match...),
+		Actions: append(actions, flow.Goto(Commit))}
 }
 
 // tunnelTo sends a packet to another tunnel end.
 func (n Node) tunnelTo(to netip.Addr) flow.Actions {
 	from := n.TunnelSource
 	if !from.IsValid() {
-		from = netip.IPv4Unspecified() // and not that of the tunnel that the packet came by
+		from = netip.IPv4Unspecified() // else it would be the source of the tunnel that the packet came from
 	}
 	return flow.Do(flow.SetTunnelSrc(from), flow.SetTunnelDst(to), flow.Load(outPort, uint64(n.TunnelPort)))
 }

@@ -107,7 +107,7 @@ func (o *openVSwitch) command(netns, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a tool with input and returns its output; a failure ends the test.
+// run runs a tool with input and returns its output. If the tool fails, the test ends.
 func (o *openVSwitch) run(t *testing.T, input, name string, args ...string) string {
 	t.Helper()
 	cmd := o.command("", name, args...)

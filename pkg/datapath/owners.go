@@ -7,11 +7,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 )
 
-// owned is a table of which each row has the entries of one owner.
+// owned is a table in which each row has the entries of one owner.
 type owned interface {
 	// len returns how many rows there are.
 	len() int
-	// each calls yield for all owners with entries until it returns false. each returns whether yield never did.
+	// each calls yield for all owners with entries until yield returns false. It returns true if yield never did.
 	each(yield func(flow.Owner, flow.Entries) bool) bool
 	// watch calls changed with the owners of rows that a pass changes.
 	watch(changed func(flow.Owner, func() flow.Entries))
@@ -99,7 +99,7 @@ func (t *Tables) All() iter.Seq2[flow.Owner, flow.Entries] {
 	}
 }
 
-// Len returns how many owners there are. It makes no entries: flows of all Services at once are large.
+// Len returns the number of owners. It makes no entries, since the flows of all Services at once are large.
 func (t *Tables) Len() (n int) {
 	for _, table := range t.owned() {
 		n += table.len()
@@ -107,14 +107,14 @@ func (t *Tables) Len() (n int) {
 	return n
 }
 
-// Watch calls changed, in the evaluating goroutine, with each owner whose entries a pass has changed. The second
-// argument makes the entries of the owner, or no entries if the owner is gone. It is a function because the entries of
-// all Services at once are large.
+// Watch sets a function that the evaluating goroutine calls with each owner whose entries a pass has changed. The
+// second argument makes the entries of the owner, or no entries if the owner is gone. It is a function because the
+// entries of all Services at once are large.
 func (t *Tables) Watch(changed func(flow.Owner, func() flow.Entries)) {
 	for _, table := range t.owned() {
 		table.watch(changed)
 	}
-	// How Services without endpoints are refused depends on the rate, which is not part of their rows.
+	// The refusal for Services without endpoints depends on the rate, which is not part of their rows.
 	t.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
 		for _, row := range t.services.All() {
 			changed(shardOwner(row.Key), func() flow.Entries { return t.balance(row.Value) })

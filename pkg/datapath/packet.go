@@ -21,7 +21,8 @@ const (
 )
 
 // protocols are the protocols of Services, by number.
-var protocols = map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP, protoSCTP: corev1.ProtocolSCTP}
+var protocols = map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP,
+	protoSCTP: corev1.ProtocolSCTP}
 
 // protocolNumber is the number of a Service's protocol.
 func protocolNumber(p corev1.Protocol) uint8 {

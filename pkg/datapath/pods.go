@@ -17,15 +17,15 @@ func (pod Pod) claims() []claim {
 // ServedPod is a Pod of this Node, and how it is served.
 type ServedPod struct {
 	Pod Pod
-	// Served is true if the Pod has flows. It is false if others have its addresses or its port.
+	// Served is set if the Pod has flows. It is not set if another Pod has its addresses or its port.
 	Served bool
-	// Closed is true if the Pod is denied everything, since it or its labels are not known.
+	// Closed is set if the Pod is denied everything, because the Pod or its labels are unknown.
 	Closed bool
-	// Entries are the Pod's flows. fmt, and so `tombolo explain`, prints them as text since the field is exported.
+	// Entries are the Pod's flows. The field is exported, so that fmt and `tombolo explain` print them as text.
 	Entries flow.Entries
 }
 
-// servedPod makes what the Pod at a port needs.
+// servedPod returns the flows of the Pod at a port.
 func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
 	pod, _ := derive.Get(r, t.Pods, port)
 	n := t.self(r)

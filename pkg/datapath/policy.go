@@ -31,16 +31,20 @@ import (
 // A connection to a Service is remembered with its endpoint before policies judge it. Until they have allowed it, it is
 // pending: each further packet of it is judged like the first.
 
-// policies are the flows that policies need whatever they are.
+// policies returns the flows that this Node needs with any policies.
 func (n Node) policies() []flow.Flow {
 	flows := []flow.Flow{
-		{Table: ConntrackState, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-inv-rel-rpl+trk"), markPending.Is(1)), Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Egress))},
-		{Table: ConntrackState, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-inv-rel+rpl+trk"), markPending.Is(1))},
+		{Table: ConntrackState, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-inv-rel-rpl+trk"),
+			markPending.Is(1)), Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Egress))},
+		{Table: ConntrackState, Priority: high,
+			Match: flow.All(flow.IP(), flow.CTState("-inv-rel+rpl+trk"), markPending.Is(1))},
 
 		{Table: Egress, Priority: last, Actions: flow.Do(flow.Goto(Route))},
 		{Table: Ingress, Priority: last, Actions: flow.Do(flow.Goto(Commit))},
-		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-new+est+trk"), committed.Is(0)), Actions: flow.Do(flow.Goto(Commit))},
-		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("+rel+trk")), Actions: flow.Do(flow.Goto(Commit))},
+		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-new+est+trk"), committed.Is(0)),
+			Actions: flow.Do(flow.Goto(Commit))},
+		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("+rel+trk")),
+			Actions: flow.Do(flow.Goto(Commit))},
 		{Table: Ingress, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Commit))},
 	}
 	flows = append(flows, bySenderKey())
@@ -51,14 +55,16 @@ func (n Node) policies() []flow.Flow {
 	for _, s := range directions {
 		flows = append(flows,
 			flow.Flow{Table: s.judge, Priority: normal, Match: flow.All(s.own.Is(unknownIdentity))},
-			flow.Flow{Table: s.stages[policy.Admin], Priority: skip, Match: flow.All(byAdmin.Is(0)), Actions: flow.Do(flow.Goto(s.stages[policy.NetworkPolicies]))},
-			flow.Flow{Table: s.stages[policy.NetworkPolicies], Priority: skip, Match: flow.All(byNetworkPolicies.Is(0)), Actions: flow.Do(flow.Goto(s.stages[policy.Baseline]))},
+			flow.Flow{Table: s.stages[policy.Admin], Priority: skip, Match: flow.All(byAdmin.Is(0)),
+				Actions: flow.Do(flow.Goto(s.stages[policy.NetworkPolicies]))},
+			flow.Flow{Table: s.stages[policy.NetworkPolicies], Priority: skip, Match: flow.All(byNetworkPolicies.Is(0)),
+				Actions: flow.Do(flow.Goto(s.stages[policy.Baseline]))},
 		)
 	}
 	for _, ip := range n.GatewayIPs { // the kubelet's probes
 		if ip.Is4() {
 			flows = append(flows, flow.Flow{
-				Table: Ingress, Priority: high - 1, // a packet of a known connection may be one as well
+				Table: Ingress, Priority: high - 1, // a packet of a known connection may match too
 				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)), forwarded.Is(0)),
 				Actions: flow.Do(flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 			})
@@ -67,16 +73,17 @@ func (n Node) policies() []flow.Flow {
 	return flows
 }
 
-// podIdentity is what policies are to a Pod of this Node.
+// podIdentity has the numbers of a Pod of this Node for policies.
 type podIdentity struct {
 	number     uint32
-	clusterSet uint32 // its number in the cluster set
-	key        uint32 // that names it to other Nodes
+	clusterSet uint32 // its number in the ClusterSet
+	key        uint32 // with which it is named to other Nodes
 	egress     bool   // a policy is applied to it for egress
 }
 
-// identity returns the identity of the Pod at a port. A Pod starts closed: while its labels are not known, it is an
-// unknown Pod if a rule denies these, or has the identity that is denied everything in a Namespace with policies.
+// identity returns the identity of the Pod at a port. A Pod starts closed. While its labels are unknown, it is an
+// unknown Pod if a rule denies unknown Pods. In a Namespace with policies it has the identity that is denied
+// everything.
 func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
 	if t.Policy == nil {
 		return podIdentity{}
@@ -102,7 +109,7 @@ func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdenti
 	return podIdentity{number, clusterSet, t.Policy.SenderKeyAt(r, port), applied.Any(policy.Egress)}
 }
 
-// load is the action that loads the sender or receiver; no action for one that no rule names.
+// load returns the action that loads the sender or receiver. For an identity that no rule names, there is no action.
 func load(who flow.Bits, identity uint32) flow.Actions {
 	if identity == 0 {
 		return nil
@@ -168,14 +175,16 @@ func newPolicyFlows(
 	p.strict = derive.NewIndex(p.outlines, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
 	p.ported = derive.NewIndex(in.Rules, "ported", needingPorts)
-	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
-		if !whole(r) {
-			return nil
-		}
-		return []policy.RuleKey{k}
-	}))
+	complete := derive.KeysOfIndex(
+		derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
+			if !whole(r) {
+				return nil
+			}
+			return []policy.RuleKey{k}
+		}))
 	p.conjunctions = derive.NewNumbers(e, "conjunctions", 1, 1<<31, complete)
-	p.isolated = derive.NewIndex(derive.NewTable(e, "isolated", p.isolation, derive.KeysOf(in.Applied)), "subject", isolatedIn)
+	p.isolated = derive.NewIndex(derive.NewTable(e, "isolated", p.isolation, derive.KeysOf(in.Applied)),
+		"subject", isolatedIn)
 	p.membersOf = derive.NewTable(e, "members", p.member, complete).EqualBy(func(a, b member) bool {
 		return a.same(b) && slices.Equal(a.clauses, b.clauses)
 	})
@@ -192,12 +201,13 @@ func newPolicyFlows(
 	p.answers = derive.NewTable(e, "answer-flows", p.answerFlows, derive.KeysOfIndex(p.naming))
 	p.rechecks = derive.NewSource[Recheck, bool](e, "rechecks")
 	p.rechecks.Loaded() // it is found out from the switch, once the flows are there
-	p.followed = derive.NewTable(e, "followed-flows", followedFlows, derive.KeysOfIndex(derive.NewIndex(in.Rules, "clusterset-number", namedRemotely)))
+	p.followed = derive.NewTable(e, "followed-flows", followedFlows,
+		derive.KeysOfIndex(derive.NewIndex(in.Rules, "clusterset-number", namedRemotely)))
 	p.again = derive.NewTable(e, "recheck-flows", p.recheckFlows, derive.KeysOf(p.rechecks))
 	return p
 }
 
-// policyOwner owns flows of policies: what they are, a word, and which.
+// policyOwner returns the owner of flows of policies, from a word for their kind and the name of one of the kind.
 func policyOwner(what string, name any) flow.Owner {
 	return flow.Owner{Kind: KindPolicy, Name: what + " " + fmt.Sprint(name)}
 }
@@ -226,12 +236,14 @@ type direction struct {
 }
 
 var directions = [...]direction{
-	policy.Ingress: {Ingress, IngressPeer, [...]ofp.Table{IngressAdmin, IngressRule, IngressBaseline}, Commit, receiver, sender, ingressRule, labelIngress, labelReceiver, flow.IPSrc},
-	policy.Egress:  {Egress, EgressPeer, [...]ofp.Table{EgressAdmin, EgressRule, EgressBaseline}, Route, sender, receiver, egressRule, labelEgress, labelSender, flow.IPDst},
+	policy.Ingress: {Ingress, IngressPeer, [...]ofp.Table{IngressAdmin, IngressRule, IngressBaseline},
+		Commit, receiver, sender, ingressRule, labelIngress, labelReceiver, flow.IPSrc},
+	policy.Egress: {Egress, EgressPeer, [...]ofp.Table{EgressAdmin, EgressRule, EgressBaseline},
+		Route, sender, receiver, egressRule, labelEgress, labelSender, flow.IPDst},
 }
 
-// judgedFlows send connections of Pods with policies to the stages that have some. A connection that no rule decides
-// about is allowed at the end, unless NetworkPolicies isolate the Pod.
+// judgedFlows send connections of Pods with policies to the stages that have policies. If no rule decides about a
+// connection, it is allowed at the end, unless NetworkPolicies isolate the Pod.
 func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	applied, _ := derive.Get(r, p.in.Applied, i)
 	identity, ok := derive.Get(r, p.in.Numbers, i)
@@ -247,14 +259,15 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 		own := flow.All(s.own.Is(uint64(identity)))
 		var actions flow.Actions
 		for stage, bit := range [...]flow.Bits{byAdmin, byNetworkPolicies, byBaseline} {
-			has := uint64(0) // also to be said: the other direction has left its own bits
+			has := uint64(0) // also when 0: the other direction has left its own bits
 			if len(applied[d][stage]) > 0 {
 				has = 1
 			}
 			actions = append(actions, flow.Load(bit, has))
 			e.Flows = append(e.Flows, p.noFragments(staged{subject{identity, d}, policy.Stage(stage)}, r)...)
 		}
-		e.Flows = append(e.Flows, flow.Flow{Table: s.judge, Priority: normal, Match: own, Actions: append(actions, flow.Goto(s.peers))})
+		e.Flows = append(e.Flows,
+			flow.Flow{Table: s.judge, Priority: normal, Match: own, Actions: append(actions, flow.Goto(s.peers))})
 		if d == policy.Ingress && len(derive.List(r, p.stretched, subject{identity, d})) > 0 {
 			e.Flows = append(e.Flows, dropUnnumbered(identity))
 		}
@@ -268,21 +281,21 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 	return e, nil
 }
 
-// addressFlows say whose an address is.
+// addressFlows returns the flows that identify the owner of an address.
 func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	h, _ := derive.Get(r, p.in.Addresses, a)
 	if !a.Is4() {
 		return e, nil
 	}
 	for d, s := range directions {
-		if h.Asked[d] { // not for ingress of a client in another cluster: that is known by the tunnel's key
+		if h.Asked[d] { // ingress of a client in another cluster is identified through the tunnel's key
 			e.Flows = append(e.Flows, s.isAt(normal, uint64(h.Number), host(a.Addr)))
 		}
 	}
 	return e, nil
 }
 
-// isAt says whose an address is.
+// isAt returns the flow that identifies the owner of an address.
 func (d direction) isAt(priority uint16, number uint64, at netip.Prefix, more ...flow.Cond) flow.Flow {
 	return flow.Flow{
 		Table: d.peers, Priority: priority,
@@ -291,8 +304,8 @@ func (d direction) isAt(priority uint16, number uint64, at netip.Prefix, more ..
 	}
 }
 
-// unknownFlows make a podCIDR's addresses, except the Node's own, addresses of unknown Pods, in directions in which a
-// rule denies these. An address of a known Pod has a flow of its own. A sender that its port identifies is known
+// unknownFlows identify the addresses of a podCIDR, except the Node's own, as unknown Pods, in directions in which a
+// rule denies unknown Pods. An address of a known Pod has a flow of its own. A sender that its port identifies is known
 // already.
 func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	in, _ := derive.Get(r, p.in.PodRanges, of)
@@ -303,7 +316,8 @@ func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow
 		if in.Denied[d] {
 			e.Flows = append(e.Flows,
 				s.isAt(last, policy.UnknownPod, of.Prefix, s.other.Is(0)),
-				flow.Flow{Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(in.Gateway))), Actions: flow.Do(flow.Goto(s.stages[policy.Admin]))})
+				flow.Flow{Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(in.Gateway))),
+					Actions: flow.Do(flow.Goto(s.stages[policy.Admin]))})
 		}
 	}
 	return e, nil
@@ -321,7 +335,8 @@ func (m member) same(o member) bool {
 	return m.id == o.id && m.anyPeer == o.anyPeer && m.anyPort == o.anyPort
 }
 
-// outline returns a rule without its peers and ports. Flows made of it alone do not change when Pods come and go.
+// outline returns a rule without its peers and ports. If flows depend on the outline alone, they do not change when
+// Pods come and go.
 func (p *policyFlows) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
 	return policy.Rule{
@@ -360,7 +375,8 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 	}
 	s := directions[c.direction]
 	for _, match := range c.matches(s, frontends) {
-		e.Flows = append(e.Flows, flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
+		e.Flows = append(e.Flows,
+			flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
 	}
 	return e, nil
 }
@@ -371,7 +387,7 @@ func (p *policyFlows) priority(r *derive.Reader, rank policy.Rank) (uint16, bool
 	return uint16(n), ok
 }
 
-// verdictFlows do what a rule says with what its conjunction matches.
+// verdictFlows do a rule's action for packets that match its conjunction.
 func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	rule, _ := derive.Get(r, p.outlines, k)
 	id, ok1 := derive.Get(r, p.conjunctions, k)
@@ -398,7 +414,7 @@ func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.E
 	for _, identity := range rule.Applied { // a flow for each, since each has a share of its own
 		share, logged := shareOf(PolicyLog, identity, rate), f
 		logged.Match = flow.All(flow.ConjID(id), s.own.Is(uint64(identity)))
-		// First, so that the agent has noted what it rejects when the client gets the answer.
+		// The log comes first. When the client gets the answer, the agent has recorded the rejected packet.
 		logged.Actions = append(log(logEntry(k, rule, priority), share.ID), f.Actions...)
 		e.Flows, e.Meters = append(e.Flows, logged), append(e.Meters, share)
 	}

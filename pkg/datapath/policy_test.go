@@ -39,7 +39,7 @@ type policed struct {
 	parts, partsEnded int
 }
 
-// followConcerns collects what changes say themselves about known connections.
+// followConcerns collects the descriptions of changes that concern known connections.
 func (p *policed) followConcerns() {
 	p.concerns, p.wantLook = map[Recheck]bool{}, true
 	p.tables.WatchConcerns(func(c Concern) {
@@ -320,7 +320,7 @@ func (p *policed) next() (q question, ok bool) {
 	return q, ok && p.reachable(c.To)
 }
 
-// met is what became of a packet.
+// met returns the end of a packet.
 func met(r oftest.Result) string {
 	judging := func(table string) bool {
 		return strings.HasPrefix(table, "Egress") || strings.HasPrefix(table, "Ingress")
@@ -359,7 +359,7 @@ func (p *policed) verdicts(c policytest.Connection) (text string) {
 	return text
 }
 
-// reply is what the server answers, where it comes into this switch.
+// reply returns the server's answer, if it comes into this switch.
 func (p *policed) reply(q question) (oftest.Packet, bool) {
 	c := q.connection
 	back := policytest.Connection{From: c.To, To: c.From, Protocol: c.Protocol, Port: q.packet.SrcPort}
@@ -457,9 +457,9 @@ func (p *policed) portsMatter(c policytest.Connection) bool {
 	return false
 }
 
-// TestPolicies changes Pods, labels, Services and policies of all kinds at random, and asks where packets go. The fate
-// of a connection is the verdict of the specifications, in the switch in memory and, for some, in Open vSwitch. The
-// flows equal the flows that a restarted agent makes from nothing; some steps are such a restart.
+// TestPolicies changes Pods, labels, Services and policies of all kinds at random, and asks for the end of packets. It
+// compares each connection with the verdict of the specifications, in the switch in memory and, for some, in Open
+// vSwitch. The flows equal the flows that a restarted agent makes from nothing. Some steps are such a restart.
 //
 // 100,000 questions with fragments: go test ./pkg/datapath -run TestPolicies -walk.parts 1 -walk.steps 8000 -timeout 1h
 //
@@ -632,7 +632,7 @@ func (o tracer) replace(t *testing.T, set *flow.Set) {
 	o.program(t, "br-int", set)
 }
 
-// ask asks it what becomes of a packet.
+// ask asks the switch for the end of a packet.
 func (o tracer) ask(t *testing.T, q question) (answer, account string) {
 	t.Helper()
 	k := q.packet

@@ -16,14 +16,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// clause is a match of one part of rules of a rank: it is a flow in the table of their stage.
+// clause is a match for one part of rules of one rank. It becomes a flow in the table of their stage.
 type clause struct {
 	rank      policy.Rank
 	direction policy.Direction
 	kind      clauseKind
 	// of appliedTo and peer (a Pod of another cluster: remote), or of a port of unknown Pods
 	identity uint32
-	to       netip.Prefix // of block; of a Pod's own port; the group of messages of IGMP
+	to       netip.Prefix // for a block, for a Pod's own port, and for the group of messages of IGMP
 	ports    portMask     // of port
 	service  derive.Object
 }
@@ -32,7 +32,8 @@ type clauseKind uint8
 
 const (
 	appliedTo clauseKind = iota + 1 // a Pod of this Node
-	// every packet: with any address, or the second part of a rule that has only one, since a conjunction needs two
+	// anything matches every packet: with any address, or as the second part of a rule that has only one, since a
+	// conjunction needs two.
 	anything
 	peer      // a Pod
 	block     // the other end's address
@@ -41,8 +42,8 @@ const (
 	asked     // connections that were made to an address of a Service
 )
 
-// portMask is the ports of one protocol that one match covers; without a mask all of them. Messages of ICMP have their
-// type as port and their code as the source's port.
+// portMask is a set of ports of one protocol that one match covers. Without a mask it has all ports. Messages of ICMP
+// have their type as port and their code as the source's port.
 type portMask struct {
 	protocol                corev1.Protocol
 	value, mask             uint16
@@ -62,17 +63,21 @@ func (p portMask) compare(o portMask) int {
 
 // Compare makes a clause the key of a table.
 func (c clause) Compare(o clause) int {
-	return cmp.Or(cmp.Compare(c.direction, o.direction), c.rank.Compare(o.rank), cmp.Compare(c.kind, o.kind), cmp.Compare(c.identity, o.identity),
-		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports), c.service.Compare(o.service))
+	return cmp.Or(cmp.Compare(c.direction, o.direction), c.rank.Compare(o.rank), cmp.Compare(c.kind, o.kind),
+		cmp.Compare(c.identity, o.identity),
+		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports),
+		c.service.Compare(o.service))
 }
 
-var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer", block: "block", port: "port", toService: "service", asked: "asked"}
+var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer",
+	block: "block", port: "port", toService: "service", asked: "asked"}
 
-// String names the clause for owners of flows: "ingress 1/0/0/0/3 peer 5", "egress 1/0/0/0/3 port TCP/80/65535/0/0 of
-// 10.0.0.7/32". The numbers in front are the rank.
+// String returns the name of the clause for owners of flows: "ingress 1/0/0/0/3 peer 5", "egress 1/0/0/0/3 port
+// TCP/80/65535/0/0 of 10.0.0.7/32". The numbers at the beginning are the rank.
 func (c clause) String() string {
 	r := c.rank
-	text := fmt.Sprintf("%s %d/%d/%v/%d/%d %s ", c.direction, r.Stage, r.Tier, r.Priority, r.Index, r.Action, clauseKinds[c.kind])
+	text := fmt.Sprintf("%s %d/%d/%v/%d/%d %s ", c.direction, r.Stage, r.Tier, r.Priority,
+		r.Index, r.Action, clauseKinds[c.kind])
 	switch {
 	case c.kind == block || c.kind == asked:
 		return text + c.to.String()
@@ -93,7 +98,7 @@ func (p portMask) String() string {
 }
 
 // matches returns the matches of the clause's flows: one, or one for each port of a Service. Connection tracking has
-// the address that a connection was made to before an endpoint was chosen.
+// the destination address from before an endpoint was chosen.
 func (c clause) matches(d direction, frontends []service.Frontend) []flow.Match {
 	if c.kind != toService {
 		return []flow.Match{c.match(d)}
@@ -133,7 +138,7 @@ func (c clause) match(d direction) flow.Match {
 	return flow.All(flow.IP())
 }
 
-// conds are the protocol and what is asked of its ports. Switches know no types of IGMP.
+// conds returns the conditions for the protocol and its ports. Switches have no types of IGMP messages.
 func (p portMask) conds() []flow.Cond {
 	var proto flow.Cond
 	var source, destination ofp.Field
@@ -297,8 +302,8 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	return out
 }
 
-// partOf returns the part of a rule that a clause of this kind belongs to, from 1, and how many parts there are. It
-// equals the result of parts, without the clauses of the whole rule: shared clauses are many.
+// partOf returns the part of a rule that a clause of this kind belongs to, from 1, and the number of parts. Its result
+// equals the result of parts, but it does not need the clauses of the whole rule, since shared clauses are many.
 func (k clauseKind) partOf(anyPeer, anyPort bool) (part, of uint8) {
 	of = 1
 	if !anyPeer {

@@ -48,7 +48,7 @@ var written = []func(c *sources, at metav1.ObjectMeta, spec []byte) error{
 	},
 }
 
-// take gives the tables what an object says.
+// take writes an object to the tables.
 func take[T metav1.Object, F, S any](to *derive.Source[derive.Object, F], o T, spec *S, facts func(T) F,
 	text []byte) error {
 	if err := json.Unmarshal(text, spec); err != nil {

@@ -228,8 +228,8 @@ func (l *policyLoad) megaflows(t *testing.T) int {
 	return strings.Count(l.ovs.appctl(t, "dpctl/dump-flows"), "eth_type(0x0800)")
 }
 
-// forgetNeighbours removes the MAC addresses that a Pod has learned: the kernel has room for a thousand in all
-// namespaces together, half of the number that a hundred clients and ten servers learn.
+// forgetNeighbours removes the MAC addresses that a Pod has learned. The kernel has room for a thousand in all
+// namespaces together. A hundred clients and ten servers learn twice as many.
 func forgetNeighbours() error {
 	list, err := netlink.NeighList(0, netlink.FAMILY_V4)
 	for _, n := range list {

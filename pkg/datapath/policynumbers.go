@@ -15,15 +15,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A connection remembers two rules, by numbers in its label: the rule that let it out of a Pod of this Node, and the
-// one that let it into a Pod of this Node. A rule's number is a hash of the rule's meaning, and of the stricter rules
-// that are asked before it. A rule with another meaning has another number, and so has a rule from which another one
-// takes connections. So a number never gets another meaning, also not over a restart. A connection whose number no rule
-// has was let in by a deleted rule.
+// A connection remembers two rules as numbers in its label. One rule let it out of a Pod of this Node, and the other
+// let it into a Pod of this Node. A rule's number is a hash of the rule's meaning, and of the stricter rules that are
+// judged before it. If the meaning of a rule changes, its number changes. If a new rule takes connections from it, its
+// number changes too. So a number never gets another meaning, even over a restart. If no rule has the number of a
+// connection, a deleted rule let the connection in.
 //
 // Two rules may share a number by chance, one in 2^30 for each pair. An attacker cannot search for such a rule, because
 // the hash has a key that only the Node has (Node.RuleKey). A shared number does no harm either, unless both rules
-// apply to the same Pod: a connection's number counts only for rules that apply to the connection's Pod.
+// apply to the same Pod. A connection's number counts only for rules that apply to the connection's Pod.
 
 // Numbers that stand for no rule.
 const alwaysAllowed = 1 // a Pod's connection to itself; one of the Node to its Pods
@@ -37,8 +37,8 @@ const (
 	ruleNumberBit   = 1
 )
 
-// numberOf returns the number for a meaning. Without a key it returns the number that earlier versions gave it, which
-// known connections have after an upgrade.
+// numberOf returns the number for a meaning. Without a key it returns the number of earlier versions, which known
+// connections have after an upgrade.
 func numberOf(key Secret, meaning ...any) uint32 {
 	var h hash.Hash = fnv.New64a()
 	if key != "" {
@@ -62,8 +62,8 @@ func (s subject) Compare(o subject) int {
 	return cmp.Or(cmp.Compare(s.identity, o.identity), cmp.Compare(s.direction, o.direction))
 }
 
-// strictFor returns the subjects whose connections a rule keeps from later rules; nil for a rule that leaves known
-// connections alone.
+// strictFor returns the subjects whose connections a rule keeps from later rules. For a rule that leaves known
+// connections alone, it returns nil.
 func strictFor(k policy.RuleKey, r policy.Rule) []subject {
 	if r.Action == policy.Allow || r.Keep {
 		return nil
@@ -80,8 +80,9 @@ func subjects(k policy.RuleKey, r policy.Rule) []subject {
 	return out
 }
 
-// stricter returns the meanings of the rules that are asked before a rank for Pods of some identities, and may deny.
-// These are rules that do not allow, and before rules of the last stage also isolation by NetworkPolicies.
+// stricter returns the meanings of the rules that are judged before a rank for Pods of some identities, and that may
+// deny. These are all rules with other actions than Allow. Before rules of the last stage, isolation by NetworkPolicies
+// counts too.
 func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
 	var out []string
 	for _, i := range identities {
@@ -98,7 +99,7 @@ func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.D
 	return slices.Compact(out)
 }
 
-// isolation is where NetworkPolicies isolate Pods of an identity and judge known connections too.
+// isolation has the directions in which NetworkPolicies isolate Pods of an identity, and judge known connections too.
 type isolation struct {
 	number     uint32
 	directions [2]bool
@@ -107,7 +108,8 @@ type isolation struct {
 func (p *policyFlows) isolation(i policy.Identity, r *derive.Reader) (out isolation, _ []problem.Problem) {
 	applied, _ := derive.Get(r, p.in.Applied, i)
 	for d, stages := range applied {
-		out.directions[d] = slices.ContainsFunc(stages[policy.NetworkPolicies], func(k policy.Key) bool { return !p.in.Keeps(r, k) })
+		out.directions[d] = slices.ContainsFunc(stages[policy.NetworkPolicies],
+			func(k policy.Key) bool { return !p.in.Keeps(r, k) })
 	}
 	if out == (isolation{}) {
 		return out, nil
@@ -125,8 +127,8 @@ func isolatedIn(_ policy.Identity, i isolation) (out []subject) {
 	return out
 }
 
-// number returns the number of a rule that lets connections through, and 0 for others. A rule of the last stage that
-// passes connections on lets them through.
+// number returns the number of a rule that lets connections through, and 0 for others. In the last stage, a rule with
+// action Pass lets connections through.
 func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []problem.Problem) {
 	rule, _ := derive.Get(r, p.outlines, k)
 	if rule.Action != policy.Allow && (rule.Action != policy.Pass || rule.Stage != policy.Baseline) {

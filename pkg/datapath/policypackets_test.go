@@ -102,7 +102,7 @@ func (n *packetNode) sync(t *testing.T) {
 	n.ovs.appctl(t, "revalidator/wait")
 }
 
-// change gives the switch the present flows, and starts to judge the connections again that they concern.
+// change gives the switch the present flows. It also starts to judge the connections again that they concern.
 func (n *packetNode) change(t *testing.T) {
 	t.Helper()
 	n.sync(t)
@@ -241,7 +241,7 @@ func TestProxyOnNode(t *testing.T) {
 	outside := newNamespace(t)
 	n.host.ip(t, fmt.Sprintf("link add outside type veth peer name eth0 netns %d", outside.pid),
 		"address add 198.51.100.1/24 dev outside", "link set outside up",
-		// The host's configuration, as agent.hostOf has it:
+		// This is the host's configuration of agent.hostOf:
 		"rule add priority 29696 not iif lo lookup 116",
 		fmt.Sprintf("route add 10.11.0.0/24 via %s dev gw0 onlink table 116", vip))
 	outside.ip(t, "address add 198.51.100.7/24 dev eth0", "link set eth0 up")

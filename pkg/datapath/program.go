@@ -10,7 +10,7 @@ import (
 // tracking continues in the table that the ct action names.
 const (
 	Classify        ofp.Table = iota // what kind of port did it come from, may it use this source?
-	ARP                              // answer for the addresses that the switch knows
+	ARP                              // answers for the addresses of this Node
 	UnSNAT                           // undo the translation of a source address, for replies
 	Conntrack                        // look the connection up, undo or repeat its translation
 	ConntrackState                   // known connections need no choice, invalid packets end here
@@ -29,7 +29,7 @@ const (
 	IngressRule                      // which rule of NetworkPolicies allows it?
 	IngressBaseline                  // which rule of a baseline tier decides?
 	Commit                           // remember a new connection
-	SNAT                             // translate the source address where replies must come back here
+	SNAT                             // translate the source address if replies must come back here
 	Output                           // send it
 	Affinity                         // from Service, for affinity: which endpoint did the client have last?
 	Endpoint                         // then, with session affinity: go to that, or choose one
@@ -66,21 +66,21 @@ var Program = flow.Program{
 // Priorities within a table. A table's miss flow has priority 0.
 const (
 	last   uint16 = 180 // where everything else goes
-	closed uint16 = 185 // what does not go there
+	closed uint16 = 185 // for packets that do not go there
 	low    uint16 = 190
 	normal uint16 = 200
 	differ uint16 = 205   // a special case of a normal flow
-	same   uint16 = 206   // what is no such case after all
+	same   uint16 = 206   // an exception from such a special case
 	high   uint16 = 210   // a special case of all of these
-	never  uint16 = 220   // what is dropped whatever else a packet is
+	never  uint16 = 220   // for packets that are always dropped
 	skip   uint16 = 65000 // in a table of rules: above all of them
 
-	fragments uint16 = 65001 // there: fragments, of which no rule sees ports
+	fragments uint16 = 65001 // in these: fragments, whose ports no rule sees
 )
 
-// Fields that a packet carries from table to table: first bit, then width. Registers survive recirculation. ct_state and
-// ct_mark do not survive a ct action in the same pass. TestProgram fails if a range leaves its register or meets
-// another one.
+// These are the fields that a packet carries from table to table: first bit, then width. Registers survive
+// recirculation. ct_state and ct_mark do not survive a ct action in the same pass. TestProgram fails if a range leaves
+// its register or overlaps another one.
 var (
 	source       = flow.Reg(0).Bits(0, 4)  // where it came from
 	snat         = flow.Reg(0).Bits(4, 2)  // which source address it gets in table SNAT
@@ -110,13 +110,13 @@ var (
 	// cluster. It is not written into the key at once: recirculation clears tunnel metadata without an address.
 	clusterSetID = flow.Reg(6).Bits(0, 24)
 
-	// The way between clusters, or between a Node and one of several Gateways, through which it came or leaves: the number
-	// of the port with BFD (WayEnd). 0 is a path without BFD.
+	// The way is a path between clusters, or between a Node and one of several Gateways. A packet came through it or
+	// leaves through it. Its number is the number of the port with BFD (WayEnd). 0 is a path without BFD.
 	way = flow.Reg(7).Bits(0, 16)
 
-	// For a new connection to a Service with session affinity that has no endpoint yet: the number of the group that
-	// chooses one, the number of the chosen bucket, and the value that the choice depends on in addition to the client's
-	// address. The value has a register of its own, since a hash covers whole fields.
+	// These are for a new connection to a Service with session affinity that has no endpoint yet. They are the number of
+	// the group that chooses one, the number of the chosen bucket, and a value. The choice depends on the value in
+	// addition to the client's address. The value has a register of its own, since a hash covers whole fields.
 	affinityGroup = flow.Reg(8).Bits(0, 32)
 	affinityTo    = flow.Reg(9).Bits(0, 32)
 	affinitySalt  = flow.Reg(10).Bits(0, 16)
@@ -135,7 +135,7 @@ var (
 	markService      = flow.CTMarkBits(4, 1)  // it goes to a Service
 	markPending      = flow.CTMarkBits(5, 1)  // its endpoint was chosen, and no policy has allowed it yet
 	markUntranslated = flow.CTMarkBits(6, 1)  // no Gateway translates it
-	markWay          = flow.CTMarkBits(8, 16) // way of its first packet: the Gateways at both ends of it know the connection
+	markWay          = flow.CTMarkBits(8, 16) // way of its first packet, known to both of its Gateways
 
 	// replies that have passed without a packet of the client, since it has to be judged again
 	markUnanswered = flow.CTMarkBits(24, 3)
@@ -159,11 +159,11 @@ const (
 // Values of snat.
 const (
 	snatCross   = 1 // this Gateway's address: the far cluster answers to it
-	snatHairpin = 2 // the Service address: a Pod that gets its own packet back answers to the switch
+	snatHairpin = 2 // the Service address: a Pod that gets its own packet answers to the switch
 )
 
-// unknownIdentity is the identity of a Pod of this Node whose labels are not known yet, in a Namespace with policies:
-// it is denied everything. For policies of other Pods it is an unknown Pod (policy.UnknownPod), like such a Pod of
+// unknownIdentity is the identity of a Pod of this Node whose labels are not known yet, in a Namespace with policies.
+// It is denied everything. For policies of other Pods it is an unknown Pod (policy.UnknownPod), like such a Pod of
 // another Node.
 const unknownIdentity = 1<<24 - 1
 
@@ -177,9 +177,9 @@ const (
 )
 
 // ZoneTimeouts returns how many seconds a closed TCP connection is remembered in each zone. Only the userspace datapath
-// can be configured. Its own 30 and 45 seconds are less than the 60 for which Linux keeps a closed socket
-// (TCP_TIMEWAIT_LEN). The port of a translated source would then be given to another client, while the server still
-// takes its SYN for a stray of the earlier connection. The values are the kernel's
+// can be configured. Its defaults of 30 and 45 seconds are less than the 60 for which Linux keeps a closed socket
+// (TCP_TIMEWAIT_LEN). With them the port of a translated source would be given to another client too early. The server
+// would take that client's SYN for a stray of the earlier connection. The values are the kernel's
 // (net.netfilter.nf_conntrack_tcp_timeout_time_wait).
 func ZoneTimeouts(datapathType string) map[uint16]map[string]int {
 	if datapathType != "netdev" {
@@ -189,14 +189,14 @@ func ZoneTimeouts(datapathType string) map[uint16]map[string]int {
 	return map[uint16]map[string]int{mainZone: closed, snatZone: closed}
 }
 
-// MACs that stand for the switch. A packet for another Node carries InClusterMAC in the tunnel. A packet from or for
-// another cluster carries CrossClusterMAC, by which gateways of this and other implementations recognize it.
+// These MACs stand for the switch. A packet for another Node carries InClusterMAC in the tunnel. A packet from or for
+// another cluster carries CrossClusterMAC, with which gateways of this and other implementations recognize it.
 var (
 	InClusterMAC    = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	CrossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
 )
 
-// ourMACs is a mask under which both are equal: Nodes of this cluster send the Gateway packets with either.
+// ourMACs is a mask under which both are equal. Nodes of this cluster send the Gateway packets with either MAC.
 var ourMACs = ofp.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xf0}
 
 // Kinds of owners; they stand in the cookies of their flows.
@@ -217,10 +217,13 @@ type bitField struct {
 }
 
 var bitFields = []bitField{
-	{"source", source, "where the packet came from", []string{"1 another Node, by the tunnel", "2 gateway", "3 Pod", "4 another cluster, by the tunnel"}},
-	{"snat", snat, "which source address it gets", []string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)"}},
+	{"source", source, "where the packet came from",
+		[]string{"1 another Node, by the tunnel", "2 gateway", "3 Pod", "4 another cluster, by the tunnel"}},
+	{"snat", snat, "which source address it gets",
+		[]string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)"}},
 	{"generated", generated, "made by the agent to refuse a connection", nil},
-	{"committed", committed, "it is judged although its connection may be known: pending, or by SCTP on the userspace datapath", nil},
+	{"committed", committed,
+		"it is judged although its connection may be known: pending, or by SCTP on the userspace datapath", nil},
 	{"byAdmin", byAdmin, "rules of admin tiers are applied to the Pod that it is judged for", nil},
 	{"byNetworkPolicies", byNetworkPolicies, "NetworkPolicies isolate that Pod", nil},
 	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
@@ -228,15 +231,24 @@ var bitFields = []bitField{
 	{"forwarded", forwarded, "the host has forwarded it, and given it the address of its gateway port", []string{"1 yes"}},
 	{"named", named, "the key of another Node's tunnel has named the Pod that sends", []string{"1 yes"}},
 	{"outPort", outPort, "the port it will leave by", nil},
-	{"sender", sender, "identity of the Pod that sends", []string{"16777214 an unknown Pod of this cluster, where a rule denies these", "16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
-	{"receiver", receiver, "identity of the Pod that receives", []string{"16777214 as sender", "16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},
-	{"egressRule", egressRule, "rule that let it out of the Pod that sends", []string{"0 no policy was asked", "1 what is always allowed", "others the rule's meaning, hashed"}},
+	{"sender", sender, "identity of the Pod that sends",
+		[]string{"16777214 an unknown Pod of this cluster, where a rule denies these",
+			"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set",
+			"33554431 in another cluster, which has no number yet"}},
+	{"receiver", receiver, "identity of the Pod that receives", []string{"16777214 as sender",
+		"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},
+	{"egressRule", egressRule, "rule that let it out of the Pod that sends",
+		[]string{"0 no policy was asked", "1 what is always allowed", "others the rule's meaning, hashed"}},
 	{"ingressRule", ingressRule, "rule that let it into the Pod that receives", []string{"as egressRule"}},
-	{"clusterSetID", clusterSetID, "number in the cluster set of the Pod that sends; the tunnel's key on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},
-	{"way", way, "the way that it came by from another cluster, or leaves by to one: the port with BFD", []string{"0 a way without BFD"}},
+	{"clusterSetID", clusterSetID, "number in the cluster set of the Pod that sends; the tunnel's key " +
+		"on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},
+	{"way", way, "the way that it came by from another cluster, or leaves by to one: the port with BFD",
+		[]string{"0 a way without BFD"}},
 	{"affinityGroup", affinityGroup, "the group that chooses an endpoint for it, with session affinity", nil},
-	{"affinityTo", affinityTo, "the bucket of the endpoint that it goes to, with session affinity", []string{"0 none yet"}},
-	{"affinitySalt", affinitySalt, "the client's port; with session affinity a choice depends on it and on the address", []string{"0 it comes from another cluster"}},
+	{"affinityTo", affinityTo, "the bucket of the endpoint that it goes to, with session affinity",
+		[]string{"0 none yet"}},
+	{"affinitySalt", affinitySalt, "the client's port; with session affinity a choice depends on it and on the address",
+		[]string{"0 it comes from another cluster"}},
 	{
 		"senderKey", senderKey, "the Pod of this Node that sends, by its UID; the tunnel's key on the way to other Nodes",
 		[]string{"0 no Pod, or one that is not known"},
@@ -245,8 +257,12 @@ var bitFields = []bitField{
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
 	{"markUntranslated", markUntranslated, "no Gateway translates the connection", []string{"as untranslated"}},
-	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up", []string{"as way"}},
-	{"markUnanswered", markUnanswered, "replies of TCP and SCTP that have passed without a packet of the client, since the connection has to be judged again", []string{"7 no more pass"}},
+	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up",
+		[]string{"as way"}},
+	{"markUnanswered", markUnanswered,
+		"replies of TCP and SCTP that have passed without a packet of the client, since " +
+			"the connection has to be judged again",
+		[]string{"7 no more pass"}},
 	{"labelIngress", labelIngress, "ingressRule of the packet that was judged", []string{"as ingressRule"}},
 	{"labelEgress", labelEgress, "egressRule of the packet that was judged", []string{"as egressRule"}},
 	{"labelSender", labelSender, "sender of the packet that was judged", nil},

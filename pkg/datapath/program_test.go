@@ -61,11 +61,13 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestConflicts: what claims the same packets is reported and the rest goes on.
+// TestConflicts lets objects claim the same packets. The conflict is reported, and the rest continues.
 func TestConflicts(t *testing.T) {
 	s := onNode(1)
-	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "thief", Interface: "thief-000000", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 9}, IPs: s.Pods[0].IPs, Port: 9})
-	s.RemoteNodes = append(s.RemoteNodes, RemoteNode{Name: "node-3", PodCIDRs: s.RemoteNodes[0].PodCIDRs, Address: addrOf("192.168.78.103")})
+	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "thief", Interface: "thief-000000",
+		MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 9}, IPs: s.Pods[0].IPs, Port: 9})
+	s.RemoteNodes = append(s.RemoteNodes,
+		RemoteNode{Name: "node-3", PodCIDRs: s.RemoteNodes[0].PodCIDRs, Address: addrOf("192.168.78.103")})
 	out, problems := Plan(s)
 	var have []string
 	for _, p := range problems {
@@ -145,7 +147,7 @@ func some[T any](r *rand.Rand, in []T) []T {
 	return out
 }
 
-// apply does to a set what the change would do to a switch.
+// apply applies a change to a set, as a switch would.
 func apply(t *testing.T, s *flow.Set, c flow.Change) {
 	t.Helper()
 	for _, f := range c.Del {

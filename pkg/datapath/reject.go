@@ -12,16 +12,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// ErrNotAnswered is returned by Reject for two kinds of packets. The first go neither to a Service without endpoints
-// nor to a peer that a policy rejects. The second must not be answered (RFC 9293 3.10.7.1, RFC 1122 3.2.2).
+// ErrNotAnswered is the error of Reject for packets that get no answer. There are two kinds of them. The first go
+// neither to a Service without endpoints nor to a peer that a policy rejects. The second must not be answered (RFC 9293
+// 3.10.7.1, RFC 1122 3.2.2).
 var ErrNotAnswered = errors.New("packet asks for no answer")
 
 // Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP with ICMP port
 // unreachable. It answers a connection that a policy rejects: TCP with a reset, all others with ICMP host
 // administratively prohibited.
 //
-// The first answer comes from the Service's address and is routed like a reply: it enters the switch in table Route.
-// The second comes from the endpoint, if one was chosen: it enters in table Conntrack, which undoes that choice.
+// The first answer comes from the Service's address and is routed like a reply, so it enters the switch in table Route.
+// The second comes from the endpoint, if one was chosen. It enters in table Conntrack, which undoes that choice.
 func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	table, code := Route, codePort
 	switch KindOf(pkt) {
@@ -51,7 +52,8 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 		out = in.unreachable(code)
 	}
 	actions := flow.Do(flow.Load(generated, 1))
-	if by, _, _ := pkt.Metadata.Get(way.Field); !by.IsZero() { // between clusters it goes back the way that the request came by
+	// Between clusters the answer goes back on the way of the request.
+	if by, _, _ := pkt.Metadata.Get(way.Field); !by.IsZero() {
 		actions = append(actions, flow.Load(way, by.Shr(way.First).And(ofp.Ones(way.Width)).Lo))
 	}
 	return ofp.PacketOut{

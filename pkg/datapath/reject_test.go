@@ -157,10 +157,11 @@ func TestRejectNot(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrNotAnswered", name, err)
 		}
 	}
-	// Whatever is cut off is an error, not a panic.
+	// A truncated packet is an error, not a panic.
 	whole := segment(tcpSYN, 1, 0, "")
 	for n := range len(whole) {
-		if _, err := Reject(ofp.PacketIn2{Data: whole[:n], Userdata: []byte("reject")}, frontendsOf(rejectState())); err == nil {
+		if _, err := Reject(ofp.PacketIn2{Data: whole[:n], Userdata: []byte("reject")},
+			frontendsOf(rejectState())); err == nil {
 			t.Errorf("a frame of %d bytes is answered", n)
 		}
 	}

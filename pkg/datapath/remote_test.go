@@ -107,7 +107,8 @@ func TestServersOfOtherClusters(t *testing.T) {
 						t.Errorf("%s to %s: %s, want %s", from.pod, to.at, w, want)
 					}
 				}
-				if other := c.send(node+" pod2", c.request(node+" pod2", nearServer, oftest.TCP)); strings.Contains(strings.Join(other.places, " "), "dropped") {
+				if other := c.send(node+" pod2",
+					c.request(node+" pod2", nearServer, oftest.TCP)); strings.Contains(strings.Join(other.places, " "), "dropped") {
 					t.Errorf("%s pod2, to which no policy is applied: %s", node, other)
 				}
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// RuleTables are the tables that count packets that rules judge: packets that open connections, and packets of
-// connections that are judged again.
+// RuleTables are the tables that count the packets that rules judge. These are packets that open connections, and
+// packets of connections that are judged again.
 var RuleTables = map[ofp.Table]policy.Direction{
 	EgressAdmin: policy.Egress, EgressRule: policy.Egress, EgressBaseline: policy.Egress,
 	IngressAdmin: policy.Ingress, IngressRule: policy.Ingress, IngressBaseline: policy.Ingress,
@@ -20,7 +20,7 @@ var RuleTables = map[ofp.Table]policy.Direction{
 // isolate a Pod.
 var IsolationTables = map[ofp.Table]bool{EgressRule: true, IngressRule: true}
 
-// RuleOwners says whose flows in RuleTables count the packets of which rule.
+// RuleOwners returns the owners of the flows in RuleTables that count a rule's packets, with the rule.
 func (t *Tables) RuleOwners() map[flow.Owner]policy.RuleKey {
 	out := map[flow.Owner]policy.RuleKey{}
 	if t.Policy == nil {

@@ -100,7 +100,7 @@ func TestSCTP(t *testing.T) {
 	asks()
 	answers()
 	a.send(t, 40000, server, 9005)
-	asks() // and not what was sent to port 9005
+	asks() // the expected packet, and not the one for port 9005
 	a.send(t, 9003, server, 9003)
 	expect(server, "10.11.0.3:9003 > 9003", "from the same port")
 	a.send(t, 9003, server, 9005)

@@ -53,7 +53,7 @@ func refuse(match flow.Match, rate uint32) flow.Flow {
 
 // balance returns the group of a frontend's endpoints. The datapath's own hash of the connection chooses the bucket, so
 // that many connections share one megaflow. With affinity a hash of the client's address and affinitySalt chooses, and
-// the bucket only names the endpoint: see affinity.
+// the bucket only names the endpoint; see affinity.
 func balance(id uint32, f service.Frontend) flow.Group {
 	g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
 	if f.Affinity > 0 {
@@ -96,14 +96,16 @@ func weightsOf(f service.Frontend) []uint16 {
 	return out
 }
 
-// factors returns the numbers that the hashes of buckets have to be multiplied with, so that a bucket's product is the
-// largest as often as its weight is of their sum. Open vSwitch takes the largest product of hash and weight; with plain
-// weights of 1 and 3 the first bucket would get a sixth. The formula is taken from CARP's load factors
-// (draft-vinod-carp-v1-03, 3.4): with n buckets, shares p in ascending order, and x the factors,
+// factors returns the numbers to multiply the hashes of buckets with. With them the share of cases in which a bucket's
+// product is the largest equals the bucket's share of the weights. Open vSwitch chooses the largest product of hash and
+// weight. With plain weights of 1 and 3 the first bucket would get a sixth.
+//
+// The formula is taken from CARP's load factors (draft-vinod-carp-v1-03, 3.4). n is the number of buckets, p are the
+// shares in ascending order, and x are the factors:
 //
 //	x[k] = ((n-k) (p[k]-p[k-1]) / (x[0] ... x[k-1]) + x[k-1]^(n-k)) ^ (1/(n-k))
 //
-// Factors that are all multiplied with the same number choose the same, so clients move no more than the shares do.
+// Factors that are all multiplied with the same number choose the same. So clients move no more than the shares do.
 func factors(weights []uint16) []uint16 {
 	n := len(weights)
 	order := make([]int, n)
@@ -130,10 +132,10 @@ func factors(weights []uint16) []uint16 {
 	return out
 }
 
-// maxFactor is the factor of the largest share: a product of it and a hash of 16 bits fits in 32.
+// maxFactor is the factor of the largest share. A product of it and a hash of 16 bits fits in 32 bits.
 const maxFactor = 0xffff
 
-// toEndpoint remembers the choice of an endpoint for the connection and goes on to it.
+// toEndpoint remembers the choice of an endpoint for the connection and continues with it.
 func toEndpoint(e service.Endpoint) ofp.CT {
 	return ofp.CT{
 		Flags: ofp.CTCommit, Zone: mainZone, Table: Egress,
@@ -142,8 +144,8 @@ func toEndpoint(e service.Endpoint) ofp.CT {
 	}
 }
 
-// ids gives numbers from 1 below maxBucket to names. A number depends on the name alone, unless two names have one
-// hash. Then the first one asked for has it, so ask in a fixed order.
+// ids assigns numbers from 1 below maxBucket to names. A number depends on the name alone, unless two names have one
+// hash. Then the first name gets it, so callers use a fixed order.
 type ids map[uint32]bool
 
 func (t ids) take(name string) uint32 {

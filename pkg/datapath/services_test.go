@@ -23,9 +23,11 @@ import (
 
 // withEndpoints is a frontend with endpoints of some weights.
 func withEndpoints(weights ...uint16) service.Frontend {
-	f := service.Frontend{Namespace: "default", Service: "web", Protocol: corev1.ProtocolTCP, VIP: netip.MustParseAddrPort("10.96.0.10:80")}
+	f := service.Frontend{Namespace: "default", Service: "web", Protocol: corev1.ProtocolTCP,
+		VIP: netip.MustParseAddrPort("10.96.0.10:80")}
 	for i, w := range weights {
-		f.Endpoints = append(f.Endpoints, service.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 10, byte(i >> 8), byte(i)}), 8080), Weight: w})
+		f.Endpoints = append(f.Endpoints,
+			service.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 10, byte(i >> 8), byte(i)}), 8080), Weight: w})
 	}
 	return f
 }
@@ -45,7 +47,7 @@ func declared(t testing.TB, f service.Frontend) map[flow.Owner]flow.Entries {
 
 func ones(n int) []uint16 { return slices.Repeat([]uint16{1}, n) }
 
-// TestShards divides endpoints: all of them serve, each gets about its weight's part of all connections, and a switch
+// TestShards divides endpoints. All of them serve, and each gets about its weight's part of all connections. A switch
 // can report every group and choose from it well.
 func TestShards(t *testing.T) {
 	for _, test := range []struct {
@@ -86,7 +88,8 @@ func TestShards(t *testing.T) {
 			for _, e := range f.Endpoints {
 				part := float64(e.Weight) / float64(total)
 				if off := math.Abs(got[e.Addr]-part) / part; off > test.within+1e-9 || got[e.Addr] == 0 {
-					t.Fatalf("%s with weight %d of %d gets %.6f of the connections, want %.6f", e.Addr, e.Weight, total, got[e.Addr], part)
+					t.Fatalf("%s with weight %d of %d gets %.6f of the connections, want %.6f",
+						e.Addr, e.Weight, total, got[e.Addr], part)
 				}
 			}
 			for _, e := range declared(t, f) {
@@ -109,22 +112,25 @@ func TestAffinity(t *testing.T) {
 		t.Errorf("%d groups, want 8", len(entries))
 	}
 	for o, e := range entries {
-		if s := e.Groups[0].Selection; s.Method != "hash" || !slices.Equal(s.Fields, []ofp.Field{ofp.IPv4Src, affinitySalt.Field}) {
+		if s := e.Groups[0].Selection; s.Method != "hash" ||
+			!slices.Equal(s.Fields, []ofp.Field{ofp.IPv4Src, affinitySalt.Field}) {
 			t.Errorf("%s: chosen by %v", o, s)
 		}
-		if text := e.Flows[0].String(); strings.Contains(text, "tp_src") || strings.Contains(o.Name, "#") != strings.Contains(text, "nw_src") {
+		if text := e.Flows[0].String(); strings.Contains(text, "tp_src") ||
+			strings.Contains(o.Name, "#") != strings.Contains(text, "nw_src") {
 			t.Errorf("%s: %s", o, text)
 		}
 	}
 }
 
-// TestShardsOfOneHash has addresses that were chosen to belong to one shard: no shard grows beyond the size that a
-// switch takes, and no shard is empty.
+// TestShardsOfOneHash has addresses that were chosen to belong to one shard. No shard grows beyond the size that a
+// switch accepts, and no shard is empty.
 func TestShardsOfOneHash(t *testing.T) {
 	for _, only := range []int{1, 7} { // of 8 shards
 		var f service.Frontend
 		for i := 0; len(f.Endpoints) < 1000; i++ {
-			e := service.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80), Weight: 1}
+			e := service.Endpoint{
+				Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80), Weight: 1}
 			if shardOf(e.Addr, 8) < only {
 				f.Endpoints = append(f.Endpoints, e)
 			}
@@ -142,7 +148,7 @@ func TestShardsOfOneHash(t *testing.T) {
 	}
 }
 
-// TestOneEndpointOfMany removes one of 5,000 endpoints: one owner changes, by one bucket of its group, and every other
+// TestOneEndpointOfMany removes one of 5,000 endpoints. One owner changes, by one bucket of its group. Every other
 // bucket keeps its number and weight.
 func TestOneEndpointOfMany(t *testing.T) {
 	f := withEndpoints(ones(5000)...)
@@ -165,7 +171,8 @@ func TestOneEndpointOfMany(t *testing.T) {
 				t.Errorf("%s: %d buckets less", owner, n)
 			}
 			for _, b := range has.Groups[0].Buckets {
-				if !slices.ContainsFunc(had.Groups[0].Buckets, func(o flow.Bucket) bool { return o.ID == b.ID && o.Weight == b.Weight && o.Actions.Equal(b.Actions) }) {
+				if !slices.ContainsFunc(had.Groups[0].Buckets,
+					func(o flow.Bucket) bool { return o.ID == b.ID && o.Weight == b.Weight && o.Actions.Equal(b.Actions) }) {
 					t.Errorf("%s has another bucket %d", owner, b.ID)
 				}
 			}
@@ -193,7 +200,8 @@ func TestSwitchChoosesFromShards(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := withEndpoints(test.weights...)
 			set := flow.NewSet()
-			if err := set.AddEntries(flow.Entries{Flows: []flow.Flow{{Table: Classify, Actions: flow.Do(flow.Goto(Service))}}}); err != nil {
+			if err := set.AddEntries(
+				flow.Entries{Flows: []flow.Flow{{Table: Classify, Actions: flow.Do(flow.Goto(Service))}}}); err != nil {
 				t.Fatal(err)
 			}
 			groups := make([]flow.Group, len(declared(t, f)))
@@ -231,7 +239,8 @@ func TestSwitchChoosesFromShards(t *testing.T) {
 			}
 			for port := range 4 * len(groups) {
 				id := groups[port>>1%len(groups)].ID
-				trace := o.appctl(t, "ofproto/trace", "br-int", fmt.Sprintf("in_port=1,tcp,ct_state=new|trk,nw_src=10.10.0.2,nw_dst=10.96.0.10,tp_src=%d,tp_dst=80", port+1024))
+				trace := o.appctl(t, "ofproto/trace", "br-int",
+					fmt.Sprintf("in_port=1,tcp,ct_state=new|trk,nw_src=10.10.0.2,nw_dst=10.96.0.10,tp_src=%d,tp_dst=80", port+1024))
 				if !strings.Contains(trace, fmt.Sprintf("group:%d\n", id)) || !strings.Contains(trace, "hash(l4(0))") {
 					t.Errorf("from port %d, want group %d and the datapath's hash:\n%s", port+1024, id, trace)
 				}

@@ -16,17 +16,18 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// A Service with more endpoints than Open vSwitch can choose from well is divided into shards. Each shard has a group
-// with some of the endpoints. Bits of the client's port, or of its address with affinity, choose the shard of a
+// Open vSwitch cannot choose well from very many endpoints. A Service with more is divided into shards. Each shard has
+// a group with some of the endpoints. Bits of the client's port, or of its address with affinity, choose the shard of a
 // connection. docs/design/0002-service-buckets.md has the reasons against one large group.
 
 // maxSlots is how many values of the datapath's hash Open vSwitch divides among the buckets of a group
-// (MAX_SELECT_GROUP_HASH_VALUES). The bucket with the smallest weight gets one. For a group that needs more, Open
-// vSwitch uses another method: every connection costs an upcall, and the largest product of weight and hash wins, so
-// that buckets of small weight get nothing.
+// (MAX_SELECT_GROUP_HASH_VALUES). The bucket with the smallest weight gets one value. If a group needs more, Open
+// vSwitch uses another method. Then every connection costs an upcall, and the largest product of weight and hash wins,
+// so that buckets of small weight get nothing.
 const maxSlots = 256
 
-// shardMean is how many endpoints a shard has on average at most, so that chance does not bring one above maxSlots.
+// shardMean is the largest average number of endpoints in a shard. With it, chance does not bring a shard above
+// maxSlots.
 const shardMean = maxSlots / 2
 
 // maxGroup is the largest number that a group may have (OFPG_MAX).
@@ -58,7 +59,8 @@ func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []probl
 
 func sameDivided(a, b []divided) bool {
 	return slices.EqualFunc(a, b, func(x, y divided) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere && slices.EqualFunc(x.shards, y.shards, slices.Equal)
+		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere &&
+			slices.EqualFunc(x.shards, y.shards, slices.Equal)
 	})
 }
 
@@ -117,7 +119,7 @@ func (g groupID) Compare(o groupID) int {
 	return cmp.Or(g.frontendID.Compare(o.frontendID), cmp.Compare(g.shard, o.shard))
 }
 
-// String is what the group's number comes from.
+// String returns the text from which the group's number is made.
 func (g groupID) String() string { return g.frontendID.String() + shardText(g.shard) }
 
 // shards divides the endpoints of a frontend; their number is a power of two. An endpoint's address decides its shard,
@@ -157,9 +159,10 @@ func shards(endpoints []service.Endpoint) [][]service.Endpoint {
 		shard := shardOf(e.Addr, n)
 		out[shard] = append(out[shard], e)
 	}
-	if slices.ContainsFunc(out, func(list []service.Endpoint) bool { return len(list) == len(large) || len(list) > maxSlots }) {
-		// The addresses were chosen to share a shard. Dealt out one by one they fit, but an endpoint that goes changes all
-		// shards.
+	if slices.ContainsFunc(out,
+		func(list []service.Endpoint) bool { return len(list) == len(large) || len(list) > maxSlots }) {
+		// The addresses were chosen to share a shard. If they are distributed one by one, they fit. But then an endpoint that
+		// goes changes all shards.
 		for shard := range out {
 			out[shard] = slices.Clone(large)
 		}
@@ -189,7 +192,7 @@ func weigh(endpoints []service.Endpoint) (total, slots uint64) {
 	return total, (total + smallest - 1) / smallest
 }
 
-// fit returns endpoints with weights in proportion to parts, as exactly as maxSlots allows; none becomes 0.
+// fit returns endpoints with weights in proportion to parts, as exactly as maxSlots allows. No weight becomes 0.
 func fit(endpoints []service.Endpoint, parts []uint64) []service.Endpoint {
 	var total, divisor uint64
 	for _, p := range parts {
@@ -225,18 +228,18 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// shardOf is the shard of n that an address belongs to, the same for all ports of an endpoint.
+// shardOf returns the shard of n that an address belongs to. It is the same for all ports of an endpoint.
 func shardOf(a netip.AddrPort, n int) int {
 	h := uint64(14695981039346656037) // FNV-1a; hash/fnv would allocate
 	for _, b := range a.Addr().As16() {
 		h = (h ^ uint64(b)) * 1099511628211
 	}
-	h *= 0x9e3779b97f4a7c15 // the lower bits of FNV say little about an address
+	h *= 0x9e3779b97f4a7c15 // the lower bits of FNV depend little on the address
 	return int(h >> 40 % uint64(n))
 }
 
-// balanced is one shard of a frontend with the number of its group, 0 without endpoints. It is kept instead of the flow
-// and the group made of it, which are ten times as large.
+// balanced is one shard of a frontend with the number of its group, 0 without endpoints. Tables keep it instead of its
+// flow and group, which are ten times as large.
 type balanced struct {
 	service.Frontend
 	shard, shards int
@@ -265,12 +268,13 @@ func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, [
 
 func sameBalanced(a, b []balanced) bool {
 	return slices.EqualFunc(a, b, func(x, y balanced) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere && x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
+		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere &&
+			x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
-// balance returns a flow for each address and port of a Service, and behind it a group with a bucket for each endpoint,
-// or for the endpoints of a shard.
+// balance returns a flow for each address and port of a Service. Behind each it returns a group with a bucket for each
+// endpoint, or for each endpoint of a shard.
 func (t *Tables) balance(list []balanced) flow.Entries {
 	var e flow.Entries
 	rate, _ := t.rate.Get(Self)
@@ -308,7 +312,8 @@ func (b balanced) choose() flow.Flow {
 			field = ofp.IPv6Src
 			bits = func(v int) []byte { return binary.BigEndian.AppendUint64(make([]byte, 8), uint64(v)) }
 		}
-		return flow.Flow{Table: Service, Priority: high, Match: frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1))),
+		return flow.Flow{Table: Service, Priority: high,
+			Match:   frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1))),
 			Actions: b.toGroup()}
 	case b.Protocol == corev1.ProtocolUDP:
 		field = ofp.UDPSrc

@@ -16,19 +16,20 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Connection tracking repeats the decision about the first datagram of a connection for each further one. A client that
-// always sends from one port would go on for ever: to a deleted endpoint, or without the translation of a Service that
-// was created later. Such connections are stale. The switch sends their datagrams to the agent, which flushes the
-// connection by its exact tuple. That costs the switch one look-up, while any search among its connections stops the
-// userspace datapath.
+// Connection tracking repeats the decision about the first datagram of a connection for each further one. If a client
+// always sends from one port, that would never end. Its datagrams would go to a deleted endpoint, or go without the
+// translation of a Service that was created later. Such connections are stale. The switch sends their datagrams to the
+// agent, which flushes the connection by its exact tuple. That costs the switch one look-up. Any search among its
+// connections would stop the userspace datapath.
 
 // stale leaves datagrams to the agent, which has their connection forgotten.
 func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
 	return flow.Flow{Table: table, Priority: priority, Match: flow.All(match...), Actions: ask(StaleConnection, staleRate)}
 }
 
-// untranslatedTo finds connections to a frontend that are not translated: they began before the Service existed. Unless
-// one was answered it is new to the kernel, and table Service cannot translate it any more.
+// untranslatedTo finds connections to a frontend that are not translated, because they began before the Service
+// existed. Until such a connection has an answer it is new to the kernel, and table Service cannot translate it any
+// more.
 func untranslatedTo(f service.Frontend) []flow.Flow {
 	if f.Protocol != corev1.ProtocolUDP {
 		return nil
@@ -40,7 +41,7 @@ func untranslatedTo(f service.Frontend) []flow.Flow {
 	}
 }
 
-// endedTo finds connections through a Service to an endpoint that it does not have any more.
+// endedTo finds connections through a Service to an endpoint that the Service no longer has.
 func endedTo(c ServiceConnection, _ *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	if !c.VIP.Addr().Is4() || !c.Endpoint.Addr().Is4() {
 		return e, nil
@@ -64,8 +65,7 @@ func endedOwner(c ServiceConnection) flow.Owner {
 	return flow.Owner{Kind: KindService, Name: "ended " + c.String()}
 }
 
-// SetEnded makes the switch send datagrams of these connections to the agent, and of no others. Any goroutine may call
-// it.
+// SetEnded makes the switch send the datagrams of exactly these connections to the agent. Any goroutine may call it.
 func (t *Tables) SetEnded(list []ServiceConnection) {
 	rows := map[ServiceConnection]bool{}
 	for _, c := range list {
@@ -86,9 +86,11 @@ func StaleFlush(pkt ofp.PacketIn2) (ofp.CTFlush, error) {
 	}
 	out := ofp.CTFlush{
 		Proto: uint8(get(ofp.CTNwProto).Lo), HasZone: true, Zone: mainZone,
-		Orig: ofp.CTTuple{Src: addr(ofp.CTNwSrc), Dst: addr(ofp.CTNwDst), SrcPort: uint16(get(ofp.CTTpSrc).Lo), DstPort: uint16(get(ofp.CTTpDst).Lo)},
+		Orig: ofp.CTTuple{Src: addr(ofp.CTNwSrc), Dst: addr(ofp.CTNwDst), SrcPort: uint16(get(ofp.CTTpSrc).Lo),
+			DstPort: uint16(get(ofp.CTTpDst).Lo)},
 	}
-	if out.Proto != protocolUDP || out.Orig.Src.IsUnspecified() || out.Orig.Dst.IsUnspecified() || out.Orig.SrcPort == 0 || out.Orig.DstPort == 0 {
+	if out.Proto != protocolUDP || out.Orig.Src.IsUnspecified() || out.Orig.Dst.IsUnspecified() ||
+		out.Orig.SrcPort == 0 || out.Orig.DstPort == 0 {
 		return ofp.CTFlush{}, errors.New("the switch does not say whose connection it is")
 	}
 	return out, nil

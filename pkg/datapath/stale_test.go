@@ -64,7 +64,7 @@ func datagrams(t *testing.T, from namespace) client {
 	return c
 }
 
-// ask sends a datagram and returns the answer, "" for none.
+// ask sends a datagram and returns the answer, "" for no answer.
 func (c client) ask(to string, wait time.Duration) string {
 	c.t.Helper()
 	if _, err := c.conn.WriteTo([]byte("who are you?"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))); err != nil {
@@ -152,7 +152,7 @@ func TestUDPBeforeService(t *testing.T) {
 			}
 			answered("the Service comes")
 			if test.tracked {
-				return // earlier copies may come late, and have this connection flushed once more
+				return // earlier copies may come late, and cause another flush of this connection
 			}
 			ended := ServiceConnection{netip.MustParseAddrPort(vip), netip.MustParseAddrPort("10.11.0.2:5353")}
 			n.tables.SetEnded([]ServiceConnection{ended})
@@ -165,7 +165,8 @@ func TestUDPBeforeService(t *testing.T) {
 			if got := flushed(); got != 1 {
 				t.Errorf("%d datagrams to an endpoint that is gone are left to the agent, want 1", got)
 			}
-			if own := fmt.Sprintf("dst=10.97.0.222,sport=%d,", c.conn.LocalAddr().(*net.UDPAddr).Port); strings.Contains(n.dump(t), own) {
+			if own := fmt.Sprintf("dst=10.97.0.222,sport=%d,",
+				c.conn.LocalAddr().(*net.UDPAddr).Port); strings.Contains(n.dump(t), own) {
 				t.Errorf("the connection is not forgotten\n%s", n.dump(t))
 			}
 			n.tables.SetEnded(nil)
@@ -175,7 +176,7 @@ func TestUDPBeforeService(t *testing.T) {
 	}
 }
 
-// TestStaleFlush reads what the switch leaves to the agent.
+// TestStaleFlush reads the stale datagrams that the switch sends to the agent.
 func TestStaleFlush(t *testing.T) {
 	in := ofp.PacketIn2{Userdata: []byte(StaleConnection)}
 	if f, err := StaleFlush(in); err == nil {

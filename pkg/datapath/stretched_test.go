@@ -18,9 +18,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// The ClusterSet of these tests. Clients are pod1 (app=a) and pod2 (app=b) of the Nodes of east. Servers are pod1
-// (app=server) of the Nodes of west: near behind its Gateway's 10.96.0.20, and far, on the other Node, behind
-// 10.96.0.23. East has them as 10.97.0.14 and 10.97.0.18.
+// This is the ClusterSet of these tests. Clients are pod1 (app=a) and pod2 (app=b) of the Nodes of east. Servers are
+// pod1 (app=server) of the Nodes of west. Server near is behind its Gateway's 10.96.0.20. Server far is on the other
+// Node, behind 10.96.0.23. East has them as 10.97.0.14 and 10.97.0.18.
 const (
 	nearServer = "10.97.0.14:80"
 	farServer  = "10.97.0.18:80"
@@ -243,7 +243,8 @@ func TestStretched(t *testing.T) {
 }
 
 // TestStretchedKeyLost lets the client's Node send no number for a moment, as a Node of Antrea does when its agent
-// starts again. Open connections go on, both ways, and are as before when the number is back. Nothing opens meanwhile.
+// starts again. Open connections continue, both ways, and are unchanged when the number is back. No connection opens
+// until then.
 func TestStretchedKeyLost(t *testing.T) {
 	c, all := stretchedCable(t)
 	for _, name := range []string{"west1", "west2"} {
@@ -327,7 +328,8 @@ func TestStretchedKeys(t *testing.T) {
 	}
 	all["east1"].relabel("pod1", "app=new")
 	c.load(all)
-	if there, _ := c.keys("east1 pod1", c.request("east1 pod1", farServer, oftest.TCP)); fmt.Sprint(there) != fmt.Sprint([]uint64{policy.UnknownClusterSet, policy.UnknownClusterSet, policy.UnknownClusterSet}) {
+	if there, _ := c.keys("east1 pod1", c.request("east1 pod1", farServer, oftest.TCP)); fmt.Sprint(
+		there) != fmt.Sprint([]uint64{policy.UnknownClusterSet, policy.UnknownClusterSet, policy.UnknownClusterSet}) {
 		t.Errorf("a Pod whose labels have no number sends keys %v", there)
 	}
 }
@@ -359,7 +361,7 @@ func TestStretchedRestart(t *testing.T) {
 		t.Errorf("the Pod sends with %s", before)
 	}
 	for _, f := range []func(){
-		func() { s.number("app=c", 99) }, // of others
+		func() { s.number("app=c", 99) }, // a number of other Pods
 		func() { s.relabel("pod2", "app=c") },
 		func() { s.number("app=b", 0) },
 	} {
@@ -390,8 +392,8 @@ func TestStretchedRestart(t *testing.T) {
 	}
 }
 
-// TestStretchedTraffic sends real connections from two Nodes of east to two of west: Drop, Reject, a client that gets
-// other labels under an open connection, a rule that goes, and a client without a number.
+// TestStretchedTraffic sends real connections from two Nodes of east to two of west. It covers Drop, Reject, a client
+// that gets other labels under an open connection, a deleted rule, and a client without a number.
 func TestStretchedTraffic(t *testing.T) {
 	withOthers(t)
 	underlay := newNamespace(t)
@@ -497,7 +499,7 @@ func TestStretchedTraffic(t *testing.T) {
 	expect("its rule is gone", false, false)
 }
 
-// TestStretchedToServices: an egress rule about a Service of the cluster set.
+// TestStretchedToServices applies an egress rule about a Service of the ClusterSet.
 func TestStretchedToServices(t *testing.T) {
 	c, all := stretchedCable(t)
 	for _, name := range []string{"east1", "east2"} {

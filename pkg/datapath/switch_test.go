@@ -35,7 +35,7 @@ func portType() string {
 	return "dummy"
 }
 
-// TestSwitchAccepts writes complete states into a real switch in one bundle each, and reads them back: the switch holds
+// TestSwitchAccepts writes complete states into a real switch in one bundle each, and reads them back. The switch has
 // exactly the desired state.
 func TestSwitchAccepts(t *testing.T) {
 	o := dummyBridge(t)

@@ -19,24 +19,24 @@ import (
 // Self is the key in tables that have one row, about this Node.
 const Self derive.Name = "self"
 
-// Inputs are what the flows depend on.
+// Inputs is the state that the flows depend on.
 type Inputs struct {
 	Node        derive.Readable[derive.Name, Node] // under Self
 	Pods        derive.Readable[derive.Name, Pod]  // by port
 	RemoteNodes derive.Readable[derive.Name, RemoteNode]
 	Frontends   derive.Readable[derive.Object, []service.Frontend] // by Service
 	Peering     peering.Tables                                     // its part under Self
-	// Ways are the ports with BFD to the ends of ways that are watched; nil means that there are none.
+	// Ways are the ports with BFD to the ends of watched ways; nil if there are no ways.
 	Ways derive.Readable[WayEnd, uint32]
-	// Lost are ends of ways that have been down for a while; nil means that there are none.
+	// Lost are the ends of ways that have been down for a while; nil if there are no ways.
 	Lost derive.Readable[WayEnd, bool]
 	// Slices are the EndpointSlices by Service (service.Tables has them).
 	Slices *derive.Index[derive.Object, derive.Object, service.SliceFacts]
 	// Exported are the Services that other clusters may use.
 	Exported derive.Readable[derive.Object, bool]
-	// Policy are the policies of this Node's Pods; nil means that there are none. Its attachments have the ports of Pods.
+	// Policy has the policies of this Node's Pods; nil for no policies. Its attachments have the ports of Pods.
 	Policy *policy.Tables
-	// Resolvers are the DNS servers whose answers are learned from, under Self; nil means no server.
+	// Resolvers are the DNS servers whose answers are learned, under Self; nil for no server.
 	Resolvers derive.Readable[derive.Name, []netip.Prefix]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool
@@ -90,7 +90,8 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 		return t.self(r).RuleKey, nil
 	}, self)
 
-	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range", func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
+	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range",
+		func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
 	t.lengths = derive.NewTable(e, "pod-range-lengths", t.lengthsOf, self)
 
 	t.claims = derive.NewTable(e, "flow-claims", t.claimsOf,
@@ -103,11 +104,15 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 
 	t.divided = derive.NewTable(e, "shards", t.divide, derive.KeysOf(in.Frontends)).EqualBy(sameDivided)
 	t.wayGroups = derive.NewTable(e, "way-groups", t.wayGroupsOf, self)
-	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup, derive.KeysOfIndex(derive.NewIndex(t.divided, "group", groupsOf)),
-		derive.KeysOfIndex(derive.NewIndex(t.wayGroups, "group", func(_ derive.Name, list []groupID) []groupID { return list })))
-	t.services = derive.NewTable(e, "service-flows", t.serviceFlows, derive.KeysOfIndex(derive.NewIndex(t.divided, "shard", shardsOf))).EqualBy(sameBalanced)
+	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup,
+		derive.KeysOfIndex(derive.NewIndex(t.divided, "group", groupsOf)),
+		derive.KeysOfIndex(
+			derive.NewIndex(t.wayGroups, "group", func(_ derive.Name, list []groupID) []groupID { return list })))
+	t.services = derive.NewTable(e, "service-flows", t.serviceFlows,
+		derive.KeysOfIndex(derive.NewIndex(t.divided, "shard", shardsOf))).EqualBy(sameBalanced)
 
-	named := derive.NewIndex(in.Node, "name", func(_ derive.Name, n Node) []derive.Name { return []derive.Name{derive.Name(n.Name)} })
+	named := derive.NewIndex(in.Node, "name",
+		func(_ derive.Name, n Node) []derive.Name { return []derive.Name{derive.Name(n.Name)} })
 	t.nodes = derive.NewTable(e, "node-flows", t.nodeFlows, derive.KeysOfIndex(named), derive.KeysOf(in.RemoteNodes))
 	t.ServedPods = derive.NewTable(e, "pod-flows", t.servedPod, derive.KeysOf(in.Pods))
 	t.gateway = derive.NewTable(e, "gateway-flows", t.gatewayFlows, self)
@@ -124,22 +129,23 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	return t
 }
 
-// Owners of flows and groups. A row of a table is what one owner wants.
+// These are the owners of flows and groups. A row of a table has the desired entries of one owner.
 
 // PodOwner owns the flows of the Pod at a port.
 func PodOwner(port string) flow.Owner { return flow.Owner{Kind: KindPod, Name: port} }
 
-// NodeOwner owns what a Node, this one or another, needs.
+// NodeOwner returns the owner of the entries for a Node, this one or another.
 func NodeOwner(name string) flow.Owner { return flow.Owner{Kind: KindNode, Name: name} }
 
-// ServiceOwner owns the flows and groups of a Service, of a large one those of the first shard.
+// ServiceOwner returns the owner of the flows and groups of a Service. For a large Service it is the owner of the first
+// shard.
 func ServiceOwner(namespace, name string) flow.Owner {
 	return shardOwner(serviceShard{service: derive.Object{Namespace: namespace, Name: name}})
 }
 
 func shardOwner(s serviceShard) flow.Owner { return flow.Owner{Kind: KindService, Name: s.String()} }
 
-// GatewayOwner owns what a Gateway needs whatever its peers and exports are.
+// GatewayOwner returns the owner of the entries that a Gateway needs with any peers and exports.
 func GatewayOwner() flow.Owner { return flow.Owner{Kind: KindMulticluster, Name: "gateway"} }
 
 // PeerOwner owns the flows between this cluster and another.
@@ -158,13 +164,12 @@ func (t *Tables) self(r *derive.Reader) Node {
 	return n
 }
 
-// What can collide. Most flows are for something that is their owner's alone, and what could be
-// wanted by two is one of few things: an address or a range that packets are routed to, a port, or
-// an address behind a Gateway. So it is these that are claimed, not flows. The first claimant in
-// the order of claimants holds a claim, whatever became of its other claims; the other ones are
-// left out, and reported. Two frontends cannot meet: pkg/service has decided that.
+// Owners can conflict. Most flows are for something that only their owner has. Two owners can want the same only of a
+// few kinds: an address or a range that packets are routed to, a port, or an address behind a Gateway. So owners claim
+// these, and not flows. The first claimant in the order of claimants holds a claim, with or without its other claims.
+// The other claimants are left out, and reported. Two frontends cannot conflict, since pkg/service has resolved that.
 
-// claimant is somebody with claims.
+// claimant is an owner with claims.
 type claimant struct {
 	rank int
 	name string
@@ -195,7 +200,8 @@ func (c claimant) String() string {
 
 // claimants are the keys that the rows of a table have as claimants.
 func claimants[V any](of derive.Readable[derive.Name, V], as func(derive.Name) claimant) derive.Keys[claimant] {
-	return derive.KeysOfIndex(derive.NewIndex(of, "claimant", func(k derive.Name, _ V) []claimant { return []claimant{as(k)} }))
+	return derive.KeysOfIndex(
+		derive.NewIndex(of, "claimant", func(k derive.Name, _ V) []claimant { return []claimant{as(k)} }))
 }
 
 // claim is something that only one claimant can have.
@@ -215,7 +221,8 @@ const (
 
 // Compare makes a claim the key of a table.
 func (c claim) Compare(o claim) int {
-	return cmp.Or(cmp.Compare(c.kind, o.kind), cmp.Compare(c.ports, o.ports), c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()))
+	return cmp.Or(cmp.Compare(c.kind, o.kind), cmp.Compare(c.ports, o.ports), c.to.Addr().Compare(o.to.Addr()),
+		cmp.Compare(c.to.Bits(), o.to.Bits()))
 }
 
 func (c claim) String() string {
@@ -241,7 +248,7 @@ func routes(addresses []netip.Addr) []claim {
 	return out
 }
 
-// claimsOf returns what somebody claims.
+// claimsOf returns the claims of a claimant.
 func (t *Tables) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Problem) {
 	switch c.rank {
 	case rankSelf:
@@ -258,7 +265,7 @@ func (t *Tables) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Prob
 	return at.claims(peer), nil
 }
 
-// refused returns a Problem for the first of some claims that somebody else holds.
+// refused returns a Problem for the first of these claims that another claimant holds.
 func (t *Tables) refused(r *derive.Reader, who claimant, object problem.Object, list []claim) []problem.Problem {
 	for _, c := range list {
 		if holder, _ := derive.Get(r, t.holders, c); holder != who {
@@ -295,10 +302,10 @@ func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Proble
 
 func (at role) isGateway() bool { return at.part == peering.Gateway }
 
-// direct says whether this Node tunnels to a peer itself.
+// direct reports whether this Node tunnels to a peer itself.
 func (at role) direct(peer peering.Peer) bool { return at.takes(peer) && at.sends }
 
-// takes says whether this Node takes what a peer's gateways send it.
+// takes reports whether this Node accepts packets of a peer's gateways.
 func (at role) takes(peer peering.Peer) bool { return at.isGateway() && !peer.Relayed }
 
 // podRange is a range of Pods of another Node, as the key of an index.
@@ -362,9 +369,9 @@ type State struct {
 	Lost []netip.Addr
 }
 
-// Plan returns what each owner wants in the switch: the tables' functions, evaluated for all keys. It
-// depends on the state alone, not on the order of its lists. Where two things of the state claim
-// the same packets one of them has them (see claimant), and the other is a Problem.
+// Plan returns the desired entries of each owner in the switch: the tables' functions, evaluated for all keys. It
+// depends on the state alone, not on the order of its lists. If two objects of the state claim the same packets, one of
+// them gets them (see claimant), and the other is a Problem.
 func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 	if s.Node.GatewayPort == 0 {
 		return nil, nil // the Node is still being set up
@@ -394,7 +401,8 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 		key := derive.Object{Namespace: f.Namespace, Name: f.Service}
 		byService[key] = append(byService[key], f)
 	}
-	frontends, exported := derive.NewSource[derive.Object, []service.Frontend](e, "frontends"), derive.NewSource[derive.Object, bool](e, "exported")
+	frontends, exported := derive.NewSource[derive.Object, []service.Frontend](e, "frontends"),
+		derive.NewSource[derive.Object, bool](e, "exported")
 	frontends.Replace(byService)
 	frontends.Loaded()
 	exported.Replace(s.Exported)

@@ -47,7 +47,7 @@ type sources struct {
 	policy    *policy.Tables
 	uids      *derive.Source[derive.Name, types.UID] // that were recorded, by port
 
-	held map[flow.Owner]flow.Entries // what Watch has said to be wanted
+	held map[flow.Owner]flow.Entries // desired entries, as reported to Watch
 }
 
 func newSources(s State) *sources {
@@ -93,16 +93,17 @@ func newSources(s State) *sources {
 	return c
 }
 
-// attachments are those of Pods: their status tells whose they are, unless their UID was recorded.
+// attachments returns the attachments of Pods. Their status identifies the Pods, unless their UID was recorded.
 func attachments(
 	e *derive.Engine, pods *derive.Source[derive.Name, Pod], uids *derive.Source[derive.Name, types.UID],
 ) policy.Attachments {
-	return derive.NewTable(e, "attachments", func(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
-		pod, _ := derive.Get(r, pods, port)
-		uid, _ := derive.Get(r, uids, port)
-		name := derive.Object{Namespace: pod.Namespace, Name: pod.Name}
-		return policy.Attachment{Pod: name, UID: uid, Sandbox: string(port), IPs: pod.IPs}, nil
-	}, derive.KeysOf(pods))
+	return derive.NewTable(e, "attachments",
+		func(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
+			pod, _ := derive.Get(r, pods, port)
+			uid, _ := derive.Get(r, uids, port)
+			name := derive.Object{Namespace: pod.Namespace, Name: pod.Name}
+			return policy.Attachment{Pod: name, UID: uid, Sandbox: string(port), IPs: pod.IPs}, nil
+		}, derive.KeysOf(pods))
 }
 
 // fill writes the State into the sources, as a list of all objects does.
@@ -132,8 +133,8 @@ func (c *sources) fill() {
 	c.exported.Replace(c.Exported)
 }
 
-// TestWalkState changes the state at random, with addresses, ranges and ports that meet. After each
-// step the tables want what a plan from nothing wants, and so does who heard of changes alone.
+// TestWalkState changes the state at random, with overlapping addresses, ranges and ports. After each step the tables
+// equal a plan from nothing, and so does a record of the changes alone.
 func TestWalkState(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
 	for _, podToPod := range []bool{false, true} {
@@ -153,7 +154,8 @@ func TestWalkState(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(problems, c.engine.Problems()); diff != "" {
-				t.Fatalf("seed %d, Pod-to-Pod %v, step %d, %s: problems (-from nothing +incremental):\n%s", *walkSeed, podToPod, step, what, diff)
+				t.Fatalf("seed %d, Pod-to-Pod %v, step %d, %s: problems (-from nothing +incremental):\n%s",
+					*walkSeed, podToPod, step, what, diff)
 			}
 		}
 	}
@@ -174,22 +176,25 @@ func wordsOf(all map[flow.Owner]flow.Entries) map[string][]string {
 	return out
 }
 
-// step changes one thing and says which.
+// step changes one object and returns its description.
 func (c *sources) step(r *rand.Rand) string {
 	full := onNode(1 + r.IntN(2))
 	switch r.IntN(8) {
 	case 0:
 		name := fmt.Sprint("pod-", r.IntN(5))
-		p := Pod{Namespace: "default", Name: name, Interface: name, MAC: ofp.MAC{0x0a, 0, 0, 0, 1, byte(r.IntN(3))}, Port: ofp.Port(1 + r.IntN(6))}
+		p := Pod{Namespace: "default", Name: name, Interface: name, MAC: ofp.MAC{0x0a, 0, 0, 0, 1, byte(r.IntN(3))},
+			Port: ofp.Port(1 + r.IntN(6))}
 		for range r.IntN(3) {
 			p.IPs = append(p.IPs, netip.AddrFrom4([4]byte{10, 11, 1, byte(r.IntN(6))}))
 		}
 		c.Pods = replaced(c.Pods, r, p, func(p Pod) string { return p.Interface })
 		return fmt.Sprint("Pod ", p)
 	case 1, 2:
-		n := RemoteNode{Name: fmt.Sprint("node-", 1+r.IntN(5)), Address: netip.AddrFrom4([4]byte{192, 168, 78, byte(101 + r.IntN(5))})}
+		n := RemoteNode{Name: fmt.Sprint("node-", 1+r.IntN(5)),
+			Address: netip.AddrFrom4([4]byte{192, 168, 78, byte(101 + r.IntN(5))})}
 		for range r.IntN(3) {
-			n.PodCIDRs = append(n.PodCIDRs, rangeOf([]string{"10.11.0.0/24", "10.11.1.0/24", "10.11.3.7/23", "10.11.1.3/32", "10.96.0.0/16"}[r.IntN(5)]))
+			n.PodCIDRs = append(n.PodCIDRs,
+				rangeOf([]string{"10.11.0.0/24", "10.11.1.0/24", "10.11.3.7/23", "10.11.1.3/32", "10.96.0.0/16"}[r.IntN(5)]))
 		}
 		if r.IntN(3) == 0 {
 			n.Sources = []netip.Addr{addrOf("172.30.1.5"), n.Address}
@@ -201,14 +206,17 @@ func (c *sources) step(r *rand.Rand) string {
 		f.Protocol = []corev1.Protocol{"TCP", "UDP", "SCTP"}[r.IntN(3)]
 		f.Endpoints = nil
 		for range r.IntN(4) {
-			f.Endpoints = append(f.Endpoints, service.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 11, byte(r.IntN(4)), byte(r.IntN(4))}), 8080), Weight: 1})
+			f.Endpoints = append(f.Endpoints, service.Endpoint{
+				Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 11, byte(r.IntN(4)), byte(r.IntN(4))}), 8080), Weight: 1})
 		}
 		if r.IntN(6) == 0 { // a large one, of several shards
-			f.Endpoints = slices.DeleteFunc(withEndpoints(ones(250+r.IntN(600))...).Endpoints, func(service.Endpoint) bool { return r.IntN(20) == 0 })
+			f.Endpoints = slices.DeleteFunc(withEndpoints(ones(250+r.IntN(600))...).Endpoints,
+				func(service.Endpoint) bool { return r.IntN(20) == 0 })
 		}
 		c.Frontends = replaced(c.Frontends, r, f, func(f service.Frontend) string { return f.Service })
 		if r.IntN(2) == 0 { // its slices change with it, or later
-			facts := service.SliceFacts{Service: derive.Object{Namespace: f.Namespace, Name: f.Service}, Ports: []service.SlicePort{{Protocol: f.Protocol, Port: 8080}}}
+			facts := service.SliceFacts{Service: derive.Object{Namespace: f.Namespace, Name: f.Service},
+				Ports: []service.SlicePort{{Protocol: f.Protocol, Port: 8080}}}
 			for _, e := range f.Endpoints {
 				facts.Endpoints = append(facts.Endpoints, service.EndpointFacts{Addr: e.Addr.Addr()})
 			}
@@ -255,7 +263,7 @@ func (c *sources) step(r *rand.Rand) string {
 	return fmt.Sprintf("this Node %+v", c.Node)
 }
 
-// replaced puts something into a list in the place of what has its name, or only takes that out.
+// replaced replaces the element of a list that has the same name, or only removes it.
 func replaced[T any](list []T, r *rand.Rand, v T, name func(T) string) []T {
 	var out []T
 	for _, o := range list {
@@ -277,7 +285,8 @@ func many(services, endpoints, nodes, pods int) State {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}), uint16(port))
 	}
 	for i := range services {
-		f := service.Frontend{Namespace: "default", Service: fmt.Sprint("web-", i), Protocol: corev1.ProtocolTCP, VIP: at(i, 80)}
+		f := service.Frontend{Namespace: "default", Service: fmt.Sprint("web-", i), Protocol: corev1.ProtocolTCP,
+			VIP: at(i, 80)}
 		for j := range endpoints {
 			f.Endpoints = append(f.Endpoints, service.Endpoint{Addr: at(1<<20+i*endpoints+j, 8080), Weight: 1})
 		}
@@ -285,17 +294,19 @@ func many(services, endpoints, nodes, pods int) State {
 	}
 	for i := range nodes {
 		s.RemoteNodes = append(s.RemoteNodes, RemoteNode{
-			Name: fmt.Sprint("far-", i), Address: at(2<<20+i, 0).Addr(), PodCIDRs: []netip.Prefix{netip.PrefixFrom(at(i<<8, 0).Addr(), 24)},
+			Name: fmt.Sprint("far-", i), Address: at(2<<20+i, 0).Addr(),
+			PodCIDRs: []netip.Prefix{netip.PrefixFrom(at(i<<8, 0).Addr(), 24)},
 		})
 	}
 	for i := range pods {
 		name := fmt.Sprint("pod-", i)
-		s.Pods = append(s.Pods, Pod{Name: name, Interface: name, MAC: ofp.MAC{0x0a, byte(i)}, IPs: []netip.Addr{at(3<<20+i, 0).Addr()}, Port: ofp.Port(10 + i)})
+		s.Pods = append(s.Pods, Pod{Name: name, Interface: name, MAC: ofp.MAC{0x0a, byte(i)},
+			IPs: []netip.Addr{at(3<<20+i, 0).Addr()}, Port: ofp.Port(10 + i)})
 	}
 	return s
 }
 
-// TestCost counts what changes evaluate among many Services, Nodes and Pods.
+// TestCost counts the evaluations that changes cause among many Services, Nodes and Pods.
 func TestCost(t *testing.T) {
 	c := newSources(many(300, 3, 50, 20))
 	c.engine.Pass()
@@ -314,7 +325,7 @@ func TestCost(t *testing.T) {
 		{"a Service goes", func() { c.frontends.Delete(key) }, 1},
 		{"a Service comes", func() { c.frontends.Set(key, c.Frontends[7:8]) }, 2},
 		{"a Service is exported", func() { c.exported.Set(key, true) }, 1},
-		{"a Pod has another MAC", func() { c.pods.Set("pod-3", pod) }, 4}, // who it is, too
+		{"a Pod has another MAC", func() { c.pods.Set("pod-3", pod) }, 4}, // its identity is evaluated, too
 		{"a Pod goes", func() { c.pods.Delete("pod-3") }, 4},
 		{"a Pod comes", func() { c.pods.Set("pod-3", pod) }, 8},
 		{"a Node goes", func() { c.remotes.Delete("far-4") }, 4},
@@ -327,12 +338,13 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestGroupNumbers: a group's number comes from the name of its frontend and its shard, by a rule that a
-// later version keeps to, or all groups are replaced.
+// TestGroupNumbers checks that a group's number comes from the name of its frontend and its shard. If a later version
+// changed that rule, it would replace all groups.
 func TestGroupNumbers(t *testing.T) {
 	f := withEndpoints(ones(300)...)
 	f.Port = "http"
-	for owner, text := range map[string]string{"default/web": "default/web/http/TCP/10.96.0.10:80", "default/web#3": "default/web/http/TCP/10.96.0.10:80#3"} {
+	for owner, text := range map[string]string{"default/web": "default/web/http/TCP/10.96.0.10:80",
+		"default/web#3": "default/web/http/TCP/10.96.0.10:80#3"} {
 		h := fnv.New64a()
 		fmt.Fprint(h, text)
 		want := 1 + uint32(h.Sum64()%0xffffff00)

@@ -21,10 +21,11 @@ type PacketKind string
 const (
 	ServiceReject PacketKind = "reject"        // a connection to a Service without endpoints
 	PolicyReject  PacketKind = "policy-reject" // a connection that a policy rejects
-	PolicyLog     PacketKind = "policy-log"    // a copy of a packet that a rule has decided about; a LogEntry follows
-	DNSAnswer     PacketKind = "dns"           // an answer to a Pod under rules with names, whose identity follows
+	PolicyLog     PacketKind = "policy-log"    // a copy of a packet that a rule has decided about, with a LogEntry
+	DNSAnswer     PacketKind = "dns"           // an answer to a Pod under rules with names, with the Pod's identity
 
-	// DNSOther is a copy of an answer to such a Pod that is not read, since its server is no resolver.
+	// DNSOther is a copy of an answer to such a Pod. The agent does not read its content, since its server is not a
+	// resolver.
 	DNSOther PacketKind = "dns-other"
 
 	// StaleConnection is a datagram of a connection whose translation differs from the Service's present one. The switch
@@ -45,10 +46,10 @@ func (k PacketKind) meter() uint32 {
 	return 0
 }
 
-// A share bounds the packets that the Pods of one identity may send to the agent, answers of DNS and packets for the
-// log, so that others keep their part. An answer passes the share and then the meter of its kind; the share is a
-// quarter of that meter. A packet for the log passes the share alone, since the packet itself must not be dropped: a
-// share is a sixteenth, after a burst. Identities whose numbers differ by a multiple of shareCount have one share
+// A share bounds the packets that the Pods of one identity may send to the agent: answers of DNS and packets for the
+// log. So others keep their part. An answer passes the share and then the meter of its kind, and the share is a quarter
+// of that meter. A packet for the log passes the share alone, since the packet itself must not be dropped. That share
+// is a sixteenth, after a burst. If the numbers of identities differ by a multiple of shareCount, they have one share
 // together.
 const (
 	firstShare = 64
@@ -71,21 +72,21 @@ func MetersLog(id uint32) bool {
 	return id >= firstShare && id < firstShare+2*shareCount && (id-firstShare)%2 == 1
 }
 
-// KindOf is what a packet is for.
+// KindOf returns the purpose of a packet.
 func KindOf(pkt ofp.PacketIn2) PacketKind {
 	kind, _, _ := strings.Cut(string(pkt.Userdata), " ")
 	return PacketKind(kind)
 }
 
-// staleRate is how many datagrams of stale connections the switch sends to the agent in a second, whatever rate is
-// configured for other kinds. Without these datagrams such a connection would never end.
+// staleRate is how many datagrams of stale connections the switch sends to the agent in a second. It does not depend on
+// the rate that is configured for other kinds. Without these datagrams such a connection would never end.
 const staleRate = 200
 
-// otherRate is how many answers of servers that are no resolvers the agent gets in a second: enough to name the
-// servers.
+// otherRate is how many answers of servers that are not resolvers the agent gets in a second. They suffice to report
+// the servers.
 const otherRate = 10
 
-// meters drop what exceeds a rate of packets a second of each kind.
+// meters returns the meters that drop packets of each kind beyond a rate in packets a second.
 func meters(rate uint32) (out []flow.Meter) {
 	for _, kind := range PacketKinds {
 		switch {
@@ -100,14 +101,15 @@ func meters(rate uint32) (out []flow.Meter) {
 	return out
 }
 
-// ask sends a packet to the agent instead of passing it on, as often in a second as the meter of its kind allows.
-// Packets beyond that are dropped. With rate 0 the agent gets no packet. The words follow the kind in the userdata.
+// ask sends a packet to the agent instead of passing it on, at most at the rate of the meter of its kind. Packets
+// beyond that are dropped. With rate 0 the agent gets no packet. The words follow the kind in the userdata.
 func ask(kind PacketKind, rate uint32, words ...string) flow.Actions {
 	if rate == 0 {
 		return nil
 	}
 	userdata := strings.Join(append([]string{string(kind)}, words...), " ")
-	return flow.Do(flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata, MeterID: kind.meter()}))
+	return flow.Do(flow.ToController(
+		ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata, MeterID: kind.meter()}))
 }
 
 // loggedLen is how much of a packet a log needs: its headers.
@@ -122,7 +124,7 @@ type LogEntry struct {
 	Direction policy.Direction
 	Action    policy.Action
 	Priority  uint16 // of the rule's flows: the higher one decides
-	Label     string // empty for none
+	Label     string // empty for no label
 }
 
 // logTables are Antrea's names of the stages, by direction.
@@ -132,7 +134,8 @@ var logTables = [2][policy.Stages]string{
 }
 
 // logPolicies are Antrea's names of the kinds of policies.
-var logPolicies = [policy.Kinds]string{"K8sNetworkPolicy", "AntreaClusterNetworkPolicy", "AntreaNetworkPolicy", "ClusterNetworkPolicy"}
+var logPolicies = [policy.Kinds]string{"K8sNetworkPolicy", "AntreaClusterNetworkPolicy",
+	"AntreaNetworkPolicy", "ClusterNetworkPolicy"}
 
 func logEntry(k policy.RuleKey, rule policy.Rule, priority uint16) LogEntry {
 	e := LogEntry{
@@ -148,7 +151,7 @@ func logEntry(k policy.RuleKey, rule policy.Rule, priority uint16) LogEntry {
 	return e
 }
 
-// word makes a text one column of a line. Users choose the text, and must not forge columns and lines.
+// word makes a text one column of a line. Users choose the text, and must not be able to forge columns and lines.
 func word(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f {
@@ -160,7 +163,8 @@ func word(text string) string {
 
 // String is the entry in userdata. LogEntryOf reads it back.
 func (e LogEntry) String() string {
-	return strings.TrimSuffix(fmt.Sprintf("%s %s %s %d %d %d %s", e.Table, e.Policy, e.Rule, e.Direction, e.Action, e.Priority, e.Label), " ")
+	return strings.TrimSuffix(
+		fmt.Sprintf("%s %s %s %d %d %d %s", e.Table, e.Policy, e.Rule, e.Direction, e.Action, e.Priority, e.Label), " ")
 }
 
 // LogEntryOf reads the userdata of a packet that is logged.
@@ -169,12 +173,14 @@ func LogEntryOf(userdata []byte) (e LogEntry, err error) {
 	if !ok {
 		return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log", userdata)
 	}
-	n, err := fmt.Sscanf(text, "%s %s %s %d %d %d %s", &e.Table, &e.Policy, &e.Rule, &e.Direction, &e.Action, &e.Priority, &e.Label)
+	n, err := fmt.Sscanf(text, "%s %s %s %d %d %d %s", &e.Table, &e.Policy, &e.Rule,
+		&e.Direction, &e.Action, &e.Priority, &e.Label)
 	switch {
 	case n < 6: // the last may be empty
 		return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: %w", userdata, err)
 	case e.Direction > policy.Egress || e.Action > policy.Allow:
-		return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: direction %d, action %d", userdata, e.Direction, e.Action)
+		return LogEntry{},
+			fmt.Errorf("userdata %q is no entry of a log: direction %d, action %d", userdata, e.Direction, e.Action)
 	}
 	return e, nil
 }
@@ -200,7 +206,7 @@ type Headers struct {
 	Length           int    // of the IP packet
 }
 
-// HasPorts reports whether the protocol has ports that the switch knows.
+// HasPorts reports whether the protocol has ports that the switch can read.
 func (h Headers) HasPorts() bool { return protocols[h.Protocol] != "" }
 
 // ProtocolName is "TCP", "ICMP", or the number of a protocol that has no name here.

@@ -133,7 +133,7 @@ func TestShares(t *testing.T) {
 			if _, err := c.Write(payload); err != nil {
 				t.Fatal(err)
 			}
-			if i%20 == 19 { // so that no socket's buffer drops what is to be counted
+			if i%20 == 19 { // so that no socket's buffer drops packets that have to be counted
 				n.ovs.appctl(t, "version")
 			}
 		}

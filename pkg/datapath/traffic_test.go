@@ -37,12 +37,16 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 		n.host.ip(t, fmt.Sprintf("address add %s/16 dev uplink", address), "link set uplink up")
 	} else {
 		n.host.mute(t, "uplink")
-		n.ovs.vsctl(t, "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev", "--", "add-port", "br-phy", "uplink")
+		n.ovs.vsctl(t, "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev",
+			"--", "add-port", "br-phy", "uplink")
 		n.host.ip(t, fmt.Sprintf("address add %s/16 dev br-phy", address), "link set br-phy up")
 	}
-	n.ovs.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovstest.Datapath(), "fail_mode=secure",
-		"--", "add-port", "br-int", "gw0", "--", "set", "interface", "gw0", "type=internal", fmt.Sprintf("ofport_request=%d", s.Node.GatewayPort), fmt.Sprintf("mac=%q", s.Node.GatewayMAC),
-		"--", "add-port", "br-int", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip=flow", "options:local_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.TunnelPort))
+	n.ovs.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovstest.Datapath(),
+		"fail_mode=secure",
+		"--", "add-port", "br-int", "gw0", "--", "set", "interface", "gw0", "type=internal",
+		fmt.Sprintf("ofport_request=%d", s.Node.GatewayPort), fmt.Sprintf("mac=%q", s.Node.GatewayMAC),
+		"--", "add-port", "br-int", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip=flow",
+		"options:local_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.TunnelPort))
 	gateway := s.Node.GatewayIPs[0]
 	commands := []string{
 		"link set gw0 up",
@@ -65,7 +69,8 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 			n.host.mute(t, link)
 		}
 		n.ovs.vsctl(t, "add-port", "br-int", link, "--", "set", "interface", link, fmt.Sprintf("ofport_request=%d", p.Port))
-		ns.ip(t, "link set eth0 address "+p.MAC.String(), fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]), "link set eth0 up",
+		ns.ip(t, "link set eth0 address "+p.MAC.String(), fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]),
+			"link set eth0 up",
 			fmt.Sprintf("route add default via %s", gateway))
 		if !ovstest.System() {
 			ns.wholeChecksums(t, "eth0")
@@ -173,27 +178,36 @@ func TestTraffic(t *testing.T) {
 		{"Pod to Pod of another Node", east2.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}},
 		{"host to Pod of its Node", east2.host, "tcp", "10.11.1.3:8080", []string{"east2/pod2 10.11.1.1"}},
 		{"host to Pod of another Node", east2.host, "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.1"}},
-		{"Pod to a Service on both Nodes", east2.pods[0], "tcp", "10.97.0.10:80", []string{"east1/pod1 10.11.1.2", "east2/pod2 10.11.1.2"}},
-		{"host to a Service on both Nodes", east1.host, "tcp", "10.97.0.10:80", []string{"east1/pod1 10.11.0.1", "east2/pod2 10.11.0.1"}},
+		{"Pod to a Service on both Nodes", east2.pods[0], "tcp", "10.97.0.10:80",
+			[]string{"east1/pod1 10.11.1.2", "east2/pod2 10.11.1.2"}},
+		{"host to a Service on both Nodes", east1.host, "tcp", "10.97.0.10:80",
+			[]string{"east1/pod1 10.11.0.1", "east2/pod2 10.11.0.1"}},
 		{"Pod to itself by a Service", east2.pods[0], "tcp", "10.97.0.11:80", []string{"east2/pod1 169.254.0.253"}},
 		{"Pod to a Service by UDP", east1.pods[0], "udp", "10.97.0.12:53", []string{"east1/pod2 10.11.0.2"}},
 		{"Pod of another Node to a Service by UDP", east2.pods[0], "udp", "10.97.0.12:53", []string{"east1/pod2 10.11.1.2"}},
 		{"Pod to a Service that its host serves", east2.pods[0], "tcp", "10.97.0.15:80", []string{"east2 10.11.1.2"}},
 		{"host to a Service that it serves itself", east2.host, "tcp", "10.97.0.15:80", []string{"east2 169.254.0.253"}},
-		{"Pod of a regular Node to another cluster", east1.pods[0], "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
-		{"Pod of the Gateway to another cluster", east2.pods[0], "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
-		{"host of a regular Node to another cluster", east1.host, "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
-		{"host of the Gateway to another cluster", east2.host, "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
-		{"Pod to another cluster's Service that its Gateway's host serves", east1.pods[0], "tcp", "10.97.0.16:80", []string{"west1 169.254.0.253"}},
+		{"Pod of a regular Node to another cluster", east1.pods[0], "tcp", "10.97.0.14:80",
+			[]string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"Pod of the Gateway to another cluster", east2.pods[0], "tcp", "10.97.0.14:80",
+			[]string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"host of a regular Node to another cluster", east1.host, "tcp", "10.97.0.14:80",
+			[]string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"host of the Gateway to another cluster", east2.host, "tcp", "10.97.0.14:80",
+			[]string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"Pod to another cluster's Service that its Gateway's host serves", east1.pods[0],
+			"tcp", "10.97.0.16:80", []string{"west1 169.254.0.253"}},
 	}
-	if ovstest.System() { // the userspace datapath's connection tracker does not know SCTP
+	if ovstest.System() { // the userspace datapath's connection tracker does not support SCTP
 		east1.pods[1].serve(t, "sctp", ":9", "east1/pod2")
 		west2.pods[0].serve(t, "sctp", ":9", "west2/pod1")
 		requests = append(requests,
 			request{"Pod to a Service by SCTP", east1.pods[0], "sctp", "10.97.0.17:9", []string{"east1/pod2 10.11.0.2"}},
-			request{"Pod of another Node to a Service by SCTP", east2.pods[0], "sctp", "10.97.0.17:9", []string{"east1/pod2 10.11.1.2"}},
+			request{"Pod of another Node to a Service by SCTP", east2.pods[0], "sctp", "10.97.0.17:9",
+				[]string{"east1/pod2 10.11.1.2"}},
 			request{"host to a Service by SCTP", east2.host, "sctp", "10.97.0.17:9", []string{"east1/pod2 10.11.1.1"}},
-			request{"Pod to another cluster's Service by SCTP", east1.pods[0], "sctp", "10.96.0.22:9", []string{"west2/pod1 192.168.78.102"}},
+			request{"Pod to another cluster's Service by SCTP", east1.pods[0], "sctp", "10.96.0.22:9",
+				[]string{"west2/pod1 192.168.78.102"}},
 		)
 	}
 	for _, r := range requests {
@@ -210,7 +224,7 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// TestTunnelTypes carries connections between two Nodes over each type of tunnel; the ports change their type while
+// TestTunnelTypes carries connections between two Nodes over each type of tunnel. The ports change their type while
 // they are in use.
 func TestTunnelTypes(t *testing.T) {
 	underlay := newNamespace(t)
@@ -230,7 +244,8 @@ func TestTunnelTypes(t *testing.T) {
 		for _, r := range []request{
 			{"Pod to Pod of another Node", two.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}},
 			{"host to Pod of another Node", two.host, "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.1"}},
-			{"Pod to a Service on both Nodes", two.pods[0], "tcp", "10.97.0.10:80", []string{"east1/pod1 10.11.1.2", "east2/pod2 10.11.1.2"}},
+			{"Pod to a Service on both Nodes", two.pods[0], "tcp", "10.97.0.10:80",
+				[]string{"east1/pod1 10.11.1.2", "east2/pod2 10.11.1.2"}},
 			{"Pod of another Node to a Service by UDP", two.pods[0], "udp", "10.97.0.12:53", []string{"east1/pod2 10.11.1.2"}},
 		} {
 			t.Run(tunnelType+"/"+r.name, r.check)
@@ -281,14 +296,15 @@ func TestTunnelSource(t *testing.T) {
 	if ovstest.System() {
 		link = "uplink"
 	}
-	two.host.ip(t, fmt.Sprintf("address del %s/16 dev %s", eastTwo, link), "address add 192.168.200.2/16 dev "+link, fmt.Sprintf("address add %s/16 dev %s", eastTwo, link))
+	two.host.ip(t, fmt.Sprintf("address del %s/16 dev %s", eastTwo, link), "address add 192.168.200.2/16 dev "+link,
+		fmt.Sprintf("address add %s/16 dev %s", eastTwo, link))
 	one.pods[0].serve(t, "tcp", ":8080", "east1/pod1")
 	request{"", two.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
 }
 
-// TestTunnelsEndAtOneInterface gives two Nodes a second link, for tunnels alone, as the agent does for a
-// transportInterface on the kernel's datapath (options:local_ip). The userspace datapath sends tunnels through the
-// bridge that has taken the interface over, so there the test makes the second link a port of that bridge.
+// TestTunnelsEndAtOneInterface gives two Nodes a second link for tunnels alone. On the kernel's datapath it does the
+// same as the agent for a transportInterface (options:local_ip). The userspace datapath sends tunnels through the
+// bridge that has taken over the interface. So there the test makes the second link a port of that bridge.
 func TestTunnelsEndAtOneInterface(t *testing.T) {
 	withOthers(t)
 	underlay := newNamespace(t)
@@ -313,7 +329,8 @@ func TestTunnelsEndAtOneInterface(t *testing.T) {
 		} else {
 			link = "br-tunnel"
 			n.host.mute(t, "transport")
-			n.ovs.vsctl(t, "add-br", link, "--", "set", "bridge", link, "datapath_type=netdev", "--", "add-port", link, "transport")
+			n.ovs.vsctl(t, "add-br", link, "--", "set", "bridge", link, "datapath_type=netdev",
+				"--", "add-port", link, "transport")
 		}
 		n.host.ip(t, fmt.Sprintf("address add %s/24 dev %s", ends[i], link), "link set "+link+" up")
 		n.ovs.vsctl(t, "set", "interface", "tun0", "options:local_ip="+ends[i])

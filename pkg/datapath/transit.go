@@ -6,15 +6,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Connections between Pods need no translation if their clusters know each other's ranges. Only the two Nodes of a
+// Connections between Pods need no translation if their clusters have each other's ranges. Only the two Nodes of a
 // connection then track it. Gateways pass its packets on without looking them up, each through any way that is up. So
-// it survives the loss of a Gateway, and no Gateway takes it for invalid after seeing one direction alone.
+// it survives the loss of a Gateway. No Gateway takes it for invalid after seeing one direction alone.
 // docs/design/0009-client-addresses.md has the details.
 //
-// The client's Node decides, once for a connection, and remembers it (markUntranslated): a change of the clusters'
-// agreement concerns new connections alone. TransitMAC carries the decision to the Node's Gateways; between clusters
-// the source's range shows it. Gateways and the servers' Nodes accept such packets from all peers whose Pods are
-// reached, whatever they decide for this cluster's own: a peer may have decided before this cluster changed.
+// The client's Node decides once for a connection, and remembers the decision (markUntranslated). So a change of the
+// clusters' agreement concerns new connections alone. TransitMAC carries the decision to the Node's Gateways. Between
+// clusters the source's range shows it. Gateways and the servers' Nodes accept such packets from all peers whose Pods
+// are reached, whatever they decide for this cluster's own. A peer may have decided before this cluster changed.
 
 // TransitMAC is, within a cluster, the destination MAC of packets that a Gateway passes on to a peer unchanged.
 var TransitMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf1}
@@ -22,7 +22,7 @@ var TransitMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf1}
 // transits reports whether packets to and from a peer's Pods may be untranslated.
 func transits(peer peering.Peer) bool { return peer.Active && len(peer.Pods) > 0 }
 
-// fromPods notes that packets come from a range of a peer's Pods. Of packets for Pods only untranslated ones do.
+// fromPods marks packets that come from a range of a peer's Pods. Among packets for Pods only untranslated ones do.
 func fromPods(flows []flow.Flow) []flow.Flow {
 	for i := range flows {
 		flows[i].Actions = append(flow.Do(flow.Load(untranslated, 1)), flows[i].Actions...)
@@ -44,7 +44,7 @@ func (c crossCluster) transit(peer peering.Peer) []flow.Flow {
 		to := func(priority uint16, remember bool, match ...flow.Cond) {
 			flows = append(flows, c.ways.asItIs(priority, mac, remember, append(match, flow.IPDst(pods.Masked()))...))
 		}
-		// Who sends to a Pod of a peer by its address answers one that came untranslated.
+		// A sender that uses the address of a peer's Pod answers a packet that came untranslated.
 		to(high, false, flow.CTState("+rpl+trk"))
 		to(high, false, generated.Is(1))
 		to(high, true, flow.CTState("-rpl+trk"), markUntranslated.Is(1))
@@ -63,12 +63,13 @@ func (c crossCluster) transit(peer peering.Peer) []flow.Flow {
 	return flows
 }
 
-// transitTo returns the flows of a Gateway for untranslated packets of peers to Pods of another Node, of its range. The
-// Node's host, whose address is in that range, has no such flow: packets of peers to it, if any are allowed, are
+// transitTo returns the flows of a Gateway for untranslated packets of peers to Pods of another Node, in its range. The
+// address of the Node's host is in that range too, but it has no such flow. If peers may send packets to it, these are
 // translated.
 func (r RemoteNode) transitTo(c claim) []flow.Flow {
 	pass := func(priority uint16, to ofp.Table, dst flow.Cond) flow.Flow {
-		return flow.Flow{Table: UnSNAT, Priority: priority, Match: flow.All(source.Is(fromPeer), untranslated.Is(1), dst), Actions: flow.Do(flow.Goto(to))}
+		return flow.Flow{Table: UnSNAT, Priority: priority, Match: flow.All(source.Is(fromPeer), untranslated.Is(1), dst),
+			Actions: flow.Do(flow.Goto(to))}
 	}
 	flows := []flow.Flow{pass(high, Route, flow.IPDst(c.to))}
 	for _, ip := range r.GatewayIPs {
@@ -79,7 +80,7 @@ func (r RemoteNode) transitTo(c claim) []flow.Flow {
 	return flows
 }
 
-// asItIs routes packets over the ways, each through any: no Node on them tracks the connection.
+// asItIs routes each packet over any of the ways, since no Node on them tracks the connection.
 func (w ways) asItIs(priority uint16, mac ofp.MAC, remember bool, match ...flow.Cond) flow.Flow {
 	var f flow.Flow
 	if len(w.list) == 1 {

@@ -67,12 +67,13 @@ func path(from, first, second, to string) []string {
 }
 
 // TestTransit checks that connections between Pods keep the client's address, on any Nodes. Requests and replies go
-// through any Gateways, which do not track them. The first packet is sent again; the second reply and the second
-// request go through others.
+// through any Gateways, which do not track them. The first packet is sent again. The second reply and the second
+// request go through other Gateways.
 func TestTransit(t *testing.T) {
 	for _, stretch := range []bool{false, true} {
 		for _, service := range []bool{false, true} {
-			for _, pair := range [][2]string{{"east1", "west3"}, {"east1", "west1"}, {"east3", "west2"}, {"east3", "west4"}, {"west4", "east2"}, {"west1", "east4"}} {
+			for _, pair := range [][2]string{{"east1", "west3"}, {"east1", "west1"}, {"east3", "west2"},
+				{"east3", "west4"}, {"west4", "east2"}, {"west1", "east4"}} {
 				from, to := pair[0], pair[1]
 				a := reaching()
 				a.stretch = stretch
@@ -113,7 +114,8 @@ func TestTransit(t *testing.T) {
 					}
 					back := c.send(to+" pod1", at.packet.Reply())
 					want = strings.Join(path(to, first, second, from), " ") + " pod1"
-					if strings.Join(back.places, " ") != want || back.packet.IPSrc != p.IPDst || back.packet.IPDst != p.IPSrc || back.packet.SrcPort != p.DstPort {
+					if strings.Join(back.places, " ") != want || back.packet.IPSrc != p.IPDst ||
+						back.packet.IPDst != p.IPSrc || back.packet.SrcPort != p.DstPort {
 						t.Fatalf("%s to %s, Service %v, reply %d: %s, want %s", from, to, service, i, back, want)
 					}
 				}
@@ -133,7 +135,8 @@ func TestTransitComesAndGoes(t *testing.T) {
 	c := a.cable(t)
 	vip := c.withPodEndpoints("east1", "west3")
 	var list []oftest.Packet
-	for i, to := range []string{vip, podOf("west3").String() + ":8080", podOf("west1").String() + ":8080", podOf("west2").String() + ":8080"} {
+	for i, to := range []string{vip, podOf("west3").String() + ":8080", podOf("west1").String() + ":8080",
+		podOf("west2").String() + ":8080"} {
 		p := c.request("east1 pod1", to, oftest.TCP)
 		p.SrcPort += uint16(i)
 		list = append(list, p)
@@ -152,10 +155,12 @@ func TestTransitComesAndGoes(t *testing.T) {
 						t.Fatalf("%s: %s", step, there)
 					}
 					for name := range c.nodes {
-						c.prefer[name] = map[bool]string{true: first, false: second}[name[:4] == "west" && (name == "west1" || name == "west2")]
+						c.prefer[name] = map[bool]string{true: first,
+							false: second}[name[:4] == "west" && (name == "west1" || name == "west2")]
 					}
 					back := c.send(there.places[n-2]+" pod1", there.packet.Reply())
-					if last := len(back.places) - 1; back.places[last] != "pod1" || back.places[last-1] != "east1" || back.packet.IPSrc != p.IPDst {
+					if last := len(back.places) - 1; back.places[last] != "pod1" || back.places[last-1] != "east1" ||
+						back.packet.IPSrc != p.IPDst {
 						t.Fatalf("%s: reply %s", step, back)
 					}
 					for _, lost := range without {
@@ -249,7 +254,7 @@ func TestTransitAgreed(t *testing.T) {
 	}
 }
 
-// TestTransitNot: untranslated packets reach Pods alone, and only by Gateways.
+// TestTransitNot sends untranslated packets. They reach only Pods, and only through Gateways.
 func TestTransitNot(t *testing.T) {
 	a := reaching()
 	c := a.cable(t)
@@ -261,7 +266,8 @@ func TestTransitNot(t *testing.T) {
 			t.Errorf("to the host of %s: %s", to, w)
 		}
 		exchange := c.request("east1 pod1", host+":22", oftest.TCP)
-		exchange.InPort, exchange.EthDst, exchange.TunSrc, exchange.TunDst = c.states["west1"].Ways[activeAddr("east", 3)], CrossClusterMAC, activeAddr("east", 3), activeAddr("west", 1)
+		exchange.InPort, exchange.EthDst, exchange.TunSrc, exchange.TunDst = c.states["west1"].Ways[activeAddr("east", 3)],
+			CrossClusterMAC, activeAddr("east", 3), activeAddr("west", 1)
 		if r := c.nodes["west1"].Send(exchange); r.Dropped != "Exports" {
 			t.Errorf("to the host of %s, from a peer's gateway: %s", to, r)
 		}
@@ -279,7 +285,8 @@ func TestTransitNot(t *testing.T) {
 		{"west1", podOf("east1"), podOf("west4"), netip.MustParseAddr("203.0.113.7"), CrossClusterMAC},
 	} {
 		cluster, _, n := clusterOf(test.at)
-		p := oftest.Packet{InPort: tunnelPort, EthDst: test.mac, IPSrc: test.from, IPDst: test.to, Proto: oftest.TCP, SrcPort: 1, DstPort: 2, TunSrc: test.by, TunDst: activeAddr(cluster, n)}
+		p := oftest.Packet{InPort: tunnelPort, EthDst: test.mac, IPSrc: test.from, IPDst: test.to,
+			Proto: oftest.TCP, SrcPort: 1, DstPort: 2, TunSrc: test.by, TunDst: activeAddr(cluster, n)}
 		if r := c.nodes[test.at].Send(p); r.Dropped != "Classify" {
 			t.Errorf("%s from %s at %s: %s", p, test.by, test.at, r)
 		}
@@ -298,7 +305,8 @@ func TestTransitRefused(t *testing.T) {
 				dst = c.withPodEndpoints("east1", last)
 			}
 			s := newSources(c.states[last])
-			s.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+			s.policy.Namespaces.Set(derive.Object{Name: "default"},
+				policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 			s.relabel("pod1", "app=server")
 			s.rules(everybody(policy.Reject))
 			c.load(map[string]*sources{last: s})
@@ -316,7 +324,8 @@ func TestTransitRefused(t *testing.T) {
 			out := r.Outputs[0].Packet
 			out.TunSrc = c.states[last].Node.Ends[0]
 			back := c.send(c.ends[out.TunDst]+" tunnel", out)
-			if n := len(back.places); strings.Join(back.places[n-2:], " ") != "east1 pod1" || back.packet.IPSrc != p.IPDst || back.packet.SrcPort != p.DstPort {
+			if n := len(back.places); strings.Join(back.places[n-2:], " ") != "east1 pod1" ||
+				back.packet.IPSrc != p.IPDst || back.packet.SrcPort != p.DstPort {
 				t.Errorf("the answer of %s goes %s", last, back)
 			}
 		}

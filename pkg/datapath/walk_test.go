@@ -19,8 +19,8 @@ type walk struct {
 	from string // source address; TCP and Pod MAC where in is a Pod
 	to   string // destination address:port
 	ct   []string
-	mac  ofp.MAC // source MAC where it is not that of in
-	far  string  // where a tunnel comes from: the other Node of east, or the peer, where empty
+	mac  ofp.MAC // source MAC, if it differs from the MAC of in
+	far  string  // the far end of a tunnel; empty for the other Node of east, or the peer
 	want string
 }
 
@@ -48,7 +48,7 @@ func (w walk) text() string {
 	return text
 }
 
-// outcome says in words where a trace ends.
+// outcome returns the end of a trace in words.
 func (w walk) outcome(t *testing.T, trace string) string {
 	t.Helper()
 	o, err := ovstest.ParseTrace(trace)

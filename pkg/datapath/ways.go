@@ -11,14 +11,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Between clusters there may be several ways: a Node has those to the Gateways of its cluster, a Gateway those to the
-// gateways of the peer. Each has a tunnel port of its own with BFD, which says whether the far end is there and what it
-// sends arrives; the port is named by its number in the switch, the way's number. New connections are spread over the
-// ways that are up, and go on by the way that their first packet took: gateways translate addresses, and those of a
-// connection are known at the two ends of its way alone. docs/design/0008-active-gateways.md says more.
+// There may be several ways between clusters. A Node has ways to the Gateways of its cluster. A Gateway has ways to the
+// gateways of the peer. Each way has a tunnel port of its own with BFD. BFD reports whether the far end runs and
+// whether its packets arrive. The port's number in the switch is the number of the way.
 //
-// Packets leave by the port for all tunnels, which takes the far end from the packet; the ports with BFD are watched, and
-// what their ends send arrives by them.
+// New connections are spread over the ways that are up. A connection stays on the way of its first packet. Gateways
+// translate addresses, and only the two ends of a connection's way have its translation.
+// docs/design/0008-active-gateways.md has the design.
+//
+// Packets leave through the port for all tunnels, and the packet names the far end. The ports with BFD are watched, and
+// packets from their far ends come in through them.
 
 // WayEnd is the far end of a way, as the key of a table.
 type WayEnd struct{ netip.Addr }
@@ -26,12 +28,12 @@ type WayEnd struct{ netip.Addr }
 // Compare orders by address.
 func (w WayEnd) Compare(o WayEnd) int { return w.Addr.Compare(o.Addr) }
 
-// wayTo is one way: where it ends, and the port with BFD, 0 where there is none.
+// wayTo is one way: its far end, and the port with BFD, 0 if there is no such port.
 type wayTo struct {
 	end  netip.Addr
 	port ofp.Port
 	lost bool // it has been down for a while
-	// going says that its far end is about to go: it carries the connections that it has, and no new ones.
+	// going is set if the far end is leaving. Then the way keeps its connections and gets no new ones.
 	going bool
 }
 
@@ -39,13 +41,13 @@ type wayTo struct {
 type ways struct {
 	node Node // this one
 	list []wayTo
-	// Numbers of groups, where there are several ways: that of the ways that are up, that with the first way for
-	// when none is, and for each way the one for connections that have it.
+	// These are numbers of groups, if there are several ways. live is the group of the ways that are up. any is the same
+	// group with the first way as a fallback while no way is up. pinned has a group for the connections of each way.
 	live, any uint32
 	pinned    []uint32
 }
 
-// wayPort is the port with BFD to a far end, 0 where there is none.
+// wayPort returns the port with BFD to a far end, 0 if there is no such port.
 func (t *Tables) wayPort(r *derive.Reader, end netip.Addr) ofp.Port {
 	if t.Ways == nil {
 		return 0
@@ -54,7 +56,7 @@ func (t *Tables) wayPort(r *derive.Reader, end netip.Addr) ofp.Port {
 	return ofp.Port(port)
 }
 
-// lostWay says whether the way to a far end has been down for a while.
+// lostWay reports whether the way to a far end has been down for a while.
 func (t *Tables) lostWay(r *derive.Reader, end netip.Addr) bool {
 	if t.Lost == nil {
 		return false
@@ -87,7 +89,7 @@ func (t *Tables) ownWays(r *derive.Reader, at role) ways {
 // ownGateways is the name of the ways to this cluster's Gateways. No cluster is called so.
 const ownGateways = "own gateways"
 
-// waysOver returns the ways to some ends. Ends that are leaving are behind the others. Their groups have the name.
+// waysOver returns the ways to some ends, with leaving ends at the end of the list. name is the name of their groups.
 func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends []peering.End) ways {
 	w := ways{node: node}
 	for _, end := range ends {
@@ -109,7 +111,8 @@ func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends []peeri
 	return w
 }
 
-// wayGroups names the groups of some ways, as waysOver uses them. They are no Service's: those have a Namespace.
+// wayGroups returns the names of the groups of some ways, as waysOver uses them. No Service can have them, since the
+// name of a Service's group has a Namespace.
 func wayGroups(name string, ends []peering.End) []groupID {
 	named := func(what string) groupID { return groupID{frontendID: frontendID{service: name, port: what}} }
 	out := []groupID{named("live"), named("any")}
@@ -139,16 +142,16 @@ func (t *Tables) wayGroupsOf(_ derive.Name, r *derive.Reader) ([]groupID, []prob
 	return out, nil
 }
 
-// What is sent to a peer, which decides how a way is known.
+// sent is the kind of a packet to a peer. It decides how the way of the packet is found.
 type sent int
 
 const (
-	sentRequest sent = iota // of a client here: its connection's way was chosen here
-	sentReply               // of a server here: its connection's way is the one that the request came by
+	sentRequest sent = iota // of a client here; its connection's way was chosen here
+	sentReply               // of a server here; its connection's way is the way of the request
 	sentRefusal             // the agent's: the refused packet's way is in the register
 )
 
-// send routes packets over the ways: those of a connection that has a way take it.
+// send routes packets over the ways. If a connection has a way, its packets take it.
 func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow {
 	priority := normal
 	if what == sentRefusal {
@@ -172,7 +175,8 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 		if w.node.Stretched && what != sentRequest {
 			actions = append(actions, flow.Load(clusterSetID, 0))
 		}
-		return flow.Flow{Table: Route, Priority: priority, Match: flow.All(append(slices.Clone(match), more...)...), Actions: append(actions, where...)}
+		return flow.Flow{Table: Route, Priority: priority, Match: flow.All(append(slices.Clone(match), more...)...),
+			Actions: append(actions, where...)}
 	}
 	group := func(id uint32) flow.Actions { return flow.Do(flow.ToGroup(id)) }
 	flows := []flow.Flow{to(priority, group(w.any))}
@@ -195,13 +199,15 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 	return flows
 }
 
-// groups are the groups of several ways.
+// groups returns the groups for several ways.
 //
-// The datapath's hash of a connection chooses from the ways that are up, so that many connections share one megaflow, and
-// those of a way that goes down move alone. While none is up all go by the first: before BFD has come up for the first
-// time, and where the far end does not know it, as an agent that is being upgraded. A connection whose way is down goes
-// by the next one, but one of TCP not before the way is lost for good, and its first packet: only the Gateways on it can translate the
-// others, and BFD may be wrong for a moment, where a switch is short of time.
+// The datapath's hash of a connection chooses among the ways that are up. So many connections share one megaflow, and
+// if a way goes down, only its connections move. While no way is up, all packets take the first one. That is so before
+// BFD has come up for the first time. It is also so if the far end has no BFD, as an agent that is being upgraded.
+//
+// If the way of a connection is down, its packets take the next way. A TCP connection moves only if the way is lost for
+// good, or with its first packet. Only the Gateways on its way can translate its other packets, and BFD may fail for a
+// moment if a switch is slow.
 func (w ways) groups() []flow.Group {
 	if len(w.list) < 2 {
 		return nil
@@ -246,34 +252,35 @@ func (w ways) staying() int {
 	return len(w.list)
 }
 
-// beginAgain gives a connection of TCP the way of its first packet when that is sent again: it is sent by another one when the
-// first is down.
+// beginAgain sets the way of a TCP connection again when its first packet is repeated. If the earlier way is down, the
+// repeated packet takes another one.
 func beginAgain() flow.Flow {
 	return flow.Flow{
 		Table: Commit, Priority: same,
-		Match:   flow.All(flow.TCPFlags("+syn-ack"), flow.CTState("+est-rpl+trk"), committed.Is(0)),
-		Actions: flow.Do(flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(flow.Move(way, markWay))}), flow.Goto(SNAT)),
+		Match: flow.All(flow.TCPFlags("+syn-ack"), flow.CTState("+est-rpl+trk"), committed.Is(0)),
+		Actions: flow.Do(flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable,
+			Exec: flow.Do(flow.Move(way, markWay))}), flow.Goto(SNAT)),
 	}
 }
 
 // take sends a packet by a way.
 func (w ways) take(one wayTo) flow.Actions {
 	var actions flow.Actions
-	if w.node.Stretched { // not before the group: what chooses forgets the key of a tunnel without an address
+	if w.node.Stretched { // not before the group: choosing clears the key of a tunnel without an address
 		actions = append(actions, flow.Move(clusterSetID, tunnelKey))
 	}
 	actions = append(actions, w.node.tunnelTo(one.end)...)
 	return append(actions, flow.Load(way, uint64(one.port)), flow.Resubmit(Commit))
 }
 
-// wayHash is the basis of the hash by which a way is chosen.
+// wayHash is the basis of the hash that chooses a way.
 const wayHash = 0x776179
 
-// spread says for the values of the hash which of n ways each takes: all as often as the next, but in no order. The hash may
-// have chosen an endpoint before, by its lowest bits in turn; by turns the ways would follow the endpoints. And those
-// of a way that is down go on to the ways behind it, which are different ones.
+// spread assigns one of n ways to each value of the hash. All ways get equally many values, in an irregular order. The
+// lowest bits of the same hash may have chosen an endpoint, so in a regular order the ways would follow the endpoints.
+// If a way goes down, its values go to the ways behind them, and these differ too.
 func spread(n int) []int {
-	slots := 16 // no less than Open vSwitch makes of it
+	slots := 16 // at least as many as Open vSwitch uses
 	for slots < 4*n && slots < maxSlots {
 		slots *= 2
 	}
@@ -300,7 +307,7 @@ func spread(n int) []int {
 	return out
 }
 
-// cameBy notes the way that packets come by.
+// cameBy records the way through which packets come.
 func cameBy(port ofp.Port, flows []flow.Flow) []flow.Flow {
 	if port == 0 {
 		return flows

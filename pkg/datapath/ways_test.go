@@ -94,7 +94,8 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 
 	v := peering.View{NodeName: s.Node.Name}
 	for i, g := range a.gateways[cluster] {
-		g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", g)}, GatewayIP: activeAddr(cluster, g).String(), InternalIP: activeAddr(cluster, g).String()}
+		g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", g)},
+			GatewayIP: activeAddr(cluster, g).String(), InternalIP: activeAddr(cluster, g).String()}
 		if phase := a.phases[cluster+strings.TrimPrefix(g.Name, "node-")]; phase != "" {
 			g.Annotations = map[string]string{multicluster.AnnotationPhase: phase}
 		}
@@ -157,7 +158,7 @@ func (a activeClusters) cable(t *testing.T) *cable {
 	return c
 }
 
-// become has the clusters change while the switches keep their connections.
+// become changes the clusters while the switches keep their connections.
 func (c *cable) become(a activeClusters) {
 	c.t.Helper()
 	for name := range c.states {
@@ -198,8 +199,8 @@ func active() activeClusters {
 	return activeClusters{gateways: map[string][]int{"east": {3, 4}, "west": {1, 2}}}
 }
 
-// TestWays follows connections between clusters with several Gateways: each uses one way in both directions, whatever
-// others choose meanwhile.
+// TestWays follows connections between clusters with several Gateways. Each connection uses one way in both directions,
+// whatever other connections choose.
 func TestWays(t *testing.T) {
 	for _, test := range []struct {
 		from, to string // a place, and a Service
@@ -254,13 +255,15 @@ func TestWays(t *testing.T) {
 							for n := range c.prefer { // the others choose otherwise
 								delete(c.prefer, n)
 							}
-							c.prefer[node], c.prefer["east3"], c.prefer["east4"] = gateways[node[:4]][1], gateways["west"][1], gateways["west"][0]
+							c.prefer[node], c.prefer["east3"], c.prefer["east4"] = gateways[node[:4]][1],
+								gateways["west"][1], gateways["west"][0]
 							if i == 0 {
 								continue // sent again before the answer
 							}
 							back := c.send(end, w.packet.Reply())
 							_, place, _ := strings.Cut(test.from, " ")
-							if have, want := strings.Join(back.places, " "), backwards(want)+" "+place; have != want || back.packet.IPSrc != p.IPDst {
+							if have, want := strings.Join(back.places, " "), backwards(want)+" "+place; have != want ||
+								back.packet.IPSrc != p.IPDst {
 								t.Fatalf("%s, reply %d: %s, want %s", test.from, i, back, want)
 							}
 						}
@@ -282,7 +285,8 @@ func TestWaysRefused(t *testing.T) {
 				c := a.cable(t)
 				last := fmt.Sprint("west", server)
 				s := newSources(c.states[last])
-				s.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+				s.policy.Namespaces.Set(derive.Object{Name: "default"},
+					policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 				s.relabel("pod1", "app=server")
 				s.rules(everybody(policy.Reject))
 				c.load(map[string]*sources{last: s})
@@ -300,16 +304,19 @@ func TestWaysRefused(t *testing.T) {
 				if _, err := fmt.Sscan(first[4:], &n); err != nil {
 					t.Fatal(err)
 				}
-				answer := oftest.Packet{IPSrc: c.states[last].Pods[0].IPs[0], SrcPort: 8080, IPDst: activeAddr("east", n), DstPort: p.SrcPort, Proto: oftest.TCP}
+				answer := oftest.Packet{IPSrc: c.states[last].Pods[0].IPs[0], SrcPort: 8080,
+					IPDst: activeAddr("east", n), DstPort: p.SrcPort, Proto: oftest.TCP}
 				came := c.wayOf(last, want[len(want)-2])
-				r := c.nodes[last].PacketOut(answer, flow.Do(flow.Load(generated, 1), flow.Load(way, uint64(came)), flow.Resubmit(Conntrack)))
+				r := c.nodes[last].PacketOut(answer,
+					flow.Do(flow.Load(generated, 1), flow.Load(way, uint64(came)), flow.Resubmit(Conntrack)))
 				if len(r.Outputs) != 1 || r.Outputs[0].Port != tunnelPort {
 					t.Fatalf("%s: the answer goes %s", want, r)
 				}
 				out := r.Outputs[0].Packet
 				out.TunSrc = c.states[last].Node.Ends[0]
 				w := c.send(c.ends[out.TunDst]+" tunnel", out)
-				if have := strings.Join(append([]string{last}, w.places...), " "); have != backwards(want)+" pod1" || w.packet.IPSrc != p.IPDst || w.packet.SrcPort != p.DstPort {
+				if have := strings.Join(append([]string{last}, w.places...), " "); have != backwards(want)+" pod1" ||
+					w.packet.IPSrc != p.IPDst || w.packet.SrcPort != p.DstPort {
 					t.Errorf("%s: the answer goes %s %s", want, last, w)
 				}
 			}
@@ -400,9 +407,9 @@ func TestWaysComeAndGo(t *testing.T) {
 	check("one is left", func(places string) bool { return strings.Contains(places, "east4 west2") })
 }
 
-// TestWaysOfTCP checks that packets of a connection, except the first, keep its way until that is lost, also if BFD
-// reports it as down for a moment. A connection whose first packet is sent again begins again, through a way that is
-// up.
+// TestWaysOfTCP checks that packets of a connection, except the first, keep its way until that is lost. They do so even
+// if BFD reports the way as down for a moment. If the first packet of a connection is sent again, the connection begins
+// again, through a way that is up.
 func TestWaysOfTCP(t *testing.T) {
 	const ack = 1 << 4
 	a := active()
@@ -477,7 +484,7 @@ func TestWaysInPhases(t *testing.T) {
 			to, back = podOf("west3").String()+":8080", podOf("east1").String()+":8080"
 		}
 		c := a.cable(t)
-		c.choice = 2 // the server is west3's, and for west that of the Node of this number
+		c.choice = 2 // the server of west3; for west, the server of the Node with this number
 		port := uint16(40000)
 		// connect opens a connection, sends on and back, and returns the Nodes on its way.
 		connect := func(from, to string, prefer map[string]string) (p oftest.Packet, places string) {
@@ -515,7 +522,8 @@ func TestWaysInPhases(t *testing.T) {
 			t.Helper()
 			w := c.send(x.from+" pod1", x.p)
 			if n := len(w.places); n < 2 || w.places[n-1] != "pod1" || seen(w) != x.seen {
-				t.Errorf("kept %v, %s: the connection of %s, which the server has seen as %s, goes %s", kept, step, x.from, x.seen, w)
+				t.Errorf("kept %v, %s: the connection of %s, which the server has seen as %s, goes %s",
+					kept, step, x.from, x.seen, w)
 			} else if r := c.send(w.places[n-2]+" pod1", w.packet.Reply()); r.places[len(r.places)-2] != x.from {
 				t.Errorf("kept %v, %s: its answer goes %s", kept, step, r)
 			}
@@ -573,10 +581,11 @@ func TestWaysInPhases(t *testing.T) {
 	}
 }
 
-// TestWaysFromOne checks connections that began before a single way was watched: they go on while agents are upgraded
-// in one cluster and in both. Connections from before a second gateway stay with the first.
+// TestWaysFromOne checks connections that began before single ways were watched. They continue while agents are
+// upgraded in one cluster and in both. Connections from before a second gateway stay with the first.
 func TestWaysFromOne(t *testing.T) {
-	a := activeClusters{gateways: map[string][]int{"east": {3}, "west": {1}}, older: map[string]bool{"east": true, "west": true}}
+	a := activeClusters{gateways: map[string][]int{"east": {3}, "west": {1}},
+		older: map[string]bool{"east": true, "west": true}}
 	c := a.cable(t)
 	for _, s := range c.states {
 		for _, e := range c.entries(s) {
@@ -592,7 +601,8 @@ func TestWaysFromOne(t *testing.T) {
 		p    oftest.Packet
 	}
 	var list []one
-	for _, x := range []struct{ from, to string }{{"east1 pod1", "10.97.0.14:80"}, {"east3 pod1", "10.97.0.14:80"}, {"east4 pod1", "10.97.0.14:80"}, {"west3 pod1", "10.96.0.30:80"}, {"west2 pod1", "10.96.0.30:80"}} {
+	for _, x := range []struct{ from, to string }{{"east1 pod1", "10.97.0.14:80"}, {"east3 pod1", "10.97.0.14:80"},
+		{"east4 pod1", "10.97.0.14:80"}, {"west3 pod1", "10.96.0.30:80"}, {"west2 pod1", "10.96.0.30:80"}} {
 		for server := range activeNodes {
 			c.choice = server
 			p := c.request(x.from, x.to, oftest.TCP)
@@ -620,7 +630,8 @@ func TestWaysFromOne(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		older map[string]bool
-	}{{"east is upgraded", map[string]bool{"west": true}}, {"both are", nil}, {"east is back at what it was", map[string]bool{"east": true}}, {"both are upgraded", nil}} {
+	}{{"east is upgraded", map[string]bool{"west": true}}, {"both are", nil},
+		{"east is back at what it was", map[string]bool{"east": true}}, {"both are upgraded", nil}} {
 		a.older = step.older
 		c.become(a)
 		same(step.name)
@@ -686,7 +697,8 @@ func TestWaysOfOnePeer(t *testing.T) {
 			}
 			n := len(w.places)
 			_, place, _ := strings.Cut(test.from, " ")
-			if back := c.send(w.places[n-2]+" "+w.places[n-1], w.packet.Reply()); strings.Join(back.places, " ") != backwards(w.places[:n-1])+" "+place {
+			if back := c.send(w.places[n-2]+" "+w.places[n-1], w.packet.Reply()); strings.Join(back.places,
+				" ") != backwards(w.places[:n-1])+" "+place {
 				t.Errorf("%s: reply %s", test.from, back)
 			}
 		}
@@ -706,7 +718,8 @@ func TestWaysOfOnePeer(t *testing.T) {
 				t.Fatalf("%s, want %s pod1", w, want)
 			}
 			n := len(w.places)
-			if back := c.send(w.places[n-2]+" pod1", w.packet.Reply()); strings.Join(back.places, " ") != backwards(w.places[:n-1])+" pod1" {
+			if back := c.send(w.places[n-2]+" pod1", w.packet.Reply()); strings.Join(back.places,
+				" ") != backwards(w.places[:n-1])+" pod1" {
 				t.Errorf("reply %s", back)
 			}
 		}

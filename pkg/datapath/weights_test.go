@@ -23,7 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// TestFactors compares the factors with their definition: with random hashes each bucket has the largest product as
+// TestFactors compares the factors with their definition. With random hashes each bucket has the largest product as
 // often as its weight demands.
 func TestFactors(t *testing.T) {
 	for _, weights := range [][]uint16{{1, 1, 1}, {1, 3}, {3, 1}, {1, 2, 3, 4}, {1, 1, 1, 5}, {1, 1000},
@@ -180,7 +180,7 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 	o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", target)
 	o.appctl(t, "dpctl/flush-conntrack")
 	o.program(t, "br-int", set)
-	o.appctl(t, "revalidator/wait") // megaflows of what was there before
+	o.appctl(t, "revalidator/wait") // megaflows of earlier connections
 	args := []string{"netdev-dummy/receive", "pod1"}
 	for client := range clients {
 		for connection := range each {
@@ -268,8 +268,8 @@ func TestGoneClusterGetsNoConnections(t *testing.T) {
 	}
 }
 
-// TestHintsKeepConnections has endpoints with hints, a Node in one zone, then in another, and endpoints that come and
-// go. On a switch connections land where the hints send them.
+// TestHintsKeepConnections has endpoints with hints, which come and go, and a Node that changes its zone. On a switch,
+// connections land where the hints send them.
 func TestHintsKeepConnections(t *testing.T) {
 	withOthers(t)
 	o := dummyBridge(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// packed is an address as numbers. Thousands are sorted each time that one of them changes, and values with pointers
-// take several times as long to sort.
+// packed is an address as numbers. When one address changes, thousands are sorted again, and values with pointers take
+// several times as long to sort.
 type packed struct {
 	high, low uint64
 	port      uint16
@@ -48,7 +48,7 @@ type candidates struct {
 
 // choose returns the endpoints of one port, of the family of its virtual address, ordered by address. It returns the
 // ready ones. If no endpoint is ready, it returns those still serving while they terminate (KEP-1669). Each address
-// counts once. Hints narrow the choice among ready ones; all is their number without hints.
+// counts once. Hints reduce the choice among ready endpoints. all is the number of endpoints without hints.
 func (c candidates) choose(port Port, vip netip.Addr) (out []Endpoint, all int) {
 	ready := func(e EndpointFacts) bool { return c.service.PublishNotReady || e.Ready }
 	if out = c.pick(port, vip, ready); len(out) == 0 {
@@ -69,11 +69,13 @@ func (c candidates) anywhere(port Port, vip netip.Addr) bool {
 	return len(list) > 0
 }
 
-// hinted returns a filter for the ready endpoints that are for this Node, or nil if hints choose no endpoint. It does
-// the same as kube-proxy of Kubernetes 1.36 (topologyModeFromHints). A kind of hint counts if all ready endpoints have
-// it and at least one names this Node, or its zone; the Node goes before the zone. So a missing hint, or clients in a
-// zone without endpoints, lead to all endpoints. The Service's trafficDistribution and its annotation are not read:
-// Kubernetes' controller writes hints from them. internalTrafficPolicy Local has chosen already.
+// hinted returns a filter for the ready endpoints that are for this Node, or nil if hints choose no endpoint. It has
+// the result of kube-proxy of Kubernetes 1.36 (topologyModeFromHints). A kind of hint counts if all ready endpoints
+// have it and at least one names this Node, or its zone. Hints for the Node have precedence over hints for the zone.
+//
+// So a missing hint, or clients in a zone without endpoints, lead to all endpoints. hinted does not read the Service's
+// trafficDistribution and its annotation, since Kubernetes' controller writes hints from them. internalTrafficPolicy
+// Local has chosen already.
 func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) bool) func(EndpointFacts) bool {
 	if c.service.Local {
 		return nil

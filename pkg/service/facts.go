@@ -18,25 +18,25 @@ import (
 )
 
 // Facts are the inputs of a Service's load balancing, parsed once. They are zero for a Service without an address,
-// headless or ExternalName, and for a Service that its labels leave to another proxy.
+// headless or ExternalName. They are also zero if the Service's labels name another proxy.
 type Facts struct {
 	VIPs  []netip.Addr // of both families
 	Ports []Port
 	Local bool // internalTrafficPolicy Local: endpoints of this Node only
-	// Affinity is the time for which a client address without new connections is remembered with sessionAffinity
-	// ClientIP; 0 turns it off.
+	// Affinity is how long a client address without new connections is remembered with sessionAffinity ClientIP; 0 turns
+	// it off.
 	Affinity time.Duration
-	// Imported is set if the Service was made of other clusters' exports: its endpoints are on no Node of this one.
+	// Imported is set if the Service was made from other clusters' exports. Its endpoints are on no Node of this cluster.
 	Imported bool
-	// First are the clusters that get the requests to an imported Service first, in order. Minimum is the number of
-	// ready endpoints that are enough. With an empty list requests go to all.
+	// First are the clusters that get the requests to an imported Service first, in order. Minimum is the number of ready
+	// endpoints that suffice. If First is empty, requests go to all.
 	First   []string
 	Minimum int
 	// DNS is true of the cluster's DNS.
 	DNS bool
 	// PublishNotReady has endpoints count as ready.
 	PublishNotReady bool
-	Problems        []problem.Problem // what could not be parsed, and is left out
+	Problems        []problem.Problem // about parts that cannot be parsed, and are left out
 }
 
 // Port is a port of a Service.
@@ -47,18 +47,17 @@ type Port struct {
 	Port     uint16
 }
 
-// SliceFacts are what load balancing depends on of an EndpointSlice. They are zero for one
-// that belongs to no Service, or has no addresses.
+// SliceFacts is the part of an EndpointSlice that load balancing depends on. It is zero if the slice belongs to no
+// Service or has no addresses.
 type SliceFacts struct {
 	Service   derive.Object
 	Ports     []SlicePort
 	Endpoints []EndpointFacts
-	// Weight is the number of endpoints that each address stands for: another cluster's, behind its Service's address.
-	// 0 means one.
+	// Weight is the number of endpoints behind each address, if the address is another cluster's Service. 0 means one.
 	Weight uint16
 	// Cluster is whose endpoints they are, for an imported Service.
 	Cluster  string
-	Problems []problem.Problem // what could not be parsed, and is left out
+	Problems []problem.Problem // about parts that cannot be parsed, and are left out
 }
 
 // SlicePort is a port that all endpoints of an EndpointSlice have.
@@ -74,7 +73,7 @@ type EndpointFacts struct {
 	Node     string
 	Ready    bool
 	Draining bool // serving and terminating
-	// Hints name the Nodes and zones that it is for, or nil. Few endpoints have hints, and there are many endpoints.
+	// Hints are the Nodes and zones that the endpoint is for, or nil. There are many endpoints, and few have hints.
 	Hints *Hints
 }
 
@@ -98,7 +97,7 @@ func hintsOf(h *discoveryv1.EndpointHints) *Hints {
 	return out
 }
 
-// ZoneOf is the zone of a Node, "" where its labels name none.
+// ZoneOf returns the zone of a Node, "" if its labels have no zone.
 func ZoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 
 // LabelProxyName names the proxy that serves a Service (k8s.io/kubernetes/pkg/proxy/apis).
@@ -114,7 +113,7 @@ func IsOthers(s *corev1.Service) bool {
 	return false
 }
 
-// isDNS reports whether a Service is the cluster's DNS, by the name or the label that installers give it.
+// isDNS reports whether a Service is the cluster's DNS. Installers give it a known name or label.
 func isDNS(s *corev1.Service) bool {
 	return s.Namespace == metav1.NamespaceSystem && (s.Name == "kube-dns" || s.Labels["k8s-app"] == "kube-dns")
 }
@@ -136,7 +135,8 @@ func FactsOf(s *corev1.Service) Facts {
 	if len(f.VIPs) == 0 {
 		return Facts{Problems: f.Problems, DNS: f.DNS}
 	}
-	f.Local = s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	f.Local = s.Spec.InternalTrafficPolicy != nil &&
+		*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	f.Affinity = affinityOf(s)
 	_, f.Imported = s.Annotations[multicluster.AnnotationImportedService]
 	if order, ok := s.Annotations[multicluster.AnnotationClusterOrder]; ok && f.Imported {
@@ -171,21 +171,22 @@ func affinityOf(s *corev1.Service) time.Duration {
 		return 0
 	}
 	seconds := int32(corev1.DefaultClientIPServiceAffinitySeconds)
-	if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil && *c.ClientIP.TimeoutSeconds > 0 {
+	if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil &&
+		*c.ClientIP.TimeoutSeconds > 0 {
 		seconds = *c.ClientIP.TimeoutSeconds
 	}
 	return min(time.Duration(seconds)*time.Second, MaxAffinity)
 }
 
-// MaxAffinity is the longest time for which a switch remembers a client that opens no connection: OpenFlow's
-// idle_timeout has 16 bits. The API allows 24 hours, this is 18 hours and 12 minutes.
+// MaxAffinity is the longest time for which a switch remembers a client without new connections. OpenFlow's
+// idle_timeout has 16 bits, so it is 18 hours and 12 minutes. The API allows 24 hours.
 const MaxAffinity = 65535 * time.Second
 
 func known(p corev1.Protocol) bool {
 	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
 }
 
-// vips returns the ClusterIPs of a Service, none where it is of a kind without.
+// vips returns the ClusterIPs of a Service. If the Service's kind has no ClusterIP, it returns nil.
 func vips(s *corev1.Service, report func(field, reason, format string, args ...any)) []netip.Addr {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -213,8 +214,7 @@ func vips(s *corev1.Service, report func(field, reason, format string, args ...a
 	return out
 }
 
-// SliceFactsOf parses an EndpointSlice. Of several addresses of an endpoint the API gives a
-// meaning to the first alone.
+// SliceFactsOf parses an EndpointSlice. If an endpoint has several addresses, only the first has a meaning in the API.
 func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 	name := s.Labels[discoveryv1.LabelServiceName]
 	if name == "" || s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6 {
@@ -255,7 +255,8 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 			})
 			continue
 		}
-		facts := EndpointFacts{Addr: ip, Ready: isReady(e.Conditions), Draining: isDraining(e.Conditions), Hints: hintsOf(e.Hints)}
+		facts := EndpointFacts{Addr: ip, Ready: isReady(e.Conditions), Draining: isDraining(e.Conditions),
+			Hints: hintsOf(e.Hints)}
 		if e.NodeName != nil {
 			facts.Node = *e.NodeName
 		}
@@ -269,14 +270,15 @@ func (f *SliceFacts) weigh(s *discoveryv1.EndpointSlice) {
 	n, err := requests.ReadReady(s.Annotations[multicluster.AnnotationReady])
 	if err != nil {
 		f.Problems = append(f.Problems, problem.Problem{
-			Object: problem.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}, Field: "metadata.annotations[" + multicluster.AnnotationReady + "]",
+			Object: problem.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name},
+			Field:  "metadata.annotations[" + multicluster.AnnotationReady + "]",
 			Reason: "InvalidWeight", Message: err.Error() + "; its endpoints count as one each",
 		})
 	}
 	f.Weight = uint16(n)
 }
 
-// endpointAddress parses an address of a slice, or says why it cannot be used.
+// endpointAddress parses an address of a slice, or returns why it cannot be used.
 func endpointAddress(family discoveryv1.AddressType, text string) (ip netip.Addr, why string) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || ip.Is4() != (family == discoveryv1.AddressTypeIPv4) {
@@ -288,7 +290,7 @@ func endpointAddress(family discoveryv1.AddressType, text string) (ip netip.Addr
 	return ip, ""
 }
 
-// isReady reads a condition that means true where nothing is said (discovery/v1).
+// isReady returns the ready condition. If it is missing, it counts as true (discovery/v1).
 func isReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
 
 // isDraining reports whether an endpoint terminates but still answers (KEP-1669). A missing serving condition has the
@@ -301,7 +303,7 @@ func isDraining(c discoveryv1.EndpointConditions) bool {
 	return serving && c.Terminating != nil && *c.Terminating
 }
 
-// unusable says why nothing can be sent to an address, or returns "".
+// unusable returns why no packet can be sent to an address, or "".
 func unusable(ip netip.Addr) string {
 	switch {
 	case ip.IsUnspecified():

@@ -41,16 +41,26 @@ func TestHints(t *testing.T) {
 		slices   []*discoveryv1.EndpointSlice
 		want     string // addresses of the first Service
 	}{
-		{name: "those of the zone", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b"), hinted(three, "b", "a"))}, want: "1 3"},
-		{name: "zones in two slices", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a")), second(slice("web", "/TCP/80", hinted(two, "b")))}, want: "1"},
-		{name: "one has no hint", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), two)}, want: "1 2"},
-		{name: "one has hints without names", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two))}, want: "1 2"},
-		{name: "nobody is for this zone", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "b"), hinted(two, "c"))}, want: "1 2"},
-		{name: "the Node has no zone", zone: "none", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b"))}, want: "1 2"},
-		{name: "the Node before the zone", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a", "node-1"), hinted(two, "a", "node-2"))}, want: "1"},
-		{name: "nobody is for this Node: the zone", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a", "node-3"), hinted(two, "a", "node-2"), hinted(three, "b", "node-4"))}, want: "1 2"},
-		{name: "one has no hint for Nodes: the zone", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a", "node-1"), hinted(two, "a"), hinted(three, "b", "node-3"))}, want: "1 2"},
-		{name: "Nodes alone", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "node-2"), hinted(two, "node-1"))}, want: "2"},
+		{name: "those of the zone", slices: []*discoveryv1.EndpointSlice{
+			slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b"), hinted(three, "b", "a"))}, want: "1 3"},
+		{name: "zones in two slices", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a")),
+			second(slice("web", "/TCP/80", hinted(two, "b")))}, want: "1"},
+		{name: "one has no hint", slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), two)},
+			want: "1 2"},
+		{name: "one has hints without names",
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two))}, want: "1 2"},
+		{name: "nobody is for this zone",
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "b"), hinted(two, "c"))}, want: "1 2"},
+		{name: "the Node has no zone", zone: "none",
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b"))}, want: "1 2"},
+		{name: "the Node before the zone", slices: []*discoveryv1.EndpointSlice{
+			slice("web", "/TCP/80", hinted(one, "a", "node-1"), hinted(two, "a", "node-2"))}, want: "1"},
+		{name: "nobody is for this Node: the zone", slices: []*discoveryv1.EndpointSlice{slice("web",
+			"/TCP/80", hinted(one, "a", "node-3"), hinted(two, "a", "node-2"), hinted(three, "b", "node-4"))}, want: "1 2"},
+		{name: "one has no hint for Nodes: the zone", slices: []*discoveryv1.EndpointSlice{
+			slice("web", "/TCP/80", hinted(one, "a", "node-1"), hinted(two, "a"), hinted(three, "b", "node-3"))}, want: "1 2"},
+		{name: "Nodes alone", slices: []*discoveryv1.EndpointSlice{
+			slice("web", "/TCP/80", hinted(one, "node-2"), hinted(two, "node-1"))}, want: "2"},
 		{
 			name: "one that is not ready and has no hint does not count",
 			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b"),
@@ -58,46 +68,54 @@ func TestHints(t *testing.T) {
 			want: "1",
 		},
 		{
-			name:   "the zone's own ends: nobody is for this zone",
-			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(withConditions("10.10.0.1", false, true, true), "a"), hinted(two, "b"))},
-			want:   "2",
+			name: "the zone's own ends: nobody is for this zone",
+			slices: []*discoveryv1.EndpointSlice{
+				slice("web", "/TCP/80", hinted(withConditions("10.10.0.1", false, true, true), "a"), hinted(two, "b"))},
+			want: "2",
 		},
 		{
 			name: "all end: all that serve, whatever their zone",
-			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(withConditions("10.10.0.1", false, true, true), "a"),
-				hinted(withConditions("10.10.0.2", false, true, true), "b"))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("web", "/TCP/80", hinted(withConditions("10.10.0.1", false, true, true), "a"),
+					hinted(withConditions("10.10.0.2", false, true, true), "b"))},
 			want: "1 2",
 		},
 		{
 			name: "publishNotReadyAddresses: all count", services: []*corev1.Service{unready},
-			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(withConditions("10.10.0.1", false, false, false), "a"), hinted(two, "b"))},
-			want:   "1",
+			slices: []*discoveryv1.EndpointSlice{
+				slice("web", "/TCP/80", hinted(withConditions("10.10.0.1", false, false, false), "a"), hinted(two, "b"))},
+			want: "1",
 		},
 		{
 			name: "internalTrafficPolicy Local goes before", services: []*corev1.Service{localPolicy(web())},
-			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", on("node-1", hinted(one, "a")), on("node-1", hinted(two, "b")), on("node-2", hinted(three, "a")))},
-			want:   "1 2",
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", on("node-1", hinted(one, "a")),
+				on("node-1", hinted(two, "b")), on("node-2", hinted(three, "a")))},
+			want: "1 2",
 		},
 		{
-			name:   "hints of another port do not count",
-			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b")), slice("web", "other/TCP/81", three)},
-			want:   "1",
+			name: "hints of another port do not count",
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b")),
+				slice("web", "other/TCP/81", three)},
+			want: "1",
 		},
 		{
 			name:     "an imported Service: other clusters' endpoints have no hints, and this cluster's keep to the zone",
 			services: []*corev1.Service{imported(svc("antrea-mc-web", "10.96.0.11", "/TCP/80")), web()},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b")),
-				standing("1", slice("antrea-mc-web", "/TCP/80", ready("10.96.0.10"))), second(standing("1", slice("antrea-mc-web", "/TCP/80", ready("10.97.0.9")))),
+				standing("1", slice("antrea-mc-web", "/TCP/80", ready("10.96.0.10"))),
+				second(standing("1", slice("antrea-mc-web", "/TCP/80", ready("10.97.0.9")))),
 			},
 			want: "1 9",
 		},
 		{
-			name:     "an imported Service, this cluster first: all ready ones are enough, and those of the zone get the requests",
+			name: "an imported Service, this cluster first: all ready ones are enough, " +
+				"and those of the zone get the requests",
 			services: []*corev1.Service{ordered("east", "2", svc("antrea-mc-web", "10.96.0.11", "/TCP/80")), web()},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("web", "/TCP/80", hinted(one, "a"), hinted(two, "b")),
-				of("east", standing("2", slice("antrea-mc-web", "/TCP/80", ready("10.96.0.10")))), second(of("west", standing("9", slice("antrea-mc-web", "/TCP/80", ready("10.97.0.9"))))),
+				of("east", standing("2", slice("antrea-mc-web", "/TCP/80", ready("10.96.0.10")))),
+				second(of("west", standing("9", slice("antrea-mc-web", "/TCP/80", ready("10.97.0.9"))))),
 			},
 			want: "1",
 		},
@@ -122,15 +140,17 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestHintsModel compares the choice with kube-proxy's rule, written down plainly, for random endpoints.
+// TestHintsModel compares the choice with a simple form of kube-proxy's rule, for random endpoints.
 func TestHintsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(*walkSeed, 1))
 	narrowed := 0
 	for range 5000 {
-		v := View{Services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80")}, NodeName: "node-1", Zone: []string{"a", "a", ""}[random.IntN(3)]}
+		v := View{Services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80")}, NodeName: "node-1",
+			Zone: []string{"a", "a", ""}[random.IntN(3)]}
 		s := slice("web", "/TCP/80")
 		for i := range 1 + random.IntN(4) {
-			s.Endpoints = append(s.Endpoints, randomHints(random, withConditions(fmt.Sprintf("10.10.0.%d", 1+i), random.IntN(4) > 0, random.IntN(2) > 0, random.IntN(2) > 0)))
+			s.Endpoints = append(s.Endpoints, randomHints(random,
+				withConditions(fmt.Sprintf("10.10.0.%d", 1+i), random.IntN(4) > 0, random.IntN(2) > 0, random.IntN(2) > 0)))
 		}
 		v.Slices = []*discoveryv1.EndpointSlice{s}
 		want := model(s.Endpoints, v)
@@ -167,7 +187,7 @@ func randomHints(random *rand.Rand, e discoveryv1.Endpoint) discoveryv1.Endpoint
 	return hinted(e, names...)
 }
 
-// model is kube-proxy's rule (CategorizeEndpoints), for a Service with the traffic policy Cluster.
+// model is kube-proxy's rule (CategorizeEndpoints) for a Service with traffic policy Cluster.
 func model(all []discoveryv1.Endpoint, v View) (out []string) {
 	forNode := func(e discoveryv1.Endpoint) bool {
 		return slices.Contains(e.Hints.ForNodes, discoveryv1.ForNode{Name: v.NodeName})
@@ -182,10 +202,13 @@ func model(all []discoveryv1.Endpoint, v View) (out []string) {
 	}
 	switch {
 	case len(ready) == 0:
-		chosen = slices.DeleteFunc(slices.Clone(all), func(e discoveryv1.Endpoint) bool { return !*e.Conditions.Serving || !*e.Conditions.Terminating })
-	case every(func(e discoveryv1.Endpoint) bool { return len(e.Hints.ForNodes) > 0 }) && slices.ContainsFunc(ready, forNode):
+		chosen = slices.DeleteFunc(slices.Clone(all),
+			func(e discoveryv1.Endpoint) bool { return !*e.Conditions.Serving || !*e.Conditions.Terminating })
+	case every(func(e discoveryv1.Endpoint) bool { return len(e.Hints.ForNodes) > 0 }) &&
+		slices.ContainsFunc(ready, forNode):
 		chosen = slices.DeleteFunc(slices.Clone(ready), func(e discoveryv1.Endpoint) bool { return !forNode(e) })
-	case every(func(e discoveryv1.Endpoint) bool { return len(e.Hints.ForZones) > 0 }) && slices.ContainsFunc(ready, forZone):
+	case every(func(e discoveryv1.Endpoint) bool { return len(e.Hints.ForZones) > 0 }) &&
+		slices.ContainsFunc(ready, forZone):
 		chosen = slices.DeleteFunc(slices.Clone(ready), func(e discoveryv1.Endpoint) bool { return !forZone(e) })
 	}
 	for _, e := range chosen {
@@ -201,7 +224,8 @@ func TestZoneChanges(t *testing.T) {
 	tables := NewTables(e, "node-1", read, false)
 	for i := range 100 {
 		name := fmt.Sprint("s", i)
-		s, l := svc(name, fmt.Sprintf("10.96.0.%d", 1+i), "/TCP/80"), slice(name, "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3"))
+		s, l := svc(name, fmt.Sprintf("10.96.0.%d", 1+i), "/TCP/80"),
+			slice(name, "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3"))
 		if i < 3 {
 			l = slice(name, "/TCP/8080", hinted(ready("10.10.0.2"), "a"), hinted(ready("10.10.0.3"), "b"))
 		}
@@ -213,9 +237,11 @@ func TestZoneChanges(t *testing.T) {
 	}
 	e.Pass()
 	for _, row := range []struct{ zone, want string }{
-		{"a", "s1 10.96.0.2:80/TCP -> 10.10.0.2:8080"}, {"b", "s1 10.96.0.2:80/TCP -> 10.10.0.3:8080"}, {"", "s1 10.96.0.2:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080"},
+		{"a", "s1 10.96.0.2:80/TCP -> 10.10.0.2:8080"}, {"b", "s1 10.96.0.2:80/TCP -> 10.10.0.3:8080"},
+		{"", "s1 10.96.0.2:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080"},
 	} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"topology.kubernetes.io/zone": row.zone}}}
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"topology.kubernetes.io/zone": row.zone}}}
 		zones.Set("self", ZoneOf(node))
 		e.Pass()
 		list, _ := tables.Frontends.Get(derive.Object{Namespace: "default", Name: "s1"})

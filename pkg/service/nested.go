@@ -11,13 +11,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// maxScale bounds the weights, so that the switch's selection table stays small: it has one
-// slot for the smallest weight and at most 256 slots.
+// maxScale bounds the weights, so that the switch's selection table stays small. The table has one slot for the
+// smallest weight and at most 256 slots.
 const maxScale = 1 << 10
 
-// Bounds of nesting. An own export among the imported is one level, a hand-made Service in front of it a second. A user
-// that may write EndpointSlices can make chains and nets of Services without end. These bounds keep the work for one
-// frontend small, and the parts of its fractions below 2^maxParts.
+// These are the bounds of nesting. The cluster's own export within an imported Service is one level. A hand-made
+// Service in front of it is a second. A user that may write EndpointSlices can make chains and nets of Services without
+// end. The bounds keep the work for one frontend small, and the parts of its fractions below 2^maxParts.
 const (
 	maxNesting = 4
 	maxShares  = 1 << 13
@@ -40,10 +40,10 @@ func fractionOf(addr netip.AddrPort, count, parts uint64) fraction {
 	return fraction{addr, max(count, 1), parts}
 }
 
-// nesting replaces every endpoint of a frontend that is another Service's virtual address by that Service's own
-// endpoints. An imported Service lists the ClusterIP of each exporting cluster, this one included: without this the
-// switch would have to choose twice. The replaced endpoint's share, its weight, is divided among its replacements, so
-// that each cluster gets as much as before. If there are no replacements its share goes to the others.
+// nesting replaces each endpoint of a frontend that is another Service's virtual address by that Service's endpoints.
+// An imported Service lists the ClusterIP of each exporting cluster, also of this one. Without the replacement the
+// switch would have to choose twice. The weight of a replaced endpoint is divided among its replacements, so that each
+// cluster gets as much as before. If there are no replacements, its share goes to the others.
 type nesting struct {
 	tables   *Tables
 	reader   *derive.Reader
@@ -82,14 +82,15 @@ func (n *nesting) nested(f Frontend) bool {
 	return found
 }
 
-// shares resolves a frontend. Each direct endpoint that leads to a destination counts with its weight; a nested one is
-// split. total is the sum of all.
+// shares resolves a frontend. A direct endpoint that leads to a destination counts with its weight. A nested endpoint
+// is split. total is the sum of all.
 func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 	n.open[f.address()] = true
 	defer delete(n.open, f.address())
 	for _, e := range f.Endpoints {
 		if n.left == 0 {
-			n.report(f, "EndpointNesting", "endpoint %s and those after it are left out: nested Services lead to more than %d endpoints; name the endpoints themselves", e.Addr, maxShares)
+			n.report(f, "EndpointNesting", "endpoint %s and those after it are left out: "+
+				"nested Services lead to more than %d endpoints; name the endpoints themselves", e.Addr, maxShares)
 			break
 		}
 		n.left--
@@ -104,7 +105,8 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 			n.report(f, "EndpointLoop", "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
 			continue
 		case len(n.open) > maxNesting:
-			n.report(f, "EndpointNesting", "endpoint %s is left out: it is a Service behind %d others; name the endpoints themselves", e.Addr, maxNesting)
+			n.report(f, "EndpointNesting",
+				"endpoint %s is left out: it is a Service behind %d others; name the endpoints themselves", e.Addr, maxNesting)
 			continue
 		}
 		shares, of := n.shares(inner)
@@ -120,9 +122,9 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 }
 
 // first returns the endpoints that requests to an imported Service go to. These are the endpoints of the first clusters
-// of the order that have enough ready ones together, else all. A Service of this cluster counts with its present
-// endpoints, whichever of them hints give to this Node, so that all Nodes decide alike. Other clusters count with their
-// reported numbers.
+// of the order that have enough ready endpoints together, else all. A Service of this cluster counts with all its
+// present endpoints, also with endpoints that hints give to other Nodes. So all Nodes decide alike. Other clusters
+// count with their reported numbers.
 func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
 	rank := map[netip.Addr]int{}
 	for _, s := range derive.List(n.reader, n.tables.ByService, key) {
@@ -167,8 +169,8 @@ func (n *nesting) report(f Frontend, reason, format string, args ...any) {
 	}
 }
 
-// weigh turns fractions into the smallest whole weights in the same proportions, or into the nearest weights if those
-// would be too large. An address that occurs twice gets both shares.
+// weigh turns fractions into the smallest whole weights in the same proportions. If those would be too large, it
+// returns the nearest weights. If an address occurs twice, it gets both shares.
 func weigh(fs []fraction) []Endpoint {
 	scale := uint64(1)
 	for _, f := range fs {

@@ -35,8 +35,8 @@ func nested(n, width int) View {
 	return v
 }
 
-// TestNestingEnds plans chains and nets of Services, which any user that may write EndpointSlices can make: a chain of
-// 65 once divided by zero, and a net of 20 took for ever.
+// TestNestingEnds plans chains and nets of Services, which any user that may write EndpointSlices can make. A chain of
+// 65 once caused a division by zero, and a net of 20 never ended.
 func TestNestingEnds(t *testing.T) {
 	for _, test := range []struct{ n, width int }{{100, 1}, {20, 4}} {
 		frontends, problems := Plan(nested(test.n, test.width))

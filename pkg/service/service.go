@@ -1,6 +1,6 @@
-// Package service turns Services and EndpointSlices into input of a load balancer: one Frontend for each virtual
-// address and port, with its endpoints and their weights. It is pure: no client, no clock. Its functions are functions
-// of derived tables, one Service at a time.
+// Package service turns Services and EndpointSlices into the input of a load balancer: one Frontend for each virtual
+// address and port, with its endpoints and their weights. It is pure: it has no client and no clock. Its functions are
+// functions of derived tables, one Service at a time.
 package service
 
 import (
@@ -25,22 +25,22 @@ type Endpoint struct {
 	Weight uint16
 }
 
-// Frontend is one virtual address and port of a Service. Without Endpoints connections are refused or, with Elsewhere,
-// dropped.
+// Frontend is one virtual address and port of a Service. Without Endpoints, connections are refused. With Elsewhere,
+// they are dropped.
 type Frontend struct {
 	Namespace string
 	Service   string
 	Port      string // the port's name, empty if the only port has no name
 	Protocol  corev1.Protocol
 	VIP       netip.AddrPort
-	// Affinity sends the connections of a client address to one endpoint as long as it exists, until no new connection
-	// has come for this time; 0 turns it off.
+	// Affinity sends the connections of a client address to one endpoint while it exists, until no new connection has come
+	// for this time. 0 turns it off.
 	Affinity  time.Duration
 	Endpoints []Endpoint // ordered by address
 	// Elsewhere is set if internalTrafficPolicy Local excludes all existing endpoints on this Node.
 	Elsewhere bool
 
-	all int // the number of Endpoints with those for other Nodes by their hints; until nesting is decided
+	all int // number of Endpoints without hints, until nesting is decided
 }
 
 // String names the frontend for people: default/web:http 10.96.0.10:80/TCP.
@@ -70,7 +70,7 @@ func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, b
 	return list[i], true
 }
 
-// address is what a packet names: two frontends cannot share one.
+// address is the destination of a packet. Two frontends cannot have the same.
 type address struct {
 	protocol corev1.Protocol
 	addr     netip.AddrPort
@@ -84,7 +84,7 @@ func (a address) Compare(b address) int {
 // String returns "10.96.0.10:80/TCP".
 func (a address) String() string { return fmt.Sprintf("%s/%s", a.addr, a.protocol) }
 
-// block is a part of the address space. There are many endpoints, and virtual addresses lie in few blocks: only
+// block is a part of the address space. There are many endpoints, and virtual addresses are in few blocks. Only
 // endpoints in these blocks may be virtual addresses.
 type block struct{ netip.Addr }
 
@@ -111,9 +111,10 @@ type Tables struct {
 	Slices   *derive.Source[derive.Object, SliceFacts]
 	// ByService finds the EndpointSlices of a Service.
 	ByService *derive.Index[derive.Object, derive.Object, SliceFacts]
-	// Frontends are what each Service needs, ordered by protocol and address. A part that cannot be served becomes a
-	// Problem, and nothing else stops. Headless and ExternalName Services have no address to serve and are left out.
-	// Features that no Node serves are left out without a Problem: package unserved reports them once for the cluster.
+	// Frontends are the frontends of each Service, ordered by protocol and address. A part that cannot be served becomes a
+	// Problem, and does not stop other parts. Headless and ExternalName Services have no address to serve and are left
+	// out. Features that no Node serves are left out without a Problem, since package unserved reports them once for the
+	// cluster.
 	Frontends *derive.Table[derive.Object, []Frontend]
 
 	node    string
@@ -121,13 +122,13 @@ type Tables struct {
 	sctp    bool
 	direct  *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
 	claims  *derive.Index[address, derive.Object, []Frontend]
-	holders *derive.Table[address, derive.Object] // of several Services with one address the first has it
+	holders *derive.Table[address, derive.Object] // the first of several Services with one address
 	blocks  *derive.Table[block, bool]            // that have a virtual address
 }
 
-// NewTables adds the tables to an engine. node is the name of this Node: internalTrafficPolicy Local keeps to its
-// endpoints. zone reads the Node's zone (ZoneOf), which hints of EndpointSlices may name, from an earlier table. sctp
-// is set if the datapath's connection tracker supports SCTP: the kernel's does, Open vSwitch 3.1's own does not.
+// NewTables adds the tables to an engine. node is the name of this Node, for internalTrafficPolicy Local. zone reads
+// the Node's zone (ZoneOf) from an earlier table, for hints of EndpointSlices. sctp is set if the datapath's connection
+// tracker supports SCTP. The kernel's does. Open vSwitch 3.1's own does not.
 func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, sctp bool) *Tables {
 	t := &Tables{node: node, zone: zone, sctp: sctp}
 	t.Services = derive.NewSource[derive.Object, Facts](e, "services")
@@ -142,7 +143,8 @@ func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, 
 		return out
 	})
 	t.holders = derive.NewTable(e, "service-addresses", t.holder, derive.KeysOfIndex(t.claims))
-	t.blocks = derive.NewTable(e, "service-blocks", func(block, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+	t.blocks = derive.NewTable(e, "service-blocks",
+		func(block, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(derive.NewIndex(t.direct, "block", func(_ derive.Object, list []Frontend) []block {
 			var out []block
 			for _, f := range list {
@@ -157,7 +159,8 @@ func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, 
 }
 
 // ByService is the index of EndpointSlices by the Service that they belong to.
-func ByService(slices derive.Readable[derive.Object, SliceFacts]) *derive.Index[derive.Object, derive.Object, SliceFacts] {
+func ByService(
+	slices derive.Readable[derive.Object, SliceFacts]) *derive.Index[derive.Object, derive.Object, SliceFacts] {
 	return derive.NewIndex(slices, "service", func(_ derive.Object, f SliceFacts) []derive.Object {
 		return []derive.Object{f.Service}
 	})
@@ -166,7 +169,8 @@ func ByService(slices derive.Readable[derive.Object, SliceFacts]) *derive.Index[
 func sameFrontends(a, b []Frontend) bool {
 	return slices.EqualFunc(a, b, func(x, y Frontend) bool {
 		return x.Namespace == y.Namespace && x.Service == y.Service && x.Port == y.Port && x.Protocol == y.Protocol &&
-			x.VIP == y.VIP && x.Affinity == y.Affinity && x.all == y.all && x.Elsewhere == y.Elsewhere && slices.Equal(x.Endpoints, y.Endpoints)
+			x.VIP == y.VIP && x.Affinity == y.Affinity && x.all == y.all && x.Elsewhere == y.Elsewhere &&
+			slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -187,7 +191,8 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 		if port.Protocol == corev1.ProtocolSCTP && !t.sctp {
 			problems = append(problems, problem.Problem{
 				Object: object(key), Field: port.Field, Reason: "SCTPNotSupported",
-				Message: fmt.Sprintf("port %d/SCTP is not served: the userspace datapath's connection tracker does not know SCTP; set ovsDatapathType to system in antrea-agent.conf, or use TCP or UDP", port.Port),
+				Message: fmt.Sprintf("port %d/SCTP is not served: the userspace datapath's connection "+
+					"tracker does not know SCTP; set ovsDatapathType to system in antrea-agent.conf, or use TCP or UDP", port.Port),
 			})
 			continue
 		}
@@ -199,7 +204,8 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			elsewhere := facts.Local && !facts.Imported && len(endpoints) == 0 && candidates.anywhere(port, vip)
 			out = append(out, Frontend{
 				Namespace: key.Namespace, Service: key.Name, Port: port.Name, Protocol: port.Protocol,
-				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: endpoints, Elsewhere: elsewhere, all: all,
+				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: endpoints,
+				Elsewhere: elsewhere, all: all,
 			})
 		}
 	}
@@ -207,13 +213,14 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	return out, problems
 }
 
-// Served reports whether an address family is served: this is the one place. Readers of objects, here and in pkg/agent,
-// leave out the others and report objects that have no address then. Planners of flows do not look at families.
+// Served reports whether an address family is served. No other code decides that. Readers of objects, here and in
+// pkg/agent, leave out addresses of other families. They report an object that has no address left. Planners of flows
+// do not look at families.
 func Served(ip netip.Addr) bool { return ip.Is4() }
 
-// onThisNode returns the endpoints of an imported Service that are on this Node: the Pods here among this cluster's.
-// Other clusters have this cluster's endpoints as the address of its own Service, whose policy may be another, or as
-// the addresses of its Pods.
+// onThisNode returns the endpoints of an imported Service that are on this Node: this cluster's endpoints whose Pods
+// are here. Other clusters list this cluster's endpoints as the address of its own Service, whose policy may differ, or
+// as the addresses of its Pods.
 func (t *Tables) onThisNode(key derive.Object, f Frontend, r *derive.Reader) []Endpoint {
 	local := map[netip.Addr]bool{}
 	own := derive.Object{Namespace: key.Namespace, Name: strings.TrimPrefix(key.Name, multicluster.ImportedPrefix)}
@@ -239,14 +246,16 @@ func (t *Tables) onThisNode(key derive.Object, f Frontend, r *derive.Reader) []E
 }
 
 // podsHere are the endpoints on this Node of the Service that has an address.
-func (t *Tables) podsHere(key derive.Object, protocol corev1.Protocol, vip netip.AddrPort, r *derive.Reader) []Endpoint {
+func (t *Tables) podsHere(key derive.Object, protocol corev1.Protocol, vip netip.AddrPort,
+	r *derive.Reader) []Endpoint {
 	facts, _ := derive.Get(r, t.Services, key)
 	facts.Local, facts.Imported = true, false
 	i := slices.IndexFunc(facts.Ports, func(p Port) bool { return p.Protocol == protocol && p.Port == vip.Port() })
 	if i < 0 {
 		return nil
 	}
-	out, _ := candidates{service: facts, node: t.node, slices: derive.List(r, t.ByService, key)}.choose(facts.Ports[i], vip.Addr())
+	out, _ := candidates{service: facts, node: t.node, slices: derive.List(r, t.ByService, key)}.choose(facts.Ports[i],
+		vip.Addr())
 	return out
 }
 
@@ -282,7 +291,8 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 		if holder != key || i > 0 && direct[i-1].address() == f.address() {
 			problems = append(problems, problem.Problem{
 				Object: object(key), Field: t.field(key, f, r), Reason: "AddressInUse",
-				Message: fmt.Sprintf("%s is served for Service %s already: give one of the two Services another ClusterIP or port", f.address(), holder),
+				Message: fmt.Sprintf("%s is served for Service %s already: give one of the two Services another ClusterIP or port",
+					f.address(), holder),
 			})
 			continue
 		}

@@ -37,7 +37,8 @@ func split(text string) (string, corev1.Protocol, int32) {
 func slice(service, port string, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	name, protocol, number := split(port)
 	return &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service + "-" + name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service + "-" + name,
+			Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &protocol, Port: &number}},
 		Endpoints:   endpoints,
@@ -70,7 +71,8 @@ func of(cluster string, s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice
 
 // ordered is an imported Service with clusters that come first.
 func ordered(clusters, minimum string, s *corev1.Service) *corev1.Service {
-	s.Annotations = map[string]string{multicluster.AnnotationImportedService: "true", multicluster.AnnotationClusterOrder: clusters, multicluster.AnnotationMinimumReady: minimum}
+	s.Annotations = map[string]string{multicluster.AnnotationImportedService: "true",
+		multicluster.AnnotationClusterOrder: clusters, multicluster.AnnotationMinimumReady: minimum}
 	return s
 }
 
@@ -90,7 +92,8 @@ func localPolicy(s *corev1.Service) *corev1.Service {
 func remembering(seconds int32) *corev1.Service {
 	s := svc("web", "10.96.0.10", "/TCP/80")
 	s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+		ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	return s
 }
 
@@ -105,7 +108,8 @@ func imported(s *corev1.Service) *corev1.Service {
 }
 
 func withConditions(ip string, ready, serving, terminating bool) discoveryv1.Endpoint {
-	return discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}}
+	return discoveryv1.Endpoint{Addresses: []string{ip},
+		Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}}
 }
 
 // text lists frontends: "name[:port] vip/protocol -> endpoint*weight ...".
@@ -155,8 +159,9 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "ready endpoints, in order, each once",
 			services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80")},
-			slices:   []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", ready("10.10.1.2"), ready("10.10.0.2")), second(slice("web", "/TCP/8080", ready("10.10.0.2")))},
-			want:     []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", ready("10.10.1.2"), ready("10.10.0.2")),
+				second(slice("web", "/TCP/8080", ready("10.10.0.2")))},
+			want: []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
 		},
 		{
 			name:     "no endpoints",
@@ -166,7 +171,8 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "named ports and protocols find their own endpoints",
 			services: []*corev1.Service{svc("dns", "10.96.0.10", "tcp/TCP/53", "udp/UDP/53", "metrics/TCP/9153")},
-			slices:   []*discoveryv1.EndpointSlice{slice("dns", "tcp/TCP/5353", ready("10.10.0.2")), slice("dns", "udp/UDP/5354", ready("10.10.0.2")), slice("dns", "metrics/UDP/1", ready("10.10.0.2"))},
+			slices: []*discoveryv1.EndpointSlice{slice("dns", "tcp/TCP/5353", ready("10.10.0.2")),
+				slice("dns", "udp/UDP/5354", ready("10.10.0.2")), slice("dns", "metrics/UDP/1", ready("10.10.0.2"))},
 			want: []string{
 				"dns:tcp 10.96.0.10:53/TCP -> 10.10.0.2:5353",
 				"dns:metrics 10.96.0.10:9153/TCP ->",
@@ -176,20 +182,23 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "endpoints that end do not count while one is ready",
 			services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80")},
-			slices:   []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", withConditions("10.10.0.2", true, true, false), withConditions("10.10.0.3", false, true, true))},
-			want:     []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", withConditions("10.10.0.2", true, true, false),
+				withConditions("10.10.0.3", false, true, true))},
+			want: []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
 			name:     "endpoints that end but serve are the last resort",
 			services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80")},
-			slices:   []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", withConditions("10.10.0.2", false, false, true), withConditions("10.10.0.3", false, true, true), withConditions("10.10.0.4", false, true, false))},
-			want:     []string{"web 10.96.0.10:80/TCP -> 10.10.0.3:8080"},
+			slices: []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", withConditions("10.10.0.2", false, false, true),
+				withConditions("10.10.0.3", false, true, true), withConditions("10.10.0.4", false, true, false))},
+			want: []string{"web 10.96.0.10:80/TCP -> 10.10.0.3:8080"},
 		},
 		{
 			name:     "publishNotReadyAddresses",
 			services: []*corev1.Service{unready},
-			slices:   []*discoveryv1.EndpointSlice{slice("unready", "/TCP/8080", withConditions("10.10.0.2", false, false, false))},
-			want:     []string{"unready 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("unready", "/TCP/8080", withConditions("10.10.0.2", false, false, false))},
+			want: []string{"unready 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
 			name:     "internalTrafficPolicy Local",
@@ -206,14 +215,17 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "internalTrafficPolicy Local, no endpoint that is ready on any Node",
 			services: []*corev1.Service{local},
-			slices:   []*discoveryv1.EndpointSlice{slice("local", "/TCP/8080", on("node-2", withConditions("10.10.1.2", false, false, false)))},
-			want:     []string{"local 10.96.0.10:80/TCP ->"},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("local", "/TCP/8080", on("node-2", withConditions("10.10.1.2", false, false, false)))},
+			want: []string{"local 10.96.0.10:80/TCP ->"},
 		},
 		{
 			name: "labels that leave Services to other proxies",
 			services: []*corev1.Service{
-				labelled(svc("mesh", "10.96.0.11", "/TCP/80"), LabelProxyName, "mesh"), labelled(svc("nobody", "10.96.0.12", "/TCP/80"), LabelProxyName, ""),
-				labelled(svc("marked", "10.96.0.13", "/TCP/80"), corev1.IsHeadlessService, ""), labelled(svc("own", "10.96.0.14", "/TCP/80"), "app", "own"),
+				labelled(svc("mesh", "10.96.0.11", "/TCP/80"), LabelProxyName, "mesh"),
+				labelled(svc("nobody", "10.96.0.12", "/TCP/80"), LabelProxyName, ""),
+				labelled(svc("marked", "10.96.0.13", "/TCP/80"), corev1.IsHeadlessService, ""),
+				labelled(svc("own", "10.96.0.14", "/TCP/80"), "app", "own"),
 			},
 			want: []string{"own 10.96.0.14:80/TCP ->"},
 		},
@@ -224,9 +236,12 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "bad addresses are left out alone",
 			services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80"), svc("odd", "10.96.0.300", "/TCP/80")},
-			slices:   []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", ready("10.10.0.2"), ready("web.example"), ready("127.0.0.1"))},
-			want:     []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
-			problems: []string{"EndpointSlice default/web- endpoints[1].addresses[0] InvalidAddress", "EndpointSlice default/web- endpoints[2].addresses[0] InvalidAddress", "Service default/odd spec.clusterIP InvalidClusterIP"},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("web", "/TCP/8080", ready("10.10.0.2"), ready("web.example"), ready("127.0.0.1"))},
+			want: []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+			problems: []string{"EndpointSlice default/web- endpoints[1].addresses[0] InvalidAddress",
+				"EndpointSlice default/web- endpoints[2].addresses[0] InvalidAddress",
+				"Service default/odd spec.clusterIP InvalidClusterIP"},
 		},
 		{
 			name:     "SCTP where the datapath does not know it",
@@ -248,31 +263,39 @@ func TestPlan(t *testing.T) {
 			want:     []string{"a 10.96.0.10:80/TCP ->", "a:u 10.96.0.10:80/UDP ->"},
 			problems: []string{"Service default/b spec.ports[0] AddressInUse"},
 		},
-		{name: "affinity, for the API's default", services: []*corev1.Service{affinity}, want: []string{"web 10.96.0.10:80/TCP by client for 3h0m0s ->"}},
-		{name: "affinity for 10 seconds", services: []*corev1.Service{remembering(10)}, want: []string{"web 10.96.0.10:80/TCP by client for 10s ->"}},
-		{name: "affinity for longer than a switch remembers", services: []*corev1.Service{remembering(86400)}, want: []string{"web 10.96.0.10:80/TCP by client for 18h12m15s ->"}},
+		{name: "affinity, for the API's default", services: []*corev1.Service{affinity},
+			want: []string{"web 10.96.0.10:80/TCP by client for 3h0m0s ->"}},
+		{name: "affinity for 10 seconds", services: []*corev1.Service{remembering(10)},
+			want: []string{"web 10.96.0.10:80/TCP by client for 10s ->"}},
+		{name: "affinity for longer than a switch remembers", services: []*corev1.Service{remembering(86400)},
+			want: []string{"web 10.96.0.10:80/TCP by client for 18h12m15s ->"}},
 		{
-			name:     "an imported Service with policy Local, whose own one says Cluster: the Pods of this Node",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			name: "an imported Service with policy Local, whose own one says Cluster: the Pods of this Node",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2")), on("node-2", ready("10.10.1.2"))),
 				standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"))),
 				second(standing("5", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20")))),
 			},
-			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
 		},
 		{
-			name:     "an imported Service with policy Local, by the addresses of Pods: those of this Node",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			name: "an imported Service with policy Local, by the addresses of Pods: those of this Node",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2")), on("node-2", ready("10.10.1.2"))),
 				slice("antrea-mc-nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.1.2"), ready("10.20.0.2")),
 			},
-			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
 		},
 		{
-			name:     "an imported Service with policy Local, by the addresses of Pods, that this cluster does not export",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			name: "an imported Service with policy Local, by the addresses of Pods, that this cluster does not export",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2"))),
 				slice("antrea-mc-nginx", "/TCP/8080", ready("10.20.0.2")),
@@ -280,8 +303,9 @@ func TestPlan(t *testing.T) {
 			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> elsewhere", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
-			name:     "an imported Service with policy Local: this cluster's own export, whose policy chooses",
-			services: []*corev1.Service{localPolicy(svc("nginx", "10.96.0.10", "/TCP/80")), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			name: "an imported Service with policy Local: this cluster's own export, whose policy chooses",
+			services: []*corev1.Service{localPolicy(svc("nginx", "10.96.0.10", "/TCP/80")),
+				imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2")), on("node-2", ready("10.10.0.3"))),
 				slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"), ready("10.97.0.20")),
@@ -289,8 +313,9 @@ func TestPlan(t *testing.T) {
 			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
-			name:     "other clusters' Services count as many as they have ready endpoints; the own one's share is its Pods'",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			name: "other clusters' Services count as many as they have ready endpoints; the own one's share is its Pods'",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")),
 				standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"))),
@@ -303,8 +328,9 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		{
-			name:     "the own one has one Pod less than the others were told",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			name: "the own one has one Pod less than the others were told",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")),
 				standing("3", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"))),
@@ -316,8 +342,9 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		{
-			name:     "a number that is none, and one of a Service that is not imported",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			name: "a number that is none, and one of a Service that is not imported",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
 			slices: []*discoveryv1.EndpointSlice{
 				standing("4", slice("nginx", "/TCP/8080", ready("10.10.0.2"))),
 				second(slice("nginx", "/TCP/8080", ready("10.10.0.3"))),
@@ -327,27 +354,33 @@ func TestPlan(t *testing.T) {
 				"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80 10.98.0.20:80",
 				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080",
 			},
-			problems: []string{"EndpointSlice default/antrea-mc-nginx- metadata.annotations[multicluster.tombolo.io/ready-endpoints] InvalidWeight"},
+			problems: []string{
+				"EndpointSlice default/antrea-mc-nginx- metadata.annotations[multicluster.tombolo.io/ready-endpoints] " +
+					"InvalidWeight"},
 		},
 		{
-			name:     "this cluster first, which has enough",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), ordered("east", "2", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			name: "this cluster first, which has enough",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				ordered("east", "2", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")),
 				of("east", standing("1", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10")))),
 				second(of("west", standing("9", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"))))),
 			},
-			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080"},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080"},
 		},
 		{
-			name:     "this cluster first, which has one ready endpoint too few, whatever the others were told: all",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), ordered("east", "2", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			name: "this cluster first, which has one ready endpoint too few, whatever the others were told: all",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				ordered("east", "2", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", ready("10.10.0.2"), withConditions("10.10.0.3", false, false, false)),
 				of("east", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10")))),
 				second(of("west", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"))))),
 			},
-			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.97.0.20:80", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.97.0.20:80",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
 			name:     "an order of clusters: the next one is used as well when the first has too few",
@@ -360,15 +393,18 @@ func TestPlan(t *testing.T) {
 			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80 10.98.0.20:80*2"},
 		},
 		{
-			name:     "a cluster that is gone has no share",
-			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			name: "a cluster that is gone has no share",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"),
+				imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
 			slices: []*discoveryv1.EndpointSlice{
 				slice("nginx", "/TCP/8080", ready("10.10.0.2")),
 				of("east", standing("1", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10")))),
-				second(of("west", standing("9", slice("antrea-mc-nginx", "/TCP/80", withConditions("10.97.0.20", false, false, false))))),
+				second(of("west",
+					standing("9", slice("antrea-mc-nginx", "/TCP/80", withConditions("10.97.0.20", false, false, false))))),
 				third(of("south", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.99.0.20"))))),
 			},
-			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.99.0.20:80*2", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.99.0.20:80*2",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
 			name:     "an order of clusters, the first of which is gone: it counts as having none",
@@ -383,8 +419,9 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "clusters that nobody has: all",
 			services: []*corev1.Service{ordered("up,down", "1", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
-			slices:   []*discoveryv1.EndpointSlice{of("west", standing("", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"))))},
-			want:     []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80"},
+			slices: []*discoveryv1.EndpointSlice{
+				of("west", standing("", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"))))},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80"},
 		},
 		{name: "only IPv6", services: []*corev1.Service{v6}},
 		{
@@ -402,19 +439,22 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "own export without endpoints: the others take its share",
 			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")},
-			slices:   []*discoveryv1.EndpointSlice{slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"), ready("10.97.0.20"))},
-			want:     []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80", "nginx 10.96.0.10:80/TCP ->"},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"), ready("10.97.0.20"))},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80", "nginx 10.96.0.10:80/TCP ->"},
 		},
 		{
 			name:     "another port of a local Service is not its frontend",
 			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), svc("antrea-mc-nginx", "10.96.0.11", "/TCP/81")},
-			slices:   []*discoveryv1.EndpointSlice{slice("nginx", "/TCP/8080", ready("10.10.0.2")), slice("antrea-mc-nginx", "/TCP/81", ready("10.96.0.10"))},
-			want:     []string{"antrea-mc-nginx 10.96.0.11:81/TCP -> 10.96.0.10:81", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+			slices: []*discoveryv1.EndpointSlice{slice("nginx", "/TCP/8080", ready("10.10.0.2")),
+				slice("antrea-mc-nginx", "/TCP/81", ready("10.96.0.10"))},
+			want: []string{"antrea-mc-nginx 10.96.0.11:81/TCP -> 10.96.0.10:81", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
 			name:     "a circle ends",
 			services: []*corev1.Service{svc("a", "10.96.0.10", "/TCP/80"), svc("b", "10.96.0.11", "/TCP/80")},
-			slices:   []*discoveryv1.EndpointSlice{slice("a", "/TCP/80", ready("10.96.0.11"), ready("10.10.0.2")), slice("b", "/TCP/80", ready("10.96.0.10"))},
+			slices: []*discoveryv1.EndpointSlice{slice("a", "/TCP/80", ready("10.96.0.11"), ready("10.10.0.2")),
+				slice("b", "/TCP/80", ready("10.96.0.10"))},
 			want:     []string{"a 10.96.0.10:80/TCP -> 10.10.0.2:80", "b 10.96.0.11:80/TCP -> 10.10.0.2:80"},
 			problems: []string{"Service default/a  EndpointLoop", "Service default/b  EndpointLoop"},
 		},

@@ -20,7 +20,7 @@ var (
 
 func noZone(*derive.Reader) string { return "" }
 
-// zones adds a source of zones, of which the Node "self" has one.
+// zones adds a source of zones. The Node "self" has a zone in it.
 func zones(e *derive.Engine) (*derive.Source[derive.Name, string], func(*derive.Reader) string) {
 	s := derive.NewSource[derive.Name, string](e, "zones")
 	s.Loaded()
@@ -30,9 +30,9 @@ func zones(e *derive.Engine) (*derive.Source[derive.Name, string], func(*derive.
 	}
 }
 
-// TestWalk changes Services, slices with and without hints, and the Node's zone at random: addresses that collide,
-// Services that are endpoints of Services, in circles too. After each step the tables equal the tables of a plan made
-// from nothing.
+// TestWalk changes Services, slices with and without hints, and the Node's zone at random. Addresses collide, and
+// Services are endpoints of Services, also in circles. After each step the tables equal the tables of a plan made from
+// nothing.
 func TestWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(*walkSeed, 0))
 	e := derive.New()
@@ -123,13 +123,14 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestCost counts what one change among many Services evaluates.
+// TestCost counts the evaluations for one change among many Services.
 func TestCost(t *testing.T) {
 	e := derive.New()
 	tables := NewTables(e, "node-1", noZone, false)
 	for i := range 500 {
 		name := fmt.Sprint("s", i)
-		s, l := svc(name, fmt.Sprintf("10.96.%d.%d", i/250, 1+i%250), "/TCP/80"), slice(name, "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3"))
+		s, l := svc(name, fmt.Sprintf("10.96.%d.%d", i/250, 1+i%250), "/TCP/80"),
+			slice(name, "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3"))
 		if i == 7 { // an import that names Service s8
 			l = slice(name, "/TCP/8080", ready("10.96.0.9"))
 			l.Ports[0].Port = ptr(int32(80))

@@ -21,15 +21,15 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
-// A resource is how an API server calls a kind. It stands here and is not asked for, since
-// programs start while their API server is away, and before a definition is installed.
+// resource is the name of a kind in an API server. It is fixed here and not discovered. Programs start while their API
+// server is unavailable, and before a definition is installed.
 type resource struct {
 	schema.GroupVersionResource
 	object client.Object
 	list   client.ObjectList
 }
 
-// resources is the one list of what Tombolo's programs watch; a new kind is one more line.
+// resources is the one list of the kinds that Tombolo's programs watch. A new kind is one more line.
 var resources = byType(
 	resource{corev1.SchemeGroupVersion.WithResource("nodes"), &corev1.Node{}, &corev1.NodeList{}},
 	resource{corev1.SchemeGroupVersion.WithResource("namespaces"), &corev1.Namespace{}, &corev1.NamespaceList{}},
@@ -87,8 +87,8 @@ func byType(list ...resource) map[reflect.Type]resource {
 	return m
 }
 
-// resourceOf returns the entry of a type of object. A type that is not in the list is a mistake
-// in a program's wiring, which its first start shows.
+// resourceOf returns the entry of a type of object. If the type is not in the list, a program is wired wrongly, and its
+// first start shows that.
 func resourceOf[T client.Object]() resource {
 	t := reflect.TypeFor[T]()
 	r, ok := resources[t]
@@ -106,7 +106,7 @@ func (r resource) empty() runtime.Object {
 	return reflect.New(reflect.TypeOf(r.list).Elem()).Interface().(runtime.Object)
 }
 
-// scheme knows all of them.
+// scheme has all kinds of the list.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

@@ -31,7 +31,7 @@ type Kind struct {
 	namespace string
 	selector  labels.Selector
 	writers   any // *writers[T]
-	// store returns what takes the objects; loaded is called after each whole list.
+	// store returns the store that takes the objects. loaded is called after each whole list.
 	store func(log *slog.Logger, loaded func()) toolscache.ReflectorStore
 	// within returns the same for writes within Engine.Together. It does not catch faults.
 	within func() toolscache.ReflectorStore
@@ -39,20 +39,20 @@ type Kind struct {
 	loaded func() // makes them Loaded
 }
 
-// Resource is what the kind is called in rules of access.
+// Resource returns the name of the kind in access rules.
 func (k Kind) Resource() schema.GroupResource { return k.resource.GroupResource() }
 
 // Option changes how a Kind is watched.
 type Option func(*Kind)
 
-// If leaves a kind out where the condition is false: its Source is Loaded, and stays empty.
+// If leaves a kind out if the condition is false. Its Source is Loaded, and stays empty.
 func If(condition bool) Option { return func(k *Kind) { k.off = k.off || !condition } }
 
 // Optional is for kinds whose definition may not be installed.
 func Optional() Option { return func(k *Kind) { k.optional = true } }
 
-// Believed is for optional kinds without which nothing is removed at the start: a server that is ready is believed at
-// once then.
+// Believed is for optional kinds without which nothing is removed at the start. Then one answer of a ready server
+// suffices.
 func Believed() Option { return func(k *Kind) { k.optional, k.believed = true, true } }
 
 // In watches one Namespace only.
@@ -61,9 +61,9 @@ func In(namespace string) Option { return func(k *Kind) { k.namespace = namespac
 // Selecting watches the objects with these labels only.
 func Selecting(s labels.Selector) Option { return func(k *Kind) { k.selector = s } }
 
-// NewSource declares a Source of the facts of all objects of a kind, of type T. facts must be pure; it may keep the
-// object, whose managed fields are removed. A zero value of F means that the object is no row. The kind has the
-// options of all its declarations.
+// NewSource declares a Source of the facts of all objects of a kind, of type T. facts must be pure. It may keep the
+// object, whose managed fields are removed. If F is the zero value, the object has no row. The kind has the options of
+// all its declarations.
 func NewSource[T client.Object, F any](k *Kinds, name string, facts func(T) F,
 	options ...Option) *derive.Source[derive.Object, F] {
 	source := derive.NewSource[derive.Object, F](k.engine, name)
@@ -71,7 +71,7 @@ func NewSource[T client.Object, F any](k *Kinds, name string, facts func(T) F,
 	return source
 }
 
-// Into declares the same for a Source that a package made which knows no API server.
+// Into declares the same for an existing Source. Its package needs no API server.
 func Into[T client.Object, F any](k *Kinds, source *derive.Source[derive.Object, F], facts func(T) F,
 	options ...Option) {
 	kind, to := kindOf[T](k)
@@ -125,15 +125,15 @@ func (k *Kinds) All(options ...Option) []Kind {
 	return out
 }
 
-// Loaded declares all Sources Loaded, where nothing waits for the API server's first answer.
+// Loaded declares all Sources Loaded. It is for callers that do not wait for the API server's first answer.
 func (k *Kinds) Loaded() {
 	for _, kind := range k.list {
 		kind.loaded()
 	}
 }
 
-// Fill has the Sources hold these objects, as the lists of an API server would: tests and measurements fill the same
-// Sources through the same functions. One pass takes all of them. Fill panics where no kind is declared for an object.
+// Fill puts these objects into the Sources, as the lists of an API server would. Tests and measurements fill the same
+// Sources with the same functions. One pass takes all objects. If no kind is declared for an object, Fill panics.
 func (k *Kinds) Fill(objects ...client.Object) {
 	lists := map[*Kind][]any{}
 	for _, o := range objects {
@@ -148,7 +148,7 @@ func (k *Kinds) Fill(objects ...client.Object) {
 	})
 }
 
-// Set has the Sources take objects as events of watches would bring them, all of them by one pass.
+// Set gives objects to the Sources, as events of watches would. One pass takes all of them.
 func (k *Kinds) Set(objects ...client.Object) {
 	k.engine.Together(func() {
 		for _, o := range objects {
@@ -211,13 +211,13 @@ func (w *writers[T]) declareLoaded() {
 	}
 }
 
-// writer writes the facts of one kind's objects to one Source. Taking facts and writing them are two steps: an object
-// that cannot be read for one Source leaves all Sources of the kind as they are.
+// writer writes the facts of one kind's objects to one Source. Reading facts and writing them are two steps. If an
+// object cannot be read for one Source, all Sources of the kind stay as they are.
 type writer[T client.Object] interface {
 	read(T)             // takes the facts of an object
-	set(derive.Object)  // writes what was read last
+	set(derive.Object)  // writes the facts that were read last
 	begin(n int)        // begins a list of so many objects
-	keep(derive.Object) // has what was read last be one of the list
+	keep(derive.Object) // adds the facts that were read last to the list
 	replace(stay []derive.Object)
 	remove(derive.Object)
 }
@@ -242,7 +242,7 @@ func (r *rows[T, F]) replace(stay []derive.Object) {
 	r.kept = nil
 }
 
-// take returns what was read last, and lets go of it.
+// take returns the facts that were read last, and releases them.
 func (r *rows[T, F]) take() (last F) {
 	last, r.last = r.last, last
 	return last

@@ -10,18 +10,18 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// store is where a reflector's objects go.
+// store takes a reflector's objects.
 type store[T client.Object] struct {
 	engine *derive.Engine // nil within Engine.Together
 	to     []writer[T]
 	loaded func()
-	log    *slog.Logger // nil where a fault of the projection is not to be caught
+	log    *slog.Logger // nil if a fault of the projection must not be caught
 }
 
 var errNotAnObject = errors.New("the API server sent something else than an object of the watched kind")
 
-// read takes the facts of an object. A fault of the projection costs that object alone, whose rows stay as they are: a
-// defect must not look like a deletion.
+// read takes the facts of an object. If the projection fails, only that object is affected, and its rows stay as they
+// are. A defect must not look like a deletion.
 func (s *store[T]) read(o any) (key derive.Object, failed bool, err error) {
 	object, ok := o.(T)
 	if !ok {
@@ -46,7 +46,7 @@ func (s *store[T]) read(o any) (key derive.Object, failed bool, err error) {
 	return key, false, nil
 }
 
-// write calls f for all Sources. One pass takes all that it writes.
+// write calls f for all Sources. One pass takes all writes of f.
 func (s *store[T]) write(f func(writer[T])) {
 	all := func() {
 		for _, w := range s.to {

@@ -8,17 +8,17 @@
 //	watcher, err := watch.New(config, log, kinds.All()...)
 //	go watcher.Run(ctx)
 //
-// A kind may have several Sources: it is watched once, and one pass takes what an event brings to all of them. Tests
-// fill the Sources through the same declarations (Kinds.Fill).
+// A kind may have several Sources. It is watched once, and one pass takes the changes of an event in all its Sources.
+// Tests fill the Sources through the same declarations (Kinds.Fill).
 //
-// Objects are not kept: an event that changes no fact ends in the Source, and memory is that of
-// the facts. What is known stays while the API server is away.
+// Objects are not kept. An event that changes no fact ends in the Source, and memory holds only the facts. The facts
+// stay while the API server is unavailable.
 //
-// A Source is Loaded once the API server has listed all there is. An optional kind, whose
-// definition may not be installed, is also Loaded (empty) when the API server says so; an API server
-// that starts says it for some moments of every custom resource, so it counts only when
-// the server is ready and says it again; of a kind that it has listed before, for 20 seconds. Where nothing would be
-// removed at the start, once is enough (Believed).
+// A Source is Loaded once the API server has listed all objects. The definition of an optional kind may not be
+// installed. Then the Source is also Loaded, and empty, if the API server answers that it has no such kind. An API
+// server that starts answers so for some moments about every custom resource. So the answer counts only if the server
+// is ready and repeats it. For a kind that it has listed before, it has to repeat it for 20 seconds. If nothing would
+// be removed at the start, one answer suffices (Believed).
 package watch
 
 import (
@@ -44,17 +44,16 @@ import (
 )
 
 const (
-	// confirmAfter is how long an API server has to go on saying that it has no such kind before
-	// that counts.
+	// confirmAfter is how long an API server has to repeat that it has no such kind before that counts.
 	confirmAfter = 2 * time.Second
-	// confirmListedAfter is the same for a kind that the API server has listed before: behind one
-	// address there may be several, of which one has no such version of the API yet, or no longer.
+	// confirmListedAfter is the same for a kind that the API server has listed before. Behind one address there may be
+	// several API servers. One of them may not have this version of the API yet, or no longer.
 	confirmListedAfter = 20 * time.Second
 	// retryAfter is the wait after a watch that failed, and while an absence is being confirmed.
 	retryAfter = time.Second
 	// slowAfter is when kinds that are not listed yet are named in the log.
 	slowAfter = 5 * time.Second
-	// lookAgain is how often a kind is looked for that is known to be absent: every Node does so.
+	// lookAgain is how often each Node looks for a kind that is absent.
 	lookAgain = 10 * time.Second
 )
 
@@ -77,11 +76,11 @@ type Watcher struct {
 // Status is how the watch of a kind goes.
 type Status struct {
 	Kind string
-	// Listed says that all that there was is in the Source, or that the kind does not exist.
+	// Listed is set if the Source has all existing objects, or if the kind does not exist.
 	Listed bool
-	// Absent says that the API server has no such kind.
+	// Absent is set if the API server has no such kind.
 	Absent bool
-	// Waiting is what is waited for; empty while the watch runs.
+	// Waiting is the reason why there is no watch yet; empty while the watch runs.
 	Waiting string
 }
 
@@ -111,7 +110,7 @@ func New(config *rest.Config, log *slog.Logger, kinds ...Kind) (*Watcher, error)
 	return w, nil
 }
 
-// OnChange has f called after each change of the Status. It must be called before Run.
+// OnChange makes the watcher call f after each change of the Status. It must be called before Run.
 func (w *Watcher) OnChange(f func()) { w.changed = f }
 
 // Status returns how the watches go, in the order of the kinds.
@@ -128,7 +127,7 @@ func (w *Watcher) Listed() bool {
 	return !slices.ContainsFunc(w.states, func(s Status) bool { return !s.Listed })
 }
 
-// Run watches until ctx ends. What was written to the Sources stays.
+// Run watches until ctx ends. The rows of the Sources stay.
 func (w *Watcher) Run(ctx context.Context) {
 	slow := time.AfterFunc(slowAfter, func() {
 		for _, s := range w.Status() {
@@ -147,11 +146,11 @@ func (w *Watcher) Run(ctx context.Context) {
 	w.http.CloseIdleConnections()
 }
 
-// follow watches one kind: as long as it is served by one reflector, which resumes where a
-// watch broke, and from nothing after an absence.
+// follow watches one kind. While the kind is served, it uses one reflector, which resumes after a broken watch. After
+// an absence it starts from nothing.
 func (w *Watcher) follow(ctx context.Context, i int) {
 	k := w.kinds[i]
-	var since time.Time // when the API server, ready, first answered that it has no such kind
+	var since time.Time // first answer of the API server, while ready, that it has no such kind
 	absent, confirm := false, confirmAfter
 	if k.believed {
 		confirm = 0
@@ -196,13 +195,13 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 	}
 }
 
-// doubt is called when the API server says that it has no such kind. It returns since when it
-// has said so while it was ready, and what is waited for, or nothing once it is confirmed.
+// doubt is called when the API server answers that it has no such kind. It returns since when the API server has
+// answered so while it was ready. It also returns the reason to wait, empty once the absence is confirmed.
 func (w *Watcher) doubt(ctx context.Context, i int, since time.Time, confirm time.Duration) (time.Time, string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// A client that is refused here was allowed to list the kind, so the API server has loaded its roles:
-	// there will be no other answer.
+	// This client was allowed to list the kind. If it is refused here, the API server has loaded its roles, and there will
+	// be no other answer.
 	err := w.client[i].Get().AbsPath("/readyz").Do(ctx).Error()
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		return time.Time{},
@@ -228,7 +227,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// waiting notes why a kind is not watched at the moment.
+// waiting records why a kind is not watched at the moment.
 func (w *Watcher) waiting(i int, text string) {
 	w.mu.Lock()
 	s := w.states[i]
@@ -237,7 +236,7 @@ func (w *Watcher) waiting(i int, text string) {
 	w.set(i, s)
 }
 
-// set notes how the watch of a kind goes, and says so once.
+// set records the state of the watch of a kind, and logs a change once.
 func (w *Watcher) set(i int, s Status) {
 	s.Kind = w.kinds[i].resource.kind()
 	w.mu.Lock()

@@ -306,8 +306,7 @@ func TestDefinitionComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestNotFoundIsDoubted asks a server that answers 404, as one does that has not read its
-// definitions yet.
+// TestNotFoundIsDoubted watches a server that answers 404, as a server does that has not read its definitions yet.
 func TestNotFoundIsDoubted(t *testing.T) {
 	t.Parallel()
 	var ready, asked atomic.Int32
@@ -354,7 +353,7 @@ func TestNotFoundIsDoubted(t *testing.T) {
 	}
 }
 
-// TestReadyzForbidden asks a server that has no such kind and tells nobody whether it is ready.
+// TestReadyzForbidden watches a server that has no such kind and does not allow /readyz.
 func TestReadyzForbidden(t *testing.T) {
 	for _, code := range []int{http.StatusForbidden, http.StatusUnauthorized} {
 		t.Run(http.StatusText(code), func(t *testing.T) {
@@ -377,8 +376,8 @@ func TestReadyzForbidden(t *testing.T) {
 	}
 }
 
-// TestListedKindIsKept has a kind listed and then denied, as by the other of two API servers behind
-// one address: what is known of it stays much longer than one that was never there is doubted.
+// TestListedKindIsKept lists a kind and then denies it. There may be two API servers behind one address, and the other
+// one answers. Facts of the kind stay much longer than an absence is doubted for a kind that was never there.
 func TestListedKindIsKept(t *testing.T) {
 	t.Parallel()
 	var denied, asked atomic.Int32
@@ -389,7 +388,7 @@ func TestListedKindIsKept(t *testing.T) {
 			asked.Add(1)
 		case !strings.HasSuffix(r.URL.Path, "/gateways") || denied.Load() == 1:
 			http.NotFound(w, r)
-		case r.URL.Query().Get("sendInitialEvents") != "": // not known here: a list follows
+		case r.URL.Query().Get("sendInitialEvents") != "": // not supported here, so a list follows
 		case r.URL.Query().Get("watch") != "":
 			select {
 			case <-r.Context().Done():
@@ -433,7 +432,7 @@ func TestListedKindIsKept(t *testing.T) {
 	ends.until(t, ends.gateways, map[string]string{"default/n1": "192.0.2.1"})
 }
 
-// TestResources holds the list of kinds to the names in the definitions that Tombolo installs.
+// TestResources compares the list of kinds with the names in the definitions that Tombolo installs.
 func TestResources(t *testing.T) {
 	options := envtest.CRDInstallOptions{Paths: []string{crds}}
 	if err := envtest.ReadCRDFiles(&options); err != nil {
@@ -454,7 +453,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestBelieved asks a server that is ready, and has none of two optional kinds, one of which is believed to be absent.
+// TestBelieved watches a server that is ready and has neither of two optional kinds. Only for one of them does a single
+// answer suffice.
 func TestBelieved(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

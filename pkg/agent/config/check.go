@@ -6,7 +6,7 @@ import (
 	"reflect"
 )
 
-// check applies the rules between keys, and those on what this version can do.
+// check applies the rules between keys, and the limits of this version.
 func (d *decoder) check(c *Config) {
 	d.multicluster(c)
 	d.unsupported(c)
@@ -80,7 +80,7 @@ func (d *decoder) multicluster(c *Config) {
 
 func (d *decoder) failAt(key, message string) { d.fail(d.lines[key], key, message) }
 
-// unsupported refuses what would carry traffic otherwise than asked.
+// unsupported refuses settings with which this version would carry traffic in another way than the file asks for.
 func (d *decoder) unsupported(c *Config) {
 	if c.TrafficEncryptionMode == "ipsec" {
 		d.failAt("trafficEncryptionMode",
@@ -121,8 +121,8 @@ func (d *decoder) unsupported(c *Config) {
 	}
 }
 
-// hostNetwork warns if the file asks for iptables. That is the default of the documented configuration, so only a key
-// that is written out shows that it is wanted.
+// hostNetwork warns if the file sets hostNetworkMode to iptables. iptables is also the documented default. So only an
+// explicit key shows that the administrator wants it.
 func (d *decoder) hostNetwork(c *Config) {
 	const why = "has no effect: the host's rules are always made with nftables"
 	if line, ok := d.lines["hostNetworkMode"]; ok && c.HostNetworkMode == "iptables" {

@@ -61,7 +61,7 @@ type Config struct {
 	APIPort                 int  `key:"apiPort" default:"10350" min:"1" max:"65535"`
 	ClusterPort             int  `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
 	EnablePrometheusMetrics bool `key:"enablePrometheusMetrics" default:"true"`
-	// packets a second of each kind from the switch to the agent; 0: none
+	// packets a second of each kind from the switch to the agent; with 0 there are no such packets
 	PacketInRate    int    `key:"packetInRate" default:"5000" min:"0" max:"1000000"`
 	TLSCipherSuites string `key:"tlsCipherSuites" effect:"none" why:"the agent serves its API on a unix socket"`
 	TLSMinVersion   string `key:"tlsMinVersion" effect:"none" why:"the agent serves its API on a unix socket"`
@@ -93,8 +93,8 @@ type AntreaProxy struct {
 	DefaultLoadBalancerMode string   `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancer addresses are not served by this version"`
 }
 
-// Multicluster configures this cluster's part in a ClusterSet. It counts only with the feature gate Multicluster; see
-// Config.MulticlusterGateway.
+// Multicluster configures this cluster's part in a ClusterSet. It has an effect only with the feature gate
+// Multicluster; see Config.MulticlusterGateway.
 type Multicluster struct {
 	EnableGateway bool `key:"enableGateway" alias:"enable"`
 	// of Gateways and ClusterInfoImports; empty: the agent's own
@@ -215,14 +215,14 @@ func (c Config) EncryptsPeers() bool {
 	return c.MulticlusterGateway() && c.Multicluster.TrafficEncryptionMode == "wireGuard"
 }
 
-// NextWireGuardPort is the UDP port for sessions with other clusters while a key changes: the first above
-// multicluster.wireGuard.port that is not the Nodes'.
+// NextWireGuardPort returns the UDP port for sessions with other clusters while a key changes. It is the first port
+// above multicluster.wireGuard.port that the Nodes do not use.
 func (c Config) NextWireGuardPort() int {
 	return above(c.Multicluster.WireGuard.Port, c.WireGuard.Port)
 }
 
-// NextNodeWireGuardPort is the same between the Nodes of the cluster: the first port above wireGuard.port that is not
-// used between clusters.
+// NextNodeWireGuardPort returns the UDP port for sessions between the Nodes of the cluster while a key changes. It is
+// the first port above wireGuard.port that is not used between clusters.
 func (c Config) NextNodeWireGuardPort() int {
 	return above(c.WireGuard.Port, c.Multicluster.WireGuard.Port, c.NextWireGuardPort())
 }
@@ -262,11 +262,11 @@ type Warning struct {
 
 func (w Warning) String() string { return fmt.Sprintf("line %d: %s: %s", w.Line, w.Key, w.Message) }
 
-// Error is one thing wrong in the file. Parse returns all it finds, joined.
+// Error is one fault in the file. Parse returns all faults, joined.
 type Error struct {
 	Line    int    // in the file; 0 when it is about no line
 	Key     string // such as "multicluster.enableGateway"
-	Message string // what is wrong and the remedy
+	Message string // the fault and the remedy
 }
 
 func (e *Error) Error() string {
@@ -279,7 +279,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d: %s: %s", e.Line, e.Key, e.Message)
 }
 
-// Default returns what an empty file means.
+// Default returns the configuration of an empty file.
 func Default() Config {
 	c, _, err := Parse(nil)
 	if err != nil {

@@ -121,8 +121,8 @@ func TestResolvers(t *testing.T) {
 	}
 }
 
-// TestEncryptsNodes checks that encryption in a cluster has its own setting, with and without Gateways, and with and
-// without encryption between clusters.
+// TestEncryptsNodes checks that encryption between Nodes has its own setting. It has rows with and without Gateways,
+// and with and without encryption between clusters.
 func TestEncryptsNodes(t *testing.T) {
 	for _, row := range []struct {
 		text         string
@@ -268,7 +268,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestMissing sets the feature gates that this version does not have: each is a Warning, and all stay off.
+// TestMissing sets the feature gates that this version does not have. Each one is a Warning, and all stay off.
 func TestMissing(t *testing.T) {
 	if on := gates.Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") ||
 		slices.Contains(on, "AntreaProxy") {
@@ -292,7 +292,7 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for input that panics, or that is accepted without values that the agent needs.
+// FuzzParse searches for input that panics, or that is accepted without values that the agent needs.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"", "a: [1, {b: c}]", "&a {x: *a}", "featureGates: &g {A: true}\nmulticluster: *g",
 		"ovsBridge: !!binary aGk=", "? [a]\n: b", "x: &x [*x]"} {
@@ -306,8 +306,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestBFD compares values of multicluster.bfd with their ranges: a value out of range is a warning, and the default is
-// used.
+// TestBFD compares values of multicluster.bfd with their ranges. If a value is out of range, there is a Warning, and
+// the default is used.
 func TestBFD(t *testing.T) {
 	for _, row := range []struct {
 		text       string

@@ -12,7 +12,7 @@ func (d *decoder) gate(line int, name string, on bool) {
 	key := "featureGates." + name
 	switch {
 	case !ok:
-		// Another version may have it: a new gate must not stop the agents of an older version after a rollback.
+		// An unknown gate may belong to a later version. After a rollback it must not stop the agents of the older version.
 		d.warn(line, key, "unknown feature gate"+suggest(name, gates.Names())+
 			"; it has no effect: remove it or correct its name")
 	case g.Locked && on != g.On:

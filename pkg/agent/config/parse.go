@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decoder fills a Config from a YAML tree by the tags of its fields. It keeps every error, so that one start shows all
-// of them.
+// decoder fills a Config from a YAML tree, using the tags of its fields. It keeps every error, so that one start shows
+// all of them.
 type decoder struct {
 	errs  []error
 	warns []Warning
@@ -31,7 +31,7 @@ func (d *decoder) warn(line int, key, message string) {
 	d.warns = append(d.warns, Warning{Line: line, Key: key, Message: message})
 }
 
-// Parse reads a configuration. Warnings and errors are in the order of the file. An unknown key is a Warning; a key
+// Parse reads a configuration. Warnings and errors are in the order of the file. An unknown key is a Warning. A key
 // that is set twice, an unknown feature gate and malformed YAML are errors.
 func Parse(b []byte) (Config, []Warning, error) {
 	var c Config
@@ -114,7 +114,7 @@ func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 		key := join(path, k.Value)
 		f, alias, ok := field(v.Type(), k.Value)
 		if !ok {
-			// The documented agent goes on, too: a file may be newer than the program.
+			// The documented agent continues, too, since a file may be newer than the program.
 			if first, twice := seen[k.Value]; twice {
 				d.fail(k.Line, key, fmt.Sprintf("set twice, first on line %d; remove one", first))
 				continue
@@ -291,7 +291,7 @@ func servers(s string) (out []netip.Prefix, ok bool) {
 	return out, true
 }
 
-// Resolvers returns the DNS servers of dnsServerOverride; none where it is not set.
+// Resolvers returns the DNS servers of dnsServerOverride. If the key is not set, it returns nil.
 func (c Config) Resolvers() []netip.Prefix {
 	if c.DNSServerOverride == "" {
 		return nil
@@ -378,7 +378,7 @@ func (d *decoder) hint(key string, at reflect.Type) string {
 	return suggest(key, known)
 }
 
-// suggest names the nearest known word when it is near enough to have been meant.
+// suggest returns the nearest known word, if it is near enough to be the intended one.
 func suggest(word string, known []string) string {
 	best, distance := "", len(word)/2+1
 	for _, k := range known {

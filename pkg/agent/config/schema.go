@@ -32,7 +32,7 @@ func schema(t reflect.Type, tag reflect.StructTag) map[string]any {
 		return map[string]any{"type": "string"}
 	case t.Kind() == reflect.Struct:
 		return map[string]any{"type": "object", "additionalProperties": false, "properties": properties(t)}
-	case t.Kind() == reflect.Map: // gates: one that is unknown is no reason to refuse the others
+	case t.Kind() == reflect.Map: // gates: an unknown gate must not stop the others
 		return map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "boolean"}}
 	case t.Kind() == reflect.Slice:
 		if tag.Get("refused") == "any" {

@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// TestAccess holds the ClusterRole of the manifest to what the controller watches and writes: no less and no more. What
-// runs as it in TestStatus and TestAdmission shows that it is enough.
+// TestAccess compares the ClusterRole of the manifest with the kinds that the controller watches and writes. It allows
+// exactly these. TestStatus and TestAdmission run with this role and show that it suffices.
 func TestAccess(t *testing.T) {
 	var granted, want []string
 	for _, document := range bytes.Split(manifest(t), []byte("\n---\n")) {

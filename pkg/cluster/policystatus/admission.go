@@ -23,7 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// CertificateNames returns the names of the objects that the controller keeps its webhooks' certificate with.
+// CertificateNames returns the names of the objects in which the controller keeps its webhooks' certificate.
 func CertificateNames() certs.Names {
 	return certs.Names{
 		Service: "tombolo-policy-webhook", Secret: "tombolo-policy-webhook-tls", ValidatingOnly: true,
@@ -32,8 +32,8 @@ func CertificateNames() certs.Names {
 	}
 }
 
-// register serves the webhooks. What they refuse becomes a condition where it comes past them, so that API servers do
-// without them when they are away (failurePolicy: Ignore): nobody's policy waits for this controller.
+// register serves the webhooks. If an object with a fault gets past them, the fault becomes a condition. So API servers
+// continue without unavailable webhooks (failurePolicy: Ignore), and no policy waits for this controller.
 func (c *controller) register(mgr ctrl.Manager) {
 	for path, f := range map[string]admission.HandlerFunc{
 		"/validate-policy": c.admitPolicy, "/validate-tier": c.admitTier, "/validate-group": c.admitGroup,
@@ -84,7 +84,7 @@ func (c *controller) tierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// admitTier bounds the number of Tiers, and keeps those that policies are in.
+// admitTier bounds the number of Tiers, and refuses to delete a Tier that has policies.
 func (c *controller) admitTier(ctx context.Context, req admission.Request) admission.Response {
 	if req.Operation == admissionv1.Create {
 		var tiers metav1.PartialObjectMetadataList
@@ -112,7 +112,8 @@ func (c *controller) admitTier(ctx context.Context, req admission.Request) admis
 	return admission.Allowed("")
 }
 
-// admitGroup refuses groups that contain themselves by others. A group that there is not may come later.
+// admitGroup refuses groups that contain themselves through other groups. A missing group is allowed, since it may come
+// later.
 func (c *controller) admitGroup(_ context.Context, req admission.Request) admission.Response {
 	var o struct {
 		Spec struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// install creates what a file of manifests has of some kinds.
+// install creates the objects of some kinds in a file of manifests.
 func (a *api) install(text string, kinds string) {
 	a.t.Helper()
 	for _, document := range strings.Split(text, "\n---\n") {
@@ -47,7 +47,7 @@ func parse(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
 	return o
 }
 
-// TestAdmission has a real API server ask the webhooks, which run as the manifest's ServiceAccount.
+// TestAdmission lets a real API server call the webhooks, which run as the manifest's ServiceAccount.
 func TestAdmission(t *testing.T) {
 	// ClusterIPs that this process can listen at, in place of a Service proxy.
 	a := newAPIAt(t, apiserver.Options{ServiceCIDR: fmt.Sprintf("127.%d.%d.0/24", 16+rand.IntN(200), rand.IntN(256))})
@@ -73,7 +73,7 @@ func TestAdmission(t *testing.T) {
 	refused := func(o *unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error,
 		want string) {
 		t.Helper()
-		// Admission is there some time after its configuration is, and what it knows comes by watches.
+		// Admission takes effect some time after its configuration exists. Its facts come from watches.
 		var have error
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true,
 			func(ctx context.Context) (bool, error) {
@@ -143,7 +143,8 @@ func TestAdmission(t *testing.T) {
 		a.create(late)
 		three := parse(t, "ClusterGroup", "three", "{}")
 		if err := a.Patch(t.Context(), three,
-			client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"podSelector":null,"childGroups":["one"]}}`))); err != nil {
+			client.RawPatch("application/merge-patch+json",
+				[]byte(`{"spec":{"podSelector":null,"childGroups":["one"]}}`))); err != nil {
 			t.Fatal(err)
 		}
 		stop = serve(t, own, service.Spec.ClusterIP, 443)
@@ -153,7 +154,7 @@ func TestAdmission(t *testing.T) {
 		group := &crdv1beta1.ClusterGroup{}
 		group.Name = "three"
 		a.expect(group, "GroupMembersComputed False GroupCycle")
-		// It can be changed all the same: its Tier stays.
+		// A change that keeps the missing Tier is still allowed.
 		if err := change(`{"spec":{"priority":6}}`)(t.Context(), late); err != nil {
 			t.Errorf("a policy whose Tier is missing cannot be changed: %v", err)
 		}

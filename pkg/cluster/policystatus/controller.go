@@ -44,10 +44,11 @@ const (
 	remedy = "allow it (the controller's ClusterRole, admission policies and webhooks)"
 )
 
-// Scheme knows every kind that the controller reads and writes.
+// Scheme returns a scheme with every kind that the controller reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, errors.Join(clientgoscheme.AddToScheme(s), crdv1beta1.AddToScheme(s), tombolov1alpha1.AddToScheme(s), npv1alpha2.Install(s))
+	return s, errors.Join(clientgoscheme.AddToScheme(s), crdv1beta1.AddToScheme(s),
+		tombolov1alpha1.AddToScheme(s), npv1alpha2.Install(s))
 }
 
 // SetupWithManager adds the controller to a manager. identity names this process in Events.
@@ -57,7 +58,8 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 		return err
 	}
 	log := slog.Default().With("controller", "policy")
-	to, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	to, err := client.New(mgr.GetConfig(),
+		client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return fmt.Errorf("set up the policy controller's client: %w", err)
 	}
@@ -85,7 +87,8 @@ type controller struct {
 
 func newController(to client.Client, log *slog.Logger, identity string) *controller {
 	t := newTables()
-	c := &controller{log: log, tables: t, to: to, identity: identity, now: time.Now, figures: metrics.NewTables(t.engine), writes: metrics.NewWrites()}
+	c := &controller{log: log, tables: t, to: to, identity: identity, now: time.Now,
+		figures: metrics.NewTables(t.engine), writes: metrics.NewWrites()}
 	problems := problemlog.New(log, "the Events of policies and groups, and their conditions, have the others")
 	c.queue = retry.NewQueue(retry.Options{Parallel: parallel, Log: log, Wrote: c.writes.To("policy"),
 		Again: func(ctx context.Context) { t.engine.Do(ctx, c.again) },
@@ -94,7 +97,7 @@ func newController(to client.Client, log *slog.Logger, identity string) *control
 				problems.Changed([]problem.Problem{*p}, nil)
 			}
 		}})
-	// Those of policies and groups are in their status; these are the controller's own.
+	// Problems of policies and groups are in their status. These are the controller's own.
 	t.engine.WatchProblems(func(added, _ []problem.Problem) {
 		problems.Changed(slices.DeleteFunc(slices.Clone(added), func(p problem.Problem) bool {
 			return p.Reason != derive.ReasonEvaluationFailed
@@ -113,10 +116,10 @@ func newController(to client.Client, log *slog.Logger, identity string) *control
 	return c
 }
 
-// reader has the tables of every replica know the cluster: they answer for the webhooks too.
+// reader fills the tables of every replica, since the webhooks of each use them.
 type reader struct{ *controller }
 
-// NeedLeaderElection says that every replica reads.
+// NeedLeaderElection returns false, since every replica reads.
 func (reader) NeedLeaderElection() bool { return false }
 
 // Start runs watches and tables until ctx ends. The manager calls it.
@@ -138,7 +141,7 @@ func (c *controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// lead begins with all that there is.
+// lead starts to write. It begins with all existing steps.
 func (c *controller) lead() {
 	c.leads = true
 	for _, row := range c.tables.steps.All() {
@@ -156,8 +159,8 @@ func (c *controller) changed(t target, before, now step) {
 	}
 }
 
-// again offers what is still to be done: a queue forgets what it has done, and somebody may have undone that before a
-// watch showed it.
+// again offers all steps that are still due. A queue forgets a step that it has done. If another client undoes the step
+// before a watch shows it, only this offer repeats it.
 func (c *controller) again() {
 	for _, row := range c.tables.steps.All() {
 		if row.Value.Due {
@@ -173,7 +176,7 @@ func (c *controller) again() {
 
 // target is an object that has a status.
 type target struct {
-	problem.Object               // Kind is that of Problems
+	problem.Object               // Kind is the kind in Problems
 	object         client.Object // without content
 	reference      metav1.TypeMeta
 }
@@ -182,11 +185,13 @@ func policyTarget(k policy.Key) target {
 	t := target{Object: problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}}
 	switch k.Kind {
 	case policy.AntreaClusterNetworkPolicy:
-		t.object, t.reference = &crdv1beta1.ClusterNetworkPolicy{}, of(crdv1beta1.GroupVersion.String(), "ClusterNetworkPolicy")
+		t.object, t.reference = &crdv1beta1.ClusterNetworkPolicy{},
+			of(crdv1beta1.GroupVersion.String(), "ClusterNetworkPolicy")
 	case policy.AntreaNetworkPolicy:
 		t.object, t.reference = &crdv1beta1.NetworkPolicy{}, of(crdv1beta1.GroupVersion.String(), "NetworkPolicy")
 	default:
-		t.object, t.reference = &npv1alpha2.ClusterNetworkPolicy{}, of(npv1alpha2.GroupVersion.String(), "ClusterNetworkPolicy")
+		t.object, t.reference = &npv1alpha2.ClusterNetworkPolicy{},
+			of(npv1alpha2.GroupVersion.String(), "ClusterNetworkPolicy")
 	}
 	return t.named()
 }
@@ -210,7 +215,7 @@ func (t target) named() target {
 	return t
 }
 
-// statusPatch is a merge patch of a status. With the UID it is refused for an object that was made anew.
+// statusPatch is a merge patch of a status. It has the UID, so the API server refuses it for a recreated object.
 type statusPatch struct {
 	Metadata struct {
 		UID types.UID `json:"uid"`
@@ -223,7 +228,7 @@ type conditionsAlone struct {
 	Conditions []metav1.Condition `json:"conditions"`
 }
 
-// offer has the queue write a status, or not.
+// offer offers a write of a status to the queue, or withdraws it.
 func (c *controller) offer(t target, s step) {
 	o := retry.Offer{Key: t.String(), Group: t.Kind + " " + t.Namespace, Wait: settle}
 	if s.Due {
@@ -247,15 +252,16 @@ func (c *controller) offer(t target, s step) {
 				if err != nil {
 					return err
 				}
-				return c.to.Status().Patch(ctx, t.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, text))
+				return c.to.Status().Patch(ctx, t.object.DeepCopyObject().(client.Object),
+					client.RawPatch(types.MergePatchType, text))
 			},
 		}}
 	}
 	c.queue.Set(o)
 }
 
-// tell writes Events about what is wrong with an object now and was not before. They have names made of what they say, so
-// each is written once, also after a restart.
+// tell writes Events about new problems of an object. The names of the Events are made from their content. So each
+// Event is written once, also after a restart.
 func (c *controller) tell(t target, before, now step) {
 	said := map[problem.Problem]bool{}
 	for _, p := range before.Problems {
@@ -268,10 +274,11 @@ func (c *controller) tell(t target, before, now step) {
 		}
 		t.object.SetUID(now.Have.UID)
 		e := events.New(t.object, t.reference, p, c.identity, c.now())
-		c.queue.Set(retry.Offer{Key: "Event " + e.Namespace + "/" + e.Name, Group: "events", Late: true, Writes: []retry.Write{{
-			What:  "create an Event about " + t.String(),
-			Blame: problem.Problem{Object: t.Object, Reason: retry.ReasonWriteFailed, Message: remedy},
-			Do:    func(ctx context.Context) error { return events.Create(ctx, c.to, e) },
-		}}})
+		c.queue.Set(retry.Offer{Key: "Event " + e.Namespace + "/" + e.Name, Group: "events",
+			Late: true, Writes: []retry.Write{{
+				What:  "create an Event about " + t.String(),
+				Blame: problem.Problem{Object: t.Object, Reason: retry.ReasonWriteFailed, Message: remedy},
+				Do:    func(ctx context.Context) error { return events.Create(ctx, c.to, e) },
+			}}})
 	}
 }

@@ -46,7 +46,7 @@ func withStatus[T client.Object, F any](k *watch.Kinds, name string, specs *deri
 	return watch.NewSource(k, name+"-status", func(o T) object { return objectOf(o, status(o)) })
 }
 
-// reportFactsOf keeps of a report what is read.
+// reportFactsOf returns the part of a report that the tables read.
 func reportFactsOf(r *tombolov1alpha1.NodePolicyReport) *tombolov1alpha1.NodePolicyReport {
 	return &tombolov1alpha1.NodePolicyReport{Policies: r.Policies, Failures: r.Failures, Problems: r.Problems}
 }

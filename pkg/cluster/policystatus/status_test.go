@@ -48,7 +48,7 @@ func manifest(t testing.TB) []byte {
 	return bytes.Join(own, []byte("\n---\n"))
 }
 
-// start runs the controller with what its manifest allows. The function that it returns stops it.
+// start runs the controller with the rights of its manifest. The returned function stops it.
 func start(t testing.TB, own *rest.Config) (stop func()) {
 	t.Helper()
 	return serve(t, own, "127.0.0.1", 0)
@@ -146,7 +146,7 @@ func (a *api) pod(name, node string, labels map[string]string) {
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
 }
 
-// report has a Node say that it enforces these objects as they are.
+// report writes a Node's report that it enforces these objects in their present form.
 func (a *api) report(node string, objects ...client.Object) {
 	a.t.Helper()
 	r := &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node}, Policies: map[string]string{}}
@@ -156,7 +156,8 @@ func (a *api) report(node string, objects ...client.Object) {
 		}
 		r.Policies[short(o)] = string(policy.VersionOf(o))
 	}
-	if err := a.Delete(a.t.Context(), &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node}}); client.IgnoreNotFound(err) != nil {
+	if err := a.Delete(a.t.Context(),
+		&tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node}}); client.IgnoreNotFound(err) != nil {
 		a.t.Fatal(err)
 	}
 	a.create(r)
@@ -172,7 +173,7 @@ func short(o client.Object) string {
 	return "cnp/" + o.GetName()
 }
 
-// expect waits until an object's status says so.
+// expect waits until an object has this status.
 func (a *api) expect(o client.Object, want string) {
 	a.t.Helper()
 	have := ""
@@ -189,7 +190,7 @@ func (a *api) expect(o client.Object, want string) {
 	}
 }
 
-// statusOf is a status in one line: phase, nodes, generation, then the conditions with what they say.
+// statusOf returns a status in one line: phase, nodes, generation, then the conditions with their messages.
 func statusOf(o client.Object) string {
 	var conditions []metav1.Condition
 	out := ""
@@ -224,8 +225,8 @@ const (
 	refuse = "Realizable True Understood, RealizationFailure True FlowsRefused"
 )
 
-// TestStatus has a real API server with three Nodes, two of which have Pods of a policy, and follows what the status
-// of policies and groups says as Nodes report.
+// TestStatus runs a real API server with three Nodes, two of which have Pods of a policy. It follows the status of
+// policies and groups while Nodes report.
 func TestStatus(t *testing.T) {
 	a := newAPI(t)
 	stop := start(t, apiserver.Access(t, a.config, manifest(t)))
@@ -291,7 +292,8 @@ func TestStatus(t *testing.T) {
 		}
 		failing(map[string]string{"acnp/web": string(policy.VersionOf(web)) + " table 30 is full"})
 		a.expect(web, "Failed 2/3 of 2, "+refuse)
-		if c := meta.FindStatusCondition(web.Status.Conditions, crdv1beta1.ConditionRealizationFailure); c.Message != "Node node-3: table 30 is full" {
+		if c := meta.FindStatusCondition(web.Status.Conditions,
+			crdv1beta1.ConditionRealizationFailure); c.Message != "Node node-3: table 30 is full" {
 			t.Errorf("the condition says %q", c.Message)
 		}
 		a.event("ClusterNetworkPolicy", "web", "FlowsRefused", "Node node-3: table 30 is full")
@@ -307,7 +309,8 @@ func TestStatus(t *testing.T) {
 		nodes := apply(a, &crdv1beta1.ClusterNetworkPolicy{},
 			`{metadata: {name: nodes}, spec: {priority: 5, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}}`)
 		a.expect(nodes, "Failed 0/0 of 1, Realizable False NotServed, RealizationFailure False NoFailure")
-		if c := nodes.Status.Conditions[0]; c.Message != "spec.appliedTo[0].nodeSelector: policies for Nodes are not served yet, so it selects nothing" {
+		if c := nodes.Status.Conditions[0]; c.Message != "spec.appliedTo[0].nodeSelector: "+
+			"policies for Nodes are not served yet, so it selects nothing" {
 			t.Errorf("the condition says %q", c.Message)
 		}
 		a.event("ClusterNetworkPolicy", "nodes", "NotServed", nodes.Status.Conditions[0].Message)
@@ -360,7 +363,7 @@ func TestStatus(t *testing.T) {
 				out = append(out, p.Name+" "+p.ResourceVersion)
 			}
 			for _, e := range events.Items {
-				if e.Regarding.Kind != "Lease" { // who leads is said anew
+				if e.Regarding.Kind != "Lease" { // a new leader writes an Event each time
 					out = append(out, e.Name+" "+e.ResourceVersion)
 				}
 			}

@@ -1,14 +1,14 @@
-// Package policystatus is what a cluster has one of for its policies: it writes the status of Antrea-native policies,
-// groups and SIG Network's ClusterNetworkPolicies, and Events on those that cannot be realized, and answers the API
-// server about what no definition can see of an object.
+// Package policystatus runs once in a cluster, for its policies. It writes the status of Antrea-native policies, groups
+// and SIG Network's ClusterNetworkPolicies, and Events on policies that cannot be realized. It also serves webhooks for
+// faults that no definition can express.
 //
-// Which Nodes a policy concerns it finds out by itself (policy.Spans); which of them enforce it the Nodes say, each in its
-// NodePolicyReport, once their switches have confirmed the flows. So a policy is Realized only when every Node that has
-// Pods of it says so, and a Node that says nothing is missing.
+// It determines the Nodes that a policy concerns (policy.Spans). Each Node reports in its NodePolicyReport that it
+// enforces the policy, once its switch has confirmed the flows. So a policy is Realized once every Node with Pods of it
+// reports that. A Node without a report is missing.
 //
-//	API server: policies, tiers, groups, pods, namespaces, services ──► policy.Spans ──► judgements ─┐
-//	            nodepolicyreports ──► node-reports (a row for each policy of each Node) ────────────┤
-//	            status of policies and groups, as they are ─────────────────────────────────────────┴─► steps ──► API server
+//	API server: policies, tiers, groups, pods, namespaces, services ─► policy.Spans ─► judgements ─┐
+//	            nodepolicyreports ─► node-reports (a row for each policy of each Node) ────────────┤
+//	            present status of policies and groups ─────────────────────────────────────────────┴─► steps ─► API server
 package policystatus
 
 import (
@@ -49,7 +49,7 @@ type tables struct {
 	groupSteps *derive.Table[derive.Object, step]
 }
 
-// object is what is read of an object beside its spec.
+// object is the part of an object outside of its spec that the tables read.
 type object struct {
 	UID        types.UID
 	Generation int64
@@ -72,17 +72,17 @@ func (n nodePolicy) Compare(o nodePolicy) int {
 	return cmp.Or(n.Policy.Compare(o.Policy), n.Node.Compare(o.Node))
 }
 
-// said is what a Node says of a policy.
+// said is a Node's report about a policy.
 type said struct {
-	Version          policy.Version // that its switch has
+	Version          policy.Version // the version in its switch
 	Failure, Problem string
 }
 
-// step is the status that an object should have and has not, and what is wrong with it whether it says so or not.
+// step is the desired status of an object. It also has the object's problems, whether or not the status has changed.
 type step struct {
 	Have     object
 	Want     crdv1beta1.PolicyStatus
-	Due      bool // Want is not what it has
+	Due      bool // the object has another status
 	Problems []problem.Problem
 }
 
@@ -105,7 +105,7 @@ func newTables() *tables {
 	return t
 }
 
-// hear takes reports apart, so that a change of one concerns the policies alone of which it says something else.
+// hear splits reports into rows, so that a change of one row concerns only its policy.
 func (t *tables) hear(changes []derive.Change[derive.Object, *tombolov1alpha1.NodePolicyReport]) {
 	for _, c := range changes {
 		before, now := saidIn(c.Old), saidIn(c.New)
@@ -123,7 +123,7 @@ func (t *tables) hear(changes []derive.Change[derive.Object, *tombolov1alpha1.No
 	}
 }
 
-// saidIn reads a report. What is not understood is of a later version, and says nothing.
+// saidIn reads a report. An entry that cannot be read is of a later version, and is ignored.
 func saidIn(r *tombolov1alpha1.NodePolicyReport) map[policy.Key]said {
 	if r == nil {
 		return nil
@@ -155,8 +155,8 @@ const (
 	reasonComputed     = "MembersComputed"
 )
 
-// conditionRealized is what ClusterNetworkPolicies of SIG Network have in place of a phase: their status has conditions
-// alone.
+// conditionRealized is the condition that SIG Network's ClusterNetworkPolicies have instead of a phase. Their status
+// has only conditions.
 const conditionRealized = "Realized"
 
 // policyStep decides about a policy's status.
@@ -254,7 +254,7 @@ func (t *tables) groupStep(k derive.Object, r *derive.Reader) (step, []problem.P
 	return s, nil
 }
 
-// settle compares a status with what the object has. Conditions of others stay; the time is not compared.
+// settle compares a status with the object's present one. Conditions of other writers stay. Times are not compared.
 func (s *step) settle(want crdv1beta1.PolicyStatus) {
 	conditions := slices.Clone(s.Have.Status.Conditions)
 	for _, c := range want.Conditions {

@@ -2,7 +2,7 @@ package policystatus
 
 import "testing"
 
-// TestLoaded waits for nothing but what is watched.
+// TestLoaded waits only for watched kinds.
 func TestLoaded(t *testing.T) {
 	tables := newTables()
 	tables.kinds.Loaded()

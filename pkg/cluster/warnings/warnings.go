@@ -1,5 +1,5 @@
-// Package warnings writes Events on objects that ask for what no Node serves. A cluster runs it once, with or without a
-// ClusterSet.
+// Package warnings writes Events on objects that request features that no Node serves. A cluster runs it once, with or
+// without a ClusterSet.
 package warnings
 
 import (
@@ -39,7 +39,7 @@ import (
 // configMap is the agents' configuration, in the Namespace of agents and controller.
 const configMap = "antrea-config"
 
-// Scheme has the kinds that are read and written.
+// Scheme returns a scheme with the kinds that the controllers read and write.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -48,8 +48,8 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// CacheOptions keeps the watch of ConfigMaps to the one that the controller reads, which is all that its Role allows.
-// It keeps the watch of EndpointSlices to slices that Kubernetes' own controller has not made. Of Nodes and
+// CacheOptions restricts the caches. Of ConfigMaps it watches only the one that the controller reads, as its Role
+// allows. Of EndpointSlices it watches only slices that Kubernetes' own controller has not made. Of Nodes and
 // EndpointSlices it keeps only the fields in use.
 func CacheOptions(namespace string) (cache.Options, error) {
 	foreign, err := labels.NewRequirement(discoveryv1.LabelManagedBy, selection.NotIn,
@@ -109,13 +109,13 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 	return err
 }
 
-// definitions is a CustomResourceDefinition of which the metadata are read.
+// definitions returns a CustomResourceDefinition whose metadata alone are read.
 func definitions() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1",
 		Kind: "CustomResourceDefinition"}}
 }
 
-// watch adds a controller that writes what is wrong with the objects of a kind.
+// watch adds a controller that writes Events about the problems of a kind's objects.
 func watch[T client.Object](mgr ctrl.Manager, w *warner, version, kind string, object T,
 	problems func(T) []problem.Problem, options ...builder.ForOption) error {
 	options = append(options, builder.WithPredicates(changed(problems)))
@@ -136,7 +136,7 @@ func watch[T client.Object](mgr ctrl.Manager, w *warner, version, kind string, o
 	return nil
 }
 
-// changed lets updates pass that change what is wrong with an object.
+// changed admits updates that change the problems of an object.
 func changed[T client.Object](problems func(T) []problem.Problem) predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -148,7 +148,8 @@ func changed[T client.Object](problems func(T) []problem.Problem) predicate.Pred
 	}
 }
 
-// networkPolicy returns what no Node does of a NetworkPolicy, by the policy alone: its status has no place for that.
+// networkPolicy returns the parts of a NetworkPolicy that no Node serves. They follow from the policy alone, whose
+// status has no place for them.
 func networkPolicy(n *networkingv1.NetworkPolicy) []problem.Problem {
 	return policy.FactsOf(n).Problems
 }
@@ -168,9 +169,8 @@ func configuration(m *corev1.ConfigMap) []problem.Problem {
 	}}
 }
 
-// warner writes Events. An Event's name is made from the object and from what it says, so
-// that it is written once, also after a restart and by two processes at once; the API server
-// forgets it after its time to live.
+// warner writes Events. The name of an Event is made from the object and the Event's content. So it is written once,
+// also after a restart and by two processes at the same time. The API server deletes it after its time to live.
 type warner struct {
 	client   client.Client
 	identity string

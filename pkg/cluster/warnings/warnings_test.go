@@ -48,8 +48,7 @@ func manifest(t *testing.T) []byte {
 	return bytes.Join(own, []byte("\n---\n"))
 }
 
-// start runs the controllers with what their manifest allows. The function that it returns
-// stops them.
+// start runs the controllers with the rights of their manifest. The returned function stops them.
 func start(t *testing.T, own *rest.Config) (stop func()) {
 	t.Helper()
 	scheme, err := Scheme()

@@ -28,7 +28,8 @@ const (
 	confName   = "10-tombolo.conflist"
 )
 
-// capable are the plugins that may follow in the chain. With the capability the runtime passes them the Pod's requests.
+// capable are the plugins that may follow in the chain. If they have the capability, the runtime passes them the Pod's
+// requests.
 var capable = []struct{ plugin, capability string }{{"portmap", "portMappings"}, {"bandwidth", "bandwidth"}}
 
 // Chainable returns all plugins that may follow tombolo in the chain.
@@ -51,10 +52,11 @@ type networkPlugin struct {
 	Capabilities map[string]bool `json:"capabilities,omitempty"`
 }
 
-// Run installs the plugin, then the configuration: the runtime must not find a configuration whose plugin is not there
-// yet. Both appear through a rename. Of the plugins portmap and bandwidth the configuration has the ones on the Node.
+// Run installs the plugin, then the configuration. So the runtime never finds a configuration without its plugin. Both
+// appear through a rename. Of the plugins portmap and bandwidth, the configuration has those on the Node.
 //
-// It leaves a Node with the configuration of another network alone, unless this network is installed there already.
+// If a Node has the configuration of another network, Run leaves it alone, unless this network is installed there
+// already.
 func Run(o Options) error {
 	if _, err := os.Stat(filepath.Join(o.ConfDir, confName)); errors.Is(err, fs.ErrNotExist) && !o.WithOther {
 		if err := foreign(o.ConfDir); err != nil {
@@ -93,9 +95,9 @@ var others = []string{
 	"weave-net",
 }
 
-// foreign returns an error when a directory has the configuration of another network. It ignores configurations of
-// single plugins, such as a bridge that a runtime's package brings, and unreadable files, which the runtime does not
-// read either.
+// foreign returns an error if a directory has the configuration of another network. It ignores configurations of single
+// plugins, such as a bridge from a runtime's package. It also ignores unreadable files, which the runtime does not read
+// either.
 func foreign(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -92,7 +92,7 @@ func TestOtherCNI(t *testing.T) {
 			if err := Run(o); err != nil {
 				t.Errorf("with the flag: %v", err)
 			}
-			o.WithOther = false // an upgrade of ours
+			o.WithOther = false // an upgrade of this plugin
 			if err := Run(o); err != nil {
 				t.Errorf("where it is installed: %v", err)
 			}

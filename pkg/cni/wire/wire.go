@@ -1,7 +1,6 @@
-// Package wire is what the tombolo-cni plugin and the agent say to each other: one HTTP
-// request with JSON on a unix socket per CNI command. It is apart from package cni so that
-// the plugin, which starts once per Pod, stays small: net/http would double its
-// size, and make it start later.
+// Package wire is the protocol between the tombolo-cni plugin and the agent: one HTTP request with JSON on a unix
+// socket per CNI command. It is separate from package cni, so that the plugin stays small, since it starts once per
+// Pod. net/http would double its size and delay its start.
 package wire
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// DefaultRunDir is where the agent has its sockets unless it is started with another directory.
+// DefaultRunDir is the directory of the agent's sockets, unless the agent is started with another one.
 const DefaultRunDir = "/var/run/tombolo"
 
 // Socket is the name of the socket on which the agent serves CNI requests.
@@ -30,9 +29,9 @@ const Socket = "cni.sock"
 // DefaultSocket is its path. The key "socket" of the network configuration names another one.
 const DefaultSocket = DefaultRunDir + "/" + Socket
 
-// InstalledVersion is the version in the installed network configuration. It is not 1.1.0, which the plugin supports
-// too, because of STATUS: with it a runtime reports the Node's network as down while the agent restarts. The Node
-// becomes NotReady, and its Pods drop out of their Services, although the switch goes on forwarding.
+// InstalledVersion is the version in the installed network configuration. The plugin supports 1.1.0 too, but that has
+// STATUS. With STATUS a runtime reports the Node's network as down while the agent restarts. Then the Node becomes
+// NotReady, and its Pods drop out of their Services, although the switch continues to forward.
 const InstalledVersion = "1.0.0"
 
 // InstalledNetwork is the name of the network in the installed configuration.
@@ -74,10 +73,10 @@ type Request struct {
 	IfName      string          `json:"ifname,omitempty"`
 	Args        string          `json:"args,omitempty"` // CNI_ARGS: "K=V;K=V"
 	Path        string          `json:"path,omitempty"` // CNI_PATH
-	Config      json.RawMessage `json:"config"`         // what came on standard input
+	Config      json.RawMessage `json:"config"`         // content of standard input
 }
 
-// limit bounds what either side reads: results and configurations are a few hundred bytes.
+// limit bounds the messages that either side reads. Results and configurations have a few hundred bytes.
 const limit = 1 << 20
 
 // Decode reads a Request.

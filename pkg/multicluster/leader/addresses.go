@@ -12,15 +12,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// addressed is what becomes of an export of Pods' addresses.
+// addressed is the result for one export of Pods' addresses.
 type addressed struct {
 	Import *mcv1alpha1.ResourceImport
 	Failed string // why it is not in the import, or not all of it
 	Early  bool   // that is likely to be over in a moment
 }
 
-// podAddresses passes on addresses that are in the Pod ranges of their cluster. Those are its ranges for a while after
-// its ClusterInfo was withdrawn, too, as when a Gateway moves.
+// podAddresses passes on the addresses that are in the Pod ranges of their cluster. If the cluster has withdrawn its
+// ClusterInfo, its ranges still count for a while, since its Gateway may only be moving.
 func (t *tables) podAddresses(key derive.Object, r *derive.Reader) (a addressed, _ []problem.Problem) {
 	for _, e := range t.counting(r, derive.List(r, t.addressesOf, key)) {
 		p := e.Addresses

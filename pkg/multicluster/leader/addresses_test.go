@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// podAddresses is what a cluster publishes of the block of these addresses, all of Pods with one label.
+// podAddresses returns the addresses that a cluster publishes for one block, all of Pods with one label.
 func podAddresses(cluster string, addresses ...string) *mcv1alpha1.ResourceExport {
 	p := exportcheck.PodAddresses{ClusterID: cluster, Labels: map[string][]netip.Addr{}}
 	for _, text := range addresses {
@@ -59,7 +59,8 @@ func addressesOf(imports []*mcv1alpha1.ResourceImport) string {
 	return strings.Join(out, ", ")
 }
 
-// TestPodAddresses reads: a leader to which members export this passes on these addresses, and says that of the others.
+// TestPodAddresses has rows of exports. Each row has the addresses that the leader passes on, and the reports about the
+// others.
 func TestPodAddresses(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
 	east, west := withPods(clusterInfo("east", "10.96.0.0/16"), "10.10.0.0/16"),
@@ -127,8 +128,8 @@ func TestPodAddresses(t *testing.T) {
 	}
 }
 
-// TestPodAddressesStay keeps addresses while a cluster's Gateway moves, and takes them away with its ranges and with
-// the cluster.
+// TestPodAddressesStay keeps addresses while a cluster's Gateway moves. It removes them with the ranges of the cluster,
+// and with the cluster itself.
 func TestPodAddressesStay(t *testing.T) {
 	w := newWalker(1)
 	info := withPods(clusterInfo("west", "10.97.0.0/16"), "10.11.0.0/16")

@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-// Area is a leader whose Common Area is filled through its Kinds and not by watches, to measure it at sizes
-// that no API server at hand has. Its writes go to the client.
+// Area is a leader whose Common Area is filled through its Kinds, without watches. Measurements use it for more objects
+// than an API server could hold here. Its writes go to the client.
 type Area struct {
 	*watch.Kinds
 	c *controller

@@ -37,7 +37,7 @@ func serviceAccount(name, id string) *corev1.ServiceAccount {
 	return a
 }
 
-// TestPlanBindings leaves out of the ClusterSet who announced itself with another's account.
+// TestPlanBindings keeps a member out of the ClusterSet if it announced itself with another member's account.
 func TestPlanBindings(t *testing.T) {
 	leaves := announcedBy("member", "west", time.Hour)
 	leaves.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -97,7 +97,7 @@ func TestPlanBindings(t *testing.T) {
 	}
 }
 
-// TestBindLosesToAnOperator writes what was planned before an operator bound the account.
+// TestBindLosesToAnOperator plans a binding, and writes it after an operator has bound the account.
 func TestBindLosesToAnOperator(t *testing.T) {
 	access := apiserver.Start(t, "../../../deploy/crds")
 	scheme, err := Scheme()

@@ -18,12 +18,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// claimed is what becomes of all ClusterInfos together.
+// claimed is the result for all ClusterInfos together.
 type claimed struct {
 	Imports map[string]*mcv1alpha1.ResourceImport // by name
 	Failed  map[string]string                     // by the export's name
 	Ranges  map[string]ranges                     // of clusters whose ClusterInfo is passed on, by cluster ID
-	// of Ranges, and of what clusters hold that have withdrawn their ClusterInfo for a moment; by cluster ID
+	// Taken has Ranges, and also the ranges of clusters that have withdrawn their ClusterInfo a short while ago. It is by
+	// cluster ID.
 	Taken []holder
 }
 
@@ -34,7 +35,7 @@ type holder struct {
 	Gateways  []netip.Addr
 }
 
-// holderOf returns what a cluster has by its ClusterInfo.
+// holderOf returns the ranges and gateway addresses that a cluster holds through its ClusterInfo.
 func holderOf(id string, has ranges, info *mcv1alpha1.ClusterInfo) holder {
 	h := holder{ClusterID: id, Has: has}
 	for _, list := range [2][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
@@ -47,7 +48,7 @@ func holderOf(id string, has ranges, info *mcv1alpha1.ClusterInfo) holder {
 	return h
 }
 
-// ranges are what a cluster has of the addresses of a ClusterSet.
+// ranges are a cluster's part of the addresses of a ClusterSet.
 type ranges struct {
 	Prefixes []netip.Prefix // of its Services and Pods
 	All      bool           // it has no addresses but these
@@ -59,7 +60,7 @@ func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
 }
 
 // saysAll reports whether a cluster has no addresses outside of its ranges. Such a cluster announces ranges of its
-// Pods, or a WireGuard key: packets to other addresses would leave the other clusters in plain text.
+// Pods, or a WireGuard key. Packets to addresses outside of them would leave the other clusters in plain text.
 func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 	hasKey := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) ||
@@ -67,12 +68,16 @@ func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 }
 
 // claim passes the clusters' network information on, the oldest export first. An address range or a gateway address
-// belongs to one cluster (package claims). The first in this order has it: the cluster whose ResourceImport has it or
-// had it a short while ago, the cluster that has or had imported endpoints there, the cluster with the oldest export.
-// An export that claims another's range fails alone: ranges without overlap are passed on.
+// belongs to one cluster (package claims). The first cluster of this order has it:
+//  1. the cluster whose ResourceImport has it, or had it a short while ago,
+//  2. the cluster that has, or had, imported endpoints there,
+//  3. the cluster with the oldest export.
+//
+// An export that claims another cluster's range fails alone. The ranges of other exports are passed on.
 func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
-	// clusters with a ClusterInfo in effect that says all of where their endpoints are
+	// has lists the clusters with a ClusterInfo in effect. The value is true if the ClusterInfo covers all their
+	// endpoints.
 	has := map[string]bool{}
 	for _, row := range derive.List(r, t.infoImports, one) {
 		if info := row.Value.Spec.ClusterInfo; row.Value.DeletionTimestamp == nil && info != nil {
@@ -122,8 +127,8 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 	return c, nil
 }
 
-// candidates returns the clusters with a valid announcement and their exports, and after them the clusters that still
-// hold something.
+// candidates returns the clusters with a valid announcement, and their exports. After them it returns the clusters that
+// still hold something.
 func (c *claimed) candidates(exports []*export, current, held map[string]*mcv1alpha1.ClusterInfo) ([]claims.Candidate,
 	[]*export) {
 	var candidates []claims.Candidate
@@ -167,9 +172,9 @@ type use struct {
 
 func (u use) compare(o use) int { return cmp.Or(u.IP.Compare(o.IP), cmp.Compare(u.ID, o.ID)) }
 
-// users finds imported endpoints in a range, of other clusters that have no ClusterInfo with Pod ranges in effect: what
-// they export is not thrown out by a range that is announced later, nor while it cannot be written, or is not there,
-// for a moment.
+// users finds the imported endpoints in a range that belong to other clusters, if these have no ClusterInfo with Pod
+// ranges in effect. Such endpoints stay when another cluster announces the range later. They also stay while their
+// import is missing for a moment or cannot be written.
 func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	found := map[derive.Name][]use{} // by block
 	return func(prefix netip.Prefix, cluster string) (netip.Addr, string) {
@@ -199,8 +204,8 @@ func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	}
 }
 
-// exportersOf returns the clusters that the endpoints of an import belong to: its clusters that export them, without
-// endpoints in ranges that these clusters hold. It reads no more if no other endpoints exist.
+// exportersOf returns the clusters that the endpoints of an import belong to. These are the clusters that export the
+// endpoints, without endpoints in ranges that these clusters hold. If no other endpoints exist, it reads no more.
 func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
 	ri, _ := derive.Get(r, t.imports, key)
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {
@@ -238,8 +243,8 @@ func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []prob
 	return slices.Compact(out), nil
 }
 
-// clustersOf returns the clusters whose endpoints an import has. Its annotation lists them. The import of another
-// implementation, or of an earlier version, has them in its status alone.
+// clustersOf returns the clusters whose endpoints an import has. Its annotation lists them. If another implementation
+// or an earlier version has written the import, only its status lists them.
 func clustersOf(ri *mcv1alpha1.ResourceImport) map[string]bool {
 	in := map[string]bool{}
 	text := ri.Annotations[multicluster.AnnotationSources]
@@ -304,7 +309,7 @@ func (t *tables) takenRanges(_ derive.Name, r *derive.Reader) ([]holder, []probl
 	return c.Taken, nil
 }
 
-// pinned is what the administrator has written into the ClusterSet's annotations.
+// pinned reads the pins in the ClusterSet's annotations, which the administrator writes.
 func (t *tables) pinned(_ derive.Name, r *derive.Reader) (claims.Pins, []problem.Problem) {
 	sets := inOrder(values(derive.All(r, t.sets)))
 	if len(sets) == 0 {
@@ -320,7 +325,7 @@ func (t *tables) pinned(_ derive.Name, r *derive.Reader) (claims.Pins, []problem
 	return pins, problems
 }
 
-// faultsText names what is wrong with a ClusterInfo: the first few, since it becomes a condition.
+// faultsText returns a text about the first few faults of a ClusterInfo. The text becomes a condition, so it is short.
 func faultsText(faults []claims.Fault) string {
 	const most = 5
 	var texts []string

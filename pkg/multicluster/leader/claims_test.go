@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// TestClaims has members announce ranges and gateways of others.
+// TestClaims lets members announce ranges and gateways of other members.
 func TestClaims(t *testing.T) {
 	network := func(cluster, cidr, gateway string, age time.Duration) *mcv1alpha1.ResourceExport {
 		re := clusterInfo(cluster, cidr)
@@ -45,7 +45,8 @@ func TestClaims(t *testing.T) {
 			now: exports{network("east", "10.96.0.0/15", "192.0.2.1", time.Hour), west}, want: []string{
 				both, "west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
 				"east-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.96.0.0/15 of cluster east overlaps the " +
-					"Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release it there first"}},
+					"Service range 10.97.0.0/16 of cluster west, which has it already: use other " +
+					"addresses, or release it there first"}},
 		{name: "another's gateway", now: exports{east, network("west", "10.97.0.0/16", "192.0.2.1", 0)}, want: []string{both,
 			"west-clusterinfo fails: spec.clusterInfo.gatewayInfos[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps " +
 				"the gateway 192.0.2.1 of cluster east, which has it already: use other addresses, or release it there first"}},
@@ -93,8 +94,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestFeatures hands on the features that a member announces, also those that this version does not know, and says what
-// is left out.
+// TestFeatures passes on the features that a member announces, including features that this version does not have. It
+// reports the features that are left out.
 func TestFeatures(t *testing.T) {
 	re := clusterInfo("east", "10.96.0.0/16")
 	re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1"}, {GatewayIP: "192.0.2.2"}}
@@ -141,7 +142,7 @@ func TestReached(t *testing.T) {
 	}
 }
 
-// TestWithdrawnClaim has a member withdraw its ClusterInfo while a rival waits for its range.
+// TestWithdrawnClaim lets a member withdraw its ClusterInfo while a rival waits for its range.
 func TestWithdrawnClaim(t *testing.T) {
 	info := func(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
 		ri := &mcv1alpha1.ResourceImport{}
@@ -190,8 +191,8 @@ func TestWithdrawnClaim(t *testing.T) {
 	}
 }
 
-// TestFlatMember has a newcomer announce a range that contains the endpoints of a member without a
-// ClusterInfo: what is imported already stays.
+// TestFlatMember lets a new member announce a range that contains endpoints of a member without a ClusterInfo. Imported
+// endpoints stay.
 func TestFlatMember(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
 	web := func(condition mcv1alpha1.ResourceExportConditionType) *mcv1alpha1.ResourceExport {
@@ -279,7 +280,7 @@ func TestFlatMember(t *testing.T) {
 	}
 }
 
-// TestEndpointsOutside has a member export addresses that are in nobody's ranges.
+// TestEndpointsOutside lets a member export addresses outside of all clusters' ranges.
 func TestEndpointsOutside(t *testing.T) {
 	west := clusterInfo("west", "10.97.0.0/16")
 	west.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.2"}}
@@ -350,8 +351,8 @@ func importedInfo(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
 			Namespace: "area", Name: re.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: re.Spec.ClusterInfo})
 }
 
-// importedEndpoints is the import default/web with one address, of some clusters, as the leader creates it: without a
-// status.
+// importedEndpoints returns the import default/web with one address of some clusters. It has no status, as the leader
+// creates it.
 func importedEndpoints(ip string, from ...string) *mcv1alpha1.ResourceImport {
 	ri := newImport(derive.Object{Namespace: "area", Name: "default-web-endpoints"}, nil, mcv1alpha1.ResourceImportSpec{
 		Namespace: "default", Name: "web", Kind: multicluster.EndpointsKind,
@@ -365,7 +366,7 @@ func importedEndpoints(ip string, from ...string) *mcv1alpha1.ResourceImport {
 	return ri
 }
 
-// withStatus returns an import that has the clusters in its status, as another implementation writes them.
+// withStatus returns an import that has the clusters in its status, as another implementation writes it.
 func withStatus(ri *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
 	from := clustersOf(ri)
 	ri.Annotations = nil
@@ -373,8 +374,8 @@ func withStatus(ri *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
 	return ri
 }
 
-// TestWithdrawnRange has a member whose Pods are anywhere export an address of a cluster that has withdrawn its
-// ClusterInfo for a moment, as Antrea's members do when their Gateway moves.
+// TestWithdrawnRange exports an address from a member whose Pods may be anywhere. The address is of a cluster that has
+// withdrawn its ClusterInfo for a moment, as Antrea's members do when their Gateway moves.
 func TestWithdrawnRange(t *testing.T) {
 	const want = "east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range " +
 		"of cluster west: expected an address of the exporting cluster"
@@ -387,8 +388,8 @@ func TestWithdrawnRange(t *testing.T) {
 	}
 }
 
-// TestFlatMemberKeepsItsAddress has a member without Pod ranges lose its import for a moment, or a write of it
-// refused, while a newcomer announces a range with its endpoint.
+// TestFlatMemberKeepsItsAddress has a member without Pod ranges. Its import is missing for a moment, or a write of the
+// import is refused. Meanwhile a new member announces a range with its endpoint.
 func TestFlatMemberKeepsItsAddress(t *testing.T) {
 	there := importedEndpoints("10.20.0.5", "flat")
 	t.Run("without a ClusterInfo", func(t *testing.T) { keepsItsAddress(t, there) })
@@ -396,7 +397,7 @@ func TestFlatMemberKeepsItsAddress(t *testing.T) {
 	t.Run("imported by another leader", func(t *testing.T) { keepsItsAddress(t, withStatus(there.DeepCopy())) })
 }
 
-// keepsItsAddress has the member, whose Endpoints are imported, with these exports beside its Service.
+// keepsItsAddress tests the member with these exports in addition to its Service. Its Endpoints are imported.
 func keepsItsAddress(t *testing.T, there *mcv1alpha1.ResourceImport, infos ...*mcv1alpha1.ResourceExport) {
 	type exports = []*mcv1alpha1.ResourceExport
 	type imports = []*mcv1alpha1.ResourceImport

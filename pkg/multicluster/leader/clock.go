@@ -17,32 +17,31 @@ const (
 	disconnectAfter = 30 * time.Second
 	// expireAfter is how long a member may be silent before it and its exports are removed.
 	expireAfter = 24 * time.Hour
-	// listenFor is how long a leader that has just started waits for a member to touch its
-	// announcement before it believes a time stamp that is long past: the member's clock may be
-	// behind.
+	// listenFor is how long a leader that has just started waits for a member to touch its announcement. Before that it
+	// does not trust a time stamp in the distant past, since the member's clock may be behind.
 	listenFor = 5 * time.Minute
 	// orphanAfter is how long exports of a cluster that has not announced itself are kept.
 	orphanAfter = time.Hour
 )
 
-// Sighting is what this controller has seen of a MemberClusterAnnounce since it started, by its
-// own clock: members' clocks may be wrong.
+// Sighting records when this controller has seen a MemberClusterAnnounce since it started. The times are from its own
+// clock, since members' clocks may be wrong.
 type Sighting struct {
 	First   time.Time // when it was seen first
 	Changed time.Time // when it was last seen to change; First if it has not
-	Touched time.Time // when its time stamp was last seen to change; zero if it has not
+	Touched time.Time // the last change of its time stamp that was seen; zero for no change
 }
 
 const (
-	// tick is how often the clock looks for what has become late: silence is no event.
+	// tick is how often the clock looks for timeouts. A missing heartbeat causes no event.
 	tick = time.Second
-	// holdClaims is how long addresses stay with an announced member that has withdrawn them, or whose
-	// endpoints are not imported any more. A member that leaves gives them up at once.
+	// holdClaims is how long an announced member keeps addresses after it has withdrawn them, or after its endpoints are
+	// no longer imported. A member that leaves loses them at once.
 	holdClaims = 10 * time.Minute
 )
 
 // clock has the time, which tables do not have. It writes the effects of time to the tables: members that are
-// disconnected or connected again, exports that have had no member for too long, claims that are over.
+// disconnected or connected again, exports without a member for too long, and claims that have ended.
 type clock struct {
 	t         *tables
 	numbering *numbering
@@ -53,11 +52,11 @@ type clock struct {
 	said   map[derive.Object]live              // as the tables have it
 	late   map[derive.Object]time.Time         // the same
 	infoOf map[derive.Object]derive.Name       // cluster IDs of ClusterInfo imports
-	used   map[derive.Object]map[use]time.Time // endpoints by the import, and until when; zero while they are imported
+	used   map[derive.Object]map[use]time.Time // endpoints by import, and the end of their use; zero while imported
 	ending map[derive.Object]bool              // imports with endpoints that are not
 }
 
-// sighting is what was seen of a MemberClusterAnnounce, and as what it was seen last.
+// sighting is the record of a MemberClusterAnnounce, with its last state.
 type sighting struct {
 	Sighting
 	last announce
@@ -93,7 +92,7 @@ func (c *clock) watch(now func() time.Time) {
 	c.numbering.watch(now)
 }
 
-// see takes note of an announcement at a time.
+// see records an announcement at a time.
 func (s *sighting) see(a announce, now time.Time) {
 	switch {
 	case s.last.UID != a.UID || s.First.IsZero():
@@ -126,7 +125,7 @@ func (c *clock) announced(changes []derive.Change[derive.Object, announce], now 
 	}
 }
 
-// judge writes to the tables what is known of a member.
+// judge writes the state of a member to the tables.
 func (c *clock) judge(key derive.Object, s *sighting, before silences, now time.Time) {
 	var since time.Time
 	if s.Touched.IsZero() { // else this controller has seen for itself
@@ -147,7 +146,7 @@ func (c *clock) say(key derive.Object, l live) {
 	}
 }
 
-// imported notes which ClusterInfos are in effect, and since when they are not.
+// imported records which ClusterInfos are in effect, and since when others are not.
 func (c *clock) imported(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport], now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,8 +189,8 @@ func (c *clock) left(changes []derive.Change[derive.Name, member]) {
 	}
 }
 
-// use notes which endpoints of an import are in use, and since when others are not. If an import could not be written,
-// an endpoint without an export is still imported, and stays its cluster's.
+// use records which endpoints of an import are in use, and when the use of others has ended. If an import could not be
+// written, an endpoint without an export is still imported, and stays its cluster's.
 func (c *clock) use(key derive.Object, now time.Time) {
 	used := c.used[key]
 	if used == nil {
@@ -223,7 +222,7 @@ func (c *clock) use(key derive.Object, now time.Time) {
 	c.tell(key)
 }
 
-// tell writes the endpoints of an import to the tables.
+// tell writes the used endpoints of an import to the tables.
 func (c *clock) tell(key derive.Object) {
 	used := c.used[key]
 	if len(used) == 0 {
@@ -240,7 +239,7 @@ func (c *clock) release(id derive.Name) {
 	}
 }
 
-// tick looks for what has become late.
+// tick looks for timeouts and writes their effects to the tables.
 func (c *clock) tick(now time.Time) {
 	c.numbering.tick(now)
 	c.mu.Lock()

@@ -30,14 +30,14 @@ import (
 // parallel is how many writes run at the same time.
 const parallel = 16
 
-// Scheme knows every kind that the leader reads and writes.
+// Scheme returns a scheme with every kind that the leader reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	return s, errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s))
 }
 
-// SetupWithManager adds the leader controller to a manager. namespace is the Common Area, in
-// which the controller itself runs; it reads and writes nothing outside of it.
+// SetupWithManager adds the leader controller to a manager. namespace is the Common Area, in which the controller
+// itself runs. The controller reads and writes nothing outside of it.
 func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error {
 	if namespace == "" {
 		return errors.New("set up the leader controller: its Namespace is unknown; set POD_NAMESPACE")
@@ -46,11 +46,12 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 	if err != nil {
 		return err
 	}
-	// What is written is bounded by the number of writers and by the API server's own fairness.
+	// The client has no rate limit. The number of writers and the API server's own fairness bound the writes.
 	log := slog.Default().With("controller", "leader")
 	unlimited := kubeclient.WithWarnings(mgr.GetConfig(), log)
 	unlimited.QPS = -1
-	to, err := client.New(unlimited, client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	to, err := client.New(unlimited,
+		client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return fmt.Errorf("set up the leader controller's client: %w", err)
 	}
@@ -62,14 +63,14 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 	return mgr.Add(c)
 }
 
-// controller is the shell around the tables: watches fill them, and a queue writes the steps.
+// controller is the shell around the tables. Watches fill the tables, and a queue does their steps.
 type controller struct {
 	problems *problemlog.Log
 	tables   *tables
 	clock    *clock
 	queue    *retry.Queue
 	writer   *writer
-	watcher  *watch.Watcher // nil where the tables are filled by hand
+	watcher  *watch.Watcher // nil if the tables are filled without watches
 	figures  *metrics.Tables
 	writes   *metrics.Writes
 	hops     *metrics.Propagation
@@ -77,7 +78,8 @@ type controller struct {
 
 func newController(to client.Client, log *slog.Logger) *controller {
 	t := newTables()
-	c := &controller{tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine), writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
+	c := &controller{tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine),
+		writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
 	c.problems = problemlog.New(log, "the conditions of ResourceExports and of the ClusterSet report what is not imported")
 	c.queue = retry.NewQueue(retry.Options{Parallel: parallel, Log: log, Again: c.offerAgain,
 		Reported: c.refused, Wrote: c.writes.To("leader"), Done: c.done})
@@ -103,7 +105,7 @@ func (c *controller) done(o retry.Offer, took time.Duration) {
 	}
 }
 
-// refused logs a write that the API server refuses, and has the exports say so whose import it is.
+// refused logs a write that the API server refuses. If the write is of an import, its exports report the refusal.
 func (c *controller) refused(of retry.Offer, p *problem.Problem) {
 	if p != nil {
 		c.problems.Came(of.Member, *p)
@@ -146,7 +148,8 @@ func (c *controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// offerAgain offers what is still to be done, between two passes: so that it does not bring back what a pass withdraws.
+// offerAgain offers all steps that are still due. It runs between two passes, so that it cannot bring back a step that
+// a pass withdraws.
 func (c *controller) offerAgain(ctx context.Context) {
 	c.tables.engine.Do(ctx, func() { c.writer.again(c.tables) })
 }

@@ -23,16 +23,16 @@ type View struct {
 	ResourceExports []*mcv1alpha1.ResourceExport
 	ResourceImports []*mcv1alpha1.ResourceImport
 	Accounts        []*corev1.ServiceAccount
-	// Seen is what this controller has seen of each MemberClusterAnnounce, by name.
+	// Seen has the sightings of this controller, by the name of the MemberClusterAnnounce.
 	Seen map[string]Sighting
 	// Refused is why ResourceImports could not be written, by name.
 	Refused map[string]string
-	// Imported are the ClusterInfos of announced members that are imported, or were until a short
-	// while ago, by cluster ID: a Gateway that moves is withdrawn before it is announced again.
+	// Imported are the ClusterInfos of announced members that are imported, or were until a short while ago, by cluster
+	// ID. When a Gateway moves, its ClusterInfo is withdrawn and then announced again.
 	Imported map[string]*mcv1alpha1.ClusterInfo
 }
 
-// Desired is what the Common Area should hold.
+// Desired is the desired state of the Common Area.
 type Desired struct {
 	// ClusterSet with its cluster ID and status; nil without one.
 	ClusterSet *mcv1alpha2.ClusterSet
@@ -40,22 +40,20 @@ type Desired struct {
 	Imports map[string]*mcv1alpha1.ResourceImport
 	// Conditions of ResourceExports, by name.
 	Conditions map[string]mcv1alpha1.ResourceExportCondition
-	// DeleteExports are exports of members that have left, and of clusters that never announced
-	// themselves.
+	// DeleteExports are exports of members that have left, and of clusters that never announced themselves.
 	DeleteExports []string
 	// ReleaseExports are deleted ones whose finalizer is removed once the imports are written.
 	ReleaseExports []string
-	// FreeExports are the ReleaseExports whose member is no longer there: all their
-	// finalizers are removed, since no other controller would remove a foreign one.
+	// FreeExports are the ReleaseExports whose member is gone. All their finalizers are removed, since no other controller
+	// would remove a foreign one.
 	FreeExports map[string]bool
-	// HoldAnnounces need their finalizer, ReleaseAnnounces lose all finalizers,
-	// DeleteAnnounces have expired.
+	// HoldAnnounces need their finalizer. ReleaseAnnounces lose all finalizers. DeleteAnnounces have expired.
 	HoldAnnounces, ReleaseAnnounces, DeleteAnnounces []string
 	// Bind has cluster IDs for ServiceAccounts without one, by name.
 	Bind map[string]string
 }
 
-// Plan decides what the Common Area should hold: the tables, evaluated from nothing.
+// Plan returns the desired state of the Common Area: the tables, evaluated from nothing.
 func Plan(v View) (Desired, []problem.Problem) {
 	t := newDescribed()
 	newNumbering(t.tables).watch(func() time.Time { return v.Now })
@@ -69,8 +67,8 @@ func Plan(v View) (Desired, []problem.Problem) {
 	return t.desired(v.Now), t.engine.Problems()
 }
 
-// described are tables with one more, of the conditions of all exports. The controller derives only the conditions that
-// it writes.
+// described has all tables and one more, with the conditions of all exports. The controller derives only the conditions
+// that it writes.
 type described struct {
 	*tables
 	conditions *derive.Table[derive.Object, mcv1alpha1.ResourceExportCondition]
@@ -89,7 +87,7 @@ func describe(t *tables) described {
 	return described{t, derive.NewTable(t.engine, "conditions", of, derive.KeysOf(t.exports))}
 }
 
-// fill writes what a view has.
+// fill writes a view to the source tables.
 func (t *tables) fill(v View) {
 	t.kinds.Fill(v.objects()...)
 	seen := map[derive.Object]live{}

@@ -12,7 +12,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// told keeps the conditions that are written, and creates nothing.
+// told records the conditions that are written, and creates nothing.
 type told struct {
 	client.Client
 	conditions chan mcv1alpha1.ResourceExportCondition
@@ -32,8 +32,8 @@ func (s toldStatus) Update(_ context.Context, o client.Object, _ ...client.SubRe
 	return nil
 }
 
-// TestEndpointsFirst sees Endpoints before their Service, as when a member writes both at once: that the Service is
-// missing is said when it has not come for a while.
+// TestEndpointsFirst sees Endpoints before their Service, as when a member writes both at once. The Service is reported
+// as missing if it has not come after a while.
 func TestEndpointsFirst(t *testing.T) {
 	for _, row := range []struct {
 		name    string

@@ -19,8 +19,7 @@ import (
 // whole takes all of an object as its facts.
 func whole[T any](o T) T { return o }
 
-// announce is what there is of a MemberClusterAnnounce. Decisions read Fact, which a heartbeat
-// leaves as it is.
+// announce is the state of a MemberClusterAnnounce. Decisions read Fact, which heartbeats do not change.
 type announce struct {
 	Fact    *mcv1alpha1.MemberClusterAnnounce
 	UID     types.UID
@@ -37,13 +36,13 @@ func announceFacts(a *mcv1alpha1.MemberClusterAnnounce) announce {
 		Touched: a.Annotations[multicluster.AnnotationTouchTimestamp]}
 }
 
-// export is what imports are made from: of a ResourceExport what the leader's own writes leave as it
-// is. There are many of them, so it is small.
+// export is the part of a ResourceExport from which imports are made. The leader's own writes do not change it. There
+// are many exports, so it is small.
 type export struct {
 	Key       derive.Object
 	ClusterID string
 	Kind      string
-	Of        object // what it is an export of
+	Of        object // the exported object
 	Created   int64  // seconds
 	Deleted   bool
 	// Finalizers are the finalizers of a deleted one.
@@ -51,20 +50,20 @@ type export struct {
 	// Missing is set if the spec has no field for its kind; otherwise one of these is set.
 	Missing bool
 	Ports   []corev1.ServicePort
-	Facts   *exportcheck.ServiceFacts // nil where the exporter says nothing
+	Facts   *exportcheck.ServiceFacts // nil if the exporter lists no facts
 	Subsets []corev1.EndpointSubset
-	Ready   int // endpoints behind its address; 0 where the exporter does not say
+	Ready   int // endpoints behind its address; 0 if the exporter does not report it
 	Info    *mcv1alpha1.ClusterInfo
-	Reached string // clusters, as the exporter lists them beside its ClusterInfo
+	Reached string // clusters that the exporter reaches, listed next to its ClusterInfo
 	Label   string // normalised
 	Policy  string // its spec as JSON
-	Wrong   string // why there is none
+	Wrong   string // why there is no policy
 	Report  map[string]exportcheck.PolicyState
 	// Addresses are the addresses of Pods.
 	Addresses exportcheck.PodAddresses
 }
 
-// written is what of a ResourceExport the leader writes, and what it needs for that.
+// written is the part of a ResourceExport that the leader writes, with the UID and version for the write.
 type written struct {
 	UID        types.UID
 	Version    string // resourceVersion
@@ -149,7 +148,7 @@ func accountFacts(a *corev1.ServiceAccount) *corev1.ServiceAccount {
 	return fact
 }
 
-// live is when this controller had a sign of life of a member. A member that is alive has no row until it
+// live is the time of a member's last heartbeat, as this controller has seen it. A connected member has no row until it
 // has touched its announcement.
 type live struct {
 	Heard   bool      // it has touched its announcement since this controller started
@@ -158,8 +157,8 @@ type live struct {
 	Expired bool      // it has been silent for so long that it is removed
 }
 
-// liveOf decides from the sightings of an announcement. since is when the member became disconnected by the
-// ClusterSet's status, zero for never.
+// liveOf derives the state of a member from the sightings of its announcement. since is the time at which the member
+// became disconnected, according to the ClusterSet's status. It is zero if the member did not.
 func liveOf(seen Sighting, a announce, since, now time.Time) live {
 	l := live{Heard: !seen.Touched.IsZero(), Expired: expired(seen, a, since, now)}
 	if now.Sub(seen.Changed) > disconnectAfter {
@@ -168,12 +167,11 @@ func liveOf(seen Sighting, a announce, since, now time.Time) live {
 	return l
 }
 
-// expired reports whether a member has been silent for too long. This controller believes its own
-// eyes first: when the announcement was touched while it watched. Of the time before, it has the
-// announcement's time stamp, by the member's clock. One in the future is bounded by when the
-// announcement was first seen, and by when a leader found the member disconnected, which the
-// ClusterSet's status keeps over restarts. One that is long past may come from a clock that is
-// behind, so the member gets some time to touch it again.
+// expired reports whether a member has been disconnected for too long. If this controller has seen a heartbeat, the
+// time of that heartbeat counts. Otherwise the time stamp of the announcement counts, from the member's clock. If the
+// time stamp is in the future, two other times bound it. One is the time of the first sighting. The other is the time
+// at which a leader found the member disconnected, which the ClusterSet's status keeps over restarts. If the time stamp
+// is long past, the member's clock may be behind, so the member gets some time for another heartbeat.
 func expired(seen Sighting, a announce, since, now time.Time) bool {
 	if !seen.Touched.IsZero() {
 		return now.Sub(seen.Touched) > expireAfter

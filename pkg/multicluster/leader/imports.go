@@ -19,16 +19,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// object is what an export is of.
+// object names the object of an export.
 type object struct{ namespace, name string }
 
 // joint is the result of the exports of one Service, of its Endpoints, or of one policy.
 type joint struct {
-	There     bool   // a member exports it, in whatever state
+	There     bool   // a member exports it, valid or not
 	Of        object // the Service that is imported
 	Converged map[string]bool
 	Failed    map[string]string // why an export is not in the import, by its name
-	Early     map[string]bool   // of those the ones that are likely to be in it in a moment
+	Early     map[string]bool   // the failed exports that are likely to be in the import soon
 	Import    *mcv1alpha1.ResourceImport
 }
 
@@ -43,8 +43,8 @@ func (j *joint) fail(e *export, format string, args ...any) {
 	j.Failed[e.Key.Name] = fmt.Sprintf(format, args...)
 }
 
-// counting returns the exports that an import may be made from, in the order in which they win conflicts. Deleted
-// exports and exports of clusters that are no members are left out.
+// counting returns the exports that an import may be made from, in the order in which they win conflicts. It omits
+// deleted exports, and exports of clusters that are not members.
 func (t *tables) counting(r *derive.Reader, rows []derive.Row[derive.Object, *export]) []*export {
 	var out []*export
 	for _, row := range rows {
@@ -56,8 +56,8 @@ func (t *tables) counting(r *derive.Reader, rows []derive.Row[derive.Object, *ex
 	return out
 }
 
-// jointEndpoints puts the addresses of all clusters whose Service has converged together, in the
-// order of their IDs. One that others could not import stays out, and changes nothing for them.
+// jointEndpoints joins the addresses of all clusters whose Service has converged, in the order of their IDs. An address
+// that other clusters could not import is left out. It changes nothing for the other addresses.
 func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []problem.Problem) {
 	exports := t.counting(r, derive.List(r, t.endpointsOf, base))
 	if len(exports) == 0 {
@@ -131,7 +131,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 	return j, nil
 }
 
-// exportsService reports whether a cluster exports a Service in a way that could be imported alone.
+// exportsService reports whether a cluster exports a Service that could be imported if no other cluster exported it.
 func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string) bool {
 	service, _ := derive.Get(r, t.services, base)
 	for _, e := range values(derive.List(r, t.servicesOf, base)) {
@@ -142,11 +142,12 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 	return false
 }
 
-// allowed returns where a cluster's endpoints may be: in its ranges. A cluster that announces no range for its Pods may
-// have others if the annotations of the ClusterSet list them. In a ClusterSet without ClusterInfos, which has no
-// gateways, they may be anywhere. They are never in another cluster's ranges or at its gateways. An imported endpoint
-// stays, so that no announcement can remove it; pinned gateways come before it. The addresses of other clusters are
-// read only for endpoints outside of the cluster's own ranges.
+// allowed returns where a cluster's endpoints may be: in its ranges. If a cluster announces no range for its Pods, it
+// may have others that the annotations of the ClusterSet list. If no cluster of the ClusterSet has a ClusterInfo, there
+// are no gateways, and endpoints may be anywhere. They are never in another cluster's ranges or at its gateways.
+//
+// An imported endpoint stays, so that no announcement can remove it. But pinned gateways have precedence over it. The
+// addresses of other clusters are read only for endpoints outside of the cluster's own ranges.
 func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) exportcheck.Allowed {
 	own, _ := derive.Get(r, t.ranges, derive.Name(id))
 	if info, held := derive.Get(r, t.held, derive.Name(id)); held && len(own.Prefixes) == 0 {
@@ -202,8 +203,8 @@ func newImport(key derive.Object, from map[string]bool, spec mcv1alpha1.Resource
 	return ri
 }
 
-// wanted is the ResourceImport of a name; nil if there should be none. It is not decided while a label set
-// has no number yet.
+// wanted returns the desired ResourceImport of a name; nil if there should be no import. decided is false while a label
+// set has no number yet.
 func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.ResourceImport, decided bool) {
 	if base, ok := strings.CutSuffix(key.Name, multicluster.ServiceSuffix); ok {
 		if s, _ := derive.Get(r, t.services, derive.Object{Namespace: key.Namespace, Name: base}); s.Joint.Import != nil {
@@ -232,7 +233,7 @@ func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.Reso
 	return c.Imports[key.Name], true
 }
 
-// importStep is what is to be done about a ResourceImport.
+// importStep is the step that a ResourceImport needs.
 type importStep struct {
 	Verb       verb
 	Have, Want *mcv1alpha1.ResourceImport
@@ -252,8 +253,8 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 		return importStep{Verb: create, Want: want}, nil
 	case have.Spec.Namespace != want.Spec.Namespace || have.Spec.Name != want.Spec.Name ||
 		have.Spec.Kind != want.Spec.Kind:
-		// Of another Service with the same derived name. Members find what they made for that
-		// one by its import's deletion; the new one is created then.
+		// The import is of another Service with the same derived name. Its deletion makes members delete their objects for
+		// that Service. The new import is created afterwards.
 		return importStep{Verb: handOver, Have: have}, nil
 	case !sameSpec(have.Spec, want.Spec) || !sameAnnotations(have, want):
 		return importStep{update, have, want}, nil
@@ -263,9 +264,9 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 	return importStep{}, nil
 }
 
-// statusNeeded reports whether the status of a ResourceImport is written. Only the status of a policy has facts that no
-// other object has. Another import is created without a status, as by Antrea's leader. That saves a write each time.
-// A status that an import has is kept true.
+// statusNeeded reports whether the status of a ResourceImport is written. Only a policy's status has facts that no
+// other object has. All other imports are created without a status, as Antrea's leader does it. That saves a write each
+// time. If an import has a status, it is kept up to date.
 func statusNeeded(have *mcv1alpha1.ResourceImport) bool {
 	return multicluster.IsPolicy(have.Spec.Kind) || len(have.Status.ClusterStatuses) > 0
 }
@@ -279,7 +280,7 @@ func sameAnnotations(have, want *mcv1alpha1.ResourceImport) bool {
 		func(key string) bool { return have.Annotations[key] != want.Annotations[key] })
 }
 
-// annotate gives an import the annotations that it should have, and leaves others as they are.
+// annotate sets the leader's own annotations on an import. It leaves all others as they are.
 func annotate(ri, want *mcv1alpha1.ResourceImport) {
 	for _, key := range importAnnotations {
 		if value, ok := want.Annotations[key]; ok {
@@ -293,14 +294,14 @@ func annotate(ri, want *mcv1alpha1.ResourceImport) {
 // reasonFailed is why most exports are not imported.
 const reasonFailed = "ConvergeFailure"
 
-// verdict is the report about faulty exports of one Service, or of its Endpoints. It stays as it is while the import
-// changes.
+// verdict is the report about faulty exports of one Service, or of its Endpoints. A change of the import alone leaves
+// it as it is.
 type verdict struct {
 	Failed  map[string]string // why an export is not in the import, by its name
-	Early   map[string]bool   // of those the ones that are likely to be in it in a moment
+	Early   map[string]bool   // the failed exports that are likely to be in the import soon
 	Refused string            // why the import could not be written
 
-	Conflict *conflict // that all exporters are told of
+	Conflict *conflict // reported to all exporters
 }
 
 // serviceVerdict judges the exports of one Service.
@@ -325,8 +326,8 @@ func (t *tables) verdict(r *derive.Reader, j joint, base derive.Object, suffix s
 	return v
 }
 
-// condition returns the condition of an export, without its time; an export that is being deleted has no condition.
-// early is set if it is likely to change in a moment.
+// condition returns the condition of an export, without its time. An export that is being deleted has no condition.
+// early is set if the condition is likely to change soon.
 func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceExportCondition, said, early bool) {
 	if e.Deleted {
 		return c, false, false
@@ -397,13 +398,13 @@ func failure(reason, why string) mcv1alpha1.ResourceExportCondition {
 	}
 }
 
-// exportStep is what is to be done about an export.
+// exportStep is the step that an export needs.
 type exportStep struct {
 	Verb      verb
 	Export    *export
 	Have      written
 	Condition mcv1alpha1.ResourceExportCondition // to write; its time is filled in
-	All       bool                               // of the finalizers: nobody else would remove a foreign one
+	All       bool                               // all finalizers: no other controller would remove a foreign one
 	Waits     bool                               // for the import
 	Early     bool                               // the condition is likely to be another one in a moment
 }
@@ -421,7 +422,7 @@ func (t *tables) exportStep(key derive.Object, r *derive.Reader) (*exportStep, [
 		if !own && (!s.Dismissed || len(e.Finalizers) == 0) {
 			return nil, nil
 		}
-		// The import is written first: until then it may still hold what was exported.
+		// The import is written first. Until then it may still have the content of this export.
 		waits, _ := derive.Get(r, t.importSteps, derive.Object{Namespace: key.Namespace, Name: importName(e)})
 		return &exportStep{Verb: release, Export: e, Have: have, All: s.Dismissed, Waits: waits.Verb != "" &&
 			waits.Verb != updateStatus}, nil

@@ -26,16 +26,16 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// startLeader runs the leader for Namespace area, with what its manifest allows, until the test
-// ends. It returns an administrator's client.
+// startLeader runs the leader for Namespace area until the test ends, with the rights of its manifest. It returns an
+// administrator's client.
 func startLeader(t *testing.T) client.Client {
 	t.Helper()
 	c, _ := startLeaders(t)
 	return c
 }
 
-// startLeaders is startLeader, and a function that does something between the end of the leader and the start of the
-// next one.
+// startLeaders is startLeader with a restart. The returned function ends the leader, calls meanwhile, and starts
+// another leader.
 func startLeaders(t *testing.T) (_ client.Client, restart func(meanwhile func())) {
 	t.Helper()
 	access := apiserver.Start(t, "../../../deploy/crds")
@@ -96,8 +96,8 @@ func inArea(t *testing.T, c client.Client, o client.Object) {
 	}
 }
 
-// TestLeaderWithRealAPIServer lets two members export one Service with other ports, and lets
-// the winner leave. The steps build on each other.
+// TestLeaderWithRealAPIServer lets two members export one Service with other ports, and lets the winner leave. Each
+// step builds on the one before.
 func TestLeaderWithRealAPIServer(t *testing.T) {
 	ctx := t.Context()
 	c := startLeader(t)
@@ -157,7 +157,7 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 		"east-default-web-endpoints Succeeded", "east-default-web-service Succeeded",
 		"west-default-web-endpoints Succeeded", "west-default-web-service Succeeded")
 
-	// What is written comes back as it was meant: nothing is written again and again.
+	// The stored import equals the desired one, so it is not written repeatedly.
 	ri := &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "default-web-service"}}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(ri), ri); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 		t.Errorf("ready members: %s, want 2 of 2: %v", status(), err)
 	}
 
-	// A Service that the API server would refuse in an import holds nobody up.
+	// An import that the API server would refuse does not delay other imports.
 	empty := service("west", "default", "empty", 0, 80)
 	empty.Spec.Service.ServiceSpec.Ports = nil
 	create(empty)

@@ -18,14 +18,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// labelled is what becomes of the LabelIdentity exports with one hash.
+// labelled is the result for the LabelIdentity exports with one hash.
 type labelled struct {
-	Label  string            // that is imported; empty for none
+	Label  string            // the imported label set; empty if there is no import
 	Failed map[string]string // why an export is not, by its name
 }
 
-// label finds the label set that has a hash. Hashes are short, so an attacker could make a second set with the hash of
-// another one: the imported set stays, else the oldest has it.
+// label finds the label set of a hash. Hashes are short, so an attacker could make a second set with the hash of
+// another one. The imported set keeps the hash. If no set is imported, the oldest one gets it.
 func (t *tables) label(key derive.Object, r *derive.Reader) (l labelled, _ []problem.Problem) {
 	fail := func(e *export, format string, args ...any) {
 		if l.Failed == nil {
@@ -88,7 +88,7 @@ func labelImport(key derive.Object, l labelled, n number) *mcv1alpha1.ResourceIm
 	}
 }
 
-// labelVerdict is what is wrong with an export of a label set.
+// labelVerdict returns the faults of an export of a label set.
 func (t *tables) labelVerdict(e *export, r *derive.Reader) (v verdict) {
 	key := derive.Object{Namespace: e.Key.Namespace, Name: importName(e)}
 	l, _ := derive.Get(r, t.labels, key)
@@ -103,7 +103,7 @@ func (t *tables) labelVerdict(e *export, r *derive.Reader) (v verdict) {
 	return v
 }
 
-// numberOf is the number that an import gives the label set of its name; 0 for none.
+// numberOf returns the number that an import assigns to the label set of its name; 0 for no number.
 func numberOf(key derive.Object, ri *mcv1alpha1.ResourceImport) uint32 {
 	if ri == nil || ri.Spec.Kind != multicluster.LabelIdentityKind || ri.Spec.LabelIdentity == nil ||
 		multicluster.LabelHash(ri.Spec.LabelIdentity.Label) != key.Name {
@@ -112,23 +112,23 @@ func numberOf(key derive.Object, ri *mcv1alpha1.ResourceImport) uint32 {
 	return ri.Spec.LabelIdentity.ID
 }
 
-// restNumbers is how long a number that was released is given to no other label set: packets and members that
-// are behind still mean the former. A label set that comes back meanwhile has its number again.
+// restNumbers is how long a released number is not assigned to another label set. Until then packets and slow members
+// may still use it for the former set. If the former set comes back in that time, it gets its number again.
 const restNumbers = 10 * time.Minute
 
-// numbering gives label sets their numbers: the lowest released number that has rested, else the next one. The numbers
-// depend on the past, so it is no table. The past is in the ResourceImports: their numbers are kept before new sets get
-// one, so a restart changes no number. Numbers that were released before a restart are not known: until restNumbers
-// after the start, new numbers are above all existing ones.
+// numbering assigns numbers to label sets. It takes the lowest released number that has rested, else the next unused
+// one. The numbers depend on the past, so numbering is not a table. The past is in the ResourceImports. Their numbers
+// are reserved before new sets get one, so a restart changes no number. Numbers that were released before a restart are
+// not recorded. So for restNumbers after the start, new numbers are above all existing ones.
 type numbering struct {
 	t    *tables
 	last uint32
 
 	mu      sync.Mutex
 	begun   time.Time                   // when the tables were seen first
-	scanned bool                        // next has gone through what was not in use at the start
+	scanned bool                        // next has passed all numbers that were unused at the start
 	wanted  map[derive.Object]bool      // label sets that members export
-	there   map[derive.Object]bool      // those that are imported
+	there   map[derive.Object]bool      // label sets that are imported
 	of      map[derive.Object]uint32    // held or resting
 	holder  map[uint32]derive.Object    // the other way round
 	resting map[derive.Object]time.Time // released, and until when
@@ -143,8 +143,8 @@ func newNumbering(t *tables) *numbering {
 		holder: map[uint32]derive.Object{}, resting: map[derive.Object]time.Time{}, without: map[derive.Object]bool{}}
 }
 
-// watch has label sets numbered as they come and go. Of one pass the imports are seen first: their table comes
-// before that of the labels.
+// watch numbers label sets when they appear and disappear. In one pass it sees imports before exports, because their
+// table comes before the table of labels.
 func (n *numbering) watch(now func() time.Time) {
 	n.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
 		n.imported(changes,
@@ -263,7 +263,7 @@ func (n *numbering) release(key derive.Object) {
 	n.t.numbers.Delete(key)
 }
 
-// choose finds the lowest number that may be given; 0 for none.
+// choose returns the lowest number that may be assigned; 0 if there is no number.
 func (n *numbering) choose() uint32 {
 	for {
 		for taken := true; taken && n.next <= n.last; {
@@ -286,7 +286,7 @@ func (n *numbering) choose() uint32 {
 		case n.scanned:
 			return 0
 		}
-		n.scan() // better one that may have been released lately than none
+		n.scan() // a recently released number is better than no number
 	}
 }
 

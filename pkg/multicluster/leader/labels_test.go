@@ -31,7 +31,7 @@ func label(cluster, text string) *mcv1alpha1.ResourceExport {
 	return re
 }
 
-// numbered is what a label set became before.
+// numbered returns the existing import of a label set.
 func numbered(text string, id uint32, age time.Duration) *mcv1alpha1.ResourceImport {
 	ri := &mcv1alpha1.ResourceImport{Spec: mcv1alpha1.ResourceImportSpec{Kind: multicluster.LabelIdentityKind,
 		LabelIdentity: &mcv1alpha1.LabelIdentitySpec{Label: text, ID: id}}}
@@ -110,7 +110,7 @@ func TestLabels(t *testing.T) {
 			if numbers(have) != row.want || !slices.Equal(failed, row.failed) {
 				t.Errorf("have %q, want %q; failed %q, want %q", numbers(have), row.want, failed, row.failed)
 			}
-			// A running leader, which sees the imports and exports one after the other, writes the same in the end.
+			// A running leader sees the imports and exports one after the other. At the end it has written the same.
 			w := newWalker(1)
 			w.is(v)
 			w.converge(t)
@@ -121,7 +121,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// leaderOfLabels is a leader that does what it wants, step by step.
+// leaderOfLabels is a leader whose steps are done one by one.
 type leaderOfLabels struct {
 	*walker
 	t *testing.T
@@ -208,7 +208,7 @@ func TestNumbering(t *testing.T) {
 	l.export("d", "c", "e", "f", "g")
 	l.is("then the next, then new ones", "c=3 d=4 e=1 f=2 g=5")
 
-	// Somebody changes a number by hand: it is changed back.
+	// A user changes a number by hand. The leader changes it back.
 	wrong := numbered(app("e"), 9, 0)
 	l.imports.Set(keyOf(wrong), wrong)
 	l.converge(t)
@@ -217,7 +217,7 @@ func TestNumbering(t *testing.T) {
 	}
 }
 
-// TestNumbersAreExhausted says so on the exports that find none, and goes on when there is one.
+// TestNumbersAreExhausted reports on exports that there is no free number. When a number is free, it assigns it.
 func TestNumbersAreExhausted(t *testing.T) {
 	const why = ": the ResourceExport cannot be converged to a ResourceImport: all 16777214 numbers of label identities " +
 		"are in use, or were within the last 10m0s: use fewer different sets of labels in the ClusterSet"
@@ -234,7 +234,8 @@ func TestNumbersAreExhausted(t *testing.T) {
 	l.is("c has it", b+" "+strings.Replace(a, "a", "c", 1))
 }
 
-// TestGapsAtTheStart leaves numbers that are not in use when a leader starts alone for as long as a number rests.
+// TestGapsAtTheStart starts a leader while some numbers are not in use. Only after the rest time does the leader assign
+// such a number.
 func TestGapsAtTheStart(t *testing.T) {
 	l := newLeaderOfLabels(t, multicluster.LastLabelID)
 	old := numbered(app("a"), 3, time.Hour)
@@ -249,7 +250,7 @@ func TestGapsAtTheStart(t *testing.T) {
 	l.is("around those in use", "a=3 b=4 c=1 d=2 e=5")
 }
 
-// TestLabelsWithRealAPIServer restarts the leader: numbers stay, also those of a leader that gave one twice.
+// TestLabelsWithRealAPIServer restarts the leader. Numbers stay, also if a leader has assigned one twice.
 func TestLabelsWithRealAPIServer(t *testing.T) {
 	ctx := t.Context()
 	c, restart := startLeaders(t)

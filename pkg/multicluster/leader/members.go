@@ -17,15 +17,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// announce leaves out what a heartbeat changes.
+// announce returns an announcement without the parts that heartbeats change.
 func (t *tables) announce(key derive.Object, r *derive.Reader) (*mcv1alpha1.MemberClusterAnnounce, []problem.Problem) {
 	a, _ := derive.Get(r, t.heard, key)
 	return a.Fact, nil
 }
 
-// binding decides which accounts are bound to the cluster ID that they announced. Two members
-// that announced themselves at the same time with one account both passed admission: the first
-// has the account, the other is no member.
+// binding decides which accounts are bound to the cluster ID that they announced. Two members may announce themselves
+// at the same time with one account and both pass admission. Then the first one gets the account, and the other one is
+// not a member.
 func (t *tables) binding(_ derive.Name, r *derive.Reader) (binding.Decision, []problem.Problem) {
 	announces := values(derive.All(r, t.announces))
 	d := binding.Decide(values(derive.All(r, t.accounts)), announces)
@@ -51,7 +51,7 @@ func (t *tables) binding(_ derive.Name, r *derive.Reader) (binding.Decision, []p
 type member struct {
 	Announced bool
 	Leaving   bool
-	Why       string // its exports are not imported; empty for those of members
+	Why       string // why its exports are not imported; empty for a member
 }
 
 func (t *tables) member(id derive.Name, r *derive.Reader) (member, []problem.Problem) {
@@ -71,11 +71,11 @@ func (t *tables) member(id derive.Name, r *derive.Reader) (member, []problem.Pro
 	return m, nil
 }
 
-// reasonNotAnnounced is why exports of a cluster that has not announced itself are not imported.
-// The transition time of that condition is when it was found.
+// reasonNotAnnounced is the reason why exports of a cluster without an announcement are not imported. The transition
+// time of that condition is the time when the leader found the export.
 const reasonNotAnnounced = "MemberNotAnnounced"
 
-// orphan is since when an export of a cluster that has not announced itself is known as such.
+// orphan returns since when an export is known to be from a cluster without an announcement.
 func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []problem.Problem) {
 	e, _ := derive.Get(r, t.exports, key)
 	if e == nil || !fromMember(e.Kind) {
@@ -102,7 +102,7 @@ func notAnnounced(w written) (since time.Time, said bool) {
 // standing is whether an export counts. The zero value is for members' exports.
 type standing struct {
 	Why, Reason string // it is not imported
-	Dismissed   bool   // it is deleted, and all its finalizers removed: its member is no longer there
+	Dismissed   bool   // it is deleted, and all its finalizers are removed, since its member is gone
 }
 
 // standing is no table: most exports come from members.
@@ -129,8 +129,8 @@ func (t *tables) standing(r *derive.Reader, e *export) standing {
 	}
 }
 
-// fromMember reports whether an export is of a kind that members make. Policies, for one, are an
-// administrator's and no member's.
+// fromMember reports whether members make exports of a kind. For example, administrators make policies, and members do
+// not.
 func fromMember(kind string) bool {
 	switch kind {
 	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind,
@@ -144,7 +144,7 @@ func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
 	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
 }
 
-// silences are the times at which members became disconnected by a ClusterSet's status, by cluster ID.
+// silences are the times at which members became disconnected, from a ClusterSet's status, by cluster ID.
 type silences map[string]time.Time
 
 func silencesOf(sets ...*mcv1alpha2.ClusterSet) silences {
@@ -161,15 +161,15 @@ func silencesOf(sets ...*mcv1alpha2.ClusterSet) silences {
 	return out
 }
 
-// of returns when a member became disconnected. An entry of the status for an older announcement of the same cluster
-// does not count.
+// of returns when a member became disconnected. If the status entry is for an older announcement of the same cluster,
+// it does not count.
 func (s silences) of(a *mcv1alpha1.MemberClusterAnnounce) (time.Time, bool) {
 	since, ok := s[a.ClusterID]
 	return since, ok && !a.CreationTimestamp.After(since)
 }
 
-// setStep is the desired state of the ClusterSet. Its times are the present ones, or zero for times that the writer
-// fills in.
+// setStep is the desired state of the ClusterSet. It keeps the existing times. If a time is zero, the writer fills
+// it in.
 type setStep struct {
 	Have *mcv1alpha2.ClusterSet
 	Want *mcv1alpha2.ClusterSet
@@ -238,8 +238,8 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected",
 			Message: "Member Connected"}
 		heard, _ := derive.Get(r, t.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
-		// After a restart of this controller a member that was disconnected stays so until it is
-		// seen to touch its announcement.
+		// A member may have been disconnected before this controller started. Then it stays disconnected until it touches its
+		// announcement.
 		since, disconnected := before.of(a)
 		if heard.Silent || disconnected && !heard.Heard {
 			c.Status, c.Reason = corev1.ConditionFalse, "Disconnected"
@@ -285,7 +285,7 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 	return status
 }
 
-// announceStep is what is to be done about an announcement.
+// announceStep is the step that an announcement needs.
 type announceStep struct {
 	Verb verb
 	Have announce
@@ -311,7 +311,7 @@ func (t *tables) announceStep(key derive.Object, r *derive.Reader) (announceStep
 	if do == "" {
 		return announceStep{}, nil
 	}
-	have, _ := derive.Get(r, t.heard, key) // of what is written, the newest: a heartbeat may come between
+	have, _ := derive.Get(r, t.heard, key) // the newest version for the write, since a heartbeat may come between
 	return announceStep{do, have}, nil
 }
 

@@ -40,7 +40,7 @@ func TestOutsiders(t *testing.T) {
 		name      string
 		announces []*mcv1alpha1.MemberClusterAnnounce
 		export    *re
-		condition string // a part of its message; none if empty
+		condition string // a part of its message; empty for no condition
 		since     time.Duration
 		deleted   bool
 		free      bool
@@ -92,8 +92,8 @@ func TestOutsiders(t *testing.T) {
 	}
 }
 
-// TestReleaseAnnounce lets a member go that has nothing left, whatever finalizers its announcement
-// got while the webhooks were away.
+// TestReleaseAnnounce removes the announcement of a member without exports, whatever finalizers the announcement got
+// while the webhooks were unavailable.
 func TestReleaseAnnounce(t *testing.T) {
 	a := announced("east")[0]
 	a.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -108,7 +108,7 @@ func TestReleaseAnnounce(t *testing.T) {
 	}
 }
 
-// TestForgedStatus restores what the leader says of exports and imports.
+// TestForgedStatus restores the leader's conditions of exports and the status of imports.
 func TestForgedStatus(t *testing.T) {
 	good := mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue,
 		LastTransitionTime: metav1.NewTime(noon)}

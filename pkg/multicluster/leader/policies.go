@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// policy merges the exports of one policy. As with Services, the imported form stays as long as a cluster exports it,
-// else the oldest export decides. The others have to agree.
+// policy merges the exports of one policy. As with Services, the imported form stays as long as a cluster exports it.
+// If no cluster does, the oldest export decides. The others have to agree with it.
 func (t *tables) policy(key derive.Object, r *derive.Reader) (joint, []problem.Problem) {
 	exports := t.counting(r, derive.List(r, t.policiesOf, key))
 	if len(exports) == 0 {
@@ -68,7 +68,7 @@ type policyState struct {
 	Summary  string
 }
 
-// policyState collects what members report of the present spec. One that has not reported it is not in it.
+// policyState collects the members' reports about the present spec. It omits members that have not reported on it.
 func (t *tables) policyState(key derive.Object, r *derive.Reader) (s policyState, _ []problem.Problem) {
 	j, _ := derive.Get(r, t.policies, key)
 	if j.Import == nil {
@@ -76,7 +76,7 @@ func (t *tables) policyState(key derive.Object, r *derive.Reader) (s policyState
 	}
 	p, _, err := exportcheck.ImportedPolicy(j.Import.Spec)
 	if err != nil {
-		return s, nil // it was made of one that could be read
+		return s, nil // not reached, since the import was made from a valid export
 	}
 	hash := multicluster.LabelHash(p.Spec)
 	var in, out []string

@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// policyExport is an administrator's export of a policy; of kind NetworkPolicy it is of Namespace default.
+// policyExport returns an administrator's export of a policy. A NetworkPolicy is of Namespace default.
 func policyExport(export, kind, name, spec string, age time.Duration) *mcv1alpha1.ResourceExport {
 	re := &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Name: export,
 		CreationTimestamp: metav1.NewTime(noon.Add(-age))},
@@ -48,7 +48,7 @@ const (
 	cnpSpec   = `{"tier":"Admin","priority":3,"subject":{"namespaces":{}}}`
 )
 
-// TestPolicies reads: with these imports and exports the Common Area tells this.
+// TestPolicies has rows of imports and exports. Each row has the content of the Common Area that follows.
 func TestPolicies(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
 	const acnp, np, cnp = multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind,
@@ -62,7 +62,8 @@ func TestPolicies(t *testing.T) {
 		{name: "of Antrea", now: exports{policyExport("any", acnp, "strict", acnpSpec, 0)}, want: []string{
 			`strict-antreaclusternetworkpolicy {"tier":"securityops","priority":1}`, "any succeeds"}},
 		{name: "of Kubernetes", now: exports{policyExport("any", np, "web", npSpec, 0)}, want: []string{
-			`default-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP","port":80}]}],"policyTypes":["Ingress"]}`, "any succeeds"}},
+			`default-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP","port":80}]}],"policyTypes":["Ingress"]}`,
+			"any succeeds"}},
 		{name: "of SIG Network", now: exports{policyExport("any", cnp, "strict", cnpSpec, 0)}, want: []string{
 			`strict-clusternetworkpolicy {"tier":"Admin","priority":3,"subject":{"namespaces":{}}}`, "any succeeds"}},
 		{name: "the same twice, written differently", now: exports{policyExport("a", acnp, "strict", acnpSpec, time.Hour),
@@ -102,7 +103,8 @@ func TestPolicies(t *testing.T) {
 		{name: "two Namespaces with one derived name", now: exports{policyExport("a", np, "b-web", npSpec, time.Hour),
 			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "default-b" },
 				policyExport("b", np, "web", npSpec, 0))}, want: []string{
-			`default-b-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP","port":80}]}],"policyTypes":["Ingress"]}`, "a succeeds",
+			`default-b-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP","port":80}]}],"policyTypes":["Ingress"]}`,
+			"a succeeds",
 			"b fails: NetworkPolicy default-b/web has the derived name of default/b-web, which is imported already; rename " +
 				"one of the two"}},
 		{name: "what members report",
@@ -140,7 +142,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// policiesOf is what a reader of the Common Area sees of policies.
+// policiesOf returns the content of the Common Area about policies.
 func policiesOf(t *testing.T, d Desired) []string {
 	t.Helper()
 	var lines []string

@@ -24,10 +24,10 @@ import (
 	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
-// logged keeps what is logged while a test runs.
+// logged records the log lines of a test.
 type logged struct{ logtext.Buffer }
 
-// lines are those that have all of these words.
+// lines returns the lines that have all of these words.
 func (l *logged) lines(words ...string) (found []string) {
 next:
 	for line := range strings.Lines(l.String()) {
@@ -49,8 +49,8 @@ func captureLog(t *testing.T) *logged {
 	return l
 }
 
-// refuse has the API server refuse writes of these resources to one object, as an
-// administrator's policy may. The returned function lifts that.
+// refuse makes the API server refuse writes of these resources to one object, as an administrator's policy may. The
+// returned function removes the refusal.
 func refuse(t *testing.T, c client.Client, resource, name string) (lift func()) {
 	t.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{
@@ -59,15 +59,18 @@ func refuse(t *testing.T, c client.Client, resource, name string) (lift func()) 
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 				RuleWithOperations: admissionv1.RuleWithOperations{
 					Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-					Rule:       admissionv1.Rule{APIGroups: []string{mcv1alpha1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{resource}},
+					Rule: admissionv1.Rule{APIGroups: []string{mcv1alpha1.GroupVersion.Group},
+						APIVersions: []string{"*"}, Resources: []string{resource}},
 				},
 			}}},
-			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", name), Message: "not in this cluster"}},
+			Validations: []admissionv1.Validation{
+				{Expression: fmt.Sprintf("object.metadata.name != %q", name), Message: "not in this cluster"}},
 		},
 	}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: policy.ObjectMeta,
-		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name,
+			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
 	}
 	for _, o := range []client.Object{policy, binding} {
 		if err := c.Create(t.Context(), o); err != nil {
@@ -84,14 +87,15 @@ func refuse(t *testing.T, c client.Client, resource, name string) (lift func()) 
 
 func within(t *testing.T, d time.Duration, what string, is func(context.Context) bool) {
 	t.Helper()
-	err := poll.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, d, true, func(ctx context.Context) (bool, error) { return is(ctx), nil })
+	err := poll.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, d, true,
+		func(ctx context.Context) (bool, error) { return is(ctx), nil })
 	if err != nil {
 		t.Fatalf("%s: not within %s: %v", what, d, err)
 	}
 }
 
-// TestARefusedWriteHoldsUpNoOther has the API server refuse one import, and the status of the
-// ClusterSet: everything else arrives as ever, and the import when it is allowed again.
+// TestARefusedWriteHoldsUpNoOther makes the API server refuse one import and the status of the ClusterSet. All other
+// writes arrive as usual. The import arrives when it is allowed again.
 func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
 	log := captureLog(t)
 	c := startLeader(t)
@@ -115,7 +119,8 @@ func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
 		probe.Spec.Kind = "Probe"
 		set := &mcv1alpha2.ClusterSet{}
 		return apierrors.IsInvalid(c.Create(ctx, probe, client.DryRunAll)) && named(set, "set")(ctx) &&
-			apierrors.IsInvalid(c.Status().Update(ctx, set, &client.SubResourceUpdateOptions{UpdateOptions: client.UpdateOptions{DryRun: []string{metav1.DryRunAll}}}))
+			apierrors.IsInvalid(c.Status().Update(ctx, set,
+				&client.SubResourceUpdateOptions{UpdateOptions: client.UpdateOptions{DryRun: []string{metav1.DryRunAll}}}))
 	})
 	inArea(t, c, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: "member-announce-from-east"},
 		ClusterID: "east", ClusterSetID: "set", LeaderClusterID: "north"}) // for the ClusterSet's status
@@ -127,19 +132,23 @@ func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
 		name := fmt.Sprintf("web%d", i)
 		start := time.Now()
 		inArea(t, c, service("east", "default", name, 0, 80))
-		within(t, 30*time.Second, "Service "+name+" is imported", named(&mcv1alpha1.ResourceImport{}, "default-"+name+"-service"))
+		within(t, 30*time.Second, "Service "+name+" is imported",
+			named(&mcv1alpha1.ResourceImport{}, "default-"+name+"-service"))
 		t.Logf("%s after %s", name, time.Since(start).Round(time.Millisecond))
 	}
-	if took, most := time.Since(before), 15*time.Second; took > most { // of a busy machine; the back-offs add up to a minute
+	// of a busy machine; the back-offs add up to a minute
+	if took, most := time.Since(before), 15*time.Second; took > most {
 		t.Errorf("ten imports took %s beside one that is refused, want at most %s", took, most)
 	}
 
-	const why = "Failure the ResourceExport cannot be converged to a ResourceImport: create ResourceImport area/default-bad-service: "
+	const why = "Failure the ResourceExport cannot be converged to a ResourceImport: " +
+		"create ResourceImport area/default-bad-service: "
 	within(t, 20*time.Second, "the refused export's condition", func(context.Context) bool {
 		v := verdict("east-default-bad-service")
 		return strings.HasPrefix(v, why) && strings.Contains(v, "not in this cluster") && strings.HasSuffix(v, remedy)
 	})
-	within(t, 10*time.Second, "the condition of another", func(context.Context) bool { return verdict("east-default-web9-service") == "Succeeded " })
+	within(t, 10*time.Second, "the condition of another",
+		func(context.Context) bool { return verdict("east-default-web9-service") == "Succeeded " })
 	for what, words := range map[string][]string{
 		"the import":              {"level=WARN", `object="ResourceImport area/default-bad-service"`, "not in this cluster"},
 		"the ClusterSet's status": {"level=WARN", `object="ClusterSet area/set" field=status`, "not in this cluster"},
@@ -152,7 +161,7 @@ func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
 		t.Errorf("errors are logged:\n%s", strings.Join(lines, ""))
 	}
 
-	// A deleted export is let go beside the refusals.
+	// The finalizer of a deleted export is removed while other writes are refused.
 	web0 := service("east", "default", "web0", 0, 80)
 	web0.Namespace = "area"
 	if err := c.Delete(t.Context(), web0); err != nil {
@@ -164,7 +173,8 @@ func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
 
 	allowImport()
 	within(t, 2*retry.Most, "the import that is allowed again", named(&mcv1alpha1.ResourceImport{}, "default-bad-service"))
-	within(t, 10*time.Second, "its export's condition", func(context.Context) bool { return verdict("east-default-bad-service") == "Succeeded " })
+	within(t, 10*time.Second, "its export's condition",
+		func(context.Context) bool { return verdict("east-default-bad-service") == "Succeeded " })
 }
 
 // refusing refuses each write, as an admission policy may.
@@ -188,8 +198,9 @@ func (refusingStatus) Update(_ context.Context, o client.Object, _ ...client.Sub
 	return refusal(o)
 }
 
-// TestLogOfAMember has one member export 500 Services whose imports the API server refuses, in as many Namespaces. It
-// does not fill the leader's log, and another member keeps its lines. That one exported some of the Services before.
+// TestLogOfAMember lets one member export 500 Services, in as many Namespaces, whose imports the API server refuses.
+// They do not fill the leader's log, and another member keeps its lines. The other member exported some of the Services
+// earlier.
 func TestLogOfAMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logged{}

@@ -21,7 +21,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
-// endpoints is what a cluster exports next to its Service, with one address.
+// endpoints returns the export of Endpoints with one address, next to the cluster's export of the Service.
 func endpoints(cluster, namespace, name, address string) *mcv1alpha1.ResourceExport {
 	re := &mcv1alpha1.ResourceExport{Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Namespace: namespace,
 		Name: name, Kind: multicluster.EndpointsKind,
@@ -59,7 +59,7 @@ func announced(ids ...string) []*mcv1alpha1.MemberClusterAnnounce {
 	return out
 }
 
-// reported is a plan's imports and conditions, a line each: what a reader of the Common Area sees.
+// reported returns a plan's imports and conditions, one on each line, as a reader of the Common Area sees them.
 func reported(d Desired) []string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(d.Imports)) {
@@ -98,7 +98,7 @@ func reported(d Desired) []string {
 	return lines
 }
 
-// specText is what an import says of its Service, without defaults.
+// specText returns an import's spec of its Service as text, without defaults.
 func specText(ri *mcv1alpha1.ResourceImport) string {
 	s := ri.Spec.ServiceImport.Spec
 	text := portsText(s.Ports)
@@ -128,8 +128,7 @@ func specText(ri *mcv1alpha1.ResourceImport) string {
 	return text + ri.Annotations[multicluster.AnnotationExported]
 }
 
-// TestRules reads: with what was imported before, and what is exported now, the Common Area
-// tells this.
+// TestRules has rows of earlier imports and present exports. Each row has the content of the Common Area that follows.
 func TestRules(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
 	east80, west81 := service("east", "default", "web", time.Hour, 80), service("west", "default", "web", time.Minute, 81)
@@ -308,8 +307,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestJointEndpoints keeps the joint Endpoints of many exporters small enough for an API server,
-// and the older exporters in them.
+// TestJointEndpoints keeps the joint Endpoints of many exporters small enough for an API server. The older exporters
+// stay in them.
 func TestJointEndpoints(t *testing.T) {
 	v := View{Namespace: "area", Now: noon}
 	for c := range 12 {
@@ -337,8 +336,7 @@ func TestJointEndpoints(t *testing.T) {
 	}
 }
 
-// TestRefusedImports tells why on the exports of an import that cannot be written, and on no
-// others.
+// TestRefusedImports reports the reason of a refusal on the exports of the refused import, and on no others.
 func TestRefusedImports(t *testing.T) {
 	v := View{Namespace: "area", Now: noon, Announces: announced("east"),
 		Refused: map[string]string{"default-web-endpoints": "too many", "east-clusterinfo": "not here"},
@@ -369,8 +367,7 @@ func TestRefusedImports(t *testing.T) {
 	}
 }
 
-// TestConditionTimes keeps the time of a condition that stays, and tells a cluster's network
-// that is well again so.
+// TestConditionTimes keeps the time of a condition that stays. It also reports when a cluster's network is valid again.
 func TestConditionTimes(t *testing.T) {
 	earlier := metav1.NewTime(noon.Add(-time.Hour))
 	stays, turns, info := service("east", "default", "web", time.Hour, 80),
@@ -447,7 +444,7 @@ func TestClusterSetStatus(t *testing.T) {
 	}
 }
 
-// TestClusterSetID reads the cluster's ID from a claim of either version where the set has none.
+// TestClusterSetID reads the cluster's ID from a claim of either version if the ClusterSet has no ID.
 func TestClusterSetID(t *testing.T) {
 	claim := func(name, claimName string) []*mcv1alpha2.ClusterClaim {
 		return []*mcv1alpha2.ClusterClaim{{ObjectMeta: metav1.ObjectMeta{Name: name}, ClaimName: claimName, Value: "north"}}
@@ -486,15 +483,15 @@ func TestClusterSetID(t *testing.T) {
 	}
 }
 
-// TestExpiry removes members after a day of silence, whatever their clocks say, and however often
-// the leader restarts.
+// TestExpiry removes members after a day without a heartbeat, with any clock of the members, and with any number of
+// restarts of the leader.
 func TestExpiry(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
 	for _, row := range []struct {
 		name         string
 		touched      time.Duration // by its own clock, ago; never if it is 0
 		seen         Sighting
-		disconnected time.Duration // as the ClusterSet's status has it, ago; 0 if it is not
+		disconnected time.Duration // how long ago by the ClusterSet's status; 0 if the member is connected
 		want         bool
 	}{
 		{name: "touched", touched: time.Second, seen: Sighting{First: ago(time.Hour), Touched: ago(time.Second)}},

@@ -25,8 +25,8 @@ import (
 // conflict is a contradiction between the exports of one Service. All their exporters get the same report.
 type conflict struct{ Reason, Message string }
 
-// service merges the exports of one Service by the rules of KEP-1645: the ports are the union, and the oldest export
-// wins contradictions. Of two Services with one derived name, the imported one keeps it.
+// service merges the exports of one Service by the rules of KEP-1645. The ports are the union, and the oldest export
+// wins contradictions. If two Services have the same derived name, the imported one keeps it.
 func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []problem.Problem) {
 	exports := t.counting(r, derive.List(r, t.servicesOf, base))
 	if len(exports) == 0 {
@@ -88,8 +88,8 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []
 	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix},
 		j.Converged, mcv1alpha1.ResourceImportSpec{
 			Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
-			// Without metadata: the API server drops it in an embedded object, and what comes
-			// back would never equal what is wanted.
+			// The ServiceImport has no metadata. The API server drops metadata in an embedded object, so the stored import would
+			// never equal the desired one.
 			ServiceImport: &mcsv1alpha1.ServiceImport{Spec: m.spec},
 		})
 	if len(m.metadata.Labels)+len(m.metadata.Annotations) > 0 {
@@ -101,18 +101,19 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []
 	return jointService{Joint: j, Conflict: m.told(), Lost: m.lost}, nil
 }
 
-// merged is what the exports of a Service become.
+// merged is the result of the exports of a Service.
 type merged struct {
 	spec     mcsv1alpha1.ServiceImportSpec
 	metadata exportcheck.Metadata
 	requests requests.Rule
 	headless bool
-	// lost are the names of ports that a cluster exports and that are another cluster's port in the import, by cluster ID.
+	// lost has the names of the ports that a cluster loses, by cluster ID. Another cluster's port replaces them in the
+	// import.
 	lost      map[string]map[string]bool
 	conflicts []conflict
 }
 
-// merge goes by the order of exports, the oldest first.
+// merge merges exports, which are in their order, the oldest first.
 func merge(exports []*export) *merged {
 	oldest := exports[0]
 	m := &merged{headless: oldest.headless(), spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP},
@@ -127,7 +128,7 @@ func merge(exports []*export) *merged {
 	exports = slices.DeleteFunc(slices.Clone(exports), func(e *export) bool { return e.headless() != m.headless })
 	m.ports(exports)
 
-	exports = slices.DeleteFunc(exports, func(e *export) bool { return e.Facts == nil }) // they say nothing else
+	exports = slices.DeleteFunc(exports, func(e *export) bool { return e.Facts == nil }) // the others have no facts
 	if len(exports) == 0 {
 		return m
 	}
@@ -135,7 +136,8 @@ func merge(exports []*export) *merged {
 	f := oldest.Facts
 	differs := func(reason mcsv1beta1.ServiceExportConditionReason, field, value string,
 		of func(*exportcheck.ServiceFacts) any) {
-		if e := first(exports[1:], func(e *export) bool { return !equality.Semantic.DeepEqual(of(e.Facts), of(f)) }); e != nil {
+		if e := first(exports[1:],
+			func(e *export) bool { return !equality.Semantic.DeepEqual(of(e.Facts), of(f)) }); e != nil {
 			m.add(reason, field, value, oldest, e, "another value")
 		}
 	}
@@ -192,10 +194,10 @@ func (m *merged) where(exports []*export) {
 // reasonRequestsConflict is for exports with different settings for where requests go.
 const reasonRequestsConflict mcsv1beta1.ServiceExportConditionReason = "RequestsConflict"
 
-// ports sets the union of the exports' ports. A port is lost if an older export has another one with its name, or with
-// its protocol and number: its cluster's endpoints do not get requests for the other port. A headless Service loses no
-// port: its clients choose a Pod themselves, by DNS, which has all Pods of all exporters and the numbers of their
-// ports.
+// ports sets the union of the exports' ports. If an older export has another port with the same name, or with the same
+// protocol and number, a port is lost. Then its cluster's endpoints get no requests for the other port. A headless
+// Service loses no port. Its clients choose a Pod themselves through DNS, which has all Pods of all exporters and the
+// numbers of their ports.
 func (m *merged) ports(exports []*export) {
 	oldest := exports[0]
 	var union []mcsv1alpha1.ServicePort
@@ -241,8 +243,8 @@ func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, valu
 				field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
 }
 
-// told joins all conflicts: the reason and the message of each, in the order in which they were found. The API lets
-// reasons be combined using commas, which a condition's reason may contain. All together are far below its 1024
+// told joins the reasons and messages of all conflicts, in the order in which they were found. The reasons are
+// separated by commas, which a condition's reason may contain. Together they are far below its limit of 1024
 // characters.
 func (m *merged) told() *conflict {
 	if len(m.conflicts) == 0 {
@@ -269,7 +271,7 @@ func timeoutText(f *exportcheck.ServiceFacts) string {
 	return fmt.Sprintf("timeout %ds", *f.AffinityTimeout)
 }
 
-// quoted keeps what members write from filling conditions.
+// quoted returns a list as text, and bounds its length. So members cannot fill conditions with it.
 func quoted(list map[string]string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(list)) {
@@ -284,10 +286,10 @@ func quoted(list map[string]string) string {
 // arrival is how many seconds an export may take from its cluster to the leader.
 const arrival = 5
 
-// older compares exports by their age: of two the older one counts. A member that may export a Service may say
-// anything; what was here for longer than exports take to arrive stays before it. Exports that arrived in one second,
-// as all of a Service whose clusters join together, may both be older than that: what they say decides then, and not
-// the names of their clusters.
+// older compares exports by their age. The older of two exports counts. A member may report any creation time for its
+// export. So an export that was here for longer than exports take to arrive has precedence over it. If the clusters of
+// a Service join together, their exports arrive in the same second, and both may be older than that. Then their own
+// records decide, and not the names of their clusters.
 func older(a, b *export) int {
 	return cmp.Or(cmp.Compare(max(a.said(), a.Created-arrival), max(b.said(), b.Created-arrival)),
 		cmp.Compare(a.said(), b.said()))
@@ -359,8 +361,8 @@ func portsText(ports []mcsv1alpha1.ServicePort) string {
 	return "[" + strings.Join(out, " ") + "]"
 }
 
-// withoutPorts are subsets without some ports. One of which no port is left goes: an endpoint without ports would mean
-// something else.
+// withoutPorts returns subsets without some ports. If no port of a subset is left, the subset is removed, because
+// endpoints without ports would have another meaning.
 func withoutPorts(subsets []corev1.EndpointSubset, lost map[string]bool) []corev1.EndpointSubset {
 	if len(lost) == 0 {
 		return subsets

@@ -19,11 +19,12 @@ import (
 )
 
 // everyConflict are the reasons of exports that differ in everything.
-const everyConflict = "TypeConflict,PortConflict,SessionAffinityConflict,SessionAffinityConfigConflict,InternalTrafficPolicyConflict," +
-	"TrafficDistributionConflict,IPFamilyConflict,RequestsConflict,LabelsConflict,AnnotationsConflict"
+const everyConflict = "TypeConflict,PortConflict,SessionAffinityConflict,SessionAffinityConfigConflict," +
+	"InternalTrafficPolicyConflict,TrafficDistributionConflict,IPFamilyConflict,RequestsConflict," +
+	"LabelsConflict,AnnotationsConflict"
 
-// TestConflicts has the rows of the Multi-Cluster Services API: what the exports of a Service become, and what their
-// exporters are told.
+// TestConflicts has the rows of the Multi-Cluster Services API: the result of the exports of a Service, and the reports
+// to their exporters.
 func TestConflicts(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
 	type facts = exportcheck.ServiceFacts
@@ -236,7 +237,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// TestLongNames refuses the Service that no cluster could import: antrea-mc- and its name would have more than 63
+// TestLongNames refuses a Service that no cluster could import. antrea-mc- and its name would have more than 63
 // characters.
 func TestLongNames(t *testing.T) {
 	for _, row := range []struct {
@@ -262,7 +263,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestReadyEndpoints passes on how many endpoints are behind a cluster's address, where it has one.
+// TestReadyEndpoints passes on the number of endpoints behind a cluster's address, if the cluster has one.
 func TestReadyEndpoints(t *testing.T) {
 	exports := func(cluster, ready string, addresses ...string) []*mcv1alpha1.ResourceExport {
 		e := endpoints(cluster, "default", "web", addresses[0])
@@ -289,12 +290,14 @@ func TestReadyEndpoints(t *testing.T) {
 		{"a number that is none is refused, the others go on",
 			[][]*mcv1alpha1.ResourceExport{exports("east", "65536", "10.96.0.1"), exports("west", "2", "10.97.0.1")},
 			`[{"cluster":"west","subsets":1,"ready":2}]`,
-			[]string{`east-default-web-endpoints fails: metadata.annotations[multicluster.tombolo.io/ready-endpoints]: "65536" is not a number of ready endpoints: expected 1 to 1000`}},
+			[]string{
+				`east-default-web-endpoints fails: metadata.annotations[multicluster.tombolo.io/ready-endpoints]: "65536" is not a number of ready endpoints: expected 1 to 1000`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"),
 				ResourceExports: slices.Concat(row.now...)})
-			if diff := cmp.Diff(row.want, have.Imports["default-web-endpoints"].Annotations[multicluster.AnnotationSources]); diff != "" {
+			if diff := cmp.Diff(row.want,
+				have.Imports["default-web-endpoints"].Annotations[multicluster.AnnotationSources]); diff != "" {
 				t.Errorf("want, have:\n%s", diff)
 			}
 			var told []string

@@ -26,7 +26,7 @@ import (
 //	                                                          │
 //	written ──────────────────────────────────────────► steps of exports
 //
-// Steps are what has to be written: an object that is as it should be has none.
+// Steps are the missing writes. An object in its desired state has no step.
 type tables struct {
 	engine *derive.Engine
 	kinds  *watch.Kinds // of the Common Area
@@ -51,7 +51,7 @@ type tables struct {
 	announces *derive.Table[derive.Object, *mcv1alpha1.MemberClusterAnnounce]
 	bindings  *derive.Table[derive.Name, binding.Decision]
 	members   *derive.Table[derive.Name, member]
-	orphans   *derive.Table[derive.Object, time.Time] // exports of nobody, and since when
+	orphans   *derive.Table[derive.Object, time.Time] // exports without a member, and since when
 	exporters *derive.Table[derive.Object, []use]     // of imported endpoints, by the import
 	pins      *derive.Table[derive.Name, claims.Pins]
 	claims    *derive.Table[derive.Name, claimed]
@@ -174,7 +174,7 @@ func newTables() *tables {
 	return t
 }
 
-// indexExports finds exports by what they are part of.
+// indexExports makes the indexes that find exports by their import.
 func (t *tables) indexExports() {
 	base := func(kind string) func(derive.Object, *export) []derive.Object {
 		return func(_ derive.Object, e *export) []derive.Object {

@@ -45,7 +45,7 @@ func newArea() *area {
 	return a
 }
 
-// is makes a view the present state, and returns what is desired then.
+// is makes a view the present state, and returns the desired state for it.
 func (a *area) is(v View) Desired {
 	a.now = v.Now
 	a.kinds.Fill(v.objects()...)
@@ -53,7 +53,7 @@ func (a *area) is(v View) Desired {
 	return a.desired(v.Now)
 }
 
-// settle has the clock and the tables hear of each other until nothing changes.
+// settle runs the clock and the tables in turn until nothing changes.
 func (a *area) settle() {
 	for range 5 {
 		a.engine.Pass()
@@ -92,7 +92,7 @@ func (t described) again() described {
 	return n
 }
 
-// state is everything that the tables say.
+// state is the content of all result tables.
 type state struct {
 	Imports    []derive.Row[derive.Object, importStep]
 	Exports    []derive.Row[derive.Object, *exportStep]
@@ -147,7 +147,7 @@ func (w *walker) step() {
 	switch w.rand.IntN(12) {
 	case 0, 1, 2, 3:
 		w.export(id)
-	case 4: // the API server does what the leader wants
+	case 4: // the API server does the leader's writes
 		w.obey()
 	case 5:
 		w.obey()
@@ -233,7 +233,7 @@ func (w *walker) export(id string) {
 	w.written.Set(key, now)
 }
 
-// obey does what some steps ask for.
+// obey does some of the steps.
 func (w *walker) obey() { w.obeySome(func() bool { return w.rand.IntN(2) == 0 }) }
 
 func (w *walker) obeySome(chosen func() bool) {
@@ -282,7 +282,7 @@ func (w *walker) obeySome(chosen func() bool) {
 	}
 }
 
-// obeyAll does everything that the steps ask for.
+// obeyAll does all steps.
 func (w *walker) obeyAll() {
 	for _, row := range w.announceSteps.All() {
 		a := row.Value.Have
@@ -339,7 +339,7 @@ func newWalker(seed uint64) *walker {
 	return w
 }
 
-// TestConverges changes a Common Area at random, and then does what is asked for until nothing is left to do.
+// TestConverges changes a Common Area at random. Then it does all steps until no step is left.
 func TestConverges(t *testing.T) {
 	for seed := range uint64(150) {
 		w := newWalker(*walkSeed + seed)
@@ -354,14 +354,14 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// TestWalk changes a Common Area at random; after each step the tables are those of an evaluation
-// from nothing, and nothing is left to do once everything that they ask for is done.
+// TestWalk changes a Common Area at random. After each step the tables equal an evaluation from nothing. Once all steps
+// are done, no step is left.
 func TestWalk(t *testing.T) {
 	w := newWalker(*walkSeed)
 	for step := range *walkSteps {
 		w.step()
 		w.engine.Pass()
-		w.engine.Pass() // what the clock has said
+		w.engine.Pass() // with the rows that the clock has written
 		if want, have := w.again().state(), w.state(); !reflect.DeepEqual(want, have) {
 			t.Fatalf("step %d of seed %d: from nothing (-), step by step (+):\n%s", step, *walkSeed,
 				cmp.Diff(want, have, diffable))
@@ -381,8 +381,8 @@ func (t *tables) counted() map[string]uint64 {
 	return out
 }
 
-// TestHeartbeat touches an announcement: no table but that of the announcements is evaluated, and
-// nothing is written, in any of a hundred rounds.
+// TestHeartbeat touches an announcement in a hundred rounds. Only the table of announcements is evaluated, and nothing
+// is written.
 func TestHeartbeat(t *testing.T) {
 	a := newArea()
 	v := View{Namespace: "area", Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")},
@@ -397,7 +397,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 	beat(0)
 	a.is(v)
-	beat(1) // the first one is a fact: they are heard
+	beat(1) // the first heartbeat is a fact: the members are connected
 	v.Now = v.Now.Add(10 * time.Second)
 	a.is(v)
 	before, steps := a.counted(), a.state()
@@ -434,8 +434,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestCost counts what is evaluated when one of 200 exports of a Service and its Endpoints changes:
-// what it is part of, and none of the other exports as long as nothing is wrong.
+// TestCost counts the evaluations when one of 200 exports of a Service and its Endpoints changes. The import of the
+// export is evaluated. While there is no fault, the other exports are not.
 func TestCost(t *testing.T) {
 	a := newArea()
 	v := View{Namespace: "area", Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}}
@@ -461,10 +461,11 @@ func TestCost(t *testing.T) {
 			"map[steps of exports:1]"},
 		{"Endpoints", func(re *mcv1alpha1.ResourceExport) { re.Spec.Endpoints.Subsets[0].Addresses[0].IP = "10.7.0.2" }, 22,
 			"map[endpoints:1 steps of exports:1 steps of imports:1 verdicts on Endpoints:1]"},
-		// All exporters of the Service are told.
+		// All exporters of the Service get a report.
 		{"ports that others do not have",
 			func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports[0].Port = 81 }, 21,
-			"map[endpoints:1 services:1 steps of exports:100 steps of imports:2 verdicts on Endpoints:1 verdicts on Services:1]"},
+			"map[endpoints:1 services:1 steps of exports:100 steps of imports:2 verdicts " +
+				"on Endpoints:1 verdicts on Services:1]"},
 	} {
 		before := a.counted()
 		re := v.ResourceExports[row.which].DeepCopy()
@@ -488,8 +489,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestNoWriteWithoutFact has a controller see events that change nothing that it decides from: it
-// writes nothing.
+// TestNoWriteWithoutFact sends events to a controller that change no fact. It writes nothing.
 func TestNoWriteWithoutFact(t *testing.T) {
 	c := newController(nil, slog.New(slog.DiscardHandler))
 	conditions := describe(c.tables).conditions
@@ -527,7 +527,7 @@ func TestNoWriteWithoutFact(t *testing.T) {
 	}
 }
 
-// forgetful accepts what is created, and nobody sees it: it is deleted before a watch shows it.
+// forgetful accepts new objects, but no watch shows them, since they are deleted at once.
 type forgetful struct {
 	client.Client
 	created chan string
@@ -582,8 +582,8 @@ func TestUndoneBeforeSeen(t *testing.T) {
 	is()
 }
 
-// TestOfferedAgainBetweenPasses offers again what is to be done while a pass runs: that waits for the pass, which may
-// be about to withdraw it.
+// TestOfferedAgainBetweenPasses offers steps again while a pass runs. The offer waits for the pass, which may withdraw
+// them.
 func TestOfferedAgainBetweenPasses(t *testing.T) {
 	c := newController(nil, slog.New(slog.DiscardHandler))
 	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"),
@@ -592,7 +592,7 @@ func TestOfferedAgainBetweenPasses(t *testing.T) {
 	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	for _, row := range c.tables.importSteps.All() {
-		c.queue.Set(retry.Offer{Key: importKey + row.Key.String()}) // as if it were done
+		c.queue.Set(retry.Offer{Key: importKey + row.Key.String()}) // the queue takes the step as done
 	}
 	before := c.queue.Len()
 	running, told := make(chan struct{}), make(chan struct{})

@@ -21,10 +21,11 @@ import (
 const (
 	statusField     = "status" // at fault when a status cannot be written
 	finalizersField = "metadata.finalizers"
-	remedy          = "allow it in the leader cluster (the controller's Role, admission policies and webhooks, quotas), or change what it is made from"
+	remedy          = "allow it in the leader cluster (the controller's Role, admission " +
+		"policies and webhooks, quotas), or change what it is made from"
 )
 
-// verb is what is done to an object.
+// verb is the kind of a write.
 type verb string
 
 const (
@@ -32,7 +33,7 @@ const (
 	update       verb = "update"
 	updateStatus verb = "update the status of"
 	remove       verb = "delete"
-	handOver     verb = "hand over" // delete what has the name of something else
+	handOver     verb = "hand over" // delete the object that has the name of another one
 	release      verb = "release"   // take finalizers off
 	hold         verb = "hold"      // add the finalizer
 	bind         verb = "give its cluster ID to"
@@ -70,8 +71,9 @@ func (w *writer) watch(t *tables) {
 	})
 }
 
-// again offers the steps that are still to be done: a queue forgets what it has done, and somebody may have
-// undone that before a watch showed it. The evaluating goroutine calls it, or no pass may run meanwhile.
+// again offers all steps that are still due. A queue forgets a step that it has done. If another client undoes the step
+// before the watch shows it, no change arrives, and only this offer repeats it. The evaluating goroutine calls again,
+// so that no pass runs at the same time.
 func (w *writer) again(t *tables) {
 	offerAll(t.importSteps, w, (*writer).importOffer)
 	offerAll(t.exportSteps, w, (*writer).exportOffer)
@@ -98,7 +100,8 @@ func offer[S any](steps *derive.Table[derive.Object, S], w *writer, of func(*wri
 	})
 }
 
-// youngest returns the member that has exported to an import last: a write that is refused now was accepted before it.
+// youngest returns the member that was the last to export to an import. The API server accepted the import without that
+// export, so the refusal is attributed to that member.
 func (w *writer) youngest(key derive.Object) string {
 	var last *export
 	for _, k := range w.tables.exportsTo.Keys(key) {
@@ -112,8 +115,10 @@ func (w *writer) youngest(key derive.Object) string {
 	return last.ClusterID
 }
 
-// offer is of one write; without do of none. The group is the member's cluster ID, but for imports.
-func (w *writer) offer(kind string, key derive.Object, group string, v verb, field string, do func(context.Context) error) retry.Offer {
+// offer returns an offer with one write. If do is nil, the offer has no write. Except for imports, the group is the
+// member's cluster ID.
+func (w *writer) offer(kind string, key derive.Object, group string, v verb, field string,
+	do func(context.Context) error) retry.Offer {
 	object := problem.Object{Kind: kind, Namespace: key.Namespace, Name: key.Name}
 	o := retry.Offer{Key: object.String(), Group: group, Member: group}
 	if do != nil {
@@ -192,7 +197,7 @@ func (w *writer) exportOffer(key derive.Object, s *exportStep) retry.Offer {
 	}
 	o := w.offer("ResourceExport", key, s.Export.ClusterID, s.Verb, field, do)
 	if o.Late = s.Verb == updateStatus; o.Late && s.Condition.Type == mcv1alpha1.ResourceExportSucceeded {
-		// That it is imported is said when it is.
+		// The condition "imported" is written after the import.
 		o.After = importKey + derive.Object{Namespace: key.Namespace, Name: importName(s.Export)}.String()
 	}
 	if s.Early {
@@ -220,8 +225,8 @@ func (w *writer) announceOffer(key derive.Object, s announceStep) retry.Offer {
 	return w.offer("MemberClusterAnnounce", key, have.ClusterID, s.Verb, field, do)
 }
 
-// accountOffer writes what was decided about an account. The lock keeps what an operator writes at
-// the same time.
+// accountOffer writes the decision about an account. The lock of the resource version keeps an operator's write at the
+// same time.
 func (w *writer) accountOffer(key derive.Object, s accountStep) retry.Offer {
 	var do func(context.Context) error
 	if s.ID != "" {
@@ -260,9 +265,10 @@ func (w *writer) patch(have client.Object, change func(client.Object)) func(cont
 
 func (w *writer) delete(have client.Object) func(context.Context) error {
 	return func(ctx context.Context) error {
-		// What has changed since it was seen is judged again: this replica may have hung for a while.
+		// An object that has changed since it was seen is judged again. This replica may have been suspended for a while.
 		uid, version := have.GetUID(), have.GetResourceVersion()
-		return client.IgnoreNotFound(w.to.Delete(ctx, have.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid, ResourceVersion: &version}))
+		return client.IgnoreNotFound(
+			w.to.Delete(ctx, have.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid, ResourceVersion: &version}))
 	}
 }
 
@@ -279,10 +285,11 @@ func sameConditions(have []mcv1alpha1.ResourceExportCondition, want mcv1alpha1.R
 // sameStatus compares everything but the times.
 func sameStatus(a, b mcv1alpha1.ResourceImportStatus) bool {
 	return slices.EqualFunc(a.ClusterStatuses, b.ClusterStatuses, func(x, y mcv1alpha1.ResourceImportClusterStatus) bool {
-		return x.ClusterID == y.ClusterID && slices.EqualFunc(x.Conditions, y.Conditions, func(c, d mcv1alpha1.ResourceImportCondition) bool {
-			c.LastTransitionTime = d.LastTransitionTime
-			return c == d
-		})
+		return x.ClusterID == y.ClusterID &&
+			slices.EqualFunc(x.Conditions, y.Conditions, func(c, d mcv1alpha1.ResourceImportCondition) bool {
+				c.LastTransitionTime = d.LastTransitionTime
+				return c == d
+			})
 	})
 }
 
@@ -299,7 +306,7 @@ func conditionAt(c mcv1alpha1.ResourceExportCondition, have []mcv1alpha1.Resourc
 	return c
 }
 
-// at fills in the times of what is new in a ClusterSet's status.
+// at fills in the times of new conditions in a ClusterSet's status.
 func (s setStep) at(now time.Time) *mcv1alpha2.ClusterSet {
 	set := s.Want.DeepCopy()
 	fill := func(t *metav1.Time) {

@@ -33,14 +33,15 @@ func podAt(name, app string, ips ...string) *corev1.Pod {
 
 // podNode is the Node of podAt's Pods, or one of another name.
 func podNode(name string, podCIDRs ...string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/17", "fd00:10::/64"}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
+		Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/17", "fd00:10::/64"}}}
 	if name != "" {
 		n.Name, n.Spec.PodCIDRs = name, podCIDRs
 	}
 	return n
 }
 
-// addressImport is what the leader passes on of a cluster: "web 10.11.3.5".
+// addressImport returns the import with which the leader passes on the addresses of a cluster's Pods: "web 10.11.3.5".
 func addressImport(cluster string, pods ...string) *mcv1alpha1.ResourceImport {
 	p := exportcheck.PodAddresses{ClusterID: cluster, Labels: map[string][]netip.Addr{}}
 	for _, text := range pods {
@@ -49,8 +50,9 @@ func addressImport(cluster string, pods ...string) *mcv1alpha1.ResourceImport {
 		p.Block = exportcheck.BlockOf(a)
 		p.Labels[hash] = append(p.Labels[hash], a)
 	}
-	return &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, multicluster.PodAddressesName(cluster, p.Block)), Spec: mcv1alpha1.ResourceImportSpec{
-		Kind: multicluster.PodAddressesKind, Raw: &mcv1alpha1.RawResource{Data: p.JSON()}}}
+	return &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, multicluster.PodAddressesName(cluster, p.Block)),
+		Spec: mcv1alpha1.ResourceImportSpec{
+			Kind: multicluster.PodAddressesKind, Raw: &mcv1alpha1.RawResource{Data: p.JSON()}}}
 }
 
 func podInfoOf(id string, ranges ...string) *mcv1alpha1.ResourceImport {
@@ -72,7 +74,7 @@ var names = func() map[string]string {
 	return out
 }()
 
-// exportedAddresses reads "podaddresses-10.10.3.0: db 10.10.3.6, web 10.10.3.5" of ResourceExports.
+// exportedAddresses returns the addresses in ResourceExports: "podaddresses-10.10.3.0: db 10.10.3.6, web 10.10.3.5".
 func exportedAddresses(t *testing.T, list []*mcv1alpha1.ResourceExport) string {
 	t.Helper()
 	var out []string
@@ -136,17 +138,21 @@ func TestExportAddresses(t *testing.T) {
 		pods []*corev1.Pod
 		want string
 	}{
-		{name: "two blocks", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "db", "10.10.3.6"), podAt("c", "web", "10.10.4.5")},
+		{name: "two blocks",
+			pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "db", "10.10.3.6"), podAt("c", "web", "10.10.4.5")},
 			want: "podaddresses-10.10.3.0: db 10.10.3.6, web 10.10.3.5; podaddresses-10.10.4.0: web 10.10.4.5"},
 		{name: "both families", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5", "fd00:10::5")},
 			want: "podaddresses-10.10.3.0: web 10.10.3.5; podaddresses-fd00-0010-0000-0000-0000-0000-0000-0000: web fd00:10::5"},
 		{name: "in the Node's network, ended, in no known Namespace", pods: []*corev1.Pod{onNode, ended, later}},
 		{name: "outside of podCIDRs", pods: []*corev1.Pod{podAt("a", "web", "10.11.3.5"), podAt("b", "web", "x")}},
-		{name: "one address of different Pods", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), younger, podAt("c", "web", "10.10.3.5")},
+		{name: "one address of different Pods",
+			pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), younger, podAt("c", "web", "10.10.3.5")},
 			want: "podaddresses-10.10.3.0: db 10.10.3.5"},
-		{name: "another Node's address", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), lying}, want: "podaddresses-10.10.3.0: web 10.10.3.5"},
+		{name: "another Node's address", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), lying},
+			want: "podaddresses-10.10.3.0: web 10.10.3.5"},
 		{name: "another Node's address alone, and a Node that is gone", pods: []*corev1.Pod{lying, orphan}},
-		{name: "one address of alike Pods", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "web", "10.10.3.5")}, want: "podaddresses-10.10.3.0: web 10.10.3.5"},
+		{name: "one address of alike Pods", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"),
+			podAt("b", "web", "10.10.3.5")}, want: "podaddresses-10.10.3.0: web 10.10.3.5"},
 		{name: "turned off", off: true, pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5")}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -158,8 +164,9 @@ func TestExportAddresses(t *testing.T) {
 				t.Errorf("have %q, want %q", have, row.want)
 			}
 			expect(t, "problems", problems(ps), []string(nil))
-			// What is there and not wanted goes.
-			old := &mcv1alpha1.ResourceExport{ObjectMeta: meta(area, "east-podaddresses-10.10.9.0"), Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.PodAddressesKind}}
+			// An existing export that is not desired is deleted.
+			old := &mcv1alpha1.ResourceExport{ObjectMeta: meta(area, "east-podaddresses-10.10.9.0"),
+				Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.PodAddressesKind}}
 			v.Leader.ResourceExports = append(d.ResourceExports, old)
 			d, _ = Plan(v)
 			if len(d.Change.Leader) != 1 || d.Change.Leader[0].String() != "delete ResourceExport "+area+"/"+old.Name {
@@ -169,10 +176,11 @@ func TestExportAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesAreBounded publishes the blocks first that are published already, as many as fit.
+// TestAddressesAreBounded publishes as many blocks as fit. Blocks that are published already have precedence.
 func TestAddressesAreBounded(t *testing.T) {
 	v := publishingView()
-	v.Pods = []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "web", "10.10.3.6"), podAt("c", "web", "10.10.4.5"), podAt("d", "web", "10.10.5.5")}
+	v.Pods = []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "web", "10.10.3.6"),
+		podAt("c", "web", "10.10.4.5"), podAt("d", "web", "10.10.5.5")}
 	tables := newTables(v.Namespace, v.Config)
 	tables.addresses.Most = 3
 	tables.load(v)
@@ -191,9 +199,12 @@ func TestAddressesAreBounded(t *testing.T) {
 	tables.Cluster.Set(early)
 	is("a newcomer", "podaddresses-10.10.3.0: web 10.10.3.5, web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
 	tables.Cluster.Delete(v.Pods[0])
-	is("one is gone", "podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.3.0: web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
+	is("one is gone",
+		"podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.3.0: web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5",
+		limit)
 	tables.Cluster.Delete(v.Pods[1])
-	is("few enough", "podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.4.0: web 10.10.4.5; podaddresses-10.10.5.0: web 10.10.5.5")
+	is("few enough",
+		"podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.4.0: web 10.10.4.5; podaddresses-10.10.5.0: web 10.10.5.5")
 }
 
 // TestImportAddresses reads: from these ResourceImports come these PodAddressImports.
@@ -213,17 +224,24 @@ func TestImportAddresses(t *testing.T) {
 		want     string
 		problems []string
 	}{
-		{name: "two blocks", imports: imports{west, addressImport("west", "web 10.11.3.5", "db 10.11.3.6"), addressImport("west", "web 10.11.4.5")},
+		{name: "two blocks", imports: imports{west, addressImport("west", "web 10.11.3.5", "db 10.11.3.6"),
+			addressImport("west", "web 10.11.4.5")},
 			want: "west db 10.11.3.6, west web 10.11.3.5, west web 10.11.4.5"},
 		{name: "turned off", off: true, imports: imports{west, addressImport("west", "web 10.11.3.5")}},
 		{name: "one's own", imports: imports{podInfoOf("east", "10.10.0.0/16"), addressImport("east", "web 10.10.3.5")}},
 		{name: "no ClusterInfo", imports: imports{addressImport("west", "web 10.11.3.5")}, problems: invalid},
-		{name: "partly outside its ranges", imports: imports{west, addressImport("west", "web 10.12.0.5", "web 10.12.0.200")}, want: "west web 10.12.0.5", problems: invalid},
-		{name: "another's range", imports: imports{west, podInfoOf("south", "10.13.0.0/16"), addressImport("west", "web 10.13.0.5")}, problems: invalid},
-		{name: "the name of another block", imports: imports{west, changed(func(ri *mcv1alpha1.ResourceImport) { ri.Name = "west-podaddresses-10.11.4.0" })}, problems: invalid},
-		{name: "no list", imports: imports{west, changed(func(ri *mcv1alpha1.ResourceImport) { ri.Spec.Raw = nil })}, problems: invalid},
-		{name: "garbage", imports: imports{west, changed(func(ri *mcv1alpha1.ResourceImport) { ri.Spec.Raw.Data = []byte("x") })}, problems: invalid},
-		{name: "for another cluster", imports: imports{west, changed(func(ri *mcv1alpha1.ResourceImport) { ri.Spec.ClusterIDs = []string{"south"} })}},
+		{name: "partly outside its ranges", imports: imports{west, addressImport("west", "web 10.12.0.5", "web 10.12.0.200")},
+			want: "west web 10.12.0.5", problems: invalid},
+		{name: "another's range", imports: imports{west, podInfoOf("south", "10.13.0.0/16"),
+			addressImport("west", "web 10.13.0.5")}, problems: invalid},
+		{name: "the name of another block", imports: imports{west,
+			changed(func(ri *mcv1alpha1.ResourceImport) { ri.Name = "west-podaddresses-10.11.4.0" })}, problems: invalid},
+		{name: "no list", imports: imports{west, changed(func(ri *mcv1alpha1.ResourceImport) { ri.Spec.Raw = nil })},
+			problems: invalid},
+		{name: "garbage", imports: imports{west,
+			changed(func(ri *mcv1alpha1.ResourceImport) { ri.Spec.Raw.Data = []byte("x") })}, problems: invalid},
+		{name: "for another cluster",
+			imports: imports{west, changed(func(ri *mcv1alpha1.ResourceImport) { ri.Spec.ClusterIDs = []string{"south"} })}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -236,13 +254,14 @@ func TestImportAddresses(t *testing.T) {
 			expect(t, "problems", problems(ps), row.problems)
 		})
 	}
-	// A range that this cluster has as well is reported as such, and no address in it is another's.
+	// A range that this cluster has too is reported. No address in that range is imported.
 	v := joinedView()
 	v.Config.EnableStretchedNetworkPolicy, v.Config.PodCIDRs = true, []string{"10.11.3.0/24"}
-	v.Leader.ResourceImports = imports{west, addressImport("west", "web 10.11.3.5"), addressImport("west", "web 10.11.4.5")}
+	v.Leader.ResourceImports = imports{west, addressImport("west", "web 10.11.3.5"),
+		addressImport("west", "web 10.11.4.5")}
 	d, _ := Plan(v)
 	expect(t, "beside its own range", importedAddresses(d.PodAddressImports), "west web 10.11.4.5")
-	// What is there stays while the ClusterInfo is not, and while the leader's list is not known.
+	// Imported addresses stay while the ClusterInfo is missing, and while the leader's list has not been read.
 	v.PodAddressImports = d.PodAddressImports
 	v.Leader.ResourceImports = v.Leader.ResourceImports[1:]
 	d, _ = Plan(v)
@@ -252,7 +271,8 @@ func TestImportAddresses(t *testing.T) {
 	expect(t, "writes while nothing is known", writeTexts(d.Change.Local), []string(nil))
 	v.Leader.Synced = true
 	d, _ = Plan(v)
-	expect(t, "writes when it is gone", writeTexts(d.Change.Local), []string{"delete PodAddressImport kube-system/west-podaddresses-10.11.4.0"})
+	expect(t, "writes when it is gone", writeTexts(d.Change.Local),
+		[]string{"delete PodAddressImport kube-system/west-podaddresses-10.11.4.0"})
 }
 
 // TestAddressesAreBatched offers one write of a block for many changes of it.
@@ -273,7 +293,8 @@ func TestAddressesAreBatched(t *testing.T) {
 	}
 }
 
-// TestAddressesThroughTheLeaderController publishes Pods' addresses from one member, and imports them in it as another would.
+// TestAddressesThroughTheLeaderController publishes Pods' addresses from one member through the leader's controller. It
+// also imports the addresses of a second member.
 func TestAddressesThroughTheLeaderController(t *testing.T) {
 	w, _ := newParallelWorld(t)
 	w.config.EnableStretchedNetworkPolicy, w.config.PublishPodAddresses = true, true
@@ -285,8 +306,9 @@ func TestAddressesThroughTheLeaderController(t *testing.T) {
 	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
 	node := node("node-1", "192.0.2.10")
 	node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.10.0.0/16", []string{"10.10.0.0/16"}
-	w.create(w.member, clusterSet(w.leaderConfig.Host), node, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
-		"ca.crt": w.leaderConfig.CAData, "token": token}},
+	w.create(w.member, clusterSet(w.leaderConfig.Host), node,
+		&corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
+			"ca.crt": w.leaderConfig.CAData, "token": token}},
 		&corev1.ServiceAccount{ObjectMeta: meta("default", "default")})
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}}
@@ -314,7 +336,8 @@ func TestAddressesThroughTheLeaderController(t *testing.T) {
 			}
 			var as []*mcv1alpha1.ResourceExport
 			for _, ri := range l.Items {
-				as = append(as, &mcv1alpha1.ResourceExport{ObjectMeta: ri.ObjectMeta, Spec: mcv1alpha1.ResourceExportSpec{Kind: ri.Spec.Kind, Raw: ri.Spec.Raw}})
+				as = append(as, &mcv1alpha1.ResourceExport{ObjectMeta: ri.ObjectMeta,
+					Spec: mcv1alpha1.ResourceExportSpec{Kind: ri.Spec.Kind, Raw: ri.Spec.Raw}})
 			}
 			if have := exportedAddresses(t, as); have != want {
 				return fmt.Errorf("have %q", have)
@@ -335,16 +358,22 @@ func TestAddressesThroughTheLeaderController(t *testing.T) {
 	}
 	passedOn("one is gone", "podaddresses-10.10.3.0: db 10.10.3.6; podaddresses-10.10.4.0: db 10.10.4.6")
 
-	// Another member: its addresses come here, as far as they are in its ranges, and go with it.
-	announce := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-west"), ClusterID: "west", ClusterSetID: "set", LeaderClusterID: "north"}
-	info := &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "west-clusterinfo", Labels: map[string]string{multicluster.LabelSourceClusterID: "west"}},
-		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "west", Kind: multicluster.ClusterInfoKind, ClusterInfo: podInfoOf("west", "10.11.0.0/16").Spec.ClusterInfo}}
+	// Another member publishes addresses. They are imported here if they are in its ranges, and are deleted when it
+	// leaves.
+	announce := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-west"),
+		ClusterID: "west", ClusterSetID: "set", LeaderClusterID: "north"}
+	info := &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: area,
+		Name: "west-clusterinfo", Labels: map[string]string{multicluster.LabelSourceClusterID: "west"}},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "west", Kind: multicluster.ClusterInfoKind,
+			ClusterInfo: podInfoOf("west", "10.11.0.0/16").Spec.ClusterInfo}}
 	export := func(of *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceExport {
-		return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: of.Name, Labels: map[string]string{multicluster.LabelSourceClusterID: "west"}},
+		return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: area,
+			Name: of.Name, Labels: map[string]string{multicluster.LabelSourceClusterID: "west"}},
 			Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "west", Kind: of.Spec.Kind, Raw: of.Spec.Raw}}
 	}
 	theirs := export(addressImport("west", "web 10.11.3.5", "db 10.11.3.6"))
-	w.create(w.leader, announce, info, theirs, export(addressImport("west", "web 10.10.3.9"))) // the last one is of this cluster's range
+	// the last one is of this cluster's range
+	w.create(w.leader, announce, info, theirs, export(addressImport("west", "web 10.10.3.9")))
 	imported := func(step, want string) {
 		t.Helper()
 		w.eventually(step+": "+want, func(ctx context.Context) error {
@@ -363,18 +392,20 @@ func TestAddressesThroughTheLeaderController(t *testing.T) {
 		})
 	}
 	imported("of west", "west db 10.11.3.6, west web 10.11.3.5")
-	passedOn("not in its ranges", "podaddresses-10.10.3.0: db 10.10.3.6; podaddresses-10.10.4.0: db 10.10.4.6; podaddresses-10.11.3.0: db 10.11.3.6, web 10.11.3.5")
+	passedOn("not in its ranges", "podaddresses-10.10.3.0: db 10.10.3.6; podaddresses-10.10.4.0: "+
+		"db 10.10.4.6; podaddresses-10.11.3.0: db 10.11.3.6, web 10.11.3.5")
 	drifted := &mcv1alpha1.PodAddressImport{ObjectMeta: meta("kube-system", theirs.Name)}
 	w.update(w.member, drifted, func() { drifted.Spec.Pods[0].Addresses = []string{"10.11.3.99"} })
 	imported("somebody changes it", "west db 10.11.3.6, west web 10.11.3.5")
-	w.update(w.leader, theirs, func() { theirs.Spec.Raw = addressImport("west", "web 10.11.3.5", "db 10.11.3.7").Spec.Raw })
+	w.update(w.leader, theirs,
+		func() { theirs.Spec.Raw = addressImport("west", "web 10.11.3.5", "db 10.11.3.7").Spec.Raw })
 	imported("another Pod", "west db 10.11.3.7, west web 10.11.3.5")
 	if err := w.leader.Delete(t.Context(), announce); err != nil {
 		t.Fatal(err)
 	}
 	imported("west leaves", "")
 
-	// Turned off, what was published goes.
+	// When publishing is turned off, the published addresses are deleted.
 	w.stop()
 	w.config.PublishPodAddresses = false
 	w.startMember()

@@ -17,12 +17,15 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// antreaInfo is cluster east's ClusterInfo as Antrea's member of v2.4 has left it: without labels, and with a Gateway that is gone.
+// antreaInfo returns cluster east's ClusterInfo as Antrea's member v2.4 has left it. It has no labels, and its Gateway
+// no longer exists.
 func antreaInfo() *mcv1alpha1.ResourceExport {
 	re := export("east-clusterinfo")
 	re.Finalizers = []string{multicluster.ResourceExportFinalizer}
-	re.Spec = mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.ClusterInfoKind, Namespace: "kube-system", Name: "east",
-		ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: "east", ServiceCIDR: "10.97.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.99"}}}}
+	re.Spec = mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.ClusterInfoKind,
+		Namespace: "kube-system", Name: "east",
+		ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: "east", ServiceCIDR: "10.97.0.0/16",
+			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.99"}}}}
 	return re
 }
 
@@ -40,30 +43,35 @@ func emptyArea(t *testing.T) client.Client {
 	return to
 }
 
-// TestCreateOfWhatExists has ResourceExports in the way of this cluster's ClusterInfo that the watch does not show.
+// TestCreateOfWhatExists creates this cluster's ClusterInfo where ResourceExports exist that the watch does not show.
 func TestCreateOfWhatExists(t *testing.T) {
 	to := emptyArea(t)
 	want := antreaInfo()
-	want.Labels = map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
+	want.Labels = map[string]string{multicluster.LabelSourceClusterID: "east",
+		multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
 	want.Spec.ClusterInfo.GatewayInfos[0].GatewayIP = "10.0.0.1"
 	for _, row := range []struct {
 		name    string
 		change  func(*mcv1alpha1.ResourceExport) // of Antrea's
-		deleted bool                             // before, where the leader has not let it go yet
+		deleted bool                             // before the test; the leader has not removed its finalizer yet
 		refusal string                           // AlreadyExists: the write is tried again
-		gateway string                           // that is announced then; empty where the export is on its way out
+		gateway string                           // the announced gateway afterwards; empty if the export is being deleted
 	}{
 		{name: "Antrea's", gateway: "10.0.0.1"},
-		{name: "Antrea's, without the leader's finalizer", change: func(re *mcv1alpha1.ResourceExport) { re.Finalizers = nil }, gateway: "10.0.0.1"},
+		{name: "Antrea's, without the leader's finalizer",
+			change: func(re *mcv1alpha1.ResourceExport) { re.Finalizers = nil }, gateway: "10.0.0.1"},
 		{name: "one that the watch will show", change: func(re *mcv1alpha1.ResourceExport) { re.Labels = want.Labels },
 			refusal: "AlreadyExists", gateway: "10.0.0.99"},
 		{name: "one that is being deleted", deleted: true, refusal: "AlreadyExists"},
-		{name: "of a member in another Namespace", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "antrea" }, refusal: "AlreadyExists"},
-		{name: "an administrator's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Kind = multicluster.NetworkPolicyKind },
+		{name: "of a member in another Namespace",
+			change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "antrea" }, refusal: "AlreadyExists"},
+		{name: "an administrator's",
+			change:  func(re *mcv1alpha1.ResourceExport) { re.Spec.Kind = multicluster.NetworkPolicyKind },
 			refusal: "AlreadyExists", gateway: "10.0.0.99"},
 		{name: "another cluster's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterID = "west" },
 			refusal: `ResourceExport antrea-multicluster/east-clusterinfo exists already and is of cluster "west", not "east": ` +
-				"delete it in the leader if it is out of date; if it is not, rename the object that it is of in one of the two clusters",
+				"delete it in the leader if it is out of date; if it is not, rename the object " +
+				"that it is of in one of the two clusters",
 			gateway: "10.0.0.99"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -106,7 +114,8 @@ func TestCreateOfWhatExists(t *testing.T) {
 	}
 }
 
-// TestLeaveWithUnlabelledInfo leaves before and after a heartbeat has labelled a ClusterInfo of Antrea's.
+// TestLeaveWithUnlabelledInfo leaves the ClusterSet while a ClusterInfo of Antrea exists, before and after a heartbeat
+// has labelled it.
 func TestLeaveWithUnlabelledInfo(t *testing.T) {
 	to := emptyArea(t)
 	a := &commonArea{area: membership.Area{ClusterID: "east", Namespace: area}, client: to}
@@ -119,9 +128,11 @@ func TestLeaveWithUnlabelledInfo(t *testing.T) {
 		kept   bool                             // neither labelled nor deleted
 	}{
 		{name: "Antrea's"},
-		{name: "of a member in another Namespace", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "antrea" }},
+		{name: "of a member in another Namespace",
+			change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "antrea" }},
 		{name: "another cluster's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterID = "west" }, kept: true},
-		{name: "an administrator's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Kind = multicluster.NetworkPolicyKind }, kept: true},
+		{name: "an administrator's",
+			change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Kind = multicluster.NetworkPolicyKind }, kept: true},
 	} {
 		for _, labelled := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/labelled %t", row.name, labelled), func(t *testing.T) {

@@ -13,13 +13,15 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// TestClusterInfoForAntrea exchanges ClusterInfos by way of a leader whose kinds have no features, with a peer that knows one
-// gateway: nothing but that one field is missing, the oldest Gateway is the first, and nothing else is written again and again.
+// TestClusterInfoForAntrea exchanges ClusterInfos through a leader whose kinds have no field for features. The peer
+// reads only one gateway. Only that one field is missing, the oldest Gateway is the first, and nothing is written
+// repeatedly.
 func TestClusterInfoForAntrea(t *testing.T) {
 	v := joinedView()
 	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
 	v.Config.PodCIDRs = []string{"10.11.0.0/16"}
-	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}, {ObjectMeta: meta("kube-system", "node-1")}}
+	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")},
+		{ObjectMeta: meta("kube-system", "node-1")}}
 	v.Gateways[1].CreationTimestamp = metav1.Time{Time: now}
 	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")}
 	d, ps := Plan(v)
@@ -44,11 +46,13 @@ func TestClusterInfoForAntrea(t *testing.T) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "fields", slices.Sorted(maps.Keys(fields)), []string{"clusterID", "features", "gatewayInfos", "podCIDRs", "serviceCIDR"})
-	expect(t, "gateways", re.Spec.ClusterInfo.GatewayInfos, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.2"}, {GatewayIP: "10.0.0.1"}})
+	expect(t, "fields", slices.Sorted(maps.Keys(fields)),
+		[]string{"clusterID", "features", "gatewayInfos", "podCIDRs", "serviceCIDR"})
+	expect(t, "gateways", re.Spec.ClusterInfo.GatewayInfos,
+		[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.2"}, {GatewayIP: "10.0.0.1"}})
 
-	// The leader's API server drops what it does not know. The field is offered again, for the day on which it does; the
-	// API server finds nothing changed in that.
+	// The leader's API server drops fields that it does not have. The field is offered again, so that it arrives after an
+	// upgrade of the leader. The API server finds no change in such a write.
 	re.Spec.ClusterInfo.Features = nil
 	re.ResourceVersion = "1"
 	v.Leader.ResourceExports = []*mcv1alpha1.ResourceExport{re}
@@ -61,5 +65,6 @@ func TestClusterInfoForAntrea(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "patch", string(patched), `{"metadata":{"resourceVersion":"1","uid":""},"spec":{"clusterInfo":{"features":["ActiveGateways"]}}}`)
+	expect(t, "patch", string(patched),
+		`{"metadata":{"resourceVersion":"1","uid":""},"spec":{"clusterInfo":{"features":["ActiveGateways"]}}}`)
 }

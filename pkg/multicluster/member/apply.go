@@ -40,8 +40,9 @@ const (
 	reasonResourceExportFailed = "ResourceExportFailed"
 )
 
-// Limits of exports and withdrawals of label identities and Pods' addresses, so that many new Pods do not flood the
-// leader: this many at once, then so many a second. An export that is withdrawn while it waits costs nothing.
+// These limits apply to exports and withdrawals of label identities and of Pods' addresses. They keep many new Pods
+// from flooding the leader: labelBurst at once, then labelRate a second. An export that is withdrawn while it waits
+// costs nothing.
 const (
 	labelBurst   = 200
 	labelRate    = rate.Limit(50)
@@ -50,18 +51,18 @@ const (
 
 func newLabelLimiter() *rate.Limiter { return rate.NewLimiter(labelRate, labelBurst) }
 
-// target is where writes go.
+// target is the API server that writes go to.
 type target struct {
-	client func() client.Client // asked when a write is done; nil when what it was for is gone
-	// done is told of what was written as the API server answered; it may be nil.
+	client func() client.Client // called at the time of the write; nil if the connection of the write has ended
+	// done gets each write and the API server's answer. It may be nil.
 	done func(context.Context, writes.Write, client.Object)
 }
 
-// offer is a write as a retry.Queue does it.
+// offer turns a write into an offer for a retry.Queue.
 func offer(w writes.Write, to target) retry.Offer {
 	group := w.Object.GetNamespace()
 	if w.About.Namespace != "" {
-		group = w.About.Namespace // exports are of a Namespace here, and all in one there
+		group = w.About.Namespace // exports have their own Namespace here, and share one in the leader
 	}
 	if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.LabelIdentity != nil {
 		group = policy.Identity(re.Spec.LabelIdentity.NormalizedLabel).Namespace()
@@ -90,15 +91,15 @@ func offer(w writes.Write, to target) retry.Offer {
 		}}}
 }
 
-// pendingAfter is how long a status waits that is likely to be another one in a moment, which saves a write:
+// pendingAfter is how long a write of a status waits if the status is likely to change soon. That saves a write:
 //   - The leader does not have an export yet.
-//   - A leader of another implementation refuses an export. Antrea's leader refuses Endpoints until it has imported their
-//     Service.
-//   - A new ServiceImport has no clusters. The leader writes the imports of a Service and of its Endpoints one after the
-//     other.
+//   - A leader of another implementation refuses an export. Antrea's leader refuses Endpoints until it has imported
+//     their Service.
+//   - A new ServiceImport has no clusters. The leader writes the imports of a Service and of its Endpoints one after
+//     the other.
 const pendingAfter = 2 * time.Second
 
-// pending reports whether a write is of a status that is likely to be another one in a moment.
+// pending reports whether a write sets a status that is likely to change soon.
 func pending(w writes.Write) bool {
 	if w.Verb != writes.UpdateStatus {
 		return false
@@ -119,12 +120,14 @@ func pending(w writes.Write) bool {
 	return false
 }
 
-// mayPass says whether a Problem is a refusal of a leader of another implementation, as pending has it.
+// mayPass reports whether a Problem is a refusal by a leader of another implementation, which may end soon. See
+// pending.
 func mayPass(p problem.Problem) bool {
-	return p.Kind == "ServiceExport" && p.Reason == membership.ReasonConvergeFailure && !strings.Contains(p.Message, ": "+exportcheck.Refused)
+	return p.Kind == "ServiceExport" && p.Reason == membership.ReasonConvergeFailure &&
+		!strings.Contains(p.Message, ": "+exportcheck.Refused)
 }
 
-// late says that no other cluster and no traffic waits for a write.
+// late reports whether no other cluster and no traffic waits for a write.
 func late(w writes.Write) bool { return w.Verb == writes.UpdateStatus || w.Kind == "ServiceImport" }
 
 func writeFailedReason(w writes.Write) string {
@@ -134,9 +137,9 @@ func writeFailedReason(w writes.Write) string {
 	return reasonWriteFailed
 }
 
-// write returns the object as the API server answers.
+// write sends a write to the API server and returns the object from its answer.
 func write(ctx context.Context, to client.Client, w writes.Write) (client.Object, error) {
-	// The client fills in the answer, and the plan's objects are not to change.
+	// The client writes the answer into the object. The tables' object must not change.
 	o := w.Object.DeepCopyObject().(client.Object)
 	now := metav1.Now()
 	switch o := o.(type) {
@@ -167,23 +170,25 @@ func write(ctx context.Context, to client.Client, w writes.Write) (client.Object
 	return nil, fmt.Errorf("%s: unknown verb", w)
 }
 
-// served makes an answer of the API server of what is none: that it has no such kind.
+// served turns the error that the API server does not have a kind into an answer of the API server.
 func served(err error) error {
 	if !apimeta.IsNoMatchError(err) {
 		return err
 	}
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonMethodNotAllowed,
-		Message: err.Error() + ": install its CustomResourceDefinition"}}
+	return &apierrors.StatusError{
+		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonMethodNotAllowed,
+			Message: err.Error() + ": install its CustomResourceDefinition"}}
 }
 
-// patch is the difference to an object that was seen. It meets no other object of the same name, and no other version: it
-// replaces whole lists, and another replica may have written since this one hung.
+// patch is the difference between the desired object and the version that was seen. It holds the UID and the version,
+// so the API server refuses it for another object of the same name and for another version. A patch replaces whole
+// lists, and another replica may have written since this one was suspended.
 type patch struct {
 	have    client.Object
 	version string
 }
 
-// Type is that of a patch as RFC 7386 has it.
+// Type returns the type of an RFC 7386 merge patch.
 func (patch) Type() types.PatchType { return types.MergePatchType }
 
 // Data returns the patch.
@@ -208,16 +213,17 @@ func (p patch) Data(want client.Object) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// reporter turns Problems into Events on their objects, once for as long as they last.
+// reporter turns Problems into Events on their objects. A Problem causes one Event for as long as it lasts.
 type reporter struct {
 	recorder events.EventRecorder
 	log      *problemlog.Log
 	find     func(problem.Object) *corev1.ObjectReference
 	active   map[problem.Problem]bool      // true once there was an object to write the Event on
-	passing  map[problem.Problem]time.Time // since when those that mayPass last, until pendingAfter
+	passing  map[problem.Problem]time.Time // since when a Problem that mayPass lasts, until pendingAfter
 }
 
-// report says what is new. It returns false when there is something to say later: an object for an Event is not known yet, or a Problem may pass.
+// report writes an Event for each new Problem. It returns false if it has to be called again: an object is not in the
+// tables yet, or a Problem may end soon.
 func (r *reporter) report(list []problem.Problem) bool {
 	now, passing := map[problem.Problem]bool{}, map[problem.Problem]time.Time{}
 	all := true
@@ -245,7 +251,7 @@ func (r *reporter) report(list []problem.Problem) bool {
 		}
 		ref := r.find(p.Object)
 		if ref == nil {
-			all = false // an object that was just made is known in a moment
+			all = false // a new object is in the tables in a moment
 			continue
 		}
 		now[p] = true
@@ -262,7 +268,8 @@ func (r *reporter) report(list []problem.Problem) bool {
 	return all
 }
 
-// reference finds the object a Problem names, with its UID, by which Events are shown.
+// reference returns a reference to the object that a Problem names. It has the UID, with which clients find the Events
+// of an object.
 func (t *tables) reference(o problem.Object) *corev1.ObjectReference {
 	switch o.Kind {
 	case "ClusterSet":
@@ -283,18 +290,21 @@ func (t *tables) reference(o problem.Object) *corev1.ObjectReference {
 	return nil
 }
 
-func find[T metav1.Object](get func(derive.Object) (T, bool), name problem.Object, version string) *corev1.ObjectReference {
+func find[T metav1.Object](get func(derive.Object) (T, bool), name problem.Object,
+	version string) *corev1.ObjectReference {
 	o, ok := get(derive.Object{Namespace: name.Namespace, Name: name.Name})
 	if !ok {
 		return nil
 	}
-	return &corev1.ObjectReference{APIVersion: version, Kind: name.Kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
+	return &corev1.ObjectReference{APIVersion: version, Kind: name.Kind, Namespace: o.GetNamespace(),
+		Name: o.GetName(), UID: o.GetUID()}
 }
 
-// addressBatch is how long a change of a block waits for others: a block is written once in that time at most.
+// addressBatch is how long a change of an address block waits for other changes. So a block is written at most once in
+// that time.
 const addressBatch = time.Second
 
-// isPaced reports whether a write to the leader is of a kind with many objects, which come and go with Pods.
+// isPaced reports whether a write to the leader is paced. Paced kinds have many objects, which come and go with Pods.
 func isPaced(w *writes.Write) bool {
 	re, ok := w.Object.(*mcv1alpha1.ResourceExport)
 	return ok && (re.Spec.Kind == multicluster.LabelIdentityKind || re.Spec.Kind == multicluster.PodAddressesKind)

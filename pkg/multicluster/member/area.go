@@ -34,15 +34,15 @@ const (
 	leaveFor      = 2 * time.Minute // how long leaving is tried when the leader is away
 )
 
-// commonArea is a connection to a leader's Namespace: watches of its ResourceImports and of
-// this cluster's ResourceExports, announcements, and a client for the writes.
+// commonArea is a connection to a leader's Namespace. It watches the leader's ResourceImports and this cluster's
+// ResourceExports there, sends announcements, and has a client for the writes.
 type commonArea struct {
 	area    membership.Area
 	number  int           // of the connection
 	client  client.Client // reads are live
 	http    *http.Client
 	watcher *watch.Watcher
-	broken  error // why there is neither watcher nor client
+	broken  error // the reason if there is neither watcher nor client
 
 	cancel  context.CancelFunc // ends the watches and the announcements
 	running sync.WaitGroup
@@ -51,8 +51,8 @@ type commonArea struct {
 	announcement Announcement
 }
 
-// Announcement is how the last announcement of this cluster to the leader went. The zero
-// value means that no announcement has been tried since the connection was made.
+// Announcement is the result of this cluster's last announcement to the leader. The zero value means that no
+// announcement has been tried since the connection was made.
 type Announcement struct {
 	Tried time.Time // when the last one was sent
 	Done  time.Time // when the last successful one was sent
@@ -60,8 +60,8 @@ type Announcement struct {
 	Error string    // why the last one failed; empty if it did not
 }
 
-// newArea prepares a connection to an area. One that cannot even be tried says so in its
-// announcement, and is never synced.
+// newArea prepares a connection to an area. If the connection cannot be made at all, its announcement has the error,
+// and it is never synced.
 func newArea(area membership.Area, number int, c *controller) *commonArea {
 	a := &commonArea{area: area, number: number, cancel: func() {}, http: &http.Client{}}
 	if err := a.prepare(c); err != nil {
@@ -72,7 +72,7 @@ func newArea(area membership.Area, number int, c *controller) *commonArea {
 
 func (a *commonArea) prepare(c *controller) error {
 	config := kubeclient.WithWarnings(&rest.Config{
-		Host: a.area.Server, BearerToken: a.area.Token, QPS: -1, // the leader's API server decides what is fair
+		Host: a.area.Server, BearerToken: a.area.Token, QPS: -1, // the leader's API server bounds requests
 		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(a.area.CA)},
 		UserAgent:       "tombolo-member/" + a.area.ClusterID,
 	}, c.log)
@@ -81,15 +81,15 @@ func (a *commonArea) prepare(c *controller) error {
 		return err
 	}
 	a.http = httpClient
-	// A mapper of our own needs no discovery, so the connection can be made while the leader
-	// is away.
+	// This mapper needs no discovery. So the connection can be made while the leader is unavailable.
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"MemberClusterAnnounce", "ResourceExport", "ResourceImport"} {
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind+"List"), apimeta.RESTScopeNamespace)
 	}
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Event"), apimeta.RESTScopeNamespace)
-	if a.client, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: Scheme(), Mapper: mapper}); err != nil {
+	if a.client, err = client.New(config,
+		client.Options{HTTPClient: httpClient, Scheme: Scheme(), Mapper: mapper}); err != nil {
 		return err
 	}
 	in := watch.In(a.area.Namespace)
@@ -99,7 +99,7 @@ func (a *commonArea) prepare(c *controller) error {
 	return err
 }
 
-// start watches the area and announces this cluster in it, until stop, disconnect or the end of ctx.
+// start watches the area and announces this cluster in it. Both end with stop, with disconnect, or with ctx.
 func (a *commonArea) start(ctx context.Context, c *controller) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	if a.broken == nil {
@@ -109,7 +109,8 @@ func (a *commonArea) start(ctx context.Context, c *controller) {
 	a.running.Go(func() { a.heartbeat(ctx, c) })
 }
 
-// heartbeat announces this cluster. The answer is written to the connection; as long as that is the same nothing is evaluated.
+// heartbeat announces this cluster again and again, and writes each result to the table of connections. A result that
+// equals the last one makes no table evaluate anything.
 func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 	labelled, failure := false, ""
 	for {
@@ -129,7 +130,8 @@ func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 				labelled = true
 			} else if text := steady(failure, err.Error()); text != failure && ctx.Err() == nil {
 				failure = text
-				c.log.Error("an old ClusterInfo may stay announced; tried again with the next heartbeat", "area", a.area.String(), "error", text)
+				c.log.Error("an old ClusterInfo may stay announced; tried again with the next heartbeat",
+					"area", a.area.String(), "error", text)
 			}
 		}
 		c.heard(a)
@@ -143,7 +145,7 @@ func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 	}
 }
 
-// heard writes how a connection stands, if it is the present one.
+// heard writes the state of a connection to the table, if the connection is the current one.
 func (c *controller) heard(a *commonArea) {
 	last := a.state()
 	now := connectionOf(a.number, a.area, a.broken == nil && a.watcher.Listed(), last)
@@ -174,7 +176,8 @@ func (a *commonArea) stop() {
 }
 
 // announce creates this cluster's announcement, or touches it, and keeps how that went.
-func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberClusterAnnounce) (before, after Announcement) {
+func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberClusterAnnounce) (before,
+	after Announcement) {
 	now := time.Now()
 	found, err := a.touch(ctx, want, now)
 	a.mu.Lock()
@@ -193,9 +196,11 @@ func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberCluste
 	return before, a.announcement
 }
 
-// remedy is what to do about an announcement that failed, with the object and the field; "" where nobody has to do anything.
+// remedy returns the remedy for a failed announcement, with the object and the field to correct. If the error passes
+// without an action of the administrator, the remedy is empty.
 func remedy(a membership.Area, err error) string {
-	const copied = "copy ca.crt and token from the Secret of a ServiceAccount in the leader that is for this cluster (`mc create membertoken` makes one)"
+	const copied = "copy ca.crt and token from the Secret of a ServiceAccount in " +
+		"the leader that is for this cluster (`mc create membertoken` makes one)"
 	secret, set := "Secret "+a.Secret+", key ", " of ClusterSet "+a.ClusterSet
 	var (
 		authority   x509.UnknownAuthorityError
@@ -208,25 +213,35 @@ func remedy(a membership.Area, err error) string {
 	case errors.As(err, &authority):
 		return secret + "ca.crt: it is not the CA of that API server: " + copied + ", or correct spec.leaders[0].server" + set
 	case errors.As(err, &host):
-		return "correct spec.leaders[0].server" + set + ": it has to be a name or an address that the certificate of the leader's API server is for"
+		return "correct spec.leaders[0].server" + set +
+			": it has to be a name or an address that the certificate of the leader's API server is for"
 	case errors.As(err, &invalid):
-		return secret + "ca.crt, and the certificate of the leader's API server: renew the one that is not valid, or correct the clock of this cluster's Nodes"
+		return secret + "ca.crt, and the certificate of the leader's API server: renew " +
+			"the one that is not valid, or correct the clock of this cluster's Nodes"
 	case errors.As(err, &unreachable):
 		return "check that the API server runs and is reached from this cluster, and spec.leaders[0].server" + set
 	case apierrors.IsUnauthorized(err):
-		return secret + "token: the leader does not know it: it is of another cluster, has expired, or its ServiceAccount was deleted: " + copied
+		return secret +
+			"token: the leader does not know it: it is of another cluster, has expired, or its ServiceAccount was deleted: " +
+			copied
 	case strings.Contains(err.Error(), "failed calling webhook"), apierrors.IsServiceUnavailable(err):
 		return "check that Deployment antrea-mc-controller runs in Namespace " + a.Namespace + " of the leader"
 	case strings.Contains(err.Error(), "admission webhook"):
-		return "spec.clusterID and spec.leaders[0].clusterID" + set + ", and " + secret + "token, have to be those that the leader has for this cluster (an ID does not change: delete the ClusterSet, and create it with the other one)"
+		return "spec.clusterID and spec.leaders[0].clusterID" + set + ", and " + secret + "token, have to be those that " +
+			"the leader has for this cluster (an ID does not change: delete the ClusterSet, and create it with the other one)"
 	case apierrors.IsForbidden(err):
-		return secret + "token: it may not be used in Namespace " + a.Namespace + " of the leader: correct spec.namespace" + set + ", or " + copied
+		return secret + "token: it may not be used in Namespace " + a.Namespace + " of the leader: correct spec.namespace" +
+			set + ", or " + copied
 	case !apierrors.IsNotFound(err):
-	case apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // of a path that the API server does not serve
+	// In the next case the API server does not serve the path.
+	case apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return "the API server does not serve MemberClusterAnnounces of " + mcv1alpha1.GroupVersion.String() +
-			": apply the leader's manifest of this version there (`mc deploy leadercluster`), or correct spec.leaders[0].server" + set + " if it is not the leader"
+			": apply the leader's manifest of this version there (`mc deploy leadercluster`), " +
+			"or correct spec.leaders[0].server" +
+			set + " if it is not the leader"
 	case errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
-		return "Namespace " + a.Namespace + " does not exist in the leader: correct spec.namespace" + set + ": it is that of the leader's ClusterSet"
+		return "Namespace " + a.Namespace + " does not exist in the leader: correct spec.namespace" +
+			set + ": it is that of the leader's ClusterSet"
 	}
 	return ""
 }
@@ -236,8 +251,9 @@ var (
 	numbers = regexp.MustCompile(`\d+`)
 )
 
-// steady is a text for an error, which is the text before for an error of the same kind: it goes into the ClusterSet's
-// status, and errors of connections name ports and numbers of streams that differ each time.
+// steady returns the text for an error. If the previous text is of the same kind of error, steady returns the previous
+// text. The text goes into the ClusterSet's status, and errors of connections contain ports and numbers of streams,
+// which differ each time.
 func steady(before, now string) string {
 	now = ownPort.ReplaceAllString(now, "")
 	if numbers.ReplaceAllString(before, "") == numbers.ReplaceAllString(now, "") {
@@ -246,7 +262,8 @@ func steady(before, now string) string {
 	return now
 }
 
-func (a *commonArea) touch(ctx context.Context, want *mcv1alpha1.MemberClusterAnnounce, now time.Time) (found bool, err error) {
+func (a *commonArea) touch(ctx context.Context, want *mcv1alpha1.MemberClusterAnnounce,
+	now time.Time) (found bool, err error) {
 	if a.broken != nil {
 		return false, a.broken
 	}
@@ -261,8 +278,10 @@ func (a *commonArea) touch(ctx context.Context, want *mcv1alpha1.MemberClusterAn
 		return false, err
 	case !have.DeletionTimestamp.IsZero():
 		return false, fmt.Errorf("MemberClusterAnnounce %s is being deleted; announced again when it is gone", have.Name)
-	case have.ClusterID != want.ClusterID || have.ClusterSetID != want.ClusterSetID || have.LeaderClusterID != want.LeaderClusterID:
-		return false, fmt.Errorf("MemberClusterAnnounce %s is of cluster %s in ClusterSet %s with leader %s; delete it in the leader if that is out of date",
+	case have.ClusterID != want.ClusterID || have.ClusterSetID != want.ClusterSetID ||
+		have.LeaderClusterID != want.LeaderClusterID:
+		return false, fmt.Errorf("MemberClusterAnnounce %s is of cluster %s in ClusterSet "+
+			"%s with leader %s; delete it in the leader if that is out of date",
 			have.Name, have.ClusterID, have.ClusterSetID, have.LeaderClusterID)
 	}
 	touched := have.DeepCopy()
@@ -273,7 +292,8 @@ func (a *commonArea) touch(ctx context.Context, want *mcv1alpha1.MemberClusterAn
 	return true, a.client.Patch(ctx, touched, client.MergeFrom(have))
 }
 
-// labelInfo labels an unlabelled ClusterInfo of this cluster. The watch shows it then, and it is updated or deleted as any other export.
+// labelInfo labels this cluster's ClusterInfo if it has no label. Then the watch shows it, and the controller updates
+// or deletes it like any other export.
 func (a *commonArea) labelInfo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
@@ -290,8 +310,8 @@ func (a *commonArea) labelInfo(ctx context.Context) error {
 	return nil
 }
 
-// unlabelledInfo returns this cluster's ClusterInfo if it lacks the label by which own exports are selected, as that of Antrea's member of
-// v2.4 does; else nil.
+// unlabelledInfo returns this cluster's ClusterInfo if it lacks the label that selects own exports; else nil. A
+// ClusterInfo that Antrea's member v2.4 has written lacks the label.
 func (a *commonArea) unlabelledInfo(ctx context.Context) (*mcv1alpha1.ResourceExport, error) {
 	re := &mcv1alpha1.ResourceExport{}
 	name := a.area.ClusterID + multicluster.ClusterInfoSuffix
@@ -308,9 +328,9 @@ func (a *commonArea) unlabelledInfo(ctx context.Context) (*mcv1alpha1.ResourceEx
 	return re, nil
 }
 
-// leave deletes what this cluster has in the leader: its exports, then its announcement, after
-// which the leader forgets the cluster. Then it ends the connection. It is tried for a while if
-// the leader is away; after that the leader removes the cluster when its announcement is old.
+// leave deletes this cluster's exports in the leader and then its announcement. After that the leader forgets the
+// cluster, and leave ends the connection. If the leader is unavailable, leave retries for two minutes. If that fails
+// too, the leader removes the cluster once its announcement has expired.
 func (a *commonArea) leave(ctx context.Context, log *slog.Logger) {
 	defer a.stop()
 	if a.broken != nil {
@@ -345,7 +365,7 @@ func (a *commonArea) leaveOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list own ResourceExports: %w", err)
 	}
-	info, err := a.unlabelledInfo(ctx) // where no heartbeat has labelled it
+	info, err := a.unlabelledInfo(ctx) // if no heartbeat has labelled it
 	if err != nil {
 		return err
 	}
@@ -355,8 +375,10 @@ func (a *commonArea) leaveOnce(ctx context.Context) error {
 	var errs []error
 	for i := range exports.Items {
 		re := &exports.Items[i]
-		// Labels and addresses, of which there may be many, are left to the leader, which removes all that a member has left behind.
-		if membership.IsOwnExport(re) && re.Spec.Kind != multicluster.LabelIdentityKind && re.Spec.Kind != multicluster.PodAddressesKind && re.DeletionTimestamp.IsZero() {
+		// There may be many labels and addresses. They are left to the leader, which removes all remaining exports of the
+		// member.
+		if membership.IsOwnExport(re) && re.Spec.Kind != multicluster.LabelIdentityKind &&
+			re.Spec.Kind != multicluster.PodAddressesKind && re.DeletionTimestamp.IsZero() {
 			errs = append(errs, client.IgnoreNotFound(a.client.Delete(ctx, re)))
 		}
 	}
@@ -374,17 +396,17 @@ func (a *commonArea) leaveOnce(ctx context.Context) error {
 
 const (
 	announceEvery = 10 * time.Second // the leader calls a member disconnected after 30 s
-	announceRetry = 2 * time.Second  // after a failure, and to see the leader's answer to the first
+	announceRetry = 2 * time.Second  // after a failure, and after the first announcement
 )
 
-// connectionOf returns the state of a connection after an announcement, without the time of the announcement.
+// connectionOf returns the state of a connection after an announcement. It omits the time of the announcement.
 func connectionOf(number int, area membership.Area, synced bool, last Announcement) membership.Connection {
 	return membership.Connection{Number: number, Area: area, Synced: synced,
 		Tried: !last.Tried.IsZero(), Done: !last.Done.IsZero(), Found: last.Found, Error: last.Error}
 }
 
-// next returns when the next announcement is due: the first one at once, the second one soon, since the first only
-// creates the announcement, then every ten seconds. After a failure the next one is due soon.
+// next returns the time of the next announcement. The first one is due at once. It only creates the object, so the
+// second one is due soon. All later ones are due every ten seconds. After a failure the next one is due soon.
 func next(a Announcement) time.Time {
 	switch {
 	case a.Tried.IsZero():

@@ -43,13 +43,13 @@ const (
 	retryMin      = 200 * time.Millisecond // after a failed write
 	retryMost     = 30 * time.Second
 	writers       = 16               // writes to one API server at the same time
-	offerEvery    = 30 * time.Second // what is still to be written although it was
+	offerEvery    = 30 * time.Second // offers again all writes that are still due
 	discoverEvery = 30 * time.Second // retries of the Service range
 	secretPoll    = 5 * time.Second  // reads of the Secrets that ClusterSets name
 	reportAgain   = time.Second      // looks for objects that Events are to be written on
 )
 
-// Scheme knows every kind the member controller reads and writes.
+// Scheme returns a scheme with every kind that the member controller reads and writes.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(s))
@@ -61,24 +61,25 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// SetupWithManager adds the member controller to a manager. namespace is the controller's own;
-// its ClusterSet is taken from there. The controller brings its own watches, restricted to what
-// it needs, and runs only while the manager is elected.
+// SetupWithManager adds the member controller to a manager. namespace is the Namespace of the controller and of its
+// ClusterSet. The controller has its own watches, which are restricted to the objects that it needs. It runs only while
+// the manager is elected.
 func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) error {
 	return SetupFollowing(mgr, cfg, "", namespace)
 }
 
-// SetupFollowing does the same, and has the controller take over what its configuration file has, as it changes. An empty file
-// name is that of none.
+// SetupFollowing does the same, and lets the controller follow the changes of its configuration file. If file is empty,
+// there is no configuration file.
 func SetupFollowing(mgr ctrl.Manager, cfg config.Config, file, namespace string) error {
 	if namespace == "" {
 		return fmt.Errorf("set up the member controller: its Namespace is unknown; set POD_NAMESPACE")
 	}
-	// What is written is bounded by the number of writers and by the API server's own fairness.
+	// The client has no rate limit. The number of writers and the API server's own fairness bound the writes.
 	log := slog.Default().With("controller", "member")
 	unlimited := kubeclient.WithWarnings(mgr.GetConfig(), log)
 	unlimited.QPS = -1
-	writer, err := client.New(unlimited, client.Options{Scheme: Scheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	writer, err := client.New(unlimited,
+		client.Options{Scheme: Scheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return fmt.Errorf("set up the member controller's client: %w", err)
 	}
@@ -91,14 +92,15 @@ func SetupFollowing(mgr ctrl.Manager, cfg config.Config, file, namespace string)
 	}})
 }
 
-// newController returns a controller whose tables are empty, and whose writes to the leader wait for a connection.
+// newController returns a controller with empty tables. Its writes to the leader wait for a connection.
 func newController(namespace string, cfg config.Config, to client.Client, log *slog.Logger) *controller {
 	c := &controller{
 		tables: newTables(namespace, cfg), config: cfg, log: log, client: to,
 		connecting: make(chan struct{}, 1), reporting: make(chan struct{}, 1), polling: make(chan struct{}, 1),
 		connected: make(chan int, 1), leaving: map[*commonArea]context.CancelFunc{},
 	}
-	options := retry.Options{Least: retryMin, Most: retryMost, Parallel: writers, Log: log, Reported: func(retry.Offer, *problem.Problem) { signal(c.reporting) }}
+	options := retry.Options{Least: retryMin, Most: retryMost, Parallel: writers, Log: log,
+		Reported: func(retry.Offer, *problem.Problem) { signal(c.reporting) }}
 	c.figures, c.writes, c.hops = metrics.NewTables(c.tables.Engine), metrics.NewWrites(), metrics.NewPropagation()
 	options.Wrote, options.Done = c.writes.To("cluster"), c.done
 	local := options
@@ -125,7 +127,8 @@ func (c *controller) done(o retry.Offer, took time.Duration) {
 	}
 }
 
-// controller is the shell around the tables: it fills the sources, does the writes, and keeps the connection to the leader.
+// controller is the shell around the tables. It fills the source tables, sends the writes, and keeps the connection to
+// the leader.
 type controller struct {
 	tables *tables
 	config config.Config
@@ -136,7 +139,7 @@ type controller struct {
 	pace *rate.Limiter // of pacedWrites
 
 	localWrites, leaderWrites *retry.Queue
-	pacedWrites               *retry.Queue // to the leader, of what isPaced
+	pacedWrites               *retry.Queue // to the leader: the writes that isPaced selects
 	reporter                  *reporter
 	figures                   *metrics.Tables
 	writes                    *metrics.Writes
@@ -149,7 +152,7 @@ type controller struct {
 
 	number int // of the last connection
 
-	mu      sync.Mutex // for what follows
+	mu      sync.Mutex // for the fields below
 	area    *commonArea
 	leaving map[*commonArea]context.CancelFunc
 }
@@ -161,7 +164,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// hand has everything handed on that comes out of the tables.
+// hand connects the tables to the queues and goroutines that act on their changes.
 func (c *controller) hand() {
 	t := c.tables
 	for _, table := range t.local {
@@ -191,7 +194,8 @@ func (c *controller) hand() {
 	t.WatchProblems(func(_, _ []problem.Problem) { signal(c.reporting) })
 }
 
-// offers are what a queue is told of the changes of a pass, together: their order is that of their keys, not of After.
+// offers returns the offers for a queue of writes, from all changes of one pass. Their order is the order of their
+// keys, not the order of After.
 func offers(changes []derive.Change[derive.Object, *writes.Write], to target) []retry.Offer {
 	out := make([]retry.Offer, len(changes))
 	for i, change := range changes {
@@ -216,8 +220,9 @@ func parted[T any](list []T, is func(T) bool) (those, others []T) {
 	return those, others
 }
 
-// offerAgain offers what is still to be written: a queue forgets what it has done, and somebody may have undone that before
-// a watch showed it. The evaluating goroutine calls it, so that it does not bring back what a pass withdraws.
+// offerAgain offers all writes that are still due. A queue forgets a write that it has done. If another client undoes
+// the write before the watch shows it, no change arrives, and only this offer repeats it. offerAgain runs on the
+// evaluating goroutine, so it cannot bring back a write that a pass withdraws.
 func (c *controller) offerAgain() {
 	all := func(q *retry.Queue, writes []*writes.Write, to target) {
 		var out []retry.Offer
@@ -250,13 +255,14 @@ func (c *controller) again(ctx context.Context) {
 	}
 }
 
-// local is this cluster.
+// local returns the target of writes to this cluster.
 func (c *controller) local() target {
 	return target{client: func() client.Client { return c.client }, done: c.wrotePolicy}
 }
 
-// leaderClient finds, when a write is done, the client of the connection that the write was decided for: that of this pass.
-// It is nil once there is another connection, be it to a Namespace of the same name.
+// leaderClient returns a function that finds the client at the time of the write. The write was decided for the
+// connection of this pass. If there is another connection then, the client is nil, even if the Namespace has the same
+// name.
 func (c *controller) leaderClient() func() client.Client {
 	decided, _ := c.tables.base.Connection.Get(membership.Here)
 	return func() client.Client {
@@ -269,7 +275,7 @@ func (c *controller) leaderClient() func() client.Client {
 	}
 }
 
-// pacedClient is leaderClient for pacedWrites: it waits for their turn.
+// pacedClient is leaderClient for pacedWrites. It also waits until the rate limit allows the write.
 func (c *controller) pacedClient() func() client.Client {
 	to := c.leaderClient()
 	return func() client.Client {
@@ -278,8 +284,9 @@ func (c *controller) pacedClient() func() client.Client {
 	}
 }
 
-// holdWrites keeps writes to the leader back unless it has answered the last announcement: what is withdrawn
-// while it is away is never done, and the rest goes on as soon as it is back. c.mu is held.
+// holdWrites holds the writes to the leader unless the leader has answered the last announcement. If a write is
+// withdrawn while the leader is unavailable, it is never sent. The other writes resume once the leader answers. The
+// caller holds c.mu.
 func (c *controller) holdWrites() {
 	if c.area == nil || c.area.broken != nil || c.area.state().Error != "" {
 		c.leaderWrites.Hold()
@@ -298,7 +305,7 @@ func (c *controller) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What is here never waits for the leader: of its area nothing is known yet.
+	// Objects of this cluster never wait for the leader. The tables of its area count as loaded and are empty.
 	t.base.Connection.Loaded()
 	t.Area.Loaded()
 	t.OwnExports.Loaded()
@@ -326,14 +333,15 @@ func (c *controller) report(ctx context.Context) {
 		case <-again.C:
 		}
 		paced := c.pacedWrites.Problems()
-		paced = paced[:min(1, len(paced))] // what one label fails by, thousands may
-		if !c.reporter.report(slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems(), paced)) {
+		paced = paced[:min(1, len(paced))] // the other Problems of labels often have the same cause
+		if !c.reporter.report(
+			slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems(), paced)) {
 			again.Reset(reportAgain)
 		}
 	}
 }
 
-// connect keeps the connection to the leader the one that the membership wants.
+// connect makes the connection to the leader that the membership asks for.
 func (c *controller) connect(ctx context.Context) {
 	for {
 		select {
@@ -393,7 +401,8 @@ func (c *controller) reconnect(ctx context.Context, m membership.Membership) {
 	c.holdWrites()
 	c.mu.Unlock()
 	c.log.Info("joining", "cluster", m.Area.ClusterID, "clusterSet", m.Area.ClusterSet, "area", m.Area.String())
-	// What is read of the new area must not meet a pass that takes it for the old one's.
+	// A pass must not take objects of the new area for objects of the old one. So the watches start once a pass has seen
+	// the new connection.
 	c.tables.base.Connection.Set(membership.Here, membership.Connection{Number: area.number, Area: *m.Area})
 	for {
 		select {
@@ -415,9 +424,10 @@ func (c *controller) leavingAreas() map[*commonArea]context.CancelFunc {
 	return maps.Clone(c.leaving)
 }
 
-// sameMembership says whether two areas are the same one reached in different ways.
+// sameMembership reports whether two areas are the same membership. Their server and credentials may differ.
 func sameMembership(a, b membership.Area) bool {
-	return a.ClusterSet == b.ClusterSet && a.ClusterID == b.ClusterID && a.LeaderID == b.LeaderID && a.Namespace == b.Namespace
+	return a.ClusterSet == b.ClusterSet && a.ClusterID == b.ClusterID && a.LeaderID == b.LeaderID &&
+		a.Namespace == b.Namespace
 }
 
 // leave leaves an area in the background.

@@ -22,18 +22,18 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Desired is what should be there, and what is to be written for that.
+// Desired is the desired state, and the writes that lead to it.
 type Desired struct {
-	// Area is the Common Area to be connected to. Nil leaves the connection as it is, since
-	// what it takes is not known at the moment.
+	// Area is the Common Area to connect to. If it is nil, the connection stays as it is, since the facts for it are
+	// incomplete.
 	Area *membership.Area
-	// Leave is set where this cluster is in no ClusterSet: its announcement and its exports are
-	// deleted in the area it was connected to.
+	// Leave is set if this cluster is in no ClusterSet. Then its announcement and its exports are deleted in the area that
+	// it was connected to.
 	Leave bool
 
 	// ClusterSet is the ClusterSet with the spec and status it should have; nil leaves it.
 	ClusterSet *mcv1alpha2.ClusterSet
-	// ServiceExports are the exports with known conditions, with these conditions.
+	// ServiceExports are the exports whose conditions are known, with these conditions.
 	ServiceExports []*mcsv1alpha1.ServiceExport
 
 	Services           []*corev1.Service
@@ -51,14 +51,14 @@ type Desired struct {
 	Announce        *mcv1alpha1.MemberClusterAnnounce
 	ResourceExports []*mcv1alpha1.ResourceExport
 
-	// Change is what turns the View into this. An object of which the View does not know enough is not in it.
+	// Change has the writes that turn the View into the desired state. It omits objects for which the View lacks facts.
 	Change Change
 
 	// Again is when to plan again even if nothing changes; zero for never.
 	Again time.Time
 }
 
-// Plan evaluates the tables from nothing for a view, and returns the objects that this cluster should have, in itself
+// Plan evaluates the tables from nothing for a view. It returns the objects that this cluster should have, in itself
 // and in the leader, and the Problems.
 func Plan(v View) (Desired, []problem.Problem) {
 	t := newTables(v.Namespace, v.Config)
@@ -128,8 +128,8 @@ func Plan(v View) (Desired, []problem.Problem) {
 	return d, t.Problems()
 }
 
-// Change is what turns the View into what is desired: in this cluster and in the leader. The writes of a kind are
-// ordered by their objects, deletions first.
+// Change has the writes that turn the View into the desired state, in this cluster and in the leader. Within a kind,
+// deletions come first, and then the order is the order of the objects.
 type Change struct {
 	Local  []writes.Write
 	Leader []writes.Write

@@ -3,17 +3,17 @@
 // and announces how to reach them.
 //
 // All decisions are tables derived from tables (package derive), one key at a time: one export, one import, the
-// Gateways. They are made by features, which are packages below this one. The last tables are the missing writes. This
-// package is the shell around them, which only composes, watches and writes:
+// Gateways. Features make the decisions. Each feature is a package below this one. The last tables are the missing
+// writes. This package is the shell around them, which only composes, watches and writes:
 //
 //	watches (facts) -> sources -> membership, exports, imports, ... -> writes -> retry.Queue
 //
 // There are two watchers, one of this cluster and one of the leader's Common Area, and two queues of writes. Writes to
-// this cluster never wait for the leader, so that a Gateway fails over while the leader is away. A heartbeat writes its
-// result to a row that mostly stays the same.
+// this cluster never wait for the leader, so that a Gateway fails over while the leader is unavailable. A heartbeat
+// writes its result to a row that mostly stays the same.
 //
-// [Plan] is the same tables made from nothing for a [View]; TestWalk holds the two against each other.
+// [Plan] evaluates the same tables from nothing for a [View]. TestWalk compares the two.
 //
-// Nothing imported is removed before the leader's ResourceImports have been read completely, and known objects stay as
-// they are while the leader is away.
+// No imported object is removed before the leader's ResourceImports have been read completely. Known objects stay as
+// they are while the leader is unavailable.
 package member

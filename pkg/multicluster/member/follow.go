@@ -12,12 +12,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
-// configPoll is how often the configuration file is read. Reading beats watching here: it is the same for a file, for one that an
-// editor replaces, and for the links by which a kubelet swaps the whole content of a ConfigMap.
+// configPoll is how often the configuration file is read. Reading works the same for a plain file, for a file that an
+// editor replaces, and for the links with which a kubelet replaces a whole ConfigMap. A watch has to treat each of them
+// differently.
 const configPoll = 2 * time.Second
 
-// follower runs a controller with what its configuration file has. For another content the controller starts anew in this
-// process: all that it does derives from what is there, so nothing is withdrawn meanwhile, and no traffic passes through it.
+// follower runs a controller with the configuration of its file. If the configuration changes, it starts another
+// controller in the same process. The state of a controller follows from existing objects. So a restart withdraws
+// nothing, and no traffic passes through the controller.
 type follower struct {
 	file   string // empty to keep the configuration
 	config config.Config
@@ -55,8 +57,8 @@ func (f *follower) Start(ctx context.Context) error {
 	}
 }
 
-// follow reads the file until it has another configuration for the controller; nil when ctx ends. What cannot be read changes
-// nothing.
+// follow reads the file until its configuration for the controller changes, and returns the new one. It returns nil
+// when ctx ends. A file that cannot be read changes nothing.
 func (f *follower) follow(ctx context.Context, now config.Config, c *controller) *config.Config {
 	tick := time.NewTicker(configPoll)
 	defer tick.Stop()
@@ -81,7 +83,9 @@ func (f *follower) follow(ctx context.Context, now config.Config, c *controller)
 			continue
 		}
 		if process := config.ProcessOf(next); !reflect.DeepEqual(process, config.ProcessOf(warned)) {
-			f.log.Warn("health, metrics, webhook and leaderElection of the configuration take effect when this process starts again", "file", f.file)
+			f.log.Warn(
+				"health, metrics, webhook and leaderElection of the configuration take effect when this process starts again",
+				"file", f.file)
 			warned = next
 		}
 		if !reflect.DeepEqual(config.MemberOf(next), config.MemberOf(now)) {

@@ -22,12 +22,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// lostView is the view of cluster east, whose one Gateway has lost west and reaches south. Both export db, as east does. What the members say they
-// reach is in the annotations of their ClusterInfos.
+// lostView returns the view of cluster east. Its one Gateway has lost west and reaches south. All three clusters export
+// db. The annotations of the members' ClusterInfos list the clusters that each reaches.
 func lostView(reached map[string]string) View {
 	v := joinedView()
 	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
-	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.1", InternalIP: "10.0.0.1", ServiceCIDR: "10.97.0.0/16"}}
+	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.1",
+		InternalIP: "10.0.0.1", ServiceCIDR: "10.97.0.0/16"}}
 	for i, id := range []string{"west", "south", "north"} {
 		ri := clusterInfoOf(id, fmt.Sprintf("10.%d.0.0/16", 98+i), fmt.Sprintf("192.0.2.%d", 1+i))
 		ri.Spec.ClusterInfo.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
@@ -35,9 +36,11 @@ func lostView(reached map[string]string) View {
 			ri.Annotations = map[string]string{multicluster.AnnotationReached: text}
 		}
 		v.Leader.ResourceImports = append(v.Leader.ResourceImports, ri)
-		v.ClusterInfoImports = append(v.ClusterInfoImports, &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", id+"-clusterinfo"), Spec: *ri.Spec.ClusterInfo})
+		v.ClusterInfoImports = append(v.ClusterInfoImports,
+			&mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", id+"-clusterinfo"), Spec: *ri.Spec.ClusterInfo})
 	}
-	v.Reports = []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-1"), Ways: map[string]string{"west/192.0.2.1": "lost", "south/192.0.2.2": "up"}}}
+	v.Reports = []*tombolov1alpha1.NodePolicyReport{
+		{ObjectMeta: meta("", "node-1"), Ways: map[string]string{"west/192.0.2.1": "lost", "south/192.0.2.2": "up"}}}
 	from(&v, map[string][]string{"west": {"db"}, "south": {"db"}, "east": {"db"}})
 	local := webSlice(true)
 	local.Name, local.Labels[discoveryv1.LabelServiceName] = "db-1", "db"
@@ -51,7 +54,8 @@ func from(v *View, ports map[string][]string) {
 	ri := endpointsOf("default", "db")
 	ri.Spec.Endpoints.Subsets = nil
 	for _, id := range slices.Sorted(maps.Keys(ports)) {
-		s := services.Subset{Addresses: []services.Address{{IP: map[string]string{"east": "10.97.0.7", "west": "10.98.0.7", "south": "10.99.0.7", "north": "10.100.0.7"}[id]}}}
+		s := services.Subset{Addresses: []services.Address{
+			{IP: map[string]string{"east": "10.97.0.7", "west": "10.98.0.7", "south": "10.99.0.7", "north": "10.100.0.7"}[id]}}}
 		for i, name := range ports[id] {
 			s.Ports = append(s.Ports, services.Port{Name: name, Port: int32(5432 + i)})
 		}
@@ -59,11 +63,12 @@ func from(v *View, ports map[string][]string) {
 		sources = append(sources, exportcheck.Source{Cluster: id, Subsets: 1})
 	}
 	ri.Annotations = map[string]string{multicluster.AnnotationSources: exportcheck.SourcesText(sources)}
-	v.Leader.ResourceImports = slices.DeleteFunc(v.Leader.ResourceImports, func(ri *mcv1alpha1.ResourceImport) bool { return ri.Spec.Name == "db" })
+	v.Leader.ResourceImports = slices.DeleteFunc(v.Leader.ResourceImports,
+		func(ri *mcv1alpha1.ResourceImport) bool { return ri.Spec.Name == "db" })
 	v.Leader.ResourceImports = append(v.Leader.ResourceImports, importOf("default", "db"), ri)
 }
 
-// readyIn are the clusters of EndpointSlices, and whether their endpoints are ready: "west", "-west" when they are not.
+// readyIn returns the clusters of EndpointSlices: "west" if its endpoints are ready, "-west" if they are not.
 func readyIn(list []*discoveryv1.EndpointSlice) string {
 	var out []string
 	for _, s := range list {
@@ -78,7 +83,8 @@ func readyIn(list []*discoveryv1.EndpointSlice) string {
 			out = append(out, text)
 		}
 	}
-	slices.SortFunc(out, func(a, b string) int { return strings.Compare(strings.TrimPrefix(a, "-"), strings.TrimPrefix(b, "-")) })
+	slices.SortFunc(out,
+		func(a, b string) int { return strings.Compare(strings.TrimPrefix(a, "-"), strings.TrimPrefix(b, "-")) })
 	return strings.Join(out, " ")
 }
 
@@ -96,15 +102,17 @@ func readyAddresses(list []*services.Endpoints) string {
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b string) int { return strings.Compare(strings.TrimPrefix(a, "-"), strings.TrimPrefix(b, "-")) })
+	slices.SortFunc(out,
+		func(a, b string) int { return strings.Compare(strings.TrimPrefix(a, "-"), strings.TrimPrefix(b, "-")) })
 	return strings.Join(out, " ")
 }
 
 // TestPlanGone takes requests from clusters that are gone, and from no others.
 func TestPlanGone(t *testing.T) {
 	was := func(v *View) {
-		v.ClusterSets[0].Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "west", Conditions: []mcv1alpha2.ClusterCondition{
-			{Type: mcv1alpha2.ClusterReachable, Status: corev1.ConditionFalse, Reason: "ClusterGone"}}}}
+		v.ClusterSets[0].Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{
+			{ClusterID: "west", Conditions: []mcv1alpha2.ClusterCondition{
+				{Type: mcv1alpha2.ClusterReachable, Status: corev1.ConditionFalse, Reason: "ClusterGone"}}}}
 	}
 	ways := func(ways map[string]string) func(*View) { return func(v *View) { v.Reports[0].Ways = ways } }
 	ports := func(ports map[string][]string) func(*View) { return func(v *View) { from(v, ports) } }
@@ -112,44 +120,63 @@ func TestPlanGone(t *testing.T) {
 	type changes = []func(*View)
 	for _, row := range []struct {
 		name    string
-		reached map[string]string // what members say
+		reached map[string]string // the clusters that the members report to reach
 		changes changes
-		want    string // "-" where endpoints are not ready, "(gone)" where west is gone and keeps its share
+		want    string // "-": endpoints are not ready; "(gone)": west is gone and keeps its share
 	}{
 		{"lost, and others say nothing", nil, nil, "east south -west"},
 		{"others have lost it, too", map[string]string{"south": "east,north"}, nil, "east south -west"},
 		{"another reaches it", map[string]string{"south": "east,west"}, nil, "east south west"},
-		{"another reaches it that this cluster does not", map[string]string{"north": "west", "south": "east"}, nil, "east south -west"},
-		{"it was never up", nil, changes{ways(map[string]string{"west/192.0.2.1": "down", "south/192.0.2.2": "up"})}, "east south west"},
-		{"down, and it was gone", nil, changes{was, ways(map[string]string{"west/192.0.2.1": "down", "south/192.0.2.2": "up"})}, "east south -west"},
+		{"another reaches it that this cluster does not", map[string]string{"north": "west", "south": "east"},
+			nil, "east south -west"},
+		{"it was never up", nil, changes{ways(map[string]string{"west/192.0.2.1": "down", "south/192.0.2.2": "up"})},
+			"east south west"},
+		{"down, and it was gone", nil,
+			changes{was, ways(map[string]string{"west/192.0.2.1": "down", "south/192.0.2.2": "up"})}, "east south -west"},
 		{"no Gateway has reported, and it was gone", nil, changes{was, ways(nil)}, "east south -west"},
-		{"it is not watched any more, and was gone", nil, changes{was, ways(nil), func(v *View) { v.ClusterInfoImports[0].Spec.Features = nil }}, "east south west"},
-		{"it is encrypted, and was gone", nil, changes{was, ways(nil), func(v *View) { v.ClusterInfoImports[0].Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "k"} }}, "east south west"},
+		{"it is not watched any more, and was gone", nil,
+			changes{was, ways(nil), func(v *View) { v.ClusterInfoImports[0].Spec.Features = nil }}, "east south west"},
+		{"it is encrypted, and was gone", nil, changes{was, ways(nil), func(v *View) {
+			v.ClusterInfoImports[0].Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "k"}
+		}}, "east south west"},
 		{"it is encrypted, each Gateway for itself, and was gone", nil, changes{was, ways(nil), func(v *View) {
 			info := &v.ClusterInfoImports[0].Spec
 			info.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "k"}
-			info.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k", InsideIP: "240.0.0.1"}}}
+			info.GatewayInfos = []mcv1alpha1.GatewayInfo{
+				{GatewayIP: "192.0.2.1", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k", InsideIP: "240.0.0.1"}}}
 		}}, "east south -west"},
-		{"it is back", nil, changes{was, ways(map[string]string{"west/192.0.2.1": "up", "south/192.0.2.2": "up"})}, "east south west"},
-		{"one of two ways is up", nil, changes{was, ways(map[string]string{"west/192.0.2.1": "lost", "west/192.0.2.9": "up", "south/192.0.2.2": "up"})}, "east south west"},
+		{"it is back", nil, changes{was, ways(map[string]string{"west/192.0.2.1": "up", "south/192.0.2.2": "up"})},
+			"east south west"},
+		{"one of two ways is up", nil,
+			changes{was, ways(map[string]string{"west/192.0.2.1": "lost", "west/192.0.2.9": "up", "south/192.0.2.2": "up"})},
+			"east south west"},
 		{"it was gone, and another reaches it", map[string]string{"south": "west"}, changes{was}, "east south west"},
 		{"the Gateway's Node is not Ready", nil, changes{func(v *View) { notReady(v.Nodes[0]) }}, "east south west"},
-		{"the Gateway's Node is not Ready, and it was gone", nil, changes{was, func(v *View) { notReady(v.Nodes[0]) }}, "east south -west"},
-		{"two are gone", nil, changes{ways(map[string]string{"west/192.0.2.1": "lost", "south/192.0.2.2": "lost"})}, "east -south -west"},
-		{"all are gone, and nothing is ready here", nil, changes{idle, ways(map[string]string{"west/192.0.2.1": "lost", "south/192.0.2.2": "lost"})}, "east south west (gone)"},
+		{"the Gateway's Node is not Ready, and it was gone", nil, changes{was, func(v *View) { notReady(v.Nodes[0]) }},
+			"east south -west"},
+		{"two are gone", nil, changes{ways(map[string]string{"west/192.0.2.1": "lost", "south/192.0.2.2": "lost"})},
+			"east -south -west"},
+		{"all are gone, and nothing is ready here", nil, changes{idle,
+			ways(map[string]string{"west/192.0.2.1": "lost", "south/192.0.2.2": "lost"})}, "east south west (gone)"},
 		{"one is gone, and nothing is ready here", nil, changes{idle}, "east south -west"},
 		{"nobody else has it", nil, changes{ports(map[string][]string{"west": {"db"}})}, "west (gone)"},
-		{"nobody else has one of its ports", nil, changes{ports(map[string][]string{"west": {"db", "admin"}, "south": {"db"}})}, "south west (gone)"},
-		{"others have its ports together", nil, changes{ports(map[string][]string{"west": {"db", "admin"}, "south": {"db"}, "north": {"admin"}})}, "north south -west"},
+		{"nobody else has one of its ports", nil,
+			changes{ports(map[string][]string{"west": {"db", "admin"}, "south": {"db"}})}, "south west (gone)"},
+		{"others have its ports together", nil, changes{
+			ports(map[string][]string{"west": {"db", "admin"}, "south": {"db"}, "north": {"admin"}})}, "north south -west"},
 		{"the leader is away", nil, changes{func(v *View) { v.Leader.Announcement.Error = "refused" }}, "east south -west"},
 		{"the leader is away, and its last word was that another reaches it", map[string]string{"south": "west"},
 			changes{func(v *View) { v.Leader.Announcement.Error = "refused" }}, "east south west"},
-		{"the leader is away, and nothing is lost", nil, changes{ways(map[string]string{"west/192.0.2.1": "up", "south/192.0.2.2": "up"}),
-			func(v *View) { v.Leader.Announcement.Error = "refused" }}, "east south west"},
-		{"the leader is away with the cluster it is in", map[string]string{"south": "north"}, changes{ways(map[string]string{"north/192.0.2.3": "lost", "south/192.0.2.2": "up"}),
-			ports(map[string][]string{"north": {"db"}, "south": {"db"}}), func(v *View) { v.Leader.Announcement.Error = "refused" }}, "-north south"},
-		{"the leader answers from the cluster it is in", map[string]string{"south": "north"}, changes{ways(map[string]string{"north/192.0.2.3": "lost", "south/192.0.2.2": "up"}),
-			ports(map[string][]string{"north": {"db"}, "south": {"db"}})}, "north south"},
+		{"the leader is away, and nothing is lost", nil,
+			changes{ways(map[string]string{"west/192.0.2.1": "up", "south/192.0.2.2": "up"}),
+				func(v *View) { v.Leader.Announcement.Error = "refused" }}, "east south west"},
+		{"the leader is away with the cluster it is in", map[string]string{"south": "north"},
+			changes{ways(map[string]string{"north/192.0.2.3": "lost", "south/192.0.2.2": "up"}),
+				ports(map[string][]string{"north": {"db"}, "south": {"db"}}),
+				func(v *View) { v.Leader.Announcement.Error = "refused" }}, "-north south"},
+		{"the leader answers from the cluster it is in", map[string]string{"south": "north"},
+			changes{ways(map[string]string{"north/192.0.2.3": "lost", "south/192.0.2.2": "up"}),
+				ports(map[string][]string{"north": {"db"}, "south": {"db"}})}, "north south"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := lostView(row.reached)
@@ -160,9 +187,10 @@ func TestPlanGone(t *testing.T) {
 			want, kept := strings.CutSuffix(row.want, " (gone)")
 			expect(t, "endpoints", readyIn(d.EndpointSlices), want)
 			expect(t, "Endpoints", readyAddresses(d.Endpoints), want)
-			expect(t, "condition", strings.HasPrefix(reachableIn(d.ClusterSet)["west"], "False "+"ClusterGone"), kept || strings.Contains(want, "-west"))
+			expect(t, "condition", strings.HasPrefix(reachableIn(d.ClusterSet)["west"], "False "+"ClusterGone"),
+				kept || strings.Contains(want, "-west"))
 
-			// What is written says the same again.
+			// A second evaluation of the written state gives the same result.
 			v.ClusterSets = []*mcv1alpha2.ClusterSet{d.ClusterSet}
 			again, _ := Plan(v)
 			expect(t, "endpoints again", readyIn(again.EndpointSlices), want)
@@ -180,18 +208,20 @@ func TestPlanReached(t *testing.T) {
 		v := lostView(nil)
 		v.Reports[0].Ways = ways
 		d, _ := Plan(v)
-		i := slices.IndexFunc(d.ResourceExports, func(re *mcv1alpha1.ResourceExport) bool { return re.Spec.Kind == multicluster.ClusterInfoKind })
+		i := slices.IndexFunc(d.ResourceExports,
+			func(re *mcv1alpha1.ResourceExport) bool { return re.Spec.Kind == multicluster.ClusterInfoKind })
 		if i < 0 {
 			t.Fatal("no ClusterInfo is announced")
 		}
-		if have, there := d.ResourceExports[i].Annotations[multicluster.AnnotationReached]; have != want || there != (want != "") {
+		if have, there := d.ResourceExports[i].Annotations[multicluster.AnnotationReached]; have != want ||
+			there != (want != "") {
 			t.Errorf("announced as reached are %q, want %q", have, want)
 		}
 	}
 }
 
-// TestGone has three members on real API servers: of a cluster that the two others have lost the endpoints are not ready there, and they are again when
-// one way is up. While another reaches it nothing changes.
+// TestGone runs three members on real API servers. If two members have lost the third, its endpoints are not ready in
+// them. They are ready again once one way is up. While one of the two still reaches it, nothing changes.
 func TestGone(t *testing.T) {
 	s := newServices(t, "east", "west", "south")
 	const in = "gone"
@@ -207,7 +237,8 @@ func TestGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.gatewayNode("node-1", addresses[id])
-		s.create(agents[id], &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", "node-1"), Features: map[string]string{mcv1alpha1.FeatureSingleWays: ""}})
+		s.create(agents[id], &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", "node-1"),
+			Features: map[string]string{mcv1alpha1.FeatureSingleWays: ""}})
 	}
 	report := func(id string, ways map[string]string) {
 		t.Helper()
@@ -224,7 +255,8 @@ func TestGone(t *testing.T) {
 		for _, id := range slices.Sorted(maps.Keys(want)) {
 			s.eventually(what+" in "+id, func(ctx context.Context) error {
 				l := &discoveryv1.EndpointSliceList{}
-				if err := s.members[id].member.List(ctx, l, client.InNamespace(in), client.HasLabels{mcsv1beta1.LabelServiceName}); err != nil {
+				if err := s.members[id].member.List(ctx, l, client.InNamespace(in),
+					client.HasLabels{mcsv1beta1.LabelServiceName}); err != nil {
 					return err
 				}
 				var list []*discoveryv1.EndpointSlice
@@ -268,14 +300,17 @@ func TestGone(t *testing.T) {
 	})
 
 	report("east", map[string]string{"south": "up", "west": "lost"})
-	are("east alone has lost west", map[string]string{"east": all, "south": all}, map[string]string{"east": down, "south": up})
+	are("east alone has lost west", map[string]string{"east": all, "south": all},
+		map[string]string{"east": down, "south": up})
 	report("south", map[string]string{"east": "up", "west": "lost"})
-	are("west is gone", map[string]string{"east": without, "south": without}, map[string]string{"east": gone, "south": gone})
+	are("west is gone", map[string]string{"east": without, "south": without},
+		map[string]string{"east": gone, "south": gone})
 	before := s.writesBy()
 	s.members["east"].stop()
 	s.members["east"].startMember()
 	report("east", map[string]string{"south": "up", "west": "down"})
-	are("what is gone stays so", map[string]string{"east": without, "south": without}, map[string]string{"east": gone, "south": gone})
+	are("what is gone stays so", map[string]string{"east": without, "south": without},
+		map[string]string{"east": gone, "south": gone})
 	s.wrote(before, map[string]int{"east nodepolicyreports": 1}) // the test's
 	report("east", map[string]string{"south": "up", "west": "up"})
 	report("south", map[string]string{"east": "up", "west": "up"})

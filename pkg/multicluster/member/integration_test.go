@@ -40,31 +40,33 @@ import (
 
 const area = "antrea-multicluster"
 
-// world is two clusters on real API servers: the leader, whose controller's part the test
-// plays, and a member with this package's controller.
+// world is two clusters on real API servers. The test itself plays the leader's controller, and the member runs this
+// package's controller.
 type world struct {
 	t              *testing.T
 	leader, member client.Client
 	leaderConfig   *rest.Config
 	memberConfig   *rest.Config
 	config         config.Config // of the controllers
-	configFile     string        // that the member follows; empty for none
+	configFile     string        // that the member follows; empty for no file
 	stop           func()        // the member controller
 }
 
 func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	w.t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, time.Minute,
+		true, func(ctx context.Context) (bool, error) {
+			last = check(ctx)
+			return last == nil, nil
+		})
 	if err != nil {
 		w.t.Fatalf("%s: %v", what, errors.Join(last, err))
 	}
 }
 
-// writes is how many writes the member has tried, once it has tried none for a second: to these API servers, or to both.
+// writes returns the number of writes that the member has tried, to these API servers or to both. It waits until the
+// member has tried no write for a second.
 func (w *world) writes(to ...string) int {
 	w.t.Helper()
 	count := func() (n int) {
@@ -128,8 +130,8 @@ func (w *world) delete(to client.Client, objects ...client.Object) {
 	}
 }
 
-// gone waits until objects do not exist. In the leader it takes the finalizers off deleted
-// ResourceExports, as the leader's controller does.
+// gone waits until objects do not exist. In the leader it removes the finalizers of deleted ResourceExports, as the
+// leader's controller does.
 func (w *world) gone(from client.Client, objects ...client.Object) {
 	w.t.Helper()
 	for _, o := range objects {
@@ -151,8 +153,8 @@ func export(name string) *mcv1alpha1.ResourceExport {
 	return &mcv1alpha1.ResourceExport{ObjectMeta: meta(area, name)}
 }
 
-// clusterSetIs waits for the ClusterSet's conditions: "Ready IsLeader overall" and a part of
-// the message of Ready.
+// clusterSetIs waits for the ClusterSet's conditions, such as "Ready IsLeader overall", and for a part of the message
+// of Ready.
 func (w *world) clusterSetIs(conditions, message string) {
 	w.t.Helper()
 	w.eventually("ClusterSet "+conditions, func(ctx context.Context) error {
@@ -261,7 +263,8 @@ func memberRole() *rbacv1.Role {
 		ObjectMeta: meta(area, "antrea-mc-member-cluster-role"),
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: group, Resources: []string{"memberclusterannounces", "resourceexports"}, Verbs: all},
-			{APIGroups: group, Resources: []string{"memberclusterannounces/status", "resourceexports/status", "resourceimports/status"}, Verbs: []string{"get"}},
+			{APIGroups: group, Resources: []string{"memberclusterannounces/status", "resourceexports/status",
+				"resourceimports/status"}, Verbs: []string{"get"}},
 			{APIGroups: group, Resources: []string{"resourceimports"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}},
 		},
@@ -274,8 +277,9 @@ func (w *world) token() []byte {
 	sa := &corev1.ServiceAccount{ObjectMeta: meta(area, "east-token")}
 	w.create(w.leader, &corev1.Namespace{ObjectMeta: meta("", area)}, sa, memberRole(), &rbacv1.RoleBinding{
 		ObjectMeta: meta(area, "east-token"),
-		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: "antrea-mc-member-cluster-role"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: area, Name: sa.Name}},
+		RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role",
+			Name: "antrea-mc-member-cluster-role"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: area, Name: sa.Name}},
 	})
 	request := &authenticationv1.TokenRequest{}
 	if err := w.leader.SubResource("token").Create(w.t.Context(), sa, request); err != nil {
@@ -287,14 +291,16 @@ func (w *world) token() []byte {
 // startMember runs the controller under test in a manager of its own.
 func (w *world) startMember() {
 	w.t.Helper()
-	w.stop = w.start(w.memberConfig, "kube-system", "member", func(mgr ctrl.Manager, cfg config.Config, namespace string) error {
-		return SetupFollowing(mgr, cfg, w.configFile, namespace)
-	})
+	w.stop = w.start(w.memberConfig, "kube-system", "member",
+		func(mgr ctrl.Manager, cfg config.Config, namespace string) error {
+			return SetupFollowing(mgr, cfg, w.configFile, namespace)
+		})
 }
 
-// start runs a controller in a manager of its own until the returned function is called. It acts
-// as the ServiceAccount of its manifest.
-func (w *world) start(admin *rest.Config, namespace, manifest string, setUp func(ctrl.Manager, config.Config, string) error) (stop func()) {
+// start runs a controller in a manager of its own until the returned function is called. The controller uses the
+// ServiceAccount of its manifest.
+func (w *world) start(admin *rest.Config, namespace, manifest string,
+	setUp func(ctrl.Manager, config.Config, string) error) (stop func()) {
 	w.t.Helper()
 	text, err := os.ReadFile("../../../deploy/multicluster/antrea-multicluster-" + manifest + ".yml")
 	if err != nil {
@@ -338,14 +344,16 @@ func clusterSet(server string) *mcv1alpha2.ClusterSet {
 
 // web is a Service default/<name> with one endpoint, and its ServiceExport.
 func web(name string) []client.Object {
-	s := &corev1.Service{ObjectMeta: meta("default", name), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
+	s := &corev1.Service{ObjectMeta: meta("default", name),
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
 	e := webSlice(true)
-	e.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}}
+	e.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: name + "-1",
+		Labels: map[string]string{discoveryv1.LabelServiceName: name}}
 	return []client.Object{s, e, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", name)}}
 }
 
-// mountedConfig is a directory as a kubelet mounts a ConfigMap: the function that is returned writes another content of the
-// configuration file, all at once, and returns the file's path.
+// mountedConfig makes a directory like a mounted ConfigMap. The returned function replaces the content of the
+// configuration file at once, as a kubelet does, and returns the file's path.
 func mountedConfig(t *testing.T) func(content string) string {
 	t.Helper()
 	dir, number := t.TempDir(), 0

@@ -32,11 +32,12 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// TestRemedies has the errors of an announcement, each with the object and the field that is to be corrected.
+// TestRemedies has the errors of an announcement. Each message names the object and the field to correct.
 func TestRemedies(t *testing.T) {
 	kind := schema.GroupResource{Group: "multicluster.crd.antrea.io", Resource: "memberclusterannounces"}
 	failed := func(err error) error { return &url.Error{Op: "Get", URL: "https://10.0.0.1:6443", Err: err} }
-	unserved := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", kind, "member-announce-from-east", "404 page not found", 0, true)
+	unserved := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", kind,
+		"member-announce-from-east", "404 page not found", 0, true)
 	webhooks := func(text string) error {
 		return apierrors.NewForbidden(kind, "member-announce-from-east", errors.New(text))
 	}
@@ -45,19 +46,32 @@ func TestRemedies(t *testing.T) {
 		err  error
 		want string // the beginning of the remedy
 	}{
-		{"another CA", failed(x509.UnknownAuthorityError{}), "Secret kube-system/token, key ca.crt: it is not the CA of that API server: copy ca.crt and token"},
-		{"another name", failed(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "leader"}), "correct spec.leaders[0].server of ClusterSet set: it has to be"},
-		{"an expired certificate", failed(x509.CertificateInvalidError{Reason: x509.Expired}), "Secret kube-system/token, key ca.crt, and the certificate of the leader's API server: renew"},
-		{"nobody there", failed(errors.New("connection refused")), "check that the API server runs and is reached from this cluster, and spec.leaders[0].server of ClusterSet set"},
-		{"an unknown token", apierrors.NewUnauthorized("Unauthorized"), "Secret kube-system/token, key token: the leader does not know it: "},
-		{"a token without the role", webhooks("User cannot get resource"), "Secret kube-system/token, key token: it may not be used in Namespace antrea-multicluster of the leader: correct spec.namespace of ClusterSet set, or copy"},
-		{"refused by the leader's webhook", webhooks(`admission webhook "x" denied the request: no`), "spec.clusterID and spec.leaders[0].clusterID of ClusterSet set, and Secret kube-system/token, key token, have to be those"},
-		{"the leader's webhook is away", apierrors.NewInternalError(errors.New(`failed calling webhook "x"`)), "check that Deployment antrea-mc-controller runs in Namespace antrea-multicluster of the leader"},
-		{"the API server starts", apierrors.NewServiceUnavailable("starting"), "check that Deployment antrea-mc-controller runs"},
-		{"no such kind", unserved, "the API server does not serve MemberClusterAnnounces of multicluster.crd.antrea.io/v1alpha1: apply the leader's manifest of this version there (`mc deploy leadercluster`), or correct"},
-		{"no such Namespace", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, area), "Namespace antrea-multicluster does not exist in the leader: correct spec.namespace of ClusterSet set"},
+		{"another CA", failed(x509.UnknownAuthorityError{}),
+			"Secret kube-system/token, key ca.crt: it is not the CA of that API server: copy ca.crt and token"},
+		{"another name", failed(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "leader"}),
+			"correct spec.leaders[0].server of ClusterSet set: it has to be"},
+		{"an expired certificate", failed(x509.CertificateInvalidError{Reason: x509.Expired}),
+			"Secret kube-system/token, key ca.crt, and the certificate of the leader's API server: renew"},
+		{"nobody there", failed(errors.New("connection refused")),
+			"check that the API server runs and is reached from this cluster, and spec.leaders[0].server of ClusterSet set"},
+		{"an unknown token", apierrors.NewUnauthorized("Unauthorized"),
+			"Secret kube-system/token, key token: the leader does not know it: "},
+		{"a token without the role", webhooks("User cannot get resource"), "Secret kube-system/token, key token: it " +
+			"may not be used in Namespace antrea-multicluster of the leader: correct spec.namespace of ClusterSet set, or copy"},
+		{"refused by the leader's webhook", webhooks(`admission webhook "x" denied the request: no`), "spec.clusterID " +
+			"and spec.leaders[0].clusterID of ClusterSet set, and Secret kube-system/token, key token, have to be those"},
+		{"the leader's webhook is away", apierrors.NewInternalError(errors.New(`failed calling webhook "x"`)),
+			"check that Deployment antrea-mc-controller runs in Namespace antrea-multicluster of the leader"},
+		{"the API server starts", apierrors.NewServiceUnavailable("starting"),
+			"check that Deployment antrea-mc-controller runs"},
+		{"no such kind", unserved,
+			"the API server does not serve MemberClusterAnnounces of multicluster.crd.antrea.io/v1alpha1: " +
+				"apply the leader's manifest of this version there (`mc deploy leadercluster`), or correct"},
+		{"no such Namespace", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, area),
+			"Namespace antrea-multicluster does not exist in the leader: correct spec.namespace of ClusterSet set"},
 		{"it has just been deleted", apierrors.NewNotFound(kind, "member-announce-from-east"), ""},
-		{"it is of another cluster, and says so itself", errors.New("MemberClusterAnnounce is of cluster west; delete it"), ""},
+		{"it is of another cluster, and says so itself", errors.New("MemberClusterAnnounce is of cluster west; delete it"),
+			""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have := remedy(joinedView().Leader.Area, fmt.Errorf("announce: %w", row.err))
@@ -68,7 +82,7 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// account is a ServiceAccount for a member, bound to a cluster ID, with its Secret's content.
+// account creates a ServiceAccount for a member, bound to a cluster ID, and returns the content of its Secret.
 func (w *world) account(in client.Client, config *rest.Config, name, clusterID string) map[string][]byte {
 	w.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: meta(area, name)}
@@ -83,7 +97,7 @@ func (w *world) account(in client.Client, config *rest.Config, name, clusterID s
 	return map[string][]byte{"ca.crt": config.CAData, "token": []byte(request.Status.Token)}
 }
 
-// webhooks has the leader's API server ask the leader's webhooks, which this process serves.
+// webhooks makes the leader's API server call the leader's webhooks, which this process serves.
 func (w *world) webhooks() {
 	w.t.Helper()
 	const manifest = "../../../deploy/multicluster/antrea-multicluster-leader-namespaced.yml"
@@ -97,7 +111,8 @@ func (w *world) webhooks() {
 		w.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(w.leaderConfig, ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: hooks.LocalServingHost, Port: hooks.LocalServingPort, CertDir: hooks.LocalServingCertDir})})
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: hooks.LocalServingHost,
+			Port: hooks.LocalServingPort, CertDir: hooks.LocalServingCertDir})})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -113,12 +128,13 @@ func (w *world) webhooks() {
 			w.t.Errorf("webhooks: %v", err)
 		}
 	})
-	w.eventually("the webhooks are served", func(context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
+	w.eventually("the webhooks are served",
+		func(context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
 }
 
-// TestMistakesOfJoining joins with what is wrong in one place, as by kubectl, and corrects that: each time the ClusterSet says which
-// object and field it is and what to do, what is imported stays, and the member joins without a restart. The leader has its
-// webhooks; another cluster is none.
+// TestMistakesOfJoining joins with one mistake at a time, as with kubectl, and then corrects it. Each time the
+// ClusterSet names the object, the field and the remedy. Imported objects stay, and the member joins without a restart.
+// The leader has its webhooks. The other cluster is not a leader.
 func TestMistakesOfJoining(t *testing.T) {
 	w, _ := newParallelWorld(t)
 	otherConfig := apiserver.New(t, apiserver.Options{}).Config // a cluster that is no leader
@@ -131,7 +147,8 @@ func TestMistakesOfJoining(t *testing.T) {
 	for _, in := range []client.Client{w.leader, other} {
 		w.create(in, &corev1.Namespace{ObjectMeta: meta("", area)}, memberRole())
 	}
-	w.create(w.leader, own, importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7"), clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
+	w.create(w.leader, own, importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7"),
+		clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
 	good := w.account(w.leader, w.leaderConfig, "east-token", "east")
 	west := w.account(w.leader, w.leaderConfig, "west-token", "west")
 	elsewhere := w.account(other, otherConfig, "east-token", "east")
@@ -165,17 +182,32 @@ func TestMistakesOfJoining(t *testing.T) {
 		wrong func()
 		want  []string // parts of the condition's message
 	}{
-		{"the CA of another cluster", data(otherCA, good["token"]), []string{"certificate signed by unknown authority", "; Secret kube-system/east-token, key ca.crt: it is not the CA of that API server: copy ca.crt and token", "or correct spec.leaders[0].server of ClusterSet set"}},
-		{"a CA that is none", data([]byte("x"), good["token"]), []string{"Secret kube-system/east-token, key ca.crt: it has no certificate in PEM; copy ca.crt and token from the ServiceAccount's Secret in the leader"}},
-		{"the token of another cluster", data(good["ca.crt"], elsewhere["token"]), []string{"Unauthorized", "; Secret kube-system/east-token, key token: the leader does not know it: it is of another cluster", "copy ca.crt and token"}},
-		{"the token of another member", data(good["ca.crt"], west["token"]), []string{`ServiceAccount west-token is bound to cluster ID "west" by annotation multicluster.antrea.io/cluster-id and may not announce "east"; use another ServiceAccount for each member`, "Secret kube-system/east-token, key token, have to be those that the leader has for this cluster"}},
-		{"another cluster ID", spec(func(s *mcv1alpha2.ClusterSetSpec) { s.ClusterID = "south" }), []string{`ServiceAccount east-token is bound to cluster ID "east"`, `may not announce "south"`, "; spec.clusterID and spec.leaders[0].clusterID of ClusterSet set"}},
-		{"another leader's ID", spec(func(s *mcv1alpha2.ClusterSetSpec) { s.Leaders[0].ClusterID = "south" }), []string{"Leader cluster ID south in the MemberClusterAnnounce does not match that of ClusterSet set; correct spec.leaders[0].clusterID of the member's ClusterSet"}},
-		{"another Namespace", spec(func(s *mcv1alpha2.ClusterSetSpec) { s.Namespace = "default" }), []string{"forbidden", "Secret kube-system/east-token, key token: it may not be used in Namespace default of the leader: correct spec.namespace of ClusterSet set"}},
+		{"the CA of another cluster", data(otherCA, good["token"]), []string{"certificate signed by unknown authority",
+			"; Secret kube-system/east-token, key ca.crt: it is not the CA of that API server: copy ca.crt and token",
+			"or correct spec.leaders[0].server of ClusterSet set"}},
+		{"a CA that is none", data([]byte("x"), good["token"]), []string{"Secret kube-system/east-token, " +
+			"key ca.crt: it has no certificate in PEM; copy ca.crt and token from the ServiceAccount's Secret in the leader"}},
+		{"the token of another cluster", data(good["ca.crt"], elsewhere["token"]), []string{"Unauthorized",
+			"; Secret kube-system/east-token, key token: the leader does not know it: it is of another cluster",
+			"copy ca.crt and token"}},
+		{"the token of another member", data(good["ca.crt"], west["token"]), []string{
+			`ServiceAccount west-token is bound to cluster ID "west" by annotation multicluster.antrea.io/cluster-id and may not announce "east"; use another ServiceAccount for each member`,
+			"Secret kube-system/east-token, key token, have to be those that the leader has for this cluster"}},
+		{"another cluster ID", spec(func(s *mcv1alpha2.ClusterSetSpec) { s.ClusterID = "south" }),
+			[]string{`ServiceAccount east-token is bound to cluster ID "east"`, `may not announce "south"`,
+				"; spec.clusterID and spec.leaders[0].clusterID of ClusterSet set"}},
+		{"another leader's ID", spec(func(s *mcv1alpha2.ClusterSetSpec) { s.Leaders[0].ClusterID = "south" }),
+			[]string{"Leader cluster ID south in the MemberClusterAnnounce does not match " +
+				"that of ClusterSet set; correct spec.leaders[0].clusterID of the member's ClusterSet"}},
+		{"another Namespace", spec(func(s *mcv1alpha2.ClusterSetSpec) { s.Namespace = "default" }),
+			[]string{"forbidden", "Secret kube-system/east-token, key token: it may not " +
+				"be used in Namespace default of the leader: correct spec.namespace of ClusterSet set"}},
 		{"a cluster that is no leader", func() {
 			data(elsewhere["ca.crt"], elsewhere["token"])()
 			spec(func(s *mcv1alpha2.ClusterSetSpec) { s.Leaders[0].Server = otherConfig.Host })()
-		}, []string{"could not find the requested resource", "the API server does not serve MemberClusterAnnounces of multicluster.crd.antrea.io/v1alpha1: apply the leader's manifest of this version there (`mc deploy leadercluster`), or correct spec.leaders[0].server of ClusterSet set"}},
+		}, []string{"could not find the requested resource",
+			"the API server does not serve MemberClusterAnnounces of multicluster.crd.antrea.io/v1alpha1: apply the leader's " +
+				"manifest of this version there (`mc deploy leadercluster`), or correct spec.leaders[0].server of ClusterSet set"}},
 	}
 	for i, step := range steps {
 		step.wrong()
@@ -193,16 +225,18 @@ func TestMistakesOfJoining(t *testing.T) {
 	}
 
 	// That cluster becomes a leader.
-	if _, err := envtest.InstallCRDs(otherConfig, envtest.CRDInstallOptions{Paths: []string{"../../../deploy/crds"}}); err != nil {
+	if _, err := envtest.InstallCRDs(otherConfig,
+		envtest.CRDInstallOptions{Paths: []string{"../../../deploy/crds"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.clusterSetIs("True True True", "")
 	w.eventually("the member has announced itself there", func(ctx context.Context) error {
-		return other.Get(ctx, client.ObjectKey{Namespace: area, Name: "member-announce-from-east"}, &mcv1alpha1.MemberClusterAnnounce{})
+		return other.Get(ctx, client.ObjectKey{Namespace: area, Name: "member-announce-from-east"},
+			&mcv1alpha1.MemberClusterAnnounce{})
 	})
 }
 
-// clusterSetSays waits until the leader's condition Ready is False, with parts of a message in their order.
+// clusterSetSays waits until the leader's condition Ready is False, and its message has these parts in their order.
 func (w *world) clusterSetSays(what string, parts ...string) {
 	w.t.Helper()
 	w.eventually(what, func(ctx context.Context) error {

@@ -13,8 +13,8 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
-// TestPlanKeptPods announces that clients' addresses are kept once the agents of all Nodes can, and says so in the Gateways once
-// the leader hands it on.
+// TestPlanKeptPods announces that clients' addresses are kept, once the agents of all Nodes support that. The Gateways
+// show it once the leader passes it on.
 func TestPlanKeptPods(t *testing.T) {
 	const ranges = "10.11.0.0/16,10.12.0.0/16"
 	for _, row := range []struct {
@@ -34,10 +34,12 @@ func TestPlanKeptPods(t *testing.T) {
 		}},
 		{name: "an agent of another kind", change: func(v *View) { v.Reports = nil }},
 		{name: "the leader has not answered yet", change: func(v *View) { v.Leader.ResourceImports = nil }, info: true},
-		{name: "a leader that does not know features", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterInfo.Features = nil }, info: true},
+		{name: "a leader that does not know features",
+			change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterInfo.Features = nil }, info: true},
 		{name: "the leader refuses a range", info: true, kept: "10.12.0.0/16",
 			change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterInfo.PodCIDRs = []string{"10.12.0.0/16"} }},
-		{name: "a range is withdrawn", info: true, kept: "10.12.0.0/16", change: func(v *View) { v.Config.PodCIDRs = v.Config.PodCIDRs[1:] }},
+		{name: "a range is withdrawn", info: true, kept: "10.12.0.0/16",
+			change: func(v *View) { v.Config.PodCIDRs = v.Config.PodCIDRs[1:] }},
 		{name: "the leader is not reached after a restart", info: true, kept: "10.11.0.0/16",
 			change: func(v *View) {
 				v.Leader.Synced, v.Leader.ResourceImports = false, nil
@@ -55,10 +57,12 @@ func TestPlanKeptPods(t *testing.T) {
 			v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
 			v.Config.PodCIDRs = []string{"10.11.0.0/16", "10.12.0.0/16"}
 			for _, name := range []string{"node-1", "node-2", "node-3"} {
-				v.Reports = append(v.Reports, &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", name), Features: map[string]string{mcv1alpha1.FeaturePreserveClientIP: ""}})
+				v.Reports = append(v.Reports, &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", name),
+					Features: map[string]string{mcv1alpha1.FeaturePreserveClientIP: ""}})
 			}
 			for i, name := range []string{"node-1", "node-2"} {
-				v.Gateways = append(v.Gateways, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name), GatewayIP: "10.0.0." + string(rune('1'+i)), InternalIP: "10.0.0." + string(rune('1'+i)), ServiceCIDR: "10.97.0.0/16"})
+				v.Gateways = append(v.Gateways, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name), GatewayIP: "10.0.0." +
+					string(rune('1'+i)), InternalIP: "10.0.0." + string(rune('1'+i)), ServiceCIDR: "10.97.0.0/16"})
 			}
 			own := clusterInfoOf("east", "10.97.0.0/16", "10.0.0.1")
 			own.Spec.ClusterInfo.PodCIDRs = slices.Clone(v.Config.PodCIDRs)

@@ -33,8 +33,9 @@ func appLabel(app string) string { return "ns:kubernetes.io/metadata.name=defaul
 
 func labelImport(app string, id uint32) *mcv1alpha1.ResourceImport {
 	label := appLabel(app)
-	return &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, multicluster.LabelHash(label)), Spec: mcv1alpha1.ResourceImportSpec{
-		Kind: multicluster.LabelIdentityKind, LabelIdentity: &mcv1alpha1.LabelIdentitySpec{Label: label, ID: id}}}
+	return &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, multicluster.LabelHash(label)),
+		Spec: mcv1alpha1.ResourceImportSpec{
+			Kind: multicluster.LabelIdentityKind, LabelIdentity: &mcv1alpha1.LabelIdentitySpec{Label: label, ID: id}}}
 }
 
 // value is the value of the last label of a text.
@@ -79,13 +80,15 @@ func TestExportLabels(t *testing.T) {
 		want     string
 		problems []string
 	}{
-		{name: "one label of two Pods", pods: []*corev1.Pod{pod("default", "a", "web"), pod("default", "b", "web")}, want: "web"},
+		{name: "one label of two Pods", pods: []*corev1.Pod{pod("default", "a", "web"), pod("default", "b", "web")},
+			want: "web"},
 		{name: "two", pods: []*corev1.Pod{pod("default", "a", "web"), pod("default", "b", "db")}, want: "db web"},
 		{name: "in the Node's network", pods: []*corev1.Pod{onNode}, want: "proxy"},
 		{name: "one that has ended", pods: []*corev1.Pod{ended}, want: ""},
 		{name: "in a Namespace that is not known", pods: []*corev1.Pod{pod("later", "a", "web")}, want: ""},
 		{name: "turned off", off: true, pods: []*corev1.Pod{pod("default", "a", "web")}, want: ""},
-		{name: "too long", pods: []*corev1.Pod{long, pod("default", "a", "web")}, want: "web", problems: []string{"ClusterSet kube-system/set: LabelIdentityInvalid"}},
+		{name: "too long", pods: []*corev1.Pod{long, pod("default", "a", "web")}, want: "web",
+			problems: []string{"ClusterSet kube-system/set: LabelIdentityInvalid"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -98,7 +101,7 @@ func TestExportLabels(t *testing.T) {
 				t.Errorf("have %q, want %q", have, row.want)
 			}
 			expect(t, "problems", problems(ps), row.problems)
-			// What is there and not wanted goes, also when this is turned off.
+			// An existing export that is not desired is deleted, also when the feature is turned off.
 			old := identities.LabelExport(membership.Membership{ID: "east", Common: area}, policy.Identity(appLabel("old")))
 			v.Leader.ResourceExports = append(d.ResourceExports, old)
 			d, _ = Plan(v)
@@ -109,8 +112,8 @@ func TestExportLabels(t *testing.T) {
 	}
 }
 
-// TestLabelsAreBounded exports of a Namespace with many sets of labels a part, those first that are exported
-// already, and of the others all.
+// TestLabelsAreBounded exports a part of the label sets of a Namespace that has many. Sets that are exported already
+// have precedence. The label sets of all other Namespaces are exported completely.
 func TestLabelsAreBounded(t *testing.T) {
 	v := joinedView()
 	v.Config.EnableStretchedNetworkPolicy = true
@@ -159,16 +162,22 @@ func TestImportLabels(t *testing.T) {
 		want     string
 		problems []string
 	}{
-		{name: "two", imports: imports{labelImport("web", 1), labelImport("db", multicluster.LastLabelID)}, want: "db=16777214 web=1"},
+		{name: "two", imports: imports{labelImport("web", 1), labelImport("db", multicluster.LastLabelID)},
+			want: "db=16777214 web=1"},
 		{name: "turned off", off: true, imports: imports{labelImport("web", 1)}, want: ""},
 		{name: "no number", imports: imports{labelImport("web", 0), labelImport("db", 2)}, want: "db=2", problems: invalid},
 		{name: "the number of nobody", imports: imports{labelImport("web", multicluster.UnknownLabelID)}, problems: invalid},
-		{name: "the name of another label", imports: imports{changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.Name = "x" })}, problems: invalid},
-		{name: "no label", imports: imports{changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.Spec.LabelIdentity = nil })}, problems: invalid},
-		{name: "a text that is none", imports: imports{changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.Spec.LabelIdentity.Label = "app=web" })}, problems: invalid},
+		{name: "the name of another label", imports: imports{
+			changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.Name = "x" })}, problems: invalid},
+		{name: "no label", imports: imports{changed(labelImport("web", 1),
+			func(ri *mcv1alpha1.ResourceImport) { ri.Spec.LabelIdentity = nil })}, problems: invalid},
+		{name: "a text that is none", imports: imports{changed(labelImport("web", 1),
+			func(ri *mcv1alpha1.ResourceImport) { ri.Spec.LabelIdentity.Label = "app=web" })}, problems: invalid},
 		{name: "one number twice", problems: invalid, want: "db=1",
-			imports: imports{labelImport("db", 1), changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.CreationTimestamp.Time = now })}},
-		{name: "for another cluster", imports: imports{changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.Spec.ClusterIDs = []string{"west"} })}},
+			imports: imports{labelImport("db", 1),
+				changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.CreationTimestamp.Time = now })}},
+		{name: "for another cluster", imports: imports{
+			changed(labelImport("web", 1), func(ri *mcv1alpha1.ResourceImport) { ri.Spec.ClusterIDs = []string{"west"} })}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -181,10 +190,11 @@ func TestImportLabels(t *testing.T) {
 			expect(t, "problems", problems(ps), row.problems)
 		})
 	}
-	// A number goes from one label to another: the first loses it before the second has it.
+	// A number moves from one label to another. The first label loses it before the second one gets it.
 	v := joinedView()
 	v.Config.EnableStretchedNetworkPolicy = true
-	old := &mcv1alpha1.LabelIdentity{ObjectMeta: meta("", labelImport("web", 1).Name), Spec: *labelImport("web", 1).Spec.LabelIdentity}
+	old := &mcv1alpha1.LabelIdentity{ObjectMeta: meta("", labelImport("web", 1).Name),
+		Spec: *labelImport("web", 1).Spec.LabelIdentity}
 	v.LabelIdentities = []*mcv1alpha1.LabelIdentity{old}
 	v.Leader.ResourceImports = imports{labelImport("db", 1)}
 	d, _ := Plan(v)
@@ -206,8 +216,8 @@ func TestImportLabels(t *testing.T) {
 	}
 }
 
-// TestLabelsThroughTheLeaderController has the labels of a member's Pods come back with numbers, over a restart of
-// the member, with the leader gone and back, and turns them off.
+// TestLabelsThroughTheLeaderController exports the labels of a member's Pods, and imports them with numbers. The member
+// restarts, the leader fails and comes back, and at the end the feature is turned off.
 func TestLabelsThroughTheLeaderController(t *testing.T) {
 	w, server := newParallelWorld(t)
 	w.config.EnableStretchedNetworkPolicy = true
@@ -216,8 +226,9 @@ func TestLabelsThroughTheLeaderController(t *testing.T) {
 	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
 	w.create(w.leader, own)
 	stopLeader := w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
-	w.create(w.member, clusterSet(w.leaderConfig.Host), &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
-		"ca.crt": w.leaderConfig.CAData, "token": token}},
+	w.create(w.member, clusterSet(w.leaderConfig.Host),
+		&corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
+			"ca.crt": w.leaderConfig.CAData, "token": token}},
 		&corev1.ServiceAccount{ObjectMeta: meta("default", "default")})
 	w.startMember()
 	is := func(step, want string) {
@@ -294,8 +305,8 @@ func TestLabelsThroughTheLeaderController(t *testing.T) {
 	})
 }
 
-// TestLabelFloodIsPaced makes more label identities at once than the burst has, and an export of a Service right
-// after them: that does not wait for them.
+// TestLabelFloodIsPaced makes more label identities at once than the burst allows, and then an export of a Service. The
+// export does not wait for the label identities.
 func TestLabelFloodIsPaced(t *testing.T) {
 	limiter := newLabelLimiter()
 	if !limiter.AllowN(time.Now(), labelBurst) || limiter.Allow() {

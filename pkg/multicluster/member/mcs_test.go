@@ -35,8 +35,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// mcsWorld are two members of a ClusterSet on real API servers with the real controllers, the leader's too. There are no Pods: what
-// Kubernetes makes of them the test writes.
+// mcsWorld has two members of a ClusterSet on real API servers, with the real controllers, including the leader's.
+// There are no Pods. The test writes the objects that Kubernetes would make for them.
 type mcsWorld struct {
 	*world
 	members map[string]*world // by cluster ID
@@ -53,7 +53,8 @@ func newServices(t *testing.T, ids ...string) *mcsWorld {
 	for i, id := range ids {
 		m := w
 		if i > 0 {
-			server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 97+i)})
+			server := apiserver.New(t,
+				apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 97+i)})
 			m = &world{t: t, leader: w.leader, leaderConfig: w.leaderConfig, memberConfig: server.Config}
 		}
 		m.config = config.Default()
@@ -96,16 +97,18 @@ func (s *mcsWorld) everywhere(what string, check func(ctx context.Context, in cl
 	}
 }
 
-// hello is the Service of the conformance suite, with the EndpointSlice that Kubernetes makes of its Pods.
+// hello creates the Service of the conformance suite, with the EndpointSlice that Kubernetes would make for its Pods.
 func (s *mcsWorld) hello(id, namespace string, change func(*corev1.Service)) *corev1.Service {
 	s.t.Helper()
 	to := s.members[id].member
-	if err := to.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: meta("", namespace)}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := to.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: meta("", namespace)}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		s.t.Fatal(err)
 	}
 	o := &corev1.Service{ObjectMeta: meta(namespace, "hello"), Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "hello"}, SessionAffinity: corev1.ServiceAffinityClientIP,
-		SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10)}},
+		SessionAffinityConfig: &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10)}},
 		Ports: []corev1.ServicePort{{Name: "tcp", Port: 42, Protocol: corev1.ProtocolTCP, AppProtocol: ptr.To("http")},
 			{Name: "udp", Port: 42, Protocol: corev1.ProtocolUDP}},
 	}}
@@ -117,19 +120,23 @@ func (s *mcsWorld) hello(id, namespace string, change func(*corev1.Service)) *co
 	if o.Spec.Type == corev1.ServiceTypeExternalName {
 		return o
 	}
-	labels := map[string]string{discoveryv1.LabelServiceName: "hello", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	labels := map[string]string{discoveryv1.LabelServiceName: "hello",
+		discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
 	if o.Spec.ClusterIP == corev1.ClusterIPNone {
 		labels[corev1.IsHeadlessService] = ""
 	}
-	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "hello-abcde", Labels: labels},
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: "hello-abcde", Labels: labels},
 		AddressType: discoveryv1.AddressTypeIPv4}
 	for _, p := range o.Spec.Ports {
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Port: ptr.To[int32](8080), Protocol: ptr.To(p.Protocol)})
+		slice.Ports = append(slice.Ports,
+			discoveryv1.EndpointPort{Name: ptr.To(p.Name), Port: ptr.To[int32](8080), Protocol: ptr.To(p.Protocol)})
 	}
 	block := map[string]int{"east": 11, "west": 12, "south": 13}[id]
 	for i := range 2 {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.0.%d", block, i+1)},
-			Hostname: ptr.To(fmt.Sprintf("hello-%d", i)), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+		slice.Endpoints = append(slice.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.0.%d", block, i+1)},
+				Hostname: ptr.To(fmt.Sprintf("hello-%d", i)), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
 	}
 	s.create(to, slice)
 	return o
@@ -159,7 +166,8 @@ func (s *mcsWorld) unexport(id, namespace string) {
 }
 
 // condition waits for a condition of an export.
-func (s *mcsWorld) condition(id, namespace string, kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason string) {
+func (s *mcsWorld) condition(id, namespace string, kind mcsv1beta1.ServiceExportConditionType,
+	status metav1.ConditionStatus, reason string) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("%s %s of %s's export", kind, status, id), func(ctx context.Context) error {
 		e := &mcsv1beta1.ServiceExport{}
@@ -199,7 +207,8 @@ func (s *mcsWorld) nothing(namespace string) {
 	s.everywhere("nothing is imported", func(ctx context.Context, in client.Client) error {
 		var have []string
 		imports, services, slices := &mcsv1beta1.ServiceImportList{}, &corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}
-		if err := errors.Join(in.List(ctx, imports, client.InNamespace(namespace)), in.List(ctx, services, client.InNamespace(namespace)),
+		if err := errors.Join(in.List(ctx, imports, client.InNamespace(namespace)),
+			in.List(ctx, services, client.InNamespace(namespace)),
 			in.List(ctx, slices, client.InNamespace(namespace), client.HasLabels{mcsv1beta1.LabelServiceName})); err != nil {
 			return err
 		}
@@ -221,12 +230,14 @@ func (s *mcsWorld) nothing(namespace string) {
 	})
 }
 
-// slices waits for the endpoints of an import everywhere, by their clusters: "ip port host name".
+// slices waits until an import has these endpoints in all clusters. want has them by the exporting cluster: "ip port
+// host name".
 func (s *mcsWorld) slices(namespace string, want map[string][]string) {
 	s.t.Helper()
 	s.everywhere("EndpointSlices", func(ctx context.Context, in client.Client) error {
 		l := &discoveryv1.EndpointSliceList{}
-		if err := in.List(ctx, l, client.InNamespace(namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}); err != nil {
+		if err := in.List(ctx, l, client.InNamespace(namespace),
+			client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}); err != nil {
 			return err
 		}
 		have := map[string][]string{}
@@ -237,7 +248,8 @@ func (s *mcsWorld) slices(namespace string, want map[string][]string) {
 			id := slice.Labels[mcsv1beta1.LabelSourceCluster]
 			for _, e := range slice.Endpoints {
 				for _, p := range slice.Ports {
-					have[id] = append(have[id], strings.TrimSpace(fmt.Sprintf("%s %s:%d %s", e.Addresses[0], *p.Name, *p.Port, ptr.Deref(e.Hostname, ""))))
+					have[id] = append(have[id],
+						strings.TrimSpace(fmt.Sprintf("%s %s:%d %s", e.Addresses[0], *p.Name, *p.Port, ptr.Deref(e.Hostname, ""))))
 				}
 			}
 			slices.Sort(have[id])
@@ -256,8 +268,8 @@ func sameJSON(field string, have, want any) error {
 	return nil
 }
 
-// TestMultiClusterServices has a subtest for each row of docs/multicluster-conformance.md's table that an API server
-// can show, with its number.
+// TestMultiClusterServices has a subtest for each row of the table in docs/multicluster-conformance.md that API servers
+// alone can show. The name begins with the number of the row.
 func TestMultiClusterServices(t *testing.T) {
 	s := newServices(t, "east", "west")
 	both := []string{"east", "west"}
@@ -300,12 +312,14 @@ func TestMultiClusterServices(t *testing.T) {
 		s.everywhere("the import is the Service's", func(ctx context.Context, in client.Client) error {
 			si, old, derived := &mcsv1beta1.ServiceImport{}, &mcsv1alpha1.ServiceImport{}, &corev1.Service{}
 			k := client.ObjectKey{Namespace: ns, Name: "hello"}
-			if err := errors.Join(in.Get(ctx, k, si), in.Get(ctx, k, old), in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived)); err != nil {
+			if err := errors.Join(in.Get(ctx, k, si), in.Get(ctx, k, old),
+				in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived)); err != nil {
 				return err
 			}
 			var ports []corev1.ServicePort
 			for _, p := range si.Spec.Ports {
-				ports = append(ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port})
+				ports = append(ports,
+					corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port})
 			}
 			want := slices.Clone(o.Spec.Ports)
 			for i := range want {
@@ -329,7 +343,7 @@ func TestMultiClusterServices(t *testing.T) {
 		served := map[string][]string{"west": {o.Spec.ClusterIP + " tcp:42", o.Spec.ClusterIP + " udp:42"}}
 		s.slices(ns, served)
 
-		// The import, its address and its annotations live as long as the export does, whatever becomes of the endpoints.
+		// The import, its address and its annotations live as long as the export, with or without endpoints.
 		const annotation = multicluster.AnnotationRequests
 		addresses, uids := map[client.Client][]string{}, map[client.Client]types.UID{}
 		for _, id := range both {
@@ -343,8 +357,10 @@ func TestMultiClusterServices(t *testing.T) {
 			conditions discoveryv1.EndpointConditions
 			want       map[string][]string
 		}{
-			{"its Pods end and still serve", discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}, served},
-			{"its Pods have ended", discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(false), Terminating: ptr.To(true)}, map[string][]string{}},
+			{"its Pods end and still serve",
+				discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}, served},
+			{"its Pods have ended", discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(false),
+				Terminating: ptr.To(true)}, map[string][]string{}},
 			{"other Pods start", discoveryv1.EndpointConditions{Ready: ptr.To(false)}, map[string][]string{}},
 			{"they are ready", discoveryv1.EndpointConditions{Ready: ptr.To(true)}, served},
 		} {
@@ -359,7 +375,8 @@ func TestMultiClusterServices(t *testing.T) {
 				if err := in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, si); err != nil {
 					return err
 				}
-				return errors.Join(sameJSON("ips", si.Spec.IPs, addresses[in]), sameJSON("UID", si.UID, uids[in]), sameJSON("annotation", si.Annotations[annotation], "spread"))
+				return errors.Join(sameJSON("ips", si.Spec.IPs, addresses[in]), sameJSON("UID", si.UID, uids[in]),
+					sameJSON("annotation", si.Annotations[annotation], "spread"))
 			})
 			s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
 			s.condition("west", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
@@ -375,7 +392,8 @@ func TestMultiClusterServices(t *testing.T) {
 		clusters := func(want ...mcsv1beta1.ClusterStatus) func(si *mcsv1beta1.ServiceImport) error {
 			return func(si *mcsv1beta1.ServiceImport) error { return sameJSON("clusters", si.Status.Clusters, want) }
 		}
-		s.imported(ns, "two exporters", clusters(mcsv1beta1.ClusterStatus{Cluster: "east"}, mcsv1beta1.ClusterStatus{Cluster: "west"}))
+		s.imported(ns, "two exporters",
+			clusters(mcsv1beta1.ClusterStatus{Cluster: "east"}, mcsv1beta1.ClusterStatus{Cluster: "west"}))
 		s.unexport("east", ns)
 		s.imported(ns, "one exporter", clusters(mcsv1beta1.ClusterStatus{Cluster: "west"}))
 		s.unexport("west", ns)
@@ -385,7 +403,8 @@ func TestMultiClusterServices(t *testing.T) {
 	follows := func(ns, what string, o *corev1.Service) {
 		s.everywhere(what, func(ctx context.Context, in client.Client) error {
 			si, derived := &mcsv1beta1.ServiceImport{}, &corev1.Service{}
-			if err := errors.Join(in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, si), in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived)); err != nil {
+			if err := errors.Join(in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, si),
+				in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived)); err != nil {
 				return err
 			}
 			return errors.Join(
@@ -399,15 +418,17 @@ func TestMultiClusterServices(t *testing.T) {
 			)
 		})
 	}
-	run("5-defaults_a Service that says nothing of affinity, policy and distribution (5 to 7)", func(t *testing.T, ns string) {
-		o := s.hello("west", ns, func(o *corev1.Service) { o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = "", nil })
-		s.export("west", ns, nil, nil)
-		if o.Spec.SessionAffinity != corev1.ServiceAffinityNone || ptr.Deref(o.Spec.InternalTrafficPolicy, "") != corev1.ServiceInternalTrafficPolicyCluster ||
-			o.Spec.SessionAffinityConfig != nil || o.Spec.TrafficDistribution != nil {
-			t.Fatalf("the API server's defaults are %v", o.Spec)
-		}
-		follows(ns, "defaults", o)
-	})
+	run("5-defaults_a Service that says nothing of affinity, policy and distribution (5 to 7)",
+		func(t *testing.T, ns string) {
+			o := s.hello("west", ns, func(o *corev1.Service) { o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = "", nil })
+			s.export("west", ns, nil, nil)
+			if o.Spec.SessionAffinity != corev1.ServiceAffinityNone ||
+				ptr.Deref(o.Spec.InternalTrafficPolicy, "") != corev1.ServiceInternalTrafficPolicyCluster ||
+				o.Spec.SessionAffinityConfig != nil || o.Spec.TrafficDistribution != nil {
+				t.Fatalf("the API server's defaults are %v", o.Spec)
+			}
+			follows(ns, "defaults", o)
+		})
 	run("5-changes_a Service that changes after it was imported (5 to 7)", func(t *testing.T, ns string) {
 		o := s.hello("west", ns, nil)
 		s.export("west", ns, nil, nil)
@@ -416,7 +437,8 @@ func TestMultiClusterServices(t *testing.T) {
 			name string
 			make func(*corev1.ServiceSpec)
 		}{
-			{"another timeout", func(spec *corev1.ServiceSpec) { spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr.To[int32](20) }},
+			{"another timeout",
+				func(spec *corev1.ServiceSpec) { spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr.To[int32](20) }},
 			{"policy Local", func(spec *corev1.ServiceSpec) {
 				spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 			}},
@@ -432,41 +454,43 @@ func TestMultiClusterServices(t *testing.T) {
 			follows(ns, change.name, o)
 		}
 	})
-	run("1-ends_an export ends with its Service, with the Service's type, and with its Namespace", func(t *testing.T, ns string) {
-		west := s.members["west"].member
-		o := s.hello("west", ns, nil)
-		s.export("west", ns, nil, nil)
-		exported := func() {
-			t.Helper()
-			s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
-			s.condition("west", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
-			s.imported(ns, "the import", func(si *mcsv1beta1.ServiceImport) error {
-				return sameJSON("type", si.Spec.Type, mcsv1beta1.ClusterSetIP)
-			})
-		}
-		exported()
-		again := o.DeepCopy()
-		again.ObjectMeta = meta(ns, "hello")
-		again.Spec.ClusterIP, again.Spec.ClusterIPs = "", nil
-		s.delete(west, o)
-		s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ServiceNotFound")
-		s.nothing(ns)
-		s.create(west, again)
-		exported()
-		s.update(west, again, func() {
-			again.Spec.Type, again.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
+	run("1-ends_an export ends with its Service, with the Service's type, and with its Namespace",
+		func(t *testing.T, ns string) {
+			west := s.members["west"].member
+			o := s.hello("west", ns, nil)
+			s.export("west", ns, nil, nil)
+			exported := func() {
+				t.Helper()
+				s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
+				s.condition("west", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+				s.imported(ns, "the import", func(si *mcsv1beta1.ServiceImport) error {
+					return sameJSON("type", si.Spec.Type, mcsv1beta1.ClusterSetIP)
+				})
+			}
+			exported()
+			again := o.DeepCopy()
+			again.ObjectMeta = meta(ns, "hello")
 			again.Spec.ClusterIP, again.Spec.ClusterIPs = "", nil
-			again.Spec.SessionAffinity, again.Spec.SessionAffinityConfig = "", nil
+			s.delete(west, o)
+			s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ServiceNotFound")
+			s.nothing(ns)
+			s.create(west, again)
+			exported()
+			s.update(west, again, func() {
+				again.Spec.Type, again.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
+				again.Spec.ClusterIP, again.Spec.ClusterIPs = "", nil
+				again.Spec.SessionAffinity, again.Spec.SessionAffinityConfig = "", nil
+			})
+			s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ServiceTypeNotSupported")
+			s.nothing(ns)
+			s.update(west, again, func() { again.Spec.Type, again.Spec.ExternalName = corev1.ServiceTypeClusterIP, "" })
+			exported()
+			// There is no controller of Namespaces here. So the test deletes the objects of the Namespace, and the export last.
+			s.delete(west, &corev1.Namespace{ObjectMeta: meta("", ns)}, again,
+				&discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")})
+			s.unexport("west", ns)
+			s.nothing(ns)
 		})
-		s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ServiceTypeNotSupported")
-		s.nothing(ns)
-		s.update(west, again, func() { again.Spec.Type, again.Spec.ExternalName = corev1.ServiceTypeClusterIP, "" })
-		exported()
-		// There is no controller of Namespaces here: what it deletes the test deletes, the export last.
-		s.delete(west, &corev1.Namespace{ObjectMeta: meta("", ns)}, again, &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")})
-		s.unexport("west", ns)
-		s.nothing(ns)
-	})
 	run("8_an ExternalName Service", func(t *testing.T, ns string) {
 		s.hello("east", ns, func(o *corev1.Service) {
 			o.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org"}
@@ -476,37 +500,42 @@ func TestMultiClusterServices(t *testing.T) {
 		s.condition("east", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, "Failed")
 		s.nothing(ns)
 	})
-	run("9_a headless Service, which has no IP (10), and its Pods by their host names (25 to 27)", func(t *testing.T, ns string) {
-		for _, id := range both {
-			s.hello(id, ns, func(o *corev1.Service) {
-				o.Spec.ClusterIP, o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ClusterIPNone, "", nil
+	run("9_a headless Service, which has no IP (10), and its Pods by their host names (25 to 27)",
+		func(t *testing.T, ns string) {
+			for _, id := range both {
+				s.hello(id, ns, func(o *corev1.Service) {
+					o.Spec.ClusterIP, o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ClusterIPNone, "", nil
+				})
+				s.export(id, ns, nil, nil)
+				s.condition(id, ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+			}
+			s.imported(ns, "headless import", func(si *mcsv1beta1.ServiceImport) error {
+				return errors.Join(sameJSON("type", si.Spec.Type, mcsv1beta1.Headless), sameJSON("ips", len(si.Spec.IPs), 0))
 			})
-			s.export(id, ns, nil, nil)
-			s.condition(id, ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
-		}
-		s.imported(ns, "headless import", func(si *mcsv1beta1.ServiceImport) error {
-			return errors.Join(sameJSON("type", si.Spec.Type, mcsv1beta1.Headless), sameJSON("ips", len(si.Spec.IPs), 0))
+			s.slices(ns, map[string][]string{
+				"east": {"10.11.0.1 tcp:8080 hello-0", "10.11.0.1 udp:8080 hello-0", "10.11.0.2 tcp:8080 hello-1",
+					"10.11.0.2 udp:8080 hello-1"},
+				"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1",
+					"10.12.0.2 udp:8080 hello-1"}})
+			east := &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")}
+			pods := map[string][]string{
+				"east": {"10.11.0.1 tcp:8080 hello-0", "10.11.0.1 udp:8080 hello-0"},
+				"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1",
+					"10.12.0.2 udp:8080 hello-1"}}
+			s.update(s.members["east"].member, east, func() { east.Endpoints[1].Conditions.Ready = ptr.To(false) })
+			s.slices(ns, pods) // a Pod that is not ready is not among them
+			s.update(s.members["east"].member, east, func() { east.Endpoints[1].Conditions.Ready = ptr.To(true) })
+			pods["east"] = append(pods["east"], "10.11.0.2 tcp:8080 hello-1", "10.11.0.2 udp:8080 hello-1")
+			s.slices(ns, pods)
+			for _, id := range both {
+				s.unexport(id, ns)
+			}
+			s.nothing(ns)
 		})
-		s.slices(ns, map[string][]string{
-			"east": {"10.11.0.1 tcp:8080 hello-0", "10.11.0.1 udp:8080 hello-0", "10.11.0.2 tcp:8080 hello-1", "10.11.0.2 udp:8080 hello-1"},
-			"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}})
-		east := &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")}
-		pods := map[string][]string{
-			"east": {"10.11.0.1 tcp:8080 hello-0", "10.11.0.1 udp:8080 hello-0"},
-			"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}}
-		s.update(s.members["east"].member, east, func() { east.Endpoints[1].Conditions.Ready = ptr.To(false) })
-		s.slices(ns, pods) // a Pod that is not ready is not among them
-		s.update(s.members["east"].member, east, func() { east.Endpoints[1].Conditions.Ready = ptr.To(true) })
-		pods["east"] = append(pods["east"], "10.11.0.2 tcp:8080 hello-1", "10.11.0.2 udp:8080 hello-1")
-		s.slices(ns, pods)
-		for _, id := range both {
-			s.unexport(id, ns)
-		}
-		s.nothing(ns)
-	})
-	// The older export is west's: the order of the clusters' IDs decides nothing.
-	// endpoints are those of the import, by the clusters' ClusterIPs.
-	contrary := func(name string, east, west func(*corev1.Service), reason string, check func(*mcsv1beta1.ServiceImport) error, endpoints func(east, west string) map[string][]string) {
+	// The older export is west's, so the order of the clusters' IDs decides nothing. endpoints returns the endpoints of
+	// the import from the clusters' ClusterIPs.
+	contrary := func(name string, east, west func(*corev1.Service), reason string,
+		check func(*mcsv1beta1.ServiceImport) error, endpoints func(east, west string) map[string][]string) {
 		run(name, func(t *testing.T, ns string) {
 			there, here := s.hello("west", ns, west), s.hello("east", ns, east)
 			s.export("west", ns, nil, nil)
@@ -550,24 +579,30 @@ func TestMultiClusterServices(t *testing.T) {
 	typeIs := func(want mcsv1beta1.ServiceImportType) func(*mcsv1beta1.ServiceImport) error {
 		return func(si *mcsv1beta1.ServiceImport) error { return sameJSON("type", si.Spec.Type, want) }
 	}
-	contrary("11_the union of ports", named("a", 41), named("b", 42), "PortConflict", ports("b:42", "a:41"), func(east, west string) map[string][]string {
-		return map[string][]string{"east": {east + " a:41"}, "west": {west + " b:42"}}
-	})
-	contrary("12_one port name, two numbers", named("tcp", 41), named("tcp", 42), "PortConflict", ports("tcp:42"), func(_, west string) map[string][]string {
-		return map[string][]string{"west": {west + " tcp:42"}}
-	})
-	contrary("13_one is headless", nil, isHeadless, "TypeConflict", typeIs(mcsv1beta1.Headless), func(string, string) map[string][]string {
-		return map[string][]string{"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}}
-	})
-	contrary("13-newer_the newer one is headless", isHeadless, nil, "TypeConflict", typeIs(mcsv1beta1.ClusterSetIP), func(_, west string) map[string][]string {
-		return map[string][]string{"west": {west + " tcp:42", west + " udp:42"}}
-	})
+	contrary("11_the union of ports", named("a", 41), named("b", 42), "PortConflict",
+		ports("b:42", "a:41"), func(east, west string) map[string][]string {
+			return map[string][]string{"east": {east + " a:41"}, "west": {west + " b:42"}}
+		})
+	contrary("12_one port name, two numbers", named("tcp", 41), named("tcp", 42), "PortConflict",
+		ports("tcp:42"), func(_, west string) map[string][]string {
+			return map[string][]string{"west": {west + " tcp:42"}}
+		})
+	contrary("13_one is headless", nil, isHeadless, "TypeConflict", typeIs(mcsv1beta1.Headless),
+		func(string, string) map[string][]string {
+			return map[string][]string{"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0",
+				"10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}}
+		})
+	contrary("13-newer_the newer one is headless", isHeadless, nil, "TypeConflict",
+		typeIs(mcsv1beta1.ClusterSetIP), func(_, west string) map[string][]string {
+			return map[string][]string{"west": {west + " tcp:42", west + " udp:42"}}
+		})
 	run("14_labels and annotations that are exported, and no others", func(t *testing.T, ns string) {
 		s.hello("east", ns, nil)
 		s.export("east", ns, map[string]string{"dummy-export": "label"}, map[string]string{"dummy-export": "annotation"})
 		s.imported(ns, "labels and annotations", func(si *mcsv1beta1.ServiceImport) error {
 			return errors.Join(sameJSON("labels", si.Labels, map[string]string{"dummy-export": "label"}),
-				sameJSON("annotations", si.Annotations, map[string]string{"dummy-export": "annotation", multicluster.AnnotationImportedService: "true"}))
+				sameJSON("annotations", si.Annotations,
+					map[string]string{"dummy-export": "annotation", multicluster.AnnotationImportedService: "true"}))
 		})
 		e := &mcsv1beta1.ServiceExport{ObjectMeta: meta(ns, "hello")}
 		s.update(s.members["east"].member, e, func() { e.Spec = mcsv1beta1.ServiceExportSpec{} })
@@ -585,11 +620,13 @@ func TestMultiClusterServices(t *testing.T) {
 		}
 		s.conflict(ns, "LabelsConflict,AnnotationsConflict", both...)
 		s.imported(ns, "the older export's", func(si *mcsv1beta1.ServiceImport) error {
-			return errors.Join(sameJSON("labels", si.Labels["from"], "west"), sameJSON("annotations", si.Annotations["from"], "west"))
+			return errors.Join(sameJSON("labels", si.Labels["from"], "west"),
+				sameJSON("annotations", si.Annotations["from"], "west"))
 		})
 	})
 	run("16_objects of users stay as they are", func(t *testing.T, ns string) {
-		mine := &mcsv1beta1.ServiceImport{ObjectMeta: meta(ns, "hello"), Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 1}}}}
+		mine := &mcsv1beta1.ServiceImport{ObjectMeta: meta(ns, "hello"),
+			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 1}}}}
 		s.create(s.members["east"].member, mine)
 		s.hello("west", ns, nil)
 		s.export("west", ns, nil, nil)
@@ -605,7 +642,8 @@ func TestMultiClusterServices(t *testing.T) {
 			}
 			return nil
 		})
-		if err := s.members["east"].member.Get(t.Context(), client.ObjectKeyFromObject(mine), mine); err != nil || len(mine.Spec.Ports) != 1 {
+		if err := s.members["east"].member.Get(t.Context(), client.ObjectKeyFromObject(mine), mine); err != nil ||
+			len(mine.Spec.Ports) != 1 {
 			t.Errorf("the user's ServiceImport: %v, %v", mine.Spec, err)
 		}
 	})
@@ -616,22 +654,27 @@ func TestMultiClusterServices(t *testing.T) {
 		})
 		list := make([]*discoveryv1.EndpointSlice, 10)
 		for i := range list {
-			list[i] = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("hello-%d", i), Labels: map[string]string{
-				discoveryv1.LabelServiceName: "hello", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io", corev1.IsHeadlessService: ""}},
-				AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("tcp"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}}}
+			list[i] = &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("hello-%d", i), Labels: map[string]string{
+					discoveryv1.LabelServiceName: "hello", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+					corev1.IsHeadlessService: ""}},
+				AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{
+					{Name: ptr.To("tcp"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}}}
 			for n := range 100 {
 				if i == 9 && n > 97 {
-					break // with those of hello 1,000
+					break // with the slices of hello there are 1,000
 				}
-				list[i].Endpoints = append(list[i].Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.11.%d.%d", i+1, n+1)}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+				list[i].Endpoints = append(list[i].Endpoints, discoveryv1.Endpoint{Addresses: []string{
+					fmt.Sprintf("10.11.%d.%d", i+1, n+1)}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
 			}
 			s.create(s.members["east"].member, list[i])
 		}
 		s.export("east", ns, nil, nil)
-		// versions are those of what is imported in a cluster, and how many endpoints it has.
+		// versions returns the versions of the imported objects in a cluster, and the number of endpoints.
 		versions := func(ctx context.Context, in client.Client) (map[string]string, int, error) {
 			slices, endpoints := &discoveryv1.EndpointSliceList{}, &corev1.EndpointsList{}
-			if err := errors.Join(in.List(ctx, slices, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelServiceName}), in.List(ctx, endpoints, client.InNamespace(ns))); err != nil {
+			if err := errors.Join(in.List(ctx, slices, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelServiceName}),
+				in.List(ctx, endpoints, client.InNamespace(ns))); err != nil {
 				return nil, 0, err
 			}
 			have, count := map[string]string{}, 0
@@ -674,7 +717,8 @@ func TestMultiClusterServices(t *testing.T) {
 		imported(999)
 		t.Logf("one of 1,000 endpoints is gone everywhere after %s", time.Since(start).Round(time.Millisecond))
 		s.wrote(wrote, map[string]int{"leader resourceexports": 1, "leader resourceimports": 1,
-			"east endpointslices": 1 + 1, "east endpoints": 1, "west endpointslices": 1, "west endpoints": 1}) // one is the test's
+			// one is the test's
+			"east endpointslices": 1 + 1, "east endpoints": 1, "west endpointslices": 1, "west endpoints": 1})
 		for _, id := range both {
 			have, _, err := versions(t.Context(), s.members[id].member)
 			if err != nil {
@@ -687,7 +731,8 @@ func TestMultiClusterServices(t *testing.T) {
 				}
 			}
 			if len(changed) != 2 || len(have) != len(before[s.members[id].member]) {
-				t.Errorf("%s has written %v, of %d objects now %d; want one EndpointSlice and Endpoints", id, changed, len(before[s.members[id].member]), len(have))
+				t.Errorf("%s has written %v, of %d objects now %d; want one EndpointSlice and Endpoints",
+					id, changed, len(before[s.members[id].member]), len(have))
 			}
 		}
 	})
@@ -699,7 +744,8 @@ func TestMultiClusterServices(t *testing.T) {
 		ready := func(want string) {
 			s.everywhere(want+" ready endpoints", func(ctx context.Context, in client.Client) error {
 				l := &discoveryv1.EndpointSliceList{}
-				if err := in.List(ctx, l, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}); err != nil {
+				if err := in.List(ctx, l, client.InNamespace(ns),
+					client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}); err != nil {
 					return err
 				}
 				var have []string
@@ -718,7 +764,7 @@ func TestMultiClusterServices(t *testing.T) {
 			"west services": 1, "west ipaddresses": 1, "west endpoints": 1, "west endpointslices": 1,
 			"west serviceimports": 1, "west serviceimports/status": 1,
 			"east serviceexports": 1, "east serviceexports/status": 1,
-		} // 17, without the test's ServiceExport and the addresses that API servers note for Services
+		} // 17; without the test's ServiceExport, and without the API servers' records of Services' addresses
 		if took := time.Since(began); took > pendingAfter {
 			t.Logf("exported after %s: statuses that wait for %s may have one write more", took, pendingAfter)
 			have := s.writesBy()
@@ -734,16 +780,21 @@ func TestMultiClusterServices(t *testing.T) {
 		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")}
 		s.update(s.members["east"].member, slice, func() { slice.Endpoints = slice.Endpoints[1:] })
 		ready("1")
-		s.wrote(wrote, map[string]int{"leader resourceexports": 1, "leader resourceimports": 1, "east endpointslices": 1 + 1, "west endpointslices": 1}) // one is the test's
+		// one is the test's
+		s.wrote(wrote, map[string]int{"leader resourceexports": 1, "leader resourceimports": 1,
+			"east endpointslices": 1 + 1, "west endpointslices": 1})
 	})
 }
 
-// writesBy are the writes that each API server has served, by kind of object and subresource, also those that changed nothing or were refused, once there
-// were none for a second. The controllers' own counters would not do: of several controllers in one process one is registered. Left out
-// are announcements, Leases and Events, which go on all the time, and the access that a test makes for a controller when it starts it.
+// writesBy returns the writes that each API server has served, by kind of object and subresource. It waits until there
+// has been no write for a second. It counts writes that changed nothing or were refused too. The controllers' own
+// counters do not suffice: if a process has several controllers, it registers the counter of one. writesBy omits
+// announcements, Leases and Events, which never stop. It also omits the access rights that a test creates when it
+// starts a controller.
 func (s *mcsWorld) writesBy() map[string]int {
 	s.t.Helper()
-	beside := []string{"memberclusterannounces", "leases", "events", "serviceaccounts", "roles", "rolebindings", "clusterroles", "clusterrolebindings"}
+	beside := []string{"memberclusterannounces", "leases", "events", "serviceaccounts",
+		"roles", "rolebindings", "clusterroles", "clusterrolebindings"}
 	servers := map[string]*rest.Config{"leader": s.leaderConfig}
 	for id, m := range s.members {
 		servers[id] = m.memberConfig
@@ -786,9 +837,11 @@ func (s *mcsWorld) wrote(before, want map[string]int) {
 	}
 }
 
-var servedRequest = regexp.MustCompile(`(?m)^apiserver_request_total\{code="2.*\bresource="([^"]*)".*\bsubresource="([^"]*)".*\bverb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$`)
+var servedRequest = regexp.MustCompile(
+	`(?m)^apiserver_request_total\{code="2.*\bresource="([^"]*)".*\bsubresource="([^"]*)".*\bverb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$`)
 
-// writesServed are the writes that an API server has accepted, by resource: one that is refused, since it was of an older state, changes nothing.
+// writesServed returns the writes that an API server has accepted, by resource. It omits a write that was refused
+// because it was based on an older version, since such a write changes nothing.
 func writesServed(t *testing.T, config *rest.Config) map[string]int {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

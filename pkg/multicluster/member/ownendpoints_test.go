@@ -14,12 +14,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// TestPlanOwnEndpoints imports endpoints that are this cluster's own: what another cluster's export has of it is left out.
+// TestPlanOwnEndpoints imports endpoints from another cluster's export that belong to this cluster. They are left out.
 func TestPlanOwnEndpoints(t *testing.T) {
-	const node, pod, service, second, server, gateway, own, foreign = "192.168.78.101", "10.11.3.4", "10.97.0.77", "10.200.0.9", "172.30.0.10", "203.0.113.7", "10.97.0.10", "10.98.0.7"
+	const node, pod, service, second, server, gateway, own, foreign = "192.168.78.101",
+		"10.11.3.4", "10.97.0.77", "10.200.0.9", "172.30.0.10", "203.0.113.7", "10.97.0.10", "10.98.0.7"
 	from := func(id string) func(*mcv1alpha1.ResourceImport) {
 		return func(ri *mcv1alpha1.ResourceImport) {
-			ri.Annotations = map[string]string{multicluster.AnnotationSources: exportcheck.SourcesText([]exportcheck.Source{{Cluster: id, Subsets: 1}})}
+			ri.Annotations = map[string]string{
+				multicluster.AnnotationSources: exportcheck.SourcesText([]exportcheck.Source{{Cluster: id, Subsets: 1}})}
 		}
 	}
 	for _, row := range []struct {
@@ -40,19 +42,25 @@ func TestPlanOwnEndpoints(t *testing.T) {
 		{name: "a gateway", ip: gateway, why: "a gateway"},
 		{name: "the Service that this cluster exports", ip: own, export: true},
 		{name: "the Service that this cluster exports, as the leader says", ip: own, export: true, from: from("east")},
-		{name: "another Service, as another cluster's, of one that this cluster exports", ip: service, export: true, from: from("west"), why: "in the Service range"},
-		{name: "another Service, of one that this cluster exports", ip: service, export: true, why: "in the Service range", quiet: true},
+		{name: "another Service, as another cluster's, of one that this cluster exports",
+			ip: service, export: true, from: from("west"), why: "in the Service range"},
+		{name: "another Service, of one that this cluster exports", ip: service, export: true,
+			why: "in the Service range", quiet: true},
 		{name: "this cluster's, as the leader says", ip: own, from: from("east")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := exportingView()
 			v.Config.PodCIDRs = []string{"10.11.0.0/16"}
-			v.Nodes = []*corev1.Node{{ObjectMeta: meta("", "node-1"), Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: node}}}}}
-			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-9"), GatewayIP: gateway, InternalIP: gateway}}
-			kubernetes := &discoveryv1.EndpointSlice{ObjectMeta: meta("default", "kubernetes"), AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{server}}}}
+			v.Nodes = []*corev1.Node{{ObjectMeta: meta("", "node-1"),
+				Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: node}}}}}
+			v.Gateways = []*mcv1alpha1.Gateway{
+				{ObjectMeta: meta("kube-system", "node-9"), GatewayIP: gateway, InternalIP: gateway}}
+			kubernetes := &discoveryv1.EndpointSlice{ObjectMeta: meta("default", "kubernetes"),
+				AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{server}}}}
 			kubernetes.Labels = map[string]string{discoveryv1.LabelServiceName: "kubernetes"}
 			v.EndpointSlices = append(v.EndpointSlices, kubernetes)
-			v.Services = append(v.Services, &corev1.Service{ObjectMeta: meta("default", "second"), Spec: corev1.ServiceSpec{ClusterIP: second, ClusterIPs: []string{second}}})
+			v.Services = append(v.Services, &corev1.Service{ObjectMeta: meta("default", "second"),
+				Spec: corev1.ServiceSpec{ClusterIP: second, ClusterIPs: []string{second}}})
 			if !row.export {
 				v.ServiceExports = nil
 			}
@@ -61,7 +69,8 @@ func TestPlanOwnEndpoints(t *testing.T) {
 				row.from(endpoints)
 			}
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{ri, endpoints}
-			v.Services = append(v.Services, &corev1.Service{ObjectMeta: marked("default", "antrea-mc-web"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.97.0.9"}})
+			v.Services = append(v.Services, &corev1.Service{ObjectMeta: marked("default", "antrea-mc-web"),
+				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.97.0.9"}})
 			d, ps := Plan(v)
 			var in []string
 			for _, s := range d.EndpointSlices {

@@ -25,7 +25,8 @@ func importOf(ns, name string) *mcv1alpha1.ResourceImport {
 		Spec: mcv1alpha1.ResourceImportSpec{
 			Kind: "ServiceImport", Namespace: ns, Name: name,
 			ServiceImport: &mcsv1alpha1.ServiceImport{Spec: mcsv1alpha1.ServiceImportSpec{
-				Type: mcsv1alpha1.ClusterSetIP, Ports: []mcsv1alpha1.ServicePort{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}},
+				Type:  mcsv1alpha1.ClusterSetIP,
+				Ports: []mcsv1alpha1.ServicePort{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}},
 		},
 	}
 }
@@ -48,12 +49,13 @@ func clusterInfoOf(id, serviceCIDR, gatewayIP string) *mcv1alpha1.ResourceImport
 		ObjectMeta: meta("antrea-multicluster", id+"-clusterinfo"),
 		Spec: mcv1alpha1.ResourceImportSpec{
 			Kind: "ClusterInfo", Namespace: "antrea-multicluster", Name: id + "-clusterinfo",
-			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: serviceCIDR, GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gatewayIP}}},
+			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: serviceCIDR,
+				GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gatewayIP}}},
 		},
 	}
 }
 
-// sliceName ends in a hash, which nobody reads.
+// sliceName matches a slice's name. The hash at its end is left out of the comparison.
 var sliceName = regexp.MustCompile(`^(\w+ EndpointSlice .*)-[0-9a-f]{16}$`)
 
 // writeTexts lists a change in words.
@@ -76,16 +78,19 @@ func TestPlanImports(t *testing.T) {
 
 	serviceImport := func() *mcsv1alpha1.ServiceImport {
 		return &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{
-			Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.97.0.9"}, IPFamilies: []corev1.IPFamily{"IPv4"}, Ports: importOf("default", "db").Spec.ServiceImport.Spec.Ports}}
+			Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.97.0.9"}, IPFamilies: []corev1.IPFamily{"IPv4"},
+			Ports: importOf("default", "db").Spec.ServiceImport.Spec.Ports}}
 	}
 	importedEndpoints := func() *services.Endpoints {
-		e := &services.Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
+		e := &services.Endpoints{ObjectMeta: marked("default", "antrea-mc-db"),
+			Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
 		e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
 		return e
 	}
 	importedSlices := func() []*discoveryv1.EndpointSlice {
 		v := joinedView()
-		v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+		v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"),
+			endpointsOf("default", "db", "10.98.0.7")}
 		d, _ := Plan(v)
 		return d.EndpointSlices
 	}
@@ -96,7 +101,8 @@ func TestPlanImports(t *testing.T) {
 		problems []string
 	}{
 		{name: "new import: the ServiceImport waits for the address",
-			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
+			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db",
+				"create EndpointSlice default/antrea-mc-db"}},
 		{name: "the Service has its address", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
@@ -123,37 +129,45 @@ func TestPlanImports(t *testing.T) {
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.EndpointSlices = append(v.EndpointSlices, importedSlices()...)
 			v.EndpointSlices[0].Labels = nil
-		}, writes: []string{"create ServiceImport default/db"}, problems: []string{"EndpointSlice default/" + importedSlices()[0].Name + ": NotImported"}},
+		}, writes: []string{"create ServiceImport default/db"},
+			problems: []string{"EndpointSlice default/" + importedSlices()[0].Name + ": NotImported"}},
 		{name: "the import is headless now: the Service is made anew", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
-		}, writes: []string{"delete Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
+		}, writes: []string{"delete Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db",
+			"create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
 		{name: "another endpoint", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.96.0.7")
-		}, writes: []string{"update Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
+		}, writes: []string{"update Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db",
+			"create ServiceImport default/db"}},
 		{name: "endpoints that nobody can use are left out", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, serviceImport())
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "127.0.0.1", "10.98.0.7", "169.254.169.254", "nowhere")
-		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "update the status of ServiceImport default/db"}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "update the status of ServiceImport default/db"},
+			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "a port that no Service can have is left out", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, serviceImport())
 			ports := &v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Ports
 			*ports = append(*ports, mcsv1alpha1.ServicePort{Name: "none", Port: 0})
-		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "update the status of ServiceImport default/db"}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
-		{name: "no port is left", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Ports[0].Port = -1 },
-			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid"}},
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "update the status of ServiceImport default/db"},
+			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
+		{name: "no port is left",
+			change: func(v *View) { v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Ports[0].Port = -1 },
+			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid",
+				"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "somebody gave our Service a selector", change: func(v *View) {
 			s := importedService()
 			s.Spec.Selector = map[string]string{"app": "db"}
 			v.Services = append(v.Services, s)
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
-		}, writes: []string{"update Service default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
+		}, writes: []string{"update Service default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db",
+			"create ServiceImport default/db"}},
 		{name: "a name of 53 characters", change: func(v *View) {
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", strings.Repeat("n", 53))}
 		}, writes: []string{"create Service default/antrea-mc-" + strings.Repeat("n", 53)}},
@@ -162,7 +176,8 @@ func TestPlanImports(t *testing.T) {
 		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "Namespace missing", change: func(v *View) { v.Namespaces = nil },
 			problems: []string{"ClusterSet kube-system/set: NamespaceNotFound"}},
-		{name: "Namespace being deleted", change: func(v *View) { v.Namespaces[0].DeletionTimestamp = &metav1.Time{Time: now} },
+		{name: "Namespace being deleted",
+			change:   func(v *View) { v.Namespaces[0].DeletionTimestamp = &metav1.Time{Time: now} },
 			problems: []string{"ClusterSet kube-system/set: NamespaceNotFound"}},
 		{name: "a user's Service is in the way", change: func(v *View) {
 			v.Services = append(v.Services, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
@@ -174,25 +189,32 @@ func TestPlanImports(t *testing.T) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db")})
-		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"},
+			problems: []string{"ServiceImport default/db: NotImported"}},
 		{name: "a user's ServiceImport with an address of its own is in the way", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
-			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"10.97.0.8"}}})
-		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"),
+				Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"10.97.0.8"}}})
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"},
+			problems: []string{"ServiceImport default/db: NotImported"}},
 		{name: "a user's ServiceImport with a second address is in the way", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
-			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"10.97.0.9", "10.97.0.8"}}})
-		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"),
+				Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"10.97.0.9", "10.97.0.8"}}})
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"},
+			problems: []string{"ServiceImport default/db: NotImported"}},
 		{name: "a user's ServiceImport without addresses is in the way of a headless one", change: func(v *View) {
 			v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
 			s := importedService()
 			s.Spec.ClusterIP = corev1.ClusterIPNone
 			v.Services = append(v.Services, s)
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
-			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"None"}}})
-		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"),
+				Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"None"}}})
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"},
+			problems: []string{"ServiceImport default/db: NotImported"}},
 		{name: "Antrea's member has left a ServiceImport: it is adopted", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
@@ -212,7 +234,8 @@ func TestPlanImports(t *testing.T) {
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db")},
 				&mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "mine")})
-		}, writes: []string{"delete Service default/antrea-mc-db", "delete Endpoints default/antrea-mc-db", "delete ServiceImport default/db"}},
+		}, writes: []string{"delete Service default/antrea-mc-db", "delete Endpoints default/antrea-mc-db",
+			"delete ServiceImport default/db"}},
 		{name: "the leader has not been read yet: nothing goes", change: func(v *View) {
 			v.Leader.Synced, v.Leader.ResourceImports = false, nil
 			v.Services = append(v.Services, importedService())
@@ -239,13 +262,17 @@ func TestPlanImports(t *testing.T) {
 				{ObjectMeta: meta("antrea-multicluster", "0123"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "LabelIdentity"}},
 				{ObjectMeta: meta("antrea-multicluster", "x"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "ExternalEntity"}}}
 		}},
-		{name: "meant for other clusters", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west"} }},
-		{name: "meant for this cluster", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west", "east"} },
-			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
+		{name: "meant for other clusters",
+			change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west"} }},
+		{name: "meant for this cluster",
+			change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west", "east"} },
+			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db",
+				"create EndpointSlice default/antrea-mc-db"}},
 		{name: "garbage does not stop the others", change: func(v *View) {
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, &mcv1alpha1.ResourceImport{
 				ObjectMeta: meta("antrea-multicluster", "bad"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "ServiceImport"}})
-		}, writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"},
+		}, writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db",
+			"create EndpointSlice default/antrea-mc-db"},
 			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "ClusterInfo of another cluster and of this one", change: func(v *View) {
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
@@ -257,7 +284,8 @@ func TestPlanImports(t *testing.T) {
 			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo: ServiceCIDROverlap"}},
 		{name: "malformed ClusterInfo", change: func(v *View) {
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{clusterInfoOf("west", "ten", "nowhere")}
-		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid"}},
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid",
+			"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "ClusterInfo with a Pod range of our Nodes", change: func(v *View) {
 			west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")
 			west.Spec.ClusterInfo.PodCIDRs = []string{"10.0.0.0/24"}
@@ -267,15 +295,19 @@ func TestPlanImports(t *testing.T) {
 		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo"},
 			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo: ServiceCIDROverlap"}},
 		{name: "ClusterInfo with a range that another cluster has here", change: func(v *View) {
-			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west-clusterinfo"), Spec: *clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101").Spec.ClusterInfo}}
+			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west-clusterinfo"),
+				Spec: *clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101").Spec.ClusterInfo}}
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
-				clusterInfoOf("attacker", "10.98.0.0/24", "192.168.80.101"), clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")}
+				clusterInfoOf("attacker", "10.98.0.0/24", "192.168.80.101"),
+				clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")}
 		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "ClusterInfo of an old cluster that takes another's gateway", change: func(v *View) {
 			for _, id := range []string{"old", "west"} {
 				ip := map[string]string{"old": "192.168.80.101", "west": "192.168.79.101"}[id]
-				v.ClusterInfoImports = append(v.ClusterInfoImports, &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", id+"-clusterinfo"),
-					Spec: *clusterInfoOf(id, map[string]string{"old": "10.99.0.0/16", "west": "10.98.0.0/16"}[id], ip).Spec.ClusterInfo})
+				v.ClusterInfoImports = append(v.ClusterInfoImports,
+					&mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", id+"-clusterinfo"),
+						Spec: *clusterInfoOf(id, map[string]string{"old": "10.99.0.0/16", "west": "10.98.0.0/16"}[id],
+							ip).Spec.ClusterInfo})
 			}
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
 				clusterInfoOf("old", "10.99.0.0/16", "192.168.79.101"), clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")}
@@ -283,19 +315,25 @@ func TestPlanImports(t *testing.T) {
 		{name: "an endpoint in no range that a cluster announces", change: func(v *View) {
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7")
-		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"},
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db",
+			"create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db",
+			"create EndpointSlice default/antrea-mc-db"},
 			problems: []string{"Service default/antrea-mc-db: EndpointsUnreachable"}},
 		{name: "endpoints in the ranges that clusters announce, and one of this cluster's", change: func(v *View) {
 			west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")
 			west.Spec.ClusterInfo.PodCIDRs = []string{"10.20.0.0/16"}
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, west)
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7", "10.97.0.3")
-			v.Leader.ResourceImports[1].Annotations = map[string]string{multicluster.AnnotationSources: `[{"cluster":"west","subsets":1}]`}
-		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
+			v.Leader.ResourceImports[1].Annotations = map[string]string{
+				multicluster.AnnotationSources: `[{"cluster":"west","subsets":1}]`}
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"},
+			writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db",
+				"create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
-			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"),
+				endpointsOf("default", "db", "10.98.0.7")}
 			if row.change != nil {
 				row.change(&v)
 			}
@@ -306,7 +344,8 @@ func TestPlanImports(t *testing.T) {
 	}
 }
 
-// TestPlanImportFamily asks for an IPv4 address where the cluster has such: a cluster of two families may give an IPv6 one first, which is not served.
+// TestPlanImportFamily requests an IPv4 address if the cluster has IPv4. A cluster with two families may assign an IPv6
+// address first, which is not served.
 func TestPlanImportFamily(t *testing.T) {
 	ipv4 := []corev1.IPFamily{corev1.IPv4Protocol}
 	for _, row := range []struct {
@@ -344,7 +383,7 @@ func TestPlanImportFamily(t *testing.T) {
 	}
 }
 
-// TestPlanImportOfTwoFamilies has as many addresses as families, in the order in which the derived Service has them.
+// TestPlanImportOfTwoFamilies imports as many addresses as families, in the order of the derived Service.
 func TestPlanImportOfTwoFamilies(t *testing.T) {
 	for _, row := range []struct {
 		ips  []string
@@ -363,7 +402,7 @@ func TestPlanImportOfTwoFamilies(t *testing.T) {
 	}
 }
 
-// TestPlanClusterInfoComplete writes all gateways and features of a peer down, in the leader's order.
+// TestPlanClusterInfoComplete writes all gateways and features of a peer, in the leader's order.
 func TestPlanClusterInfoComplete(t *testing.T) {
 	v := joinedView()
 	west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.102")
@@ -385,8 +424,10 @@ func TestPlanConfigured(t *testing.T) {
 		config   config.Config
 		problems []string
 	}{
-		{name: "Pods' addresses without a range", config: config.Config{EndpointIPType: config.EndpointIPTypePodIP}, problems: []string{"ClusterSet kube-system/set: PodCIDRsMissing"}},
-		{name: "Pods' addresses with a range", config: config.Config{EndpointIPType: config.EndpointIPTypePodIP, PodCIDRs: []string{"10.20.0.0/16"}}},
+		{name: "Pods' addresses without a range", config: config.Config{EndpointIPType: config.EndpointIPTypePodIP},
+			problems: []string{"ClusterSet kube-system/set: PodCIDRsMissing"}},
+		{name: "Pods' addresses with a range",
+			config: config.Config{EndpointIPType: config.EndpointIPTypePodIP, PodCIDRs: []string{"10.20.0.0/16"}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -404,12 +445,14 @@ func TestPlanClusterInfoRefused(t *testing.T) {
 	d, _ := Plan(v)
 	for _, re := range d.ResourceExports {
 		if re.Spec.Kind == "ClusterInfo" {
-			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: "ConvergeFailure", Message: "overlaps cluster west"}}
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure,
+				Status: corev1.ConditionFalse, Reason: "ConvergeFailure", Message: "overlaps cluster west"}}
 			v.Leader.ResourceExports = append(v.Leader.ResourceExports, re)
 		}
 	}
 	_, ps := Plan(v)
-	if len(ps) != 1 || ps[0].Reason != "ConvergeFailure" || ps[0].Kind != "ClusterSet" || !strings.Contains(ps[0].Message, "overlaps cluster west") {
+	if len(ps) != 1 || ps[0].Reason != "ConvergeFailure" || ps[0].Kind != "ClusterSet" ||
+		!strings.Contains(ps[0].Message, "overlaps cluster west") {
 		t.Errorf("problems %v", ps)
 	}
 }

@@ -46,20 +46,25 @@ func TestPlanGateway(t *testing.T) {
 		want     string // "Node gatewayIP internalIP serviceCIDR", the oldest first; empty for no Gateway
 		problems []string
 	}{
-		{name: "all candidates, new ones by name", want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
-		{name: "one candidate", change: func(v *View) { v.Nodes[0].Annotations = nil }, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "all candidates, new ones by name",
+			want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "one candidate", change: func(v *View) { v.Nodes[0].Annotations = nil },
+			want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
 		{name: "the present one is the oldest", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}}
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16, node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
 		{name: "of two present ones the older comes first", change: func(v *View) {
-			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}, {ObjectMeta: meta("kube-system", "node-2")}}
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")},
+				{ObjectMeta: meta("kube-system", "node-2")}}
 			v.Gateways[0].CreationTimestamp = metav1.Time{Time: now}
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16, node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
 		{name: "of two of one age the first by name", change: func(v *View) {
-			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}, {ObjectMeta: meta("kube-system", "node-1")}}
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")},
+				{ObjectMeta: meta("kube-system", "node-1")}}
 		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
 		{name: "one that is being deleted is made anew, as the youngest", change: func(v *View) {
-			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}, {ObjectMeta: meta("kube-system", "node-2")}}
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")},
+				{ObjectMeta: meta("kube-system", "node-2")}}
 			v.Gateways[0].DeletionTimestamp, v.Gateways[1].CreationTimestamp = &metav1.Time{Time: now}, metav1.Time{Time: now}
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16, node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
 		{name: "two with one address: the older is one", change: func(v *View) {
@@ -71,7 +76,8 @@ func TestPlanGateway(t *testing.T) {
 			for i := range claims.MaxGateways {
 				v.Nodes = append(v.Nodes, node(fmt.Sprintf("zone-%02d", i), fmt.Sprintf("10.0.1.%d", i)))
 			}
-		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16" + zones(claims.MaxGateways-1), problems: []string{"Node zone-15: TooManyGateways"}},
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16" + zones(claims.MaxGateways-1),
+			problems: []string{"Node zone-15: TooManyGateways"}},
 		{name: "the present one is NotReady while another is Ready", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
 			notReady(v.Nodes[0])
@@ -90,10 +96,12 @@ func TestPlanGateway(t *testing.T) {
 			notReady(v.Nodes[1])
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-2: GatewayNodeNotReady"}},
 		{name: "all NotReady: all present ones stay", change: func(v *View) {
-			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}, {ObjectMeta: meta("kube-system", "node-1")}}
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")},
+				{ObjectMeta: meta("kube-system", "node-1")}}
 			notReady(v.Nodes[0])
 			notReady(v.Nodes[1])
-		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayNodeNotReady", "Node node-2: GatewayNodeNotReady"}},
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16",
+			problems: []string{"Node node-1: GatewayNodeNotReady", "Node node-2: GatewayNodeNotReady"}},
 		{name: "the only candidate is NotReady", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
 			v.Nodes = v.Nodes[:1]
@@ -131,7 +139,8 @@ func TestPlanGateway(t *testing.T) {
 			want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
 		{name: "public", change: func(v *View) {
 			v.Config.GatewayIPPrecedence = config.PrecedencePublic
-			v.Nodes[1].Status.Addresses = append(v.Nodes[1].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"})
+			v.Nodes[1].Status.Addresses = append(v.Nodes[1].Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"})
 		}, want: "node-2 203.0.113.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
 		{name: "public, annotated", change: func(v *View) {
 			v.Config.GatewayIPPrecedence = config.PrecedenceExternal
@@ -140,7 +149,8 @@ func TestPlanGateway(t *testing.T) {
 		}, want: "node-1 203.0.113.1 10.0.0.1 10.97.0.0/16"},
 		{name: "while the leader is away", change: func(v *View) { v.Leader = Leader{}; notReady(v.Nodes[0]) },
 			want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
-		{name: "Service range unknown", change: func(v *View) { v.ServiceCIDR = "" }, want: "node-1 10.0.0.1 10.0.0.1 , node-2 10.0.0.2 10.0.0.2 ",
+		{name: "Service range unknown", change: func(v *View) { v.ServiceCIDR = "" },
+			want:     "node-1 10.0.0.1 10.0.0.1 , node-2 10.0.0.2 10.0.0.2 ",
 			problems: []string{"ClusterSet kube-system/set: ServiceCIDRUnknown"}},
 		{name: "no ClusterSet", change: func(v *View) { v.ClusterSets = nil }},
 	} {
@@ -175,18 +185,23 @@ func TestPlanGateway(t *testing.T) {
 	}
 }
 
-// TestPlanClusterInfoCarriesTheAgentsWireGuardKey announces the key of the oldest Gateway, which clusters take that know one.
+// TestPlanClusterInfoCarriesTheAgentsWireGuardKey announces the key of the oldest Gateway. Clusters that support one
+// Gateway use this key.
 func TestPlanClusterInfoCarriesTheAgentsWireGuardKey(t *testing.T) {
 	v := joinedView()
 	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
 	v.Config.PodCIDRs = []string{"10.11.0.0/16"}
-	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.1", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
-		{ObjectMeta: meta("kube-system", "node-2"), GatewayIP: "10.0.0.2", InternalIP: "10.0.0.2", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "other"}}}
+	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.1",
+		WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
+		{ObjectMeta: meta("kube-system", "node-2"), GatewayIP: "10.0.0.2", InternalIP: "10.0.0.2",
+			WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "other"}}}
 	v.Gateways[1].CreationTimestamp = metav1.Time{Time: now}
 	d, _ := Plan(v)
 	expect(t, "ClusterInfo", d.ResourceExports[0].Spec.ClusterInfo, &mcv1alpha1.ClusterInfo{
-		ClusterID: "east", ServiceCIDR: "10.97.0.0/16", PodCIDRs: []string{"10.11.0.0/16"}, Features: []string{mcv1alpha1.FeatureActiveGateways},
-		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}})
+		ClusterID: "east", ServiceCIDR: "10.97.0.0/16", PodCIDRs: []string{"10.11.0.0/16"},
+		Features:     []string{mcv1alpha1.FeatureActiveGateways},
+		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}},
+		WireGuard:    &mcv1alpha1.WireGuardInfo{PublicKey: "k"}})
 	for _, w := range d.Change.Local {
 		if g, ok := w.Object.(*mcv1alpha1.Gateway); ok {
 			want := map[string]string{"node-1": "k", "node-2": "other"}[g.Name]
@@ -195,7 +210,8 @@ func TestPlanClusterInfoCarriesTheAgentsWireGuardKey(t *testing.T) {
 	}
 }
 
-// TestPlanGatewaysInside: a Gateway whose agent has a key gets an address inside WireGuard, and others are told of those that announce it.
+// TestPlanGatewaysInside assigns an address inside WireGuard to a Gateway whose agent has a key. A ClusterInfo has the
+// addresses of the Gateways that announce one.
 func TestPlanGatewaysInside(t *testing.T) {
 	info := func(key, inside string) *mcv1alpha1.WireGuardInfo {
 		return &mcv1alpha1.WireGuardInfo{PublicKey: key, NextPort: 51822, InsideIP: inside}
@@ -209,22 +225,32 @@ func TestPlanGatewaysInside(t *testing.T) {
 		infos    []mcv1alpha1.GatewayInfo
 		cluster  *mcv1alpha1.WireGuardInfo
 	}{
-		{"nothing is encrypted", [2]*mcv1alpha1.WireGuardInfo{}, " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, nil},
-		{"they have keys", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", "")}, first + " " + second, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, nil},
-		{"they have keys, and agents that announce nothing else", [2]*mcv1alpha1.WireGuardInfo{{PublicKey: "k"}, {PublicKey: "other"}}, first + " " + second,
-			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, &mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
-		{"and announce addresses", [2]*mcv1alpha1.WireGuardInfo{info("k", first), info("other", second)}, first + " " + second,
-			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}, {GatewayIP: "10.0.0.2", WireGuard: info("other", second)}}, one},
-		{"the second does not yet", [2]*mcv1alpha1.WireGuardInfo{info("k", first), nil}, first + " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}}, one},
-		{"the second alone: it is used alone", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", second)}, second + " " + first,
-			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.2", WireGuard: info("other", second)}}, &mcv1alpha1.WireGuardInfo{PublicKey: "other", NextPort: 51822}},
+		{"nothing is encrypted", [2]*mcv1alpha1.WireGuardInfo{}, " ",
+			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, nil},
+		{"they have keys", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", "")},
+			first + " " + second, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, nil},
+		{"they have keys, and agents that announce nothing else",
+			[2]*mcv1alpha1.WireGuardInfo{{PublicKey: "k"}, {PublicKey: "other"}}, first + " " + second,
+			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}},
+			&mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
+		{"and announce addresses", [2]*mcv1alpha1.WireGuardInfo{info("k", first), info("other", second)},
+			first + " " + second,
+			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)},
+				{GatewayIP: "10.0.0.2", WireGuard: info("other", second)}}, one},
+		{"the second does not yet", [2]*mcv1alpha1.WireGuardInfo{info("k", first), nil},
+			first + " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}}, one},
+		{"the second alone: it is used alone", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", second)},
+			second + " " + first,
+			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.2", WireGuard: info("other", second)}},
+			&mcv1alpha1.WireGuardInfo{PublicKey: "other", NextPort: 51822}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
 			v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
 			for i, w := range row.have {
 				ip := fmt.Sprintf("10.0.0.%d", i+1)
-				g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", fmt.Sprintf("node-%d", i+1)), GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16", WireGuard: w}
+				g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", fmt.Sprintf("node-%d", i+1)),
+					GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16", WireGuard: w}
 				g.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(i) * time.Minute)}
 				v.Gateways = append(v.Gateways, g)
 			}
@@ -247,7 +273,7 @@ func TestPlanClusterSetStatus(t *testing.T) {
 		announcement Announcement
 		change       func(*View)
 		ready        int32
-		leader       string // Ready, IsLeader, overall: "status/reason/message" each on a line
+		leader       string // Ready, IsLeader, overall: "status/reason/message", one on each line
 	}{
 		{name: "just connected", leader: `
 Ready Unknown//Leader cluster added
@@ -261,7 +287,8 @@ overall Unknown//Leader not yet connected`},
 Ready True//
 IsLeader True//This leader cluster is the leader for local cluster
 overall True//`},
-		{name: "the leader is lost", announcement: Announcement{Tried: now, Done: now.Add(-time.Hour), Found: true, Error: "refused"}, leader: `
+		{name: "the leader is lost",
+			announcement: Announcement{Tried: now, Done: now.Add(-time.Hour), Found: true, Error: "refused"}, leader: `
 Ready False/Disconnected/refused
 IsLeader True//This leader cluster is the leader for local cluster
 overall False//Disconnected from leader`},
@@ -273,7 +300,8 @@ overall False//Disconnected from leader`},
 Ready False/Disconnected/Secret kube-system/token has no key token; copy ca.crt and token from the ServiceAccount's Secret in the leader
 IsLeader False//
 overall False//Disconnected from leader`},
-		{name: "the Secret's CA is none", change: func(v *View) { v.Secrets[0].Data["ca.crt"] = []byte("-----BEGIN CERTIFICATE-----\n") }, leader: `
+		{name: "the Secret's CA is none",
+			change: func(v *View) { v.Secrets[0].Data["ca.crt"] = []byte("-----BEGIN CERTIFICATE-----\n") }, leader: `
 Ready False/Disconnected/Secret kube-system/token, key ca.crt: it has no certificate in PEM; copy ca.crt and token from the ServiceAccount's Secret in the leader
 IsLeader False//
 overall False//Disconnected from leader`},
@@ -298,8 +326,8 @@ overall False//Disconnected from leader`},
 			expect(t, "counts", []int32{s.TotalClusters, s.ReadyClusters}, []int32{1, row.ready})
 			expect(t, "observedGeneration", s.ObservedGeneration, int64(3))
 
-			// An hour later with nothing new, transition times stay; and a restarted
-			// controller leaves the status alone until it knows better.
+			// An hour later nothing has changed, and the transition times stay. A restarted controller leaves the status alone
+			// until it has read the leader.
 			v.ClusterSets = []*mcv1alpha2.ClusterSet{d.ClusterSet}
 			v.Now = now.Add(time.Hour)
 			again, _ := Plan(v)
@@ -328,7 +356,8 @@ func TestPlanClusterID(t *testing.T) {
 		}, want: "east"},
 		{name: "from a claim of the old shape", change: func(v *View) {
 			v.ClusterSets[0].Spec.ClusterID = ""
-			v.ClusterClaims = []*mcv1alpha2.ClusterClaim{{ObjectMeta: meta("kube-system", "clusterset-id"), ClaimName: "clusterSet.k8s.io", Value: "set"},
+			v.ClusterClaims = []*mcv1alpha2.ClusterClaim{
+				{ObjectMeta: meta("kube-system", "clusterset-id"), ClaimName: "clusterSet.k8s.io", Value: "set"},
 				{ObjectMeta: meta("kube-system", "east-membercluster-id"), ClaimName: "id.k8s.io", Value: "east"}}
 		}, want: "east"},
 		{name: "from nowhere", change: func(v *View) { v.ClusterSets[0].Spec.ClusterID = "" },
@@ -342,7 +371,8 @@ func TestPlanClusterID(t *testing.T) {
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
 		{name: "no server", change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "" }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
-		{name: "a server that would read the token in the clear", change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "http://10.0.0.1:8080" }, want: "east",
+		{name: "a server that would read the token in the clear",
+			change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "http://10.0.0.1:8080" }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
 		{name: "a Secret whose CA is none", change: func(v *View) { v.Secrets[0].Data["ca.crt"] = []byte("x") }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
@@ -381,9 +411,11 @@ func TestPlanHeartbeat(t *testing.T) {
 	}{
 		{name: "the first, at once"},
 		{name: "after the first, to see the leader's answer", last: Announcement{Tried: now, Done: now}, in: 2 * time.Second},
-		{name: "every ten seconds", last: Announcement{Tried: now.Add(-4 * time.Second), Done: now, Found: true}, in: 6 * time.Second},
+		{name: "every ten seconds", last: Announcement{Tried: now.Add(-4 * time.Second), Done: now, Found: true},
+			in: 6 * time.Second},
 		{name: "due", last: Announcement{Tried: now.Add(-10 * time.Second), Done: now, Found: true}},
-		{name: "soon after a failure", last: Announcement{Tried: now.Add(-time.Second), Done: now, Found: true, Error: "x"}, in: time.Second},
+		{name: "soon after a failure", last: Announcement{Tried: now.Add(-time.Second), Done: now, Found: true, Error: "x"},
+			in: time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -404,7 +436,8 @@ func TestPlanHeartbeat(t *testing.T) {
 }
 
 func TestServiceCIDRFromError(t *testing.T) {
-	cidr, err := serviceCIDRFromError(`Service "invalid-svc" is invalid: spec.clusterIPs: Invalid value: []string{"0.0.0.0"}: failed to allocate IP 0.0.0.0: the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/12`)
+	cidr, err := serviceCIDRFromError(
+		`Service "invalid-svc" is invalid: spec.clusterIPs: Invalid value: []string{"0.0.0.0"}: failed to allocate IP 0.0.0.0: the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/12`)
 	if err != nil || cidr != "10.96.0.0/12" {
 		t.Errorf("have %q, %v", cidr, err)
 	}

@@ -61,7 +61,8 @@ func joinedView() View {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set", Generation: 3},
 			Spec: mcv1alpha2.ClusterSetSpec{
 				ClusterID: "east",
-				Leaders:   []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north", Server: "https://172.30.0.10:6443", Secret: "token"}},
+				Leaders: []mcv1alpha2.LeaderClusterInfo{
+					{ClusterID: "north", Server: "https://172.30.0.10:6443", Secret: "token"}},
 				Namespace: "antrea-multicluster",
 			},
 		}},
@@ -94,9 +95,11 @@ func webService() *corev1.Service {
 
 func webSlice(readiness ...bool) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{
+			discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}
 	for i, r := range readiness {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
@@ -116,12 +119,13 @@ func ending(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// exportingView is joinedView with Service default/web, one ready endpoint and its ServiceExport.
+// exportingView returns joinedView with Service default/web, one ready endpoint, and its ServiceExport.
 func exportingView() View {
 	v := joinedView()
 	v.Services = []*corev1.Service{webService()}
 	v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(true)}
-	v.ServiceExports = []*mcsv1alpha1.ServiceExport{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Generation: 2}}}
+	v.ServiceExports = []*mcsv1alpha1.ServiceExport{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Generation: 2}}}
 	return v
 }
 
@@ -160,14 +164,17 @@ func TestPlanServiceExportConditions(t *testing.T) {
 	}{
 		{name: "exported, the leader has it", change: withOwnExports, reason: "Succeed", exports: both},
 		{name: "the leader does not have it yet", reason: "ExportPending", exports: both},
-		{name: "the leader does not have it any more", change: saying("Valid/Succeed", "Ready"), reason: "ExportPending", exports: both},
-		{name: "the leader does not have it yet, and its Service was missing", change: saying("Valid False/ServiceNotFound", "Ready False"), reason: "ExportPending", exports: both},
+		{name: "the leader does not have it any more", change: saying("Valid/Succeed", "Ready"),
+			reason: "ExportPending", exports: both},
+		{name: "the leader does not have it yet, and its Service was missing",
+			change: saying("Valid False/ServiceNotFound", "Ready False"), reason: "ExportPending", exports: both},
 		{name: "the leader has an older state", change: func(v *View) {
 			withOwnExports(v)
 			saying("Valid/Succeed", "Ready")(v)
 			v.Services[0].Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 81}}
 		}, exports: both},
-		{name: "the leader is away and was not read", change: func(v *View) { v.Leader.Synced = false }, reason: "ExportPending", exports: both},
+		{name: "the leader is away and was not read", change: func(v *View) { v.Leader.Synced = false },
+			reason: "ExportPending", exports: both},
 		{name: "the leader is away and was not read, and had it", change: func(v *View) {
 			v.Leader.Synced = false
 			saying("Valid/Succeed", "Ready")(v)
@@ -176,14 +183,19 @@ func TestPlanServiceExportConditions(t *testing.T) {
 			"east-default-" + strings.Repeat("n", 53) + "-endpoints", "east-default-" + strings.Repeat("n", 53) + "-service"}},
 		{name: "a name of 54 characters", change: func(v *View) { rename(v, 54) }, reason: "ExportNameTooLong"},
 		{name: "Service missing", change: func(v *View) { v.Services = nil }, reason: "ServiceNotFound"},
-		{name: "Service being deleted", change: func(v *View) { v.Services[0].DeletionTimestamp = &metav1.Time{Time: now} }, reason: "ServiceNotFound"},
-		{name: "ExternalName", change: func(v *View) { v.Services[0].Spec.Type = corev1.ServiceTypeExternalName }, reason: "ServiceTypeNotSupported"},
+		{name: "Service being deleted", change: func(v *View) { v.Services[0].DeletionTimestamp = &metav1.Time{Time: now} },
+			reason: "ServiceNotFound"},
+		{name: "ExternalName", change: func(v *View) { v.Services[0].Spec.Type = corev1.ServiceTypeExternalName },
+			reason: "ServiceTypeNotSupported"},
 		{name: "ExternalName after it was exported", change: func(v *View) {
 			withOwnExports(v)
 			v.Services[0].Spec.Type = corev1.ServiceTypeExternalName
 		}, reason: "ServiceTypeNotSupported"},
-		{name: "imported", change: func(v *View) { v.Services[0].ObjectMeta = marked("default", "web") }, reason: "ImportedService"},
-		{name: "no ready endpoint", change: func(v *View) { v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false, false)} }, reason: "ExportPending", exports: alone},
+		{name: "imported", change: func(v *View) { v.Services[0].ObjectMeta = marked("default", "web") },
+			reason: "ImportedService"},
+		{name: "no ready endpoint", change: func(v *View) {
+			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false, false)}
+		}, reason: "ExportPending", exports: alone},
 		{name: "no ready endpoint, the leader has the Service", change: func(v *View) {
 			withOwnExports(v)
 			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false)}
@@ -191,9 +203,13 @@ func TestPlanServiceExportConditions(t *testing.T) {
 		{name: "no ready endpoint, one that ends still serves", change: func(v *View) {
 			v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(false, false))}
 		}, reason: "ExportPending", exports: both},
-		{name: "no endpoint at all", change: func(v *View) { v.EndpointSlices = nil }, reason: "ExportPending", exports: alone},
-		{name: "endpoints of another Service", change: func(v *View) { v.EndpointSlices[0].Namespace = "other" }, reason: "ExportPending", exports: alone},
-		{name: "readiness unknown counts as ready", change: func(v *View) { v.EndpointSlices[0].Endpoints[0].Conditions.Ready = nil }, reason: "ExportPending", exports: both},
+		{name: "no endpoint at all", change: func(v *View) { v.EndpointSlices = nil },
+			reason: "ExportPending", exports: alone},
+		{name: "endpoints of another Service", change: func(v *View) { v.EndpointSlices[0].Namespace = "other" },
+			reason: "ExportPending", exports: alone},
+		{name: "readiness unknown counts as ready", change: func(v *View) {
+			v.EndpointSlices[0].Endpoints[0].Conditions.Ready = nil
+		}, reason: "ExportPending", exports: both},
 		{name: "headless", change: func(v *View) {
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
 		}, reason: "ServiceNoClusterIP"},
@@ -263,7 +279,8 @@ func TestPlanServiceExportConditions(t *testing.T) {
 	}
 }
 
-// saying gives the export conditions, such as "Valid False/ServiceNotFound"; True and the type's name are left out.
+// saying gives the export these conditions, such as "Valid False/ServiceNotFound". The text omits True and a reason
+// that equals the type.
 func saying(list ...string) func(*View) {
 	return func(v *View) {
 		for _, text := range list {
@@ -294,16 +311,20 @@ func rename(v *View, length int) {
 	v.EndpointSlices[0].Labels[discoveryv1.LabelServiceName] = name
 }
 
-// TestPlanLeft has a cluster leave its ClusterSet: an export does not stay ready, and one of which this controller has not spoken is left alone.
+// TestPlanLeft lets a cluster leave its ClusterSet. Its exports do not stay ready. An export without conditions of this
+// controller is left alone.
 func TestPlanLeft(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		has  []string
 		want string
 	}{
-		{"exported, with a conflict", []string{"Valid/Succeed", "Ready/Exported", "Conflict/PortConflict"}, "Unknown NoClusterSet, False Failed, False NoConflicts"},
-		{"of an earlier version, without the newer conditions", []string{"Valid/Succeed"}, "Unknown NoClusterSet, False Failed, False NoConflicts"},
-		{"not exported", []string{"Valid False/ServiceNotFound", "Ready False/Failed", "Conflict False/NoConflicts"}, "Unknown NoClusterSet, False Failed, False NoConflicts"},
+		{"exported, with a conflict", []string{"Valid/Succeed", "Ready/Exported", "Conflict/PortConflict"},
+			"Unknown NoClusterSet, False Failed, False NoConflicts"},
+		{"of an earlier version, without the newer conditions", []string{"Valid/Succeed"},
+			"Unknown NoClusterSet, False Failed, False NoConflicts"},
+		{"not exported", []string{"Valid False/ServiceNotFound", "Ready False/Failed", "Conflict False/NoConflicts"},
+			"Unknown NoClusterSet, False Failed, False NoConflicts"},
 		{"never spoken of", nil, ""},
 		{"another implementation's", []string{"Valid/Valid", "Ready/Exported", "Conflict/PortConflict"}, ""},
 	} {
@@ -314,7 +335,8 @@ func TestPlanLeft(t *testing.T) {
 			d, _ := Plan(v)
 			have := ""
 			for _, se := range d.ServiceExports {
-				have = strings.Join([]string{conditionText(se, "Valid"), conditionText(se, "Ready"), conditionText(se, "Conflict")}, ", ")
+				have = strings.Join([]string{conditionText(se, "Valid"), conditionText(se, "Ready"), conditionText(se, "Conflict")},
+					", ")
 			}
 			expect(t, "conditions", have, row.want)
 			if row.want == "" {
@@ -329,24 +351,29 @@ func TestPlanLeft(t *testing.T) {
 	}
 }
 
-// TestPlanConflictOfAnotherLeader has a leader refuse an export while other ports are imported: of Antrea's, which does not say why, that is a
-// conflict; one that says why means what it says.
+// TestPlanConflictOfAnotherLeader lets a leader refuse an export while other ports are imported. Antrea's leader gives
+// no reason, so that is a conflict. If a leader gives a reason, the reason counts.
 func TestPlanConflictOfAnotherLeader(t *testing.T) {
 	for _, row := range []struct {
 		name, reason, message string
 		port                  int32 // that is imported
 		want                  string
 	}{
-		{"Antrea's, other ports", "ConvergeFailure", "ResourceExport can't be converged to ResourceImport", 81, "True PortConflict"},
-		{"Antrea's, the same ports", "ConvergeFailure", "ResourceExport can't be converged to ResourceImport", 80, "False NoConflicts"},
-		{"ours, of a cluster that is not announced", "MemberNotAnnounced", exportcheck.Refused + "cluster east is not a member", 81, "False NoConflicts"},
-		{"ours, of an export that is wrong", "ConvergeFailure", exportcheck.Refused + "spec.service is missing", 81, "False NoConflicts"},
+		{"Antrea's, other ports", "ConvergeFailure", "ResourceExport can't be converged to ResourceImport",
+			81, "True PortConflict"},
+		{"Antrea's, the same ports", "ConvergeFailure", "ResourceExport can't be converged to ResourceImport",
+			80, "False NoConflicts"},
+		{"ours, of a cluster that is not announced", "MemberNotAnnounced",
+			exportcheck.Refused + "cluster east is not a member", 81, "False NoConflicts"},
+		{"ours, of an export that is wrong", "ConvergeFailure", exportcheck.Refused + "spec.service is missing",
+			81, "False NoConflicts"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := exportingView()
 			withOwnExports(&v)
 			ri := importOf("default", "web")
-			ri.Spec.ServiceImport.Spec.Ports = []mcsv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: row.port}}
+			ri.Spec.ServiceImport.Spec.Ports = []mcsv1alpha1.ServicePort{
+				{Name: "http", Protocol: corev1.ProtocolTCP, Port: row.port}}
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
 			for _, re := range v.Leader.ResourceExports {
 				if re.Spec.Kind == "Service" {
@@ -391,13 +418,15 @@ func TestPlanResourceExports(t *testing.T) {
 		Addresses: []services.Address{{IP: "10.11.0.1"}, {IP: "10.11.0.3"}},
 		Ports:     []services.Port{{Name: "http", Port: 8080, Protocol: corev1.ProtocolTCP}}}})
 
-	// Endpoints that end and still answer count where no other is ready.
+	// If no other endpoint is ready, endpoints that end but still answer count.
 	v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(true, false))}
 	d, _ = Plan(v)
-	expect(t, "one is ready", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []services.Address{{IP: "10.11.0.1"}})
+	expect(t, "one is ready", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses,
+		[]services.Address{{IP: "10.11.0.1"}})
 	v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(false, false))}
 	d, _ = Plan(v)
-	expect(t, "all end", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []services.Address{{IP: "10.11.0.1"}, {IP: "10.11.0.2"}})
+	expect(t, "all end", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses,
+		[]services.Address{{IP: "10.11.0.1"}, {IP: "10.11.0.2"}})
 	v.Config.EndpointIPType = config.EndpointIPTypeClusterIP
 	for _, row := range []struct {
 		slices []*discoveryv1.EndpointSlice
@@ -408,7 +437,8 @@ func TestPlanResourceExports(t *testing.T) {
 	} {
 		v.EndpointSlices = row.slices
 		d, _ = Plan(v)
-		expect(t, "endpoints behind the ClusterIP", d.ResourceExports[1].Annotations["multicluster.tombolo.io/ready-endpoints"], row.want)
+		expect(t, "endpoints behind the ClusterIP",
+			d.ResourceExports[1].Annotations["multicluster.tombolo.io/ready-endpoints"], row.want)
 	}
 }
 
@@ -437,11 +467,13 @@ func TestPlanServicesWithTheSameDerivedName(t *testing.T) {
 	// The first is not exported any more: its ResourceExports go, then the second has the name.
 	v.ServiceExports = v.ServiceExports[1:]
 	v.ServiceExports[0].Status = d.ServiceExports[0].Status
-	const serviceExport, endpointsExport = "ResourceExport antrea-multicluster/east-a-b-c-service", "ResourceExport antrea-multicluster/east-a-b-c-endpoints"
+	const serviceExport, endpointsExport = "ResourceExport antrea-multicluster/east-a-b-c-service",
+		"ResourceExport antrea-multicluster/east-a-b-c-endpoints"
 	d, _ = Plan(v)
 	expect(t, "hand over", writeTexts(d.Change.Leader), []string{"delete " + endpointsExport, "delete " + serviceExport})
-	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Message, "ResourceExport name east-a-b-c-service is still taken by Service a-b/c, "+
-		"which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport")
+	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Message,
+		"ResourceExport name east-a-b-c-service is still taken by Service a-b/c, "+
+			"which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport")
 	for _, re := range v.Leader.ResourceExports {
 		re.DeletionTimestamp = &metav1.Time{Time: now}
 	}
@@ -449,7 +481,8 @@ func TestPlanServicesWithTheSameDerivedName(t *testing.T) {
 	expect(t, "while the leader holds them", writeTexts(d.Change.Leader), []string(nil))
 	v.Leader.ResourceExports = nil
 	d, _ = Plan(v)
-	expect(t, "when they are gone", writeTexts(d.Change.Leader), []string{"create " + endpointsExport, "create " + serviceExport})
+	expect(t, "when they are gone", writeTexts(d.Change.Leader),
+		[]string{"create " + endpointsExport, "create " + serviceExport})
 	withOwnExports(&v)
 	d, _ = Plan(v)
 	expect(t, "in the end", writeTexts(d.Change.Leader), []string(nil))
@@ -460,7 +493,8 @@ func TestPlanReportsWhatTheLeaderRefuses(t *testing.T) {
 	v := exportingView()
 	withOwnExports(&v)
 	v.Leader.ResourceExports[0].Status.Conditions = []mcv1alpha1.ResourceExportCondition{{
-		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: "ConvergeFailure", Message: "ports differ"}}
+		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: "ConvergeFailure",
+		Message: "ports differ"}}
 	_, ps := Plan(v)
 	expect(t, "problems", problems(ps), []string{"ServiceExport default/web: ConvergeFailure"})
 }
@@ -468,19 +502,21 @@ func TestPlanReportsWhatTheLeaderRefuses(t *testing.T) {
 func TestPlanIsDoneWhenApplied(t *testing.T) {
 	v := exportingView()
 	v.Nodes = []*corev1.Node{node("node-1", "192.168.78.101")}
-	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"),
+		endpointsOf("default", "db", "10.98.0.7")}
 	d, _ := Plan(v)
 	if c := d.Change; len(c.Local) == 0 || len(c.Leader) != 3 {
 		t.Fatalf("first change: %v", c)
 	}
-	// What the API servers would hold after the writes.
+	// The view now has the state of the API servers after the writes.
 	v.ClusterSets = []*mcv1alpha2.ClusterSet{d.ClusterSet}
 	v.Gateways, v.Leader.ResourceExports = d.Gateways, d.ResourceExports
 	v.Services, v.Endpoints = append(v.Services, d.Services...), d.Endpoints
 	v.Services[1].Spec.ClusterIP = "10.97.0.99"
 	v.Services[1].Spec.Ports[0].TargetPort.IntVal = 80 // defaulted
 	d, _ = Plan(v)
-	v.ServiceImports, v.ServiceExports, v.EndpointSlices = d.ServiceImports, d.ServiceExports, append(v.EndpointSlices, d.EndpointSlices...)
+	v.ServiceImports, v.ServiceExports, v.EndpointSlices = d.ServiceImports, d.ServiceExports,
+		append(v.EndpointSlices, d.EndpointSlices...)
 	expect(t, "ServiceImport", d.ServiceImports[0].Spec.IPs, []string{"10.97.0.99"})
 	v.Now = v.Now.Add(time.Second)
 	d, ps := Plan(v)

@@ -55,7 +55,7 @@ func policyWrites(c Change) []string {
 	return out
 }
 
-// reports is what is said to the leader, by the import.
+// reports returns the reports to the leader about each import.
 func reports(t *testing.T, d Desired) []string {
 	t.Helper()
 	var out []string
@@ -74,13 +74,16 @@ func reports(t *testing.T, d Desired) []string {
 	return out
 }
 
-// TestPlanPolicies reads: with these imports from the leader, and these objects here, this is written and said.
+// TestPlanPolicies has rows of imports from the leader and of objects in this cluster. Each row has the writes and
+// reports that follow.
 func TestPlanPolicies(t *testing.T) {
-	const acnp, np, cnp = multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind
+	const acnp, np, cnp = multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind,
+		multicluster.ClusterNetworkPolicyKind
 	type imports = []*mcv1alpha1.ResourceImport
 	special := func(v *View) { v.Tiers = []*crdv1beta1.Tier{{ObjectMeta: meta("", "special")}} }
 	mine := func(v *View) {
-		v.ACNPs = []*crdv1beta1.ClusterNetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "antrea-mc-strict", Annotations: map[string]string{"multicluster.antrea.io/imported-acnp": "true"}}}}
+		v.ACNPs = []*crdv1beta1.ClusterNetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "antrea-mc-strict",
+			Annotations: map[string]string{"multicluster.antrea.io/imported-acnp": "true"}}}}
 	}
 	const name = "strict-antreaclusternetworkpolicy"
 	for _, row := range []struct {
@@ -93,26 +96,38 @@ func TestPlanPolicies(t *testing.T) {
 	}{
 		{name: "of Antrea", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, here: []func(*View){special},
 			writes: []string{"create ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
-		{name: "of Kubernetes and of SIG Network", imports: imports{policyImport(np, "default", "web", npSpec), policyImport(cnp, "", "strict", cnpSpec)},
-			writes:  []string{"create ClusterNetworkPolicy.policy.networking.k8s.io antrea-mc-strict", "create NetworkPolicy default/antrea-mc-web"},
+		{name: "of Kubernetes and of SIG Network",
+			imports: imports{policyImport(np, "default", "web", npSpec), policyImport(cnp, "", "strict", cnpSpec)},
+			writes: []string{"create ClusterNetworkPolicy.policy.networking.k8s.io antrea-mc-strict",
+				"create NetworkPolicy default/antrea-mc-web"},
 			reports: []string{"default-web-networkpolicy: ", "strict-clusternetworkpolicy: "}},
 		{name: "without its Tier", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, reason: "ACNPImportFailed",
 			reports: []string{name + ": ACNP Tier special does not exist in importing cluster east"}},
-		{name: "its Tier has gone", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, here: []func(*View){mine}, reason: "ACNPImportFailed",
-			writes: []string{"delete ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": ACNP Tier special does not exist in importing cluster east"}},
+		{name: "its Tier has gone", imports: imports{policyImport(acnp, "", "strict", acnpSpec)},
+			here: []func(*View){mine}, reason: "ACNPImportFailed",
+			writes:  []string{"delete ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"},
+			reports: []string{name + ": ACNP Tier special does not exist in importing cluster east"}},
 		{name: "no Tier", imports: imports{policyImport(acnp, "", "strict", `{"priority":1}`)},
 			writes: []string{"create ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
-		{name: "an old name of a Tier", imports: imports{policyImport(acnp, "", "strict", `{"priority":1,"tier":"SecurityOps"}`)},
-			writes: []string{"create ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
-		{name: "a user's is in the way", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, reason: "ACNPImportFailed",
-			here: []func(*View){special, mine, func(v *View) { v.ACNPs[0].Annotations = nil }}, reports: []string{
-				name + ": Unable to import policy antrea-mc-strict which conflicts with existing one in cluster east: rename or delete that one"}},
-		{name: "it has changed", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, here: []func(*View){special, mine},
+		{name: "an old name of a Tier",
+			imports: imports{policyImport(acnp, "", "strict", `{"priority":1,"tier":"SecurityOps"}`)},
+			writes:  []string{"create ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
+		{name: "a user's is in the way", imports: imports{policyImport(acnp, "", "strict", acnpSpec)},
+			reason: "ACNPImportFailed",
+			here:   []func(*View){special, mine, func(v *View) { v.ACNPs[0].Annotations = nil }}, reports: []string{
+				name + ": Unable to import policy antrea-mc-strict which conflicts with existing " +
+					"one in cluster east: rename or delete that one"}},
+		{name: "it has changed", imports: imports{policyImport(acnp, "", "strict", acnpSpec)},
+			here:   []func(*View){special, mine},
 			writes: []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
-		{name: "it is not imported any more", here: []func(*View){mine}, writes: []string{"delete ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}},
-		{name: "a field that is not known: what is there stays", imports: imports{policyImport(acnp, "", "strict", `{"priority":1,"new":1}`)}, here: []func(*View){mine}, reason: "ACNPImportFailed",
-			reports: []string{name + `: the policy cannot be read in cluster east: spec.clusterNetworkPolicy: is not the spec of the policy: unknown field "new"`}},
-		{name: "a Namespace that is not here", imports: imports{policyImport(np, "later", "web", npSpec)}, reason: "PolicyImportFailed",
+		{name: "it is not imported any more", here: []func(*View){mine},
+			writes: []string{"delete ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}},
+		{name: "a field that is not known: what is there stays", imports: imports{
+			policyImport(acnp, "", "strict", `{"priority":1,"new":1}`)}, here: []func(*View){mine}, reason: "ACNPImportFailed",
+			reports: []string{name +
+				`: the policy cannot be read in cluster east: spec.clusterNetworkPolicy: is not the spec of the policy: unknown field "new"`}},
+		{name: "a Namespace that is not here", imports: imports{policyImport(np, "later", "web", npSpec)},
+			reason:  "PolicyImportFailed",
 			reports: []string{"later-web-networkpolicy: Namespace later does not exist in cluster east"}},
 		{name: "for others", imports: imports{func() *mcv1alpha1.ResourceImport {
 			ri := policyImport(np, "default", "web", npSpec)
@@ -154,8 +169,8 @@ func TestPlanPolicies(t *testing.T) {
 	}
 }
 
-// TestPoliciesThroughTheLeaderController replicates policies of all kinds: without the Tier and with it, with drift, a
-// user's policy in the way, the leader gone and back, and policies that the API server here refuses.
+// TestPoliciesThroughTheLeaderController replicates policies of all kinds. Steps: without the Tier and with it, drift,
+// a user's policy of the same name, the leader stopped and back, and policies that the API server refuses.
 func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	w, server := newWorld(t)
 	token := w.token()
@@ -164,14 +179,16 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	w.create(w.leader, own)
 	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
 	set := clusterSet(w.leaderConfig.Host)
-	w.create(w.member, set, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}})
+	w.create(w.member, set, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"),
+		Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}})
 	w.startMember()
 	w.clusterSetIs("True True True", "")
 
 	exported := func(kind, name, spec string) *mcv1alpha1.ResourceExport {
 		ri := policyImport(kind, "default", name, spec)
 		re := &mcv1alpha1.ResourceExport{ObjectMeta: meta(area, name), Spec: mcv1alpha1.ResourceExportSpec{
-			Kind: kind, Namespace: ri.Spec.Namespace, Name: name, ClusterNetworkPolicy: ri.Spec.ClusterNetworkPolicy, Raw: ri.Spec.Raw}}
+			Kind: kind, Namespace: ri.Spec.Namespace, Name: name, ClusterNetworkPolicy: ri.Spec.ClusterNetworkPolicy,
+			Raw: ri.Spec.Raw}}
 		re.Finalizers = []string{multicluster.ResourceExportFinalizer}
 		return re
 	}
@@ -201,8 +218,10 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 			}
 			var have []string
 			for _, e := range events.Items {
-				if e.InvolvedObject.Kind == "ResourceImport" && e.InvolvedObject.Name == resourceImport && strings.HasPrefix(e.Message, message) &&
-					(e.Reason == "ACNPImportFailed" || e.Reason == "PolicyImportFailed") && e.Type == "Warning" && strings.HasPrefix(e.Name, resourceImport+".") {
+				if e.InvolvedObject.Kind == "ResourceImport" && e.InvolvedObject.Name == resourceImport &&
+					strings.HasPrefix(e.Message, message) &&
+					(e.Reason == "ACNPImportFailed" || e.Reason == "PolicyImportFailed") && e.Type == "Warning" &&
+					strings.HasPrefix(e.Name, resourceImport+".") {
 					return nil
 				}
 				have = append(have, e.Name+" "+e.Reason+" "+e.Message)
@@ -233,13 +252,15 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	tier := &crdv1beta1.Tier{ObjectMeta: meta("", "special"), Spec: crdv1beta1.TierSpec{Priority: 30}}
 	w.create(w.member, tier)
 	there(acnp, func() bool {
-		return acnp.Annotations["multicluster.antrea.io/imported-acnp"] == "true" && acnp.Spec.Tier == "special" && acnp.Spec.Ingress[0].Action == "Drop"
+		return acnp.Annotations["multicluster.antrea.io/imported-acnp"] == "true" && acnp.Spec.Tier == "special" &&
+			acnp.Spec.Ingress[0].Action == "Drop"
 	})
 	says("strict", "Succeeded in place in cluster east")
 	ri := policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "strict", "")
 	w.eventually("the import has the state of each cluster", func(ctx context.Context) error {
 		err := w.leader.Get(ctx, client.ObjectKeyFromObject(ri), ri)
-		if s := ri.Status.ClusterStatuses; err != nil || len(s) != 1 || s[0].ClusterID != "east" || s[0].Conditions[0].Status != "True" {
+		if s := ri.Status.ClusterStatuses; err != nil || len(s) != 1 || s[0].ClusterID != "east" ||
+			s[0].Conditions[0].Status != "True" {
 			return errors.Join(err, fmt.Errorf("have %v", s))
 		}
 		return nil
@@ -249,38 +270,48 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	w.update(w.member, acnp, func() { acnp.Spec.Ingress = nil })
 	there(acnp, func() bool { return len(acnp.Spec.Ingress) == 1 })
 	w.update(w.leader, strict, func() {
-		strict.Spec.ClusterNetworkPolicy = &runtime.RawExtension{Raw: []byte(strings.Replace(acnpSpec, `"priority":1`, `"priority":5`, 1))}
+		strict.Spec.ClusterNetworkPolicy = &runtime.RawExtension{
+			Raw: []byte(strings.Replace(acnpSpec, `"priority":1`, `"priority":5`, 1))}
 	})
 	there(acnp, func() bool { return acnp.Spec.Priority == 5 })
 	second := exported(multicluster.AntreaClusterNetworkPolicyKind, "strict", acnpSpec)
 	second.Name = "second"
 	w.create(w.leader, second)
-	says("second", "Failure the ResourceExport cannot be converged to a ResourceImport: spec.clusterNetworkPolicy differs from that of ResourceExport strict")
+	says("second", "Failure the ResourceExport cannot be converged to a ResourceImport: "+
+		"spec.clusterNetworkPolicy differs from that of ResourceExport strict")
 	w.delete(w.leader, second)
 
 	// Policies of the other two kinds.
-	w.create(w.leader, exported(multicluster.NetworkPolicyKind, "web", npSpec), exported(multicluster.ClusterNetworkPolicyKind, "admin", cnpSpec))
-	np, cnp := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-web")}, &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-admin")}
+	w.create(w.leader, exported(multicluster.NetworkPolicyKind, "web", npSpec),
+		exported(multicluster.ClusterNetworkPolicyKind, "admin", cnpSpec))
+	np, cnp := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-web")},
+		&npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-admin")}
 	there(np, func() bool {
-		return np.Spec.PodSelector.MatchLabels["app"] == "web" && np.Annotations["multicluster.antrea.io/imported-policy"] == "true"
+		return np.Spec.PodSelector.MatchLabels["app"] == "web" &&
+			np.Annotations["multicluster.antrea.io/imported-policy"] == "true"
 	})
 	there(cnp, func() bool { return cnp.Spec.Tier == "Admin" && len(cnp.Spec.Ingress) == 1 })
 	says("web", "Succeeded in place in cluster east")
 	says("admin", "Succeeded in place in cluster east")
 
 	// A user's policy is in the way, until it is deleted.
-	users := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-taken"), Spec: networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"mine": "yes"}}}}
+	users := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-taken"),
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"mine": "yes"}}}}
 	w.create(w.member, users)
 	w.create(w.leader, exported(multicluster.NetworkPolicyKind, "taken", npSpec))
-	failed("default-taken-networkpolicy", "Unable to import policy default/antrea-mc-taken which conflicts with existing one in cluster east")
+	failed("default-taken-networkpolicy",
+		"Unable to import policy default/antrea-mc-taken which conflicts with existing one in cluster east")
 	there(users, func() bool { return users.Spec.PodSelector.MatchLabels["mine"] == "yes" })
 	w.delete(w.member, users)
 	there(users, func() bool { return users.Spec.PodSelector.MatchLabels["app"] == "web" })
 
 	// One that the definition here refuses.
-	bad := exported(multicluster.AntreaClusterNetworkPolicyKind, "bad", `{"priority":20000,"appliedTo":[{"namespaceSelector":{}}]}`)
+	bad := exported(multicluster.AntreaClusterNetworkPolicyKind, "bad",
+		`{"priority":20000,"appliedTo":[{"namespaceSelector":{}}]}`)
 	w.create(w.leader, bad)
-	failed("bad-antreaclusternetworkpolicy", "Failed to write policy antrea-mc-bad in cluster east: create ClusterNetworkPolicy.crd.antrea.io antrea-mc-bad")
+	failed("bad-antreaclusternetworkpolicy",
+		"Failed to write policy antrea-mc-bad in cluster east: create ClusterNetworkPolicy.crd.antrea.io antrea-mc-bad")
 	says("bad", "Succeeded not in cluster east (Failed to write policy antrea-mc-bad")
 	w.update(w.leader, bad, func() {
 		bad.Spec.ClusterNetworkPolicy.Raw = []byte(`{"priority":2,"appliedTo":[{"namespaceSelector":{}}]}`)
@@ -294,7 +325,7 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 		t.Errorf("%d writes without a change, want none", n)
 	}
 
-	// The leader is away: what is replicated stays, over a restart of the member too.
+	// If the leader is unavailable, replicated policies stay, also while the member restarts.
 	server.Stop()
 	w.clusterSetIs("False True False", "")
 	w.stop()
@@ -321,11 +352,12 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	w.gone(w.member, acnp, cnp, users)
 }
 
-// TestPoliciesAreWrittenOnce has an API server that fills in more than this code knows of: each policy is created, and never
-// written again. What it loses is no default.
+// TestPoliciesAreWrittenOnce uses an API server with defaults that this code does not have. Each policy is created, and
+// never written again. A field that the API server drops does not count as a default.
 func TestPoliciesAreWrittenOnce(t *testing.T) {
 	w, _ := newWorld(t)
-	w.ingressRules("clusternetworkpolicies.crd.antrea.io", func(rule map[string]apiextensionsv1.JSONSchemaProps) { delete(rule, "logLabel") })
+	w.ingressRules("clusternetworkpolicies.crd.antrea.io",
+		func(rule map[string]apiextensionsv1.JSONSchemaProps) { delete(rule, "logLabel") })
 	w.ingressRules("clusternetworkpolicies.policy.networking.k8s.io", func(map[string]apiextensionsv1.JSONSchemaProps) {})
 	const (
 		acnp  = `{"priority":1,"appliedTo":[{"namespaceSelector":{}}],"ingress":[{"action":"Drop"}]}`
@@ -334,15 +366,18 @@ func TestPoliciesAreWrittenOnce(t *testing.T) {
 	)
 	// The definitions are in use once they show.
 	w.eventually("defaults", func(ctx context.Context) error {
-		a, p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta("", "probe")}, &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "probe")}
-		err := errors.Join(json.Unmarshal([]byte(lossy), &a.Spec), json.Unmarshal([]byte(cnpSpec), &p.Spec), w.member.Create(ctx, a, client.DryRunAll), w.member.Create(ctx, p, client.DryRunAll))
+		a, p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta("", "probe")},
+			&npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "probe")}
+		err := errors.Join(json.Unmarshal([]byte(lossy), &a.Spec), json.Unmarshal([]byte(cnpSpec), &p.Spec),
+			w.member.Create(ctx, a, client.DryRunAll), w.member.Create(ctx, p, client.DryRunAll))
 		if err != nil || a.Spec.Ingress[0].Name != "filled-in" || p.Spec.Ingress[0].Name != "filled-in" {
 			return errors.Join(err, errors.New("no default"))
 		}
 		return nil
 	})
 	token := w.token()
-	w.create(w.member, clusterSet(w.leaderConfig.Host), &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}})
+	w.create(w.member, clusterSet(w.leaderConfig.Host), &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"),
+		Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}})
 	w.startMember()
 	w.clusterSetIs("True True True", "")
 	reported := func(want ...string) {
@@ -359,14 +394,16 @@ func TestPoliciesAreWrittenOnce(t *testing.T) {
 		})
 	}
 	before := w.writes("cluster")
-	w.create(w.leader, policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "a", acnp), policyImport(multicluster.NetworkPolicyKind, "default", "b", np),
+	w.create(w.leader, policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "a", acnp),
+		policyImport(multicluster.NetworkPolicyKind, "default", "b", np),
 		policyImport(multicluster.ClusterNetworkPolicyKind, "", "c", cnpSpec))
 	inPlace := []string{"a-antreaclusternetworkpolicy: ", "c-clusternetworkpolicy: ", "default-b-networkpolicy: "}
 	reported(inPlace...)
 	if n := w.writes("cluster") - before; n != 3 {
 		t.Errorf("%d writes of 3 policies, want 3", n)
 	}
-	a, b, c := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-a")}, &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-b")}, &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-c")}
+	a, b, c := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-a")}, &networkingv1.NetworkPolicy{
+		ObjectMeta: meta("default", "antrea-mc-b")}, &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-c")}
 	versions := func() (out [3]string) {
 		t.Helper()
 		for i, o := range []client.Object{a, b, c} {
@@ -378,11 +415,12 @@ func TestPoliciesAreWrittenOnce(t *testing.T) {
 		return out
 	}
 	versions()
-	if a.Spec.Tier != "application" || a.Spec.Ingress[0].Name != "filled-in" || c.Spec.Ingress[0].Name != "filled-in" || b.Spec.Ingress[0].Ports[0].Protocol == nil || len(b.Spec.PolicyTypes) != 2 {
+	if a.Spec.Tier != "application" || a.Spec.Ingress[0].Name != "filled-in" || c.Spec.Ingress[0].Name != "filled-in" ||
+		b.Spec.Ingress[0].Ports[0].Protocol == nil || len(b.Spec.PolicyTypes) != 2 {
 		t.Errorf("have %+v %+v %+v, want the defaults in them", a.Spec, b.Spec, c.Spec)
 	}
 
-	// Labels and states are of no matter; a field that somebody adds is, also one that has no value in the import.
+	// A change of labels or status causes no write. An added field does, even if the import has no value for it.
 	w.update(w.member, a, func() { a.Labels = map[string]string{"a": "b"} })
 	a.Status.Phase = "Realized"
 	if err := w.member.Status().Update(t.Context(), a); err != nil {
@@ -402,7 +440,8 @@ func TestPoliciesAreWrittenOnce(t *testing.T) {
 		t.Errorf("%d writes for one drift, want 1", n)
 	}
 
-	// A member that has started anew does not know what the API server added; asking changes nothing.
+	// A restarted member has no record of the API server's defaults. It writes the policies again, and their versions
+	// stay.
 	version[2] = versions()[2]
 	w.stop()
 	w.delete(w.leader, export("east"+multicluster.PolicyReportSuffix))
@@ -414,11 +453,14 @@ func TestPoliciesAreWrittenOnce(t *testing.T) {
 	}
 
 	w.create(w.leader, policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "lossy", lossy))
-	reported(append(slices.Clone(inPlace), "lossy-antreaclusternetworkpolicy: Policy antrea-mc-lossy is not kept in cluster east as it is sent there: "+
-		"spec.ingress[0].logLabel is lost or changed; update its CustomResourceDefinition, or exempt the policy from admission that changes it")...)
+	reported(append(slices.Clone(inPlace),
+		"lossy-antreaclusternetworkpolicy: Policy antrea-mc-lossy is not kept in cluster east as it is sent there: "+
+			"spec.ingress[0].logLabel is lost or changed; update its CustomResourceDefinition, "+
+			"or exempt the policy from admission that changes it")...)
 }
 
-// ingressRules changes a definition in the member's API server: its ingress rules, whose name gets a default.
+// ingressRules changes a definition in the member's API server. It changes the ingress rules and gives their name a
+// default.
 func (w *world) ingressRules(name string, change func(properties map[string]apiextensionsv1.JSONSchemaProps)) {
 	w.t.Helper()
 	api, err := apiextensions.NewForConfig(w.memberConfig)
@@ -442,11 +484,12 @@ func (w *world) ingressRules(name string, change func(properties map[string]apie
 	})
 }
 
-// TestWatchIsAheadOfTheAnswer has the watch show a policy with its defaults while its write has not returned: when it has,
-// nothing is left to be written.
+// TestWatchIsAheadOfTheAnswer lets the watch show a policy with its defaults before the write returns. After the return
+// no write is left.
 func TestWatchIsAheadOfTheAnswer(t *testing.T) {
 	v := joinedView()
-	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "strict", `{"priority":1,"ingress":[{"action":"Drop"}]}`)}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{policyImport(multicluster.AntreaClusterNetworkPolicyKind,
+		"", "strict", `{"priority":1,"ingress":[{"action":"Drop"}]}`)}
 	c, _ := joinedController(t, v)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -459,15 +502,17 @@ func TestWatchIsAheadOfTheAnswer(t *testing.T) {
 		c.tables.Cluster.Set(o)
 		c.tables.Do(ctx, func() { c.tables.Pass() })
 	}
-	create := slices.DeleteFunc(c.tables.change().Local, func(w writes.Write) bool { return w.Kind != "ClusterNetworkPolicy.crd.antrea.io" })[0]
+	create := slices.DeleteFunc(c.tables.change().Local,
+		func(w writes.Write) bool { return w.Kind != "ClusterNetworkPolicy.crd.antrea.io" })[0]
 	have := create.Object.DeepCopyObject().(*crdv1beta1.ClusterNetworkPolicy)
 	have.UID, have.Generation, have.Spec.Ingress[0].Name = "one", 1, "filled-in"
 	shows(have)
-	expect(t, "writes before the answer", policyWrites(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
+	expect(t, "writes before the answer", policyWrites(c.tables.change()),
+		[]string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
 	c.wrotePolicy(ctx, create, have)
 	expect(t, "writes after it", policyWrites(c.tables.change()), []string(nil))
 
-	// Another object of that name, and another generation, are not what was written.
+	// An object of the same name with another UID or generation is not the written object.
 	for _, change := range []func(o *crdv1beta1.ClusterNetworkPolicy){
 		func(o *crdv1beta1.ClusterNetworkPolicy) { o.UID = "two" },
 		func(o *crdv1beta1.ClusterNetworkPolicy) { o.Generation = 2 },
@@ -475,6 +520,7 @@ func TestWatchIsAheadOfTheAnswer(t *testing.T) {
 		other := have.DeepCopy()
 		change(other)
 		shows(other)
-		expect(t, "writes of what may be drift", policyWrites(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
+		expect(t, "writes of what may be drift", policyWrites(c.tables.change()),
+			[]string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// policyEvents are the Events in the leader's Namespace about policies that are not imported here: one when a fault
-// comes or changes.
+// policyEvents offers Events in the leader's Namespace about policies that are not imported here. It offers one Event
+// when a fault appears or changes.
 func (c *controller) policyEvents(changes []derive.Change[derive.Object, *policies.Replica]) []retry.Offer {
 	var out []retry.Offer
 	m, _ := c.tables.base.Membership.Get(membership.Here)
@@ -48,7 +48,7 @@ func (c *controller) policyEvents(changes []derive.Change[derive.Object, *polici
 	return out
 }
 
-// policyEvent is the documented Event.
+// policyEvent returns the documented Event about a policy that is not imported.
 func policyEvent(c *policies.Replica, now time.Time) *corev1.Event {
 	message := c.Fault
 	if len(message) > 1024 { // the API's limit
@@ -65,8 +65,8 @@ func policyEvent(c *policies.Replica, now time.Time) *corev1.Event {
 	}
 }
 
-// wrotePolicy records the result of writing a policy. It returns when the tables have it, so that an event that the
-// watch shows later causes no write.
+// wrotePolicy records the result of writing a policy. It returns after a pass has used the result. So the watch event
+// of the same write causes no second write.
 func (c *controller) wrotePolicy(ctx context.Context, w writes.Write, answer client.Object) {
 	key := policies.Key(w.Kind, derive.ObjectOf(w.Object))
 	switch {
@@ -75,7 +75,7 @@ func (c *controller) wrotePolicy(ctx context.Context, w writes.Write, answer cli
 	case w.Verb == writes.Delete:
 		c.tables.policies.WrittenPolicies.Delete(key)
 		return
-	case w.Verb == writes.Update && policies.SamePolicy(w.Have, w.Object): // no spec was sent
+	case w.Verb == writes.Update && policies.SamePolicy(w.Have, w.Object): // the patch had no spec
 		return
 	}
 	c.tables.policies.WrittenPolicies.Set(key, policies.Written{Spec: policies.SpecOf(w.Object), UID: answer.GetUID(),
@@ -83,7 +83,7 @@ func (c *controller) wrotePolicy(ctx context.Context, w writes.Write, answer cli
 	c.tables.Do(ctx, func() { c.tables.Pass() })
 }
 
-// refused notes why a policy could not be written.
+// refused records the reason why a policy could not be written.
 func (c *controller) refused(of retry.Offer, p *problem.Problem) {
 	if kind, _, _ := strings.Cut(of.Key, " "); policies.IsKind(kind) {
 		if p == nil {

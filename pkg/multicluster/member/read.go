@@ -21,17 +21,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// secretsRole is the Role in which the controller lets itself read the Secret of its ClusterSet. The manifest makes it,
-// and its admission policy restricts it to the Secrets that ClusterSets name.
+// secretsRole is the Role that allows the controller to read the Secret of its ClusterSet. The manifest creates the
+// Role, and the controller writes its rules. An admission policy restricts the rules to Secrets that ClusterSets name.
 const secretsRole = "antrea-mc-controller-secrets"
 
-// secretAgain is the pause before the next try to read a Secret that may not be read: the API server may not have seen
-// the Role's rules yet.
+// secretAgain is the pause before the next attempt to read a Secret that the API server has refused. The API server may
+// not have read the Role's new rules yet.
 const secretAgain = 200 * time.Millisecond
 
-// pollSecrets reads the Secrets of the ClusterSet which this cluster is in: when a ClusterSet changes, and again and
-// again. It reads no other Secret, and lists and watches no Secrets. A Secret that may not be read for secretPoll is a
-// fault of the ClusterSet; what was read of it earlier stays.
+// pollSecrets reads the Secrets that the ClusterSet of this cluster names. It reads them when a ClusterSet changes, and
+// at intervals. It reads no other Secret, and lists and watches no Secrets. If a Secret is refused for secretPoll, that
+// is a fault of the ClusterSet. The content that was read earlier stays.
 func (c *controller) pollSecrets(ctx context.Context) {
 	refused := map[derive.Object]time.Time{} // since when
 	for {
@@ -44,7 +44,7 @@ func (c *controller) pollSecrets(ctx context.Context) {
 			case err == nil:
 				delete(refused, k)
 				c.tables.base.Secrets.Set(k, membership.SecretFacts(secret))
-			case apierrors.IsForbidden(err): // of others the API server is away, which the watches report
+			case apierrors.IsForbidden(err): // other errors mean that the API server is unavailable, which the watches report
 				if refused[k].IsZero() {
 					refused[k] = time.Now()
 				}
@@ -95,8 +95,8 @@ func (c *controller) namedSecrets() (named []derive.Object) {
 	return named
 }
 
-// allowSecrets writes the rules of secretsRole for these Secrets. Without Secrets it waits until it is known that there
-// is no ClusterSet.
+// allowSecrets writes the rules of secretsRole for these Secrets. If there are no Secrets, it empties the rules once it
+// is known that this cluster is in no ClusterSet.
 func (c *controller) allowSecrets(ctx context.Context, named []derive.Object) error {
 	if m, _ := c.tables.base.Membership.Get(membership.Here); len(named) == 0 && !m.Leave {
 		return nil
@@ -124,12 +124,13 @@ func (c *controller) allowSecrets(ctx context.Context, named []derive.Object) er
 	return nil
 }
 
-// getSecret reads a Secret, nil where there is none of that name.
+// getSecret reads a Secret. It returns nil if the Secret does not exist.
 func (c *controller) getSecret(ctx context.Context, k derive.Object) (*corev1.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
 	secret := &corev1.Secret{}
-	if err := c.client.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, secret); apierrors.IsNotFound(err) {
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name},
+		secret); apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("get Secret %s: %w", k, err)
@@ -137,7 +138,7 @@ func (c *controller) getSecret(ctx context.Context, k derive.Object) (*corev1.Se
 	return secret, nil
 }
 
-// discover finds this cluster's Service range where it is not configured, with retries.
+// discover finds this cluster's Service range if it is not configured, with retries.
 func (c *controller) discover(ctx context.Context) {
 	e := membership.Environment{Known: true, ServiceCIDR: c.config.ServiceCIDR}
 	for {
@@ -165,7 +166,7 @@ func (c *controller) discover(ctx context.Context) {
 // phaseLook is how often Gateways are looked at for phases that are over.
 const phaseLook = time.Second
 
-// endPhases has phases and withdrawals end that have lasted as long as they may.
+// endPhases ends phases and withdrawals that have lasted as long as they may.
 func (c *controller) endPhases(ctx context.Context) {
 	clock, tick := gateways.Clock{}, time.NewTicker(phaseLook)
 	defer tick.Stop()

@@ -19,8 +19,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
-// TestRequests has two members of a ClusterSet on real API servers agree on where requests go: how many endpoints each has, and what
-// annotations ask for.
+// TestRequests runs two members of a ClusterSet on real API servers. They agree on the destinations of requests, from
+// the number of endpoints of each and from annotations.
 func TestRequests(t *testing.T) {
 	s := newServices(t, "east", "west")
 
@@ -52,7 +52,8 @@ func TestRequests(t *testing.T) {
 		slice := &discoveryv1.EndpointSlice{}
 		update := func(change func()) {
 			t.Helper()
-			if err := s.members["west"].member.Get(t.Context(), client.ObjectKey{Namespace: in, Name: "hello-abcde"}, slice); err != nil {
+			if err := s.members["west"].member.Get(t.Context(), client.ObjectKey{Namespace: in, Name: "hello-abcde"},
+				slice); err != nil {
 				t.Fatal(err)
 			}
 			change()
@@ -99,7 +100,8 @@ func TestRequests(t *testing.T) {
 					if err := m.member.Get(ctx, client.ObjectKey{Namespace: in, Name: "antrea-mc-hello"}, service); err != nil {
 						return err
 					}
-					have[id] = strings.TrimSpace(service.Annotations[multicluster.AnnotationClusterOrder] + " " + service.Annotations[multicluster.AnnotationMinimumReady])
+					have[id] = strings.TrimSpace(service.Annotations[multicluster.AnnotationClusterOrder] +
+						" " + service.Annotations[multicluster.AnnotationMinimumReady])
 				}
 				if fmt.Sprint(have) != fmt.Sprint(want) {
 					return fmt.Errorf("have %v, want %v", have, want)
@@ -150,28 +152,34 @@ func TestRequests(t *testing.T) {
 		order("nothing is said", map[string]string{"east": "", "west": ""})
 		valid("east", export(), "")
 
-		annotate("east", export(), map[string]any{multicluster.AnnotationRequests: "local", multicluster.AnnotationMinimumReady: "2"})
+		annotate("east", export(),
+			map[string]any{multicluster.AnnotationRequests: "local", multicluster.AnnotationMinimumReady: "2"})
 		order("local: each its own", map[string]string{"east": "east 2", "west": "west 2"})
 		valid("east", export(), "True Accepted")
 		valid("west", export(), "")
 
 		imported := &mcsv1beta1.ServiceImport{ObjectMeta: meta(in, "hello")}
-		annotate("west", imported, map[string]any{multicluster.AnnotationRequests: "cluster-order", multicluster.AnnotationClusterOrder: "east, north"})
+		annotate("west", imported,
+			map[string]any{multicluster.AnnotationRequests: "cluster-order", multicluster.AnnotationClusterOrder: "east, north"})
 		order("west has its own order", map[string]string{"east": "east 2", "west": "east,north 1"})
 		valid("west", imported, "True Accepted")
 
 		const wrong = `metadata.annotations[multicluster.tombolo.io/requests]: "nearest" is not one of spread, local and cluster-order`
-		annotate("west", imported, map[string]any{multicluster.AnnotationRequests: "nearest", multicluster.AnnotationClusterOrder: nil})
+		annotate("west", imported,
+			map[string]any{multicluster.AnnotationRequests: "nearest", multicluster.AnnotationClusterOrder: nil})
 		valid("west", imported, "False RequestsInvalid "+wrong)
-		event("west", "ServiceImport", `"nearest" is not one of spread, local and cluster-order; until then requests go as the exports say`)
+		event("west", "ServiceImport",
+			`"nearest" is not one of spread, local and cluster-order; until then requests go as the exports say`)
 		order("west goes by the exports again", map[string]string{"east": "east 2", "west": "west 2"})
 
 		annotate("west", imported, map[string]any{multicluster.AnnotationRequests: "spread"})
 		order("west spreads", map[string]string{"east": "east 2", "west": ""})
 
-		annotate("east", export(), map[string]any{multicluster.AnnotationRequests: "nearest", multicluster.AnnotationMinimumReady: nil})
+		annotate("east", export(),
+			map[string]any{multicluster.AnnotationRequests: "nearest", multicluster.AnnotationMinimumReady: nil})
 		valid("east", export(), "False RequestsInvalid "+wrong)
-		event("east", "ServiceExport", `"nearest" is not one of spread, local and cluster-order; until then requests go as if it said nothing`)
+		event("east", "ServiceExport",
+			`"nearest" is not one of spread, local and cluster-order; until then requests go as if it said nothing`)
 		order("nothing is in effect", map[string]string{"east": "", "west": ""})
 		s.condition("east", in, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
 

@@ -24,9 +24,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 )
 
-// TestRoundTripThroughTheLeaderController joins a member to a leader in which the real leader
-// controller runs: an export comes back as an import of the same cluster, conflicts with
-// another member are reported, and leaving removes everything.
+// TestRoundTripThroughTheLeaderController joins a member to a leader that runs the real leader controller. An export
+// comes back as an import of the same cluster, and conflicts with another member are reported. Leaving removes
+// everything.
 func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	w, _ := newParallelWorld(t)
 	token := w.token()
@@ -38,9 +38,11 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	// The member's manifests are of the oldest version: no cluster ID but by a ClusterClaim.
 	set := clusterSet(w.leaderConfig.Host)
 	old := &mcv1alpha1.ClusterSet{ObjectMeta: set.ObjectMeta, Spec: mcv1alpha1.ClusterSetSpec{
-		Leaders:   []mcv1alpha1.MemberCluster{{ClusterID: "north", Server: w.leaderConfig.Host, Secret: "east-token", ServiceAccount: "x"}},
+		Leaders: []mcv1alpha1.MemberCluster{
+			{ClusterID: "north", Server: w.leaderConfig.Host, Secret: "east-token", ServiceAccount: "x"}},
 		Namespace: area}}
-	claim := &mcv1alpha1.ClusterClaim{ObjectMeta: meta("kube-system", "east-membercluster-id"), Name: "id.k8s.io", Value: "east"}
+	claim := &mcv1alpha1.ClusterClaim{ObjectMeta: meta("kube-system", "east-membercluster-id"),
+		Name: "id.k8s.io", Value: "east"}
 	w.create(w.member, old, claim, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
 		"ca.crt": w.leaderConfig.CAData, "token": token}})
 	w.startMember()
@@ -58,7 +60,8 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 			w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, si)); err != nil {
 			return err
 		}
-		want := []services.Subset{{Addresses: []services.Address{{IP: objects[0].(*corev1.Service).Spec.ClusterIP}}, Ports: []services.Port{{Name: "http", Port: 80}}}}
+		want := []services.Subset{{Addresses: []services.Address{{IP: objects[0].(*corev1.Service).Spec.ClusterIP}},
+			Ports: []services.Port{{Name: "http", Port: 80}}}}
 		if !imports.SameSubsets(e.Subsets, want) {
 			return fmt.Errorf("have %v", e.Subsets)
 		}
@@ -69,9 +72,12 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	w.create(w.member, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", "antrea-mc-web")})
 	w.exportIs("antrea-mc-web", "ImportedService")
 
-	// Another member was first with other ports: both are imported, and our user is told.
-	other := exports.ResourceExport(membership.Membership{ID: "west", Common: area}, derive.Object{Namespace: "default", Name: "db"}, "Service")
-	other.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
+	// Another member exported the Service earlier, with other ports. The ports of both are imported, and the user's export
+	// reports the conflict.
+	other := exports.ResourceExport(membership.Membership{ID: "west", Common: area},
+		derive.Object{Namespace: "default", Name: "db"}, "Service")
+	other.Spec.Service = &mcv1alpha1.ServiceExport{
+		ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
 	w.create(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-west"),
 		ClusterID: "west", ClusterSetID: "set", LeaderClusterID: "north"}, other)
 	w.eventually("import of west's", func(ctx context.Context) error {
@@ -83,13 +89,14 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 		if err := w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "db"}, se); err != nil {
 			return err
 		}
-		if c := apimeta.FindStatusCondition(se.Status.Conditions, "Conflict"); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "PortConflict" {
+		if c := apimeta.FindStatusCondition(se.Status.Conditions, "Conflict"); c == nil ||
+			c.Status != metav1.ConditionTrue || c.Reason != "PortConflict" {
 			return fmt.Errorf("have %v", se.Status.Conditions)
 		}
 		return nil
 	})
 
-	// Two Services derive one name. When the first is not exported any more the second has it.
+	// Two Services lead to the same derived name. When the first one is no longer exported, the second one gets the name.
 	collision := func(namespace, name string) []client.Object {
 		var out []client.Object
 		for _, o := range web(name) {
@@ -153,20 +160,24 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 		}
 	}
 	absent(w.leader, export("east-default-web-service"), export("east-default-web-endpoints"))
-	absent(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-web")}, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "web")})
+	absent(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-web")},
+		&mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "web")})
 
 	w.delete(w.member, set)
 	absent(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-east")},
-		export("east-default-db-service"), export("east-default-db-endpoints"), export("east-a-b-c-service"), export("east-a-b-c-endpoints"))
+		export("east-default-db-service"), export("east-default-db-endpoints"), export("east-a-b-c-service"),
+		export("east-a-b-c-endpoints"))
 	absent(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
 
-	// Nothing is exported any more, and contradicts nothing: the user's export says so.
+	// The cluster exports nothing any more, and conflicts with nothing. The user's export reports that the cluster has
+	// left.
 	w.eventually("the export says that the cluster has left", func(ctx context.Context) error {
 		se := &mcsv1alpha1.ServiceExport{}
 		if err := w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "db"}, se); err != nil {
 			return err
 		}
-		have := fmt.Sprintf("Valid %s, Ready %s, Conflict %s", conditionText(se, "Valid"), conditionText(se, "Ready"), conditionText(se, "Conflict"))
+		have := fmt.Sprintf("Valid %s, Ready %s, Conflict %s", conditionText(se, "Valid"),
+			conditionText(se, "Ready"), conditionText(se, "Conflict"))
 		if have != "Valid Unknown NoClusterSet, Ready False Failed, Conflict False NoConflicts" {
 			return fmt.Errorf("have %s", have)
 		}

@@ -17,9 +17,8 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// TestMemberWithRealAPIServers walks through the life of a member: it joins with a wrong and
-// with the right token, exports, imports, loses the leader, restarts, and leaves. The steps
-// build on each other.
+// TestMemberWithRealAPIServers covers the life of a member. It joins with a wrong and then with the right token,
+// exports, imports, loses the leader, restarts, and leaves. Each step builds on the one before.
 func TestMemberWithRealAPIServers(t *testing.T) {
 	w, leader := newWorld(t)
 	token := w.token()
@@ -51,7 +50,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 			if err := w.leader.Get(ctx, client.ObjectKeyFromObject(info), info); err != nil {
 				return err
 			}
-			if have := info.Spec.ClusterInfo; !slices.Equal(have.GatewayInfos, addresses) || !slices.Equal(have.Features, []string{mcv1alpha1.FeatureActiveGateways}) {
+			if have := info.Spec.ClusterInfo; !slices.Equal(have.GatewayInfos, addresses) ||
+				!slices.Equal(have.Features, []string{mcv1alpha1.FeatureActiveGateways}) {
 				return fmt.Errorf("the leader has gateways %v and features %v", have.GatewayInfos, have.Features)
 			}
 			return nil
@@ -59,10 +59,13 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	}
 
 	// Leftovers of a former life go when there is no ClusterSet; users' objects stay.
-	leftover := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-old"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	leftover := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-old"),
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	oldInfo := &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", "old-clusterinfo")}
-	oldImport := &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "old"), Spec: importOf("default", "old").Spec.ServiceImport.Spec}
-	userImport := &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "users"), Spec: importOf("default", "old").Spec.ServiceImport.Spec}
+	oldImport := &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "old"),
+		Spec: importOf("default", "old").Spec.ServiceImport.Spec}
+	userImport := &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "users"),
+		Spec: importOf("default", "old").Spec.ServiceImport.Spec}
 	w.create(w.member, leftover, oldInfo, oldImport, userImport)
 	configure := mountedConfig(t)
 	w.configFile = configure("activeGateways: 2\n")
@@ -111,7 +114,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	w.create(w.leader, importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7"),
 		clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
 	w.importIs("db", "10.98.0.7")
-	mine := &corev1.Service{ObjectMeta: meta("default", "antrea-mc-mine"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
+	mine := &corev1.Service{ObjectMeta: meta("default", "antrea-mc-mine"),
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
 	w.create(w.member, mine)
 	w.create(w.leader, importOf("default", "mine"), endpointsOf("default", "mine", "10.98.0.8"))
 	w.eventIs("antrea-mc-mine", "NotImported")
@@ -124,7 +128,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	imported := &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")}
 	w.update(w.member, imported, func() { imported.Spec.Selector = map[string]string{"x": "y"} })
 	w.eventually("somebody's change is mended", func(ctx context.Context) error {
-		if err := w.member.Get(ctx, client.ObjectKeyFromObject(imported), imported); err != nil || len(imported.Spec.Selector) != 0 {
+		if err := w.member.Get(ctx, client.ObjectKeyFromObject(imported), imported); err != nil ||
+			len(imported.Spec.Selector) != 0 {
 			return fmt.Errorf("selector %v: %w", imported.Spec.Selector, err)
 		}
 		return nil
@@ -142,13 +147,14 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		}
 		return nil
 	})
-	// Events without a fact cost no write: a change of an import costs the same after some of them.
+	// Events without a fact cost no write. After some of them, a change of an import costs the same number of writes.
 	change := func(port int32) int {
 		before := w.writes()
 		w.update(w.leader, ri, func() { ri.Spec.ServiceImport.Spec.Ports[0].Port = port })
 		w.eventually("the changed port is imported", func(ctx context.Context) error {
 			service := &corev1.Service{}
-			if err := w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-db"}, service); err != nil || service.Spec.Ports[0].Port != port {
+			if err := w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-db"}, service); err != nil ||
+				service.Spec.Ports[0].Port != port {
 				return fmt.Errorf("have %v: %w", service.Spec.Ports, err)
 			}
 			return nil
@@ -172,8 +178,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		t.Errorf("a change of an import costs %d writes after events without a fact, %d before", n, alone)
 	}
 
-	// An import that the API server refuses is reported, and does not stop the next one. Of one
-	// that is partly invalid the rest is imported.
+	// An import that the API server refuses is reported, and does not stop the next one. If an import is partly invalid,
+	// its valid part is imported.
 	refused := importOf("default", "b-d")
 	refused.Spec.Name = "b_d"
 	w.create(w.leader, refused,
@@ -199,7 +205,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	w.gatewayNode("node-3", "fd00::3")
 	w.eventIs("node-3", "GatewayIPUnusable")
 
-	// The configuration changes: exports follow without a restart. What is none changes nothing, and is said.
+	// The configuration changes, and the exports follow without a restart. An invalid configuration changes nothing and is
+	// reported.
 	announced := export("east-clusterinfo")
 	if err := w.leader.Get(t.Context(), client.ObjectKeyFromObject(announced), announced); err != nil {
 		t.Fatal(err)
@@ -208,12 +215,14 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		t.Helper()
 		w.eventually(step, func(ctx context.Context) error {
 			info, endpoints := export("east-clusterinfo"), export("east-default-web-endpoints")
-			if err := errors.Join(w.leader.Get(ctx, client.ObjectKeyFromObject(info), info), w.leader.Get(ctx, client.ObjectKeyFromObject(endpoints), endpoints)); err != nil {
+			if err := errors.Join(w.leader.Get(ctx, client.ObjectKeyFromObject(info), info),
+				w.leader.Get(ctx, client.ObjectKeyFromObject(endpoints), endpoints)); err != nil {
 				return err
 			}
 			have := endpoints.Spec.Endpoints.Subsets[0].Addresses[0].IP
 			if !slices.Equal(info.Spec.ClusterInfo.PodCIDRs, pods) || have != ip || info.UID != announced.UID {
-				return fmt.Errorf("have Pod ranges %v, endpoint %s, ResourceExport %s (was %s)", info.Spec.ClusterInfo.PodCIDRs, have, info.UID, announced.UID)
+				return fmt.Errorf("have Pod ranges %v, endpoint %s, ResourceExport %s (was %s)",
+					info.Spec.ClusterInfo.PodCIDRs, have, info.UID, announced.UID)
 			}
 			return nil
 		})
@@ -225,15 +234,17 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	configure("activeGateways: 2\npodCIDRs: [10.11.0.0/16]\nendpointIPType: PodIP\n")
 	exportsAre("Pod ranges and Pods' addresses", []string{"10.11.0.0/16"}, podIP)
 	file := configure("endpointIPType: Pod\n")
-	w.eventSays("ClusterSet", "kube-system", "set", "ConfigurationInvalid", "the controller goes on with the configuration that it had: configuration "+file+": "+
-		`endpointIPType: "Pod" is not one of ClusterIP, PodIP; correct it in ConfigMap antrea-mc-controller-config: it is taken over without a restart`)
+	w.eventSays("ClusterSet", "kube-system", "set", "ConfigurationInvalid",
+		"the controller goes on with the configuration that it had: configuration "+file+": "+
+			`endpointIPType: "Pod" is not one of ClusterIP, PodIP; correct it in ConfigMap antrea-mc-controller-config: it is taken over without a restart`)
 	exportsAre("as before", []string{"10.11.0.0/16"}, podIP)
 	configure("activeGateways: 2\n")
 	exportsAre("as at first", nil, clusterIP)
 	gatewaysAre("node-2")
 
-	// So do the Gateway and what is announced of it: the same objects have another address, and another Service range.
-	second.Status.Addresses = append(second.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"})
+	// The Gateway and its announcement follow too. The same objects get another address and another Service range.
+	second.Status.Addresses = append(second.Status.Addresses,
+		corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"})
 	w.eventually("node-2 has a public address", func(ctx context.Context) error {
 		have := second.DeepCopy()
 		if err := w.member.Get(ctx, client.ObjectKeyFromObject(have), have); err != nil {
@@ -250,15 +261,19 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		t.Helper()
 		w.eventually("the Gateway is at "+ip+", with Service range "+services, func(ctx context.Context) error {
 			g, info := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-2")}, export("east-clusterinfo")
-			if err := errors.Join(w.member.Get(ctx, client.ObjectKeyFromObject(g), g), w.leader.Get(ctx, client.ObjectKeyFromObject(info), info)); err != nil {
+			if err := errors.Join(w.member.Get(ctx, client.ObjectKeyFromObject(g), g),
+				w.leader.Get(ctx, client.ObjectKeyFromObject(info), info)); err != nil {
 				return err
 			}
 			if g.GatewayIP != ip || g.InternalIP != "192.168.78.102" || g.ServiceCIDR != services || g.UID != present.UID {
-				return fmt.Errorf("have Gateway %s (was %s) at %s and %s with %s", g.UID, present.UID, g.GatewayIP, g.InternalIP, g.ServiceCIDR)
+				return fmt.Errorf("have Gateway %s (was %s) at %s and %s with %s", g.UID, present.UID,
+					g.GatewayIP, g.InternalIP, g.ServiceCIDR)
 			}
 			have := info.Spec.ClusterInfo
-			if !slices.Equal(have.GatewayInfos, []mcv1alpha1.GatewayInfo{{GatewayIP: ip}}) || have.ServiceCIDR != services || info.UID != announced.UID {
-				return fmt.Errorf("the leader has ResourceExport %s (was %s) with gateways %v and %s", info.UID, announced.UID, have.GatewayInfos, have.ServiceCIDR)
+			if !slices.Equal(have.GatewayInfos, []mcv1alpha1.GatewayInfo{{GatewayIP: ip}}) ||
+				have.ServiceCIDR != services || info.UID != announced.UID {
+				return fmt.Errorf("the leader has ResourceExport %s (was %s) with gateways %v and %s",
+					info.UID, announced.UID, have.GatewayInfos, have.ServiceCIDR)
 			}
 			return nil
 		})
@@ -271,8 +286,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	configure("activeGateways: 2\n")
 	gatewayIs("192.168.78.102", "10.97.0.0/16")
 
-	// The leader is away: what is imported stays, also over a restart of the controller; the
-	// local Gateways still change. When it is back, what was missed arrives.
+	// If the leader is unavailable, imported objects stay, also while the controller restarts. The local Gateways still
+	// change. When the leader is back, missed changes arrive.
 	leader.Stop()
 	w.clusterSetIs("False True False", "")
 	w.create(w.member, web("late")...)
@@ -308,7 +323,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	w.gone(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-east")},
 		export("east-default-web-service"), export("east-default-web-endpoints"), export("east-default-late-service"),
 		export("east-default-late-endpoints"), export("east-clusterinfo"))
-	w.gone(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")}, &corev1.Service{ObjectMeta: meta("later", "antrea-mc-db")},
+	w.gone(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")},
+		&corev1.Service{ObjectMeta: meta("later", "antrea-mc-db")},
 		&services.Endpoints{ObjectMeta: meta("default", "antrea-mc-db")},
 		&mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db")},
 		&mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-1")},

@@ -22,8 +22,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// TestSecretAccess restricts the member controller to the Secret that its ClusterSet names: RBAC and the admission
-// policyWrites of its manifest refuse every other Secret, whatever the controller writes.
+// TestSecretAccess restricts the member controller to the Secret that its ClusterSet names. RBAC and the admission
+// policies of its manifest refuse every other Secret, whatever rules the controller writes.
 func TestSecretAccess(t *testing.T) {
 	t.Parallel()
 	admin := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}}).Config
@@ -63,7 +63,7 @@ func TestSecretAccess(t *testing.T) {
 	w.create(w.member, set, secret("east-token"), secret("other"))
 	w.startMember()
 
-	// reads is what the controller's account gets.
+	// reads reads a Secret with the controller's account.
 	reads := func(name string) error {
 		return own.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: name}, &corev1.Secret{})
 	}
@@ -77,7 +77,7 @@ func TestSecretAccess(t *testing.T) {
 		t.Helper()
 		w.eventually("the controller may read "+name, func(context.Context) error { return reads(name) })
 	}
-	// refused has a write of the controller's account be refused by admission.
+	// refused expects admission to refuse a write of the controller's account.
 	refused := func(what, want string, write func() error) {
 		t.Helper()
 		w.eventually(what+" is refused", func(context.Context) error {
@@ -130,7 +130,7 @@ func TestSecretAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.delete(w.member, binding)
-	w.eventIs("set", "SecretNotReadable") // it stays joined with what it has read
+	w.eventIs("set", "SecretNotReadable") // the member stays joined with the content that it has read
 	w.update(w.member, set, func() { set.Spec.Leaders[0].Secret = "other" })
 	w.clusterSetSays("a Secret that may not be read", "Secret kube-system/other may not be read: ", "forbidden",
 		": apply antrea-multicluster-member.yml again",

@@ -14,10 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// discoverServiceCIDR finds this cluster's IPv4 Service range: from the ServiceCIDR object
-// "kubernetes", which API servers have since 1.33, else from what older ones answer to a
-// Service whose address cannot be in the range. Nothing is stored by that.
-func discoverServiceCIDR(ctx context.Context, reader client.Reader, writer client.Writer, namespace string) (string, error) {
+// discoverServiceCIDR finds this cluster's IPv4 Service range. API servers since 1.33 have it in the ServiceCIDR object
+// "kubernetes". An older API server names it when it refuses a Service with an address outside of the range. That
+// request is a dry run, so it stores nothing.
+func discoverServiceCIDR(ctx context.Context, reader client.Reader, writer client.Writer,
+	namespace string) (string, error) {
 	object := &networkingv1.ServiceCIDR{}
 	err := reader.Get(ctx, client.ObjectKey{Name: "kubernetes"}, object)
 	if err == nil {
@@ -42,8 +43,8 @@ func discoverServiceCIDR(ctx context.Context, reader client.Reader, writer clien
 
 var validIPs = regexp.MustCompile(`valid IPs is ([0-9a-fA-F.:/]+)`)
 
-// serviceCIDRFromError reads the range from an API server's refusal: "The range of valid IPs
-// is 10.96.0.0/12".
+// serviceCIDRFromError reads the range from the message with which an API server refuses a Service: "The range of valid
+// IPs is 10.96.0.0/12".
 func serviceCIDRFromError(text string) (string, error) {
 	m := validIPs.FindStringSubmatch(text)
 	if m == nil {

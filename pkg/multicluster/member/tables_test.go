@@ -55,7 +55,7 @@ func written[T client.Object](list []T, w writes.Write) []T {
 	return put(nil, list, o)
 }
 
-// applied counts what was written: each write makes a new version.
+// applied counts the writes. Each write makes a new version.
 var applied int
 
 // apply is a view after a write that an API server has taken.
@@ -93,14 +93,16 @@ func step(r *rand.Rand, v View, c Change) View {
 	}
 	switch r.IntN(26) {
 	case 24:
-		ri := addressImport(pick("west", "south", "east"), pick("web", "db", "x")+" "+pick("10.20.0.5", "10.20.0.6", "10.21.0.5", "10.20.9.5"))
+		ri := addressImport(pick("west", "south", "east"),
+			pick("web", "db", "x")+" "+pick("10.20.0.5", "10.20.0.6", "10.21.0.5", "10.20.9.5"))
 		deleted(ri)
 		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
 	case 25:
 		a := &mcv1alpha1.PodAddressImport{ObjectMeta: meta("kube-system", pick("west-podaddresses-10.20.0.0", "x"))}
 		v.PodAddressImports = put(r, v.PodAddressImports, a)
 	case 21:
-		ri := policyImport(pick("AntreaClusterNetworkPolicy", "NetworkPolicy", "ClusterNetworkPolicy"), pick("default", "a"), pick("one", "two"),
+		ri := policyImport(pick("AntreaClusterNetworkPolicy", "NetworkPolicy", "ClusterNetworkPolicy"),
+			pick("default", "a"), pick("one", "two"),
 			pick(acnpSpec, acnpSpec, npSpec, cnpSpec, `{"priority":1}`))
 		deleted(ri)
 		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
@@ -114,7 +116,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		v.ACNPs = put(r, v.ACNPs, &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: m, Spec: crdv1beta1.PolicySpec{Priority: 7}})
 		m.Namespace = "default"
 		v.NetworkPolicies = put(r, v.NetworkPolicies, &networkingv1.NetworkPolicy{ObjectMeta: m})
-	case 0, 1, 2: // what was to be written is
+	case 0, 1, 2: // all desired writes are done
 		if list := append(slices.Clone(c.Local), c.Leader...); len(list) > 0 {
 			return apply(v, list[r.IntN(len(list))])
 		}
@@ -127,11 +129,13 @@ func step(r *rand.Rand, v View, c Change) View {
 		v.Services = put(r, v.Services, s)
 	case 4:
 		e := webSlice(r.IntN(2) == 0, r.IntN(2) == 0)
-		e.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: name + pick("-1", "-2"), Labels: map[string]string{discoveryv1.LabelServiceName: name}}
+		e.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: name + pick("-1", "-2"),
+			Labels: map[string]string{discoveryv1.LabelServiceName: name}}
 		deleted(e)
 		v.EndpointSlices = put(r, v.EndpointSlices, e)
 	case 5, 6:
-		se := &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Generation: int64(r.IntN(3))}}
+		se := &mcsv1alpha1.ServiceExport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Generation: int64(r.IntN(3))}}
 		deleted(se)
 		v.ServiceExports = put(r, v.ServiceExports, se)
 	case 7:
@@ -171,7 +175,8 @@ func step(r *rand.Rand, v View, c Change) View {
 			if report.Ways == nil {
 				report.Ways = map[string]string{}
 			}
-			report.Ways[pick("west/192.0.2.1", "south/192.0.2.3", "west/192.0.2.4", "nobody", "west/x")] = pick("up", "down", "lost")
+			report.Ways[pick("west/192.0.2.1", "south/192.0.2.3", "west/192.0.2.4", "nobody", "west/x")] = pick("up",
+				"down", "lost")
 		}
 		v.Reports = put(r, v.Reports, report)
 	case 12, 13:
@@ -179,28 +184,34 @@ func step(r *rand.Rand, v View, c Change) View {
 		switch r.IntN(6) {
 		case 0, 1:
 			ri = endpointsOf(ns, name, pick("10.98.0.7", "127.0.0.1", "10.30.0.1"))
-			ri.Annotations = map[string]string{multicluster.AnnotationSources: pick("", `[{"cluster":"west","subsets":1}]`, `[{"cluster":"south","subsets":1}]`, `[{"cluster":"a b"}]`)}
+			ri.Annotations = map[string]string{multicluster.AnnotationSources: pick("", `[{"cluster":"west","subsets":1}]`,
+				`[{"cluster":"south","subsets":1}]`, `[{"cluster":"a b"}]`)}
 		case 4:
 			ri.Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
 			ri.Annotations = map[string]string{multicluster.AnnotationExported: pick("", `{"labels":{"a":"b"}}`, "x")}
 		case 2:
-			ri = clusterInfoOf(pick("west", "south", "east"), pick("10.98.0.0/16", "10.97.1.0/24", "10.99.0.0/16", "x"), pick("192.0.2.1", "192.0.2.2"))
+			ri = clusterInfoOf(pick("west", "south", "east"), pick("10.98.0.0/16", "10.97.1.0/24", "10.99.0.0/16", "x"),
+				pick("192.0.2.1", "192.0.2.2"))
 			ri.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
 			ri.Annotations = map[string]string{multicluster.AnnotationReached: pick("", "east", "south,east", "west")}
 			ri.Spec.ClusterInfo.PodCIDRs = []string{pick("10.20.0.0/16", "10.21.0.0/16", "10.20.0.0/24")}
 			for range r.IntN(3) {
-				ri.Spec.ClusterInfo.GatewayInfos = append(ri.Spec.ClusterInfo.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: pick("192.0.2.1", "192.0.2.3", "192.0.2.4")})
+				ri.Spec.ClusterInfo.GatewayInfos = append(ri.Spec.ClusterInfo.GatewayInfos,
+					mcv1alpha1.GatewayInfo{GatewayIP: pick("192.0.2.1", "192.0.2.3", "192.0.2.4")})
 			}
-			ri.Spec.ClusterInfo.Features = []string{pick(mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one", mcv1alpha1.FeaturePreserveClientIP)}
+			ri.Spec.ClusterInfo.Features = []string{
+				pick(mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one", mcv1alpha1.FeaturePreserveClientIP)}
 		case 3:
 			ri.Spec.ClusterIDs = []string{pick("east", "west")}
 		}
 		deleted(ri)
 		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
 	case 14:
-		re := exports.ResourceExport(membership.Membership{ID: "east", Common: "antrea-multicluster"}, derive.Object{Namespace: ns, Name: name}, pick("Service", "Endpoints"))
+		re := exports.ResourceExport(membership.Membership{ID: "east", Common: "antrea-multicluster"},
+			derive.Object{Namespace: ns, Name: name}, pick("Service", "Endpoints"))
 		if r.IntN(2) == 0 {
-			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Message: pick("x", "y")}}
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{
+				{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Message: pick("x", "y")}}
 		}
 		deleted(re)
 		v.Leader.ResourceExports = put(r, v.Leader.ResourceExports, re)
@@ -238,7 +249,7 @@ func step(r *rand.Rand, v View, c Change) View {
 	return v
 }
 
-// rows are all that tables derive.
+// rows returns all rows that tables derive.
 func (t *tables) rows() map[string]any {
 	out := map[string]any{
 		"membership": t.base.Membership.All(), "clusterset": t.reach.ClusterSet.All(), "gateways": t.gateways.Active.All(),
@@ -257,12 +268,14 @@ func (t *tables) rows() map[string]any {
 	return out
 }
 
-// TestWalk holds tables that follow a random walk against tables made from nothing after each step.
+// TestWalk changes a state at random. After each step it compares the tables with tables made from nothing.
 func TestWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
 	v := exportingView()
-	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
-	v.Config.EnableStretchedNetworkPolicy, v.Config.PublishPodAddresses, v.Config.PodCIDRs = true, true, []string{"10.10.0.0/16"}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"),
+		endpointsOf("default", "db", "10.98.0.7")}
+	v.Config.EnableStretchedNetworkPolicy, v.Config.PublishPodAddresses, v.Config.PodCIDRs = true,
+		true, []string{"10.10.0.0/16"}
 	make := func() *tables {
 		t := newTables(v.Namespace, v.Config)
 		t.labels.Most, t.addresses.Most = 4, 2
@@ -281,7 +294,8 @@ func TestWalk(t *testing.T) {
 		have.Pass()
 		want := make()
 		if diff := cmp.Diff(want.rows(), have.rows()); diff != "" {
-			t.Fatalf("-walk.seed %d, step %d: tables from nothing and those that followed differ (-want +have):\n%s", *walkSeed, n, diff)
+			t.Fatalf("-walk.seed %d, step %d: tables from nothing and those that followed differ (-want +have):\n%s",
+				*walkSeed, n, diff)
 		}
 		for _, p := range have.Problems() {
 			if p.Reason == "EvaluationFailed" {
@@ -294,12 +308,13 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestEventsWithoutFacts evaluates nothing for heartbeats and for what nobody reads of an object.
+// TestEventsWithoutFacts evaluates nothing for heartbeats, and nothing for fields that no table reads.
 func TestEventsWithoutFacts(t *testing.T) {
 	v := exportingView()
 	withOwnExports(&v)
 	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
-	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"),
+		endpointsOf("default", "db", "10.98.0.7")}
 	tables := newTables(v.Namespace, v.Config)
 	tables.load(v)
 	tables.Pass()
@@ -333,7 +348,8 @@ func TestEventsWithoutFacts(t *testing.T) {
 		}},
 		{"the leader has taken an export", func(v *View) {
 			re := v.Leader.ResourceExports[0].DeepCopy()
-			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}}
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{
+				{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}}
 			re.ResourceVersion = "9"
 			v.Leader.ResourceExports = put(nil, v.Leader.ResourceExports, re)
 		}},
@@ -361,7 +377,7 @@ func TestEventsWithoutFacts(t *testing.T) {
 	}
 }
 
-// TestOneExportEvaluatesItsOwnKeys counts what one of many exports costs.
+// TestOneExportEvaluatesItsOwnKeys counts the evaluations for one change among many exports.
 func TestOneExportEvaluatesItsOwnKeys(t *testing.T) {
 	v := joinedView()
 	for i := range 500 {

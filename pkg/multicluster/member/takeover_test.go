@@ -22,11 +22,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 )
 
-// converges is how long likeAntrea takes for a Service: long enough for a member to see that it refuses Endpoints meanwhile.
+// converges is how long likeAntrea takes for a Service. A member has enough time to see that it refuses Endpoints until
+// then.
 const converges = 300 * time.Millisecond
 
-// likeAntrea acts as Antrea's leader does, as far as members can tell: it refuses Endpoints until it has imported their Service, and passes on what else
-// members export. It reads no labels.
+// likeAntrea acts like Antrea's leader as far as members can observe. It refuses Endpoints until it has imported their
+// Service, and passes on all other exports of members. It reads no labels.
 func likeAntrea(t *testing.T, c client.Client) {
 	var (
 		ctx, cancel = context.WithCancel(context.Background())
@@ -51,7 +52,8 @@ func likeAntrea(t *testing.T, c client.Client) {
 	})
 }
 
-func importLikeAntrea(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport, seen map[string]time.Time) error {
+func importLikeAntrea(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport,
+	seen map[string]time.Time) error {
 	s := re.Spec
 	ri := &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, re.Name)}
 	if !re.DeletionTimestamp.IsZero() {
@@ -68,9 +70,11 @@ func importLikeAntrea(ctx context.Context, c client.Client, re *mcv1alpha1.Resou
 			return nil
 		}
 		ri.Spec.Kind, ri.Spec.ServiceImport = multicluster.ServiceImportKind, importOf(s.Namespace, s.Name).Spec.ServiceImport
-		ri.Spec.ServiceImport.Spec.Ports = []mcsv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: s.Service.ServiceSpec.Ports[0].Port}}
+		ri.Spec.ServiceImport.Spec.Ports = []mcsv1alpha1.ServicePort{
+			{Name: "http", Protocol: corev1.ProtocolTCP, Port: s.Service.ServiceSpec.Ports[0].Port}}
 	case multicluster.EndpointsKind:
-		service := &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, multicluster.ResourceExportName(s.ClusterID, s.Namespace, s.Name, multicluster.ServiceSuffix))}
+		service := &mcv1alpha1.ResourceImport{ObjectMeta: meta(area,
+			multicluster.ResourceExportName(s.ClusterID, s.Namespace, s.Name, multicluster.ServiceSuffix))}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(service), service); err != nil {
 			return errors.Join(err, say(ctx, c, re, mcv1alpha1.ResourceExportFailure, corev1.ConditionFalse))
 		}
@@ -91,16 +95,20 @@ func importLikeAntrea(ctx context.Context, c client.Client, re *mcv1alpha1.Resou
 	return say(ctx, c, re, mcv1alpha1.ResourceExportSucceeded, corev1.ConditionTrue)
 }
 
-// say writes a leader's verdict, unless it is there.
-func say(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport, kind mcv1alpha1.ResourceExportConditionType, status corev1.ConditionStatus) error {
-	if slices.ContainsFunc(re.Status.Conditions, func(c mcv1alpha1.ResourceExportCondition) bool { return c.Type == kind }) {
+// say writes a leader's verdict as a condition, unless the condition exists.
+func say(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport,
+	kind mcv1alpha1.ResourceExportConditionType, status corev1.ConditionStatus) error {
+	if slices.ContainsFunc(re.Status.Conditions,
+		func(c mcv1alpha1.ResourceExportCondition) bool { return c.Type == kind }) {
 		return nil
 	}
-	re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: kind, Status: status, Reason: "ConvergeFailure", Message: "not converged"}}
+	re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{
+		{Type: kind, Status: status, Reason: "ConvergeFailure", Message: "not converged"}}
 	return c.Status().Update(ctx, re)
 }
 
-// TestTakeOver has this controller take the place of Antrea's member, which has not left: what that one had made is this one's now, and goes with it.
+// TestTakeOver replaces Antrea's member, which has not left, by this controller. The objects that Antrea's member made
+// belong to this controller from then on, and are deleted with it.
 func TestTakeOver(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -118,7 +126,8 @@ func TestTakeOver(t *testing.T) {
 			w, _ := newWorld(t)
 			token := w.token()
 			row.start(w)
-			w.create(w.member, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}},
+			w.create(w.member, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"),
+				Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}},
 				clusterSet(w.leaderConfig.Host))
 			gateway := w.gatewayNode("node-1", "10.0.0.1")
 			w.create(w.member, web("web")...)
@@ -128,7 +137,8 @@ func TestTakeOver(t *testing.T) {
 				if err := w.leader.Get(ctx, client.ObjectKeyFromObject(info), info); err != nil {
 					return err
 				}
-				if g := info.Spec.ClusterInfo.GatewayInfos; len(g) != 1 || g[0].GatewayIP != "10.0.0.1" || info.Labels[multicluster.LabelSourceClusterID] != "east" {
+				if g := info.Spec.ClusterInfo.GatewayInfos; len(g) != 1 || g[0].GatewayIP != "10.0.0.1" ||
+					info.Labels[multicluster.LabelSourceClusterID] != "east" {
 					return fmt.Errorf("labels %v, gateways %v", info.Labels, g)
 				}
 				return nil
@@ -139,10 +149,12 @@ func TestTakeOver(t *testing.T) {
 				w.exportIs("web", "Succeed")
 				w.eventually("the ClusterInfo is this member's", infoIsOurs)
 				w.eventually("the ServiceImport is this member's", func(ctx context.Context) error {
-					if err := errors.Join(w.member.Get(ctx, client.ObjectKeyFromObject(si), si), w.member.Get(ctx, client.ObjectKeyFromObject(service), service)); err != nil {
+					if err := errors.Join(w.member.Get(ctx, client.ObjectKeyFromObject(si), si),
+						w.member.Get(ctx, client.ObjectKeyFromObject(service), service)); err != nil {
 						return err
 					}
-					if !services.Imported(si) || !slices.Equal(si.Spec.IPs, []string{service.Spec.ClusterIP}) || !apimeta.IsStatusConditionTrue(si.Status.Conditions, "Ready") {
+					if !services.Imported(si) || !slices.Equal(si.Spec.IPs, []string{service.Spec.ClusterIP}) ||
+						!apimeta.IsStatusConditionTrue(si.Status.Conditions, "Ready") {
 						return fmt.Errorf("have %v %v %v", si.Annotations, si.Spec.IPs, si.Status.Conditions)
 					}
 					return nil
@@ -167,7 +179,7 @@ func TestTakeOver(t *testing.T) {
 				t.Errorf("the import was made anew: it has %s, and had %s", service.Spec.ClusterIP, ip)
 			}
 
-			// The Service is exported no more while neither runs.
+			// While neither controller runs, the Service is no longer exported.
 			leave()
 			w.delete(w.member, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", "web")})
 			w.delete(w.leader, export("east-default-web-service"), export("east-default-web-endpoints"))

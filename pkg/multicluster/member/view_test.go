@@ -25,19 +25,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-// View is everything that the member's decisions depend on, as objects from which tests fill the sources.
+// View is all input of the member's decisions, as objects. Tests fill the source tables from it.
 type View struct {
-	Namespace string        // the controller's own: where ClusterSet, Gateways and ClusterInfoImports live
+	Namespace string        // the controller's own, with the ClusterSet, Gateways and ClusterInfoImports
 	Now       time.Time     // for heartbeats and transition times
 	Config    config.Config // of this controller
 
-	// ServiceCIDR is this cluster's Service range, from the configuration or discovered.
-	// Empty while it is unknown; ServiceCIDRError then says why.
+	// ServiceCIDR is this cluster's Service range, from the configuration or discovered. If it is unknown, ServiceCIDR is
+	// empty, and ServiceCIDRError has the reason.
 	ServiceCIDR      string
 	ServiceCIDRError string
 
 	ClusterSets   []*mcv1alpha2.ClusterSet   // of Namespace
-	ClusterClaims []*mcv1alpha2.ClusterClaim // of Namespace; none if the API server has no such kind
+	ClusterClaims []*mcv1alpha2.ClusterClaim // of Namespace; empty if the API server has no such kind
 	Secrets       []*corev1.Secret           // of Namespace, as ClusterSets name them
 
 	Namespaces         []*corev1.Namespace
@@ -49,26 +49,26 @@ type View struct {
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	Gateways           []*mcv1alpha1.Gateway           // of Namespace
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport // of Namespace
-	Pods               []*corev1.Pod                   // none without enableStretchedNetworkPolicy
+	Pods               []*corev1.Pod                   // empty without enableStretchedNetworkPolicy
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
 	PodAddressImports  []*mcv1alpha1.PodAddressImport // of Namespace
 	ACNPs              []*crdv1beta1.ClusterNetworkPolicy
 	CNPs               []*npv1alpha2.ClusterNetworkPolicy
 	NetworkPolicies    []*networkingv1.NetworkPolicy
 	Tiers              []*crdv1beta1.Tier
-	Reports            []*tombolov1alpha1.NodePolicyReport // none without podCIDRs
+	Reports            []*tombolov1alpha1.NodePolicyReport // empty without podCIDRs
 	PhasesOver         map[derive.Object]string            // of Gateways whose phase has lasted as long as it may
 
 	Leader Leader
 }
 
-// Leader is what is known from the leader cluster.
+// Leader is the state that was read from the leader cluster.
 type Leader struct {
 	Area         membership.Area // the Common Area all of this was read from; zero without one
 	Announcement Announcement
 
-	// Synced is set once ResourceImports and ResourceExports have been read completely.
-	// It stays true while the leader is away: what was known is still the best knowledge.
+	// Synced is set once all ResourceImports and ResourceExports have been read. It stays true while the leader is
+	// unavailable, since the last state is still the best one.
 	Synced          bool
 	ResourceImports []*mcv1alpha1.ResourceImport
 	ResourceExports []*mcv1alpha1.ResourceExport // those labelled with this cluster's ID

@@ -22,11 +22,13 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
-// TestPlanWays makes the status of Gateways, and of other clusters in the ClusterSet's, of what agents report.
+// TestPlanWays sets the status of Gateways, and of other clusters in the ClusterSet's status, from agents' reports.
 func TestPlanWays(t *testing.T) {
 	type ways = map[string]string
-	const remedy = "Check that these are addresses at which the other cluster's Gateways are reached, that their Nodes run, and that firewalls let tunnels through both ways " +
-		"(by default UDP port 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol 47); `tombolo get peers` on the Gateways' Nodes shows each way"
+	const remedy = "Check that these are addresses at which the other cluster's Gateways " +
+		"are reached, that their Nodes run, and that firewalls let tunnels through both ways " +
+		"(by default UDP port 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; " +
+		"GRE is IP protocol 47); `tombolo get peers` on the Gateways' Nodes shows each way"
 	for _, row := range []struct {
 		name      string
 		reports   map[string]ways // by Node
@@ -36,36 +38,52 @@ func TestPlanWays(t *testing.T) {
 	}{
 		{name: "nothing is watched"},
 		{name: "no agent reports ways", reports: map[string]ways{"node-1": nil}},
-		{name: "all are up", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up", "west/192.0.2.2": "up"}, "node-2": {"west/192.0.2.1": "up"}},
+		{name: "all are up", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up", "west/192.0.2.2": "up"},
+			"node-2": {"west/192.0.2.1": "up"}},
 			gateways:  map[string]string{"node-1": "west 192.0.2.1 Up, west 192.0.2.2 Up", "node-2": "west 192.0.2.1 Up"},
 			reachable: map[string]string{"west": "True AllWaysUp 3 of 3 ways are up"}},
 		{name: "one is down", reports: map[string]ways{"node-1": {"west/192.0.2.2": "down", "west/192.0.2.1": "up"}},
-			gateways:  map[string]string{"node-1": "west 192.0.2.1 Up, west 192.0.2.2 Down"},
-			reachable: map[string]string{"west": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.2. " + remedy}},
-		{name: "a cluster is lost", reports: map[string]ways{"node-1": {"west/192.0.2.1": "down", "south/192.0.2.3": "up"}, "node-2": {"west/192.0.2.1": "down", "south/192.0.2.3": "up"}},
-			gateways: map[string]string{"node-1": "south 192.0.2.3 Up, west 192.0.2.1 Down", "node-2": "south 192.0.2.3 Up, west 192.0.2.1 Down"},
+			gateways: map[string]string{"node-1": "west 192.0.2.1 Up, west 192.0.2.2 Down"},
+			reachable: map[string]string{
+				"west": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.2. " + remedy}},
+		{name: "a cluster is lost", reports: map[string]ways{"node-1": {"west/192.0.2.1": "down", "south/192.0.2.3": "up"},
+			"node-2": {"west/192.0.2.1": "down", "south/192.0.2.3": "up"}},
+			gateways: map[string]string{"node-1": "south 192.0.2.3 Up, west 192.0.2.1 Down",
+				"node-2": "south 192.0.2.3 Up, west 192.0.2.1 Down"},
 			reachable: map[string]string{"south": "True AllWaysUp 2 of 2 ways are up",
-				"west": "False AllWaysDown 0 of 2 ways are up; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " + remedy}},
-		{name: "a cluster is gone", reports: map[string]ways{"node-1": {"west/192.0.2.1": "lost"}, "node-2": {"west/192.0.2.1": "down"}},
-			gateways:  map[string]string{"node-1": "west 192.0.2.1 Down", "node-2": "west 192.0.2.1 Down"},
-			reachable: map[string]string{"west": "False ClusterGone 0 of 2 ways are up; requests to Services go to other clusters that have them; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " + remedy}},
-		{name: "no Node is Ready", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up"}, "node-2": {"west/192.0.2.1": "down"}},
+				"west": "False AllWaysDown 0 of 2 ways are up; down: from Gateway node-1 to " +
+					"192.0.2.1, from Gateway node-2 to 192.0.2.1. " + remedy}},
+		{name: "a cluster is gone",
+			reports:  map[string]ways{"node-1": {"west/192.0.2.1": "lost"}, "node-2": {"west/192.0.2.1": "down"}},
+			gateways: map[string]string{"node-1": "west 192.0.2.1 Down", "node-2": "west 192.0.2.1 Down"},
+			reachable: map[string]string{"west": "False ClusterGone 0 of 2 ways are up; requests to Services go to other " +
+				"clusters that have them; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " + remedy}},
+		{name: "no Node is Ready",
+			reports: map[string]ways{"node-1": {"west/192.0.2.1": "up"}, "node-2": {"west/192.0.2.1": "down"}},
 			change: func(v *View) {
 				for _, n := range v.Nodes {
 					notReady(n)
 				}
 			},
-			gateways:  map[string]string{"node-1": "west 192.0.2.1 Unknown", "node-2": "west 192.0.2.1 Unknown"},
-			reachable: map[string]string{"west": "Unknown WaysUnknown 0 of 2 ways are up; unknown, since the Node is not Ready: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1"}},
-		{name: "some of each Gateway's are down", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up", "west/192.0.2.2": "down", "west/192.0.2.3": "lost"}, "node-2": {"west/192.0.2.1": "down", "west/192.0.2.2": "down", "west/192.0.2.3": "up"}},
-			gateways: map[string]string{"node-1": "west 192.0.2.1 Up, west 192.0.2.2 Down, west 192.0.2.3 Down", "node-2": "west 192.0.2.1 Down, west 192.0.2.2 Down, west 192.0.2.3 Up"},
-			reachable: map[string]string{"west": "True SomeWaysDown 2 of 6 ways are up; down: from Gateway node-1 to 192.0.2.2, from Gateway node-1 to 192.0.2.3, " +
+			gateways: map[string]string{"node-1": "west 192.0.2.1 Unknown", "node-2": "west 192.0.2.1 Unknown"},
+			reachable: map[string]string{"west": "Unknown WaysUnknown 0 of 2 ways are up; " +
+				"unknown, since the Node is not Ready: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1"}},
+		{name: "some of each Gateway's are down",
+			reports: map[string]ways{"node-1": {"west/192.0.2.1": "up", "west/192.0.2.2": "down", "west/192.0.2.3": "lost"},
+				"node-2": {"west/192.0.2.1": "down", "west/192.0.2.2": "down", "west/192.0.2.3": "up"}},
+			gateways: map[string]string{"node-1": "west 192.0.2.1 Up, west 192.0.2.2 Down, west 192.0.2.3 Down",
+				"node-2": "west 192.0.2.1 Down, west 192.0.2.2 Down, west 192.0.2.3 Up"},
+			reachable: map[string]string{"west": "True SomeWaysDown 2 of 6 ways are up; " +
+				"down: from Gateway node-1 to 192.0.2.2, from Gateway node-1 to 192.0.2.3, " +
 				"from Gateway node-2 to 192.0.2.1, from Gateway node-2 to 192.0.2.2. " + remedy}},
-		{name: "what is no way", reports: map[string]ways{"node-1": {"west": "up", "west/x": "up", "nobody/192.0.2.1": "up", "": "up"}}},
+		{name: "what is no way",
+			reports: map[string]ways{"node-1": {"west": "up", "west/x": "up", "nobody/192.0.2.1": "up", "": "up"}}},
 		{name: "a Node that is no Gateway", reports: map[string]ways{"node-9": {"west/192.0.2.1": "up"}}},
-		{name: "the leader is a member, too", reports: map[string]ways{"node-1": {"north/192.0.2.5": "down"}, "node-2": {"north/192.0.2.5": "up"}},
-			gateways:  map[string]string{"node-1": "north 192.0.2.5 Down", "node-2": "north 192.0.2.5 Up"},
-			reachable: map[string]string{"north": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.5. " + remedy}},
+		{name: "the leader is a member, too",
+			reports:  map[string]ways{"node-1": {"north/192.0.2.5": "down"}, "node-2": {"north/192.0.2.5": "up"}},
+			gateways: map[string]string{"node-1": "north 192.0.2.5 Down", "node-2": "north 192.0.2.5 Up"},
+			reachable: map[string]string{
+				"north": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.5. " + remedy}},
 		{name: "the leader is away", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up"}},
 			change:    func(v *View) { v.Leader.Announcement.Error = "refused" },
 			gateways:  map[string]string{"node-1": "west 192.0.2.1 Up"},
@@ -78,10 +96,12 @@ func TestPlanWays(t *testing.T) {
 			v.Config.ActiveGateways = 2
 			for i, name := range []string{"node-1", "node-2"} {
 				ip := "10.0.0." + string(rune('1'+i))
-				v.Gateways = append(v.Gateways, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name), GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16"})
+				v.Gateways = append(v.Gateways, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name),
+					GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16"})
 			}
 			for _, id := range []string{"west", "south", "north"} {
-				v.ClusterInfoImports = append(v.ClusterInfoImports, &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", id), Spec: mcv1alpha1.ClusterInfo{ClusterID: id}})
+				v.ClusterInfoImports = append(v.ClusterInfoImports,
+					&mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", id), Spec: mcv1alpha1.ClusterInfo{ClusterID: id}})
 			}
 			for name, w := range row.reports {
 				v.Reports = append(v.Reports, &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", name), Ways: w})
@@ -114,11 +134,13 @@ func TestPlanWays(t *testing.T) {
 			}
 			expect(t, "clusters", reachableIn(d.ClusterSet), row.reachable)
 			leader := d.ClusterSet.Status.ClusterStatuses[0]
-			if kinds := []mcv1alpha2.ClusterConditionType{leader.Conditions[0].Type, leader.Conditions[1].Type}; leader.ClusterID != "north" || !slices.Equal(kinds, []mcv1alpha2.ClusterConditionType{"Ready", "IsLeader"}) {
+			if kinds := []mcv1alpha2.ClusterConditionType{leader.Conditions[0].Type,
+				leader.Conditions[1].Type}; leader.ClusterID != "north" ||
+				!slices.Equal(kinds, []mcv1alpha2.ClusterConditionType{"Ready", "IsLeader"}) {
 				t.Errorf("the leader's status is %+v", leader)
 			}
 
-			// What is written is not written again, and an hour later the times of what has not changed are the same.
+			// A written status is not written again. An hour later the times of unchanged conditions are the same.
 			for _, w := range d.Change.Local {
 				if w.Verb == writes.UpdateStatus {
 					v = apply(v, w)
@@ -139,28 +161,38 @@ func TestPlanWays(t *testing.T) {
 	}
 }
 
-// TestPlanTunnel announces tunnels that are not Geneve's own, and reports clusters with others.
+// TestPlanTunnel announces tunnel types other than Geneve, and reports clusters with another tunnel type.
 func TestPlanTunnel(t *testing.T) {
 	const active, single = mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays
 	here, there := "Node node-2: TunnelTypeMismatch", "ClusterInfoImport kube-system/west: TunnelTypeMismatch"
 	for _, row := range []struct {
 		name     string
-		agents   []string // what the Gateways' report; "-" for none
+		agents   []string // the tunnel types that the Gateways' agents report; "-" for no agent
 		west     []string // its features
 		features []string // announced
 		problems []string
 	}{
 		{name: "Geneve on both sides", agents: []string{"", ""}, west: []string{active}, features: []string{active}},
-		{name: "VXLAN on both sides", agents: []string{"Tunnel-vxlan", "Tunnel-vxlan"}, west: []string{active, "Tunnel-vxlan"}, features: []string{active, "Tunnel-vxlan"}},
-		{name: "VXLAN there", agents: []string{"", ""}, west: []string{active, "Tunnel-vxlan"}, features: []string{active}, problems: []string{there}},
-		{name: "GRE here", agents: []string{"Tunnel-gre", "Tunnel-gre"}, west: []string{active}, features: []string{active, "Tunnel-gre"}, problems: []string{there}},
-		{name: "another port", agents: []string{"Tunnel-vxlan-8472", "Tunnel-vxlan-8472"}, west: []string{"Tunnel-vxlan", active}, features: []string{active, "Tunnel-vxlan-8472"}, problems: []string{there}},
-		{name: "a cluster of Antrea's", agents: []string{"Tunnel-gre", "Tunnel-gre"}, features: []string{active, "Tunnel-gre"}},
-		{name: "Gateways that differ", agents: []string{"Tunnel-vxlan", ""}, west: []string{active, "Tunnel-vxlan"}, features: []string{active, "Tunnel-vxlan"}, problems: []string{here}},
-		{name: "agents that watch single ways", agents: []string{single, single}, west: []string{active}, features: []string{active, single}},
-		{name: "one agent that watches single ways", agents: []string{single, ""}, west: []string{active}, features: []string{active}},
-		{name: "an agent that watches single ways and one that has not reported", agents: []string{"-", single}, west: []string{active}, features: []string{active, single}},
-		{name: "agents that have not reported", agents: []string{"-", "-"}, west: []string{active, "Tunnel-vxlan"}, features: []string{active}},
+		{name: "VXLAN on both sides", agents: []string{"Tunnel-vxlan", "Tunnel-vxlan"},
+			west: []string{active, "Tunnel-vxlan"}, features: []string{active, "Tunnel-vxlan"}},
+		{name: "VXLAN there", agents: []string{"", ""}, west: []string{active, "Tunnel-vxlan"},
+			features: []string{active}, problems: []string{there}},
+		{name: "GRE here", agents: []string{"Tunnel-gre", "Tunnel-gre"}, west: []string{active},
+			features: []string{active, "Tunnel-gre"}, problems: []string{there}},
+		{name: "another port", agents: []string{"Tunnel-vxlan-8472", "Tunnel-vxlan-8472"},
+			west: []string{"Tunnel-vxlan", active}, features: []string{active, "Tunnel-vxlan-8472"}, problems: []string{there}},
+		{name: "a cluster of Antrea's", agents: []string{"Tunnel-gre", "Tunnel-gre"},
+			features: []string{active, "Tunnel-gre"}},
+		{name: "Gateways that differ", agents: []string{"Tunnel-vxlan", ""}, west: []string{active, "Tunnel-vxlan"},
+			features: []string{active, "Tunnel-vxlan"}, problems: []string{here}},
+		{name: "agents that watch single ways", agents: []string{single, single}, west: []string{active},
+			features: []string{active, single}},
+		{name: "one agent that watches single ways", agents: []string{single, ""}, west: []string{active},
+			features: []string{active}},
+		{name: "an agent that watches single ways and one that has not reported", agents: []string{"-", single},
+			west: []string{active}, features: []string{active, single}},
+		{name: "agents that have not reported", agents: []string{"-", "-"}, west: []string{active, "Tunnel-vxlan"},
+			features: []string{active}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -168,12 +200,15 @@ func TestPlanTunnel(t *testing.T) {
 			for i, name := range []string{"node-1", "node-2"} {
 				ip := "10.0.0." + string(rune('1'+i))
 				v.Nodes = append(v.Nodes, node(name, ip))
-				v.Gateways = append(v.Gateways, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name), GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16"})
+				v.Gateways = append(v.Gateways, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name),
+					GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16"})
 				if row.agents[i] != "-" {
-					v.Reports = append(v.Reports, &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", name), Features: map[string]string{row.agents[i]: "", "Other": ""}})
+					v.Reports = append(v.Reports, &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", name),
+						Features: map[string]string{row.agents[i]: "", "Other": ""}})
 				}
 			}
-			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west"), Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", Features: row.west}}}
+			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{
+				{ObjectMeta: meta("kube-system", "west"), Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", Features: row.west}}}
 			d, problems := Plan(v)
 			var have []string
 			for _, p := range problems {
@@ -202,8 +237,8 @@ func reachableIn(cs *mcv1alpha2.ClusterSet) map[string]string {
 	return out
 }
 
-// waysAreReported has the agents of two Gateways report their ways to west, and one of them lose one: the status of Gateways and
-// of the ClusterSet say so. In the end nothing is watched any more.
+// waysAreReported lets the agents of two Gateways report their ways to west, and then one agent loses a way. The status
+// of the Gateways and of the ClusterSet shows that. In the end no way is watched any more.
 func (w *world) waysAreReported() {
 	w.t.Helper()
 	scheme := Scheme()
@@ -252,10 +287,13 @@ func (w *world) waysAreReported() {
 		report(node, map[string]string{"west/" + one: "up", "west/" + other: "up"})
 	}
 	both := []mcv1alpha1.WayStatus{way(one, mcv1alpha1.WayUp), way(other, mcv1alpha1.WayUp)}
-	are(map[string]string{"west": "True AllWaysUp 4 of 4 ways are up"}, map[string][]mcv1alpha1.WayStatus{"node-1": both, "node-2": both})
+	are(map[string]string{"west": "True AllWaysUp 4 of 4 ways are up"},
+		map[string][]mcv1alpha1.WayStatus{"node-1": both, "node-2": both})
 	report("node-2", map[string]string{"west/" + one: "down", "west/" + other: "up"})
-	are(map[string]string{"west": "True SomeWaysDown 3 of 4 ways are up; down: from Gateway node-2 to " + one + ". " + clusters.RemedyOfDown},
-		map[string][]mcv1alpha1.WayStatus{"node-1": both, "node-2": {way(one, mcv1alpha1.WayDown), way(other, mcv1alpha1.WayUp)}})
+	are(map[string]string{
+		"west": "True SomeWaysDown 3 of 4 ways are up; down: from Gateway node-2 to " + one + ". " + clusters.RemedyOfDown},
+		map[string][]mcv1alpha1.WayStatus{"node-1": both,
+			"node-2": {way(one, mcv1alpha1.WayDown), way(other, mcv1alpha1.WayUp)}})
 	report("node-1", nil)
 	report("node-2", nil)
 	are(map[string]string{}, nil)

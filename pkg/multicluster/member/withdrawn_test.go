@@ -11,7 +11,7 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
-// TestPlanWithdrawn has the leader tell nothing more of cluster west.
+// TestPlanWithdrawn removes all information about cluster west from the leader.
 func TestPlanWithdrawn(t *testing.T) {
 	const now, hourAgo, dayAgo = "2026-01-31T12:00:00Z", "2026-01-31T11:00:00Z", "2026-01-30T12:00:00Z"
 	at, err := time.Parse(time.RFC3339, now)
@@ -22,11 +22,14 @@ func TestPlanWithdrawn(t *testing.T) {
 		return func(v *View) {
 			have := v.ClusterInfoImports[0]
 			have.Annotations = map[string]string{multicluster.AnnotationWithdrawn: text}
-			have.Spec = mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.98.0.0/16", PodCIDRs: []string{"10.20.0.0/16"}}
+			have.Spec = mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.98.0.0/16",
+				PodCIDRs: []string{"10.20.0.0/16"}}
 		}
 	}
-	encrypts := []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-1"), Features: map[string]string{mcv1alpha1.FeatureEncryptsPeers: ""}}, {ObjectMeta: meta("", "node-2")}}
-	const update, remove = "update ClusterInfoImport kube-system/west-clusterinfo", "delete ClusterInfoImport kube-system/west-clusterinfo"
+	encrypts := []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-1"),
+		Features: map[string]string{mcv1alpha1.FeatureEncryptsPeers: ""}}, {ObjectMeta: meta("", "node-2")}}
+	const update, remove = "update ClusterInfoImport kube-system/west-clusterinfo",
+		"delete ClusterInfoImport kube-system/west-clusterinfo"
 	for _, row := range []struct {
 		name   string
 		change func(*View)
@@ -68,7 +71,8 @@ func TestPlanWithdrawn(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
 			v.Now, v.Leader.ResourceImports = at, nil
-			west := &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", "west-clusterinfo"), Spec: *clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101").Spec.ClusterInfo}
+			west := &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", "west-clusterinfo"),
+				Spec: *clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101").Spec.ClusterInfo}
 			west.Spec.PodCIDRs, west.Spec.Features = []string{"10.20.0.0/16"}, []string{mcv1alpha1.FeatureActiveGateways}
 			west.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "key"}
 			v.Reports = encrypts

@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// newWorld starts two API servers with the project's resource definitions, and returns the
-// leader's so that it can be stopped.
+// newWorld starts two API servers with the project's resource definitions. It returns the leader's server, so that a
+// test can stop it.
 func newWorld(t *testing.T) (*world, *apiserver.Server) {
 	t.Helper()
 	leader := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.96.0.0/16"})
@@ -47,8 +47,8 @@ func (w *world) gatewayNode(name, ip string) *corev1.Node {
 	return have
 }
 
-// newParallelWorld is newWorld for a test that runs beside others: it waits for its servers most of the time. Such a test
-// must not count writes, since all tests of the process share the metrics.
+// newParallelWorld is newWorld for a test that runs in parallel with others, since it mostly waits for its servers.
+// Such a test must not count writes, because all tests of the process share the metrics.
 func newParallelWorld(t *testing.T) (*world, *apiserver.Server) {
 	t.Helper()
 	t.Parallel()

@@ -61,7 +61,8 @@ func (r *recorder) taken() []string {
 	return slices.Clone(r.wrote)
 }
 
-// joinedController is one that is connected to a leader, with a view in its tables, and does its writes to the leader.
+// joinedController returns a controller that is connected to a leader, has a view in its tables, and sends its writes
+// to the leader.
 func joinedController(t *testing.T, v View) (*controller, *recorder) {
 	t.Helper()
 	to := &recorder{}
@@ -98,8 +99,8 @@ func (c *controller) settled(t *testing.T) {
 	}
 }
 
-// TestWithdrawnWhileAway has a Service lose its endpoints for a moment while the leader is away: their export is not deleted
-// when the leader is back.
+// TestWithdrawnWhileAway removes the endpoints of a Service for a moment while the leader is unavailable. When the
+// leader is back, the export of the endpoints is not deleted.
 func TestWithdrawnWhileAway(t *testing.T) {
 	v := exportingView()
 	withOwnExports(&v)
@@ -120,7 +121,7 @@ func TestWithdrawnWhileAway(t *testing.T) {
 	if wrote := to.taken(); len(wrote) > 0 {
 		t.Errorf("written when the leader is back: %v, want nothing", wrote)
 	}
-	// What is still to be done is done.
+	// Writes that are still desired are done.
 	c.answers("connection refused")
 	c.tables.update(v, without)
 	c.tables.Pass()
@@ -132,8 +133,8 @@ func TestWithdrawnWhileAway(t *testing.T) {
 	}
 }
 
-// TestWriteOfAnotherConnection moves to another leader with a Namespace of the same name: a write that was decided for
-// the one before is not done there.
+// TestWriteOfAnotherConnection moves to another leader with a Namespace of the same name. A write that was decided for
+// the previous leader is not sent to the new one.
 func TestWriteOfAnotherConnection(t *testing.T) {
 	v := exportingView()
 	c, to := joinedController(t, v)
@@ -151,8 +152,8 @@ func TestWriteOfAnotherConnection(t *testing.T) {
 	}
 }
 
-// TestServiceWithEndpoints exports a Service: neither export waits for the other, since a leader that sees the
-// Endpoints first waits for the Service before it says that it is missing.
+// TestServiceWithEndpoints exports a Service. Its two exports do not wait for each other. A leader that receives the
+// Endpoints first waits for the Service before it reports the Service as missing.
 func TestServiceWithEndpoints(t *testing.T) {
 	c, to := joinedController(t, exportingView())
 	c.answers("")
@@ -164,8 +165,9 @@ func TestServiceWithEndpoints(t *testing.T) {
 	}
 }
 
-// TestPendingWaits exports a Service with one write of its status: that the leader does not have it yet waits for the leader to have it, and what Antrea's
-// leader says before it has imported the Service waits until it has.
+// TestPendingWaits exports a Service with one write of its status. The condition that the leader does not have the
+// export yet is held back until the leader has it. A refusal of Antrea's leader is held back until that leader has
+// imported the Service.
 func TestPendingWaits(t *testing.T) {
 	v := exportingView()
 	status := func() (out []string) {
@@ -181,14 +183,15 @@ func TestPendingWaits(t *testing.T) {
 	expect(t, "on its way", status(), []string{"False Pending after 2s"})
 	withOwnExports(&v)
 	expect(t, "the leader has it", status(), []string{"True Exported after 0s"})
-	v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
-		Reason: "ConvergeFailure", Message: "the Service is not imported yet"}}
+	v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{
+		{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
+			Reason: "ConvergeFailure", Message: "the Service is not imported yet"}}
 	expect(t, "another leader refuses it", status(), []string{"False Failed after 2s"})
 	v.Leader.ResourceExports[1].Status.Conditions[0].Message = exportcheck.Refused + "spec.endpoints is missing"
 	expect(t, "our leader refuses it", status(), []string{"False Failed after 0s"})
 }
 
-// TestNewServiceImport writes the status of a new ServiceImport once: the leader writes the imports of the Service and
+// TestNewServiceImport writes the status of a new ServiceImport once. The leader writes the imports of the Service and
 // of its Endpoints one after the other.
 func TestNewServiceImport(t *testing.T) {
 	v := joinedView()
@@ -220,7 +223,8 @@ func TestNewServiceImport(t *testing.T) {
 	expect(t, "its Endpoints are gone", status(), []string{write + ": 0 clusters after 0s"})
 }
 
-// TestRefusalsThatPass has Events tell at once of what our leader refuses, and of what another one refuses when that has lasted.
+// TestRefusalsThatPass writes Events at once about refusals by a leader of Tombolo. For a refusal by another leader it
+// writes an Event once the refusal has lasted.
 func TestRefusalsThatPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := events.NewFakeRecorder(10)
@@ -230,8 +234,9 @@ func TestRefusalsThatPass(t *testing.T) {
 		verdict := func(message string) []problem.Problem {
 			v := exportingView()
 			withOwnExports(&v)
-			v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
-				Reason: "ConvergeFailure", Message: message}}
+			v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{
+				{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
+					Reason: "ConvergeFailure", Message: message}}
 			_, ps := Plan(v)
 			return ps
 		}
@@ -259,11 +264,13 @@ func TestRefusalsThatPass(t *testing.T) {
 	})
 }
 
-// TestGatewaysAreWrittenAtOnce has a new Gateway wait for no other: there may be several, and traffic has a way all the time.
+// TestGatewaysAreWrittenAtOnce writes a new Gateway without waiting for another one. There may be several Gateways, so
+// traffic has a way all the time.
 func TestGatewaysAreWrittenAtOnce(t *testing.T) {
 	v := joinedView()
 	v.Nodes = []*corev1.Node{node("node-2", "192.168.78.2"), node("node-3", "192.168.78.3")}
-	old, going := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-1")}, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-2")}
+	old, going := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-1")},
+		&mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-2")}
 	going.DeletionTimestamp = &metav1.Time{Time: now}
 	v.Gateways = []*mcv1alpha1.Gateway{old, going}
 	d, _ := Plan(v)
@@ -273,11 +280,11 @@ func TestGatewaysAreWrittenAtOnce(t *testing.T) {
 			have = append(have, fmt.Sprintf("%s after %q", w, w.After))
 		}
 	}
-	expect(t, "writes", have, []string{`delete Gateway kube-system/node-1 after ""`, `create Gateway kube-system/node-3 after ""`})
+	expect(t, "writes", have,
+		[]string{`delete Gateway kube-system/node-1 after ""`, `create Gateway kube-system/node-3 after ""`})
 }
 
-// TestVersionsAreRead has a write be of the version that was seen, and an event without a fact evaluate nothing but what is
-// to be written.
+// TestVersionsAreRead binds a write to the version that was seen. An event without a fact evaluates only the writes.
 func TestVersionsAreRead(t *testing.T) {
 	v := joinedView()
 	old := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-old")}
@@ -310,7 +317,8 @@ func TestVersionsAreRead(t *testing.T) {
 	}
 }
 
-// TestStaleReplica has a replica write what it decided from before another one wrote: an API server refuses it.
+// TestStaleReplica lets a replica write a decision that is older than another replica's write. The API server refuses
+// it.
 func TestStaleReplica(t *testing.T) {
 	t.Parallel()
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
@@ -318,7 +326,8 @@ func TestStaleReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-db"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	seen := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-db"),
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	if err := to.Create(t.Context(), seen); err != nil {
 		t.Fatal(err)
 	}
@@ -349,11 +358,12 @@ func TestStaleReplica(t *testing.T) {
 	}
 }
 
-// TestFamiliesOnAPIServer has an API server of two families take the derived Service, with an IPv4 address, and changes of one that got an
-// IPv6 address before.
+// TestFamiliesOnAPIServer creates the derived Service, with an IPv4 address, on an API server with two families. It
+// also changes a Service that got an IPv6 address earlier.
 func TestFamiliesOnAPIServer(t *testing.T) {
 	t.Parallel()
-	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd00:97::/112"})
+	server := apiserver.New(t,
+		apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd00:97::/112"})
 	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -383,7 +393,8 @@ func TestFamiliesOnAPIServer(t *testing.T) {
 		have := answer.(*corev1.Service)
 		did = append(did, fmt.Sprintf("%s %v %d", w, have.Spec.IPFamilies, have.Spec.Ports[0].Port))
 	}
-	expect(t, "writes", did, []string{"create Service default/antrea-mc-new [IPv4] 5432", "update Service default/antrea-mc-old [IPv6] 5432"})
+	expect(t, "writes", did,
+		[]string{"create Service default/antrea-mc-new [IPv4] 5432", "update Service default/antrea-mc-old [IPv6] 5432"})
 }
 
 // TestSteadyErrors keeps the text of an error as long as its kind stays.

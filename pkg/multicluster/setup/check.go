@@ -28,12 +28,13 @@ import (
 const (
 	// reachLimit is how long one request to the leader may take.
 	reachLimit = 10 * time.Second
-	// hookLimit is how long the leader's controller may take to answer: it may have been installed just before.
+	// hookLimit is how long the leader's controller may take to answer, since it may have just been installed.
 	hookLimit = 20 * time.Second
 )
 
-// checkLeader holds a join configuration to the leader before anything is made: its API server is reached with the CA
-// and the token, serves the kinds that members write, and would take this member's announcement.
+// checkLeader compares a join configuration with the leader before any object is made. The leader's API server has to
+// be reachable with the CA and the token, has to serve the kinds that members write, and would accept this member's
+// announcement.
 func (c Cluster) checkLeader(ctx context.Context, j *JoinConfig) error {
 	secret, err := c.tokenSecret(ctx, j)
 	if err != nil {
@@ -98,7 +99,7 @@ type claims struct {
 	Namespace string `json:"kubernetes.io/serviceaccount/namespace"` // of tokens in Secrets
 }
 
-// readClaims reads a token without verifying it: the leader does that. Tokens of other forms have no claims.
+// readClaims reads a token without verifying it, since the leader does that. Tokens of other forms have no claims.
 func readClaims(token string) (c claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -176,7 +177,7 @@ func (l leader) checkServer(config *rest.Config) error {
 	return nil
 }
 
-// checkAnnouncement asks the leader whether it would take this member, without making anything there.
+// checkAnnouncement asks the leader whether it would accept this member, without making any object there.
 func (l leader) checkAnnouncement(ctx context.Context, config *rest.Config) error {
 	to, err := client.New(config, client.Options{Scheme: Scheme()})
 	if err != nil {

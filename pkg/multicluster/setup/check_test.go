@@ -42,7 +42,8 @@ func (w *world) tokenFor(namespace, name string) string {
 	return request.Status.Token
 }
 
-// TestJoinChecks refuses what cannot work before anything is made. The leader is an API server without controllers.
+// TestJoinChecks refuses joins that cannot work, before it makes any object. The leader is an API server without
+// controllers.
 func TestJoinChecks(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()

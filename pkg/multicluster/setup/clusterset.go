@@ -25,7 +25,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
-// Init makes the leader's ClusterSet. then is what else belongs to it: if it fails, the ClusterSet goes again.
+// Init makes the leader's ClusterSet. then does the caller's part. If then fails, Init removes the ClusterSet.
 func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID string, then func() error) error {
 	if err := checkClusterID(clusterID); err != nil {
 		return fmt.Errorf("%w; correct --clusterid", err)
@@ -46,7 +46,7 @@ func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID stri
 	return nil
 }
 
-// clusterSet makes a ClusterSet if none of its name exists: an existing one belongs to another user.
+// clusterSet makes a ClusterSet. If one of its name exists, that is an error, since it belongs to another user.
 func (m *made) clusterSet(ctx context.Context, set *mcv1alpha2.ClusterSet) error {
 	existed, err := m.create(ctx, "ClusterSet", set)
 	if existed && err == nil {
@@ -77,12 +77,12 @@ type JoinConfig struct {
 	TokenSecretFile string `json:"tokenSecretFile,omitempty"` // a manifest with one
 	// Secret is the manifest that followed in the same file.
 	Secret *corev1.Secret `json:"-"`
-	// SkipLeaderCheck joins without asking the leader first: it may be reached by the member cluster alone.
+	// SkipLeaderCheck joins without a request to the leader. Possibly only the member cluster can reach the leader.
 	SkipLeaderCheck bool `json:"-"`
 }
 
-// ReadJoinConfig reads a join configuration, and the Secret that may follow it after "---". An unknown key is an error:
-// it would be an option that does nothing.
+// ReadJoinConfig reads a join configuration, and the Secret that may follow it after "---". An unknown key is an error,
+// since it would be an option without effect.
 func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
 	var out *JoinConfig
 	err := documents(r, func(text []byte) error {
@@ -192,7 +192,7 @@ func documents(r io.Reader, f func([]byte) error) error {
 	}
 }
 
-// Missing names the parameters that joining needs and that are not given, an error for each.
+// Missing returns an error for each required parameter of joining that is missing.
 func (j *JoinConfig) Missing() error {
 	var missing []error
 	for _, p := range []struct{ value, name, key, flag string }{
@@ -220,9 +220,9 @@ func (j *JoinConfig) Missing() error {
 // joinLimit is how long a member may take to be Ready.
 const joinLimit = time.Minute
 
-// Join checks with the leader that it would take this member, then makes the member's ClusterSet, and the Secret with
-// its token unless that is there, and waits until the leader has taken the member in. It fails with what the controller
-// says about the ClusterSet.
+// Join checks with the leader that it would accept this member. Then it makes the member's ClusterSet, and the Secret
+// with its token if that does not exist. It waits until the leader has accepted the member. If it fails, the error has
+// the controller's message about the ClusterSet.
 func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	if err := j.Missing(); err != nil {
 		return err
@@ -284,7 +284,7 @@ func (m *made) join(ctx context.Context, j *JoinConfig) error {
 	return nil
 }
 
-// readiness says why a ClusterSet is not ready, or nothing.
+// readiness returns why a ClusterSet is not ready, or "".
 func readiness(set *mcv1alpha2.ClusterSet) string {
 	var why []string
 	for _, c := range set.Status.Conditions {
@@ -339,8 +339,8 @@ func (c Cluster) LeaderJoinConfig(ctx context.Context, namespace, server string)
 	}, nil
 }
 
-// Write writes the configuration for members: what the leader knows, what is the member's to fill in, and the token's
-// Secret where one is given.
+// Write writes the configuration for members: the facts of the leader, the fields for the member to fill in, and the
+// token's Secret if there is one.
 func (j *JoinConfig) Write(w io.Writer) error {
 	text, err := yaml.Marshal(j)
 	if err != nil {

@@ -19,14 +19,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fieldManager owns what Deploy writes.
+// fieldManager is the owner of the fields that Deploy writes.
 const fieldManager = "tombolo-mc"
 
-// servedLimit is how long an API server may take to serve a kind whose definition came just before.
+// servedLimit is how long an API server may take to serve a kind whose definition was just created.
 const servedLimit = 30 * time.Second
 
-// Deploy applies a manifest to a cluster and prints for each object whether it was created, configured or unchanged.
-// All objects that are in a Namespace have to be in this one: a manifest for another would be half installed there.
+// Deploy applies a manifest to a cluster. For each object it prints whether it was created, configured or unchanged.
+// All objects with a Namespace have to be in this one. Otherwise a manifest for another Namespace would be installed in
+// part.
 func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest, namespace string) error {
 	var all []*unstructured.Unstructured
 	err := documents(strings.NewReader(manifest), func(text []byte) error {
@@ -58,8 +59,8 @@ func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest
 	return nil
 }
 
-// Foreign is an error where this program's manifest would take the place of another project's objects: Antrea's
-// multi-cluster controller in the Namespace, or, for a member, in a cluster whose Pods are Antrea's.
+// Foreign returns an error if this program's manifest would replace another project's objects. It does so if the
+// Namespace has Antrea's multi-cluster controller. For a member, it also does so if the cluster's Pods are Antrea's.
 func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespace string, member bool) error {
 	const remedy = "remove it first (docs/install.md, \"Another CNI plugin\"), or give --with-other-cni to deploy all " +
 		"the same"

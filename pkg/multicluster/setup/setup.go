@@ -1,5 +1,6 @@
-// Package setup makes and removes ClusterSets as `tombolo mc` and `antctl mc` are documented to: tokens for members,
-// the ClusterSet in the leader and in members. If a command fails, it removes the objects that it made.
+// Package setup makes and removes ClusterSets according to the documentation of `tombolo mc` and `antctl mc`. It makes
+// tokens for members, and the ClusterSet in the leader and in members. If a command fails, it removes the objects that
+// it made.
 package setup
 
 import (
@@ -28,7 +29,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
-// Scheme has the kinds that the commands read and write.
+// Scheme returns a scheme with the kinds that the commands read and write.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme,
@@ -42,7 +43,7 @@ func Scheme() *runtime.Scheme {
 type Cluster struct {
 	Client client.Client
 	Out    io.Writer // for reports of finished actions, a line each
-	// WrapLeader, where it is set, wraps the transport of requests that a member asks the leader with.
+	// WrapLeader, if set, wraps the transport of a member's requests to the leader.
 	WrapLeader transport.WrapperFunc
 
 	tokenLimit time.Duration // how long Kubernetes may take to write a token; 0 means 20 s
@@ -50,16 +51,16 @@ type Cluster struct {
 
 func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }
 
-// undoLimit is how long what was made may take to be taken away again, also after an interrupt.
+// undoLimit is how long the removal of the created objects may take, also after an interrupt.
 const undoLimit = 10 * time.Second
 
-// made is what a command has changed, as the steps that take it back, in the order of the changes.
+// made has the changes of a command, as steps that undo them, in the order of the changes.
 type made struct {
 	Cluster
 	back []func(context.Context) error
 }
 
-// create makes an object and remembers it. If the object exists, it leaves it and returns existed.
+// create makes an object and records it. If the object exists, create leaves it and returns existed.
 func (m *made) create(ctx context.Context, kind string, o client.Object) (existed bool, _ error) {
 	switch err := m.Client.Create(ctx, o); {
 	case apierrors.IsAlreadyExists(err):
@@ -80,7 +81,7 @@ func (m *made) create(ctx context.Context, kind string, o client.Object) (existe
 	return false, nil
 }
 
-// undo takes back what was changed, the latest first, and returns the error that it is done for with what else failed.
+// undo undoes the changes, the latest first. It returns the error that caused it, joined with all further errors.
 func (m *made) undo(ctx context.Context, failed error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -90,7 +91,7 @@ func (m *made) undo(ctx context.Context, failed error) error {
 	return failed
 }
 
-// explain adds to an API server's error what it is about, and what to do where that is known.
+// explain adds the object to an API server's error, and the remedy if there is a known one.
 func explain(verb, kind string, o client.Object, err error) error {
 	what := ""
 	switch {
@@ -104,7 +105,7 @@ func explain(verb, kind string, o client.Object, err error) error {
 	return fmt.Errorf("%s %s %s/%s: %w%s", verb, kind, o.GetNamespace(), o.GetName(), err, what)
 }
 
-// remedy is what to do about a request that an API server refuses, after a semicolon, or nothing.
+// remedy returns the remedy for a request that an API server refuses, after a semicolon, or "".
 func remedy(err error) string {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return "; use a kubeconfig that may do so"
@@ -136,9 +137,9 @@ func meAsMaker() map[string]string {
 	return map[string]string{multicluster.AnnotationCreatedByAntctl: "true"}
 }
 
-// Remove undoes Init in the leader and Join in a member: it deletes the ClusterSet, and the Secrets, RoleBindings and
-// ServiceAccounts of the Namespace that commands of this package made. Where the ClusterSet is gone already it deletes
-// what is left, unless that may be of another ClusterSet.
+// Remove undoes Init in the leader and Join in a member. It deletes the ClusterSet, and the Secrets, RoleBindings and
+// ServiceAccounts of the Namespace that commands of this package made. If the ClusterSet is gone already, it deletes
+// the remaining objects, unless they may be of another ClusterSet.
 func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error {
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet}}
 	var err error
@@ -210,7 +211,7 @@ func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
 		namespace, strings.Join(names, ", "))
 }
 
-// membersLimit is how long members may take to say good-bye to the leader, after their ClusterSets were deleted.
+// membersLimit is how long members may take to sign off at the leader after their ClusterSets were deleted.
 const membersLimit = 20 * time.Second
 
 // isMembersLeft reports whether the leader's webhook refuses because there are members.

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// world is an API server that commands act on, and what they said.
+// world is an API server for the commands, with their output.
 type world struct {
 	t      *testing.T
 	config *rest.Config
@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// intercepted is the same API server, of which some answers are others.
+// intercepted returns the same API server with some other answers.
 func (w *world) intercepted(f interceptor.Funcs) Cluster {
 	w.t.Helper()
 	c, err := client.NewWithWatch(w.config, client.Options{Scheme: Scheme()})
@@ -93,8 +93,8 @@ func named(namespace, name string, annotations ...string) metav1.ObjectMeta {
 	return m
 }
 
-// TestTokens makes tokens without a controller that fills them in. So each is given up and no object of it is left. The
-// end-to-end tests make real ones.
+// TestTokens makes tokens without a controller that fills them in. So each attempt ends, and no object of it is left.
+// The end-to-end tests make real tokens.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	w.tokenLimit = 400 * time.Millisecond
@@ -126,7 +126,7 @@ func TestTokens(t *testing.T) {
 		w.wants(err, row.want)
 	}
 
-	// An account of others stays, bound as it was: a live member may use it.
+	// An account that others have made stays, with its binding, since a live member may use it.
 	w.said.Reset()
 	w.wants(w.CreateToken(t.Context(), area, "west-token", "west-1", never), "gets no token")
 	account := &corev1.ServiceAccount{}
@@ -194,7 +194,7 @@ func TestTokenUndone(t *testing.T) {
 	}
 	w.t = t
 
-	// Changes of others meanwhile stay.
+	// Changes by other clients in the meantime stay.
 	account := &corev1.ServiceAccount{}
 	w.wants(w.CreateToken(t.Context(), area, "bound", "south", func(*corev1.Secret) error {
 		w.has(account, area, "bound")
@@ -216,7 +216,8 @@ func TestTokenUndone(t *testing.T) {
 	if w.has(account, area, "unbound"); account.Annotations[multicluster.AnnotationClusterID] != "east" || ours(account) {
 		t.Errorf("ServiceAccount is %v, want it bound to east", account.ObjectMeta)
 	}
-	if want := `ServiceAccount "unbound" already exists; re-bound it to ClusterID "east"`; !strings.Contains(w.said.String(), want) {
+	if want := `ServiceAccount "unbound" already exists; re-bound it to ClusterID "east"`; !strings.Contains(
+		w.said.String(), want) {
 		t.Errorf("said, without %q:\n%s", want, w.said.String())
 	}
 }
@@ -269,7 +270,7 @@ func TestClusterSet(t *testing.T) {
 	_, err = w.LeaderJoinConfig(ctx, "empty", "")
 	w.wants(err, "more than one ClusterSet found in Namespace empty: another, other; a leader serves one a Namespace: "+
 		"delete the others")
-	// The definition requires a leader; that of other versions may not.
+	// The definition requires a leader. The definition of another version may not.
 	_, err = w.intercepted(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 		o ...client.ListOption) error {
 		err := c.List(ctx, list, o...)
@@ -315,7 +316,7 @@ func TestClusterSet(t *testing.T) {
 	join.TokenSecretName = "east-token"
 	w.wants(w.Join(ctx, join), `ClusterSet "set" exists in Namespace kube-system already`)
 
-	// Leaving takes what was made, and no more.
+	// Leaving removes exactly the objects that the commands made.
 	w.create(&corev1.Secret{ObjectMeta: named("kube-system", "mine")})
 	if err := w.Remove(ctx, "kube-system", "set"); err != nil {
 		t.Fatal(err)
@@ -351,7 +352,7 @@ func TestDestroy(t *testing.T) {
 		t.Errorf("%q are left after a wrong name", have)
 	}
 
-	// refuse has the leader's webhook count its members for the first deletions of the ClusterSet.
+	// refuse acts as the leader's webhook, which still counts members at the first deletions of the ClusterSet.
 	refuse := func(times int) interceptor.Funcs {
 		return interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
 			options ...client.DeleteOption) error {
@@ -381,7 +382,7 @@ func TestDestroy(t *testing.T) {
 		!strings.Contains(said, "such as east") || !strings.Contains(said, `ClusterSet "set" deleted`) {
 		t.Errorf("said\n%s", said)
 	}
-	// A second time, what a first one left is deleted.
+	// A second call deletes the objects that the first one left.
 	w.create(&corev1.ServiceAccount{ObjectMeta: named(area, "east-token", multicluster.AnnotationCreatedByAntctl, "true")})
 	if err := w.Remove(t.Context(), area, "set"); err != nil || left() != "" {
 		t.Errorf("again: %v, %q are left", err, left())
@@ -474,7 +475,8 @@ func TestDeploy(t *testing.T) {
 	if strings.Contains(w.said.String(), "created") || strings.Contains(w.said.String(), "configured") {
 		t.Errorf("the second time something changed:\n%s", w.said.String())
 	}
-	// Nothing of the member's is for another Namespace: its webhooks and their certificate are found by it.
+	// No object of the member is for another Namespace. The member finds its webhooks and their certificate through its
+	// Namespace.
 	if err := w.Deploy(t.Context(), objects, deploy.Member("elsewhere"), "elsewhere"); err != nil ||
 		strings.Contains(deploy.Member("elsewhere"), deploy.MemberNamespace) {
 		t.Errorf("the member's manifest for another Namespace: %v, or it has the usual one in it", err)
@@ -487,7 +489,9 @@ func TestDeploy(t *testing.T) {
 		t.Errorf("beside what is ours, from a registry: %v", err)
 	}
 	controller := &appsv1.Deployment{}
-	if w.has(controller, "elsewhere", "antrea-mc-controller"); controller.Spec.Template.Spec.Containers[0].Image != "registry.example/net/tombolo-controller:v1" {
+	if w.has(controller, "elsewhere",
+		"antrea-mc-controller"); controller.Spec.Template.Spec.Containers[0].Image !=
+		"registry.example/net/tombolo-controller:v1" {
 		t.Errorf("the image is %s", controller.Spec.Template.Spec.Containers[0].Image)
 	}
 	controller.Spec.Template.Spec.Containers[0].Image = "registry.example/antrea/antrea-mc-controller:v2.4.0"

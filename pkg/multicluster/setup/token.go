@@ -26,11 +26,13 @@ const tokenLimit = 20 * time.Second
 // DefaultToken is the documented name of the token that is made with a ClusterSet.
 const DefaultToken = "default-member-token"
 
-// CreateToken makes what a member needs to reach the Common Area, under one name: a ServiceAccount that is bound to the
-// member's cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token. An account that is
-// there already is bound again. Without a cluster ID the account is not bound: the leader binds it to the first that
-// announces itself with it. then is what else belongs to it, given the Secret for the member, as it is to be created
-// there: if it fails, what was made goes again, and the account is bound as before.
+// CreateToken makes the objects with which a member reaches the Common Area, under one name. These are a ServiceAccount
+// that is bound to the member's cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token.
+// An existing account is bound again. Without a cluster ID the account is not bound. Then the leader binds it to the
+// first cluster that announces itself with it.
+//
+// then does the caller's part, with the Secret in the form for the member cluster. If then fails, CreateToken removes
+// its objects, and binds the account as before.
 func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string,
 	then func(*corev1.Secret) error) error {
 	if err := c.checkToken(ctx, namespace, name, clusterID); err != nil {
@@ -47,7 +49,7 @@ func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID str
 	return nil
 }
 
-// checkClusterID names the fault with a cluster ID: it becomes part of names, and the value of labels.
+// checkClusterID returns the fault of a cluster ID. The ID becomes part of names, and the value of labels.
 func checkClusterID(id string) error {
 	invalid := validation.IsValidLabelValue(id)
 	if len(invalid) == 0 {
@@ -137,7 +139,7 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 	if err != nil {
 		return nil, err
 	}
-	if accountExisted { // last: it may be that of a member that uses it
+	if accountExisted { // last: a member may use the account
 		if err := m.bind(ctx, account, clusterID); err != nil {
 			return nil, err
 		}
@@ -171,7 +173,7 @@ func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, cluster
 		}
 		err := m.Client.Get(ctx, client.ObjectKeyFromObject(account), account)
 		if id, _ := binding.Bound(account); apierrors.IsNotFound(err) || err == nil && id != clusterID {
-			return nil // others have changed it meanwhile
+			return nil // other clients have changed it in the meantime
 		}
 		if err == nil {
 			now := account.DeepCopy()
@@ -191,7 +193,7 @@ func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, cluster
 	return nil
 }
 
-// TokenOf returns the Secret for a member, as it is to be created there, of a token that was made before.
+// TokenOf returns the Secret for a member from an existing token, in the form for the member cluster.
 func (c Cluster) TokenOf(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return c.memberSecret(ctx, namespace, name)
 }
@@ -225,7 +227,7 @@ func (c Cluster) memberSecret(ctx context.Context, namespace, name string) (*cor
 	}, nil
 }
 
-// DeleteToken takes away what CreateToken made. The member cannot reach the Common Area any more.
+// DeleteToken removes the objects that CreateToken made. The member can no longer reach the Common Area.
 func (c Cluster) DeleteToken(ctx context.Context, namespace, name string) error {
 	var failed error
 	found := false

@@ -19,7 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-// Tables has the other clusters, as this one knows them.
+// Tables has the other clusters.
 type Tables struct {
 	base *membership.Tables
 
@@ -59,9 +59,9 @@ func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.Cluster
 	return &mcv1alpha1.ClusterInfoImport{ObjectMeta: writes.MetaFacts(o, multicluster.AnnotationWithdrawn), Spec: o.Spec}
 }
 
-// infosOf returns the ClusterInfoImports: what the leader's ResourceImports of other clusters' ClusterInfo become here.
-// It decides which cluster has a range, since the leader may be another implementation: no other cluster gets a range
-// of a ClusterInfoImport. Each Node's agent decides which of them it can use.
+// infosOf returns the ClusterInfoImports, made from the leader's ResourceImports of other clusters' ClusterInfos. It
+// decides which cluster has a range, since the leader may be another implementation. No two ClusterInfoImports share a
+// range. Each Node's agent decides which of them it can use.
 func (t *Tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.ClusterInfoImport, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if !m.Joined {
@@ -120,7 +120,7 @@ func (t *Tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Cluster
 }
 
 // pinsOf returns the ranges that this cluster's administrator has pinned to other clusters, in annotations of its own
-// ClusterSet. The leader's pins are not known here. Only ranges that are not private need one; what is wrong with an
+// ClusterSet. A member does not have the leader's pins. Only ranges that are not private need a pin. A fault of an
 // annotation is reported with the range that it leaves out.
 func (t *Tables) pinsOf(m membership.Membership, r *derive.Reader) claims.Pins {
 	cs, _ := derive.Get(r, t.base.ClusterSets, derive.Object{Namespace: t.base.Namespace, Name: m.ClusterSet().Name})
@@ -134,7 +134,7 @@ func (t *Tables) pinsOf(m membership.Membership, r *derive.Reader) claims.Pins {
 	return pins
 }
 
-// reportOverlaps reports ranges of another cluster that this one has, too. The agents ignore them.
+// reportOverlaps reports ranges of another cluster that overlap this cluster's ranges. The agents ignore them.
 func reportOverlaps(own membership.OwnRanges, cii *mcv1alpha1.ClusterInfoImport, ps *problem.List) {
 	about, id := problem.About("ClusterInfoImport", cii.Namespace, cii.Name), cii.Spec.ClusterID
 	for i, text := range append([]string{cii.Spec.ServiceCIDR}, cii.Spec.PodCIDRs...) {

@@ -15,9 +15,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A cluster that is gone gets no requests where other clusters have ready endpoints: its endpoints are not ready. The
-// condition Reachable in the ClusterSet's status records it, since a new Gateway has never had a way up to the cluster,
-// and so cannot find out that the cluster was lost.
+// A cluster that is gone gets no requests if other clusters have ready endpoints. Its own endpoints are then not ready.
+// The condition Reachable in the ClusterSet's status records that it is gone. A new Gateway has never had a way up to
+// the cluster, so it cannot find out that the cluster was lost.
 
 // Reach has the clusters that this one reaches, and the status of the ClusterSet, which shows them.
 type Reach struct {
@@ -33,7 +33,7 @@ type Reach struct {
 	ClusterSet *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
 }
 
-// NewReach adds the tables of reached clusters, with the active Gateways and their ways as inputs.
+// NewReach adds the tables of reached clusters. Its inputs are the active Gateways and their ways.
 func NewReach(k *writes.Kinds, clusters *Tables, gateways derive.Readable[derive.Name, []*mcv1alpha1.Gateway],
 	ways derive.Readable[derive.Object, []mcv1alpha1.WayStatus]) *Reach {
 	t := &Reach{base: clusters.base, clusters: clusters, gateways: gateways, ways: ways}
@@ -50,13 +50,13 @@ func (t *Reach) Writes(k *writes.Kinds) *writes.Table {
 	return k.Table("write-clusterset", t.writeClusterSet, derive.KeysOf(t.ClusterSet))
 }
 
-// wayLost is what agents report of a way that is down and was up before (pkg/agent/wayreport.go).
+// wayLost is the agents' report of a way that is down and was up before (pkg/agent/wayreport.go).
 const wayLost = "lost"
 
-// sight is what this cluster's Gateways find of another cluster: each of their ways to it, in words.
+// sight is the state of another cluster as this cluster's Gateways see it: each of their ways to it, in words.
 type sight struct {
 	Up, Down, Unknown []string
-	Lost              bool // one that is down was up before
+	Lost              bool // a way that is down was up before
 }
 
 // sightsOf are the sights of clusters to which ways are watched, by their IDs.
@@ -125,7 +125,7 @@ func (t *Reach) goneOf(_ derive.Name, r *derive.Reader) (map[string]bool, []prob
 	return out, nil
 }
 
-// wasGone are the clusters that the ClusterSet's status says are gone.
+// wasGone returns the clusters that are gone according to the ClusterSet's status.
 func (t *Reach) wasGone(m membership.Membership, r *derive.Reader) map[string]bool {
 	set, ok := derive.Get(r, t.base.ClusterSets, m.Set)
 	if !ok {
@@ -142,21 +142,21 @@ func (t *Reach) wasGone(m membership.Membership, r *derive.Reader) map[string]bo
 	return out
 }
 
-// watched reports whether Gateways watch their ways to a cluster, and report them soon if they have not yet. They do if
-// the other cluster announces that it watches single ways, unless it has one address inside WireGuard for all its
-// Gateways.
+// watched reports whether Gateways watch their ways to a cluster. If they have not reported the ways yet, they do so
+// soon. Gateways watch them if the other cluster announces that it watches single ways. They do not if it has one
+// address inside WireGuard for all its Gateways.
 func (t *Reach) watched(id string, r *derive.Reader) bool {
 	return slices.ContainsFunc(derive.Values(derive.All(r, t.clusters.ClusterInfoImports)),
 		func(cii *mcv1alpha1.ClusterInfoImport) bool {
 			if _, withdrawn := cii.Annotations[multicluster.AnnotationWithdrawn]; withdrawn && cii.Spec.ClusterID == id {
-				return true // it was watched, or it was not gone; and it has not come back
+				return true // its ways were watched, or it was not gone; it has not come back
 			}
 			return cii.Spec.ClusterID == id && (cii.Spec.WireGuard == nil || cii.Spec.Inside()) &&
 				slices.Contains(cii.Spec.Features, mcv1alpha1.FeatureSingleWays)
 		})
 }
 
-// reportsOf returns the clusters that each other cluster reaches, by its ID, as the leader passes it on.
+// reportsOf returns the clusters that each other cluster reaches, by its ID. The leader passes these reports on.
 func (t *Reach) reportsOf(m membership.Membership, r *derive.Reader) map[string][]string {
 	out := map[string][]string{}
 	for _, ri := range derive.Values(derive.List(r, t.base.ImportsByKind, multicluster.ClusterInfoKind)) {

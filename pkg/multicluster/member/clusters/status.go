@@ -29,13 +29,13 @@ const (
 	maxWaysInConditions = 10 // that are named in a message
 )
 
-// RemedyOfDown is what to look at where ways are down.
+// RemedyOfDown is the remedy for ways that are down.
 const RemedyOfDown = "Check that these are addresses at which the other cluster's Gateways are reached, " +
 	"that their Nodes run, and that firewalls let tunnels through both ways " +
 	"(by default UDP port 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol " +
 	"47); `tombolo get peers` on the Gateways' Nodes shows each way"
 
-// clusterSetOf is what the spec and the status of the ClusterSet this cluster is in say.
+// clusterSetOf returns the desired spec and status of the ClusterSet that this cluster is in.
 func (t *Reach) clusterSetOf(k derive.Object, r *derive.Reader) (*mcv1alpha2.ClusterSet, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	set, ok := derive.Get(r, t.base.ClusterSets, k)
@@ -48,7 +48,7 @@ func (t *Reach) clusterSetOf(k derive.Object, r *derive.Reader) (*mcv1alpha2.Clu
 	switch {
 	case m.Fault != "":
 		setStatus(wanted, membership.Connection{Tried: true, Error: m.Fault})
-	case m.Area == nil: // not known yet
+	case m.Area == nil: // unknown so far
 	case c.Area == *m.Area:
 		setStatus(wanted, c)
 	default:
@@ -58,7 +58,7 @@ func (t *Reach) clusterSetOf(k derive.Object, r *derive.Reader) (*mcv1alpha2.Clu
 	return wanted, t.configured(m, r)
 }
 
-// configured reports what the configuration asks for and cannot have its effect.
+// configured reports settings of the configuration that cannot take effect.
 func (t *Reach) configured(m membership.Membership, r *derive.Reader) []problem.Problem {
 	var ps problem.List
 	if why, ok := derive.Get(r, t.Refused, membership.Here); ok {
@@ -123,9 +123,9 @@ func named(text string, ways []string) string {
 	return text + strings.Join(ways, ", ")
 }
 
-// setStatus writes what the last announcement says into the ClusterSet's status. Before the
-// first one after a restart, a status that is there already is left as it is. Conditions that change have no
-// time: they get it when they are written.
+// setStatus writes the result of the last announcement into the ClusterSet's status. Before the first announcement
+// after a restart, an existing status stays as it is. Conditions that change have no time. They get it when they are
+// written.
 func setStatus(cs *mcv1alpha2.ClusterSet, a membership.Connection) {
 	leaderID := ""
 	if len(cs.Spec.Leaders) > 0 {
@@ -166,8 +166,8 @@ func setStatus(cs *mcv1alpha2.ClusterSet, a membership.Connection) {
 	cs.Status.ObservedGeneration = cs.Generation
 }
 
-// setReachable writes the conditions of other clusters after the conditions of the leader. It removes clusters that
-// have no condition any more.
+// setReachable writes the conditions of other clusters after the conditions of the leader. It removes clusters that no
+// longer have a condition.
 func setReachable(cs *mcv1alpha2.ClusterSet, before []mcv1alpha2.ClusterStatus, reached map[string]condition) {
 	leaderID := ""
 	if len(cs.Spec.Leaders) > 0 {
@@ -207,8 +207,8 @@ type condition struct {
 	reason, message string
 }
 
-// setClusterCondition returns the conditions with one replaced or added. The transition time
-// stays when the status does; otherwise it is left to stampClusterSet.
+// setClusterCondition returns the conditions with one replaced or added. If the status stays, the transition time
+// stays. Otherwise StampClusterSet sets it.
 func setClusterCondition(have []mcv1alpha2.ClusterCondition, c condition) []mcv1alpha2.ClusterCondition {
 	conditions := slices.Clone(have)
 	want := mcv1alpha2.ClusterCondition{

@@ -15,14 +15,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 )
 
-// A cluster whose ClusterInfo the leader no longer has may have left, or be about to come back: Antrea's clusters
-// withdraw theirs whenever their Gateway is replaced, and for as long as no Node can replace it. Without the
-// ClusterInfoImport, connections to the cluster, and requests to its endpoints, which stay imported, would leave by the
-// default route in plain text. So where this cluster encrypts traffic between clusters, the ClusterInfoImport stays
-// with the ranges. It is marked as withdrawn and has no gateways: nothing is sent to the cluster, and agents let no
-// other packet to the ranges leave (peering.Closed). Deleting the object ends that at once.
+// If the leader no longer has the ClusterInfo of a cluster, the cluster may have left, or may come back soon. Antrea's
+// clusters withdraw theirs whenever their Gateway is replaced, and for as long as no Node can replace it.
+//
+// Endpoints of the cluster stay imported. Without the ClusterInfoImport, connections to the cluster and requests to its
+// endpoints would leave through the default route in plain text. So if this cluster encrypts traffic between clusters,
+// the ClusterInfoImport stays with the ranges. It is marked as withdrawn and has no gateways. No packet is sent to the
+// cluster, and agents let no other packet to the ranges leave (peering.Closed). Deleting the object ends that at once.
 
-// withdrawnFor is how long: as long as the leader keeps what a silent cluster exports.
+// withdrawnFor is how long a ClusterInfoImport stays after the withdrawal. It equals the time for which the leader
+// keeps the exports of a disconnected cluster.
 const withdrawnFor = 24 * time.Hour
 
 // withdrawn returns the ClusterInfoImports that stay although the leader no longer has a ClusterInfo of the cluster.
@@ -55,7 +57,7 @@ func (t *Tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membersh
 			Spec: mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: have.Spec.ServiceCIDR, PodCIDRs: have.Spec.PodCIDRs},
 		})
 	}
-	// Agents' reports change all the time: they are read only where it matters.
+	// Agents' reports change all the time, so they are read only if they matter.
 	if len(out) > 0 && !slices.ContainsFunc(derive.Values(derive.All(r, t.base.Reports)),
 		func(report membership.AgentReport) bool { return report.Encrypts }) {
 		return nil
@@ -63,7 +65,7 @@ func (t *Tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membersh
 	return out
 }
 
-// allWithin reports whether each of some ranges is part of one of others.
+// allWithin reports whether each range is part of one of the others.
 func allWithin(ranges, others []netip.Prefix) bool {
 	return !slices.ContainsFunc(ranges, func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(others, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })

@@ -1,5 +1,5 @@
-// Package exports decides which Services this cluster exports, with which endpoints, and the conditions of its
-// ServiceExports.
+// Package exports decides which Services this cluster exports, with which endpoints. It also decides the conditions of
+// its ServiceExports.
 package exports
 
 import (
@@ -100,22 +100,22 @@ const (
 	reasonNoClusterSet     = "NoClusterSet"            // the cluster has left
 )
 
-// reasonsOfValid are those by which it is known that a ServiceExport has the conditions of this controller and not
-// another implementation's.
+// reasonsOfValid are the reasons of condition Valid that this controller writes. With them it distinguishes its own
+// conditions from another implementation's.
 var reasonsOfValid = []string{reasonSucceed, reasonServiceNotFound, reasonTypeNotSupported, reasonImportedService,
 	reasonWithoutEndpoints,
 	reasonNoClusterIP, reasonNameConflict, reasonNameTooLong, reasonMetadataInvalid, reasonExportPending,
 	reasonNoClusterSet}
 
-// exportable is what a ServiceExport asks for, or why that cannot be.
+// exportable is the desired export of a ServiceExport, or the reason why it cannot be exported.
 type exportable struct {
 	Name     string // of the Service's ResourceExport
 	Ports    []corev1.ServicePort
 	Facts    exportcheck.ServiceFacts
 	Subsets  []services.Subset
-	Ready    int    // endpoints behind the Service's address; 0 where the subsets are the endpoints
-	Empty    bool   // no endpoint takes connections now: the Service is exported without endpoints
-	Refusal  string // the reason; empty for none
+	Ready    int    // endpoints behind the Service's address; 0 if the subsets are the endpoints
+	Empty    bool   // no endpoint accepts connections now; then there is no export of endpoints
+	Refusal  string // the reason; empty for no refusal
 	Message  string
 	Observed int64 // generation of the ServiceExport
 }
@@ -176,7 +176,7 @@ func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 	return x, ps
 }
 
-// factsToExport returns the facts of a Service that leave the cluster in addition to its ports and endpoints.
+// factsToExport returns the facts of a Service that are exported in addition to its ports and endpoints.
 func factsToExport(service *corev1.Service, export *mcsv1alpha1.ServiceExport) exportcheck.ServiceFacts {
 	f := exportcheck.ServiceFacts{
 		Created: max(0, export.CreationTimestamp.Unix()), Headless: services.Headless(service),
@@ -193,7 +193,7 @@ func factsToExport(service *corev1.Service, export *mcsv1alpha1.ServiceExport) e
 }
 
 // endpointsOf returns the endpoints to export for a Service, or the reason and message of its refusal. The order of the
-// checks is part of the contract. If no endpoint of a Service takes connections, it is exported without endpoints.
+// checks is part of the contract. If no endpoint of a Service accepts connections, it is exported without endpoints.
 func (t *Tables) endpointsOf(service *corev1.Service,
 	endpointSlices []*discoveryv1.EndpointSlice) ([]services.Subset, metav1.Condition) {
 	switch {
@@ -214,7 +214,7 @@ func (t *Tables) endpointsOf(service *corev1.Service,
 	case services.Headless(service) || t.base.Config.EndpointIPType == config.EndpointIPTypePodIP:
 		pods := podSubsets(endpointSlices, services.Ready)
 		if len(pods) == 0 && !services.Headless(service) && !services.HasReady(endpointSlices) {
-			// as the Nodes of this cluster choose; DNS, of headless Services, has ready Pods alone
+			// The Nodes of this cluster choose in the same way. DNS of headless Services has ready Pods alone.
 			pods = podSubsets(endpointSlices, services.Draining)
 		}
 		if len(pods) == 0 && services.HasReady(endpointSlices) {
@@ -238,8 +238,8 @@ func (t *Tables) endpointsOf(service *corev1.Service,
 	return []services.Subset{one}, metav1.Condition{}
 }
 
-// podSubsets returns the IPv4 addresses of some endpoints of EndpointSlices with their ports: one subset for
-// each set of ports, each address once, in a fixed order.
+// podSubsets returns the IPv4 addresses of some endpoints of EndpointSlices with their ports. There is one subset for
+// each set of ports, each address occurs once, and the order is fixed.
 func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discoveryv1.Endpoint) bool) []services.Subset {
 	ports := map[string][]services.Port{}
 	addresses := map[string]map[string]string{} // host names, by port set and address
@@ -289,7 +289,7 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discover
 	return subsets
 }
 
-// outsideOf returns the first address that is outside of a range; empty for none, or without a range.
+// outsideOf returns the first address outside of a range. The result is empty if there is no such address, or no range.
 func outsideOf(cidr string, ips []string) string {
 	r, err := netip.ParsePrefix(cidr)
 	for _, text := range ips {
@@ -300,8 +300,8 @@ func outsideOf(cidr string, ips []string) string {
 	return ""
 }
 
-// holderOf decides which of several Services has the derived name of a ResourceExport: the Service that has it already,
-// so that a new one does not take it over, else the first by Namespace and name.
+// holderOf decides which of several Services gets the derived name of a ResourceExport. The Service that has it keeps
+// it, so that a new one does not take it over. Otherwise the first by Namespace and name gets it.
 func (t *Tables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	rows := derive.List(r, t.exportableByName, name)
@@ -314,9 +314,9 @@ func (t *Tables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []
 	return rows[0].Key, nil
 }
 
-// exported holds the two ResourceExports of a Service that can be exported. Endpoints is nil while no endpoint takes
-// connections: the ServiceImports live as long as the ServiceExport does (KEP-1645), and leaders of Antrea import the
-// Service alone, too.
+// exported has the two ResourceExports of a Service that can be exported. Endpoints is nil while no endpoint accepts
+// connections. The ServiceImports live as long as the ServiceExport (KEP-1645), and Antrea's leaders import the Service
+// alone, too.
 type exported struct{ Service, Endpoints *mcv1alpha1.ResourceExport }
 
 // List returns the ResourceExports that there are.

@@ -33,7 +33,7 @@ func exportCondition(generation int64) func(kind mcsv1beta1.ServiceExportConditi
 	}
 }
 
-// validityOf returns the conditions of a ServiceExport: Valid has the reasons of Antrea, Ready and Conflict have the
+// validityOf returns the conditions of a ServiceExport. Valid has the reasons of Antrea. Ready and Conflict have the
 // reasons of the Multi-Cluster Services API. A Service counts as exported once the leader has it, and while the leader
 // gets a newer state.
 func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Condition, []problem.Problem) {
@@ -118,8 +118,8 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	return out, ps
 }
 
-// leftOf returns the conditions of a ServiceExport in a cluster that is in no ClusterSet. It returns nil if the
-// ServiceExport has no condition of this controller: the cluster may never have been in one.
+// leftOf returns the conditions of a ServiceExport in a cluster that is in no ClusterSet. If the ServiceExport has no
+// condition of this controller, it returns nil, since the cluster may never have been in a ClusterSet.
 func (t *Tables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	export, ok := derive.Get(r, t.ServiceExports, k)
@@ -141,8 +141,8 @@ func (t *Tables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
 	}
 }
 
-// otherPorts reports whether a Service is imported with other ports than it is exported with. It is used where a leader
-// of another implementation refuses an export without a reason.
+// otherPorts reports whether a Service is imported with other ports than it is exported with. It is used if a leader of
+// another implementation refuses an export without a reason.
 func (t *Tables) otherPorts(k derive.Object, want *mcv1alpha1.ResourceExport, r *derive.Reader) bool {
 	for _, ri := range derive.Values(derive.List(r, t.base.ImportsByName, k)) {
 		if ri.Spec.Kind != multicluster.ServiceImportKind || ri.Spec.ServiceImport == nil {

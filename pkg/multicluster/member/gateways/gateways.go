@@ -1,5 +1,5 @@
-// Package gateways decides which Nodes are this cluster's Gateways, in which phase each of them is, and which
-// ClusterInfo this cluster exports.
+// Package gateways decides which Nodes are this cluster's Gateways, the phase of each, and the ClusterInfo that this
+// cluster exports.
 package gateways
 
 import (
@@ -79,8 +79,8 @@ func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 }
 
 // gatewaysOf returns the Gateways: every Ready Node with the gateway annotation and usable addresses. The oldest comes
-// first, so that a cluster that takes one gateway of several keeps it. New ones follow by name. While no candidate is
-// Ready, the present Gateways stay: a Node that the control plane does not reach may still forward packets.
+// first, so that a cluster that uses one gateway of several keeps it. New ones follow by name. While no candidate is
+// Ready, the present Gateways stay, since a Node that the control plane does not reach may still forward packets.
 func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gateway, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if m.ID == "" {
@@ -118,7 +118,7 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		if !slices.ContainsFunc(nodes, wantsGateway) || len(going) == 0 {
 			return nil, ps
 		}
-		for _, g := range going { // what is to take over cannot
+		for _, g := range going { // the Gateway that should take over cannot
 			ps.Add(problem.About("Node", "", g.Name), "metadata.annotations["+multicluster.AnnotationGateway+"]",
 				reasonGatewayNotReady,
 				"the Node has no annotation any more and stays a Gateway, since of the Nodes with the "+
@@ -134,7 +134,7 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	candidates = t.phased(candidates, going, present, ready, r, &ps)
 	kept, known := t.keptPods(m, candidates, r)
 	for _, g := range candidates {
-		if !known { // also for one that comes meanwhile
+		if !known { // also for a Gateway that is added in between
 			kept = keptBefore(g.Name, present)
 		}
 		if kept != "" {
@@ -154,7 +154,7 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	return candidates, ps
 }
 
-// keptBefore returns the ranges that a Gateway has had. For a new Gateway, it returns the ranges of the others.
+// keptBefore returns the ranges in the annotation of a Gateway. For a new Gateway, it returns the ranges of the others.
 func keptBefore(name string, present map[string]*mcv1alpha1.Gateway) (kept string) {
 	if g := present[name]; g != nil {
 		return g.Annotations[multicluster.AnnotationKeptPods]
@@ -167,8 +167,8 @@ func keptBefore(name string, present map[string]*mcv1alpha1.Gateway) (kept strin
 	return kept
 }
 
-// byAge compares Gateways, of which each may be nil for one that does not exist yet. New ones, and Gateways that are
-// being deleted, have no age and come last.
+// byAge compares Gateways by age. A Gateway that does not exist yet is nil. New Gateways, and Gateways that are being
+// deleted, have no age and come last.
 func byAge(a, b *mcv1alpha1.Gateway) int {
 	there := func(g *mcv1alpha1.Gateway) bool { return g != nil && g.DeletionTimestamp.IsZero() }
 	switch {
@@ -182,8 +182,8 @@ func byAge(a, b *mcv1alpha1.Gateway) int {
 	return 0
 }
 
-// distinct leaves out Gateways with the address of another one, which other clusters cannot distinguish. It leaves out
-// Gateways beyond the most that a cluster may have, too.
+// distinct leaves out Gateways with the address of another one, which other clusters cannot distinguish. It also leaves
+// out Gateways beyond the largest number that a cluster may have.
 func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1alpha1.Gateway) {
 	for _, g := range candidates {
 		i := slices.IndexFunc(out, func(o *mcv1alpha1.Gateway) bool { return o.GatewayIP == g.GatewayIP })
@@ -203,7 +203,7 @@ func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1al
 	return out
 }
 
-// candidates are the Gateways that the Nodes of a selection would be, in the order of their names.
+// candidates returns the Gateways that the selected Nodes would be, in the order of their names.
 func (t *Tables) candidates(nodes []*corev1.Node, ps *problem.List,
 	selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
 	var out []*mcv1alpha1.Gateway
@@ -277,9 +277,9 @@ func nodeAddress(node *corev1.Node, kind corev1.NodeAddressType) string {
 	return ""
 }
 
-// keepsClients reports whether packets between Pods of this cluster and of others may keep their addresses: the agents
-// of all Nodes support it, and the agents of the Gateways have reported it. A Node without a report has no agent, or
-// one that has not started yet.
+// keepsClients reports whether packets between Pods of this cluster and of others may keep their addresses. The agents
+// of all Nodes have to support it, and the agents of the Gateways have to report it. A Node without a report has no
+// agent, or an agent that has not started yet.
 func (t *Tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
 	if len(t.base.Config.PodCIDRs) == 0 {
 		return false
@@ -298,8 +298,8 @@ func (t *Tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) 
 }
 
 // keptPods returns the ranges of this cluster's Pods that the leader passes on together with the feature, for the
-// annotation of the Gateways. Before that, agents may not rely on other clusters to have the ranges. The second result
-// is false while the leader has not been read: then the ranges stay as they are.
+// annotation of the Gateways. Before that, agents may not assume that other clusters have the ranges. The second result
+// is false while the leader has not been read. Then the ranges stay as they are.
 func (t *Tables) keptPods(m membership.Membership, gateways []*mcv1alpha1.Gateway,
 	r *derive.Reader) (ranges string, known bool) {
 	switch {
@@ -317,7 +317,7 @@ func (t *Tables) keptPods(m membership.Membership, gateways []*mcv1alpha1.Gatewa
 	return strings.Join(own, ","), true
 }
 
-// waysOf are the ways of a Gateway as its agent reports them: those to clusters that this one knows.
+// waysOf returns the ways of a Gateway from its agent's report. It omits ways to clusters without a ClusterInfoImport.
 func (t *Tables) waysOf(k derive.Object, r *derive.Reader) ([]mcv1alpha1.WayStatus, []problem.Problem) {
 	report, _ := derive.Get(r, t.base.Reports, derive.Object{Name: k.Name})
 	if k.Namespace != t.base.Namespace || len(report.Ways) == 0 {

@@ -37,7 +37,7 @@ func NewInfo(k *writes.Kinds, gateways *Tables, reached func(*derive.Reader) []s
 	return t
 }
 
-// ownInfoOf returns the ResourceExport by which other clusters reach this one. Without a Gateway it returns nil.
+// ownInfoOf returns the ResourceExport with which other clusters reach this one. Without a Gateway it returns nil.
 func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if m.ID == "" {
@@ -69,7 +69,7 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 		t.tunnelMismatch(tunnel, r, (*problem.List)(&ps))
 	}
 	haves := make([]*mcv1alpha1.Gateway, len(gateways))
-	inside := false // as the agents know it (package peering): there is one that is used and has an address inside
+	inside := false // as for the agents (package peering): a Gateway in use has an inside address
 	for i, g := range gateways {
 		haves[i], _ = derive.Get(r, t.gateways.Gateways, derive.ObjectOf(g))
 		inside = inside || phaseOf(g) == "" && hasInside(haves[i])
@@ -77,8 +77,8 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 	for i, g := range gateways {
 		gatewayInfo := mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP}
 		// The agent on the Gateway's Node writes the key. Other clusters receive it together with the address inside
-		// WireGuard, which our agent adds a moment later. Else they would begin with another address, and connections through
-		// it would break. Other agents have no next port.
+		// WireGuard, which the agent adds a moment later. Otherwise they would begin with another address, and connections
+		// through it would break. Other agents have no next port.
 		key := haves[i] != nil && haves[i].WireGuard != nil && (inside || haves[i].WireGuard.NextPort == 0)
 		if inside {
 			if !hasInside(haves[i]) {
@@ -87,7 +87,7 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 			gatewayInfo.WireGuard = haves[i].WireGuard.DeepCopy()
 		}
 		if key && len(info.GatewayInfos)+len(info.LeavingGateways) == 0 {
-			info.WireGuard = haves[i].WireGuard.DeepCopy() // for clusters that know one key, and take the first gateway
+			info.WireGuard = haves[i].WireGuard.DeepCopy() // for clusters that support one key, and use the first gateway
 			info.WireGuard.InsideIP = ""
 		}
 		if phaseOf(g) == multicluster.PhaseLeft {
@@ -117,7 +117,7 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 	}, ps
 }
 
-// singleWays reports whether the agents of all Gateways watch a single way. A Gateway without a report does not count.
+// singleWays reports whether the agents of all Gateways watch single ways. A Gateway without a report does not count.
 func (t *Info) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
 	some, all := false, true
 	for _, g := range gateways {
@@ -128,8 +128,8 @@ func (t *Info) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool
 	return some && all
 }
 
-// tunnelOf returns the feature that names the tunnels of this cluster's first Gateway. Clusters that use one Gateway of
-// several use that one. known is false until its agent has reported.
+// tunnelOf returns the feature that names the tunnel type of this cluster's first Gateway. Clusters that use one
+// Gateway of several use the first. known is false until its agent has reported.
 func (t *Info) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
 	ps *problem.List) (feature string, known bool) {
 	for i, g := range gateways {
@@ -147,8 +147,7 @@ func (t *Info) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
 	return feature, known
 }
 
-// tunnelMismatch reports clusters whose tunnels are others, as their agents and this cluster's do
-// (pkg/multicluster/peering).
+// tunnelMismatch reports clusters with other tunnel types, by the same rule as agents (pkg/multicluster/peering).
 func (t *Info) tunnelMismatch(own string, r *derive.Reader, ps *problem.List) {
 	for _, ci := range derive.Values(derive.All(r, t.gateways.clusterInfoImports)) {
 		theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
@@ -161,7 +160,7 @@ func (t *Info) tunnelMismatch(own string, r *derive.Reader, ps *problem.List) {
 	}
 }
 
-// ownInfoVerdict passes on what the leader says against this cluster's ClusterInfo.
+// ownInfoVerdict reports the leader's verdict on this cluster's ClusterInfo.
 func (t *Info) ownInfoVerdict(m membership.Membership, name derive.Object, r *derive.Reader) []problem.Problem {
 	var ps problem.List
 	re, ok := derive.Get(r, t.base.ResourceExports, name)

@@ -16,12 +16,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A new Gateway is used once other clusters take what it sends. A leaving one stays until no cluster sends through it
-// any more. So nothing is lost when an administrator adds and removes Gateways (docs/design/0008-active-gateways.md). A
-// Gateway whose Node fails is removed at once.
+// A new Gateway is used once other clusters accept its packets. A leaving one stays until no cluster sends through it
+// any more. So no packet is lost when an administrator adds and removes Gateways (docs/design/0008-active-gateways.md).
+// A Gateway whose Node fails is removed at once.
 
-// phaseLasts is how long a Gateway is in a phase at most. Leaving has to outlast the time in which this cluster's
-// agents see it, left that in which other clusters do, through the leader.
+// phaseLasts is the longest time for each phase of a Gateway. Phase leaving has to last until this cluster's agents
+// have seen it. Phase left has to last until other clusters have seen it, through the leader.
 var phaseLasts = map[string]time.Duration{
 	multicluster.PhaseJoining: time.Minute,
 	multicluster.PhaseLeaving: 5 * time.Second,
@@ -53,8 +53,8 @@ func (t *Tables) going(nodes []*corev1.Node, wanted []*mcv1alpha1.Gateway,
 	return out
 }
 
-// phased returns all Gateways with their phases: the wanted and used ones, then the others. If no Node of a wanted
-// Gateway is Ready, the leaving ones stay.
+// phased returns all Gateways with their phases: first the desired ones in use, then the others. If no Node of a
+// desired Gateway is Ready, the leaving ones stay.
 func (t *Tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway,
 	ready bool, r *derive.Reader, ps *problem.List) []*mcv1alpha1.Gateway {
 	over := func(g *mcv1alpha1.Gateway) bool {
@@ -66,12 +66,12 @@ func (t *Tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]
 	}
 	own, _ := derive.Get(r, t.Announced, membership.Here)
 	all := append(slices.Clone(wanted), going...)
-	// Until its agent has announced a key, a Gateway carries nothing if other Gateways encrypt: agents leave it out.
+	// If other Gateways encrypt, a Gateway carries nothing until its agent has announced a key. Agents leave it out.
 	encrypts := slices.ContainsFunc(all, func(g *mcv1alpha1.Gateway) bool { return hasInside(present[g.Name]) })
 	keyless := func(g *mcv1alpha1.Gateway) bool { return encrypts && !hasInside(present[g.Name]) }
 	was := func(g *mcv1alpha1.Gateway) string {
 		have := present[g.Name]
-		if have == nil || have.GatewayIP != g.GatewayIP { // other clusters do not know the address
+		if have == nil || have.GatewayIP != g.GatewayIP { // other clusters do not have the address yet
 			return multicluster.PhaseLeft
 		}
 		return phaseOf(have)
@@ -112,20 +112,20 @@ func (t *Tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]
 	return append(used, others...)
 }
 
-// hasInside reports whether a Gateway's agent has announced a key and where tunnels end inside WireGuard.
+// hasInside reports whether a Gateway's agent has announced a key and an inside address.
 func hasInside(g *mcv1alpha1.Gateway) bool {
 	return g != nil && g.WireGuard != nil && g.WireGuard.InsideIP != ""
 }
 
-// isAnnounced reports whether the leader announces a Gateway to other clusters. Until then no cluster takes packets
-// from it, however long that lasts, and ways that its agent reports may be of an earlier time.
+// isAnnounced reports whether the leader announces a Gateway to other clusters. Until then no cluster accepts packets
+// from it, however long that takes. Ways that its agent reports may be of an earlier time.
 func isAnnounced(own *mcv1alpha1.ClusterInfo, g *mcv1alpha1.Gateway) bool {
 	return own != nil && slices.ContainsFunc(own.GatewayInfos,
 		func(i mcv1alpha1.GatewayInfo) bool { return i.GatewayIP == g.GatewayIP })
 }
 
-// announcedOf returns the ClusterInfo of this cluster that the leader passes on to other clusters. It returns nil if
-// there is no such ClusterInfo, or the leader has not been read.
+// announcedOf returns this cluster's ClusterInfo as the leader passes it on to other clusters. If there is no such
+// ClusterInfo yet, or the leader has not been read, it returns nil.
 func (t *Tables) announcedOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ClusterInfo, []problem.Problem) {
 	if m, _ := derive.Get(r, t.base.Membership, membership.Here); m.Joined {
 		for _, ri := range derive.Values(derive.List(r, t.base.ImportsByKind, multicluster.ClusterInfoKind)) {
@@ -137,7 +137,7 @@ func (t *Tables) announcedOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Clust
 	return nil, nil
 }
 
-// hasJoined reports whether each cluster that takes packets from all Gateways has a way up to this one.
+// hasJoined reports whether each cluster that accepts packets from all Gateways has a way up to this one.
 func (t *Tables) hasJoined(g *mcv1alpha1.Gateway, r *derive.Reader) bool {
 	ways, _ := derive.Get(r, t.Status, derive.ObjectOf(g))
 	for _, ci := range derive.Values(derive.All(r, t.clusterInfoImports)) {
@@ -151,7 +151,7 @@ func (t *Tables) hasJoined(g *mcv1alpha1.Gateway, r *derive.Reader) bool {
 	return true
 }
 
-// Clock knows since when Gateways are in their phases, as this process has seen them.
+// Clock records since when Gateways have been in their phases, as this process has seen them.
 type Clock map[derive.Object]phaseSince
 
 type phaseSince struct {
@@ -160,12 +160,12 @@ type phaseSince struct {
 	runs         bool      // its time
 }
 
-// unannounced replaces the phase of a Gateway that has been joining for as long as it may, and that the leader has not
-// announced to other clusters.
+// unannounced replaces phase joining if that has lasted for as long as it may, and the leader has not announced the
+// Gateway to other clusters.
 const unannounced = "unannounced"
 
-// Over returns the Gateways whose phase has lasted as long as it may at a time, with that phase. Joining begins when
-// the leader announces the Gateway to other clusters.
+// Over returns the Gateways whose phase has ended at a time, with that phase. Joining begins when the leader announces
+// the Gateway to other clusters.
 func (c Clock) Over(now time.Time, gateways []*mcv1alpha1.Gateway,
 	own *mcv1alpha1.ClusterInfo) map[derive.Object]string {
 	seen, over := Clock{}, map[derive.Object]string{}

@@ -34,8 +34,8 @@ func (b block) Compare(o block) int {
 
 func blockOf(a netip.Addr) block { return block{exportcheck.BlockOf(a)} }
 
-// Addresses are addresses of Pods: of this cluster's, which are published with publishPodAddresses, and of others,
-// which are imported with enableStretchedNetworkPolicy.
+// Addresses has addresses of Pods. This cluster's are published with publishPodAddresses. Other clusters' are imported
+// with enableStretchedNetworkPolicy.
 //
 //	pods, identities, exports of labels ─► blocks ─► too many ─► exports
 //	resourceimports, clusterinfos ─► PodAddressImports
@@ -111,11 +111,11 @@ type published struct {
 }
 
 // addressesIn returns the addresses in a block whose labels are exported. An address counts for a Pod only in the
-// podCIDRs of its Node, so no Node reports addresses of Pods of others. If several Pods of the Node have it, the newest
-// Pod counts, as in the agents (policy.Tables).
+// podCIDRs of its Node. So no Node can report addresses of Pods of other Nodes. If several Pods of the Node have an
+// address, the newest Pod counts, as in the agents (policy.Tables).
 func (t *Addresses) addressesIn(b block, r *derive.Reader) (p published, _ []problem.Problem) {
 	type holder struct {
-		hash    string // empty where the labels are not exported
+		hash    string // empty if the labels are not exported
 		created int64
 	}
 	holders := map[netip.Addr]holder{}
@@ -164,7 +164,7 @@ func hasPodAddress(n *corev1.Node, a netip.Addr) bool {
 // tooMany are blocks that are not published.
 type tooMany struct{ Blocks map[block]bool }
 
-// tooManyBlocks keeps to what a cluster may publish. Blocks that are published already go first.
+// tooManyBlocks selects the blocks beyond the number that a cluster may publish. Published blocks have precedence.
 func (t *Addresses) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []problem.Problem) {
 	rows := derive.All(r, t.blocks)
 	count := 0
@@ -218,7 +218,7 @@ func (t *Addresses) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.Reso
 	key := addressExportKey(m, b)
 	if have, _ := derive.Get(r, t.base.ResourceExports, key); have != nil {
 		for _, c := range have.Status.Conditions {
-			if membership.Refuses(c) { // without the name: what holds for many is said once
+			if membership.Refuses(c) { // without the name: many Problems with one cause become one
 				ps.Add(m.ClusterSet(), "", cmp.Or(c.Reason, membership.ReasonConvergeFailure),
 					"the leader refuses addresses of Pods of this cluster: "+c.Message)
 			}
@@ -234,7 +234,7 @@ func (t *Addresses) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.Reso
 	}, ps
 }
 
-// readAddresses reads the ResourceImport of a block. The leader may be another implementation.
+// readAddresses reads the ResourceImport of a block. It checks it, since the leader may be another implementation.
 func readAddresses(ri *mcv1alpha1.ResourceImport) (exportcheck.PodAddresses, error) {
 	if ri.Spec.Raw == nil {
 		return exportcheck.PodAddresses{}, fmt.Errorf("spec.raw is missing")
@@ -250,8 +250,8 @@ func readAddresses(ri *mcv1alpha1.ResourceImport) (exportcheck.PodAddresses, err
 	return p, nil
 }
 
-// addressImportOf is what a ResourceImport of Pods' addresses becomes here. No cluster has addresses outside of the Pod
-// ranges that its ClusterInfo has here, nor such as are this cluster's.
+// addressImportOf returns the PodAddressImport for a ResourceImport of Pods' addresses. It omits addresses outside of
+// the Pod ranges in the cluster's ClusterInfoImport, and addresses of this cluster.
 func (t *Addresses) addressImportOf(k derive.Object,
 	r *derive.Reader) (*mcv1alpha1.PodAddressImport, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
@@ -277,7 +277,7 @@ func (t *Addresses) addressImportOf(k derive.Object,
 	}
 	infos, _ := derive.Get(r, t.infos, membership.Here)
 	i := slices.IndexFunc(infos, func(cii *mcv1alpha1.ClusterInfoImport) bool { return cii.Spec.ClusterID == p.ClusterID })
-	if i < 0 { // as while its Gateway moves: what was known stays, since the leader still has it
+	if i < 0 { // as while its Gateway moves: existing addresses stay, since the leader still has them
 		have, _ := derive.Get(r, t.podAddressImports, k)
 		if have == nil {
 			ignored("cluster %s announces no Pod ranges here that its addresses could be in", p.ClusterID)

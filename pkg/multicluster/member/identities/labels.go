@@ -1,4 +1,4 @@
-// Package identities exports and imports the labels of Pods and their addresses, by which policies of one cluster
+// Package identities exports and imports the labels of Pods and their addresses. With them policies of one cluster
 // select Pods of another one.
 package identities
 
@@ -29,13 +29,13 @@ const (
 	reasonLabelInvalid = "LabelIdentityInvalid"
 )
 
-// podFacts are the labels of a Pod, and the addresses that are published. The addresses of Pods in the Node's network
-// are left out. A Pod that has ended does not count at all.
+// podFacts has the labels of a Pod, and the addresses that are published. It omits the addresses of Pods in the Node's
+// network. A Pod that has ended does not count at all.
 type podFacts struct {
 	Exists bool
 	Labels string       // in normal form
 	IPs    []netip.Addr // that its status claims, sorted
-	// Node and Created decide whose an address is; they are given where there are IPs.
+	// Node and Created decide which Pod has an address. They are set if there are IPs.
 	Node    string
 	Created int64 // seconds since 1970
 }
@@ -75,8 +75,8 @@ type labelNumber uint32
 // Compare makes it a key.
 func (n labelNumber) Compare(o labelNumber) int { return cmp.Compare(n, o) }
 
-// Labels are label identities: of this cluster's Pods, which are exported, and of the ClusterSet, which are
-// imported. Without enableStretchedNetworkPolicy there are neither.
+// Labels has label identities. The identities of this cluster's Pods are exported, and the ClusterSet's are imported.
+// Without enableStretchedNetworkPolicy there are neither.
 //
 //	pods, namespaces ─► identities of Pods ─► identities ─► per Namespace ─► chosen ─► exports
 //	resourceimports ─► LabelIdentities
@@ -84,7 +84,7 @@ type Labels struct {
 	base *membership.Tables
 	Most int // label identities that are exported at most
 
-	pods            *derive.Source[derive.Object, podFacts] // none without enableStretchedNetworkPolicy
+	pods            *derive.Source[derive.Object, podFacts] // empty without enableStretchedNetworkPolicy
 	labelIdentities *derive.Source[derive.Object, *mcv1alpha1.LabelIdentity]
 
 	podIdentities    *derive.Table[derive.Object, policy.Identity]
@@ -172,8 +172,9 @@ func (t *Labels) podIdentity(pod derive.Object, r *derive.Reader) (policy.Identi
 // share bounds the identities of one Namespace; zero for no bound.
 type share struct{ Most int }
 
-// shareOf is how many identities each Namespace may export when all together are too many. Labels such as the name of a
-// StatefulSet's Pod make an identity of every Pod; a Namespace that has many takes nothing from one that has few.
+// shareOf returns how many identities each Namespace may export if all together are too many. Labels such as the name
+// of a StatefulSet's Pod make an identity of every Pod. A Namespace with many identities takes nothing from one with
+// few.
 func (t *Labels) shareOf(_ derive.Name, r *derive.Reader) (share, []problem.Problem) {
 	counts := derive.Values(derive.All(r, t.identityCounts))
 	slices.Sort(counts)
@@ -244,7 +245,7 @@ func (t *Labels) labelExportOf(id policy.Identity,
 	key := labelExportKey(m, id)
 	if have, _ := derive.Get(r, t.base.ResourceExports, key); have != nil {
 		for _, c := range have.Status.Conditions {
-			if membership.Refuses(c) { // without the name: what holds for many is said once
+			if membership.Refuses(c) { // without the name: many Problems with one cause become one
 				ps.Add(m.ClusterSet(), "", cmp.Or(c.Reason, membership.ReasonConvergeFailure),
 					"the leader refuses label identities of this cluster: "+c.Message)
 			}
@@ -268,7 +269,7 @@ func LabelExport(m membership.Membership, id policy.Identity) *mcv1alpha1.Resour
 }
 
 // checkLabel returns the defect of the ResourceImport of a label identity. The leader may be another implementation,
-// which passes on all that a member exports.
+// which passes on any export of a member.
 func checkLabel(ri *mcv1alpha1.ResourceImport) error {
 	l := ri.Spec.LabelIdentity
 	if l == nil {
@@ -287,8 +288,8 @@ func checkLabel(ri *mcv1alpha1.ResourceImport) error {
 	return nil
 }
 
-// labelOf is the LabelIdentity that a ResourceImport becomes here. A number stands for one label: of two that have the
-// same, the older has it.
+// labelOf returns the LabelIdentity for a ResourceImport. A number stands for one label. If two labels have one number,
+// the older label keeps it.
 func (t *Labels) labelOf(k derive.Object, r *derive.Reader) (*mcv1alpha1.LabelIdentity, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if !m.Joined || !t.base.Config.EnableStretchedNetworkPolicy {

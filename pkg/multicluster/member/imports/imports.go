@@ -1,5 +1,5 @@
-// Package imports decides what the Services of other clusters become in this one: Services, Endpoints, EndpointSlices
-// and ServiceImports.
+// Package imports makes the objects of this cluster for the Services of other clusters: Services, Endpoints,
+// EndpointSlices and ServiceImports.
 package imports
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Inputs are what imports need of other features.
+// Inputs are the results of other features that imports read.
 type Inputs struct {
 	// exported returns the endpoints that this cluster exports for a Service, and whether it exports the Service.
 	Exported func(service derive.Object, r *derive.Reader) ([]services.Subset, bool)
@@ -94,7 +94,7 @@ func (t *Tables) Writes(k *writes.Kinds) []*writes.Table {
 	}
 }
 
-// endpointsFacts of Endpoints that are not imported say only that they exist.
+// endpointsFacts returns the facts of Endpoints. For Endpoints that are not imported, it only keeps that they exist.
 func endpointsFacts(o *services.Endpoints) *services.Endpoints {
 	e := &services.Endpoints{ObjectMeta: writes.MetaFacts(o, multicluster.AnnotationImportedService)}
 	if services.Imported(o) {
@@ -108,7 +108,7 @@ func endpointsFacts(o *services.Endpoints) *services.Endpoints {
 
 func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport {
 	si := &mcsv1alpha1.ServiceImport{ObjectMeta: writes.MetaFacts(o)}
-	si.Spec.IPs = o.Spec.IPs  // by which byAntrea knows one
+	si.Spec.IPs = o.Spec.IPs  // with which byAntrea recognizes a ServiceImport of Antrea
 	if services.Imported(o) { // all of it is written
 		si.Labels, si.Annotations, si.Spec, si.Status = o.Labels, o.Annotations, o.Spec, o.Status
 	}
@@ -121,9 +121,9 @@ const (
 	reasonUnreachable      = "EndpointsUnreachable"
 )
 
-// importedService is what a Service that other clusters export becomes here: the Service antrea-mc-<name>, its
-// Endpoints and EndpointSlices, and the ServiceImport that carries its ClusterIP. Endpoints and ServiceImport may be
-// nil.
+// importedService has the objects of this cluster for a Service that other clusters export: the Service
+// antrea-mc-<name>, its Endpoints and EndpointSlices, and the ServiceImport with its ClusterIP. Endpoints and
+// ServiceImport may be nil.
 type importedService struct {
 	Service       *corev1.Service
 	Endpoints     *services.Endpoints
@@ -131,8 +131,8 @@ type importedService struct {
 	ServiceImport *mcsv1alpha1.ServiceImport
 }
 
-// importOf decides about the ResourceImports of one Service. Other kinds are left alone. Whatever of the
-// objects exists without our mark is a user's and stays as it is.
+// importOf decides about the ResourceImports of one Service. It leaves other kinds alone. If one of the objects exists
+// without this controller's mark, it is a user's and stays as it is.
 func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if !m.Joined {
@@ -170,7 +170,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 			"Service %s is not imported: Namespace %s does not exist here; create it to import the Service", of, k.Namespace))
 		return nil, in.List
 	}
-	// The leader may be another implementation, which passes on whatever a member exports.
+	// The leader may be another implementation, which passes on any export of a member.
 	ports, wrong := exportcheck.ImportPorts("spec.serviceImport.spec.ports", ri.Spec.ServiceImport.Spec.Ports)
 	in.leftOut(ri, wrong)
 	given := ri.Spec.ServiceImport.Spec
@@ -206,8 +206,8 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		out.Service.Spec.ClusterIP = corev1.ClusterIPNone
 	} else {
 		if env, _ := derive.Get(r, t.base.Environment, membership.Here); isIPv4Range(env.ServiceCIDR) {
-			// Else a cluster whose first family is IPv6 gives it such an address, which is not served. Of a Service that is
-			// there it cannot be changed.
+			// Otherwise a cluster whose first family is IPv6 would assign an IPv6 address, which is not served. For an existing
+			// Service the family cannot be changed.
 			out.Service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 		}
 		if given.SessionAffinity == corev1.ServiceAffinityClientIP {
@@ -220,7 +220,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	}
 	si, _ := derive.Get(r, t.ServiceImports, of)
 	requested := in.requests(out.Service, ri, si, isHeadless)
-	partly := "" // what is imported in part, for the ServiceImport's condition
+	partly := "" // the parts that are not imported, for the ServiceImport's condition
 	if endpoints != nil {
 		own := t.ownEndpoints(of, endpoints, r)
 		subsets, _ := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets,
@@ -234,7 +234,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		to, _ := derive.Get(r, t.reachable, membership.Here)
 		to.report(k, endpoints, &in.List)
 		out.Endpoints = &services.Endpoints{
-			// Kubernetes makes no EndpointSlices of them: those below say in addition whose an endpoint is.
+			// Kubernetes makes no EndpointSlices for these Endpoints. The slices below have the cluster of each endpoint, too.
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations,
 				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		}
@@ -300,14 +300,14 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	return out, in.List
 }
 
-// importer reports what is wrong with an import.
+// importer reports the faults of an import.
 type importer struct {
 	m  membership.Membership
 	of derive.Object
 	problem.List
 }
 
-// leftOut reports what of a ResourceImport is not imported, once for each import. The rest is.
+// leftOut reports the parts of a ResourceImport that are not imported, once for each import. The rest is imported.
 func (in *importer) leftOut(ri *mcv1alpha1.ResourceImport, wrong []exportcheck.Problem) {
 	if err := exportcheck.First(wrong); err != nil {
 		in.Add(in.m.ClusterSet(), "", membership.ReasonImportInvalid, fmt.Sprintf(
@@ -323,8 +323,8 @@ func (in *importer) inTheWay(kind string, k derive.Object) {
 		in.of, kind, k, multicluster.AnnotationImportedService))
 }
 
-// requests writes on the Service of an import which clusters come first: as the ServiceImport here says, else as the
-// exports do. It returns the ServiceImport's condition.
+// requests writes on the Service of an import which clusters come first. The annotations of this cluster's
+// ServiceImport decide, else the exports. It returns the ServiceImport's condition.
 func (in *importer) requests(service *corev1.Service, ri *mcv1alpha1.ResourceImport, si *mcsv1alpha1.ServiceImport,
 	headless bool) (conditions []metav1.Condition) {
 	rule, err := requests.Read(ri.Annotations)
@@ -353,16 +353,16 @@ func (in *importer) requests(service *corev1.Service, ri *mcv1alpha1.ResourceImp
 	return conditions
 }
 
-// byAntrea reports whether Antrea's member has made a ServiceImport. It does not mark its own ones, but only they have
-// the address of the imported Service and no other.
+// byAntrea reports whether Antrea's member has made a ServiceImport. Antrea's member does not mark its own ones. But
+// only these have exactly the address of the imported Service.
 func byAntrea(si *mcsv1alpha1.ServiceImport, service *corev1.Service) bool {
 	return si != nil && service != nil && services.Imported(service) && service.Spec.ClusterIP != "" &&
 		!services.Headless(service) &&
 		slices.Equal(si.Spec.IPs, []string{service.Spec.ClusterIP})
 }
 
-// serviceImportSpec returns the fields of an import that clients read, without its addresses. It leaves out fields that
-// this version does not have: the leader may be another implementation.
+// serviceImportSpec returns the fields of an import that clients read, without its addresses. It omits fields that this
+// version does not have, since the leader may be another implementation.
 func serviceImportSpec(given mcsv1alpha1.ServiceImportSpec, ports []mcsv1alpha1.ServicePort,
 	isHeadless bool) mcsv1alpha1.ServiceImportSpec {
 	if ports == nil {
@@ -378,7 +378,7 @@ func serviceImportSpec(given mcsv1alpha1.ServiceImportSpec, ports []mcsv1alpha1.
 	}
 }
 
-// affinityConfig is a session affinity's configuration as an API server takes it; nil for its default.
+// affinityConfig returns a configuration of session affinity that an API server accepts; nil for its default.
 func affinityConfig(c *corev1.SessionAffinityConfig) *corev1.SessionAffinityConfig {
 	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil || *c.ClientIP.TimeoutSeconds < 1 ||
 		*c.ClientIP.TimeoutSeconds > 86400 {

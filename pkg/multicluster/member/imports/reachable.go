@@ -16,8 +16,8 @@ import (
 // reach is where gateways forward to: the ranges of all clusters.
 type reach struct{ Ranges []netip.Prefix }
 
-// reachableOf has no value where no cluster announces a range: the network between the clusters is taken to forward
-// then.
+// reachableOf returns the ranges that gateways forward to. If no cluster announces a range, there is no row, since the
+// network between the clusters is assumed to forward.
 func (t *Tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem.Problem) {
 	infos, _ := derive.Get(r, t.in.Infos, membership.Here)
 	if len(infos) == 0 {
@@ -35,8 +35,7 @@ func (t *Tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem
 	return out, nil
 }
 
-// report reports an imported Service some of whose endpoints are in no range that a cluster
-// announces, so that no gateway forwards to them.
+// report reports an imported Service that has endpoints outside of all announced ranges. No gateway forwards to them.
 func (to *reach) report(service derive.Object, endpoints *mcv1alpha1.ResourceImport, ps *problem.List) {
 	if to == nil {
 		return

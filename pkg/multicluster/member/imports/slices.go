@@ -28,10 +28,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// inSlice is how many endpoints an EndpointSlice has where many are: between that and the double of it.
+// inSlice is the least number of endpoints in an EndpointSlice if there are many. The largest number is twice that.
 const inSlice = 40
 
-// unknownSource stands for the cluster of endpoints that are in no cluster's ranges, where a leader of another
+// unknownSource stands for the cluster of endpoints outside of all clusters' ranges. It is used if a leader of another
 // implementation does not record the cluster.
 const unknownSource = "unknown"
 
@@ -41,7 +41,7 @@ type sourceRange struct {
 	Cluster string
 }
 
-// sourcesOf are the ranges of all clusters, by which it is found whose an endpoint is.
+// sourcesOf returns the ranges of all clusters, with which the cluster of an endpoint is found.
 func (t *Tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	own, _ := derive.Get(r, t.base.Own, membership.Here)
@@ -61,8 +61,8 @@ func (t *Tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []pr
 	return out, nil
 }
 
-// bySource divides the joint endpoints of an import by their clusters: as the leader records them, else by the
-// clusters' ranges. It leaves out endpoints that may not be imported; importOf reports them.
+// bySource divides the joint endpoints of an import by their clusters: from the leader's record, else by the clusters'
+// ranges. It omits endpoints that may not be imported. importOf reports them.
 func (t *Tables) bySource(ri *mcv1alpha1.ResourceImport, foreign func(netip.Addr) string,
 	r *derive.Reader) map[string]exportcheck.Part {
 	out, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets)
@@ -98,9 +98,9 @@ func (t *Tables) byRange(all []services.Subset, r *derive.Reader) map[string]exp
 	return out
 }
 
-// endpointSlices returns the EndpointSlices of an imported Service: for the Service that is derived from it, through
-// which the datapath finds them, and for multi-cluster DNS. An endpoint stays in its slice while others come and go, so
-// that a change costs one slice.
+// endpointSlices returns the EndpointSlices of an imported Service. They are for the derived Service, through which the
+// datapath finds them, and for multi-cluster DNS. An endpoint stays in its slice while others come and go, so that a
+// change costs one slice.
 //
 // Endpoints of a cluster that is away are not ready.
 func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Part,
@@ -138,7 +138,7 @@ func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Pa
 }
 
 // sourceLabel returns the value of the label with the cluster of an EndpointSlice. The value is a part of DNS names,
-// which a dot would divide. So a cluster whose ID is no DNS label is represented by a hash.
+// and a dot would divide it. So if a cluster's ID is not a DNS label, a hash represents it.
 func sourceLabel(id string) string {
 	if len(validation.IsDNS1123Label(id)) > 0 {
 		return multicluster.LabelHash(id)
@@ -155,8 +155,8 @@ func slicePorts(list []services.Port) []discoveryv1.EndpointPort {
 	return out
 }
 
-// buckets divides the addresses of a family by their hashes (linear hashing): of one more or less, at most one bucket
-// is divided or joined.
+// buckets divides the addresses of a family by their hashes (linear hashing). If one address is added or removed, at
+// most one bucket is divided or joined.
 func buckets(s services.Subset, family discoveryv1.AddressType, ready bool) [][]discoveryv1.Endpoint {
 	var list []services.Address
 	for _, a := range s.Addresses {
@@ -194,8 +194,9 @@ func bucket(hash uint64, n int) int {
 	return b
 }
 
-// away returns which endpoints of an import get no requests: endpoints of clusters that are gone, as far as others are
-// ready on the same ports. If no other is ready, requests go there all the same.
+// away returns a function for the endpoints of an import that get no requests. These are endpoints of clusters that are
+// gone, if other clusters have ready endpoints on the same ports. If no other endpoint is ready, requests go there all
+// the same.
 func (t *Tables) away(of derive.Object, sources map[string]exportcheck.Part, r *derive.Reader) func(id string,
 	s services.Subset) bool {
 	gone, _ := derive.Get(r, t.in.Gone, membership.Here)
@@ -232,7 +233,7 @@ func portNames(s services.Subset) []string {
 }
 
 // withoutAway moves the addresses of clusters that are away to the addresses that are not ready. The subsets have the
-// endpoints of all clusters. An address stays ready if another cluster, which is not away, has it too.
+// endpoints of all clusters. If another cluster that is not away has an address too, it stays ready.
 func withoutAway(subsets []services.Subset, sources map[string]exportcheck.Part,
 	away func(id string, s services.Subset) bool) []services.Subset {
 	lost := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// TestSourceLabel has the cluster in EndpointSlices, and in the ServiceImport's status, be one part of a DNS name.
+// TestSourceLabel makes the cluster one part of a DNS name, in EndpointSlices and in the ServiceImport's status.
 func TestSourceLabel(t *testing.T) {
 	for id, want := range map[string]string{
 		"east": "east", "east-1": "east-1", "prod.eu": multicluster.LabelHash("prod.eu"),
@@ -33,7 +33,7 @@ func TestSourceLabel(t *testing.T) {
 	}
 }
 
-// TestSameSubsets compares addresses with their ports, in whatever subsets they are.
+// TestSameSubsets compares addresses with their ports, however they are divided into subsets.
 func TestSameSubsets(t *testing.T) {
 	p80, p81 := services.Port{Name: "a", Port: 80}, services.Port{Name: "b", Port: 81, Protocol: corev1.ProtocolTCP}
 	one, two := services.Address{IP: "10.0.0.1"}, services.Address{IP: "10.0.0.2"}

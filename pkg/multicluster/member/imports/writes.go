@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// importOfService is what is imported as the Service of this key.
+// importOfService returns the import whose derived Service has this key.
 func (t *Tables) importOfService(k derive.Object, r *derive.Reader) *importedService {
 	name, ok := strings.CutPrefix(k.Name, multicluster.ImportedPrefix)
 	if !ok {
@@ -44,7 +44,7 @@ func (t *Tables) writeService(k derive.Object, r *derive.Reader) *writes.Write {
 		si, _ := derive.Get(r, t.ServiceImports, derive.Object{Namespace: k.Namespace,
 			Name: strings.TrimPrefix(k.Name, multicluster.ImportedPrefix)})
 		if byAntrea(si, have) && !services.Imported(si) {
-			w.After = writes.Key("ServiceImport", si) // it is known by the Service's address
+			w.After = writes.Key("ServiceImport", si) // the ServiceImport is recognized through the Service's address
 		}
 	}
 	return w
@@ -127,8 +127,8 @@ func (t *Tables) writeServiceImport(k derive.Object, r *derive.Reader) *writes.W
 		About: t.base.About(m)}
 }
 
-// writeImported is for the kinds that imports are made of. Of the many objects that are users' own nothing more is
-// read.
+// writeImported returns the missing write for a kind that imports are made of. Most objects of these kinds are users'
+// own. For these it reads nothing more.
 func writeImported[T interface {
 	comparable
 	client.Object
@@ -146,7 +146,7 @@ func writeImported[T interface {
 
 func isImported[T metav1.Object](o T) bool { return services.Imported(o) }
 
-// sameAddressing reports whether an update can turn a Service into another one. It cannot add or remove a ClusterIP.
+// sameAddressing reports whether an update can turn one Service into the other. It cannot add or remove a ClusterIP.
 func sameAddressing(have, want *corev1.Service) bool {
 	return have.Spec.Type == want.Spec.Type && services.Headless(have) == services.Headless(want)
 }
@@ -187,7 +187,7 @@ func mergeEndpoints(into, want *services.Endpoints) {
 	}
 }
 
-// SameSubsets reports whether two lists of subsets mean the same endpoints. API servers may group and sort subsets, so
+// SameSubsets reports whether two lists of subsets have the same endpoints. API servers may group and sort subsets. So
 // the addresses with their ports are compared.
 func SameSubsets(a, b []services.Subset) bool {
 	return maps.Equal(flatten(a), flatten(b))
@@ -224,7 +224,7 @@ func mergeSlice(into, want *discoveryv1.EndpointSlice) {
 	into.Ports, into.Endpoints = want.Ports, want.Endpoints
 }
 
-// mergeServiceImport leaves nothing of what is there: what an export does not ask for any more has to go.
+// mergeServiceImport replaces all labels, annotations and the spec. A field that no export has any more must disappear.
 func mergeServiceImport(into, want *mcsv1alpha1.ServiceImport) {
 	into.Labels, into.Annotations, into.Spec = want.Labels, want.Annotations, want.Spec
 }

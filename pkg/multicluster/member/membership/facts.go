@@ -31,14 +31,14 @@ func clusterClaimFacts(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim {
 	return &mcv1alpha2.ClusterClaim{ObjectMeta: writes.MetaFacts(o), ClaimName: o.ClaimName, Value: o.Value}
 }
 
-// Credentials are what a Secret has that a ClusterSet names.
+// Credentials are the content of a Secret that a ClusterSet names.
 type Credentials struct {
 	Exists    bool
 	CA, Token string
-	Refused   string // why it may not be read; the rest is what was read of it earlier
+	Refused   string // why it may not be read; the other fields are from an earlier reading
 }
 
-// SecretFacts returns the credentials that a Secret has. The Secret is nil if it does not exist.
+// SecretFacts returns the credentials in a Secret. The Secret is nil if it does not exist.
 func SecretFacts(o *corev1.Secret) *Credentials {
 	if o == nil {
 		return &Credentials{}
@@ -58,7 +58,7 @@ func namespaceFacts(labels bool) func(*corev1.Namespace) *corev1.Namespace {
 	}
 }
 
-// nodeFacts leave out the time of the last heartbeat, by which a Node's status changes every few seconds.
+// nodeFacts omits the time of the last heartbeat, which changes a Node's status every few seconds.
 func nodeFacts(o *corev1.Node) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: writes.MetaFacts(o, multicluster.AnnotationGateway, multicluster.AnnotationGatewayIP),

@@ -38,7 +38,7 @@ func importedName(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Objec
 	return []derive.Object{{Namespace: ri.Spec.Namespace, Name: ri.Spec.Name}}
 }
 
-// importedKind indexes ResourceImports by their kind, where a list of the kind is read.
+// importedKind indexes the ResourceImports of ClusterInfos, the only kind that is read as a list.
 func importedKind(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Name {
 	if ri.Spec.Kind != multicluster.ClusterInfoKind {
 		return nil
@@ -64,8 +64,7 @@ func Refuses(c mcv1alpha1.ResourceExportCondition) bool {
 	return c.Type == mcv1alpha1.ResourceExportFailure && c.Status == corev1.ConditionFalse
 }
 
-// Contradicts reports whether a condition names exports of other clusters that an export contradicts, and with which it
-// was imported.
+// Contradicts reports whether a condition names exports of other clusters that contradict an imported export.
 func Contradicts(c mcv1alpha1.ResourceExportCondition) bool {
 	return c.Type == mcv1alpha1.ResourceExportSucceeded && c.Status == corev1.ConditionTrue &&
 		strings.HasSuffix(c.Reason, "Conflict")
@@ -81,13 +80,13 @@ func IsOwnExport(re *mcv1alpha1.ResourceExport) bool {
 	return false
 }
 
-// SameSource reports whether two ResourceExports of one name are of the same object. Two Services may derive one name.
-// The object of an export cannot be changed.
+// SameSource reports whether two ResourceExports of one name are of the same object. Two Services may lead to one
+// derived name. The object of an export cannot be changed.
 func SameSource(a, b *mcv1alpha1.ResourceExport) bool {
 	return a.Spec.Kind == b.Spec.Kind && a.Spec.Namespace == b.Spec.Namespace && a.Spec.Name == b.Spec.Name
 }
 
-// MergeResourceExport changes a ResourceExport to the wanted one. It keeps labels and finalizers of other controllers.
+// MergeResourceExport changes a ResourceExport to the desired one. It keeps labels and finalizers of other controllers.
 func MergeResourceExport(into, want *mcv1alpha1.ResourceExport) {
 	into.Spec = want.Spec
 	if _, ok := want.Annotations[multicluster.AnnotationService]; ok {

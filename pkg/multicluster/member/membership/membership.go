@@ -16,19 +16,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Membership is what this cluster is in. It stays the same while announcements go and come.
+// Membership is the ClusterSet that this cluster is in. It does not change with the results of announcements.
 type Membership struct {
 	// Leave is set if the cluster is in no ClusterSet: nothing is desired, and leftovers are removed.
 	Leave bool
 
 	Set    derive.Object // the ClusterSet it is in
-	ID     string        // this cluster's ID; empty if it is not known, and nothing is done
+	ID     string        // this cluster's ID; if it is empty, nothing is done
 	Common string        // the Namespace in the leader
-	Area   *Area         // nil while what it takes is not known
+	Area   *Area         // nil while facts for it are missing
 	// Joined is set if the leader has accepted this cluster and all of the area has been read.
 	Joined bool
 
-	// Field and Fault are why there is no Area. Both are empty while the Secret has not been read.
+	// Field and Fault have the reason why there is no Area. Both are empty while the Secret has not been read.
 	Field, Fault string
 }
 
@@ -36,7 +36,7 @@ func (m Membership) ClusterSet() problem.Object {
 	return problem.About("ClusterSet", m.Set.Namespace, m.Set.Name)
 }
 
-// KeepsImports reports that not enough is known to decide about imported objects.
+// KeepsImports reports whether imported objects stay as they are, because facts are missing.
 func (m Membership) KeepsImports() bool { return !m.Leave && !m.Joined }
 
 // IsFor reports whether a ResourceImport is meant for this cluster. If it names no cluster, it is for all.
@@ -44,15 +44,15 @@ func (m Membership) IsFor(ri *mcv1alpha1.ResourceImport) bool {
 	return len(ri.Spec.ClusterIDs) == 0 || slices.Contains(ri.Spec.ClusterIDs, m.ID)
 }
 
-// Area is what it takes to work in a leader's Namespace, the Common Area of a ClusterSet.
-// A change in any field means a new connection.
+// Area has all facts for the work in a leader's Namespace, the Common Area of a ClusterSet. A change of any field leads
+// to a new connection.
 type Area struct {
 	ClusterSet string // name of the ClusterSet, which is its ID
 	ClusterID  string // this cluster's ID in it
 	LeaderID   string // the leader's cluster ID
 	Server     string // URL of the leader's API server
 	Namespace  string // in the leader
-	Secret     string // where Token and CA are from, in this cluster: namespace/name
+	Secret     string // the source of Token and CA in this cluster: namespace/name
 	Token      string // of the ServiceAccount to act as
 	CA         string // PEM
 }
@@ -101,8 +101,8 @@ func (t *Tables) membershipOf(_ derive.Name, r *derive.Reader) (Membership, []pr
 	return m, ps
 }
 
-// ChooseClusterSet returns the ClusterSet that this cluster is in: the oldest, since a Namespace may have only one. It
-// returns nil if all are being deleted, or there are no ClusterSets.
+// ChooseClusterSet returns the ClusterSet that this cluster is in. It is the oldest, since a Namespace may have only
+// one. If all are being deleted, or there is no ClusterSet, it returns nil.
 func ChooseClusterSet(sets []*mcv1alpha2.ClusterSet) (*mcv1alpha2.ClusterSet, problem.List) {
 	var chosen *mcv1alpha2.ClusterSet
 	for _, cs := range sets {
@@ -121,8 +121,8 @@ func ChooseClusterSet(sets []*mcv1alpha2.ClusterSet) (*mcv1alpha2.ClusterSet, pr
 	return chosen, ps
 }
 
-// clusterID is this cluster's ID: the ClusterSet's, else that of the ClusterClaim in either
-// shape (named id.k8s.io, or with a top-level name id.k8s.io).
+// clusterID returns this cluster's ID. It is from the ClusterSet, else from the ClusterClaim in either shape (named
+// id.k8s.io, or with a top-level name id.k8s.io).
 func clusterID(set *mcv1alpha2.ClusterSet, claims []*mcv1alpha2.ClusterClaim) string {
 	if set.Spec.ClusterID != "" {
 		return set.Spec.ClusterID
@@ -135,8 +135,8 @@ func clusterID(set *mcv1alpha2.ClusterSet, claims []*mcv1alpha2.ClusterClaim) st
 	return ""
 }
 
-// commonAreaOf is the Common Area the ClusterSet names. If something is missing for it,
-// commonAreaOf returns the field at fault and what to do. While the Secret has not been read it returns nothing.
+// commonAreaOf returns the Common Area that the ClusterSet names. If a fact for it is missing, it returns the field at
+// fault and the remedy. While the Secret has not been read, it returns nothing.
 func commonAreaOf(set *mcv1alpha2.ClusterSet, id string,
 	secret func(derive.Object) *Credentials) (area Area, field, message string) {
 	if len(set.Spec.Leaders) == 0 {
@@ -188,7 +188,7 @@ func commonAreaOf(set *mcv1alpha2.ClusterSet, id string,
 	}, "", ""
 }
 
-// unreadable says why a Secret may not be read, and what to do.
+// unreadable returns why a Secret may not be read, and the remedy.
 func unreadable(where derive.Object, has *Credentials) string {
 	return fmt.Sprintf("Secret %s may not be read: %s: apply antrea-multicluster-member.yml again, "+
 		"or let ServiceAccount antrea-mc-controller get this Secret", where, has.Refused)

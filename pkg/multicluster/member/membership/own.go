@@ -42,7 +42,7 @@ func (t *Tables) ownOf(_ derive.Name, r *derive.Reader) (OwnRanges, []problem.Pr
 	return own, nil
 }
 
-// Meets names what of this cluster a range meets; empty for nothing.
+// Meets returns the part of this cluster that a range overlaps; empty for no part.
 func (own OwnRanges) Meets(r netip.Prefix) string {
 	if own.Service.IsValid() && own.Service.Overlaps(r) {
 		return own.Service.String()

@@ -1,9 +1,9 @@
-// Package membership has what all features of the member's controller read: the ClusterSet that this cluster is in and
-// the Common Area to connect to, this cluster itself, and the objects of the Common Area. It is the one package of
-// features that other features import.
+// Package membership has the facts that all features of the member's controller read. These are the ClusterSet that
+// this cluster is in and the Common Area to connect to, this cluster itself, and the objects of the Common Area. It is
+// the one package of features that other features import.
 //
-// The facts of an object are an object of the same kind that has only the fields that decisions read. So an event that
-// changes nothing else ends in its source. An update is the difference of two such objects.
+// The facts of an object are an object of the same kind with only the fields that decisions read. So an event that
+// changes only other fields ends in its source. An update is the difference of two such objects.
 package membership
 
 import (
@@ -19,19 +19,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-// Here is the key of what this cluster has one of.
+// Here is the key of tables with one row about this cluster.
 const Here = derive.Name("here")
 
-// Environment is what is known of this cluster from elsewhere than its objects.
+// Environment has the facts about this cluster that are not from its objects.
 type Environment struct {
 	Known            bool // true in every row
 	ServiceCIDR      string
 	ServiceCIDRError string
 }
 
-// Connection is how the connection to a Common Area stands. Another answer of the area changes nothing in it.
+// Connection is the state of the connection to a Common Area. Repeated equal answers of the leader do not change it.
 type Connection struct {
-	Number int // of the connection; zero for none
+	Number int // of the connection; zero for no connection
 	Area   Area
 	Synced bool // all of the area was read once
 	// The result of announcements: of the last one, and whether one has succeeded.
@@ -41,11 +41,11 @@ type Connection struct {
 
 // Tables has the ClusterSet that this cluster is in, this cluster itself, and the objects of the Common Area.
 type Tables struct {
-	Namespace string        // the controller's own: where ClusterSet, Gateways and ClusterInfoImports live
+	Namespace string        // the controller's own, with the ClusterSet, Gateways and ClusterInfoImports
 	Config    config.Config // of this controller
 
-	// connection is the first source: a pass that takes what was written before a row of it, takes what was read from the
-	// Common Area before that row, too.
+	// Connection is the first source. If a pass sees a row of it, the pass also sees all objects that were read from the
+	// Common Area before that row was written.
 	Connection    *derive.Source[derive.Name, Connection]
 	Environment   *derive.Source[derive.Name, Environment]
 	Secrets       *derive.Source[derive.Object, *Credentials] // that ClusterSets name, as far as they were read
@@ -88,7 +88,7 @@ func New(k *writes.Kinds, namespace string, cfg config.Config) *Tables {
 	return t
 }
 
-// About is the object to blame for writes of which there is no better one.
+// About returns the object to blame for writes without a better one.
 func (t *Tables) About(m Membership) problem.Object {
 	if m.Leave {
 		return problem.Object{Kind: "ClusterSet", Namespace: t.Namespace}

@@ -1,4 +1,4 @@
-// Package policies decides what the policies become in this cluster that the leader replicates to all members.
+// Package policies makes the policies of this cluster from the policies that the leader replicates to all members.
 package policies
 
 import (
@@ -32,7 +32,7 @@ const (
 	kindNetworkPolicy = "NetworkPolicy"
 )
 
-// Reasons of Events about policies that are not imported. The first one is documented for policies of Antrea.
+// These are reasons of Events about policies that are not imported. The first one is documented for policies of Antrea.
 const (
 	reasonACNPFailed   = "ACNPImportFailed"
 	reasonPolicyFailed = "PolicyImportFailed"
@@ -72,7 +72,7 @@ func networkPolicyFacts(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPoli
 	return &networkingv1.NetworkPolicy{ObjectMeta: policyMeta(o), Spec: o.Spec}
 }
 
-// policyVersion is the version of what may be written.
+// policyVersion returns the version of a policy that this controller may write, else "".
 func policyVersion[T metav1.Object](o T) string {
 	if !replicated(o) {
 		return ""
@@ -82,14 +82,14 @@ func policyVersion[T metav1.Object](o T) string {
 
 func tierFacts(*crdv1beta1.Tier) bool { return true }
 
-// Replica is what a ResourceImport of a policy becomes here.
+// Replica is the result for a ResourceImport of a policy.
 type Replica struct {
 	Import derive.Object // the ResourceImport
 	UID    types.UID     // of it
 	Kind   string
 	Target derive.Object
-	Object client.Object // as it should be; nil for none
-	Keep   bool          // what is there stays
+	Object client.Object // the desired object; nil for no object
+	Keep   bool          // the existing object stays
 	Hash   string        // of the spec
 	Fault  string        // why it is not in place
 	Done   bool          // it is
@@ -202,7 +202,7 @@ func (t *Tables) replicaOf(k derive.Object, r *derive.Reader) (*Replica, []probl
 	case missing:
 		c.Keep, c.Fault = true, fmt.Sprintf("the policy cannot be read in cluster %s: %s is missing", m.ID,
 			exportcheck.PolicyField(ri.Spec.Kind))
-	case err != nil: // of a later version, say: what is there goes on
+	case err != nil: // of a later version, for example: the existing policy stays
 		c.Keep, c.Fault = true, fmt.Sprintf("the policy cannot be read in cluster %s: %v", m.ID, err)
 	default:
 		c.Object = p.Object
@@ -268,7 +268,7 @@ func (t *Tables) check(c *Replica, m membership.Membership, r *derive.Reader) {
 	}
 }
 
-// existing is an object of a source as an interface that is nil for none.
+// existing returns an object of a source as an interface. The interface is nil if there is no object.
 func existing[T interface {
 	comparable
 	client.Object
@@ -279,7 +279,7 @@ func existing[T interface {
 	return nil
 }
 
-// tierExists knows the default Tiers, which may be written with capitals.
+// tierExists reports whether a Tier exists. It accepts the default Tiers, also with capitals.
 func (t *Tables) tierExists(name string, r *derive.Reader) bool {
 	if _, ok := legacyTiers[name]; ok {
 		return true
@@ -294,9 +294,9 @@ func (t *Tables) tierExists(name string, r *derive.Reader) bool {
 var legacyTiers = map[string]bool{"Emergency": true, "SecurityOps": true, "NetworkOps": true, "Platform": true,
 	"Application": true, "Baseline": true}
 
-// kept compares a policy with the wanted one. It is kept if both are the same, except for fields that the API server
-// here added. A field that another client added is drift, since it may open more than the policy allows. changed is the
-// first field that the API server did not keep as it was sent.
+// kept compares a policy with the desired one. It is kept if both are the same, except for fields that this cluster's
+// API server added. A field that another client added is drift, since it may open more than the policy allows. changed
+// is the first field that the API server did not keep as it was sent.
 func (t *Tables) kept(key derive.Name, have, want client.Object, r *derive.Reader) (ok bool, changed string) {
 	if SamePolicy(have, want) {
 		return true, ""

@@ -33,15 +33,15 @@ func SamePolicy(a, b client.Object) bool {
 	return equality.Semantic.DeepEqual(SpecOf(a), SpecOf(b))
 }
 
-// Written is the spec of a policy that the API server took, and the generation of the result. That generation has all
-// that defaults of a definition and admission made of the spec, and no change of another client.
+// Written is the spec of a policy that the API server accepted, and the generation of the result. That generation has
+// all changes of the spec by defaults and admission, and no change by another client.
 type Written struct {
 	Spec       any
 	UID        types.UID
 	Generation int64
 }
 
-// changedField is the first field that a spec has, and another one has not or otherwise; empty for none.
+// changedField returns the first field of a spec that another spec lacks, or has with another content; else "".
 func changedField(sent, kept any) string {
 	var trees [2]any
 	for i, spec := range []any{sent, kept} {
@@ -56,8 +56,8 @@ func changedField(sent, kept any) string {
 	return lost("spec", trees[0], trees[1])
 }
 
-// lost returns the path of the first field of a value that another value does not have, or has with another content. It
-// returns an empty text if there is no such field. The values are results of encoding/json.
+// lost returns the path of the first field of a value that another value lacks, or has with another content. If there
+// is no such field, it returns "". The values are results of encoding/json.
 func lost(path string, sent, kept any) string {
 	switch sent := sent.(type) {
 	case map[string]any:

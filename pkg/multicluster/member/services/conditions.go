@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// conditionRequests is a condition of ServiceExports and ServiceImports that have annotations about where requests go.
-// It shows whether they are in effect.
+// conditionRequests is a condition of ServiceExports and ServiceImports with annotations about the destination of
+// requests. It shows whether the annotations are in effect.
 const conditionRequests = "RequestsValid"
 
 // Reasons of it.
@@ -22,7 +22,7 @@ const (
 	reasonRequestsInvalid  = "RequestsInvalid"
 )
 
-// RequestsOf is where requests go as annotations say.
+// RequestsOf returns the rule for requests from an object's annotations.
 func RequestsOf(o metav1.Object, headless bool) (requests.Rule, error) {
 	rule, err := requests.Read(o.GetAnnotations())
 	if err == nil && rule.To != "" && headless {
@@ -56,8 +56,8 @@ func RequestsCondition(o metav1.Object, err error) []metav1.Condition {
 	return []metav1.Condition{c}
 }
 
-// WithoutRequests returns conditions without the condition about annotations, if an object has no such annotations any
-// more.
+// WithoutRequests returns conditions without the condition about annotations, if an object no longer has such
+// annotations.
 func WithoutRequests(conditions []metav1.Condition, annotations map[string]string) []metav1.Condition {
 	if requests.Given(annotations) {
 		return conditions
@@ -66,8 +66,8 @@ func WithoutRequests(conditions []metav1.Condition, annotations map[string]strin
 		func(c metav1.Condition) bool { return c.Type == conditionRequests })
 }
 
-// WithConditions are conditions with some replaced or added. The transition time stays when the status does; otherwise
-// it is left to stamp.
+// WithConditions returns conditions with some replaced or added. If the status stays, the transition time stays.
+// Otherwise Stamp sets it.
 func WithConditions(have, news []metav1.Condition) []metav1.Condition {
 	out := slices.Clone(have)
 	for _, c := range news {

@@ -44,7 +44,7 @@ func PortsText(ps []Port) string {
 	return strings.Join(texts, ",")
 }
 
-// Ready reports whether an endpoint takes traffic; unknown counts as ready, as the API defines.
+// Ready reports whether an endpoint accepts traffic. If the condition is missing, it counts as ready, as in the API.
 func Ready(e discoveryv1.Endpoint) bool {
 	return e.Conditions.Ready == nil || *e.Conditions.Ready
 }
@@ -59,14 +59,14 @@ func HasReady(endpointSlices []*discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// Draining reports whether an endpoint ends and still answers. Where no endpoint of a Service is ready, connections go
-// to such ones (KEP-1669).
+// Draining reports whether an endpoint ends but still answers. If no endpoint of a Service is ready, connections go to
+// such endpoints (KEP-1669).
 func Draining(e discoveryv1.Endpoint) bool {
 	return !Ready(e) && ptr.Deref(e.Conditions.Serving, false) && ptr.Deref(e.Conditions.Terminating, false)
 }
 
-// CountServing returns how many endpoints take connections: the ready ones, or, if no endpoint is ready, the ending
-// ones that still answer. It counts the family that has more: a Pod with two addresses is one endpoint.
+// CountServing returns how many endpoints accept connections: the ready ones, or, if no endpoint is ready, the ending
+// ones that still answer. It counts the family that has more, since a Pod with two addresses is one endpoint.
 func CountServing(endpointSlices []*discoveryv1.EndpointSlice) int {
 	for _, takes := range []struct {
 		is  func(discoveryv1.Endpoint) bool

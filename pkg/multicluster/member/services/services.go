@@ -1,5 +1,5 @@
-// Package services has the facts of this cluster's Services and EndpointSlices, and what exports and imports have in
-// common: subsets of endpoints, conditions, and annotations about requests.
+// Package services has the facts of this cluster's Services and EndpointSlices. It also has the common parts of exports
+// and imports: subsets of endpoints, conditions, and annotations about requests.
 package services
 
 import (
@@ -37,7 +37,8 @@ func New(k *writes.Kinds, endpointIPType string) *Tables {
 	return t
 }
 
-// ImportedVersion is for kinds of which only what is imported is written.
+// ImportedVersion returns the version of an imported object, else "". It is for kinds of which only imported objects
+// are written.
 func ImportedVersion[T metav1.Object](o T) string {
 	if !Imported(o) {
 		return ""
@@ -59,7 +60,7 @@ func serviceFacts(o *corev1.Service) *corev1.Service {
 	}
 }
 
-// Headless reports whether a Service has no virtual address: its clients find its Pods by DNS.
+// Headless reports whether a Service has no virtual address. Its clients find its Pods through DNS.
 func Headless(service *corev1.Service) bool {
 	return service.Spec.Type != corev1.ServiceTypeExternalName && service.Spec.ClusterIP == corev1.ClusterIPNone
 }
@@ -98,7 +99,7 @@ func importedSliceVersion(o *discoveryv1.EndpointSlice) string {
 	return o.ResourceVersion
 }
 
-// byController reports whether Kubernetes made an EndpointSlice of a Service that has a ClusterIP.
+// byController reports whether Kubernetes made an EndpointSlice for a Service with a ClusterIP.
 func byController(o *discoveryv1.EndpointSlice) bool {
 	if _, headless := o.Labels[corev1.IsHeadlessService]; headless {
 		return false
@@ -110,13 +111,14 @@ func byController(o *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// factDraining is the annotation of an EndpointSlice's facts that counts the endpoints that end and still answer. No
-// object has it.
+// factDraining is the annotation, in an EndpointSlice's facts, that counts the endpoints that end but still answer. No
+// object in the API server has it.
 const factDraining = "draining"
 
-// sliceFacts reduces EndpointSlices. If Services are exported by their ClusterIP, it keeps two counts, as annotations:
-// of ready endpoints, and of ending ones that still answer. For Services that are or may be headless it keeps these
-// endpoints. It keeps EndpointSlices of imported Services whole, since they are compared with the wanted ones.
+// sliceFacts returns the facts of EndpointSlices. If Services are exported with their ClusterIP, it keeps two counts as
+// annotations: of ready endpoints, and of ending ones that still answer. For Services that are or may be headless it
+// keeps these endpoints. It keeps EndpointSlices of imported Services whole, since they are compared with the desired
+// ones.
 func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return func(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: writes.MetaFacts(o), AddressType: o.AddressType}

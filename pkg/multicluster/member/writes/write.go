@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Verb is what a Write does.
+// Verb is the kind of a Write.
 type Verb string
 
 // The verbs of Writes.
@@ -30,9 +30,9 @@ type Write struct {
 	Object client.Object  // as it should be; for Delete as it is
 	Have   client.Object  // for Update and UpdateStatus: as it is
 	About  problem.Object // the object to blame when it fails
-	After  string         // an object, as jobObject names it, whose write comes first; empty for none
-	// Version is the resourceVersion of what is there: what has changed since is judged again. Empty for Create, and where
-	// it is not known.
+	After  string         // the key of a write that comes first; empty for no write
+	// Version is the resourceVersion of the existing object. If the object has changed since, it is judged again. Version
+	// is empty for Create, and if it is unknown.
 	Version string
 }
 
@@ -53,13 +53,14 @@ type Diff[T interface {
 }] struct {
 	Kind string
 	Mine func(T) bool // may we delete it? nil: always
-	// Same reports whether an object is the desired one, and not another one of that name, which is deleted first; nil:
-	// always.
+	// Same reports whether an object is the desired one. If it is another object of that name, it is deleted first. A nil
+	// function means always.
 	Same  func(have, want T) bool
 	Merge func(into, want T)
 }
 
-// Between is what turns have into want, either of which may be nil; nil for nothing.
+// Between returns the write that turns have into want, either of which may be nil. It returns nil if there is nothing
+// to do.
 func (d Diff[T]) Between(have, want T, about problem.Object) *Write {
 	var none T
 	keep := want != none && (have == none || d.Same == nil || d.Same(have, want))
@@ -84,7 +85,7 @@ func (d Diff[T]) Between(have, want T, about problem.Object) *Write {
 	return &Write{Verb: Update, Kind: d.Kind, Have: have, Object: merged, About: about}
 }
 
-// MergeAnnotation has one annotation be as it should, which may be none.
+// MergeAnnotation sets one annotation to its desired value, or removes it.
 func MergeAnnotation(into, want metav1.Object, key string) {
 	annotations := into.GetAnnotations()
 	value, ok := want.GetAnnotations()[key]
@@ -118,8 +119,8 @@ func Named[T metav1.Object](list []T, k derive.Object) (found T) {
 	return found
 }
 
-// MetaFacts returns the facts of any object. The UID is for Events, and so that a write changes no other object of the
-// name.
+// MetaFacts returns the metadata facts of any object. The UID is for Events. It also keeps a write from changing
+// another object of the name.
 func MetaFacts(o metav1.Object, annotations ...string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
 		DeletionTimestamp: o.GetDeletionTimestamp()}
@@ -134,6 +135,6 @@ func MetaFacts(o metav1.Object, annotations ...string) metav1.ObjectMeta {
 	return m
 }
 
-// Version returns the version of an object. It has a source of its own, which only writes read: an event without a new
-// fact evaluates nothing else.
+// Version returns the version of an object. It has a source of its own, which only writes read. So an event without a
+// new fact evaluates nothing else.
 func Version[T metav1.Object](o T) string { return o.GetResourceVersion() }
