@@ -80,6 +80,9 @@ test-code: # all that needs no lab, at a low priority beside labs; the race dete
 test-alone: # tests that judge lost packets and times: no other work may take the processors
 	go test -vet=off -p 1 -parallel 1 -count=1 -timeout 30m -run "$$(build/tiers run alone)" $$(build/tiers packages alone)
 
+test-nodes: # Nodes, and labs that are up for a minute or two, one after the other
+	go test -p 1 -count=1 -timeout 30m $(NODES)
+
 test-e2e: # the programs and manifests, in one lab
 	go test -count=1 -timeout 60m ./test/e2e
 
