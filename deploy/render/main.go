@@ -172,8 +172,8 @@ func (r renderer) text(p part) (string, error) {
 	return charts.Manifest(files, func(string) bool { return true }), err
 }
 
-// derived writes what the charts have of other sources, below a folder: definitions, schemas and the names of feature
-// gates.
+// derived writes the files of the charts that have other sources to a folder: resource definitions, schemas, and the
+// names of feature gates.
 func derived(out string) error {
 	to := filepath.Join(out, "charts")
 	for name, patterns := range map[string][]string{

@@ -445,8 +445,8 @@ func TestRun(t *testing.T) {
 	running.Wait()
 }
 
-// TestFirstEventAtOnce measures with the clock of a bubble, which stands still while
-// anything runs: a pass after quiet is made without waiting.
+// TestFirstEventAtOnce checks that the first event after a quiet time starts a pass without waiting. It measures with
+// the clock of a bubble, which stands still while a goroutine runs.
 func TestFirstEventAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -67,7 +67,7 @@ func (d *demo) gateways(ctx context.Context) error {
 	lost, after := seen.After(failed)
 	fmt.Printf("-- 200 new connections a second and %d that stay, from default/client in east; after %d of them "+
 		"west/node-1 is cut off\n", scenario.LongOnes, before)
-	fmt.Printf("new connections were lost for %d ms (%d of %d), then went by west/node-2 (BFD: 100 ms x 3)\n",
+	fmt.Printf("new connections failed for %d ms (%d of %d), then went by west/node-2 (BFD: 100 ms x 3)\n",
 		seen.Away(failed).Milliseconds(), lost, after)
 	fmt.Printf("of the connections that stay %d broke: those to a ClusterIP on the lost way, which their Gateway "+
 		"translates, wait for it for ten seconds; those between Pods would take the other way\n", seen.Broken)

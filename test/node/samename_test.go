@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testSameName has what runs on the Node be another Pod than the API server has under its name: its policies hold, or
-// nothing passes. Then two Pods of the Node meet before either status has an address.
+// testSameName runs a Pod on the Node while the API server has another Pod under its name. The policies of the running
+// Pod hold, or nothing passes. Then two Pods of the Node connect before either status has an address.
 func testSameName(t *testing.T, c *cluster) {
 	r := newRig(t, c).withOVS()
 	r.ready()

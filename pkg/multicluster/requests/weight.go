@@ -1,5 +1,5 @@
-// Package requests decides where requests to a Service of the ClusterSet go: which clusters get how many. It is pure.
-// The member controllers write what it reads, the agents act on it.
+// Package requests decides how many of the requests to a Service of the ClusterSet each cluster gets. It is pure. The
+// member controllers write its inputs, and the agents make flows from its results.
 package requests
 
 import (

@@ -21,9 +21,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 )
 
-// markAnnounce records in an announcement the account that makes it, and keeps the record
-// later, by any writer. One of before this was recorded is taken to be of the account that
-// touches it next; the judge below refuses an account that may not have it.
+// markAnnounce records in an announcement the account that creates it. Later writers, whoever they are, cannot
+// change the record. An announcement that an older version created has no record. The next account that writes it is
+// recorded then, except the controller's. The judge below refuses an account that may not have the announcement.
 func (h *handlers) markAnnounce(_ context.Context, req admission.Request) admission.Response {
 	var was, is mcv1alpha1.MemberClusterAnnounce
 	if err := h.decoder.DecodeRaw(req.Object, &is); err != nil {
