@@ -104,11 +104,11 @@ func takenOver(t *testing.T, cluster string) {
 }
 
 // noneBroke ends connections that stay, and fails the test if one of them has not.
-func noneBroke(t *testing.T, stay func() (broken, requests int)) {
+func noneBroke(t *testing.T, stay func() (broken, requests int, err error)) {
 	t.Helper()
-	if broken, requests := stay(); broken > 0 || requests < 20*scenario.LongOnes {
-		t.Errorf("%d of %d connections between Pods broke while Gateways came, failed, and went, after %d requests", broken,
-			scenario.LongOnes, requests)
+	if broken, requests, err := stay(); err != nil || broken > 0 || requests < 20*scenario.LongOnes {
+		t.Errorf("%d of %d connections between Pods broke while Gateways came, failed, and went, after %d requests: %v",
+			broken, scenario.LongOnes, requests, err)
 	}
 }
 

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tombolo-net/tombolo/test/echo/watched"
@@ -31,58 +34,121 @@ type Observed struct {
 }
 
 // Load starts requests of Pod client of east: 200 times a second on a new connection, each at its time whatever the
-// state of earlier requests, and on 20 connections that stay. The returned function ends it. Then no request begins,
-// and open requests end before it returns, so each is counted.
+// state of earlier requests, and on 20 connections that stay. It returns once the first requests have ended. The
+// returned function ends it. Then no request begins, and open requests end before it returns, so each is counted.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
-	ctx, cancel := context.WithCancel(ctx)
 	fresh := s.watch(ctx, url, "--fresh", "--servers", "--interval", "5ms", "--timeout", GiveUp.String())
 	kept := s.watch(ctx, url, keptArgs...)
-	return func() (Observed, error) {
-		defer cancel()
-		defer time.AfterFunc(20*time.Second, cancel).Stop() // what does not end is ended
-		o := Observed{fresh: parse(fresh()), kept: parse(kept())}
+	return func() (o Observed, err error) {
+		var freshErr, keptErr error
+		o.fresh, freshErr = fresh.end(2 * calm)
+		o.kept, keptErr = kept.end(LongOnes)
 		o.Broken = failed(o.kept)
-		if len(o.fresh) < 2*calm || len(o.kept) < LongOnes {
-			return o, errors.New("the clients did not run")
-		}
-		return o, nil
+		return o, errors.Join(freshErr, keptErr)
 	}
 }
 
 // LongConnections starts requests of Pod client of east only on the 20 connections that stay. The returned function
 // ends it, and returns the numbers of broken connections and of requests.
-func (s *Scenario) LongConnections(ctx context.Context, url string) func() (broken, requests int) {
-	ctx, cancel := context.WithCancel(ctx)
+func (s *Scenario) LongConnections(ctx context.Context, url string) func() (broken, requests int, err error) {
 	kept := s.watch(ctx, url, keptArgs...)
-	return func() (broken, requests int) {
-		defer cancel()
-		defer time.AfterFunc(20*time.Second, cancel).Stop()
-		all := parse(kept())
-		return failed(all), len(all)
+	return func() (broken, requests int, err error) {
+		all, err := kept.end(LongOnes)
+		return failed(all), len(all), err
 	}
 }
 
 var keptArgs = []string{"--streams", strconv.Itoa(LongOnes), "--interval", "200ms"}
 
-// watch lets Pod client of east ask a URL until the returned function is called. That function returns the client's
-// output.
-func (s *Scenario) watch(ctx context.Context, url string, args ...string) func() []byte {
-	var out bytes.Buffer
-	cmd := s.Lab.Cluster("east").KubectlCommand(ctx,
-		append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
-	cmd.Stdout = &out
-	stdin, err := cmd.StdinPipe() // the client ends when this does
-	if err == nil {
-		err = cmd.Start()
-	}
-	return func() []byte {
-		if err != nil {
-			return nil
+const (
+	// starts is how often a client is started that ends without a request. An API server or a kubelet that is short of
+	// processor time refuses some sessions of kubectl exec.
+	starts = 3
+	// patience is how long a client may take until its first request has ended, and until it has ended.
+	patience = 20 * time.Second
+)
+
+// A client asks a URL until it is ended.
+type client struct {
+	err    error // why it did not start
+	cmd    *exec.Cmd
+	stdin  io.Closer // the client ends when this does
+	out    *firstLine
+	errors *bytes.Buffer
+	exited chan struct{}
+	cancel context.CancelFunc
+}
+
+// watch lets Pod client of east ask a URL. It returns once the first request has ended, or the client cannot start.
+func (s *Scenario) watch(ctx context.Context, url string, args ...string) *client {
+	args = append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)
+	var c *client
+	for range starts {
+		clientContext, cancel := context.WithCancel(ctx)
+		c = start(s.Lab.Cluster("east").KubectlCommand(clientContext, args...), cancel)
+		if c.err == nil {
+			break
 		}
-		_ = stdin.Close()
-		_ = cmd.Wait() // one whose connection broke failed, and is counted
-		return out.Bytes()
+		fmt.Println("a client is started again:", c.err)
 	}
+	return c
+}
+
+func start(cmd *exec.Cmd, cancel context.CancelFunc) *client {
+	c := &client{cmd: cmd, out: &firstLine{seen: make(chan struct{})}, errors: &bytes.Buffer{},
+		exited: make(chan struct{}), cancel: cancel}
+	cmd.Stdout, cmd.Stderr = c.out, c.errors
+	if c.stdin, c.err = cmd.StdinPipe(); c.err != nil {
+		return c
+	}
+	if c.err = cmd.Start(); c.err != nil {
+		return c
+	}
+	go func() {
+		defer close(c.exited)
+		_ = cmd.Wait() // a client whose connection broke failed, and is counted
+	}()
+	select {
+	case <-c.out.seen:
+		return c
+	case <-c.exited:
+	case <-time.After(patience):
+	}
+	cancel()
+	<-c.exited
+	c.err = fmt.Errorf("no request in %s: %s: %s", patience, cmd.ProcessState, c.errors)
+	return c
+}
+
+// end ends the client. It returns its requests, and an error if there are fewer than least.
+func (c *client) end(least int) ([]watched.Request, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	defer c.cancel()
+	_ = c.stdin.Close()
+	defer time.AfterFunc(patience, c.cancel).Stop() // what does not end is ended
+	<-c.exited
+	all := parse(c.out.Bytes())
+	if len(all) < least {
+		return all, fmt.Errorf("%d requests of a client, want at least %d: %s: %s", len(all), least,
+			c.cmd.ProcessState, c.errors)
+	}
+	return all, nil
+}
+
+// firstLine is a buffer that signals its first whole line.
+type firstLine struct {
+	bytes.Buffer
+	once sync.Once
+	seen chan struct{}
+}
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	if bytes.IndexByte(p, '\n') >= 0 {
+		defer f.once.Do(func() { close(f.seen) })
+	}
+	return f.Buffer.Write(p)
 }
 
 func failed(all []watched.Request) (n int) {

@@ -57,8 +57,11 @@ func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	var last error
 	err := wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, time.Minute,
 		true, func(ctx context.Context) (bool, error) {
-			last = check(ctx)
-			return last == nil, nil
+			err := check(ctx)
+			if ctx.Err() == nil {
+				last = err // an error of the last check may only tell that the time was up
+			}
+			return err == nil, nil
 		})
 	if err != nil {
 		w.t.Fatalf("%s: %v", what, errors.Join(last, err))

@@ -129,6 +129,7 @@ func TestSecretAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.clusterSetSays("the member has read its Secret", "key token: the leader does not know it")
 	w.delete(w.member, binding)
 	w.eventIs("set", "SecretNotReadable") // the member stays joined with the content that it has read
 	w.update(w.member, set, func() { set.Spec.Leaders[0].Secret = "other" })
