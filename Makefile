@@ -10,8 +10,10 @@ BIN := $(ROOT)/bin
 CACHE ?= $(HOME)/.cache/tombolo
 export TOMBOLO_REPO := $(ROOT)
 export TOMBOLO_KUBERNETES := $(BIN)/kubernetes
-# Stages print the time since here.
+# Stages print the time since here, that of a make in a make too.
+ifndef TOMBOLO_START
 export TOMBOLO_START := $(shell date +%s)
+endif
 STAGE := . build/stage.sh; stage
 PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
@@ -59,41 +61,43 @@ check: packages ## format, columns and words, vet, lint, and the tests that deri
 	@build/check
 
 modules: # what compiling and testing everything downloads
-	@$(STAGE) "Go modules" go list -deps -test ./...
+	@$(STAGE) "Go modules" go list -deps -test ./... tool
 
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
-	@$(MAKE) --no-print-directory -j2 test-code test-e2e # at the same time: labs wait much
-	@$(MAKE) --no-print-directory test-kernel # alone: QEMU needs both CPUs
-	@$(MAKE) --no-print-directory test-alone test-nodes test-chaos test-conformance # each alone: they judge how long requests take
+	@rm -rf $(BIN)/unstable
+	@# One after the other: labs wait for each other's processors. All run, so one run shows all that fails.
+	@$(MAKE) --no-print-directory -k -j1 test-code test-e2e test-kernel test-alone test-nodes test-chaos test-conformance || \
+		{ build/tests unstable; exit 1; }
+	@build/tests unstable
 
 # Packages whose tests bring up Nodes, but for test/e2e, which takes as long as test-code.
 NODES := ./test/node ./test/demo ./test/lab
 # Packages that `make test` runs alone, and one that it does not run.
 ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol
 
-test-code: # all that needs no lab, at a low priority beside labs; the race detector watches what runs in several goroutines (build/tiers)
-	nice -n 10 go test -p 2 -parallel 4 -count=1 -timeout 30m -skip "$$(build/tiers skip)" $$(build/tiers others ./test/e2e $(NODES) $(ALONE))
-	nice -n 10 go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
-	nice -n 10 go test -vet=off -parallel 4 -count=1 -timeout 30m -run "$$(build/tiers run unraced)" $$(build/tiers packages unraced)
-	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" nice -n 10 go test -race -vet=off -p 2 -parallel 2 -count=1 -timeout 60m -skip "$$(build/tiers skip)" $$(build/tiers raced)
+test-code: # all that needs no lab; the race detector watches what runs in several goroutines (build/tiers)
+	build/tests code "$$(build/tiers others ./test/e2e $(NODES) $(ALONE))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
+	go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
+	build/tests unraced "$$(build/tiers packages unraced)" -vet=off -parallel 4 -timeout 30m -run "$$(build/tiers run unraced)"
+	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 2 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"
 
-test-alone: # tests that judge lost packets and times: no other work may take the processors
-	go test -vet=off -p 1 -parallel 1 -count=1 -timeout 30m -run "$$(build/tiers run alone)" $$(build/tiers packages alone)
+test-alone: # tests that judge lost packets and times
+	build/tests alone "$$(build/tiers packages alone)" -vet=off -p 1 -parallel 1 -timeout 30m -run "$$(build/tiers run alone)"
 
 test-nodes: # Nodes, and labs that are up for a minute or two, one after the other
-	go test -p 1 -count=1 -timeout 30m $(NODES)
+	build/tests nodes "$(NODES)" -p 1 -timeout 30m
 
 test-e2e: # the programs and manifests, in one lab
-	go test -count=1 -timeout 60m ./test/e2e
+	build/tests e2e ./test/e2e -timeout 60m
 
 test-kernel: # the kernel's datapath, in QEMU
-	go test -count=1 -timeout 20m ./test/kernel
+	build/tests kernel ./test/kernel -timeout 20m
 
 test-chaos:
-	go test -count=1 -timeout 20m ./test/chaos
+	build/tests chaos ./test/chaos -timeout 20m
 
 test-conformance:
-	go test -count=1 -timeout 20m ./test/conformance
+	build/tests conformance ./test/conformance -timeout 20m
 
 STEPS ?= 3000
 walks: ## take the tests' random walks further than `make test`: STEPS (3000), SEED (1)

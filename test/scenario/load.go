@@ -64,8 +64,8 @@ const (
 	// starts is how often a client is started that ends without a request. An API server or a kubelet that is short of
 	// processor time refuses some sessions of kubectl exec.
 	starts = 3
-	// patience is how long a client may take until its first request has ended, and until it has ended.
-	patience = 20 * time.Second
+	// clientLimit is how long a client may take until its first request has ended, and until it has ended.
+	clientLimit = 20 * time.Second
 )
 
 // A client asks a URL until it is ended.
@@ -112,11 +112,11 @@ func start(cmd *exec.Cmd, cancel context.CancelFunc) *client {
 	case <-c.out.seen:
 		return c
 	case <-c.exited:
-	case <-time.After(patience):
+	case <-time.After(clientLimit):
 	}
 	cancel()
 	<-c.exited
-	c.err = fmt.Errorf("no request in %s: %s: %s", patience, cmd.ProcessState, c.errors)
+	c.err = fmt.Errorf("no request in %s: %s: %s", clientLimit, cmd.ProcessState, c.errors)
 	return c
 }
 
@@ -127,7 +127,7 @@ func (c *client) end(least int) ([]watched.Request, error) {
 	}
 	defer c.cancel()
 	_ = c.stdin.Close()
-	defer time.AfterFunc(patience, c.cancel).Stop() // what does not end is ended
+	defer time.AfterFunc(clientLimit, c.cancel).Stop() // what does not end is ended
 	<-c.exited
 	all := parse(c.out.Bytes())
 	if len(all) < least {

@@ -59,7 +59,7 @@ func (w *world) eventually(what string, check func(ctx context.Context) error) {
 		true, func(ctx context.Context) (bool, error) {
 			err := check(ctx)
 			if ctx.Err() == nil {
-				last = err // an error of the last check may only tell that the time was up
+				last = err // an error of the last check may only report the end of the time
 			}
 			return err == nil, nil
 		})
