@@ -34,17 +34,8 @@ type watcher struct {
 	out                   io.Writer
 }
 
+// run opens all connections that stay before it sends the first request: a line means that they are open.
 func (w *watcher) run(ctx context.Context, target string) error {
-	failures := make([]error, w.streams)
-	var all sync.WaitGroup
-	for i := range failures {
-		all.Go(func() { failures[i] = w.stream(ctx, target) })
-	}
-	all.Wait()
-	return errors.Join(failures...)
-}
-
-func (w *watcher) stream(ctx context.Context, target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
 		return err
@@ -53,15 +44,34 @@ func (w *watcher) stream(ctx context.Context, target string) error {
 	if u.Port() == "" {
 		address = net.JoinHostPort(u.Hostname(), "80")
 	}
-	if w.fresh {
-		w.anew(ctx, address, u.RequestURI())
-		return nil
+	failures := make([]error, w.streams)
+	each := func(f func(i int) error) error {
+		var all sync.WaitGroup
+		for i := range failures {
+			all.Go(func() { failures[i] = f(i) })
+		}
+		all.Wait()
+		return errors.Join(failures...)
 	}
-	kept, err := dial(ctx, address, w.timeout)
-	if err != nil {
+	if w.fresh {
+		return each(func(int) error { w.anew(ctx, address, u.RequestURI()); return nil })
+	}
+	kept := make([]*connection, w.streams)
+	defer func() {
+		for _, c := range kept {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}()
+	if err := each(func(i int) (err error) { kept[i], err = dial(ctx, address, w.timeout); return err }); err != nil {
 		return err
 	}
-	defer kept.Close()
+	return each(func(i int) error { return w.stream(ctx, kept[i], u.RequestURI()) })
+}
+
+// stream sends requests on one connection.
+func (w *watcher) stream(ctx context.Context, kept *connection, path string) error {
 	// The error of a connection that is closed already needs no report.
 	stop := context.AfterFunc(ctx, func() { _ = kept.SetDeadline(time.Now().Add(w.timeout)) })
 	defer stop()
@@ -69,7 +79,7 @@ func (w *watcher) stream(ctx context.Context, target string) error {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		start := w.begins()
-		server, err := kept.request(u.RequestURI())
+		server, err := kept.request(path)
 		w.told(start, server, err)
 		if err != nil {
 			return errSaid

@@ -34,8 +34,9 @@ type Observed struct {
 }
 
 // Load starts requests of Pod client of east: 200 times a second on a new connection, each at its time whatever the
-// state of earlier requests, and on 20 connections that stay. It returns once the first requests have ended. The
-// returned function ends it. Then no request begins, and open requests end before it returns, so each is counted.
+// state of earlier requests, and on 20 connections that stay. It returns once all connections that stay are open and
+// the first requests have ended. The returned function ends it. Then no request begins, and open requests end before it
+// returns, so each is counted.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
 	fresh := s.watch(ctx, url, "--fresh", "--servers", "--interval", "5ms", "--timeout", GiveUp.String())
 	kept := s.watch(ctx, url, keptArgs...)
@@ -65,7 +66,7 @@ const (
 	// processor time refuses some sessions of kubectl exec.
 	starts = 3
 	// clientLimit is how long a client may take until its first request has ended, and until it has ended.
-	clientLimit = 20 * time.Second
+	clientLimit = time.Minute
 )
 
 // A client asks a URL until it is ended.
@@ -98,10 +99,11 @@ func start(cmd *exec.Cmd, cancel context.CancelFunc) *client {
 	c := &client{cmd: cmd, out: &firstLine{seen: make(chan struct{})}, errors: &bytes.Buffer{},
 		exited: make(chan struct{}), cancel: cancel}
 	cmd.Stdout, cmd.Stderr = c.out, c.errors
-	if c.stdin, c.err = cmd.StdinPipe(); c.err != nil {
-		return c
+	if c.stdin, c.err = cmd.StdinPipe(); c.err == nil {
+		c.err = cmd.Start()
 	}
-	if c.err = cmd.Start(); c.err != nil {
+	if c.err != nil {
+		cancel()
 		return c
 	}
 	go func() {
@@ -126,20 +128,35 @@ func (c *client) end(least int) ([]watched.Request, error) {
 		return nil, c.err
 	}
 	defer c.cancel()
+	early := false
+	select {
+	case <-c.exited:
+		early = true
+	default:
+	}
 	_ = c.stdin.Close()
-	defer time.AfterFunc(clientLimit, c.cancel).Stop() // what does not end is ended
+	limit := time.AfterFunc(clientLimit, c.cancel)
 	<-c.exited
-	all := parse(c.out.Bytes())
-	if len(all) < least {
-		return all, fmt.Errorf("%d requests of a client, want at least %d: %s: %s", len(all), least,
-			c.cmd.ProcessState, c.errors)
+	late := !limit.Stop()
+	all := parse(c.out.all.Bytes())
+	failed := func(format string, args ...any) ([]watched.Request, error) {
+		return all, fmt.Errorf("%s: %s: %s", fmt.Sprintf(format, args...), c.cmd.ProcessState, c.errors)
+	}
+	switch {
+	case late:
+		return failed("a client did not end within %s", clientLimit)
+	case early && !strings.Contains(c.errors.String(), "command terminated with exit code"): // not by its own failure
+		return failed("the session of a client ended too early, after %d requests", len(all))
+	case len(all) < least:
+		return failed("%d requests of a client, want at least %d", len(all), least)
 	}
 	return all, nil
 }
 
-// firstLine is a buffer that signals its first whole line.
+// firstLine is a buffer that signals its first whole line. It has no method ReadFrom, which would be called in place of
+// Write.
 type firstLine struct {
-	bytes.Buffer
+	all  bytes.Buffer
 	once sync.Once
 	seen chan struct{}
 }
@@ -148,7 +165,7 @@ func (f *firstLine) Write(p []byte) (int, error) {
 	if bytes.IndexByte(p, '\n') >= 0 {
 		defer f.once.Do(func() { close(f.seen) })
 	}
-	return f.Buffer.Write(p)
+	return f.all.Write(p)
 }
 
 func failed(all []watched.Request) (n int) {

@@ -1,7 +1,9 @@
 package scenario
 
 import (
+	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -64,5 +66,32 @@ func TestLongest(t *testing.T) {
 	}
 	if n := failed(o.kept); n != 1 {
 		t.Errorf("%d connections are broken, want 1", n)
+	}
+}
+
+// TestClient runs clients as kubectl exec does: one that answers until its input ends, and others that end early.
+func TestClient(t *testing.T) {
+	line := watched.Request{Start: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Took: time.Second}.Line()
+	for _, row := range []struct{ name, script, atStart, atEnd string }{
+		{"until its input ends", `printf %s "$0"; cat`, "", ""},
+		{"without a request", "echo refused >&2; exit 1", "refused", "refused"},
+		{"broken session", `printf %s "$0"; echo "error: websocket closed" >&2; exit 1`, "", "websocket closed"},
+		{"broken connection", `printf %s "$0"; echo "command terminated with exit code 1" >&2; exit 1`, "", ""},
+		{"too few requests", `printf %s "$0" | head -c 5; echo; cat`, "", "0 requests of a client, want at least 1"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			c := start(exec.CommandContext(ctx, "sh", "-c", row.script, line), cancel)
+			if have := fmt.Sprint(c.err); row.atStart == "" && c.err != nil || !strings.Contains(have, row.atStart) {
+				t.Fatalf("it starts with %v, want %q", c.err, row.atStart)
+			}
+			if strings.Contains(row.script, "exit") && c.err == nil {
+				<-c.exited
+			}
+			all, err := c.end(1)
+			if have := fmt.Sprint(err); row.atEnd == "" && (err != nil || len(all) != 1) || !strings.Contains(have, row.atEnd) {
+				t.Errorf("it ends with %d requests and %v, want %q", len(all), err, row.atEnd)
+			}
+		})
 	}
 }
