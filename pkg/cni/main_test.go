@@ -237,9 +237,9 @@ func (r *rig) socket() string { return filepath.Join(r.dir, "cni.sock") }
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); {
+	for end := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(end) {
-			r.t.Fatalf("waited 10 s for %s", what)
+			r.t.Fatalf("waited a minute for %s", what)
 		}
 		<-time.After(5 * time.Millisecond)
 	}

@@ -196,7 +196,7 @@ func TestRebuildLater(t *testing.T) {
 // recovered waits until all attachments are rebuilt or gone.
 func (r *rig) recovered() {
 	r.t.Helper()
-	late := time.After(2 * recoverAtLeast) // one pause between attempts, and time for one
+	late := time.After(recoverAtLeast + time.Minute) // one pause between attempts, and time for one
 	for {
 		select {
 		case left := <-r.unrecovered:

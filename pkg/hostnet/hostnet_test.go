@@ -390,7 +390,7 @@ func TestRefusedAndTaken(t *testing.T) {
 	d.Neighbors[0].MAC = "nonsense"
 	d.Links[0].MTU = 1 << 20
 	m.Set(d)
-	err := trySync(m, 20*time.Second)
+	err := trySync(m, ovstest.Timeout())
 	if err == nil {
 		t.Fatal("Synced succeeded")
 	}

@@ -143,7 +143,7 @@ func TestUplinkMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), ovstest.Timeout())
 		defer cancel()
 		bridges.Set([]bridge.Bridge{{
 			Name: "br-eth1", DatapathType: "netdev", FailMode: "standalone",

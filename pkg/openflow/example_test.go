@@ -75,7 +75,7 @@ func Example_sync() {
 	dial, stop := startSwitch() // a real Open vSwitch; ofconn.UnixDialer or TargetDialer in a program
 	defer stop()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s := flowsync.New(flowsync.Options{Dial: dial, Instance: 0x7b}) // marks our flows' cookies
 	go func() { _ = s.Run(ctx) }()

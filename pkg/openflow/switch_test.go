@@ -34,6 +34,6 @@ func startSwitch() (dial ofconn.Dialer, stop func()) {
 		}
 	}
 	o := ovstest.Start(tb, ovstest.Dummy)
-	o.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")
+	o.Vsctl("--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")
 	return ofconn.UnixDialer(filepath.Join(o.RunDir(), "br0.mgmt")), stop
 }

@@ -128,7 +128,7 @@ func newBridge(b *testing.B) bridge {
 		b.Fatalf("make a network namespace for the switch: %v: run this as root", err)
 	}
 	s := ovstest.Start(b, ovstest.Dummy)
-	s.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure",
+	s.Vsctl("--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure",
 		"protocols=OpenFlow15")
 	file := filepath.Join(b.TempDir(), "flows")
 	var text strings.Builder

@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 
 const (
 	holdMin, holdMax = 2 * time.Second, 5 * time.Second // how long a fault lasts
-	settleLimit      = 90 * time.Second
+	settleLimit      = 3 * time.Minute
 	// nodeGrace is longer than an API server or a kubelet is away on a slow machine: Pods of a Node
 	// that is silent for longer are no endpoints any more, whatever the network does.
 	nodeGrace = 2 * time.Minute
@@ -66,7 +66,7 @@ func TestChaos(t *testing.T) {
 	prepare(t)
 	streams := watch(t)
 	steps := watched.Steps{{Name: "the preparation", Start: time.Now(), Limits: limits(nothing, 0)}}
-	before := settled(t, nil)
+	before := steady(t)
 
 	chosen := regexp.MustCompile(*only)
 	all := slices.DeleteFunc(faults(), func(f fault) bool { return !chosen.MatchString(f.name) })

@@ -173,7 +173,7 @@ func signal(ctx context.Context, at *lab.Node, name, argument string, s syscall.
 	if argument != "" { // inCluster looks on the other Nodes
 		return try(ctx)
 	}
-	return scenario.Eventually(ctx, 30*time.Second, try)
+	return scenario.Eventually(ctx, settleLimit, try)
 }
 
 // proceed ends the pause of processes. It ignores processes that were killed meanwhile.

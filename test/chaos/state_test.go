@@ -50,6 +50,27 @@ func settled(t *testing.T, before *state) state {
 	return now
 }
 
+// steady waits until everything works and two looks, one after the other, find the same. Agents and controllers may
+// still be at work when everything works for the first time.
+func steady(t *testing.T) state {
+	t.Helper()
+	last := settled(t, nil)
+	err := scenario.Eventually(t.Context(), settleLimit, func(ctx context.Context) error {
+		now, err := look(ctx)
+		if err != nil {
+			return err
+		}
+		err = last.compare(now)
+		last = now
+		return err
+	})
+	if err != nil {
+		diagnose(t)
+		t.Fatal(err)
+	}
+	return last
+}
+
 // look reads everything. It is an error when something does not work.
 func look(ctx context.Context) (state, error) {
 	s := state{lines: map[string][]string{}, counts: map[string]int{}}

@@ -47,11 +47,11 @@ func watch(t *testing.T) []*stream {
 	}
 	pod := ask("get", "pods", "-l", "app=nginx", "-o", `jsonpath={.items[?(@.spec.nodeName=="node-1")].status.podIP}`)
 	service := ask("get", "service", "nginx", "-o", "jsonpath={.spec.clusterIP}")
-	imported, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
+	imported, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, settleLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+	if err := scenario.Eventually(ctx, settleLimit, func(ctx context.Context) error {
 		_, err := world.Exec(ctx, "east", "client", "/echo", "get", "http://"+imported+"/", "--count", "5", "--timeout", "2s")
 		return err
 	}); err != nil {

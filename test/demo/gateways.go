@@ -30,13 +30,13 @@ func (d *demo) gateways(ctx context.Context) error {
 	if err := d.world.ExportPods(ctx, "west", "steady", "run: steady"); err != nil {
 		return err
 	}
-	ip, err := d.world.ImportedIP(ctx, "east", "antrea-mc-steady", 1, time.Minute)
+	ip, err := d.world.ImportedIP(ctx, "east", "antrea-mc-steady", 1, 3*time.Minute)
 	if err != nil {
 		return err
 	}
 	far := map[string]string{"east": scenario.ClusterID("west"), "west": scenario.ClusterID("east")}
 	for cluster, peer := range far {
-		if err := scenario.Eventually(ctx, 30*time.Second,
+		if err := scenario.Eventually(ctx, 2*time.Minute,
 			func(ctx context.Context) error { return d.watched(ctx, cluster, peer) }); err != nil {
 			return err
 		}

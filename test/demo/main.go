@@ -107,13 +107,13 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.world.ClientPod(ctx, "east", "client", "node-2"); err != nil {
 		return err
 	}
-	ip, err := d.world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
+	ip, err := d.world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, 3*time.Minute)
 	if err != nil {
 		return err
 	}
 	url := "http://" + ip + "/"
 	var out string
-	if err := scenario.Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+	if err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
 		_, err := d.world.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "1", "--timeout", "2s")
 		return err
 	}); err != nil {
@@ -201,7 +201,7 @@ func (d *demo) way(ctx context.Context, ip string) error {
 	for i, h := range hops {
 		h := h
 		var met []string
-		err := scenario.Eventually(ctx, 10*time.Second, func(ctx context.Context) error {
+		err := scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
 			after, err := d.tables(ctx, h.cluster, h.node)
 			if err != nil {
 				return err

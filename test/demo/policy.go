@@ -45,7 +45,7 @@ func (d *demo) policy(ctx context.Context, ip string) error {
 	}{{"client", true}, {"stranger", false}} {
 		var out string
 		// The label has to reach the leader, which gives it a number, and come back to both clusters.
-		if err := scenario.Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+		if err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
 			var err error
 			out, err = d.world.Exec(ctx, "east", client.name, "/echo", "get", url, "--count", "4", "--timeout", "1s")
 			if (err == nil) != client.answered {

@@ -89,7 +89,7 @@ func removeCgroups(ctx context.Context, lab string) error {
 		return err
 	}
 	roots = append(roots, "/sys/fs/cgroup"+cgroupOf(lab)) // the unified hierarchy alone
-	return eventually(ctx, 10*time.Second, func(context.Context) error {
+	return eventually(ctx, time.Minute, func(context.Context) error {
 		for _, root := range roots {
 			if err := removeCgroup(root); err != nil {
 				return err

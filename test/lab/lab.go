@@ -315,7 +315,7 @@ func removeRecord(name string, r record) error {
 // killStrays kills Nodes' first processes whose network namespace has lost its name, and
 // so everything in their PID namespaces. They carry the lab's name in their environment too.
 func killStrays(ctx context.Context, name string) error {
-	return eventually(ctx, 20*time.Second, func(context.Context) error {
+	return eventually(ctx, time.Minute, func(context.Context) error {
 		inits, err := nodeInits(name)
 		for _, pid := range inits {
 			_ = unix.Kill(pid, unix.SIGKILL)

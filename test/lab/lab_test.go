@@ -229,7 +229,7 @@ func cutAndHeal(t *testing.T, l *Lab, n *Node) {
 			return conn.Close()
 		})
 	}
-	if err := eventually(t.Context(), 5*time.Second, ask); err != nil {
+	if err := eventually(t.Context(), bootLimit, ask); err != nil {
 		t.Fatalf("before the cut: %v", err)
 	}
 	if err := n.Cut(Transport); err != nil {
@@ -241,7 +241,7 @@ func cutAndHeal(t *testing.T, l *Lab, n *Node) {
 	if err := n.Heal(Transport); err != nil {
 		t.Fatal(err)
 	}
-	if err := eventually(t.Context(), 5*time.Second, ask); err != nil {
+	if err := eventually(t.Context(), bootLimit, ask); err != nil {
 		t.Errorf("after healing: %v", err)
 	}
 }
@@ -259,11 +259,11 @@ func power(t *testing.T, l *Lab, c *Cluster, n *Node) {
 	if pids, err := nodeInits(l.Name()); err != nil || len(pids) != 0 {
 		t.Errorf("first processes after the cut: %v, %v", pids, err)
 	}
-	kubectl(t, c, "wait", "--for=condition=Ready=Unknown", "node/node-1", "--timeout=40s")
+	kubectl(t, c, "wait", "--for=condition=Ready=Unknown", "node/node-1", "--timeout=3m")
 	if err := n.PowerOn(ctx); err != nil {
 		t.Fatal(err)
 	}
-	err := eventually(ctx, 60*time.Second, func(ctx context.Context) error {
+	err := eventually(ctx, bootLimit, func(ctx context.Context) error {
 		_, err := c.Kubectl(ctx, "exec", "echo", "--", "/echo", "get", "http://127.0.0.1:8080/")
 		return err
 	})

@@ -129,7 +129,7 @@ func killInside(ctx context.Context, p place, pick func(process) bool) error {
 	if err != nil {
 		return err
 	}
-	return eventually(ctx, 20*time.Second, func(context.Context) error {
+	return eventually(ctx, time.Minute, func(context.Context) error {
 		all, err := inside(p)
 		if err != nil {
 			return err

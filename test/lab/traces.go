@@ -47,7 +47,7 @@ func Snapshot(lab string) (Traces, error) {
 // Compare returns an error with the objects that did not exist before. A killed process may take some seconds to go, so
 // Compare waits for it.
 func (t Traces) Compare(ctx context.Context) error {
-	return eventually(ctx, 10*time.Second, func(context.Context) error {
+	return eventually(ctx, time.Minute, func(context.Context) error {
 		now, err := Snapshot(t.lab)
 		if err != nil {
 			return err

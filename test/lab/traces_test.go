@@ -40,7 +40,7 @@ func TestTracesAreFound(t *testing.T) {
 	if err := start(p, filepath.Join(t.TempDir(), "log"), sleep); err != nil {
 		t.Fatal(err)
 	}
-	err = eventually(t.Context(), 10*time.Second, func(context.Context) error {
+	err = eventually(t.Context(), time.Minute, func(context.Context) error {
 		now, err := Snapshot(name)
 		if err != nil {
 			return err

@@ -181,7 +181,7 @@ func testGuarded(t *testing.T, cl *cluster) {
 		t.Helper()
 		r.eventually("allowed connections work", func() error {
 			for role, p := range clients {
-				if err := reach(p, role, server.ip, time.Second); err != nil {
+				if err := reach(p, role, server.ip, 3*time.Second); err != nil {
 					return err
 				}
 			}
@@ -238,7 +238,7 @@ func testGuarded(t *testing.T, cl *cluster) {
 			}
 			f.answer(nil)
 			r.eventually("once the API server is back",
-				func() error { return reach(unheard, friend, server.ip, 200*time.Millisecond) })
+				func() error { return reach(unheard, friend, server.ip, time.Second) })
 			r.del(unheard)
 		}},
 		{"API server away, and the agent killed", false, func(*testing.T) {

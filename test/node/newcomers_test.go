@@ -193,7 +193,7 @@ func (p *pod) firstAnswer(address string) error {
 	}
 	defer c.Close()
 	b := make([]byte, 100)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		asked := time.Now()
 		_, _ = c.Write([]byte(p.name)) // an answer of ICMP is an error of the next one
 		if err := c.SetReadDeadline(asked.Add(2 * time.Millisecond)); err != nil {
@@ -204,7 +204,7 @@ func (p *pod) firstAnswer(address string) error {
 		}
 		<-time.After(time.Until(asked.Add(2 * time.Millisecond)))
 	}
-	return fmt.Errorf("%s has no answer from %s after 20 s", p.name, address)
+	return fmt.Errorf("%s has no answer from %s after a minute", p.name, address)
 }
 
 // arrivals are two Nodes: a server and a searcher on the first, and newcomers on either.

@@ -261,7 +261,7 @@ func (r *rig) debug(path string, into any) error {
 
 // fetch reads a page of the agent's debug API.
 func (r *rig) fetch(path string) ([]byte, error) {
-	client := &http.Client{Timeout: 5 * time.Second,
+	client := &http.Client{Timeout: 30 * time.Second,
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", filepath.Join(r.dir, "run", "debug.sock"))
@@ -280,14 +280,14 @@ func (r *rig) fetch(path string) ([]byte, error) {
 
 func (r *rig) eventually(what string, f func() error) {
 	r.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		err := f()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within a minute: %v", what, err)
+			r.t.Fatalf("%s: not within two minutes: %v", what, err)
 		}
 		<-time.After(20 * time.Millisecond)
 	}

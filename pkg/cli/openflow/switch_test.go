@@ -51,11 +51,11 @@ func startBridge(t *testing.T) *bridge {
 	tcp, ssl := freePort(t), freePort(t)
 	b.tcp, b.ssl = fmt.Sprintf("tcp:127.0.0.1:%d", tcp), fmt.Sprintf("ssl:127.0.0.1:%d", ssl)
 	b.Vsctl("set-ssl", pem("switch-key"), pem("switch"), pem("ca"))
-	b.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure", "--",
+	b.Vsctl("--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure", "--",
 		"set-controller", "br0", fmt.Sprintf("ptcp:%d:127.0.0.1", tcp), fmt.Sprintf("pssl:%d:127.0.0.1", ssl))
 	for i := 1; i <= 3; i++ {
 		p := fmt.Sprintf("p%d", i)
-		b.Vsctl("--timeout=20", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy",
+		b.Vsctl("--timeout=60", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy",
 			fmt.Sprintf("ofport_request=%d", i))
 	}
 	for _, address := range []string{strings.TrimPrefix(b.tcp, "tcp:"), strings.TrimPrefix(b.ssl, "ssl:")} {
@@ -389,7 +389,7 @@ arp actions=meter:3,group:8
 
 // testNames compares dump --names with ovs-ofctl's.
 func testNames(t *testing.T, b *bridge) {
-	b.Vsctl("--timeout=20", "add-port", "br0", "eth-x", "--", "set", "interface", "eth-x", "type=dummy",
+	b.Vsctl("--timeout=60", "add-port", "br0", "eth-x", "--", "set", "interface", "eth-x", "type=dummy",
 		"ofport_request=4", "--",
 		"--id=@a", "create", "flow_table", "name=Classify", "--", "--id=@b", "create", "flow_table", `name="my table"`, "--",
 		"set", "bridge", "br0", "flow_tables:0=@a", "flow_tables:7=@b")

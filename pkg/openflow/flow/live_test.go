@@ -59,7 +59,7 @@ func startOVS(t testing.TB) string {
 	run("ovs-vsctl", "--db="+sock, "--no-wait", "init")
 	start("ovs-vswitchd", sock, "--enable-dummy", "--disable-system", "--unixctl="+filepath.Join(dir, "v.ctl"),
 		"--log-file="+filepath.Join(dir, "v.log"))
-	run("ovs-vsctl", "--db="+sock, "--timeout=30", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy",
+	run("ovs-vsctl", "--db="+sock, "--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy",
 		"fail-mode=secure", "protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15",
 		"--", "add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy", "ofport_request=1")
 	waitFor(t, filepath.Join(dir, "br0.mgmt"))
@@ -68,7 +68,7 @@ func startOVS(t testing.TB) string {
 
 func waitFor(t testing.TB, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
@@ -93,7 +93,7 @@ func dial(t testing.TB, dir string) *peer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	p := &peer{t: t, Conn: c}
 	p.send(ofp.Hello{Versions: []uint8{6}})
 	if m, ok := p.receive().(ofp.Hello); !ok {

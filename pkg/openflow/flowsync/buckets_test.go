@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // spread is a group with a bucket for each endpoint, and a flow that uses it.
@@ -171,7 +172,7 @@ func TestSelectGroupsAreSentWhole(t *testing.T) {
 		// ovs-vswitchd writes its log from a thread of its own.
 		var last string
 		var n int
-		for deadline := time.Now().Add(20 * time.Second); n != len(endpoints) &&
+		for deadline := time.Now().Add(ovstest.Timeout()); n != len(endpoints) &&
 			time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			log, err := os.ReadFile(filepath.Join(o.RunDir(), "ovs-vswitchd.log"))
 			if err != nil {
@@ -196,7 +197,7 @@ func TestGroupTooLarge(t *testing.T) {
 	s.Set(bob, spread(2, upTo(100)...))
 	for _, n := range []int{mostBuckets + 1, mostBuckets + 10} {
 		s.Set(alice, spread(1, upTo(n)...))
-		if err := trySync(s, 10*time.Second, alice); err == nil || !strings.Contains(err.Error(), "divide it") ||
+		if err := trySync(s, ovstest.Timeout(), alice); err == nil || !strings.Contains(err.Error(), "divide it") ||
 			len(err.Error()) > 2000 {
 			t.Errorf("alice is told of %d buckets: %v", n, err)
 		}

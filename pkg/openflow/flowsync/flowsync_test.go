@@ -151,7 +151,7 @@ func TestSwitchRestarts(t *testing.T) {
 	})
 	start := time.Now()
 	err := trySync(s, 100*time.Millisecond)
-	if err == nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 15*time.Second {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > ovstest.Timeout() {
 		t.Errorf("without a switch: %v after %s, want an error at the end of the context", err, time.Since(start))
 	}
 	mended := s.Stats().Mended
@@ -191,7 +191,7 @@ func TestRefusedFlowsAreHeldBack(t *testing.T) {
 		{carol, []string{"2/carol wants", "10.0.0.1"}},
 		{dave, []string{"2/dave wants", "meter:99"}},
 	} {
-		err := trySync(s, 10*time.Second, test.owner)
+		err := trySync(s, ovstest.Timeout(), test.owner)
 		if err == nil {
 			t.Errorf("%s: no error", test.owner)
 			continue
@@ -248,7 +248,7 @@ func TestManyRefusals(t *testing.T) {
 	s.Set(alice, entries(t, bad...))
 	s.Set(bob, entries(t, good...))
 	synced(t, s, bob)
-	if err := trySync(s, 20*time.Second, alice); err == nil || strings.Count(err.Error(), "BAD_OUT_GROUP") != len(bad) {
+	if err := trySync(s, ovstest.Timeout(), alice); err == nil || strings.Count(err.Error(), "BAD_OUT_GROUP") != len(bad) {
 		t.Errorf("want %d refusals, have %v", len(bad), err)
 	}
 	if err := o.differs(map[flow.Owner]flow.Entries{bob: entries(t, good...)}); err != nil {
@@ -271,7 +271,7 @@ func TestConflicts(t *testing.T) {
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: first}); err != nil {
 		t.Error(err)
 	}
-	err := trySync(s, 10*time.Second, bob)
+	err := trySync(s, ovstest.Timeout(), bob)
 	if err == nil || !strings.Contains(err.Error(), "1/bob wants") ||
 		!strings.Contains(err.Error(), "which 1/alice wants as") || strings.Count(err.Error(), "wants as") != 1 {
 		t.Errorf("bob got: %v", err)

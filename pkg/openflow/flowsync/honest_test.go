@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // TestSyncedWaitsForTheFirstDeclaration makes the first declaration on a connection that is idle because it had nothing
@@ -89,7 +90,7 @@ func TestSyncedNeverLies(t *testing.T) {
 				}
 				start := time.Now()
 				err := trySync(s, limit, owner)
-				if took := time.Since(start); took > limit+10*time.Second {
+				if took := time.Since(start); took > limit+ovstest.Timeout() {
 					t.Errorf("worker %d, step %d: Synced has taken %s, its context %s", w, step, took, limit)
 				}
 				if errors.Is(err, context.DeadlineExceeded) {
@@ -176,11 +177,11 @@ func TestSyncedEndsWithItsContext(t *testing.T) {
 			for _, limit := range []time.Duration{0, time.Millisecond, 50 * time.Millisecond} {
 				start := time.Now()
 				if err := trySync(s, limit, alice); !errors.Is(err, context.DeadlineExceeded) ||
-					time.Since(start) > limit+10*time.Second {
+					time.Since(start) > limit+ovstest.Timeout() {
 					t.Errorf("after %s with %s to go: %v", time.Since(start), limit, err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				if _, err := s.Dump(ctx); err == nil || time.Since(start) > 2*limit+10*time.Second {
+				if _, err := s.Dump(ctx); err == nil || time.Since(start) > 2*limit+ovstest.Timeout() {
 					t.Errorf("dump: after %s with %s to go: %v", time.Since(start), limit, err)
 				}
 				// is sent or not, but returns

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // meter drops what is above a rate in packets a second.
@@ -106,7 +107,7 @@ func TestMeters(t *testing.T) {
 	// Each wants another meter: the first owner gets it, the other gets an error.
 	s.Set(alice, flow.Entries{Meters: []flow.Meter{meter(1, 300)}})
 	synced(t, s, alice)
-	if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants meter=1 ") ||
+	if err := trySync(s, ovstest.Timeout(), bob); err == nil || !strings.Contains(err.Error(), "1/bob wants meter=1 ") ||
 		!strings.Contains(err.Error(), "which 1/alice wants as") {
 		t.Errorf("bob got: %v", err)
 	}
@@ -172,12 +173,12 @@ func TestRefusedMeters(t *testing.T) {
 	s.Set(bob, metered(t, []flow.Meter{bad}, "table=2,ip,actions=meter:9,output:1"))
 	s.Set(carol, entries(t, "table=3,ip,actions=meter:8,output:1"))
 	synced(t, s, alice)
-	err := trySync(s, 10*time.Second, bob)
+	err := trySync(s, ovstest.Timeout(), bob)
 	if err == nil || !strings.Contains(err.Error(), "1/bob wants meter=9 ") ||
 		!strings.Contains(err.Error(), "OFPMMFC_") || !strings.Contains(err.Error(), "actions=meter:9") {
 		t.Errorf("bob got: %v", err)
 	}
-	if err := trySync(s, 10*time.Second, carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
+	if err := trySync(s, ovstest.Timeout(), carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
 		t.Errorf("carol got: %v", err)
 	}
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: good}); err != nil {
@@ -196,7 +197,7 @@ func TestRefusedMeters(t *testing.T) {
 	}
 	// A meter goes while a flow still wants it. Synced reports it at once: the switch has removed the flow.
 	s.Set(bob, metered(t, []flow.Meter{meter(9, 1)}, "table=2,ip,actions=meter:9,output:1"))
-	if err := trySync(s, 10*time.Second, carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
+	if err := trySync(s, ovstest.Timeout(), carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
 		t.Errorf("carol got: %v", err)
 	}
 	synced(t, s, alice, bob)
@@ -220,7 +221,7 @@ func TestGroupGoesBeforeItsFlow(t *testing.T) {
 		s.Set(alice, flow.Entries{Groups: []flow.Group{group}})
 		synced(t, s, alice, bob)
 		s.Set(alice, flow.Entries{})
-		if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "BAD_OUT_GROUP") {
+		if err := trySync(s, ovstest.Timeout(), bob); err == nil || !strings.Contains(err.Error(), "BAD_OUT_GROUP") {
 			t.Fatalf("bob got: %v", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // gathered returns the metrics of a registry, by name and labels; for a histogram its count and sum.
@@ -106,13 +107,13 @@ func TestMetrics(t *testing.T) {
 	})
 
 	s.Set(bob, entries(t, "table=2,priority=1,ip,actions=group:6", "table=2,priority=2,ip,actions=drop"))
-	_ = trySync(s, 10*time.Second)
+	_ = trySync(s, ovstest.Timeout())
 	have := gathered(t, registry)
 	if have["refusals_total{reason=OFPBAC_BAD_OUT_GROUP}"] < 1 || have["refused"] != 1 || have["flows_wanted"] != 4 {
 		t.Errorf("one flow refused: %v", have)
 	}
 	s.Set(bob, flow.Entries{Flows: []flow.Flow{{Table: 2, Actions: flow.Do(flow.SetIPSrc(mustAddr("10.0.0.1")))}}})
-	_ = trySync(s, 10*time.Second)
+	_ = trySync(s, ovstest.Timeout())
 	if have := gathered(t, registry); have["refusals_total{reason=invalid}"] != 1 || have["refused"] != 1 {
 		t.Errorf("one flow invalid: %v", have)
 	}

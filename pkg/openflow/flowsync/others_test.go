@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // TestSwitchIsKilledInABundle kills the switch with SIGKILL while a bundle of thousands of
@@ -53,7 +54,7 @@ func TestSwitchIsKilledInABundle(t *testing.T) {
 		change(2 + i)
 		select {
 		case <-killed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(ovstest.Timeout()):
 			t.Fatalf("killed after %d bytes: only %d come of %d: %+v", n, p.bytes()[toSwitch]-from, total, s.Stats())
 		}
 		if err := trySync(s, 20*time.Millisecond); err == nil {
@@ -183,7 +184,7 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 		}
 		setAll(s, w)
 		o.Eventually("ours are there", func() error {
-			_ = trySync(s, 20*time.Second)
+			_ = trySync(s, ovstest.Timeout())
 			have := map[flow.Key]bool{}
 			for f := range o.holds().Flows() {
 				have[f.Key()] = f.Cookie>>48 == instance
@@ -238,12 +239,12 @@ func TestOldBundleComesLate(t *testing.T) {
 	setAll(s, desired(3))
 	select {
 	case <-held:
-	case <-time.After(10 * time.Second):
+	case <-time.After(ovstest.Timeout()):
 		close(release)
 		t.Fatal("the commit does not come")
 	}
 	setAll(s, desired(4))
-	err := trySync(s, 10*time.Second)
+	err := trySync(s, ovstest.Timeout())
 	differs := o.differs(desired(4))
 	close(release)
 	if err != nil || differs != nil {

@@ -325,7 +325,7 @@ func TestRandomWalk(t *testing.T) {
 			for owner := range w {
 				owners = append(owners, owner)
 			}
-			_ = trySync(s, 20*time.Second, owners...) // names the collisions
+			_ = trySync(s, ovstest.Timeout(), owners...) // names the collisions
 			if err := o.differs(want); err != nil {
 				t.Fatalf("step %d: %v", step, err)
 			}
@@ -389,7 +389,7 @@ func TestSwitchRestartsInABundle(t *testing.T) {
 	s.Release()
 	select {
 	case <-killed:
-	case <-time.After(20 * time.Second):
+	case <-time.After(ovstest.Timeout()):
 		t.Fatal("the connection was not cut")
 	}
 	if st := s.Stats(); st.Bundles != 0 || st.FlowMods == 0 {
@@ -423,7 +423,7 @@ func TestTableFull(t *testing.T) {
 	other := entries(t, "table=2,ip,actions=drop")
 	s.Set(bob, other)
 	synced(t, s, bob)
-	err := trySync(s, 10*time.Second, alice)
+	err := trySync(s, ovstest.Timeout(), alice)
 	if err == nil || len(s.Stats().Refused) != 3 {
 		t.Errorf("three of eight do not fit: %v, %q", err, s.Stats().Refused)
 	}
@@ -454,7 +454,7 @@ func TestDeafSwitch(t *testing.T) {
 	s, _ := o.start(flowsync.Options{Dial: ofconn.UnixDialer(l.Addr().String())})
 	s.Set(alice, entries(t, "table=1,ip,actions=drop"))
 	start := time.Now()
-	if err := trySync(s, 200*time.Millisecond); err == nil || time.Since(start) > 10*time.Second {
+	if err := trySync(s, 200*time.Millisecond); err == nil || time.Since(start) > ovstest.Timeout() {
 		t.Errorf("Synced: %v after %s", err, time.Since(start))
 	}
 	if _, err := s.Dump(t.Context()); err == nil {

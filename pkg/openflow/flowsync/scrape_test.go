@@ -8,6 +8,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // TestScrapeDuringRefusals refuses entries for new reasons while more series are gathered than a registry buffers
@@ -42,7 +43,7 @@ func TestScrapeDuringRefusals(t *testing.T) {
 			s.mu.Unlock()
 			close(refused)
 		}()
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(ovstest.Timeout())
 		select {
 		case <-refused:
 		case <-deadline:

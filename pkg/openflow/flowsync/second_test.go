@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // TestSecondController has another controller change our flows and groups while we change them ourselves. When it ends
@@ -43,7 +44,7 @@ func TestSecondController(t *testing.T) {
 		for range 40 {
 			w = world(r)
 			setAll(s, w)
-			_ = trySync(s, 20*time.Second) // entries whose group was taken away may be refused
+			_ = trySync(s, ovstest.Timeout()) // entries whose group was taken away may be refused
 		}
 		cancel()
 		if err := <-meddling; err != nil {

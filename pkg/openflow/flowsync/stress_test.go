@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // TestDeclarationsAreCoalesced has ten owners that each declare every millisecond while a bundle takes the switch half
@@ -45,7 +46,7 @@ func TestDeclarationsAreCoalesced(t *testing.T) {
 				s.Set(owner, want[owner])
 			}
 		}
-		if err := trySync(s, 10*time.Second); err != nil {
+		if err := trySync(s, ovstest.Timeout()); err != nil {
 			t.Fatal(err)
 		}
 		if d := w.differs(want); d != "" {
@@ -99,7 +100,7 @@ func TestStalledSwitchTakesNoMemory(t *testing.T) {
 	declare(500)
 	select {
 	case <-stalled:
-	case <-time.After(10 * time.Second):
+	case <-time.After(ovstest.Timeout()):
 		t.Fatal("nothing is being sent")
 	}
 	declare(500)

@@ -164,7 +164,7 @@ func (o *ovs) start(options flowsync.Options) (s *flowsync.Syncer, stop func()) 
 		select {
 		case err := <-done:
 			o.must(err)
-		case <-time.After(10 * time.Second):
+		case <-time.After(ovstest.Timeout()):
 			o.t.Error("Run has not ended 10 s after its context")
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func startOVS(t *testing.T, protocols string) *ovstest.Switch {
 	t.Helper()
 	o := ovstest.Start(t, ovstest.Dummy)
-	o.Vsctl("--timeout=10", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=system", "fail_mode=secure",
+	o.Vsctl("--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=system", "fail_mode=secure",
 		"protocols="+protocols)
 	return o
 }

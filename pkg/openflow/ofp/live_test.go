@@ -40,7 +40,7 @@ func startSwitch(t *testing.T) (dir string, vsctl func(args ...string)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		for deadline := time.Now().Add(20 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
 			if _, err := os.Stat(filepath.Join(dir, wait)); err == nil {
 				return
 			}
@@ -58,7 +58,7 @@ func startSwitch(t *testing.T) (dir string, vsctl func(args ...string)) {
 		"-vconsole:off", "-vsyslog:off")
 	vsctl = func(args ...string) {
 		t.Helper()
-		run("ovs-vsctl", append([]string{"--db=" + sock, "--timeout=30"}, args...)...)
+		run("ovs-vsctl", append([]string{"--db=" + sock, "--timeout=60"}, args...)...)
 	}
 	vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure", "protocols=OpenFlow15",
 		"--", "add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy", "ofport_request=1",
@@ -77,7 +77,7 @@ type peer struct {
 func connect(t *testing.T, dir string) *peer {
 	t.Helper()
 	p := &peer{t: t}
-	for deadline := time.Now().Add(20 * time.Second); p.Conn == nil; <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); p.Conn == nil; <-time.After(10 * time.Millisecond) {
 		var err error
 		if p.Conn, err = net.Dial("unix", filepath.Join(dir, "br0.mgmt")); err != nil && time.Now().After(deadline) {
 			t.Fatal(err)
@@ -87,7 +87,7 @@ func connect(t *testing.T, dir string) *peer {
 		}
 	}
 	t.Cleanup(func() { p.Close() })
-	_ = p.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = p.SetDeadline(time.Now().Add(time.Minute))
 	p.send(Hello{Versions: []uint8{Version}})
 	if _, m := p.receive(); m.Type() != TypeHello {
 		t.Fatalf("the switch begins with %T", m)

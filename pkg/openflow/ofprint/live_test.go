@@ -16,10 +16,10 @@ import (
 // TestLive sends all requests to a real switch, and compares our text of its answers with ovs-ofctl's.
 func TestLive(t *testing.T) {
 	o := ovstest.Start(t, ovstest.Dummy)
-	o.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")
+	o.Vsctl("--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")
 	for i := 1; i <= 3; i++ {
 		p := fmt.Sprintf("p%d", i)
-		o.Vsctl("--timeout=20", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy",
+		o.Vsctl("--timeout=60", "add-port", "br0", p, "--", "set", "interface", p, "type=dummy",
 			fmt.Sprintf("ofport_request=%d", i))
 	}
 	socket := filepath.Join(o.RunDir(), "br0.mgmt")
@@ -40,7 +40,7 @@ func TestLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	requests := []ofp.Message{

@@ -20,7 +20,7 @@ func TestRealSwitch(t *testing.T) {
 	other.Vsctl("add-br", "br-other")
 	s.Vsctl("add-br", "br-int", "--", "add-port", "br-int", "p1", "--", "set", "interface", "p1", "ofport_request=1")
 	c := Client{RunDir: s.RunDir()}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), ovstest.Timeout())
 	defer cancel()
 
 	version, err := c.Version(ctx)

@@ -53,7 +53,7 @@ func synced(t *testing.T, m *Manager, ports ...string) {
 }
 
 func trySync(m *Manager, ports ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), ovstest.Timeout())
 	defer cancel()
 	return m.Synced(ctx, ports...)
 }
@@ -490,7 +490,7 @@ func TestFlowRestoreWait(t *testing.T) {
 		}
 		return nil
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), ovstest.Timeout())
 	defer cancel()
 	for range 2 {
 		if err := m.ClearFlowRestoreWait(ctx); err != nil {
@@ -508,7 +508,7 @@ func TestFlowRestoreWaitOfTwo(t *testing.T) {
 	s := ovstest.Start(t, ovstest.Dummy)
 	s.Vsctl("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
 	m := New(Options{Endpoint: s.Endpoint()}) // not connected yet
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- m.ClearFlowRestoreWait(ctx) }()

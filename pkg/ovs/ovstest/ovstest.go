@@ -43,7 +43,7 @@ func Timeout() time.Duration {
 	if System() {
 		return 2 * time.Minute
 	}
-	return 20 * time.Second
+	return time.Minute
 }
 
 // Dummy makes ovs-vswitchd replace the system datapath and network devices by ones that
