@@ -56,6 +56,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	for _, a := range derive.All(r, t.pods.attachments) {
 		integration.Ports = append(integration.Ports, bridge.Port{
 			Name: a.Value.PortName, OFPort: uint32(numbers[a.Key]), ExternalIDs: cni.ExternalIDs(a.Value),
+			OwnQueueing: a.Value.Bandwidth.ToPod != cni.Rate{},
 		})
 	}
 	out := []bridge.Bridge{integration}

@@ -59,6 +59,9 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		mtu:         network.MTU,
 		txChecksum:  !network.DisableTXChecksum,
 	}
+	if box.bandwidth, failed = c.bandwidth(); failed != nil {
+		return nil, failed
+	}
 	ips, err := s.ipam.Allocate(k, box.pod, box.described(), network.ranges())
 	if err != nil {
 		return nil, types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", p, err), "")
@@ -80,6 +83,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		PortName:     box.portName,
 		Network:      box.network,
 		IPs:          ips,
+		Bandwidth:    box.bandwidth,
 	}
 	// A pair that is made again must not appear under an existing port of the switch. ovs-vswitchd sets the flags of an
 	// exchanged device to the values that it read last, and may send to the old device for a while.

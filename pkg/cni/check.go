@@ -79,6 +79,9 @@ func compare(q wire.Request, a Attachment, prev *types100.Result) error {
 	if host.Attrs().Flags&net.FlagUp == 0 {
 		return fmt.Errorf("host interface %s is down", a.PortName)
 	}
+	if err := a.Bandwidth.ToPod.compare(host); err != nil {
+		return fmt.Errorf("host interface %w", err)
+	}
 	pod, err := openNetns(q.Netns)
 	if err != nil {
 		return err
@@ -109,6 +112,9 @@ func compareInside(ifName string, hostIndex int, a Attachment, prev *types100.Re
 		return fmt.Errorf("interface %s in the Pod is down", ifName)
 	case !strings.EqualFold(attrs.HardwareAddr.String(), a.MAC):
 		return fmt.Errorf("interface %s in the Pod has the MAC %s, want %s", ifName, attrs.HardwareAddr, a.MAC)
+	}
+	if err := a.Bandwidth.FromPod.compare(link); err != nil {
+		return fmt.Errorf("interface %w", err)
 	}
 	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {

@@ -29,7 +29,8 @@ type netConf struct {
 	IPAM          ipamConf        `json:"ipam"`
 	PrevResult    json.RawMessage `json:"prevResult"`
 	RuntimeConfig struct {
-		DNS *types.DNS `json:"dns"` // wins over DNS
+		DNS       *types.DNS     `json:"dns"` // wins over DNS
+		Bandwidth *bandwidthConf `json:"bandwidth"`
 	} `json:"runtimeConfig"`
 	// These are the interfaces that GC must leave. There is the specification's key, and the key of its first text, which
 	// libraries still send too.
@@ -123,7 +124,8 @@ func (c *netConf) checkAdd() *types.Error {
 		return types.NewError(wire.CodeNetworkConfig, fmt.Sprintf("network configuration: mtu has %d, want %d to 65535",
 			c.MTU, minMTU), "correct mtu, or remove it for the Node's MTU")
 	}
-	return nil
+	_, failed := c.bandwidth()
+	return failed
 }
 
 // valid returns the interfaces of either list, which GC must leave. If the configuration has no list, or an entry names

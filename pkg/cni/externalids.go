@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// These are keys of a port's external_ids. Antrea writes all except the last four, so its tools can read this record.
-// The last four have facts that Antrea does not keep.
+// These are keys of a port's external_ids. Antrea writes all except the last five, so its tools can read this record.
+// The last five have facts that Antrea does not keep.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
@@ -22,8 +22,9 @@ const (
 	idNetns       = "net-ns"
 	idIfName      = "if-dev" // only when it is not eth0
 	idPrefixBits  = "tombolo-prefix-length"
-	idNetwork     = "tombolo-network" // only when it is not the installed one, on eth0
-	idPodUID      = "tombolo-pod-uid" // only if it is known
+	idNetwork     = "tombolo-network"   // only when it is not the installed one, on eth0
+	idPodUID      = "tombolo-pod-uid"   // only if it is known
+	idBandwidth   = "tombolo-bandwidth" // only if it is limited
 	typeContainer = "container"
 
 	defaultIfName = "eth0"
@@ -56,6 +57,9 @@ func ExternalIDs(a Attachment) map[string]string {
 	if a.Network != "" {
 		ids[idNetwork] = a.Network
 	}
+	if limits := a.Bandwidth.String(); limits != "" {
+		ids[idBandwidth] = limits
+	}
 	return ids
 }
 
@@ -76,6 +80,7 @@ func FromExternalIDs(name string, ids map[string]string) (Attachment, bool) {
 		PortName:     name,
 		Network:      ids[idNetwork],
 		MAC:          ids[idMAC],
+		Bandwidth:    parseBandwidth(ids[idBandwidth]),
 	}
 	if a.IfName == "" {
 		a.IfName = defaultIfName

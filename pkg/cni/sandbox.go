@@ -77,6 +77,7 @@ type sandbox struct {
 	gateways    []netip.Addr // by position of ips
 	mtu         int          // 0: the kernel's default
 	txChecksum  bool         // leave checksum offload on
+	bandwidth   Bandwidth
 }
 
 // openNetns opens a Pod's network namespace. The error names CNI_NETNS's value.
@@ -106,6 +107,7 @@ func openNetns(path string) (ns.NetNS, error) {
 func (s sandbox) described() ipam.Interface {
 	return ipam.Interface{
 		Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), PodUID: s.podUID, Network: s.network,
+		Bandwidth: s.bandwidth.String(),
 	}
 }
 
@@ -267,6 +269,9 @@ func (s sandbox) inside() error {
 			return err
 		}
 	}
+	if err := s.bandwidth.FromPod.limit(link); err != nil {
+		return err
+	}
 	for _, p := range s.ips {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
@@ -327,6 +332,9 @@ func (s sandbox) hostEnd(host netlink.Link) error {
 		if err := rtnetlink.SwitchOff(s.portName, rtnetlink.ChecksumOffload); err != nil {
 			return err
 		}
+	}
+	if err := s.bandwidth.ToPod.limit(host); err != nil {
+		return err
 	}
 	if host.Attrs().Flags&net.FlagUp != 0 {
 		return nil

@@ -594,6 +594,9 @@ func TestBadRequests(t *testing.T) {
 		{"version unknown", "ADD", good, r.conf(map[string]any{"cniVersion": "0.9.0"}), 1, `"0.3.0" "0.3.1"`},
 		{"version too old", "ADD", good, r.conf(map[string]any{"cniVersion": "0.2.0"}), 1, `"0.3.0" "0.3.1"`},
 		{"mtu too small", "ADD", good, r.conf(map[string]any{"mtu": 68}), 7, "mtu has 68, want 576 to 65535"},
+		{"bandwidth too small", "ADD", good,
+			r.conf(map[string]any{"runtimeConfig": map[string]any{"bandwidth": map[string]any{"ingressRate": 8}}}), 7,
+			"runtimeConfig.bandwidth.ingressRate has 8, want 1000 or more"},
 		{"mtu of the wrong type", "ADD", good, r.conf(map[string]any{"mtu": "big"}), 6, "mtu has a string"},
 		{"another IPAM", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "dhcp"}}), 2, `ipam.type "dhcp"`},
 		{"pools of Antrea", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "antrea"}}), 2,
@@ -771,7 +774,7 @@ func TestPortName(t *testing.T) {
 func TestExternalIDsRoundTrip(t *testing.T) {
 	a := Attachment{
 		ContainerID: "c", IfName: "net1", Netns: "/run/netns/x", PodNamespace: "ns", PodName: "pod", PortName: "pod-123456",
-		MAC: "02:00:00:00:00:01",
+		MAC: "02:00:00:00:00:01", Bandwidth: Bandwidth{FromPod: Rate{1_000_000, 20_000}},
 		IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24"), netip.MustParsePrefix("fd00::2/64")},
 	}
 	got, ok := FromExternalIDs("pod-123456", ExternalIDs(a))

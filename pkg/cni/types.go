@@ -26,6 +26,7 @@ type Attachment struct {
 	Network      string         // name of its network configuration; for "" see networkOf
 	MAC          string         // the Pod's
 	IPs          []netip.Prefix // the Pod's addresses with the length of their podCIDR
+	Bandwidth    Bandwidth
 }
 
 // networkOf returns the name of the network that an interface belongs to, from its record. The record has no name in

@@ -28,6 +28,9 @@ var update = flag.Bool("update", false, "write testdata/*.flows anew")
 // parser reads them too.
 func TestGolden(t *testing.T) {
 	regular, gateway := mustPlan(t, onNode(1)), mustPlan(t, onNode(2))
+	slow := onNode(1)
+	slow.Pods[0].Limit = Limit{Bits: 20_000_000, Burst: 512 << 10}
+	limited := mustPlan(t, slow)
 	ruled := namesAndLogs()
 	stretched := stretchedSources("west", 1)
 	stretched.rules(about(policy.Drop, "app=a"))
@@ -60,6 +63,7 @@ func TestGolden(t *testing.T) {
 		{"node-sctp", map[flow.Owner]flow.Entries{{}: {Flows: Node{SCTPByPort: true}.sctpByPort()}}, []flow.Owner{{}}},
 		{"remote-node", regular, []flow.Owner{NodeOwner("node-2")}},
 		{"pod", regular, []flow.Owner{PodOwner("pod1-a1b2c3")}},
+		{"pod-limited", limited, []flow.Owner{PodOwner("pod1-a1b2c3")}},
 		{"service", regular, []flow.Owner{ServiceOwner("default", "web")}},
 		{"service-empty", regular, []flow.Owner{ServiceOwner("default", "empty")}},
 		{"service-udp", regular, []flow.Owner{ServiceOwner("default", "dns")}},
@@ -126,7 +130,7 @@ func namesAndLogs() map[flow.Owner]flow.Entries {
 	return c.held
 }
 
-// text lists entries, table by table with its name, then the groups as comments.
+// text lists entries, table by table with its name, then groups and meters as comments. Meters of shares are left out.
 func text(t *testing.T, e flow.Entries) string {
 	t.Helper()
 	set := setOf(t, map[flow.Owner]flow.Entries{{}: e})
@@ -141,6 +145,11 @@ func text(t *testing.T, e flow.Entries) string {
 	}
 	for g := range set.Groups() {
 		fmt.Fprintf(&b, "# group\n# %s\n", g)
+	}
+	for _, m := range e.Meters {
+		if m.ID >= firstPodMeter {
+			fmt.Fprintf(&b, "# %s\n", strings.ReplaceAll(m.String(), "\n", " "))
+		}
 	}
 	return b.String()
 }

@@ -76,6 +76,14 @@ type Pod struct {
 	MAC             ofp.MAC
 	IPs             []netip.Addr
 	Port            ofp.Port
+	Limit           Limit // of what the Pod sends
+}
+
+// Limit is a rate of a Pod's traffic. The Pod's interface enforces it, and the switch a tenth more. So a Pod that
+// removes its interface's filter is limited too.
+type Limit struct {
+	Bits  uint64 // a second; 0 means no limit
+	Burst uint32 // bytes that may pass at once after a pause
 }
 
 // RemoteNode is another Node of this cluster.

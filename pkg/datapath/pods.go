@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"math"
 	"net/netip"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -45,12 +46,32 @@ func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []pro
 		flows = append(flows, pod.mayReachItself()...)
 	}
 	closed := identity.number == unknownIdentity
-	return ServedPod{Pod: pod, Served: true, Closed: closed, Entries: flow.Entries{Flows: flows}}, nil
+	return ServedPod{Pod: pod, Served: true, Closed: closed,
+		Entries: flow.Entries{Flows: flows, Meters: pod.meters()}}, nil
+}
+
+// firstPodMeter is above the meters of packets to the agent. A Pod's meter is that plus the number of its port, and
+// Open vSwitch has 200,000 meters or more.
+const firstPodMeter = 1 << 16
+
+// meters returns the meter of what the Pod sends, if it is limited.
+func (pod Pod) meters() []flow.Meter {
+	if pod.Limit.Bits == 0 {
+		return nil
+	}
+	tenthMore := func(bits uint64) uint32 { return uint32(min(math.MaxUint32, (bits/1000*11+9)/10+1)) }
+	return []flow.Meter{{ID: firstPodMeter + uint32(pod.Port), Flags: ofp.MeterKbps | ofp.MeterBurst,
+		Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: tenthMore(pod.Limit.Bits),
+			Burst: tenthMore(8 * uint64(pod.Limit.Burst))}}}}
 }
 
 // sends lets the Pod send from its own addresses and nothing else.
 func (n Node) sends(pod Pod, ip netip.Addr, identity podIdentity) flow.Flow {
-	actions := load(sender, identity.number)
+	var actions flow.Actions
+	for _, m := range pod.meters() {
+		actions = flow.Do(ofp.Meter{ID: m.ID})
+	}
+	actions = append(actions, load(sender, identity.number)...)
 	if n.Stretched {
 		actions = append(actions, flow.Load(clusterSetID, uint64(identity.clusterSet)))
 	}

@@ -52,6 +52,8 @@ type Interface struct {
 	MAC      string `json:"mac,omitempty"`      // of the Pod's end
 	PodUID   string `json:"podUID,omitempty"`   // where the runtime gave it
 	Network  string `json:"network,omitempty"`  // name of its network configuration, where it is not the usual one
+	// Bandwidth has the limits of the interface, as package cni writes them.
+	Bandwidth string `json:"bandwidth,omitempty"`
 }
 
 // ExhaustedError reports that a range has no free address.

@@ -89,20 +89,6 @@ func hostPorts(p *corev1.Pod, n Node) (out []Finding) {
 	return out
 }
 
-func bandwidth(p *corev1.Pod, n Node) []Finding {
-	if slices.Contains(n.Chained, "bandwidth") {
-		return nil
-	}
-	var out []Finding
-	for _, key := range []string{"kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"} {
-		out = append(out,
-			when(p.Annotations[key] != "", annotation(key),
-				"the Pod is not limited: put the plugin bandwidth into /opt/cni/bin of "+
-					"the Node, then restart its tombolo-agent Pod and this Pod")...)
-	}
-	return out
-}
-
 const poolPrefix, poolRemedy = "ipam.antrea.io/",
 	"there are no pools of addresses: Pods get addresses of their Node's podCIDR; remove the annotation"
 

@@ -67,12 +67,6 @@ var rows = []Row{
 		find:    finders{pod: hostPorts},
 	},
 	{
-		Asked: "annotations `kubernetes.io/ingress-bandwidth`, `egress-bandwidth` of a Pod, " +
-			"where the Node has no plugin `bandwidth` in `/opt/cni/bin`", Reason: "BandwidthNotSupported",
-		Happens: "the Pod runs without a limit; Tombolo's image has no such plugin",
-		find:    finders{pod: bandwidth},
-	},
-	{
 		Asked: "annotations `ipam.antrea.io/*` (ippools, pod-ips) of a Pod or Namespace", Reason: "IPPoolNotSupported",
 		Happens: "Pods get addresses of their Node's podCIDR",
 		find:    finders{pod: podPools, namespace: namespacePools},

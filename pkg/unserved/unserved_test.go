@@ -46,16 +46,13 @@ func meta(name string, annotations ...string) metav1.ObjectMeta {
 
 func TestPod(t *testing.T) {
 	pod := func(change func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: meta("web", "ipam.antrea.io/ippools=pool", "kubernetes.io/egress-bandwidth=1M",
-			"kubernetes.io/ingress-bandwidth=1M")}
+		p := &corev1.Pod{ObjectMeta: meta("web", "ipam.antrea.io/ippools=pool")}
 		p.Spec.InitContainers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 81}}}}
 		p.Spec.Containers = []corev1.Container{{}, {Ports: []corev1.ContainerPort{{ContainerPort: 80}, {HostPort: 80}}}}
 		change(p)
 		return p
 	}
 	const pool = "metadata.annotations[ipam.antrea.io/ippools] IPPoolNotSupported"
-	const limit = "metadata.annotations[kubernetes.io/ingress-bandwidth] BandwidthNotSupported"
-	const limitOut = "metadata.annotations[kubernetes.io/egress-bandwidth] BandwidthNotSupported"
 	ports := []string{"spec.initContainers[0].ports[0].hostPort HostPortNotSupported",
 		"spec.containers[1].ports[1].hostPort HostPortNotSupported"}
 	for _, row := range []struct {
@@ -64,10 +61,8 @@ func TestPod(t *testing.T) {
 		chained []string
 		want    []string
 	}{
-		{"nothing chained", func(*corev1.Pod) {}, nil, append(ports, limitOut, limit, pool)},
-		{"portmap", func(*corev1.Pod) {}, []string{"portmap"}, []string{limitOut, limit, pool}},
-		{"bandwidth", func(*corev1.Pod) {}, []string{"bandwidth"}, append(ports, pool)},
-		{"both", func(*corev1.Pod) {}, []string{"portmap", "bandwidth"}, []string{pool}},
+		{"nothing chained", func(*corev1.Pod) {}, nil, append(ports, pool)},
+		{"portmap", func(*corev1.Pod) {}, []string{"portmap"}, []string{pool}},
 		{"the Node's network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, nil, nil},
 		{"finished", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, nil, nil},
 	} {

@@ -4,6 +4,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -297,6 +298,7 @@ func (r *rig) eventually(what string, f func() error) {
 type pod struct {
 	name, container, netns string
 	ip, mac                string
+	runtime                string // runtimeConfig of its network configuration, as JSON
 	unmount                func()
 }
 
@@ -376,8 +378,9 @@ func (r *rig) call(command string, p *pod) ([]byte, error) {
 		"CNI_IFNAME=eth0",
 		"CNI_ARGS=" + args,
 	}
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo","socket":%q}`,
-		filepath.Join(r.dir, "run", "cni.sock")))
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(
+		`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo","socket":%q,"runtimeConfig":%s}`,
+		filepath.Join(r.dir, "run", "cni.sock"), cmp.Or(p.runtime, "{}")))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -495,6 +498,7 @@ func TestNode(t *testing.T) {
 	c := newCluster(t)
 	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
 	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
+	t.Run("bandwidth", func(t *testing.T) { testBandwidth(t, c) })
 	t.Run("labels", func(t *testing.T) { testLabels(t, c) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })

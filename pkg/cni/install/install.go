@@ -30,7 +30,7 @@ const (
 
 // capable are the plugins that may follow in the chain. If they have the capability, the runtime passes them the Pod's
 // requests.
-var capable = []struct{ plugin, capability string }{{"portmap", "portMappings"}, {"bandwidth", "bandwidth"}}
+var capable = []struct{ plugin, capability string }{{"portmap", "portMappings"}}
 
 // Chainable returns all plugins that may follow tombolo in the chain.
 func Chainable() (out []string) {
@@ -53,7 +53,7 @@ type networkPlugin struct {
 }
 
 // Run installs the plugin, then the configuration. So the runtime never finds a configuration without its plugin. Both
-// appear through a rename. Of the plugins portmap and bandwidth, the configuration has those on the Node.
+// appear through a rename. The plugin portmap follows if the Node has it.
 //
 // If a Node has the configuration of another network, Run leaves it alone, unless this network is installed there
 // already.
@@ -67,7 +67,7 @@ func Run(o Options) error {
 		return fmt.Errorf("install the CNI plugin: %w", err)
 	}
 	conf := network{CNIVersion: wire.InstalledVersion, Name: wire.InstalledNetwork,
-		Plugins: []networkPlugin{{Type: pluginName}}}
+		Plugins: []networkPlugin{{Type: pluginName, Capabilities: map[string]bool{"bandwidth": true}}}}
 	for _, c := range capable {
 		if _, err := os.Stat(filepath.Join(o.BinDir, c.plugin)); err == nil {
 			conf.Plugins = append(conf.Plugins, networkPlugin{Type: c.plugin, Capabilities: map[string]bool{c.capability: true}})

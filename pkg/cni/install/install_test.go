@@ -18,8 +18,6 @@ func TestRun(t *testing.T) {
 	}{
 		{"no other plugin", nil},
 		{"portmap", []string{"portmap"}},
-		{"bandwidth", []string{"bandwidth"}},
-		{"both", []string{"portmap", "bandwidth"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -45,6 +43,9 @@ func TestRun(t *testing.T) {
 			if diff := cmp.Diff(append([]string{"tombolo"}, row.has...), types); diff != "" || conf.Name != "tombolo" ||
 				conf.CNIVersion != "1.0.0" {
 				t.Errorf("%s %s, plugins (-want +have):\n%s", conf.Name, conf.CNIVersion, diff)
+			}
+			if !conf.Plugins[0].Network.Capabilities["bandwidth"] {
+				t.Error("the plugin tombolo gets no limits of Pods")
 			}
 			chained, err := Chained(o.ConfDir)
 			if diff := cmp.Diff(row.has, chained); diff != "" || err != nil {

@@ -61,6 +61,9 @@ type Port struct {
 	BFD map[string]string
 	// ExternalIDs of the Port row are merged like the Bridge's.
 	ExternalIDs map[string]string
+	// OwnQueueing leaves the queueing discipline of the network device alone. Without it ovs-vswitchd removes the
+	// discipline when it adds the device.
+	OwnQueueing bool
 }
 
 // State is what the database says is there.

@@ -577,3 +577,40 @@ func TestMACOf(t *testing.T) {
 		seen[mac.String()] = true
 	}
 }
+
+// TestOwnQueueing keeps ovs-vswitchd away from the queueing discipline of one port. Other ports are left as they are.
+func TestOwnQueueing(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	limited, second := pod("pod1"), pod("pod2")
+	limited.OwnQueueing = true
+	want := func(bridge Bridge, types ...string) {
+		t.Helper()
+		m.Set([]Bridge{bridge})
+		ovstest.Eventually(t, fmt.Sprintf("the ports have %q", types), func() error {
+			if err := trySync(m); err != nil {
+				return err
+			}
+			for i, want := range types {
+				have := s.Vsctl("--bare", "--columns=qos", "list", "port", fmt.Sprint("pod", i+1))
+				if have != "" {
+					have = s.Vsctl("get", "qos", have, "type")
+				}
+				if have != want {
+					return fmt.Errorf("pod%d has %q", i+1, have)
+				}
+			}
+			return nil
+		})
+	}
+	want(integration(limited, second), "linux-noop", "")
+	s.Vsctl("--no-wait", "clear", "port", "pod1", "qos")
+	want(integration(limited, second), "linux-noop", "")
+	s.Vsctl("--no-wait", "--", "set", "port", "pod1", "qos=@new", "--", "--id=@new", "create", "qos", "type=linux-htb")
+	want(integration(limited, second), "linux-noop", "")
+	second.OwnQueueing = true
+	want(integration(limited, second), "linux-noop", "linux-noop")
+	if rows := s.Vsctl("--bare", "--columns=_uuid", "find", "qos", "type=linux-noop"); len(strings.Fields(rows)) != 1 {
+		t.Errorf("rows of the type linux-noop: %q, want one", rows)
+	}
+}

@@ -21,9 +21,10 @@ type rows struct {
 	bridges    map[string]*schema.Bridge
 	ports      map[string]*schema.Port      // by UUID
 	interfaces map[string]*schema.Interface // by UUID
-	datapaths  map[string]*schema.Datapath  // by UUID, as the two below
+	datapaths  map[string]*schema.Datapath  // by UUID, as the three below
 	zones      map[string]*schema.CTZone
 	timeouts   map[string]*schema.CTTimeoutPolicy
+	qos        map[string]*schema.QoS
 }
 
 // edit is one change to the database, with the words for it.
@@ -115,6 +116,7 @@ type planner struct {
 	named      int                          // named UUIDs given out
 	taken      map[int]bool                 // OpenFlow port numbers
 	last       int                          // the number given out last
+	noQueueing string                       // UUID of the row for ports with OwnQueueing, once it is needed
 }
 
 func (p *planner) index() {
@@ -269,9 +271,37 @@ func (p *planner) createPort(bridge string, port Port) string {
 	}
 	row := &schema.Port{UUID: p.name(), Name: port.Name, Interfaces: []string{iface.UUID},
 		ExternalIDs: nonEmpty(port.ExternalIDs)}
+	if port.OwnQueueing {
+		row.QoS = p.ownQueueing()
+	}
 	p.create("", iface)
 	p.create(fmt.Sprintf("add port %s to %s", port.Name, bridge), row)
 	return row.UUID
+}
+
+// noopQueueing is the type of QoS with which ovs-vswitchd leaves the queueing discipline of a device alone
+// (ovs-vswitchd.conf.db(5), table QoS).
+const noopQueueing = "linux-noop"
+
+func (p *planner) leavesQueueing(uuid string) bool {
+	row := p.have.qos[uuid]
+	return row != nil && row.Type == noopQueueing
+}
+
+// ownQueueing returns the row for ports with OwnQueueing. There is one for all; it stays when no port needs it.
+func (p *planner) ownQueueing() *string {
+	if p.noQueueing == "" {
+		for _, uuid := range sortedKeys(p.have.qos) {
+			if p.leavesQueueing(uuid) {
+				p.noQueueing = uuid
+				return &p.noQueueing
+			}
+		}
+		row := &schema.QoS{UUID: p.name(), Type: noopQueueing}
+		p.create("", row)
+		p.noQueueing = row.UUID
+	}
+	return &p.noQueueing
 }
 
 // otherConfig is the bridge's other_config with the keys that have a field of their own.
@@ -379,6 +409,10 @@ func (p *planner) updatePort(have *schema.Port, port Port, local bool) {
 	row := &schema.Port{UUID: have.UUID}
 	p.merge(fmt.Sprintf("set port %s external_ids", port.Name), row, &row.ExternalIDs, have.ExternalIDs, port.ExternalIDs)
 
+	if port.OwnQueueing && (have.QoS == nil || !p.leavesQueueing(*have.QoS)) {
+		row.QoS = p.ownQueueing()
+		p.update("set port "+port.Name, []string{"qos=" + noopQueueing}, row, []any{&row.QoS})
+	}
 	iface := p.ifaceOf[port.Name]
 	if iface == nil || len(have.Interfaces) != 1 {
 		// Another program made it a bond: restore its one interface.

@@ -296,7 +296,7 @@ func load(c client.Client) (rows, error) {
 	have := rows{
 		bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{},
 		datapaths: map[string]*schema.Datapath{}, zones: map[string]*schema.CTZone{},
-		timeouts: map[string]*schema.CTTimeoutPolicy{},
+		timeouts: map[string]*schema.CTTimeoutPolicy{}, qos: map[string]*schema.QoS{},
 	}
 	content := c.Cache()
 	if content == nil {
@@ -323,6 +323,9 @@ func load(c client.Client) (rows, error) {
 	}
 	for uuid, row := range content.Table(schema.CTTimeoutTable).RowsShallow() {
 		have.timeouts[uuid] = row.(*schema.CTTimeoutPolicy)
+	}
+	for uuid, row := range content.Table(schema.QoSTable).RowsShallow() {
+		have.qos[uuid] = row.(*schema.QoS)
 	}
 	return have, nil
 }

@@ -96,7 +96,18 @@ func (r *Port) CloneModelInto(to model.Model) {
 	c := to.(*Port)
 	*c = *r
 	c.Interfaces, c.ExternalIDs = slices.Clone(r.Interfaces), maps.Clone(r.ExternalIDs)
+	c.QoS = clone(r.QoS)
 }
+
+// CloneModel returns a copy that shares nothing with the row.
+func (r *QoS) CloneModel() model.Model {
+	c := &QoS{}
+	r.CloneModelInto(c)
+	return c
+}
+
+// CloneModelInto makes another row a copy.
+func (r *QoS) CloneModelInto(to model.Model) { *to.(*QoS) = *r }
 
 // CloneModel returns a copy that shares nothing with the row.
 func (r *Interface) CloneModel() model.Model {

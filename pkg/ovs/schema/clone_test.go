@@ -11,7 +11,7 @@ import (
 // TestClone compares the copies with the rows with every column filled. So it finds a new column that is not copied.
 func TestClone(t *testing.T) {
 	for _, row := range []model.Model{&OpenVSwitch{}, &Datapath{}, &CTZone{}, &CTTimeoutPolicy{}, &Bridge{}, &Port{},
-		&Interface{}} {
+		&QoS{}, &Interface{}} {
 		t.Run(fmt.Sprintf("%T", row), func(t *testing.T) {
 			if _, ok := row.(model.CloneableModel); !ok {
 				t.Fatal("libovsdb copies it by way of JSON")

@@ -22,6 +22,7 @@ const (
 	DatapathTable    = "Datapath"
 	CTZoneTable      = "CT_Zone"
 	CTTimeoutTable   = "CT_Timeout_Policy"
+	QoSTable         = "QoS"
 )
 
 // OpenVSwitch is the root row; there is exactly one.
@@ -75,6 +76,13 @@ type Port struct {
 	Name        string            `ovsdb:"name"`
 	Interfaces  []string          `ovsdb:"interfaces"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
+	QoS         *string           `ovsdb:"qos"`
+}
+
+// QoS is the way in which ovs-vswitchd queues what leaves through ports.
+type QoS struct {
+	UUID string `ovsdb:"_uuid"`
+	Type string `ovsdb:"type"`
 }
 
 // Interface is the network device or tunnel behind a port.
@@ -105,6 +113,7 @@ func Model() (model.ClientDBModel, error) {
 		DatapathTable:    &Datapath{},
 		CTZoneTable:      &CTZone{},
 		CTTimeoutTable:   &CTTimeoutPolicy{},
+		QoSTable:         &QoS{},
 	})
 }
 
@@ -119,18 +128,20 @@ func Columns() []client.MonitorOption {
 		dp      Datapath
 		zone    CTZone
 		timeout CTTimeoutPolicy
+		qos     QoS
 	)
 	return []client.MonitorOption{
 		client.WithTable(&root, &root.Bridges, &root.CurCfg, &root.NextCfg, &root.OtherConfig, &root.ExternalIDs,
 			&root.OVSVersion, &root.DatapathTypes, &root.Datapaths),
 		client.WithTable(&br, &br.Name, &br.DatapathType, &br.DatapathID, &br.DatapathVersion, &br.FailMode,
 			&br.Protocols, &br.Ports, &br.ExternalIDs, &br.OtherConfig),
-		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs),
+		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs, &port.QoS),
 		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.Options, &iface.OFPort, &iface.OFPortRequest,
 			&iface.MAC, &iface.MACInUse, &iface.MTU, &iface.MTURequest, &iface.Error, &iface.ExternalIDs,
 			&iface.BFD, &iface.BFDStatus),
 		client.WithTable(&dp, &dp.CTZones),
 		client.WithTable(&zone, &zone.TimeoutPolicy),
 		client.WithTable(&timeout, &timeout.Timeouts),
+		client.WithTable(&qos, &qos.Type),
 	}
 }
