@@ -415,6 +415,17 @@ func (l *sideLoad) echo() {
 	}()
 }
 
+// inFlight is how many datagrams may have no answer yet. More would fill a queue while a switch or a WireGuard device
+// waits for a processor.
+const inFlight = 100
+
+// open returns how many of the first n datagrams have no answer yet.
+func (l *sideLoad) open(n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return n - len(l.answered)
+}
+
 // start sends a datagram every 2 ms, to some sides in turn, and counts the answers.
 func (l *sideLoad) start(to []int) {
 	stopping := make(chan struct{})
@@ -452,10 +463,14 @@ func (l *sideLoad) start(to []int) {
 	go func() {
 		packet := make([]byte, 200)
 		var times []time.Time
-		for i := uint64(0); ; i++ {
+		for {
 			select {
 			case <-stopping:
-				time.Sleep(time.Second) // for datagrams on the wire
+				tick := time.NewTicker(10 * time.Millisecond)
+				for end := time.Now().Add(5 * time.Second); l.open(len(times)) > 0 && time.Now().Before(end); {
+					<-tick.C // for datagrams on the wire
+				}
+				tick.Stop()
 				l.mu.Lock()
 				for i, at := range times {
 					if !l.answered[uint64(i)] {
@@ -470,12 +485,13 @@ func (l *sideLoad) start(to []int) {
 				return
 			case <-time.After(2 * time.Millisecond):
 			}
-			if len(conns) == 0 {
+			if len(conns) == 0 || l.open(len(times)) >= inFlight {
 				continue
 			}
-			binary.BigEndian.PutUint64(packet, i)
+			binary.BigEndian.PutUint64(packet, uint64(len(times)))
+			to := conns[len(times)%len(conns)]
 			times = append(times, time.Now())
-			_, _ = conns[i%uint64(len(conns))].Write(packet)
+			_, _ = to.Write(packet)
 			l.mu.Lock()
 			l.sent++
 			l.mu.Unlock()

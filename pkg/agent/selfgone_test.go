@@ -5,9 +5,9 @@ import (
 	"errors"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // TestNodeObjectGone deletes the Node's object. Its Pods can still be detached, but no Pod can be added.
@@ -25,7 +25,7 @@ func TestNodeObjectGone(t *testing.T) {
 		return nil
 	})
 	for name, p := range w.world.pods {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
 		err := w.agent.cniNode().Detach(ctx, p.ContainerID, p.IfName)
 		cancel()
 		if err != nil {

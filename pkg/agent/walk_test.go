@@ -300,7 +300,7 @@ func (w *walk) settle() {
 	for w.seen.Load() != int64(w.world.version) || !w.agent.progress.ready() {
 		select {
 		case <-ctx.Done():
-			w.fail("the agent has not looked at the cluster, or is not ready, for 20 s")
+			w.fail("the agent has not looked at the cluster, or is not ready, for %s", ovstest.Timeout())
 		case <-w.passed:
 		}
 	}

@@ -365,6 +365,12 @@ nft 'add chain ip t through { type filter hook forward priority 0; }; add rule i
 	a.manager.Set(&Desired{PrivateKey: a.key, ListenPort: int(a.at.Port()), Keepalive: time.Second,
 		Peers: []Peer{{b.key.Public(), b.at, []netip.Prefix{netip.PrefixFrom(b.inside, 32)}}}})
 	b.asked(a) // nothing of a's but what keeps the way open
+	ovstest.Eventually(t, "the manager has compared since the handshake", func() error {
+		if peers := b.manager.State().Peers; len(peers) != 1 || peers[0].LastHandshake.IsZero() {
+			return fmt.Errorf("its peers are %+v", peers)
+		}
+		return nil
+	})
 	time.Sleep(5 * resyncOfTests)
 	peers := b.manager.State().Peers
 	if len(peers) != 1 || peers[0].Endpoint.Addr() != between.at.Addr() {
