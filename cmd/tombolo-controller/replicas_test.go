@@ -35,6 +35,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/ports"
 )
 
 // asController makes this test's binary the controller itself, for processes of their own.
@@ -409,12 +410,7 @@ func (b *balancer) serve(ctx context.Context, in net.Conn) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", ports.Free(t))
 }
 
 func eventually(t *testing.T, what string, f func() error) {

@@ -40,6 +40,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	testports "github.com/tombolo-net/tombolo/test/ports"
 )
 
 const (
@@ -195,7 +196,8 @@ func (w *world) startLeader() {
 	t := w.t
 	t.Helper()
 	path := manifests + "leader-namespaced.yml"
-	hooks := envtest.WebhookInstallOptions{Paths: []string{path}}
+	hooks := envtest.WebhookInstallOptions{Paths: []string{path},
+		LocalServingHost: "127.0.0.1", LocalServingPort: testports.Free(t)}
 	if err := hooks.Install(w.leader.config); err != nil {
 		t.Fatal(err)
 	}

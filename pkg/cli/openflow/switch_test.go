@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/test/logtext"
+	"github.com/tombolo-net/tombolo/test/ports"
 )
 
 // bridge is a real switch with the bridge br0 and the targets by which it can be reached.
@@ -48,7 +49,7 @@ func startBridge(t *testing.T) *bridge {
 	b.files = []string{"-p", pem("client-key"), "-c", pem("client"), "-C", pem("ca")}
 	b.other = pem("other")
 	b.unix = "unix:" + filepath.Join(b.RunDir(), "br0.mgmt")
-	tcp, ssl := freePort(t), freePort(t)
+	tcp, ssl := ports.Free(t), ports.Free(t)
 	b.tcp, b.ssl = fmt.Sprintf("tcp:127.0.0.1:%d", tcp), fmt.Sprintf("ssl:127.0.0.1:%d", ssl)
 	b.Vsctl("set-ssl", pem("switch-key"), pem("switch"), pem("ca"))
 	b.Vsctl("--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure", "--",
@@ -68,16 +69,6 @@ func startBridge(t *testing.T) *bridge {
 		})
 	}
 	return b
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // certificate makes name.pem and name-key.pem, signed by a CA or, without one, by itself.

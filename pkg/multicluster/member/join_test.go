@@ -30,6 +30,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/ports"
 )
 
 // TestRemedies has the errors of an announcement. Each message names the object and the field to correct.
@@ -101,7 +102,8 @@ func (w *world) account(in client.Client, config *rest.Config, name, clusterID s
 func (w *world) webhooks() {
 	w.t.Helper()
 	const manifest = "../../../deploy/multicluster/antrea-multicluster-leader-namespaced.yml"
-	hooks := envtest.WebhookInstallOptions{Paths: []string{manifest}}
+	hooks := envtest.WebhookInstallOptions{Paths: []string{manifest},
+		LocalServingHost: "127.0.0.1", LocalServingPort: ports.Free(w.t)}
 	if err := hooks.Install(w.leaderConfig); err != nil {
 		w.t.Fatal(err)
 	}

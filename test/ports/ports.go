@@ -1,0 +1,55 @@
+// Package ports reserves TCP ports for servers that tests start.
+package ports
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// first and last bound the ports of Free. They are outside of the range for connections
+// (net.ipv4.ip_local_port_range). The kernel could give a port of that range to a connection before the server has the
+// port, or while the server is stopped.
+const first, last = 10000, 29999
+
+// Free reserves a free port of 127.0.0.1 until the test ends. Until then no other call returns the port, also not in
+// another process.
+func Free(t testing.TB) int {
+	t.Helper()
+	locks, err := open()
+	if err != nil {
+		t.Fatalf("reserve a port: %v", err)
+	}
+	t.Cleanup(func() { _ = locks.Close() }) // removes the lock
+	for range 100 {
+		port := first + rand.IntN(last-first+1)
+		if err = lock(locks, port); err != nil {
+			continue // another test has it
+		}
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatalf("reserve a port: %v", err)
+	return 0
+}
+
+// open opens the file of the locks. Each open file has its own locks, which end with it and with its process.
+func open() (*os.File, error) {
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("tombolo-test-ports-%d", os.Getuid()))
+	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+}
+
+// lock locks the byte at the port's number. It fails if another open file has the lock.
+func lock(locks *os.File, port int) error {
+	one := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(port), Len: 1}
+	return unix.FcntlFlock(locks.Fd(), unix.F_OFD_SETLK, &one)
+}
