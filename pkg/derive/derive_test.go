@@ -430,7 +430,7 @@ func TestRun(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for {
 		f, _ := w.frontends.Get(service("web3-49"))
 		if f == (frontend{"10.96.3.199", "199"}) && len(w.addresses.All()) == 200 {

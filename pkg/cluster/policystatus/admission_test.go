@@ -75,7 +75,7 @@ func TestAdmission(t *testing.T) {
 		t.Helper()
 		// Admission takes effect some time after its configuration exists. Its facts come from watches.
 		var have error
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true,
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, waitLimit, true,
 			func(ctx context.Context) (bool, error) {
 				have = do(ctx, o.DeepCopy())
 				return have != nil && strings.Contains(have.Error(), want), nil

@@ -202,7 +202,7 @@ func expect(t *testing.T, c client.Client, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	var have []string
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) {
 			have = nil
 			for key := range written(t, c) {

@@ -26,6 +26,9 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
+// waitLimit is how long a test waits for the leader. A busy machine takes half a minute for a step.
+const waitLimit = 2 * time.Minute
+
 // startLeader runs the leader for Namespace area until the test ends, with the rights of its manifest. It returns an
 // administrator's client.
 func startLeader(t *testing.T) client.Client {
@@ -109,7 +112,7 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 	is := func(step string, want ...string) {
 		t.Helper()
 		var have []string
-		err := poll.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+		err := poll.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, waitLimit, true,
 			func(ctx context.Context) (bool, error) {
 				var imports mcv1alpha1.ResourceImportList
 				var exports mcv1alpha1.ResourceExportList
@@ -170,7 +173,7 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 		}
 		return fmt.Sprintf("%d of %d", s.Status.ReadyClusters, s.Status.TotalClusters)
 	}
-	err := poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true,
+	err := poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, waitLimit, true,
 		func(context.Context) (bool, error) { return status() == "2 of 2", nil })
 	if err != nil {
 		t.Errorf("ready members: %s, want 2 of 2: %v", status(), err)
@@ -190,7 +193,7 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 	if err := c.Get(ctx, client.ObjectKeyFromObject(ri), ri); err != nil || ri.Generation != generation+1 {
 		t.Errorf("the import was written %d times, want once; %v", ri.Generation-generation, err)
 	}
-	err = poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true,
+	err = poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, waitLimit, true,
 		func(ctx context.Context) (bool, error) {
 			return apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(announcement), announcement)) &&
 				status() == "1 of 1", nil

@@ -257,7 +257,7 @@ func TestLabelsWithRealAPIServer(t *testing.T) {
 	is := func(step, want string) {
 		t.Helper()
 		have := ""
-		within(t, 30*time.Second, step, func(ctx context.Context) bool {
+		within(t, step, func(ctx context.Context) bool {
 			var list mcv1alpha1.ResourceImportList
 			if err := c.List(ctx, &list); err != nil {
 				t.Fatal(err)

@@ -576,7 +576,7 @@ func TestUndoneBeforeSeen(t *testing.T) {
 	}
 	for range 3 {
 		is()
-		within(t, time.Minute, "the queue has forgotten it", func(context.Context) bool { return c.queue.Len() == 0 })
+		within(t, "the queue has forgotten it", func(context.Context) bool { return c.queue.Len() == 0 })
 		c.writer.again(c.tables)
 	}
 	is()

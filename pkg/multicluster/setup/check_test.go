@@ -104,7 +104,7 @@ func TestJoinChecks(t *testing.T) {
 					func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == stored.Name }), stored)
 				all = append(all, d)
 			}
-			if _, err := envtest.InstallCRDs(other, envtest.CRDInstallOptions{CRDs: all, MaxTime: time.Minute}); err != nil {
+			if _, err := envtest.InstallCRDs(other, envtest.CRDInstallOptions{CRDs: all, MaxTime: 3 * time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 		}

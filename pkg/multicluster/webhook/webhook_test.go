@@ -29,6 +29,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/yaml"
@@ -41,6 +42,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/ports"
 )
 
 const (
@@ -108,6 +110,9 @@ func member(t *testing.T, admin client.Client, config *rest.Config, name string)
 	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, name+" has no role", func() bool { // the API server reads it some time after it is created
+		return c.List(t.Context(), &mcv1alpha1.MemberClusterAnnounceList{}, client.InNamespace(area)) == nil
+	})
 	return c
 }
 
@@ -207,14 +212,45 @@ func start(t *testing.T) leaderSide {
 	run(t, mgr)
 	eventually(t, "the webhook server has not started",
 		func() bool { return mgr.GetWebhookServer().StartedChecker()(nil) == nil })
+	// The API server reads the two configurations some time after they are created.
+	const path = "multicluster-crd-antrea-io-v1alpha1-memberclusterannounce"
+	before := requests(t, "/mutate-"+path)
+	eventually(t, "the API server does not call the webhooks", func() bool {
+		err := s.admin.Create(t.Context(), announcement("probe"), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "is not a ServiceAccount") &&
+			requests(t, "/mutate-"+path) > before
+	})
 	return s
+}
+
+// requests is how often a webhook of this process was called.
+func requests(t *testing.T, path string) (n float64) {
+	t.Helper()
+	families, err := ctrlmetrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "controller_runtime_webhook_requests_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "webhook" && l.GetValue() == path {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
 }
 
 // installed is the same while no process serves the webhooks.
 func installed(t *testing.T) leaderSide {
 	t.Helper()
 	config := apiserver.Start(t, "../../../deploy/crds")
-	s := leaderSide{config: config, hooks: envtest.WebhookInstallOptions{Paths: []string{manifest}}}
+	s := leaderSide{config: config, hooks: envtest.WebhookInstallOptions{Paths: []string{manifest},
+		LocalServingHost: "127.0.0.1", LocalServingPort: ports.Free(t)}}
 	if err := s.hooks.Install(config); err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +300,7 @@ func run(t *testing.T, mgr ctrl.Manager) {
 
 func eventually(t *testing.T, otherwise string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
@@ -545,7 +581,7 @@ func (s leaderSide) forge(t *testing.T, path, account, id string) {
 		t.Fatal(err)
 	}
 	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
-		Timeout: 10 * time.Second}
+		Timeout: time.Minute}
 	defer stranger.CloseIdleConnections()
 	url := "https://" + net.JoinHostPort(s.hooks.LocalServingHost, strconv.Itoa(s.hooks.LocalServingPort)) + path
 	answer, err := stranger.Post(url, "application/json", bytes.NewReader(body))
