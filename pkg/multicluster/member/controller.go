@@ -71,6 +71,11 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 // SetupFollowing does the same, and lets the controller follow the changes of its configuration file. If file is empty,
 // there is no configuration file.
 func SetupFollowing(mgr ctrl.Manager, cfg config.Config, file, namespace string) error {
+	return setUp(mgr, cfg, file, namespace, func(*controller) {})
+}
+
+// setUp is SetupFollowing. It calls made with each controller, of which each configuration has one.
+func setUp(mgr ctrl.Manager, cfg config.Config, file, namespace string, made func(*controller)) error {
 	if namespace == "" {
 		return fmt.Errorf("set up the member controller: its Namespace is unknown; set POD_NAMESPACE")
 	}
@@ -88,6 +93,7 @@ func SetupFollowing(mgr ctrl.Manager, cfg config.Config, file, namespace string)
 		c.kube = mgr.GetConfig()
 		c.reporter = &reporter{recorder: mgr.GetEventRecorder("antrea-mc-controller"), find: c.tables.reference,
 			log: problemlog.New(log, "Events on their objects have the others"), active: map[problem.Problem]bool{}}
+		made(c)
 		return c
 	}})
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -50,12 +52,16 @@ type world struct {
 	config         config.Config // of the controllers
 	configFile     string        // that the member follows; empty for no file
 	stop           func()        // the member controller
+	running        atomic.Pointer[controller]
 }
+
+// waitLimit is how long a test waits for a controller. A busy machine takes half a minute for a step.
+const waitLimit = 3 * time.Minute
 
 func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	w.t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, time.Minute,
+	err := wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, waitLimit,
 		true, func(ctx context.Context) (bool, error) {
 			err := check(ctx)
 			if ctx.Err() == nil {
@@ -68,8 +74,31 @@ func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	}
 }
 
+// atRest returns an error unless the member has evaluated all events and has done all writes. It ignores writes that
+// keep failing, and writes that wait for a leader that does not answer.
+func (w *world) atRest(ctx context.Context) error {
+	c := w.running.Load()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if !c.tables.Do(ctx, func() { c.tables.Pass() }) {
+		return errors.New("the member does not run")
+	}
+	queues := []*retry.Queue{c.localWrites}
+	c.mu.Lock()
+	if c.area != nil && c.area.broken == nil && c.area.state().Error == "" {
+		queues = append(queues, c.leaderWrites, c.pacedWrites)
+	}
+	c.mu.Unlock()
+	for _, q := range queues {
+		if n := q.Len() - len(q.Problems()); n > 0 {
+			return fmt.Errorf("%d objects are to be written", n)
+		}
+	}
+	return nil
+}
+
 // writes returns the number of writes that the member has tried, to these API servers or to both. It waits until the
-// member has tried no write for a second.
+// member is at rest and has tried no write for a second.
 func (w *world) writes(to ...string) int {
 	w.t.Helper()
 	count := func() (n int) {
@@ -92,12 +121,13 @@ func (w *world) writes(to ...string) int {
 		return n
 	}
 	last, since := count(), time.Now()
-	w.eventually("the member rests", func(context.Context) error {
-		if n := count(); n != last {
+	w.eventually("the member rests", func(ctx context.Context) error {
+		err := w.atRest(ctx)
+		if n := count(); n != last || err != nil {
 			last, since = n, time.Now()
 		}
 		if time.Since(since) < time.Second {
-			return errors.New("it writes")
+			return errors.Join(err, errors.New("it has written"))
 		}
 		return nil
 	})
@@ -296,7 +326,7 @@ func (w *world) startMember() {
 	w.t.Helper()
 	w.stop = w.start(w.memberConfig, "kube-system", "member",
 		func(mgr ctrl.Manager, cfg config.Config, namespace string) error {
-			return SetupFollowing(mgr, cfg, w.configFile, namespace)
+			return setUp(mgr, cfg, w.configFile, namespace, w.running.Store)
 		})
 }
 

@@ -30,6 +30,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -789,11 +790,31 @@ func TestMultiClusterServices(t *testing.T) {
 	})
 }
 
-// writesBy returns the writes that each API server has served, by kind of object and subresource. It waits until there
-// has been no write for a second. It counts writes that changed nothing or were refused too. The controllers' own
-// counters do not suffice: if a process has several controllers, it registers the counter of one. writesBy omits
-// announcements, Leases and Events, which never stop. It also omits the access rights that a test creates when it
-// starts a controller.
+// atRest returns an error unless all members are at rest, and the leader has judged all exports.
+func (s *mcsWorld) atRest(ctx context.Context) error {
+	for id, m := range s.members {
+		if err := m.atRest(ctx); err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	exports := &mcv1alpha1.ResourceExportList{}
+	if err := s.leader.List(ctx, exports, client.InNamespace(area)); err != nil {
+		return err
+	}
+	for _, re := range exports.Items {
+		judged := re.Spec.Kind == multicluster.ServiceKind || re.Spec.Kind == multicluster.EndpointsKind
+		if judged && len(re.Status.Conditions) == 0 {
+			return fmt.Errorf("ResourceExport %s has no condition", re.Name)
+		}
+	}
+	return nil
+}
+
+// writesBy returns the writes that each API server has served, by kind of object and subresource. It waits until all
+// are at rest and there has been no write for a second. It counts writes that changed nothing or were refused too. The
+// controllers' own counters do not suffice: if a process has several controllers, it registers the counter of one.
+// writesBy omits announcements, Leases and Events, which never stop. It also omits the access rights that a test
+// creates when it starts a controller.
 func (s *mcsWorld) writesBy() map[string]int {
 	s.t.Helper()
 	beside := []string{"memberclusterannounces", "leases", "events", "serviceaccounts",
@@ -814,30 +835,40 @@ func (s *mcsWorld) writesBy() map[string]int {
 		return out
 	}
 	last, since := count(), time.Now()
-	s.eventually("nobody writes", func(context.Context) error {
-		if now := count(); !maps.Equal(now, last) {
+	s.eventually("nobody writes", func(ctx context.Context) error {
+		err := s.atRest(ctx)
+		if now := count(); !maps.Equal(now, last) || err != nil {
 			last, since = now, time.Now()
 		}
 		if time.Since(since) < time.Second {
-			return errors.New("somebody writes")
+			return errors.Join(err, errors.New("somebody has written"))
 		}
 		return nil
 	})
 	return last
 }
 
-// wrote compares the writes since writesBy.
+// wrote compares the writes since writesBy. It waits for writes that are missing: an event may be on its way.
 func (s *mcsWorld) wrote(before, want map[string]int) {
 	s.t.Helper()
-	have := s.writesBy()
-	for key := range have {
-		if have[key] -= before[key]; have[key] == 0 {
-			delete(have, key)
+	s.eventually("writes (-want +have)", func(context.Context) error {
+		have := s.writesBy()
+		for key := range have {
+			if have[key] -= before[key]; have[key] == 0 {
+				delete(have, key)
+			}
 		}
-	}
-	if diff := cmp.Diff(want, have); diff != "" {
-		s.t.Errorf("writes (-want +have):\n%s", diff)
-	}
+		diff := cmp.Diff(want, have)
+		for key, n := range have {
+			if n > want[key] {
+				s.t.Fatalf("more writes of %s than expected (-want +have):\n%s", key, diff)
+			}
+		}
+		if diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
 }
 
 var servedRequest = regexp.MustCompile(

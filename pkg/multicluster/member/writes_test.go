@@ -92,7 +92,7 @@ func (c *controller) answers(text string) {
 // settled waits until nothing is left to be written to the leader.
 func (c *controller) settled(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); c.leaderWrites.Len() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(waitLimit); c.leaderWrites.Len() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d objects are still to be written", c.leaderWrites.Len())
 		}
