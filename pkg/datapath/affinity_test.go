@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -24,6 +25,7 @@ type remembered struct {
 	sync *flowsync.Syncer
 	f    service.Frontend
 	port int
+	last time.Time // when connections were opened
 }
 
 func remembering(t *testing.T, f service.Frontend) *remembered {
@@ -59,14 +61,17 @@ func (r *remembered) set(f service.Frontend) {
 func (r *remembered) connect(clients ...int) []int {
 	r.t.Helper()
 	out := make([]int, len(clients))
+	r.last = time.Now()
+	args := []string{"netdev-dummy/receive", "pod1"}
 	for _, client := range clients {
 		r.port++
-		r.appctl(r.t, "netdev-dummy/receive", "pod1",
+		args = append(args,
 			fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
 				"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)",
 				client, r.f.VIP.Addr(), r.port))
 	}
-	for deadline := time.Now().Add(20 * time.Second); slices.Contains(out, 0); {
+	r.appctl(r.t, args...)
+	for deadline := time.Now().Add(ovstest.Timeout()); slices.Contains(out, 0); {
 		tracked := r.appctl(r.t, "dpctl/dump-conntrack")
 		for i, client := range clients {
 			line := regexp.MustCompile(fmt.Sprintf(
@@ -91,10 +96,12 @@ func (r *remembered) learned() int {
 	return strings.Count(text, "nw_src=")
 }
 
-// later has time pass for the switch.
+// later has time pass for the switch, until so much has passed since the last connections.
 func (r *remembered) later(d time.Duration) {
 	r.t.Helper()
-	for ; d > 0; d -= time.Second { // counters are collected in between
+	// The switch notes these connections first.
+	r.appctl(r.t, "revalidator/wait")
+	for d -= time.Since(r.last); d > 0; d -= time.Second { // counters are collected in between
 		r.appctl(r.t, "time/warp", "1000", "250")
 	}
 }

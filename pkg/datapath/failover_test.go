@@ -141,7 +141,7 @@ func unanswered(streams []*flood) []int {
 		s.mu.Unlock()
 	}
 	lost := make([]int, len(streams))
-	for deadline := time.Now().Add(replyTimeout()); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(silence()); ; time.Sleep(50 * time.Millisecond) {
 		all := 0
 		for i, s := range streams {
 			s.mu.Lock()
@@ -297,7 +297,7 @@ func TestFailover(t *testing.T) {
 func newConnection(t *testing.T, client namespace, to, want string) {
 	t.Helper()
 	eventually(t, "a new connection to "+to+" is answered", func() error {
-		answer, err := client.ask("tcp", to)
+		answer, err := client.askWithin(silence(), "tcp", to)
 		if err == nil && answer != want {
 			t.Errorf("a new connection is answered %q, want %q", answer, want)
 		}
@@ -360,7 +360,7 @@ func TestFailoverUntranslated(t *testing.T) {
 		t.Helper()
 		var c net.Conn
 		eventually(t, network+" "+to+" answers", func() (err error) {
-			c, err = client.dial(network, to)
+			c, err = client.dialWithin(silence(), network, to)
 			return err
 		})
 		t.Cleanup(func() { c.Close() })
@@ -458,7 +458,7 @@ func TestFailoverUntranslated(t *testing.T) {
 
 // ping sends a line on a connection and returns the address that the server sees.
 func ping(c net.Conn) (netip.Addr, error) {
-	if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+	if err := c.SetDeadline(time.Now().Add(silence())); err != nil {
 		return netip.Addr{}, err
 	}
 	if _, err := c.Write([]byte("?\n")); err != nil {
@@ -477,7 +477,7 @@ func ping(c net.Conn) (netip.Addr, error) {
 func dialBy(from namespace, gateway string) (net.Conn, error) {
 	var last error
 	for range 50 {
-		c, err := from.dial("tcp", "10.97.0.14:80")
+		c, err := from.dialWithin(silence(), "tcp", "10.97.0.14:80")
 		if err != nil {
 			last = err
 			continue

@@ -194,7 +194,7 @@ func lookup(from namespace, network, server, name string) error {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
 		return err
 	}
 	q := queryFor(name)
@@ -251,13 +251,15 @@ func TestNames(t *testing.T) {
 		}},
 	}})
 	n.sync(t)
-	reaches := func(address string) bool {
-		c, err := n.a.dial("tcp", address)
+	reachesWithin := func(limit time.Duration, address string) bool {
+		c, err := n.a.dialWithin(limit, "tcp", address)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
 	}
+	reaches := func(address string) bool { return reachesWithin(replyTimeout(), address) }
+	reached := func(address string) bool { return reachesWithin(silence(), address) } // where it should not be
 	// resolve asks for a name and does the agent's work before the answer arrives.
 	resolve := func(network, name string) (learned bool) {
 		t.Helper()
@@ -271,7 +273,7 @@ func TestNames(t *testing.T) {
 				n.sync(t)
 			}
 			send(a.Release(n.Node, n.Pods[1]))
-		case <-time.After(5 * time.Second):
+		case <-time.After(replyTimeout()):
 			t.Fatal("no answer comes to the agent")
 		}
 		if err := <-answered; err != nil {
@@ -279,7 +281,7 @@ func TestNames(t *testing.T) {
 		}
 		return learned
 	}
-	if reaches("10.11.0.4:8080") {
+	if reached("10.11.0.4:8080") {
 		t.Error("what was not asked for is reached")
 	}
 	for _, test := range []struct {
@@ -294,13 +296,17 @@ func TestNames(t *testing.T) {
 		if learned := resolve(test.network, test.name); learned != test.learned {
 			t.Errorf("%s: learned: %v", test.name, learned)
 		}
-		if have := reaches(test.server); have != test.learned {
+		look := reached
+		if test.learned {
+			look = reaches
+		}
+		if have := look(test.server); have != test.learned {
 			t.Errorf("%s: reached after the answer: %v", test.name, have)
 		}
 	}
 	n.policy.Learned.Delete("alias.example.com")
 	n.sync(t)
-	if reaches("10.11.0.2:8080") {
+	if reached("10.11.0.2:8080") {
 		t.Error("what was forgotten is reached")
 	}
 	if !resolve("tcp", "tcp.example.com.") || !reaches("10.11.0.2:8080") {
@@ -313,10 +319,10 @@ func TestNames(t *testing.T) {
 	const service = "10.97.0.11:80"
 	n.policy.Learned.Delete("tcp.example.com")
 	n.sync(t)
-	if reaches(service) {
+	if reached(service) {
 		t.Error("a Service is reached whose name was not asked for")
 	}
-	if !resolve("udp", "service.example.com.") || !reaches(service) || reaches("10.11.0.2:8080") {
+	if !resolve("udp", "service.example.com.") || !reaches(service) || reached("10.11.0.2:8080") {
 		t.Error("the name of a Service does not allow its address, or allows its endpoint")
 	}
 	all := policy.RuleFacts{Action: policy.Allow, AnyPeer: true, AnyPort: true}
@@ -327,7 +333,11 @@ func TestNames(t *testing.T) {
 			Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{*rule, all}},
 		})
 		n.sync(t)
-		if have := reaches(service); have != want {
+		look := reached
+		if want {
+			look = reaches
+		}
+		if have := look(service); have != want {
 			t.Errorf("%+v: the Service is reached: %v", rule, have)
 		}
 		if !reaches("10.11.0.2:8080") {
@@ -354,7 +364,7 @@ func TestNames(t *testing.T) {
 			if server != addrOf("10.11.0.4") {
 				t.Errorf("by %s the server is %s", network, server)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(replyTimeout()):
 			t.Errorf("the agent is not told of a server by %s that is no resolver", network)
 		}
 	}

@@ -186,8 +186,16 @@ func accept(t *testing.T, l net.Listener, serve func(net.Conn)) {
 	}()
 }
 
-// replyTimeout is how long a client waits.
-func replyTimeout() time.Duration { return ovstest.Timeout() / 10 }
+// replyTimeout is how long a client waits for an answer that has to come.
+func replyTimeout() time.Duration { return ovstest.Timeout() }
+
+// silence is how long a client waits for an answer that may not come. It passes whole where no answer comes.
+func silence() time.Duration {
+	if ovstest.System() {
+		return 12 * time.Second
+	}
+	return 2 * time.Second
+}
 
 // listen listens for connections by TCP or SCTP.
 func listen(network, address string) (net.Listener, error) {
@@ -207,10 +215,10 @@ func listen(network, address string) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-func dialSCTP(address string) (net.Conn, error) {
+func dialSCTP(address string, limit time.Duration) (net.Conn, error) {
 	f, err := socketSCTP(address, func(fd int, at unix.Sockaddr) error {
-		limit := unix.NsecToTimeval(replyTimeout().Nanoseconds())
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+		value := unix.NsecToTimeval(limit.Nanoseconds())
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &value); err != nil {
 			return err
 		}
 		return unix.Connect(fd, at)
@@ -253,15 +261,20 @@ func greeting(name string, from net.Addr) []byte {
 	return []byte(name + " " + netip.MustParseAddrPort(from.String()).Addr().String() + "\n")
 }
 
-// dial connects from the namespace.
+// dial connects from the namespace to what has to answer.
 func (n namespace) dial(network, address string) (net.Conn, error) {
+	return n.dialWithin(replyTimeout(), network, address)
+}
+
+// dialWithin connects from the namespace.
+func (n namespace) dialWithin(limit time.Duration, network, address string) (net.Conn, error) {
 	var c net.Conn
 	err := n.do(func() error {
 		var err error
 		if network == "sctp" {
-			c, err = dialSCTP(address)
+			c, err = dialSCTP(address, limit)
 		} else {
-			c, err = net.DialTimeout(network+"4", address, replyTimeout())
+			c, err = net.DialTimeout(network+"4", address, limit)
 		}
 		return err
 	})
@@ -271,7 +284,12 @@ func (n namespace) dial(network, address string) (net.Conn, error) {
 // ask connects, sends two lines one after the other and returns the answer, which must be the same both times. The
 // second line goes through an established connection.
 func (n namespace) ask(network, address string) (string, error) {
-	c, err := n.dial(network, address)
+	return n.askWithin(replyTimeout(), network, address)
+}
+
+// askWithin does the same with a limit for each answer.
+func (n namespace) askWithin(limit time.Duration, network, address string) (string, error) {
+	c, err := n.dialWithin(limit, network, address)
 	if err != nil {
 		return "", err
 	}
@@ -279,7 +297,7 @@ func (n namespace) ask(network, address string) (string, error) {
 	var answers [2]string
 	r := bufio.NewReader(c)
 	for i := range answers {
-		if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+		if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 			return "", err
 		}
 		if _, err := c.Write([]byte("who are you, and who am I?\n")); err != nil {

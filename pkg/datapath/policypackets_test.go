@@ -144,15 +144,15 @@ func open(t *testing.T, from namespace, address string) talk {
 	}
 	t.Cleanup(func() { c.Close() })
 	out := talk{c, bufio.NewReader(c)}
-	if err := out.send(); err != nil {
+	if err := out.send(replyTimeout()); err != nil {
 		t.Fatalf("%s: %v", address, err)
 	}
 	return out
 }
 
 // send sends a line and waits for the answer.
-func (c talk) send() error {
-	if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+func (c talk) send(limit time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte("hello\n")); err != nil {
@@ -164,14 +164,14 @@ func (c talk) send() error {
 
 func (c talk) mustPass(t *testing.T, why string) {
 	t.Helper()
-	if err := c.send(); err != nil {
+	if err := c.send(replyTimeout()); err != nil {
 		t.Errorf("%s: a connection that is allowed is cut: %v", why, err)
 	}
 }
 
 func (c talk) mustNot(t *testing.T, why string) {
 	t.Helper()
-	if err := c.send(); err == nil {
+	if err := c.send(silence()); err == nil {
 		t.Errorf("%s: a connection that is forbidden goes on", why)
 	} else if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%s: %v", why, err)
@@ -253,7 +253,11 @@ func TestProxyOnNode(t *testing.T) {
 	}`, "nft", "-f", "-")
 	ask := func(from namespace, address string, want bool, why string) {
 		t.Helper()
-		have, err := from.ask("tcp", address)
+		limit := replyTimeout()
+		if !want {
+			limit = silence()
+		}
+		have, err := from.askWithin(limit, "tcp", address)
 		if ok := err == nil; ok != want || ok && have != "server 10.11.0.1" {
 			t.Errorf("%s: %s answers %q, %v", why, address, have, err)
 		}
@@ -282,7 +286,7 @@ func TestEstablishedKept(t *testing.T) {
 	n.forget("from-b")
 	n.change(t)
 	b.mustPass(t, "a policy that keeps connections is gone")
-	if c, err := n.b.dial("tcp", "10.97.0.11:80"); err == nil {
+	if c, err := n.b.dialWithin(silence(), "tcp", "10.97.0.11:80"); err == nil {
 		c.Close()
 		t.Error("a new connection is allowed")
 	}
@@ -314,9 +318,12 @@ func stream(t *testing.T, ns namespace, address string) {
 // mustStream reads the bytes that have arrived and fails unless more come, or do not come.
 func mustStream(t *testing.T, c net.Conn, want bool) {
 	t.Helper()
-	buf, idle := make([]byte, 1<<16), 0
+	buf, idle, pause := make([]byte, 1<<16), 0, silence()/10
+	if want {
+		pause = replyTimeout()
+	}
 	for range 50 {
-		if err := c.SetReadDeadline(time.Now().Add(replyTimeout() / 10)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(pause)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Read(buf); err != nil {

@@ -56,7 +56,7 @@ func (e tcpEnd) arrived(t *testing.T) (n int) {
 	t.Helper()
 	buf := make([]byte, 200)
 	for {
-		if err := e.SetReadDeadline(time.Now().Add(replyTimeout() / 8)); err != nil {
+		if err := e.SetReadDeadline(time.Now().Add(silence() / 8)); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := e.ReadFrom(buf); errors.Is(err, os.ErrDeadlineExceeded) {

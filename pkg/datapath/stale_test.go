@@ -86,7 +86,7 @@ func (c client) ask(to string, wait time.Duration) string {
 func (c client) silent() {
 	buf := make([]byte, 100)
 	for {
-		_ = c.conn.SetReadDeadline(time.Now().Add(replyTimeout() / 10))
+		_ = c.conn.SetReadDeadline(time.Now().Add(silence() / 10))
 		if _, _, err := c.conn.ReadFrom(buf); err != nil {
 			return
 		}
@@ -136,14 +136,17 @@ func TestUDPBeforeService(t *testing.T) {
 					t.Errorf("without a Service %q answers", got)
 				}
 			}
-			if is := strings.Contains(n.dump(t), "dst=10.97.0.222,"); is != test.tracked {
-				t.Errorf("tracked without a Service: %v, want %v\n%s", is, test.tracked, n.dump(t))
-			}
+			eventually(t, "the datagrams without a Service have been judged", func() error {
+				if is := strings.Contains(n.dump(t), "dst=10.97.0.222,"); is != test.tracked {
+					return fmt.Errorf("tracked: %v, want %v\n%s", is, test.tracked, n.dump(t))
+				}
+				return nil
+			})
 			set(there)
 			answered := func(why string) {
 				t.Helper()
-				for range 3 {
-					if c.ask(vip, 200*time.Millisecond) == "server" {
+				for _, limit := range []time.Duration{200 * time.Millisecond, 200 * time.Millisecond, replyTimeout()} {
+					if c.ask(vip, limit) == "server" {
 						return
 					}
 					flushed()
@@ -162,9 +165,12 @@ func TestUDPBeforeService(t *testing.T) {
 			if got := c.ask(vip, 100*time.Millisecond); got != "" {
 				t.Errorf("a datagram to an endpoint that is gone is answered by %q", got)
 			}
-			if got := flushed(); got != 1 {
-				t.Errorf("%d datagrams to an endpoint that is gone are left to the agent, want 1", got)
-			}
+			eventually(t, "one datagram to an endpoint that is gone is left to the agent", func() error {
+				if got := flushed(); got != 1 {
+					return fmt.Errorf("%d are left", got)
+				}
+				return nil
+			})
 			if own := fmt.Sprintf("dst=10.97.0.222,sport=%d,",
 				c.conn.LocalAddr().(*net.UDPAddr).Port); strings.Contains(n.dump(t), own) {
 				t.Errorf("the connection is not forgotten\n%s", n.dump(t))

@@ -429,7 +429,7 @@ func TestStretchedTraffic(t *testing.T) {
 	servers := []string{nearServer, farServer}
 	for name, from := range clients {
 		for _, to := range servers {
-			eventually(t, name+" is answered", func() error { _, err := from.ask("tcp", to); return err })
+			eventually(t, name+" is answered", func() error { _, err := from.askWithin(silence(), "tcp", to); return err })
 		}
 	}
 	for _, action := range []policy.Action{policy.Drop, policy.Reject} {
@@ -438,7 +438,11 @@ func TestStretchedTraffic(t *testing.T) {
 		for name, from := range clients {
 			for _, to := range servers {
 				all.Go(func() {
-					_, err := from.ask("tcp", to)
+					limit := replyTimeout()
+					if action == policy.Drop && !strings.HasPrefix(name, "b") {
+						limit = silence()
+					}
+					_, err := from.askWithin(limit, "tcp", to)
 					switch {
 					case strings.HasPrefix(name, "b"):
 						if err != nil {
@@ -487,7 +491,7 @@ func TestStretchedTraffic(t *testing.T) {
 	east1.relabel("pod1", "app=new")
 	change()
 	expect("the client's new labels have no number yet", true, true)
-	if _, err := east1.realNode.pods[0].ask("tcp", nearServer); err == nil {
+	if _, err := east1.realNode.pods[0].askWithin(silence(), "tcp", nearServer); err == nil {
 		t.Error("a client without a number opens a connection")
 	}
 	for _, n := range all {

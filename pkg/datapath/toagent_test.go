@@ -45,7 +45,11 @@ func TestLogged(t *testing.T) {
 			Ingress: &policy.DirectionFacts{Rules: []policy.RuleFacts{rule}},
 		}})
 		n.sync(t)
-		c, err := n.a.dial("tcp", "10.97.0.11:80")
+		limit := replyTimeout()
+		if a == policy.Drop {
+			limit = silence()
+		}
+		c, err := n.a.dialWithin(limit, "tcp", "10.97.0.11:80")
 		if (err == nil) != (a == policy.Allow) {
 			t.Errorf("%s: the client gets %v", a, err)
 		}

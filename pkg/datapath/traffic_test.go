@@ -129,7 +129,7 @@ type request struct {
 func (r request) check(t *testing.T) {
 	t.Helper()
 	// The first packet between two Nodes waits for the tunnel ends to find each other.
-	eventually(t, "it is answered", func() error { _, err := r.from.ask(r.network, r.to); return err })
+	eventually(t, "it is answered", func() error { _, err := r.from.askWithin(silence(), r.network, r.to); return err })
 	var have []string
 	for range 20 {
 		answer, err := r.from.ask(r.network, r.to)
@@ -274,7 +274,7 @@ func newcomersBetween(t *testing.T, one, two *realNode, denied bool) {
 	sync()
 	request{"", two.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
 	if denied { // it takes a while not to be answered
-		if answer, err := two.pods[1].ask("tcp", "10.11.0.2:8080"); err == nil {
+		if answer, err := two.pods[1].askWithin(silence(), "tcp", "10.11.0.2:8080"); err == nil {
 			t.Errorf("a new Pod that a rule denies has the answer %q", answer)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -191,7 +192,7 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 		if len(args) >= receivedAtOnce || client == clients-1 {
 			want := o.received(t, "1") + len(args) - 2
 			o.appctl(t, args...)
-			for end := time.Now().Add(20 * time.Second); o.received(t, "1") < want; {
+			for end := time.Now().Add(ovstest.Timeout()); o.received(t, "1") < want; {
 				if time.Now().After(end) {
 					t.Fatalf("the port has received %d packets, want %d", o.received(t, "1"), want)
 				}
@@ -199,7 +200,7 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 			args = args[:2]
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); total < clients*each &&
+	for end := time.Now().Add(ovstest.Timeout()); total < clients*each &&
 		time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		landed, total = o.landed(t, f)
 	}
