@@ -259,28 +259,6 @@ func (c *Cluster) registered(ctx context.Context) error {
 	})
 }
 
-// Kubectl runs kubectl as the cluster's administrator and returns what it printed.
-func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return c.KubectlInput(ctx, "", args...)
-}
-
-// KubectlInput is Kubectl with text on its standard input.
-func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string) (string, error) {
-	cmd := c.KubectlCommand(ctx, args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := output(cmd)
-	if err != nil {
-		return out, fmt.Errorf("kubectl %s in cluster %s: %w", strings.Join(args, " "), c.name, err)
-	}
-	return out, nil
-}
-
-// KubectlCommand returns the command, for callers that want its streams.
-func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
-	args = append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)
-	return exec.CommandContext(ctx, filepath.Join(c.lab.bin.Kubernetes, "kubectl"), args...)
-}
-
 // Tool runs bin/tombolo, under its name or as antctl, as the cluster's administrator.
 func (l *Lab) Tool(ctx context.Context, cluster, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.Own, "tombolo"), args...)

@@ -101,10 +101,17 @@ func TestLab(t *testing.T) {
 		if _, err := c.Kubectl(ctx, "get", "nodes", "--request-timeout=2s"); err == nil {
 			t.Error("kubectl works without an API server")
 		}
+		waited := make(chan error, 1)
+		go func() {
+			_, err := c.Kubectl(ctx, "get", "nodes")
+			waited <- err
+		}()
 		if err := c.StartAPIServer(ctx); err != nil {
 			t.Fatal(err)
 		}
-		kubectl(t, c, "get", "nodes")
+		if err := <-waited; err != nil {
+			t.Errorf("a kubectl that found no API server was not tried again until there was one: %v", err)
+		}
 	})
 	t.Run("power", func(t *testing.T) { power(t, l, c, n) })
 
