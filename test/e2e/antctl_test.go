@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
@@ -89,7 +88,7 @@ func testAntctl(t *testing.T) {
 	has(run("west", "join", "--clusterset", set, "--clusterid", "antctl-west", "--leader-clusterid", "antctl-north",
 		"--leader-namespace", area,
 		"--leader-apiserver", world.Lab.Cluster("north").Server(), "--token-secret-name", "antctl-west"), joined)
-	eventually(t, 30*time.Second, func(ctx context.Context) error {
+	eventually(t, stateLimit, func(ctx context.Context) error {
 		out, err := world.Lab.Tool(ctx, "north", "antctl", "mc", "get", "clusterset", set, "-n", area)
 		for _, cluster := range world.Members() {
 			if want := "antctl-" + cluster + " " + area + " " + set +
@@ -137,14 +136,14 @@ func nodesTalkIn(t *testing.T, kind string) {
 		}
 		return nil
 	}
-	eventually(t, time.Minute, talk)
-	end := capture(t)
-	must(t, talk(testContext(t)))
-	have := end().within
-	t.Logf("between Nodes have passed packets %v", have)
-	if have[kind] < 20 || len(have) != 1 {
-		t.Errorf("between Nodes packets %v have passed, want those of %s alone", have, kind)
-	}
+	eventually(t, stateLimit, func(ctx context.Context) error {
+		end := capture(t)
+		err := talk(ctx)
+		if have := end().within; err == nil && (have[kind] < 20 || len(have) != 1) {
+			err = fmt.Errorf("between Nodes packets %v have passed, want those of %s alone", have, kind)
+		}
+		return err
+	})
 }
 
 // podsOf are the addresses of west's Pods of an app.
@@ -169,7 +168,7 @@ func antctlExports(t *testing.T, antctl func(args ...string) string) {
 		kubectl(t, cluster, "annotate", "node", "node-1", "multicluster.antrea.io/gateway=true")
 	}
 	must(t, world.Export(ctx, "west"))
-	ip, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
+	ip, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, stateLimit)
 	must(t, err)
 	waitAnswer(t, "east", "client", "http://"+ip+"/")
 	if a := ask(t, "east", "client", "http://"+ip+"/", 20); a.share("test-cluster-west/") != 20 {
@@ -202,7 +201,7 @@ func antctlExports(t *testing.T, antctl func(args ...string) string) {
 		}
 	}
 	kubectl(t, "west", "delete", "serviceexport", "nginx", "-n", "default")
-	eventually(t, 30*time.Second, func(ctx context.Context) error {
+	eventually(t, stateLimit, func(ctx context.Context) error {
 		out, err := world.Kubectl(ctx, "east", "get", "service", "-n", "default", "-o", "name")
 		if err == nil && strings.Contains(out, "antrea-mc-nginx") {
 			err = errors.New("west exports no more, and the Service is still there")

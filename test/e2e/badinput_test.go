@@ -6,13 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // exportCondition waits until a ServiceExport of default has the reason.
 func exportCondition(t *testing.T, cluster, name, reason string) {
 	t.Helper()
-	eventually(t, 20*time.Second, func(ctx context.Context) error {
+	eventually(t, stateLimit, func(ctx context.Context) error {
 		out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", name, "-n", "default", "-o",
 			"jsonpath={.status.conditions[*].reason}")
 		if err == nil && !slices.Contains(strings.Fields(out), reason) {
@@ -46,7 +45,7 @@ metadata: {name: antrea-mc-nginx, namespace: default}
 		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p",
 			`[{"op":"replace","path":"/spec/ports/0/port","value":81}]`)
 		must(t, world.Export(ctx, "east"))
-		eventually(t, 20*time.Second, func(ctx context.Context) error {
+		eventually(t, stateLimit, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "north", "get", "resourceexport", "-n", "antrea-multicluster",
 				"test-cluster-east-default-nginx-service",
 				"-o", `jsonpath={.status.conditions[?(@.type=="Succeeded")].reason}`)
@@ -83,7 +82,7 @@ spec:
 		// have to live with them.
 		kubectl(t, "east", "scale", "deployment", "antrea-mc-controller", "-n", "kube-system", "--replicas=0")
 		kubectl(t, "east", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n", "kube-system",
-			"--timeout=60s")
+			"--timeout=4m")
 		must(t, world.Apply(ctx, "east", `
 apiVersion: multicluster.crd.antrea.io/v1alpha1
 kind: ClusterInfoImport
@@ -100,7 +99,7 @@ kind: ClusterInfoImport
 metadata: {name: bad-gateway, namespace: kube-system}
 spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewayIP: nonsense}]}
 `))
-		eventually(t, 20*time.Second, func(ctx context.Context) error {
+		eventually(t, stateLimit, func(ctx context.Context) error {
 			s, err := status(ctx, world.Lab.Cluster("east").Node("node-2"))
 			if err != nil {
 				return err
@@ -115,8 +114,8 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 		})
 		ask(t, "east", "client", url+"/", 10)
 		kubectl(t, "east", "scale", "deployment", "antrea-mc-controller", "-n", "kube-system", "--replicas=2")
-		kubectl(t, "east", "rollout", "status", "deployment", "antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
-		eventually(t, time.Minute, func(ctx context.Context) error {
+		kubectl(t, "east", "rollout", "status", "deployment", "antrea-mc-controller", "-n", "kube-system", "--timeout=4m")
+		eventually(t, stateLimit, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "east", "get", "clusterinfoimport", "-n", "kube-system", "-o", "name")
 			if err == nil && strings.Contains(out, "bad-") {
 				err = fmt.Errorf("the member has not removed what is not of its leader: %s", out)
@@ -127,7 +126,7 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 
 	t.Run("a Gateway with an unusable address", func(t *testing.T) {
 		kubectl(t, "north", "annotate", "--overwrite", "node", "node-1", "multicluster.antrea.io/gateway-ip=nonsense")
-		eventually(t, 20*time.Second, func(ctx context.Context) error {
+		eventually(t, stateLimit, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "north", "get", "events", "-A", "--field-selector",
 				"involvedObject.kind=Node,type=Warning", "-o", "jsonpath={.items[*].message}")
 			if err == nil && !strings.Contains(out, "nonsense") {
@@ -142,7 +141,7 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 	t.Run("a Gateway address that nobody reaches", func(t *testing.T) {
 		const dead = "192.0.2.77"
 		kubectl(t, "north", "annotate", "--overwrite", "node", "node-1", "multicluster.antrea.io/gateway-ip="+dead)
-		eventually(t, time.Minute, func(ctx context.Context) error {
+		eventually(t, stateLimit, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "east", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o",
 				`jsonpath={.status.clusterStatuses[?(@.clusterID=="test-cluster-north")].conditions[?(@.type=="Reachable")].message}`)
 			for _, want := range []string{"to " + dead, "Check that these are addresses"} {
@@ -162,17 +161,20 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 			"jsonpath={.data.token}")
 		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p",
 			`{"data":{"token":"bm9uc2Vuc2U="}}`)
-		must(t, world.WaitReady(ctx, "north", "test-clusterset", "False", time.Minute))
-		out := kubectl(t, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o",
-			"jsonpath={.status.clusterStatuses}")
-		for _, want := range []string{"Disconnected", "Secret"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("want %q in the condition, got %s", want, out)
+		must(t, world.WaitReady(ctx, "north", "test-clusterset", "False", stateLimit))
+		eventually(t, stateLimit, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o",
+				"jsonpath={.status.clusterStatuses}")
+			for _, want := range []string{"Disconnected", "Secret"} {
+				if err == nil && !strings.Contains(out, want) {
+					err = fmt.Errorf("want %q in the condition, got %s", want, out)
+				}
 			}
-		}
+			return err
+		})
 		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p",
 			`{"data":{"token":"`+good+`"}}`)
-		must(t, world.WaitReady(ctx, "north", "test-clusterset", "True", time.Minute))
+		must(t, world.WaitReady(ctx, "north", "test-clusterset", "True", stateLimit))
 	})
 	ask(t, "east", "client", url+"/", 10)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tombolo-net/tombolo/test/manifests"
 	"github.com/tombolo-net/tombolo/test/scenario"
@@ -37,7 +36,7 @@ func testGuideOfV15(t *testing.T) {
 	// Each controller takes a Node's host ports, and this cluster has two Nodes.
 	kubectl(t, "north", "scale", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--replicas=0")
 	kubectl(t, "north", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n",
-		scenario.LeaderNamespace, "--timeout=60s")
+		scenario.LeaderNamespace, "--timeout=4m")
 	must(t, world.Lab.InstallLeader(ctx, "antrea-mcs-ns"))
 
 	east := part("access-east")
@@ -64,10 +63,10 @@ func testGuideOfV15(t *testing.T) {
 	kubectl(t, "north", "delete", "deployment", "antrea-mc-controller", "-n", "antrea-mcs-ns")
 	kubectl(t, "north", "delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-l",
 		"served-in=antrea-mcs-ns")
-	kubectl(t, "north", "delete", "namespace", "antrea-mcs-ns", "--timeout=60s")
+	kubectl(t, "north", "delete", "namespace", "antrea-mcs-ns", "--timeout=4m")
 	kubectl(t, "north", "scale", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--replicas=2")
 	kubectl(t, "north", "rollout", "status", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace,
-		"--timeout=60s")
+		"--timeout=4m")
 }
 
 // testThreeClusters follows the walk-through with ClusterClaims v1alpha2 and ClusterSet v1alpha1.
@@ -115,9 +114,9 @@ func (j joining) run(t *testing.T) {
 		must(t, world.Apply(ctx, "north", j.update))
 	}
 	for cluster := range j.members {
-		must(t, world.WaitJoined(ctx, cluster, j.clusterSet, time.Minute))
+		must(t, world.WaitJoined(ctx, cluster, j.clusterSet, stateLimit))
 	}
-	eventually(t, time.Minute, func(ctx context.Context) error {
+	eventually(t, stateLimit, func(ctx context.Context) error {
 		out, err := world.Lab.Tool(ctx, "north", "tombolo", "mc", "get", "clusterset", j.clusterSet, "-n", j.leaderNamespace)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -135,7 +134,7 @@ func (j joining) run(t *testing.T) {
 		kubectl(t, cluster, "delete", "clusterset", j.clusterSet, "-n", scenario.MemberNamespace)
 		kubectl(t, cluster, "delete", "clusterclaim", "--all", "-n", scenario.MemberNamespace)
 	}
-	eventually(t, time.Minute, func(ctx context.Context) error {
+	eventually(t, stateLimit, func(ctx context.Context) error {
 		out, err := world.Kubectl(ctx, "north", "get", "memberclusterannounce", "-n", j.leaderNamespace, "-o", "name")
 		if err == nil && out != "" {
 			err = fmt.Errorf("the members have left, and still there is %s", out)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tombolo-net/tombolo/test/manifests"
 	"github.com/tombolo-net/tombolo/test/scenario"
@@ -33,7 +32,7 @@ func testReplication(t *testing.T) {
 
 	t.Run("no such Tier", func(t *testing.T) {
 		must(t, world.Apply(ctx, scenario.Leader, strings.Replace(text, "tier: securityops", "tier: random", 1)))
-		eventually(t, 30*time.Second, func(ctx context.Context) error {
+		eventually(t, stateLimit, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, scenario.Leader, "describe", "resourceimport", "-A")
 			for _, cluster := range world.Members() {
 				if text := "does not exist in importing cluster " + scenario.ClusterID(cluster); !strings.Contains(out, text) {
@@ -54,7 +53,7 @@ func testReplication(t *testing.T) {
 			reaches(t, cluster, "guests/guest", url, false)
 			ask(t, cluster, clientOf[cluster], url, 8)
 		}
-		eventually(t, 30*time.Second, func(ctx context.Context) error {
+		eventually(t, stateLimit, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, scenario.Leader, "get", "resourceexport", "-n", scenario.LeaderNamespace, name, "-o",
 				"jsonpath={.status.conditions[0].message}")
 			for _, cluster := range world.Members() {
@@ -66,7 +65,7 @@ func testReplication(t *testing.T) {
 		})
 	})
 	t.Run("other clusters are no Namespace", func(t *testing.T) {
-		ip, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
+		ip, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, stateLimit)
 		must(t, err)
 		ask(t, "east", "client", "http://"+ip+"/", 8)
 	})

@@ -59,7 +59,7 @@ func testVerify(t *testing.T) {
 		made := make(chan bool, 1)
 		ctx, cancel := context.WithCancel(testContext(t))
 		go func() {
-			made <- nil == scenario.Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+			made <- nil == scenario.Eventually(ctx, stateLimit, func(ctx context.Context) error {
 				out, err := world.Kubectl(ctx, "west", "get", "pods", "-A", "-l", "app=tombolo-verify-server", "-o", "name")
 				if err == nil && strings.TrimSpace(out) == "" {
 					err = errors.New("no Pod yet")

@@ -61,7 +61,7 @@ func (s *Scenario) restartAgents(ctx context.Context, clusters []string) error {
 	var all sync.WaitGroup
 	for i, cluster := range clusters {
 		all.Go(func() {
-			for _, args := range [][]string{{"restart"}, {"status", "--timeout=3m"}} {
+			for _, args := range [][]string{{"restart"}, {"status", "--timeout=4m"}} {
 				out, err := s.Kubectl(ctx, cluster,
 					append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...)
 				if err != nil {

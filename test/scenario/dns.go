@@ -31,7 +31,7 @@ func (s *Scenario) DNS(ctx context.Context, clusters ...string) error {
 		if err := s.Apply(ctx, name, string(rights)+fmt.Sprintf(dnsManifest, dnsImage, c.DNS())); err != nil {
 			return err
 		}
-		if _, err := s.Kubectl(ctx, name, "rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=90s"); err != nil {
+		if _, err := s.Kubectl(ctx, name, "rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=4m"); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ spec:
           image: %s
           imagePullPolicy: Never
           args: [-conf, /etc/coredns/Corefile]
-          readinessProbe: {httpGet: {path: /ready, port: 8181}, periodSeconds: 1}
+          readinessProbe: {httpGet: {path: /ready, port: 8181}, periodSeconds: 1, timeoutSeconds: 5}
           volumeMounts: [{name: config, mountPath: /etc/coredns}]
       volumes: [{name: config, configMap: {name: coredns}}]
 ---

@@ -42,7 +42,7 @@ func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[st
 		append(append([]string{"annotate", "--overwrite"}, pods...), "lab/configured="+since.Format("150405.000"))...); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
+	return Eventually(ctx, bootLimit, func(ctx context.Context) error {
 		out, err := s.Kubectl(ctx, cluster, append([]string{"logs", "--tail=-1", "--since-time", since.Format(time.RFC3339)},
 			pods[1:]...)...)
 		if err == nil && !strings.Contains(out, "the configuration has changed") {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // Pair joins the clusters, and makes Gateways in each (in the leader only the first). It runs a Pod client in east and
@@ -31,7 +30,7 @@ func (s *Scenario) Pair(ctx context.Context, node string, gateways ...string) er
 
 // PairURL is where the client finds the server.
 func (s *Scenario) PairURL(ctx context.Context) (string, error) {
-	ip, err := s.ImportedIP(ctx, "east", "antrea-mc-server", 1, time.Minute)
+	ip, err := s.ImportedIP(ctx, "east", "antrea-mc-server", 1, bootLimit)
 	return "http://" + ip + "/", err
 }
 
@@ -41,7 +40,7 @@ func (s *Scenario) PairSettled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return Eventually(ctx, 3*time.Minute, func(ctx context.Context) error {
+	return Eventually(ctx, bootLimit, func(ctx context.Context) error {
 		out, err := s.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "100", "--interval", "50ms",
 			"--timeout", "2s")
 		if err == nil && !strings.Contains(out, "100 answered, 0 failed") {

@@ -23,6 +23,9 @@ const (
 // ClusterID returns the ID that the user guide gives a cluster of the lab.
 func ClusterID(cluster string) string { return "test-cluster-" + cluster }
 
+// bootLimit is how long a step waits for a state. Each takes some seconds, but the machine may be busy.
+const bootLimit = 4 * time.Minute
+
 // Scenario is a lab on its way through the guide.
 type Scenario struct {
 	Lab      *lab.Lab
@@ -86,7 +89,7 @@ func (s *Scenario) Access(ctx context.Context) error {
 // makes of it. It waits until the token is there.
 func (s *Scenario) TokenSecret(ctx context.Context, namespace, name string) (string, error) {
 	var manifest string
-	err := Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+	err := Eventually(ctx, bootLimit, func(ctx context.Context) error {
 		out, err := s.Kubectl(ctx, Leader, "get", "secret", name, "-n", namespace, "-o", "yaml")
 		if err != nil {
 			return err
@@ -145,7 +148,7 @@ func (s *Scenario) Join(ctx context.Context) error {
 		}
 	}
 	for _, member := range s.Members() {
-		if err := s.WaitJoined(ctx, member, ClusterSet, time.Minute); err != nil {
+		if err := s.WaitJoined(ctx, member, ClusterSet, bootLimit); err != nil {
 			return err
 		}
 		s.report("%s has joined", ClusterID(member))
@@ -178,7 +181,7 @@ func (s *Scenario) ChooseGateway(ctx context.Context, cluster string, nodes ...s
 			return err
 		}
 	}
-	return Eventually(ctx, time.Minute, func(ctx context.Context) error {
+	return Eventually(ctx, bootLimit, func(ctx context.Context) error {
 		for _, other := range s.Members() {
 			if other == cluster {
 				continue

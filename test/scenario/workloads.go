@@ -37,7 +37,7 @@ spec:
             - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
             - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
           ports: [{containerPort: 8080}]
-          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 2}
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 2, timeoutSeconds: 5}
 ---
 apiVersion: v1
 kind: Service
@@ -49,7 +49,7 @@ spec:
 	if err := s.Apply(ctx, cluster, manifest); err != nil {
 		return err
 	}
-	_, err := s.Kubectl(ctx, cluster, "rollout", "status", "deployment/nginx", "-n", "default", "--timeout=90s")
+	_, err := s.Kubectl(ctx, cluster, "rollout", "status", "deployment/nginx", "-n", "default", "--timeout=4m")
 	return err
 }
 
@@ -70,7 +70,7 @@ spec:
 	if err := s.Apply(ctx, cluster, manifest); err != nil {
 		return err
 	}
-	_, err := s.Kubectl(ctx, cluster, "wait", "--for=condition=Ready", "pod/"+name, "-n", namespace, "--timeout=60s")
+	_, err := s.Kubectl(ctx, cluster, "wait", "--for=condition=Ready", "pod/"+name, "-n", namespace, "--timeout=4m")
 	return err
 }
 
