@@ -170,6 +170,11 @@ func antreaMember(t *testing.T, finalizer string) {
 		{"announcement without a time stamp", func() error { return east.client.Create(ctx, announcement("east")) }, ""},
 		{"Service", func() error { return east.client.Create(ctx, east.service()) }, ""},
 		{"Endpoints", func() error { return east.client.Create(ctx, east.endpoints("10.10.1.1", "10.10.1.2")) }, ""},
+	})
+	const service, endpoints = "default-web-service", "default-web-endpoints"
+	// Endpoints outside of all announced ranges are imported as long as no cluster announces any, and then stay.
+	imported("before the ClusterInfo", endpoints, "Endpoints default/web 10.10.1.1 10.10.1.2")
+	walk(t, []step{
 		{"ClusterInfo", func() error { return east.client.Create(ctx, east.clusterInfo("192.168.77.101")) }, ""},
 		{"label identity", func() error { return east.client.Create(ctx, east.label(label)) }, ""},
 		{"sign of life", func() error { return east.touch(ctx) }, ""},
@@ -181,7 +186,6 @@ func antreaMember(t *testing.T, finalizer string) {
 				&mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "east-default-x-service"}}))
 		}, ""},
 	})
-	const service, endpoints = "default-web-service", "default-web-endpoints"
 	imported("joined", service, "ServiceImport default/web http/TCP/80")
 	imported("joined", endpoints, "Endpoints default/web 10.10.1.1 10.10.1.2")
 	imported("joined", "east-clusterinfo", of("192.168.77.101"))
