@@ -1,13 +1,11 @@
 package cni
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
@@ -108,7 +106,8 @@ func (r Rate) limit(link netlink.Link) error {
 		return nil
 	}
 	if err := netlink.QdiscReplace(r.tbf(link)); err != nil {
-		return fmt.Errorf("limit %s to %d bits a second: %w", link.Attrs().Name, r.Bits, err)
+		return fmt.Errorf("limit %s to %d bits a second: %w; load the kernel module sch_tbf on the Node, or remove the "+
+			"Pod's bandwidth annotations", link.Attrs().Name, r.Bits, err)
 	}
 	return nil
 }
@@ -120,7 +119,7 @@ func (r Rate) compare(link netlink.Link) error {
 		return nil
 	}
 	list, err := rtnetlink.List(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err != nil {
 		return fmt.Errorf("list filters of %s: %w", link.Attrs().Name, err)
 	}
 	for _, q := range list {
