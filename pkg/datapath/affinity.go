@@ -12,12 +12,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Session affinity: the switch remembers a client address that has opened a connection to a frontend. It does so with a
-// flow of table Affinity that it learns from the packet. The client's next connections go to the same endpoint, also if
-// new endpoints are added. If no new connection has come for the Service's timeout, the switch forgets the client. This
-// is an idle timeout, as in kube-proxy. Antrea's flows have a hard timeout, so a busy client changes its endpoint in
-// the middle of its requests. Packets of known connections do not count, as in kube-proxy. After the timeout a new
-// choice is made, which may be another endpoint.
+// Session affinity: the switch remembers a client address that has opened a connection to a port of a Service, at any
+// of its addresses. It does so with a flow of table Affinity that it learns from the packet. The client's next
+// connections go to the same endpoint, also if new endpoints are added. If no new connection has come for the Service's
+// timeout, the switch forgets the client. This is an idle timeout, as in kube-proxy. Antrea's flows have a hard timeout,
+// so a busy client changes its endpoint in the middle of its requests. Packets of known connections do not count, as in
+// kube-proxy. After the timeout a new choice is made, which may be another endpoint.
 //
 // Learned flows have no owner. Their cookie has no instance, so flowsync leaves them alone, and a restart of the agent
 // keeps them. The flow of one endpoint in table Endpoint has learned them. They are deleted with it (delete_learned):
@@ -29,21 +29,24 @@ const maxClients = 4096
 
 // toGroup sends a new connection to the group of a shard, with affinity only if the client has no endpoint yet.
 func (b balanced) toGroup() flow.Actions {
-	if b.Affinity == 0 {
+	if b.affinity == 0 {
 		return flow.Do(flow.ToGroup(b.group))
 	}
-	return flow.Do(flow.Load(affinityGroup, uint64(b.group)), flow.Resubmit(Affinity), flow.Goto(Endpoint))
+	return flow.Do(
+		flow.Load(affinityGroup, uint64(b.group)), flow.Load(affinityPort, uint64(b.port)),
+		flow.Resubmit(Affinity), flow.Goto(Endpoint),
+	)
 }
 
-// affinity returns the flows of table Endpoint for a shard: one for each endpoint, and one that chooses. The latter is
-// also for a client whose endpoint is in another shard now.
-func (b balanced) affinity() []flow.Flow {
-	if b.Affinity == 0 {
+// remember returns the flows of table Endpoint for a shard: one for each endpoint, and one that chooses. The latter is
+// also for a client whose endpoint is in another shard now, or not in this set.
+func (b balanced) remember() []flow.Flow {
+	if b.affinity == 0 {
 		return nil
 	}
-	proto, _ := portMatch(b.Protocol, b.VIP.Port())
+	proto, _ := portMatch(b.set.Protocol, 0)
 	ports := ofp.TCPSrc
-	switch b.Protocol {
+	switch b.set.Protocol {
 	case corev1.ProtocolUDP:
 		ports = ofp.UDPSrc
 	case corev1.ProtocolSCTP:
@@ -60,13 +63,13 @@ func (b balanced) affinity() []flow.Flow {
 			Actions: flow.Do(flow.MoveField(ports, affinitySalt.Field), flow.ToGroup(b.group))},
 		{Table: Endpoint, Priority: differ, Match: ours(source.Is(fromPeer)), Actions: flow.Do(flow.ToGroup(b.group))},
 	}
-	numbers := bucketsOf(b.Frontend)
-	for i, e := range b.Endpoints {
+	numbers := b.buckets()
+	for i, e := range b.endpoints {
 		out = append(out,
 			flow.Flow{Table: Endpoint, Priority: high, Match: ours(affinityTo.Is(uint64(numbers[i]))), Actions: flow.Do(
 				b.learn(e, numbers[i]),
 				// Fields that connection tracking sets are the same for all clients.
-				flow.Load(affinityGroup, 0), flow.Load(affinityTo, 0), flow.Load(affinitySalt, 0),
+				flow.Load(affinityGroup, 0), flow.Load(affinityPort, 0), flow.Load(affinityTo, 0), flow.Load(affinitySalt, 0),
 				flow.Load(committed, 1), flow.CT(toEndpoint(e)),
 			)})
 	}
@@ -74,38 +77,30 @@ func (b balanced) affinity() []flow.Flow {
 }
 
 // learn returns the action that learns which endpoint a client has.
-func (b balanced) learn(e service.Endpoint, number uint32) ofp.Action {
+func (b balanced) learn(e service.Endpoint, bucket uint32) ofp.Action {
 	whole := func(f ofp.Field) ofp.Bits { return ofp.Bits{Field: f, Width: f.Bits()} }
-	constant := func(f ofp.Field, value []byte) ofp.LearnSpec {
-		return ofp.LearnSpec{Dst: whole(f), Value: string(value)}
+	src, ethType := ofp.IPv4Src, uint16(0x0800)
+	if b.set.IPv6 {
+		src, ethType = ofp.IPv6Src, 0x86dd
 	}
-	packets := func(f ofp.Field) ofp.LearnSpec { return ofp.LearnSpec{Dst: whole(f), Src: whole(f)} }
-	src, dst, ethType := ofp.IPv4Src, ofp.IPv4Dst, uint16(0x0800)
-	if b.VIP.Addr().Is6() {
-		src, dst, ethType = ofp.IPv6Src, ofp.IPv6Dst, 0x86dd
-	}
-	port, proto := ofp.TCPDst, byte(6)
-	switch b.Protocol {
-	case corev1.ProtocolUDP:
-		port, proto = ofp.UDPDst, 17
-	case corev1.ProtocolSCTP:
-		port, proto = ofp.SCTPDst, 132
-	}
+	number := func(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)) }
 	return ofp.Learn{
-		Table: Affinity, Priority: normal, IdleTimeout: uint16(b.Affinity / time.Second), Limit: maxClients,
+		Table: Affinity, Priority: normal, IdleTimeout: uint16(b.affinity / time.Second), Limit: maxClients,
 		Cookie: b.learned(e), Flags: ofp.LearnDeleteLearned,
 		Specs: []ofp.LearnSpec{
-			constant(ofp.EthType, binary.BigEndian.AppendUint16(nil, ethType)), constant(ofp.IPProto, []byte{0, proto}),
-			packets(src), packets(dst), packets(port),
-			{Kind: ofp.LearnLoad, Dst: ofp.Bits(affinityTo), Value: string(binary.BigEndian.AppendUint32(nil, number))},
+			{Dst: whole(ofp.EthType), Value: string(binary.BigEndian.AppendUint16(nil, ethType))},
+			{Dst: whole(src), Src: whole(src)},
+			{Dst: ofp.Bits(affinityPort), Value: number(b.port)},
+			{Kind: ofp.LearnLoad, Dst: ofp.Bits(affinityTo), Value: number(bucket)},
 		},
 	}
 }
 
 // learned returns the cookie of the flows that are learned of an endpoint. It has no instance. It depends on the
-// timeout, since an existing flow keeps its timeout.
+// timeout, since an existing flow keeps its timeout. All sets of the Service's port with this endpoint have the same
+// cookie, so the switch forgets a client with the last of them.
 func (b balanced) learned(e service.Endpoint) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(idOf(b.Frontend).String() + " " + e.Addr.String() + " " + b.Affinity.String()))
+	h.Write([]byte(portOf(b.set).String() + " " + e.Addr.String() + " " + b.affinity.String()))
 	return max(1, h.Sum64()>>16)
 }

@@ -3,6 +3,7 @@ package datapath
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,10 +45,11 @@ func remembering(t *testing.T, f service.Frontend) *remembered {
 	return r
 }
 
-// set makes this the frontend.
-func (r *remembered) set(f service.Frontend) {
+// set makes this the frontend that clients connect to, in addition to others.
+func (r *remembered) set(f service.Frontend, others ...service.Frontend) {
 	r.t.Helper()
-	for o, e := range declared(r.t, f) {
+	r.appctl(r.t, "revalidator/wait") // connections that are not counted yet would learn by the new flows
+	for o, e := range declared(r.t, append(others, f)...) {
 		r.sync.Set(o, e)
 		if err := r.sync.Synced(r.t.Context(), o); err != nil {
 			r.t.Fatal(err)
@@ -67,16 +69,16 @@ func (r *remembered) connect(clients ...int) []int {
 		r.port++
 		args = append(args,
 			fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
-				"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)",
-				client, r.f.VIP.Addr(), r.port))
+				"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=%d),tcp_flags(syn)",
+				client, r.f.VIP.Addr(), r.port, r.f.VIP.Port()))
 	}
 	r.appctl(r.t, args...)
 	for deadline := time.Now().Add(ovstest.Timeout()); slices.Contains(out, 0); {
 		tracked := r.appctl(r.t, "dpctl/dump-conntrack")
 		for i, client := range clients {
 			line := regexp.MustCompile(fmt.Sprintf(
-				`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=80\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`,
-				client, r.port-len(clients)+1+i))
+				`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=%d\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`,
+				client, r.port-len(clients)+1+i, r.f.VIP.Port()))
 			if m := line.FindStringSubmatch(tracked); m != nil {
 				fmt.Sscan(m[1], &out[i])
 			}
@@ -147,6 +149,27 @@ func TestAffinityTimeout(t *testing.T) {
 	}
 	first = second
 	same("after the new choice")
+
+	// The Service has a second address: a client has one endpoint at both. One that is for the Node's own endpoints
+	// alone leads to the client's endpoint only if it is one of them.
+	other := f
+	other.VIP = netip.MustParseAddrPort("10.97.0.99:8000")
+	r.set(other, f)
+	same("at a second address")
+	local := other
+	local.Scope, local.Endpoints = service.Local, f.Endpoints[:4]
+	r.set(local, f)
+	here := r.connect(clients...)
+	for i, e := range here {
+		if e > 4 || first[i] <= 4 && e != first[i] {
+			t.Errorf("client %d of endpoint %d lands at %d where only 1 to 4 serve", clients[i], first[i], e)
+		}
+	}
+	r.set(f, local)
+	first = here
+	same("after the choice at another address")
+	r.set(f)
+	same("with one address again")
 
 	// An endpoint goes: its clients are forgotten, and no others.
 	gone, its := int(f.Endpoints[first[0]-1].Addr.Addr().As4()[3]), 0

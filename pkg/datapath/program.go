@@ -120,6 +120,7 @@ var (
 	affinityGroup = flow.Reg(8).Bits(0, 32)
 	affinityTo    = flow.Reg(9).Bits(0, 32)
 	affinitySalt  = flow.Reg(10).Bits(0, 16)
+	affinityPort  = flow.Reg(12).Bits(0, 32) // by which table Affinity knows the Service's port
 
 	// The Pod of this Node that sends (policy.SenderKeyOf). It becomes the tunnel's key on the way to another Node. Like
 	// clusterSetID it is not written into the key at once.
@@ -245,6 +246,10 @@ var bitFields = []bitField{
 	{"way", way, "the way that it came by from another cluster, or leaves by to one: the port with BFD",
 		[]string{"0 a way without BFD"}},
 	{"affinityGroup", affinityGroup, "the group that chooses an endpoint for it, with session affinity", nil},
+	{
+		"affinityPort", affinityPort,
+		"the port of a Service that it is for, with session affinity, at any of the Service's addresses", nil,
+	},
 	{"affinityTo", affinityTo, "the bucket of the endpoint that it goes to, with session affinity",
 		[]string{"0 none yet"}},
 	{"affinitySalt", affinitySalt, "the client's port; with session affinity a choice depends on it and on the address",

@@ -2,13 +2,9 @@ package datapath
 
 import (
 	"cmp"
-	"fmt"
 	"hash/fnv"
 	"math"
-	"net/netip"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -18,31 +14,10 @@ import (
 // maxBucket is above the numbers that buckets may have (OFPG15_BUCKET_MAX).
 const maxBucket = 0xffffff00
 
-// frontendID names a frontend.
-type frontendID struct {
-	namespace, service, port string
-	protocol                 corev1.Protocol
-	vip                      netip.AddrPort
-}
-
-func idOf(f service.Frontend) frontendID {
-	return frontendID{f.Namespace, f.Service, f.Port, f.Protocol, f.VIP}
-}
-
-// Compare makes a frontend the key of a table.
-func (f frontendID) Compare(o frontendID) int {
-	return cmp.Or(cmp.Compare(f.namespace, o.namespace), cmp.Compare(f.service, o.service), cmp.Compare(f.port, o.port),
-		cmp.Compare(f.protocol, o.protocol), f.vip.Compare(o.vip))
-}
-
-func (f frontendID) String() string {
-	return fmt.Sprintf("%s/%s/%s/%s/%s", f.namespace, f.service, f.port, f.protocol, f.vip)
-}
-
-// frontendMatch is a new connection to a frontend that meets more conditions.
-func frontendMatch(f service.Frontend, more ...flow.Cond) flow.Match {
-	proto, port := portMatch(f.Protocol, f.VIP.Port())
-	return flow.All(append(more, flow.CTState("+new+trk"), proto, flow.IPDst(host(f.VIP.Addr())), port)...)
+// match is a new connection to an address of a set that meets more conditions.
+func (s shared) match(at address, more ...flow.Cond) flow.Match {
+	proto, port := portMatch(s.set.Protocol, at.vip.Port())
+	return flow.All(append(more, flow.CTState("+new+trk"), proto, flow.IPDst(host(at.vip.Addr())), port)...)
 }
 
 // refuse asks the agent to answer a connection to a Service without endpoints, as often in a second as the meter
@@ -51,46 +26,46 @@ func refuse(match flow.Match, rate uint32) flow.Flow {
 	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: ask(ServiceReject, rate)}
 }
 
-// balance returns the group of a frontend's endpoints. The datapath's own hash of the connection chooses the bucket, so
-// that many connections share one megaflow. With affinity a hash of the client's address and affinitySalt chooses, and
-// the bucket only names the endpoint; see affinity.
-func balance(id uint32, f service.Frontend) flow.Group {
-	g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
-	if f.Affinity > 0 {
+// balance returns the group of a shard of an endpoint set, which all addresses of the Service's port share. The
+// datapath's own hash of the connection chooses the bucket, so that many connections share one megaflow. With affinity a
+// hash of the client's address and affinitySalt chooses, and the bucket only has its number; see remember.
+func (b balanced) balance() flow.Group {
+	g := flow.Group{ID: b.group, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
+	if b.affinity > 0 {
 		g.Selection = flow.Selection{Method: "hash", Fields: []ofp.Field{ofp.IPv4Src, affinitySalt.Field}}
-		if f.VIP.Addr().Is6() {
+		if b.set.IPv6 {
 			g.Selection.Fields[0] = ofp.IPv6Src
 		}
 	}
-	weights, numbers := weightsOf(f), bucketsOf(f)
-	for i, e := range f.Endpoints {
-		b := flow.Bucket{ID: numbers[i], Weight: weights[i]}
-		if f.Affinity > 0 {
-			b.Actions = flow.Do(flow.Load(affinityTo, uint64(numbers[i])), flow.Resubmit(Endpoint))
+	weights, numbers := b.weights(), b.buckets()
+	for i, e := range b.endpoints {
+		bucket := flow.Bucket{ID: numbers[i], Weight: weights[i]}
+		if b.affinity > 0 {
+			bucket.Actions = flow.Do(flow.Load(affinityTo, uint64(numbers[i])), flow.Resubmit(Endpoint))
 		} else {
-			b.Actions = flow.Do(flow.Load(committed, 1), flow.CT(toEndpoint(e)))
+			bucket.Actions = flow.Do(flow.Load(committed, 1), flow.CT(toEndpoint(e)))
 		}
-		g.Buckets = append(g.Buckets, b)
+		g.Buckets = append(g.Buckets, bucket)
 	}
 	return g
 }
 
-// bucketsOf are the numbers of the buckets of a frontend's endpoints.
-func bucketsOf(f service.Frontend) []uint32 {
-	taken, out := ids{}, make([]uint32, len(f.Endpoints))
-	for i, e := range f.Endpoints {
+// buckets are the numbers of the buckets of the endpoints.
+func (b balanced) buckets() []uint32 {
+	taken, out := ids{}, make([]uint32, len(b.endpoints))
+	for i, e := range b.endpoints {
 		out[i] = taken.take(e.Addr.String())
 	}
 	return out
 }
 
-// weightsOf are the weights of the buckets of a frontend's endpoints.
-func weightsOf(f service.Frontend) []uint16 {
-	out := make([]uint16, len(f.Endpoints))
-	for i, e := range f.Endpoints {
+// weights are the weights of the buckets of the endpoints.
+func (b balanced) weights() []uint16 {
+	out := make([]uint16, len(b.endpoints))
+	for i, e := range b.endpoints {
 		out[i] = e.Weight
 	}
-	if f.Affinity > 0 {
+	if b.affinity > 0 {
 		return factors(out)
 	}
 	return out

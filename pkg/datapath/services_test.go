@@ -32,11 +32,11 @@ func withEndpoints(weights ...uint16) service.Frontend {
 	return f
 }
 
-// declared are the entries of a frontend's Service, by owner.
-func declared(t testing.TB, f service.Frontend) map[flow.Owner]flow.Entries {
+// declared are the entries of the frontends' Services, by owner.
+func declared(t testing.TB, frontends ...service.Frontend) map[flow.Owner]flow.Entries {
 	t.Helper()
 	s := onNode(1)
-	s.Frontends = []service.Frontend{f}
+	s.Frontends = frontends
 	plan, problems := Plan(s)
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -119,6 +119,31 @@ func TestAffinity(t *testing.T) {
 		if text := e.Flows[0].String(); strings.Contains(text, "tp_src") ||
 			strings.Contains(o.Name, "#") != strings.Contains(text, "nw_src") {
 			t.Errorf("%s: %s", o, text)
+		}
+	}
+}
+
+// TestSharedSet has a Service's port with several addresses: they share its groups, and each has a flow for a shard.
+func TestSharedSet(t *testing.T) {
+	for _, affinity := range []time.Duration{0, time.Hour} {
+		f := withEndpoints(ones(300)...)
+		f.Affinity = affinity
+		other := f
+		other.VIP = netip.MustParseAddrPort("10.97.0.99:8000")
+		one, both := declared(t, f), declared(t, f, other)
+		for o, e := range one {
+			has := both[o]
+			if len(has.Groups) != 1 || !reflect.DeepEqual(e.Groups, has.Groups) || len(has.Flows) != len(e.Flows)+1 {
+				t.Errorf("%s, affinity %s: %d groups, %d flows with two addresses, %d with one",
+					o, affinity, len(has.Groups), len(has.Flows), len(e.Flows))
+			}
+		}
+		local := other
+		local.Scope, local.Endpoints = service.Local, f.Endpoints[:3]
+		both = declared(t, f, local)
+		first := both[ServiceOwner("default", "web")]
+		if len(both) != len(one) || len(first.Groups) != 2 || len(first.Groups[1].Buckets) != 3 {
+			t.Errorf("affinity %s: a set of the Node's own endpoints: %v", affinity, first.Groups)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -36,22 +37,43 @@ const maxGroup = 0xffffff00
 // maxShards is how many shards the bits of the client's port can distinguish.
 const maxShards = 1 << 10
 
-// divided is a frontend without endpoints, and the shards of its endpoints; no shards if it has no endpoints.
+// shared is an endpoint set without its endpoints, with the addresses that share it.
+type shared struct {
+	set       service.Set
+	affinity  time.Duration
+	elsewhere bool
+	at        []address
+}
+
+// address is an address and port at which clients reach an endpoint set.
+type address struct {
+	vip netip.AddrPort
+}
+
+func (s shared) same(o shared) bool {
+	return s.set == o.set && s.affinity == o.affinity && s.elsewhere == o.elsewhere && slices.Equal(s.at, o.at)
+}
+
+// divided is an endpoint set and the shards that its endpoints are divided into, no shards if there are no endpoints.
 type divided struct {
-	service.Frontend
+	shared
 	shards [][]service.Endpoint
 }
 
-// divide divides the endpoints of the frontends of a Service.
+// divide divides the endpoint sets of a Service.
 func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []problem.Problem) {
 	list, _ := derive.Get(r, t.Frontends, key)
 	var out []divided
 	for _, f := range list {
-		d := divided{Frontend: f}
+		at := address{f.VIP}
+		if i := slices.IndexFunc(out, func(d divided) bool { return d.set == f.Set() }); i >= 0 {
+			out[i].at = append(out[i].at, at)
+			continue
+		}
+		d := divided{shared: shared{set: f.Set(), affinity: f.Affinity, elsewhere: f.Elsewhere, at: []address{at}}}
 		if len(f.Endpoints) > 0 {
 			d.shards = shards(f.Endpoints)
 		}
-		d.Endpoints = nil
 		out = append(out, d)
 	}
 	return out, nil
@@ -59,13 +81,12 @@ func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []probl
 
 func sameDivided(a, b []divided) bool {
 	return slices.EqualFunc(a, b, func(x, y divided) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere &&
-			slices.EqualFunc(x.shards, y.shards, slices.Equal)
+		return x.same(y.shared) && slices.EqualFunc(x.shards, y.shards, slices.Equal)
 	})
 }
 
-// serviceShard is the key of a Service's flows and groups for one shard of its frontends' endpoints. Shard 0, the only
-// one of most Services, also has the flows of frontends without endpoints.
+// serviceShard is the key of what a Service wants for one shard of its endpoint sets. With shard 0, the only one of
+// most Services, comes what sets without endpoints want.
 type serviceShard struct {
 	service derive.Object
 	shard   int
@@ -99,8 +120,17 @@ func shardText(shard int) string {
 
 // groupID names the group of a shard for good: it has the same number after a restart.
 type groupID struct {
-	frontendID
+	service.Set
 	shard int
+}
+
+// rememberedAs is the shard of the number, of no group, by which clients of a Service's port are remembered, in whatever
+// set and shard their endpoints are.
+const rememberedAs = -1
+
+func portOf(set service.Set) groupID {
+	set.Scope = service.Cluster
+	return groupID{set, rememberedAs}
 }
 
 // groupsOf are the groups of a Service.
@@ -108,7 +138,10 @@ func groupsOf(_ derive.Object, list []divided) []groupID {
 	var out []groupID
 	for _, d := range list {
 		for shard := range d.shards {
-			out = append(out, groupID{idOf(d.Frontend), shard})
+			out = append(out, groupID{d.set, shard})
+		}
+		if port := portOf(d.set); d.affinity > 0 && !slices.Contains(out, port) {
+			out = append(out, port)
 		}
 	}
 	return out
@@ -116,15 +149,20 @@ func groupsOf(_ derive.Object, list []divided) []groupID {
 
 // Compare makes a group the key of a table.
 func (g groupID) Compare(o groupID) int {
-	return cmp.Or(g.frontendID.Compare(o.frontendID), cmp.Compare(g.shard, o.shard))
+	return cmp.Or(g.Set.Compare(o.Set), cmp.Compare(g.shard, o.shard))
 }
 
 // String returns the text from which the group's number is made.
-func (g groupID) String() string { return g.frontendID.String() + shardText(g.shard) }
+func (g groupID) String() string {
+	if g.Namespace == "" { // groups of ways keep the numbers that they have always had
+		return g.Set.String() + "/invalid AddrPort"
+	}
+	return g.Set.String() + shardText(g.shard)
+}
 
-// shards divides the endpoints of a frontend; their number is a power of two. An endpoint's address decides its shard,
-// so that an endpoint that comes or goes changes one shard. An endpoint with a large part of all connections is in
-// every shard.
+// shards divides endpoints; their number is a power of two. An endpoint's address
+// decides which shard it is in, so that one that comes or goes changes one shard. An endpoint
+// with a large part of all connections is in every shard.
 func shards(endpoints []service.Endpoint) [][]service.Endpoint {
 	total, slots := weigh(endpoints)
 	n := 1
@@ -238,26 +276,31 @@ func shardOf(a netip.AddrPort, n int) int {
 	return int(h >> 40 % uint64(n))
 }
 
-// balanced is one shard of a frontend with the number of its group, 0 without endpoints. Tables keep it instead of its
-// flow and group, which are ten times as large.
+// balanced is one shard of an endpoint set with the number of its group, 0 without endpoints. Tables keep it instead of
+// its flows and group, which are ten times as large.
 type balanced struct {
-	service.Frontend
+	shared
+	endpoints     []service.Endpoint
 	shard, shards int
 	group         uint32
+	port          uint32 // the number by which clients are remembered, with session affinity
 }
 
-// serviceFlows are the parts of a Service's frontends in one shard.
+// serviceFlows are the parts of a Service's endpoint sets in one shard.
 func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, []problem.Problem) {
 	var out []balanced
 	list, _ := derive.Get(r, t.divided, key.service)
 	for _, d := range list {
-		b := balanced{Frontend: d.Frontend, shard: key.shard, shards: len(d.shards)}
+		b := balanced{shared: d.shared, shard: key.shard, shards: len(d.shards)}
 		if b.shards > key.shard {
-			group, ok := derive.Get(r, t.groups, groupID{idOf(d.Frontend), key.shard})
+			group, ok := derive.Get(r, t.groups, groupID{d.set, key.shard})
+			if ok && d.affinity > 0 {
+				b.port, ok = derive.Get(r, t.groups, portOf(d.set))
+			}
 			if !ok {
 				continue // the table of numbers reports it
 			}
-			b.group, b.Endpoints = group, d.shards[key.shard]
+			b.group, b.endpoints = group, d.shards[key.shard]
 		} else if key.shard > 0 {
 			continue
 		}
@@ -268,59 +311,63 @@ func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, [
 
 func sameBalanced(a, b []balanced) bool {
 	return slices.EqualFunc(a, b, func(x, y balanced) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere &&
-			x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
+		return x.same(y.shared) && x.shards == y.shards && x.group == y.group && x.port == y.port &&
+			slices.Equal(x.endpoints, y.endpoints)
 	})
 }
 
-// balance returns a flow for each address and port of a Service. Behind each it returns a group with a bucket for each
-// endpoint, or for each endpoint of a shard.
+// balance returns a flow for each address and port of a Service. Addresses with one endpoint set share a group, which
+// has a bucket for each endpoint, or for each endpoint of a shard.
 func (t *Tables) balance(list []balanced) flow.Entries {
 	var e flow.Entries
 	rate, _ := t.rate.Get(Self)
 	for _, b := range list {
-		if b.shard == 0 {
-			e.Flows = append(e.Flows, untranslatedTo(b.Frontend)...)
+		for _, at := range b.at {
+			if b.shard == 0 {
+				e.Flows = append(e.Flows, untranslatedTo(b.set.Protocol, at.vip)...)
+			}
+			e.Flows = append(e.Flows, b.choose(at, rate))
 		}
-		if b.group == 0 && b.Elsewhere { // as kube-proxy does: the client asks again
-			e.Flows = append(e.Flows, flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend)})
-			continue
+		if b.group != 0 {
+			e.Flows = append(e.Flows, b.remember()...)
+			e.Groups = append(e.Groups, b.balance())
 		}
-		if b.group == 0 {
-			e.Flows = append(e.Flows, refuse(frontendMatch(b.Frontend), rate))
-			continue
-		}
-		e.Flows = append(append(e.Flows, b.choose()), b.affinity()...)
-		e.Groups = append(e.Groups, balance(b.group, b.Frontend))
 	}
 	return e
 }
 
-// choose sends new connections to a frontend to the group of a shard, if bits of the client's port select it. The first
-// shard has the frontend's own flow, which is for all other ports. The last bit of the port is not used, since Linux
-// takes even numbers first.
-func (b balanced) choose() flow.Flow {
-	if b.shard == 0 {
-		return flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend), Actions: b.toGroup()}
+// choose gives the new connections to an address whose client port has the bits of the shard to its
+// group. The first shard has the address's own flow, which is for all other ports. The last bit of the port
+// is left out, since Linux takes even numbers first.
+func (b balanced) choose(at address, rate uint32) flow.Flow {
+	switch {
+	case b.group == 0 && b.elsewhere: // as kube-proxy does: the client asks again
+		return flow.Flow{Table: Service, Priority: normal, Match: b.match(at)}
+	case b.group == 0:
+		return refuse(b.match(at), rate)
+	case b.shard == 0:
+		return flow.Flow{Table: Service, Priority: normal, Match: b.match(at), Actions: b.toGroup()}
 	}
 	field := ofp.TCPSrc
 	switch {
-	case b.Affinity > 0: // a client's connections are all of one shard
+	case b.affinity > 0: // a client's connections are all of one shard
 		field = ofp.IPv4Src
 		bits := func(v int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
-		if b.VIP.Addr().Is6() {
+		if b.set.IPv6 {
 			field = ofp.IPv6Src
 			bits = func(v int) []byte { return binary.BigEndian.AppendUint64(make([]byte, 8), uint64(v)) }
 		}
-		return flow.Flow{Table: Service, Priority: high,
-			Match:   frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1))),
-			Actions: b.toGroup()}
-	case b.Protocol == corev1.ProtocolUDP:
+		return b.chooseBy(at, flow.Field(field, bits(b.shard), bits(b.shards-1)))
+	case b.set.Protocol == corev1.ProtocolUDP:
 		field = ofp.UDPSrc
-	case b.Protocol == corev1.ProtocolSCTP:
+	case b.set.Protocol == corev1.ProtocolSCTP:
 		field = ofp.SCTPSrc
 	}
 	bits := func(v int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(v<<1)) }
-	match := frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1)))
-	return flow.Flow{Table: Service, Priority: high, Match: match, Actions: b.toGroup()}
+	return b.chooseBy(at, flow.Field(field, bits(b.shard), bits(b.shards-1)))
+}
+
+// chooseBy gives new connections that meet a condition to the group.
+func (b balanced) chooseBy(at address, shard flow.Cond) flow.Flow {
+	return flow.Flow{Table: Service, Priority: high, Match: b.match(at, shard), Actions: b.toGroup()}
 }

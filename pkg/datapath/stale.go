@@ -13,7 +13,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // Connection tracking repeats the decision about the first datagram of a connection for each further one. If a client
@@ -27,17 +26,18 @@ func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
 	return flow.Flow{Table: table, Priority: priority, Match: flow.All(match...), Actions: ask(StaleConnection, staleRate)}
 }
 
-// untranslatedTo finds connections to a frontend that are not translated, because they began before the Service
-// existed. Until such a connection has an answer it is new to the kernel, and table Service cannot translate it any
-// more.
-func untranslatedTo(f service.Frontend) []flow.Flow {
-	if f.Protocol != corev1.ProtocolUDP {
+// untranslatedTo finds connections to a Service's address that are not translated, because they began before the
+// Service existed. Until such a connection has an answer it is new to the kernel, and table Service cannot translate it
+// any more.
+func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort) []flow.Flow {
+	if protocol != corev1.ProtocolUDP {
 		return nil
 	}
-	proto, port := portMatch(f.Protocol, f.VIP.Port())
+	proto, port := portMatch(protocol, vip.Port())
 	return []flow.Flow{
-		stale(ConntrackState, never, proto, flow.IPDst(host(f.VIP.Addr())), port, flow.CTState("-new+est-rel-rpl-inv+trk")),
-		stale(Egress, never, proto, flow.IPDst(host(f.VIP.Addr())), port),
+		stale(ConntrackState, never, proto, flow.IPDst(host(vip.Addr())), port,
+			flow.CTState("-new+est-rel-rpl-inv+trk")),
+		stale(Egress, never, proto, flow.IPDst(host(vip.Addr())), port),
 	}
 }
 

@@ -338,13 +338,13 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestGroupNumbers checks that a group's number comes from the name of its frontend and its shard. If a later version
+// TestGroupNumbers checks that a group's number comes from the name of its endpoint set and its shard. If a later version
 // changed that rule, it would replace all groups.
 func TestGroupNumbers(t *testing.T) {
 	f := withEndpoints(ones(300)...)
 	f.Port = "http"
-	for owner, text := range map[string]string{"default/web": "default/web/http/TCP/10.96.0.10:80",
-		"default/web#3": "default/web/http/TCP/10.96.0.10:80#3"} {
+	for owner, text := range map[string]string{"default/web": "default/web/http/TCP",
+		"default/web#3": "default/web/http/TCP#3"} {
 		h := fnv.New64a()
 		fmt.Fprint(h, text)
 		want := 1 + uint32(h.Sum64()%0xffffff00)

@@ -9,6 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // There may be several ways between clusters. A Node has ways to the Gateways of its cluster. A Gateway has ways to the
@@ -114,7 +115,7 @@ func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends []peeri
 // wayGroups returns the names of the groups of some ways, as waysOver uses them. No Service can have them, since the
 // name of a Service's group has a Namespace.
 func wayGroups(name string, ends []peering.End) []groupID {
-	named := func(what string) groupID { return groupID{frontendID: frontendID{service: name, port: what}} }
+	named := func(what string) groupID { return groupID{Set: service.Set{Service: name, Port: what}} }
 	out := []groupID{named("live"), named("any")}
 	for _, end := range ends {
 		out = append(out, named(end.Addr.String()))

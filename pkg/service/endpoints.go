@@ -49,23 +49,25 @@ type candidates struct {
 // choose returns the endpoints of one port, of the family of its virtual address, ordered by address. It returns the
 // ready ones. If no endpoint is ready, it returns those still serving while they terminate (KEP-1669). Each address
 // counts once. Hints reduce the choice among ready endpoints. all is the number of endpoints without hints.
-func (c candidates) choose(port Port, vip netip.Addr) (out []Endpoint, all int) {
+func (c candidates) choose(port Port, vip netip.Addr, scope Scope) (out []Endpoint, all int) {
 	ready := func(e EndpointFacts) bool { return c.service.PublishNotReady || e.Ready }
-	if out = c.pick(port, vip, ready); len(out) == 0 {
-		out = c.pick(port, vip, func(e EndpointFacts) bool { return e.Draining })
+	if out = c.pick(port, vip, scope, ready); len(out) == 0 {
+		out = c.pick(port, vip, scope, func(e EndpointFacts) bool { return e.Draining })
 		return out, len(out)
 	}
 	all = len(out)
+	if scope == Local {
+		return out, all // it has chosen already
+	}
 	if hinted := c.hinted(port, vip, ready); hinted != nil {
-		out = c.pick(port, vip, func(e EndpointFacts) bool { return ready(e) && hinted(e) })
+		out = c.pick(port, vip, scope, func(e EndpointFacts) bool { return ready(e) && hinted(e) })
 	}
 	return out, all
 }
 
 // anywhere reports whether a port has an endpoint on any Node.
 func (c candidates) anywhere(port Port, vip netip.Addr) bool {
-	c.service.Local = false
-	list, _ := c.choose(port, vip)
+	list, _ := c.choose(port, vip, Cluster)
 	return len(list) > 0
 }
 
@@ -74,15 +76,11 @@ func (c candidates) anywhere(port Port, vip netip.Addr) bool {
 // have it and at least one names this Node, or its zone. Hints for the Node have precedence over hints for the zone.
 //
 // So a missing hint, or clients in a zone without endpoints, lead to all endpoints. hinted does not read the Service's
-// trafficDistribution and its annotation, since Kubernetes' controller writes hints from them. internalTrafficPolicy
-// Local has chosen already.
+// trafficDistribution and its annotation, since Kubernetes' controller writes hints from them.
 func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) bool) func(EndpointFacts) bool {
-	if c.service.Local {
-		return nil
-	}
 	nodes, zones, here, near := true, true, false, false
 	zone, known := "", false
-	for e := range c.of(port, vip) {
+	for e := range c.of(port, vip, Cluster) {
 		if !ready(e) {
 			continue
 		}
@@ -109,7 +107,7 @@ func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) 
 
 // of yields the endpoints of one port, of the family of its virtual address, that this Node may send to, with the
 // number of the port.
-func (c candidates) of(port Port, vip netip.Addr) iter.Seq2[EndpointFacts, uint16] {
+func (c candidates) of(port Port, vip netip.Addr, scope Scope) iter.Seq2[EndpointFacts, uint16] {
 	return func(yield func(EndpointFacts, uint16) bool) {
 		for _, slice := range c.slices {
 			for _, p := range slice.Value.Ports {
@@ -117,7 +115,7 @@ func (c candidates) of(port Port, vip netip.Addr) iter.Seq2[EndpointFacts, uint1
 					continue
 				}
 				for _, e := range slice.Value.Endpoints {
-					if e.Addr.Is4() == vip.Is4() && (!c.service.Local || e.Node == c.node || c.service.Imported) && !yield(e, p.Port) {
+					if e.Addr.Is4() == vip.Is4() && (scope == Cluster || e.Node == c.node || c.service.Imported) && !yield(e, p.Port) {
 						return
 					}
 				}
@@ -126,13 +124,13 @@ func (c candidates) of(port Port, vip netip.Addr) iter.Seq2[EndpointFacts, uint1
 	}
 }
 
-func (c candidates) pick(port Port, vip netip.Addr, want func(EndpointFacts) bool) []Endpoint {
+func (c candidates) pick(port Port, vip netip.Addr, scope Scope, want func(EndpointFacts) bool) []Endpoint {
 	n := 0
 	for _, slice := range c.slices {
 		n += len(slice.Value.Endpoints)
 	}
 	list := make([]packed, 0, n)
-	for e, number := range c.of(port, vip) {
+	for e, number := range c.of(port, vip, scope) {
 		if want(e) {
 			list = append(list, pack(e.Addr, number))
 		}

@@ -34,6 +34,8 @@ type Facts struct {
 	Minimum int
 	// DNS is true of the cluster's DNS.
 	DNS bool
+	// Outside are the addresses of the Service outside of the Pods' network.
+	Outside Outside
 	// PublishNotReady has endpoints count as ready.
 	PublishNotReady bool
 	Problems        []problem.Problem // about parts that cannot be parsed, and are left out
@@ -45,6 +47,7 @@ type Port struct {
 	Name     string
 	Protocol corev1.Protocol // TCP, UDP or SCTP
 	Port     uint16
+	NodePort uint16 // 0: no port
 }
 
 // SliceFacts is the part of an EndpointSlice that load balancing depends on. It is zero if the slice belongs to no
@@ -147,6 +150,7 @@ func FactsOf(s *corev1.Service) Facts {
 		}
 	}
 	f.PublishNotReady = s.Spec.PublishNotReadyAddresses
+	f.Outside = outsideOf(s, report)
 	for i, port := range s.Spec.Ports {
 		field := fmt.Sprintf("spec.ports[%d]", i)
 		protocol := port.Protocol
@@ -158,8 +162,12 @@ func FactsOf(s *corev1.Service) Facts {
 			report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
 		case port.Port < 1 || port.Port > 65535:
 			report(field+".port", "InvalidPort", "port %d is not in 1 to 65535: correct it", port.Port)
+		case port.NodePort < 0 || port.NodePort > 65535:
+			report(field+".nodePort", "InvalidPort", "port %d is not in 1 to 65535: correct it", port.NodePort)
 		default:
-			f.Ports = append(f.Ports, Port{Field: field, Name: port.Name, Protocol: protocol, Port: uint16(port.Port)})
+			f.Ports = append(f.Ports, Port{
+				Field: field, Name: port.Name, Protocol: protocol, Port: uint16(port.Port), NodePort: uint16(port.NodePort),
+			})
 		}
 	}
 	return f

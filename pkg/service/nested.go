@@ -52,14 +52,17 @@ type nesting struct {
 	problems []problem.Problem
 }
 
-// at returns the frontend of an address, before nesting.
+// at returns the frontend of a ClusterIP, before nesting.
 func (n *nesting) at(a address) (Frontend, bool) {
 	holder, ok := derive.Get(n.reader, n.tables.holders, a)
 	if !ok {
 		return Frontend{}, false
 	}
 	list, _ := derive.Get(n.reader, n.tables.direct, holder)
-	i := slices.IndexFunc(list, func(f Frontend) bool { return f.address() == a })
+	i := slices.IndexFunc(list, func(f Frontend) bool { return f.address() == a && f.Kind == ClusterIP })
+	if i < 0 {
+		return Frontend{}, false // an address outside: packets go there
+	}
 	return list[i], true
 }
 
@@ -76,7 +79,7 @@ func (n *nesting) nested(f Frontend) bool {
 		if !virtual {
 			continue
 		}
-		_, ok = derive.Get(n.reader, n.tables.holders, address{f.Protocol, e.Addr})
+		_, ok = n.at(address{f.Protocol, e.Addr})
 		found = found || ok
 	}
 	return found

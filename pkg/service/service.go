@@ -25,6 +25,78 @@ type Endpoint struct {
 	Weight uint16
 }
 
+// Kind is the field of a Service that a Frontend's address comes from. If two Services have one address, the lower kind
+// wins: an external address, which every author of a Service may write, takes no ClusterIP away.
+type Kind uint8
+
+// The kinds of Frontends.
+const (
+	ClusterIP    Kind = iota
+	NodePort          // at all addresses of the Node that serve node ports; the VIP has the unspecified address
+	LoadBalancer      // at an address of status.loadBalancer
+	ExternalIP        // at an address of spec.externalIPs
+)
+
+func (k Kind) String() string {
+	return [...]string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalIP"}[k]
+}
+
+// Clients are the clients that a Frontend is for.
+type Clients uint8
+
+// The clients of Frontends.
+const (
+	AllClients   Clients = iota
+	OwnClients           // Pods and processes of this Node
+	OtherClients         // clients elsewhere
+)
+
+func (c Clients) String() string {
+	return [...]string{"all clients", "own clients", "other clients"}[c]
+}
+
+// Scope is the Nodes that the endpoints of a set may be on.
+type Scope uint8
+
+// The scopes of sets.
+const (
+	Cluster Scope = iota // every Node
+	Local                // this Node alone
+)
+
+// Set names the endpoints that several addresses of a Service's port share, of one family and scope. All Frontends of a
+// set have the same Affinity, Endpoints and Elsewhere.
+type Set struct {
+	Namespace, Service, Port string
+	Protocol                 corev1.Protocol
+	IPv6                     bool
+	Scope                    Scope
+}
+
+// Compare makes a set the key of a table.
+func (s Set) Compare(o Set) int {
+	family := func(s Set) int {
+		if s.IPv6 {
+			return 6
+		}
+		return 4
+	}
+	return cmp.Or(cmp.Compare(s.Namespace, o.Namespace), cmp.Compare(s.Service, o.Service), cmp.Compare(s.Port, o.Port),
+		cmp.Compare(s.Protocol, o.Protocol), cmp.Compare(family(s), family(o)), cmp.Compare(s.Scope, o.Scope))
+}
+
+// String returns "default/web/http/TCP", with "/IPv6" and "/local" where that is so.
+func (s Set) String() string {
+	out := fmt.Sprintf("%s/%s/%s/%s", s.Namespace, s.Service, s.Port, s.Protocol)
+	if s.IPv6 {
+		out += "/IPv6"
+	}
+	if s.Scope == Local {
+		out += "/local"
+	}
+	return out
+}
+
 // Frontend is one virtual address and port of a Service. Without Endpoints, connections are refused. With Elsewhere,
 // they are dropped.
 type Frontend struct {
@@ -33,14 +105,26 @@ type Frontend struct {
 	Port      string // the port's name, empty if the only port has no name
 	Protocol  corev1.Protocol
 	VIP       netip.AddrPort
+	Kind      Kind
+	Clients   Clients
+	Scope     Scope // of the Endpoints
+	// Sources are the ranges of the clients that may use a LoadBalancer, with the Service's loadBalancerSourceRanges.
+	// Limited is set if there are such, else all clients may.
+	Sources []netip.Prefix
+	Limited bool
 	// Affinity sends the connections of a client address to one endpoint while it exists, until no new connection has come
 	// for this time. 0 turns it off.
 	Affinity  time.Duration
 	Endpoints []Endpoint // ordered by address
-	// Elsewhere is set if internalTrafficPolicy Local excludes all existing endpoints on this Node.
+	// Elsewhere is set if the scope Local excludes all existing endpoints.
 	Elsewhere bool
 
 	all int // number of Endpoints without hints, until nesting is decided
+}
+
+// Set returns the set of the frontend's endpoints.
+func (f Frontend) Set() Set {
+	return Set{f.Namespace, f.Service, f.Port, f.Protocol, f.VIP.Addr().Is6(), f.Scope}
 }
 
 // String names the frontend for people: default/web:http 10.96.0.10:80/TCP.
@@ -55,10 +139,16 @@ func (f Frontend) String() string {
 func (f Frontend) address() address { return address{f.Protocol, f.VIP} }
 
 func (f Frontend) compare(o Frontend) int {
-	return cmp.Or(cmp.Compare(f.Protocol, o.Protocol), f.VIP.Compare(o.VIP))
+	return cmp.Or(cmp.Compare(f.Protocol, o.Protocol), f.VIP.Compare(o.VIP),
+		cmp.Compare(f.Kind, o.Kind), cmp.Compare(f.Clients, o.Clients))
 }
 
-// Find returns the frontend that serves an address. It may be called from any goroutine.
+// sameClients reports whether two frontends are for the same packets.
+func (f Frontend) sameClients(o Frontend) bool {
+	return f.address() == o.address() && f.Clients == o.Clients
+}
+
+// Find returns the frontend that serves an address, of several by client the first. It may be called from any goroutine.
 func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, bool) {
 	a := address{protocol, vip}
 	key, _ := t.holders.Get(a)
@@ -117,13 +207,16 @@ type Tables struct {
 	// cluster.
 	Frontends *derive.Table[derive.Object, []Frontend]
 
+	// Outside has the Services served for clients outside of the Pods' network, too. It is set before the first pass.
+	Outside bool
+
 	node    string
 	zone    func(*derive.Reader) string
 	sctp    bool
 	direct  *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
 	claims  *derive.Index[address, derive.Object, []Frontend]
-	holders *derive.Table[address, derive.Object] // the first of several Services with one address
-	blocks  *derive.Table[block, bool]            // that have a virtual address
+	holders *derive.Table[address, derive.Object] // of several Services with one address, the one of the lowest kind
+	blocks  *derive.Table[block, bool]            // that have a ClusterIP
 }
 
 // NewTables adds the tables to an engine. node is the name of this Node, for internalTrafficPolicy Local. zone reads
@@ -148,7 +241,7 @@ func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, 
 		derive.KeysOfIndex(derive.NewIndex(t.direct, "block", func(_ derive.Object, list []Frontend) []block {
 			var out []block
 			for _, f := range list {
-				if b := blockOf(f.VIP.Addr()); !slices.Contains(out, b) {
+				if b := blockOf(f.VIP.Addr()); f.Kind == ClusterIP && !slices.Contains(out, b) {
 					out = append(out, b)
 				}
 			}
@@ -168,9 +261,9 @@ func ByService(
 
 func sameFrontends(a, b []Frontend) bool {
 	return slices.EqualFunc(a, b, func(x, y Frontend) bool {
-		return x.Namespace == y.Namespace && x.Service == y.Service && x.Port == y.Port && x.Protocol == y.Protocol &&
-			x.VIP == y.VIP && x.Affinity == y.Affinity && x.all == y.all && x.Elsewhere == y.Elsewhere &&
-			slices.Equal(x.Endpoints, y.Endpoints)
+		return x.Set() == y.Set() && x.VIP == y.VIP && x.Kind == y.Kind && x.Clients == y.Clients &&
+			x.Limited == y.Limited && slices.Equal(x.Sources, y.Sources) && x.Affinity == y.Affinity &&
+			x.all == y.all && x.Elsewhere == y.Elsewhere && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -183,6 +276,7 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	}
 	zone := func() string { return t.zone(r) } // where hints name zones: no other Service depends on it
 	candidates := candidates{facts, t.node, zone, derive.List(r, t.ByService, key)}
+	outside := t.Outside && !facts.Imported
 	for _, slice := range candidates.slices {
 		problems = append(problems, slice.Value.Problems...)
 	}
@@ -200,13 +294,18 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			if !Served(vip) {
 				continue
 			}
-			endpoints, all := candidates.choose(port, vip)
-			elsewhere := facts.Local && !facts.Imported && len(endpoints) == 0 && candidates.anywhere(port, vip)
-			out = append(out, Frontend{
-				Namespace: key.Namespace, Service: key.Name, Port: port.Name, Protocol: port.Protocol,
-				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: endpoints,
-				Elsewhere: elsewhere, all: all,
-			})
+			sets := [2]*Frontend{} // by scope: a set is chosen once
+			for _, f := range facts.frontends(port, vip, outside) {
+				f.Namespace, f.Service = key.Namespace, key.Name
+				if set := sets[f.Scope]; set != nil {
+					f.Endpoints, f.Elsewhere, f.all = set.Endpoints, set.Elsewhere, set.all
+				} else {
+					f.Endpoints, f.all = candidates.choose(port, vip, f.Scope)
+					f.Elsewhere = f.Scope == Local && !facts.Imported && len(f.Endpoints) == 0 && candidates.anywhere(port, vip)
+					sets[f.Scope] = &f
+				}
+				out = append(out, f)
+			}
 		}
 	}
 	slices.SortStableFunc(out, Frontend.compare)
@@ -249,13 +348,13 @@ func (t *Tables) onThisNode(key derive.Object, f Frontend, r *derive.Reader) []E
 func (t *Tables) podsHere(key derive.Object, protocol corev1.Protocol, vip netip.AddrPort,
 	r *derive.Reader) []Endpoint {
 	facts, _ := derive.Get(r, t.Services, key)
-	facts.Local, facts.Imported = true, false
+	facts.Imported = false
 	i := slices.IndexFunc(facts.Ports, func(p Port) bool { return p.Protocol == protocol && p.Port == vip.Port() })
 	if i < 0 {
 		return nil
 	}
 	out, _ := candidates{service: facts, node: t.node, slices: derive.List(r, t.ByService, key)}.choose(facts.Ports[i],
-		vip.Addr())
+		vip.Addr(), Local)
 	return out
 }
 
@@ -263,20 +362,47 @@ func object(key derive.Object) problem.Object {
 	return problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}
 }
 
-// holder decides which Service has an address: the first by namespace and name.
-func (t *Tables) holder(a address, r *derive.Reader) (derive.Object, []problem.Problem) {
-	return derive.List(r, t.claims, a)[0].Key, nil
+// holder decides which Service has an address: of those with the lowest kind of frontend there, the first by namespace
+// and name.
+func (t *Tables) holder(a address, r *derive.Reader) (out derive.Object, _ []problem.Problem) {
+	lowest := ExternalIP + 1
+	for _, row := range derive.List(r, t.claims, a) {
+		for _, f := range row.Value {
+			if f.address() == a && f.Kind < lowest {
+				lowest, out = f.Kind, row.Key
+			}
+		}
+	}
+	return out, nil
 }
 
-// field is the path of the port of a frontend.
+// field is the path of what gives a frontend its address.
 func (t *Tables) field(key derive.Object, f Frontend, r *derive.Reader) string {
 	facts, _ := derive.Get(r, t.Services, key)
+	switch f.Kind {
+	case LoadBalancer:
+		return "status.loadBalancer"
+	case ExternalIP:
+		return "spec.externalIPs"
+	}
 	for _, p := range facts.Ports {
-		if p.Name == f.Port && p.Protocol == f.Protocol && p.Port == f.VIP.Port() {
+		switch {
+		case p.Name != f.Port || p.Protocol != f.Protocol:
+		case f.Kind == NodePort && p.NodePort == f.VIP.Port():
+			return p.Field + ".nodePort"
+		case f.Kind == ClusterIP && p.Port == f.VIP.Port():
 			return p.Field
 		}
 	}
 	return "spec.ports"
+}
+
+// remedies are for one of two Services with one address, by kind.
+var remedies = [...]string{
+	ClusterIP:    "another ClusterIP or port",
+	NodePort:     "another node port",
+	LoadBalancer: "another load balancer's address or port",
+	ExternalIP:   "another external address or port",
 }
 
 // frontends returns the frontends of one Service. It leaves out frontends whose address another Service has, and
@@ -286,35 +412,69 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	facts, _ := derive.Get(r, t.Services, key)
 	var out []Frontend
 	var problems []problem.Problem
+	sets := map[Set]Frontend{} // as they were resolved
+	lead := 0                  // the frontend of the lowest kind at the same address
 	for i, f := range direct {
 		holder, _ := derive.Get(r, t.holders, f.address())
-		if holder != key || i > 0 && direct[i-1].address() == f.address() {
-			problems = append(problems, problem.Problem{
+		twice := i > 0 && direct[i-1].sameClients(f)
+		if direct[lead].address() != f.address() {
+			lead = i
+		}
+		if direct[lead].Kind != f.Kind && holder == key {
+			continue // one address in several fields of the Service
+		}
+		if holder != key || twice {
+			if p := (problem.Problem{
 				Object: object(key), Field: t.field(key, f, r), Reason: "AddressInUse",
-				Message: fmt.Sprintf("%s is served for Service %s already: give one of the two Services another ClusterIP or port",
-					f.address(), holder),
-			})
+				Message: fmt.Sprintf("%s is served for Service %s already: give one of the two Services %s",
+					f.address(), holder, remedies[f.Kind]),
+			}); !slices.Contains(problems, p) {
+				problems = append(problems, p)
+			}
 			continue
 		}
-		n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
-		switch {
-		case facts.Imported && facts.Local:
-			some := len(f.Endpoints) > 0
-			f.Endpoints = t.onThisNode(key, f, r)
-			f.Elsewhere = some && len(f.Endpoints) == 0
-		case len(facts.First) > 0:
-			f.Endpoints = n.first(key, f, facts)
+		set, done := sets[f.Set()]
+		if !done {
+			var found []problem.Problem
+			set, found = t.resolve(key, facts, canonical(direct, f), r)
+			sets[f.Set()] = set
+			problems = append(problems, found...)
 		}
-		if n.nested(f) {
-			shares, _ := n.shares(f)
-			f.Endpoints = weigh(shares)
-			problems = append(problems, n.problems...)
-		} else if slices.ContainsFunc(f.Endpoints, func(e Endpoint) bool { return e.Weight > 1 }) {
-			f.Endpoints = slices.Clone(f.Endpoints)
-			reduce(f.Endpoints)
-		}
-		f.all = 0
+		f.Endpoints, f.Elsewhere, f.all = set.Endpoints, set.Elsewhere, 0
 		out = append(out, f)
 	}
 	return out, problems
+}
+
+// canonical returns a frontend of the set with the ClusterIP as its address: which endpoints lead back to a Service is
+// asked of its ClusterIP, whatever the address that a client uses.
+func canonical(direct []Frontend, f Frontend) Frontend {
+	for _, o := range direct {
+		if o.Kind == ClusterIP && o.Port == f.Port && o.Protocol == f.Protocol && o.VIP.Addr().Is6() == f.VIP.Addr().Is6() {
+			f.VIP, f.Kind = o.VIP, ClusterIP
+			break
+		}
+	}
+	return f
+}
+
+// resolve replaces Services among the endpoints of a set by their endpoints.
+func (t *Tables) resolve(key derive.Object, facts Facts, f Frontend, r *derive.Reader) (Frontend, []problem.Problem) {
+	n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
+	switch {
+	case facts.Imported && f.Scope == Local:
+		some := len(f.Endpoints) > 0
+		f.Endpoints = t.onThisNode(key, f, r)
+		f.Elsewhere = some && len(f.Endpoints) == 0
+	case len(facts.First) > 0:
+		f.Endpoints = n.first(key, f, facts)
+	}
+	if n.nested(f) {
+		shares, _ := n.shares(f)
+		f.Endpoints = weigh(shares)
+	} else if slices.ContainsFunc(f.Endpoints, func(e Endpoint) bool { return e.Weight > 1 }) {
+		f.Endpoints = slices.Clone(f.Endpoints)
+		reduce(f.Endpoints)
+	}
+	return f, n.problems
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -117,6 +118,15 @@ func text(fs []Frontend) []string {
 	var out []string
 	for _, f := range fs {
 		line := strings.TrimPrefix(f.String(), "default/")
+		if f.Kind != ClusterIP {
+			line += " " + f.Kind.String()
+		}
+		if f.Clients != AllClients {
+			line += " for " + f.Clients.String()
+		}
+		if f.Limited {
+			line += fmt.Sprint(" limited to ", f.Sources)
+		}
 		if f.Affinity > 0 {
 			line += " by client for " + f.Affinity.String()
 		}

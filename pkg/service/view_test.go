@@ -13,13 +13,14 @@ type View struct {
 	Services       []*corev1.Service
 	Slices         []*discoveryv1.EndpointSlice
 	NodeName, Zone string // of this Node
-	SCTP           bool
+	SCTP, Outside  bool
 }
 
 // Plan evaluates the tables from nothing for a view.
 func Plan(v View) ([]Frontend, []problem.Problem) {
 	e := derive.New()
 	t := NewTables(e, v.NodeName, func(*derive.Reader) string { return v.Zone }, v.SCTP)
+	t.Outside = v.Outside
 	for _, s := range v.Services {
 		t.Services.Set(derive.ObjectOf(s), FactsOf(s))
 	}

@@ -39,6 +39,7 @@ func TestWalk(t *testing.T) {
 	zones, read := zones(e)
 	zone := ""
 	tables := NewTables(e, "node-1", read, false)
+	tables.Outside = true
 	tables.Services.Loaded()
 	tables.Slices.Loaded()
 	services, slices := map[string]*corev1.Service{}, map[string]*discoveryv1.EndpointSlice{}
@@ -68,6 +69,7 @@ func TestWalk(t *testing.T) {
 					ordered([]string{"a", "b", "b,a", "x"}[random.IntN(4)], fmt.Sprint(1+random.IntN(4)), s)
 				}
 			}
+			randomOutside(random, s)
 			services[name] = s
 			tables.Services.Set(derive.ObjectOf(s), FactsOf(s))
 		default:
@@ -101,7 +103,7 @@ func TestWalk(t *testing.T) {
 		}
 		e.Pass()
 		var v View
-		v.NodeName, v.Zone = "node-1", zone
+		v.NodeName, v.Zone, v.Outside = "node-1", zone, true
 		for _, s := range services {
 			v.Services = append(v.Services, s)
 		}
@@ -113,7 +115,7 @@ func TestWalk(t *testing.T) {
 			t.Fatalf("seed %d, step %d: frontends (-from nothing +incremental):\n%s", *walkSeed, step, diff)
 		}
 		for _, f := range frontends {
-			if found, ok := tables.Find(f.Protocol, f.VIP); !ok || found.String() != f.String() {
+			if found, ok := tables.Find(f.Protocol, f.VIP); !ok || found.Service != f.Service || found.VIP != f.VIP {
 				t.Fatalf("seed %d, step %d: %s is found as %s, %v", *walkSeed, step, f, found, ok)
 			}
 		}

@@ -1,0 +1,171 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Outside are the inputs of how clients outside of the Pods' network reach a Service.
+type Outside struct {
+	// Local keeps the clients outside of this Node to endpoints on it: externalTrafficPolicy Local.
+	Local     bool
+	Balancers []netip.Addr // addresses of status.loadBalancer whose packets come to the Nodes as they are
+	External  []netip.Addr // externalIPs
+	// Sources are loadBalancerSourceRanges, of both families. Limited4 and Limited6 are set if the ranges limit the
+	// clients of a family.
+	Sources            []netip.Prefix
+	Limited4, Limited6 bool
+	// HealthPort answers load balancers whether this Node has endpoints, with Local; 0: no port.
+	HealthPort uint16
+}
+
+// reporter reports a fault of a field.
+type reporter func(field, reason, format string, args ...any)
+
+// outsideOf parses the addresses of a Service outside of the Pods' network.
+func outsideOf(s *corev1.Service, report reporter) Outside {
+	o := Outside{
+		Local:    s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+		External: externalIPs(s, report),
+	}
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return o
+	}
+	if p := s.Spec.HealthCheckNodePort; o.Local && p > 0 && p <= 65535 {
+		o.HealthPort = uint16(p)
+	}
+	for i, in := range s.Status.LoadBalancer.Ingress {
+		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
+			continue // a name, or the address of a proxy: its packets come to node ports
+		}
+		field := fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i)
+		if ip, ok := outsideAddress(in.IP, field, "InvalidLoadBalancerIP", report); ok && !slices.Contains(o.Balancers, ip) {
+			o.Balancers = append(o.Balancers, ip)
+		}
+	}
+	o.sources(s.Spec.LoadBalancerSourceRanges, report)
+	return o
+}
+
+func externalIPs(s *corev1.Service, report reporter) (out []netip.Addr) {
+	for i, text := range s.Spec.ExternalIPs {
+		field := fmt.Sprintf("spec.externalIPs[%d]", i)
+		if ip, ok := outsideAddress(text, field, "InvalidExternalIP", report); ok && !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+func outsideAddress(text, field, reason string, report reporter) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		report(field, reason, "%q is not an IP address: correct it", text)
+		return ip, false
+	}
+	if why := unusable(ip); why != "" {
+		report(field, reason, "%s is %s: choose another address", ip, why)
+		return ip, false
+	}
+	return ip.Unmap(), true
+}
+
+// sources parses ranges of clients, as kube-proxy does: ranges of one family alone leave the other family open. A range
+// that cannot be parsed lets no client in.
+func (o *Outside) sources(texts []string, report reporter) {
+	invalid := false
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			invalid = true
+			report(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), "InvalidSourceRange",
+				"%q is not a range of IP addresses, and no client is let in by it: correct it, for example to 192.0.2.0/24", text)
+			continue
+		}
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()).Masked()
+		o.Limited4, o.Limited6 = o.Limited4 || p.Addr().Is4(), o.Limited6 || p.Addr().Is6()
+		if !slices.Contains(o.Sources, p) {
+			o.Sources = append(o.Sources, p)
+		}
+	}
+	if invalid && len(o.Sources) == 0 {
+		o.Limited4, o.Limited6 = true, true
+	}
+	for _, p := range o.Sources {
+		if p.Bits() == 0 && p.Addr().Is4() {
+			o.Limited4 = false
+		} else if p.Bits() == 0 {
+			o.Limited6 = false
+		}
+	}
+}
+
+// limits returns the ranges of the clients that may use a load balancer's address, of its family. It returns false
+// if all clients may.
+func (o Outside) limits(ip netip.Addr) ([]netip.Prefix, bool) {
+	if ip.Is4() && !o.Limited4 || ip.Is6() && !o.Limited6 {
+		return nil, false
+	}
+	var out []netip.Prefix
+	for _, p := range o.Sources {
+		if p.Addr().Is4() == ip.Is4() {
+			out = append(out, p)
+		}
+	}
+	return out, true
+}
+
+// frontends returns the frontends of a port in the family of a ClusterIP, without endpoints. With outside it returns
+// those for clients outside of the Pods' network, too.
+func (f Facts) frontends(port Port, vip netip.Addr, outside bool) []Frontend {
+	at := func(ip netip.Addr, number uint16, kind Kind) Frontend {
+		return Frontend{
+			Port: port.Name, Protocol: port.Protocol, VIP: netip.AddrPortFrom(ip, number), Kind: kind, Affinity: f.Affinity,
+		}
+	}
+	internal := at(vip, port.Port, ClusterIP)
+	if f.Local {
+		internal.Scope = Local
+	}
+	out := []Frontend{internal}
+	if !outside {
+		return out
+	}
+	// With externalTrafficPolicy Local a Node's own clients use all endpoints, as with kube-proxy.
+	add := func(fs ...Frontend) {
+		for _, fr := range fs {
+			if !f.Outside.Local {
+				out = append(out, fr)
+				continue
+			}
+			own, others := fr, fr
+			own.Clients, others.Clients, others.Scope = OwnClients, OtherClients, Local
+			out = append(out, own, others)
+		}
+	}
+	if port.NodePort != 0 {
+		any4, any6 := netip.IPv4Unspecified(), netip.IPv6Unspecified()
+		if vip.Is4() {
+			add(at(any4, port.NodePort, NodePort))
+		} else {
+			add(at(any6, port.NodePort, NodePort))
+		}
+	}
+	for _, ip := range f.Outside.Balancers {
+		if ip.Is4() == vip.Is4() {
+			fr := at(ip, port.Port, LoadBalancer)
+			fr.Sources, fr.Limited = f.Outside.limits(ip)
+			add(fr)
+		}
+	}
+	for _, ip := range f.Outside.External {
+		if ip.Is4() == vip.Is4() {
+			add(at(ip, port.Port, ExternalIP))
+		}
+	}
+	return out
+}
