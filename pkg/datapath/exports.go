@@ -8,6 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // exportsBase keeps other clusters from opening connections, except to exports. Other Nodes get only packets that their
@@ -39,7 +40,9 @@ func (t *Tables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries,
 	}
 	frontends, _ := derive.Get(r, t.Frontends, key)
 	for _, f := range frontends {
-		allow(f.Protocol, f.VIP)
+		if f.Kind == service.ClusterIP {
+			allow(f.Protocol, f.VIP)
+		}
 	}
 	if t.PodToPod {
 		return e, nil

@@ -46,6 +46,12 @@ func TestGolden(t *testing.T) {
 	kept := reaching()
 	transit := map[string]map[flow.Owner]flow.Entries{"east1": mustPlan(t, kept.state(t, "east", 1)),
 		"east3": mustPlan(t, kept.state(t, "east", 3))}
+	fromOutside := mustPlan(t, outsideNode(1))
+	fromOutside[NodeOwner("outside")] = flow.Entries{Flows: outsideNode(1).Node.outsideBase()}
+	outsideOwners := []flow.Owner{NodeOwner("outside")}
+	for _, name := range []string{"here", "there", "local", "elsewhere", "none", "limited", "nobody", "query"} {
+		outsideOwners = append(outsideOwners, ServiceOwner("default", name))
+	}
 	policies := func(s *sources) (out []flow.Owner) {
 		for o := range s.held {
 			if o.Kind == KindPolicy {
@@ -77,6 +83,7 @@ func TestGolden(t *testing.T) {
 		{"stretched", stretched.held, append(policies(stretched), PodOwner("pod1-a1b2c3"), PeerOwner("east"))},
 		{"servers", servers.held, policies(servers)},
 		{"unknown-pods", unknown.held, policies(unknown)},
+		{"outside", fromOutside, outsideOwners},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var e flow.Entries

@@ -28,6 +28,13 @@ type Node struct {
 	// ServiceVIP is the host's next hop for Services and the source address of connections that leave through the port
 	// they came from: 169.254.0.253.
 	ServiceVIP netip.Addr
+	// Outside serves clients outside of the Pods' network (docs/services.md).
+	Outside bool
+	// NodePortAddresses are the addresses of the Node at which its Pods reach node ports.
+	NodePortAddresses []netip.Addr
+	// ServiceSource is the source of connections that clients outside make to endpoints of other Nodes; the zero address
+	// leaves them as they are.
+	ServiceSource netip.Addr
 	// Ends are the addresses at which the tunnels of other Nodes may end here. While they are unknown it is empty, and
 	// packets to any address of the Node are accepted.
 	Ends []netip.Addr

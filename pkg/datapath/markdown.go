@@ -24,6 +24,9 @@ var purposes = map[ofp.Table]string{
 		"The first 7 replies of TCP and SCTP still pass before the client's next packet was judged; all others wait for it.",
 	Exports: "On the Gateway: another cluster may open connections to exported " +
 		"Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
+	External: "Notes that a new connection comes from outside of the Pods' network: the host has translated it to an " +
+		"address that stands for a port of the Node, or for an external address. Drops clients that " +
+		"loadBalancerSourceRanges do not name.",
 	Service: "Chooses an endpoint for a new connection to a Service and remembers " +
 		"it with the connection. A Service without endpoints is answered by the agent.",
 	Affinity: "With session affinity: the clients that are remembered, each " +
@@ -110,7 +113,7 @@ const admission = `
 | another cluster, on other Nodes | outer source: this cluster's Gateway; inner source as above | Pods: the Gateway has checked the rest |
 
 Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets, packets to 0.0.0.0/8, 127.0.0.0/8 and
-224.0.0.0/3, packets to 169.254.0.253 outside of a connection, and packets to another Node whose TTL ends. The switch hides
+224.0.0.0/3, packets to 169.254.0.253 outside of a connection, packets to 169.254.0.248/29 that no Service has, and packets to another Node whose TTL ends. The switch hides
 the ports of fragments; so new connections in fragments of UDP to the address of a tunnel's end are dropped
 whatever their port (on the kernel's datapath connection tracking reassembles them first). An ICMP error is taken when it is
 about a known connection and for the end that it is about, from any sender that may send to that end at all, as from any router.

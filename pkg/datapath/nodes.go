@@ -60,6 +60,7 @@ func (n Node) entries(at role) flow.Entries {
 	flows = append(flows, n.toHost()...)
 	flows = append(flows, n.toUnowned()...)
 	flows = append(flows, n.output()...)
+	flows = append(flows, n.outsideBase()...)
 	if at.exportsAll {
 		flows = append(flows, exportPods(n.PodCIDRs, n.GatewayIPs)...)
 	}
@@ -339,6 +340,9 @@ func (n Node) toUnowned() []flow.Flow {
 	ranges := slices.Concat(n.PodCIDRs, unroutable)
 	if n.ServiceVIP.IsValid() {
 		ranges = append(ranges, host(n.ServiceVIP))
+	}
+	if n.Outside {
+		ranges = append(ranges, EntryRange)
 	}
 	var flows []flow.Flow
 	for _, r := range ranges {

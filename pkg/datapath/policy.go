@@ -137,6 +137,7 @@ type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
 	ruleKey      *derive.Table[derive.Name, Secret]
+	outside      *derive.Table[derive.Name, outside]
 	servers      derive.Readable[derive.Name, []netip.Prefix] // Inputs.Resolvers
 	frontends    derive.Readable[derive.Object, []service.Frontend]
 	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
@@ -167,9 +168,9 @@ type policyFlows struct {
 func newPolicyFlows(
 	e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend],
 	rate *derive.Table[derive.Name, uint32], ruleKey *derive.Table[derive.Name, Secret],
-	resolvers derive.Readable[derive.Name, []netip.Prefix],
+	outside *derive.Table[derive.Name, outside], resolvers derive.Readable[derive.Name, []netip.Prefix],
 ) *policyFlows {
-	p := &policyFlows{in: in, frontends: frontends, rate: rate, ruleKey: ruleKey, servers: resolvers}
+	p := &policyFlows{in: in, frontends: frontends, rate: rate, ruleKey: ruleKey, outside: outside, servers: resolvers}
 	p.vips = derive.NewIndex(frontends, "vip", vipsOf)
 	p.outlines = derive.NewTable(e, "rule-outlines", p.outline, derive.KeysOf(in.Rules))
 	p.strict = derive.NewIndex(p.outlines, "strict", strictFor)
@@ -312,12 +313,20 @@ func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow
 	if !of.Addr().Is4() {
 		return e, nil
 	}
+	own := []netip.Addr{in.Gateway}
+	if source, ok := ServiceSource(of.Prefix); ok && derived(r, p.outside).Served {
+		own = append(own, source) // clients outside of that Node
+	}
 	for d, s := range directions {
-		if in.Denied[d] {
-			e.Flows = append(e.Flows,
-				s.isAt(last, policy.UnknownPod, of.Prefix, s.other.Is(0)),
-				flow.Flow{Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(in.Gateway))),
-					Actions: flow.Do(flow.Goto(s.stages[policy.Admin]))})
+		if !in.Denied[d] {
+			continue
+		}
+		e.Flows = append(e.Flows, s.isAt(last, policy.UnknownPod, of.Prefix, s.other.Is(0)))
+		for _, ip := range own {
+			e.Flows = append(e.Flows, flow.Flow{
+				Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(ip))),
+				Actions: flow.Do(flow.Goto(s.stages[policy.Admin])),
+			})
 		}
 	}
 	return e, nil
@@ -374,7 +383,7 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 		frontends, _ = derive.Get(r, p.frontends, c.service)
 	}
 	s := directions[c.direction]
-	for _, match := range c.matches(s, frontends) {
+	for _, match := range c.matches(s, frontends, derived(r, p.outside).NodePorts) {
 		e.Flows = append(e.Flows,
 			flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
 	}

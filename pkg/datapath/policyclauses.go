@@ -97,18 +97,29 @@ func (p portMask) String() string {
 	return fmt.Sprintf("%s/%d/%d/%d/%d", p.protocol, p.value, p.mask, p.sourceValue, p.sourceMask)
 }
 
-// matches returns the matches of the clause's flows: one, or one for each port of a Service. Connection tracking has
-// the destination address from before an endpoint was chosen.
-func (c clause) matches(d direction, frontends []service.Frontend) []flow.Match {
+// matches returns the matches of the clause's flows: one, or one for each address and port of a Service. Connection
+// tracking has the destination address from before an endpoint was chosen.
+func (c clause) matches(d direction, frontends []service.Frontend, nodePorts []netip.Addr) []flow.Match {
 	if c.kind != toService {
 		return []flow.Match{c.match(d)}
 	}
 	var out []flow.Match
-	for _, f := range frontends {
-		if ip := f.VIP.Addr(); ip.Is4() {
+	to := func(f service.Frontend, ip netip.Addr) {
+		if ip.Is4() {
 			out = append(out, flow.All(flow.IP(), flow.CTState("-inv+trk"),
 				flow.Field(ofp.CTNwDst, ip.AsSlice(), nil), flow.Field(ofp.CTNwProto, []byte{protocolNumber(f.Protocol)}, nil),
 				flow.Field(ofp.CTTpDst, binary.BigEndian.AppendUint16(nil, f.VIP.Port()), nil)))
+		}
+	}
+	for _, f := range frontends {
+		switch {
+		case f.Clients == service.OtherClients: // no Pod of this Node
+		case f.Kind == service.NodePort:
+			for _, ip := range nodePorts {
+				to(f, ip)
+			}
+		default:
+			to(f, f.VIP.Addr())
 		}
 	}
 	return out

@@ -16,6 +16,7 @@ const (
 	ConntrackState                   // known connections need no choice, invalid packets end here
 	Again                            // judge a known connection once more
 	Exports                          // may another cluster open this connection?
+	External                         // did it come from outside, to which address, and may it?
 	Service                          // choose an endpoint
 	Egress                           // do policies isolate the Pod that sends?
 	EgressPeer                       // whose is the destination?
@@ -44,6 +45,7 @@ var Program = flow.Program{
 	ConntrackState:  {Name: "ConntrackState", Miss: flow.Drop},
 	Again:           {Name: "Again", Miss: flow.Drop},
 	Exports:         {Name: "Exports", Miss: flow.Next},
+	External:        {Name: "External", Miss: flow.Next},
 	Service:         {Name: "Service", Miss: flow.Next},
 	Egress:          {Name: "Egress", Miss: flow.Drop},
 	EgressPeer:      {Name: "EgressPeer", Miss: flow.Next},
@@ -72,6 +74,7 @@ const (
 	differ uint16 = 205   // a special case of a normal flow
 	same   uint16 = 206   // an exception from such a special case
 	high   uint16 = 210   // a special case of all of these
+	origin uint16 = 215   // for packets that go back to where their connection came from
 	never  uint16 = 220   // for packets that are always dropped
 	skip   uint16 = 65000 // in a table of rules: above all of them
 
@@ -89,7 +92,12 @@ var (
 	untranslated = flow.Reg(0).Bits(11, 1) // between Pods of two clusters, and no Gateway translates it
 	forwarded    = flow.Reg(0).Bits(12, 1) // the host has forwarded it, and given it its own address
 	named        = flow.Reg(0).Bits(13, 1) // the tunnel's key has named the sender
-	outPort      = flow.Reg(1).Bits(0, 32) // the port it will leave by
+	// How a new connection to a Service came in, where that is not by its ClusterIP.
+	entryPort     = flow.Reg(0).Bits(14, 1) // by a port of the Node
+	entryExternal = flow.Reg(0).Bits(15, 1) // by an external address
+	ownClient     = flow.Reg(0).Bits(16, 1) // from a process or Pod of this Node
+
+	outPort = flow.Reg(1).Bits(0, 32) // the port it will leave by
 
 	// The stages with policies for the judged Pod, in the judged direction.
 	byAdmin           = flow.Reg(0).Bits(8, 1)
@@ -161,6 +169,7 @@ const (
 const (
 	snatCross   = 1 // this Gateway's address: the far cluster answers to it
 	snatHairpin = 2 // the Service address: a Pod that gets its own packet answers to the switch
+	snatSource  = 3 // the Node's service source: the endpoint's Node answers to this one
 )
 
 // unknownIdentity is the identity of a Pod of this Node whose labels are not known yet, in a Namespace with policies.
@@ -221,7 +230,8 @@ var bitFields = []bitField{
 	{"source", source, "where the packet came from",
 		[]string{"1 another Node, by the tunnel", "2 gateway", "3 Pod", "4 another cluster, by the tunnel"}},
 	{"snat", snat, "which source address it gets",
-		[]string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)"}},
+		[]string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)",
+			"3 the Node's service source, for clients outside of the Pods' network"}},
 	{"generated", generated, "made by the agent to refuse a connection", nil},
 	{"committed", committed,
 		"it is judged although its connection may be known: pending, or by SCTP on the userspace datapath", nil},
@@ -231,6 +241,9 @@ var bitFields = []bitField{
 	{"untranslated", untranslated, "it is between Pods of two clusters, and no Gateway translates it", []string{"1 yes"}},
 	{"forwarded", forwarded, "the host has forwarded it, and given it the address of its gateway port", []string{"1 yes"}},
 	{"named", named, "the key of another Node's tunnel has named the Pod that sends", []string{"1 yes"}},
+	{"entryPort", entryPort, "a new connection to a port of the Node", nil},
+	{"entryExternal", entryExternal, "a new connection to an external address, with the number of that as its port", nil},
+	{"ownClient", ownClient, "such a connection of a process or a Pod of this Node", nil},
 	{"outPort", outPort, "the port it will leave by", nil},
 	{"sender", sender, "identity of the Pod that sends",
 		[]string{"16777214 an unknown Pod of this cluster, where a rule denies these",

@@ -35,7 +35,7 @@ func TestProgram(t *testing.T) {
 		}
 	}
 	text := Markdown()
-	for _, want := range []string{"| 13 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
+	for _, want := range []string{"| 14 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the documentation does not mention %q:\n%s", want, text)
 		}
@@ -106,10 +106,10 @@ func TestSetUp(t *testing.T) {
 // desired one by the difference alone.
 func TestRandomWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(2026, 11))
-	full := []State{onNode(1), onNode(2)}
+	full := []State{onNode(1), onNode(2), outsideNode(1), outsideNode(2)}
 	held := flow.NewSet()
 	for step := range 300 {
-		s := full[r.IntN(2)]
+		s := full[r.IntN(4)]
 		s.Pods = some(r, s.Pods)
 		s.RemoteNodes = some(r, s.RemoteNodes)
 		s.Frontends = some(r, s.Frontends)

@@ -14,18 +14,6 @@ import (
 // maxBucket is above the numbers that buckets may have (OFPG15_BUCKET_MAX).
 const maxBucket = 0xffffff00
 
-// match is a new connection to an address of a set that meets more conditions.
-func (s shared) match(at address, more ...flow.Cond) flow.Match {
-	proto, port := portMatch(s.set.Protocol, at.vip.Port())
-	return flow.All(append(more, flow.CTState("+new+trk"), proto, flow.IPDst(host(at.vip.Addr())), port)...)
-}
-
-// refuse asks the agent to answer a connection to a Service without endpoints, as often in a second as the meter
-// allows.
-func refuse(match flow.Match, rate uint32) flow.Flow {
-	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: ask(ServiceReject, rate)}
-}
-
 // balance returns the group of a shard of an endpoint set, which all addresses of the Service's port share. The
 // datapath's own hash of the connection chooses the bucket, so that many connections share one megaflow. With affinity a
 // hash of the client's address and affinitySalt chooses, and the bucket only has its number; see remember.

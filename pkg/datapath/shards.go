@@ -45,13 +45,9 @@ type shared struct {
 	at        []address
 }
 
-// address is an address and port at which clients reach an endpoint set.
-type address struct {
-	vip netip.AddrPort
-}
-
 func (s shared) same(o shared) bool {
-	return s.set == o.set && s.affinity == o.affinity && s.elsewhere == o.elsewhere && slices.Equal(s.at, o.at)
+	return s.set == o.set && s.affinity == o.affinity && s.elsewhere == o.elsewhere &&
+		slices.EqualFunc(s.at, o.at, sameAddress)
 }
 
 // divided is an endpoint set and the shards that its endpoints are divided into, no shards if there are no endpoints.
@@ -65,7 +61,7 @@ func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []probl
 	list, _ := derive.Get(r, t.Frontends, key)
 	var out []divided
 	for _, f := range list {
-		at := address{f.VIP}
+		at := addressOf(f)
 		if i := slices.IndexFunc(out, func(d divided) bool { return d.set == f.Set() }); i >= 0 {
 			out[i].at = append(out[i].at, at)
 			continue
@@ -292,6 +288,7 @@ func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, [
 	list, _ := derive.Get(r, t.divided, key.service)
 	for _, d := range list {
 		b := balanced{shared: d.shared, shard: key.shard, shards: len(d.shards)}
+		b.at = t.enter(d.set.Protocol, d.at, r)
 		if b.shards > key.shard {
 			group, ok := derive.Get(r, t.groups, groupID{d.set, key.shard})
 			if ok && d.affinity > 0 {
@@ -324,9 +321,9 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 	for _, b := range list {
 		for _, at := range b.at {
 			if b.shard == 0 {
-				e.Flows = append(e.Flows, untranslatedTo(b.set.Protocol, at.vip)...)
+				e.Flows = append(append(e.Flows, b.untranslated(at)...), b.limit(at)...)
 			}
-			e.Flows = append(e.Flows, b.choose(at, rate))
+			e.Flows = append(e.Flows, b.choose(at, rate)...)
 		}
 		if b.group != 0 {
 			e.Flows = append(e.Flows, b.remember()...)
@@ -339,14 +336,14 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 // choose gives the new connections to an address whose client port has the bits of the shard to its
 // group. The first shard has the address's own flow, which is for all other ports. The last bit of the port
 // is left out, since Linux takes even numbers first.
-func (b balanced) choose(at address, rate uint32) flow.Flow {
+func (b balanced) choose(at address, rate uint32) []flow.Flow {
 	switch {
 	case b.group == 0 && b.elsewhere: // as kube-proxy does: the client asks again
-		return flow.Flow{Table: Service, Priority: normal, Match: b.match(at)}
+		return b.flows(at, false, nil)
 	case b.group == 0:
-		return refuse(b.match(at), rate)
+		return b.flows(at, false, ask(ServiceReject, rate))
 	case b.shard == 0:
-		return flow.Flow{Table: Service, Priority: normal, Match: b.match(at), Actions: b.toGroup()}
+		return b.flows(at, false, b.toGroup())
 	}
 	field := ofp.TCPSrc
 	switch {
@@ -357,17 +354,20 @@ func (b balanced) choose(at address, rate uint32) flow.Flow {
 			field = ofp.IPv6Src
 			bits = func(v int) []byte { return binary.BigEndian.AppendUint64(make([]byte, 8), uint64(v)) }
 		}
-		return b.chooseBy(at, flow.Field(field, bits(b.shard), bits(b.shards-1)))
+		return b.flows(at, true, b.toGroup(), flow.Field(field, bits(b.shard), bits(b.shards-1)))
 	case b.set.Protocol == corev1.ProtocolUDP:
 		field = ofp.UDPSrc
 	case b.set.Protocol == corev1.ProtocolSCTP:
 		field = ofp.SCTPSrc
 	}
 	bits := func(v int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(v<<1)) }
-	return b.chooseBy(at, flow.Field(field, bits(b.shard), bits(b.shards-1)))
+	return b.flows(at, true, b.toGroup(), flow.Field(field, bits(b.shard), bits(b.shards-1)))
 }
 
-// chooseBy gives new connections that meet a condition to the group.
-func (b balanced) chooseBy(at address, shard flow.Cond) flow.Flow {
-	return flow.Flow{Table: Service, Priority: high, Match: b.match(at, shard), Actions: b.toGroup()}
+// flows are for new connections to an address that meet more conditions, which are a special case.
+func (b balanced) flows(at address, special bool, do flow.Actions, more ...flow.Cond) (out []flow.Flow) {
+	for _, match := range b.matches(at, more...) {
+		out = append(out, flow.Flow{Table: Service, Priority: at.priority(special), Match: match, Actions: do})
+	}
+	return out
 }

@@ -51,6 +51,8 @@ type Inputs struct {
 type Tables struct {
 	Inputs
 
+	// Entries are the ports of the entries of external addresses.
+	Entries *derive.Numbers[EntryID]
 	// ServedPods are the Pods of this Node as they are served, by port.
 	ServedPods *derive.Table[derive.Name, ServedPod]
 
@@ -62,6 +64,8 @@ type Tables struct {
 	claims   *derive.Table[claimant, []claim]
 	claimed  *derive.Index[claim, claimant, []claim]
 	holders  *derive.Table[claim, claimant]
+	entered  *derive.Table[entryNumber, EntryID]
+	outside  *derive.Table[derive.Name, outside]
 	divided  *derive.Table[derive.Object, []divided]
 	groups   *derive.Numbers[groupID]
 	services *derive.Table[serviceShard, []balanced]
@@ -89,6 +93,10 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.ruleKey = derive.NewTable(e, "rule-key", func(_ derive.Name, r *derive.Reader) (Secret, []problem.Problem) {
 		return t.self(r).RuleKey, nil
 	}, self)
+	t.outside = derive.NewTable(e, "outside", func(_ derive.Name, r *derive.Reader) (outside, []problem.Problem) {
+		n := t.self(r)
+		return outside{n.Outside, n.NodePortAddresses}, nil
+	}, self)
 
 	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range",
 		func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
@@ -102,6 +110,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 		return derive.List(r, t.claimed, c)[0].Key, nil
 	}, derive.KeysOfIndex(t.claimed))
 
+	t.outsideTables(e)
 	t.divided = derive.NewTable(e, "shards", t.divide, derive.KeysOf(in.Frontends)).EqualBy(sameDivided)
 	t.wayGroups = derive.NewTable(e, "way-groups", t.wayGroupsOf, self)
 	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup,
@@ -122,7 +131,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.ended.Loaded() // it is found out while the agent runs
 	t.endedFlows = derive.NewTable(e, "ended-flows", endedTo, derive.KeysOf(t.ended))
 	if in.Policy != nil {
-		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate, t.ruleKey, in.Resolvers)
+		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate, t.ruleKey, t.outside, in.Resolvers)
 		t.policies.locals = derive.NewTable(e, "local-pods", t.localOf, derive.KeysOf(in.Pods))
 		t.policies.newcomers = derive.NewTable(e, "newcomer-flows", t.newcomerFlows, derive.KeysOf(in.Policy.Newcomers))
 	}

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -179,7 +180,24 @@ func wordsOf(all map[flow.Owner]flow.Entries) map[string][]string {
 // step changes one object and returns its description.
 func (c *sources) step(r *rand.Rand) string {
 	full := onNode(1 + r.IntN(2))
-	switch r.IntN(8) {
+	switch r.IntN(9) {
+	case 8:
+		full = outsideNode(1 + r.IntN(2))
+		name := full.Frontends[r.IntN(len(full.Frontends))].Service
+		c.Frontends = slices.DeleteFunc(slices.Clone(c.Frontends), func(f service.Frontend) bool {
+			return f.Service == name || f.Kind != service.ClusterIP && r.IntN(4) == 0
+		})
+		for _, f := range full.Frontends {
+			taken := func(o service.Frontend) bool { return o.VIP == f.VIP && o.Service != name }
+			if f.Service != name || slices.ContainsFunc(c.Frontends, taken) {
+				continue
+			}
+			if f.Affinity = 0; r.IntN(2) == 0 {
+				f.Affinity = time.Hour
+			}
+			c.Frontends = append(c.Frontends, f)
+		}
+		return fmt.Sprint("outside of ", name)
 	case 0:
 		name := fmt.Sprint("pod-", r.IntN(5))
 		p := Pod{Namespace: "default", Name: name, Interface: name, MAC: ofp.MAC{0x0a, 0, 0, 0, 1, byte(r.IntN(3))},
@@ -250,7 +268,12 @@ func (c *sources) step(r *rand.Rand) string {
 		return fmt.Sprintf("peering %+v", c.Peering)
 	}
 	c.Node = onNode(2).Node
-	switch r.IntN(6) {
+	if r.IntN(2) == 0 {
+		c.Node = outsideNode(2).Node
+	}
+	switch r.IntN(7) {
+	case 4:
+		c.Node.NodePortAddresses = []netip.Addr{addrOf("198.51.100.14"), addrOf("192.168.78.101")}
 	case 0:
 		c.Node.TunnelPort = 0
 	case 1:
