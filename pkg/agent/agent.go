@@ -77,22 +77,24 @@ type Agent struct {
 	switchPorts *bridge.Manager
 	flows       *flowsync.Syncer
 	host        *hostnet.Manager
-	tracer      appctl.Client
-	attachments *attachments
-	progress    *progress
-	ipam        *ipam.Store
-	packetIns   packetIns
-	started     time.Time
-	connections connectionWork
-	confirms    *confirmations
-	reports     *reporter
-	answers     answers
-	seenWays    seenWays
-	hops        *metrics.Propagation
-	restore     *restoreWait
-	moved       chan struct{} // this Node's object has changed
-	wireguard   wireguardParts
-	file        *configFile
+	// serviceHealth answers load balancers; nil if nothing does.
+	serviceHealth *serviceHealth
+	tracer        appctl.Client
+	attachments   *attachments
+	progress      *progress
+	ipam          *ipam.Store
+	packetIns     packetIns
+	started       time.Time
+	connections   connectionWork
+	confirms      *confirmations
+	reports       *reporter
+	answers       answers
+	seenWays      seenWays
+	hops          *metrics.Propagation
+	restore       *restoreWait
+	moved         chan struct{} // this Node's object has changed
+	wireguard     wireguardParts
+	file          *configFile
 
 	// These are changes of passes that have not been handed over yet. Only the engine's goroutine uses them.
 	pending pending
@@ -101,6 +103,7 @@ type Agent struct {
 // pending has the changes of passes that have not been handed to the writers yet.
 type pending struct {
 	owners        map[flow.Owner]func() flow.Entries
+	translations  map[derive.Object][]hostnet.Translation
 	pods          map[derive.Name]bool
 	bridges, host bool
 	encrypted     bool
@@ -168,7 +171,10 @@ func newAgent(o Options) (*Agent, error) {
 		config:  o.Config,
 		log:     o.Logger,
 		tables:  newTables(c, o.NodeName), seenWays: seenWays{down: downWays{}},
-		pending:  pending{owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{}},
+		pending: pending{
+			owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{},
+			translations: map[derive.Object][]hostnet.Translation{},
+		},
 		moved:    make(chan struct{}, 1),
 		progress: newProgress(), started: time.Now(),
 		hops:   metrics.NewPropagation(),
@@ -194,6 +200,12 @@ func newAgent(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.tables.chained = o.Chained
+	if c := a.config.AntreaProxy; c.ProxyAll && !c.DisableServiceHealthCheckServer {
+		a.serviceHealth = newServiceHealth(func() bool { return a.status().Ready }, func() bool {
+			n, _ := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
+			return n.Leaving
+		}, a.log)
+	}
 	a.watchTables()
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
 		return nil, fmt.Errorf("open the record of addresses: %w", err)
@@ -279,6 +291,9 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
 		a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.restore.end, a.restore.freeUplink,
 		a.tables.engine.Run,
+	}
+	if a.serviceHealth != nil {
+		runs = append(runs, a.serviceHealth.run)
 	}
 	for _, p := range a.wireguard.publishers {
 		runs = append(runs, p.run)
@@ -443,7 +458,15 @@ func (a *Agent) watchTables() {
 		p.connections.drainingBefore, p.connections.drainingNow = draining(changes)
 	})
 	t.services.Frontends.Watch(func(changes []derive.Change[derive.Object, []service.Frontend]) {
-		p.connections.before, p.connections.now = connections(changes)
+		p.connections.before, p.connections.now = t.connections(changes)
+	})
+	if a.serviceHealth != nil {
+		t.services.Health.Watch(a.serviceHealth.changed)
+	}
+	t.outside.translations.Watch(func(changes []derive.Change[derive.Object, []hostnet.Translation]) {
+		for _, c := range changes {
+			p.translations[c.Key] = c.New
+		}
 	})
 	t.flows.ServedPods.Watch(func(changes []derive.Change[derive.Name, datapath.ServedPod]) {
 		for _, c := range changes {
@@ -506,6 +529,9 @@ func (a *Agent) apply() {
 		host, _ := t.outputs.host.Get(self)
 		a.host.Set(host)
 	}
+	for key, list := range p.translations {
+		a.host.Translate(key.String(), list)
+	}
 	if p.encrypted {
 		row, _ := t.inside.encrypted.Get(self)
 		for _, e := range a.wireguard.encryptions {
@@ -530,6 +556,7 @@ func (a *Agent) apply() {
 	a.progress.declared(p.pods, t.flows.ServedPods.Get)
 	// New maps: a map that was large once stays so.
 	p.owners, p.pods = map[flow.Owner]func() flow.Entries{}, map[derive.Name]bool{}
+	p.translations = map[derive.Object][]hostnet.Translation{}
 	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
 
 	// Every source has loaded and is in the plan. Ports that are still being made are added later. The plan lacks nothing
@@ -538,6 +565,7 @@ func (a *Agent) apply() {
 	if !a.progress.ready() && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
 		a.flows.Release()
+		a.host.TranslationsLoaded()
 		row, _ := t.inside.encrypted.Get(self)
 		for _, e := range a.wireguard.encryptions {
 			e.set(row) // no device may be wanted

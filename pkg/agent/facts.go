@@ -40,6 +40,8 @@ type nodeFacts struct {
 	// UID and Created are another's when the Node was deleted and registered again.
 	UID     types.UID
 	Created time.Time
+	// Leaving is set if load balancers should send it no new connections.
+	Leaving bool
 	// Texts that could not be read.
 	InvalidPodCIDR, InvalidTransport string
 }
@@ -54,7 +56,7 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 		Addresses: []netip.Addr{}, Zone: service.ZoneOf(n), WireGuardKey: n.Annotations[nodeKey],
 		NextKey: n.Annotations[nextNodeKey], NextPort: n.Annotations[nextNodePort],
 		KeyNotBefore: n.Annotations[multicluster.AnnotationKeyNotBefore], NodeKeyNotBefore: n.Annotations[nodeKeyNotBefore],
-		UID: n.UID, Created: n.CreationTimestamp.UTC(),
+		UID: n.UID, Created: n.CreationTimestamp.UTC(), Leaving: isLeaving(n),
 	}
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {

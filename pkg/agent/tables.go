@@ -70,6 +70,7 @@ type tables struct {
 	node      *derive.Table[derive.Name, datapath.Node]
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
 	pods      *podTables
+	outside   *outsideTables
 	outputs   outputs
 	inside    *insideTables
 	keys      *nodeKeys
@@ -119,6 +120,9 @@ func newTables(c config.Config, nodeName string) *tables {
 		text, _ := derive.Get(r, zone, self)
 		return text
 	}, knowsSCTP(c))
+	t.policies.Outside = c.AntreaProxy.ProxyAll
+	t.services.Outside, t.services.NoLoadBalancers = c.AntreaProxy.ProxyAll, !c.AntreaProxy.ProxyLoadBalancerIPs
+	t.outside = newOutsideTables(c, t.this, t.services, t.pods)
 	t.declareKinds()
 	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.objects.asked))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
@@ -151,6 +155,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		Exported: t.objects.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
 		Resolvers: t.resolvers.list,
 	})
+	t.outside.add(e, t.flows)
 	return t
 }
 
@@ -377,6 +382,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	if t.config.EncryptsPeers() {
 		n.PeerSource = p.End // inside, also while the device is not there yet
 	}
+	t.outside.node(&n, r, &ps)
 	return n, ps
 }
 
@@ -462,6 +468,7 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 		Gateways:   n.GatewayIPs[:len(ranges)],
 		MTU:        mtu,
 		GatewayMAC: s.GatewayMAC,
+		Reserved:   reserved(ranges),
 		// The userspace datapath forwards a packet as it was written to the veth. If its checksum were left to the hardware,
 		// no hardware would compute it.
 		DisableTXChecksum: t.config.OVSDatapathType == "netdev" || t.config.DisableTXChecksumOffload,
@@ -499,11 +506,11 @@ func (t *tables) loaded() {
 }
 
 // connections are the UDP connections to Services that changed frontends had, and have.
-func connections(changes []derive.Change[derive.Object, []service.Frontend]) (before,
+func (t *tables) connections(changes []derive.Change[derive.Object, []service.Frontend]) (before,
 	now []datapath.ServiceConnection) {
 	for _, c := range changes {
-		before = append(before, datapath.ServiceConnections(c.Old)...)
-		now = append(now, datapath.ServiceConnections(c.New)...)
+		before = append(before, t.flows.ServiceConnections(c.Old)...)
+		now = append(now, t.flows.ServiceConnections(c.New)...)
 	}
 	return before, now
 }

@@ -522,6 +522,7 @@ func portOf(q whyQuestion) (uint16, error) {
 // frontendOf is the port of a Service that is asked about.
 func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
 	all, _ := a.tables.services.Frontends.Get(*q.to.service)
+	all = slices.DeleteFunc(slices.Clone(all), func(f service.Frontend) bool { return f.Kind != service.ClusterIP })
 	if len(all) == 0 {
 		return service.Frontend{}, fmt.Errorf("to: Service %s is not served here (it is headless, of type ExternalName, or "+
 			"`tombolo get status` says why): ask for one of its Pods", q.to.service)

@@ -266,12 +266,12 @@ func (n Network) Gateway(i int) netip.Addr {
 	return n.PodCIDRs[i].Masked().Addr().Next()
 }
 
-// ranges returns the ranges for addresses, without the gateways.
+// ranges returns the ranges for addresses, without the gateways and the reserved addresses.
 func (n Network) ranges() []ipam.Range {
 	var out []ipam.Range
 	for i, p := range n.PodCIDRs {
 		first := p.Masked().Addr().Next()
-		out = append(out, ipam.Range{Prefix: p, Reserved: []netip.Addr{first, n.Gateway(i)}})
+		out = append(out, ipam.Range{Prefix: p, Reserved: append([]netip.Addr{first, n.Gateway(i)}, n.Reserved...)})
 	}
 	return out
 }

@@ -52,7 +52,9 @@ type Network struct {
 	PodCIDRs []netip.Prefix
 	// Gateways are the Pod's next hops, one for each of PodCIDRs and in its order. If it is shorter, the first address of
 	// the range is the gateway.
-	Gateways   []netip.Addr
+	Gateways []netip.Addr
+	// Reserved are further addresses that no Pod gets.
+	Reserved   []netip.Addr
 	MTU        int    // 0 leaves the kernel's default
 	GatewayMAC string // of the gateway port
 	// DisableTXChecksum makes Pods compute their checksums. The userspace datapath takes packets off the veth as they are.

@@ -15,9 +15,9 @@ import (
 // Session affinity: the switch remembers a client address that has opened a connection to a port of a Service, at any
 // of its addresses. It does so with a flow of table Affinity that it learns from the packet. The client's next
 // connections go to the same endpoint, also if new endpoints are added. If no new connection has come for the Service's
-// timeout, the switch forgets the client. This is an idle timeout, as in kube-proxy. Antrea's flows have a hard timeout,
-// so a busy client changes its endpoint in the middle of its requests. Packets of known connections do not count, as in
-// kube-proxy. After the timeout a new choice is made, which may be another endpoint.
+// timeout, the switch forgets the client. This is an idle timeout, as in kube-proxy. Antrea's flows have a hard
+// timeout, so a busy client changes its endpoint in the middle of its requests. Packets of known connections do not
+// count, as in kube-proxy. After the timeout a new choice is made, which may be another endpoint.
 //
 // Learned flows have no owner. Their cookie has no instance, so flowsync leaves them alone, and a restart of the agent
 // keeps them. The flow of one endpoint in table Endpoint has learned them. They are deleted with it (delete_learned):

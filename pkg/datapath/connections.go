@@ -29,15 +29,17 @@ const protocolUDP = 17
 // ServiceZone is the zone of connection tracking that connections to Services are in.
 const ServiceZone = mainZone
 
-// ServiceConnections returns the connections of frontends.
-func ServiceConnections(frontends []service.Frontend) []ServiceConnection {
+// ServiceConnections returns the connections of frontends. It may be called from any goroutine.
+func (t *Tables) ServiceConnections(frontends []service.Frontend) []ServiceConnection {
 	var out []ServiceConnection
 	for _, f := range frontends {
 		if f.Protocol != corev1.ProtocolUDP {
 			continue
 		}
-		for _, e := range f.Endpoints {
-			out = append(out, ServiceConnection{f.VIP, e.Addr})
+		for _, to := range t.Destinations(f) {
+			for _, e := range f.Endpoints {
+				out = append(out, ServiceConnection{to, e.Addr})
+			}
 		}
 	}
 	return out

@@ -54,7 +54,18 @@ func TestServiceConnections(t *testing.T) {
 		{Protocol: corev1.ProtocolTCP, VIP: at("10.97.0.12:53"), Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}}},
 	}
 	want := []ServiceConnection{{at("10.97.0.12:53"), at("10.11.1.3:5353")}, {at("10.97.0.12:53"), at("10.11.1.4:5353")}}
-	if got := ServiceConnections(frontends); !slices.Equal(got, want) {
+	c := newSources(outsideNode(1))
+	c.engine.Pass()
+	if got := c.tables.ServiceConnections(frontends); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	nodePort := frontends[0]
+	nodePort.Kind, nodePort.VIP, nodePort.Endpoints = service.NodePort, at("0.0.0.0:30053"), nodePort.Endpoints[:1]
+	want = nil
+	for _, to := range []string{"192.168.78.101:30053", "169.254.0.252:30053", "169.254.0.251:30053"} {
+		want = append(want, ServiceConnection{at(to), at("10.11.1.3:5353")})
+	}
+	if got := c.tables.ServiceConnections([]service.Frontend{nodePort}); !slices.Equal(got, want) {
+		t.Errorf("of a node port: got %v, want %v", got, want)
 	}
 }

@@ -43,26 +43,8 @@ var Entries = []Entry{
 // EntryRange has the addresses of Entries. Nothing is for them in the switch but what the host translates.
 var EntryRange = netip.MustParsePrefix("169.254.0.248/29")
 
-// ServiceSource returns the address of a podCIDR from which clients outside reach endpoints on other Nodes: the last
-// one that a Pod could have. No interface has it. A range of fewer than eight addresses has no such address.
-func ServiceSource(podCIDR netip.Prefix) (netip.Addr, bool) {
-	if podCIDR.Addr().BitLen()-podCIDR.Bits() < 3 {
-		return netip.Addr{}, false
-	}
-	last := podCIDR.Masked().Addr().AsSlice()
-	for bit := podCIDR.Bits(); bit < len(last)*8; bit++ {
-		last[bit/8] |= 0x80 >> (bit % 8)
-	}
-	last[len(last)-1]-- // the last one of all is IPv4's broadcast address
-	ip, _ := netip.AddrFromSlice(last)
-	return ip, true
-}
-
-// outside is what policies depend on.
-type outside struct {
-	Served    bool
-	NodePorts []netip.Addr
-}
+// outside is what Services and policies read of this Node.
+type outside struct{ NodePorts []netip.Addr }
 
 // outsideBase finds out whether a new connection is from outside. A Pod's connection to a port of its Node stays in the
 // switch, if a Service has the port.
@@ -331,7 +313,7 @@ func (t *Tables) Destinations(f service.Frontend) []netip.AddrPort {
 	if at.isExternal() {
 		number, ok := t.Entries.Get(EntryID{f.Protocol, f.VIP})
 		if !ok {
-			return nil
+			return []netip.AddrPort{f.VIP} // the host has ended connections of others with their entry
 		}
 		port, out = uint16(number), []netip.AddrPort{f.VIP}
 	} else {

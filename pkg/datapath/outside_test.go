@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -32,7 +34,7 @@ func outsideNode(n int) State {
 	s := onNode(n)
 	s.Node.Outside = true
 	s.Node.NodePortAddresses = s.Node.Ends
-	s.Node.ServiceSource, _ = ServiceSource(s.Node.PodCIDRs[0])
+	s.Node.ServiceSource, _ = policy.ServiceSource(s.Node.PodCIDRs[0])
 	const here, there = "10.11.0.2:8080", "10.11.1.3:8080"
 	tcp := func(name, at string, kind service.Kind, clients service.Clients, endpoints ...string) {
 		s.Frontends = append(s.Frontends, kindOf(frontend(name, corev1.ProtocolTCP, at, endpoints...), kind, clients))
@@ -432,18 +434,6 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// TestServiceSource has the addresses that a Node uses for clients outside.
-func TestServiceSource(t *testing.T) {
-	for cidr, want := range map[string]string{
-		"10.11.0.0/24": "10.11.0.254", "10.11.0.0/29": "10.11.0.6", "10.11.0.9/29": "10.11.0.14", "10.11.0.0/30": "",
-		"10.0.0.0/8": "10.255.255.254", "fd00:1::/64": "fd00:1::ffff:ffff:ffff:fffe", "fd00:1::/126": "", "10.11.0.1/32": "",
-	} {
-		if ip, ok := ServiceSource(rangeOf(cidr)); ok != (want != "") || ok && ip.String() != want {
-			t.Errorf("%s: %s, %v, want %s", cidr, ip, ok, want)
-		}
-	}
-}
-
 // TestOutsideFlows counts what a Service with many addresses costs.
 func TestOutsideFlows(t *testing.T) {
 	s := outsideNode(1)
@@ -468,6 +458,32 @@ func TestOutsideFlows(t *testing.T) {
 	if more, now := count(); groups != 1 || now != 1 || more != flows+5 {
 		t.Errorf("%d flows and %d groups, with one address %d and %d: want one group, and a flow for the node port, two for "+
 			"a load balancer", more, now, flows, groups)
+	}
+}
+
+// TestServiceSourceIsNoPod has clients outside come by another Node, to a Pod under a rule that denies unknown Pods.
+func TestServiceSourceIsNoPod(t *testing.T) {
+	source := addrOf("10.11.1.254")
+	for _, served := range []bool{false, true} {
+		c := unknownSources()
+		c.policy.Outside = served
+		c.judge(policy.Ingress, policy.RuleFacts{
+			Action: policy.Drop, Peers: []policy.Selector{{Pods: "zone=quarantine"}}, AnyPort: true,
+		}) // which has the ranges of Pods evaluated again
+		c.engine.Pass()
+		sw, err := oftest.New(Program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sw.Replace(slices.Collect(maps.Values(c.held))...); err != nil {
+			t.Fatal(err)
+		}
+		want := dropped
+		if served {
+			want = allowed
+		}
+		askUnknown(t, c, sw, policy.Ingress, source, want)
+		askUnknown(t, c, sw, policy.Ingress, unknownFar, dropped)
 	}
 }
 

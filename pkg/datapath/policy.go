@@ -313,16 +313,12 @@ func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow
 	if !of.Addr().Is4() {
 		return e, nil
 	}
-	own := []netip.Addr{in.Gateway}
-	if source, ok := ServiceSource(of.Prefix); ok && derived(r, p.outside).Served {
-		own = append(own, source) // clients outside of that Node
-	}
 	for d, s := range directions {
 		if !in.Denied[d] {
 			continue
 		}
 		e.Flows = append(e.Flows, s.isAt(last, policy.UnknownPod, of.Prefix, s.other.Is(0)))
-		for _, ip := range own {
+		for _, ip := range in.Own() {
 			e.Flows = append(e.Flows, flow.Flow{
 				Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(ip))),
 				Actions: flow.Do(flow.Goto(s.stages[policy.Admin])),

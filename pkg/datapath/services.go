@@ -15,8 +15,8 @@ import (
 const maxBucket = 0xffffff00
 
 // balance returns the group of a shard of an endpoint set, which all addresses of the Service's port share. The
-// datapath's own hash of the connection chooses the bucket, so that many connections share one megaflow. With affinity a
-// hash of the client's address and affinitySalt chooses, and the bucket only has its number; see remember.
+// datapath's own hash of the connection chooses the bucket, so that many connections share one megaflow. With affinity
+// a hash of the client's address and affinitySalt chooses, and the bucket only has its number; see remember.
 func (b balanced) balance() flow.Group {
 	g := flow.Group{ID: b.group, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
 	if b.affinity > 0 {

@@ -120,8 +120,8 @@ type groupID struct {
 	shard int
 }
 
-// rememberedAs is the shard of the number, of no group, by which clients of a Service's port are remembered, in whatever
-// set and shard their endpoints are.
+// rememberedAs is the shard of the number, of no group, by which clients of a Service's port are remembered. Their
+// endpoints may be in any set and shard.
 const rememberedAs = -1
 
 func portOf(set service.Set) groupID {

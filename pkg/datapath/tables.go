@@ -94,8 +94,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 		return t.self(r).RuleKey, nil
 	}, self)
 	t.outside = derive.NewTable(e, "outside", func(_ derive.Name, r *derive.Reader) (outside, []problem.Problem) {
-		n := t.self(r)
-		return outside{n.Outside, n.NodePortAddresses}, nil
+		return outside{t.self(r).NodePortAddresses}, nil
 	}, self)
 
 	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range",

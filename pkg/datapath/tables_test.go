@@ -71,6 +71,7 @@ func newSources(s State) *sources {
 	if s.Node.Stretched {
 		c.policy.Stretched()
 	}
+	c.policy.Outside = s.Node.Outside
 	c.tables = NewTables(e, Inputs{
 		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
 		Peering: peering.NewTables(e, c.peering), Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod,
@@ -361,8 +362,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestGroupNumbers checks that a group's number comes from the name of its endpoint set and its shard. If a later version
-// changed that rule, it would replace all groups.
+// TestGroupNumbers checks that a group's number comes from the name of its endpoint set and its shard. If a later
+// version changed that rule, it would replace all groups.
 func TestGroupNumbers(t *testing.T) {
 	f := withEndpoints(ones(300)...)
 	f.Port = "http"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -60,18 +61,27 @@ func (m *Manager) stackEvent(msg syscallMessage) {
 }
 
 func (m *Manager) tableEvent(msg syscallMessage) {
-	if ourTable(msg) {
+	switch {
+	case ourTable(msg, tableName, unix.NFPROTO_IPV4, unix.NFPROTO_NETDEV):
 		desired.Signal(m.tables)
+	case !isElement(msg) && ourTable(msg, servicesTable, unix.NFPROTO_INET):
+		desired.Signal(m.servicesChanged)
 	}
 }
 
-// ourTable reports whether an nftables event is about a table of ours. The first attribute of every kind of object is
-// the name of its table (NFTA_*_TABLE and NFTA_TABLE_NAME are all 1, linux/netfilter/nf_tables.h). The first attribute
-// of a new generation is a number.
-func ourTable(msg syscallMessage) bool {
+// isElement reports whether an nftables event is about elements of a set or map.
+func isElement(msg syscallMessage) bool {
+	kind := msg.kind & 0xff
+	return kind == unix.NFT_MSG_NEWSETELEM || kind == unix.NFT_MSG_DELSETELEM
+}
+
+// ourTable reports whether an nftables event is about a table of this name, in one of some families. The first
+// attribute of every kind of object is the name of its table (NFTA_*_TABLE and NFTA_TABLE_NAME are all 1,
+// linux/netfilter/nf_tables.h). The first attribute of a new generation is a number.
+func ourTable(msg syscallMessage, name string, families ...byte) bool {
 	const nfgenmsg = 4 // struct nfgenmsg: family, version, resource
 	if msg.kind>>8 != unix.NFNL_SUBSYS_NFTABLES || msg.kind&0xff == unix.NFT_MSG_NEWGEN || len(msg.data) < nfgenmsg ||
-		msg.data[0] != unix.NFPROTO_IPV4 && msg.data[0] != unix.NFPROTO_NETDEV {
+		!slices.Contains(families, msg.data[0]) {
 		return false
 	}
 	attributes, err := nl.ParseRouteAttr(msg.data[nfgenmsg:])
@@ -80,7 +90,7 @@ func ourTable(msg syscallMessage) bool {
 	}
 	for _, a := range attributes {
 		if a.Attr.Type&nl.NLA_TYPE_MASK == unix.NFTA_TABLE_NAME {
-			return string(a.Value) == tableName+"\x00"
+			return string(a.Value) == name+"\x00"
 		}
 	}
 	return false

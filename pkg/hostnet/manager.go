@@ -49,11 +49,13 @@ type Manager struct {
 	opts Options
 	log  *slog.Logger
 
-	want *desired.State[Desired]
+	want         *desired.State[Desired]
+	translations *translations
 
 	mu       sync.Mutex
 	stack    outcome // of all but the table
 	table    outcome // of our nftables tables
+	services outcome // of the table of Services, in rounds of translations
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
@@ -61,6 +63,10 @@ type Manager struct {
 	trigger chan struct{} // links, addresses, routes or neighbours have changed
 	tables  chan struct{} // one of our nftables tables has changed
 	rules   chan struct{} // they should be others
+
+	servicesChanged chan struct{} // the table of Services has changed, but for its elements
+	servicesWanted  chan struct{} // it should be another one
+
 	all     chan struct{} // compare everything else
 	changed chan struct{}
 }
@@ -72,7 +78,12 @@ func New(opts Options) *Manager {
 	}
 	m := &Manager{
 		opts: opts, log: opts.Logger,
-		want:     desired.New(Desired.clone),
+		want: desired.New(Desired.clone),
+
+		translations:    newTranslations(),
+		servicesChanged: make(chan struct{}, 1),
+		servicesWanted:  make(chan struct{}, 1),
+
 		progress: make(chan struct{}),
 		trigger:  make(chan struct{}, 1),
 		tables:   make(chan struct{}, 1),
@@ -92,6 +103,7 @@ func (m *Manager) Set(d Desired) {
 	if m.want.Set(d) {
 		desired.Signal(m.all)
 		desired.Signal(m.rules)
+		desired.Signal(m.servicesWanted)
 	}
 }
 
@@ -125,7 +137,7 @@ func (m *Manager) Synced(ctx context.Context) error {
 func (m *Manager) Problems() []problem.Problem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Concat(m.stack.failed, m.table.failed, m.stack.pending, m.table.pending)
+	return slices.Concat(m.stack.failed, m.table.failed, m.services.failed, m.stack.pending, m.table.pending)
 }
 
 // Changed is signalled when links, addresses or routes of the Node may have changed, through any program. It has room
@@ -142,12 +154,8 @@ func (m *Manager) Stats() Stats {
 // Run compares and mends until ctx ends; it returns nil then, and an error if the kernel
 // cannot be asked at all.
 func (m *Manager) Run(ctx context.Context) error {
-	if m.opts.Namespace != nil {
-		// The thread ends with the goroutine since it is never unlocked.
-		runtime.LockOSThread()
-		if err := netns.Set(*m.opts.Namespace); err != nil {
-			return fmt.Errorf("enter the network namespace: %w", err)
-		}
+	if err := m.enter(); err != nil {
+		return err
 	}
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -170,12 +178,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	}()
 
 	keeping, stop := context.WithCancel(ctx)
-	kept, ended := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		kept <- m.keepTables(keeping)
-	}()
-	defer func() { stop(); <-ended }()
+	kept := make(chan error, 2)
+	var keepers sync.WaitGroup
+	keepers.Go(func() { kept <- m.keepTables(keeping) })
+	keepers.Go(func() { kept <- m.keepServices(keeping) })
+	defer func() { stop(); keepers.Wait() }()
 
 	a := &applier{handle: h, log: m.log}
 	resync := time.NewTicker(m.opts.Resync)
@@ -205,15 +212,23 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
+// enter brings the goroutine into the namespace to configure. Its thread ends with it, since it is never unlocked.
+func (m *Manager) enter() error {
+	if m.opts.Namespace == nil {
+		return nil
+	}
+	runtime.LockOSThread()
+	if err := netns.Set(*m.opts.Namespace); err != nil {
+		return fmt.Errorf("enter the network namespace: %w", err)
+	}
+	return nil
+}
+
 // keepTables is Run for our nftables tables. It is a loop of its own because the nft program, which runs several times
 // for each change, takes seconds on a busy Node: a change of routes must not wait for that.
 func (m *Manager) keepTables(ctx context.Context) error {
-	if m.opts.Namespace != nil {
-		// The thread ends with the goroutine since it is never unlocked.
-		runtime.LockOSThread()
-		if err := netns.Set(*m.opts.Namespace); err != nil {
-			return fmt.Errorf("enter the network namespace: %w", err)
-		}
+	if err := m.enter(); err != nil {
+		return err
 	}
 	a := &applier{log: m.log, tables: map[knftables.Family]*table{}}
 	resync := time.NewTicker(m.opts.Resync)
@@ -285,7 +300,8 @@ func (m *Manager) compared(a *applier, of *outcome, round uint64) {
 	}
 	of.done, of.failed, of.pending = round, a.failed, a.pending
 	m.stats.LastError = ""
-	if err := asError(slices.Concat(m.stack.failed, m.table.failed, m.stack.pending, m.table.pending)); err != nil {
+	all := slices.Concat(m.stack.failed, m.table.failed, m.services.failed, m.stack.pending, m.table.pending)
+	if err := asError(all); err != nil {
 		m.stats.LastError = err.Error()
 	}
 	if len(a.changes) > 0 {

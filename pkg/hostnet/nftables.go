@@ -225,16 +225,25 @@ func (r *ruleset) difference(ctx context.Context, want contents) (*knftables.Tra
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("made by tombolo-agent, which mends changes")})
-	for _, name := range slices.Sorted(maps.Keys(want.sets)) {
-		s := want.sets[name]
+	addSets(tx, want.sets)
+	return tx, addChains(tx, want.chains), nil
+}
+
+// addSets adds sets with their elements.
+func addSets(tx *knftables.Transaction, sets map[string]nftSet) {
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		s := sets[name]
 		tx.Add(&knftables.Set{Name: name, Type: s.typ, Flags: s.flags})
 		for _, e := range s.elements {
 			tx.Add(&knftables.Element{Set: name, Key: []string{quoted(s, e)}})
 		}
 	}
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(want.chains)) {
-		c := want.chains[name]
+}
+
+// addChains adds chains with their rules, and returns in words what that does.
+func addChains(tx *knftables.Transaction, chains map[string]nftChain) (words []string) {
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		c := chains[name]
 		chain := &knftables.Chain{Name: name, Type: &c.typ, Hook: &c.hook, Priority: &c.priority}
 		where := ""
 		if c.device != "" {
@@ -247,7 +256,7 @@ func (r *ruleset) difference(ctx context.Context, want contents) (*knftables.Tra
 			words = append(words, fmt.Sprintf("set chain %s%s to %q", name, where, rule))
 		}
 	}
-	return tx, words, nil
+	return words
 }
 
 // matches compares the table with what it should be.

@@ -120,6 +120,8 @@ type Tables struct {
 	Groups           *derive.Source[derive.Object, GroupFacts]
 	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
 	PodAddresses     *derive.Source[derive.Object, RemotePods]
+	// Outside is set, before the first pass, if Nodes serve clients outside of the Pods' network.
+	Outside bool
 	// Learned are addresses of names of DNS (NameOf), sorted, from answers to Pods of this Node.
 	Learned *derive.Source[derive.Name, []netip.Addr]
 	// Attached says whose the interfaces on this Node's switch are, by port.

@@ -14,7 +14,7 @@ import (
 // An address inside a podCIDR of this cluster without a known Pod belongs to an unknown Pod. Either its kubelet has not
 // reported the address yet, or it was deleted by force and still runs. A rule that denies by labels, or by the names of
 // ports, denies unknown Pods. No rule allows one by them. Ranges of addresses match it like any other address. The
-// first address of a podCIDR is the Node's own, not a Pod's.
+// first address of a podCIDR is the Node's own, not a Pod's. Neither is the last one, if Nodes serve clients outside.
 //
 // The switch can distinguish an unknown Pod only from known Pods. So if a rule denies by labels, Addresses has every
 // Pod of the cluster, whether a rule names its identity or not.
@@ -31,7 +31,37 @@ type PodRange = podRange
 // RangeOfPods is what a podCIDR means to policies.
 type RangeOfPods struct {
 	Gateway netip.Addr // of the Node
+	Source  netip.Addr // from which clients outside reach Pods of other Nodes; not valid if they are not served
 	Denied  [2]bool    // by direction: a rule denies unknown Pods
+}
+
+// IsNode reports whether an address of a podCIDR is the Node's, and no Pod's.
+func (p RangeOfPods) IsNode(a netip.Addr) bool {
+	return a == p.Gateway || p.Source.IsValid() && a == p.Source
+}
+
+// Own returns the addresses of a podCIDR that are the Node's.
+func (p RangeOfPods) Own() []netip.Addr {
+	out := []netip.Addr{p.Gateway}
+	if p.Source.IsValid() {
+		out = append(out, p.Source)
+	}
+	return out
+}
+
+// ServiceSource returns the address of a podCIDR from which clients outside reach endpoints on other Nodes: the last
+// address that a Pod could have. No interface has it. A range of fewer than eight addresses has no such address.
+func ServiceSource(podCIDR netip.Prefix) (netip.Addr, bool) {
+	if podCIDR.Addr().BitLen()-podCIDR.Bits() < 3 {
+		return netip.Addr{}, false
+	}
+	last := podCIDR.Masked().Addr().AsSlice()
+	for bit := podCIDR.Bits(); bit < len(last)*8; bit++ {
+		last[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last[len(last)-1]-- // the last address of all is IPv4's broadcast address
+	ip, _ := netip.AddrFromSlice(last)
+	return ip, true
 }
 
 // unknownPods adds the tables that are about unknown Pods.
@@ -72,6 +102,9 @@ func (t *Tables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ [
 	if out.Gateway = p.Addr().Next(); !p.Contains(out.Gateway) {
 		return RangeOfPods{}, nil // it has no room for Pods
 	}
+	if t.Outside {
+		out.Source, _ = ServiceSource(p.Prefix)
+	}
 	for d := range out.Denied {
 		out.Denied[d], _ = derive.Get(r, t.denying, Direction(d))
 	}
@@ -102,14 +135,14 @@ func (t *Tables) rangesWith(a netip.Addr) (out []RangeOfPods) {
 func (t *Tables) deniesUnknownAt(d Direction, a netip.Addr) bool {
 	ranges := t.rangesWith(a)
 	return slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Denied[d] }) &&
-		!slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Gateway == a })
+		!slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.IsNode(a) })
 }
 
 // IsUnknownPod reports whether an address belongs to an unknown Pod, whether a rule asks for it or not. It is called
 // between two passes (derive.Engine.Do).
 func (t *Tables) IsUnknownPod(a netip.Addr) bool {
 	ranges := t.rangesWith(a)
-	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Gateway == a }) {
+	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.IsNode(a) }) {
 		return false
 	}
 	who, _ := t.OccupantAt(a)

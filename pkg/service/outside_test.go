@@ -474,3 +474,41 @@ func TestSharedSets(t *testing.T) {
 		t.Errorf("%d lists of endpoints in memory for 9 frontends, want one for each scope: %v", len(lists), lists)
 	}
 }
+
+// TestHealth counts what a load balancer is answered.
+func TestHealth(t *testing.T) {
+	s := outside(svc("web", "10.96.0.10", "a/TCP/80", "b/TCP/81"), corev1.ServiceExternalTrafficPolicyLocal, 30080,
+		[]string{"192.0.2.1"}, nil)
+	s.Spec.HealthCheckNodePort = 31000
+	here := on("node-1", ready("10.10.0.2"))
+	drains := on("node-1", withConditions("10.10.0.3", false, true, true))
+	a := slice("web", "a/TCP/8080", here, drains, on("node-2", ready("10.10.1.2")))
+	b := slice("web", "b/TCP/8081", here, on("node-1", ready("10.10.0.4")))
+	for _, row := range []struct {
+		name    string
+		outside bool
+		slices  []*discoveryv1.EndpointSlice
+		want    Health
+	}{
+		{"ready endpoints here, each once", true, slicesOf(a, b), Health{31000, 2}},
+		{"one that terminates does not count", true, slicesOf(a), Health{31000, 1}},
+		{"no endpoints", true, nil, Health{31000, 0}},
+		{"not served", false, slicesOf(a), Health{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			e := derive.New()
+			tables := NewTables(e, "node-1", noZone, false)
+			tables.Outside = row.outside
+			tables.Services.Set(derive.ObjectOf(s), FactsOf(s))
+			for _, l := range row.slices {
+				tables.Slices.Set(derive.ObjectOf(l), SliceFactsOf(l))
+			}
+			tables.Services.Loaded()
+			tables.Slices.Loaded()
+			e.Pass()
+			if have, _ := tables.Health.Get(derive.ObjectOf(s)); have != row.want {
+				t.Errorf("%+v, want %+v", have, row.want)
+			}
+		})
+	}
+}

@@ -148,7 +148,8 @@ func (f Frontend) sameClients(o Frontend) bool {
 	return f.address() == o.address() && f.Clients == o.Clients
 }
 
-// Find returns the frontend that serves an address, of several by client the first. It may be called from any goroutine.
+// Find returns the frontend that serves an address. If there is one for each kind of client, it returns the first. It
+// may be called from any goroutine.
 func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, bool) {
 	a := address{protocol, vip}
 	key, _ := t.holders.Get(a)
@@ -206,16 +207,20 @@ type Tables struct {
 	// out. Features that no Node serves are left out without a Problem, since package unserved reports them once for the
 	// cluster.
 	Frontends *derive.Table[derive.Object, []Frontend]
+	// Health are the answers to load balancers, of Services that have a port for them.
+	Health *derive.Table[derive.Object, Health]
 
 	// Outside has the Services served for clients outside of the Pods' network, too. It is set before the first pass.
 	Outside bool
+	// NoLoadBalancers leaves addresses of load balancers out of that.
+	NoLoadBalancers bool
 
 	node    string
 	zone    func(*derive.Reader) string
 	sctp    bool
 	direct  *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
 	claims  *derive.Index[address, derive.Object, []Frontend]
-	holders *derive.Table[address, derive.Object] // of several Services with one address, the one of the lowest kind
+	holders *derive.Table[address, derive.Object] // the Service whose kind of address is the lowest
 	blocks  *derive.Table[block, bool]            // that have a ClusterIP
 }
 
@@ -248,6 +253,7 @@ func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, 
 			return out
 		})))
 	t.Frontends = derive.NewTable(e, "frontends", t.frontends, derive.KeysOf(t.direct)).EqualBy(sameFrontends)
+	t.healthTable(e)
 	return t
 }
 
@@ -296,6 +302,9 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			}
 			sets := [2]*Frontend{} // by scope: a set is chosen once
 			for _, f := range facts.frontends(port, vip, outside) {
+				if f.Kind == LoadBalancer && t.NoLoadBalancers {
+					continue
+				}
 				f.Namespace, f.Service = key.Namespace, key.Name
 				if set := sets[f.Scope]; set != nil {
 					f.Endpoints, f.Elsewhere, f.all = set.Endpoints, set.Elsewhere, set.all

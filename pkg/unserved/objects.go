@@ -28,7 +28,7 @@ func annotation(key string) string { return "metadata.annotations[" + key + "]" 
 
 func serviceAnnotations(s *corev1.Service) []Finding {
 	return annotated(s, "service.antrea.io/",
-		"Tombolo serves no external addresses, assigns none and has no DSR: remove the annotation")
+		"Tombolo assigns no external addresses and has no DSR: remove the annotation")
 }
 
 func nodePortLocal(s *corev1.Service) []Finding {

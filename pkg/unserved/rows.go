@@ -2,6 +2,9 @@ package unserved
 
 import "github.com/tombolo-net/tombolo/pkg/gates"
 
+// withoutProxyAll ends requests that agents serve if their configuration has this key.
+const withoutProxyAll = ", without `antreaProxy.proxyAll` of the agents"
+
 const (
 	status    = "`tombolo get status`"
 	startFail = "error of the agent's start"
@@ -10,34 +13,34 @@ const (
 // rows is the list. Its order is the order of the document, and of the Problems of one object.
 var rows = []Row{
 	{
-		Asked: "NodePort", Reason: "NodePortNotSupported",
+		Asked: "NodePort" + withoutProxyAll, Reason: "NodePortNotSupported",
 		Happens: "the ClusterIP is served, the NodePort is not; kube-proxy may serve it in the same cluster",
-		find:    finders{service: nodePorts},
+		find:    finders{outside: nodePorts},
 	},
 	{
-		Asked: "LoadBalancer", Reason: "LoadBalancerNotSupported",
+		Asked: "LoadBalancer" + withoutProxyAll, Reason: "LoadBalancerNotSupported",
 		Happens: "the ClusterIP is served, the load balancer's address is not; kube-proxy may serve it in the same cluster",
-		find:    finders{service: loadBalancer},
+		find:    finders{outside: loadBalancer},
 	},
 	{
 		Asked: "`spec.loadBalancerClass`", Reason: "LoadBalancerClassNotSupported",
-		Happens: "no class is implemented",
+		Happens: "no class is implemented: another controller assigns addresses",
 		find:    finders{service: loadBalancerClass},
 	},
 	{
-		Asked: "`spec.loadBalancerSourceRanges`", Reason: "LoadBalancerSourceRangesNotSupported",
+		Asked: "`spec.loadBalancerSourceRanges`" + withoutProxyAll, Reason: "LoadBalancerSourceRangesNotSupported",
 		Happens: "not applied; kube-proxy applies them to addresses that it serves",
-		find:    finders{service: sourceRanges},
+		find:    finders{outside: sourceRanges},
 	},
 	{
-		Asked: "externalIPs", Reason: "ExternalIPsNotSupported",
+		Asked: "externalIPs" + withoutProxyAll, Reason: "ExternalIPsNotSupported",
 		Happens: "the ClusterIP is served, the external addresses are not; kube-proxy may serve them in the same cluster",
-		find:    finders{service: externalIPs},
+		find:    finders{outside: externalIPs},
 	},
 	{
-		Asked: "externalTrafficPolicy Local", Reason: "ExternalTrafficPolicyNotSupported",
+		Asked: "externalTrafficPolicy Local" + withoutProxyAll, Reason: "ExternalTrafficPolicyNotSupported",
 		Happens: "no effect, as there are no external addresses",
-		find:    finders{service: externalLocal},
+		find:    finders{outside: externalLocal},
 	},
 	{
 		Asked:   "annotations `service.antrea.io/*` (external-ip-pool, load-balancer-mode, ...)",

@@ -23,40 +23,42 @@ func when(asked bool, field, message string) []Finding {
 	return []Finding{{Field: field, Message: message}}
 }
 
+// outsideRemedy is the remedy of requests for clients outside.
+const outsideRemedy = "set antreaProxy.proxyAll in antrea-agent.conf, run kube-proxy, or use the ClusterIP"
+
 func nodePorts(s *corev1.Service) []Finding {
 	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
 	if i < 0 {
 		return nil
 	}
 	return []Finding{finding(fmt.Sprintf("spec.ports[%d].nodePort", i),
-		"port %d of the Nodes is not served by Tombolo: run kube-proxy for it, or use the ClusterIP",
+		"port %d of the Nodes is not served by Tombolo: "+outsideRemedy,
 		s.Spec.Ports[i].NodePort)}
 }
 
 func loadBalancer(s *corev1.Service) []Finding {
 	return when(s.Spec.Type == corev1.ServiceTypeLoadBalancer, "spec.type",
-		"load balancer addresses are not served by Tombolo: run kube-proxy for them, or use the ClusterIP")
+		"load balancer addresses are not served by Tombolo: "+outsideRemedy)
 }
 
 func loadBalancerClass(s *corev1.Service) []Finding {
 	return when(s.Spec.LoadBalancerClass != nil, "spec.loadBalancerClass",
-		"Tombolo implements no class of load balancers: another controller has to, and kube-proxy has to serve its addresses")
+		"Tombolo implements no class of load balancers: another controller has to assign addresses")
 }
 
 func sourceRanges(s *corev1.Service) []Finding {
 	return when(len(s.Spec.LoadBalancerSourceRanges) > 0, "spec.loadBalancerSourceRanges",
-		"Tombolo does not limit who may use the Service: kube-proxy does it for the addresses that it serves, "+
-			"a NetworkPolicy of the Pods for all ways to them")
+		"Tombolo does not limit who may use the Service: "+outsideRemedy)
 }
 
 func externalIPs(s *corev1.Service) []Finding {
 	return when(len(s.Spec.ExternalIPs) > 0, "spec.externalIPs",
-		"external addresses are not served by Tombolo: run kube-proxy for them, or use the ClusterIP")
+		"external addresses are not served by Tombolo: "+outsideRemedy)
 }
 
 func externalLocal(s *corev1.Service) []Finding {
 	return when(s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, "spec.externalTrafficPolicy",
-		"Local has no effect: Tombolo serves no NodePorts and no load balancer addresses")
+		"Local has no effect on Tombolo, which serves no NodePorts and no load balancer addresses: "+outsideRemedy)
 }
 
 // longAffinity is longer than a switch remembers.

@@ -1,6 +1,7 @@
 package unserved
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,12 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
+
+// withProxyAll are the reasons that agents with antreaProxy.proxyAll give no cause for.
+var withProxyAll = map[string]bool{
+	"NodePortNotSupported": true, "LoadBalancerNotSupported": true, "ExternalIPsNotSupported": true,
+	"LoadBalancerSourceRangesNotSupported": true, "ExternalTrafficPolicyNotSupported": true,
+}
 
 func TestService(t *testing.T) {
 	for _, row := range []struct {
@@ -88,7 +95,14 @@ func TestService(t *testing.T) {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 			s.Spec.ClusterIP, s.Spec.Ports = "10.96.0.10", []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
 			row.change(s)
-			same(t, "Service default/web", row.want, Service(s))
+			same(t, "Service default/web", row.want, Service(s, Cluster{}))
+			var left []string
+			for _, want := range row.want {
+				if _, reason, _ := strings.Cut(want, " "); !withProxyAll[reason] {
+					left = append(left, want)
+				}
+			}
+			same(t, "Service default/web", left, Service(s, Cluster{Outside: true}))
 		})
 	}
 }

@@ -41,6 +41,7 @@ type Finding struct {
 // finders look for what a row is about, each in one kind.
 type finders struct {
 	service    func(*corev1.Service) []Finding
+	outside    func(*corev1.Service) []Finding // requests that Cluster.Outside serves
 	pod        func(*corev1.Pod, Node) []Finding
 	namespace  func(*corev1.Namespace) []Finding
 	node       func(*corev1.Node) []Finding
@@ -55,6 +56,12 @@ type Node struct {
 	Chained []string
 }
 
+// Cluster is what the agents of a cluster serve, and agents of other clusters may not.
+type Cluster struct {
+	// Outside is set if they serve Services for clients outside of the Pods' network: antreaProxy.proxyAll.
+	Outside bool
+}
+
 // Rows returns the list.
 func Rows() []Row { return slices.Clone(rows) }
 
@@ -65,7 +72,7 @@ func (r Row) Where() string {
 		kind string
 		has  bool
 	}{
-		{"Service", r.find.service != nil},
+		{"Service", r.find.service != nil || r.find.outside != nil},
 		{"Namespace", r.find.namespace != nil},
 		{"Node", r.find.node != nil},
 		{"ServiceCIDR", r.find.cidr != nil},
@@ -110,11 +117,16 @@ func look[T any](find func(T) []Finding, o T) []Finding {
 // Service returns the requests of a Service that no Node of any kind serves. Requests that only some Nodes cannot serve
 // (SCTP on the userspace datapath) are not among them: those agents report them themselves. A Service that only DNS
 // answers, or another proxy serves, has no requests.
-func Service(s *corev1.Service) []problem.Problem {
+func Service(s *corev1.Service, c Cluster) []problem.Problem {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || service.IsOthers(s) {
 		return nil
 	}
-	return found(object("Service", s), func(f finders) []Finding { return look(f.service, s) })
+	return found(object("Service", s), func(f finders) []Finding {
+		if c.Outside {
+			return look(f.service, s)
+		}
+		return append(look(f.service, s), look(f.outside, s)...)
+	})
 }
 
 // Pod returns what a Pod asks for that its Node does not serve.

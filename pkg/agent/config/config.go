@@ -84,13 +84,17 @@ type Config struct {
 
 // AntreaProxy configures Services. This version always serves ClusterIPs itself.
 type AntreaProxy struct {
-	Enable                  bool     `key:"enable" default:"true" refused:"false"`
-	ProxyAll                bool     `key:"proxyAll" effect:"none" why:"NodePorts and load balancer addresses are not served by this version; keep kube-proxy for them"`
-	NodePortAddresses       []string `key:"nodePortAddresses" is:"cidr" effect:"none" why:"NodePorts are not served by this version"`
-	SkipServices            []string `key:"skipServices" refused:"any"`
-	ProxyLoadBalancerIPs    bool     `key:"proxyLoadBalancerIPs" default:"true" effect:"none" why:"load balancer addresses are not served by this version"`
-	ServiceProxyName        string   `key:"serviceProxyName" refused:"any"`
-	DefaultLoadBalancerMode string   `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancer addresses are not served by this version"`
+	Enable bool `key:"enable" default:"true" refused:"false"`
+	// NodePorts, load balancers' addresses and externalIPs
+	ProxyAll bool `key:"proxyAll"`
+	// ranges of the Node's addresses that serve NodePorts; empty: all addresses
+	NodePortAddresses    []string `key:"nodePortAddresses" is:"cidr"`
+	SkipServices         []string `key:"skipServices" refused:"any"`
+	ProxyLoadBalancerIPs bool     `key:"proxyLoadBalancerIPs" default:"true"`
+	// listens neither at healthCheckNodePorts nor at 10256
+	DisableServiceHealthCheckServer bool   `key:"disableServiceHealthCheckServer"`
+	ServiceProxyName                string `key:"serviceProxyName" refused:"any"`
+	DefaultLoadBalancerMode         string `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancers have no DSR in this version"`
 }
 
 // Multicluster configures this cluster's part in a ClusterSet. It has an effect only with the feature gate

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -85,9 +87,11 @@ func strip[T client.Object](drop func(T)) func(any) (any, error) {
 
 // SetupWithManager adds the controllers. identity names this process in Events.
 func SetupWithManager(mgr ctrl.Manager, identity string) error {
-	w := &warner{client: mgr.GetClient(), identity: identity}
+	w, agents := &warner{client: mgr.GetClient(), identity: identity}, &agents{client: mgr.GetClient()}
 	err := errors.Join(
-		watch(mgr, w, "v1", "Service", &corev1.Service{}, unserved.Service),
+		watch(mgr, w, "v1", "Service", &corev1.Service{}, func(s *corev1.Service) []problem.Problem {
+			return unserved.Service(s, agents.serve())
+		}),
 		watch(mgr, w, "v1", "Namespace", &corev1.Namespace{}, unserved.Namespace),
 		watch(mgr, w, "v1", "Node", &corev1.Node{}, unserved.KubernetesNode),
 		watch(mgr, w, "v1", "ConfigMap", &corev1.ConfigMap{}, configuration),
@@ -107,6 +111,46 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 		err = errors.Join(err, fmt.Errorf("ask for the kind ServiceCIDR: %w", unknown))
 	}
 	return err
+}
+
+// agents reads from the agents' ConfigMap what they serve.
+type agents struct {
+	client client.Reader
+
+	mu      sync.Mutex
+	version string // of the ConfigMap that was read last
+	serves  unserved.Cluster
+}
+
+// serve returns what the agents serve: the default without a readable ConfigMap.
+func (a *agents) serve() unserved.Cluster {
+	var list corev1.ConfigMapList
+	if err := a.client.List(context.Background(), &list); err != nil {
+		return unserved.Cluster{}
+	}
+	i := slices.IndexFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Name == configMap })
+	if i < 0 {
+		return unserved.Cluster{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if m := list.Items[i]; m.ResourceVersion != a.version {
+		a.version, a.serves = m.ResourceVersion, servedBy(m.Data["antrea-agent.conf"])
+	}
+	return a.serves
+}
+
+// servedBy reads one key of the agents' configuration, which package config of the agent declares.
+func servedBy(conf string) unserved.Cluster {
+	var c struct {
+		AntreaProxy struct {
+			ProxyAll bool `json:"proxyAll"`
+		} `json:"antreaProxy"`
+	}
+	if err := yaml.Unmarshal([]byte(conf), &c); err != nil {
+		return unserved.Cluster{}
+	}
+	return unserved.Cluster{Outside: c.AntreaProxy.ProxyAll}
 }
 
 // definitions returns a CustomResourceDefinition whose metadata alone are read.

@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// outsideTables hold how clients outside of the Pods' network reach Services, with antreaProxy.proxyAll.
+type outsideTables struct {
+	config   config.Config
+	this     *ownNode
+	services *service.Tables
+	flows    *datapath.Tables
+
+	// balancers finds the Services that have an address as a load balancer's.
+	balancers *derive.Index[policy.Addr, derive.Object, []service.Frontend]
+	// holders finds the attachments that have an address.
+	holders *derive.Index[policy.Addr, derive.Name, cni.Attachment]
+	// translations are what the host translates, by Service.
+	translations *derive.Table[derive.Object, []hostnet.Translation]
+}
+
+// newOutsideTables adds the indexes that this Node's row reads.
+func newOutsideTables(c config.Config, this *ownNode, services *service.Tables, pods *podTables) *outsideTables {
+	t := &outsideTables{config: c, this: this, services: services}
+	t.balancers = derive.NewIndex(services.Frontends, "balancer",
+		func(_ derive.Object, list []service.Frontend) (out []policy.Addr) {
+			for _, f := range list {
+				if a := (policy.Addr{Addr: f.VIP.Addr()}); f.Kind == service.LoadBalancer && !slices.Contains(out, a) {
+					out = append(out, a)
+				}
+			}
+			return out
+		})
+	t.holders = derive.NewIndex(pods.attachments, "address", func(_ derive.Name, a cni.Attachment) (out []policy.Addr) {
+		for _, ip := range a.IPs {
+			out = append(out, policy.Addr{Addr: ip.Addr()})
+		}
+		return out
+	})
+	return t
+}
+
+// add adds the translations, which read numbers of the flows' tables.
+func (t *outsideTables) add(e *derive.Engine, flows *datapath.Tables) {
+	t.flows = flows
+	t.translations = derive.NewTable(e, "translations", t.translationsOf, derive.KeysOf(t.services.Frontends)).
+		EqualBy(slices.Equal[[]hostnet.Translation])
+}
+
+// node completes this Node's row.
+func (t *outsideTables) node(n *datapath.Node, r *derive.Reader, ps *problems) {
+	if !t.config.AntreaProxy.ProxyAll {
+		return
+	}
+	n.Outside = true
+	n.NodePortAddresses = t.nodePortAddresses(n.GatewayIPs, r)
+	for i, cidr := range n.PodCIDRs {
+		source, ok := policy.ServiceSource(cidr)
+		if !ok {
+			continue
+		}
+		n.ServiceSource = source
+		if held := derive.List(r, t.holders, policy.Addr{Addr: source}); len(held) > 0 {
+			// An earlier version has given it to a Pod.
+			n.ServiceSource = n.GatewayIPs[i]
+			a := held[0].Value
+			ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIP",
+				"ServiceSourceTaken", "%s is the address from which clients outside reach Pods of other Nodes by Node %s, and "+
+					"those Pods see %s instead: delete the Pod, so that it is made again with another address",
+				source, t.this.name, n.ServiceSource)
+		}
+		return
+	}
+	if len(n.PodCIDRs) > 0 {
+		n.ServiceSource = n.GatewayIPs[0] // too small a range
+	}
+}
+
+// nodePortAddresses returns the addresses of this Node at which node ports are served: all of them, or those in
+// nodePortAddresses of the configuration.
+func (t *outsideTables) nodePortAddresses(gateways []netip.Addr, r *derive.Reader) (out []netip.Addr) {
+	node, u, _ := t.this.ready(r)
+	for _, ip := range u.Local {
+		switch {
+		case !service.Served(ip) || !ip.IsGlobalUnicast() || slices.Contains(gateways, ip):
+		case peering.InsideRange.Contains(ip):
+		case !t.allowsNodePorts(ip):
+		case !slices.Contains(node.Addresses, ip) && len(derive.List(r, t.balancers, policy.Addr{Addr: ip})) > 0:
+			// a load balancer's address that is on this Node now
+		default:
+			out = append(out, ip)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+func (t *outsideTables) allowsNodePorts(ip netip.Addr) bool {
+	if len(t.config.AntreaProxy.NodePortAddresses) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(t.config.AntreaProxy.NodePortAddresses, func(text string) bool {
+		p, err := netip.ParsePrefix(text)
+		return err == nil && p.Contains(ip)
+	})
+}
+
+// host completes the desired state of the Node's network stack.
+func (t *outsideTables) host(d *hostnet.Desired, n datapath.Node) {
+	if !n.Outside {
+		return
+	}
+	gw := t.config.HostGateway
+	d.Services = hostnet.Services{Link: gw, NodeAddresses: n.NodePortAddresses, Entries: datapath.EntryRange}
+	d.Routes = append(d.Routes, hostnet.Route{Dst: datapath.EntryRange, Gateway: serviceVIP, Link: gw, OnLink: true})
+	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
+	d.Sysctls["net/ipv4/conf/"+gw+"/route_localnet"] = "1"
+	// As kube-proxy does: a server may take an hour for its half of a connection.
+	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_close_wait"] = "3600"
+	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_established"] = "86400"
+}
+
+// translationsOf returns the translations of one Service.
+func (t *outsideTables) translationsOf(key derive.Object, r *derive.Reader) (out []hostnet.Translation,
+	_ []problem.Problem) {
+	list, _ := derive.Get(r, t.services.Frontends, key)
+	for _, f := range list {
+		if f.Kind == service.ClusterIP {
+			continue
+		}
+		if f.Clients == service.OtherClients { // the own clients' row has come before
+			if to, ok := t.onThisHost(f, r); ok && len(out) > 0 {
+				out[len(out)-1].To = to
+			}
+			continue
+		}
+		one := hostnet.Translation{Protocol: strings.ToLower(string(f.Protocol)), Port: f.VIP.Port()}
+		port := f.VIP.Port()
+		if f.Kind != service.NodePort {
+			number, ok := derive.Get(r, t.flows.Entries, datapath.EntryID{Protocol: f.Protocol, VIP: f.VIP})
+			if !ok {
+				continue // the table of numbers reports it
+			}
+			one.Address, port = f.VIP.Addr(), uint16(number)
+		}
+		for _, e := range datapath.Entries {
+			switch {
+			case e.External != (f.Kind != service.NodePort) || e.Addr.Is4() != f.VIP.Addr().Is4():
+			case e.Own:
+				one.ToOwn = netip.AddrPortFrom(e.Addr, port)
+			default:
+				one.To = netip.AddrPortFrom(e.Addr, port)
+			}
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// onThisHost returns the endpoint of a frontend for clients outside with externalTrafficPolicy Local, if all of them
+// are the host itself, such as an ingress controller in its network. Its clients' packets do not enter the switch then,
+// and it sees their addresses.
+func (t *outsideTables) onThisHost(f service.Frontend, r *derive.Reader) (netip.AddrPort, bool) {
+	if len(f.Endpoints) == 0 || f.Limited || f.Protocol == corev1.ProtocolSCTP {
+		return netip.AddrPort{}, false
+	}
+	_, u, _ := t.this.ready(r)
+	for _, e := range f.Endpoints {
+		if !slices.Contains(u.Local, e.Addr.Addr()) {
+			return netip.AddrPort{}, false
+		}
+	}
+	return f.Endpoints[0].Addr, true
+}
+
+// reserved are the addresses of podCIDRs that no Pod gets: clients outside come from them, now or once proxyAll is set.
+func reserved(podCIDRs []netip.Prefix) (out []netip.Addr) {
+	for _, cidr := range podCIDRs {
+		if ip, ok := policy.ServiceSource(cidr); ok {
+			out = append(out, ip)
+		}
+	}
+	return out
+}

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+)
+
+// outsideView is testView with Services for clients outside of the Pods' network.
+func outsideView() View {
+	v := testView()
+	v.Config.AntreaProxy.ProxyAll = true
+	v.Underlay.Local = nil
+	for _, ip := range []string{
+		"192.168.78.101", "172.18.0.5", "10.11.0.1", "127.0.0.1", "169.254.1.1", "203.0.113.9", "198.51.100.7",
+	} {
+		v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr(ip))
+	}
+	s := v.Services[0]
+	s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+	s.Spec.Ports[0].NodePort = 30080
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.9"}}
+	s.Spec.ExternalIPs = []string{"198.51.100.7"}
+	v.EndpointSlices[0].Endpoints[0].NodeName = new("node-1")
+	return v
+}
+
+// planned are the tables of a view.
+func planned(v View) *tables {
+	t := newTables(v.Config, v.NodeName)
+	t.set(v)
+	t.engine.Pass()
+	return t
+}
+
+// translated lists what the host translates of Service web.
+func translated(t *testing.T, v View) (out []string) {
+	t.Helper()
+	tables := planned(v)
+	list, _ := tables.outside.translations.Get(derive.Object{Namespace: "default", Name: "web"})
+	for _, one := range list {
+		text := fmt.Sprintf("%s %s:%d %s %s", one.Protocol, one.Address, one.Port, one.To, one.ToOwn)
+		for _, row := range tables.flows.Entries.All() {
+			text = strings.ReplaceAll(text, fmt.Sprintf(":%d", row.Value), ":number of "+row.Key.VIP.Addr().String())
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// TestOutside has the parts of this Node that serve clients outside.
+func TestOutside(t *testing.T) {
+	v := outsideView()
+	d, problems := Plan(v)
+	if len(problems) > 0 {
+		t.Error(problems)
+	}
+	// Not the gateway port's, not 127.0.0.1, nothing link-local, not the load balancer's, but an external address.
+	var have []string
+	for _, ip := range d.Node.NodePortAddresses {
+		have = append(have, ip.String())
+	}
+	if diff := cmp.Diff([]string{"172.18.0.5", "192.168.78.101", "198.51.100.7"}, have); diff != "" {
+		t.Errorf("addresses of node ports (-want +have):\n%s", diff)
+	}
+	if !d.Node.Outside || d.Node.ServiceSource.String() != "10.11.0.254" {
+		t.Errorf("node: %v, service source %s", d.Node.Outside, d.Node.ServiceSource)
+	}
+	if !slices.Equal(d.Node.NodePortAddresses, d.Host.Services.NodeAddresses) ||
+		d.Host.Services.Link != "antrea-gw0" || d.Host.Sysctls["net/ipv4/conf/antrea-gw0/route_localnet"] != "1" {
+		t.Errorf("host: %+v, %v", d.Host.Services, d.Host.Sysctls)
+	}
+	isToEntries := func(r hostnet.Route) bool { return r.Dst == datapath.EntryRange && r.Gateway == serviceVIP }
+	if !slices.ContainsFunc(d.Host.Routes, isToEntries) {
+		t.Errorf("no route to the entries: %v", d.Host.Routes)
+	}
+	want := []string{
+		"tcp invalid IP:30080 169.254.0.252:30080 169.254.0.251:30080",
+		"tcp 198.51.100.7:80 169.254.0.250:number of 198.51.100.7 169.254.0.249:number of 198.51.100.7",
+		"tcp 203.0.113.9:80 169.254.0.250:number of 203.0.113.9 169.254.0.249:number of 203.0.113.9",
+	}
+	if diff := cmp.Diff(want, translated(t, v)); diff != "" {
+		t.Errorf("translations (-want +have):\n%s", diff)
+	}
+
+	t.Run("the host is the endpoint", func(t *testing.T) {
+		v := outsideView()
+		v.EndpointSlices[0].Endpoints[0].Addresses = []string{"192.168.78.101"}
+		for i, to := range []string{
+			"169.254.0.252:30080", "169.254.0.250:number of 198.51.100.7", "169.254.0.250:number of 203.0.113.9",
+		} {
+			want[i] = strings.Replace(want[i], to, "192.168.78.101:8080", 1)
+		}
+		if diff := cmp.Diff(want, translated(t, v)); diff != "" {
+			t.Errorf("translations (-want +have):\n%s", diff)
+		}
+	})
+	t.Run("no load balancers", func(t *testing.T) {
+		v := outsideView()
+		v.Config.AntreaProxy.ProxyLoadBalancerIPs = false
+		if have := translated(t, v); len(have) != 2 || strings.Contains(fmt.Sprint(have), "203.0.113.9") {
+			t.Errorf("translations: %q", have)
+		}
+	})
+	t.Run("some addresses", func(t *testing.T) {
+		v := outsideView()
+		v.Config.AntreaProxy.NodePortAddresses = []string{"192.168.0.0/16"}
+		if d, _ := Plan(v); fmt.Sprint(d.Node.NodePortAddresses) != "[192.168.78.101]" {
+			t.Errorf("addresses of node ports: %v", d.Node.NodePortAddresses)
+		}
+	})
+	t.Run("the service source is a Pod's", func(t *testing.T) {
+		v := outsideView()
+		v.Attachments[0].IPs = []netip.Prefix{netip.MustParsePrefix("10.11.0.254/24")}
+		d, problems := Plan(v)
+		if d.Node.ServiceSource.String() != "10.11.0.1" || len(problems) != 1 || problems[0].Reason != "ServiceSourceTaken" {
+			t.Errorf("service source %s, %v", d.Node.ServiceSource, problems)
+		}
+	})
+	t.Run("off by default", func(t *testing.T) {
+		v := outsideView()
+		v.Config.AntreaProxy.ProxyAll = false
+		d, _ := Plan(v)
+		if d.Node.Outside || d.Host.Services.Link != "" || len(translated(t, v)) != 0 || len(d.Frontends) != 1 {
+			t.Errorf("clients outside are served: %+v", d.Node)
+		}
+		if d.Network == nil || fmt.Sprint(d.Network.Reserved) != "[10.11.0.254]" {
+			t.Errorf("a new Pod could get the service source: %+v", d.Network)
+		}
+	})
+}

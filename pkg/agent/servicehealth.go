@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// nodeHealthPort is where load balancers ask whether a Node serves Services at all: the port of kube-proxy.
+const nodeHealthPort = 10256
+
+// healthRetry is how long until a port that another program has is tried again. kube-proxy has them while it runs, too.
+const healthRetry = 10 * time.Second
+
+// taintLeaving marks Nodes that Kubernetes' autoscaler is about to remove (KEP-3836).
+const taintLeaving = "ToBeDeletedByClusterAutoscaler"
+
+// isLeaving reports whether load balancers should send no new connections to a Node.
+func isLeaving(n *corev1.Node) bool {
+	return n.DeletionTimestamp != nil ||
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintLeaving })
+}
+
+// serviceHealth answers load balancers by HTTP, at all addresses of the Node: at the healthCheckNodePort of a Service
+// whether the Node has ready endpoints of it, at nodeHealthPort whether the Node serves Services. The answers are those
+// of kube-proxy.
+type serviceHealth struct {
+	healthy  func() bool // the Node's network is ready
+	leaving  func() bool
+	nodePort uint16
+	retry    time.Duration
+	log      *slog.Logger
+
+	mu       sync.Mutex
+	services map[derive.Object]service.Health
+	reported map[uint16]bool // ports that another program has
+	wake     chan struct{}
+}
+
+func newServiceHealth(healthy, leaving func() bool, log *slog.Logger) *serviceHealth {
+	return &serviceHealth{
+		healthy: healthy, leaving: leaving, nodePort: nodeHealthPort, retry: healthRetry, log: log,
+		services: map[derive.Object]service.Health{}, reported: map[uint16]bool{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// changed takes over rows of the table of answers.
+func (h *serviceHealth) changed(changes []derive.Change[derive.Object, service.Health]) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range changes {
+		if h.services[c.Key] = c.New; c.New == (service.Health{}) {
+			delete(h.services, c.Key)
+		}
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ports returns the ports that should be open. A port of two Services answers for the first by name.
+func (h *serviceHealth) ports() map[uint16]derive.Object {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[uint16]derive.Object{}
+	for _, key := range slices.SortedFunc(maps.Keys(h.services), derive.Object.Compare) {
+		if port := h.services[key].Port; port != h.nodePort {
+			if _, taken := out[port]; !taken {
+				out[port] = key
+			}
+		}
+	}
+	return out
+}
+
+// run keeps the ports open until ctx ends.
+func (h *serviceHealth) run(ctx context.Context) {
+	open := map[uint16]context.CancelFunc{}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	again := time.NewTicker(h.retry)
+	defer again.Stop()
+	for {
+		want := h.ports()
+		for port, end := range open {
+			if _, ok := want[port]; !ok && port != h.nodePort {
+				end()
+				delete(open, port)
+			}
+		}
+		for port := range want {
+			answer := func(w http.ResponseWriter, _ *http.Request) { h.answer(w, port) }
+			h.open(ctx, port, http.HandlerFunc(answer), open, &serving)
+		}
+		h.open(ctx, h.nodePort, h.node(), open, &serving)
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.wake:
+		case <-again.C:
+		}
+	}
+}
+
+// open opens a port if it is not open yet.
+func (h *serviceHealth) open(ctx context.Context, port uint16, handler http.Handler, open map[uint16]context.CancelFunc,
+	serving *sync.WaitGroup) {
+	if _, ok := open[port]; ok {
+		return
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(int(port)))
+	h.report(port, err)
+	if err != nil {
+		return
+	}
+	ctx, open[port] = context.WithCancel(ctx)
+	serving.Go(func() {
+		if err := serveHTTP(ctx, listener, handler); err != nil {
+			h.log.Error("answer load balancers", "error", err)
+		}
+	})
+}
+
+// report logs once that a port is taken, and once that it is not any more.
+func (h *serviceHealth) report(port uint16, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err != nil && !errors.Is(err, context.Canceled) && !h.reported[port]:
+		h.log.Warn("cannot answer load balancers; trying again", "port", port, "error", err,
+			"remedy", "stop the program that has the port, which may be kube-proxy")
+		h.reported[port] = true
+	case err == nil && h.reported[port]:
+		h.log.Info("answers load balancers", "port", port)
+		delete(h.reported, port)
+	}
+}
+
+// healthAnswer is what is answered about a Service.
+type healthAnswer struct {
+	Service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"service"`
+	LocalEndpoints      int  `json:"localEndpoints"`
+	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
+}
+
+// answer answers at the port of a Service, whatever the path.
+func (h *serviceHealth) answer(w http.ResponseWriter, port uint16) {
+	key, ok := h.ports()[port]
+	h.mu.Lock()
+	ready := h.services[key].Ready
+	h.mu.Unlock()
+	var out healthAnswer
+	out.Service.Namespace, out.Service.Name = key.Namespace, key.Name
+	out.LocalEndpoints, out.ServiceProxyHealthy = ready, h.healthy()
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(ready))
+	h.write(w, ok && ready > 0 && out.ServiceProxyHealthy, out)
+}
+
+// nodeAnswer is what is answered about the Node.
+type nodeAnswer struct {
+	CurrentTime  time.Time `json:"currentTime"`
+	NodeEligible *bool     `json:"nodeEligible,omitempty"`
+}
+
+// node answers at nodeHealthPort: /healthz also has whether the Node should get new connections, /livez has not.
+func (h *serviceHealth) node() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		eligible := !h.leaving()
+		h.write(w, h.healthy() && eligible, nodeAnswer{time.Now(), &eligible})
+	})
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		h.write(w, h.healthy(), nodeAnswer{CurrentTime: time.Now()})
+	})
+	return mux
+}
+
+// write writes 200 or 503, and the answer as JSON.
+func (h *serviceHealth) write(w http.ResponseWriter, ok bool, answer any) {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		text = fmt.Appendf(nil, "%q", err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	if _, err := io.WriteString(w, string(text)+"\n"); err != nil {
+		h.log.Debug("answer a load balancer", "error", err)
+	}
+}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// freePort returns a port that no program has.
+func freePort(t *testing.T) (net.Listener, uint16) {
+	t.Helper()
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, l.Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+// TestServiceHealth asks as load balancers do.
+func TestServiceHealth(t *testing.T) {
+	var unhealthy, leaving atomic.Bool
+	h := newServiceHealth(func() bool { return !unhealthy.Load() }, leaving.Load, slog.New(slog.DiscardHandler))
+	h.retry = 10 * time.Millisecond
+	taken, port := freePort(t) // another program has it at first
+	free, nodePort := freePort(t)
+	free.Close()
+	h.nodePort = nodePort
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.run(ctx) }()
+	defer func() { stop(); <-ended }()
+	ask := func(port uint16, path string) (code int, header http.Header, body string, err error) {
+		c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+		r, err := c.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
+		if err != nil {
+			return 0, nil, "", err
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		return r.StatusCode, r.Header, string(text), err
+	}
+	answers := func(what string, port uint16, path string, want int) {
+		t.Helper()
+		ovstest.Eventually(t, what, func() error {
+			code, _, body, err := ask(port, path)
+			if err == nil && code != want {
+				err = fmt.Errorf("%d %s, want %d", code, body, want)
+			}
+			return err
+		})
+	}
+	web := derive.Object{Namespace: "default", Name: "web"}
+	set := func(key derive.Object, now service.Health) {
+		h.changed([]derive.Change[derive.Object, service.Health]{{Key: key, New: now}})
+	}
+	set(web, service.Health{Port: port, Ready: 2})
+	answers("the Node answers", nodePort, "/healthz", 200)
+	taken.Close()
+	answers("the port is free now", port, "/anything", 200)
+	_, header, body, err := ask(port, "/")
+	var got healthAnswer
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || header.Get("X-Load-Balancing-Endpoint-Weight") != "2" ||
+		header.Get("Content-Type") != "application/json" || got.LocalEndpoints != 2 || !got.ServiceProxyHealthy ||
+		got.Service.Namespace != "default" || got.Service.Name != "web" {
+		t.Errorf("answer: %v %v %s", err, header, body)
+	}
+	set(web, service.Health{Port: port})
+	answers("no endpoints", port, "/", 503)
+	set(web, service.Health{Port: port, Ready: 1})
+	answers("one again", port, "/", 200)
+	unhealthy.Store(true)
+	answers("the network is not ready", port, "/", 503)
+	answers("the Node is not healthy", nodePort, "/livez", 503)
+	unhealthy.Store(false)
+	leaving.Store(true)
+	answers("the Node leaves", nodePort, "/healthz", 503)
+	answers("it still lives", nodePort, "/livez", 200)
+	set(web, service.Health{})
+	ovstest.Eventually(t, "the port is closed", func() error {
+		if code, _, _, err := ask(port, "/"); err == nil {
+			return fmt.Errorf("it answers %d", code)
+		}
+		return nil
+	})
+}
+
+// TestIsLeaving has Nodes that should get no new connections.
+func TestIsLeaving(t *testing.T) {
+	now := metav1.Now()
+	for _, row := range []struct {
+		name string
+		node corev1.Node
+		want bool
+	}{
+		{"plain", corev1.Node{}, false},
+		{"deleted", corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, true},
+		{"autoscaler", corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: taintLeaving}}}}, true},
+		{"another taint", corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "example.org/x"}}}}, false},
+	} {
+		if have := isLeaving(&row.node); have != row.want {
+			t.Errorf("%s: %v", row.name, have)
+		}
+	}
+}

@@ -1,0 +1,588 @@
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+
+	"github.com/tombolo-net/tombolo/pkg/desired"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Services for clients outside of the Pods' network. The host translates the destination of a packet to an entry of the
+// switch, before kube-proxy or Antrea would translate it (their chains have priorities -100 and -101). So two programs
+// can serve the same Services while a cluster changes from one to the other, and no connection is lost.
+//
+// The table has an element for each port in each of its maps, of which there may be ten thousand. It is a table of its
+// own that is written by differences: what was written is remembered, and it is read at the start, and again when
+// another program has changed a chain, rule, set or the table. Elements that another program changes are found at a
+// slow interval, since the kernel reports our own elements as well.
+
+// servicesTable is the name of the table, of the family inet.
+const servicesTable = "tombolo-services"
+
+// elementsResync is how often the elements are compared although no event asks for it.
+const elementsResync = 10 * time.Minute
+
+// Names inside the table.
+const (
+	nodePortIn  = "nodeport-in"  // protocol and port -> entry, from other machines
+	nodePortOut = "nodeport-out" // the same of own processes
+	externalIn  = "external-in"  // address, protocol and port -> entry
+	externalOut = "external-out"
+	nodeSet     = "node-addresses"
+	ownSet      = "own-addresses" // and loopback's
+)
+
+// serviceMaps are the types of the maps.
+var serviceMaps = map[string]string{
+	nodePortIn:  "inet_proto . inet_service : ipv4_addr . inet_service",
+	nodePortOut: "inet_proto . inet_service : ipv4_addr . inet_service",
+	externalIn:  "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service",
+	externalOut: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service",
+}
+
+// Services are the conditions under which packets are translated. The zero value wants no table.
+type Services struct {
+	// Link is the gateway port. Packets that come by it are not translated, and translated packets leave by it.
+	Link string
+	// NodeAddresses are the Node's addresses that serve node ports.
+	NodeAddresses []netip.Addr
+	// Entries is the range of the entries. Packets to it that another machine sends are dropped.
+	Entries netip.Prefix
+}
+
+// Translation is a port at which clients outside reach a Service.
+type Translation struct {
+	Address  netip.Addr // an external address; the zero address stands for NodeAddresses
+	Protocol string     // tcp, udp or sctp
+	Port     uint16
+	// To is the destination of packets from other machines, ToOwn of packets of the Node's own processes. The zero value
+	// leaves packets as they are.
+	To, ToOwn netip.AddrPort
+}
+
+// element is the place of a translation in a map.
+type element struct {
+	in       string // name of the map
+	address  netip.Addr
+	protocol string
+	port     uint16
+}
+
+func (e element) key() []string {
+	out := []string{e.protocol, strconv.Itoa(int(e.port))}
+	if e.address.IsValid() {
+		out = append([]string{e.address.String()}, out...)
+	}
+	return out
+}
+
+// elements are the elements of a translation with their values.
+func (t Translation) elements() map[element]netip.AddrPort {
+	in, out := nodePortIn, nodePortOut
+	if t.Address.IsValid() {
+		in, out = externalIn, externalOut
+	}
+	found := map[element]netip.AddrPort{}
+	if t.To.IsValid() {
+		found[element{in, t.Address, t.Protocol, t.Port}] = t.To
+	}
+	if t.ToOwn.IsValid() {
+		found[element{out, t.Address, t.Protocol, t.Port}] = t.ToOwn
+	}
+	return found
+}
+
+// translations are what owners have declared.
+type translations struct {
+	mu     sync.Mutex
+	owners map[string]map[element]netip.AddrPort
+	values map[element]map[string]netip.AddrPort // by owner: for a moment two may have one
+	dirty  map[element]bool                      // since take
+	loaded bool
+	round  uint64
+	wake   chan struct{}
+}
+
+func newTranslations() *translations {
+	return &translations{
+		owners: map[string]map[element]netip.AddrPort{}, values: map[element]map[string]netip.AddrPort{},
+		dirty: map[element]bool{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// Translate declares the translations of an owner, such as a Service, and returns at once. Nothing is written before
+// TranslationsLoaded.
+func (m *Manager) Translate(owner string, list []Translation) {
+	t := m.translations
+	now := map[element]netip.AddrPort{}
+	for _, one := range list {
+		maps.Copy(now, one.elements())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.owners[owner]
+	if maps.Equal(before, now) {
+		return
+	}
+	for e := range before {
+		delete(t.values[e], owner)
+		t.dirty[e] = true
+		if len(t.values[e]) == 0 {
+			delete(t.values, e)
+		}
+	}
+	for e, to := range now {
+		if t.values[e] == nil {
+			t.values[e] = map[string]netip.AddrPort{}
+		}
+		t.values[e][owner] = to
+		t.dirty[e] = true
+	}
+	if t.owners[owner] = now; len(now) == 0 {
+		delete(t.owners, owner)
+	}
+	t.round++
+	desired.Signal(t.wake)
+}
+
+// TranslationsLoaded declares that every owner was declared once: what no owner has may be removed from now on.
+func (m *Manager) TranslationsLoaded() {
+	t := m.translations
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.loaded {
+		t.loaded = true
+		t.round++
+		desired.Signal(t.wake)
+	}
+}
+
+// take returns the elements that have changed since the last call, with the value that each should have. The value of
+// an element that should not exist is the zero value.
+func (t *translations) take() (changed map[element]netip.AddrPort, round uint64, loaded bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.loaded {
+		return nil, t.round, false
+	}
+	changed = map[element]netip.AddrPort{}
+	for e := range t.dirty {
+		changed[e] = t.value(e)
+	}
+	t.dirty = map[element]bool{}
+	return changed, t.round, true
+}
+
+// all returns all elements that should exist.
+func (t *translations) all() map[element]netip.AddrPort {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[element]netip.AddrPort, len(t.values))
+	for e := range t.values {
+		out[e] = t.value(e)
+	}
+	return out
+}
+
+// value returns the value of the first owner.
+func (t *translations) value(e element) (to netip.AddrPort) {
+	first := ""
+	for owner, v := range t.values[e] {
+		if !to.IsValid() || owner < first {
+			first, to = owner, v
+		}
+	}
+	return to
+}
+
+// servicesOf returns the contents of the table but for the maps.
+func servicesOf(s Services) contents {
+	out := contents{map[string]nftChain{}, map[string]nftSet{}}
+	if s.Link == "" {
+		return out
+	}
+	link := strconv.Quote(s.Link)
+	nodes := make([]string, 0, len(s.NodeAddresses))
+	for _, ip := range s.NodeAddresses {
+		if ip.Is4() {
+			nodes = append(nodes, ip.String())
+		}
+	}
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	own := elements(append(hostsOf(s.NodeAddresses), netip.MustParsePrefix("127.0.0.0/8")))
+	out.sets[nodeSet] = nftSet{"ipv4_addr", nil, nodes}
+	out.sets[ownSet] = nftSet{"ipv4_addr", []knftables.SetFlag{knftables.IntervalFlag}, own}
+	translate := func(hook knftables.BaseChainHook, addresses, external, nodePorts string, before ...string) nftChain {
+		return nftChain{typ: knftables.NATType, hook: hook, priority: "-110", rules: append(before,
+			"dnat ip to ip daddr . meta l4proto . th dport map @"+external,
+			"ip daddr @"+addresses+" dnat ip to meta l4proto . th dport map @"+nodePorts,
+		)}
+	}
+	// The switch has translated the packets that come by the gateway port, if a Service has their destination.
+	out.chains["prerouting"] = translate(knftables.PreroutingHook, nodeSet, externalIn, nodePortIn,
+		"iifname "+link+" accept")
+	out.chains["output"] = translate(knftables.OutputHook, ownSet, externalOut, nodePortOut)
+	out.chains["postrouting"] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
+		priority: knftables.SNATPriority,
+		rules:    []string{"ip saddr 127.0.0.0/8 oifname " + link + " masquerade"}}
+	if s.Entries.IsValid() {
+		out.chains["guard"] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
+			priority: knftables.RawPriority,
+			rules:    []string{"iifname != " + link + " ip daddr " + s.Entries.String() + " drop"}}
+	}
+	return out
+}
+
+func hostsOf(list []netip.Addr) []netip.Prefix {
+	out := make([]netip.Prefix, len(list))
+	for i, ip := range list {
+		out[i] = netip.PrefixFrom(ip, ip.BitLen())
+	}
+	return out
+}
+
+// translator writes the table.
+type translator struct {
+	rules   *ruleset
+	base    string // text of the contents that were written
+	known   bool   // written is what the kernel has, as far as events report
+	written map[element]netip.AddrPort
+}
+
+// keepServices is Run for the table of Services.
+func (m *Manager) keepServices(ctx context.Context) error {
+	if err := m.enter(); err != nil {
+		return err
+	}
+	a, s := &applier{log: m.log}, &translator{}
+	var again <-chan time.Time // after a failure
+	resync := time.NewTicker(elementsResync)
+	defer resync.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.translations.wake:
+		case <-m.servicesWanted:
+		case <-again:
+		case <-resync.C:
+			s.known = false
+		case <-m.servicesChanged:
+			s.known = false
+			select {
+			case <-time.After(settle):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		want, stack := m.want.Get()
+		if stack == 0 {
+			continue
+		}
+		changed, round, loaded := m.translations.take()
+		if !loaded {
+			continue
+		}
+		a.begin(ctx, want)
+		s.apply(a, want.Services, changed, m.translations.all)
+		again = nil
+		if len(a.failed) > 0 {
+			again = time.After(tableRetry)
+		}
+		m.compared(a, &m.services, round)
+	}
+}
+
+// apply brings the table to what it should be: changed are the elements that differ from what was wanted before, and
+// all returns all elements.
+func (s *translator) apply(a *applier, d Services, changed map[element]netip.AddrPort,
+	all func() map[element]netip.AddrPort) {
+	object := problem.Object{Kind: "nftables table", Name: string(knftables.InetFamily) + " " + servicesTable}
+	base := servicesOf(d)
+	if s.rules == nil {
+		nft, err := knftables.New(knftables.InetFamily, servicesTable)
+		if err != nil {
+			if len(base.chains) > 0 {
+				a.change(err, object, "", "ask for nftables; the nft program has to be installed")
+			}
+			return
+		}
+		s.rules = &ruleset{nft: nft}
+	}
+	if text := fmt.Sprint(base); text != s.base {
+		s.known, s.base = false, text
+	}
+	if !s.known {
+		s.rewrite(a, object, base, all())
+		return
+	}
+	if len(base.chains) == 0 {
+		return // what is declared is written with the table
+	}
+	tx := s.rules.nft.NewTransaction()
+	n := s.difference(tx, changed)
+	if n == 0 {
+		return
+	}
+	if err := s.rules.nft.Run(a.ctx, tx); err != nil {
+		s.known = false // and read, at the next attempt
+		a.change(err, object, "", "change %d elements", n)
+		return
+	}
+	s.wrote(a, object, d, changed, n)
+}
+
+// rewrite reads the table and brings it to what it should be, as a whole if it has other chains, rules or sets.
+func (s *translator) rewrite(a *applier, object problem.Object, base contents, want map[element]netip.AddrPort) {
+	a.reads++
+	have, same, there, err := s.read(a.ctx, base)
+	switch {
+	case err != nil:
+		a.change(err, object, "", "read it")
+		return
+	case len(base.chains) == 0 && !there:
+		s.known, s.written = true, nil
+		return
+	}
+	tx := s.rules.nft.NewTransaction()
+	if len(base.chains) == 0 {
+		tx.Add(&knftables.Table{}) // so that the removal cannot fail
+		tx.Delete(&knftables.Table{})
+		err := s.rules.nft.Run(a.ctx, tx)
+		s.known, s.written = err == nil, nil
+		a.change(err, object, "", "remove it")
+		return
+	}
+	changed := maps.Clone(want)
+	if same {
+		s.written = have
+		for e := range have {
+			if _, ok := want[e]; !ok {
+				changed[e] = netip.AddrPort{}
+			}
+		}
+	} else {
+		s.written = map[element]netip.AddrPort{}
+		tx.Add(&knftables.Table{})
+		tx.Delete(&knftables.Table{})
+		tx.Add(&knftables.Table{Comment: knftables.PtrTo("made by tombolo-agent, which mends changes")})
+		addSets(tx, base.sets)
+		for _, name := range slices.Sorted(maps.Keys(serviceMaps)) {
+			tx.Add(&knftables.Map{Name: name, Type: serviceMaps[name]})
+		}
+		addChains(tx, base.chains)
+	}
+	n := s.difference(tx, changed)
+	if same && n == 0 {
+		s.known = true
+		return
+	}
+	if err := s.rules.nft.Run(a.ctx, tx); err != nil {
+		a.change(err, object, "", "write its chains and %d elements", n)
+		return
+	}
+	s.known = true
+	s.wrote(a, object, a.want.Services, changed, n)
+}
+
+// difference adds what brings the elements to their values, and returns how many differ.
+func (s *translator) difference(tx *knftables.Transaction, changed map[element]netip.AddrPort) (n int) {
+	for e, to := range changed {
+		have, there := s.written[e]
+		if have == to && there == to.IsValid() {
+			continue
+		}
+		n++
+		if there {
+			tx.Delete(&knftables.Element{Map: e.in, Key: e.key()})
+		}
+		if to.IsValid() {
+			tx.Add(&knftables.Element{
+				Map: e.in, Key: e.key(), Value: []string{to.Addr().String(), strconv.Itoa(int(to.Port()))},
+			})
+		}
+	}
+	return n
+}
+
+// wrote notes what the kernel has, and ends connections of UDP that go elsewhere.
+func (s *translator) wrote(a *applier, object problem.Object, d Services, changed map[element]netip.AddrPort, n int) {
+	stale := staleDatagrams{own: d.NodeAddresses, ports: map[uint16][]datagramsTo{}}
+	if s.written == nil {
+		s.written = map[element]netip.AddrPort{}
+	}
+	for e, to := range changed {
+		have, there := s.written[e]
+		if have == to && there == to.IsValid() {
+			continue
+		}
+		if to.IsValid() {
+			s.written[e] = to
+		} else {
+			delete(s.written, e)
+		}
+		if e.protocol == "udp" {
+			stale.ports[e.port] = append(stale.ports[e.port], datagramsTo{address: e.address})
+		}
+	}
+	for port, list := range stale.ports { // both maps have changed by now
+		for i, one := range list {
+			stale.ports[port][i].to = s.valuesOf(element{address: one.address, protocol: "udp", port: port})
+		}
+	}
+	a.change(nil, object, "", "change %d elements", n)
+	if len(stale.ports) == 0 {
+		return
+	}
+	ended, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, stale)
+	if err != nil || ended > 0 {
+		a.change(err, problem.Object{Kind: "connections", Name: "udp"}, "", "end %d that go past the translation", ended)
+	}
+}
+
+// valuesOf returns the destinations of an address and port, from other machines and of own processes.
+func (s *translator) valuesOf(e element) (out []netip.AddrPort) {
+	names := []string{nodePortIn, nodePortOut}
+	if e.address.IsValid() {
+		names = []string{externalIn, externalOut}
+	}
+	for _, name := range names {
+		e.in = name
+		if to, ok := s.written[e]; ok {
+			out = append(out, to)
+		}
+	}
+	return out
+}
+
+// datagramsTo are the destinations that datagrams to an address are translated to, none if they are not.
+type datagramsTo struct {
+	address netip.Addr // the zero address: one of the Node's
+	to      []netip.AddrPort
+}
+
+// staleDatagrams finds connections of UDP of the host whose translation is not the present one: connection tracking
+// repeats the first one for as long as the client sends.
+type staleDatagrams struct {
+	own   []netip.Addr
+	ports map[uint16][]datagramsTo
+}
+
+// MatchConntrackFlow reports whether a connection is stale.
+func (s staleDatagrams) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	if f.Forward.Protocol != unix.IPPROTO_UDP || f.Zone != 0 { // other zones are the switch's
+		return false
+	}
+	to, ok := netip.AddrFromSlice(f.Forward.DstIP)
+	from, ok2 := netip.AddrFromSlice(f.Reverse.SrcIP)
+	if !ok || !ok2 {
+		return false
+	}
+	to = to.Unmap()
+	answers := netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)
+	return slices.ContainsFunc(s.ports[f.Forward.DstPort], func(d datagramsTo) bool {
+		if d.address.IsValid() && d.address != to {
+			return false
+		}
+		if !d.address.IsValid() && !to.IsLoopback() && !slices.Contains(s.own, to) {
+			return false
+		}
+		return !slices.Contains(d.to, answers)
+	})
+}
+
+// read returns the elements of the table, and whether chains, rules and sets are as they should be. Otherwise the
+// elements are not read.
+func (s *translator) read(ctx context.Context, base contents) (have map[element]netip.AddrPort, same, there bool,
+	err error) {
+	chains, err := s.rules.list(ctx, "chains")
+	if err != nil {
+		return nil, false, false, err
+	}
+	sets, err := s.rules.list(ctx, "sets")
+	if err != nil {
+		return nil, false, false, err
+	}
+	named, err := s.rules.list(ctx, "maps")
+	if err != nil {
+		return nil, false, false, err
+	}
+	there = len(chains)+len(sets)+len(named) > 0
+	if !there || !slices.Equal(named, slices.Sorted(maps.Keys(serviceMaps))) {
+		return nil, false, there, nil
+	}
+	if same, err = s.rules.matches(ctx, chains, sets, base); err != nil || !same {
+		return nil, false, there, err
+	}
+	have = map[element]netip.AddrPort{}
+	for _, name := range named {
+		list, err := s.rules.nft.ListElements(ctx, "map", name)
+		if err != nil {
+			return nil, false, there, err
+		}
+		for _, one := range list {
+			e, to, ok := parseElement(name, one)
+			if !ok {
+				return nil, false, there, nil // not ours: everything is written again
+			}
+			have[e] = to
+		}
+	}
+	return have, true, there, nil
+}
+
+// parseElement reads an element as nft lists it.
+func parseElement(in string, one *knftables.Element) (e element, to netip.AddrPort, ok bool) {
+	key := one.Key
+	e.in = in
+	if in == externalIn || in == externalOut {
+		ip, err := netip.ParseAddr(key[0])
+		if err != nil {
+			return e, to, false
+		}
+		e.address, key = ip, key[1:]
+	}
+	if len(key) != 2 || len(one.Value) != 2 {
+		return e, to, false
+	}
+	port, err := strconv.ParseUint(key[1], 10, 16)
+	if err != nil {
+		return e, to, false
+	}
+	e.protocol, e.port = key[0], uint16(port)
+	to, err = netip.ParseAddrPort(strings.Join(one.Value, ":"))
+	return e, to, err == nil
+}
+
+// TranslationsSynced waits until the host has the translations that were declared, or refuses some.
+func (m *Manager) TranslationsSynced(ctx context.Context) error {
+	m.translations.mu.Lock()
+	round := m.translations.round
+	m.translations.mu.Unlock()
+	for {
+		m.mu.Lock()
+		done, progress, failed := m.services.done, m.progress, m.services.failed
+		m.mu.Unlock()
+		if done >= round {
+			return asError(failed)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("translate Services from outside: %w", context.Cause(ctx))
+		case <-progress:
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+// serving is a Node with a table of Services.
+func serving() Desired {
+	d := node()
+	d.Services = Services{
+		Link: "gw0", NodeAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
+		Entries: netip.MustParsePrefix("169.254.0.248/29"),
+	}
+	return d
+}
+
+// translation reads "tcp 30080" and "tcp 198.51.100.1:80 7".
+func translation(text string) Translation {
+	var at string
+	var number uint16
+	var t Translation
+	fmt.Sscan(text, &t.Protocol, &at, &number)
+	in, own := netip.MustParseAddr("169.254.0.252"), netip.MustParseAddr("169.254.0.251")
+	if !strings.Contains(at, ":") {
+		fmt.Sscan(at, &t.Port)
+		number = t.Port
+	} else {
+		to := netip.MustParseAddrPort(at)
+		t.Address, t.Port = to.Addr(), to.Port()
+		in, own = netip.MustParseAddr("169.254.0.250"), netip.MustParseAddr("169.254.0.249")
+	}
+	t.To, t.ToOwn = netip.AddrPortFrom(in, number), netip.AddrPortFrom(own, number)
+	return t
+}
+
+func translationsOf(texts ...string) (out []Translation) {
+	for _, text := range texts {
+		out = append(out, translation(text))
+	}
+	return out
+}
+
+// listed are the elements of a map, as nft writes them.
+func listed(t *testing.T, name string) []string {
+	t.Helper()
+	out, err := try("nft list map inet " + servicesTable + " " + name)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	_, out, ok := strings.Cut(out, "elements = {")
+	if !ok {
+		return nil
+	}
+	out, _, _ = strings.Cut(out, "}")
+	var list []string
+	for one := range strings.SplitSeq(out, ",") {
+		list = append(list, strings.Join(strings.Fields(one), " "))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// handles name the rules of the table: they are others once it was written as a whole.
+func handles(t *testing.T) string {
+	t.Helper()
+	return sh(t, "nft -a list chain inet "+servicesTable+" prerouting")
+}
+
+func translated(t *testing.T, m *Manager) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), ovstest.Timeout())
+	defer cancel()
+	if err := m.TranslationsSynced(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantListed(t *testing.T, name string, want ...string) {
+	t.Helper()
+	if have := listed(t, name); !slices.Equal(have, want) {
+		t.Errorf("%s has %q, want %q", name, have, want)
+	}
+}
+
+// TestTranslations writes the table of Services with the real nft: by differences, and again after another program has
+// changed it.
+func TestTranslations(t *testing.T) {
+	ns := enter(t)
+	sh(t, "ip link add gw0 type veth peer name far && ip link set gw0 up && ip address add 192.0.2.1/24 dev lo")
+	m := run(t, ns, time.Hour)
+	m.Set(serving())
+	synced(t, m)
+	m.Translate("default/web", translationsOf("tcp 30080", "tcp 198.51.100.1:80 7"))
+	m.Translate("default/dns", translationsOf("udp 30053"))
+	if out := sh(t, "nft list tables"); strings.Contains(out, servicesTable) {
+		t.Errorf("before all Services are declared there is %s", out)
+	}
+	m.TranslationsLoaded()
+	translated(t, m)
+	wantListed(t, nodePortIn, "tcp . 30080 : 169.254.0.252 . 30080", "udp . 30053 : 169.254.0.252 . 30053")
+	wantListed(t, nodePortOut, "tcp . 30080 : 169.254.0.251 . 30080", "udp . 30053 : 169.254.0.251 . 30053")
+	wantListed(t, externalIn, "198.51.100.1 . tcp . 80 : 169.254.0.250 . 7")
+	wantListed(t, externalOut, "198.51.100.1 . tcp . 80 : 169.254.0.249 . 7")
+	before := handles(t)
+
+	// An element comes, one goes, one moves to another Service and gets another value.
+	m.Translate("default/api", translationsOf("tcp 30443", "tcp 198.51.100.1:80 9"))
+	m.Translate("default/web", translationsOf("tcp 30081"))
+	translated(t, m)
+	wantListed(t, nodePortIn, "tcp . 30081 : 169.254.0.252 . 30081", "tcp . 30443 : 169.254.0.252 . 30443",
+		"udp . 30053 : 169.254.0.252 . 30053")
+	wantListed(t, externalIn, "198.51.100.1 . tcp . 80 : 169.254.0.250 . 9")
+	if after := handles(t); after != before {
+		t.Errorf("the table was written again for a change of elements:\n%s\n%s", before, after)
+	}
+
+	// Another program.
+	for _, line := range []string{
+		"nft delete table inet " + servicesTable,
+		"nft flush chain inet " + servicesTable + " prerouting",
+		"nft add rule inet " + servicesTable + " output counter",
+		"nft flush ruleset",
+	} {
+		sh(t, line)
+		ovstest.Eventually(t, line, func() error {
+			out, err := try("nft list table inet " + servicesTable)
+			if err == nil && (len(listed(t, nodePortIn)) != 3 || strings.Count(out, "dnat") != 4 ||
+				strings.Contains(out, "counter")) {
+				err = errors.New(out)
+			}
+			return err
+		})
+	}
+
+	// A restart keeps what is right, and removes what no Service has.
+	sh(t, "nft add element inet "+servicesTable+" "+nodePortIn+" '{ tcp . 31000 : 169.254.0.252 . 31000 }'")
+	before = handles(t)
+	again := run(t, ns, time.Hour)
+	again.Set(serving())
+	again.Translate("default/api", translationsOf("tcp 30443"))
+	again.TranslationsLoaded()
+	translated(t, again)
+	wantListed(t, nodePortIn, "tcp . 30443 : 169.254.0.252 . 30443")
+	wantListed(t, externalIn)
+	if after := handles(t); after != before {
+		t.Errorf("the table was written again at a restart:\n%s\n%s", before, after)
+	}
+
+	// Not served any more.
+	m.Set(node())
+	again.Set(node())
+	ovstest.Eventually(t, "removed", func() error {
+		if out := sh(t, "nft list tables"); strings.Contains(out, servicesTable) {
+			return errors.New(out)
+		}
+		return nil
+	})
+}
+
+// TestStaleDatagrams ends connections of UDP that began before their translation.
+func TestStaleDatagrams(t *testing.T) {
+	ns := enter(t)
+	sh(t, "ip link add gw0 type veth peer name far && ip link set gw0 up && ip address add 192.0.2.1/24 dev lo")
+	m := run(t, ns, time.Hour)
+	m.Set(serving())
+	m.Translate("default/web", translationsOf("tcp 30080"))
+	m.TranslationsLoaded()
+	translated(t, m)
+	sh(t, "nft list table inet "+servicesTable)
+	send := func(to string) {
+		c, err := net.Dial("udp4", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, to := range []string{"192.0.2.1:30053", "127.0.0.1:30053", "192.0.2.1:30054"} {
+		send(to)
+	}
+	tracked := func() (out []string) {
+		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			if f.Forward.Protocol == unix.IPPROTO_UDP {
+				out = append(out, fmt.Sprintf("%s:%d", f.Forward.DstIP, f.Forward.DstPort))
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	ovstest.Eventually(t, "the host tracks the datagrams", func() error {
+		if have := tracked(); len(have) != 3 {
+			return fmt.Errorf("%q", have)
+		}
+		return nil
+	})
+	m.Translate("default/dns", translationsOf("udp 30053"))
+	translated(t, m)
+	if have, want := tracked(), []string{"192.0.2.1:30054"}; !slices.Equal(have, want) {
+		t.Errorf("the host still tracks %q, want %q", have, want)
+	}
+}
+
+// TestServicesOf has the table's chains and sets.
+func TestServicesOf(t *testing.T) {
+	if c := servicesOf(Services{}); len(c.chains)+len(c.sets) != 0 {
+		t.Errorf("without Services there is %v", c)
+	}
+	c := servicesOf(serving().Services)
+	if have := c.sets[nodeSet].elements; !slices.Equal(have, []string{"192.0.2.1"}) {
+		t.Errorf("node addresses: %q", have)
+	}
+	if have := c.sets[ownSet].elements; !slices.Equal(have, []string{"127.0.0.0/8", "192.0.2.1"}) {
+		t.Errorf("own addresses: %q", have)
+	}
+	if first := c.chains["prerouting"].rules[0]; first != `iifname "gw0" accept` {
+		t.Errorf("packets that come by the gateway port are translated: %s", first)
+	}
+}
