@@ -121,6 +121,7 @@ func (t *outsideTables) allowsNodePorts(ip netip.Addr) bool {
 
 // host completes the desired state of the Node's network stack.
 func (t *outsideTables) host(d *hostnet.Desired, n datapath.Node) {
+	d.Services.Entries = datapath.EntryRange // of an earlier table, too
 	if !n.Outside {
 		return
 	}
@@ -142,13 +143,16 @@ func (t *outsideTables) translationsOf(key derive.Object, r *derive.Reader) (out
 		if f.Kind == service.ClusterIP {
 			continue
 		}
-		if f.Clients == service.OtherClients { // the own clients' row has come before
-			if to, ok := t.onThisHost(f, r); ok && len(out) > 0 {
+		one := hostnet.Translation{Protocol: strings.ToLower(string(f.Protocol)), Port: f.VIP.Port()}
+		if f.Clients == service.OtherClients { // the own clients' row has come before, if the address has a number
+			if f.Kind != service.NodePort {
+				one.Address = f.VIP.Addr()
+			}
+			if to, ok := t.onThisHost(f, r); ok && len(out) > 0 && isAt(out[len(out)-1], one) {
 				out[len(out)-1].To = to
 			}
 			continue
 		}
-		one := hostnet.Translation{Protocol: strings.ToLower(string(f.Protocol)), Port: f.VIP.Port()}
 		port := f.VIP.Port()
 		if f.Kind != service.NodePort {
 			number, ok := derive.Get(r, t.flows.Entries, datapath.EntryID{Protocol: f.Protocol, VIP: f.VIP})
@@ -169,6 +173,11 @@ func (t *outsideTables) translationsOf(key derive.Object, r *derive.Reader) (out
 		out = append(out, one)
 	}
 	return out, nil
+}
+
+// isAt reports whether two translations are of one address and port.
+func isAt(a, b hostnet.Translation) bool {
+	return a.Address == b.Address && a.Protocol == b.Protocol && a.Port == b.Port
 }
 
 // onThisHost returns the endpoint of a frontend for clients outside with externalTrafficPolicy Local, if all of them

@@ -21,7 +21,7 @@ import (
 
 // Services for clients outside of the Pods' network. The host translates the destination of a packet to an entry of the
 // switch, before kube-proxy or Antrea would translate it (their chains have priorities -100 and -101). So two programs
-// can serve the same Services while a cluster changes from one to the other, and no connection is lost.
+// can serve the same Services at one time. Connection tracking keeps a connection with the program that translated it.
 //
 // The table has an element for each port in each of its maps, of which there may be ten thousand. It is a table of its
 // own that is written by differences: what was written is remembered, and it is read at the start, and again when
@@ -52,13 +52,15 @@ var serviceMaps = map[string]string{
 	externalOut: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service",
 }
 
-// Services are the conditions under which packets are translated. The zero value wants no table.
+// Services are the conditions under which packets are translated.
 type Services struct {
-	// Link is the gateway port. Packets that come by it are not translated, and translated packets leave by it.
+	// Link is the gateway port. Packets that come by it are not translated, and translated packets leave by it. Without it
+	// no table is wanted.
 	Link string
 	// NodeAddresses are the Node's addresses that serve node ports.
 	NodeAddresses []netip.Addr
-	// Entries is the range of the entries. Packets to it that another machine sends are dropped.
+	// Entries is the range of the entries. Packets to it that another machine sends are dropped. If the table is removed,
+	// connections of UDP to entries end.
 	Entries netip.Prefix
 }
 
@@ -363,7 +365,9 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 		tx.Delete(&knftables.Table{})
 		err := s.rules.nft.Run(a.ctx, tx)
 		s.known, s.written = err == nil, nil
-		a.change(err, object, "", "remove it")
+		if a.change(err, object, "", "remove it"); err == nil {
+			endDatagrams(a, translatedDatagrams{a.want.Services.Entries})
+		}
 		return
 	}
 	changed := maps.Clone(want)
@@ -444,13 +448,29 @@ func (s *translator) wrote(a *applier, object problem.Object, d Services, change
 		}
 	}
 	a.change(nil, object, "", "change %d elements", n)
-	if len(stale.ports) == 0 {
-		return
+	if len(stale.ports) > 0 {
+		endDatagrams(a, stale)
 	}
-	ended, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, stale)
+}
+
+// endDatagrams ends connections of UDP of the host.
+func endDatagrams(a *applier, which netlink.CustomConntrackFilter) {
+	ended, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, which)
 	if err != nil || ended > 0 {
 		a.change(err, problem.Object{Kind: "connections", Name: "udp"}, "", "end %d that go past the translation", ended)
 	}
+}
+
+// translatedDatagrams finds connections of UDP of the host that were translated to an entry of the switch. Without the
+// table the switch does not serve entries any more. A client that keeps its port would send there for ever.
+type translatedDatagrams struct{ entries netip.Prefix }
+
+// MatchConntrackFlow reports whether a connection goes to an entry.
+func (d translatedDatagrams) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	from, ok := netip.AddrFromSlice(f.Reverse.SrcIP)
+	to, ok2 := netip.AddrFromSlice(f.Forward.DstIP)
+	return ok && ok2 && f.Forward.Protocol == unix.IPPROTO_UDP && f.Zone == 0 &&
+		d.entries.Contains(from.Unmap()) && !d.entries.Contains(to.Unmap())
 }
 
 // valuesOf returns the destinations of an address and port, from other machines and of own processes.

@@ -217,6 +217,24 @@ func TestStaleDatagrams(t *testing.T) {
 	if have, want := tracked(), []string{"192.0.2.1:30054"}; !slices.Equal(have, want) {
 		t.Errorf("the host still tracks %q, want %q", have, want)
 	}
+	// Without the table nothing serves the entries: a client that keeps its port gets an answer of the host again.
+	sh(t, "ip route add "+serving().Services.Entries.String()+" dev gw0")
+	send("192.0.2.1:30053")
+	ovstest.Eventually(t, "the host tracks translated datagrams", func() error {
+		if have := tracked(); len(have) != 2 {
+			return fmt.Errorf("%q", have)
+		}
+		return nil
+	})
+	off := node()
+	off.Services.Entries = serving().Services.Entries
+	m.Set(off)
+	ovstest.Eventually(t, "translated datagrams have ended", func() error {
+		if have, want := tracked(), []string{"192.0.2.1:30054"}; !slices.Equal(have, want) {
+			return fmt.Errorf("the host tracks %q, want %q", have, want)
+		}
+		return nil
+	})
 }
 
 // TestServicesOf has the table's chains and sets.
