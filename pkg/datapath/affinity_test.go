@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -29,8 +30,12 @@ type remembered struct {
 	last time.Time // when connections were opened
 }
 
-func remembering(t *testing.T, f service.Frontend) *remembered {
+// remembering starts such a switch. It has the flows of an earlier agent.
+func remembering(t *testing.T, f service.Frontend, earlier ...string) *remembered {
 	o := dummyBridge(t)
+	for _, flow := range earlier {
+		o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", filepath.Join(o.dir, "br-int.mgmt"), flow)
+	}
 	s := flowsync.New(flowsync.Options{Dial: ofconn.UnixDialer(filepath.Join(o.dir, "br-int.mgmt")), Instance: 1})
 	r := &remembered{openVSwitch: o, t: t, sync: s, port: 20000}
 	done := make(chan struct{})
@@ -93,9 +98,13 @@ func (r *remembered) connect(clients ...int) []int {
 // learned returns the number of clients that the switch remembers.
 func (r *remembered) learned() int {
 	r.t.Helper()
-	text := r.run(r.t, "", "ovs-ofctl", "-O", "OpenFlow15", "--no-names", "dump-flows",
-		filepath.Join(r.dir, "br-int.mgmt"), fmt.Sprintf("table=%d", Affinity))
-	return strings.Count(text, "nw_src=")
+	return strings.Count(r.flowsOf(Affinity), "nw_src=")
+}
+
+func (r *remembered) flowsOf(table ofp.Table) string {
+	r.t.Helper()
+	return r.run(r.t, "", "ovs-ofctl", "-O", "OpenFlow15", "--no-names", "dump-flows",
+		filepath.Join(r.dir, "br-int.mgmt"), fmt.Sprintf("table=%d", table))
 }
 
 // later has time pass for the switch, until so much has passed since the last connections.
@@ -105,6 +114,32 @@ func (r *remembered) later(d time.Duration) {
 	r.appctl(r.t, "revalidator/wait")
 	for d -= time.Since(r.last); d > 0; d -= time.Second { // counters are collected in between
 		r.appctl(r.t, "time/warp", "1000", "250")
+	}
+}
+
+// TestAffinityOfEarlierTables starts with clients that an earlier agent's flows have learned, in tables that are others
+// now: table Affinity was before Endpoint, where Output is. The clients go with the flows that have learned them.
+func TestAffinityOfEarlierTables(t *testing.T) {
+	withOthers(t)
+	const cookie = "cookie=0x1000000000005"
+	f := withEndpoints(ones(2)...)
+	f.Affinity = time.Hour
+	r := remembering(t, f,
+		fmt.Sprintf("table=%d,%s,priority=210,tcp,reg8=7,reg9=8 actions=learn(table=%d,idle_timeout=3600,priority=200,"+
+			"delete_learned,limit=4096,cookie=0x77,eth_type=0x800,nw_proto=6,NXM_OF_IP_SRC[],NXM_OF_IP_DST[],NXM_OF_TCP_DST[],"+
+			"load:8->NXM_NX_REG9[])", Affinity, cookie, Output),
+		fmt.Sprintf("table=%d,cookie=0x77,idle_timeout=3600,priority=200,tcp,nw_src=10.20.0.1,nw_dst=10.97.0.1,tp_dst=80 "+
+			"actions=load:8->NXM_NX_REG9[]", Output),
+	)
+	ovstest.Eventually(t, "the switch has no flow of the earlier agent", func() error {
+		if text := r.flowsOf(Output) + r.flowsOf(Affinity); strings.Contains(text, "learn(") ||
+			strings.Contains(text, "nw_src=10.20.0.1") {
+			return errors.New(text)
+		}
+		return nil
+	})
+	if r.connect(1); r.learned() != 1 {
+		t.Errorf("%d clients are remembered, want one", r.learned())
 	}
 }
 
