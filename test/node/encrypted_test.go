@@ -63,8 +63,7 @@ type secureNode struct {
 	ns   netns.NsHandle
 	url  string
 	cmd  *exec.Cmd
-
-	encrypted bool
+	spec agentSpec // but for what differs between Nodes
 }
 
 // in runs f in the Node's network namespace; the thread of the test is locked.
@@ -88,9 +87,9 @@ func (n *secureNode) in(f func()) {
 
 func (n *secureNode) start() {
 	n.t.Helper()
-	spec, err := json.Marshal(agentSpec{
-		Host: n.url, OVSRunDir: n.runDir, Dir: n.dir, Node: n.name, Transport: "eth1", Encrypted: n.encrypted,
-	})
+	own := n.spec
+	own.Host, own.OVSRunDir, own.Dir, own.Node, own.Transport = n.url, n.runDir, n.dir, n.name, "eth1"
+	spec, err := json.Marshal(own)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -98,7 +97,7 @@ func (n *secureNode) start() {
 	n.cmd.Env = append(os.Environ(), asAgent+"="+string(spec))
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if n.encrypted { // the sockets of its devices
+	if n.spec.Encrypted { // the sockets of its devices
 		n.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
 	}
 	n.in(func() {
@@ -181,8 +180,9 @@ func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 }
 
 // newSecureNodes starts two Nodes, each with network, switch and agent of its own, on one link. Tunnels go encrypted,
-// or in plain text. The thread of the test stays locked: the switches end with it.
-func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, encrypted bool) []*secureNode {
+// or in plain text. The machine of the test is their neighbour 10.200.N.1 on eth0. The thread of the test stays locked:
+// the switches end with it.
+func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, spec agentSpec) []*secureNode {
 	t.Helper()
 	runtime.LockOSThread()
 	target, err := url.Parse(c.server.Config.Host)
@@ -211,7 +211,7 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, e
 	}
 	var nodes []*secureNode
 	for i := 1; i <= 2; i++ {
-		n := &secureNode{rig: newRig(t, c), name: fmt.Sprintf("%s-%d", name, i), encrypted: encrypted}
+		n := &secureNode{rig: newRig(t, c), name: fmt.Sprintf("%s-%d", name, i), spec: spec}
 		nodes = append(nodes, n)
 		own, err := netns.Get()
 		if err == nil {
@@ -270,7 +270,8 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, e
 
 // testEncrypted has two Nodes, each with switch and agent, whose Pods send over a wire on which no frame is readable.
 func testEncrypted(t *testing.T, c *cluster) {
-	nodes := newSecureNodes(t, c, "secure", [2]string{"10.12.1.0/24", "10.12.2.0/24"}, true)
+	nodes := newSecureNodes(t, c, "secure", [2]string{"10.12.1.0/24", "10.12.2.0/24"},
+		agentSpec{Encrypted: true})
 	const secret, port = "nobody on the wire may read this", 8080
 	end := nodes[0].wire(secret)
 	asker, server := nodes[0].pod("client"), nodes[1].pod("server")

@@ -33,6 +33,7 @@ type agentSpec struct {
 	Node                 string // nodeName, if empty
 	Transport            string // the interface that tunnels go by, where there are others
 	Encrypted            bool   // what goes by it
+	ProxyAll             bool   // serve clients outside of the Pods' network
 }
 
 func runAgent(text string) int {
@@ -46,6 +47,7 @@ func runAgent(text string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	conf.TransportInterface = spec.Transport
+	conf.AntreaProxy.ProxyAll = spec.ProxyAll
 	if spec.Encrypted {
 		if err := encryptAgent(ctx, &conf); err != nil {
 			fmt.Fprintln(os.Stderr, err)

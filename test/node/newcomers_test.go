@@ -218,7 +218,7 @@ type arrivals struct {
 
 func newArrivals(t testing.TB, c *cluster) *arrivals {
 	t.Helper()
-	a := &arrivals{t: t, nodes: newSecureNodes(t, c, "arrivals", [2]string{"10.13.1.0/24", "10.13.2.0/24"}, false)}
+	a := &arrivals{t: t, nodes: newSecureNodes(t, c, "arrivals", [2]string{"10.13.1.0/24", "10.13.2.0/24"}, agentSpec{})}
 	for _, n := range a.nodes {
 		n.eventually("the agent is ready", func() error {
 			s, err := n.status()

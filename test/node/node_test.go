@@ -509,4 +509,5 @@ func TestNode(t *testing.T) {
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
+	t.Run("outside", func(t *testing.T) { testOutside(t, c) })
 }

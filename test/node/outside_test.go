@@ -1,0 +1,322 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The ports of the Nodes that testOutside asks, and the addresses outside of all networks.
+const (
+	nearPort, farPort, localPort, emptyPort = 30181, 30182, 30183, 30184
+	checkPort                               = 30190 // the load balancer's health checks
+	balancer, external                      = "198.51.100.14", "198.51.100.15"
+)
+
+// serveOutside answers each TCP line and UDP datagram with the Pod's name and the address that it comes from.
+func (p *pod) serveOutside(t *testing.T, port int) {
+	t.Helper()
+	var tcp net.Listener
+	var udp net.PacketConn
+	err := p.within(func() (err error) {
+		if tcp, err = net.Listen("tcp4", fmt.Sprint(":", port)); err != nil {
+			return err
+		}
+		udp, err = net.ListenPacket("udp4", fmt.Sprint(":", port))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tcp.Close(); udp.Close() })
+	reply := func(from net.Addr, word []byte) []byte {
+		client, _, _ := net.SplitHostPort(from.String())
+		return fmt.Appendf(nil, "%s %s %s", p.name, client, word)
+	}
+	go func() {
+		for {
+			c, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b := make([]byte, 100)
+				for {
+					n, err := c.Read(b)
+					if err != nil {
+						return
+					}
+					if _, err := c.Write(reply(c.RemoteAddr(), b[:n])); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	go func() {
+		b := make([]byte, 100)
+		for {
+			n, from, err := udp.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = udp.WriteTo(reply(from, b[:n]), from) // a lost answer is asked for again
+		}
+	}()
+}
+
+// outsideServices are the Services of testOutside, with their EndpointSlices.
+func outsideServices(near, far *pod, nodes []*secureNode) (out []client.Object) {
+	service := func(name string, nodePort int32, server *pod, node string, edit func(*corev1.ServiceSpec)) {
+		meta := metav1.ObjectMeta{Namespace: "default", Name: name}
+		s := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}
+		meta.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4}
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+			port := strings.ToLower(string(protocol))
+			s.Spec.Ports = append(s.Spec.Ports,
+				corev1.ServicePort{Name: port, Protocol: protocol, Port: 80, NodePort: nodePort})
+			slice.Ports = append(slice.Ports,
+				discoveryv1.EndpointPort{Name: new(port), Protocol: new(protocol), Port: new(int32(8080))})
+		}
+		if edit != nil {
+			edit(&s.Spec)
+		}
+		if server != nil {
+			slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{server.ip}, NodeName: new(node)}}
+		}
+		out = append(out, s, slice)
+	}
+	service("near", nearPort, near, nodes[0].name, nil)
+	service("far", farPort, far, nodes[1].name, func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{external} })
+	service("local", localPort, near, nodes[0].name, func(s *corev1.ServiceSpec) {
+		s.Type, s.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+		s.HealthCheckNodePort, s.LoadBalancerSourceRanges = checkPort, []string{"10.200.1.0/24"}
+	})
+	service("empty", emptyPort, nil, "", nil)
+	return out
+}
+
+// outsideRow is a client of a Service, and what it gets.
+type outsideRow struct {
+	name    string
+	within  func(func()) // where the client is
+	network string
+	to      string
+	want    string // server and address that it sees, "refused" or "dropped"
+}
+
+// ask makes a connection, and returns what outsideRow wants.
+func (r outsideRow) ask(timeout time.Duration) (got string) {
+	var conn net.Conn
+	var err error
+	r.within(func() { conn, err = net.DialTimeout(r.network, r.to, timeout) })
+	var answer string
+	if err == nil {
+		defer conn.Close()
+		const word = "hello"
+		answer, err = ask(conn, word, timeout)
+		answer = strings.TrimSuffix(answer, " "+word)
+	}
+	var silent net.Error
+	switch {
+	case err == nil:
+		return answer
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.As(err, &silent) && silent.Timeout():
+		return "dropped"
+	}
+	return err.Error()
+}
+
+// testOutside has two Nodes with antreaProxy.proxyAll. Clients outside use Services there: another machine, processes
+// of the Nodes, and Pods.
+func testOutside(t *testing.T, c *cluster) {
+	nodes := newSecureNodes(t, c, "outside", [2]string{"10.14.1.0/24", "10.14.2.0/24"}, agentSpec{ProxyAll: true})
+	near, far, asker := nodes[0].pod("near"), nodes[1].pod("far"), nodes[0].pod("asker")
+	near.serveOutside(t, 8080)
+	far.serveOutside(t, 8080)
+	objects := c.objects(t)
+	for _, o := range outsideServices(near, far, nodes) {
+		if err := objects.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = objects.Delete(context.WithoutCancel(t.Context()), o) })
+		if s, ok := o.(*corev1.Service); ok && s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: balancer}}
+			if err := objects.Status().Update(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	via := func(node int) { // the way of the machine outside to external addresses
+		t.Helper()
+		for _, ip := range []string{balancer, external} {
+			out, err := exec.Command("ip", "route", "replace", ip, "via", fmt.Sprintf("10.200.%d.2", node)).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+	}
+	outside := func(f func()) { f() }
+	pod := func(f func()) {
+		if err := asker.within(func() error { f(); return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	at := func(address string, port int) string { return fmt.Sprint(address, ":", port) }
+	check := func(r outsideRow) {
+		t.Helper()
+		got := ""
+		for end := time.Now().Add(time.Minute); ; {
+			timeout := 5 * time.Second
+			if r.want == "dropped" {
+				timeout = 500 * time.Millisecond
+			}
+			if got = r.ask(timeout); got == r.want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Errorf("%s, %s to %s: %s, want %s", r.name, r.network, r.to, got, r.want)
+				return
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+	}
+	first, second := "10.200.1.2", "10.200.2.2"
+	via(1)
+	for _, r := range []outsideRow{
+		{"endpoint on the Node", outside, "tcp4", at(first, nearPort), "near 10.200.1.1"},
+		{"endpoint on the other Node", outside, "tcp4", at(first, farPort), "far 10.14.1.254"},
+		{"endpoint on the Node", outside, "udp4", at(first, nearPort), "near 10.200.1.1"},
+		{"endpoint on the other Node", outside, "udp4", at(first, farPort), "far 10.14.1.254"},
+		{"Local, with an endpoint", outside, "tcp4", at(first, localPort), "near 10.200.1.1"},
+		{"by the other Node", outside, "tcp4", at(second, nearPort), "near 10.14.2.254"},
+		{"Local, without an endpoint", outside, "tcp4", at(second, localPort), "dropped"},
+		{"no endpoint at all", outside, "tcp4", at(first, emptyPort), "refused"},
+		{"load balancer", outside, "tcp4", at(balancer, 80), "near 10.200.1.1"},
+		{"external address", outside, "tcp4", at(external, 80), "far 10.14.1.254"},
+		{"external address", outside, "udp4", at(external, 80), "far 10.14.1.254"},
+
+		{"other Node's process", nodes[1].in, "tcp4", at("192.168.77.1", farPort), "far 10.14.1.254"},
+		{"other Node's process, Local", nodes[1].in, "tcp4", at("192.168.77.1", localPort), "near 192.168.77.2"},
+		{"own process", nodes[0].in, "tcp4", at("192.168.77.1", nearPort), "near 192.168.77.1"},
+		{"own process, 127.0.0.1", nodes[0].in, "tcp4", at("127.0.0.1", farPort), "far 10.14.1.1"},
+		{"own process, Local, no endpoint here", nodes[1].in, "tcp4", at("127.0.0.1", localPort), "near 10.14.2.1"},
+
+		{"Pod", pod, "tcp4", at("192.168.77.1", farPort), "far " + asker.ip},
+		{"Pod to the other Node", pod, "tcp4", at("192.168.77.2", nearPort), "near 10.14.2.254"},
+		{"Pod to the other Node, Local", pod, "tcp4", at("192.168.77.2", localPort), "dropped"},
+		{"Pod to an external address", pod, "tcp4", at(external, 80), "far " + asker.ip},
+		{"Pod out of the source ranges", pod, "tcp4", at(balancer, 80), "dropped"},
+	} {
+		check(r)
+	}
+	via(2)
+	check(outsideRow{"other machine by the other Node", outside, "tcp4", at(external, 80), "far 10.200.2.1"})
+	check(outsideRow{"machine out of the source ranges", outside, "tcp4", at(balancer, 80), "dropped"})
+	for url, want := range map[string]int{
+		fmt.Sprintf("http://%s:%d/", first, checkPort):  http.StatusOK,
+		fmt.Sprintf("http://%s:%d/", second, checkPort): http.StatusServiceUnavailable,
+		fmt.Sprintf("http://%s:10256/healthz", second):  http.StatusOK,
+	} {
+		nodes[0].eventually(fmt.Sprintf("%s answers %d", url, want), func() error {
+			answer, err := http.Get(url)
+			if err != nil {
+				return err
+			}
+			defer answer.Body.Close()
+			if text, _ := io.ReadAll(answer.Body); answer.StatusCode != want {
+				return fmt.Errorf("%s: %s", answer.Status, text)
+			}
+			return nil
+		})
+	}
+	testOutsideOff(t, nodes, check)
+}
+
+// testOutsideOff restarts the first Node's agent with open connections from outside, and then without
+// antreaProxy.proxyAll.
+func testOutsideOff(t *testing.T, nodes []*secureNode, check func(outsideRow)) {
+	n := nodes[0]
+	long := map[int]net.Conn{}
+	for _, port := range []int{nearPort, farPort} {
+		conn, err := net.DialTimeout("tcp4", fmt.Sprint("10.200.1.2:", port), 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		long[port] = conn
+	}
+	talk := func(when string) {
+		t.Helper()
+		for port, conn := range long {
+			if _, err := ask(conn, "still", time.Minute); err != nil {
+				t.Errorf("%s: the connection to port %d: %v", when, port, err)
+			}
+		}
+	}
+	talk("at first")
+	started := func(what string) {
+		t.Helper()
+		n.eventually(what, func() error {
+			s, err := n.status()
+			if err == nil && !s.Ready {
+				err = fmt.Errorf("it waits for %q; problems: %v", s.Waiting, s.Problems)
+			}
+			return err
+		})
+	}
+	tables := func() (out string) {
+		t.Helper()
+		n.in(func() {
+			text, err := exec.Command("nft", "list", "tables").CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
+			out = string(text)
+		})
+		return out
+	}
+	n.kill()
+	talk("without an agent")
+	n.start()
+	started("the agent is ready again")
+	talk("after a restart of the agent")
+	if !strings.Contains(tables(), "inet tombolo-services") || !strings.Contains(n.flows(), "169.254.0.252") {
+		t.Errorf("tables %s, flows\n%s", tables(), n.flows())
+	}
+
+	n.kill()
+	n.spec.ProxyAll = false
+	n.start()
+	started("the agent is ready without proxyAll")
+	n.eventually("nothing is left for clients outside", func() error {
+		if text := tables(); strings.Contains(text, "tombolo-services") {
+			return errors.New(text)
+		}
+		for line := range strings.Lines(n.flows()) {
+			if strings.Contains(line, "169.254.0.252") || strings.Contains(line, "10.14.1.254") {
+				return errors.New(line)
+			}
+		}
+		return nil
+	})
+	check(outsideRow{"node port without proxyAll", func(f func()) { f() }, "tcp4",
+		fmt.Sprint("10.200.1.2:", nearPort), "refused"})
+}
