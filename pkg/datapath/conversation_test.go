@@ -22,6 +22,7 @@ type cable struct {
 	// prefer has, for each Node, the Node that its new connections go through, if that is up.
 	prefer map[string]string
 	ends   map[netip.Addr]string // where the Nodes' tunnels end
+	hosts  *hosts                // that route packets of Pods; nil in traffic mode encap
 
 	tunnels []oftest.Packet // that were sent
 }
@@ -124,8 +125,13 @@ func (c *cable) send(from string, p oftest.Packet) travel {
 			c.tunnels = append(c.tunnels, p)
 			node, in = far, cmp.Or(c.states[far].Ways[p.TunSrc], tunnelPort)
 		case gatewayPort:
-			w.places = append(w.places, "host")
-			return w
+			next := c.hosts.route(c, node, &p)
+			if next == "" {
+				w.places = append(w.places, "host")
+				return w
+			}
+			w.places = append(w.places, "routed")
+			node, in = next, gatewayPort
 		default:
 			w.places = append(w.places, fmt.Sprintf("pod%d", out.Port))
 			return w

@@ -31,6 +31,7 @@ func TestGolden(t *testing.T) {
 	slow := onNode(1)
 	slow.Pods[0].Limit = Limit{Bits: 20_000_000, Burst: 512 << 10}
 	limited := mustPlan(t, slow)
+	direct := mustPlan(t, directNode(1))
 	ruled := namesAndLogs()
 	stretched := stretchedSources("west", 1)
 	stretched.rules(about(policy.Drop, "app=a"))
@@ -68,6 +69,7 @@ func TestGolden(t *testing.T) {
 		{"node", regular, []flow.Owner{NodeOwner("node-1")}},
 		{"node-sctp", map[flow.Owner]flow.Entries{{}: {Flows: Node{SCTPByPort: true}.sctpByPort()}}, []flow.Owner{{}}},
 		{"remote-node", regular, []flow.Owner{NodeOwner("node-2")}},
+		{"remote-node-direct", direct, []flow.Owner{NodeOwner("node-2")}},
 		{"pod", regular, []flow.Owner{PodOwner("pod1-a1b2c3")}},
 		{"pod-limited", limited, []flow.Owner{PodOwner("pod1-a1b2c3")}},
 		{"service", regular, []flow.Owner{ServiceOwner("default", "web")}},

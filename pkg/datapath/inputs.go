@@ -106,6 +106,9 @@ type RemoteNode struct {
 	Hosts []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.
 	GatewayIPs []netip.Addr
+	// Direct is set if the hosts route packets between the Pods of this Node and of that one, without a tunnel. Packets
+	// between clusters still use the tunnel.
+	Direct bool
 }
 
 // hosts returns the addresses that the Node's host uses, each once.

@@ -15,13 +15,15 @@ import (
 type walk struct {
 	name string
 	node int // of cluster east
-	in   string
-	from string // source address; TCP and Pod MAC where in is a Pod
-	to   string // destination address:port
-	ct   []string
-	mac  ofp.MAC // source MAC, if it differs from the MAC of in
-	far  string  // the far end of a tunnel; empty for the other Node of east, or the peer
-	want string
+	// direct is set if the Nodes have traffic mode noEncap.
+	direct bool
+	in     string
+	from   string // source address; TCP and Pod MAC where in is a Pod
+	to     string // destination address:port
+	ct     []string
+	mac    ofp.MAC // source MAC, if it differs from the MAC of in
+	far    string  // the far end of a tunnel; empty for the other Node of east, or the peer
+	want   string
 }
 
 var ports = map[string]ofp.Port{"pod1": 1, "pod2": 2, "gateway": gatewayPort, "tunnel": tunnelPort}
@@ -88,7 +90,7 @@ func portName(number ofp.Port) string {
 // TestWalks asks a real switch where packets go. Rows read as questions about traffic.
 func TestWalks(t *testing.T) {
 	o := dummyBridge(t)
-	programmed := 0
+	programmed := walk{}
 	for _, w := range []walk{
 		{name: "Pod to the other Pod of its Node", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80",
 			ct: []string{"new"}, want: "to pod2: 10.11.0.2 > 10.11.0.3:80"},
@@ -149,13 +151,31 @@ func TestWalks(t *testing.T) {
 			ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 192.168.77.101:22"},
 		{name: "request of another cluster that its Service has no endpoint for", node: 2, in: "tunnel",
 			from: "192.168.77.101", to: "10.97.0.13:80", ct: []string{"new"}, want: "to the agent from Service"},
+		{name: "noEncap: Pod to a Pod of another Node", node: 1, direct: true, in: "pod1", from: "10.11.0.2",
+			to: "10.11.1.2:80", ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 10.11.1.2:80"},
+		{name: "noEncap: Pod of another Node to a Pod", node: 1, direct: true, in: "gateway", from: "10.11.1.2",
+			to: "10.11.0.2:80", ct: []string{"new"}, want: "to pod1: 10.11.1.2 > 10.11.0.2:80"},
+		{name: "noEncap: host to a Service by another protocol", node: 2, direct: true, in: "gateway",
+			from: "10.11.1.1", to: "10.97.0.12:80", ct: []string{"new"}, want: "dropped in Route"},
+		{name: "noEncap: host to a Pod of another Node, which it has to route itself", node: 1, direct: true, in: "gateway",
+			from: "10.11.0.1", to: "10.11.1.2:80", ct: []string{"new"}, want: "dropped in Route"},
+		{name: "noEncap: a regular Node to another cluster", node: 1, direct: true, in: "pod1", from: "10.11.0.2",
+			to: "10.97.0.14:80", ct: []string{"new", "new"},
+			want: "to tunnel 192.168.78.102 (cross-cluster): 10.11.0.2 > 10.96.0.20:80"},
+		{name: "noEncap: reply of another cluster on the Gateway, for a Pod of a regular Node", node: 2, direct: true,
+			in: "tunnel", from: "192.168.77.101", to: "10.11.0.2:40000", ct: []string{"est,rpl"},
+			want: "back to tunnel 192.168.78.101: 192.168.77.101 > 10.11.0.2:40000"},
 	} {
 		t.Run(w.name, func(t *testing.T) {
-			if programmed != w.node {
+			if programmed.node != w.node || programmed.direct != w.direct {
 				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", o.dir+"/br-int.mgmt")
 				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", o.dir+"/br-int.mgmt")
-				o.program(t, "br-int", setOf(t, mustPlan(t, onNode(w.node))))
-				programmed = w.node
+				s := onNode(w.node)
+				if w.direct {
+					s = directNode(w.node)
+				}
+				o.program(t, "br-int", setOf(t, mustPlan(t, s)))
+				programmed = w
 			}
 			args := []string{"ofproto/trace", "br-int", w.text()}
 			for _, state := range w.ct {
