@@ -94,6 +94,7 @@ type Agent struct {
 	restore       *restoreWait
 	moved         chan struct{} // this Node's object has changed
 	wireguard     wireguardParts
+	networks      *publisher[string] // of transportNetworks
 	file          *configFile
 
 	// These are changes of passes that have not been handed over yet. Only the engine's goroutine uses them.
@@ -196,6 +197,9 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.DNSAnswer: a.packetIns.names.take, datapath.DNSOther: a.packetIns.strangers.take,
 		datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.connections.flusher.take(in) },
 	}, a.log)
+	if a.networks, err = a.newNetworkPublisher(); err != nil {
+		return nil, err
+	}
 	if err := a.newPublishers(); err != nil {
 		return nil, err
 	}
@@ -295,6 +299,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	if a.serviceHealth != nil {
 		runs = append(runs, a.serviceHealth.run)
 	}
+	runs = append(runs, a.networks.run)
 	for _, p := range a.wireguard.publishers {
 		runs = append(runs, p.run)
 	}
@@ -451,6 +456,7 @@ func (a *Agent) watchTables() {
 			default:
 			}
 			a.announce()
+			a.networks.ask()
 			a.reports.changed() // it may be another one of the same name
 		}
 	})
@@ -476,6 +482,7 @@ func (a *Agent) watchTables() {
 	t.outputs.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
 	t.outputs.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.inside.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
+	t.announcement.Watch(func([]derive.Change[derive.Name, announcement]) { a.networks.ask() })
 	t.objects.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
 	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
 	t.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.owners[o] = entries })
@@ -505,10 +512,7 @@ func (a *Agent) uid() types.UID {
 // announce starts a comparison of WireGuard's keys with the keys that other clusters and Nodes read.
 func (a *Agent) announce() {
 	for _, p := range a.wireguard.publishers {
-		select {
-		case p.wake <- struct{}{}:
-		default:
-		}
+		p.ask()
 	}
 }
 

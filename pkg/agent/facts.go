@@ -29,6 +29,7 @@ type nodeFacts struct {
 	Addresses []netip.Addr   // of both families
 	Internal  []netip.Addr   // the InternalIPs among them
 	Transport []netip.Addr   // of the annotation transportAddresses
+	Networks  []netip.Prefix // of the annotation transportNetworks: each is an address with its length
 	Zone      string         // service.ZoneOf
 	// WireGuardKey is the value of the annotation nodeKey. With a key, no packet is sent to the Node in plain text.
 	WireGuardKey string
@@ -41,13 +42,15 @@ type nodeFacts struct {
 	UID     types.UID
 	Created time.Time
 	// Leaving is set if load balancers should send it no new connections.
-	Leaving bool
+	Leaving      bool
+	NetworksText string // of the annotation transportNetworks
 	// Texts that could not be read.
 	InvalidPodCIDR, InvalidTransport string
 }
 
 // transportAddresses is the annotation of a Node with the addresses where tunnels to it end, if that is not its
-// InternalIP. Commas separate the addresses. The first address of a served family counts.
+// InternalIP. Commas separate the addresses. A prefix length has no effect. The first address of a served family
+// counts.
 const transportAddresses = "node.antrea.io/transport-addresses"
 
 func nodeFactsOf(n *corev1.Node) nodeFacts {
@@ -57,6 +60,7 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 		NextKey: n.Annotations[nextNodeKey], NextPort: n.Annotations[nextNodePort],
 		KeyNotBefore: n.Annotations[multicluster.AnnotationKeyNotBefore], NodeKeyNotBefore: n.Annotations[nodeKeyNotBefore],
 		UID: n.UID, Created: n.CreationTimestamp.UTC(), Leaving: isLeaving(n),
+		NetworksText: n.Annotations[transportNetworks], Networks: networksOf(n.Annotations[transportNetworks]),
 	}
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
@@ -82,7 +86,8 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 	}
 	text := n.Annotations[transportAddresses]
 	for one := range strings.SplitSeq(text, ",") {
-		if ip, err := netip.ParseAddr(strings.TrimSpace(one)); err == nil && ip.IsGlobalUnicast() {
+		address, _, _ := strings.Cut(strings.TrimSpace(one), "/")
+		if ip, err := netip.ParseAddr(address); err == nil && ip.IsGlobalUnicast() {
 			f.Transport = append(f.Transport, ip)
 		}
 	}

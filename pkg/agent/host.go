@@ -118,20 +118,13 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 	d.Links = append(d.Links, link)
 	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})
 
-	// The host reaches Services and remote Pods through the switch.
-	via := append([]netip.Prefix{}, serviceCIDRs...)
-	for _, n := range derive.All(r, t.nodes) {
-		if n.Key.Name == t.nodeName {
-			continue
-		}
-		if remote, err := n.Value.podCIDRs(); err == nil {
-			via = append(via, remote...)
-		}
-	}
+	// The host reaches Services through the switch, and also Pods of Nodes to which packets go through a tunnel.
 	if source.IsValid() {
-		for _, dst := range via {
+		for _, dst := range serviceCIDRs {
 			d.Routes = append(d.Routes, hostnet.Route{Dst: dst, Gateway: serviceVIP, Link: gw, Source: source, OnLink: true})
 		}
+		via, direct := t.routesToPods(r, u, source)
+		d.Routes = append(append(d.Routes, via...), direct...)
 		// Packets that the host forwards to Pods enter the switch with another MAC than the host's own packets
 		// (datapath.Node).
 		for _, cidr := range ranges {
@@ -140,12 +133,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		// Replies to hairpin connections: the address is the switch's.
 		d.Routes = append(d.Routes, hostnet.Route{Dst: netip.PrefixFrom(serviceVIP, 32), Link: gw, Source: source})
 	}
-	if !t.config.NoSNAT {
-		d.Masquerade = hostnet.Masquerade{
-			Sources:    append([]netip.Prefix{netip.PrefixFrom(serviceVIP, 32)}, ranges...),
-			ExceptLink: gw,
-		}
-	}
+	d.Masquerade = t.masquerade(r, ranges)
 	t.outside.host(&d, node)
 	t.inside.host(&d, r, u) // routes of the uplink are added later, so no packet uses them before
 	if up, ok := derive.Get(r, t.outputs.uplink, self); ok {

@@ -105,11 +105,11 @@ func (t *ownNode) readUnderlay() (Underlay, error) {
 	if err != nil {
 		return u, fmt.Errorf("read interface %s, which carries the tunnels: %w", name, err)
 	}
-	u.MTU, u.Networks = link.MTU, link.Addresses
+	u.MTU, u.Networks, u.Link = link.MTU, link.Addresses, name
 	switch {
 	case t.config.TransportInterface == "":
 	case t.config.OVSDatapathType == "netdev":
-		u.Uplink = &link
+		u.Uplink, u.Link = &link, uplinkBridge(name)
 		// The addresses are with the bridge once it has taken the interface over.
 		if b, err := hostnet.ReadTransport(uplinkBridge(name)); err == nil {
 			u.Networks = slices.Concat(link.Addresses, b.Addresses)

@@ -19,6 +19,7 @@ type portFacts struct {
 	There  bool
 	OFPort ofp.Port
 	Error  string
+	MTU    int // 0 while it is unknown
 }
 
 // serves reports whether the switch has the port.

@@ -22,11 +22,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// publisher writes this Node's key to the object that others read.
-type publisher struct {
-	want  func() (mcv1alpha1.WireGuardInfo, bool)
-	get   func() (at problem.Object, have mcv1alpha1.WireGuardInfo, ok bool)
-	patch func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error // one without a key removes it
+// publisher writes a fact about this Node, such as its key, to the object that others read.
+type publisher[T comparable] struct {
+	what  string // that it writes, for the log
+	want  func() (T, bool)
+	get   func() (at problem.Object, have T, ok bool)
+	patch func(ctx context.Context, at problem.Object, want T) error // a zero value removes it
+	text  func(T) []any                                              // the value, for the log
 	log   *slog.Logger
 	wake  chan struct{}
 }
@@ -38,8 +40,16 @@ const (
 	publishLimit = 10 * time.Second
 )
 
-// run writes the key whenever another one is there.
-func (p *publisher) run(ctx context.Context) {
+// ask has the value compared.
+func (p *publisher[T]) ask() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes the value whenever another one is there.
+func (p *publisher[T]) run(ctx context.Context) {
 	for {
 		again := time.NewTimer(publishRetry)
 		if !p.write(ctx) {
@@ -58,7 +68,7 @@ func (p *publisher) run(ctx context.Context) {
 }
 
 // write reports whether it has to be tried again.
-func (p *publisher) write(ctx context.Context) bool {
+func (p *publisher[T]) write(ctx context.Context) bool {
 	at, have, ok := p.get()
 	want, known := p.want()
 	if !ok || !known || have == want {
@@ -74,11 +84,10 @@ func (p *publisher) write(ctx context.Context) bool {
 	case apierrors.IsNotFound(err):
 		return true
 	case err != nil:
-		p.log.Error("announce the WireGuard key; trying again", "object", at, "error", err)
+		p.log.Error("announce "+p.what+"; trying again", "object", at, "error", err)
 		return true
 	}
-	p.log.Info("announced the WireGuard key", "object", at, "publicKey", want.PublicKey, "nextPublicKey",
-		want.NextPublicKey)
+	p.log.Info("announced "+p.what, append([]any{"object", at}, p.text(want)...)...)
 	return false
 }
 
@@ -86,7 +95,8 @@ func (p *publisher) write(ctx context.Context) bool {
 type wireguardParts struct {
 	encryptions []*encryption // between Nodes, and between clusters
 	rotations   []*rotation   // of the keys that there are
-	publishers  []*publisher  // of their keys
+	// publishers announce the keys.
+	publishers []*publisher[mcv1alpha1.WireGuardInfo]
 }
 
 // newPublishers prepares encryption, the announcement of its keys, and their change.
@@ -96,7 +106,9 @@ func (a *Agent) newPublishers() error {
 		if e.beside == nil {
 			continue // announced with the first link
 		}
-		p := &publisher{want: e.published, log: a.log, wake: make(chan struct{}, 1)}
+		p := &publisher[mcv1alpha1.WireGuardInfo]{
+			what: "the WireGuard key", want: e.published, text: keyText, log: a.log, wake: make(chan struct{}, 1),
+		}
 		if e.link == betweenNodes {
 			api, err := newNodeClient(a.options.REST)
 			if err != nil {
@@ -139,6 +151,11 @@ func (a *Agent) newPublishers() error {
 		a.wireguard.publishers = append(a.wireguard.publishers, p)
 	}
 	return nil
+}
+
+// keyText returns an announcement of keys for the log.
+func keyText(i mcv1alpha1.WireGuardInfo) []any {
+	return []any{"publicKey", i.PublicKey, "nextPublicKey", i.NextPublicKey}
 }
 
 // insideIP returns the inside address at which this Node, a Gateway, receives packets of other clusters. It is "" if

@@ -33,7 +33,8 @@ func publishAgain(t *testing.T, first func(context.Context) error) {
 		want := mcv1alpha1.WireGuardInfo{PublicKey: "key"}
 		var have mcv1alpha1.WireGuardInfo
 		requests, written := 0, make(chan time.Time, 1)
-		p := &publisher{
+		p := &publisher[mcv1alpha1.WireGuardInfo]{
+			text: keyText,
 			log:  slog.New(slog.DiscardHandler),
 			wake: make(chan struct{}, 1),
 			want: func() (mcv1alpha1.WireGuardInfo, bool) { return want, true },

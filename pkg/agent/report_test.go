@@ -226,7 +226,9 @@ func TestReportAccess(t *testing.T) {
 		if key == (publickey.Key{2}).String() {
 			want.NextPublicKey, want.NextPort = publickey.Key{3}.String(), 51822
 		}
-		p := &publisher{want: func() (mcv1alpha1.WireGuardInfo, bool) { return want, true },
+		p := &publisher[mcv1alpha1.WireGuardInfo]{
+			text:  keyText,
+			want:  func() (mcv1alpha1.WireGuardInfo, bool) { return want, true },
 			patch: patchGateway(gatewaysOf("node-1")), log: slog.New(slog.DiscardHandler),
 			get: func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
 				g := read()
@@ -284,7 +286,9 @@ func TestReportAccess(t *testing.T) {
 			}
 			return nodeFactsOf(&n).announced()
 		}
-		p := &publisher{patch: patchNode(nodesOf("key-1")), log: slog.New(slog.DiscardHandler),
+		p := &publisher[mcv1alpha1.WireGuardInfo]{
+			text:  keyText,
+			patch: patchNode(nodesOf("key-1")), log: slog.New(slog.DiscardHandler),
 			want: func() (mcv1alpha1.WireGuardInfo, bool) { return want, true },
 			get: func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
 				return problem.Object{Kind: "Node", Name: "key-1"}, read(), true
@@ -294,6 +298,21 @@ func TestReportAccess(t *testing.T) {
 		}
 		if have := read(); have != want || n.Annotations["kept"] != "yes" || want.PublicKey == "" && len(n.Annotations) != 1 {
 			t.Errorf("%+v is written, and the Node has %v", want, n.Annotations)
+		}
+	}
+	refused("networks of other Nodes", "agents write about their own Node alone", func(ctx context.Context) error {
+		return patchNetworks(nodesOf("key-1"))(ctx, problem.Object{Kind: "Node", Name: "key-2"}, "192.0.2.1/24")
+	})
+	for _, want := range []string{"192.0.2.1/24", ""} {
+		if err := patchNetworks(nodesOf("key-1"))(t.Context(), problem.Object{Kind: "Node", Name: "key-1"}, want); err != nil {
+			t.Fatal(err)
+		}
+		var n corev1.Node
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "key-1"}, &n); err != nil {
+			t.Fatal(err)
+		}
+		if have := nodeFactsOf(&n).NetworksText; have != want || n.Annotations["kept"] != "yes" {
+			t.Errorf("network %q is written, and the Node has %v", want, n.Annotations)
 		}
 	}
 	for what, patch := range map[string]string{
@@ -308,7 +327,7 @@ func TestReportAccess(t *testing.T) {
 			t.Context()).Error()
 		if err == nil ||
 			!strings.Contains(err.Error(), "agents write the annotations "+
-				nodeKey+", "+nextNodeKey+" and "+nextNodePort+" alone") {
+				nodeKey+", "+nextNodeKey+", "+nextNodePort+" and "+transportNetworks+" alone") {
 			t.Errorf("an agent writes a %s of its Node: %v", what, err)
 		}
 	}

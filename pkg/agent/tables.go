@@ -75,6 +75,8 @@ type tables struct {
 	inside    *insideTables
 	keys      *nodeKeys
 	peersPods *derive.Table[derive.Name, []clusterRange]
+
+	announcement *derive.Table[derive.Name, announcement]
 }
 
 // outputs are the rows that writers take.
@@ -147,6 +149,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one)
 	t.outputs.network = derive.NewTable(e, "network", t.networkOf, one)
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
+	t.announcement = derive.NewTable(e, "transport-networks", t.announcementOf, one)
+	derive.NewTable(e, "large-pods", t.tooLarge, derive.KeysOf(t.pods.attachments))
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable,
 		derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
@@ -399,7 +403,8 @@ func tunnelOf(c config.Config) datapath.Tunnel {
 }
 
 // podMTU returns the MTU of Pods and of the gateway port. It is the configured MTU, else the underlay's MTU less the
-// tunnel's overhead. It is 0 while the underlay is unknown.
+// tunnel's overhead, if any packets of Pods go through tunnels. A Pod cannot know which packets do. It is 0 while the
+// underlay is unknown.
 func podMTU(c config.Config, u Underlay) int {
 	switch {
 	case c.DefaultMTU > 0:
@@ -407,7 +412,11 @@ func podMTU(c config.Config, u Underlay) int {
 	case u.MTU == 0:
 		return 0
 	}
-	return min(insideMTU(c, u)-overhead[c.TunnelType], 65000)
+	mtu := insideMTU(c, u)
+	if c.UsesTunnels() {
+		mtu -= overhead[c.TunnelType]
+	}
+	return min(mtu, 65000)
 }
 
 // remoteOf is another Node of this cluster that has Pods and an address.
@@ -446,6 +455,7 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	for _, cidr := range ranges {
 		remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(cidr))
 	}
+	remote.Direct = t.direct(string(name), n, r, &ps)
 	return remote, ps
 }
 
@@ -479,7 +489,7 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 func (t *tables) portsOf(s bridge.State) map[derive.Name]portFacts {
 	out := map[derive.Name]portFacts{}
 	for name, p := range s.Bridges[t.config.OVSBridge].Ports {
-		out[derive.Name(name)] = portFacts{There: true, OFPort: ofp.Port(p.OFPort), Error: p.Error}
+		out[derive.Name(name)] = portFacts{There: true, OFPort: ofp.Port(p.OFPort), Error: p.Error, MTU: p.MTU}
 	}
 	return out
 }

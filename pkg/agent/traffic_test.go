@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
@@ -66,6 +67,7 @@ type traffic struct {
 	podToPod bool
 	joined   bool // the agent's configuration takes part in a ClusterSet
 	allows   bool // and to send plain text also to clusters with keys
+	direct   bool // the hosts route packets between the Pods of two Nodes
 
 	services []serving
 	peers    []peer
@@ -152,7 +154,7 @@ func (p peer) watched() bool {
 func newTraffic(w *world, a *Agent) *traffic {
 	t := &traffic{world: w, numbers: map[string]uint32{}, podToPod: a.config.Multicluster.EnablePodToPodConnectivity,
 		joined: a.config.MulticlusterGateway(),
-		allows: a.config.Multicluster.AllowUnencryptedPeers}
+		allows: a.config.Multicluster.AllowUnencryptedPeers, direct: a.config.TrafficEncapMode == config.NoEncap}
 	for name, p := range a.switchPorts.State().Bridges[a.config.OVSBridge].Ports {
 		t.numbers[name] = p.OFPort
 	}
@@ -687,8 +689,16 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) []string {
 			continue
 		}
 		for _, r := range podRanges(n) {
-			if r.Contains(to.Addr()) {
+			switch {
+			case !r.Contains(to.Addr()):
+			case !t.direct, from.port == tunnelOFPort: // with other clusters always by tunnels
 				return leaves(tunnelOFPort, from.ip, " "+n.Status.Addresses[0].Address)
+			case from.port == gatewayOFPort && service:
+				return leaves(gatewayOFPort, hairpin, "")
+			case from.port == gatewayOFPort: // the host routes such packets itself
+				return []string{"dropped in Route"}
+			default:
+				return leaves(gatewayOFPort, from.ip, "")
 			}
 		}
 	}

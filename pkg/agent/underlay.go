@@ -20,6 +20,9 @@ type Underlay struct {
 	// MTU is the MTU of the interface that carries the tunnels. That is the transportInterface, else the interface with
 	// the Node's InternalIP. It is 0 while it is unknown.
 	MTU int
+	// Link is the link through which the host itself reaches the other Nodes: that interface, or the bridge that takes it
+	// over.
+	Link string
 	// Addresses are the addresses of the transportInterface if the kernel keeps it.
 	Addresses []netip.Prefix
 	// Local are all IPv4 addresses of the Node.

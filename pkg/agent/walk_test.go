@@ -41,7 +41,8 @@ var (
 // It got no more messages than the step changed. Packets go where the cluster's objects require.
 //
 // Clusters have several gateways, which come and go, and ways that go up and down; see walkways_test.go. In walks whose
-// seed ends with 5 or more, traffic between clusters is encrypted; see walkencrypted_test.go.
+// seed ends with 5 or more, traffic between clusters is encrypted; see walkencrypted_test.go. In some walks the traffic
+// mode is noEncap.
 //
 // To repeat a walk or run a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
@@ -120,6 +121,9 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		w.config.Multicluster.TrafficEncryptionMode = "wireGuard"
 	} else {
 		w.config.Multicluster.AllowUnencryptedPeers = seed%4 == 3
+	}
+	if seed%4 == 2 {
+		w.config.TrafficEncapMode = config.NoEncap
 	}
 	w.config.TransportInterface = "lo" // where the MTU comes from; no packet leaves
 	w.startAgent()

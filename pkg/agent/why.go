@@ -601,6 +601,10 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		}
 	case from.Node != "":
 		remote, ok := a.tables.remotes.Get(derive.Name(from.Node))
+		if ok && remote.Direct { // the host forwards it
+			source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
+			break
+		}
 		if !ok || len(n.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from Node %s", from.Node)
 		}

@@ -4,31 +4,28 @@ import (
 	"net/netip"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 )
 
-// With traffic mode noEncap or hybrid, the host routes packets to the Pods of some Nodes (RemoteNode.Direct). The switch
-// gives such packets to the gateway port, and takes the packets of those Pods from it. Their addresses name the senders
-// for policies.
+// With traffic mode noEncap or hybrid, the host routes packets to the Pods of some Nodes (RemoteNode.Direct). The
+// switch sends such packets to the gateway port, and receives the packets of those Pods from it. Policies identify the
+// senders by their addresses.
 
 // direct routes packets for Pods of another Node to the host, which routes them on.
-func (n Node) direct(r RemoteNode, cidr netip.Prefix, at role) []flow.Flow {
+func (n Node) direct(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 	to := flow.IPDst(cidr)
 	flows := []flow.Flow{
 		n.toGateway(normal, 0, to),
-		// The host has routes of its own to these Pods. Without this flow, a packet that the host sends here by mistake would
-		// go round between host and switch.
+		// The host has routes of its own to these Pods. Without this flow, a packet that the host sends here by mistake
+		// would loop between host and switch.
 		{Table: Route, Priority: differ, Match: flow.All(source.Is(fromGateway), to)},
 		// The host's own connection to a Service. The endpoint has to answer to the switch, which undoes the choice of the
 		// endpoint. So the host masquerades the switch's address.
 		n.toGateway(same, snatHairpin, source.Is(fromGateway), to, flow.CTState("-rpl+trk"), markService.Is(1)),
 	}
-	if at.part != peering.None {
-		// The network between the Nodes does not know the addresses of other clusters.
-		for _, from := range []uint64{fromTunnel, fromPeer} {
-			flows = append(flows, n.throughTunnel(differ, InClusterMAC, r.Address, 0, source.Is(from), to))
-		}
+	// Packets of other clusters. The network between the Nodes does not know their sources.
+	for _, from := range []uint64{fromTunnel, fromPeer} {
+		flows = append(flows, n.throughTunnel(differ, InClusterMAC, r.Address, 0, source.Is(from), to))
 	}
 	return flows
 }

@@ -127,8 +127,8 @@ func TestDirectConversations(t *testing.T) {
 	}
 }
 
-// TestDirectNeverLoops sends packets for Pods of another Node from the host. They would go round between host and switch
-// if the switch gave them back.
+// TestDirectNeverLoops sends packets for Pods of another Node from the host. If the switch sent them back, they would
+// loop between host and switch.
 func TestDirectNeverLoops(t *testing.T) {
 	c := newDirectCable(t)
 	for _, from := range []netip.Addr{addrOf("10.11.0.1"), eastOne, addrOf("192.0.2.7"), addrOf("10.11.1.2")} {

@@ -399,8 +399,8 @@ func (r RemoteNode) claims() []claim {
 }
 
 // remoteFlows returns the routes to the Pods of another Node, and the flows that admit its packets. Packets from its
-// tunnel are admitted in each traffic mode: its agent may have another mode for a while, and a Gateway uses the tunnel in
-// all modes. If several owners need a flow, such as the flow for a tunnel's end, each of them has the same flow.
+// tunnel are admitted in each traffic mode: its agent may have another mode for a while, and Gateways always use the
+// tunnel. If several owners need a flow, such as the flow for a tunnel's end, each of them has the same flow.
 func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	if n.TunnelPort == 0 {
 		return flow.Entries{}, nil
@@ -415,7 +415,7 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 		}
 		e.Flows = append(e.Flows, n.fromNode(remote, c.to)...)
 		if remote.Direct {
-			e.Flows = append(e.Flows, n.direct(remote, c.to, at)...)
+			e.Flows = append(e.Flows, n.direct(remote, c.to)...)
 		} else {
 			e.Flows = append(e.Flows, n.throughTunnel(normal, InClusterMAC, remote.Address, 0, flow.IPDst(c.to)))
 			e.Flows = append(e.Flows, n.namingSender(remote, c.to))

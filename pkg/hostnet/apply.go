@@ -248,7 +248,8 @@ func (d Desired) clone() Desired {
 	for i, t := range d.Tunnels {
 		d.Tunnels[i].Peers = slices.Clone(t.Peers)
 	}
-	d.Masquerade.Sources, d.Masquerade.Except = slices.Clone(d.Masquerade.Sources), slices.Clone(d.Masquerade.Except)
+	m := &d.Masquerade
+	m.Sources, m.Except, m.Always = slices.Clone(m.Sources), slices.Clone(m.Except), slices.Clone(m.Always)
 	return d
 }
 

@@ -72,6 +72,8 @@ type Route struct {
 	OnLink  bool         `json:"onlink,omitempty"` // the gateway is on the link although no address shows it
 	Metric  int          `json:"metric,omitempty"` // lower wins; part of the route's identity
 	MTU     int          `json:"mtu,omitempty"`    // path MTU, 0 for the link's
+	// Yields is set if another program, such as a routing daemon, may have a route to the destination instead.
+	Yields bool `json:"-"`
 }
 
 // Neighbor is a permanent entry of the ARP or neighbour table.
@@ -81,10 +83,11 @@ type Neighbor struct {
 	MAC     string
 }
 
-// Masquerade makes connections from Sources to anywhere but Except leave with the address
-// of the link they leave by. The zero value wants none.
+// Masquerade makes connections from Sources to anywhere but Except leave with the address of the link that they leave
+// through. The zero value desires nothing.
 type Masquerade struct {
 	Sources []netip.Prefix // IPv4
+	Always  []netip.Prefix // IPv4: further sources, to which Except does not apply
 	Except  []netip.Prefix // destinations that keep the source
 	// ExceptLink is the outgoing link that is exempt: the gateway port.
 	ExceptLink string

@@ -378,6 +378,73 @@ func TestRoutesDoNotWaitForRules(t *testing.T) {
 	}
 }
 
+// TestTrafficModes changes the traffic mode of a Node, whose host routes to the Pods of another Node first through the
+// switch and then directly. A third Node gets the podCIDR of the second. Each pass changes routes and rules together.
+func TestTrafficModes(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	sh(t, addGateway)
+	sh(t, "ip link add eth0 type veth peer name wire && ip addr add 172.18.0.1/24 dev eth0 && ip link set eth0 up "+
+		"&& ip link set wire up")
+	m := run(t, ns, time.Hour)
+	m.Set(node())
+	synced(t, m)
+	direct := node()
+	vip, own := direct.Masquerade.Sources[0], direct.Links[0].Addresses[0].Addr()
+	direct.Routes[1] = Route{Dst: netip.MustParsePrefix("10.10.1.0/24"), Gateway: netip.MustParseAddr("172.18.0.2"),
+		Link: "eth0", Source: own, Yields: true}
+	direct.Masquerade = Masquerade{
+		Always: []netip.Prefix{vip}, Sources: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")},
+		Except: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("10.10.1.0/24")}, ExceptLink: "gw0",
+	}
+	check := func(what, hop string) {
+		t.Helper()
+		ovstest.Eventually(t, what, func() error {
+			have := sh(t, "ip route show 10.10.1.0/24")
+			if !strings.Contains(have, hop) || !strings.Contains(have, "src 10.10.0.1") || strings.Count(have, "\n") > 1 {
+				return fmt.Errorf("the route is %q, want one by %s", have, hop)
+			}
+			return nil
+		})
+	}
+	m.Set(direct)
+	synced(t, m)
+	check("the host routes directly", "via 172.18.0.2 dev eth0 proto 116")
+	rules := sh(t, "nft list chain ip tombolo postrouting")
+	for _, want := range []string{
+		`oifname != "gw0" ip saddr @sources ip daddr != @except masquerade`, `oifname != "gw0" ip saddr @always masquerade`,
+	} {
+		if !strings.Contains(rules, want) {
+			t.Errorf("the chain lacks %s:\n%s", want, rules)
+		}
+	}
+
+	if up, err := ReadTransport("eth0"); err != nil || len(up.Routes) != 0 {
+		t.Errorf("a switch that takes the interface over would keep the route to Pods: %+v, %v", up.Routes, err)
+	}
+
+	sh(t, "ip route del 10.10.1.0/24")
+	check("a removed route comes back", "via 172.18.0.2 dev eth0 proto 116")
+
+	direct.Routes = slices.Clone(direct.Routes)
+	direct.Routes[1].Gateway = netip.MustParseAddr("172.18.0.3")
+	m.Set(direct)
+	synced(t, m)
+	check("the podCIDR is of another Node", "via 172.18.0.3 dev eth0 proto 116")
+
+	m.Set(node())
+	synced(t, m)
+	check("tunnels again", "via 169.254.0.253 dev gw0 proto 116")
+	if have := sh(t, "nft list table ip tombolo"); strings.Contains(have, "always") {
+		t.Errorf("rules of the other mode stay:\n%s", have)
+	}
+
+	sh(t, "ip route replace 10.10.1.0/24 via 172.18.0.9 src 10.10.0.1 proto bird")
+	m.Set(direct)
+	synced(t, m)
+	check("a routing daemon's route stays", "via 172.18.0.9 dev eth0 proto bird")
+}
+
 func TestRefusedAndTaken(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)

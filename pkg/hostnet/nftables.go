@@ -22,6 +22,8 @@ const (
 	egressChain     = "egress" // with the number of the link, since a chain of this hook belongs to one
 	sourceSet       = "sources"
 	exceptSet       = "except"
+	alwaysSet       = "always"
+	masquerade      = " masquerade fully-random"
 	uplinkSet       = "uplinks"
 )
 
@@ -74,7 +76,18 @@ func contentsOf(family knftables.Family, d Desired) contents {
 		}
 		chains[masqueradeChain] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
 			priority: knftables.SNATPriority,
-			rules:    []string{rule + " masquerade fully-random"}}
+			rules:    []string{rule + masquerade}}
+	}
+	if len(d.Masquerade.Always) > 0 {
+		sets[alwaysSet] = nftSet{"ipv4_addr", []knftables.SetFlag{knftables.IntervalFlag}, elements(d.Masquerade.Always)}
+		rule := "ip saddr @" + alwaysSet
+		if d.Masquerade.ExceptLink != "" {
+			rule = knftables.Concat("oifname !=", strconv.Quote(d.Masquerade.ExceptLink), rule)
+		}
+		chain := chains[masqueradeChain]
+		chain.typ, chain.hook, chain.priority = knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority
+		chain.rules = append(chain.rules, rule+masquerade)
+		chains[masqueradeChain] = chain
 	}
 	var uplinks, rules []string
 	for _, l := range d.Links {

@@ -57,6 +57,12 @@ func ReadTransport(iface string) (Transport, error) {
 		if src, ok := netip.AddrFromSlice(r.Src); ok {
 			route.Source = src.Unmap()
 		}
+		// The host's routes to Pods of other Nodes, which are not part of the interface's configuration. Their source is the
+		// gateway port's address.
+		if r.Protocol == RouteProtocol && route.Source.IsValid() && !slices.ContainsFunc(t.Addresses,
+			func(p netip.Prefix) bool { return p.Addr() == route.Source }) {
+			continue
+		}
 		t.Routes = append(t.Routes, route)
 	}
 	return t, nil

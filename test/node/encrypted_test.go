@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,6 +130,29 @@ func (n *secureNode) pod(name string) *pod {
 // wire counts frames on the link between the Nodes: WireGuard's frames between them, and readable ones.
 func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 	n.t.Helper()
+	var encrypted, clear int
+	end := n.sniff(func(frame []byte) {
+		if bytes.Contains(frame, []byte(secret)) || isUDP(frame, 6081) {
+			clear++
+		}
+		if isUDP(frame, 51820) {
+			encrypted++
+		}
+	})
+	return func() (int, int) {
+		end()
+		return encrypted, clear
+	}
+}
+
+// isUDP reports whether a frame has a UDP datagram for a port.
+func isUDP(frame []byte, port uint16) bool {
+	return len(frame) > 38 && frame[23] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(frame[36:38]) == port
+}
+
+// sniff calls a function with each frame on the link between the Nodes, until its result is called.
+func (n *secureNode) sniff(look func(frame []byte)) (end func()) {
+	n.t.Helper()
 	fd := -1
 	n.in(func() {
 		link, err := net.InterfaceByName("eth1")
@@ -146,8 +170,7 @@ func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 			n.t.Fatal(err)
 		}
 	})
-	var encrypted, clear int
-	var end atomic.Bool
+	var ended atomic.Bool
 	done := make(chan bool)
 	go func() {
 		defer close(done)
@@ -155,27 +178,18 @@ func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 		for {
 			size, _, err := unix.Recvfrom(fd, b, 0)
 			if err != nil {
-				if end.Load() {
+				if ended.Load() {
 					return
 				}
 				continue
 			}
-			frame := b[:size]
-			// 6081
-			if bytes.Contains(frame, []byte(secret)) || size > 38 && frame[23] == unix.IPPROTO_UDP &&
-				bytes.Equal(frame[36:38], []byte{0x17, 0xc1}) {
-				clear++
-			}
-			if size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0xca, 0x6c}) { // 51820
-				encrypted++
-			}
+			look(b[:size])
 		}
 	}()
-	return func() (int, int) {
-		end.Store(true)
+	return func() {
+		ended.Store(true)
 		<-done
 		unix.Close(fd)
-		return encrypted, clear
 	}
 }
 

@@ -34,6 +34,7 @@ type agentSpec struct {
 	Transport            string // the interface that tunnels go by, where there are others
 	Encrypted            bool   // what goes by it
 	ProxyAll             bool   // serve clients outside of the Pods' network
+	Mode                 string // trafficEncapMode; the default, if empty
 }
 
 func runAgent(text string) int {
@@ -48,6 +49,7 @@ func runAgent(text string) int {
 	defer stop()
 	conf.TransportInterface = spec.Transport
 	conf.AntreaProxy.ProxyAll = spec.ProxyAll
+	conf.TrafficEncapMode = cmp.Or(spec.Mode, conf.TrafficEncapMode)
 	if spec.Encrypted {
 		if err := encryptAgent(ctx, &conf); err != nil {
 			fmt.Fprintln(os.Stderr, err)

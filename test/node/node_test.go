@@ -507,6 +507,7 @@ func TestNode(t *testing.T) {
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
+	t.Run("modes", func(t *testing.T) { testModes(t, c) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
 	t.Run("outside", func(t *testing.T) { testOutside(t, c) })

@@ -87,8 +87,13 @@ func (d *decoder) unsupported(c *Config) {
 			"ipsec is not in this version: traffic would go unencrypted; set it to wireGuard, or to none if the network is "+
 				"trusted")
 	}
-	if c.TrafficEncapMode != "encap" {
-		d.failAt("trafficEncapMode", c.TrafficEncapMode+" is not in this version; set it to encap")
+	if c.TrafficEncapMode == "networkPolicyOnly" {
+		d.failAt("trafficEncapMode", c.TrafficEncapMode+" is not in this version; set it to encap, noEncap or hybrid")
+	}
+	if c.EncryptsNodes() && c.TrafficEncapMode != Encap {
+		d.failAt("trafficEncryptionMode",
+			fmt.Sprintf("wireGuard encrypts tunnels, and with trafficEncapMode %s packets leave without a tunnel and in plain "+
+				"text; set trafficEncapMode to encap, or trafficEncryptionMode to none", c.TrafficEncapMode))
 	}
 	if c.TunnelType == "stt" {
 		d.failAt("tunnelType", "stt is not in Open vSwitch any more; set it to geneve, vxlan or gre")

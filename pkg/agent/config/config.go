@@ -33,7 +33,7 @@ type Config struct {
 	OVSDatapathType string `key:"ovsDatapathType" default:"system" oneof:"system,netdev"`
 	HostGateway     string `key:"hostGateway" default:"antrea-gw0" is:"link"`
 
-	TrafficEncapMode      string `key:"trafficEncapMode" default:"encap" oneof:"encap,noEncap,hybrid,networkPolicyOnly" refused:"noEncap,hybrid,networkPolicyOnly"`
+	TrafficEncapMode      string `key:"trafficEncapMode" default:"encap" oneof:"encap,noEncap,hybrid,networkPolicyOnly" refused:"networkPolicyOnly"`
 	TunnelType            string `key:"tunnelType" default:"geneve" oneof:"geneve,vxlan,gre,stt" refused:"stt"`
 	TunnelPort            int    `key:"tunnelPort" min:"0" max:"65535"` // 0: the protocol's own
 	TunnelCsum            bool   `key:"tunnelCsum"`
@@ -210,6 +210,16 @@ type IPsec struct {
 func (c Config) MulticlusterGateway() bool {
 	return c.Enabled("Multicluster") && c.Multicluster.EnableGateway
 }
+
+// Values of TrafficEncapMode.
+const (
+	Encap   = "encap"   // packets between the Pods of two Nodes go through a tunnel
+	NoEncap = "noEncap" // the hosts route them
+	Hybrid  = "hybrid"  // the hosts route them between Nodes of one subnet
+)
+
+// UsesTunnels reports whether packets of Pods may leave through a tunnel. With other clusters they do in each mode.
+func (c Config) UsesTunnels() bool { return c.TrafficEncapMode != NoEncap || c.MulticlusterGateway() }
 
 // EncryptsNodes reports whether traffic between the Nodes of the cluster is encrypted.
 func (c Config) EncryptsNodes() bool { return c.TrafficEncryptionMode == "wireGuard" }

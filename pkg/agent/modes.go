@@ -1,0 +1,217 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Traffic modes. In mode encap all packets between the Pods of two Nodes go through a tunnel. In mode noEncap the hosts
+// route them, and no packet of this cluster's own traffic goes through a tunnel. In mode hybrid the hosts route them
+// between Nodes of one subnet. Traffic with other clusters goes through tunnels in each mode.
+//
+// Both ends of a connection decide from the same facts, the Nodes' annotations, so they come to the same result.
+
+// transportNetworks is the annotation of a Node with the addresses where its tunnels end, and their prefix lengths. Its
+// agent writes it in mode hybrid. Commas separate the addresses.
+const transportNetworks = "tombolo.io/transport-networks"
+
+// networksOf reads the annotation transportNetworks. It leaves out texts that are not prefixes.
+func networksOf(text string) []netip.Prefix {
+	var out []netip.Prefix
+	for one := range strings.SplitSeq(text, ",") {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(one)); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// networkAt returns the announced network of an address.
+func (n nodeFacts) networkAt(ip netip.Addr) (netip.Prefix, bool) {
+	i := slices.IndexFunc(n.Networks, func(p netip.Prefix) bool { return p.Addr() == ip })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return n.Networks[i], true
+}
+
+// direct reports whether the hosts route packets between the Pods of this Node and of another one.
+func (t *tables) direct(name string, n nodeFacts, r *derive.Reader, ps *problems) bool {
+	switch t.config.TrafficEncapMode {
+	case config.NoEncap:
+		return true
+	case config.Hybrid:
+		this, _, _ := t.this.ready(r)
+		return sameSubnet(t.nodeName, this, name, n, ps)
+	}
+	return false
+}
+
+// sameSubnet reports whether two Nodes announce the same network. It returns the same for the Nodes in either order. If
+// a Node announces nothing, its agent is older or has another traffic mode.
+func sameSubnet(name string, n nodeFacts, other string, o nodeFacts, ps *problems) bool {
+	end, _, _ := n.tunnelEnd()
+	far, _, _ := o.tunnelEnd()
+	here, ok := n.networkAt(end)
+	there, known := o.networkAt(far)
+	if !ok || !known {
+		return false
+	}
+	if here.Bits() != there.Bits() && here.Overlaps(there) {
+		ps.report(problem.Object{Kind: "Node", Name: other}, "metadata.annotations["+transportNetworks+"]",
+			"PrefixLengthsDiffer", "it has %s and this Node %s has %s: packets between their Pods go through a tunnel, since "+
+				"the two differ about the subnet: give both addresses the same prefix length", there, name, here)
+	}
+	return here.Masked() == there.Masked()
+}
+
+// announcement is the value of the annotation transportNetworks that this Node should have.
+type announcement struct {
+	Known bool
+	Text  string // "" for no annotation
+}
+
+// announcementOf returns the network of the address where this Node's tunnels end. There is no row before the Node's
+// network has been read.
+func (t *tables) announcementOf(_ derive.Name, r *derive.Reader) (announcement, []problem.Problem) {
+	now, ok := derive.Get(r, t.this.now, self)
+	if !ok {
+		return announcement{}, nil
+	}
+	if t.config.TrafficEncapMode != config.Hybrid {
+		return announcement{Known: true}, nil
+	}
+	end, ok, _ := now.Node.tunnelEnd()
+	if !ok {
+		return announcement{}, nil
+	}
+	i := slices.IndexFunc(now.Underlay.Networks, func(p netip.Prefix) bool { return p.Addr() == end })
+	if i < 0 {
+		var ps problems
+		ps.report(t.this.object(), "status.addresses", "TransportNetworkUnknown",
+			"packets to all Nodes go through tunnels: the transport interface does not have the address %s, where tunnels to "+
+				"this Node end: set transportInterface in antrea-agent.conf to the interface that has it", end)
+		return announcement{Known: true}, ps
+	}
+	return announcement{Known: true, Text: now.Underlay.Networks[i].String()}, nil
+}
+
+// routesToPods returns the host's routes to the Pods of other Nodes: through the switch, and to the Nodes themselves. A
+// direct Node in another subnet has no route, since the network between the Nodes routes its podCIDR.
+func (t *tables) routesToPods(r *derive.Reader, u Underlay, source netip.Addr) (via, direct []hostnet.Route) {
+	routed := map[netip.Prefix]bool{}
+	for _, n := range derive.All(r, t.remotes) {
+		if !n.Value.Direct {
+			continue
+		}
+		neighbor := slices.ContainsFunc(u.Networks, func(p netip.Prefix) bool { return p.Contains(n.Value.Address) })
+		for _, cidr := range t.flows.RangesOf(r, n.Value) {
+			if routed[cidr] = true; neighbor {
+				direct = append(direct, hostnet.Route{Dst: cidr, Gateway: n.Value.Address, Link: u.Link, Source: source,
+					Yields: t.config.TrafficEncapMode == config.NoEncap})
+			}
+		}
+	}
+	for _, n := range derive.All(r, t.nodes) {
+		if n.Key.Name == t.nodeName {
+			continue
+		}
+		ranges, err := n.Value.podCIDRs()
+		if err != nil {
+			continue
+		}
+		for _, cidr := range ranges {
+			if !routed[cidr] {
+				via = append(via, hostnet.Route{Dst: cidr, Gateway: serviceVIP, Link: t.config.HostGateway, Source: source,
+					OnLink: true})
+			}
+		}
+	}
+	return via, direct
+}
+
+// masquerade returns the rules for packets that leave the Node. Packets of Pods get the Node's address, unless they go
+// through the gateway port. If the hosts route packets between Pods, the cluster's Pods are excepted. With noSNAT the
+// network outside routes the Pods' addresses. The Service address is of no network, so it is always masqueraded.
+func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
+	m := hostnet.Masquerade{ExceptLink: t.config.HostGateway}
+	vip := []netip.Prefix{netip.PrefixFrom(serviceVIP, serviceVIP.BitLen())}
+	switch {
+	case t.config.NoSNAT:
+		m.Sources = vip
+	case t.config.TrafficEncapMode == config.Encap:
+		m.Sources = append(vip, ranges...)
+	default:
+		m.Always, m.Sources = vip, ranges
+		for _, n := range derive.All(r, t.nodes) {
+			cidrs, _ := n.Value.podCIDRs()
+			m.Except = append(m.Except, cidrs...)
+		}
+		slices.SortFunc(m.Except, netip.Prefix.Compare)
+		m.Except = slices.Compact(m.Except)
+	}
+	return m
+}
+
+// tooLarge reports a Pod whose MTU is larger than a new Pod's. A Pod keeps its MTU when the traffic mode or the
+// transport interface's MTU changes. There is never a row.
+func (t *tables) tooLarge(port derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+	a, _ := derive.Get(r, t.pods.attachments, port)
+	at, _ := derive.Get(r, t.pods.ports, port)
+	_, u, ok := t.this.ready(r)
+	if mtu := podMTU(t.config, u); ok && mtu > 0 && at.MTU > mtu {
+		var ps problems
+		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "", "MTUTooLarge",
+			"its interface has MTU %d, and packets of at most %d bytes reach all Pods now: delete the Pod, so that it is made "+
+				"again", at.MTU, mtu)
+		return false, ps
+	}
+	return false, nil
+}
+
+// newNetworkPublisher returns the writer of this Node's annotation transportNetworks.
+func (a *Agent) newNetworkPublisher() (*publisher[string], error) {
+	api, err := newNodeClient(a.options.REST)
+	if err != nil {
+		return nil, err
+	}
+	return &publisher[string]{
+		what: "the Node's transport network",
+		want: func() (string, bool) {
+			row, _ := a.tables.announcement.Get(self)
+			return row.Text, row.Known
+		},
+		get: func() (problem.Object, string, bool) {
+			n, ok := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
+			return a.tables.this.object(), n.NetworksText, ok
+		},
+		patch: patchNetworks(api), text: func(s string) []any { return []any{"networks", s} }, log: a.log,
+		wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// patchNetworks writes the annotation transportNetworks, or removes it.
+func patchNetworks(api rest.Interface) func(context.Context, problem.Object, string) error {
+	return func(ctx context.Context, at problem.Object, want string) error {
+		annotations := map[string]any{transportNetworks: nil}
+		if want != "" {
+			annotations[transportNetworks] = want
+		}
+		merge, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+		if err != nil {
+			return err
+		}
+		return api.Patch(types.MergePatchType).Resource("nodes").Name(at.Name).Body(merge).Do(ctx).Error()
+	}
+}
