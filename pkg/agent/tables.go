@@ -146,7 +146,6 @@ func newTables(c config.Config, nodeName string) *tables {
 	}
 	t.inside.add(e, one)
 	t.outputs.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
-	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one)
 	t.outputs.network = derive.NewTable(e, "network", t.networkOf, one)
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
 	t.announcement = derive.NewTable(e, "transport-networks", t.announcementOf, one)
@@ -160,6 +159,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		Resolvers: t.resolvers.list,
 	})
 	t.outside.add(e, t.flows)
+	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one) // it reads which ranges of Pods have flows
 	return t
 }
 
