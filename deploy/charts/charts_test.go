@@ -317,7 +317,7 @@ func TestValues(t *testing.T) {
 		{"quoted bool", "noSNAT: 'true'\n", "at '/noSNAT': got string, want boolean"},
 		{"mode that is not there", "trafficEncapMode: networkPolicyOnly\n",
 			"at '/trafficEncapMode': 'networkPolicyOnly' does not match pattern '^(?i:encap|noEncap|hybrid)$'"},
-		{"mode without tunnels", "trafficEncapMode: noEncap\nnoSNAT: true\n", ""},
+		{"mode without tunnels", "trafficEncapMode: noEncap\nnoSNAT: true\nmulticluster: {enableGateway: false}\n", ""},
 		{"encryption without tunnels", "trafficEncapMode: noEncap\ntrafficEncryptionMode: wireGuard\n",
 			"trafficEncryptionMode: wireGuard encrypts tunnels"},
 		{"IPsec", "trafficEncryptionMode: ipsec\n",

@@ -304,7 +304,8 @@ func TestReportAccess(t *testing.T) {
 		return patchNetworks(nodesOf("key-1"))(ctx, problem.Object{Kind: "Node", Name: "key-2"}, "192.0.2.1/24")
 	})
 	for _, want := range []string{"192.0.2.1/24", ""} {
-		if err := patchNetworks(nodesOf("key-1"))(t.Context(), problem.Object{Kind: "Node", Name: "key-1"}, want); err != nil {
+		write := patchNetworks(nodesOf("key-1"))
+		if err := write(t.Context(), problem.Object{Kind: "Node", Name: "key-1"}, want); err != nil {
 			t.Fatal(err)
 		}
 		var n corev1.Node

@@ -395,7 +395,8 @@ func TestTrafficModes(t *testing.T) {
 		Link: "eth0", Source: own, Yields: true}
 	direct.Masquerade = Masquerade{
 		Always: []netip.Prefix{vip}, Sources: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")},
-		Except: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("10.10.1.0/24")}, ExceptLink: "gw0",
+		Except:     []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("10.10.1.0/24")},
+		ExceptLink: "gw0",
 	}
 	check := func(what, hop string) {
 		t.Helper()

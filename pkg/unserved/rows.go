@@ -182,7 +182,8 @@ var rows = []Row{
 		Test:    "pkg/agent/config.TestErrors", Reported: startFail + "; the chart refuses it",
 	},
 	{
-		Asked:   "`trafficEncapMode` networkPolicyOnly; encryption between Nodes with noEncap or hybrid; bridging mode; `antreaProxy` turned off or limited",
+		Asked: "`trafficEncapMode` networkPolicyOnly; encryption between Nodes with noEncap or hybrid; bridging mode; " +
+			"`antreaProxy` turned off or limited",
 		Happens: "refused: the agent does not start",
 		Test:    "pkg/agent/config.TestErrors", Reported: startFail + "; the chart refuses it",
 	},
