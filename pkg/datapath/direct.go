@@ -27,6 +27,14 @@ func (n Node) direct(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 	for _, from := range []uint64{fromTunnel, fromPeer} {
 		flows = append(flows, n.throughTunnel(differ, InClusterMAC, r.Address, 0, source.Is(from), to))
 	}
+	// While the other Node still uses tunnels, so do its host's connections to Services, and its switch undoes the choice
+	// of the endpoint. So the replies must come to that switch, and not to the host.
+	for _, ip := range r.GatewayIPs {
+		if cidr.Contains(ip) {
+			flows = append(flows, n.throughTunnel(high, InClusterMAC, r.Address, 0, flow.IPDst(host(ip)),
+				flow.CTState("+rpl+trk"), markSource.Is(fromTunnel)))
+		}
+	}
 	return flows
 }
 

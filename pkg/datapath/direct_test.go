@@ -163,7 +163,7 @@ func TestDirectRefusal(t *testing.T) {
 }
 
 // TestModesMix changes the traffic mode of one Node after the other while a connection is open. No packet is lost, and
-// neither end chooses again.
+// neither end chooses again. New connections of a host to a Service work in each mix of modes.
 func TestModesMix(t *testing.T) {
 	c := newDirectCable(t)
 	mode := func(node string, direct bool) {
@@ -181,6 +181,7 @@ func TestModesMix(t *testing.T) {
 	mode("east2", false)
 	c.choice = 1
 	request := c.request("east1 pod2", "10.97.0.10:80", oftest.TCP)
+	port := uint16(50000)
 	for _, step := range []struct {
 		one, two    bool // the Nodes send without a tunnel
 		there, back string
@@ -200,6 +201,17 @@ func TestModesMix(t *testing.T) {
 		back := c.send("east2 pod2", w.packet.Reply())
 		if want := step.back + ": 10.97.0.10:80 > 10.11.0.3:40000"; back.String() != want {
 			t.Fatalf("%+v: the reply goes %s, want %s", step, back, want)
+		}
+		port++
+		host := c.request("east1 host", "10.97.0.10:80", oftest.TCP)
+		host.SrcPort = port
+		w = c.send("east1 host", host)
+		if !strings.HasSuffix(strings.Join(w.places, " "), "east2 pod2") {
+			t.Fatalf("%+v: a new request of the host goes %s", step, w)
+		}
+		back = c.send("east2 pod2", w.packet.Reply())
+		if have := back.String(); !strings.HasSuffix(have, "east1 host: "+host.Reply().String()) {
+			t.Fatalf("%+v: the reply for the host goes %s", step, have)
 		}
 	}
 }
