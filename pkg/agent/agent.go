@@ -290,11 +290,15 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	for _, at := range restored {
 		a.attachments.put(at)
 	}
+	open := a.tables.outside.countOpen(a.log)
 	a.tables.loaded()
 	runs := []func(context.Context){
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
 		a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.restore.end, a.restore.freeUplink,
 		a.tables.engine.Run,
+	}
+	if open > 0 {
+		runs = append(runs, func(ctx context.Context) { a.tables.outside.drain(ctx, a.log) })
 	}
 	if a.serviceHealth != nil {
 		runs = append(runs, a.serviceHealth.run)

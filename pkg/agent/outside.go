@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"context"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,6 +28,8 @@ type outsideTables struct {
 	services *service.Tables
 	flows    *datapath.Tables
 
+	// open is set while connections are open that an earlier agent with antreaProxy.proxyAll has accepted.
+	open *derive.Source[derive.Name, bool]
 	// balancers finds the Services that have an address as a load balancer's.
 	balancers *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	// holders finds the attachments that have an address.
@@ -34,8 +39,10 @@ type outsideTables struct {
 }
 
 // newOutsideTables adds the indexes that this Node's row reads.
-func newOutsideTables(c config.Config, this *ownNode, services *service.Tables, pods *podTables) *outsideTables {
+func newOutsideTables(e *derive.Engine, c config.Config, this *ownNode, services *service.Tables,
+	pods *podTables) *outsideTables {
 	t := &outsideTables{config: c, this: this, services: services}
+	t.open = derive.NewSource[derive.Name, bool](e, "open-outside")
 	t.balancers = derive.NewIndex(services.Frontends, "balancer",
 		func(_ derive.Object, list []service.Frontend) (out []policy.Addr) {
 			for _, f := range list {
@@ -63,11 +70,13 @@ func (t *outsideTables) add(e *derive.Engine, flows *datapath.Tables) {
 
 // node completes this Node's row.
 func (t *outsideTables) node(n *datapath.Node, r *derive.Reader, ps *problems) {
-	if !t.config.AntreaProxy.ProxyAll {
+	if open, _ := derive.Get(r, t.open, self); !t.config.AntreaProxy.ProxyAll && !open {
 		return
 	}
 	n.Outside = true
-	n.NodePortAddresses = t.nodePortAddresses(n.GatewayIPs, r)
+	if t.config.AntreaProxy.ProxyAll {
+		n.NodePortAddresses = t.nodePortAddresses(n.GatewayIPs, r)
+	}
 	for i, cidr := range n.PodCIDRs {
 		source, ok := policy.ServiceSource(cidr)
 		if !ok {
@@ -126,13 +135,50 @@ func (t *outsideTables) host(d *hostnet.Desired, n datapath.Node) {
 		return
 	}
 	gw := t.config.HostGateway
-	d.Services = hostnet.Services{Link: gw, NodeAddresses: n.NodePortAddresses, Entries: datapath.EntryRange}
+	if t.config.AntreaProxy.ProxyAll {
+		d.Services.Link, d.Services.NodeAddresses = gw, n.NodePortAddresses
+	}
 	d.Routes = append(d.Routes, hostnet.Route{Dst: datapath.EntryRange, Gateway: serviceVIP, Link: gw, OnLink: true})
 	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
 	d.Sysctls["net/ipv4/conf/"+gw+"/route_localnet"] = "1"
 	// As kube-proxy does: a server may take an hour for its half of a connection.
 	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_close_wait"] = "3600"
 	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_established"] = "86400"
+}
+
+// drainInterval is the time between two counts of connections that an earlier agent has accepted.
+const drainInterval = 15 * time.Second
+
+// countOpen finds out whether connections are open that an earlier agent with antreaProxy.proxyAll has accepted. They
+// keep their flows and routes. If they cannot be counted, they are taken to be there.
+func (t *outsideTables) countOpen(log *slog.Logger) (open int) {
+	if t.config.AntreaProxy.ProxyAll {
+		return 0
+	}
+	open, err := hostnet.OpenThrough(t.config.HostGateway, datapath.EntryRange)
+	if err != nil {
+		log.Warn("connections from outside of the Pods' network cannot be counted; trying again", "error", err)
+		open = 1
+	}
+	t.open.Set(self, open > 0)
+	return open
+}
+
+// drain waits until the last connection has ended that an earlier agent with antreaProxy.proxyAll has accepted. Its
+// flows and routes go then.
+func (t *outsideTables) drain(ctx context.Context, log *slog.Logger) {
+	log.Info("connections from outside of the Pods' network keep their flows until they end; antreaProxy.proxyAll is off")
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(drainInterval):
+		}
+		if t.countOpen(log) == 0 {
+			log.Info("the last connection from outside of the Pods' network has ended")
+			return
+		}
+	}
 }
 
 // translationsOf returns the translations of one Service.

@@ -124,7 +124,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	}, knowsSCTP(c))
 	t.policies.Outside = c.AntreaProxy.ProxyAll
 	t.services.Outside, t.services.NoLoadBalancers = c.AntreaProxy.ProxyAll, !c.AntreaProxy.ProxyLoadBalancerIPs
-	t.outside = newOutsideTables(c, t.this, t.services, t.pods)
+	t.outside = newOutsideTables(e, c, t.this, t.services, t.pods)
 	t.declareKinds()
 	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.objects.asked))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
@@ -510,6 +510,7 @@ func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
 		t.settings, t.this.underlay, t.this.last, t.pods.attachments, t.pods.numbers, t.pods.ports, t.ways.lost, t.record,
 		t.inside.sessions, t.pods.unrecovered, t.pods.rebuilding, t.resolvers.node, t.policies.Learned,
+		t.outside.open,
 	} {
 		s.Loaded()
 	}

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,17 +60,25 @@ func try(line string) (string, error) {
 // run starts a manager in a namespace.
 func run(t *testing.T, ns netns.NsHandle, resync time.Duration) *Manager {
 	t.Helper()
-	m := New(Options{Namespace: &ns, Resync: resync})
+	m, _ := start(t, ns, resync)
+	return m
+}
+
+// start runs a manager until stop is called, or the test ends.
+func start(t *testing.T, ns netns.NsHandle, resync time.Duration) (m *Manager, stop func()) {
+	t.Helper()
+	m = New(Options{Namespace: &ns, Resync: resync})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	return m
+	t.Cleanup(stop)
+	return m, stop
 }
 
 func trySync(m *Manager, timeout time.Duration) error {

@@ -100,7 +100,7 @@ func wantListed(t *testing.T, name string, want ...string) {
 func TestTranslations(t *testing.T) {
 	ns := enter(t)
 	sh(t, "ip link add gw0 type veth peer name far && ip link set gw0 up && ip address add 192.0.2.1/24 dev lo")
-	m := run(t, ns, time.Hour)
+	m, stop := start(t, ns, time.Hour)
 	m.Set(serving())
 	synced(t, m)
 	m.Translate("default/web", translationsOf("tcp 30080", "tcp 198.51.100.1:80 7"))
@@ -146,6 +146,7 @@ func TestTranslations(t *testing.T) {
 	}
 
 	// A restart keeps what is right, and removes what no Service has.
+	stop()
 	sh(t, "nft add element inet "+servicesTable+" "+nodePortIn+" '{ tcp . 31000 : 169.254.0.252 . 31000 }'")
 	before = handles(t)
 	again := run(t, ns, time.Hour)
@@ -160,7 +161,6 @@ func TestTranslations(t *testing.T) {
 	}
 
 	// Not served any more.
-	m.Set(node())
 	again.Set(node())
 	ovstest.Eventually(t, "removed", func() error {
 		if out := sh(t, "nft list tables"); strings.Contains(out, servicesTable) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -73,7 +74,7 @@ func testModes(t *testing.T, c *cluster) {
 		{[2]string{config.Encap, config.Encap}, "tunnel true, plain false"},
 	} {
 		for i, n := range nodes {
-			if n.spec.Mode != step.modes[i] && !(n.spec.Mode == "" && step.modes[i] == config.Encap) {
+			if cmp.Or(n.spec.Mode, config.Encap) != step.modes[i] {
 				n.kill()
 				n.spec.Mode = step.modes[i]
 				n.start()

@@ -251,7 +251,7 @@ func testOutside(t *testing.T, c *cluster) {
 }
 
 // testOutsideOff restarts the first Node's agent with open connections from outside, and then without
-// antreaProxy.proxyAll.
+// antreaProxy.proxyAll. The connections last until they are closed.
 func testOutsideOff(t *testing.T, nodes []*secureNode, check func(outsideRow)) {
 	n := nodes[0]
 	long := map[int]net.Conn{}
@@ -306,10 +306,23 @@ func testOutsideOff(t *testing.T, nodes []*secureNode, check func(outsideRow)) {
 	n.spec.ProxyAll = false
 	n.start()
 	started("the agent is ready without proxyAll")
-	n.eventually("nothing is left for clients outside", func() error {
+	n.eventually("the table of Services has gone", func() error {
 		if text := tables(); strings.Contains(text, "tombolo-services") {
 			return errors.New(text)
 		}
+		return nil
+	})
+	talk("without proxyAll")
+	check(outsideRow{"node port without proxyAll", func(f func()) { f() }, "tcp4",
+		fmt.Sprint("10.200.1.2:", nearPort), "refused"})
+	n.kill()
+	n.start()
+	started("the agent is ready again without proxyAll")
+	talk("after a restart without proxyAll")
+	for _, conn := range long {
+		conn.Close()
+	}
+	n.eventually("nothing is left for clients outside", func() error {
 		for line := range strings.Lines(n.flows()) {
 			if strings.Contains(line, "169.254.0.252") || strings.Contains(line, "10.14.1.254") {
 				return errors.New(line)
@@ -317,6 +330,4 @@ func testOutsideOff(t *testing.T, nodes []*secureNode, check func(outsideRow)) {
 		}
 		return nil
 	})
-	check(outsideRow{"node port without proxyAll", func(f func()) { f() }, "tcp4",
-		fmt.Sprint("10.200.1.2:", nearPort), "refused"})
 }
