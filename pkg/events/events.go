@@ -1,4 +1,4 @@
-// Package events writes Events about what is wrong with objects.
+// Package events writes Events about what is wrong with objects. All controllers use its Writer.
 package events
 
 import (
@@ -18,47 +18,60 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-const (
-	controller = "tombolo-controller" // reports all Events
-	maxNote    = 1024                 // the API's limit for an Event's note, in bytes
-)
+// maxNote is the API's limit for the text of an Event, in bytes.
+const maxNote = 1024
 
-// New returns the Warning that reports a problem of an object of a kind, from a process. The Event of an object without
-// a Namespace is in the Namespace default. Its name is made from the object's UID and the text, so an Event that is
-// written again, also after a restart or by two processes at once, is the same Event.
-func New(o client.Object, kind metav1.TypeMeta, p problem.Problem, identity string, now time.Time) *eventsv1.Event {
+// Note returns the text of the Event about a problem.
+func Note(p problem.Problem) string {
 	note := p.Message
 	if p.Field != "" {
-		note = p.Field + ": " + p.Message
+		note = p.Field + ": " + note
 	}
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
-	hash := sha256.Sum256([]byte(string(o.GetUID()) + "\x00" + p.Reason + "\x00" + note))
+	return note
+}
+
+// Reference returns the reference to an object of a kind.
+func Reference(o client.Object, kind metav1.TypeMeta) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: kind.APIVersion, Kind: kind.Kind, Namespace: o.GetNamespace(),
+		Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
+}
+
+// warning returns the Event that reports a problem of an object. The Event of an object without a Namespace is in the
+// Namespace default. Its name is made from the object's UID and the text. So equal Events have one name, also after a
+// restart and in two processes.
+func warning(about corev1.ObjectReference, p problem.Problem, controller, instance string,
+	now metav1.MicroTime) *eventsv1.Event {
+	note := Note(p)
+	hash := sha256.Sum256([]byte(string(about.UID) + "\x00" + p.Reason + "\x00" + note))
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: cmp.Or(o.GetNamespace(), metav1.NamespaceDefault),
-			Name:      nameOf(o.GetName(), hex.EncodeToString(hash[:8])),
+			Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault),
+			Name:      nameOf(about.Name, hex.EncodeToString(hash[:8])),
 		},
-		EventTime:           metav1.NewMicroTime(now),
-		ReportingController: controller, ReportingInstance: identity,
-		Action: "Check", Type: corev1.EventTypeWarning, Reason: p.Reason, Note: note,
-		Regarding: corev1.ObjectReference{
-			APIVersion: kind.APIVersion, Kind: kind.Kind, Namespace: o.GetNamespace(), Name: o.GetName(),
-			UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
-		},
+		EventTime:           now,
+		ReportingController: controller, ReportingInstance: instance,
+		Action: "Check", Type: corev1.EventTypeWarning, Reason: p.Reason, Note: note, Regarding: about,
 	}
 }
 
-// Create writes an Event that may be there.
-func Create(ctx context.Context, to client.Client, e *eventsv1.Event) error {
-	if err := to.Create(ctx, e.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
+// Create creates an Event. It succeeds if the Event exists.
+func Create(ctx context.Context, to client.Client, e client.Object) error {
+	err := to.Create(ctx, e.DeepCopyObject().(client.Object))
+	if apierrors.IsAlreadyExists(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
-// nameOf is at most 253 bytes long, as names of objects are.
+// nameOf returns a name of at most 253 bytes, the limit for names of objects.
 func nameOf(object, hash string) string {
 	return object[:min(len(object), 253-1-len(hash))] + "." + hash
+}
+
+// microTime returns a time with the precision that the API server stores.
+func microTime(t time.Time) metav1.MicroTime {
+	return metav1.NewMicroTime(t.Truncate(time.Microsecond))
 }

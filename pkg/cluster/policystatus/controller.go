@@ -23,11 +23,11 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/events"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -40,6 +40,8 @@ const (
 	settle = time.Second
 	// maxEvents is how many Events one state of an object is worth.
 	maxEvents = 5
+	// controllerName is the reporting controller of the Events.
+	controllerName = "tombolo-controller"
 
 	remedy = "allow it (the controller's ClusterRole, admission policies and webhooks)"
 )
@@ -73,23 +75,29 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 
 // controller is the shell around the tables: watches fill them, and a queue writes.
 type controller struct {
-	log      *slog.Logger
-	tables   *tables
-	to       client.Client
-	queue    *retry.Queue
-	watcher  *watch.Watcher
-	identity string
-	now      func() time.Time
-	leads    bool // of the evaluating goroutine
-	figures  *metrics.Tables
-	writes   *metrics.Writes
+	log     *slog.Logger
+	tables  *tables
+	to      client.Client
+	queue   *retry.Queue
+	events  *events.Writer
+	watcher *watch.Watcher
+	now     func() time.Time
+	figures *metrics.Tables
+	writes  *metrics.Writes
+
+	// The evaluating goroutine has the following fields.
+	leads    bool
+	deferred map[problem.Object][]problem.Problem // whose Events the writer has refused
 }
 
 func newController(to client.Client, log *slog.Logger, identity string) *controller {
 	t := newTables()
-	c := &controller{log: log, tables: t, to: to, identity: identity, now: time.Now,
-		figures: metrics.NewTables(t.engine), writes: metrics.NewWrites()}
+	c := &controller{log: log, tables: t, to: to, now: time.Now,
+		figures: metrics.NewTables(t.engine), writes: metrics.NewWrites(),
+		deferred: map[problem.Object][]problem.Problem{}}
 	problems := problemlog.New(log, "the Events of policies and groups, and their conditions, have the others")
+	c.events = events.NewWriter(events.Options{Client: to, Controller: controllerName, Instance: identity, Log: log,
+		Problems: problems, Wrote: c.writes.To("policy")})
 	c.queue = retry.NewQueue(retry.Options{Parallel: parallel, Log: log, Wrote: c.writes.To("policy"),
 		Again: func(ctx context.Context) { t.engine.Do(ctx, c.again) },
 		Reported: func(_ retry.Offer, p *problem.Problem) {
@@ -136,6 +144,7 @@ func (r reader) Start(ctx context.Context) error {
 func (c *controller) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.queue.Run(ctx) })
+	running.Go(func() { c.events.Run(ctx) })
 	running.Go(func() { c.tables.engine.Do(ctx, c.lead) })
 	running.Wait()
 	return nil
@@ -155,7 +164,7 @@ func (c *controller) lead() {
 func (c *controller) changed(t target, before, now step) {
 	if c.leads {
 		c.offer(t, now)
-		c.tell(t, before, now)
+		c.warn(t, before, now)
 	}
 }
 
@@ -163,14 +172,19 @@ func (c *controller) changed(t target, before, now step) {
 // before a watch shows it, only this offer repeats it.
 func (c *controller) again() {
 	for _, row := range c.tables.steps.All() {
-		if row.Value.Due {
-			c.offer(policyTarget(row.Key), row.Value)
-		}
+		c.offerAgain(policyTarget(row.Key), row.Value)
 	}
 	for _, row := range c.tables.groupSteps.All() {
-		if row.Value.Due {
-			c.offer(groupTarget(row.Key), row.Value)
-		}
+		c.offerAgain(groupTarget(row.Key), row.Value)
+	}
+}
+
+func (c *controller) offerAgain(t target, s step) {
+	if s.Due {
+		c.offer(t, s)
+	}
+	if len(c.deferred[t.Object]) > 0 {
+		c.warn(t, s, s)
 	}
 }
 
@@ -260,25 +274,20 @@ func (c *controller) offer(t target, s step) {
 	c.queue.Set(o)
 }
 
-// tell writes Events about new problems of an object. The names of the Events are made from their content. So each
-// Event is written once, also after a restart.
-func (c *controller) tell(t target, before, now step) {
-	said := map[problem.Problem]bool{}
+// warn has Events written about new problems of an object. If the writer of Events refuses one, again offers it again.
+func (c *controller) warn(t target, before, now step) {
+	known := map[problem.Problem]bool{}
 	for _, p := range before.Problems {
-		said[p] = before.Have.UID == now.Have.UID
+		known[p] = before.Have.UID == now.Have.UID
 	}
-	told := 0
-	for _, p := range now.Problems {
-		if told++; said[p] || told > maxEvents {
-			continue
+	for _, p := range c.deferred[t.Object] {
+		known[p] = false
+	}
+	delete(c.deferred, t.Object)
+	t.object.SetUID(now.Have.UID)
+	for _, p := range now.Problems[:min(maxEvents, len(now.Problems))] {
+		if !known[p] && !c.events.Warn(events.Reference(t.object, t.reference), p) {
+			c.deferred[t.Object] = append(c.deferred[t.Object], p)
 		}
-		t.object.SetUID(now.Have.UID)
-		e := events.New(t.object, t.reference, p, c.identity, c.now())
-		c.queue.Set(retry.Offer{Key: "Event " + e.Namespace + "/" + e.Name, Group: "events",
-			Late: true, Writes: []retry.Write{{
-				What:  "create an Event about " + t.String(),
-				Blame: problem.Problem{Object: t.Object, Reason: retry.ReasonWriteFailed, Message: remedy},
-				Do:    func(ctx context.Context) error { return events.Create(ctx, c.to, e) },
-			}}})
 	}
 }

@@ -53,7 +53,7 @@ func manifest(t testing.TB) []byte {
 // start runs the controller with the rights of its manifest. The returned function stops it.
 func start(t testing.TB, own *rest.Config) (stop func()) {
 	t.Helper()
-	return serve(t, own, "127.0.0.1", 0)
+	return serve(t, apiserver.RefuseEvents(own), "127.0.0.1", 0)
 }
 
 // serve runs it with its webhooks at an address.

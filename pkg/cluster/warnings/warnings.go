@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -35,11 +36,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
 
 // configMap is the agents' configuration, in the Namespace of agents and controller.
 const configMap = "antrea-config"
+
+const (
+	controllerName = "tombolo-controller" // the reporting controller of the Events
+	warnAgain      = 5 * time.Minute      // after an object had too many Events
+)
 
 // Scheme returns a scheme with the kinds that the controllers read and write.
 func Scheme() (*runtime.Scheme, error) {
@@ -87,8 +94,13 @@ func strip[T client.Object](drop func(T)) func(any) (any, error) {
 
 // SetupWithManager adds the controllers. identity names this process in Events.
 func SetupWithManager(mgr ctrl.Manager, identity string) error {
-	w, agents := &warner{client: mgr.GetClient(), identity: identity}, &agents{client: mgr.GetClient()}
+	agents := &agents{client: mgr.GetClient()}
+	log := slog.Default().With("controller", "warnings")
+	w := &warner{client: mgr.GetClient(), events: events.NewWriter(events.Options{Client: mgr.GetClient(),
+		Controller: controllerName, Instance: identity, Log: log,
+		Problems: problemlog.New(log, "the other Events are not listed")})}
 	err := errors.Join(
+		mgr.Add(w.events),
 		watch(mgr, w, "v1", "Service", &corev1.Service{}, func(s *corev1.Service) []problem.Problem {
 			return unserved.Service(s, agents.serve())
 		}),
@@ -171,7 +183,7 @@ func watch[T client.Object](mgr ctrl.Manager, w *warner, version, kind string, o
 			if !ok {
 				return reconcile.Result{}, fmt.Errorf("copy a %s: it is a %T", kind, o)
 			}
-			return reconcile.Result{}, w.warn(ctx, r, o, metav1.TypeMeta{APIVersion: version, Kind: kind},
+			return w.warn(ctx, r, o, metav1.TypeMeta{APIVersion: version, Kind: kind},
 				func() []problem.Problem { return problems(o) })
 		}))
 	if err != nil {
@@ -213,25 +225,26 @@ func configuration(m *corev1.ConfigMap) []problem.Problem {
 	}}
 }
 
-// warner writes Events. The name of an Event is made from the object and the Event's content. So it is written once,
-// also after a restart and by two processes at the same time. The API server deletes it after its time to live.
+// warner has Events written. The name of an Event is made from the object and the Event's content. So it is written
+// once, also after a restart and by two processes at the same time. The API server deletes it after its time to live.
 type warner struct {
-	client   client.Client
-	identity string
+	client client.Client
+	events *events.Writer
 }
 
 func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object, kind metav1.TypeMeta,
-	problems func() []problem.Problem) error {
+	problems func() []problem.Problem) (reconcile.Result, error) {
 	if err := w.client.Get(ctx, r.NamespacedName, o); err != nil {
-		return client.IgnoreNotFound(err)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if o.GetDeletionTimestamp() != nil {
-		return nil
+		return reconcile.Result{}, nil
 	}
+	result := reconcile.Result{}
 	for _, p := range problems() {
-		if err := events.Create(ctx, w.client, events.New(o, kind, p, w.identity, time.Now())); err != nil {
-			return fmt.Errorf("warn about %s: %w", p.Object, err)
+		if !w.events.Warn(events.Reference(o, kind), p) {
+			result.RequeueAfter = warnAgain
 		}
 	}
-	return nil
+	return result, nil
 }

@@ -29,9 +29,6 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// controllerName is the controller of Deployment and Events.
-const controllerName = "tombolo-controller"
-
 // manifest is the part of the agents' manifest that is about the controller.
 func manifest(t *testing.T) []byte {
 	t.Helper()
@@ -94,7 +91,7 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := apiserver.Access(t, admin, manifest(t))
+	own := apiserver.RefuseEvents(apiserver.Access(t, admin, manifest(t)))
 	create := func(o client.Object) {
 		t.Helper()
 		if err := c.Create(t.Context(), o); err != nil {
@@ -145,19 +142,53 @@ func TestEvents(t *testing.T) {
 	stop()
 	stop = start(t, own)
 	defer stop()
-	var s corev1.Service
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "plain"}, &s); err != nil {
-		t.Fatal(err)
+	external := func(ips ...string) {
+		t.Helper()
+		var s corev1.Service
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "plain"}, &s); err != nil {
+			t.Fatal(err)
+		}
+		s.Spec.ExternalIPs = ips
+		if err := c.Update(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
 	}
-	s.Spec.ExternalIPs = []string{"192.0.2.1"}
-	if err := c.Update(t.Context(), &s); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, c, append(first, "Service default/plain ExternalIPsNotSupported")...)
+	external("192.0.2.1")
+	const event = "Service default/plain ExternalIPsNotSupported"
+	expect(t, c, append(first, event)...)
 	for key, e := range before {
 		if now := written(t, c)[key]; now.UID != e.UID || now.ResourceVersion != e.ResourceVersion {
 			t.Errorf("%s was written again after a restart", key)
 		}
+	}
+
+	// The same defect again is one more observation. An Event that the API server has removed is created again.
+	old := written(t, c)[event]
+	if err := c.Delete(t.Context(), &old); err != nil {
+		t.Fatal(err)
+	}
+	again := func() {
+		t.Helper()
+		external()
+		external("192.0.2.1")
+	}
+	again()
+	expect(t, c, append(first, event)...)
+	created := written(t, c)[event]
+	again()
+	eventually(t, "one more observation", func() bool {
+		e := written(t, c)[event]
+		return e.UID == created.UID && e.Series != nil && e.Series.Count >= 2 &&
+			!e.Series.LastObservedTime.Before(&e.EventTime)
+	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,
+		func(context.Context) (bool, error) { return is(), nil }); err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 )
 
 var (

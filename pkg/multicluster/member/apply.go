@@ -19,7 +19,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -29,10 +28,10 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 )
 
 const (
@@ -215,15 +214,15 @@ func (p patch) Data(want client.Object) ([]byte, error) {
 
 // reporter turns Problems into Events on their objects. A Problem causes one Event for as long as it lasts.
 type reporter struct {
-	recorder events.EventRecorder
-	log      *problemlog.Log
-	find     func(problem.Object) *corev1.ObjectReference
-	active   map[problem.Problem]bool      // true once there was an object to write the Event on
-	passing  map[problem.Problem]time.Time // since when a Problem that mayPass lasts, until pendingAfter
+	warn    func(corev1.ObjectReference, problem.Problem) bool // events.Writer.Warn
+	log     *problemlog.Log
+	find    func(problem.Object) *corev1.ObjectReference
+	active  map[problem.Problem]bool      // true once warn has taken the Event
+	passing map[problem.Problem]time.Time // since when a Problem that mayPass lasts, until pendingAfter
 }
 
 // report writes an Event for each new Problem. It returns false if it has to be called again: an object is not in the
-// tables yet, or a Problem may end soon.
+// tables yet, the writer of Events is full, or a Problem may end soon.
 func (r *reporter) report(list []problem.Problem) bool {
 	now, passing := map[problem.Problem]bool{}, map[problem.Problem]time.Time{}
 	all := true
@@ -254,15 +253,8 @@ func (r *reporter) report(list []problem.Problem) bool {
 			all = false // a new object is in the tables in a moment
 			continue
 		}
-		now[p] = true
-		note := p.Message
-		if p.Field != "" {
-			note = p.Field + ": " + note
-		}
-		if len(note) > 1024 { // the API's limit
-			note = strings.ToValidUTF8(note[:1021], "") + "..."
-		}
-		r.recorder.Eventf(ref, nil, corev1.EventTypeWarning, p.Reason, "Plan", "%s", note)
+		now[p] = r.warn(*ref, p)
+		all = all && now[p]
 	}
 	r.active, r.passing = now, passing
 	return all

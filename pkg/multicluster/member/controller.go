@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -27,15 +28,17 @@ import (
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -88,11 +91,18 @@ func setUp(mgr ctrl.Manager, cfg config.Config, file, namespace string, made fun
 	if err != nil {
 		return fmt.Errorf("set up the member controller's client: %w", err)
 	}
+	instance, err := os.Hostname() // the Pod's name
+	if err != nil {
+		return fmt.Errorf("read the Pod's name: %w", err)
+	}
 	return mgr.Add(&follower{file: file, config: cfg, log: log, make: func(cfg config.Config) *controller {
 		c := newController(namespace, cfg, writer, log)
 		c.kube = mgr.GetConfig()
-		c.reporter = &reporter{recorder: mgr.GetEventRecorder("antrea-mc-controller"), find: c.tables.reference,
-			log: problemlog.New(log, "Events on their objects have the others"), active: map[problem.Problem]bool{}}
+		problems := problemlog.New(log, "Events on their objects have the others")
+		c.events = events.NewWriter(events.Options{Client: writer, Controller: multicluster.ControllerName,
+			Instance: instance, Log: log, Problems: problems, Wrote: c.writes.To("cluster")})
+		c.reporter = &reporter{warn: c.events.Warn, find: c.tables.reference, log: problems,
+			active: map[problem.Problem]bool{}}
 		made(c)
 		return c
 	}})
@@ -146,6 +156,7 @@ type controller struct {
 
 	localWrites, leaderWrites *retry.Queue
 	pacedWrites               *retry.Queue // to the leader: the writes that isPaced selects
+	events                    *events.Writer
 	reporter                  *reporter
 	figures                   *metrics.Tables
 	writes                    *metrics.Writes
@@ -319,7 +330,7 @@ func (c *controller) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){
 		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again, c.endPhases,
-		c.localWrites.Run, c.leaderWrites.Run, c.pacedWrites.Run,
+		c.localWrites.Run, c.leaderWrites.Run, c.pacedWrites.Run, c.events.Run,
 	} {
 		running.Go(func() { f(ctx) })
 	}

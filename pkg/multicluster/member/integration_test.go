@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,7 +37,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -51,8 +52,10 @@ type world struct {
 	memberConfig   *rest.Config
 	config         config.Config // of the controllers
 	configFile     string        // that the member follows; empty for no file
-	stop           func()        // the member controller
-	running        atomic.Pointer[controller]
+	// transport is around the connection to the API server of controllers that start. It may be nil.
+	transport func(http.RoundTripper) http.RoundTripper
+	stop      func() // the member controller
+	running   atomic.Pointer[controller]
 }
 
 // waitLimit is how long a test waits for a controller. A busy machine takes half a minute for a step.
@@ -339,7 +342,10 @@ func (w *world) start(admin *rest.Config, namespace, manifest string,
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	to := apiserver.Access(w.t, admin, text)
+	to := apiserver.RefuseEvents(apiserver.Access(w.t, admin, text))
+	if w.transport != nil {
+		to.Wrap(w.transport)
+	}
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	skip := true
 	mgr, err := ctrl.NewManager(to, ctrl.Options{

@@ -17,8 +17,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 )
 
 // policyEvents offers Events in the leader's Namespace about policies that are not imported here. It offers one Event
@@ -32,13 +33,13 @@ func (c *controller) policyEvents(changes []derive.Change[derive.Object, *polici
 		case is == nil || is.Fault == "":
 			out = append(out, retry.Offer{Key: key})
 		case was == nil || was.Fault != is.Fault:
-			to := c.leaderClient()
+			to, event := c.leaderClient(), policyEvent(is, time.Now()) // a further try creates the same Event
 			out = append(out, retry.Offer{Key: key, Late: true, Writes: []retry.Write{{
 				What:  "create an Event about ResourceImport " + change.Key.String(),
 				Blame: problem.Problem{Object: m.ClusterSet(), Reason: reasonWriteFailed},
 				Do: func(ctx context.Context) error {
 					if leader := to(); leader != nil {
-						return leader.Create(ctx, policyEvent(is, time.Now()))
+						return events.Create(ctx, leader, event)
 					}
 					return nil
 				},
@@ -50,10 +51,7 @@ func (c *controller) policyEvents(changes []derive.Change[derive.Object, *polici
 
 // policyEvent returns the documented Event about a policy that is not imported.
 func policyEvent(c *policies.Replica, now time.Time) *corev1.Event {
-	message := c.Fault
-	if len(message) > 1024 { // the API's limit
-		message = strings.ToValidUTF8(message[:1021], "") + "..."
-	}
+	message := events.Note(problem.Problem{Message: c.Fault})
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Import.Namespace,
 			Name: fmt.Sprintf("%s.%x", c.Import.Name, now.UnixNano())},

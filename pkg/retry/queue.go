@@ -50,6 +50,8 @@ type Options struct {
 	Least, Most time.Duration
 	Parallel    int // writes at the same time
 	Log         *slog.Logger
+	// Quiet omits the log line about each write that succeeds.
+	Quiet bool
 	// Again offers everything that is still to be done. Run calls it from time to time, until ctx ends: a Queue forgets
 	// the writes that it has done, and they may have been undone before a watch showed them. A pass of tables must not
 	// run meanwhile, or Again would offer what the pass withdraws (derive.Engine.Do). It may be nil.
@@ -314,7 +316,9 @@ func (q *Queue) do(ctx context.Context, o Offer) *failed {
 		if err != nil {
 			return &failed{w, err}
 		}
-		q.o.Log.Info("wrote", "what", w.What)
+		if !q.o.Quiet {
+			q.o.Log.Info("wrote", "what", w.What)
+		}
 	}
 	return nil
 }
@@ -445,7 +449,7 @@ func (q *Queue) fails(it *item, f failed) {
 	if it.silent {
 		q.silent[it.offer.Key] = struct{}{}
 	}
-	away := it.silent && (lost(f.err) || len(q.silent) >= silentKeys)
+	away := it.silent && (Lost(f.err) || len(q.silent) >= silentKeys)
 	it.failure = it.failure.again(f.write, f.err, away, q.o.Least, q.o.Most)
 	q.o.Log.Debug("write is tried again", "what", f.write.What, "in", it.failure.delay, "error", f.err)
 	if !away || q.paused || q.ended {

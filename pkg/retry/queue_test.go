@@ -28,7 +28,8 @@ var (
 	conflict = apierrors.NewConflict(things, "x", errors.New("changed"))
 	refusal  = apierrors.NewForbidden(things, "x", errors.New("no"))
 	// denial is a webhook's that gives no reason.
-	denial = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: "denied"}}
+	denial = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest,
+		Message: "denied"}}
 )
 
 func expect(t *testing.T, what string, have, want any) {
@@ -54,7 +55,8 @@ const writeTakes = 10 * time.Millisecond
 func newBench(t *testing.T, parallel int) *bench {
 	t.Helper()
 	b := &bench{answers: map[string]error{}, hangs: map[string]bool{}, reported: map[string]string{}}
-	b.Queue = NewQueue(Options{Least: 200 * time.Millisecond, Most: time.Second, Parallel: parallel, Log: slog.New(slog.DiscardHandler),
+	b.Queue = NewQueue(Options{Least: 200 * time.Millisecond, Most: time.Second, Parallel: parallel,
+		Log: slog.New(slog.DiscardHandler),
 		Reported: func(o Offer, p *problem.Problem) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -76,23 +78,24 @@ func newBench(t *testing.T, parallel int) *bench {
 func (b *bench) offer(group, key, after string, names ...string) Offer {
 	o := Offer{Key: key, Group: group, After: after}
 	for _, name := range names {
-		o.Writes = append(o.Writes, Write{What: name, Blame: problem.Problem{Object: problem.Object{Kind: "Thing", Name: key}}, Do: func(ctx context.Context) error {
-			b.mu.Lock()
-			b.order = append(b.order, name)
-			b.now++
-			b.max = max(b.max, b.now)
-			err, hangs := b.answers[name], b.hangs[name]
-			b.mu.Unlock()
-			if hangs {
-				<-ctx.Done()
-				err = fmt.Errorf("put it: %w", &url.Error{Op: "Put", URL: "https://server", Err: ctx.Err()})
-			}
-			time.Sleep(writeTakes) // of the bubble's clock
-			b.mu.Lock()
-			b.now--
-			b.mu.Unlock()
-			return err
-		}})
+		o.Writes = append(o.Writes, Write{What: name,
+			Blame: problem.Problem{Object: problem.Object{Kind: "Thing", Name: key}}, Do: func(ctx context.Context) error {
+				b.mu.Lock()
+				b.order = append(b.order, name)
+				b.now++
+				b.max = max(b.max, b.now)
+				err, hangs := b.answers[name], b.hangs[name]
+				b.mu.Unlock()
+				if hangs {
+					<-ctx.Done()
+					err = fmt.Errorf("put it: %w", &url.Error{Op: "Put", URL: "https://server", Err: ctx.Err()})
+				}
+				time.Sleep(writeTakes) // of the bubble's clock
+				b.mu.Lock()
+				b.now--
+				b.mu.Unlock()
+				return err
+			}})
 	}
 	return o
 }
@@ -161,8 +164,8 @@ func TestQueueInOrder(t *testing.T) {
 	})
 }
 
-// TestQueueHeld does nothing while it is held: what is withdrawn then is never done, and what got no answer before is done
-// at once when it goes on.
+// TestQueueHeld holds a queue. A write that is withdrawn meanwhile is never done. A write that got no answer before is
+// done at once afterwards.
 func TestQueueHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4)
@@ -197,7 +200,8 @@ func TestQueueOneSilent(t *testing.T) {
 				t.Fatalf("after %d s %d objects are left, want the one that hangs", i, n)
 			}
 		}
-		if b.passes(time.Minute); !strings.Contains(b.reported["bad"], "Thing bad: hangs: ") || !strings.Contains(b.reported["bad"], "deadline exceeded") {
+		if b.passes(time.Minute); !strings.Contains(b.reported["bad"], "Thing bad: hangs: ") ||
+			!strings.Contains(b.reported["bad"], "deadline exceeded") {
 			t.Errorf("reported: %v", b.reported)
 		}
 	})
@@ -208,19 +212,20 @@ func TestQueueReportsInOrder(t *testing.T) {
 	withdrawn := make(chan struct{})
 	var q *Queue
 	var mu sync.Mutex
-	var told []string
-	q = NewQueue(Options{Least: time.Second, Most: time.Second, Parallel: 1, Log: slog.New(slog.DiscardHandler), Reported: func(o Offer, p *problem.Problem) {
-		if p != nil {
-			go func() {
-				defer close(withdrawn)
-				q.Set(Offer{Key: o.Key})
-			}()
-			time.Sleep(50 * time.Millisecond)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		told = append(told, fmt.Sprint(p != nil))
-	}})
+	var reports []string
+	q = NewQueue(Options{Least: time.Second, Most: time.Second, Parallel: 1, Log: slog.New(slog.DiscardHandler),
+		Reported: func(o Offer, p *problem.Problem) {
+			if p != nil {
+				go func() {
+					defer close(withdrawn)
+					q.Set(Offer{Key: o.Key})
+				}()
+				time.Sleep(50 * time.Millisecond)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			reports = append(reports, fmt.Sprint(p != nil))
+		}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { q.Run(ctx) })
@@ -228,7 +233,7 @@ func TestQueueReportsInOrder(t *testing.T) {
 	<-withdrawn
 	cancel()
 	running.Wait()
-	expect(t, "told", told, []string{"true", "false"})
+	expect(t, "reports", reports, []string{"true", "false"})
 }
 
 // TestQueueFair has a group with many writes take turns with one that has few.

@@ -1,7 +1,6 @@
-// Package retry does writes to an API server so that one that fails holds up no other: each
-// is tried again after its own back-off, and blamed on an object when it was refused. The
-// leader's and the member's controller write by its Queue: in parallel, as writes are offered, object by
-// object.
+// Package retry writes to an API server. A write that fails delays no other write: each one has its own back-off. A
+// write that is refused becomes a Problem of an object. All controllers, and the writer of Events, write through its
+// Queue, in parallel and object by object.
 package retry
 
 import (
@@ -26,10 +25,10 @@ const triesBeforeBlame = 5
 
 // Write is one write to an API server.
 type Write struct {
-	// What is "create Service default/web": it names the write in logs and Problems.
+	// The name of the write for logs and Problems, such as "create Service default/web".
 	What string
-	// Blame is the Problem to report when the write is refused. Its Message, a remedy if there
-	// is one, comes after what the server answered.
+	// Blame is the Problem to report when the write is refused. Its Message may be a remedy. It follows the server's
+	// answer.
 	Blame problem.Problem
 	// Do does it. Its error carries the server's answer as in apierrors.
 	Do func(context.Context) error
@@ -65,13 +64,14 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// lost reports whether there was no connection to the API server, or it broke. That the time for one write has passed
-// may be the fault of what is written: a webhook that hangs, say.
-func lost(err error) bool {
+// Lost reports whether there was no connection to the API server, or it broke. It does not count a write that has
+// lasted too long. Its object may be the cause, for example through a webhook that hangs.
+func Lost(err error) bool {
 	var request *url.Error
 	var network net.Error
 	return !errors.Is(err, context.DeadlineExceeded) &&
-		(errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
+		(errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+			errors.Is(err, io.ErrUnexpectedEOF))
 }
 
 // passing reports whether an API server's refusal is one that comes from an old view of things, or from load.
