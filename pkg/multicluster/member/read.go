@@ -19,21 +19,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 )
 
 // secretsRole is the Role that allows the controller to read the Secret of its ClusterSet. The manifest creates the
 // Role, and the controller writes its rules. An admission policy restricts the rules to Secrets that ClusterSets name.
 const secretsRole = "antrea-mc-controller-secrets"
 
-// secretAgain is the pause before the next attempt to read a Secret that the API server has refused. The API server may
-// not have read the Role's new rules yet.
+// secretAgain is the pause before the next attempt to read a Secret after an error. The API server may not have read
+// the new rules of the Role yet.
 const secretAgain = 200 * time.Millisecond
 
 // pollSecrets reads the Secrets that the ClusterSet of this cluster names. It reads them when a ClusterSet changes, and
-// at intervals. It reads no other Secret, and lists and watches no Secrets. If a Secret is refused for secretPoll, that
-// is a fault of the ClusterSet. The content that was read earlier stays.
+// at intervals. It reads no other Secret, and lists and watches no Secrets. If a Secret cannot be read for secretPoll,
+// that is a fault of the ClusterSet. The content that was read earlier stays.
 func (c *controller) pollSecrets(ctx context.Context) {
-	refused := map[derive.Object]time.Time{} // since when
+	failed := map[derive.Object]time.Time{} // since when
 	for {
 		named := c.namedSecrets()
 		allowed := c.allowSecrets(ctx, named)
@@ -42,28 +43,32 @@ func (c *controller) pollSecrets(ctx context.Context) {
 			secret, err := c.getSecret(ctx, k)
 			switch {
 			case err == nil:
-				delete(refused, k)
+				delete(failed, k)
 				c.tables.base.Secrets.Set(k, membership.SecretFacts(secret))
-			case apierrors.IsForbidden(err): // other errors mean that the API server is unavailable, which the watches report
-				if refused[k].IsZero() {
-					refused[k] = time.Now()
-				}
-				if time.Since(refused[k]) < secretPoll {
-					wait = secretAgain
-					continue
-				}
-				known := membership.Credentials{}
-				if row, ok := c.tables.base.Secrets.Get(k); ok {
-					known = *row
-				}
-				known.Refused = cmp.Or(allowed, err).Error()
-				c.tables.base.Secrets.Set(k, &known)
+				continue
+			case retry.Lost(err): // the watches report that the API server is unavailable
+				continue
+			case failed[k].IsZero():
+				failed[k] = time.Now()
 			}
+			if time.Since(failed[k]) < secretPoll {
+				wait = secretAgain
+				continue
+			}
+			known := membership.Credentials{}
+			if row, ok := c.tables.base.Secrets.Get(k); ok {
+				known = *row
+			}
+			if known.Forbidden = apierrors.IsForbidden(err); known.Forbidden {
+				err = cmp.Or(allowed, err)
+			}
+			known.Error = steady(known.Error, err.Error())
+			c.tables.base.Secrets.Set(k, &known)
 		}
 		for _, row := range c.tables.base.Secrets.All() {
 			if !slices.Contains(named, row.Key) {
 				c.tables.base.Secrets.Delete(row.Key)
-				delete(refused, row.Key)
+				delete(failed, row.Key)
 			}
 		}
 		timer := time.NewTimer(wait)

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +23,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
+
+// secretsTransport answers reads of Secrets for an API server that cannot decrypt them, while broken is set.
+type secretsTransport struct {
+	to     http.RoundTripper
+	broken *atomic.Bool
+}
+
+func (s *secretsTransport) RoundTrip(q *http.Request) (*http.Response, error) {
+	if s.broken.Load() && q.Method == http.MethodGet && strings.Contains(q.URL.Path, "/secrets/") {
+		return apiserver.Refusal(q, http.StatusInternalServerError, "InternalError", "unable to transform key"), nil
+	}
+	return s.to.RoundTrip(q)
+}
 
 // TestSecretAccess restricts the member controller to the Secret that its ClusterSet names. RBAC and the admission
 // policies of its manifest refuse every other Secret, whatever rules the controller writes.
@@ -60,7 +75,9 @@ func TestSecretAccess(t *testing.T) {
 			Data: map[string][]byte{"ca.crt": admin.CAData, "token": []byte("token")}}
 	}
 	set := clusterSet(admin.Host)
-	w.create(w.member, set, secret("east-token"), secret("other"))
+	w.create(w.member, set, secret("east-token"), secret("other"), secret("third"))
+	var broken atomic.Bool
+	w.transport = func(to http.RoundTripper) http.RoundTripper { return &secretsTransport{to, &broken} }
 	w.startMember()
 
 	// reads reads a Secret with the controller's account.
@@ -140,6 +157,12 @@ func TestSecretAccess(t *testing.T) {
 	w.create(w.member, binding)
 	named("other")
 	denied("east-token")
+	broken.Store(true)
+	w.update(w.member, set, func() { set.Spec.Leaders[0].Secret = "third" })
+	w.clusterSetSays("a Secret whose reading fails", "Secret kube-system/third cannot be read: ",
+		"unable to transform key", ": check the API server of this cluster and its storage")
+	broken.Store(false)
+	w.clusterSetSays("a Secret that can be read again", "Secret kube-system/third, key token: the leader does not know it")
 	w.delete(w.member, set)
 	w.eventually("without a ClusterSet the controller reads none", func(context.Context) error {
 		if err := reads("other"); !apierrors.IsForbidden(err) {

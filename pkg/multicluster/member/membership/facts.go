@@ -35,7 +35,8 @@ func clusterClaimFacts(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim {
 type Credentials struct {
 	Exists    bool
 	CA, Token string
-	Refused   string // why it may not be read; the other fields are from an earlier reading
+	Error     string // of the last reading; the other fields are from an earlier one
+	Forbidden bool   // the error is that the controller may not read it
 }
 
 // SecretFacts returns the credentials in a Secret. The Secret is nil if it does not exist.

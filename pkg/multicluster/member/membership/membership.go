@@ -92,7 +92,7 @@ func (t *Tables) membershipOf(_ derive.Name, r *derive.Reader) (Membership, []pr
 	}
 	m.Area = &area
 	where := derive.Object{Namespace: set.Namespace, Name: set.Spec.Leaders[0].Secret}
-	if has, ok := derive.Get(r, t.Secrets, where); ok && has.Refused != "" {
+	if has, ok := derive.Get(r, t.Secrets, where); ok && has.Error != "" {
 		ps.Add(m.ClusterSet(), "spec.leaders[0].secret", "SecretNotReadable",
 			unreadable(where, has)+"; what was read of it earlier is used")
 	}
@@ -161,7 +161,7 @@ func commonAreaOf(set *mcv1alpha2.ClusterSet, id string,
 			return Area{}, "", ""
 		}
 	}
-	if !has.Exists && has.Refused != "" {
+	if !has.Exists && has.Error != "" {
 		return Area{}, "spec.leaders[0].secret", unreadable(where, has)
 	}
 	if !has.Exists {
@@ -188,8 +188,12 @@ func commonAreaOf(set *mcv1alpha2.ClusterSet, id string,
 	}, "", ""
 }
 
-// unreadable returns why a Secret may not be read, and the remedy.
+// unreadable returns why a Secret cannot be read, and the remedy.
 func unreadable(where derive.Object, has *Credentials) string {
+	if !has.Forbidden {
+		return fmt.Sprintf("Secret %s cannot be read: %s: check the API server of this cluster and its storage, "+
+			"such as the encryption of Secrets; it is read again every few seconds", where, has.Error)
+	}
 	return fmt.Sprintf("Secret %s may not be read: %s: apply antrea-multicluster-member.yml again, "+
-		"or let ServiceAccount antrea-mc-controller get this Secret", where, has.Refused)
+		"or let ServiceAccount antrea-mc-controller get this Secret", where, has.Error)
 }
