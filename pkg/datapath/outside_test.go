@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -594,7 +595,7 @@ func TestTrafficFromOutside(t *testing.T) {
 		t.Run(r.name, r.check)
 	}
 	for _, to := range []string{"198.51.100.14:80", "192.168.78.101:30084"} {
-		if answer, err := underlay.ask("tcp", to); err == nil {
+		if answer, err := underlay.askWithin(3*time.Second, "tcp", to); err == nil {
 			t.Errorf("%s, which lets this client not in, answers %q", to, answer)
 		}
 	}

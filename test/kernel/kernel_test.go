@@ -44,11 +44,12 @@ func chosen() []packageTests {
 // its netlink, its WireGuard. The same code runs on the userspace or the dummy datapath in its own package.
 // They run one after the other: two at a time are no faster on two CPUs.
 var suites = []packageTests{
-	{pkg: "pkg/hostnet", run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort)$"},
+	{pkg: "pkg/hostnet",
+		run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes)$"},
 	{pkg: "pkg/openflow/flowsync",
 		run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
 	{pkg: "pkg/datapath",
-		run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
+		run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
 	{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$",
 		args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
 	{pkg: "pkg/cni", run: "."},
