@@ -53,6 +53,7 @@ func TestGolden(t *testing.T) {
 	for _, name := range []string{"here", "there", "local", "elsewhere", "none", "limited", "nobody", "query"} {
 		outsideOwners = append(outsideOwners, ServiceOwner("default", name))
 	}
+	servicePolicies := servicePolicySources(t)
 	policies := func(s *sources) (out []flow.Owner) {
 		for o := range s.held {
 			if o.Kind == KindPolicy {
@@ -86,6 +87,7 @@ func TestGolden(t *testing.T) {
 		{"servers", servers.held, policies(servers)},
 		{"unknown-pods", unknown.held, policies(unknown)},
 		{"outside", fromOutside, outsideOwners},
+		{"service-policies", servicePolicies.held, policies(servicePolicies)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var e flow.Entries

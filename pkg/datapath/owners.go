@@ -66,6 +66,7 @@ func (t *Tables) owned() []owned {
 	}
 	if t.policies != nil {
 		list = append(append(list, t.policies.ofRules()...), t.policies.shared()...)
+		list = append(list, entriesOf(t.servicePolicies, servicePolicyOwner))
 	}
 	return list
 }

@@ -76,6 +76,7 @@ const (
 	high   uint16 = 210   // a special case of all of these
 	origin uint16 = 215   // for packets that go back to where their connection came from
 	never  uint16 = 220   // for packets that are always dropped
+	ruled  uint16 = 225   // for packets that rules of a Service judge first
 	skip   uint16 = 65000 // in a table of rules: above all of them
 
 	fragments uint16 = 65001 // in these: fragments, whose ports no rule sees
@@ -129,6 +130,11 @@ var (
 	affinityTo    = flow.Reg(9).Bits(0, 32)
 	affinitySalt  = flow.Reg(10).Bits(0, 16)
 	affinityPort  = flow.Reg(12).Bits(0, 32) // by which table Affinity knows the Service's port
+
+	// The Service whose policies judge a new connection from outside, and whether one of their rules has passed it to the
+	// tier baseline.
+	judged = flow.Reg(13).Bits(0, 31)
+	passed = flow.Reg(13).Bits(31, 1)
 
 	// The Pod of this Node that sends (policy.SenderKeyOf). It becomes the tunnel's key on the way to another Node. Like
 	// clusterSetID it is not written into the key at once.
@@ -244,6 +250,11 @@ var bitFields = []bitField{
 	{"entryPort", entryPort, "a new connection to a port of the Node", nil},
 	{"entryExternal", entryExternal, "a new connection to an external address, with the number of that as its port", nil},
 	{"ownClient", ownClient, "such a connection of a process or a Pod of this Node", nil},
+	{
+		"judged", judged, "the Service from outside whose policies judge it, as a number",
+		[]string{"0 not looked up, or a Service without policies", "2147483647 they let it pass"},
+	},
+	{"passed", passed, "a rule of these policies has passed it on to the tier baseline", nil},
 	{"outPort", outPort, "the port it will leave by", nil},
 	{"sender", sender, "identity of the Pod that sends",
 		[]string{"16777214 an unknown Pod of this cluster, where a rule denies these",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,9 +18,15 @@ import (
 // 3.10.7.1, RFC 1122 3.2.2).
 var ErrNotAnswered = errors.New("packet asks for no answer")
 
+// untranslatedWord follows PolicyReject for a packet that has the address that its client asked.
+const untranslatedWord = "untranslated"
+
 // Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP with ICMP port
 // unreachable. It answers a connection that a policy rejects: TCP with a reset, all others with ICMP host
 // administratively prohibited.
+//
+// A policy that is applied to a Service rejects before an endpoint is chosen (untranslatedWord). That answer is made as
+// of a policy, and sent as of a Service.
 //
 // The first answer comes from the Service's address and is routed like a reply, so it enters the switch in table Route.
 // The second comes from the endpoint, if one was chosen. It enters in table Conntrack, which undoes that choice.
@@ -29,6 +36,9 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	case ServiceReject:
 	case PolicyReject:
 		table, code = Conntrack, codeProhibited
+		if _, word, _ := strings.Cut(string(pkt.Userdata), " "); word == untranslatedWord {
+			table = Route
+		}
 	default:
 		return ofp.PacketOut{}, fmt.Errorf("%w: userdata is %q", ErrNotAnswered, pkt.Userdata)
 	}
@@ -36,7 +46,7 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	if err != nil {
 		return ofp.PacketOut{}, fmt.Errorf("reject: %w", err)
 	}
-	if table == Route {
+	if KindOf(pkt) == ServiceReject {
 		if err := known.refused(in); err != nil {
 			return ofp.PacketOut{}, err
 		}

@@ -78,6 +78,9 @@ type Tables struct {
 	exports  *derive.Table[derive.Object, flow.Entries]
 	policies *policyFlows
 
+	judged          *derive.Numbers[derive.Object] // Services that policies are applied to
+	servicePolicies *derive.Table[derive.Object, flow.Entries]
+
 	ended      *derive.Source[ServiceConnection, bool]
 	endedFlows *derive.Table[ServiceConnection, flow.Entries]
 }
@@ -132,6 +135,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	if in.Policy != nil {
 		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate, t.ruleKey, t.outside, in.Resolvers)
 		t.policies.locals = derive.NewTable(e, "local-pods", t.localOf, derive.KeysOf(in.Pods))
+		t.servicePolicyTables(e)
 		t.policies.newcomers = derive.NewTable(e, "newcomer-flows", t.newcomerFlows, derive.KeysOf(in.Policy.Newcomers))
 	}
 	return t

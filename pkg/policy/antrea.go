@@ -39,8 +39,8 @@ func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	if spec.Priority < 1 || spec.Priority > 10000 {
 		p.report("spec.priority", "InvalidPriority", "%v is not within 1 to 10000: correct it", spec.Priority)
 	}
-	f.AppliedTo = p.appliedTo("spec.appliedTo", spec.AppliedTo)
-	p.whole = len(spec.AppliedTo) > 0
+	f.AppliedTo, f.AppliedServices = p.appliedTo("spec.appliedTo", spec.AppliedTo)
+	p.whole, p.services = len(spec.AppliedTo) > 0, len(f.AppliedServices) > 0
 	f.Ingress = p.direction(Ingress, spec.Ingress)
 	f.Egress = p.direction(Egress, spec.Egress)
 	return p.done(f)
@@ -104,8 +104,9 @@ func (r RuleFacts) denies() bool { return r.Action == Drop || r.Action == Reject
 // antreaParser parses one Antrea-native policy.
 type antreaParser struct {
 	parser
-	key   Key
-	whole bool // the policy has an appliedTo
+	key      Key
+	whole    bool // the policy has an appliedTo
+	services bool // which has Services
 }
 
 // namespaceOf is the Namespace of an object that the policy refers to.
@@ -113,8 +114,7 @@ func (p *antreaParser) namespaceOf(namespace string) string {
 	return cmp.Or(namespace, p.key.Namespace)
 }
 
-func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Selector {
-	var out []Selector
+func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) (out []Selector, services []derive.Object) {
 	for i, a := range list {
 		field := fmt.Sprintf("%s[%d]", field, i)
 		one := exactlyOne(a.PodSelector != nil || a.NamespaceSelector != nil, a.Group != "", a.ServiceAccount != nil,
@@ -122,8 +122,8 @@ func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Se
 		switch {
 		case !one:
 			p.report(field, "InvalidAppliedTo",
-				"it has to be either selectors of Pods and Namespaces, or a group, or a serviceAccount, so it selects nothing: "+
-					"correct it")
+				"it has to be either selectors of Pods and Namespaces, or a group, a serviceAccount or a service, so it selects "+
+					"nothing: correct it")
 		case a.Group != "":
 			out = append(out, Selector{Namespace: p.key.Namespace, Group: a.Group})
 		case a.ServiceAccount != nil && p.namespaceOf(a.ServiceAccount.Namespace) == "":
@@ -131,7 +131,13 @@ func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Se
 		case a.ServiceAccount != nil:
 			out = append(out, Selector{Namespace: p.namespaceOf(a.ServiceAccount.Namespace), Account: a.ServiceAccount.Name})
 		case a.Service != nil:
-			p.report(field+".service", "NotServed", "policies for NodePorts are not served yet, so it selects nothing")
+			namespace := p.namespaceOf(a.Service.Namespace)
+			if namespace == "" || p.key.Namespace != "" && namespace != p.key.Namespace {
+				p.report(field+".service.namespace", "InvalidAppliedTo",
+					"it is missing, or is not the Namespace of the policy, so it selects nothing: correct it")
+				continue
+			}
+			services = append(services, derive.Object{Namespace: namespace, Name: a.Service.Name})
 		case a.NodeSelector != nil:
 			p.report(field+".nodeSelector", "NotServed", "policies for Nodes are not served yet, so it selects nothing")
 		case a.ExternalEntitySelector != nil:
@@ -143,7 +149,7 @@ func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Se
 			}
 		}
 	}
-	return sorted(out, Selector.Compare)
+	return sorted(out, Selector.Compare), sorted(services, derive.Object.Compare)
 }
 
 // pods parses a selector of Pods and Namespaces. A selector with only Pods means the policy's own Namespace, if it has
@@ -202,7 +208,7 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 		p.report(field+".action", "InvalidAction",
 			"action %q is not one of Allow, Drop, Reject and Pass, so the rule drops: correct it", in.Action)
 	}
-	r.AppliedTo = p.appliedTo(field+".appliedTo", in.AppliedTo)
+	r.AppliedTo, r.AppliedServices = p.appliedTo(field+".appliedTo", in.AppliedTo)
 	p.cost = 1 + len(in.ToServices) + len(in.Protocols)
 	switch {
 	case p.whole && len(in.AppliedTo) > 0:
@@ -230,7 +236,49 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 	}
 	p.antreaPeers(field, peerField, d, peers, in.ToServices, &r)
 	p.antreaPorts(field, in, &r)
+	if p.services || len(r.AppliedServices) > 0 {
+		p.forServices(field, d, in, &r)
+	}
 	return p.costed(r)
+}
+
+// forServices checks a rule that is applied to Services. It judges the packet that the client has sent, which has no
+// labels, and no endpoint yet.
+func (p *antreaParser) forServices(field string, d Direction, in *crdv1beta1.Rule, r *RuleFacts) {
+	if d == Egress {
+		p.report(field, "InvalidAppliedTo",
+			"a service is applied to in ingress rules only, so the rule does nothing for it: write an ingress rule")
+		return
+	}
+	var peers, ports bool // that it cannot judge
+	for i, from := range in.From {
+		if from.IPBlock == nil {
+			p.report(fmt.Sprintf("%s.from[%d]", field, i), "InvalidPeer",
+				"clients of a service are judged by their address alone, so %s: write ipBlock", r.without())
+			peers = true
+		}
+	}
+	for i, port := range in.Ports {
+		if port.SourcePort != nil || port.SourceEndPort != nil || port.Port != nil && port.Port.StrVal != "" {
+			p.report(fmt.Sprintf("%s.ports[%d]", field, i), "InvalidPort",
+				"a service has node ports and external ports by number alone, and no ports of clients, so %s: write their numbers",
+				r.without())
+			ports = true
+		}
+	}
+	if len(in.Protocols) > 0 {
+		p.report(field+".protocols", "InvalidProtocol", "a service has ports alone, so %s: write ports", r.without())
+		ports = true
+	}
+	if peers {
+		r.AnyPeer = r.denies()
+		r.Peers, r.ClusterSet, r.Relative, r.Nodes, r.Names = nil, nil, nil, nil, nil
+	}
+	if ports {
+		r.AnyPort = r.denies()
+		r.Named, r.ICMP, r.IGMP = nil, nil, nil
+		r.Ports = slices.DeleteFunc(r.Ports, func(p PortRange) bool { return p.SourceFrom > 0 })
+	}
 }
 
 // without returns a text for a rule of which a part has a fault: the effect of the rule.

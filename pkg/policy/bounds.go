@@ -230,7 +230,9 @@ func (r RuleFacts) counts() bool { return !r.Folded && (!r.Over || !r.Void) }
 
 // beyond is what becomes of a rule beyond a bound.
 func (r RuleFacts) beyond() RuleFacts {
-	out := RuleFacts{Action: r.Action, Over: true, Cost: 1, AppliedTo: r.AppliedTo}
+	out := RuleFacts{
+		Action: r.Action, Over: true, Cost: 1, AppliedTo: r.AppliedTo, AppliedServices: r.AppliedServices,
+	}
 	out.Log, out.Name, out.LogLabel = r.Log, r.Name, r.LogLabel
 	if r.Void || r.Action == Allow {
 		out.Void, out.Cost = true, 0

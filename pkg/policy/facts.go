@@ -125,10 +125,12 @@ type Facts struct {
 	TierPriority uint8
 	Priority     float64
 	AppliedTo    []Selector // Pods; empty where each rule has its own
-	Keep         bool       // known connections go on whatever becomes of the policy (AnnotationEstablished)
-	Ingress      *DirectionFacts
-	Egress       *DirectionFacts
-	Problems     []problem.Problem
+	// AppliedServices are Services, in ingress for connections to them from outside (ServiceRule).
+	AppliedServices []derive.Object
+	Keep            bool // known connections go on whatever becomes of the policy (AnnotationEstablished)
+	Ingress         *DirectionFacts
+	Egress          *DirectionFacts
+	Problems        []problem.Problem
 }
 
 // DirectionFacts are the rules of a direction. A NetworkPolicy isolates Pods except for these rules.
@@ -142,8 +144,10 @@ type RuleFacts struct {
 	Folded    bool       // an earlier rule of the policy has its peers and ports
 	Cost      int        // what it counts against the bounds, as it is written
 	AppliedTo []Selector // in addition to the policy's
-	AnyPeer   bool
-	Peers     []Selector
+	// AppliedServices are in addition to the policy's.
+	AppliedServices []derive.Object
+	AnyPeer         bool
+	Peers           []Selector
 	// ClusterSet are the Peers that mean Pods of other clusters too.
 	ClusterSet []Selector
 	// Relative are peers that depend on the Namespace of the Pod that the rule is applied to.

@@ -138,6 +138,10 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		return selectors
 	}
 	out.AppliedTo = expand(slices.Concat(policy.AppliedTo, f.AppliedTo), ".appliedTo")
+	out.AppliedServices = nil
+	if k.Direction == Ingress {
+		out.AppliedServices = sorted(slices.Concat(policy.AppliedServices, f.AppliedServices), derive.Object.Compare)
+	}
 	out.Peers = expand(f.Peers, "")
 	for _, n := range f.Relative {
 		out.Peers = append(out.Peers, t.relative(n, k.For, r)...)
@@ -149,7 +153,9 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		if f = f.beyond(); f.Void {
 			return ruleFacts{}, problems
 		}
+		services := out.AppliedServices
 		out.RuleFacts, out.Rank, out.Blocks = f, policy.rank(k.Index, f.Action), nil
+		out.AppliedServices = services
 		out.AppliedTo, out.Peers, out.Cost = expand(slices.Concat(policy.AppliedTo, f.AppliedTo), ".appliedTo"), nil, 0
 	}
 	if len(f.Nodes) > 0 {

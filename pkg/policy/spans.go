@@ -268,6 +268,11 @@ func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
 		nodes, _ := derive.Get(r, s.selectorNodes, selector)
 		u.add(nodes)
 	}
+	if f.ofServices() { // clients may ask each Node
+		for _, row := range derive.All(r, s.NodeNumbers) {
+			u.add([]uint32{row.Value})
+		}
+	}
 	j.Nodes = u.sorted()
 	return j, nil
 }

@@ -149,7 +149,9 @@ type Tables struct {
 	PodRanges *derive.Table[PodRange, RangeOfPods]
 	// Newcomers are Pods of other Nodes whose addresses are not known yet, by the keys of their Nodes' tunnels.
 	Newcomers *derive.Table[SenderKey, Newcomer]
-	// LocalVersions are the Versions of the policies that apply to Pods of this Node.
+	// ServiceRules are the rules of Services for connections from outside.
+	ServiceRules *derive.Table[derive.Object, []ServiceRule]
+	// LocalVersions are the Versions of the policies that apply to Pods of this Node, or to Services.
 	LocalVersions *derive.Table[Key, Version]
 
 	attachments   Attachments
@@ -187,6 +189,9 @@ type Tables struct {
 	crowded    *derive.Table[crowd, []cut]
 	instances  *derive.Table[Key, []RuleKey]
 	resolved   *derive.Table[RuleKey, ruleFacts]
+
+	ruledServices *derive.Index[derive.Object, RuleKey, ruleFacts]
+
 	peers      *derive.Table[Selector, []Identity]
 	numbered   *derive.Table[Selector, []uint32] // the numbers of peers, which all rules with a selector share
 	candidates *derive.Table[Selector, candidates]
@@ -347,13 +352,26 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.groups = derive.NewTable(e, "group-members", t.group, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
 	t.Applied = derive.NewTable(e, "applied-policies", t.applied, derive.KeysOfIndex(t.byHere))
 	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key { return a.policies() })
-	t.active = derive.NewTable(e, "active-policies", t.activePolicy, derive.KeysOfIndex(t.byPolicy))
+	active := []derive.Keys[Key]{derive.KeysOfIndex(t.byPolicy)}
+	for _, kind := range []Kind{AntreaClusterNetworkPolicy, AntreaNetworkPolicy} {
+		active = append(active, derive.KeysOfIndex(derive.NewIndex(t.Policies[kind], "of-services",
+			func(o derive.Object, f Facts) []Key {
+				if !f.ofServices() {
+					return nil
+				}
+				return []Key{{kind, o.Namespace, o.Name}}
+			})))
+	}
+	t.active = derive.NewTable(e, "active-policies", t.activePolicy, active...)
 	t.LocalVersions = derive.NewTable(e, "policy-versions", t.versionOf, derive.KeysOf(t.active))
 	t.instances = derive.NewTable(e, "rule-instances", t.ruleKeys, derive.KeysOf(t.active))
 	keys := derive.KeysOfIndex(derive.NewIndex(t.instances, "rule", func(_ Key, list []RuleKey) []RuleKey { return list }))
 	t.activeIn = derive.NewIndex(t.active, "namespace", func(k Key, _ Facts) []derive.Name { return inNamespace(k) })
 	t.budgets = derive.NewTable(e, "policy-budgets", t.budget, derive.KeysOfIndex(t.activeIn))
 	t.resolved = derive.NewTable(e, "rule-facts", t.resolve, keys).EqualBy(sameFacts)
+	t.ruledServices = derive.NewIndex(t.resolved, "applied-service",
+		func(_ RuleKey, f ruleFacts) []derive.Object { return f.AppliedServices })
+	t.ServiceRules = derive.NewTable(e, "service-rules", t.serviceRules, derive.KeysOfIndex(t.ruledServices))
 	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
 	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(
 		derive.NewIndex(t.resolved, "namespace-selector", func(_ RuleKey, f ruleFacts) []derive.Name {

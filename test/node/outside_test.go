@@ -17,6 +17,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 )
 
 // The ports of the Nodes that testOutside asks, and the addresses outside of all networks.
@@ -247,7 +249,56 @@ func testOutside(t *testing.T, c *cluster) {
 			return nil
 		})
 	}
+	testServicePolicy(t, objects, func(r outsideRow) {
+		t.Helper()
+		if r.within == nil {
+			r.within = outside
+		}
+		check(r)
+	}, at(first, nearPort), at(second, nearPort), nodes[1].in)
 	testOutsideOff(t, nodes, check)
+}
+
+// testServicePolicy applies a policy to a Service, for clients of one address.
+func testServicePolicy(t *testing.T, objects client.Client, check func(outsideRow), first, second string,
+	other func(func()),
+) {
+	if err := crdv1beta1.AddToScheme(objects.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
+	p.Spec = crdv1beta1.PolicySpec{
+		Priority:  5,
+		AppliedTo: []crdv1beta1.AppliedTo{{Service: &crdv1beta1.ObjectReference{Namespace: "default", Name: "near"}}},
+		Ingress: []crdv1beta1.Rule{
+			{
+				Action: crdv1beta1.ActionReject,
+				From:   []crdv1beta1.Peer{{IPBlock: &crdv1beta1.IPBlock{CIDR: "10.200.1.1/32"}}},
+			},
+			{
+				Action: crdv1beta1.ActionDrop,
+				From:   []crdv1beta1.Peer{{IPBlock: &crdv1beta1.IPBlock{CIDR: "10.200.0.0/16"}}},
+			},
+		},
+	}
+	if err := objects.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = objects.Delete(context.WithoutCancel(t.Context()), p) })
+	for _, r := range []outsideRow{
+		{name: "client that a policy of the Service rejects", network: "tcp4", to: first, want: "refused"},
+		{name: "by the other Node, where it has an address that is dropped", network: "tcp4", to: second, want: "dropped"},
+		{
+			name: "client that the policy does not name", within: other, network: "tcp4", to: "192.168.77.1" +
+				first[strings.LastIndex(first, ":"):], want: "near 192.168.77.2",
+		},
+	} {
+		check(r)
+	}
+	if err := objects.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	check(outsideRow{name: "without the policy", network: "tcp4", to: first, want: "near 10.200.1.1"})
 }
 
 // testOutsideOff restarts the first Node's agent with open connections from outside, and then without

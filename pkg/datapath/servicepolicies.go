@@ -1,0 +1,193 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// Policies that are applied to a Service judge new connections to its node ports and external addresses in table
+// External, before a source range or an endpoint is looked at. The packet has the client's own address there. The first
+// lookup finds out that a Service with rules is asked, and the next ones find the rule that decides:
+//
+//	External: asked address ──► External: judged = number of the Service ──► the first rule that matches
+//	                                                                           │
+//	External: judged = judgedDone, as without policies ◄──Allow, no rule──────┘
+//
+// Each rule has a priority of its own for each Service, so rules of several policies never share a flow. The packets of
+// known connections do not come to this table: a change of these policies is for new connections.
+
+// judgedDone is the value of judged for a connection that the policies of its Service have let pass.
+const judgedDone = 1<<31 - 1
+
+// maxServiceRuleFlows bounds the flows that the rules of one Service need. A rule beyond it is closed.
+const maxServiceRuleFlows = 4096
+
+// servicePolicyOwner owns the flows of the policies of a Service.
+func servicePolicyOwner(o derive.Object) flow.Owner { return policyOwner("service", o) }
+
+// servicePolicyTables adds the tables of policies of Services.
+func (t *Tables) servicePolicyTables(e *derive.Engine) {
+	t.judged = derive.NewNumbers(e, "judged-services", 1, 1<<30, derive.KeysOf(t.Policy.ServiceRules))
+	t.servicePolicies = derive.NewTable(e, "service-policy-flows", t.servicePolicyFlows,
+		derive.KeysOf(t.Policy.ServiceRules))
+}
+
+// askedAddress is an address of a Service, as a client outside asks it.
+type askedAddress struct {
+	protocol corev1.Protocol
+	port     uint16
+	matches  [][]flow.Cond // of packets to it
+}
+
+// askedAt returns the addresses of a Service for clients outside, each once.
+func (t *Tables) askedAt(key derive.Object, r *derive.Reader) (out []askedAddress) {
+	list, _ := derive.Get(r, t.divided, key)
+	done := map[EntryID]bool{}
+	for _, d := range list {
+		for _, at := range t.enter(d.set.Protocol, d.at, r) {
+			id := EntryID{d.set.Protocol, at.vip}
+			if at.kind == service.ClusterIP || done[id] {
+				continue
+			}
+			done[id] = true
+			a := askedAddress{protocol: d.set.Protocol, port: at.vip.Port()}
+			to := func(ip netip.Addr, number uint16, more ...flow.Cond) {
+				proto, port := portMatch(d.set.Protocol, number)
+				if ip.Is4() == at.vip.Addr().Is4() {
+					a.matches = append(a.matches, append(more, proto, flow.IPDst(host(ip)), port))
+				}
+			}
+			number := at.vip.Port()
+			if at.isExternal() {
+				to(at.vip.Addr(), number)
+				number = uint16(at.entry)
+			} else {
+				for _, ip := range derived(r, t.outside).NodePorts {
+					to(ip, number, source.Is(fromPod))
+				}
+			}
+			for _, e := range Entries {
+				if e.External == at.isExternal() {
+					to(e.Addr, number, source.Is(fromGateway))
+				}
+			}
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// servicePolicyFlows are the flows of the policies of a Service.
+func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow.Entries, problems []problem.Problem) {
+	rules, _ := derive.Get(r, t.Policy.ServiceRules, key)
+	number, ok := derive.Get(r, t.judged, key)
+	if !ok || len(rules) == 0 {
+		return e, nil // the table of numbers reports it
+	}
+	addresses := t.askedAt(key, r)
+	if len(addresses) == 0 {
+		return e, nil
+	}
+	of, pass := judged.Is(uint64(number)), flow.Do(flow.Load(judged, judgedDone), flow.Resubmit(External))
+	for _, a := range addresses {
+		for _, m := range a.matches {
+			e.Flows = append(e.Flows, flow.Flow{
+				Table: External, Priority: ruled, Match: flow.All(append(slices.Clone(m), judged.Is(0))...),
+				Actions: flow.Do(flow.Load(judged, uint64(number)), flow.Resubmit(External)),
+			})
+		}
+	}
+	e.Flows = append(e.Flows, flow.Flow{Table: External, Priority: ruled, Match: flow.All(of), Actions: pass})
+	rate, _ := derive.Get(r, t.rate, Self)
+	for i, rule := range rules {
+		conds := []flow.Cond{of}
+		if rule.Stage == policy.Admin {
+			conds = append(conds, passed.Is(0))
+		}
+		matches := matchesOf(rule, addresses, conds)
+		if len(e.Flows)+len(matches) > maxServiceRuleFlows {
+			problems = append(problems, problem.Problem{
+				Object: problem.Object{
+					Kind: rule.Key.Policy.Kind.String(), Namespace: rule.Key.Policy.Namespace, Name: rule.Key.Policy.Name,
+				},
+				Field: fmt.Sprintf("spec.%s[%d]", rule.Key.Direction, rule.Key.Index), Reason: policy.ReasonTooLarge,
+				Message: fmt.Sprintf("the rules for Service %s need more than %d flows: a rule that allows does nothing, and "+
+					"another one denies everything; write fewer ranges or ports", key, maxServiceRuleFlows),
+			})
+			if rule.Action == policy.Allow {
+				continue
+			}
+			if rule.Action == policy.Pass {
+				rule.Action = policy.Drop
+			}
+			matches = []flow.Match{flow.All(conds...)}
+		}
+		f := flow.Flow{Table: External, Priority: skip - uint16(i)}
+		switch rule.Action {
+		case policy.Allow:
+			f.Actions = pass
+		case policy.Pass:
+			f.Actions = flow.Do(flow.Load(passed, 1), flow.Resubmit(External))
+		case policy.Reject:
+			f.Actions = ask(PolicyReject, rate, untranslatedWord)
+		}
+		if rule.Log && rate > 0 {
+			share := shareOf(PolicyLog, number, rate)
+			entry := logEntry(rule.Key, policy.Rule{Rank: rule.Rank, Name: rule.Name, LogLabel: rule.LogLabel}, f.Priority)
+			f.Actions = append(log(entry, share.ID), f.Actions...)
+			e.Meters = []flow.Meter{share}
+		}
+		for _, m := range matches {
+			f.Match = m
+			e.Flows = append(e.Flows, f)
+		}
+	}
+	return e, problems
+}
+
+// matchesOf returns the matches of the clients and ports of a rule, in addition to conditions.
+func matchesOf(rule policy.ServiceRule, addresses []askedAddress, conds []flow.Cond) (out []flow.Match) {
+	to := [][]flow.Cond{nil}
+	if !rule.AnyPort {
+		to = nil
+		for _, a := range addresses {
+			if slices.ContainsFunc(rule.Ports, func(p policy.PortRange) bool {
+				return p.Protocol == a.protocol && p.From <= a.port && a.port <= p.To
+			}) {
+				to = append(to, a.matches...)
+			}
+		}
+	}
+	from := []flow.Cond{nil}
+	if !rule.AnyPeer {
+		from = nil
+		for _, b := range rule.Blocks {
+			switch {
+			case !b.Addr().Is4():
+			case b.Bits() == 0:
+				from = append(from, nil)
+			default:
+				from = append(from, flow.IPSrc(b))
+			}
+		}
+	}
+	for _, t := range to {
+		for _, f := range from {
+			all := append(slices.Clone(conds), t...)
+			if f != nil {
+				all = append(all, f)
+			}
+			out = append(out, flow.All(all...))
+		}
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// ServiceRule is a rule that is applied to a Service. It decides about new connections to its node ports and external
+// addresses, before an endpoint is chosen: by the address of the client and the port that the client asks.
+type ServiceRule struct {
+	Key RuleKey
+	Rank
+	AnyPeer bool
+	Blocks  []netip.Prefix
+	AnyPort bool
+	Ports   []PortRange
+	// Log is set if connections that the rule decides are logged, with LogLabel. Name is the rule's name.
+	Log            bool
+	Name, LogLabel string
+}
+
+// ofServices reports whether a policy, or any of its ingress rules, is applied to a Service.
+func (f Facts) ofServices() bool {
+	return len(f.Ingress.rules()) > 0 && (len(f.AppliedServices) > 0 ||
+		slices.ContainsFunc(f.Ingress.rules(), func(r RuleFacts) bool { return len(r.AppliedServices) > 0 }))
+}
+
+// serviceRules returns the rules of a Service. The first that matches decides. Without Outside it returns no rules, and
+// a Problem for each policy.
+func (t *Tables) serviceRules(service derive.Object, r *derive.Reader) (out []ServiceRule, problems []problem.Problem) {
+	for _, row := range derive.List(r, t.ruledServices, service) {
+		f := row.Value
+		if !t.Outside {
+			p := problem.Problem{
+				Object: row.Key.Policy.problem(), Field: "spec.appliedTo", Reason: "NotServed",
+				Message: fmt.Sprintf("node ports and external addresses of Service %s are not served, so rules for it do "+
+					"nothing: set antreaProxy.proxyAll in antrea-agent.conf", service),
+			}
+			if !slices.Contains(problems, p) {
+				problems = append(problems, p)
+			}
+			continue
+		}
+		out = append(out, ServiceRule{
+			Key: row.Key, Rank: f.Rank, AnyPeer: f.AnyPeer, Blocks: f.Blocks, AnyPort: f.AnyPort, Ports: f.Ports,
+			Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
+		})
+	}
+	slices.SortStableFunc(out, func(a, b ServiceRule) int { return a.Rank.Compare(b.Rank) })
+	return out, problems
+}
