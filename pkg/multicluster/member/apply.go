@@ -52,7 +52,8 @@ func newLabelLimiter() *rate.Limiter { return rate.NewLimiter(labelRate, labelBu
 
 // target is the API server that writes go to.
 type target struct {
-	client func() client.Client // called at the time of the write; nil if the connection of the write has ended
+	// client returns the client at the time of the write, or nil if the connection of the write has ended.
+	client func(context.Context) client.Client
 	// done gets each write and the API server's answer. It may be nil.
 	done func(context.Context, writes.Write, client.Object)
 }
@@ -77,7 +78,7 @@ func offer(w writes.Write, to target) retry.Offer {
 		Wait: wait, Writes: []retry.Write{{
 			What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
 			Do: func(ctx context.Context) error {
-				c := to.client()
+				c := to.client(ctx)
 				if c == nil {
 					return nil
 				}

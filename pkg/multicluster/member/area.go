@@ -26,6 +26,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -338,7 +339,7 @@ func (a *commonArea) leave(ctx context.Context, log *slog.Logger) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveFor)
 	defer cancel()
-	delay := retryMin
+	delay := retry.Least
 	for {
 		err := a.leaveOnce(ctx)
 		if err == nil {
@@ -351,7 +352,7 @@ func (a *commonArea) leave(ctx context.Context, log *slog.Logger) {
 				"area", a.area.String(), "error", err)
 			return
 		case <-time.After(delay):
-			delay = min(2*delay, retryMost)
+			delay = min(2*delay, retry.Most)
 		}
 	}
 }

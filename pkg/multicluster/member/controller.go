@@ -43,10 +43,7 @@ import (
 )
 
 const (
-	retryMin      = 200 * time.Millisecond // after a failed write
-	retryMost     = 30 * time.Second
 	writers       = 16               // writes to one API server at the same time
-	offerEvery    = 30 * time.Second // offers again all writes that are still due
 	discoverEvery = 30 * time.Second // retries of the Service range
 	secretPoll    = 5 * time.Second  // reads of the Secrets that ClusterSets name
 	reportAgain   = time.Second      // looks for objects that Events are to be written on
@@ -115,17 +112,26 @@ func newController(namespace string, cfg config.Config, to client.Client, log *s
 		connecting: make(chan struct{}, 1), reporting: make(chan struct{}, 1), polling: make(chan struct{}, 1),
 		connected: make(chan int, 1), leaving: map[*commonArea]context.CancelFunc{},
 	}
-	options := retry.Options{Least: retryMin, Most: retryMost, Parallel: writers, Log: log,
+	options := retry.Options{Parallel: writers, Log: log,
 		Reported: func(retry.Offer, *problem.Problem) { signal(c.reporting) }}
 	c.figures, c.writes, c.hops = metrics.NewTables(c.tables.Engine), metrics.NewWrites(), metrics.NewPropagation()
 	options.Wrote, options.Done = c.writes.To("cluster"), c.done
 	local := options
 	local.Reported = c.refused
+	local.Again = func(ctx context.Context) {
+		c.offerAgain(ctx, c.localWrites, c.local, func(*writes.Write) bool { return true }, c.tables.local...)
+	}
 	c.localWrites = retry.NewQueue(local)
 	options.Wrote = c.writes.To("leader")
+	options.Again = func(ctx context.Context) {
+		c.offerAgain(ctx, c.leaderWrites, c.leader, func(w *writes.Write) bool { return !isPaced(w) }, c.tables.leader)
+	}
 	c.leaderWrites = retry.NewQueue(options)
 	c.leaderWrites.Hold()
 	options.Parallel = labelWriters
+	options.Again = func(ctx context.Context) {
+		c.offerAgain(ctx, c.pacedWrites, c.paced, isPaced, c.tables.leader)
+	}
 	c.pacedWrites = retry.NewQueue(options)
 	c.pacedWrites.Hold()
 	c.pace = newLabelLimiter()
@@ -193,8 +199,8 @@ func (c *controller) hand() {
 		paced, others := parted(changes, func(change derive.Change[derive.Object, *writes.Write]) bool {
 			return isPaced(cmp.Or(change.New, change.Old))
 		})
-		c.leaderWrites.Set(offers(others, target{client: c.leaderClient()})...)
-		c.pacedWrites.Set(offers(paced, target{client: c.pacedClient()})...)
+		c.leaderWrites.Set(offers(others, c.leader())...)
+		c.pacedWrites.Set(offers(paced, c.paced())...)
 	})
 	t.policies.Replicas.Watch(func(changes []derive.Change[derive.Object, *policies.Replica]) {
 		c.leaderWrites.Set(c.policyEvents(changes)...)
@@ -237,68 +243,53 @@ func parted[T any](list []T, is func(T) bool) (those, others []T) {
 	return those, others
 }
 
-// offerAgain offers all writes that are still due. A queue forgets a write that it has done. If another client undoes
-// the write before the watch shows it, no change arrives, and only this offer repeats it. offerAgain runs on the
-// evaluating goroutine, so it cannot bring back a write that a pass withdraws.
-func (c *controller) offerAgain() {
-	all := func(q *retry.Queue, writes []*writes.Write, to target) {
+// offerAgain offers to a queue the selected writes of some tables that are still due. A queue forgets a write that it
+// has done. If another client undoes the write before the watch shows it, no change arrives. Then only this offer
+// repeats it. The evaluating goroutine makes the offer, so it cannot bring back a write that a pass withdraws.
+func (c *controller) offerAgain(ctx context.Context, q *retry.Queue, to func() target, is func(*writes.Write) bool,
+	tables ...*writes.Table) {
+	c.tables.Do(ctx, func() {
 		var out []retry.Offer
-		for _, w := range writes {
-			out = append(out, offer(*w, to))
+		target := to()
+		for _, table := range tables {
+			for _, w := range derive.Values(table.All()) {
+				if is(w) {
+					out = append(out, offer(*w, target))
+				}
+			}
 		}
 		q.Set(out...)
-	}
-	for _, table := range c.tables.local {
-		all(c.localWrites, derive.Values(table.All()), c.local())
-	}
-	paced, others := parted(derive.Values(c.tables.leader.All()), isPaced)
-	all(c.leaderWrites, others, target{client: c.leaderClient()})
-	all(c.pacedWrites, paced, target{client: c.pacedClient()})
-}
-
-// again calls offerAgain from time to time.
-func (c *controller) again(ctx context.Context) {
-	tick := time.NewTicker(offerEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if !c.tables.Do(ctx, c.offerAgain) {
-			return
-		}
-	}
+	})
 }
 
 // local returns the target of writes to this cluster.
 func (c *controller) local() target {
-	return target{client: func() client.Client { return c.client }, done: c.wrotePolicy}
+	return target{client: func(context.Context) client.Client { return c.client }, done: c.wrotePolicy}
 }
 
-// leaderClient returns a function that finds the client at the time of the write. The write was decided for the
-// connection of this pass. If there is another connection then, the client is nil, even if the Namespace has the same
-// name.
-func (c *controller) leaderClient() func() client.Client {
+// leader returns the target of writes to the leader. A write was decided for the connection of this pass. If there is
+// another connection at the time of the write, there is no client, even if the Namespace has the same name.
+func (c *controller) leader() target {
 	decided, _ := c.tables.base.Connection.Get(membership.Here)
-	return func() client.Client {
+	return target{client: func(context.Context) client.Client {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.area == nil || c.area.number != decided.Number {
 			return nil
 		}
 		return c.area.client
-	}
+	}}
 }
 
-// pacedClient is leaderClient for pacedWrites. It also waits until the rate limit allows the write.
-func (c *controller) pacedClient() func() client.Client {
-	to := c.leaderClient()
-	return func() client.Client {
-		time.Sleep(c.pace.Reserve().Delay())
-		return to()
-	}
+// paced returns the target of pacedWrites. It is the leader, once the rate limit allows the write.
+func (c *controller) paced() target {
+	to := c.leader()
+	return target{client: func(ctx context.Context) client.Client {
+		if c.pace.Wait(ctx) != nil {
+			return nil
+		}
+		return to.client(ctx)
+	}}
 }
 
 // holdWrites holds the writes to the leader unless the leader has answered the last announcement. If a write is
@@ -329,7 +320,7 @@ func (c *controller) Start(ctx context.Context) error {
 	t.base.Secrets.Loaded()
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){
-		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again, c.endPhases,
+		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.endPhases,
 		c.localWrites.Run, c.leaderWrites.Run, c.pacedWrites.Run, c.events.Run,
 	} {
 		running.Go(func() { f(ctx) })

@@ -27,18 +27,20 @@ import (
 func (c *controller) policyEvents(changes []derive.Change[derive.Object, *policies.Replica]) []retry.Offer {
 	var out []retry.Offer
 	m, _ := c.tables.base.Membership.Get(membership.Here)
+	connection, _ := c.tables.base.Connection.Get(membership.Here)
+	area := connection.Area
 	for _, change := range changes {
 		key := "Event of ResourceImport " + change.Key.String()
 		switch was, is := change.Old, change.New; {
 		case is == nil || is.Fault == "":
 			out = append(out, retry.Offer{Key: key})
 		case was == nil || was.Fault != is.Fault:
-			to, event := c.leaderClient(), policyEvent(is, time.Now()) // a further try creates the same Event
+			event := policyEvent(is, time.Now()) // a further try creates the same Event
 			out = append(out, retry.Offer{Key: key, Late: true, Writes: []retry.Write{{
 				What:  "create an Event about ResourceImport " + change.Key.String(),
 				Blame: problem.Problem{Object: m.ClusterSet(), Reason: reasonWriteFailed},
 				Do: func(ctx context.Context) error {
-					if leader := to(); leader != nil {
+					if leader := c.clientOf(area); leader != nil {
 						return events.Create(ctx, leader, event)
 					}
 					return nil
@@ -47,6 +49,17 @@ func (c *controller) policyEvents(changes []derive.Change[derive.Object, *polici
 		}
 	}
 	return out
+}
+
+// clientOf returns the client of the present connection to an area, or nil if this cluster is not in the area any more.
+// An Event stays right when the connection is made again, for example with a new token.
+func (c *controller) clientOf(area membership.Area) client.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.area == nil || !sameMembership(c.area.area, area) {
+		return nil
+	}
+	return c.area.client
 }
 
 // policyEvent returns the documented Event about a policy that is not imported.

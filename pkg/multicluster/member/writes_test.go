@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -220,6 +222,46 @@ func TestNewServiceImport(t *testing.T) {
 	expect(t, "its Endpoints too", status(), []string{write + ": 1 clusters after 0s"})
 	v.Leader.ResourceImports = v.Leader.ResourceImports[:1]
 	expect(t, "its Endpoints are gone", status(), []string{write + ": 0 clusters after 0s"})
+}
+
+// TestDueWritesAreOfferedAgain does the writes to the leader that are due. It does them again after half a minute,
+// since no watch has shown them.
+func TestDueWritesAreOfferedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, to := joinedController(t, exportingView())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go c.tables.Run(ctx)
+		c.answers("")
+		synctest.Wait()
+		want := to.taken()
+		slices.Sort(want)
+		expect(t, "writes", want, []string{"create east-default-web-endpoints", "create east-default-web-service"})
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		again := to.taken()[len(want):]
+		slices.Sort(again)
+		expect(t, "writes again", again, want)
+	})
+}
+
+// TestPolicyEventsOutliveAConnection creates an Event in the leader although the connection was made again meanwhile.
+func TestPolicyEventsOutliveAConnection(t *testing.T) {
+	v := joinedView()
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{policyImport(multicluster.AntreaClusterNetworkPolicyKind,
+		"", "strict", `{"priority":1,"tier":"absent","ingress":[{"action":"Drop"}]}`)}
+	c, _ := joinedController(t, v)
+	other, area := &recorder{}, v.Leader.Area
+	area.Token = "renewed"
+	c.mu.Lock()
+	c.area = &commonArea{area: area, number: 2, client: other}
+	c.holdWrites()
+	c.mu.Unlock()
+	c.settled(t)
+	wrote := other.taken()
+	if len(wrote) != 1 || !strings.HasPrefix(wrote[0], "create "+v.Leader.ResourceImports[0].Name+".") {
+		t.Errorf("written: %v, want one Event", wrote)
+	}
 }
 
 // TestRefusalsThatPass writes Events at once about refusals by a leader of Tombolo. For a refusal by another leader it
