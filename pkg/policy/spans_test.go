@@ -48,7 +48,7 @@ func TestSpans(t *testing.T) {
 	hears := func(s *Spans) policytest.Watch {
 		w := s.hears()
 		w.Pod = func(namespace, name string, p *corev1.Pod) {
-			hear(s.Pods, derive.Object{Namespace: namespace, Name: name}, p, SpanFactsOf)
+			observe(s.Pods, derive.Object{Namespace: namespace, Name: name}, p, SpanFactsOf)
 		}
 		return w
 	}

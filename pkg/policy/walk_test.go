@@ -104,31 +104,31 @@ func (t *Tables) hears() policytest.Watch {
 			k := derive.Object{Namespace: namespace, Name: name}
 			switch o := o.(type) {
 			case *crdv1beta1.ClusterNetworkPolicy:
-				hear(t.Policies[AntreaClusterNetworkPolicy], k, o, AntreaClusterFactsOf)
+				observe(t.Policies[AntreaClusterNetworkPolicy], k, o, AntreaClusterFactsOf)
 			case *crdv1beta1.NetworkPolicy:
-				hear(t.Policies[AntreaNetworkPolicy], k, o, AntreaFactsOf)
+				observe(t.Policies[AntreaNetworkPolicy], k, o, AntreaFactsOf)
 			case *npv1alpha2.ClusterNetworkPolicy:
-				hear(t.Policies[ClusterNetworkPolicy], k, o, ClusterFactsOf)
+				observe(t.Policies[ClusterNetworkPolicy], k, o, ClusterFactsOf)
 			case *crdv1beta1.Tier:
-				hear(t.Tiers, k, o, TierFactsOf)
+				observe(t.Tiers, k, o, TierFactsOf)
 			case *crdv1beta1.ClusterGroup:
-				hear(t.ClusterGroups, k, o, ClusterGroupFactsOf)
+				observe(t.ClusterGroups, k, o, ClusterGroupFactsOf)
 			case *crdv1beta1.Group:
-				hear(t.Groups, k, o, GroupFactsOf)
+				observe(t.Groups, k, o, GroupFactsOf)
 			case *corev1.Node:
-				hear(t.Nodes, k, o, NodeFactsOf)
+				observe(t.Nodes, k, o, NodeFactsOf)
 			case *corev1.Service:
-				hear(t.ServiceSelectors, k, o, ServiceSelectorOf)
+				observe(t.ServiceSelectors, k, o, ServiceSelectorOf)
 			case *mcv1alpha1.LabelIdentity:
-				hear(t.LabelIdentities, k, o, LabelIdentityOf)
+				observe(t.LabelIdentities, k, o, LabelIdentityOf)
 			case *mcv1alpha1.PodAddressImport:
-				hear(t.PodAddresses, k, o, RemotePodsOf)
+				observe(t.PodAddresses, k, o, RemotePodsOf)
 			}
 		},
 	}
 }
 
-func hear[T, F any](s *derive.Source[derive.Object, F], k derive.Object, o *T, facts func(*T) F) {
+func observe[T, F any](s *derive.Source[derive.Object, F], k derive.Object, o *T, facts func(*T) F) {
 	if o == nil {
 		s.Delete(k)
 		return

@@ -41,9 +41,9 @@ type tables struct {
 	groups        *derive.Source[derive.Object, object]
 	clusterGroups *derive.Source[derive.Object, object]
 	reports       *derive.Source[derive.Object, *tombolov1alpha1.NodePolicyReport]
-	said          *derive.Source[nodePolicy, said]
+	nodeReports   *derive.Source[nodePolicy, nodeReport]
 
-	saidOf     *derive.Index[policy.Key, nodePolicy, said]
+	reportsOf  *derive.Index[policy.Key, nodePolicy, nodeReport]
 	byTier     *derive.Index[derive.Name, policy.Key, derive.Name]
 	steps      *derive.Table[policy.Key, step]
 	groupSteps *derive.Table[derive.Object, step]
@@ -72,8 +72,8 @@ func (n nodePolicy) Compare(o nodePolicy) int {
 	return cmp.Or(n.Policy.Compare(o.Policy), n.Node.Compare(o.Node))
 }
 
-// said is a Node's report about a policy.
-type said struct {
+// nodeReport is a Node's report about a policy.
+type nodeReport struct {
 	Version          policy.Version // the version in its switch
 	Failure, Problem string
 }
@@ -90,10 +90,11 @@ func newTables() *tables {
 	e := derive.New()
 	t := &tables{engine: e, spans: policy.NewSpans(e)}
 	t.declareKinds()
-	t.said = derive.NewSource[nodePolicy, said](e, "node-reports")
-	t.said.Loaded()
-	t.reports.Watch(t.hear)
-	t.saidOf = derive.NewIndex(t.said, "policy", func(k nodePolicy, _ said) []policy.Key { return []policy.Key{k.Policy} })
+	t.nodeReports = derive.NewSource[nodePolicy, nodeReport](e, "node-reports")
+	t.nodeReports.Loaded()
+	t.reports.Watch(t.splitReports)
+	t.reportsOf = derive.NewIndex(t.nodeReports, "policy",
+		func(k nodePolicy, _ nodeReport) []policy.Key { return []policy.Key{k.Policy} })
 	tiers := derive.NewTable(e, "policy-tiers", func(k policy.Key, r *derive.Reader) (derive.Name, []problem.Problem) {
 		f, _ := derive.Get(r, t.spans.Policies[k.Kind], derive.Object{Namespace: k.Namespace, Name: k.Name})
 		return derive.Name(f.Tier), nil
@@ -105,31 +106,31 @@ func newTables() *tables {
 	return t
 }
 
-// hear splits reports into rows, so that a change of one row concerns only its policy.
-func (t *tables) hear(changes []derive.Change[derive.Object, *tombolov1alpha1.NodePolicyReport]) {
+// splitReports splits reports into rows, so that a change of one row concerns only its policy.
+func (t *tables) splitReports(changes []derive.Change[derive.Object, *tombolov1alpha1.NodePolicyReport]) {
 	for _, c := range changes {
-		before, now := saidIn(c.Old), saidIn(c.New)
+		before, now := nodeReportsIn(c.Old), nodeReportsIn(c.New)
 		node := derive.Name(c.Key.Name)
 		for k, s := range before {
-			if _, still := now[k]; !still && s != (said{}) {
-				t.said.Delete(nodePolicy{k, node})
+			if _, still := now[k]; !still && s != (nodeReport{}) {
+				t.nodeReports.Delete(nodePolicy{k, node})
 			}
 		}
 		for k, s := range now {
 			if before[k] != s {
-				t.said.Set(nodePolicy{k, node}, s)
+				t.nodeReports.Set(nodePolicy{k, node}, s)
 			}
 		}
 	}
 }
 
-// saidIn reads a report. An entry that cannot be read is of a later version, and is ignored.
-func saidIn(r *tombolov1alpha1.NodePolicyReport) map[policy.Key]said {
+// nodeReportsIn reads a report. An entry that cannot be read is of a later version, and is ignored.
+func nodeReportsIn(r *tombolov1alpha1.NodePolicyReport) map[policy.Key]nodeReport {
 	if r == nil {
 		return nil
 	}
-	out := map[policy.Key]said{}
-	each := func(from map[string]string, put func(s *said, text string)) {
+	out := map[policy.Key]nodeReport{}
+	each := func(from map[string]string, put func(s *nodeReport, text string)) {
 		for name, text := range from {
 			if k, ok := policy.KeyOfShort(name); ok {
 				s := out[k]
@@ -138,9 +139,9 @@ func saidIn(r *tombolov1alpha1.NodePolicyReport) map[policy.Key]said {
 			}
 		}
 	}
-	each(r.Policies, func(s *said, text string) { s.Version = policy.Version(text) })
-	each(r.Failures, func(s *said, text string) { s.Failure = text })
-	each(r.Problems, func(s *said, text string) { s.Problem = text })
+	each(r.Policies, func(s *nodeReport, text string) { s.Version = policy.Version(text) })
+	each(r.Failures, func(s *nodeReport, text string) { s.Failure = text })
+	each(r.Problems, func(s *nodeReport, text string) { s.Problem = text })
 	return out
 }
 
@@ -170,7 +171,7 @@ func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Pro
 	want := crdv1beta1.PolicyStatus{ObservedGeneration: have.Generation, DesiredNodesRealized: int32(len(j.Nodes))}
 	var failed []string // Nodes, and why
 	leftOut := map[string][]string{}
-	for _, row := range derive.List(r, t.saidOf, k) {
+	for _, row := range derive.List(r, t.reportsOf, k) {
 		n, _ := derive.Get(r, t.spans.NodeNumbers, row.Key.Node)
 		if _, concerned := slices.BinarySearch(j.Nodes, n); !concerned {
 			continue

@@ -120,9 +120,9 @@ func TestPodAddresses(t *testing.T) {
 						strings.TrimPrefix(c.Value.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
 				}
 			}
-			if have, said := addressesOf(values(w.imports.All())), strings.Join(failed, "; "); have != row.want ||
-				said != row.failed {
-				t.Errorf("have %q, want %q; failed %q, want %q", have, row.want, said, row.failed)
+			if have, messages := addressesOf(values(w.imports.All())), strings.Join(failed, "; "); have != row.want ||
+				messages != row.failed {
+				t.Errorf("have %q, want %q; failed %q, want %q", have, row.want, messages, row.failed)
 			}
 		})
 	}
@@ -150,9 +150,9 @@ func TestPodAddressesStay(t *testing.T) {
 	w.exports.Delete(key)
 	is("the ClusterInfo is withdrawn", "west 10.11.3.5")
 	w.now = w.now.Add(holdClaims + time.Minute)
-	for _, row := range w.heard.All() { // a heartbeat
+	for _, row := range w.announcements.All() { // a heartbeat
 		row.Value.Touched = w.now.Format(time.RFC3339)
-		w.heard.Set(row.Key, row.Value)
+		w.announcements.Set(row.Key, row.Value)
 	}
 	is("it does not come back", "")
 	w.exports.Set(key, e)
@@ -163,7 +163,7 @@ func TestPodAddressesStay(t *testing.T) {
 	is("another range", "")
 	w.exports.Set(key, e)
 	is("the same again", "west 10.11.3.5")
-	w.heard.Delete(derive.Object{Namespace: "area", Name: multicluster.AnnounceName("west")})
+	w.announcements.Delete(derive.Object{Namespace: "area", Name: multicluster.AnnounceName("west")})
 	is("the cluster is no member any more", "")
 	if fmt.Sprint(w.engine.Problems()) != "[]" {
 		t.Errorf("problems %v", w.engine.Problems())

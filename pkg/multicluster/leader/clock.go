@@ -46,14 +46,14 @@ type clock struct {
 	t         *tables
 	numbering *numbering
 
-	mu     sync.Mutex
-	seen   map[derive.Object]*sighting         // announcements
-	claims map[derive.Name]claim               // by cluster ID
-	said   map[derive.Object]live              // as the tables have it
-	late   map[derive.Object]time.Time         // the same
-	infoOf map[derive.Object]derive.Name       // cluster IDs of ClusterInfo imports
-	used   map[derive.Object]map[use]time.Time // endpoints by import, and the end of their use; zero while imported
-	ending map[derive.Object]bool              // imports with endpoints that are not
+	mu       sync.Mutex
+	seen     map[derive.Object]*sighting         // announcements
+	claims   map[derive.Name]claim               // by cluster ID
+	inTables map[derive.Object]live              // as the tables have it
+	late     map[derive.Object]time.Time         // the same
+	infoOf   map[derive.Object]derive.Name       // cluster IDs of ClusterInfo imports
+	used     map[derive.Object]map[use]time.Time // endpoints by import, and the end of their use; zero while imported
+	ending   map[derive.Object]bool              // imports with endpoints that are not
 }
 
 // sighting is the record of a MemberClusterAnnounce, with its last state.
@@ -70,13 +70,13 @@ type claim struct {
 
 func newClock(t *tables) *clock {
 	return &clock{t: t, numbering: newNumbering(t), seen: map[derive.Object]*sighting{}, claims: map[derive.Name]claim{},
-		said: map[derive.Object]live{}, late: map[derive.Object]time.Time{}, infoOf: map[derive.Object]derive.Name{},
+		inTables: map[derive.Object]live{}, late: map[derive.Object]time.Time{}, infoOf: map[derive.Object]derive.Name{},
 		used: map[derive.Object]map[use]time.Time{}, ending: map[derive.Object]bool{}}
 }
 
 // watch has the clock see announcements and imports as they change.
 func (c *clock) watch(now func() time.Time) {
-	c.t.heard.Watch(func(changes []derive.Change[derive.Object, announce]) { c.announced(changes, now()) })
+	c.t.announcements.Watch(func(changes []derive.Change[derive.Object, announce]) { c.announced(changes, now()) })
 	c.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
 		c.imported(changes,
 			now())
@@ -137,12 +137,12 @@ func (c *clock) judge(key derive.Object, s *sighting, before silences, now time.
 }
 
 func (c *clock) say(key derive.Object, l live) {
-	if c.said[key] == l {
+	if c.inTables[key] == l {
 		return
 	}
 	c.t.liveness.Set(key, l)
-	if c.said[key] = l; l == (live{}) {
-		delete(c.said, key)
+	if c.inTables[key] = l; l == (live{}) {
+		delete(c.inTables, key)
 	}
 }
 
@@ -182,7 +182,7 @@ func (c *clock) left(changes []derive.Change[derive.Name, member]) {
 				before := len(used)
 				maps.DeleteFunc(used, func(u use, _ time.Time) bool { return u.ID == string(change.Key) })
 				if len(used) < before {
-					c.tell(key)
+					c.setUsed(key)
 				}
 			}
 		}
@@ -219,11 +219,11 @@ func (c *clock) use(key derive.Object, now time.Time) {
 			c.ending[key] = true
 		}
 	}
-	c.tell(key)
+	c.setUsed(key)
 }
 
-// tell writes the used endpoints of an import to the tables.
-func (c *clock) tell(key derive.Object) {
+// setUsed writes the used endpoints of an import to the tables.
+func (c *clock) setUsed(key derive.Object) {
 	used := c.used[key]
 	if len(used) == 0 {
 		delete(c.used, key)
@@ -265,7 +265,7 @@ func (c *clock) tick(now time.Time) {
 			delete(c.ending, key)
 		}
 		if len(used) < before {
-			c.tell(key)
+			c.setUsed(key)
 		}
 	}
 	late := map[derive.Object]time.Time{}

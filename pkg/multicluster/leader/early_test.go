@@ -12,22 +12,24 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// told records the conditions that are written, and creates nothing.
-type told struct {
+// conditionRecorder records the conditions that are written, and creates nothing.
+type conditionRecorder struct {
 	client.Client
 	conditions chan mcv1alpha1.ResourceExportCondition
 }
 
-func (told) Create(context.Context, client.Object, ...client.CreateOption) error { return nil }
+func (conditionRecorder) Create(context.Context, client.Object, ...client.CreateOption) error {
+	return nil
+}
 
-func (c told) Status() client.SubResourceWriter { return toldStatus{to: c.conditions} }
+func (c conditionRecorder) Status() client.SubResourceWriter { return statusRecorder{to: c.conditions} }
 
-type toldStatus struct {
+type statusRecorder struct {
 	client.SubResourceWriter
 	to chan mcv1alpha1.ResourceExportCondition
 }
 
-func (s toldStatus) Update(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
+func (s statusRecorder) Update(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
 	s.to <- o.(*mcv1alpha1.ResourceExport).Status.Conditions[0]
 	return nil
 }
@@ -48,7 +50,7 @@ func TestEndpointsFirst(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conditions := make(chan mcv1alpha1.ResourceExportCondition, 10)
-				c := newController(told{conditions: conditions}, slog.New(slog.DiscardHandler))
+				c := newController(conditionRecorder{conditions: conditions}, slog.New(slog.DiscardHandler))
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan struct{})
 				go func() {

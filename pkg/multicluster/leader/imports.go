@@ -328,7 +328,7 @@ func (t *tables) verdict(r *derive.Reader, j joint, base derive.Object, suffix s
 
 // condition returns the condition of an export, without its time. An export that is being deleted has no condition.
 // early is set if the condition is likely to change soon.
-func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceExportCondition, said, early bool) {
+func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceExportCondition, due, early bool) {
 	if e.Deleted {
 		return c, false, false
 	}
@@ -427,11 +427,11 @@ func (t *tables) exportStep(key derive.Object, r *derive.Reader) (*exportStep, [
 		return &exportStep{Verb: release, Export: e, Have: have, All: s.Dismissed, Waits: waits.Verb != "" &&
 			waits.Verb != updateStatus}, nil
 	}
-	want, said, early := t.condition(e, r)
+	want, due, early := t.condition(e, r)
 	switch {
-	case !said && t.standing(r, e).Dismissed:
+	case !due && t.standing(r, e).Dismissed:
 		return &exportStep{Verb: remove, Export: e, Have: have}, nil
-	case !said || sameConditions(have.Conditions, want):
+	case !due || sameConditions(have.Conditions, want):
 		return nil, nil
 	}
 	return &exportStep{Verb: updateStatus, Export: e, Have: have, Condition: want, Early: early}, nil

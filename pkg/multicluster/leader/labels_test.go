@@ -131,7 +131,7 @@ func newLeaderOfLabels(t *testing.T, last uint32) leaderOfLabels {
 	w := newWalker(1)
 	w.clock.numbering.last = last
 	for _, a := range announced("east", "west") {
-		w.heard.Set(derive.Object{Namespace: "area", Name: a.Name}, announceFacts(a))
+		w.announcements.Set(derive.Object{Namespace: "area", Name: a.Name}, announceFacts(a))
 	}
 	return leaderOfLabels{w, t}
 }
@@ -177,9 +177,9 @@ func (l leaderOfLabels) later(d time.Duration) {
 	l.now = l.now.Add(d)
 	for _, a := range announced("east", "west") { // a heartbeat
 		k := derive.Object{Namespace: "area", Name: a.Name}
-		have, _ := l.heard.Get(k)
+		have, _ := l.announcements.Get(k)
 		have.Touched = l.now.String()
-		l.heard.Set(k, have)
+		l.announcements.Set(k, have)
 	}
 	l.converge(l.t)
 }

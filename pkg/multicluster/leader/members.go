@@ -19,7 +19,7 @@ import (
 
 // announce returns an announcement without the parts that heartbeats change.
 func (t *tables) announce(key derive.Object, r *derive.Reader) (*mcv1alpha1.MemberClusterAnnounce, []problem.Problem) {
-	a, _ := derive.Get(r, t.heard, key)
+	a, _ := derive.Get(r, t.announcements, key)
 	return a.Fact, nil
 }
 
@@ -90,7 +90,7 @@ func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []probl
 }
 
 // notAnnounced returns since when an export's conditions report that its cluster has not announced itself.
-func notAnnounced(w written) (since time.Time, said bool) {
+func notAnnounced(w written) (since time.Time, ok bool) {
 	for _, c := range w.Conditions {
 		if c.Reason == reasonNotAnnounced {
 			return c.LastTransitionTime.Time, true
@@ -237,14 +237,14 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 		}
 		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected",
 			Message: "Member Connected"}
-		heard, _ := derive.Get(r, t.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
+		alive, _ := derive.Get(r, t.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
 		// A member may have been disconnected before this controller started. Then it stays disconnected until it touches its
 		// announcement.
 		since, disconnected := before.of(a)
-		if heard.Silent || disconnected && !heard.Heard {
+		if alive.Silent || disconnected && !alive.Heard {
 			c.Status, c.Reason = corev1.ConditionFalse, "Disconnected"
-			if heard.Silent {
-				since = heard.Since
+			if alive.Silent {
+				since = alive.Since
 			}
 			c.Message = "No MemberClusterAnnounce update after " + since.UTC().Format(time.UnixDate)
 			silent = append(silent, a.ClusterID)
@@ -296,14 +296,14 @@ func (t *tables) announceStep(key derive.Object, r *derive.Reader) (announceStep
 	if a == nil {
 		return announceStep{}, nil
 	}
-	heard, _ := derive.Get(r, t.liveness, key)
+	alive, _ := derive.Get(r, t.liveness, key)
 	var do verb
 	switch {
 	case a.DeletionTimestamp != nil:
 		if len(a.Finalizers) > 0 && len(derive.List(r, t.exportsOf, derive.Name(a.ClusterID))) == 0 {
 			do = release
 		}
-	case heard.Expired:
+	case alive.Expired:
 		do = remove
 	case !slices.Contains(a.Finalizers, announceFinalizer(a)):
 		do = hold
@@ -311,7 +311,7 @@ func (t *tables) announceStep(key derive.Object, r *derive.Reader) (announceStep
 	if do == "" {
 		return announceStep{}, nil
 	}
-	have, _ := derive.Get(r, t.heard, key) // the newest version for the write, since a heartbeat may come between
+	have, _ := derive.Get(r, t.announcements, key) // the newest version for the write, since a heartbeat may come between
 	return announceStep{do, have}, nil
 }
 

@@ -98,7 +98,7 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []
 	for key, value := range m.requests.Annotations() {
 		metav1.SetMetaDataAnnotation(&j.Import.ObjectMeta, key, value)
 	}
-	return jointService{Joint: j, Conflict: m.told(), Lost: m.lost}, nil
+	return jointService{Joint: j, Conflict: m.conflict(), Lost: m.lost}, nil
 }
 
 // merged is the result of the exports of a Service.
@@ -243,10 +243,10 @@ func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, valu
 				field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
 }
 
-// told joins the reasons and messages of all conflicts, in the order in which they were found. The reasons are
+// conflict joins the reasons and messages of all conflicts, in the order in which they were found. The reasons are
 // separated by commas, which a condition's reason may contain. Together they are far below its limit of 1024
 // characters.
-func (m *merged) told() *conflict {
+func (m *merged) conflict() *conflict {
 	if len(m.conflicts) == 0 {
 		return nil
 	}
@@ -291,12 +291,12 @@ const arrival = 5
 // a Service join together, their exports arrive in the same second, and both may be older than that. Then their own
 // records decide, and not the names of their clusters.
 func older(a, b *export) int {
-	return cmp.Or(cmp.Compare(max(a.said(), a.Created-arrival), max(b.said(), b.Created-arrival)),
-		cmp.Compare(a.said(), b.said()))
+	return cmp.Or(cmp.Compare(max(a.exportedAt(), a.Created-arrival), max(b.exportedAt(), b.Created-arrival)),
+		cmp.Compare(a.exportedAt(), b.exportedAt()))
 }
 
-// said returns when an export was made, according to its own record.
-func (e *export) said() int64 {
+// exportedAt returns when an export was made, according to its own record.
+func (e *export) exportedAt() int64 {
 	if e.Facts != nil && e.Facts.Created > 0 {
 		return e.Facts.Created
 	}

@@ -276,18 +276,18 @@ func TestReadyEndpoints(t *testing.T) {
 		return []*mcv1alpha1.ResourceExport{service(cluster, "default", "web", time.Hour, 80), e}
 	}
 	for _, row := range []struct {
-		name string
-		now  [][]*mcv1alpha1.ResourceExport
-		want string
-		told []string
+		name   string
+		now    [][]*mcv1alpha1.ResourceExport
+		want   string
+		failed []string
 	}{
-		{"one says it, one does not", [][]*mcv1alpha1.ResourceExport{exports("east", "3", "10.96.0.1"),
+		{"one has a number, one does not", [][]*mcv1alpha1.ResourceExport{exports("east", "3", "10.96.0.1"),
 			exports("west", "", "10.97.0.1")},
 			`[{"cluster":"east","subsets":1,"ready":3},{"cluster":"west","subsets":1}]`, nil},
-		{"Pods' own addresses count one each, whatever is said",
+		{"Pods' own addresses count one each, whatever the annotation has",
 			[][]*mcv1alpha1.ResourceExport{exports("east", "900", "10.96.0.1", "10.96.0.2")},
 			`[{"cluster":"east","subsets":1}]`, nil},
-		{"a number that is none is refused, the others go on",
+		{"a number out of range is refused, the others go on",
 			[][]*mcv1alpha1.ResourceExport{exports("east", "65536", "10.96.0.1"), exports("west", "2", "10.97.0.1")},
 			`[{"cluster":"west","subsets":1,"ready":2}]`,
 			[]string{
@@ -300,14 +300,14 @@ func TestReadyEndpoints(t *testing.T) {
 				have.Imports["default-web-endpoints"].Annotations[multicluster.AnnotationSources]); diff != "" {
 				t.Errorf("want, have:\n%s", diff)
 			}
-			var told []string
+			var failed []string
 			for _, line := range reported(have) {
 				if strings.Contains(line, " fails: ") {
-					told = append(told, line)
+					failed = append(failed, line)
 				}
 			}
-			if diff := cmp.Diff(row.told, told); diff != "" {
-				t.Errorf("told, want, have:\n%s", diff)
+			if diff := cmp.Diff(row.failed, failed); diff != "" {
+				t.Errorf("failed, want, have:\n%s", diff)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 
 // tables are the leader's decisions, key by key.
 //
-//	heard ─► announces ─► bindings ─► members ─┐
+//	announcements ─► announces ─► bindings ─► members ─┐
 //	exports ───────────────────────────────────┼─► services ─► endpoints ─► steps of imports
 //	imports, held ─► claims ─► ranges ─────────┤      └─► verdicts ◄┘          ▲
 //	                                           ├─► labels ─► (numbering) ─► numbers
@@ -35,7 +35,7 @@ type tables struct {
 	sets          *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
 	clusterClaims *derive.Source[derive.Object, *mcv1alpha2.ClusterClaim]
 	accounts      *derive.Source[derive.Object, *corev1.ServiceAccount]
-	heard         *derive.Source[derive.Object, announce]
+	announcements *derive.Source[derive.Object, announce]
 	exports       *derive.Source[derive.Object, *export]
 	written       *derive.Source[derive.Object, written] // of exports; both are written together
 	imports       *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
@@ -107,7 +107,7 @@ func newTables() *tables {
 	}
 	t.sets = watch.NewSource(t.kinds, "ClusterSets", whole[*mcv1alpha2.ClusterSet])
 	t.clusterClaims = watch.NewSource(t.kinds, "ClusterClaims", whole[*mcv1alpha2.ClusterClaim], watch.Believed())
-	t.heard = watch.NewSource(t.kinds, "MemberClusterAnnounces", announceFacts)
+	t.announcements = watch.NewSource(t.kinds, "MemberClusterAnnounces", announceFacts)
 	t.exports = watch.NewSource(t.kinds, "ResourceExports", exportFacts)
 	t.written = watch.NewSource(t.kinds, "status of ResourceExports", writtenFacts)
 	t.imports = watch.NewSource(t.kinds, "ResourceImports", whole[*mcv1alpha1.ResourceImport])
@@ -120,7 +120,7 @@ func newTables() *tables {
 	t.numbers.Loaded()
 
 	// The one table that a heartbeat evaluates: its result is as before.
-	t.announces = derive.NewTable(e, "announces", t.announce, derive.KeysOf(t.heard))
+	t.announces = derive.NewTable(e, "announces", t.announce, derive.KeysOf(t.announcements))
 	t.announcesOf = derive.NewIndex(t.announces, "cluster",
 		func(_ derive.Object, a *mcv1alpha1.MemberClusterAnnounce) []derive.Name {
 			return []derive.Name{derive.Name(a.ClusterID)}
@@ -133,13 +133,13 @@ func newTables() *tables {
 	t.members = derive.NewTable(e, "members", t.member, derive.KeysOfIndex(t.announcesOf))
 
 	t.indexExports()
-	said := derive.NewIndex(t.written, "not announced", func(k derive.Object, w written) []derive.Object {
-		if _, said := notAnnounced(w); !said {
+	orphaned := derive.NewIndex(t.written, "not announced", func(k derive.Object, w written) []derive.Object {
+		if _, ok := notAnnounced(w); !ok {
 			return nil
 		}
 		return []derive.Object{k}
 	})
-	t.orphans = derive.NewTable(e, "orphans", t.orphan, derive.KeysOfIndex(said))
+	t.orphans = derive.NewTable(e, "orphans", t.orphan, derive.KeysOfIndex(orphaned))
 
 	t.exporters = derive.NewTable(e, "exporters of endpoints", t.exportersOf, derive.KeysOf(t.imports))
 	t.pins = derive.NewTable(e, "pins", t.pinned, derive.KeysOfIndex(everything))

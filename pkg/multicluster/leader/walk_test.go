@@ -78,7 +78,7 @@ func (t described) again() described {
 	copyRows(n.sets, t.sets)
 	copyRows(n.clusterClaims, t.clusterClaims)
 	copyRows(n.accounts, t.accounts)
-	copyRows(n.heard, t.heard)
+	copyRows(n.announcements, t.announcements)
 	copyRows(n.exports, t.exports)
 	copyRows(n.written, t.written)
 	copyRows(n.imports, t.imports)
@@ -157,14 +157,14 @@ func (w *walker) step() {
 		if w.rand.IntN(2) == 0 {
 			a.Finalizers = []string{announceFinalizer(a)}
 		}
-		w.heard.Set(key(a.Name), announceFacts(a))
+		w.announcements.Set(key(a.Name), announceFacts(a))
 	case 7:
-		w.heard.Delete(key(multicluster.AnnounceName(id)))
+		w.announcements.Delete(key(multicluster.AnnounceName(id)))
 	case 8: // a heartbeat
-		if a, ok := w.heard.Get(key(multicluster.AnnounceName(id))); ok {
+		if a, ok := w.announcements.Get(key(multicluster.AnnounceName(id))); ok {
 			w.version++
 			a.Version, a.Touched = fmt.Sprint(w.version), fmt.Sprint(w.version)
-			w.heard.Set(key(multicluster.AnnounceName(id)), a)
+			w.announcements.Set(key(multicluster.AnnounceName(id)), a)
 		}
 	case 9:
 		w.now = w.now.Add(time.Duration(w.rand.IntN(3)) * []time.Duration{time.Second, time.Minute, time.Hour,
@@ -291,9 +291,9 @@ func (w *walker) obeyAll() {
 		if row.Value.Verb == hold {
 			a.Fact = a.Fact.DeepCopy()
 			a.Fact.Finalizers = append(a.Fact.Finalizers, announceFinalizer(a.Fact))
-			w.heard.Set(row.Key, a)
+			w.announcements.Set(row.Key, a)
 		} else {
-			w.heard.Delete(row.Key)
+			w.announcements.Delete(row.Key)
 		}
 	}
 	for _, row := range w.accountSteps.All() {
@@ -595,10 +595,10 @@ func TestOfferedAgainBetweenPasses(t *testing.T) {
 		c.queue.Set(retry.Offer{Key: importKey + row.Key.String()}) // the queue takes the step as done
 	}
 	before := c.queue.Len()
-	running, told := make(chan struct{}), make(chan struct{})
+	running, withdrawn := make(chan struct{}), make(chan struct{})
 	c.tables.exports.Watch(func([]derive.Change[derive.Object, *export]) {
 		close(running)
-		<-told
+		<-withdrawn
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
@@ -614,7 +614,7 @@ func TestOfferedAgainBetweenPasses(t *testing.T) {
 	if n := c.queue.Len(); n != before {
 		t.Errorf("%d objects are offered in the middle of a pass, want the %d of before", n, before)
 	}
-	close(told)
+	close(withdrawn)
 	<-offered
 	if n := len(c.tables.importSteps.All()); n != 1 || c.queue.Len() == 0 {
 		t.Errorf("%d imports are to be written, %d objects are offered: want one, and some", n, c.queue.Len())

@@ -104,7 +104,7 @@ func (a *commonArea) prepare(c *controller) error {
 func (a *commonArea) start(ctx context.Context, c *controller) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	if a.broken == nil {
-		a.watcher.OnChange(func() { c.heard(a) })
+		a.watcher.OnChange(func() { c.setConnection(a) })
 		a.running.Go(func() { a.watcher.Run(ctx) })
 	}
 	a.running.Go(func() { a.heartbeat(ctx, c) })
@@ -135,7 +135,7 @@ func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 					"area", a.area.String(), "error", text)
 			}
 		}
-		c.heard(a)
+		c.setConnection(a)
 		timer := time.NewTimer(time.Until(next(after)))
 		select {
 		case <-ctx.Done():
@@ -146,8 +146,8 @@ func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 	}
 }
 
-// heard writes the state of a connection to the table, if the connection is the current one.
-func (c *controller) heard(a *commonArea) {
+// setConnection writes the state of a connection to the table, if the connection is the current one.
+func (c *controller) setConnection(a *commonArea) {
 	last := a.state()
 	now := connectionOf(a.number, a.area, a.broken == nil && a.watcher.Listed(), last)
 	c.mu.Lock()

@@ -95,16 +95,16 @@ func TestPlanOwnEndpoints(t *testing.T) {
 			if i < 0 {
 				t.Fatal("there is no ServiceImport")
 			}
-			told := row.why != "" && !row.quiet
-			if have := d.ServiceImports[i].Status.Conditions[0].Message; strings.Contains(have, want) != told {
-				t.Errorf("condition of the ServiceImport %q, want %q in it: %v", have, want, told)
+			expected := row.why != "" && !row.quiet
+			if have := d.ServiceImports[i].Status.Conditions[0].Message; strings.Contains(have, want) != expected {
+				t.Errorf("condition of the ServiceImport %q, want %q in it: %v", have, want, expected)
 			}
 			reported := false
 			for _, p := range ps {
 				reported = reported || p.Reason == "ResourceImportInvalid" && strings.Contains(p.Message, want)
 			}
-			if reported != told {
-				t.Errorf("reported %v, want %v: %v", reported, told, ps)
+			if reported != expected {
+				t.Errorf("reported %v, want %v: %v", reported, expected, ps)
 			}
 		})
 	}

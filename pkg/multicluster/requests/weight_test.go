@@ -7,19 +7,19 @@ import (
 
 // TestRoundReady: the rounded number is near the exact one, never zero, and seldom changes.
 func TestRoundReady(t *testing.T) {
-	told := map[int]bool{}
+	counts := map[int]bool{}
 	for n := 1; n <= 3*MaxReady; n++ {
 		have, want := RoundReady(n), float64(min(n, MaxReady))
-		told[have] = true
+		counts[have] = true
 		if have < 1 || have > MaxReady || n <= 16 && have != n || math.Abs(float64(have)-want) > want/16+0.5 {
-			t.Errorf("of %d ready endpoints %d are told", n, have)
+			t.Errorf("of %d ready endpoints %d are announced", n, have)
 		}
 		if n > 1 && have < RoundReady(n-1) {
-			t.Errorf("%d is told of %d, and more of one less", have, n)
+			t.Errorf("%d is announced for %d, and more of one less", have, n)
 		}
 	}
-	if len(told) > 80 {
-		t.Errorf("%d different numbers are told", len(told))
+	if len(counts) > 80 {
+		t.Errorf("%d different numbers are announced", len(counts))
 	}
 }
 

@@ -461,17 +461,17 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 	if err != nil {
 		return nil, err
 	}
-	said := ""
+	answer := ""
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.State.Terminated != nil {
-			said = s.State.Terminated.Message
+			answer = s.State.Terminated.Message
 		}
 	}
 	var answers []probe.Answer
-	if err := json.Unmarshal([]byte(said), &answers); err != nil || len(answers) != len(questions) {
+	if err := json.Unmarshal([]byte(answer), &answers); err != nil || len(answers) != len(questions) {
 		return nil, wrongf("use the `tombolo` of the version that the agents' image has, or give --image one of this version",
 			"the result of Pod %s/%s in %s cannot be read: its termination message is %q, expected %d answers", r.name, name,
-			r.clusters[at].Name, said, len(questions))
+			r.clusters[at].Name, answer, len(questions))
 	}
 	return answers, nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 )
 
-// markAnnounce records in an announcement the account that creates it. Later writers, whoever they are, cannot
+// markAnnounce records in an announcement the account that creates it. No later writer can
 // change the record. An announcement that an older version created has no record. The next account that writes it is
 // recorded then, except the controller's. The judge below refuses an account that may not have the announcement.
 func (h *handlers) markAnnounce(_ context.Context, req admission.Request) admission.Response {
@@ -115,8 +115,7 @@ func checkAnnounceMeta(was, is *mcv1alpha1.MemberClusterAnnounce, size int) stri
 	return checkMeta(was, is)
 }
 
-// admitAnnounce lets an account announce the cluster ID that it is bound to, or one that may
-// become its own.
+// admitAnnounce lets an account announce the cluster ID that it is bound to, or a cluster ID that it may be bound to.
 func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, name string,
 	is *mcv1alpha1.MemberClusterAnnounce) admission.Response {
 	account, refusal := h.account(ctx, name)
@@ -157,7 +156,7 @@ func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, nam
 	return admission.Allowed("")
 }
 
-// checkUnbound says why an account without a binding may not write an announcement, or nothing.
+// checkUnbound returns the reason why an account without a binding may not write an announcement, or "".
 func checkUnbound(name string, is *mcv1alpha1.MemberClusterAnnounce, op admissionv1.Operation,
 	accounts []*corev1.ServiceAccount, announces []*mcv1alpha1.MemberClusterAnnounce,
 ) string {
@@ -245,7 +244,7 @@ func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberCluste
 	return nil
 }
 
-// deleteAnnounce keeps members from removing each other. All others that RBAC allows may.
+// deleteAnnounce refuses that a member deletes another member's announcement. It does not restrict other accounts.
 func (h *handlers) deleteAnnounce(ctx context.Context, req admission.Request, namespace, name string,
 	isAccount bool) admission.Response {
 	if !isAccount || namespace != h.namespace || name == multicluster.ControllerName {

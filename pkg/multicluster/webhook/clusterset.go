@@ -18,8 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 )
 
-// clusterSet keeps one ClusterSet in a Namespace, and the IDs in it as they are. It warns of what
-// has no effect.
+// clusterSet allows one ClusterSet in a Namespace and refuses changes of its IDs. It warns about fields without effect.
 func (h *handlers) clusterSet(ctx context.Context, req admission.Request) admission.Response {
 	answer := h.checkClusterSet(ctx, req)
 	if !answer.Allowed || req.Operation == admissionv1.Delete {
@@ -105,7 +104,7 @@ func (h *handlers) decode(req admission.Request, was, is client.Object) error {
 	return h.decoder.DecodeRaw(req.Object, is)
 }
 
-// claimKind is which fact a claim states, by its own name or by the top-level name of v1alpha1.
+// claimKind returns the well-known name of a claim: its own name, or the top-level name of v1alpha1.
 func claimKind(c *mcv1alpha2.ClusterClaim) string {
 	for _, name := range []string{c.ClaimName, c.Name} {
 		switch {
@@ -118,7 +117,7 @@ func claimKind(c *mcv1alpha2.ClusterClaim) string {
 	return ""
 }
 
-// clusterClaim keeps claims that are in use as they are.
+// clusterClaim refuses changes and deletions of claims that are in use.
 func (h *handlers) clusterClaim(ctx context.Context, req admission.Request) admission.Response {
 	var was, is mcv1alpha2.ClusterClaim
 	switch req.Operation {
@@ -158,8 +157,8 @@ func (h *handlers) clusterClaim(ctx context.Context, req admission.Request) admi
 	return admission.Allowed("")
 }
 
-// gateway lets only the controller and the agents write Gateways. Agents run in kube-system, in whatever Namespace the
-// controller is: the Gateways are in that one.
+// gateway lets only the controller and the agents write Gateways. Gateways are in the controller's Namespace. Agents
+// run in kube-system.
 func (h *handlers) gateway(_ context.Context, req admission.Request) admission.Response {
 	namespace, name, _ := caller(req.UserInfo.Username)
 	switch (types.NamespacedName{Namespace: namespace, Name: name}) {

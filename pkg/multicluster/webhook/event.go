@@ -20,8 +20,8 @@ const (
 	maxEventBytes = 8 << 10
 )
 
-// markEvent labels an Event of a member with its cluster ID, whatever the member sends: the limit
-// is counted by it, and a reader sees whose it is.
+// markEvent labels an Event of a member with the member's cluster ID. It replaces the label that the member sends. The
+// limit counts the label, and readers see the member in it.
 func (h *handlers) markEvent(ctx context.Context, req admission.Request) admission.Response {
 	id, isMember, refusal := h.eventOf(ctx, req)
 	switch {
@@ -45,7 +45,7 @@ func (h *handlers) markEvent(ctx context.Context, req admission.Request) admissi
 	return admission.PatchResponseFromRaw(req.Object.Raw, marked)
 }
 
-// event limits the number and the size of a member's Events, so that the Events of others are kept.
+// event limits the number and the size of a member's Events, so that the Events of others have room.
 func (h *handlers) event(ctx context.Context, req admission.Request) admission.Response {
 	id, isMember, refusal := h.eventOf(ctx, req)
 	switch {
@@ -81,8 +81,8 @@ func (h *handlers) event(ctx context.Context, req admission.Request) admission.R
 	return admission.Allowed("")
 }
 
-// eventOf is the cluster ID of the member that writes an Event. Others, such as the cluster's own
-// components, write what they like.
+// eventOf returns the cluster ID of the member that writes an Event. It does not restrict other writers, such as the
+// cluster's own components.
 func (h *handlers) eventOf(ctx context.Context, req admission.Request) (id string, isMember bool,
 	refusal *admission.Response) {
 	namespace, name, isAccount := caller(req.UserInfo.Username)

@@ -36,8 +36,8 @@ const (
 	maxAnnounces       = 60
 )
 
-// limits counts each member's objects in the Common Area, from objects that the API server has stored: forged requests
-// at the webhooks' port do not count.
+// limits counts each member's objects in the Common Area. It counts only objects that the API server has stored. So
+// forged requests at the webhooks' port do not count.
 type limits struct {
 	now func() time.Time
 
@@ -48,13 +48,13 @@ type limits struct {
 	announces map[types.NamespacedName]*bucket // writes of MemberClusterAnnounces
 }
 
-// bucket counts what was done lately: it leaks at a rate.
+// bucket counts recent writes. It leaks at a rate.
 type bucket struct {
 	level float64
 	at    time.Time
 }
 
-// settle forgets what was done long ago.
+// settle subtracts the part that has leaked since the last call.
 func (b *bucket) settle(now time.Time, perSecond float64) {
 	b.level = max(0, b.level-now.Sub(b.at).Seconds()*perSecond)
 	b.at = now
@@ -67,7 +67,7 @@ type stored struct {
 	kind   string // if it has a limit of its own
 }
 
-// limitOf is how many ResourceExports of a kind a member may have, and what to call them.
+// limitOf returns the number of ResourceExports of a kind that a member may have, and their name in messages.
 func limitOf(kind string) (own string, most int, name string) {
 	switch kind {
 	case multicluster.LabelIdentityKind:
@@ -78,7 +78,7 @@ func limitOf(kind string) (own string, most int, name string) {
 	return "", maxExports, "ResourceExports"
 }
 
-// usage is what one member has, and how much it has written lately.
+// usage counts the objects of one member and its recent writes.
 type usage struct {
 	exports map[string]int // by kind, as limitOf has them
 	bytes   int
@@ -126,7 +126,7 @@ func (l *limits) announced(key types.NamespacedName) {
 	b.level++
 }
 
-// admit refuses a write of a member that has too much already.
+// admit refuses a write of a member that has reached a limit.
 func (l *limits) admit(req admission.Request, id, kind string) admission.Response {
 	size := len(req.Object.Raw)
 	if size > exportcheck.MaxBytes {
@@ -160,7 +160,7 @@ func (l *limits) admit(req admission.Request, id, kind string) admission.Respons
 	return admission.Allowed("")
 }
 
-// put counts a ResourceExport as the API server has it. written is set if it was stored just now.
+// put counts a ResourceExport that the API server has stored. written is set if it was stored just now.
 func (l *limits) put(key types.NamespacedName, s stored, written bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +198,7 @@ func (l *limits) forget(key types.NamespacedName) {
 	l.members[s.member].count(s, -1)
 }
 
-// count counts an export that came (+1) or went (-1).
+// count counts an export that is added (+1) or removed (-1).
 func (u *usage) count(s stored, by int) {
 	if u.exports[s.kind] += by; u.exports[s.kind] == 0 {
 		delete(u.exports, s.kind)
@@ -239,7 +239,7 @@ func sizeOf(re *mcv1alpha1.ResourceExport) stored {
 	return s
 }
 
-// watch keeps the counts while the manager runs, in every replica: each serves webhooks.
+// watch keeps the counts while the manager runs. It runs in every replica, since each serves webhooks.
 func (l *limits) watch(mgr ctrl.Manager, namespace string) error {
 	watches, stop, err := kubeclient.ForWatches(mgr.GetConfig())
 	if err != nil {
@@ -263,7 +263,7 @@ type counter struct {
 	stop   func() // of connections that are being dialled
 }
 
-// NeedLeaderElection is false: every replica counts for the webhooks that it serves.
+// NeedLeaderElection returns false, since every replica counts for the webhooks that it serves.
 func (counter) NeedLeaderElection() bool { return false }
 
 // Start runs until ctx ends. The manager calls it.

@@ -22,9 +22,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// markResourceExport labels what an administrator exports by hand: a policy. It also labels a ClusterInfo: Antrea's
-// members write it without the labels that their other exports have. Whether they may write it is for the validating
-// webhook.
+// markResourceExport labels policies that an administrator exports by hand. It also labels a ClusterInfo, since
+// Antrea's members write it without the labels of their other exports. The validating webhook decides whether they may
+// write it.
 func (h *handlers) markResourceExport(_ context.Context, req admission.Request) admission.Response {
 	var re mcv1alpha1.ResourceExport
 	if err := h.decoder.DecodeRaw(req.Object, &re); err != nil {
@@ -55,8 +55,8 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 	return patched(req, &re)
 }
 
-// fillLabels adds those labels of a ClusterInfo's export that are missing, and reports whether there were any. Wrong
-// ones stay, for the validating webhook to refuse.
+// fillLabels adds the missing labels of a ClusterInfo's export, and reports whether any were missing. It keeps wrong
+// labels, which the validating webhook refuses.
 func fillLabels(re *mcv1alpha1.ResourceExport) (missing bool) {
 	for key, value := range map[string]string{multicluster.LabelSourceClusterID: re.Spec.ClusterID,
 		multicluster.LabelSourceKind: re.Spec.Kind} {
@@ -157,7 +157,8 @@ func held(re *mcv1alpha1.ResourceExport) bool {
 		slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
 }
 
-// byAdministrator refuses policies that cannot be read. Everything else is an administrator's, or garbage collection's.
+// byAdministrator refuses policies that cannot be read. It allows all other writes of administrators and of garbage
+// collection.
 func (h *handlers) byAdministrator(req admission.Request) admission.Response {
 	if req.Operation == admissionv1.Delete {
 		return admission.Allowed("")
@@ -220,8 +221,8 @@ func checkPayload(re *mcv1alpha1.ResourceExport) error {
 	return nil
 }
 
-// actsFor is the cluster ID that an account is bound to, or will be as soon as the leader's
-// controller has seen its announcement.
+// actsFor returns the cluster ID that an account is bound to. If the leader's controller has not seen the account's
+// announcement yet, it returns the announced ID.
 func (h *handlers) actsFor(ctx context.Context, account *corev1.ServiceAccount) (id string, ok bool,
 	refusal *admission.Response) {
 	if id, ok = binding.Bound(account); ok {
@@ -246,7 +247,7 @@ func (h *handlers) actsFor(ctx context.Context, account *corev1.ServiceAccount) 
 	return "", false, nil
 }
 
-// checkExport names the fault with a member's export, or nothing.
+// checkExport returns the fault of a member's export, or "".
 func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 	s := re.Spec
 	labels := map[string]string{multicluster.LabelSourceClusterID: id, multicluster.LabelSourceKind: s.Kind}

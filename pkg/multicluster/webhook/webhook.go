@@ -6,8 +6,8 @@
 // bound to, and acts for that member from then on. Admission records the account in the announcement, and the leader's
 // controller writes the binding (package binding).
 //
-// The webhooks write nothing. Any client that reaches their port can ask them anything, in any name: an answer must
-// have no effect without the API server.
+// The webhooks write nothing. Any client that reaches their port can send them any request in any name. So an answer
+// must have no effect without the API server.
 package webhook
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/certs"
 )
 
-// Role is which of the two controllers serves the webhooks.
+// Role names the controller that serves the webhooks: leader or member.
 type Role string
 
 // Roles, as the label "role" of the webhook configurations has them.
@@ -49,9 +49,8 @@ func CertificateNames(role Role, namespace string) certs.Names {
 
 const pathSuffix = "-multicluster-crd-antrea-io-"
 
-// SetupWithManager serves the webhooks of one role for a Namespace. The scheme must know the
-// kinds of the multi-cluster API and of core/v1. The manager's webhook server must use the
-// certificate of a Certificate.
+// SetupWithManager serves the webhooks of one role for a Namespace. The scheme must have the kinds of the multi-cluster
+// API and of core/v1. The manager's webhook server must use the certificate of a Certificate.
 func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, namespace string) error {
 	live, err := client.New(mgr.GetConfig(),
 		client.Options{Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
@@ -71,7 +70,7 @@ func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, names
 	return nil
 }
 
-// paths are what the role serves.
+// paths returns the webhooks that a role serves.
 func (h *handlers) paths() map[string]admission.HandlerFunc {
 	const validate, mutate = "/validate" + pathSuffix, "/mutate" + pathSuffix
 	paths := map[string]admission.HandlerFunc{
@@ -91,8 +90,8 @@ func (h *handlers) paths() map[string]admission.HandlerFunc {
 	return paths
 }
 
-// handlers answer the API server. Reads are live: a decision on an old state could let two
-// members have one ID.
+// handlers answer the API server. Their reads are live, since a decision on an old state could give one ID to two
+// members.
 type handlers struct {
 	client    client.Reader
 	decoder   admission.Decoder
@@ -111,7 +110,7 @@ func caller(user string) (namespace, name string, ok bool) {
 	return namespace, name, ok && namespace != "" && name != ""
 }
 
-// account reads the ServiceAccount of a caller. A nil answer means go on.
+// account reads the ServiceAccount of a caller. A nil answer is no refusal.
 func (h *handlers) account(ctx context.Context, name string) (*corev1.ServiceAccount, *admission.Response) {
 	account := &corev1.ServiceAccount{}
 	err := h.client.Get(ctx, client.ObjectKey{Namespace: h.namespace, Name: name}, account)
@@ -127,7 +126,7 @@ func (h *handlers) account(ctx context.Context, name string) (*corev1.ServiceAcc
 	return account, nil
 }
 
-// area reads all accounts and announcements of the Namespace. A nil answer means go on.
+// area reads all accounts and announcements of the Namespace. A nil answer is no refusal.
 func (h *handlers) area(ctx context.Context) ([]*corev1.ServiceAccount, []*mcv1alpha1.MemberClusterAnnounce,
 	*admission.Response) {
 	var accounts corev1.ServiceAccountList
