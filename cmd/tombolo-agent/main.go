@@ -55,7 +55,6 @@ type flags struct {
 	runDir     string
 	stateDir   string
 	logDir     string
-	confDir    string
 }
 
 func command() *cobra.Command {
@@ -76,8 +75,6 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.runDir, "run-dir", wire.DefaultRunDir, "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
 	cmd.Flags().StringVar(&f.logDir, "log-dir", "/var/log/tombolo", "where policies log")
-	cmd.Flags().StringVar(&f.confDir, "cni-conf-dir", "/host/etc/cni/net.d",
-		"the runtime's directory of network configurations, as mounted here")
 	cmd.AddCommand(installCNI(), serveWireGuard())
 	return cmd
 }
@@ -162,11 +159,6 @@ func serve(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	chained, err := install.Chained(f.confDir)
-	if err != nil {
-		log.Warn("whether Pods get hostPort and bandwidth is not checked", "error", err)
-		chained = install.Chainable()
-	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	log.Info("starting", "version", version.String(), "node", node, "datapath", conf.OVSDatapathType)
@@ -181,7 +173,6 @@ func serve(ctx context.Context, f flags) error {
 		RunDir:        f.runDir,
 		StateDir:      f.stateDir,
 		LogDir:        f.logDir,
-		Chained:       chained,
 		HealthAddress: agent.HealthAddress(conf.APIPort),
 		Logger:        log,
 		Registerer:    registry,

@@ -56,8 +56,6 @@ type Options struct {
 	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
 	StateDir   string // of the IPAM record, "/var/lib/tombolo"
 	LogDir     string // of the log of policies, "/var/log/tombolo"
-	// Chained are the plugins that follow tombolo in the Node's network configuration.
-	Chained []string
 	// HealthAddress is the address where the agent answers the kubelet's probes; see the function HealthAddress. If it is
 	// the zero value, the agent answers no probes.
 	HealthAddress netip.AddrPort
@@ -105,6 +103,7 @@ type Agent struct {
 type pending struct {
 	owners        map[flow.Owner]func() flow.Entries
 	translations  map[derive.Object][]hostnet.Translation
+	hostPorts     map[derive.Name][]hostnet.HostPort
 	pods          map[derive.Name]bool
 	bridges, host bool
 	encrypted     bool
@@ -174,7 +173,7 @@ func newAgent(o Options) (*Agent, error) {
 		tables:  newTables(c, o.NodeName), seenWays: seenWays{down: downWays{}},
 		pending: pending{
 			owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{},
-			translations: map[derive.Object][]hostnet.Translation{},
+			translations: map[derive.Object][]hostnet.Translation{}, hostPorts: map[derive.Name][]hostnet.HostPort{},
 		},
 		moved:    make(chan struct{}, 1),
 		progress: newProgress(), started: time.Now(),
@@ -203,7 +202,6 @@ func newAgent(o Options) (*Agent, error) {
 	if err := a.newPublishers(); err != nil {
 		return nil, err
 	}
-	a.tables.chained = o.Chained
 	if c := a.config.AntreaProxy; c.ProxyAll && !c.DisableServiceHealthCheckServer {
 		a.serviceHealth = newServiceHealth(func() bool { return a.status().Ready }, func() bool {
 			n, _ := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
@@ -288,7 +286,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.log.Error("not all attachments could be rebuilt yet; trying again", "error", err)
 	}
 	for _, at := range restored {
-		a.attachments.put(at)
+		a.attachments.restore(at)
 	}
 	open := a.tables.outside.countOpen(a.log)
 	a.tables.loaded()
@@ -323,7 +321,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 
 // cniNode returns the Node's side of CNI requests.
 func (a *Agent) cniNode() *cniNode {
-	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.progress}
+	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.host, a.progress}
 }
 
 // trim returns memory to the system once everything is in place. The first reading of a large cluster leaves more
@@ -478,6 +476,11 @@ func (a *Agent) watchTables() {
 			p.translations[c.Key] = c.New
 		}
 	})
+	t.hostPorts.mapped.Watch(func(changes []derive.Change[derive.Name, []hostnet.HostPort]) {
+		for _, c := range changes {
+			p.hostPorts[c.Key] = c.New
+		}
+	})
 	t.flows.ServedPods.Watch(func(changes []derive.Change[derive.Name, datapath.ServedPod]) {
 		for _, c := range changes {
 			p.pods[c.Key] = true
@@ -540,6 +543,9 @@ func (a *Agent) apply() {
 	for key, list := range p.translations {
 		a.host.Translate(key.String(), list)
 	}
+	for key, list := range p.hostPorts {
+		a.host.MapPorts(string(key), list)
+	}
 	if p.encrypted {
 		row, _ := t.inside.encrypted.Get(self)
 		for _, e := range a.wireguard.encryptions {
@@ -565,6 +571,7 @@ func (a *Agent) apply() {
 	// New maps: a map that was large once stays so.
 	p.owners, p.pods = map[flow.Owner]func() flow.Entries{}, map[derive.Name]bool{}
 	p.translations = map[derive.Object][]hostnet.Translation{}
+	p.hostPorts = map[derive.Name][]hostnet.HostPort{}
 	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
 
 	// Every source has loaded and is in the plan. Ports that are still being made are added later. The plan lacks nothing
@@ -574,6 +581,7 @@ func (a *Agent) apply() {
 		a.switchPorts.Release()
 		a.flows.Release()
 		a.host.TranslationsLoaded()
+		a.host.PortsLoaded()
 		row, _ := t.inside.encrypted.Get(self)
 		for _, e := range a.wireguard.encryptions {
 			e.set(row) // no device may be wanted

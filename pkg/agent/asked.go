@@ -13,7 +13,7 @@ func (t *tables) askedBy(p *corev1.Pod) []problem.Problem {
 	if p.Spec.NodeName != t.nodeName {
 		return nil
 	}
-	return unserved.Pod(p, unserved.Node{Chained: t.chained})
+	return unserved.Pod(p)
 }
 
 // unserved reports it, once for a Pod.

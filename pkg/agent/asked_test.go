@@ -8,17 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAsked requests a port of the Node in a Pod of this Node, and in a Pod of another one, and withdraws the request.
+// TestAsked requests a pool of addresses in a Pod of this Node, and in a Pod of another one, and withdraws the request.
 func TestAsked(t *testing.T) {
-	pod := func(name, node string, port int32) *corev1.Pod {
+	pod := func(name, node string, annotations map[string]string) *corev1.Pod {
 		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-			Spec: corev1.PodSpec{NodeName: node,
-				Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: port}}}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: annotations},
+			Spec:       corev1.PodSpec{NodeName: node},
 		}
 	}
+	pool := map[string]string{"ipam.antrea.io/ippools": "pool"}
 	v := testView()
-	v.Pods = []*corev1.Pod{pod("here", "node-1", 80), pod("there", "node-2", 80), pod("plain", "node-1", 0)}
+	v.Pods = []*corev1.Pod{pod("here", "node-1", pool), pod("there", "node-2", pool), pod("plain", "node-1", nil)}
 	tables := newTables(v.Config, v.NodeName)
 	tables.set(v)
 	reported := func() (out []string) {
@@ -30,7 +30,7 @@ func TestAsked(t *testing.T) {
 		}
 		return out
 	}
-	want := []string{"Pod default/here spec.containers[0].ports[0].hostPort HostPortNotSupported"}
+	want := []string{"Pod default/here metadata.annotations[ipam.antrea.io/ippools] IPPoolNotSupported"}
 	if diff := cmp.Diff(want, reported()); diff != "" {
 		t.Errorf("Problems (-want +have):\n%s", diff)
 	}
@@ -38,9 +38,5 @@ func TestAsked(t *testing.T) {
 	tables.set(v)
 	if have := reported(); have != nil {
 		t.Errorf("of a finished Pod: %v", have)
-	}
-	tables.chained = []string{"portmap"}
-	if have := tables.askedBy(pod("here", "node-1", 80)); len(have) > 0 {
-		t.Errorf("on a Node with portmap: %v", have)
 	}
 }

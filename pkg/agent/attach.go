@@ -39,15 +39,34 @@ func newAttachments(list []cni.Attachment, t *tables, ports func() map[string]br
 		tables: t, ports: ports, numbers: map[string]uint32{},
 	}
 	for _, at := range list {
-		a.put(at)
+		a.restore(at)
 	}
 	return a
 }
 
-func (a *attachments) put(at cni.Attachment) {
+// restore records an attachment that has existed before. Its Pod keeps what it has.
+func (a *attachments) restore(at cni.Attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.record(attachmentID{at.ContainerID, at.IfName}, at)
+}
+
+// put records an attachment. If another one has a port of the Node that it asks for, it is not recorded.
+func (a *attachments) put(at cni.Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := attachmentID{at.ContainerID, at.IfName}
+	for other, has := range a.byID {
+		if port, _, found := at.HostPorts.Meets(has.HostPorts); found && other != id {
+			return &cni.HostPortTakenError{Port: port, Other: has}
+		}
+	}
+	a.record(id, at)
+	return nil
+}
+
+// record puts an attachment into the tables. The caller holds a.mu.
+func (a *attachments) record(id attachmentID, at cni.Attachment) {
 	before, again := a.byID[id]
 	a.byID[id] = at
 	delete(a.leaving, id)

@@ -26,9 +26,9 @@ func TestAttachmentChangesPort(t *testing.T) {
 			t.Errorf("ports %q with numbers %v, want %q", have, tables.pods.numbers.All(), want)
 		}
 	}
-	a.put(cni.Attachment{ContainerID: "c1", IfName: "eth0", PortName: "web-a1b2c3"})
+	a.restore(cni.Attachment{ContainerID: "c1", IfName: "eth0", PortName: "web-a1b2c3"})
 	ports("web-a1b2c3")
-	a.put(cni.Attachment{ContainerID: "c1", IfName: "eth0", PortName: "shop-d4e5f6"})
+	a.restore(cni.Attachment{ContainerID: "c1", IfName: "eth0", PortName: "shop-d4e5f6"})
 	ports("shop-d4e5f6")
 	a.leave("c1", "eth0")
 	ports()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
@@ -19,6 +20,7 @@ type cniNode struct {
 	attachments *attachments
 	switchPorts *bridge.Manager
 	flows       *flowsync.Syncer
+	host        *hostnet.Manager
 	progress    *progress
 }
 
@@ -44,7 +46,9 @@ const labelsWait = 2 * time.Second
 // requested number, and follow if the port gets another one. If policies may select the Pod, Attach also waits a short
 // time for the Pod's labels. Without labels the Pod starts closed, and opens when they arrive.
 func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
-	n.attachments.put(at)
+	if err := n.attachments.put(at); err != nil {
+		return err
+	}
 	if at.PodUID != "" { // else the Pod is unknown before the kubelet reports its address
 		labelled, cancel := context.WithTimeout(ctx, labelsWait)
 		defer cancel()
@@ -78,7 +82,7 @@ func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
 			return failed(err)
 		}
 		if number == declared {
-			return nil
+			return n.mapped(ctx, at)
 		}
 	}
 }
@@ -121,7 +125,21 @@ func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error 
 	if err := n.flows.Synced(ctx, datapath.PodOwner(at.PortName)); err != nil {
 		return fmt.Errorf("detach Pod %s/%s: flows: %w", at.PodNamespace, at.PodName, err)
 	}
+	if err := n.mapped(ctx, at); err != nil {
+		return err
+	}
 	n.attachments.left(at)
+	return nil
+}
+
+// mapped waits until the host has the ports of the Node that were declared with an attachment or its end.
+func (n *cniNode) mapped(ctx context.Context, at cni.Attachment) error {
+	if len(at.HostPorts) == 0 {
+		return nil
+	}
+	if err := n.host.PortsSynced(ctx); err != nil {
+		return fmt.Errorf("open ports of Pod %s/%s: %w", at.PodNamespace, at.PodName, err)
+	}
 	return nil
 }
 

@@ -135,6 +135,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 	}
 	d.Masquerade = t.masquerade(r, ranges)
 	t.outside.host(&d, node)
+	t.hostPorts.host(&d, u, r)
 	t.inside.host(&d, r, u) // routes of the uplink are added later, so no packet uses them before
 	if up, ok := derive.Get(r, t.outputs.uplink, self); ok {
 		d.Links = append(d.Links, up.Links...)

@@ -156,7 +156,7 @@ func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problem
 // podAt returns the Pod of an attachment with the number of its port.
 func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
 	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port,
-		Limit: datapath.Limit(a.Bandwidth.FromPod)}
+		Limit: datapath.Limit(a.Bandwidth.FromPod), HostPorts: len(a.HostPorts) > 0}
 	for _, ip := range a.IPs {
 		if service.Served(ip.Addr()) {
 			pod.IPs = append(pod.IPs, ip.Addr())

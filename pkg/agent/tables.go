@@ -54,8 +54,6 @@ type tables struct {
 	settings *derive.Source[derive.Name, settings]
 	record   *derive.Source[derive.Name, uplinkRecord]
 
-	chained []string // Options.Chained
-
 	services *service.Tables
 	policies *policy.Tables
 	flows    *datapath.Tables
@@ -71,6 +69,7 @@ type tables struct {
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
 	pods      *podTables
 	outside   *outsideTables
+	hostPorts *hostPortTables
 	outputs   outputs
 	inside    *insideTables
 	keys      *nodeKeys
@@ -125,6 +124,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.policies.Outside = c.AntreaProxy.ProxyAll
 	t.services.Outside, t.services.NoLoadBalancers = c.AntreaProxy.ProxyAll, !c.AntreaProxy.ProxyLoadBalancerIPs
 	t.outside = newOutsideTables(e, c, t.this, t.services, t.pods)
+	t.hostPorts = &hostPortTables{link: c.HostGateway, this: t.this, pods: t.pods, services: t.services}
+	t.hostPorts.add(e, c.AntreaProxy.ProxyAll)
 	t.declareKinds()
 	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.objects.asked))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)

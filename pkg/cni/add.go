@@ -62,6 +62,9 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	if box.bandwidth, failed = c.bandwidth(); failed != nil {
 		return nil, failed
 	}
+	if box.hostPorts, failed = c.hostPorts(); failed != nil {
+		return nil, failed
+	}
 	ips, err := s.ipam.Allocate(k, box.pod, box.described(), network.ranges())
 	if err != nil {
 		return nil, types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", p, err), "")
@@ -84,6 +87,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		Network:      box.network,
 		IPs:          ips,
 		Bandwidth:    box.bandwidth,
+		HostPorts:    box.hostPorts,
 	}
 	// A pair that is made again must not appear under an existing port of the switch. ovs-vswitchd sets the flags of an
 	// exchanged device to the values that it read last, and may send to the old device for a while.
@@ -140,9 +144,12 @@ func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC
 	}
 	step(func() *types.Error {
 		err := s.node.Attach(ctx, *a)
+		var taken *HostPortTakenError
 		switch {
 		case err == nil:
 			return nil
+		case errors.As(err, &taken): // the other Pod may be ending: the runtime tries again
+			return types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: %s", pod, taken), HostPortRemedy)
 		case ctx.Err() != nil:
 			return interrupted(fmt.Sprintf("add Pod %s: attach %s to the switch", pod, a.PortName), err)
 		}

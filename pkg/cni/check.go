@@ -40,6 +40,15 @@ func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte,
 			fmt.Sprintf("check Pod %s: CNI_ARGS has the UID %s, the switch's record %s", a.pod(), uid, a.PodUID),
 			"delete the Pod: its interface is another Pod's of its name")
 	}
+	ports, failed := c.hostPorts()
+	if failed != nil {
+		return nil, failed
+	}
+	if !slices.Equal(ports, a.HostPorts) && len(ports) > 0 { // without any the runtime may not pass them to CHECK
+		return nil, types.NewError(wire.CodeCheckInterface,
+			fmt.Sprintf("check Pod %s: the runtime asks for the ports %q of the Node, the switch's record has %q", a.pod(),
+				ports, a.HostPorts), "delete the Pod: it was attached with other ports")
+	}
 	if err := compare(q, a, prev); err != nil {
 		return nil, types.NewError(wire.CodeCheckInterface,
 			fmt.Sprintf("check Pod %s/%s: %s", a.PodNamespace, a.PodName, err),

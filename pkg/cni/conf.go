@@ -31,6 +31,7 @@ type netConf struct {
 	RuntimeConfig struct {
 		DNS       *types.DNS     `json:"dns"` // wins over DNS
 		Bandwidth *bandwidthConf `json:"bandwidth"`
+		HostPorts []portMapping  `json:"portMappings"`
 	} `json:"runtimeConfig"`
 	// These are the interfaces that GC must leave. There is the specification's key, and the key of its first text, which
 	// libraries still send too.
@@ -123,6 +124,9 @@ func (c *netConf) checkAdd() *types.Error {
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > 65535) {
 		return types.NewError(wire.CodeNetworkConfig, fmt.Sprintf("network configuration: mtu has %d, want %d to 65535",
 			c.MTU, minMTU), "correct mtu, or remove it for the Node's MTU")
+	}
+	if _, failed := c.hostPorts(); failed != nil {
+		return failed
 	}
 	_, failed := c.bandwidth()
 	return failed

@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// These are keys of a port's external_ids. Antrea writes all except the last five, so its tools can read this record.
-// The last five have facts that Antrea does not keep.
+// These are keys of a port's external_ids. Antrea writes all except the last six, so its tools can read this record.
+// The last six have facts that Antrea does not keep.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
@@ -22,9 +22,10 @@ const (
 	idNetns       = "net-ns"
 	idIfName      = "if-dev" // only when it is not eth0
 	idPrefixBits  = "tombolo-prefix-length"
-	idNetwork     = "tombolo-network"   // only when it is not the installed one, on eth0
-	idPodUID      = "tombolo-pod-uid"   // only if it is known
-	idBandwidth   = "tombolo-bandwidth" // only if it is limited
+	idNetwork     = "tombolo-network"    // only when it is not the installed one, on eth0
+	idPodUID      = "tombolo-pod-uid"    // only if it is known
+	idBandwidth   = "tombolo-bandwidth"  // only if it is limited
+	idHostPorts   = "tombolo-host-ports" // only if there are any
 	typeContainer = "container"
 
 	defaultIfName = "eth0"
@@ -60,6 +61,9 @@ func ExternalIDs(a Attachment) map[string]string {
 	if limits := a.Bandwidth.String(); limits != "" {
 		ids[idBandwidth] = limits
 	}
+	if ports := a.HostPorts.String(); ports != "" {
+		ids[idHostPorts] = ports
+	}
 	return ids
 }
 
@@ -81,6 +85,7 @@ func FromExternalIDs(name string, ids map[string]string) (Attachment, bool) {
 		Network:      ids[idNetwork],
 		MAC:          ids[idMAC],
 		Bandwidth:    parseBandwidth(ids[idBandwidth]),
+		HostPorts:    parseHostPorts(ids[idHostPorts]),
 	}
 	if a.IfName == "" {
 		a.IfName = defaultIfName

@@ -248,7 +248,7 @@ func (a Attachment) record() ipam.Record {
 		Key: ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}, IPs: a.IPs, Owner: a.pod(),
 		Interface: ipam.Interface{
 			Netns: a.Netns, PortName: a.PortName, MAC: a.MAC, PodUID: string(a.PodUID), Network: a.Network,
-			Bandwidth: a.Bandwidth.String(),
+			Bandwidth: a.Bandwidth.String(), HostPorts: a.HostPorts.String(),
 		},
 	}
 }
@@ -276,7 +276,7 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 	a := Attachment{
 		ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record),
 		PodUID: types.UID(record.PodUID), Network: record.Network, MAC: record.MAC, IPs: record.IPs,
-		Bandwidth: parseBandwidth(record.Bandwidth),
+		Bandwidth: parseBandwidth(record.Bandwidth), HostPorts: parseHostPorts(record.HostPorts),
 	}
 	l, ok := r.own[k]
 	if !ok && a.PortName == "" {

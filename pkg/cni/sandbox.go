@@ -78,6 +78,7 @@ type sandbox struct {
 	mtu         int          // 0: the kernel's default
 	txChecksum  bool         // leave checksum offload on
 	bandwidth   Bandwidth
+	hostPorts   HostPorts
 }
 
 // openNetns opens a Pod's network namespace. The error names CNI_NETNS's value.
@@ -107,7 +108,7 @@ func openNetns(path string) (ns.NetNS, error) {
 func (s sandbox) described() ipam.Interface {
 	return ipam.Interface{
 		Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), PodUID: s.podUID, Network: s.network,
-		Bandwidth: s.bandwidth.String(),
+		Bandwidth: s.bandwidth.String(), HostPorts: s.hostPorts.String(),
 	}
 }
 

@@ -597,6 +597,17 @@ func TestBadRequests(t *testing.T) {
 		{"bandwidth too small", "ADD", good,
 			r.conf(map[string]any{"runtimeConfig": map[string]any{"bandwidth": map[string]any{"ingressRate": 8}}}), 7,
 			"runtimeConfig.bandwidth.ingressRate has 8, want 1000 or more"},
+		{"protocol of a hostPort", "ADD", good, r.conf(ports(`{"hostPort":80,"containerPort":80,"protocol":"icmp"}`)), 7,
+			`runtimeConfig.portMappings[0].protocol has "icmp", want tcp, udp or sctp`},
+		{"hostPort too large", "ADD", good, r.conf(ports(`{"hostPort":65616,"containerPort":80}`)), 7,
+			"portMappings[0].hostPort has 65616, want 1 to 65535"},
+		{"containerPort missing", "ADD", good, r.conf(ports(`{"hostPort":80}`)), 7,
+			"portMappings[0].containerPort has 0, want 1 to 65535"},
+		{"hostIP of a hostPort", "ADD", good, r.conf(ports(`{"hostPort":80,"containerPort":80,"hostIP":"node-1"}`)), 7,
+			`portMappings[0].hostIP has "node-1", want an address of the Node`},
+		{"a hostPort twice", "ADD", good, r.conf(ports(`{"hostPort":80,"containerPort":80},
+			{"hostPort":80,"containerPort":81,"hostIP":"127.0.0.1"}`)), 7,
+			"portMappings[1].hostPort has 127.0.0.1:80/tcp, which leads to port 80 of the Pod already"},
 		{"mtu of the wrong type", "ADD", good, r.conf(map[string]any{"mtu": "big"}), 6, "mtu has a string"},
 		{"another IPAM", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "dhcp"}}), 2, `ipam.type "dhcp"`},
 		{"pools of Antrea", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "antrea"}}), 2,
@@ -775,10 +786,13 @@ func TestExternalIDsRoundTrip(t *testing.T) {
 	a := Attachment{
 		ContainerID: "c", IfName: "net1", Netns: "/run/netns/x", PodNamespace: "ns", PodName: "pod", PortName: "pod-123456",
 		MAC: "02:00:00:00:00:01", Bandwidth: Bandwidth{FromPod: Rate{1_000_000, 20_000}},
+		HostPorts: HostPorts{{Protocol: "tcp", Port: 80, Container: 8080},
+			{"sctp", netip.MustParseAddr("127.0.0.1"), 9, 10}, {"udp", netip.MustParseAddr("fd00::1"), 53, 53}},
 		IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24"), netip.MustParsePrefix("fd00::2/64")},
 	}
 	got, ok := FromExternalIDs("pod-123456", ExternalIDs(a))
-	if diff := cmp.Diff(a, got, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })); !ok || diff != "" {
+	if diff := cmp.Diff(a, got, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y }),
+		cmp.Comparer(func(x, y HostPort) bool { return x == y })); !ok || diff != "" {
 		t.Errorf("round trip %t (-want +got):\n%s", ok, diff)
 	}
 	if _, ok := FromExternalIDs("antrea-gw0", map[string]string{"antrea-type": "gateway"}); ok {

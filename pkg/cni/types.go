@@ -27,6 +27,7 @@ type Attachment struct {
 	MAC          string         // the Pod's
 	IPs          []netip.Prefix // the Pod's addresses with the length of their podCIDR
 	Bandwidth    Bandwidth
+	HostPorts    HostPorts
 }
 
 // networkOf returns the name of the network that an interface belongs to, from its record. The record has no name in

@@ -31,6 +31,9 @@ func TestGolden(t *testing.T) {
 	slow := onNode(1)
 	slow.Pods[0].Limit = Limit{Bits: 20_000_000, Burst: 512 << 10}
 	limited := mustPlan(t, slow)
+	portly := onNode(1)
+	portly.Pods[0].HostPorts = true
+	mapped := mustPlan(t, portly)
 	direct := mustPlan(t, directNode(1))
 	ruled := namesAndLogs()
 	stretched := stretchedSources("west", 1)
@@ -73,6 +76,7 @@ func TestGolden(t *testing.T) {
 		{"remote-node-direct", direct, []flow.Owner{NodeOwner("node-2")}},
 		{"pod", regular, []flow.Owner{PodOwner("pod1-a1b2c3")}},
 		{"pod-limited", limited, []flow.Owner{PodOwner("pod1-a1b2c3")}},
+		{"pod-hostports", mapped, []flow.Owner{PodOwner("pod1-a1b2c3")}},
 		{"service", regular, []flow.Owner{ServiceOwner("default", "web")}},
 		{"service-empty", regular, []flow.Owner{ServiceOwner("default", "empty")}},
 		{"service-udp", regular, []flow.Owner{ServiceOwner("default", "dns")}},

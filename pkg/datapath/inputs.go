@@ -84,6 +84,8 @@ type Pod struct {
 	IPs             []netip.Addr
 	Port            ofp.Port
 	Limit           Limit // of what the Pod sends
+	// HostPorts is set if ports of the Node lead to the Pod. The host translates their packets.
+	HostPorts bool
 }
 
 // Limit is a rate of a Pod's traffic. The Pod's interface enforces it, and the switch a tenth more. So a Pod that

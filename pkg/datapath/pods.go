@@ -42,6 +42,9 @@ func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []pro
 			n.toPod(pod, ip, identity.number), n.toItself(pod, ip),
 		)
 	}
+	if pod.HostPorts {
+		flows = append(flows, n.hostPorts(pod, identity.number)...)
+	}
 	if identity.egress {
 		flows = append(flows, pod.mayReachItself()...)
 	}
@@ -109,6 +112,23 @@ func (n Node) toItself(pod Pod, ip netip.Addr) flow.Flow {
 		Match:   flow.All(flow.InPort(pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip))),
 		Actions: n.deliver(pod, flow.Load(snat, snatHairpin), flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 	}
+}
+
+// hostPorts is for a Pod that clients reach by ports of the Node. The host has translated their packets, so it gets the
+// replies to every client. A Pod that reaches itself by such a port would see its own address. Policies judge
+// that packet by its source, since a packet from the host may have any.
+func (n Node) hostPorts(pod Pod, identity uint32) []flow.Flow {
+	reply := n.toGateway(origin, 0, flow.InPort(pod.Port), flow.IP(), flow.CTState("+rpl+trk"), markSource.Is(fromGateway))
+	flows := []flow.Flow{reply}
+	for _, ip := range pod.IPs {
+		flows = append(flows, flow.Flow{
+			Table: Route, Priority: high,
+			Match: flow.All(source.Is(fromGateway), flow.CTState("-rpl+trk"), flow.IPSrc(host(ip)), flow.IPDst(host(ip))),
+			Actions: n.deliver(pod, append(append(flow.Do(flow.Load(snat, snatHairpin)), load(receiver, identity)...),
+				flow.Goto(Ingress))...),
+		})
+	}
+	return flows
 }
 
 func (n Node) deliver(pod Pod, more ...ofp.Action) flow.Actions {

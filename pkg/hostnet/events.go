@@ -42,7 +42,7 @@ func (m *Manager) subscribe() ([]subscription, error) {
 	}
 	return []subscription{
 		{stack, m.stackEvent, func() { desired.Signal(m.all); desired.Signal(m.changed) }},
-		{tables, m.tableEvent, func() { desired.Signal(m.tables) }},
+		{tables, m.tableEvent, m.tableEventsLost},
 	}, nil
 }
 
@@ -61,11 +61,22 @@ func (m *Manager) stackEvent(msg syscallMessage) {
 }
 
 func (m *Manager) tableEvent(msg syscallMessage) {
-	switch {
-	case ourTable(msg, tableName, unix.NFPROTO_IPV4, unix.NFPROTO_NETDEV):
+	if ourTable(msg, tableName, unix.NFPROTO_IPV4, unix.NFPROTO_NETDEV) {
 		desired.Signal(m.tables)
-	case !isElement(msg) && ourTable(msg, servicesTable, unix.NFPROTO_INET):
-		desired.Signal(m.servicesChanged)
+		return
+	}
+	for _, t := range m.translatedTables() {
+		if !isElement(msg) && ourTable(msg, t.name, unix.NFPROTO_INET) {
+			desired.Signal(t.changed)
+		}
+	}
+}
+
+// tableEventsLost has every table compared.
+func (m *Manager) tableEventsLost() {
+	desired.Signal(m.tables)
+	for _, t := range m.translatedTables() {
+		desired.Signal(t.changed)
 	}
 }
 

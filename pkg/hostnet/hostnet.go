@@ -1,7 +1,8 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses, MTU and state of links, routes
-// and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo", "netdev tombolo" and "inet
-// tombolo-services". It gets the desired state, compares it with the kernel's, and sends the difference. Kernel events
-// and a slow resync make it compare again. It leaves the configuration of other programs alone.
+// and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo", "netdev tombolo", "inet
+// tombolo-services" and "inet tombolo-hostports". It gets the desired state, compares it with the kernel's, and sends
+// the difference. Kernel events and a slow resync make it compare again. It leaves the configuration of other programs
+// alone.
 package hostnet
 
 import (
@@ -39,6 +40,8 @@ type Desired struct {
 	Egress     []Egress
 	// Services are about the translations that Manager.Translate declares.
 	Services Services
+	// HostPorts are about the ports that Manager.MapPorts declares.
+	HostPorts HostPorts
 }
 
 // Link is the configuration of a network device that another program creates (usually ovs-vswitchd). It is applied

@@ -49,13 +49,12 @@ type Manager struct {
 	opts Options
 	log  *slog.Logger
 
-	want         *desired.State[Desired]
-	translations *translations
+	want                *desired.State[Desired]
+	services, hostPorts *translatedTable
 
 	mu       sync.Mutex
-	stack    outcome // of all but the table
-	table    outcome // of our nftables tables
-	services outcome // of the table of Services, in rounds of translations
+	stack    outcome // of all but the tables
+	table    outcome // of our nftables tables without translations
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
@@ -63,9 +62,6 @@ type Manager struct {
 	trigger chan struct{} // links, addresses, routes or neighbours have changed
 	tables  chan struct{} // one of our nftables tables has changed
 	rules   chan struct{} // they should be others
-
-	servicesChanged chan struct{} // the table of Services has changed, but for its elements
-	servicesWanted  chan struct{} // it should be another one
 
 	all     chan struct{} // compare everything else
 	changed chan struct{}
@@ -80,9 +76,8 @@ func New(opts Options) *Manager {
 		opts: opts, log: opts.Logger,
 		want: desired.New(Desired.clone),
 
-		translations:    newTranslations(),
-		servicesChanged: make(chan struct{}, 1),
-		servicesWanted:  make(chan struct{}, 1),
+		services:  newServicesTable(),
+		hostPorts: newHostPortsTable(),
 
 		progress: make(chan struct{}),
 		trigger:  make(chan struct{}, 1),
@@ -103,8 +98,15 @@ func (m *Manager) Set(d Desired) {
 	if m.want.Set(d) {
 		desired.Signal(m.all)
 		desired.Signal(m.rules)
-		desired.Signal(m.servicesWanted)
+		for _, t := range m.translatedTables() {
+			desired.Signal(t.wanted)
+		}
 	}
+}
+
+// translatedTables are the tables of translations.
+func (m *Manager) translatedTables() []*translatedTable {
+	return []*translatedTable{m.services, m.hostPorts}
 }
 
 // Synced waits until the kernel has the state of the last Set. If the kernel refuses a part, it returns an error at
@@ -137,7 +139,13 @@ func (m *Manager) Synced(ctx context.Context) error {
 func (m *Manager) Problems() []problem.Problem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Concat(m.stack.failed, m.table.failed, m.services.failed, m.stack.pending, m.table.pending)
+	return m.problems()
+}
+
+// problems is Problems for a caller that holds m.mu.
+func (m *Manager) problems() []problem.Problem {
+	return slices.Concat(m.stack.failed, m.table.failed, m.services.outcome.failed, m.hostPorts.outcome.failed,
+		m.stack.pending, m.table.pending)
 }
 
 // Changed is signalled when links, addresses or routes of the Node may have changed, through any program. It has room
@@ -178,10 +186,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	}()
 
 	keeping, stop := context.WithCancel(ctx)
-	kept := make(chan error, 2)
+	kept := make(chan error, 3)
 	var keepers sync.WaitGroup
 	keepers.Go(func() { kept <- m.keepTables(keeping) })
-	keepers.Go(func() { kept <- m.keepServices(keeping) })
+	for _, t := range m.translatedTables() {
+		keepers.Go(func() { kept <- m.keepTranslated(keeping, t) })
+	}
 	defer func() { stop(); keepers.Wait() }()
 
 	a := &applier{handle: h, log: m.log}
@@ -300,8 +310,7 @@ func (m *Manager) compared(a *applier, of *outcome, round uint64) {
 	}
 	of.done, of.failed, of.pending = round, a.failed, a.pending
 	m.stats.LastError = ""
-	all := slices.Concat(m.stack.failed, m.table.failed, m.services.failed, m.stack.pending, m.table.pending)
-	if err := asError(all); err != nil {
+	if err := asError(m.problems()); err != nil {
 		m.stats.LastError = err.Error()
 	}
 	if len(a.changes) > 0 {

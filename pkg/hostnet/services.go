@@ -109,6 +109,36 @@ func (t Translation) elements() map[element]netip.AddrPort {
 	return found
 }
 
+// translatedTable is a table with an element for each translation, which is written by differences.
+type translatedTable struct {
+	name     string
+	maps     map[string]string          // types by name
+	contents func(Desired) contents     // all but the maps
+	local    func(Desired) []netip.Addr // the addresses of elements without an address
+	removed  func(*applier)             // follows the removal of the table
+	what     string                     // the translations, in words
+	declared *translations
+	changed  chan struct{} // another program has changed the table, but for its elements
+	wanted   chan struct{} // it should be another one
+	outcome  outcome       // of the last comparison, in rounds of translations; Manager.mu guards it
+}
+
+// newServicesTable returns the table of Services.
+func newServicesTable() *translatedTable {
+	return &translatedTable{
+		name: servicesTable, maps: serviceMaps, what: "translate Services from outside",
+		contents: func(d Desired) contents { return servicesOf(d.Services) },
+		local:    func(d Desired) []netip.Addr { return d.Services.NodeAddresses },
+		removed:  func(a *applier) { endDatagrams(a, translatedDatagrams{a.want.Services.Entries}) },
+		declared: newTranslations(), changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
+	}
+}
+
+// byAddress reports whether the elements of a map have an address.
+func (t *translatedTable) byAddress(name string) bool {
+	return strings.HasPrefix(t.maps[name], "ipv4_addr")
+}
+
 // translations are what owners have declared.
 type translations struct {
 	mu     sync.Mutex
@@ -130,11 +160,15 @@ func newTranslations() *translations {
 // Translate declares the translations of an owner, such as a Service, and returns at once. Nothing is written before
 // TranslationsLoaded.
 func (m *Manager) Translate(owner string, list []Translation) {
-	t := m.translations
 	now := map[element]netip.AddrPort{}
 	for _, one := range list {
 		maps.Copy(now, one.elements())
 	}
+	m.services.declared.set(owner, now)
+}
+
+// set declares the elements of an owner.
+func (t *translations) set(owner string, now map[element]netip.AddrPort) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.owners[owner]
@@ -164,7 +198,11 @@ func (m *Manager) Translate(owner string, list []Translation) {
 
 // TranslationsLoaded declares that every owner was declared once: what no owner has may be removed from now on.
 func (m *Manager) TranslationsLoaded() {
-	t := m.translations
+	m.services.declared.setLoaded()
+}
+
+// setLoaded declares that every owner was declared once.
+func (t *translations) setLoaded() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.loaded {
@@ -261,18 +299,19 @@ func hostsOf(list []netip.Addr) []netip.Prefix {
 
 // translator writes the table.
 type translator struct {
+	table   *translatedTable
 	rules   *ruleset
 	base    string // text of the contents that were written
 	known   bool   // written is what the kernel has, as far as events report
 	written map[element]netip.AddrPort
 }
 
-// keepServices is Run for the table of Services.
-func (m *Manager) keepServices(ctx context.Context) error {
+// keepTranslated is Run for a table of translations.
+func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error {
 	if err := m.enter(); err != nil {
 		return err
 	}
-	a, s := &applier{log: m.log}, &translator{}
+	a, s := &applier{log: m.log}, &translator{table: t}
 	var again <-chan time.Time // after a failure
 	resync := time.NewTicker(elementsResync)
 	defer resync.Stop()
@@ -280,12 +319,12 @@ func (m *Manager) keepServices(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.translations.wake:
-		case <-m.servicesWanted:
+		case <-t.declared.wake:
+		case <-t.wanted:
 		case <-again:
 		case <-resync.C:
 			s.known = false
-		case <-m.servicesChanged:
+		case <-t.changed:
 			s.known = false
 			select {
 			case <-time.After(settle):
@@ -293,32 +332,28 @@ func (m *Manager) keepServices(ctx context.Context) error {
 				return nil
 			}
 		}
-		want, stack := m.want.Get()
-		if stack == 0 {
-			continue
-		}
-		changed, round, loaded := m.translations.take()
-		if !loaded {
+		changed, round, loaded := t.declared.take()
+		want, stack := m.want.Get() // what was set before these translations were declared
+		if !loaded || stack == 0 {
 			continue
 		}
 		a.begin(ctx, want)
-		s.apply(a, want.Services, changed, m.translations.all)
+		s.apply(a, changed, t.declared.all)
 		again = nil
 		if len(a.failed) > 0 {
 			again = time.After(tableRetry)
 		}
-		m.compared(a, &m.services, round)
+		m.compared(a, &t.outcome, round)
 	}
 }
 
 // apply brings the table to what it should be: changed are the elements that differ from what was wanted before, and
 // all returns all elements.
-func (s *translator) apply(a *applier, d Services, changed map[element]netip.AddrPort,
-	all func() map[element]netip.AddrPort) {
-	object := problem.Object{Kind: "nftables table", Name: string(knftables.InetFamily) + " " + servicesTable}
-	base := servicesOf(d)
+func (s *translator) apply(a *applier, changed map[element]netip.AddrPort, all func() map[element]netip.AddrPort) {
+	object := problem.Object{Kind: "nftables table", Name: string(knftables.InetFamily) + " " + s.table.name}
+	base := s.table.contents(a.want)
 	if s.rules == nil {
-		nft, err := knftables.New(knftables.InetFamily, servicesTable)
+		nft, err := knftables.New(knftables.InetFamily, s.table.name)
 		if err != nil {
 			if len(base.chains) > 0 {
 				a.change(err, object, "", "ask for nftables; the nft program has to be installed")
@@ -347,7 +382,7 @@ func (s *translator) apply(a *applier, d Services, changed map[element]netip.Add
 		a.change(err, object, "", "change %d elements", n)
 		return
 	}
-	s.wrote(a, object, d, changed, n)
+	s.wrote(a, object, changed, n)
 }
 
 // rewrite reads the table and brings it to what it should be, as a whole if it has other chains, rules or sets.
@@ -364,13 +399,24 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 	}
 	tx := s.rules.nft.NewTransaction()
 	if len(base.chains) == 0 {
+		if s.written == nil { // an earlier agent wrote it; an error does not matter, since the table goes
+			s.written, _, _ = s.elements(a.ctx, slices.Sorted(maps.Keys(s.table.maps)))
+		}
 		tx.Add(&knftables.Table{}) // so that the removal cannot fail
 		tx.Delete(&knftables.Table{})
 		err := s.rules.nft.Run(a.ctx, tx)
-		s.known, s.written = err == nil, nil
-		if a.change(err, object, "", "remove it"); err == nil {
-			endDatagrams(a, translatedDatagrams{a.want.Services.Entries})
+		if a.change(err, object, "", "remove it"); err != nil {
+			return
 		}
+		gone := map[element]netip.AddrPort{}
+		for e := range s.written {
+			gone[e] = netip.AddrPort{}
+		}
+		if len(gone) > 0 {
+			s.wrote(a, object, gone, len(gone))
+		}
+		s.known, s.written = true, nil
+		s.table.removed(a)
 		return
 	}
 	changed := maps.Clone(want)
@@ -387,8 +433,8 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 		tx.Delete(&knftables.Table{})
 		tx.Add(&knftables.Table{Comment: knftables.PtrTo("made by tombolo-agent, which mends changes")})
 		addSets(tx, base.sets)
-		for _, name := range slices.Sorted(maps.Keys(serviceMaps)) {
-			tx.Add(&knftables.Map{Name: name, Type: serviceMaps[name]})
+		for _, name := range slices.Sorted(maps.Keys(s.table.maps)) {
+			tx.Add(&knftables.Map{Name: name, Type: s.table.maps[name]})
 		}
 		addChains(tx, base.chains)
 	}
@@ -402,7 +448,7 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 		return
 	}
 	s.known = true
-	s.wrote(a, object, a.want.Services, changed, n)
+	s.wrote(a, object, changed, n)
 }
 
 // difference adds what brings the elements to their values, and returns how many differ.
@@ -426,8 +472,8 @@ func (s *translator) difference(tx *knftables.Transaction, changed map[element]n
 }
 
 // wrote notes what the kernel has, and ends connections of UDP that go elsewhere.
-func (s *translator) wrote(a *applier, object problem.Object, d Services, changed map[element]netip.AddrPort, n int) {
-	stale := staleDatagrams{own: d.NodeAddresses, ports: map[uint16][]datagramsTo{}}
+func (s *translator) wrote(a *applier, object problem.Object, changed map[element]netip.AddrPort, n int) {
+	stale := staleDatagrams{own: s.table.local(a.want), ports: map[uint16][]datagramsTo{}}
 	if s.written == nil {
 		s.written = map[element]netip.AddrPort{}
 	}
@@ -521,12 +567,11 @@ func (d translatedDatagrams) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 
 // valuesOf returns the destinations of an address and port, from other machines and of own processes.
 func (s *translator) valuesOf(e element) (out []netip.AddrPort) {
-	names := []string{nodePortIn, nodePortOut}
-	if e.address.IsValid() {
-		names = []string{externalIn, externalOut}
-	}
-	for _, name := range names {
+	for name := range s.table.maps {
 		e.in = name
+		if s.table.byAddress(name) != e.address.IsValid() {
+			continue
+		}
 		if to, ok := s.written[e]; ok {
 			out = append(out, to)
 		}
@@ -587,34 +632,42 @@ func (s *translator) read(ctx context.Context, base contents) (have map[element]
 		return nil, false, false, err
 	}
 	there = len(chains)+len(sets)+len(named) > 0
-	if !there || !slices.Equal(named, slices.Sorted(maps.Keys(serviceMaps))) {
+	if !there || !slices.Equal(named, slices.Sorted(maps.Keys(s.table.maps))) {
 		return nil, false, there, nil
 	}
 	if same, err = s.rules.matches(ctx, chains, sets, base); err != nil || !same {
 		return nil, false, there, err
 	}
+	have, same, err = s.elements(ctx, named)
+	return have, same, there, err
+}
+
+// elements returns the elements of some maps of the table. If one is not ours, it returns false, and everything is to
+// be written again.
+func (s *translator) elements(ctx context.Context, named []string) (have map[element]netip.AddrPort, ours bool,
+	err error) {
 	have = map[element]netip.AddrPort{}
 	for _, name := range named {
 		list, err := s.rules.nft.ListElements(ctx, "map", name)
 		if err != nil {
-			return nil, false, there, err
+			return nil, false, err
 		}
 		for _, one := range list {
-			e, to, ok := parseElement(name, one)
+			e, to, ok := parseElement(name, s.table.byAddress(name), one)
 			if !ok {
-				return nil, false, there, nil // not ours: everything is written again
+				return nil, false, nil
 			}
 			have[e] = to
 		}
 	}
-	return have, true, there, nil
+	return have, true, nil
 }
 
 // parseElement reads an element as nft lists it.
-func parseElement(in string, one *knftables.Element) (e element, to netip.AddrPort, ok bool) {
+func parseElement(in string, byAddress bool, one *knftables.Element) (e element, to netip.AddrPort, ok bool) {
 	key := one.Key
 	e.in = in
-	if in == externalIn || in == externalOut {
+	if byAddress {
 		ip, err := netip.ParseAddr(key[0])
 		if err != nil {
 			return e, to, false
@@ -635,19 +688,24 @@ func parseElement(in string, one *knftables.Element) (e element, to netip.AddrPo
 
 // TranslationsSynced waits until the host has the translations that were declared, or refuses some.
 func (m *Manager) TranslationsSynced(ctx context.Context) error {
-	m.translations.mu.Lock()
-	round := m.translations.round
-	m.translations.mu.Unlock()
+	return m.translated(ctx, m.services)
+}
+
+// translated waits until the host has the translations that were declared for a table, or refuses some.
+func (m *Manager) translated(ctx context.Context, t *translatedTable) error {
+	t.declared.mu.Lock()
+	round := t.declared.round
+	t.declared.mu.Unlock()
 	for {
 		m.mu.Lock()
-		done, progress, failed := m.services.done, m.progress, m.services.failed
+		done, progress, failed := t.outcome.done, m.progress, t.outcome.failed
 		m.mu.Unlock()
 		if done >= round {
 			return asError(failed)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("translate Services from outside: %w", context.Cause(ctx))
+			return fmt.Errorf("%s: %w", t.what, context.Cause(ctx))
 		case <-progress:
 		}
 	}

@@ -56,7 +56,12 @@ func translationsOf(texts ...string) (out []Translation) {
 // listed are the elements of a map, as nft writes them.
 func listed(t *testing.T, name string) []string {
 	t.Helper()
-	out, err := try("nft list map inet " + servicesTable + " " + name)
+	return listedIn(t, servicesTable, name)
+}
+
+func listedIn(t *testing.T, table, name string) []string {
+	t.Helper()
+	out, err := try("nft list map inet " + table + " " + name)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -81,11 +86,49 @@ func handles(t *testing.T) string {
 
 func translated(t *testing.T, m *Manager) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), ovstest.Timeout())
+	ctx, cancel := deadline(t)
 	defer cancel()
 	if err := m.TranslationsSynced(ctx); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func deadline(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), ovstest.Timeout())
+}
+
+// send sends a datagram, from a port of its own.
+func send(t *testing.T, to string) {
+	t.Helper()
+	c, err := net.Dial("udp4", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantTracked waits until the host's connections of UDP go to some addresses.
+func wantTracked(t *testing.T, want ...string) {
+	t.Helper()
+	ovstest.Eventually(t, "the host tracks datagrams", func() error {
+		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, f := range list {
+			if f.Forward.Protocol == unix.IPPROTO_UDP {
+				have = append(have, fmt.Sprintf("%s:%d", f.Forward.DstIP, f.Forward.DstPort))
+			}
+		}
+		if slices.Sort(have); !slices.Equal(have, want) {
+			return fmt.Errorf("the host tracks %q, want %q", have, want)
+		}
+		return nil
+	})
 }
 
 func wantListed(t *testing.T, name string, want ...string) {
@@ -180,61 +223,21 @@ func TestStaleDatagrams(t *testing.T) {
 	m.TranslationsLoaded()
 	translated(t, m)
 	sh(t, "nft list table inet "+servicesTable)
-	send := func(to string) {
-		c, err := net.Dial("udp4", to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := c.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, to := range []string{"192.0.2.1:30053", "127.0.0.1:30053", "192.0.2.1:30054"} {
-		send(to)
+		send(t, to)
 	}
-	tracked := func() (out []string) {
-		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range list {
-			if f.Forward.Protocol == unix.IPPROTO_UDP {
-				out = append(out, fmt.Sprintf("%s:%d", f.Forward.DstIP, f.Forward.DstPort))
-			}
-		}
-		slices.Sort(out)
-		return out
-	}
-	ovstest.Eventually(t, "the host tracks the datagrams", func() error {
-		if have := tracked(); len(have) != 3 {
-			return fmt.Errorf("%q", have)
-		}
-		return nil
-	})
+	wantTracked(t, "127.0.0.1:30053", "192.0.2.1:30053", "192.0.2.1:30054")
 	m.Translate("default/dns", translationsOf("udp 30053"))
 	translated(t, m)
-	if have, want := tracked(), []string{"192.0.2.1:30054"}; !slices.Equal(have, want) {
-		t.Errorf("the host still tracks %q, want %q", have, want)
-	}
+	wantTracked(t, "192.0.2.1:30054")
 	// Without the table nothing serves the entries: a client that keeps its port gets an answer of the host again.
 	sh(t, "ip route add "+serving().Services.Entries.String()+" dev gw0")
-	send("192.0.2.1:30053")
-	ovstest.Eventually(t, "the host tracks translated datagrams", func() error {
-		if have := tracked(); len(have) != 2 {
-			return fmt.Errorf("%q", have)
-		}
-		return nil
-	})
+	send(t, "192.0.2.1:30053")
+	wantTracked(t, "192.0.2.1:30053", "192.0.2.1:30054")
 	off := node()
 	off.Services.Entries = serving().Services.Entries
 	m.Set(off)
-	ovstest.Eventually(t, "translated datagrams have ended", func() error {
-		if have, want := tracked(), []string{"192.0.2.1:30054"}; !slices.Equal(have, want) {
-			return fmt.Errorf("the host tracks %q, want %q", have, want)
-		}
-		return nil
-	})
+	wantTracked(t, "192.0.2.1:30054")
 }
 
 // TestServicesOf has the table's chains and sets.

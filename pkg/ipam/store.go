@@ -54,6 +54,8 @@ type Interface struct {
 	Network  string `json:"network,omitempty"`  // name of its network configuration, where it is not the usual one
 	// Bandwidth has the limits of the interface, as package cni writes them.
 	Bandwidth string `json:"bandwidth,omitempty"`
+	// HostPorts are the ports of the Node that lead to the interface, as package cni writes them.
+	HostPorts string `json:"hostPorts,omitempty"`
 }
 
 // ExhaustedError reports that a range has no free address.

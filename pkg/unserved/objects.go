@@ -67,32 +67,10 @@ func sliceFamilies(s *discoveryv1.EndpointSlice) []Finding {
 // KubernetesEndpoints manages the EndpointSlices of Services with a selector, of the families that these have.
 const KubernetesEndpoints = "endpointslice-controller.k8s.io"
 
-func hostPorts(p *corev1.Pod, n Node) (out []Finding) {
-	if slices.Contains(n.Chained, "portmap") {
-		return nil
-	}
-	for _, list := range []struct {
-		name       string
-		containers []corev1.Container
-	}{{"initContainers", p.Spec.InitContainers}, {"containers", p.Spec.Containers}} {
-		for i, c := range list.containers {
-			for j, port := range c.Ports {
-				if port.HostPort == 0 {
-					continue
-				}
-				out = append(out, finding(fmt.Sprintf("spec.%s[%d].ports[%d].hostPort", list.name, i, j),
-					"port %d of the Node is not opened: put the plugin portmap into /opt/cni/bin of the Node, then restart its "+
-						"tombolo-agent Pod and this Pod", port.HostPort))
-			}
-		}
-	}
-	return out
-}
-
 const poolPrefix, poolRemedy = "ipam.antrea.io/",
 	"there are no pools of addresses: Pods get addresses of their Node's podCIDR; remove the annotation"
 
-func podPools(p *corev1.Pod, _ Node) []Finding     { return annotated(p, poolPrefix, poolRemedy) }
+func podPools(p *corev1.Pod) []Finding             { return annotated(p, poolPrefix, poolRemedy) }
 func namespacePools(n *corev1.Namespace) []Finding { return annotated(n, poolPrefix, poolRemedy) }
 func namespaceLogging(n *corev1.Namespace) []Finding {
 	const key = "networkpolicy.antrea.io/enable-logging"

@@ -64,12 +64,6 @@ var rows = []Row{
 		find:    finders{service: serviceFamilies, node: nodeFamilies, cidr: rangeFamilies, slice: sliceFamilies},
 	},
 	{
-		Asked:   "`hostPort` of a Pod, where the Node has no plugin `portmap` in `/opt/cni/bin`",
-		Reason:  "HostPortNotSupported",
-		Happens: "the Pod runs without it; Tombolo's image has no such plugin",
-		find:    finders{pod: hostPorts},
-	},
-	{
 		Asked: "annotations `ipam.antrea.io/*` (ippools, pod-ips) of a Pod or Namespace", Reason: "IPPoolNotSupported",
 		Happens: "Pods get addresses of their Node's podCIDR",
 		find:    finders{pod: podPools, namespace: namespacePools},

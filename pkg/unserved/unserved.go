@@ -42,18 +42,12 @@ type Finding struct {
 type finders struct {
 	service    func(*corev1.Service) []Finding
 	outside    func(*corev1.Service) []Finding // requests that Cluster.Outside serves
-	pod        func(*corev1.Pod, Node) []Finding
+	pod        func(*corev1.Pod) []Finding
 	namespace  func(*corev1.Namespace) []Finding
 	node       func(*corev1.Node) []Finding
 	cidr       func(*networkingv1.ServiceCIDR) []Finding
 	slice      func(*discoveryv1.EndpointSlice) []Finding
 	definition func(*metav1.PartialObjectMetadata) []Finding
-}
-
-// Node is what a Node has that not all have.
-type Node struct {
-	// Chained are the plugins that follow tombolo in the Node's network configuration.
-	Chained []string
 }
 
 // Cluster is what the agents of a cluster serve, and agents of other clusters may not.
@@ -130,16 +124,11 @@ func Service(s *corev1.Service, c Cluster) []problem.Problem {
 }
 
 // Pod returns what a Pod asks for that its Node does not serve.
-func Pod(p *corev1.Pod, n Node) []problem.Problem {
+func Pod(p *corev1.Pod) []problem.Problem {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
 	}
-	return found(object("Pod", p), func(f finders) []Finding {
-		if f.pod == nil {
-			return nil
-		}
-		return f.pod(p, n)
-	})
+	return found(object("Pod", p), func(f finders) []Finding { return look(f.pod, p) })
 }
 
 // Namespace returns what a Namespace asks for.

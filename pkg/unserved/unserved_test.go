@@ -47,26 +47,23 @@ func meta(name string, annotations ...string) metav1.ObjectMeta {
 func TestPod(t *testing.T) {
 	pod := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: meta("web", "ipam.antrea.io/ippools=pool")}
-		p.Spec.InitContainers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 81}}}}
-		p.Spec.Containers = []corev1.Container{{}, {Ports: []corev1.ContainerPort{{ContainerPort: 80}, {HostPort: 80}}}}
 		change(p)
 		return p
 	}
-	const pool = "metadata.annotations[ipam.antrea.io/ippools] IPPoolNotSupported"
-	ports := []string{"spec.initContainers[0].ports[0].hostPort HostPortNotSupported",
-		"spec.containers[1].ports[1].hostPort HostPortNotSupported"}
+	pool := []string{"metadata.annotations[ipam.antrea.io/ippools] IPPoolNotSupported"}
 	for _, row := range []struct {
-		name    string
-		change  func(*corev1.Pod)
-		chained []string
-		want    []string
+		name   string
+		change func(*corev1.Pod)
+		want   []string
 	}{
-		{"nothing chained", func(*corev1.Pod) {}, nil, append(ports, pool)},
-		{"portmap", func(*corev1.Pod) {}, []string{"portmap"}, []string{pool}},
-		{"the Node's network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, nil, nil},
-		{"finished", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, nil, nil},
+		{"pool", func(*corev1.Pod) {}, pool},
+		{"hostPort", func(p *corev1.Pod) {
+			p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80}}}}
+		}, pool},
+		{"the Node's network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, nil},
+		{"finished", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, nil},
 	} {
-		t.Run(row.name, func(t *testing.T) { same(t, "Pod web", row.want, Pod(pod(row.change), Node{Chained: row.chained})) })
+		t.Run(row.name, func(t *testing.T) { same(t, "Pod web", row.want, Pod(pod(row.change))) })
 	}
 }
 

@@ -114,7 +114,18 @@ func (n *secureNode) kill() {
 }
 
 // pod makes a Pod whose namespace all agents see.
-func (n *secureNode) pod(name string) *pod {
+func (n *secureNode) pod(name string) *pod { return n.podWith(name, "") }
+
+// podWith is pod with a runtimeConfig.
+func (n *secureNode) podWith(name, runtime string) *pod {
+	n.t.Helper()
+	p := n.sandboxed(name, runtime)
+	n.eventually("Pod "+name+" is attached", func() error { return n.attach(p) })
+	return p
+}
+
+// sandboxed makes a Pod's namespace.
+func (n *secureNode) sandboxed(name, runtime string) *pod {
 	n.t.Helper()
 	holder := exec.Command("sleep", "1000")
 	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -122,9 +133,8 @@ func (n *secureNode) pod(name string) *pod {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
-	p := &pod{name: name, container: name + "-0", netns: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)}
-	n.eventually("Pod "+name+" is attached", func() error { return n.attach(p) })
-	return p
+	return &pod{name: name, container: name + "-0", netns: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid),
+		runtime: runtime}
 }
 
 // wire counts frames on the link between the Nodes: WireGuard's frames between them, and readable ones.

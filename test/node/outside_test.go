@@ -256,7 +256,11 @@ func testOutside(t *testing.T, c *cluster) {
 		}
 		check(r)
 	}, at(first, nearPort), at(second, nearPort), nodes[1].in)
+	ports := newHostPortsTest(t, nodes, asker, far, check)
+	ports.works("with proxyAll")
 	testOutsideOff(t, nodes, check)
+	ports.works("without proxyAll")
+	ports.changeHands()
 }
 
 // testServicePolicy applies a policy to a Service, for clients of one address.

@@ -28,17 +28,11 @@ const (
 	confName   = "10-tombolo.conflist"
 )
 
-// capable are the plugins that may follow in the chain. If they have the capability, the runtime passes them the Pod's
-// requests.
-var capable = []struct{ plugin, capability string }{{"portmap", "portMappings"}}
+// capabilities are the Pod's requests that the runtime passes to tombolo.
+var capabilities = map[string]bool{"bandwidth": true, "portMappings": true}
 
-// Chainable returns all plugins that may follow tombolo in the chain.
-func Chainable() (out []string) {
-	for _, c := range capable {
-		out = append(out, c.plugin)
-	}
-	return out
-}
+// portmap is the plugin that earlier versions chained for ports of the Node.
+const portmap = "portmap"
 
 // network is a network configuration list.
 type network struct {
@@ -53,7 +47,10 @@ type networkPlugin struct {
 }
 
 // Run installs the plugin, then the configuration. So the runtime never finds a configuration without its plugin. Both
-// appear through a rename. The plugin portmap follows if the Node has it.
+// appear through a rename.
+//
+// If an earlier version has chained the plugin portmap, it stays in the chain. It removes the ports that it has opened
+// for running Pods. Tombolo's rules come before its rules, so it changes nothing for new Pods.
 //
 // If a Node has the configuration of another network, Run leaves it alone, unless this network is installed there
 // already.
@@ -67,11 +64,10 @@ func Run(o Options) error {
 		return fmt.Errorf("install the CNI plugin: %w", err)
 	}
 	conf := network{CNIVersion: wire.InstalledVersion, Name: wire.InstalledNetwork,
-		Plugins: []networkPlugin{{Type: pluginName, Capabilities: map[string]bool{"bandwidth": true}}}}
-	for _, c := range capable {
-		if _, err := os.Stat(filepath.Join(o.BinDir, c.plugin)); err == nil {
-			conf.Plugins = append(conf.Plugins, networkPlugin{Type: c.plugin, Capabilities: map[string]bool{c.capability: true}})
-		}
+		Plugins: []networkPlugin{{Type: pluginName, Capabilities: capabilities}}}
+	if _, err := os.Stat(filepath.Join(o.BinDir, portmap)); err == nil && slices.Contains(chained(o.ConfDir), portmap) {
+		conf.Plugins = append(conf.Plugins,
+			networkPlugin{Type: portmap, Capabilities: map[string]bool{"portMappings": true}})
 	}
 	text, err := json.MarshalIndent(conf, "", "    ")
 	if err != nil {
@@ -129,24 +125,19 @@ func foreign(dir string) error {
 	return nil
 }
 
-// Chained returns the plugins that follow tombolo in the installed configuration.
-func Chained(confDir string) ([]string, error) {
-	path := filepath.Join(confDir, confName)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the CNI configuration: %w", err)
-	}
+// chained returns the plugins that follow tombolo in the installed configuration, none if it cannot be read.
+func chained(confDir string) (out []string) {
+	text, err := os.ReadFile(filepath.Join(confDir, confName))
 	var conf network
-	if err := json.Unmarshal(text, &conf); err != nil {
-		return nil, fmt.Errorf("read the CNI configuration %s: %w", path, err)
+	if err != nil || json.Unmarshal(text, &conf) != nil {
+		return nil // it is written again
 	}
-	var out []string
 	for _, p := range conf.Plugins {
 		if p.Type != pluginName {
 			out = append(out, p.Type)
 		}
 	}
-	return out, nil
+	return out
 }
 
 func copyFile(from, to string) error {

@@ -10,14 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRun installs on Nodes that have some of the other plugins.
+// TestRun installs on Nodes that have the plugin portmap, and on a Node where an earlier version has chained it.
 func TestRun(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		has  []string
+		name    string
+		has     []string
+		before  string
+		chained []string
 	}{
-		{"no other plugin", nil},
-		{"portmap", []string{"portmap"}},
+		{name: "no other plugin"},
+		{name: "portmap", has: []string{"portmap"}},
+		{"portmap chained before", []string{"portmap"}, earlier, []string{"portmap"}},
+		{"portmap chained before, and gone", nil, earlier, nil},
+		{"unreadable", []string{"portmap"}, "{", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -26,6 +31,9 @@ func TestRun(t *testing.T) {
 			write(t, o.Plugin, "plugin")
 			for _, name := range row.has {
 				write(t, filepath.Join(o.BinDir, name), "other")
+			}
+			if row.before != "" {
+				write(t, filepath.Join(o.ConfDir, "10-tombolo.conflist"), row.before)
 			}
 			for range 2 { // an upgrade finds its own files
 				if err := Run(o); err != nil {
@@ -40,16 +48,14 @@ func TestRun(t *testing.T) {
 			for _, p := range conf.Plugins {
 				types = append(types, p.Network.Type)
 			}
-			if diff := cmp.Diff(append([]string{"tombolo"}, row.has...), types); diff != "" || conf.Name != "tombolo" ||
+			if diff := cmp.Diff(append([]string{"tombolo"}, row.chained...), types); diff != "" || conf.Name != "tombolo" ||
 				conf.CNIVersion != "1.0.0" {
 				t.Errorf("%s %s, plugins (-want +have):\n%s", conf.Name, conf.CNIVersion, diff)
 			}
-			if !conf.Plugins[0].Network.Capabilities["bandwidth"] {
-				t.Error("the plugin tombolo gets no limits of Pods")
-			}
-			chained, err := Chained(o.ConfDir)
-			if diff := cmp.Diff(row.has, chained); diff != "" || err != nil {
-				t.Errorf("chained: %v (-want +have):\n%s", err, diff)
+			for _, capability := range []string{"bandwidth", "portMappings"} {
+				if !conf.Plugins[0].Network.Capabilities[capability] {
+					t.Errorf("the plugin tombolo lacks the capability %s", capability)
+				}
 			}
 		})
 	}
@@ -101,16 +107,9 @@ func TestOtherCNI(t *testing.T) {
 	}
 }
 
-func TestChainedUnknown(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := Chained(dir); err == nil || !strings.Contains(err.Error(), "10-tombolo.conflist") {
-		t.Errorf("no configuration: %v", err)
-	}
-	write(t, filepath.Join(dir, "10-tombolo.conflist"), "{")
-	if _, err := Chained(dir); err == nil || !strings.Contains(err.Error(), "10-tombolo.conflist") {
-		t.Errorf("no JSON: %v", err)
-	}
-}
+// earlier is the configuration that a version wrote that chained portmap.
+const earlier = `{"cniVersion":"1.0.0","name":"tombolo","plugins":[` +
+	`{"type":"tombolo","capabilities":{"bandwidth":true}},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
