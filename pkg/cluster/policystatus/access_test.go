@@ -53,7 +53,8 @@ func TestAccess(t *testing.T) {
 		want = append(want, "patch "+plural[target.reference.Kind]+"/status."+target.reference.GroupVersionKind().Group)
 	}
 	const configurations = "validatingwebhookconfigurations.admissionregistration.k8s.io"
-	want = append(want, "list "+configurations, "update "+configurations, "create events.events.k8s.io", "get /readyz")
+	want = append(want, "list "+configurations, "update "+configurations, "create events.events.k8s.io",
+		"patch events.events.k8s.io", "get /readyz")
 	slices.Sort(granted)
 	slices.Sort(want)
 	for _, one := range want {

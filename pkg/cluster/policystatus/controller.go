@@ -284,9 +284,10 @@ func (c *controller) warn(t target, before, now step) {
 		known[p] = false
 	}
 	delete(c.deferred, t.Object)
-	t.object.SetUID(now.Have.UID)
+	about := events.Reference(t.object, t.reference)
+	about.UID = now.Have.UID // not in the object, which a write copies at the same time
 	for _, p := range now.Problems[:min(maxEvents, len(now.Problems))] {
-		if !known[p] && !c.events.Warn(events.Reference(t.object, t.reference), p) {
+		if !known[p] && !c.events.Warn(about, p) {
 			c.deferred[t.Object] = append(c.deferred[t.Object], p)
 		}
 	}
