@@ -194,7 +194,7 @@ func (t *outsideTables) translationsOf(key derive.Object, r *derive.Reader) (out
 			if f.Kind != service.NodePort {
 				one.Address = f.VIP.Addr()
 			}
-			if to, ok := t.onThisHost(f, r); ok && len(out) > 0 && isAt(out[len(out)-1], one) {
+			if to, ok := t.onThisHost(key, f, r); ok && len(out) > 0 && isAt(out[len(out)-1], one) {
 				out[len(out)-1].To = to
 			}
 			continue
@@ -229,9 +229,12 @@ func isAt(a, b hostnet.Translation) bool {
 // onThisHost returns the endpoint of a frontend for clients outside with externalTrafficPolicy Local, if all of them
 // are the host itself, such as an ingress controller in its network. Its clients' packets do not enter the switch then,
 // and it sees their addresses.
-func (t *outsideTables) onThisHost(f service.Frontend, r *derive.Reader) (netip.AddrPort, bool) {
+func (t *outsideTables) onThisHost(key derive.Object, f service.Frontend, r *derive.Reader) (netip.AddrPort, bool) {
 	if len(f.Endpoints) == 0 || f.Limited || f.Protocol == corev1.ProtocolSCTP {
 		return netip.AddrPort{}, false
+	}
+	if rules, _ := derive.Get(r, t.flows.Policy.ServiceRules, key); len(rules) > 0 {
+		return netip.AddrPort{}, false // the switch judges the clients
 	}
 	_, u, _ := t.this.ready(r)
 	for _, e := range f.Endpoints {

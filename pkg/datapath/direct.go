@@ -2,9 +2,11 @@ package datapath
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 // With traffic mode noEncap or hybrid, the host routes packets to the Pods of some Nodes (RemoteNode.Direct). The
@@ -28,8 +30,13 @@ func (n Node) direct(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 		flows = append(flows, n.throughTunnel(differ, InClusterMAC, r.Address, 0, source.Is(from), to))
 	}
 	// While the other Node still uses tunnels, so do its host's connections to Services, and its switch undoes the choice
-	// of the endpoint. So the replies must come to that switch, and not to the host.
-	for _, ip := range r.GatewayIPs {
+	// of the endpoint. So the replies must come to that switch, and not to the host. Its clients outside have the Node's
+	// service source, which no interface has.
+	ends := slices.Clone(r.GatewayIPs)
+	if ip, ok := policy.ServiceSource(cidr); ok {
+		ends = append(ends, ip)
+	}
+	for _, ip := range ends {
 		if cidr.Contains(ip) {
 			flows = append(flows, n.throughTunnel(high, InClusterMAC, r.Address, 0, flow.IPDst(host(ip)),
 				flow.CTState("+rpl+trk"), markSource.Is(fromTunnel)))

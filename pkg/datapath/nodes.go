@@ -105,6 +105,13 @@ func (n Node) forwards() (flows []flow.Flow) {
 			f.Actions = append(flow.Do(flow.Load(forwarded, 1)), f.Actions...)
 			flows = append(flows, f)
 		}
+		for _, e := range Entries { // clients outside, whose address a program of the host may have translated
+			if n.Outside && !e.Own && e.Addr.Is4() == ip.Is4() {
+				f := n.accept(high, fromGateway, flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)), flow.IPDst(host(e.Addr)))
+				f.Actions = append(flow.Do(flow.Load(forwarded, 1)), f.Actions...)
+				flows = append(flows, f)
+			}
+		}
 	}
 	return flows
 }
@@ -419,6 +426,7 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 		} else {
 			e.Flows = append(e.Flows, n.throughTunnel(normal, InClusterMAC, remote.Address, 0, flow.IPDst(c.to)))
 			e.Flows = append(e.Flows, n.namingSender(remote, c.to))
+			e.Flows = append(e.Flows, n.returned(remote, c.to)...)
 		}
 		if at.exportsAll {
 			e.Flows = append(e.Flows, exportPods([]netip.Prefix{c.to}, remote.GatewayIPs)...)
@@ -436,6 +444,22 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 		e.Flows = append(e.Flows, n.notToTunnel(end)...)
 	}
 	return e, problems
+}
+
+// returned routes replies to Pods of another Node that the host has sent back. Their connections came by the gateway
+// port, since the other Node routes directly, or did. So do their replies leave, with Outside, but the host routes to
+// Pods of a Node with tunnels through the switch. Replies that the host translates have no Pod's address as source.
+func (n Node) returned(r RemoteNode, cidr netip.Prefix) (flows []flow.Flow) {
+	if !n.Outside {
+		return nil
+	}
+	for _, own := range n.PodCIDRs {
+		if own.Addr().Is4() == cidr.Addr().Is4() {
+			flows = append(flows, n.throughTunnel(returned, InClusterMAC, r.Address, 0, source.Is(fromGateway),
+				flow.CTState("+rpl+trk"), flow.IPSrc(own.Masked()), flow.IPDst(cidr)))
+		}
+	}
+	return flows
 }
 
 // namingSender routes packets from Pods of this Node to Pods of another one, and names the sender in the tunnel's key.

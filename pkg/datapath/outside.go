@@ -82,6 +82,8 @@ func (n Node) outsideBase() []flow.Flow {
 			flow.Load(outPort, uint64(n.GatewayPort)), flow.Goto(Commit),
 		),
 	})
+	// The agent's refusal of a connection has the entry as source. The host translates it, also for a Pod elsewhere.
+	flows = append(flows, n.toGateway(origin, 0, flow.IP(), generated.Is(1), flow.IPSrc(EntryRange)))
 	return append(flows, n.throughServiceSource()...)
 }
 

@@ -67,17 +67,18 @@ var Program = flow.Program{
 
 // Priorities within a table. A table's miss flow has priority 0.
 const (
-	last   uint16 = 180 // where everything else goes
-	closed uint16 = 185 // for packets that do not go there
-	low    uint16 = 190
-	normal uint16 = 200
-	differ uint16 = 205   // a special case of a normal flow
-	same   uint16 = 206   // an exception from such a special case
-	high   uint16 = 210   // a special case of all of these
-	origin uint16 = 215   // for packets that go back to where their connection came from
-	never  uint16 = 220   // for packets that are always dropped
-	ruled  uint16 = 225   // for packets that rules of a Service judge first
-	skip   uint16 = 65000 // in a table of rules: above all of them
+	last     uint16 = 180 // where everything else goes
+	closed   uint16 = 185 // for packets that do not go there
+	low      uint16 = 190
+	normal   uint16 = 200
+	differ   uint16 = 205   // a special case of a normal flow
+	same     uint16 = 206   // an exception from such a special case
+	high     uint16 = 210   // a special case of all of these
+	returned uint16 = 216   // for packets that the host has sent back
+	origin   uint16 = 215   // for packets that go back to where their connection came from
+	never    uint16 = 220   // for packets that are always dropped
+	ruled    uint16 = 225   // for packets that rules of a Service judge first
+	skip     uint16 = 65000 // in a table of rules: above all of them
 
 	fragments uint16 = 65001 // in these: fragments, whose ports no rule sees
 )

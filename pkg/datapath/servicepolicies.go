@@ -113,8 +113,8 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 		if rule.Stage == policy.Admin {
 			conds = append(conds, passed.Is(0))
 		}
-		matches := matchesOf(rule, addresses, conds)
-		if len(e.Flows)+len(matches) > maxServiceRuleFlows {
+		matches, ok := matchesOf(rule, addresses, conds, maxServiceRuleFlows-len(e.Flows))
+		if !ok {
 			problems = append(problems, problem.Problem{
 				Object: problem.Object{
 					Kind: rule.Key.Policy.Kind.String(), Namespace: rule.Key.Policy.Namespace, Name: rule.Key.Policy.Name,
@@ -154,8 +154,10 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 	return e, problems
 }
 
-// matchesOf returns the matches of the clients and ports of a rule, in addition to conditions.
-func matchesOf(rule policy.ServiceRule, addresses []askedAddress, conds []flow.Cond) (out []flow.Match) {
+// matchesOf returns the matches of the clients and ports of a rule, in addition to conditions. It returns false if they
+// are more than most.
+func matchesOf(rule policy.ServiceRule, addresses []askedAddress, conds []flow.Cond, most int,
+) (out []flow.Match, ok bool) {
 	to := [][]flow.Cond{nil}
 	if !rule.AnyPort {
 		to = nil
@@ -180,6 +182,9 @@ func matchesOf(rule policy.ServiceRule, addresses []askedAddress, conds []flow.C
 			}
 		}
 	}
+	if len(to) > 0 && len(from) > max(0, most)/len(to) {
+		return nil, false
+	}
 	for _, t := range to {
 		for _, f := range from {
 			all := append(slices.Clone(conds), t...)
@@ -189,5 +194,5 @@ func matchesOf(rule policy.ServiceRule, addresses []askedAddress, conds []flow.C
 			out = append(out, flow.All(all...))
 		}
 	}
-	return out
+	return out, true
 }

@@ -178,7 +178,9 @@ func (w *Writer) write(ctx context.Context, e *event) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e.due -= due
+	if e.due -= due; e.due > 0 {
+		e.since = time.Now()
+	}
 	e.repeated = e.written
 	e.written = e.written || !lost
 	return nil
@@ -232,6 +234,7 @@ func (w *Writer) raise(ctx context.Context, object *eventsv1.Event, times int, l
 
 // isFinal reports whether the API server will never take an Event: it is invalid, or its Namespace goes.
 func isFinal(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) ||
+	reason := apierrors.ReasonForError(err) // a webhook's denial has the code of a bad request, and no reason
+	return apierrors.IsInvalid(err) || reason == metav1.StatusReasonBadRequest || apierrors.IsNotFound(err) ||
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

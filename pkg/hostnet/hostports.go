@@ -63,9 +63,13 @@ func hostPortsOf(h HostPorts) contents {
 	for name, hook := range map[string]knftables.BaseChainHook{
 		"prerouting": knftables.PreroutingHook, "output": knftables.OutputHook,
 	} {
+		local := "meta nfproto ipv4 fib daddr type local "
+		if hook == knftables.PreroutingHook { // the kernel refuses 127/8 from other machines only after the translation
+			local = "meta nfproto ipv4 ip daddr != 127.0.0.0/8 fib daddr type local "
+		}
 		out.chains[name] = nftChain{typ: knftables.NATType, hook: hook, priority: "-111", rules: []string{
-			"meta nfproto ipv4 fib daddr type local dnat ip to ip daddr . meta l4proto . th dport map @" + hostPortAt,
-			"meta nfproto ipv4 fib daddr type local dnat ip to meta l4proto . th dport map @" + hostPortAny,
+			local + "dnat ip to ip daddr . meta l4proto . th dport map @" + hostPortAt,
+			local + "dnat ip to meta l4proto . th dport map @" + hostPortAny,
 		}}
 	}
 	out.chains["postrouting"] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,

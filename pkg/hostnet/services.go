@@ -550,10 +550,11 @@ func isThrough(f *netlink.ConntrackFlow, entries netip.Prefix) bool {
 	return ok && ok2 && f.Zone == 0 && entries.Contains(from.Unmap()) && !entries.Contains(to.Unmap())
 }
 
-// hasEnded reports whether both sides of a TCP connection have closed it.
+// hasEnded reports whether both sides of a TCP connection have closed it, or one has never answered.
 func hasEnded(f *netlink.ConntrackFlow) bool {
 	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
-	return ok && (tcp.State == nl.TCP_CONNTRACK_TIME_WAIT || tcp.State == nl.TCP_CONNTRACK_CLOSE)
+	return ok && slices.Contains([]uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE},
+		tcp.State)
 }
 
 // translatedDatagrams finds connections of UDP of the host that were translated to an entry of the switch. Without the

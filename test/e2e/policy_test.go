@@ -156,10 +156,19 @@ spec:
 `))
 		shows(t, "Failed False", "get", "acnp", "nodeports", "-o",
 			"jsonpath={.status.phase} {.status.conditions[?(@.type=='Realizable')].status}")
+		must(t, world.Apply(ctx, "west", `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: nodes}
+spec:
+  priority: 5
+  appliedTo: [{nodeSelector: {}}]
+  ingress: [{action: Drop}]
+`))
 		shows(t, "Warning NotServed", "get", "events", "-n", "default", "--field-selector",
-			"involvedObject.kind=ClusterNetworkPolicy,involvedObject.name=nodeports",
+			"involvedObject.kind=ClusterNetworkPolicy,involvedObject.name=nodes",
 			"-o", "jsonpath={.items[*].type} {.items[*].reason}")
-		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nodeports")
+		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nodeports", "nodes")
 	})
 	if after := restarts(); after != before {
 		t.Errorf("the kubelet's probes of isolated Pods were not answered: Ready since %q, and now %q", before, after)
