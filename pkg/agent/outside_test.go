@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -102,6 +104,20 @@ func TestOutside(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, translated(t, v)); diff != "" {
 			t.Errorf("translations (-want +have):\n%s", diff)
+		}
+	})
+	t.Run("the host is the endpoint, with a policy", func(t *testing.T) {
+		v := outsideView()
+		v.EndpointSlices[0].Endpoints[0].Addresses = []string{"192.168.78.101"}
+		p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+		p.Spec = crdv1beta1.PolicySpec{Priority: 5,
+			AppliedTo: []crdv1beta1.AppliedTo{{Service: &crdv1beta1.ObjectReference{Namespace: "default", Name: "web"}}},
+			Ingress:   []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}}}
+		v.Others = append(v.Others, p)
+		for _, one := range translated(t, v) {
+			if strings.Contains(one, "192.168.78.101") {
+				t.Errorf("clients do not pass the switch, which judges them: %s", one)
+			}
 		}
 	})
 	t.Run("no load balancers", func(t *testing.T) {

@@ -73,6 +73,12 @@ func TestHostPorts(t *testing.T) {
 		t.Errorf("%s has %q, want %q", hostPortAt, at, want)
 	}
 
+	// A machine on the link may ask for 127.0.0.1. Own processes do not pass this chain.
+	if out := sh(t, "nft list chain inet "+hostPortsTable+" prerouting"); strings.Count(out, "dnat") != 2 ||
+		strings.Count(out, "ip daddr != 127.0.0.0/8") != 2 {
+		t.Errorf("127.0.0.1 is translated for other machines:\n%s", out)
+	}
+
 	// A client that was there before the Pod, of a port at every address and of one at a single address.
 	for _, to := range []string{"192.0.2.1:53", "127.0.0.1:53", "192.0.2.1:54", "192.0.2.1:55"} {
 		send(t, to)
