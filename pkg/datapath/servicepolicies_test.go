@@ -175,7 +175,7 @@ func TestServicePolicyBounds(t *testing.T) {
 			t.Errorf("%s: %d flows, of which %d drop, want %d", action, len(e.Flows), closed, want)
 		}
 		if !slices.ContainsFunc(c.engine.Problems(),
-			func(p problem.Problem) bool { return p.Object.Name == "large" && p.Reason == policy.ReasonTooLarge }) {
+			func(p problem.Problem) bool { return p.Name == "large" && p.Reason == policy.ReasonTooLarge }) {
 			t.Errorf("%s: problems %v", action, c.engine.Problems())
 		}
 	}

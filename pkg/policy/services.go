@@ -50,6 +50,6 @@ func (t *Tables) serviceRules(service derive.Object, r *derive.Reader) (out []Se
 			Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
 		})
 	}
-	slices.SortStableFunc(out, func(a, b ServiceRule) int { return a.Rank.Compare(b.Rank) })
+	slices.SortStableFunc(out, func(a, b ServiceRule) int { return a.Compare(b.Rank) })
 	return out, problems
 }

@@ -119,7 +119,7 @@ func TestServiceRulesNotServed(t *testing.T) {
 	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(&p), AntreaClusterFactsOf(&p))
 	c.engine.Pass()
 	list := c.engine.Problems()
-	if len(list) != 1 || list[0].Reason != "NotServed" || list[0].Object.Name != "p" || c.ServiceRules.Len() != 0 {
+	if len(list) != 1 || list[0].Reason != "NotServed" || list[0].Name != "p" || c.ServiceRules.Len() != 0 {
 		t.Errorf("problems %v, %d Services with rules", list, c.ServiceRules.Len())
 	}
 }
