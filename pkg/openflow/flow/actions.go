@@ -55,6 +55,29 @@ func SetARPSPA(a netip.Addr) ofp.Action { return setAddr(ofp.ARPSPA, ofp.ARPSPA,
 // SetARPSHA sets ARP's sender MAC.
 func SetARPSHA(m ofp.MAC) ofp.Action { return setMAC(ofp.ARPSHA, m) }
 
+// SetICMPv6Type sets the type of a message of ICMPv6. With NeighborAdvertisement a solicitation becomes the answer. The
+// switch knows the fields of the answer only in a later table, whose match has the new type.
+func SetICMPv6Type(t uint8) ofp.Action { return set(ofp.ICMPv6Type, uint64(t)) }
+
+// Flags of a Neighbor Advertisement (RFC 4861 section 4.4), for SetNDReserved.
+const (
+	NDRouter    uint32 = 1 << 31
+	NDSolicited uint32 = 1 << 30
+	NDOverride  uint32 = 1 << 29
+)
+
+// SetNDReserved sets the word after the checksum in a message of Neighbor Discovery, which has the flags.
+func SetNDReserved(flags uint32) ofp.Action { return set(ofp.NDReserved, uint64(flags)) }
+
+// Types of the option with a link-layer address in Neighbor Discovery (RFC 4861 section 4.6.1).
+const (
+	NDSourceOption uint8 = 1
+	NDTargetOption uint8 = 2
+)
+
+// SetNDOption sets the type of the option with a link-layer address, if the message has the option.
+func SetNDOption(t uint8) ofp.Action { return set(ofp.NDOptionsType, uint64(t)) }
+
 // Load writes v into a range of bits, as a masked set_field. If the value does not fit, Set.Add refuses the action.
 func Load(r Bits, v uint64) ofp.Action {
 	value, mask, err := r.shifted(v)

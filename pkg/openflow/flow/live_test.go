@@ -195,6 +195,10 @@ var programmed = []string{
 	"table=7,priority=90,conj_id=5,actions=note:01.02.03.04.05.06,output:1",
 	"table=7,priority=80,ip,nw_src=10.0.0.0/8,cookie=0x1000000000000,actions=conjunction(5,1/2)",
 	"table=7,priority=70,reg0=1,reg1=0x2/0xff,reg7=3,xxreg2=0x5,dl_vlan=5,actions=meter:1,pop_vlan,in_port",
+	ndAsked,
+	ndAnswer,
+	tcpFlagsV6,
+	fragmentV6,
 	"table=8,priority=0,importance=3,idle_timeout=100,send_flow_rem,actions=drop",
 }
 

@@ -122,6 +122,52 @@ func ICMP() Cond {
 	return func(b *ofp.MatchBuilder) { IP()(b); IPProto(1)(b) }
 }
 
+// ICMPv6 asks for ICMP of IPv6.
+func ICMPv6() Cond {
+	return func(b *ofp.MatchBuilder) { IPv6()(b); IPProto(58)(b) }
+}
+
+// ICMPv6Type asks for ICMP of IPv6 and a type of message.
+func ICMPv6Type(t uint8) Cond { return exact(ofp.ICMPv6Type, uint64(t)) }
+
+// ICMPv6Code asks for ICMP of IPv6 and a code.
+func ICMPv6Code(c uint8) Cond { return exact(ofp.ICMPv6Code, uint64(c)) }
+
+// Types of the messages of Neighbor Discovery (RFC 4861).
+const (
+	RouterSolicitation    uint8 = 133
+	RouterAdvertisement   uint8 = 134
+	NeighborSolicitation  uint8 = 135
+	NeighborAdvertisement uint8 = 136
+	Redirect              uint8 = 137
+)
+
+// NDSolicits asks for a Neighbor Solicitation for an address. A host ignores such a message if a router has passed it
+// on. So the condition includes the hop limit (RFC 4861 section 7.1.1).
+func NDSolicits(target netip.Addr) Cond {
+	return func(b *ofp.MatchBuilder) {
+		if !target.Is6() {
+			b.Fail(fmt.Errorf("%s: %s is not an IPv6 address", ofp.NDTarget, target))
+			return
+		}
+		NDSolicitation()(b)
+		b.Exact(ofp.NDTarget, ofp.ToValue(target.AsSlice()))
+	}
+}
+
+// NDSolicitation asks for a Neighbor Solicitation for any address.
+func NDSolicitation() Cond {
+	return func(b *ofp.MatchBuilder) {
+		ICMPv6()(b)
+		ICMPv6Type(NeighborSolicitation)(b)
+		ICMPv6Code(0)(b)
+		TTL(255)(b)
+	}
+}
+
+// TTL asks for a TTL, over IPv4 unless IPv6 is also given, which calls it hop limit.
+func TTL(n uint8) Cond { return exact(ofp.IPTTL, uint64(n)) }
+
 // IPSrc asks for a source address in a prefix, and for its version of IP.
 func IPSrc(p netip.Prefix) Cond { return prefix(ofp.IPv4Src, ofp.IPv6Src, p) }
 
@@ -148,12 +194,9 @@ func setPrefix(b *ofp.MatchBuilder, f ofp.Field, p netip.Prefix) {
 	b.Set(f, ofp.ToValue(p.Addr().AsSlice()).And(mask), mask)
 }
 
-// Fragment asks for fragments of IPv4 packets, the first included.
+// Fragment asks for fragments of packets, the first included, over IPv4 unless IPv6 is also given.
 func Fragment() Cond {
-	return func(b *ofp.MatchBuilder) {
-		IP()(b)
-		b.Set(ofp.IPFrag, ofp.Value{Lo: 1}, ofp.Value{Lo: 1})
-	}
+	return func(b *ofp.MatchBuilder) { b.Set(ofp.IPFrag, ofp.Value{Lo: 1}, ofp.Value{Lo: 1}) }
 }
 
 // TCPSrc asks for TCP and a source port.
@@ -255,7 +298,8 @@ func CTState(s string) Cond {
 	}
 }
 
-// TCPFlags matches TCP and flags, such as "+syn-ack"; their names are fin, syn, rst, psh, ack, urg, ece, cwr, ns.
+// TCPFlags matches TCP and flags, such as "+syn-ack", over IPv4 unless IPv6 is also given. The flags' names are fin,
+// syn, rst, psh, ack, urg, ece, cwr, ns.
 func TCPFlags(s string) Cond {
 	return func(b *ofp.MatchBuilder) {
 		v, m, err := parseFlags(s, tcpFlags)

@@ -63,16 +63,24 @@ func (st *state) untrack() {
 
 func (st *state) tuple(zone uint16) tuple {
 	p := st.packet()
-	if p.Proto == ICMP && p.Inner == nil {
+	if isICMP(p.Proto) && p.Inner == nil {
 		return icmpTuple(zone, p)
 	}
 	return tuple{zone, p.Proto, netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort)}
 }
 
+// isICMP reports whether a protocol is ICMP of one of the versions of IP.
+func isICMP(proto uint8) bool { return proto == ICMP || proto == ICMPv6 }
+
+// asks reports whether a message of ICMP asks for an answer.
+func asks(p Packet) bool {
+	return p.Proto == ICMP && p.ICMP.Type == Echo.Type || p.Proto == ICMPv6 && p.ICMP.Type == EchoV6.Type
+}
+
 // icmpTuple has the identifier as the client's port, and the code as the server's.
 func icmpTuple(zone uint16, p Packet) tuple {
 	t := tuple{zone, p.Proto, netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, uint16(p.ICMP.Code))}
-	if p.ICMP.Type != Echo.Type {
+	if !asks(p) {
 		t.src, t.dst = netip.AddrPortFrom(p.IPSrc, uint16(p.ICMP.Code)), netip.AddrPortFrom(p.IPDst, p.SrcPort)
 	}
 	return t
@@ -119,7 +127,7 @@ func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 	reply := c != nil && (key == c.reply || (again && st.get(ofp.CTState).Lo&ctRpl != 0))
 	// A message that is neither a request nor an answer is invalid. There are no other requests here, such as for the
 	// time.
-	unasked := c == nil && key.proto == ICMP && st.packet().ICMP.Type != Echo.Type
+	unasked := c == nil && isICMP(key.proto) && !asks(st.packet())
 	if c == nil && a.Flags&ofp.CTCommit != 0 && !unasked {
 		c = w.s.commit(key, a.NAT)
 	}
@@ -292,7 +300,7 @@ func (s *Switch) Connections() []string {
 
 // DumpConntrack are the switch's connections as dpctl/dump-conntrack lists them.
 func (s *Switch) DumpConntrack() string {
-	names := map[uint8]string{ICMP: "icmp", TCP: "tcp", UDP: "udp", SCTP: "sctp"}
+	names := map[uint8]string{ICMP: "icmp", ICMPv6: "icmpv6", TCP: "tcp", UDP: "udp", SCTP: "sctp"}
 	side := func(t tuple) string {
 		return fmt.Sprintf("(src=%s,dst=%s,sport=%d,dport=%d)", t.src.Addr(), t.dst.Addr(), t.src.Port(), t.dst.Port())
 	}

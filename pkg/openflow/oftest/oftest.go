@@ -17,10 +17,11 @@ import (
 
 // Numbers of the protocols that Packet knows ports of, and of ICMP.
 const (
-	ICMP uint8 = 1
-	TCP  uint8 = 6
-	UDP  uint8 = 17
-	SCTP uint8 = 132
+	ICMP   uint8 = 1
+	TCP    uint8 = 6
+	UDP    uint8 = 17
+	ICMPv6 uint8 = 58
+	SCTP   uint8 = 132
 )
 
 // Fragment is the part of an IP datagram that a packet is.
@@ -53,13 +54,39 @@ type Packet struct {
 	TunSrc, TunDst   netip.Addr
 	TunID            uint64
 	ARP              *ARP
+	ND               *ND // of a message of ICMPv6 that asks for a neighbour, or answers
 }
 
-// ICMPMessage is the type and the code of an ICMP packet that is no error.
+// ICMPMessage is the type and the code of an ICMP packet, of either version, that is no error.
 type ICMPMessage struct{ Type, Code uint8 }
 
 // Echo is the message of ICMP that asks for an answer, whose type is 0.
 var Echo = ICMPMessage{Type: 8}
+
+// EchoV6 is the message of ICMPv6 that asks for an answer, whose type is 129.
+var EchoV6 = ICMPMessage{Type: 128}
+
+// ND has the fields of a Neighbor Solicitation or Advertisement. Link is the link-layer address in its option: the
+// sender's in a solicitation, the target's in an advertisement. Option is the type of that option; 0 is no option.
+type ND struct {
+	Target netip.Addr
+	Flags  uint32
+	Option uint8
+	Link   ofp.MAC
+}
+
+// Solicit returns the Neighbor Solicitation with which a host looks for an address. If from is the unspecified address,
+// the host checks whether the address is free, before it uses it.
+func Solicit(mac ofp.MAC, from, target netip.Addr) Packet {
+	low := target.As16()
+	group := netip.AddrFrom16([16]byte{0: 0xff, 1: 2, 11: 1, 12: 0xff, 13: low[13], 14: low[14], 15: low[15]})
+	p := Packet{EthSrc: mac, EthDst: ofp.MAC{0x33, 0x33, 0xff, low[13], low[14], low[15]}, IPSrc: from, IPDst: group,
+		Proto: ICMPv6, ICMP: ICMPMessage{Type: flow.NeighborSolicitation}, TTL: 255, ND: &ND{Target: target}}
+	if !from.IsUnspecified() {
+		p.ND.Option, p.ND.Link = flow.NDSourceOption, mac
+	}
+	return p
+}
 
 // ARP is what an ARP packet says. Op 1 is a request, 2 a reply.
 type ARP struct {
@@ -76,6 +103,12 @@ func (p Packet) String() string {
 		}
 		return fmt.Sprintf("%s is at %s", a.SPA, a.SHA)
 	}
+	if n := p.ND; n != nil {
+		if p.ICMP.Type == flow.NeighborSolicitation {
+			return fmt.Sprintf("who has %s, tell %s", n.Target, p.IPSrc)
+		}
+		return fmt.Sprintf("%s is at %s, flags %#x, to %s", n.Target, n.Link, n.Flags, p.IPDst)
+	}
 	text := fmt.Sprintf("%s > %s", netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort))
 	if p.Inner != nil {
 		text = fmt.Sprintf("%s > %s about %s", p.IPSrc, p.IPDst, *p.Inner)
@@ -89,8 +122,11 @@ func (p Packet) Reply() Packet {
 		EthSrc: p.EthDst, EthDst: p.EthSrc, IPSrc: p.IPDst, IPDst: p.IPSrc,
 		Proto: p.Proto, SrcPort: p.DstPort, DstPort: p.SrcPort,
 	}
-	if p.Proto == ICMP {
+	switch p.Proto {
+	case ICMP:
 		r.ICMP, r.SrcPort, r.DstPort = ICMPMessage{Code: p.ICMP.Code}, p.SrcPort, 0
+	case ICMPv6:
+		r.ICMP, r.SrcPort, r.DstPort = ICMPMessage{Type: EchoV6.Type + 1, Code: p.ICMP.Code}, p.SrcPort, 0
 	}
 	return r
 }

@@ -105,6 +105,70 @@ func TestARP(t *testing.T) {
 	}
 }
 
+// TestND answers a Neighbor Solicitation with two flows, as the datapath does, and drops the question of the owner.
+func TestND(t *testing.T) {
+	me, you := ofp.MAC{2, 0, 0, 0, 0, 1}, ofp.MAC{2, 0, 0, 0, 0, 2}
+	target, own := netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1")
+	s := switchOf(t, nil,
+		"table=0,icmp6,icmp_type=135,icmp_code=0,nw_ttl=255,nd_target=fd00::2,actions="+
+			"move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:02:00:00:00:00:02->eth_src,"+
+			"move:NXM_NX_IPV6_SRC[]->NXM_NX_IPV6_DST[],set_field:fd00::2->ipv6_src,set_field:136->icmpv6_type,"+
+			"set_field:0x60000000->nd_reserved,set_field:2->nd_options_type,goto_table:1",
+		"table=1,icmp6,icmp_type=136,icmp_code=0,actions=move:NXM_OF_ETH_SRC[]->NXM_NX_ND_TLL[],in_port")
+	for _, test := range []struct {
+		name string
+		edit func(*Packet)
+		want string
+	}{
+		{"answered", func(*Packet) {},
+			"to port 3: fd00::2 is at 02:00:00:00:00:02, flags 0x60000000, to fd00::1 (First, Second)"},
+		{"for another address", func(p *Packet) { p.ND.Target = own }, "dropped in First (First)"},
+		{"that a router has passed on", func(p *Packet) { p.TTL = 254 }, "dropped in First (First)"},
+		{"before the address is used", func(p *Packet) { *p = Solicit(me, netip.IPv6Unspecified(), target) },
+			"to port 3: fd00::2 is at 00:00:00:00:00:00, flags 0x60000000, to :: (First, Second)"},
+	} {
+		p := Solicit(me, own, target)
+		test.edit(&p)
+		p.InPort = 3
+		r := s.Send(p)
+		if have := r.String(); !strings.HasPrefix(have, test.want) {
+			t.Errorf("a solicitation %s: have %s, want %s", test.name, have, test.want)
+		}
+		if len(r.Outputs) == 1 && (r.Outputs[0].Packet.EthSrc != you || r.Outputs[0].Packet.EthDst != me) {
+			t.Errorf("a solicitation %s: the answer goes from %s to %s", test.name, r.Outputs[0].Packet.EthSrc,
+				r.Outputs[0].Packet.EthDst)
+		}
+	}
+	if group := Solicit(me, own, netip.MustParseAddr("fd00::a:bc:def0")).IPDst; group.String() != "ff02::1:ffbc:def0" {
+		t.Errorf("the group of an address is %s", group)
+	}
+}
+
+// TestConntrackV6 follows echo requests of ICMPv6 and their answers. Other messages belong to no connection.
+func TestConntrackV6(t *testing.T) {
+	s := switchOf(t, nil, "table=0,ipv6,actions=ct(commit,zone=1,table=1)",
+		"table=1,ct_state=+inv+trk,ipv6,actions=drop",
+		"table=1,ct_state=+new+trk,ipv6,actions=output:2",
+		"table=1,ct_state=+rpl+trk,ipv6,actions=output:3")
+	echo := Packet{InPort: 1, IPSrc: netip.MustParseAddr("fd00::1"), IPDst: netip.MustParseAddr("fd00::2"),
+		Proto: ICMPv6, ICMP: EchoV6, SrcPort: 7}
+	answer := echo.Reply()
+	answer.InPort = 2
+	if answer.ICMP.Type != 129 {
+		t.Errorf("the answer to an echo request has type %d", answer.ICMP.Type)
+	}
+	for _, test := range []struct {
+		packet Packet
+		want   string
+	}{
+		{answer, "dropped in Second"}, {echo, "to port 2: [fd00::1]:7"}, {answer, "to port 3: [fd00::2]:7"},
+	} {
+		if have := s.Send(test.packet).String(); !strings.HasPrefix(have, test.want) {
+			t.Errorf("%s: %s, want %s", test.packet, have, test.want)
+		}
+	}
+}
+
 // TestConntrack follows a connection through a table that translates both its addresses.
 func TestConntrack(t *testing.T) {
 	s := switchOf(t, nil,

@@ -18,6 +18,7 @@ type state struct {
 	hidden [2]uint16   // ports of a fragment; identifier of an ICMP message
 	icmp   ICMPMessage // of a fragment
 	inner  *Packet
+	bare   bool // a message of Neighbor Discovery without an option
 }
 
 // Bits of ip_frag (nicira-ext.h).
@@ -26,8 +27,11 @@ const (
 	fragLater = 2
 )
 
-// ICMP destination unreachable, which stands for all errors.
-const icmpUnreachable = 3
+// ICMP destination unreachable, which stands for all errors, in both versions.
+const (
+	icmpUnreachable   = 3
+	icmpV6Unreachable = 1
+)
 
 // ports are the fields of a protocol's ports.
 var ports = map[uint8][2]ofp.Field{TCP: {ofp.TCPSrc, ofp.TCPDst}, UDP: {ofp.UDPSrc, ofp.UDPDst},
@@ -72,18 +76,26 @@ func newState(p Packet) *state {
 		number(ofp.IPTTL, 64)
 	}
 	switch {
+	case p.Inner != nil && p.Proto == ICMPv6:
+		number(ofp.ICMPv6Type, icmpV6Unreachable)
 	case p.Inner != nil:
 		number(ofp.ICMPType, icmpUnreachable)
 	case p.Proto == ICMP:
 		number(ofp.ICMPType, uint64(p.ICMP.Type))
 		number(ofp.ICMPCode, uint64(p.ICMP.Code))
 		st.hidden[0] = p.SrcPort
+	case p.Proto == ICMPv6:
+		number(ofp.ICMPv6Type, uint64(p.ICMP.Type))
+		number(ofp.ICMPv6Code, uint64(p.ICMP.Code))
+		st.hidden[0] = p.SrcPort
+		st.setND(p.ND)
 	}
 	if p.Fragment != Whole {
 		number(ofp.IPFrag, map[Fragment]uint64{First: fragAny, Later: fragAny | fragLater}[p.Fragment])
 		st.hidden, st.icmp = [2]uint16{p.SrcPort, p.DstPort}, p.ICMP
-		number(ofp.ICMPType, 0) // where the ports of others are
-		number(ofp.ICMPCode, 0)
+		for _, f := range []ofp.Field{ofp.ICMPType, ofp.ICMPCode, ofp.ICMPv6Type, ofp.ICMPv6Code} {
+			number(f, 0) // where the ports of others are
+		}
 		return st
 	}
 	if f, ok := ports[p.Proto]; ok {
@@ -113,6 +125,9 @@ func (st *state) packet() Packet {
 	}
 	p.Proto, p.TTL = uint8(st.get(ofp.IPProto).Lo), uint8(st.get(ofp.IPTTL).Lo)
 	p.IPSrc, p.IPDst = st.addr(ofp.IPv4Src, ofp.IPv6Src), st.addr(ofp.IPv4Dst, ofp.IPv6Dst)
+	if st.get(ofp.EthType).Lo == typeIPv6 { // which may be the unspecified address
+		p.IPSrc, p.IPDst = st.addr16(ofp.IPv6Src), st.addr16(ofp.IPv6Dst)
+	}
 	p.Expired = p.TTL == 0
 	if frag := st.get(ofp.IPFrag).Lo; frag != 0 {
 		p.Fragment, p.SrcPort, p.DstPort, p.ICMP = First, st.hidden[0], st.hidden[1], st.icmp
@@ -123,6 +138,11 @@ func (st *state) packet() Packet {
 	}
 	if p.Proto == ICMP && p.Inner == nil {
 		p.SrcPort, p.ICMP = st.hidden[0], ICMPMessage{uint8(st.get(ofp.ICMPType).Lo), uint8(st.get(ofp.ICMPCode).Lo)}
+	}
+	if p.Proto == ICMPv6 && p.Inner == nil {
+		p.SrcPort = st.hidden[0]
+		p.ICMP = ICMPMessage{uint8(st.get(ofp.ICMPv6Type).Lo), uint8(st.get(ofp.ICMPv6Code).Lo)}
+		p.ND = st.nd(p.ICMP.Type)
 	}
 	if f, ok := ports[p.Proto]; ok {
 		p.SrcPort, p.DstPort = uint16(st.get(f[0]).Lo), uint16(st.get(f[1]).Lo)
@@ -201,6 +221,46 @@ func (st *state) addr(v4, v6 ofp.Field) netip.Addr {
 		return netip.AddrFrom16([16]byte(v.Append(nil, 16)))
 	}
 	return netip.Addr{}
+}
+
+// addr16 is the IPv6 address in a field.
+func (st *state) addr16(f ofp.Field) netip.Addr {
+	return netip.AddrFrom16([16]byte(st.get(f).Append(nil, 16)))
+}
+
+// setND sets the fields of Neighbor Discovery. A switch has the two link-layer addresses in fields of their own.
+func (st *state) setND(n *ND) {
+	if n == nil {
+		return
+	}
+	st.bare = n.Option == 0
+	st.set(ofp.NDTarget, ofp.ToValue(n.Target.AsSlice()))
+	st.set(ofp.NDReserved, ofp.Value{Lo: uint64(n.Flags)})
+	st.set(ofp.NDOptionsType, ofp.Value{Lo: uint64(n.Option)})
+	switch n.Option {
+	case flow.NDSourceOption:
+		st.set(ofp.NDSLL, ofp.ToValue(n.Link[:]))
+	case flow.NDTargetOption:
+		st.set(ofp.NDTLL, ofp.ToValue(n.Link[:]))
+	}
+}
+
+// nd reads them, for a type of message. A switch adds no option to a message.
+func (st *state) nd(icmp uint8) *ND {
+	if icmp != flow.NeighborSolicitation && icmp != flow.NeighborAdvertisement {
+		return nil
+	}
+	n := &ND{Target: st.addr16(ofp.NDTarget), Flags: uint32(st.get(ofp.NDReserved).Lo),
+		Option: uint8(st.get(ofp.NDOptionsType).Lo)}
+	switch {
+	case st.bare:
+		n.Option = 0
+	case n.Option == flow.NDSourceOption:
+		n.Link = st.mac(ofp.NDSLL)
+	case n.Option == flow.NDTargetOption:
+		n.Link = st.mac(ofp.NDTLL)
+	}
+	return n
 }
 
 func (st *state) setAddr(v4, v6 ofp.Field, a netip.Addr) {
