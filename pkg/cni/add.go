@@ -57,12 +57,16 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		portName:    PortName(p.name, q.ContainerID, q.IfName),
 		network:     recordedNetwork(q.IfName, c.Name),
 		mtu:         network.MTU,
+		gatewayMAC:  network.GatewayMAC,
 		txChecksum:  !network.DisableTXChecksum,
 	}
 	if box.bandwidth, failed = c.bandwidth(); failed != nil {
 		return nil, failed
 	}
 	if box.hostPorts, failed = c.hostPorts(); failed != nil {
+		return nil, failed
+	}
+	if failed = c.checkMTU(network); failed != nil {
 		return nil, failed
 	}
 	ips, err := s.ipam.Allocate(k, box.pod, box.described(), network.ranges())

@@ -137,6 +137,9 @@ func compareInside(ifName string, hostIndex int, a Attachment, prev *types100.Re
 			return fmt.Errorf("interface %s in the Pod lacks the address %s", ifName, want)
 		}
 	}
+	if err := compareNeighbors(link, prev); err != nil {
+		return err
+	}
 	routes, err := netlink.RouteList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list routes of %s in the Pod: %w", ifName, err)
@@ -148,6 +151,25 @@ func compareInside(ifName string, hostIndex int, a Attachment, prev *types100.Re
 		}
 		if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return sameRoute(r, dst, want) }) {
 			return fmt.Errorf("the Pod lacks the route to %s via %s", dst, want.GW)
+		}
+	}
+	return nil
+}
+
+// compareNeighbors looks for the permanent entries of IPv6 gateways.
+func compareNeighbors(link netlink.Link, prev *types100.Result) error {
+	have, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V6)
+	if err != nil {
+		return fmt.Errorf("list neighbours of %s in the Pod: %w", link.Attrs().Name, err)
+	}
+	for _, ip := range prev.IPs {
+		if ip.Gateway == nil || ip.Gateway.To4() != nil {
+			continue
+		}
+		if !slices.ContainsFunc(have, func(n netlink.Neigh) bool {
+			return n.IP.Equal(ip.Gateway) && n.State&netlink.NUD_PERMANENT != 0
+		}) {
+			return fmt.Errorf("interface %s in the Pod lacks the permanent neighbour %s", link.Attrs().Name, ip.Gateway)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,6 +18,10 @@ import (
 
 // minMTU is the size of packet that every IPv4 host must accept (RFC 791 section 3.1).
 const minMTU = 576
+
+// minMTU6 is the smallest MTU of a link with IPv6 (RFC 8200 section 5). Linux removes all IPv6 addresses from an
+// interface with a smaller one.
+const minMTU6 = 1280
 
 // netConf is the network configuration: the specification's keys and ours.
 type netConf struct {
@@ -130,6 +135,17 @@ func (c *netConf) checkAdd() *types.Error {
 	}
 	_, failed := c.bandwidth()
 	return failed
+}
+
+// checkMTU refuses an MTU that the Node's families do not allow.
+func (c *netConf) checkMTU(n Network) *types.Error {
+	six := slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() })
+	if !six || c.MTU == 0 || c.MTU >= minMTU6 {
+		return nil
+	}
+	return types.NewError(wire.CodeNetworkConfig, fmt.Sprintf(
+		"network configuration: mtu has %d, want %d to 65535 on a Node with IPv6", c.MTU, minMTU6),
+		"correct mtu, or remove it for the Node's MTU")
 }
 
 // valid returns the interfaces of either list, which GC must leave. If the configuration has no list, or an entry names

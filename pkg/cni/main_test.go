@@ -98,7 +98,7 @@ func newFakeNode(cidr string) *fakeNode {
 	p := netip.MustParsePrefix(cidr)
 	return &fakeNode{
 		network: &Network{PodCIDRs: []netip.Prefix{p}, Gateways: []netip.Addr{p.Addr().Next()}, MTU: 1400,
-			DisableTXChecksum: true},
+			GatewayMAC: "0e:00:00:00:00:01", DisableTXChecksum: true},
 		attached: map[ipam.Key]Attachment{},
 		device:   map[ipam.Key]int{},
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -75,6 +76,7 @@ type sandbox struct {
 	network     string // as recorded
 	ips         []netip.Prefix
 	gateways    []netip.Addr // by position of ips
+	gatewayMAC  string       // of all gateways
 	mtu         int          // 0: the kernel's default
 	txChecksum  bool         // leave checksum offload on
 	bandwidth   Bandwidth
@@ -273,10 +275,13 @@ func (s sandbox) inside() error {
 	if err := s.bandwidth.FromPod.limit(link); err != nil {
 		return err
 	}
+	if err := s.allowIPv6(); err != nil {
+		return err
+	}
 	for _, p := range s.ips {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // no other interface can have it
+			addr.Flags = unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE // no other interface can have it
 		}
 		if err := netlink.AddrReplace(link, addr); err != nil {
 			return fmt.Errorf("add address %s: %w", p, err)
@@ -287,13 +292,53 @@ func (s sandbox) inside() error {
 	}
 	for i, gw := range s.gateways {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: ipNet(anywhere(gw))}
-		// A gateway outside the address's own range still has to be on the link.
-		if i < len(s.ips) && !s.ips[i].Contains(gw) {
+		// A gateway outside the address's own range still has to be on the link. In IPv6 there is no route to that range.
+		if gw.Is6() || i < len(s.ips) && !s.ips[i].Contains(gw) {
 			route.SetFlag(netlink.FLAG_ONLINK)
+		}
+		if err := s.neighbor(link, gw); err != nil {
+			return err
 		}
 		if err := netlink.RouteReplace(route); err != nil {
 			return fmt.Errorf("add the default route via %s: %w", gw, err)
 		}
+	}
+	return nil
+}
+
+// has6 reports whether the Pod gets an IPv6 address.
+func (s sandbox) has6() bool {
+	return slices.ContainsFunc(s.ips, func(p netip.Prefix) bool { return p.Addr().Is6() })
+}
+
+// allowIPv6 lets the interface have IPv6 addresses. A runtime may have turned IPv6 off. The interface takes no address
+// and no route from router advertisements, whatever sends them.
+func (s sandbox) allowIPv6() error {
+	if !s.has6() {
+		return nil
+	}
+	for _, c := range []struct{ key, value string }{{"accept_ra", "0"}, {"disable_ipv6", "0"}} {
+		if err := setSysctl("net/ipv6/conf/"+s.ifName+"/"+c.key, c.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// neighbor makes an IPv6 gateway a permanent neighbour. All packets of the Pod go to a gateway, also packets to Pods of
+// the same range, since the address has no route to its range. So the Pod asks for no neighbours. An answer would cost
+// the switch more than a packet.
+func (s sandbox) neighbor(link netlink.Link, gateway netip.Addr) error {
+	if !gateway.Is6() || s.gatewayMAC == "" {
+		return nil
+	}
+	mac, err := net.ParseMAC(s.gatewayMAC)
+	if err != nil {
+		return fmt.Errorf("the gateway's MAC: %w", err)
+	}
+	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+		IP: gateway.AsSlice(), HardwareAddr: mac}); err != nil {
+		return fmt.Errorf("add the neighbour %s: %w", gateway, err)
 	}
 	return nil
 }

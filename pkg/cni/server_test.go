@@ -15,14 +15,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/go-cmp/cmp"
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/sysctl"
 )
 
 // within runs f in a Pod's namespace.
@@ -747,7 +750,82 @@ func TestDualStack(t *testing.T) {
 			t.Errorf("answer lacks %s: %s", want, out)
 		}
 	}
-	r.must("CHECK", env, r.conf(map[string]any{"prevResult": json.RawMessage(out)}))
+	var got types100.Result
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.IPs) != 2 || got.IPs[0].Address.IP.To4() == nil {
+		t.Errorf("addresses in the order of podCIDRs: %v %s", err, out)
+	}
+	check := func() *types.Error {
+		_, err := r.exec("CHECK", env, r.conf(map[string]any{"prevResult": json.RawMessage(out)}))
+		return err
+	}
+	gateway := net.ParseIP("fd00:10::1")
+	mac := r.node.network.GatewayMAC
+	within(t, netns, func() {
+		for key, want := range map[string]string{"disable_ipv6": "0", "accept_ra": "0"} {
+			if have, err := sysctl.Get("net/ipv6/conf/eth0/" + key); err != nil || have != want {
+				t.Errorf("%s of eth0 is %q: %v", key, have, err)
+			}
+		}
+		// Everything goes to the gateway, whose MAC is known.
+		for _, to := range []string{"fd00:10::3", "2001:db8::1"} {
+			routes, err := netlink.RouteGet(net.ParseIP(to))
+			if err != nil || !routes[0].Gw.Equal(gateway) {
+				t.Errorf("way to %s: %v %v", to, routes, err)
+			}
+		}
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		known, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V6)
+		if err != nil || !slices.ContainsFunc(known, func(n netlink.Neigh) bool {
+			return n.IP.Equal(gateway) && n.HardwareAddr.String() == mac && n.State == netlink.NUD_PERMANENT
+		}) {
+			t.Errorf("neighbours: %v %v", known, err)
+		}
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		if err != nil || !slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+			return a.String() == "fd00:10::2/64" && a.Flags&unix.IFA_F_TENTATIVE == 0
+		}) {
+			t.Errorf("addresses: %v %v", addrs, err)
+		}
+	})
+	if err := check(); err != nil {
+		t.Errorf("CHECK: %+v", err)
+	}
+	if second := r.must("ADD", env, r.conf(nil)); second != out {
+		t.Errorf("a repeated ADD differs:\n%s\n%s", out, second)
+	}
+	within(t, netns, func() {
+		link, err := netlink.LinkByName("eth0")
+		if err == nil {
+			err = netlink.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: gateway})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err := check(); err == nil || !strings.Contains(err.Msg, "lacks the permanent neighbour fd00:10::1") {
+		t.Errorf("CHECK without the neighbour: %+v", err)
+	}
+	r.must("DEL", env, r.conf(nil))
+	// A runtime that turns IPv6 off in new namespaces, and an MTU that IPv6 does not allow.
+	off, _ := r.netns()
+	within(t, off, func() {
+		if err := sysctl.Set("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
+			t.Error(err)
+		}
+	})
+	env = environment("c2", off)
+	if _, err := r.exec("ADD", env, r.conf(map[string]any{"mtu": 1000})); err == nil || err.Code != 7 ||
+		!strings.Contains(err.Msg, "want 1280 to 65535 on a Node with IPv6") {
+		t.Errorf("an MTU of 1000: %+v", err)
+	}
+	out = r.must("ADD", env, r.conf(nil))
+	if err := check(); err != nil {
+		t.Errorf("CHECK where IPv6 was off: %+v", err)
+	}
 	r.must("DEL", env, r.conf(nil))
 	r.clean()
 }
