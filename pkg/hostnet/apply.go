@@ -153,9 +153,19 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 	}
 	for _, p := range want.Addresses {
 		if !there[p] {
-			a.change(a.handle.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p)}), object, "addresses", "add address %s", p)
+			a.change(a.handle.AddrAdd(link, netlinkAddr(p)), object, "addresses", "add address %s", p)
 		}
 	}
+}
+
+// netlinkAddr returns an address as it is added. Linux does not check whether another host has an IPv6 address: the
+// switch answers for the address itself, and Linux would not use it.
+func netlinkAddr(p netip.Prefix) *netlink.Addr {
+	addr := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	return addr
 }
 
 // neighbors keeps permanent entries. On a link that has one of ours it removes all other permanent entries: no other

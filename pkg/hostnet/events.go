@@ -31,7 +31,7 @@ type syscallMessage struct {
 func (m *Manager) subscribe() ([]subscription, error) {
 	stack, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
-		unix.RTNLGRP_IPV6_ROUTE)
+		unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to the kernel's network events: %w", err)
 	}

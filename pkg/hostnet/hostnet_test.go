@@ -214,6 +214,114 @@ func TestLinkComesBack(t *testing.T) {
 	}
 }
 
+// node6 is a Node with IPv6 too.
+func node6() Desired {
+	d := node()
+	vip, own := netip.MustParseAddr("fc01::aabb:ccdd:eeff"), netip.MustParseAddr("fd10::1")
+	d.Links[0].Addresses = append(d.Links[0].Addresses, netip.PrefixFrom(own, 64))
+	d.Routes = append(d.Routes,
+		Route{Dst: netip.MustParsePrefix("fd96::/112"), Gateway: vip, Link: "gw0", Source: own, OnLink: true},
+		Route{Dst: netip.MustParsePrefix("fd10:0:0:1::/64"), Gateway: vip, Link: "gw0", Source: own, OnLink: true},
+		Route{Dst: netip.PrefixFrom(vip, 128), Link: "gw0", Source: own})
+	d.Forwarded = append(d.Forwarded,
+		Route{Dst: netip.MustParsePrefix("fd10::/64"), Gateway: vip, Link: "gw0", OnLink: true})
+	d.Neighbors = append(d.Neighbors, Neighbor{Link: "gw0", Address: vip, MAC: "aa:bb:cc:dd:ee:ff"},
+		Neighbor{Link: "gw0", Address: netip.MustParseAddr("fd10::2"), MAC: "02:00:00:00:00:02"})
+	d.Sysctls["net/ipv6/conf/gw0/accept_ra"] = "0"
+	return d
+}
+
+// kernel6 is the part of node6() that is of IPv6. An address that is "tentative" or "dadfailed" cannot be used.
+func kernel6() string {
+	var b strings.Builder
+	for _, line := range []string{
+		"ip -6 -o addr show dev gw0 scope global | sed 's/.*inet6 //'",
+		"ip -6 -o addr show dev gw0 scope link | grep -c fe80",
+		"ip -6 route show proto 0x74 | sort",
+		"ip -6 route show table 116; ip -6 rule show | grep -w 116",
+		"ip -6 neigh show nud permanent dev gw0 | grep -v ^ff | sort",
+		"cat /proc/sys/net/ipv6/conf/gw0/accept_ra",
+	} {
+		out, err := try(line)
+		if err != nil {
+			out = err.Error()
+		}
+		b.WriteString(out + "\n")
+	}
+	return b.String()
+}
+
+// TestNode6 has a Node with both families, and changes the part of IPv6 from outside. If IPv6 goes, its routes and
+// its rule go, and IPv4 stays as it is.
+func TestNode6(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	m := run(t, ns, 200*time.Millisecond)
+	sh(t, addGateway)
+	m.Set(node6())
+	synced(t, m)
+	ovstest.Eventually(t, "gw0 has an address of its link", func() error {
+		_, err := try("ip -6 -o addr show dev gw0 scope link | grep fe80 | grep -v tentative")
+		return err
+	})
+	want := kernel6()
+	for _, part := range []string{
+		"fd10::1/64 scope global nodad",
+		"fd96::/112 via fc01::aabb:ccdd:eeff dev gw0 src fd10::1",
+		"fd10::/64 via fc01::aabb:ccdd:eeff dev gw0 proto 116",
+		"not from all iif lo lookup 116",
+		"fc01::aabb:ccdd:eeff lladdr aa:bb:cc:dd:ee:ff", "fd10::2 lladdr 02:00:00:00:00:02",
+	} {
+		if !strings.Contains(want, part) {
+			t.Errorf("kernel lacks %q:\n%s", part, want)
+		}
+	}
+	for _, act := range []string{
+		"ip addr del fd10::1/64 dev gw0",
+		"ip addr add fd99::1/64 dev gw0",
+		"ip -6 route del fd96::/112",
+		"ip -6 route add fd97::/112 dev gw0 proto 0x74",
+		"ip -6 rule del priority 29696",
+		"ip -6 route flush table 116",
+		"ip neigh del fc01::aabb:ccdd:eeff dev gw0",
+		"ip neigh replace fd10::2 lladdr 02:00:00:00:00:01 dev gw0 nud permanent",
+		"ip neigh add fd10::7 lladdr 02:00:00:00:00:07 dev gw0",
+		"echo 1 > /proc/sys/net/ipv6/conf/gw0/accept_ra",
+		"ip link set gw0 down", // which removes all of IPv6
+	} {
+		sh(t, act)
+		ovstest.Eventually(t, act+" is mended", func() error { return difference(want, kernel6()) })
+	}
+	changes := m.Stats().Changes
+	m.Set(node6())
+	synced(t, m)
+	if n := m.Stats().Changes - changes; n != 0 {
+		t.Errorf("the second sync made %d changes", n)
+	}
+	four := kernel()
+	m.Set(node())
+	synced(t, m)
+	ovstest.Eventually(t, "IPv6 is gone", func() error {
+		if out, _ := try("ip -6 route show table all proto 0x74; ip -6 rule show | grep -w 116"); out != "" {
+			return fmt.Errorf("left: %s", out)
+		}
+		return nil
+	})
+	// The permanent neighbours of IPv6 were among the lines of the gateway port.
+	ovstest.Eventually(t, "IPv4 is as before", func() error { return difference(without6(four), without6(kernel())) })
+}
+
+// without6 leaves out lines with addresses of IPv6.
+func without6(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "::") {
+			b.WriteString(strings.TrimSpace(line) + "\n")
+		}
+	}
+	return b.String()
+}
+
 func difference(want, have string) error {
 	if diff := cmp.Diff(want, have); diff != "" {
 		return fmt.Errorf("-want +have:\n%s", diff)

@@ -33,19 +33,24 @@ func (k routeKey) String() string {
 func (a *applier) routes() {
 	a.routesIn(unix.RT_TABLE_MAIN, "route", a.want.Routes)
 	a.routesIn(forwardTable, "route of what is forwarded", a.want.Forwarded)
-	a.forwardRule()
+	a.forwardRule(netlink.FAMILY_V4, netip.Addr.Is4)
+	a.forwardRule(netlink.FAMILY_V6, netip.Addr.Is6)
 }
 
-// forwardRule makes forwarded packets use forwardTable first: all packets except packets from "lo", which are the
-// host's own.
-func (a *applier) forwardRule() {
+// forwardRule makes forwarded packets of a family use forwardTable first: all packets except packets from "lo", which
+// are the host's own. A kernel without IPv6 has no rules of it.
+func (a *applier) forwardRule(family int, of func(netip.Addr) bool) {
 	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
-	list, err := a.handle.RuleList(netlink.FAMILY_V4)
+	wanted := slices.ContainsFunc(a.want.Forwarded, func(r Route) bool { return of(r.Dst.Addr()) })
+	list, err := a.handle.RuleList(family)
+	if !wanted && errors.Is(err, unix.EAFNOSUPPORT) {
+		return
+	}
 	if err != nil {
 		a.change(err, object, "", "read the rules")
 		return
 	}
-	wanted, there := len(a.want.Forwarded) > 0, false
+	there := false
 	for _, have := range list {
 		switch {
 		case have.Table != forwardTable:
@@ -57,7 +62,7 @@ func (a *applier) forwardRule() {
 	}
 	if wanted && !there {
 		rule := netlink.NewRule()
-		rule.Family, rule.Priority, rule.Table = netlink.FAMILY_V4, forwardPriority, forwardTable
+		rule.Family, rule.Priority, rule.Table = family, forwardPriority, forwardTable
 		rule.IifName, rule.Invert = loopback, true
 		a.change(a.handle.RuleAdd(rule), object, "", "have packets that are forwarded look into table %d", forwardTable)
 	}

@@ -43,7 +43,7 @@ func (a *applier) tunnelsBy(t Tunnels, before int, everything bool) {
 		a.asked[t.Link] = index
 	}
 	object := problem.Object{Kind: "neighbours", Name: t.Link}
-	known, err := a.handle.NeighList(index, netlink.FAMILY_V4)
+	known, err := a.handle.NeighList(index, netlink.FAMILY_ALL)
 	if err != nil {
 		a.change(err, object, "", "read them")
 		return
