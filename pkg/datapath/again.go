@@ -123,8 +123,8 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 	return e, nil
 }
 
-// again are the flows of table Again.
-func again() []flow.Flow {
+// again are the flows of table Again, for a version of IP.
+func again(ip flow.Cond) []flow.Flow {
 	pend := func(table ofp.Table) ofp.Action {
 		return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: table, Exec: flow.Do(
 			flow.Load(markPending, 1), flow.Load(labelIngress, 0), flow.Load(labelEgress, 0),
@@ -137,12 +137,12 @@ func again() []flow.Flow {
 			flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: Route, Exec: flow.Do(flow.Load(markUnanswered, n+1))}))
 		for _, protocol := range []flow.Cond{flow.TCP(), flow.SCTP()} {
 			flows = append(flows,
-				flow.Flow{Table: Again, Priority: high, Match: flow.All(protocol, reply, markUnanswered.Is(n)), Actions: count})
+				flow.Flow{Table: Again, Priority: high, Match: flow.All(ip, protocol, reply, markUnanswered.Is(n)), Actions: count})
 		}
 	}
 	return append(flows, []flow.Flow{
-		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), reply), Actions: flow.Do(pend(ofp.CTNoTable))},
-		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), flow.CTState("-rpl+trk")),
+		{Table: Again, Priority: normal, Match: flow.All(ip, reply), Actions: flow.Do(pend(ofp.CTNoTable))},
+		{Table: Again, Priority: normal, Match: flow.All(ip, flow.CTState("-rpl+trk")),
 			Actions: flow.Do(flow.Load(committed, 1), pend(Egress))},
 	}...)
 }

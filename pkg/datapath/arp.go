@@ -9,17 +9,27 @@ import (
 
 // arp answers for the addresses of the host's leg, and for the next hop of its routes.
 func (n Node) arp() []flow.Flow {
-	flows := []flow.Flow{answer(n.ServiceVIP, InClusterMAC)}
+	var flows []flow.Flow
+	for _, ip := range n.vips() {
+		flows = append(flows, n.answer(ip, InClusterMAC, asRouter)...)
+	}
 	for _, ip := range n.GatewayIPs {
-		flows = append(flows, answer(ip, n.GatewayMAC))
+		flows = append(flows, n.answer(ip, n.GatewayMAC, asRouter)...)
 	}
 	return flows
 }
 
 // answer turns a request for an address into the reply and sends it back. The switch answers for every address in
-// requests, so a request never goes to another port.
-func answer(ip netip.Addr, mac ofp.MAC) flow.Flow {
-	return flow.Flow{
+// requests, so a request never goes to another port. In IPv6 the answer has flags.
+func (n Node) answer(ip netip.Addr, mac ofp.MAC, flags uint32) []flow.Flow {
+	switch {
+	case ip.Is4():
+	case n.NoND:
+		return nil
+	default:
+		return []flow.Flow{advertise(ip, mac, flags)}
+	}
+	return []flow.Flow{{
 		Table: ARP, Priority: normal,
 		Match: flow.All(flow.ARPOp(1), flow.ARPTPA(ip)),
 		Actions: flow.Do(
@@ -32,5 +42,5 @@ func answer(ip netip.Addr, mac ofp.MAC) flow.Flow {
 			flow.SetARPSPA(ip),
 			flow.ToInPort(),
 		),
-	}
+	}}
 }

@@ -145,13 +145,13 @@ func (c *cable) send(from string, p oftest.Packet) travel {
 func (c *cable) request(from, to string, proto uint8) oftest.Packet {
 	_, port, s := c.port(from)
 	p := oftest.Packet{EthDst: s.Node.GatewayMAC, Proto: proto, SrcPort: 40000}
+	dst := netip.MustParseAddrPort(to)
 	if port == gatewayPort {
-		p.EthSrc, p.EthDst, p.IPSrc = s.Node.GatewayMAC, InClusterMAC, s.Node.GatewayIPs[0]
+		p.EthSrc, p.EthDst, p.IPSrc = s.Node.GatewayMAC, InClusterMAC, ofFamily(s.Node.GatewayIPs, dst.Addr())
 	} else {
 		pod := s.Pods[port-1]
-		p.EthSrc, p.IPSrc = pod.MAC, pod.IPs[0]
+		p.EthSrc, p.IPSrc = pod.MAC, ofFamily(pod.IPs, dst.Addr())
 	}
-	dst := netip.MustParseAddrPort(to)
 	p.IPDst, p.DstPort = dst.Addr(), dst.Port()
 	return p
 }
@@ -164,7 +164,34 @@ func TestConversations(t *testing.T) {
 		udp            bool
 		choice         int
 		there, back    string // back: how the reply arrives at the client; "" for no reply
+		six            bool   // the Nodes of east have IPv6 too, and also without IPv4 the result is the same
 	}{
+		{name: "Pod to the other Pod of its Node by IPv6", six: true, from: "east1 pod1", to: "[fd11::3]:80",
+			there: "east1 pod2: [fd11::2]:40000 > [fd11::3]:80", back: "east1 pod1: [fd11::3]:80 > [fd11::2]:40000"},
+		{name: "Pod to a Pod of another Node by IPv6", six: true, from: "east1 pod1", to: "[fd11:0:0:1::3]:80",
+			there: "east1 east2 pod2: [fd11::2]:40000 > [fd11:0:0:1::3]:80",
+			back:  "east2 east1 pod1: [fd11:0:0:1::3]:80 > [fd11::2]:40000"},
+		{name: "Pod to the world by IPv6", six: true, from: "east1 pod1", to: "[2001:db8::1]:443",
+			there: "east1 host: [fd11::2]:40000 > [2001:db8::1]:443", back: "east1 pod1: [2001:db8::1]:443 > [fd11::2]:40000"},
+		{name: "host to a Pod of another Node by IPv6", six: true, from: "east1 host", to: "[fd11:0:0:1::3]:80",
+			there: "east1 east2 pod2: [fd11::1]:40000 > [fd11:0:0:1::3]:80",
+			back:  "east2 east1 host: [fd11:0:0:1::3]:80 > [fd11::1]:40000"},
+		{name: "IPv6 Service with an endpoint on another Node", six: true, from: "east1 pod2", to: "[fd97::10]:80",
+			choice: 1, there: "east1 east2 pod2: [fd11::3]:40000 > [fd11:0:0:1::3]:8080",
+			back: "east2 east1 pod2: [fd97::10]:80 > [fd11::3]:40000"},
+		{name: "Pod to itself by an IPv6 Service", six: true, from: "east1 pod1", to: "[fd97::11]:80",
+			there: "east1 pod1: [fc01::aabb:ccdd:eeff]:40000 > [fd11::2]:8080",
+			back:  "east1 pod1: [fd97::11]:80 > [fd11::2]:40000"},
+		{name: "UDP Service from another Node by IPv6", six: true, from: "east2 pod1", to: "[fd97::12]:53", udp: true,
+			there: "east2 east1 pod2: [fd11:0:0:1::2]:40000 > [fd11::3]:5353",
+			back:  "east1 east2 pod1: [fd97::12]:53 > [fd11:0:0:1::2]:40000"},
+		{name: "host to the API server by IPv6", six: true, from: "east1 host", to: "[fd97::1]:443",
+			there: "east1 host: [fc01::aabb:ccdd:eeff]:40000 > [2001:db8::10]:6443",
+			back:  "east1 host: [fd97::1]:443 > [fd11::1]:40000"},
+		{name: "IPv6 address of this Node that no Pod has", six: true, from: "east1 pod1", to: "[fd11::77]:80",
+			there: "east1 dropped in Route"},
+		{name: "IPv4 beside IPv6", six: true, from: "east1 pod1", to: "10.11.1.3:80",
+			there: "east1 east2 pod2: 10.11.0.2:40000 > 10.11.1.3:80", back: "east2 east1 pod1: 10.11.1.3:80 > 10.11.0.2:40000"},
 		{name: "Pod to the other Pod of its Node", from: "east1 pod1", to: "10.11.0.3:80",
 			there: "east1 pod2: 10.11.0.2:40000 > 10.11.0.3:80", back: "east1 pod1: 10.11.0.3:80 > 10.11.0.2:40000"},
 		{name: "Pod to a Pod of another Node", from: "east1 pod1", to: "10.11.1.3:80",
@@ -216,34 +243,47 @@ func TestConversations(t *testing.T) {
 			there: "east1 east2 west1 host: 169.254.0.253:40000 > 192.168.77.101:9090",
 			back:  "west1 east2 east1 pod1: 10.96.0.21:80 > 10.11.0.2:40000"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := newCable(t)
-			c.choice = test.choice
-			proto := oftest.TCP
-			if test.udp {
-				proto = oftest.UDP
+		cables := map[string]*cable{"": newCable(t)}
+		if test.six {
+			cables = map[string]*cable{"": cableOf(t, map[string]State{"east1": dualNode(1), "east2": dualNode(2)})}
+			if !strings.HasPrefix(test.to, "10.") {
+				cables[", without IPv4"] = cableOf(t, map[string]State{"east1": sixNode(1), "east2": sixNode(2)})
 			}
-			request := c.request(test.from, test.to, proto)
-			for i := range 4 {
-				w := c.send(test.from, request)
-				if w.String() != test.there {
-					t.Fatalf("packet %d: %s, want %s", i, w, test.there)
+		}
+		for which, c := range cables {
+			t.Run(test.name+which, func(t *testing.T) {
+				c.t, c.choice = t, test.choice
+				proto := oftest.TCP
+				if test.udp {
+					proto = oftest.UDP
 				}
-				if test.back == "" {
-					return
-				}
-				if i == 1 { // the second request comes before any reply, as a SYN sent again does
-					c.choice++ // known connections do not choose
-				}
-				if i == 0 {
-					continue
-				}
-				n := len(w.places)
-				if back := c.send(w.places[n-2]+" "+w.places[n-1], w.packet.Reply()); back.String() != test.back {
-					t.Fatalf("reply %d: %s, want %s", i, back, test.back)
-				}
-			}
-		})
+				c.converse(test.from, test.there, test.back, c.request(test.from, test.to, proto))
+			})
+		}
+	}
+}
+
+// converse sends a request four times, and after the first time the reply to it.
+func (c *cable) converse(from, there, back string, request oftest.Packet) {
+	c.t.Helper()
+	for i := range 4 {
+		w := c.send(from, request)
+		if w.String() != there {
+			c.t.Fatalf("packet %d: %s, want %s", i, w, there)
+		}
+		if back == "" {
+			return
+		}
+		if i == 1 { // the second request comes before any reply, as a SYN sent again does
+			c.choice++ // known connections do not choose
+		}
+		if i == 0 {
+			continue
+		}
+		n := len(w.places)
+		if have := c.send(w.places[n-2]+" "+w.places[n-1], w.packet.Reply()); have.String() != back {
+			c.t.Fatalf("reply %d: %s, want %s", i, have, back)
+		}
 	}
 }
 

@@ -52,6 +52,7 @@ func TestGolden(t *testing.T) {
 		"east3": mustPlan(t, kept.state(t, "east", 3))}
 	fromOutside := mustPlan(t, outsideNode(1))
 	fromOutside[NodeOwner("outside")] = flow.Entries{Flows: outsideNode(1).Node.outsideBase()}
+	dual, six := mustPlan(t, dualNode(1)), mustPlan(t, sixNode(1))
 	outsideOwners := []flow.Owner{NodeOwner("outside")}
 	for _, name := range []string{"here", "there", "local", "elsewhere", "none", "limited", "nobody", "query"} {
 		outsideOwners = append(outsideOwners, ServiceOwner("default", name))
@@ -92,6 +93,10 @@ func TestGolden(t *testing.T) {
 		{"unknown-pods", unknown.held, policies(unknown)},
 		{"outside", fromOutside, outsideOwners},
 		{"service-policies", servicePolicies.held, policies(servicePolicies)},
+		{"node-ipv6", six, []flow.Owner{NodeOwner("node-1")}},
+		{"remote-node-dual", dual, []flow.Owner{NodeOwner("node-2")}},
+		{"pod-dual", dual, []flow.Owner{PodOwner("pod1-a1b2c3")}},
+		{"service-dual", dual, []flow.Owner{ServiceOwner("default", "web")}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var e flow.Entries
@@ -116,6 +121,41 @@ func TestGolden(t *testing.T) {
 			}
 			parse(t, have)
 		})
+	}
+}
+
+// TestFamilies compares a Node with both versions of IP with Nodes that have one of them. Each flow of IPv4 alone is a
+// flow of both, and each flow of IPv6 alone, and there are no others. So a Node without IPv6 pays nothing for it.
+func TestFamilies(t *testing.T) {
+	single := func(s State) *flow.Set { // with the IPv4 peers and exports out of both
+		s.Peering, s.Exported, s.Frontends = onNode(1).Peering, onNode(1).Exported, nil
+		return setOf(t, mustPlan(t, s))
+	}
+	four, six := single(onNode(1)), single(sixNode(1))
+	s := dualNode(1)
+	s.Frontends = nil
+	want := flow.NewSet()
+	add := func(set *flow.Set) {
+		for f := range set.Flows() {
+			if err := want.Add(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for m := range set.Meters() {
+			if err := want.AddMeter(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add(four)
+	add(six)
+	if change := flow.Diff(setOf(t, mustPlan(t, s)), want); !change.Empty() {
+		t.Errorf("a Node with both versions does not have the flows of Nodes with one:\n%s", change)
+	}
+	for f := range four.Flows() {
+		if strings.Contains(f.String(), "ipv6") || strings.Contains(f.String(), "icmp6") {
+			t.Errorf("a Node without IPv6 has %s", f)
+		}
 	}
 }
 

@@ -21,7 +21,8 @@ type hostile struct {
 	//	node      from the other Node's Pod through the tunnel
 	//	gateway   from the peer west through the tunnel of this cluster's Gateway
 	//	peer      from the peer west through its own tunnel
-	// The Node "shared" is east2 with Pod-to-Pod connectivity, "second" is east2 with a second gateway address.
+	// The Node "shared" is east2 with Pod-to-Pod connectivity, "second" is east2 with a second gateway address, and
+	// "dual1" is east1 with IPv6 too.
 	at   string
 	to   string // 10.11.0.3:80 where empty
 	udp  bool
@@ -38,6 +39,25 @@ var (
 )
 
 func arpOf(p *oftest.Packet, a oftest.ARP) { p.ARP = &a }
+
+// neighbor turns the packet into one of Neighbor Discovery.
+func neighbor(p *oftest.Packet, message oftest.Packet) {
+	message.InPort = p.InPort
+	if message.EthSrc == (ofp.MAC{}) {
+		message.EthSrc = p.EthSrc
+	}
+	*p = message
+}
+
+// announce returns a message of Neighbor Discovery to hosts that have not asked for it.
+func announce(kind uint8, from, to, target netip.Addr) oftest.Packet {
+	p := oftest.Packet{EthDst: allNodesMAC, IPSrc: from, IPDst: to, Proto: oftest.ICMPv6,
+		ICMP: oftest.ICMPMessage{Type: kind}, TTL: 255}
+	if kind == flow.NeighborAdvertisement {
+		p.ND = &oftest.ND{Target: target, Flags: asRouter, Option: flow.NDTargetOption, Link: podMACOne}
+	}
+	return p
+}
 
 // errorAbout turns the packet into an ICMP error to the sender of another one.
 func errorAbout(p *oftest.Packet, inner oftest.Packet) {
@@ -340,9 +360,88 @@ var hostilePackets = []hostile{
 	{name: "host to the Service address", at: "east1 host", to: "169.254.0.253:80", want: "dropped in Route"},
 }
 
+// hostilePackets6 are these packets of IPv6.
+var hostilePackets6 = func() []hostile {
+	one, two, gateway := addrOf("fd11::2"), addrOf("fd11::3"), addrOf("fd11::1")
+	link, none := addrOf("fe80::2"), netip.IPv6Unspecified()
+	from := func(a netip.Addr) func(*oftest.Packet) { return func(p *oftest.Packet) { p.IPSrc = a } }
+	asks := func(mac ofp.MAC, from, target netip.Addr) func(*oftest.Packet) {
+		return func(p *oftest.Packet) { neighbor(p, oftest.Solicit(mac, from, target)) }
+	}
+	sends := func(kind uint8, from, to, target netip.Addr) func(*oftest.Packet) {
+		return func(p *oftest.Packet) { neighbor(p, announce(kind, from, to, target)) }
+	}
+	classify, route := "dropped in Classify", "dropped in Route"
+	list := []hostile{
+		{name: "Pod with its own address", to: "[fd11::3]:80", want: "to pod2"},
+		{name: "Pod with another Pod's address", to: "[fd11::3]:80", edit: from(two), want: classify},
+		{name: "Pod with the host's address", to: "[fd11::3]:80", edit: from(gateway), want: classify},
+		{name: "Pod with another Pod's MAC", to: "[fd11::3]:80",
+			edit: func(p *oftest.Packet) { p.EthSrc = podMACTwo }, want: classify},
+		{name: "Pod with the Service address", to: "[fd11::3]:80", edit: from(vip6), want: classify},
+		{name: "Pod with an address of its link", to: "[fd11::3]:80", edit: from(link), want: classify},
+		{name: "Pod with no address yet", to: "[fd11::3]:80", edit: from(none), want: classify},
+		{name: "Pod to an address of its link", to: "[fe80::3]:80", want: route},
+		{name: "Pod to the host's own loopback", to: "[::1]:22", want: route},
+		{name: "Pod to an IPv4 address in the form of IPv6", to: "[::ffff:10.11.0.3]:80", want: route},
+		{name: "Pod to all hosts", to: "[ff02::1]:5353", udp: true, want: route},
+		{name: "Pod to the Service address", to: "[fc01::aabb:ccdd:eeff]:80", want: route},
+		{name: "Pod to another address of the switch", to: "[fc01::1]:80", want: route},
+		{name: "host to the Service address", at: "dual1 host", to: "[fc01::aabb:ccdd:eeff]:80", want: route},
+		{name: "machine outside to the world, by the host", at: "dual1 host", to: "[2001:db8::1]:80",
+			edit: from(addrOf("2001:db8::66")), want: route},
+		{name: "ping of a Pod", to: "[fd11::3]:0",
+			edit: func(p *oftest.Packet) { p.Proto, p.ICMP = oftest.ICMPv6, oftest.EchoV6 }, want: "to pod2"},
+
+		{name: "question of a Pod for another Pod", edit: asks(podMACOne, one, two), want: "back"},
+		{name: "question of a Pod for its gateway", edit: asks(podMACOne, one, gateway), want: "back"},
+		{name: "question of a Pod by its link's address", edit: asks(podMACOne, link, gateway), want: "back"},
+		{name: "question of a Pod for another Pod's address, which it wants to have",
+			edit: asks(podMACOne, none, two), want: "back"},
+		{name: "question of a Pod whether its own address is free", edit: asks(podMACOne, none, one),
+			want: "dropped in ARP"},
+		{name: "question of a Pod for an address that no Pod has", edit: asks(podMACOne, one, addrOf("fd11::99")),
+			want: "dropped in ARP"},
+		{name: "question of a Pod with another Pod's address", edit: asks(podMACOne, two, gateway), want: classify},
+		{name: "question of a Pod with another Pod's MAC", edit: asks(podMACTwo, one, gateway), want: classify},
+		{name: "question that a router has passed on", edit: func(p *oftest.Packet) {
+			asks(podMACOne, one, gateway)(p)
+			p.TTL = 254
+		}, want: classify},
+		{name: "question of the host for a Pod", at: "dual1 host", edit: asks(gwMAC, gateway, one), want: "back"},
+		{name: "question through the tunnel", at: "dual1 node", edit: func(p *oftest.Packet) {
+			tunnel := *p
+			asks(gwMAC, addrOf("fd11:0:0:1::2"), two)(p)
+			p.TunSrc, p.TunDst, p.EthDst = tunnel.TunSrc, tunnel.TunDst, tunnel.EthDst
+		}, want: classify},
+	}
+	for _, m := range []struct {
+		name string
+		kind uint8
+	}{{"router", flow.RouterAdvertisement}, {"request for routers", flow.RouterSolicitation},
+		{"neighbour", flow.NeighborAdvertisement}, {"better way", flow.Redirect}} {
+		for _, a := range []struct {
+			name     string
+			from, to netip.Addr
+		}{{"its own address to all", one, allNodes}, {"its link's address to all", link, allNodes},
+			{"its own address to the host", one, gateway}, {"its link's address to a Pod", link, two}} {
+			list = append(list, hostile{name: fmt.Sprintf("%s of a Pod, from %s", m.name, a.name),
+				edit: sends(m.kind, a.from, a.to, gateway), want: classify})
+		}
+	}
+	for i := range list {
+		list[i].name = "IPv6: " + list[i].name
+		if list[i].at == "" {
+			list[i].at = "dual1 pod1"
+		}
+	}
+	return list
+}()
+
 // hostileStates are the Nodes of these questions.
 func hostileStates() map[string]State {
-	states := map[string]State{"east1": onNode(1), "east2": onNode(2), "shared": onNode(2), "second": onNode(2)}
+	states := map[string]State{"east1": onNode(1), "east2": onNode(2), "shared": onNode(2), "second": onNode(2),
+		"dual1": dualNode(1)}
 	second := states["second"]
 	second.Peering.Part.End = addrOf("198.51.100.2")
 	states["second"] = second
@@ -377,9 +476,10 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 	switch place {
 	case "pod1", "pod2":
 		pod := s.Pods[int(place[3]-'1')]
-		p.EthSrc, p.EthDst, p.IPSrc, p.InPort, p.TunDst = pod.MAC, s.Node.GatewayMAC, pod.IPs[0], pod.Port, netip.Addr{}
+		p.EthSrc, p.EthDst, p.IPSrc = pod.MAC, s.Node.GatewayMAC, ofFamily(pod.IPs, to.Addr())
+		p.InPort, p.TunDst = pod.Port, netip.Addr{}
 	case "host":
-		p.IPSrc, p.InPort, p.TunDst = s.Node.GatewayIPs[0], gatewayPort, netip.Addr{}
+		p.IPSrc, p.InPort, p.TunDst = ofFamily(s.Node.GatewayIPs, to.Addr()), gatewayPort, netip.Addr{}
 	case "node":
 		p.TunSrc, p.IPSrc = s.RemoteNodes[0].Address, s.RemoteNodes[0].PodCIDRs[0].Addr().Next().Next()
 	case "gateway":
@@ -395,7 +495,7 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 
 // TestHostilePackets asks the switch in memory.
 func TestHostilePackets(t *testing.T) {
-	for _, h := range hostilePackets {
+	for _, h := range slices.Concat(hostilePackets, hostilePackets6) {
 		t.Run(h.name, func(t *testing.T) {
 			states := hostileStates()
 			node, _, _ := strings.Cut(h.at, " ")
@@ -458,7 +558,7 @@ func TestHostilePacketsOnSwitch(t *testing.T) {
 	o := dummyBridge(t)
 	states := hostileStates()
 	programmed := ""
-	questions := slices.Clone(hostilePackets)
+	questions := slices.Concat(hostilePackets, hostilePackets6)
 	slices.SortStableFunc(questions, func(a, b hostile) int { return strings.Compare(a.at[:5], b.at[:5]) })
 	for _, h := range questions {
 		t.Run(h.name, func(t *testing.T) {
@@ -488,8 +588,12 @@ func TestHostilePacketsOnSwitch(t *testing.T) {
 			case out.Port != 0:
 				have = place(ofp.Port(out.Port), p.InPort, out.Fields["tun_dst"])
 			}
-			if have != h.want {
-				t.Errorf("%s: %s, want %s\n%s", traceText(p), have, h.want, trace)
+			want := h.want
+			if p.ND != nil && want == "back" && ovstest.System() {
+				want = "dropped in ARP"
+			}
+			if have != want {
+				t.Errorf("%s: %s, want %s\n%s", traceText(p), have, want, trace)
 			}
 		})
 	}
@@ -514,7 +618,7 @@ func traceText(p oftest.Packet) string {
 	if ttl == 0 && !p.Expired {
 		ttl = 64
 	}
-	protocol := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp", oftest.ICMP: "icmp"}[p.Proto]
+	protocol := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp", oftest.ICMP: "icmp", oftest.ICMPv6: "icmp"}[p.Proto]
 	if p.IPDst.Is6() {
 		add("%s6,ipv6_src=%s,ipv6_dst=%s", protocol, p.IPSrc, p.IPDst)
 	} else {
@@ -524,6 +628,18 @@ func traceText(p oftest.Packet) string {
 	switch {
 	case p.Inner != nil:
 		add("icmp_type=3,icmp_code=1")
+	case p.Proto == oftest.ICMPv6:
+		add("icmpv6_type=%d,icmpv6_code=%d", p.ICMP.Type, p.ICMP.Code)
+		if p.ND != nil {
+			add("nd_target=%s", p.ND.Target)
+		}
+		switch {
+		case p.ND == nil:
+		case p.ND.Option == flow.NDSourceOption:
+			add("nd_options_type=1,nd_sll=%s", p.ND.Link)
+		case p.ND.Option == flow.NDTargetOption:
+			add("nd_options_type=2,nd_tll=%s", p.ND.Link)
+		}
 	case p.Proto == oftest.ICMP:
 		add("icmp_type=8,icmp_code=0")
 	case p.Fragment == oftest.Later:

@@ -2,7 +2,7 @@
 // its cluster. It is pure, and flowsync writes the result into the switch. Each feature has one file, a function from
 // state to flows. docs/pipeline.md is generated from the declarations in program.go.
 //
-// All addresses and ranges are of families that are served (service.Served). If an object has other addresses, its
+// All addresses and ranges are of families that the Node serves (Node.Families). If an object has other addresses, its
 // reader leaves them out and reports them.
 package datapath
 
@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
@@ -25,9 +27,15 @@ type Node struct {
 	// ServiceCIDRs are the ranges of ClusterIPs, from the configuration or the API server; empty if neither has them. A
 	// packet to such an address that no Service has translated makes no connection.
 	ServiceCIDRs []netip.Prefix
+	// Families are the versions of IP that the Node serves to its Pods. Without IPv6, no flow matches IPv6 packets, and
+	// they are dropped.
+	Families family.Families
+	// NoND is set if the datapath cannot write the fields of Neighbor Discovery, as the kernel's cannot. Then the switch
+	// does not answer solicitations. Pods and hosts with permanent neighbours send none.
+	NoND bool
 	// ServiceVIP is the host's next hop for Services and the source address of connections that leave through the port
-	// they came from: 169.254.0.253.
-	ServiceVIP netip.Addr
+	// they came from: 169.254.0.253. ServiceVIP6 is that for IPv6: fc01::aabb:ccdd:eeff.
+	ServiceVIP, ServiceVIP6 netip.Addr
 	// Outside serves clients outside of the Pods' network (docs/services.md).
 	Outside bool
 	// NodePortAddresses are the addresses of the Node at which its Pods reach node ports.
@@ -56,6 +64,39 @@ type Node struct {
 	RuleKey Secret
 	// Stretched names the sender in the key of tunnels between clusters, in numbers of the ClusterSet.
 	Stretched bool
+}
+
+// vips returns ServiceVIP and ServiceVIP6 of the families that the Node serves.
+func (n Node) vips() []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range []netip.Addr{n.ServiceVIP, n.ServiceVIP6} {
+		if n.Families.Serve(ip) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// each returns the flows for each version of IP that the Node serves. make makes the flows for one version, with its
+// condition. Connection tracking and dec_ttl need the version in the match. Conditions such as flow.TCP are over the
+// version that is given with them.
+func (n Node) each(make func(ip flow.Cond) []flow.Flow) []flow.Flow {
+	var flows []flow.Flow
+	if n.Families.Has4() {
+		flows = append(flows, make(flow.IP())...)
+	}
+	if n.Families.Has6() {
+		flows = append(flows, make(flow.IPv6())...)
+	}
+	return flows
+}
+
+// versionOf returns the condition for the version of IP of an address.
+func versionOf(a netip.Addr) flow.Cond {
+	if a.Is4() {
+		return flow.IP()
+	}
+	return flow.IPv6()
 }
 
 // Secret is a text that is not printed.

@@ -12,7 +12,7 @@ import (
 var purposes = map[ofp.Table]string{
 	Classify: "Where did the packet come from, and may it have this source? " +
 		"A Pod may use its own MAC and addresses only, in IP and in ARP; the far end of a tunnel only those behind it.",
-	ARP: "Answers requests for Pods of this Node, for the gateway port " +
+	ARP: "Answers requests, in IPv6 Neighbor Solicitations, for Pods of this Node, for the gateway port " +
 		"and for the Service address; nothing is flooded.",
 	UnSNAT: "Replies to connections whose source was translated here get their destination " +
 		"back. On the Gateway what goes untranslated between Pods of two clusters is not looked up, and goes on to Route.",
@@ -55,6 +55,8 @@ var purposes = map[ofp.Table]string{
 	SNAT: "Translates the source of connections between clusters (on the Gateway) " +
 		"and of connections that leave through the port they came from.",
 	Output: "Sends the packet.",
+	Advertise: "With IPv6: makes the answer to a Neighbor Solicitation complete, which table ARP has begun, and sends " +
+		"it back. No other message of Neighbor Discovery passes the switch.",
 }
 
 // Markdown is the text of docs/pipeline.md, made from the declarations of this package.
@@ -112,8 +114,8 @@ const admission = `
 | Pods of another cluster, to Pods of other Nodes, on the Gateway, with enablePodToPodConnectivity | the same; inner source: the ranges of its Pods; inner destination: podCIDRs of another Node, not its host's address | these Nodes, untracked |
 | another cluster, on other Nodes | outer source: this cluster's Gateway; inner source as above | Pods: the Gateway has checked the rest |
 
-Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets, packets to 0.0.0.0/8, 127.0.0.0/8 and
-224.0.0.0/3, packets to 169.254.0.253 outside of a connection, packets to 169.254.0.248/29 that no Service has, and packets to another Node whose TTL ends. The switch hides
+Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets on a Node without IPv6, packets to
+0.0.0.0/8, 127.0.0.0/8 and 224.0.0.0/3, packets to ::/127, ::ffff:0:0/96, fe80::/10, ff00::/8 and fc01::/64, packets to 169.254.0.253 outside of a connection, packets to 169.254.0.248/29 that no Service has, and packets to another Node whose TTL ends. The switch hides
 the ports of fragments; so new connections in fragments of UDP to the address of a tunnel's end are dropped
 whatever their port (on the kernel's datapath connection tracking reassembles them first). An ICMP error is taken when it is
 about a known connection and for the end that it is about, from any sender that may send to that end at all, as from any router.

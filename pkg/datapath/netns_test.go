@@ -129,8 +129,8 @@ func (n namespace) mute(t *testing.T, link string) {
 func (n namespace) serve(t *testing.T, network, address, name string) {
 	t.Helper()
 	err := n.do(func() error {
-		if network == "udp" {
-			c, err := net.ListenPacket("udp4", address)
+		if strings.HasPrefix(network, "udp") {
+			c, err := net.ListenPacket(versioned(network), address)
 			if err != nil {
 				return err
 			}
@@ -197,10 +197,18 @@ func silence() time.Duration {
 	return 2 * time.Second
 }
 
+// versioned returns a network with its version of IP, which is IPv4 for "tcp" and "udp".
+func versioned(network string) string {
+	if strings.HasSuffix(network, "6") {
+		return network
+	}
+	return network + "4"
+}
+
 // listen listens for connections by TCP or SCTP.
 func listen(network, address string) (net.Listener, error) {
 	if network != "sctp" {
-		return net.Listen(network+"4", address)
+		return net.Listen(versioned(network), address)
 	}
 	f, err := socketSCTP(address, func(fd int, at unix.Sockaddr) error {
 		if err := unix.Bind(fd, at); err != nil {
@@ -274,7 +282,7 @@ func (n namespace) dialWithin(limit time.Duration, network, address string) (net
 		if network == "sctp" {
 			c, err = dialSCTP(address, limit)
 		} else {
-			c, err = net.DialTimeout(network+"4", address, limit)
+			c, err = net.DialTimeout(versioned(network), address, limit)
 		}
 		return err
 	})

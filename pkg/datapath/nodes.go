@@ -15,7 +15,7 @@ func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // claims are the Node's own addresses, ranges and ports.
 func (n Node) claims() []claim {
-	out := append(routes(n.GatewayIPs), routes([]netip.Addr{n.ServiceVIP})...)
+	out := append(routes(n.GatewayIPs), routes(n.vips())...)
 	for _, p := range n.PodCIDRs {
 		if !p.IsSingleIP() {
 			out = append(out, route(p))
@@ -44,6 +44,9 @@ func (t *Tables) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []
 func (n Node) entries(at role) flow.Entries {
 	var flows []flow.Flow
 	for _, table := range Program.Tables() { // for packets that match no other flow of the table
+		if table == Advertise {
+			continue // among n.neighbors, for IPv6
+		}
 		f := flow.Flow{Table: table}
 		if Program[table].Miss == flow.Next {
 			f.Actions = flow.Do(flow.Goto(table + 1))
@@ -52,6 +55,7 @@ func (n Node) entries(at role) flow.Entries {
 	}
 	flows = append(flows, n.classify()...)
 	flows = append(flows, n.arp()...)
+	flows = append(flows, n.neighbors()...)
 	flows = append(flows, n.conntrack()...)
 	flows = append(flows, n.commit()...)
 	flows = append(flows, n.sctpByPort()...)
@@ -86,8 +90,10 @@ func (n Node) classify() []flow.Flow {
 		{Table: Classify, Priority: never, Match: flow.All(flow.Tagged())},
 		{Table: Classify, Priority: normal, Match: flow.All(flow.InPort(n.GatewayPort), flow.ARP()),
 			Actions: flow.Do(flow.Goto(ARP))},
-		n.accept(normal, fromGateway, flow.InPort(n.GatewayPort), flow.IP()),
 	}
+	flows = append(flows, n.each(func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{n.accept(normal, fromGateway, flow.InPort(n.GatewayPort), ip)}
+	})...)
 	return append(flows, n.forwards()...)
 }
 
@@ -97,7 +103,7 @@ func (n Node) classify() []flow.Flow {
 func (n Node) forwards() (flows []flow.Flow) {
 	for _, ip := range n.GatewayIPs {
 		for _, cidr := range n.PodCIDRs {
-			if !ip.Is4() || !cidr.Addr().Is4() {
+			if ip.Is4() != cidr.Addr().Is4() {
 				continue
 			}
 			f := n.accept(high, fromGateway, flow.InPort(n.GatewayPort), flow.EthDst(InClusterMAC),
@@ -202,23 +208,27 @@ func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
 // conntrack looks every connection up. Packets of known connections, and errors about them, skip the choice of an
 // endpoint.
 func (n Node) conntrack() []flow.Flow {
-	state := func(priority uint16, s string, actions ...ofp.Action) flow.Flow {
-		return flow.Flow{Table: ConntrackState, Priority: priority, Match: flow.All(flow.IP(), flow.CTState(s)),
-			Actions: actions}
-	}
-	return []flow.Flow{
-		{
-			Table: Conntrack, Priority: normal,
-			Match:   flow.All(flow.IP()),
-			Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, NAT: &ofp.NAT{}, Table: ConntrackState})),
-		},
-		state(high, "+inv+trk"),
+	flows := []flow.Flow{
 		// The agent's refusal of a connection whose translation it has undone, in any state of connection tracking.
 		{Table: ConntrackState, Priority: never, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Route))},
 		{Table: ConntrackState, Priority: last, Actions: flow.Do(flow.Goto(Exports))},
-		state(normal, "-new+est+trk", flow.Goto(Route)),
-		state(low, "+rel+trk", flow.Goto(Route)),
 	}
+	return append(flows, n.each(func(ip flow.Cond) []flow.Flow {
+		state := func(priority uint16, s string, actions ...ofp.Action) flow.Flow {
+			return flow.Flow{Table: ConntrackState, Priority: priority, Match: flow.All(ip, flow.CTState(s)),
+				Actions: actions}
+		}
+		return []flow.Flow{
+			{
+				Table: Conntrack, Priority: normal,
+				Match:   flow.All(ip),
+				Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, NAT: &ofp.NAT{}, Table: ConntrackState})),
+			},
+			state(high, "+inv+trk"),
+			state(normal, "-new+est+trk", flow.Goto(Route)),
+			state(low, "+rel+trk", flow.Goto(Route)),
+		}
+	})...)
 }
 
 // commit remembers a connection that table Service has not remembered. For a connection that Service has remembered, it
@@ -228,7 +238,7 @@ func (n Node) commit() []flow.Flow {
 	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
 		return flow.Flow{
 			Table: Commit, Priority: normal,
-			Match: flow.All(append(match, flow.IP())...),
+			Match: flow.All(match...),
 			Actions: flow.Do(
 				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable,
 					Exec: flow.Do(exec, flow.Move(way, markWay), flow.Move(untranslated, markUntranslated),
@@ -238,12 +248,16 @@ func (n Node) commit() []flow.Flow {
 			),
 		}
 	}
-	flows := []flow.Flow{
-		remember(flow.Move(source, markSource), flow.CTState("+new+trk"), committed.Is(0)),
-		remember(flow.Load(markPending, 0), committed.Is(1)),
+	flows := n.each(func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{
+			remember(flow.Move(source, markSource), ip, flow.CTState("+new+trk"), committed.Is(0)),
+			remember(flow.Load(markPending, 0), ip, committed.Is(1)),
+		}
+	})
+	flows = append(flows, flow.Flow{
 		// The agent's refusal of a connection makes no new connection.
-		{Table: Commit, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(SNAT))},
-	}
+		Table: Commit, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(SNAT)),
+	})
 	return append(flows, n.withoutService()...)
 }
 
@@ -265,18 +279,21 @@ func (n Node) withoutService() []flow.Flow {
 // the receiver would see its own address, or its answer would not go through the switch. An established connection is
 // "committed" again, which only repeats its translation.
 func (n Node) hairpin() []flow.Flow {
-	return []flow.Flow{
-		{
-			Table: SNAT, Priority: normal,
-			Match:   flow.All(flow.IP(), snat.Is(snatHairpin)),
-			Actions: flow.Do(translateSource(n.ServiceVIP)),
-		},
-		{
-			Table: UnSNAT, Priority: normal,
-			Match:   flow.All(flow.IPDst(host(n.ServiceVIP))),
-			Actions: flow.Do(restoreSource()),
-		},
+	var flows []flow.Flow
+	for _, vip := range n.vips() {
+		flows = append(flows,
+			flow.Flow{
+				Table: SNAT, Priority: normal,
+				Match:   flow.All(versionOf(vip), snat.Is(snatHairpin)),
+				Actions: flow.Do(translateSource(vip)),
+			},
+			flow.Flow{
+				Table: UnSNAT, Priority: normal,
+				Match:   flow.All(flow.IPDst(host(vip))),
+				Actions: flow.Do(restoreSource()),
+			})
 	}
+	return flows
 }
 
 // translateSource gives a connection a source address that replies come back to.
@@ -301,19 +318,21 @@ func (n Node) toHost() []flow.Flow {
 				markService.Is(1)),
 		)
 	}
-	return append(flows,
-		// A Pod to the world; the host masquerades it.
-		n.toGateway(last, 0, flow.IP(), source.Is(fromPod)),
-		// Replies to an address of the host that is not the gateway port's.
-		n.toGateway(last, 0, flow.IP(), flow.CTState("+rpl+trk")),
-		n.toGateway(last, 0, flow.IP(), generated.Is(1)),
-		// These flows are for a connection of the host or of another cluster to a Service whose endpoint is not a Pod: the
-		// host, the API server, or a machine outside. If such an endpoint saw the client's address, it would answer the
-		// client directly. Only connections to Services take them. Any other packet without a Pod or a route would loop
-		// between host and switch.
-		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1)),
-		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromPeer), flow.CTState("-rpl+trk"), markService.Is(1)),
-	)
+	return append(flows, n.each(func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{
+			// A Pod to the world; the host masquerades it.
+			n.toGateway(last, 0, ip, source.Is(fromPod)),
+			// Replies to an address of the host that is not the gateway port's.
+			n.toGateway(last, 0, ip, flow.CTState("+rpl+trk")),
+			n.toGateway(last, 0, ip, generated.Is(1)),
+			// These flows are for a connection of the host or of another cluster to a Service whose endpoint is not a Pod:
+			// the host, the API server, or a machine outside. If such an endpoint saw the client's address, it would answer
+			// the client directly. Only connections to Services take them. Any other packet without a Pod or a route would
+			// loop between host and switch.
+			n.toGateway(last, snatHairpin, ip, source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1)),
+			n.toGateway(last, snatHairpin, ip, source.Is(fromPeer), flow.CTState("-rpl+trk"), markService.Is(1)),
+		}
+	})...)
 }
 
 // toGateway routes to the gateway port. The host gets every packet from the next hop of its routes, even its own
@@ -340,13 +359,29 @@ var unroutable = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
+// unroutable6 are these of IPv6: the unspecified address and loopback, IPv4 addresses in the form of IPv6, addresses of
+// one link, and multicast (RFC 6890). The last range has the switch's own addresses.
+var unroutable6 = []netip.Prefix{
+	netip.MustParsePrefix("::/127"),
+	netip.MustParsePrefix("::ffff:0:0/96"),
+	linkLocal,
+	netip.MustParsePrefix("ff00::/8"),
+	netip.MustParsePrefix("fc01::/64"),
+}
+
 // toUnowned drops packets to addresses in this Node's podCIDRs without a Pod. It also drops packets to the Service
 // address outside of a connection. The host would send both back to the switch. It drops packets that are never routed
 // too.
 func (n Node) toUnowned() []flow.Flow {
-	ranges := slices.Concat(n.PodCIDRs, unroutable)
-	if n.ServiceVIP.IsValid() {
-		ranges = append(ranges, host(n.ServiceVIP))
+	ranges := slices.Clone(n.PodCIDRs)
+	if n.Families.Has4() {
+		ranges = append(ranges, unroutable...)
+		if n.ServiceVIP.IsValid() {
+			ranges = append(ranges, host(n.ServiceVIP))
+		}
+	}
+	if n.Families.Has6() {
+		ranges = append(ranges, unroutable6...)
 	}
 	if n.Outside {
 		ranges = append(ranges, EntryRange)
@@ -374,17 +409,18 @@ func (n Node) output() []flow.Flow {
 // would send each such packet to the controllers, without a meter.
 func (n Node) outputTunnel() []flow.Flow {
 	toTunnel := outPort.Is(uint64(n.TunnelPort))
-	flows := []flow.Flow{
-		{Table: Output, Priority: normal, Match: flow.All(flow.IP(), toTunnel),
-			Actions: flow.Do(flow.DecTTL(), flow.OutputReg(outPort))},
-		{Table: Output, Priority: high, Match: flow.All(flow.IP(), flow.InPort(n.TunnelPort), toTunnel),
-			Actions: flow.Do(flow.DecTTL(), flow.ToInPort())},
-	}
-	for ttl := range byte(2) {
-		flows = append(flows, flow.Flow{Table: Output, Priority: never,
-			Match: flow.All(flow.IP(), toTunnel, flow.Field(ofp.IPTTL, []byte{ttl}, nil))})
-	}
-	return flows
+	return n.each(func(ip flow.Cond) []flow.Flow {
+		flows := []flow.Flow{
+			{Table: Output, Priority: normal, Match: flow.All(ip, toTunnel),
+				Actions: flow.Do(flow.DecTTL(), flow.OutputReg(outPort))},
+			{Table: Output, Priority: high, Match: flow.All(ip, flow.InPort(n.TunnelPort), toTunnel),
+				Actions: flow.Do(flow.DecTTL(), flow.ToInPort())},
+		}
+		for ttl := range uint8(2) {
+			flows = append(flows, flow.Flow{Table: Output, Priority: never, Match: flow.All(ip, toTunnel, flow.TTL(ttl))})
+		}
+		return flows
+	})
 }
 
 // back returns the flow for packets that leave through the port they came from.

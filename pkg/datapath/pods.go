@@ -38,13 +38,17 @@ func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []pro
 	flows := []flow.Flow{back(pod.Port)}
 	for _, ip := range pod.IPs {
 		flows = append(flows,
-			n.sends(pod, ip, identity), pod.asks(ip), answer(ip, pod.MAC),
-			n.toPod(pod, ip, identity.number), n.toItself(pod, ip),
+			n.sends(pod, ip, identity), n.toPod(pod, ip, identity.number), n.toItself(pod, ip),
 		)
+		flows = append(flows, n.answer(ip, pod.MAC, asHost)...)
+		if ip.Is4() {
+			flows = append(flows, pod.asks(ip))
+		}
 	}
 	if pod.HostPorts {
 		flows = append(flows, n.hostPorts(pod, identity.number)...)
 	}
+	flows = append(flows, pod.solicits()...)
 	if identity.egress {
 		flows = append(flows, pod.mayReachItself()...)
 	}
@@ -57,8 +61,17 @@ func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []pro
 // Open vSwitch has 200,000 meters or more.
 const firstPodMeter = 1 << 16
 
-// meters returns the meter of what the Pod sends, if it is limited.
+// meters returns the meters of the Pod.
 func (pod Pod) meters() []flow.Meter {
+	out := pod.limits()
+	if pod.has6() {
+		out = append(out, pod.neighborMeter())
+	}
+	return out
+}
+
+// limits returns the meter of what the Pod sends, if it is limited.
+func (pod Pod) limits() []flow.Meter {
 	if pod.Limit.Bits == 0 {
 		return nil
 	}
@@ -71,7 +84,7 @@ func (pod Pod) meters() []flow.Meter {
 // sends lets the Pod send from its own addresses and nothing else.
 func (n Node) sends(pod Pod, ip netip.Addr, identity podIdentity) flow.Flow {
 	var actions flow.Actions
-	for _, m := range pod.meters() {
+	for _, m := range pod.limits() {
 		actions = flow.Do(ofp.Meter{ID: m.ID})
 	}
 	actions = append(actions, load(sender, identity.number)...)

@@ -34,21 +34,23 @@ import (
 // policies returns the flows that this Node needs with any policies.
 func (n Node) policies() []flow.Flow {
 	flows := []flow.Flow{
-		{Table: ConntrackState, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-inv-rel-rpl+trk"),
-			markPending.Is(1)), Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Egress))},
-		{Table: ConntrackState, Priority: high,
-			Match: flow.All(flow.IP(), flow.CTState("-inv-rel+rpl+trk"), markPending.Is(1))},
-
 		{Table: Egress, Priority: last, Actions: flow.Do(flow.Goto(Route))},
 		{Table: Ingress, Priority: last, Actions: flow.Do(flow.Goto(Commit))},
-		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-new+est+trk"), committed.Is(0)),
-			Actions: flow.Do(flow.Goto(Commit))},
-		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("+rel+trk")),
-			Actions: flow.Do(flow.Goto(Commit))},
 		{Table: Ingress, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Commit))},
 	}
+	flows = append(flows, n.each(func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{
+			{Table: ConntrackState, Priority: high, Match: flow.All(ip, flow.CTState("-inv-rel-rpl+trk"),
+				markPending.Is(1)), Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Egress))},
+			{Table: ConntrackState, Priority: high, Match: flow.All(ip, flow.CTState("-inv-rel+rpl+trk"), markPending.Is(1))},
+			{Table: Ingress, Priority: high, Match: flow.All(ip, flow.CTState("-new+est+trk"), committed.Is(0)),
+				Actions: flow.Do(flow.Goto(Commit))},
+			{Table: Ingress, Priority: high, Match: flow.All(ip, flow.CTState("+rel+trk")),
+				Actions: flow.Do(flow.Goto(Commit))},
+		}
+	})...)
 	flows = append(flows, bySenderKey())
-	flows = append(flows, again()...)
+	flows = append(flows, n.each(again)...)
 	if n.Stretched {
 		flows = append(flows, stretched()...)
 	}
@@ -62,13 +64,11 @@ func (n Node) policies() []flow.Flow {
 		)
 	}
 	for _, ip := range n.GatewayIPs { // the kubelet's probes
-		if ip.Is4() {
-			flows = append(flows, flow.Flow{
-				Table: Ingress, Priority: high - 1, // a packet of a known connection may match too
-				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)), forwarded.Is(0)),
-				Actions: flow.Do(flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
-			})
-		}
+		flows = append(flows, flow.Flow{
+			Table: Ingress, Priority: high - 1, // a packet of a known connection may match too
+			Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)), forwarded.Is(0)),
+			Actions: flow.Do(flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
+		})
 	}
 	return flows
 }
@@ -121,13 +121,11 @@ func load(who flow.Bits, identity uint32) flow.Actions {
 func (pod Pod) mayReachItself() []flow.Flow {
 	var flows []flow.Flow
 	for _, ip := range pod.IPs {
-		if ip.Is4() {
-			flows = append(flows, flow.Flow{
-				Table: Egress, Priority: high,
-				Match:   flow.All(flow.InPort(pod.Port), flow.IPDst(host(ip))),
-				Actions: flow.Do(flow.Load(egressRule, alwaysAllowed), flow.Goto(Route)),
-			})
-		}
+		flows = append(flows, flow.Flow{
+			Table: Egress, Priority: high,
+			Match:   flow.All(flow.InPort(pod.Port), flow.IPDst(host(ip))),
+			Actions: flow.Do(flow.Load(egressRule, alwaysAllowed), flow.Goto(Route)),
+		})
 	}
 	return flows
 }

@@ -34,6 +34,7 @@ const (
 	Output                           // send it
 	Affinity                         // from Service, for affinity: which endpoint did the client have last?
 	Endpoint                         // then, with session affinity: go to that, or choose one
+	Advertise                        // from ARP, for IPv6: finish the answer
 )
 
 // Program has the name of each table, and its action for packets that match no flow.
@@ -63,6 +64,7 @@ var Program = flow.Program{
 	Output:          {Name: "Output", Miss: flow.Drop},
 	Affinity:        {Name: "Affinity", Miss: flow.Drop},
 	Endpoint:        {Name: "Endpoint", Miss: flow.Drop},
+	Advertise:       {Name: "Advertise", Miss: flow.Drop}, // its flow is among Node.neighbors
 }
 
 // Priorities within a table. A table's miss flow has priority 0.
@@ -75,6 +77,7 @@ const (
 	same     uint16 = 206   // an exception from such a special case
 	high     uint16 = 210   // a special case of all of these
 	returned uint16 = 216   // for packets that the host has sent back
+	asks     uint16 = 216   // for questions that the switch answers itself
 	origin   uint16 = 215   // for packets that go back to where their connection came from
 	never    uint16 = 220   // for packets that are always dropped
 	ruled    uint16 = 225   // for packets that rules of a Service judge first

@@ -1,15 +1,19 @@
 package datapath
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -105,6 +109,65 @@ func onNode(n int) State {
 		}
 	}
 	return s
+}
+
+// vip6 is the host's next hop for Services in IPv6.
+var vip6 = netip.MustParseAddr("fc01::aabb:ccdd:eeff")
+
+// dualNode is the state of east/node-<n> with both versions of IP: Pods in fd11:0:0:<n-1>::/64, and Services of both.
+func dualNode(n int) State { return withIPv6(onNode(n), n, family.Dual) }
+
+// sixNode is the state of east/node-<n> with IPv6 alone. Its tunnels end at the same addresses.
+func sixNode(n int) State {
+	s := withIPv6(onNode(n), n, family.IPv6)
+	s.Frontends = slices.DeleteFunc(s.Frontends, func(f service.Frontend) bool { return f.VIP.Addr().Is4() })
+	s.Peering, s.Exported = peering.Peering{}, nil
+	return s
+}
+
+// withIPv6 adds IPv6 to a Node of east, and leaves IPv4 out if the Node does not have it.
+func withIPv6(s State, n int, families family.Families) State {
+	cidrs := []netip.Prefix{rangeOf("fd11::/64"), rangeOf("fd11:0:0:1::/64")}
+	at := func(p netip.Prefix, last byte) netip.Addr {
+		a := p.Addr().As16()
+		a[15] = last
+		return netip.AddrFrom16(a)
+	}
+	self, other := cidrs[n-1], cidrs[2-n]
+	addresses := func(list []netip.Addr, ip netip.Addr) []netip.Addr {
+		if !families.Has4() {
+			list = nil
+		}
+		return append(slices.Clone(list), ip)
+	}
+	ranges := func(list []netip.Prefix, p netip.Prefix) []netip.Prefix {
+		if !families.Has4() {
+			list = nil
+		}
+		return append(slices.Clone(list), p)
+	}
+	s.Node.Families, s.Node.ServiceVIP6, s.Node.NoND = families, vip6, ovstest.System()
+	s.Node.PodCIDRs, s.Node.GatewayIPs = ranges(s.Node.PodCIDRs, self), addresses(s.Node.GatewayIPs, at(self, 1))
+	s.Node.ServiceCIDRs = ranges(s.Node.ServiceCIDRs, rangeOf("fd97::/112"))
+	s.Pods = slices.Clone(s.Pods)
+	for i := range s.Pods {
+		s.Pods[i].IPs = addresses(s.Pods[i].IPs, at(self, byte(i+2)))
+	}
+	s.RemoteNodes = slices.Clone(s.RemoteNodes)
+	r := &s.RemoteNodes[0]
+	r.PodCIDRs, r.GatewayIPs = ranges(r.PodCIDRs, other), addresses(r.GatewayIPs, at(other, 1))
+	s.Frontends = append(slices.Clone(s.Frontends),
+		frontend("web", corev1.ProtocolTCP, "[fd97::10]:80", "[fd11::2]:8080", "[fd11:0:0:1::3]:8080"),
+		frontend("self", corev1.ProtocolTCP, "[fd97::11]:80", fmt.Sprintf("[%s]:8080", at(self, 2))),
+		frontend("dns", corev1.ProtocolUDP, "[fd97::12]:53", "[fd11::3]:5353"),
+		frontend("kubernetes", corev1.ProtocolTCP, "[fd97::1]:443", "[2001:db8::10]:6443"))
+	return s
+}
+
+// ofFamily returns the address of a list that has the family of another one.
+func ofFamily(list []netip.Addr, as netip.Addr) netip.Addr {
+	i := slices.IndexFunc(list, func(a netip.Addr) bool { return a.Is4() == as.Is4() })
+	return list[max(0, i)]
 }
 
 // partOf returns a Node's part in a cluster with one Gateway.

@@ -19,15 +19,20 @@ func (n Node) sctpByPort() []flow.Flow {
 	if !n.SCTPByPort {
 		return nil
 	}
+	return n.each(sctpByPortOf)
+}
+
+// sctpByPortOf returns these flows for a version of IP.
+func sctpByPortOf(ip flow.Cond) []flow.Flow {
 	zone := func(port ofp.Field) ofp.Bits { return ofp.Bits{Field: port, Width: 16} }
 	return []flow.Flow{
-		{Table: Conntrack, Priority: high, Match: flow.All(flow.SCTP()),
+		{Table: Conntrack, Priority: high, Match: flow.All(ip, flow.SCTP()),
 			Actions: flow.Do(flow.CT(ofp.CT{ZoneSrc: zone(ofp.SCTPSrc), Table: ConntrackState}))},
-		{Table: ConntrackState, Priority: never, Match: flow.All(flow.SCTP(), flow.CTState("-inv-rpl+trk")),
+		{Table: ConntrackState, Priority: never, Match: flow.All(ip, flow.SCTP(), flow.CTState("-inv-rpl+trk")),
 			Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Exports))},
 		{
 			Table: Commit, Priority: high,
-			Match: flow.All(flow.SCTP(), committed.Is(1)),
+			Match: flow.All(ip, flow.SCTP(), committed.Is(1)),
 			Actions: flow.Do(
 				flow.CT(ofp.CT{Flags: ofp.CTCommit, ZoneSrc: zone(ofp.SCTPDst), Table: ofp.CTNoTable,
 					Exec: flow.Do(flow.Move(source, markSource))}),

@@ -58,6 +58,20 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 	for _, r := range s.RemoteNodes {
 		commands = append(commands, fmt.Sprintf("route add %s via %s dev gw0 onlink src %s", r.PodCIDRs[0], vip, gateway))
 	}
+	for _, ip := range s.Node.GatewayIPs[1:] { // without permanent neighbours where the switch answers for all
+		commands = append(commands, fmt.Sprintf("address add %s/64 dev gw0 nodad", ip),
+			fmt.Sprintf("route add %s dev gw0 src %s", vip6, ip),
+			fmt.Sprintf("route add fd97::/112 via %s dev gw0 onlink src %s", vip6, ip))
+		if s.Node.NoND {
+			commands = append(commands, fmt.Sprintf("neighbour add %s lladdr %s dev gw0", vip6, InClusterMAC))
+			for _, p := range s.Pods {
+				commands = append(commands, fmt.Sprintf("neighbour add %s lladdr %s dev gw0", p.IPs[1], p.MAC))
+			}
+		}
+		for _, r := range s.RemoteNodes {
+			commands = append(commands, fmt.Sprintf("route add %s via %s dev gw0 onlink src %s", r.PodCIDRs[1], vip6, ip))
+		}
+	}
 	n.host.ip(t, commands...)
 	for _, p := range s.Pods {
 		ns := newNamespace(t)
@@ -72,6 +86,17 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 		ns.ip(t, "link set eth0 address "+p.MAC.String(), fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]),
 			"link set eth0 up",
 			fmt.Sprintf("route add default via %s", gateway))
+		for i, ip := range p.IPs[1:] {
+			gateway, flags := s.Node.GatewayIPs[i+1], "nodad"
+			if s.Node.NoND { // as package cni does always
+				flags += " noprefixroute"
+			}
+			ns.ip(t, fmt.Sprintf("address add %s/64 dev eth0 %s", ip, flags),
+				fmt.Sprintf("route add default via %s dev eth0 onlink", gateway))
+			if s.Node.NoND {
+				ns.ip(t, fmt.Sprintf("neighbour add %s lladdr %s dev eth0", gateway, s.Node.GatewayMAC))
+			}
+		}
 		if !ovstest.System() {
 			ns.wholeChecksums(t, "eth0")
 		}
@@ -152,7 +177,7 @@ func TestTraffic(t *testing.T) {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	east := func(n int) State {
-		s := onNode(n)
+		s := dualNode(n)
 		s.Frontends = append(s.Frontends,
 			frontend("host", corev1.ProtocolTCP, "10.97.0.15:80", "192.168.78.102:9090"),
 			frontend("remote-host", corev1.ProtocolTCP, "10.97.0.16:80", "10.96.0.21:80"),
@@ -164,10 +189,12 @@ func TestTraffic(t *testing.T) {
 	west1 := newNode(t, underlay, westNode(1), "west1", westGW, "10.96.0.0/16")
 	west2 := newNode(t, underlay, westNode(2), "west2", addrOf("192.168.77.102"), "10.96.0.0/16")
 
-	east1.pods[0].serve(t, "tcp", ":8080", "east1/pod1")
-	east1.pods[1].serve(t, "udp", ":5353", "east1/pod2")
-	east2.pods[0].serve(t, "tcp", ":8080", "east2/pod1")
-	east2.pods[1].serve(t, "tcp", ":8080", "east2/pod2")
+	for _, v := range []string{"", "6"} {
+		east1.pods[0].serve(t, "tcp"+v, ":8080", "east1/pod1")
+		east1.pods[1].serve(t, "udp"+v, ":5353", "east1/pod2")
+		east2.pods[0].serve(t, "tcp"+v, ":8080", "east2/pod1")
+		east2.pods[1].serve(t, "tcp"+v, ":8080", "east2/pod2")
+	}
 	east2.host.serve(t, "tcp", "192.168.78.102:9090", "east2")
 	west1.pods[0].serve(t, "tcp", ":8080", "west1/pod1")
 	west2.pods[0].serve(t, "tcp", ":8080", "west2/pod1")
@@ -197,6 +224,23 @@ func TestTraffic(t *testing.T) {
 			[]string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
 		{"Pod to another cluster's Service that its Gateway's host serves", east1.pods[0],
 			"tcp", "10.97.0.16:80", []string{"west1 169.254.0.253"}},
+
+		{"Pod to Pod on one Node by IPv6", east2.pods[0], "tcp6", "[fd11:0:0:1::3]:8080",
+			[]string{"east2/pod2 fd11:0:0:1::2"}},
+		{"Pod to Pod of another Node by IPv6", east2.pods[0], "tcp6", "[fd11::2]:8080",
+			[]string{"east1/pod1 fd11:0:0:1::2"}},
+		{"host to Pod of its Node by IPv6", east2.host, "tcp6", "[fd11:0:0:1::3]:8080",
+			[]string{"east2/pod2 fd11:0:0:1::1"}},
+		{"host to Pod of another Node by IPv6", east2.host, "tcp6", "[fd11::2]:8080",
+			[]string{"east1/pod1 fd11:0:0:1::1"}},
+		{"Pod to an IPv6 Service on both Nodes", east2.pods[0], "tcp6", "[fd97::10]:80",
+			[]string{"east1/pod1 fd11:0:0:1::2", "east2/pod2 fd11:0:0:1::2"}},
+		{"host to an IPv6 Service on both Nodes", east1.host, "tcp6", "[fd97::10]:80",
+			[]string{"east1/pod1 fd11::1", "east2/pod2 fd11::1"}},
+		{"Pod to itself by an IPv6 Service", east2.pods[0], "tcp6", "[fd97::11]:80",
+			[]string{"east2/pod1 fc01::aabb:ccdd:eeff"}},
+		{"Pod of another Node to an IPv6 Service by UDP", east2.pods[0], "udp6", "[fd97::12]:53",
+			[]string{"east1/pod2 fd11:0:0:1::2"}},
 	}
 	if ovstest.System() { // the userspace datapath's connection tracker does not support SCTP
 		east1.pods[1].serve(t, "sctp", ":9", "east1/pod2")

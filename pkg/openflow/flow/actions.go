@@ -39,6 +39,9 @@ func SetEthDst(m ofp.MAC) ofp.Action { return setMAC(ofp.EthDst, m) }
 // SetIPSrc sets the source address.
 func SetIPSrc(a netip.Addr) ofp.Action { return setAddr(ofp.IPv4Src, ofp.IPv6Src, a) }
 
+// SetIPDst sets the destination address.
+func SetIPDst(a netip.Addr) ofp.Action { return setAddr(ofp.IPv4Dst, ofp.IPv6Dst, a) }
+
 // SetTunnelSrc sets this end of the tunnel that the packet will leave by, for ports with
 // options:local_ip=flow; 0.0.0.0 leaves it to the host's routes.
 func SetTunnelSrc(a netip.Addr) ofp.Action { return setAddr(ofp.TunIPv4Src, ofp.TunIPv6Src, a) }

@@ -1,0 +1,134 @@
+package datapath
+
+import (
+	"net/netip"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// In IPv6, hosts find each other with messages of ICMPv6 (Neighbor Discovery, RFC 4861) where IPv4 has ARP. The switch
+// answers all Neighbor Solicitations itself, from table ARP. All other messages of Neighbor Discovery are dropped at
+// every port. So no Pod can announce a router, another Pod's address or a better way, and no message is flooded.
+//
+// Such an answer costs ovs-vswitchd an upcall, since no datapath writes these fields by itself, and with the kernel's
+// datapath ovs-vswitchd does not write them either (Node.NoND). A Pod has a permanent entry
+// for its gateway, and sends no solicitations. A program in the Pod may still send many. So they pass a meter of the
+// Pod, and then connection tracking, which ends the part of the packet's way that the datapath repeats by itself. The
+// meter is in that part.
+
+// solicitRate is how many Neighbor Solicitations of a Pod are answered in a second. A host repeats one after a second.
+const solicitRate = 50
+
+// firstNeighborMeter is above the meters of Pods' limits. A Pod's meter for solicitations is that plus the number of
+// its port. Open vSwitch has 200,000 meters or more, and the highest port is 65,279.
+const firstNeighborMeter = 2 * firstPodMeter
+
+// linkLocal are the addresses that a host uses on its link alone.
+var linkLocal = netip.MustParsePrefix("fe80::/10")
+
+// unspecified is the source of a solicitation with which a host checks that its address is free.
+var unspecified = host(netip.IPv6Unspecified())
+
+// allNodes is the group of all hosts on a link, and its MAC.
+var (
+	allNodes    = netip.MustParseAddr("ff02::1")
+	allNodesMAC = ofp.MAC{0x33, 0x33, 0, 0, 0, 1}
+)
+
+// Flags of the answers about the two kinds of neighbours.
+const (
+	asHost   = flow.NDSolicited | flow.NDOverride
+	asRouter = asHost | flow.NDRouter
+)
+
+// neighbors answers the solicitations of the host's gateway port, finishes all answers, and drops all other messages of
+// Neighbor Discovery.
+func (n Node) neighbors() []flow.Flow {
+	if !n.Families.Has6() {
+		return nil
+	}
+	flows := []flow.Flow{
+		{Table: Classify, Priority: asks, Match: flow.All(flow.InPort(n.GatewayPort), flow.NDSolicitation()),
+			Actions: flow.Do(flow.Goto(ARP))},
+		{Table: Advertise}, // for packets that match no other flow of the table
+	}
+	for _, message := range []uint8{flow.RouterSolicitation, flow.RouterAdvertisement, flow.NeighborSolicitation,
+		flow.NeighborAdvertisement, flow.Redirect} {
+		flows = append(flows, flow.Flow{Table: Classify, Priority: origin, Match: flow.All(flow.ICMPv6Type(message))})
+	}
+	if n.NoND {
+		return flows
+	}
+	advertisement := []flow.Cond{flow.ICMPv6(), flow.ICMPv6Type(flow.NeighborAdvertisement), flow.ICMPv6Code(0)}
+	setLink := flow.MoveField(ofp.EthSrc, ofp.NDTLL)
+	return append(flows, []flow.Flow{
+		{Table: Advertise, Priority: normal, Match: flow.All(advertisement...), Actions: flow.Do(setLink, flow.ToInPort())},
+		// The answer to a host that has no address yet.
+		{Table: Advertise, Priority: high,
+			Match: flow.All(append(advertisement, flow.IPDst(unspecified))...),
+			Actions: flow.Do(flow.SetEthDst(allNodesMAC), flow.SetIPDst(allNodes), flow.SetNDReserved(flow.NDOverride), setLink,
+				flow.ToInPort())},
+	}...)
+}
+
+// advertise turns a solicitation for an address into the answer. Table Advertise finishes it. The switch sets a field
+// of an answer only if the match has the type of an answer.
+func advertise(ip netip.Addr, mac ofp.MAC, as uint32) flow.Flow {
+	return flow.Flow{
+		Table: ARP, Priority: normal,
+		Match: flow.All(flow.NDSolicits(ip)),
+		Actions: flow.Do(
+			flow.MoveField(ofp.EthSrc, ofp.EthDst),
+			flow.SetEthSrc(mac),
+			flow.MoveField(ofp.IPv6Src, ofp.IPv6Dst),
+			flow.SetIPSrc(ip),
+			flow.SetICMPv6Type(flow.NeighborAdvertisement),
+			flow.SetNDReserved(as),
+			flow.SetNDOption(flow.NDTargetOption),
+			flow.Goto(Advertise),
+		),
+	}
+}
+
+// has6 reports whether the Pod has an IPv6 address.
+func (pod Pod) has6() bool {
+	for _, ip := range pod.IPs {
+		if !ip.Is4() {
+			return true
+		}
+	}
+	return false
+}
+
+// solicits lets the Pod send Neighbor Solicitations, from its own addresses and from addresses of its link. The switch
+// does not answer a solicitation for the Pod's own address: the Pod checks with it that no other host has the address.
+func (pod Pod) solicits() []flow.Flow {
+	if !pod.has6() {
+		return nil
+	}
+	sources := []netip.Prefix{linkLocal, unspecified}
+	var flows []flow.Flow
+	for _, ip := range pod.IPs {
+		if ip.Is4() {
+			continue
+		}
+		sources = append(sources, host(ip))
+		flows = append(flows, flow.Flow{Table: ARP, Priority: high, Match: flow.All(flow.InPort(pod.Port),
+			flow.NDSolicits(ip))})
+	}
+	for _, from := range sources {
+		flows = append(flows, flow.Flow{
+			Table: Classify, Priority: asks,
+			Match: flow.All(flow.InPort(pod.Port), flow.EthSrc(pod.MAC), flow.NDSolicitation(), flow.IPSrc(from)),
+			Actions: flow.Do(ofp.Meter{ID: pod.neighborMeter().ID},
+				flow.CT(ofp.CT{Zone: mainZone, Table: ARP})),
+		})
+	}
+	return flows
+}
+
+// neighborMeter drops solicitations of the Pod beyond solicitRate.
+func (pod Pod) neighborMeter() flow.Meter {
+	return meter(firstNeighborMeter+uint32(pod.Port), solicitRate)
+}
