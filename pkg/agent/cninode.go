@@ -105,7 +105,9 @@ func (n *cniNode) portOf(at cni.Attachment) (ofp.Port, error) {
 func (n *cniNode) served(at cni.Attachment) (datapath.ServedPod, bool) {
 	served, _ := n.progress.served(at.PortName)
 	mac, err := ofp.ParseMAC(at.MAC)
-	return served, served.Served && err == nil && reflect.DeepEqual(served.Pod, podAt(at, mac, served.Pod.Port))
+	families, _ := n.tables.this.familiesRow.Get(self)
+	pod := podAt(at, mac, served.Pod.Port, families)
+	return served, served.Served && err == nil && reflect.DeepEqual(served.Pod, pod)
 }
 
 // Detach removes a Pod's port and flows. If there is no attachment, it returns at once.

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -49,7 +50,7 @@ type nodeFacts struct {
 }
 
 // transportAddresses is the annotation of a Node with the addresses where tunnels to it end, if that is not its
-// InternalIP. Commas separate the addresses. A prefix length has no effect. The first address of a served family
+// InternalIP. Commas separate the addresses. A prefix length has no effect. The first address that tunnels can end at
 // counts.
 const transportAddresses = "node.antrea.io/transport-addresses"
 
@@ -91,30 +92,30 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 			f.Transport = append(f.Transport, ip)
 		}
 	}
-	if text != "" && !slices.ContainsFunc(f.Transport, service.Served) {
+	if text != "" && !slices.ContainsFunc(f.Transport, carriesTunnels) {
 		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no IPv4 address that a tunnel can end at",
 			transportAddresses, text)
 	}
 	return f
 }
 
-// firstServed returns the first address that is served.
-func firstServed(list []netip.Addr) (netip.Addr, bool) {
-	i := slices.IndexFunc(list, service.Served)
+// firstEnd returns the first address that tunnels can end at.
+func firstEnd(list []netip.Addr) (netip.Addr, bool) {
+	i := slices.IndexFunc(list, carriesTunnels)
 	if i < 0 {
 		return netip.Addr{}, false
 	}
 	return list[i], true
 }
 
-// podCIDRs returns the ranges of the Node's Pods that are served.
-func (n nodeFacts) podCIDRs() ([]netip.Prefix, error) {
+// podCIDRs returns the ranges of the Node's Pods that are of some families, in the order of the Node's object.
+func (n nodeFacts) podCIDRs(f family.Families) ([]netip.Prefix, error) {
 	if n.InvalidPodCIDR != "" {
 		return nil, errors.New(n.InvalidPodCIDR)
 	}
 	var out []netip.Prefix
 	for _, p := range n.PodCIDRs {
-		if service.Served(p.Addr()) {
+		if f.Serve(p.Addr()) {
 			out = append(out, p)
 		}
 	}
@@ -122,7 +123,7 @@ func (n nodeFacts) podCIDRs() ([]netip.Prefix, error) {
 }
 
 // internalIP returns the first InternalIP. Tunnels to the Node end there unless it announces another address.
-func (n nodeFacts) internalIP() (netip.Addr, bool) { return firstServed(n.Internal) }
+func (n nodeFacts) internalIP() (netip.Addr, bool) { return firstEnd(n.Internal) }
 
 // tunnelEnd returns where tunnels to a Node end: the announced transport address, else the InternalIP. If an annotation
 // has no usable address, it is an error and does not count.
@@ -130,7 +131,7 @@ func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
 	if n.InvalidTransport != "" {
 		err = errors.New(n.InvalidTransport)
 	}
-	if ip, ok = firstServed(n.Transport); !ok {
+	if ip, ok = firstEnd(n.Transport); !ok {
 		ip, ok = n.internalIP()
 	}
 	return ip, ok, err
@@ -144,18 +145,18 @@ func (n nodeFacts) tunnelEnds() []netip.Addr {
 		out = append(out, end)
 	}
 	for _, ip := range n.Internal {
-		if service.Served(ip) && !slices.Contains(out, ip) {
+		if carriesTunnels(ip) && !slices.Contains(out, ip) {
 			out = append(out, ip)
 		}
 	}
 	return out
 }
 
-// serviceCIDRsOf are the ranges of a ServiceCIDR that are served.
+// serviceCIDRsOf are the ranges of a ServiceCIDR, of both families.
 func serviceCIDRsOf(sc *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range sc.Spec.CIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil && service.Served(p.Addr()) {
+		if p, err := netip.ParsePrefix(text); err == nil {
 			out = append(out, p.Masked())
 		}
 	}

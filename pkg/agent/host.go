@@ -107,31 +107,44 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 			"net/ipv4/conf/" + gw + "/rp_filter":      "2",
 		},
 	}
-	var source netip.Addr
+	var sources [2]netip.Addr // the first gateway address of each family
 	for _, cidr := range ranges {
 		ip := gatewayOf(cidr)
-		if !source.IsValid() {
-			source = ip
+		if source := &sources[ip.BitLen()/128]; !source.IsValid() {
+			*source = ip
 		}
 		link.Addresses = append(link.Addresses, netip.PrefixFrom(ip, cidr.Bits()))
 	}
 	d.Links = append(d.Links, link)
-	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})
+	if node.Families.Has4() {
+		d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})
+	}
+	if node.Families.Has6() {
+		t.hostOf6(&d, r)
+	}
 
 	// The host reaches Services through the switch, and also Pods of Nodes to which packets go through a tunnel.
-	if source.IsValid() {
-		for _, dst := range serviceCIDRs {
-			d.Routes = append(d.Routes, hostnet.Route{Dst: dst, Gateway: serviceVIP, Link: gw, Source: source, OnLink: true})
+	for _, source := range sources {
+		if !source.IsValid() {
+			continue
 		}
-		via, direct := t.routesToPods(r, u, source)
+		hop := nextHop(source)
+		for _, dst := range serviceCIDRs {
+			if is4(dst) == source.Is4() {
+				d.Routes = append(d.Routes, hostnet.Route{Dst: dst, Gateway: hop, Link: gw, Source: source, OnLink: true})
+			}
+		}
+		via, direct := t.routesToPods(r, u, source, hop)
 		d.Routes = append(append(d.Routes, via...), direct...)
 		// Packets that the host forwards to Pods enter the switch with another MAC than the host's own packets
 		// (datapath.Node).
 		for _, cidr := range ranges {
-			d.Forwarded = append(d.Forwarded, hostnet.Route{Dst: cidr, Gateway: serviceVIP, Link: gw, OnLink: true})
+			if is4(cidr) == source.Is4() {
+				d.Forwarded = append(d.Forwarded, hostnet.Route{Dst: cidr, Gateway: hop, Link: gw, OnLink: true})
+			}
 		}
 		// Replies to hairpin connections: the address is the switch's.
-		d.Routes = append(d.Routes, hostnet.Route{Dst: netip.PrefixFrom(serviceVIP, 32), Link: gw, Source: source})
+		d.Routes = append(d.Routes, hostnet.Route{Dst: netip.PrefixFrom(hop, hop.BitLen()), Link: gw, Source: source})
 	}
 	d.Masquerade = t.masquerade(r, ranges)
 	t.outside.host(&d, node)
@@ -145,4 +158,21 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		d.Tunnels = append(d.Tunnels, t.tunnels(r))
 	}
 	return d, nil
+}
+
+// hostOf6 adds the part of IPv6 that has no counterpart in IPv4. The switch's answer to a Neighbor Solicitation costs
+// an upcall, so the host has permanent neighbours: its next hop, and the Pods of this Node. The gateway port takes
+// nothing from router advertisements.
+func (t *tables) hostOf6(d *hostnet.Desired, r *derive.Reader) {
+	gw := t.config.HostGateway
+	d.Sysctls["net/ipv6/conf/"+gw+"/accept_ra"] = "0"
+	d.Sysctls["net/ipv6/conf/all/forwarding"] = "1"
+	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP6, MAC: virtualMAC})
+	for _, pod := range derive.All(r, t.pods.rows) {
+		for _, ip := range pod.Value.IPs {
+			if !ip.Is4() {
+				d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: ip, MAC: pod.Value.MAC.String()})
+			}
+		}
+	}
 }

@@ -80,7 +80,7 @@ func (t *hostPortTables) mappedOf(name derive.Name, r *derive.Reader) (out []hos
 				other.PodName, cni.HostPortRemedy)
 			continue
 		}
-		if p.HostIP.IsValid() && !service.Served(p.HostIP) {
+		if p.HostIP.IsValid() && !p.HostIP.Is4() {
 			ps.report(object, addressField, "HostIPNotServed", "port %d/%s of this Node is not opened at %s, since "+
 				"Pods have no address of its family: give the port an IPv4 address of the Node, or no hostIP", p.Port,
 				p.Protocol, p.HostIP)
@@ -98,7 +98,7 @@ func (t *hostPortTables) mappedOf(name derive.Name, r *derive.Reader) (out []hos
 			}
 		}
 		for _, ip := range a.IPs {
-			if service.Served(ip.Addr()) {
+			if ip.Addr().Is4() {
 				out = append(out, hostnet.HostPort{Address: p.HostIP, Protocol: p.Protocol, Port: p.Port,
 					To: netip.AddrPortFrom(ip.Addr(), p.Container)})
 				break

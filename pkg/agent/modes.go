@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -109,15 +110,17 @@ func (t *tables) announcementOf(_ derive.Name, r *derive.Reader) (announcement, 
 
 // routesToPods returns the host's routes to the Pods of other Nodes: through the switch, and to the Nodes themselves. A
 // direct Node in another subnet has no route, since the network between the Nodes routes its podCIDR.
-func (t *tables) routesToPods(r *derive.Reader, u Underlay, source netip.Addr) (via, direct []hostnet.Route) {
+// All routes are of the family of their source address.
+func (t *tables) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Addr) (via, direct []hostnet.Route) {
 	routed := map[netip.Prefix]bool{}
+	ofSource := func(p netip.Prefix) bool { return is4(p) == source.Is4() }
 	for _, n := range derive.All(r, t.remotes) {
 		if !n.Value.Direct {
 			continue
 		}
 		neighbor := slices.ContainsFunc(u.Networks, func(p netip.Prefix) bool { return p.Contains(n.Value.Address) })
 		for _, cidr := range t.flows.RangesOf(r, n.Value) {
-			if routed[cidr] = true; neighbor {
+			if routed[cidr] = true; neighbor && ofSource(cidr) && source.Is4() {
 				direct = append(direct, hostnet.Route{Dst: cidr, Gateway: n.Value.Address, Link: u.Link, Source: source,
 					Yields: t.config.TrafficEncapMode == config.NoEncap})
 			}
@@ -127,13 +130,13 @@ func (t *tables) routesToPods(r *derive.Reader, u Underlay, source netip.Addr) (
 		if n.Key.Name == t.nodeName {
 			continue
 		}
-		ranges, err := n.Value.podCIDRs()
+		ranges, err := n.Value.podCIDRs(t.this.families(r))
 		if err != nil {
 			continue
 		}
 		for _, cidr := range ranges {
-			if !routed[cidr] {
-				via = append(via, hostnet.Route{Dst: cidr, Gateway: serviceVIP, Link: t.config.HostGateway, Source: source,
+			if !routed[cidr] && ofSource(cidr) {
+				via = append(via, hostnet.Route{Dst: cidr, Gateway: hop, Link: t.config.HostGateway, Source: source,
 					OnLink: true})
 			}
 		}
@@ -146,6 +149,7 @@ func (t *tables) routesToPods(r *derive.Reader, u Underlay, source netip.Addr) (
 // network outside routes the Pods' addresses. The Service address is of no network, so it is always masqueraded.
 func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
 	m := hostnet.Masquerade{ExceptLink: t.config.HostGateway}
+	ranges = only4(ranges)
 	vip := []netip.Prefix{netip.PrefixFrom(serviceVIP, serviceVIP.BitLen())}
 	switch {
 	case t.config.NoSNAT:
@@ -155,7 +159,7 @@ func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Mas
 	default:
 		m.Always, m.Sources = vip, ranges
 		for _, n := range derive.All(r, t.nodes) {
-			cidrs, _ := n.Value.podCIDRs()
+			cidrs, _ := n.Value.podCIDRs(family.IPv4)
 			m.Except = append(m.Except, cidrs...)
 		}
 		slices.SortFunc(m.Except, netip.Prefix.Compare)

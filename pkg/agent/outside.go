@@ -105,7 +105,7 @@ func (t *outsideTables) nodePortAddresses(gateways []netip.Addr, r *derive.Reade
 	node, u, _ := t.this.ready(r)
 	for _, ip := range u.Local {
 		switch {
-		case !service.Served(ip) || !ip.IsGlobalUnicast() || slices.Contains(gateways, ip):
+		case !carriesTunnels(ip) || !ip.IsGlobalUnicast() || slices.Contains(gateways, ip):
 		case peering.InsideRange.Contains(ip):
 		case !t.allowsNodePorts(ip):
 		case !slices.Contains(node.Addresses, ip) && len(derive.List(r, t.balancers, policy.Addr{Addr: ip})) > 0:

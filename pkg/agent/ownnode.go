@@ -7,9 +7,9 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // thisNode is the Node's object and the underlay that goes with it.
@@ -27,6 +27,10 @@ type ownNode struct {
 	underlay *derive.Source[derive.Name, Underlay]
 	now      *derive.Table[derive.Name, thisNode]
 	last     *derive.Source[derive.Name, thisNode] // the last row of now, for when there is no row
+
+	// serves are the families that Pods can have. No agent serves IPv6 yet; only tests set it, before the first pass.
+	serves      family.Families
+	familiesRow *derive.Table[derive.Name, family.Families]
 }
 
 // add adds the tables to an engine.
@@ -34,6 +38,7 @@ func (t *ownNode) add(e *derive.Engine, one derive.Keys[derive.Name]) {
 	t.underlay = derive.NewSource[derive.Name, Underlay](e, "underlay")
 	t.last = derive.NewSource[derive.Name, thisNode](e, "last-node")
 	t.now = derive.NewTable(e, "this-node", t.nowOf, one)
+	t.familiesRow = derive.NewTable(e, "families", t.familiesOf, one)
 	t.now.Watch(func(changes []derive.Change[derive.Name, thisNode]) {
 		for _, c := range changes {
 			if c.New.Known {
@@ -135,7 +140,7 @@ func (t *ownNode) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
 		switch {
 		case ok && p.Addr() == end:
 			return end
-		case service.Served(p.Addr()) && p.Addr().IsGlobalUnicast():
+		case carriesTunnels(p.Addr()) && p.Addr().IsGlobalUnicast():
 			own = append(own, p.Addr().String())
 		}
 	}

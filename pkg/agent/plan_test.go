@@ -329,11 +329,19 @@ func TestPlanIgnoresOrder(t *testing.T) {
 }
 
 func TestCover(t *testing.T) {
-	var ips []netip.Addr
-	for _, ip := range []string{"10.96.0.1", "fd00::1", "10.96.12.7"} {
-		ips = append(ips, netip.MustParseAddr(ip))
-	}
-	if got := cover(ips); len(got) != 1 || got[0].String() != "10.96.0.0/20" {
-		t.Errorf("cover is %v, want 10.96.0.0/20", got)
+	for _, test := range []struct {
+		addresses []string
+		want      string
+	}{
+		{nil, "[]"}, {[]string{"10.96.0.1", "10.96.12.7"}, "[10.96.0.0/20]"}, {[]string{"fd96::1"}, "[fd96::1/128]"},
+		{[]string{"fd96::1", "fd96::fffe"}, "[fd96::/112]"},
+	} {
+		var ips []netip.Addr
+		for _, ip := range test.addresses {
+			ips = append(ips, netip.MustParseAddr(ip))
+		}
+		if got := fmt.Sprint(cover(ips)); got != test.want {
+			t.Errorf("cover of %v is %s, want %s", test.addresses, got, test.want)
+		}
 	}
 }

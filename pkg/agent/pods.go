@@ -8,10 +8,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // portFacts is the part of a port in the OVSDB that decisions read.
@@ -89,7 +89,7 @@ func (t *podTables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []p
 		return datapath.Pod{}, nil
 	}
 	t.reportFormer(a, r, &ps)
-	return podAt(a, mac, number), ps
+	return podAt(a, mac, number, t.this.families(r)), ps
 }
 
 // formerOf returns former podCIDRs of this Node that running Pods still have addresses of. The Node was registered
@@ -100,10 +100,11 @@ func (t *podTables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Pr
 	if !ok {
 		return nil, nil
 	}
+	families := t.this.families(r)
 	for _, row := range derive.All(r, t.attachments) {
 		for _, ip := range row.Value.IPs {
 			p := ip.Masked()
-			if isFormer(ip, now) && p.Bits() < 31 && !slices.ContainsFunc(former, p.Overlaps) {
+			if isFormer(ip, now, families) && p.Bits() < ip.Addr().BitLen()-1 && !slices.ContainsFunc(former, p.Overlaps) {
 				former = append(former, p)
 			}
 		}
@@ -111,11 +112,11 @@ func (t *podTables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Pr
 	if len(former) == 0 {
 		return nil, nil
 	}
-	taken, _ := now.Node.podCIDRs()
+	taken, _ := now.Node.podCIDRs(families)
 	serviceCIDRs, _ := derive.Get(r, t.ranges, self)
 	taken = slices.Concat(taken, serviceCIDRs)
 	for _, n := range derive.All(r, t.this.nodes) {
-		ranges, _ := n.Value.podCIDRs()
+		ranges, _ := n.Value.podCIDRs(families)
 		if n.Key.Name != t.this.name {
 			taken = append(taken, ranges...)
 		}
@@ -125,9 +126,9 @@ func (t *podTables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Pr
 }
 
 // isFormer reports whether a Pod's address is outside of the Node's podCIDRs.
-func isFormer(ip netip.Prefix, now thisNode) bool {
-	ranges, err := now.Node.podCIDRs()
-	return err == nil && len(ranges) > 0 && service.Served(ip.Addr()) &&
+func isFormer(ip netip.Prefix, now thisNode, f family.Families) bool {
+	ranges, err := now.Node.podCIDRs(f)
+	return err == nil && len(ranges) > 0 && f.Serve(ip.Addr()) &&
 		!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
 }
 
@@ -139,7 +140,7 @@ func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problem
 	}
 	former, _ := derive.Get(r, t.former, self)
 	for _, ip := range a.IPs {
-		if !isFormer(ip, now) {
+		if !isFormer(ip, now, t.this.families(r)) {
 			continue
 		}
 		reach := "this Node and its Pods reach it, and nobody else"
@@ -153,12 +154,12 @@ func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problem
 	}
 }
 
-// podAt returns the Pod of an attachment with the number of its port.
-func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
+// podAt returns the Pod of an attachment with the number of its port, and its addresses of some families.
+func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port, f family.Families) datapath.Pod {
 	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port,
 		Limit: datapath.Limit(a.Bandwidth.FromPod), HostPorts: len(a.HostPorts) > 0}
 	for _, ip := range a.IPs {
-		if service.Served(ip.Addr()) {
+		if f.Serve(ip.Addr()) {
 			pod.IPs = append(pod.IPs, ip.Addr())
 		}
 	}

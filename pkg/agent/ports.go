@@ -30,7 +30,18 @@ const (
 // leave through the port they came from.
 var serviceVIP = netip.MustParseAddr("169.254.0.253")
 
-// virtualMAC is the MAC of serviceVIP. The switch routes all packets that the host sends to it.
+// serviceVIP6 is that for IPv6.
+var serviceVIP6 = netip.MustParseAddr("fc01::aabb:ccdd:eeff")
+
+// nextHop returns the host's next hop in the family of an address.
+func nextHop(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return serviceVIP
+	}
+	return serviceVIP6
+}
+
+// virtualMAC is the MAC of both. The switch routes all packets that the host sends to it.
 var virtualMAC = datapath.InClusterMAC.String()
 
 // tunnelProtocols are the protocols of the tunnel types, with their own ports (IANA).

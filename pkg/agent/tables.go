@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -122,6 +123,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		return text
 	}, knowsSCTP(c))
 	t.policies.Outside = c.AntreaProxy.ProxyAll
+	t.services.Families = t.this.families
 	t.services.Outside, t.services.NoLoadBalancers = c.AntreaProxy.ProxyAll, !c.AntreaProxy.ProxyLoadBalancerIPs
 	t.outside = newOutsideTables(e, c, t.this, t.services, t.pods)
 	t.hostPorts = &hostPortTables{link: c.HostGateway, this: t.this, pods: t.pods, services: t.services}
@@ -175,30 +177,46 @@ func (p *problems) report(object problem.Object, field, reason, format string, a
 	*p = append(*p, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// rangesOf returns the IPv4 ranges of ClusterIPs. They are the configured range, else the cluster's ServiceCIDR objects
-// (KEP-1880). If the API server has no such objects, the result is the smallest range that covers the ClusterIPs in
-// use.
+// rangesOf returns the ranges of ClusterIPs of the Node's families. For each family that is the configured range, else
+// the ranges of the cluster's ServiceCIDR objects (KEP-1880). If the API server has no such objects, it is the smallest
+// range that covers the ClusterIPs in use.
 func (t *tables) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
 	out := t.statedRanges(r)
-	if len(out) == 0 {
+	for _, f := range []family.Families{family.IPv4, family.IPv6} {
+		both, ok := f.And(t.this.families(r))
+		if !ok || slices.ContainsFunc(out, func(p netip.Prefix) bool { return both.Serve(p.Addr()) }) {
+			continue
+		}
 		var vips []netip.Addr
 		for _, row := range derive.All(r, t.services.Services) {
-			vips = append(vips, row.Value.VIPs...)
+			for _, vip := range row.Value.VIPs {
+				if both.Serve(vip) {
+					vips = append(vips, vip)
+				}
+			}
 		}
-		out = cover(vips)
+		out = append(out, cover(vips)...)
 	}
 	return out, nil
 }
 
-// statedRanges returns the ranges of ClusterIPs that the configuration or ServiceCIDR objects state.
+// statedRanges returns the ranges of ClusterIPs that the configuration states, or ServiceCIDR objects, for each family.
 func (t *tables) statedRanges(r *derive.Reader) []netip.Prefix {
-	if p, err := netip.ParsePrefix(t.config.ServiceCIDR); err == nil {
-		return []netip.Prefix{p.Masked()}
+	var out, configured []netip.Prefix
+	for _, text := range []string{t.config.ServiceCIDR, t.config.ServiceCIDRv6} {
+		if p, err := netip.ParsePrefix(text); err == nil && t.this.families(r).Serve(p.Addr()) {
+			configured = append(configured, p.Masked())
+		}
 	}
-	var out []netip.Prefix
 	for _, row := range derive.All(r, t.objects.serviceCIDRs) {
-		out = append(out, row.Value...)
+		for _, p := range row.Value {
+			if t.this.families(r).Serve(p.Addr()) &&
+				!slices.ContainsFunc(configured, func(c netip.Prefix) bool { return is4(c) == is4(p) }) {
+				out = append(out, p)
+			}
+		}
 	}
+	out = append(out, configured...)
 	slices.SortFunc(out, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(out)
 }
@@ -208,15 +226,12 @@ func (t *tables) onlyServices(r *derive.Reader, pods []netip.Prefix) []netip.Pre
 	return slices.DeleteFunc(t.statedRanges(r), func(s netip.Prefix) bool { return slices.ContainsFunc(pods, s.Overlaps) })
 }
 
-// cover returns the smallest IPv4 prefix that holds every address.
+// cover returns the smallest prefix that holds every address of a list. All addresses are of one family.
 func cover(addresses []netip.Addr) []netip.Prefix {
 	var out netip.Prefix
 	for _, ip := range addresses {
-		if !service.Served(ip) {
-			continue
-		}
 		if !out.IsValid() {
-			out = netip.PrefixFrom(ip, 32)
+			out = netip.PrefixFrom(ip, ip.BitLen())
 			continue
 		}
 		for !out.Contains(ip) {
@@ -262,7 +277,7 @@ func (t *tables) zoneOf(_ derive.Name, r *derive.Reader) (string, []problem.Prob
 // ownPods are the ranges of this Node's Pods.
 func (t *tables) ownPods(r *derive.Reader) []netip.Prefix {
 	this, _ := t.this.self(r)
-	pods, _ := this.podCIDRs()
+	pods, _ := this.podCIDRs(family.IPv4)
 	return pods
 }
 
@@ -277,17 +292,17 @@ func values[K derive.Key[K], V any](rows []derive.Row[K, V]) []V {
 // own returns the addresses that no other cluster can have.
 func (t *tables) own(r *derive.Reader) peering.Own {
 	ranges, _ := derive.Get(r, t.ranges, self)
-	own := peering.Own{ServiceCIDRs: ranges, APIServers: t.apiServers(r)}
+	own := peering.Own{ServiceCIDRs: only4(ranges), APIServers: t.apiServers(r)}
 	nodes := values(derive.All(r, t.nodes))
 	this, u, _ := t.this.ready(r)
 	if _, there := t.this.self(r); !there {
 		nodes = append(nodes, this)
 	}
 	for _, n := range nodes {
-		pods, _ := n.podCIDRs()
+		pods, _ := n.podCIDRs(family.IPv4)
 		own.PodCIDRs = append(own.PodCIDRs, pods...)
 		for _, ip := range n.Addresses {
-			if service.Served(ip) {
+			if ip.Is4() {
 				own.Nodes = append(own.Nodes, ip)
 			}
 		}
@@ -296,7 +311,7 @@ func (t *tables) own(r *derive.Reader) peering.Own {
 		}
 	}
 	for _, p := range u.Networks {
-		if service.Served(p.Addr()) {
+		if is4(p) {
 			own.Networks = append(own.Networks, p.Masked())
 		}
 	}
@@ -308,7 +323,7 @@ func (t *tables) own(r *derive.Reader) peering.Own {
 func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
 	var out []netip.Addr
 	add := func(ip netip.Addr) {
-		if service.Served(ip) && !slices.Contains(out, ip) {
+		if ip.Is4() && !slices.Contains(out, ip) {
 			out = append(out, ip)
 		}
 	}
@@ -336,7 +351,8 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	if !ok {
 		return datapath.Node{}, ps // the reader of the underlay reports why
 	}
-	ranges, err := node.podCIDRs()
+	families := t.this.families(r)
+	ranges, err := node.podCIDRs(families)
 	if err != nil {
 		ps.report(t.this.object(), "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
 	}
@@ -357,6 +373,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		GatewayPort:  gatewayOFPort,
 		TunnelPort:   tunnelOFPort,
 		PodCIDRs:     ranges,
+		Families:     families,
 		ServiceVIP:   serviceVIP,
 		ServiceCIDRs: t.onlyServices(r, ranges),
 		Ends:         node.tunnelEnds(),
@@ -366,6 +383,9 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		SCTPByPort:   !knowsSCTP(t.config),
 		Stretched:    t.config.StretchedPolicies(),
 		RuleKey:      s.RuleKey,
+	}
+	if families.Has6() {
+		n.ServiceVIP6, n.NoND = serviceVIP6, t.config.OVSDatapathType == "system"
 	}
 	if mac, err := ofp.ParseMAC(s.GatewayMAC); err == nil {
 		n.GatewayMAC = mac
@@ -428,7 +448,7 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	var ps problems
 	object := problem.Object{Kind: "Node", Name: string(name)}
 	n, _ := derive.Get(r, t.nodes, derive.Object{Name: string(name)})
-	ranges, err := n.podCIDRs()
+	ranges, err := n.podCIDRs(t.this.families(r))
 	if err != nil {
 		ps.report(object, "spec.podCIDRs", "InvalidPodCIDR", "%v: its Pods cannot be reached from here", err)
 		return datapath.RemoteNode{}, ps
@@ -470,7 +490,7 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 	n, _ := derive.Get(r, t.node, self)
 	s, _ := derive.Get(r, t.settings, self)
 	mtu := podMTU(t.config, now.Underlay)
-	ranges, _ := now.Node.podCIDRs() // which come first in n.PodCIDRs
+	ranges, _ := now.Node.podCIDRs(t.this.families(r)) // which come first in n.PodCIDRs
 	if len(ranges) == 0 || len(n.PodCIDRs) < len(ranges) || mtu == 0 || s.GatewayMAC == "" {
 		return cni.Network{}, nil
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // bfdMAC is the destination MAC of BFD's packets, within tunnels. No Pod has it. Pods do not choose the MACs of packets
@@ -59,7 +58,7 @@ func (t *wayTables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEn
 	slices.SortFunc(ends, netip.Addr.Compare)
 	var out []datapath.WayEnd
 	for _, end := range slices.Compact(ends) {
-		if service.Served(end) {
+		if carriesTunnels(end) {
 			out = append(out, datapath.WayEnd{Addr: end})
 		}
 	}

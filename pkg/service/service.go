@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -210,6 +211,9 @@ type Tables struct {
 	// Health are the answers to load balancers, of Services that have a port for them.
 	Health *derive.Table[derive.Object, Health]
 
+	// Families reads the versions of IP that this Node serves, from an earlier table. Without it the Node serves IPv4
+	// alone. It is set before the first pass.
+	Families func(*derive.Reader) family.Families
 	// Outside has the Services served for clients outside of the Pods' network, too. It is set before the first pass.
 	Outside bool
 	// NoLoadBalancers leaves addresses of load balancers out of that.
@@ -283,6 +287,10 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	zone := func() string { return t.zone(r) } // where hints name zones: no other Service depends on it
 	candidates := candidates{facts, t.node, zone, derive.List(r, t.ByService, key)}
 	outside := t.Outside && !facts.Imported
+	var families family.Families
+	if t.Families != nil {
+		families = t.Families(r)
+	}
 	for _, slice := range candidates.slices {
 		problems = append(problems, slice.Value.Problems...)
 	}
@@ -297,7 +305,7 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			continue
 		}
 		for _, vip := range facts.VIPs {
-			if !Served(vip) {
+			if !families.Serve(vip) {
 				continue
 			}
 			sets := [2]*Frontend{} // by scope: a set is chosen once
@@ -320,11 +328,6 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	slices.SortStableFunc(out, Frontend.compare)
 	return out, problems
 }
-
-// Served reports whether an address family is served. No other code decides that. Readers of objects, here and in
-// pkg/agent, leave out addresses of other families. They report an object that has no address left. Planners of flows
-// do not look at families.
-func Served(ip netip.Addr) bool { return ip.Is4() }
 
 // onThisNode returns the endpoints of an imported Service that are on this Node: this cluster's endpoints whose Pods
 // are here. Other clusters list this cluster's endpoints as the address of its own Service, whose policy may differ, or

@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// dualView is testView with IPv6 in everything, for an agent that serves it.
+func dualView() View {
+	v := testView()
+	v.Serves = family.Dual
+	for i, cidr := range []string{"fd11::/64", "fd11:0:0:1::/64"} {
+		v.Nodes[i].Spec.PodCIDRs = append(v.Nodes[i].Spec.PodCIDRs, cidr)
+	}
+	v.Services[0].Spec.ClusterIPs = append(v.Services[0].Spec.ClusterIPs, "fd97::10")
+	six := v.EndpointSlices[0].DeepCopy()
+	six.Name, six.AddressType, six.Endpoints[0].Addresses = "web-6", discoveryv1.AddressTypeIPv6, []string{"fd11::2"}
+	v.EndpointSlices = append(v.EndpointSlices, six)
+	v.ServiceCIDRs[0].Spec.CIDRs = append(v.ServiceCIDRs[0].Spec.CIDRs, "fd97::/112")
+	v.Attachments[0].IPs = append(v.Attachments[0].IPs, netip.MustParsePrefix("fd11::2/64"))
+	return v
+}
+
+// routesTo returns "destination next-hop source" of routes of a family.
+func routesTo(routes []hostnet.Route, six bool) (out []string) {
+	for _, r := range routes {
+		if r.Dst.Addr().Is6() == six {
+			out = append(out, fmt.Sprintf("%s %s %s", r.Dst, r.Gateway, r.Source))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestDualStack has a Node with both families. Its part of IPv4 is the same as without IPv6.
+func TestDualStack(t *testing.T) {
+	d, problems := Plan(dualView())
+	for _, p := range problems {
+		t.Errorf("problem: %s", p)
+	}
+	n := d.Node
+	if n.Families != family.Dual || n.ServiceVIP6 != serviceVIP6 || fmt.Sprint(n.GatewayIPs) != "[10.11.0.1 fd11::1]" {
+		t.Errorf("Node: families %s, next hop %s, gateways %v", n.Families, n.ServiceVIP6, n.GatewayIPs)
+	}
+	if got := fmt.Sprint(d.Network.PodCIDRs, d.Network.Gateways); got != "[10.11.0.0/24 fd11::/64] [10.11.0.1 fd11::1]" {
+		t.Errorf("network of new Pods: %s", got)
+	}
+	if got := fmt.Sprint(d.Pods[0].IPs, d.RemoteNodes[0].PodCIDRs, d.RemoteNodes[0].GatewayIPs); got !=
+		"[10.11.0.2 fd11::2] [10.11.1.0/24 fd11:0:0:1::/64] [10.11.1.1 fd11:0:0:1::1]" {
+		t.Errorf("Pods and other Nodes: %s", got)
+	}
+	var frontends []string
+	for _, f := range d.Frontends {
+		frontends = append(frontends, fmt.Sprint(f.VIP, " ", f.Endpoints[0].Addr))
+	}
+	if got := fmt.Sprint(frontends); got != "[10.97.0.10:80 10.11.0.2:8080 [fd97::10]:80 [fd11::2]:8080]" {
+		t.Errorf("frontends: %s", got)
+	}
+	if got := fmt.Sprint(d.Host.Links[0].Addresses); got != "[10.11.0.1/24 fd11::1/64]" {
+		t.Errorf("addresses of the gateway port: %s", got)
+	}
+	const hop = "fc01::aabb:ccdd:eeff"
+	want := []string{hop + "/128 invalid IP fd11::1", "fd11:0:0:1::/64 " + hop + " fd11::1",
+		"fd97::/112 " + hop + " fd11::1"}
+	if diff := cmp.Diff(want, routesTo(d.Host.Routes, true)); diff != "" {
+		t.Errorf("routes of the host (-want +have):\n%s", diff)
+	}
+	if got := routesTo(d.Host.Forwarded, true); !slices.Equal(got, []string{"fd11::/64 " + hop + " invalid IP"}) {
+		t.Errorf("routes of forwarded packets: %v", got)
+	}
+	for _, want := range []hostnet.Neighbor{{Link: "antrea-gw0", Address: serviceVIP6, MAC: virtualMAC},
+		{Link: "antrea-gw0", Address: netip.MustParseAddr("fd11::2"), MAC: "02:00:00:00:00:02"}} {
+		if !slices.Contains(d.Host.Neighbors, want) {
+			t.Errorf("permanent neighbours are %v, want %v too", d.Host.Neighbors, want)
+		}
+	}
+	if d.Host.Sysctls["net/ipv6/conf/antrea-gw0/accept_ra"] != "0" {
+		t.Errorf("sysctls: %v", d.Host.Sysctls)
+	}
+
+	four, _ := Plan(testView())
+	if diff := cmp.Diff(routesTo(four.Host.Routes, false), routesTo(d.Host.Routes, false)); diff != "" {
+		t.Errorf("routes of IPv4 (-alone +beside IPv6):\n%s", diff)
+	}
+	if diff := cmp.Diff(fmt.Sprint(four.Host.Masquerade, four.Peering.Peers),
+		fmt.Sprint(d.Host.Masquerade, d.Peering.Peers)); diff != "" {
+		t.Errorf("masquerading and other clusters (-alone +beside IPv6):\n%s", diff)
+	}
+}
+
+// TestFamiliesNotServed has an agent that serves IPv4 alone in a cluster with both families. Its desired state is the
+// same as in a cluster without IPv6.
+func TestFamiliesNotServed(t *testing.T) {
+	v := dualView()
+	v.Serves = family.IPv4
+	v.Attachments[0].IPs = v.Attachments[0].IPs[:1] // what package cni gives Pods follows
+	four, _ := Plan(testView())
+	d, _ := Plan(v)
+	if diff := cmp.Diff(four.text(), d.text()); diff != "" {
+		t.Errorf("desired state (-without IPv6 +with):\n%s", diff)
+	}
+}
+
+// TestIPv6Alone has a cluster whose Pods have IPv6 alone. Tunnels are over IPv4.
+func TestIPv6Alone(t *testing.T) {
+	v := dualView()
+	v.Gateways, v.ClusterInfoImports = nil, nil
+	for _, n := range v.Nodes {
+		n.Spec.PodCIDRs = n.Spec.PodCIDRs[1:]
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+	}
+	v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "fd97::10", []string{"fd97::10"}
+	v.EndpointSlices, v.Attachments[0].IPs = v.EndpointSlices[1:], v.Attachments[0].IPs[1:]
+	v.ServiceCIDRs[0].Spec.CIDRs = v.ServiceCIDRs[0].Spec.CIDRs[1:]
+	d, problems := Plan(v)
+	for _, p := range problems {
+		t.Errorf("problem: %s", p)
+	}
+	if d.Node.Families != family.IPv6 || fmt.Sprint(d.Node.GatewayIPs) != "[fd11::1]" || d.Network == nil ||
+		len(d.Network.PodCIDRs) != 1 || len(d.RemoteNodes) != 1 || len(d.Frontends) != 1 {
+		t.Errorf("Node: %+v", d.Node)
+	}
+	if got := routesTo(d.Host.Routes, false); len(got) != 0 {
+		t.Errorf("routes of IPv4: %v", got)
+	}
+	if slices.ContainsFunc(d.Host.Neighbors, func(n hostnet.Neighbor) bool { return n.Address.Is4() }) {
+		t.Errorf("neighbours: %v", d.Host.Neighbors)
+	}
+	if d.Flows[datapath.PodOwner("web-a1b2c3")].Flows == nil {
+		t.Error("the Pod has no flows")
+	}
+	// A Node whose families the agent does not serve has no network.
+	v.Serves = family.IPv4
+	d, problems = Plan(v)
+	if d.Network != nil || !slices.ContainsFunc(problems,
+		func(p problem.Problem) bool { return p.Reason == "NoPodCIDR" }) {
+		t.Errorf("an agent without IPv6: %+v, %v", d.Network, problems)
+	}
+}
