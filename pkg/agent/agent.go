@@ -203,7 +203,7 @@ func newAgent(o Options) (*Agent, error) {
 		return nil, err
 	}
 	if c := a.config.AntreaProxy; c.ProxyAll && !c.DisableServiceHealthCheckServer {
-		a.serviceHealth = newServiceHealth(func() bool { return a.status().Ready }, func() bool {
+		a.serviceHealth = newServiceHealth(oncePer(healthKept, a.ready), func() bool {
 			n, _ := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
 			return n.Leaving
 		}, a.log)
@@ -288,15 +288,17 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	for _, at := range restored {
 		a.attachments.restore(at)
 	}
-	open := a.tables.outside.countOpen(a.log)
+	open := a.tables.outside.servedBefore(a.log, hostnet.LeadsTo)
 	a.tables.loaded()
 	runs := []func(context.Context){
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
 		a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.restore.end, a.restore.freeUplink,
 		a.tables.engine.Run,
 	}
-	if open > 0 {
-		runs = append(runs, func(ctx context.Context) { a.tables.outside.drain(ctx, a.log) })
+	if open {
+		d := &drain{untranslated: a.untranslated, log: a.log,
+			count: func() (int, error) { return hostnet.OpenThrough(datapath.EntryRange) }}
+		runs = append(runs, func(ctx context.Context) { d.run(ctx, a.tables.outside.open) })
 	}
 	if a.serviceHealth != nil {
 		runs = append(runs, a.serviceHealth.run)
@@ -319,9 +321,17 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	return outlive(ctx, server.Run, others...)
 }
 
+// untranslated waits until the host has the translations of the first complete plan.
+func (a *Agent) untranslated(ctx context.Context) error {
+	if err := a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }); err != nil {
+		return err
+	}
+	return a.host.TranslationsSynced(ctx)
+}
+
 // cniNode returns the Node's side of CNI requests.
 func (a *Agent) cniNode() *cniNode {
-	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.host, a.progress}
+	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.host, a.progress, a.log}
 }
 
 // trim returns memory to the system once everything is in place. The first reading of a large cluster leaves more

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"time"
 
@@ -22,6 +23,7 @@ type cniNode struct {
 	flows       *flowsync.Syncer
 	host        *hostnet.Manager
 	progress    *progress
+	log         *slog.Logger
 }
 
 // Network returns the network of a new Pod. It waits until the Node's network is ready.
@@ -127,14 +129,30 @@ func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error 
 	if err := n.flows.Synced(ctx, datapath.PodOwner(at.PortName)); err != nil {
 		return fmt.Errorf("detach Pod %s/%s: flows: %w", at.PodNamespace, at.PodName, err)
 	}
-	if err := n.mapped(ctx, at); err != nil {
-		return err
-	}
+	n.unmapped(ctx, at)
 	n.attachments.left(at)
 	return nil
 }
 
-// mapped waits until the host has the ports of the Node that were declared with an attachment or its end.
+// unmapWait is how long a DEL waits for the end of ports of the Node.
+const unmapWait = 5 * time.Second
+
+// unmapped waits a short time until no port of the Node leads to an attachment that has gone. DEL does not fail if the
+// host cannot remove them: the end is declared, so the host goes on trying. Before the first complete plan the host
+// removes nothing.
+func (n *cniNode) unmapped(ctx context.Context, at cni.Attachment) {
+	if len(at.HostPorts) == 0 || !n.progress.ready() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, unmapWait)
+	defer cancel()
+	if err := n.host.PortsSynced(ctx); err != nil {
+		n.log.Warn("ports of this Node may still lead to a Pod that has gone; trying again",
+			"pod", at.PodNamespace+"/"+at.PodName, "error", err)
+	}
+}
+
+// mapped waits until the host has the ports of the Node that were declared with an attachment.
 func (n *cniNode) mapped(ctx context.Context, at cni.Attachment) error {
 	if len(at.HostPorts) == 0 {
 		return nil

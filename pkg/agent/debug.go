@@ -363,7 +363,7 @@ func (a *Agent) status() api.Status {
 		s.Waiting = append(s.Waiting, "port "+string(row.Key)+" has no OpenFlow number yet")
 	}
 	slices.Sort(s.Waiting)
-	s.Ready = a.progress.ready() && stats.Connected && state.Connected && network
+	s.Ready = a.ready()
 	for _, w := range a.options.Warnings {
 		s.Problems = append(s.Problems, api.Problem{Object: configObject, Field: w.Key, Reason: "ConfigurationIgnored",
 			Message: w.Message})
@@ -374,6 +374,12 @@ func (a *Agent) status() api.Status {
 			Message: p.Message})
 	}
 	return s
+}
+
+// ready reports whether the Node's network is ready.
+func (a *Agent) ready() bool {
+	_, network := a.tables.outputs.network.Get(self)
+	return a.progress.ready() && network && a.switchPorts.State().Connected && a.flows.Stats().Connected
 }
 
 // serveTrace traces a packet through the switch.

@@ -43,7 +43,11 @@ func (a *Agent) serveHealth(ctx context.Context) error {
 
 // serveHTTP serves until ctx ends.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second}
+	return serveWith(ctx, l, &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second})
+}
+
+// serveWith serves with a server until ctx ends.
+func serveWith(ctx context.Context, l net.Listener, server *http.Server) error {
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

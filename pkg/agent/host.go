@@ -86,6 +86,9 @@ func tunnelOptions(c config.Config, transport netip.Addr) map[string]string {
 	return options
 }
 
+// routeLocalnet is the sysctl that lets packets with an address in 127.0.0.0/8 pass a link.
+func routeLocalnet(link string) string { return "net/ipv4/conf/" + link + "/route_localnet" }
+
 // hostOf returns the desired state of the Node's own network stack.
 func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []problem.Problem) {
 	_, u, ok := t.this.ready(r)
@@ -105,6 +108,8 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 			"net/ipv4/conf/" + gw + "/send_redirects": "0",
 			"net/ipv4/conf/" + gw + "/arp_announce":   "1",
 			"net/ipv4/conf/" + gw + "/rp_filter":      "2",
+			// Some features need "1", see below.
+			routeLocalnet(gw): "0",
 		},
 	}
 	var sources [2]netip.Addr // the first gateway address of each family

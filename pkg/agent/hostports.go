@@ -129,5 +129,5 @@ func (t *hostPortTables) host(d *hostnet.Desired, u Underlay, r *derive.Reader) 
 	}
 	d.HostPorts.Link = t.link
 	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
-	d.Sysctls["net/ipv4/conf/"+t.link+"/route_localnet"] = "1"
+	d.Sysctls[routeLocalnet(t.link)] = "1"
 }

@@ -1,16 +1,21 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
@@ -108,8 +113,31 @@ func TestHostPorts(t *testing.T) {
 	}
 	t.Run("none", func(t *testing.T) {
 		d, _ := Plan(view())
-		if _, local := d.Host.Sysctls["net/ipv4/conf/antrea-gw0/route_localnet"]; local || d.Host.HostPorts.Link != "" {
+		if local := d.Host.Sysctls["net/ipv4/conf/antrea-gw0/route_localnet"]; local != "0" || d.Host.HostPorts.Link != "" {
 			t.Errorf("host: %+v, %v", d.Host.HostPorts, d.Host.Sysctls)
+		}
+	})
+}
+
+// TestUnmapped detaches a Pod whose ports of the Node the host cannot close: DEL must not fail or hang.
+func TestUnmapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var warned bytes.Buffer
+		n := &cniNode{host: hostnet.New(hostnet.Options{}), progress: newProgress(),
+			log: slog.New(slog.NewTextHandler(&warned, nil))}
+		at := cni.Attachment{PodNamespace: "default", PodName: "web",
+			HostPorts: cni.HostPorts{hostPort("udp", 53, 53)}}
+		n.host.MapPorts("web-0", nil)
+		n.host.MapPorts("web-1", []hostnet.HostPort{{Protocol: "udp", Port: 53}})
+		begun := time.Now()
+		n.unmapped(t.Context(), at)
+		if took := time.Since(begun); took != 0 || warned.Len() > 0 {
+			t.Errorf("before the first complete plan it took %s: %s", took, &warned)
+		}
+		n.progress.release()
+		n.unmapped(t.Context(), at)
+		if took := time.Since(begun); took != unmapWait || !strings.Contains(warned.String(), "default/web") {
+			t.Errorf("it took %s, want %s: %s", took, unmapWait, &warned)
 		}
 	})
 }

@@ -140,45 +140,58 @@ func (t *outsideTables) host(d *hostnet.Desired, n datapath.Node) {
 	}
 	d.Routes = append(d.Routes, hostnet.Route{Dst: datapath.EntryRange, Gateway: serviceVIP, Link: gw, OnLink: true})
 	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
-	d.Sysctls["net/ipv4/conf/"+gw+"/route_localnet"] = "1"
+	d.Sysctls[routeLocalnet(gw)] = "1"
 	// As kube-proxy does: a server may take an hour for its half of a connection.
 	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_close_wait"] = "3600"
 	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_established"] = "86400"
 }
 
-// drainInterval is the time between two counts of connections that an earlier agent has accepted.
-const drainInterval = 15 * time.Second
-
-// countOpen finds out whether connections are open that an earlier agent with antreaProxy.proxyAll has accepted. They
-// keep their flows and routes. If they cannot be counted, they are taken to be there.
-func (t *outsideTables) countOpen(log *slog.Logger) (open int) {
+// servedBefore reports whether an earlier agent with antreaProxy.proxyAll may have left open connections: its route to
+// the entries is there, or that cannot be found out. Their flows and routes stay until a drain has ended.
+func (t *outsideTables) servedBefore(log *slog.Logger, leadsTo func(string, netip.Prefix) (bool, error)) (open bool) {
 	if t.config.AntreaProxy.ProxyAll {
-		return 0
+		return false
 	}
-	open, err := hostnet.OpenThrough(t.config.HostGateway, datapath.EntryRange)
+	open, err := leadsTo(t.config.HostGateway, datapath.EntryRange)
 	if err != nil {
-		log.Warn("connections from outside of the Pods' network cannot be counted; trying again", "error", err)
-		open = 1
+		log.Warn("connections from outside of the Pods' network are taken to be open", "error", err)
+		open = true
 	}
-	t.open.Set(self, open > 0)
+	t.open.Set(self, open)
 	return open
 }
 
-// drain waits until the last connection has ended that an earlier agent with antreaProxy.proxyAll has accepted. Its
-// flows and routes go then.
-func (t *outsideTables) drain(ctx context.Context, log *slog.Logger) {
-	log.Info("connections from outside of the Pods' network keep their flows until they end; antreaProxy.proxyAll is off")
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(drainInterval):
-		}
-		if t.countOpen(log) == 0 {
-			log.Info("the last connection from outside of the Pods' network has ended")
+// drainInterval is the time between two counts of connections that an earlier agent has accepted.
+const drainInterval = 15 * time.Second
+
+// drain waits until the last connection has ended that an earlier agent with antreaProxy.proxyAll has accepted. Until
+// the host has removed the translation, connections may begin.
+type drain struct {
+	untranslated func(context.Context) error // waits until the host has removed the translation
+	count        func() (int, error)         // counts open connections
+	log          *slog.Logger
+}
+
+// run removes the flows and routes of outside when the last connection has ended.
+func (d *drain) run(ctx context.Context, open *derive.Source[derive.Name, bool]) {
+	d.log.Info("connections from outside of the Pods' network keep their flows until they end; antreaProxy.proxyAll is off")
+	for d.untranslated(ctx) != nil { // reported by the host
+		if sleep(ctx, drainInterval) != nil {
 			return
 		}
 	}
+	for n := 1; n > 0; {
+		if sleep(ctx, drainInterval) != nil {
+			return
+		}
+		var err error
+		if n, err = d.count(); err != nil {
+			d.log.Warn("connections from outside of the Pods' network cannot be counted; trying again", "error", err)
+			n = 1
+		}
+	}
+	open.Set(self, false)
+	d.log.Info("the last connection from outside of the Pods' network has ended")
 }
 
 // translationsOf returns the translations of one Service.

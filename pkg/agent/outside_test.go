@@ -1,11 +1,17 @@
 package agent
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -151,6 +157,89 @@ func TestOutside(t *testing.T) {
 		}
 		if d.Network == nil || fmt.Sprint(d.Network.Reserved) != "[10.11.0.254]" {
 			t.Errorf("a new Pod could get the service source: %+v", d.Network)
+		}
+	})
+}
+
+// TestDrain keeps what serves clients outside until their last connection has ended.
+func TestDrain(t *testing.T) {
+	leads := func(is bool, err error) func(string, netip.Prefix) (bool, error) {
+		return func(link string, entries netip.Prefix) (bool, error) {
+			if link != "antrea-gw0" || entries != datapath.EntryRange {
+				t.Errorf("asked for a route to %s by %s", entries, link)
+			}
+			return is, err
+		}
+	}
+	for _, row := range []struct {
+		name     string
+		proxyAll bool
+		leads    func(string, netip.Prefix) (bool, error)
+		want     bool
+	}{
+		{"a route is there", false, leads(true, nil), true},
+		{"none", false, leads(false, nil), false},
+		{"unknown", false, leads(false, errors.New("no answer")), true},
+		{"still served", true, leads(true, nil), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := outsideView()
+			v.Config.AntreaProxy.ProxyAll = row.proxyAll
+			tables := planned(v)
+			open := tables.outside.servedBefore(slog.New(slog.DiscardHandler), row.leads)
+			tables.engine.Pass()
+			node, _ := tables.node.Get(self)
+			if open != row.want || node.Outside != (row.want || row.proxyAll) {
+				t.Errorf("open %v, the Node serves clients outside: %v", open, node.Outside)
+			}
+		})
+	}
+
+	synctest.Test(t, func(t *testing.T) {
+		v := outsideView()
+		v.Config.AntreaProxy.ProxyAll = false
+		tables := planned(v)
+		tables.outside.open.Set(self, true)
+		isOpen := func() bool {
+			tables.engine.Pass()
+			node, _ := tables.node.Get(self)
+			return node.Outside
+		}
+		translated, counts := true, []int{2, -1, 1, 0} // -1: cannot be counted
+		var log bytes.Buffer
+		removed := make(chan struct{})
+		d := &drain{log: slog.New(slog.NewTextHandler(&log, nil)),
+			untranslated: func(ctx context.Context) error {
+				if translated {
+					translated = false
+					return errors.New("nft is not there")
+				}
+				select {
+				case <-removed:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			},
+			count: func() (n int, err error) {
+				if n, counts = counts[0], counts[1:]; n < 0 {
+					return 0, errors.New("interrupted")
+				}
+				return n, nil
+			}}
+		go d.run(t.Context(), tables.outside.open)
+		time.Sleep(time.Hour)
+		if open := isOpen(); !open || len(counts) != 4 {
+			t.Errorf("connections are counted while they may begin: %v left, open %v", counts, open)
+		}
+		close(removed)
+		time.Sleep(4*drainInterval - time.Second)
+		if !isOpen() {
+			t.Errorf("not open although %v are left", counts)
+		}
+		time.Sleep(2 * time.Second)
+		if open := isOpen(); open || len(counts) != 0 {
+			t.Errorf("open %v, %v are left: %s", open, counts, &log)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -26,6 +27,31 @@ const nodeHealthPort = 10256
 
 // healthRetry is how long until a port that another program has is tried again. kube-proxy has them while it runs, too.
 const healthRetry = 10 * time.Second
+
+// healthConnections is how many connections a port has at one time. Any machine that reaches the Node may ask, so the
+// number, their length and what they cost have bounds. A connection ends with its answer.
+const healthConnections = 64
+
+// healthPatience is how long a client may take for its request, and for reading the answer.
+const healthPatience = 3 * time.Second
+
+// healthKept is how long an answer about the Node is kept.
+const healthKept = time.Second
+
+// oncePer returns a function that calls get again after a time only.
+func oncePer(kept time.Duration, get func() bool) func() bool {
+	var mu sync.Mutex
+	var at time.Time
+	var last bool
+	return func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if at.IsZero() || time.Since(at) >= kept {
+			last, at = get(), time.Now()
+		}
+		return last
+	}
+}
 
 // taintLeaving marks Nodes that Kubernetes' autoscaler is about to remove (KEP-3836).
 const taintLeaving = "ToBeDeletedByClusterAutoscaler"
@@ -44,17 +70,19 @@ type serviceHealth struct {
 	leaving  func() bool
 	nodePort uint16
 	retry    time.Duration
+	patience time.Duration
 	log      *slog.Logger
 
 	mu       sync.Mutex
 	services map[derive.Object]service.Health
-	reported map[uint16]bool // ports that another program has
+	wanted   map[uint16]derive.Object // the ports that should be open
+	reported map[uint16]bool          // ports that another program has
 	wake     chan struct{}
 }
 
 func newServiceHealth(healthy, leaving func() bool, log *slog.Logger) *serviceHealth {
 	return &serviceHealth{
-		healthy: healthy, leaving: leaving, nodePort: nodeHealthPort, retry: healthRetry, log: log,
+		healthy: healthy, leaving: leaving, nodePort: nodeHealthPort, retry: healthRetry, patience: healthPatience, log: log,
 		services: map[derive.Object]service.Health{}, reported: map[uint16]bool{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -68,16 +96,16 @@ func (h *serviceHealth) changed(changes []derive.Change[derive.Object, service.H
 			delete(h.services, c.Key)
 		}
 	}
+	h.wanted = h.ports()
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
 }
 
-// ports returns the ports that should be open. A port of two Services answers for the first by name.
+// ports returns the ports that should be open. A port of two Services answers for the first by name. The caller holds
+// h.mu.
 func (h *serviceHealth) ports() map[uint16]derive.Object {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	out := map[uint16]derive.Object{}
 	for _, key := range slices.SortedFunc(maps.Keys(h.services), derive.Object.Compare) {
 		if port := h.services[key].Port; port != h.nodePort {
@@ -99,7 +127,9 @@ func (h *serviceHealth) run(ctx context.Context) {
 	again := time.NewTicker(h.retry)
 	defer again.Stop()
 	for {
-		want := h.ports()
+		h.mu.Lock()
+		want := h.wanted // nobody changes it
+		h.mu.Unlock()
 		for port, end := range open {
 			if _, ok := want[port]; !ok && port != h.nodePort {
 				end()
@@ -133,7 +163,9 @@ func (h *serviceHealth) open(ctx context.Context, port uint16, handler http.Hand
 	}
 	ctx, open[port] = context.WithCancel(ctx)
 	serving.Go(func() {
-		if err := serveHTTP(ctx, listener, handler); err != nil {
+		server := &http.Server{Handler: handler, ReadTimeout: h.patience, WriteTimeout: h.patience, MaxHeaderBytes: 8 << 10}
+		server.SetKeepAlivesEnabled(false)
+		if err := serveWith(ctx, netutil.LimitListener(listener, healthConnections), server); err != nil {
 			h.log.Error("answer load balancers", "error", err)
 		}
 	})
@@ -166,8 +198,8 @@ type healthAnswer struct {
 
 // answer answers at the port of a Service, whatever the path.
 func (h *serviceHealth) answer(w http.ResponseWriter, port uint16) {
-	key, ok := h.ports()[port]
 	h.mu.Lock()
+	key, ok := h.wanted[port]
 	ready := h.services[key].Ready
 	h.mu.Unlock()
 	var out healthAnswer

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,6 +101,78 @@ func TestServiceHealth(t *testing.T) {
 			return fmt.Errorf("it answers %d", code)
 		}
 		return nil
+	})
+}
+
+// TestServiceHealthBounds asks more often than an agent should answer.
+func TestServiceHealthBounds(t *testing.T) {
+	const clients = healthConnections + 20
+	var now, most atomic.Int32
+	arrived, release := make(chan struct{}, clients), make(chan struct{})
+	h := newServiceHealth(func() bool {
+		for n := now.Add(1); ; {
+			if seen := most.Load(); n <= seen || most.CompareAndSwap(seen, n) {
+				break
+			}
+		}
+		arrived <- struct{}{}
+		<-release
+		now.Add(-1)
+		return true
+	}, func() bool { return false }, slog.New(slog.DiscardHandler))
+	free, nodePort := freePort(t)
+	free.Close()
+	h.nodePort, h.patience = nodePort, ovstest.Timeout()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.run(ctx) }()
+	defer func() { stop(); <-ended }()
+	at := fmt.Sprintf("127.0.0.1:%d", nodePort)
+	var open []net.Conn
+	for range clients {
+		ovstest.Eventually(t, "a connection", func() error {
+			c, err := net.Dial("tcp", at)
+			if err == nil {
+				open = append(open, c)
+				_, err = io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
+			}
+			return err
+		})
+	}
+	for range healthConnections {
+		<-arrived
+	}
+	close(release)
+	for _, c := range open {
+		// The server ends the connection, so that an idle client leaves its place to others.
+		if text, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200") {
+			t.Errorf("%v %s", err, text)
+		}
+		c.Close()
+	}
+	if n := most.Load(); n != healthConnections {
+		t.Errorf("%d requests at one time, want %d", n, healthConnections)
+	}
+}
+
+// TestOncePer keeps an answer for a time.
+func TestOncePer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, true
+		ready := oncePer(time.Second, func() bool { asked++; return answer })
+		for range 1000 {
+			if !ready() {
+				t.Fatal("another answer")
+			}
+		}
+		answer = false
+		if !ready() || asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+		time.Sleep(time.Second)
+		if ready() || asked != 2 {
+			t.Errorf("after a second: asked %d times", asked)
+		}
 	})
 }
 

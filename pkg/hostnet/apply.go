@@ -51,11 +51,12 @@ type applier struct {
 	changes []string
 	pending []problem.Problem
 	failed  []problem.Problem
+	noted   []problem.Problem // nothing waits for these
 }
 
 func (a *applier) begin(ctx context.Context, want Desired) {
 	a.ctx, a.want = ctx, want
-	a.changes, a.pending, a.failed = nil, nil, nil
+	a.changes, a.pending, a.failed, a.noted = nil, nil, nil, nil
 	a.index = map[string]netlink.Link{}
 }
 
@@ -73,6 +74,12 @@ func (a *applier) change(err error, object problem.Object, field, format string,
 func (a *applier) wait(object problem.Object, format string, args ...any) {
 	a.pending = append(a.pending,
 		problem.Problem{Object: object, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
+}
+
+// report notes a problem for which nothing waits.
+func (a *applier) report(object problem.Object, format string, args ...any) {
+	a.noted = append(a.noted,
+		problem.Problem{Object: object, Reason: reasonRefused, Message: fmt.Sprintf(format, args...)})
 }
 
 // link returns a link by name, or nil.

@@ -67,7 +67,12 @@ func run(t *testing.T, ns netns.NsHandle, resync time.Duration) *Manager {
 // start runs a manager until stop is called, or the test ends.
 func start(t *testing.T, ns netns.NsHandle, resync time.Duration) (m *Manager, stop func()) {
 	t.Helper()
-	m = New(Options{Namespace: &ns, Resync: resync})
+	return startWith(t, New(Options{Namespace: &ns, Resync: resync}))
+}
+
+// startWith runs a manager that a test has prepared.
+func startWith(t *testing.T, m *Manager) (_ *Manager, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()

@@ -49,7 +49,8 @@ func newHostPortsTable() *translatedTable {
 		name: hostPortsTable, maps: hostPortMaps, what: "map ports of the Node to Pods",
 		contents: func(d Desired) contents { return hostPortsOf(d.HostPorts) },
 		local:    func(d Desired) []netip.Addr { return d.HostPorts.Addresses },
-		removed:  func(*applier) {},
+		removed:  func(*translatedTable, *applier) bool { return true }, // its elements have named the connections
+		end:      endConnections,
 		declared: newTranslations(), changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 	}
 }

@@ -35,6 +35,7 @@ type Options struct {
 type outcome struct {
 	done            uint64 // its round
 	pending, failed []problem.Problem
+	noted           []problem.Problem // nothing waits for these
 }
 
 // tableRetry is how long until nft is tried again.
@@ -145,7 +146,7 @@ func (m *Manager) Problems() []problem.Problem {
 // problems is Problems for a caller that holds m.mu.
 func (m *Manager) problems() []problem.Problem {
 	return slices.Concat(m.stack.failed, m.table.failed, m.services.outcome.failed, m.hostPorts.outcome.failed,
-		m.stack.pending, m.table.pending)
+		m.stack.pending, m.table.pending, m.stack.noted, m.services.outcome.noted, m.hostPorts.outcome.noted)
 }
 
 // Changed is signalled when links, addresses or routes of the Node may have changed, through any program. It has room
@@ -303,12 +304,13 @@ func (m *Manager) compared(a *applier, of *outcome, round uint64) {
 	m.stats.Changes += uint64(len(a.changes))
 	m.stats.NFTReads += a.reads
 	a.reads = 0
-	if !slices.Equal(of.failed, a.failed) {
-		for _, p := range a.failed {
+	before, now := slices.Concat(of.failed, of.noted), slices.Concat(a.failed, a.noted)
+	if !slices.Equal(before, now) {
+		for _, p := range now {
 			m.log.Error("configure the Node's network", "problem", p.String())
 		}
 	}
-	of.done, of.failed, of.pending = round, a.failed, a.pending
+	of.done, of.failed, of.pending, of.noted = round, a.failed, a.pending, a.noted
 	m.stats.LastError = ""
 	if err := asError(m.problems()); err != nil {
 		m.stats.LastError = err.Error()

@@ -115,8 +115,12 @@ type translatedTable struct {
 	maps     map[string]string          // types by name
 	contents func(Desired) contents     // all but the maps
 	local    func(Desired) []netip.Addr // the addresses of elements without an address
-	removed  func(*applier)             // follows the removal of the table
-	what     string                     // the translations, in words
+	// removed follows the removal of the table, and is repeated until it reports that it is done. It is called once if an
+	// earlier agent may have removed the table.
+	removed func(*translatedTable, *applier) (done bool)
+	// end ends connections of the host that match.
+	end      func(filter connectionFilter, match func(connection) bool) (ended int, err error)
+	what     string // the translations, in words
 	declared *translations
 	changed  chan struct{} // another program has changed the table, but for its elements
 	wanted   chan struct{} // it should be another one
@@ -129,9 +133,18 @@ func newServicesTable() *translatedTable {
 		name: servicesTable, maps: serviceMaps, what: "translate Services from outside",
 		contents: func(d Desired) contents { return servicesOf(d.Services) },
 		local:    func(d Desired) []netip.Addr { return d.Services.NodeAddresses },
-		removed:  func(a *applier) { endDatagrams(a, translatedDatagrams{a.want.Services.Entries}) },
+		removed:  endDatagramsThrough,
+		end:      endConnections,
 		declared: newTranslations(), changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 	}
+}
+
+// endDatagramsThrough ends connections of UDP to entries. Without the table the switch does not serve entries any more.
+// A client that keeps its port would send there for ever.
+func endDatagramsThrough(t *translatedTable, a *applier) (done bool) {
+	entries := a.want.Services.Entries
+	return entries.IsValid() &&
+		t.endDatagrams(a, translatedConnections, func(c connection) bool { return c.isThrough(entries) })
 }
 
 // byAddress reports whether the elements of a map have an address.
@@ -304,6 +317,17 @@ type translator struct {
 	base    string // text of the contents that were written
 	known   bool   // written is what the kernel has, as far as events report
 	written map[element]netip.AddrPort
+	// due are the addresses and ports of UDP whose connections may go past the translation that is written. They stay
+	// until the connections have been looked at.
+	due map[datagrams]bool
+	// cleared is set if nothing of the removed table is left, until the table is written again.
+	cleared bool
+}
+
+// datagrams are an address and port of UDP. The zero address stands for the addresses of the Node.
+type datagrams struct {
+	address netip.Addr
+	port    uint16
 }
 
 // keepTranslated is Run for a table of translations.
@@ -311,7 +335,7 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 	if err := m.enter(); err != nil {
 		return err
 	}
-	a, s := &applier{log: m.log}, &translator{table: t}
+	a, s := &applier{log: m.log}, &translator{table: t, due: map[datagrams]bool{}}
 	var again <-chan time.Time // after a failure
 	resync := time.NewTicker(elementsResync)
 	defer resync.Stop()
@@ -339,8 +363,9 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 		}
 		a.begin(ctx, want)
 		s.apply(a, changed, t.declared.all)
+		s.endStale(a)
 		again = nil
-		if len(a.failed) > 0 {
+		if len(a.failed)+len(a.noted) > 0 {
 			again = time.After(tableRetry)
 		}
 		m.compared(a, &t.outcome, round)
@@ -382,7 +407,8 @@ func (s *translator) apply(a *applier, changed map[element]netip.AddrPort, all f
 		a.change(err, object, "", "change %d elements", n)
 		return
 	}
-	s.wrote(a, object, changed, n)
+	a.change(nil, object, "", "change %d elements", n)
+	s.wrote(changed)
 }
 
 // rewrite reads the table and brings it to what it should be, as a whole if it has other chains, rules or sets.
@@ -393,42 +419,26 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 	case err != nil:
 		a.change(err, object, "", "read it")
 		return
-	case len(base.chains) == 0 && !there:
-		s.known, s.written = true, nil
-		return
-	}
-	tx := s.rules.nft.NewTransaction()
-	if len(base.chains) == 0 {
-		if s.written == nil { // an earlier agent wrote it; an error does not matter, since the table goes
-			s.written, _, _ = s.elements(a.ctx, slices.Sorted(maps.Keys(s.table.maps)))
-		}
-		tx.Add(&knftables.Table{}) // so that the removal cannot fail
-		tx.Delete(&knftables.Table{})
-		err := s.rules.nft.Run(a.ctx, tx)
-		if a.change(err, object, "", "remove it"); err != nil {
+	case len(base.chains) == 0:
+		if there && !s.remove(a, object) {
 			return
 		}
-		gone := map[element]netip.AddrPort{}
-		for e := range s.written {
-			gone[e] = netip.AddrPort{}
-		}
-		if len(gone) > 0 {
-			s.wrote(a, object, gone, len(gone))
-		}
-		s.known, s.written = true, nil
-		s.table.removed(a)
+		s.known = true
+		s.has(nil)
 		return
 	}
+	s.cleared = false
+	tx := s.rules.nft.NewTransaction()
 	changed := maps.Clone(want)
 	if same {
-		s.written = have
+		s.has(have)
 		for e := range have {
 			if _, ok := want[e]; !ok {
 				changed[e] = netip.AddrPort{}
 			}
 		}
 	} else {
-		s.written = map[element]netip.AddrPort{}
+		s.has(map[element]netip.AddrPort{})
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
 		tx.Add(&knftables.Table{Comment: knftables.PtrTo("made by tombolo-agent, which mends changes")})
@@ -448,7 +458,24 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 		return
 	}
 	s.known = true
-	s.wrote(a, object, changed, n)
+	a.change(nil, object, "", "change %d elements", n)
+	s.wrote(changed)
+}
+
+// remove removes the table. It notes the elements of a table that an earlier agent has written, since their connections
+// are due.
+func (s *translator) remove(a *applier, object problem.Object) (done bool) {
+	if s.written == nil { // an earlier agent wrote it; an error does not matter, since the table goes
+		have, _, _ := s.elements(a.ctx, slices.Sorted(maps.Keys(s.table.maps)))
+		s.has(have)
+	}
+	tx := s.rules.nft.NewTransaction()
+	tx.Add(&knftables.Table{}) // so that the removal cannot fail
+	tx.Delete(&knftables.Table{})
+	err := s.rules.nft.Run(a.ctx, tx)
+	a.change(err, object, "", "remove it")
+	s.cleared = false
+	return err == nil
 }
 
 // difference adds what brings the elements to their values, and returns how many differ.
@@ -471,99 +498,107 @@ func (s *translator) difference(tx *knftables.Transaction, changed map[element]n
 	return n
 }
 
-// wrote notes what the kernel has, and ends connections of UDP that go elsewhere.
-func (s *translator) wrote(a *applier, object problem.Object, changed map[element]netip.AddrPort, n int) {
-	stale := staleDatagrams{own: s.table.local(a.want), ports: map[uint16][]datagramsTo{}}
-	if s.written == nil {
-		s.written = map[element]netip.AddrPort{}
-	}
+// wrote notes a change that the kernel has taken over.
+func (s *translator) wrote(changed map[element]netip.AddrPort) {
 	for e, to := range changed {
 		have, there := s.written[e]
 		if have == to && there == to.IsValid() {
 			continue
 		}
-		if to.IsValid() {
+		if s.note(e); to.IsValid() {
 			s.written[e] = to
 		} else {
 			delete(s.written, e)
 		}
-		if e.protocol == "udp" {
-			stale.ports[e.port] = append(stale.ports[e.port], datagramsTo{address: e.address})
-		}
-	}
-	for port, list := range stale.ports { // both maps have changed by now
-		for i, one := range list {
-			stale.ports[port][i].to = s.valuesOf(element{address: one.address, protocol: "udp", port: port})
-		}
-	}
-	a.change(nil, object, "", "change %d elements", n)
-	if len(stale.ports) > 0 {
-		endDatagrams(a, stale)
 	}
 }
 
-// endDatagrams ends connections of UDP of the host.
-func endDatagrams(a *applier, which netlink.CustomConntrackFilter) {
-	ended, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, which)
-	if err != nil || ended > 0 {
-		a.change(err, problem.Object{Kind: "connections", Name: "udp"}, "", "end %d that go past the translation", ended)
+// has notes all that the kernel has; nil without a table.
+func (s *translator) has(now map[element]netip.AddrPort) {
+	for e, to := range now {
+		if s.written[e] != to {
+			s.note(e)
+		}
+	}
+	for e := range s.written {
+		if _, still := now[e]; !still {
+			s.note(e)
+		}
+	}
+	s.written = now
+}
+
+// note makes connections of UDP due, since their translation may be another one than before.
+func (s *translator) note(e element) {
+	if e.protocol == "udp" {
+		s.due[datagrams{e.address, e.port}] = true
 	}
 }
 
-// OpenThrough counts the connections of the host that were translated to entries and have not ended, without UDP, which
-// has no end. It looks only if a route to the entries leads to the link: otherwise no packet of them can pass. The
-// kernel needs about a second for a million connections of the host.
-func OpenThrough(link string, entries netip.Prefix) (int, error) {
+// endStale ends connections of UDP that go past the translation. Connection tracking repeats the translation of the first
+// packet for as long as the client sends.
+func (s *translator) endStale(a *applier) {
+	if !s.known {
+		return // what is written is not known
+	}
+	if len(s.table.contents(a.want).chains) == 0 && !s.cleared {
+		s.cleared = s.table.removed(s.table, a)
+	}
+	if len(s.due) == 0 {
+		return
+	}
+	stale := staleDatagrams{own: s.table.local(a.want), ports: map[uint16][]datagramsTo{}}
+	for d := range s.due {
+		to := s.valuesOf(element{address: d.address, protocol: "udp", port: d.port})
+		stale.ports[d.port] = append(stale.ports[d.port], datagramsTo{d.address, to})
+	}
+	if s.table.endDatagrams(a, datagramConnections, stale.match) {
+		clear(s.due)
+	}
+}
+
+// LeadsTo reports whether a route to the entries leads to the link. Without it no packet to them can pass.
+func LeadsTo(link string, entries netip.Prefix) (bool, error) {
 	gw, err := netlink.LinkByName(link)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return 0, nil
+		return false, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("link %s: %w", link, err)
+		return false, fmt.Errorf("link %s: %w", link, err)
 	}
 	dst := &net.IPNet{IP: entries.Addr().AsSlice(), Mask: net.CIDRMask(entries.Bits(), entries.Addr().BitLen())}
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: gw.Attrs().Index, Dst: dst},
 		netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST)
 	if err != nil {
-		return 0, fmt.Errorf("routes to %s: %w", entries, err)
+		return false, fmt.Errorf("routes to %s: %w", entries, err)
 	}
-	if len(routes) == 0 {
-		return 0, nil
-	}
-	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
-	if err != nil {
-		return 0, fmt.Errorf("list connections of the host: %w", err)
-	}
+	return len(routes) > 0, nil
+}
+
+// OpenThrough counts the connections of the host that were translated to entries and have not ended, without UDP, which
+// has no end.
+func OpenThrough(entries netip.Prefix) (int, error) {
 	n := 0
-	for _, f := range flows {
-		if isThrough(f, entries) && f.Forward.Protocol != unix.IPPROTO_UDP && !hasEnded(f) {
+	err := listConnections(translatedConnections, func(c connection, _ []byte) {
+		if c.isThrough(entries) && c.protocol != unix.IPPROTO_UDP && !c.hasEnded() {
 			n++
 		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list connections of the host: %w", err)
 	}
 	return n, nil
 }
 
-// isThrough reports whether the host has translated a connection to an entry. Other zones are the switch's.
-func isThrough(f *netlink.ConntrackFlow, entries netip.Prefix) bool {
-	from, ok := netip.AddrFromSlice(f.Reverse.SrcIP)
-	to, ok2 := netip.AddrFromSlice(f.Forward.DstIP)
-	return ok && ok2 && f.Zone == 0 && entries.Contains(from.Unmap()) && !entries.Contains(to.Unmap())
+// isThrough reports whether the host has translated a connection to an entry.
+func (c connection) isThrough(entries netip.Prefix) bool {
+	return c.zone == 0 && entries.Contains(c.answers.Addr()) && !entries.Contains(c.to.Addr())
 }
 
 // hasEnded reports whether both sides of a TCP connection have closed it, or one has never answered.
-func hasEnded(f *netlink.ConntrackFlow) bool {
-	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
-	return ok && slices.Contains([]uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE},
-		tcp.State)
-}
-
-// translatedDatagrams finds connections of UDP of the host that were translated to an entry of the switch. Without the
-// table the switch does not serve entries any more. A client that keeps its port would send there for ever.
-type translatedDatagrams struct{ entries netip.Prefix }
-
-// MatchConntrackFlow reports whether a connection goes to an entry.
-func (d translatedDatagrams) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	return f.Forward.Protocol == unix.IPPROTO_UDP && isThrough(f, d.entries)
+func (c connection) hasEnded() bool {
+	return c.protocol == unix.IPPROTO_TCP && slices.Contains(
+		[]uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE}, c.tcp)
 }
 
 // valuesOf returns the destinations of an address and port, from other machines and of own processes.
@@ -593,26 +628,17 @@ type staleDatagrams struct {
 	ports map[uint16][]datagramsTo
 }
 
-// MatchConntrackFlow reports whether a connection is stale.
-func (s staleDatagrams) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	if f.Forward.Protocol != unix.IPPROTO_UDP || f.Zone != 0 { // other zones are the switch's
-		return false
-	}
-	to, ok := netip.AddrFromSlice(f.Forward.DstIP)
-	from, ok2 := netip.AddrFromSlice(f.Reverse.SrcIP)
-	if !ok || !ok2 {
-		return false
-	}
-	to = to.Unmap()
-	answers := netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)
-	return slices.ContainsFunc(s.ports[f.Forward.DstPort], func(d datagramsTo) bool {
+// match reports whether a connection is stale.
+func (s staleDatagrams) match(c connection) bool {
+	to := c.to.Addr()
+	return slices.ContainsFunc(s.ports[c.to.Port()], func(d datagramsTo) bool {
 		if d.address.IsValid() && d.address != to {
 			return false
 		}
 		if !d.address.IsValid() && !to.IsLoopback() && !slices.Contains(s.own, to) {
 			return false
 		}
-		return !slices.Contains(d.to, answers)
+		return !slices.Contains(d.to, c.answers)
 	})
 }
 
