@@ -155,9 +155,9 @@ var rows = []Row{
 	},
 	{
 		Asked:    "IPv6 ranges and gateways in a ClusterInfo",
-		Happens:  "left out",
-		Test:     "pkg/multicluster/claims.TestDecide",
-		Reported: "condition `Failure` on its ResourceExport; Event on the ClusterInfoImport or ClusterSet",
+		Happens:  "they are the cluster's, and Nodes of other clusters do not reach them",
+		Test:     "pkg/multicluster/peering.TestPlan",
+		Reported: status,
 	},
 	{
 		Asked:    "`endpointIPType: PodIP` without `podCIDRs`",

@@ -23,10 +23,12 @@ import (
 
 // Limits of one cluster's announcement.
 const (
-	maxPodRanges = 64
-	MaxGateways  = 16
-	// MinBits is the prefix length of the largest range: no cluster has more than a /8.
-	MinBits = 8
+	maxPodRanges     = 64
+	maxServiceRanges = 16
+	MaxGateways      = 16
+	// Prefix lengths of the largest ranges: no cluster has more than a /8 of IPv4, or a /32 of IPv6, which is what a
+	// provider has.
+	minBits, minBits6 = 8, 32
 )
 
 // Candidate is what one cluster announces.
@@ -109,6 +111,9 @@ func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 		return
 	}
 	_ = t.takeRange(cluster, serviceRange, info.ServiceCIDR) // what is at fault is not held
+	for _, text := range info.ServiceCIDRs[:min(len(info.ServiceCIDRs), maxServiceRanges)] {
+		_ = t.takeRange(cluster, serviceRange, text)
+	}
 	for _, text := range info.PodCIDRs[:min(len(info.PodCIDRs), maxPodRanges)] {
 		_ = t.takeRange(cluster, podRange, text)
 	}
@@ -147,6 +152,11 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, maxPodRanges))
 		return nil, faults, false
 	}
+	if n := len(want.ServiceCIDRs); n > maxServiceRanges {
+		fault("serviceCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n,
+			maxServiceRanges))
+		return nil, faults, false
+	}
 	for i, list := range [][]mcv1alpha1.GatewayInfo{want.GatewayInfos, want.LeavingGateways} {
 		if n := len(list); n > MaxGateways {
 			fault([]string{"gatewayInfos", "leavingGateways"}[i], fmt.Errorf("has %d gateways: expected at most %d; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster", n, MaxGateways))
@@ -159,6 +169,14 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 		usable = false
 	}
 	info = want.DeepCopy()
+	for i, text := range want.ServiceCIDRs {
+		if err := t.takeRange(cluster, serviceRange, text); err != nil {
+			if text != want.ServiceCIDR { // its fault is named already
+				fault(fmt.Sprintf("serviceCIDRs[%d]", i), err)
+			}
+			info.ServiceCIDRs[i] = ""
+		}
+	}
 	for i, text := range want.PodCIDRs {
 		if err := t.takeRange(cluster, podRange, text); err != nil {
 			fault(fmt.Sprintf("podCIDRs[%d]", i), err)
@@ -209,9 +227,11 @@ func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.C
 		return nil
 	}
 	info = info.DeepCopy()
-	for i, text := range info.PodCIDRs {
-		if !owns(Range(text)) {
-			info.PodCIDRs[i] = ""
+	for _, list := range [][]string{info.ServiceCIDRs, info.PodCIDRs} {
+		for i, text := range list {
+			if !owns(Range(text)) {
+				list[i] = ""
+			}
 		}
 	}
 	for _, list := range [][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
@@ -230,7 +250,9 @@ func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.C
 
 // compact removes what was emptied.
 func compact(info *mcv1alpha1.ClusterInfo) {
-	info.PodCIDRs = slices.DeleteFunc(info.PodCIDRs, func(s string) bool { return s == "" })
+	for _, list := range []*[]string{&info.ServiceCIDRs, &info.PodCIDRs} {
+		*list = slices.DeleteFunc(*list, func(s string) bool { return s == "" })
+	}
 	for _, list := range []*[]mcv1alpha1.GatewayInfo{&info.GatewayInfos, &info.LeavingGateways} {
 		*list = slices.DeleteFunc(*list, func(g mcv1alpha1.GatewayInfo) bool { return g.GatewayIP == "" })
 	}
@@ -306,7 +328,9 @@ func (t *table) take(c claim) error {
 			c.text(), c.cluster, other.kind, other.address(), other.cluster)
 	}
 	if c.kind != gateway && !private(c.prefix) && !t.pins.reserves(c) {
-		return fmt.Errorf("%s of cluster %s is not private (RFC 1918, RFC 6598), and not pinned to the cluster: use a private range, or pin this one by annotation %s of the ClusterSet, in the leader and in each member that is to reach it",
+		return fmt.Errorf("%s of cluster %s is not private (RFC 1918, RFC 6598, RFC 4193), and not pinned to the cluster: "+
+			"use a private range, or pin this one by annotation %s of the ClusterSet, in the leader and in each member that is "+
+			"to reach it",
 			c.text(), c.cluster, multicluster.AnnotationRangesPrefix+c.cluster)
 	}
 	if t.used != nil && c.kind != gateway && !t.owns(c.cluster, c.prefix) && !t.pins.reserves(c) {
@@ -346,7 +370,7 @@ func contains(outer, inner netip.Prefix) bool {
 // Ranges returns the usable ranges of a cluster: of its Services, and of its Pods.
 func Ranges(info *mcv1alpha1.ClusterInfo) []netip.Prefix {
 	var out []netip.Prefix
-	for _, text := range append([]string{info.ServiceCIDR}, info.PodCIDRs...) {
+	for _, text := range info.Ranges() {
 		if p, err := Range(text); err == nil {
 			out = append(out, p)
 		}
@@ -362,9 +386,9 @@ func Range(text string) (netip.Prefix, error) {
 	r, err := netip.ParsePrefix(text)
 	switch {
 	case err != nil:
-		return netip.Prefix{}, fmt.Errorf("%q is not a range such as 10.96.0.0/16", text)
-	case !r.Addr().Is4():
-		return netip.Prefix{}, fmt.Errorf("%s is an IPv6 range, which is not routed between clusters yet", r)
+		return netip.Prefix{}, fmt.Errorf("%q is not a range such as 10.96.0.0/16 or fd00:10:96::/112", text)
+	case r.Addr().Is4In6():
+		return netip.Prefix{}, fmt.Errorf("%s is written as an IPv6 range: write the IPv4 range itself", r)
 	}
 	r = r.Masked()
 	for _, special := range specialRanges {
@@ -372,28 +396,49 @@ func Range(text string) (netip.Prefix, error) {
 			return netip.Prefix{}, fmt.Errorf("%s contains addresses that are never routed (%s)", r, special)
 		}
 	}
-	if r.Bits() < MinBits {
-		return netip.Prefix{}, fmt.Errorf("%s is too large: expected a /%d or smaller", r, MinBits)
+	if most := largest(r.Addr()); r.Bits() < most {
+		return netip.Prefix{}, fmt.Errorf("%s is too large: expected a /%d or smaller", r, most)
 	}
 	return r, nil
 }
 
-// specialRanges are IPv4 addresses that no cluster can have (RFC 6890): "this network",
-// loopback, link-local, multicast and reserved. A range of everything contains them too.
+func largest(ip netip.Addr) int {
+	if ip.Is4() {
+		return minBits
+	}
+	return minBits6
+}
+
+// Block returns the largest range that an address can be in: all ranges with the address are parts of it. An address
+// that is not valid is in the range without a value.
+func Block(ip netip.Addr) netip.Prefix {
+	block, _ := ip.Prefix(largest(ip))
+	return block
+}
+
+// specialRanges are addresses that no cluster can have (RFC 6890). For IPv4 they are "this network", loopback,
+// link-local, multicast and reserved; for IPv6 what has a zero byte in front (unspecified, loopback, translated IPv4),
+// link-local, multicast, and the addresses that the datapath uses inside a Node. A range of everything contains them
+// too.
 var specialRanges = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("127.0.0.0/8"),
 	netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("224.0.0.0/3"),
+	netip.MustParsePrefix("::/8"),
+	netip.MustParsePrefix("fe80::/10"),
+	netip.MustParsePrefix("ff00::/8"),
+	netip.MustParsePrefix("fc01::/48"),
 }
 
-// privateRanges are what a cluster may announce without a pin: RFC 1918 and RFC 6598. Anything else may be another
-// program's on the Internet.
+// privateRanges are what a cluster may announce without a pin: RFC 1918, RFC 6598 and RFC 4193. Anything else may be
+// another program's on the Internet.
 var privateRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("fc00::/7"),
 }
 
 // private reports whether all addresses of a range are private.
@@ -410,8 +455,10 @@ func Address(text string) (netip.Addr, error) {
 	switch {
 	case err != nil:
 		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
-	case !ip.Is4():
-		return netip.Addr{}, fmt.Errorf("%s is an IPv6 address, which tunnels between clusters do not use yet", ip)
+	case ip.Zone() != "":
+		return netip.Addr{}, fmt.Errorf("%s has a zone, which other Nodes do not know: expected an address that they reach", ip)
+	case ip.Is4In6():
+		return netip.Addr{}, fmt.Errorf("%s is written as an IPv6 address: write the IPv4 address itself", ip)
 	case slices.ContainsFunc(specialRanges, func(r netip.Prefix) bool { return r.Contains(ip) }):
 		return netip.Addr{}, fmt.Errorf("%s is not an address that a tunnel can end at", ip)
 	}

@@ -21,7 +21,10 @@ func info(id, text string) *mcv1alpha1.ClusterInfo {
 	out := &mcv1alpha1.ClusterInfo{ClusterID: id}
 	for i, word := range strings.Fields(ranges) {
 		if i == 0 {
-			out.ServiceCIDR = word
+			out.ServiceCIDR, _, _ = strings.Cut(word, ",")
+			if out.ServiceCIDR != word {
+				out.ServiceCIDRs = strings.Split(word, ",")
+			}
 		} else {
 			out.PodCIDRs = append(out.PodCIDRs, word)
 		}
@@ -61,7 +64,11 @@ func text(info *mcv1alpha1.ClusterInfo) string {
 	if info == nil {
 		return "-"
 	}
-	words := append([]string{info.ServiceCIDR}, info.PodCIDRs...)
+	services := info.ServiceCIDR
+	if len(info.ServiceCIDRs) > 0 {
+		services = strings.Join(info.ServiceCIDRs, ",")
+	}
+	words := append([]string{services}, info.PodCIDRs...)
 	if len(info.GatewayInfos) > 0 {
 		words = append(words, ">")
 	}
@@ -201,11 +208,36 @@ func TestDecide(t *testing.T) {
 			{id: "c", wanted: "169.254.169.0/24", want: "-", fault: "serviceCIDR: 169.254.169.0/24 contains"},
 			{id: "d", wanted: "10.96.0.0", want: "-", fault: "serviceCIDR: \"10.96.0.0\" is not a range such as 10.96.0.0/16"},
 			{id: "e", wanted: "", want: "-", fault: "serviceCIDR: the range is missing"},
-			{id: "f", wanted: "fd00::/108", want: "-",
-				fault: "serviceCIDR: fd00::/108 is an IPv6 range, which is not routed between clusters yet"},
-			{id: "g", wanted: "10.96.0.0/16 fd01::/64 10.10.0.0/16", want: "10.96.0.0/16 10.10.0.0/16",
-				fault: "podCIDRs[0]: fd01::/64 is an IPv6 range"},
+			{id: "f", wanted: "fd00::/31", want: "-", fault: "serviceCIDR: fd00::/31 is too large: expected a /32 or smaller"},
+			{id: "g", wanted: "10.96.0.0/16 ::/0 fe80::/64 ::ffff:10.1.0.0/112 64:ff9b::/96 fc01::/64 ff02::/16 10.10.0.0/16",
+				want: "10.96.0.0/16 10.10.0.0/16", fault: "podCIDRs[0]: ::/0 contains addresses that are never routed (::/8)"},
+			{id: "i", wanted: "::ffff:10.1.0.0/112", want: "-",
+				fault: "serviceCIDR: ::ffff:10.1.0.0/112 is written as an IPv6 range: write the IPv4 range itself"},
+			{id: "j", wanted: "10.98.0.0/16 > fe80::1%eth0 fe80::1 ::ffff:192.0.2.1 fd00::1", want: "10.98.0.0/16 > fd00::1",
+				fault: "gatewayInfos[0].gatewayIP: fe80::1%eth0 has a zone, which other Nodes do not know"},
 			{id: "h", wanted: "10.97.0.0/16" + many, want: "-", fault: "podCIDRs: has 65 ranges: expected at most 64"}}},
+		{name: "IPv6 beside IPv4", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 10.10.0.0/16 fd00:10::/48 > 192.0.2.1 fd01::1",
+				want: "10.96.0.0/16 10.10.0.0/16 fd00:10::/48 > 192.0.2.1 fd01::1"},
+			{id: "west", wanted: "fd00:96::/112 fd00:10:0:1::/64 10.11.0.0/16 > fd01::2",
+				want: "fd00:96::/112 10.11.0.0/16 > fd01::2",
+				fault: "podCIDRs[0]: Pod range fd00:10:0:1::/64 of cluster west overlaps the Pod range fd00:10::/48 of " +
+					"cluster east"},
+			{id: "north", wanted: "fd00:97::/112 2001:db8::/48 > fd01::1", want: "-",
+				fault: "podCIDRs[0]: Pod range 2001:db8::/48 of cluster north is not private (RFC 1918, RFC 6598, RFC 4193)"},
+			// The bits of 10.10.0.0 are in front here.
+			{id: "south", wanted: "fd00:98::/112 a0a:1::/32", want: "fd00:98::/112", fault: "podCIDRs[0]: Pod range a0a:1::"}}},
+		{name: "several Service ranges", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16,fd00:96::/112,10.97.0.0/16", want: "10.96.0.0/16,fd00:96::/112,10.97.0.0/16"},
+			{id: "west", wanted: "10.98.0.0/16,10.97.0.0/24,fd00:98::/112", want: "10.98.0.0/16,fd00:98::/112",
+				fault: "serviceCIDRs[1]: Service range 10.97.0.0/24 of cluster west overlaps the Service range 10.97.0.0/16"},
+			{id: "north", held: "10.99.0.0/16,fd00:99::/112", wanted: "10.0.0.0/7,fd00:99::/112",
+				want:  "10.99.0.0/16,fd00:99::/112",
+				fault: "serviceCIDR: 10.0.0.0/7 is too large"},
+			{id: "south", wanted: "10.95.0.0/16,fd00:99::/112", want: "10.95.0.0/16",
+				fault: "serviceCIDRs[1]: Service range fd00:99::/112 of cluster south overlaps"},
+			{id: "many", wanted: "10.94.0.0/16" + strings.Repeat(",10.94.0.0/16", 16), want: "-",
+				fault: "serviceCIDRs: has 17 ranges: expected at most 16"}}},
 		{name: "host bits do not matter", clusters: []cluster{
 			{id: "east", wanted: "10.96.1.2/16", want: "10.96.1.2/16"},
 			{id: "west", wanted: "10.96.3.4/16", want: "-",
@@ -232,9 +264,9 @@ func TestDecide(t *testing.T) {
 		{name: "a public range", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 8.0.0.0/8 172.15.0.0/16 172.0.0.0/8 > 192.0.2.1",
 				want: "10.96.0.0/16 > 192.0.2.1",
-				fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private (RFC 1918, RFC 6598), and not pinned to " +
-					"the cluster: use a private range, or pin this one by annotation ranges.multicluster.antrea.io/east of the " +
-					"ClusterSet"},
+				fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private (RFC 1918, RFC 6598, RFC 4193), and not " +
+					"pinned to the cluster: use a private range, or pin this one by annotation ranges.multicluster.antrea.io/" +
+					"east of the ClusterSet"},
 			{id: "west", wanted: "203.0.113.0/24", want: "-",
 				fault: "serviceCIDR: Service range 203.0.113.0/24 of cluster west is not private"}}},
 		{name: "a public range that is in effect already", clusters: []cluster{
@@ -284,14 +316,16 @@ func TestDecide(t *testing.T) {
 func TestReadPins(t *testing.T) {
 	pins, faults := ReadPins(map[string]string{
 		"ranges.multicluster.antrea.io/east":   "10.96.0.0/16,nonsense 10.10.0.0/16",
-		"gateways.multicluster.antrea.io/west": "fd00::1", "other": "x",
+		"gateways.multicluster.antrea.io/west": "::ffff:192.0.2.1", "other": "x",
+		"ranges.multicluster.antrea.io/six": "fd00:10::1/48 fd00::1",
 	})
 	if len(faults) != 2 || faults[0].Field != "metadata.annotations[gateways.multicluster.antrea.io/west]" ||
-		!strings.Contains(faults[1].Message, `"nonsense" is not an IPv4 range or address`) {
+		!strings.Contains(faults[1].Message, `"nonsense" is not a range or an address`) {
 		t.Errorf("faults %v", faults)
 	}
 	if len(pins["east"].Ranges) != 2 || pins["east"].HasGateways || len(pins["west"].Gateways) != 0 ||
-		!pins["west"].HasGateways || len(pins) != 2 {
+		!pins["west"].HasGateways || len(pins) != 3 ||
+		fmt.Sprint(pins["six"].Ranges) != "[fd00:10::/48 fd00::1/128]" {
 		t.Errorf("pins %+v", pins)
 	}
 }
@@ -304,7 +338,12 @@ func TestNobodyLosesToAnother(t *testing.T) {
 		held := map[string]*mcv1alpha1.ClusterInfo{}
 		wanted := map[string]string{}
 		ids := []string{"a", "b", "c", "d", "e"}
-		random := func() string { return fmt.Sprintf("10.%d.0.0/%d", r.IntN(64), 8+r.IntN(17)) }
+		random := func() string {
+			if r.IntN(3) == 0 {
+				return fmt.Sprintf("fd00:%x::/%d", r.IntN(64), 32+r.IntN(17))
+			}
+			return fmt.Sprintf("10.%d.0.0/%d", r.IntN(64), 8+r.IntN(17))
+		}
 		for step := range 200 {
 			moves := ids[r.IntN(len(ids))]
 			wanted[moves] = fmt.Sprintf("%s %s > 192.0.2.%d", random(), random(), r.IntN(8))
@@ -338,7 +377,7 @@ func overlap(held map[string]*mcv1alpha1.ClusterInfo) (string, string) {
 		if info == nil {
 			return nil
 		}
-		for _, r := range append([]string{info.ServiceCIDR}, info.PodCIDRs...) {
+		for _, r := range info.Ranges() {
 			out = append(out, netip.MustParsePrefix(r))
 		}
 		for _, g := range slices.Concat(info.GatewayInfos, info.LeavingGateways) {

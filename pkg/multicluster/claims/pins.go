@@ -63,13 +63,13 @@ func ReadPins(annotations map[string]string) (Pins, []Fault) {
 }
 
 func readPin(word string) (netip.Prefix, error) {
-	if ip, err := netip.ParseAddr(word); err == nil && ip.Is4() {
+	if ip, err := netip.ParseAddr(word); err == nil && ip.Zone() == "" && !ip.Is4In6() {
 		return single(ip), nil
 	}
 	prefix, err := netip.ParsePrefix(word)
-	if err != nil || !prefix.Addr().Is4() {
+	if err != nil || prefix.Addr().Is4In6() {
 		return netip.Prefix{},
-			fmt.Errorf("%q is not an IPv4 range or address: expected a list such as \"10.96.0.0/16, 10.10.0.0/16\"", word)
+			fmt.Errorf("%q is not a range or an address: expected a list such as \"10.96.0.0/16, fd00:10:96::/112\"", word)
 	}
 	return prefix.Masked(), nil
 }

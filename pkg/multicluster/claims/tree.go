@@ -2,10 +2,10 @@ package claims
 
 import "net/netip"
 
-// tree finds numbers by the IPv4 range that they were added with: a bit of the address a level. The cost depends on the
+// tree finds numbers by the range that they were added with: a bit of the address a level. The cost depends on the
 // result, not on the size of the tree.
 type tree struct {
-	nodes  []node // the first one is 0.0.0.0/0
+	nodes  []node // the first one is 0.0.0.0/0, the second one ::/0
 	values []value
 }
 
@@ -20,21 +20,40 @@ type value struct {
 	next int32 // of the same range, added before
 }
 
-// bit is a bit of an address, the first one with number 0.
-func bit(ip [4]byte, n int) byte { return ip[n/8] >> (7 - n%8) & 1 }
+// bits are an address to be walked, and the place of its family's root.
+type bits struct {
+	ip    [16]byte
+	first int // the number of the address's first bit: 96 for IPv4
+	root  int32
+}
+
+func bitsOf(ip netip.Addr) bits {
+	if ip.Is4() {
+		return bits{ip: ip.As16(), first: 96}
+	}
+	return bits{ip: ip.As16(), root: 1}
+}
+
+// at is a bit of the address, the first one with number 0.
+func (b *bits) at(n int) byte {
+	n += b.first
+	return b.ip[n/8] >> (7 - n%8) & 1
+}
 
 // at returns the node of a range, and makes a missing one.
 func (t *tree) at(p netip.Prefix) *node {
 	if t.nodes == nil {
-		t.nodes = make([]node, 1, 64)
+		t.nodes = make([]node, 2, 64)
 	}
-	here, ip := int32(0), p.Addr().As4()
+	ip := bitsOf(p.Addr())
+	here := ip.root
 	for n := range p.Bits() {
-		next := t.nodes[here].halves[bit(ip, n)]
+		half := ip.at(n)
+		next := t.nodes[here].halves[half]
 		if next == 0 {
 			t.nodes = append(t.nodes, node{})
 			next = int32(len(t.nodes))
-			t.nodes[here].halves[bit(ip, n)] = next
+			t.nodes[here].halves[half] = next
 		}
 		here = next - 1
 	}
@@ -71,13 +90,14 @@ func (t *tree) path(p netip.Prefix, f func(int)) (at int32, ok bool) {
 	if t.nodes == nil {
 		return 0, false
 	}
-	ip := p.Addr().As4()
+	ip := bitsOf(p.Addr())
+	at = ip.root
 	for n := 0; ; n++ {
 		t.each(at, f)
 		if n == p.Bits() {
 			return at, true
 		}
-		next := t.nodes[at].halves[bit(ip, n)]
+		next := t.nodes[at].halves[ip.at(n)]
 		if next == 0 {
 			return 0, false
 		}

@@ -18,8 +18,12 @@ import (
 func TestTree(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	pick := func() netip.Prefix {
-		p, _ := netip.AddrFrom4([4]byte{10, byte(random.IntN(4)), byte(random.IntN(4)) << 6, byte(random.IntN(4))}).Prefix(
-			random.IntN(33))
+		ip := [4]byte{10, byte(random.IntN(4)), byte(random.IntN(4)) << 6, byte(random.IntN(4))}
+		if random.IntN(2) == 0 { // the same bits in front
+			p, _ := netip.AddrFrom16([16]byte{ip[0], ip[1], ip[2], ip[3], 15: byte(random.IntN(4))}).Prefix(random.IntN(129))
+			return p
+		}
+		p, _ := netip.AddrFrom4(ip).Prefix(random.IntN(33))
 		return p
 	}
 	var have tree

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,7 +51,7 @@ type Config struct {
 	} `json:"webhook,omitempty"`
 	LeaderElection LeaderElection `json:"leaderElection,omitempty"`
 
-	// ServiceCIDR is the range of this cluster's ClusterIPs; empty means to find it out.
+	// ServiceCIDR has the ranges of this cluster's ClusterIPs, separated by commas; empty means to find them out.
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
 	// PodCIDRs are the ranges of this cluster's Pods, for Pod-to-Pod connectivity.
 	PodCIDRs            []string `json:"podCIDRs,omitempty"`
@@ -174,9 +175,11 @@ func (l *LeaderElection) check() error {
 
 func (c *Config) check() error {
 	errs := []error{c.LeaderElection.check()}
-	if c.ServiceCIDR != "" {
-		errs = append(errs, checkCIDR("serviceCIDR", &c.ServiceCIDR))
+	ranges := c.ServiceCIDRs()
+	for i := range ranges {
+		errs = append(errs, checkCIDR("serviceCIDR", &ranges[i]))
 	}
+	c.ServiceCIDR = strings.Join(ranges, ",")
 	kept := c.PodCIDRs[:0]
 	for i, p := range c.PodCIDRs {
 		if p == "" {
@@ -222,6 +225,11 @@ func (c *Config) check() error {
 
 // checkCIDR refuses what is no range, and cuts host bits off what is one: the documented
 // "10.10.1.1/16" means 10.10.0.0/16.
+// ServiceCIDRs are the ranges of ServiceCIDR.
+func (c *Config) ServiceCIDRs() []string {
+	return strings.FieldsFunc(c.ServiceCIDR, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
 func checkCIDR(key string, value *string) error {
 	p, err := netip.ParsePrefix(*value)
 	if err != nil {

@@ -70,6 +70,10 @@ func TestParse(t *testing.T) {
 			wantErr: `endpointIPType: "NodeIP" is not one of ClusterIP, PodIP`},
 		{name: "not a range", text: head + "serviceCIDR: 10.300.0.0/16\n",
 			wantErr: `serviceCIDR: "10.300.0.0/16" is not a CIDR`},
+		{name: "several ranges of ClusterIPs", text: head + "serviceCIDR: 10.96.1.0/16, fd00:96::1/112\n",
+			check: func(c Config) bool { return c.ServiceCIDR == "10.96.0.0/16,fd00:96::/112" }},
+		{name: "one of several is no range", text: head + "serviceCIDR: 10.96.0.0/16,fd00\n",
+			wantErr: `serviceCIDR: "fd00" is not a CIDR`},
 		{name: "addresses", text: head +
 			"enableStretchedNetworkPolicy: true\npublishPodAddresses: true\npodCIDRs:\n  - 10.10.0.0/16\n",
 			check: func(c Config) bool { return c.PublishPodAddresses }},

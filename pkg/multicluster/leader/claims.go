@@ -56,7 +56,7 @@ type ranges struct {
 
 // rangesOf reads a ClusterInfo.
 func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
-	return ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), All: saysAll(info)}
+	return ranges{Prefixes: exportcheck.Prefixes(info.Ranges()), All: saysAll(info)}
 }
 
 // saysAll reports whether a cluster has no addresses outside of its ranges. Such a cluster announces ranges of its
@@ -288,14 +288,8 @@ func blocksOf(uses []use) []derive.Object {
 	return out
 }
 
-// blockOf is the block of 2^24 addresses that an address is in: no range is larger.
-func blockOf(ip netip.Addr) derive.Name {
-	prefix, err := ip.Prefix(claims.MinBits)
-	if err != nil {
-		return "none"
-	}
-	return derive.Name(prefix.String())
-}
+// blockOf names the block that an address is in: no range is larger.
+func blockOf(ip netip.Addr) derive.Name { return derive.Name(claims.Block(ip).String()) }
 
 // ownRanges are the ranges that a cluster's endpoints may be in.
 func (t *tables) ownRanges(id derive.Name, r *derive.Reader) (ranges, []problem.Problem) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -232,6 +233,10 @@ func TestPlanServiceExportConditions(t *testing.T) {
 		{name: "an address of a second ServiceCIDR", change: func(v *View) {
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "10.200.0.10", []string{"10.200.0.10"}
 		}, reason: "ServiceNoClusterIP"},
+		{name: "an address of a second ServiceCIDR that is announced", change: func(v *View) {
+			v.ServiceCIDRs = serviceCIDRs("10.97.0.0/16,fd00:97::/112", "10.200.0.0/24")
+			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "10.200.0.10", []string{"10.200.0.10"}
+		}, reason: "ExportPending", exports: both},
 		{name: "an address of a second ServiceCIDR in PodIP mode", change: func(v *View) {
 			v.Config.EndpointIPType = config.EndpointIPTypePodIP
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "10.200.0.10", []string{"10.200.0.10"}
@@ -293,6 +298,15 @@ func saying(list ...string) func(*View) {
 				metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason})
 		}
 	}
+}
+
+// serviceCIDRs are objects with these ranges. A text has the ranges of an object, separated by commas.
+func serviceCIDRs(texts ...string) (out []*networkingv1.ServiceCIDR) {
+	for i, text := range texts {
+		out = append(out, &networkingv1.ServiceCIDR{ObjectMeta: meta("", fmt.Sprint("range-", i)),
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: strings.Split(text, ",")}})
+	}
+	return out
 }
 
 // conditionText is a condition's status and reason.

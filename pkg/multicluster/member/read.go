@@ -145,7 +145,10 @@ func (c *controller) getSecret(ctx context.Context, k derive.Object) (*corev1.Se
 
 // discover finds this cluster's Service range if it is not configured, with retries.
 func (c *controller) discover(ctx context.Context) {
-	e := membership.Environment{Known: true, ServiceCIDR: c.config.ServiceCIDR}
+	e := membership.Environment{Known: true, ServiceCIDRs: c.config.ServiceCIDRs()}
+	if len(e.ServiceCIDRs) > 0 {
+		e.ServiceCIDR = e.ServiceCIDRs[0]
+	}
 	for {
 		if e.ServiceCIDR == "" {
 			limited, cancel := context.WithTimeout(ctx, leaderTimeout)

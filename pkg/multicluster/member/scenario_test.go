@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
@@ -285,6 +286,27 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	gatewayIs("203.0.113.2", "10.96.0.0/15")
 	configure("activeGateways: 2\n")
 	gatewayIs("192.168.78.102", "10.97.0.0/16")
+
+	// A range of ClusterIPs that is added to the cluster is announced, and withdrawn with its object.
+	added := &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.121.0.0/24"}}}
+	added.Name = "added"
+	rangesAre := func(want ...string) {
+		t.Helper()
+		w.eventually(fmt.Sprint("the Service ranges are ", want), func(ctx context.Context) error {
+			info := export("east-clusterinfo")
+			if err := w.leader.Get(ctx, client.ObjectKeyFromObject(info), info); err != nil {
+				return err
+			}
+			if have := info.Spec.ClusterInfo.ServiceCIDRs; !slices.Equal(have, want) {
+				return fmt.Errorf("the leader has Service ranges %v", have)
+			}
+			return nil
+		})
+	}
+	w.create(w.member, added)
+	rangesAre("10.97.0.0/16", "10.121.0.0/24")
+	w.delete(w.member, added)
+	rangesAre()
 
 	// If the leader is unavailable, imported objects stay, also while the controller restarts. The local Gateways still
 	// change. When the leader is back, missed changes arrive.

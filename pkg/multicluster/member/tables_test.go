@@ -222,6 +222,8 @@ func step(r *rand.Rand, v View, c Change) View {
 	case 16:
 		v.Secrets = put(r, v.Secrets, joinedView().Secrets[0])
 		v.ServiceCIDR = pick("10.97.0.0/16", "10.97.0.0/16", "")
+		ranges := []string{"10.97.0.0/16", "10.97.0.0/16,fd00::/112", pick("10.98.0.0/16", "10.99.0.0/24")}
+		v.ServiceCIDRs = serviceCIDRs(ranges[:r.IntN(4)]...)
 	case 18:
 		p := pod(ns, name+pick("-1", "-2"), pick("web", "db", "x"))
 		p.Status.Phase = corev1.PodPhase(pick("Running", "Running", "Running", "Succeeded"))

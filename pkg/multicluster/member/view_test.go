@@ -3,6 +3,7 @@ package member
 import (
 	"maps"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/clusters"
@@ -35,6 +36,7 @@ type View struct {
 	// empty, and ServiceCIDRError has the reason.
 	ServiceCIDR      string
 	ServiceCIDRError string
+	ConfiguredCIDRs  string // separated by commas
 
 	ClusterSets   []*mcv1alpha2.ClusterSet   // of Namespace
 	ClusterClaims []*mcv1alpha2.ClusterClaim // of Namespace; empty if the API server has no such kind
@@ -56,6 +58,7 @@ type View struct {
 	CNPs               []*npv1alpha2.ClusterNetworkPolicy
 	NetworkPolicies    []*networkingv1.NetworkPolicy
 	Tiers              []*crdv1beta1.Tier
+	ServiceCIDRs       []*networkingv1.ServiceCIDR         // empty if the API server has no such kind
 	Reports            []*tombolov1alpha1.NodePolicyReport // empty without podCIDRs
 	PhasesOver         map[derive.Object]string            // of Gateways whose phase has lasted as long as it may
 
@@ -116,7 +119,8 @@ func change(kinds *watch.Kinds, from, to []client.Object) {
 // other fills the sources that no watch fills.
 func (t *tables) other(v View) {
 	t.base.Environment.Set(membership.Here, membership.Environment{Known: true, ServiceCIDR: v.ServiceCIDR,
-		ServiceCIDRError: v.ServiceCIDRError})
+		ServiceCIDRError: v.ServiceCIDRError,
+		ServiceCIDRs:     strings.FieldsFunc(v.ConfiguredCIDRs, func(r rune) bool { return r == ',' })})
 	t.base.Connection.Set(membership.Here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
 	secrets := map[derive.Object]*membership.Credentials{}
 	for _, cs := range v.ClusterSets {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -82,7 +81,7 @@ func (p Part) withoutEnds() Part {
 func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 	i := slices.IndexFunc(p.view.Gateways, func(g *mcv1alpha1.Gateway) bool { return g.Name == gateway })
 	g := p.view.Gateways[i]
-	services, err := claims.Range(g.ServiceCIDR)
+	services, err := routedRange(g.ServiceCIDR)
 	if err != nil {
 		p.report(problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, "serviceCIDR", "InvalidServiceCIDR",
 			"no cluster is reached, since encrypted tunnels end at the first address of the Service range: %v: set "+
@@ -122,7 +121,7 @@ func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 		if !p.view.Encrypt && (!hasKey(ci.Spec.WireGuard) && !gatewayHasKey(ci) || p.view.AllowUnencryptedPeers) {
 			continue
 		}
-		services, err := claims.Range(ci.Spec.ServiceCIDR)
+		services, err := routedRange(ci.Spec.ServiceCIDR)
 		if err != nil || p.overlaps(services, nil) != "" {
 			continue
 		}
@@ -134,9 +133,13 @@ func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 					"ClusterSet, delete this object, or wait a day", id, since)
 		}
 		c := Closed{ClusterID: ci.Spec.ClusterID, CIDRs: []netip.Prefix{services.Masked()}}
-		for _, text := range ci.Spec.PodCIDRs {
-			if pods, err := claims.Range(text); err == nil && p.view.PodToPod && p.overlaps(pods, nil) == "" {
-				c.CIDRs = append(c.CIDRs, pods.Masked())
+		others := ci.Spec.Services()[1:]
+		if p.view.PodToPod {
+			others = append(others, ci.Spec.PodCIDRs...)
+		}
+		for _, text := range others {
+			if cidr, err := routedRange(text); err == nil && p.overlaps(cidr, nil) == "" {
+				c.CIDRs = append(c.CIDRs, cidr)
 			}
 		}
 		out = append(out, c)
@@ -172,7 +175,7 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 	usable := peer.Gateways
 	peer.Gateways = nil
 	for field, info := range announced(ci) {
-		outside, err := claims.Address(info.GatewayIP)
+		outside, err := tunnelEnd(info.GatewayIP)
 		i := slices.IndexFunc(usable, leads(outside))
 		if err != nil || i < 0 || slices.ContainsFunc(peer.Gateways, leads(outside)) {
 			continue // it has been said why

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -30,7 +29,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	if _, withdrawn := ci.Annotations[multicluster.AnnotationWithdrawn]; withdrawn {
 		return Peer{}, false // closed reports it
 	}
-	services, err := claims.Range(ci.Spec.ServiceCIDR)
+	services, err := routedRange(ci.Spec.ServiceCIDR)
 	if err != nil {
 		p.report(object, "spec.serviceCIDR", "InvalidServiceCIDR",
 			"cluster %s ignored: %v: set serviceCIDR in the configuration of that cluster's member controller", id, err)
@@ -52,6 +51,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 		return Peer{}, false
 	}
 	p.tunnel(object, ci, peer)
+	p.serviceCIDRs(object, ci, &peer)
 	if p.view.PodToPod && p.preserves(object, ci, &peer) {
 		p.podCIDRs(object, ci, &peer)
 	}
@@ -82,7 +82,7 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 	for field, info := range announced(ci) {
 		leaving := strings.HasPrefix(field, leavingGateways)
 		field += ".gatewayIP"
-		ip, err := claims.Address(info.GatewayIP)
+		ip, err := tunnelEnd(info.GatewayIP)
 		if err != nil {
 			p.report(object, field, "InvalidGatewayIP",
 				"gateway of cluster %s ignored: %v: correct the address of that cluster's gateway Node or its annotation "+
@@ -150,11 +150,35 @@ func (p *planner) gatewayOwner(ip netip.Addr) string {
 	return ""
 }
 
+// serviceCIDRs adds the peer's other ranges of ClusterIPs. A bad one is left out alone.
+func (p *planner) serviceCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
+	for i, text := range ci.Spec.ServiceCIDRs {
+		field := fmt.Sprintf("spec.serviceCIDRs[%d]", i)
+		if text == ci.Spec.ServiceCIDR {
+			continue
+		}
+		cidr, err := routedRange(text)
+		if err != nil {
+			p.report(object, field, "InvalidServiceCIDR",
+				"Service range of cluster %s ignored: %v: correct serviceCIDRs in the configuration of that cluster's member "+
+					"controller", peer.ClusterID, err)
+			continue
+		}
+		if other := p.overlaps(cidr, peer.CIDRs); other != "" {
+			p.report(object, field, "OverlappingServiceCIDR",
+				"Service range %s of cluster %s ignored: it overlaps %s: give the clusters of a ClusterSet Service ranges that "+
+					"do not overlap", cidr, peer.ClusterID, other)
+			continue
+		}
+		peer.CIDRs = append(peer.CIDRs, cidr)
+	}
+}
+
 // podCIDRs adds the peer's Pod ranges. A bad one is left out alone: the Services of the peer do not depend on it.
 func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
 	for i, text := range ci.Spec.PodCIDRs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
-		cidr, err := claims.Range(text)
+		cidr, err := routedRange(text)
 		if err != nil {
 			p.report(object, field, "InvalidPodCIDR",
 				"Pod range of cluster %s ignored: %v: correct podCIDRs in the configuration of that cluster's member controller",

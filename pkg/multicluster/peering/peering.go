@@ -13,7 +13,6 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 
-	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -72,7 +71,7 @@ func (r Role) String() string {
 // Peer is one other cluster.
 type Peer struct {
 	ClusterID string
-	// CIDRs are the ranges behind the peer, its Service range first.
+	// CIDRs are the ranges behind the peer: its Service ranges, the first one of ServiceCIDR, then its Pod ranges.
 	CIDRs []netip.Prefix
 	// Pods are the ranges among them that Pods are in.
 	Pods []netip.Prefix
@@ -196,7 +195,7 @@ type Peering struct {
 // Closed is a cluster to whose ranges nothing may go by another link than WireGuard's.
 type Closed struct {
 	ClusterID string
-	// CIDRs are the ranges of them that this cluster reaches, or would: the Service range, then the Pod ranges.
+	// CIDRs are the ranges of them that this cluster reaches, or would: the Service ranges, then the Pod ranges.
 	CIDRs []netip.Prefix
 }
 
@@ -381,14 +380,14 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 	out.Role = Regular
 	for _, g := range gateways {
 		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
-		gatewayIP, err := claims.Address(g.GatewayIP)
+		gatewayIP, err := tunnelEnd(g.GatewayIP)
 		if err != nil {
 			p.report(object, "gatewayIP", "InvalidGatewayIP",
 				"%v, the Gateway is not used: give Node %s an IPv4 address, or set its annotation "+
 					"multicluster.antrea.io/gateway-ip", err, g.Name)
 			continue
 		}
-		internalIP, err := claims.Address(g.InternalIP)
+		internalIP, err := tunnelEnd(g.InternalIP)
 		if err != nil {
 			p.report(object, "internalIP", "InvalidInternalIP",
 				"%v, the Gateway is not used: give Node %s an IPv4 InternalIP", err, g.Name)

@@ -38,6 +38,11 @@ func aged(ci *mcv1alpha1.ClusterInfoImport, younger time.Duration) *mcv1alpha1.C
 	return ci
 }
 
+func services(ci *mcv1alpha1.ClusterInfoImport, ranges ...string) *mcv1alpha1.ClusterInfoImport {
+	ci.Spec.ServiceCIDRs = ranges
+	return ci
+}
+
 func keyed(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
 	ci.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "k"}
 	return ci
@@ -236,7 +241,7 @@ func TestPlan(t *testing.T) {
 				west, imported("", "10.1.0.0/16", "192.168.1.1"), imported("a", "10.1.0.0", "192.168.1.1"),
 				imported("b", "", "192.168.1.1"),
 				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "fd00::/64", "192.168.1.1"), imported("e", "10.2.0.0/16"),
-				imported("f", "10.3.0.0/16", "::1"), imported("g", "10.4.0.0/16", "172.30.1.22"),
+				imported("f", "10.3.0.0/16", "fd00::1"), imported("g", "10.4.0.0/16", "172.30.1.22"),
 				imported("h", "10.5.0.0/16", "192.168.1.9"), imported("i", "10.6.0.0/16", "192.168.1.9"),
 			},
 			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "h [10.5.0.0/16] [192.168.1.9] via 192.168.78.102",
@@ -249,13 +254,30 @@ func TestPlan(t *testing.T) {
 					"that are never routed",
 				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: fd00::/64 is an IPv6 range",
 				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos: cluster e ignored: it has no gateway",
-				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: ::1 " +
-					"is an IPv6 address",
+				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: " +
+					"fd00::1 is an IPv6 address",
 				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: " +
 					"172.30.1.22 is the gateway of this cluster too",
 				"ClusterInfoImport kube-system/i-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster i ignored: " +
 					"192.168.1.9 is the gateway of cluster h too",
 			},
+		},
+		{
+			name: "several Service ranges", gateways: own,
+			imports: []*mcv1alpha1.ClusterInfoImport{
+				services(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.100.0.0/16", "10.96.0.0/16", "fd00:96::/112",
+					"ten"),
+				services(imported("x", "10.99.0.0/16", "192.168.79.101"), "10.99.0.0/16", "10.100.8.0/24", "10.101.0.0/24")},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"west [10.96.0.0/16 10.100.0.0/16] [192.168.77.101] via 192.168.78.102",
+				"x [10.99.0.0/16 10.101.0.0/24] [192.168.79.101] via 192.168.78.102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/west-clusterinfo spec.serviceCIDRs[2]: Service range of cluster west ignored: " +
+					"fd00:96::/112 is an IPv6 range, which is not routed between clusters yet",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.serviceCIDRs[3]: Service range of cluster west ignored: " +
+					"\"ten\" is not a range",
+				"ClusterInfoImport kube-system/x-clusterinfo spec.serviceCIDRs[1]: Service range 10.100.8.0/24 of cluster x " +
+					"ignored: it overlaps"},
 		},
 		{
 			name: "Pod ranges count where Pods are shared", gateways: own, podToPod: true,

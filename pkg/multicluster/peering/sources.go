@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -49,9 +48,9 @@ func (p *planner) tunnelSources() {
 // tunnelSource reads an address or a range.
 func tunnelSource(text string) (netip.Prefix, error) {
 	if strings.Contains(text, "/") {
-		return claims.Range(text)
+		return routedRange(text)
 	}
-	ip, err := claims.Address(text)
+	ip, err := tunnelEnd(text)
 	if err != nil {
 		return netip.Prefix{},
 			fmt.Errorf("%w: expected IPv4 addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)

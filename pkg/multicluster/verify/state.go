@@ -218,12 +218,12 @@ func (s state) knows(other state) (string, error) {
 				other.id(), y, s.id())
 		}
 	}
-	return fmt.Sprintf("%s knows %s: Services %s, gateways %s", s.Name, other.id(), info.Spec.ServiceCIDR,
-		strings.Join(known, ", ")), nil
+	return fmt.Sprintf("%s knows %s: Services %s, gateways %s", s.Name, other.id(),
+		strings.Join(info.Spec.Services(), ", "), strings.Join(known, ", ")), nil
 }
 
 func ranges(i *mcv1alpha1.ClusterInfoImport) (all []netip.Prefix) {
-	for _, text := range append([]string{i.Spec.ServiceCIDR}, i.Spec.PodCIDRs...) {
+	for _, text := range i.Spec.Ranges() {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			all = append(all, p)
 		}

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +58,12 @@ type ClusterInfo struct {
 	ClusterID string `json:"clusterID,omitempty"`
 	// ServiceCIDR is the range of its ClusterIPs.
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
+	// ServiceCIDRs are all ranges of its ClusterIPs, of both address families. ServiceCIDR is one of them. A cluster that
+	// does not know the field reaches the Services of ServiceCIDR.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	ServiceCIDRs []string `json:"serviceCIDRs,omitempty"`
 	// PodCIDRs are the ranges of its Pods.
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// GatewayInfos are its Gateways.
@@ -73,6 +80,15 @@ type ClusterInfo struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	Features []string `json:"features,omitempty"`
 }
+
+// Services returns the texts of all ranges of ClusterIPs, each once, ServiceCIDR first.
+func (c *ClusterInfo) Services() []string {
+	others := slices.DeleteFunc(slices.Clone(c.ServiceCIDRs), func(s string) bool { return s == c.ServiceCIDR })
+	return append([]string{c.ServiceCIDR}, others...)
+}
+
+// Ranges returns the texts of all ranges of ClusterIPs and of Pods.
+func (c *ClusterInfo) Ranges() []string { return append(c.Services(), c.PodCIDRs...) }
 
 // Inside says whether the cluster's Gateways take encrypted traffic each at an address of its own: those that say which.
 func (c *ClusterInfo) Inside() bool {

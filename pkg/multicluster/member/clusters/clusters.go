@@ -137,23 +137,24 @@ func (t *Tables) pinsOf(m membership.Membership, r *derive.Reader) claims.Pins {
 // reportOverlaps reports ranges of another cluster that overlap this cluster's ranges. The agents ignore them.
 func reportOverlaps(own membership.OwnRanges, cii *mcv1alpha1.ClusterInfoImport, ps *problem.List) {
 	about, id := problem.About("ClusterInfoImport", cii.Namespace, cii.Name), cii.Spec.ClusterID
-	for i, text := range append([]string{cii.Spec.ServiceCIDR}, cii.Spec.PodCIDRs...) {
+	report := func(text, field, problem string) {
 		r, err := claims.Range(text)
 		if err != nil {
-			continue
+			return
 		}
-		ours := own.Meets(r)
-		switch {
-		case ours == "":
-		case i == 0:
-			ps.Add(about, "spec.serviceCIDR", reasonCIDROverlap, fmt.Sprintf(
-				"cluster %s cannot be reached: its Service range %s overlaps this cluster's %s; one of the clusters "+
-					"needs another range", id, r, ours))
-		default:
-			ps.Add(about, fmt.Sprintf("spec.podCIDRs[%d]", i-1), reasonCIDROverlap, fmt.Sprintf(
-				"Pods of cluster %s cannot be reached: their range %s overlaps this cluster's %s; one of the clusters "+
-					"needs another range", id, r, ours))
+		if ours := own.Meets(r); ours != "" {
+			ps.Add(about, field, reasonCIDROverlap, fmt.Sprintf(problem+" range %s overlaps this cluster's %s; one of the "+
+				"clusters needs another range", id, r, ours))
 		}
+	}
+	report(cii.Spec.ServiceCIDR, "spec.serviceCIDR", "cluster %s cannot be reached: its Service")
+	for i, text := range cii.Spec.ServiceCIDRs {
+		if text != cii.Spec.ServiceCIDR {
+			report(text, fmt.Sprintf("spec.serviceCIDRs[%d]", i), "some Services of cluster %s cannot be reached: their")
+		}
+	}
+	for i, text := range cii.Spec.PodCIDRs {
+		report(text, fmt.Sprintf("spec.podCIDRs[%d]", i), "Pods of cluster %s cannot be reached: their")
 	}
 }
 

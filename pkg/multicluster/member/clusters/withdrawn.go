@@ -54,7 +54,8 @@ func (t *Tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membersh
 		out = append(out, &mcv1alpha1.ClusterInfoImport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: have.Namespace, Name: have.Name,
 				Annotations: map[string]string{multicluster.AnnotationWithdrawn: since}},
-			Spec: mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: have.Spec.ServiceCIDR, PodCIDRs: have.Spec.PodCIDRs},
+			Spec: mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: have.Spec.ServiceCIDR,
+				ServiceCIDRs: have.Spec.ServiceCIDRs, PodCIDRs: have.Spec.PodCIDRs},
 		})
 	}
 	// Agents' reports change all the time, so they are read only if they matter.

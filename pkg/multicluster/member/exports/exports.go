@@ -151,14 +151,14 @@ func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 				err.Error()}
 		}
 	}
-	if env, _ := derive.Get(r, t.base.Environment, membership.Here); refusal.Reason == "" && !services.Headless(service) &&
+	if own, _ := derive.Get(r, t.base.Own, membership.Here); refusal.Reason == "" && !services.Headless(service) &&
 		t.base.Config.EndpointIPType != config.EndpointIPTypePodIP {
-		if ip := outsideOf(env.ServiceCIDR, services.ClusterIPs(service)); ip != "" {
+		if ip := outsideOf(own.Announced(), services.ClusterIPs(service)); ip != "" {
 			refusal = metav1.Condition{Reason: reasonNoClusterIP, Message: fmt.Sprintf(
-				"ClusterIP %s is outside of the Service range %s, the one that this cluster announces, so other clusters "+
-					"do not reach it: make the Service again with a clusterIP of that range, or set serviceCIDR in the "+
-					"member controller's configuration to a range that has both",
-				ip, env.ServiceCIDR)}
+				"ClusterIP %s is outside of the Service ranges that this cluster announces, %v, so other clusters do not "+
+					"reach it: make the Service again with a clusterIP of these, add its range to the cluster by a ServiceCIDR, "+
+					"or add it to serviceCIDR in the member controller's configuration",
+				ip, own.Announced())}
 		}
 	}
 	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
@@ -289,11 +289,11 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discover
 	return subsets
 }
 
-// outsideOf returns the first address outside of a range. The result is empty if there is no such address, or no range.
-func outsideOf(cidr string, ips []string) string {
-	r, err := netip.ParsePrefix(cidr)
+// outsideOf returns the first address outside of ranges. The result is empty if there is no such address, or no range.
+func outsideOf(ranges []netip.Prefix, ips []string) string {
 	for _, text := range ips {
-		if ip, wrong := netip.ParseAddr(text); err == nil && wrong == nil && !r.Contains(ip) {
+		if ip, err := netip.ParseAddr(text); err == nil && len(ranges) > 0 &&
+			!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 			return text
 		}
 	}

@@ -55,6 +55,11 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 		PodCIDRs:    t.base.Config.PodCIDRs,
 		Features:    []string{mcv1alpha1.FeatureActiveGateways},
 	}
+	if own, _ := derive.Get(r, t.base.Own, membership.Here); len(own.Announced()) > 1 {
+		for _, p := range own.Announced() {
+			info.ServiceCIDRs = append(info.ServiceCIDRs, p.String())
+		}
+	}
 	if t.gateways.keepsClients(gateways, r) {
 		info.Features = append(info.Features, mcv1alpha1.FeaturePreserveClientIP)
 	}

@@ -77,8 +77,8 @@ func (t *Tables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImport, r
 			}
 		}
 		switch {
-		case own.Service.IsValid() && own.Service.Contains(ip):
-			return "in the Service range" + but
+		case own.Serves(ip):
+			return "in a Service range" + but
 		case slices.ContainsFunc(own.Pods, func(p netip.Prefix) bool { return p.Contains(ip) }):
 			return "in a Pod range" + but
 		case slices.ContainsFunc(own.Nodes, func(n membership.NodeAddr) bool { return n.Addr == ip }):

@@ -24,11 +24,7 @@ func (t *Tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem
 		return nil, nil
 	}
 	own, _ := derive.Get(r, t.base.Own, membership.Here)
-	out := &reach{}
-	if own.Service.IsValid() {
-		out.Ranges = append(out.Ranges, own.Service)
-	}
-	out.Ranges = append(out.Ranges, own.Pods...)
+	out := &reach{Ranges: slices.Concat(own.Announced(), own.Pods)}
 	for _, cii := range infos {
 		out.Ranges = append(out.Ranges, claims.Ranges(&cii.Spec)...)
 	}

@@ -47,10 +47,7 @@ func (t *Tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []pr
 	own, _ := derive.Get(r, t.base.Own, membership.Here)
 	infos, _ := derive.Get(r, t.in.Infos, membership.Here)
 	var out []sourceRange
-	if own.Service.IsValid() {
-		out = append(out, sourceRange{own.Service, m.ID})
-	}
-	for _, p := range own.Pods {
+	for _, p := range slices.Concat(own.Services, own.Pods) {
 		out = append(out, sourceRange{p, m.ID})
 	}
 	for _, cii := range infos {

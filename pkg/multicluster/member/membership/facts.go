@@ -2,12 +2,14 @@ package membership
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -70,6 +72,16 @@ func nodeFacts(o *corev1.Node) *corev1.Node {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	}
 	return n
+}
+
+// serviceCIDRFacts returns the ranges of a ServiceCIDR.
+func serviceCIDRFacts(o *networkingv1.ServiceCIDR) (out []netip.Prefix) {
+	for _, text := range o.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
 }
 
 // NodeReady reports whether a Node is Ready.

@@ -10,9 +10,9 @@ import (
 
 // OwnRanges are the addresses of this cluster.
 type OwnRanges struct {
-	Service netip.Prefix // invalid while it is unknown
-	Pods    []netip.Prefix
-	Nodes   []NodeAddr
+	Services []netip.Prefix // first the range of Environment; empty while it is unknown
+	Pods     []netip.Prefix
+	Nodes    []NodeAddr
 }
 
 // NodeAddr is an address of a Node.
@@ -24,7 +24,7 @@ type NodeAddr struct {
 func (t *Tables) ownOf(_ derive.Name, r *derive.Reader) (OwnRanges, []problem.Problem) {
 	env, _ := derive.Get(r, t.Environment, Here)
 	var own OwnRanges
-	own.Service, _ = netip.ParsePrefix(env.ServiceCIDR)
+	own.Services = t.services(env, r)
 	pods := slices.Clone(t.Config.PodCIDRs)
 	for _, node := range derive.Values(derive.All(r, t.Nodes)) {
 		pods = append(pods, node.Spec.PodCIDRs...)
@@ -42,10 +42,50 @@ func (t *Tables) ownOf(_ derive.Name, r *derive.Reader) (OwnRanges, []problem.Pr
 	return own, nil
 }
 
+// services returns the ranges of ClusterIPs: the configured ones, else the discovered one and the ranges of
+// ServiceCIDR objects. A range within another one is left out.
+func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix) {
+	first, err := netip.ParsePrefix(env.ServiceCIDR)
+	if err != nil {
+		return nil
+	}
+	var others []netip.Prefix
+	for _, text := range env.ServiceCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			others = append(others, p)
+		}
+	}
+	if len(env.ServiceCIDRs) == 0 {
+		for _, row := range derive.All(r, t.serviceCIDRs) {
+			others = append(others, row.Value...)
+		}
+		slices.SortFunc(others, netip.Prefix.Compare) // a range is before those within it
+	}
+	out = []netip.Prefix{first}
+	for _, p := range others {
+		if !slices.ContainsFunc(out, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Announced are the ranges of ClusterIPs that other clusters are to reach. IPv6 is not routed between clusters yet.
+func (own OwnRanges) Announced() []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(own.Services), func(p netip.Prefix) bool { return !p.Addr().Is4() })
+}
+
+// Serves reports whether an address is in a range of ClusterIPs.
+func (own OwnRanges) Serves(ip netip.Addr) bool {
+	return slices.ContainsFunc(own.Services, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
 // Meets returns the part of this cluster that a range overlaps; empty for no part.
 func (own OwnRanges) Meets(r netip.Prefix) string {
-	if own.Service.IsValid() && own.Service.Overlaps(r) {
-		return own.Service.String()
+	for _, p := range own.Services {
+		if p.Overlaps(r) {
+			return p.String()
+		}
 	}
 	for _, p := range own.Pods {
 		if p.Overlaps(r) {

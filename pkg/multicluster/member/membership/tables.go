@@ -7,6 +7,8 @@
 package membership
 
 import (
+	"net/netip"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
@@ -24,9 +26,11 @@ const Here = derive.Name("here")
 
 // Environment has the facts about this cluster that are not from its objects.
 type Environment struct {
-	Known            bool // true in every row
+	Known bool // true in every row
+	// ServiceCIDR is the range that is announced first, configured or discovered. Configured ranges are the only ones.
 	ServiceCIDR      string
 	ServiceCIDRError string
+	ServiceCIDRs     []string // as configured
 }
 
 // Connection is the state of the connection to a Common Area. Repeated equal answers of the leader do not change it.
@@ -54,7 +58,9 @@ type Tables struct {
 
 	Namespaces *derive.Source[derive.Object, *corev1.Namespace]
 	Nodes      *derive.Source[derive.Object, *corev1.Node]
-	Reports    *derive.Source[derive.Object, AgentReport] // of NodePolicyReports
+	// serviceCIDRs are the ranges of ServiceCIDR objects; empty if the API server has no such kind.
+	serviceCIDRs *derive.Source[derive.Object, []netip.Prefix]
+	Reports      *derive.Source[derive.Object, AgentReport] // of NodePolicyReports
 
 	ResourceImports *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
 	ResourceExports *derive.Source[derive.Object, *mcv1alpha1.ResourceExport]
@@ -76,6 +82,7 @@ func New(k *writes.Kinds, namespace string, cfg config.Config) *Tables {
 	t.clusterClaims = watch.NewSource(k.Cluster, "clusterclaims", clusterClaimFacts, own, watch.Believed())
 	t.Namespaces = watch.NewSource(k.Cluster, "namespaces", namespaceFacts(cfg.EnableStretchedNetworkPolicy))
 	t.Nodes = watch.NewSource(k.Cluster, "nodes", nodeFacts)
+	t.serviceCIDRs = watch.NewSource(k.Cluster, "servicecidrs", serviceCIDRFacts, watch.Optional())
 	t.Reports = watch.NewSource(k.Cluster, "nodepolicyreports", reportFacts, watch.Optional())
 	t.ResourceImports = watch.NewSource(k.Area, "resourceimports", resourceImportFacts)
 	t.ResourceExports = writes.NewSource(k, k.OwnExports, "ResourceExport", "resourceexports", resourceExportFacts,
