@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tombolo-net/tombolo/pkg/cluster/externalip"
 	"github.com/tombolo-net/tombolo/pkg/cluster/warnings"
 )
 
@@ -15,7 +18,8 @@ import (
 func clusterCommand(logTo func()) *cobra.Command {
 	var health string
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Run in every cluster: report what its Nodes do not serve", Args: cobra.NoArgs,
+		Use: "cluster", Short: "Run in every cluster: report what its Nodes do not serve, and give Services addresses of " +
+			"ExternalIPPools", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo()
 			return runCluster(cmd.Context(), health)
@@ -38,11 +42,20 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return err
 	}
+	lease, renew, retry := 15*time.Second, 10*time.Second, 2*time.Second
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme:                 scheme,
-		Cache:                  options,
-		HealthProbeBindAddress: health,
-		Metrics:                metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme,
+		Cache:  options,
+		// Events are written without an election. Two replicas must not assign addresses.
+		LeaderElection:                true,
+		LeaderElectionID:              externalip.LeaseName,
+		LeaderElectionNamespace:       namespace,
+		LeaseDuration:                 &lease,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
+		LeaderElectionReleaseOnCancel: true, // the process ends when the manager has stopped
+		HealthProbeBindAddress:        health,
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
@@ -51,7 +64,7 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return err
 	}
-	if err := warnings.SetupWithManager(mgr, name); err != nil {
+	if err := errors.Join(warnings.SetupWithManager(mgr, name), externalip.SetupWithManager(mgr, name)); err != nil {
 		return err
 	}
 	return start(ctx, mgr, "cluster", namespace)

@@ -15,7 +15,7 @@ import (
 )
 
 // TestAccess compares the ClusterRole of deploy/agent with the kinds that the agent watches. It allows exactly these.
-// It allows no writes but reports and the keys of its Node and Gateway (TestReportAccess).
+// It allows no writes but reports, the keys of its Node and Gateway (TestReportAccess) and Leases (testLeaseAccess).
 func TestAccess(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/agent/tombolo.yml")
 	if err != nil {
@@ -47,6 +47,10 @@ func TestAccess(t *testing.T) {
 			if one := rule.Resources; len(one) == 1 && (one[0] == "gateways" || one[0] == "nodes") &&
 				slices.Equal(rule.Verbs, []string{"patch"}) {
 				continue // TestReportAccess
+			}
+			if slices.Equal(rule.Resources, []string{"leases"}) && role.Kind == "Role" &&
+				slices.Equal(rule.Verbs, []string{"get", "list", "create", "update", "delete"}) {
+				continue // testLeaseAccess
 			}
 			if want := []string{"get", "list", "watch"}; !slices.Equal(rule.Verbs, want) {
 				t.Errorf("the agent may %v %v, want %v", rule.Verbs, rule.Resources, want)

@@ -93,6 +93,7 @@ type Agent struct {
 	moved         chan struct{} // this Node's object has changed
 	wireguard     wireguardParts
 	networks      *publisher[string] // of transportNetworks
+	addresses     *ipHolder          // of ExternalIPPools; nil without the feature
 	file          *configFile
 
 	// These are changes of passes that have not been handed over yet. Only the engine's goroutine uses them.
@@ -202,6 +203,9 @@ func newAgent(o Options) (*Agent, error) {
 	if err := a.newPublishers(); err != nil {
 		return nil, err
 	}
+	if a.addresses, err = a.newIPHolder(); err != nil {
+		return nil, err
+	}
 	if c := a.config.AntreaProxy; c.ProxyAll && !c.DisableServiceHealthCheckServer {
 		a.serviceHealth = newServiceHealth(oncePer(healthKept, a.ready), func() bool {
 			n, _ := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
@@ -289,6 +293,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.attachments.restore(at)
 	}
 	open := a.tables.outside.servedBefore(a.log, hostnet.LeadsTo)
+	a.tables.external.keeps = a.addresses != nil
 	a.tables.loaded()
 	runs := []func(context.Context){
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
@@ -304,6 +309,9 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		runs = append(runs, a.serviceHealth.run)
 	}
 	runs = append(runs, a.networks.run)
+	if a.addresses != nil {
+		runs = append(runs, a.addresses.run)
+	}
 	for _, p := range a.wireguard.publishers {
 		runs = append(runs, p.run)
 	}

@@ -120,6 +120,9 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		}
 		link.Addresses = append(link.Addresses, netip.PrefixFrom(ip, cidr.Bits()))
 	}
+	if len(ranges) > 0 { // else the port keeps its previous addresses
+		t.external.host(&link, r)
+	}
 	d.Links = append(d.Links, link)
 	if node.Families.Has4() {
 		d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})

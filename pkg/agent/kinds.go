@@ -51,6 +51,9 @@ func (t *tables) declareKinds() {
 	t.objects.imports = watch.NewSource(k, "clusterinfoimports", importFactsOf, gateways, own, optional)
 	t.objects.sets = watch.NewSource(k, "clustersets", clusterSetFactsOf, gateways, own, optional)
 	t.objects.exports = watch.NewSource(k, "serviceexports", exportFactsOf, gateways, optional)
+	external := watch.If(t.config.Enabled("ServiceExternalIP"))
+	t.external.pools = watch.NewSource(k, "externalippools", poolSelectorOf, external, optional)
+	t.external.nodes = watch.NewSource(k, "holder-nodes", holderNodeOf, external)
 	t.kinds = k
 }
 

@@ -183,6 +183,8 @@ func TestReportAccess(t *testing.T) {
 		t.Errorf("an agent deletes a report: %v", deletion)
 	}
 
+	testLeaseAccess(t, as, refused)
+
 	// The key of WireGuard goes into the Gateway of the agent's own Node, and nothing else.
 	for _, node := range []string{"node-1", "node-2"} {
 		g := &unstructured.Unstructured{Object: map[string]any{

@@ -71,6 +71,7 @@ type tables struct {
 	pods      *podTables
 	outside   *outsideTables
 	hostPorts *hostPortTables
+	external  *externalIPTables
 	outputs   outputs
 	inside    *insideTables
 	keys      *nodeKeys
@@ -128,7 +129,10 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.outside = newOutsideTables(e, c, t.this, t.services, t.pods)
 	t.hostPorts = &hostPortTables{link: c.HostGateway, this: t.this, pods: t.pods, services: t.services}
 	t.hostPorts.add(e, c.AntreaProxy.ProxyAll)
+	t.external = &externalIPTables{config: c, this: t.this, services: t.services}
+	t.external.held = derive.NewSource[policy.Addr, bool](e, "held-addresses")
 	t.declareKinds()
+	t.external.add(e)
 	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.objects.asked))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
 	t.resolvers = &resolverTables{config: c, services: t.services}
@@ -534,6 +538,9 @@ func (t *tables) loaded() {
 		t.outside.open,
 	} {
 		s.Loaded()
+	}
+	if !t.external.keeps {
+		t.external.held.Loaded()
 	}
 }
 

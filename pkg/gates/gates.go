@@ -43,7 +43,7 @@ var all = map[string]Gate{
 	"PacketCapture":                 {},
 	"PreferSameTrafficDistribution": {Have: true},
 	"SecondaryNetwork":              {},
-	"ServiceExternalIP":             {On: true},
+	"ServiceExternalIP":             {On: true, Have: true},
 	"ServiceTrafficDistribution":    {On: true, Locked: true, Have: true},
 	"SupportBundleCollection":       {},
 	"TopologyAwareHints":            {On: true, Locked: true, Have: true},

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 )
 
 // Outside are the inputs of how clients outside of the Pods' network reach a Service.
@@ -19,6 +21,8 @@ type Outside struct {
 	// clients of a family.
 	Sources            []netip.Prefix
 	Limited4, Limited6 bool
+	// Pool is the ExternalIPPool that gives the Service its load balancer's address.
+	Pool string
 	// HealthPort answers load balancers whether this Node has endpoints, with Local; 0: no port.
 	HealthPort uint16
 }
@@ -37,6 +41,9 @@ func outsideOf(s *corev1.Service, report reporter) Outside {
 	}
 	if p := s.Spec.HealthCheckNodePort; o.Local && p > 0 && p <= 65535 {
 		o.HealthPort = uint16(p)
+	}
+	if s.Spec.LoadBalancerClass == nil {
+		o.Pool = s.Annotations[crdv1beta1.AnnotationExternalIPPool]
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		if in.IP == "" || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {

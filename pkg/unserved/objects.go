@@ -11,6 +11,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 )
 
 // annotated are the annotations that begin with a prefix, in order.
@@ -26,9 +28,14 @@ func annotated(o metav1.Object, prefix, message string) (out []Finding) {
 
 func annotation(key string) string { return "metadata.annotations[" + key + "]" }
 
+// serviceAnnotations leaves out the annotations of addresses of ExternalIPPools, which are served.
 func serviceAnnotations(s *corev1.Service) []Finding {
-	return annotated(s, "service.antrea.io/",
-		"Tombolo assigns no external addresses and has no DSR: remove the annotation")
+	return slices.DeleteFunc(
+		annotated(s, "service.antrea.io/", "load balancers have no DSR, and Nodes speak no BGP: remove the annotation"),
+		func(f Finding) bool {
+			return f.Field == annotation(crdv1beta1.AnnotationExternalIPPool) ||
+				f.Field == annotation(crdv1beta1.AnnotationSharedIP)
+		})
 }
 
 func nodePortLocal(s *corev1.Service) []Finding {
@@ -88,7 +95,7 @@ func isolation(n *corev1.Namespace) (out []Finding) {
 
 // antreaKinds are the resources of crd.antrea.io that this version does not have.
 var antreaKinds = []string{
-	"antreanodeconfigs", "bgppolicies", "egresses", "externalentities", "externalippools", "externalnodes",
+	"antreanodeconfigs", "bgppolicies", "egresses", "externalentities", "externalnodes",
 	"flowexporterdestinations", "ippools", "nodelatencymonitors", "packetcaptures", "supportbundlecollections",
 	"traceflows", "trafficcontrols",
 }

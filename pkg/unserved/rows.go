@@ -43,9 +43,9 @@ var rows = []Row{
 		find:    finders{outside: externalLocal},
 	},
 	{
-		Asked:   "annotations `service.antrea.io/*` (external-ip-pool, load-balancer-mode, ...)",
+		Asked:   "annotations `service.antrea.io/*` (load-balancer-mode, bgp-med, ...) but those of external addresses",
 		Reason:  "ServiceAnnotationNotSupported",
-		Happens: "no effect: no address is assigned from a pool, and load balancers have no DSR",
+		Happens: "no effect: load balancers have no DSR, and Nodes speak no BGP",
 		find:    finders{service: serviceAnnotations},
 	},
 	{

@@ -77,7 +77,7 @@ func TestService(t *testing.T) {
 			s.Annotations = map[string]string{"service.antrea.io/external-ip-pool": "pool",
 				"service.antrea.io/load-balancer-mode": "dsr",
 				"nodeportlocal.antrea.io/enabled":      "true", "example.org/service.antrea.io": "x"}
-		}, want: []string{"metadata.annotations[service.antrea.io/external-ip-pool] ServiceAnnotationNotSupported",
+		}, want: []string{
 			"metadata.annotations[service.antrea.io/load-balancer-mode] ServiceAnnotationNotSupported",
 			"metadata.annotations[nodeportlocal.antrea.io/enabled] NodePortLocalNotSupported"}},
 		{name: "another proxy's", change: func(s *corev1.Service) {

@@ -71,6 +71,8 @@ var resources = byType(
 	resource{crdv1beta1.GroupVersion.WithResource("clustergroups"), &crdv1beta1.ClusterGroup{},
 		&crdv1beta1.ClusterGroupList{}},
 	resource{crdv1beta1.GroupVersion.WithResource("groups"), &crdv1beta1.Group{}, &crdv1beta1.GroupList{}},
+	resource{crdv1beta1.GroupVersion.WithResource("externalippools"), &crdv1beta1.ExternalIPPool{},
+		&crdv1beta1.ExternalIPPoolList{}},
 	resource{tombolov1alpha1.GroupVersion.WithResource("nodepolicyreports"), &tombolov1alpha1.NodePolicyReport{},
 		&tombolov1alpha1.NodePolicyReportList{}},
 	resource{schema.GroupVersion(npv1alpha2.GroupVersion).WithResource("clusternetworkpolicies"),

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
@@ -258,9 +259,81 @@ func testOutside(t *testing.T, c *cluster) {
 	}, at(first, nearPort), at(second, nearPort), nodes[1].in)
 	ports := newHostPortsTest(t, nodes, asker, far, check)
 	ports.works("with proxyAll")
+	testExternalIP(t, c, objects, nodes, near, check)
 	testOutsideOff(t, nodes, check)
 	ports.works("without proxyAll")
 	ports.changeHands()
+}
+
+// testExternalIP has one of two Nodes hold an address of a pool, which is in the network of the first one.
+func testExternalIP(t *testing.T, c *cluster, objects client.Client, nodes []*secureNode, near *pod,
+	check func(outsideRow),
+) {
+	const address = "10.200.1.77"
+	create := func(o client.Object) {
+		t.Helper()
+		if err := objects.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = objects.Delete(context.WithoutCancel(t.Context()), o) })
+	}
+	for _, n := range nodes {
+		for subresource, patch := range map[string]string{
+			"":       fmt.Sprintf(`{"metadata":{"labels":{"edge":%q}}}`, n.name),
+			"status": `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`,
+		} {
+			var sub []string
+			if subresource != "" {
+				sub = append(sub, subresource)
+			}
+			if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), n.name, types.StrategicMergePatchType, []byte(patch),
+				metav1.PatchOptions{}, sub...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pool := &crdv1beta1.ExternalIPPool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}
+	pool.Spec.IPRanges = []crdv1beta1.IPRange{{Start: address, End: address}}
+	pool.Spec.NodeSelector.MatchLabels = map[string]string{"edge": nodes[0].name}
+	create(pool)
+	list := outsideServices(near, nil, nodes)
+	held, slice := list[0].(*corev1.Service), list[1].(*discoveryv1.EndpointSlice)
+	held.Name, slice.Name, slice.Labels[discoveryv1.LabelServiceName] = "held", "held", "held"
+	held.Annotations = map[string]string{crdv1beta1.AnnotationExternalIPPool: pool.Name}
+	held.Spec.Type = corev1.ServiceTypeLoadBalancer
+	for i := range held.Spec.Ports {
+		held.Spec.Ports[i].NodePort = 0
+	}
+	create(held)
+	create(slice)
+	held.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	if err := objects.Status().Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	on := func(n *secureNode, want bool) {
+		t.Helper()
+		n.eventually(fmt.Sprintf("the address of the pool is on Node %s: %v", n.name, want), func() error {
+			var text []byte
+			var err error
+			n.in(func() { text, err = exec.Command("ip", "-o", "addr", "show", "to", address).CombinedOutput() })
+			if err == nil && (len(text) > 0) != want {
+				err = fmt.Errorf("addresses: %q", text)
+			}
+			return err
+		})
+	}
+	on(nodes[0], true)
+	check(outsideRow{"address of a pool", func(f func()) { f() }, "tcp4", address + ":80", "near 10.200.1.1"})
+	pool.Spec.NodeSelector.MatchLabels["edge"] = nodes[1].name
+	if err := objects.Update(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	on(nodes[1], true)
+	on(nodes[0], false)
+	if err := objects.Delete(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	on(nodes[1], false)
 }
 
 // testServicePolicy applies a policy to a Service, for clients of one address.

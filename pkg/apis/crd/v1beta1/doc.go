@@ -25,6 +25,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Tier{}, &TierList{},
 		&ClusterGroup{}, &ClusterGroupList{},
 		&Group{}, &GroupList{},
+		&ExternalIPPool{}, &ExternalIPPoolList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

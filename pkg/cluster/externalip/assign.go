@@ -1,0 +1,243 @@
+package externalip
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/labels"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// view is everything that an assignment depends on, each list in the order of its keys.
+type view struct {
+	Services []derive.Row[derive.Object, serviceFacts]
+	Pools    []derive.Row[derive.Object, poolFacts]
+	Nodes    []derive.Row[derive.Object, nodeFacts]
+	Ranges   []netip.Prefix // of ClusterIPs
+}
+
+// assignment is which Service has which address.
+type assignment struct {
+	Services map[derive.Object]assigned
+	Pools    map[derive.Object]poolState
+}
+
+// assigned is the address of a Service, or the reason why it has no address.
+type assigned struct {
+	Addr    netip.Addr
+	Problem *problem.Problem // nil with an address of a pool
+}
+
+// poolState is the state of a pool.
+type poolState struct {
+	Usage    crdv1beta1.IPPoolUsage
+	Problems []problem.Problem
+}
+
+// pool is a pool while addresses are assigned.
+type pool struct {
+	name  string
+	all   *netipx.IPSet
+	free  *netipx.IPSet // without addresses that any Service has
+	state poolState
+}
+
+// assign decides which Service has which address. A Service keeps the address of its status while its pool has it. Then
+// the older Services choose first: the address that they ask for, else the lowest free one.
+func assign(v view) assignment {
+	pools := v.pools()
+	out := assignment{Services: map[derive.Object]assigned{}, Pools: map[derive.Object]poolState{}}
+	holders := map[netip.Addr][]serviceFacts{}
+	take := func(key derive.Object, f serviceFacts, ip netip.Addr) {
+		holders[ip] = append(holders[ip], f)
+		out.Services[key] = assigned{Addr: ip}
+	}
+	rows := slices.Clone(v.Services)
+	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, serviceFacts]) int {
+		return cmp.Compare(a.Value.Created, b.Value.Created)
+	})
+	var waiting []derive.Row[derive.Object, serviceFacts]
+	for _, row := range rows {
+		f := row.Value
+		if f.Pool == "" {
+			out.Services[row.Key] = assigned{}
+			continue
+		}
+		p, known := pools[f.Pool]
+		ip, err := netip.ParseAddr(f.Have)
+		switch {
+		case !known && err == nil && f.Reported.Status != "":
+			// A pool that is made again finds its Services as they were.
+			out.Services[row.Key] = assigned{ip, unknownPool(row.Key, f.Pool)}
+		case !known:
+			out.Services[row.Key] = assigned{Problem: unknownPool(row.Key, f.Pool)}
+		case err == nil && p.all.Contains(ip) && (f.Asked == "" || f.Asked == f.Have):
+			take(row.Key, f, ip)
+		default:
+			waiting = append(waiting, row)
+		}
+	}
+	for ip := range holders {
+		for _, p := range pools {
+			p.remove(ip)
+		}
+	}
+	for _, row := range waiting {
+		ip, wrong := pools[row.Value.Pool].choose(row.Key, row.Value, holders)
+		if wrong != nil {
+			out.Services[row.Key] = assigned{Problem: wrong}
+			continue
+		}
+		take(row.Key, row.Value, ip)
+		for _, p := range pools {
+			p.remove(ip)
+		}
+	}
+	for _, row := range v.Pools {
+		p := pools[row.Key.Name]
+		for ip := range holders {
+			if slices.ContainsFunc(holders[ip], func(f serviceFacts) bool { return f.Pool == p.name }) {
+				p.state.Usage.Used++
+			}
+		}
+		out.Pools[row.Key] = p.state
+	}
+	return out
+}
+
+// choose returns the address that a Service gets of a pool.
+func (p *pool) choose(key derive.Object, f serviceFacts, holders map[netip.Addr][]serviceFacts) (netip.Addr,
+	*problem.Problem) {
+	wrong := func(field, reason, format string, args ...any) (netip.Addr, *problem.Problem) {
+		return netip.Addr{}, serviceProblem(key, field, reason, format, args...)
+	}
+	if f.Asked == "" {
+		if list := p.free.Ranges(); len(list) > 0 {
+			return list[0].From(), nil
+		}
+		return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "PoolExhausted",
+			"ExternalIPPool %s has no free address: add a range to it, or delete a Service that has one", p.name)
+	}
+	ip, err := netip.ParseAddr(f.Asked)
+	shares := func(f serviceFacts) bool { return f.Shared }
+	switch list := holders[ip]; {
+	case err != nil:
+		return wrong("spec.loadBalancerIP", "InvalidAddress", "%q is not an IP address: correct it", f.Asked)
+	case !p.all.Contains(ip):
+		return wrong("spec.loadBalancerIP", "AddressNotInPool",
+			"%s is not an address that ExternalIPPool %s can give: choose another address, or another pool", ip, p.name)
+	case len(list) == 0 || shares(f) && !slices.ContainsFunc(list, func(f serviceFacts) bool { return !shares(f) }):
+		return ip, nil
+	}
+	return wrong("spec.loadBalancerIP", "AddressInUse",
+		"another Service has %s: choose another address, or annotate both with %s: \"true\"", ip,
+		crdv1beta1.AnnotationSharedIP)
+}
+
+func (p *pool) remove(ip netip.Addr) {
+	if !p.free.Contains(ip) {
+		return
+	}
+	var b netipx.IPSetBuilder
+	b.AddSet(p.free)
+	b.Remove(ip)
+	p.free = setOf(&b)
+}
+
+// setOf returns the built set. Its only error is an invalid range, which no facts have.
+func setOf(b *netipx.IPSetBuilder) *netipx.IPSet {
+	set, err := b.IPSet()
+	if err != nil {
+		return &netipx.IPSet{}
+	}
+	return set
+}
+
+// pools are the pools by name. An address that two pools have belongs to the first one by name.
+func (v view) pools() map[string]*pool {
+	var taken, given netipx.IPSetBuilder
+	for _, n := range v.Nodes {
+		for _, p := range n.Value.Taken {
+			taken.AddPrefix(p)
+		}
+	}
+	for _, p := range v.Ranges {
+		taken.AddPrefix(p)
+	}
+	used, others := setOf(&taken), setOf(&given)
+	out := map[string]*pool{}
+	for _, row := range v.Pools {
+		p := &pool{name: row.Key.Name}
+		p.state.Problems = slices.Clone(row.Value.Problems)
+		report := func(field, reason, format string, args ...any) {
+			p.state.Problems = append(p.state.Problems, problem.Problem{
+				Object: problem.Object{Kind: "ExternalIPPool", Name: row.Key.Name}, Field: field, Reason: reason,
+				Message: fmt.Sprintf(format, args...),
+			})
+		}
+		var b netipx.IPSetBuilder
+		for _, r := range row.Value.Ranges {
+			if used.OverlapsRange(r) {
+				report("spec.ipRanges", "AddressInUse", "%s has addresses of Nodes, Pods or ClusterIPs, which no Service gets: "+
+					"choose addresses that nothing else has", r)
+			}
+			if others.OverlapsRange(r) {
+				report("spec.ipRanges", "AddressInUse", "%s has addresses of another ExternalIPPool, which gives them: remove "+
+					"them from one of the two", r)
+			}
+			b.AddRange(r)
+		}
+		b.RemoveSet(used)
+		b.RemoveSet(others)
+		p.all = setOf(&b)
+		p.free = p.all
+		given.AddSet(p.all)
+		others = setOf(&given)
+		if selector, err := labels.Parse(row.Value.Selector); err == nil && len(v.Nodes) > 0 &&
+			!slices.ContainsFunc(v.Nodes, func(n derive.Row[derive.Object, nodeFacts]) bool {
+				set, err := labels.ConvertSelectorToLabelsMap(n.Value.Labels)
+				return err == nil && selector.Matches(set)
+			}) {
+			report("spec.nodeSelector", "NoNode",
+				"it selects no Node, so no Node holds the addresses: correct it, or label a Node")
+		}
+		p.state.Usage.Total = count(p.all)
+		out[p.name] = p
+	}
+	return out
+}
+
+// count returns the number of addresses in a set, at most the largest int32.
+func count(set *netipx.IPSet) int32 {
+	total := uint64(0)
+	for _, r := range set.Ranges() {
+		from, to := r.From().As4(), r.To().As4()
+		total += uint64(number(to)) - uint64(number(from)) + 1
+	}
+	return int32(min(total, math.MaxInt32))
+}
+
+func number(b [4]byte) uint32 {
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}
+
+func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
+
+func unknownPool(key derive.Object, name string) *problem.Problem {
+	return serviceProblem(key, annotationField(crdv1beta1.AnnotationExternalIPPool), "UnknownPool",
+		"there is no ExternalIPPool %s, so no Node holds an address: create it, or name another one", name)
+}
+
+func serviceProblem(key derive.Object, field, reason, format string, args ...any) *problem.Problem {
+	return &problem.Problem{
+		Object: problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}, Field: field, Reason: reason,
+		Message: fmt.Sprintf(format, args...),
+	}
+}

@@ -1,0 +1,177 @@
+package externalip
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// poolOf parses a pool.
+func poolOf(t *testing.T, name, spec string) derive.Row[derive.Object, poolFacts] {
+	t.Helper()
+	p := &crdv1beta1.ExternalIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return derive.Row[derive.Object, poolFacts]{Key: derive.ObjectOf(p), Value: poolFactsOf(p)}
+}
+
+// serviceOf is a Service of a pool: its name, the address that it has, the address that it asks for, and "shared".
+func serviceOf(pool, text string) derive.Row[derive.Object, serviceFacts] {
+	words := strings.Split(text, " ")
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: words[0]}}
+	s.Annotations = map[string]string{crdv1beta1.AnnotationExternalIPPool: pool}
+	s.Spec.Type = corev1.ServiceTypeLoadBalancer
+	for _, w := range words[1:] {
+		kind, ip, _ := strings.Cut(w, "=")
+		switch kind {
+		case "has":
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
+			s.Status.Conditions = []metav1.Condition{{Type: ConditionAssigned, Status: metav1.ConditionTrue}}
+		case "asks":
+			s.Spec.LoadBalancerIP = ip
+		case "shared":
+			s.Annotations[crdv1beta1.AnnotationSharedIP] = "true"
+		case "class":
+			s.Spec.LoadBalancerClass = new("example.org/metal")
+		case "young":
+			s.CreationTimestamp = metav1.Unix(1e9, 0)
+		case "none":
+			delete(s.Annotations, crdv1beta1.AnnotationExternalIPPool)
+		}
+	}
+	return derive.Row[derive.Object, serviceFacts]{Key: derive.ObjectOf(s), Value: serviceFactsOf(s)}
+}
+
+func TestAssign(t *testing.T) {
+	const two = "{ipRanges: [{start: 198.51.100.10, end: 198.51.100.11}], nodeSelector: {}}"
+	for _, row := range []struct {
+		name     string
+		pool     string // spec of pool "a"
+		services []string
+		want     []string // by Service
+		problems []string // of the pool
+		usage    string
+	}{
+		{
+			name: "lowest free addresses, to older Services first", pool: two,
+			services: []string{"x young", "y", "z has=198.51.100.10"},
+			want: []string{
+				"x PoolExhausted metadata.annotations[service.antrea.io/external-ip-pool]", "y 198.51.100.11",
+				"z 198.51.100.10",
+			}, usage: "2 of 2",
+		},
+		{
+			name:     "without the ends of a CIDR, the gateway and Nodes",
+			pool:     "{ipRanges: [{cidr: 192.0.2.0/29}], subnetInfo: {gateway: 192.0.2.1, prefixLength: 29}, nodeSelector: {}}",
+			services: []string{"x", "y", "z asks=192.0.2.1", "zz asks=192.0.2.3"},
+			want: []string{
+				"x 192.0.2.4", "y 192.0.2.5", "z AddressNotInPool spec.loadBalancerIP", "zz AddressNotInPool spec.loadBalancerIP",
+			},
+			problems: []string{"spec.ipRanges AddressInUse"}, usage: "2 of 3",
+		},
+		{
+			name: "shared by all that may", pool: two,
+			services: []string{"x asks=198.51.100.10 shared", "y asks=198.51.100.10 shared", "z asks=198.51.100.10 young"},
+			want:     []string{"x 198.51.100.10", "y 198.51.100.10", "z AddressInUse spec.loadBalancerIP"}, usage: "1 of 2",
+		},
+		{
+			name: "an address that the pool has no longer is replaced", pool: two,
+			services: []string{"x has=198.51.100.99", "y has=198.51.100.10 asks=198.51.100.11"},
+			want:     []string{"x 198.51.100.10", "y 198.51.100.11"}, usage: "2 of 2",
+		},
+		{
+			name: "no annotation any more", pool: two, services: []string{"x none has=198.51.100.10", "y class"},
+			want: []string{"x none"}, usage: "0 of 2",
+		},
+		{
+			name: "ranges with faults",
+			pool: "{ipRanges: [{cidr: x}, {start: 198.51.100.9, end: 198.51.100.1}, {cidr: 127.0.0.0/30}, " +
+				"{cidr: 'fd00::/64'}, {start: 198.51.100.1, end: 198.51.100.2}, {start: 198.51.100.2, end: 198.51.100.4}], " +
+				"nodeSelector: {matchLabels: {rack: none}}}",
+			services: []string{"x", "y asks=here"},
+			want:     []string{"x 198.51.100.1", "y InvalidAddress spec.loadBalancerIP"},
+			problems: []string{
+				"spec.ipRanges[0] InvalidRange", "spec.ipRanges[1] InvalidRange", "spec.ipRanges[2] InvalidRange",
+				"spec.ipRanges[3] IPv6NotServed", "spec.ipRanges[5] InvalidRange", "spec.nodeSelector NoNode",
+			}, usage: "1 of 2",
+		},
+		{
+			name: "no such pool: an address that a Service has stays", services: []string{"x has=198.51.100.10", "y"},
+			want: []string{
+				"x 198.51.100.10 UnknownPool metadata.annotations[service.antrea.io/external-ip-pool]",
+				"y UnknownPool metadata.annotations[service.antrea.io/external-ip-pool]",
+			},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := view{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"rack": "one"}}}
+			n.Spec.PodCIDRs = []string{"10.10.0.0/24"}
+			n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.2"}, {Address: "192.0.2.3"}}
+			v.Nodes = append(v.Nodes, derive.Row[derive.Object, nodeFacts]{Key: derive.ObjectOf(n), Value: nodeFactsOf(n)})
+			if row.pool != "" {
+				v.Pools = append(v.Pools, poolOf(t, "a", row.pool))
+			}
+			for _, s := range row.services {
+				if one := serviceOf("a", s); one.Value != (serviceFacts{}) {
+					v.Services = append(v.Services, one)
+				}
+			}
+			out := assign(v)
+			var have []string
+			for key, a := range out.Services {
+				text := key.Name
+				switch {
+				case a.Addr.IsValid():
+					text += " " + a.Addr.String()
+				case a.Problem == nil:
+					text += " none"
+				}
+				if a.Problem != nil {
+					text += " " + a.Problem.Reason + " " + a.Problem.Field
+				}
+				have = append(have, text)
+			}
+			slices.Sort(have)
+			if !slices.Equal(have, row.want) {
+				t.Errorf("%q, want %q", have, row.want)
+			}
+			state := out.Pools[derive.Object{Name: "a"}]
+			var problems []string
+			for _, p := range state.Problems {
+				problems = append(problems, p.Field+" "+p.Reason)
+			}
+			if !slices.Equal(problems, row.problems) {
+				t.Errorf("problems of the pool %q, want %q", problems, row.problems)
+			}
+			if usage := fmt.Sprintf("%d of %d", state.Usage.Used, state.Usage.Total); row.pool != "" && usage != row.usage {
+				t.Errorf("used %s, want %s", usage, row.usage)
+			}
+		})
+	}
+}
+
+// TestTwoPools have one range: the first by name gives its addresses.
+func TestTwoPools(t *testing.T) {
+	v := view{Pools: []derive.Row[derive.Object, poolFacts]{
+		poolOf(t, "a", "{ipRanges: [{cidr: 198.51.100.0/30}], nodeSelector: {}}"),
+		poolOf(t, "b", "{ipRanges: [{cidr: 198.51.100.0/29}], nodeSelector: {}}"),
+	}, Services: []derive.Row[derive.Object, serviceFacts]{serviceOf("b", "x")}}
+	out := assign(v)
+	if a := out.Services[derive.Object{Namespace: "default", Name: "x"}]; a.Addr.String() != "198.51.100.3" {
+		t.Errorf("%v, %v", a.Addr, a.Problem)
+	}
+	if list := out.Pools[derive.Object{Name: "b"}].Problems; len(list) != 1 || list[0].Reason != "AddressInUse" {
+		t.Errorf("problems of the second pool: %v", list)
+	}
+}
