@@ -21,7 +21,7 @@ import (
 // testModes changes the traffic mode of two Nodes, one after the other, while a connection between their Pods stays
 // open. It reads from the wire how packets go.
 func testModes(t *testing.T, c *cluster) {
-	nodes := newSecureNodes(t, c, "modes", [2]string{"10.14.1.0/24", "10.14.2.0/24"}, agentSpec{})
+	nodes := newSecureNodes(t, c, "modes", [2]string{"10.15.1.0/24", "10.15.2.0/24"}, agentSpec{})
 	const port = 8080
 	for _, n := range nodes {
 		n.in(func() { // as in most distributions: packets may arrive on another link than answers leave through

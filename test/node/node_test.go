@@ -300,6 +300,7 @@ type pod struct {
 	ip, mac                string
 	runtime                string // runtimeConfig of its network configuration, as JSON
 	unmount                func()
+	received               sync.Map // datagrams that serveOutside got
 }
 
 // add makes a Pod and calls CNI ADD.

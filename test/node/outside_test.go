@@ -7,12 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,9 +79,20 @@ func (p *pod) serveOutside(t *testing.T, port int) {
 			if err != nil {
 				return
 			}
+			p.received.Store(string(b[:n]), true)
 			_, _ = udp.WriteTo(reply(from, b[:n]), from) // a lost answer is asked for again
 		}
 	}()
+}
+
+// dialled returns a connection of the machine outside, which tries until it has one.
+func (n *secureNode) dialled(network, to string) (conn net.Conn) {
+	n.t.Helper()
+	n.eventually("a connection to "+to, func() (err error) {
+		conn, err = net.DialTimeout(network, to, 10*time.Second)
+		return err
+	})
+	return conn
 }
 
 // outsideServices are the Services of testOutside, with their EndpointSlices.
@@ -120,11 +133,64 @@ type outsideRow struct {
 	within  func(func()) // where the client is
 	network string
 	to      string
-	want    string // server and address that it sees, "refused" or "dropped"
+	want    string // server and address that it sees, "refused", or of unlike
 }
 
+const droppedUnlike = "dropped, unlike "
+
+// unlike is what outsideRow wants of a TCP connection that is dropped. The Node refuses connections to the control's
+// address. So a connection is dropped if it has no answer when later ones to the control have theirs, however slow the
+// machine is.
+func unlike(control string) string { return droppedUnlike + control }
+
 // ask makes a connection, and returns what outsideRow wants.
-func (r outsideRow) ask(timeout time.Duration) (got string) {
+func (r outsideRow) ask() string {
+	if control, ok := strings.CutPrefix(r.want, droppedUnlike); ok {
+		return r.stateAfter(control)
+	}
+	return r.answer(5 * time.Second)
+}
+
+// stateAfter opens a connection, and returns its state after the control has refused several later ones.
+func (r outsideRow) stateAfter(control string) string {
+	to, err := netip.ParseAddrPort(r.to)
+	if err != nil {
+		return err.Error()
+	}
+	fd := -1
+	r.within(func() {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+		}
+	})
+	if fd >= 0 {
+		defer unix.Close(fd)
+	}
+	if !errors.Is(err, unix.EINPROGRESS) {
+		return fmt.Sprint("connect: ", err)
+	}
+	for range 3 {
+		later := outsideRow{within: r.within, network: r.network, to: control}
+		if got := later.answer(30 * time.Second); got != "refused" {
+			return fmt.Sprintf("unknown, as the control %s is %s", control, got)
+		}
+	}
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	switch n, err := unix.Poll(poll, 500); { // milliseconds
+	case err != nil:
+		return fmt.Sprint("poll: ", err)
+	case n == 0:
+		return r.want
+	}
+	if code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
+		return fmt.Sprint(unix.Errno(code), " ", err)
+	}
+	return "accepted"
+}
+
+// answer makes a connection, and returns the server and address that answer, or what else has become of it.
+func (r outsideRow) answer(timeout time.Duration) string {
 	var conn net.Conn
 	var err error
 	r.within(func() { conn, err = net.DialTimeout(r.network, r.to, timeout) })
@@ -142,7 +208,7 @@ func (r outsideRow) ask(timeout time.Duration) (got string) {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "refused"
 	case errors.As(err, &silent) && silent.Timeout():
-		return "dropped"
+		return fmt.Sprint("without an answer for ", timeout)
 	}
 	return err.Error()
 }
@@ -186,12 +252,8 @@ func testOutside(t *testing.T, c *cluster) {
 	check := func(r outsideRow) {
 		t.Helper()
 		got := ""
-		for end := time.Now().Add(time.Minute); ; {
-			timeout := 5 * time.Second
-			if r.want == "dropped" {
-				timeout = 500 * time.Millisecond
-			}
-			if got = r.ask(timeout); got == r.want {
+		for end := time.Now().Add(2 * time.Minute); ; {
+			if got = r.ask(); got == r.want {
 				return
 			}
 			if time.Now().After(end) {
@@ -210,7 +272,7 @@ func testOutside(t *testing.T, c *cluster) {
 		{"endpoint on the other Node", outside, "udp4", at(first, farPort), "far 10.14.1.254"},
 		{"Local, with an endpoint", outside, "tcp4", at(first, localPort), "near 10.200.1.1"},
 		{"by the other Node", outside, "tcp4", at(second, nearPort), "near 10.14.2.254"},
-		{"Local, without an endpoint", outside, "tcp4", at(second, localPort), "dropped"},
+		{"Local, without an endpoint", outside, "tcp4", at(second, localPort), unlike(at(second, emptyPort))},
 		{"no endpoint at all", outside, "tcp4", at(first, emptyPort), "refused"},
 		{"load balancer", outside, "tcp4", at(balancer, 80), "near 10.200.1.1"},
 		{"external address", outside, "tcp4", at(external, 80), "far 10.14.1.254"},
@@ -224,22 +286,23 @@ func testOutside(t *testing.T, c *cluster) {
 
 		{"Pod", pod, "tcp4", at("192.168.77.1", farPort), "far " + asker.ip},
 		{"Pod to the other Node", pod, "tcp4", at("192.168.77.2", nearPort), "near 10.14.2.254"},
-		{"Pod to the other Node, Local", pod, "tcp4", at("192.168.77.2", localPort), "dropped"},
+		{"Pod to the other Node, Local", pod, "tcp4", at("192.168.77.2", localPort),
+			unlike(at("192.168.77.2", emptyPort))},
 		{"Pod to an external address", pod, "tcp4", at(external, 80), "far " + asker.ip},
-		{"Pod out of the source ranges", pod, "tcp4", at(balancer, 80), "dropped"},
+		{"Pod out of the source ranges", pod, "tcp4", at(balancer, 80), unlike(at("192.168.77.1", emptyPort))},
 	} {
 		check(r)
 	}
 	via(2)
 	check(outsideRow{"other machine by the other Node", outside, "tcp4", at(external, 80), "far 10.200.2.1"})
-	check(outsideRow{"machine out of the source ranges", outside, "tcp4", at(balancer, 80), "dropped"})
+	check(outsideRow{"machine out of the source ranges", outside, "tcp4", at(balancer, 80), unlike(at(second, emptyPort))})
 	for url, want := range map[string]int{
 		fmt.Sprintf("http://%s:%d/", first, checkPort):  http.StatusOK,
 		fmt.Sprintf("http://%s:%d/", second, checkPort): http.StatusServiceUnavailable,
 		fmt.Sprintf("http://%s:10256/healthz", second):  http.StatusOK,
 	} {
 		nodes[0].eventually(fmt.Sprintf("%s answers %d", url, want), func() error {
-			answer, err := http.Get(url)
+			answer, err := (&http.Client{Timeout: 5 * time.Second}).Get(url)
 			if err != nil {
 				return err
 			}
@@ -364,7 +427,10 @@ func testServicePolicy(t *testing.T, objects client.Client, check func(outsideRo
 	t.Cleanup(func() { _ = objects.Delete(context.WithoutCancel(t.Context()), p) })
 	for _, r := range []outsideRow{
 		{name: "client that a policy of the Service rejects", network: "tcp4", to: first, want: "refused"},
-		{name: "by the other Node, where it has an address that is dropped", network: "tcp4", to: second, want: "dropped"},
+		{
+			name: "by the other Node, where it has an address that is dropped", network: "tcp4", to: second,
+			want: unlike(fmt.Sprint("10.200.2.2:", emptyPort)),
+		},
 		{
 			name: "client that the policy does not name", within: other, network: "tcp4", to: "192.168.77.1" +
 				first[strings.LastIndex(first, ":"):], want: "near 192.168.77.2",
@@ -384,10 +450,7 @@ func testOutsideOff(t *testing.T, nodes []*secureNode, check func(outsideRow)) {
 	n := nodes[0]
 	long := map[int]net.Conn{}
 	for _, port := range []int{nearPort, farPort} {
-		conn, err := net.DialTimeout("tcp4", fmt.Sprint("10.200.1.2:", port), 5*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := n.dialled("tcp4", fmt.Sprint("10.200.1.2:", port))
 		defer conn.Close()
 		long[port] = conn
 	}
