@@ -326,6 +326,7 @@ func testOutside(t *testing.T, c *cluster) {
 	testOutsideOff(t, nodes, check)
 	ports.works("without proxyAll")
 	ports.changeHands()
+	testKubeProxy(t, nodes[0], check)
 }
 
 // testExternalIP has one of two Nodes hold an address of a pool, which is in the network of the first one.
