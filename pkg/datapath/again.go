@@ -88,11 +88,11 @@ func (c Recheck) String() string {
 }
 
 // recheckFlows send packets of known connections to table Again.
-func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *policyFlows) recheckFlows(c Recheck, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	add := func(state string, conds ...flow.Cond) {
 		e.Flows = append(e.Flows, flow.Flow{
 			Table: ConntrackState, Priority: high,
-			Match:   flow.All(append(conds, flow.IP(), flow.CTState(state), markPending.Is(0))...),
+			Match:   flow.All(append(conds, flow.CTState(state), markPending.Is(0))...),
 			Actions: flow.Do(flow.Goto(Again)),
 		})
 	}
@@ -107,7 +107,9 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 	}
 	switch c.Why {
 	case RuleGone:
-		add("-new+est-rel-inv+trk", d.label.Is(uint64(c.Rule)))
+		for _, ip := range versions(derived(r, p.outside).Families) {
+			add("-new+est-rel-inv+trk", ip, d.label.Is(uint64(c.Rule)))
+		}
 	case NotJudged:
 		both(d.label.Is(0))
 	case RuleOfOthers:
@@ -251,8 +253,9 @@ func trackedOf(line string) (c tracked, ok bool) {
 	made, _ := addrPort(orig, "dst", "dport")
 	c.service = made.Addr() != to.Addr()
 	c.From, c.To, c.SourcePort, c.Port = from.Addr(), to.Addr(), from.Port(), to.Port()
-	if c.Protocol = corev1.Protocol(strings.ToUpper(protocol)); c.Protocol == policy.ProtocolICMP {
-		c.Port = messageOf(orig)
+	switch c.Protocol = corev1.Protocol(strings.ToUpper(protocol)); c.Protocol {
+	case policy.ProtocolICMP, "ICMPV6":
+		c.Protocol, c.Port = policy.ProtocolICMP, messageOf(orig) // rules mean both by ICMP
 	}
 	bits := func(b flow.Bits) uint32 {
 		high, low := binary.BigEndian.Uint64(label[:8]), binary.BigEndian.Uint64(label[8:])

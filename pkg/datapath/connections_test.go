@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -43,6 +44,22 @@ udp,orig=(
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestTracked reads connections of IPv6 as the datapath lists them.
+func TestTracked(t *testing.T) {
+	for _, test := range []struct{ line, want string }{
+		{"tcp,orig=(src=fd11::3,dst=fd97::11,sport=40000,dport=80),reply=(src=fd11::2,dst=fd11::3,sport=8080,dport=40000)," +
+			"zone=65520,mark=3,protoinfo=(state=ESTABLISHED)", "fd11::3 40000 fd11::2 8080 TCP true"},
+		{"icmpv6,orig=(src=fd11::3,dst=fd11::2,id=7,type=128,code=0),reply=(src=fd11::2,dst=fd11::3,id=7,type=129,code=0)," +
+			"zone=65520,mark=3", "fd11::3 0 fd11::2 32768 ICMP false"},
+	} {
+		c, ok := trackedOf(test.line)
+		have := fmt.Sprint(c.From, " ", c.SourcePort, " ", c.To, " ", c.Port, " ", c.Protocol, " ", c.service)
+		if have != test.want || !ok {
+			t.Errorf("%s is %s, %v, want %s", test.line, have, ok, test.want)
+		}
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // fragments that it denies, and a rule with port 0 would match all. So if a rule of a stage needs ports, fragments end
 // before the stage. The kernel's datapath has whole datagrams here. If policies have allowed a connection, its
 // fragments do not come here on either datapath.
+//
+// In IPv6 a later fragment has no protocol either: Open vSwitch gives it the number of the header for fragments. So
+// there fragments end before a stage with a rule that needs a protocol.
 
 // staged are the Pods of a subject in one stage.
 type staged struct {
@@ -25,16 +28,21 @@ func (s staged) Compare(o staged) int {
 	return cmp.Or(s.subject.Compare(o.subject), cmp.Compare(s.stage, o.stage))
 }
 
-// needingPorts are the Pods for which a rule cannot be judged without ports.
-func needingPorts(k policy.RuleKey, r policy.Rule) (out []staged) {
-	if !needsPorts(r) {
-		return nil
+// stagesOf returns a function with the Pods of a rule, if it needs a part of a packet that fragments do not have.
+func stagesOf(needs func(policy.Rule) bool) func(policy.RuleKey, policy.Rule) []staged {
+	return func(k policy.RuleKey, r policy.Rule) (out []staged) {
+		if !needs(r) {
+			return nil
+		}
+		for _, s := range subjects(k, r) {
+			out = append(out, staged{s, r.Stage})
+		}
+		return out
 	}
-	for _, s := range subjects(k, r) {
-		out = append(out, staged{s, r.Stage})
-	}
-	return out
 }
+
+// needsProtocol reports whether a rule matches no more of a packet than its addresses and its protocol, but both.
+func needsProtocol(r policy.Rule) bool { return !r.AnyPort && !needsPorts(r) }
 
 // needsPorts reports whether a rule matches more of a packet than its addresses and its protocol.
 func needsPorts(r policy.Rule) bool {
@@ -57,15 +65,22 @@ func needsPorts(r policy.Rule) bool {
 }
 
 // noFragments end fragments before a stage for the Pods of an identity.
-func (p *policyFlows) noFragments(s staged, r *derive.Reader) []flow.Flow {
-	if len(derive.List(r, p.ported, s)) == 0 {
-		return nil
+func (p *policyFlows) noFragments(s staged, r *derive.Reader) (flows []flow.Flow) {
+	d, families := directions[s.direction], derived(r, p.outside).Families
+	end := func(ip flow.Cond) {
+		flows = append(flows, flow.Flow{
+			Table: d.stages[s.stage], Priority: fragments,
+			Match: flow.All(ip, d.own.Is(uint64(s.identity)), flow.Fragment()),
+		})
 	}
-	d := directions[s.direction]
-	return []flow.Flow{{
-		Table: d.stages[s.stage], Priority: fragments,
-		Match: flow.All(d.own.Is(uint64(s.identity)), flow.Fragment()),
-	}}
+	ported := len(derive.List(r, p.ported, s)) > 0
+	if families.Has4() && ported {
+		end(flow.IP())
+	}
+	if families.Has6() && (ported || len(derive.List(r, p.protocoled, s)) > 0) {
+		end(flow.IPv6())
+	}
+	return flows
 }
 
 // CountsFragments reports whether a flow of RuleTables counts fragments that end before a stage.

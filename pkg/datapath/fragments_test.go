@@ -27,11 +27,17 @@ const large = 3000
 
 // TestFragments sends large datagrams, and a SYN in fragments, to ports that a policy denies, on a real datapath. They
 // do not arrive, and open no connection for the small packets after them. Under rules without ports they arrive, and so
-// do fragments of open connections.
+// do fragments of open connections. It does so with both versions of IP.
 func TestFragments(t *testing.T) {
 	n := newPacketNode(t)
-	allowed, denied := listenUDP(t, n.server, "10.11.0.2:9000"), listenUDP(t, n.server, "10.11.0.2:9001")
-	client := listenUDP(t, n.a, "10.11.0.3:5000")
+	t.Run("IPv4", func(t *testing.T) { testFragments(t, n, addrOf("10.11.0.2"), addrOf("10.11.0.3")) })
+	t.Run("IPv6", func(t *testing.T) { testFragments(t, n, addrOf("fd11::2"), addrOf("fd11::3")) })
+}
+
+func testFragments(t *testing.T, n *packetNode, server, from netip.Addr) {
+	at := func(ip netip.Addr, port uint16) string { return netip.AddrPortFrom(ip, port).String() }
+	allowed, denied := listenUDP(t, n.server, at(server, 9000)), listenUDP(t, n.server, at(server, 9001))
+	client := listenUDP(t, n.a, at(from, 5000))
 	send := func(size int, to *net.UDPConn) {
 		t.Helper()
 		if _, err := client.WriteTo(make([]byte, size), to.LocalAddr()); err != nil {
@@ -55,14 +61,17 @@ func TestFragments(t *testing.T) {
 	send(large, denied)
 	arrives(denied, large, "no policy")
 
-	drop := func(protocols ...string) {
+	drop := func(ports bool, protocols ...corev1.Protocol) {
 		acnp := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "ports"}}
 		acnp.Spec.Priority, acnp.Spec.AppliedTo = 1,
 			[]crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}}}
 		rule := crdv1beta1.Rule{Action: crdv1beta1.ActionDrop}
 		for _, protocol := range protocols {
-			port := intstr.FromInt32(9001)
-			rule.Ports = append(rule.Ports, crdv1beta1.Port{Protocol: new(corev1.Protocol(protocol)), Port: &port})
+			p := crdv1beta1.Port{Protocol: new(protocol)}
+			if ports {
+				p.Port = new(intstr.FromInt32(9001))
+			}
+			rule.Ports = append(rule.Ports, p)
 		}
 		if len(rule.Ports) == 0 {
 			rule.From = []crdv1beta1.Peer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "b"}}}}
@@ -72,7 +81,7 @@ func TestFragments(t *testing.T) {
 		n.sync(t)
 		n.ovs.appctl(t, "dpctl/flush-conntrack", "zone="+fmt.Sprint(mainZone))
 	}
-	drop("UDP", "TCP")
+	drop(true, corev1.ProtocolUDP, corev1.ProtocolTCP)
 	send(large, denied)
 	send(100, denied)
 	send(100, allowed)
@@ -92,7 +101,7 @@ func TestFragments(t *testing.T) {
 	send(large, allowed)
 	arrives(allowed, large, "by a connection that is open")
 
-	syn(t, n.a, "10.11.0.3:5001", "10.11.0.2:9001")
+	syn(t, n.a, at(from, 5001), at(server, 9001))
 	send(100, allowed)
 	arrives(allowed, 100, "after a SYN in fragments")
 	if lines := slices.DeleteFunc(strings.Split(n.dump(t), "\n"),
@@ -100,15 +109,29 @@ func TestFragments(t *testing.T) {
 		t.Errorf("a SYN in fragments makes %q", lines)
 	}
 
-	drop()
+	// The userspace datapath does not see the protocol of a later fragment of IPv6.
+	drop(false, corev1.ProtocolUDP)
+	send(large, denied)
+	arrives(denied, 0, "to a protocol that is not allowed")
+	drop(false, corev1.ProtocolTCP)
+	send(large, denied)
+	unseen := large
+	if !server.Is4() && !ovstest.System() {
+		unseen = 0
+	}
+	arrives(denied, unseen, "by another protocol than a rule's")
+
+	drop(false)
 	send(large, denied)
 	arrives(denied, large, "rules without ports")
+	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(nil)
+	n.sync(t)
 }
 
 func listenUDP(t *testing.T, at namespace, address string) (c *net.UDPConn) {
 	t.Helper()
 	err := at.do(func() (err error) {
-		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(address)))
+		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(address)))
 		return err
 	})
 	if err != nil {
@@ -128,7 +151,11 @@ func syn(t *testing.T, at namespace, from, to string) {
 	p[12], p[13] = tcpLen/4<<4, tcpSYN
 	binary.BigEndian.PutUint16(p[16:], finish(sum(pseudoHeader(src.Addr(), dst.Addr(), protoTCP, len(p)), p)))
 	err := at.do(func() error {
-		c, err := net.ListenIP("ip4:tcp", &net.IPAddr{IP: src.Addr().AsSlice()})
+		network := "ip4:tcp"
+		if !src.Addr().Is4() {
+			network = "ip6:tcp"
+		}
+		c, err := net.ListenIP(network, &net.IPAddr{IP: src.Addr().AsSlice()})
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ func TestGolden(t *testing.T) {
 	portly.Pods[0].HostPorts = true
 	mapped := mustPlan(t, portly)
 	direct := mustPlan(t, directNode(1))
-	ruled := namesAndLogs()
+	ruled, ruledDual := namesAndLogs(onNode(1)), namesAndLogs(dualNode(1))
 	stretched := stretchedSources("west", 1)
 	stretched.rules(about(policy.Drop, "app=a"))
 	stretched.engine.Pass()
@@ -58,14 +58,10 @@ func TestGolden(t *testing.T) {
 		outsideOwners = append(outsideOwners, ServiceOwner("default", name))
 	}
 	servicePolicies := servicePolicySources(t)
-	policies := func(s *sources) (out []flow.Owner) {
-		for o := range s.held {
-			if o.Kind == KindPolicy {
-				out = append(out, o)
-			}
-		}
-		return out
+	policiesOf := func(held map[flow.Owner]flow.Entries) []flow.Owner {
+		return slices.DeleteFunc(slices.Collect(maps.Keys(held)), func(o flow.Owner) bool { return o.Kind != KindPolicy })
 	}
+	policies := func(s *sources) []flow.Owner { return policiesOf(s.held) }
 	for _, test := range []struct {
 		name    string
 		entries map[flow.Owner]flow.Entries
@@ -83,8 +79,8 @@ func TestGolden(t *testing.T) {
 		{"service-udp", regular, []flow.Owner{ServiceOwner("default", "dns")}},
 		{"multicluster-regular", regular, []flow.Owner{PeerOwner("north"), PeerOwner("west")}},
 		{"export", gateway, []flow.Owner{ExportOwner("default", "web")}},
-		{"policy-names-logs", ruled,
-			slices.DeleteFunc(slices.Collect(maps.Keys(ruled)), func(o flow.Owner) bool { return o.Kind != KindPolicy })},
+		{"policy-names-logs", ruled, policiesOf(ruled)},
+		{"policy-dual", ruledDual, policiesOf(ruledDual)},
 		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
 		{"transit-regular", transit["east1"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
 		{"transit-gateway", transit["east3"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
@@ -160,8 +156,8 @@ func TestFamilies(t *testing.T) {
 }
 
 // namesAndLogs are the flows of a Node whose Pod has rules that log, and one with names.
-func namesAndLogs() map[flow.Owner]flow.Entries {
-	c := newSources(onNode(1))
+func namesAndLogs(s State) map[flow.Owner]flow.Entries {
+	c := newSources(s)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod1", Labels: map[string]string{"app": "a"}}}
 	pod.Spec.NodeName, pod.Spec.Containers, pod.Status.PodIPs = "node-1", make([]corev1.Container, 1),
@@ -181,6 +177,19 @@ func namesAndLogs() map[flow.Owner]flow.Entries {
 			{Action: policy.Drop, AnyPeer: true, AnyPort: true, Log: true},
 		}},
 	})
+	if s.Node.Families.Has6() {
+		c.resolvers.Set(Self, []netip.Prefix{rangeOf("10.11.0.2/32"), rangeOf("fd11::2/128")})
+		c.policy.Policies[policy.NetworkPolicy].Set(derive.Object{Namespace: "default", Name: "ranges"}, policy.Facts{
+			Stage: policy.NetworkPolicies, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+			Ingress: &policy.DirectionFacts{Rules: []policy.RuleFacts{
+				{Action: policy.Allow, Ranges: []policy.Range{{CIDR: rangeOf("0.0.0.0/0")}}, AnyPort: true},
+				{Action: policy.Allow, Ranges: []policy.Range{{CIDR: rangeOf("fd00::/8"),
+					Except: []netip.Prefix{rangeOf("fd80::/9")}}}, ICMP: []policy.ICMP{{Type: 128, Code: policy.Any}},
+					Ports: []policy.PortRange{{Protocol: "UDP", To: 65535}}},
+			}},
+		})
+		c.tables.Recheck([]Recheck{{Why: RuleGone, Rule: 77}, {Why: NotJudged, Addr: addrOf("fd11::2")}})
+	}
 	c.engine.Pass()
 	return c.held
 }

@@ -80,15 +80,26 @@ func (n Node) vips() []netip.Addr {
 // each returns the flows for each version of IP that the Node serves. make makes the flows for one version, with its
 // condition. Connection tracking and dec_ttl need the version in the match. Conditions such as flow.TCP are over the
 // version that is given with them.
-func (n Node) each(make func(ip flow.Cond) []flow.Flow) []flow.Flow {
+func (n Node) each(make func(ip flow.Cond) []flow.Flow) []flow.Flow { return each(n.Families, make) }
+
+// each is Node.each for the versions of a Node.
+func each(families family.Families, make func(ip flow.Cond) []flow.Flow) []flow.Flow {
 	var flows []flow.Flow
-	if n.Families.Has4() {
-		flows = append(flows, make(flow.IP())...)
-	}
-	if n.Families.Has6() {
-		flows = append(flows, make(flow.IPv6())...)
+	for _, ip := range versions(families) {
+		flows = append(flows, make(ip)...)
 	}
 	return flows
+}
+
+// versions returns the conditions for versions of IP.
+func versions(families family.Families) (out []flow.Cond) {
+	if families.Has4() {
+		out = append(out, flow.IP())
+	}
+	if families.Has6() {
+		out = append(out, flow.IPv6())
+	}
+	return out
 }
 
 // versionOf returns the condition for the version of IP of an address.

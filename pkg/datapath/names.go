@@ -70,6 +70,7 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 	}
 	share := shareOf(DNSAnswer, s.identity, rate)
 	out.Entries.Meters = []flow.Meter{share}
+	families := derived(r, p.outside).Families
 	for _, protocol := range [][]flow.Cond{
 		{flow.UDPSrc(dnsPort)},
 		// A segment with PSH is the last one that the server has sent so far. The agent learns from it if it has the whole
@@ -82,31 +83,37 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 		}
 		for _, server := range p.resolvers(r) {
 			out.Entries.Flows = append(out.Entries.Flows, flow.Flow{
-				Table: Ingress, Priority: never, Match: match(server...),
+				Table: Ingress, Priority: never, Match: match(server),
 				Actions: append(flow.Do(ofp.Meter{ID: share.ID}), ask(DNSAnswer, rate, fmt.Sprint(s.identity))...),
 			})
 		}
-		out.Entries.Flows = append(out.Entries.Flows, flow.Flow{
-			Table: Ingress, Priority: never - 1, Match: match(committed.Is(0)),
-			Actions: append(report(DNSOther, DNSOther.meter()), flow.Goto(Commit)),
-		})
+		for _, ip := range versions(families) {
+			out.Entries.Flows = append(out.Entries.Flows, flow.Flow{
+				Table: Ingress, Priority: never - 1, Match: match(ip, committed.Is(0)),
+				Actions: append(report(DNSOther, DNSOther.meter()), flow.Goto(Commit)),
+			})
+		}
 	}
 	return out, nil
 }
 
-// resolvers returns a condition for each DNS server whose answers are read; an empty one means every server.
-func (p *policyFlows) resolvers(r *derive.Reader) (out [][]flow.Cond) {
+// resolvers returns a condition for each range of DNS servers whose answers are read.
+func (p *policyFlows) resolvers(r *derive.Reader) (out []flow.Cond) {
 	if p.servers == nil {
 		return nil
 	}
 	list, _ := derive.Get(r, p.servers, Self)
-	for _, server := range list {
+	families := derived(r, p.outside).Families
+	for i, server := range list {
+		every := slices.IndexFunc(list, func(s netip.Prefix) bool {
+			return s.Bits() == 0 && s.Addr().Is4() == server.Addr().Is4()
+		})
 		switch {
-		case !server.Addr().Is4():
-		case server.Bits() == 0:
-			return [][]flow.Cond{nil}
-		default:
-			out = append(out, []flow.Cond{flow.IPSrc(server)})
+		case !families.Serve(server.Addr()):
+		case every < 0:
+			out = append(out, flow.IPSrc(server))
+		case every == i: // the others are in it
+			out = append(out, versionOf(server.Addr()))
 		}
 	}
 	return out
@@ -141,17 +148,17 @@ func AnswerOf(pkt ofp.PacketIn2) (a Answer, err error) {
 	if _, err := fmt.Sscan(number, &a.Identity); err != nil {
 		return a, fmt.Errorf("userdata %q names no identity", pkt.Userdata)
 	}
-	ip, payload, err := ipv4(pkt.Data)
+	ip, payload, err := ipHeader(pkt.Data)
 	if err != nil {
 		return a, err
 	}
-	a.To = ip.dst()
+	a.To = ip.dst
 	switch {
-	case ip.isLaterFragment() || ip.length() != len(ip)+len(payload):
+	case ip.laterFragment || ip.length > len(pkt.Data)-ethLen:
 		return a, errors.New("it is a part of a packet")
-	case ip[9] == protoUDP && len(payload) >= 8:
+	case ip.protocol == protoUDP && len(payload) >= 8:
 		payload = payload[8:]
-	case ip[9] == protoTCP && len(payload) >= tcpLen && len(payload) >= int(payload[12]>>4)*4+2:
+	case ip.protocol == protoTCP && len(payload) >= tcpLen && len(payload) >= int(payload[12]>>4)*4+2:
 		payload = payload[payload[12]>>4*4:]
 		if n := int(binary.BigEndian.Uint16(payload)); n != len(payload)-2 {
 			return a, fmt.Errorf("a message of %d bytes does not fill a segment with %d", n, len(payload)-2)

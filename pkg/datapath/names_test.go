@@ -37,8 +37,14 @@ func (z zone) answer(query []byte) []byte {
 		next = false
 		for _, value := range z[strings.ToLower(name.String())] {
 			head := dnsmessage.ResourceHeader{Name: name, Class: dnsmessage.ClassINET, TTL: 30}
-			if ip, err := netip.ParseAddr(value); err == nil {
+			switch ip, err := netip.ParseAddr(value); {
+			case err == nil && ip.Is4() && q.Type == dnsmessage.TypeA:
 				m.Answers = append(m.Answers, dnsmessage.Resource{Header: head, Body: &dnsmessage.AResource{A: ip.As4()}})
+				continue
+			case err == nil && !ip.Is4() && q.Type == dnsmessage.TypeAAAA:
+				m.Answers = append(m.Answers, dnsmessage.Resource{Header: head, Body: &dnsmessage.AAAAResource{AAAA: ip.As16()}})
+				continue
+			case err == nil: // of the other type
 				continue
 			}
 			alias := dnsmessage.MustNewName(value)
@@ -57,9 +63,12 @@ func (z zone) answer(query []byte) []byte {
 }
 
 // queryFor asks for the addresses of a name.
-func queryFor(name string) []byte {
+func queryFor(name string) []byte { return queryOf(dnsmessage.TypeA, name) }
+
+// queryOf asks for records of a type.
+func queryOf(kind dnsmessage.Type, name string) []byte {
 	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true}, Questions: []dnsmessage.Question{{
-		Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET,
+		Name: dnsmessage.MustNewName(name), Type: kind, Class: dnsmessage.ClassINET,
 	}}}
 	out, err := m.Pack()
 	if err != nil {
@@ -68,16 +77,16 @@ func queryFor(name string) []byte {
 	return out
 }
 
-// framed returns a message of the DNS server at 10.11.0.2 to 10.11.0.3, by UDP or, with its length in front, by TCP.
-func framed(protocol uint8, message []byte) []byte {
-	p := packet{ethSrc: podMACTwo, ethDst: gwMAC, src: addrOf("10.11.0.3"), dst: addrOf("10.11.0.2")} // of the question
+// framed returns a message of a DNS server to a Pod, by UDP or, with its length in front, by TCP.
+func framed(to, server netip.Addr, protocol uint8, message []byte) []byte {
+	p := packet{ethSrc: podMACTwo, ethDst: gwMAC, src: to, dst: server} // of the question
 	if protocol == protoUDP {
 		frame := p.reply(protocol, 8+len(message))
-		copy(frame[ethLen+ipv4Len+8:], message)
+		copy(frame[len(frame)-len(message):], message)
 		return frame
 	}
 	frame := p.reply(protocol, tcpLen+2+len(message))
-	segment := frame[ethLen+ipv4Len:]
+	segment := frame[len(frame)-tcpLen-2-len(message):]
 	segment[12], segment[tcpLen], segment[tcpLen+1] = 5<<4, byte(len(message)>>8), byte(len(message))
 	copy(segment[tcpLen+2:], message)
 	return frame
@@ -86,9 +95,11 @@ func framed(protocol uint8, message []byte) []byte {
 func TestAnswerOf(t *testing.T) {
 	z := zone{
 		"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"edge.example.org."},
-		"edge.example.org.":  {"192.0.2.2", "192.0.2.1", "192.0.2.1"},
-		"local.example.com.": {"127.0.0.1", "224.0.0.1", "0.0.0.0"}, "round.example.com.": {"example.com."},
+		"edge.example.org.":  {"192.0.2.2", "192.0.2.1", "192.0.2.1", "2001:db8::1"},
+		"local.example.com.": {"127.0.0.1", "224.0.0.1", "0.0.0.0", "::1", "ff02::1", "::"},
+		"round.example.com.": {"example.com."},
 	}
+	aaaa := func(name string) []byte { return z.answer(queryOf(dnsmessage.TypeAAAA, name)) }
 	loop := dnsmessage.Message{Header: dnsmessage.Header{Response: true},
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: dnsmessage.TypeA,
 			Class: dnsmessage.ClassINET}}}
@@ -108,15 +119,21 @@ func TestAnswerOf(t *testing.T) {
 	}{
 		{"aliases", z.answer(queryFor("WWW.example.com.")), "www.example.com [192.0.2.1 192.0.2.2] 30s"},
 		{"addresses that nobody may learn", z.answer(queryFor("local.example.com.")), "local.example.com [] 30s"},
+		{"aliases in IPv6", aaaa("WWW.example.com."), "www.example.com [2001:db8::1] 30s"},
+		{"addresses of IPv6 that nobody may learn", aaaa("local.example.com."), "local.example.com [] 30s"},
 		{"an alias that leads nowhere", z.answer(queryFor("round.example.com.")), "round.example.com [] 30s"},
 		{"a loop", round, "a [] 0s"},
 		{"no such name", z.answer(queryFor("none.example.com.")), "code"},
 		{"a question", queryFor("www.example.com."), "no answer"},
 		{"noise", []byte("noise"), "unpacking header"},
 	} {
-		for _, protocol := range []uint8{protoUDP, protoTCP} {
-			t.Run(fmt.Sprint(test.name, " ", protocol), func(t *testing.T) {
-				a, err := AnswerOf(ofp.PacketIn2{Data: framed(protocol, test.message), Userdata: []byte("dns 77")})
+		for i, protocol := range []uint8{protoUDP, protoTCP, protoUDP, protoTCP} {
+			to, server := addrOf("10.11.0.3"), addrOf("10.11.0.2")
+			if i > 1 {
+				to, server = addrOf("fd11::3"), addrOf("fd11::2")
+			}
+			t.Run(fmt.Sprint(test.name, " ", protocol, " to ", to), func(t *testing.T) {
+				a, err := AnswerOf(ofp.PacketIn2{Data: framed(to, server, protocol, test.message), Userdata: []byte("dns 77")})
 				have := fmt.Sprint(a.Name, " ", a.Addrs, " ", a.TTL)
 				if err != nil {
 					have = err.Error()
@@ -124,7 +141,7 @@ func TestAnswerOf(t *testing.T) {
 				if !strings.Contains(have, test.want) {
 					t.Errorf("read %s, want %s", have, test.want)
 				}
-				if a.To != addrOf("10.11.0.3") || a.Identity != 77 {
+				if a.To != to || a.Identity != 77 {
 					t.Errorf("to %s, identity %d", a.To, a.Identity)
 				}
 			})
@@ -136,7 +153,8 @@ func TestAnswerOf(t *testing.T) {
 func FuzzAnswerOf(f *testing.F) {
 	z := zone{"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"192.0.2.2"}}
 	for _, protocol := range []uint8{protoUDP, protoTCP} {
-		whole := framed(protocol, z.answer(queryFor("www.example.com.")))
+		whole := framed(addrOf("10.11.0.3"), addrOf("10.11.0.2"), protocol, z.answer(queryFor("www.example.com.")))
+		f.Add(framed(addrOf("fd11::3"), addrOf("fd11::2"), protocol, z.answer(queryFor("www.example.com."))))
 		f.Add(whole)
 		f.Add(whole[:len(whole)-3])
 		f.Add(whole[:ethLen+ipv4Len+4])
@@ -144,7 +162,7 @@ func FuzzAnswerOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		a, err := AnswerOf(ofp.PacketIn2{Data: frame, Userdata: []byte("dns 77")})
 		if err == nil &&
-			(a.Name != policy.NameOf(a.Name) || !a.To.Is4() || !slices.IsSortedFunc(a.Addrs, netip.Addr.Compare)) {
+			(a.Name != policy.NameOf(a.Name) || !a.To.IsValid() || !slices.IsSortedFunc(a.Addrs, netip.Addr.Compare)) {
 			t.Errorf("%x is %+v", frame, a)
 		}
 		a.Release(Node{}, Pod{})
@@ -155,7 +173,7 @@ func FuzzAnswerOf(f *testing.F) {
 func serveDNS(t *testing.T, ns namespace, z zone) (c net.PacketConn) {
 	t.Helper()
 	err := ns.do(func() (err error) {
-		if c, err = net.ListenPacket("udp4", ":53"); err != nil {
+		if c, err = net.ListenPacket("udp", ":53"); err != nil {
 			return err
 		}
 		t.Cleanup(func() { c.Close() })
@@ -168,7 +186,7 @@ func serveDNS(t *testing.T, ns namespace, z zone) (c net.PacketConn) {
 				_, _ = c.WriteTo(z.answer(buf[:n]), from)
 			}
 		}()
-		l, err := net.Listen("tcp4", ":53")
+		l, err := net.Listen("tcp", ":53")
 		if err != nil {
 			return err
 		}
@@ -187,9 +205,13 @@ func serveDNS(t *testing.T, ns namespace, z zone) (c net.PacketConn) {
 	return c
 }
 
-// lookup asks a DNS server, as a resolver does, and returns how many addresses it answers.
+// lookup asks a DNS server for addresses of its own version of IP, as a resolver does.
 func lookup(from namespace, network, server, name string) error {
-	c, err := from.dial(network, server+":53")
+	kind := dnsmessage.TypeA
+	if !addrOf(server).Is4() {
+		network, kind = network+"6", dnsmessage.TypeAAAA
+	}
+	c, err := from.dial(network, net.JoinHostPort(server, "53"))
 	if err != nil {
 		return err
 	}
@@ -197,8 +219,8 @@ func lookup(from namespace, network, server, name string) error {
 	if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
 		return err
 	}
-	q := queryFor(name)
-	if network == "tcp" {
+	q := queryOf(kind, name)
+	if strings.HasPrefix(network, "tcp") {
 		q = append([]byte{byte(len(q) >> 8), byte(len(q))}, q...)
 	}
 	if _, err := c.Write(q); err != nil {
@@ -219,8 +241,11 @@ func TestNames(t *testing.T) {
 	n := newPacketNode(t)
 	n.b.serve(t, "tcp", ":8080", "b")
 	n.server.serve(t, "tcp", ":8080", "server")
+	n.b.serve(t, "tcp6", ":8080", "b")
+	n.resolvers.Set(Self, []netip.Prefix{rangeOf("10.11.0.2/32"), rangeOf("fd11::2/128")})
 	server := serveDNS(t, n.server, zone{
-		"www.example.com.": {"10.11.0.4"}, "alias.example.com.": {"www.other.org."}, "www.other.org.": {"10.11.0.2"},
+		"www.example.com.": {"10.11.0.4"}, "six.example.com.": {"fd11::4", "10.11.0.2"},
+		"alias.example.com.": {"www.other.org."}, "www.other.org.": {"10.11.0.2"},
 		"tcp.example.com.":     {"10.11.0.2"},
 		"service.example.com.": {"10.97.0.11"},
 	})
@@ -252,7 +277,7 @@ func TestNames(t *testing.T) {
 	}})
 	n.sync(t)
 	reachesWithin := func(limit time.Duration, address string) bool {
-		c, err := n.a.dialWithin(limit, "tcp", address)
+		c, err := n.a.dialWithin(limit, over("tcp", address), address)
 		if err == nil {
 			c.Close()
 		}
@@ -261,10 +286,11 @@ func TestNames(t *testing.T) {
 	reaches := func(address string) bool { return reachesWithin(replyTimeout(), address) }
 	reached := func(address string) bool { return reachesWithin(silence(), address) } // where it should not be
 	// resolve asks for a name and does the agent's work before the answer arrives.
+	resolver := "10.11.0.2"
 	resolve := func(network, name string) (learned bool) {
 		t.Helper()
 		answered := make(chan error, 1)
-		go func() { answered <- lookup(n.a, network, "10.11.0.2", name) }()
+		go func() { answered <- lookup(n.a, network, resolver, name) }()
 		select {
 		case a := <-held:
 			if len(a.Addrs) > 0 && n.tables.Wanted(a) {
@@ -312,6 +338,22 @@ func TestNames(t *testing.T) {
 	if !resolve("tcp", "tcp.example.com.") || !reaches("10.11.0.2:8080") {
 		t.Error("an answer by TCP is not learned")
 	}
+	// A resolver with IPv6 answers with addresses of IPv6.
+	for len(held) > 0 {
+		<-held
+	}
+	resolver = "fd11::2"
+	for _, network := range []string{"udp", "tcp"} {
+		n.policy.Learned.Delete("six.example.com")
+		n.sync(t)
+		if network == "udp" && reached("[fd11::4]:8080") {
+			t.Error("an address of IPv6 that was not asked for is reached")
+		}
+		if !resolve(network, "six.example.com.") || !reaches("[fd11::4]:8080") {
+			t.Errorf("an answer over IPv6 by %s is not learned", network)
+		}
+	}
+	resolver = "10.11.0.2"
 	// A name of a Service means the connections to its address, whichever its endpoint.
 	for len(held) > 0 {
 		<-held // segments after the answer by TCP

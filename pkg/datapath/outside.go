@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
@@ -44,7 +45,10 @@ var Entries = []Entry{
 var EntryRange = netip.MustParsePrefix("169.254.0.248/29")
 
 // outside is what Services and policies read of this Node.
-type outside struct{ NodePorts []netip.Addr }
+type outside struct {
+	NodePorts []netip.Addr
+	Families  family.Families
+}
 
 // outsideBase finds out whether a new connection is from outside. A Pod's connection to a port of its Node stays in the
 // switch, if a Service has the port.

@@ -13,11 +13,12 @@ import (
 
 // Numbers of the Internet protocols.
 const (
-	protoICMP uint8 = 1
-	protoIGMP uint8 = 2
-	protoTCP  uint8 = 6
-	protoUDP  uint8 = 17
-	protoSCTP uint8 = 132
+	protoICMP   uint8 = 1
+	protoIGMP   uint8 = 2
+	protoTCP    uint8 = 6
+	protoUDP    uint8 = 17
+	protoICMPv6 uint8 = 58
+	protoSCTP   uint8 = 132
 )
 
 // protocols are the protocols of Services, by number.
@@ -45,52 +46,117 @@ const (
 const (
 	ethLen   = 14
 	ipv4Len  = 20
+	ipv6Len  = 40
 	tcpLen   = 20
 	icmpLen  = 8
 	ipv4Type = 0x0800
+	ipv6Type = 0x86dd
 	// quoteLen bounds how much of a packet an ICMP error quotes, so that the error has at most 576 bytes (RFC 1812
-	// 4.3.2.3).
-	quoteLen = 576 - ipv4Len - icmpLen
+	// 4.3.2.3). In IPv6 it has at most 1280 bytes (RFC 4443 2.4).
+	quoteLen   = 576 - ipv4Len - icmpLen
+	quoteLenV6 = 1280 - ipv6Len - icmpLen
 )
 
-// packet is an IPv4 packet in its frame, as far as an answer needs it.
+// packet is an IP packet in its frame, as far as an answer needs it.
 type packet struct {
 	ethSrc, ethDst   ofp.MAC
 	src, dst         netip.Addr
 	protocol         uint8
 	srcPort, dstPort uint16
 	ip               []byte // from the IP header to the end that the header gives
-	payload          []byte // after the IP header
+	payload          []byte // after the IP header, and after the extension headers of IPv6
 }
 
-// header is an IPv4 header, with its options.
-type header []byte
+// header is the content of an IP header, with its options or extension headers.
+type header struct {
+	src, dst      netip.Addr
+	protocol      uint8 // of the payload
+	length        int   // of the packet, with its headers
+	laterFragment bool
+}
 
-func (h header) length() int           { return int(binary.BigEndian.Uint16(h[2:])) } // of the packet
-func (h header) isLaterFragment() bool { return binary.BigEndian.Uint16(h[6:])&0x1fff != 0 }
-func (h header) src() netip.Addr       { return netip.AddrFrom4([4]byte(h[12:16])) }
-func (h header) dst() netip.Addr       { return netip.AddrFrom4([4]byte(h[16:20])) }
+// ipHeader finds the IP header in an Ethernet frame, and the bytes after it up to the packet's end. The frame may be
+// cut there.
+func ipHeader(frame []byte) (header, []byte, error) {
+	if len(frame) < ethLen {
+		return header{}, nil, fmt.Errorf("frame has %d bytes, an Ethernet header needs %d", len(frame), ethLen)
+	}
+	switch t := binary.BigEndian.Uint16(frame[12:]); t {
+	case ipv4Type:
+		return ipv4Header(frame[ethLen:])
+	case ipv6Type:
+		return ipv6Header(frame[ethLen:])
+	default:
+		return header{}, nil, fmt.Errorf("frame has Ethernet type 0x%04x, want IPv4 or IPv6", t)
+	}
+}
 
-// ipv4 finds the IPv4 header in an Ethernet frame, and the bytes after it up to the packet's end. The frame may be cut
-// there.
-func ipv4(frame []byte) (ip header, payload []byte, err error) {
-	if len(frame) < ethLen+ipv4Len {
-		return nil, nil, fmt.Errorf("frame has %d bytes, an IPv4 packet needs %d", len(frame), ethLen+ipv4Len)
+func ipv4Header(ip []byte) (h header, payload []byte, err error) {
+	if len(ip) < ipv4Len {
+		return h, nil, fmt.Errorf("packet has %d bytes, IPv4 needs %d", len(ip), ipv4Len)
 	}
-	if t := binary.BigEndian.Uint16(frame[12:]); t != ipv4Type {
-		return nil, nil, fmt.Errorf("frame has Ethernet type 0x%04x, want IPv4", t)
-	}
-	ip = frame[ethLen:]
 	n := int(ip[0]&0xf) * 4
+	h = header{
+		src: netip.AddrFrom4([4]byte(ip[12:16])), dst: netip.AddrFrom4([4]byte(ip[16:20])), protocol: ip[9],
+		length: int(binary.BigEndian.Uint16(ip[2:])), laterFragment: binary.BigEndian.Uint16(ip[6:])&0x1fff != 0,
+	}
 	switch {
 	case ip[0]>>4 != 4:
-		return nil, nil, fmt.Errorf("IP version is %d, want 4", ip[0]>>4)
+		return h, nil, fmt.Errorf("IP version is %d, want 4", ip[0]>>4)
 	case n < ipv4Len || n > len(ip):
-		return nil, nil, fmt.Errorf("IP header length is %d in a packet of %d bytes", n, len(ip))
-	case ip.length() < n:
-		return nil, nil, fmt.Errorf("IP total length is %d with a header of %d", ip.length(), n)
+		return h, nil, fmt.Errorf("IP header length is %d in a packet of %d bytes", n, len(ip))
+	case h.length < n:
+		return h, nil, fmt.Errorf("IP total length is %d with a header of %d", h.length, n)
 	}
-	return ip[:n], ip[n:min(len(ip), ip.length())], nil
+	return h, ip[n:min(len(ip), h.length)], nil
+}
+
+// Extension headers of IPv6 (RFC 8200 4, RFC 4302). Open vSwitch skips the same ones when it looks for the payload.
+const (
+	extHopByHop    uint8 = 0
+	extRouting     uint8 = 43
+	extFragment    uint8 = 44
+	extAuth        uint8 = 51
+	extDestination uint8 = 60
+)
+
+func ipv6Header(ip []byte) (h header, payload []byte, err error) {
+	switch {
+	case len(ip) < ipv6Len:
+		return h, nil, fmt.Errorf("packet has %d bytes, IPv6 needs %d", len(ip), ipv6Len)
+	case ip[0]>>4 != 6:
+		return h, nil, fmt.Errorf("IP version is %d, want 6", ip[0]>>4)
+	}
+	h = header{
+		src: netip.AddrFrom16([16]byte(ip[8:24])), dst: netip.AddrFrom16([16]byte(ip[24:40])), protocol: ip[6],
+		length: ipv6Len + int(binary.BigEndian.Uint16(ip[4:])),
+	}
+	payload = ip[ipv6Len:min(len(ip), h.length)]
+	for {
+		n := 8
+		switch h.protocol {
+		case extHopByHop, extRouting, extDestination, extFragment, extAuth:
+		default:
+			return h, payload, nil
+		}
+		if len(payload) >= n {
+			switch h.protocol {
+			case extAuth:
+				n = 4 * (int(payload[1]) + 2)
+			case extFragment: // its second byte is reserved
+			default:
+				n = 8 * (int(payload[1]) + 1)
+			}
+		}
+		if len(payload) < n {
+			return h, nil, fmt.Errorf("extension header %d needs %d bytes, there are %d", h.protocol, n, len(payload))
+		}
+		h.laterFragment = h.protocol == extFragment && binary.BigEndian.Uint16(payload[2:])&^7 != 0
+		h.protocol, payload = payload[0], payload[n:]
+		if h.laterFragment { // the rest is not from the beginning of a header
+			return h, payload, nil
+		}
+	}
 }
 
 // portsOf are those at the beginning of TCP, UDP and SCTP.
@@ -98,23 +164,23 @@ func portsOf(payload []byte) (src, dst uint16) {
 	return binary.BigEndian.Uint16(payload[0:]), binary.BigEndian.Uint16(payload[2:])
 }
 
-// parsePacket reads an Ethernet frame with a first or only fragment of IPv4.
+// parsePacket reads an Ethernet frame with a first or only fragment of an IP packet.
 func parsePacket(frame []byte) (packet, error) {
-	ip, payload, err := ipv4(frame)
+	ip, payload, err := ipHeader(frame)
 	if err != nil {
 		return packet{}, err
 	}
-	p := packet{src: ip.src(), dst: ip.dst(), protocol: ip[9], payload: payload}
+	p := packet{src: ip.src, dst: ip.dst, protocol: ip.protocol, payload: payload}
 	copy(p.ethDst[:], frame[0:6])
 	copy(p.ethSrc[:], frame[6:12])
 	need := 8
 	if p.protocol == protoTCP {
 		need = tcpLen
 	}
-	switch total := ip.length(); {
+	switch total := ip.length; {
 	case total > len(frame)-ethLen:
 		return p, fmt.Errorf("IP total length is %d in a packet of %d bytes", total, len(frame)-ethLen)
-	case ip.isLaterFragment():
+	case ip.laterFragment:
 		return p, fmt.Errorf("%w: it is a later fragment", ErrNotAnswered)
 	case len(payload) < need:
 		return p, fmt.Errorf("protocol %d has %d bytes, needs %d", p.protocol, len(payload), need)
@@ -138,7 +204,7 @@ func (p packet) reset() ([]byte, error) {
 		return nil, fmt.Errorf("reject: TCP header length is %d in a segment of %d bytes", offset, len(p.payload))
 	}
 	out := p.reply(protoTCP, tcpLen)
-	tcp := out[ethLen+ipv4Len:]
+	tcp := out[len(out)-tcpLen:]
 	binary.BigEndian.PutUint16(tcp[0:], p.dstPort)
 	binary.BigEndian.PutUint16(tcp[2:], p.srcPort)
 	tcp[12] = tcpLen / 4 << 4
@@ -160,34 +226,53 @@ func (p packet) reset() ([]byte, error) {
 	return out, nil
 }
 
-// Codes of ICMP destination unreachable (RFC 792, RFC 1122 3.2.2.1).
-const (
-	codePort       byte = 3
-	codeProhibited byte = 10 // communication with the host is administratively prohibited
-)
-
-// isError reports whether the packet is an ICMP error or of an unknown type. These are not answered (RFC 1122 3.2.2).
-func (p packet) isError() bool {
-	return p.protocol == protoICMP && !slices.Contains([]byte{0, 8, 13, 14}, p.payload[0])
+// unreachable is a reason of an ICMP error about an unreachable destination, with its codes.
+type unreachable struct {
+	code   byte // RFC 792, RFC 1122 3.2.2.1
+	codeV6 byte // RFC 4443 3.1
 }
 
-// unreachable returns ICMP destination unreachable; it quotes the packet (RFC 792, RFC 1812 4.3.2).
-func (p packet) unreachable(code byte) []byte {
-	quote := p.ip[:min(len(p.ip), quoteLen)]
-	out := p.reply(protoICMP, icmpLen+len(quote))
-	icmp := out[ethLen+ipv4Len:]
-	icmp[0], icmp[1] = 3, code
+var (
+	noPort     = unreachable{code: 3, codeV6: 4}
+	prohibited = unreachable{code: 10, codeV6: 1} // communication with the host is administratively prohibited
+)
+
+// isError reports whether the packet is an ICMP error or of an unknown type. These are not answered (RFC 1122 3.2.2,
+// RFC 4443 2.4).
+func (p packet) isError() bool {
+	switch p.protocol {
+	case protoICMP:
+		return !slices.Contains([]byte{0, 8, 13, 14}, p.payload[0])
+	case protoICMPv6:
+		return p.payload[0] != 128 && p.payload[0] != 129
+	}
+	return false
+}
+
+// unreachable returns ICMP destination unreachable. It quotes the packet (RFC 792, RFC 1812 4.3.2, RFC 4443 3.1).
+func (p packet) unreachable(why unreachable) []byte {
+	protocol, kind, code, quote := protoICMP, byte(3), why.code, p.ip[:min(len(p.ip), quoteLen)]
+	if !p.src.Is4() {
+		protocol, kind, code, quote = protoICMPv6, 1, why.codeV6, p.ip[:min(len(p.ip), quoteLenV6)]
+	}
+	out := p.reply(protocol, icmpLen+len(quote))
+	icmp := out[len(out)-icmpLen-len(quote):]
+	icmp[0], icmp[1] = kind, code
 	copy(icmp[icmpLen:], quote)
-	binary.BigEndian.PutUint16(icmp[2:], finish(sum(0, icmp)))
+	covered := uint32(0)
+	if protocol == protoICMPv6 {
+		covered = pseudoHeader(p.dst, p.src, protocol, len(icmp))
+	}
+	binary.BigEndian.PutUint16(icmp[2:], finish(sum(covered, icmp)))
 	return out
 }
 
-// reply is a frame back to the sender with room for n bytes after its IPv4 header.
+// reply is a frame back to the sender with room for n bytes after its IP header.
 func (p packet) reply(protocol uint8, n int) []byte {
-	out := make([]byte, ethLen+ipv4Len+n)
-	copy(out[0:6], p.ethSrc[:])
-	copy(out[6:12], p.ethDst[:])
-	binary.BigEndian.PutUint16(out[12:], ipv4Type)
+	if !p.src.Is4() {
+		return p.replyV6(protocol, n)
+	}
+	out := p.frame(ipv4Type, ipv4Len+n)
 	ip := out[ethLen : ethLen+ipv4Len]
 	ip[0] = 4<<4 | ipv4Len/4
 	binary.BigEndian.PutUint16(ip[2:], uint16(ipv4Len+n))
@@ -200,7 +285,27 @@ func (p packet) reply(protocol uint8, n int) []byte {
 	return out
 }
 
-// pseudoHeader is the part of the IP header that TCP's checksum covers (RFC 9293 3.1).
+func (p packet) replyV6(protocol uint8, n int) []byte {
+	out := p.frame(ipv6Type, ipv6Len+n)
+	ip := out[ethLen : ethLen+ipv6Len]
+	ip[0] = 6 << 4
+	binary.BigEndian.PutUint16(ip[4:], uint16(n))
+	ip[6], ip[7] = protocol, 64
+	copy(ip[8:24], p.dst.AsSlice())
+	copy(ip[24:40], p.src.AsSlice())
+	return out
+}
+
+// frame is an Ethernet frame back to the sender with room for n bytes.
+func (p packet) frame(ethType uint16, n int) []byte {
+	out := make([]byte, ethLen+n)
+	copy(out[0:6], p.ethSrc[:])
+	copy(out[6:12], p.ethDst[:])
+	binary.BigEndian.PutUint16(out[12:], ethType)
+	return out
+}
+
+// pseudoHeader is the part of the IP header that the checksums of TCP and ICMPv6 cover (RFC 9293 3.1, RFC 8200 8.1).
 func pseudoHeader(src, dst netip.Addr, protocol uint8, n int) uint32 {
 	s := sum(sum(0, src.AsSlice()), dst.AsSlice())
 	return s + uint32(protocol) + uint32(n)

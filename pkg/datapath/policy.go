@@ -52,7 +52,7 @@ func (n Node) policies() []flow.Flow {
 	flows = append(flows, bySenderKey())
 	flows = append(flows, n.each(again)...)
 	if n.Stretched {
-		flows = append(flows, stretched()...)
+		flows = append(flows, n.stretched()...)
 	}
 	for _, s := range directions {
 		flows = append(flows,
@@ -160,6 +160,7 @@ type policyFlows struct {
 	locals       *derive.Table[derive.Name, local]
 	naming       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	ported       *derive.Index[staged, policy.RuleKey, policy.Rule] // rules that need ports
+	protocoled   *derive.Index[staged, policy.RuleKey, policy.Rule] // other rules that need a protocol
 	answers      *derive.Table[subject, namedFor]
 }
 
@@ -173,7 +174,8 @@ func newPolicyFlows(
 	p.outlines = derive.NewTable(e, "rule-outlines", p.outline, derive.KeysOf(in.Rules))
 	p.strict = derive.NewIndex(p.outlines, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
-	p.ported = derive.NewIndex(in.Rules, "ported", needingPorts)
+	p.ported = derive.NewIndex(in.Rules, "ported", stagesOf(needsPorts))
+	p.protocoled = derive.NewIndex(in.Rules, "protocoled", stagesOf(needsProtocol))
 	complete := derive.KeysOfIndex(
 		derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
 			if !whole(r) {
@@ -200,7 +202,7 @@ func newPolicyFlows(
 	p.answers = derive.NewTable(e, "answer-flows", p.answerFlows, derive.KeysOfIndex(p.naming))
 	p.rechecks = derive.NewSource[Recheck, bool](e, "rechecks")
 	p.rechecks.Loaded() // it is found out from the switch, once the flows are there
-	p.followed = derive.NewTable(e, "followed-flows", followedFlows,
+	p.followed = derive.NewTable(e, "followed-flows", p.followedFlows,
 		derive.KeysOfIndex(derive.NewIndex(in.Rules, "clusterset-number", namedRemotely)))
 	p.again = derive.NewTable(e, "recheck-flows", p.recheckFlows, derive.KeysOf(p.rechecks))
 	return p
@@ -283,7 +285,7 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 // addressFlows returns the flows that identify the owner of an address.
 func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	h, _ := derive.Get(r, p.in.Addresses, a)
-	if !a.Is4() {
+	if !a.Is4() && !derived(r, p.outside).Families.Has6() { // most addresses are of IPv4, and read nothing more
 		return e, nil
 	}
 	for d, s := range directions {
@@ -308,7 +310,7 @@ func (d direction) isAt(priority uint16, number uint64, at netip.Prefix, more ..
 // already.
 func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	in, _ := derive.Get(r, p.in.PodRanges, of)
-	if !of.Addr().Is4() {
+	if !derived(r, p.outside).Families.Serve(of.Addr()) {
 		return e, nil
 	}
 	for d, s := range directions {
@@ -358,7 +360,7 @@ func (p *policyFlows) member(k policy.RuleKey, r *derive.Reader) (member, []prob
 	return member{id, rule.AnyPeer, rule.AnyPort, slices.Concat(parts(k, rule)...)}, nil
 }
 
-// clauseFlows returns one flow, or one for each port of a Service, with an action for each rule that has the clause.
+// clauseFlows returns the flows of a clause, with an action for each rule that has the clause.
 func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	priority, ok := p.priority(r, c.rank)
 	if !ok {
@@ -377,7 +379,7 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 		frontends, _ = derive.Get(r, p.frontends, c.service)
 	}
 	s := directions[c.direction]
-	for _, match := range c.matches(s, frontends, derived(r, p.outside).NodePorts) {
+	for _, match := range c.matches(s, derived(r, p.outside), frontends) {
 		e.Flows = append(e.Flows,
 			flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
 	}

@@ -16,6 +16,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
@@ -25,8 +26,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// policed is node-1 of the scenario, with other ranges of Pods, in a cluster whose Pods and policies change at random.
-// The switch gets the changes as from flowsync.
+// policed is node-1 of the scenario with both versions of IP and other ranges of Pods, in a cluster whose Pods and
+// policies change at random. The switch gets the changes as from flowsync.
 type policed struct {
 	*policytest.Walk
 	*sources
@@ -55,24 +56,40 @@ func (p *policed) followConcerns() {
 
 // Ranges of Pods, with addresses that the policies of policytest name, and other sources and destinations of packets.
 var (
-	ownRange, farRange     = rangeOf("10.10.0.0/29"), rangeOf("10.10.0.8/29")
-	ownGateway, farGateway = addrOf("10.10.0.1"), addrOf("10.10.0.9")
-	theWorld               = []netip.Addr{addrOf("198.51.100.7"), addrOf("198.51.100.8"), addrOf("203.0.113.1")}
+	ownRanges     = []netip.Prefix{rangeOf("10.10.0.0/29"), rangeOf("fd10::/125")}
+	farRanges     = []netip.Prefix{rangeOf("10.10.0.8/29"), rangeOf("fd10::8/125")}
+	ownGatewayIPs = []netip.Addr{addrOf("10.10.0.1"), addrOf("fd10::1")}
+	farGatewayIPs = []netip.Addr{addrOf("10.10.0.9"), addrOf("fd10::9")}
+	theWorld      = []netip.Addr{addrOf("198.51.100.7"), addrOf("198.51.100.8"), addrOf("203.0.113.1"),
+		addrOf("2001:db8::7"), addrOf("2001:db8:1::1")}
 )
+
+func within(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// number is the place of an address of a Pod in the ranges of all Pods, different for each. It is the number of the
+// Pod's port, and the end of its MAC.
+func number(a netip.Addr) byte {
+	bytes := a.AsSlice()
+	last := bytes[len(bytes)-1]
+	if !a.Is4() {
+		return last + 16
+	}
+	return last
+}
 
 func newPoliced(t *testing.T, seed uint64) *policed {
 	t.Helper()
-	state := onNode(1)
+	state := dualNode(1)
 	state.Pods, state.Frontends, state.Slices, state.Exported = nil, nil, nil, nil
-	state.Node.PodCIDRs, state.Node.GatewayIPs = []netip.Prefix{ownRange}, []netip.Addr{ownGateway}
-	state.RemoteNodes[0].PodCIDRs, state.RemoteNodes[0].GatewayIPs = []netip.Prefix{farRange}, []netip.Addr{farGateway}
+	state.Node.PodCIDRs, state.Node.GatewayIPs = ownRanges, ownGatewayIPs
+	state.RemoteNodes[0].PodCIDRs, state.RemoteNodes[0].GatewayIPs = farRanges, farGatewayIPs
 	state.Node.Stretched = true
 	p := &policed{sources: newSources(state)}
-	local, remote := []netip.Addr{}, []netip.Addr{}
-	for i := range 5 {
-		local = append(local, addrOf(fmt.Sprint("10.10.0.", 2+i)))
-		remote = append(remote, addrOf(fmt.Sprint("10.10.0.", 10+i)))
-	}
+	local, remote := policytest.TwoRanges()
+	local6, remote6 := policytest.TwoRanges6()
+	local, remote = append(local, local6...), append(remote, remote6...)
 	p.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": local, "node-2": remote}, policytest.Watch{
 		Pod: func(namespace, name string, pod *corev1.Pod) {
 			var f policy.PodFacts
@@ -91,7 +108,7 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 			observeOther(p.policy, derive.Object{Namespace: namespace, Name: name}, o)
 		},
 	})
-	p.resolvers.Set(Self, []netip.Prefix{ownRange, rangeOf("198.51.100.0/24")}) // and no other server
+	p.resolvers.Set(Self, append(slices.Clone(ownRanges), rangeOf("198.51.100.0/24"))) // and no other server
 	p.Faithful = true
 	var err error
 	if p.sw, err = oftest.New(Program); err != nil {
@@ -143,15 +160,18 @@ func (p *policed) attach(t *testing.T) {
 		for _, ip := range pod.Status.PodIPs {
 			s.IPs = append(s.IPs, addrOf(ip.IP))
 		}
-		last := s.IPs[0].As4()[3]
-		s.Port, s.MAC = ofp.Port(last), ofp.MAC{0x0a, 0, 0, 0, 0, last}
+		s.Port, s.MAC = ofp.Port(number(s.IPs[0])), ofp.MAC{0x0a, 0, 0, 0, 0, number(s.IPs[0])}
 		p.State.Pods = append(p.State.Pods, s)
 	}
 	ends := slices.Concat(p.Addresses["node-1"], p.Addresses["node-2"], theWorld)
-	end := fmt.Sprint(policytest.Pick(p.Walk, ends...), ":", policytest.Pick(p.Walk, 53, 80, 81))
+	end := netip.AddrPortFrom(policytest.Pick(p.Walk, ends...), policytest.Pick[uint16](p.Walk, 53, 80, 81))
 	n := p.IntN(len(servicesOfPolicies))
-	f := frontend(servicesOfPolicies[n].Name, policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP),
-		fmt.Sprintf("10.97.0.%d:80", 10+n), end)
+	vip := fmt.Sprintf("10.97.0.%d:80", 10+n)
+	if !end.Addr().Is4() {
+		vip = fmt.Sprintf("[fd97::%d]:80", 10+n)
+	}
+	f := frontend(servicesOfPolicies[n].Name, policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), vip,
+		end.String())
 	f.Namespace = servicesOfPolicies[n].Namespace
 	p.Frontends = slices.DeleteFunc(p.Frontends, func(g service.Frontend) bool {
 		return g.VIP.Addr() == f.VIP.Addr() && (g.Protocol == f.Protocol || p.IntN(4) == 0)
@@ -184,7 +204,7 @@ func (p *policed) has(a netip.Addr) bool {
 // reachable is false for addresses of this Node that no port has. Packets to them end in table Route whatever the
 // policies are.
 func (p *policed) reachable(a netip.Addr) bool {
-	return !ownRange.Contains(a) || a == ownGateway || p.has(a)
+	return !within(ownRanges, a) || slices.Contains(ownGatewayIPs, a) || p.has(a)
 }
 
 // The fate of a connection, in the words of policytest.
@@ -211,7 +231,7 @@ func (p *policed) judge(c policytest.Connection) string {
 			return verdict
 		}
 	}
-	if p.has(c.To) && (c.From != ownGateway || isForwarded(c)) {
+	if p.has(c.To) && (!slices.Contains(ownGatewayIPs, c.From) || isForwarded(c)) {
 		return p.Judge(to, false, c)
 	}
 	return allowed
@@ -229,16 +249,19 @@ func (p *policed) packetOf(c policytest.Connection, source uint16) (k oftest.Pac
 	switch c.Protocol {
 	case policy.ProtocolICMP:
 		k.ICMP, k.DstPort = oftest.ICMPMessage{Type: uint8(c.Port >> 8), Code: uint8(c.Port)}, 0
+		if !c.To.Is4() {
+			k.Proto = oftest.ICMPv6
+		}
 	case policy.ProtocolIGMP:
 		k.SrcPort, k.DstPort = 0, 0
 	}
 	switch {
-	case farRange.Contains(c.From), c.From == westGW: // which is behind the other Node
+	case within(farRanges, c.From), c.From == westGW: // which is behind the other Node
 		k.InPort, k.TunSrc, k.TunDst, k.TunID = tunnelPort, eastTwo, eastOne, uint64(c.ClusterSet)
-	case !ownRange.Contains(c.From) || c.From == ownGateway:
+	case !within(ownRanges, c.From) || slices.Contains(ownGatewayIPs, c.From):
 		k.InPort = gatewayPort
-		if c.From == ownGateway && ownRange.Contains(c.To) && !isForwarded(c) {
-			k.EthDst = ofp.MAC{0x0a, 0, 0, 0, 0, c.To.As4()[3]} // the host has asked for it
+		if slices.Contains(ownGatewayIPs, c.From) && within(ownRanges, c.To) && !isForwarded(c) {
+			k.EthDst = ofp.MAC{0x0a, 0, 0, 0, 0, number(c.To)} // the host has asked for it
 		}
 	default:
 		for _, pod := range p.State.Pods {
@@ -256,8 +279,8 @@ func (p *policed) connection(source uint16) (c policytest.Connection, ok bool) {
 		return c, false
 	}
 	ip := policytest.Pick(p.Walk, policytest.Pick(p.Walk, p.State.Pods...).IPs...)
-	other := policytest.Pick(p.Walk, slices.Concat(theWorld, p.Addresses["node-1"], p.Addresses["node-2"],
-		[]netip.Addr{ownGateway, farGateway})...)
+	other := policytest.Pick(p.Walk, policytest.Like(ip, slices.Concat(theWorld, p.Addresses["node-1"],
+		p.Addresses["node-2"], ownGatewayIPs, farGatewayIPs))...)
 	c = policytest.Connection{From: ip, To: other,
 		Protocol: policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP),
 		Port:     policytest.Pick[uint16](p.Walk, 53, 80, 81, 85), SourcePort: source}
@@ -265,7 +288,9 @@ func (p *policed) connection(source uint16) (c policytest.Connection, ok bool) {
 	case 0, 1, 2:
 		c.From, c.To = c.To, c.From
 	case 3:
-		c.From, c.To, c.ClusterSet = westGW, ip, p.clusterSet()
+		if ip.Is4() { // which clusters have between them
+			c.From, c.To, c.ClusterSet = westGW, ip, p.clusterSet()
+		}
 	}
 	return c, p.reachable(c.From) && p.reachable(c.To)
 }
@@ -296,12 +321,17 @@ func (p *policed) next() (q question, ok bool) {
 	case 0, 1:
 		c.Protocol = corev1.ProtocolSCTP
 	case 2:
-		c.Protocol, c.Port = policy.ProtocolICMP, policytest.Pick[uint16](p.Walk, 8<<8, 8<<8+1)
+		echo := uint16(oftest.Echo.Type)
+		if !c.From.Is4() {
+			echo = uint16(oftest.EchoV6.Type)
+		}
+		c.Protocol, c.Port = policy.ProtocolICMP, policytest.Pick(p.Walk, echo<<8, echo<<8+1)
 	case 3:
-		c.Protocol, c.Port = policy.ProtocolIGMP, policytest.Untold
+		if c.From.Is4() {
+			c.Protocol, c.Port = policy.ProtocolIGMP, policytest.Untold
+		}
 	case 4, 5, 6:
-		if len(p.Frontends) > 0 && p.has(c.From) {
-			f := policytest.Pick(p.Walk, p.Frontends...)
+		if f := p.frontend(c.From); f.Service != "" && p.has(c.From) {
 			end := f.Endpoints[0].Addr
 			c.To, c.Protocol, c.Port, c.Service = end.Addr(), f.Protocol, end.Port(),
 				derive.Object{Namespace: f.Namespace, Name: f.Service}
@@ -318,6 +348,17 @@ func (p *policed) next() (q question, ok bool) {
 	}
 	q.connection, q.want = c, p.judge(c)
 	return q, ok && p.reachable(c.To)
+}
+
+// frontend returns a Service with an address of the version of IP of a client, or the zero value.
+func (p *policed) frontend(client netip.Addr) service.Frontend {
+	list := slices.DeleteFunc(slices.Clone(p.Frontends), func(f service.Frontend) bool {
+		return f.VIP.Addr().Is4() != client.Is4()
+	})
+	if len(list) == 0 {
+		return service.Frontend{}
+	}
+	return policytest.Pick(p.Walk, list...)
 }
 
 // met returns the end of a packet.
@@ -366,6 +407,9 @@ func (p *policed) reply(q question) (oftest.Packet, bool) {
 	source := c.Port
 	if c.Protocol == policy.ProtocolICMP {
 		back.Port, source = c.Port&0xff, q.packet.SrcPort
+		if !c.From.Is4() {
+			back.Port |= uint16(oftest.EchoV6.Type+1) << 8
+		}
 	}
 	k, ok := p.packetOf(back, source)
 	return k, ok && c.Protocol != policy.ProtocolIGMP && p.At(c.From) != p.At(c.To)
@@ -493,6 +537,9 @@ func TestPolicies(t *testing.T) {
 						continue
 					}
 					answers[q.want]++
+					if !q.connection.From.Is4() {
+						answers["IPv6 "+q.want]++
+					}
 					if p.UnknownPod(q.connection.From) || p.UnknownPod(q.connection.To) {
 						answers["unknown Pod "+q.want]++
 					}
@@ -520,6 +567,10 @@ func TestPolicies(t *testing.T) {
 				}
 			}
 			asked := answers[allowed] + answers[dropped] + answers[rejected]
+			if answers["IPv6 "+allowed]+answers["IPv6 "+dropped]+answers["IPv6 "+rejected] < asked/10 ||
+				datapath == "kernel" && (answers["IPv6 "+dropped] < asked/20 || answers["IPv6 "+rejected] == 0) {
+				t.Errorf("%v: the walk is too tame with IPv6", answers)
+			}
 			if asked < *walkSteps*2 || answers[dropped] < asked/10 || answers[rejected] < asked/1000 ||
 				answers[allowed] < asked/10 ||
 				answers["unknown Pod "+dropped] < asked/1000 || answers["unknown Pod "+allowed] < asked/1000 || traced < asked/50 {
@@ -536,12 +587,45 @@ func TestPolicies(t *testing.T) {
 
 // fromNothing compares the policies' flows with the flows of new tables. Priorities depend on earlier states, so only
 // their order counts. Numbers may differ if two objects want one; with so few objects they do not.
+//
+// On a Node with IPv4 alone, policies have the flows of a Node with both versions that do not match IPv6.
 func (p *policed) fromNothing(t *testing.T, when string) {
 	t.Helper()
 	fresh := p.again()
 	if diff := cmp.Diff(inOrder(fresh.held), inOrder(p.held)); diff != "" {
 		t.Fatalf("%s: flows (-from nothing +incremental):\n%s", when, diff)
 	}
+	alone := *p
+	state := *p.sources
+	state.Node.Families = family.IPv4
+	state.RemoteNodes = slices.Clone(state.RemoteNodes)
+	state.RemoteNodes[0].PodCIDRs = farRanges[:1]
+	alone.sources = &state
+	want, have := map[flow.Owner]flow.Entries{}, map[flow.Owner]flow.Entries{}
+	for o, e := range alone.again().held {
+		if o.Kind == KindPolicy {
+			have[o] = e
+		}
+	}
+	for o, e := range fresh.held {
+		e.Flows = slices.DeleteFunc(slices.Clone(e.Flows), isIPv6)
+		if o.Kind == KindPolicy && len(e.Flows) > 0 {
+			want[o] = e
+		}
+	}
+	if diff := cmp.Diff(inOrder(want), inOrder(have)); diff != "" {
+		t.Fatalf("%s: flows of IPv4 alone (-of both versions +alone):\n%s", when, diff)
+	}
+}
+
+// isIPv6 reports whether a flow is for packets of IPv6 alone.
+func isIPv6(f flow.Flow) bool {
+	for c := range f.Match.OXM().All() {
+		if c.Field == ofp.EthType {
+			return c.Value.Lo == ipv6Type
+		}
+	}
+	return false
 }
 
 // again makes the tables from nothing.
@@ -614,7 +698,7 @@ type tracer struct{ *openVSwitch }
 func newTracer(t *testing.T) tracer {
 	o := startOVS(t, "")
 	args := []string{"add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=dummy", "fail_mode=secure"}
-	for _, port := range []ofp.Port{2, 3, 4, 5, 6, gatewayPort} {
+	for _, port := range []ofp.Port{2, 3, 4, 5, 6, 18, 19, 20, 21, 22, gatewayPort} {
 		name := fmt.Sprint("p", port)
 		args = append(args, "--", "add-port", "br-int", name, "--", "set", "interface", name, "type=dummy",
 			fmt.Sprint("ofport_request=", port))
@@ -637,8 +721,15 @@ func (o tracer) ask(t *testing.T, q question) (answer, account string) {
 	t.Helper()
 	k := q.packet
 	protocol := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp", oftest.SCTP: "sctp", oftest.ICMP: "icmp",
-		protoIGMP: "ip,nw_proto=2"}[k.Proto]
-	text := fmt.Sprintf("dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", k.InPort, protocol,
+		oftest.ICMPv6: "icmp6", protoIGMP: "ip,nw_proto=2"}[k.Proto]
+	version, addresses := protocol, "nw_src=%s,nw_dst=%s"
+	if !k.IPDst.Is4() {
+		version, addresses = strings.TrimSuffix(protocol, "6")+"6", "ipv6_src=%s,ipv6_dst=%s"
+		if k.Fragment == oftest.Later { // as the switch reads one
+			version = fmt.Sprint("ipv6,nw_proto=", extFragment)
+		}
+	}
+	text := fmt.Sprintf("dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,"+addresses+",nw_ttl=64", k.InPort, version,
 		k.EthSrc, k.EthDst, k.IPSrc, k.IPDst)
 	if k.Fragment != oftest.Whole {
 		text += map[oftest.Fragment]string{oftest.First: ",nw_frag=first", oftest.Later: ",nw_frag=later"}[k.Fragment]
@@ -647,6 +738,8 @@ func (o tracer) ask(t *testing.T, q question) (answer, account string) {
 	switch k.Proto {
 	case oftest.ICMP:
 		text += fmt.Sprintf(",icmp_type=%d,icmp_code=%d", k.ICMP.Type, k.ICMP.Code)
+	case oftest.ICMPv6:
+		text += fmt.Sprintf(",icmpv6_type=%d,icmpv6_code=%d", k.ICMP.Type, k.ICMP.Code)
 	case oftest.TCP, oftest.UDP, oftest.SCTP:
 		text += fmt.Sprintf(",%s_src=%d,%s_dst=%d", protocol, k.SrcPort, protocol, k.DstPort)
 	}

@@ -32,8 +32,8 @@ type clauseKind uint8
 
 const (
 	appliedTo clauseKind = iota + 1 // a Pod of this Node
-	// anything matches every packet: with any address, or as the second part of a rule that has only one, since a
-	// conjunction needs two.
+	// anything matches every packet of a version of IP: with any address, or as the second part of a rule that has only
+	// one, since a conjunction needs two. It is of IPv6 if to is valid (::/0).
 	anything
 	peer      // a Pod
 	block     // the other end's address
@@ -79,7 +79,7 @@ func (c clause) String() string {
 	text := fmt.Sprintf("%s %d/%d/%v/%d/%d %s ", c.direction, r.Stage, r.Tier, r.Priority,
 		r.Index, r.Action, clauseKinds[c.kind])
 	switch {
-	case c.kind == block || c.kind == asked:
+	case c.kind == block || c.kind == asked || c.kind == anything && c.to.IsValid():
 		return text + c.to.String()
 	case c.kind == toService:
 		return text + c.service.String()
@@ -97,25 +97,77 @@ func (p portMask) String() string {
 	return fmt.Sprintf("%s/%d/%d/%d/%d", p.protocol, p.value, p.mask, p.sourceValue, p.sourceMask)
 }
 
-// matches returns the matches of the clause's flows: one, or one for each address and port of a Service. Connection
-// tracking has the destination address from before an endpoint was chosen.
-func (c clause) matches(d direction, frontends []service.Frontend, nodePorts []netip.Addr) []flow.Match {
-	if c.kind != toService {
-		return []flow.Match{c.match(d)}
+// matches returns the matches of the clause's flows, for the versions of IP that the Node serves. A clause about Pods
+// has one flow, since identities have no version. A port has one for each version, and a Service one for each address
+// and port.
+func (c clause) matches(d direction, here outside, frontends []service.Frontend) (out []flow.Match) {
+	if c.to.IsValid() && !here.Families.Serve(c.to.Addr()) {
+		return nil
 	}
-	var out []flow.Match
+	switch c.kind {
+	case appliedTo:
+		return []flow.Match{flow.All(d.own.Is(uint64(c.identity)))}
+	case peer:
+		return []flow.Match{flow.All(d.other.Is(uint64(c.identity)))}
+	case block:
+		return []flow.Match{flow.All(d.otherIP(c.to))}
+	case asked:
+		return []flow.Match{flow.All(askedFor(c.to.Addr())...)}
+	case toService:
+		return toServices(here, frontends)
+	case anything:
+		if c.to.IsValid() {
+			return []flow.Match{flow.All(flow.IPv6())}
+		}
+		if here.Families.Has4() {
+			return []flow.Match{flow.All(flow.IP())}
+		}
+		return nil
+	}
+	var more []flow.Cond
+	if c.identity != 0 {
+		more = append(more, d.other.Is(uint64(c.identity)))
+	}
+	if c.to.IsValid() {
+		more = append(more, flow.IPDst(c.to))
+	}
+	if here.Families.Has4() && (!c.to.IsValid() || c.to.Addr().Is4()) {
+		out = append(out, flow.All(append(c.ports.conds(false), more...)...))
+	}
+	if here.Families.Has6() && (!c.to.IsValid() || !c.to.Addr().Is4()) && c.ports.protocol != protocolIGMP {
+		out = append(out, flow.All(append(c.ports.conds(true), more...)...))
+	}
+	return out
+}
+
+// askedFor returns the conditions of a connection that was made to an address.
+func askedFor(ip netip.Addr) []flow.Cond {
+	return []flow.Cond{versionOf(ip), flow.CTState("-inv+trk"), trackedTo(ip)}
+}
+
+// trackedTo asks for the address that a connection was made to. Connection tracking has it from before an endpoint was
+// chosen.
+func trackedTo(ip netip.Addr) flow.Cond {
+	if ip.Is4() {
+		return flow.Field(ofp.CTNwDst, ip.AsSlice(), nil)
+	}
+	return flow.Field(ofp.CTIPv6Dst, ip.AsSlice(), nil)
+}
+
+// toServices returns the matches of connections that Pods of this Node make to frontends.
+func toServices(here outside, frontends []service.Frontend) (out []flow.Match) {
 	to := func(f service.Frontend, ip netip.Addr) {
-		if ip.Is4() {
-			out = append(out, flow.All(flow.IP(), flow.CTState("-inv+trk"),
-				flow.Field(ofp.CTNwDst, ip.AsSlice(), nil), flow.Field(ofp.CTNwProto, []byte{protocolNumber(f.Protocol)}, nil),
-				flow.Field(ofp.CTTpDst, binary.BigEndian.AppendUint16(nil, f.VIP.Port()), nil)))
+		if here.Families.Serve(ip) {
+			out = append(out, flow.All(append(askedFor(ip),
+				flow.Field(ofp.CTNwProto, []byte{protocolNumber(f.Protocol)}, nil),
+				flow.Field(ofp.CTTpDst, binary.BigEndian.AppendUint16(nil, f.VIP.Port()), nil))...))
 		}
 	}
 	for _, f := range frontends {
 		switch {
 		case f.Clients == service.OtherClients: // no Pod of this Node
 		case f.Kind == service.NodePort:
-			for _, ip := range nodePorts {
+			for _, ip := range here.NodePorts {
 				to(f, ip)
 			}
 		default:
@@ -125,32 +177,9 @@ func (c clause) matches(d direction, frontends []service.Frontend, nodePorts []n
 	return out
 }
 
-// match returns the match of a clause with one flow.
-func (c clause) match(d direction) flow.Match {
-	switch c.kind {
-	case appliedTo:
-		return flow.All(d.own.Is(uint64(c.identity)))
-	case peer:
-		return flow.All(d.other.Is(uint64(c.identity)))
-	case block:
-		return flow.All(flow.IP(), d.otherIP(c.to))
-	case asked:
-		return flow.All(flow.IP(), flow.CTState("-inv+trk"), flow.Field(ofp.CTNwDst, c.to.Addr().AsSlice(), nil))
-	case port:
-		conds := c.ports.conds()
-		if c.to.IsValid() {
-			conds = append(conds, flow.IPDst(c.to))
-		}
-		if c.identity != 0 {
-			conds = append(conds, d.other.Is(uint64(c.identity)))
-		}
-		return flow.All(conds...)
-	}
-	return flow.All(flow.IP())
-}
-
-// conds returns the conditions for the protocol and its ports. Switches have no types of IGMP messages.
-func (p portMask) conds() []flow.Cond {
+// conds returns the conditions for the protocol and its ports, over a version of IP. ICMPv6 has types and codes of its
+// own, and a rule means both by a number. Switches have no types of IGMP messages, and IPv6 has no IGMP.
+func (p portMask) conds(ipv6 bool) []flow.Cond {
 	var proto flow.Cond
 	var source, destination ofp.Field
 	switch p.protocol {
@@ -160,12 +189,18 @@ func (p portMask) conds() []flow.Cond {
 		proto, source, destination = flow.SCTP(), ofp.SCTPSrc, ofp.SCTPDst
 	case protocolICMP:
 		proto, source, destination = flow.ICMP(), ofp.ICMPCode, ofp.ICMPType
+		if ipv6 {
+			proto, source, destination = flow.ICMPv6(), ofp.ICMPv6Code, ofp.ICMPv6Type
+		}
 	case protocolIGMP:
 		return []flow.Cond{flow.IP(), flow.IPProto(protoIGMP)}
 	default:
 		proto, source, destination = flow.TCP(), ofp.TCPSrc, ofp.TCPDst
 	}
 	out := []flow.Cond{proto}
+	if ipv6 {
+		out = append(out, flow.IPv6())
+	}
 	for _, f := range []struct {
 		field       ofp.Field
 		value, mask uint16
@@ -183,6 +218,9 @@ func (p portMask) conds() []flow.Cond {
 	}
 	return out
 }
+
+// allIPv6 is the range of all IPv6 addresses.
+var allIPv6 = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
 // masks divides a range of ports into matches.
 func masks(r policy.PortRange) []portMask {
@@ -209,11 +247,10 @@ func message(n int16) (value, mask uint16) {
 
 // whole reports whether no part of a rule is empty: else the rule matches nothing.
 func whole(rule policy.Rule) bool {
-	peers := rule.AnyPeer || len(rule.Peers)+len(rule.ClusterSet)+len(rule.Services)+len(rule.Names) > 0 ||
-		slices.ContainsFunc(rule.Blocks, func(p netip.Prefix) bool { return p.Addr().Is4() }) ||
-		slices.ContainsFunc(rule.Asked, netip.Addr.Is4)
+	peers := rule.AnyPeer || len(rule.Peers)+len(rule.ClusterSet)+len(rule.Services)+len(rule.Names)+len(rule.Blocks)+
+		len(rule.Asked) > 0
 	ports := rule.AnyPort || len(rule.Ports)+len(rule.ICMP)+len(rule.IGMP)+len(rule.UnknownPorts) > 0 ||
-		slices.ContainsFunc(rule.Targets, func(t policy.Target) bool { return slices.ContainsFunc(t.IPs, netip.Addr.Is4) })
+		slices.ContainsFunc(rule.Targets, func(t policy.Target) bool { return len(t.IPs) > 0 })
 	return len(rule.Applied) > 0 && peers && ports
 }
 
@@ -239,22 +276,24 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 		c.identity = remote | n
 		peers = append(peers, c)
 	}
+	any4, any6 := of(anything), of(anything)
+	any6.to = allIPv6
 	for _, p := range rule.Blocks {
-		switch {
-		case p.Addr().Is4() && p.Bits() == 0:
-			peers = append(peers, of(anything)) // it is the same flow
+		c := of(block)
+		c.to = p
+		switch { // a range of all addresses is the same flow as anything
+		case p.Bits() > 0:
 		case p.Addr().Is4():
-			c := of(block)
-			c.to = p
-			peers = append(peers, c)
+			c = any4
+		default:
+			c = any6
 		}
+		peers = append(peers, c)
 	}
 	for _, a := range rule.Asked {
-		if a.Is4() {
-			c := of(asked)
-			c.to = host(a)
-			peers = append(peers, c)
-		}
+		c := of(asked)
+		c.to = host(a)
+		peers = append(peers, c)
 	}
 	for _, name := range rule.Services {
 		c := of(toService)
@@ -287,9 +326,7 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	for _, t := range rule.Targets {
 		for _, m := range masks(t.PortRange) {
 			for _, ip := range t.IPs {
-				if ip.Is4() {
-					to(m, host(ip))
-				}
+				to(m, host(ip))
 			}
 		}
 	}
@@ -308,7 +345,7 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 		out = append(out, ports)
 	}
 	if len(out) == 1 {
-		out = append(out, []clause{of(anything)})
+		out = append(out, []clause{any4, any6})
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -23,8 +24,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// packetNode is a Node with a real datapath and the tables that program it: server (10.11.0.2, and behind
-// 10.97.0.11:80) and the clients a (.3) and b (.4), each with a label app of that name.
+// packetNode is a Node with a real datapath and the tables that program it: server (10.11.0.2 and fd11::2, and behind
+// 10.97.0.11:80 and [fd97::11]:80) and the clients a (3) and b (4), each with a label app of that name.
 type packetNode struct {
 	*realNode
 	*sources
@@ -36,11 +37,10 @@ func newPacketNode(t *testing.T) *packetNode {
 	t.Helper()
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
-	s := onNode(1)
+	s := dualNode(1)
 	s.Node.SCTPByPort = !ovstest.System()
 	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "pod3", Interface: "pod3-0a0b0c",
-		MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 4}, IPs: s.Pods[0].IPs, Port: 3})
-	s.Pods[2].IPs = append(s.Pods[2].IPs[:0:0], addrOf("10.11.0.4"))
+		MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 4}, IPs: []netip.Addr{addrOf("10.11.0.4"), addrOf("fd11::4")}, Port: 3})
 	n := &packetNode{realNode: newNode(t, underlay, s, "one", eastOne, "10.97.0.0/16"), sources: newSources(s)}
 	n.server, n.a, n.b = n.realNode.pods[0], n.realNode.pods[1], n.realNode.pods[2]
 	n.policy.Namespaces.Set(derive.Object{Name: "default"},
@@ -89,7 +89,7 @@ func (n *packetNode) sync(t *testing.T) {
 			continue
 		}
 		command := "mod-meter"
-		if n.meters[m.ID] == "" && m.ID >= firstShare {
+		if n.meters[m.ID] == "" && m.ID >= firstShare && m.ID < firstPodMeter { // newNode has given it the others
 			command = "add-meter"
 		}
 		n.ovs.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", command, n.ovs.dir+"/br-int.mgmt", m.String())
@@ -382,6 +382,7 @@ func TestRejected(t *testing.T) {
 	n := newPacketNode(t)
 	n.answer(t)
 	n.server.serve(t, "tcp", ":8080", "server")
+	n.server.serve(t, "tcp6", ":8080", "server")
 	rule := []policy.RuleFacts{{Action: policy.Reject, AnyPeer: true, AnyPort: true}}
 	reject := func(app string, f policy.Facts) {
 		f.Stage, f.TierPriority, f.Priority, f.AppliedTo = policy.Admin, 250, 5,
@@ -398,33 +399,46 @@ func TestRejected(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			reject(test.app, test.facts)
-			for _, address := range []string{"10.11.0.2:8080", "10.97.0.11:80"} {
-				if c, err := n.a.dial("tcp", address); err == nil {
+			for _, address := range []string{"10.11.0.2:8080", "10.97.0.11:80", "[fd11::2]:8080", "[fd97::11]:80"} {
+				if c, err := n.a.dial(over("tcp", address), address); err == nil {
 					c.Close()
 					t.Errorf("%s answers", address)
 				} else if !errors.Is(err, syscall.ECONNREFUSED) {
 					t.Errorf("%s: %v, want connection refused", address, err)
 				}
 			}
-			c, err := n.a.dial("udp", "10.11.0.2:53")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.Write([]byte("?")); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.Read(make([]byte, 10)); !errors.Is(err, syscall.EHOSTUNREACH) {
-				t.Errorf("UDP: %v, want host unreachable", err)
+			// Linux's errors for "administratively prohibited" (icmp(7), RFC 4443 3.1)
+			for address, want := range map[string]error{"10.11.0.2:53": syscall.EHOSTUNREACH, "[fd11::2]:53": syscall.EACCES} {
+				c, err := n.a.dial(over("udp", address), address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Write([]byte("?")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Read(make([]byte, 10)); !errors.Is(err, want) {
+					t.Errorf("UDP %s: %v, want %v", address, err, want)
+				}
 			}
 		})
 	}
-	if _, err := n.b.ask("tcp", "10.97.0.11:80"); err != nil {
-		t.Errorf("a client without policies: %v", err)
+	for _, address := range []string{"10.97.0.11:80", "[fd97::11]:80"} {
+		if _, err := n.b.ask(over("tcp", address), address); err != nil {
+			t.Errorf("a client without policies: %v", err)
+		}
 	}
+}
+
+// over returns the network of an address: of IPv6, or of IPv4.
+func over(network, address string) string {
+	if strings.HasPrefix(address, "[") {
+		return network + "6"
+	}
+	return network
 }
 
 // TestToServices rejects connections to a Service, and not those to its endpoint itself.
@@ -432,6 +446,7 @@ func TestToServices(t *testing.T) {
 	n := newPacketNode(t)
 	n.answer(t)
 	n.server.serve(t, "tcp", ":8080", "server")
+	n.server.serve(t, "tcp6", ":8080", "server")
 	frontend := frontendNamed(t, n.State, "10.97.0.11:80")
 	name := derive.Object{Namespace: frontend.Namespace, Name: frontend.Service}
 	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "reject"}: {
@@ -441,17 +456,22 @@ func TestToServices(t *testing.T) {
 			Services: []policy.ServicePeer{{Object: name}}, AnyPort: true}}},
 	}})
 	n.sync(t)
-	if c, err := n.a.dial("tcp", "10.97.0.11:80"); err == nil {
-		c.Close()
-		t.Error("the Service answers")
-	} else if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("the Service: %v, want connection refused", err)
-	}
-	if _, err := n.a.ask("tcp", "10.11.0.2:8080"); err != nil {
-		t.Errorf("its endpoint: %v", err)
-	}
-	if _, err := n.b.ask("tcp", "10.97.0.11:80"); err != nil {
-		t.Errorf("a client without policies: %v", err)
+	for service, endpoint := range map[string]string{
+		"10.97.0.11:80": "10.11.0.2:8080", "[fd97::11]:80": "[fd11::2]:8080",
+	} {
+		network := over("tcp", service)
+		if c, err := n.a.dial(network, service); err == nil {
+			c.Close()
+			t.Errorf("Service %s answers", service)
+		} else if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("Service %s: %v, want connection refused", service, err)
+		}
+		if _, err := n.a.ask(network, endpoint); err != nil {
+			t.Errorf("its endpoint %s: %v", endpoint, err)
+		}
+		if _, err := n.b.ask(network, service); err != nil {
+			t.Errorf("a client without policies, %s: %v", service, err)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ const untranslatedWord = "untranslated"
 
 // Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP with ICMP port
 // unreachable. It answers a connection that a policy rejects: TCP with a reset, all others with ICMP host
-// administratively prohibited.
+// administratively prohibited. Over IPv6 these are messages of ICMPv6.
 //
 // A policy that is applied to a Service rejects before an endpoint is chosen (untranslatedWord). That answer is made as
 // of a policy, and sent as of a Service.
@@ -31,11 +31,11 @@ const untranslatedWord = "untranslated"
 // The first answer comes from the Service's address and is routed like a reply, so it enters the switch in table Route.
 // The second comes from the endpoint, if one was chosen. It enters in table Conntrack, which undoes that choice.
 func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
-	table, code := Route, codePort
+	table, why := Route, noPort
 	switch KindOf(pkt) {
 	case ServiceReject:
 	case PolicyReject:
-		table, code = Conntrack, codeProhibited
+		table, why = Conntrack, prohibited
 		if _, word, _ := strings.Cut(string(pkt.Userdata), " "); word == untranslatedWord {
 			table = Route
 		}
@@ -59,7 +59,7 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 			return ofp.PacketOut{}, err
 		}
 	} else {
-		out = in.unreachable(code)
+		out = in.unreachable(why)
 	}
 	actions := flow.Do(flow.Load(generated, 1))
 	// Between clusters the answer goes back on the way of the request.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -45,7 +46,13 @@ func (t *Tables) servicePolicyTables(e *derive.Engine) {
 type askedAddress struct {
 	protocol corev1.Protocol
 	port     uint16
-	matches  [][]flow.Cond // of packets to it
+	matches  []askedMatch // of packets to it
+}
+
+// askedMatch is a match of packets to an address.
+type askedMatch struct {
+	to    netip.Addr // the zero value for packets to any address
+	conds []flow.Cond
 }
 
 // askedAt returns the addresses of a Service for clients outside, each once.
@@ -63,7 +70,7 @@ func (t *Tables) askedAt(key derive.Object, r *derive.Reader) (out []askedAddres
 			to := func(ip netip.Addr, number uint16, more ...flow.Cond) {
 				proto, port := portMatch(d.set.Protocol, number)
 				if ip.Is4() == at.vip.Addr().Is4() {
-					a.matches = append(a.matches, append(more, proto, flow.IPDst(host(ip)), port))
+					a.matches = append(a.matches, askedMatch{ip, append(more, proto, flow.IPDst(host(ip)), port)})
 				}
 			}
 			number := at.vip.Port()
@@ -101,7 +108,7 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 	for _, a := range addresses {
 		for _, m := range a.matches {
 			e.Flows = append(e.Flows, flow.Flow{
-				Table: External, Priority: ruled, Match: flow.All(append(slices.Clone(m), judged.Is(0))...),
+				Table: External, Priority: ruled, Match: flow.All(append(slices.Clone(m.conds), judged.Is(0))...),
 				Actions: flow.Do(flow.Load(judged, uint64(number)), flow.Resubmit(External)),
 			})
 		}
@@ -113,7 +120,7 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 		if rule.Stage == policy.Admin {
 			conds = append(conds, passed.Is(0))
 		}
-		matches, ok := matchesOf(rule, addresses, conds, maxServiceRuleFlows-len(e.Flows))
+		matches, ok := matchesOf(rule, addresses, derived(r, t.outside).Families, conds, maxServiceRuleFlows-len(e.Flows))
 		if !ok {
 			problems = append(problems, problem.Problem{
 				Object: problem.Object{
@@ -155,10 +162,10 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 }
 
 // matchesOf returns the matches of the clients and ports of a rule, in addition to conditions. It returns false if they
-// are more than most.
-func matchesOf(rule policy.ServiceRule, addresses []askedAddress, conds []flow.Cond, most int,
+// are more than most. A client asks an address of its own version of IP.
+func matchesOf(rule policy.ServiceRule, addresses []askedAddress, families family.Families, conds []flow.Cond, most int,
 ) (out []flow.Match, ok bool) {
-	to := [][]flow.Cond{nil}
+	to := []askedMatch{{}}
 	if !rule.AnyPort {
 		to = nil
 		for _, a := range addresses {
@@ -169,29 +176,27 @@ func matchesOf(rule policy.ServiceRule, addresses []askedAddress, conds []flow.C
 			}
 		}
 	}
-	from := []flow.Cond{nil}
-	if !rule.AnyPeer {
-		from = nil
-		for _, b := range rule.Blocks {
-			switch {
-			case !b.Addr().Is4():
-			case b.Bits() == 0:
-				from = append(from, nil)
-			default:
-				from = append(from, flow.IPSrc(b))
-			}
-		}
-	}
-	if len(to) > 0 && len(from) > max(0, most)/len(to) {
-		return nil, false
+	add := func(t askedMatch, from ...flow.Cond) bool {
+		out = append(out, flow.All(slices.Concat(conds, t.conds, from)...))
+		return len(out) <= most
 	}
 	for _, t := range to {
-		for _, f := range from {
-			all := append(slices.Clone(conds), t...)
-			if f != nil {
-				all = append(all, f)
+		if rule.AnyPeer && !add(t) {
+			return nil, false
+		}
+		for _, b := range rule.Blocks {
+			var from []flow.Cond
+			switch {
+			case !families.Serve(b.Addr()), t.to.IsValid() && t.to.Is4() != b.Addr().Is4():
+				continue
+			case b.Bits() > 0:
+				from = []flow.Cond{flow.IPSrc(b)}
+			case families.Has6():
+				from = []flow.Cond{versionOf(b.Addr())}
 			}
-			out = append(out, flow.All(all...))
+			if !rule.AnyPeer && !add(t, from...) {
+				return nil, false
+			}
 		}
 	}
 	return out, true

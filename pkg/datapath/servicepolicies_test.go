@@ -8,10 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -146,6 +149,43 @@ func TestServicePolicyRefusal(t *testing.T) {
 	r := model.PacketOut(answer, out.Actions)
 	if len(r.Outputs) != 1 || r.Outputs[0].Port != gatewayPort {
 		t.Errorf("the answer goes %s", r)
+	}
+}
+
+// TestServicePolicyFamilies has rules match clients of the version of IP of the address that they ask.
+func TestServicePolicyFamilies(t *testing.T) {
+	at := func(ip string) askedMatch {
+		return askedMatch{addrOf(ip), []flow.Cond{flow.TCP(), flow.IPDst(host(addrOf(ip))), flow.TCPDst(80)}}
+	}
+	addresses := []askedAddress{{corev1.ProtocolTCP, 80, []askedMatch{at("198.51.100.10"), at("2001:db8::10")}}}
+	ports := []policy.PortRange{{Protocol: corev1.ProtocolTCP, From: 80, To: 80}}
+	blocks := []netip.Prefix{rangeOf("203.0.113.0/24"), rangeOf("0.0.0.0/0"), rangeOf("2001:db8:1::/48"), rangeOf("::/0")}
+	const to4, to6 = "tcp,nw_dst=198.51.100.10,tp_dst=80", "tcp6,ipv6_dst=2001:db8::10,tp_dst=80"
+	for _, test := range []struct {
+		rule     policy.ServiceRule
+		families family.Families
+		want     []string
+	}{
+		{policy.ServiceRule{AnyPeer: true, Ports: ports}, family.Dual, []string{to4, to6}},
+		{policy.ServiceRule{Blocks: blocks, Ports: ports}, family.Dual, []string{
+			"tcp,nw_src=203.0.113.0/24,nw_dst=198.51.100.10,tp_dst=80", to4,
+			"tcp6,ipv6_src=2001:db8:1::/48,ipv6_dst=2001:db8::10,tp_dst=80", to6}},
+		{policy.ServiceRule{Blocks: blocks, AnyPort: true}, family.Dual, []string{
+			"ip,nw_src=203.0.113.0/24", "ip", "ipv6,ipv6_src=2001:db8:1::/48", "ipv6"}},
+		{policy.ServiceRule{Blocks: blocks, AnyPort: true}, family.IPv4, []string{"ip,nw_src=203.0.113.0/24", ""}},
+		{policy.ServiceRule{AnyPeer: true, AnyPort: true}, family.Dual, []string{""}},
+	} {
+		matches, ok := matchesOf(test.rule, addresses, test.families, nil, len(test.want))
+		var have []string
+		for _, m := range matches {
+			have = append(have, m.String())
+		}
+		if !ok || !slices.Equal(have, test.want) {
+			t.Errorf("%+v with %s: %q, %v, want %q", test.rule, test.families, have, ok, test.want)
+		}
+		if _, ok := matchesOf(test.rule, addresses, test.families, nil, len(test.want)-1); ok {
+			t.Errorf("%+v with %s has room in fewer flows", test.rule, test.families)
+		}
 	}
 }
 

@@ -43,13 +43,13 @@ func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort) []flow.Flow {
 
 // endedTo finds connections through a Service to an endpoint that the Service no longer has.
 func endedTo(c ServiceConnection, _ *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	if !c.VIP.Addr().Is4() || !c.Endpoint.Addr().Is4() {
+	if !c.VIP.IsValid() || c.VIP.Addr().Is4() != c.Endpoint.Addr().Is4() {
 		return e, nil
 	}
 	port := func(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
 	e.Flows = []flow.Flow{stale(ConntrackState, never, flow.UDPDst(c.Endpoint.Port()), flow.IPDst(host(c.Endpoint.Addr())),
 		flow.CTState("-rel-rpl-inv+trk"), markService.Is(1), flow.Field(ofp.CTNwProto, []byte{protocolUDP}, nil),
-		flow.Field(ofp.CTNwDst, c.VIP.Addr().AsSlice(), nil), flow.Field(ofp.CTTpDst, port(c.VIP.Port()), nil))}
+		trackedTo(c.VIP.Addr()), flow.Field(ofp.CTTpDst, port(c.VIP.Port()), nil))}
 	return e, nil
 }
 
@@ -80,14 +80,16 @@ func StaleFlush(pkt ofp.PacketIn2) (ofp.CTFlush, error) {
 		return ofp.CTFlush{}, fmt.Errorf("userdata %q is of no stale connection", pkt.Userdata)
 	}
 	get := func(f ofp.Field) ofp.Value { v, _, _ := pkt.Metadata.Get(f); return v }
-	addr := func(f ofp.Field) netip.Addr {
-		v := uint32(get(f).Lo)
-		return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+	addr := func(v4, v6 ofp.Field) netip.Addr { // which connection tracking has
+		if v := get(v6); !v.IsZero() {
+			return netip.AddrFrom16([16]byte(v.Append(nil, 16)))
+		}
+		return netip.AddrFrom4([4]byte(get(v4).Append(nil, 4)))
 	}
 	out := ofp.CTFlush{
 		Proto: uint8(get(ofp.CTNwProto).Lo), HasZone: true, Zone: mainZone,
-		Orig: ofp.CTTuple{Src: addr(ofp.CTNwSrc), Dst: addr(ofp.CTNwDst), SrcPort: uint16(get(ofp.CTTpSrc).Lo),
-			DstPort: uint16(get(ofp.CTTpDst).Lo)},
+		Orig: ofp.CTTuple{Src: addr(ofp.CTNwSrc, ofp.CTIPv6Src), Dst: addr(ofp.CTNwDst, ofp.CTIPv6Dst),
+			SrcPort: uint16(get(ofp.CTTpSrc).Lo), DstPort: uint16(get(ofp.CTTpDst).Lo)},
 	}
 	if out.Proto != protocolUDP || out.Orig.Src.IsUnspecified() || out.Orig.Dst.IsUnspecified() ||
 		out.Orig.SrcPort == 0 || out.Orig.DstPort == 0 {

@@ -24,13 +24,17 @@ import (
 const noNumber = 0
 
 // stretched returns the flows that policies about other clusters always need.
-func stretched() []flow.Flow {
-	return []flow.Flow{
+func (n Node) stretched() []flow.Flow {
+	flows := []flow.Flow{
 		// The address belongs to a Gateway, and not to a Pod.
 		{Table: IngressPeer, Priority: high, Match: flow.All(source.Is(fromPeer)), Actions: flow.Do(flow.Goto(IngressAdmin))},
-		known(same, flow.Do(flow.Goto(Route)), sender.Is(remote|policy.UnknownClusterSet)),
-		known(same, flow.Do(flow.Goto(Route)), sender.Is(remote|noNumber)),
 	}
+	return append(flows, each(n.Families, func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{
+			known(same, flow.Do(flow.Goto(Route)), ip, sender.Is(remote|policy.UnknownClusterSet)),
+			known(same, flow.Do(flow.Goto(Route)), ip, sender.Is(remote|noNumber)),
+		}
+	})...)
 }
 
 // dropUnnumbered drops packets from Pods of other clusters that have no number yet.
@@ -44,7 +48,7 @@ func known(priority uint16, actions flow.Actions, more ...flow.Cond) flow.Flow {
 	return flow.Flow{
 		Table: ConntrackState, Priority: priority,
 		Match: flow.All(
-			append(more, flow.IP(), flow.CTState("-new+est-rel-rpl-inv+trk"), markPending.Is(0), source.Is(fromPeer))...),
+			append(more, flow.CTState("-new+est-rel-rpl-inv+trk"), markPending.Is(0), source.Is(fromPeer))...),
 		Actions: actions,
 	}
 }
@@ -69,13 +73,15 @@ func namedRemotely(k policy.RuleKey, r policy.Rule) []remoteNumber {
 // followedFlows judge a known connection again if its packets show that its client has got other labels, and a rule
 // names the old or the new number. While the Pod has no number, the connection continues. That time is short, and new
 // connections are dropped in it.
-func followedFlows(n remoteNumber, _ *derive.Reader) (flow.Entries, []problem.Problem) {
+func (p *policyFlows) followedFlows(n remoteNumber, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	now, before := sender.Is(remote|uint64(n)), labelSender.Is(remote|uint64(n))
-	return flow.Entries{Flows: []flow.Flow{
-		known(same, flow.Do(flow.Goto(Route)), now, before),
-		known(differ, flow.Do(flow.Goto(Again)), now),
-		known(differ, flow.Do(flow.Goto(Again)), before),
-	}}, nil
+	return flow.Entries{Flows: each(derived(r, p.outside).Families, func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{
+			known(same, flow.Do(flow.Goto(Route)), ip, now, before),
+			known(differ, flow.Do(flow.Goto(Again)), ip, now),
+			known(differ, flow.Do(flow.Goto(Again)), ip, before),
+		}
+	})}, nil
 }
 
 // stretchedOver are the subjects of rules about Pods of other clusters.

@@ -97,7 +97,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 		return t.self(r).RuleKey, nil
 	}, self)
 	t.outside = derive.NewTable(e, "outside", func(_ derive.Name, r *derive.Reader) (outside, []problem.Problem) {
-		return outside{t.self(r).NodePortAddresses}, nil
+		return outside{t.self(r).NodePortAddresses, t.self(r).Families}, nil
 	}, self)
 
 	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range",

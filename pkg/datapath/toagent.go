@@ -198,7 +198,7 @@ func report(kind PacketKind, meter uint32, words ...string) flow.Actions {
 	}))
 }
 
-// Headers are the headers of an IPv4 packet.
+// Headers are the headers of an IP packet.
 type Headers struct {
 	Src, Dst         netip.Addr
 	Protocol         uint8
@@ -216,6 +216,8 @@ func (h Headers) ProtocolName() string {
 		return string(protocols[h.Protocol])
 	case h.Protocol == protoICMP:
 		return string(corev1.Protocol(protocolICMP))
+	case h.Protocol == protoICMPv6:
+		return "ICMPv6"
 	case h.Protocol == protoIGMP:
 		return string(protocolIGMP)
 	}
@@ -224,15 +226,15 @@ func (h Headers) ProtocolName() string {
 
 // HeadersOf reads a frame that may be cut after its headers.
 func HeadersOf(frame []byte) (h Headers, err error) {
-	ip, payload, err := ipv4(frame)
+	ip, payload, err := ipHeader(frame)
 	if err != nil {
 		return Headers{}, err
 	}
-	h = Headers{Src: ip.src(), Dst: ip.dst(), Protocol: ip[9], Length: ip.length()}
+	h = Headers{Src: ip.src, Dst: ip.dst, Protocol: ip.protocol, Length: ip.length}
 	if !h.HasPorts() {
 		return h, nil
 	}
-	if len(payload) < 4 || ip.isLaterFragment() {
+	if len(payload) < 4 || ip.laterFragment {
 		return h, errors.New("the ports are not in the packet")
 	}
 	h.SrcPort, h.DstPort = portsOf(payload)

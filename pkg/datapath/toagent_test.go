@@ -1,7 +1,9 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ func TestLogged(t *testing.T) {
 	withOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", ":8080", "server")
+	n.server.serve(t, "tcp6", ":8080", "server")
 	seen := make(chan ofp.PacketIn2, 100)
 	n.packetsIn(t, func(in ofp.PacketIn2) {
 		if KindOf(in) == PolicyLog {
@@ -36,7 +39,7 @@ func TestLogged(t *testing.T) {
 		return ofp.PacketIn2{}
 	}
 	n.policy.Tiers.Set(derive.Object{Name: "application"}, 251)
-	logged := func(a policy.Action) string {
+	logged := func(a policy.Action, service string) string {
 		t.Helper()
 		rule := policy.RuleFacts{Action: a, AnyPeer: true, Ports: []policy.PortRange{{Protocol: "TCP", From: 8080, To: 8080}},
 			Log: true, Name: "web", LogLabel: "two words"}
@@ -49,12 +52,12 @@ func TestLogged(t *testing.T) {
 		if a == policy.Drop {
 			limit = silence()
 		}
-		c, err := n.a.dialWithin(limit, "tcp", "10.97.0.11:80")
+		c, err := n.a.dialWithin(limit, over("tcp", service), service)
 		if (err == nil) != (a == policy.Allow) {
 			t.Errorf("%s: the client gets %v", a, err)
 		}
 		if err == nil {
-			if _, err := n.a.ask("tcp", "10.97.0.11:80"); err != nil {
+			if _, err := n.a.ask(over("tcp", service), service); err != nil {
 				t.Error(err)
 			}
 			next() // the first connection's
@@ -62,25 +65,27 @@ func TestLogged(t *testing.T) {
 		}
 		in := next()
 		entry, err := LogEntryOf(in.Userdata)
-		for err == nil && entry.Action != a { // an earlier attempt that the client has repeated
+		h, unread := HeadersOf(in.Data)
+		is4 := !strings.HasPrefix(service, "[")
+		for err == nil && (entry.Action != a || h.Dst.Is4() != is4) { // an earlier attempt that the client has repeated
 			in = next()
 			entry, err = LogEntryOf(in.Userdata)
+			h, unread = HeadersOf(in.Data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, err := HeadersOf(in.Data)
-		if err != nil {
+		if err := errors.Join(err, unread); err != nil {
 			t.Fatal(err)
 		}
 		entry.Priority = 0 // any
 		return fmt.Sprint(entry, " ", h.Src, " ", h.Dst, " ", h.DstPort, " ", h.ProtocolName(), " ", h.Length)
 	}
 	for _, a := range []policy.Action{policy.Allow, policy.Drop, policy.Reject} {
-		want := fmt.Sprintf(
-			"AntreaPolicyIngressRule AntreaClusterNetworkPolicy:log web 0 %d 0 two_words 10.11.0.3 10.11.0.2 8080 TCP 60", a)
-		if have := logged(a); have != want {
-			t.Errorf("logged\n%s, want\n%s", have, want)
+		for service, packet := range map[string]string{
+			"10.97.0.11:80": "10.11.0.3 10.11.0.2 8080 TCP 60", "[fd97::11]:80": "fd11::3 fd11::2 8080 TCP 80",
+		} {
+			want := fmt.Sprintf("AntreaPolicyIngressRule AntreaClusterNetworkPolicy:log web 0 %d 0 two_words %s", a, packet)
+			if have := logged(a, service); have != want {
+				t.Errorf("logged\n%s, want\n%s", have, want)
+			}
 		}
 	}
 }
@@ -195,8 +200,9 @@ func FuzzHeadersOf(f *testing.F) {
 	f.Add(segment(tcpSYN, 1, 0, ""),
 		[]byte("policy-log AntreaPolicyIngressRule AntreaNetworkPolicy:default/log web 0 3 44900 label"))
 	f.Add(datagram(protoUDP, 3)[:ethLen+ipv4Len], []byte("policy-log a b c 1 1 1"))
+	f.Add(extended([]byte{extHopByHop, extFragment, extAuth}, protoUDP, portsThen(9)...), []byte("policy-log a"))
 	f.Fuzz(func(t *testing.T, frame, userdata []byte) {
-		if h, err := HeadersOf(frame); err == nil && (!h.Src.Is4() || h.ProtocolName() == "") {
+		if h, err := HeadersOf(frame); err == nil && (!h.Src.IsValid() || h.ProtocolName() == "") {
 			t.Errorf("%x is %+v", frame, h)
 		}
 		if e, err := LogEntryOf(userdata); err == nil {

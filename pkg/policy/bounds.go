@@ -572,7 +572,7 @@ func fairShare(of []int, bound int) int {
 type part struct {
 	kind  uint8
 	value uint64
-	to    uint32
+	to    netip.Addr
 	text  string
 }
 
@@ -587,13 +587,13 @@ const (
 
 // parts calls each with all parts of a rule, from which pkg/datapath makes flows.
 func (r Rule) parts(each func(part)) {
-	v4 := func(a []byte) uint32 { return uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3]) }
 	for _, n := range r.Applied {
 		each(part{kind: partApplied, value: uint64(n)})
 	}
 	switch {
 	case r.AnyPeer && r.AnyPort:
-		each(part{kind: partAnything})
+		each(part{kind: partAnything, to: netip.IPv4Unspecified()})
+		each(part{kind: partAnything, to: netip.IPv6Unspecified()})
 	case !r.AnyPeer:
 		for _, n := range r.Peers {
 			each(part{kind: partPeer, value: uint64(n)})
@@ -602,13 +602,11 @@ func (r Rule) parts(each func(part)) {
 			each(part{kind: partPeer, value: uint64(n | Remote)})
 		}
 		for _, b := range r.Blocks {
-			switch {
-			case !b.Addr().Is4():
-			case b.Bits() == 0:
-				each(part{kind: partAnything})
-			default:
-				each(part{kind: partBlock, value: uint64(b.Bits()), to: v4(b.Addr().AsSlice())})
+			kind := partBlock
+			if b.Bits() == 0 {
+				kind = partAnything
 			}
+			each(part{kind: kind, value: uint64(b.Bits()), to: b.Addr()})
 		}
 		for _, s := range r.Services {
 			each(part{kind: partService, text: s.String()})
@@ -617,7 +615,7 @@ func (r Rule) parts(each func(part)) {
 	if r.AnyPort {
 		return
 	}
-	ports := func(p PortRange, to uint32) {
+	ports := func(p PortRange, to netip.Addr) {
 		source := [][2]uint16{{}}
 		if p.SourceFrom != 0 || p.SourceTo != 0 {
 			source = Masks(p.SourceFrom, p.SourceTo)
@@ -630,24 +628,18 @@ func (r Rule) parts(each func(part)) {
 		}
 	}
 	for _, p := range r.Ports {
-		ports(p, 0)
+		ports(p, netip.Addr{})
 	}
 	for _, t := range r.Targets {
 		for _, ip := range t.IPs {
-			if ip.Is4() {
-				ports(t.PortRange, v4(ip.AsSlice()))
-			}
+			ports(t.PortRange, ip)
 		}
 	}
 	for _, i := range r.ICMP {
 		each(part{kind: partPort, value: uint64(uint16(i.Type))<<16 | uint64(uint16(i.Code)), text: string(ProtocolICMP)})
 	}
 	for _, i := range r.IGMP {
-		p := part{kind: partPort, text: string(ProtocolIGMP)}
-		if i.Group.Is4() {
-			p.to = v4(i.Group.AsSlice())
-		}
-		each(p)
+		each(part{kind: partPort, text: string(ProtocolIGMP), to: i.Group})
 	}
 }
 

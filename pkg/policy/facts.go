@@ -374,26 +374,34 @@ func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 		p.cost = tooCostly
 		return Range{}, false
 	}
-	cidr, err := netip.ParsePrefix(text)
+	cidr, err := rangeOf(text)
 	if err != nil {
-		p.report(field+".cidr", "InvalidCIDR", "%q is not a range of addresses such as 10.0.0.0/8: correct it", text)
+		p.report(field+".cidr", "InvalidCIDR", "%v", err)
 		return Range{}, false
-	}
-	if cidr.Addr().Is6() {
-		p.report(field+".cidr", "IPv6NotServed",
-			"%s is of IPv6, which is not served yet: this peer selects nothing; nothing is to be done", cidr)
 	}
 	out := Range{CIDR: cidr}
 	for i, one := range exceptions {
-		except, err := netip.ParsePrefix(one)
+		except, err := rangeOf(one)
 		if err != nil {
-			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR",
-				"%q is not a range of addresses, so nothing of %s is selected: correct it", one, text)
+			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "nothing of %s is selected: %v", text, err)
 			return Range{}, false
 		}
 		out.Except = append(out.Except, except)
 	}
 	return out, true
+}
+
+// rangeOf parses a range. The error has the remedy.
+func rangeOf(text string) (netip.Prefix, error) {
+	out, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return out, fmt.Errorf("%q is not a range of addresses such as 10.0.0.0/8 or fd00::/8: correct it", text)
+	case out.Addr().Is4In6() && out.Bits() >= 96:
+		v4 := netip.PrefixFrom(out.Addr().Unmap(), out.Bits()-96)
+		return out, fmt.Errorf("%s is a range of IPv4 in the form of IPv6, which no packet has: write %s", out, v4)
+	}
+	return out, nil
 }
 
 // portFacts are a port of any kind of policy.

@@ -31,9 +31,11 @@ func TestBadParts(t *testing.T) {
 			want: `spec.ingress[0].from[0].ipBlock.cidr: "10.0.0.0/33" is not a range`},
 		{name: "except",
 			peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"x"}}},
-			want: `spec.ingress[0].from[0].ipBlock.except[0]: "x" is not a range`},
-		{name: "IPv6", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}},
-			want: "spec.ingress[0].from[0].ipBlock.cidr: fd00::/64 is of IPv6, which is not served yet"},
+			want: `spec.ingress[0].from[0].ipBlock.except[0]: nothing of 0.0.0.0/0 is selected: "x" is not a range`},
+		{name: "IPv4 as IPv6",
+			peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "::ffff:10.1.0.0/112"}},
+			want: "spec.ingress[0].from[0].ipBlock.cidr: ::ffff:10.1.0.0/112 is a range of IPv4 in the form of IPv6, " +
+				"which no packet has: write 10.1.0.0/16"},
 		{name: "Pods", peer: networkingv1.NetworkPolicyPeer{PodSelector: bad},
 			want: `spec.ingress[0].from[0].podSelector: "Near" is not a valid`},
 		{name: "Namespaces", peer: networkingv1.NetworkPolicyPeer{NamespaceSelector: bad},
@@ -70,7 +72,8 @@ func TestBadParts(t *testing.T) {
 			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
 			w.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 			w.engine.Pass()
-			c := Connection{From: w.address(), To: w.address(), Protocol: corev1.ProtocolTCP, Port: 80}
+			own := netip.MustParseAddr("10.10.0.2")
+			c := Connection{From: w.address(own), To: own, Protocol: corev1.ProtocolTCP, Port: 80}
 			if v := w.Decide(derive.ObjectOf(pod), Ingress, c); v.Allowed || v.Stage != NetworkPolicies ||
 				len(v.Steps[NetworkPolicies].Policies) != 1 {
 				t.Errorf("a connection is allowed: %+v", v)

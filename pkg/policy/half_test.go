@@ -29,7 +29,7 @@ func TestElsewhere(t *testing.T) {
 		e.Pass()
 		for _, pod := range w.Here("node-2") {
 			own := policytest.Pick(w.Walk, w.Own(pod)...)
-			c := Connection{From: w.address(), To: own,
+			c := Connection{From: w.address(own), To: own,
 				Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP),
 				Port:     policytest.Pick[uint16](w.Walk, 53, 80, 81, 85)}
 			d := policytest.Pick(w.Walk, Ingress, Egress)

@@ -34,7 +34,7 @@ type world struct {
 
 // walkLimits are bounds that walks meet often, which the evaluator keeps to as well.
 var (
-	walkLimits = policytest.Limits{Policy: 40, Wide: 48, Namespace: 60, Rules: 7}
+	walkLimits = policytest.Limits{Policy: 40, Wide: 48, Namespace: 50, Rules: 7}
 	walkBounds = func() Bounds {
 		b := DefaultBounds
 		b.Policy, b.Wide, b.Namespace, b.Rules = walkLimits.Policy, walkLimits.Wide, walkLimits.Namespace, walkLimits.Rules
@@ -49,6 +49,8 @@ func newWorld(seed uint64) *world {
 	w.Tables = NewTables(w.engine, "node-1", w.attachments).Stretched().Bounded(walkBounds)
 	w.Loaded()
 	here, far := policytest.TwoRanges()
+	here6, far6 := policytest.TwoRanges6()
+	here, far = append(here, here6...), append(far, far6...)
 	watch := w.hears()
 	watch.Attached = func(port string, a policytest.Attached) { w.attachments.Set(derive.Name(port), attachmentOf(a)) }
 	w.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": here, "node-2": far}, watch)
@@ -172,9 +174,14 @@ func fill(t *Tables, c policytest.Cluster) {
 	t.Loaded()
 }
 
-func (w *world) address() netip.Addr {
-	return policytest.Pick(w.Walk, w.Walk.Addresses[policytest.Pick(w.Walk, "node-1", "node-2")]...)
+// address returns an address that a Pod may have, of the version of IP of another one.
+func (w *world) address(like netip.Addr) netip.Addr {
+	return policytest.Pick(w.Walk, policytest.Like(like, w.Walk.Addresses[policytest.Pick(w.Walk, "node-1", "node-2")])...)
 }
+
+// strangers are addresses without Pods of this cluster.
+var strangers = []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8"),
+	netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8:1::1")}
 
 // ask compares answers about random connections of this Node's Pods with the specification's.
 func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked, denied int) {
@@ -186,16 +193,17 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 	for range questions {
 		pod := policytest.Pick(w.Walk, here...)
 		own := policytest.Pick(w.Walk, w.Own(pod)...)
-		other := w.address()
+		other := w.address(own)
 		if w.IntN(4) == 0 {
-			other = netip.MustParseAddr(policytest.Pick(w.Walk, "198.51.100.7", "198.51.100.8", "203.0.113.1", "fd00::1"))
+			other = policytest.Pick(w.Walk, policytest.Like(own, strangers)...)
 		}
 		c := Connection{From: other, To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP,
 			corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85, 8080),
 			SourcePort: policytest.Pick[uint16](w.Walk, 1024, 2000, 2500, 4000)}
 		switch w.IntN(10) {
 		case 0:
-			c.Protocol, c.Port, c.SourcePort = ProtocolICMP, policytest.Pick[uint16](w.Walk, 0, 8<<8, 8<<8+1, 3<<8), 0
+			c.Protocol, c.Port, c.SourcePort = ProtocolICMP, policytest.Pick[uint16](w.Walk, 0, 8<<8, 8<<8+1, 3<<8, 128<<8,
+				128<<8+1), 0
 		case 1:
 			c.Protocol, c.Port, c.SourcePort = ProtocolIGMP, policytest.Untold, 0
 		}
@@ -215,6 +223,9 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 			t.Fatalf("%s of Pod %s, %+v: %+v, the specification says %v", d, derive.ObjectOf(pod), c, have, want)
 		}
 		answers[want]++
+		if !own.Is4() {
+			answers["IPv6 "+want]++
+		}
 		if d == Egress && w.PeerAt(d, c.To)&Remote != 0 {
 			answers["to another cluster"]++
 		}
@@ -310,6 +321,9 @@ func TestWalk(t *testing.T) {
 	if answers["of an unknown Pod, Drop"] == 0 || answers["of an unknown Pod, Reject"] == 0 ||
 		answers["of an unknown Pod, Allow"] == 0 {
 		t.Error("no rule decided about an unknown Pod in each way: the walk is too tame")
+	}
+	if answers["IPv6 Allow"] < asked/50 || answers["IPv6 Drop"] < asked/50 || answers["IPv6 Reject"] == 0 {
+		t.Error("few connections were of IPv6, or all had the same end: the walk is too tame")
 	}
 	if answers["Reject"] == 0 {
 		t.Error("no connection was rejected: the walk is too tame")

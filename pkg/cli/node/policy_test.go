@@ -11,7 +11,7 @@ var policies = api.PolicyList{Policies: []api.Policy{
 		Kind: "NetworkPolicy", Namespace: "default", Name: "web", Pods: []string{"default/web-1", "default/web-2"}, Rules: 2,
 		Counters: api.Counters{Packets: 12, Bytes: 648, Connections: 12},
 		Problems: []api.Problem{{Object: "NetworkPolicy default/web", Field: "spec.ingress[0].from[1].ipBlock.cidr",
-			Reason: "IPv6NotServed", Message: "fd00::/64 is of IPv6, which is not served yet"}},
+			Reason: "InvalidCIDR", Message: "10.0.0.0/33 is not a range of addresses"}},
 	},
 	{Kind: "AntreaNetworkPolicy", Namespace: "default", Name: "first", Tier: "emergency", TierPriority: new(int32(50)),
 		Priority: new(9.), Pods: []string{}},

@@ -17,6 +17,7 @@ type state struct {
 	zone   uint16
 	hidden [2]uint16   // ports of a fragment; identifier of an ICMP message
 	icmp   ICMPMessage // of a fragment
+	proto  uint8       // of a later fragment of IPv6
 	inner  *Packet
 	bare   bool // a message of Neighbor Discovery without an option
 }
@@ -32,6 +33,9 @@ const (
 	icmpUnreachable   = 3
 	icmpV6Unreachable = 1
 )
+
+// protoFragment is the number of IPv6's header for fragments, which Open vSwitch takes for the protocol of a later one.
+const protoFragment = 44
 
 // ports are the fields of a protocol's ports.
 var ports = map[uint8][2]ofp.Field{TCP: {ofp.TCPSrc, ofp.TCPDst}, UDP: {ofp.UDPSrc, ofp.UDPDst},
@@ -96,6 +100,10 @@ func newState(p Packet) *state {
 		for _, f := range []ofp.Field{ofp.ICMPType, ofp.ICMPCode, ofp.ICMPv6Type, ofp.ICMPv6Code} {
 			number(f, 0) // where the ports of others are
 		}
+		if p.Fragment == Later && p.IPDst.Is6() { // its protocol is in the first one
+			st.proto = p.Proto
+			number(ofp.IPProto, protoFragment)
+		}
 		return st
 	}
 	if f, ok := ports[p.Proto]; ok {
@@ -133,6 +141,9 @@ func (st *state) packet() Packet {
 		p.Fragment, p.SrcPort, p.DstPort, p.ICMP = First, st.hidden[0], st.hidden[1], st.icmp
 		if frag&fragLater != 0 {
 			p.Fragment = Later
+		}
+		if p.Proto == protoFragment {
+			p.Proto = st.proto
 		}
 		return p
 	}

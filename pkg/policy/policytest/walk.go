@@ -53,6 +53,20 @@ func TwoRanges() (here, far []netip.Addr) {
 	return here, far
 }
 
+// TwoRanges6 are addresses of the same Nodes in IPv6, whose podCIDRs are fd10::/125 and fd10::8/125.
+func TwoRanges6() (here, far []netip.Addr) {
+	for i := range 5 {
+		here = append(here, netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x10, 15: byte(2 + i)}))
+		far = append(far, netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x10, 15: byte(10 + i)}))
+	}
+	return here, far
+}
+
+// Like returns the addresses of a list that have the version of IP of another address.
+func Like(a netip.Addr, list []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), func(b netip.Addr) bool { return a.Is4() != b.Is4() })
+}
+
 // NewWalk returns a Walk through a Cluster that has only Nodes with these addresses. The asked Node is node-1.
 func NewWalk(seed uint64, addresses map[string][]netip.Addr, w Watch) *Walk {
 	g := &Walk{
@@ -65,7 +79,11 @@ func NewWalk(seed uint64, addresses map[string][]netip.Addr, w Watch) *Walk {
 	}
 	for _, name := range slices.Sorted(maps.Keys(addresses)) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		n.Spec.PodCIDRs = []string{around(addresses[name]).String()}
+		for _, version := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			if list := Like(version, addresses[name]); len(list) > 0 {
+				n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, around(list).String())
+			}
+		}
 		g.Nodes[name] = n
 		switch {
 		case w.Other != nil:
@@ -186,9 +204,10 @@ func (g *Walk) peers() (out []networkingv1.NetworkPolicyPeer) {
 		switch g.IntN(4) {
 		case 0:
 			p.IPBlock = &networkingv1.IPBlock{CIDR: Pick(g, "10.10.0.0/28", "10.10.0.0/16", "0.0.0.0/0", "198.51.100.0/24",
-				"fd00::/64")}
+				"fd10::/124", "fd00::/8", "::/0", "2001:db8::/64")}
 			if g.IntN(2) == 0 {
-				p.IPBlock.Except = []string{Pick(g, "10.10.0.0/30", "10.10.0.4/31", "198.51.100.7/32")}
+				p.IPBlock.Except = []string{Pick(g, "10.10.0.0/30", "10.10.0.4/31", "198.51.100.7/32", "fd10::/126", "fd10::4/127",
+					"2001:db8::7/128")}
 			}
 		case 1:
 			p.PodSelector = new(g.selector())
@@ -328,7 +347,7 @@ func (g *Walk) attach(key string, p *corev1.Pod) {
 	for i, a := range list {
 		if !taken[a] && (i > 0 || g.IntN(4) == 0) && slices.Contains(g.Addresses[g.AskedNode], a) && g.IntN(8) > 0 {
 			taken[a] = true
-			set(fmt.Sprint(prefix, "-", a.As4()[3]), Attached{Pod: key, UID: Pick(g, p.UID, p.UID, ""), IPs: []netip.Addr{a}})
+			set(fmt.Sprint(prefix, "-", a), Attached{Pod: key, UID: Pick(g, p.UID, p.UID, ""), IPs: []netip.Addr{a}})
 		}
 	}
 }

@@ -62,19 +62,19 @@ func (g *Walk) other(namespace string) string {
 	case 10:
 		if g.IntN(2) == 0 {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: g.labels()}}
-			n.Spec.PodCIDRs = []string{Pick(g, "10.10.0.0/30", "10.10.0.8/30")}
+			n.Spec.PodCIDRs = []string{Pick(g, "10.10.0.0/30", "10.10.0.8/30", "fd10::/126", "fd10::8/126")}
 			n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
-				Address: Pick(g, "198.51.100.7", "203.0.113.1")}}
+				Address: Pick(g, "198.51.100.7", "203.0.113.1", "2001:db8::7", "2001:db8:1::1")}}
 			return change(g, g.Nodes, "", name, n)
 		}
 		return change(g, g.Services, namespace, "svc",
 			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "svc"},
 				Spec: corev1.ServiceSpec{Selector: g.labels()}})
 	case 11, 12: // of each block one address, and sometimes another's
-		of := g.IntN(3)
-		name, ip := fmt.Sprint("block", of), []string{"198.51.100.7", "198.51.100.8", "203.0.113.1"}[of]
+		of := g.IntN(4)
+		name, ip := fmt.Sprint("block", of), []string{"198.51.100.7", "198.51.100.8", "203.0.113.1", "2001:db8::7"}[of]
 		block := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		for _, ip := range []string{ip, Pick(g, "10.10.0.3", "10.10.0.4", "203.0.113.1")} {
+		for _, ip := range []string{ip, Pick(g, "10.10.0.3", "10.10.0.4", "203.0.113.1", "fd10::3", "2001:db8::7")} {
 			block.Spec.Pods = append(block.Spec.Pods, mcv1alpha1.PodAddresses{LabelIdentity: fmt.Sprint("label", 1+g.IntN(4)),
 				Addresses: []string{ip}})
 		}
@@ -94,6 +94,10 @@ func (g *Walk) group(namespace string) (s crdv1beta1.GroupSpec) {
 	case 0:
 		s.IPBlocks = []crdv1beta1.IPBlock{{CIDR: Pick(g, "10.10.0.0/29", "198.51.100.0/24"),
 			Except: []string{"10.10.0.2/31"}}}
+		if g.IntN(2) == 0 {
+			s.IPBlocks = append(s.IPBlocks, crdv1beta1.IPBlock{CIDR: Pick(g, "fd10::/125", "2001:db8::/64"),
+				Except: []string{"fd10::2/127"}})
+		}
 	case 1:
 		s.ServiceReference = &crdv1beta1.ObjectReference{Name: "svc", Namespace: namespace}
 		if namespace == "" {
@@ -187,8 +191,8 @@ func (g *Walk) antrea(namespace string) (s crdv1beta1.PolicySpec) {
 func (g *Walk) antreaPeer(namespace string, egress bool) (p crdv1beta1.Peer) {
 	switch g.IntN(12) {
 	case 0:
-		p.IPBlock = &crdv1beta1.IPBlock{CIDR: Pick(g, "10.10.0.0/28", "0.0.0.0/0", "198.51.100.0/24"),
-			Except: []string{Pick(g, "10.10.0.0/30", "198.51.100.7/32")}}
+		p.IPBlock = &crdv1beta1.IPBlock{CIDR: Pick(g, "10.10.0.0/28", "0.0.0.0/0", "198.51.100.0/24", "fd10::/124", "::/0"),
+			Except: []string{Pick(g, "10.10.0.0/30", "198.51.100.7/32", "fd10::/126")}}
 	case 1:
 		p.Group = Pick(g, "o0", "o1", "o2", "o9")
 	case 2:
@@ -261,7 +265,7 @@ func (g *Walk) antreaProtocol() crdv1beta1.Protocol {
 	}
 	p := crdv1beta1.Protocol{ICMP: &crdv1beta1.ICMP{}}
 	if g.IntN(2) == 0 {
-		p.ICMP.ICMPType = new(Pick[int32](g, 0, 8))
+		p.ICMP.ICMPType = new(Pick[int32](g, 0, 8, 128))
 		if g.IntN(2) == 0 {
 			p.ICMP.ICMPCode = new(Pick[int32](g, 0, 1))
 		}
@@ -295,8 +299,8 @@ func (g *Walk) clusterPolicy(name string) *npv1alpha2.ClusterNetworkPolicy {
 			case 0:
 				peer.Nodes, named = new(g.selector()), false
 			case 1:
-				peer.Networks, named = []npv1alpha2.CIDR{Pick[npv1alpha2.CIDR](g, "10.10.0.0/29", "0.0.0.0/0"),
-					"198.51.100.8/32"}, false
+				network := Pick[npv1alpha2.CIDR](g, "10.10.0.0/29", "0.0.0.0/0", "fd10::/125", "::/0")
+				peer.Networks, named = []npv1alpha2.CIDR{network, "198.51.100.8/32"}, false
 			default:
 				peer.Namespaces, peer.Pods = g.clusterPods()
 			}
