@@ -1,8 +1,8 @@
 // Package v1beta1 has the kinds of crd.antrea.io/v1beta1: policies, their Tiers, and groups that they name. Field names
-// and meanings are those of Antrea-native policies.
+// and meanings are as in Antrea-native policies.
 //
-// Most of what can be wrong with an object is refused by its definition. Whoever reads one decides all the same:
-// objects may be older than their definition, and a replicated policy has passed another cluster's.
+// The definitions refuse most objects that are wrong. Programs that read an object check it again: the object may be
+// older than its definition, and a replicated policy was checked by the definition of another cluster.
 //
 // +kubebuilder:object:generate=true
 // +groupName=crd.antrea.io

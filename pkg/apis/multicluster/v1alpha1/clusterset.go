@@ -6,14 +6,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
-// ClusterClaim says one fact about its cluster: its ID, or that of its ClusterSet.
+// ClusterClaim is one fact about its cluster: the cluster's ID, or the ID of its ClusterSet.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced
 type ClusterClaim struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// Name of the claim: "id.k8s.io" or "clusterSet.k8s.io". The object's own name means nothing.
+	// Name of the claim: "id.k8s.io" or "clusterSet.k8s.io". The name of the object has no meaning.
 	// +optional
 	Name string `json:"name,omitempty"`
 	// Value of the claim.
@@ -38,17 +38,17 @@ type MemberCluster struct {
 	// Server is the URL of its API server.
 	// +optional
 	Server string `json:"server,omitempty"`
-	// Secret with the token for it, in the ClusterSet's Namespace.
+	// Secret is the name of a Secret in the ClusterSet's Namespace with the token for the API server.
 	// +optional
 	Secret string `json:"secret,omitempty"`
-	// ServiceAccount that the member acts as in the leader.
+	// ServiceAccount that the member has in the leader.
 	// +optional
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 }
 
 // ClusterSetSpec names the leader and, in old manifests, the members.
 type ClusterSetSpec struct {
-	// Members of the ClusterSet; nothing reads them any more.
+	// Members of the ClusterSet. They are not read.
 	// +optional
 	Members []MemberCluster `json:"members,omitempty"`
 	// Leaders of the ClusterSet: exactly one.
@@ -60,13 +60,13 @@ type ClusterSetSpec struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// ClusterSet makes this cluster a part of the ClusterSet of its name.
+// ClusterSet makes this cluster a part of the ClusterSet with the object's name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
 // +kubebuilder:printcolumn:name="Leader Cluster Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the Common Area in the leader cluster"
-// +kubebuilder:printcolumn:name="Total Clusters",type=string,JSONPath=`.status.totalClusters`,description="Members that are known, ready or not"
+// +kubebuilder:printcolumn:name="Total Clusters",type=string,JSONPath=`.status.totalClusters`,description="Members that have announced themselves"
 // +kubebuilder:printcolumn:name="Ready Clusters",type=string,JSONPath=`.status.readyClusters`,description="Members whose announcement is recent"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterSet struct {
@@ -86,7 +86,7 @@ type ClusterSetList struct {
 	Items           []ClusterSet `json:"items"`
 }
 
-// MemberClusterAnnounce is how a member says in the Common Area that it is there.
+// MemberClusterAnnounce is the announcement of a member in the Common Area. The member repeats it as its heartbeat.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced

@@ -5,8 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Gateway is the Node that carries this cluster's traffic with other clusters. It has the
-// Node's name.
+// Gateway is a Node that carries this cluster's traffic with other clusters. It has the Node's name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -17,26 +16,26 @@ import (
 type Gateway struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// GatewayIP is the address that Gateways of other clusters reach it by.
+	// GatewayIP is the address at which Gateways of other clusters reach it.
 	// +optional
 	GatewayIP string `json:"gatewayIP,omitempty"`
-	// InternalIP is the address that Nodes of this cluster reach it by.
+	// InternalIP is the address at which Nodes of this cluster reach it.
 	// +optional
 	InternalIP string `json:"internalIP,omitempty"`
 	// ServiceCIDR is the range of this cluster's ClusterIPs.
 	// +optional
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
-	// WireGuard is set by the Gateway Node's agent where cross-cluster traffic is encrypted.
+	// WireGuard has the Gateway's keys. The agent of its Node sets it if traffic between clusters is encrypted.
 	// +optional
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
-	// Status is written by the member controller, from what the Node's agent reports. Antrea's Gateways have none.
+	// Status has facts that the Node's agent reports. The member controller writes it. Antrea's Gateways have no status.
 	// +optional
 	Status GatewayStatus `json:"status,omitempty"`
 }
 
-// GatewayStatus says how the Gateway reaches other clusters.
+// GatewayStatus has the Gateway's ways to other clusters.
 type GatewayStatus struct {
-	// Ways are those to gateways of other clusters that are watched by BFD, by cluster and address.
+	// Ways are the tunnels to gateways of other clusters that BFD watches.
 	// +optional
 	// +listType=map
 	// +listMapKey=clusterID
@@ -52,7 +51,7 @@ type WayState string
 const (
 	WayUp      WayState = "Up"
 	WayDown    WayState = "Down"
-	WayUnknown WayState = "Unknown" // the Gateway's Node is not Ready: what its agent said last may be old
+	WayUnknown WayState = "Unknown" // the Gateway's Node is not Ready, so its agent's last report may be old
 )
 
 // WayStatus is one way.
@@ -61,7 +60,7 @@ type WayStatus struct {
 	ClusterID string `json:"clusterID"`
 	// To is the address of the other cluster's gateway.
 	To string `json:"to"`
-	// State of the way. One that comes back is Up after ten seconds without a loss.
+	// State of the way. A way that was Down is Up again after ten seconds without a loss.
 	State WayState `json:"state"`
 }
 
@@ -77,7 +76,7 @@ type GatewayList struct {
 // ClusterInfoImportConditionType is a type of condition of a ClusterInfoImport.
 type ClusterInfoImportConditionType string
 
-// ClusterInfoReady is the one condition of a ClusterInfoImport.
+// ClusterInfoReady is the only condition of a ClusterInfoImport.
 const ClusterInfoReady ClusterInfoImportConditionType = "Ready"
 
 // ClusterInfoImportCondition is a condition of a ClusterInfoImport.
@@ -102,7 +101,7 @@ type ClusterInfoImportStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster that the information is about"
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="ID of the other cluster"
 // +kubebuilder:printcolumn:name="Service CIDR",type=string,JSONPath=`.spec.serviceCIDR`,description="Range of the ClusterIPs in that cluster"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterInfoImport struct {
@@ -147,7 +146,7 @@ type LabelIdentityList struct {
 
 // PodAddresses are Pods with the same labels.
 type PodAddresses struct {
-	// LabelIdentity is the name of the LabelIdentity of their labels.
+	// LabelIdentity is the name of the LabelIdentity that stands for their labels.
 	LabelIdentity string `json:"labelIdentity,omitempty"`
 	// Addresses of these Pods.
 	Addresses []string `json:"addresses,omitempty"`
@@ -164,7 +163,7 @@ type PodAddressImportSpec struct {
 	Pods []PodAddresses `json:"pods,omitempty"`
 }
 
-// PodAddressImport says which labels the Pods of another cluster have, by their addresses.
+// PodAddressImport has addresses of another cluster's Pods with the labels of these Pods.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced

@@ -13,41 +13,42 @@ import (
 
 // ServiceExport is the payload of a ResourceExport of kind Service.
 type ServiceExport struct {
-	// ServiceSpec of the exported Service; only its ports count.
+	// ServiceSpec of the exported Service. Only its ports are read.
 	ServiceSpec corev1.ServiceSpec `json:"serviceSpec,omitempty"`
 }
 
 // EndpointsExport is the payload of a ResourceExport of kind Endpoints.
 type EndpointsExport struct {
-	// Subsets are the addresses that other clusters reach the Service by.
+	// Subsets have the addresses at which other clusters reach the Service.
 	Subsets []corev1.EndpointSubset `json:"subsets,omitempty"`
 }
 
 // GatewayInfo is one Gateway of a cluster.
 type GatewayInfo struct {
-	// GatewayIP is the address that other clusters reach the Gateway by.
+	// GatewayIP is the address at which other clusters reach the Gateway.
 	GatewayIP string `json:"gatewayIP,omitempty"`
-	// WireGuard is set where cross-cluster traffic is encrypted and the Gateway takes it beside others: its own key and address
-	// inside. Clusters that know one key a cluster take the ClusterInfo's.
+	// WireGuard has the Gateway's own key and its address inside WireGuard. It is set if traffic between clusters is
+	// encrypted and several Gateways take it at the same time. Clusters that support one key use the ClusterInfo's key.
 	// +optional
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
 }
 
-// WireGuardInfo is what a Gateway's peers need to know for WireGuard.
+// WireGuardInfo has the facts with which other Gateways encrypt packets for a Gateway.
 type WireGuardInfo struct {
-	// PublicKey in base64.
+	// PublicKey is the Gateway's public key in base64.
 	PublicKey string `json:"publicKey,omitempty"`
-	// NextPublicKey is the key that the Gateway changes to, in base64, while it does.
+	// NextPublicKey is the next public key in base64. It is set while the Gateway changes its key.
 	// +optional
 	NextPublicKey string `json:"nextPublicKey,omitempty"`
-	// NextPort is the UDP port at which the Gateway takes sessions while it, or a peer, changes its key: beside those with
-	// the old key, so that nothing is lost. Peers without one lose what is sent until they know the new key.
+	// NextPort is the UDP port of sessions with the next key, while the Gateway or one of its peers changes its key.
+	// Sessions with the old key go on, so no packet is lost. A peer without this port loses packets until it has received
+	// the new key.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NextPort int32 `json:"nextPort,omitempty"`
-	// InsideIP is where tunnels to the Gateway end inside WireGuard, an address of 240.0.0.0/4. Without one they end at the first
-	// address of the cluster's Service range, at its oldest Gateway.
+	// InsideIP is the address inside WireGuard at which tunnels to the Gateway end. It is in 240.0.0.0/4. Without it, tunnels
+	// end at the oldest Gateway, at the first address of the cluster's Service range.
 	// +optional
 	InsideIP string `json:"insideIP,omitempty"`
 }
@@ -58,8 +59,8 @@ type ClusterInfo struct {
 	ClusterID string `json:"clusterID,omitempty"`
 	// ServiceCIDR is the range of its ClusterIPs.
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
-	// ServiceCIDRs are all ranges of its ClusterIPs, of both address families. ServiceCIDR is one of them. A cluster that
-	// does not know the field reaches the Services of ServiceCIDR.
+	// ServiceCIDRs are all ranges of its ClusterIPs, of both address families, if there are several. ServiceCIDR is one of
+	// them. Clusters that do not support the field reach the Services of ServiceCIDR.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=64
@@ -68,13 +69,13 @@ type ClusterInfo struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// GatewayInfos are its Gateways.
 	GatewayInfos []GatewayInfo `json:"gatewayInfos,omitempty"`
-	// LeavingGateways are about to go: they carry the connections that they have, for some seconds, and no new ones.
+	// LeavingGateways are Gateways that end in some seconds. They carry their present connections and no new ones.
 	// +optional
 	LeavingGateways []GatewayInfo `json:"leavingGateways,omitempty"`
-	// WireGuard is set where cross-cluster traffic is encrypted.
+	// WireGuard is set if traffic between clusters is encrypted.
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
-	// Features are what the cluster's gateways can do beyond what Antrea's can, such as ActiveGateways. Those that a
-	// cluster does not know it hands on and ignores.
+	// Features name abilities of the cluster's gateways that Antrea's gateways do not have, such as ActiveGateways. A leader
+	// passes on features that it does not know; members ignore them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
@@ -90,29 +91,30 @@ func (c *ClusterInfo) Services() []string {
 // Ranges returns the texts of all ranges of ClusterIPs and of Pods.
 func (c *ClusterInfo) Ranges() []string { return append(c.Services(), c.PodCIDRs...) }
 
-// Inside says whether the cluster's Gateways take encrypted traffic each at an address of its own: those that say which.
+// Inside reports whether each Gateway of the cluster takes encrypted traffic at an address of its own.
 func (c *ClusterInfo) Inside() bool {
 	return len(c.GatewayInfos) > 0 && c.GatewayInfos[0].WireGuard != nil && c.GatewayInfos[0].WireGuard.InsideIP != ""
 }
 
 // Features of a ClusterInfo.
 const (
-	// FeatureActiveGateways: all of the cluster's gateways take and send traffic at the same time, and tunnels to each of
-	// them may run BFD.
+	// FeatureActiveGateways: all gateways of the cluster carry traffic at the same time, and tunnels to each may run BFD.
 	FeatureActiveGateways = "ActiveGateways"
-	// FeaturePreserveClientIP: the cluster takes packets between its Pods and those of other clusters untranslated, by any of
-	// its gateways, from the Pod ranges that these announce, and answers them so. It goes with ActiveGateways and PodCIDRs.
+	// FeaturePreserveClientIP: any gateway of the cluster takes untranslated packets from Pods of other clusters, if their
+	// addresses are in the announced Pod ranges, and answers go back untranslated. It needs ActiveGateways and PodCIDRs.
 	FeaturePreserveClientIP = "PreserveClientIP"
-	// FeatureSingleWays: the cluster's gateways run BFD on a single way, too. It goes with ActiveGateways.
+	// FeatureSingleWays: the cluster's gateways run BFD also if there is a single way. It needs ActiveGateways.
 	FeatureSingleWays = "SingleWays"
-	// FeatureEncryptsPeers is of agents alone (NodePolicyReport): what is for other clusters is encrypted, or not sent.
+	// FeatureEncryptsPeers: the Node sends no packet to other clusters in plain text. Only agents report it, in the Node's
+	// NodePolicyReport.
 	FeatureEncryptsPeers = "EncryptsPeers"
-	// FeatureTunnelPrefix begins the feature that says what tunnels the cluster's gateways take where that is not Geneve on its
-	// own port: "Tunnel-vxlan", "Tunnel-gre", "Tunnel-vxlan-8472". Clusters reach each other by one kind of tunnel.
+	// FeatureTunnelPrefix begins the feature that names the tunnels of the cluster's gateways: "Tunnel-vxlan", "Tunnel-gre",
+	// "Tunnel-vxlan-8472". Geneve on its own port has no feature. All clusters of a ClusterSet need the same tunnels.
 	FeatureTunnelPrefix = "Tunnel-"
 )
 
-// FeatureTunnel is the feature for a type of tunnel and a port, zero for the type's own; empty for Geneve on its own port.
+// FeatureTunnel returns the feature for a type of tunnel and a UDP port. Port 0 is the type's own. The result is empty for
+// Geneve on its own port.
 func FeatureTunnel(kind string, port int) string {
 	switch own := map[string]int{"geneve": 6081, "vxlan": 4789}[kind]; {
 	case port > 0 && port != own:
@@ -123,7 +125,7 @@ func FeatureTunnel(kind string, port int) string {
 	return FeatureTunnelPrefix + kind
 }
 
-// TunnelOf is the feature of a list that says what tunnels a cluster takes; empty where none does.
+// TunnelOf returns the feature of a list that names the cluster's tunnels. The result is empty without such a feature.
 func TunnelOf(features []string) string {
 	for _, f := range features {
 		if strings.HasPrefix(f, FeatureTunnelPrefix) {
@@ -133,7 +135,7 @@ func TunnelOf(features []string) string {
 	return ""
 }
 
-// TunnelName is what a feature says, for people.
+// TunnelName returns a text for a feature that names tunnels, such as "vxlan on port 8472".
 func TunnelName(feature string) string {
 	if feature == "" {
 		return "geneve"
@@ -157,12 +159,12 @@ type LabelIdentityExport struct {
 	NormalizedLabel string `json:"normalizedLabel,omitempty"`
 }
 
-// RawResource carries anything else.
+// RawResource is the payload of kinds without a field of their own.
 type RawResource struct {
 	Data []byte `json:"data,omitempty"`
 }
 
-// ResourceExportSpec says what a member exports.
+// ResourceExportSpec is an object that a member exports.
 type ResourceExportSpec struct {
 	// ClusterID of the exporting member.
 	ClusterID string `json:"clusterID,omitempty"`
@@ -195,8 +197,8 @@ type ResourceExportSpec struct {
 	// +optional
 	LabelIdentity *LabelIdentityExport `json:"labelIdentity,omitempty"`
 	// Raw is set for kinds NetworkPolicy (networking.k8s.io/v1) and ClusterNetworkPolicy
-	// (policy.networking.k8s.io/v1alpha2): the policy's spec as YAML or JSON. Members report in it, with kind
-	// PolicyReport, how the policies fare that they import, and publish, with kind PodAddresses, addresses of Pods.
+	// (policy.networking.k8s.io/v1alpha2): it has the policy's spec as YAML or JSON. For kind PolicyReport it has the status
+	// of the policies that a member imports. For kind PodAddresses it has addresses of Pods.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }
@@ -208,7 +210,7 @@ type ResourceExportConditionType string
 const (
 	// ResourceExportSucceeded: the export is part of a ResourceImport.
 	ResourceExportSucceeded ResourceExportConditionType = "Succeeded"
-	// ResourceExportFailure: it is not; the message says why.
+	// ResourceExportFailure: the export is not part of a ResourceImport. The message has the reason.
 	ResourceExportFailure ResourceExportConditionType = "Failure"
 )
 
@@ -224,20 +226,20 @@ type ResourceExportCondition struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// ResourceExportStatus says what became of an export.
+// ResourceExportStatus has the leader's result for an export.
 type ResourceExportStatus struct {
 	Conditions []ResourceExportCondition `json:"conditions,omitempty"`
 }
 
-// ResourceExport is something that a member offers to the ClusterSet.
+// ResourceExport is an object that a member exports to the ClusterSet.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
 // +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster that exports"
-// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of what is exported"
-// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of what is exported"
-// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of what is exported"
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of the exported object"
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the exported object"
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of the exported object"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ResourceExport struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -270,9 +272,9 @@ type LabelIdentitySpec struct {
 	ID uint32 `json:"id,omitempty"`
 }
 
-// ResourceImportSpec says what a member should have. The lower-case JSON names are the API's.
+// ResourceImportSpec is an object for the members. The lower-case JSON names are Antrea's.
 type ResourceImportSpec struct {
-	// ClusterIDs of the members that should have it; empty means all.
+	// ClusterIDs of the members that import it. Empty means all members.
 	// +optional
 	ClusterIDs []string `json:"clusterID,omitempty"`
 	// Name of the object.
@@ -302,8 +304,7 @@ type ResourceImportSpec struct {
 	// LabelIdentity is set for kind LabelIdentity.
 	// +optional
 	LabelIdentity *LabelIdentitySpec `json:"labelIdentity,omitempty"`
-	// Raw is set for kinds NetworkPolicy and ClusterNetworkPolicy, the policy's spec as JSON, and for kind
-	// PodAddresses.
+	// Raw is set for kinds NetworkPolicy and ClusterNetworkPolicy, with the policy's spec as JSON, and for kind PodAddresses.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }
@@ -311,7 +312,7 @@ type ResourceImportSpec struct {
 // ResourceImportConditionType is a type of condition of a ResourceImport.
 type ResourceImportConditionType string
 
-// ResourceImportSucceeded is the one condition of a ResourceImport.
+// ResourceImportSucceeded is the only condition of a ResourceImport.
 const ResourceImportSucceeded ResourceImportConditionType = "Succeeded"
 
 // ResourceImportCondition is a condition of a ResourceImport.
@@ -326,25 +327,25 @@ type ResourceImportCondition struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// ResourceImportClusterStatus says how an import fares in one cluster.
+// ResourceImportClusterStatus is the status of an import in one cluster.
 type ResourceImportClusterStatus struct {
 	ClusterID  string                    `json:"clusterID,omitempty"`
 	Conditions []ResourceImportCondition `json:"conditions,omitempty"`
 }
 
-// ResourceImportStatus says how an import fares.
+// ResourceImportStatus is the status of an import.
 type ResourceImportStatus struct {
 	ClusterStatuses []ResourceImportClusterStatus `json:"clusterStatuses,omitempty"`
 }
 
-// ResourceImport is something that every member should have.
+// ResourceImport is an object of the Common Area that members import.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of what is imported"
-// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of what is imported"
-// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of what is imported"
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of the imported object"
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the imported object"
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of the imported object"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ResourceImport struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -1,5 +1,4 @@
-// Package v1alpha2 has the kinds of multicluster.crd.antrea.io/v1alpha2, the version that
-// the API server stores.
+// Package v1alpha2 has the kinds of multicluster.crd.antrea.io/v1alpha2, the version that the API server stores.
 //
 // +kubebuilder:object:generate=true
 // +groupName=multicluster.crd.antrea.io
@@ -22,14 +21,13 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// ClusterClaim says one fact about its cluster. Its own name says which: "id.k8s.io" or
-// "clusterset.k8s.io". An object written as v1alpha1 keeps its top-level name in ClaimName,
-// which then says it.
+// ClusterClaim is one fact about its cluster. The name of the object names the fact: "id.k8s.io" or
+// "clusterset.k8s.io". An object that was written as v1alpha1 has the name of the fact in ClaimName.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Value",type=string,JSONPath=`.value`,description="What the claim says, such as a cluster ID"
+// +kubebuilder:printcolumn:name="Value",type=string,JSONPath=`.value`,description="Value, such as a cluster ID"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterClaim struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -50,22 +48,21 @@ type ClusterClaimList struct {
 	Items           []ClusterClaim `json:"items"`
 }
 
-// LeaderClusterInfo is how to reach the leader.
+// LeaderClusterInfo has the API server of the leader and the credentials for it.
 type LeaderClusterInfo struct {
 	// ClusterID of the leader.
 	ClusterID string `json:"clusterID"`
-	// Server is the URL of the leader's API server. The leader's own ClusterSet has none.
+	// Server is the URL of the leader's API server. It is empty in the leader's own ClusterSet.
 	// +optional
 	Server string `json:"server,omitempty"`
-	// Secret with the token (keys token and ca.crt), in the ClusterSet's Namespace.
+	// Secret is the name of a Secret in the ClusterSet's Namespace. Its keys token and ca.crt are read.
 	// +optional
 	Secret string `json:"secret,omitempty"`
 }
 
 // ClusterSetSpec names this cluster and the leader.
 type ClusterSetSpec struct {
-	// ClusterID is this cluster's ID. Objects that were written as v1alpha1 have none; a
-	// ClusterClaim then says it.
+	// ClusterID is this cluster's ID. In an object that was written as v1alpha1 it is empty, and a ClusterClaim has the ID.
 	// +optional
 	ClusterID string `json:"clusterID"`
 	// Leaders of the ClusterSet: exactly one.
@@ -80,7 +77,7 @@ type ClusterSetSpec struct {
 // ClusterSetConditionType is a type of condition of a ClusterSet.
 type ClusterSetConditionType string
 
-// ClusterSetReady is the one condition of a ClusterSet.
+// ClusterSetReady is the only condition of a ClusterSet.
 const ClusterSetReady ClusterSetConditionType = "Ready"
 
 // ClusterSetCondition is a condition of a ClusterSet.
@@ -101,12 +98,12 @@ type ClusterConditionType string
 
 // Conditions of one cluster of a ClusterSet.
 const (
-	// ClusterReady: the member has given a sign of life, or the leader answers.
+	// ClusterReady: in the leader, the member's announcement is recent; in a member, the leader answers.
 	ClusterReady ClusterConditionType = "Ready"
-	// ClusterIsLeader: this is the leader for the local cluster (in a member).
+	// ClusterIsLeader: the cluster is the leader. Only members have this condition.
 	ClusterIsLeader ClusterConditionType = "IsLeader"
-	// ClusterReachable: of the ways from this member's Gateways to another member's, as far as BFD watches them, at least one
-	// is up (in a member; Antrea's have no such condition).
+	// ClusterReachable: at least one way from this member's Gateways to Gateways of the other member is up, of the ways that
+	// BFD watches. Only members have this condition; Antrea's members do not have it.
 	ClusterReachable ClusterConditionType = "Reachable"
 )
 
@@ -131,26 +128,26 @@ type ClusterStatus struct {
 
 // ClusterSetStatus is the status of a ClusterSet.
 type ClusterSetStatus struct {
-	// TotalClusters is the number of members, seen from the leader, or 1, seen from a member.
+	// TotalClusters is the number of members in the leader, and 1 in a member.
 	TotalClusters int32 `json:"totalClusters,omitempty"`
-	// ReadyClusters is how many of them are ready.
+	// ReadyClusters is the number of ready clusters among them.
 	ReadyClusters int32 `json:"readyClusters,omitempty"`
-	// Conditions of the whole.
+	// Conditions of the ClusterSet.
 	Conditions []ClusterSetCondition `json:"conditions,omitempty"`
-	// ClusterStatuses of its parts.
+	// ClusterStatuses are the statuses of its clusters.
 	ClusterStatuses []ClusterStatus `json:"clusterStatuses,omitempty"`
-	// ObservedGeneration is the generation that the status is about.
+	// ObservedGeneration is the generation of the object for which the status was written.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// ClusterSet makes this cluster a part of the ClusterSet of its name.
+// ClusterSet makes this cluster a part of the ClusterSet with the object's name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
 // +kubebuilder:printcolumn:name="Leader Cluster Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the Common Area in the leader cluster"
-// +kubebuilder:printcolumn:name="Total Clusters",type=string,JSONPath=`.status.totalClusters`,description="Members that are known, ready or not"
+// +kubebuilder:printcolumn:name="Total Clusters",type=string,JSONPath=`.status.totalClusters`,description="Members that have announced themselves"
 // +kubebuilder:printcolumn:name="Ready Clusters",type=string,JSONPath=`.status.readyClusters`,description="Members whose announcement is recent"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterSet struct {

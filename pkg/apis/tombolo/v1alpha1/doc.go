@@ -1,5 +1,5 @@
-// Package v1alpha1 has the kinds of tombolo.io/v1alpha1, by which Tombolo's own components tell each other what no other
-// API has a place for.
+// Package v1alpha1 has the kinds of tombolo.io/v1alpha1, in which Tombolo's components report facts to each other
+// for which no other API has a field.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tombolo.io
