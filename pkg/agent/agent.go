@@ -196,6 +196,7 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.packetIns.audit.take,
 		datapath.DNSAnswer: a.packetIns.names.take, datapath.DNSOther: a.packetIns.strangers.take,
 		datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.connections.flusher.take(in) },
+		datapath.NeighborSolicit: a.neighbor,
 	}, a.log)
 	if a.networks, err = a.newNetworkPublisher(); err != nil {
 		return nil, err

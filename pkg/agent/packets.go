@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +25,7 @@ type packetIns struct {
 // switch bounds the rate of each kind (packetInRate).
 type packets struct {
 	kinds   map[datapath.PacketKind]func(ofp.PacketIn2) error
-	answers *sharedQueue[netip.Addr, ofp.PacketOut] // by the client
+	answers *sharedQueue[string, ofp.PacketOut] // by the client
 	counts  *prometheus.CounterVec
 	log     *slog.Logger
 }
@@ -37,7 +36,7 @@ var errQueueFull = errors.New("the queue is full")
 
 func newPackets(kinds map[datapath.PacketKind]func(ofp.PacketIn2) error, log *slog.Logger) *packets {
 	return &packets{
-		kinds: kinds, log: log, answers: newSharedQueue[netip.Addr, ofp.PacketOut](64),
+		kinds: kinds, log: log, answers: newSharedQueue[string, ofp.PacketOut](64),
 		counts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tombolo_packets_to_agent_total", Help: "Packets that the switch has sent to the agent, by kind and by what " +
 				"became of them: taken, ignored, or dropped since there were too many.",
@@ -68,7 +67,7 @@ func (p *packets) take(in ofp.PacketIn2) {
 }
 
 // answer has a packet sent to a client.
-func (p *packets) answer(client netip.Addr, out ofp.PacketOut) error {
+func (p *packets) answer(client string, out ofp.PacketOut) error {
 	return p.answers.push(client, out)
 }
 
@@ -102,5 +101,16 @@ func (a *Agent) reject(in ofp.PacketIn2) error {
 	if err != nil {
 		return err
 	}
-	return a.packetIns.packets.answer(h.Src, out)
+	return a.packetIns.packets.answer(h.Src.String(), out)
+}
+
+// neighbor answers Neighbor Solicitations that the switch cannot answer itself. A client is a port, since it may use
+// many addresses of its link.
+func (a *Agent) neighbor(in ofp.PacketIn2) error {
+	out, err := datapath.Neighbor(in)
+	if err != nil {
+		return err
+	}
+	port, _, _ := in.Metadata.Get(ofp.InPort)
+	return a.packetIns.packets.answer(fmt.Sprint("port ", port.Lo), out)
 }

@@ -25,7 +25,7 @@ func (n Node) answer(ip netip.Addr, mac ofp.MAC, flags uint32) []flow.Flow {
 	switch {
 	case ip.Is4():
 	case n.NoND:
-		return nil
+		return []flow.Flow{advertiseByAgent(ip, mac, flags)}
 	default:
 		return []flow.Flow{advertise(ip, mac, flags)}
 	}

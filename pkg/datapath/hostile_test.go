@@ -590,7 +590,7 @@ func TestHostilePacketsOnSwitch(t *testing.T) {
 			}
 			want := h.want
 			if p.ND != nil && want == "back" && ovstest.System() {
-				want = "dropped in ARP"
+				want = "to the agent"
 			}
 			if have != want {
 				t.Errorf("%s: %s, want %s\n%s", traceText(p), have, want, trace)

@@ -30,8 +30,8 @@ type Node struct {
 	// Families are the versions of IP that the Node serves to its Pods. Without IPv6, no flow matches IPv6 packets, and
 	// they are dropped.
 	Families family.Families
-	// NoND is set if the datapath cannot write the fields of Neighbor Discovery, as the kernel's cannot. Then the switch
-	// does not answer solicitations. Pods and hosts with permanent neighbours send none.
+	// NoND is set if the datapath cannot write the fields of Neighbor Discovery, as the kernel's cannot. Then the agent
+	// answers solicitations. Pods and hosts with permanent neighbours send none.
 	NoND bool
 	// ServiceVIP is the host's next hop for Services and the source address of connections that leave through the port
 	// they came from: 169.254.0.253. ServiceVIP6 is that for IPv6: fc01::aabb:ccdd:eeff.

@@ -1,7 +1,13 @@
 package datapath
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -11,14 +17,17 @@ import (
 // answers all Neighbor Solicitations itself, from table ARP. All other messages of Neighbor Discovery are dropped at
 // every port. So no Pod can announce a router, another Pod's address or a better way, and no message is flooded.
 //
-// Such an answer costs ovs-vswitchd an upcall, since no datapath writes these fields by itself, and with the kernel's
-// datapath ovs-vswitchd does not write them either (Node.NoND). A Pod has a permanent entry
-// for its gateway, and sends no solicitations. A program in the Pod may still send many. So they pass a meter of the
-// Pod, and then connection tracking, which ends the part of the packet's way that the datapath repeats by itself. The
-// meter is in that part.
+// Such an answer costs ovs-vswitchd an upcall, since no datapath writes these fields by itself. With the kernel's
+// datapath ovs-vswitchd does not write them either (Node.NoND), and the agent answers (Neighbor). A Pod has a permanent
+// entry for its gateway, and sends no solicitations. A program in the Pod may still send many. So they pass a meter of
+// the Pod, and then connection tracking, which ends the part of the packet's way that the datapath repeats by itself.
+// The meter is in that part.
 
 // solicitRate is how many Neighbor Solicitations of a Pod are answered in a second. A host repeats one after a second.
 const solicitRate = 50
+
+// neighborRate is how many solicitations of all Pods and of the host the agent answers in a second.
+const neighborRate = 200
 
 // firstNeighborMeter is above the meters of Pods' limits. A Pod's meter for solicitations is that plus the number of
 // its port. Open vSwitch has 200,000 meters or more, and the highest port is 65,279.
@@ -70,6 +79,14 @@ func (n Node) neighbors() []flow.Flow {
 			Actions: flow.Do(flow.SetEthDst(allNodesMAC), flow.SetIPDst(allNodes), flow.SetNDReserved(flow.NDOverride), setLink,
 				flow.ToInPort())},
 	}...)
+}
+
+// neighborMeters returns the meter of the solicitations that the agent answers.
+func (n Node) neighborMeters() []flow.Meter {
+	if !n.Families.Has6() || !n.NoND {
+		return nil
+	}
+	return []flow.Meter{meter(NeighborSolicit.meter(), neighborRate)}
 }
 
 // advertise turns a solicitation for an address into the answer. Table Advertise finishes it. The switch sets a field
@@ -126,6 +143,79 @@ func (pod Pod) solicits() []flow.Flow {
 		})
 	}
 	return flows
+}
+
+// advertiseByAgent leaves a solicitation for an address to the agent. The words are the MAC and the flags of
+// the answer.
+func advertiseByAgent(ip netip.Addr, mac ofp.MAC, as uint32) flow.Flow {
+	return flow.Flow{
+		Table: ARP, Priority: normal, Match: flow.All(flow.NDSolicits(ip)),
+		Actions: ask(NeighborSolicit, neighborRate, mac.String(), strconv.FormatUint(uint64(as), 16)),
+	}
+}
+
+// Neighbor answers a Neighbor Solicitation of kind NeighborSolicit, by the port that it came from. It answers as the
+// flows of table Advertise do.
+func Neighbor(pkt ofp.PacketIn2) (ofp.PacketOut, error) {
+	port, _, ok := pkt.Metadata.Get(ofp.InPort)
+	if !ok {
+		return ofp.PacketOut{}, errors.New("solicitation: the switch does not say its port")
+	}
+	answer, err := advertisement(pkt)
+	if err != nil {
+		return ofp.PacketOut{}, fmt.Errorf("solicitation: %w", err)
+	}
+	return ofp.PacketOut{
+		BufferID: ofp.NoBuffer, InPort: ofp.PortController, Data: answer,
+		Actions: flow.Do(flow.Output(ofp.Port(port.Lo))),
+	}, nil
+}
+
+// Lengths of a message of Neighbor Discovery without options, and of the option that has a MAC (RFC 4861 sections 4.3,
+// 4.4 and 4.6.1).
+const (
+	solicitationLen = 24
+	linkOptionLen   = 8
+)
+
+// advertisement returns the frame that answers a solicitation. The flow has checked the type, the code, the hop limit
+// and the target.
+func advertisement(pkt ofp.PacketIn2) ([]byte, error) {
+	text, ok := strings.CutPrefix(string(pkt.Userdata), string(NeighborSolicit)+" ")
+	macText, flagText, ok2 := strings.Cut(text, " ")
+	mac, err := ofp.ParseMAC(macText)
+	n, err2 := strconv.ParseUint(flagText, 16, 32)
+	if !ok || !ok2 || err != nil || err2 != nil {
+		return nil, fmt.Errorf("userdata %q has no answer", pkt.Userdata)
+	}
+	flags, frame := uint32(n), pkt.Data
+	if len(frame) < ethLen+ipv6Len+solicitationLen {
+		return nil, fmt.Errorf("frame has %d bytes, needs %d", len(frame), ethLen+ipv6Len+solicitationLen)
+	}
+	ip, message := frame[ethLen:ethLen+ipv6Len], frame[ethLen+ipv6Len:]
+	if binary.BigEndian.Uint16(frame[12:]) != ipv6Type || ip[6] != protoICMPv6 || message[0] != flow.NeighborSolicitation {
+		return nil, errors.New("frame is of another type")
+	}
+	client, target := netip.AddrFrom16([16]byte(ip[8:24])), netip.AddrFrom16([16]byte(message[8:24]))
+	to := frame[6:12]
+	if client.IsUnspecified() {
+		client, to, flags = allNodes, allNodesMAC[:], flow.NDOverride
+	}
+	out := slices.Concat(to, mac[:], make([]byte, 2+ipv6Len+solicitationLen+linkOptionLen))
+	binary.BigEndian.PutUint16(out[12:], ipv6Type)
+	ip, message = out[ethLen:ethLen+ipv6Len], out[ethLen+ipv6Len:]
+	ip[0] = 6 << 4
+	binary.BigEndian.PutUint16(ip[4:], uint16(len(message)))
+	ip[6], ip[7] = protoICMPv6, 255
+	copy(ip[8:], target.AsSlice())
+	copy(ip[24:], client.AsSlice())
+	message[0] = flow.NeighborAdvertisement
+	binary.BigEndian.PutUint32(message[4:], flags)
+	copy(message[8:], target.AsSlice())
+	message[24], message[25] = flow.NDTargetOption, 1
+	copy(message[26:], mac[:])
+	binary.BigEndian.PutUint16(message[2:], finish(sum(pseudoHeader(target, client, protoICMPv6, len(message)), message)))
+	return out, nil
 }
 
 // neighborMeter drops solicitations of the Pod beyond solicitRate.

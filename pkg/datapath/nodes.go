@@ -71,7 +71,7 @@ func (n Node) entries(at role) flow.Entries {
 	for _, end := range n.Ends {
 		flows = append(flows, n.notToTunnel(end)...)
 	}
-	return flow.Entries{Flows: flows, Meters: meters(n.PacketInRate)}
+	return flow.Entries{Flows: flows, Meters: append(meters(n.PacketInRate), n.neighborMeters()...)}
 }
 
 // meter drops packets beyond a rate in packets a second. It has room for a burst of one second.

@@ -31,10 +31,15 @@ const (
 	// StaleConnection is a datagram of a connection whose translation differs from the Service's present one. The switch
 	// has to flush the connection. The next datagram then makes a new connection.
 	StaleConnection PacketKind = "stale"
+
+	// NeighborSolicit is a Neighbor Solicitation that the switch cannot answer itself, with the answer's MAC and flags.
+	NeighborSolicit PacketKind = "neighbor"
 )
 
-// PacketKinds lists all kinds. Each has a meter, by its place; PolicyLog has only shares.
-var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther}
+// PacketKinds lists all kinds. Each has a meter, by its place; PolicyLog has only shares. NeighborSolicit has the meter
+// only on Nodes that leave such packets to the agent.
+var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther,
+	NeighborSolicit}
 
 // meter is the number of the kind's meter.
 func (k PacketKind) meter() uint32 {
@@ -94,7 +99,7 @@ func meters(rate uint32) (out []flow.Meter) {
 			out = append(out, meter(kind.meter(), staleRate))
 		case kind == DNSOther:
 			out = append(out, meter(kind.meter(), otherRate))
-		case rate > 0 && kind != PolicyLog:
+		case rate > 0 && kind != PolicyLog && kind != NeighborSolicit:
 			out = append(out, meter(kind.meter(), rate))
 		}
 	}

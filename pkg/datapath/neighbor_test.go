@@ -1,0 +1,180 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+)
+
+// frameOf is the frame of a Neighbor Solicitation.
+func frameOf(p oftest.Packet) []byte {
+	message := make([]byte, solicitationLen)
+	message[0] = p.ICMP.Type
+	copy(message[8:], p.ND.Target.AsSlice())
+	if p.ND.Option != 0 {
+		message = append(append(message, p.ND.Option, 1), p.ND.Link[:]...)
+	}
+	ip := make([]byte, ipv6Len)
+	ip[0], ip[5], ip[6], ip[7] = 6<<4, byte(len(message)), protoICMPv6, 255
+	copy(ip[8:], p.IPSrc.AsSlice())
+	copy(ip[24:], p.IPDst.AsSlice())
+	return slices.Concat(p.EthDst[:], p.EthSrc[:], []byte{0x86, 0xdd}, ip, message)
+}
+
+// advertised reads the frame of a Neighbor Advertisement.
+func advertised(t *testing.T, frame []byte) oftest.Packet {
+	t.Helper()
+	ip, message := frame[ethLen:ethLen+ipv6Len], frame[ethLen+ipv6Len:]
+	p := oftest.Packet{
+		EthDst: ofp.MAC(frame[:6]), EthSrc: ofp.MAC(frame[6:12]), TTL: ip[7], Proto: ip[6],
+		IPSrc: netip.AddrFrom16([16]byte(ip[8:24])), IPDst: netip.AddrFrom16([16]byte(ip[24:40])),
+		ICMP: oftest.ICMPMessage{Type: message[0], Code: message[1]},
+		ND: &oftest.ND{Target: netip.AddrFrom16([16]byte(message[8:24])), Flags: binary.BigEndian.Uint32(message[4:]),
+			Option: message[24], Link: ofp.MAC(message[26:32])},
+	}
+	covered := slices.Concat(ip[8:40], []byte{0, 0, 0, byte(len(message)), 0, 0, 0, protoICMPv6}, message)
+	if s := finish(sum(0, covered)); s != 0 || int(binary.BigEndian.Uint16(ip[4:])) != len(message) || message[25] != 1 ||
+		ip[0] != 6<<4 || binary.BigEndian.Uint16(frame[12:]) != ipv6Type {
+		t.Errorf("checksum and lengths are wrong: %x", frame)
+	}
+	return p
+}
+
+// TestNeighbor asks a switch that answers Neighbor Solicitations itself, and one that leaves them to the agent. Both
+// answers are the same, but for the MAC that the agent adds to an answer about a free address.
+func TestNeighbor(t *testing.T) {
+	switchOf := func(byAgent bool) *oftest.Switch {
+		s := dualNode(1)
+		s.Node.NoND = byAgent
+		var entries []flow.Entries
+		for _, e := range mustPlan(t, s) {
+			entries = append(entries, e)
+		}
+		sw, err := oftest.New(Program, entries...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sw
+	}
+	itself, byAgent := switchOf(false), switchOf(true)
+	one, gateway := addrOf("fd11::2"), addrOf("fd11::1")
+	for _, test := range []struct {
+		name   string
+		mac    ofp.MAC
+		from   netip.Addr
+		target netip.Addr
+		port   ofp.Port
+		want   string
+	}{
+		{"Pod for a Pod", podMACOne, one, addrOf("fd11::3"), 1,
+			"fd11::3 is at " + podMACTwo.String() + ", flags 0x60000000, to fd11::2"},
+		{"Pod for its gateway, by its link's address", podMACOne, addrOf("fe80::2"), gateway, 1,
+			"fd11::1 is at " + gwMAC.String() + ", flags 0xe0000000, to fe80::2"},
+		{"Pod without an address", podMACOne, netip.IPv6Unspecified(), addrOf("fd11::3"), 1,
+			"fd11::3 is at 00:00:00:00:00:00, flags 0x20000000, to ff02::1"},
+		{"host for its next hop", gwMAC, gateway, vip6, gatewayPort,
+			"fc01::aabb:ccdd:eeff is at " + InClusterMAC.String() + ", flags 0xe0000000, to fd11::1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			question := oftest.Solicit(test.mac, test.from, test.target)
+			question.InPort = test.port
+			answer := itself.Send(question)
+			if answer.Err != nil || len(answer.Outputs) != 1 || answer.Outputs[0].Port != test.port {
+				t.Fatalf("the switch itself: %s", answer)
+			}
+			asked := byAgent.Send(question)
+			if asked.Err != nil || len(asked.Outputs) > 0 || !asked.Controller {
+				t.Fatalf("the other switch: %s", asked)
+			}
+			pkt := ofp.PacketIn2{Data: frameOf(question), Userdata: []byte(asked.Userdata)}
+			var b ofp.MatchBuilder
+			b.Exact(ofp.InPort, ofp.Value{Lo: uint64(test.port)})
+			var err error
+			if pkt.Metadata, err = b.Match(); err != nil {
+				t.Fatal(err)
+			}
+			out, err := Neighbor(pkt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := flow.Do(flow.Output(test.port)); !slices.Equal(out.Actions, want) || out.InPort != ofp.PortController {
+				t.Errorf("the agent's answer goes %v from %d, want %v", out.Actions, out.InPort, want)
+			}
+			have, want := advertised(t, out.Data), answer.Outputs[0].Packet
+			if test.from.IsUnspecified() {
+				if have.ND.Option != flow.NDTargetOption || have.ND.Link != podMACTwo {
+					t.Errorf("the agent's answer has no MAC: %+v", have.ND)
+				}
+				have.ND.Option, have.ND.Link = 0, ofp.MAC{}
+			}
+			if have.String() != test.want || want.String() != test.want {
+				t.Errorf("agent: %s\nswitch: %s\nwant: %s", have, want, test.want)
+			}
+			if have.EthDst != want.EthDst || have.EthSrc != want.EthSrc || have.IPSrc != want.IPSrc || *have.ND != *want.ND ||
+				have.TTL != 255 || want.TTL != 255 || have.ICMP != want.ICMP {
+				t.Errorf("agent: %+v %+v\nswitch: %+v %+v", have, have.ND, want, want.ND)
+			}
+		})
+	}
+}
+
+// FuzzNeighbor reads frames and userdata that are damaged.
+func FuzzNeighbor(f *testing.F) {
+	question := frameOf(oftest.Solicit(podMACOne, addrOf("fd11::2"), addrOf("fd11::1")))
+	f.Add(question, "neighbor 0a:00:00:00:00:01 e0000000")
+	f.Add(question[:ethLen+ipv6Len+solicitationLen-1], "neighbor 0a:00:00:00:00:01 e0000000")
+	f.Add(question, "neighbor 0a:00:00:00:00:01")
+	f.Add(question, "reject")
+	var b ofp.MatchBuilder
+	b.Exact(ofp.InPort, ofp.Value{Lo: 1})
+	port, err := b.Match()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, frame []byte, userdata string) {
+		pkt := ofp.PacketIn2{Data: frame, Userdata: []byte(userdata), Metadata: port}
+		out, err := Neighbor(pkt)
+		if (err == nil) != (out.Data != nil) || err == nil && !strings.HasPrefix(userdata, "neighbor ") {
+			t.Errorf("%x %q is answered with %x: %v", frame, userdata, out.Data, err)
+		}
+		if _, err := Neighbor(ofp.PacketIn2{Data: frame, Userdata: []byte(userdata)}); err == nil {
+			t.Error("a question from no port is answered")
+		}
+	})
+}
+
+// answerNeighbors answers Neighbor Solicitations as the agent does.
+func (o *openVSwitch) answerNeighbors(t *testing.T, bridge string) {
+	t.Helper()
+	answers := make(chan ofp.PacketOut, 100)
+	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(o.dir+"/"+bridge+".mgmt"), nil, func(_ uint32, m ofp.Message) {
+		if in, ok := m.(ofp.PacketIn2); ok {
+			if out, err := Neighbor(in); err == nil {
+				answers <- out
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(ofp.SetPacketInFormat{Format: ofp.PacketInNXM2}, ofp.SetConfig{MissSendLen: 0xffff}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			select {
+			case <-t.Context().Done():
+				return
+			case out := <-answers:
+				_ = c.SendContext(t.Context(), out)
+			}
+		}
+	}()
+}
