@@ -228,6 +228,49 @@ func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
 	}
 }
 
+// forwarding6 makes the host forward IPv6 packets.
+const forwarding6 = "net/ipv6/conf/all/forwarding"
+
+// keepRouters lets links with a route from router advertisements accept them on a host that forwards, too. Otherwise
+// Linux would remove these routes when the host begins to forward, and the Node might lose its default route. It
+// reports whether all such links are ready.
+func (a *applier) keepRouters() bool {
+	object := problem.Object{Kind: "sysctl", Name: forwarding6}
+	routes, err := a.handle.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},
+		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		a.change(err, object, "", "list routes from router advertisements")
+		return false
+	}
+	done := map[int]bool{}
+	for _, r := range routes {
+		if done[r.LinkIndex] {
+			continue
+		}
+		done[r.LinkIndex] = true
+		link, err := a.handle.LinkByIndex(r.LinkIndex)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			continue
+		}
+		if err != nil {
+			a.change(err, object, "", "find link %d, which has a route from router advertisements", r.LinkIndex)
+			return false
+		}
+		key := "net/ipv6/conf/" + link.Attrs().Name + "/accept_ra"
+		have, err := sysctl.Get(key)
+		if err == nil && have != "1" {
+			continue // a program reads the advertisements, or Linux accepts them already
+		}
+		if err == nil {
+			err = sysctl.Set(key, "2")
+		}
+		if a.change(err, problem.Object{Kind: "sysctl", Name: key}, "", "set 2, was %s", have); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // sysctls writes what differs.
 func (a *applier) sysctls() {
 	for _, key := range slices.Sorted(maps.Keys(a.want.Sysctls)) {
@@ -242,7 +285,7 @@ func (a *applier) sysctls() {
 			a.change(err, object, "", "read it")
 			continue
 		}
-		if have == want {
+		if have == want || key == forwarding6 && want == "1" && !a.keepRouters() {
 			continue
 		}
 		a.change(sysctl.Set(key, want), object, "", "set %s, was %s", want, have)

@@ -61,7 +61,7 @@ func (m *Manager) stackEvent(msg syscallMessage) {
 }
 
 func (m *Manager) tableEvent(msg syscallMessage) {
-	if ourTable(msg, tableName, unix.NFPROTO_IPV4, unix.NFPROTO_NETDEV) {
+	if ourTable(msg, tableName, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6, unix.NFPROTO_NETDEV) {
 		desired.Signal(m.tables)
 		return
 	}

@@ -1,8 +1,8 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses, MTU and state of links, routes
-// and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo", "netdev tombolo", "inet
-// tombolo-services" and "inet tombolo-hostports". It gets the desired state, compares it with the kernel's, and sends
-// the difference. Kernel events and a slow resync make it compare again. It leaves the configuration of other programs
-// alone.
+// and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo", "ip6 tombolo", "netdev
+// tombolo", "inet tombolo-services" and "inet tombolo-hostports". It gets the desired state, compares it with the
+// kernel's, and sends the difference. Kernel events and a slow resync make it compare again. It leaves the
+// configuration of other programs alone.
 package hostnet
 
 import (
@@ -22,7 +22,7 @@ const (
 	forwardPriority = 0x7400
 )
 
-// tableName is the name of our nftables tables, in the families ip and netdev.
+// tableName is the name of our nftables tables, in the families ip, ip6 and netdev.
 const tableName = "tombolo"
 
 // Desired is everything the Node should have.
@@ -89,8 +89,8 @@ type Neighbor struct {
 // Masquerade makes connections from Sources to anywhere but Except leave with the address of the link that they leave
 // through. The zero value desires nothing.
 type Masquerade struct {
-	Sources []netip.Prefix // IPv4
-	Always  []netip.Prefix // IPv4: further sources, to which Except does not apply
+	Sources []netip.Prefix // of both families
+	Always  []netip.Prefix // further sources, to which Except does not apply
 	Except  []netip.Prefix // destinations that keep the source
 	// ExceptLink is the outgoing link that is exempt: the gateway port.
 	ExceptLink string

@@ -232,8 +232,42 @@ func node6() Desired {
 		Route{Dst: netip.MustParsePrefix("fd10::/64"), Gateway: vip, Link: "gw0", OnLink: true})
 	d.Neighbors = append(d.Neighbors, Neighbor{Link: "gw0", Address: vip, MAC: "aa:bb:cc:dd:ee:ff"},
 		Neighbor{Link: "gw0", Address: netip.MustParseAddr("fd10::2"), MAC: "02:00:00:00:00:02"})
-	d.Sysctls["net/ipv6/conf/gw0/accept_ra"] = "0"
+	d.Sysctls["net/ipv6/conf/gw0/accept_ra"], d.Sysctls[forwarding6] = "0", "1"
+	d.Masquerade.Sources = append(d.Masquerade.Sources, netip.MustParsePrefix("fd10::/64"))
+	d.Masquerade.Except = append(d.Masquerade.Except, netip.MustParsePrefix("fd10::/56"))
 	return d
+}
+
+// advertiseRouter sends a router advertisement of fe80::99 through a packet socket on a link.
+func advertiseRouter(t *testing.T, from string) {
+	t.Helper()
+	link, err := net.InterfaceByName(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocol := bits.ReverseBytes16(unix.ETH_P_IPV6) // network byte order: these machines have the other
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, int(protocol))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: link.Index}); err != nil {
+		t.Fatal(err)
+	}
+	router, all := netip.MustParseAddr("fe80::99").As16(), netip.MustParseAddr("ff02::1").As16()
+	message := []byte{134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0} // a router for 1,800 s
+	sum := uint32(0)
+	for covered := slices.Concat(router[:], all[:], []byte{0, 0, 0, 16, 0, 0, 0, 58}, message); len(covered) > 0; {
+		sum += uint32(covered[0])<<8 | uint32(covered[1])
+		covered = covered[2:]
+	}
+	sum = sum&0xffff + sum>>16
+	message[2], message[3] = ^byte(sum>>8), ^byte(sum)
+	frame := slices.Concat([]byte{0x33, 0x33, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0x99, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 16, 58, 255},
+		router[:], all[:], message)
+	if _, err := unix.Write(fd, frame); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kernel6 is the part of node6() that is of IPv6. An address that is "tentative" or "dadfailed" cannot be used.
@@ -245,7 +279,9 @@ func kernel6() string {
 		"ip -6 route show proto 0x74 | sort",
 		"ip -6 route show table 116; ip -6 rule show | grep -w 116",
 		"ip -6 neigh show nud permanent dev gw0 | grep -v ^ff | sort",
-		"cat /proc/sys/net/ipv6/conf/gw0/accept_ra",
+		"cat /proc/sys/net/ipv6/conf/gw0/accept_ra /proc/sys/net/ipv6/conf/all/forwarding",
+		"ip -6 route show default dev other | sed 's/ expires.*//'; cat /proc/sys/net/ipv6/conf/other/accept_ra",
+		"nft list table ip6 tombolo | grep -v comment; nft list table ip6 tombolo | grep -c masquerade",
 	} {
 		out, err := try(line)
 		if err != nil {
@@ -263,6 +299,13 @@ func TestNode6(t *testing.T) {
 	ns := enter(t)
 	m := run(t, ns, 200*time.Millisecond)
 	sh(t, addGateway)
+	sh(t, "ip link add other address 02:00:00:00:00:01 type veth peer name otherp && ip link set other up && ip link set "+
+		"otherp up")
+	ovstest.Eventually(t, "the Node has a route from a router", func() error {
+		advertiseRouter(t, "otherp")
+		_, err := try("ip -6 route show default dev other | grep 'proto ra'")
+		return err
+	})
 	m.Set(node6())
 	synced(t, m)
 	ovstest.Eventually(t, "gw0 has an address of its link", func() error {
@@ -276,6 +319,8 @@ func TestNode6(t *testing.T) {
 		"fd10::/64 via fc01::aabb:ccdd:eeff dev gw0 proto 116",
 		"not from all iif lo lookup 116",
 		"fc01::aabb:ccdd:eeff lladdr aa:bb:cc:dd:ee:ff", "fd10::2 lladdr 02:00:00:00:00:02",
+		"default via fe80::99 proto ra metric 1024\n2\n", // the route of the router has stayed
+		"elements = { fd10::/64 }", "elements = { fd10::/56 }",
 	} {
 		if !strings.Contains(want, part) {
 			t.Errorf("kernel lacks %q:\n%s", part, want)
@@ -292,6 +337,7 @@ func TestNode6(t *testing.T) {
 		"ip neigh replace fd10::2 lladdr 02:00:00:00:00:01 dev gw0 nud permanent",
 		"ip neigh add fd10::7 lladdr 02:00:00:00:00:07 dev gw0",
 		"echo 1 > /proc/sys/net/ipv6/conf/gw0/accept_ra",
+		"nft flush chain ip6 tombolo postrouting", "nft delete table ip6 tombolo",
 		"ip link set gw0 down", // which removes all of IPv6
 	} {
 		sh(t, act)
@@ -307,7 +353,8 @@ func TestNode6(t *testing.T) {
 	m.Set(node())
 	synced(t, m)
 	ovstest.Eventually(t, "IPv6 is gone", func() error {
-		if out, _ := try("ip -6 route show table all proto 0x74; ip -6 rule show | grep -w 116"); out != "" {
+		if out, _ := try("ip -6 route show table all proto 0x74; ip -6 rule show | grep -w 116; " +
+			"nft list table ip6 tombolo 2>/dev/null"); out != "" {
 			return fmt.Errorf("left: %s", out)
 		}
 		return nil
@@ -443,7 +490,7 @@ func TestQuiet(t *testing.T) {
 	}
 	sh(t, "ip link add other type veth peer name otherp && ip addr add 172.16.0.1/24 dev other && ip link set other up")
 	sh(t, "nft add table ip theirs && nft add chain ip theirs input '{ type filter hook input priority 0; }'")
-	sh(t, "nft add table ip6 tombolo && nft add chain ip6 tombolo input")
+	sh(t, "nft add table arp tombolo && nft add chain arp tombolo input")
 	ovstest.Eventually(t, "links were compared", func() error {
 		if m.Stats().Compares == before.Compares {
 			return errors.New("no comparison after events of links")
@@ -756,18 +803,25 @@ func sendsBelow(t *testing.T, from, to string, dst netip.Addr) bool {
 		return b
 	}
 	last := netip.MustParseAddr("172.18.0.99")
-	for _, to := range []netip.Addr{dst, last} {
-		// A packet that is dropped is an error to the sender (ENOBUFS), as it is to ovs-vswitchd.
-		if _, err := unix.Write(out, frame(to)); err != nil && !errors.Is(err, unix.ENOBUFS) {
-			t.Fatal(err)
+	send := func() { // again if both are lost, as on a link that has just come up
+		for _, to := range []netip.Addr{dst, last} {
+			// A packet that is dropped is an error to the sender (ENOBUFS), as it is to ovs-vswitchd.
+			if _, err := unix.Write(out, frame(to)); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				t.Fatal(err)
+			}
 		}
 	}
-	if err := unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+	send()
+	if err := unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
 		t.Fatal(err)
 	}
-	buffer, passed := make([]byte, 2048), false
+	buffer, passed, tries := make([]byte, 2048), false, 20
 	for {
 		n, err := unix.Read(in, buffer)
+		if tries--; errors.Is(err, unix.EAGAIN) && tries > 0 {
+			send()
+			continue
+		}
 		if err != nil {
 			t.Fatalf("the packet that passes always has not come: %v", err)
 		}

@@ -27,9 +27,21 @@ const (
 	uplinkSet       = "uplinks"
 )
 
-// families are the families in which we have a table. The first sees the host's own packets. The second sees all
-// packets of a link, also a userspace switch's.
-var families = []knftables.Family{knftables.IPv4Family, knftables.NetDevFamily}
+// families are the families in which we have a table. The first two see packets that pass the host's own stack. The
+// last sees all packets of a link, also a userspace switch's.
+var families = []knftables.Family{knftables.IPv4Family, knftables.IPv6Family, knftables.NetDevFamily}
+
+// version is a version of IP in nft's words.
+type version struct {
+	header, addresses string // the header, and the type of its addresses
+	has               func(netip.Addr) bool
+}
+
+// versions has the versions of IP by family.
+var versions = map[knftables.Family]version{
+	knftables.IPv4Family: {"ip", "ipv4_addr", netip.Addr.Is4},
+	knftables.IPv6Family: {"ip6", "ipv6_addr", netip.Addr.Is6},
+}
 
 // ruleset reads and writes one of our tables. nft does not return a rule's text in the form in which it was written, so
 // each rule has a hash of its text as its comment.
@@ -66,32 +78,43 @@ func contentsOf(family knftables.Family, d Desired) contents {
 		return egressOf(d)
 	}
 	chains, sets := map[string]nftChain{}, map[string]nftSet{}
-	if len(d.Masquerade.Sources) > 0 {
-		interval := []knftables.SetFlag{knftables.IntervalFlag}
-		sets[sourceSet] = nftSet{"ipv4_addr", interval, elements(d.Masquerade.Sources)}
-		sets[exceptSet] = nftSet{"ipv4_addr", interval, elements(d.Masquerade.Except)}
-		rule := knftables.Concat("ip saddr @"+sourceSet, "ip daddr != @"+exceptSet)
+	ip := versions[family]
+	var rules []string
+	add := func(set string, sources []netip.Prefix, more ...string) bool {
+		elements := elements(sources, ip.has)
+		if len(elements) == 0 {
+			return false
+		}
+		sets[set] = nftSet{ip.addresses, []knftables.SetFlag{knftables.IntervalFlag}, elements}
+		rule := knftables.Concat(ip.header, "saddr @"+set, more)
 		if d.Masquerade.ExceptLink != "" {
 			rule = knftables.Concat("oifname !=", strconv.Quote(d.Masquerade.ExceptLink), rule)
 		}
+		rules = append(rules, rule+masquerade)
+		return true
+	}
+	if add(sourceSet, d.Masquerade.Sources, ip.header+" daddr != @"+exceptSet) {
+		sets[exceptSet] = nftSet{ip.addresses, []knftables.SetFlag{knftables.IntervalFlag},
+			elements(d.Masquerade.Except, ip.has)}
+	}
+	add(alwaysSet, d.Masquerade.Always)
+	if len(rules) > 0 {
 		chains[masqueradeChain] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
-			priority: knftables.SNATPriority,
-			rules:    []string{rule + masquerade}}
+			priority: knftables.SNATPriority, rules: rules}
 	}
-	if len(d.Masquerade.Always) > 0 {
-		sets[alwaysSet] = nftSet{"ipv4_addr", []knftables.SetFlag{knftables.IntervalFlag}, elements(d.Masquerade.Always)}
-		rule := "ip saddr @" + alwaysSet
-		if d.Masquerade.ExceptLink != "" {
-			rule = knftables.Concat("oifname !=", strconv.Quote(d.Masquerade.ExceptLink), rule)
-		}
-		chain := chains[masqueradeChain]
-		chain.typ, chain.hook, chain.priority = knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority
-		chain.rules = append(chain.rules, rule+masquerade)
-		chains[masqueradeChain] = chain
+	if guards := guardsOf(family, d.Links, sets); len(guards) > 0 {
+		chains[uplinkChain] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
+			priority: knftables.RawPriority, rules: guards}
 	}
+	return contents{chains, sets}
+}
+
+// guardsOf returns the rules that drop packets which come by some links, and adds their set.
+func guardsOf(family knftables.Family, links []Link, sets map[string]nftSet) []string {
+	ip := versions[family]
 	var uplinks, rules []string
-	for _, l := range d.Links {
-		if l.NoAddresses {
+	for _, l := range links {
+		if l.NoAddresses && family == knftables.IPv4Family { // its IPv6 addresses stay
 			uplinks = append(uplinks, l.Name)
 		}
 	}
@@ -102,10 +125,10 @@ func contentsOf(family knftables.Family, d Desired) contents {
 		rules = append(rules, "iifname @"+uplinkSet+" drop")
 	}
 	guards := map[netip.Addr][]string{}
-	for _, l := range d.Links {
+	for _, l := range links {
 		for _, p := range l.Addresses {
 			for _, name := range l.Guards {
-				if p.Addr().Is4() {
+				if ip.has(p.Addr()) {
 					guards[p.Addr()] = append(guards[p.Addr()], strconv.Quote(name))
 				}
 			}
@@ -114,20 +137,16 @@ func contentsOf(family knftables.Family, d Desired) contents {
 	for _, a := range slices.SortedFunc(maps.Keys(guards), netip.Addr.Compare) {
 		slices.Sort(guards[a])
 		rules = append(rules,
-			fmt.Sprintf("ip daddr %s iifname != { %s } drop", a, strings.Join(slices.Compact(guards[a]), ", ")))
+			fmt.Sprintf("%s daddr %s iifname != { %s } drop", ip.header, a, strings.Join(slices.Compact(guards[a]), ", ")))
 	}
-	if len(rules) > 0 {
-		chains[uplinkChain] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
-			priority: knftables.RawPriority, rules: rules}
-	}
-	return contents{chains, sets}
+	return rules
 }
 
 // egressOf has a chain for each link that some packets must not leave by.
 func egressOf(d Desired) contents {
 	out := contents{map[string]nftChain{}, map[string]nftSet{}}
 	for i, e := range d.Egress {
-		if drop := elements(e.Drop); len(drop) > 0 {
+		if drop := elements(e.Drop, netip.Addr.Is4); len(drop) > 0 {
 			out.chains[egressChain+strconv.Itoa(i)] = nftChain{typ: knftables.FilterType, hook: knftables.EgressHook,
 				device: e.Link, priority: knftables.FilterPriority,
 				rules: []string{"ip daddr { " + strings.Join(drop, ", ") + " } drop"}}
@@ -136,15 +155,15 @@ func egressOf(d Desired) contents {
 	return out
 }
 
-// elements returns the prefixes in nft's notation, sorted. It leaves out prefixes inside others, which an interval set
-// refuses.
-func elements(prefixes []netip.Prefix) []string {
+// elements returns the prefixes of one version of IP in nft's notation, sorted. It leaves out prefixes inside others,
+// which an interval set refuses.
+func elements(prefixes []netip.Prefix, has func(netip.Addr) bool) []string {
 	var kept []netip.Prefix
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
 	for _, p := range sorted {
 		p = p.Masked()
-		if !p.Addr().Is4() || slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
+		if !has(p.Addr()) || slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
 			continue
 		}
 		kept = append(kept, p)

@@ -278,7 +278,7 @@ func servicesOf(s Services) contents {
 	}
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
-	own := elements(append(hostsOf(s.NodeAddresses), netip.MustParsePrefix("127.0.0.0/8")))
+	own := elements(append(hostsOf(s.NodeAddresses), netip.MustParsePrefix("127.0.0.0/8")), netip.Addr.Is4)
 	out.sets[nodeSet] = nftSet{"ipv4_addr", nil, nodes}
 	out.sets[ownSet] = nftSet{"ipv4_addr", []knftables.SetFlag{knftables.IntervalFlag}, own}
 	translate := func(hook knftables.BaseChainHook, addresses, external, nodePorts string, before ...string) nftChain {
