@@ -4,20 +4,40 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// minMTU6 is the smallest MTU of a link with IPv6 (RFC 8200 section 5). Linux removes all IPv6 addresses from an
+// interface with a smaller one.
+const minMTU6 = 1280
+
 // familiesOf returns the versions of IP that this Node serves to its Pods. Its podCIDRs are of these versions, and the
 // agent serves them. While the Node is unknown, it is the zero value, IPv4 alone. Other Nodes may serve others.
 func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, []problem.Problem) {
-	n, _, _ := t.ready(r)
+	n, u, _ := t.ready(r)
 	both, ok := family.Of(n.PodCIDRs).And(t.serves)
 	if !ok {
 		return t.serves, nil // nodeOf reports that there is no podCIDR
 	}
-	return both, nil
+	if !both.Has6() {
+		return both, nil
+	}
+	var ps problems
+	const without = "its Pods have no IPv6: "
+	switch mtu := podMTU(t.config, u); {
+	case t.config.TrafficEncapMode != config.Encap:
+		ps.report(t.object(), "spec.podCIDRs", "IPv6NotServed", without+"trafficEncapMode is %s, and only %s has IPv6: "+
+			"set it in antrea-agent.conf, or give the cluster ranges of IPv4 alone", t.config.TrafficEncapMode, config.Encap)
+	case mtu > 0 && mtu < minMTU6:
+		ps.report(t.object(), "spec.podCIDRs", "MTUTooSmall", without+"their MTU is %d, and IPv6 needs %d: raise "+
+			"defaultMTU in antrea-agent.conf, or the MTU of the interface between the Nodes", mtu, minMTU6)
+	default:
+		return both, nil
+	}
+	return family.IPv4, ps
 }
 
 // families returns the row of familiesOf.
@@ -30,7 +50,7 @@ func (t *ownNode) families(r *derive.Reader) family.Families {
 // whatever is inside.
 func carriesTunnels(ip netip.Addr) bool { return ip.Is4() }
 
-// is4 reports whether a range is of IPv4. Traffic between clusters and masquerading are of IPv4 alone.
+// is4 reports whether a range is of IPv4. Traffic between clusters is of IPv4 alone.
 func is4(p netip.Prefix) bool { return p.Addr().Is4() }
 
 func only4(list []netip.Prefix) []netip.Prefix {

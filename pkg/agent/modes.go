@@ -12,7 +12,6 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/derive"
-	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -149,8 +148,13 @@ func (t *tables) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Ad
 // network outside routes the Pods' addresses. The Service address is of no network, so it is always masqueraded.
 func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
 	m := hostnet.Masquerade{ExceptLink: t.config.HostGateway}
-	ranges = only4(ranges)
-	vip := []netip.Prefix{netip.PrefixFrom(serviceVIP, serviceVIP.BitLen())}
+	families := t.this.families(r)
+	var vip []netip.Prefix
+	for _, ip := range []netip.Addr{serviceVIP, serviceVIP6} {
+		if families.Serve(ip) {
+			vip = append(vip, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
 	switch {
 	case t.config.NoSNAT:
 		m.Sources = vip
@@ -159,7 +163,7 @@ func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Mas
 	default:
 		m.Always, m.Sources = vip, ranges
 		for _, n := range derive.All(r, t.nodes) {
-			cidrs, _ := n.Value.podCIDRs(family.IPv4)
+			cidrs, _ := n.Value.podCIDRs(families)
 			m.Except = append(m.Except, cidrs...)
 		}
 		slices.SortFunc(m.Except, netip.Prefix.Compare)

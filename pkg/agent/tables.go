@@ -362,7 +362,8 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	}
 	if len(ranges) == 0 {
 		ps.report(t.this.object(), "spec.podCIDRs", "NoPodCIDR",
-			"no IPv4 podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
+			"no podCIDR of %s is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr",
+			strings.ReplaceAll(t.this.serves.String(), " and ", " or "))
 	}
 	if _, _, err := node.tunnelEnd(); err != nil {
 		ps.report(t.this.object(), "metadata.annotations", "InvalidTransportAddress",
