@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -24,6 +25,8 @@ const (
 	reasonPending = "Pending" // something it depends on is not there yet
 	reasonRefused = "Refused" // the kernel refuses it
 	reasonTaken   = "Taken"   // another program's configuration is in the way
+
+	reasonForwardDrop = "ForwardPolicyDrop" // another program drops what the host forwards
 )
 
 // table holds an applier's state of one of our nftables tables.
@@ -285,7 +288,8 @@ func (a *applier) sysctls() {
 			a.change(err, object, "", "read it")
 			continue
 		}
-		if have == want || key == forwarding6 && want == "1" && !a.keepRouters() {
+		if have == want || key == forwarding6 && want == "1" && !a.keepRouters() ||
+			want == "0" && strings.HasSuffix(key, "/route_localnet") && othersMapPorts() {
 			continue
 		}
 		a.change(sysctl.Set(key, want), object, "", "set %s, was %s", want, have)

@@ -15,9 +15,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Connections that the host's kernel tracks. There may be a million, so they are read one after the other and none is
-// kept. The kernel lists only those that a filter selects (Linux 5.8 for protocols, 5.13 for translations). An older
-// kernel ignores the filter, so each connection is judged here as well.
+// Connections that the host's kernel tracks. There may be a million, so they are read one after the other, and no list
+// is kept. The kernel selects them by a filter (Linux 5.8 for protocols, 5.13 for translations). An older kernel
+// ignores the filter, so each connection is judged here as well.
 
 // connection is a connection that the kernel tracks.
 type connection struct {
@@ -45,7 +45,7 @@ const (
 	statusDestination  = 1 << 5 // IPS_DST_NAT
 )
 
-// attributes are those that ask the kernel for the filter.
+// attributes ask the kernel for the filter.
 func (f connectionFilter) attributes() []nl.NetlinkRequestData {
 	if f == translatedConnections {
 		return []nl.NetlinkRequestData{
@@ -116,7 +116,8 @@ func endOf(tuple []byte, v4, v6, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(ip, number)
 }
 
-// nested returns the value of an attribute that is nested in others; nil if there is none. It allocates nothing.
+// nested returns the value of an attribute that is nested in others; nil without such an attribute. It allocates no
+// memory.
 func nested(value []byte, path ...uint16) []byte {
 	for _, kind := range path {
 		value = attribute(value, kind)
@@ -124,7 +125,7 @@ func nested(value []byte, path ...uint16) []byte {
 	return value
 }
 
-// attribute returns the value of the first attribute of a kind; nil if there is none.
+// attribute returns the value of the first attribute of a kind; nil without such an attribute.
 func attribute(list []byte, kind uint16) []byte {
 	for len(list) >= nl.SizeofNfattr {
 		length := int(nl.NativeEndian().Uint16(list))
@@ -177,7 +178,8 @@ func (t *translatedTable) endDatagrams(a *applier, filter connectionFilter, whic
 		a.change(nil, object, "", "end %d that go past the translation", ended)
 	}
 	if err != nil {
-		a.report(object, "clients of UDP that keep their port may go on to where they went before: %v; it is tried again", err)
+		a.report(object,
+			"clients of UDP that keep their port may go on to where they went before: %v; it is tried again", err)
 	}
 	return err == nil
 }

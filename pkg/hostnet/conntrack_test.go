@@ -204,8 +204,8 @@ func TestListConnections(t *testing.T) {
 
 // TestParseConnection reads messages of other forms, which must not panic.
 func TestParseConnection(t *testing.T) {
-	for _, msg := range [][]byte{nil, {2, 0, 0}, {2, 0, 0, 0}, {2, 0, 0, 0, 3, 0, 1, 128}, {2, 0, 0, 0, 255, 255, 1, 128, 1},
-		{2, 0, 0, 0, 9, 0, 1, 128, 5, 0, 1, 128, 1, 0, 0, 0}} {
+	for _, msg := range [][]byte{nil, {2, 0, 0}, {2, 0, 0, 0}, {2, 0, 0, 0, 3, 0, 1, 128},
+		{2, 0, 0, 0, 255, 255, 1, 128, 1}, {2, 0, 0, 0, 9, 0, 1, 128, 5, 0, 1, 128, 1, 0, 0, 0}} {
 		if c, ok := parseConnection(msg); ok {
 			t.Errorf("%v is a connection: %+v", msg, c)
 		}

@@ -290,8 +290,11 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.routes()
 	a.tunnels(everything)
 	a.sysctls()
-	if !everything {
+	if everything {
+		a.forwarding()
+	} else {
 		round = m.stack.done // until everything is compared
+		a.noted = m.stack.noted
 	}
 	m.compared(a, &m.stack, round)
 }

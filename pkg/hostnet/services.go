@@ -44,7 +44,8 @@ const (
 	externalIn  = "external-in"  // address, protocol and port -> entry
 	externalOut = "external-out"
 	nodeSet     = "node-addresses"
-	ownSet      = "own-addresses" // and loopback's
+	ownSet      = "own-addresses"      // and loopback's
+	externalSet = "external-addresses" // of all Services
 )
 
 // serviceMaps are the types of the maps.
@@ -54,6 +55,9 @@ var serviceMaps = map[string]string{
 	externalIn:  "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service",
 	externalOut: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service",
 }
+
+// serviceSets are the types of the sets that translations have elements in.
+var serviceSets = map[string]string{externalSet: "ipv4_addr"}
 
 // Services are the conditions under which packets are translated.
 type Services struct {
@@ -86,6 +90,9 @@ type element struct {
 }
 
 func (e element) key() []string {
+	if e.protocol == "" { // of a set
+		return []string{e.address.String()}
+	}
 	out := []string{e.protocol, strconv.Itoa(int(e.port))}
 	if e.address.IsValid() {
 		out = append([]string{e.address.String()}, out...)
@@ -106,6 +113,9 @@ func (t Translation) elements() map[element]netip.AddrPort {
 	if t.ToOwn.IsValid() {
 		found[element{out, t.Address, t.Protocol, t.Port}] = t.ToOwn
 	}
+	if t.Address.Is4() && len(found) > 0 {
+		found[element{in: externalSet, address: t.Address}] = netip.AddrPortFrom(t.Address, 0) // in the set
+	}
 	return found
 }
 
@@ -113,6 +123,7 @@ func (t Translation) elements() map[element]netip.AddrPort {
 type translatedTable struct {
 	name     string
 	maps     map[string]string          // types by name
+	sets     map[string]string          // the same of sets with elements, which have addresses
 	contents func(Desired) contents     // all but the maps
 	local    func(Desired) []netip.Addr // the addresses of elements without an address
 	// removed follows the removal of the table, and is repeated until it reports that it is done. It is called once if an
@@ -130,7 +141,7 @@ type translatedTable struct {
 // newServicesTable returns the table of Services.
 func newServicesTable() *translatedTable {
 	return &translatedTable{
-		name: servicesTable, maps: serviceMaps, what: "translate Services from outside",
+		name: servicesTable, maps: serviceMaps, sets: serviceSets, what: "translate Services from outside",
 		contents: func(d Desired) contents { return servicesOf(d.Services) },
 		local:    func(d Desired) []netip.Addr { return d.Services.NodeAddresses },
 		removed:  endDatagramsThrough,
@@ -294,6 +305,11 @@ func servicesOf(s Services) contents {
 	out.chains["postrouting"] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
 		priority: knftables.SNATPriority,
 		rules:    []string{"ip saddr 127.0.0.0/8 oifname " + link + " masquerade"}}
+	// A packet to a port that no Service has would go back to the router that has sent it, until its TTL ends. A Pod may
+	// ask another machine that has the address, and gets its answers.
+	out.chains["forward"] = nftChain{typ: knftables.FilterType, hook: knftables.ForwardHook,
+		priority: knftables.FilterPriority,
+		rules:    []string{"iifname != " + link + " ip daddr @" + externalSet + " ct state new,invalid,untracked drop"}}
 	if s.Entries.IsValid() {
 		out.chains["guard"] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
 			priority: knftables.RawPriority,
@@ -337,8 +353,9 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 	}
 	a, s := &applier{log: m.log}, &translator{table: t, due: map[datagrams]bool{}}
 	var again <-chan time.Time // after a failure
-	resync := time.NewTicker(elementsResync)
+	resync, often := time.NewTicker(elementsResync), time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
+	defer often.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -347,6 +364,11 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 		case <-t.wanted:
 		case <-again:
 		case <-resync.C:
+			s.known = false
+		case <-often.C:
+			if !m.deaf.Load() {
+				continue
+			}
 			s.known = false
 		case <-t.changed:
 			s.known = false
@@ -446,6 +468,9 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 		for _, name := range slices.Sorted(maps.Keys(s.table.maps)) {
 			tx.Add(&knftables.Map{Name: name, Type: s.table.maps[name]})
 		}
+		for _, name := range slices.Sorted(maps.Keys(s.table.sets)) {
+			tx.Add(&knftables.Set{Name: name, Type: s.table.sets[name]})
+		}
 		addChains(tx, base.chains)
 	}
 	n := s.difference(tx, changed)
@@ -486,6 +511,14 @@ func (s *translator) difference(tx *knftables.Transaction, changed map[element]n
 			continue
 		}
 		n++
+		if e.protocol == "" {
+			if in := (&knftables.Element{Set: e.in, Key: e.key()}); to.IsValid() {
+				tx.Add(in)
+			} else {
+				tx.Delete(in)
+			}
+			continue
+		}
 		if there {
 			tx.Delete(&knftables.Element{Map: e.in, Key: e.key()})
 		}
@@ -535,8 +568,8 @@ func (s *translator) note(e element) {
 	}
 }
 
-// endStale ends connections of UDP that go past the translation. Connection tracking repeats the translation of the first
-// packet for as long as the client sends.
+// endStale ends connections of UDP that go past the translation. Connection tracking repeats the translation of the
+// first packet for as long as the client sends.
 func (s *translator) endStale(a *applier) {
 	if !s.known {
 		return // what is written is not known
@@ -659,14 +692,32 @@ func (s *translator) read(ctx context.Context, base contents) (have map[element]
 		return nil, false, false, err
 	}
 	there = len(chains)+len(sets)+len(named) > 0
-	if !there || !slices.Equal(named, slices.Sorted(maps.Keys(s.table.maps))) {
+	dynamic := slices.Sorted(maps.Keys(s.table.sets))
+	fixed := slices.DeleteFunc(slices.Clone(sets), func(name string) bool { return slices.Contains(dynamic, name) })
+	if !there || !slices.Equal(named, slices.Sorted(maps.Keys(s.table.maps))) ||
+		len(sets)-len(fixed) != len(dynamic) {
 		return nil, false, there, nil
 	}
-	if same, err = s.rules.matches(ctx, chains, sets, base); err != nil || !same {
+	if same, err = s.rules.matches(ctx, chains, fixed, base); err != nil || !same {
 		return nil, false, there, err
 	}
-	have, same, err = s.elements(ctx, named)
-	return have, same, there, err
+	if have, same, err = s.elements(ctx, named); err != nil || !same {
+		return nil, false, there, err
+	}
+	for _, name := range dynamic {
+		list, err := s.rules.nft.ListElements(ctx, "set", name)
+		if err != nil {
+			return nil, false, there, err
+		}
+		for _, one := range list {
+			ip, err := netip.ParseAddr(one.Key[0])
+			if err != nil {
+				return nil, false, there, nil
+			}
+			have[element{in: name, address: ip}] = netip.AddrPortFrom(ip, 0)
+		}
+	}
+	return have, true, there, nil
 }
 
 // elements returns the elements of some maps of the table. If one is not ours, it returns false, and everything is to

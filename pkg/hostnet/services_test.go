@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
@@ -157,6 +158,14 @@ func TestTranslations(t *testing.T) {
 	wantListed(t, nodePortOut, "tcp . 30080 : 169.254.0.251 . 30080", "udp . 30053 : 169.254.0.251 . 30053")
 	wantListed(t, externalIn, "198.51.100.1 . tcp . 80 : 169.254.0.250 . 7")
 	wantListed(t, externalOut, "198.51.100.1 . tcp . 80 : 169.254.0.249 . 7")
+	forwarded := func(want string) {
+		t.Helper()
+		out := sh(t, "nft list set inet "+servicesTable+" "+externalSet)
+		if strings.Contains(out, "198.51.100.1") != (want != "") || strings.Count(out, ".100.") > 1 {
+			t.Errorf("external addresses, want %q: %s", want, out)
+		}
+	}
+	forwarded("198.51.100.1")
 	before := handles(t)
 
 	// An element comes, one goes, one moves to another Service and gets another value.
@@ -192,16 +201,27 @@ func TestTranslations(t *testing.T) {
 	stop()
 	sh(t, "nft add element inet "+servicesTable+" "+nodePortIn+" '{ tcp . 31000 : 169.254.0.252 . 31000 }'")
 	before = handles(t)
-	again := run(t, ns, time.Hour)
+	again := run(t, ns, 100*time.Millisecond)
 	again.Set(serving())
 	again.Translate("default/api", translationsOf("tcp 30443"))
 	again.TranslationsLoaded()
 	translated(t, again)
 	wantListed(t, nodePortIn, "tcp . 30443 : 169.254.0.252 . 30443")
 	wantListed(t, externalIn)
+	forwarded("")
 	if after := handles(t); after != before {
 		t.Errorf("the table was written again at a restart:\n%s\n%s", before, after)
 	}
+
+	// The kernel's events have ended: elements are compared at each resync, too.
+	again.deaf.Store(true)
+	sh(t, "nft add element inet "+servicesTable+" "+nodePortIn+" '{ tcp . 31000 : 169.254.0.252 . 31000 }'")
+	ovstest.Eventually(t, "a foreign element is removed", func() error {
+		if have := listed(t, nodePortIn); len(have) != 1 {
+			return fmt.Errorf("%q", have)
+		}
+		return nil
+	})
 
 	// Not served any more.
 	again.Set(node())
@@ -254,5 +274,73 @@ func TestServicesOf(t *testing.T) {
 	}
 	if first := c.chains["prerouting"].rules[0]; first != `iifname "gw0" accept` {
 		t.Errorf("packets that come by the gateway port are translated: %s", first)
+	}
+}
+
+// TestUnservedPort has a router send packets to an external address. It would get packets to a port that no Service
+// has back, and send them again.
+func TestUnservedPort(t *testing.T) {
+	ns := enter(t)
+	router, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer router.Close()
+	in := func(where netns.NsHandle, lines string) string {
+		t.Helper()
+		if err := netns.Set(where); err != nil {
+			t.Fatal(err)
+		}
+		out := sh(t, lines)
+		if err := netns.Set(ns); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	in(ns, "ip link add gw0 type veth peer name far && ip link set gw0 up")
+	in(ns, "ip link add uplink type veth peer name router")
+	peer, err := netlink.LinkByName("router")
+	if err == nil {
+		err = netlink.LinkSetNsFd(peer, int(router))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	in(ns, "ip address add 192.0.2.1/24 dev uplink && ip link set uplink up && ip route add default via 192.0.2.2")
+	in(router, "ip link set lo up && ip address add 192.0.2.2/24 dev router && ip link set router up && "+
+		"ip route add default via 192.0.2.1")
+	m := run(t, ns, time.Hour)
+	m.Set(serving())
+	synced(t, m)
+	m.Translate("default/web", translationsOf("tcp 198.51.100.1:80 7"))
+	m.TranslationsLoaded()
+	translated(t, m)
+	in(router, `nft 'table ip returned {
+		chain in { type filter hook prerouting priority raw; udp dport 81 counter; }
+	}'`)
+	back := func() (n int) {
+		_, text, _ := strings.Cut(in(router, "nft list chain ip returned in"), "packets ")
+		fmt.Sscan(text, &n)
+		return n
+	}
+	// returned is how many packets the router gets back. The answer to its ping comes after the first of them.
+	returned := func(to string) int {
+		t.Helper()
+		before := back()
+		if err := netns.Set(router); err != nil {
+			t.Fatal(err)
+		}
+		send(t, to)
+		err := ping("192.0.2.1")
+		if err := errors.Join(err, netns.Set(ns)); err != nil {
+			t.Fatal(err)
+		}
+		return back() - before
+	}
+	if n := returned("203.0.113.9:81"); n == 0 {
+		t.Errorf("no packet to another address goes back to the router")
+	}
+	if n := returned("198.51.100.1:81"); n != 0 {
+		t.Errorf("%d packets to an external address go back to the router", n)
 	}
 }

@@ -1,0 +1,116 @@
+package hostnet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// The nftables of other programs, which may drop what the host forwards for Pods, or need a sysctl. iptables writes
+// nftables as well, unless it is of the variant legacy. They are read from the kernel, and never changed.
+
+// foreignChain is a chain of nftables of another program.
+type foreignChain struct {
+	family       byte
+	table, name  string
+	dropsForward bool // it sees forwarded packets, and drops what no rule accepts
+}
+
+// String is the chain as nft names it.
+func (c foreignChain) String() string {
+	family := map[byte]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_INET: "inet"}[c.family]
+	return fmt.Sprintf("%s %s %s", family, c.table, c.name)
+}
+
+// foreignChains lists the chains of other programs for IPv4.
+func foreignChains() (out []foreignChain, err error) {
+	err = listNFT(unix.NFT_MSG_GETCHAIN, nil, func(family byte, msg []byte) {
+		text := func(kind uint16) string { return strings.TrimRight(string(attribute(msg, kind)), "\x00") }
+		number := func(value []byte) int {
+			if len(value) < 4 {
+				return -1
+			}
+			return int(binary.BigEndian.Uint32(value))
+		}
+		c := foreignChain{family: family, table: text(unix.NFTA_CHAIN_TABLE), name: text(unix.NFTA_CHAIN_NAME)}
+		const forward, drop = 2, 0 // NF_INET_FORWARD, NF_DROP
+		c.dropsForward = number(nested(msg, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_HOOKNUM)) == forward &&
+			number(attribute(msg, unix.NFTA_CHAIN_POLICY)) == drop
+		if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_INET || strings.HasPrefix(c.table, tableName) {
+			return
+		}
+		out = append(out, c)
+	})
+	return out, err
+}
+
+// names reports whether a rule in the table of a chain names a link. The rule may be in a chain that this one calls.
+func (c foreignChain) names(link string) (found bool, err error) {
+	request := []nl.NetlinkRequestData{nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(c.table))}
+	err = listNFT(unix.NFT_MSG_GETRULE, request, func(family byte, msg []byte) {
+		table := strings.TrimRight(string(attribute(msg, unix.NFTA_RULE_TABLE)), "\x00")
+		found = found || family == c.family && table == c.table && bytes.Contains(msg, []byte(link))
+	})
+	return found, err
+}
+
+// listNFT calls each for every object of nftables that a request lists.
+func listNFT(kind int, with []nl.NetlinkRequestData, each func(family byte, msg []byte)) error {
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	for _, a := range with {
+		req.AddData(a)
+	}
+	return req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
+		if len(msg) >= nl.SizeofNfgenmsg {
+			each(msg[0], msg[nl.SizeofNfgenmsg:])
+		}
+		return true
+	})
+}
+
+// forwarding reports chains of other programs that drop what the host forwards for Pods. Their rules are not evaluated:
+// a chain whose table has a rule that names the gateway port counts as one that lets Pods' packets pass.
+func (a *applier) forwarding() {
+	link := a.want.Masquerade.ExceptLink
+	if link == "" {
+		return
+	}
+	chains, err := foreignChains()
+	if err != nil {
+		return // a kernel without nftables, which is reported
+	}
+	for _, c := range chains {
+		if !c.dropsForward {
+			continue
+		}
+		if named, err := c.names(link); named || err != nil {
+			continue
+		}
+		a.noted = append(a.noted, problem.Problem{
+			Object: problem.Object{Kind: "nftables chain", Name: c.String()}, Field: "policy", Reason: reasonForwardDrop,
+			Message: fmt.Sprintf("the host drops forwarded packets that no rule accepts, and no rule of the table names link "+
+				"%[1]s, so Pods of this Node may reach no other machine, and no other machine their ports: accept packets of the "+
+				"link (iptables -I FORWARD -i %[1]s -j ACCEPT, and the same with -o; with Docker in chain DOCKER-USER)", link)})
+	}
+}
+
+// othersMapPorts reports whether the plugin portmap has opened ports of the Node, which may need route_localnet.
+func othersMapPorts() bool {
+	chains, err := foreignChains()
+	if err != nil {
+		return false
+	}
+	for _, c := range chains {
+		if c.name == "CNI-HOSTPORT-DNAT" || c.table == "cni_hostport" {
+			return true
+		}
+	}
+	return false
+}
