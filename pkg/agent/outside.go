@@ -174,7 +174,8 @@ type drain struct {
 
 // run removes the flows and routes of outside when the last connection has ended.
 func (d *drain) run(ctx context.Context, open *derive.Source[derive.Name, bool]) {
-	d.log.Info("connections from outside of the Pods' network keep their flows until they end; antreaProxy.proxyAll is off")
+	d.log.Info("connections from outside of the Pods' network keep their flows until they end",
+		"reason", "antreaProxy.proxyAll is off")
 	for d.untranslated(ctx) != nil { // reported by the host
 		if sleep(ctx, drainInterval) != nil {
 			return

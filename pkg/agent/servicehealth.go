@@ -32,8 +32,8 @@ const healthRetry = 10 * time.Second
 // number, their length and what they cost have bounds. A connection ends with its answer.
 const healthConnections = 64
 
-// healthPatience is how long a client may take for its request, and for reading the answer.
-const healthPatience = 3 * time.Second
+// healthLimit is how long a client may take for its request, and for reading the answer.
+const healthLimit = 3 * time.Second
 
 // healthKept is how long an answer about the Node is kept.
 const healthKept = time.Second
@@ -70,7 +70,7 @@ type serviceHealth struct {
 	leaving  func() bool
 	nodePort uint16
 	retry    time.Duration
-	patience time.Duration
+	limit    time.Duration
 	log      *slog.Logger
 
 	mu       sync.Mutex
@@ -82,7 +82,7 @@ type serviceHealth struct {
 
 func newServiceHealth(healthy, leaving func() bool, log *slog.Logger) *serviceHealth {
 	return &serviceHealth{
-		healthy: healthy, leaving: leaving, nodePort: nodeHealthPort, retry: healthRetry, patience: healthPatience, log: log,
+		healthy: healthy, leaving: leaving, nodePort: nodeHealthPort, retry: healthRetry, limit: healthLimit, log: log,
 		services: map[derive.Object]service.Health{}, reported: map[uint16]bool{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -128,7 +128,7 @@ func (h *serviceHealth) run(ctx context.Context) {
 	defer again.Stop()
 	for {
 		h.mu.Lock()
-		want := h.wanted // nobody changes it
+		want := h.wanted // a change makes another map
 		h.mu.Unlock()
 		for port, end := range open {
 			if _, ok := want[port]; !ok && port != h.nodePort {
@@ -163,7 +163,7 @@ func (h *serviceHealth) open(ctx context.Context, port uint16, handler http.Hand
 	}
 	ctx, open[port] = context.WithCancel(ctx)
 	serving.Go(func() {
-		server := &http.Server{Handler: handler, ReadTimeout: h.patience, WriteTimeout: h.patience, MaxHeaderBytes: 8 << 10}
+		server := &http.Server{Handler: handler, ReadTimeout: h.limit, WriteTimeout: h.limit, MaxHeaderBytes: 8 << 10}
 		server.SetKeepAlivesEnabled(false)
 		if err := serveWith(ctx, netutil.LimitListener(listener, healthConnections), server); err != nil {
 			h.log.Error("answer load balancers", "error", err)

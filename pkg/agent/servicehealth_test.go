@@ -122,7 +122,7 @@ func TestServiceHealthBounds(t *testing.T) {
 	}, func() bool { return false }, slog.New(slog.DiscardHandler))
 	free, nodePort := freePort(t)
 	free.Close()
-	h.nodePort, h.patience = nodePort, ovstest.Timeout()
+	h.nodePort, h.limit = nodePort, ovstest.Timeout()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); h.run(ctx) }()

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
@@ -314,6 +316,38 @@ func TestOutsideConversations(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOutsideIsNoProbe has a program of the host masquerade clients outside: they have the address with which the
+// kubelet probes, and are judged all the same. The Node's own processes are not.
+func TestOutsideIsNoProbe(t *testing.T) {
+	c := newSources(outsideNode(1))
+	c.policy.Namespaces.Set(derive.Object{Name: "default"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	c.relabel("pod1", "app=server")
+	c.judge(policy.Ingress, policy.RuleFacts{Action: policy.Drop, AnyPeer: true, AnyPort: true})
+	c.engine.Pass()
+	model, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, to string
+		own      bool
+		want     string
+	}{
+		{"masqueraded client of a node port", ":30081", false, dropped},
+		{"masqueraded client of a load balancer", "198.51.100.10:80", false, dropped},
+		{"own process", ":30081", true, allowed},
+	} {
+		to := netip.MustParseAddrPort(entryOf(t, c.tables, row.to, row.own))
+		model.Forget()
+		k := oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, InPort: gatewayPort, Proto: oftest.TCP,
+			IPSrc: c.Node.GatewayIPs[0], SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port()}
+		if have := met(model.Send(k)); have != row.want {
+			t.Errorf("%s: %s, want %s", row.name, have, row.want)
+		}
 	}
 }
 

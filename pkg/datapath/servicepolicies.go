@@ -79,7 +79,11 @@ func (t *Tables) askedAt(key derive.Object, r *derive.Reader) (out []askedAddres
 				number = uint16(at.entry)
 			} else {
 				for _, ip := range derived(r, t.outside).NodePorts {
-					to(ip, number, source.Is(fromPod))
+					// A Service with this external address and port comes before.
+					external := EntryID{d.set.Protocol, netip.AddrPortFrom(ip, number)}
+					if _, taken := derive.Get(r, t.Entries, external); !taken {
+						to(ip, number, source.Is(fromPod))
+					}
 				}
 			}
 			for _, e := range Entries {

@@ -39,6 +39,10 @@ func servicePolicySources(t *testing.T) *sources {
 			ingress: [{action: Drop, from: [{ipBlock: {cidr: 203.0.113.66/32}}]}]}}`,
 		`{metadata: {name: pods}, spec: {priority: 9, appliedTo: [{service: {name: there, namespace: default}}], ingress: [
 			{action: Allow, from: [{podSelector: {}}]}, {action: Drop, from: [{podSelector: {}}]}]}}`,
+		`{metadata: {name: vip}, spec: {priority: 9, appliedTo: [{service: {name: vip, namespace: default}}], ingress: [
+			{action: Allow}]}}`,
+		`{metadata: {name: rival}, spec: {priority: 8, appliedTo: [{service: {name: rival, namespace: default}}], ingress: [
+			{action: Drop}]}}`,
 		`{metadata: {name: gone}, spec: {priority: 9, appliedTo: [{service: {name: nothing, namespace: default}}], ingress: [
 			{action: Drop}]}}`,
 	} {
@@ -86,6 +90,9 @@ func TestServicePolicies(t *testing.T) {
 		{"passed, and denied there", "gateway", "203.0.113.66", ":30083", false, "dropped in External"},
 		{"not passed", "gateway", denied, ":30083", false, "dropped in External"},
 		{"a peer that is no address denies all", "gateway", world, ":30082", false, "dropped in External"},
+		{"an external address of the Node, with the node port of a Service whose policy denies",
+			"pod2", "10.11.0.3", "192.168.78.101:30089", false, "to pod1: 10.11.0.3 > 10.11.0.2:8080"},
+		{"that node port", "gateway", world, ":30089", false, "dropped in External"},
 		{"a Service without policies", "gateway", denied, ":30086", false,
 			"back to gateway: 169.254.0.253 > 192.168.78.101:9090"},
 	} {
@@ -150,6 +157,12 @@ func TestServicePolicyRefusal(t *testing.T) {
 	if len(r.Outputs) != 1 || r.Outputs[0].Port != gatewayPort {
 		t.Errorf("the answer goes %s", r)
 	}
+	// A Pod of another Node asks with its own address, without masquerading (noSNAT). The host restores the address that
+	// it asked, so the answer does not go through the tunnel.
+	answer.IPDst = c.RemoteNodes[0].PodCIDRs[0].Addr().Next().Next()
+	if r := model.PacketOut(answer, out.Actions); len(r.Outputs) != 1 || r.Outputs[0].Port != gatewayPort {
+		t.Errorf("the answer to a Pod of another Node goes %s", r)
+	}
 }
 
 // TestServicePolicyFamilies has rules match clients of the version of IP of the address that they ask.
@@ -197,6 +210,38 @@ func TestServicePolicyBounds(t *testing.T) {
 		ranges = append(ranges, policy.Range{CIDR: rangeOf(fmt.Sprintf("10.%d.%d.0/32", 100+i>>8, i&0xff))})
 	}
 	facts := policy.Facts{Tier: "application", Priority: 1}
+	none := []derive.Object{{Namespace: "default", Name: "none"}}
+	large := func(rules ...policy.RuleFacts) (flows, closed int) {
+		t.Helper()
+		facts.Ingress = &policy.DirectionFacts{Rules: rules}
+		c.policy.Policies[policy.AntreaClusterNetworkPolicy].Set(derive.Object{Name: "large"}, facts)
+		c.engine.Pass()
+		e := c.held[servicePolicyOwner(none[0])]
+		for _, f := range e.Flows {
+			if len(f.Actions) == 0 {
+				closed++
+			}
+		}
+		return len(e.Flows), closed
+	}
+	// The ports of the Service count: a range of clients has a flow for each of its addresses. All rules count together.
+	ports := []policy.PortRange{{Protocol: "TCP", To: 65535}}
+	rule := func(n int) policy.RuleFacts {
+		return policy.RuleFacts{Action: policy.Allow, Ranges: ranges[:n], Ports: ports, AppliedServices: none}
+	}
+	one, _ := large(rule(10))
+	two, _ := large(rule(20))
+	each := (two - one) / 10 // flows of a range
+	if each < 2 {
+		t.Fatalf("%d and %d flows", one, two)
+	}
+	half := maxServiceRuleFlows/each/2 + 1
+	first, _ := large(rule(half))
+	drop := rule(half)
+	drop.Action = policy.Drop
+	if n, closed := large(rule(half), drop); n > maxServiceRuleFlows || n != first+1 || closed != 1 {
+		t.Errorf("%d flows, of which %d drop, want %d and 1: the second rule is beyond the bound", n, closed, first+1)
+	}
 	for _, action := range []policy.Action{policy.Allow, policy.Pass} {
 		facts.Ingress = &policy.DirectionFacts{Rules: []policy.RuleFacts{{
 			Action: action, Ranges: ranges, AnyPort: true,

@@ -243,7 +243,7 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 }
 
 // forServices checks a rule that is applied to Services. It judges the packet that the client has sent, which has no
-// labels, and no endpoint yet.
+// labels, and no endpoint yet. The rule may be applied to Pods, too, for which it means what is written.
 func (p *antreaParser) forServices(field string, d Direction, in *crdv1beta1.Rule, r *RuleFacts) {
 	if d == Egress {
 		p.report(field, "InvalidAppliedTo",
@@ -254,31 +254,25 @@ func (p *antreaParser) forServices(field string, d Direction, in *crdv1beta1.Rul
 	for i, from := range in.From {
 		if from.IPBlock == nil {
 			p.report(fmt.Sprintf("%s.from[%d]", field, i), "InvalidPeer",
-				"clients of a service are judged by their address alone, so %s: write ipBlock", r.without())
+				"clients of a service are judged by their address alone, so for services %s: write ipBlock", r.without())
 			peers = true
 		}
 	}
 	for i, port := range in.Ports {
 		if port.SourcePort != nil || port.SourceEndPort != nil || port.Port != nil && port.Port.StrVal != "" {
 			p.report(fmt.Sprintf("%s.ports[%d]", field, i), "InvalidPort",
-				"a service has node ports and external ports by number alone, and no ports of clients, so %s: write their numbers",
+				"a service has node ports and external ports by number alone, and no ports of clients, so for services %s: "+
+					"write their numbers",
 				r.without())
 			ports = true
 		}
 	}
 	if len(in.Protocols) > 0 {
-		p.report(field+".protocols", "InvalidProtocol", "a service has ports alone, so %s: write ports", r.without())
+		p.report(field+".protocols", "InvalidProtocol", "a service has ports alone, so for services %s: write ports",
+			r.without())
 		ports = true
 	}
-	if peers {
-		r.AnyPeer = r.denies()
-		r.Peers, r.ClusterSet, r.Relative, r.Nodes, r.Names = nil, nil, nil, nil, nil
-	}
-	if ports {
-		r.AnyPort = r.denies()
-		r.Named, r.ICMP, r.IGMP = nil, nil, nil
-		r.Ports = slices.DeleteFunc(r.Ports, func(p PortRange) bool { return p.SourceFrom > 0 })
-	}
+	r.OtherPeers, r.OtherPorts = peers, ports
 }
 
 // without returns a text for a rule of which a part has a fault: the effect of the rule.

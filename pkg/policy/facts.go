@@ -146,8 +146,10 @@ type RuleFacts struct {
 	AppliedTo []Selector // in addition to the policy's
 	// AppliedServices are in addition to the policy's.
 	AppliedServices []derive.Object
-	AnyPeer         bool
-	Peers           []Selector
+	// OtherPeers and OtherPorts are set if a rule for Services has peers, or ports, by which it cannot judge them.
+	OtherPeers, OtherPorts bool
+	AnyPeer                bool
+	Peers                  []Selector
 	// ClusterSet are the Peers that mean Pods of other clusters too.
 	ClusterSet []Selector
 	// Relative are peers that depend on the Namespace of the Pod that the rule is applied to.

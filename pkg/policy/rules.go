@@ -16,7 +16,7 @@ import (
 )
 
 // ruleKeys returns the rules of a policy. If peers depend on the Namespace of the Pod that a rule is applied to, there
-// is a rule for each of these Namespaces.
+// is a rule for each of these Namespaces, and one without a Namespace for the Services that it is applied to.
 func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.Problem) {
 	f, _ := derive.Get(r, t.active, k)
 	for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
@@ -30,6 +30,9 @@ func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.P
 			case len(rule.Relative) == 0:
 				out = append(out, key)
 			default:
+				if Direction(d) == Ingress && len(f.AppliedServices)+len(rule.AppliedServices) > 0 {
+					out = append(out, key)
+				}
 				for _, namespace := range t.appliedNamespaces(k, r) {
 					key.For = namespace
 					out = append(out, key)
@@ -57,6 +60,7 @@ type ruleFacts struct {
 	Rank     Rank
 	Blocks   []netip.Prefix // of both families, sorted, none within another
 	Services []derive.Object
+	Written  []netip.Prefix // with OtherPeers, the Blocks that the rule itself names
 	Meaning  uint64
 	Keep     bool // of known connections
 	// Only are the numbers of identities that a rule beyond a bound is applied to; nil means all.
@@ -144,7 +148,9 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 	}
 	out.Peers = expand(f.Peers, "")
 	for _, n := range f.Relative {
-		out.Peers = append(out.Peers, t.relative(n, k.For, r)...)
+		if k.For != "" {
+			out.Peers = append(out.Peers, t.relative(n, k.For, r)...)
+		}
 	}
 	out.Blocks = prefixes(ranges)
 	if bound := t.bounds.of(k.Policy.Namespace); len(out.Blocks) > bound { // by groups
@@ -157,6 +163,16 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		out.RuleFacts, out.Rank, out.Blocks = f, policy.rank(k.Index, f.Action), nil
 		out.AppliedServices = services
 		out.AppliedTo, out.Peers, out.Cost = expand(slices.Concat(policy.AppliedTo, f.AppliedTo), ".appliedTo"), nil, 0
+	}
+	switch {
+	case len(f.Relative) == 0:
+	case k.For == "":
+		out.AppliedTo = nil // other rules are for the Pods
+	default:
+		out.AppliedServices = nil
+	}
+	if f.OtherPeers {
+		out.Written = prefixes(f.Ranges)
 	}
 	if len(f.Nodes) > 0 {
 		out.Blocks = t.withNodes(k.Policy.Kind, f.Nodes, out.Blocks, r)

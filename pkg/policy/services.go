@@ -29,6 +29,23 @@ func (f Facts) ofServices() bool {
 		slices.ContainsFunc(f.Ingress.rules(), func(r RuleFacts) bool { return len(r.AppliedServices) > 0 }))
 }
 
+// forService returns a rule as it judges connections to Services. Peers and ports by which it cannot judge are left out
+// of a rule that allows or passes. A rule that denies takes them for everything.
+func (f ruleFacts) forService(k RuleKey) ServiceRule {
+	out := ServiceRule{
+		Key: k, Rank: f.Rank, AnyPeer: f.AnyPeer, Blocks: f.Blocks, AnyPort: f.AnyPort, Ports: f.Ports,
+		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
+	}
+	if f.OtherPeers {
+		out.AnyPeer, out.Blocks = f.denies(), f.Written
+	}
+	if f.OtherPorts {
+		out.AnyPort = f.denies()
+		out.Ports = slices.DeleteFunc(slices.Clone(f.Ports), func(p PortRange) bool { return p.SourceFrom > 0 })
+	}
+	return out
+}
+
 // serviceRules returns the rules of a Service. The first that matches decides. Without Outside it returns no rules, and
 // a Problem for each policy.
 func (t *Tables) serviceRules(service derive.Object, r *derive.Reader) (out []ServiceRule, problems []problem.Problem) {
@@ -45,10 +62,7 @@ func (t *Tables) serviceRules(service derive.Object, r *derive.Reader) (out []Se
 			}
 			continue
 		}
-		out = append(out, ServiceRule{
-			Key: row.Key, Rank: f.Rank, AnyPeer: f.AnyPeer, Blocks: f.Blocks, AnyPort: f.AnyPort, Ports: f.Ports,
-			Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
-		})
+		out = append(out, f.forService(row.Key))
 	}
 	slices.SortStableFunc(out, func(a, b ServiceRule) int { return a.Compare(b.Rank) })
 	return out, problems

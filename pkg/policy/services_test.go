@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -108,6 +109,50 @@ func TestServiceRules(t *testing.T) {
 	}
 }
 
+// TestRuleOfPodsAndServices applies a policy to Pods and to a Service. For the Pods its rules mean what is written.
+func TestRuleOfPodsAndServices(t *testing.T) {
+	rules := func(alone bool) (of []RuleFacts, facts Facts) {
+		var p crdv1beta1.ClusterNetworkPolicy
+		text := `{priority: 5, appliedTo: [{podSelector: {matchLabels: {app: web}}}, {service: {name: web, namespace: x}}],
+			ingress: [
+				{action: Allow, from: [{podSelector: {matchLabels: {app: a}}}, {ipBlock: {cidr: 10.0.0.0/8}}],
+					ports: [{port: http}, {port: 81, sourcePort: 7}]},
+				{action: Drop, from: [{namespaces: {match: Self}}], protocols: [{icmp: {}}]}]}`
+		if err := yaml.UnmarshalStrict([]byte(text), &p.Spec); err != nil {
+			t.Fatal(err)
+		}
+		if alone {
+			p.Spec.AppliedTo = p.Spec.AppliedTo[:1]
+		}
+		facts = AntreaClusterFactsOf(&p)
+		for _, r := range facts.Ingress.Rules {
+			r.OtherPeers, r.OtherPorts = false, false
+			of = append(of, r)
+		}
+		return of, facts
+	}
+	pods, _ := rules(true)
+	both, facts := rules(false)
+	if !reflect.DeepEqual(pods, both) {
+		t.Errorf("with a Service the rules mean %+v for the Pods, without it %+v", both, pods)
+	}
+	c := newClosed()
+	c.Outside = true
+	c.Policies[AntreaClusterNetworkPolicy].Set(derive.Object{Name: "p"}, facts)
+	c.engine.Pass()
+	list, _ := c.ServiceRules.Get(derive.Object{Namespace: "x", Name: "web"})
+	if len(list) != 2 {
+		t.Fatalf("rules of the Service: %+v", list)
+	}
+	if allow := list[0]; allow.AnyPeer || fmt.Sprint(allow.Blocks) != "[10.0.0.0/8]" || allow.AnyPort ||
+		len(allow.Ports) > 0 {
+		t.Errorf("the rule that allows: %+v", allow)
+	}
+	if drop := list[1]; !drop.AnyPeer || !drop.AnyPort {
+		t.Errorf("the rule that denies: %+v", drop)
+	}
+}
+
 // TestServiceRulesNotServed applies a policy to a Service on a Node that serves no clients outside.
 func TestServiceRulesNotServed(t *testing.T) {
 	c := newClosed()
@@ -124,7 +169,7 @@ func TestServiceRulesNotServed(t *testing.T) {
 	}
 }
 
-// TestServiceSpan has the controller expect a policy of a Service from all Nodes.
+// TestServiceSpan has the controller expect a policy of a Service from each Node with an agent.
 func TestServiceSpan(t *testing.T) {
 	e := derive.New()
 	s := NewSpans(e)
@@ -143,7 +188,7 @@ func TestServiceSpan(t *testing.T) {
 	s.Loaded()
 	e.Pass()
 	j, _ := s.Judgements.Get(Key{Kind: AntreaClusterNetworkPolicy, Name: "p"})
-	if len(j.Nodes) != 3 || len(j.Problems) > 0 {
-		t.Errorf("%+v, want three Nodes", j)
+	if !j.Everywhere || len(j.Nodes) != 0 || len(j.Problems) > 0 {
+		t.Errorf("%+v, want each Node with an agent", j)
 	}
 }

@@ -87,8 +87,10 @@ type Spans struct {
 type Judgement struct {
 	Known bool // the zero Judgement is no row
 	// Nodes are the numbers of those with Pods that a policy applies to, sorted.
-	Nodes    []uint32
-	Problems []problem.Problem
+	Nodes []uint32
+	// Everywhere is set if each Node with an agent has the policy, since it is applied to Services: clients may ask each.
+	Everywhere bool
+	Problems   []problem.Problem
 }
 
 // place is a Node that has Pods of an identity.
@@ -268,12 +270,7 @@ func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
 		nodes, _ := derive.Get(r, s.selectorNodes, selector)
 		u.add(nodes)
 	}
-	if f.ofServices() { // clients may ask each Node
-		for _, row := range derive.All(r, s.NodeNumbers) {
-			u.add([]uint32{row.Value})
-		}
-	}
-	j.Nodes = u.sorted()
+	j.Nodes, j.Everywhere = u.sorted(), f.ofServices()
 	return j, nil
 }
 

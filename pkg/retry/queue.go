@@ -83,8 +83,41 @@ const writeLimit = 15 * time.Second
 // connection that cannot be made, or breaks, shows it at once.
 const silentKeys = 3
 
-// fewBrakes is how many limiters of objects are kept without throwing away those at rest.
-const fewBrakes = 1000
+// How many writes of a group have a log line of their own: this many at once, then so many a second. A tenant that has
+// objects written all the time fills no log.
+const (
+	lineBurst = 100
+	lineRate  = rate.Limit(1)
+)
+
+// fewLimits is how many limiters are kept without throwing away those at rest.
+const fewLimits = 1000
+
+// limits are limiters by key. Those at rest are forgotten.
+type limits struct {
+	rate  rate.Limit
+	burst int
+	byKey map[string]*rate.Limiter
+	sweep int // how many there may be before those at rest go
+}
+
+func newLimits(r rate.Limit, burst int) limits {
+	return limits{rate: r, burst: burst, byKey: map[string]*rate.Limiter{}, sweep: fewLimits}
+}
+
+// of returns the limiter of a key.
+func (l *limits) of(key string) *rate.Limiter {
+	if have := l.byKey[key]; have != nil {
+		return have
+	}
+	if len(l.byKey) >= l.sweep {
+		maps.DeleteFunc(l.byKey, func(_ string, one *rate.Limiter) bool { return one.Tokens() >= float64(l.burst) })
+		l.sweep = max(fewLimits, 2*len(l.byKey)) // so that the sweeps cost in proportion
+	}
+	one := rate.NewLimiter(l.rate, l.burst)
+	l.byKey[key] = one
+	return one
+}
 
 // Queue does writes to one API server in parallel: in order for each object, in turns between groups, each with its own
 // back-off. It is level-triggered: Set declares the writes that an object needs now, also that it needs no writes any
@@ -111,8 +144,9 @@ type Queue struct {
 	delay  time.Duration                  // of the last pause
 	silent map[string]struct{}            // keys that got no answer since another one did
 	ended  bool
-	brakes map[string]*rate.Limiter // of the keys that were written lately
-	sweep  int                      // how many brakes there may be before those at rest go
+	brakes limits // of the keys that were written lately
+	lines  limits // of the groups that were written lately
+	hidden int    // writes without a log line since the last one
 }
 
 // item is a key's offer and where it is.
@@ -152,7 +186,7 @@ const (
 func NewQueue(o Options) *Queue {
 	o.Least, o.Most = cmp.Or(o.Least, Least), cmp.Or(o.Most, Most)
 	q := &Queue{o: o, items: map[string]*item{}, after: map[string]map[string]struct{}{},
-		silent: map[string]struct{}{}, brakes: map[string]*rate.Limiter{}, sweep: fewBrakes}
+		silent: map[string]struct{}{}, brakes: newLimits(objectRate, objectBurst), lines: newLimits(lineRate, lineBurst)}
 	for i := range q.lanes {
 		q.lanes[i].ready = map[string][]*item{}
 	}
@@ -316,11 +350,32 @@ func (q *Queue) do(ctx context.Context, o Offer) *failed {
 		if err != nil {
 			return &failed{w, err}
 		}
-		if !q.o.Quiet {
-			q.o.Log.Info("wrote", "what", w.What)
-		}
+		q.wrote(o.Group, w.What)
 	}
 	return nil
+}
+
+// wrote logs a write, if its group has not had too many lines lately.
+func (q *Queue) wrote(group, what string) {
+	if q.o.Quiet {
+		return
+	}
+	q.mu.Lock()
+	hidden := q.hidden
+	q.hidden++
+	shown := q.lines.of(group).Allow()
+	if shown {
+		q.hidden = 0
+	}
+	q.mu.Unlock()
+	switch {
+	case !shown:
+		q.o.Log.Debug("wrote", "what", what)
+	case hidden > 0:
+		q.o.Log.Info("wrote", "what", what, "alsoWithoutLine", hidden)
+	default:
+		q.o.Log.Info("wrote", "what", what)
+	}
 }
 
 // take waits for the next offer whose turn it is; ok is false at the end.
@@ -420,21 +475,12 @@ func (q *Queue) wait(it *item, d time.Duration) {
 
 // brake counts what was written of a key.
 func (q *Queue) brake(key string) {
-	l := q.brakes[key]
-	if l == nil {
-		if len(q.brakes) >= q.sweep {
-			maps.DeleteFunc(q.brakes, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= objectBurst })
-			q.sweep = max(fewBrakes, 2*len(q.brakes)) // so that the sweeps cost in proportion
-		}
-		l = rate.NewLimiter(objectRate, objectBurst)
-		q.brakes[key] = l
-	}
-	l.Reserve()
+	q.brakes.of(key).Reserve()
 }
 
 // rest is how long a key that was written too often has to wait.
 func (q *Queue) rest(key string) time.Duration {
-	if l := q.brakes[key]; l != nil {
+	if l := q.brakes.byKey[key]; l != nil {
 		return time.Duration(max(0, 1-l.Tokens()) / float64(objectRate) * float64(time.Second))
 	}
 	return 0
@@ -455,7 +501,7 @@ func (q *Queue) fails(it *item, f failed) {
 	if !away || q.paused || q.ended {
 		return
 	}
-	q.delay = min(max(2*q.delay, q.o.Least), q.o.Most)
+	q.delay = nextDelay(q.delay, q.o.Least, q.o.Most)
 	q.paused = true
 	q.o.Log.Error("the API server gives no answer; trying again", "in", q.delay, "what", f.write.What, "error", f.err)
 	var pause *time.Timer

@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -343,15 +344,43 @@ func TestQueueFight(t *testing.T) {
 		}
 		for _, group := range []string{"east", "west"} {
 			b.passes(time.Minute)
-			for i := range 3 * fewBrakes {
+			for i := range 3 * fewLimits {
 				b.Set(b.offer(group, fmt.Sprint(group, i), "", "once"))
 			}
 		}
 		b.passes(time.Minute)
 		b.Set(b.offer("", "x", "", "last"))
 		expect(t, "after a rest", b.passes(writeTakes), []string{"last"})
-		if len(b.brakes) > 4*fewBrakes {
-			t.Errorf("%d brakes are kept", len(b.brakes))
+		if len(b.brakes.byKey) > 4*fewLimits {
+			t.Errorf("%d brakes are kept", len(b.brakes.byKey))
+		}
+	})
+}
+
+// TestQueueLines has one tenant's objects written all the time: the log gets few lines of them, and each of others.
+func TestQueueLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		var text bytes.Buffer
+		b.o.Log = slog.New(slog.NewTextHandler(&text, nil))
+		const seconds = 10
+		for i := range 1000 * seconds { // twice as many as the server takes
+			b.Set(b.offer("tenant", fmt.Sprint("t", i%500), "", fmt.Sprint("write of the tenant ", i)))
+			if i%1000 == 0 {
+				b.Set(b.offer("other", fmt.Sprint("o", i), "", fmt.Sprint("write of another ", i)))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		writes := len(b.passes(time.Minute))
+		lines := strings.Count(text.String(), "write of the tenant")
+		if most := lineBurst + seconds + 61; writes < 1000 || lines < lineBurst || lines > most {
+			t.Errorf("%d lines of %d writes, want %d to %d", lines, writes, lineBurst, most)
+		}
+		if others := strings.Count(text.String(), "write of another"); others != seconds {
+			t.Errorf("%d lines of others, want %d", others, seconds)
+		}
+		if !strings.Contains(text.String(), "alsoWithoutLine=") {
+			t.Error("no line has the number of writes without a line")
 		}
 	})
 }

@@ -34,6 +34,11 @@ type Write struct {
 	Do func(context.Context) error
 }
 
+// Next returns how long to wait after one more failure, if the last wait was delay. It is 0 before the first failure.
+func Next(delay time.Duration) time.Duration { return nextDelay(delay, Least, Most) }
+
+func nextDelay(delay, least, most time.Duration) time.Duration { return min(max(2*delay, least), most) }
+
 // failure is a write that has failed in its last tries.
 type failure struct {
 	until    time.Time // not to be tried again before
@@ -44,7 +49,7 @@ type failure struct {
 
 // again returns a failure after one more try. away is set if it is not the object's fault: no write gets an answer.
 func (f failure) again(write Write, err error, away bool, least, most time.Duration) failure {
-	f.delay = min(max(2*f.delay, least), most)
+	f.delay = nextDelay(f.delay, least, most)
 	f.until, f.tries = time.Now().Add(f.delay), f.tries+1
 	if !away && (answered(err) && !passing(err) || f.tries >= triesBeforeBlame) {
 		blame := write.Blame

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Outside are the inputs of how clients outside of the Pods' network reach a Service.
@@ -25,6 +26,39 @@ type Outside struct {
 	Pool string
 	// HealthPort answers load balancers whether this Node has endpoints, with Local; 0: no port.
 	HealthPort uint16
+}
+
+// MaxSources bounds what the loadBalancerSourceRanges of a Service need: ranges times ports times addresses of the load
+// balancer. A Node has three flows for each.
+const MaxSources = 1024
+
+// ReasonTooManySources is the reason of the Problem of a Service beyond MaxSources.
+const ReasonTooManySources = "TooManySourceRanges"
+
+// SourceProblems report a Service whose loadBalancerSourceRanges are beyond MaxSources, so that no client is let in.
+func SourceProblems(s *corev1.Service) (out []problem.Problem) {
+	for _, p := range FactsOf(s).Problems {
+		if p.Reason == ReasonTooManySources {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// bound leaves out all ranges if they are beyond MaxSources. Then no client is let in.
+func (o *Outside) bound(ports int, report reporter) {
+	need := 0
+	for _, ip := range o.Balancers {
+		if list, limited := o.limits(ip); limited {
+			need += len(list) * ports
+		}
+	}
+	if need > MaxSources {
+		report("spec.loadBalancerSourceRanges", ReasonTooManySources, "the ranges need %d entries (ranges x ports x "+
+			"addresses), more than %d, and no client is let in: write fewer, larger ranges, or divide the ports over Services",
+			need, MaxSources)
+		o.Sources = nil
+	}
 }
 
 // reporter reports a fault of a field.
@@ -55,6 +89,7 @@ func outsideOf(s *corev1.Service, report reporter) Outside {
 		}
 	}
 	o.sources(s.Spec.LoadBalancerSourceRanges, report)
+	o.bound(len(s.Spec.Ports), report)
 	return o
 }
 

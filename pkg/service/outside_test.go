@@ -151,6 +151,13 @@ func TestOutside(t *testing.T) {
 			[]string{"default/web spec.loadBalancerSourceRanges[0] InvalidSourceRange"},
 		},
 		{
+			"too many ranges let no client in",
+			[]*corev1.Service{limited(outside(web(), cluster, 0, []string{"192.0.2.1"}, nil), manyRanges(MaxSources+1)...)},
+			nil,
+			[]string{"web 10.96.0.10:80/TCP ->", "web 192.0.2.1:80/TCP LoadBalancer limited to [] ->"},
+			[]string{"default/web spec.loadBalancerSourceRanges TooManySourceRanges"},
+		},
+		{
 			"addresses of proxies and of other families are not served",
 			[]*corev1.Service{inMode(
 				outside(web(), cluster, 0, []string{"192.0.2.1", ""}, []string{"2001:db8::9"}), corev1.LoadBalancerIPModeProxy,
@@ -510,5 +517,44 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%+v, want %+v", have, row.want)
 			}
 		})
+	}
+}
+
+// manyRanges are separate ranges.
+func manyRanges(n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprintf("10.%d.%d.0/24", i>>8, i&0xff))
+	}
+	return out
+}
+
+// TestSourceBound has ranges at the bound and beyond it, by their number, ports and addresses.
+func TestSourceBound(t *testing.T) {
+	for _, row := range []struct {
+		ranges, ports int
+		addresses     []string
+		want          bool
+	}{
+		{MaxSources, 1, []string{"192.0.2.1"}, false},
+		{MaxSources + 1, 1, []string{"192.0.2.1"}, true},
+		{MaxSources / 2, 1, []string{"192.0.2.1", "192.0.2.2"}, false},
+		{MaxSources/2 + 1, 1, []string{"192.0.2.1", "192.0.2.2"}, true},
+		{MaxSources/4 + 1, 4, []string{"192.0.2.1"}, true},
+		{MaxSources + 1, 1, []string{"2001:db8::1"}, false}, // they limit the other family alone
+		{MaxSources + 1, 1, nil, false},
+	} {
+		s := svc("web", "10.96.0.10", "/TCP/80")
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.LoadBalancerSourceRanges = manyRanges(row.ranges)
+		for i := 1; i < row.ports; i++ {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(80 + i)})
+		}
+		for _, ip := range row.addresses {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
+		}
+		list, f := SourceProblems(s), FactsOf(s)
+		if (len(list) == 1) != row.want || (len(f.Outside.Sources) == 0) != row.want || !f.Outside.Limited4 {
+			t.Errorf("%+v: %v, %d ranges, limited %v", row, list, len(f.Outside.Sources), f.Outside.Limited4)
+		}
 	}
 }

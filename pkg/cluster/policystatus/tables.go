@@ -42,6 +42,7 @@ type tables struct {
 	clusterGroups *derive.Source[derive.Object, object]
 	reports       *derive.Source[derive.Object, *tombolov1alpha1.NodePolicyReport]
 	nodeReports   *derive.Source[nodePolicy, nodeReport]
+	reporting     *derive.Source[derive.Name, bool] // the Nodes with a report: they have an agent
 
 	reportsOf  *derive.Index[policy.Key, nodePolicy, nodeReport]
 	byTier     *derive.Index[derive.Name, policy.Key, derive.Name]
@@ -92,6 +93,8 @@ func newTables() *tables {
 	t.declareKinds()
 	t.nodeReports = derive.NewSource[nodePolicy, nodeReport](e, "node-reports")
 	t.nodeReports.Loaded()
+	t.reporting = derive.NewSource[derive.Name, bool](e, "reporting-nodes")
+	t.reporting.Loaded()
 	t.reports.Watch(t.splitReports)
 	t.reportsOf = derive.NewIndex(t.nodeReports, "policy",
 		func(k nodePolicy, _ nodeReport) []policy.Key { return []policy.Key{k.Policy} })
@@ -111,6 +114,11 @@ func (t *tables) splitReports(changes []derive.Change[derive.Object, *tombolov1a
 	for _, c := range changes {
 		before, now := nodeReportsIn(c.Old), nodeReportsIn(c.New)
 		node := derive.Name(c.Key.Name)
+		if c.New != nil {
+			t.reporting.Set(node, true)
+		} else {
+			t.reporting.Delete(node)
+		}
 		for k, s := range before {
 			if _, still := now[k]; !still && s != (nodeReport{}) {
 				t.nodeReports.Delete(nodePolicy{k, node})
@@ -169,11 +177,19 @@ func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Pro
 	}
 	s := step{Have: have, Problems: slices.Clip(j.Problems)}
 	want := crdv1beta1.PolicyStatus{ObservedGeneration: have.Generation, DesiredNodesRealized: int32(len(j.Nodes))}
+	if j.Everywhere {
+		for _, row := range derive.All(r, t.reporting) {
+			n, _ := derive.Get(r, t.spans.NodeNumbers, row.Key)
+			if _, counted := slices.BinarySearch(j.Nodes, n); !counted {
+				want.DesiredNodesRealized++
+			}
+		}
+	}
 	var failed []string // Nodes, and why
 	leftOut := map[string][]string{}
 	for _, row := range derive.List(r, t.reportsOf, k) {
 		n, _ := derive.Get(r, t.spans.NodeNumbers, row.Key.Node)
-		if _, concerned := slices.BinarySearch(j.Nodes, n); !concerned {
+		if _, concerned := slices.BinarySearch(j.Nodes, n); !concerned && !j.Everywhere {
 			continue
 		}
 		if row.Value.Version == have.Version {

@@ -37,6 +37,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
+	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
 
@@ -101,9 +102,8 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 		Problems: problemlog.New(log, "the other Events are not listed")})}
 	err := errors.Join(
 		mgr.Add(w.events),
-		watch(mgr, w, "v1", "Service", &corev1.Service{}, func(s *corev1.Service) []problem.Problem {
-			return unserved.Service(s, agents.serve())
-		}),
+		watch(mgr, w, "v1", "Service", &corev1.Service{}, agents.problems),
+		agents.watch(mgr, w),
 		watch(mgr, w, "v1", "Namespace", &corev1.Namespace{}, unserved.Namespace),
 		watch(mgr, w, "v1", "Node", &corev1.Node{}, unserved.KubernetesNode),
 		watch(mgr, w, "v1", "ConfigMap", &corev1.ConfigMap{}, configuration),
@@ -150,6 +150,54 @@ func (a *agents) serve() unserved.Cluster {
 		a.version, a.serves = m.ResourceVersion, servedBy(m.Data["antrea-agent.conf"])
 	}
 	return a.serves
+}
+
+// problems returns the parts of a Service that no Node serves.
+func (a *agents) problems(s *corev1.Service) []problem.Problem {
+	served := a.serve()
+	out := unserved.Service(s, served)
+	if served.Outside {
+		out = append(out, service.SourceProblems(s)...)
+	}
+	return out
+}
+
+// watch adds a controller that looks at all Services again when the agents serve something else.
+func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
+	served := func(o client.Object) unserved.Cluster {
+		m, ok := o.(*corev1.ConfigMap)
+		if !ok || m.Name != configMap {
+			return unserved.Cluster{}
+		}
+		return servedBy(m.Data["antrea-agent.conf"])
+	}
+	other := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, // nothing is served less than without it
+		DeleteFunc: func(e event.DeleteEvent) bool { return served(e.Object) != unserved.Cluster{} },
+		UpdateFunc: func(e event.UpdateEvent) bool { return served(e.ObjectOld) != served(e.ObjectNew) },
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("agents-warnings").For(&corev1.ConfigMap{}, other).
+		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			var list corev1.ServiceList
+			if err := a.client.List(ctx, &list); err != nil {
+				return reconcile.Result{}, fmt.Errorf("look at all Services again: %w", err)
+			}
+			var result reconcile.Result
+			for _, s := range list.Items {
+				at, o := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s)}, &corev1.Service{}
+				one, err := w.warn(ctx, at, o, metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+					func() []problem.Problem { return a.problems(o) })
+				if err != nil {
+					return reconcile.Result{}, err
+				}
+				result.RequeueAfter = max(result.RequeueAfter, one.RequeueAfter)
+			}
+			return result, nil
+		}))
+	if err != nil {
+		return fmt.Errorf("add the controller of what agents serve: %w", err)
+	}
+	return nil
 }
 
 // servedBy reads one key of the agents' configuration, which package config of the agent declares.

@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -181,6 +182,44 @@ func TestEvents(t *testing.T) {
 		return e.UID == created.UID && e.Series != nil && e.Series.Count >= 2 &&
 			!e.Series.LastObservedTime.Before(&e.EventTime)
 	})
+
+	// Nodes serve Services for clients outside for a while. Services of that time are looked at again after it.
+	conf := func(text string) {
+		t.Helper()
+		var m corev1.ConfigMap
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: configMap}, &m); err != nil {
+			t.Fatal(err)
+		}
+		m.Data["antrea-agent.conf"] = text
+		if err := c.Update(t.Context(), &m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conf("antreaProxy: {proxyAll: true}")
+	all := append(slices.Clone(first), event)
+	for i := range 20 {
+		name := fmt.Sprint("served-", i)
+		create(&corev1.Service{ObjectMeta: meta("default", name),
+			Spec: corev1.ServiceSpec{Ports: port, Type: corev1.ServiceTypeNodePort}})
+		all = append(all, "Service default/"+name+" NodePortNotSupported")
+	}
+	wide := &corev1.Service{ObjectMeta: meta("default", "wide"),
+		Spec: corev1.ServiceSpec{Ports: port, Type: corev1.ServiceTypeLoadBalancer}}
+	for i := range service.MaxSources + 1 {
+		wide.Spec.LoadBalancerSourceRanges = append(wide.Spec.LoadBalancerSourceRanges,
+			fmt.Sprintf("10.%d.%d.0/24", i>>8, i&0xff))
+	}
+	create(wide)
+	wide.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	if err := c.Status().Update(t.Context(), wide); err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, "Service default/wide TooManySourceRanges")
+	eventually(t, "too many ranges", func() bool { return written(t, c)[all[len(all)-1]].UID != "" })
+	all = append(all, "Service default/wide NodePortNotSupported", "Service default/wide LoadBalancerNotSupported",
+		"Service default/wide LoadBalancerSourceRangesNotSupported")
+	conf("antreaProxy: {proxyAll: false}")
+	expect(t, c, all...)
 }
 
 // eventually waits for a condition.

@@ -26,33 +26,49 @@ import (
 // Role, and the controller writes its rules. An admission policy restricts the rules to Secrets that ClusterSets name.
 const secretsRole = "antrea-mc-controller-secrets"
 
-// secretAgain is the pause before the next attempt to read a Secret after an error. The API server may not have read
-// the new rules of the Role yet.
-const secretAgain = 200 * time.Millisecond
+// secretFailures are the reads of Secrets that have failed in their last tries. The API server may not have read the
+// new rules of the Role yet.
+type secretFailures map[derive.Object]secretFailure
+
+type secretFailure struct {
+	since time.Time
+	delay time.Duration // before the next try
+}
+
+// took notes how a read has ended. It returns how long until the next one, and whether the failure has lasted so long
+// that it is a fault of the ClusterSet.
+func (f secretFailures) took(k derive.Object, err error) (wait time.Duration, lasting bool) {
+	if err == nil || retry.Lost(err) { // the watches report that the API server is unavailable
+		delete(f, k)
+		return secretPoll, false
+	}
+	now, ok := f[k]
+	if !ok {
+		now.since = time.Now()
+	}
+	now.delay = retry.Next(now.delay)
+	f[k] = now
+	lasting = time.Since(now.since) >= secretPoll
+	return min(now.delay, secretPoll), lasting
+}
 
 // pollSecrets reads the Secrets that the ClusterSet of this cluster names. It reads them when a ClusterSet changes, and
 // at intervals. It reads no other Secret, and lists and watches no Secrets. If a Secret cannot be read for secretPoll,
 // that is a fault of the ClusterSet. The content that was read earlier stays.
 func (c *controller) pollSecrets(ctx context.Context) {
-	failed := map[derive.Object]time.Time{} // since when
+	failed := secretFailures{}
 	for {
 		named := c.namedSecrets()
 		allowed := c.allowSecrets(ctx, named)
 		wait := secretPoll
 		for _, k := range named {
 			secret, err := c.getSecret(ctx, k)
-			switch {
-			case err == nil:
-				delete(failed, k)
+			again, lasting := failed.took(k, err)
+			wait = min(wait, again)
+			if err == nil {
 				c.tables.base.Secrets.Set(k, membership.SecretFacts(secret))
-				continue
-			case retry.Lost(err): // the watches report that the API server is unavailable
-				continue
-			case failed[k].IsZero():
-				failed[k] = time.Now()
 			}
-			if time.Since(failed[k]) < secretPoll {
-				wait = secretAgain
+			if !lasting {
 				continue
 			}
 			known := membership.Credentials{}

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -20,7 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -35,6 +40,35 @@ func (s *secretsTransport) RoundTrip(q *http.Request) (*http.Response, error) {
 		return apiserver.Refusal(q, http.StatusInternalServerError, "InternalError", "unable to transform key"), nil
 	}
 	return s.to.RoundTrip(q)
+}
+
+// TestSecretFailures reads a Secret of an API server that is overloaded, and one that is away.
+func TestSecretFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := derive.Object{Namespace: "kube-system", Name: "east-token"}
+		busy, away := apierrors.NewTooManyRequests("busy", 1), &url.Error{Op: "Get", Err: io.EOF}
+		f := secretFailures{}
+		begun, reads := time.Now(), 0
+		for lasting := false; !lasting; reads++ {
+			var wait time.Duration
+			if wait, lasting = f.took(k, busy); !lasting {
+				time.Sleep(wait)
+			}
+		}
+		if took := time.Since(begun); took < secretPoll || took > 2*secretPoll || reads > 7 {
+			t.Errorf("%d reads in %s", reads, took)
+		}
+		// After an outage it is another failure.
+		if wait, lasting := f.took(k, away); wait != secretPoll || lasting {
+			t.Errorf("an API server that is away: read again in %s, a fault of the ClusterSet: %v", wait, lasting)
+		}
+		if wait, lasting := f.took(k, busy); wait != retry.Least || lasting {
+			t.Errorf("after that: read again in %s, a fault of the ClusterSet: %v", wait, lasting)
+		}
+		if wait, lasting := f.took(k, nil); wait != secretPoll || lasting || len(f) != 0 {
+			t.Errorf("a read: again in %s, a fault of the ClusterSet: %v, %v", wait, lasting, f)
+		}
+	})
 }
 
 // TestSecretAccess restricts the member controller to the Secret that its ClusterSet names. RBAC and the admission
