@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -72,8 +72,8 @@ test: packages lab-binaries images next modules agnhost coredns ## all tests, th
 
 # Packages whose tests bring up Nodes, but for test/e2e, which takes as long as test-code.
 NODES := ./test/node ./test/demo ./test/lab
-# Packages that `make test` runs alone, and one that it does not run.
-ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol
+# Packages that `make test` runs alone, and two that it does not run.
+ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol ./test/signetwork
 
 test-code: # all that needs no lab; the race detector watches what runs in several goroutines (build/tiers)
 	build/tests code "$$(build/tiers others ./test/e2e $(NODES) $(ALONE))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
@@ -122,9 +122,15 @@ conformance: packages modules agnhost ## run the suite of SIG Network for Cluste
 	@cd test/conformance && $(BIN)/conformance.test -test.timeout 30m $(if $(EXPERIMENTAL),-conformance.experimental)
 
 netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy in a lab (15 minutes)
-	@build/lab-binaries $(CACHE) $(BIN) netpol
+	@build/lab-binaries $(CACHE) $(BIN) e2e
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
 	@go test -count=1 -v -timeout 60m ./test/netpol
+
+sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them
+	@build/packages dash netcat-openbsd # which the suite's Pods run
+	@build/lab-binaries $(CACHE) $(BIN) agnhost e2e
+	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network
+	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)')
 
 mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)
 	@test -e "$(SUITE)/go.mod" || { echo 'make mcs: SUITE is the directory conformance of a copy of sigs.k8s.io/mcs-api'; exit 1; }

@@ -50,6 +50,7 @@ type image struct {
 	links    map[string]string // symbolic links
 	dirs     []string
 	entry    []string
+	cmd      []string // arguments of entry if a container has no others
 }
 
 var images = []image{
@@ -91,6 +92,15 @@ var images = []image{
 		name: "agnhost-netpol", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", // what Kubernetes 1.36 asks for
 		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"},
 		entry: []string{"/agnhost", "pause"},
+	},
+	{
+		name: "agnhost-network", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"},
+		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/nc": "/bin/nc.openbsd",
+			"/bin/curl": "/usr/bin/curl"},
+		links: map[string]string{"/bin/sleep": "busybox", "/bin/cat": "busybox", "/bin/grep": "busybox",
+			"/bin/seq": "busybox", "/bin/timeout": "busybox", "/bin/wget": "busybox"},
+		entry: []string{"/agnhost"}, cmd: []string{"pause"},
 	},
 	// Images for the suite of SIG Multicluster: a server that is a line of socat in a shell, and a client that is a
 	// shell. The client's nc is OpenBSD's, as in the image of that name: the suite uses flags that busybox's lacks, and
@@ -159,7 +169,8 @@ func write(img image, tag string, base []imagetar.File, bin, out string) error {
 		layers = append(layers, files)
 	}
 	return imagetar.Write(filepath.Join(out, img.name+".tar"), imagetar.Image{
-		Reference: cmp.Or(img.suite, "tombolo/"+img.name+":"+tag), Layers: append(layers, own), Entrypoint: img.entry,
+		Reference: cmp.Or(img.suite, "tombolo/"+img.name+":"+tag), Layers: append(layers, own),
+		Entrypoint: img.entry, Cmd: img.cmd,
 	})
 }
 

@@ -36,6 +36,7 @@ type Image struct {
 	Reference  string
 	Layers     [][]File
 	Entrypoint []string
+	Cmd        []string // arguments of the entrypoint if a container has no others
 	Env        []string
 }
 
@@ -79,7 +80,7 @@ func build(image Image) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config.Entrypoint = image.Entrypoint
+	config.Config.Entrypoint, config.Config.Cmd = image.Entrypoint, image.Cmd
 	config.Config.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Env...)
 	return mutate.ConfigFile(img, config)
 }

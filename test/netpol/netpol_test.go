@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-var focus = flag.String("netpol.focus", "", "run only the cases that match this regular expression")
+var focus = flag.String("netpol.focus", "Netpol|NetworkPolicy", "run the cases that match this regular expression")
 
 const cluster = "east"
 
@@ -41,7 +41,7 @@ func prepare(ctx context.Context, l *lab.Lab) error {
 // TestNetworkPolicy leaves out the cases over SCTP: they use Services, which only the kernel's datapath serves for SCTP
 // (docs/datapaths.md), and the lab has the userspace one.
 func TestNetworkPolicy(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), filepath.Join(world.Lab.Repo(), "bin/netpol"),
+	cmd := exec.CommandContext(t.Context(), filepath.Join(world.Lab.Repo(), "bin/e2e"),
 		"--kubeconfig", world.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", "2",
 		"--ginkgo.no-color", "--ginkgo.skip", "SCTP", "--ginkgo.focus", *focus, "--ginkgo.fail-on-empty")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

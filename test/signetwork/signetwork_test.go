@@ -1,0 +1,66 @@
+// Package signetwork runs cases of SIG Network of Kubernetes' own end-to-end tests, unchanged, in a cluster of the lab
+// whose agents have antreaProxy.proxyAll. `make sig-network` compiles them, makes the image that they ask for and runs
+// them; `make test` does not. docs/testing.md lists the cases that are left out.
+package signetwork
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+var focus = flag.String("signetwork.focus", strings.Join([]string{
+	`functioning NodePort service`, `ExternalIP when the external IP is not assigned`,
+	`support externalTrafficPolicy=Local for type=NodePort`, `fail health check node port`,
+	`session affinity work for NodePort`, `hairpin`, `HostPort validates`,
+}, "|"), "run the cases that match this regular expression")
+
+// skipped are the cases that are left out; docs/testing.md has the reasons.
+const skipped = `SCTP|Feature:|HealthCheckNodePort correctly when ExternalTrafficPolicy changes`
+
+const cluster = "east"
+
+var world *scenario.Scenario
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	setup := scenario.Setup{Name: "signet", Clusters: []string{cluster}, Nodes: 3, Prepare: prepare}
+	os.Exit(setup.Run(func(s *scenario.Scenario) int {
+		world = s
+		return m.Run()
+	}))
+}
+
+func prepare(ctx context.Context, l *lab.Lab) error {
+	if err := l.LoadImage(ctx, filepath.Join(l.Repo(), "bin/conformance/agnhost-network.tar")); err != nil {
+		return fmt.Errorf("run `make sig-network`: %w", err)
+	}
+	return nil
+}
+
+func TestSIGNetwork(t *testing.T) {
+	if err := world.DNS(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	const before = "    hostGateway: antrea-gw0\n"
+	if err := world.ConfigureAgents(t.Context(), []string{cluster}, before,
+		before+"    antreaProxy: {proxyAll: true}\n"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(world.Lab.Repo(), "bin/e2e"),
+		"--kubeconfig", world.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", "3",
+		"--kubectl-path", filepath.Join(world.Lab.Repo(), "bin/kubernetes/kubectl"),
+		"--ginkgo.no-color", "--ginkgo.v", "--ginkgo.skip", skipped, "--ginkgo.focus", *focus, "--ginkgo.fail-on-empty")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
+	}
+}
