@@ -99,7 +99,7 @@ var images = []image{
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/nc": "/bin/nc.openbsd",
 			"/bin/curl": "/usr/bin/curl"},
 		links: map[string]string{"/bin/sleep": "busybox", "/bin/cat": "busybox", "/bin/grep": "busybox",
-			"/bin/seq": "busybox", "/bin/timeout": "busybox", "/bin/wget": "busybox"},
+			"/bin/seq": "busybox", "/bin/timeout": "busybox"},
 		entry: []string{"/agnhost"}, cmd: []string{"pause"},
 	},
 	// Images for the suite of SIG Multicluster: a server that is a line of socat in a shell, and a client that is a
