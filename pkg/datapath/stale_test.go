@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/service"
@@ -187,6 +188,24 @@ func TestStaleFlush(t *testing.T) {
 	in := ofp.PacketIn2{Userdata: []byte(StaleConnection)}
 	if f, err := StaleFlush(in); err == nil {
 		t.Errorf("without a tuple: %v", f)
+	}
+	port := func(f ofp.Field, n byte) flow.Cond { return flow.Field(f, []byte{0, n}, nil) }
+	for _, ends := range [][2]string{{"10.11.0.3", "10.97.0.12"}, {"fd11::3", "fd97::12"}} {
+		src, dst := addrOf(ends[0]), addrOf(ends[1])
+		from := flow.Field(ofp.CTNwSrc, src.AsSlice(), nil)
+		if !src.Is4() {
+			from = flow.Field(ofp.CTIPv6Src, src.AsSlice(), nil)
+		}
+		in.Metadata = flow.All(versionOf(src), flow.CTState("-inv+trk"), flow.Field(ofp.CTNwProto, []byte{protocolUDP}, nil),
+			from, trackedTo(dst), port(ofp.CTTpSrc, 40), port(ofp.CTTpDst, 53)).OXM()
+		f, err := StaleFlush(in)
+		if want := (ofp.CTTuple{Src: src, Dst: dst, SrcPort: 40, DstPort: 53}); err != nil || f.Orig != want {
+			t.Errorf("flushes %+v, %v, want %+v", f.Orig, err, want)
+		}
+		vip, endpoint := netip.AddrPortFrom(dst, 53), netip.AddrPortFrom(src, 5353)
+		if e, _ := endedTo(ServiceConnection{vip, endpoint}, nil); len(e.Flows) != 1 || e.Flows[0].Err() != nil {
+			t.Errorf("connections through %s to %s have flows %v", vip, endpoint, e.Flows)
+		}
 	}
 	in.Userdata = []byte(PolicyLog)
 	if f, err := StaleFlush(in); err == nil {
