@@ -46,7 +46,7 @@ func runCluster(ctx context.Context, health string) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: scheme,
 		Cache:  options,
-		// Events are written without an election. Two replicas must not assign addresses.
+		// Two replicas must not assign addresses. Events are written by the elected replica too.
 		LeaderElection:                true,
 		LeaderElectionID:              externalip.LeaseName,
 		LeaderElectionNamespace:       namespace,

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,8 @@ type externalIPTables struct {
 	keeps bool
 	// candidates are the Nodes that may hold an address, the preferred one first.
 	candidates *derive.Table[policy.Addr, candidates]
+	// passed is true after the first pass. Before it, candidates is empty whatever Services there are.
+	passed atomic.Bool
 
 	having *derive.Index[policy.Addr, derive.Object, service.Facts]
 }
@@ -93,20 +96,42 @@ func (t *externalIPTables) add(e *derive.Engine) {
 	t.candidates = derive.NewTable(e, "external-ip-candidates", t.candidatesOf, derive.KeysOfIndex(t.having))
 }
 
-// candidatesOf returns the Nodes that are ready, that the pools of all Services with the address select, and that have
-// ready endpoints of the Services with externalTrafficPolicy Local. Each address prefers another Node, which depends on
-// no other address and Node: a Node that comes or goes moves only its own addresses.
+// wanted returns the candidates of each address that a Service has, and false before the first pass.
+func (t *externalIPTables) wanted() (map[netip.Addr][]string, bool) {
+	if !t.passed.Load() {
+		return nil, false
+	}
+	out := map[netip.Addr][]string{}
+	for _, row := range t.candidates.All() {
+		out[row.Key.Addr] = row.Value.Nodes
+	}
+	return out, true
+}
+
+// candidatesOf returns the ready Nodes that the pools of all Services with the address select, and that have ready
+// endpoints of the Services with externalTrafficPolicy Local. If no such Node is ready, they all are candidates: their
+// agents may run although their kubelets cannot report. The order of the Nodes is a different one for each address. It
+// does not depend on other addresses, so a Node that comes or goes moves only its own addresses.
 func (t *externalIPTables) candidatesOf(a policy.Addr, r *derive.Reader) (candidates, []problem.Problem) {
 	out := candidates{Known: true}
 	var ps problems
 	list := derive.List(r, t.having, a)
+	var notReady []string
 	for _, node := range derive.All(r, t.nodes) {
-		if node.Value.Ready && !slices.ContainsFunc(list, func(s derive.Row[derive.Object, service.Facts]) bool {
+		if slices.ContainsFunc(list, func(s derive.Row[derive.Object, service.Facts]) bool {
 			return !t.selects(s.Value.Outside.Pool, node.Value.Labels, r) ||
 				s.Value.Outside.Local && !t.hasEndpoint(s, node.Key.Name, r)
 		}) {
-			out.Nodes = append(out.Nodes, node.Key.Name)
+			continue
 		}
+		if node.Value.Ready {
+			out.Nodes = append(out.Nodes, node.Key.Name)
+		} else {
+			notReady = append(notReady, node.Key.Name)
+		}
+	}
+	if len(out.Nodes) == 0 {
+		out.Nodes = notReady
 	}
 	slices.SortFunc(out.Nodes, func(x, y string) int {
 		return cmp.Or(cmp.Compare(weightOf(x, a.Addr), weightOf(y, a.Addr)), cmp.Compare(x, y))

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
@@ -24,10 +25,13 @@ const (
 	leaseOfIP   = "tombolo.io/external-ip"
 	leasePrefix = "tombolo-ip-"
 
-	// holdEvery is how often a Lease is renewed and read. holdFor is how long an unchanged Lease is another Node's. Each
-	// later candidate waits holdEvery more.
+	// holdEvery is how often a Lease is read. Its holder renews it each second time.
 	holdEvery = 2 * time.Second
-	holdFor   = 10 * time.Second
+	// holdFor is how long an unchanged Lease keeps its address on its Node. The first candidate takes it then. Each other
+	// candidate waits holdEvery longer than the one before.
+	holdFor = 10 * time.Second
+	// leaseTimeout bounds a request, so that one without an answer does not end the renewal of all Leases.
+	leaseTimeout = 3 * time.Second
 	// holdCandidates is how many of the Nodes that may hold an address look at its Lease.
 	holdCandidates = 3
 	// announcements of an address after it came, one with each look.
@@ -49,8 +53,9 @@ type leaseAPI interface {
 type ipHolder struct {
 	node string
 	api  leaseAPI
-	// wanted returns the candidates of each address that a Service has.
-	wanted func() map[netip.Addr][]string
+	// wanted returns the candidates of each address that a Service has. It returns false before the first pass of the
+	// tables, which waits for loaded.
+	wanted func() (map[netip.Addr][]string, bool)
 	// set puts an address on this Node, or takes it away.
 	set func(ip netip.Addr, held bool)
 	// announce sends gratuitous ARP for an address.
@@ -148,7 +153,10 @@ func (h *ipHolder) resume(ctx context.Context) bool {
 
 // step looks at the Leases once.
 func (h *ipHolder) step(ctx context.Context) {
-	wanted := h.wanted()
+	wanted, known := h.wanted()
+	if !known {
+		return // not even that a Service is gone
+	}
 	for ip, nodes := range wanted {
 		rank := slices.Index(nodes, h.node)
 		if _, held := h.held[ip]; !held && (rank < 0 || rank >= holdCandidates) {
@@ -160,7 +168,7 @@ func (h *ipHolder) step(ctx context.Context) {
 	for ip := range h.held {
 		if _, ok := wanted[ip]; !ok { // its Service is gone
 			h.drop(ip)
-			err := h.api.delete(ctx, leaseName(ip))
+			err := h.delete(ctx, leaseName(ip))
 			if err != nil && !apierrors.IsNotFound(err) {
 				h.report(ip, err)
 			}
@@ -176,8 +184,16 @@ func (h *ipHolder) step(ctx context.Context) {
 	}
 }
 
+func (h *ipHolder) delete(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	return h.api.delete(ctx, name)
+}
+
 // lease looks at the Lease of one address.
 func (h *ipHolder) lease(ctx context.Context, ip netip.Addr, rank int) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
 	l, err := h.api.get(ctx, leaseName(ip))
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
@@ -193,7 +209,12 @@ func (h *ipHolder) lease(ctx context.Context, ip netip.Addr, rank int) error {
 		now.since = last.since
 	}
 	h.seen[ip] = now
-	switch decide(h.node, rank, now.holder, h.now().Sub(now.since)) {
+	unchanged := h.now().Sub(now.since)
+	switch decide(h.node, rank, now.holder, unchanged) {
+	case renew:
+		if _, held := h.held[ip]; held && unchanged < holdEvery/2 {
+			return nil // renewed a moment ago
+		}
 	case look:
 		h.drop(ip) // another Node has it
 		return nil
@@ -313,15 +334,10 @@ func (a *Agent) newIPHolder() (*ipHolder, error) {
 		return nil, err
 	}
 	t := a.tables.external
+	a.tables.engine.WatchPasses(func(derive.PassStats) { t.passed.Store(true) })
 	return &ipHolder{
 		node: a.options.NodeName, api: api, log: a.log, now: time.Now, loaded: t.held.Loaded,
-		wanted: func() map[netip.Addr][]string {
-			out := map[netip.Addr][]string{}
-			for _, row := range t.candidates.All() {
-				out[row.Key.Addr] = row.Value.Nodes
-			}
-			return out
-		},
+		wanted: t.wanted,
 		set: func(ip netip.Addr, held bool) {
 			if held {
 				t.held.Set(policy.Addr{Addr: ip}, true)

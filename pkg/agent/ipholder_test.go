@@ -129,7 +129,7 @@ func TestIPHolders(t *testing.T) {
 		start := func(node string) *ipHolder {
 			return &ipHolder{
 				node: node, api: leasesOf{server, node}, now: time.Now, log: slog.New(slog.DiscardHandler),
-				wanted:   func() map[netip.Addr][]string { return wanted },
+				wanted:   func() (map[netip.Addr][]string, bool) { return wanted, true },
 				set:      func(_ netip.Addr, held bool) { on[node] = held },
 				announce: func(netip.Addr) error { announced[node]++; return nil },
 				loaded:   func() {},
@@ -189,6 +189,13 @@ func TestIPHolders(t *testing.T) {
 		if !holders["c"].resume(t.Context()) {
 			t.Error("the addresses of the earlier agent are not known")
 		}
+		known := holders["c"].wanted
+		holders["c"].wanted = func() (map[netip.Addr][]string, bool) { return nil, false } // before the first pass
+		holders["c"].step(t.Context())
+		if len(server.m) != 1 {
+			t.Error("the Lease is gone before it is known which Services there are")
+		}
+		holders["c"].wanted = known
 		after(0, "c")
 
 		wanted = nil // the Service is gone
@@ -232,23 +239,24 @@ func testLeaseAccess(
 	on := map[netip.Addr]bool{}
 	h := &ipHolder{
 		node: "node-1", api: api, now: time.Now, log: slog.New(slog.DiscardHandler), loaded: func() {},
-		wanted:   func() map[netip.Addr][]string { return map[netip.Addr][]string{ip: {"node-1"}} },
+		wanted:   func() (map[netip.Addr][]string, bool) { return map[netip.Addr][]string{ip: {"node-1"}}, true },
 		set:      func(ip netip.Addr, held bool) { on[ip] = held },
 		announce: func(netip.Addr) error { return nil },
 		held:     map[netip.Addr]int{}, seen: map[netip.Addr]sight{}, reported: map[netip.Addr]string{},
 	}
-	for range 2 { // it takes the Lease, and renews it
+	for i := range 3 { // it takes the Lease, sees it, and renews it
+		h.now = func() time.Time { return time.Now().Add(time.Duration(i) * holdEvery) }
 		h.step(t.Context())
 	}
 	l, err := api.get(t.Context(), name)
-	if err != nil || holderOf(l) != "node-1" || len(on) != 1 {
+	if err != nil || holderOf(l) != "node-1" || len(on) != 1 || l.Spec.RenewTime.Equal(l.Spec.AcquireTime) {
 		t.Errorf("the holder is %+v, %v; on this Node are %v; %v", l.Spec, err, on, h.reported)
 	}
 	h.held = map[netip.Addr]int{}
 	if !h.resume(t.Context()) || len(h.held) != 1 {
 		t.Errorf("a restarted agent holds %v", h.held)
 	}
-	h.wanted = func() map[netip.Addr][]string { return nil }
+	h.wanted = func() (map[netip.Addr][]string, bool) { return nil, true }
 	h.step(t.Context())
 	if _, err := api.get(t.Context(), name); !apierrors.IsNotFound(err) {
 		t.Errorf("the Lease of an address without a Service: %v", err)

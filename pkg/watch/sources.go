@@ -28,6 +28,7 @@ type Kind struct {
 	off       bool
 	optional  bool
 	believed  bool
+	ifAllowed bool
 	namespace string
 	selector  labels.Selector
 	writers   any // *writers[T]
@@ -54,6 +55,10 @@ func Optional() Option { return func(k *Kind) { k.optional = true } }
 // Believed is for optional kinds without which nothing is removed at the start. Then one answer of a ready server
 // suffices.
 func Believed() Option { return func(k *Kind) { k.optional, k.believed = true, true } }
+
+// IfAllowed is for optional kinds that the roles of earlier versions do not allow. If the first list is refused, the kind
+// counts as absent until the role allows it, so a program with its earlier role does its other work.
+func IfAllowed() Option { return func(k *Kind) { k.optional, k.ifAllowed = true, true } }
 
 // In watches one Namespace only.
 func In(namespace string) Option { return func(k *Kind) { k.namespace = namespace } }

@@ -127,6 +127,12 @@ func (w *Watcher) Listed() bool {
 	return !slices.ContainsFunc(w.states, func(s Status) bool { return !s.Listed })
 }
 
+func (w *Watcher) listed(i int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.states[i].Listed
+}
+
 // Run watches until ctx ends. The rows of the Sources stay.
 func (w *Watcher) Run(ctx context.Context) {
 	slow := time.AfterFunc(slowAfter, func() {
@@ -169,9 +175,10 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 			return
 		}
 		pause := retryAfter
+		missing := apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && k.ifAllowed && (absent || !w.listed(i))
 		switch {
 		case err == nil: // the server ended the watch
-		case !apierrors.IsNotFound(err):
+		case !missing:
 			since = time.Time{}
 			w.waiting(i, err.Error())
 		case absent:
@@ -183,6 +190,10 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 			if since, text = w.doubt(ctx, i, since, confirm); text != "" {
 				w.waiting(i, text)
 				break
+			}
+			if apierrors.IsForbidden(err) {
+				w.log.Warn("this program may not list a kind, and goes on without it: apply the manifest of this version",
+					"kind", k.resource.kind(), "error", err)
 			}
 			absent, confirm, reflector = true, confirmAfter, nil
 			k.none()

@@ -465,29 +465,46 @@ func TestResources(t *testing.T) {
 // answer suffice.
 func TestBelieved(t *testing.T) {
 	t.Parallel()
+	waiting := firstAbsent(t, http.StatusNotFound, Optional(), Believed())
+	if slices.Contains(waiting, "believed") {
+		t.Errorf("waiting for %v", waiting)
+	}
+}
+
+// TestRefused watches a server that refuses two lists. Only a kind that may be refused counts as absent.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	if waiting := firstAbsent(t, http.StatusForbidden, Believed(), IfAllowed()); !slices.Contains(waiting, "doubted") {
+		t.Errorf("waiting for %v, want the kind that is doubted too", waiting)
+	}
+}
+
+// firstAbsent watches two kinds, "doubted" and "believed", of a ready server that answers lists with a status. The
+// second one has to be the first that is absent, after one answer. It returns the sources that are not loaded then.
+func firstAbsent(t *testing.T, status int, doubted, believed Option) []string {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {
-			http.NotFound(w, r)
+			http.Error(w, http.StatusText(status), status)
 		}
 	}))
 	t.Cleanup(server.Close)
 	e := derive.New()
 	text := func(g *mcv1alpha1.Gateway) string { return g.GatewayIP }
-	doubted, believed := NewKinds(e), NewKinds(e)
-	NewSource(doubted, "doubted", text, Optional())
-	NewSource(believed, "believed", text, Believed())
-	kinds := append(doubted.All(), believed.All()...)
-	w, err := New(&rest.Config{Host: server.URL}, slog.New(slog.DiscardHandler), kinds...)
+	first, second := NewKinds(e), NewKinds(e)
+	NewSource(first, "doubted", text, doubted)
+	NewSource(second, "believed", text, Believed(), believed)
+	w, err := New(&rest.Config{Host: server.URL}, slog.New(slog.DiscardHandler), append(first.All(), second.All()...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := make(chan Status, 1)
+	absent := make(chan Status, 1)
 	w.OnChange(func() {
 		for i, s := range w.Status() {
 			if s.Absent {
 				s.Kind = []string{"doubted", "believed"}[i]
 				select {
-				case first <- s:
+				case absent <- s:
 				default:
 				}
 			}
@@ -503,10 +520,9 @@ func TestBelieved(t *testing.T) {
 		cancel()
 		<-ended
 	}()
-	if s := <-first; s.Kind != "believed" || !s.Listed {
+	if s := <-absent; s.Kind != "believed" || !s.Listed {
 		t.Errorf("the first kind that is absent is %+v, want the one that is believed", s)
 	}
-	if _, waiting := e.Loaded(); slices.Contains(waiting, "believed") {
-		t.Errorf("waiting for %v", waiting)
-	}
+	_, waiting := e.Loaded()
+	return waiting
 }

@@ -3,6 +3,7 @@ package externalip
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -44,13 +45,15 @@ type poolState struct {
 // pool is a pool while addresses are assigned.
 type pool struct {
 	name  string
-	all   *netipx.IPSet
+	whole *netipx.IPSet // its ranges
+	all   *netipx.IPSet // without addresses of other pools, Nodes, Pods and ClusterIPs
 	free  *netipx.IPSet // without addresses that any Service has
 	state poolState
 }
 
-// assign decides which Service has which address. A Service keeps the address of its status while its pool has it. Then
-// the older Services choose first: the address that they ask for, else the lowest free one.
+// assign decides which Service has which address. A Service keeps the address of its status while its pool has it, also
+// when a Node or another pool has it meanwhile. If two Services have one address and do not share it, the older one
+// keeps it. Then the older Services choose first: the address that they ask for, else the lowest free one.
 func assign(v view) assignment {
 	pools := v.pools()
 	out := assignment{Services: map[derive.Object]assigned{}, Pools: map[derive.Object]poolState{}}
@@ -74,20 +77,19 @@ func assign(v view) assignment {
 		ip, err := netip.ParseAddr(f.Have)
 		switch {
 		case !known && err == nil && f.Reported.Status != "":
-			// A pool that is made again finds its Services as they were.
+			// A pool that is made again finds its Services as they were. Until then no other Service gets the address.
+			holders[ip] = append(holders[ip], f)
 			out.Services[row.Key] = assigned{ip, unknownPool(row.Key, f.Pool)}
 		case !known:
 			out.Services[row.Key] = assigned{Problem: unknownPool(row.Key, f.Pool)}
-		case err == nil && p.all.Contains(ip) && (f.Asked == "" || f.Asked == f.Have):
+		case err == nil && p.whole.Contains(ip) && (f.Asked == "" || f.Asked == f.Have) && f.mayHave(holders[ip]):
 			take(row.Key, f, ip)
 		default:
 			waiting = append(waiting, row)
 		}
 	}
-	for ip := range holders {
-		for _, p := range pools {
-			p.remove(ip)
-		}
+	for _, p := range pools {
+		p.remove(slices.Collect(maps.Keys(holders))...)
 	}
 	for _, row := range waiting {
 		ip, wrong := pools[row.Value.Pool].choose(row.Key, row.Value, holders)
@@ -126,14 +128,13 @@ func (p *pool) choose(key derive.Object, f serviceFacts, holders map[netip.Addr]
 			"ExternalIPPool %s has no free address: add a range to it, or delete a Service that has one", p.name)
 	}
 	ip, err := netip.ParseAddr(f.Asked)
-	shares := func(f serviceFacts) bool { return f.Shared }
-	switch list := holders[ip]; {
+	switch {
 	case err != nil:
 		return wrong("spec.loadBalancerIP", "InvalidAddress", "%q is not an IP address: correct it", f.Asked)
 	case !p.all.Contains(ip):
 		return wrong("spec.loadBalancerIP", "AddressNotInPool",
 			"%s is not an address that ExternalIPPool %s can give: choose another address, or another pool", ip, p.name)
-	case len(list) == 0 || shares(f) && !slices.ContainsFunc(list, func(f serviceFacts) bool { return !shares(f) }):
+	case f.mayHave(holders[ip]):
 		return ip, nil
 	}
 	return wrong("spec.loadBalancerIP", "AddressInUse",
@@ -141,13 +142,21 @@ func (p *pool) choose(key derive.Object, f serviceFacts, holders map[netip.Addr]
 		crdv1beta1.AnnotationSharedIP)
 }
 
-func (p *pool) remove(ip netip.Addr) {
-	if !p.free.Contains(ip) {
+// mayHave reports whether a Service may have an address that some Services have already.
+func (f serviceFacts) mayHave(holders []serviceFacts) bool {
+	return len(holders) == 0 || f.Shared && !slices.ContainsFunc(holders, func(h serviceFacts) bool { return !h.Shared })
+}
+
+// remove takes addresses out of the free ones.
+func (p *pool) remove(list ...netip.Addr) {
+	if !slices.ContainsFunc(list, p.free.Contains) {
 		return
 	}
 	var b netipx.IPSetBuilder
 	b.AddSet(p.free)
-	b.Remove(ip)
+	for _, ip := range list {
+		b.Remove(ip)
+	}
 	p.free = setOf(&b)
 }
 
@@ -194,6 +203,7 @@ func (v view) pools() map[string]*pool {
 			}
 			b.AddRange(r)
 		}
+		p.whole = setOf(&b)
 		b.RemoveSet(used)
 		b.RemoveSet(others)
 		p.all = setOf(&b)

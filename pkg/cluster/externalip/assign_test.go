@@ -25,7 +25,8 @@ func poolOf(t *testing.T, name, spec string) derive.Row[derive.Object, poolFacts
 	return derive.Row[derive.Object, poolFacts]{Key: derive.ObjectOf(p), Value: poolFactsOf(p)}
 }
 
-// serviceOf is a Service of a pool: its name, the address that it has, the address that it asks for, and "shared".
+// serviceOf is a Service of a pool: its name, the address that it has, the address that it asks for, "shared", and
+// another pool.
 func serviceOf(pool, text string) derive.Row[derive.Object, serviceFacts] {
 	words := strings.Split(text, " ")
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: words[0]}}
@@ -41,6 +42,8 @@ func serviceOf(pool, text string) derive.Row[derive.Object, serviceFacts] {
 			s.Spec.LoadBalancerIP = ip
 		case "shared":
 			s.Annotations[crdv1beta1.AnnotationSharedIP] = "true"
+		case "pool":
+			s.Annotations[crdv1beta1.AnnotationExternalIPPool] = ip
 		case "class":
 			s.Spec.LoadBalancerClass = new("example.org/metal")
 		case "young":
@@ -53,6 +56,7 @@ func serviceOf(pool, text string) derive.Row[derive.Object, serviceFacts] {
 }
 
 func TestAssign(t *testing.T) {
+	const byPool = "metadata.annotations[service.antrea.io/external-ip-pool]"
 	const two = "{ipRanges: [{start: 198.51.100.10, end: 198.51.100.11}], nodeSelector: {}}"
 	for _, row := range []struct {
 		name     string
@@ -83,6 +87,26 @@ func TestAssign(t *testing.T) {
 			name: "shared by all that may", pool: two,
 			services: []string{"x asks=198.51.100.10 shared", "y asks=198.51.100.10 shared", "z asks=198.51.100.10 young"},
 			want:     []string{"x 198.51.100.10", "y 198.51.100.10", "z AddressInUse spec.loadBalancerIP"}, usage: "1 of 2",
+		},
+		{
+			name: "two have one address", pool: two, services: []string{"x young has=198.51.100.10", "y has=198.51.100.10"},
+			want: []string{"x 198.51.100.11", "y 198.51.100.10"}, usage: "2 of 2",
+		},
+		{
+			name: "two share the address that they have", pool: two,
+			services: []string{"x young has=198.51.100.10 shared", "y has=198.51.100.10 shared", "z has=198.51.100.10"},
+			want:     []string{"x 198.51.100.11", "y 198.51.100.10", "z PoolExhausted " + byPool}, usage: "2 of 2",
+		},
+		{
+			name: "another pool, which there is not: the address stays, and no other Service gets it", pool: two,
+			services: []string{"x has=198.51.100.10 pool=nope", "y", "z"},
+			want:     []string{"x 198.51.100.10 UnknownPool " + byPool, "y 198.51.100.11", "z PoolExhausted " + byPool},
+			usage:    "1 of 2",
+		},
+		{
+			name: "a Node has an address that a Service has", pool: "{ipRanges: [{cidr: 192.0.2.0/29}], nodeSelector: {}}",
+			services: []string{"x has=192.0.2.3", "y"}, want: []string{"x 192.0.2.3", "y 192.0.2.1"},
+			problems: []string{"spec.ipRanges AddressInUse"}, usage: "2 of 4",
 		},
 		{
 			name: "an address that the pool has no longer is replaced", pool: two,

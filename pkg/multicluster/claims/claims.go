@@ -23,8 +23,9 @@ import (
 
 // Limits of one cluster's announcement.
 const (
-	maxPodRanges     = 64
-	maxServiceRanges = 16
+	maxPodRanges = 64
+	// MaxServiceRanges is MaxItems of serviceCIDRs in the definitions.
+	MaxServiceRanges = 16
 	MaxGateways      = 16
 	// Prefix lengths of the largest ranges: no cluster has more than a /8 of IPv4, or a /32 of IPv6, which is what a
 	// provider has.
@@ -111,7 +112,7 @@ func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 		return
 	}
 	_ = t.takeRange(cluster, serviceRange, info.ServiceCIDR) // what is at fault is not held
-	for _, text := range info.ServiceCIDRs[:min(len(info.ServiceCIDRs), maxServiceRanges)] {
+	for _, text := range info.ServiceCIDRs[:min(len(info.ServiceCIDRs), MaxServiceRanges)] {
 		_ = t.takeRange(cluster, serviceRange, text)
 	}
 	for _, text := range info.PodCIDRs[:min(len(info.PodCIDRs), maxPodRanges)] {
@@ -152,9 +153,9 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, maxPodRanges))
 		return nil, faults, false
 	}
-	if n := len(want.ServiceCIDRs); n > maxServiceRanges {
+	if n := len(want.ServiceCIDRs); n > MaxServiceRanges {
 		fault("serviceCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n,
-			maxServiceRanges))
+			MaxServiceRanges))
 		return nil, faults, false
 	}
 	for i, list := range [][]mcv1alpha1.GatewayInfo{want.GatewayInfos, want.LeavingGateways} {
@@ -416,10 +417,9 @@ func Block(ip netip.Addr) netip.Prefix {
 	return block
 }
 
-// specialRanges are addresses that no cluster can have (RFC 6890). For IPv4 they are "this network", loopback,
-// link-local, multicast and reserved; for IPv6 what has a zero byte in front (unspecified, loopback, translated IPv4),
-// link-local, multicast, and the addresses that the datapath uses inside a Node. A range of everything contains them
-// too.
+// specialRanges are addresses that no cluster can have (RFC 6890). Of IPv4 they are "this network", loopback, link-local,
+// multicast and reserved. Of IPv6 they are ::/8 (unspecified, loopback, translated IPv4), link-local, multicast, and the
+// addresses that the datapath uses inside a Node. 0.0.0.0/0 and ::/0 contain them too.
 var specialRanges = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("127.0.0.0/8"),

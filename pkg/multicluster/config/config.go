@@ -223,13 +223,13 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// checkCIDR refuses what is no range, and cuts host bits off what is one: the documented
-// "10.10.1.1/16" means 10.10.0.0/16.
 // ServiceCIDRs are the ranges of ServiceCIDR.
 func (c *Config) ServiceCIDRs() []string {
 	return strings.FieldsFunc(c.ServiceCIDR, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
+// checkCIDR returns an error for a text that is not a range. It cuts host bits off: the documented "10.10.1.1/16" means
+// 10.10.0.0/16.
 func checkCIDR(key string, value *string) error {
 	p, err := netip.ParsePrefix(*value)
 	if err != nil {

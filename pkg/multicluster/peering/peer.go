@@ -158,13 +158,17 @@ func (p *planner) serviceCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfo
 			continue
 		}
 		cidr, err := routedRange(text)
+		if slices.Contains(peer.CIDRs, cidr) {
+			continue
+		}
 		if err != nil {
 			p.report(object, field, "InvalidServiceCIDR",
 				"Service range of cluster %s ignored: %v: correct serviceCIDRs in the configuration of that cluster's member "+
 					"controller", peer.ClusterID, err)
 			continue
 		}
-		if other := p.overlaps(cidr, peer.CIDRs); other != "" {
+		// A larger range that contains the first one is how a cluster gets more ClusterIPs (KEP-1880).
+		if other := p.overlaps(cidr, nil); other != "" {
 			p.report(object, field, "OverlappingServiceCIDR",
 				"Service range %s of cluster %s ignored: it overlaps %s: give the clusters of a ClusterSet Service ranges that "+
 					"do not overlap", cidr, peer.ClusterID, other)

@@ -267,10 +267,12 @@ func TestPlan(t *testing.T) {
 			imports: []*mcv1alpha1.ClusterInfoImport{
 				services(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.100.0.0/16", "10.96.0.0/16", "fd00:96::/112",
 					"ten"),
-				services(imported("x", "10.99.0.0/16", "192.168.79.101"), "10.99.0.0/16", "10.100.8.0/24", "10.101.0.0/24")},
+				services(imported("x", "10.99.0.0/16", "192.168.79.101"), "10.99.0.0/16", "10.100.8.0/24", "10.101.0.0/24"),
+				services(imported("y", "10.102.0.0/28", "192.168.80.101"), "10.102.0.0/28", "10.102.0.0/24", "10.102.0.0/24")},
 			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
 				"west [10.96.0.0/16 10.100.0.0/16] [192.168.77.101] via 192.168.78.102",
-				"x [10.99.0.0/16 10.101.0.0/24] [192.168.79.101] via 192.168.78.102"},
+				"x [10.99.0.0/16 10.101.0.0/24] [192.168.79.101] via 192.168.78.102",
+				"y [10.102.0.0/28 10.102.0.0/24] [192.168.80.101] via 192.168.78.102"},
 			problems: []string{
 				"ClusterInfoImport kube-system/west-clusterinfo spec.serviceCIDRs[2]: Service range of cluster west ignored: " +
 					"fd00:96::/112 is an IPv6 range, which is not routed between clusters yet",

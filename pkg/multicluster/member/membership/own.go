@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -70,9 +71,11 @@ func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix
 	return out
 }
 
-// Announced are the ranges of ClusterIPs that other clusters are to reach. IPv6 is not routed between clusters yet.
+// Announced are the ranges of ClusterIPs that other clusters are to reach, as many as a ClusterInfo may have. IPv6 is
+// not routed between clusters yet.
 func (own OwnRanges) Announced() []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(own.Services), func(p netip.Prefix) bool { return !p.Addr().Is4() })
+	out := slices.DeleteFunc(slices.Clone(own.Services), func(p netip.Prefix) bool { return !p.Addr().Is4() })
+	return out[:min(len(out), claims.MaxServiceRanges)]
 }
 
 // Serves reports whether an address is in a range of ClusterIPs.

@@ -82,7 +82,7 @@ func New(k *writes.Kinds, namespace string, cfg config.Config) *Tables {
 	t.clusterClaims = watch.NewSource(k.Cluster, "clusterclaims", clusterClaimFacts, own, watch.Believed())
 	t.Namespaces = watch.NewSource(k.Cluster, "namespaces", namespaceFacts(cfg.EnableStretchedNetworkPolicy))
 	t.Nodes = watch.NewSource(k.Cluster, "nodes", nodeFacts)
-	t.serviceCIDRs = watch.NewSource(k.Cluster, "servicecidrs", serviceCIDRFacts, watch.Optional())
+	t.serviceCIDRs = watch.NewSource(k.Cluster, "servicecidrs", serviceCIDRFacts, watch.IfAllowed())
 	t.Reports = watch.NewSource(k.Cluster, "nodepolicyreports", reportFacts, watch.Optional())
 	t.ResourceImports = watch.NewSource(k.Area, "resourceimports", resourceImportFacts)
 	t.ResourceExports = writes.NewSource(k, k.OwnExports, "ResourceExport", "resourceexports", resourceExportFacts,
