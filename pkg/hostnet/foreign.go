@@ -76,15 +76,22 @@ func listNFT(kind int, with []nl.NetlinkRequestData, each func(family byte, msg 
 }
 
 // forwarding reports chains of other programs that drop what the host forwards for Pods. Their rules are not evaluated:
-// a chain whose table has a rule that names the gateway port counts as one that lets Pods' packets pass.
-func (a *applier) forwarding() {
+// a chain whose table has a rule that names the gateway port counts as one that lets Pods' packets pass. If the chains
+// cannot be listed, the problems of the comparison before stay.
+func (a *applier) forwarding(before []problem.Problem) {
 	link := a.want.Masquerade.ExceptLink
 	if link == "" {
 		return
 	}
 	chains, err := foreignChains()
 	if err != nil {
-		return // a kernel without nftables, which is reported
+		// A kernel without nftables is reported elsewhere. A list during which another program wrote is not complete.
+		for _, p := range before {
+			if p.Reason == reasonForwardDrop {
+				a.noted = append(a.noted, p)
+			}
+		}
+		return
 	}
 	for _, c := range chains {
 		if !c.dropsForward {
@@ -101,11 +108,12 @@ func (a *applier) forwarding() {
 	}
 }
 
-// othersMapPorts reports whether the plugin portmap has opened ports of the Node, which may need route_localnet.
+// othersMapPorts reports whether the plugin portmap has opened ports of the Node, which may need route_localnet. It
+// returns true if that is not known: portmap sets the sysctl only when it adds a Pod.
 func othersMapPorts() bool {
 	chains, err := foreignChains()
 	if err != nil {
-		return false
+		return true
 	}
 	for _, c := range chains {
 		if c.name == "CNI-HOSTPORT-DNAT" || c.table == "cni_hostport" {

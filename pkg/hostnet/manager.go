@@ -291,7 +291,7 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.tunnels(everything)
 	a.sysctls()
 	if everything {
-		a.forwarding()
+		a.forwarding(m.stack.noted)
 	} else {
 		round = m.stack.done // until everything is compared
 		a.noted = m.stack.noted

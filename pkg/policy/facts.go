@@ -381,6 +381,7 @@ func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 		p.report(field+".cidr", "InvalidCIDR", "%v", err)
 		return Range{}, false
 	}
+	p.mapped(field+".cidr", cidr)
 	out := Range{CIDR: cidr}
 	for i, one := range exceptions {
 		except, err := rangeOf(one)
@@ -388,6 +389,7 @@ func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "nothing of %s is selected: %v", text, err)
 			return Range{}, false
 		}
+		p.mapped(fmt.Sprintf("%s.except[%d]", field, i), except)
 		out.Except = append(out.Except, except)
 	}
 	return out, true
@@ -396,14 +398,19 @@ func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 // rangeOf parses a range. The error has the remedy.
 func rangeOf(text string) (netip.Prefix, error) {
 	out, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil:
+	if err != nil {
 		return out, fmt.Errorf("%q is not a range of addresses such as 10.0.0.0/8 or fd00::/8: correct it", text)
-	case out.Addr().Is4In6() && out.Bits() >= 96:
-		v4 := netip.PrefixFrom(out.Addr().Unmap(), out.Bits()-96)
-		return out, fmt.Errorf("%s is a range of IPv4 in the form of IPv6, which no packet has: write %s", out, v4)
 	}
 	return out, nil
+}
+
+// mapped reports a range of IPv4 in the form of IPv6. It is a range of IPv6 with addresses that no packet has. So it
+// selects nothing, and the rest of the rule stays as it is.
+func (p *parser) mapped(field string, r netip.Prefix) {
+	if r.Addr().Is4In6() && r.Bits() >= 96 {
+		v4 := netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-96)
+		p.report(field, "InvalidCIDR", "%s is a range of IPv4 in the form of IPv6, which no packet has: write %s", r, v4)
+	}
 }
 
 // portFacts are a port of any kind of policy.

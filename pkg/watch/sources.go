@@ -56,8 +56,8 @@ func Optional() Option { return func(k *Kind) { k.optional = true } }
 // suffices.
 func Believed() Option { return func(k *Kind) { k.optional, k.believed = true, true } }
 
-// IfAllowed is for optional kinds that the roles of earlier versions do not allow. If the first list is refused, the kind
-// counts as absent until the role allows it, so a program with its earlier role does its other work.
+// IfAllowed is for optional kinds that the roles of earlier versions do not allow. If the first list is refused, the
+// kind counts as absent until the role allows it. So a program with its earlier role does its other work.
 func IfAllowed() Option { return func(k *Kind) { k.optional, k.ifAllowed = true, true } }
 
 // In watches one Namespace only.

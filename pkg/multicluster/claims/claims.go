@@ -417,9 +417,9 @@ func Block(ip netip.Addr) netip.Prefix {
 	return block
 }
 
-// specialRanges are addresses that no cluster can have (RFC 6890). Of IPv4 they are "this network", loopback, link-local,
-// multicast and reserved. Of IPv6 they are ::/8 (unspecified, loopback, translated IPv4), link-local, multicast, and the
-// addresses that the datapath uses inside a Node. 0.0.0.0/0 and ::/0 contain them too.
+// specialRanges are addresses that no cluster can have (RFC 6890). Of IPv4 they are "this network", loopback,
+// link-local, multicast and reserved. Of IPv6 they are ::/8 (unspecified, loopback, translated IPv4), link-local,
+// multicast, and the addresses that the datapath uses inside a Node. 0.0.0.0/0 and ::/0 contain them too.
 var specialRanges = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("127.0.0.0/8"),

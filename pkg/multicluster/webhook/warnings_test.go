@@ -56,7 +56,7 @@ func TestClusterSetWarnings(t *testing.T) {
 	set.SetAnnotations(map[string]string{multicluster.AnnotationRangesPrefix + "east": "10.96.0.0/16, ten"})
 	if err := c.Update(t.Context(), set); err == nil ||
 		!strings.Contains(err.Error(),
-			`metadata.annotations[ranges.multicluster.antrea.io/east]: "ten" is not an IPv4 range`) {
+			`metadata.annotations[ranges.multicluster.antrea.io/east]: "ten" is not a range or an address`) {
 		t.Errorf("an annotation that cannot be read: error %v", err)
 	}
 }
