@@ -30,6 +30,10 @@ func sctpByPortOf(ip flow.Cond) []flow.Flow {
 			Actions: flow.Do(flow.CT(ofp.CT{ZoneSrc: zone(ofp.SCTPSrc), Table: ConntrackState}))},
 		{Table: ConntrackState, Priority: never, Match: flow.All(ip, flow.SCTP(), flow.CTState("-inv-rpl+trk")),
 			Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Exports))},
+		// A reply is not judged again in table Again, whose commits are of the zone of other protocols. The client's next
+		// packet is judged in any case.
+		{Table: ConntrackState, Priority: never, Match: flow.All(ip, flow.SCTP(), flow.CTState("-new+est-inv+rpl+trk")),
+			Actions: flow.Do(flow.Goto(Route))},
 		{
 			Table: Commit, Priority: high,
 			Match: flow.All(ip, flow.SCTP(), committed.Is(1)),
