@@ -30,7 +30,7 @@ func (c foreignChain) String() string {
 
 // foreignChains lists the chains of other programs for IPv4.
 func foreignChains() (out []foreignChain, err error) {
-	err = listNFT(unix.NFT_MSG_GETCHAIN, nil, func(family byte, msg []byte) {
+	err = listNFT(unix.NFT_MSG_GETCHAIN, unix.NFPROTO_UNSPEC, nil, func(family byte, msg []byte) {
 		text := func(kind uint16) string { return strings.TrimRight(string(attribute(msg, kind)), "\x00") }
 		number := func(value []byte) int {
 			if len(value) < 4 {
@@ -53,17 +53,18 @@ func foreignChains() (out []foreignChain, err error) {
 // names reports whether a rule in the table of a chain names a link. The rule may be in a chain that this one calls.
 func (c foreignChain) names(link string) (found bool, err error) {
 	request := []nl.NetlinkRequestData{nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(c.table))}
-	err = listNFT(unix.NFT_MSG_GETRULE, request, func(family byte, msg []byte) {
+	err = listNFT(unix.NFT_MSG_GETRULE, c.family, request, func(family byte, msg []byte) {
 		table := strings.TrimRight(string(attribute(msg, unix.NFTA_RULE_TABLE)), "\x00")
 		found = found || family == c.family && table == c.table && bytes.Contains(msg, []byte(link))
 	})
 	return found, err
 }
 
-// listNFT calls each for every object of nftables that a request lists.
-func listNFT(kind int, with []nl.NetlinkRequestData, each func(family byte, msg []byte)) error {
+// listNFT calls each for every object of nftables that a request lists. A request that names a table has to name its
+// family: without one, Linux stops at the first table of that name.
+func listNFT(kind int, family byte, with []nl.NetlinkRequestData, each func(family byte, msg []byte)) error {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
 	for _, a := range with {
 		req.AddData(a)
 	}

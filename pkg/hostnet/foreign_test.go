@@ -26,6 +26,7 @@ func TestForwardPolicyDrop(t *testing.T) {
 			return nil
 		})
 	}
+	sh(t, `nft 'table inet filter { chain other { iifname "other" accept; }; }'`) // another table of the same name
 	sh(t, `nft 'table ip filter {
 		chain USER { }
 		chain FORWARD { type filter hook forward priority filter; policy drop; jump USER; }
