@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -32,15 +33,18 @@ type asked struct {
 	web, db cni.Attachment
 }
 
-func newAsked(t *testing.T) *asked {
-	a := &asked{walk: newWalk(t, 1)}
+func newAsked(t *testing.T) *asked { return newAskedOf(t, family.IPv4) }
+
+// newAskedOf returns the Node with versions of IP. With IPv6 db accepts TCP 5432 from 2001:db8:5::/64 too.
+func newAskedOf(t *testing.T, serves family.Families) *asked {
+	a := &asked{walk: newWalkOf(t, 1, serves)}
 	w := a.world
 	a.web, a.db = a.add("web"), a.add("db")
 	w.nodes["node-2"] = testNode("node-2", "192.168.78.102", "10.11.2.0/24")
 	w.objects["default/far"] = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "far", Labels: map[string]string{"app": "web"}},
 		Spec:       corev1.PodSpec{NodeName: "node-2"},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.11.2.9"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: w.podIPs("10.11.2.9")},
 	}
 	app := func(name string) []networkingv1.NetworkPolicyPeer {
 		return []networkingv1.NetworkPolicyPeer{
@@ -53,6 +57,11 @@ func newAsked(t *testing.T) *asked {
 	db.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
 		{From: append(app("web"), networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/24"}}),
 			Ports: port}}
+	if serves.Has6() {
+		w.nodes["node-2"].Spec.PodCIDRs = append(w.nodes["node-2"].Spec.PodCIDRs, "fd11:0:0:2::/64")
+		db.Spec.Ingress[0].From = append(db.Spec.Ingress[0].From,
+			networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "2001:db8:5::/64"}})
+	}
 	web := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	web.Spec.PodSelector.MatchLabels = map[string]string{"app": "web"}
 	web.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
@@ -78,7 +87,7 @@ func (a *asked) add(name string) cni.Attachment {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{NodeName: ownName,
 			Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "main", ContainerPort: 5432}}}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: p.IPs[0].Addr().String()}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: a.world.podIPs(p.IPs[0].Addr().String())},
 	}
 	a.ovs.Device(p.PortName)
 	ctx, cancel := context.WithTimeout(a.t.Context(), ovstest.Timeout())

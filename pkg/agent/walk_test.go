@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
@@ -42,7 +43,7 @@ var (
 //
 // Clusters have several gateways, which come and go, and ways that go up and down; see walkways_test.go. In walks whose
 // seed ends with 5 or more, traffic between clusters is encrypted; see walkencrypted_test.go. In some walks the traffic
-// mode is noEncap.
+// mode is noEncap, in others Pods have IPv6 too.
 //
 // To repeat a walk or run a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
@@ -56,13 +57,20 @@ func TestWalk(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			w := newWalk(t, seed)
+			serves := family.IPv4
+			if seed%4 == 0 {
+				serves = family.Dual
+			}
+			w := newWalkOf(t, seed, serves)
 			t.Cleanup(func() { covered.add(w) })
 			for w.number = 1; w.number <= *walkSteps; w.number++ {
 				w.step()
 			}
 			if w.proved < *walkSteps/10 {
 				t.Errorf("the switch proved %d answers in %d steps: too few", w.proved, *walkSteps)
+			}
+			if serves.Has6() && w.proved6 < *walkSteps/20 {
+				t.Errorf("the switch proved %d answers about IPv6 in %d steps: too few", w.proved6, *walkSteps)
 			}
 			t.Logf("asked of other clusters: %v", w.kinds)
 			t.Logf("%d steps, %d flow-mods, %d questions, %d answers proved, at most %d flows and groups", *walkSteps, w.mods,
@@ -103,15 +111,18 @@ type walk struct {
 	mods     uint64
 	asked    int
 	proved   int // halves of connections that the switch proved
+	proved6  int // of which so many of IPv6
 	most     int
 	kinds    map[string]int  // questions about other clusters that were answered
 	keyed    map[string]bool // the ClusterInfoImports after the last step; true with a key
 }
 
-func newWalk(t *testing.T, seed uint64) *walk {
+func newWalk(t *testing.T, seed uint64) *walk { return newWalkOf(t, seed, family.IPv4) }
+
+func newWalkOf(t *testing.T, seed uint64, serves family.Families) *walk {
 	w := &walk{
 		t: t, seed: seed, runDir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), ovs: ovstest.Start(t, ovstest.Dummy),
-		world: newWorld(), log: &logTail{}, config: config.Default(), desired: flow.NewSet(), kinds: map[string]int{},
+		world: newWorldOf(serves), log: &logTail{}, config: config.Default(), desired: flow.NewSet(), kinds: map[string]int{},
 	}
 	w.config.FeatureGates = map[string]bool{"Multicluster": true}
 	w.config.Multicluster.EnableGateway = true
@@ -147,6 +158,7 @@ func (w *walk) startAgent() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	a.tables.this.serves = w.world.serves
 	w.version = derive.NewSource[derive.Name, int](a.tables.engine, "walk")
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

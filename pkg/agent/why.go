@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -25,7 +26,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// maxConnections is how many endpoints of a Service are judged.
+// maxConnections is how many endpoints of a Service are judged, of each version of IP.
 const maxConnections = 16
 
 // whyEnd is an end of a connection that is asked about.
@@ -39,12 +40,60 @@ type whyEnd struct {
 	foreign bool // an interface of this Node of which only the Pod's name is known
 }
 
+// whyEnds are an end with an address of each version of IP that it has. A Service is one end without an address.
+type whyEnds []whyEnd
+
+// of returns the end with its address of a version of IP.
+func (ends whyEnds) of(f family.Families) (whyEnd, bool) {
+	for _, e := range ends {
+		if f.Serve(e.ip) {
+			return e, true
+		}
+	}
+	return whyEnd{}, false
+}
+
+// service returns the Service that the end is, or nil.
+func (ends whyEnds) service() *derive.Object { return ends[0].service }
+
+// String returns the end with its addresses.
+func (ends whyEnds) String() string {
+	var list []string
+	for _, e := range ends {
+		list = append(list, e.Address)
+	}
+	return strings.TrimSpace(ends[0].Kind + " " + ends[0].Name + " " + strings.Join(list, " and "))
+}
+
+// report returns the end for the answer, with its judged addresses.
+func (ends whyEnds) report(judged []netip.Addr) api.WhyEnd {
+	out := ends[0].WhyEnd
+	for i, ip := range judged {
+		if i == 0 {
+			out.Address = ip.String()
+		}
+		if len(judged) > 1 {
+			out.Addresses = append(out.Addresses, ip.String())
+		}
+	}
+	return out
+}
+
 // whyQuestion is the content of a question.
 type whyQuestion struct {
-	from, to whyEnd
+	from, to whyEnds
 	protocol corev1.Protocol
 	port     string
 	cluster  string
+	families []family.Families // each is a version of IP that is asked about
+}
+
+// whyDestination is an end that a connection may come to.
+type whyDestination struct {
+	end      whyEnd
+	protocol corev1.Protocol
+	port     uint16
+	asked    netip.AddrPort // of the Service
 }
 
 // whyAnswers answers which rules decide about a connection.
@@ -83,80 +132,147 @@ func (a *whyAnswers) why(query url.Values) (api.Why, error) {
 	if err != nil {
 		return api.Why{}, err
 	}
-	out := api.Why{From: q.from.WhyEnd, To: q.to.WhyEnd, Connections: []api.WhyConnection{}}
-	for _, note := range []string{q.from.note, q.to.note} {
-		if note != "" {
-			out.Notes = append(out.Notes, note)
+	out := api.Why{Connections: []api.WhyConnection{}}
+	var from, to []netip.Addr // that are judged
+	for _, f := range q.families {
+		client, ok := q.from.of(f)
+		if !ok {
+			continue
 		}
-	}
-	type destination struct {
-		end      whyEnd
-		protocol corev1.Protocol
-		port     uint16
-	}
-	var all []destination
-	var vip netip.Addr
-	if q.to.service == nil {
-		port, err := portOf(q)
+		all, asked, err := a.destinations(q, f, &out)
 		if err != nil {
 			return api.Why{}, err
 		}
-		all = append(all, destination{q.to, q.protocol, port})
-	} else {
-		f, err := a.frontendOf(q)
-		if err != nil {
-			return api.Why{}, err
+		if !asked.IsValid() {
+			continue
 		}
-		vip = f.VIP.Addr()
-		out.To.Address = vip.String()
-		for _, e := range f.Endpoints {
-			if end := a.endAt(e.Addr.Addr()); q.cluster == "" || end.Cluster == q.cluster {
-				all = append(all, destination{end, f.Protocol, e.Addr.Port()})
+		from, to = append(from, client.ip), append(to, asked)
+		a.connect(&out, q, client, all)
+	}
+	if len(from) == 0 {
+		return api.Why{}, a.nothingInCommon(q)
+	}
+	out.From, out.To = q.from.report(from), q.to.report(to)
+	out.Notes = slices.Concat(q.notes(from, to), out.Notes)
+	return out, nil
+}
+
+// notes returns the notes about ends, of the addresses that were judged.
+func (q whyQuestion) notes(from, to []netip.Addr) (out []string) {
+	add := func(ends whyEnds, judged []netip.Addr) {
+		for _, e := range ends {
+			if e.note != "" && slices.Contains(judged, e.ip) {
+				out = append(out, e.note)
 			}
 		}
-		if q.cluster != "" && len(all) == 0 {
-			return api.Why{}, fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the "+
-				"cluster to see all endpoints", q.to.service, q.cluster)
-		}
-		if len(all) == 0 {
-			note := "the Service has no endpoints: connections to it are refused"
-			if f.Elsewhere {
-				note = "the Service has endpoints on other Nodes alone, and internalTrafficPolicy Local: connections to it are " +
-					"dropped"
+	}
+	add(q.from, from)
+	add(q.to, to)
+	return out
+}
+
+// nothingInCommon returns the error for ends without addresses of one version of IP.
+func (a *whyAnswers) nothingInCommon(q whyQuestion) error {
+	to := q.to.String()
+	if q.to.service() != nil && q.cluster != "" {
+		return fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the cluster to see all "+
+			"endpoints", q.to.service(), q.cluster)
+	}
+	if q.to.service() != nil {
+		var list []string
+		all, _ := a.tables.services.Frontends.Get(*q.to.service())
+		for _, f := range all {
+			if text := f.VIP.Addr().String(); f.Kind == service.ClusterIP && !slices.Contains(list, text) {
+				list = append(list, text)
 			}
-			out.Notes = append(out.Notes, note)
 		}
+		to += " " + strings.Join(list, " and ")
+	}
+	if len(q.families) == 1 {
+		return fmt.Errorf("family: not both ends have an address of %s: from is %s, to is %s", q.families[0], q.from, to)
+	}
+	return fmt.Errorf("to: no connection is possible: from is %s, to is %s, and no version of IP is common to them: name "+
+		"an end with addresses of both", q.from, to)
+}
+
+// destinations returns the ends to which a connection over a version of IP may come, and the address that it is made
+// to. Without an address of that version this is the zero address.
+func (a *whyAnswers) destinations(q whyQuestion, f family.Families, out *api.Why) (
+	all []whyDestination, asked netip.Addr, err error) {
+	if q.to.service() == nil {
+		end, ok := q.to.of(f)
+		if !ok {
+			return nil, netip.Addr{}, nil
+		}
+		port, err := portOf(q, end)
+		return []whyDestination{{end: end, protocol: q.protocol, port: port}}, end.ip, err
+	}
+	front, ok, err := a.frontendOf(q, f)
+	if err != nil || !ok {
+		return nil, netip.Addr{}, err
+	}
+	for _, e := range front.Endpoints {
+		if end := a.endAt(e.Addr.Addr()); q.cluster == "" || end.Cluster == q.cluster {
+			all = append(all, whyDestination{end, front.Protocol, e.Addr.Port(), front.VIP})
+		}
+	}
+	of := ""
+	if len(q.families) > 1 {
+		of = " over " + f.String()
+	}
+	switch {
+	case len(all) > 0:
+	case q.cluster != "":
+		return nil, netip.Addr{}, nil
+	case front.Elsewhere:
+		out.Notes = append(out.Notes, "the Service has endpoints on other Nodes alone, and internalTrafficPolicy Local: "+
+			"connections to it"+of+" are dropped")
+	default:
+		out.Notes = append(out.Notes, "the Service has no endpoints: connections to it"+of+" are refused")
 	}
 	if len(all) > maxConnections {
-		out.LeftOut = len(all) - maxConnections
+		out.LeftOut += len(all) - maxConnections
 		all = all[:maxConnections]
 	}
 	for _, d := range all {
-		if d.end.note != "" && q.to.service != nil {
+		if d.end.note != "" {
 			out.Notes = append(out.Notes, d.end.note)
 		}
 	}
+	return all, front.VIP.Addr(), nil
+}
+
+// connect adds the connections of a client to destinations.
+func (a *whyAnswers) connect(out *api.Why, q whyQuestion, from whyEnd, all []whyDestination) {
 	// Tables of their own find the decisions of other Nodes, once for all of them.
-	var far []derive.Object
+	far := []derive.Object{from.pod}
 	for _, d := range all {
 		far = append(far, d.end.pod)
 	}
-	far = append(far, q.from.pod)
 	elsewhere := a.elsewhere(far)
 	for _, d := range all {
-		c := policy.Connection{From: q.from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port, Asked: vip}
-		if q.from.Cluster != "" {
-			c.ClusterSet = q.from.ClusterSet
+		c := policy.Connection{From: from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port, Asked: d.asked.Addr()}
+		if d.protocol == protocolICMP {
+			c.Port = uint16(echoRequest(d.end.ip)) << 8
 		}
-		w := api.WhyConnection{To: d.end.WhyEnd, Protocol: string(d.protocol), Port: d.port, Allowed: true}
-		w.Stages = []api.WhyStage{a.stage(policy.Egress, q.from, d.end, c, elsewhere),
-			a.stage(policy.Ingress, d.end, q.from, c, elsewhere)}
+		if q.to.service() != nil {
+			c.Service = *q.to.service()
+		}
+		if from.Cluster != "" {
+			c.ClusterSet = from.ClusterSet
+		}
+		w := api.WhyConnection{From: from.Address, To: d.end.WhyEnd, Protocol: string(d.protocol), Port: d.port,
+			Allowed: true}
+		if d.asked.IsValid() {
+			w.Asked = d.asked.String()
+		}
+		w.Stages = []api.WhyStage{a.stage(policy.Egress, from, d.end, c, elsewhere),
+			a.stage(policy.Ingress, d.end, from, c, elsewhere)}
 		for _, s := range w.Stages {
 			w.Allowed = w.Allowed && s.Allowed
 		}
 		out.Connections = append(out.Connections, w)
 	}
-	return out, nil
 }
 
 // elsewhere has the tables of the Nodes of Pods made when they are needed.
@@ -303,6 +419,16 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 	default:
 		return q, fmt.Errorf("protocol %q is not one of TCP, UDP, SCTP and ICMP", query.Get("protocol"))
 	}
+	switch text := query.Get("family"); strings.ToLower(text) {
+	case "":
+		q.families = []family.Families{family.IPv4, family.IPv6}
+	case "ipv4":
+		q.families = []family.Families{family.IPv4}
+	case "ipv6":
+		q.families = []family.Families{family.IPv6}
+	default:
+		return q, fmt.Errorf("family %q is not one of IPv4 and IPv6", text)
+	}
 	p, _ := a.tables.peering.Get(self)
 	var ids []string
 	for _, peer := range p.Peers {
@@ -314,46 +440,60 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 	}
 	to := q.cluster
 	if number, ok := strings.CutPrefix(query.Get("from"), "identity/"); ok {
-		if q.from, err = a.remoteEnd(number, q.cluster); err != nil {
+		client, err := a.remoteEnd(number, q.cluster)
+		if err != nil {
 			return q, err
 		}
-		q.cluster, to = "", "" // it is the client's
+		q.from, q.cluster, to = whyEnds{client}, "", "" // it is the client's cluster
 	} else if q.from, err = a.end("from", query.Get("from"), ""); err != nil {
 		return q, err
 	}
-	if q.from.facts != nil && a.tables.config.StretchedPolicies() {
-		i, _ := a.tables.policies.Identities.Get(q.from.pod)
-		q.from.ClusterSet = cmp.Or(a.tables.policies.ClusterSetNumber(i), policy.UnknownClusterSet)
+	for i := range q.from {
+		if q.from[i].facts != nil && a.tables.config.StretchedPolicies() {
+			identity, _ := a.tables.policies.Identities.Get(q.from[i].pod)
+			q.from[i].ClusterSet = cmp.Or(a.tables.policies.ClusterSetNumber(identity), policy.UnknownClusterSet)
+		}
 	}
-	if q.from.service != nil {
+	if q.from.service() != nil {
 		return q, fmt.Errorf("from: %s is a Service, and connections come from its Pods: name one", query.Get("from"))
 	}
 	if q.to, err = a.end("to", query.Get("to"), to); err != nil {
 		return q, err
 	}
-	if q.cluster != "" && q.to.service == nil && q.to.Cluster != q.cluster {
+	if q.cluster != "" && q.to.service() == nil && q.to[0].Cluster != q.cluster {
 		return q, fmt.Errorf("to: %s is not of cluster %s: give an address in its ranges, or a Service that it exports",
 			query.Get("to"), q.cluster)
 	}
-	if q.to.service == nil && q.protocol == "" {
+	if q.to.service() == nil && q.protocol == "" {
 		q.protocol = corev1.ProtocolTCP
 	}
 	return q, nil
 }
 
-// protocolICMP stands for packets without ports.
+// protocolICMP stands for packets without ports: echo requests of ICMP, or of ICMPv6 over IPv6.
 const protocolICMP corev1.Protocol = "ICMP"
 
+// echoRequest is the type of the message that asks an address for an echo, of ICMP or ICMPv6.
+func echoRequest(to netip.Addr) uint8 {
+	if to.Is4() {
+		return 8
+	}
+	return 128
+}
+
 // end resolves the text for an end of a connection.
-func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
-	const forms = "give a Pod or Service as namespace/name, or an address"
+func (a *whyAnswers) end(field, text, cluster string) (whyEnds, error) {
+	const forms = "give a Pod or Service as namespace/name, a Node as node/name, or an address"
 	if text == "" {
-		return whyEnd{}, fmt.Errorf("%s is missing: %s", field, forms)
+		return nil, fmt.Errorf("%s is missing: %s", field, forms)
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
-		return a.endAt(ip.Unmap()), nil
+		return whyEnds{a.endAt(ip.Unmap().WithZone(""))}, nil
 	}
 	if r, err := netip.ParsePrefix(text); err == nil {
+		if ip := r.Addr().Unmap(); ip != r.Addr() && r.Bits() >= 96 {
+			r = netip.PrefixFrom(ip, r.Bits()-96)
+		}
 		ip := r.Masked().Addr()
 		if next := ip.Next(); r.Contains(next) {
 			ip = next
@@ -363,7 +503,7 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 			e.note = fmt.Sprintf("%s: judged for %s; rules about a part of %s may decide otherwise about other addresses", field,
 				ip, r.Masked())
 		}
-		return e, nil
+		return whyEnds{e}, nil
 	}
 	words := strings.Split(text, "/")
 	kind := ""
@@ -371,35 +511,65 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 		kind, words = words[0], words[1:]
 	}
 	if len(words) != 2 || words[0] == "" || words[1] == "" || !slices.Contains([]string{"", "pod", "service"}, kind) {
-		return whyEnd{}, fmt.Errorf("%s: %q is neither: %s", field, text, forms)
+		return nil, fmt.Errorf("%s: %q is neither: %s", field, text, forms)
 	}
 	object := derive.Object{Namespace: words[0], Name: words[1]}
 	facts, isPod := a.tables.policies.Pods.Get(object)
 	isPod = isPod && kind != "service" && cluster == ""
 	service, isService := a.serviceCalled(object, cluster)
 	isService = isService && kind != "pod"
+	node, isNode := a.tables.nodes.Get(derive.Object{Name: object.Name})
+	isNode = isNode && kind == "" && object.Namespace == "node" && cluster == ""
 	switch {
+	case isNode && (isPod || isService):
+		return nil, fmt.Errorf("%s: there is a Node %s, and a Pod or Service %s: give the Node's address, pod/%s or "+
+			"service/%s", field, object.Name, object, object, object)
+	case isNode:
+		return a.nodeEnds(field, object.Name, node)
 	case isPod && isService:
-		return whyEnd{}, fmt.Errorf("%s: there is a Pod and a Service %s: give pod/%s or service/%s", field, object,
+		return nil, fmt.Errorf("%s: there is a Pod and a Service %s: give pod/%s or service/%s", field, object,
 			object, object)
 	case isService:
-		return whyEnd{WhyEnd: api.WhyEnd{Kind: "Service", Name: service.String()}, service: &service}, nil
+		return whyEnds{{WhyEnd: api.WhyEnd{Kind: "Service", Name: service.String()}, service: &service}}, nil
 	case !isPod:
-		return whyEnd{}, fmt.Errorf("%s: no Pod with a network of its own and no Service is called %s; of a Pod with "+
+		return nil, fmt.Errorf("%s: no Pod with a network of its own and no Service is called %s; of a Pod with "+
 			"hostNetwork, or one that has ended, give the address", field, object)
 	}
 	addresses := a.tables.policies.AddressesOf(object)
 	if len(addresses) == 0 && len(facts.IPs) > 0 {
-		return whyEnd{}, fmt.Errorf("%s: the status of Pod %s has %v, which Node %s cannot have (podCIDRs), or which "+
+		return nil, fmt.Errorf("%s: the status of Pod %s has %v, which Node %s cannot have (podCIDRs), or which "+
 			"another Pod has: "+
 			"for policies the Pod has no address", field, object, facts.IPs, facts.Node)
 	}
 	if len(addresses) == 0 {
-		return whyEnd{}, fmt.Errorf("%s: Pod %s has no address yet: wait until it runs", field, object)
+		return nil, fmt.Errorf("%s: Pod %s has no address yet: wait until it runs", field, object)
 	}
-	ip := addresses[0] // the IPv4 addresses come first
-	return whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: object.String(), Address: ip.String(), Node: facts.Node}, ip: ip,
-		pod: object, facts: &facts}, nil
+	var out whyEnds
+	for _, ip := range addresses {
+		out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: object.String(), Address: ip.String(),
+			Node: facts.Node}, ip: ip, pod: object, facts: &facts})
+	}
+	return out, nil
+}
+
+// kindNode is the kind of an end that is a Node's host.
+const kindNode = "Node"
+
+// nodeEnds returns a Node's host. Its packets to Pods come from the addresses that it has in the Pods' network, unless
+// the hosts route them without a tunnel. Connections to it go to its own addresses.
+func (a *whyAnswers) nodeEnds(field, name string, node nodeFacts) (out whyEnds, err error) {
+	addresses := node.Internal
+	if remote, _ := a.tables.remotes.Get(derive.Name(name)); field == "from" && !remote.Direct {
+		addresses = a.gatewaysOf(name)
+	}
+	for _, ip := range addresses {
+		out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: kindNode, Name: name, Address: ip.String(), Node: name}, ip: ip})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: Node %s has no address that counts: see its podCIDRs and its InternalIP, or give an "+
+			"address", field, name)
+	}
+	return out, nil
 }
 
 // kindIdentity is the kind of a client in another cluster that is given by its number in the ClusterSet.
@@ -495,7 +665,7 @@ func (a *whyAnswers) endAt(ip netip.Addr) whyEnd {
 }
 
 // portOf is the destination's port, by number or the name that the Pod gives it.
-func portOf(q whyQuestion) (uint16, error) {
+func portOf(q whyQuestion, to whyEnd) (uint16, error) {
 	if q.protocol == protocolICMP {
 		if q.port != "" {
 			return 0, fmt.Errorf("port %s: ICMP has no ports", q.port)
@@ -505,8 +675,8 @@ func portOf(q whyQuestion) (uint16, error) {
 	if n, err := strconv.ParseUint(q.port, 10, 16); err == nil && n > 0 {
 		return uint16(n), nil
 	}
-	if q.to.facts != nil {
-		for _, p := range q.to.facts.Ports {
+	if to.facts != nil {
+		for _, p := range to.facts.Ports {
 			if p.Name == q.port && p.Protocol == q.protocol {
 				return p.Port, nil
 			}
@@ -519,14 +689,16 @@ func portOf(q whyQuestion) (uint16, error) {
 		q.port, q.protocol)
 }
 
-// frontendOf is the port of a Service that is asked about.
-func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
-	all, _ := a.tables.services.Frontends.Get(*q.to.service)
+// frontendOf returns the port of a Service that is asked about, at its ClusterIP of a version of IP. It returns false
+// if the Service has no such ClusterIP.
+func (a *whyAnswers) frontendOf(q whyQuestion, of family.Families) (service.Frontend, bool, error) {
+	all, _ := a.tables.services.Frontends.Get(*q.to.service())
 	all = slices.DeleteFunc(slices.Clone(all), func(f service.Frontend) bool { return f.Kind != service.ClusterIP })
 	if len(all) == 0 {
-		return service.Frontend{}, fmt.Errorf("to: Service %s is not served here (it is headless, of type ExternalName, or "+
-			"`tombolo get status` says why): ask for one of its Pods", q.to.service)
+		return service.Frontend{}, false, fmt.Errorf("to: Service %s is not served here (it is headless, of type "+
+			"ExternalName, or `tombolo get status` says why): ask for one of its Pods", q.to.service())
 	}
+	all = slices.DeleteFunc(all, func(f service.Frontend) bool { return !of.Serve(f.VIP.Addr()) })
 	var found []service.Frontend
 	var names []string
 	for _, f := range all {
@@ -540,16 +712,17 @@ func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
 			found = append(found, f)
 		}
 	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return service.Frontend{},
-			fmt.Errorf("port %s: Service %s has no such port; it has %s", cmp.Or(q.port, "of "+string(q.protocol)), q.to.service,
-				strings.Join(names, ", "))
+	switch {
+	case len(all) == 0:
+		return service.Frontend{}, false, nil
+	case len(found) == 1:
+		return found[0], true, nil
+	case len(found) == 0:
+		return service.Frontend{}, false, fmt.Errorf("port %s: Service %s has no such port; it has %s",
+			cmp.Or(q.port, "of "+string(q.protocol)), q.to.service(), strings.Join(names, ", "))
 	}
-	return service.Frontend{}, fmt.Errorf("port: Service %s has several that are meant: choose one of %s with port and "+
-		"protocol", q.to.service, strings.Join(names, ", "))
+	return service.Frontend{}, false, fmt.Errorf("port: Service %s has several that are meant: choose one of %s with "+
+		"port and protocol", q.to.service(), strings.Join(names, ", "))
 }
 
 // traceOf is a packet to be traced, and the stages that it proves.
@@ -574,7 +747,9 @@ func (a *whyAnswers) tracesOf(w api.Why) []traceOf {
 			continue
 		}
 		var err error
-		if t.flow, err = a.packetOf(w.From, *c); err != nil {
+		from := w.From
+		from.Address = c.From
+		if t.flow, err = a.packetOf(from, *c); err != nil {
 			t.failed = err.Error()
 		}
 		out = append(out, t)
@@ -590,7 +765,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 	}
 	source, mac := "", virtualMAC
 	switch {
-	case from.Node == a.tables.nodeName:
+	case from.Node == a.tables.nodeName && from.Kind != kindNode:
 		for _, row := range a.tables.pods.rows.All() {
 			if row.Value.Namespace+"/"+row.Value.Name == from.Name {
 				source = fmt.Sprintf("in_port=%d,dl_src=%s", row.Value.Port, row.Value.MAC)
@@ -599,7 +774,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		if source == "" {
 			return "", fmt.Errorf("there is no port of Pod %s in the switch yet", from.Name)
 		}
-	case from.Node != "":
+	case from.Node != "" && from.Node != a.tables.nodeName:
 		remote, ok := a.tables.remotes.Get(derive.Name(from.Node))
 		if ok && remote.Direct { // the host forwards it
 			source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
@@ -636,16 +811,37 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 			}
 		}
 	}
+	packet, err := headersOf(from, c)
+	return fmt.Sprintf("%s,dl_dst=%s,%s", source, mac, packet), err
+}
+
+// protocolNumbers are the numbers of the protocols that Services have.
+var protocolNumbers = map[string]uint8{"TCP": 6, "UDP": 17, "SCTP": 132}
+
+// headersOf returns the headers of a connection's first packet, in the text of ofproto/trace.
+func headersOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	to, err := netip.ParseAddr(c.To.Address)
-	if err != nil || !to.Is4() {
-		return "", fmt.Errorf("%s is not of IPv4", c.To.Address)
+	if err != nil {
+		return "", fmt.Errorf("the destination has no address: %w", err)
 	}
 	protocol := strings.ToLower(c.Protocol)
-	flow := fmt.Sprintf("%s,%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", source, protocol, mac, from.Address, to)
-	if c.Port != 0 {
-		flow += fmt.Sprintf(",%s_src=49152,%s_dst=%d", protocol, protocol, c.Port)
+	name, address, icmp := protocol, "nw", "icmp"
+	if !to.Is4() {
+		name, address, icmp = protocol+"6", "ipv6", "icmpv6"
 	}
-	return flow, nil
+	text := fmt.Sprintf("%s,%s_src=%s,%s_dst=%s,nw_ttl=64", name, address, from.Address, address, to)
+	switch {
+	case c.Protocol == string(protocolICMP):
+		text += fmt.Sprintf(",%s_type=%d,%s_code=0", icmp, echoRequest(to), icmp)
+	case c.Port != 0:
+		text += fmt.Sprintf(",%s_src=49152,%s_dst=%d", protocol, protocol, c.Port)
+	}
+	// Connection tracking remembers the Service, and gives it to rules about Services.
+	if asked, err := netip.ParseAddrPort(c.Asked); err == nil {
+		text += fmt.Sprintf(",ct_state=trk|new,ct_%s_src=%s,ct_%s_dst=%s,ct_nw_proto=%d,ct_tp_src=49152,ct_tp_dst=%d",
+			address, from.Address, address, asked.Addr(), protocolNumbers[c.Protocol], asked.Port())
+	}
+	return text, nil
 }
 
 // traceStages asks the switch, and compares.

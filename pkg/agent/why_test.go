@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,13 +19,15 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // serve adds a Service with endpoints to the world.
 func (a *asked) serve(name string, endpoints ...string) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-	s.Spec.ClusterIP = "10.97.0.10"
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.97.0.10", []string{"10.97.0.10"}
 	s.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-a",
@@ -32,10 +35,20 @@ func (a *asked) serve(name string, endpoints ...string) {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(5432)), Protocol: new(corev1.ProtocolTCP)}},
 	}
+	six := slice.DeepCopy()
+	six.Name, six.AddressType = name+"-6", discoveryv1.AddressTypeIPv6
 	for _, ip := range endpoints {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
+		to := slice
+		if strings.Contains(ip, ":") {
+			to = six
+		}
+		to.Endpoints = append(to.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
 	}
 	a.world.services["default/"+name], a.world.slices["default/"+name+"-a"] = s, slice
+	if len(six.Endpoints) > 0 {
+		s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "fd97::10")
+		a.world.slices["default/"+name+"-6"] = six
+	}
 	a.settle()
 }
 
@@ -65,11 +78,7 @@ func stages(c api.WhyConnection) string {
 func TestWhy(t *testing.T) {
 	a := newAsked(t)
 	a.serve("store", a.db.IPs[0].Addr().String(), "10.11.2.9", "198.51.100.9")
-	for _, row := range []struct {
-		name, query string
-		want        []string // the stages of each connection
-		reasons     []string // somewhere in the reasons of the first
-	}{
+	for _, row := range []whyRow{
 		{
 			name: "allowed by two rules", query: "from=default/web&to=default/db&port=5432",
 			want: []string{"allowed, traced; allowed, traced"},
@@ -124,47 +133,170 @@ func TestWhy(t *testing.T) {
 			want: []string{"nothing; allowed, traced"}, reasons: []string{"for the kubelet's probes"}},
 		{
 			name: "by a Service", query: "from=default/web&to=default/store",
-			want: []string{"denied, traced; allowed at node-2", "allowed, traced; allowed, traced", "denied, traced; nothing"},
+			want: []string{"allowed, traced; allowed, traced", "denied, traced; allowed at node-2", "denied, traced; nothing"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) { a.why(t, row) })
+	}
+}
+
+// whyRow is a question with its answer.
+type whyRow struct {
+	name, query string
+	want        []string // the stages of each connection
+	reasons     []string // somewhere in the reasons of the first
+}
+
+// why asks, and has the switch prove the answer. Endpoints are in the order of their addresses, IPv4 first.
+func (a *asked) why(t *testing.T, row whyRow) api.Why {
+	t.Helper()
+	var w api.Why
+	if e := a.get(api.PathWhy+"?trace=true&"+row.query, &w); e != "" {
+		t.Fatal(e)
+	}
+	var have []string
+	reasons := ""
+	for i, c := range w.Connections {
+		have = append(have, stages(c))
+		for _, s := range c.Stages {
+			if i == 0 {
+				reasons += s.Reason + "\n"
+			}
+		}
+		if allowed := !strings.Contains(stages(c), "denied"); c.Allowed != allowed {
+			t.Errorf("connection allowed %v, its stages say %s", c.Allowed, stages(c))
+		}
+	}
+	if !slices.Equal(have, row.want) {
+		t.Errorf("have %q\nwant %q\n%+v", have, row.want, w)
+	}
+	for _, text := range row.reasons {
+		if !strings.Contains(reasons, text) {
+			t.Errorf("no %q in the reasons:\n%s", text, reasons)
+		}
+	}
+	return w
+}
+
+// TestWhyIPv6 asks about connections of Pods that have both versions of IP.
+func TestWhyIPv6(t *testing.T) {
+	const (
+		allowed = "allowed, traced; allowed, traced"
+		denied  = "allowed, traced; denied, traced"
+	)
+	a := newAskedOf(t, family.Dual)
+	db, web := a.db.IPs[1].Addr().String(), a.web.IPs[1].Addr().String()
+	echo := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "echo"}}
+	echo.Spec.Priority, echo.Spec.AppliedTo = 1,
+		[]crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}
+	echo.Spec.Ingress = []crdv1beta1.Rule{{Action: crdv1beta1.ActionAllow,
+		Protocols: []crdv1beta1.Protocol{{ICMP: &crdv1beta1.ICMP{ICMPType: new(int32(128))}}}}}
+	names := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "names"}}
+	names.Spec.Priority, names.Spec.AppliedTo = 1,
+		[]crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+	names.Spec.Egress = []crdv1beta1.Rule{
+		{Action: crdv1beta1.ActionAllow, To: []crdv1beta1.Peer{{FQDN: "api.example.com"}}},
+		{Action: crdv1beta1.ActionAllow, ToServices: []crdv1beta1.ServiceReference{{Name: "outside"}}},
+	}
+	a.world.others = []client.Object{echo, names}
+	a.serve("store", a.db.IPs[0].Addr().String(), db, "10.11.2.9", "fd11:0:0:2::9", "2001:db8:9::9")
+	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+	defer cancel()
+	if !a.agent.tables.engine.Do(ctx, func() {
+		a.agent.tables.policies.Learned.Set("api.example.com",
+			[]netip.Addr{netip.MustParseAddr("198.51.100.80"), netip.MustParseAddr("2001:db8:7::80")})
+	}) {
+		t.Fatal("the agent does not look at its tables")
+	}
+	a.settle()
+	for _, row := range []whyRow{
+		{
+			name: "both versions", query: "from=default/web&to=default/db&port=5432", want: []string{allowed, allowed},
+			reasons: []string{"Allow of NetworkPolicy default/web egress[0]: to Pods with app=db"},
+		},
+		{name: "the one that is chosen", query: "from=default/web&to=default/db&port=5432&family=ipv6",
+			want: []string{allowed}},
+		{name: "by address", query: "from=" + web + "&to=default/db&port=5432", want: []string{allowed}},
+		{name: "by two addresses, UDP", query: "from=" + web + "&to=" + db + "&port=5432&protocol=udp",
+			want: []string{denied}},
+		{name: "SCTP", query: "from=" + web + "&to=" + db + "&port=5432&protocol=sctp", want: []string{denied}},
+		{name: "denied where it comes to", query: "from=default/web&to=default/db&port=80", want: []string{denied, denied}},
+		{name: "echo by the number of ICMPv6", query: "from=default/web&to=default/db&protocol=icmp",
+			want: []string{denied, allowed}},
+		{
+			name: "denied where it comes from", query: "from=default/web&to=2001:db8:9::9&port=443",
+			want:    []string{"denied, traced; nothing"},
+			reasons: []string{"isolate the Pod for egress", "2001:db8:9::9 is no Pod of this cluster"},
+		},
+		{name: "to itself", query: "from=default/web&to=default/web&port=80&family=IPv6", want: []string{allowed},
+			reasons: []string{"a Pod always reaches itself"}},
+		{name: "from another Node", query: "from=default/far&to=default/db&port=5432",
+			want: []string{"allowed at node-2; allowed, traced", "allowed at node-2; allowed, traced"}},
+		{name: "to another Node", query: "from=default/db&to=default/far&port=80&family=ipv6",
+			want: []string{"allowed, traced; allowed at node-2"}},
+		{name: "from the world", query: "from=2001:db8:5::7&to=default/db&port=5432",
+			want: []string{"nothing; allowed, traced"}},
+		{name: "from a range", query: "from=2001:db8:6::/64&to=default/db&port=5432",
+			want: []string{"nothing; denied, traced"}},
+		{name: "IPv4 in IPv6 form", query: "from=::ffff:198.51.100.7&to=default/db&port=5432",
+			want: []string{"nothing; allowed, traced"}},
+		{
+			name: "from an unknown Pod", query: "from=fd11:0:0:2::77&to=default/db&port=5432",
+			want:    []string{"nothing; denied, traced"},
+			reasons: []string{"fd11:0:0:2::77 is in a podCIDR of Node node-2, and no Pod with it is known"},
+		},
+		{name: "from the Node's address", query: "from=fd11:0:0:1::1&to=default/db&port=1",
+			want: []string{"nothing; allowed, traced"}, reasons: []string{"for the kubelet's probes"}},
+		{name: "from the Node", query: "from=node/node-1&to=default/db&port=1",
+			want: []string{"nothing; allowed, traced", "nothing; allowed, traced"}},
+		{name: "from another Node's host", query: "from=node/node-2&to=default/db&port=1",
+			want: []string{"nothing; denied, traced", "nothing; denied, traced"}},
+		{name: "to a Node, which has IPv4 alone", query: "from=default/db&to=node/node-2&port=1",
+			want: []string{"allowed, traced; nothing"}},
+		{name: "by a name of DNS", query: "from=default/web&to=2001:db8:7::80&port=443",
+			want: []string{"allowed, traced; nothing"}, reasons: []string{"to name api.example.com"}},
+		{
+			name: "by a Service", query: "from=default/web&to=default/store",
+			want: []string{allowed, "denied, traced; allowed at node-2", "denied, traced; nothing", allowed,
+				"denied, traced; allowed at node-2"},
+		},
+		{
+			name: "by a Service, over one version", query: "from=default/web&to=default/store&family=ipv4",
+			want: []string{allowed, "denied, traced; allowed at node-2"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) { a.why(t, row) })
+	}
+	clear(a.world.services) // it has the same ClusterIPs
+	clear(a.world.slices)
+	a.serve("outside", "198.51.100.9", "2001:db8:9::9")
+	for _, row := range []whyRow{
+		{
+			name: "a Service that a rule names", query: "from=default/web&to=default/outside",
+			want:    []string{"allowed, traced; nothing", "allowed, traced; nothing"},
+			reasons: []string{"to Service default/outside"},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var w api.Why
-			if e := a.get(api.PathWhy+"?trace=true&"+row.query, &w); e != "" {
-				t.Fatal(e)
-			}
-			var have []string
-			reasons := ""
-			for i, c := range w.Connections {
-				have = append(have, stages(c))
-				for _, s := range c.Stages {
-					if i == 0 {
-						reasons += s.Reason + "\n"
-					}
-				}
-				if allowed := !strings.Contains(stages(c), "denied"); c.Allowed != allowed {
-					t.Errorf("connection allowed %v, its stages say %s", c.Allowed, stages(c))
-				}
-			}
-			// Endpoints are in the order of their addresses.
-			if len(row.want) != len(have) {
-				t.Fatalf("%q, want %q", have, row.want)
-			}
-			wanted := map[string]int{}
-			for i := range have {
-				wanted[row.want[i]]++
-				wanted[have[i]]--
-			}
-			for text, n := range wanted {
-				if n != 0 {
-					t.Errorf("%q: have %q, want %q\n%+v", text, have, row.want, w)
-				}
-			}
-			for _, text := range row.reasons {
-				if !strings.Contains(reasons, text) {
-					t.Errorf("no %q in the reasons:\n%s", text, reasons)
-				}
+			w := a.why(t, row)
+			six := w.Connections[1]
+			have := fmt.Sprintf("%v %v %s %s", w.From.Addresses, w.To.Addresses, six.From, six.Asked)
+			want := fmt.Sprintf("[%s %s] [10.97.0.10 fd97::10] %s [fd97::10]:80", a.web.IPs[0].Addr(), web, web)
+			if have != want {
+				t.Errorf("addresses: %s, want %s", have, want)
 			}
 		})
+	}
+	for query, want := range map[string]string{
+		"from=" + web + "&to=198.51.100.9&port=1": "no version of IP is common to them",
+		"from=" + web + "&to=10.11.2.9&port=1&family=ipv6": "family: not both ends have an address of IPv6: from is " +
+			"Pod default/web " + web + ", to is Pod default/far 10.11.2.9",
+		"from=default/web&to=default/db&port=1&family=6": `family "6" is not one of IPv4 and IPv6`,
+		"from=node/node-9&to=default/db&port=1":          "is called node/node-9",
+	} {
+		if e := a.get(api.PathWhy+"?"+query, &api.Why{}); !strings.Contains(e, want) {
+			t.Errorf("%s: %q, want %q", query, e, want)
+		}
 	}
 }
 
@@ -273,7 +405,7 @@ func TestWhyBadInput(t *testing.T) {
 	for query, want := range map[string]string{
 		"from=default/lying&to=default/web&port=1": "Node node-2 cannot have (podCIDRs)",
 		"to=default/db&port=1": "from is missing: give a Pod or Service as " +
-			"namespace/name, or an address",
+			"namespace/name, a Node as node/name, or an address",
 		"from=default/web":                   "to is missing",
 		"from=web&to=default/web&port=1":     `from: "web" is neither`,
 		"from=default/web&to=a/b/c/d&port=1": `to: "a/b/c/d" is neither`,
@@ -300,7 +432,7 @@ func TestWhyBadInput(t *testing.T) {
 	}
 	var w api.Why
 	if e := a.get(api.PathWhy+"?from=default/web&to=service/default/db", &w); e != "" ||
-		fmt.Sprint(w.To) != "{Service default/db 10.97.0.10   0}" {
+		fmt.Sprint(w.To) != "{Service default/db 10.97.0.10   0 []}" {
 		t.Errorf("service/default/db: %q, %+v", e, w.To)
 	}
 }
@@ -311,7 +443,8 @@ func (w *world) hasAddress(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool {
 		if p.Spec.NodeName == ownName {
 			return slices.ContainsFunc(slices.Collect(maps.Values(w.pods)), func(a cni.Attachment) bool {
-				return a.PodName == p.Name && a.IPs[0].Addr().String() == ip.IP
+				return a.PodName == p.Name &&
+					slices.ContainsFunc(a.IPs, func(own netip.Prefix) bool { return own.Addr().String() == ip.IP })
 			})
 		}
 		n := w.nodes[p.Spec.NodeName]
@@ -345,13 +478,18 @@ func (w *walk) askWhy() {
 		if e := a.get(api.PathWhy+query, &y); e != "" {
 			w.fail("why %s: %s", query, e)
 		}
-		for _, s := range y.Connections[0].Stages {
-			if s.Trace == nil || !s.Trace.Judged {
-				continue
-			}
-			if w.proved++; !s.Trace.Agrees {
-				w.fail("why %s: %s says allowed %v since %s; the switch says %v: %s", query, s.Direction, s.Allowed, s.Reason,
-					s.Trace.Allowed, s.Trace.Tables)
+		for _, c := range y.Connections { // of each version of IP
+			for _, s := range c.Stages {
+				if s.Trace == nil || !s.Trace.Judged {
+					continue
+				}
+				if strings.Contains(c.From, ":") {
+					w.proved6++
+				}
+				if w.proved++; !s.Trace.Agrees {
+					w.fail("why %s: %s from %s says allowed %v since %s; the switch says %v: %s", query, s.Direction, c.From,
+						s.Allowed, s.Reason, s.Trace.Allowed, s.Trace.Tables)
+				}
 			}
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
@@ -32,6 +33,7 @@ import (
 // objects may be. The agent has to leave out the invalid parts, and nothing else.
 type world struct {
 	version int
+	serves  family.Families // by the agent; with IPv6 each Node and Pod has an address of it too
 
 	nodes    map[string]*corev1.Node
 	services map[string]*corev1.Service
@@ -53,15 +55,18 @@ type world struct {
 	up       map[netip.Addr]bool // the far ends of ways that answer
 }
 
-// Addresses of the walk's cluster. Pods of node-N are in 10.11.N.0/24.
+// Addresses of the walk's cluster. Pods of node-N are in 10.11.N.0/24, and in fd11:0:0:N::/64 if it has IPv6.
 const (
 	ownName     = "node-1"
 	selfAddress = "192.168.78.101"
 	selfGateway = "10.11.1.1"
 )
 
-func newWorld() *world {
-	return &world{
+func newWorld() *world { return newWorldOf(family.IPv4) }
+
+func newWorldOf(serves family.Families) *world {
+	w := &world{
+		serves:   serves,
 		nodes:    map[string]*corev1.Node{ownName: testNode(ownName, selfAddress, "10.11.1.0/24")},
 		services: map[string]*corev1.Service{},
 		slices:   map[string]*discoveryv1.EndpointSlice{},
@@ -80,12 +85,32 @@ func newWorld() *world {
 		pods:     map[string]cni.Attachment{},
 		up:       map[netip.Addr]bool{},
 	}
+	if serves.Has6() {
+		w.nodes[ownName].Spec.PodCIDRs = append(w.nodes[ownName].Spec.PodCIDRs, sixth("10.11.1.0")+"/64")
+		w.ranges["kubernetes"].Spec.CIDRs = append(w.ranges["kubernetes"].Spec.CIDRs, "fd97::/112")
+	}
+	return w
+}
+
+// sixth returns the IPv6 address that goes with 10.11.N.M: fd11:0:0:N::M.
+func sixth(ip string) string {
+	b := netip.MustParseAddr(ip).As4()
+	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x11, 7: b[2], 15: b[3]}).String()
+}
+
+// podIPs returns the addresses of a Pod's status, for its IPv4 address.
+func (w *world) podIPs(ip string) []corev1.PodIP {
+	out := []corev1.PodIP{{IP: ip}}
+	if w.serves.Has6() {
+		out = append(out, corev1.PodIP{IP: sixth(ip)})
+	}
+	return out
 }
 
 // view is the truth that the agent's flows have to come from.
 func (w *world) view(c config.Config, gatewayMAC string) View {
 	return View{
-		Config: c, NodeName: ownName, settings: settings{GatewayMAC: gatewayMAC}, Others: w.others,
+		Config: c, NodeName: ownName, Serves: w.serves, settings: settings{GatewayMAC: gatewayMAC}, Others: w.others,
 		Nodes: slices.Collect(maps.Values(w.nodes)), Services: slices.Collect(maps.Values(w.services)),
 		EndpointSlices: slices.Collect(maps.Values(w.slices)), ServiceCIDRs: slices.Collect(maps.Values(w.ranges)),
 		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),
@@ -187,7 +212,7 @@ func (w *world) changePod(r *rand.Rand) string {
 		Labels: map[string]string{"app": oneOf(r, "a", "b")}}}
 	i := r.IntN(3)
 	p.Name, p.Spec.NodeName, p.Status.Phase = fmt.Sprint("elsewhere-", i), "node-2", corev1.PodRunning
-	p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprint("10.11.2.", 2+i)}}
+	p.Status.PodIPs = w.podIPs(fmt.Sprint("10.11.2.", 2+i))
 	if a, ok := w.pods[anyOf(r, w.pods)]; ok && r.IntN(3) > 0 {
 		p.Namespace, p.Name, p.Spec.NodeName, p.Status.PodIPs = a.PodNamespace, a.PodName, ownName, nil
 		for _, ip := range a.IPs {
@@ -238,6 +263,10 @@ func (w *world) changePolicy(r *rand.Rand) string {
 		rule.From = append(rule.From,
 			networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: oneOf(r, "10.11.2.0/24", "0.0.0.0/0")}})
 	}
+	if w.serves.Has6() && r.IntN(2) == 0 {
+		rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: oneOf(r,
+			"fd11:0:0:1::/64", "fd11:0:0:2::/64", "::/0")}})
+	}
 	n.Spec.Ingress, n.Spec.PolicyTypes = []networkingv1.NetworkPolicyIngressRule{rule},
 		[]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 	if r.IntN(2) == 0 {
@@ -255,6 +284,9 @@ func (w *world) changeNode(r *rand.Rand) string {
 		return name + " goes"
 	}
 	n := testNode(name, fmt.Sprint("192.168.78.", 110+r.IntN(10)), "10.11."+name[5:]+".0/24")
+	if w.serves.Has6() {
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, sixth("10.11."+name[5:]+".0")+"/64")
+	}
 	switch r.IntN(12) {
 	case 0:
 		n.Spec = corev1.NodeSpec{}
@@ -577,6 +609,9 @@ func (w *world) newPod() cni.Attachment {
 		ContainerID: fmt.Sprint("container-", w.made), IfName: "eth0", Netns: fmt.Sprint("/var/run/netns/cni-", w.made),
 		PodNamespace: "default", PodName: fmt.Sprint("pod-", w.made), PortName: fmt.Sprint("pod-", w.made, "-a1b2c3"),
 		MAC: fmt.Sprintf("0a:00:00:00:%02x:%02x", w.made>>8, w.made&0xff), IPs: []netip.Prefix{netip.PrefixFrom(ip, 24)},
+	}
+	if w.serves.Has6() {
+		p.IPs = append(p.IPs, netip.PrefixFrom(netip.MustParseAddr(sixth(ip.String())), 64))
 	}
 	w.pods[p.PortName] = p
 	return p

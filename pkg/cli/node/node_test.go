@@ -126,7 +126,8 @@ func TestNodeCommands(t *testing.T) {
 		"/v1/policies":                   policies,
 		"/v1/rules":                      rulesOfAll,
 		"/v1/rules?policy=default%2Fweb": api.RuleList{Rules: rulesOfAll.Rules[:1], Denied: []api.Denied{}},
-		"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true": why,
+		"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true":  why,
+		"/v1/why?from=shop%2Fboth&to=shop%2Fdb&trace=true": bothVersions,
 		"/v1/why?cluster=west&from=shop%2Fweb&port=5432&protocol=tcp&to=shop%2Fdb": api.Why{From: client, To: why.To,
 			Connections: why.Connections[1:]},
 		"/v1/identities": api.IdentityList{Identities: []api.Identity{
@@ -163,6 +164,7 @@ func TestNodeCommands(t *testing.T) {
 		{"networkpolicy-source.txt", []string{"antctl", "get", "networkpolicy", "-S", "web", "-n", "default", "-T", "k8snp"}},
 		{"networkpolicy.json", []string{"antctl", "get", "networkpolicy", "isolate", "-o", "json"}},
 		{"why.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--trace"}},
+		{"whyboth.txt", []string{"tombolo", "policy", "why", "--from", "shop/both", "--to", "shop/db", "--trace"}},
 		{"why.yaml", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--port", "5432",
 			"--protocol", "tcp", "--cluster", "west", "-o", "yaml"}},
 		{"identities-here.txt", []string{"tombolo", "get", "identities", "--here"}},

@@ -1,6 +1,10 @@
 package node
 
-import "github.com/tombolo-net/tombolo/pkg/observe/api"
+import (
+	"fmt"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
 
 var policies = api.PolicyList{Policies: []api.Policy{
 	{Kind: "AntreaClusterNetworkPolicy", Name: "default-deny", Tier: "baseline", TierPriority: new(int32(253)),
@@ -74,6 +78,33 @@ var why = api.Why{
 		},
 	},
 }
+
+// bothVersions is a connection by a Service of two endpoints over IPv4 and IPv6, traced on the client's Node. The
+// decisions about one of the endpoints are the same.
+var bothVersions = func() api.Why {
+	w := api.Why{From: client, To: api.WhyEnd{Kind: "Service", Name: "shop/db", Address: "10.97.0.10",
+		Addresses: []string{"10.97.0.10", "fd97::10"}}}
+	w.From.Addresses = []string{"10.10.1.2", "fd10::1:2"}
+	for _, addresses := range [][]string{
+		{"10.10.1.2", "10.10.2.9", "10.10.2.10"}, {"fd10::1:2", "fd10::2:9", "fd10::2:a"},
+	} {
+		for i, address := range addresses[1:] {
+			c := api.WhyConnection{From: addresses[0], To: api.WhyEnd{Kind: "Pod", Name: fmt.Sprint("shop/db-", i),
+				Address: address, Node: "node-2"}, Protocol: "TCP", Port: 5432, Allowed: true}
+			c.Stages = []api.WhyStage{
+				{Direction: "egress", Node: "node-1", Here: true, Allowed: true, Reason: "no policy applies to the Pod for egress",
+					Pod: "shop/web", Trace: &api.WhyTrace{Flow: "in_port=3," + address, Tables: []string{"Classify", "Route"},
+						Judged: true, Allowed: true, Agrees: true}},
+				{Direction: "ingress", Node: "node-2", Allowed: true, Reason: "allowed", Pod: c.To.Name},
+			}
+			if address == "fd10::2:a" {
+				c.Allowed, c.Stages[1].Allowed, c.Stages[1].Reason = false, false, "denied over IPv6"
+			}
+			w.Connections = append(w.Connections, c)
+		}
+	}
+	return w
+}()
 
 // lies is an answer that the switch does not agree with.
 var lies = api.Why{From: client, To: client,

@@ -3,7 +3,10 @@ package node
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/url"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,18 +23,20 @@ func (n *node) policy() *cobra.Command {
 
 func (n *node) why() *cobra.Command {
 	var (
-		from, to, port, protocol, cluster string
-		traced                            bool
-		out                               cli.Format
+		from, to, port, protocol, cluster, family string
+		traced                                    bool
+		out                                       cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:   "why --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
 		Short: "Which rules decide about a connection, and why",
 		Long: "Show which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the " +
 			"server's (ingress) on its.\n\n" +
-			"Ends are namespace/name of a Pod or, of --to, a Service, or an address. The agent of this Node answers for both " +
-			"Nodes; its switch, which --trace asks as well, has the flows of this Node's Pods alone: ask the other Node's " +
-			"agent to prove the other half.\n\n" +
+			"Ends are namespace/name of a Pod or, of --to, a Service, node/name of a Node, or an address. The agent of this " +
+			"Node answers for both Nodes. --trace also asks its switch, which has the flows of this Node's Pods alone: ask " +
+			"the other Node's agent to prove the other half.\n\n" +
+			"If both ends have IPv4 and IPv6 addresses, the answer is about both; where the decisions are the same they are " +
+			"printed once. --family chooses one.\n\n" +
 			"Of a connection to another cluster (--cluster) this one decides about the client's half. The answer has the " +
 			"number of the client's labels in the ClusterSet, by which the server's cluster knows it: ask there with --from " +
 			"identity/NUMBER; identity/unknown is a client whose labels have none yet.",
@@ -43,7 +48,7 @@ func (n *node) why() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
 			for name, value := range map[string]string{"from": from, "to": to, "port": port, "protocol": protocol,
-				"cluster": cluster} {
+				"cluster": cluster, "family": family} {
 				if value != "" {
 					query.Set(name, value)
 				}
@@ -70,11 +75,13 @@ func (n *node) why() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "",
-		"the client: namespace/name of a Pod, an address, or identity/NUMBER in another cluster")
-	cmd.Flags().StringVar(&to, "to", "", "the server: namespace/name of a Pod or Service, or an address")
+		"the client: namespace/name of a Pod, node/NAME, an address, or identity/NUMBER in another cluster")
+	cmd.Flags().StringVar(&to, "to", "", "the server: namespace/name of a Pod or Service, node/NAME, or an address")
 	cmd.Flags().StringVar(&port, "port", "",
 		"the destination's port, by number or name; a Service with one port needs none")
-	cmd.Flags().StringVar(&protocol, "protocol", "", "tcp, udp, sctp or icmp; without it the Service's, or tcp")
+	cmd.Flags().StringVar(&protocol, "protocol", "",
+		"tcp, udp, sctp, or icmp for an echo request of ICMP or ICMPv6; without it the Service's, or tcp")
+	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; without it each version that both ends have")
 	cmd.Flags().StringVar(&cluster, "cluster", "",
 		"the server's cluster, where it is another, or that of a client given as identity: its ID")
 	cmd.Flags().BoolVar(&traced, "trace", false, "have this Node's switch follow the packet, and compare")
@@ -87,60 +94,28 @@ func printWhy(w io.Writer, y api.Why, traced bool) error {
 	for _, note := range y.Notes {
 		t.Add("note:", note)
 	}
-	for _, c := range y.Connections {
-		to := c.To.Address
-		if c.Port != 0 {
-			to += ":" + strconv.Itoa(int(c.Port))
-		}
+	for _, same := range together(y.Connections) {
 		t.Add("")
-		verdict := outcome(c.Allowed)
-		if c.Allowed && c.To.Cluster != "" {
-			verdict += " as far as this cluster decides"
+		for i, c := range same {
+			key := "connection:"
+			if i > 0 {
+				key = "and:"
+			}
+			verdict := outcome(c.Allowed)
+			if c.Allowed && c.To.Cluster != "" {
+				verdict += " as far as this cluster decides"
+			}
+			t.Add(key, fmt.Sprintf("%s to %s/%s: %s", cli.Or(c.From, y.From.Address), target(c), c.Protocol, verdict))
+			if y.To.Kind == "Service" {
+				t.Add("", whyEnd(c.To))
+			}
 		}
-		t.Add("connection:", fmt.Sprintf("%s to %s/%s: %s", y.From.Address, to, c.Protocol, verdict))
-		if y.To.Kind == "Service" {
-			t.Add("", whyEnd(c.To))
-		}
-		for _, s := range c.Stages {
-			verdict := outcome(s.Allowed)
-			switch {
-			case s.Here:
-				verdict += " on this Node, " + s.Node
-			case s.Node != "":
-				verdict += " on Node " + s.Node
+		for i, s := range same[0].Stages {
+			var traces []*api.WhyTrace
+			for _, c := range same {
+				traces = append(traces, c.Stages[i].Trace)
 			}
-			if s.Pod == "" {
-				t.Add("  "+s.Direction+":", s.Reason)
-				continue
-			}
-			t.Add("  "+s.Direction+":", verdict+": "+s.Reason)
-			identity := s.Identity
-			if s.Number != 0 {
-				identity = fmt.Sprintf("%d, %s", s.Number, s.Identity)
-			}
-			t.Add("    Pod:", s.Pod+", identity "+cli.Or(identity, "not known yet"))
-			switch s.Peer {
-			case "":
-			case api.UnknownPod:
-				t.Add("    peer:", "unknown Pod")
-			default:
-				t.Add("    peer:", "identity "+s.Peer)
-			}
-			t.Add("    policies:", cli.Or(strings.Join(s.Policies, ", "), "none applies"))
-			switch trace := s.Trace; {
-			case trace != nil && trace.Error != "":
-				t.Add("    switch:", "not traced: "+trace.Error)
-			case trace != nil:
-				verdict := "agrees"
-				if !trace.Agrees {
-					verdict = "DISAGREES: it has the packet " + outcome(trace.Allowed)
-				}
-				t.Add("    switch:", verdict, "")
-				t.Add("", "flow "+trace.Flow)
-				t.Add("", "tables "+strings.Join(trace.Tables, " "))
-			case traced:
-				t.Add("    switch:", "not here: run this on Node "+s.Node)
-			}
+			addStage(&t, s, traces, traced)
 		}
 	}
 	if y.LeftOut > 0 {
@@ -148,6 +123,87 @@ func printWhy(w io.Writer, y api.Why, traced bool) error {
 		t.Add("left out:", fmt.Sprintf("%d more endpoints", y.LeftOut))
 	}
 	return t.Write(w, " ")
+}
+
+// target returns the address of a connection's server, with the port if there is one.
+func target(c api.WhyConnection) string {
+	if c.Port == 0 {
+		return c.To.Address
+	}
+	return net.JoinHostPort(c.To.Address, strconv.Itoa(int(c.Port)))
+}
+
+// together puts the two connections of the same Pods over IPv4 and IPv6 into one group if their decisions are the same.
+func together(list []api.WhyConnection) (out [][]api.WhyConnection) {
+	is6 := func(c api.WhyConnection) bool { return strings.Contains(c.To.Address, ":") }
+	for _, c := range list {
+		i := slices.IndexFunc(out, func(group []api.WhyConnection) bool {
+			return len(group) == 1 && is6(group[0]) != is6(c) && sameDecisions(group[0], c)
+		})
+		if i < 0 {
+			out = append(out, []api.WhyConnection{c})
+			continue
+		}
+		out[i] = append(out[i], c)
+	}
+	return out
+}
+
+// sameDecisions reports whether two connections are to the same named end, and all about them is the same but for
+// addresses.
+func sameDecisions(a, b api.WhyConnection) bool {
+	return a.To.Name != "" && a.To.Kind == b.To.Kind && a.To.Name == b.To.Name && a.Protocol == b.Protocol &&
+		a.Port == b.Port && a.Allowed == b.Allowed &&
+		slices.EqualFunc(a.Stages, b.Stages, func(x, y api.WhyStage) bool {
+			x.Trace, y.Trace = nil, nil
+			return reflect.DeepEqual(x, y)
+		})
+}
+
+// addStage adds a decision, with the traces of all connections that it is about.
+func addStage(t *cli.Rows, s api.WhyStage, traces []*api.WhyTrace, traced bool) {
+	verdict := outcome(s.Allowed)
+	switch {
+	case s.Here:
+		verdict += " on this Node, " + s.Node
+	case s.Node != "":
+		verdict += " on Node " + s.Node
+	}
+	if s.Pod == "" {
+		t.Add("  "+s.Direction+":", s.Reason)
+		return
+	}
+	t.Add("  "+s.Direction+":", verdict+": "+s.Reason)
+	identity := s.Identity
+	if s.Number != 0 {
+		identity = fmt.Sprintf("%d, %s", s.Number, s.Identity)
+	}
+	t.Add("    Pod:", s.Pod+", identity "+cli.Or(identity, "not known yet"))
+	switch s.Peer {
+	case "":
+	case api.UnknownPod:
+		t.Add("    peer:", "unknown Pod")
+	default:
+		t.Add("    peer:", "identity "+s.Peer)
+	}
+	t.Add("    policies:", cli.Or(strings.Join(s.Policies, ", "), "none applies"))
+	for _, trace := range traces {
+		switch {
+		case trace != nil && trace.Error != "":
+			t.Add("    switch:", "not traced: "+trace.Error)
+		case trace != nil:
+			verdict := "agrees"
+			if !trace.Agrees {
+				verdict = "DISAGREES: it has the packet " + outcome(trace.Allowed)
+			}
+			t.Add("    switch:", verdict, "")
+			t.Add("", "flow "+trace.Flow)
+			t.Add("", "tables "+strings.Join(trace.Tables, " "))
+		case traced:
+			t.Add("    switch:", "not here: run this on Node "+s.Node)
+			return
+		}
+	}
 }
 
 func outcome(allowed bool) string {
@@ -159,10 +215,13 @@ func outcome(allowed bool) string {
 
 func whyEnd(e api.WhyEnd) string {
 	text := e.Address
-	if e.Kind != "" {
-		text = strings.TrimSpace(e.Kind + " " + e.Name + " " + e.Address)
+	if len(e.Addresses) > 0 {
+		text = strings.Join(e.Addresses, " and ")
 	}
-	if e.Node != "" {
+	if e.Kind != "" {
+		text = strings.TrimSpace(e.Kind + " " + e.Name + " " + text)
+	}
+	if e.Node != "" && e.Kind != "Node" {
 		text += " on Node " + e.Node
 	}
 	if e.Cluster != "" {

@@ -102,25 +102,29 @@ type Why struct {
 	To   WhyEnd `json:"to"` // as it was asked: a Service is not judged, but its endpoints
 	// Connections are the possible connections: one, or one for each endpoint of a Service.
 	Connections []WhyConnection `json:"connections"`
-	LeftOut     int             `json:"leftOut,omitempty"` // endpoints beyond the first 16
+	LeftOut     int             `json:"leftOut,omitempty"` // endpoints beyond the first 16 of each version of IP
 	Notes       []string        `json:"notes,omitempty"`
 }
 
 // WhyEnd is an end of a connection.
 type WhyEnd struct {
-	Kind    string `json:"kind,omitempty"` // Pod, Service, or Identity of another cluster; empty for other addresses
+	Kind    string `json:"kind,omitempty"` // Pod, Service, Node, or Identity of another cluster
 	Name    string `json:"name,omitempty"` // "namespace/name"; of an Identity its labels
 	Address string `json:"address,omitempty"`
-	Node    string `json:"node,omitempty"`    // of a Pod
+	Node    string `json:"node,omitempty"`    // of a Pod, or the Node itself
 	Cluster string `json:"cluster,omitempty"` // where it is another
 	// ClusterSet is the number that the ClusterSet gives the labels of a client, if policies span clusters: the key of
 	// tunnels between them. 16777215 stands for labels without a number.
 	ClusterSet uint32 `json:"clusterSet,omitempty"`
+	// Addresses are the judged addresses of an end, if they are several: one of IPv4 and one of IPv6.
+	Addresses []string `json:"addresses,omitempty"`
 }
 
 // WhyConnection is what becomes of a connection to one end.
 type WhyConnection struct {
+	From     string     `json:"from"` // address of the client
 	To       WhyEnd     `json:"to"`
+	Asked    string     `json:"asked,omitempty"` // address and port of the Service that was asked
 	Protocol string     `json:"protocol"`
 	Port     uint16     `json:"port,omitempty"`
 	Allowed  bool       `json:"allowed"` // by all that this Node knows
