@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -18,13 +17,16 @@ import (
 
 var focus = flag.String("netpol.focus", "Netpol|NetworkPolicy", "run the cases that match this regular expression")
 
-const cluster = "east"
+const (
+	cluster = "east"
+	nodes   = 2
+)
 
 var world *scenario.Scenario
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	setup := scenario.Setup{Name: "netpol", Clusters: []string{cluster}, Nodes: 2, Prepare: prepare}
+	setup := scenario.Setup{Name: "netpol", Clusters: []string{cluster}, Nodes: nodes, Prepare: prepare}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()
@@ -41,11 +43,8 @@ func prepare(ctx context.Context, l *lab.Lab) error {
 // TestNetworkPolicy leaves out the cases over SCTP: they use Services, which only the kernel's datapath serves for SCTP
 // (docs/datapaths.md), and the lab has the userspace one.
 func TestNetworkPolicy(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), filepath.Join(world.Lab.Repo(), "bin/e2e"),
-		"--kubeconfig", world.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", "2",
-		"--ginkgo.no-color", "--ginkgo.skip", "SCTP", "--ginkgo.focus", *focus, "--ginkgo.fail-on-empty")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
+	if err := world.KubernetesTests(t.Context(), cluster, nodes, "--ginkgo.skip", "SCTP", "--ginkgo.focus",
+		*focus); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,13 +25,16 @@ var focus = flag.String("signetwork.focus", strings.Join([]string{
 // skipped are the cases that are left out; docs/testing.md has the reasons.
 const skipped = `SCTP|Feature:|HealthCheckNodePort correctly when ExternalTrafficPolicy changes`
 
-const cluster = "east"
+const (
+	cluster = "east"
+	nodes   = 3
+)
 
 var world *scenario.Scenario
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	setup := scenario.Setup{Name: "signet", Clusters: []string{cluster}, Nodes: 3, Prepare: prepare}
+	setup := scenario.Setup{Name: "signet", Clusters: []string{cluster}, Nodes: nodes, Prepare: prepare}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()
@@ -55,12 +57,8 @@ func TestSIGNetwork(t *testing.T) {
 		before+"    antreaProxy: {proxyAll: true}\n"); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(world.Lab.Repo(), "bin/e2e"),
-		"--kubeconfig", world.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", "3",
-		"--kubectl-path", filepath.Join(world.Lab.Repo(), "bin/kubernetes/kubectl"),
-		"--ginkgo.no-color", "--ginkgo.v", "--ginkgo.skip", skipped, "--ginkgo.focus", *focus, "--ginkgo.fail-on-empty")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
+	if err := world.KubernetesTests(t.Context(), cluster, nodes, "--ginkgo.v", "--ginkgo.skip", skipped,
+		"--ginkgo.focus", *focus); err != nil {
 		t.Error(err)
 	}
 }
