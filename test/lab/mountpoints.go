@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tombolo-net/tombolo/test/lab/disk"
 )
 
@@ -165,7 +167,8 @@ func (s shared) noted() ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// tidy removes the shared directories when there is no lab any more. A directory with files of another program stays.
+// tidy removes the shared directories when there is no lab any more. A directory with files or a mount of another
+// program stays.
 func (s shared) tidy() error {
 	if _, err := os.Stat(s.root); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -182,7 +185,8 @@ func (s shared) tidy() error {
 		slices.Reverse(noted)
 		for _, dir := range noted {
 			err := syscall.Rmdir(dir)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) &&
+				!errors.Is(err, syscall.EBUSY) {
 				return fmt.Errorf("remove %s: %w", dir, err)
 			}
 		}
@@ -196,6 +200,53 @@ func (s shared) tidy() error {
 			}
 		}
 		return nil
+	})
+}
+
+// removeMounted removes a file on which something is mounted. It is no error if there is no such file.
+func removeMounted(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	err := os.Remove(path)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return removeHidden(path)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
+}
+
+// removeHidden removes a file on which something is mounted that another mount hides. The first `ip netns add` of a
+// machine mounts /run/netns over itself, with the namespaces in it. The mounts below have no path from then on, and the
+// kernel refuses to remove their files. It removes a file that only other mount namespaces have a mount on, and the
+// mount with it. So removeHidden takes off the mounts in a mount namespace of its own.
+func removeHidden(path string) error {
+	dir, name := filepath.Split(path)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	defer unix.Close(fd)
+	return onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("remove %s: unshare: %w", path, err)
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("remove %s: make mounts private: %w", path, err)
+		}
+		for {
+			err := unix.Unlinkat(fd, name, 0)
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			// First the mounts on the file, then a mount that hides more of them.
+			if unix.Unmount(path, unix.MNT_DETACH) != nil && unix.Unmount(filepath.Dir(path), unix.MNT_DETACH) != nil {
+				return fmt.Errorf("remove %s: %w", path, err)
+			}
+		}
 	})
 }
 

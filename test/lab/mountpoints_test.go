@@ -3,12 +3,15 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // machineIn is a machine whose files are in a directory of the test; it has "/etc/there".
@@ -104,6 +107,53 @@ func TestForeignFilesKept(t *testing.T) {
 	want := []string{"etc", "etc/cni", "etc/cni/net.d", "etc/cni/net.d/theirs", "etc/there", "max_user_instances"}
 	if after := tree(t, root); !slices.Equal(after, want) {
 		t.Errorf("left is %q, want %q", after, want)
+	}
+}
+
+// TestMountsHidden removes a network namespace's file after another program has run the machine's first `ip netns add`,
+// which mounts the directory over itself. A shared directory stays while another program has a mount on it.
+func TestMountsHidden(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "lab-router")
+	if err := os.WriteFile(file, nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	bind := func(from, to string, flags uintptr) {
+		t.Helper()
+		if err := unix.Mount(from, to, "", unix.MS_BIND|flags, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(to, unix.MNT_DETACH) })
+	}
+	bind("/proc/self/ns/net", file, 0)
+	bind(dir, dir, unix.MS_REC)
+	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := removeMounted(file); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is still there: %v", err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), file) || !strings.Contains(string(mounts), dir) {
+		t.Errorf("%v: want a mount of %s, and none of %s:\n%s", err, dir, file, mounts)
+	}
+
+	s, root := machineIn(t)
+	if err := s.comes("one"); err != nil {
+		t.Fatal(err)
+	}
+	theirs := filepath.Join(root, "etc/cni/net.d")
+	bind(theirs, theirs, 0)
+	if err := s.goes("one"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(theirs); err != nil {
+		t.Error(err)
 	}
 }
 

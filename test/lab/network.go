@@ -99,14 +99,7 @@ func (p place) remove() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Unmount(p.path(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
-		!errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", p.path(), err)
-	}
-	if err := os.Remove(p.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return removeMounted(p.path())
 }
 
 // do runs f inside the namespace.
