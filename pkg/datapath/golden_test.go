@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
@@ -52,6 +53,11 @@ func TestGolden(t *testing.T) {
 		"east3": mustPlan(t, kept.state(t, "east", 3))}
 	fromOutside := mustPlan(t, outsideNode(1))
 	fromOutside[NodeOwner("outside")] = flow.Entries{Flows: outsideNode(1).Node.outsideBase()}
+	fromOutside6 := mustPlan(t, outsideNode6(1, family.Dual))
+	fromOutside6[NodeOwner("outside")] = flow.Entries{Flows: outsideNode6(1, family.Dual).Node.outsideBase()}
+	portlyDual := dualNode(1)
+	portlyDual.Pods[0].HostPorts = true
+	mappedDual := mustPlan(t, portlyDual)
 	dual, six := mustPlan(t, dualNode(1)), mustPlan(t, sixNode(1))
 	outsideOwners := []flow.Owner{NodeOwner("outside")}
 	for _, name := range []string{"here", "there", "local", "elsewhere", "none", "limited", "nobody", "query"} {
@@ -88,6 +94,8 @@ func TestGolden(t *testing.T) {
 		{"servers", servers.held, policies(servers)},
 		{"unknown-pods", unknown.held, policies(unknown)},
 		{"outside", fromOutside, outsideOwners},
+		{"outside-dual", fromOutside6, outsideOwners},
+		{"pod-hostports-dual", mappedDual, []flow.Owner{PodOwner("pod1-a1b2c3")}},
 		{"service-policies", servicePolicies.held, policies(servicePolicies)},
 		{"node-ipv6", six, []flow.Owner{NodeOwner("node-1")}},
 		{"remote-node-dual", dual, []flow.Owner{NodeOwner("node-2")}},
@@ -127,8 +135,8 @@ func TestFamilies(t *testing.T) {
 		s.Peering, s.Exported, s.Frontends = onNode(1).Peering, onNode(1).Exported, nil
 		return setOf(t, mustPlan(t, s))
 	}
-	four, six := single(onNode(1)), single(sixNode(1))
-	s := dualNode(1)
+	four, six := single(outsideNode(1)), single(outsideNode6(1, family.IPv6))
+	s := outsideNode6(1, family.Dual)
 	s.Frontends = nil
 	want := flow.NewSet()
 	add := func(set *flow.Set) {

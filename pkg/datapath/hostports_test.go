@@ -12,9 +12,9 @@ import (
 
 // portlyCable is newCable with ports of node-1 that lead to its first Pod, or without any of them.
 func portlyCable(t *testing.T, none bool) *cable {
-	s := onNode(1)
+	s := dualNode(1)
 	s.Pods[0].HostPorts = !none
-	return cableOf(t, map[string]State{"east1": s, "east2": onNode(2), "west1": westNode(1), "west2": westNode(2)})
+	return cableOf(t, map[string]State{"east1": s, "east2": dualNode(2), "west1": westNode(1), "west2": westNode(2)})
 }
 
 // TestHostPortConversations follows packets that the host has translated to a Pod, and the replies. The replies go
@@ -35,23 +35,27 @@ func TestHostPortConversations(t *testing.T) {
 		{"a Pod of the Node, where no port leads to the Pod", "10.11.0.3", "east1 pod1: 10.11.0.3:40000 > 10.11.0.2:80",
 			"east1 pod2: 10.11.0.2:80 > 10.11.0.3:40000", true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := portlyCable(t, test.none)
-			request := c.request("east1 host", "10.11.0.2:80", oftest.TCP)
-			request.IPSrc = addrOf(test.client)
-			for i := range 3 {
-				w := c.send("east1 host", request)
-				if w.String() != test.there {
-					t.Fatalf("packet %d: %s, want %s", i, w, test.there)
+		for version, as := range map[string]func(string) string{
+			"": func(four string) string { return four }, " by IPv6": inSix,
+		} {
+			t.Run(test.name+version, func(t *testing.T) {
+				c := portlyCable(t, test.none)
+				request := c.request("east1 host", as("10.11.0.2:80"), oftest.TCP)
+				request.IPSrc = addrOf(as(test.client))
+				for i := range 3 {
+					w := c.send("east1 host", request)
+					if w.String() != as(test.there) {
+						t.Fatalf("packet %d: %s, want %s", i, w, as(test.there))
+					}
+					if i == 0 {
+						continue // a SYN sent again
+					}
+					if back := c.send("east1 pod1", w.packet.Reply()); back.String() != as(test.back) {
+						t.Fatalf("reply %d: %s, want %s", i, back, as(test.back))
+					}
 				}
-				if i == 0 {
-					continue // a SYN sent again
-				}
-				if back := c.send("east1 pod1", w.packet.Reply()); back.String() != test.back {
-					t.Fatalf("reply %d: %s, want %s", i, back, test.back)
-				}
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -40,9 +40,9 @@ type Node struct {
 	Outside bool
 	// NodePortAddresses are the addresses of the Node at which its Pods reach node ports.
 	NodePortAddresses []netip.Addr
-	// ServiceSource is the source of connections that clients outside make to endpoints of other Nodes; the zero address
-	// leaves them as they are.
-	ServiceSource netip.Addr
+	// ServiceSource and ServiceSource6 are the sources of connections that clients outside make to endpoints of other
+	// Nodes; the zero address leaves them as they are.
+	ServiceSource, ServiceSource6 netip.Addr
 	// Ends are the addresses at which the tunnels of other Nodes may end here. While they are unknown it is empty, and
 	// packets to any address of the Node are accepted.
 	Ends []netip.Addr

@@ -383,7 +383,7 @@ func (n Node) toUnowned() []flow.Flow {
 	if n.Families.Has6() {
 		ranges = append(ranges, unroutable6...)
 	}
-	if n.Outside {
+	if n.Outside && n.Families.Has4() { // unroutable6 has EntryRange6
 		ranges = append(ranges, EntryRange)
 	}
 	var flows []flow.Flow

@@ -33,16 +33,34 @@ type Entry struct {
 	Own bool
 }
 
-// Entries are all entries. They lie in EntryRange, like the Service address.
+// Entries are all entries, of both versions of IP. They lie in EntryRange and EntryRange6, like the Service addresses.
 var Entries = []Entry{
 	{Addr: netip.MustParseAddr("169.254.0.252")},
 	{Addr: netip.MustParseAddr("169.254.0.251"), Own: true},
 	{Addr: netip.MustParseAddr("169.254.0.250"), External: true},
 	{Addr: netip.MustParseAddr("169.254.0.249"), External: true, Own: true},
+	{Addr: netip.MustParseAddr("fc01::aabb:ccdd:eefe")},
+	{Addr: netip.MustParseAddr("fc01::aabb:ccdd:eefd"), Own: true},
+	{Addr: netip.MustParseAddr("fc01::aabb:ccdd:eefc"), External: true},
+	{Addr: netip.MustParseAddr("fc01::aabb:ccdd:eefb"), External: true, Own: true},
 }
 
-// EntryRange has the addresses of Entries. Nothing is for them in the switch but what the host translates.
-var EntryRange = netip.MustParsePrefix("169.254.0.248/29")
+// EntryRange and EntryRange6 have the addresses of Entries. Nothing is for them in the switch but what the host
+// translates.
+var (
+	EntryRange  = netip.MustParsePrefix("169.254.0.248/29")
+	EntryRange6 = netip.MustParsePrefix("fc01::aabb:ccdd:eef8/125")
+)
+
+// EntryRanges are the ranges of entries of some versions of IP.
+func EntryRanges(families family.Families) (out []netip.Prefix) {
+	for _, p := range []netip.Prefix{EntryRange, EntryRange6} {
+		if families.Serve(p.Addr()) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
 
 // outside is what Services and policies read of this Node.
 type outside struct {
@@ -69,6 +87,9 @@ func (n Node) outsideBase() []flow.Flow {
 		})
 	}
 	for _, e := range Entries {
+		if !n.Families.Serve(e.Addr) {
+			continue
+		}
 		as := entryPort
 		if e.External {
 			as = entryExternal
@@ -78,45 +99,50 @@ func (n Node) outsideBase() []flow.Flow {
 	for _, ip := range n.NodePortAddresses {
 		enter(fromPod, ip, entryPort, true)
 	}
-	flows = append(flows, flow.Flow{
-		Table: Route, Priority: origin,
-		Match: flow.All(flow.IP(), flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
-		Actions: flow.Do(
-			flow.SetEthSrc(InClusterMAC), flow.SetEthDst(n.GatewayMAC),
-			flow.Load(outPort, uint64(n.GatewayPort)), flow.Goto(Commit),
-		),
-	})
+	flows = append(flows, n.each(func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{n.toGateway(origin, 0, ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway))}
+	})...)
 	// The agent's refusal of a connection has the entry as source. The host translates it, also for a Pod elsewhere.
-	flows = append(flows, n.toGateway(origin, 0, flow.IP(), generated.Is(1), flow.IPSrc(EntryRange)))
-	return append(flows, n.throughServiceSource()...)
+	for _, entries := range EntryRanges(n.Families) {
+		flows = append(flows, n.toGateway(origin, 0, generated.Is(1), flow.IPSrc(entries)))
+	}
+	for _, from := range n.serviceSources() {
+		flows = append(flows, n.throughServiceSource(from)...)
+	}
+	return flows
+}
+
+// serviceSources returns ServiceSource and ServiceSource6 that the Node has, if it has tunnels.
+func (n Node) serviceSources() []netip.Addr {
+	return slices.DeleteFunc([]netip.Addr{n.ServiceSource, n.ServiceSource6}, func(ip netip.Addr) bool {
+		return n.TunnelPort == 0 || !n.Families.Serve(ip)
+	})
 }
 
 // throughServiceSource gives connections through Services that the host sends, and that leave by a tunnel, a source
 // that replies come back to. The gateway port's address is such a source, and stays. It is decided before table Commit,
 // after which a packet has no state of its connection.
-func (n Node) throughServiceSource() []flow.Flow {
-	if n.TunnelPort == 0 || !n.ServiceSource.IsValid() {
-		return nil
-	}
+func (n Node) throughServiceSource(from netip.Addr) []flow.Flow {
+	ip := versionOf(from)
 	flows := []flow.Flow{
 		{
 			Table: Commit, Priority: high,
-			Match: flow.All(flow.IP(), snat.Is(0), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1),
+			Match: flow.All(ip, snat.Is(0), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1),
 				outPort.Is(uint64(n.TunnelPort))),
 			Actions: flow.Do(flow.Load(snat, snatSource), flow.Resubmit(Commit)),
 		},
 		{
-			Table: SNAT, Priority: normal, Match: flow.All(flow.IP(), snat.Is(snatSource)),
-			Actions: flow.Do(translateSource(n.ServiceSource)),
+			Table: SNAT, Priority: normal, Match: flow.All(ip, snat.Is(snatSource)),
+			Actions: flow.Do(translateSource(from)),
 		},
 		{
 			Table: UnSNAT, Priority: normal,
-			Match:   flow.All(flow.IPDst(host(n.ServiceSource))),
+			Match:   flow.All(flow.IPDst(host(from))),
 			Actions: flow.Do(restoreSource()),
 		},
 	}
 	for _, ip := range n.GatewayIPs {
-		if ip.Is4() == n.ServiceSource.Is4() {
+		if ip.Is4() == from.Is4() {
 			flows = append(flows, flow.Flow{
 				Table: SNAT, Priority: high, Match: flow.All(snat.Is(snatSource), flow.IPSrc(host(ip))),
 				Actions: flow.Do(flow.Goto(Output)),
@@ -237,6 +263,7 @@ func (s shared) matches(at address, more ...flow.Cond) []flow.Match {
 	case service.OtherClients:
 		client = append(client, ownClient.Is(0))
 	}
+	client = append(client, versionOf(at.vip.Addr()))
 	vip := to(at.vip.Port(), flow.IPDst(host(at.vip.Addr())))
 	switch {
 	case at.kind == service.NodePort:

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
@@ -72,12 +76,91 @@ func outsideNode(n int) State {
 	return s
 }
 
+// sixOf has the addresses of IPv6 that stand for addresses of IPv4 in outsideNode.
+var sixOf = map[string]string{
+	"0.0.0.0": "::", "10.11.0.254": "fd11::ffff:ffff:ffff:fffe", "10.11.1.254": "fd11::1:ffff:ffff:ffff:fffe",
+	"169.254.0.253": "fc01::aabb:ccdd:eeff", "169.254.0.252": "fc01::aabb:ccdd:eefe",
+	"169.254.0.251": "fc01::aabb:ccdd:eefd", "169.254.0.250": "fc01::aabb:ccdd:eefc",
+	"169.254.0.249": "fc01::aabb:ccdd:eefb", "192.168.78.101": "2001:db8:78::101", "192.168.78.102": "2001:db8:78::102",
+	"192.168.79.7": "2001:db8:78::7",
+}
+
+// inSix writes a text with addresses of IPv4 with the addresses of IPv6 that stand for them. Addresses in which tunnels
+// end stay.
+func inSix(text string) string {
+	address := regexp.MustCompile(`(tunnel )?(\d+)\.(\d+)\.(\d+)\.(\d+)(:)?`)
+	return address.ReplaceAllStringFunc(text, func(found string) string {
+		four, port := strings.CutSuffix(found, ":")
+		if strings.HasPrefix(found, "tunnel ") {
+			return found
+		}
+		six, ok := sixOf[four]
+		if !ok {
+			b := strings.Split(four, ".")
+			last := b[3]
+			switch prefix := strings.Join(b[:3], "."); prefix {
+			case "10.11.0":
+				six = "fd11::" + last
+			case "10.11.1":
+				six = "fd11:0:0:1::" + last
+			default:
+				six = fmt.Sprintf("2001:db8:%s:%s::%s", b[0], b[2], last)
+			}
+		}
+		if port {
+			return "[" + six + "]:"
+		}
+		return six
+	})
+}
+
+// outsideNode6 is outsideNode with both versions of IP, and with the same Services in IPv6. Without IPv4 it has IPv6
+// alone.
+func outsideNode6(n int, families family.Families) State {
+	four := outsideNode(n)
+	s := withIPv6(four, n, families)
+	addr := func(ip netip.Addr) netip.Addr { return addrOf(inSix(ip.String())) }
+	at := func(ip netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(addr(ip.Addr()), ip.Port()) }
+	own := addr(four.Node.Ends[0])
+	s.Node.NodePortAddresses = append(slices.Clone(s.Node.NodePortAddresses), own)
+	s.Node.ServiceSource6, _ = policy.ServiceSource(s.Node.PodCIDRs[len(s.Node.PodCIDRs)-1])
+	if !families.Has4() {
+		s.Node.NodePortAddresses, s.Node.ServiceSource = []netip.Addr{own}, netip.Addr{}
+		s.Frontends = slices.DeleteFunc(s.Frontends, func(f service.Frontend) bool { return f.VIP.Addr().Is4() })
+		s.Peering, s.Exported = peering.Peering{}, nil
+	}
+	for _, f := range four.Frontends {
+		if f.Kind == service.ClusterIP || f.Service == "far" { // other clusters are reached by IPv4 alone
+			continue
+		}
+		f.VIP, f.Endpoints, f.Sources = at(f.VIP), slices.Clone(f.Endpoints), slices.Clone(f.Sources)
+		for i := range f.Endpoints {
+			f.Endpoints[i].Addr = at(f.Endpoints[i].Addr)
+		}
+		for i, p := range f.Sources {
+			bits := p.Bits() * 2
+			if p.IsSingleIP() {
+				bits = 128
+			}
+			f.Sources[i] = netip.PrefixFrom(addr(p.Addr()), bits)
+		}
+		s.Frontends = append(s.Frontends, f)
+	}
+	return s
+}
+
 // entryOf is the destination that the host gives a packet to a frontend's address: "192.0.2.1:80" of a load balancer,
 // or ":30080" of a node port.
 func entryOf(t *testing.T, tables *Tables, at string, own bool) string {
 	t.Helper()
+	return entryOfVersion(t, tables, at, own, strings.HasPrefix(at, "["))
+}
+
+// entryOfVersion is entryOf for a version of IP, which a node port does not name.
+func entryOfVersion(t *testing.T, tables *Tables, at string, own, six bool) string {
+	t.Helper()
 	want := Entry{Own: own}
-	_, port, _ := strings.Cut(at, ":")
+	port := at[strings.LastIndex(at, ":")+1:]
 	if !strings.HasPrefix(at, ":") {
 		want.External = true
 		number, ok := tables.Entries.Get(EntryID{corev1.ProtocolTCP, netip.MustParseAddrPort(at)})
@@ -87,8 +170,8 @@ func entryOf(t *testing.T, tables *Tables, at string, own bool) string {
 		port = fmt.Sprint(number)
 	}
 	for _, e := range Entries {
-		if e.External == want.External && e.Own == own {
-			return e.Addr.String() + ":" + port
+		if e.External == want.External && e.Own == own && e.Addr.Is6() == six {
+			return net.JoinHostPort(e.Addr.String(), port)
 		}
 	}
 	t.Fatal("no such entry")
@@ -111,6 +194,7 @@ type outsideRow struct {
 	own    bool   // of a process of the Node
 	there  string // as travel prints it, with %s for the translated destination
 	back   string // the same of replies; empty: there are no replies
+	six    bool   // it is over IPv6
 }
 
 const world = "203.0.113.7"
@@ -283,16 +367,42 @@ var outsideRows = []outsideRow{
 
 // TestOutsideConversations follows requests from outside and their replies over all Nodes.
 func TestOutsideConversations(t *testing.T) {
-	states := map[string]State{
-		"east1": outsideNode(1), "east2": outsideNode(2), "west1": westNode(1), "west2": westNode(2),
+	of := func(node func(int) State) map[string]State {
+		return map[string]State{"east1": node(1), "east2": node(2), "west1": westNode(1), "west2": westNode(2)}
 	}
+	outsideConversations(t, of(outsideNode), outsideRows)
+	for _, families := range []family.Families{family.Dual, family.IPv6} {
+		t.Run(families.String(), func(t *testing.T) {
+			states := of(func(n int) State { return outsideNode6(n, families) })
+			outsideConversations(t, states, outsideRows6())
+			if families.Has4() {
+				outsideConversations(t, states, outsideRows)
+			}
+		})
+	}
+}
+
+// outsideRows6 are outsideRows in IPv6.
+func outsideRows6() (out []outsideRow) {
+	for _, row := range outsideRows {
+		if row.to == ":30087" || row.client == "10.96.0.77" { // other clusters
+			continue
+		}
+		row.client, row.to, row.there, row.back = inSix(row.client), inSix(row.to), inSix(row.there), inSix(row.back)
+		row.six = true
+		out = append(out, row)
+	}
+	return out
+}
+
+func outsideConversations(t *testing.T, states map[string]State, rows []outsideRow) {
 	tables := outsideTablesOf(states["east1"])
-	for _, test := range outsideRows {
+	for _, test := range rows {
 		t.Run(test.name, func(t *testing.T) {
 			c := cableOf(t, states)
 			to := test.to
 			if strings.HasSuffix(test.at, " host") {
-				to = entryOf(t, tables, test.to, test.own)
+				to = entryOfVersion(t, tables, test.to, test.own, test.six)
 			}
 			request := c.request(test.at, to, oftest.TCP)
 			if test.client != "" {
@@ -322,7 +432,7 @@ func TestOutsideConversations(t *testing.T) {
 // TestOutsideIsNoProbe has a program of the host masquerade clients outside: they have the address with which the
 // kubelet probes, and are judged all the same. The Node's own processes are not.
 func TestOutsideIsNoProbe(t *testing.T) {
-	c := newSources(outsideNode(1))
+	c := newSources(outsideNode6(1, family.Dual))
 	c.policy.Namespaces.Set(derive.Object{Name: "default"},
 		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	c.relabel("pod1", "app=server")
@@ -341,40 +451,44 @@ func TestOutsideIsNoProbe(t *testing.T) {
 		{"masqueraded client of a load balancer", "198.51.100.10:80", false, dropped},
 		{"own process", ":30081", true, allowed},
 	} {
-		to := netip.MustParseAddrPort(entryOf(t, c.tables, row.to, row.own))
-		model.Forget()
-		k := oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, InPort: gatewayPort, Proto: oftest.TCP,
-			IPSrc: c.Node.GatewayIPs[0], SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port()}
-		if have := met(model.Send(k)); have != row.want {
-			t.Errorf("%s: %s, want %s", row.name, have, row.want)
+		for i, at := range []string{row.to, inSix(row.to)} {
+			to := netip.MustParseAddrPort(entryOfVersion(t, c.tables, at, row.own, i == 1))
+			model.Forget()
+			k := oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, InPort: gatewayPort, Proto: oftest.TCP,
+				IPSrc: c.Node.GatewayIPs[i], SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port()}
+			if have := met(model.Send(k)); have != row.want {
+				t.Errorf("%s at %s: %s, want %s", row.name, at, have, row.want)
+			}
 		}
 	}
 }
 
 // TestOutsideWalks asks a real switch where the first packets go.
 func TestOutsideWalks(t *testing.T) {
-	o := dummyBridge(t)
-	s := outsideNode(1)
-	tables := outsideTablesOf(s)
+	t.Run("IPv4", func(t *testing.T) { outsideWalks(t, outsideNode(1), outsideRows) })
+	t.Run("both", func(t *testing.T) {
+		outsideWalks(t, outsideNode6(1, family.Dual), append(outsideRows6(), outsideRows...))
+	})
+}
+
+func outsideWalks(t *testing.T, s State, rows []outsideRow) {
+	o, tables := dummyBridge(t), outsideTablesOf(s)
 	o.program(t, "br-int", setOf(t, mustPlan(t, s)))
-	for _, test := range outsideRows {
+	for _, test := range rows {
 		node, in, _ := strings.Cut(test.at, " ")
 		if node != "east1" {
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {
 			w := walk{node: 1, in: in, from: test.client, to: test.to}
-			switch in {
-			case "host":
-				w.in, w.to = "gateway", entryOf(t, tables, test.to, test.own)
-				if w.from == "" {
-					w.from = "10.11.0.1"
-				}
-			case "pod1":
-				w.from = "10.11.0.2"
-			case "pod2":
-				w.from = "10.11.0.3"
+			own := map[string]string{"host": "10.11.0.1", "pod1": "10.11.0.2", "pod2": "10.11.0.3"}[in]
+			if test.six {
+				own = inSix(own)
 			}
+			if in == "host" {
+				w.in, w.to = "gateway", entryOfVersion(t, tables, test.to, test.own, test.six)
+			}
+			w.from = cmp.Or(w.from, own)
 			trace := o.appctl(t, "ofproto/trace", "br-int", w.text(),
 				"--ct-next", "trk,new", "--ct-next", "trk,new", "--ct-next", "trk,new")
 			places, packet, _ := strings.Cut(test.there, ": ")
@@ -404,7 +518,7 @@ func TestOutsideWalks(t *testing.T) {
 
 // TestOutsideRefused has the agent answer connections to node ports and external addresses without endpoints.
 func TestOutsideRefused(t *testing.T) {
-	s := outsideNode(1)
+	s := outsideNode6(1, family.Dual)
 	c := newSources(s)
 	c.engine.Pass()
 	asked := c.tables.Asked(frontendsOf(s))
@@ -420,6 +534,13 @@ func TestOutsideRefused(t *testing.T) {
 		{"198.51.100.10:80", "here"},
 		{"169.254.0.250:1", ""},
 		{"10.97.0.13:80", "empty"},
+		{entryOfVersion(t, c.tables, ":30085", false, true), "none"},
+		{entryOfVersion(t, c.tables, ":30085", true, true), "none"},
+		{"[2001:db8:78::101]:30085", "none"},
+		{"[2001:db8:78::102]:30085", ""},
+		{entryOf(t, c.tables, inSix("198.51.100.10:80"), false), "here"},
+		{inSix("198.51.100.10:80"), "here"},
+		{"[fc01::aabb:ccdd:eefc]:1", ""},
 	} {
 		f, ok := asked(corev1.ProtocolTCP, netip.MustParseAddrPort(row.to))
 		if f.Service != row.want || ok != (row.want != "") {
@@ -437,32 +558,38 @@ func TestOutsideRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := oftest.Packet{
-		IPSrc: Entries[0].Addr, SrcPort: 30085, IPDst: addrOf(world), DstPort: 40000, Proto: oftest.TCP,
-	}
-	r := node.PacketOut(answer, flow.Do(flow.Load(generated, 1), flow.Resubmit(Route)))
-	if len(r.Outputs) != 1 || r.Outputs[0].Port != gatewayPort {
-		t.Errorf("the answer goes %s", r)
+	for entry, client := range map[netip.Addr]string{Entries[0].Addr: world, Entries[4].Addr: inSix(world)} {
+		answer := oftest.Packet{
+			IPSrc: entry, SrcPort: 30085, IPDst: addrOf(client), DstPort: 40000, Proto: oftest.TCP,
+		}
+		r := node.PacketOut(answer, flow.Do(flow.Load(generated, 1), flow.Resubmit(Route)))
+		if len(r.Outputs) != 1 || r.Outputs[0].Port != gatewayPort {
+			t.Errorf("the answer of %s goes %s", entry, r)
+		}
 	}
 }
 
 // TestDestinations has the addresses of connections to a frontend, which are forgotten with its endpoints.
 func TestDestinations(t *testing.T) {
-	c := newSources(outsideNode(1))
+	c := newSources(outsideNode6(1, family.Dual))
 	c.engine.Pass()
 	number := func(at string) string {
-		_, port, _ := strings.Cut(entryOf(t, c.tables, at, false), ":")
-		return port
+		entry := entryOf(t, c.tables, at, false)
+		return entry[strings.LastIndex(entry, ":")+1:]
 	}
 	for _, f := range c.Frontends {
-		have := strings.Trim(fmt.Sprint(c.tables.Destinations(f)), "[]")
-		want := f.VIP.String()
+		have := fmt.Sprint(c.tables.Destinations(f))
+		want, version := f.VIP.String(), func(four string) string { return four }
+		if f.VIP.Addr().Is6() {
+			version = inSix
+		}
 		switch port := fmt.Sprint(f.VIP.Port()); f.Kind {
 		case service.NodePort:
-			want = "192.168.78.101:" + port + " 169.254.0.252:" + port + " 169.254.0.251:" + port
+			want = version("192.168.78.101:" + port + " 169.254.0.252:" + port + " 169.254.0.251:" + port)
 		case service.LoadBalancer, service.ExternalIP:
-			want += " 169.254.0.250:" + number(want) + " 169.254.0.249:" + number(f.VIP.String())
+			want += version(" 169.254.0.250:" + number(want) + " 169.254.0.249:" + number(want))
 		}
+		want = "[" + want + "]"
 		if have != want {
 			t.Errorf("%s: %s, want %s", f, have, want)
 		}
@@ -531,7 +658,10 @@ func (n *realNode) translating(t *testing.T, s State) {
 	external := func(a, b service.Frontend) int { return cmp.Compare(b.Kind, a.Kind) } // first
 	slices.SortStableFunc(frontends, external)
 	for _, f := range frontends {
-		protocol := strings.ToLower(string(f.Protocol))
+		protocol, version := strings.ToLower(string(f.Protocol)), [2]string{"ipv4", "ip"}
+		if f.VIP.Addr().Is6() {
+			version = [2]string{"ipv6", "ip6"}
+		}
 		for _, e := range Entries {
 			chain := &in
 			if e.Own {
@@ -539,22 +669,24 @@ func (n *realNode) translating(t *testing.T, s State) {
 			}
 			switch {
 			case f.Clients == service.OtherClients || e.External == (f.Kind == service.NodePort):
+			case f.VIP.Addr().Is4() != e.Addr.Is4():
 			case f.Kind == service.NodePort && e.Own:
-				fmt.Fprintf(chain, "fib daddr type local %s dport %d dnat ip to %s:%d\n",
-					protocol, f.VIP.Port(), e.Addr, f.VIP.Port())
+				fmt.Fprintf(chain, "meta nfproto %s fib daddr type local %s dport %d dnat %s to %s\n",
+					version[0], protocol, f.VIP.Port(), version[1], netip.AddrPortFrom(e.Addr, f.VIP.Port()))
 			case f.Kind == service.NodePort:
-				fmt.Fprintf(chain, "ip daddr %s %s dport %d dnat ip to %s:%d\n",
-					s.Node.NodePortAddresses[0], protocol, f.VIP.Port(), e.Addr, f.VIP.Port())
+				fmt.Fprintf(chain, "%s daddr %s %s dport %d dnat %[1]s to %[5]s\n", version[1],
+					ofFamily(s.Node.NodePortAddresses, e.Addr), protocol, f.VIP.Port(), netip.AddrPortFrom(e.Addr, f.VIP.Port()))
 			case f.Kind != service.ClusterIP:
 				number, _ := tables.Entries.Get(EntryID{f.Protocol, f.VIP})
-				fmt.Fprintf(chain, "ip daddr %s %s dport %d dnat ip to %s:%d\n",
-					f.VIP.Addr(), protocol, f.VIP.Port(), e.Addr, number)
+				fmt.Fprintf(chain, "%s daddr %s %s dport %d dnat %[1]s to %[5]s\n",
+					version[1], f.VIP.Addr(), protocol, f.VIP.Port(), netip.AddrPortFrom(e.Addr, uint16(number)))
 			}
 		}
 	}
 	n.host.run(t, "sh", "-c", "cd /proc/sys/net/ipv4 && echo 1 > ip_forward && echo 1 > conf/gw0/route_localnet && "+
-		"echo 2 > conf/gw0/rp_filter")
-	n.host.ip(t, fmt.Sprintf("route add %s via %s dev gw0 onlink", EntryRange, vip))
+		"echo 2 > conf/gw0/rp_filter && echo 1 > ../ipv6/conf/all/forwarding")
+	n.host.ip(t, fmt.Sprintf("route add %s via %s dev gw0 onlink", EntryRange, vip),
+		fmt.Sprintf("route add %s via %s dev gw0 onlink", EntryRange6, vip6))
 	n.host.feed(t, fmt.Sprintf(`table inet tombolo-services {
 chain in { type nat hook prerouting priority -110
 iifname "gw0" accept
@@ -564,9 +696,10 @@ chain out { type nat hook output priority -110
 chain post { type nat hook postrouting priority srcnat
 ip saddr 127.0.0.0/8 oifname "gw0" masquerade
 ip saddr %s oifname != "gw0" masquerade
+ip6 saddr %s oifname != "gw0" masquerade
 }
 }
-`, in.String(), out.String(), vip), "nft", "-f", "-")
+`, in.String(), out.String(), vip, vip6), "nft", "-f", "-")
 }
 
 // TestTrafficFromOutside sends real connections to node ports and external addresses of two Nodes, from a client in the
@@ -575,21 +708,30 @@ func TestTrafficFromOutside(t *testing.T) {
 	withOthers(t)
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up", "address add 192.168.79.7/16 dev hub",
-		"route add 198.51.100.0/24 via 192.168.78.101", "address add 203.0.113.7/32 dev lo")
+		"route add 198.51.100.0/24 via 192.168.78.101", "address add 203.0.113.7/32 dev lo",
+		"address add 2001:db8:78::7/64 dev hub nodad", "route add 2001:db8:198:100::/64 via 2001:db8:78::101")
 	if !ovstest.System() {
 		underlay.wholeChecksums(t, "hub")
 	}
-	states := []State{outsideNode(1), outsideNode(2)}
+	states := []State{outsideNode6(1, family.Dual), outsideNode6(2, family.Dual)}
 	one := newNode(t, underlay, states[0], "east1", eastOne, "10.97.0.0/16")
 	two := newNode(t, underlay, states[1], "east2", eastTwo, "10.97.0.0/16")
+	link := "br-phy"
+	if ovstest.System() {
+		link = "uplink"
+	}
 	for i, n := range []*realNode{one, two} {
+		n.host.ip(t, fmt.Sprintf("address add 2001:db8:78::%d/64 dev %s nodad", 101+i, link))
 		n.translating(t, states[i])
 		n.host.ip(t, "route add 203.0.113.7 via 192.168.79.7")
 	}
-	one.pods[0].serve(t, "tcp", ":8080", "east1/pod1")
-	one.pods[1].serve(t, "udp", ":5353", "east1/pod2")
-	two.pods[1].serve(t, "tcp", ":8080", "east2/pod2")
+	for _, v := range []string{"", "6"} {
+		one.pods[0].serve(t, "tcp"+v, ":8080", "east1/pod1")
+		one.pods[1].serve(t, "udp"+v, ":5353", "east1/pod2")
+		two.pods[1].serve(t, "tcp"+v, ":8080", "east2/pod2")
+	}
 	one.host.serve(t, "tcp", "192.168.78.101:9090", "east1")
+	one.host.serve(t, "tcp6", "[2001:db8:78::101]:9090", "east1")
 	request{"", two.host, "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.1"}}.check(t) // the tunnel is up
 	for _, r := range []request{
 		{
@@ -627,8 +769,18 @@ func TestTrafficFromOutside(t *testing.T) {
 		{"Pod to a load balancer", two.pods[0], "tcp", "198.51.100.10:80", []string{"east1/pod1 10.11.1.2"}},
 	} {
 		t.Run(r.name, r.check)
+		if strings.HasPrefix(r.to, "127.") {
+			continue // ::1 cannot be translated: it never leaves the Node
+		}
+		r.network, r.to, r.want = r.network+"6", inSix(r.to), slices.Clone(r.want)
+		for i := range r.want {
+			r.want[i] = inSix(r.want[i])
+		}
+		t.Run(r.name+" by IPv6", r.check)
 	}
-	for _, to := range []string{"198.51.100.14:80", "192.168.78.101:30084"} {
+	for _, to := range []string{
+		"198.51.100.14:80", "192.168.78.101:30084", inSix("198.51.100.14:80"), inSix("192.168.78.101:30084"),
+	} {
 		if answer, err := underlay.askWithin(3*time.Second, "tcp", to); err == nil {
 			t.Errorf("%s, which lets this client not in, answers %q", to, answer)
 		}

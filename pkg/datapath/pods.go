@@ -131,8 +131,11 @@ func (n Node) toItself(pod Pod, ip netip.Addr) flow.Flow {
 // replies to every client. A Pod that reaches itself by such a port would see its own address. Policies judge
 // that packet by its source, since a packet from the host may have any.
 func (n Node) hostPorts(pod Pod, identity uint32) []flow.Flow {
-	reply := n.toGateway(origin, 0, flow.InPort(pod.Port), flow.IP(), flow.CTState("+rpl+trk"), markSource.Is(fromGateway))
-	flows := []flow.Flow{reply}
+	flows := n.each(func(ip flow.Cond) []flow.Flow {
+		return []flow.Flow{
+			n.toGateway(origin, 0, flow.InPort(pod.Port), ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
+		}
+	})
 	for _, ip := range pod.IPs {
 		flows = append(flows, flow.Flow{
 			Table: Route, Priority: high,

@@ -3,6 +3,7 @@ package datapath
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -31,7 +32,10 @@ var ports = map[string]ofp.Port{"pod1": 1, "pod2": 2, "gateway": gatewayPort, "t
 // text returns the packet in ovs-ofctl's words. It includes the hash, since a trace has no datapath that would compute
 // it.
 func (w walk) text() string {
-	host, port, _ := strings.Cut(w.to, ":")
+	host, port, err := net.SplitHostPort(w.to)
+	if err != nil {
+		panic(err)
+	}
 	mac := map[string]ofp.MAC{"pod1": podMACOne, "pod2": podMACTwo, "gateway": gwMAC, "tunnel": gwMAC}[w.in]
 	if w.mac != (ofp.MAC{}) {
 		mac = w.mac
@@ -40,9 +44,13 @@ func (w walk) text() string {
 	if far == "" && strings.HasPrefix(w.from, "192.168.77.") {
 		to, far = CrossClusterMAC, w.from
 	}
+	protocol, ip := "tcp", "nw"
+	if strings.Contains(host, ":") {
+		protocol, ip = "tcp6", "ipv6"
+	}
 	text := fmt.Sprintf(
-		"dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in], mac,
-		to, w.from, host, port)
+		"dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,%s_src=%s,%s_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in],
+		protocol, mac, to, ip, w.from, ip, host, port)
 	if w.in == "tunnel" {
 		ends := []string{"", eastOne.String(), eastTwo.String()}
 		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", cmp.Or(far, ends[3-w.node]), ends[w.node])
@@ -74,6 +82,9 @@ func (w walk) outcome(t *testing.T, trace string) string {
 	}
 	if o.Fields["dl_dst"] == CrossClusterMAC.String() {
 		out += " (cross-cluster)"
+	}
+	if six := o.Fields["ipv6_src"]; six != "" {
+		return fmt.Sprintf("%s: [%s] > [%s]:%s", out, six, o.Fields["ipv6_dst"], o.Fields["tp_dst"])
 	}
 	return fmt.Sprintf("%s: %s > %s:%s", out, o.Fields["nw_src"], o.Fields["nw_dst"], o.Fields["tp_dst"])
 }
