@@ -34,7 +34,7 @@ type SubnetInfo struct {
 	// Gateway of the network, which no Service gets.
 	// +kubebuilder:validation:MaxLength=39
 	Gateway string `json:"gateway"`
-	// PrefixLength of the network.
+	// PrefixLength of the network. It has no effect on addresses of Services.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=127
 	PrefixLength int32 `json:"prefixLength"`
