@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
@@ -36,8 +37,8 @@ type asked struct {
 func newAsked(t *testing.T) *asked { return newAskedOf(t, family.IPv4) }
 
 // newAskedOf returns the Node with versions of IP. With IPv6 db accepts TCP 5432 from 2001:db8:5::/64 too.
-func newAskedOf(t *testing.T, serves family.Families) *asked {
-	a := &asked{walk: newWalkOf(t, 1, serves)}
+func newAskedOf(t *testing.T, serves family.Families, change ...func(*config.Config)) *asked {
+	a := &asked{walk: newWalkOf(t, 1, serves, change...)}
 	w := a.world
 	a.web, a.db = a.add("web"), a.add("db")
 	w.nodes["node-2"] = testNode("node-2", "192.168.78.102", "10.11.2.0/24")

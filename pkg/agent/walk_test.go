@@ -119,7 +119,7 @@ type walk struct {
 
 func newWalk(t *testing.T, seed uint64) *walk { return newWalkOf(t, seed, family.IPv4) }
 
-func newWalkOf(t *testing.T, seed uint64, serves family.Families) *walk {
+func newWalkOf(t *testing.T, seed uint64, serves family.Families, change ...func(*config.Config)) *walk {
 	w := &walk{
 		t: t, seed: seed, runDir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), ovs: ovstest.Start(t, ovstest.Dummy),
 		world: newWorldOf(serves), log: &logTail{}, config: config.Default(), desired: flow.NewSet(), kinds: map[string]int{},
@@ -137,6 +137,9 @@ func newWalkOf(t *testing.T, seed uint64, serves family.Families) *walk {
 		w.config.TrafficEncapMode = config.NoEncap
 	}
 	w.config.TransportInterface = "lo" // where the MTU comes from; no packet leaves
+	for _, f := range change {
+		f(&w.config)
+	}
 	w.startAgent()
 	w.connect()
 	w.account = append(w.account, "the agent starts")

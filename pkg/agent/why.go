@@ -36,6 +36,7 @@ type whyEnd struct {
 	pod     derive.Object    // zero for an end that is no Pod
 	facts   *policy.PodFacts // of the Pod
 	service *derive.Object
+	front   *service.Frontend // of the Service, if the end is one of its addresses, with a port
 	note    string
 	foreign bool // an interface of this Node of which only the Pod's name is known
 }
@@ -94,6 +95,7 @@ type whyDestination struct {
 	protocol corev1.Protocol
 	port     uint16
 	asked    netip.AddrPort // of the Service
+	judged   []api.WhyStage // by policies of the Service
 }
 
 // whyAnswers answers which rules decide about a connection.
@@ -139,7 +141,7 @@ func (a *whyAnswers) why(query url.Values) (api.Why, error) {
 		if !ok {
 			continue
 		}
-		all, asked, err := a.destinations(q, f, &out)
+		all, asked, err := a.destinations(q, f, client, &out)
 		if err != nil {
 			return api.Why{}, err
 		}
@@ -178,7 +180,7 @@ func (a *whyAnswers) nothingInCommon(q whyQuestion) error {
 		return fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the cluster to see all "+
 			"endpoints", q.to.service(), q.cluster)
 	}
-	if q.to.service() != nil {
+	if q.to.service() != nil && q.to[0].front == nil {
 		var list []string
 		all, _ := a.tables.services.Frontends.Get(*q.to.service())
 		for _, f := range all {
@@ -197,7 +199,7 @@ func (a *whyAnswers) nothingInCommon(q whyQuestion) error {
 
 // destinations returns the ends to which a connection over a version of IP may come, and the address that it is made
 // to. Without an address of that version this is the zero address.
-func (a *whyAnswers) destinations(q whyQuestion, f family.Families, out *api.Why) (
+func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEnd, out *api.Why) (
 	all []whyDestination, asked netip.Addr, err error) {
 	if q.to.service() == nil {
 		end, ok := q.to.of(f)
@@ -211,9 +213,18 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, out *api.Why
 	if err != nil || !ok {
 		return nil, netip.Addr{}, err
 	}
+	asking := front.VIP
+	if q.to[0].front != nil {
+		front = a.forClient(front, client)
+		asking = netip.AddrPortFrom(q.to[0].ip, front.VIP.Port()) // a node port has no address of its own
+	}
+	var judged []api.WhyStage
+	if front.Kind != service.ClusterIP {
+		judged = []api.WhyStage{a.serviceStage(front, asking, client)}
+	}
 	for _, e := range front.Endpoints {
 		if end := a.endAt(e.Addr.Addr()); q.cluster == "" || end.Cluster == q.cluster {
-			all = append(all, whyDestination{end, front.Protocol, e.Addr.Port(), front.VIP})
+			all = append(all, whyDestination{end, front.Protocol, e.Addr.Port(), asking, judged})
 		}
 	}
 	of := ""
@@ -224,6 +235,9 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, out *api.Why
 	case len(all) > 0:
 	case q.cluster != "":
 		return nil, netip.Addr{}, nil
+	case front.Elsewhere && front.Kind != service.ClusterIP:
+		out.Notes = append(out.Notes, "the Service has endpoints on other Nodes alone, and externalTrafficPolicy Local: "+
+			"connections to it by this Node are dropped")
 	case front.Elsewhere:
 		out.Notes = append(out.Notes, "the Service has endpoints on other Nodes alone, and internalTrafficPolicy Local: "+
 			"connections to it"+of+" are dropped")
@@ -239,7 +253,7 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, out *api.Why
 			out.Notes = append(out.Notes, d.end.note)
 		}
 	}
-	return all, front.VIP.Addr(), nil
+	return all, asking.Addr(), nil
 }
 
 // connect adds the connections of a client to destinations.
@@ -266,13 +280,122 @@ func (a *whyAnswers) connect(out *api.Why, q whyQuestion, from whyEnd, all []why
 		if d.asked.IsValid() {
 			w.Asked = d.asked.String()
 		}
-		w.Stages = []api.WhyStage{a.stage(policy.Egress, from, d.end, c, elsewhere),
-			a.stage(policy.Ingress, d.end, from, c, elsewhere)}
+		w.Stages = append(slices.Clone(d.judged), a.stage(policy.Egress, from, d.end, c, elsewhere))
+		client := from
+		if source := a.seenAs(from, d); source != from.ip {
+			note := fmt.Sprintf("servers on other Nodes see %s instead of the client's address", source)
+			if !slices.Contains(out.Notes, note) {
+				out.Notes = append(out.Notes, note)
+			}
+			client, c.From = a.endAt(source), source
+		}
+		w.Stages = append(w.Stages, a.stage(policy.Ingress, d.end, client, c, elsewhere))
 		for _, s := range w.Stages {
 			w.Allowed = w.Allowed && s.Allowed
 		}
 		out.Connections = append(out.Connections, w)
 	}
+}
+
+// frontendAt returns the Service that has an address and port here: a ClusterIP, an address for clients outside, or a
+// node port at an address of this Node.
+func (a *whyAnswers) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
+	if f, ok := a.tables.services.Find(protocol, at); ok {
+		return f, true
+	}
+	n, _ := a.tables.node.Get(self)
+	if !slices.Contains(n.NodePortAddresses, at.Addr()) {
+		return service.Frontend{}, false
+	}
+	any := netip.IPv4Unspecified()
+	if !at.Addr().Is4() {
+		any = netip.IPv6Unspecified()
+	}
+	f, ok := a.tables.services.Find(protocol, netip.AddrPortFrom(any, at.Port()))
+	return f, ok && f.Kind == service.NodePort
+}
+
+// isOwn reports whether a client is a Pod or a process of this Node.
+func (a *whyAnswers) isOwn(client whyEnd) bool {
+	n, _ := a.tables.node.Get(self)
+	node, _ := a.tables.nodes.Get(derive.Object{Name: a.tables.nodeName})
+	return client.Node == a.tables.nodeName || slices.Contains(n.GatewayIPs, client.ip) ||
+		slices.Contains(node.Addresses, client.ip) || slices.Contains(n.NodePortAddresses, client.ip)
+}
+
+// forClient returns the frontend at the same address that is for a client.
+func (a *whyAnswers) forClient(f service.Frontend, client whyEnd) service.Frontend {
+	clients := service.OtherClients
+	if a.isOwn(client) {
+		clients = service.OwnClients
+	}
+	all, _ := a.tables.services.Frontends.Get(derive.Object{Namespace: f.Namespace, Name: f.Service})
+	for _, g := range all {
+		if g.Protocol == f.Protocol && g.VIP == f.VIP && g.Clients == clients {
+			return g
+		}
+	}
+	return f
+}
+
+// seenAs returns the source of a connection as the server sees it. Endpoints on other Nodes get an address of this Node
+// as the source of connections from outside.
+func (a *whyAnswers) seenAs(from whyEnd, d whyDestination) netip.Addr {
+	n, _ := a.tables.node.Get(self)
+	remote, _ := a.tables.remotes.Get(derive.Name(d.end.Node))
+	source := n.ServiceSource
+	if !from.ip.Is4() {
+		source = n.ServiceSource6
+	}
+	translates := source.IsValid() && !remote.Direct
+	if len(d.judged) > 0 && from.pod == (derive.Object{}) && d.end.Node != "" && d.end.Node != n.Name && translates &&
+		!slices.Contains(n.GatewayIPs, from.ip) {
+		return source
+	}
+	return from.ip
+}
+
+// serviceDirection is the direction of a stage that judges for a Service.
+const serviceDirection = "service"
+
+// serviceStage returns the decision of the policies that are applied to a Service, and of its loadBalancerSourceRanges.
+// The Node that the client asks judges: the Pod's own, and for other clients this one.
+func (a *whyAnswers) serviceStage(f service.Frontend, asked netip.AddrPort, client whyEnd) api.WhyStage {
+	key := derive.Object{Namespace: f.Namespace, Name: f.Service}
+	s := api.WhyStage{Direction: serviceDirection, Service: key.String(), Node: a.tables.nodeName, Allowed: true}
+	if client.pod != (derive.Object{}) {
+		s.Node = client.Node
+	}
+	s.Here = s.Node == a.tables.nodeName
+	seen := map[policy.Key]bool{}
+	rules, _ := a.tables.policies.ServiceRules.Get(key)
+	for _, rule := range rules {
+		if !seen[rule.Key.Policy] {
+			seen[rule.Key.Policy] = true
+			s.Policies = append(s.Policies, rule.Key.Policy.String())
+		}
+	}
+	rule, ok := a.tables.flows.JudgeService(key, client.ip, f.Protocol, asked.Port())
+	switch {
+	case !ok && len(s.Policies) == 0:
+		s.Reason = "no policy applies to the Service"
+	case !ok:
+		s.Reason = "no rule is about it"
+	default:
+		s.Rule, s.Allowed = rule.Key.String(), rule.Action == policy.Allow
+		s.Reason = fmt.Sprintf("%s of %s", rule.Action, rule.Key)
+		if rule.Beyond {
+			s.Reason += ", which needs more flows than a Service has (problem TooLarge) and denies everything"
+		}
+	}
+	// The Service's own address may use it if an address of this Node may.
+	n, _ := a.tables.node.Get(self)
+	if s.Allowed && f.Limited && !slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool {
+		return p.Contains(client.ip) || client.ip == asked.Addr() && slices.ContainsFunc(n.NodePortAddresses, p.Contains)
+	}) {
+		s.Allowed, s.Reason = false, fmt.Sprintf("loadBalancerSourceRanges of the Service do not have %s", client.ip)
+	}
+	return s
 }
 
 // elsewhere has the tables of the Nodes of Pods made when they are needed.
@@ -460,6 +583,9 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 	if q.to, err = a.end("to", query.Get("to"), to); err != nil {
 		return q, err
 	}
+	if err := a.atService(&q); err != nil {
+		return q, err
+	}
 	if q.cluster != "" && q.to.service() == nil && q.to[0].Cluster != q.cluster {
 		return q, fmt.Errorf("to: %s is not of cluster %s: give an address in its ranges, or a Service that it exports",
 			query.Get("to"), q.cluster)
@@ -468,6 +594,40 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 		q.protocol = corev1.ProtocolTCP
 	}
 	return q, nil
+}
+
+// atService makes the destination a Service if it is an address and port of one.
+func (a *whyAnswers) atService(q *whyQuestion) error {
+	to := q.to[0]
+	port, err := strconv.ParseUint(q.port, 10, 16)
+	if err != nil || q.to.service() != nil || to.Kind != "" && to.Kind != kindNode || q.protocol == protocolICMP {
+		return nil
+	}
+	at := netip.AddrPortFrom(to.ip, uint16(port))
+	f, ok := a.frontendAt(cmp.Or(q.protocol, corev1.ProtocolTCP), at)
+	if !ok {
+		for _, row := range a.tables.nodes.All() {
+			if row.Key.Name == a.tables.nodeName || !slices.Contains(row.Value.Addresses, to.ip) {
+				continue
+			}
+			any := netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port))
+			if f, ok := a.tables.services.Find(cmp.Or(q.protocol, corev1.ProtocolTCP), any); ok && f.Kind == service.NodePort {
+				return fmt.Errorf("to: %s is the node port of Service %s/%s at Node %s, which judges: ask that Node's agent", at,
+					f.Namespace, f.Service, row.Key.Name)
+			}
+		}
+		return nil
+	}
+	if f.Kind != service.ClusterIP && q.from[0].Kind == kindNode { // its packets do not come from the Pods' network
+		node, _ := a.tables.nodes.Get(derive.Object{Name: q.from[0].Name})
+		if q.from, err = nodeEnds("from", q.from[0].Name, node.Internal); err != nil {
+			return err
+		}
+	}
+	key := derive.Object{Namespace: f.Namespace, Name: f.Service}
+	q.to = whyEnds{{WhyEnd: api.WhyEnd{Kind: "Service", Name: key.String(), Address: to.Address}, ip: to.ip, service: &key,
+		front: &f}}
+	return nil
 }
 
 // protocolICMP stands for packets without ports: echo requests of ICMP, or of ICMPv6 over IPv6.
@@ -525,7 +685,11 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnds, error) {
 		return nil, fmt.Errorf("%s: there is a Node %s, and a Pod or Service %s: give the Node's address, pod/%s or "+
 			"service/%s", field, object.Name, object, object, object)
 	case isNode:
-		return a.nodeEnds(field, object.Name, node)
+		addresses := node.Internal
+		if remote, _ := a.tables.remotes.Get(derive.Name(object.Name)); field == "from" && !remote.Direct {
+			addresses = a.gatewaysOf(object.Name)
+		}
+		return nodeEnds(field, object.Name, addresses)
 	case isPod && isService:
 		return nil, fmt.Errorf("%s: there is a Pod and a Service %s: give pod/%s or service/%s", field, object,
 			object, object)
@@ -557,11 +721,7 @@ const kindNode = "Node"
 
 // nodeEnds returns a Node's host. Its packets to Pods come from the addresses that it has in the Pods' network, unless
 // the hosts route them without a tunnel. Connections to it go to its own addresses.
-func (a *whyAnswers) nodeEnds(field, name string, node nodeFacts) (out whyEnds, err error) {
-	addresses := node.Internal
-	if remote, _ := a.tables.remotes.Get(derive.Name(name)); field == "from" && !remote.Direct {
-		addresses = a.gatewaysOf(name)
-	}
+func nodeEnds(field, name string, addresses []netip.Addr) (out whyEnds, err error) {
 	for _, ip := range addresses {
 		out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: kindNode, Name: name, Address: ip.String(), Node: name}, ip: ip})
 	}
@@ -692,6 +852,9 @@ func portOf(q whyQuestion, to whyEnd) (uint16, error) {
 // frontendOf returns the port of a Service that is asked about, at its ClusterIP of a version of IP. It returns false
 // if the Service has no such ClusterIP.
 func (a *whyAnswers) frontendOf(q whyQuestion, of family.Families) (service.Frontend, bool, error) {
+	if f := q.to[0].front; f != nil {
+		return *f, of.Serve(q.to[0].ip), nil
+	}
 	all, _ := a.tables.services.Frontends.Get(*q.to.service())
 	all = slices.DeleteFunc(slices.Clone(all), func(f service.Frontend) bool { return f.Kind != service.ClusterIP })
 	if len(all) == 0 {
@@ -737,18 +900,26 @@ func (a *whyAnswers) tracesOf(w api.Why) []traceOf {
 	var out []traceOf
 	for i := range w.Connections {
 		c := &w.Connections[i]
+		from := w.From
+		from.Address = c.From
 		t := traceOf{}
 		for j := range c.Stages {
-			if c.Stages[j].Here {
-				t.stages = append(t.stages, &c.Stages[j])
+			switch s := &c.Stages[j]; {
+			case s.Here && s.Direction == serviceDirection:
+				asking := traceOf{stages: []*api.WhyStage{s}}
+				var err error
+				if asking.flow, err = a.askingPacket(from, *c); err != nil {
+					asking.failed = err.Error()
+				}
+				out = append(out, asking)
+			case s.Here:
+				t.stages = append(t.stages, s)
 			}
 		}
 		if len(t.stages) == 0 {
 			continue
 		}
 		var err error
-		from := w.From
-		from.Address = c.From
 		if t.flow, err = a.packetOf(from, *c); err != nil {
 			t.failed = err.Error()
 		}
@@ -818,6 +989,41 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 // protocolNumbers are the numbers of the protocols that Services have.
 var protocolNumbers = map[string]uint8{"TCP": 6, "UDP": 17, "SCTP": 132}
 
+// askingPacket is the first packet of a connection to an address of a Service, as it comes into this Node's switch.
+// Packets of clients other than Pods come by the host, which has translated their destination.
+func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string, error) {
+	asked, err := netip.ParseAddrPort(c.Asked)
+	if err != nil {
+		return "", err
+	}
+	client, err := netip.ParseAddr(from.Address)
+	if err != nil {
+		return "", err
+	}
+	c.Asked, c.To, c.Port = "", api.WhyEnd{Address: asked.Addr().String()}, asked.Port()
+	if from.Kind == "Pod" {
+		return a.packetOf(from, c)
+	}
+	protocol := corev1.Protocol(c.Protocol)
+	want := datapath.Entry{Own: a.isOwn(whyEnd{WhyEnd: from, ip: client})}
+	if f, ok := a.frontendAt(protocol, asked); ok && f.Kind != service.NodePort {
+		number, ok := a.tables.flows.Entries.Get(datapath.EntryID{Protocol: protocol, VIP: asked})
+		if !ok {
+			return "", fmt.Errorf("the switch has no number of %s yet", asked)
+		}
+		want.External, c.Port = true, uint16(number)
+	}
+	for _, e := range datapath.Entries {
+		if e.External == want.External && e.Own == want.Own && e.Addr.Is4() == asked.Addr().Is4() {
+			n, _ := a.tables.node.Get(self)
+			c.To.Address = e.Addr.String()
+			packet, err := headersOf(from, c)
+			return fmt.Sprintf("in_port=%d,dl_src=%s,dl_dst=%s,%s", n.GatewayPort, n.GatewayMAC, virtualMAC, packet), err
+		}
+	}
+	return "", fmt.Errorf("%s is not served to clients outside", asked)
+}
+
 // headersOf returns the headers of a connection's first packet, in the text of ofproto/trace.
 func headersOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	to, err := netip.ParseAddr(c.To.Address)
@@ -871,8 +1077,11 @@ func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 			s.Trace.Tables = append(s.Trace.Tables, datapath.Program.Name(table))
 		}
 		first, after := datapath.Egress, datapath.Route
-		if s.Direction == policy.Ingress.String() {
+		switch s.Direction {
+		case policy.Ingress.String():
 			first, after = datapath.Ingress, datapath.Commit
+		case serviceDirection:
+			first, after = datapath.External, datapath.Service
 		}
 		// A packet only goes to later tables. One that need not be judged skips these.
 		last := slices.Max(met)

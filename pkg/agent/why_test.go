@@ -13,9 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
@@ -58,7 +60,7 @@ func stages(c api.WhyConnection) string {
 	for _, s := range c.Stages {
 		text := map[bool]string{true: "allowed", false: "denied"}[s.Allowed]
 		switch {
-		case s.Pod == "":
+		case s.Pod+s.Service == "":
 			text = "nothing"
 		case !s.Here:
 			text += " at " + s.Node
@@ -297,6 +299,90 @@ func TestWhyIPv6(t *testing.T) {
 		if e := a.get(api.PathWhy+"?"+query, &api.Why{}); !strings.Contains(e, want) {
 			t.Errorf("%s: %q, want %q", query, e, want)
 		}
+	}
+}
+
+// TestWhyOfService asks about clients of a Service's addresses for clients outside, and has a real switch prove the
+// decisions of the policies that are applied to the Service.
+func TestWhyOfService(t *testing.T) {
+	a := newAskedOf(t, family.IPv4, func(c *config.Config) {
+		c.AntreaProxy.ProxyAll = true
+		c.AntreaProxy.NodePortAddresses = []string{selfAddress + "/32"} // without the machine that runs the test
+	})
+	p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}
+	p.Spec = crdv1beta1.PolicySpec{Priority: 5,
+		AppliedTo: []crdv1beta1.AppliedTo{{Service: &crdv1beta1.ObjectReference{Namespace: "default", Name: "edge"}}},
+		Ingress: []crdv1beta1.Rule{
+			{Action: crdv1beta1.ActionAllow, From: []crdv1beta1.Peer{{IPBlock: &crdv1beta1.IPBlock{CIDR: "203.0.113.0/24"}}}},
+			{Action: crdv1beta1.ActionReject, Ports: []crdv1beta1.Port{{Port: new(intstr.FromInt32(30080))}}},
+			{Action: crdv1beta1.ActionDrop},
+		},
+	}
+	a.world.others = []client.Object{p}
+	a.serve("edge", a.db.IPs[0].Addr().String(), "10.11.2.9")
+	edge := a.world.services["default/edge"].DeepCopy()
+	edge.Spec.Type, edge.Spec.Ports[0].NodePort = corev1.ServiceTypeLoadBalancer, 30080
+	edge.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/25"}
+	edge.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.10"}}
+	a.world.services["default/edge"] = edge
+	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+	defer cancel()
+	if !a.agent.tables.engine.Do(ctx, func() {
+		u, _ := a.agent.tables.this.underlay.Get(self)
+		u.Local = append(slices.Clone(u.Local), netip.MustParseAddr(selfAddress))
+		a.agent.tables.this.underlay.Set(self, u)
+	}) {
+		t.Fatal("the agent does not look at its tables")
+	}
+	a.settle()
+	const toDB, toFar = "; nothing; denied, traced", "; nothing; allowed at node-2"
+	for _, row := range []whyRow{
+		{
+			name: "an allowed client of the load balancer", query: "from=203.0.113.7&to=198.51.100.10&port=80",
+			want:    []string{"allowed, traced" + toDB, "allowed, traced" + toFar},
+			reasons: []string{"Allow of AntreaClusterNetworkPolicy edge ingress[0]"},
+		},
+		{
+			name: "a denied client of the load balancer", query: "from=192.0.2.9&to=198.51.100.10&port=80",
+			want:    []string{"denied, traced" + toDB, "denied, traced" + toFar},
+			reasons: []string{"Drop of AntreaClusterNetworkPolicy edge ingress[2]"},
+		},
+		{
+			name: "a client that the Service's ranges leave out", query: "from=203.0.113.200&to=198.51.100.10&port=80",
+			want:    []string{"denied, traced" + toDB, "denied, traced" + toFar},
+			reasons: []string{"loadBalancerSourceRanges of the Service do not have 203.0.113.200"},
+		},
+		{name: "the same at the node port", query: "from=203.0.113.200&to=" + selfAddress + "&port=30080",
+			want: []string{"allowed, traced" + toDB, "allowed, traced" + toFar}},
+		{
+			name: "a denied client of the node port", query: "from=192.0.2.9&to=" + selfAddress + "&port=30080",
+			want:    []string{"denied, traced" + toDB, "denied, traced" + toFar},
+			reasons: []string{"Reject of AntreaClusterNetworkPolicy edge ingress[1]"},
+		},
+		{name: "the Node's own processes", query: "from=node/node-1&to=198.51.100.10&port=80",
+			want: []string{"denied, traced" + toDB, "denied, traced" + toFar}},
+		{
+			name: "a Pod of this Node", query: "from=default/web&to=198.51.100.10&port=80",
+			want: []string{"denied, traced; allowed, traced; allowed, traced",
+				"denied, traced; denied, traced; allowed at node-2"},
+		},
+		{name: "a Pod of another Node, which judges", query: "from=default/far&to=198.51.100.10&port=80",
+			want: []string{"denied at node-2; allowed at node-2; allowed, traced",
+				"denied at node-2; allowed at node-2; allowed at node-2"}},
+		{name: "the ClusterIP, of which no policy of the Service judges", query: "from=203.0.113.7&to=10.97.0.10&port=80",
+			want: []string{"nothing; denied, traced", "nothing; allowed at node-2"}},
+	} {
+		t.Run(row.name, func(t *testing.T) { a.why(t, row) })
+	}
+	var w api.Why
+	const seen = "servers on other Nodes see 10.11.1.254 instead of the client's address"
+	if e := a.get(api.PathWhy+"?from=203.0.113.7&to=198.51.100.10&port=80", &w); e != "" || !slices.Equal(w.Notes,
+		[]string{seen}) || w.To.Kind != "Service" || w.To.Address != "198.51.100.10" {
+		t.Errorf("%s: %+v", e, w)
+	}
+	if e := a.get(api.PathWhy+"?from=203.0.113.7&to=192.168.78.102&port=30080", &w); !strings.Contains(e,
+		"192.168.78.102:30080 is the node port of Service default/edge at Node node-2, which judges") {
+		t.Error(e)
 	}
 }
 

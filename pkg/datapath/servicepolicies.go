@@ -38,6 +38,7 @@ func servicePolicyOwner(o derive.Object) flow.Owner { return policyOwner("servic
 // servicePolicyTables adds the tables of policies of Services.
 func (t *Tables) servicePolicyTables(e *derive.Engine) {
 	t.judged = derive.NewNumbers(e, "judged-services", 1, 1<<30, derive.KeysOf(t.Policy.ServiceRules))
+	t.judgedRules = derive.NewTable(e, "judged-rules", t.judgedRulesOf, derive.KeysOf(t.Policy.ServiceRules))
 	t.servicePolicies = derive.NewTable(e, "service-policy-flows", t.servicePolicyFlows,
 		derive.KeysOf(t.Policy.ServiceRules))
 }
@@ -97,17 +98,92 @@ func (t *Tables) askedAt(key derive.Object, r *derive.Reader) (out []askedAddres
 	return out
 }
 
-// servicePolicyFlows are the flows of the policies of a Service.
-func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow.Entries, problems []problem.Problem) {
+// JudgedRule is a rule of a Service as this Node's switch has it.
+type JudgedRule struct {
+	policy.ServiceRule
+	// Beyond is set for a rule beyond maxServiceRuleFlows. One that allows does nothing, and another one denies all.
+	Beyond bool
+}
+
+// decides reports whether the rule is about a client that asks for a port.
+func (j JudgedRule) decides(client netip.Addr, protocol corev1.Protocol, port uint16) bool {
+	if j.Beyond {
+		return j.Action != policy.Allow
+	}
+	return (j.AnyPeer || slices.ContainsFunc(j.Blocks, func(b netip.Prefix) bool { return b.Contains(client) })) &&
+		(j.AnyPort || slices.ContainsFunc(j.Ports, func(p policy.PortRange) bool {
+			return p.Protocol == protocol && p.From <= port && port <= p.To
+		}))
+}
+
+// JudgeService returns the rule of a Service that decides about a new connection of a client to one of its node ports
+// and external addresses, at the port that the client asks. It returns false if no rule decides. Of a rule beyond the
+// bound the action is Drop, unless it rejects. It is called between two passes (derive.Engine.Do).
+func (t *Tables) JudgeService(key derive.Object, client netip.Addr, protocol corev1.Protocol, port uint16,
+) (JudgedRule, bool) {
+	rules, _ := t.judgedRules.Get(key)
+	passed := false
+	for _, j := range rules {
+		switch {
+		case passed && j.Stage == policy.Admin, !j.decides(client, protocol, port):
+			continue
+		case j.Action != policy.Pass:
+			return j, true
+		case j.Beyond:
+			j.Action = policy.Drop
+			return j, true
+		}
+		passed = true
+	}
+	return JudgedRule{}, false
+}
+
+// judgedRulesOf returns the rules of a Service that has addresses for clients outside.
+func (t *Tables) judgedRulesOf(key derive.Object, r *derive.Reader) (out []JudgedRule, problems []problem.Problem) {
 	rules, _ := derive.Get(r, t.Policy.ServiceRules, key)
-	number, ok := derive.Get(r, t.judged, key)
+	_, ok := derive.Get(r, t.judged, key)
 	if !ok || len(rules) == 0 {
-		return e, nil // the table of numbers reports it
+		return nil, nil // the table of numbers reports it
 	}
 	addresses := t.askedAt(key, r)
 	if len(addresses) == 0 {
+		return nil, nil
+	}
+	families, flows := derived(r, t.outside).Families, 1
+	for _, a := range addresses {
+		flows += len(a.matches)
+	}
+	for _, rule := range rules {
+		matches, ok := matchesOf(rule, addresses, families, nil, maxServiceRuleFlows-flows)
+		switch {
+		case ok:
+			flows += len(matches)
+		case rule.Action != policy.Allow:
+			flows++
+		}
+		if !ok {
+			problems = append(problems, problem.Problem{
+				Object: problem.Object{
+					Kind: rule.Key.Policy.Kind.String(), Namespace: rule.Key.Policy.Namespace, Name: rule.Key.Policy.Name,
+				},
+				Field: fmt.Sprintf("spec.%s[%d]", rule.Key.Direction, rule.Key.Index), Reason: policy.ReasonTooLarge,
+				Message: fmt.Sprintf("the rules for Service %s need more than %d flows: a rule that allows does nothing, and "+
+					"another one denies everything; write fewer ranges or ports", key, maxServiceRuleFlows),
+			})
+		}
+		out = append(out, JudgedRule{rule, !ok})
+	}
+	return out, problems
+}
+
+// servicePolicyFlows are the flows of the policies of a Service.
+func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow.Entries, problems []problem.Problem) {
+	rules, _ := derive.Get(r, t.judgedRules, key)
+	if len(rules) == 0 {
 		return e, nil
 	}
+	number, _ := derive.Get(r, t.judged, key)
+	addresses := t.askedAt(key, r)
 	of, pass := judged.Is(uint64(number)), flow.Do(flow.Load(judged, judgedDone), flow.Resubmit(External))
 	for _, a := range addresses {
 		for _, m := range a.matches {
@@ -124,23 +200,14 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 		if rule.Stage == policy.Admin {
 			conds = append(conds, passed.Is(0))
 		}
-		matches, ok := matchesOf(rule, addresses, derived(r, t.outside).Families, conds, maxServiceRuleFlows-len(e.Flows))
-		if !ok {
-			problems = append(problems, problem.Problem{
-				Object: problem.Object{
-					Kind: rule.Key.Policy.Kind.String(), Namespace: rule.Key.Policy.Namespace, Name: rule.Key.Policy.Name,
-				},
-				Field: fmt.Sprintf("spec.%s[%d]", rule.Key.Direction, rule.Key.Index), Reason: policy.ReasonTooLarge,
-				Message: fmt.Sprintf("the rules for Service %s need more than %d flows: a rule that allows does nothing, and "+
-					"another one denies everything; write fewer ranges or ports", key, maxServiceRuleFlows),
-			})
-			if rule.Action == policy.Allow {
-				continue
-			}
-			if rule.Action == policy.Pass {
-				rule.Action = policy.Drop
-			}
-			matches = []flow.Match{flow.All(conds...)}
+		matches := []flow.Match{flow.All(conds...)}
+		switch {
+		case !rule.Beyond:
+			matches, _ = matchesOf(rule.ServiceRule, addresses, derived(r, t.outside).Families, conds, maxServiceRuleFlows)
+		case rule.Action == policy.Allow:
+			continue
+		case rule.Action == policy.Pass:
+			rule.Action = policy.Drop
 		}
 		f := flow.Flow{Table: External, Priority: skip - uint16(i)}
 		switch rule.Action {
@@ -162,7 +229,7 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 			e.Flows = append(e.Flows, f)
 		}
 	}
-	return e, problems
+	return e, nil
 }
 
 // matchesOf returns the matches of the clients and ports of a rule, in addition to conditions. It returns false if they

@@ -123,6 +123,11 @@ func TestServicePolicies(t *testing.T) {
 			if have := w.outcome(t, trace); have != row.want {
 				t.Errorf("%s: %s, want %s\n%s", w.text(), have, row.want, trace)
 			}
+			name, port := serviceAt(t, c.State, row.to)
+			j, ok := c.tables.JudgeService(name, addrOf(row.from), corev1.ProtocolTCP, port)
+			if denied := ok && j.Action != policy.Allow; denied != strings.HasSuffix(row.want, "External") {
+				t.Errorf("JudgeService of %s: %+v, %v; the switch: %s", name, j, ok, row.want)
+			}
 		})
 	}
 	var problems []string
@@ -134,6 +139,24 @@ func TestServicePolicies(t *testing.T) {
 	if !slices.Equal(problems, want) {
 		t.Errorf("problems %q, want %q", problems, want)
 	}
+}
+
+// serviceAt returns the Service that has an address, with the port that clients ask.
+func serviceAt(t *testing.T, s State, to string) (derive.Object, uint16) {
+	t.Helper()
+	if strings.HasPrefix(to, ":") {
+		to = "0.0.0.0" + to
+	}
+	at := netip.MustParseAddrPort(to)
+	for _, vip := range []netip.AddrPort{at, netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())} {
+		for _, f := range s.Frontends {
+			if f.VIP == vip && f.Protocol == corev1.ProtocolTCP {
+				return derive.Object{Namespace: f.Namespace, Name: f.Service}, at.Port()
+			}
+		}
+	}
+	t.Fatalf("no Service has %s", to)
+	return derive.Object{}, 0
 }
 
 // TestServicePolicyRefusal has the agent answer a connection that a policy of a Service rejects. The answer comes from
@@ -242,6 +265,15 @@ func TestServicePolicyBounds(t *testing.T) {
 	if n, closed := large(rule(half), drop); n > maxServiceRuleFlows || n != first+1 || closed != 1 {
 		t.Errorf("%d flows, of which %d drop, want %d and 1: the second rule is beyond the bound", n, closed, first+1)
 	}
+	// Its clients are others, and it is closed.
+	if j, ok := c.tables.JudgeService(none[0], addrOf(world), corev1.ProtocolTCP, 30085); !ok || !j.Beyond ||
+		j.Action != policy.Drop || j.Key.Index != 1 {
+		t.Errorf("another client is judged by %+v, %v, want the second rule", j, ok)
+	}
+	if j, ok := c.tables.JudgeService(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085); !ok || j.Beyond ||
+		j.Action != policy.Allow {
+		t.Errorf("a client of the first rule is judged by %+v, %v", j, ok)
+	}
 	for _, action := range []policy.Action{policy.Allow, policy.Pass} {
 		facts.Ingress = &policy.DirectionFacts{Rules: []policy.RuleFacts{{
 			Action: action, Ranges: ranges, AnyPort: true,
@@ -255,6 +287,10 @@ func TestServicePolicyBounds(t *testing.T) {
 			if len(f.Actions) == 0 {
 				closed++
 			}
+		}
+		j, ok := c.tables.JudgeService(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085)
+		if ok != (action == policy.Pass) || ok && j.Action != policy.Drop {
+			t.Errorf("%s beyond the bound: judged by %+v, %v", action, j, ok)
 		}
 		if want := map[policy.Action]int{policy.Allow: 0, policy.Pass: 1}[action]; closed != want || len(e.Flows) > 10 {
 			t.Errorf("%s: %d flows, of which %d drop, want %d", action, len(e.Flows), closed, want)

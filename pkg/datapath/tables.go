@@ -79,6 +79,7 @@ type Tables struct {
 	policies *policyFlows
 
 	judged          *derive.Numbers[derive.Object] // Services that policies are applied to
+	judgedRules     *derive.Table[derive.Object, []JudgedRule]
 	servicePolicies *derive.Table[derive.Object, flow.Entries]
 
 	ended      *derive.Source[ServiceConnection, bool]

@@ -106,6 +106,23 @@ var bothVersions = func() api.Why {
 	return w
 }()
 
+// ofService is a connection to an external address of a Service, whose policies deny it.
+var ofService = api.Why{
+	From: api.WhyEnd{Address: "203.0.113.7"}, To: api.WhyEnd{Kind: "Service", Name: "shop/db", Address: "198.51.100.10"},
+	Connections: []api.WhyConnection{{
+		From: "203.0.113.7", To: api.WhyEnd{Kind: "Pod", Name: "shop/db-0", Address: "10.10.2.9", Node: "node-2"},
+		Asked: "198.51.100.10:443", Protocol: "TCP", Port: 5432,
+		Stages: []api.WhyStage{
+			{Direction: "service", Node: "node-1", Here: true, Reason: "Drop of AntreaClusterNetworkPolicy edge ingress[1]",
+				Service: "shop/db", Policies: []string{"AntreaClusterNetworkPolicy edge"},
+				Trace: &api.WhyTrace{Flow: "in_port=2,tcp", Tables: []string{"Classify", "External"}, Judged: true, Agrees: true}},
+			{Direction: "egress", Allowed: true, Reason: "203.0.113.7 is no Pod of this cluster: no policy judges for it"},
+			{Direction: "ingress", Node: "node-2", Allowed: true, Reason: "no policy applies to the Pod for ingress",
+				Pod: "shop/db-0"},
+		},
+	}},
+}
+
 // lies is an answer that the switch does not agree with.
 var lies = api.Why{From: client, To: client,
 	Connections: []api.WhyConnection{{To: client, Protocol: "UDP", Port: 53, Stages: []api.WhyStage{{

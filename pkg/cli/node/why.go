@@ -169,7 +169,7 @@ func addStage(t *cli.Rows, s api.WhyStage, traces []*api.WhyTrace, traced bool) 
 	case s.Node != "":
 		verdict += " on Node " + s.Node
 	}
-	if s.Pod == "" {
+	if s.Pod+s.Service == "" {
 		t.Add("  "+s.Direction+":", s.Reason)
 		return
 	}
@@ -178,7 +178,9 @@ func addStage(t *cli.Rows, s api.WhyStage, traces []*api.WhyTrace, traced bool) 
 	if s.Number != 0 {
 		identity = fmt.Sprintf("%d, %s", s.Number, s.Identity)
 	}
-	t.Add("    Pod:", s.Pod+", identity "+cli.Or(identity, "not known yet"))
+	if s.Pod != "" {
+		t.Add("    Pod:", s.Pod+", identity "+cli.Or(identity, "not known yet"))
+	}
 	switch s.Peer {
 	case "":
 	case api.UnknownPod:

@@ -122,13 +122,15 @@ type WhyEnd struct {
 
 // WhyConnection is what becomes of a connection to one end.
 type WhyConnection struct {
-	From     string     `json:"from"` // address of the client
-	To       WhyEnd     `json:"to"`
-	Asked    string     `json:"asked,omitempty"` // address and port of the Service that was asked
-	Protocol string     `json:"protocol"`
-	Port     uint16     `json:"port,omitempty"`
-	Allowed  bool       `json:"allowed"` // by all that this Node knows
-	Stages   []WhyStage `json:"stages"`  // egress of the client's Pod, then ingress of the server's
+	From     string `json:"from"` // address of the client
+	To       WhyEnd `json:"to"`
+	Asked    string `json:"asked,omitempty"` // address and port of the Service that was asked
+	Protocol string `json:"protocol"`
+	Port     uint16 `json:"port,omitempty"`
+	Allowed  bool   `json:"allowed"` // by all that this Node knows
+	// Stages are the decision for a Service, if one is asked at an address for clients outside, then egress of the
+	// client's Pod, then ingress of the server's.
+	Stages []WhyStage `json:"stages"`
 }
 
 // UnknownPod is a peer with an address in a podCIDR of the cluster, of which no Pod is known.
@@ -136,11 +138,13 @@ const UnknownPod = "unknown Pod"
 
 // WhyStage is what is decided at one end.
 type WhyStage struct {
-	Direction string `json:"direction"`
+	Direction string `json:"direction"`      // egress, ingress or service
 	Node      string `json:"node,omitempty"` // where it is decided, empty where nothing is
 	Here      bool   `json:"here"`           // that is the Node that was asked
 	Allowed   bool   `json:"allowed"`
 	Reason    string `json:"reason"` // in words
+	// Service is judged for, with direction "service": by the policies that are applied to it, and its source ranges.
+	Service string `json:"service,omitempty"`
 	// Of the Pod that is judged for.
 	Pod      string   `json:"pod,omitempty"`
 	Identity string   `json:"identity,omitempty"`
