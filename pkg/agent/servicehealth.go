@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -31,6 +32,9 @@ const healthRetry = 10 * time.Second
 // healthConnections is how many connections a port has at one time. Any machine that reaches the Node may ask, so the
 // number, their length and what they cost have bounds. A connection ends with its answer.
 const healthConnections = 64
+
+// healthPerClient is how many of them one client has, so that its idle connections leave places to load balancers.
+const healthPerClient = 16
 
 // healthLimit is how long a client may take for its request, and for reading the answer.
 const healthLimit = 3 * time.Second
@@ -165,10 +169,82 @@ func (h *serviceHealth) open(ctx context.Context, port uint16, handler http.Hand
 	serving.Go(func() {
 		server := &http.Server{Handler: handler, ReadTimeout: h.limit, WriteTimeout: h.limit, MaxHeaderBytes: 8 << 10}
 		server.SetKeepAlivesEnabled(false)
-		if err := serveWith(ctx, netutil.LimitListener(listener, healthConnections), server); err != nil {
+		fair := &fairListener{Listener: listener, most: healthPerClient, open: map[netip.Prefix]int{}}
+		if err := serveWith(ctx, netutil.LimitListener(fair, healthConnections), server); err != nil {
 			h.log.Error("answer load balancers", "error", err)
 		}
 	})
+}
+
+// fairListener closes new connections of clients that have enough. A client is an address, or a /64 of IPv6, whose
+// addresses one machine may have.
+type fairListener struct {
+	net.Listener
+	most int
+
+	mu   sync.Mutex
+	open map[netip.Prefix]int // connections
+}
+
+// Accept returns the next connection of a client with fewer than most connections.
+func (l *fairListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		client := healthClient(conn.RemoteAddr())
+		if !l.enter(client) {
+			conn.Close()
+			continue
+		}
+		return &fairConn{conn, sync.OnceFunc(func() { l.leave(client) })}, nil
+	}
+}
+
+// enter counts a connection. It returns false if the client has enough.
+func (l *fairListener) enter(client netip.Prefix) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[client] >= l.most {
+		return false
+	}
+	l.open[client]++
+	return true
+}
+
+func (l *fairListener) leave(client netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[client]--; l.open[client] == 0 {
+		delete(l.open, client)
+	}
+}
+
+// healthClient returns the client that has an address.
+func healthClient(a net.Addr) netip.Prefix {
+	at, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := at.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	return netip.PrefixFrom(ip, bits).Masked()
+}
+
+// fairConn is a connection that is counted until it is closed.
+type fairConn struct {
+	net.Conn
+	leave func()
+}
+
+// Close closes the connection.
+func (c *fairConn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
 }
 
 // report logs once that a port is taken, and once that it is not any more.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -129,9 +130,9 @@ func TestServiceHealthBounds(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	at := fmt.Sprintf("127.0.0.1:%d", nodePort)
 	var open []net.Conn
-	for range clients {
+	for i := range clients {
 		ovstest.Eventually(t, "a connection", func() error {
-			c, err := net.Dial("tcp", at)
+			c, err := dialFrom(fmt.Sprint("127.0.1.", 1+i/healthPerClient), at)
 			if err == nil {
 				open = append(open, c)
 				_, err = io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
@@ -152,6 +153,82 @@ func TestServiceHealthBounds(t *testing.T) {
 	}
 	if n := most.Load(); n != healthConnections {
 		t.Errorf("%d requests at one time, want %d", n, healthConnections)
+	}
+}
+
+// dialFrom connects from an address of this machine.
+func dialFrom(ip, at string) (net.Conn, error) {
+	return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}, Timeout: ovstest.Timeout()}).Dial("tcp", at)
+}
+
+// TestServiceHealthOneClient has a client that keeps as many connections open as a port may have. Another one is
+// answered meanwhile.
+func TestServiceHealthOneClient(t *testing.T) {
+	h := newServiceHealth(func() bool { return true }, func() bool { return false }, slog.New(slog.DiscardHandler))
+	free, nodePort := freePort(t)
+	free.Close()
+	h.nodePort, h.limit = nodePort, time.Hour
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.run(ctx) }()
+	defer func() { stop(); <-ended }()
+	at := fmt.Sprintf("127.0.0.1:%d", nodePort)
+	closed := make(chan error, 2*healthConnections)
+	var idle []net.Conn
+	for range healthConnections + 20 {
+		ovstest.Eventually(t, "a connection", func() error {
+			c, err := dialFrom("127.0.1.1", at)
+			if err == nil {
+				idle = append(idle, c)
+				go func() {
+					_, err := c.Read(make([]byte, 1))
+					closed <- err
+				}()
+			}
+			return err
+		})
+	}
+	for range healthConnections + 20 - healthPerClient {
+		<-closed // at once: the others stay for h.limit
+	}
+	c, err := dialFrom("127.0.1.2", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(ovstest.Timeout()))
+	if _, err := io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200") {
+		t.Errorf("another client gets %v %s", err, text)
+	}
+	for _, c := range idle {
+		c.Close()
+	}
+	// The places of the closed connections are free again.
+	ovstest.Eventually(t, "an answer", func() error {
+		c, err := dialFrom("127.0.1.1", at)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(ovstest.Timeout()))
+		if _, err := io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+			return err
+		}
+		_, err = io.ReadAll(c)
+		return err
+	})
+}
+
+// TestHealthClient has the clients that connections are counted by.
+func TestHealthClient(t *testing.T) {
+	for at, want := range map[string]string{"192.0.2.7:9": "192.0.2.7/32", "[::ffff:192.0.2.7]:9": "192.0.2.7/32",
+		"[2001:db8::7:8]:9": "2001:db8::/64", "[fe80::1%eth0]:9": "fe80::/64"} {
+		if have := healthClient(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(at))); have.String() != want {
+			t.Errorf("%s: %s, want %s", at, have, want)
+		}
 	}
 }
 
