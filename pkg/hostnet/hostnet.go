@@ -56,8 +56,8 @@ type Link struct {
 	// Shared leaves addresses that others have put there.
 	Shared bool
 	// NoAddresses is set if the link is a port of a userspace switch. It should have no address, and the host's own
-	// stack must not see the IPv4 packets that arrive on it: the switch reads them too, and hands over packets for the
-	// host.
+	// stack must not see the packets that arrive on it: the switch reads them too, and hands over packets for the host.
+	// Desired routes replace routes by this link, which Linux keeps in IPv6.
 	NoAddresses bool
 	// Guards are the names of the links, this one among them, through which packets to the link's addresses are
 	// accepted; empty for any link. Packets through another link did not pass the link's function, such as decryption.

@@ -113,12 +113,14 @@ func contentsOf(family knftables.Family, d Desired) contents {
 func guardsOf(family knftables.Family, links []Link, sets map[string]nftSet) []string {
 	ip := versions[family]
 	var uplinks, rules []string
+	addressed := family == knftables.IPv4Family // of IPv6 the host may have nothing
 	for _, l := range links {
-		if l.NoAddresses && family == knftables.IPv4Family { // its IPv6 addresses stay
+		addressed = addressed || slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return ip.has(p.Addr()) })
+		if l.NoAddresses {
 			uplinks = append(uplinks, l.Name)
 		}
 	}
-	if len(uplinks) > 0 {
+	if len(uplinks) > 0 && addressed {
 		slices.Sort(uplinks)
 		sets[uplinkSet] = nftSet{"ifname", nil, slices.Compact(uplinks)}
 		// The userspace switch has read the packet before it comes here.

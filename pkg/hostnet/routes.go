@@ -96,7 +96,7 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 		if have, ok := ours[key]; ok && sameRoute(have, route) {
 			continue
 		}
-		if other, ok := others[key]; ok {
+		if other, ok := others[key]; ok && !a.left(other.LinkIndex) {
 			if !sameRoute(other, route) && !want.Yields {
 				a.failed = append(a.failed, problem.Problem{Object: object, Reason: reasonTaken,
 					Message: fmt.Sprintf(
@@ -126,6 +126,18 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 			a.change(err, problem.Object{Kind: kind, Name: key.String()}, "", "remove it")
 		}
 	}
+}
+
+// left reports whether the host's addresses have left a link. Linux removes a link's IPv4 routes with its last address.
+// Its IPv6 routes by a gateway stay, and nothing is reached by them.
+func (a *applier) left(index int) bool {
+	return slices.ContainsFunc(a.want.Links, func(l Link) bool {
+		if !l.NoAddresses {
+			return false
+		}
+		link := a.link(l.Name)
+		return link != nil && link.Attrs().Index == index
+	})
 }
 
 // readRoutes returns the unicast routes of a table.
