@@ -113,9 +113,19 @@ func (n *cniNode) served(at cni.Attachment) (datapath.ServedPod, bool) {
 }
 
 // Detach removes a Pod's port and flows. If there is no attachment, it returns at once.
+//
+// Before this agent has known its Node, it leaves the switch as it is, and Detach returns at once too. The first plan
+// removes port and flows. It comes before a new Pod can get the address, since a new Pod needs the Node's network. If
+// the agent restarts before, it finds the port without a Pod (cni.Server.Recover).
 func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error {
 	at, ok := n.attachments.leave(containerID, ifName)
 	if !ok {
+		return nil
+	}
+	if _, known := n.tables.node.Get(self); !known {
+		n.log.Info("Pod detached while this Node is not known; its port and flows are removed later",
+			"pod", at.PodNamespace+"/"+at.PodName, "port", at.PortName)
+		n.attachments.left(at)
 		return nil
 	}
 	err := n.progress.await(ctx, func() (bool, error) {

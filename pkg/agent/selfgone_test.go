@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -37,6 +39,51 @@ func TestNodeObjectGone(t *testing.T) {
 	w.compare() // the agent has not read yet that the object is back
 	w.settle()
 	w.compare()
+}
+
+// TestNodeObjectNeverKnown restarts the agent while the Node's object is gone. Its Pods can be detached. The switch has
+// their ports until the agent knows the Node, and then has nothing of them.
+func TestNodeObjectNeverKnown(t *testing.T) {
+	w := newWalk(t, 2)
+	w.attach()
+	w.settle()
+	node := w.world.nodes[ownName]
+	w.stopAgent()
+	delete(w.world.nodes, ownName)
+	w.startAgent()
+	ports := func() int {
+		n := 0
+		for name := range w.agent.switchPorts.State().Bridges[w.config.OVSBridge].Ports {
+			if strings.HasPrefix(name, "pod-") {
+				n++
+			}
+		}
+		return n
+	}
+	before := ports()
+	for range 2 { // the runtime may repeat a DEL
+		for _, p := range w.world.pods {
+			ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+			err := w.agent.cniNode().Detach(ctx, p.ContainerID, p.IfName)
+			cancel()
+			if err != nil {
+				t.Fatalf("before the Node's object is known: %v", err)
+			}
+		}
+	}
+	if after := ports(); before == 0 || before != len(w.world.pods) || after != before {
+		t.Errorf("%d ports of %d Pods, and %d after they were detached", before, len(w.world.pods), after)
+	}
+	clear(w.world.pods)
+	w.world.nodes[ownName] = node
+	w.settle()
+	w.compare()
+	w.ovs.Eventually("no port of a Pod", func() error {
+		if n := ports(); n != 0 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
 }
 
 // TestUnderlayStays removes the Node's object and then the result of reading the underlay. The plan stays, except for
