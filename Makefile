@@ -126,11 +126,11 @@ netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy i
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
 	@go test -count=1 -v -timeout 60m ./test/netpol
 
-sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them; FAMILIES (4), 46 or 6
+sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them
 	@build/packages dash netcat-openbsd # which the suite's Pods run
 	@build/lab-binaries $(CACHE) $(BIN) agnhost e2e
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network
-	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(FAMILIES),-signetwork.families $(FAMILIES))
+	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)')
 
 mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)
 	@test -e "$(SUITE)/go.mod" || { echo 'make mcs: SUITE is the directory conformance of a copy of sigs.k8s.io/mcs-api'; exit 1; }

@@ -68,16 +68,16 @@ func ReadTransport(iface string) (Transport, error) {
 	return t, nil
 }
 
-// Addresses returns the IPv4 addresses of this host, in the network namespace of the calling
-// thread, ordered.
+// Addresses returns the addresses of this host, in the network namespace of the calling thread, ordered. It leaves
+// out addresses of IPv6 that are of one link: each link has one.
 func Addresses() ([]netip.Addr, error) {
-	list, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	list, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("read the host's addresses: %w", err)
 	}
 	var out []netip.Addr
 	for _, a := range list {
-		if p, ok := prefixOf(a.IPNet); ok {
+		if p, ok := prefixOf(a.IPNet); ok && !(p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()) {
 			out = append(out, p.Addr())
 		}
 	}

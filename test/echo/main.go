@@ -7,7 +7,7 @@
 //	echo watch URL [--fresh] [--servers] [--begun] [--streams N] [--interval D] [--timeout D]
 //	echo download URL
 //	echo load URL [--time D] [--parallel N] [--fresh]
-//	echo resolve NAME [--srv|--aaaa] [--server IP]
+//	echo resolve NAME [--srv]
 package main
 
 import (
@@ -126,22 +126,20 @@ func downloadCommand() *cobra.Command {
 }
 
 func resolveCommand() *cobra.Command {
-	var q question
+	var srv bool
 	cmd := &cobra.Command{
 		Use: "resolve NAME", Short: "Ask the Pod's DNS server for the addresses of a whole name, a line each",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
-			lines, err := q.resolve(ctx, args[0])
+			lines, err := resolve(ctx, args[0], srv)
 			for _, line := range lines {
 				fmt.Println(line)
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&q.srv, "srv", false, "ask for its SRV records: port and target")
-	cmd.Flags().BoolVar(&q.aaaa, "aaaa", false, "ask for its IPv6 addresses")
-	cmd.Flags().StringVar(&q.server, "server", "", "ask the server with this IP address")
+	cmd.Flags().BoolVar(&srv, "srv", false, "ask for its SRV records: port and target")
 	return cmd
 }

@@ -61,7 +61,6 @@ syncFrequency: 5s # a minute by default: for so long a mounted ConfigMap may sta
 resolvConf: ""
 clusterDomain: cluster.local
 clusterDNS: [NAMES]
-address: "ADDRESS"
 oomScoreAdj: 0
 crashLoopBackOff: {maxContainerRestartPeriod: 1s} # tests kill containers more often than programs crash
 rotateCertificates: false
@@ -73,12 +72,7 @@ readOnlyPort: 0
 `
 
 func (n *Node) writeConfigs() error {
-	address := "0.0.0.0"
-	if n.cluster.Families().Has6() {
-		address = "::" // both
-	}
-	kubelet := strings.NewReplacer("CLUSTER", n.cluster.dir(), "NAMES", quoted(n.cluster.DNS()), "ADDRESS",
-		address).Replace(kubeletConfig)
+	kubelet := strings.NewReplacer("CLUSTER", n.cluster.dir(), "NAMES", n.cluster.DNS().String()).Replace(kubeletConfig)
 	if err := os.WriteFile(n.file("kubelet.yml"), []byte(kubelet), 0o644); err != nil {
 		return err
 	}
@@ -124,7 +118,7 @@ func (n *Node) StartKubelet() error {
 		"--config="+n.file("kubelet.yml"),
 		"--kubeconfig="+n.cluster.file(n.name+".kubeconfig"),
 		"--hostname-override="+n.name,
-		"--node-ip="+joined(n.InternalIPs()),
+		"--node-ip="+n.InternalIP(),
 		"--root-dir=/var/lib/kubelet",
 		"--v=1",
 	)
