@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -65,19 +65,18 @@ modules: # what compiling and testing everything downloads
 
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
 	@rm -rf $(BIN)/unstable
-	@# Labs that wait most of the time leave processor time to test-code, which judges no times. The other parts run one
-	@# after the other. All run, so one run shows all that fails.
-	@status=0; \
-	build/together "$(MAKE) --no-print-directory -k -j1 test-e2e test-conformance test-labs" \
-		"$(MAKE) --no-print-directory test-code" || status=1; \
-	$(MAKE) --no-print-directory -k -j1 test-kernel test-alone test-nodes test-chaos || status=1; \
-	build/tests unstable; exit $$status
+	@# One after the other: labs wait for each other's processors. All run, so one run shows all that fails.
+	@$(MAKE) --no-print-directory -k -j1 test-code test-e2e test-kernel test-alone test-nodes test-chaos test-conformance || \
+		{ build/tests unstable; exit 1; }
+	@build/tests unstable
 
-# Packages that have parts of their own, and two that `make test` does not run.
-OWN := ./test/e2e ./test/conformance ./test/demo ./test/lab ./test/kernel ./test/node ./test/chaos ./test/netpol ./test/signetwork
+# Packages whose tests bring up Nodes, but for test/e2e, which takes as long as test-code.
+NODES := ./test/node ./test/demo ./test/lab
+# Packages that `make test` runs alone, and two that it does not run.
+ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol ./test/signetwork
 
 test-code: # all that needs no lab; the race detector watches what runs in several goroutines (build/tiers)
-	build/tests code "$$(build/tiers others $(OWN))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
+	build/tests code "$$(build/tiers others ./test/e2e $(NODES) $(ALONE))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
 	go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
 	build/tests unraced "$$(build/tiers packages unraced)" -vet=off -parallel 4 -timeout 30m -run "$$(build/tiers run unraced)"
 	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 2 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"
@@ -85,11 +84,8 @@ test-code: # all that needs no lab; the race detector watches what runs in sever
 test-alone: # tests that judge lost packets and times
 	build/tests alone "$$(build/tiers packages alone)" -vet=off -p 1 -parallel 1 -timeout 30m -run "$$(build/tiers run alone)"
 
-test-nodes: # Nodes that share one API server; they judge how long new Pods have no connection
-	build/tests nodes ./test/node -timeout 30m
-
-test-labs: # labs that are up for a minute or two, one after the other
-	build/tests labs "./test/demo ./test/lab" -p 1 -timeout 30m
+test-nodes: # Nodes, and labs that are up for a minute or two, one after the other
+	build/tests nodes "$(NODES)" -p 1 -timeout 30m
 
 test-e2e: # the programs and manifests, in one lab
 	build/tests e2e ./test/e2e -timeout 60m
@@ -130,11 +126,11 @@ netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy i
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
 	@go test -count=1 -v -timeout 60m ./test/netpol
 
-sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them
+sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them; FAMILIES (4), 46 or 6
 	@build/packages dash netcat-openbsd # which the suite's Pods run
 	@build/lab-binaries $(CACHE) $(BIN) agnhost e2e
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network
-	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)')
+	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(FAMILIES),-signetwork.families $(FAMILIES))
 
 mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)
 	@test -e "$(SUITE)/go.mod" || { echo 'make mcs: SUITE is the directory conformance of a copy of sigs.k8s.io/mcs-api'; exit 1; }

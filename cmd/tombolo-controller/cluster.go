@@ -38,14 +38,10 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return err
 	}
-	options, err := warnings.CacheOptions(namespace)
-	if err != nil {
-		return err
-	}
 	lease, renew, retry := 15*time.Second, 10*time.Second, 2*time.Second
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: scheme,
-		Cache:  options,
+		Cache:  warnings.CacheOptions(namespace),
 		// Two replicas must not assign addresses. Events are written by the elected replica too.
 		LeaderElection:                true,
 		LeaderElectionID:              externalip.LeaseName,

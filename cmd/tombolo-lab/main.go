@@ -57,11 +57,15 @@ func progress() func(string) {
 }
 
 func (o *options) up() *cobra.Command {
-	config := lab.Config{}
+	config, families := lab.Config{}, ""
 	cmd := &cobra.Command{
 		Use: "up", Short: "Make the clusters; their Nodes are NotReady until a network is installed", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config.Name, config.Progress = o.name, progress()
+			var err error
+			if config.Families, err = lab.ParseFamilies(families); err != nil {
+				return err
+			}
 			l, err := lab.Up(cmd.Context(), config)
 			if err != nil {
 				return err
@@ -73,6 +77,8 @@ func (o *options) up() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&config.Clusters, "clusters", []string{"north", "east", "west"}, "names of the clusters")
+	cmd.Flags().StringVar(&families, "families", "4", "IP families of Pods and Services: 4, 46 or 6, or one for each "+
+		"cluster with commas between; Nodes have IPv4 addresses in any case")
 	cmd.Flags().IntVar(&config.Nodes, "nodes", 2, "Nodes in each cluster")
 	cmd.Flags().StringVar(&config.Dir, "dir", "", "where the lab keeps its files (default /var/lib/tombolo-lab/NAME)")
 	return cmd

@@ -130,6 +130,15 @@ func (o *options) powerOn() *cobra.Command {
 	}
 }
 
+// addresses are a Node's InternalIPs.
+func addresses(n *lab.Node) string {
+	var texts []string
+	for _, a := range n.InternalIPs() {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ",")
+}
+
 func (o *options) status() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show the labs of this machine and the Nodes of this one", Args: cobra.NoArgs,
@@ -160,7 +169,7 @@ func (o *options) status() *cobra.Command {
 					if err != nil {
 						ready = "?"
 					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n, n.InternalIP(), power, ready, c.Kubeconfig())
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n, addresses(n), power, ready, c.Kubeconfig())
 				}
 			}
 			return w.Flush()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -211,6 +212,20 @@ func (p partner) at(key publickey.Key, port uint16) wireguard.Peer {
 
 // userspace reports whether the switch sends only through links of its own.
 func userspace(c config.Config) bool { return c.OVSDatapathType == "netdev" }
+
+// notEncrypted returns why tunnels that end at an address cannot be encrypted, with the remedy. It returns "" if they
+// can, or if there is no address.
+func notEncrypted(end netip.Addr) string {
+	switch {
+	case end.Is6():
+		return fmt.Sprintf("tunnels at %s cannot be encrypted, since encryption between Nodes needs addresses of IPv4: give "+
+			"the Node an InternalIP of IPv4", end)
+	case peering.InsideRange.Contains(end):
+		return fmt.Sprintf("tunnels at %s cannot be encrypted, since the addresses inside are of %s too: give the Node "+
+			"another address", end, peering.InsideRange)
+	}
+	return ""
+}
 
 // insideMTU returns the part of the underlay's MTU that remains for tunnels.
 func insideMTU(c config.Config, u Underlay) int {

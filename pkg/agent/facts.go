@@ -93,15 +93,19 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 		}
 	}
 	if text != "" && !slices.ContainsFunc(f.Transport, carriesTunnels) {
-		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no IPv4 address that a tunnel can end at",
+		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no address that a tunnel can end at",
 			transportAddresses, text)
 	}
 	return f
 }
 
-// firstEnd returns the first address that tunnels can end at.
+// firstEnd returns the first address that tunnels can end at. Addresses of IPv4 go before addresses of IPv6: all Nodes
+// of a cluster have to use one version, and each agent chooses alone.
 func firstEnd(list []netip.Addr) (netip.Addr, bool) {
-	i := slices.IndexFunc(list, carriesTunnels)
+	i := slices.IndexFunc(list, netip.Addr.Is4)
+	if i < 0 {
+		i = slices.IndexFunc(list, carriesTunnels)
+	}
 	if i < 0 {
 		return netip.Addr{}, false
 	}
@@ -138,14 +142,16 @@ func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
 }
 
 // tunnelEnds returns all addresses that the tunnels of a Node may end at and come from. These are the address that
-// other Nodes send to, and its InternalIPs. Its switch uses an InternalIP until it has seen the annotation.
+// other Nodes send to, and its InternalIPs of the same version of IP. Its switch uses an InternalIP until it has seen
+// the annotation.
 func (n nodeFacts) tunnelEnds() []netip.Addr {
-	var out []netip.Addr
-	if end, ok, _ := n.tunnelEnd(); ok {
-		out = append(out, end)
+	end, ok, _ := n.tunnelEnd()
+	if !ok {
+		return nil
 	}
+	out := []netip.Addr{end}
 	for _, ip := range n.Internal {
-		if carriesTunnels(ip) && !slices.Contains(out, ip) {
+		if carriesTunnels(ip) && ip.Is4() == end.Is4() && !slices.Contains(out, ip) {
 			out = append(out, ip)
 		}
 	}

@@ -14,16 +14,13 @@ import (
 // interface with a smaller one.
 const minMTU6 = 1280
 
-// familiesOf returns the versions of IP that this Node serves to its Pods. Its podCIDRs are of these versions, and the
-// agent serves them. While the Node is unknown, it is the zero value, IPv4 alone. Other Nodes may serve others.
+// familiesOf returns the versions of IP that this Node serves to its Pods, the versions of its podCIDRs. While the Node
+// is unknown, it is the zero value, IPv4 alone. Other Nodes may serve others.
 func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, []problem.Problem) {
 	n, u, _ := t.ready(r)
-	both, ok := family.Of(n.PodCIDRs).And(t.serves)
-	if !ok {
-		return t.serves, nil // nodeOf reports that there is no podCIDR
-	}
-	if !both.Has6() {
-		return both, nil
+	of := family.Of(n.PodCIDRs) // nodeOf reports that there is no podCIDR
+	if !of.Has6() {
+		return of, nil
 	}
 	var ps problems
 	const without = "its Pods have no IPv6: "
@@ -35,7 +32,7 @@ func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, 
 		ps.report(t.object(), "spec.podCIDRs", "MTUTooSmall", without+"their MTU is %d, and IPv6 needs %d: raise "+
 			"defaultMTU in antrea-agent.conf, or the MTU of the interface between the Nodes", mtu, minMTU6)
 	default:
-		return both, nil
+		return of, nil
 	}
 	return family.IPv4, ps
 }
@@ -46,9 +43,9 @@ func (t *ownNode) families(r *derive.Reader) family.Families {
 	return f
 }
 
-// carriesTunnels reports whether tunnels between Nodes and between clusters can end at an address. They are over IPv4,
-// whatever is inside.
-func carriesTunnels(ip netip.Addr) bool { return ip.Is4() }
+// carriesTunnels reports whether tunnels between Nodes can end at an address, whatever is inside. Tunnels between
+// clusters are over IPv4 alone.
+func carriesTunnels(ip netip.Addr) bool { return ip.Is4() || ip.IsGlobalUnicast() && !ip.Is4In6() }
 
 // is4 reports whether a range is of IPv4. Traffic between clusters is of IPv4 alone.
 func is4(p netip.Prefix) bool { return p.Addr().Is4() }

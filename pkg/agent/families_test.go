@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
@@ -16,10 +17,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// dualView is testView with IPv6 in everything, for an agent that serves it.
+// dualView is testView with IPv6 in everything.
 func dualView() View {
 	v := testView()
-	v.Serves = family.Dual
 	for i, cidr := range []string{"fd11::/64", "fd11:0:0:1::/64"} {
 		v.Nodes[i].Spec.PodCIDRs = append(v.Nodes[i].Spec.PodCIDRs, cidr)
 	}
@@ -103,19 +103,6 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
-// TestFamiliesNotServed has an agent that serves IPv4 alone in a cluster with both families. Its desired state is the
-// same as in a cluster without IPv6.
-func TestFamiliesNotServed(t *testing.T) {
-	v := dualView()
-	v.Serves = family.IPv4
-	v.Attachments[0].IPs = v.Attachments[0].IPs[:1] // what package cni gives Pods follows
-	four, _ := Plan(testView())
-	d, _ := Plan(v)
-	if diff := cmp.Diff(four.text(), d.text()); diff != "" {
-		t.Errorf("desired state (-without IPv6 +with):\n%s", diff)
-	}
-}
-
 // TestNoRoomForIPv6 has Nodes that cannot serve IPv6. A problem names the reason, and IPv4 is served as without IPv6.
 func TestNoRoomForIPv6(t *testing.T) {
 	for _, test := range []struct {
@@ -168,11 +155,51 @@ func TestIPv6Alone(t *testing.T) {
 	if d.Flows[datapath.PodOwner("web-a1b2c3")].Flows == nil {
 		t.Error("the Pod has no flows")
 	}
-	// A Node whose families the agent does not serve has no network.
-	v.Serves = family.IPv4
+	// A Node in a mode without IPv6 has no network.
+	v.Config.TrafficEncapMode = config.Hybrid
 	d, problems = Plan(v)
-	if d.Network != nil || !slices.ContainsFunc(problems,
-		func(p problem.Problem) bool { return p.Reason == "NoPodCIDR" }) {
-		t.Errorf("an agent without IPv6: %+v, %v", d.Network, problems)
+	reason := func(want string) bool {
+		return slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == want })
+	}
+	if d.Network != nil || !reason("IPv6NotServed") || reason("NoPodCIDR") {
+		t.Errorf("a Node without IPv6: %+v, %v", d.Network, problems)
+	}
+}
+
+// TestTunnelsOverIPv6 has Nodes whose addresses are of IPv6 alone.
+func TestTunnelsOverIPv6(t *testing.T) {
+	v := dualView()
+	v.Gateways, v.ClusterInfoImports = nil, nil
+	before, _ := Plan(v)
+	own, other := netip.MustParseAddr("fd78::101"), netip.MustParseAddr("fd78::102")
+	v.Nodes[0].Status.Addresses[0].Address, v.Nodes[1].Status.Addresses[0].Address = own.String(), other.String()
+	v.Underlay.Of, v.Underlay.Local = own, []netip.Addr{own}
+	v.Underlay.Networks = []netip.Prefix{netip.PrefixFrom(own, 64)}
+	d, problems := Plan(v)
+	for _, p := range problems {
+		t.Errorf("problem: %s", p)
+	}
+	if n := d.Node; n.TunnelSource != own || !slices.Equal(n.Ends, []netip.Addr{own}) {
+		t.Errorf("tunnels from %s, which end at %s", n.TunnelSource, n.Ends)
+	}
+	if len(d.RemoteNodes) != 1 || d.RemoteNodes[0].Address != other {
+		t.Errorf("other Nodes: %+v", d.RemoteNodes)
+	}
+	if d.Network.MTU != before.Network.MTU-20 {
+		t.Errorf("the MTU of Pods is %d, and over IPv4 %d", d.Network.MTU, before.Network.MTU)
+	}
+
+	v.Nodes[1].Status.Addresses = append(v.Nodes[1].Status.Addresses,
+		corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.168.78.102"})
+	if d, problems = Plan(v); len(d.RemoteNodes) != 0 || len(problems) != 1 || problems[0].Reason != "FamiliesDiffer" {
+		t.Errorf("another Node with an address of IPv4: %+v, problems %v", d.RemoteNodes, problems)
+	}
+	v = dualView()
+	v.Config.TrafficEncryptionMode = "wireGuard"
+	v.Nodes[0].Status.Addresses[0].Address = own.String()
+	if _, problems = Plan(v); !slices.ContainsFunc(problems, func(p problem.Problem) bool {
+		return p.Object.Name == "node-1" && p.Reason == "InvalidAddress"
+	}) {
+		t.Errorf("encryption of tunnels over IPv6: problems %v", problems)
 	}
 }

@@ -203,10 +203,9 @@ func (k *nodeKeys) secured(name string, n nodeFacts, r *derive.Reader, ps *probl
 			"its Pods cannot be reached: %v: remove the annotation, and the Node's agent writes its key again", err)
 		return false
 	}
-	if end, _, _ := n.tunnelEnd(); peering.InsideRange.Contains(end) {
-		ps.report(object, "status.addresses", "InvalidAddress",
-			"its Pods cannot be reached: tunnels to %s cannot be encrypted, since the addresses inside are of %s too: give "+
-				"the Node another address", end, peering.InsideRange)
+	end, _, _ := n.tunnelEnd()
+	if why := notEncrypted(end); why != "" {
+		ps.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: %s", why)
 		return false
 	}
 	key, address := insideIDs(n)

@@ -28,8 +28,6 @@ type ownNode struct {
 	now      *derive.Table[derive.Name, thisNode]
 	last     *derive.Source[derive.Name, thisNode] // the last row of now, for when there is no row
 
-	// serves are the families that Pods can have. No agent serves IPv6 yet; only tests set it, before the first pass.
-	serves      family.Families
 	familiesRow *derive.Table[derive.Name, family.Families]
 }
 
@@ -68,6 +66,8 @@ func (t *ownNode) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Pr
 	if !ok {
 		return thisNode{}, nil
 	}
+	end, _, _ := n.tunnelEnd()
+	u.Over6 = end.Is6()
 	return thisNode{Known: true, Node: n, Underlay: u}, nil
 }
 
@@ -146,7 +146,7 @@ func (t *ownNode) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
 	}
 	if len(own) == 0 {
 		ps.report(t.object(), "transportInterface", "NoTransportAddress",
-			"interface %s has no IPv4 address that tunnels can end at, they use the Node's InternalIP: give it an address, or "+
+			"interface %s has no address that tunnels can end at, they use the Node's InternalIP: give it an address, or "+
 				"name another interface in antrea-agent.conf", name)
 		return netip.Addr{}
 	}

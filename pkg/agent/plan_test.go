@@ -151,13 +151,13 @@ func TestPlan(t *testing.T) {
 			}
 		}, problem: "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else " +
 			"now: delete the Pod"},
-		{name: "another Node, of a family that is not served", change: func(v *View) {
+		{name: "another Node, whose tunnels are over the other version of IP", change: func(v *View) {
 			v.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::2"}}
 		}, check: func(t *testing.T, d Desired) {
 			if len(d.RemoteNodes) != 0 {
 				t.Errorf("Nodes %v", d.RemoteNodes)
 			}
-		}, problem: "is no IPv4 address"},
+		}, problem: "give both Nodes an InternalIP of one family"},
 		{name: "an unknown Node", change: func(v *View) { v.NodeName = "other" }, check: func(t *testing.T, d Desired) {
 			if d.Bridges != nil || d.Flows != nil {
 				t.Error("something would be configured")
@@ -273,14 +273,14 @@ func TestPlan(t *testing.T) {
 				if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
 					t.Errorf("the tunnel port has local_ip %q", have)
 				}
-			}, problem: "interface eth1 has no IPv4 address"},
+			}, problem: "interface eth1 has no address"},
 		{name: "a transport address that is none", change: func(v *View) {
 			v.Nodes[1].Annotations = map[string]string{"node.antrea.io/transport-addresses": "127.0.0.1,eth1"}
 		}, check: func(t *testing.T, d Desired) {
 			if have := d.RemoteNodes[0].Address.String(); have != "192.168.78.102" {
 				t.Errorf("the tunnel to node-2 ends at %s, want its InternalIP", have)
 			}
-		}, problem: `"127.0.0.1,eth1" has no IPv4 address`},
+		}, problem: `"127.0.0.1,eth1" has no address`},
 		{name: "a Gateway whose tunnels end elsewhere than the other clusters send", change: func(v *View) {
 			v.Config.TransportInterface, v.Underlay.Addresses = "eth1", []netip.Prefix{netip.MustParsePrefix("10.50.0.1/24")}
 			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "10.50.0.1"}

@@ -53,3 +53,6 @@ var tunnelProtocols = map[string]datapath.Tunnel{
 
 // overhead is how many bytes each tunnel type adds to a packet over an IPv4 underlay.
 var overhead = map[string]int{"geneve": 50, "vxlan": 50, "gre": 42}
+
+// header6 is how much longer the header of IPv6 is, for tunnels over an IPv6 underlay.
+const header6 = 20

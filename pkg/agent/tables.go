@@ -310,7 +310,7 @@ func (t *tables) own(r *derive.Reader) peering.Own {
 				own.Nodes = append(own.Nodes, ip)
 			}
 		}
-		if ip, ok, _ := n.tunnelEnd(); ok && !slices.Contains(own.Nodes, ip) {
+		if ip, ok, _ := n.tunnelEnd(); ok && ip.Is4() && !slices.Contains(own.Nodes, ip) {
 			own.Nodes = append(own.Nodes, ip)
 		}
 	}
@@ -360,10 +360,9 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	if err != nil {
 		ps.report(t.this.object(), "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
 	}
-	if len(ranges) == 0 {
+	if len(ranges) == 0 && len(node.PodCIDRs) == 0 { // else the families of the Node have a problem
 		ps.report(t.this.object(), "spec.podCIDRs", "NoPodCIDR",
-			"no podCIDR of %s is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr",
-			strings.ReplaceAll(t.this.serves.String(), " and ", " or "))
+			"no podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
 	}
 	if _, _, err := node.tunnelEnd(); err != nil {
 		ps.report(t.this.object(), "metadata.annotations", "InvalidTransportAddress",
@@ -403,10 +402,8 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		end, _, _ := node.tunnelEnd()
 		n.TunnelSource = peering.InsideOfNode(end) // also while the device is not there yet
 		n.Ends = []netip.Addr{n.TunnelSource}
-		if peering.InsideRange.Contains(end) {
-			ps.report(t.this.object(), "status.addresses", "InvalidAddress",
-				"no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give "+
-					"the Node another address", end, peering.InsideRange)
+		if why := notEncrypted(end); why != "" {
+			ps.report(t.this.object(), "status.addresses", "InvalidAddress", "no other Node is reached: %s", why)
 		}
 	}
 	if t.config.EncryptsPeers() {
@@ -441,6 +438,9 @@ func podMTU(c config.Config, u Underlay) int {
 	mtu := insideMTU(c, u)
 	if c.UsesTunnels() {
 		mtu -= overhead[c.TunnelType]
+		if u.Over6 {
+			mtu -= header6
+		}
 	}
 	return min(mtu, 65000)
 }
@@ -465,11 +465,17 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	}
 	if !ok && len(n.Internal) > 0 {
 		ps.report(object, "status.addresses", "InvalidAddress",
-			"its Pods cannot be reached: %s is no IPv4 address, where a tunnel could end: give the Node an IPv4 InternalIP",
+			"its Pods cannot be reached: no tunnel can end at %s: give the Node an InternalIP that other Nodes reach",
 			n.Internal[0])
 	}
 	if !ok || len(ranges) == 0 {
 		return datapath.RemoteNode{}, ps // also a Node that is still being set up
+	}
+	this, _, _ := t.this.ready(r)
+	if end, ok, _ := this.tunnelEnd(); ok && end.Is4() != ip.Is4() {
+		ps.report(object, "status.addresses", "FamiliesDiffer", "its Pods cannot be reached: tunnels to it end at %s, and "+
+			"tunnels to Node %s end at %s: give both Nodes an InternalIP of one family", ip, t.nodeName, end)
+		return datapath.RemoteNode{}, ps
 	}
 	if !t.keys.secured(string(name), n, r, &ps) {
 		return datapath.RemoteNode{}, ps

@@ -25,8 +25,10 @@ type Underlay struct {
 	Link string
 	// Addresses are the addresses of the transportInterface if the kernel keeps it.
 	Addresses []netip.Prefix
-	// Local are all IPv4 addresses of the Node.
+	// Local are all addresses of the Node but link-local addresses of IPv6.
 	Local []netip.Addr
+	// Over6 is set if tunnels to this Node are over IPv6.
+	Over6 bool
 	// Networks are the networks that the interface is attached to.
 	Networks []netip.Prefix
 }

@@ -14,7 +14,6 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
-	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
@@ -22,7 +21,6 @@ import (
 type View struct {
 	Config   config.Config
 	NodeName string
-	Serves   family.Families // by the agent
 
 	// From the API server.
 	Nodes              []*corev1.Node
@@ -66,7 +64,6 @@ func (v View) objects() []client.Object {
 // set makes a view the content of all sources.
 func (t *tables) set(v View) {
 	v.Known, v.Underlay.Read = true, true
-	t.this.serves = v.Serves
 	for _, n := range v.Nodes {
 		if n.Name == v.NodeName {
 			v.Underlay.Of, _ = nodeFactsOf(n).internalIP()

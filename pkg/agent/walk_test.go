@@ -161,7 +161,6 @@ func (w *walk) startAgent() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.tables.this.serves = w.world.serves
 	w.version = derive.NewSource[derive.Name, int](a.tables.engine, "walk")
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -33,7 +33,7 @@ import (
 // objects may be. The agent has to leave out the invalid parts, and nothing else.
 type world struct {
 	version int
-	serves  family.Families // by the agent; with IPv6 each Node and Pod has an address of it too
+	serves  family.Families // with IPv6 each Node and Pod has an address of it too
 
 	nodes    map[string]*corev1.Node
 	services map[string]*corev1.Service
@@ -110,7 +110,7 @@ func (w *world) podIPs(ip string) []corev1.PodIP {
 // view is the truth that the agent's flows have to come from.
 func (w *world) view(c config.Config, gatewayMAC string) View {
 	return View{
-		Config: c, NodeName: ownName, Serves: w.serves, settings: settings{GatewayMAC: gatewayMAC}, Others: w.others,
+		Config: c, NodeName: ownName, settings: settings{GatewayMAC: gatewayMAC}, Others: w.others,
 		Nodes: slices.Collect(maps.Values(w.nodes)), Services: slices.Collect(maps.Values(w.services)),
 		EndpointSlices: slices.Collect(maps.Values(w.slices)), ServiceCIDRs: slices.Collect(maps.Values(w.ranges)),
 		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),

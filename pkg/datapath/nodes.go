@@ -178,10 +178,14 @@ func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match 
 		match = append(match, flow.InPort(n.TunnelPort))
 	}
 	var flows []flow.Flow
+	known := false
 	for _, end := range n.Ends {
-		flows = append(flows, n.accept(priority, as, append(slices.Clone(match), flow.TunnelDst(host(end)))...))
+		known = true
+		if end.Is4() == from.Addr().Is4() {
+			flows = append(flows, n.accept(priority, as, append(slices.Clone(match), flow.TunnelDst(host(end)))...))
+		}
 	}
-	if len(flows) == 0 {
+	if !known {
 		flows = append(flows, n.accept(priority, as, match...))
 	}
 	return flows
@@ -517,11 +521,18 @@ func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, transla
 		Actions: append(actions, flow.Goto(Commit))}
 }
 
-// tunnelTo sends a packet to another tunnel end.
+// tunnelTo sends a packet to another tunnel end. A packet that came from a tunnel has addresses of its ends, and Open
+// vSwitch prefers addresses of IPv4.
 func (n Node) tunnelTo(to netip.Addr) flow.Actions {
-	from := n.TunnelSource
-	if !from.IsValid() {
-		from = netip.IPv4Unspecified() // else it would be the source of the tunnel that the packet came from
+	from, none := n.TunnelSource, netip.IPv4Unspecified()
+	var actions flow.Actions
+	if !to.Is4() {
+		actions = flow.Do(flow.SetTunnelSrc(none), flow.SetTunnelDst(none))
+		none = netip.IPv6Unspecified()
 	}
-	return flow.Do(flow.SetTunnelSrc(from), flow.SetTunnelDst(to), flow.Load(outPort, uint64(n.TunnelPort)))
+	if from.Is4() != to.Is4() {
+		from = none // also where there is no source
+	}
+	return append(actions, flow.Do(flow.SetTunnelSrc(from), flow.SetTunnelDst(to),
+		flow.Load(outPort, uint64(n.TunnelPort)))...)
 }

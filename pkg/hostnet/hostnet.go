@@ -1,8 +1,8 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses, MTU and state of links, routes
 // and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo", "ip6 tombolo", "netdev
-// tombolo", "inet tombolo-services" and "inet tombolo-hostports", with "ip6 tombolo-services" and "ip6
-// tombolo-hostports" for IPv6. It gets the desired state, compares it with the kernel's, and sends the difference.
-// Kernel events and a slow resync make it compare again. It leaves the configuration of other programs alone.
+// tombolo", "inet tombolo-services" and "inet tombolo-hostports". It gets the desired state, compares it with the
+// kernel's, and sends the difference. Kernel events and a slow resync make it compare again. It leaves the
+// configuration of other programs alone.
 package hostnet
 
 import (
@@ -56,8 +56,8 @@ type Link struct {
 	// Shared leaves addresses that others have put there.
 	Shared bool
 	// NoAddresses is set if the link is a port of a userspace switch. It should have no address, and the host's own
-	// stack must not see the IPv4 packets that arrive on it: the switch reads them too, and hands over packets for the
-	// host.
+	// stack must not see the packets that arrive on it: the switch reads them too, and hands over packets for the host.
+	// Desired routes replace routes by this link, which Linux keeps in IPv6.
 	NoAddresses bool
 	// Guards are the names of the links, this one among them, through which packets to the link's addresses are
 	// accepted; empty for any link. Packets through another link did not pass the link's function, such as decryption.

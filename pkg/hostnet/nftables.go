@@ -33,16 +33,14 @@ var families = []knftables.Family{knftables.IPv4Family, knftables.IPv6Family, kn
 
 // version is a version of IP in nft's words.
 type version struct {
-	family            knftables.Family
 	header, addresses string // the header, and the type of its addresses
 	has               func(netip.Addr) bool
-	example           netip.Addr // an address
 }
 
 // versions has the versions of IP by family.
 var versions = map[knftables.Family]version{
-	knftables.IPv4Family: {knftables.IPv4Family, "ip", "ipv4_addr", netip.Addr.Is4, netip.IPv4Unspecified()},
-	knftables.IPv6Family: {knftables.IPv6Family, "ip6", "ipv6_addr", netip.Addr.Is6, netip.IPv6Unspecified()},
+	knftables.IPv4Family: {"ip", "ipv4_addr", netip.Addr.Is4},
+	knftables.IPv6Family: {"ip6", "ipv6_addr", netip.Addr.Is6},
 }
 
 // ruleset reads and writes one of our tables. nft does not return a rule's text in the form in which it was written, so
@@ -115,12 +113,14 @@ func contentsOf(family knftables.Family, d Desired) contents {
 func guardsOf(family knftables.Family, links []Link, sets map[string]nftSet) []string {
 	ip := versions[family]
 	var uplinks, rules []string
+	addressed := family == knftables.IPv4Family // of IPv6 the host may have nothing
 	for _, l := range links {
-		if l.NoAddresses && family == knftables.IPv4Family { // its IPv6 addresses stay
+		addressed = addressed || slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return ip.has(p.Addr()) })
+		if l.NoAddresses {
 			uplinks = append(uplinks, l.Name)
 		}
 	}
-	if len(uplinks) > 0 {
+	if len(uplinks) > 0 && addressed {
 		slices.Sort(uplinks)
 		sets[uplinkSet] = nftSet{"ifname", nil, slices.Compact(uplinks)}
 		// The userspace switch has read the packet before it comes here.

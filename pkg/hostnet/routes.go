@@ -38,8 +38,7 @@ func (a *applier) routes() {
 }
 
 // forwardRule makes forwarded packets of a family use forwardTable first: all packets except packets from "lo", which
-// are the host's own. Ours have our priority, too. Rules of other programs may lead
-// there, too. A kernel without IPv6 has no rules of it.
+// are the host's own. A kernel without IPv6 has no rules of it.
 func (a *applier) forwardRule(family int, of func(netip.Addr) bool) {
 	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
 	wanted := slices.ContainsFunc(a.want.Forwarded, func(r Route) bool { return of(r.Dst.Addr()) })
@@ -54,8 +53,8 @@ func (a *applier) forwardRule(family int, of func(netip.Addr) bool) {
 	there := false
 	for _, have := range list {
 		switch {
-		case have.Table != forwardTable || have.Priority != forwardPriority: // of another program
-		case wanted && !there && have.Invert && have.IifName == loopback:
+		case have.Table != forwardTable:
+		case wanted && !there && have.Priority == forwardPriority && have.Invert && have.IifName == loopback:
 			there = true
 		default:
 			a.change(a.handle.RuleDel(&have), object, "", "remove %s", have)
@@ -97,7 +96,7 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 		if have, ok := ours[key]; ok && sameRoute(have, route) {
 			continue
 		}
-		if other, ok := others[key]; ok {
+		if other, ok := others[key]; ok && !a.left(other.LinkIndex) {
 			if !sameRoute(other, route) && !want.Yields {
 				a.failed = append(a.failed, problem.Problem{Object: object, Reason: reasonTaken,
 					Message: fmt.Sprintf(
@@ -127,6 +126,18 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 			a.change(err, problem.Object{Kind: kind, Name: key.String()}, "", "remove it")
 		}
 	}
+}
+
+// left reports whether the host's addresses have left a link. Linux removes a link's IPv4 routes with its last address.
+// Its IPv6 routes by a gateway stay, and nothing is reached by them.
+func (a *applier) left(index int) bool {
+	return slices.ContainsFunc(a.want.Links, func(l Link) bool {
+		if !l.NoAddresses {
+			return false
+		}
+		link := a.link(l.Name)
+		return link != nil && link.Attrs().Index == index
+	})
 }
 
 // readRoutes returns the unicast routes of a table.

@@ -68,8 +68,8 @@ func ReadTransport(iface string) (Transport, error) {
 	return t, nil
 }
 
-// Addresses returns the addresses of this host, in the network namespace of the calling thread, ordered. It leaves
-// out addresses of IPv6 that are of one link: each link has one.
+// Addresses returns the addresses of this host without link-local addresses of IPv6, in the network namespace of the
+// calling thread, ordered.
 func Addresses() ([]netip.Addr, error) {
 	list, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -77,7 +77,7 @@ func Addresses() ([]netip.Addr, error) {
 	}
 	var out []netip.Addr
 	for _, a := range list {
-		if p, ok := prefixOf(a.IPNet); ok && !(p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()) {
+		if p, ok := prefixOf(a.IPNet); ok && (p.Addr().Is4() || !p.Addr().IsLinkLocalUnicast()) {
 			out = append(out, p.Addr())
 		}
 	}

@@ -126,8 +126,10 @@ func TestUplinkMoves(t *testing.T) {
 	node := enter(t)
 	sh(t, "ip link add eth1 type veth peer name uplink")
 	uplinkTo(t, node, router)
-	sh(t, "ip addr add 192.168.77.101/24 dev eth1 && ip link set eth1 up && ip route add default via 192.168.77.1")
-	reach := func() error { return ping("192.168.77.1", "10.9.9.9") }
+	sh(t, "ip addr add 192.168.77.101/24 dev eth1 && ip addr add fd77::101/64 dev eth1 nodad && ip link set eth1 up &&"+
+		"ip route add default via 192.168.77.1 && ip route add default via fd77::1")
+	inside(t, router, node, func() { sh(t, "ip addr add fd77::1/64 dev uplink nodad; ip addr add fd99::9/128 dev lo") })
+	reach := func() error { return ping("192.168.77.1", "10.9.9.9", "fd77::1", "fd99::9") }
 	ovstest.Eventually(t, "ping before the move", reach)
 
 	s := ovstest.Start(t, "--disable-system")
@@ -163,12 +165,13 @@ func TestUplinkMoves(t *testing.T) {
 	if name, err := InterfaceWith(netip.MustParseAddr("192.168.77.101")); err != nil || name != "br-eth1" {
 		t.Errorf("the address is on %q, %v", name, err)
 	}
-	if out := sh(t, "ip -4 addr show dev eth1"); out != "" {
+	out := sh(t, "ip addr show dev eth1 scope global; ip -6 route show default dev eth1")
+	if strings.Contains(out, "inet") || strings.Contains(out, "default") {
 		t.Errorf("eth1 still has %s", out)
 	}
 	// The host receives each packet once, although the kernel sees it on eth1 too.
 	inside(t, router, node, func() {
-		if err := ping("192.168.77.101"); err != nil {
+		if err := ping("192.168.77.101", "fd77::101"); err != nil {
 			t.Errorf("from the router: %v", err)
 		}
 	})

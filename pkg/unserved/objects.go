@@ -1,15 +1,11 @@
 package unserved
 
 import (
-	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
@@ -42,37 +38,6 @@ func nodePortLocal(s *corev1.Service) []Finding {
 	return annotated(s, "nodeportlocal.antrea.io/",
 		"NodePortLocal is not in this version, so no port of a Node is opened for the Pods: use the ClusterIP, or hostPort")
 }
-
-// wide reports a range of IPv6.
-func wide(field, text, message string) []Finding {
-	p, err := netip.ParsePrefix(text)
-	return when(err == nil && p.Addr().Is6(), field, message)
-}
-
-func nodeFamilies(n *corev1.Node) (out []Finding) {
-	for i, text := range n.Spec.PodCIDRs {
-		out = append(out, wide(fmt.Sprintf("spec.podCIDRs[%d]", i), text,
-			"Pods get no IPv6 addresses yet: run kube-controller-manager with a --cluster-cidr of IPv4 alone, or use IPv4")...)
-	}
-	return out
-}
-
-func rangeFamilies(c *networkingv1.ServiceCIDR) (out []Finding) {
-	for i, text := range c.Spec.CIDRs {
-		out = append(out, wide(fmt.Sprintf("spec.cidrs[%d]", i), text,
-			"ClusterIPs of IPv6 are not served yet: create Services with ipFamilies [IPv4]")...)
-	}
-	return out
-}
-
-func sliceFamilies(s *discoveryv1.EndpointSlice) []Finding {
-	return when(s.AddressType == discoveryv1.AddressTypeIPv6 &&
-		s.Labels[discoveryv1.LabelManagedBy] != KubernetesEndpoints,
-		"addressType", "endpoints of IPv6 are not served yet: write an EndpointSlice of addressType IPv4")
-}
-
-// KubernetesEndpoints manages the EndpointSlices of Services with a selector, of the families that these have.
-const KubernetesEndpoints = "endpointslice-controller.k8s.io"
 
 const poolPrefix, poolRemedy = "ipam.antrea.io/",
 	"there are no pools of addresses: Pods get addresses of their Node's podCIDR; remove the annotation"

@@ -59,11 +59,6 @@ var rows = []Row{
 		find:    finders{service: longAffinity},
 	},
 	{
-		Asked: "IPv6: ClusterIPs, `podCIDRs` of Nodes, ServiceCIDRs, EndpointSlices", Reason: "IPv6NotSupported",
-		Happens: "IPv4 only; of EndpointSlices those are reported that Kubernetes' own controller has not made",
-		find:    finders{service: serviceFamilies, node: nodeFamilies, cidr: rangeFamilies, slice: sliceFamilies},
-	},
-	{
 		Asked: "annotations `ipam.antrea.io/*` (ippools, pod-ips) of a Pod or Namespace", Reason: "IPPoolNotSupported",
 		Happens: "Pods get addresses of their Node's podCIDR",
 		find:    finders{pod: podPools, namespace: namespacePools},
@@ -157,6 +152,13 @@ var rows = []Row{
 		Asked:    "IPv6 ranges and gateways in a ClusterInfo",
 		Happens:  "they are the cluster's, and Nodes of other clusters do not reach them",
 		Test:     "pkg/multicluster/peering.TestPlan",
+		Reported: status,
+	},
+	{
+		Asked:    "IPv6 on a Node in `trafficEncapMode` noEncap or hybrid",
+		Happens:  "its Pods get no IPv6 addresses, and IPv4 works",
+		Reason:   "IPv6NotServed",
+		Test:     "pkg/agent.TestNoRoomForIPv6",
 		Reported: status,
 	},
 	{

@@ -2,7 +2,6 @@ package unserved
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -74,20 +73,4 @@ func longAffinity(s *corev1.Service) []Finding {
 	}
 	return []Finding{finding("spec.sessionAffinityConfig.clientIP.timeoutSeconds",
 		"a client is remembered for %d seconds after its last connection, not for %d: set at most %d", most, seconds, most)}
-}
-
-// serviceFamilies finds the families of the ClusterIPs.
-func serviceFamilies(s *corev1.Service) []Finding {
-	var has4, has6 bool
-	for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
-		if ip, err := netip.ParseAddr(text); err == nil {
-			has4, has6 = has4 || ip.Is4(), has6 || ip.Is6()
-		}
-	}
-	if has4 {
-		return when(has6, "spec.ipFamilies",
-			"the IPv6 ClusterIP is not served yet: use the IPv4 one, or set ipFamilies to [IPv4]")
-	}
-	return when(has6, "spec.ipFamilies",
-		"the Service has only an IPv6 ClusterIP, which is not served yet: recreate it with ipFamilies [IPv4]")
 }

@@ -84,12 +84,6 @@ func TestService(t *testing.T) {
 			s.Labels = map[string]string{service.LabelProxyName: "another"}
 			s.Spec.ExternalIPs = []string{"192.0.2.1"}
 		}},
-		{name: "both families", want: []string{"spec.ipFamilies IPv6NotSupported"}, change: func(s *corev1.Service) {
-			s.Spec.ClusterIPs = []string{"10.96.0.10", "fd00::10"}
-		}},
-		{name: "only IPv6", want: []string{"spec.ipFamilies IPv6NotSupported"}, change: func(s *corev1.Service) {
-			s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd00::10", []string{"fd00::10"}
-		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -44,9 +42,6 @@ type finders struct {
 	outside    func(*corev1.Service) []Finding // requests that Cluster.Outside serves
 	pod        func(*corev1.Pod) []Finding
 	namespace  func(*corev1.Namespace) []Finding
-	node       func(*corev1.Node) []Finding
-	cidr       func(*networkingv1.ServiceCIDR) []Finding
-	slice      func(*discoveryv1.EndpointSlice) []Finding
 	definition func(*metav1.PartialObjectMetadata) []Finding
 }
 
@@ -68,9 +63,6 @@ func (r Row) Where() string {
 	}{
 		{"Service", r.find.service != nil || r.find.outside != nil},
 		{"Namespace", r.find.namespace != nil},
-		{"Node", r.find.node != nil},
-		{"ServiceCIDR", r.find.cidr != nil},
-		{"EndpointSlice", r.find.slice != nil},
 		{"CustomResourceDefinition", r.find.definition != nil},
 	} {
 		if k.has {
@@ -134,22 +126,6 @@ func Pod(p *corev1.Pod) []problem.Problem {
 // Namespace returns what a Namespace asks for.
 func Namespace(n *corev1.Namespace) []problem.Problem {
 	return found(object("Namespace", n), func(f finders) []Finding { return look(f.namespace, n) })
-}
-
-// KubernetesNode returns what a Node's object asks for.
-func KubernetesNode(n *corev1.Node) []problem.Problem {
-	return found(object("Node", n), func(f finders) []Finding { return look(f.node, n) })
-}
-
-// ServiceCIDR returns what a range of ClusterIPs asks for.
-func ServiceCIDR(c *networkingv1.ServiceCIDR) []problem.Problem {
-	return found(object("ServiceCIDR", c), func(f finders) []Finding { return look(f.cidr, c) })
-}
-
-// EndpointSlice returns what endpoints ask for that another program than Kubernetes' own controller has written. Those
-// of the controller are as the Service asks.
-func EndpointSlice(s *discoveryv1.EndpointSlice) []problem.Problem {
-	return found(object("EndpointSlice", s), func(f finders) []Finding { return look(f.slice, s) })
 }
 
 // Definition returns what a CustomResourceDefinition lets users ask for, from its name.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -78,16 +76,6 @@ func TestObjects(t *testing.T) {
 		"metadata.labels[core.juniper.net/isolated-namespace] IsolationNotSupported",
 		"metadata.annotations[core.juniper.net/isolated-namespace] IsolationNotSupported",
 	}, Namespace(n))
-	same(t, "Node node-1", []string{"spec.podCIDRs[1] IPv6NotSupported"},
-		KubernetesNode(&corev1.Node{ObjectMeta: meta("node-1"),
-			Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/24", "fd00::/64"}}}))
-	same(t, "ServiceCIDR second", []string{"spec.cidrs[0] IPv6NotSupported"},
-		ServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta("second"),
-			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112", "10.97.0.0/16"}}}))
-	s := &discoveryv1.EndpointSlice{ObjectMeta: meta("web-6"), AddressType: discoveryv1.AddressTypeIPv6}
-	same(t, "EndpointSlice web-6", []string{"addressType IPv6NotSupported"}, EndpointSlice(s))
-	s.Labels = map[string]string{discoveryv1.LabelManagedBy: KubernetesEndpoints}
-	same(t, "EndpointSlice web-6", nil, EndpointSlice(s))
 	for name, want := range map[string][]string{
 		"egresses.crd.antrea.io":                          {"KindNotSupported"},
 		"adminnetworkpolicies.policy.networking.k8s.io":   {"PolicyKindNotSupported"},

@@ -7,7 +7,7 @@
 //	echo watch URL [--fresh] [--servers] [--begun] [--streams N] [--interval D] [--timeout D]
 //	echo download URL
 //	echo load URL [--time D] [--parallel N] [--fresh]
-//	echo resolve NAME [--srv]
+//	echo resolve NAME [--srv|--aaaa] [--server IP]
 package main
 
 import (
@@ -126,20 +126,22 @@ func downloadCommand() *cobra.Command {
 }
 
 func resolveCommand() *cobra.Command {
-	var srv bool
+	var q question
 	cmd := &cobra.Command{
 		Use: "resolve NAME", Short: "Ask the Pod's DNS server for the addresses of a whole name, a line each",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
-			lines, err := resolve(ctx, args[0], srv)
+			lines, err := q.resolve(ctx, args[0])
 			for _, line := range lines {
 				fmt.Println(line)
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&srv, "srv", false, "ask for its SRV records: port and target")
+	cmd.Flags().BoolVar(&q.srv, "srv", false, "ask for its SRV records: port and target")
+	cmd.Flags().BoolVar(&q.aaaa, "aaaa", false, "ask for its IPv6 addresses")
+	cmd.Flags().StringVar(&q.server, "server", "", "ask the server with this IP address")
 	return cmd
 }

@@ -8,19 +8,34 @@ import (
 	"strings"
 )
 
-// resolve asks for the A or the SRV records of a name. Nothing is appended to the name.
-func resolve(ctx context.Context, name string, srv bool) ([]string, error) {
+// question asks for the A, the AAAA or the SRV records of a name. Nothing is appended to the name.
+type question struct {
+	srv, aaaa bool
+	server    string // an IP address; empty: the Pod's servers
+}
+
+func (q question) resolve(ctx context.Context, name string) ([]string, error) {
 	name = strings.TrimSuffix(name, ".") + "."
+	resolver := net.DefaultResolver
+	if q.server != "" {
+		resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(q.server, "53"))
+		}}
+	}
 	var out []string
-	if srv {
-		_, records, err := net.DefaultResolver.LookupSRV(ctx, "", "", name)
+	if q.srv {
+		_, records, err := resolver.LookupSRV(ctx, "", "", name)
 		for _, r := range records {
 			out = append(out, fmt.Sprintf("%d %s", r.Port, r.Target))
 		}
 		slices.Sort(out)
 		return out, err
 	}
-	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", name)
+	network := "ip4"
+	if q.aaaa {
+		network = "ip6"
+	}
+	addresses, err := resolver.LookupNetIP(ctx, network, name)
 	for _, a := range addresses {
 		out = append(out, a.Unmap().String())
 	}

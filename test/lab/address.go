@@ -11,34 +11,48 @@ type plan struct{ index int }
 
 // The host outside: it knows the way back to Nodes, not to Pods.
 const (
-	outsideAddress = "203.0.113.10"
-	outsideRouter  = "203.0.113.1"
+	outsideAddress  = "203.0.113.10"
+	outsideRouter   = "203.0.113.1"
+	outsideAddress6 = "fd00:203:0:113::10"
+	outsideRouter6  = "fd00:203:0:113::1"
 )
 
 func (p plan) all() netip.Prefix { return prefix("172.30.%d.0/20", 16*p.index) }
 
-func (p plan) mgmt(cluster int) netip.Prefix       { return prefix("172.30.%d.0/24", 16*p.index+cluster) }
-func (p plan) etcdNet() netip.Prefix               { return prefix("172.30.%d.0/24", 16*p.index+14) }
-func (p plan) hostNet() netip.Prefix               { return prefix("172.30.%d.0/30", 16*p.index+15) }
-func (plan) transport(cluster int) netip.Prefix    { return prefix("192.168.%d.0/24", 77+cluster) }
-func (plan) services(cluster int) netip.Prefix     { return prefix("10.%d.0.0/16", 96+cluster) }
-func (plan) pods(cluster int) netip.Prefix         { return prefix("10.%d.0.0/16", 10+cluster) }
-func (p plan) controlPlane(cluster int) netip.Addr { return host(p.mgmt(cluster), 10) }
-func (p plan) etcd() netip.Addr                    { return host(p.etcdNet(), 10) }
+func (p plan) mgmt(cluster int) netip.Prefix    { return prefix("172.30.%d.0/24", 16*p.index+cluster) }
+func (p plan) etcdNet() netip.Prefix            { return prefix("172.30.%d.0/24", 16*p.index+14) }
+func (p plan) hostNet() netip.Prefix            { return prefix("172.30.%d.0/30", 16*p.index+15) }
+func (plan) transport(cluster int) netip.Prefix { return prefix("192.168.%d.0/24", 77+cluster) }
+func (plan) services(cluster int) netip.Prefix  { return prefix("10.%d.0.0/16", 96+cluster) }
+func (plan) pods(cluster int) netip.Prefix      { return prefix("10.%d.0.0/16", 10+cluster) }
+func (p plan) etcd() netip.Addr                 { return host(p.etcdNet(), 10) }
 
-// nodeMgmt and nodeTransport are the addresses of Node n (from 1) on eth0 and eth1.
-func (p plan) nodeMgmt(cluster, n int) netip.Addr      { return host(p.mgmt(cluster), 20+n) }
-func (p plan) nodeTransport(cluster, n int) netip.Addr { return host(p.transport(cluster), 100+n) }
+// Numbers of hosts in their subnets. Node n (from 1) has firstMgmt+n on eth0 and firstTransport+n on eth1.
+const (
+	routerHost       = 1
+	controlPlaneHost = 10
+	firstMgmt        = 20
+	firstTransport   = 100
+)
+
+// IPv6 prefixes have the digits of IPv4's. The machine has no IPv6 route to mgmt, so the index is not part of any of
+// them.
+func (plan) all6() netip.Prefix                  { return prefix("fd00:172:30::/48") }
+func (plan) mgmt6(cluster int) netip.Prefix      { return prefix("fd00:172:30:%d::/64", cluster) }
+func (plan) transport6(cluster int) netip.Prefix { return prefix("fd00:192:168:%d::/64", 77+cluster) }
+func (plan) services6(cluster int) netip.Prefix  { return prefix("fd00:10:%d::/112", 96+cluster) }
+func (plan) pods6(cluster int) netip.Prefix      { return prefix("fd00:10:%d::/48", 10+cluster) }
 
 func prefix(format string, args ...any) netip.Prefix {
 	return netip.MustParsePrefix(fmt.Sprintf(format, args...))
 }
 
-// host returns address number n of an IPv4 subnet of at least /24.
+// host returns address number n of a subnet of at least 256 addresses.
 func host(p netip.Prefix, n int) netip.Addr {
-	a := p.Addr().As4()
-	a[3] += byte(n)
-	return netip.AddrFrom4(a)
+	a := p.Addr().AsSlice()
+	a[len(a)-1] += byte(n)
+	addr, _ := netip.AddrFromSlice(a)
+	return addr
 }
 
 // on returns an address with its subnet's length.

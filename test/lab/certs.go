@@ -135,11 +135,11 @@ func (c *Cluster) pki() error {
 		files[name+".crt"], files[name+".key"] = id.cert, id.key
 		return err
 	}
-	plan := c.lab.plan()
+	own := append(c.addresses(), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
 	err = pair("apiserver", ca, "kube-apiserver", nil,
 		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 			"localhost"},
-		plan.controlPlane(c.index), plan.services(c.index).Addr().Next(), netip.MustParseAddr("127.0.0.1"))
+		append(own, hosts(c.services(), 1)...)...)
 	if err != nil {
 		return err
 	}
@@ -168,26 +168,26 @@ func (c *Cluster) pki() error {
 		}
 	}
 
-	users := []struct {
+	type account struct {
 		file, user string
 		groups     []string
-	}{
-		{"kubeconfig", "admin@" + c.name, []string{"system:masters"}},
-		{"controller-manager.kubeconfig", "system:kube-controller-manager", nil},
-		{"scheduler.kubeconfig", "system:kube-scheduler", nil},
+		server     string
+	}
+	users := []account{
+		{"kubeconfig", "admin@" + c.name, []string{"system:masters"}, c.Server()},
+		{"controller-manager.kubeconfig", "system:kube-controller-manager", nil, c.Server()},
+		{"scheduler.kubeconfig", "system:kube-scheduler", nil, c.Server()},
 	}
 	for _, n := range c.nodes {
-		users = append(users, struct {
-			file, user string
-			groups     []string
-		}{n.name + ".kubeconfig", "system:node:" + n.name, []string{"system:nodes"}})
+		users = append(users, account{n.name + ".kubeconfig", "system:node:" + n.name, []string{"system:nodes"},
+			c.nodeServer()})
 	}
 	for _, u := range users {
 		id, err := ca.issue(u.user, u.groups, nil)
 		if err != nil {
 			return err
 		}
-		if err := ca.kubeconfig(filepath.Join(c.dir(), u.file), c.name, u.user, c.Server(), id); err != nil {
+		if err := ca.kubeconfig(filepath.Join(c.dir(), u.file), c.name, u.user, u.server, id); err != nil {
 			return err
 		}
 	}

@@ -19,14 +19,19 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
 // Config describes the lab to make.
 type Config struct {
-	Name     string       // "demo" when empty; a word of lower-case letters and digits
-	Dir      string       // where it keeps its files; /var/lib/tombolo-lab/<Name> when empty
-	Clusters []string     // their names, in the order of their addresses
-	Nodes    int          // Nodes in each cluster, called node-1, node-2, ...
+	Name     string   // "demo" when empty; a word of lower-case letters and digits
+	Dir      string   // where it keeps its files; /var/lib/tombolo-lab/<Name> when empty
+	Clusters []string // their names, in the order of their addresses
+	Nodes    int      // Nodes in each cluster, called node-1, node-2, ...
+	// Families are the versions of IP of Pods and Services: one value for all clusters, or one for each in their order.
+	// Without any it is IPv4 alone.
+	Families []family.Families
 	Progress func(string) `json:"-"` // called with each step; may be nil
 	// NodeGrace is how long a Node may be silent before its Pods count as not ready;
 	// DefaultNodeGrace when zero.
@@ -102,6 +107,10 @@ func (c *Config) check() error {
 		if slices.Contains(c.Clusters[:i], name) {
 			return fmt.Errorf("cluster %s is named twice", name)
 		}
+	}
+	if n := len(c.Families); n > 1 && n != len(c.Clusters) {
+		return fmt.Errorf("lab %s has IP families of %d clusters, and %d clusters: give one value, or one for each cluster",
+			c.Name, n, len(c.Clusters))
 	}
 	if c.Nodes < 1 || c.Nodes > maxNodes {
 		return fmt.Errorf("lab %s has %d Nodes in each cluster: want 1 to %d", c.Name, c.Nodes, maxNodes)

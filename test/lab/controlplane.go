@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
 // Name returns the cluster's name.
@@ -25,8 +27,16 @@ func (c *Cluster) Name() string { return c.name }
 // Server returns the URL of the cluster's API server, reachable from all Nodes of the lab
 // and from the machine itself.
 func (c *Cluster) Server() string {
-	return fmt.Sprintf("https://%s:6443", c.lab.plan().controlPlane(c.index))
+	return serverAt(host(c.lab.plan().mgmt(c.index), controlPlaneHost))
 }
+
+// nodeServer returns the URL by which the cluster's own Nodes reach it: of the family of the cluster's Services.
+func (c *Cluster) nodeServer() string { return serverAt(c.addresses()[0]) }
+
+func serverAt(a netip.Addr) string { return "https://" + netip.AddrPortFrom(a, 6443).String() }
+
+// addresses are the control plane's, of the family of the cluster's Services first.
+func (c *Cluster) addresses() []netip.Addr { return hosts(c.mgmt(), controlPlaneHost) }
 
 // Kubeconfig returns the path of the administrator's kubeconfig. Its context is named
 // after the cluster.
@@ -50,8 +60,8 @@ func (c *Cluster) Node(name string) *Node {
 	panic(fmt.Sprintf("cluster %s has no Node %s", c.name, name))
 }
 
-// DNS is the address that the cluster's Pods ask for names. It does not answer until a DNS server is installed.
-func (c *Cluster) DNS() netip.Addr { return host(c.lab.plan().services(c.index), 10) }
+// DNS are the addresses that the cluster's Pods ask for names. They do not answer until a DNS server is installed.
+func (c *Cluster) DNS() []netip.Addr { return hosts(c.services(), 10) }
 
 func (c *Cluster) dir() string  { return filepath.Join(c.lab.Dir(), c.name) }
 func (c *Cluster) place() place { return place{fmt.Sprintf("%s-%s-control", c.lab.Name(), c.name)} }
@@ -70,10 +80,13 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.place().create(); err != nil {
 		return err
 	}
-	p := c.lab.plan()
+	if c.Families().Has6() {
+		if err := c.place().enableIPv6(); err != nil {
+			return err
+		}
+	}
 	err := c.lab.router().plug(cable{bridge: mgmtBridge(c.index), port: fmt.Sprintf("m%d-control", c.index),
-		to: c.place(), name: "eth0", address: on(p.controlPlane(c.index), p.mgmt(c.index)),
-		routes: []route{{everywhere, host(p.mgmt(c.index), 1)}}})
+		to: c.place(), name: "eth0", addresses: hostsOn(c.mgmt(), controlPlaneHost), routes: defaults(c.mgmt())})
 	if err != nil {
 		return err
 	}
@@ -112,13 +125,12 @@ func (c *Cluster) component(name string, flags []string) error {
 }
 
 func (c *Cluster) apiServerFlags() []string {
-	p := c.lab.plan()
-	return []string{
-		"--advertise-address=" + p.controlPlane(c.index).String(),
+	flags := []string{
+		"--advertise-address=" + c.addresses()[0].String(),
 		"--secure-port=6443",
-		"--etcd-servers=http://" + p.etcd().String() + ":2379",
+		"--etcd-servers=http://" + c.lab.plan().etcd().String() + ":2379",
 		"--etcd-prefix=/" + c.name,
-		"--service-cluster-ip-range=" + p.services(c.index).String(),
+		"--service-cluster-ip-range=" + joined(c.services()),
 		"--allow-privileged",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -141,11 +153,15 @@ func (c *Cluster) apiServerFlags() []string {
 		"--proxy-client-key-file=" + c.file("front-proxy-client.key"),
 		"--endpoint-reconciler-type=lease",
 	}
+	if c.Families().Has6() {
+		flags = append(flags, "--bind-address=::") // the default is IPv4 alone
+	}
+	return flags
 }
 
 func (c *Cluster) controllerManagerFlags() []string {
-	p, config := c.lab.plan(), c.file("controller-manager.kubeconfig")
-	return []string{
+	config := c.file("controller-manager.kubeconfig")
+	flags := []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--bind-address=127.0.0.1",
 		"--leader-elect=false",
@@ -153,13 +169,19 @@ func (c *Cluster) controllerManagerFlags() []string {
 		"--service-account-private-key-file=" + c.file("sa.key"),
 		"--root-ca-file=" + c.file("ca.crt"),
 		"--allocate-node-cidrs",
-		"--cluster-cidr=" + p.pods(c.index).String(),
-		"--service-cluster-ip-range=" + p.services(c.index).String(),
-		"--node-cidr-mask-size=24",
+		"--cluster-cidr=" + joined(c.pods()),
+		"--service-cluster-ip-range=" + joined(c.services()),
 		"--flex-volume-plugin-dir=" + c.file("volumeplugins"), // the default is one of the machine's, and it makes it
 		"--node-monitor-period=2s",
 		"--node-monitor-grace-period=" + c.lab.record.NodeGrace.String(),
 	}
+	switch c.Families() {
+	case family.IPv4:
+		return append(flags, "--node-cidr-mask-size=24")
+	case family.IPv6:
+		return append(flags, "--node-cidr-mask-size=64")
+	}
+	return append(flags, "--node-cidr-mask-size-ipv4=24", "--node-cidr-mask-size-ipv6=64")
 }
 
 func (c *Cluster) schedulerFlags() []string {
@@ -230,8 +252,8 @@ func healthy(ctx context.Context, url string, tlsConfig *tls.Config) error {
 	return nil
 }
 
-// registered waits for the Nodes' objects and their Pod ranges, and gives the control plane
-// routes to these, so that the API server reaches webhooks in Pods.
+// registered waits for the Nodes' objects and their ranges of Pod addresses. It gives the control plane routes
+// to these, so that the API server reaches webhooks in Pods.
 func (c *Cluster) registered(ctx context.Context) error {
 	config, err := c.RESTConfig()
 	if err != nil {
@@ -247,12 +269,19 @@ func (c *Cluster) registered(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%w; kubelet says:\n%s", err, tail(n.file("kubelet.log")))
 			}
-			if node.Spec.PodCIDR == "" {
-				return fmt.Errorf("Node %s has no podCIDR yet", n.name)
+			if have, want := len(node.Spec.PodCIDRs), len(c.pods()); have != want {
+				return fmt.Errorf("Node %s has %d podCIDRs yet, want %d", n.name, have, want)
 			}
-			to, via := prefix("%s", node.Spec.PodCIDR), c.lab.plan().nodeMgmt(c.index, n.number)
-			if err := c.place().do(func() error { return addRoute("eth0", route{to, via}) }); err != nil {
-				return err
+			for _, cidr := range node.Spec.PodCIDRs {
+				to := prefix("%s", cidr)
+				for _, via := range hosts(c.mgmt(), firstMgmt+n.number) {
+					if via.Is4() != to.Addr().Is4() {
+						continue
+					}
+					if err := c.place().do(func() error { return addRoute("eth0", route{to, via}) }); err != nil {
+						return err
+					}
+				}
 			}
 		}
 		return nil

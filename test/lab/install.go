@@ -106,15 +106,19 @@ func (c *Cluster) charted() ([]string, error) {
 	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
 	var texts []string
 	given := map[string]any{"pullPolicy": "Never"}
+	var pods []any
+	for _, p := range c.pods() {
+		pods = append(pods, p.String())
+	}
 	member := map[string]any{"role": "member", "images": given, "enableStretchedNetworkPolicy": true,
-		"podCIDRs": []any{c.pods()}, "publishPodAddresses": true}
+		"podCIDRs": pods, "publishPodAddresses": true}
 	if n := c.lab.record.ActiveGateways; n > 0 {
 		member["activeGateways"] = n
 	}
 	for name, values := range map[string]map[string]any{
 		charts.Agent: {
 			"images":                given,
-			"kubeAPIServerOverride": c.Server(),
+			"kubeAPIServerOverride": c.nodeServer(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
 			"multicluster": map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true,
@@ -196,9 +200,6 @@ func (c *Cluster) encryption() string {
 	return "none"
 }
 
-// pods is the range of the cluster's Pods.
-func (c *Cluster) pods() string { return c.lab.plan().pods(c.index).String() }
-
 // WireGuardOf edits the manifest of WireGuard for the userspace datapath, as it says.
 func WireGuardOf(manifest string) string {
 	return strings.NewReplacer("antrea-mc-wg0", "antrea-mc-tap0", "antrea-mc-wg1", "antrea-mc-tap1", "antrea-wg0",
@@ -223,7 +224,7 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 		if strings.Count(manifest, none) != 1 {
 			return "", fmt.Errorf("deploy/%s: want one list podCIDRs to edit", path)
 		}
-		edited := `podCIDRs: ["` + c.pods() + `"]`
+		edited := "podCIDRs: [" + quoted(c.pods()) + "]"
 		if n := c.lab.record.ActiveGateways; n > 0 {
 			edited += fmt.Sprintf("\n    activeGateways: %d", n)
 		}
@@ -231,7 +232,7 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 	}
 	for key, value := range map[string]map[string]string{
 		agentManifest: {
-			"kubeAPIServerOverride":      c.Server(),
+			"kubeAPIServerOverride":      c.nodeServer(),
 			"transportInterface":         "eth1",
 			"ovsDatapathType":            "netdev",
 			stretched:                    "true",

@@ -61,6 +61,7 @@ syncFrequency: 5s # a minute by default: for so long a mounted ConfigMap may sta
 resolvConf: ""
 clusterDomain: cluster.local
 clusterDNS: [NAMES]
+address: "ADDRESS"
 oomScoreAdj: 0
 crashLoopBackOff: {maxContainerRestartPeriod: 1s} # tests kill containers more often than programs crash
 rotateCertificates: false
@@ -72,7 +73,12 @@ readOnlyPort: 0
 `
 
 func (n *Node) writeConfigs() error {
-	kubelet := strings.NewReplacer("CLUSTER", n.cluster.dir(), "NAMES", n.cluster.DNS().String()).Replace(kubeletConfig)
+	address := "0.0.0.0"
+	if n.cluster.Families().Has6() {
+		address = "::" // both
+	}
+	kubelet := strings.NewReplacer("CLUSTER", n.cluster.dir(), "NAMES", quoted(n.cluster.DNS()), "ADDRESS",
+		address).Replace(kubeletConfig)
 	if err := os.WriteFile(n.file("kubelet.yml"), []byte(kubelet), 0o644); err != nil {
 		return err
 	}
@@ -118,7 +124,7 @@ func (n *Node) StartKubelet() error {
 		"--config="+n.file("kubelet.yml"),
 		"--kubeconfig="+n.cluster.file(n.name+".kubeconfig"),
 		"--hostname-override="+n.name,
-		"--node-ip="+n.InternalIP(),
+		"--node-ip="+joined(n.InternalIPs()),
 		"--root-dir=/var/lib/kubelet",
 		"--v=1",
 	)

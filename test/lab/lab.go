@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -74,9 +75,12 @@ func (l *Lab) Cluster(name string) *Cluster {
 	panic(fmt.Sprintf("lab %s has no cluster %s", l.Name(), name))
 }
 
-// Outside returns the address of a host that is no part of any cluster. It serves the
+// Outside returns the IPv4 address of a host that is no part of any cluster. It serves the
 // echo program on port 8080, and answers Nodes only: it knows no way to a Pod.
 func (l *Lab) Outside() string { return outsideAddress }
+
+// Outside6 returns the host's IPv6 address. It has one if a cluster of the lab has IPv6.
+func (l *Lab) Outside6() string { return outsideAddress6 }
 
 // Places outside the clusters.
 func (l *Lab) router() place  { return place{l.Name() + "-router"} }
@@ -174,34 +178,51 @@ func (l *Lab) network() error {
 	if err != nil {
 		return err
 	}
+	outNets := []netip.Prefix{netip.MustParsePrefix(outsideRouter + "/24")}
+	outAddresses := []netip.Prefix{netip.MustParsePrefix(outsideAddress + "/24")}
+	if l.has6() {
+		outNets = append(outNets, netip.MustParsePrefix(outsideRouter6+"/64"))
+		outAddresses = append(outAddresses, netip.MustParsePrefix(outsideAddress6+"/64"))
+		if err := errors.Join(router.enableIPv6(), l.outside().enableIPv6()); err != nil {
+			return err
+		}
+		if err := router.do(func() error { return sysctl("net/ipv6/conf/all/forwarding", "1") }); err != nil {
+			return err
+		}
+	}
 	if err := p.connectHost(l.Name(), router); err != nil {
 		return err
 	}
-	etcdRouter, outNet := host(p.etcdNet(), 1), netip.MustParsePrefix(outsideRouter+"/24")
+	etcdRouter := host(p.etcdNet(), routerHost)
 	if err := router.bridge("etcd", on(etcdRouter, p.etcdNet())); err != nil {
 		return err
 	}
-	if err := router.bridge("outside", outNet); err != nil {
+	if err := router.bridge("outside", outNets...); err != nil {
 		return err
 	}
 	if err := router.plug(cable{bridge: "etcd", port: "etcd-0", to: l.etcd(), name: "eth0",
-		address: on(p.etcd(), p.etcdNet()), routes: []route{{everywhere, etcdRouter}}}); err != nil {
+		addresses: []netip.Prefix{on(p.etcd(), p.etcdNet())}, routes: []route{{everywhere, etcdRouter}}}); err != nil {
 		return err
 	}
 	out := cable{bridge: "outside", port: "outside-0", to: l.outside(), name: "eth0",
-		address: netip.MustParsePrefix(outsideAddress + "/24")}
-	for i := range l.clusters {
-		out.routes = append(out.routes,
-			route{p.transport(i), outNet.Addr()}, route{p.mgmt(i), outNet.Addr()})
+		addresses: outAddresses}
+	for _, c := range l.clusters {
+		for _, subnet := range slices.Concat(c.transport(), c.mgmt()) {
+			via := outNets[0]
+			if !subnet.Addr().Is4() {
+				via = outNets[1]
+			}
+			out.routes = append(out.routes, route{subnet, via.Addr()})
+		}
 	}
 	if err := router.plug(out); err != nil {
 		return err
 	}
-	for i := range l.clusters {
-		if err := router.bridge(mgmtBridge(i), on(host(p.mgmt(i), 1), p.mgmt(i))); err != nil {
+	for i, c := range l.clusters {
+		if err := router.bridge(mgmtBridge(i), hostsOn(c.mgmt(), routerHost)...); err != nil {
 			return err
 		}
-		if err := router.bridge(transportBridge(i), on(host(p.transport(i), 1), p.transport(i))); err != nil {
+		if err := router.bridge(transportBridge(i), hostsOn(c.transport(), routerHost)...); err != nil {
 			return err
 		}
 	}

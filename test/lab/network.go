@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -53,6 +54,24 @@ func (p place) create() error {
 				return err
 			}
 			if err := sysctl("net/ipv6/conf/"+conf+"/disable_ipv6", "1"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// enableIPv6 lets interfaces have IPv6 addresses, which are valid at once: the lab gives none twice. No interface
+// configures itself.
+func (p place) enableIPv6() error {
+	return p.do(func() error {
+		for _, conf := range []string{"all", "default"} {
+			for key, value := range map[string]string{"accept_dad": "0", "accept_ra": "0", "autoconf": "0"} {
+				if err := sysctl("net/ipv6/conf/"+conf+"/"+key, value); err != nil {
+					return err
+				}
+			}
+			if err := sysctl("net/ipv6/conf/"+conf+"/disable_ipv6", "0"); err != nil {
 				return err
 			}
 		}
@@ -144,16 +163,18 @@ func sysctl(path, value string) error {
 	return nil
 }
 
-// bridge makes a subnet of the router: a bridge with the router's address. Its MAC is made from the address. A bridge
-// without a MAC of its own takes the lowest of its ports', and would change it when a Node is switched off.
-func (p place) bridge(name string, address netip.Prefix) error {
+// bridge makes a subnet of the router: a bridge with the router's addresses, of which one is IPv4. Its MAC is made from
+// that one. A bridge without a MAC of its own takes the lowest of its ports', and would change it when a Node is
+// switched off.
+func (p place) bridge(name string, addresses ...netip.Prefix) error {
 	return p.do(func() error {
-		mac := append(net.HardwareAddr{0x02, 0x00}, address.Addr().AsSlice()...)
+		v4 := slices.IndexFunc(addresses, func(a netip.Prefix) bool { return a.Addr().Is4() })
+		mac := append(net.HardwareAddr{0x02, 0x00}, addresses[v4].Addr().AsSlice()...)
 		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac}}
 		if err := netlink.LinkAdd(br); err != nil {
 			return fmt.Errorf("add bridge %s: %w", name, err)
 		}
-		if err := addAddress(br, address); err != nil {
+		if err := addAddresses(br, addresses); err != nil {
 			return err
 		}
 		return netlink.LinkSetUp(br)
@@ -162,10 +183,10 @@ func (p place) bridge(name string, address netip.Prefix) error {
 
 // cable is a link between a port of a bridge in the router and an interface elsewhere.
 type cable struct {
-	bridge, port string       // in the router
-	to           place        // where the other end is
-	name         string       // its interface there
-	address      netip.Prefix // and address
+	bridge, port string         // in the router
+	to           place          // where the other end is
+	name         string         // its interface there
+	addresses    []netip.Prefix // and its addresses
 	routes       []route
 }
 
@@ -174,7 +195,10 @@ type route struct {
 	via netip.Addr
 }
 
-var everywhere = netip.MustParsePrefix("0.0.0.0/0")
+var (
+	everywhere  = netip.MustParsePrefix("0.0.0.0/0")
+	everywhere6 = netip.MustParsePrefix("::/0")
+)
 
 // plug lays the cable.
 func (p place) plug(c cable) error {
@@ -207,16 +231,16 @@ func (p place) plug(c cable) error {
 	if err != nil {
 		return err
 	}
-	return c.to.do(func() error { return configure(c.name, c.address, c.routes) })
+	return c.to.do(func() error { return configure(c.name, c.addresses, c.routes) })
 }
 
-// configure sets address and routes of an interface of the current namespace.
-func configure(name string, address netip.Prefix, routes []route) error {
+// configure sets addresses and routes of an interface of the current namespace.
+func configure(name string, addresses []netip.Prefix, routes []route) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
 	}
-	if err := addAddress(link, address); err != nil {
+	if err := addAddresses(link, addresses); err != nil {
 		return err
 	}
 	if err := likeAWire(name); err != nil {
@@ -257,16 +281,17 @@ func likeAWire(name string) error {
 	return nil
 }
 
-func addAddress(link netlink.Link, p netip.Prefix) error {
-	if err := netlink.AddrAdd(link,
-		&netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}}); err != nil {
-		return fmt.Errorf("add address %s to %s: %w", p, link.Attrs().Name, err)
+func addAddresses(link netlink.Link, addresses []netip.Prefix) error {
+	for _, p := range addresses {
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p)}); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", p, link.Attrs().Name, err)
+		}
 	}
 	return nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // carrier raises or drops a router's port, as if its cable was plugged or pulled.
@@ -315,11 +340,11 @@ func (p plan) connectHost(lab string, router place) error {
 	if err := netlink.LinkSetAlias(veth, hostLinkAlias(lab)); err != nil {
 		return fmt.Errorf("set the alias of link %s: %w", p.hostLink(), err)
 	}
-	gateway := host(p.hostNet(), 1)
-	if err := router.do(func() error { return configure("host", on(gateway, p.hostNet()), nil) }); err != nil {
+	subnets := []netip.Prefix{p.hostNet()}
+	if err := router.do(func() error { return configure("host", hostsOn(subnets, 1), nil) }); err != nil {
 		return err
 	}
-	return configure(p.hostLink(), on(host(p.hostNet(), 2), p.hostNet()), []route{{p.all(), gateway}})
+	return configure(p.hostLink(), hostsOn(subnets, 2), []route{{p.all(), host(p.hostNet(), 1)}})
 }
 
 // disconnectHost removes the lab's link to the host. One that has lost its alias needs no

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,9 +39,12 @@ func (n *Node) Name() string { return n.name }
 // String returns "cluster/node".
 func (n *Node) String() string { return n.cluster.name + "/" + n.name }
 
-// InternalIP returns the Node's address on the transport network.
-func (n *Node) InternalIP() string {
-	return n.cluster.lab.plan().nodeTransport(n.cluster.index, n.number).String()
+// InternalIP returns the Node's address on the transport network, of the family of the cluster's Services.
+func (n *Node) InternalIP() string { return n.InternalIPs()[0].String() }
+
+// InternalIPs returns all of them, as the Node's status has them.
+func (n *Node) InternalIPs() []netip.Addr {
+	return hosts(n.cluster.transport(), firstTransport+n.number)
 }
 
 func (n *Node) place() place {
@@ -130,7 +134,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 
 // wire makes the Node's network namespace again and plugs its cables in.
 func (n *Node) wire() error {
-	l, i, p := n.cluster.lab, n.cluster.index, n.cluster.lab.plan()
+	c, l, p := n.cluster, n.cluster.lab, n.cluster.lab.plan()
 	for _, link := range []Link{Mgmt, Transport} {
 		if err := l.router().unplug(n.port(link)); err != nil {
 			return err
@@ -145,13 +149,20 @@ func (n *Node) wire() error {
 	if err := n.place().do(func() error { return sysctl("net/ipv4/ip_forward", "1") }); err != nil {
 		return err
 	}
-	err := l.router().plug(cable{bridge: mgmtBridge(i), port: n.port(Mgmt), to: n.place(), name: "eth0",
-		address: on(p.nodeMgmt(i, n.number), p.mgmt(i)), routes: []route{{p.all(), host(p.mgmt(i), 1)}}})
+	routes := []route{{p.all(), host(p.mgmt(c.index), routerHost)}}
+	if c.Families().Has6() {
+		if err := n.place().enableIPv6(); err != nil {
+			return err
+		}
+		routes = append(routes, route{p.all6(), host(p.mgmt6(c.index), routerHost)})
+	}
+	err := l.router().plug(cable{bridge: mgmtBridge(c.index), port: n.port(Mgmt), to: n.place(), name: "eth0",
+		addresses: hostsOn(c.mgmt(), firstMgmt+n.number), routes: routes})
 	if err != nil {
 		return err
 	}
-	return l.router().plug(cable{bridge: transportBridge(i), port: n.port(Transport), to: n.place(), name: "eth1",
-		address: on(p.nodeTransport(i, n.number), p.transport(i)), routes: []route{{everywhere, host(p.transport(i), 1)}}})
+	return l.router().plug(cable{bridge: transportBridge(c.index), port: n.port(Transport), to: n.place(), name: "eth1",
+		addresses: hostsOn(c.transport(), firstTransport+n.number), routes: defaults(c.transport())})
 }
 
 // boot starts the Node's first process in its namespaces and waits for its mounts.

@@ -203,6 +203,21 @@ func (n *secureNode) sniff(look func(frame []byte)) (end func()) {
 	}
 }
 
+// register creates the Node's object, with an InternalIP and podCIDRs.
+func (n *secureNode) register(internal string, podCIDRs ...string) {
+	n.t.Helper()
+	nodes := n.cluster.client.CoreV1().Nodes()
+	node, err := nodes.Create(n.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name},
+		Spec: corev1.NodeSpec{PodCIDR: podCIDRs[0], PodCIDRs: podCIDRs}}, metav1.CreateOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: internal}}
+	if _, err = nodes.UpdateStatus(n.t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // newSecureNodes starts two Nodes, each with network, switch and agent of its own, on one link. Tunnels go encrypted,
 // or in plain text. The machine of the test is their neighbour 10.200.N.1 on eth0. The thread of the test stays locked:
 // the switches end with it.
@@ -270,19 +285,12 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, s
 			}
 		})
 		cidr := podCIDRs[i-1]
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name},
-			Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
-		if node, err = c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprint("192.168.77.", i)}}
-		if _, err = c.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		n.register(fmt.Sprint("192.168.77.", i), cidr)
 	}
 	for i, n := range nodes {
 		n.in(func() {
-			sh(fmt.Sprintf("ip address add 192.168.77.%d/24 dev eth1; ip link set eth1 up", i+1))
+			sh(fmt.Sprintf("ip address add 192.168.77.%d/24 dev eth1; ip address add fd77::%[1]d/64 dev eth1 nodad; "+
+				"ip link set eth1 up", i+1))
 			n.ovs = ovstest.Start(t)
 			n.runDir = n.ovs.RunDir()
 		})

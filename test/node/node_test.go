@@ -147,7 +147,7 @@ type cluster struct {
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{server: apiserver.New(t,
-		apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})}
+		apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd97::/112"})}
 	var err error
 	if c.client, err = kubernetes.NewForConfig(c.server.Config); err != nil {
 		t.Fatal(err)
@@ -298,7 +298,8 @@ func (r *rig) eventually(what string, f func() error) {
 type pod struct {
 	name, container, netns string
 	ip, mac                string
-	runtime                string // runtimeConfig of its network configuration, as JSON
+	ips                    []string // all addresses, of which ip is the first
+	runtime                string   // runtimeConfig of its network configuration, as JSON
 	unmount                func()
 	received               sync.Map // datagrams that serveOutside got
 }
@@ -351,10 +352,13 @@ func (r *rig) attach(p *pod) error {
 		return err
 	}
 	var result types100.Result
-	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) != 1 || len(result.Interfaces) != 2 {
+	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) == 0 || len(result.Interfaces) != 2 {
 		return fmt.Errorf("answer to ADD: %w: %s", err, out)
 	}
-	p.ip, p.mac = result.IPs[0].Address.IP.String(), result.Interfaces[1].Mac
+	p.ip, p.ips, p.mac = result.IPs[0].Address.IP.String(), nil, result.Interfaces[1].Mac
+	for _, ip := range result.IPs {
+		p.ips = append(p.ips, ip.Address.IP.String())
+	}
 	return nil
 }
 
@@ -411,10 +415,10 @@ func (p *pod) serve(t *testing.T, port int) {
 	var tcp net.Listener
 	var udp net.PacketConn
 	err := p.within(func() (err error) {
-		if tcp, err = net.Listen("tcp4", fmt.Sprint(":", port)); err != nil {
+		if tcp, err = net.Listen("tcp", fmt.Sprint(":", port)); err != nil {
 			return err
 		}
-		udp, err = net.ListenPacket("udp4", fmt.Sprint(":", port))
+		udp, err = net.ListenPacket("udp", fmt.Sprint(":", port))
 		return err
 	})
 	if err != nil {
@@ -508,6 +512,7 @@ func TestNode(t *testing.T) {
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
+	t.Run("families", func(t *testing.T) { testFamilies(t, c) })
 	t.Run("modes", func(t *testing.T) { testModes(t, c) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })

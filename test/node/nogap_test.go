@@ -148,7 +148,10 @@ func (r *rig) running(p *pod) error {
 	if err != nil {
 		return err
 	}
-	o.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: p.ip, PodIPs: []corev1.PodIP{{IP: p.ip}}}
+	o.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: p.ip}
+	for _, ip := range p.ips {
+		o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: ip})
+	}
 	_, err = pods.UpdateStatus(r.t.Context(), o, metav1.UpdateOptions{})
 	return err
 }

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,7 +29,7 @@ func (s *Scenario) DNS(ctx context.Context, clusters ...string) error {
 				return err
 			}
 		}
-		if err := s.Apply(ctx, name, string(rights)+fmt.Sprintf(dnsManifest, dnsImage, c.DNS())); err != nil {
+		if err := s.Apply(ctx, name, string(rights)+dnsManifestOf(c.DNS())); err != nil {
 			return err
 		}
 		if _, err := s.Kubectl(ctx, name, "rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=4m"); err != nil {
@@ -36,6 +37,12 @@ func (s *Scenario) DNS(ctx context.Context, clusters ...string) error {
 		}
 	}
 	return nil
+}
+
+// dnsManifestOf returns the manifest with the server's ClusterIPs.
+func dnsManifestOf(addresses []netip.Addr) string {
+	list := strings.Join(strings.Fields(strings.Trim(fmt.Sprintf("%q", addresses), "[]")), ", ")
+	return fmt.Sprintf(dnsManifest, dnsImage, addresses[0], list)
 }
 
 // Resolve asks a cluster's DNS server from a Pod, and returns its answers in their order.
@@ -106,7 +113,9 @@ apiVersion: v1
 kind: Service
 metadata: {name: kube-dns, namespace: kube-system}
 spec:
-  clusterIP: %s
+  clusterIP: "%s"
+  clusterIPs: [%s]
+  ipFamilyPolicy: PreferDualStack
   selector: {k8s-app: kube-dns}
   ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
 `

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/test/lab"
 )
 
@@ -19,6 +20,7 @@ type Setup struct {
 	// Charts are the clusters that get Tombolo by its charts, not by the manifests.
 	Charts []string
 	// These are as in lab.Config.
+	Families       []family.Families
 	Encrypted      bool
 	BFD            lab.BFD
 	ActiveGateways int
@@ -42,8 +44,8 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 		return 1
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Encrypted: s.Encrypted,
-		BFD: s.BFD, ActiveGateways: s.ActiveGateways,
+		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Families: s.Families,
+		Encrypted: s.Encrypted, BFD: s.BFD, ActiveGateways: s.ActiveGateways,
 		Progress: func(line string) { report("%s", line) },
 	})
 	if l == nil {

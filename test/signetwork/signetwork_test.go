@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
@@ -22,8 +23,18 @@ var focus = flag.String("signetwork.focus", strings.Join([]string{
 	`session affinity work for NodePort`, `hairpin`, `HostPort validates`,
 }, "|"), "run the cases that match this regular expression")
 
+var families = flag.String("signetwork.families", "4", "IP families of the cluster: 4, 46 or 6")
+
 // skipped are the cases that are left out; docs/testing.md has the reasons.
-const skipped = `SCTP|Feature:|HealthCheckNodePort correctly when ExternalTrafficPolicy changes`
+const skipped = `SCTP|HealthCheckNodePort correctly when ExternalTrafficPolicy changes`
+
+// skippedOf adds the features that a cluster lacks. One of both families has IPv6DualStack.
+func skippedOf(f family.Families) string {
+	if f == family.Dual {
+		return skipped + `|Feature:([^I]|I[^P])`
+	}
+	return skipped + `|Feature:`
+}
 
 const (
 	cluster = "east"
@@ -34,7 +45,12 @@ var world *scenario.Scenario
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	var err error
 	setup := scenario.Setup{Name: "signet", Clusters: []string{cluster}, Nodes: nodes, Prepare: prepare}
+	if setup.Families, err = lab.ParseFamilies(*families); err != nil {
+		fmt.Fprintln(os.Stderr, "-signetwork.families:", err)
+		os.Exit(1)
+	}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()
@@ -57,8 +73,8 @@ func TestSIGNetwork(t *testing.T) {
 		before+"    antreaProxy: {proxyAll: true}\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := world.KubernetesTests(t.Context(), cluster, nodes, "--ginkgo.v", "--ginkgo.skip", skipped,
-		"--ginkgo.focus", *focus); err != nil {
+	if err := world.KubernetesTests(t.Context(), cluster, nodes, "--ginkgo.v", "--ginkgo.skip",
+		skippedOf(world.Lab.Cluster(cluster).Families()), "--ginkgo.focus", *focus); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,15 +13,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -59,14 +54,8 @@ func Scheme() (*runtime.Scheme, error) {
 }
 
 // CacheOptions restricts the caches. Of ConfigMaps it watches only the one that the controller reads, as its Role
-// allows. Of EndpointSlices it watches only slices that Kubernetes' own controller has not made. Of Nodes and
-// EndpointSlices it keeps only the fields in use.
-func CacheOptions(namespace string) (cache.Options, error) {
-	foreign, err := labels.NewRequirement(discoveryv1.LabelManagedBy, selection.NotIn,
-		[]string{unserved.KubernetesEndpoints})
-	if err != nil {
-		return cache.Options{}, fmt.Errorf("select EndpointSlices: %w", err)
-	}
+// allows.
+func CacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
@@ -74,22 +63,7 @@ func CacheOptions(namespace string) (cache.Options, error) {
 				Namespaces: map[string]cache.Config{namespace: {}},
 				Field:      fields.OneTermEqualSelector("metadata.name", configMap),
 			},
-			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*foreign),
-				Transform: strip(func(s *discoveryv1.EndpointSlice) {
-					s.ManagedFields, s.Endpoints = nil, nil
-				})},
-			&corev1.Node{}: {Transform: strip(func(n *corev1.Node) { n.ManagedFields, n.Status = nil, corev1.NodeStatus{} })},
 		},
-	}, nil
-}
-
-// strip drops parts of objects before they are kept.
-func strip[T client.Object](drop func(T)) func(any) (any, error) {
-	return func(o any) (any, error) {
-		if t, ok := o.(T); ok {
-			drop(t)
-		}
-		return o, nil
 	}
 }
 
@@ -100,29 +74,15 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 	w := &warner{client: mgr.GetClient(), events: events.NewWriter(events.Options{Client: mgr.GetClient(),
 		Controller: controllerName, Instance: identity, Log: log,
 		Problems: problemlog.New(log, "the other Events are not listed")})}
-	err := errors.Join(
+	return errors.Join(
 		mgr.Add(w.events),
 		watch(mgr, w, "v1", "Service", &corev1.Service{}, agents.problems),
 		agents.watch(mgr, w),
 		watch(mgr, w, "v1", "Namespace", &corev1.Namespace{}, unserved.Namespace),
-		watch(mgr, w, "v1", "Node", &corev1.Node{}, unserved.KubernetesNode),
 		watch(mgr, w, "v1", "ConfigMap", &corev1.ConfigMap{}, configuration),
-		watch(mgr, w, "discovery.k8s.io/v1", "EndpointSlice", &discoveryv1.EndpointSlice{}, unserved.EndpointSlice),
 		watch(mgr, w, "networking.k8s.io/v1", "NetworkPolicy", &networkingv1.NetworkPolicy{}, networkPolicy),
 		watch(mgr, w, definitions().APIVersion, definitions().Kind, definitions(), unserved.Definition, builder.OnlyMetadata),
 	)
-	// Before 1.33 Kubernetes has no ServiceCIDR of this version.
-	version := networkingv1.SchemeGroupVersion
-	_, unknown := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: version.Group, Kind: "ServiceCIDR"},
-		version.Version)
-	switch {
-	case unknown == nil:
-		err = errors.Join(err, watch(mgr, w, version.String(), "ServiceCIDR", &networkingv1.ServiceCIDR{},
-			unserved.ServiceCIDR))
-	case !apimeta.IsNoMatchError(unknown):
-		err = errors.Join(err, fmt.Errorf("ask for the kind ServiceCIDR: %w", unknown))
-	}
-	return err
 }
 
 // agents reads from the agents' ConfigMap what they serve.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -26,7 +25,6 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
-	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -53,12 +51,8 @@ func start(t *testing.T, own *rest.Config) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := CacheOptions(metav1.NamespaceSystem)
-	if err != nil {
-		t.Fatal(err)
-	}
 	mgr, err := ctrl.NewManager(own, ctrl.Options{
-		Scheme: scheme, Cache: options, Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: CacheOptions(metav1.NamespaceSystem), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr(true)},
 	})
 	if err != nil {
@@ -105,15 +99,6 @@ func TestEvents(t *testing.T) {
 		Spec: corev1.ServiceSpec{Ports: port, Type: corev1.ServiceTypeNodePort}})
 	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant",
 		Labels: map[string]string{"core.juniper.net/isolated-namespace": "true"}}})
-	create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"},
-		Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/24", "fd00::/64"}, PodCIDR: "10.10.0.0/24"}})
-	create(&discoveryv1.EndpointSlice{ObjectMeta: meta("default", "mine"), AddressType: discoveryv1.AddressTypeIPv6,
-		Endpoints: []discoveryv1.Endpoint{}})
-	create(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes-own",
-		Labels: map[string]string{discoveryv1.LabelManagedBy: unserved.KubernetesEndpoints}},
-		AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{}})
-	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"},
-		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112"}}})
 	create(definition("egresses", "Egress"))
 	create(&networkingv1.NetworkPolicy{ObjectMeta: meta("default", "small")})
 	large := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "large")}
@@ -132,8 +117,6 @@ func TestEvents(t *testing.T) {
 	first := []string{
 		"ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported",
 		"Namespace /tenant IsolationNotSupported",
-		"Node /node-1 IPv6NotSupported", "EndpointSlice default/mine IPv6NotSupported",
-		"ServiceCIDR /second IPv6NotSupported",
 		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported", "NetworkPolicy default/large TooLarge",
 	}
 	expect(t, c, first...)
