@@ -71,7 +71,7 @@ test: packages lab-binaries images next modules agnhost coredns ## all tests, th
 	@build/tests unstable
 
 # Packages whose tests bring up Nodes, but for test/e2e, which takes as long as test-code.
-NODES := ./test/node ./test/demo ./test/lab
+NODES := ./test/node ./test/demo ./test/lab ./test/families
 # Packages that `make test` runs alone, and two that it does not run.
 ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol ./test/signetwork
 
