@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,8 +25,9 @@ var (
 	suite   = flag.String("kernel.suite", "", "run only this package in the guest")
 	more    = flag.String("kernel.args", "", "further arguments of the package of -kernel.suite")
 	timeout = flag.Duration("kernel.timeout", 16*time.Minute,
-		"how long all tests in the guest may take together; TCG is slow where others use the machine")
-	verbose = flag.Bool("kernel.v", false, "print what the tests in the guest print, also where they pass")
+		"how long all tests in the guests may take together; TCG is slow where others use the machine")
+	together = flag.Bool("kernel.together", true, "run the guests at the same time")
+	verbose  = flag.Bool("kernel.v", false, "print what the tests in the guest print, also where they pass")
 )
 
 // packageTests are tests of a package.
@@ -35,51 +37,113 @@ type packageTests struct {
 	args []string
 }
 
-// chosen are the suites that this run is for.
-func chosen() []packageTests {
-	return slices.DeleteFunc(slices.Clone(suites), func(s packageTests) bool { return *suite != "" && s.pkg != *suite })
+// guestTests are the tests of a guest.
+type guestTests struct {
+	cpus, nice int
+	tests      []packageTests
 }
 
 // suites are the tests that meet the kernel: its datapath, its connection tracker, its tunnels,
 // its netlink, its WireGuard. The same code runs on the userspace or the dummy datapath in its own package.
-// They run one after the other: two at a time are no faster on two CPUs.
-var suites = []packageTests{
-	{pkg: "pkg/hostnet",
-		run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes)$"},
-	{pkg: "pkg/openflow/flowsync",
-		run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
-	{pkg: "pkg/datapath",
-		run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
-	{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$",
-		args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
-	{pkg: "pkg/cni", run: "."},
-	{pkg: "pkg/wireguard", run: "^(TestTunnel|TestOneSided|TestTakenName)$"},
+//
+// Each has a guest of its own, and the guests run at the same time. A guest runs its tests one after the other.
+var suites = []guestTests{
+	// A guest of one CPU needs two thirds of the processor time: CPUs of an interpreted guest wait for each other. These
+	// tests pass with half a processor.
+	{cpus: 1, nice: 5, tests: []packageTests{
+		{pkg: "pkg/datapath",
+			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
+	}},
+	// TestEncryptedPods counts lost packets, and loses too many of them with half a processor.
+	{cpus: 2, tests: []packageTests{
+		{pkg: "pkg/hostnet",
+			run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes)$"},
+		{pkg: "pkg/openflow/flowsync",
+			run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
+		{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$",
+			args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
+		{pkg: "pkg/cni", run: "."},
+		{pkg: "pkg/wireguard", run: "^(TestTunnel|TestOneSided|TestTakenName)$"},
+	}},
 }
 
-// TestKernelDatapath runs the suites in a guest whose kernel has the openvswitch module, on
+// chosen are the suites that this run is for.
+func chosen() []guestTests {
+	var guests []guestTests
+	for _, of := range suites {
+		of.tests = slices.DeleteFunc(slices.Clone(of.tests),
+			func(s packageTests) bool { return *suite != "" && s.pkg != *suite })
+		if len(of.tests) > 0 {
+			guests = append(guests, of)
+		}
+	}
+	return guests
+}
+
+// TestKernelDatapath runs the suites in guests whose kernel has the openvswitch module, on
 // datapath_type=system.
 func TestKernelDatapath(t *testing.T) {
+	t.Parallel()
 	repository, err := lab.Repo()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := t.Context()
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := Fetch(ctx, filepath.Join(home, ".cache", "tombolo"))
+	k, err := Fetch(t.Context(), filepath.Join(home, ".cache", "tombolo"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	share := t.TempDir()
+	limit := time.Now().Add(*timeout)
+	if end, ok := t.Deadline(); ok && end.Add(-time.Minute).Before(limit) {
+		limit = end.Add(-time.Minute) // to report how far the guests got before go test stops everything
+	}
+	var up sync.WaitGroup
+	defer up.Wait()
+	ctx, cancel := context.WithDeadline(t.Context(), limit)
+	defer cancel()
+	programs := t.TempDir()
+	compile(t, repository, "build", filepath.Join(programs, "tombolo-cni"), "./plugins/tombolo-cni")
+	type boot struct {
+		share string
+		ended chan error
+	}
+	began := time.Now()
+	var boots []boot
+	for _, of := range chosen() {
+		b := boot{t.TempDir(), make(chan error, 1)}
+		boots = append(boots, b)
+		must(t, copyFile(filepath.Join(programs, "tombolo-cni"), filepath.Join(b.share, "tombolo-cni"), 0o755))
+		for _, s := range of.tests {
+			compile(t, repository, "test", filepath.Join(b.share, name(s.pkg)+".test"), "./"+s.pkg)
+		}
+		must(t, os.WriteFile(filepath.Join(b.share, "run"), []byte(script(of.tests)), 0o644))
+		guest := Guest{Kernel: k, Share: b.share, Repository: repository, MemoryMiB: 3072, CPUs: of.cpus, Nice: of.nice}
+		up.Go(func() { b.ended <- guest.runTwice(ctx, t.Logf) })
+		if !*together {
+			up.Wait()
+		}
+	}
+	for i, of := range chosen() {
+		failure := <-boots[i].ended
+		t.Logf("Linux %s in QEMU, guest %d: %v", k.Release, i+1, time.Since(began).Round(time.Second))
+		for _, s := range of.tests {
+			t.Run(s.pkg, func(t *testing.T) { s.report(t, boots[i].share) })
+		}
+		if failure != nil {
+			t.Error(failure)
+		}
+	}
+}
+
+// script runs suites in a guest. If the guest died, it leaves out the suites that have ended.
+func script(of []packageTests) string {
 	var script strings.Builder
 	fmt.Fprintf(&script, "export %s=system TOMBOLO_CNI_TEST_PLUGIN=/run/share/tombolo-cni TOMBOLO_REPO=/run/repository\n",
 		ovstest.EnvDatapath)
-	compile(t, repository, "build", filepath.Join(share, "tombolo-cni"), "./plugins/tombolo-cni")
-	for _, s := range chosen() {
-		name := name(s.pkg)
-		compile(t, repository, "test", filepath.Join(share, name+".test"), "./"+s.pkg)
+	for _, s := range of {
 		run := s.run
 		if *only != "" {
 			run = *only
@@ -89,39 +153,31 @@ func TestKernelDatapath(t *testing.T) {
 			"if [ ! -e /run/share/%[1]s.status ]; then cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s "+
 				"&& /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
 				"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime; fi\n",
-			name, s.pkg, run, strings.Join(append(slices.Clone(s.args), *more), " "), timeout)
+			name(s.pkg), s.pkg, run, strings.Join(append(slices.Clone(s.args), *more), " "), timeout)
 	}
-	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script.String()), 0o644); err != nil {
+	return script.String()
+}
+
+// report fails a test for what failed in the guest.
+func (s packageTests) report(t *testing.T, share string) {
+	log := read(t, filepath.Join(share, name(s.pkg)+".log"))
+	status := strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".status")))
+	t.Logf("%d tests passed; the guest was up for %s s then", len(passed.FindAllString(log, -1)),
+		strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".uptime"))))
+	switch {
+	case status != "0":
+		t.Errorf("exit status %q in the guest:\n%s", status, failing(log))
+	case *only == "" && !passed.MatchString(log):
+		t.Errorf("no test ran:\n%s", log)
+	case *verbose:
+		t.Log(log)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
-	}
-	began := time.Now()
-	guest := Guest{Kernel: k, Share: share, Repository: repository, MemoryMiB: 3072, CPUs: 2}
-	limit := time.Now().Add(*timeout)
-	if end, ok := t.Deadline(); ok && end.Add(-time.Minute).Before(limit) {
-		limit = end.Add(-time.Minute) // to report how far the guest got before go test stops everything
-	}
-	booted, cancel := context.WithDeadline(ctx, limit)
-	defer cancel()
-	failure := guest.runTwice(booted, t.Logf)
-	t.Logf("Linux %s in QEMU: %v", k.Release, time.Since(began).Round(time.Second))
-	for _, s := range chosen() {
-		t.Run(s.pkg, func(t *testing.T) {
-			log := read(t, filepath.Join(share, name(s.pkg)+".log"))
-			status := strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".status")))
-			t.Logf("%d tests passed; the guest was up for %s s then", len(passed.FindAllString(log, -1)),
-				strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".uptime"))))
-			switch {
-			case status != "0":
-				t.Errorf("exit status %q in the guest:\n%s", status, failing(log))
-			case *only == "" && !passed.MatchString(log):
-				t.Errorf("no test ran:\n%s", log)
-			case *verbose:
-				t.Log(log)
-			}
-		})
-	}
-	if failure != nil {
-		t.Error(failure)
 	}
 }
 
@@ -151,7 +207,7 @@ func TestDyingGuest(t *testing.T) {
 				t.Fatal(err)
 			}
 			said := ""
-			guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1}
+			guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1, Nice: 19}
 			err := guest.runTwice(t.Context(), func(format string, args ...any) { said += fmt.Sprintf(format, args...) })
 			_, done := os.Stat(filepath.Join(share, "done"))
 			if (err != nil) != test.dies || (done != nil) != test.dies {
@@ -183,7 +239,7 @@ func TestHangingGuest(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1}
+		guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1, Nice: 19}
 		ended <- guest.Run(ctx)
 	}()
 	tick := time.NewTicker(100 * time.Millisecond)
