@@ -208,19 +208,23 @@ func (r *rows[K, V]) notify() {
 	if len(r.changes) == 0 {
 		return
 	}
-	list := make([]Change[K, V], 0, len(r.changes))
+	keys := make([]K, 0, len(r.changes))
 	for k, old := range r.changes {
 		now := r.m[k]
 		if absent(old) && absent(now) || !absent(old) && !absent(now) && r.equal(old, now) {
 			continue // it changed and changed back within the pass
 		}
-		list = append(list, Change[K, V]{Key: k, Old: old, New: now})
+		keys = append(keys, k)
+	}
+	list := make([]Change[K, V], len(keys))
+	for i, at := range orderOf(keys) {
+		k := keys[at]
+		list[i] = Change[K, V]{Key: k, Old: r.changes[k], New: r.m[k]}
 	}
 	r.changes = emptied(r.changes)
 	if len(list) == 0 {
 		return
 	}
-	slices.SortFunc(list, func(a, b Change[K, V]) int { return a.Key.Compare(b.Key) })
 	for _, f := range r.watches {
 		f(list)
 	}
@@ -258,12 +262,26 @@ func (r *rows[K, V]) release(w *readers) {
 }
 
 func sortedRows[K Key[K], V any](m map[K]V) []Row[K, V] {
-	out := make([]Row[K, V], 0, len(m))
-	for k, v := range m {
-		out = append(out, Row[K, V]{k, v})
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
 	}
-	slices.SortFunc(out, func(a, b Row[K, V]) int { return a.Key.Compare(b.Key) })
+	out := make([]Row[K, V], len(keys))
+	for i, at := range orderOf(keys) {
+		out[i] = Row[K, V]{keys[at], m[keys[at]]}
+	}
 	return out
+}
+
+// orderOf returns the places of keys, in the order of the keys. It sorts numbers, so that all tables share one sort. A
+// sort of rows is compiled for each type of values: a fifth of the functions of pkg/agent were such sorts.
+func orderOf[K Key[K]](keys []K) []int {
+	order := make([]int, len(keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return keys[a].Compare(keys[b]) })
+	return order
 }
 
 func sortProblems(list []problem.Problem) {

@@ -78,9 +78,13 @@ func (c *cell[K, V]) identify() (table, key string) { return c.table.name, fmt.S
 func (t *Table[K, V]) step() {
 	dirty := t.dirty
 	t.dirty = nil
-	slices.SortFunc(dirty, func(a, b *cell[K, V]) int { return a.key.Compare(b.key) })
+	keys := make([]K, len(dirty))
+	for i, c := range dirty {
+		keys[i] = c.key
+	}
 	t.grow(len(dirty) - len(t.m)) // where most are new
-	for _, c := range dirty {
+	for _, at := range orderOf(keys) {
+		c := dirty[at]
 		c.dirty = false
 		var v V
 		var problems []problem.Problem
@@ -141,13 +145,14 @@ func (e *Engine) count(problems []problem.Problem, by int) {
 // KeysOf gives a derived table the keys of a table.
 func KeysOf[K Key[K], V any](t Readable[K, V]) Keys[K] { return keysOfTable[K, V]{t.store()} }
 
-type keysOfTable[K Key[K], V any] struct{ *rows[K, V] }
+// keysOfTable embeds no rows: their methods would all be compiled a second time.
+type keysOfTable[K Key[K], V any] struct{ of *rows[K, V] }
 
 func (k keysOfTable[K, V]) has(key K) bool {
-	_, ok := k.m[key]
+	_, ok := k.of.m[key]
 	return ok
 }
 
 func (k keysOfTable[K, V]) feed(each func(K), about func(int)) {
-	k.feeds, k.grows = append(k.feeds, each), append(k.grows, about)
+	k.of.feeds, k.of.grows = append(k.of.feeds, each), append(k.of.grows, about)
 }
