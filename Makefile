@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -65,18 +65,19 @@ modules: # what compiling and testing everything downloads
 
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
 	@rm -rf $(BIN)/unstable
-	@# One after the other: labs wait for each other's processors. All run, so one run shows all that fails.
-	@$(MAKE) --no-print-directory -k -j1 test-code test-e2e test-kernel test-alone test-nodes test-chaos test-conformance || \
-		{ build/tests unstable; exit 1; }
-	@build/tests unstable
+	@# Labs that wait most of the time leave processor time to test-code, which judges no times. The other parts run one
+	@# after the other. All run, so one run shows all that fails.
+	@status=0; \
+	build/together "$(MAKE) --no-print-directory -k -j1 test-e2e test-conformance test-labs" \
+		"$(MAKE) --no-print-directory test-code" || status=1; \
+	$(MAKE) --no-print-directory -k -j1 test-kernel test-alone test-nodes test-chaos || status=1; \
+	build/tests unstable; exit $$status
 
-# Packages whose tests bring up Nodes, but for test/e2e, which takes as long as test-code.
-NODES := ./test/node ./test/demo ./test/lab ./test/families
-# Packages that `make test` runs alone, and two that it does not run.
-ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol ./test/signetwork
+# Packages that have parts of their own, and two that `make test` does not run.
+OWN := ./test/e2e ./test/conformance ./test/demo ./test/lab ./test/families ./test/kernel ./test/node ./test/chaos ./test/netpol ./test/signetwork
 
 test-code: # all that needs no lab; the race detector watches what runs in several goroutines (build/tiers)
-	build/tests code "$$(build/tiers others ./test/e2e $(NODES) $(ALONE))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
+	build/tests code "$$(build/tiers others $(OWN))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
 	go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
 	build/tests unraced "$$(build/tiers packages unraced)" -vet=off -parallel 4 -timeout 30m -run "$$(build/tiers run unraced)"
 	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 2 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"
@@ -84,8 +85,11 @@ test-code: # all that needs no lab; the race detector watches what runs in sever
 test-alone: # tests that judge lost packets and times
 	build/tests alone "$$(build/tiers packages alone)" -vet=off -p 1 -parallel 1 -timeout 30m -run "$$(build/tiers run alone)"
 
-test-nodes: # Nodes, and labs that are up for a minute or two, one after the other
-	build/tests nodes "$(NODES)" -p 1 -timeout 30m
+test-nodes: # Nodes that share one API server; they judge how long new Pods have no connection
+	build/tests nodes ./test/node -timeout 30m
+
+test-labs: # labs that are up for a minute or two, one after the other
+	build/tests labs "./test/demo ./test/lab ./test/families" -p 1 -timeout 30m
 
 test-e2e: # the programs and manifests, in one lab
 	build/tests e2e ./test/e2e -timeout 60m
