@@ -139,9 +139,11 @@ type otherGateway struct {
 	from []netip.Prefix // sources of its tunnels
 }
 
-// otherGateways are the Gateways through which packets of a peer may come.
+// otherGateways are the Gateways through which packets of a peer may come. Each has tunnel sources that the earlier ones
+// do not have: two Nodes may have one address for a moment.
 func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
+	taken := map[netip.Prefix]bool{}
 	for _, g := range at.others {
 		isEnd := func(e peering.End) bool { return e.Addr == g.InternalIP }
 		if !peer.Active && !slices.ContainsFunc(peer.Ends, isEnd) {
@@ -149,7 +151,11 @@ func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []o
 		}
 		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(g.Name))
 		to := wayTo{end: g.InternalIP, port: t.wayPort(r, g.InternalIP)}
-		out = append(out, otherGateway{to, gatewayEnds(g.InternalIP, remote)})
+		from := slices.DeleteFunc(gatewayEnds(g.InternalIP, remote), func(end netip.Prefix) bool { return taken[end] })
+		for _, end := range from {
+			taken[end] = true
+		}
+		out = append(out, otherGateway{to, from})
 	}
 	return out
 }

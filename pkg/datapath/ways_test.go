@@ -649,6 +649,20 @@ func TestWaysFromOne(t *testing.T) {
 	same("a second gateway each")
 }
 
+// TestWaysOfOneAddress has two Gateways whose Nodes have one address, as while addresses move. The flows do not conflict.
+func TestWaysOfOneAddress(t *testing.T) {
+	a := active()
+	s := a.state(t, "east", 2)
+	for i := range s.RemoteNodes {
+		if s.RemoteNodes[i].Name == "node-4" {
+			s.RemoteNodes[i].Sources = []netip.Addr{activeAddr("east", 3)}
+		}
+	}
+	c := newSources(s)
+	c.engine.Pass()
+	setOf(t, c.held)
+}
+
 // TestWaysToOneGateway checks that connections keep their way with several Gateways here and one there, too.
 func TestWaysToOneGateway(t *testing.T) {
 	a := active()
