@@ -139,8 +139,8 @@ type otherGateway struct {
 	from []netip.Prefix // sources of its tunnels
 }
 
-// otherGateways are the Gateways through which packets of a peer may come. Each has tunnel sources that the earlier ones
-// do not have: two Nodes may have one address for a moment.
+// otherGateways are the Gateways through which packets of a peer may come. No two have one tunnel source, also while
+// two Nodes have one address for a moment.
 func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
 	taken := map[netip.Prefix]bool{}

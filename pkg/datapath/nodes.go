@@ -530,8 +530,8 @@ func (n Node) tunnelTo(to netip.Addr) flow.Actions {
 		actions = flow.Do(flow.SetTunnelSrc(none), flow.SetTunnelDst(none))
 		none = netip.IPv6Unspecified()
 	}
-	if from.Is4() != to.Is4() {
-		from = none // also where there is no source
+	if !from.IsValid() || from.Is4() != to.Is4() {
+		from = none
 	}
 	return append(actions, flow.Do(flow.SetTunnelSrc(from), flow.SetTunnelDst(to),
 		flow.Load(outPort, uint64(n.TunnelPort)))...)

@@ -649,7 +649,21 @@ func TestWaysFromOne(t *testing.T) {
 	same("a second gateway each")
 }
 
-// TestWaysOfOneAddress has two Gateways whose Nodes have one address, as while addresses move. The flows do not conflict.
+// TestTunnelWithoutSource leaves the source of tunnels to the host's routes, over both versions of IP.
+func TestTunnelWithoutSource(t *testing.T) {
+	for to, want := range map[string]string{
+		"192.0.2.7": "set_field:0.0.0.0->tun_src,set_field:192.0.2.7->tun_dst,",
+		"fd78::7": "set_field:0.0.0.0->tun_src,set_field:0.0.0.0->tun_dst,set_field:::->tun_ipv6_src," +
+			"set_field:fd78::7->tun_ipv6_dst,",
+	} {
+		f := flow.Flow{Table: Route, Actions: Node{TunnelPort: 1}.tunnelTo(addrOf(to))}
+		if !strings.Contains(f.String(), want) {
+			t.Errorf("to %s: %s, want %s", to, f, want)
+		}
+	}
+}
+
+// TestWaysOfOneAddress has two Gateways whose Nodes have one address, as while addresses move. No flows conflict.
 func TestWaysOfOneAddress(t *testing.T) {
 	a := active()
 	s := a.state(t, "east", 2)
