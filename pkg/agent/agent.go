@@ -302,8 +302,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.tables.engine.Run,
 	}
 	if open {
-		d := &drain{untranslated: a.untranslated, log: a.log,
-			count: func() (int, error) { return hostnet.OpenThrough(datapath.EntryRange) }}
+		d := &drain{untranslated: a.untranslated, log: a.log, count: openThroughEntries}
 		runs = append(runs, func(ctx context.Context) { d.run(ctx, a.tables.outside.open) })
 	}
 	if a.serviceHealth != nil {

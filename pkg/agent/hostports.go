@@ -8,6 +8,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
@@ -80,10 +81,9 @@ func (t *hostPortTables) mappedOf(name derive.Name, r *derive.Reader) (out []hos
 				other.PodName, cni.HostPortRemedy)
 			continue
 		}
-		if p.HostIP.IsValid() && !p.HostIP.Is4() {
-			ps.report(object, addressField, "HostIPNotServed", "port %d/%s of this Node is not opened at %s, since "+
-				"Pods have no address of its family: give the port an IPv4 address of the Node, or no hostIP", p.Port,
-				p.Protocol, p.HostIP)
+		if why := unservedAt(p.HostIP, a); why != "" {
+			ps.report(object, addressField, "HostIPNotServed", "port %d/%s of this Node is not opened at %s, since %s: give "+
+				"the port another address of the Node, or no hostIP", p.Port, p.Protocol, p.HostIP, why)
 			continue
 		}
 		if _, u, ok := t.this.ready(r); ok && p.HostIP.IsValid() && !p.HostIP.IsLoopback() &&
@@ -97,15 +97,41 @@ func (t *hostPortTables) mappedOf(name derive.Name, r *derive.Reader) (out []hos
 					"%s, which has it as its nodePort: give one of them another port", p.Port, p.Protocol, s.Key)
 			}
 		}
-		for _, ip := range a.IPs {
-			if ip.Addr().Is4() {
+		for _, ip := range firstOfFamilies(a) {
+			if !p.HostIP.IsValid() || p.HostIP.Is4() == ip.Is4() {
 				out = append(out, hostnet.HostPort{Address: p.HostIP, Protocol: p.Protocol, Port: p.Port,
-					To: netip.AddrPortFrom(ip.Addr(), p.Container)})
-				break
+					To: netip.AddrPortFrom(ip, p.Container)})
 			}
 		}
 	}
 	return out, ps
+}
+
+// firstOfFamilies returns the first address of each family of an attachment.
+func firstOfFamilies(a cni.Attachment) (out []netip.Addr) {
+	for _, p := range a.IPs {
+		ip := p.Addr()
+		if !slices.ContainsFunc(out, func(o netip.Addr) bool { return o.Is4() == ip.Is4() }) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// unservedAt returns why an attachment's port cannot be opened at an address; empty if it can. The zero address stands
+// for all addresses.
+func unservedAt(at netip.Addr, a cni.Attachment) string {
+	switch {
+	case !at.IsValid():
+		return ""
+	case !slices.ContainsFunc(a.IPs, func(p netip.Prefix) bool { return p.Addr().Is4() == at.Is4() }):
+		return "the Pod has no address of its family"
+	case at.IsLoopback() && at.Is6():
+		return "packets to ::1 cannot leave by another link, unlike packets to 127.0.0.1"
+	case at.IsLinkLocalUnicast() && at.Is6():
+		return "replies from an address of a link would find no way back"
+	}
+	return ""
 }
 
 // before returns the attachment that comes before another one and has its port.
@@ -123,11 +149,18 @@ func (t *hostPortTables) before(name derive.Name, p cni.HostPort, key portOfNode
 // host completes the desired state of the Node's network stack. Without ports of Pods there is no table.
 func (t *hostPortTables) host(d *hostnet.Desired, u Underlay, r *derive.Reader) {
 	d.HostPorts.Addresses = u.Local // of ports that go, too
-	if !slices.ContainsFunc(derive.All(r, t.mapped),
-		func(row derive.Row[derive.Name, []hostnet.HostPort]) bool { return len(row.Value) > 0 }) {
+	var ends []netip.Prefix
+	for _, row := range derive.All(r, t.mapped) {
+		for _, p := range row.Value {
+			ends = append(ends, netip.PrefixFrom(p.To.Addr(), p.To.Addr().BitLen()))
+		}
+	}
+	if len(ends) == 0 {
 		return
 	}
-	d.HostPorts.Link = t.link
-	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
-	d.Sysctls[routeLocalnet(t.link)] = "1"
+	d.HostPorts.Link, d.HostPorts.Families = t.link, family.Of(ends)
+	if d.HostPorts.Families.Has4() {
+		// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
+		d.Sysctls[routeLocalnet(t.link)] = "1"
+	}
 }

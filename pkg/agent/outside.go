@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -75,37 +76,48 @@ func (t *outsideTables) node(n *datapath.Node, r *derive.Reader, ps *problems) {
 	}
 	n.Outside = true
 	if t.config.AntreaProxy.ProxyAll {
-		n.NodePortAddresses = t.nodePortAddresses(n.GatewayIPs, r)
+		n.NodePortAddresses = t.nodePortAddresses(*n, r)
 	}
+	n.ServiceSource = t.serviceSource(*n, is4, r, ps)
+	n.ServiceSource6 = t.serviceSource(*n, func(p netip.Prefix) bool { return !is4(p) }, r, ps)
+}
+
+// serviceSource returns the Node's service source of a version of IP: of its first podCIDR that has room for one.
+func (t *outsideTables) serviceSource(n datapath.Node, of func(netip.Prefix) bool, r *derive.Reader,
+	ps *problems) (gateway netip.Addr) {
 	for i, cidr := range n.PodCIDRs {
+		if !of(cidr) {
+			continue
+		}
+		if !gateway.IsValid() {
+			gateway = n.GatewayIPs[i]
+		}
 		source, ok := policy.ServiceSource(cidr)
 		if !ok {
 			continue
 		}
-		n.ServiceSource = source
-		if held := derive.List(r, t.holders, policy.Addr{Addr: source}); len(held) > 0 {
-			// An earlier version has given it to a Pod.
-			n.ServiceSource = n.GatewayIPs[i]
-			a := held[0].Value
-			ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIP",
-				"ServiceSourceTaken", "%s is the address from which clients outside reach Pods of other Nodes by Node %s, and "+
-					"those Pods see %s instead: delete the Pod, so that it is made again with another address",
-				source, t.this.name, n.ServiceSource)
+		held := derive.List(r, t.holders, policy.Addr{Addr: source})
+		if len(held) == 0 {
+			return source
 		}
-		return
+		// An earlier version has given it to a Pod.
+		a := held[0].Value
+		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIP",
+			"ServiceSourceTaken", "%s is the address from which clients outside reach Pods of other Nodes by Node %s, and "+
+				"those Pods see %s instead: delete the Pod, so that it is made again with another address",
+			source, t.this.name, n.GatewayIPs[i])
+		return n.GatewayIPs[i]
 	}
-	if len(n.PodCIDRs) > 0 {
-		n.ServiceSource = n.GatewayIPs[0] // too small a range
-	}
+	return gateway // too small a range, or none
 }
 
-// nodePortAddresses returns the addresses of this Node at which node ports are served: all of them, or those in
-// nodePortAddresses of the configuration.
-func (t *outsideTables) nodePortAddresses(gateways []netip.Addr, r *derive.Reader) (out []netip.Addr) {
+// nodePortAddresses returns the addresses of this Node at which node ports are served: all of them of versions of IP
+// that Pods have, or those in nodePortAddresses of the configuration.
+func (t *outsideTables) nodePortAddresses(n datapath.Node, r *derive.Reader) (out []netip.Addr) {
 	node, u, _ := t.this.ready(r)
 	for _, ip := range u.Local {
 		switch {
-		case !ip.Is4() || !ip.IsGlobalUnicast() || slices.Contains(gateways, ip):
+		case !n.Families.Serve(ip) || !ip.IsGlobalUnicast() || slices.Contains(n.GatewayIPs, ip):
 		case peering.InsideRange.Contains(ip):
 		case !t.allowsNodePorts(ip):
 		case !slices.Contains(node.Addresses, ip) && len(derive.List(r, t.balancers, policy.Addr{Addr: ip})) > 0:
@@ -130,15 +142,18 @@ func (t *outsideTables) allowsNodePorts(ip netip.Addr) bool {
 
 // host completes the desired state of the Node's network stack.
 func (t *outsideTables) host(d *hostnet.Desired, n datapath.Node) {
-	d.Services.Entries = datapath.EntryRange // of an earlier table, too
+	d.Services.Entries = datapath.EntryRanges(family.Dual) // of earlier tables, too
 	if !n.Outside {
 		return
 	}
 	gw := t.config.HostGateway
 	if t.config.AntreaProxy.ProxyAll {
-		d.Services.Link, d.Services.NodeAddresses = gw, n.NodePortAddresses
+		d.Services.Link, d.Services.Families, d.Services.NodeAddresses = gw, n.Families, n.NodePortAddresses
 	}
-	d.Routes = append(d.Routes, hostnet.Route{Dst: datapath.EntryRange, Gateway: serviceVIP, Link: gw, OnLink: true})
+	for _, entries := range datapath.EntryRanges(n.Families) {
+		d.Routes = append(d.Routes,
+			hostnet.Route{Dst: entries, Gateway: nextHop(entries.Addr()), Link: gw, OnLink: true})
+	}
 	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
 	d.Sysctls[routeLocalnet(gw)] = "1"
 	// As kube-proxy does: a server may take an hour for its half of a connection.
@@ -152,13 +167,28 @@ func (t *outsideTables) servedBefore(log *slog.Logger, leadsTo func(string, neti
 	if t.config.AntreaProxy.ProxyAll {
 		return false
 	}
-	open, err := leadsTo(t.config.HostGateway, datapath.EntryRange)
-	if err != nil {
-		log.Warn("connections from outside of the Pods' network are taken to be open", "error", err)
-		open = true
+	for _, entries := range datapath.EntryRanges(family.Dual) {
+		leads, err := leadsTo(t.config.HostGateway, entries)
+		if err != nil {
+			log.Warn("connections from outside of the Pods' network are taken to be open", "error", err)
+		}
+		open = open || leads || err != nil
 	}
 	t.open.Set(self, open)
 	return open
+}
+
+// openThroughEntries counts the connections that the host has translated to entries, and that have not ended.
+func openThroughEntries() (int, error) {
+	var sum int
+	for _, entries := range datapath.EntryRanges(family.Dual) {
+		n, err := hostnet.OpenThrough(entries)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // drainInterval is the time between two counts of connections that an earlier agent has accepted.
@@ -208,6 +238,7 @@ func (t *outsideTables) translationsOf(key derive.Object, r *derive.Reader) (out
 			if f.Kind != service.NodePort {
 				one.Address = f.VIP.Addr()
 			}
+			one.To = f.VIP // of the same version of IP
 			if to, ok := t.onThisHost(key, f, r); ok && len(out) > 0 && isAt(out[len(out)-1], one) {
 				out[len(out)-1].To = to
 			}
@@ -235,9 +266,10 @@ func (t *outsideTables) translationsOf(key derive.Object, r *derive.Reader) (out
 	return out, nil
 }
 
-// isAt reports whether two translations are of one address and port.
+// isAt reports whether two translations are of one address and port, and of one version of IP.
 func isAt(a, b hostnet.Translation) bool {
-	return a.Address == b.Address && a.Protocol == b.Protocol && a.Port == b.Port
+	return a.Address == b.Address && a.Protocol == b.Protocol && a.Port == b.Port &&
+		a.To.Addr().Is4() == b.To.Addr().Is4()
 }
 
 // onThisHost returns the endpoint of a frontend for clients outside with externalTrafficPolicy Local, if all of them

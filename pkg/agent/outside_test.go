@@ -20,6 +20,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 )
 
@@ -161,14 +162,87 @@ func TestOutside(t *testing.T) {
 	})
 }
 
+// TestOutsideDual has the parts of this Node that serve clients outside by both versions of IP.
+func TestOutsideDual(t *testing.T) {
+	v := dualView()
+	four := outsideView()
+	v.Config, v.Underlay = four.Config, four.Underlay
+	for _, ip := range []string{"2001:db8:78::101", "fd11::1", "::1", "2001:db8:203::9", "2001:db8:198::7"} {
+		v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr(ip))
+	}
+	s := v.Services[0]
+	four.Services[0].Spec.DeepCopyInto(&s.Spec)
+	four.Services[0].Status.DeepCopyInto(&s.Status)
+	s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "fd97::10")
+	s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, "2001:db8:198::7")
+	s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+		corev1.LoadBalancerIngress{IP: "2001:db8:203::9"})
+	for i := range v.EndpointSlices {
+		v.EndpointSlices[i].Endpoints[0].NodeName = new("node-1")
+	}
+	v.EndpointSlices[1].Endpoints[0].Addresses = []string{"2001:db8:78::101"} // the host
+
+	d, problems := Plan(v)
+	if len(problems) > 0 {
+		t.Error(problems)
+	}
+	const nodePorts = "[172.18.0.5 192.168.78.101 198.51.100.7 2001:db8:78::101 2001:db8:198::7]"
+	if have := fmt.Sprint(d.Node.NodePortAddresses); have != nodePorts {
+		t.Errorf("addresses of node ports: %s, want %s", have, nodePorts)
+	}
+	if have := fmt.Sprint(d.Node.ServiceSource, d.Node.ServiceSource6); have != "10.11.0.254 fd11::ffff:ffff:ffff:fffe" {
+		t.Errorf("service sources: %s", have)
+	}
+	if h := d.Host.Services; h.Families != family.Dual || len(h.Entries) != 2 || fmt.Sprint(h.NodeAddresses) != nodePorts {
+		t.Errorf("host: %+v", h)
+	}
+	for _, want := range []hostnet.Route{
+		{Dst: datapath.EntryRange, Gateway: serviceVIP, Link: "antrea-gw0", OnLink: true},
+		{Dst: datapath.EntryRange6, Gateway: serviceVIP6, Link: "antrea-gw0", OnLink: true},
+	} {
+		if !slices.Contains(d.Host.Routes, want) {
+			t.Errorf("no route %+v", want)
+		}
+	}
+	if have := fmt.Sprint(d.Network.Reserved); have != "[10.11.0.254 fd11::ffff:ffff:ffff:fffe]" {
+		t.Errorf("new Pods do not get %s", have)
+	}
+	want := []string{
+		"tcp invalid IP:30080 169.254.0.252:30080 169.254.0.251:30080",
+		"tcp 198.51.100.7:80 169.254.0.250:number of 198.51.100.7 169.254.0.249:number of 198.51.100.7",
+		"tcp 203.0.113.9:80 169.254.0.250:number of 203.0.113.9 169.254.0.249:number of 203.0.113.9",
+		"tcp invalid IP:30080 [2001:db8:78::101]:8080 [fc01::aabb:ccdd:eefd]:30080",
+		"tcp 2001:db8:198::7:80 [2001:db8:78::101]:8080 [fc01::aabb:ccdd:eefb]:number of 2001:db8:198::7",
+		"tcp 2001:db8:203::9:80 [2001:db8:78::101]:8080 [fc01::aabb:ccdd:eefb]:number of 2001:db8:203::9",
+	}
+	if diff := cmp.Diff(want, translated(t, v)); diff != "" {
+		t.Errorf("translations (-want +have):\n%s", diff)
+	}
+
+	v.Config.AntreaProxy.NodePortAddresses = []string{"2001:db8:78::/64"}
+	if d, _ := Plan(v); fmt.Sprint(d.Node.NodePortAddresses) != "[2001:db8:78::101]" {
+		t.Errorf("addresses of node ports: %v", d.Node.NodePortAddresses)
+	}
+	v.Attachments[0].IPs[1] = netip.MustParsePrefix("fd11::ffff:ffff:ffff:fffe/64")
+	d, problems = Plan(v)
+	if d.Node.ServiceSource.String() != "10.11.0.254" || d.Node.ServiceSource6.String() != "fd11::1" ||
+		len(problems) != 1 || problems[0].Reason != "ServiceSourceTaken" {
+		t.Errorf("service sources %s, %s, %v", d.Node.ServiceSource, d.Node.ServiceSource6, problems)
+	}
+	v.Config.DefaultMTU = 1279 // too small for IPv6
+	if d, _ := Plan(v); d.Host.Services.Families != family.IPv4 || d.Node.ServiceSource6.IsValid() {
+		t.Errorf("without IPv6: %+v", d.Host.Services)
+	}
+}
+
 // TestDrain keeps what serves clients outside until their last connection has ended.
 func TestDrain(t *testing.T) {
 	leads := func(is bool, err error) func(string, netip.Prefix) (bool, error) {
 		return func(link string, entries netip.Prefix) (bool, error) {
-			if link != "antrea-gw0" || entries != datapath.EntryRange {
+			if link != "antrea-gw0" || !slices.Contains(datapath.EntryRanges(family.Dual), entries) {
 				t.Errorf("asked for a route to %s by %s", entries, link)
 			}
-			return is, err
+			return is && entries == datapath.EntryRange6, err
 		}
 	}
 	for _, row := range []struct {

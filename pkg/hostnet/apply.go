@@ -304,6 +304,7 @@ func (d Desired) clone() Desired {
 	d.Routes, d.Forwarded, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Forwarded), slices.Clone(d.Neighbors)
 	d.Sysctls = maps.Clone(d.Sysctls)
 	d.Services.NodeAddresses = slices.Clone(d.Services.NodeAddresses)
+	d.Services.Entries = slices.Clone(d.Services.Entries)
 	d.HostPorts.Addresses = slices.Clone(d.HostPorts.Addresses)
 	d.Egress = slices.Clone(d.Egress)
 	for i, e := range d.Egress {

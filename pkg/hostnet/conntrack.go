@@ -60,10 +60,18 @@ func (f connectionFilter) attributes() []nl.NetlinkRequestData {
 	return []nl.NetlinkRequestData{tuple, flags}
 }
 
-// listConnections calls each for every connection of a filter. key names the connection to the kernel. It is valid
-// during the call.
-func listConnections(filter connectionFilter, each func(c connection, key []byte)) error {
-	req := connectionRequest(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
+// socketFamily returns the family of sockets of an address.
+func socketFamily(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// listConnections calls each for every connection of a family and a filter. key names the connection to the kernel. It
+// is valid during the call.
+func listConnections(family uint8, filter connectionFilter, each func(c connection, key []byte)) error {
+	req := connectionRequest(family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	for _, a := range filter.attributes() {
 		req.AddData(a)
 	}
@@ -75,10 +83,10 @@ func listConnections(filter connectionFilter, each func(c connection, key []byte
 	})
 }
 
-// connectionRequest begins a request about connections of IPv4. The filter for protocols needs a family.
-func connectionRequest(operation, flags int) *nl.NetlinkRequest {
+// connectionRequest begins a request about connections of a family, which the filter for protocols needs.
+func connectionRequest(family uint8, operation, flags int) *nl.NetlinkRequest {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|operation, flags)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0})
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
 	return req
 }
 
@@ -140,10 +148,10 @@ func attribute(list []byte, kind uint16) []byte {
 	return nil
 }
 
-// endConnections ends the connections that match, and returns how many.
-func endConnections(filter connectionFilter, match func(connection) bool) (ended int, err error) {
+// endConnections ends the connections of a family that match, and returns how many.
+func endConnections(family uint8, filter connectionFilter, match func(connection) bool) (ended int, err error) {
 	var keys [][]byte
-	listed := listConnections(filter, func(c connection, key []byte) {
+	listed := listConnections(family, filter, func(c connection, key []byte) {
 		if match(c) {
 			keys = append(keys, slices.Clone(key))
 		}
@@ -171,7 +179,7 @@ func endConnections(filter connectionFilter, match func(connection) bool) (ended
 // tries again.
 func (t *translatedTable) endDatagrams(a *applier, filter connectionFilter, which func(connection) bool) (done bool) {
 	object := problem.Object{Kind: "connections", Name: "udp"}
-	ended, err := t.end(filter, func(c connection) bool {
+	ended, err := t.end(socketFamily(t.ip.example), filter, func(c connection) bool {
 		return c.protocol == unix.IPPROTO_UDP && c.zone == 0 && which(c)
 	})
 	if ended > 0 {

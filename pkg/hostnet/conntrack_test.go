@@ -20,11 +20,11 @@ func forgetful(t *testing.T, m *Manager) (failing *atomic.Bool) {
 	t.Helper()
 	failing = &atomic.Bool{}
 	for _, table := range m.translatedTables() {
-		table.end = func(filter connectionFilter, match func(connection) bool) (int, error) {
+		table.end = func(family uint8, filter connectionFilter, match func(connection) bool) (int, error) {
 			if failing.Load() {
 				return 0, errors.New("interrupted")
 			}
-			return endConnections(filter, match)
+			return endConnections(family, filter, match)
 		}
 	}
 	return failing
@@ -118,7 +118,7 @@ func TestConnectionsLookedAtAgain(t *testing.T) {
 // TestListConnections has the kernel select connections, and counts the connections that keep their flows.
 func TestListConnections(t *testing.T) {
 	enter(t)
-	entries := serving().Services.Entries
+	entries := serving().Services.Entries[0]
 	sh(t, "ip link add gw0 type veth peer name far && ip link set gw0 up && ip address add 192.0.2.1/24 dev lo")
 	sh(t, "ip address add 169.254.0.251/32 dev lo")
 	sh(t, `nft 'table ip other { chain output { type nat hook output priority -100;
@@ -182,7 +182,7 @@ func TestListConnections(t *testing.T) {
 			"17 192.0.2.1:30053 169.254.0.251:30053": true, "17 192.0.2.1:54 192.0.2.1:54": true}},
 	} {
 		have := map[string]bool{}
-		if err := listConnections(row.filter, func(c connection, _ []byte) {
+		if err := listConnections(unix.AF_INET, row.filter, func(c connection, _ []byte) {
 			have[fmt.Sprintf("%d %s %s", c.protocol, c.to, c.answers)] = true
 		}); err != nil {
 			t.Fatal(err)
@@ -212,10 +212,10 @@ func TestParseConnection(t *testing.T) {
 	}
 	through := connection{protocol: unix.IPPROTO_TCP, to: netip.MustParseAddrPort("192.0.2.1:30080"),
 		answers: netip.MustParseAddrPort("169.254.0.252:30080")}
-	if !through.isThrough(serving().Services.Entries) {
+	if !through.isThrough(serving().Services.Entries[0]) {
 		t.Error("a connection to an entry is not found")
 	}
-	if through.zone = 65520; through.isThrough(serving().Services.Entries) {
+	if through.zone = 65520; through.isThrough(serving().Services.Entries[0]) {
 		t.Error("a connection of the switch is the host's")
 	}
 }

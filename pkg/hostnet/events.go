@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/desired"
 )
@@ -60,13 +61,19 @@ func (m *Manager) stackEvent(msg syscallMessage) {
 	}
 }
 
+// numberOf is the kernel's numbers of families.
+var numberOf = map[knftables.Family]byte{
+	knftables.InetFamily: unix.NFPROTO_INET, knftables.IPv4Family: unix.NFPROTO_IPV4,
+	knftables.IPv6Family: unix.NFPROTO_IPV6,
+}
+
 func (m *Manager) tableEvent(msg syscallMessage) {
 	if ourTable(msg, tableName, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6, unix.NFPROTO_NETDEV) {
 		desired.Signal(m.tables)
 		return
 	}
 	for _, t := range m.translatedTables() {
-		if !isElement(msg) && ourTable(msg, t.name, unix.NFPROTO_INET) {
+		if !isElement(msg) && ourTable(msg, t.name, numberOf[t.family]) {
 			desired.Signal(t.changed)
 		}
 	}

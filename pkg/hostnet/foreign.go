@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -24,11 +28,16 @@ type foreignChain struct {
 
 // String is the chain as nft names it.
 func (c foreignChain) String() string {
-	family := map[byte]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_INET: "inet"}[c.family]
+	family := map[byte]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}[c.family]
 	return fmt.Sprintf("%s %s %s", family, c.table, c.name)
 }
 
-// foreignChains lists the chains of other programs for IPv4.
+// sees reports whether packets of a version of IP pass the chain.
+func (c foreignChain) sees(ip version) bool {
+	return c.family == unix.NFPROTO_INET || c.family == numberOf[ip.family]
+}
+
+// foreignChains lists the chains of other programs that packets of IP pass.
 func foreignChains() (out []foreignChain, err error) {
 	err = listNFT(unix.NFT_MSG_GETCHAIN, unix.NFPROTO_UNSPEC, nil, func(family byte, msg []byte) {
 		text := func(kind uint16) string { return strings.TrimRight(string(attribute(msg, kind)), "\x00") }
@@ -42,10 +51,10 @@ func foreignChains() (out []foreignChain, err error) {
 		const forward, drop = 2, 0 // NF_INET_FORWARD, NF_DROP
 		c.dropsForward = number(nested(msg, unix.NFTA_CHAIN_HOOK, unix.NFTA_HOOK_HOOKNUM)) == forward &&
 			number(attribute(msg, unix.NFTA_CHAIN_POLICY)) == drop
-		if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_INET || strings.HasPrefix(c.table, tableName) {
-			return
+		ofIP := slices.ContainsFunc(slices.Collect(maps.Values(versions)), c.sees)
+		if ofIP && !strings.HasPrefix(c.table, tableName) {
+			out = append(out, c)
 		}
-		out = append(out, c)
 	})
 	return out, err
 }
@@ -95,8 +104,12 @@ func (a *applier) forwarding(before []problem.Problem) {
 		return
 	}
 	for _, c := range chains {
-		if !c.dropsForward {
+		if !c.dropsForward || !slices.ContainsFunc(a.versionsOf(link), c.sees) {
 			continue
+		}
+		iptables := "iptables"
+		if c.family == unix.NFPROTO_IPV6 {
+			iptables = "ip6tables"
 		}
 		if named, err := c.names(link); named || err != nil {
 			continue
@@ -105,8 +118,25 @@ func (a *applier) forwarding(before []problem.Problem) {
 			Object: problem.Object{Kind: "nftables chain", Name: c.String()}, Field: "policy", Reason: reasonForwardDrop,
 			Message: fmt.Sprintf("the host drops forwarded packets that no rule accepts, and no rule of the table names link "+
 				"%[1]s, so Pods of this Node may reach no other machine, and no other machine their ports: accept packets of the "+
-				"link (iptables -I FORWARD -i %[1]s -j ACCEPT, and the same with -o; with Docker in chain DOCKER-USER)", link)})
+				"link (%[2]s -I FORWARD -i %[1]s -j ACCEPT, and the same with -o; with Docker in chain DOCKER-USER)", link,
+				iptables)})
 	}
+}
+
+// versionsOf returns the versions of IP that a link should have addresses of. A link that keeps its addresses counts as
+// one with IPv4.
+func (a *applier) versionsOf(link string) (out []version) {
+	for _, ip := range versions {
+		if slices.ContainsFunc(a.want.Links, func(l Link) bool {
+			return l.Name == link && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return ip.has(p.Addr()) })
+		}) {
+			out = append(out, ip)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, versions[knftables.IPv4Family])
+	}
+	return out
 }
 
 // othersMapPorts reports whether the plugin portmap has opened ports of the Node, which may need route_localnet. It
@@ -117,6 +147,9 @@ func othersMapPorts() bool {
 		return true
 	}
 	for _, c := range chains {
+		if !c.sees(versions[knftables.IPv4Family]) {
+			continue
+		}
 		if c.name == "CNI-HOSTPORT-DNAT" || c.table == "cni_hostport" {
 			return true
 		}

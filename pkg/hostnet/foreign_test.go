@@ -2,6 +2,7 @@ package hostnet
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,12 @@ func TestForwardPolicyDrop(t *testing.T) {
 	m := run(t, ns, 50*time.Millisecond)
 	m.Set(node())
 	synced(t, m)
+	family := "ip"
 	reported := func(what string, want bool) {
 		t.Helper()
 		ovstest.Eventually(t, what, func() error {
 			text := fmt.Sprint(m.Problems())
-			if strings.Contains(text, "nftables chain ip filter FORWARD") != want {
+			if strings.Contains(text, "nftables chain "+family+" filter FORWARD") != want {
 				return fmt.Errorf("problems %s, want ForwardPolicyDrop: %v", text, want)
 			}
 			return nil
@@ -41,6 +43,26 @@ func TestForwardPolicyDrop(t *testing.T) {
 	reported("the rule has gone", true)
 	sh(t, "nft 'chain ip filter FORWARD { policy accept; }'")
 	reported("a policy that accepts", false)
+
+	// A chain for IPv6 matters to a Node that has IPv6.
+	family = "ip6"
+	sh(t, `nft 'table ip6 filter {
+		chain FORWARD { type filter hook forward priority filter; policy drop; }
+	}'`)
+	d := node()
+	d.Sysctls["net/ipv4/conf/gw0/arp_announce"] = "1" // so that all is compared
+	m.Set(d)
+	synced(t, m)
+	reported("a Node without IPv6", false)
+	d = d.clone()
+	d.Links[0].Addresses = append(d.Links[0].Addresses, netip.MustParsePrefix("fd10::1/64"))
+	m.Set(d)
+	reported("a Node with IPv6", true)
+	if text := fmt.Sprint(m.Problems()); !strings.Contains(text, "ip6tables -I FORWARD -i gw0") {
+		t.Error(text)
+	}
+	sh(t, `nft add rule ip6 filter FORWARD iifname "gw0" accept`)
+	reported("a rule of IPv6 for the gateway port", false)
 }
 
 // TestRouteLocalnet lowers the sysctl that no feature needs, unless another program maps ports of the Node.

@@ -1,8 +1,8 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses, MTU and state of links, routes
 // and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo", "ip6 tombolo", "netdev
-// tombolo", "inet tombolo-services" and "inet tombolo-hostports". It gets the desired state, compares it with the
-// kernel's, and sends the difference. Kernel events and a slow resync make it compare again. It leaves the
-// configuration of other programs alone.
+// tombolo", "inet tombolo-services" and "inet tombolo-hostports", with "ip6 tombolo-services" and "ip6
+// tombolo-hostports" for IPv6. It gets the desired state, compares it with the kernel's, and sends the difference.
+// Kernel events and a slow resync make it compare again. It leaves the configuration of other programs alone.
 package hostnet
 
 import (

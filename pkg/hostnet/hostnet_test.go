@@ -393,6 +393,7 @@ func TestForeignChanges(t *testing.T) {
 	sh(t, "ip route add 10.50.0.0/16 via 172.16.0.2 proto static && ip route add 10.51.0.0/16 via 172.16.0.2 proto 0x75")
 	sh(t, "nft add table ip theirs && nft add chain ip theirs input '{ type filter hook input priority 0; }'")
 	sh(t, "ip neigh add 172.16.0.9 lladdr 02:00:00:00:00:09 dev other")
+	sh(t, "ip rule add priority 20000 iif other lookup 116")
 	synced(t, m)
 	want := kernel()
 
@@ -406,7 +407,7 @@ func TestForeignChanges(t *testing.T) {
 		"ip route change 10.96.0.0/16 via 169.254.0.253 dev gw0 proto 0x74 onlink",
 		"ip route add 10.97.0.0/16 dev gw0 proto 0x74",
 		"ip rule del priority 29696",
-		"ip rule add priority 20000 iif gw0 lookup 116",
+		"ip rule add priority 29696 iif gw0 lookup 116",
 		"ip route flush table 116",
 		"ip neigh del 169.254.0.253 dev gw0",
 		"ip neigh replace 169.254.0.253 lladdr 02:00:00:00:00:01 dev gw0 nud permanent",
@@ -428,7 +429,7 @@ func TestForeignChanges(t *testing.T) {
 	for _, theirs := range []string{
 		"ip route show 10.50.0.0/16 | grep static", "ip route show 10.51.0.0/16 | grep 172.16.0.2",
 		"ip addr show dev other | grep 172.16.0.1/24", "nft list chain ip theirs input",
-		"ip neigh show dev other | grep 172.16.0.9",
+		"ip neigh show dev other | grep 172.16.0.9", "ip rule show priority 20000 | grep 116",
 	} {
 		sh(t, theirs)
 	}
@@ -437,8 +438,9 @@ func TestForeignChanges(t *testing.T) {
 	m.Set(Desired{})
 	synced(t, m)
 	ovstest.Eventually(t, "routes and table are gone", func() error {
-		if out, _ := try(
-			"ip route show table all proto 0x74; ip rule show | grep -w 116; nft list table ip tombolo 2>/dev/null"); out != "" {
+		out, _ := try("ip route show table all proto 0x74; ip rule show priority 29696; " +
+			"nft list table ip tombolo 2>/dev/null")
+		if out != "" {
 			return fmt.Errorf("left: %s", out)
 		}
 		return nil

@@ -6,13 +6,15 @@ import (
 	"strconv"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
 // Ports of the Node that lead to its Pods (hostPort). The host translates the destination of a packet to the Pod's
 // address, and the packet enters the switch by the gateway port with its real source. Only packets to an address of the
 // Node are translated. The chains come before the chains of Services: a hostPort wins over a node port.
 
-// hostPortsTable is the name of the table, of the family inet.
+// hostPortsTable is the name of the tables, of the family inet for IPv4 and of ip6 for IPv6.
 const hostPortsTable = "tombolo-hostports"
 
 // Names of its maps.
@@ -21,7 +23,7 @@ const (
 	hostPortAt  = "hostport"     // address, protocol and port -> Pod
 )
 
-// hostPortMaps are the types of the maps.
+// hostPortMaps are the types of the maps for IPv4.
 var hostPortMaps = map[string]string{
 	hostPortAny: "inet_proto . inet_service : ipv4_addr . inet_service",
 	hostPortAt:  "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service",
@@ -31,23 +33,27 @@ var hostPortMaps = map[string]string{
 type HostPorts struct {
 	// Link is the gateway port, by which translated packets leave. Without it no table is wanted.
 	Link string
+	// Families are the versions of IP that have a table.
+	Families family.Families
 	// Addresses are all addresses of the Node.
 	Addresses []netip.Addr
 }
 
 // HostPort is a port of the Node that leads to a Pod.
 type HostPort struct {
-	Address  netip.Addr // the zero address stands for every address of the Node, loopback's too
-	Protocol string     // tcp, udp or sctp
+	// Address is an address of the Node. The zero address stands for every address, in IPv4 loopback's too.
+	Address  netip.Addr
+	Protocol string // tcp, udp or sctp
 	Port     uint16
 	To       netip.AddrPort
 }
 
-// newHostPortsTable returns the table of ports.
-func newHostPortsTable() *translatedTable {
+// newHostPortsTable returns the table of ports of a version of IP.
+func newHostPortsTable(ip version) *translatedTable {
 	return &translatedTable{
-		name: hostPortsTable, maps: hostPortMaps, what: "map ports of the Node to Pods",
-		contents: func(d Desired) contents { return hostPortsOf(d.HostPorts) },
+		family: tableOf[ip.family], ip: ip,
+		name: hostPortsTable, maps: typesOf(hostPortMaps, ip), what: "map ports of the Node to Pods",
+		contents: func(d Desired) contents { return hostPortsOf(d.HostPorts, ip) },
 		local:    func(d Desired) []netip.Addr { return d.HostPorts.Addresses },
 		removed:  func(*translatedTable, *applier) bool { return true }, // its elements have named the connections
 		end:      endConnections,
@@ -55,46 +61,53 @@ func newHostPortsTable() *translatedTable {
 	}
 }
 
-// hostPortsOf returns the contents of the table but for the maps.
-func hostPortsOf(h HostPorts) contents {
+// hostPortsOf returns the contents of the table of a version of IP but for the maps.
+func hostPortsOf(h HostPorts, ip version) contents {
 	out := contents{map[string]nftChain{}, map[string]nftSet{}}
-	if h.Link == "" {
+	if h.Link == "" || !h.Families.Serve(ip.example) {
 		return out
 	}
 	for name, hook := range map[string]knftables.BaseChainHook{
 		"prerouting": knftables.PreroutingHook, "output": knftables.OutputHook,
 	} {
 		local := "meta nfproto ipv4 fib daddr type local "
-		if hook == knftables.PreroutingHook { // the kernel refuses 127/8 from other machines only after the translation
+		switch {
+		case ip.family == knftables.IPv6Family: // replies from these would find no way back
+			local = "ip6 daddr != { ::1, fe80::/10 } fib daddr type local "
+		case hook == knftables.PreroutingHook: // the kernel refuses 127/8 from other machines only after the translation
 			local = "meta nfproto ipv4 ip daddr != 127.0.0.0/8 fib daddr type local "
 		}
 		out.chains[name] = nftChain{typ: knftables.NATType, hook: hook, priority: "-111", rules: []string{
-			local + "dnat ip to ip daddr . meta l4proto . th dport map @" + hostPortAt,
-			local + "dnat ip to meta l4proto . th dport map @" + hostPortAny,
+			local + "dnat " + ip.header + " to " + ip.header + " daddr . meta l4proto . th dport map @" + hostPortAt,
+			local + "dnat " + ip.header + " to meta l4proto . th dport map @" + hostPortAny,
 		}}
 	}
-	out.chains["postrouting"] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
-		priority: knftables.SNATPriority,
-		rules:    []string{"ip saddr 127.0.0.0/8 oifname " + strconv.Quote(h.Link) + " masquerade"}}
+	out.masqueradeLoopback(ip, strconv.Quote(h.Link))
 	return out
 }
 
 // MapPorts declares the ports of an owner, such as a Pod's interface, and returns at once. Nothing is written before
 // PortsLoaded.
 func (m *Manager) MapPorts(owner string, list []HostPort) {
-	now := map[element]netip.AddrPort{}
-	for _, p := range list {
-		in := hostPortAny
-		if p.Address.IsValid() {
-			in = hostPortAt
+	declare(m.hostPorts, owner, func(yield func(element, netip.AddrPort) bool) {
+		for _, p := range list {
+			in := hostPortAny
+			if p.Address.IsValid() {
+				in = hostPortAt
+			}
+			if !yield(element{in, p.Address, p.Protocol, p.Port}, p.To) {
+				return
+			}
 		}
-		now[element{in, p.Address, p.Protocol, p.Port}] = p.To
-	}
-	m.hostPorts.declared.set(owner, now)
+	})
 }
 
 // PortsLoaded declares that every owner was declared once: what no owner has may be removed from now on.
-func (m *Manager) PortsLoaded() { m.hostPorts.declared.setLoaded() }
+func (m *Manager) PortsLoaded() {
+	for _, t := range m.hostPorts {
+		t.declared.setLoaded()
+	}
+}
 
 // PortsSynced waits until the host has the ports that were declared, or refuses some.
-func (m *Manager) PortsSynced(ctx context.Context) error { return m.translated(ctx, m.hostPorts) }
+func (m *Manager) PortsSynced(ctx context.Context) error { return m.allTranslated(ctx, m.hostPorts) }

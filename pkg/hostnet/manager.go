@@ -51,7 +51,7 @@ type Manager struct {
 	log  *slog.Logger
 
 	want                *desired.State[Desired]
-	services, hostPorts *translatedTable
+	services, hostPorts []*translatedTable // one of each version of IP
 
 	mu       sync.Mutex
 	stack    outcome // of all but the tables
@@ -77,8 +77,8 @@ func New(opts Options) *Manager {
 		opts: opts, log: opts.Logger,
 		want: desired.New(Desired.clone),
 
-		services:  newServicesTable(),
-		hostPorts: newHostPortsTable(),
+		services:  bothVersions(newServicesTable),
+		hostPorts: bothVersions(newHostPortsTable),
 
 		progress: make(chan struct{}),
 		trigger:  make(chan struct{}, 1),
@@ -107,7 +107,7 @@ func (m *Manager) Set(d Desired) {
 
 // translatedTables are the tables of translations.
 func (m *Manager) translatedTables() []*translatedTable {
-	return []*translatedTable{m.services, m.hostPorts}
+	return slices.Concat(m.services, m.hostPorts)
 }
 
 // Synced waits until the kernel has the state of the last Set. If the kernel refuses a part, it returns an error at
@@ -145,8 +145,11 @@ func (m *Manager) Problems() []problem.Problem {
 
 // problems is Problems for a caller that holds m.mu.
 func (m *Manager) problems() []problem.Problem {
-	return slices.Concat(m.stack.failed, m.table.failed, m.services.outcome.failed, m.hostPorts.outcome.failed,
-		m.stack.pending, m.table.pending, m.stack.noted, m.services.outcome.noted, m.hostPorts.outcome.noted)
+	failed, noted := slices.Concat(m.stack.failed, m.table.failed), slices.Clone(m.stack.noted)
+	for _, t := range m.translatedTables() {
+		failed, noted = append(failed, t.outcome.failed...), append(noted, t.outcome.noted...)
+	}
+	return slices.Concat(failed, m.stack.pending, m.table.pending, noted)
 }
 
 // Changed is signalled when links, addresses or routes of the Node may have changed, through any program. It has room
@@ -187,7 +190,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}()
 
 	keeping, stop := context.WithCancel(ctx)
-	kept := make(chan error, 3)
+	kept := make(chan error, 1+len(m.translatedTables()))
 	var keepers sync.WaitGroup
 	keepers.Go(func() { kept <- m.keepTables(keeping) })
 	for _, t := range m.translatedTables() {

@@ -33,14 +33,16 @@ var families = []knftables.Family{knftables.IPv4Family, knftables.IPv6Family, kn
 
 // version is a version of IP in nft's words.
 type version struct {
+	family            knftables.Family
 	header, addresses string // the header, and the type of its addresses
 	has               func(netip.Addr) bool
+	example           netip.Addr // an address
 }
 
 // versions has the versions of IP by family.
 var versions = map[knftables.Family]version{
-	knftables.IPv4Family: {"ip", "ipv4_addr", netip.Addr.Is4},
-	knftables.IPv6Family: {"ip6", "ipv6_addr", netip.Addr.Is6},
+	knftables.IPv4Family: {knftables.IPv4Family, "ip", "ipv4_addr", netip.Addr.Is4, netip.IPv4Unspecified()},
+	knftables.IPv6Family: {knftables.IPv6Family, "ip6", "ipv6_addr", netip.Addr.Is6, netip.IPv6Unspecified()},
 }
 
 // ruleset reads and writes one of our tables. nft does not return a rule's text in the form in which it was written, so

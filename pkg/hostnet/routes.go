@@ -38,7 +38,8 @@ func (a *applier) routes() {
 }
 
 // forwardRule makes forwarded packets of a family use forwardTable first: all packets except packets from "lo", which
-// are the host's own. A kernel without IPv6 has no rules of it.
+// are the host's own. Ours have our priority, too. Rules of other programs may lead
+// there, too. A kernel without IPv6 has no rules of it.
 func (a *applier) forwardRule(family int, of func(netip.Addr) bool) {
 	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
 	wanted := slices.ContainsFunc(a.want.Forwarded, func(r Route) bool { return of(r.Dst.Addr()) })
@@ -53,8 +54,8 @@ func (a *applier) forwardRule(family int, of func(netip.Addr) bool) {
 	there := false
 	for _, have := range list {
 		switch {
-		case have.Table != forwardTable:
-		case wanted && !there && have.Priority == forwardPriority && have.Invert && have.IifName == loopback:
+		case have.Table != forwardTable || have.Priority != forwardPriority: // of another program
+		case wanted && !there && have.Invert && have.IifName == loopback:
 			there = true
 		default:
 			a.change(a.handle.RuleDel(&have), object, "", "remove %s", have)

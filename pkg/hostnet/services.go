@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/desired"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -30,8 +31,11 @@ import (
 // own that is written by differences: what was written is remembered, and it is read at the start, and again when
 // another program has changed a chain, rule, set or the table. Elements that another program changes are found at a
 // slow interval, since the kernel reports our own elements as well.
+//
+// Each version of IP has a table of its own: of the family inet for IPv4, and of ip6 for IPv6. So a Node without IPv6
+// has nothing of it.
 
-// servicesTable is the name of the table, of the family inet.
+// servicesTable is the name of the tables.
 const servicesTable = "tombolo-services"
 
 // elementsResync is how often the elements are compared although no event asks for it.
@@ -44,11 +48,11 @@ const (
 	externalIn  = "external-in"  // address, protocol and port -> entry
 	externalOut = "external-out"
 	nodeSet     = "node-addresses"
-	ownSet      = "own-addresses"      // and loopback's
+	ownSet      = "own-addresses"      // and loopback's of IPv4
 	externalSet = "external-addresses" // of all Services
 )
 
-// serviceMaps are the types of the maps.
+// serviceMaps are the types of the maps for IPv4.
 var serviceMaps = map[string]string{
 	nodePortIn:  "inet_proto . inet_service : ipv4_addr . inet_service",
 	nodePortOut: "inet_proto . inet_service : ipv4_addr . inet_service",
@@ -56,19 +60,39 @@ var serviceMaps = map[string]string{
 	externalOut: "ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service",
 }
 
-// serviceSets are the types of the sets that translations have elements in.
+// serviceSets are the types of the sets that translations have elements in, for IPv4.
 var serviceSets = map[string]string{externalSet: "ipv4_addr"}
+
+// typesOf returns types of maps or sets for a version of IP.
+func typesOf(types map[string]string, ip version) map[string]string {
+	out := map[string]string{}
+	for name, text := range types {
+		out[name] = strings.ReplaceAll(text, versions[knftables.IPv4Family].addresses, ip.addresses)
+	}
+	return out
+}
 
 // Services are the conditions under which packets are translated.
 type Services struct {
 	// Link is the gateway port. Packets that come by it are not translated, and translated packets leave by it. Without it
 	// no table is wanted.
 	Link string
+	// Families are the versions of IP that have a table.
+	Families family.Families
 	// NodeAddresses are the Node's addresses that serve node ports.
 	NodeAddresses []netip.Addr
-	// Entries is the range of the entries. Packets to it that another machine sends are dropped. If the table is removed,
-	// connections of UDP to entries end.
-	Entries netip.Prefix
+	// Entries are the ranges of the entries, one for each version of IP. Packets to them that another machine sends are
+	// dropped. If a table is removed, connections of UDP to entries end.
+	Entries []netip.Prefix
+}
+
+// entries returns the range of the entries of a version of IP.
+func (s Services) entries(ip version) (netip.Prefix, bool) {
+	i := slices.IndexFunc(s.Entries, func(p netip.Prefix) bool { return ip.has(p.Addr()) })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return s.Entries[i], true
 }
 
 // Translation is a port at which clients outside reach a Service.
@@ -113,7 +137,7 @@ func (t Translation) elements() map[element]netip.AddrPort {
 	if t.ToOwn.IsValid() {
 		found[element{out, t.Address, t.Protocol, t.Port}] = t.ToOwn
 	}
-	if t.Address.Is4() && len(found) > 0 {
+	if t.Address.IsValid() && len(found) > 0 {
 		found[element{in: externalSet, address: t.Address}] = netip.AddrPortFrom(t.Address, 0) // in the set
 	}
 	return found
@@ -121,6 +145,8 @@ func (t Translation) elements() map[element]netip.AddrPort {
 
 // translatedTable is a table with an element for each translation, which is written by differences.
 type translatedTable struct {
+	family   knftables.Family
+	ip       version
 	name     string
 	maps     map[string]string          // types by name
 	sets     map[string]string          // the same of sets with elements, which have addresses
@@ -129,8 +155,8 @@ type translatedTable struct {
 	// removed follows the removal of the table, and is repeated until it reports that it is done. It is called once if an
 	// earlier agent may have removed the table.
 	removed func(*translatedTable, *applier) (done bool)
-	// end ends connections of the host that match.
-	end      func(filter connectionFilter, match func(connection) bool) (ended int, err error)
+	// end ends connections of the host, of a family of sockets, that match.
+	end      func(family uint8, filter connectionFilter, match func(connection) bool) (ended int, err error)
 	what     string // the translations, in words
 	declared *translations
 	changed  chan struct{} // another program has changed the table, but for its elements
@@ -138,11 +164,18 @@ type translatedTable struct {
 	outcome  outcome       // of the last comparison, in rounds of translations; Manager.mu guards it
 }
 
-// newServicesTable returns the table of Services.
-func newServicesTable() *translatedTable {
+// tableOf is the families of the tables of a version of IP.
+var tableOf = map[knftables.Family]knftables.Family{
+	knftables.IPv4Family: knftables.InetFamily, knftables.IPv6Family: knftables.IPv6Family,
+}
+
+// newServicesTable returns the table of Services of a version of IP.
+func newServicesTable(ip version) *translatedTable {
 	return &translatedTable{
-		name: servicesTable, maps: serviceMaps, sets: serviceSets, what: "translate Services from outside",
-		contents: func(d Desired) contents { return servicesOf(d.Services) },
+		family: tableOf[ip.family], ip: ip,
+		name: servicesTable, maps: typesOf(serviceMaps, ip), sets: typesOf(serviceSets, ip),
+		what:     "translate Services from outside",
+		contents: func(d Desired) contents { return servicesOf(d.Services, ip) },
 		local:    func(d Desired) []netip.Addr { return d.Services.NodeAddresses },
 		removed:  endDatagramsThrough,
 		end:      endConnections,
@@ -150,17 +183,35 @@ func newServicesTable() *translatedTable {
 	}
 }
 
+// bothVersions returns a table for each version of IP.
+func bothVersions(make func(version) *translatedTable) []*translatedTable {
+	return []*translatedTable{make(versions[knftables.IPv4Family]), make(versions[knftables.IPv6Family])}
+}
+
+// declare declares the elements of an owner in the table of each version of IP.
+func declare(tables []*translatedTable, owner string, elements func(yield func(element, netip.AddrPort) bool)) {
+	for _, t := range tables {
+		now := map[element]netip.AddrPort{}
+		for e, to := range elements {
+			if t.ip.has(to.Addr()) {
+				now[e] = to
+			}
+		}
+		t.declared.set(owner, now)
+	}
+}
+
 // endDatagramsThrough ends connections of UDP to entries. Without the table the switch does not serve entries any more.
 // A client that keeps its port would send there for ever.
 func endDatagramsThrough(t *translatedTable, a *applier) (done bool) {
-	entries := a.want.Services.Entries
-	return entries.IsValid() &&
+	entries, ok := a.want.Services.entries(t.ip)
+	return ok &&
 		t.endDatagrams(a, translatedConnections, func(c connection) bool { return c.isThrough(entries) })
 }
 
 // byAddress reports whether the elements of a map have an address.
 func (t *translatedTable) byAddress(name string) bool {
-	return strings.HasPrefix(t.maps[name], "ipv4_addr")
+	return strings.HasPrefix(t.maps[name], t.ip.addresses)
 }
 
 // translations are what owners have declared.
@@ -184,11 +235,15 @@ func newTranslations() *translations {
 // Translate declares the translations of an owner, such as a Service, and returns at once. Nothing is written before
 // TranslationsLoaded.
 func (m *Manager) Translate(owner string, list []Translation) {
-	now := map[element]netip.AddrPort{}
-	for _, one := range list {
-		maps.Copy(now, one.elements())
-	}
-	m.services.declared.set(owner, now)
+	declare(m.services, owner, func(yield func(element, netip.AddrPort) bool) {
+		for _, one := range list {
+			for e, to := range one.elements() {
+				if !yield(e, to) {
+					return
+				}
+			}
+		}
+	})
 }
 
 // set declares the elements of an owner.
@@ -222,7 +277,9 @@ func (t *translations) set(owner string, now map[element]netip.AddrPort) {
 
 // TranslationsLoaded declares that every owner was declared once: what no owner has may be removed from now on.
 func (m *Manager) TranslationsLoaded() {
-	m.services.declared.setLoaded()
+	for _, t := range m.services {
+		t.declared.setLoaded()
+	}
 }
 
 // setLoaded declares that every owner was declared once.
@@ -274,48 +331,58 @@ func (t *translations) value(e element) (to netip.AddrPort) {
 	return to
 }
 
-// servicesOf returns the contents of the table but for the maps.
-func servicesOf(s Services) contents {
+// servicesOf returns the contents of the table of a version of IP but for the maps.
+func servicesOf(s Services, ip version) contents {
 	out := contents{map[string]nftChain{}, map[string]nftSet{}}
-	if s.Link == "" {
+	if s.Link == "" || !s.Families.Serve(ip.example) {
 		return out
 	}
 	link := strconv.Quote(s.Link)
-	nodes := make([]string, 0, len(s.NodeAddresses))
-	for _, ip := range s.NodeAddresses {
-		if ip.Is4() {
-			nodes = append(nodes, ip.String())
+	var nodes []string
+	for _, a := range s.NodeAddresses {
+		if ip.has(a) {
+			nodes = append(nodes, a.String())
 		}
 	}
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
-	own := elements(append(hostsOf(s.NodeAddresses), netip.MustParsePrefix("127.0.0.0/8")), netip.Addr.Is4)
-	out.sets[nodeSet] = nftSet{"ipv4_addr", nil, nodes}
-	out.sets[ownSet] = nftSet{"ipv4_addr", []knftables.SetFlag{knftables.IntervalFlag}, own}
+	local := hostsOf(s.NodeAddresses)
+	// Packets to 127.0.0.0/8 may leave by a link with route_localnet. There is nothing like it for ::1.
+	local = append(local, netip.MustParsePrefix("127.0.0.0/8"))
+	out.sets[nodeSet] = nftSet{ip.addresses, nil, nodes}
+	out.sets[ownSet] = nftSet{ip.addresses, []knftables.SetFlag{knftables.IntervalFlag}, elements(local, ip.has)}
 	translate := func(hook knftables.BaseChainHook, addresses, external, nodePorts string, before ...string) nftChain {
 		return nftChain{typ: knftables.NATType, hook: hook, priority: "-110", rules: append(before,
-			"dnat ip to ip daddr . meta l4proto . th dport map @"+external,
-			"ip daddr @"+addresses+" dnat ip to meta l4proto . th dport map @"+nodePorts,
+			"dnat "+ip.header+" to "+ip.header+" daddr . meta l4proto . th dport map @"+external,
+			ip.header+" daddr @"+addresses+" dnat "+ip.header+" to meta l4proto . th dport map @"+nodePorts,
 		)}
 	}
 	// The switch has translated the packets that come by the gateway port, if a Service has their destination.
 	out.chains["prerouting"] = translate(knftables.PreroutingHook, nodeSet, externalIn, nodePortIn,
 		"iifname "+link+" accept")
 	out.chains["output"] = translate(knftables.OutputHook, ownSet, externalOut, nodePortOut)
-	out.chains["postrouting"] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
-		priority: knftables.SNATPriority,
-		rules:    []string{"ip saddr 127.0.0.0/8 oifname " + link + " masquerade"}}
+	out.masqueradeLoopback(ip, link)
 	// A packet to a port that no Service has would go back to the router that has sent it, until its TTL ends. A Pod may
 	// ask another machine that has the address, and gets its answers.
 	out.chains["forward"] = nftChain{typ: knftables.FilterType, hook: knftables.ForwardHook,
 		priority: knftables.FilterPriority,
-		rules:    []string{"iifname != " + link + " ip daddr @" + externalSet + " ct state new,invalid,untracked drop"}}
-	if s.Entries.IsValid() {
+		rules: []string{
+			"iifname != " + link + " " + ip.header + " daddr @" + externalSet + " ct state new,invalid,untracked drop",
+		}}
+	if entries, ok := s.entries(ip); ok {
 		out.chains["guard"] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
 			priority: knftables.RawPriority,
-			rules:    []string{"iifname != " + link + " ip daddr " + s.Entries.String() + " drop"}}
+			rules:    []string{"iifname != " + link + " " + ip.header + " daddr " + entries.String() + " drop"}}
 	}
 	return out
+}
+
+// masqueradeLoopback gives translated packets of own processes to 127.0.0.1 a source that the switch can answer.
+func (c contents) masqueradeLoopback(ip version, link string) {
+	if ip.family == knftables.IPv4Family {
+		c.chains["postrouting"] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,
+			priority: knftables.SNATPriority, rules: []string{"ip saddr 127.0.0.0/8 oifname " + link + " masquerade"}}
+	}
 }
 
 func hostsOf(list []netip.Addr) []netip.Prefix {
@@ -397,10 +464,10 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 // apply brings the table to what it should be: changed are the elements that differ from what was wanted before, and
 // all returns all elements.
 func (s *translator) apply(a *applier, changed map[element]netip.AddrPort, all func() map[element]netip.AddrPort) {
-	object := problem.Object{Kind: "nftables table", Name: string(knftables.InetFamily) + " " + s.table.name}
+	object := problem.Object{Kind: "nftables table", Name: string(s.table.family) + " " + s.table.name}
 	base := s.table.contents(a.want)
 	if s.rules == nil {
-		nft, err := knftables.New(knftables.InetFamily, s.table.name)
+		nft, err := knftables.New(s.table.family, s.table.name)
 		if err != nil {
 			if len(base.chains) > 0 {
 				a.change(err, object, "", "ask for nftables; the nft program has to be installed")
@@ -600,8 +667,11 @@ func LeadsTo(link string, entries netip.Prefix) (bool, error) {
 		return false, fmt.Errorf("link %s: %w", link, err)
 	}
 	dst := &net.IPNet{IP: entries.Addr().AsSlice(), Mask: net.CIDRMask(entries.Bits(), entries.Addr().BitLen())}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: gw.Attrs().Index, Dst: dst},
-		netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST)
+	routes, err := netlink.RouteListFiltered(int(socketFamily(entries.Addr())),
+		&netlink.Route{LinkIndex: gw.Attrs().Index, Dst: dst}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST)
+	if errors.Is(err, unix.EAFNOSUPPORT) { // a kernel without IPv6
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("routes to %s: %w", entries, err)
 	}
@@ -612,7 +682,7 @@ func LeadsTo(link string, entries netip.Prefix) (bool, error) {
 // has no end.
 func OpenThrough(entries netip.Prefix) (int, error) {
 	n := 0
-	err := listConnections(translatedConnections, func(c connection, _ []byte) {
+	err := listConnections(socketFamily(entries.Addr()), translatedConnections, func(c connection, _ []byte) {
 		if c.isThrough(entries) && c.protocol != unix.IPPROTO_UDP && !c.hasEnded() {
 			n++
 		}
@@ -668,7 +738,7 @@ func (s staleDatagrams) match(c connection) bool {
 		if d.address.IsValid() && d.address != to {
 			return false
 		}
-		if !d.address.IsValid() && !to.IsLoopback() && !slices.Contains(s.own, to) {
+		if !d.address.IsValid() && !(to.IsLoopback() && to.Is4()) && !slices.Contains(s.own, to) {
 			return false
 		}
 		return !slices.Contains(d.to, c.answers)
@@ -760,16 +830,25 @@ func parseElement(in string, byAddress bool, one *knftables.Element) (e element,
 		return e, to, false
 	}
 	e.protocol, e.port = key[0], uint16(port)
-	to, err = netip.ParseAddrPort(strings.Join(one.Value, ":"))
+	to, err = netip.ParseAddrPort(net.JoinHostPort(one.Value[0], one.Value[1]))
 	return e, to, err == nil
 }
 
 // TranslationsSynced waits until the host has the translations that were declared, or refuses some.
 func (m *Manager) TranslationsSynced(ctx context.Context) error {
-	return m.translated(ctx, m.services)
+	return m.allTranslated(ctx, m.services)
 }
 
-// translated waits until the host has the translations that were declared for a table, or refuses some.
+// allTranslated waits until the host has the translations that were declared for some tables, or refuses some.
+func (m *Manager) allTranslated(ctx context.Context, tables []*translatedTable) error {
+	var failed error
+	for _, t := range tables {
+		failed = errors.Join(failed, m.translated(ctx, t))
+	}
+	return failed
+}
+
+// translated is allTranslated for one table.
 func (m *Manager) translated(ctx context.Context, t *translatedTable) error {
 	t.declared.mu.Lock()
 	round := t.declared.round

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
@@ -23,7 +24,7 @@ func serving() Desired {
 	d := node()
 	d.Services = Services{
 		Link: "gw0", NodeAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
-		Entries: netip.MustParsePrefix("169.254.0.248/29"),
+		Entries: []netip.Prefix{netip.MustParsePrefix("169.254.0.248/29")},
 	}
 	return d
 }
@@ -62,7 +63,13 @@ func listed(t *testing.T, name string) []string {
 
 func listedIn(t *testing.T, table, name string) []string {
 	t.Helper()
-	out, err := try("nft list map inet " + table + " " + name)
+	return listedOf(t, "inet "+table, name)
+}
+
+// listedOf is listedIn for a table with its family.
+func listedOf(t *testing.T, table, name string) []string {
+	t.Helper()
+	out, err := try("nft list map " + table + " " + name)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -251,7 +258,7 @@ func TestStaleDatagrams(t *testing.T) {
 	translated(t, m)
 	wantTracked(t, "192.0.2.1:30054")
 	// Without the table nothing serves the entries: a client that keeps its port gets an answer of the host again.
-	sh(t, "ip route add "+serving().Services.Entries.String()+" dev gw0")
+	sh(t, "ip route add "+serving().Services.Entries[0].String()+" dev gw0")
 	send(t, "192.0.2.1:30053")
 	wantTracked(t, "192.0.2.1:30053", "192.0.2.1:30054")
 	off := node()
@@ -262,10 +269,10 @@ func TestStaleDatagrams(t *testing.T) {
 
 // TestServicesOf has the table's chains and sets.
 func TestServicesOf(t *testing.T) {
-	if c := servicesOf(Services{}); len(c.chains)+len(c.sets) != 0 {
+	if c := servicesOf(Services{}, versions[knftables.IPv4Family]); len(c.chains)+len(c.sets) != 0 {
 		t.Errorf("without Services there is %v", c)
 	}
-	c := servicesOf(serving().Services)
+	c := servicesOf(serving().Services, versions[knftables.IPv4Family])
 	if have := c.sets[nodeSet].elements; !slices.Equal(have, []string{"192.0.2.1"}) {
 		t.Errorf("node addresses: %q", have)
 	}

@@ -152,7 +152,12 @@ func (d *decoder) distribution(c *Config) {
 // ranges checks addresses that have the right form but cannot be meant.
 func (d *decoder) ranges(c *Config) {
 	if p, err := netip.ParsePrefix(c.ServiceCIDR); err == nil && !p.Addr().Is4() {
-		d.failAt("serviceCIDR", fmt.Sprintf("has %q, want an IPv4 range; this version is IPv4 only", c.ServiceCIDR))
+		d.failAt("serviceCIDR", fmt.Sprintf("has %q, want an IPv4 range: write a range of IPv6 in serviceCIDRv6",
+			c.ServiceCIDR))
+	}
+	if p, err := netip.ParsePrefix(c.ServiceCIDRv6); err == nil && p.Addr().Unmap().Is4() {
+		d.failAt("serviceCIDRv6", fmt.Sprintf("has %q, want an IPv6 range: write a range of IPv4 in serviceCIDR",
+			c.ServiceCIDRv6))
 	}
 	if c.DefaultMTU > 0 && c.DefaultMTU < 576 {
 		d.failAt("defaultMTU",

@@ -50,7 +50,7 @@ type Config struct {
 
 	PodCIDRs      string `key:"podCIDRs" is:"cidrs" effect:"none" why:"each Node's Pod range is its spec.podCIDRs"`
 	ServiceCIDR   string `key:"serviceCIDR" is:"cidr" refused:"IPv6"` // empty: from the cluster
-	ServiceCIDRv6 string `key:"serviceCIDRv6" is:"cidr" effect:"none" why:"this version is IPv4 only"`
+	ServiceCIDRv6 string `key:"serviceCIDRv6" is:"cidr" refused:"IPv4"`
 
 	KubeAPIServerOverride string `key:"kubeAPIServerOverride" is:"url"`
 	DNSServerOverride     string `key:"dnsServerOverride" is:"servers"` // whose answers are learned

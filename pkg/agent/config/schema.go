@@ -73,6 +73,8 @@ func schema(t reflect.Type, tag reflect.StructTag) map[string]any {
 		s["maxLength"] = 0
 	case "IPv6":
 		s["pattern"] = "^[^:]*$"
+	case "IPv4":
+		s["pattern"] = "^([^.]*:.*)?$"
 	}
 	return s
 }
