@@ -92,9 +92,14 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 			f.Transport = append(f.Transport, ip)
 		}
 	}
-	if text != "" && !slices.ContainsFunc(f.Transport, carriesTunnels) {
-		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no address that a tunnel can end at",
-			transportAddresses, text)
+	kind, usable := "address", carriesTunnels
+	if slices.ContainsFunc(f.Internal, netip.Addr.Is4) {
+		kind, usable = "IPv4 address", netip.Addr.Is4 // as for Nodes without the annotation
+	}
+	f.Transport = slices.DeleteFunc(f.Transport, func(ip netip.Addr) bool { return !usable(ip) })
+	if text != "" && len(f.Transport) == 0 {
+		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no %s that a tunnel can end at",
+			transportAddresses, text, kind)
 	}
 	return f
 }

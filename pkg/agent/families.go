@@ -14,17 +14,25 @@ import (
 // interface with a smaller one.
 const minMTU6 = 1280
 
-// familiesOf returns the versions of IP that this Node serves to its Pods, the versions of its podCIDRs. While the Node
-// is unknown, it is the zero value, IPv4 alone. Other Nodes may serve others.
+// familiesOf returns the versions of IP that this Node serves to its Pods. They are the versions of its podCIDRs, and
+// of the addresses that its Pods still have. A Node that is registered again has other podCIDRs, and at first no
+// podCIDRs. While the Node is unknown, the result is the zero value, IPv4 alone. Other Nodes may serve others.
 func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, []problem.Problem) {
 	n, u, _ := t.ready(r)
-	of := family.Of(n.PodCIDRs) // nodeOf reports that there is no podCIDR
+	ranges := slices.Clone(n.PodCIDRs) // nodeOf reports that there is no podCIDR
+	for _, a := range derive.All(r, t.attachments) {
+		ranges = append(ranges, a.Value.IPs...)
+	}
+	of := family.Of(ranges)
 	if !of.Has6() {
 		return of, nil
 	}
 	var ps problems
 	const without = "its Pods have no IPv6: "
 	switch mtu := podMTU(t.config, u); {
+	case u.NoIPv6:
+		ps.report(t.object(), "spec.podCIDRs", "IPv6Off", without+"the kernel's IPv6 is off: start it without "+
+			"ipv6.disable=1, and set net.ipv6.conf.all.disable_ipv6 to 0, or give the cluster ranges of IPv4 alone")
 	case t.config.TrafficEncapMode != config.Encap:
 		ps.report(t.object(), "spec.podCIDRs", "IPv6NotServed", without+"trafficEncapMode is %s, and only %s has IPv6: "+
 			"set it in antrea-agent.conf, or give the cluster ranges of IPv4 alone", t.config.TrafficEncapMode, config.Encap)

@@ -111,6 +111,7 @@ func TestNoRoomForIPv6(t *testing.T) {
 	}{
 		{"IPv6NotServed", func(v *View) { v.Config.TrafficEncapMode = config.Hybrid }},
 		{"MTUTooSmall", func(v *View) { v.Config.DefaultMTU = 1279 }},
+		{"IPv6Off", func(v *View) { v.Underlay.NoIPv6 = true }},
 	} {
 		v, four := dualView(), testView()
 		v.Attachments[0].IPs = v.Attachments[0].IPs[:1]
@@ -166,6 +167,43 @@ func TestIPv6Alone(t *testing.T) {
 	}
 }
 
+// TestRegisteredAgain has Nodes that are registered again, without podCIDRs at first, or with podCIDRs of IPv6 alone.
+// Their Pods keep both addresses.
+func TestRegisteredAgain(t *testing.T) {
+	both := fmt.Sprint([]string{"10.11.0.2", "fd11::2"})
+	for _, ranges := range [][]string{nil, {"fd11:0:0:9::/64"}, {"10.19.0.0/24"}} {
+		v := dualView()
+		v.Nodes[0].Spec.PodCIDRs, v.Nodes[0].Spec.PodCIDR = ranges, ""
+		d, problems := Plan(v)
+		if d.Node.Families != family.Dual || len(d.Pods) != 1 || fmt.Sprint(d.Pods[0].IPs) != both {
+			t.Errorf("podCIDRs %q: families %s, Pods %+v", ranges, d.Node.Families, d.Pods)
+		}
+		if len(ranges) == 0 {
+			continue
+		}
+		changed := 0
+		for _, p := range problems {
+			if p.Reason == "PodCIDRChanged" {
+				changed++
+			}
+		}
+		if changed != 2 || d.Network == nil || len(d.Network.PodCIDRs) != 1 {
+			t.Errorf("podCIDRs %q: network of new Pods %+v, problems %v", ranges, d.Network, problems)
+		}
+	}
+}
+
+// TestClusterIPsNotServed has ranges of ClusterIPs of a version that Nodes have no podCIDR of.
+func TestClusterIPsNotServed(t *testing.T) {
+	v := dualView()
+	v.Nodes[0].Spec.PodCIDRs, v.Attachments[0].IPs = v.Nodes[0].Spec.PodCIDRs[:1], v.Attachments[0].IPs[:1]
+	d, problems := Plan(v)
+	if d.Node.Families != family.IPv4 || len(problems) != 1 || problems[0].Reason != "ClusterIPsNotServed" ||
+		problems[0].Object.Name != "node-1" {
+		t.Errorf("families %s, problems %v", d.Node.Families, problems)
+	}
+}
+
 // TestTunnelsOverIPv6 has Nodes whose addresses are of IPv6 alone.
 func TestTunnelsOverIPv6(t *testing.T) {
 	v := dualView()
@@ -193,6 +231,13 @@ func TestTunnelsOverIPv6(t *testing.T) {
 		corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.168.78.102"})
 	if d, problems = Plan(v); len(d.RemoteNodes) != 0 || len(problems) != 1 || problems[0].Reason != "FamiliesDiffer" {
 		t.Errorf("another Node with an address of IPv4: %+v, problems %v", d.RemoteNodes, problems)
+	}
+	// An annotation of IPv6 alone does not count at a Node with an InternalIP of IPv4.
+	v = dualView()
+	v.Nodes[1].Annotations = map[string]string{"node.antrea.io/transport-addresses": "fd78::102"}
+	if d, problems = Plan(v); len(d.RemoteNodes) != 1 || d.RemoteNodes[0].Address.String() != "192.168.78.102" ||
+		len(problems) != 1 || problems[0].Reason != "InvalidTransportAddress" {
+		t.Errorf("an annotation of IPv6: %+v, problems %v", d.RemoteNodes, problems)
 	}
 	v = dualView()
 	v.Config.TrafficEncryptionMode = "wireGuard"

@@ -173,6 +173,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 // nothing from router advertisements.
 func (t *tables) hostOf6(d *hostnet.Desired, r *derive.Reader) {
 	gw := t.config.HostGateway
+	d.Sysctls["net/ipv6/conf/"+gw+"/disable_ipv6"] = "0" // new links may have it off
 	d.Sysctls["net/ipv6/conf/"+gw+"/accept_ra"] = "0"
 	d.Sysctls["net/ipv6/conf/all/forwarding"] = "1"
 	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP6, MAC: virtualMAC})

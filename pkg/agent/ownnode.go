@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -28,6 +29,7 @@ type ownNode struct {
 	now      *derive.Table[derive.Name, thisNode]
 	last     *derive.Source[derive.Name, thisNode] // the last row of now, for when there is no row
 
+	attachments *derive.Source[derive.Name, cni.Attachment]
 	familiesRow *derive.Table[derive.Name, family.Families]
 }
 
@@ -106,6 +108,11 @@ func (t *ownNode) readUnderlay() (Underlay, error) {
 	if u.Local, err = hostnet.Addresses(); err != nil {
 		return u, err
 	}
+	has6, err := hostnet.HasIPv6()
+	if err != nil {
+		return u, err
+	}
+	u.NoIPv6 = !has6
 	link, err := hostnet.ReadTransport(name)
 	if err != nil {
 		return u, fmt.Errorf("read interface %s, which carries the tunnels: %w", name, err)

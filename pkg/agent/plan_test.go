@@ -280,7 +280,7 @@ func TestPlan(t *testing.T) {
 			if have := d.RemoteNodes[0].Address.String(); have != "192.168.78.102" {
 				t.Errorf("the tunnel to node-2 ends at %s, want its InternalIP", have)
 			}
-		}, problem: `"127.0.0.1,eth1" has no address`},
+		}, problem: `"127.0.0.1,eth1" has no IPv4 address`},
 		{name: "a Gateway whose tunnels end elsewhere than the other clusters send", change: func(v *View) {
 			v.Config.TransportInterface, v.Underlay.Addresses = "eth1", []netip.Prefix{netip.MustParsePrefix("10.50.0.1/24")}
 			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "10.50.0.1"}

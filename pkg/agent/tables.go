@@ -116,7 +116,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
 
 	one := derive.KeysOf(t.settings)
-	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes}
+	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, attachments: t.pods.attachments}
 	t.this.add(e, one)
 	zone := derive.NewTable(e, "zone", t.zoneOf, one)
 	t.services = service.NewTables(e, nodeName, func(r *derive.Reader) string {
@@ -370,6 +370,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	}
 	former, _ := derive.Get(r, t.pods.former, self)
 	ranges = slices.Concat(ranges, former)
+	t.reportUnservedVIPs(node, r, &ps)
 	s, _ := derive.Get(r, t.settings, self)
 	p, _ := derive.Get(r, t.clusters.Part, self)
 	n := datapath.Node{
@@ -411,6 +412,19 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	}
 	t.outside.node(&n, r, &ps)
 	return n, ps
+}
+
+// reportUnservedVIPs reports ranges of ClusterIPs of a version of IP that no Pod of the Node gets. Clients there
+// resolve names to such addresses.
+func (t *tables) reportUnservedVIPs(node nodeFacts, r *derive.Reader, ps *problems) {
+	of := family.Of(node.PodCIDRs)
+	for _, p := range slices.Concat(values(derive.All(r, t.objects.serviceCIDRs))...) {
+		if len(node.PodCIDRs) > 0 && !of.Serve(p.Addr()) {
+			ps.report(t.this.object(), "spec.podCIDRs", "ClusterIPsNotServed",
+				"it has no range of the version of %s, so ClusterIPs of that range lead nowhere here: give "+
+					"kube-controller-manager a --cluster-cidr of both versions and register the Node again, or remove the range", p)
+		}
+	}
 }
 
 // gatewayOf returns the gateway address of a podCIDR: its first usable address.
@@ -481,8 +495,16 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 		return datapath.RemoteNode{}, ps
 	}
 	remote := datapath.RemoteNode{Name: string(name), PodCIDRs: ranges, Address: ip, Sources: n.tunnelEnds()}
+	for _, own := range n.Internal { // its host uses them too
+		if own.Is4() != ip.Is4() && t.this.families(r).Serve(own) && !slices.Contains(remote.Hosts, own) {
+			remote.Hosts = append(remote.Hosts, own)
+		}
+	}
+	if len(remote.Hosts) > 0 || t.config.EncryptsNodes() {
+		remote.Hosts = append(n.tunnelEnds(), remote.Hosts...)
+	}
 	if t.config.EncryptsNodes() {
-		remote.Address, remote.Sources, remote.Hosts = peering.InsideOfNode(ip), nil, n.tunnelEnds()
+		remote.Address, remote.Sources = peering.InsideOfNode(ip), nil
 	}
 	for _, cidr := range ranges {
 		remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(cidr))

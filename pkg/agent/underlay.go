@@ -27,6 +27,8 @@ type Underlay struct {
 	Addresses []netip.Prefix
 	// Local are all addresses of the Node but link-local addresses of IPv6.
 	Local []netip.Addr
+	// NoIPv6 is set if the kernel has no IPv6, or if it is switched off.
+	NoIPv6 bool
 	// Over6 is set if tunnels to this Node are over IPv6.
 	Over6 bool
 	// Networks are the networks that the interface is attached to.

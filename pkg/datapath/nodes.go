@@ -521,14 +521,17 @@ func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, transla
 		Actions: append(actions, flow.Goto(Commit))}
 }
 
-// tunnelTo sends a packet to another tunnel end. A packet that came from a tunnel has addresses of its ends, and Open
-// vSwitch prefers addresses of IPv4.
+// tunnelTo sends a packet to another tunnel end. A packet that came from a tunnel has addresses of its ends. Open
+// vSwitch prefers addresses of IPv4, and the kernel's datapath refuses a packet with addresses of both versions.
 func (n Node) tunnelTo(to netip.Addr) flow.Actions {
-	from, none := n.TunnelSource, netip.IPv4Unspecified()
-	var actions flow.Actions
+	from, none, other := n.TunnelSource, netip.IPv4Unspecified(), netip.IPv6Unspecified()
+	cameBy6 := slices.ContainsFunc(n.Ends, netip.Addr.Is6)
 	if !to.Is4() {
-		actions = flow.Do(flow.SetTunnelSrc(none), flow.SetTunnelDst(none))
-		none = netip.IPv6Unspecified()
+		none, other, cameBy6 = other, none, true
+	}
+	var actions flow.Actions
+	if cameBy6 {
+		actions = flow.Do(flow.SetTunnelSrc(other), flow.SetTunnelDst(other))
 	}
 	if !from.IsValid() || from.Is4() != to.Is4() {
 		from = none

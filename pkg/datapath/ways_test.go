@@ -661,6 +661,13 @@ func TestTunnelWithoutSource(t *testing.T) {
 			t.Errorf("to %s: %s, want %s", to, f, want)
 		}
 	}
+	// To another cluster, on a Node whose other tunnels are over IPv6.
+	own := Node{TunnelPort: 1, TunnelSource: addrOf("192.0.2.1"), Ends: []netip.Addr{addrOf("fd78::1")}}
+	f := flow.Flow{Table: Route, Actions: own.tunnelTo(addrOf("192.0.2.7"))}
+	const want = "set_field:::->tun_ipv6_src,set_field:::->tun_ipv6_dst,set_field:192.0.2.1->tun_src,"
+	if !strings.Contains(f.String(), want) {
+		t.Errorf("to another cluster: %s, want %s", f, want)
+	}
 }
 
 // TestWaysOfOneAddress has two Gateways whose Nodes have one address, as while addresses move. No flows conflict.

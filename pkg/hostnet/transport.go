@@ -2,7 +2,9 @@ package hostnet
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 
@@ -10,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
+	"github.com/tombolo-net/tombolo/pkg/sysctl"
 )
 
 // Transport is an interface that carries the Node's traffic, as the kernel has it.
@@ -83,6 +86,18 @@ func Addresses() ([]netip.Addr, error) {
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out), nil
+}
+
+// HasIPv6 reports whether the kernel has IPv6, switched on in the network namespace of the calling thread.
+func HasIPv6() (bool, error) {
+	off, err := sysctl.Get("net/ipv6/conf/all/disable_ipv6")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read whether IPv6 is off: %w", err)
+	}
+	return off == "0", nil
 }
 
 // InterfaceWith returns the name of the interface that holds an address, in the network

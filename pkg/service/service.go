@@ -206,7 +206,7 @@ type Tables struct {
 	// Frontends are the frontends of each Service, ordered by protocol and address. A part that cannot be served becomes a
 	// Problem, and does not stop other parts. Headless and ExternalName Services have no address to serve and are left
 	// out. Features that no Node serves are left out without a Problem, since package unserved reports them once for the
-	// cluster.
+	// cluster. So are addresses of a version of IP that this Node does not serve; its agent reports their ranges.
 	Frontends *derive.Table[derive.Object, []Frontend]
 	// Health are the answers to load balancers, of Services that have a port for them.
 	Health *derive.Table[derive.Object, Health]

@@ -203,12 +203,15 @@ func (n *secureNode) sniff(look func(frame []byte)) (end func()) {
 	}
 }
 
-// register creates the Node's object, with an InternalIP and podCIDRs.
+// register creates the Node's object, with an InternalIP and podCIDRs, or without podCIDRs at first.
 func (n *secureNode) register(internal string, podCIDRs ...string) {
 	n.t.Helper()
 	nodes := n.cluster.client.CoreV1().Nodes()
-	node, err := nodes.Create(n.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name},
-		Spec: corev1.NodeSpec{PodCIDR: podCIDRs[0], PodCIDRs: podCIDRs}}, metav1.CreateOptions{})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}, Spec: corev1.NodeSpec{PodCIDRs: podCIDRs}}
+	if len(podCIDRs) > 0 {
+		node.Spec.PodCIDR = podCIDRs[0]
+	}
+	node, err := nodes.Create(n.t.Context(), node, metav1.CreateOptions{})
 	if err != nil {
 		n.t.Fatal(err)
 	}

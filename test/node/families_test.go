@@ -20,6 +20,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 // testFamilies has two Nodes that begin with IPv4 alone. They are converted to both families while Pods run, and then
@@ -43,14 +45,19 @@ func testFamilies(t *testing.T, c *cluster) {
 		return err
 	})
 	defer open.Close()
+	neighbor := nodes[0].pod("old-neighbor")
+	neighbor.serve(t, familiesPort)
+	local := dialled(t, old, "tcp4", neighbor.ip)
+	defer local.Close()
 
 	f := families{t, c, nodes}
-	f.convert(nodes, "192.168.77.%d", "10.16.%d.0/24", "fd16:0:0:%d::/64")
-	f.dual()
+	f.convert(local, "192.168.77.%d", "10.16.%d.0/24", "fd16:0:0:%d::/64")
+	six := f.dual()
+	defer six.Close()
 	if _, err := ask(open, "still open", 10*time.Second); err != nil {
 		t.Errorf("a connection from before the conversion: %v", err)
 	}
-	f.convert(nodes, "fd77::%d", "fd16:0:0:%d::/64")
+	f.convert(six, "fd77::%d", "fd16:0:0:%d::/64")
 	f.alone()
 }
 
@@ -63,19 +70,42 @@ type families struct {
 	nodes []*secureNode
 }
 
-// convert gives Nodes new objects with other ranges. Kubernetes refuses a change of a Node's ranges.
-func (f families) convert(nodes []*secureNode, internal string, podCIDRs ...string) {
+// convert gives the Nodes new objects with other ranges. Kubernetes refuses a change of a Node's ranges. At first the
+// objects have no ranges, as while kube-controller-manager is busy. Meanwhile local is asked, a connection between Pods
+// of one Node.
+func (f families) convert(local net.Conn, internal string, podCIDRs ...string) {
 	f.t.Helper()
-	for _, n := range nodes {
-		i := slices.Index(f.nodes, n) + 1
-		if err := f.c.client.CoreV1().Nodes().Delete(f.t.Context(), n.name, metav1.DeleteOptions{}); err != nil {
+	objects := f.c.client.CoreV1().Nodes()
+	for i, n := range f.nodes {
+		if err := objects.Delete(f.t.Context(), n.name, metav1.DeleteOptions{}); err != nil {
 			f.t.Fatal(err)
 		}
-		var ranges []string
-		for _, cidr := range podCIDRs {
-			ranges = append(ranges, fmt.Sprintf(cidr, i))
+		n.register(fmt.Sprintf(internal, i+1))
+	}
+	for _, n := range f.nodes {
+		n.eventually("the Node has no podCIDR", func() error {
+			s, err := n.status()
+			if err == nil && !slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Reason == "NoPodCIDR" }) {
+				err = fmt.Errorf("problems %v", s.Problems)
+			}
+			return err
+		})
+	}
+	if _, err := ask(local, "without ranges", 10*time.Second); err != nil {
+		f.t.Errorf("a connection while Nodes have no podCIDRs: %v", err)
+	}
+	for i, n := range f.nodes {
+		node, err := objects.Get(f.t.Context(), n.name, metav1.GetOptions{})
+		if err != nil {
+			f.t.Fatal(err)
 		}
-		n.register(fmt.Sprintf(internal, i), ranges...)
+		for _, cidr := range podCIDRs {
+			node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, fmt.Sprintf(cidr, i+1))
+		}
+		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
+		if _, err := objects.Update(f.t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			f.t.Fatal(err)
+		}
 	}
 }
 
@@ -118,8 +148,8 @@ func asks(from *pod, host string, port int, word string) error {
 	return nil
 }
 
-// dual tests Pods with two addresses.
-func (f families) dual() {
+// dual tests Pods with two addresses. It returns an open connection of IPv6 between Pods of one Node.
+func (f families) dual() net.Conn {
 	near, far := f.newPod(f.nodes[0], "dual-near", 2), f.newPod(f.nodes[1], "dual-far", 2)
 	asker := f.newPod(f.nodes[0], "dual-asker", 2)
 	for _, p := range []*pod{near, far} {
@@ -148,6 +178,17 @@ func (f families) dual() {
 	f.leaves(asker)
 	f.policy(asker, far)
 	f.restart(asker, far)
+	return dialled(f.t, asker, "tcp6", near.ips[1])
+}
+
+// dialled returns a connection of a Pod to a server.
+func dialled(t *testing.T, from *pod, network, host string) net.Conn {
+	t.Helper()
+	conn, err := from.dial(network, net.JoinHostPort(host, fmt.Sprint(familiesPort)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 // alone tests Pods with addresses of IPv6 alone, and tunnels over IPv6.
@@ -372,10 +413,7 @@ func silent(p *pod, network, address string) error {
 
 // restart restarts the agents while a connection of IPv6 is open.
 func (f families) restart(asker, server *pod) {
-	conn, err := asker.dial("tcp6", net.JoinHostPort(server.ips[1], fmt.Sprint(familiesPort)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	conn := dialled(f.t, asker, "tcp6", server.ips[1])
 	defer conn.Close()
 	for _, n := range f.nodes {
 		n.kill()
