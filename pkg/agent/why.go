@@ -954,8 +954,8 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		if !ok || len(n.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from Node %s", from.Node)
 		}
-		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=0", n.TunnelPort, n.GatewayMAC,
-			remote.Address, n.Ends[0])
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,%s,tun_id=0", n.TunnelPort, n.GatewayMAC,
+			tunnelHeaders(remote.Address, n.Ends[0]))
 	case from.Cluster != "":
 		p, _ := a.tables.peering.Get(self)
 		i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == from.Cluster })
@@ -972,7 +972,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 				near = base
 			}
 		}
-		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near,
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, tunnelHeaders(far, near),
 			from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
@@ -988,6 +988,15 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 
 // protocolNumbers are the numbers of the protocols that Services have.
 var protocolNumbers = map[string]uint8{"TCP": 6, "UDP": 17, "SCTP": 132}
+
+// tunnelHeaders returns the outer addresses of a tunnel's packet, in the text of ofproto/trace.
+func tunnelHeaders(from, to netip.Addr) string {
+	field := "tun"
+	if from.Is6() {
+		field = "tun_ipv6"
+	}
+	return fmt.Sprintf("%s_src=%s,%s_dst=%s", field, from, field, to)
+}
 
 // askingPacket is the first packet of a connection to an address of a Service, as it comes into this Node's switch.
 // Packets of clients other than Pods come by the host, which has translated their destination.

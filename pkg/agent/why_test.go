@@ -300,6 +300,14 @@ func TestWhyIPv6(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, e, want)
 		}
 	}
+	for name, ip := range map[string]string{ownName: "fd78::101", "node-2": "fd78::102"} {
+		n := a.world.nodes[name].DeepCopy()
+		n.Status.Addresses[0].Address = ip
+		a.world.nodes[name] = n
+	}
+	a.settle()
+	a.why(t, whyRow{name: "by a tunnel over IPv6", query: "from=default/far&to=default/db&port=5432",
+		want: []string{"allowed at node-2; allowed, traced", "allowed at node-2; allowed, traced"}})
 }
 
 // TestWhyOfService asks about clients of a Service's addresses for clients outside, and has a real switch prove the
