@@ -96,12 +96,21 @@ type whyDestination struct {
 	port     uint16
 	asked    netip.AddrPort // of the Service
 	judged   []api.WhyStage // by policies of the Service
+	// client is the client as the Node sees it that it asks. With outside it comes from another machine.
+	client  whyEnd
+	outside bool
 }
 
 // whyAnswers answers which rules decide about a connection.
 type whyAnswers struct {
 	tables *tables
 	tracer appctl.Client
+}
+
+// whyAnswer is an answer, and what the packets of its connections are made of.
+type whyAnswer struct {
+	api.Why
+	clients []api.WhyEnd // of each connection the client, as its packets come to this Node
 }
 
 // serve reports which rules decide about a connection.
@@ -112,7 +121,7 @@ func (a *whyAnswers) serve(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("trace=%q: give true or false", query.Get("trace"))
 	}
 	var (
-		out   api.Why
+		out   whyAnswer
 		flows []traceOf
 	)
 	// No other code may change the tables in between. Otherwise the two halves would be judged by different tables.
@@ -126,24 +135,24 @@ func (a *whyAnswers) serve(r *http.Request) (any, error) {
 	for _, t := range flows {
 		a.traceStages(r.Context(), t)
 	}
-	return out, err
+	return out.Why, err
 }
 
-func (a *whyAnswers) why(query url.Values) (api.Why, error) {
+func (a *whyAnswers) why(query url.Values) (whyAnswer, error) {
 	q, err := a.whyQuestion(query)
 	if err != nil {
-		return api.Why{}, err
+		return whyAnswer{}, err
 	}
-	out := api.Why{Connections: []api.WhyConnection{}}
+	out := whyAnswer{Why: api.Why{Connections: []api.WhyConnection{}}}
 	var from, to []netip.Addr // that are judged
 	for _, f := range q.families {
 		client, ok := q.from.of(f)
 		if !ok {
 			continue
 		}
-		all, asked, err := a.destinations(q, f, client, &out)
+		all, asked, err := a.destinations(q, f, client, &out.Why)
 		if err != nil {
-			return api.Why{}, err
+			return whyAnswer{}, err
 		}
 		if !asked.IsValid() {
 			continue
@@ -152,7 +161,7 @@ func (a *whyAnswers) why(query url.Values) (api.Why, error) {
 		a.connect(&out, q, client, all)
 	}
 	if len(from) == 0 {
-		return api.Why{}, a.nothingInCommon(q)
+		return whyAnswer{}, a.nothingInCommon(q)
 	}
 	out.From, out.To = q.from.report(from), q.to.report(to)
 	out.Notes = slices.Concat(q.notes(from, to), out.Notes)
@@ -207,24 +216,29 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 			return nil, netip.Addr{}, nil
 		}
 		port, err := portOf(q, end)
-		return []whyDestination{{end: end, protocol: q.protocol, port: port}}, end.ip, err
+		return []whyDestination{{end: end, protocol: q.protocol, port: port, client: client}}, end.ip, err
 	}
 	front, ok, err := a.frontendOf(q, f)
 	if err != nil || !ok {
 		return nil, netip.Addr{}, err
 	}
-	asking := front.VIP
+	d := whyDestination{protocol: front.Protocol, asked: front.VIP, client: client}
 	if q.to[0].front != nil {
-		front = a.forClient(front, client)
-		asking = netip.AddrPortFrom(q.to[0].ip, front.VIP.Port()) // a node port has no address of its own
+		d.asked = netip.AddrPortFrom(q.to[0].ip, front.VIP.Port()) // a node port has no address of its own
+		if d.outside = front.Kind == service.NodePort && a.isElsewhere(client); d.outside {
+			if d.client, err = a.fromOutside(client); err != nil {
+				return nil, netip.Addr{}, err
+			}
+		}
+		front = a.forClient(front, d.client)
 	}
-	var judged []api.WhyStage
 	if front.Kind != service.ClusterIP {
-		judged = []api.WhyStage{a.serviceStage(front, asking, client)}
+		d.judged = []api.WhyStage{a.serviceStage(front, d.asked, d.client)}
 	}
 	for _, e := range front.Endpoints {
-		if end := a.endAt(e.Addr.Addr()); q.cluster == "" || end.Cluster == q.cluster {
-			all = append(all, whyDestination{end, front.Protocol, e.Addr.Port(), asking, judged})
+		if d.end = a.endAt(e.Addr.Addr()); q.cluster == "" || d.end.Cluster == q.cluster {
+			d.port = e.Addr.Port()
+			all = append(all, d)
 		}
 	}
 	of := ""
@@ -253,11 +267,30 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 			out.Notes = append(out.Notes, d.end.note)
 		}
 	}
-	return all, asking.Addr(), nil
+	return all, d.asked.Addr(), nil
+}
+
+// isElsewhere reports whether a client is a Pod, known or not, or the host of another Node.
+func (a *whyAnswers) isElsewhere(client whyEnd) bool { return client.Node != "" && client.Node != a.tables.nodeName }
+
+// fromOutside returns a Pod or the host of another Node as this Node sees it at one of its own addresses: as another
+// machine. The host of the Pod masquerades, and no tunnel is used.
+func (a *whyAnswers) fromOutside(client whyEnd) (whyEnd, error) {
+	ip := client.ip
+	if client.Kind != kindNode && !a.tables.config.NoSNAT {
+		node, _ := a.tables.nodes.Get(derive.Object{Name: client.Node})
+		i := slices.IndexFunc(node.Internal, func(ip netip.Addr) bool { return ip.Is4() == client.ip.Is4() })
+		if i < 0 {
+			return whyEnd{}, fmt.Errorf("from: the Pod %s asks with an address of its Node %s, which has no InternalIP of that "+
+				"version of IP: give the address instead of the Pod", client.ip, client.Node)
+		}
+		ip = node.Internal[i]
+	}
+	return whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}, nil
 }
 
 // connect adds the connections of a client to destinations.
-func (a *whyAnswers) connect(out *api.Why, q whyQuestion, from whyEnd, all []whyDestination) {
+func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []whyDestination) {
 	// Tables of their own find the decisions of other Nodes, once for all of them.
 	far := []derive.Object{from.pod}
 	for _, d := range all {
@@ -280,20 +313,32 @@ func (a *whyAnswers) connect(out *api.Why, q whyQuestion, from whyEnd, all []why
 		if d.asked.IsValid() {
 			w.Asked = d.asked.String()
 		}
-		w.Stages = append(slices.Clone(d.judged), a.stage(policy.Egress, from, d.end, c, elsewhere))
-		client := from
-		if source := a.seenAs(from, d); source != from.ip {
-			note := fmt.Sprintf("servers on other Nodes see %s instead of the client's address", source)
-			if !slices.Contains(out.Notes, note) {
-				out.Notes = append(out.Notes, note)
+		note := func(text string) {
+			if !slices.Contains(out.Notes, text) {
+				out.Notes = append(out.Notes, text)
 			}
-			client, c.From = a.endAt(source), source
 		}
+		to, sent := d.end, c
+		if d.outside { // where it comes from, nothing is known of the Service
+			to, sent.To, sent.Port = a.endAt(d.asked.Addr()), d.asked.Addr(), d.asked.Port()
+			sent.Asked, sent.Service = netip.Addr{}, derive.Object{}
+		}
+		w.Stages = append(slices.Clone(d.judged), a.stage(policy.Egress, from, to, sent, elsewhere))
+		client := d.client
+		if client.ip != from.ip {
+			note(fmt.Sprintf("Node %s sees %s, which is of Node %s, instead of the client's address", a.tables.nodeName,
+				client.ip, from.Node))
+		}
+		if source := a.seenAs(d); source != client.ip {
+			note(fmt.Sprintf("servers on other Nodes see %s instead of the client's address", source))
+			client = a.endAt(source)
+		}
+		c.From = client.ip
 		w.Stages = append(w.Stages, a.stage(policy.Ingress, d.end, client, c, elsewhere))
 		for _, s := range w.Stages {
 			w.Allowed = w.Allowed && s.Allowed
 		}
-		out.Connections = append(out.Connections, w)
+		out.Connections, out.clients = append(out.Connections, w), append(out.clients, d.client.WhyEnd)
 	}
 }
 
@@ -340,7 +385,8 @@ func (a *whyAnswers) forClient(f service.Frontend, client whyEnd) service.Fronte
 
 // seenAs returns the source of a connection as the server sees it. Endpoints on other Nodes get an address of this Node
 // as the source of connections from outside.
-func (a *whyAnswers) seenAs(from whyEnd, d whyDestination) netip.Addr {
+func (a *whyAnswers) seenAs(d whyDestination) netip.Addr {
+	from := d.client
 	n, _ := a.tables.node.Get(self)
 	remote, _ := a.tables.remotes.Get(derive.Name(d.end.Node))
 	source := n.ServiceSource
@@ -896,12 +942,10 @@ type traceOf struct {
 }
 
 // tracesOf returns the packets that prove the decisions of this Node.
-func (a *whyAnswers) tracesOf(w api.Why) []traceOf {
+func (a *whyAnswers) tracesOf(w whyAnswer) []traceOf {
 	var out []traceOf
 	for i := range w.Connections {
-		c := &w.Connections[i]
-		from := w.From
-		from.Address = c.From
+		c, from := &w.Connections[i], w.clients[i]
 		t := traceOf{}
 		for j := range c.Stages {
 			switch s := &c.Stages[j]; {

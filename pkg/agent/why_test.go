@@ -321,7 +321,8 @@ func TestWhyOfService(t *testing.T) {
 	p.Spec = crdv1beta1.PolicySpec{Priority: 5,
 		AppliedTo: []crdv1beta1.AppliedTo{{Service: &crdv1beta1.ObjectReference{Namespace: "default", Name: "edge"}}},
 		Ingress: []crdv1beta1.Rule{
-			{Action: crdv1beta1.ActionAllow, From: []crdv1beta1.Peer{{IPBlock: &crdv1beta1.IPBlock{CIDR: "203.0.113.0/24"}}}},
+			{Action: crdv1beta1.ActionAllow, From: []crdv1beta1.Peer{{IPBlock: &crdv1beta1.IPBlock{CIDR: "203.0.113.0/24"}},
+				{IPBlock: &crdv1beta1.IPBlock{CIDR: "192.168.78.102/32"}}}},
 			{Action: crdv1beta1.ActionReject, Ports: []crdv1beta1.Port{{Port: new(intstr.FromInt32(30080))}}},
 			{Action: crdv1beta1.ActionDrop},
 		},
@@ -367,6 +368,14 @@ func TestWhyOfService(t *testing.T) {
 			want:    []string{"denied, traced" + toDB, "denied, traced" + toFar},
 			reasons: []string{"Reject of AntreaClusterNetworkPolicy edge ingress[1]"},
 		},
+		{name: "a Pod of another Node at the node port, by that Node's address",
+			query: "from=default/far&to=" + selfAddress + "&port=30080",
+			want: []string{"allowed, traced; denied at node-2; denied, traced",
+				"allowed, traced; denied at node-2; allowed at node-2"},
+			reasons: []string{"Allow of AntreaClusterNetworkPolicy edge ingress[0]"},
+		},
+		{name: "another Node at the node port", query: "from=node/node-2&to=" + selfAddress + "&port=30080",
+			want: []string{"allowed, traced" + toDB, "allowed, traced" + toFar}},
 		{name: "the Node's own processes", query: "from=node/node-1&to=198.51.100.10&port=80",
 			want: []string{"denied, traced" + toDB, "denied, traced" + toFar}},
 		{
@@ -382,6 +391,13 @@ func TestWhyOfService(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) { a.why(t, row) })
 	}
+	if !a.agent.tables.engine.Do(ctx, func() { a.agent.tables.config.NoSNAT = true }) {
+		t.Fatal("the agent does not look at its tables")
+	}
+	a.why(t, whyRow{name: "a Pod of another Node at the node port, by its own address",
+		query: "from=default/far&to=" + selfAddress + "&port=30080",
+		want: []string{"denied, traced; denied at node-2; allowed, traced",
+			"denied, traced; denied at node-2; allowed at node-2"}})
 	var w api.Why
 	const seen = "servers on other Nodes see 10.11.1.254 instead of the client's address"
 	if e := a.get(api.PathWhy+"?from=203.0.113.7&to=198.51.100.10&port=80", &w); e != "" || !slices.Equal(w.Notes,
