@@ -69,7 +69,7 @@ test: packages lab-binaries images next modules agnhost coredns ## all tests, th
 	@# after the other. All run, so one run shows all that fails.
 	@status=0; \
 	build/together "$(MAKE) --no-print-directory -k -j1 test-e2e test-conformance test-labs" \
-		"$(MAKE) --no-print-directory test-code" || status=1; \
+		"$(MAKE) --no-print-directory test-code" $(BIN)/test-code.log || status=1; \
 	$(MAKE) --no-print-directory -k -j1 test-kernel test-alone test-nodes test-chaos || status=1; \
 	build/tests unstable; exit $$status
 

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,10 @@ func TestTogether(t *testing.T) {
 		{name: "together", one: one, other: other, want: "the first\nthe second\n"},
 		{name: "the first fails", one: "echo one; exit 3", other: "echo other", status: 3, want: "one\nother\n"},
 		{name: "the other one fails", one: "echo one", other: "echo other; exit 4", status: 4, want: "one\nother\n"},
+		{name: "failed tests come at once", one: `until [ -e told ]; do sleep 0.05; done; echo one`,
+			other: `echo other; echo "--- FAIL: TestX"; ` +
+				`for i in {1..200}; do ! grep -q FAIL shown || break; sleep 0.05; done; : >told; exit 1`,
+			status: 1, want: "meanwhile: --- FAIL: TestX\none\nother\n--- FAIL: TestX\n"},
 		{name: "one after the other", one: "sleep 0.2; : >done", other: "[ -e done ] && echo other", mode: "0",
 			want: "other\n"},
 		{name: "one after the other, the first fails", one: "exit 3", other: "echo other", mode: "0", status: 3,
@@ -35,11 +40,12 @@ func TestTogether(t *testing.T) {
 			if c.mode != "" {
 				cmd.Env = append(os.Environ(), "TOMBOLO_TOGETHER="+c.mode)
 			}
-			out, err := cmd.Output()
+			err := cmd.Run()
 			if cmd.ProcessState == nil {
 				t.Fatal(err)
 			}
-			if status := cmd.ProcessState.ExitCode(); status != c.status || !strings.HasPrefix(string(out), c.want) {
+			out := shown(t, cmd)
+			if status := cmd.ProcessState.ExitCode(); status != c.status || !strings.HasPrefix(out, c.want) {
 				t.Errorf("status %d, output %q, want %d and %q", status, out, c.status, c.want)
 			}
 		})
@@ -48,65 +54,132 @@ func TestTogether(t *testing.T) {
 
 // TestTogetherWeight reads what the second command has of the processors: less than other programs.
 func TestTogetherWeight(t *testing.T) {
-	out, err := together(t, "true", `nice; grep . /sys/fs/cgroup/tombolo-spare-*/cpu.weight `+
-		`/sys/fs/cgroup/cpu/tombolo-spare-*/cpu.shares 2>/dev/null || true`).Output()
+	const read = `nice; grep . /sys/fs/cgroup/tombolo-spare-*/cpu.weight ` +
+		`/sys/fs/cgroup/cpu/tombolo-spare-*/cpu.shares 2>/dev/null || true`
+	cmd := together(t, "true", read)
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	out := shown(t, cmd)
+	words := strings.Fields(out)
+	if len(words) == 0 || words[0] != "19" && !strings.Contains(out, ":512\n") && !strings.Contains(out, ":50\n") {
+		t.Errorf("niceness and weight: %q, want 19, or a weight of 512 or 50", out)
+	}
+	cmd = together(t, "true", read)
+	// Nothing may enter a cgroup: the shell's echo fails for a process ID.
+	cmd.Env = append(os.Environ(), `BASH_FUNC_echo%%=() { [ "$1" != "$BASHPID" ] && builtin echo "$@"; }`)
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if out := shown(t, cmd); !strings.HasPrefix(out, "19\n") {
+		t.Errorf("without a cgroup: %q, want niceness 19", out)
+	}
+}
+
+// TestTogetherStops ends both commands, and all they have started, with the script, which prints the second one's
+// output.
+func TestTogetherStops(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		group  bool // as a terminal does, and not to the script alone
+	}{
+		{"Ctrl-C", syscall.SIGINT, true},
+		{"the group is ended", syscall.SIGTERM, true},
+		{"the script is ended", syscall.SIGTERM, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const starts = `sleep 100 & echo $! >%s; echo "so far"; wait`
+			cmd := together(t, fmt.Sprintf(starts, "child-1"), fmt.Sprintf(starts, "child-2"))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+			children := map[string]string{"child-1": "", "child-2": ""}
+			for file := range children {
+				within(t, "command to begin", func() bool {
+					text, _ := os.ReadFile(filepath.Join(cmd.Dir, file))
+					children[file] = strings.TrimSpace(string(text))
+					return children[file] != ""
+				})
+			}
+			within(t, "the second command to write", func() bool {
+				text, _ := os.ReadFile(filepath.Join(cmd.Dir, "log"))
+				return len(text) > 0
+			})
+			to := cmd.Process.Pid
+			if c.group {
+				to = -to
+			}
+			if err := syscall.Kill(to, c.signal); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := cmd.Wait(); err == nil {
+				t.Error("a script that was stopped succeeds")
+			}
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("it stops after %v", took)
+			}
+			state := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if c.signal == syscall.SIGINT && state.Signal() != syscall.SIGINT {
+				t.Errorf("it ends with %v, want by SIGINT", cmd.ProcessState)
+			}
+			if out := shown(t, cmd); out != "so far\nso far\n" {
+				t.Errorf("output %q, want that of both commands", out)
+			}
+			for file, child := range children {
+				within(t, "process "+child+" of "+file+" to end", func() bool {
+					state, err := os.ReadFile("/proc/" + child + "/stat")
+					return err != nil || strings.Contains(string(state), ") Z ")
+				})
+			}
+			for _, in := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} { // of version 2, and of version 1
+				left, _ := filepath.Glob(in + "/tombolo-spare-" + strconv.Itoa(cmd.Process.Pid))
+				if len(left) > 0 {
+					t.Errorf("cgroups are left: %v", left)
+				}
+			}
+		})
+	}
+}
+
+// within waits up to a minute.
+func within(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+// shown returns what a script has written to file "shown" of its directory.
+func shown(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(cmd.Dir, "shown"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := strings.Fields(string(out))
-	if len(words) == 0 || words[0] != "19" && !strings.Contains(string(out), ":512\n") &&
-		!strings.Contains(string(out), ":50\n") {
-		t.Errorf("niceness and weight: %q, want 19, or a weight of 512 or 50", out)
-	}
+	return string(text)
 }
 
-// TestTogetherStops ends the second command, and all it has started, with the script.
-func TestTogetherStops(t *testing.T) {
-	cmd := together(t, "echo >begun; sleep 100", `sleep 100 & echo $! >child; wait`)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var child string
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		text, _ := os.ReadFile(filepath.Join(cmd.Dir, "child"))
-		child = strings.TrimSpace(string(text))
-		if _, err := os.Stat(filepath.Join(cmd.Dir, "begun")); err == nil && child != "" {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the commands have not begun")
-		}
-	}
-	// As a terminal does with Ctrl-C.
-	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err == nil {
-		t.Error("a script that was stopped succeeds")
-	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		state, err := os.ReadFile("/proc/" + child + "/stat")
-		if err != nil || strings.Contains(string(state), ") Z ") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("process %s of the second command still runs", child)
-		}
-	}
-	if left, _ := filepath.Glob("/sys/fs/cgroup/*/tombolo-spare-" + strconv.Itoa(cmd.Process.Pid)); len(left) > 0 {
-		t.Errorf("cgroups are left: %v", left)
-	}
-}
-
-// together is the script with two commands, in an empty directory.
+// together is the script with two commands, in a directory that has only what it writes to stdout: file "shown".
 func together(t *testing.T, one, other string) *exec.Cmd {
 	t.Helper()
 	script, err := filepath.Abs("together")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(script, one, other)
+	cmd := exec.Command(script, one, other, "log")
 	cmd.Dir = t.TempDir()
+	// A pipe would stay open until all processes have ended.
+	out, err := os.Create(filepath.Join(cmd.Dir, "shown"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = out.Close() })
+	cmd.Stdout = out
 	return cmd
 }
