@@ -231,11 +231,12 @@ func TestNodeErrors(t *testing.T) {
 	socket := agent(t, map[string]any{
 		"/v1/status": api.Status{Node: "node-1", Waiting: []string{"no connection to the OVSDB"},
 			Problems: []api.Problem{}},
-		"/v1/groups":                             api.Error{Error: "read the switch's groups: no connection"},
-		"/v1/peers":                              "junk",
-		"/v1/policies":                           policies,
-		"/v1/why?from=a%2Fb&to=a%2Fc&trace=true": lies,
-		"/v1/why?from=a":                         api.Error{Error: "to is missing: give a Pod"},
+		"/v1/groups":                              api.Error{Error: "read the switch's groups: no connection"},
+		"/v1/peers":                               "junk",
+		"/v1/policies":                            policies,
+		"/v1/why?from=a%2Fb&to=a%2Fc&trace=true":  lies,
+		"/v1/why?family=ipv6&from=a%2Fb&to=a%2Fc": lies, // of an agent that does not know families
+		"/v1/why?from=a":                          api.Error{Error: "to is missing: give a Pod"},
 	})
 	for _, row := range []struct {
 		name  string
@@ -255,6 +256,8 @@ func TestNodeErrors(t *testing.T) {
 		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"}, "want table, json or yaml"},
 		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a", "--socket", socket},
 			"tombolo: to is missing: give a Pod"},
+		{"why of a family, by an earlier agent", []string{"tombolo", "policy", "why", "--from", "a/b", "--to", "a/c",
+			"--family", "ipv6", "--socket", socket}, "tombolo: --family: the agent of this Node is of an earlier version"},
 		{"explain without an object", []string{"tombolo", "explain"},
 			"tombolo: explain needs an OBJECT, such as default/web; it got 0 words"},
 		{"metrics that are off", []string{"tombolo", "get", "metrics", "--socket", socket},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -59,6 +60,11 @@ func (n *node) why() *cobra.Command {
 			var w api.Why
 			if err := n.ask(cmd.Context(), api.PathWhy, query, &w); err != nil {
 				return err
+			}
+			// An agent that does not know versions of IP ignores the choice, and names no client of a connection.
+			if family != "" && slices.ContainsFunc(w.Connections, func(c api.WhyConnection) bool { return c.From == "" }) {
+				return errors.New("--family: the agent of this Node is of an earlier version, which does not know it: upgrade " +
+					"the agent, or leave out --family and give addresses")
 			}
 			if err := out.Print(cmd.OutOrStdout(), w, func() error { return printWhy(cmd.OutOrStdout(), w, traced) }); err != nil {
 				return err
