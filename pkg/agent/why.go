@@ -96,8 +96,10 @@ type whyDestination struct {
 	port     uint16
 	asked    netip.AddrPort // of the Service
 	judged   []api.WhyStage // by policies of the Service
-	// client is the client as the Node sees it that it asks. With outside it comes from another machine.
+	// client is the client as Node judge sees it, which chooses the endpoint. With outside the client comes to it from
+	// another machine. Without a Service at an address for clients outside, judge is empty.
 	client  whyEnd
+	judge   string
 	outside bool
 }
 
@@ -225,15 +227,24 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 	d := whyDestination{protocol: front.Protocol, asked: front.VIP, client: client}
 	if q.to[0].front != nil {
 		d.asked = netip.AddrPortFrom(q.to[0].ip, front.VIP.Port()) // a node port has no address of its own
-		if d.outside = front.Kind == service.NodePort && a.isElsewhere(client); d.outside {
+		node := a.nodeOf(client)
+		elsewhere := node != "" && node != a.tables.nodeName
+		switch {
+		case front.Kind == service.ClusterIP:
+		case elsewhere && front.Kind == service.NodePort:
+			d.outside, d.judge = true, a.tables.nodeName
 			if d.client, err = a.fromOutside(client); err != nil {
 				return nil, netip.Addr{}, err
 			}
+		case elsewhere: // its own host, or its switch, translates
+			d.judge = node
+		default:
+			d.judge = a.tables.nodeName
 		}
-		front = a.forClient(front, d.client)
+		front = a.forClient(front, node != "" && node == d.judge)
 	}
-	if front.Kind != service.ClusterIP {
-		d.judged = []api.WhyStage{a.serviceStage(front, d.asked, d.client)}
+	if d.judge != "" {
+		d.judged = []api.WhyStage{a.serviceStage(front, d)}
 	}
 	for _, e := range front.Endpoints {
 		if d.end = a.endAt(e.Addr.Addr()); q.cluster == "" || d.end.Cluster == q.cluster {
@@ -270,14 +281,29 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 	return all, d.asked.Addr(), nil
 }
 
-// isElsewhere reports whether a client is a Pod, known or not, or the host of another Node.
-func (a *whyAnswers) isElsewhere(client whyEnd) bool { return client.Node != "" && client.Node != a.tables.nodeName }
+// nodeOf returns the Node of a Pod, known or not, or of a host. Of another machine it returns nothing.
+func (a *whyAnswers) nodeOf(client whyEnd) string {
+	switch n, _ := a.tables.node.Get(self); {
+	case client.Cluster != "":
+		return ""
+	case client.Node != "":
+		return client.Node
+	case slices.Contains(n.GatewayIPs, client.ip), slices.Contains(n.NodePortAddresses, client.ip):
+		return a.tables.nodeName
+	}
+	for _, row := range a.tables.nodes.All() {
+		if slices.Contains(row.Value.Addresses, client.ip) || slices.Contains(a.gatewaysOf(row.Key.Name), client.ip) {
+			return row.Key.Name
+		}
+	}
+	return ""
+}
 
 // fromOutside returns a Pod or the host of another Node as this Node sees it at one of its own addresses: as another
 // machine. The host of the Pod masquerades, and no tunnel is used.
 func (a *whyAnswers) fromOutside(client whyEnd) (whyEnd, error) {
 	ip := client.ip
-	if client.Kind != kindNode && !a.tables.config.NoSNAT {
+	if isPod(client) && !a.tables.config.NoSNAT {
 		node, _ := a.tables.nodes.Get(derive.Object{Name: client.Node})
 		i := slices.IndexFunc(node.Internal, func(ip netip.Addr) bool { return ip.Is4() == client.ip.Is4() })
 		if i < 0 {
@@ -288,6 +314,9 @@ func (a *whyAnswers) fromOutside(client whyEnd) (whyEnd, error) {
 	}
 	return whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}, nil
 }
+
+// isPod reports whether a client is a Pod, known or not.
+func isPod(client whyEnd) bool { return client.Node != "" && client.Kind != kindNode }
 
 // connect adds the connections of a client to destinations.
 func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []whyDestination) {
@@ -329,16 +358,25 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 			note(fmt.Sprintf("Node %s sees %s, which is of Node %s, instead of the client's address", a.tables.nodeName,
 				client.ip, from.Node))
 		}
+		arrives := client.WhyEnd // of a host by its address alone, the Node is not in it
+		if d.judge != "" && d.judge != a.tables.nodeName {
+			arrives.Node = d.judge
+		}
 		if source := a.seenAs(d); source != client.ip {
-			note(fmt.Sprintf("servers on other Nodes see %s instead of the client's address", source))
+			servers := "servers on other Nodes"
 			client = a.endAt(source)
+			if d.judge != a.tables.nodeName {
+				servers += " than " + d.judge
+				arrives.Address = client.Address
+			}
+			note(fmt.Sprintf("%s see %s instead of the client's address", servers, source))
 		}
 		c.From = client.ip
 		w.Stages = append(w.Stages, a.stage(policy.Ingress, d.end, client, c, elsewhere))
 		for _, s := range w.Stages {
 			w.Allowed = w.Allowed && s.Allowed
 		}
-		out.Connections, out.clients = append(out.Connections, w), append(out.clients, d.client.WhyEnd)
+		out.Connections, out.clients = append(out.Connections, w), append(out.clients, arrives)
 	}
 }
 
@@ -360,18 +398,11 @@ func (a *whyAnswers) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (se
 	return f, ok && f.Kind == service.NodePort
 }
 
-// isOwn reports whether a client is a Pod or a process of this Node.
-func (a *whyAnswers) isOwn(client whyEnd) bool {
-	n, _ := a.tables.node.Get(self)
-	node, _ := a.tables.nodes.Get(derive.Object{Name: a.tables.nodeName})
-	return client.Node == a.tables.nodeName || slices.Contains(n.GatewayIPs, client.ip) ||
-		slices.Contains(node.Addresses, client.ip) || slices.Contains(n.NodePortAddresses, client.ip)
-}
-
-// forClient returns the frontend at the same address that is for a client.
-func (a *whyAnswers) forClient(f service.Frontend, client whyEnd) service.Frontend {
+// forClient returns the frontend at the same address that is for the own clients of the Node that judges, or for
+// others.
+func (a *whyAnswers) forClient(f service.Frontend, own bool) service.Frontend {
 	clients := service.OtherClients
-	if a.isOwn(client) {
+	if own {
 		clients = service.OwnClients
 	}
 	all, _ := a.tables.services.Frontends.Get(derive.Object{Namespace: f.Namespace, Name: f.Service})
@@ -383,36 +414,52 @@ func (a *whyAnswers) forClient(f service.Frontend, client whyEnd) service.Fronte
 	return f
 }
 
-// seenAs returns the source of a connection as the server sees it. Endpoints on other Nodes get an address of this Node
-// as the source of connections from outside.
+// seenAs returns the source of a connection as the server sees it. For a client outside, an endpoint that is not on the
+// Node that judges gets an address of that Node.
 func (a *whyAnswers) seenAs(d whyDestination) netip.Addr {
 	from := d.client
-	n, _ := a.tables.node.Get(self)
-	remote, _ := a.tables.remotes.Get(derive.Name(d.end.Node))
-	source := n.ServiceSource
-	if !from.ip.Is4() {
-		source = n.ServiceSource6
+	// This Node has no facts about the way between two others. It is without a tunnel if the ways to both are.
+	direct := func(node string) bool {
+		remote, _ := a.tables.remotes.Get(derive.Name(node))
+		return node == a.tables.nodeName || remote.Direct
 	}
-	translates := source.IsValid() && !remote.Direct
-	if len(d.judged) > 0 && from.pod == (derive.Object{}) && d.end.Node != "" && d.end.Node != n.Name && translates &&
-		!slices.Contains(n.GatewayIPs, from.ip) {
+	switch {
+	case d.judge == "" || isPod(from) || d.end.Node == "" || d.end.Node == d.judge:
+		return from.ip
+	case direct(d.judge) && direct(d.end.Node), slices.Contains(a.gatewaysOf(d.judge), from.ip):
+		return from.ip
+	}
+	if source := a.serviceSourceOf(d.judge, from.ip.Is4()); source.IsValid() {
 		return source
 	}
 	return from.ip
+}
+
+// serviceSourceOf returns the service source of a Node, of IPv4 or IPv6.
+func (a *whyAnswers) serviceSourceOf(node string, is4 bool) netip.Addr {
+	switch n, _ := a.tables.node.Get(self); {
+	case node == n.Name && is4:
+		return n.ServiceSource
+	case node == n.Name:
+		return n.ServiceSource6
+	}
+	remote, _ := a.tables.remotes.Get(derive.Name(node))
+	for _, cidr := range remote.PodCIDRs {
+		if source, ok := policy.ServiceSource(cidr); ok && source.Is4() == is4 {
+			return source
+		}
+	}
+	return netip.Addr{}
 }
 
 // serviceDirection is the direction of a stage that judges for a Service.
 const serviceDirection = "service"
 
 // serviceStage returns the decision of the policies that are applied to a Service, and of its loadBalancerSourceRanges.
-// The Node that the client asks judges: the Pod's own, and for other clients this one.
-func (a *whyAnswers) serviceStage(f service.Frontend, asked netip.AddrPort, client whyEnd) api.WhyStage {
-	key := derive.Object{Namespace: f.Namespace, Name: f.Service}
-	s := api.WhyStage{Direction: serviceDirection, Service: key.String(), Node: a.tables.nodeName, Allowed: true}
-	if client.pod != (derive.Object{}) {
-		s.Node = client.Node
-	}
-	s.Here = s.Node == a.tables.nodeName
+func (a *whyAnswers) serviceStage(f service.Frontend, d whyDestination) api.WhyStage {
+	key, client := derive.Object{Namespace: f.Namespace, Name: f.Service}, d.client
+	s := api.WhyStage{Direction: serviceDirection, Service: key.String(), Node: d.judge,
+		Here: d.judge == a.tables.nodeName, Allowed: true}
 	seen := map[policy.Key]bool{}
 	rules, _ := a.tables.policies.ServiceRules.Get(key)
 	for _, rule := range rules {
@@ -421,7 +468,7 @@ func (a *whyAnswers) serviceStage(f service.Frontend, asked netip.AddrPort, clie
 			s.Policies = append(s.Policies, rule.Key.Policy.String())
 		}
 	}
-	rule, ok := a.tables.flows.JudgeService(key, client.ip, f.Protocol, asked.Port())
+	rule, ok := a.tables.flows.JudgeService(key, client.ip, f.Protocol, d.asked.Port())
 	switch {
 	case !ok && len(s.Policies) == 0:
 		s.Reason = "no policy applies to the Service"
@@ -437,7 +484,7 @@ func (a *whyAnswers) serviceStage(f service.Frontend, asked netip.AddrPort, clie
 	// The Service's own address may use it if an address of this Node may.
 	n, _ := a.tables.node.Get(self)
 	if s.Allowed && f.Limited && !slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool {
-		return p.Contains(client.ip) || client.ip == asked.Addr() && slices.ContainsFunc(n.NodePortAddresses, p.Contains)
+		return p.Contains(client.ip) || client.ip == d.asked.Addr() && slices.ContainsFunc(n.NodePortAddresses, p.Contains)
 	}) {
 		s.Allowed, s.Reason = false, fmt.Sprintf("loadBalancerSourceRanges of the Service do not have %s", client.ip)
 	}
@@ -1058,7 +1105,7 @@ func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string,
 		return a.packetOf(from, c)
 	}
 	protocol := corev1.Protocol(c.Protocol)
-	want := datapath.Entry{Own: a.isOwn(whyEnd{WhyEnd: from, ip: client})}
+	want := datapath.Entry{Own: a.nodeOf(whyEnd{WhyEnd: from, ip: client}) == a.tables.nodeName}
 	if f, ok := a.frontendAt(protocol, asked); ok && f.Kind != service.NodePort {
 		number, ok := a.tables.flows.Entries.Get(datapath.EntryID{Protocol: protocol, VIP: asked})
 		if !ok {

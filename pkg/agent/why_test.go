@@ -313,10 +313,16 @@ func TestWhyIPv6(t *testing.T) {
 // TestWhyOfService asks about clients of a Service's addresses for clients outside, and has a real switch prove the
 // decisions of the policies that are applied to the Service.
 func TestWhyOfService(t *testing.T) {
-	a := newAskedOf(t, family.IPv4, func(c *config.Config) {
+	a := newAskedOf(t, family.Dual, func(c *config.Config) {
 		c.AntreaProxy.ProxyAll = true
-		c.AntreaProxy.NodePortAddresses = []string{selfAddress + "/32"} // without the machine that runs the test
+		// Without the machine that runs the test.
+		c.AntreaProxy.NodePortAddresses = []string{selfAddress + "/32", "fd78::101/128"}
 	})
+	for name, ip := range map[string]string{ownName: "fd78::101", "node-2": "fd78::102"} {
+		n := a.world.nodes[name].DeepCopy()
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+		a.world.nodes[name] = n
+	}
 	p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}
 	p.Spec = crdv1beta1.PolicySpec{Priority: 5,
 		AppliedTo: []crdv1beta1.AppliedTo{{Service: &crdv1beta1.ObjectReference{Namespace: "default", Name: "edge"}}},
@@ -328,7 +334,7 @@ func TestWhyOfService(t *testing.T) {
 		},
 	}
 	a.world.others = []client.Object{p}
-	a.serve("edge", a.db.IPs[0].Addr().String(), "10.11.2.9")
+	a.serve("edge", a.db.IPs[0].Addr().String(), "10.11.2.9", a.db.IPs[1].Addr().String(), "fd11:0:0:2::9")
 	edge := a.world.services["default/edge"].DeepCopy()
 	edge.Spec.Type, edge.Spec.Ports[0].NodePort = corev1.ServiceTypeLoadBalancer, 30080
 	edge.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/25"}
@@ -336,13 +342,17 @@ func TestWhyOfService(t *testing.T) {
 	a.world.services["default/edge"] = edge
 	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
 	defer cancel()
-	if !a.agent.tables.engine.Do(ctx, func() {
-		u, _ := a.agent.tables.this.underlay.Get(self)
-		u.Local = append(slices.Clone(u.Local), netip.MustParseAddr(selfAddress))
-		a.agent.tables.this.underlay.Set(self, u)
-	}) {
-		t.Fatal("the agent does not look at its tables")
+	change := func(f func(t *tables)) {
+		t.Helper()
+		if !a.agent.tables.engine.Do(ctx, func() { f(a.agent.tables) }) {
+			t.Fatal("the agent does not look at its tables")
+		}
 	}
+	change(func(t *tables) {
+		u, _ := t.this.underlay.Get(self)
+		u.Local = append(slices.Clone(u.Local), netip.MustParseAddr(selfAddress), netip.MustParseAddr("fd78::101"))
+		t.this.underlay.Set(self, u)
+	})
 	a.settle()
 	const toDB, toFar = "; nothing; denied, traced", "; nothing; allowed at node-2"
 	for _, row := range []whyRow{
@@ -386,27 +396,70 @@ func TestWhyOfService(t *testing.T) {
 		{name: "a Pod of another Node, which judges", query: "from=default/far&to=198.51.100.10&port=80",
 			want: []string{"denied at node-2; allowed at node-2; allowed, traced",
 				"denied at node-2; allowed at node-2; allowed at node-2"}},
+		{name: "the host of another Node, which judges", query: "from=node/node-2&to=198.51.100.10&port=80",
+			want: []string{"denied at node-2" + toDB, "denied at node-2" + toFar}},
 		{name: "the ClusterIP, of which no policy of the Service judges", query: "from=203.0.113.7&to=10.97.0.10&port=80",
 			want: []string{"nothing; denied, traced", "nothing; allowed at node-2"}},
 	} {
 		t.Run(row.name, func(t *testing.T) { a.why(t, row) })
 	}
-	if !a.agent.tables.engine.Do(ctx, func() { a.agent.tables.config.NoSNAT = true }) {
-		t.Fatal("the agent does not look at its tables")
+	for query, want := range map[string][]string{
+		"from=default/far&port=30080&to=" + selfAddress: {"Node node-1 sees 192.168.78.102, which is of Node node-2, " +
+			"instead of the client's address", "servers on other Nodes see 10.11.1.254 instead of the client's address"},
+		"from=node/node-2&port=80&to=198.51.100.10": {
+			"servers on other Nodes than node-2 see 10.11.2.254 instead of the client's address"},
+	} {
+		var w api.Why
+		if e := a.get(api.PathWhy+"?"+query, &w); e != "" || !slices.Equal(w.Notes, want) {
+			t.Errorf("%s: %s notes %q, want %q", query, e, w.Notes, want)
+		}
 	}
+	for query, want := range map[string]string{
+		"to=192.168.78.102&port=30080": "192.168.78.102:30080 is the node port of Service default/edge at Node node-2, " +
+			"which judges",
+	} {
+		if e := a.get(api.PathWhy+"?from=default/web&"+query, &api.Why{}); !strings.Contains(e, want) {
+			t.Errorf("%s: %q, want %q", query, e, want)
+		}
+	}
+	change(func(t *tables) { t.config.NoSNAT = true })
 	a.why(t, whyRow{name: "a Pod of another Node at the node port, by its own address",
 		query: "from=default/far&to=" + selfAddress + "&port=30080",
 		want: []string{"denied, traced; denied at node-2; allowed, traced",
 			"denied, traced; denied at node-2; allowed at node-2"}})
+	change(func(t *tables) { t.config.NoSNAT = false })
 	var w api.Why
 	const seen = "servers on other Nodes see 10.11.1.254 instead of the client's address"
 	if e := a.get(api.PathWhy+"?from=203.0.113.7&to=198.51.100.10&port=80", &w); e != "" || !slices.Equal(w.Notes,
 		[]string{seen}) || w.To.Kind != "Service" || w.To.Address != "198.51.100.10" {
 		t.Errorf("%s: %+v", e, w)
 	}
-	if e := a.get(api.PathWhy+"?from=203.0.113.7&to=192.168.78.102&port=30080", &w); !strings.Contains(e,
-		"192.168.78.102:30080 is the node port of Service default/edge at Node node-2, which judges") {
-		t.Error(e)
+	local := edge.DeepCopy()
+	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	a.world.services["default/edge"] = local
+	slice := a.world.slices["default/edge-a"].DeepCopy()
+	slice.Endpoints[0].NodeName, slice.Endpoints[1].NodeName = new(ownName), new("node-2")
+	a.world.slices["default/edge-a"] = slice
+	a.settle()
+	for _, row := range []whyRow{
+		{name: "a client outside, with externalTrafficPolicy Local", query: "from=203.0.113.7&to=198.51.100.10&port=80",
+			want: []string{"allowed, traced" + toDB}},
+		{
+			name:  "a Pod of another Node, which judges and has all endpoints",
+			query: "from=default/far&to=198.51.100.10&port=80",
+			want: []string{"denied at node-2; allowed at node-2; allowed, traced",
+				"denied at node-2; allowed at node-2; allowed at node-2"},
+		},
+		{name: "an unknown Pod of another Node", query: "from=10.11.2.77&to=198.51.100.10&port=80",
+			want: []string{"denied at node-2" + toDB, "denied at node-2" + toFar}},
+		{name: "the host of another Node", query: "from=node/node-2&to=198.51.100.10&port=80",
+			want: []string{"denied at node-2" + toDB, "denied at node-2" + toFar}},
+		{name: "the same by its address", query: "from=192.168.78.102&to=198.51.100.10&port=80",
+			want: []string{"denied at node-2" + toDB, "denied at node-2" + toFar}},
+		{name: "a Pod of another Node at the node port", query: "from=default/far&to=" + selfAddress + "&port=30080",
+			want: []string{"allowed, traced; denied at node-2; denied, traced"}},
+	} {
+		t.Run(row.name, func(t *testing.T) { a.why(t, row) })
 	}
 }
 
