@@ -226,7 +226,8 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 	}
 	d := whyDestination{protocol: front.Protocol, asked: front.VIP, client: client}
 	if q.to[0].front != nil {
-		d.asked = netip.AddrPortFrom(q.to[0].ip, front.VIP.Port()) // a node port has no address of its own
+		to, _ := q.to.of(f)
+		d.asked = netip.AddrPortFrom(to.ip, front.VIP.Port()) // a node port has no address of its own
 		node := a.nodeOf(client)
 		elsewhere := node != "" && node != a.tables.nodeName
 		switch {
@@ -390,6 +391,11 @@ func (a *whyAnswers) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (se
 	if !slices.Contains(n.NodePortAddresses, at.Addr()) {
 		return service.Frontend{}, false
 	}
+	return a.nodePort(protocol, at)
+}
+
+// nodePort returns the Service that has a port of all Nodes, of the version of IP of an address.
+func (a *whyAnswers) nodePort(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
 	any := netip.IPv4Unspecified()
 	if !at.Addr().Is4() {
 		any = netip.IPv6Unspecified()
@@ -689,37 +695,62 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 	return q, nil
 }
 
-// atService makes the destination a Service if it is an address and port of one.
+// atService makes the destination a Service if it is an address and port of one. Of a Node, the addresses of each
+// version of IP are looked at.
 func (a *whyAnswers) atService(q *whyQuestion) error {
-	to := q.to[0]
 	port, err := strconv.ParseUint(q.port, 10, 16)
-	if err != nil || q.to.service() != nil || to.Kind != "" && to.Kind != kindNode || q.protocol == protocolICMP {
+	if kind := q.to[0].Kind; err != nil || q.to.service() != nil || kind != "" && kind != kindNode ||
+		q.protocol == protocolICMP {
 		return nil
 	}
-	at := netip.AddrPortFrom(to.ip, uint16(port))
-	f, ok := a.frontendAt(cmp.Or(q.protocol, corev1.ProtocolTCP), at)
-	if !ok {
-		for _, row := range a.tables.nodes.All() {
-			if row.Key.Name == a.tables.nodeName || !slices.Contains(row.Value.Addresses, to.ip) {
-				continue
-			}
-			any := netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port))
-			if f, ok := a.tables.services.Find(cmp.Or(q.protocol, corev1.ProtocolTCP), any); ok && f.Kind == service.NodePort {
-				return fmt.Errorf("to: %s is the node port of Service %s/%s at Node %s, which judges: ask that Node's agent", at,
-					f.Namespace, f.Service, row.Key.Name)
-			}
+	protocol := cmp.Or(q.protocol, corev1.ProtocolTCP)
+	var found whyEnds
+	outside := false
+	for _, version := range q.families {
+		to, ok := q.to.of(version)
+		if !ok {
+			continue
 		}
+		at := netip.AddrPortFrom(to.ip, uint16(port))
+		f, ok := a.frontendAt(protocol, at)
+		if !ok {
+			if err := a.atOtherNode(protocol, at); err != nil {
+				return err
+			}
+			continue
+		}
+		key := derive.Object{Namespace: f.Namespace, Name: f.Service}
+		if len(found) > 0 && *found.service() != key {
+			return fmt.Errorf("to: %s is a port of Service %s, and %s of Service %s: give one of the addresses",
+				netip.AddrPortFrom(found[0].ip, uint16(port)), found.service(), at, key)
+		}
+		found = append(found, whyEnd{WhyEnd: api.WhyEnd{Kind: "Service", Name: key.String(), Address: to.Address}, ip: to.ip,
+			service: &key, front: &f})
+		outside = outside || f.Kind != service.ClusterIP
+	}
+	if len(found) == 0 {
 		return nil
 	}
-	if f.Kind != service.ClusterIP && q.from[0].Kind == kindNode { // its packets do not come from the Pods' network
+	q.to = found
+	if outside && q.from[0].Kind == kindNode { // its packets do not come from the Pods' network
 		node, _ := a.tables.nodes.Get(derive.Object{Name: q.from[0].Name})
-		if q.from, err = nodeEnds("from", q.from[0].Name, node.Internal); err != nil {
-			return err
+		q.from, err = nodeEnds("from", q.from[0].Name, node.Internal)
+	}
+	return err
+}
+
+// atOtherNode returns an error if an address and port is the node port of a Service at another Node.
+func (a *whyAnswers) atOtherNode(protocol corev1.Protocol, at netip.AddrPort) error {
+	f, ok := a.nodePort(protocol, at)
+	if !ok {
+		return nil
+	}
+	for _, row := range a.tables.nodes.All() {
+		if row.Key.Name != a.tables.nodeName && slices.Contains(row.Value.Addresses, at.Addr()) {
+			return fmt.Errorf("to: %s is the node port of Service %s/%s at Node %s, which judges: ask that Node's agent", at,
+				f.Namespace, f.Service, row.Key.Name)
 		}
 	}
-	key := derive.Object{Namespace: f.Namespace, Name: f.Service}
-	q.to = whyEnds{{WhyEnd: api.WhyEnd{Kind: "Service", Name: key.String(), Address: to.Address}, ip: to.ip, service: &key,
-		front: &f}}
 	return nil
 }
 
@@ -945,8 +976,12 @@ func portOf(q whyQuestion, to whyEnd) (uint16, error) {
 // frontendOf returns the port of a Service that is asked about, at its ClusterIP of a version of IP. It returns false
 // if the Service has no such ClusterIP.
 func (a *whyAnswers) frontendOf(q whyQuestion, of family.Families) (service.Frontend, bool, error) {
-	if f := q.to[0].front; f != nil {
-		return *f, of.Serve(q.to[0].ip), nil
+	if q.to[0].front != nil {
+		end, ok := q.to.of(of)
+		if !ok {
+			return service.Frontend{}, false, nil
+		}
+		return *end.front, true, nil
 	}
 	all, _ := a.tables.services.Frontends.Get(*q.to.service())
 	all = slices.DeleteFunc(slices.Clone(all), func(f service.Frontend) bool { return f.Kind != service.ClusterIP })

@@ -340,6 +340,10 @@ func TestWhyOfService(t *testing.T) {
 	edge.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/25"}
 	edge.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.10"}}
 	a.world.services["default/edge"] = edge
+	six := edge.DeepCopy()
+	six.Name, six.Spec.ClusterIP, six.Spec.ClusterIPs = "six", "fd97::11", []string{"fd97::11"}
+	six.Spec.Ports[0].NodePort, six.Status = 30086, corev1.ServiceStatus{}
+	a.world.services["default/six"] = six
 	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
 	defer cancel()
 	change := func(f func(t *tables)) {
@@ -398,6 +402,14 @@ func TestWhyOfService(t *testing.T) {
 				"denied at node-2; allowed at node-2; allowed at node-2"}},
 		{name: "the host of another Node, which judges", query: "from=node/node-2&to=198.51.100.10&port=80",
 			want: []string{"denied at node-2" + toDB, "denied at node-2" + toFar}},
+		{name: "a client outside at the node port over IPv6", query: "from=2001:db8:5::7&to=node/node-1&port=30080",
+			want: []string{"denied, traced; nothing; allowed, traced", "denied, traced" + toFar}},
+		{
+			name: "a Pod of this Node at the node port over both versions", query: "from=default/web&to=node/node-1&port=30080",
+			want: []string{"denied, traced; allowed, traced; allowed, traced",
+				"denied, traced; denied, traced; allowed at node-2",
+				"denied, traced; allowed, traced; allowed, traced", "denied, traced; denied, traced; allowed at node-2"},
+		},
 		{name: "the ClusterIP, of which no policy of the Service judges", query: "from=203.0.113.7&to=10.97.0.10&port=80",
 			want: []string{"nothing; denied, traced", "nothing; allowed at node-2"}},
 	} {
@@ -417,6 +429,7 @@ func TestWhyOfService(t *testing.T) {
 	for query, want := range map[string]string{
 		"to=192.168.78.102&port=30080": "192.168.78.102:30080 is the node port of Service default/edge at Node node-2, " +
 			"which judges",
+		"to=node/node-2&port=30086": "[fd78::102]:30086 is the node port of Service default/six at Node node-2, which judges",
 	} {
 		if e := a.get(api.PathWhy+"?from=default/web&"+query, &api.Why{}); !strings.Contains(e, want) {
 			t.Errorf("%s: %q, want %q", query, e, want)
