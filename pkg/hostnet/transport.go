@@ -145,8 +145,9 @@ type Uplink struct {
 // found is the interface as it is now. The answer is the same before the move, after it, and at any point between, so
 // it can be computed again after every restart.
 //
-// If the interface has addresses that the record lacks, they replace the record: the interface has been configured
-// again.
+// If the interface has an address that the record lacks, the interface has been configured again in that version of IP.
+// Its addresses and routes of that version replace the recorded ones. The record of the other version stays: the
+// interface lacks it since it has moved.
 func PlanUplink(bridge string, recorded map[string]string, found Transport) (Uplink, error) {
 	var addresses []netip.Prefix
 	var routes []Route
@@ -166,9 +167,18 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 			}
 		}
 	}
-	anew := slices.ContainsFunc(found.Addresses, func(p netip.Prefix) bool { return !slices.Contains(addresses, p) })
-	if anew {
-		addresses, routes = slices.Clone(found.Addresses), nil
+	anew := map[bool]bool{} // key: is IPv4
+	for _, p := range found.Addresses {
+		if !slices.Contains(addresses, p) {
+			anew[is4(p)] = true
+		}
+	}
+	addresses = slices.DeleteFunc(addresses, func(p netip.Prefix) bool { return anew[is4(p)] })
+	routes = slices.DeleteFunc(routes, func(r Route) bool { return anew[is4(r.Dst)] })
+	for _, p := range found.Addresses {
+		if anew[is4(p)] {
+			addresses = append(addresses, p)
+		}
 	}
 	for _, r := range found.Routes {
 		r.Link = bridge
@@ -210,3 +220,5 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 	}
 	return u, nil
 }
+
+func is4(p netip.Prefix) bool { return p.Addr().Is4() }

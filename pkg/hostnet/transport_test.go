@@ -31,10 +31,17 @@ func TestPlanUplink(t *testing.T) {
 	route := func(link string) []Route {
 		return []Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.168.77.1"), Link: link}}
 	}
+	route6 := func(link, gateway string) []Route {
+		return []Route{{Dst: netip.MustParsePrefix("::/0"), Gateway: netip.MustParseAddr(gateway), Link: link}}
+	}
 	const (
 		oneAddress  = `["192.168.77.101/24"]`
 		twoAddress  = `["192.168.77.101/24","192.168.77.102/24"]`
 		defaultOnly = `[{"dst":"0.0.0.0/0","gateway":"192.168.77.1","link":"br-eth1"}]`
+
+		default6Only = `[{"dst":"::/0","gateway":"fd77::1","link":"br-eth1"}]`
+		default46    = `[{"dst":"0.0.0.0/0","gateway":"192.168.77.1","link":"br-eth1"},` +
+			`{"dst":"::/0","gateway":"fd77::1","link":"br-eth1"}]`
 	)
 	for _, row := range []struct {
 		name      string
@@ -65,6 +72,35 @@ func TestPlanUplink(t *testing.T) {
 			recorded:  map[string]string{UplinkAddressesKey: twoAddress, UplinkRoutesKey: defaultOnly},
 			found:     Transport{Addresses: prefixes("192.168.80.5/24")},
 			addresses: prefixes("192.168.80.5/24"), routes: nil,
+		},
+		{
+			name:      "IPv6 comes after IPv4 has moved",
+			recorded:  map[string]string{UplinkAddressesKey: oneAddress, UplinkRoutesKey: defaultOnly},
+			found:     Transport{Addresses: prefixes("fd77::101/64"), Routes: route6("eth1", "fd77::1")},
+			addresses: prefixes("192.168.77.101/24", "fd77::101/64"),
+			routes:    append(route("br-eth1"), route6("br-eth1", "fd77::1")...),
+		},
+		{
+			name:      "IPv4 comes after IPv6 has moved",
+			recorded:  map[string]string{UplinkAddressesKey: `["fd77::101/64"]`, UplinkRoutesKey: default6Only},
+			found:     Transport{Addresses: prefixes("192.168.77.101/24"), Routes: route("eth1")},
+			addresses: prefixes("fd77::101/64", "192.168.77.101/24"),
+			routes:    append(route6("br-eth1", "fd77::1"), route("br-eth1")...),
+		},
+		{
+			name: "readdressed in IPv6 alone",
+			recorded: map[string]string{UplinkAddressesKey: `["192.168.77.101/24","fd77::101/64"]`,
+				UplinkRoutesKey: default46},
+			found:     Transport{Addresses: prefixes("fd80::5/64"), Routes: route6("eth1", "fd80::1")},
+			addresses: prefixes("192.168.77.101/24", "fd80::5/64"),
+			routes:    append(route("br-eth1"), route6("br-eth1", "fd80::1")...),
+		},
+		{
+			name: "readdressed in both",
+			recorded: map[string]string{UplinkAddressesKey: `["192.168.77.101/24","fd77::101/64"]`,
+				UplinkRoutesKey: default46},
+			found:     Transport{Addresses: prefixes("192.168.80.5/24", "fd80::5/64"), Routes: route6("eth1", "fd80::1")},
+			addresses: prefixes("192.168.80.5/24", "fd80::5/64"), routes: route6("br-eth1", "fd80::1"),
 		},
 		{
 			name: "nothing to move",
