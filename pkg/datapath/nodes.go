@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -370,7 +371,7 @@ var unroutable6 = []netip.Prefix{
 	netip.MustParsePrefix("::ffff:0:0/96"),
 	linkLocal,
 	netip.MustParsePrefix("ff00::/8"),
-	netip.MustParsePrefix("fc01::/64"),
+	family.SwitchRange6,
 }
 
 // toUnowned drops packets to addresses in this Node's podCIDRs without a Pod. It also drops packets to the Service

@@ -3,13 +3,27 @@ package datapath
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
+
+// TestSwitchRange6 finds the switch's own IPv6 addresses in the range that nothing else can have addresses of.
+func TestSwitchRange6(t *testing.T) {
+	for _, e := range Entries {
+		if !e.Addr.Is4() && (!EntryRange6.Contains(e.Addr) || !family.SwitchRange6.Contains(e.Addr)) {
+			t.Errorf("%s is not in %s and %s", e.Addr, EntryRange6, family.SwitchRange6)
+		}
+	}
+	if !slices.Contains(unroutable6, family.SwitchRange6) {
+		t.Errorf("the host gets packets to %s", family.SwitchRange6)
+	}
+}
 
 // TestProgram checks the declarations: tables without gaps, and ranges that are inside their register and do not meet.
 func TestProgram(t *testing.T) {

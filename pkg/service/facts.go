@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -322,6 +323,8 @@ func unusable(ip netip.Addr) string {
 		return "a multicast address"
 	case ip.IsLinkLocalUnicast():
 		return "a link-local address"
+	case family.SwitchRange6.Contains(ip.WithZone("")):
+		return "an address that the switch uses itself"
 	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return "the broadcast address"
 	}

@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
 // outside gives a Service clients outside: a node port for its only port, load balancers' addresses, external ones.
@@ -174,6 +175,17 @@ func TestOutside(t *testing.T) {
 			},
 		},
 		{
+			"addresses that the switch uses itself: another Service's node port is no port of theirs",
+			[]*corev1.Service{outside(svc("web", "fd96::10", "/TCP/30080"), cluster, 0, []string{"fc01::aabb:ccdd:eefd"},
+				[]string{"fc01::aabb:ccdd:eefe", "fc01::aabb:ccdd:eeff", "fc01::1"})}, nil,
+			[]string{"web [fd96::10]:30080/TCP ->"},
+			[]string{
+				"default/web spec.externalIPs[0] InvalidExternalIP", "default/web spec.externalIPs[1] InvalidExternalIP",
+				"default/web spec.externalIPs[2] InvalidExternalIP",
+				"default/web status.loadBalancer.ingress[0].ip InvalidLoadBalancerIP",
+			},
+		},
+		{
 			"one external address, which the load balancer gives, too",
 			[]*corev1.Service{outside(web(), cluster, 0, []string{"192.0.2.1"}, []string{"192.0.2.1"})}, nil,
 			[]string{"web 10.96.0.10:80/TCP ->", "web 192.0.2.1:80/TCP LoadBalancer ->"}, nil,
@@ -221,7 +233,8 @@ func TestOutside(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			frontends, problems := Plan(View{Services: row.services, Slices: row.slices, NodeName: "node-1", Outside: true})
+			frontends, problems := Plan(View{Services: row.services, Slices: row.slices, NodeName: "node-1", Outside: true,
+				Families: family.Dual})
 			if diff := cmp.Diff(row.want, text(frontends)); diff != "" {
 				t.Errorf("frontends (-want +have):\n%s", diff)
 			}

@@ -13,6 +13,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -44,6 +45,11 @@ func slice(service, port string, endpoints ...discoveryv1.Endpoint) *discoveryv1
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &protocol, Port: &number}},
 		Endpoints:   endpoints,
 	}
+}
+
+func ofIPv6(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s.AddressType = discoveryv1.AddressTypeIPv6
+	return s
 }
 
 // second gives a slice the name of a Service's second one.
@@ -163,6 +169,7 @@ func TestPlan(t *testing.T) {
 		services []*corev1.Service
 		slices   []*discoveryv1.EndpointSlice
 		sctp     bool
+		families family.Families
 		want     []string
 		problems []string // "object field reason"
 	}{
@@ -242,6 +249,16 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "headless and ExternalName have no address",
 			services: []*corev1.Service{svc("headless", "None", "/TCP/80"), external, svc("pending", "", "/TCP/80")},
+		},
+		{
+			name:     "the switch's own addresses are nobody's",
+			families: family.Dual,
+			services: []*corev1.Service{svc("web", "fd96::10", "/TCP/80"), svc("odd", "fc01::aabb:ccdd:eeff", "/TCP/80")},
+			slices: []*discoveryv1.EndpointSlice{
+				ofIPv6(slice("web", "/TCP/8080", ready("fd10::2"), ready("fc01::aabb:ccdd:eefe")))},
+			want: []string{"web [fd96::10]:80/TCP -> [fd10::2]:8080"},
+			problems: []string{"EndpointSlice default/web- endpoints[1].addresses[0] InvalidAddress",
+				"Service default/odd spec.clusterIP InvalidClusterIP"},
 		},
 		{
 			name:     "bad addresses are left out alone",
@@ -470,7 +487,8 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			have, problems := Plan(View{Services: test.services, Slices: test.slices, NodeName: "node-1", SCTP: test.sctp})
+			have, problems := Plan(View{Services: test.services, Slices: test.slices, NodeName: "node-1", SCTP: test.sctp,
+				Families: test.families})
 			if diff := cmp.Diff(test.want, text(have)); diff != "" {
 				t.Errorf("frontends (-want +have):\n%s", diff)
 			}

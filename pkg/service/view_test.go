@@ -5,6 +5,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -14,13 +15,14 @@ type View struct {
 	Slices         []*discoveryv1.EndpointSlice
 	NodeName, Zone string // of this Node
 	SCTP, Outside  bool
+	Families       family.Families
 }
 
 // Plan evaluates the tables from nothing for a view.
 func Plan(v View) ([]Frontend, []problem.Problem) {
 	e := derive.New()
 	t := NewTables(e, v.NodeName, func(*derive.Reader) string { return v.Zone }, v.SCTP)
-	t.Outside = v.Outside
+	t.Outside, t.Families = v.Outside, func(*derive.Reader) family.Families { return v.Families }
 	for _, s := range v.Services {
 		t.Services.Set(derive.ObjectOf(s), FactsOf(s))
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
 // Limits of one cluster's announcement.
@@ -428,7 +429,7 @@ var specialRanges = []netip.Prefix{
 	netip.MustParsePrefix("::/8"),
 	netip.MustParsePrefix("fe80::/10"),
 	netip.MustParsePrefix("ff00::/8"),
-	netip.MustParsePrefix("fc01::/48"),
+	family.SwitchRange6,
 }
 
 // privateRanges are what a cluster may announce without a pin: RFC 1918, RFC 6598 and RFC 4193. Anything else may be
