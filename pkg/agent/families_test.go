@@ -45,7 +45,9 @@ func routesTo(routes []hostnet.Route, six bool) (out []string) {
 
 // TestDualStack has a Node with both families. Its part of IPv4 is the same as without IPv6.
 func TestDualStack(t *testing.T) {
-	d, problems := Plan(dualView())
+	v := dualView()
+	v.Underlay.Link = "eth0"
+	d, problems := Plan(v)
 	for _, p := range problems {
 		t.Errorf("problem: %s", p)
 	}
@@ -85,8 +87,8 @@ func TestDualStack(t *testing.T) {
 			t.Errorf("permanent neighbours are %v, want %v too", d.Host.Neighbors, want)
 		}
 	}
-	if d.Host.Sysctls["net/ipv6/conf/antrea-gw0/accept_ra"] != "0" {
-		t.Errorf("sysctls: %v", d.Host.Sysctls)
+	if d.Host.Sysctls["net/ipv6/conf/antrea-gw0/accept_ra"] != "0" || d.Host.RouterLink != "eth0" {
+		t.Errorf("sysctls: %v; router advertisements come by %q", d.Host.Sysctls, d.Host.RouterLink)
 	}
 
 	four, _ := Plan(testView())

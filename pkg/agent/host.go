@@ -128,7 +128,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})
 	}
 	if node.Families.Has6() {
-		t.hostOf6(&d, r)
+		t.hostOf6(&d, u, r)
 	}
 
 	// The host reaches Services through the switch, and also Pods of Nodes to which packets go through a tunnel.
@@ -171,11 +171,14 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 // hostOf6 adds the part of IPv6 that has no counterpart in IPv4. The switch's answer to a Neighbor Solicitation costs
 // an upcall, so the host has permanent neighbours: its next hop, and the Pods of this Node. The gateway port takes
 // nothing from router advertisements.
-func (t *tables) hostOf6(d *hostnet.Desired, r *derive.Reader) {
+func (t *tables) hostOf6(d *hostnet.Desired, u Underlay, r *derive.Reader) {
 	gw := t.config.HostGateway
 	d.Sysctls["net/ipv6/conf/"+gw+"/disable_ipv6"] = "0" // new links may have it off
 	d.Sysctls["net/ipv6/conf/"+gw+"/accept_ra"] = "0"
 	d.Sysctls["net/ipv6/conf/all/forwarding"] = "1"
+	if u.Uplink == nil { // else the bridge has the recorded routes
+		d.RouterLink = u.Link
+	}
 	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP6, MAC: virtualMAC})
 	for _, pod := range derive.All(r, t.pods.rows) {
 		for _, ip := range pod.Value.IPs {

@@ -47,6 +47,8 @@ type applier struct {
 	reads  uint64 // how often a table was read
 	// asked has the numbers of the links, by name, on which the host has asked for all next hops of tunnels.
 	asked map[string]int
+	// routers has the names of the links that have had a route from router advertisements.
+	routers map[string]bool
 
 	ctx     context.Context
 	want    Desired
@@ -55,12 +57,15 @@ type applier struct {
 	pending []problem.Problem
 	failed  []problem.Problem
 	noted   []problem.Problem // nothing waits for these
+	// advertised has the numbers of the links with a route from router advertisements. It is nil until the routes have
+	// been read.
+	advertised map[int]bool
 }
 
 func (a *applier) begin(ctx context.Context, want Desired) {
 	a.ctx, a.want = ctx, want
 	a.changes, a.pending, a.failed, a.noted = nil, nil, nil, nil
-	a.index = map[string]netlink.Link{}
+	a.index, a.advertised = map[string]netlink.Link{}, nil
 }
 
 // change counts and describes a change that was sent, or the kernel's refusal.
@@ -234,48 +239,60 @@ func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
 // forwarding6 makes the host forward IPv6 packets.
 const forwarding6 = "net/ipv6/conf/all/forwarding"
 
-// keepRouters lets links with a route from router advertisements accept them on a host that forwards, too. Otherwise
-// Linux would remove these routes when the host begins to forward, and the Node might lose its default route. It
-// reports whether all such links are ready.
+// keepRouters lets links accept router advertisements on a host that forwards, too. Otherwise Linux would remove the
+// routes from advertisements when the host begins to forward, and ignore later advertisements. The Node might lose its
+// default route. It concerns RouterLink, and links that have had such a route: a link that is made again comes without.
+// It reports whether all these links are ready.
 func (a *applier) keepRouters() bool {
-	object := problem.Object{Kind: "sysctl", Name: forwarding6}
-	routes, err := a.handle.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},
-		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
-	if err != nil {
-		a.change(err, object, "", "list routes from router advertisements")
-		return false
+	if a.advertised == nil {
+		return false // routes has reported why
 	}
-	done := map[int]bool{}
-	for _, r := range routes {
-		if done[r.LinkIndex] {
-			continue
-		}
-		done[r.LinkIndex] = true
-		link, err := a.handle.LinkByIndex(r.LinkIndex)
+	for index := range a.advertised {
+		link, err := a.handle.LinkByIndex(index)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			continue
 		}
 		if err != nil {
-			a.change(err, object, "", "find link %d, which has a route from router advertisements", r.LinkIndex)
+			a.change(err, problem.Object{Kind: "sysctl", Name: forwarding6}, "",
+				"find link %d, which has a route from router advertisements", index)
 			return false
 		}
-		key := "net/ipv6/conf/" + link.Attrs().Name + "/accept_ra"
-		have, err := sysctl.Get(key)
-		if err == nil && have != "1" {
-			continue // a program reads the advertisements, or Linux accepts them already
-		}
-		if err == nil {
-			err = sysctl.Set(key, "2")
-		}
-		if a.change(err, problem.Object{Kind: "sysctl", Name: key}, "", "set 2, was %s", have); err != nil {
+		a.routers[link.Attrs().Name] = true
+	}
+	names := slices.Collect(maps.Keys(a.routers))
+	if a.want.RouterLink != "" {
+		names = append(names, a.want.RouterLink)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if !a.acceptRouters(name) {
 			return false
 		}
 	}
 	return true
 }
 
+// acceptRouters lets a link accept router advertisements. A port of a userspace switch is left alone, since its packets
+// are not the host's.
+func (a *applier) acceptRouters(name string) bool {
+	if slices.ContainsFunc(a.want.Links, func(l Link) bool { return l.Name == name && l.NoAddresses }) {
+		return true
+	}
+	key := "net/ipv6/conf/" + name + "/accept_ra"
+	have, err := sysctl.Get(key)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && have != "1" {
+		return true // there is no such link, a program reads the advertisements, or Linux accepts them already
+	}
+	if err == nil {
+		err = sysctl.Set(key, "2")
+	}
+	a.change(err, problem.Object{Kind: "sysctl", Name: key}, "", "set 2, was %s", have)
+	return err == nil
+}
+
 // sysctls writes what differs.
 func (a *applier) sysctls() {
+	ready := a.want.Sysctls[forwarding6] != "1" || a.keepRouters()
 	for _, key := range slices.Sorted(maps.Keys(a.want.Sysctls)) {
 		want := a.want.Sysctls[key]
 		object := problem.Object{Kind: "sysctl", Name: key}
@@ -288,7 +305,7 @@ func (a *applier) sysctls() {
 			a.change(err, object, "", "read it")
 			continue
 		}
-		if have == want || key == forwarding6 && want == "1" && !a.keepRouters() ||
+		if have == want || key == forwarding6 && !ready ||
 			want == "0" && strings.HasSuffix(key, "/route_localnet") && othersMapPorts() {
 			continue
 		}

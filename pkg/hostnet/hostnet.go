@@ -34,7 +34,9 @@ type Desired struct {
 	Forwarded []Route
 	Neighbors []Neighbor
 	// Sysctls by path below /proc/sys, such as "net/ipv4/conf/antrea-gw0/rp_filter".
-	Sysctls    map[string]string
+	Sysctls map[string]string
+	// RouterLink is a link through which routers may advertise the Node's routes of IPv6 later.
+	RouterLink string
 	Masquerade Masquerade
 	Tunnels    []Tunnels
 	Egress     []Egress

@@ -363,6 +363,71 @@ func TestNode6(t *testing.T) {
 	ovstest.Eventually(t, "IPv4 is as before", func() error { return difference(without6(four), without6(kernel())) })
 }
 
+// TestAcceptRouters: links with a route from router advertisements accept them while the host forwards. So does
+// RouterLink, which has no such route yet. They do so again if a program changes that, or a link is made again. Other
+// links are left alone.
+func TestAcceptRouters(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	m := run(t, ns, 200*time.Millisecond)
+	sh(t, addGateway)
+	addLink := func(name string) {
+		t.Helper()
+		sh(t, fmt.Sprintf("ip link add %[1]s type veth peer name %[1]sp && ip link set %[1]s up && "+
+			"ip link set %[1]sp up", name))
+	}
+	for _, name := range []string{"had", "none", "off", "later", "port"} {
+		addLink(name)
+	}
+	sh(t, "echo 0 > /proc/sys/net/ipv6/conf/off/accept_ra")
+	hears := func(link string) func() error {
+		return func() error {
+			advertiseRouter(t, link+"p")
+			_, err := try("ip -6 route show default dev " + link + " | grep 'proto ra'")
+			return err
+		}
+	}
+	accepts := func(want string) func() error {
+		return func() error {
+			have, err := try("cd /proc/sys/net/ipv6/conf && for l in had none off later port; do cat $l/accept_ra; done")
+			have = strings.Join(strings.Fields(have), " ")
+			if err == nil && have != want {
+				err = fmt.Errorf("accept_ra is %q, want %q", have, want)
+			}
+			return err
+		}
+	}
+	ovstest.Eventually(t, "there is a route from a router", hears("had"))
+	ovstest.Eventually(t, "the port has a route from a router", hears("port"))
+	d := node6()
+	d.RouterLink = "later"
+	d.Links = append(d.Links, Link{Name: "port", NoAddresses: true})
+	m.Set(d)
+	synced(t, m)
+	if err := accepts("2 1 0 2 1")(); err != nil {
+		t.Error(err)
+	}
+	ovstest.Eventually(t, "the first advertisement on a host that forwards is accepted", hears("later"))
+	for _, link := range []string{"had", "later"} {
+		sh(t, "echo 1 > /proc/sys/net/ipv6/conf/"+link+"/accept_ra")
+		ovstest.Eventually(t, link+" accepts advertisements again", accepts("2 1 0 2 1"))
+		sh(t, "ip link del "+link)
+		addLink(link)
+		ovstest.Eventually(t, link+" is made again and accepts advertisements", accepts("2 1 0 2 1"))
+		ovstest.Eventually(t, link+" has a route again", hears(link))
+	}
+	changes := m.Stats().Changes
+	d.RouterLink = ""
+	m.Set(d)
+	synced(t, m)
+	if err := accepts("2 1 0 2 1")(); err != nil {
+		t.Error(err)
+	}
+	if n := m.Stats().Changes - changes; n != 0 {
+		t.Errorf("%d changes without a reason", n)
+	}
+}
+
 // without6 leaves out lines with addresses of IPv6.
 func without6(text string) string {
 	var b strings.Builder

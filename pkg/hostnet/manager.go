@@ -198,7 +198,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	defer func() { stop(); keepers.Wait() }()
 
-	a := &applier{handle: h, log: m.log}
+	a := &applier{handle: h, log: m.log, routers: map[string]bool{}}
 	resync := time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
 	desired.Signal(m.all)

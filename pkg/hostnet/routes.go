@@ -141,14 +141,20 @@ func (a *applier) left(index int) bool {
 	})
 }
 
-// readRoutes returns the unicast routes of a table.
+// readRoutes returns the unicast routes of a table. It notes the links with routes from router advertisements.
 func (a *applier) readRoutes(table int) (ours, others map[routeKey]netlink.Route, err error) {
 	ours, others = map[routeKey]netlink.Route{}, map[routeKey]netlink.Route{}
 	list, err := a.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, nil, err
 	}
+	if a.advertised == nil {
+		a.advertised = map[int]bool{}
+	}
 	for _, r := range list {
+		if r.Protocol == unix.RTPROT_RA {
+			a.advertised[r.LinkIndex] = true
+		}
 		dst, ok := routeDst(r)
 		if !ok || r.Type != unix.RTN_UNICAST {
 			continue
