@@ -91,7 +91,19 @@ func TestDualStack(t *testing.T) {
 		t.Errorf("sysctls: %v; router advertisements come by %q", d.Host.Sysctls, d.Host.RouterLink)
 	}
 
+	if got := fmt.Sprint(d.Host.Behind); got != "{[fd11::/64 fd11:0:0:1::/64] antrea-gw0 []}" {
+		t.Errorf("packets that come from the switch alone: %s", got)
+	}
+	v.Config.NoSNAT = true
+	open, _ := Plan(v)
+	if got := fmt.Sprint(open.Host.Behind.To); got != "[fd11::/64 fd11:0:0:1::/64 fd97::/112]" {
+		t.Errorf("with noSNAT, they come from the switch alone to: %s", got)
+	}
+
 	four, _ := Plan(testView())
+	if four.Host.Behind.Sources != nil {
+		t.Errorf("without IPv6, packets come from the switch alone: %v", four.Host.Behind)
+	}
 	if diff := cmp.Diff(routesTo(four.Host.Routes, false), routesTo(d.Host.Routes, false)); diff != "" {
 		t.Errorf("routes of IPv4 (-alone +beside IPv6):\n%s", diff)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
@@ -144,6 +145,9 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		}
 		via, direct := t.routesToPods(r, u, source, hop)
 		d.Routes = append(append(d.Routes, via...), direct...)
+		if !source.Is4() {
+			d.Behind = t.behindOf(ranges, serviceCIDRs, via)
+		}
 		// Packets that the host forwards to Pods enter the switch with another MAC than the host's own packets
 		// (datapath.Node).
 		for _, cidr := range ranges {
@@ -166,6 +170,34 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		d.Tunnels = append(d.Tunnels, t.tunnels(r))
 	}
 	return d, nil
+}
+
+// behindOf names packets with a Pod's IPv6 address that do not come from the switch. A machine on the Nodes' link would
+// send them in the name of a Pod, and policies would take them for the Pod's. In mode encap the packets of all Pods to
+// Pods and Services are in the switches alone. To other destinations they have their Node's address, unless noSNAT is
+// set.
+func (t *tables) behindOf(own, serviceCIDRs []netip.Prefix, via []hostnet.Route) hostnet.Behind {
+	if t.config.TrafficEncapMode != config.Encap {
+		return hostnet.Behind{}
+	}
+	in := hostnet.Behind{Link: t.config.HostGateway}
+	for _, p := range own {
+		if !is4(p) {
+			in.Sources = append(in.Sources, p.Masked())
+		}
+	}
+	for _, route := range via {
+		in.Sources = append(in.Sources, route.Dst)
+	}
+	if t.config.NoSNAT {
+		in.To = slices.Clone(in.Sources)
+		for _, p := range serviceCIDRs {
+			if !is4(p) {
+				in.To = append(in.To, p)
+			}
+		}
+	}
+	return in
 }
 
 // hostOf6 adds the part of IPv6 that has no counterpart in IPv4. The switch's answer to a Neighbor Solicitation costs

@@ -331,6 +331,7 @@ func (d Desired) clone() Desired {
 	for i, t := range d.Tunnels {
 		d.Tunnels[i].Peers = slices.Clone(t.Peers)
 	}
+	d.Behind.Sources, d.Behind.To = slices.Clone(d.Behind.Sources), slices.Clone(d.Behind.To)
 	m := &d.Masquerade
 	m.Sources, m.Except, m.Always = slices.Clone(m.Sources), slices.Clone(m.Except), slices.Clone(m.Always)
 	return d

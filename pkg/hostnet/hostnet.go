@@ -38,6 +38,7 @@ type Desired struct {
 	// RouterLink is a link through which routers may advertise the Node's routes of IPv6 later.
 	RouterLink string
 	Masquerade Masquerade
+	Behind     Behind
 	Tunnels    []Tunnels
 	Egress     []Egress
 	// Services are about the translations that Manager.Translate declares.
@@ -96,6 +97,17 @@ type Masquerade struct {
 	Except  []netip.Prefix // destinations that keep the source
 	// ExceptLink is the outgoing link that is exempt: the gateway port.
 	ExceptLink string
+}
+
+// Behind names sources behind one link, through which alone their packets come to the host. Linux has no rp_filter for
+// IPv6. The zero value desires nothing.
+type Behind struct {
+	Sources []netip.Prefix
+	// Link is that link: the gateway port. Packets from Sources through another link are dropped, unless they belong to a
+	// connection that the host knows. Answers to the host's own requests may take another way than the requests.
+	Link string
+	// To limits the packets to some destinations, if the sources are also used outside.
+	To []netip.Prefix
 }
 
 // Egress names packets that must not leave through a link, whether the host or a userspace switch sends them. The

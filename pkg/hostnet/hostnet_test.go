@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -746,6 +747,135 @@ func TestGuards(t *testing.T) {
 		rules[0] + "\n}\n}\n")
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("nft refuses it: %v: %s", err, out)
+	}
+}
+
+// TestBehind has a machine on the Nodes' link send packets in the name of a Pod. The host drops them. Packets from the
+// gateway port, packets with the machine's own address, and answers to the host's own request pass.
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	far, machine, ns := enter(t), enter(t), enter(t)
+	sh(t, "ip link add gw0 address 02:00:00:00:00:09 type veth peer name far && "+
+		"ip link add eth1 type veth peer name wire")
+	for name, to := range map[string]netns.NsHandle{"far": far, "wire": machine} {
+		link, err := netlink.LinkByName(name)
+		if err == nil {
+			err = netlink.LinkSetNsFd(link, int(to))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sh(t, "ip addr add 2001:db8::1/64 dev eth1 nodad && ip link set eth1 up")
+	inside(t, far, ns, func() {
+		sh(t, "ip addr add fd10:0:0:1::7/128 dev far nodad && ip link set far up && ip route add fd10::1 dev far && "+
+			"ip neigh add fd10::1 lladdr 02:00:00:00:00:09 dev far && ip route add default via fd10::1")
+	})
+	inside(t, machine, ns, func() {
+		sh(t, "ip addr add fd10:0:0:1::7/128 dev lo && ip addr add 2001:db8::2/64 dev wire nodad && ip link set wire up && "+
+			"ip route add default via 2001:db8::1")
+	})
+	m := run(t, ns, time.Hour)
+	want := node6()
+	want.Behind = Behind{Sources: prefixes("fd10::/64", "fd10:0:0:1::/64"), Link: "gw0"}
+	m.Set(want)
+	synced(t, m)
+	const pod, other, host = "fd10:0:0:1::7", "2001:db8::2", "2001:db8::1"
+	receive := func(port int) *net.UDPConn {
+		t.Helper()
+		c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.ParseIP(host), Port: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	send := func(c *net.UDPConn, to string, port int) {
+		t.Helper()
+		if _, err := c.WriteTo([]byte("x"), &net.UDPAddr{IP: net.ParseIP(to), Port: port}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sendFrom := func(where netns.NsHandle, from, to string, port int) {
+		t.Helper()
+		inside(t, where, ns, func() {
+			c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.ParseIP(from), Port: 9})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			send(c, to, port)
+		})
+	}
+	// arrives sends the packet, and after it one that always passes.
+	last := receive(4999)
+	arrives := func(from, to string, port int, seen func() bool) bool {
+		t.Helper()
+		sendFrom(machine, from, to, port)
+		ovstest.Eventually(t, "the packet that passes always arrives", func() error {
+			sendFrom(machine, other, host, 4999)
+			last.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			_, _, err := last.ReadFrom(make([]byte, 9))
+			return err
+		})
+		return seen()
+	}
+	sh(t, `nft 'table ip6 seen {
+		counter pods { }
+		counter others { }
+		counter gateways { }
+		chain forward { type filter hook forward priority 0;
+			iifname "eth1" ip6 saddr fd10:0:0:1::7 counter name pods
+			iifname "eth1" ip6 saddr 2001:db8::2 counter name others
+			iifname "gw0" ip6 saddr fd10:0:0:1::7 counter name gateways
+		}
+	}'`)
+	counted := func(counter string) func() bool {
+		return func() bool {
+			return !strings.Contains(sh(t, "nft reset counter ip6 seen "+counter), "packets 0 ")
+		}
+	}
+	got := func(c *net.UDPConn) func() bool {
+		return func() bool {
+			c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			_, _, err := c.ReadFrom(make([]byte, 9))
+			return err == nil
+		}
+	}
+	asked, unasked := receive(4000), receive(4001)
+	check := func(limited bool) {
+		t.Helper()
+		if !arrives(other, "fd10::2", 80, counted("others")) {
+			t.Error("a packet with the machine's own address does not reach a Pod")
+		}
+		if arrives(pod, "fd10::2", 80, counted("pods")) || arrives(pod, "fd96::10", 80, counted("pods")) {
+			t.Error("a packet with a Pod's address reaches a Pod or a Service")
+		}
+		if arrives(pod, host, 4001, got(unasked)) != limited {
+			t.Errorf("a packet with a Pod's address reaches the host: %v, want %v", !limited, limited)
+		}
+		send(asked, pod, 9)
+		if !arrives(pod, host, 4000, got(asked)) {
+			t.Error("the answer to the host's own request does not arrive")
+		}
+	}
+	check(false)
+	sendFrom(far, pod, other, 80)
+	ovstest.Eventually(t, "a Pod's packet from the gateway port is forwarded", func() error {
+		if !counted("gateways")() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	want.Behind.To = prefixes("fd10::/64", "fd96::/112")
+	m.Set(want)
+	synced(t, m)
+	check(true)
+	want.Behind = Behind{}
+	m.Set(want)
+	synced(t, m)
+	if !arrives(pod, "fd10::2", 80, counted("pods")) {
+		t.Error("nothing is dropped any more, and a packet with a Pod's address does not reach a Pod")
 	}
 }
 

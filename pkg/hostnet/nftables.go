@@ -19,12 +19,15 @@ import (
 const (
 	masqueradeChain = "postrouting"
 	uplinkChain     = "prerouting"
+	behindChain     = "behind"
 	egressChain     = "egress" // with the number of the link, since a chain of this hook belongs to one
 	sourceSet       = "sources"
 	exceptSet       = "except"
 	alwaysSet       = "always"
 	masquerade      = " masquerade fully-random"
 	uplinkSet       = "uplinks"
+	behindSet       = "behind"
+	behindToSet     = "behindto"
 )
 
 // families are the families in which we have a table. The first two see packets that pass the host's own stack. The
@@ -108,7 +111,30 @@ func contentsOf(family knftables.Family, d Desired) contents {
 		chains[uplinkChain] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
 			priority: knftables.RawPriority, rules: guards}
 	}
+	if rule := behindOf(ip, d.Behind, sets); rule != "" {
+		// between Linux's conntrack and the translations of Services
+		chains[behindChain] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook,
+			priority: knftables.ManglePriority, rules: []string{rule}}
+	}
 	return contents{chains, sets}
+}
+
+// behindOf returns the rule that drops packets which come through another link than their sources' packets do, and adds
+// its sets. Packets through "lo" are the host's own.
+func behindOf(ip version, behind Behind, sets map[string]nftSet) string {
+	sources, to := elements(behind.Sources, ip.has), elements(behind.To, ip.has)
+	if len(sources) == 0 {
+		return ""
+	}
+	interval := []knftables.SetFlag{knftables.IntervalFlag}
+	sets[behindSet] = nftSet{ip.addresses, interval, sources}
+	rule := knftables.Concat("iifname != {", strconv.Quote(loopback)+",", strconv.Quote(behind.Link), "}",
+		ip.header, "saddr @"+behindSet)
+	if len(to) > 0 {
+		sets[behindToSet] = nftSet{ip.addresses, interval, to}
+		rule = knftables.Concat(rule, ip.header, "daddr @"+behindToSet)
+	}
+	return rule + " ct state invalid,new,untracked drop"
 }
 
 // guardsOf returns the rules that drop packets which come by some links, and adds their set.
