@@ -53,6 +53,9 @@ func (b balanced) remember() []flow.Flow {
 		ports = ofp.SCTPSrc
 	}
 	ours := func(more ...flow.Cond) flow.Match {
+		if b.set.IPv6 {
+			more = append(more, flow.IPv6())
+		}
 		return flow.All(append(more, proto, affinityGroup.Is(uint64(b.group)))...)
 	}
 	// For a client that is not remembered, each connection has a choice of its own, made after the first connection was

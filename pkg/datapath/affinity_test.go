@@ -43,8 +43,10 @@ func remembering(t *testing.T, f service.Frontend, earlier ...string) *remembere
 	go func() { defer close(done); _ = s.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	s.Set(flow.Owner{Kind: KindNode, Name: "test"},
-		flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IP()), Actions: flow.Do(
-			flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}})
+		flow.Entries{Flows: []flow.Flow{
+			{Table: Classify, Match: flow.All(flow.IP()), Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, Table: Service}))},
+			{Table: Classify, Match: flow.All(flow.IPv6()), Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, Table: Service}))},
+		}})
 	s.Release()
 	r.set(f)
 	return r
@@ -70,20 +72,22 @@ func (r *remembered) connect(clients ...int) []int {
 	out := make([]int, len(clients))
 	r.last = time.Now()
 	args := []string{"netdev-dummy/receive", "pod1"}
+	header, network := "eth_type(0x0800),ipv4(src=%s%d,dst=%s,proto=6,tos=0,ttl=64,frag=no)", "10.20.0."
+	if r.f.VIP.Addr().Is6() {
+		header, network = "eth_type(0x86dd),ipv6(src=%s%d,dst=%s,label=0,proto=6,tclass=0,hlimit=64,frag=no)", "fd20::"
+	}
 	for _, client := range clients {
 		r.port++
-		args = append(args,
-			fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
-				"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=%d),tcp_flags(syn)",
-				client, r.f.VIP.Addr(), r.port, r.f.VIP.Port()))
+		args = append(args, fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),"+header+
+			",tcp(src=%d,dst=%d),tcp_flags(syn)", network, client, r.f.VIP.Addr(), r.port, r.f.VIP.Port()))
 	}
 	r.appctl(r.t, args...)
 	for deadline := time.Now().Add(ovstest.Timeout()); slices.Contains(out, 0); {
 		tracked := r.appctl(r.t, "dpctl/dump-conntrack")
 		for i, client := range clients {
 			line := regexp.MustCompile(fmt.Sprintf(
-				`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=%d\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`,
-				client, r.port-len(clients)+1+i, r.f.VIP.Port()))
+				`orig=\(src=%s%d,dst=[0-9a-f.:]+,sport=%d,dport=%d\),reply=\(src=[0-9a-f.:]+[.:]([0-9]+),`,
+				regexp.QuoteMeta(network), client, r.port-len(clients)+1+i, r.f.VIP.Port()))
 			if m := line.FindStringSubmatch(tracked); m != nil {
 				fmt.Sscan(m[1], &out[i])
 			}
@@ -98,7 +102,8 @@ func (r *remembered) connect(clients ...int) []int {
 // learned returns the number of clients that the switch remembers.
 func (r *remembered) learned() int {
 	r.t.Helper()
-	return strings.Count(r.flowsOf(Affinity), "nw_src=")
+	flows := r.flowsOf(Affinity)
+	return strings.Count(flows, "nw_src=") + strings.Count(flows, "ipv6_src=")
 }
 
 func (r *remembered) flowsOf(table ofp.Table) string {
@@ -140,6 +145,32 @@ func TestAffinityOfEarlierTables(t *testing.T) {
 	})
 	if r.connect(1); r.learned() != 1 {
 		t.Errorf("%d clients are remembered, want one", r.learned())
+	}
+}
+
+// TestAffinityOverIPv6 lets clients of a Service with an IPv6 address come again, also when endpoints have come.
+func TestAffinityOverIPv6(t *testing.T) {
+	f := withEndpoints(ones(9)...)
+	f.VIP = netip.MustParseAddrPort("[fd96::99]:80")
+	f.Endpoints = f.Endpoints[1:]
+	for i := range f.Endpoints {
+		e := &f.Endpoints[i]
+		e.Addr = netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("fd10::%d", i+1)), e.Addr.Port())
+	}
+	f.Affinity = time.Hour
+	few := f
+	few.Endpoints = f.Endpoints[:4]
+	r := remembering(t, few)
+	clients := []int{1, 2, 3, 4, 5, 6, 7, 8}
+	first := r.connect(clients...)
+	for _, now := range []service.Frontend{few, f} {
+		r.set(now)
+		if again := r.connect(clients...); !slices.Equal(again, first) {
+			t.Errorf("with %d endpoints clients land at %v, want the same as before, %v", len(now.Endpoints), again, first)
+		}
+	}
+	if n := r.learned(); n != len(clients) {
+		t.Errorf("%d clients are remembered, want %d", n, len(clients))
 	}
 }
 
