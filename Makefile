@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -70,16 +70,18 @@ test: packages lab-binaries images next modules agnhost coredns ## all tests, th
 	@status=0; \
 	build/together "$(MAKE) --no-print-directory -k -j1 test-e2e test-conformance test-labs" \
 		"$(MAKE) --no-print-directory test-code" $(BIN)/test-code.log || status=1; \
-	$(MAKE) --no-print-directory -k -j1 test-kernel test-alone test-nodes test-chaos || status=1; \
+	$(MAKE) --no-print-directory -k -j1 test-raced test-kernel test-alone test-nodes test-chaos || status=1; \
 	build/tests unstable; exit $$status
 
 # Packages that have parts of their own, and two that `make test` does not run.
 OWN := ./test/e2e ./test/conformance ./test/demo ./test/lab ./test/families ./test/kernel ./test/node ./test/chaos ./test/netpol ./test/signetwork
 
-test-code: # all that needs no lab; the race detector watches what runs in several goroutines (build/tiers)
+test-code: # all that needs no lab, without the race detector
 	build/tests code "$$(build/tiers others $(OWN))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
 	go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
 	build/tests unraced "$$(build/tiers packages unraced)" -vet=off -parallel 4 -timeout 30m -run "$$(build/tiers run unraced)"
+
+test-raced: # what runs in several goroutines (build/tiers)
 	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 2 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"
 
 test-alone: # tests that judge lost packets and times

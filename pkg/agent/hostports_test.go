@@ -148,7 +148,8 @@ func TestUnmapped(t *testing.T) {
 		at := cni.Attachment{PodNamespace: "default", PodName: "web",
 			HostPorts: cni.HostPorts{hostPort("udp", 53, 53)}}
 		n.host.MapPorts("web-0", nil)
-		n.host.MapPorts("web-1", []hostnet.HostPort{{Protocol: "udp", Port: 53}})
+		n.host.MapPorts("web-1", []hostnet.HostPort{{Protocol: "udp", Port: 53,
+			To: netip.MustParseAddrPort("10.11.0.2:53")}})
 		begun := time.Now()
 		n.unmapped(t.Context(), at)
 		if took := time.Since(begun); took != 0 || warned.Len() > 0 {

@@ -70,6 +70,8 @@ func (e tcpEnd) arrived(t *testing.T) (n int) {
 
 // TestSilentClient revokes a connection whose client sends nothing more: the server's packets end too. If the client
 // sends again and a policy allows it, the connection goes on.
+//
+//tombolo:alone
 func TestSilentClient(t *testing.T) {
 	withOthers(t)
 	n := newPacketNode(t)
