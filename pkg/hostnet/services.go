@@ -738,7 +738,7 @@ func (s staleDatagrams) match(c connection) bool {
 		if d.address.IsValid() && d.address != to {
 			return false
 		}
-		if !d.address.IsValid() && !(to.IsLoopback() && to.Is4()) && !slices.Contains(s.own, to) {
+		if !d.address.IsValid() && (!to.IsLoopback() || !to.Is4()) && !slices.Contains(s.own, to) {
 			return false
 		}
 		return !slices.Contains(d.to, c.answers)
