@@ -144,10 +144,13 @@ type cluster struct {
 	client kubernetes.Interface
 }
 
-func newCluster(t testing.TB) *cluster {
+func newCluster(t testing.TB) *cluster { return newClusterOf(t, "10.97.0.0/16") }
+
+// newClusterOf makes a cluster with these ranges of ClusterIPs.
+func newClusterOf(t testing.TB, serviceCIDRs string) *cluster {
 	t.Helper()
 	c := &cluster{server: apiserver.New(t,
-		apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd97::/112"})}
+		apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: serviceCIDRs})}
 	var err error
 	if c.client, err = kubernetes.NewForConfig(c.server.Config); err != nil {
 		t.Fatal(err)
@@ -512,7 +515,7 @@ func TestNode(t *testing.T) {
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
-	t.Run("families", func(t *testing.T) { testFamilies(t, c) })
+	t.Run("families", func(t *testing.T) { testFamilies(t, newClusterOf(t, "10.97.0.0/16,fd97::/112")) })
 	t.Run("modes", func(t *testing.T) { testModes(t, c) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
