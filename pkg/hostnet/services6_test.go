@@ -3,7 +3,6 @@ package hostnet
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -65,18 +64,6 @@ func wantListed6(t *testing.T, table, name string, want ...string) {
 	}
 }
 
-func send6(t *testing.T, to string) {
-	t.Helper()
-	c, err := net.Dial("udp6", to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // wantTracked6 waits until the host's connections of UDP over IPv6 go to some addresses.
 func wantTracked6(t *testing.T, want ...string) {
 	t.Helper()
@@ -118,7 +105,7 @@ func TestTranslations6(t *testing.T) {
 	m.Set(serving6())
 	synced(t, m)
 	for _, to := range []string{"[2001:db8::1]:30053", "[::1]:30053", "[2001:db8::1]:30054"} {
-		send6(t, to)
+		send(t, to)
 	}
 	wantTracked6(t, "[2001:db8::1]:30053", "[2001:db8::1]:30054", "[::1]:30053")
 	m.Translate("default/web", append(translationsOf("tcp 30080"), nodePort6("tcp", 30080),
@@ -141,7 +128,7 @@ func TestTranslations6(t *testing.T) {
 	m.Translate("default/dns", []Translation{nodePort6("udp", 30053)})
 	translated(t, m)
 	wantTracked6(t, "[2001:db8::1]:30054", "[::1]:30053")
-	send6(t, "[2001:db8::1]:30053")
+	send(t, "[2001:db8::1]:30053")
 	wantTracked6(t, "[2001:db8::1]:30053", "[2001:db8::1]:30054", "[::1]:30053")
 	m.Translate("default/dns", nil)
 	translated(t, m)
@@ -157,7 +144,7 @@ func TestTranslations6(t *testing.T) {
 	})
 
 	// IPv6 is not served any more. A client that keeps its port gets an answer of the host again.
-	send6(t, "[2001:db8:100::1]:53")
+	send(t, "[2001:db8:100::1]:53")
 	wantTracked6(t, "[2001:db8:100::1]:53", "[2001:db8::1]:30054", "[::1]:30053")
 	d := serving6()
 	d.Services.Families = family.IPv4
@@ -198,8 +185,8 @@ func TestHostPorts6(t *testing.T) {
 	m := run(t, ns, time.Hour)
 	m.Set(serving6())
 	synced(t, m)
-	send6(t, "[2001:db8::1]:53")
-	send6(t, "[::1]:53")
+	send(t, "[2001:db8::1]:53")
+	send(t, "[::1]:53")
 	m.MapPorts("web", hostPortsFrom("tcp 8080 10.1.0.2:80", "tcp 8080 [fd11::2]:80", "udp 53 [fd11::2]:53",
 		"tcp [2001:db8::1]:81 [fd11::2]:81"))
 	m.PortsLoaded()
@@ -210,7 +197,7 @@ func TestHostPorts6(t *testing.T) {
 	if have := listedIn(t, hostPortsTable, hostPortAny); !slices.Equal(have, []string{"tcp . 8080 : 10.1.0.2 . 80"}) {
 		t.Errorf("IPv4 has %q", have)
 	}
-	send6(t, "[2001:db8::1]:53")
+	send(t, "[2001:db8::1]:53")
 	wantTracked6(t, "[2001:db8::1]:53", "[::1]:53")
 	d := serving6()
 	d.HostPorts.Families = family.IPv4
@@ -280,7 +267,7 @@ func TestExternalPackets6(t *testing.T) {
 		})
 		return n
 	}
-	sent := func(to string) { in(router, func() { send6(t, to) }) }
+	sent := func(to string) { in(router, func() { send(t, to) }) }
 	sent("[2001:db8:200::1]:81") // returned, so that the counter works
 	ovstest.Eventually(t, "a packet to another address goes back", func() error {
 		if packets(router, "returned back") == 0 {

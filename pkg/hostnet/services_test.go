@@ -108,7 +108,7 @@ func deadline(t *testing.T) (context.Context, context.CancelFunc) {
 // send sends a datagram, from a port of its own.
 func send(t *testing.T, to string) {
 	t.Helper()
-	c, err := net.Dial("udp4", to)
+	c, err := net.Dial("udp", to)
 	if err != nil {
 		t.Fatal(err)
 	}
