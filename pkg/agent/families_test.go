@@ -213,7 +213,7 @@ func TestClusterIPsNotServed(t *testing.T) {
 	v.Nodes[0].Spec.PodCIDRs, v.Attachments[0].IPs = v.Nodes[0].Spec.PodCIDRs[:1], v.Attachments[0].IPs[:1]
 	d, problems := Plan(v)
 	if d.Node.Families != family.IPv4 || len(problems) != 1 || problems[0].Reason != "ClusterIPsNotServed" ||
-		problems[0].Object.Name != "node-1" {
+		problems[0].Name != "node-1" {
 		t.Errorf("families %s, problems %v", d.Node.Families, problems)
 	}
 }
@@ -257,7 +257,7 @@ func TestTunnelsOverIPv6(t *testing.T) {
 	v.Config.TrafficEncryptionMode = "wireGuard"
 	v.Nodes[0].Status.Addresses[0].Address = own.String()
 	if _, problems = Plan(v); !slices.ContainsFunc(problems, func(p problem.Problem) bool {
-		return p.Object.Name == "node-1" && p.Reason == "InvalidAddress"
+		return p.Name == "node-1" && p.Reason == "InvalidAddress"
 	}) {
 		t.Errorf("encryption of tunnels over IPv6: problems %v", problems)
 	}
