@@ -89,6 +89,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathPeers, a.answers.dump.servePeers)
 	answer(api.PathStatus, a.debugStatus)
 	answer(api.PathTrace, a.answers.dump.serveTrace)
+	answer(api.PathTraces, a.answers.serveTraces)
 	answer(api.PathExplain, a.answers.dump.serveExplain)
 	answer(api.PathPolicies, a.answers.policies.servePolicies)
 	answer(api.PathRules, a.answers.policies.serveRules)
@@ -380,24 +381,6 @@ func (a *Agent) status() api.Status {
 func (a *Agent) ready() bool {
 	_, network := a.tables.outputs.network.Get(self)
 	return a.progress.ready() && network && a.switchPorts.State().Connected && a.flows.Stats().Connected
-}
-
-// serveTrace traces a packet through the switch.
-func (a *switchAnswers) serveTrace(r *http.Request) (any, error) {
-	text := r.URL.Query().Get("flow")
-	if text == "" {
-		return nil, errors.New("the query has no flow: give one in ovs-ofctl's text, such as " +
-			"in_port=3,tcp,nw_src=10.10.0.5,nw_dst=10.96.0.1,tp_dst=443")
-	}
-	output, err := a.tracer.Trace(r.Context(), a.tables.config.OVSBridge, text)
-	if err != nil {
-		return nil, fmt.Errorf("trace %q: %w", text, err)
-	}
-	tables := map[string]string{}
-	for _, t := range datapath.Program.Tables() {
-		tables[itoa(int(t))] = datapath.Program.Name(t)
-	}
-	return api.Trace{Flow: text, Output: output, Tables: tables}, nil
 }
 
 // serveExplain lists the rows that a key is in, and the rows that they are made from.

@@ -1125,7 +1125,7 @@ func tunnelHeaders(from, to netip.Addr) string {
 }
 
 // askingPacket is the first packet of a connection to an address of a Service, as it comes into this Node's switch.
-// Packets of clients other than Pods come by the host, which has translated their destination.
+// Packets of clients other than Pods come by the host, which has translated an external address or a node port.
 func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	asked, err := netip.ParseAddrPort(c.Asked)
 	if err != nil {
@@ -1136,12 +1136,13 @@ func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string,
 		return "", err
 	}
 	c.Asked, c.To, c.Port = "", api.WhyEnd{Address: asked.Addr().String()}, asked.Port()
-	if from.Kind == "Pod" {
+	protocol := corev1.Protocol(c.Protocol)
+	f, ok := a.frontendAt(protocol, asked)
+	if from.Kind == "Pod" || ok && f.Kind == service.ClusterIP { // the host translates no ClusterIP
 		return a.packetOf(from, c)
 	}
-	protocol := corev1.Protocol(c.Protocol)
 	want := datapath.Entry{Own: a.nodeOf(whyEnd{WhyEnd: from, ip: client}) == a.tables.nodeName}
-	if f, ok := a.frontendAt(protocol, asked); ok && f.Kind != service.NodePort {
+	if ok && f.Kind != service.NodePort {
 		number, ok := a.tables.flows.Entries.Get(datapath.EntryID{Protocol: protocol, VIP: asked})
 		if !ok {
 			return "", fmt.Errorf("the switch has no number of %s yet", asked)

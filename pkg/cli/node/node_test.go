@@ -138,6 +138,10 @@ func TestNodeCommands(t *testing.T) {
 		}},
 		"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced,
 			Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
+		"/v1/traces?family=ipv6&from=shop%2Fweb&port=80&to=shop%2Fdb": api.TraceList{Traces: []api.Trace{
+			{Flow: "in_port=3,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
+			{Flow: "in_port=4,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
+		}},
 	})
 	for _, row := range []struct {
 		golden string
@@ -154,6 +158,8 @@ func TestNodeCommands(t *testing.T) {
 		{"explain.txt", []string{"tombolo", "explain", "default/web"}},
 		{"explain.txt", []string{"tombolo", "explain", "Service", "default/web"}},
 		{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
+		{"traces.txt", []string{"tombolo", "trace", "--from", "shop/web", "--to", "shop/db", "--port", "80", "--family",
+			"ipv6"}},
 		{"policies.txt", []string{"tombolo", "get", "policies"}},
 		{"policies.yaml", []string{"tombolo", "get", "policies", "-o", "yaml"}},
 		{"rules.txt", []string{"tombolo", "get", "rules"}},
@@ -258,6 +264,12 @@ func TestNodeErrors(t *testing.T) {
 			"tombolo: to is missing: give a Pod"},
 		{"why of a family, by an earlier agent", []string{"tombolo", "policy", "why", "--from", "a/b", "--to", "a/c",
 			"--family", "ipv6", "--socket", socket}, "tombolo: --family: the agent of this Node is of an earlier version"},
+		{"trace of both kinds", []string{"tombolo", "trace", "in_port=3,ip", "--to", "a/b"},
+			"tombolo: trace takes either a FLOW or --from and --to"},
+		{"trace without a server", []string{"tombolo", "trace", "--from", "a/b", "--family", "ipv6"},
+			"tombolo: trace takes both --from and --to"},
+		{"trace of ends, by an earlier agent", []string{"tombolo", "trace", "--from", "a/b", "--to", "a/c", "--socket",
+			socket}, "answered 404 Not Found for /v1/traces: are this command and the agent of one version?"},
 		{"explain without an object", []string{"tombolo", "explain"},
 			"tombolo: explain needs an OBJECT, such as default/web; it got 0 words"},
 		{"metrics that are off", []string{"tombolo", "get", "metrics", "--socket", socket},

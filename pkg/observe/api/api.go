@@ -30,6 +30,9 @@ const (
 	PathStatus = "/v1/status"
 	// PathTrace answers with Trace. Query: flow=FLOW, in ovs-ofctl's text.
 	PathTrace = "/v1/trace"
+	// PathTraces answers with TraceList: the first packet of a connection, over each version of IP that is asked about and
+	// both ends have. Query: from, to, port, protocol and family as of PathWhy.
+	PathTraces = "/v1/traces"
 	// PathExplain answers with Explanation. Query: key=KEY, what a row of a derived table is called:
 	// "default/web" for a Service, a port's or a Node's name, a cluster's ID.
 	PathExplain = "/v1/explain"
@@ -194,4 +197,9 @@ type Trace struct {
 	Flow   string            `json:"flow"`   // what was asked
 	Output string            `json:"output"` // ofproto/trace's own text
 	Tables map[string]string `json:"tables"` // table number in decimal -> name, for readable output
+}
+
+// TraceList is the answer of PathTraces, IPv4 first.
+type TraceList struct {
+	Traces []Trace `json:"traces"`
 }

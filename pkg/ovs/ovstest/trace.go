@@ -20,7 +20,7 @@ type Outcome struct {
 var (
 	traceTable  = regexp.MustCompile(`(?m)^ *(\d+)\. .*(?:priority \d+|No match)`)
 	traceOutput = regexp.MustCompile(`output port is (\d+)`)
-	traceTunnel = regexp.MustCompile(`set_field:([0-9.]+)->(tun_src|tun_dst)`)
+	traceTunnel = regexp.MustCompile(`set_field:([0-9a-f.:]+)->(tun_src|tun_dst|tun_ipv6_src|tun_ipv6_dst)`)
 	traceFlow   = regexp.MustCompile(`(?m)^(?:Final flow|Flow): (.*,.*)$`)
 )
 

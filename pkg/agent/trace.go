@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// serveTrace traces a packet through the switch.
+func (a *switchAnswers) serveTrace(r *http.Request) (any, error) {
+	text := r.URL.Query().Get("flow")
+	if text == "" {
+		return nil, errors.New("the query has no flow: give one in ovs-ofctl's text, such as " +
+			"in_port=3,tcp,nw_src=10.10.0.5,nw_dst=10.96.0.1,tp_dst=443")
+	}
+	return a.trace(r.Context(), text)
+}
+
+// trace traces a packet in ovs-ofctl's text.
+func (a *switchAnswers) trace(ctx context.Context, text string) (api.Trace, error) {
+	output, err := a.tracer.Trace(ctx, a.tables.config.OVSBridge, text)
+	if err != nil {
+		return api.Trace{}, fmt.Errorf("trace %q: %w%s", text, err, mixedVersions(err))
+	}
+	tables := map[string]string{}
+	for _, t := range datapath.Program.Tables() {
+		tables[itoa(int(t))] = datapath.Program.Name(t)
+	}
+	return api.Trace{Flow: text, Output: output, Tables: tables}, nil
+}
+
+// mixedVersions returns the remedy for a packet with fields of both versions of IP.
+func mixedVersions(err error) string {
+	for _, part := range []string{"prerequisites not met for setting ", "bad value for "} {
+		_, field, ok := strings.Cut(err.Error(), part)
+		for _, prefix := range []string{"nw_", "ipv6_", "icmp_", "icmpv6_"} {
+			if ok && strings.HasPrefix(field, prefix) {
+				return ": a packet has fields of one version of IP, such as tcp, nw_src and nw_dst of IPv4, or tcp6, ipv6_src " +
+					"and ipv6_dst of IPv6"
+			}
+		}
+	}
+	return ""
+}
+
+// serveTraces traces the first packet of a connection between two ends, over each version of IP that both have.
+func (a *answers) serveTraces(r *http.Request) (any, error) {
+	var (
+		packets []string
+		err     error
+	)
+	if asking := ask(r.Context(), a.why.tables.engine, func() {
+		packets, err = a.why.packets(r.URL.Query())
+	}); asking != nil {
+		return nil, asking
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out api.TraceList
+	for _, text := range packets {
+		t, err := a.dump.trace(r.Context(), text)
+		if err != nil {
+			return nil, err
+		}
+		out.Traces = append(out.Traces, t)
+	}
+	return out, nil
+}
+
+// packets returns the first packet of a connection over each version of IP, as it comes into this Node's switch.
+func (a *whyAnswers) packets(query url.Values) (out []string, err error) {
+	q, err := a.whyQuestion(query)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range q.families {
+		client, ok := q.from.of(f)
+		if !ok {
+			continue
+		}
+		packet, ok, err := a.packetTo(q, f, client)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out = append(out, packet)
+		}
+	}
+	if len(out) == 0 {
+		return nil, a.nothingInCommon(q)
+	}
+	return out, nil
+}
+
+// packetTo returns the first packet of a client over a version of IP. If the destination has no address of that
+// version, ok is false.
+func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (packet string, ok bool, err error) {
+	node := a.nodeOf(client)
+	elsewhere := node != "" && node != a.tables.nodeName
+	if q.to.service() == nil {
+		to, ok := q.to.of(f)
+		if !ok {
+			return "", false, nil
+		}
+		if elsewhere && a.nodeOf(to) != a.tables.nodeName {
+			return "", false, fmt.Errorf("from: %s is of Node %s, and %s is not of this Node: ask the agent of Node %s",
+				client.ip, node, to.ip, node)
+		}
+		port, err := portOf(q, to)
+		if err != nil {
+			return "", false, err
+		}
+		packet, err = a.packetOf(client.WhyEnd,
+			api.WhyConnection{To: to.WhyEnd, Protocol: string(q.protocol), Port: port})
+		return packet, true, err
+	}
+	front, ok, err := a.frontendOf(q, f)
+	if err != nil || !ok {
+		return "", false, err
+	}
+	asked := front.VIP
+	if to, ok := q.to.of(f); ok && q.to[0].front != nil { // a node port has no address of its own
+		asked = netip.AddrPortFrom(to.ip, front.VIP.Port())
+	}
+	switch {
+	case elsewhere && front.Kind == service.NodePort:
+		if client, err = a.fromOutside(client); err != nil {
+			return "", false, err
+		}
+	case elsewhere:
+		return "", false, fmt.Errorf("from: %s is of Node %s, which chooses the endpoint of Service %s: ask the agent of "+
+			"Node %s, or give one of its Pods as destination", client.ip, node, q.to.service(), node)
+	}
+	packet, err = a.askingPacket(client.WhyEnd, api.WhyConnection{Protocol: string(front.Protocol),
+		Asked: asked.String()})
+	// With a hash the switch chooses an endpoint in the same pass.
+	return "dp_hash=1," + packet, true, err
+}
