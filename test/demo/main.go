@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
@@ -75,6 +76,8 @@ func (d *demo) run(ctx context.Context) error {
 		Progress: func(s string) { d.say("%s", s) },
 
 		Encrypted:      d.encrypted,
+		Families:       []family.Families{family.Dual},
+		ProxyAll:       true,
 		ActiveGateways: 2,
 		BFD:            lab.BFD{Interval: 100 * time.Millisecond, Multiplier: 3},
 	})
@@ -159,6 +162,9 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 	fmt.Print(answers)
 	section("The packet's way (from the Open vSwitch of each Node)")
 	if err := d.way(ctx, ip); err != nil {
+		return err
+	}
+	if err := d.nodePorts(ctx); err != nil {
 		return err
 	}
 	if err := d.policy(ctx, ip); err != nil {

@@ -38,6 +38,8 @@ type Config struct {
 	NodeGrace time.Duration
 	// Charts are the clusters in which Install uses the charts; the others get the manifests.
 	Charts []string
+	// ProxyAll has agents serve NodePorts and other Services from outside, as clusters without kube-proxy need it.
+	ProxyAll bool
 	// Encrypted has traffic between the clusters encrypted.
 	Encrypted bool
 	// BFD is how Gateways watch each other; DefaultBFD when zero.

@@ -82,6 +82,17 @@ func (l *Lab) Outside() string { return outsideAddress }
 // Outside6 returns the host's IPv6 address. It has one if a cluster of the lab has IPv6.
 func (l *Lab) Outside6() string { return outsideAddress6 }
 
+// OutsideExec runs a program on that host, and returns what it printed.
+func (l *Lab) OutsideExec(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out string
+	err := l.outside().do(func() (err error) {
+		out, err = output(cmd)
+		return err
+	})
+	return out, err
+}
+
 // Places outside the clusters.
 func (l *Lab) router() place  { return place{l.Name() + "-router"} }
 func (l *Lab) etcd() place    { return place{l.Name() + "-etcd"} }
