@@ -23,8 +23,8 @@ var rows = []Row{
 		find:    finders{outside: loadBalancer},
 	},
 	{
-		Asked: "`spec.loadBalancerClass`", Reason: "LoadBalancerClassNotSupported",
-		Happens: "no class is implemented: another controller assigns addresses",
+		Asked: "`spec.loadBalancerClass` and a pool of external addresses", Reason: "LoadBalancerClassNotSupported",
+		Happens: "the pool is not used: the controller of the class assigns the address, which the agents serve",
 		find:    finders{service: loadBalancerClass},
 	},
 	{

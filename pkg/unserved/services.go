@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -41,8 +42,9 @@ func loadBalancer(s *corev1.Service) []Finding {
 }
 
 func loadBalancerClass(s *corev1.Service) []Finding {
-	return when(s.Spec.LoadBalancerClass != nil, "spec.loadBalancerClass",
-		"Tombolo implements no class of load balancers: another controller has to assign addresses")
+	return when(s.Spec.LoadBalancerClass != nil && s.Annotations[crdv1beta1.AnnotationExternalIPPool] != "",
+		"spec.loadBalancerClass", "a Service with a class gets no address of an ExternalIPPool: leave the class out when "+
+			"you create the Service, or remove the annotation "+crdv1beta1.AnnotationExternalIPPool)
 }
 
 func sourceRanges(s *corev1.Service) []Finding {

@@ -71,8 +71,12 @@ func TestService(t *testing.T) {
 		{name: "load balancer of a class, for some clients", change: func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("example.org/metal")
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-		}, want: []string{"spec.type LoadBalancerNotSupported", "spec.loadBalancerClass LoadBalancerClassNotSupported",
+		}, want: []string{"spec.type LoadBalancerNotSupported",
 			"spec.loadBalancerSourceRanges LoadBalancerSourceRangesNotSupported"}},
+		{name: "load balancer of a class with a pool", change: func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("example.org/metal")
+			s.Annotations = map[string]string{"service.antrea.io/external-ip-pool": "pool"}
+		}, want: []string{"spec.type LoadBalancerNotSupported", "spec.loadBalancerClass LoadBalancerClassNotSupported"}},
 		{name: "annotations of Antrea", change: func(s *corev1.Service) {
 			s.Annotations = map[string]string{"service.antrea.io/external-ip-pool": "pool",
 				"service.antrea.io/load-balancer-mode": "dsr",
