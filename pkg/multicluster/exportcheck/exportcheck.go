@@ -16,20 +16,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Limits of one export.
 const (
-	MaxEndpoints = 1000 // different addresses in an Endpoints export
+	MaxEndpoints = 1000 // different addresses in an Endpoints export, of each version of IP
 	MaxPorts     = 100  // ports of a Service, and of one subset of Endpoints
 	// MaxBytes is the size of an export as JSON. Antrea's members repeat the endpoints of an
 	// EndpointSlice up to fifty times each (endpointIPType PodIP); etcd takes 1.5 MiB.
 	MaxBytes = 1280 << 10
 )
 
-// MaxImportEndpoints is how many addresses the joint Endpoints of all exporters of a Service may
-// have: kube-controller-manager mirrors the first 1,000 of them into EndpointSlices and drops the
+// MaxImportEndpoints is how many endpoints the joint Endpoints of all exporters of a Service may
+// have, see Count: kube-controller-manager mirrors the first 1,000 of them into EndpointSlices and drops the
 // others without a word. MaxImportBytes is about how long they may be as JSON: API servers refuse
 // objects of more than 1.5 MiB.
 const (
@@ -162,7 +163,7 @@ type Allowed struct {
 func Subsets(field string, subsets []corev1.EndpointSubset, allowed Allowed, most int) ([]corev1.EndpointSubset,
 	[]Problem) {
 	var wrong problems
-	w := walk{allowed: allowed, most: most, seen: map[netip.Addr]bool{}, wrong: &wrong}
+	w := walk{allowed: allowed, most: most, seen: map[netip.Addr]bool{}, count: map[bool]int{}, wrong: &wrong}
 	var out []corev1.EndpointSubset
 	merged := map[string]int{} // by ports, the subset in out
 	for i, s := range subsets {
@@ -195,6 +196,7 @@ type walk struct {
 	allowed Allowed
 	most    int
 	seen    map[netip.Addr]bool // in any subset
+	count   map[bool]int        // of seen; the key is true for IPv4
 	there   []map[netip.Addr]bool
 	subset  int // the subset that addresses are put in
 	wrong   *problems
@@ -214,9 +216,11 @@ func (w *walk) addresses(field string, list []corev1.EndpointAddress) []corev1.E
 			continue
 		case w.there[w.subset][ip]:
 			continue
-		case !w.seen[ip] && len(w.seen) >= w.most:
+		case !w.seen[ip] && w.count[ip.Is4()] >= w.most:
 			w.wrong.add(fmt.Sprintf("%s[%d]", field, i), "is one endpoint too many: expected at most %d", w.most)
 			return out
+		case !w.seen[ip]:
+			w.count[ip.Is4()]++
 		}
 		w.seen[ip], w.there[w.subset][ip] = true, true
 		out = append(out, corev1.EndpointAddress{IP: ip.String(), Hostname: a.Hostname})
@@ -224,8 +228,10 @@ func (w *walk) addresses(field string, list []corev1.EndpointAddress) []corev1.E
 	return out
 }
 
-// reserved are addresses that no endpoint can have, in addition to netip's special addresses.
-var reserved = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("240.0.0.0/4")}
+// reserved are addresses that no endpoint can have, in addition to netip's special addresses. Of IPv6 they are ::/8,
+// such as translated IPv4, and the addresses that switches use themselves.
+var reserved = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/8"), family.SwitchRange6}
 
 // address parses an endpoint's address, or says why it cannot be one.
 func (w *walk) address(text string) (netip.Addr, string) {
@@ -326,11 +332,19 @@ func Bytes(subsets []corev1.EndpointSubset) int {
 	return n
 }
 
-// Count is how many addresses subsets have.
+// Count returns how many endpoints subsets have: the number of addresses of the version of IP that has more. An
+// endpoint of two versions has two addresses.
 func Count(subsets []corev1.EndpointSubset) int {
-	n := 0
+	all, six := 0, 0
 	for _, s := range subsets {
-		n += len(s.Addresses) + len(s.NotReadyAddresses)
+		for _, list := range [2][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} {
+			all += len(list)
+			for _, a := range list {
+				if strings.Contains(a.IP, ":") {
+					six++
+				}
+			}
+		}
 	}
-	return n
+	return max(six, all-six)
 }

@@ -59,6 +59,10 @@ func TestSubsets(t *testing.T) {
 	for i := range 1001 {
 		many.Addresses = append(many.Addresses, corev1.EndpointAddress{IP: fmt.Sprintf("10.96.%d.%d", i/250, i%250)})
 	}
+	dual := subset() // a thousand endpoints, each with two addresses
+	for i := range 1000 {
+		dual.Addresses = append(dual.Addresses, many.Addresses[i], corev1.EndpointAddress{IP: fmt.Sprintf("fd00::%x", i+1)})
+	}
 	ranges := exportcheck.Allowed{Own: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"),
 		netip.MustParsePrefix("10.10.0.0/16")}}
 	foreign := func(ip netip.Addr) string {
@@ -125,6 +129,9 @@ func TestSubsets(t *testing.T) {
 		{name: "a thousand and one", subsets: []s{many},
 			want:  text([]s{{Addresses: many.Addresses[:1000], Ports: many.Ports}}),
 			wrong: "is one endpoint too many: expected at most 1000"},
+		{name: "a thousand, of both versions of IP", subsets: []s{dual}, want: text([]s{dual})},
+		{name: "translated IPv4", subsets: []s{subset("64:ff9b::a60:1")}, wrong: "is a reserved address"},
+		{name: "an address of switches", subsets: []s{subset("fc01::1")}, wrong: "is a reserved address"},
 		{name: "in the Service range", subsets: []s{subset("10.96.0.1")}, allowed: ranges, want: "10.96.0.1:http/TCP/80"},
 		{name: "in the Pod range", subsets: []s{subset("10.10.0.1")}, allowed: ranges, want: "10.10.0.1:http/TCP/80"},
 		{name: "outside of the ranges", subsets: []s{subset("10.97.0.1")}, allowed: ranges,

@@ -193,7 +193,8 @@ type Part struct {
 	Ready   int
 }
 
-// OneAddress reports whether subsets have one address, which alone may stand for several endpoints.
+// OneAddress reports whether subsets have one address of each version of IP at most. Only such an address may stand for
+// several endpoints.
 func OneAddress(subsets []corev1.EndpointSubset) bool { return Count(subsets) == 1 }
 
 // SourcesText is the annotation's value.

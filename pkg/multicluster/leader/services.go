@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -165,9 +166,7 @@ func merge(exports []*export) *merged {
 		differs(mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", f.TrafficDistribution,
 			func(f *exportcheck.ServiceFacts) any { return f.TrafficDistribution })
 	}
-	m.spec.IPFamilies = f.IPFamilies
-	differs(mcsv1beta1.ServiceExportReasonIPFamilyConflict, "ipFamilies", fmt.Sprint(f.IPFamilies),
-		func(f *exportcheck.ServiceFacts) any { return f.IPFamilies })
+	m.families(exports)
 	m.where(exports)
 	m.metadata = f.Metadata
 	differs(mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels", quoted(f.Labels),
@@ -175,6 +174,27 @@ func merge(exports []*export) *merged {
 	differs(mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exportedAnnotations", quoted(f.Annotations),
 		func(f *exportcheck.ServiceFacts) any { return f.Annotations })
 	return m
+}
+
+// families sets the union of the exports' versions of IP, in the order of the oldest. If they differ, connections over
+// one of them reach only some of the clusters.
+func (m *merged) families(exports []*export) {
+	oldest := exports[0]
+	for _, e := range exports {
+		for _, f := range e.Facts.IPFamilies {
+			if !slices.Contains(m.spec.IPFamilies, f) {
+				m.spec.IPFamilies = append(m.spec.IPFamilies, f)
+			}
+		}
+	}
+	if e := first(exports[1:], func(e *export) bool {
+		return !sets.New(e.Facts.IPFamilies...).Equal(sets.New(oldest.Facts.IPFamilies...))
+	}); e != nil {
+		m.conflicts = append(m.conflicts, conflict{string(mcsv1beta1.ServiceExportReasonIPFamilyConflict), fmt.Sprintf(
+			"ipFamilies: cluster %s, whose export is the oldest, has %v, cluster %s has %v; imported is %v, and a connection "+
+				"reaches only clusters with its version of IP",
+			oldest.ClusterID, oldest.Facts.IPFamilies, e.ClusterID, e.Facts.IPFamilies, m.spec.IPFamilies)})
+	}
 }
 
 // where sets where requests go: as in the oldest export that has a setting.

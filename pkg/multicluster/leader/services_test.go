@@ -164,8 +164,18 @@ func TestConflicts(t *testing.T) {
 			export("east", since(1, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv4"} }), http),
 			export("west", since(2, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv4", "IPv6"} }), http)},
 			append([]string{
-				"default-web-service of default/web [http:TCP/80] [IPv4] +east +west"},
+				"default-web-service of default/web [http:TCP/80] [IPv4 IPv6] +east +west"},
 				all("IPFamilyConflict", "east", "west")...)},
+		{"no family in common", exports{
+			export("east", since(2, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv4"} }), http),
+			export("west", since(1, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv6"} }), http)},
+			append([]string{
+				"default-web-service of default/web [http:TCP/80] [IPv6 IPv4] +east +west"},
+				all("IPFamilyConflict", "east", "west")...)},
+		{"the order of families is no conflict", exports{
+			export("east", since(1, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv6", "IPv4"} }), http),
+			export("west", since(2, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv4", "IPv6"} }), http)},
+			[]string{"default-web-service of default/web [http:TCP/80] [IPv6 IPv4] +east +west"}},
 		{"row 15: labels", exports{
 			export("east", since(1, func(f *facts) { f.Labels = map[string]string{"a": "b"} }), http),
 			export("west", since(2, func(f *facts) { f.Labels = map[string]string{"a": "c"} }), http)}, append([]string{
@@ -287,6 +297,9 @@ func TestReadyEndpoints(t *testing.T) {
 		{"Pods' own addresses count one each, whatever the annotation has",
 			[][]*mcv1alpha1.ResourceExport{exports("east", "900", "10.96.0.1", "10.96.0.2")},
 			`[{"cluster":"east","subsets":1}]`, nil},
+		{"the addresses of both versions of IP stand for the same endpoints",
+			[][]*mcv1alpha1.ResourceExport{exports("east", "3", "10.96.0.1", "fd00:96::1")},
+			`[{"cluster":"east","subsets":1,"ready":3}]`, nil},
 		{"a number out of range is refused, the others go on",
 			[][]*mcv1alpha1.ResourceExport{exports("east", "65536", "10.96.0.1"), exports("west", "2", "10.97.0.1")},
 			`[{"cluster":"west","subsets":1,"ready":2}]`,

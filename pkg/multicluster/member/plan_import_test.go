@@ -344,41 +344,143 @@ func TestPlanImports(t *testing.T) {
 	}
 }
 
-// TestPlanImportFamily requests an IPv4 address if the cluster has IPv4. A cluster with two families may assign an IPv6
-// address first, which is not served.
-func TestPlanImportFamily(t *testing.T) {
-	ipv4 := []corev1.IPFamily{corev1.IPv4Protocol}
+// TestPlanImportFamilies gives the derived Service the families that its exports and this cluster have in common.
+func TestPlanImportFamilies(t *testing.T) {
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	type list = []corev1.IPFamily
+	ranges := map[string]string{"v4": "10.97.0.0/16", "v6": "fd00:97::/112"}
 	for _, row := range []struct {
-		name, serviceCIDR string
-		headless          bool
-		want              []corev1.IPFamily
+		name           string
+		served         string // "v4", "v6", "v4 v6", or empty for not known
+		headless       bool
+		exported, have list
+		want           list
+		verb           string // of the write for the Service with the families in have
+		after          list   // its families
 	}{
-		{"a cluster with IPv4", "10.97.0.0/16", false, ipv4},
-		{"a cluster whose IPv4 range is not known, or that has none", "", false, nil},
-		{"a headless Service has the families of its endpoints", "10.97.0.0/16", true, nil},
+		{name: "IPv4 alone", served: "v4", exported: list{v4}, want: list{v4}, have: list{v4}, after: list{v4}},
+		{name: "IPv6 alone", served: "v6", exported: list{v6}, want: list{v6}, have: list{v6}, after: list{v6}},
+		{name: "both", served: "v4 v6", exported: list{v4, v6}, want: list{v4, v6}, have: list{v4, v6}, after: list{v4, v6}},
+		{name: "in the order of the export", served: "v4 v6", exported: list{v6, v4}, want: list{v6, v4},
+			have: list{v6, v4}, after: list{v6, v4}},
+		{name: "the order cannot be changed", served: "v4 v6", exported: list{v6, v4}, want: list{v6, v4},
+			have: list{v4, v6}, after: list{v4, v6}},
+		{name: "of both the cluster serves one", served: "v6", exported: list{v4, v6}, want: list{v6}, have: list{v6},
+			after: list{v6}},
+		{name: "of none: its own", served: "v6", exported: list{v4}, want: list{v6}, have: list{v6}, after: list{v6}},
+		{name: "exported by another implementation", served: "v4 v6", want: list{v4}, have: list{v4}, after: list{v4}},
+		{name: "exported by another implementation, to a cluster of IPv6", served: "v6", want: list{v6}, have: list{v6},
+			after: list{v6}},
+		{name: "a second family is added", served: "v4 v6", exported: list{v4, v6}, want: list{v4, v6}, have: list{v6},
+			verb: "update", after: list{v6, v4}},
+		{name: "the second family is removed", served: "v4 v6", exported: list{v4}, want: list{v4}, have: list{v4, v6},
+			verb: "update", after: list{v4, v6}}, // which the API server makes of it
+		{name: "the first family cannot be removed", served: "v4 v6", exported: list{v6}, want: list{v6},
+			have: list{v4, v6}, after: list{v4, v6}},
+		{name: "the only family is replaced", served: "v4 v6", exported: list{v4}, want: list{v4}, have: list{v6},
+			verb: "delete", after: list{v6}},
+		{name: "the ranges are not known", exported: list{v4, v6}, have: list{v6}, after: list{v6}},
+		{name: "a headless Service has the families of its endpoints", served: "v4 v6", headless: true,
+			exported: list{v4}, have: list{v6}, after: list{v6}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
-			v.ServiceCIDR = row.serviceCIDR
+			v.ServiceCIDR = ""
+			for i, name := range strings.Fields(row.served) {
+				if i == 0 {
+					v.ServiceCIDR = ranges[name]
+				}
+				v.ServiceCIDRs = append(v.ServiceCIDRs, serviceCIDRs(ranges[name])...)
+			}
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db")}
-			if row.headless {
-				v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
+			spec := &v.Leader.ResourceImports[0].Spec.ServiceImport.Spec
+			if spec.IPFamilies = row.exported; row.headless {
+				spec.Type = mcsv1alpha1.Headless
 			}
 			d, _ := Plan(v)
 			expect(t, "ipFamilies", d.Services[0].Spec.IPFamilies, row.want)
-			// One that got an address of IPv6 before stays: its families cannot be changed.
+			expect(t, "dual stack", d.Services[0].Spec.IPFamilyPolicy != nil, len(row.want) == 2)
 			have := d.Services[0].DeepCopy()
-			have.Spec.IPFamilies, have.Spec.ClusterIP = []corev1.IPFamily{corev1.IPv6Protocol}, "fd00::9"
-			if row.headless {
-				have.Spec.ClusterIP = corev1.ClusterIPNone
+			have.Spec.IPFamilies, have.Spec.IPFamilyPolicy = row.have, nil
+			if !row.headless {
+				have.Spec.ClusterIP = "10.97.0.9"
 			}
 			v.Services = []*corev1.Service{have}
 			d, _ = Plan(v)
+			verb, after := "", row.have
 			for _, w := range d.Change.Local {
-				if w.Kind == "Service" {
-					t.Errorf("%s", w)
+				if o, ok := w.Object.(*corev1.Service); ok {
+					verb, after = string(w.Verb), o.Spec.IPFamilies
+					expect(t, "single stack", w.Verb == writes.Update &&
+						*o.Spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack, row.name == "the second family is removed")
 				}
 			}
+			expect(t, "write", verb, row.verb)
+			expect(t, "ipFamilies afterwards", after, row.after)
+		})
+	}
+}
+
+// TestPlanUnservedFamilies imports the endpoints of the versions of IP that this cluster serves. The ServiceImport's
+// condition names clusters without such endpoints.
+func TestPlanUnservedFamilies(t *testing.T) {
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	const left = " are left out, since ClusterIPs of this cluster are of IPv6 alone: give the exported Services and " +
+		"this cluster a version of IP in common"
+	for _, row := range []struct {
+		name     string
+		exported []corev1.IPFamily
+		west     []string // addresses of cluster west's endpoints; cluster south has 10.99.0.7
+		want     []string // addresses in EndpointSlices and Endpoints
+		ready    string
+		message  string
+	}{
+		{name: "one cluster has both", exported: []corev1.IPFamily{v4, v6}, west: []string{"10.98.0.7", "fd00:98::7"},
+			want: []string{"fd00:98::7"}, ready: "True Ready", message: "endpoints of clusters south" + left},
+		{name: "no cluster has IPv6", exported: []corev1.IPFamily{v4}, west: []string{"10.98.0.7"},
+			ready: "False IPFamilyNotSupported", message: "endpoints of clusters south, west" + left},
+		{name: "no cluster has IPv6, and endpoints", exported: []corev1.IPFamily{v4}, ready: "False IPFamilyNotSupported",
+			message: "the exported Services are of IPv4 alone, ClusterIPs of this cluster of IPv6: give the exported " +
+				"Services and this cluster a version of IP in common"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.ServiceCIDR = "fd00:97::/112"
+			v.Services = []*corev1.Service{{ObjectMeta: marked("default", "antrea-mc-db"), Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeClusterIP, ClusterIP: "fd00:97::9", ClusterIPs: []string{"fd00:97::9"}}}}
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"),
+				clusterInfoOf("west", "10.98.0.0/16", "192.168.79.102"), clusterInfoOf("south", "10.99.0.0/16", "192.168.79.103")}
+			v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.IPFamilies = row.exported
+			if row.west != nil {
+				v.Leader.ResourceImports[1].Spec.ClusterInfo.ServiceCIDRs = []string{"10.98.0.0/16", "fd00:98::/112"}
+				endpoints := endpointsOf("default", "db", "10.99.0.7")
+				endpoints.Spec.Endpoints.Subsets = append(endpoints.Spec.Endpoints.Subsets,
+					endpointsOf("default", "db", row.west...).Spec.Endpoints.Subsets...)
+				endpoints.Annotations = map[string]string{multicluster.AnnotationSources: `[{"cluster":"south","subsets":1},` +
+					`{"cluster":"west","subsets":1}]`}
+				v.Leader.ResourceImports = append(v.Leader.ResourceImports, endpoints)
+			}
+			d, ps := Plan(v)
+			expect(t, "problems", len(ps), 0)
+			var inSlices, inEndpoints []string
+			for _, s := range d.EndpointSlices {
+				for _, e := range s.Endpoints {
+					inSlices = append(inSlices, e.Addresses...)
+				}
+			}
+			for _, e := range d.Endpoints {
+				for _, s := range e.Subsets {
+					for _, a := range s.Addresses {
+						inEndpoints = append(inEndpoints, a.IP)
+					}
+				}
+			}
+			expect(t, "EndpointSlices", inSlices, row.want)
+			expect(t, "Endpoints", inEndpoints, row.want)
+			c := d.ServiceImports[0].Status.Conditions[0]
+			expect(t, "Ready", string(c.Status)+" "+c.Reason, row.ready)
+			expect(t, "message", c.Message, row.message)
+			expect(t, "ipFamilies", d.ServiceImports[0].Spec.IPFamilies, []corev1.IPFamily{v6})
 		})
 	}
 }

@@ -1,7 +1,10 @@
 package member
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +12,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -463,15 +470,42 @@ func TestPlanHeartbeat(t *testing.T) {
 	}
 }
 
-func TestServiceCIDRFromError(t *testing.T) {
-	cidr, err := serviceCIDRFromError(
-		`Service "invalid-svc" is invalid: spec.clusterIPs: Invalid value: []string{"0.0.0.0"}: failed to allocate IP 0.0.0.0: the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/12`)
-	if err != nil || cidr != "10.96.0.0/12" {
-		t.Errorf("have %q, %v", cidr, err)
+// TestServiceCIDRsFromErrors discovers the ranges from the refusals of API servers without ServiceCIDR objects.
+func TestServiceCIDRsFromErrors(t *testing.T) {
+	const refusal = `Service "invalid-svc" is invalid: spec.clusterIPs: Invalid value: []string{"%s"}: failed to ` +
+		`allocate IP: the provided IP is not in the valid range. The range of valid IPs is %s`
+	const other = `Service "invalid-svc" is invalid: spec.ipFamilies[0]: Invalid value: "%s": not configured on this ` +
+		`cluster`
+	for _, row := range []struct {
+		name, of4, of6 string
+		want           []string
+	}{
+		{"IPv4 alone", fmt.Sprintf(refusal, "0.0.0.0", "10.96.0.0/12"), fmt.Sprintf(other, "IPv6"), []string{"10.96.0.0/12"}},
+		{"IPv6 alone", fmt.Sprintf(other, "IPv4"), fmt.Sprintf(refusal, "::", "fd00:96::/112"), []string{"fd00:96::/112"}},
+		{"both", fmt.Sprintf(refusal, "0.0.0.0", "10.96.0.0/12"), fmt.Sprintf(refusal, "::", "fd00:96::/112"),
+			[]string{"10.96.0.0/12", "fd00:96::/112"}},
+		{"neither is named", "the server is on fire", "the server is on fire", nil},
+	} {
+		have, err := discoverServiceCIDRs(t.Context(), oldServer{}, oldServer{refusals: map[string]string{
+			"0.0.0.0": row.of4, "::": row.of6}}, "kube-system")
+		if !slices.Equal(have, row.want) || (err == nil) != (row.want != nil) {
+			t.Errorf("%s: have %q, %v, want %q", row.name, have, err, row.want)
+		}
 	}
-	if _, err := serviceCIDRFromError("the server is on fire"); err == nil {
-		t.Error("no error for a message without a range")
-	}
+}
+
+// oldServer answers as an API server before 1.33: it has no ServiceCIDR objects.
+type oldServer struct {
+	client.Client
+	refusals map[string]string // by the ClusterIP that is asked for
+}
+
+func (oldServer) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{Group: networkingv1.GroupName, Resource: "servicecidrs"}, "kubernetes")
+}
+
+func (s oldServer) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	return errors.New(s.refusals[o.(*corev1.Service).Spec.ClusterIP])
 }
 
 func TestCredentialsAreNotPrinted(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
@@ -249,10 +250,9 @@ func TestPlanServiceExportConditions(t *testing.T) {
 			v.Config.EndpointIPType = config.EndpointIPTypePodIP
 			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false)}
 		}, reason: "ExportPending", exports: alone},
-		{name: "only IPv6 endpoints in PodIP mode", change: func(v *View) {
-			v.Config.EndpointIPType = config.EndpointIPTypePodIP
-			v.EndpointSlices[0].AddressType = discoveryv1.AddressTypeIPv6
-			v.EndpointSlices[0].Endpoints[0].Addresses = []string{"fd00::1"}
+		{name: "only IPv6 endpoints in PodIP mode, and podCIDRs of IPv4", change: func(v *View) {
+			v.Config.EndpointIPType, v.Config.PodCIDRs = config.EndpointIPTypePodIP, []string{"10.11.0.0/16"}
+			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice6()}
 		}, reason: "ServiceWithoutEndpoints"},
 		{name: "refused also while the leader is away", change: func(v *View) {
 			v.Leader.Synced = false
@@ -280,6 +280,84 @@ func TestPlanServiceExportConditions(t *testing.T) {
 			}
 			expect(t, "reason", reason, row.reason)
 			expect(t, "ResourceExports", exportNames(d), row.exports)
+		})
+	}
+}
+
+// webSlice6 is a slice of one ready endpoint of IPv6.
+func webSlice6() *discoveryv1.EndpointSlice {
+	s := webSlice(true)
+	s.Name, s.AddressType, s.Endpoints[0].Addresses = "web-2", discoveryv1.AddressTypeIPv6, []string{"fd00:11::1"}
+	return s
+}
+
+// TestPlanExportFamilies exports the addresses of both versions of IP that other clusters reach. Of the others the
+// ServiceExport has a message.
+func TestPlanExportFamilies(t *testing.T) {
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	for _, row := range []struct {
+		name     string
+		change   func(*View)
+		want     string
+		families []corev1.IPFamily
+		left     string
+	}{
+		{name: "Pods without podCIDRs", change: func(v *View) { v.Config.EndpointIPType = config.EndpointIPTypePodIP },
+			want: "10.11.0.1 fd00:11::1", families: []corev1.IPFamily{v4, v6}},
+		{name: "Pods with podCIDRs of both", change: func(v *View) {
+			v.Config.EndpointIPType, v.Config.PodCIDRs = config.EndpointIPTypePodIP, []string{"10.11.0.0/16", "fd00:11::/56"}
+		}, want: "10.11.0.1 fd00:11::1", families: []corev1.IPFamily{v4, v6}},
+		{name: "Pods with podCIDRs of IPv4", change: func(v *View) {
+			v.Config.EndpointIPType, v.Config.PodCIDRs = config.EndpointIPTypePodIP, []string{"10.11.0.0/16"}
+		}, want: "10.11.0.1", families: []corev1.IPFamily{v4}, left: "; IPv6 addresses " +
+			"of its Pods are left out, since podCIDRs in the member controller's configuration has no range of IPv6: add " +
+			"the range there"},
+		{name: "a headless Service, with podCIDRs of IPv6", change: func(v *View) {
+			v.Config.PodCIDRs = []string{"fd00:11::/56"}
+			for _, s := range v.EndpointSlices {
+				s.Labels[corev1.IsHeadlessService] = ""
+			}
+			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
+		}, want: "fd00:11::1", families: []corev1.IPFamily{v6}, left: "; IPv4 addresses " +
+			"of its Pods are left out, since podCIDRs in the member controller's configuration has no range of IPv4: add " +
+			"the range there"},
+		{name: "ClusterIPs, of which one range is configured", change: func(v *View) {
+			v.ConfiguredCIDRs = "10.97.0.0/16"
+		}, want: "10.97.0.10", families: []corev1.IPFamily{v4}, left: "; ClusterIP " +
+			"fd00:97::10 is outside of the Service ranges that this cluster announces, [10.97.0.0/16], so other clusters do " +
+			"not reach it: make the Service again with a clusterIP of these, add its range to the cluster by a ServiceCIDR, " +
+			"or add it to serviceCIDR in the member controller's configuration"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := exportingView()
+			v.ServiceCIDRs = serviceCIDRs("10.97.0.0/16,fd00:97::/112")
+			v.Services[0].Spec.ClusterIPs = []string{"10.97.0.10", "fd00:97::10"}
+			v.Services[0].Spec.IPFamilies = []corev1.IPFamily{v4, v6}
+			v.EndpointSlices = append(v.EndpointSlices, webSlice6())
+			row.change(&v)
+			withOwnExports(&v)
+			d, _ := Plan(v)
+			var have []string
+			var facts *exportcheck.ServiceFacts
+			for _, re := range d.ResourceExports {
+				switch {
+				case re.Spec.Endpoints != nil:
+					for _, s := range re.Spec.Endpoints.Subsets {
+						for _, a := range s.Addresses {
+							have = append(have, a.IP)
+						}
+					}
+				case re.Spec.Service != nil:
+					var err error
+					if facts, err = exportcheck.ReadServiceFacts(re.Annotations[multicluster.AnnotationService]); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			expect(t, "endpoints", strings.Join(have, " "), row.want)
+			expect(t, "ipFamilies", facts.IPFamilies, row.families)
+			message := d.ServiceExports[0].Status.Conditions[0].Message
+			expect(t, "message", message, "The Service is exported successfully"+row.left)
 		})
 	}
 }

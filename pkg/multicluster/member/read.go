@@ -162,16 +162,19 @@ func (c *controller) getSecret(ctx context.Context, k derive.Object) (*corev1.Se
 // discover finds this cluster's Service range if it is not configured, with retries.
 func (c *controller) discover(ctx context.Context) {
 	e := membership.Environment{Known: true, ServiceCIDRs: c.config.ServiceCIDRs()}
-	if len(e.ServiceCIDRs) > 0 {
-		e.ServiceCIDR = e.ServiceCIDRs[0]
+	if ranges, err := inOrder(e.ServiceCIDRs); err == nil {
+		e.ServiceCIDR = ranges[0]
 	}
 	for {
 		if e.ServiceCIDR == "" {
 			limited, cancel := context.WithTimeout(ctx, leaderTimeout)
-			cidr, err := discoverServiceCIDR(limited, c.client, c.client, c.tables.namespace)
+			ranges, err := discoverServiceCIDRs(limited, c.client, c.client, c.tables.namespace)
 			cancel()
-			if e.ServiceCIDR, e.ServiceCIDRError = cidr, ""; err != nil {
+			e.ServiceCIDRError = ""
+			if err != nil {
 				e.ServiceCIDRError = err.Error()
+			} else {
+				e.ServiceCIDR, e.OtherCIDRs = ranges[0], ranges[1:]
 			}
 		}
 		c.tables.base.Environment.Set(membership.Here, e)

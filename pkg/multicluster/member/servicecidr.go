@@ -1,10 +1,13 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -14,50 +17,59 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// discoverServiceCIDR finds this cluster's IPv4 Service range. API servers since 1.33 have it in the ServiceCIDR object
-// "kubernetes". An older API server names it when it refuses a Service with an address outside of the range. That
-// request is a dry run, so it stores nothing.
-func discoverServiceCIDR(ctx context.Context, reader client.Reader, writer client.Writer,
-	namespace string) (string, error) {
+// discoverServiceCIDRs finds the ranges of this cluster's ClusterIPs, a range of IPv4 before a range of IPv6. API
+// servers since 1.33 have them in the ServiceCIDR object "kubernetes". An older API server names a range when it
+// refuses a Service with an address outside of it. That request is a dry run, so it stores nothing.
+func discoverServiceCIDRs(ctx context.Context, reader client.Reader, writer client.Writer,
+	namespace string) ([]string, error) {
 	object := &networkingv1.ServiceCIDR{}
 	err := reader.Get(ctx, client.ObjectKey{Name: "kubernetes"}, object)
 	if err == nil {
-		return firstIPv4CIDR(object.Spec.CIDRs)
+		return inOrder(object.Spec.CIDRs)
 	}
 	if !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err) {
-		return "", fmt.Errorf("get ServiceCIDR kubernetes: %w", err)
+		return nil, fmt.Errorf("get ServiceCIDR kubernetes: %w", err)
 	}
-	probe := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "invalid-svc"},
-		Spec: corev1.ServiceSpec{
-			ClusterIP: "0.0.0.0",
-			Ports:     []corev1.ServicePort{{Port: 443, Protocol: corev1.ProtocolTCP}},
-		},
+	var found, refusals []string
+	for _, none := range []string{"0.0.0.0", "::"} {
+		probe := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "invalid-svc"},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: none,
+				Ports:     []corev1.ServicePort{{Port: 443, Protocol: corev1.ProtocolTCP}},
+			},
+		}
+		err := writer.Create(ctx, probe, client.DryRunAll)
+		if err == nil {
+			return nil, fmt.Errorf("discover the Service range: the API server accepts a Service with address %s", none)
+		}
+		if m := validIPs.FindStringSubmatch(err.Error()); m != nil { // else it has no range of this version of IP
+			found = append(found, m[1])
+		}
+		refusals = append(refusals, err.Error())
 	}
-	err = writer.Create(ctx, probe, client.DryRunAll)
-	if err == nil {
-		return "", fmt.Errorf("discover the Service range: the API server accepts a Service with address 0.0.0.0")
+	if len(found) == 0 {
+		return nil, fmt.Errorf("discover the Service range: the API server does not name it: %s", refusals[0])
 	}
-	return serviceCIDRFromError(err.Error())
+	return inOrder(found)
 }
 
+// validIPs finds the range in the message with which an API server refuses a Service: "The range of valid IPs is
+// 10.96.0.0/12".
 var validIPs = regexp.MustCompile(`valid IPs is ([0-9a-fA-F.:/]+)`)
 
-// serviceCIDRFromError reads the range from the message with which an API server refuses a Service: "The range of valid
-// IPs is 10.96.0.0/12".
-func serviceCIDRFromError(text string) (string, error) {
-	m := validIPs.FindStringSubmatch(text)
-	if m == nil {
-		return "", fmt.Errorf("discover the Service range: the API server does not name it: %s", text)
-	}
-	return firstIPv4CIDR([]string{m[1]})
-}
-
-func firstIPv4CIDR(cidrs []string) (string, error) {
-	for _, text := range cidrs {
-		if cidr, err := netip.ParsePrefix(text); err == nil && cidr.Addr().Is4() {
-			return cidr.Masked().String(), nil
+// inOrder returns ranges, IPv4 before IPv6, since clusters that support one range read the first.
+func inOrder(texts []string) (out []string, _ error) {
+	for _, text := range texts {
+		if cidr, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, cidr.Masked().String())
 		}
 	}
-	return "", fmt.Errorf("discover the Service range: there is no IPv4 range in %q", cidrs)
+	if len(out) == 0 {
+		return nil, fmt.Errorf("discover the Service range: there is no range in %q", texts)
+	}
+	slices.SortStableFunc(out, func(a, b string) int {
+		return cmp.Compare(strings.Count(a, ":"), strings.Count(b, ":"))
+	})
+	return out, nil
 }

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
@@ -400,43 +401,81 @@ func TestStaleReplica(t *testing.T) {
 	}
 }
 
-// TestFamiliesOnAPIServer creates the derived Service, with an IPv4 address, on an API server with two families. It
-// also changes a Service that got an IPv6 address earlier.
+// TestFamiliesOnAPIServer creates derived Services on an API server with two families, and changes the families of
+// Services that exist.
 func TestFamiliesOnAPIServer(t *testing.T) {
 	t.Parallel()
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
 	server := apiserver.New(t,
-		apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd00:97::/112"})
+		apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "fd00:97::/112,10.97.0.0/16"})
 	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := joinedView()
-	if v.ServiceCIDR, err = discoverServiceCIDR(t.Context(), to, to, "kube-system"); err != nil {
+	ranges, err := discoverServiceCIDRs(t.Context(), to, to, "kube-system")
+	if err != nil {
 		t.Fatal(err)
 	}
-	before := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-old"), Spec: corev1.ServiceSpec{
-		IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol}, Ports: []corev1.ServicePort{{Name: "db", Port: 1}}}}
-	if err := to.Create(t.Context(), before); err != nil {
-		t.Fatal(err)
+	expect(t, "ranges", ranges, []string{"10.97.0.0/16", "fd00:97::/112"})
+	v.ServiceCIDR, v.ServiceCIDRs = ranges[0], serviceCIDRs(ranges...)
+	for _, row := range []struct {
+		name                 string
+		have, exported, want []corev1.IPFamily
+		write                string
+	}{
+		{name: "new", exported: []corev1.IPFamily{v4}, want: []corev1.IPFamily{v4}, write: "create"},
+		{name: "both", exported: []corev1.IPFamily{v6, v4}, want: []corev1.IPFamily{v6, v4}, write: "create"},
+		{name: "grows", have: []corev1.IPFamily{v4}, exported: []corev1.IPFamily{v4, v6},
+			want: []corev1.IPFamily{v4, v6}, write: "update"},
+		{name: "shrinks", have: []corev1.IPFamily{v6, v4}, exported: []corev1.IPFamily{v6}, want: []corev1.IPFamily{v6},
+			write: "update"},
+		{name: "replaced", have: []corev1.IPFamily{v6}, exported: []corev1.IPFamily{v4}, want: []corev1.IPFamily{v4},
+			write: "delete"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := v
+			ri := importOf("default", row.name)
+			ri.Spec.ServiceImport.Spec.IPFamilies = row.exported
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
+			if row.have != nil {
+				before := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-"+row.name), Spec: corev1.ServiceSpec{
+					IPFamilies: row.have, Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
+				if len(row.have) == 2 {
+					before.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyPreferDualStack)
+				}
+				if err := to.Create(t.Context(), before); err != nil {
+					t.Fatal(err)
+				}
+				v.Services = []*corev1.Service{before}
+			}
+			var did []string
+			for range 3 { // until there is nothing to do
+				d, _ := Plan(v)
+				for _, w := range d.Change.Local {
+					if w.Kind != "Service" {
+						continue
+					}
+					answer, err := write(t.Context(), to, w)
+					if err != nil {
+						t.Fatalf("%s: %v", w, err)
+					}
+					did = append(did, string(w.Verb))
+					if v.Services = nil; w.Verb != writes.Delete {
+						v.Services = []*corev1.Service{answer.(*corev1.Service)}
+					}
+				}
+			}
+			want := []string{row.write}
+			if row.write == "delete" {
+				want = append(want, "create")
+			}
+			expect(t, "writes", did, want)
+			have := v.Services[0].Spec
+			expect(t, "ipFamilies", have.IPFamilies, row.want)
+			expect(t, "clusterIPs", len(have.ClusterIPs), len(row.want))
+		})
 	}
-	v.Services = []*corev1.Service{before}
-	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "new"), importOf("default", "old")}
-	d, _ := Plan(v)
-	var did []string
-	for _, w := range d.Change.Local {
-		if w.Kind != "Service" {
-			continue
-		}
-		answer, err := write(t.Context(), to, w)
-		if err != nil {
-			t.Errorf("%s: %v", w, err)
-			continue
-		}
-		have := answer.(*corev1.Service)
-		did = append(did, fmt.Sprintf("%s %v %d", w, have.Spec.IPFamilies, have.Spec.Ports[0].Port))
-	}
-	expect(t, "writes", did,
-		[]string{"create Service default/antrea-mc-new [IPv4] 5432", "update Service default/antrea-mc-old [IPv6] 5432"})
 }
 
 // TestSteadyErrors keeps the text of an error as long as its kind stays.

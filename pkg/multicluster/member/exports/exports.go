@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
@@ -115,6 +116,7 @@ type exportable struct {
 	Subsets  []services.Subset
 	Ready    int    // endpoints behind the Service's address; 0 if the subsets are the endpoints
 	Empty    bool   // no endpoint accepts connections now; then there is no export of endpoints
+	Left     string // which addresses are left out, and why; empty for all exported
 	Refusal  string // the reason; empty for no refusal
 	Message  string
 	Observed int64 // generation of the ServiceExport
@@ -133,7 +135,8 @@ func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 			return !s.DeletionTimestamp.IsZero()
 		})
 	x := &exportable{Name: services.ExportName(m.ID, k, multicluster.ServiceKind), Observed: export.Generation}
-	subsets, refusal := t.endpointsOf(service, endpointSlices)
+	own, _ := derive.Get(r, t.base.Own, membership.Here)
+	out, refusal := t.endpointsOf(service, endpointSlices, own)
 	if refusal.Reason == "" {
 		if errs := validation.IsDNS1123Subdomain(services.ExportName(m.ID, k, multicluster.EndpointsKind)); len(errs) > 0 {
 			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf(
@@ -151,18 +154,10 @@ func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 				err.Error()}
 		}
 	}
-	if own, _ := derive.Get(r, t.base.Own, membership.Here); refusal.Reason == "" && !services.Headless(service) &&
-		t.base.Config.EndpointIPType != config.EndpointIPTypePodIP {
-		if ip := outsideOf(own.Announced(), services.ClusterIPs(service)); ip != "" {
-			refusal = metav1.Condition{Reason: reasonNoClusterIP, Message: fmt.Sprintf(
-				"ClusterIP %s is outside of the Service ranges that this cluster announces, %v, so other clusters do not "+
-					"reach it: make the Service again with a clusterIP of these, add its range to the cluster by a ServiceCIDR, "+
-					"or add it to serviceCIDR in the member controller's configuration",
-				ip, own.Announced())}
-		}
-	}
 	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
-		x.Ports, x.Subsets, x.Facts = service.Spec.Ports, subsets, factsToExport(service, export)
+		x.Ports, x.Subsets, x.Left, x.Facts = service.Spec.Ports, out.Subsets, out.Left, factsToExport(service, export)
+		x.Facts.IPFamilies = slices.DeleteFunc(slices.Clone(x.Facts.IPFamilies),
+			func(f corev1.IPFamily) bool { return out.LeftFamilies[f] })
 		if rule, err := services.RequestsOf(export, services.Headless(service)); err != nil {
 			services.WrongRequests(&ps, "ServiceExport", k, err, "requests go as if it said nothing")
 		} else if rule.To != "" {
@@ -171,7 +166,7 @@ func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 		if !services.Headless(service) && t.base.Config.EndpointIPType != config.EndpointIPTypePodIP {
 			x.Ready = requests.RoundReady(services.CountServing(endpointSlices))
 		}
-		x.Empty = len(subsets) == 0
+		x.Empty = len(out.Subsets) == 0
 	}
 	return x, ps
 }
@@ -192,61 +187,115 @@ func factsToExport(service *corev1.Service, export *mcsv1alpha1.ServiceExport) e
 	return f
 }
 
+// endpoints are the endpoints to export for a Service.
+type endpoints struct {
+	Subsets []services.Subset // empty if no endpoint accepts connections
+	// Left is about the first addresses that other clusters would not reach. LeftFamilies are the versions of IP of such
+	// addresses.
+	Left         string
+	LeftFamilies map[corev1.IPFamily]bool
+}
+
+func (e *endpoints) leave(of corev1.IPFamily, format string, args ...any) {
+	if e.LeftFamilies == nil {
+		e.LeftFamilies = map[corev1.IPFamily]bool{}
+	}
+	e.LeftFamilies[of] = true
+	e.Left = cmp.Or(e.Left, fmt.Sprintf(format, args...))
+}
+
 // endpointsOf returns the endpoints to export for a Service, or the reason and message of its refusal. The order of the
 // checks is part of the contract. If no endpoint of a Service accepts connections, it is exported without endpoints.
-func (t *Tables) endpointsOf(service *corev1.Service,
-	endpointSlices []*discoveryv1.EndpointSlice) ([]services.Subset, metav1.Condition) {
+func (t *Tables) endpointsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
+	own membership.OwnRanges) (endpoints, metav1.Condition) {
 	switch {
 	case service == nil || !service.DeletionTimestamp.IsZero():
-		return nil, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
+		return endpoints{}, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return nil, metav1.Condition{Reason: reasonTypeNotSupported,
+		return endpoints{}, metav1.Condition{Reason: reasonTypeNotSupported,
 			Message: "Services of type ExternalName are not supported"}
 	case services.Imported(service):
-		return nil, metav1.Condition{Reason: reasonImportedService,
+		return endpoints{}, metav1.Condition{Reason: reasonImportedService,
 			Message: "The Service is imported from other clusters and may not be exported again"}
 	case services.Headless(service) && t.base.Config.EndpointIPType != config.EndpointIPTypePodIP &&
 		len(t.base.Config.PodCIDRs) == 0:
-		return nil, metav1.Condition{Reason: reasonNoClusterIP,
-			Message: "The Service has no valid IPv4 ClusterIP; headless Services are exported by the addresses of their Pods, " +
+		return endpoints{}, metav1.Condition{Reason: reasonNoClusterIP,
+			Message: "The Service has no valid ClusterIP; headless Services are exported by the addresses of their Pods, " +
 				"which other clusters reach once podCIDRs is set in the member controller's configuration and " +
 				"multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}
 	case services.Headless(service) || t.base.Config.EndpointIPType == config.EndpointIPTypePodIP:
-		pods := podSubsets(endpointSlices, services.Ready)
-		if len(pods) == 0 && !services.Headless(service) && !services.HasReady(endpointSlices) {
-			// The Nodes of this cluster choose in the same way. DNS of headless Services has ready Pods alone.
-			pods = podSubsets(endpointSlices, services.Draining)
-		}
-		if len(pods) == 0 && services.HasReady(endpointSlices) {
-			return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready IPv4 Endpoints"}
-		}
-		return pods, metav1.Condition{}
+		return t.podsOf(service, endpointSlices)
 	}
+	return clusterIPsOf(service, endpointSlices, own.Announced())
+}
+
+// podsOf returns the addresses of a Service's Pods, of the versions of IP of podCIDRs. Without podCIDRs the Pods are in
+// a network that other clusters reach.
+func (t *Tables) podsOf(service *corev1.Service,
+	endpointSlices []*discoveryv1.EndpointSlice) (out endpoints, _ metav1.Condition) {
+	routed := family.Dual
+	if ranges := exportcheck.Prefixes(t.base.Config.PodCIDRs); len(ranges) > 0 {
+		routed = family.Of(ranges)
+	}
+	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if f == corev1.IPv4Protocol && routed.Has4() || f == corev1.IPv6Protocol && routed.Has6() {
+			continue
+		}
+		there := slices.DeleteFunc(slices.Clone(endpointSlices),
+			func(s *discoveryv1.EndpointSlice) bool { return string(s.AddressType) != string(f) })
+		if slices.Contains(service.Spec.IPFamilies, f) || services.HasReady(there) {
+			out.leave(f, "%s addresses of its Pods are left out, since podCIDRs in the member controller's configuration "+
+				"has no range of %s: add the range there", f, f)
+		}
+	}
+	out.Subsets = podSubsets(endpointSlices, routed, services.Ready)
+	if len(out.Subsets) == 0 && !services.Headless(service) && !services.HasReady(endpointSlices) {
+		// The Nodes of this cluster choose in the same way. DNS of headless Services has ready Pods alone.
+		out.Subsets = podSubsets(endpointSlices, routed, services.Draining)
+	}
+	if len(out.Subsets) == 0 && services.HasReady(endpointSlices) {
+		return out, metav1.Condition{Reason: reasonWithoutEndpoints,
+			Message: cmp.Or(out.Left, "The Service has no ready Endpoints with an IP address")}
+	}
+	return out, metav1.Condition{}
+}
+
+// clusterIPsOf returns the ClusterIPs of a Service that are in announced ranges. While no range is known, it returns
+// all.
+func clusterIPsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
+	announced []netip.Prefix) (out endpoints, _ metav1.Condition) {
 	one := services.Subset{}
 	for _, ip := range services.ClusterIPs(service) {
-		one.Addresses = append(one.Addresses, services.Address{IP: ip})
+		if len(announced) > 0 &&
+			!slices.ContainsFunc(announced, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			out.leave(services.FamilyOf(ip),
+				"ClusterIP %s is outside of the Service ranges that this cluster announces, %v, so other clusters do not "+
+					"reach it: make the Service again with a clusterIP of these, add its range to the cluster by a ServiceCIDR, "+
+					"or add it to serviceCIDR in the member controller's configuration", ip, announced)
+			continue
+		}
+		one.Addresses = append(one.Addresses, services.Address{IP: ip.String()})
 	}
 	for _, p := range service.Spec.Ports {
 		one.Ports = append(one.Ports, services.Port{Name: p.Name, Port: p.Port, Protocol: p.Protocol})
 	}
 	switch {
 	case len(one.Addresses) == 0:
-		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP"}
-	case services.CountServing(endpointSlices) == 0:
-		return nil, metav1.Condition{}
+		return out, metav1.Condition{Reason: reasonNoClusterIP,
+			Message: cmp.Or(out.Left, "The Service has no valid ClusterIP")}
+	case services.CountServing(endpointSlices) > 0:
+		out.Subsets = []services.Subset{one}
 	}
-	return []services.Subset{one}, metav1.Condition{}
+	return out, metav1.Condition{}
 }
 
-// podSubsets returns the IPv4 addresses of some endpoints of EndpointSlices with their ports. There is one subset for
-// each set of ports, each address occurs once, and the order is fixed.
-func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discoveryv1.Endpoint) bool) []services.Subset {
+// podSubsets returns the addresses, of some versions of IP, of some endpoints of EndpointSlices with their ports. There
+// is one subset for each set of ports, each address occurs once, and the order is fixed.
+func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, routed family.Families,
+	takes func(discoveryv1.Endpoint) bool) []services.Subset {
 	ports := map[string][]services.Port{}
 	addresses := map[string]map[string]string{} // host names, by port set and address
 	for _, s := range endpointSlices {
-		if s.AddressType != discoveryv1.AddressTypeIPv4 {
-			continue
-		}
 		var ps []services.Port
 		for _, p := range s.Ports {
 			if p.Port == nil {
@@ -268,7 +317,8 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discover
 				continue
 			}
 			for _, a := range e.Addresses {
-				if !services.IsIPv4(a) {
+				ip, err := netip.ParseAddr(a)
+				if err != nil || !routed.Serve(ip) || string(services.FamilyOf(ip)) != string(s.AddressType) {
 					continue
 				}
 				if addresses[id] == nil {
@@ -287,17 +337,6 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discover
 		subsets = append(subsets, one)
 	}
 	return subsets
-}
-
-// outsideOf returns the first address outside of ranges. The result is empty if there is no such address, or no range.
-func outsideOf(ranges []netip.Prefix, ips []string) string {
-	for _, text := range ips {
-		if ip, err := netip.ParseAddr(text); err == nil && len(ranges) > 0 &&
-			!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-			return text
-		}
-	}
-	return ""
 }
 
 // holderOf decides which of several Services gets the derived name of a ResourceExport. The Service that has it keeps

@@ -95,6 +95,9 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 		message = "The Service is exported, without endpoints: none of them is ready, so other clusters' " +
 			"connections to this one's are refused until one is"
 	}
+	if x.Left != "" {
+		message += "; " + x.Left
+	}
 	out := []metav1.Condition{
 		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonSucceed, message),
 		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonExported), ""),

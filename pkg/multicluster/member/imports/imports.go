@@ -3,6 +3,7 @@
 package imports
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -194,6 +195,8 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		}
 		endpoints = nil
 	}
+	here, _ := derive.Get(r, t.base.Own, membership.Here)
+	served := here.Families()
 	out := &importedService{Service: &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: maps.Clone(annotations)},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
@@ -205,11 +208,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	if isHeadless {
 		out.Service.Spec.ClusterIP = corev1.ClusterIPNone
 	} else {
-		if env, _ := derive.Get(r, t.base.Environment, membership.Here); isIPv4Range(env.ServiceCIDR) {
-			// Otherwise a cluster whose first family is IPv6 would assign an IPv6 address, which is not served. For an existing
-			// Service the family cannot be changed.
-			out.Service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
-		}
+		setFamilies(&out.Service.Spec, served, given.IPFamilies)
 		if given.SessionAffinity == corev1.ServiceAffinityClientIP {
 			out.Service.Spec.SessionAffinity, out.Service.Spec.SessionAffinityConfig = given.SessionAffinity,
 				affinityConfig(given.SessionAffinityConfig)
@@ -221,6 +220,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	si, _ := derive.Get(r, t.ServiceImports, of)
 	requested := in.requests(out.Service, ri, si, isHeadless)
 	partly := "" // the parts that are not imported, for the ServiceImport's condition
+	left, exporters := []string(nil), 0
 	if endpoints != nil {
 		own := t.ownEndpoints(of, endpoints, r)
 		subsets, _ := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets,
@@ -231,14 +231,16 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		if err := exportcheck.First(wrong); err != nil {
 			partly = "some endpoints are left out: " + err.Error()
 		}
+		subsets = ofFamilies(subsets, served)
 		to, _ := derive.Get(r, t.reachable, membership.Here)
-		to.report(k, endpoints, &in.List)
+		to.report(k, subsets, &in.List)
 		out.Endpoints = &services.Endpoints{
 			// Kubernetes makes no EndpointSlices for these Endpoints. The slices below have the cluster of each endpoint, too.
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations,
 				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		}
 		sources := t.bySource(endpoints, own.foreign, r)
+		left, exporters = keepFamilies(sources, served), len(sources)
 		away := t.away(of, sources, r)
 		out.Endpoints.Subsets = withoutAway(subsets, sources, away)
 		out.Slices = endpointSlices(of, k, sources, away)
@@ -266,9 +268,16 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 			Annotations: maps.Clone(annotations)},
 		Spec: serviceImportSpec(given, ports, isHeadless),
 	}
+	if isHeadless && len(served) > 0 {
+		want.Spec.IPFamilies = common(given.IPFamilies, served)
+	}
 	maps.Copy(want.Annotations, metadata.Annotations) // they are no annotations of controllers
 	want.Status = serviceImportStatus(out.Slices)
-	want.Status.Conditions[0].Message = partly
+	ready := &want.Status.Conditions[0]
+	unserved := unserved(left, served, given.IPFamilies)
+	if ready.Message = cmp.Or(unserved, partly); unserved != "" && len(left) == exporters {
+		ready.Status, ready.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
+	}
 	want.Status.Conditions = append(want.Status.Conditions, requested...)
 	for _, key := range requests.Keys { // this cluster's own
 		if si == nil {
@@ -387,18 +396,10 @@ func affinityConfig(c *corev1.SessionAffinityConfig) *corev1.SessionAffinityConf
 	return c
 }
 
-func isIPv4Range(text string) bool {
-	p, err := netip.ParsePrefix(text)
-	return err == nil && p.Addr().Is4()
-}
-
-func familiesOf(ips []string) []corev1.IPFamily {
-	var out []corev1.IPFamily
-	for _, ip := range ips {
-		if services.IsIPv4(ip) {
-			out = append(out, corev1.IPv4Protocol)
-		} else {
-			out = append(out, corev1.IPv6Protocol)
+func familiesOf(ips []string) (out []corev1.IPFamily) {
+	for _, text := range ips {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			out = append(out, services.FamilyOf(ip))
 		}
 	}
 	return out

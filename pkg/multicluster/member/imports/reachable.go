@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
 
-	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -32,11 +32,11 @@ func (t *Tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem
 }
 
 // report reports an imported Service that has endpoints outside of all announced ranges. No gateway forwards to them.
-func (to *reach) report(service derive.Object, endpoints *mcv1alpha1.ResourceImport, ps *problem.List) {
+func (to *reach) report(service derive.Object, subsets []services.Subset, ps *problem.List) {
 	if to == nil {
 		return
 	}
-	for _, s := range endpoints.Spec.Endpoints.Subsets {
+	for _, s := range subsets {
 		for _, a := range s.Addresses {
 			ip, err := netip.ParseAddr(a.IP)
 			if err == nil && !slices.ContainsFunc(to.Ranges, func(r netip.Prefix) bool { return r.Contains(ip) }) {

@@ -146,9 +146,12 @@ func writeImported[T interface {
 
 func isImported[T metav1.Object](o T) bool { return services.Imported(o) }
 
-// sameAddressing reports whether an update can turn one Service into the other. It cannot add or remove a ClusterIP.
+// sameAddressing reports whether an update can turn one Service into the other. It can add or remove the second
+// ClusterIP alone.
 func sameAddressing(have, want *corev1.Service) bool {
-	return have.Spec.Type == want.Spec.Type && services.Headless(have) == services.Headless(want)
+	return have.Spec.Type == want.Spec.Type && services.Headless(have) == services.Headless(want) &&
+		(len(have.Spec.IPFamilies) == 0 || len(want.Spec.IPFamilies) == 0 ||
+			len(common(have.Spec.IPFamilies, want.Spec.IPFamilies)) > 0)
 }
 
 func mergeService(into, want *corev1.Service) {
@@ -156,6 +159,7 @@ func mergeService(into, want *corev1.Service) {
 	writes.MergeAnnotation(into, want, multicluster.AnnotationClusterOrder)
 	writes.MergeAnnotation(into, want, multicluster.AnnotationMinimumReady)
 	into.Spec.Type, into.Spec.Selector = want.Spec.Type, want.Spec.Selector
+	mergeFamilies(&into.Spec, &want.Spec)
 	same := slices.EqualFunc(into.Spec.Ports, want.Spec.Ports, func(a, b corev1.ServicePort) bool {
 		return a.Name == b.Name && a.Port == b.Port &&
 			cmp.Or(a.Protocol, corev1.ProtocolTCP) == cmp.Or(b.Protocol, corev1.ProtocolTCP)

@@ -4,7 +4,10 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -43,7 +46,7 @@ func (t *Tables) ownOf(_ derive.Name, r *derive.Reader) (OwnRanges, []problem.Pr
 	return own, nil
 }
 
-// services returns the ranges of ClusterIPs: the configured ones, else the discovered one and the ranges of
+// services returns the ranges of ClusterIPs: the configured ones, else the discovered ones and the ranges of
 // ServiceCIDR objects. A range within another one is left out.
 func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix) {
 	first, err := netip.ParsePrefix(env.ServiceCIDR)
@@ -51,7 +54,7 @@ func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix
 		return nil
 	}
 	var others []netip.Prefix
-	for _, text := range env.ServiceCIDRs {
+	for _, text := range slices.Concat(env.ServiceCIDRs, env.OtherCIDRs) {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			others = append(others, p)
 		}
@@ -76,6 +79,21 @@ func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix
 func (own OwnRanges) Announced() []netip.Prefix {
 	out := slices.DeleteFunc(slices.Clone(own.Services), func(p netip.Prefix) bool { return !p.Addr().Is4() })
 	return out[:min(len(out), claims.MaxServiceRanges)]
+}
+
+// Families returns the versions of IP that ClusterIPs of this cluster have, IPv4 first. It returns nil while they are
+// unknown.
+func (own OwnRanges) Families() []corev1.IPFamily {
+	served := family.Of(own.Services)
+	switch {
+	case len(own.Services) == 0:
+		return nil
+	case served == family.Dual:
+		return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	case served == family.IPv6:
+		return []corev1.IPFamily{corev1.IPv6Protocol}
+	}
+	return []corev1.IPFamily{corev1.IPv4Protocol}
 }
 
 // Serves reports whether an address is in a range of ClusterIPs.

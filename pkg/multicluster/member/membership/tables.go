@@ -29,6 +29,7 @@ type Environment struct {
 	Known bool // true in every row
 	// ServiceCIDR is the range that is announced first, configured or discovered. Configured ranges are the only ones.
 	ServiceCIDR      string
+	OtherCIDRs       []string // that were discovered with it
 	ServiceCIDRError string
 	ServiceCIDRs     []string // as configured
 }

@@ -92,8 +92,10 @@ func CountServing(endpointSlices []*discoveryv1.EndpointSlice) int {
 	return 0
 }
 
-// IsIPv4 reports whether a text is an IPv4 address.
-func IsIPv4(text string) bool {
-	ip, err := netip.ParseAddr(text)
-	return err == nil && ip.Is4()
+// FamilyOf returns the version of IP of an address.
+func FamilyOf(ip netip.Addr) corev1.IPFamily {
+	if ip.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
 }

@@ -3,6 +3,7 @@
 package services
 
 import (
+	"net/netip"
 	"strconv"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
@@ -54,7 +55,7 @@ func serviceFacts(o *corev1.Service) *corev1.Service {
 			Type: o.Spec.Type, Selector: o.Spec.Selector, Ports: o.Spec.Ports, ClusterIP: o.Spec.ClusterIP,
 			ClusterIPs:      o.Spec.ClusterIPs,
 			SessionAffinity: o.Spec.SessionAffinity, SessionAffinityConfig: o.Spec.SessionAffinityConfig,
-			IPFamilies:            o.Spec.IPFamilies,
+			IPFamilies: o.Spec.IPFamilies, IPFamilyPolicy: o.Spec.IPFamilyPolicy,
 			InternalTrafficPolicy: o.Spec.InternalTrafficPolicy, TrafficDistribution: o.Spec.TrafficDistribution,
 		},
 	}
@@ -65,19 +66,18 @@ func Headless(service *corev1.Service) bool {
 	return service.Spec.Type != corev1.ServiceTypeExternalName && service.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
-// ClusterIPs are the IPv4 ClusterIPs of a Service.
-func ClusterIPs(service *corev1.Service) []string {
+// ClusterIPs returns the ClusterIPs of a Service, in their order.
+func ClusterIPs(service *corev1.Service) (out []netip.Addr) {
 	ips := service.Spec.ClusterIPs
 	if len(ips) == 0 {
 		ips = []string{service.Spec.ClusterIP}
 	}
-	var v4 []string
-	for _, ip := range ips {
-		if IsIPv4(ip) {
-			v4 = append(v4, ip)
+	for _, text := range ips {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			out = append(out, ip)
 		}
 	}
-	return v4
+	return out
 }
 
 // Imported reports whether an object carries our mark of an imported one.
