@@ -26,8 +26,13 @@ import (
 // solicitRate is how many Neighbor Solicitations of a Pod are answered in a second. A host repeats one after a second.
 const solicitRate = 50
 
-// neighborRate is how many solicitations of all Pods and of the host the agent answers in a second.
-const neighborRate = 200
+// If the agent answers, agentSolicitRate is the share of a Pod instead. neighborRate bounds the solicitations of all
+// Pods and of the host together. It suffices for the shares of 110 Pods, which is the kubelet's default limit. So Pods
+// that flood leave the share of each other Pod.
+const (
+	agentSolicitRate = 10
+	neighborRate     = 110 * agentSolicitRate
+)
 
 // firstNeighborMeter is above the meters of Pods' limits. A Pod's meter for solicitations is that plus the number of
 // its port. Open vSwitch has 200,000 meters or more, and the highest port is 65,279.
@@ -118,9 +123,9 @@ func (pod Pod) has6() bool {
 	return false
 }
 
-// solicits lets the Pod send Neighbor Solicitations, from its own addresses and from addresses of its link. The switch
+// solicits lets a Pod send Neighbor Solicitations, from its own addresses and from addresses of its link. The switch
 // does not answer a solicitation for the Pod's own address: the Pod checks with it that no other host has the address.
-func (pod Pod) solicits() []flow.Flow {
+func (n Node) solicits(pod Pod) []flow.Flow {
 	if !pod.has6() {
 		return nil
 	}
@@ -138,7 +143,7 @@ func (pod Pod) solicits() []flow.Flow {
 		flows = append(flows, flow.Flow{
 			Table: Classify, Priority: asks,
 			Match: flow.All(flow.InPort(pod.Port), flow.EthSrc(pod.MAC), flow.NDSolicitation(), flow.IPSrc(from)),
-			Actions: flow.Do(ofp.Meter{ID: pod.neighborMeter().ID},
+			Actions: flow.Do(ofp.Meter{ID: n.solicitMeter(pod).ID},
 				flow.CT(ofp.CT{Zone: mainZone, Table: ARP})),
 		})
 	}
@@ -218,7 +223,11 @@ func advertisement(pkt ofp.PacketIn2) ([]byte, error) {
 	return out, nil
 }
 
-// neighborMeter drops solicitations of the Pod beyond solicitRate.
-func (pod Pod) neighborMeter() flow.Meter {
-	return meter(firstNeighborMeter+uint32(pod.Port), solicitRate)
+// solicitMeter drops solicitations of a Pod beyond its share.
+func (n Node) solicitMeter(pod Pod) flow.Meter {
+	rate := uint32(solicitRate)
+	if n.NoND {
+		rate = agentSolicitRate
+	}
+	return meter(firstNeighborMeter+uint32(pod.Port), rate)
 }

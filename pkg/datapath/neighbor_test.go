@@ -2,10 +2,17 @@ package datapath
 
 import (
 	"encoding/binary"
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/net/ipv6"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
@@ -148,6 +155,113 @@ func FuzzNeighbor(f *testing.F) {
 			t.Error("a question from no port is answered")
 		}
 	})
+}
+
+// TestNeighborFlood has nine Pods flood the agent with solicitations. Another Pod is answered each time, and no Pod of
+// the nine has more answers than its share.
+func TestNeighborFlood(t *testing.T) {
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	s := dualNode(1)
+	s.Node.NoND = true
+	for i := byte(3); i <= 10; i++ {
+		name := fmt.Sprint("pod", i)
+		s.Pods = append(s.Pods, Pod{Namespace: "default", Name: name, Interface: name + "-0a0b0c",
+			MAC: ofp.MAC{0x0a, 0, 0, 0, 0, i + 1}, Port: ofp.Port(i),
+			IPs: []netip.Addr{addrOf(fmt.Sprint("10.11.0.", i+1)), addrOf(fmt.Sprintf("fd11::%x", i+1))}})
+	}
+	n := newNode(t, underlay, s, "one", eastOne, "10.97.0.0/16")
+	ask := func(c *ipv6.PacketConn, link string) {
+		message := frameOf(oftest.Solicit(ofp.MAC{}, unspecified.Addr(), addrOf("fd11::1")))[ethLen+ipv6Len:]
+		// The write fails while the queue of the socket is full.
+		_, _ = c.WriteTo(message, nil, &net.IPAddr{IP: net.ParseIP("ff02::1:ff00:1"), Zone: link})
+	}
+	// answers reads answers, and sends true for each one.
+	answers := func(c *ipv6.PacketConn, to chan<- bool) {
+		for buf := make([]byte, 1500); ; {
+			if length, _, _, err := c.ReadFrom(buf); err != nil {
+				return
+			} else if length > 24 && buf[0] == flow.NeighborAdvertisement {
+				to <- true
+			}
+		}
+	}
+	var (
+		sockets []*ipv6.PacketConn
+		links   []string // numbers of eth0
+	)
+	for i, pod := range n.pods {
+		var raw net.PacketConn
+		err := pod.do(func() (err error) {
+			link, err := net.InterfaceByName("eth0")
+			if err != nil {
+				return err
+			}
+			links = append(links, strconv.Itoa(link.Index))
+			raw, err = net.ListenPacket("ip6:ipv6-icmp", s.Pods[i].IPs[1].String())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		c := ipv6.NewPacketConn(raw)
+		if err := c.SetMulticastHopLimit(255); err != nil {
+			t.Fatal(err)
+		}
+		sockets = append(sockets, c)
+	}
+	honest := make(chan bool, 1000)
+	go answers(sockets[0], honest)
+	began := time.Now()
+	var (
+		flooding sync.WaitGroup
+		stop     = make(chan struct{})
+		floods   []chan bool
+	)
+	for i, c := range sockets[1:] {
+		got := make(chan bool, 1000)
+		floods = append(floods, got)
+		go answers(c, got)
+		flooding.Go(func() {
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+					for range 10 {
+						ask(c, links[i+1])
+					}
+				}
+			}
+		})
+	}
+	for _, got := range floods {
+		select {
+		case <-got:
+		case <-time.After(replyTimeout()):
+			t.Fatal("a Pod that floods has no answer at all")
+		}
+	}
+	for i := range 10 {
+		ask(sockets[0], links[0])
+		select {
+		case <-honest:
+		case <-time.After(silence()):
+			t.Errorf("question %d of a Pod that does not flood has no answer", i)
+		}
+		time.Sleep(time.Second / agentSolicitRate)
+	}
+	close(stop)
+	flooding.Wait()
+	most := agentSolicitRate * int(time.Since(began).Seconds()+3)
+	for i, got := range floods {
+		if len(got) > most {
+			t.Errorf("Pod %d has %d answers, want at most %d", i+2, len(got), most)
+		}
+	}
 }
 
 // answerNeighbors answers Neighbor Solicitations as the agent does.

@@ -48,24 +48,24 @@ func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []pro
 	if pod.HostPorts {
 		flows = append(flows, n.hostPorts(pod, identity.number)...)
 	}
-	flows = append(flows, pod.solicits()...)
+	flows = append(flows, n.solicits(pod)...)
 	if identity.egress {
 		flows = append(flows, pod.mayReachItself()...)
 	}
 	closed := identity.number == unknownIdentity
 	return ServedPod{Pod: pod, Served: true, Closed: closed,
-		Entries: flow.Entries{Flows: flows, Meters: pod.meters()}}, nil
+		Entries: flow.Entries{Flows: flows, Meters: n.meters(pod)}}, nil
 }
 
 // firstPodMeter is above the meters of packets to the agent. A Pod's meter is that plus the number of its port, and
 // Open vSwitch has 200,000 meters or more.
 const firstPodMeter = 1 << 16
 
-// meters returns the meters of the Pod.
-func (pod Pod) meters() []flow.Meter {
+// meters returns the meters of a Pod.
+func (n Node) meters(pod Pod) []flow.Meter {
 	out := pod.limits()
 	if pod.has6() {
-		out = append(out, pod.neighborMeter())
+		out = append(out, n.solicitMeter(pod))
 	}
 	return out
 }

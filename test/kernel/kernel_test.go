@@ -52,7 +52,7 @@ var suites = []guestTests{
 	// tests pass with half a processor.
 	{cpus: 1, nice: 5, tests: []packageTests{
 		{pkg: "pkg/datapath",
-			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
+			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestNeighborFlood|TestFailover|TestFailoverUntranslated)$"},
 	}},
 	// TestEncryptedPods counts lost packets, and loses too many of them with half a processor.
 	{cpus: 2, tests: []packageTests{
