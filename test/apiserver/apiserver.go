@@ -35,6 +35,8 @@ type Options struct {
 	CRDs []string
 	// ServiceCIDR is where ClusterIPs come from; "10.0.0.0/24" when empty.
 	ServiceCIDR string
+	// NodePorts is the range of node ports, such as "10000-32767"; the server's default when empty.
+	NodePorts string
 }
 
 // Server is a kube-apiserver that can be stopped and started again. It has no controllers, and clients need no
@@ -154,6 +156,9 @@ func (s *Server) Start(ctx context.Context) error {
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+s.file("sa.key"),
 		"--service-account-signing-key-file="+s.file("sa.key"), "--service-cluster-ip-range="+s.options.ServiceCIDR,
 		"--endpoint-reconciler-type=none")
+	if s.options.NodePorts != "" {
+		s.process.Args = append(s.process.Args, "--service-node-port-range="+s.options.NodePorts)
+	}
 	s.process.Args[0] = "kube-apiserver"             // the binary is all of Kubernetes and goes by its name
 	s.process.Env = append(os.Environ(), "GOGC=300") // memory for CPU: many are started, and most of them end soon
 	if err := start(s.process, s.file("log")); err != nil {

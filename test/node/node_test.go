@@ -144,19 +144,21 @@ type cluster struct {
 	client kubernetes.Interface
 }
 
-func newCluster(t testing.TB) *cluster { return newClusterOf(t, "10.97.0.0/16") }
+func newCluster(t testing.TB) *cluster {
+	return newClusterOf(t, apiserver.Options{ServiceCIDR: "10.97.0.0/16"}, "10.11.1.0/24")
+}
 
-// newClusterOf makes a cluster with these ranges of ClusterIPs.
-func newClusterOf(t testing.TB, serviceCIDRs string) *cluster {
+// newClusterOf makes a cluster with Tombolo's definitions, and a Node with these podCIDRs.
+func newClusterOf(t testing.TB, options apiserver.Options, podCIDRs ...string) *cluster {
 	t.Helper()
-	c := &cluster{server: apiserver.New(t,
-		apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: serviceCIDRs})}
+	options.CRDs = []string{"../../deploy/crds"}
+	c := &cluster{server: apiserver.New(t, options)}
 	var err error
 	if c.client, err = kubernetes.NewForConfig(c.server.Config); err != nil {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName},
-		Spec: corev1.NodeSpec{PodCIDR: "10.11.1.0/24", PodCIDRs: []string{"10.11.1.0/24"}}}
+		Spec: corev1.NodeSpec{PodCIDR: podCIDRs[0], PodCIDRs: podCIDRs}}
 	if node, err = c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -515,7 +517,9 @@ func TestNode(t *testing.T) {
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
-	t.Run("families", func(t *testing.T) { testFamilies(t, newClusterOf(t, "10.97.0.0/16,fd97::/112")) })
+	t.Run("families", func(t *testing.T) {
+		testFamilies(t, newClusterOf(t, apiserver.Options{ServiceCIDR: "10.97.0.0/16,fd97::/112"}, "10.11.1.0/24"))
+	})
 	t.Run("modes", func(t *testing.T) { testModes(t, c) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
