@@ -203,12 +203,14 @@ func (s *scale) fill() {
 			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
 		}
 		if s.dual {
-			service.Spec.Type, service.Spec.IPFamilyPolicy = corev1.ServiceTypeNodePort, new(corev1.IPFamilyPolicyRequireDualStack)
+			service.Spec.Type = corev1.ServiceTypeNodePort
+			service.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 		}
 		if _, err := s.client.CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		slice := func(name string, family discoveryv1.AddressType, address func(n int) string) (*discoveryv1.EndpointSlice, error) {
+		slice := func(name string, family discoveryv1.AddressType, address func(n int) string) (*discoveryv1.EndpointSlice,
+			error) {
 			slice := &discoveryv1.EndpointSlice{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
 					Labels: map[string]string{discoveryv1.LabelServiceName: service.Name}},
