@@ -55,9 +55,5 @@ func (t *ownNode) families(r *derive.Reader) family.Families {
 // clusters are over IPv4 alone.
 func carriesTunnels(ip netip.Addr) bool { return ip.Is4() || ip.IsGlobalUnicast() && !ip.Is4In6() }
 
-// is4 reports whether a range is of IPv4. Traffic between clusters is of IPv4 alone.
+// is4 reports whether a range is of IPv4.
 func is4(p netip.Prefix) bool { return p.Addr().Is4() }
-
-func only4(list []netip.Prefix) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return !is4(p) })
-}

@@ -145,7 +145,7 @@ func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 	}
 	p, _ := derive.Get(r, t.clusters.Part, self)
 	for _, c := range p.Closed { // also former inside addresses, to which the switch still sends for a moment
-		base := netip.PrefixFrom(c.Base(), c.Base().BitLen())
+		base := netip.PrefixFrom(c.Base, c.Base.BitLen())
 		inside = append(inside, base)
 		drop(netip.PrefixFrom(base.Addr(), base.Bits()-1).Masked())
 	}

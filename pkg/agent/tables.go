@@ -255,6 +255,7 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 	}
 	p, list := peering.Plan(peering.View{
 		NodeName:           t.nodeName,
+		Families:           t.this.families(r),
 		Gateways:           values(derive.All(r, t.objects.gateways)),
 		ClusterInfoImports: values(derive.All(r, t.objects.imports)),
 		ClusterSets:        values(derive.All(r, t.objects.sets)),
@@ -281,7 +282,7 @@ func (t *tables) zoneOf(_ derive.Name, r *derive.Reader) (string, []problem.Prob
 // ownPods are the ranges of this Node's Pods.
 func (t *tables) ownPods(r *derive.Reader) []netip.Prefix {
 	this, _ := t.this.self(r)
-	pods, _ := this.podCIDRs(family.IPv4)
+	pods, _ := this.podCIDRs(t.this.families(r))
 	return pods
 }
 
@@ -296,38 +297,32 @@ func values[K derive.Key[K], V any](rows []derive.Row[K, V]) []V {
 // own returns the addresses that no other cluster can have.
 func (t *tables) own(r *derive.Reader) peering.Own {
 	ranges, _ := derive.Get(r, t.ranges, self)
-	own := peering.Own{ServiceCIDRs: only4(ranges), APIServers: t.apiServers(r)}
+	own := peering.Own{ServiceCIDRs: ranges, APIServers: t.apiServers(r)}
 	nodes := values(derive.All(r, t.nodes))
 	this, u, _ := t.this.ready(r)
 	if _, there := t.this.self(r); !there {
 		nodes = append(nodes, this)
 	}
 	for _, n := range nodes {
-		pods, _ := n.podCIDRs(family.IPv4)
+		pods, _ := n.podCIDRs(t.this.families(r))
 		own.PodCIDRs = append(own.PodCIDRs, pods...)
-		for _, ip := range n.Addresses {
-			if ip.Is4() {
-				own.Nodes = append(own.Nodes, ip)
-			}
-		}
-		if ip, ok, _ := n.tunnelEnd(); ok && ip.Is4() && !slices.Contains(own.Nodes, ip) {
+		own.Nodes = append(own.Nodes, n.Addresses...)
+		if ip, ok, _ := n.tunnelEnd(); ok && !slices.Contains(own.Nodes, ip) {
 			own.Nodes = append(own.Nodes, ip)
 		}
 	}
 	for _, p := range u.Networks {
-		if is4(p) {
-			own.Networks = append(own.Networks, p.Masked())
-		}
+		own.Networks = append(own.Networks, p.Masked())
 	}
 	return own
 }
 
-// apiServers returns the IPv4 addresses of the API servers. They are the endpoints that the API server itself writes
+// apiServers returns the addresses of the API servers. They are the endpoints that the API server itself writes
 // for the Service "kubernetes", and the address in the configuration.
 func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
 	var out []netip.Addr
 	add := func(ip netip.Addr) {
-		if ip.Is4() && !slices.Contains(out, ip) {
+		if !slices.Contains(out, ip) {
 			out = append(out, ip)
 		}
 	}

@@ -12,9 +12,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// sourcesOf returns the sources of requests that a Gateway translates, of the versions of IP that this Node serves. end
+// is where tunnels to that Gateway end.
+func (n Node) sourcesOf(end netip.Addr) (out []netip.Addr) {
+	if n.Families.Has4() {
+		out = append(out, peering.Source(end, false))
+	}
+	if n.Families.Has6() {
+		out = append(out, peering.Source(end, true))
+	}
+	return out
+}
+
 // claims returns the ranges and the gateways of a peer. A Gateway has different flows for requests and replies. On
 // other Nodes the ranges are routes, like the ranges of Nodes.
-func (at role) claims(peer peering.Peer) []claim {
+func (at role) claims(peer peering.Peer, n Node) []claim {
 	if at.part == peering.None || len(peer.Ends) == 0 {
 		return nil
 	}
@@ -26,7 +38,9 @@ func (at role) claims(peer peering.Peer) []claim {
 		}
 	}
 	for _, w := range peer.Gateways {
-		out = append(out, claim{kind: claimCluster, to: host(w.End())})
+		for _, ip := range n.sourcesOf(w.End()) {
+			out = append(out, claim{kind: claimCluster, to: host(ip)})
+		}
 	}
 	return out
 }
@@ -38,21 +52,24 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 	if at.part == peering.None {
 		return e, nil
 	}
-	e.Flows = append(e.Flows, beginAgain())
+	n := t.self(r)
+	e.Flows = append(e.Flows, n.each(beginAgain)...)
 	if !at.sends {
 		e.Groups = t.ownWays(r, at).groups()
 	}
 	if !at.isGateway() {
 		return e, nil
 	}
-	flows := append(e.Flows, exportsBase()...)
+	flows := append(e.Flows, n.each(exportsBase)...)
 	for _, g := range at.others { // packets that another Gateway has let through
 		if port := t.wayPort(r, g.InternalIP); port != 0 {
-			flows = append(flows, export(high, flow.IP(), way.Is(uint64(port))))
+			flows = append(flows, n.each(func(ip flow.Cond) []flow.Flow {
+				return []flow.Flow{export(high, ip, way.Is(uint64(port)))}
+			})...)
 		}
 	}
 	if at.own.IsValid() {
-		flows = append(flows, crossCluster{node: t.self(r), at: at}.translate()...)
+		flows = append(flows, crossCluster{node: n, at: at}.translate()...)
 	}
 	e.Flows = flows
 	return e, nil
@@ -88,7 +105,7 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 		return flow.Entries{}, []problem.Problem{{Object: object, Reason: "InvalidGatewayIP", Message: fmt.Sprintf(
 			"cluster %s ignored: there is no address that a tunnel to it can end at", peer.ClusterID)}}
 	}
-	if problems := t.refused(r, peerCluster(id), object, at.claims(peer)); problems != nil {
+	if problems := t.refused(r, peerCluster(id), object, at.claims(peer, t.self(r))); problems != nil {
 		return flow.Entries{}, problems
 	}
 	c := crossCluster{node: t.self(r), at: at, gateways: t.otherGateways(r, at, peer)}
@@ -113,7 +130,9 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 		e.Flows = append(e.Flows, c.toPeer(peer, cidr.Masked())...)
 	}
 	for _, w := range peer.Gateways {
-		e.Flows = append(e.Flows, c.reply(peer, w.End())...)
+		for _, ip := range c.node.sourcesOf(w.End()) {
+			e.Flows = append(e.Flows, c.reply(peer, w.End(), flow.IPDst(host(ip)))...)
+		}
 	}
 	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
@@ -207,7 +226,9 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 		flows = append(flows, admitted...)
 	}
 	for _, w := range peer.Gateways {
-		flows = append(flows, from(high, host(w.End()))...)
+		for _, ip := range c.node.sourcesOf(w.End()) {
+			flows = append(flows, from(high, host(ip))...)
+		}
 	}
 	return flows
 }
@@ -278,25 +299,25 @@ func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	return ways{node: c.node, list: []wayTo{{end: c.at.others[0].InternalIP}}}, true
 }
 
-// reply sends answers to a peer's requests back along their path. On a Gateway that is the gateway that sent the
+// reply sends answers to a peer's requests, to the requests' source, back along their path. On a Gateway that is the gateway that sent the
 // request, whichever one gets requests now, or the other Gateway of this cluster that passed it on. Refusals, which the
 // agent makes, take the same path.
-func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
+func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond) []flow.Flow {
 	if !c.at.takes(peer) {
-		return append(c.ways.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")),
-			c.ways.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
+		return append(c.ways.send(sentReply, 0, to, flow.CTState("+rpl+trk")),
+			c.ways.send(sentRefusal, 0, to, generated.Is(1))...)
 	}
 	back := ways{node: c.node, list: []wayTo{{end: gateway}}}
 	back.node.TunnelSource = back.node.PeerSource
-	flows := append(back.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")),
-		back.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
+	flows := append(back.send(sentReply, 0, to, flow.CTState("+rpl+trk")),
+		back.send(sentRefusal, 0, to, generated.Is(1))...)
 	if first, ok := c.before(peer); ok {
-		old := first.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(0))
+		old := first.send(sentReply, 0, to, flow.CTState("+rpl+trk"), markWay.Is(0))
 		old[0].Priority = differ
 		flows = append(flows, old...)
 		// If a policy refuses a connection, the connection has no way either, and its endpoint may have been chosen here.
 		flows = append(flows, back.node.throughTunnel(same, CrossClusterMAC, gateway, 0,
-			flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
+			to, generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
 	}
 	for _, g := range c.gateways {
 		if g.way.port == 0 {
@@ -304,9 +325,9 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 		}
 		flows = append(flows,
 			c.node.throughTunnel(differ, CrossClusterMAC, g.way.end, 0,
-				flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(uint64(g.way.port))),
+				to, flow.CTState("+rpl+trk"), markWay.Is(uint64(g.way.port))),
 			c.node.throughTunnel(same, CrossClusterMAC, g.way.end, 0,
-				flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(g.way.port))))
+				to, generated.Is(1), way.Is(uint64(g.way.port))))
 	}
 	return flows
 }
@@ -314,23 +335,28 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 // translate gives requests to peers the Gateway's address. Requests to some of a peer's ranges get the address that
 // this Node has for that peer. It restores the replies, which come from peers. The host uses that address too, but not
 // for connections with peers.
-func (c crossCluster) translate(to ...netip.Prefix) []flow.Flow {
-	requests := flow.Flow{
-		Table: SNAT, Priority: normal,
-		Match:   flow.All(flow.IP(), snat.Is(snatCross)),
-		Actions: flow.Do(translateSource(c.at.own)),
+func (c crossCluster) translate(to ...netip.Prefix) (flows []flow.Flow) {
+	for _, own := range c.node.sourcesOf(c.at.own) {
+		request := func(priority uint16, more ...flow.Cond) {
+			flows = append(flows, flow.Flow{
+				Table: SNAT, Priority: priority,
+				Match:   flow.All(append(more, versionOf(own), snat.Is(snatCross))...),
+				Actions: flow.Do(translateSource(own)),
+			})
+		}
+		if len(to) == 0 {
+			request(normal)
+		}
+		for _, cidr := range to {
+			if cidr.Addr().Is4() == own.Is4() {
+				request(high, flow.IPDst(cidr.Masked()))
+			}
+		}
+		flows = append(flows, flow.Flow{
+			Table: UnSNAT, Priority: normal,
+			Match:   flow.All(source.Is(fromPeer), flow.IPDst(host(own))),
+			Actions: flow.Do(restoreSource()),
+		})
 	}
-	flows := []flow.Flow{requests}
-	if len(to) > 0 {
-		flows = nil
-	}
-	for _, cidr := range to {
-		requests.Priority, requests.Match = high, flow.All(flow.IP(), snat.Is(snatCross), flow.IPDst(cidr.Masked()))
-		flows = append(flows, requests)
-	}
-	return append(flows, flow.Flow{
-		Table: UnSNAT, Priority: normal,
-		Match:   flow.All(flow.IP(), source.Is(fromPeer), flow.IPDst(host(c.at.own))),
-		Actions: flow.Do(restoreSource()),
-	})
+	return flows
 }

@@ -13,12 +13,12 @@ import (
 
 // exportsBase keeps other clusters from opening connections, except to exports. Other Nodes get only packets that their
 // Gateway has let through. Packets of known connections do not come to this table. They get answers even if the export
-// is gone.
-func exportsBase() []flow.Flow {
+// is gone. ip is a version of IP.
+func exportsBase(ip flow.Cond) []flow.Flow {
 	return []flow.Flow{
-		{Table: Exports, Priority: last, Match: flow.All(flow.IP(), source.Is(fromPeer))},
+		{Table: Exports, Priority: last, Match: flow.All(ip, source.Is(fromPeer))},
 		// A request sent again before the first answer: it has its endpoint already.
-		export(high, flow.IP(), markService.Is(1)),
+		export(high, ip, markService.Is(1)),
 	}
 }
 

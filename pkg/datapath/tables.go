@@ -275,7 +275,7 @@ func (t *Tables) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Prob
 	}
 	peer, _ := derive.Get(r, t.Peering.Peers, derive.Name(c.name))
 	at, _ := derive.Get(r, t.role, Self)
-	return at.claims(peer), nil
+	return at.claims(peer, t.self(r)), nil
 }
 
 // refused returns a Problem for the first of these claims that another claimant holds.

@@ -1,6 +1,8 @@
 package datapath
 
 import (
+	"slices"
+
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -48,7 +50,7 @@ func (c crossCluster) transit(peer peering.Peer) []flow.Flow {
 		to(high, false, flow.CTState("+rpl+trk"))
 		to(high, false, generated.Is(1))
 		to(high, true, flow.CTState("-rpl+trk"), markUntranslated.Is(1))
-		if peer.Preserve {
+		if slices.Contains(peer.Kept, pods) {
 			to(same, true, flow.CTState("+new-rpl+trk"), source.Is(fromPod))
 		}
 		if c.at.direct(peer) {

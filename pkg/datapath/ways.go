@@ -254,14 +254,14 @@ func (w ways) staying() int {
 }
 
 // beginAgain sets the way of a TCP connection again when its first packet is repeated. If the earlier way is down, the
-// repeated packet takes another one.
-func beginAgain() flow.Flow {
-	return flow.Flow{
+// repeated packet takes another one. ip is a version of IP.
+func beginAgain(ip flow.Cond) []flow.Flow {
+	return []flow.Flow{{
 		Table: Commit, Priority: same,
-		Match: flow.All(flow.TCPFlags("+syn-ack"), flow.CTState("+est-rpl+trk"), committed.Is(0)),
+		Match: flow.All(ip, flow.TCPFlags("+syn-ack"), flow.CTState("+est-rpl+trk"), committed.Is(0)),
 		Actions: flow.Do(flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable,
 			Exec: flow.Do(flow.Move(way, markWay))}), flow.Goto(SNAT)),
-	}
+	}}
 }
 
 // take sends a packet by a way.

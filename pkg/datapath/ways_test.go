@@ -123,7 +123,9 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 		t.Fatal(problems)
 	}
 	for i := range p.Peers {
-		p.Peers[i].Preserve = a.keep[cluster]
+		if a.keep[cluster] {
+			p.Peers[i].Kept = p.Peers[i].Pods
+		}
 	}
 	s.Peering, s.Lost = p, a.lost
 	s.Ways = map[netip.Addr]ofp.Port{}

@@ -2,11 +2,13 @@ package peering
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -14,7 +16,8 @@ import (
 // With encryption the tunnels between clusters end at addresses inside WireGuard: packets to them are routed to it.
 // Each Gateway has a key and an inside address of its own, which ClusterInfos carry next to the Gateway's address. A
 // cluster such as Antrea's announces one key, and its inside address is the first of its Service range. To such a peer
-// this cluster looks the same: it uses one gateway, the oldest, and one of that peer.
+// this cluster looks the same: it uses one gateway, the oldest, and one of that peer. All inside addresses are of IPv4.
+// Packets of both versions of IP go through the tunnels between them.
 
 // InsideRange has the inside addresses of Gateways, between clusters, and of Nodes, in a cluster. It is a part of IPv4
 // that no host uses (RFC 1112, section 4), so no range of users meets it.
@@ -22,9 +25,15 @@ var InsideRange = netip.MustParsePrefix("240.0.0.0/4")
 
 // InsideOf returns the inside address of the Gateway with an outside address: its last 28 bits, inverted. So it differs
 // from the inside address, in a cluster, of a Node with a private address. It is not valid without an outside address.
+// An address of IPv6 counts with a hash.
 func InsideOf(outside netip.Addr) netip.Addr {
-	if !outside.Is4() {
+	if !outside.IsValid() {
 		return netip.Addr{}
+	}
+	if outside.Is6() {
+		hash := fnv.New32a()
+		hash.Write(outside.AsSlice()) // never fails
+		outside = netip.AddrFrom4([4]byte(hash.Sum(nil)))
 	}
 	a := outside.As4()
 	for i := range a {
@@ -81,14 +90,22 @@ func (p Part) withoutEnds() Part {
 func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 	i := slices.IndexFunc(p.view.Gateways, func(g *mcv1alpha1.Gateway) bool { return g.Name == gateway })
 	g := p.view.Gateways[i]
-	services, err := routedRange(g.ServiceCIDR)
+	services, err := claims.Range(g.ServiceCIDR)
 	if err != nil {
 		p.report(problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, "serviceCIDR", "InvalidServiceCIDR",
 			"no cluster is reached, since encrypted tunnels end at the first address of the Service range: %v: set "+
 				"serviceCIDR in the configuration of the member controller", err)
 		return netip.Addr{}, false
 	}
-	return services.Masked().Addr(), true
+	return baseOf(services), true
+}
+
+// baseOf returns the address inside of a cluster with one address there: the first of its Service range.
+func baseOf(services netip.Prefix) netip.Addr {
+	if first := services.Masked().Addr(); first.Is4() {
+		return first
+	}
+	return InsideOf(services.Masked().Addr())
 }
 
 // agreed decides whether both sides ask for the same.
@@ -121,8 +138,8 @@ func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 		if !p.view.Encrypt && (!hasKey(ci.Spec.WireGuard) && !gatewayHasKey(ci) || p.view.AllowUnencryptedPeers) {
 			continue
 		}
-		services, err := routedRange(ci.Spec.ServiceCIDR)
-		if err != nil || p.overlaps(services, nil) != "" {
+		services, err := claims.Range(ci.Spec.ServiceCIDR)
+		if err != nil || p.serves(services) && p.overlaps(services, nil) != "" {
 			continue
 		}
 		if since, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
@@ -132,19 +149,19 @@ func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 					"it since %s: see that one of its gateway Nodes is Ready and that its member controller runs; if it has left the "+
 					"ClusterSet, delete this object, or wait a day", id, since)
 		}
-		c := Closed{ClusterID: ci.Spec.ClusterID, CIDRs: []netip.Prefix{services.Masked()}}
-		others := ci.Spec.Services()[1:]
+		c := Closed{ClusterID: ci.Spec.ClusterID, Base: baseOf(services)}
+		ranges := ci.Spec.Services()
 		if p.view.PodToPod {
-			others = append(others, ci.Spec.PodCIDRs...)
+			ranges = append(ranges, ci.Spec.PodCIDRs...)
 		}
-		for _, text := range others {
-			if cidr, err := routedRange(text); err == nil && p.overlaps(cidr, nil) == "" {
+		for _, text := range ranges {
+			if cidr, err := claims.Range(text); err == nil && p.serves(cidr) && p.overlaps(cidr, nil) == "" {
 				c.CIDRs = append(c.CIDRs, cidr)
 			}
 		}
 		out = append(out, c)
 	}
-	slices.SortStableFunc(out, func(a, b Closed) int { return a.Base().Compare(b.Base()) })
+	slices.SortStableFunc(out, func(a, b Closed) int { return a.Base.Compare(b.Base) })
 	return out
 }
 
@@ -160,14 +177,15 @@ func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
 	return false
 }
 
-// encryption keeps the encrypted ways of the peer, with their inside addresses and their keys. It returns false if no
-// such way is left. A peer that has one inside address keeps its other ways until all peers are known: no other peer
+// encryption keeps the encrypted ways of the peer, with their inside addresses and their keys. services is the peer's
+// first range of ClusterIPs. It returns false if no such way is left. A peer that has one inside address keeps its other ways until all peers are known: no other peer
 // may have their addresses.
-func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
+func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, services netip.Prefix,
+	peer *Peer) bool {
 	if !ci.Spec.Inside() || !p.inside {
 		peer.Active, peer.Base = false, p.base
 		w := peer.Gateways[0]
-		w.Inside = peer.CIDRs[0].Masked().Addr()
+		w.Inside = baseOf(services)
 		ok := p.keys(object, "spec.wireGuard", ci.Spec.WireGuard, *peer, &w)
 		peer.Gateways[0] = w
 		return ok

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -119,6 +120,11 @@ func TestPlanEncrypted(t *testing.T) {
 			[]string{"Gateway kube-system/node-1 serviceCIDR: InvalidServiceCIDR no cluster is reached, since encrypted " +
 				"tunnels end at the first address of the Service range: the range is missing: set serviceCIDR in the " +
 				"configuration of the member controller"}},
+		{"a peer whose first range is of IPv6", "node-1", own(),
+			[]*mcv1alpha1.ClusterInfoImport{with(imported("north", "fd98::/112", "192.168.79.101"), key(8))},
+			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "north [] [" + InsideOf(netip.MustParseAddr("fd98::")).String() +
+				"] via " + InsideOf(netip.MustParseAddr("fd98::")).String(), "cluster north is at 192.168.79.101 with " + key(8)},
+			nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports,
@@ -156,7 +162,7 @@ func TestClosed(t *testing.T) {
 		return ci
 	}
 	north, west := cluster("north", "10.98.0.0/16", false, "10.20.0.0/16", "10.20.0.0/17"),
-		cluster("west", "10.96.0.9/16", true, "10.10.0.0/16")
+		cluster("west", "10.96.0.9/16", true, "10.10.0.0/16", "fd00:10::/64")
 	away := imported("away", "10.95.0.0/16")
 	away.Annotations = map[string]string{multicluster.AnnotationWithdrawn: "2026-01-31T12:00:00Z"}
 	for _, test := range []struct {
@@ -165,15 +171,17 @@ func TestClosed(t *testing.T) {
 		want string
 	}{
 		{"both encrypt, or should", View{Encrypt: true},
-			"[{away [10.95.0.0/16]} {west [10.96.0.0/16]} {north [10.98.0.0/16]}]"},
+			"[{away 10.95.0.0 [10.95.0.0/16]} {west 10.96.0.0 [10.96.0.0/16]} {north 10.98.0.0 [10.98.0.0/16]}]"},
 		{"their Pods are reached", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true},
-			"[{away [10.95.0.0/16]} {west [10.96.0.0/16 10.10.0.0/16]} {north [10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
-		{"a peer encrypts", View{}, "[{west [10.96.0.0/16]}]"},
+			"[{away 10.95.0.0 [10.95.0.0/16]} {west 10.96.0.0 [10.96.0.0/16 10.10.0.0/16]} {north 10.98.0.0 [10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
+		{"Nodes with IPv6 alone", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true, Families: family.IPv6},
+			"[{away 10.95.0.0 []} {west 10.96.0.0 [fd00:10::/64]} {north 10.98.0.0 []}]"},
+		{"a peer encrypts", View{}, "[{west 10.96.0.0 [10.96.0.0/16]}]"},
 		{"a peer encrypts, and need not", View{AllowUnencryptedPeers: true}, "[]"},
 		{"ranges that this cluster has",
 			View{Encrypt: true, PodToPod: true, Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/15")},
 				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.200.0/24")}}},
-			"[{away [10.95.0.0/16]} {north [10.98.0.0/16 10.20.0.0/17]}]"},
+			"[{away 10.95.0.0 [10.95.0.0/16]} {north 10.98.0.0 [10.98.0.0/16 10.20.0.0/17]}]"},
 	} {
 		for _, gateways := range [][]*mcv1alpha1.Gateway{{own}, nil} {
 			test.view.NodeName, test.view.Gateways, test.view.ClusterInfoImports = "node-1", gateways,
@@ -408,7 +416,7 @@ func TestPlanEncryptedGateways(t *testing.T) {
 func TestInsideOf(t *testing.T) {
 	for outside, want := range map[string]string{
 		"10.0.0.1": "245.255.255.254", "172.16.3.4": "243.239.252.251", "192.168.78.101": "255.87.177.154",
-		"203.0.113.7": "244.255.142.248", "fd00::1": "invalid IP",
+		"203.0.113.7": "244.255.142.248", "fd00::1": "251.253.163.52", "fd00::2": "250.253.161.161",
 	} {
 		if have := InsideOf(netip.MustParseAddr(outside)).String(); have != want {
 			t.Errorf("%s is %s inside, want %s", outside, have, want)

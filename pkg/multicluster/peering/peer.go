@@ -9,6 +9,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -29,13 +30,13 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	if _, withdrawn := ci.Annotations[multicluster.AnnotationWithdrawn]; withdrawn {
 		return Peer{}, false // closed reports it
 	}
-	services, err := routedRange(ci.Spec.ServiceCIDR)
+	services, err := claims.Range(ci.Spec.ServiceCIDR)
 	if err != nil {
 		p.report(object, "spec.serviceCIDR", "InvalidServiceCIDR",
 			"cluster %s ignored: %v: set serviceCIDR in the configuration of that cluster's member controller", id, err)
 		return Peer{}, false
 	}
-	if other := p.overlaps(services, nil); other != "" {
+	if other := p.overlaps(services, nil); p.serves(services) && other != "" {
 		p.report(object, "spec.serviceCIDR", "OverlappingServiceCIDR",
 			"cluster %s ignored: its Service range %s overlaps %s: give the clusters of a ClusterSet Service ranges that do "+
 				"not overlap", id, services, other)
@@ -44,15 +45,18 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	if !p.agreed(object, ci) {
 		return Peer{}, false
 	}
-	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services},
+	peer := Peer{ClusterID: id,
 		Active:     slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways),
 		SingleWays: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureSingleWays)}
-	if !p.gateways(object, ci, &peer) || p.view.Encrypt && !p.encryption(object, ci, &peer) {
+	if p.serves(services) {
+		peer.CIDRs = []netip.Prefix{services}
+	}
+	if !p.gateways(object, ci, &peer) || p.view.Encrypt && !p.encryption(object, ci, services, &peer) {
 		return Peer{}, false
 	}
 	p.tunnel(object, ci, peer)
 	p.serviceCIDRs(object, ci, &peer)
-	if p.view.PodToPod && p.preserves(object, ci, &peer) {
+	if p.view.PodToPod {
 		p.podCIDRs(object, ci, &peer)
 	}
 	return peer, true
@@ -157,8 +161,8 @@ func (p *planner) serviceCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfo
 		if text == ci.Spec.ServiceCIDR {
 			continue
 		}
-		cidr, err := routedRange(text)
-		if slices.Contains(peer.CIDRs, cidr) {
+		cidr, err := claims.Range(text)
+		if err == nil && !p.serves(cidr) || slices.Contains(peer.CIDRs, cidr) {
 			continue
 		}
 		if err != nil {
@@ -182,11 +186,21 @@ func (p *planner) serviceCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfo
 func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
 	for i, text := range ci.Spec.PodCIDRs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
-		cidr, err := routedRange(text)
+		cidr, err := claims.Range(text)
 		if err != nil {
 			p.report(object, field, "InvalidPodCIDR",
 				"Pod range of cluster %s ignored: %v: correct podCIDRs in the configuration of that cluster's member controller",
 				peer.ClusterID, err)
+			continue
+		}
+		if !p.serves(cidr) {
+			continue
+		}
+		why := p.translated(cidr, ci, peer)
+		if why != "" && p.view.PreserveClientIP == PreserveAlways {
+			p.report(object, field, "ClientAddressNotKept",
+				"Pod range %s of cluster %s is not reached: its clients' addresses would be translated, and "+
+					"multicluster.preserveClientIP is always here, but %s; or set it to auto", cidr, peer.ClusterID, why)
 			continue
 		}
 		if other := p.overlaps(cidr, peer.CIDRs); other != "" {
@@ -197,6 +211,9 @@ func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 		}
 		peer.CIDRs = append(peer.CIDRs, cidr)
 		peer.Pods = append(peer.Pods, cidr)
+		if why == "" {
+			peer.Kept = append(peer.Kept, cidr)
+		}
 	}
 }
 

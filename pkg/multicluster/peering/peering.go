@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
-
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -34,6 +34,8 @@ type View struct {
 	// ClusterSets may list further sources of peers' tunnels (AnnotationTunnelSources).
 	ClusterSets []*mcv1alpha2.ClusterSet
 	Own         Own
+	// Families are the versions of IP that this Node serves.
+	Families family.Families
 	// PodToPod makes the Pod ranges of peers reachable, not only their Services.
 	PodToPod bool
 	// PreserveClientIP is the configuration's: auto, always or never. Pods are the ranges of this Node's Pods.
@@ -71,13 +73,14 @@ func (r Role) String() string {
 // Peer is one other cluster.
 type Peer struct {
 	ClusterID string
-	// CIDRs are the ranges behind the peer: its Service ranges, the first one of ServiceCIDR, then its Pod ranges.
+	// CIDRs are the ranges behind the peer, of the versions of IP that this Node serves: its Service ranges, the first one
+	// of ServiceCIDR, then its Pod ranges.
 	CIDRs []netip.Prefix
 	// Pods are the ranges among them that Pods are in.
 	Pods []netip.Prefix
-	// Preserve is set if new connections of this Node's Pods to the peer's Pods keep the client's address: the Gateways of
-	// this cluster, and the peer, accept them.
-	Preserve bool
+	// Kept are the ranges among these to which new connections of this Node's Pods keep the client's address: the Gateways
+	// of this cluster, and the peer, accept them.
+	Kept []netip.Prefix
 	// Gateways are the ways to the peer's gateways, the oldest first. Gateways that are about to go come last. Requests
 	// from the peer come from the ends of these ways.
 	Gateways []Way
@@ -195,13 +198,11 @@ type Peering struct {
 // Closed is a cluster to whose ranges nothing may go by another link than WireGuard's.
 type Closed struct {
 	ClusterID string
+	// Base is the end of the cluster's encrypted tunnels if it knows one inside address.
+	Base netip.Addr
 	// CIDRs are the ranges of them that this cluster reaches, or would: the Service ranges, then the Pod ranges.
 	CIDRs []netip.Prefix
 }
-
-// Base returns the end of the cluster's encrypted tunnels if it knows one inside address: the first of its Service
-// range.
-func (c Closed) Base() netip.Addr { return c.CIDRs[0].Addr() }
 
 // Others are the Gateways of this cluster but this Node.
 func (p Part) Others() []GatewayNode {
@@ -318,7 +319,6 @@ func Plan(v View) (Peering, []problem.Problem) {
 		return Peering{Part: Part{Closed: closed}}, p.problems
 	}
 	part.Closed, part.End = closed, part.Gateway.GatewayIP
-	p.kept = p.keeps()
 	if p.view.Encrypt {
 		if p.base, ok = p.ownBase(part.Gateways[0].Name); !ok {
 			return Peering{Part: Part{Closed: closed}}, p.problems
@@ -353,13 +353,11 @@ func importKey(ci *mcv1alpha1.ClusterInfoImport) string {
 }
 
 type planner struct {
-	view   View
-	own    []GatewayNode // of this cluster
-	base   netip.Addr    // this cluster's address inside WireGuard, for peers that know one a cluster
-	inside bool          // this cluster's Gateways have addresses of their own there
-	// kept is the reason why connections of this Node's Pods do not keep the client's address; empty if they do.
-	kept     string
-	peers    []Peer // accepted so far
+	view     View
+	own      []GatewayNode // of this cluster
+	base     netip.Addr    // this cluster's address inside WireGuard, for peers that know one a cluster
+	inside   bool          // this cluster's Gateways have addresses of their own there
+	peers    []Peer        // accepted so far
 	problems []problem.Problem
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -87,6 +88,7 @@ func TestPlan(t *testing.T) {
 		gateways []*mcv1alpha1.Gateway
 		imports  []*mcv1alpha1.ClusterInfoImport
 		podToPod bool
+		families family.Families
 		plain    bool // peers with a key are allowed
 		want     []string
 		problems []string // "object field: start of message"
@@ -240,7 +242,7 @@ func TestPlan(t *testing.T) {
 			imports: []*mcv1alpha1.ClusterInfoImport{
 				west, imported("", "10.1.0.0/16", "192.168.1.1"), imported("a", "10.1.0.0", "192.168.1.1"),
 				imported("b", "", "192.168.1.1"),
-				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "fd00::/64", "192.168.1.1"), imported("e", "10.2.0.0/16"),
+				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "::ffff:10.1.0.0/112", "192.168.1.1"), imported("e", "10.2.0.0/16"),
 				imported("f", "10.3.0.0/16", "fd00::1"), imported("g", "10.4.0.0/16", "172.30.1.22"),
 				imported("h", "10.5.0.0/16", "192.168.1.9"), imported("i", "10.6.0.0/16", "192.168.1.9"),
 			},
@@ -252,7 +254,8 @@ func TestPlan(t *testing.T) {
 				"ClusterInfoImport kube-system/b-clusterinfo spec.serviceCIDR: cluster b ignored: the range is missing",
 				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: 0.0.0.0/0 contains addresses " +
 					"that are never routed",
-				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: fd00::/64 is an IPv6 range",
+				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: ::ffff:10.1.0.0/112 is " +
+					"written as an IPv6 range",
 				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos: cluster e ignored: it has no gateway",
 				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: " +
 					"fd00::1 is an IPv6 address",
@@ -274,12 +277,43 @@ func TestPlan(t *testing.T) {
 				"x [10.99.0.0/16 10.101.0.0/24] [192.168.79.101] via 192.168.78.102",
 				"y [10.102.0.0/28 10.102.0.0/24] [192.168.80.101] via 192.168.78.102"},
 			problems: []string{
-				"ClusterInfoImport kube-system/west-clusterinfo spec.serviceCIDRs[2]: Service range of cluster west ignored: " +
-					"fd00:96::/112 is an IPv6 range, which is not routed between clusters yet",
 				"ClusterInfoImport kube-system/west-clusterinfo spec.serviceCIDRs[3]: Service range of cluster west ignored: " +
 					"\"ten\" is not a range",
 				"ClusterInfoImport kube-system/x-clusterinfo spec.serviceCIDRs[1]: Service range 10.100.8.0/24 of cluster x " +
 					"ignored: it overlaps"},
+		},
+		{
+			name: "both versions of IP", gateways: own, families: family.Dual, podToPod: true,
+			imports: []*mcv1alpha1.ClusterInfoImport{
+				pods(services(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.96.0.0/16", "fd96::/112", "fd97::/120"),
+					"10.10.0.0/16", "fd10::/48", "fd11:0:0:1::/64"),
+				pods(imported("six", "fd98::/112", "192.168.79.101"), "fd12::/48"),
+				imported("other", "fd97::/112", "192.168.80.101"), imported("again", "fd98::8000/113", "192.168.81.101"),
+			},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102",
+				"again [fd98::8000/113] [192.168.81.101] via 192.168.78.102",
+				"west [10.96.0.0/16 fd96::/112 10.10.0.0/16 fd10::/48] [192.168.77.101] via 192.168.78.102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/other-clusterinfo spec.serviceCIDR: cluster other ignored: its Service range " +
+					"fd97::/112 overlaps this cluster's Service range",
+				"ClusterInfoImport kube-system/six-clusterinfo spec.serviceCIDR: cluster six ignored: its Service range " +
+					"fd98::/112 overlaps cluster again",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.serviceCIDRs[2]: Service range fd97::/120 of cluster west " +
+					"ignored: it overlaps",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[2]: Pod range fd11:0:0:1::/64 of cluster west " +
+					"ignored: it overlaps this cluster's Pod range",
+			},
+		},
+		{
+			name: "versions of IP that this Node does not serve are not routed, and no fault", gateways: own,
+			families: family.IPv6, podToPod: true,
+			imports: []*mcv1alpha1.ClusterInfoImport{
+				pods(services(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.96.0.0/16", "fd96::/112"),
+					"10.10.0.0/16", "fd10::/48"),
+				imported("four", "10.97.0.0/16", "192.168.79.101"),
+			},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "four [] [192.168.79.101] via 192.168.78.102",
+				"west [fd96::/112 fd10::/48] [192.168.77.101] via 192.168.78.102"},
 		},
 		{
 			name: "Pod ranges count where Pods are shared", gateways: own, podToPod: true,
@@ -313,9 +347,10 @@ func TestPlan(t *testing.T) {
 				})
 				have, problems := Plan(View{
 					NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, PodToPod: test.podToPod,
+					Families:              test.families,
 					AllowUnencryptedPeers: test.plain,
-					Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")},
-						PodCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.11.0.0/16")},
+					Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("fd97::/112")},
+						PodCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.11.0.0/16"), netip.MustParsePrefix("fd11::/48")},
 						Nodes:      []netip.Addr{netip.MustParseAddr("192.168.78.101"), netip.MustParseAddr("192.168.78.102")},
 						APIServers: []netip.Addr{netip.MustParseAddr("172.30.0.10")},
 						Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.78.0/24")}},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Values of View.PreserveClientIP.
@@ -17,14 +16,14 @@ const (
 	PreserveNever  = "never"
 )
 
-// keeps returns the reason why connections of this Node's Pods do not keep the client's address, empty if they do. The
-// other clusters must know the ranges of these Pods, and the Gateways of this one must pass on untranslated packets.
+// keeps returns the reason why connections of this Node's Pods do not keep the client's address, empty if they do. It
+// decides for each version of IP, by the ranges of these Pods that are of it. The other clusters must know the ranges of these Pods, and the Gateways of this one must pass on untranslated packets.
 // The member controller writes that into the Gateways once all agents can do it and the leader passes it on.
-func (p *planner) keeps() string {
+func (p *planner) keeps(own []netip.Prefix) string {
 	if p.view.PreserveClientIP != PreserveAuto && p.view.PreserveClientIP != PreserveAlways {
 		return "multicluster.preserveClientIP is never"
 	}
-	if len(p.view.Pods) == 0 {
+	if len(own) == 0 {
 		return "this Node has no range of Pods yet"
 	}
 	for _, g := range p.view.Gateways {
@@ -37,7 +36,7 @@ func (p *planner) keeps() string {
 				"configuration, and multicluster.enablePodToPodConnectivity and a preserveClientIP other than never in " +
 				"antrea-agent.conf of all Nodes"
 		}
-		for _, pods := range p.view.Pods {
+		for _, pods := range own {
 			if !slices.ContainsFunc(announced,
 				func(r netip.Prefix) bool { return r.Bits() <= pods.Bits() && r.Contains(pods.Addr()) }) {
 				return "this cluster does not announce the range " + pods.String() +
@@ -59,22 +58,13 @@ func announcedPods(g *mcv1alpha1.Gateway) (out []netip.Prefix) {
 	return out
 }
 
-// preserves decides whether connections to a peer's Pods keep the client's address; false if its Pods are not to be
-// reached without.
-func (p *planner) preserves(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
-	if len(ci.Spec.PodCIDRs) == 0 {
-		return true
-	}
-	why := p.kept
+// translated returns the reason why connections to a range of a peer's Pods do not keep the client's address, empty if
+// they do.
+func (p *planner) translated(pods netip.Prefix, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) string {
+	other := func(r netip.Prefix) bool { return r.Addr().Is4() != pods.Addr().Is4() }
+	why := p.keeps(slices.DeleteFunc(slices.Clone(p.view.Pods), other))
 	if why == "" && (!peer.Active || !slices.Contains(ci.Spec.Features, mcv1alpha1.FeaturePreserveClientIP)) {
 		why = "that cluster does not announce that it can (" + mcv1alpha1.FeaturePreserveClientIP + " in its features)"
 	}
-	peer.Preserve = why == ""
-	if peer.Preserve || p.view.PreserveClientIP != PreserveAlways {
-		return true
-	}
-	p.report(object, "spec.features", "ClientAddressNotKept",
-		"Pods of cluster %s are not reached: their clients' addresses would be translated, and "+
-			"multicluster.preserveClientIP is always here, but %s; or set it to auto", peer.ClusterID, why)
-	return false
+	return why
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -48,7 +49,11 @@ func (p *planner) tunnelSources() {
 // tunnelSource reads an address or a range.
 func tunnelSource(text string) (netip.Prefix, error) {
 	if strings.Contains(text, "/") {
-		return routedRange(text)
+		r, err := claims.Range(text)
+		if err == nil && !r.Addr().Is4() {
+			err = fmt.Errorf("%s is an IPv6 range, and tunnels between clusters do not use IPv6 yet", r)
+		}
+		return r, err
 	}
 	ip, err := tunnelEnd(text)
 	if err != nil {

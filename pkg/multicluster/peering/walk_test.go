@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -30,8 +31,8 @@ func TestWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
 	w := walkWorld{view: View{NodeName: "node-1"}}
 	w.view.Own = Own{
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")},
-		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.11.0.0/16")},
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("fd97::/112")},
+		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.11.0.0/16"), netip.MustParsePrefix("fd11::/48")},
 		Nodes:        []netip.Addr{netip.MustParseAddr("192.168.78.101")},
 		APIServers:   []netip.Addr{netip.MustParseAddr("192.168.78.9")},
 	}
@@ -93,7 +94,7 @@ func TestWalk(t *testing.T) {
 // walkKinds are what a walk has to have met.
 var walkKinds = []string{
 	"a Gateway", "a regular Node", "no Gateway", "a peer", "several peers", "a relayed peer", "several ways",
-	"a way that goes", "Pods", "kept clients",
+	"a way that goes", "Pods", "kept clients", "IPv6", "kept clients of one version", "a peer without ranges",
 	"an encrypted way", "several encrypted ways", "one address inside", "a closed cluster", "a problem",
 }
 
@@ -113,7 +114,11 @@ func (w *walkWorld) count(p Peering, problems []problem.Problem, seen map[string
 	note("several ways", has(func(o Peer) bool { return len(o.Ends) > 1 }))
 	note("a way that goes", has(func(o Peer) bool { _, leaving := endAddresses(o.Ends); return len(leaving) > 0 }))
 	note("Pods", has(func(o Peer) bool { return len(o.Pods) > 0 }))
-	note("kept clients", has(func(o Peer) bool { return o.Preserve }))
+	note("kept clients", has(func(o Peer) bool { return len(o.Kept) > 0 }))
+	note("kept clients of one version", has(func(o Peer) bool { return 0 < len(o.Kept) && len(o.Kept) < len(o.Pods) }))
+	is6 := func(r netip.Prefix) bool { return r.Addr().Is6() }
+	note("IPv6", has(func(o Peer) bool { return slices.ContainsFunc(o.CIDRs, is6) }))
+	note("a peer without ranges", has(func(o Peer) bool { return len(o.CIDRs) == 0 }))
 	note("an encrypted way", has(func(o Peer) bool { return o.Encrypted() }))
 	note("several encrypted ways", has(func(o Peer) bool { return o.Encrypted() && len(o.Gateways) > 1 }))
 	note("one address inside", has(func(o Peer) bool { return o.Base.IsValid() }))
@@ -141,7 +146,7 @@ func oneOf[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
 func (w *walkWorld) step(r *rand.Rand) string {
 	v := &w.view
-	switch n := r.IntN(20); {
+	switch n := r.IntN(21); {
 	case n < 7:
 		return "Gateway " + w.changeGateway(r)
 	case n < 17:
@@ -152,6 +157,15 @@ func (w *walkWorld) step(r *rand.Rand) string {
 	case n == 18:
 		v.PodToPod, v.PreserveClientIP = r.IntN(4) > 0, oneOf(r, PreserveAuto, PreserveAuto, PreserveAlways, PreserveNever)
 		return fmt.Sprintf("Pods are reached: %t, clients kept: %s", v.PodToPod, v.PreserveClientIP)
+	}
+	if r.IntN(2) == 0 {
+		v.Families, v.Pods = oneOf(r, family.IPv4, family.Dual, family.Dual, family.IPv6), nil
+		for _, pods := range []string{"10.11.1.0/24", "fd11:0:0:1::/64"} {
+			if pods := netip.MustParsePrefix(pods); v.Families.Serve(pods.Addr()) {
+				v.Pods = append(v.Pods, pods)
+			}
+		}
+		return fmt.Sprint("the Node serves ", v.Families)
 	}
 	v.AllowUnencryptedPeers, v.NodeName = r.IntN(3) == 0, fmt.Sprint("node-", 1+r.IntN(4))
 	return fmt.Sprintf("keys may be ignored: %t, the Node is %s", v.AllowUnencryptedPeers, v.NodeName)
@@ -178,10 +192,10 @@ func (w *walkWorld) changeGateway(r *rand.Rand) string {
 	if r.IntN(12) == 0 {
 		g.InternalIP = oneOf(r, "", "224.0.0.1", "192.168.78.103")
 	}
-	g.ServiceCIDR = oneOf(r, "10.97.0.0/16", "10.97.0.0/16", "10.97.0.0/16", "10.97.0.0/16", "")
+	g.ServiceCIDR = oneOf(r, "10.97.0.0/16", "10.97.0.0/16", "10.97.0.0/16", "fd97::/112", "")
 	g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{1, byte(n[0])}.String()}
-	const pods = "10.11.0.0/16"
-	g.Annotations = map[string]string{multicluster.AnnotationKeptPods: oneOf(r, pods, pods, pods, "10.11.2.0/24", "")}
+	const pods = "10.11.0.0/16,fd11::/48"
+	g.Annotations = map[string]string{multicluster.AnnotationKeptPods: oneOf(r, pods, pods, "10.11.0.0/16", "10.11.0.0/16", "10.11.2.0/24", "")}
 	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && ip.Is4() && r.IntN(2) > 0 {
 		g.Annotations[multicluster.AnnotationInsideIP] = InsideOf(ip).String()
 	}
@@ -203,8 +217,15 @@ func (w *walkWorld) changeCluster(r *rand.Rand) string {
 	}
 	ci := aged(imported(name, fmt.Sprintf("10.%d.0.0/16", 100+n)), w.age(r))
 	ci.Spec.ClusterID = id
-	if r.IntN(8) == 0 {
-		ci.Spec.ServiceCIDR = oneOf(r, "", "x", "10.97.128.0/17", "10.102.0.0/15", "192.168.78.0/24")
+	services6 := fmt.Sprintf("fd00:%d::/112", 100+n)
+	switch r.IntN(8) {
+	case 0:
+		ci.Spec.ServiceCIDR = oneOf(r, "", "x", "10.97.128.0/17", "10.102.0.0/15", "192.168.78.0/24", "fd97::8000/113")
+	case 1:
+		ci.Spec.ServiceCIDR = services6
+	}
+	if r.IntN(2) == 0 {
+		ci.Spec.ServiceCIDRs = []string{ci.Spec.ServiceCIDR, oneOf(r, services6, services6, services6, "fd97::/120", "y")}
 	}
 	if r.IntN(30) == 0 {
 		ci.Spec.ClusterID = ""
@@ -232,9 +253,10 @@ func (w *walkWorld) changeCluster(r *rand.Rand) string {
 			}
 		}
 	}
-	for range r.IntN(3) {
+	for range r.IntN(4) {
 		one, other := fmt.Sprintf("10.%d.0.0/17", 20+n), fmt.Sprintf("10.%d.128.0/17", 20+n)
-		ci.Spec.PodCIDRs = append(ci.Spec.PodCIDRs, oneOf(r, one, other, "10.11.0.0/20", "10.21.0.0/16", "x"))
+		ci.Spec.PodCIDRs = append(ci.Spec.PodCIDRs, oneOf(r, one, other, "10.11.0.0/20", "10.21.0.0/16", "x",
+			fmt.Sprintf("fd00:0:%d::/48", n), fmt.Sprintf("fd00:0:%d::/48", n), "fd00:0:1::/64"))
 	}
 	for _, feature := range []string{
 		mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays, mcv1alpha1.FeaturePreserveClientIP,
@@ -272,7 +294,7 @@ func (w *walkWorld) end(r *rand.Rand, cluster, i int) mcv1alpha1.GatewayInfo {
 	return g
 }
 
-const peerLine = "peer %s: ranges %v, Pods %v kept %t, gateways %v without %v, ways %v without %v, " +
+const peerLine = "peer %s: ranges %v, Pods %v kept %v, gateways %v without %v, ways %v without %v, " +
 	"ends %v, active %t, relayed %t"
 
 // wayAddresses returns where tunnels on ways end, all of them and the leaving ones.
@@ -309,7 +331,7 @@ func walkText(p Peering, problems []problem.Problem) (out []string) {
 		own, _ := wayAddresses(p.Part.Ways(o))
 		to, going := endAddresses(o.Ends)
 		line := fmt.Sprintf(peerLine,
-			o.ClusterID, o.CIDRs, o.Pods, o.Preserve, gateways, leaving, to, going, own, o.Active, o.Relayed)
+			o.ClusterID, o.CIDRs, o.Pods, o.Kept, gateways, leaving, to, going, own, o.Active, o.Relayed)
 		for _, w := range o.Gateways {
 			if w.Inside.IsValid() {
 				line += fmt.Sprintf(", %s is %s with %s", w.Inside, w.Outside, w.Key)
@@ -378,7 +400,8 @@ func (g oracleGateway) end() string { return g.Annotations[multicluster.Annotati
 type oraclePeer struct {
 	id                        string
 	ranges, pods              []netip.Prefix
-	kept, active, base        bool
+	kept                      []netip.Prefix
+	active, base              bool
 	ends, leaving             []string // as tunnels see them
 	outside, keys             []string // of encrypted ways, one for each end
 	takenOutside, takenInside []string
@@ -389,7 +412,8 @@ type oracle struct {
 	View
 	gateways []oracleGateway // usable, in order
 	taken    taken
-	kept     bool
+	kept     map[bool]bool // key: of IPv4
+	base     string
 	inside   bool // Gateways have addresses of their own inside
 	out      []string
 	problems []string
@@ -470,9 +494,12 @@ func (o *oracle) ownGateways() {
 			o.gateways[i].phase = ""
 		}
 	}
-	o.kept = o.PreserveClientIP == PreserveAuto || o.PreserveClientIP == PreserveAlways
+	on := o.PreserveClientIP == PreserveAuto || o.PreserveClientIP == PreserveAlways
+	o.kept = map[bool]bool{true: on && o.Families.Has4(), false: on && o.Families.Has6()}
 	for _, g := range o.gateways {
-		o.kept = o.kept && g.Annotations[multicluster.AnnotationKeptPods] == "10.11.0.0/16"
+		kept := g.Annotations[multicluster.AnnotationKeptPods]
+		o.kept[true] = o.kept[true] && strings.HasPrefix(kept, "10.11.0.0/16")
+		o.kept[false] = o.kept[false] && strings.HasSuffix(kept, "fd11::/48")
 	}
 }
 
@@ -507,10 +534,25 @@ func (o *oracle) part() (self oracleGateway, ok bool) {
 	}
 	end := self.GatewayIP
 	if o.Encrypt {
-		end = cmp.Or(self.end(), "10.97.0.0")
+		o.base = oracleBase(first.ServiceCIDR)
+		end = cmp.Or(self.end(), o.base)
 	}
 	o.out = append(o.out, fmt.Sprintf("the end of peers' ways is %s of %s", end, self.Name))
 	return self, true
+}
+
+// oracleBase is the address inside of a cluster that has one there.
+func oracleBase(services string) string {
+	first, _, _ := strings.Cut(services, "/")
+	if ip := netip.MustParseAddr(first); ip.Is6() {
+		return InsideOf(ip).String()
+	}
+	return first
+}
+
+// serves reports whether the Node has a use for a range.
+func (o *oracle) serves(p netip.Prefix) bool {
+	return p.Addr().Is4() && o.Families != family.IPv6 || p.Addr().Is6() && o.Families != family.IPv4
 }
 
 // closed finds the clusters that plain text must not go to, while only this cluster's own ranges are used.
@@ -522,19 +564,23 @@ func (o *oracle) closed(imports []*mcv1alpha1.ClusterInfoImport) (out []string) 
 	var rows []row
 	for _, ci := range imports {
 		services, ok := walkRange(ci.Spec.ServiceCIDR)
-		if !ok || o.taken.meets(services) || !o.Encrypt && (!announcesKey(ci) || o.AllowUnencryptedPeers) {
+		if !ok || o.serves(services) && o.taken.meets(services) || !o.Encrypt && (!announcesKey(ci) || o.AllowUnencryptedPeers) {
 			continue
 		}
 		if ci.Annotations != nil {
 			o.bad("ClusterInfoImport", ci.Name, "", "ClusterWithdrawn")
 		}
-		ranges := []netip.Prefix{services.Masked()}
-		for _, text := range ci.Spec.PodCIDRs {
-			if pods, ok := walkRange(text); ok && o.PodToPod && !o.taken.meets(pods) {
-				ranges = append(ranges, pods)
+		var ranges []netip.Prefix
+		texts := append([]string{ci.Spec.ServiceCIDR}, ci.Spec.ServiceCIDRs[min(1, len(ci.Spec.ServiceCIDRs)):]...)
+		if o.PodToPod {
+			texts = append(texts, ci.Spec.PodCIDRs...)
+		}
+		for i, text := range texts {
+			if p, ok := walkRange(text); ok && o.serves(p) && !o.taken.meets(p) && (i != 1 || text != texts[0]) {
+				ranges = append(ranges, p.Masked())
 			}
 		}
-		rows = append(rows, row{ranges[0].Addr(), fmt.Sprintf("closed %s: %v", ci.Spec.ClusterID, ranges)})
+		rows = append(rows, row{netip.MustParseAddr(oracleBase(services.Masked().String())), fmt.Sprintf("closed %s: %v", ci.Spec.ClusterID, ranges)})
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.at.Compare(b.at) })
 	for _, r := range rows {
@@ -571,7 +617,7 @@ func (o *oracle) peer(ci *mcv1alpha1.ClusterInfoImport, peers []oraclePeer) (p o
 	case ci.Annotations != nil:
 	case !ok:
 		bad("spec.serviceCIDR", "InvalidServiceCIDR")
-	case o.taken.meets(services):
+	case o.serves(services) && o.taken.meets(services):
 		bad("spec.serviceCIDR", "OverlappingServiceCIDR")
 	case o.Encrypt && !key:
 		bad("spec.wireGuard.publicKey", "PeerWithoutEncryption")
@@ -580,11 +626,15 @@ func (o *oracle) peer(ci *mcv1alpha1.ClusterInfoImport, peers []oraclePeer) (p o
 	case len(spec.GatewayInfos) == 0:
 		bad("spec.gatewayInfos", "NoGateway")
 	default:
-		p = oraclePeer{id: spec.ClusterID, ranges: []netip.Prefix{services.Masked()}}
+		p = oraclePeer{id: spec.ClusterID}
+		if o.serves(services) {
+			p.ranges = []netip.Prefix{services.Masked()}
+		}
 		p.active = slices.Contains(spec.Features, mcv1alpha1.FeatureActiveGateways)
 		if !o.ends(ci, &p, bad) {
 			return p, false
 		}
+		o.services(ci, &p, bad)
 		o.pods(ci, &p, bad)
 		o.taken.addresses = append(o.taken.addresses, p.takenOutside...)
 		o.taken.inside = append(o.taken.inside, p.takenInside...)
@@ -658,7 +708,8 @@ func (o *oracle) ends(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 	}
 	if w := ci.Spec.GatewayInfos[0].WireGuard; !o.inside || w == nil || w.InsideIP == "" {
 		p.active, p.base = false, true
-		outside, inside := p.takenOutside[0], p.ranges[0].Addr().String()
+		services, _ := walkRange(ci.Spec.ServiceCIDR)
+		outside, inside := p.takenOutside[0], oracleBase(services.Masked().String())
 		return takeKey(ci.Spec.WireGuard.PublicKey, "spec.wireGuard.publicKey", outside, inside)
 	}
 	p.takenOutside = nil
@@ -678,25 +729,42 @@ func (o *oracle) ends(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 	return stays(p.takenOutside)
 }
 
+// services adds the further ranges of a cluster's ClusterIPs.
+func (o *oracle) services(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(field, reason string)) {
+	for i, text := range ci.Spec.ServiceCIDRs[min(1, len(ci.Spec.ServiceCIDRs)):] {
+		field := fmt.Sprintf("spec.serviceCIDRs[%d]", i+1)
+		switch cidr, ok := walkRange(text); {
+		case !ok:
+			bad(field, "InvalidServiceCIDR")
+		case !o.serves(cidr) || slices.Contains(p.ranges, cidr):
+		case o.taken.meets(cidr):
+			bad(field, "OverlappingServiceCIDR")
+		default:
+			p.ranges = append(p.ranges, cidr)
+		}
+	}
+}
+
 // pods adds the ranges of a cluster's Pods.
 func (o *oracle) pods(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(field, reason string)) {
 	if !o.PodToPod || len(ci.Spec.PodCIDRs) == 0 {
 		return
 	}
-	p.kept = o.kept && p.active && slices.Contains(ci.Spec.Features, mcv1alpha1.FeaturePreserveClientIP)
-	if !p.kept && o.PreserveClientIP == PreserveAlways {
-		bad("spec.features", "ClientAddressNotKept")
-		return
-	}
+	can := p.active && slices.Contains(ci.Spec.Features, mcv1alpha1.FeaturePreserveClientIP)
 	for i, text := range ci.Spec.PodCIDRs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
 		switch pods, ok := walkRange(text); {
 		case !ok:
 			bad(field, "InvalidPodCIDR")
+		case !o.serves(pods):
+		case !(can && o.kept[pods.Addr().Is4()]) && o.PreserveClientIP == PreserveAlways:
+			bad(field, "ClientAddressNotKept")
 		case o.taken.meets(pods) || overlapping(p.ranges, pods):
 			bad(field, "OverlappingPodCIDR")
 		default:
-			p.ranges, p.pods = append(p.ranges, pods), append(p.pods, pods)
+			if p.ranges, p.pods = append(p.ranges, pods), append(p.pods, pods); can && o.kept[pods.Addr().Is4()] {
+				p.kept = append(p.kept, pods)
+			}
 		}
 	}
 }
@@ -734,7 +802,7 @@ func (o *oracle) line(p oraclePeer, self oracleGateway) string {
 		text += fmt.Sprintf(", %s is %s with %s", p.ends[i], p.outside[i], key)
 	}
 	if p.base {
-		text += ", from 10.97.0.0"
+		text += ", from " + o.base
 	}
 	return text
 }
