@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
@@ -23,6 +24,7 @@ type cable struct {
 	prefer map[string]string
 	ends   map[netip.Addr]string // where the Nodes' tunnels end
 	hosts  *hosts                // that route packets of Pods; nil in traffic mode encap
+	six    bool                  // requests are of IPv6, to counterparts of addresses (six)
 
 	tunnels []oftest.Packet // that were sent
 }
@@ -146,6 +148,7 @@ func (c *cable) request(from, to string, proto uint8) oftest.Packet {
 	_, port, s := c.port(from)
 	p := oftest.Packet{EthDst: s.Node.GatewayMAC, Proto: proto, SrcPort: 40000}
 	dst := netip.MustParseAddrPort(to)
+	dst = netip.AddrPortFrom(c.inner(dst.Addr()), dst.Port())
 	if port == gatewayPort {
 		p.EthSrc, p.EthDst, p.IPSrc = s.Node.GatewayMAC, InClusterMAC, ofFamily(s.Node.GatewayIPs, dst.Addr())
 	} else {
@@ -164,7 +167,9 @@ func TestConversations(t *testing.T) {
 		udp            bool
 		choice         int
 		there, back    string // back: how the reply arrives at the client; "" for no reply
-		six            bool   // the Nodes of east have IPv6 too, and also without IPv4 the result is the same
+		// six is set for a row about IPv6: the Nodes of east have IPv6 too, and also without IPv4 the result is the same. The
+		// other rows have counterparts in IPv6.
+		six bool
 	}{
 		{name: "Pod to the other Pod of its Node by IPv6", six: true, from: "east1 pod1", to: "[fd11::3]:80",
 			there: "east1 pod2: [fd11::2]:40000 > [fd11::3]:80", back: "east1 pod1: [fd11::3]:80 > [fd11::2]:40000"},
@@ -249,9 +254,18 @@ func TestConversations(t *testing.T) {
 			if !strings.HasPrefix(test.to, "10.") {
 				cables[", without IPv4"] = cableOf(t, map[string]State{"east1": sixNode(1), "east2": sixNode(2)})
 			}
+		} else {
+			cables[", with IPv6 beside"] = newCable(t).inSix(family.Dual)
+			cables[", in IPv6"] = newCable(t).inSix(family.IPv6)
+			cables[", in IPv6 with IPv4 beside"] = newCable(t).inSix(family.Dual)
+			cables[", in IPv6"].six, cables[", in IPv6 with IPv4 beside"].six = true, true
 		}
 		for which, c := range cables {
 			t.Run(test.name+which, func(t *testing.T) {
+				test := test
+				if c.six {
+					test.there, test.back = sixText(test.there), sixText(test.back)
+				}
 				c.t, c.choice = t, test.choice
 				proto := oftest.TCP
 				if test.udp {

@@ -59,6 +59,7 @@ func TestGolden(t *testing.T) {
 	portlyDual.Pods[0].HostPorts = true
 	mappedDual := mustPlan(t, portlyDual)
 	dual, six := mustPlan(t, dualNode(1)), mustPlan(t, sixNode(1))
+	gatewayDual := mustPlan(t, onNode(2).inSix(family.Dual))
 	outsideOwners := []flow.Owner{NodeOwner("outside")}
 	for _, name := range []string{"here", "there", "local", "elsewhere", "none", "limited", "nobody", "query"} {
 		outsideOwners = append(outsideOwners, ServiceOwner("default", name))
@@ -88,6 +89,8 @@ func TestGolden(t *testing.T) {
 		{"policy-names-logs", ruled, policiesOf(ruled)},
 		{"policy-dual", ruledDual, policiesOf(ruledDual)},
 		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
+		{"multicluster-gateway-dual", gatewayDual,
+			[]flow.Owner{GatewayOwner(), PeerOwner("west"), ExportOwner("default", "web")}},
 		{"transit-regular", transit["east1"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
 		{"transit-gateway", transit["east3"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
 		{"stretched", stretched.held, append(policies(stretched), PodOwner("pod1-a1b2c3"), PeerOwner("east"))},

@@ -365,13 +365,12 @@ var unroutable = []netip.Prefix{
 }
 
 // unroutable6 are these of IPv6: the unspecified address and loopback, IPv4 addresses in the form of IPv6, addresses of
-// one link, and multicast (RFC 6890). The last range has the switch's own addresses.
+// one link, and multicast (RFC 6890).
 var unroutable6 = []netip.Prefix{
 	netip.MustParsePrefix("::/127"),
 	netip.MustParsePrefix("::ffff:0:0/96"),
 	linkLocal,
 	netip.MustParsePrefix("ff00::/8"),
-	family.SwitchRange6,
 }
 
 // toUnowned drops packets to addresses in this Node's podCIDRs without a Pod. It also drops packets to the Service
@@ -388,10 +387,13 @@ func (n Node) toUnowned() []flow.Flow {
 	if n.Families.Has6() {
 		ranges = append(ranges, unroutable6...)
 	}
-	if n.Outside && n.Families.Has4() { // unroutable6 has EntryRange6
+	if n.Outside && n.Families.Has4() { // SwitchRange6 has EntryRange6
 		ranges = append(ranges, EntryRange)
 	}
 	var flows []flow.Flow
+	if n.Families.Has6() { // behind the routes of refusals to other clusters' Gateways
+		flows = append(flows, flow.Flow{Table: Route, Priority: closed, Match: flow.All(flow.IPDst(family.SwitchRange6))})
+	}
 	for _, r := range ranges {
 		flows = append(flows, flow.Flow{Table: Route, Priority: low, Match: flow.All(flow.IPDst(r.Masked()))})
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
@@ -45,7 +46,10 @@ func (c *cable) withPodEndpoints(client, server string) (vip string) {
 	s := c.states[client]
 	imported := activeNets[cluster].frontends[1]
 	s.Frontends = slices.Clone(s.Frontends)
-	s.Frontends[1] = frontend(imported[0], corev1.ProtocolTCP, imported[1], podOf(server).String()+":8080")
+	vipOf := netip.MustParseAddrPort(imported[1])
+	s.Frontends[1] = frontend(imported[0], corev1.ProtocolTCP,
+		netip.AddrPortFrom(c.inner(vipOf.Addr()), vipOf.Port()).String(),
+		netip.AddrPortFrom(c.inner(podOf(server)), 8080).String())
 	c.states[client] = s
 	if err := c.nodes[client].Replace(c.entries(s)...); err != nil {
 		c.t.Fatal(err)
@@ -72,11 +76,14 @@ func path(from, first, second, to string) []string {
 func TestTransit(t *testing.T) {
 	for _, stretch := range []bool{false, true} {
 		for _, service := range []bool{false, true} {
-			for _, pair := range [][2]string{{"east1", "west3"}, {"east1", "west1"}, {"east3", "west2"},
-				{"east3", "west4"}, {"west4", "east2"}, {"west1", "east4"}} {
+			for i, pair := range [][2]string{{"east1", "west3"}, {"east1", "west1"}, {"east3", "west2"},
+				{"east3", "west4"}, {"west4", "east2"}, {"west1", "east4"}, {"east1", "west3"}, {"east3", "west2"},
+				{"west4", "east2"}} {
 				from, to := pair[0], pair[1]
 				a := reaching()
-				a.stretch = stretch
+				if a.stretch = stretch; i >= 6 {
+					a.families = family.IPv6
+				}
 				c := a.cable(t)
 				dst := podOf(to).String() + ":8080"
 				if service {
@@ -101,7 +108,8 @@ func TestTransit(t *testing.T) {
 					}
 					at = c.send(from+" pod1", p)
 					want := strings.Join(path(from, first, second, to), " ") + " pod1"
-					if strings.Join(at.places, " ") != want || at.packet.IPSrc != p.IPSrc || at.packet.IPDst != podOf(to) {
+					if strings.Join(at.places, " ") != want || at.packet.IPSrc != p.IPSrc ||
+						at.packet.IPDst != c.inner(podOf(to)) {
 						t.Fatalf("%s to %s, Service %v, packet %d: %s, want %s", from, to, service, i, at, want)
 					}
 					if i == 0 {
@@ -298,7 +306,9 @@ func TestTransitRefused(t *testing.T) {
 	for _, last := range []string{"west1", "west3"} {
 		for _, service := range []bool{false, true} {
 			a := reaching()
-			a.stretch = true
+			if a.stretch = true; service {
+				a.families = family.IPv6
+			}
 			c := a.cable(t)
 			dst := podOf(last).String() + ":8080"
 			if service {
@@ -316,7 +326,7 @@ func TestTransitRefused(t *testing.T) {
 			if want := strings.Join(path("east1", "east3", "west1", last), " ") + " agent"; strings.Join(w.places, " ") != want {
 				t.Fatalf("%s, want %s", w, want)
 			}
-			answer := oftest.Packet{IPSrc: podOf(last), SrcPort: 8080, IPDst: p.IPSrc, DstPort: p.SrcPort, Proto: oftest.TCP}
+			answer := oftest.Packet{IPSrc: c.inner(podOf(last)), SrcPort: 8080, IPDst: p.IPSrc, DstPort: p.SrcPort, Proto: oftest.TCP}
 			r := c.nodes[last].PacketOut(answer, flow.Do(flow.Load(generated, 1), flow.Resubmit(Conntrack)))
 			if len(r.Outputs) != 1 || r.Outputs[0].Port != tunnelPort {
 				t.Fatalf("%s: the answer goes %s", last, r)

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -28,6 +29,7 @@ type activeClusters struct {
 	gateways map[string][]int // numbers of the Nodes that are Gateways, the oldest first
 	single   map[string]bool  // clusters that know one Gateway alone
 	older    map[string]bool  // clusters whose agents do not watch a single way
+	families family.Families
 	stretch  bool
 	pods     bool              // the clusters reach each other's Pods
 	keep     map[string]bool   // clusters whose new connections to Pods keep the client's address
@@ -92,7 +94,18 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 		frontend(net.frontends[1][0], corev1.ProtocolTCP, net.frontends[1][1], far))
 	s.Exported = exported(net.frontends[0][0])
 
-	v := peering.View{NodeName: s.Node.Name}
+	if a.families.Has6() {
+		s = s.inSix(a.families)
+	}
+	texts := func(cidr netip.Prefix) (out []string) {
+		for _, p := range both(a.families, sixRange)([]netip.Prefix{cidr}) {
+			if a.families.Serve(p.Addr()) {
+				out = append(out, p.String())
+			}
+		}
+		return out
+	}
+	v := peering.View{NodeName: s.Node.Name, Families: a.families}
 	for i, g := range a.gateways[cluster] {
 		g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", g)},
 			GatewayIP: activeAddr(cluster, g).String(), InternalIP: activeAddr(cluster, g).String()}
@@ -103,12 +116,13 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 		v.Gateways = append(v.Gateways, g)
 	}
 	ci := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Name: net.other}}
-	ci.Spec.ClusterID, ci.Spec.ServiceCIDR = net.other, activeServices(net.other).String()
+	ci.Spec.ClusterID, ci.Spec.ServiceCIDRs = net.other, texts(activeServices(net.other))
+	ci.Spec.ServiceCIDR = ci.Spec.ServiceCIDRs[0]
 	if !a.single[net.other] && !a.single[cluster] { // who knows one Gateway does not read features
 		ci.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
 	}
 	if s.PodToPod, v.PodToPod = a.pods, a.pods; a.pods {
-		ci.Spec.PodCIDRs = []string{activeRange(net.other).String()}
+		ci.Spec.PodCIDRs = texts(activeRange(net.other))
 	}
 	for _, g := range a.gateways[net.other] {
 		list := &ci.Spec.GatewayInfos
@@ -156,7 +170,7 @@ func (a activeClusters) cable(t *testing.T) *cable {
 		}
 	}
 	c := cableOf(t, states)
-	c.ends = ends
+	c.ends, c.six = ends, a.families == family.IPv6
 	return c
 }
 
@@ -228,7 +242,9 @@ func TestWays(t *testing.T) {
 				for _, second := range gateways[test.far] {
 					for server := range activeNodes {
 						a := active()
-						a.stretch = stretch
+						if a.stretch = stretch; server%2 == 1 {
+							a.families = family.IPv6
+						}
 						c := a.cable(t)
 						want := []string{node}
 						if first != node {
@@ -283,7 +299,9 @@ func TestWaysRefused(t *testing.T) {
 		for _, second := range []string{"west1", "west2"} {
 			for server := 1; server <= activeNodes; server++ {
 				a := active()
-				a.stretch = true
+				if a.stretch = true; server%2 == 1 {
+					a.families = family.IPv6
+				}
 				c := a.cable(t)
 				last := fmt.Sprint("west", server)
 				s := newSources(c.states[last])
@@ -307,7 +325,7 @@ func TestWaysRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 				answer := oftest.Packet{IPSrc: c.states[last].Pods[0].IPs[0], SrcPort: 8080,
-					IPDst: activeAddr("east", n), DstPort: p.SrcPort, Proto: oftest.TCP}
+					IPDst: c.translated(activeAddr("east", n)), DstPort: p.SrcPort, Proto: oftest.TCP}
 				came := c.wayOf(last, want[len(want)-2])
 				r := c.nodes[last].PacketOut(answer,
 					flow.Do(flow.Load(generated, 1), flow.Load(way, uint64(came)), flow.Resubmit(Conntrack)))
