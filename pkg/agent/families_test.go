@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -29,6 +30,9 @@ func dualView() View {
 	v.EndpointSlices = append(v.EndpointSlices, six)
 	v.ServiceCIDRs[0].Spec.CIDRs = append(v.ServiceCIDRs[0].Spec.CIDRs, "fd97::/112")
 	v.Attachments[0].IPs = append(v.Attachments[0].IPs, netip.MustParsePrefix("fd11::2/64"))
+	west := v.ClusterInfoImports[0].DeepCopy()
+	west.Spec.ServiceCIDRs = []string{west.Spec.ServiceCIDR, "fd98::/112"}
+	v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{west}
 	return v
 }
 
@@ -112,8 +116,16 @@ func TestDualStack(t *testing.T) {
 		t.Errorf("masqueraded: %s", got)
 	}
 	m.Sources = slices.DeleteFunc(m.Sources, func(p netip.Prefix) bool { return !is4(p) })
-	if diff := cmp.Diff(fmt.Sprint(four.Host.Masquerade, four.Peering.Peers), fmt.Sprint(m, d.Peering.Peers)); diff != "" {
-		t.Errorf("masquerading and other clusters (-alone +beside IPv6):\n%s", diff)
+	if diff := cmp.Diff(fmt.Sprint(four.Host.Masquerade), fmt.Sprint(m)); diff != "" {
+		t.Errorf("masquerading (-alone +beside IPv6):\n%s", diff)
+	}
+	if got := fmt.Sprint(d.Peering.Peers[0].CIDRs); got != "[10.98.0.0/16 fd98::/112]" {
+		t.Errorf("ranges of the other cluster: %s", got)
+	}
+	peers := slices.Clone(d.Peering.Peers)
+	peers[0].CIDRs = peers[0].CIDRs[:1]
+	if diff := cmp.Diff(fmt.Sprint(four.Peering.Peers), fmt.Sprint(peers)); diff != "" {
+		t.Errorf("other clusters (-alone +beside IPv6):\n%s", diff)
 	}
 }
 

@@ -61,9 +61,10 @@ func TestOwn(t *testing.T) {
 	want := peering.Own{
 		ServiceCIDRs: services,
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.11.1.0/24")},
-		Nodes:        []netip.Addr{netip.MustParseAddr("192.168.78.101"), netip.MustParseAddr("203.0.113.1")},
-		APIServers:   []netip.Addr{netip.MustParseAddr("172.30.0.10"), netip.MustParseAddr("172.30.0.11")},
-		Networks:     []netip.Prefix{netip.MustParsePrefix("192.168.78.0/24")},
+		Nodes: []netip.Addr{netip.MustParseAddr("192.168.78.101"), netip.MustParseAddr("fd00::1"),
+			netip.MustParseAddr("203.0.113.1")},
+		APIServers: []netip.Addr{netip.MustParseAddr("172.30.0.10"), netip.MustParseAddr("172.30.0.11")},
+		Networks:   []netip.Prefix{netip.MustParsePrefix("192.168.78.0/24"), netip.MustParsePrefix("fd00::/64")},
 	}
 	// A table of the test's own, since an Own is no table: it is part of the peering.
 	tables := newTables(v.Config, v.NodeName)

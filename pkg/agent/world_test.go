@@ -526,7 +526,10 @@ func (w *world) changeImport(r *rand.Rand) string {
 	ci.Spec.ServiceCIDR = oneOf(r, "10.96.0.0/16", "10.96.0.0/16", "10.98.0.0/16", "10.98.0.0/16", "10.98.128.0/17",
 		"10.99.0.0/16", "10.99.0.9/16")
 	if r.IntN(8) == 0 {
-		ci.Spec.ServiceCIDR = oneOf(r, "10.97.16.0/20", "10.11.3.0/24", "0.0.0.0/0", "fd00::/64", "10.1.0.0", "")
+		ci.Spec.ServiceCIDR = oneOf(r, "10.97.16.0/20", "10.11.3.0/24", "0.0.0.0/0", "::ffff:10.1.0.0/112", "10.1.0.0", "")
+	}
+	if ci.Spec.ServiceCIDR == "10.96.0.0/16" { // questions are about IPv4, and all flows are compared
+		ci.Spec.ServiceCIDRs = []string{"10.96.0.0/16", "fd00:96::/112"}
 	}
 	for range r.IntN(8) / 2 {
 		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos,
@@ -538,7 +541,7 @@ func (w *world) changeImport(r *rand.Rand) string {
 	}
 	for range r.IntN(3) {
 		ci.Spec.PodCIDRs = append(ci.Spec.PodCIDRs, oneOf(r, "10.20.0.0/16", "10.21.0.0/16", "10.20.128.0/17", "10.11.0.0/16",
-			"10.96.8.0/24", "x"))
+			"10.96.8.0/24", "x", "fd00:20::/48"))
 	}
 	if r.IntN(20) == 0 {
 		ci.Spec.ClusterID = ""

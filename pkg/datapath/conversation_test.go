@@ -417,3 +417,30 @@ func TestRefusalComesBack(t *testing.T) {
 		t.Errorf("the answer goes %s, want %s", w, want)
 	}
 }
+
+// TestErrorComesBack takes the answer of a server's Pod that a packet is too big back to the client, over the same
+// Nodes.
+func TestErrorComesBack(t *testing.T) {
+	for _, protocol := range []uint8{oftest.ICMP, oftest.ICMPv6} {
+		c := newCable(t)
+		if protocol == oftest.ICMPv6 {
+			c = c.inSix(family.Dual)
+			c.six = true
+		}
+		for choice, server := range []string{"west1 pod1", "west2 pod1"} {
+			c.choice = choice
+			request := c.request("east1 pod1", "10.97.0.14:80", oftest.TCP)
+			request.SrcPort += uint16(choice)
+			w := c.send("east1 pod1", request)
+			about := w.packet
+			about.InPort, about.TunSrc, about.TunDst, about.TunID = 0, netip.Addr{}, netip.Addr{}, 0
+			answer := w.packet.Reply()
+			answer.Proto, answer.Inner, answer.SrcPort, answer.DstPort = protocol, &about, 0, 0
+			back := c.send(server, answer)
+			if n := len(back.places); strings.Join(back.places[max(0, n-3):], " ") != "east2 east1 pod1" ||
+				back.packet.IPDst != request.IPSrc || back.packet.Inner.IPDst != request.IPDst {
+				t.Errorf("the error of %s goes %s", server, back)
+			}
+		}
+	}
+}

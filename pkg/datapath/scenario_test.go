@@ -127,7 +127,18 @@ func sixNode(n int) State {
 
 // withIPv6 adds IPv6 to a Node of east, and leaves IPv4 out if the Node does not have it.
 func withIPv6(s State, n int, families family.Families) State {
-	cidrs := []netip.Prefix{rangeOf("fd11::/64"), rangeOf("fd11:0:0:1::/64")}
+	s = withRanges6(s, n, families, []netip.Prefix{rangeOf("fd11::/64"), rangeOf("fd11:0:0:1::/64")}, "fd97::/112")
+	self := s.Pods[0].IPs[len(s.Pods[0].IPs)-1]
+	s.Frontends = append(slices.Clone(s.Frontends),
+		frontend("web", corev1.ProtocolTCP, "[fd97::10]:80", "[fd11::2]:8080", "[fd11:0:0:1::3]:8080"),
+		frontend("self", corev1.ProtocolTCP, "[fd97::11]:80", fmt.Sprintf("[%s]:8080", self)),
+		frontend("dns", corev1.ProtocolUDP, "[fd97::12]:53", "[fd11::3]:5353"),
+		frontend("kubernetes", corev1.ProtocolTCP, "[fd97::1]:443", "[2001:db8::10]:6443"))
+	return s
+}
+
+// withRanges6 adds the ranges of IPv6 of the two Nodes' Pods and of Services.
+func withRanges6(s State, n int, families family.Families, cidrs []netip.Prefix, services string) State {
 	at := func(p netip.Prefix, last byte) netip.Addr {
 		a := p.Addr().As16()
 		a[15] = last
@@ -148,7 +159,7 @@ func withIPv6(s State, n int, families family.Families) State {
 	}
 	s.Node.Families, s.Node.ServiceVIP6, s.Node.NoND = families, vip6, ovstest.System()
 	s.Node.PodCIDRs, s.Node.GatewayIPs = ranges(s.Node.PodCIDRs, self), addresses(s.Node.GatewayIPs, at(self, 1))
-	s.Node.ServiceCIDRs = ranges(s.Node.ServiceCIDRs, rangeOf("fd97::/112"))
+	s.Node.ServiceCIDRs = ranges(s.Node.ServiceCIDRs, rangeOf(services))
 	s.Pods = slices.Clone(s.Pods)
 	for i := range s.Pods {
 		s.Pods[i].IPs = addresses(s.Pods[i].IPs, at(self, byte(i+2)))
@@ -156,11 +167,6 @@ func withIPv6(s State, n int, families family.Families) State {
 	s.RemoteNodes = slices.Clone(s.RemoteNodes)
 	r := &s.RemoteNodes[0]
 	r.PodCIDRs, r.GatewayIPs = ranges(r.PodCIDRs, other), addresses(r.GatewayIPs, at(other, 1))
-	s.Frontends = append(slices.Clone(s.Frontends),
-		frontend("web", corev1.ProtocolTCP, "[fd97::10]:80", "[fd11::2]:8080", "[fd11:0:0:1::3]:8080"),
-		frontend("self", corev1.ProtocolTCP, "[fd97::11]:80", fmt.Sprintf("[%s]:8080", at(self, 2))),
-		frontend("dns", corev1.ProtocolUDP, "[fd97::12]:53", "[fd11::3]:5353"),
-		frontend("kubernetes", corev1.ProtocolTCP, "[fd97::1]:443", "[2001:db8::10]:6443"))
 	return s
 }
 

@@ -2,17 +2,21 @@ package datapath
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -172,23 +176,35 @@ func TestTraffic(t *testing.T) {
 		s.Frontends = append(s.Frontends,
 			frontend("host", corev1.ProtocolTCP, "10.97.0.15:80", "192.168.78.102:9090"),
 			frontend("remote-host", corev1.ProtocolTCP, "10.97.0.16:80", "10.96.0.21:80"),
-			frontend("sctp", corev1.ProtocolSCTP, "10.97.0.17:9", "10.11.0.3:9"))
+			frontend("sctp", corev1.ProtocolSCTP, "10.97.0.17:9", "10.11.0.3:9"),
+			frontend("antrea-mc-nginx", corev1.ProtocolTCP, "[fd97::14]:80", "[fd96::20]:80"))
+		s.Peering.Peers[1].CIDRs = append(s.Peering.Peers[1].CIDRs, rangeOf("fd96::/112"))
+		return s
+	}
+	west := func(n int) State {
+		s := withRanges6(westNode(n), n, family.Dual, []netip.Prefix{rangeOf("fd10::/64"), rangeOf("fd10:0:0:1::/64")},
+			"fd96::/112")
+		s.Frontends = append(s.Frontends,
+			frontend("nginx", corev1.ProtocolTCP, "[fd96::20]:80", "[fd10::2]:8080", "[fd10:0:0:1::2]:8080"),
+			frontend("dns", corev1.ProtocolUDP, "[fd96::24]:53", "[fd10:0:0:1::2]:5353"))
+		s.Peering.Peers[0].CIDRs = append(s.Peering.Peers[0].CIDRs, rangeOf("fd97::/112"))
+		s.Exported = exported("nginx", "node", "sctp", "dns")
 		return s
 	}
 	east1 := newNode(t, underlay, east(1), "east1", eastOne, "10.97.0.0/16")
 	east2 := newNode(t, underlay, east(2), "east2", eastTwo, "10.97.0.0/16")
-	west1 := newNode(t, underlay, westNode(1), "west1", westGW, "10.96.0.0/16")
-	west2 := newNode(t, underlay, westNode(2), "west2", addrOf("192.168.77.102"), "10.96.0.0/16")
+	west1 := newNode(t, underlay, west(1), "west1", westGW, "10.96.0.0/16")
+	west2 := newNode(t, underlay, west(2), "west2", addrOf("192.168.77.102"), "10.96.0.0/16")
 
 	for _, v := range []string{"", "6"} {
 		east1.pods[0].serve(t, "tcp"+v, ":8080", "east1/pod1")
 		east1.pods[1].serve(t, "udp"+v, ":5353", "east1/pod2")
 		east2.pods[0].serve(t, "tcp"+v, ":8080", "east2/pod1")
 		east2.pods[1].serve(t, "tcp"+v, ":8080", "east2/pod2")
+		west1.pods[0].serve(t, "tcp"+v, ":8080", "west1/pod1")
+		west2.pods[0].serve(t, "tcp"+v, ":8080", "west2/pod1")
 	}
 	east2.host.serve(t, "tcp", "192.168.78.102:9090", "east2")
-	west1.pods[0].serve(t, "tcp", ":8080", "west1/pod1")
-	west2.pods[0].serve(t, "tcp", ":8080", "west2/pod1")
 	west1.host.serve(t, "tcp", "192.168.77.101:9090", "west1")
 
 	requests := []request{
@@ -232,6 +248,16 @@ func TestTraffic(t *testing.T) {
 			[]string{"east2/pod1 fc01::aabb:ccdd:eeff"}},
 		{"Pod of another Node to an IPv6 Service by UDP", east2.pods[0], "udp6", "[fd97::12]:53",
 			[]string{"east1/pod2 fd11:0:0:1::2"}},
+		{"Pod of a regular Node to another cluster by IPv6", east1.pods[0], "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"Pod of the Gateway to another cluster by IPv6", east2.pods[0], "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"host of a regular Node to another cluster by IPv6", east1.host, "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"host of the Gateway to another cluster by IPv6", east2.host, "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"Pod to a ClusterIP of another cluster by IPv6", east1.pods[0], "tcp6", "[fd96::20]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
 	}
 	if ovstest.System() { // the userspace datapath's connection tracker does not support SCTP
 		east1.pods[1].serve(t, "sctp", ":9", "east1/pod2")
@@ -249,6 +275,53 @@ func TestTraffic(t *testing.T) {
 		t.Run(r.name, r.check)
 	}
 
+	t.Run("UDP to another cluster by IPv6", func(t *testing.T) {
+		c, err := east1.pods[0].dial("udp6", "[fd96::24]:53")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		exchange := func(size int) error {
+			if err := c.SetDeadline(time.Now().Add(silence())); err != nil {
+				return err
+			}
+			if _, err := c.Write(make([]byte, size)); err != nil {
+				return err
+			}
+			n, err := c.Read(make([]byte, 2*large))
+			if err == nil && n != size {
+				err = fmt.Errorf("%d bytes of %d come back", n, size)
+			}
+			return err
+		}
+		eventually(t, "the server's Pod says that nothing listens", func() error {
+			if err := exchange(1); !errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("the error is %w", err)
+			}
+			return nil
+		})
+		for _, pod := range []namespace{east1.pods[0], west2.pods[0]} {
+			pod.ip(t, "link set eth0 mtu 1400") // tunnels add to a packet
+		}
+		server := listenUDP(t, west2.pods[0], "[fd10:0:0:1::2]:5353")
+		go func() {
+			b := make([]byte, 2*large)
+			for {
+				n, from, err := server.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				if _, err := server.WriteTo(b[:n], from); err != nil {
+					return
+				}
+			}
+		}()
+		for _, size := range []int{1, large} { // the second in fragments, both ways
+			if err := exchange(size); err != nil {
+				t.Errorf("a datagram of %d bytes: %v", size, err)
+			}
+		}
+	})
 	t.Run("a Pod cannot use another address", func(t *testing.T) {
 		east2.pods[0].ip(t, "address add 10.11.1.9/32 dev lo")
 		before := strings.Count(east2.ovs.appctl(t, "dpctl/dump-conntrack"), "src=10.11.1.9")

@@ -173,10 +173,11 @@ func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 func (w *walk) trackError(st *state, zone uint16, a ofp.CT) {
 	in := *st.inner
 	key := tuple{zone, in.Proto, netip.AddrPortFrom(in.IPSrc, in.SrcPort), netip.AddrPortFrom(in.IPDst, in.DstPort)}
+	key = key.reverse() // the error goes the way of answers to that packet, as it is here
 	c := w.s.conns[key]
 	bits := uint64(ctTrk | ctInv)
 	if c != nil && in.IPSrc == st.packet().IPDst {
-		reply := key == c.orig
+		reply := key == c.reply
 		bits = ctTrk | ctRel
 		if reply {
 			bits |= ctRpl
