@@ -299,9 +299,9 @@ func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	return ways{node: c.node, list: []wayTo{{end: c.at.others[0].InternalIP}}}, true
 }
 
-// reply sends answers to a peer's requests, to the requests' source, back along their path. On a Gateway that is the gateway that sent the
+// reply sends answers to a peer's requests back along their path. On a Gateway that is the gateway that sent the
 // request, whichever one gets requests now, or the other Gateway of this cluster that passed it on. Refusals, which the
-// agent makes, take the same path.
+// agent makes, take the same path. to matches the source of the requests.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond) []flow.Flow {
 	if !c.at.takes(peer) {
 		return append(c.ways.send(sentReply, 0, to, flow.CTState("+rpl+trk")),

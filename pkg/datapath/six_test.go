@@ -43,7 +43,7 @@ func sixText(text string) string {
 	})
 }
 
-// inSix returns a state of IPv4 with the counterparts of all addresses inside of tunnels, instead of these or beside
+// inSix returns a state of IPv4 with the counterparts of all addresses inside of tunnels, instead of these or next to
 // them.
 func (s State) inSix(families family.Families) State {
 	ips, cidrs := both(families, six), both(families, sixRange)

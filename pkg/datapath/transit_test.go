@@ -326,7 +326,8 @@ func TestTransitRefused(t *testing.T) {
 			if want := strings.Join(path("east1", "east3", "west1", last), " ") + " agent"; strings.Join(w.places, " ") != want {
 				t.Fatalf("%s, want %s", w, want)
 			}
-			answer := oftest.Packet{IPSrc: c.inner(podOf(last)), SrcPort: 8080, IPDst: p.IPSrc, DstPort: p.SrcPort, Proto: oftest.TCP}
+			answer := oftest.Packet{IPSrc: c.inner(podOf(last)), SrcPort: 8080, IPDst: p.IPSrc, DstPort: p.SrcPort,
+				Proto: oftest.TCP}
 			r := c.nodes[last].PacketOut(answer, flow.Do(flow.Load(generated, 1), flow.Resubmit(Conntrack)))
 			if len(r.Outputs) != 1 || r.Outputs[0].Port != tunnelPort {
 				t.Fatalf("%s: the answer goes %s", last, r)

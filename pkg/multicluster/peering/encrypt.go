@@ -178,8 +178,8 @@ func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
 }
 
 // encryption keeps the encrypted ways of the peer, with their inside addresses and their keys. services is the peer's
-// first range of ClusterIPs. It returns false if no such way is left. A peer that has one inside address keeps its other ways until all peers are known: no other peer
-// may have their addresses.
+// first range of ClusterIPs. It returns false if no such way is left. A peer that has one inside address keeps its
+// other ways until all peers are known: no other peer may have their addresses.
 func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, services netip.Prefix,
 	peer *Peer) bool {
 	if !ci.Spec.Inside() || !p.inside {

@@ -122,8 +122,8 @@ func TestPlanEncrypted(t *testing.T) {
 				"configuration of the member controller"}},
 		{"a peer whose first range is of IPv6", "node-1", own(),
 			[]*mcv1alpha1.ClusterInfoImport{with(imported("north", "fd98::/112", "192.168.79.101"), key(8))},
-			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "north [] [" + InsideOf(netip.MustParseAddr("fd98::")).String() +
-				"] via " + InsideOf(netip.MustParseAddr("fd98::")).String(), "cluster north is at 192.168.79.101 with " + key(8)},
+			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", fmt.Sprintf("north [] [%[1]s] via %[1]s",
+				InsideOf(netip.MustParseAddr("fd98::"))), "cluster north is at 192.168.79.101 with " + key(8)},
 			nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -173,7 +173,8 @@ func TestClosed(t *testing.T) {
 		{"both encrypt, or should", View{Encrypt: true},
 			"[{away 10.95.0.0 [10.95.0.0/16]} {west 10.96.0.0 [10.96.0.0/16]} {north 10.98.0.0 [10.98.0.0/16]}]"},
 		{"their Pods are reached", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true},
-			"[{away 10.95.0.0 [10.95.0.0/16]} {west 10.96.0.0 [10.96.0.0/16 10.10.0.0/16]} {north 10.98.0.0 [10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
+			"[{away 10.95.0.0 [10.95.0.0/16]} {west 10.96.0.0 [10.96.0.0/16 10.10.0.0/16]} " +
+				"{north 10.98.0.0 [10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
 		{"Nodes with IPv6 alone", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true, Families: family.IPv6},
 			"[{away 10.95.0.0 []} {west 10.96.0.0 [fd00:10::/64]} {north 10.98.0.0 []}]"},
 		{"a peer encrypts", View{}, "[{west 10.96.0.0 [10.96.0.0/16]}]"},

@@ -7,13 +7,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 )
 
-// Translated6 has the IPv6 sources of requests that Gateways translate. It is a part of family.SwitchRange6, so no range
-// of users meets it.
+// Translated6 has the IPv6 sources of requests that Gateways translate. It is a part of family.SwitchRange6, so no
+// range of users meets it.
 var Translated6 = netip.MustParsePrefix("fc01::1:0:0:0/96")
 
-// Source returns the source address of requests that a Gateway translates: of IPv4, or of IPv6. end is where tunnels to
-// the Gateway end. In the same version of IP the source is the end itself. In the other version it follows from the end,
-// so both clusters know it.
+// Source returns the source address of requests that a Gateway translates: of IPv4, or of IPv6. end is where tunnels
+// to the Gateway end. In the same version of IP the source is the end itself. In the other version it follows from the
+// end, so both clusters know it.
 func Source(end netip.Addr, is6 bool) netip.Addr {
 	if end.Is6() == is6 || !end.Is4() {
 		return end

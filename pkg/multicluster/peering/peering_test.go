@@ -242,7 +242,8 @@ func TestPlan(t *testing.T) {
 			imports: []*mcv1alpha1.ClusterInfoImport{
 				west, imported("", "10.1.0.0/16", "192.168.1.1"), imported("a", "10.1.0.0", "192.168.1.1"),
 				imported("b", "", "192.168.1.1"),
-				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "::ffff:10.1.0.0/112", "192.168.1.1"), imported("e", "10.2.0.0/16"),
+				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "::ffff:10.1.0.0/112", "192.168.1.1"),
+				imported("e", "10.2.0.0/16"),
 				imported("f", "10.3.0.0/16", "fd00::1"), imported("g", "10.4.0.0/16", "172.30.1.22"),
 				imported("h", "10.5.0.0/16", "192.168.1.9"), imported("i", "10.6.0.0/16", "192.168.1.9"),
 			},

@@ -17,8 +17,9 @@ const (
 )
 
 // keeps returns the reason why connections of this Node's Pods do not keep the client's address, empty if they do. It
-// decides for each version of IP, by the ranges of these Pods that are of it. The other clusters must know the ranges of these Pods, and the Gateways of this one must pass on untranslated packets.
-// The member controller writes that into the Gateways once all agents can do it and the leader passes it on.
+// decides for a version of IP, by these Pods' ranges of that version. The other clusters must know these ranges, and
+// the Gateways of this one must pass on untranslated packets. The member controller writes that into the Gateways once
+// all agents can do it and the leader passes it on.
 func (p *planner) keeps(own []netip.Prefix) string {
 	if p.view.PreserveClientIP != PreserveAuto && p.view.PreserveClientIP != PreserveAlways {
 		return "multicluster.preserveClientIP is never"

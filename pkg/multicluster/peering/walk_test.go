@@ -195,7 +195,8 @@ func (w *walkWorld) changeGateway(r *rand.Rand) string {
 	g.ServiceCIDR = oneOf(r, "10.97.0.0/16", "10.97.0.0/16", "10.97.0.0/16", "fd97::/112", "")
 	g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{1, byte(n[0])}.String()}
 	const pods = "10.11.0.0/16,fd11::/48"
-	g.Annotations = map[string]string{multicluster.AnnotationKeptPods: oneOf(r, pods, pods, "10.11.0.0/16", "10.11.0.0/16", "10.11.2.0/24", "")}
+	g.Annotations = map[string]string{multicluster.AnnotationKeptPods: oneOf(r, pods, pods, "10.11.0.0/16",
+		"10.11.0.0/16", "10.11.2.0/24", "")}
 	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && ip.Is4() && r.IntN(2) > 0 {
 		g.Annotations[multicluster.AnnotationInsideIP] = InsideOf(ip).String()
 	}
@@ -564,7 +565,8 @@ func (o *oracle) closed(imports []*mcv1alpha1.ClusterInfoImport) (out []string) 
 	var rows []row
 	for _, ci := range imports {
 		services, ok := walkRange(ci.Spec.ServiceCIDR)
-		if !ok || o.serves(services) && o.taken.meets(services) || !o.Encrypt && (!announcesKey(ci) || o.AllowUnencryptedPeers) {
+		if !ok || o.serves(services) && o.taken.meets(services) ||
+			!o.Encrypt && (!announcesKey(ci) || o.AllowUnencryptedPeers) {
 			continue
 		}
 		if ci.Annotations != nil {
@@ -580,7 +582,8 @@ func (o *oracle) closed(imports []*mcv1alpha1.ClusterInfoImport) (out []string) 
 				ranges = append(ranges, p.Masked())
 			}
 		}
-		rows = append(rows, row{netip.MustParseAddr(oracleBase(services.Masked().String())), fmt.Sprintf("closed %s: %v", ci.Spec.ClusterID, ranges)})
+		rows = append(rows, row{netip.MustParseAddr(oracleBase(services.Masked().String())),
+			fmt.Sprintf("closed %s: %v", ci.Spec.ClusterID, ranges)})
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.at.Compare(b.at) })
 	for _, r := range rows {
