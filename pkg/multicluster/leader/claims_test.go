@@ -25,6 +25,12 @@ func TestClaims(t *testing.T) {
 		re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: gateway}}
 		return re
 	}
+	also := func(re *mcv1alpha1.ResourceExport, services, pods []string) *mcv1alpha1.ResourceExport {
+		re = re.DeepCopy()
+		info := re.Spec.ClusterInfo
+		info.ServiceCIDRs, info.PodCIDRs = append([]string{info.ServiceCIDR}, services...), pods
+		return re
+	}
 	type exports = []*mcv1alpha1.ResourceExport
 	east, west := network("east", "10.96.0.0/16", "192.0.2.1", time.Hour),
 		network("west", "10.97.0.0/16", "192.0.2.2", time.Minute)
@@ -50,6 +56,15 @@ func TestClaims(t *testing.T) {
 		{name: "another's gateway", now: exports{east, network("west", "10.97.0.0/16", "192.0.2.1", 0)}, want: []string{both,
 			"west-clusterinfo fails: spec.clusterInfo.gatewayInfos[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps " +
 				"the gateway 192.0.2.1 of cluster east, which has it already: use other addresses, or release it there first"}},
+		{name: "another's range and Pods in IPv6, of clusters that have both", now: exports{
+			also(east, []string{"fd00:96::/112"}, []string{"fd00:10::/56"}),
+			also(network("west", "10.97.0.0/16", "192.0.2.2", time.Minute), []string{"fd00:96::/116"},
+				[]string{"fd00:10:0:1::/64", "fd00:11::/56"})}, want: []string{both,
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+			"west-clusterinfo fails: spec.clusterInfo.serviceCIDRs[1]: Service range fd00:96::/116 of cluster west overlaps " +
+				"the Service range fd00:96::/112 of cluster east, which has it already: use other addresses, or release it " +
+				"there first; spec.clusterInfo.podCIDRs[0]: Pod range fd00:10:0:1::/64 of cluster west overlaps the Pod range " +
+				"fd00:10::/56 of cluster east, which has it already: use other addresses, or release it there first"}},
 		{name: "a member that leaves releases its range", before: exports{east},
 			now: exports{leaving(network("east", "10.96.0.0/16", "192.0.2.1", time.Hour)),
 				network("west", "10.96.0.0/16", "192.0.2.2", 0)}, want: []string{

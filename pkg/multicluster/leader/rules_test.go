@@ -247,6 +247,23 @@ func TestRules(t *testing.T) {
 				"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
 				"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster " +
 					"west: expected an address of the exporting cluster"}},
+		{name: "another cluster's address of IPv6", now: exports{clusterInfo("east", "10.96.0.0/16"),
+			without(func(re *mcv1alpha1.ResourceExport) {
+				re.Spec.ClusterInfo.ServiceCIDRs = []string{"10.97.0.0/16", "fd00:97::/112"}
+			}, clusterInfo("west", "10.97.0.0/16")),
+			east80, endpoints("east", "default", "web", "fd00:97::1")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: fd00:97::1 is in a range of cluster " +
+				"west: expected an address of the exporting cluster"}},
+		{name: "an address of IPv6 outside of the announced ranges", now: exports{
+			withPods(clusterInfo("east", "10.96.0.0/16"), "fd00:10::/56"),
+			east80, endpoints("east", "default", "web", "fd00:11::1")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: fd00:11::1 is outside of the ranges " +
+				"that its cluster announces: expected an address of 10.96.0.0/16 or fd00:10::/56"}},
 		{name: "a Pod range that is another's does not open others", now: exports{
 			without(func(re *mcv1alpha1.ResourceExport) { re.CreationTimestamp = metav1.NewTime(noon) },
 				withPods(clusterInfo("east", "10.96.0.0/16"), "10.97.0.0/16")),

@@ -43,7 +43,7 @@ type mcsWorld struct {
 	members map[string]*world // by cluster ID
 }
 
-// newServices joins members.
+// newServices joins members. The first has ClusterIPs of IPv4 alone, the others of both versions of IP.
 func newServices(t *testing.T, ids ...string) *mcsWorld {
 	w, _ := newParallelWorld(t)
 	own := clusterSet("")
@@ -54,8 +54,8 @@ func newServices(t *testing.T, ids ...string) *mcsWorld {
 	for i, id := range ids {
 		m := w
 		if i > 0 {
-			server := apiserver.New(t,
-				apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 97+i)})
+			server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"},
+				ServiceCIDR: fmt.Sprintf("10.%[1]d.0.0/16,fd00:%[1]d::/112", 97+i)})
 			m = &world{t: t, leader: w.leader, leaderConfig: w.leaderConfig, memberConfig: server.Config}
 		}
 		m.config = config.Default()
@@ -419,6 +419,53 @@ func TestMultiClusterServices(t *testing.T) {
 			)
 		})
 	}
+	run("3_versions of IP", func(t *testing.T, ns string) {
+		const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+		imports := func(what string, exported, inEast, inWest []corev1.IPFamily, ready string) {
+			s.everywhere(what, func(ctx context.Context, in client.Client) error {
+				si, derived := &mcsv1beta1.ServiceImport{}, &corev1.Service{}
+				list := &discoveryv1.EndpointSliceList{}
+				if err := errors.Join(in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, si),
+					in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived),
+					in.List(ctx, list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}),
+				); err != nil {
+					return err
+				}
+				families, status := inWest, "True Ready"
+				if in == s.members["east"].member {
+					families, status = inEast, ready
+				}
+				types := []corev1.IPFamily{}
+				for _, slice := range list.Items {
+					types = append(types, corev1.IPFamily(slice.AddressType))
+				}
+				slices.Sort(types)
+				usable := slices.DeleteFunc(slices.Clone(exported),
+					func(f corev1.IPFamily) bool { return !slices.Contains(families, f) })
+				c := apimeta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+				if c == nil {
+					return errors.New("no condition Ready")
+				}
+				return errors.Join(sameJSON("ipFamilies", si.Spec.IPFamilies, families),
+					sameJSON("ips", si.Spec.IPs, derived.Spec.ClusterIPs), sameJSON("EndpointSlices", types, usable),
+					sameJSON("Ready", string(c.Status)+" "+c.Reason, status))
+			})
+		}
+		o := s.hello("west", ns,
+			func(o *corev1.Service) { o.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyPreferDualStack) })
+		s.export("west", ns, nil, nil)
+		imports("both", []corev1.IPFamily{v4, v6}, []corev1.IPFamily{v4}, []corev1.IPFamily{v4, v6}, "True Ready")
+		s.update(s.members["west"].member, o, func() { o.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack) })
+		imports("IPv4 alone", []corev1.IPFamily{v4}, []corev1.IPFamily{v4}, []corev1.IPFamily{v4}, "True Ready")
+		west := s.members["west"].member
+		s.delete(west, o)
+		s.create(west, &corev1.Service{ObjectMeta: meta(ns, "hello"), Spec: corev1.ServiceSpec{Ports: o.Spec.Ports,
+			Selector: o.Spec.Selector, IPFamilies: []corev1.IPFamily{v6}}})
+		imports("IPv6 alone", []corev1.IPFamily{v6}, []corev1.IPFamily{v4}, []corev1.IPFamily{v6},
+			"False IPFamilyNotSupported")
+		s.unexport("west", ns)
+		s.nothing(ns)
+	})
 	run("5-defaults_a Service that says nothing of affinity, policy and distribution (5 to 7)",
 		func(t *testing.T, ns string) {
 			o := s.hello("west", ns, func(o *corev1.Service) { o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = "", nil })

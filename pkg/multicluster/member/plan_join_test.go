@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,29 +193,32 @@ func TestPlanGateway(t *testing.T) {
 	}
 }
 
-// TestPlanServiceRanges announces all IPv4 ranges of ClusterIPs, the first one in its old field too.
+// TestPlanServiceRanges announces all ranges of ClusterIPs, the first one in its old field too.
 func TestPlanServiceRanges(t *testing.T) {
 	for _, row := range []struct {
-		name, configured string
-		objects, want    []string
+		name, first, configured string
+		objects, want           []string
 	}{
 		{name: "one", objects: []string{"10.97.0.0/16"}},
-		{name: "one of each family", objects: []string{"fd00:97::/112,10.97.0.0/16"}},
+		{name: "one of each family", objects: []string{"fd00:97::/112,10.97.0.0/16"},
+			want: []string{"10.97.0.0/16", "fd00:97::/112"}},
+		{name: "IPv6 alone", first: "fd00:97::/112", objects: []string{"fd00:97::/112"}},
 		{name: "within the first", objects: []string{"10.97.0.0/16", "10.97.8.0/24"}},
 		{name: "more", objects: []string{"10.200.0.0/24", "10.97.0.0/16", "10.200.0.0/16", "nonsense", "10.99.0.0/24"},
 			want: []string{"10.97.0.0/16", "10.99.0.0/24", "10.200.0.0/16"}},
 		{name: "configured", configured: "10.97.0.0/16", objects: []string{"10.200.0.0/24"}},
 		{name: "more that are configured", configured: "10.97.0.0/16,10.98.0.0/16,fd00:97::/112",
-			objects: []string{"10.200.0.0/24"}, want: []string{"10.97.0.0/16", "10.98.0.0/16"}},
+			objects: []string{"10.200.0.0/24"}, want: []string{"10.97.0.0/16", "10.98.0.0/16", "fd00:97::/112"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
 			v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
 			v.ConfiguredCIDRs, v.ServiceCIDRs = row.configured, serviceCIDRs(row.objects...)
+			v.ServiceCIDR = cmp.Or(row.first, v.ServiceCIDR)
 			d, ps := Plan(v)
 			expect(t, "problems", len(ps), 0)
 			info := d.ResourceExports[0].Spec.ClusterInfo
-			expect(t, "serviceCIDR", info.ServiceCIDR, "10.97.0.0/16")
+			expect(t, "serviceCIDR", info.ServiceCIDR, v.ServiceCIDR)
 			expect(t, "serviceCIDRs", info.ServiceCIDRs, row.want)
 		})
 	}

@@ -321,6 +321,7 @@ func TestPlanExportFamilies(t *testing.T) {
 		}, want: "fd00:11::1", families: []corev1.IPFamily{v6}, left: "; IPv4 addresses " +
 			"of its Pods are left out, since podCIDRs in the member controller's configuration has no range of IPv4: add " +
 			"the range there"},
+		{name: "ClusterIPs", change: func(*View) {}, want: "10.97.0.10 fd00:97::10", families: []corev1.IPFamily{v4, v6}},
 		{name: "ClusterIPs, of which one range is configured", change: func(v *View) {
 			v.ConfiguredCIDRs = "10.97.0.0/16"
 		}, want: "10.97.0.10", families: []corev1.IPFamily{v4}, left: "; ClusterIP " +

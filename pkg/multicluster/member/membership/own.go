@@ -74,11 +74,9 @@ func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix
 	return out
 }
 
-// Announced are the ranges of ClusterIPs that other clusters are to reach, as many as a ClusterInfo may have. IPv6 is
-// not routed between clusters yet.
+// Announced returns the ranges of ClusterIPs that other clusters are to reach, as many as a ClusterInfo may have.
 func (own OwnRanges) Announced() []netip.Prefix {
-	out := slices.DeleteFunc(slices.Clone(own.Services), func(p netip.Prefix) bool { return !p.Addr().Is4() })
-	return out[:min(len(out), claims.MaxServiceRanges)]
+	return own.Services[:min(len(own.Services), claims.MaxServiceRanges)]
 }
 
 // Families returns the versions of IP that ClusterIPs of this cluster have, IPv4 first. It returns nil while they are
