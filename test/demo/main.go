@@ -167,7 +167,11 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 	if err := d.nodePorts(ctx); err != nil {
 		return err
 	}
-	if err := d.policy(ctx, ip); err != nil {
+	ips, err := d.families(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.policy(ctx, ips); err != nil {
 		return err
 	}
 	if err := d.gateways(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -25,8 +26,8 @@ spec:
     - {name: others, action: Reject}
 `
 
-// policy applies it, and lets two clients in east ask: one of them has the label.
-func (d *demo) policy(ctx context.Context, ip string) error {
+// policy applies it, and lets two clients in east ask at each address: one of them has the label.
+func (d *demo) policy(ctx context.Context, ips []netip.Addr) error {
 	section("A policy in west that selects Pods of all clusters")
 	fmt.Print(strings.TrimSpace(friends) + "\n\n")
 	if err := d.world.Apply(ctx, "west", friends); err != nil {
@@ -38,24 +39,25 @@ func (d *demo) policy(ctx context.Context, ip string) error {
 	if err := d.world.ClientPod(ctx, "east", "stranger", "node-2"); err != nil {
 		return err
 	}
-	url := "http://" + ip + "/"
 	for _, client := range []struct {
 		name     string
 		answered bool
 	}{{"client", true}, {"stranger", false}} {
-		var out string
-		// The label has to reach the leader, which gives it a number, and come back to both clusters.
-		if err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
-			var err error
-			out, err = d.world.Exec(ctx, "east", client.name, "/echo", "get", url, "--count", "4", "--timeout", "1s")
-			if (err == nil) != client.answered {
-				return fmt.Errorf("default/%s in east: answered is to be %t: %w\n%s", client.name, client.answered, err, out)
+		for _, ip := range ips {
+			var out string
+			// The label has to reach the leader, which gives it a number, and come back to both clusters.
+			if err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
+				var err error
+				out, err = d.world.Exec(ctx, "east", client.name, "/echo", "get", urlOf(ip), "--count", "4", "--timeout", "1s")
+				if (err == nil) != client.answered {
+					return fmt.Errorf("default/%s in east: answered is to be %t: %w\n%s", client.name, client.answered, err, out)
+				}
+				return nil
+			}); err != nil {
+				return err
 			}
-			return nil
-		}); err != nil {
-			return err
+			fmt.Printf("-- default/%s in east, 4 requests to %s\n%s", client.name, ip, out)
 		}
-		fmt.Printf("-- default/%s in east, 4 requests\n%s", client.name, out)
 	}
 	// Each cluster decides about its own Pods: east reports the number in the packets, west the decision.
 	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o",
