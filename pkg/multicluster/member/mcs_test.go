@@ -33,6 +33,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -423,10 +424,11 @@ func TestMultiClusterServices(t *testing.T) {
 		const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
 		imports := func(what string, exported, inEast, inWest []corev1.IPFamily, ready string) {
 			s.everywhere(what, func(ctx context.Context, in client.Client) error {
-				si, derived := &mcsv1beta1.ServiceImport{}, &corev1.Service{}
+				si, derived, endpoints := &mcsv1beta1.ServiceImport{}, &corev1.Service{}, &services.Endpoints{}
 				list := &discoveryv1.EndpointSliceList{}
 				if err := errors.Join(in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, si),
 					in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived),
+					in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, endpoints),
 					in.List(ctx, list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}),
 				); err != nil {
 					return err
@@ -435,7 +437,10 @@ func TestMultiClusterServices(t *testing.T) {
 				if in == s.members["east"].member {
 					families, status = inEast, ready
 				}
-				types := []corev1.IPFamily{}
+				types, addresses := []corev1.IPFamily{}, 0
+				for _, subset := range endpoints.Subsets {
+					addresses += len(subset.Addresses)
+				}
 				for _, slice := range list.Items {
 					types = append(types, corev1.IPFamily(slice.AddressType))
 				}
@@ -447,6 +452,7 @@ func TestMultiClusterServices(t *testing.T) {
 					return errors.New("no condition Ready")
 				}
 				return errors.Join(sameJSON("ipFamilies", si.Spec.IPFamilies, families),
+					sameJSON("addresses of Endpoints", addresses, len(usable)),
 					sameJSON("ips", si.Spec.IPs, derived.Spec.ClusterIPs), sameJSON("EndpointSlices", types, usable),
 					sameJSON("Ready", string(c.Status)+" "+c.Reason, status))
 			})
