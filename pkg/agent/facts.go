@@ -96,8 +96,8 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 	if slices.ContainsFunc(f.Internal, netip.Addr.Is4) {
 		kind, usable = "IPv4 address", netip.Addr.Is4 // as for Nodes without the annotation
 	}
-	f.Transport = slices.DeleteFunc(f.Transport, func(ip netip.Addr) bool { return !usable(ip) })
-	if text != "" && len(f.Transport) == 0 {
+	if text != "" && !slices.ContainsFunc(f.Transport, usable) {
+		f.Transport = nil
 		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no %s that a tunnel can end at",
 			transportAddresses, text, kind)
 	}
@@ -144,6 +144,18 @@ func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
 		ip, ok = n.internalIP()
 	}
 	return ip, ok, err
+}
+
+// endOf returns the address of a version of IP at which the other Nodes reach a Node. If tunnels end at an address of
+// that version, it is this one. Else it is an announced transport address or an InternalIP.
+func (n nodeFacts) endOf(six bool) (netip.Addr, bool) {
+	end, _, _ := n.tunnelEnd()
+	for _, ip := range slices.Concat([]netip.Addr{end}, n.Transport, n.Internal) {
+		if carriesTunnels(ip) && ip.Is6() == six {
+			return ip, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // tunnelEnds returns all addresses that the tunnels of a Node may end at and come from. These are the address that

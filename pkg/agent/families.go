@@ -24,25 +24,40 @@ func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, 
 		ranges = append(ranges, a.Value.IPs...)
 	}
 	of := family.Of(ranges)
-	if !of.Has6() {
-		return of, nil
-	}
 	var ps problems
+	if of.Has4() && t.unreachable(n, false) {
+		ps.report(t.object(), "status.addresses", "NoInternalIP", "its Pods have no IPv4: "+noNextHop, "IPv4")
+		if of.Has6() {
+			of = family.IPv6
+		}
+	}
+	if !of.Has6() {
+		return of, ps
+	}
 	const without = "its Pods have no IPv6: "
 	switch mtu := podMTU(t.config, u); {
 	case u.NoIPv6:
 		ps.report(t.object(), "spec.podCIDRs", "IPv6Off", without+"the kernel's IPv6 is off: start it without "+
 			"ipv6.disable=1, and set net.ipv6.conf.all.disable_ipv6 to 0, or give the cluster ranges of IPv4 alone")
-	case t.config.TrafficEncapMode != config.Encap:
-		ps.report(t.object(), "spec.podCIDRs", "IPv6NotServed", without+"trafficEncapMode is %s, and only %s has IPv6: "+
-			"set it in antrea-agent.conf, or give the cluster ranges of IPv4 alone", t.config.TrafficEncapMode, config.Encap)
+	case t.unreachable(n, true):
+		ps.report(t.object(), "status.addresses", "NoInternalIP", without+noNextHop, "IPv6")
 	case mtu > 0 && mtu < minMTU6:
 		ps.report(t.object(), "spec.podCIDRs", "MTUTooSmall", without+"their MTU is %d, and IPv6 needs %d: raise "+
 			"defaultMTU in antrea-agent.conf, or the MTU of the interface between the Nodes", mtu, minMTU6)
 	default:
-		return of, nil
+		return of, ps
 	}
 	return family.IPv4, ps
+}
+
+const noNextHop = "with trafficEncapMode noEncap other Nodes reach them by an InternalIP of %s, and the Node has " +
+	"none: start its kubelet with a --node-ip of both versions, or set trafficEncapMode to encap in antrea-agent.conf"
+
+// unreachable reports whether the hosts of other Nodes have no next hop of a version of IP to this Node. With tunnels
+// they need none. While the kubelet has written no InternalIP, the result is false.
+func (t *ownNode) unreachable(n nodeFacts, six bool) bool {
+	_, ok := n.endOf(six)
+	return t.config.TrafficEncapMode == config.NoEncap && len(n.Internal) > 0 && !ok
 }
 
 // families returns the row of familiesOf.

@@ -135,7 +135,7 @@ func TestNoRoomForIPv6(t *testing.T) {
 		reason string
 		change func(*View)
 	}{
-		{"IPv6NotServed", func(v *View) { v.Config.TrafficEncapMode = config.Hybrid }},
+		{"NoInternalIP", func(v *View) { v.Config.TrafficEncapMode = config.NoEncap }},
 		{"MTUTooSmall", func(v *View) { v.Config.DefaultMTU = 1279 }},
 		{"IPv6Off", func(v *View) { v.Underlay.NoIPv6 = true }},
 	} {
@@ -182,13 +182,13 @@ func TestIPv6Alone(t *testing.T) {
 	if d.Flows[datapath.PodOwner("web-a1b2c3")].Flows == nil {
 		t.Error("the Pod has no flows")
 	}
-	// A Node in a mode without IPv6 has no network.
-	v.Config.TrafficEncapMode = config.Hybrid
+	// The hosts of other Nodes have no way to the Node.
+	v.Config.TrafficEncapMode = config.NoEncap
 	d, problems = Plan(v)
 	reason := func(want string) bool {
 		return slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == want })
 	}
-	if d.Network != nil || !reason("IPv6NotServed") || reason("NoPodCIDR") {
+	if d.Network != nil || !reason("NoInternalIP") || reason("NoPodCIDR") {
 		t.Errorf("a Node without IPv6: %+v, %v", d.Network, problems)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
@@ -146,7 +147,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		via, direct := t.routesToPods(r, u, source, hop)
 		d.Routes = append(append(d.Routes, via...), direct...)
 		if !source.Is4() {
-			d.Behind = t.behindOf(ranges, serviceCIDRs, via)
+			d.Behind = t.behindOf(ranges, serviceCIDRs, r)
 		}
 		// Packets that the host forwards to Pods enter the switch with another MAC than the host's own packets
 		// (datapath.Node).
@@ -174,20 +175,20 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 
 // behindOf names packets with a Pod's IPv6 address that do not come from the switch. A machine on the Nodes' link would
 // send them in the name of a Pod, and policies would take them for the Pod's. In mode encap the packets of all Pods to
-// Pods and Services are in the switches alone. To other destinations they have their Node's address, unless noSNAT is
-// set.
-func (t *tables) behindOf(own, serviceCIDRs []netip.Prefix, via []hostnet.Route) hostnet.Behind {
-	if t.config.TrafficEncapMode != config.Encap {
-		return hostnet.Behind{}
-	}
+// Pods and Services are in the switches alone. Packets of Pods of a Node that announces a network of IPv6 may come from
+// the network. To other destinations packets have their Node's address, unless noSNAT is set.
+func (t *tables) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) hostnet.Behind {
 	in := hostnet.Behind{Link: t.config.HostGateway}
 	for _, p := range own {
 		if !is4(p) {
 			in.Sources = append(in.Sources, p.Masked())
 		}
 	}
-	for _, route := range via {
-		in.Sources = append(in.Sources, route.Dst)
+	for _, n := range derive.All(r, t.nodes) {
+		cidrs, _ := n.Value.podCIDRs(family.IPv6)
+		if n.Key.Name != t.nodeName && !n.Value.announces6() {
+			in.Sources = append(in.Sources, cidrs...)
+		}
 	}
 	if t.config.NoSNAT {
 		in.To = slices.Clone(in.Sources)

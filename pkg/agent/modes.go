@@ -12,18 +12,22 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Traffic modes. In mode encap all packets between the Pods of two Nodes go through a tunnel. In mode noEncap the hosts
 // route them, and no packet of this cluster's own traffic goes through a tunnel. In mode hybrid the hosts route them
-// between Nodes of one subnet. Traffic with other clusters goes through tunnels in each mode.
+// between Nodes of one subnet. Traffic with other clusters goes through tunnels in each mode. Two Nodes may be direct
+// in one version of IP alone: each version has an address of the Node that is the hosts' next hop.
 //
 // Both ends of a connection decide from the same facts, the Nodes' annotations, so they come to the same result.
 
-// transportNetworks is the annotation of a Node with the addresses where its tunnels end, and their prefix lengths. Its
-// agent writes it in mode hybrid. Commas separate the addresses.
+// transportNetworks is the annotation of a Node with the addresses at which other Nodes reach it, and their prefix
+// lengths. Its agent writes it in mode hybrid. In mode noEncap it writes the address of IPv6 alone: the hosts of other
+// Nodes accept packets with a Pod's IPv6 address from the network if the Pod's Node announces a network of IPv6. Commas
+// separate the addresses.
 const transportNetworks = "tombolo.io/transport-networks"
 
 // networksOf reads the annotation transportNetworks. It leaves out texts that are not prefixes.
@@ -46,23 +50,24 @@ func (n nodeFacts) networkAt(ip netip.Addr) (netip.Prefix, bool) {
 	return n.Networks[i], true
 }
 
-// direct reports whether the hosts route packets between the Pods of this Node and of another one.
-func (t *tables) direct(name string, n nodeFacts, r *derive.Reader, ps *problems) bool {
+// direct reports whether the hosts route packets of a version of IP between the Pods of this Node and of another one.
+func (t *tables) direct(name string, n nodeFacts, six bool, r *derive.Reader, ps *problems) bool {
 	switch t.config.TrafficEncapMode {
 	case config.NoEncap:
-		return true
+		_, ok := n.endOf(six)
+		return ok
 	case config.Hybrid:
 		this, _, _ := t.this.ready(r)
-		return sameSubnet(t.nodeName, this, name, n, ps)
+		return sameSubnet(t.nodeName, this, name, n, six, ps)
 	}
 	return false
 }
 
-// sameSubnet reports whether two Nodes announce the same network. It returns the same for the Nodes in either order. If
-// a Node announces nothing, its agent is older or has another traffic mode.
-func sameSubnet(name string, n nodeFacts, other string, o nodeFacts, ps *problems) bool {
-	end, _, _ := n.tunnelEnd()
-	far, _, _ := o.tunnelEnd()
+// sameSubnet reports whether two Nodes announce the same network of a version of IP. It returns the same for the Nodes
+// in either order. If a Node announces nothing, its agent is older or has another traffic mode.
+func sameSubnet(name string, n nodeFacts, other string, o nodeFacts, six bool, ps *problems) bool {
+	end, _ := n.endOf(six)
+	far, _ := o.endOf(six)
 	here, ok := n.networkAt(end)
 	there, known := o.networkAt(far)
 	if !ok || !known {
@@ -76,35 +81,55 @@ func sameSubnet(name string, n nodeFacts, other string, o nodeFacts, ps *problem
 	return here.Masked() == there.Masked()
 }
 
+// announces6 reports whether a Node announces a network of IPv6. Then packets of its Pods may come from the network.
+func (n nodeFacts) announces6() bool {
+	return slices.ContainsFunc(n.Networks, func(p netip.Prefix) bool { return !is4(p) })
+}
+
 // announcement is the value of the annotation transportNetworks that this Node should have.
 type announcement struct {
 	Known bool
 	Text  string // "" for no annotation
 }
 
-// announcementOf returns the network of the address where this Node's tunnels end. There is no row before the Node's
-// network has been read.
+// announcementOf returns the networks of the addresses at which other Nodes reach this one. There is no row before the
+// Node's network has been read.
 func (t *tables) announcementOf(_ derive.Name, r *derive.Reader) (announcement, []problem.Problem) {
 	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {
 		return announcement{}, nil
 	}
-	if t.config.TrafficEncapMode != config.Hybrid {
+	mode := t.config.TrafficEncapMode
+	if mode == config.Encap {
 		return announcement{Known: true}, nil
 	}
-	end, ok, _ := now.Node.tunnelEnd()
+	tunnels, ok, _ := now.Node.tunnelEnd()
 	if !ok {
 		return announcement{}, nil
 	}
-	i := slices.IndexFunc(now.Underlay.Networks, func(p netip.Prefix) bool { return p.Addr() == end })
-	if i < 0 {
-		var ps problems
-		ps.report(t.this.object(), "status.addresses", "TransportNetworkUnknown",
-			"packets to all Nodes go through tunnels: the transport interface does not have the address %s, where tunnels to "+
-				"this Node end: set transportInterface in antrea-agent.conf to the interface that has it", end)
-		return announcement{Known: true}, ps
+	var ps problems
+	var texts []string
+	families := t.this.families(r)
+	for _, six := range []bool{false, true} {
+		end, ok := now.Node.endOf(six)
+		// The hosts of IPv4 have no rule that needs an announcement.
+		if !ok || end != tunnels && !families.Serve(end) || mode == config.NoEncap && (!six || !families.Has6()) {
+			continue
+		}
+		i := slices.IndexFunc(now.Underlay.Networks, func(p netip.Prefix) bool { return p.Addr() == end })
+		switch {
+		case i >= 0:
+			texts = append(texts, now.Underlay.Networks[i].String())
+		case mode == config.NoEncap:
+			texts = append(texts, netip.PrefixFrom(end, end.BitLen()).String())
+		default:
+			ps.report(t.this.object(), "status.addresses", "TransportNetworkUnknown",
+				"packets of %s to all Nodes go through tunnels: the transport interface does not have the address %s, at which "+
+					"the other Nodes reach this one: set transportInterface in antrea-agent.conf to the interface that has it",
+				family.Of([]netip.Prefix{netip.PrefixFrom(end, 0)}), end)
+		}
 	}
-	return announcement{Known: true, Text: now.Underlay.Networks[i].String()}, nil
+	return announcement{Known: true, Text: strings.Join(texts, ",")}, ps
 }
 
 // routesToPods returns the host's routes to the Pods of other Nodes: through the switch, and to the Nodes themselves. A
@@ -114,13 +139,18 @@ func (t *tables) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Ad
 	routed := map[netip.Prefix]bool{}
 	ofSource := func(p netip.Prefix) bool { return is4(p) == source.Is4() }
 	for _, n := range derive.All(r, t.remotes) {
-		if !n.Value.Direct {
+		if !n.Value.DirectTo(source) {
 			continue
 		}
-		neighbor := slices.ContainsFunc(u.Networks, func(p netip.Prefix) bool { return p.Contains(n.Value.Address) })
+		facts, _ := derive.Get(r, t.nodes, derive.Object{Name: n.Value.Name})
+		next, _ := facts.endOf(source.Is6())
+		neighbor := slices.ContainsFunc(u.Networks, func(p netip.Prefix) bool { return p.Contains(next) })
 		for _, cidr := range t.flows.RangesOf(r, n.Value) {
-			if routed[cidr] = true; neighbor && ofSource(cidr) && source.Is4() {
-				direct = append(direct, hostnet.Route{Dst: cidr, Gateway: n.Value.Address, Link: u.Link, Source: source,
+			if !ofSource(cidr) {
+				continue
+			}
+			if routed[cidr] = true; neighbor {
+				direct = append(direct, hostnet.Route{Dst: cidr, Gateway: next, Link: u.Link, Source: source,
 					Yields: t.config.TrafficEncapMode == config.NoEncap})
 			}
 		}

@@ -154,6 +154,156 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// modeView6 is modeView with both versions of IP, also between the Nodes. node-3 is in another subnet of IPv4, and in
+// the subnet of IPv6 if near3 is set.
+func modeView6(mode string, near3 bool) View {
+	v := modeView(mode)
+	v.Services, v.EndpointSlices = nil, nil
+	for i, n := range v.Nodes {
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, fmt.Sprintf("fd11:0:0:%d::/64", i))
+		six := fmt.Sprintf("fd78::10%d", i+1)
+		if i == 2 && !near3 {
+			six = "fd80::103"
+		}
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: six})
+		if mode == config.Hybrid {
+			n.Annotations[transportNetworks] += "," + six + "/64"
+		} else if mode == config.NoEncap {
+			n.Annotations = map[string]string{transportNetworks: six + "/64"}
+		}
+	}
+	v.Underlay.Networks = append(v.Underlay.Networks, netip.MustParsePrefix("fd78::101/64"))
+	v.Attachments[0].IPs = append(v.Attachments[0].IPs, netip.MustParsePrefix("fd11::2/64"))
+	return v
+}
+
+// TestModesOverIPv6 plans a dual-stack Node in each traffic mode. Each version of IP goes its own way.
+func TestModesOverIPv6(t *testing.T) {
+	const gw = "fc01::aabb:ccdd:eeff on antrea-gw0"
+	for _, row := range []struct {
+		name, mode    string
+		near3         bool
+		change        func(*View)
+		direct        string // Nodes with the versions
+		host          string // routes of IPv6
+		behind        string
+		announces     string
+		problem       string // "" for none
+		noNetworkOf6  bool
+		masqueradeNot string
+	}{
+		{name: "encap", mode: config.Encap, direct: "[]",
+			host:   "[fd11:0:0:1::/64 by " + gw + " fd11:0:0:2::/64 by " + gw + "]",
+			behind: "[fd11::/64 fd11:0:0:1::/64 fd11:0:0:2::/64]", masqueradeNot: "[]"},
+		{name: "noEncap", mode: config.NoEncap, direct: "[node-2 4 node-2 6 node-3 4 node-3 6]",
+			host: "[fd11:0:0:1::/64 by fd78::102 on eth0]", behind: "[fd11::/64]", announces: "fd78::101/64"},
+		{name: "noEncap, the other Node in one subnet of IPv6 alone", mode: config.NoEncap, near3: true,
+			direct: "[node-2 4 node-2 6 node-3 4 node-3 6]", behind: "[fd11::/64]", announces: "fd78::101/64",
+			host: "[fd11:0:0:1::/64 by fd78::102 on eth0 fd11:0:0:2::/64 by fd78::103 on eth0]"},
+		{name: "noEncap, a Node that has mode encap still", mode: config.NoEncap,
+			change: func(v *View) { v.Nodes[1].Annotations = nil },
+			direct: "[node-2 4 node-2 6 node-3 4 node-3 6]", behind: "[fd11::/64 fd11:0:0:1::/64]",
+			host: "[fd11:0:0:1::/64 by fd78::102 on eth0]", announces: "fd78::101/64"},
+		{name: "encap, a Node that has mode noEncap already", mode: config.Encap,
+			change: func(v *View) { v.Nodes[1].Annotations = map[string]string{transportNetworks: "fd78::102/64"} },
+			direct: "[]", host: "[fd11:0:0:1::/64 by " + gw + " fd11:0:0:2::/64 by " + gw + "]",
+			behind: "[fd11::/64 fd11:0:0:2::/64]", masqueradeNot: "[]"},
+		{name: "noEncap, an address that no interface has with its network", mode: config.NoEncap,
+			change: func(v *View) { v.Underlay.Networks = v.Underlay.Networks[:1] },
+			direct: "[node-2 4 node-2 6 node-3 4 node-3 6]", host: "[]", behind: "[fd11::/64]", announces: "fd78::101/128"},
+		{name: "noEncap, another Node without an InternalIP of IPv6", mode: config.NoEncap,
+			change: func(v *View) { v.Nodes[1].Status.Addresses = v.Nodes[1].Status.Addresses[:1] },
+			direct: "[node-2 4 node-3 4 node-3 6]", behind: "[fd11::/64]", announces: "fd78::101/64",
+			host: "[fd11:0:0:1::/64 by " + gw + "]"},
+		{name: "noEncap, this Node without an InternalIP of IPv6", mode: config.NoEncap, noNetworkOf6: true,
+			change: func(v *View) { v.Nodes[0].Status.Addresses = v.Nodes[0].Status.Addresses[:1] },
+			direct: "[node-2 4 node-3 4]", host: "[]", behind: "[]", masqueradeNot: "[10.11.0.0/24 10.11.1.0/24 10.11.2.0/24]",
+			problem: "by an InternalIP of IPv6, and the Node has none"},
+		{name: "noEncap, the annotation names the address", mode: config.NoEncap,
+			change: func(v *View) {
+				v.Nodes[1].Annotations[transportAddresses] = "192.168.78.112,fd78::112"
+			},
+			direct: "[node-2 4 node-2 6 node-3 4 node-3 6]", behind: "[fd11::/64]", announces: "fd78::101/64",
+			host: "[fd11:0:0:1::/64 by fd78::112 on eth0]"},
+		{name: "hybrid", mode: config.Hybrid, direct: "[node-2 4 node-2 6]", behind: "[fd11::/64]",
+			host:      "[fd11:0:0:2::/64 by " + gw + " fd11:0:0:1::/64 by fd78::102 on eth0]",
+			announces: "192.168.78.101/24,fd78::101/64"},
+		{name: "hybrid, another Node in one subnet of IPv6 alone", mode: config.Hybrid, near3: true,
+			direct: "[node-2 4 node-2 6 node-3 6]", behind: "[fd11::/64]",
+			host:      "[fd11:0:0:1::/64 by fd78::102 on eth0 fd11:0:0:2::/64 by fd78::103 on eth0]",
+			announces: "192.168.78.101/24,fd78::101/64"},
+		{name: "hybrid, a Node that announces IPv4 alone", mode: config.Hybrid,
+			change: func(v *View) { v.Nodes[1].Annotations[transportNetworks] = "192.168.78.102/24" },
+			direct: "[node-2 4]", behind: "[fd11::/64 fd11:0:0:1::/64]", announces: "192.168.78.101/24,fd78::101/64",
+			host: "[fd11:0:0:1::/64 by " + gw + " fd11:0:0:2::/64 by " + gw + "]"},
+		{name: "hybrid, prefix lengths of IPv6 differ", mode: config.Hybrid,
+			change: func(v *View) { v.Nodes[1].Annotations[transportNetworks] = "192.168.78.102/24,fd78::102/48" },
+			direct: "[node-2 4]", behind: "[fd11::/64]", announces: "192.168.78.101/24,fd78::101/64",
+			host:    "[fd11:0:0:1::/64 by " + gw + " fd11:0:0:2::/64 by " + gw + "]",
+			problem: "it has fd78::102/48 and this Node node-1 has fd78::101/64"},
+		{name: "noEncap, Nodes with IPv6 alone between them, Pods with both", mode: config.NoEncap, noNetworkOf6: true,
+			change: func(v *View) {
+				for _, n := range v.Nodes {
+					n.Status.Addresses = n.Status.Addresses[1:]
+				}
+				v.Underlay.Of = netip.MustParseAddr("fd78::101")
+			},
+			direct: "[node-2 6 node-3 6]", host: "[fd11:0:0:1::/64 by fd78::102 on eth0]", behind: "[fd11::/64]",
+			masqueradeNot: "[fd11::/64 fd11:0:0:1::/64 fd11:0:0:2::/64]", announces: "fd78::101/64",
+			problem: "its Pods have no IPv4"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := modeView6(row.mode, row.near3)
+			if row.change != nil {
+				row.change(&v)
+			}
+			d, problems := Plan(v)
+			direct, routes := []string{}, []string{}
+			for _, n := range d.RemoteNodes {
+				for version, is := range map[string]bool{" 4": n.Direct, " 6": n.Direct6} {
+					if is {
+						direct = append(direct, n.Name+version)
+					}
+				}
+			}
+			slices.Sort(direct)
+			for _, r := range d.Host.Routes {
+				if strings.HasPrefix(r.Dst.String(), "fd11:") {
+					routes = append(routes, fmt.Sprintf("%s by %s on %s", r.Dst, r.Gateway, r.Link))
+				}
+			}
+			tables := newTables(v.Config, v.NodeName)
+			tables.set(v)
+			tables.engine.Pass()
+			announces, _ := tables.announcement.Get(self)
+			except := row.masqueradeNot
+			if except == "" {
+				except = "[10.11.0.0/24 10.11.1.0/24 10.11.2.0/24 fd11::/64 fd11:0:0:1::/64 fd11:0:0:2::/64]"
+			}
+			for _, pair := range [][3]string{
+				{"direct", fmt.Sprint(direct), row.direct}, {"routes", fmt.Sprint(routes), row.host},
+				{"behind the switch", fmt.Sprint(d.Host.Behind.Sources), row.behind},
+				{"announced", announces.Text, row.announces},
+				{"not masqueraded", fmt.Sprint(d.Host.Masquerade.Except), except},
+			} {
+				if pair[1] != pair[2] {
+					t.Errorf("%s: %s, want %s", pair[0], pair[1], pair[2])
+				}
+			}
+			if d.Network == nil || len(d.Network.PodCIDRs) != 2 != row.noNetworkOf6 {
+				t.Errorf("network of new Pods: %+v", d.Network)
+			}
+			found := row.problem == "" && len(problems) == 0
+			for _, p := range problems {
+				found = found || row.problem != "" && strings.Contains(p.String(), row.problem)
+			}
+			if !found {
+				t.Errorf("problems %v, want %q", problems, row.problem)
+			}
+		})
+	}
+}
+
 // TestBothEndsAgree compares what two Nodes of mode hybrid decide about each other, for all pairs of announcements.
 func TestBothEndsAgree(t *testing.T) {
 	texts := []string{"", "192.0.2.1/24", "192.0.2.1/25", "192.0.2.1/32", "192.0.2.200/24", "192.0.2.200/25",
@@ -167,8 +317,8 @@ func TestBothEndsAgree(t *testing.T) {
 	for _, a := range texts {
 		for _, b := range texts {
 			var here, there problems
-			x := sameSubnet("a", node(a), "b", node(b), &here)
-			y := sameSubnet("b", node(b), "a", node(a), &there)
+			x := sameSubnet("a", node(a), "b", node(b), false, &here)
+			y := sameSubnet("b", node(b), "a", node(a), false, &there)
 			if x != y || len(here) != len(there) {
 				t.Errorf("%q and %q: one end says %t with %v, the other %t with %v", a, b, x, here, y, there)
 			}

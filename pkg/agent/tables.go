@@ -504,7 +504,13 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	for _, cidr := range ranges {
 		remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(cidr))
 	}
-	remote.Direct = t.direct(string(name), n, r, &ps)
+	for _, cidr := range ranges {
+		direct := &remote.Direct
+		if !is4(cidr) {
+			direct = &remote.Direct6
+		}
+		*direct = t.direct(string(name), n, !is4(cidr), r, &ps)
+	}
 	return remote, ps
 }
 

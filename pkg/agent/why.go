@@ -427,7 +427,7 @@ func (a *whyAnswers) seenAs(d whyDestination) netip.Addr {
 	// This Node has no facts about the way between two others. It is without a tunnel if the ways to both are.
 	direct := func(node string) bool {
 		remote, _ := a.tables.remotes.Get(derive.Name(node))
-		return node == a.tables.nodeName || remote.Direct
+		return node == a.tables.nodeName || remote.DirectTo(from.ip)
 	}
 	switch {
 	case d.judge == "" || isPod(from) || d.end.Node == "" || d.end.Node == d.judge:
@@ -810,8 +810,10 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnds, error) {
 			"service/%s", field, object.Name, object, object, object)
 	case isNode:
 		addresses := node.Internal
-		if remote, _ := a.tables.remotes.Get(derive.Name(object.Name)); field == "from" && !remote.Direct {
-			addresses = a.gatewaysOf(object.Name)
+		if remote, _ := a.tables.remotes.Get(derive.Name(object.Name)); field == "from" {
+			routed := func(ip netip.Addr) bool { return remote.DirectTo(ip) }
+			addresses = slices.DeleteFunc(slices.Clone(addresses), func(ip netip.Addr) bool { return !routed(ip) })
+			addresses = append(addresses, slices.DeleteFunc(slices.Clone(a.gatewaysOf(object.Name)), routed)...)
 		}
 		return nodeEnds(field, object.Name, addresses)
 	case isPod && isService:
@@ -1073,7 +1075,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		}
 	case from.Node != "" && from.Node != a.tables.nodeName:
 		remote, ok := a.tables.remotes.Get(derive.Name(from.Node))
-		if ok && remote.Direct { // the host forwards it
+		if to, _ := netip.ParseAddr(c.To.Address); ok && remote.DirectTo(to) { // the host forwards it
 			source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
 			break
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// With traffic mode noEncap or hybrid, the host routes packets to the Pods of some Nodes (RemoteNode.Direct). The
+// With traffic mode noEncap or hybrid, the host routes packets to the Pods of some Nodes (RemoteNode.DirectTo). The
 // switch sends such packets to the gateway port, and receives the packets of those Pods from it. Policies identify the
 // senders by their addresses.
 

@@ -18,6 +18,15 @@ type hosts struct {
 	masqueraded map[netip.AddrPort]netip.Addr // the source before, by the source after
 }
 
+// ownAddress returns the address of a Node's host, in the version of IP of another address.
+func (c *cable) ownAddress(node string, as netip.Addr) netip.Addr {
+	own := c.states[node].Node.Ends[0]
+	if as.Is6() {
+		return addrOf(inSix(own.String()))
+	}
+	return own
+}
+
 // route takes a packet that a switch has given to its host, and returns the Node whose switch gets it next. It returns
 // "" if the host keeps the packet, or sends it to the world.
 func (h *hosts) route(c *cable, node string, p *oftest.Packet) string {
@@ -25,7 +34,11 @@ func (h *hosts) route(c *cable, node string, p *oftest.Packet) string {
 		return ""
 	}
 	if was, ok := h.masqueraded[netip.AddrPortFrom(p.IPDst, p.DstPort)]; ok {
-		node = c.ends[p.IPDst]
+		for name := range c.states {
+			if c.ownAddress(name, was) == p.IPDst {
+				node = name
+			}
+		}
 		p.IPDst, p.EthSrc, p.EthDst = was, c.states[node].Node.GatewayMAC, InClusterMAC
 		return node
 	}
@@ -33,12 +46,12 @@ func (h *hosts) route(c *cable, node string, p *oftest.Packet) string {
 		if !slices.ContainsFunc(n.PodCIDRs, func(r netip.Prefix) bool { return r.Contains(p.IPDst) }) {
 			continue
 		}
-		if !n.Direct { // by the switch
+		if !n.DirectTo(p.IPDst) { // by the switch
 			p.EthSrc, p.EthDst = c.states[node].Node.GatewayMAC, InClusterMAC
 			return node
 		}
-		if p.IPSrc == vip {
-			own := c.states[node].Node.Ends[0]
+		if p.IPSrc == vip || p.IPSrc == vip6 {
+			own := c.ownAddress(node, p.IPSrc)
 			h.masqueraded[netip.AddrPortFrom(own, p.SrcPort)], p.IPSrc = p.IPSrc, own
 		}
 		next := c.ends[n.Address]
@@ -51,19 +64,23 @@ func (h *hosts) route(c *cable, node string, p *oftest.Packet) string {
 	return ""
 }
 
-// directNode is onNode without tunnels between the Nodes.
-func directNode(n int) State {
+// directNode is onNode without tunnels between the Nodes. With six the Node has both versions of IP, and tunnels for
+// IPv4.
+func directNode(n int, six bool) State {
 	s := onNode(n)
+	if six {
+		s = dualNode(n)
+	}
 	for i := range s.RemoteNodes {
-		s.RemoteNodes[i].Direct = true
+		s.RemoteNodes[i].Direct, s.RemoteNodes[i].Direct6 = !six, six
 	}
 	return s
 }
 
 // newDirectCable is newCable with traffic mode noEncap in east.
-func newDirectCable(t *testing.T) *cable {
+func newDirectCable(t *testing.T, six bool) *cable {
 	c := cableOf(t, map[string]State{
-		"east1": directNode(1), "east2": directNode(2), "west1": westNode(1), "west2": westNode(2),
+		"east1": directNode(1, six), "east2": directNode(2, six), "west1": westNode(1), "west2": westNode(2),
 	})
 	c.hosts = &hosts{masqueraded: map[netip.AddrPort]netip.Addr{}}
 	return c
@@ -76,6 +93,7 @@ func TestDirectConversations(t *testing.T) {
 		name, from, to string
 		choice         int
 		there, back    string // back: how the reply arrives at the client
+		six            bool   // directNode
 	}{
 		{name: "Pod to the other Pod of its Node", from: "east1 pod1", to: "10.11.0.3:80",
 			there: "east1 pod2: 10.11.0.2:40000 > 10.11.0.3:80", back: "east1 pod1: 10.11.0.3:80 > 10.11.0.2:40000"},
@@ -109,9 +127,24 @@ func TestDirectConversations(t *testing.T) {
 		{name: "another cluster to a Pod of a regular Node", from: "west2 pod1", to: "10.97.0.10:80",
 			there: "west2 west1 east2 east1 pod1: 192.168.77.101:40000 > 10.11.0.2:8080",
 			back:  "east1 east2 west1 west2 pod1: 10.97.0.10:80 > 10.10.1.2:40000"},
+
+		{name: "Pod to a Pod of another Node by IPv6", six: true, from: "east1 pod1", to: "[fd11:0:0:1::3]:80",
+			there: "east1 routed east2 pod2: [fd11::2]:40000 > [fd11:0:0:1::3]:80",
+			back:  "east2 routed east1 pod1: [fd11:0:0:1::3]:80 > [fd11::2]:40000"},
+		{name: "the same by IPv4, through a tunnel", six: true, from: "east1 pod1", to: "10.11.1.3:80",
+			there: "east1 east2 pod2: 10.11.0.2:40000 > 10.11.1.3:80", back: "east2 east1 pod1: 10.11.1.3:80 > 10.11.0.2:40000"},
+		{name: "Pod to the host of another Node by IPv6", six: true, from: "east1 pod1", to: "[fd11:0:0:1::1]:80",
+			there: "east1 host: [fd11::2]:40000 > [fd11:0:0:1::1]:80",
+			back:  "east1 pod1: [fd11:0:0:1::1]:80 > [fd11::2]:40000"},
+		{name: "Service with an endpoint on another Node by IPv6", six: true, from: "east1 pod2", to: "[fd97::10]:80",
+			choice: 1, there: "east1 routed east2 pod2: [fd11::3]:40000 > [fd11:0:0:1::3]:8080",
+			back: "east2 routed east1 pod2: [fd97::10]:80 > [fd11::3]:40000"},
+		{name: "host to such a Service by IPv6", six: true, from: "east1 host", to: "[fd97::10]:80", choice: 1,
+			there: "east1 routed east2 pod2: [2001:db8:78::101]:40000 > [fd11:0:0:1::3]:8080",
+			back:  "east2 routed east1 host: [fd97::10]:80 > [fd11::1]:40000"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := newDirectCable(t)
+			c := newDirectCable(t, test.six)
 			c.choice = test.choice
 			request := c.request(test.from, test.to, oftest.TCP)
 			for i := range 3 {
@@ -135,12 +168,17 @@ func TestDirectConversations(t *testing.T) {
 // TestDirectNeverLoops sends packets for Pods of another Node from the host. If the switch sent them back, they would
 // loop between host and switch.
 func TestDirectNeverLoops(t *testing.T) {
-	c := newDirectCable(t)
-	for _, from := range []netip.Addr{addrOf("10.11.0.1"), eastOne, addrOf("192.0.2.7"), addrOf("10.11.1.2")} {
-		p := c.request("east1 host", "10.11.1.3:80", oftest.TCP)
-		p.IPSrc = from
-		if w := c.send("east1 host", p); w.String() != "east1 dropped in Route" {
-			t.Errorf("from %s: %s", from, w)
+	for to, sources := range map[string][]string{
+		"10.11.1.3:80":         {"10.11.0.1", eastOne.String(), "192.0.2.7", "10.11.1.2"},
+		"[fd11:0:0:1::3]:8080": {"fd11::1", "2001:db8:78::101", "2001:db8::7", "fd11:0:0:1::2"},
+	} {
+		c := newDirectCable(t, strings.HasPrefix(to, "["))
+		for _, from := range sources {
+			p := c.request("east1 host", to, oftest.TCP)
+			p.IPSrc = addrOf(from)
+			if w := c.send("east1 host", p); w.String() != "east1 dropped in Route" {
+				t.Errorf("from %s: %s", from, w)
+			}
 		}
 	}
 }
@@ -148,7 +186,7 @@ func TestDirectNeverLoops(t *testing.T) {
 // TestDirectRefusal takes the agent's refusal of a packet of another Node's Pod back to the host that has routed the
 // packet.
 func TestDirectRefusal(t *testing.T) {
-	c := newDirectCable(t)
+	c := newDirectCable(t, false)
 	answer := oftest.Packet{IPSrc: addrOf("10.11.1.3"), SrcPort: 8080, IPDst: addrOf("10.11.0.2"), DstPort: 40000,
 		Proto: oftest.TCP}
 	for _, table := range []ofp.Table{Route, Conntrack} { // Reject has both
@@ -172,12 +210,18 @@ func TestDirectRefusal(t *testing.T) {
 // begin in one mix last over all others, also if the Nodes serve clients outside.
 func TestModesMix(t *testing.T) {
 	for _, outside := range []bool{false, true} {
-		t.Run(fmt.Sprintf("outside %t", outside), func(t *testing.T) { testModesMix(t, outside) })
+		t.Run(fmt.Sprintf("outside %t", outside), func(t *testing.T) { testModesMix(t, outside, false) })
+		t.Run(fmt.Sprintf("IPv6, outside %t", outside), func(t *testing.T) { testModesMix(t, outside, true) })
 	}
 }
 
-func testModesMix(t *testing.T, outside bool) {
-	c := newDirectCable(t)
+// testModesMix changes the mode for one version of IP. The other version has the opposite mode at each step.
+func testModesMix(t *testing.T, outside, six bool) {
+	c := newDirectCable(t, six)
+	vip, client, server := "10.97.0.10:80", "10.11.0.3:40000", "10.11.1.3:80"
+	if six {
+		vip, client, server = "[fd97::10]:80", "[fd11::3]:40000", "[fd11:0:0:1::3]:80"
+	}
 	for name, s := range c.states {
 		s.Node.Outside = outside
 		c.states[name] = s
@@ -186,7 +230,7 @@ func testModesMix(t *testing.T, outside bool) {
 		s := c.states[node]
 		s.RemoteNodes = slices.Clone(s.RemoteNodes)
 		for i := range s.RemoteNodes {
-			s.RemoteNodes[i].Direct = direct
+			s.RemoteNodes[i].Direct, s.RemoteNodes[i].Direct6 = direct != six, direct == six
 		}
 		c.states[node] = s
 		if err := c.nodes[node].Replace(c.entries(s)...); err != nil {
@@ -196,7 +240,7 @@ func testModesMix(t *testing.T, outside bool) {
 	mode("east1", false)
 	mode("east2", false)
 	c.choice = 1
-	request := c.request("east1 pod2", "10.97.0.10:80", oftest.TCP)
+	request := c.request("east1 pod2", vip, oftest.TCP)
 	port := uint16(50000)
 	var open []oftest.Packet
 	for _, step := range []struct {
@@ -216,12 +260,12 @@ func testModesMix(t *testing.T, outside bool) {
 			t.Fatalf("%+v: the request goes %s", step, w)
 		}
 		back := c.send("east2 pod2", w.packet.Reply())
-		want := step.back + ": 10.97.0.10:80 > 10.11.0.3:40000"
+		want := step.back + ": " + vip + " > " + client
 		if have := back.String(); have != want && (!outside || !strings.HasSuffix(have, strings.TrimPrefix(want, "east2"))) {
 			t.Fatalf("%+v: the reply goes %s, want %s", step, back, want)
 		}
 		port++
-		pods := c.request("east1 pod1", "10.11.1.3:80", oftest.TCP)
+		pods := c.request("east1 pod1", server, oftest.TCP)
 		pods.SrcPort = port
 		open = append(open, pods)
 		for i, p := range open {
@@ -233,7 +277,7 @@ func testModesMix(t *testing.T, outside bool) {
 				t.Fatalf("%+v: connection %d of Pods: the reply goes %s", step, i, back)
 			}
 		}
-		host := c.request("east1 host", "10.97.0.10:80", oftest.TCP)
+		host := c.request("east1 host", vip, oftest.TCP)
 		host.SrcPort = port
 		w = c.send("east1 host", host)
 		if !strings.HasSuffix(strings.Join(w.places, " "), "east2 pod2") {

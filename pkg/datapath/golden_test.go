@@ -35,7 +35,7 @@ func TestGolden(t *testing.T) {
 	portly := onNode(1)
 	portly.Pods[0].HostPorts = true
 	mapped := mustPlan(t, portly)
-	direct := mustPlan(t, directNode(1))
+	direct := mustPlan(t, directNode(1, false))
 	ruled, ruledDual := namesAndLogs(onNode(1)), namesAndLogs(dualNode(1))
 	stretched := stretchedSources("west", 1)
 	stretched.rules(about(policy.Drop, "app=a"))

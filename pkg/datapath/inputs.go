@@ -160,9 +160,14 @@ type RemoteNode struct {
 	Hosts []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.
 	GatewayIPs []netip.Addr
-	// Direct is set if the hosts route packets between the Pods of this Node and of that one, without a tunnel. Packets
-	// between clusters still use the tunnel.
-	Direct bool
+	// Direct is set if the hosts route packets of IPv4 between the Pods of this Node and of that one, without a tunnel.
+	// Direct6 is the same for IPv6. Packets between clusters still use the tunnel.
+	Direct, Direct6 bool
+}
+
+// DirectTo reports whether the hosts route packets to the Node's Pods that are of the version of IP of an address.
+func (r RemoteNode) DirectTo(ip netip.Addr) bool {
+	return ip.Is4() && r.Direct || ip.Is6() && r.Direct6
 }
 
 // hosts returns the addresses that the Node's host uses, each once.

@@ -464,7 +464,7 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 			continue
 		}
 		e.Flows = append(e.Flows, n.fromNode(remote, c.to)...)
-		if remote.Direct {
+		if remote.DirectTo(c.to.Addr()) {
 			e.Flows = append(e.Flows, n.direct(remote, c.to)...)
 		} else {
 			e.Flows = append(e.Flows, n.throughTunnel(normal, InClusterMAC, remote.Address, 0, flow.IPDst(c.to)))

@@ -183,7 +183,7 @@ func TestWalks(t *testing.T) {
 				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", o.dir+"/br-int.mgmt")
 				s := onNode(w.node)
 				if w.direct {
-					s = directNode(w.node)
+					s = directNode(w.node, false)
 				}
 				o.program(t, "br-int", setOf(t, mustPlan(t, s)))
 				programmed = w

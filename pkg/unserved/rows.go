@@ -155,9 +155,9 @@ var rows = []Row{
 		Reported: status,
 	},
 	{
-		Asked:    "IPv6 on a Node in `trafficEncapMode` noEncap or hybrid",
-		Happens:  "its Pods get no IPv6 addresses, and IPv4 works",
-		Reason:   "IPv6NotServed",
+		Asked:    "two podCIDRs on a Node with one InternalIP, in `trafficEncapMode` noEncap",
+		Happens:  "its Pods have the InternalIP's version of IP alone",
+		Reason:   "NoInternalIP",
 		Test:     "pkg/agent.TestNoRoomForIPv6",
 		Reported: status,
 	},

@@ -203,7 +203,8 @@ func (n *secureNode) sniff(look func(frame []byte)) (end func()) {
 	}
 }
 
-// register creates the Node's object, with an InternalIP and podCIDRs, or without podCIDRs at first.
+// register creates the Node's object, with an InternalIP and podCIDRs, or without podCIDRs at first. A comma separates
+// two InternalIPs.
 func (n *secureNode) register(internal string, podCIDRs ...string) {
 	n.t.Helper()
 	nodes := n.cluster.client.CoreV1().Nodes()
@@ -215,7 +216,9 @@ func (n *secureNode) register(internal string, podCIDRs ...string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: internal}}
+	for ip := range strings.SplitSeq(internal, ",") {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
 	if _, err = nodes.UpdateStatus(n.t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		n.t.Fatal(err)
 	}
@@ -223,7 +226,7 @@ func (n *secureNode) register(internal string, podCIDRs ...string) {
 
 // newSecureNodes starts two Nodes, each with network, switch and agent of its own, on one link. Tunnels go encrypted,
 // or in plain text. The machine of the test is their neighbour 10.200.N.1 on eth0. The thread of the test stays locked:
-// the switches end with it.
+// the switches end with it. A comma separates two podCIDRs of a Node. Then the Node has two InternalIPs.
 func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, spec agentSpec) []*secureNode {
 	t.Helper()
 	runtime.LockOSThread()
@@ -287,8 +290,11 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, s
 				t.Error(err)
 			}
 		})
-		cidr := podCIDRs[i-1]
-		n.register(fmt.Sprint("192.168.77.", i), cidr)
+		internal, cidrs := fmt.Sprint("192.168.77.", i), strings.Split(podCIDRs[i-1], ",")
+		if len(cidrs) > 1 {
+			internal += fmt.Sprint(",fd77::", i)
+		}
+		n.register(internal, cidrs...)
 	}
 	for i, n := range nodes {
 		n.in(func() {

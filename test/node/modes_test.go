@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -18,11 +19,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 )
 
-// testModes changes the traffic mode of two Nodes, one after the other, while a connection between their Pods stays
-// open. It reads from the wire how packets go.
+// testModes changes the traffic mode of two Nodes, one after the other, while connections between their Pods stay open,
+// of each version of IP. It reads from the wire how packets go.
 func testModes(t *testing.T, c *cluster) {
-	nodes := newSecureNodes(t, c, "modes", [2]string{"10.15.1.0/24", "10.15.2.0/24"}, agentSpec{})
-	const port = 8080
+	nodes := newSecureNodes(t, c, "modes",
+		[2]string{"10.15.1.0/24,fd15:0:0:1::/64", "10.15.2.0/24,fd15:0:0:2::/64"}, agentSpec{})
+	const port = familiesPort
 	for _, n := range nodes {
 		n.in(func() { // as in most distributions: packets may arrive on another link than answers leave through
 			loosen := exec.Command("sh", "-ec", "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done")
@@ -32,19 +34,25 @@ func testModes(t *testing.T, c *cluster) {
 		})
 	}
 	asker, server := nodes[0].pod("mode-client"), nodes[1].pod("mode-server")
+	asker.serve(t, port)
 	server.serve(t, port)
-	at := fmt.Sprint(server.ip, ":", port)
-	var conn net.Conn
-	nodes[0].eventually("Pods of two Nodes talk", func() (err error) {
-		conn, err = asker.dial("tcp4", at)
-		return err
-	})
-	defer conn.Close()
-	vip := serveHost(t, c, server.ip, port)
+	vips := []string{serveHost(t, c, server.ips[0], port),
+		net.JoinHostPort(families{t, c, nodes}.service("modes-6", server.ips[1]), "80")}
+	var conns []net.Conn
+	for _, ip := range server.ips {
+		nodes[0].eventually("Pods of two Nodes talk at "+ip, func() error {
+			conn, err := asker.dial("tcp", net.JoinHostPort(ip, fmt.Sprint(port)))
+			if err == nil {
+				conns = append(conns, conn)
+				t.Cleanup(func() { conn.Close() })
+			}
+			return err
+		})
+	}
 
 	asked := 0
 	// way returns how a request and its answer cross the wire.
-	way := func() (string, error) {
+	way := func(conn net.Conn) (string, error) {
 		asked++
 		text := fmt.Sprintf("request-%d-of-modes", asked)
 		var tunnel, plain atomic.Int32
@@ -61,17 +69,18 @@ func testModes(t *testing.T, c *cluster) {
 		_, err := ask(conn, text, 10*time.Second)
 		return fmt.Sprintf("tunnel %t, plain %t", tunnel.Load() > 0, plain.Load() > 0), err
 	}
+	const tunnels, mixed, plain = "tunnel true, plain false", "tunnel true, plain true", "tunnel false, plain true"
 	for _, step := range []struct {
 		modes [2]string
-		want  string // of the frames of a request and its answer
+		want  [2]string // of the frames of a request and its answer, by version of IP
 	}{
-		{[2]string{config.Encap, config.Encap}, "tunnel true, plain false"},
-		{[2]string{config.Hybrid, config.Encap}, "tunnel true, plain false"}, // the other announces no network
-		{[2]string{config.Hybrid, config.Hybrid}, "tunnel false, plain true"},
-		{[2]string{config.NoEncap, config.Hybrid}, "tunnel true, plain true"}, // this one announces none any more
-		{[2]string{config.NoEncap, config.NoEncap}, "tunnel false, plain true"},
-		{[2]string{config.Encap, config.NoEncap}, "tunnel true, plain true"},
-		{[2]string{config.Encap, config.Encap}, "tunnel true, plain false"},
+		{[2]string{config.Encap, config.Encap}, [2]string{tunnels, tunnels}},
+		{[2]string{config.Hybrid, config.Encap}, [2]string{tunnels, tunnels}}, // the other announces no network
+		{[2]string{config.Hybrid, config.Hybrid}, [2]string{plain, plain}},
+		{[2]string{config.NoEncap, config.Hybrid}, [2]string{mixed, plain}}, // this one announces IPv6 alone
+		{[2]string{config.NoEncap, config.NoEncap}, [2]string{plain, plain}},
+		{[2]string{config.Encap, config.NoEncap}, [2]string{mixed, mixed}},
+		{[2]string{config.Encap, config.Encap}, [2]string{tunnels, tunnels}},
 	} {
 		for i, n := range nodes {
 			if cmp.Or(n.spec.Mode, config.Encap) != step.modes[i] {
@@ -80,24 +89,29 @@ func testModes(t *testing.T, c *cluster) {
 				n.start()
 			}
 		}
-		nodes[0].eventually(fmt.Sprintf("%s: packets go as they should", step.modes), func() error {
-			have, err := way()
-			if err == nil && have != step.want {
-				err = fmt.Errorf("the wire has %s, want %s", have, step.want)
-			}
-			return err
-		})
-		nodes[0].eventually(fmt.Sprintf("%s: the host reaches a Service whose endpoint is on the other Node", step.modes),
-			func() (err error) {
+		for i, conn := range conns {
+			nodes[0].eventually(fmt.Sprintf("%s: packets to %s go as they should", step.modes, conn.RemoteAddr()), func() error {
+				have, err := way(conn)
+				if err == nil && have != step.want[i] {
+					err = fmt.Errorf("the wire has %s, want %s", have, step.want[i])
+				}
+				return err
+			})
+			nodes[0].eventually(fmt.Sprintf("%s: new connections to %s, and back", step.modes, server.ips[i]), func() error {
+				return errors.Join(asks(asker, server.ips[i], port, "there"), asks(server, asker.ips[i], port, "back"))
+			})
+			nodes[0].eventually(fmt.Sprintf("%s: the host reaches Service %s whose endpoint is on the other Node", step.modes,
+				vips[i]), func() (err error) {
 				nodes[0].in(func() {
 					var host net.Conn
-					if host, err = net.DialTimeout("tcp4", vip, time.Second); err == nil {
+					if host, err = net.DialTimeout("tcp", vips[i], time.Second); err == nil {
 						_, err = ask(host, "from the host", time.Second)
 						host.Close()
 					}
 				})
 				return err
 			})
+		}
 	}
 }
 

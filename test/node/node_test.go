@@ -517,10 +517,9 @@ func TestNode(t *testing.T) {
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
-	t.Run("families", func(t *testing.T) {
-		testFamilies(t, newClusterOf(t, apiserver.Options{ServiceCIDR: "10.97.0.0/16,fd97::/112"}, "10.11.1.0/24"))
-	})
-	t.Run("modes", func(t *testing.T) { testModes(t, c) })
+	dual := newClusterOf(t, apiserver.Options{ServiceCIDR: "10.97.0.0/16,fd97::/112"}, "10.11.1.0/24")
+	t.Run("families", func(t *testing.T) { testFamilies(t, dual) })
+	t.Run("modes", func(t *testing.T) { testModes(t, dual) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
 	t.Run("outside", func(t *testing.T) { testOutside(t, c) })
