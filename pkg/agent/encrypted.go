@@ -216,23 +216,23 @@ func userspace(c config.Config) bool { return c.OVSDatapathType == "netdev" }
 // notEncrypted returns why tunnels that end at an address cannot be encrypted, with the remedy. It returns "" if they
 // can, or if there is no address.
 func notEncrypted(end netip.Addr) string {
-	switch {
-	case end.Is6():
-		return fmt.Sprintf("tunnels at %s cannot be encrypted, since encryption between Nodes needs addresses of IPv4: give "+
-			"the Node an InternalIP of IPv4", end)
-	case peering.InsideRange.Contains(end):
+	if peering.InsideRange.Contains(end) {
 		return fmt.Sprintf("tunnels at %s cannot be encrypted, since the addresses inside are of %s too: give the Node "+
 			"another address", end, peering.InsideRange)
 	}
 	return ""
 }
 
-// insideMTU returns the part of the underlay's MTU that remains for tunnels.
+// insideMTU returns the part of the underlay's MTU that remains for tunnels. Tunnels inside WireGuard are over IPv4.
 func insideMTU(c config.Config, u Underlay) int {
+	mtu := u.MTU
 	if c.EncryptsPeers() || c.EncryptsNodes() {
-		return u.MTU - wireguard.Overhead
+		mtu -= wireguard.Overhead
 	}
-	return u.MTU
+	if c.EncryptsNodes() && u.Over6 {
+		mtu -= header6
+	}
+	return mtu
 }
 
 // encryption is the agent's state of one WireGuard device.

@@ -15,7 +15,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
 // dualView is testView with IPv6 in everything.
@@ -265,12 +267,37 @@ func TestTunnelsOverIPv6(t *testing.T) {
 		len(problems) != 1 || problems[0].Reason != "InvalidTransportAddress" {
 		t.Errorf("an annotation of IPv6: %+v, problems %v", d.RemoteNodes, problems)
 	}
-	v = dualView()
+}
+
+// TestEncryptedOverIPv6 has encryption between Nodes whose addresses are of IPv6 alone. Inside are addresses of IPv4.
+func TestEncryptedOverIPv6(t *testing.T) {
+	v := dualView()
+	v.Gateways, v.ClusterInfoImports = nil, nil
 	v.Config.TrafficEncryptionMode = "wireGuard"
-	v.Nodes[0].Status.Addresses[0].Address = own.String()
-	if _, problems = Plan(v); !slices.ContainsFunc(problems, func(p problem.Problem) bool {
-		return p.Name == "node-1" && p.Reason == "InvalidAddress"
-	}) {
-		t.Errorf("encryption of tunnels over IPv6: problems %v", problems)
+	key := publickey.Key{2}
+	v.Nodes[1].Annotations = map[string]string{nodeKey: key.String()}
+	four, _ := Plan(v)
+	own, other := netip.MustParseAddr("fd78::101"), netip.MustParseAddr("fd78::102")
+	v.Nodes[0].Status.Addresses[0].Address, v.Nodes[1].Status.Addresses[0].Address = own.String(), other.String()
+	v.Underlay.Of, v.Underlay.Local = own, []netip.Addr{own}
+	v.Underlay.Networks = []netip.Prefix{netip.PrefixFrom(own, 64)}
+	d, problems := Plan(v)
+	for _, p := range problems {
+		t.Errorf("problem: %s", p)
+	}
+	inside := allEncryptionOf(v).of(betweenNodes)
+	if len(inside.Peers) != 1 || inside.Peers[0].Endpoint.Addr() != other || inside.Peers[0].PublicKey != key ||
+		!peering.InsideRange.Contains(inside.Base) {
+		t.Errorf("inside: %+v", inside)
+	}
+	if n := d.Node; n.TunnelSource != inside.Base || !slices.Equal(n.Ends, []netip.Addr{inside.Base}) {
+		t.Errorf("tunnels from %s, which end at %s, and this end inside is %s", n.TunnelSource, n.Ends, inside.Base)
+	}
+	if len(d.RemoteNodes) != 1 || d.RemoteNodes[0].Address != inside.Peers[0].AllowedIPs[0].Addr() ||
+		d.RemoteNodes[0].Address == inside.Base {
+		t.Errorf("other Nodes: %+v", d.RemoteNodes)
+	}
+	if d.Network.MTU != four.Network.MTU-20 {
+		t.Errorf("the MTU of Pods is %d, and over IPv4 %d", d.Network.MTU, four.Network.MTU)
 	}
 }

@@ -220,8 +220,9 @@ func (k *nodeKeys) secured(name string, n nodeFacts, r *derive.Reader, ps *probl
 			return false
 		default:
 			ps.report(object, "status.addresses", "DuplicateInsideAddress",
-				"its Pods cannot be reached: its address and that of Node %s have the same last 28 bits, by which Nodes are told "+
-					"apart inside WireGuard: give one of them another address, or annotate it with %s", holder, transportAddresses)
+				"its Pods cannot be reached: its address and that of Node %s have the same last 28 bits, or of IPv6 the same "+
+					"hash, by which Nodes are told apart inside WireGuard: give one of them another address, or annotate it with %s",
+				holder, transportAddresses)
 			return false
 		}
 	}

@@ -447,7 +447,7 @@ func podMTU(c config.Config, u Underlay) int {
 	mtu := insideMTU(c, u)
 	if c.UsesTunnels() {
 		mtu -= overhead[c.TunnelType]
-		if u.Over6 {
+		if u.Over6 && !c.EncryptsNodes() { // else insideMTU counts it
 			mtu -= header6
 		}
 	}

@@ -157,7 +157,11 @@ func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 
 // isUDP reports whether a frame has a UDP datagram for a port.
 func isUDP(frame []byte, port uint16) bool {
-	return len(frame) > 38 && frame[23] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(frame[36:38]) == port
+	at, protocol := 36, 23
+	if len(frame) > 58 && frame[12] == 0x86 && frame[13] == 0xdd {
+		at, protocol = 56, 20
+	}
+	return len(frame) > at+2 && frame[protocol] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(frame[at:at+2]) == port
 }
 
 // sniff calls a function with each frame on the link between the Nodes, until its result is called.
@@ -226,7 +230,8 @@ func (n *secureNode) register(internal string, podCIDRs ...string) {
 
 // newSecureNodes starts two Nodes, each with network, switch and agent of its own, on one link. Tunnels go encrypted,
 // or in plain text. The machine of the test is their neighbour 10.200.N.1 on eth0. The thread of the test stays locked:
-// the switches end with it. A comma separates two podCIDRs of a Node. Then the Node has two InternalIPs.
+// the switches end with it. A comma separates two podCIDRs of a Node. The Node has an InternalIP of the version of each
+// podCIDR.
 func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, spec agentSpec) []*secureNode {
 	t.Helper()
 	runtime.LockOSThread()
@@ -290,11 +295,16 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, s
 				t.Error(err)
 			}
 		})
-		internal, cidrs := fmt.Sprint("192.168.77.", i), strings.Split(podCIDRs[i-1], ",")
-		if len(cidrs) > 1 {
-			internal += fmt.Sprint(",fd77::", i)
+		var internal []string
+		cidrs := strings.Split(podCIDRs[i-1], ",")
+		for _, cidr := range cidrs {
+			ip := "192.168.77."
+			if strings.Contains(cidr, ":") {
+				ip = "fd77::"
+			}
+			internal = append(internal, fmt.Sprint(ip, i))
 		}
-		n.register(internal, cidrs...)
+		n.register(strings.Join(internal, ","), cidrs...)
 	}
 	for i, n := range nodes {
 		n.in(func() {
@@ -307,6 +317,35 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, s
 		t.Cleanup(n.kill)
 	}
 	return nodes
+}
+
+// testEncrypted6 has two Nodes with addresses of IPv6 alone, whose Pods send over a wire on which no frame is readable.
+func testEncrypted6(t *testing.T, c *cluster) {
+	nodes := newSecureNodes(t, c, "secure-6", [2]string{"fd18:0:0:1::/64", "fd18:0:0:2::/64"},
+		agentSpec{Encrypted: true})
+	const secret = "nobody on the wire may read this either"
+	end := nodes[0].wire(secret)
+	asker, server := nodes[0].pod("client-6"), nodes[1].pod("server-6")
+	server.serve(t, familiesPort)
+	nodes[0].eventually("Pods of two Nodes talk", func() error { return asks(asker, server.ip, familiesPort, secret) })
+	for range 20 {
+		if err := asks(asker, server.ip, familiesPort, secret); err != nil {
+			t.Error(err)
+		}
+	}
+	families{t, c, nodes}.large(asker, server)
+	if err := asker.within(func() error {
+		link, err := net.InterfaceByName("eth0")
+		if err == nil && link.MTU != 1370 {
+			err = fmt.Errorf("the MTU of Pods is %d, want 1370", link.MTU)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	if encrypted, clear := end(); encrypted < 40 || clear != 0 {
+		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)
+	}
 }
 
 // testEncrypted has two Nodes, each with switch and agent, whose Pods send over a wire on which no frame is readable.

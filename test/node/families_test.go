@@ -3,7 +3,6 @@ package node
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -200,8 +198,7 @@ func (f families) alone() {
 	end := f.nodes[0].sniff(func(frame []byte) {
 		switch {
 		case !bytes.Contains(frame, []byte(word)):
-		case len(frame) > 58 && frame[12] == 0x86 && frame[13] == 0xdd && frame[20] == unix.IPPROTO_UDP &&
-			binary.BigEndian.Uint16(frame[56:]) == 6081:
+		case frame[12] == 0x86 && frame[13] == 0xdd && isUDP(frame, 6081):
 			tunnel.Add(1)
 		default:
 			other.Add(1)

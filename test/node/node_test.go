@@ -520,6 +520,7 @@ func TestNode(t *testing.T) {
 	dual := newClusterOf(t, apiserver.Options{ServiceCIDR: "10.97.0.0/16,fd97::/112"}, "10.11.1.0/24")
 	t.Run("families", func(t *testing.T) { testFamilies(t, dual) })
 	t.Run("modes", func(t *testing.T) { testModes(t, dual) })
+	t.Run("encrypted over IPv6", func(t *testing.T) { testEncrypted6(t, dual) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
 	t.Run("outside", func(t *testing.T) { testOutside(t, c) })

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -43,13 +44,18 @@ func InsideOf(outside netip.Addr) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// InsideOfNode returns the inside address of a Node with an outside address: its last 28 bits. Without an outside
-// address it is the first of the range, which no Node has.
+// InsideOfNode returns the inside address of a Node with an outside address: its last 28 bits. Nodes with addresses of
+// IPv6 often have the same last bits in several subnets, so there it is 28 bits of a hash. Without an outside address
+// it is the first of the range, which no Node has.
 func InsideOfNode(outside netip.Addr) netip.Addr {
-	if !outside.Is4() {
-		return InsideRange.Addr()
+	var a [4]byte
+	switch {
+	case outside.Is4():
+		a = outside.As4()
+	case outside.Is6():
+		hash := sha256.Sum256(outside.WithZone("").AsSlice())
+		a = [4]byte(hash[:4])
 	}
-	a := outside.As4()
 	a[0] |= 0xf0
 	return netip.AddrFrom4(a)
 }

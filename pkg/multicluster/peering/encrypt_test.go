@@ -424,7 +424,7 @@ func TestInsideOf(t *testing.T) {
 		}
 	}
 	for outside, want := range map[string]string{"10.0.0.1": "250.0.0.1", "192.168.78.101": "240.168.78.101",
-		"fd00::1": "240.0.0.0"} {
+		"fd00::1": "248.70.95.43"} {
 		if have := InsideOfNode(netip.MustParseAddr(outside)).String(); have != want {
 			t.Errorf("Node %s is %s inside, want %s", outside, have, want)
 		}
