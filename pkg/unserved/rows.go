@@ -149,10 +149,10 @@ var rows = []Row{
 		Test: "pkg/multicluster/peering.TestPlanEncrypted", Reported: status,
 	},
 	{
-		Asked:    "IPv6 ranges and gateways in a ClusterInfo",
-		Happens:  "they are the cluster's, and Nodes of other clusters do not reach them",
-		Test:     "pkg/multicluster/peering.TestPlan",
-		Reported: status,
+		Asked:    "Gateways without an InternalIP of IPv4",
+		Happens:  "the Node is no Gateway, since tunnels between clusters are of IPv4",
+		Test:     "pkg/multicluster/member.TestPlanGateway",
+		Reported: "Event `GatewayIPUnusable` on the Node",
 	},
 	{
 		Asked:    "two podCIDRs on a Node with one InternalIP, in `trafficEncapMode` noEncap",
