@@ -166,9 +166,10 @@ func modeView6(mode string, near3 bool) View {
 			six = "fd80::103"
 		}
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: six})
-		if mode == config.Hybrid {
+		switch mode {
+		case config.Hybrid:
 			n.Annotations[transportNetworks] += "," + six + "/64"
-		} else if mode == config.NoEncap {
+		case config.NoEncap:
 			n.Annotations = map[string]string{transportNetworks: six + "/64"}
 		}
 	}
