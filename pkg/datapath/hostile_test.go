@@ -415,6 +415,66 @@ var hostilePackets6 = func() []hostile {
 			p.TunSrc, p.TunDst, p.EthDst = tunnel.TunSrc, tunnel.TunDst, tunnel.EthDst
 		}, want: classify},
 	}
+	report := func(p *oftest.Packet) { p.Proto, p.ICMP = oftest.ICMPv6, oftest.ICMPMessage{Type: 143} } // RFC 3810
+	peer := addrOf("fd11:0:0:1::2")
+	list = append(list, []hostile{
+		{name: "question of a Pod for its gateway with another Pod's MAC inside, which is not used",
+			edit: func(p *oftest.Packet) {
+				asks(podMACOne, one, gateway)(p)
+				p.ND.Option, p.ND.Link = flow.NDSourceOption, podMACTwo
+			}, want: "back"},
+		{name: "question with a code that does not exist", edit: func(p *oftest.Packet) {
+			asks(podMACOne, one, gateway)(p)
+			p.ICMP.Code, p.ND = 1, nil
+		}, want: classify},
+		{name: "question of a Pod for the next hop of the host", edit: asks(podMACOne, one, vip6), want: "back"},
+		{name: "question of a Pod for an address of another Node's Pod", edit: asks(podMACOne, one, peer),
+			want: "dropped in ARP"},
+		{name: "question of the host for an address that no Pod has", at: "dual1 host",
+			edit: asks(gwMAC, gateway, addrOf("fd11::99")), want: "dropped in ARP"},
+		{name: "groups that a Pod listens to, from its link's address", to: "[ff02::16]:0",
+			edit: func(p *oftest.Packet) {
+				report(p)
+				p.IPSrc = link
+			}, want: classify},
+		{name: "groups that a Pod listens to, from its own address", to: "[ff02::16]:0", edit: report,
+			ct: "inv", want: "dropped in ConntrackState"},
+		{name: "ping of all hosts", to: "[ff02::1]:0",
+			edit: func(p *oftest.Packet) { p.Proto, p.ICMP = oftest.ICMPv6, oftest.EchoV6 }, want: route},
+		{name: "first fragment to a Pod", to: "[fd11::3]:80", udp: true,
+			edit: func(p *oftest.Packet) { p.Fragment = oftest.First }, want: "to pod2"},
+		{name: "later fragment to a Pod", to: "[fd11::3]:80", udp: true,
+			edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "to pod2"},
+		{name: "later fragment with another Pod's address", to: "[fd11::3]:80", udp: true,
+			edit: func(p *oftest.Packet) { p.Fragment, p.IPSrc = oftest.Later, two }, want: classify},
+		{name: "hop limit 1 to a Pod of another Node", to: "[fd11:0:0:1::2]:80",
+			edit: func(p *oftest.Packet) { p.TTL = 1 }, want: "dropped in Output"},
+		{name: "hop limit 2 to a Pod of another Node", to: "[fd11:0:0:1::2]:80",
+			edit: func(p *oftest.Packet) { p.TTL = 2 }, want: "to tunnel 192.168.78.102"},
+
+		{name: "another Node's Pod", at: "dual1 node", to: "[fd11::2]:80", edit: from(peer), want: "to pod1"},
+		{name: "another Node's host", at: "dual1 node", to: "[fd11::2]:80", edit: from(addrOf("fd11:0:0:1::1")),
+			want: "to pod1"},
+		{name: "another Node with this Node's Pod", at: "dual1 node", to: "[fd11::2]:80", edit: from(two), want: classify},
+		{name: "another Node with this Node's host", at: "dual1 node", to: "[fd11::2]:80", edit: from(gateway),
+			want: classify},
+		{name: "another Node with a third Node's Pod", at: "dual1 node", to: "[fd11::2]:80",
+			edit: from(addrOf("fd11:0:0:7::2")), want: classify},
+		{name: "another Node with an address of the Service range", at: "dual1 node", to: "[fd11::2]:80",
+			edit: from(addrOf("fd97::10")), want: classify},
+		{name: "another Node with the Service address", at: "dual1 node", to: "[fd11::2]:80", edit: from(vip6),
+			want: classify},
+		{name: "another Node with an address of its link", at: "dual1 node", to: "[fd11::2]:80", edit: from(link),
+			want: classify},
+		{name: "another Node with no address", at: "dual1 node", to: "[fd11::2]:80", edit: from(none), want: classify},
+		{name: "another Node with an address of the world", at: "dual1 node", to: "[fd11::2]:80",
+			edit: from(addrOf("2001:db8::66")), want: classify},
+		{name: "tunnel from an unknown address", at: "dual1 node", to: "[fd11::2]:80", edit: func(p *oftest.Packet) {
+			p.IPSrc, p.TunSrc = peer, stranger
+		}, want: classify},
+		{name: "another Node's Pod to all hosts", at: "dual1 node", to: "[ff02::1]:5353", udp: true, edit: from(peer),
+			want: route},
+	}...)
 	for _, m := range []struct {
 		name string
 		kind uint8
@@ -428,6 +488,14 @@ var hostilePackets6 = func() []hostile {
 			list = append(list, hostile{name: fmt.Sprintf("%s of a Pod, from %s", m.name, a.name),
 				edit: sends(m.kind, a.from, a.to, gateway), want: classify})
 		}
+		list = append(list,
+			hostile{name: m.name + " of the host, to a Pod", at: "dual1 host", edit: sends(m.kind, gateway, one, gateway),
+				want: classify},
+			hostile{name: m.name + " of another Node's Pod", at: "dual1 node", edit: func(p *oftest.Packet) {
+				tunnel := *p
+				sends(m.kind, peer, one, gateway)(p)
+				p.TunSrc, p.TunDst = tunnel.TunSrc, tunnel.TunDst
+			}, want: classify})
 	}
 	for i := range list {
 		list[i].name = "IPv6: " + list[i].name

@@ -224,14 +224,14 @@ func TestNeighborFlood(t *testing.T) {
 		floods = append(floods, got)
 		go answers(c, got)
 		flooding.Go(func() {
-			tick := time.NewTicker(20 * time.Millisecond)
+			tick := time.NewTicker(50 * time.Millisecond)
 			defer tick.Stop()
 			for {
 				select {
 				case <-stop:
 					return
 				case <-tick.C:
-					for range 10 {
+					for range 5 {
 						ask(c, links[i+1])
 					}
 				}

@@ -697,13 +697,15 @@ chain post { type nat hook postrouting priority srcnat
 ip saddr 127.0.0.0/8 oifname "gw0" masquerade
 ip saddr %s oifname != "gw0" masquerade
 ip6 saddr %s oifname != "gw0" masquerade
+ip saddr 10.11.0.0/16 oifname != "gw0" masquerade
+ip6 saddr fd11::/48 oifname != "gw0" masquerade
 }
 }
 `, in.String(), out.String(), vip, vip6), "nft", "-f", "-")
 }
 
-// TestTrafficFromOutside sends real connections to node ports and external addresses of two Nodes, from a client in the
-// Nodes' network, from processes of a Node and from Pods.
+// TestTrafficFromOutside sends real connections to node ports and external addresses of two Nodes, and to a port of a
+// Pod, from a client in the Nodes' network, from processes of a Node and from Pods. A Pod also connects to that client.
 func TestTrafficFromOutside(t *testing.T) {
 	withOthers(t)
 	underlay := newNamespace(t)
@@ -714,6 +716,7 @@ func TestTrafficFromOutside(t *testing.T) {
 		underlay.wholeChecksums(t, "hub")
 	}
 	states := []State{outsideNode6(1, family.Dual), outsideNode6(2, family.Dual)}
+	states[0].Pods[0].HostPorts = true
 	one := newNode(t, underlay, states[0], "east1", eastOne, "10.97.0.0/16")
 	two := newNode(t, underlay, states[1], "east2", eastTwo, "10.97.0.0/16")
 	link := "br-phy"
@@ -725,7 +728,15 @@ func TestTrafficFromOutside(t *testing.T) {
 		n.translating(t, states[i])
 		n.host.ip(t, "route add 203.0.113.7 via 192.168.79.7")
 	}
+	one.host.feed(t, `table inet ports {
+chain in { type nat hook prerouting priority -120
+ip daddr 192.168.78.101 tcp dport 8088 dnat ip to 10.11.0.2:8080
+ip6 daddr 2001:db8:78::101 tcp dport 8088 dnat ip6 to [fd11::2]:8080
+}
+}
+`, "nft", "-f", "-")
 	for _, v := range []string{"", "6"} {
+		underlay.serve(t, "tcp"+v, ":9091", "machine")
 		one.pods[0].serve(t, "tcp"+v, ":8080", "east1/pod1")
 		one.pods[1].serve(t, "udp"+v, ":5353", "east1/pod2")
 		two.pods[1].serve(t, "tcp"+v, ":8080", "east2/pod2")
@@ -767,6 +778,13 @@ func TestTrafficFromOutside(t *testing.T) {
 			[]string{"east1/pod1 169.254.0.253"},
 		},
 		{"Pod to a load balancer", two.pods[0], "tcp", "198.51.100.10:80", []string{"east1/pod1 10.11.1.2"}},
+		{"port of a Pod", underlay, "tcp", "192.168.78.101:8088", []string{"east1/pod1 192.168.79.7"}},
+		{"port of a Pod, from another Pod", one.pods[1], "tcp", "192.168.78.101:8088", []string{"east1/pod1 10.11.0.3"}},
+		{
+			"port of a Pod, from the Pod itself", one.pods[0], "tcp", "192.168.78.101:8088",
+			[]string{"east1/pod1 169.254.0.253"},
+		},
+		{"Pod to a machine outside", one.pods[1], "tcp", "192.168.79.7:9091", []string{"machine 192.168.78.101"}},
 	} {
 		t.Run(r.name, r.check)
 		if strings.HasPrefix(r.to, "127.") {

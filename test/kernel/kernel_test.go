@@ -52,12 +52,13 @@ var suites = []guestTests{
 	// tests pass with half a processor.
 	{cpus: 1, nice: 5, tests: []packageTests{
 		{pkg: "pkg/datapath",
-			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestNeighborFlood|TestFailover|TestFailoverUntranslated)$"},
+			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestNeighborFlood|TestRejected|TestFailover|TestFailoverUntranslated)$"},
 	}},
 	// TestEncryptedPods counts lost packets, and loses too many of them with half a processor.
 	{cpus: 2, tests: []packageTests{
 		{pkg: "pkg/hostnet",
-			run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes)$"},
+			run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes|" +
+				"TestTranslations6|TestHostPorts6)$"},
 		{pkg: "pkg/openflow/flowsync",
 			run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
 		{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$",

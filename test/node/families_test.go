@@ -25,7 +25,7 @@ import (
 // testFamilies has two Nodes that begin with IPv4 alone. They are converted to both families while Pods run, and then
 // to IPv6 alone, also between the Nodes.
 func testFamilies(t *testing.T, c *cluster) {
-	nodes := newSecureNodes(t, c, "families", [2]string{"10.16.1.0/24", "10.16.2.0/24"}, agentSpec{})
+	nodes := newSecureNodes(t, c, "families", [2]string{"10.16.1.0/24", "10.16.2.0/24"}, agentSpec{ProxyAll: true})
 	for i, n := range nodes {
 		sh := func(line string) {
 			if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
@@ -174,6 +174,7 @@ func (f families) dual() net.Conn {
 		return err
 	})
 	f.leaves(asker)
+	f.outside(near, far)
 	f.policy(asker, far)
 	f.restart(asker, far)
 	return dialled(f.t, asker, "tcp6", near.ips[1])
@@ -328,6 +329,82 @@ func (f families) service(name string, endpoints ...string) string {
 		}
 	})
 	return s.Spec.ClusterIP
+}
+
+// outside has the machine outside of the Nodes ask node ports, and a load balancer that accepts its addresses at one
+// Node alone.
+func (f families) outside(near, far *pod) {
+	const (
+		nearPort, farPort = 30281, 30282
+		balancer          = "2001:db8:14::14"
+	)
+	near.serveOutside(f.t, 8081)
+	far.serveOutside(f.t, 8081)
+	objects := f.c.objects(f.t)
+	for _, o := range outsideServices(near, far, f.nodes)[:4] {
+		o.SetName("six-" + o.GetName())
+		switch o := o.(type) {
+		case *corev1.Service:
+			o.Spec.IPFamilies, o.Spec.ExternalIPs = []corev1.IPFamily{corev1.IPv6Protocol}, nil
+			port := int32(nearPort)
+			if o.Name == "six-far" {
+				port = farPort
+			} else {
+				o.Spec.Type, o.Spec.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{"fd00:200:1::/64"}
+			}
+			for i := range o.Spec.Ports {
+				o.Spec.Ports[i].NodePort = port
+			}
+		case *discoveryv1.EndpointSlice:
+			o.Labels, o.AddressType = map[string]string{discoveryv1.LabelServiceName: o.Name}, discoveryv1.AddressTypeIPv6
+			for i := range o.Ports {
+				o.Ports[i].Port = new(int32(8081))
+			}
+			o.Endpoints[0].Addresses = []string{map[string]*pod{"six-near": near, "six-far": far}[o.Name].ips[1]}
+		}
+		if err := objects.Create(f.t.Context(), o); err != nil {
+			f.t.Fatal(err)
+		}
+		f.t.Cleanup(func() { _ = objects.Delete(context.WithoutCancel(f.t.Context()), o) })
+		if s, ok := o.(*corev1.Service); ok && s.Name == "six-near" {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: balancer}}
+			if err := objects.Status().Update(f.t.Context(), s); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+	via := func(node int) {
+		f.t.Helper()
+		if out, err := exec.Command("ip", "-6", "route", "replace", balancer, "via", fmt.Sprintf("fd00:200:%d::2",
+			node)).CombinedOutput(); err != nil {
+			f.t.Fatalf("%v: %s", err, out)
+		}
+	}
+	via(1)
+	for _, r := range []outsideRow{
+		{network: "tcp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16:0:0:1:ffff:ffff:ffff:fffe"},
+		{network: "udp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16:0:0:1:ffff:ffff:ffff:fffe"},
+		{network: "tcp6", to: fmt.Sprintf("[fd00:200:2::2]:%d", farPort), want: far.name + " fd00:200:2::1"},
+		{network: "tcp6", to: net.JoinHostPort(balancer, "80"), want: near.name + " fd00:200:1::1"},
+		{network: "udp6", to: net.JoinHostPort(balancer, "80"), want: near.name + " fd00:200:1::1"},
+		// The source ranges are about the address of the load balancer, and about node ports.
+		{network: "tcp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", nearPort), want: near.name + " fd00:200:1::1"},
+	} {
+		r.within = func(f func()) { f() }
+		f.nodes[0].eventually(r.network+" from outside to "+r.to, func() error {
+			if got := r.answer(time.Second); got != r.want {
+				return fmt.Errorf("%s, want %s", got, r.want)
+			}
+			return nil
+		})
+	}
+	via(2) // the client has another address there
+	for _, to := range []string{net.JoinHostPort(balancer, "80"), fmt.Sprintf("[fd00:200:2::2]:%d", nearPort)} {
+		r := outsideRow{within: func(f func()) { f() }, network: "tcp6", to: to}
+		if got := r.answer(2 * time.Second); got != "without an answer for 2s" {
+			f.t.Errorf("a client out of the source ranges at %s: %s", to, got)
+		}
+	}
 }
 
 // leaves asks the machine outside of the Nodes, which sees the address of the Node.

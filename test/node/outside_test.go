@@ -37,10 +37,10 @@ func (p *pod) serveOutside(t *testing.T, port int) {
 	var tcp net.Listener
 	var udp net.PacketConn
 	err := p.within(func() (err error) {
-		if tcp, err = net.Listen("tcp4", fmt.Sprint(":", port)); err != nil {
+		if tcp, err = net.Listen("tcp", fmt.Sprint(":", port)); err != nil {
 			return err
 		}
-		udp, err = net.ListenPacket("udp4", fmt.Sprint(":", port))
+		udp, err = net.ListenPacket("udp", fmt.Sprint(":", port))
 		return err
 	})
 	if err != nil {
