@@ -382,8 +382,8 @@ func (f families) outside(near, far *pod) {
 	}
 	via(1)
 	for _, r := range []outsideRow{
-		{network: "tcp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16:0:0:1:ffff:ffff:ffff:fffe"},
-		{network: "udp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16:0:0:1:ffff:ffff:ffff:fffe"},
+		{network: "tcp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16::1:ffff:ffff:ffff:fffe"},
+		{network: "udp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16::1:ffff:ffff:ffff:fffe"},
 		{network: "tcp6", to: fmt.Sprintf("[fd00:200:2::2]:%d", farPort), want: far.name + " fd00:200:2::1"},
 		{network: "tcp6", to: net.JoinHostPort(balancer, "80"), want: near.name + " fd00:200:1::1"},
 		{network: "udp6", to: net.JoinHostPort(balancer, "80"), want: near.name + " fd00:200:1::1"},
