@@ -264,21 +264,30 @@ func TestNeighborFlood(t *testing.T) {
 	}
 }
 
-// answerNeighbors answers Neighbor Solicitations as the agent does.
+// answerNeighbors answers Neighbor Solicitations as the agent does. It connects again if the connection ends, as it may
+// on a busy machine.
 func (o *openVSwitch) answerNeighbors(t *testing.T, bridge string) {
 	t.Helper()
 	answers := make(chan ofp.PacketOut, 100)
-	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(o.dir+"/"+bridge+".mgmt"), nil, func(_ uint32, m ofp.Message) {
-		if in, ok := m.(ofp.PacketIn2); ok {
-			if out, err := Neighbor(in); err == nil {
-				answers <- out
+	connect := func() (*ofconn.Conn, error) {
+		dial := ofconn.UnixDialer(o.dir + "/" + bridge + ".mgmt")
+		c, err := ofconn.Connect(t.Context(), dial, nil, func(_ uint32, m ofp.Message) {
+			if in, ok := m.(ofp.PacketIn2); ok {
+				if out, err := Neighbor(in); err == nil {
+					select {
+					case answers <- out:
+					default: // the queue of the agent also loses answers if it is full
+					}
+				}
 			}
+		})
+		if err != nil {
+			return nil, err
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
+		return c, c.Send(ofp.SetPacketInFormat{Format: ofp.PacketInNXM2}, ofp.SetConfig{MissSendLen: 0xffff})
 	}
-	if err := c.Send(ofp.SetPacketInFormat{Format: ofp.PacketInNXM2}, ofp.SetConfig{MissSendLen: 0xffff}); err != nil {
+	c, err := connect()
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -288,6 +297,12 @@ func (o *openVSwitch) answerNeighbors(t *testing.T, bridge string) {
 				return
 			case out := <-answers:
 				_ = c.SendContext(t.Context(), out)
+			case <-c.Done():
+				if again, err := connect(); err == nil {
+					c = again
+				} else {
+					time.Sleep(100 * time.Millisecond)
+				}
 			}
 		}
 	}()
