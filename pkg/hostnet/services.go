@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -811,6 +812,9 @@ func (s *translator) elements(ctx context.Context, named []string) (have map[ele
 	return have, true, nil
 }
 
+// protocolNames are the names of protocols by number. nft prints numbers where there is no /etc/protocols.
+var protocolNames = map[string]string{"6": "tcp", "17": "udp", "132": "sctp"}
+
 // parseElement reads an element as nft lists it.
 func parseElement(in string, byAddress bool, one *knftables.Element) (e element, to netip.AddrPort, ok bool) {
 	key := one.Key
@@ -829,7 +833,7 @@ func parseElement(in string, byAddress bool, one *knftables.Element) (e element,
 	if err != nil {
 		return e, to, false
 	}
-	e.protocol, e.port = key[0], uint16(port)
+	e.protocol, e.port = cmp.Or(protocolNames[key[0]], key[0]), uint16(port)
 	to, err = netip.ParseAddrPort(net.JoinHostPort(one.Value[0], one.Value[1]))
 	return e, to, err == nil
 }

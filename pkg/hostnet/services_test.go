@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -238,6 +241,43 @@ func TestTranslations(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestProtocolNumbers has an nft that prints protocols as numbers, as in a container without /etc/protocols. Elements
+// that are right stay.
+func TestProtocolNumbers(t *testing.T) {
+	ns := enter(t)
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -p \"$@\"\n", nft)
+	if err := os.WriteFile(filepath.Join(dir, "nft"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	all := translationsOf("tcp 30001", "udp 30001", "sctp 30001", "tcp 30002", "udp 30002", "tcp 198.51.100.1:80 7")
+	want := []string{"132 . 30001", "17 . 30001", "17 . 30002", "6 . 30001", "6 . 30002"}
+	for range 2 { // the second one reads what the first one wrote
+		m, stop := start(t, ns, time.Hour)
+		m.Set(serving())
+		m.Translate("default/web", all)
+		m.TranslationsLoaded()
+		translated(t, m)
+		var have []string
+		for _, one := range listed(t, nodePortIn) {
+			key, _, _ := strings.Cut(one, " :")
+			have = append(have, key)
+		}
+		if !slices.Equal(have, want) {
+			t.Errorf("%s has %q, want %q", nodePortIn, have, want)
+		}
+		if n := len(listed(t, externalIn)); n != 1 {
+			t.Errorf("%s has %d elements, want 1", externalIn, n)
+		}
+		stop()
+	}
 }
 
 // TestStaleDatagrams ends connections of UDP that began before their translation.
