@@ -126,8 +126,6 @@ func unservedAt(at netip.Addr, a cni.Attachment) string {
 		return ""
 	case !slices.ContainsFunc(a.IPs, func(p netip.Prefix) bool { return p.Addr().Is4() == at.Is4() }):
 		return "the Pod has no address of its family"
-	case at.IsLoopback() && at.Is6():
-		return "packets to ::1 cannot leave by another link, unlike packets to 127.0.0.1"
 	case at.IsLinkLocalUnicast() && at.Is6():
 		return "replies from an address of a link would find no way back"
 	}

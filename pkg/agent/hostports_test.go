@@ -64,16 +64,17 @@ func TestHostPorts(t *testing.T) {
 			problems: []string{"Pod default/web spec.containers[].ports[].hostIP HostIPNotServed " +
 				"port 80/tcp of this Node is not opened at ::1"}},
 		{name: "both versions of IP", ports: []cni.HostPort{hostPort("tcp", 80, 8080),
-			hostPort("udp", 53, 5353, "2001:db8:78::101"), hostPort("tcp", 82, 82, "::1"), hostPort("tcp", 83, 83, "127.0.0.1")},
+			hostPort("udp", 53, 5353, "2001:db8:78::101"), hostPort("tcp", 82, 82, "::1"), hostPort("tcp", 83, 83, "127.0.0.1"),
+			hostPort("tcp", 84, 84, "fe80::1")},
 			change: func(v *View) {
 				six := dualView()
 				v.Nodes, v.Attachments[0].IPs = six.Nodes, six.Attachments[0].IPs
 				v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("2001:db8:78::101"))
 			},
 			want: []string{"80 tcp 10.11.0.2:8080", "80 tcp [fd11::2]:8080", "[2001:db8:78::101]:53 udp [fd11::2]:5353",
-				"127.0.0.1:83 tcp 10.11.0.2:83"},
+				"[::1]:82 tcp [fd11::2]:82", "127.0.0.1:83 tcp 10.11.0.2:83"},
 			problems: []string{"Pod default/web spec.containers[].ports[].hostIP HostIPNotServed " +
-				"port 82/tcp of this Node is not opened at ::1, since packets to ::1 cannot leave"}},
+				"port 84/tcp of this Node is not opened at fe80::1, since replies"}},
 		{name: "two Pods", ports: []cni.HostPort{hostPort("tcp", 80, 80), hostPort("udp", 80, 80)}, change: func(v *View) {
 			second(v, hostPort("tcp", 80, 81), hostPort("tcp", 81, 81))
 		}, want: []string{"80 tcp 10.11.0.2:80", "80 udp 10.11.0.2:80", "81 tcp 10.11.0.3:81"},

@@ -41,7 +41,8 @@ type HostPorts struct {
 
 // HostPort is a port of the Node that leads to a Pod.
 type HostPort struct {
-	// Address is an address of the Node. The zero address stands for every address, in IPv4 loopback's too.
+	// Address is an address of the Node. The zero address stands for every address, loopback's too. At ::1 the port
+	// is for processes with another source address.
 	Address  netip.Addr
 	Protocol string // tcp, udp or sctp
 	Port     uint16
@@ -72,7 +73,10 @@ func hostPortsOf(h HostPorts, ip version) contents {
 	} {
 		local := "meta nfproto ipv4 fib daddr type local "
 		switch {
-		case ip.family == knftables.IPv6Family: // replies from these would find no way back
+		case ip.family == knftables.IPv6Family && hook == knftables.OutputHook:
+			// Replies to ::1, and from fe80::/10, would find no way back. A process that asks ::1 with another source does.
+			local = "ip6 saddr != ::1 ip6 daddr != fe80::/10 fib daddr type local "
+		case ip.family == knftables.IPv6Family:
 			local = "ip6 daddr != { ::1, fe80::/10 } fib daddr type local "
 		case hook == knftables.PreroutingHook: // the kernel refuses 127/8 from other machines only after the translation
 			local = "meta nfproto ipv4 ip daddr != 127.0.0.0/8 fib daddr type local "

@@ -3,6 +3,7 @@ package hostnet
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -204,6 +205,48 @@ func TestHostPorts6(t *testing.T) {
 	m.Set(d)
 	withoutTable6(t, hostPortsTable)
 	wantTracked6(t, "[::1]:53")
+}
+
+// TestHostPortsAtLoopback6 asks ports at ::1. A Pod gets packets with another source, and no packet from ::1.
+func TestHostPortsAtLoopback6(t *testing.T) {
+	ns := enter(t)
+	sh(t, "ip link set lo up && ip link add gw0 type veth peer name far && ip link set gw0 up && "+
+		"ip address add 2001:db8::1/128 dev lo && ip route add fd11::/64 dev gw0")
+	sh(t, track6)
+	m := run(t, ns, time.Hour)
+	m.Set(serving6())
+	synced(t, m)
+	m.MapPorts("web", hostPortsFrom("udp [::1]:53 [fd11::2]:5353", "udp 54 [fd11::2]:5454"))
+	m.PortsLoaded()
+	mapped(t, m)
+	for _, source := range []string{"::1", "2001:db8::1"} {
+		for _, port := range []int{53, 54} {
+			conn, err := net.DialUDP("udp6", &net.UDPAddr{IP: net.ParseIP(source)},
+				&net.UDPAddr{IP: net.IPv6loopback, Port: port})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write([]byte("x")); err != nil {
+				t.Error(err)
+			}
+			conn.Close()
+		}
+	}
+	ovstest.Eventually(t, "packets to ::1 are translated by their source", func() error {
+		var have []string
+		if err := listConnections(unix.AF_INET6, datagramConnections, func(c connection, _ []byte) {
+			if c.protocol == unix.IPPROTO_UDP {
+				have = append(have, c.answers.String())
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(have)
+		if want := []string{"[::1]:53", "[::1]:54", "[fd11::2]:5353", "[fd11::2]:5454"}; !slices.Equal(have, want) {
+			return fmt.Errorf("answers come from %q, want %q", have, want)
+		}
+		return nil
+	})
 }
 
 // TestExternalPackets6 has a router send packets to an external address. A packet to a Service's port goes to the
