@@ -28,6 +28,7 @@ type ownNode struct {
 	underlay *derive.Source[derive.Name, Underlay]
 	now      *derive.Table[derive.Name, thisNode]
 	last     *derive.Source[derive.Name, thisNode] // the last row of now, for when there is no row
+	local    func() ([]netip.Addr, error)          // reads Underlay.Local
 
 	attachments *derive.Source[derive.Name, cni.Attachment]
 	familiesRow *derive.Table[derive.Name, family.Families]
@@ -105,7 +106,7 @@ func (t *ownNode) readUnderlay() (Underlay, error) {
 		name, u.Of = found, ip
 	}
 	var err error
-	if u.Local, err = hostnet.Addresses(); err != nil {
+	if u.Local, err = t.local(); err != nil {
 		return u, err
 	}
 	has6, err := hostnet.HasIPv6()

@@ -116,7 +116,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
 
 	one := derive.KeysOf(t.settings)
-	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, attachments: t.pods.attachments}
+	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, attachments: t.pods.attachments, local: hostnet.Addresses}
 	t.this.add(e, one)
 	zone := derive.NewTable(e, "zone", t.zoneOf, one)
 	t.services = service.NewTables(e, nodeName, func(r *derive.Reader) string {

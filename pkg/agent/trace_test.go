@@ -2,9 +2,7 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -57,7 +55,7 @@ func (a *asked) ends(t *testing.T, list []api.Trace) (out []string) {
 // TestTrace follows packets of both versions of IP through a real switch.
 func TestTrace(t *testing.T) {
 	a := newAskedOf(t, family.Dual, func(c *config.Config) {
-		c.AntreaProxy.ProxyAll, c.AntreaProxy.NodePortAddresses = true, []string{selfAddress + "/32", "fd78::101/128"}
+		c.AntreaProxy.ProxyAll = true
 	})
 	web4, web6 := a.web.IPs[0].Addr().String(), a.web.IPs[1].Addr().String()
 	db4, db6 := a.db.IPs[0].Addr().String(), a.db.IPs[1].Addr().String()
@@ -70,15 +68,6 @@ func TestTrace(t *testing.T) {
 	store := a.world.services["default/store"].DeepCopy()
 	store.Spec.Type, store.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 	a.world.services["default/store"] = store
-	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
-	defer cancel()
-	if !a.agent.tables.engine.Do(ctx, func() {
-		u, _ := a.agent.tables.this.underlay.Get(self)
-		u.Local = append(slices.Clone(u.Local), netip.MustParseAddr(selfAddress), netip.MustParseAddr("fd78::101"))
-		a.agent.tables.this.underlay.Set(self, u)
-	}) {
-		t.Fatal("the agent does not look at its tables")
-	}
 	a.settle()
 	trace := func(query string, want ...string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -161,6 +162,8 @@ func (w *walk) startAgent() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	local := w.local()
+	a.tables.this.local = func() ([]netip.Addr, error) { return local, nil }
 	w.version = derive.NewSource[derive.Name, int](a.tables.engine, "walk")
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -193,6 +196,14 @@ func (w *walk) startAgent() {
 	for _, run := range []func(context.Context){a.followPorts, a.followUnderlay, a.tables.engine.Run} {
 		running.Go(func() { run(ctx) })
 	}
+}
+
+// local returns the Node's own addresses if Services are served at them. The machine's addresses may change meanwhile.
+func (w *walk) local() []netip.Addr {
+	if !w.config.AntreaProxy.ProxyAll {
+		return nil
+	}
+	return []netip.Addr{netip.MustParseAddr(selfAddress), netip.MustParseAddr("fd78::101")}
 }
 
 // connect opens the second connection.
@@ -352,6 +363,7 @@ func (w *walk) differs() error {
 	want, have := flow.NewSet(), flow.NewSet()
 	view := w.world.view(w.config, w.gatewayMAC)
 	view.RuleKey = w.ruleKey
+	view.Underlay.Local = w.local()
 	view.Switch = w.agent.switchPorts.State()
 	plan, _ := Plan(view)
 	for _, owner := range slices.SortedFunc(maps.Keys(plan.Flows), flow.Owner.Compare) {

@@ -315,8 +315,6 @@ func TestWhyIPv6(t *testing.T) {
 func TestWhyOfService(t *testing.T) {
 	a := newAskedOf(t, family.Dual, func(c *config.Config) {
 		c.AntreaProxy.ProxyAll = true
-		// Without the machine that runs the test.
-		c.AntreaProxy.NodePortAddresses = []string{selfAddress + "/32", "fd78::101/128"}
 	})
 	for name, ip := range map[string]string{ownName: "fd78::101", "node-2": "fd78::102"} {
 		n := a.world.nodes[name].DeepCopy()
@@ -352,11 +350,6 @@ func TestWhyOfService(t *testing.T) {
 			t.Fatal("the agent does not look at its tables")
 		}
 	}
-	change(func(t *tables) {
-		u, _ := t.this.underlay.Get(self)
-		u.Local = append(slices.Clone(u.Local), netip.MustParseAddr(selfAddress), netip.MustParseAddr("fd78::101"))
-		t.this.underlay.Set(self, u)
-	})
 	a.settle()
 	const toDB, toFar = "; nothing; denied, traced", "; nothing; allowed at node-2"
 	for _, row := range []whyRow{

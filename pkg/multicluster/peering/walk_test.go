@@ -760,7 +760,7 @@ func (o *oracle) pods(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 		case !ok:
 			bad(field, "InvalidPodCIDR")
 		case !o.serves(pods):
-		case !(can && o.kept[pods.Addr().Is4()]) && o.PreserveClientIP == PreserveAlways:
+		case (!can || !o.kept[pods.Addr().Is4()]) && o.PreserveClientIP == PreserveAlways:
 			bad(field, "ClientAddressNotKept")
 		case o.taken.meets(pods) || overlapping(p.ranges, pods):
 			bad(field, "OverlappingPodCIDR")
