@@ -123,19 +123,19 @@ coredns: lab-binaries images # the lab's DNS server, and its image
 	@build/lab-binaries $(CACHE) $(BIN) coredns
 	@$(STAGE) "CoreDNS's image" go run ./build/images $(BIN) $(BIN)/dns coredns
 
-conformance: packages modules agnhost ## run the suite of SIG Network for ClusterNetworkPolicy in a lab (5 minutes)
+conformance: packages modules agnhost ## run the suite of SIG Network for ClusterNetworkPolicy in a lab (5 minutes); FAMILIES (4), 46 or 6
 	@$(STAGE) "the suite" go test -c -o $(BIN)/conformance.test ./test/conformance
-	@cd test/conformance && $(BIN)/conformance.test -test.timeout 30m $(if $(EXPERIMENTAL),-conformance.experimental)
+	@cd test/conformance && $(BIN)/conformance.test -test.timeout 30m $(if $(EXPERIMENTAL),-conformance.experimental) $(if $(FAMILIES),-conformance.families $(FAMILIES))
 
-netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy in a lab (15 minutes)
+netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy in a lab (15 minutes); FAMILIES (4), 46 or 6
 	@build/lab-binaries $(CACHE) $(BIN) e2e
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
-	@go test -count=1 -v -timeout 60m ./test/netpol
+	@go test -count=1 -v -timeout 60m ./test/netpol $(if $(FAMILIES),-netpol.families $(FAMILIES))
 
 sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them; FAMILIES (4), 46 or 6
-	@build/packages dash netcat-openbsd # which the suite's Pods run
+	@build/packages dash netcat-openbsd bind9-dnsutils # which the suite's Pods run
 	@build/lab-binaries $(CACHE) $(BIN) agnhost e2e
-	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network
+	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network glibc-dns-testing
 	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(FAMILIES),-signetwork.families $(FAMILIES))
 
 mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)

@@ -97,10 +97,20 @@ var images = []image{
 		name: "agnhost-network", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
 		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/nc": "/bin/nc.openbsd",
-			"/bin/curl": "/usr/bin/curl"},
+			"/bin/curl": "/usr/bin/curl", "/bin/dig": "/usr/bin/dig", "/bin/getent": "/usr/bin/getent"},
+		files: map[string]string{"/bin/wget": "build/images/wget"},
 		links: map[string]string{"/bin/sleep": "busybox", "/bin/cat": "busybox", "/bin/grep": "busybox",
-			"/bin/seq": "busybox", "/bin/timeout": "busybox"},
+			"/bin/seq": "busybox", "/bin/timeout": "busybox", "/bin/hostname": "busybox", "/bin/awk": "busybox",
+			"/bin/sed": "busybox", "/bin/ls": "busybox", "/bin/date": "busybox",
+			"/bin/dd": "busybox"},
 		entry: []string{"/agnhost"}, cmd: []string{"pause"},
+	},
+	{
+		// no entry: the cases of DNS give the whole command
+		name: "glibc-dns-testing", suite: "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0", dirs: []string{"/tmp"},
+		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/dig": "/usr/bin/dig",
+			"/bin/getent": "/usr/bin/getent"},
+		links: map[string]string{"/bin/sleep": "busybox", "/bin/seq": "busybox", "/bin/hostname": "busybox"},
 	},
 	// Images for the suite of SIG Multicluster: a server that is a line of socat in a shell, and a client that is a
 	// shell. The client's nc is OpenBSD's, as in the image of that name: the suite uses flags that busybox's lacks, and

@@ -26,6 +26,8 @@ import (
 
 var experimental = flag.Bool("conformance.experimental", false, "run the experimental cases too")
 
+var families = flag.String("conformance.families", "4", "IP families of the cluster: 4, 46 or 6")
+
 const cluster = "east"
 
 var world *scenario.Scenario
@@ -33,6 +35,11 @@ var world *scenario.Scenario
 func TestMain(m *testing.M) {
 	flag.Parse()
 	setup := scenario.Setup{Name: "suite", Clusters: []string{cluster}, Nodes: 2, Prepare: prepare}
+	var err error
+	if setup.Families, err = lab.ParseFamilies(*families); err != nil {
+		fmt.Fprintln(os.Stderr, "-conformance.families:", err)
+		os.Exit(1)
+	}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()

@@ -17,6 +17,8 @@ import (
 
 var focus = flag.String("netpol.focus", "Netpol|NetworkPolicy", "run the cases that match this regular expression")
 
+var families = flag.String("netpol.families", "4", "IP families of the cluster: 4, 46 or 6")
+
 const (
 	cluster = "east"
 	nodes   = 2
@@ -27,6 +29,11 @@ var world *scenario.Scenario
 func TestMain(m *testing.M) {
 	flag.Parse()
 	setup := scenario.Setup{Name: "netpol", Clusters: []string{cluster}, Nodes: nodes, Prepare: prepare}
+	var err error
+	if setup.Families, err = lab.ParseFamilies(*families); err != nil {
+		fmt.Fprintln(os.Stderr, "-netpol.families:", err)
+		os.Exit(1)
+	}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()

@@ -19,14 +19,15 @@ import (
 
 var focus = flag.String("signetwork.focus", strings.Join([]string{
 	`functioning NodePort service`, `ExternalIP when the external IP is not assigned`,
-	`support externalTrafficPolicy=Local for type=NodePort`, `fail health check node port`,
+	`support externalTrafficPolicy=Local for type=NodePort`, `when ExternalTrafficPolicy changes`,
+	`fail health check node port`,
 	`session affinity work for NodePort`, `hairpin`, `HostPort validates`,
 }, "|"), "run the cases that match this regular expression")
 
 var families = flag.String("signetwork.families", "4", "IP families of the cluster: 4, 46 or 6")
 
 // skipped are the cases that are left out; docs/testing.md has the reasons.
-const skipped = `SCTP|HealthCheckNodePort correctly when ExternalTrafficPolicy changes`
+const skipped = `SCTP`
 
 // skippedOf adds the features that a cluster lacks. One of both families has IPv6DualStack.
 func skippedOf(f family.Families) string {
@@ -58,8 +59,10 @@ func TestMain(m *testing.M) {
 }
 
 func prepare(ctx context.Context, l *lab.Lab) error {
-	if err := l.LoadImage(ctx, filepath.Join(l.Repo(), "bin/conformance/agnhost-network.tar")); err != nil {
-		return fmt.Errorf("run `make sig-network`: %w", err)
+	for _, image := range []string{"agnhost-network", "glibc-dns-testing"} {
+		if err := l.LoadImage(ctx, filepath.Join(l.Repo(), "bin/conformance", image+".tar")); err != nil {
+			return fmt.Errorf("run `make sig-network`: %w", err)
+		}
 	}
 	return nil
 }
@@ -72,6 +75,12 @@ func TestSIGNetwork(t *testing.T) {
 	if err := world.ConfigureAgents(t.Context(), []string{cluster}, before,
 		before+"    antreaProxy: {proxyAll: true}\n"); err != nil {
 		t.Fatal(err)
+	}
+	for _, n := range world.Lab.Cluster(cluster).Nodes() { // cases of zones need three
+		if _, err := world.Kubectl(t.Context(), cluster, "label", "node", n.Name(),
+			"topology.kubernetes.io/zone="+n.Name()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := world.KubernetesTests(t.Context(), cluster, nodes, "--ginkgo.v", "--ginkgo.skip",
 		skippedOf(world.Lab.Cluster(cluster).Families()), "--ginkgo.focus", *focus); err != nil {
