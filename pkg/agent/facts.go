@@ -175,18 +175,6 @@ func (n nodeFacts) tunnelEnds() []netip.Addr {
 	return out
 }
 
-// hosts are the addresses that the Node's processes use between Nodes: the ends of its tunnels, and its InternalIPs of
-// the other family if Pods have that family.
-func (n nodeFacts) hosts(families family.Families) []netip.Addr {
-	out := n.tunnelEnds()
-	for _, ip := range n.Internal {
-		if len(out) > 0 && ip.Is4() != out[0].Is4() && families.Serve(ip) && !slices.Contains(out, ip) {
-			out = append(out, ip)
-		}
-	}
-	return out
-}
-
 // serviceCIDRsOf are the ranges of a ServiceCIDR, of both families.
 func serviceCIDRsOf(sc *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix

@@ -78,8 +78,6 @@ func (t *outsideTables) node(n *datapath.Node, r *derive.Reader, ps *problems) {
 	if t.config.AntreaProxy.ProxyAll {
 		n.NodePortAddresses = t.nodePortAddresses(*n, r)
 	}
-	node, _, _ := t.this.ready(r)
-	n.Hosts = node.hosts(n.Families)
 	n.ServiceSource = t.serviceSource(*n, is4, r, ps)
 	n.ServiceSource6 = t.serviceSource(*n, func(p netip.Prefix) bool { return !is4(p) }, r, ps)
 }

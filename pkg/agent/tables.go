@@ -490,8 +490,13 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 		return datapath.RemoteNode{}, ps
 	}
 	remote := datapath.RemoteNode{Name: string(name), PodCIDRs: ranges, Address: ip, Sources: n.tunnelEnds()}
-	if hosts := n.hosts(t.this.families(r)); len(hosts) > len(remote.Sources) || t.config.EncryptsNodes() {
-		remote.Hosts = hosts
+	for _, own := range n.Internal { // its host uses them too
+		if own.Is4() != ip.Is4() && t.this.families(r).Serve(own) && !slices.Contains(remote.Hosts, own) {
+			remote.Hosts = append(remote.Hosts, own)
+		}
+	}
+	if len(remote.Hosts) > 0 || t.config.EncryptsNodes() {
+		remote.Hosts = append(n.tunnelEnds(), remote.Hosts...)
 	}
 	if t.config.EncryptsNodes() {
 		remote.Address, remote.Sources = peering.InsideOfNode(ip), nil

@@ -432,23 +432,13 @@ func (a *whyAnswers) seenAs(d whyDestination) netip.Addr {
 	switch {
 	case d.judge == "" || isPod(from) || d.end.Node == "" || d.end.Node == d.judge:
 		return from.ip
-	case direct(d.judge) && direct(d.end.Node), slices.Contains(a.gatewaysOf(d.judge), from.ip),
-		slices.Contains(a.hostsOf(d.judge), from.ip):
+	case direct(d.judge) && direct(d.end.Node), slices.Contains(a.gatewaysOf(d.judge), from.ip):
 		return from.ip
 	}
 	if source := a.serviceSourceOf(d.judge, from.ip.Is4()); source.IsValid() {
 		return source
 	}
 	return from.ip
-}
-
-// hostsOf returns the addresses of a Node's processes that the other Nodes know.
-func (a *whyAnswers) hostsOf(node string) []netip.Addr {
-	if n, _ := a.tables.node.Get(self); n.Name == node {
-		return n.Hosts
-	}
-	remote, _ := a.tables.remotes.Get(derive.Name(node))
-	return remote.HostAddresses()
 }
 
 // serviceSourceOf returns the service source of a Node, of IPv4 or IPv6.

@@ -411,7 +411,8 @@ func TestWhyOfService(t *testing.T) {
 	for query, want := range map[string][]string{
 		"from=default/far&port=30080&to=" + selfAddress: {"Node node-1 sees 192.168.78.102, which is of Node node-2, " +
 			"instead of the client's address", "servers on other Nodes see 10.11.1.254 instead of the client's address"},
-		"from=node/node-2&port=80&to=198.51.100.10": nil, // its host replies through the tunnel
+		"from=node/node-2&port=80&to=198.51.100.10": {
+			"servers on other Nodes than node-2 see 10.11.2.254 instead of the client's address"},
 	} {
 		var w api.Why
 		if e := a.get(api.PathWhy+"?"+query, &w); e != "" || !slices.Equal(w.Notes, want) {

@@ -43,9 +43,6 @@ type Node struct {
 	// ServiceSource and ServiceSource6 are the sources of connections that clients outside make to endpoints of other
 	// Nodes; the zero address leaves them as they are.
 	ServiceSource, ServiceSource6 netip.Addr
-	// Hosts are the addresses of this Node's processes that the other Nodes know. An endpoint of another Node sees them,
-	// since its Node replies to them through the tunnel.
-	Hosts []netip.Addr
 	// Ends are the addresses at which the tunnels of other Nodes may end here. While they are unknown it is empty, and
 	// packets to any address of the Node are accepted.
 	Ends []netip.Addr
@@ -173,8 +170,8 @@ func (r RemoteNode) DirectTo(ip netip.Addr) bool {
 	return ip.Is4() && r.Direct || ip.Is6() && r.Direct6
 }
 
-// HostAddresses returns the addresses that the Node's host uses, each once.
-func (r RemoteNode) HostAddresses() []netip.Addr {
+// hosts returns the addresses that the Node's host uses, each once.
+func (r RemoteNode) hosts() []netip.Addr {
 	if len(r.Hosts) > 0 {
 		return r.Hosts
 	}

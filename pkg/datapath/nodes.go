@@ -157,7 +157,7 @@ func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
-		for _, ip := range r.HostAddresses() {
+		for _, ip := range r.hosts() {
 			flows = append(flows, n.throughTunnelFrom(host(from), high, fromTunnel, host(ip))...)
 		}
 	}
@@ -480,7 +480,6 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 		return e, problems // another Node has its ranges
 	}
 	e.Flows = append(e.Flows, n.fromHostOf(remote)...)
-	e.Flows = append(e.Flows, n.backToHostOf(remote)...)
 	for _, end := range remote.sources() {
 		e.Flows = append(e.Flows, n.notToTunnel(end)...)
 	}

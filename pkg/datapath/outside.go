@@ -120,8 +120,8 @@ func (n Node) serviceSources() []netip.Addr {
 }
 
 // throughServiceSource gives connections through Services that the host sends, and that leave by a tunnel, a source
-// that replies come back to. The gateway port's address and the Node's own addresses are such sources, and stay. It is
-// decided before table Commit, after which a packet has no state of its connection.
+// that replies come back to. The gateway port's address is such a source, and stays. It is decided before table Commit,
+// after which a packet has no state of its connection.
 func (n Node) throughServiceSource(from netip.Addr) []flow.Flow {
 	ip := versionOf(from)
 	flows := []flow.Flow{
@@ -141,33 +141,12 @@ func (n Node) throughServiceSource(from netip.Addr) []flow.Flow {
 			Actions: flow.Do(restoreSource()),
 		},
 	}
-	for _, ip := range slices.Concat(n.GatewayIPs, n.Hosts) {
+	for _, ip := range n.GatewayIPs {
 		if ip.Is4() == from.Is4() {
 			flows = append(flows, flow.Flow{
 				Table: SNAT, Priority: high, Match: flow.All(snat.Is(snatSource), flow.IPSrc(host(ip))),
 				Actions: flow.Do(flow.Goto(Output)),
 			})
-		}
-	}
-	return flows
-}
-
-// backToHostOf routes replies to another Node's host through the tunnel, if its connection came by it. The other Node's
-// switch may have chosen the endpoint, so it has to see the reply.
-func (n Node) backToHostOf(r RemoteNode) (flows []flow.Flow) {
-	if !n.Outside {
-		return nil
-	}
-	for _, ip := range r.HostAddresses() {
-		if !n.Families.Serve(ip) {
-			continue
-		}
-		for _, reply := range [][]flow.Cond{
-			{flow.CTState("+rpl+trk"), markSource.Is(fromTunnel)},
-			{generated.Is(1), source.Is(fromTunnel)},
-		} {
-			flows = append(flows, n.throughTunnel(normal, InClusterMAC, r.Address, 0,
-				append(reply, flow.IPDst(host(ip)))...))
 		}
 	}
 	return flows

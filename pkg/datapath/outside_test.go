@@ -20,7 +20,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
-	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -41,7 +40,7 @@ func kindOf(f service.Frontend, kind service.Kind, clients service.Clients) serv
 func outsideNode(n int) State {
 	s := onNode(n)
 	s.Node.Outside = true
-	s.Node.NodePortAddresses, s.Node.Hosts = s.Node.Ends, s.Node.Ends
+	s.Node.NodePortAddresses = s.Node.Ends
 	s.Node.ServiceSource, _ = policy.ServiceSource(s.Node.PodCIDRs[0])
 	const here, there = "10.11.0.2:8080", "10.11.1.3:8080"
 	tcp := func(name, at string, kind service.Kind, clients service.Clients, endpoints ...string) {
@@ -124,9 +123,6 @@ func outsideNode6(n int, families family.Families) State {
 	at := func(ip netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(addr(ip.Addr()), ip.Port()) }
 	own := addr(four.Node.Ends[0])
 	s.Node.NodePortAddresses = append(slices.Clone(s.Node.NodePortAddresses), own)
-	s.Node.Hosts = append(slices.Clone(s.Node.Hosts), own)
-	other := s.RemoteNodes[0].Address
-	s.RemoteNodes[0].Hosts = []netip.Addr{other, addr(other)}
 	s.Node.ServiceSource6, _ = policy.ServiceSource(s.Node.PodCIDRs[len(s.Node.PodCIDRs)-1])
 	if !families.Has4() {
 		s.Node.NodePortAddresses, s.Node.ServiceSource = []netip.Addr{own}, netip.Addr{}
@@ -234,20 +230,14 @@ var outsideRows = []outsideRow{
 	{
 		name: "own process to externalTrafficPolicy Local: all endpoints",
 		at:   "east1 host", client: "192.168.78.101", own: true, to: ":30083",
-		there: "east1 east2 pod2: 192.168.78.101:40000 > 10.11.1.3:8080",
+		there: "east1 east2 pod2: 10.11.0.254:40000 > 10.11.1.3:8080",
 		back:  "east2 east1 host: %s > 192.168.78.101:40000",
 	},
 	{
 		name: "the same by the load balancer",
 		at:   "east1 host", client: "192.168.78.101", own: true, to: "198.51.100.12:80",
-		there: "east1 east2 pod2: 192.168.78.101:40000 > 10.11.1.3:8080",
-		back:  "east2 east1 host: %s > 192.168.78.101:40000",
-	},
-	{
-		name: "own process with an address that other Nodes do not know: the service source",
-		at:   "east1 host", client: "192.168.79.7", own: true, to: ":30083",
 		there: "east1 east2 pod2: 10.11.0.254:40000 > 10.11.1.3:8080",
-		back:  "east2 east1 host: %s > 192.168.79.7:40000",
+		back:  "east2 east1 host: %s > 192.168.78.101:40000",
 	},
 	{
 		name: "own process with the gateway port's address, as from 127.0.0.1",
@@ -261,7 +251,7 @@ var outsideRows = []outsideRow{
 	{
 		name: "endpoints elsewhere alone: served to own processes",
 		at:   "east1 host", client: "192.168.78.101", own: true, to: ":30084",
-		there: "east1 east2 pod2: 192.168.78.101:40000 > 10.11.1.3:8080",
+		there: "east1 east2 pod2: 10.11.0.254:40000 > 10.11.1.3:8080",
 		back:  "east2 east1 host: %s > 192.168.78.101:40000",
 	},
 	{name: "no endpoints: refused", at: "east1 host", client: world, to: ":30085", there: "east1 agent"},
@@ -577,21 +567,6 @@ func TestOutsideRefused(t *testing.T) {
 			t.Errorf("the answer of %s goes %s", entry, r)
 		}
 	}
-	// A policy that rejects a connection of another Node's host answers through the tunnel if the connection came by it.
-	for from, port := range map[uint64]ofp.Port{fromTunnel: tunnelPort, fromGateway: gatewayPort} {
-		out, err := Reject(ofp.PacketIn2{Data: segment(2, 1, 0, ""), Userdata: []byte(PolicyReject),
-			Metadata: flow.All(source.Is(from)).OXM()}, asked)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer := oftest.Packet{
-			IPSrc: addrOf("10.11.0.2"), SrcPort: 8080, IPDst: addrOf("192.168.78.102"), DstPort: 40000, Proto: oftest.TCP,
-		}
-		r := node.PacketOut(answer, out.Actions)
-		if len(r.Outputs) != 1 || r.Outputs[0].Port != port {
-			t.Errorf("the answer to a client by %d goes %s, want port %d", from, r, port)
-		}
-	}
 }
 
 // TestDestinations has the addresses of connections to a frontend, which are forgotten with its endpoints.
@@ -790,7 +765,7 @@ ip6 daddr 2001:db8:78::101 tcp dport 8088 dnat ip6 to [fd11::2]:8080
 		{"own process", one.host, "tcp", "192.168.78.101:30081", []string{"east1/pod1 192.168.78.101"}},
 		{
 			"own process, endpoint on another Node", two.host, "tcp", "192.168.78.102:30081",
-			[]string{"east1/pod1 192.168.78.102"},
+			[]string{"east1/pod1 10.11.1.254"},
 		},
 		{"own process, 127.0.0.1", one.host, "tcp", "127.0.0.1:30081", []string{"east1/pod1 10.11.0.1"}},
 		{

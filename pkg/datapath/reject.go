@@ -62,10 +62,6 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 		out = in.unreachable(why)
 	}
 	actions := flow.Do(flow.Load(generated, 1))
-	// Between Nodes, too, if the client is the other Node's host.
-	if from, _, _ := pkt.Metadata.Get(source.Field); from.Shr(source.First).And(ofp.Ones(source.Width)).Lo == fromTunnel {
-		actions = append(actions, flow.Load(source, fromTunnel))
-	}
 	// Between clusters the answer goes back on the way of the request.
 	if by, _, _ := pkt.Metadata.Get(way.Field); !by.IsZero() {
 		actions = append(actions, flow.Load(way, by.Shr(way.First).And(ofp.Ones(way.Width)).Lo))
