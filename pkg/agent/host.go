@@ -184,10 +184,19 @@ func (t *tables) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) ho
 			in.Sources = append(in.Sources, p.Masked())
 		}
 	}
+	var behind, outside []netip.Prefix
 	for _, n := range derive.All(r, t.nodes) {
-		cidrs, _ := n.Value.podCIDRs(family.IPv6)
-		if n.Key.Name != t.nodeName && !n.Value.announces6() {
-			in.Sources = append(in.Sources, cidrs...)
+		switch cidrs, _ := n.Value.podCIDRs(family.IPv6); {
+		case n.Key.Name == t.nodeName:
+		case n.Value.announces6():
+			outside = append(outside, cidrs...)
+		default:
+			behind = append(behind, cidrs...)
+		}
+	}
+	for _, p := range behind { // a Node may claim a range of another one
+		if !slices.ContainsFunc(outside, p.Overlaps) {
+			in.Sources = append(in.Sources, p)
 		}
 	}
 	if t.config.NoSNAT {

@@ -209,6 +209,16 @@ func TestModesOverIPv6(t *testing.T) {
 			change: func(v *View) { v.Nodes[1].Annotations = map[string]string{transportNetworks: "fd78::102/64"} },
 			direct: "[]", host: "[fd11:0:0:1::/64 by " + gw + " fd11:0:0:2::/64 by " + gw + "]",
 			behind: "[fd11::/64 fd11:0:0:2::/64]", masqueradeNot: "[]"},
+		{name: "noEncap, a Node that claims the range of another one", mode: config.NoEncap,
+			change: func(v *View) {
+				n := testNode("node-9", "192.168.78.109", "10.11.9.0/24")
+				n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, "fd11:0:0:1::/64")
+				v.Nodes = append(v.Nodes, n)
+			},
+			direct: "[node-2 4 node-2 6 node-3 4 node-3 6 node-9 4]", behind: "[fd11::/64]", announces: "fd78::101/64",
+			host:          "[fd11:0:0:1::/64 by fd78::102 on eth0]",
+			problem:       "range fd11:0:0:1::/64 belongs to Node node-2 already",
+			masqueradeNot: "[10.11.0.0/24 10.11.1.0/24 10.11.2.0/24 10.11.9.0/24 fd11::/64 fd11:0:0:1::/64 fd11:0:0:2::/64]"},
 		{name: "noEncap, an address that no interface has with its network", mode: config.NoEncap,
 			change: func(v *View) { v.Underlay.Networks = v.Underlay.Networks[:1] },
 			direct: "[node-2 4 node-2 6 node-3 4 node-3 6]", host: "[]", behind: "[fd11::/64]", announces: "fd78::101/128"},

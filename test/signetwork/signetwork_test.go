@@ -19,7 +19,7 @@ import (
 
 var focus = flag.String("signetwork.focus", strings.Join([]string{
 	`functioning NodePort service`, `ExternalIP when the external IP is not assigned`,
-	`support externalTrafficPolicy=Local for type=NodePort`, `when ExternalTrafficPolicy changes`,
+	`support externalTrafficPolicy=Local for type=NodePort`,
 	`fail health check node port`,
 	`session affinity work for NodePort`, `hairpin`, `HostPort validates`,
 }, "|"), "run the cases that match this regular expression")
@@ -27,7 +27,8 @@ var focus = flag.String("signetwork.focus", strings.Join([]string{
 var families = flag.String("signetwork.families", "4", "IP families of the cluster: 4, 46 or 6")
 
 // skipped are the cases that are left out; docs/testing.md has the reasons.
-const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|invalid conntrack state bug|initial unready endpoints`
+const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|invalid conntrack state bug|initial unready endpoints|` +
+	`when ExternalTrafficPolicy changes`
 
 // skippedOf adds the features that a cluster lacks. One of both families has IPv6DualStack.
 func skippedOf(f family.Families) string {
