@@ -20,8 +20,10 @@ func TestSwitchRange6(t *testing.T) {
 			t.Errorf("%s is not in %s and %s", e.Addr, EntryRange6, family.SwitchRange6)
 		}
 	}
-	if !slices.Contains(unroutable6, family.SwitchRange6) {
-		t.Errorf("the host gets packets to %s", family.SwitchRange6)
+	drop := flow.Flow{Table: Route, Priority: closed, Match: flow.All(flow.IPDst(family.SwitchRange6))}.String()
+	if !slices.ContainsFunc(Node{Families: family.IPv6}.toUnowned(),
+		func(f flow.Flow) bool { return f.String() == drop }) {
+		t.Errorf("the host gets packets to %s: there is no flow %s", family.SwitchRange6, drop)
 	}
 }
 
