@@ -26,6 +26,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -248,7 +249,7 @@ func newAgent(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	look := reportLook{a.tables, a.flows, a.progress, &a.seenWays.report}
+	look := reportLook{a.tables, a.flows, a.progress, &a.seenWays.report, new(family.Families)}
 	a.reports = newReporter(o.NodeName, client, look.policies, a.tables.nodes.Len, a.uid, a.log)
 	a.answers = answers{
 		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
@@ -521,6 +522,7 @@ func (a *Agent) watchTables() {
 	})
 	t.flows.WatchConcerns(func(c datapath.Concern) { a.connections.rechecks.concern(c) })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
+	t.this.familiesRow.Watch(func([]derive.Change[derive.Name, family.Families]) { a.reports.changed() })
 	t.engine.WatchProblems(problemlog.New(a.log, `"tombolo get status" lists the problems`).Changed)
 	t.engine.WatchPasses(func(s derive.PassStats) {
 		a.pending.started = s.Started

@@ -301,3 +301,36 @@ func TestEncryptedOverIPv6(t *testing.T) {
 		t.Errorf("the MTU of Pods is %d, and over IPv4 %d", d.Network.MTU, four.Network.MTU)
 	}
 }
+
+// TestFeatureIPv6 reports that the Node carries IPv6 between clusters while it serves IPv6. A Node that is registered
+// again has no podCIDR for a moment, and still reports it.
+func TestFeatureIPv6(t *testing.T) {
+	v := dualView()
+	look := reportLook{tables: newTables(v.Config, v.NodeName), families: new(family.Families)}
+	reports := func() bool {
+		look.tables.set(v)
+		look.tables.engine.Pass()
+		_, has := features(v.Config, look.served())[mcv1alpha1.FeatureIPv6]
+		return has
+	}
+	node := v.Nodes[0]
+	both := node.Spec.PodCIDRs
+	if !reports() {
+		t.Error("the Node serves IPv6, and does not report it")
+	}
+	v.Nodes[0] = node.DeepCopy()
+	v.Nodes[0].Spec.PodCIDR, v.Nodes[0].Spec.PodCIDRs, v.Attachments = "", nil, nil
+	if !reports() {
+		t.Error("the Node has no podCIDR for a moment, and reports that it has no IPv6")
+	}
+	v.Nodes[0] = node.DeepCopy()
+	v.Nodes[0].Spec.PodCIDRs = both[:1]
+	if reports() {
+		t.Error("the Node has IPv4 alone, and reports IPv6")
+	}
+	v.Nodes[0] = node
+	v.Underlay.NoIPv6 = true
+	if reports() {
+		t.Error("the kernel's IPv6 is off, and the Node reports IPv6")
+	}
+}

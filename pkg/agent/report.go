@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -245,6 +246,17 @@ type reportLook struct {
 	flows    *flowsync.Syncer
 	progress *progress
 	ways     *wayReport
+	families *family.Families // as they were last known
+}
+
+// served returns the versions of IP that the Node serves. A Node that is registered again has no podCIDR for a moment.
+// If it reported that it has no IPv6 then, the cluster would withdraw its addresses of IPv6 from other clusters.
+func (a reportLook) served() family.Families {
+	this, _ := a.tables.this.now.Get(self)
+	if len(this.Node.PodCIDRs) > 0 {
+		*a.families, _ = a.tables.this.familiesRow.Get(self)
+	}
+	return *a.families
 }
 
 // policies returns which policies apply to Pods of this Node, once the switch has confirmed their flows.
@@ -254,11 +266,12 @@ func (a reportLook) policies(ctx context.Context) (reported, error) {
 	}
 	now := reported{
 		Policies: map[string]string{}, Failures: map[string]string{}, Problems: map[string]string{},
-		Features: features(a.tables.config), Ways: a.ways.now(),
+		Ways: a.ways.now(),
 	}
 	versions := map[policy.Key]policy.Version{}
 	// Between two passes, all flows in the tables are declared.
 	if !a.tables.engine.Do(ctx, func() {
+		now.Features = features(a.tables.config, a.served())
 		for _, row := range a.tables.policies.LocalVersions.All() {
 			versions[row.Key] = row.Value
 		}
@@ -304,8 +317,11 @@ func (a reportLook) policies(ctx context.Context) (reported, error) {
 }
 
 // features returns the abilities of this agent that not every agent has.
-func features(c config.Config) map[string]string {
+func features(c config.Config, served family.Families) map[string]string {
 	out := map[string]string{}
+	if served.Has6() {
+		out[mcv1alpha1.FeatureIPv6] = ""
+	}
 	if c.MulticlusterGateway() && c.Multicluster.EnablePodToPodConnectivity &&
 		c.Multicluster.PreserveClientIP != peering.PreserveNever {
 		out[mcv1alpha1.FeaturePreserveClientIP] = ""

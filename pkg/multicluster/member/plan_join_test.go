@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
@@ -213,6 +214,8 @@ func TestPlanServiceRanges(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
 			v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
+			v.Reports = []*tombolov1alpha1.NodePolicyReport{
+				{ObjectMeta: meta("", "node-1"), Features: map[string]string{mcv1alpha1.FeatureIPv6: ""}}}
 			v.ConfiguredCIDRs, v.ServiceCIDRs = row.configured, serviceCIDRs(row.objects...)
 			v.ServiceCIDR = cmp.Or(row.first, v.ServiceCIDR)
 			d, ps := Plan(v)

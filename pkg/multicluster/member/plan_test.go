@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -322,6 +323,18 @@ func TestPlanExportFamilies(t *testing.T) {
 			"of its Pods are left out, since podCIDRs in the member controller's configuration has no range of IPv4: add " +
 			"the range there"},
 		{name: "ClusterIPs", change: func(*View) {}, want: "10.97.0.10 fd00:97::10", families: []corev1.IPFamily{v4, v6}},
+		{name: "ClusterIPs, and no endpoint of IPv6 is ready", change: func(v *View) {
+			v.EndpointSlices[1].Endpoints[0].Conditions.Ready = ptr.To(false)
+		}, want: "10.97.0.10", families: []corev1.IPFamily{v4, v6}},
+		{name: "ClusterIPs, and an agent does not carry IPv6", change: func(v *View) {
+			v.Reports = []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-1")}}
+		}, want: "10.97.0.10", families: []corev1.IPFamily{v4}, left: "; ClusterIP fd00:97::10 is left out, since not all " +
+			"agents of this cluster report that they carry IPv6 between clusters: see the Event IPv6NotCarried of a Node"},
+		{name: "Pods, and an agent does not carry IPv6", change: func(v *View) {
+			v.Config.EndpointIPType = config.EndpointIPTypePodIP
+			v.Reports = []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-1")}}
+		}, want: "10.11.0.1", families: []corev1.IPFamily{v4}, left: "; IPv6 addresses of its Pods are left out, since not " +
+			"all agents of this cluster report that they carry IPv6 between clusters: see the Event IPv6NotCarried of a Node"},
 		{name: "ClusterIPs, of which one range is configured", change: func(v *View) {
 			v.ConfiguredCIDRs = "10.97.0.0/16"
 		}, want: "10.97.0.10", families: []corev1.IPFamily{v4}, left: "; ClusterIP " +

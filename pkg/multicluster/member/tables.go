@@ -46,12 +46,13 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.reach = clusters.NewReach(k, t.clusters, t.gateways.Active, t.gateways.Status)
 	t.info = gateways.NewInfo(k, t.gateways, t.reach.ReachedBy)
 	t.services = services.New(k, cfg.EndpointIPType)
-	t.exports = exports.New(k, t.base, t.services)
+	t.exports = exports.New(k, t.base, t.services, t.gateways.CarriesIPv6)
 	t.imports = imports.New(k, t.base, t.services, imports.Inputs{
 		Exported: t.exports.Exported, Infos: t.clusters.Infos, Gone: t.reach.Gone, Gateways: t.gateways.Gateways,
+		CarriesIPv6: t.gateways.CarriesIPv6,
 	})
 	t.labels = identities.NewLabels(k, t.base)
-	t.addresses = identities.NewAddresses(k, t.base, t.labels, t.clusters.Infos)
+	t.addresses = identities.NewAddresses(k, t.base, t.labels, t.clusters.Infos, t.gateways.CarriesIPv6)
 	t.policies = policies.New(k, t.base)
 	t.writes()
 	return t

@@ -169,7 +169,8 @@ func step(r *rand.Rand, v View, c Change) View {
 		v.Gateways = put(r, v.Gateways, g)
 		report := &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", pick("node-1", "node-2", "node-3"))}
 		if r.IntN(3) > 0 {
-			report.Features = map[string]string{mcv1alpha1.FeaturePreserveClientIP: ""}
+			report.Features = map[string]string{
+				pick(mcv1alpha1.FeaturePreserveClientIP, mcv1alpha1.FeatureIPv6): "", mcv1alpha1.FeatureSingleWays: ""}
 		}
 		for range r.IntN(3) {
 			if report.Ways == nil {

@@ -108,6 +108,9 @@ const (
 	// FeatureEncryptsPeers: the Node sends no packet to other clusters in plain text. Only agents report it, in the Node's
 	// NodePolicyReport.
 	FeatureEncryptsPeers = "EncryptsPeers"
+	// FeatureIPv6 means that the Node serves IPv6 and routes it between clusters. Only agents report it, in the Node's
+	// NodePolicyReport.
+	FeatureIPv6 = "IPv6BetweenClusters"
 	// FeatureTunnelPrefix begins the feature that names the tunnels of the cluster's gateways: "Tunnel-vxlan", "Tunnel-gre",
 	// "Tunnel-vxlan-8472". Geneve on its own port has no feature. All clusters of a ClusterSet need the same tunnels.
 	FeatureTunnelPrefix = "Tunnel-"

@@ -33,8 +33,9 @@ import (
 
 // Tables has the Services that this cluster exports. Its keys are the Services' names.
 type Tables struct {
-	base     *membership.Tables
-	services *services.Tables
+	base        *membership.Tables
+	services    *services.Tables
+	carriesIPv6 func(*derive.Reader) bool // reports whether other clusters reach addresses of IPv6
 
 	ServiceExports *derive.Source[derive.Object, *mcsv1alpha1.ServiceExport]
 
@@ -47,8 +48,9 @@ type Tables struct {
 }
 
 // New adds the tables of exports.
-func New(k *writes.Kinds, base *membership.Tables, local *services.Tables) *Tables {
-	t := &Tables{base: base, services: local}
+func New(k *writes.Kinds, base *membership.Tables, local *services.Tables,
+	carriesIPv6 func(*derive.Reader) bool) *Tables {
+	t := &Tables{base: base, services: local, carriesIPv6: carriesIPv6}
 	t.ServiceExports = writes.NewSource(k, k.Cluster, "ServiceExport", "serviceexports", serviceExportFacts,
 		writes.Version)
 	t.Exportable = derive.NewTable(k.Engine, "exportable", t.exportableOf, derive.KeysOf(t.ServiceExports))
@@ -136,7 +138,7 @@ func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 		})
 	x := &exportable{Name: services.ExportName(m.ID, k, multicluster.ServiceKind), Observed: export.Generation}
 	own, _ := derive.Get(r, t.base.Own, membership.Here)
-	out, refusal := t.endpointsOf(service, endpointSlices, own)
+	out, refusal := t.endpointsOf(service, endpointSlices, own, t.carriesIPv6(r))
 	if refusal.Reason == "" {
 		if errs := validation.IsDNS1123Subdomain(services.ExportName(m.ID, k, multicluster.EndpointsKind)); len(errs) > 0 {
 			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf(
@@ -207,7 +209,7 @@ func (e *endpoints) leave(of corev1.IPFamily, format string, args ...any) {
 // endpointsOf returns the endpoints to export for a Service, or the reason and message of its refusal. The order of the
 // checks is part of the contract. If no endpoint of a Service accepts connections, it is exported without endpoints.
 func (t *Tables) endpointsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
-	own membership.OwnRanges) (endpoints, metav1.Condition) {
+	own membership.OwnRanges, ipv6 bool) (endpoints, metav1.Condition) {
 	switch {
 	case service == nil || !service.DeletionTimestamp.IsZero():
 		return endpoints{}, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
@@ -224,34 +226,41 @@ func (t *Tables) endpointsOf(service *corev1.Service, endpointSlices []*discover
 				"which other clusters reach once podCIDRs is set in the member controller's configuration and " +
 				"multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}
 	case services.Headless(service) || t.base.Config.EndpointIPType == config.EndpointIPTypePodIP:
-		return t.podsOf(service, endpointSlices)
+		return t.podsOf(service, endpointSlices, ipv6)
 	}
-	return clusterIPsOf(service, endpointSlices, own.Announced())
+	return clusterIPsOf(service, endpointSlices, own.Announced(ipv6), ipv6)
 }
+
+// notCarried is why addresses of IPv6 are left out.
+const notCarried = "since not all agents of this cluster report that they carry IPv6 between clusters: see the Event " +
+	"IPv6NotCarried of a Node"
 
 // podsOf returns the addresses of a Service's Pods, of the versions of IP of podCIDRs. Without podCIDRs the Pods are in
 // a network that other clusters reach.
-func (t *Tables) podsOf(service *corev1.Service,
-	endpointSlices []*discoveryv1.EndpointSlice) (out endpoints, _ metav1.Condition) {
+func (t *Tables) podsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
+	ipv6 bool) (out endpoints, _ metav1.Condition) {
 	routed := family.Dual
 	if ranges := exportcheck.Prefixes(t.base.Config.PodCIDRs); len(ranges) > 0 {
 		routed = family.Of(ranges)
 	}
+	var carried []*discoveryv1.EndpointSlice
 	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		if f == corev1.IPv4Protocol && routed.Has4() || f == corev1.IPv6Protocol && routed.Has6() {
-			continue
-		}
-		there := slices.DeleteFunc(slices.Clone(endpointSlices),
-			func(s *discoveryv1.EndpointSlice) bool { return string(s.AddressType) != string(f) })
-		if slices.Contains(service.Spec.IPFamilies, f) || services.HasReady(there) {
+		there := ofFamily(endpointSlices, f)
+		inRange := f == corev1.IPv4Protocol && routed.Has4() || f == corev1.IPv6Protocol && routed.Has6()
+		switch has := slices.Contains(service.Spec.IPFamilies, f) || services.HasReady(there); {
+		case inRange && (ipv6 || f == corev1.IPv4Protocol):
+			carried = append(carried, there...)
+		case has && inRange:
+			out.leave(f, "%s addresses of its Pods are left out, %s", f, notCarried)
+		case has:
 			out.leave(f, "%s addresses of its Pods are left out, since podCIDRs in the member controller's configuration "+
 				"has no range of %s: add the range there", f, f)
 		}
 	}
-	out.Subsets = podSubsets(endpointSlices, routed, services.Ready)
+	out.Subsets = podSubsets(carried, services.Ready)
 	if len(out.Subsets) == 0 && !services.Headless(service) && !services.HasReady(endpointSlices) {
 		// The Nodes of this cluster choose in the same way. DNS of headless Services has ready Pods alone.
-		out.Subsets = podSubsets(endpointSlices, routed, services.Draining)
+		out.Subsets = podSubsets(carried, services.Draining)
 	}
 	if len(out.Subsets) == 0 && services.HasReady(endpointSlices) {
 		return out, metav1.Condition{Reason: reasonWithoutEndpoints,
@@ -260,38 +269,52 @@ func (t *Tables) podsOf(service *corev1.Service,
 	return out, metav1.Condition{}
 }
 
+// ofFamily returns the EndpointSlices of a version of IP.
+func ofFamily(endpointSlices []*discoveryv1.EndpointSlice, f corev1.IPFamily) []*discoveryv1.EndpointSlice {
+	return slices.DeleteFunc(slices.Clone(endpointSlices),
+		func(s *discoveryv1.EndpointSlice) bool { return string(s.AddressType) != string(f) })
+}
+
 // clusterIPsOf returns the ClusterIPs of a Service that are in announced ranges. While no range is known, it returns
-// all.
+// all. It leaves out a ClusterIP behind which no endpoint accepts connections, since another one may have endpoints.
 func clusterIPsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
-	announced []netip.Prefix) (out endpoints, _ metav1.Condition) {
-	one := services.Subset{}
+	announced []netip.Prefix, ipv6 bool) (out endpoints, _ metav1.Condition) {
+	one, reached := services.Subset{}, false
 	for _, ip := range services.ClusterIPs(service) {
+		f := services.FamilyOf(ip)
+		if f == corev1.IPv6Protocol && !ipv6 {
+			out.leave(f, "ClusterIP %s is left out, %s", ip, notCarried)
+			continue
+		}
 		if len(announced) > 0 &&
 			!slices.ContainsFunc(announced, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-			out.leave(services.FamilyOf(ip),
+			out.leave(f,
 				"ClusterIP %s is outside of the Service ranges that this cluster announces, %v, so other clusters do not "+
 					"reach it: make the Service again with a clusterIP of these, add its range to the cluster by a ServiceCIDR, "+
 					"or add it to serviceCIDR in the member controller's configuration", ip, announced)
 			continue
 		}
-		one.Addresses = append(one.Addresses, services.Address{IP: ip.String()})
+		reached = true
+		if services.CountServing(ofFamily(endpointSlices, f)) > 0 {
+			one.Addresses = append(one.Addresses, services.Address{IP: ip.String()})
+		}
 	}
 	for _, p := range service.Spec.Ports {
 		one.Ports = append(one.Ports, services.Port{Name: p.Name, Port: p.Port, Protocol: p.Protocol})
 	}
 	switch {
-	case len(one.Addresses) == 0:
+	case !reached:
 		return out, metav1.Condition{Reason: reasonNoClusterIP,
 			Message: cmp.Or(out.Left, "The Service has no valid ClusterIP")}
-	case services.CountServing(endpointSlices) > 0:
+	case len(one.Addresses) > 0:
 		out.Subsets = []services.Subset{one}
 	}
 	return out, metav1.Condition{}
 }
 
-// podSubsets returns the addresses, of some versions of IP, of some endpoints of EndpointSlices with their ports. There
-// is one subset for each set of ports, each address occurs once, and the order is fixed.
-func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, routed family.Families,
+// podSubsets returns the addresses of some endpoints of EndpointSlices with their ports. There is one subset for each
+// set of ports, each address occurs once, and the order is fixed.
+func podSubsets(endpointSlices []*discoveryv1.EndpointSlice,
 	takes func(discoveryv1.Endpoint) bool) []services.Subset {
 	ports := map[string][]services.Port{}
 	addresses := map[string]map[string]string{} // host names, by port set and address
@@ -318,7 +341,7 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, routed family.Famil
 			}
 			for _, a := range e.Addresses {
 				ip, err := netip.ParseAddr(a)
-				if err != nil || !routed.Serve(ip) || string(services.FamilyOf(ip)) != string(s.AddressType) {
+				if err != nil || string(services.FamilyOf(ip)) != string(s.AddressType) {
 					continue
 				}
 				if addresses[id] == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/watch"
@@ -37,6 +38,7 @@ type Tables struct {
 	Announced *derive.Table[derive.Name, *mcv1alpha1.ClusterInfo] // of this cluster, as the leader hands it to others
 	Active    *derive.Table[derive.Name, []*mcv1alpha1.Gateway]   // the oldest first
 	byName    *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.Gateway]
+	ipv6      *derive.Table[derive.Name, bool]
 }
 
 // New adds the tables of Gateways.
@@ -54,6 +56,7 @@ func New(k *writes.Kinds, base *membership.Tables,
 	t.byName = derive.NewIndex(t.Active, "name", func(_ derive.Name, list []*mcv1alpha1.Gateway) []derive.Object {
 		return derive.ObjectsOf(list)
 	})
+	t.ipv6 = derive.NewTable(k.Engine, "ipv6-between-clusters", t.ipv6Of, once)
 	return t
 }
 
@@ -68,6 +71,7 @@ const (
 	reasonGatewayWithoutKey  = "GatewayWithoutKey"
 	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
 	reasonTunnelMismatch     = "TunnelTypeMismatch"
+	reasonIPv6NotCarried     = "IPv6NotCarried"
 )
 
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
@@ -277,24 +281,58 @@ func nodeAddress(node *corev1.Node, kind corev1.NodeAddressType) string {
 	return ""
 }
 
-// keepsClients reports whether packets between Pods of this cluster and of others may keep their addresses. The agents
-// of all Nodes have to support it, and the agents of the Gateways have to report it. A Node without a report has no
-// agent, or an agent that has not started yet.
+// keepsClients reports whether packets between Pods of this cluster and of others may keep their addresses.
 func (t *Tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
-	if len(t.base.Config.PodCIDRs) == 0 {
-		return false
-	}
+	return len(t.base.Config.PodCIDRs) > 0 &&
+		t.lacks(gateways, r, func(report membership.AgentReport) bool { return report.KeepsClients }) == ""
+}
+
+// lacks returns the first Node whose agent does not report an ability; empty for no such Node. The agents of the
+// Gateways have to report the ability. No agent may report without it. A Node without a report has no agent, or an
+// agent that has not started yet.
+func (t *Tables) lacks(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
+	ability func(membership.AgentReport) bool) (node string) {
 	for _, g := range gateways {
 		report, ok := derive.Get(r, t.base.Reports, derive.Object{Name: g.Name})
 		if !ok && phaseOf(g) == multicluster.PhaseJoining {
 			continue // no Node sends through it yet
 		}
-		if !report.KeepsClients {
-			return false
+		if !ability(report) {
+			return g.Name
 		}
 	}
-	return !slices.ContainsFunc(derive.Values(derive.All(r, t.base.Reports)),
-		func(report membership.AgentReport) bool { return !report.KeepsClients })
+	for _, row := range derive.All(r, t.base.Reports) {
+		if !ability(row.Value) {
+			return row.Key.Name
+		}
+	}
+	return ""
+}
+
+// ipv6Of decides whether this cluster has IPv6 between clusters. Otherwise packets from Nodes whose agents have no
+// routes to other clusters' ranges of IPv6 would leave them in plain text, or be dropped.
+func (t *Tables) ipv6Of(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+	gateways, _ := derive.Get(r, t.Active, membership.Here)
+	node := t.lacks(gateways, r, func(report membership.AgentReport) bool { return report.CarriesIPv6 })
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	own, _ := derive.Get(r, t.base.Own, membership.Here)
+	has := slices.ContainsFunc(slices.Concat(own.Services, exportcheck.Prefixes(t.base.Config.PodCIDRs)),
+		func(p netip.Prefix) bool { return p.Addr().Is6() })
+	if node == "" || m.ID == "" || !has {
+		return node == "", nil
+	}
+	var ps problem.List
+	ps.Add(problem.About("Node", "", node), "", reasonIPv6NotCarried,
+		"this cluster announces, exports and imports no IPv6, since the agent of this Node does not report that it carries "+
+			"IPv6 between clusters: upgrade the agent, give the Node a range of IPv6 in spec.podCIDRs, and see "+
+			"`tombolo get status` there for why its Pods have no IPv6")
+	return false, ps
+}
+
+// CarriesIPv6 reports whether this cluster has IPv6 between clusters.
+func (t *Tables) CarriesIPv6(r *derive.Reader) bool {
+	carries, _ := derive.Get(r, t.ipv6, membership.Here)
+	return carries
 }
 
 // keptPods returns the ranges of this cluster's Pods that the leader passes on together with the feature, for the

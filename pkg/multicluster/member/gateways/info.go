@@ -3,6 +3,7 @@ package gateways
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
@@ -49,15 +50,23 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 	if len(gateways) == 0 || gateways[0].ServiceCIDR == "" {
 		return nil, ps
 	}
+	ipv6 := t.gateways.CarriesIPv6(r)
 	info := &mcv1alpha1.ClusterInfo{
 		ClusterID:   m.ID,
 		ServiceCIDR: gateways[0].ServiceCIDR,
-		PodCIDRs:    t.base.Config.PodCIDRs,
+		PodCIDRs:    podCIDRs(t.base.Config.PodCIDRs, ipv6),
 		Features:    []string{mcv1alpha1.FeatureActiveGateways},
 	}
-	if own, _ := derive.Get(r, t.base.Own, membership.Here); len(own.Announced()) > 1 {
-		for _, p := range own.Announced() {
-			info.ServiceCIDRs = append(info.ServiceCIDRs, p.String())
+	if own, _ := derive.Get(r, t.base.Own, membership.Here); len(own.Services) > 0 {
+		ranges := own.Announced(ipv6)
+		if len(ranges) == 0 {
+			return nil, ps
+		}
+		info.ServiceCIDR = ranges[0].String()
+		for _, p := range ranges {
+			if len(ranges) > 1 {
+				info.ServiceCIDRs = append(info.ServiceCIDRs, p.String())
+			}
 		}
 	}
 	if t.gateways.keepsClients(gateways, r) {
@@ -120,6 +129,16 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.base.Namespace, Name: m.ID, ClusterInfo: info,
 		},
 	}, ps
+}
+
+// podCIDRs returns the ranges of Pods to announce.
+func podCIDRs(ranges []string, ipv6 bool) (out []string) {
+	for _, text := range ranges {
+		if p, err := netip.ParsePrefix(text); ipv6 || err != nil || p.Addr().Is4() {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // singleWays reports whether the agents of all Gateways watch single ways. A Gateway without a report does not count.

@@ -43,7 +43,9 @@ type Addresses struct {
 	base   *membership.Tables
 	labels *Labels
 	infos  derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]
-	Most   int // addresses that are exported at most
+	// carriesIPv6 reports whether the leader has this cluster's ranges of IPv6.
+	carriesIPv6 func(*derive.Reader) bool
+	Most        int // addresses that are exported at most
 
 	podAddressImports *derive.Source[derive.Object, *mcv1alpha1.PodAddressImport]
 
@@ -66,8 +68,9 @@ func publishedRanges(cfg config.Config) []netip.Prefix {
 
 // NewAddresses adds the tables of Pods' addresses.
 func NewAddresses(k *writes.Kinds, base *membership.Tables, labels *Labels,
-	infos derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]) *Addresses {
-	t := &Addresses{base: base, labels: labels, infos: infos, Most: exportcheck.MaxAddresses}
+	infos derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport],
+	carriesIPv6 func(*derive.Reader) bool) *Addresses {
+	t := &Addresses{base: base, labels: labels, infos: infos, carriesIPv6: carriesIPv6, Most: exportcheck.MaxAddresses}
 	t.podAddressImports = writes.NewSource(k, k.Cluster, "PodAddressImport", "podaddressimports",
 		podAddressImportFacts, writes.Version, watch.In(base.Namespace), watch.Optional())
 	e := k.Engine
@@ -117,6 +120,9 @@ func (t *Addresses) addressesIn(b block, r *derive.Reader) (p published, _ []pro
 	type holder struct {
 		hash    string // empty if the labels are not exported
 		created int64
+	}
+	if b.Addr().Is6() && !t.carriesIPv6(r) {
+		return published{}, nil
 	}
 	holders := map[netip.Addr]holder{}
 	for _, row := range derive.List(r, t.podsIn, b) {

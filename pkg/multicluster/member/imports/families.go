@@ -16,13 +16,21 @@ import (
 
 // setFamilies sets the versions of IP of a derived Service: the exported ones, as far as ClusterIPs of this cluster
 // have them. Exports without versions of IP are of other implementations, which export IPv4. While the served versions
-// are not known, the API server decides.
-func setFamilies(spec *corev1.ServiceSpec, served, exported []corev1.IPFamily) {
+// are not known, the API server decides. Members of earlier versions export both versions and endpoints of IPv4 alone.
+// So a version that the Service does not have yet is left out while all its endpoints are of the other.
+func setFamilies(spec *corev1.ServiceSpec, served, exported []corev1.IPFamily, have *corev1.Service,
+	endpoints []services.Subset) {
 	if len(served) == 0 {
 		return
 	}
 	if spec.IPFamilies = common(exported, served); len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = served[:1]
+	}
+	if len(spec.IPFamilies) > 1 && len(endpoints) > 0 {
+		spec.IPFamilies = slices.DeleteFunc(slices.Clone(spec.IPFamilies), func(f corev1.IPFamily) bool {
+			return (have == nil || !slices.Contains(have.Spec.IPFamilies, f)) &&
+				len(ofFamilies(endpoints, []corev1.IPFamily{f})) == 0
+		})
 	}
 	if len(spec.IPFamilies) > 1 {
 		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyPreferDualStack)

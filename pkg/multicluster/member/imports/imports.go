@@ -36,6 +36,8 @@ type Inputs struct {
 	Infos    derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]
 	Gone     derive.Readable[derive.Name, map[string]bool] // cluster IDs
 	Gateways derive.Readable[derive.Object, *mcv1alpha1.Gateway]
+	// CarriesIPv6 reports whether this cluster has IPv6 between clusters.
+	CarriesIPv6 func(*derive.Reader) bool
 }
 
 // Tables has the Services that this cluster imports. Its keys are the Services' names in the ClusterSet.
@@ -196,7 +198,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		endpoints = nil
 	}
 	here, _ := derive.Get(r, t.base.Own, membership.Here)
-	served := here.Families()
+	served := here.Families(t.in.CarriesIPv6(r))
 	out := &importedService{Service: &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: maps.Clone(annotations)},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
@@ -208,7 +210,6 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	if isHeadless {
 		out.Service.Spec.ClusterIP = corev1.ClusterIPNone
 	} else {
-		setFamilies(&out.Service.Spec, served, given.IPFamilies)
 		if given.SessionAffinity == corev1.ServiceAffinityClientIP {
 			out.Service.Spec.SessionAffinity, out.Service.Spec.SessionAffinityConfig = given.SessionAffinity,
 				affinityConfig(given.SessionAffinityConfig)
@@ -221,6 +222,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	requested := in.requests(out.Service, ri, si, isHeadless)
 	partly := "" // the parts that are not imported, for the ServiceImport's condition
 	left, exporters := []string(nil), 0
+	var imported []services.Subset
 	if endpoints != nil {
 		own := t.ownEndpoints(of, endpoints, r)
 		subsets, _ := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets,
@@ -231,9 +233,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		if err := exportcheck.First(wrong); err != nil {
 			partly = "some endpoints are left out: " + err.Error()
 		}
-		subsets = ofFamilies(subsets, served)
-		to, _ := derive.Get(r, t.reachable, membership.Here)
-		to.report(k, subsets, &in.List)
+		imported = ofFamilies(subsets, served)
 		out.Endpoints = &services.Endpoints{
 			// Kubernetes makes no EndpointSlices for these Endpoints. The slices below have the cluster of each endpoint, too.
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations,
@@ -242,7 +242,7 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		sources := t.bySource(endpoints, own.foreign, r)
 		left, exporters = keepFamilies(sources, served), len(sources)
 		away := t.away(of, sources, r)
-		out.Endpoints.Subsets = withoutAway(subsets, sources, away)
+		out.Endpoints.Subsets = withoutAway(imported, sources, away)
 		out.Slices = endpointSlices(of, k, sources, away)
 		out.Slices = slices.DeleteFunc(out.Slices, func(s *discoveryv1.EndpointSlice) bool {
 			other, _ := derive.Get(r, t.services.Slices, derive.ObjectOf(s))
@@ -253,6 +253,11 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 			return true
 		})
 	}
+	if !isHeadless {
+		setFamilies(&out.Service.Spec, served, given.IPFamilies, have, imported)
+	}
+	to, _ := derive.Get(r, t.reachable, membership.Here)
+	to.report(k, ofFamilies(imported, out.Service.Spec.IPFamilies), &in.List)
 
 	if si != nil && !services.Imported(si) && !byAntrea(si, have) {
 		in.inTheWay("ServiceImport", of)

@@ -24,7 +24,7 @@ func (t *Tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem
 		return nil, nil
 	}
 	own, _ := derive.Get(r, t.base.Own, membership.Here)
-	out := &reach{Ranges: slices.Concat(own.Announced(), own.Pods)}
+	out := &reach{Ranges: slices.Concat(own.Announced(true), own.Pods)}
 	for _, cii := range infos {
 		out.Ranges = append(out.Ranges, claims.Ranges(&cii.Spec)...)
 	}

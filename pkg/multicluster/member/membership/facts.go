@@ -97,6 +97,7 @@ type AgentReport struct {
 	KeepsClients bool   // it keeps clients' addresses between Pods of clusters
 	SingleWays   bool   // it watches a single way to another cluster
 	Encrypts     bool   // it sends nothing to other clusters in plain text
+	CarriesIPv6  bool   // its Node serves IPv6, also between clusters
 	Tunnel       string // the feature that names its tunnels
 	Ways         map[string]string
 }
@@ -105,6 +106,7 @@ func reportFacts(o *tombolov1alpha1.NodePolicyReport) AgentReport {
 	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
 	_, single := o.Features[mcv1alpha1.FeatureSingleWays]
 	_, encrypts := o.Features[mcv1alpha1.FeatureEncryptsPeers]
-	return AgentReport{Known: true, KeepsClients: can, SingleWays: single, Encrypts: encrypts,
+	_, ipv6 := o.Features[mcv1alpha1.FeatureIPv6]
+	return AgentReport{Known: true, KeepsClients: can, SingleWays: single, Encrypts: encrypts, CarriesIPv6: ipv6,
 		Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
 }

@@ -74,15 +74,24 @@ func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix
 	return out
 }
 
-// Announced returns the ranges of ClusterIPs that other clusters are to reach, as many as a ClusterInfo may have.
-func (own OwnRanges) Announced() []netip.Prefix {
-	return own.Services[:min(len(own.Services), claims.MaxServiceRanges)]
+// Announced returns the ranges of ClusterIPs that other clusters are to reach, as many as a ClusterInfo may have. It
+// omits ranges of IPv6 if the agents do not carry IPv6 between clusters.
+func (own OwnRanges) Announced(ipv6 bool) []netip.Prefix {
+	ranges := own.Services
+	if !ipv6 {
+		ranges = slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return p.Addr().Is6() })
+	}
+	return ranges[:min(len(ranges), claims.MaxServiceRanges)]
 }
 
-// Families returns the versions of IP that ClusterIPs of this cluster have, IPv4 first. It returns nil while they are
-// unknown.
-func (own OwnRanges) Families() []corev1.IPFamily {
+// Families returns the versions of IP of ClusterIPs that imports of this cluster may have, IPv4 first. With ranges of
+// both versions, these are IPv4 alone if the agents do not carry IPv6 between clusters. It returns nil while the ranges
+// are unknown.
+func (own OwnRanges) Families(ipv6 bool) []corev1.IPFamily {
 	served := family.Of(own.Services)
+	if served == family.Dual && !ipv6 {
+		served = family.IPv4
+	}
 	switch {
 	case len(own.Services) == 0:
 		return nil
