@@ -3,7 +3,6 @@ package member
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -491,7 +490,9 @@ func TestServiceCIDRsFromErrors(t *testing.T) {
 		{"IPv6 alone", fmt.Sprintf(other, "IPv4"), fmt.Sprintf(refusal, "::", "fd00:96::/112"), []string{"fd00:96::/112"}},
 		{"both", fmt.Sprintf(refusal, "0.0.0.0", "10.96.0.0/12"), fmt.Sprintf(refusal, "::", "fd00:96::/112"),
 			[]string{"10.96.0.0/12", "fd00:96::/112"}},
-		{"neither is named", "the server is on fire", "the server is on fire", nil},
+		{"neither is named", fmt.Sprintf(other, "IPv4"), fmt.Sprintf(other, "IPv6"), nil},
+		{"the request about IPv4 fails", "", fmt.Sprintf(refusal, "::", "fd00:96::/112"), nil},
+		{"the request about IPv6 fails", fmt.Sprintf(refusal, "0.0.0.0", "10.96.0.0/12"), "", nil},
 	} {
 		have, err := discoverServiceCIDRs(t.Context(), oldServer{}, oldServer{refusals: map[string]string{
 			"0.0.0.0": row.of4, "::": row.of6}}, "kube-system")
@@ -504,7 +505,7 @@ func TestServiceCIDRsFromErrors(t *testing.T) {
 // oldServer answers as an API server before 1.33: it has no ServiceCIDR objects.
 type oldServer struct {
 	client.Client
-	refusals map[string]string // by the ClusterIP that is asked for
+	refusals map[string]string // by the ClusterIP that is asked for; the request fails if it is empty
 }
 
 func (oldServer) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
@@ -512,7 +513,12 @@ func (oldServer) Get(context.Context, client.ObjectKey, client.Object, ...client
 }
 
 func (s oldServer) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
-	return errors.New(s.refusals[o.(*corev1.Service).Spec.ClusterIP])
+	refusal := s.refusals[o.(*corev1.Service).Spec.ClusterIP]
+	if refusal == "" {
+		return apierrors.NewTimeoutError("etcdserver: request timed out", 1)
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 422,
+		Reason: metav1.StatusReasonInvalid, Message: refusal}}
 }
 
 func TestCredentialsAreNotPrinted(t *testing.T) {

@@ -43,6 +43,10 @@ func discoverServiceCIDRs(ctx context.Context, reader client.Reader, writer clie
 		if err == nil {
 			return nil, fmt.Errorf("discover the Service range: the API server accepts a Service with address %s", none)
 		}
+		if !apierrors.IsInvalid(err) { // such an error is likely to pass
+			return nil, fmt.Errorf("discover the Service range: create Service %s/%s as a dry run: %w", namespace,
+				probe.Name, err)
+		}
 		if m := validIPs.FindStringSubmatch(err.Error()); m != nil { // else it has no range of this version of IP
 			found = append(found, m[1])
 		}
