@@ -106,7 +106,8 @@ func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 	return baseOf(services), true
 }
 
-// baseOf returns the address inside of a cluster with one address there: the first of its Service range.
+// baseOf returns the address inside of a cluster with one address there: the first of its Service range. If the range
+// is of IPv6, the address is a hash, and no peer uses it.
 func baseOf(services netip.Prefix) netip.Addr {
 	if first := services.Masked().Addr(); first.Is4() {
 		return first
@@ -189,6 +190,13 @@ func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
 func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, services netip.Prefix,
 	peer *Peer) bool {
 	if !ci.Spec.Inside() || !p.inside {
+		if !services.Addr().Is4() { // an address that follows from the range could be that of another peer's gateway
+			p.report(object, "spec.serviceCIDR", "NoInsideIP",
+				"cluster %s ignored: its first Service range %s is of IPv6, and that cluster or this one announces no "+
+					"wireGuard.insideIP of its gateways: agents announce it soon after their start; if they do not, apply the "+
+					"manifests of this release in both clusters and in the leader's", peer.ClusterID, services)
+			return false
+		}
 		peer.Active, peer.Base = false, p.base
 		w := peer.Gateways[0]
 		w.Inside = baseOf(services)

@@ -122,9 +122,11 @@ func TestPlanEncrypted(t *testing.T) {
 				"configuration of the member controller"}},
 		{"a peer whose first range is of IPv6", "node-1", own(),
 			[]*mcv1alpha1.ClusterInfoImport{with(imported("north", "fd98::/112", "192.168.79.101"), key(8))},
-			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", fmt.Sprintf("north [] [%[1]s] via %[1]s",
-				InsideOf(netip.MustParseAddr("fd98::"))), "cluster north is at 192.168.79.101 with " + key(8)},
-			nil},
+			[]string{"gateway of node-1 10.97.0.0 192.168.78.101"},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.serviceCIDR: NoInsideIP cluster north ignored: its " +
+				"first Service range fd98::/112 is of IPv6, and that cluster or this one announces no wireGuard.insideIP of its " +
+				"gateways: agents announce it soon after their start; if they do not, apply the manifests of this release in " +
+				"both clusters and in the leader's"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports,
@@ -256,6 +258,11 @@ func TestPlanEncryptedGateways(t *testing.T) {
 	}
 	north := imported("north", "10.98.0.0/16", "192.168.79.101")
 	north.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key(7)}
+	taker := aged(imported("taker", "fd66::17b3:64c7:0/112", "192.168.79.102"), 2*time.Hour)
+	taker.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key(8)}
+	if have := InsideOf(netip.MustParseAddr("fd66::17b3:64c7:0")).String(); have != "255.87.178.154" {
+		t.Fatalf("the taker's range gives %s, want the address of west's first gateway", have)
+	}
 	leaves := func(info *mcv1alpha1.ClusterInfo) {
 		info.GatewayInfos, info.LeavingGateways = info.GatewayInfos[:1], info.GatewayInfos[1:]
 	}
@@ -290,6 +297,11 @@ func TestPlanEncryptedGateways(t *testing.T) {
 				"north [10.98.0.0/16] [10.98.0.0] via 10.98.0.0", direct,
 				"cluster north is at 192.168.79.101 with " + key(7)}, ends...),
 			"[192.168.78.102 255.87.178.154 255.87.178.153]", ""},
+		{"a peer of IPv6 whose range gives the address of another's gateway", "node-1", own(),
+			[]*mcv1alpha1.ClusterInfoImport{taker, west()},
+			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), direct}, ends...),
+			"[192.168.78.102 255.87.178.154 255.87.178.153]", "spec.serviceCIDR: cluster taker ignored: its first Service " +
+				"range fd66::17b3:64c7:0/112 is of IPv6, and that cluster or this one announces no wireGuard.insideIP"},
 		{"a peer with one key, from another Gateway", "node-2", own(), []*mcv1alpha1.ClusterInfoImport{north},
 			[]string{gatewayOf("node-2", "255.87.177.153", "192.168.78.102"),
 				"north [10.98.0.0/16] [10.98.0.0] via 192.168.78.101", "cluster north is at 192.168.79.101 with " + key(7)},

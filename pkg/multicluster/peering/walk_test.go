@@ -710,8 +710,12 @@ func (o *oracle) ends(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 		return false
 	}
 	if w := ci.Spec.GatewayInfos[0].WireGuard; !o.inside || w == nil || w.InsideIP == "" {
-		p.active, p.base = false, true
 		services, _ := walkRange(ci.Spec.ServiceCIDR)
+		if services.Addr().Is6() {
+			bad("spec.serviceCIDR", "NoInsideIP")
+			return false
+		}
+		p.active, p.base = false, true
 		outside, inside := p.takenOutside[0], oracleBase(services.Masked().String())
 		return takeKey(ci.Spec.WireGuard.PublicKey, "spec.wireGuard.publicKey", outside, inside)
 	}
