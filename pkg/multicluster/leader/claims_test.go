@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -354,6 +356,62 @@ func TestEndpointsOutside(t *testing.T) {
 			}
 			if imported := d.Imports["default-web-endpoints"] != nil; imported != (row.want == "") {
 				t.Errorf("imported %v, want %v: %q", imported, row.want == "", have)
+			}
+		})
+	}
+}
+
+// withAddress adds another address to exported Endpoints.
+func withAddress(re *mcv1alpha1.ResourceExport, ip string) *mcv1alpha1.ResourceExport {
+	list := &re.Spec.Endpoints.Subsets[0].Addresses
+	*list = append(*list, corev1.EndpointAddress{IP: ip})
+	return re
+}
+
+// TestEndpointsLeftOut exports addresses of both versions of IP. The address of IPv6 is not the cluster's, and the
+// address of IPv4 is imported.
+func TestEndpointsLeftOut(t *testing.T) {
+	both := func(id, cidr, cidr6 string) *mcv1alpha1.ResourceExport {
+		re := clusterInfo(id, cidr)
+		re.Spec.ClusterInfo.ServiceCIDRs = []string{cidr, cidr6}
+		return re
+	}
+	for _, row := range []struct {
+		name        string
+		annotations map[string]string
+		infos       []*mcv1alpha1.ResourceExport
+		ip, ip6     string
+		why         string
+	}{
+		{name: "another cluster has its range", ip: "10.97.0.10", ip6: "fd00:96::10",
+			infos: []*mcv1alpha1.ResourceExport{both("east", "10.96.0.0/16", "fd00:96::/112"),
+				both("west", "10.97.0.0/16", "fd00:96::/112")},
+			why: "fd00:96::10 is in a range of cluster east: expected an address of the exporting cluster"},
+		{name: "the ClusterSet grants the network of IPv4", ip: "172.30.0.10", ip6: "fd30::10",
+			annotations: map[string]string{multicluster.AnnotationEndpointsPrefix + "west": "172.16.0.0/12"},
+			infos: []*mcv1alpha1.ResourceExport{clusterInfo("east", "10.96.0.0/16"),
+				clusterInfo("west", "10.97.0.0/16")},
+			why: "fd30::10 is outside of all ranges that clusters announce (if it is in a network that all clusters reach, " +
+				"list that in annotation endpoints.multicluster.antrea.io/west of the leader's ClusterSet; else set podCIDRs in " +
+				"the member controller's configuration of cluster west): expected an address of the exporting cluster"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := set("set", "north", "north")
+			s.Annotations = row.annotations
+			export := withAddress(endpoints("west", "default", "web", row.ip), row.ip6)
+			d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"),
+				ClusterSets:     []*mcv1alpha2.ClusterSet{s},
+				ResourceExports: append(row.infos, service("west", "default", "web", time.Hour, 80), export),
+				ResourceImports: []*mcv1alpha1.ResourceImport{importedEndpoints(row.ip, "west")}})
+			ri := d.Imports["default-web-endpoints"]
+			left := endpoints("west", "default", "web", row.ip).Spec.Endpoints.Subsets
+			if ri == nil || fmt.Sprint(ri.Spec.Endpoints.Subsets) != fmt.Sprint(left) {
+				t.Errorf("have %+v, want the endpoint %s", ri, row.ip)
+			}
+			want := "Succeeded EndpointsLeftOut only the other endpoints are imported: " +
+				"spec.endpoints.subsets[0].addresses[1].ip: " + row.why
+			if c := d.Conditions[export.Name]; fmt.Sprint(c.Type, " ", c.Reason, " ", c.Message) != want {
+				t.Errorf("have condition %+v\nwant %s", c, want)
 			}
 		})
 	}

@@ -28,7 +28,8 @@ type joint struct {
 	Of        object // the Service that is imported
 	Converged map[string]bool
 	Failed    map[string]string // why an export is not in the import, by its name
-	Early     map[string]bool   // the failed exports that are likely to be in the import soon
+	Part      map[string]string // why only a part of an export is in the import, by its name
+	Early     map[string]bool   // the exports that are likely to be in the import soon, or as a whole
 	Import    *mcv1alpha1.ResourceImport
 }
 
@@ -65,7 +66,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 	}
 	service, _ := derive.Get(r, t.services, base)
 	j := joint{There: true, Of: service.Joint.Of, Converged: map[string]bool{}, Failed: map[string]string{},
-		Early: map[string]bool{}}
+		Part: map[string]string{}, Early: map[string]bool{}}
 	importKey := derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}
 	clean := map[string]exportcheck.Part{} // by cluster ID
 	count, bytes := 0, 0
@@ -94,8 +95,9 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		}
 		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", e.Subsets, t.allowed(r, e.ClusterID, importKey),
 			exportcheck.MaxEndpoints)
-		if err := exportcheck.First(wrong); err != nil {
-			j.fail(e, "%v", err)
+		leftOut := exportcheck.First(wrong)
+		if leftOut != nil && len(subsets) == 0 {
+			j.fail(e, "%v", leftOut)
 			continue
 		}
 		subsets = withoutPorts(subsets, service.Lost[e.ClusterID])
@@ -105,6 +107,9 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 				"export fewer endpoints",
 				n, b, exportcheck.MaxImportEndpoints, exportcheck.MaxImportBytes)
 			continue
+		}
+		if leftOut != nil { // a member writes its ranges at the same time
+			j.Part[e.Key.Name], j.Early[e.Key.Name] = "only the other endpoints are imported: "+leftOut.Error(), true
 		}
 		count, bytes = n, b
 		part := exportcheck.Part{Subsets: subsets}
@@ -298,7 +303,8 @@ const reasonFailed = "ConvergeFailure"
 // it as it is.
 type verdict struct {
 	Failed  map[string]string // why an export is not in the import, by its name
-	Early   map[string]bool   // the failed exports that are likely to be in the import soon
+	Part    map[string]string // why only a part of an export is in the import, by its name
+	Early   map[string]bool   // the exports that are likely to be in the import soon, or as a whole
 	Refused string            // why the import could not be written
 
 	Conflict *conflict // reported to all exporters
@@ -319,8 +325,8 @@ func (t *tables) endpointsVerdict(base derive.Object, r *derive.Reader) (verdict
 }
 
 func (t *tables) verdict(r *derive.Reader, j joint, base derive.Object, suffix string) (v verdict) {
-	if len(j.Failed) > 0 {
-		v.Failed, v.Early = j.Failed, j.Early
+	if len(j.Failed)+len(j.Part) > 0 {
+		v.Failed, v.Part, v.Early = j.Failed, j.Part, j.Early
 	}
 	v.Refused, _ = derive.Get(r, t.refused, derive.Object{Namespace: base.Namespace, Name: base.Name + suffix})
 	return v
@@ -384,11 +390,14 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 	if v.Conflict != nil {
 		c.Reason, c.Message = v.Conflict.Reason, v.Conflict.Message
 	}
+	if why := v.Part[e.Key.Name]; why != "" {
+		c.Reason, c.Message = mcv1alpha1.ReasonEndpointsLeftOut, why
+	}
 	if multicluster.IsPolicy(e.Kind) {
 		s, _ := derive.Get(r, t.policyStates, derive.Object{Namespace: e.Key.Namespace, Name: importName(e)})
 		c.Message = s.Summary
 	}
-	return c, true, false
+	return c, true, v.Early[e.Key.Name]
 }
 
 func failure(reason, why string) mcv1alpha1.ResourceExportCondition {

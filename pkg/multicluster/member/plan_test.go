@@ -605,6 +605,26 @@ func TestPlanReportsWhatTheLeaderRefuses(t *testing.T) {
 	expect(t, "problems", problems(ps), []string{"ServiceExport default/web: ConvergeFailure"})
 }
 
+// TestPlanReportsWhatTheLeaderLeavesOut has a leader that imports only some of a Service's endpoints. The Service
+// counts as exported.
+func TestPlanReportsWhatTheLeaderLeavesOut(t *testing.T) {
+	v := exportingView()
+	withOwnExports(&v)
+	for _, re := range v.Leader.ResourceExports {
+		if re.Spec.Kind == "Endpoints" {
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportSucceeded,
+				Status: corev1.ConditionTrue, Reason: mcv1alpha1.ReasonEndpointsLeftOut, Message: "fd00:96::10 is in another"}}
+		}
+	}
+	d, ps := Plan(v)
+	expect(t, "problems", problems(ps), []string{"ServiceExport default/web: EndpointsLeftOut"})
+	expect(t, "Ready", conditionText(d.ServiceExports[0], "Ready"), "True Exported")
+	expect(t, "Conflict", conditionText(d.ServiceExports[0], "Conflict"), "False NoConflicts")
+	if m := d.ServiceExports[0].Status.Conditions[0].Message; !strings.HasSuffix(m, "; fd00:96::10 is in another") {
+		t.Errorf("the message is %q, without the leader's", m)
+	}
+}
+
 func TestPlanIsDoneWhenApplied(t *testing.T) {
 	v := exportingView()
 	v.Nodes = []*corev1.Node{node("node-1", "192.168.78.101")}

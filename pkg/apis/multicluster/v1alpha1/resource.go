@@ -215,6 +215,10 @@ const (
 	ResourceExportSucceeded ResourceExportConditionType = "Succeeded"
 	// ResourceExportFailure: the export is not part of a ResourceImport. The message has the reason.
 	ResourceExportFailure ResourceExportConditionType = "Failure"
+
+	// ReasonEndpointsLeftOut of Succeeded: only some endpoints of the export are part of the ResourceImport. The message
+	// has the fault of the others.
+	ReasonEndpointsLeftOut = "EndpointsLeftOut"
 )
 
 // ResourceExportCondition is a condition of a ResourceExport.

@@ -60,10 +60,11 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	}
 	want, _ := derive.Get(r, t.Exports, k)
 	var ps problem.List
-	refused := ""
+	refused, part := "", ""
 	for _, re := range want.List() {
 		if have, ok := derive.Get(r, t.base.ResourceExports, derive.ObjectOf(re)); ok && membership.SameSource(have, re) {
-			refused = cmp.Or(refused, leaderVerdict(k, have, &ps))
+			no, leftOut := leaderVerdict(k, have, &ps)
+			refused, part = cmp.Or(refused, no), cmp.Or(part, leftOut)
 		}
 	}
 	have, ok := derive.Get(r, t.base.ResourceExports, derive.ObjectOf(want.Service))
@@ -97,6 +98,9 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	}
 	if x.Left != "" {
 		message += "; " + x.Left
+	}
+	if part != "" {
+		message += "; " + part
 	}
 	out := []metav1.Condition{
 		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonSucceed, message),
@@ -171,9 +175,14 @@ func sameExport(have, want *mcv1alpha1.ResourceExport) bool {
 // RefusedExport begins the message of a ServiceExport that the leader refuses.
 const RefusedExport = "the leader refuses the export: "
 
-// leaderVerdict reports and returns why the leader does not import a ResourceExport.
-func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *problem.List) (refused string) {
+// leaderVerdict reports and returns why the leader does not import a ResourceExport, or only a part of its endpoints.
+func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *problem.List) (refused, part string) {
 	for _, c := range have.Status.Conditions {
+		if membership.LeavesOut(c) {
+			ps.Add(problem.About("ServiceExport", export.Namespace, export.Name), "", c.Reason, fmt.Sprintf(
+				"the leader imports a part of ResourceExport %s/%s: %s", have.Namespace, have.Name, c.Message))
+			part = c.Message
+		}
 		if membership.Refuses(c) {
 			ps.Add(problem.About("ServiceExport", export.Namespace, export.Name), "", membership.ReasonConvergeFailure,
 				fmt.Sprintf(
@@ -181,7 +190,7 @@ func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *pr
 			refused = c.Message
 		}
 	}
-	return refused
+	return refused, part
 }
 
 func (t *Tables) writeServiceExport(k derive.Object, r *derive.Reader) *writes.Write {

@@ -51,7 +51,7 @@ func resourceExportFacts(o *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExpor
 	m.Labels, m.Finalizers = o.Labels, o.Finalizers
 	re := &mcv1alpha1.ResourceExport{ObjectMeta: m, Spec: o.Spec}
 	for _, c := range o.Status.Conditions {
-		if Refuses(c) || Contradicts(c) { // no decision reads that it was accepted, and when
+		if Refuses(c) || Contradicts(c) || LeavesOut(c) { // no decision reads that it was accepted, and when
 			re.Status.Conditions = append(re.Status.Conditions,
 				mcv1alpha1.ResourceExportCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
@@ -68,6 +68,12 @@ func Refuses(c mcv1alpha1.ResourceExportCondition) bool {
 func Contradicts(c mcv1alpha1.ResourceExportCondition) bool {
 	return c.Type == mcv1alpha1.ResourceExportSucceeded && c.Status == corev1.ConditionTrue &&
 		strings.HasSuffix(c.Reason, "Conflict")
+}
+
+// LeavesOut reports whether the leader imports only some endpoints of an export.
+func LeavesOut(c mcv1alpha1.ResourceExportCondition) bool {
+	return c.Type == mcv1alpha1.ResourceExportSucceeded && c.Status == corev1.ConditionTrue &&
+		c.Reason == mcv1alpha1.ReasonEndpointsLeftOut
 }
 
 // IsOwnExport reports whether this controller makes and removes ResourceExports of that kind.
