@@ -141,6 +141,15 @@ func (s *mcsWorld) hello(id, namespace string, change func(*corev1.Service)) *co
 				Hostname: ptr.To(fmt.Sprintf("hello-%d", i)), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
 	}
 	s.create(to, slice)
+	if slices.Contains(o.Spec.IPFamilies, corev1.IPv6Protocol) {
+		six := slice.DeepCopy()
+		six.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "hello-six", Labels: labels}
+		six.AddressType = discoveryv1.AddressTypeIPv6
+		for i := range six.Endpoints {
+			six.Endpoints[i].Addresses = []string{fmt.Sprintf("fd00:%d::%d", block, i+1)}
+		}
+		s.create(to, six)
+	}
 	return o
 }
 
