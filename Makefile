@@ -97,7 +97,7 @@ test-e2e: # the programs and manifests, in one lab
 	build/tests e2e ./test/e2e -timeout 60m
 
 test-kernel: # the kernel's datapath, in QEMU
-	build/tests kernel ./test/kernel -timeout 20m
+	build/tests kernel ./test/kernel -timeout 26m
 
 test-chaos:
 	build/tests chaos ./test/chaos -timeout 20m

@@ -24,7 +24,7 @@ var (
 		"run only these tests of the packages in the guest: a regular expression, as of -test.run")
 	suite   = flag.String("kernel.suite", "", "run only this package in the guest")
 	more    = flag.String("kernel.args", "", "further arguments of the package of -kernel.suite")
-	timeout = flag.Duration("kernel.timeout", 16*time.Minute,
+	timeout = flag.Duration("kernel.timeout", 22*time.Minute,
 		"how long all tests in the guests may take together; TCG is slow where others use the machine")
 	together = flag.Bool("kernel.together", true, "run the guests at the same time")
 	verbose  = flag.Bool("kernel.v", false, "print what the tests in the guest print, also where they pass")
