@@ -61,10 +61,17 @@ func poolSelectorOf(p *crdv1beta1.ExternalIPPool) poolSelector {
 type holderNode struct {
 	Labels string // in normal form
 	Ready  bool
+	Has4   bool // it has a podCIDR of IPv4, and serves addresses of it
+	Has6   bool // the same of IPv6
 }
 
 func holderNodeOf(n *corev1.Node) holderNode {
 	f := holderNode{Labels: labels.Set(n.Labels).String()}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			f.Has4, f.Has6 = f.Has4 || is4(p), f.Has6 || !is4(p)
+		}
+	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			f.Ready = c.Status == corev1.ConditionTrue
@@ -87,9 +94,7 @@ func (t *externalIPTables) add(e *derive.Engine) {
 				return nil
 			}
 			for _, ip := range f.Outside.Balancers {
-				if ip.Is4() { // pools have no others
-					out = append(out, policy.Addr{Addr: ip})
-				}
+				out = append(out, policy.Addr{Addr: ip})
 			}
 			return out
 		})
@@ -108,17 +113,22 @@ func (t *externalIPTables) wanted() (map[netip.Addr][]string, bool) {
 	return out, true
 }
 
-// candidatesOf returns the ready Nodes that the pools of all Services with the address select, and that have ready
-// endpoints of the Services with externalTrafficPolicy Local. If no such Node is ready, they all are candidates: their
-// agents may run although their kubelets cannot report. The order of the Nodes is a different one for each address. It
-// does not depend on other addresses, so a Node that comes or goes moves only its own addresses.
+// candidatesOf returns the ready Nodes that serve the address's version of IP, that the pools of all Services with the
+// address select, and that have ready endpoints of the Services with externalTrafficPolicy Local. If no such Node is
+// ready, they all are candidates: their agents may run although their kubelets cannot report. The order of the Nodes is
+// a different one for each address. It does not depend on other addresses, so a Node that comes or goes moves only its
+// own addresses.
 func (t *externalIPTables) candidatesOf(a policy.Addr, r *derive.Reader) (candidates, []problem.Problem) {
 	out := candidates{Known: true}
 	var ps problems
 	list := derive.List(r, t.having, a)
 	var notReady []string
 	for _, node := range derive.All(r, t.nodes) {
-		if slices.ContainsFunc(list, func(s derive.Row[derive.Object, service.Facts]) bool {
+		serves := node.Value.Has4
+		if a.Is6() {
+			serves = node.Value.Has6
+		}
+		if !serves || slices.ContainsFunc(list, func(s derive.Row[derive.Object, service.Facts]) bool {
 			return !t.selects(s.Value.Outside.Pool, node.Value.Labels, r) ||
 				s.Value.Outside.Local && !t.hasEndpoint(s, node.Key.Name, r)
 		}) {
@@ -175,9 +185,9 @@ func weightOf(node string, ip netip.Addr) uint64 {
 	return h.Sum64() * 0x9e3779b97f4a7c15 // the lower bits of FNV's last byte reach the upper ones
 }
 
-// host adds the held addresses to the gateway port. The host answers ARP for them on all links.
+// host has the gateway port hold the addresses of this Node.
 func (t *externalIPTables) host(gateway *hostnet.Link, r *derive.Reader) {
 	for _, row := range derive.All(r, t.held) {
-		gateway.Addresses = append(gateway.Addresses, netip.PrefixFrom(row.Key.Addr, row.Key.BitLen()))
+		gateway.Held = append(gateway.Held, row.Key.Addr)
 	}
 }

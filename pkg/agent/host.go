@@ -122,9 +122,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		}
 		link.Addresses = append(link.Addresses, netip.PrefixFrom(ip, cidr.Bits()))
 	}
-	if len(ranges) > 0 { // else the port keeps its previous addresses
-		t.external.host(&link, r)
-	}
+	t.external.host(&link, r) // without ranges the port keeps its previous addresses
 	d.Links = append(d.Links, link)
 	if node.Families.Has4() {
 		d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})

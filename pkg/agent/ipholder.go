@@ -58,7 +58,7 @@ type ipHolder struct {
 	wanted func() (map[netip.Addr][]string, bool)
 	// set puts an address on this Node, or takes it away.
 	set func(ip netip.Addr, held bool)
-	// announce sends gratuitous ARP for an address.
+	// announce sends gratuitous ARP, or a Neighbor Advertisement, for an address.
 	announce func(netip.Addr) error
 	// loaded is called once, when all addresses that this Node has held are set.
 	loaded func()
@@ -132,7 +132,8 @@ func (h *ipHolder) resume(ctx context.Context) bool {
 					"present manifest", "error", err)
 			}
 			for _, l := range list {
-				if ip, err := netip.ParseAddr(l.Labels[leaseOfIP]); err == nil && holderOf(&l) == h.node {
+				ip, err := netip.ParseAddr(strings.ReplaceAll(l.Labels[leaseOfIP], "-", ":"))
+				if err == nil && holderOf(&l) == h.node {
 					h.hold(ip)
 				}
 			}
@@ -201,7 +202,7 @@ func (h *ipHolder) lease(ctx context.Context, ip netip.Addr, rank int) error {
 	}
 	if missing {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Name: leaseName(ip), Labels: map[string]string{leaseOfIP: ip.String()},
+			Name: leaseName(ip), Labels: map[string]string{leaseOfIP: leaseLabel(ip)},
 		}}
 	}
 	now := sight{holder: holderOf(l), version: l.ResourceVersion, since: h.now()}
@@ -279,8 +280,11 @@ func (h *ipHolder) report(ip netip.Addr, err error) {
 }
 
 func leaseName(ip netip.Addr) string {
-	return leasePrefix + strings.NewReplacer(".", "-", ":", "-").Replace(ip.StringExpanded())
+	return leasePrefix + strings.ReplaceAll(leaseLabel(ip), ".", "-")
 }
+
+// leaseLabel returns an address as the value of a label, which has no colons.
+func leaseLabel(ip netip.Addr) string { return strings.ReplaceAll(ip.StringExpanded(), ":", "-") }
 
 func holderOf(l *coordinationv1.Lease) string {
 	if l.Spec.HolderIdentity == nil {

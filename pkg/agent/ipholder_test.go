@@ -230,7 +230,14 @@ func testLeaseAccess(
 		}
 		return err
 	})
-	ip := netip.MustParseAddr("192.0.2.7")
+	for _, ip := range []string{"192.0.2.7", "2001:db8::7"} {
+		testLeaseOf(t, api, netip.MustParseAddr(ip), lease)
+	}
+}
+
+// testLeaseOf has an agent write the Lease of an address.
+func testLeaseOf(t *testing.T, api leaseClient, ip netip.Addr, lease func(name, holder string) *coordinationv1.Lease) {
+	t.Helper()
 	name := leaseName(ip)
 	if err := api.create(t.Context(), lease(name, "node-2")); err == nil ||
 		!strings.Contains(err.Error(), "agents hold addresses on their own Node alone") {

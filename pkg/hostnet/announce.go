@@ -9,31 +9,29 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
-// Announce announces an address of the Node to the neighbours on its links. It sends a gratuitous ARP request and an
-// answer on each link whose network has the address. An address that no network of the Node has is announced nowhere.
+// Announce announces an address of the Node to the neighbours on its links. Neighbours that know another MAC take the
+// new one. It sends a gratuitous ARP request and an answer, or an unsolicited Neighbor Advertisement, on each link
+// whose network has the address. An address that no network of the Node has is announced nowhere.
 func Announce(ip netip.Addr) error {
-	if !ip.Is4() {
-		return nil
+	version, announce := netlink.FAMILY_V4, announceOn
+	if ip.Is6() {
+		version, announce = netlink.FAMILY_V6, advertiseOn
 	}
-	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	list, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, version) })
 	if err != nil {
 		return fmt.Errorf("announce %s: read the Node's addresses: %w", ip, err)
 	}
 	var failed error
-	done := map[int]bool{}
-	for _, a := range list {
-		p, ok := prefixOf(a.IPNet)
-		if !ok || p.IsSingleIP() || !p.Contains(ip) || done[a.LinkIndex] {
-			continue
-		}
-		done[a.LinkIndex] = true
-		link, err := net.InterfaceByIndex(a.LinkIndex)
+	for _, index := range linksOf(list, ip) {
+		link, err := net.InterfaceByIndex(index)
 		if err != nil || len(link.HardwareAddr) != macLen {
-			continue // it is gone, or has no ARP
+			continue // it is gone, or has no MAC
 		}
-		if err := announceOn(link, ip); err != nil {
+		if err := announce(link, ip); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("announce %s on %s: %w", ip, link.Name, err))
 		}
 	}
@@ -82,4 +80,22 @@ func arpOf(operation uint16, mac net.HardwareAddr, ip netip.Addr) []byte {
 		return append(append(out, make([]byte, macLen)...), ip.AsSlice()...)
 	}
 	return append(append(out, mac...), ip.AsSlice()...)
+}
+
+// advertiseOn sends an unsolicited Neighbor Advertisement (RFC 4861, 7.2.6) to all neighbours of a link. Linux computes
+// the checksum.
+func advertiseOn(link *net.Interface, ip netip.Addr) error {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255); err != nil {
+		return err
+	}
+	const advertisement, override, targetMAC = 136, 1 << 5, 2
+	out := append([]byte{advertisement, 0, 0, 0, override, 0, 0, 0}, ip.AsSlice()...)
+	out = append(append(out, targetMAC, 1), link.HardwareAddr...)
+	to := &unix.SockaddrInet6{ZoneId: uint32(link.Index), Addr: netip.IPv6LinkLocalAllNodes().As16()}
+	return unix.Sendto(fd, out, 0, to)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -146,8 +147,12 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 		a.change(err, object, "addresses", "read addresses")
 		return
 	}
+	addresses := slices.Clone(want.Addresses)
+	for _, ip := range want.Held {
+		addresses = append(addresses, netip.PrefixFrom(ip, ip.BitLen()))
+	}
 	families := map[bool]bool{true: want.NoAddresses, false: want.NoAddresses} // key: is IPv4
-	for _, p := range want.Addresses {
+	for _, p := range addresses {
 		families[p.Addr().Is4()] = true
 	}
 	there := map[netip.Prefix]bool{}
@@ -157,7 +162,7 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 			continue
 		}
 		there[p] = true
-		if slices.Contains(want.Addresses, p) || want.Shared || !families[p.Addr().Is4()] {
+		if slices.Contains(addresses, p) || want.Shared || !families[p.Addr().Is4()] {
 			continue
 		}
 		err := a.handle.AddrDel(link, &addr)
@@ -166,9 +171,13 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 		}
 		a.change(err, object, "addresses", "remove address %s", p)
 	}
-	for _, p := range want.Addresses {
+	for i, p := range addresses {
 		if !there[p] {
-			a.change(a.handle.AddrAdd(link, netlinkAddr(p)), object, "addresses", "add address %s", p)
+			add := netlinkAddr(p)
+			if i >= len(want.Addresses) && p.Addr().Is6() {
+				add.ValidLft = math.MaxUint32 // for ever, and deprecated: PreferedLft is 0
+			}
+			a.change(a.handle.AddrAdd(link, add), object, "addresses", "add address %s", p)
 		}
 	}
 }
@@ -317,6 +326,7 @@ func (d Desired) clone() Desired {
 	d.Links = slices.Clone(d.Links)
 	for i, l := range d.Links {
 		d.Links[i].Addresses, d.Links[i].Guards = slices.Clone(l.Addresses), slices.Clone(l.Guards)
+		d.Links[i].Held = slices.Clone(l.Held)
 	}
 	d.Routes, d.Forwarded, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Forwarded), slices.Clone(d.Neighbors)
 	d.Sysctls = maps.Clone(d.Sysctls)

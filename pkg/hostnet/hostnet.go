@@ -1,7 +1,7 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses, MTU and state of links, routes
-// and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo", "ip6 tombolo", "netdev
-// tombolo", "inet tombolo-services" and "inet tombolo-hostports", with "ip6 tombolo-services" and "ip6
-// tombolo-hostports" for IPv6. It gets the desired state, compares it with the kernel's, and sends the difference.
+// and a rule for them, permanent neighbours and neighbour proxies, sysctls, and the nftables tables "ip tombolo", "ip6
+// tombolo", "netdev tombolo", "inet tombolo-services" and "inet tombolo-hostports", with "ip6 tombolo-services" and
+// "ip6 tombolo-hostports" for IPv6. It gets the desired state, compares it with the kernel's, and sends the difference.
 // Kernel events and a slow resync make it compare again. It leaves the configuration of other programs alone.
 package hostnet
 
@@ -56,6 +56,9 @@ type Link struct {
 	// Addresses with their prefix lengths. When there are any, others of the same family
 	// are removed, unless Shared.
 	Addresses []netip.Prefix
+	// Held are further addresses, which the host has for a time. Clients on the links whose networks have them find the
+	// host. The host's own packets of IPv6 have other sources.
+	Held []netip.Addr
 	// Shared leaves addresses that others have put there.
 	Shared bool
 	// NoAddresses is set if the link is a port of a userspace switch. It should have no address, and the host's own

@@ -291,6 +291,7 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.links()
 	a.neighbors()
 	a.routes()
+	a.proxies(everything)
 	a.tunnels(everything)
 	a.sysctls()
 	if everything {

@@ -381,6 +381,16 @@ func (f families) outside(near, far *pod) {
 		}
 	}
 	via(1)
+	check := func(r outsideRow) {
+		f.t.Helper()
+		r.within = func(f func()) { f() }
+		f.nodes[0].eventually(r.network+" from outside to "+r.to, func() error {
+			if got := r.answer(time.Second); got != r.want {
+				return fmt.Errorf("%s, want %s", got, r.want)
+			}
+			return nil
+		})
+	}
 	for _, r := range []outsideRow{
 		{network: "tcp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16::1:ffff:ffff:ffff:fffe"},
 		{network: "udp6", to: fmt.Sprintf("[fd00:200:1::2]:%d", farPort), want: far.name + " fd16::1:ffff:ffff:ffff:fffe"},
@@ -391,14 +401,10 @@ func (f families) outside(near, far *pod) {
 		// The source ranges are about the address of the load balancer alone.
 		{network: "tcp6", to: fmt.Sprintf("[fd00:200:2::2]:%d", nearPort), want: near.name + " fd16::2:ffff:ffff:ffff:fffe"},
 	} {
-		r.within = func(f func()) { f() }
-		f.nodes[0].eventually(r.network+" from outside to "+r.to, func() error {
-			if got := r.answer(time.Second); got != r.want {
-				return fmt.Errorf("%s, want %s", got, r.want)
-			}
-			return nil
-		})
+		check(r)
 	}
+	testExternalIP(f.t, f.c, objects, f.nodes, near, 8081, check,
+		map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.200.1.77", corev1.IPv6Protocol: "fd00:200:1::77"})
 	via(2) // the client has another address there
 	r := outsideRow{within: func(f func()) { f() }, network: "tcp6", to: net.JoinHostPort(balancer, "80")}
 	if got := r.answer(2 * time.Second); got != "without an answer for 2s" {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -322,18 +324,19 @@ func testOutside(t *testing.T, c *cluster) {
 	}, at(first, nearPort), at(second, nearPort), nodes[1].in)
 	ports := newHostPortsTest(t, nodes, asker, far, check)
 	ports.works("with proxyAll")
-	testExternalIP(t, c, objects, nodes, near, check)
+	testExternalIP(t, c, objects, nodes, near, 8080, check,
+		map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.200.1.77"})
 	testOutsideOff(t, nodes, check)
 	ports.works("without proxyAll")
 	ports.changeHands()
 	testKubeProxy(t, nodes[0], check)
 }
 
-// testExternalIP has one of two Nodes hold an address of a pool, which is in the network of the first one.
-func testExternalIP(t *testing.T, c *cluster, objects client.Client, nodes []*secureNode, near *pod,
-	check func(outsideRow),
+// testExternalIP has one of two Nodes hold addresses of a pool, which are in networks of the first one. The server
+// listens at a port of all addresses of near.
+func testExternalIP(t *testing.T, c *cluster, objects client.Client, nodes []*secureNode, near *pod, port int32,
+	check func(outsideRow), addresses map[corev1.IPFamily]string,
 ) {
-	const address = "10.200.1.77"
 	create := func(o client.Object) {
 		t.Helper()
 		if err := objects.Create(t.Context(), o); err != nil {
@@ -356,38 +359,60 @@ func testExternalIP(t *testing.T, c *cluster, objects client.Client, nodes []*se
 			}
 		}
 	}
-	pool := &crdv1beta1.ExternalIPPool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}
-	pool.Spec.IPRanges = []crdv1beta1.IPRange{{Start: address, End: address}}
+	name := "held-" + near.name
+	pool := &crdv1beta1.ExternalIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	pool.Spec.NodeSelector.MatchLabels = map[string]string{"edge": nodes[0].name}
-	create(pool)
-	list := outsideServices(near, nil, nodes)
-	held, slice := list[0].(*corev1.Service), list[1].(*discoveryv1.EndpointSlice)
-	held.Name, slice.Name, slice.Labels[discoveryv1.LabelServiceName] = "held", "held", "held"
-	held.Annotations = map[string]string{crdv1beta1.AnnotationExternalIPPool: pool.Name}
-	held.Spec.Type = corev1.ServiceTypeLoadBalancer
-	for i := range held.Spec.Ports {
-		held.Spec.Ports[i].NodePort = 0
+	held := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	held.Annotations = map[string]string{crdv1beta1.AnnotationExternalIPPool: name}
+	held.Spec.Type, held.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 80}}
+	var slicesOf []client.Object
+	for _, version := range slices.Sorted(maps.Keys(addresses)) {
+		address := addresses[version]
+		pool.Spec.IPRanges = append(pool.Spec.IPRanges, crdv1beta1.IPRange{Start: address, End: address})
+		held.Spec.IPFamilies = append(held.Spec.IPFamilies, version)
+		held.Status.LoadBalancer.Ingress = append(held.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: address})
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", GenerateName: name, Labels: map[string]string{discoveryv1.LabelServiceName: name},
+		}, AddressType: discoveryv1.AddressType(version), Ports: []discoveryv1.EndpointPort{{Port: &port}}}
+		i := slices.IndexFunc(near.ips, func(ip string) bool {
+			return strings.Contains(ip, ":") == (version == corev1.IPv6Protocol)
+		})
+		slice.Endpoints = []discoveryv1.Endpoint{{Addresses: near.ips[i : i+1], NodeName: &nodes[0].name}}
+		slicesOf = append(slicesOf, slice)
 	}
+	if len(addresses) == 2 {
+		held.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+	}
+	status := held.Status
+	create(pool)
 	create(held)
-	create(slice)
-	held.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	for _, slice := range slicesOf {
+		create(slice)
+	}
+	held.Status = status
 	if err := objects.Status().Update(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
 	on := func(n *secureNode, want bool) {
 		t.Helper()
-		n.eventually(fmt.Sprintf("the address of the pool is on Node %s: %v", n.name, want), func() error {
-			var text []byte
-			var err error
-			n.in(func() { text, err = exec.Command("ip", "-o", "addr", "show", "to", address).CombinedOutput() })
-			if err == nil && (len(text) > 0) != want {
-				err = fmt.Errorf("addresses: %q", text)
-			}
-			return err
-		})
+		for _, address := range addresses {
+			n.eventually(fmt.Sprintf("%s is on Node %s: %v", address, n.name, want), func() error {
+				var text []byte
+				var err error
+				n.in(func() { text, err = exec.Command("ip", "-o", "addr", "show", "to", address).CombinedOutput() })
+				if err == nil && (len(text) > 0) != want {
+					err = fmt.Errorf("addresses: %q", text)
+				}
+				return err
+			})
+		}
 	}
 	on(nodes[0], true)
-	check(outsideRow{"address of a pool", func(f func()) { f() }, "tcp4", address + ":80", "near 10.200.1.1"})
+	clients := map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.200.1.1", corev1.IPv6Protocol: "fd00:200:1::1"}
+	for version, address := range addresses {
+		check(outsideRow{"address of a pool", func(f func()) { f() }, "tcp", net.JoinHostPort(address, "80"),
+			near.name + " " + clients[version]})
+	}
 	pool.Spec.NodeSelector.MatchLabels["edge"] = nodes[1].name
 	if err := objects.Update(t.Context(), pool); err != nil {
 		t.Fatal(err)
@@ -404,9 +429,6 @@ func testExternalIP(t *testing.T, c *cluster, objects client.Client, nodes []*se
 func testServicePolicy(t *testing.T, objects client.Client, check func(outsideRow), first, second string,
 	other func(func()),
 ) {
-	if err := crdv1beta1.AddToScheme(objects.Scheme()); err != nil {
-		t.Fatal(err)
-	}
 	p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "near"}}
 	p.Spec = crdv1beta1.PolicySpec{
 		Priority:  5,

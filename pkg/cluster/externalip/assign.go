@@ -2,6 +2,7 @@ package externalip
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
@@ -30,10 +31,10 @@ type assignment struct {
 	Pools    map[derive.Object]poolState
 }
 
-// assigned is the address of a Service, or the reason why it has no address.
+// assigned is the addresses of a Service, and the reason why it has no other.
 type assigned struct {
-	Addr    netip.Addr
-	Problem *problem.Problem // nil with an address of a pool
+	Addrs   addresses
+	Problem *problem.Problem // nil if the pool has given all
 }
 
 // poolState is the state of a pool.
@@ -51,55 +52,76 @@ type pool struct {
 	state poolState
 }
 
-// assign decides which Service has which address. A Service keeps the address of its status while its pool has it, also
-// when a Node or another pool has it meanwhile. If two Services have one address and do not share it, the older one
-// keeps it. Then the older Services choose first: the address that they ask for, else the lowest free one.
+// assign decides which Service has which addresses, one of each of its versions of IP. A Service keeps the address of
+// its status while its pool has it, also when a Node or another pool has it meanwhile. If two Services have one address
+// and do not share it, the older one keeps it. Then the older Services choose first: the address that they ask for,
+// else the lowest free one.
 func assign(v view) assignment {
 	pools := v.pools()
 	out := assignment{Services: map[derive.Object]assigned{}, Pools: map[derive.Object]poolState{}}
 	holders := map[netip.Addr][]serviceFacts{}
-	take := func(key derive.Object, f serviceFacts, ip netip.Addr) {
+	take := func(key derive.Object, f serviceFacts, i int, ip netip.Addr) {
 		holders[ip] = append(holders[ip], f)
-		out.Services[key] = assigned{Addr: ip}
+		a := out.Services[key]
+		a.Addrs[i] = ip
+		out.Services[key] = a
 	}
 	rows := slices.Clone(v.Services)
 	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, serviceFacts]) int {
 		return cmp.Compare(a.Value.Created, b.Value.Created)
 	})
-	var waiting []derive.Row[derive.Object, serviceFacts]
+	type request struct {
+		derive.Row[derive.Object, serviceFacts]
+		i     int        // in serviceFacts.Versions
+		asked netip.Addr // the zero address for any
+	}
+	var waiting []request
 	for _, row := range rows {
 		f := row.Value
+		out.Services[row.Key] = assigned{}
 		if f.Pool == "" {
-			out.Services[row.Key] = assigned{}
 			continue
 		}
 		p, known := pools[f.Pool]
-		ip, err := netip.ParseAddr(f.Have)
+		had := f.had()
+		asked, why := f.asked()
 		switch {
-		case !known && err == nil && f.Reported.Status != "":
-			// A pool that is made again finds its Services as they were. Until then no other Service gets the address.
-			holders[ip] = append(holders[ip], f)
-			out.Services[row.Key] = assigned{ip, unknownPool(row.Key, f.Pool)}
 		case !known:
 			out.Services[row.Key] = assigned{Problem: unknownPool(row.Key, f.Pool)}
-		case err == nil && p.whole.Contains(ip) && (f.Asked == "" || f.Asked == f.Have) && f.mayHave(holders[ip]):
-			take(row.Key, f, ip)
-		default:
-			waiting = append(waiting, row)
+		case why != "":
+			wrong := serviceProblem(row.Key, "spec.loadBalancerIP", "InvalidAddress", "%s", why)
+			out.Services[row.Key] = assigned{Problem: wrong}
+			continue
+		}
+		for i, version := range f.Versions {
+			ip := had[i]
+			switch {
+			case version == 0:
+			case !known && ip.IsValid() && f.Reported.Status != "":
+				// A pool that is made again finds its Services as they were. Until then no other Service gets the address.
+				take(row.Key, f, i, ip)
+			case !known:
+			case ip.IsValid() && p.whole.Contains(ip) && (!asked[i].IsValid() || asked[i] == ip) && f.mayHave(holders[ip]):
+				take(row.Key, f, i, ip)
+			default:
+				waiting = append(waiting, request{row, i, asked[i]})
+			}
 		}
 	}
 	for _, p := range pools {
 		p.remove(slices.Collect(maps.Keys(holders))...)
 	}
-	for _, row := range waiting {
-		ip, wrong := pools[row.Value.Pool].choose(row.Key, row.Value, holders)
-		if wrong != nil {
-			out.Services[row.Key] = assigned{Problem: wrong}
-			continue
+	for _, w := range waiting {
+		ip, wrong := pools[w.Value.Pool].choose(w.Key, w.Value, w.Value.Versions[w.i], w.asked, holders)
+		if ip.IsValid() {
+			take(w.Key, w.Value, w.i, ip)
+			for _, p := range pools {
+				p.remove(ip)
+			}
 		}
-		take(row.Key, row.Value, ip)
-		for _, p := range pools {
-			p.remove(ip)
+		if a := out.Services[w.Key]; a.Problem == nil {
+			a.Problem = wrong
+			out.Services[w.Key] = a
 		}
 	}
 	for _, row := range v.Pools {
@@ -114,32 +136,44 @@ func assign(v view) assignment {
 	return out
 }
 
-// choose returns the address that a Service gets of a pool.
-func (p *pool) choose(key derive.Object, f serviceFacts, holders map[netip.Addr][]serviceFacts) (netip.Addr,
-	*problem.Problem) {
+// choose returns the address of a version of IP that a Service gets of a pool. It returns neither an address nor a
+// problem if the Service does without.
+func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.Addr,
+	holders map[netip.Addr][]serviceFacts,
+) (netip.Addr, *problem.Problem) {
 	wrong := func(field, reason, format string, args ...any) (netip.Addr, *problem.Problem) {
 		return netip.Addr{}, serviceProblem(key, field, reason, format, args...)
 	}
-	if f.Asked == "" {
-		if list := p.free.Ranges(); len(list) > 0 {
-			return list[0].From(), nil
+	switch {
+	case !asked.IsValid():
+		for _, r := range p.free.Ranges() {
+			if versionOf(r.From()) == v {
+				return r.From(), nil
+			}
+		}
+		if !p.has(v) {
+			if f.Prefers && (p.has(ipv4) || p.has(ipv6)) {
+				return netip.Addr{}, nil
+			}
+			return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "NoSuchRange",
+				"ExternalIPPool %s has no range of %s: add one to it, or name another pool", p.name, v)
 		}
 		return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "PoolExhausted",
-			"ExternalIPPool %s has no free address: add a range to it, or delete a Service that has one", p.name)
-	}
-	ip, err := netip.ParseAddr(f.Asked)
-	switch {
-	case err != nil:
-		return wrong("spec.loadBalancerIP", "InvalidAddress", "%q is not an IP address: correct it", f.Asked)
-	case !p.all.Contains(ip):
+			"ExternalIPPool %s has no free address of %s: add a range to it, or delete a Service that has one", p.name, v)
+	case !p.all.Contains(asked):
 		return wrong("spec.loadBalancerIP", "AddressNotInPool",
-			"%s is not an address that ExternalIPPool %s can give: choose another address, or another pool", ip, p.name)
-	case f.mayHave(holders[ip]):
-		return ip, nil
+			"%s is not an address that ExternalIPPool %s can give: choose another address, or another pool", asked, p.name)
+	case f.mayHave(holders[asked]):
+		return asked, nil
 	}
 	return wrong("spec.loadBalancerIP", "AddressInUse",
-		"another Service has %s: choose another address, or annotate both with %s: \"true\"", ip,
+		"another Service has %s: choose another address, or annotate both with %s: \"true\"", asked,
 		crdv1beta1.AnnotationSharedIP)
+}
+
+// has reports whether a pool has a range of a version of IP.
+func (p *pool) has(v version) bool {
+	return slices.ContainsFunc(p.whole.Ranges(), func(r netipx.IPRange) bool { return versionOf(r.From()) == v })
 }
 
 // mayHave reports whether a Service may have an address that some Services have already.
@@ -177,8 +211,10 @@ func (v view) pools() map[string]*pool {
 			taken.AddPrefix(p)
 		}
 	}
+	var clusterIPs []version
 	for _, p := range v.Ranges {
 		taken.AddPrefix(p)
+		clusterIPs = append(clusterIPs, versionOf(p.Addr()))
 	}
 	used, others := setOf(&taken), setOf(&given)
 	out := map[string]*pool{}
@@ -200,6 +236,10 @@ func (v view) pools() map[string]*pool {
 			if others.OverlapsRange(r) {
 				report("spec.ipRanges", "AddressInUse", "%s has addresses of another ExternalIPPool, which gives them: remove "+
 					"them from one of the two", r)
+			}
+			if v := versionOf(r.From()); len(clusterIPs) > 0 && !slices.Contains(clusterIPs, v) {
+				report("spec.ipRanges", "VersionNotServed", "%s is of %s, of which the cluster has no ClusterIPs, so no Service "+
+					"gets its addresses: remove it, or convert the cluster to dual stack", r, v)
 			}
 			b.AddRange(r)
 		}
@@ -228,14 +268,14 @@ func (v view) pools() map[string]*pool {
 func count(set *netipx.IPSet) int32 {
 	total := uint64(0)
 	for _, r := range set.Ranges() {
-		from, to := r.From().As4(), r.To().As4()
-		total += uint64(number(to)) - uint64(number(from)) + 1
+		from, to := r.From().As16(), r.To().As16()
+		n := binary.BigEndian.Uint64(to[8:]) - binary.BigEndian.Uint64(from[8:])
+		if [8]byte(from[:]) != [8]byte(to[:]) || n >= math.MaxInt32 {
+			return math.MaxInt32
+		}
+		total += n + 1
 	}
 	return int32(min(total, math.MaxInt32))
-}
-
-func number(b [4]byte) uint32 {
-	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }

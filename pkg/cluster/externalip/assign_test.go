@@ -25,8 +25,8 @@ func poolOf(t *testing.T, name, spec string) derive.Row[derive.Object, poolFacts
 	return derive.Row[derive.Object, poolFacts]{Key: derive.ObjectOf(p), Value: poolFactsOf(p)}
 }
 
-// serviceOf is a Service of a pool: its name, the address that it has, the address that it asks for, "shared", and
-// another pool.
+// serviceOf is a Service of a pool: its name, the addresses that it has, the addresses that it asks for, its versions
+// of IP ("6", "46", "64", or "4or6" for PreferDualStack), "shared", and another pool.
 func serviceOf(pool, text string) derive.Row[derive.Object, serviceFacts] {
 	words := strings.Split(text, " ")
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: words[0]}}
@@ -36,10 +36,18 @@ func serviceOf(pool, text string) derive.Row[derive.Object, serviceFacts] {
 		kind, ip, _ := strings.Cut(w, "=")
 		switch kind {
 		case "has":
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
 			s.Status.Conditions = []metav1.Condition{{Type: ConditionAssigned, Status: metav1.ConditionTrue}}
 		case "asks":
 			s.Spec.LoadBalancerIP = ip
+		case "6", "46", "64", "4or6":
+			for _, v := range strings.Replace(kind, "or", "", 1) {
+				s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPFamily("IPv"+string(v)))
+			}
+			s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+			if kind == "4or6" {
+				s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
+			}
 		case "shared":
 			s.Annotations[crdv1beta1.AnnotationSharedIP] = "true"
 		case "pool":
@@ -120,14 +128,60 @@ func TestAssign(t *testing.T) {
 		{
 			name: "ranges with faults",
 			pool: "{ipRanges: [{cidr: x}, {start: 198.51.100.9, end: 198.51.100.1}, {cidr: 127.0.0.0/30}, " +
-				"{cidr: 'fd00::/64'}, {start: 198.51.100.1, end: 198.51.100.2}, {start: 198.51.100.2, end: 198.51.100.4}], " +
+				"{cidr: 'fe80::/64'}, {cidr: 'fc01::/112'}, {cidr: '::ffff:198.51.100.0/120'}, {start: '::1', end: '::9'}, " +
+				"{start: 198.51.100.1, end: 198.51.100.2}, {start: 198.51.100.2, end: 198.51.100.4}], " +
 				"nodeSelector: {matchLabels: {rack: none}}}",
 			services: []string{"x", "y asks=here"},
 			want:     []string{"x 198.51.100.1", "y InvalidAddress spec.loadBalancerIP"},
 			problems: []string{
 				"spec.ipRanges[0] InvalidRange", "spec.ipRanges[1] InvalidRange", "spec.ipRanges[2] InvalidRange",
-				"spec.ipRanges[3] IPv6NotServed", "spec.ipRanges[5] InvalidRange", "spec.nodeSelector NoNode",
+				"spec.ipRanges[3] InvalidRange", "spec.ipRanges[4] InvalidRange", "spec.ipRanges[5] InvalidRange",
+				"spec.ipRanges[6] InvalidRange", "spec.ipRanges[8] InvalidRange", "spec.nodeSelector NoNode",
 			}, usage: "1 of 2",
+		},
+		{
+			name: "an address of each version, in the order of the Service",
+			pool: "{ipRanges: [{cidr: 198.51.100.0/29}, {cidr: '2001:db8::/64'}], nodeSelector: {}}",
+			services: []string{
+				"t asks=198.51.100.4,2001:db8::4 46", "u has=198.51.100.2 46", "v has=2001:db8::9 has=198.51.100.3 64",
+				"w asks=2001:db8::8 46", "x 46", "y 64", "z 6", "zz",
+			},
+			want: []string{
+				"t 198.51.100.4,2001:db8::4", "u 198.51.100.2,2001:db8::1", "v 2001:db8::9,198.51.100.3",
+				"w 198.51.100.1,2001:db8::8", "x 198.51.100.5,2001:db8::2", "y 2001:db8::3,198.51.100.6", "z 2001:db8::5",
+				"zz PoolExhausted " + byPool,
+			}, usage: "13 of 2147483647",
+		},
+		{
+			name:     "without addresses of Nodes, Pods and ClusterIPs of IPv6, and the first one of a CIDR",
+			pool:     "{ipRanges: [{cidr: 'fd10::/126'}, {cidr: 'fd00::/126'}, {cidr: 'fd96::/127'}], nodeSelector: {}}",
+			services: []string{"x 6", "y 6", "z 6"}, usage: "2 of 2",
+			want:     []string{"x fd00::1", "y fd00::3", "z PoolExhausted " + byPool},
+			problems: []string{"spec.ipRanges AddressInUse", "spec.ipRanges AddressInUse", "spec.ipRanges AddressInUse"},
+		},
+		{
+			name: "the pool has one version alone", pool: two,
+			services: []string{"w has=198.51.100.10 6", "x 46", "y 4or6", "z asks=2001:db8::1"},
+			want: []string{
+				"w NoSuchRange " + byPool, "x 198.51.100.10 NoSuchRange " + byPool, "y 198.51.100.11",
+				"z InvalidAddress spec.loadBalancerIP",
+			}, usage: "2 of 2",
+		},
+		{
+			name: "one version is exhausted, and two addresses of one version",
+			pool: "{ipRanges: [{start: 198.51.100.1, end: 198.51.100.2}, {start: 'fd00::5', end: 'fd00::5'}], nodeSelector: {}}",
+			services: []string{
+				"w has=fd00::5 6", "x 4or6", "y asks=198.51.100.2,198.51.100.3 46", "z asks=fd00::5 46",
+			},
+			want: []string{
+				"w fd00::5", "x 198.51.100.1 PoolExhausted " + byPool, "y InvalidAddress spec.loadBalancerIP",
+				"z 198.51.100.2 AddressInUse spec.loadBalancerIP",
+			}, usage: "3 of 3",
+		},
+		{
+			name:     "no such pool: both addresses stay",
+			services: []string{"x has=198.51.100.10 has=fd00::5 46", "y 6"},
+			want:     []string{"x 198.51.100.10,fd00::5 UnknownPool " + byPool, "y UnknownPool " + byPool},
 		},
 		{
 			name: "no such pool: an address that a Service has stays", services: []string{"x has=198.51.100.10", "y"},
@@ -138,10 +192,10 @@ func TestAssign(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := view{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
+			v := view{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd96::/112")}}
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"rack": "one"}}}
-			n.Spec.PodCIDRs = []string{"10.10.0.0/24"}
-			n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.2"}, {Address: "192.0.2.3"}}
+			n.Spec.PodCIDRs = []string{"10.10.0.0/24", "fd10::/64"}
+			n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.2"}, {Address: "192.0.2.3"}, {Address: "fd00::2"}}
 			v.Nodes = append(v.Nodes, derive.Row[derive.Object, nodeFacts]{Key: derive.ObjectOf(n), Value: nodeFactsOf(n)})
 			if row.pool != "" {
 				v.Pools = append(v.Pools, poolOf(t, "a", row.pool))
@@ -156,8 +210,8 @@ func TestAssign(t *testing.T) {
 			for key, a := range out.Services {
 				text := key.Name
 				switch {
-				case a.Addr.IsValid():
-					text += " " + a.Addr.String()
+				case a.Addrs != addresses{}:
+					text += " " + a.Addrs.String()
 				case a.Problem == nil:
 					text += " none"
 				}
@@ -192,10 +246,25 @@ func TestTwoPools(t *testing.T) {
 		poolOf(t, "b", "{ipRanges: [{cidr: 198.51.100.0/29}], nodeSelector: {}}"),
 	}, Services: []derive.Row[derive.Object, serviceFacts]{serviceOf("b", "x")}}
 	out := assign(v)
-	if a := out.Services[derive.Object{Namespace: "default", Name: "x"}]; a.Addr.String() != "198.51.100.3" {
-		t.Errorf("%v, %v", a.Addr, a.Problem)
+	if a := out.Services[derive.Object{Namespace: "default", Name: "x"}]; a.Addrs.String() != "198.51.100.3" {
+		t.Errorf("%v, %v", a.Addrs, a.Problem)
 	}
 	if list := out.Pools[derive.Object{Name: "b"}].Problems; len(list) != 1 || list[0].Reason != "AddressInUse" {
 		t.Errorf("problems of the second pool: %v", list)
+	}
+}
+
+// TestNoClusterIPs has a pool with a range of IPv6 in a cluster with ClusterIPs of IPv4 alone.
+func TestNoClusterIPs(t *testing.T) {
+	v := view{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, Pools: []derive.Row[derive.Object, poolFacts]{
+		poolOf(t, "a", "{ipRanges: [{cidr: 'fd00::/64'}, {cidr: 198.51.100.0/30}], nodeSelector: {}}"),
+	}}
+	list := assign(v).Pools[derive.Object{Name: "a"}].Problems
+	if len(list) != 1 || list[0].Reason != "VersionNotServed" || !strings.Contains(list[0].Message, "fd00::1-") {
+		t.Errorf("problems %v", list)
+	}
+	v.Ranges = nil // an API server without ServiceCIDRs
+	if list := assign(v).Pools[derive.Object{Name: "a"}].Problems; len(list) > 0 {
+		t.Errorf("problems %v", list)
 	}
 }

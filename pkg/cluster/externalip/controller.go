@@ -165,12 +165,14 @@ func servicePatch(s serviceStep, now time.Time) ([]byte, error) {
 			condition["lastTransitionTime"] = metav1.NewTime(now)
 		}
 	}
-	status := map[string]any{"conditions": []any{condition}, "loadBalancer": map[string]any{"ingress": nil}}
-	if s.Addr.IsValid() {
-		status["loadBalancer"] = map[string]any{"ingress": []any{
-			map[string]any{"ip": s.Addr.String(), "ipMode": corev1.LoadBalancerIPModeVIP},
-		}}
+	status := map[string]any{"conditions": []any{condition}}
+	var ingress []any
+	for _, ip := range s.Addrs {
+		if ip.IsValid() {
+			ingress = append(ingress, map[string]any{"ip": ip.String(), "ipMode": corev1.LoadBalancerIPModeVIP})
+		}
 	}
+	status["loadBalancer"] = map[string]any{"ingress": ingress}
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.Facts.UID}, "status": status})
 }
 

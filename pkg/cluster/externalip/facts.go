@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -36,10 +37,30 @@ type serviceFacts struct {
 	UID      types.UID
 	Created  int64    // seconds since 1970
 	Pool     string   // its annotation; "" if it asks for no address
-	Shared   bool     // it may share the address that it asks for
-	Asked    string   // spec.loadBalancerIP
+	Shared   bool     // it may share the addresses that it asks for
+	Asked    string   // spec.loadBalancerIP: an address, or one of each version of IP, with commas
 	Have     string   // the addresses of its status, with commas
 	Reported reported // its condition
+
+	Versions [2]version // in the order of spec.ipFamilies
+	Prefers  bool       // one of two versions is enough
+}
+
+// version is a version of IP, or 0 for no version.
+type version int
+
+const (
+	ipv4 version = 4
+	ipv6 version = 6
+)
+
+func (v version) String() string { return fmt.Sprintf("IPv%d", int(v)) }
+
+func versionOf(ip netip.Addr) version {
+	if ip.Is4() {
+		return ipv4
+	}
+	return ipv6
 }
 
 // reported is a condition without its time. The zero value means no condition.
@@ -74,7 +95,67 @@ func serviceFactsOf(s *corev1.Service) serviceFacts {
 		have = append(have, in.IP)
 	}
 	f.Have = strings.Join(have, ",")
+	f.Versions[0] = ipv4
+	for i, v := range s.Spec.IPFamilies[:min(len(s.Spec.IPFamilies), len(f.Versions))] {
+		if f.Versions[i] = ipv4; v == corev1.IPv6Protocol {
+			f.Versions[i] = ipv6
+		}
+	}
+	f.Prefers = f.Versions[1] != 0 && s.Spec.IPFamilyPolicy != nil &&
+		*s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack
 	return f
+}
+
+// addresses are addresses by their place in serviceFacts.Versions.
+type addresses [2]netip.Addr
+
+// add adds an address in the place of its version. ok is false if the place is taken, or there is no such place.
+func (a *addresses) add(f serviceFacts, ip netip.Addr) (ok bool) {
+	i := slices.Index(f.Versions[:], versionOf(ip))
+	if i < 0 || a[i].IsValid() {
+		return false
+	}
+	a[i] = ip
+	return true
+}
+
+// String is the addresses as in serviceFacts.Have.
+func (a addresses) String() string {
+	var out []string
+	for _, ip := range a {
+		if ip.IsValid() {
+			out = append(out, ip.String())
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// had returns the addresses of the Service's status.
+func (f serviceFacts) had() (out addresses) {
+	for text := range strings.SplitSeq(f.Have, ",") {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			out.add(f, ip)
+		}
+	}
+	return out
+}
+
+// asked returns the addresses that the Service asks for, or the reason why no Service can have them.
+func (f serviceFacts) asked() (out addresses, why string) {
+	if f.Asked == "" {
+		return out, ""
+	}
+	for text := range strings.SplitSeq(f.Asked, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil {
+			return out, fmt.Sprintf("%q is not an IP address: correct it", text)
+		}
+		if ip = ip.Unmap(); !out.add(f, ip) {
+			return out, fmt.Sprintf("%s is not the only address of %s, or spec.ipFamilies lacks %[2]s: choose one address for "+
+				"each of the Service's ipFamilies", ip, versionOf(ip))
+		}
+	}
+	return out, ""
 }
 
 // poolFacts are the parts of a pool that an assignment depends on.
@@ -120,9 +201,6 @@ func poolFactsOf(p *crdv1beta1.ExternalIPPool) poolFacts {
 		case why != "":
 			report(field, "InvalidRange", "%s, so it is left out", why)
 			continue
-		case one.From().Is6():
-			report(field, "IPv6NotServed", "%s is of IPv6, which is not served yet, so it is left out: use IPv4", one)
-			continue
 		case slices.ContainsFunc(f.Ranges, one.Overlaps):
 			report(field, "InvalidRange", "%s overlaps an earlier range, so it is left out: remove what they share", one)
 			continue
@@ -142,7 +220,8 @@ func poolFactsOf(p *crdv1beta1.ExternalIPPool) poolFacts {
 // never are addresses that no Node can have for clients outside.
 var never = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3"),
+	netip.MustParsePrefix("224.0.0.0/3"), family.SwitchRange6, netip.MustParsePrefix("::/127"),
+	netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
 // rangeOf parses a range, or returns what is wrong with it.
@@ -153,8 +232,11 @@ func rangeOf(r crdv1beta1.IPRange) (out netipx.IPRange, why string) {
 			return out, fmt.Sprintf("%q is not a range of addresses such as 192.0.2.0/24: correct cidr", r.CIDR)
 		}
 		out = netipx.RangeOfPrefix(p.Masked())
-		if p.Addr().Is4() && p.Bits() < 31 { // its first and last address are not a host's
-			out = netipx.IPRangeFrom(out.From().Next(), out.To().Prev())
+		if p.Bits() < p.Addr().BitLen()-1 { // its first address is not a host's, and the last one of IPv4
+			out = netipx.IPRangeFrom(out.From().Next(), out.To())
+			if p.Addr().Is4() {
+				out = netipx.IPRangeFrom(out.From(), out.To().Prev())
+			}
 		}
 	} else {
 		from, err1 := netip.ParseAddr(r.Start)

@@ -41,7 +41,9 @@ func manifest(t testing.TB) []byte {
 
 // TestStatus has the controller assign addresses in a real API server, with the rights of its manifest.
 func TestStatus(t *testing.T) {
-	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
+	server := apiserver.New(t, apiserver.Options{
+		CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.0.0.0/24,fd96::/112",
+	})
 	scheme, err := Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +94,10 @@ func TestStatus(t *testing.T) {
 		switch o := o.(type) {
 		case *corev1.Service:
 			ip := "none"
-			if in := o.Status.LoadBalancer.Ingress; len(in) > 0 {
-				ip = in[0].IP
+			for i, in := range o.Status.LoadBalancer.Ingress {
+				if ip = ip + "," + in.IP; i == 0 {
+					ip = in.IP
+				}
 			}
 			if c := meta.FindStatusCondition(o.Status.Conditions, ConditionAssigned); c != nil {
 				ip += fmt.Sprint(" ", c.Status, " ", c.Reason)
@@ -136,6 +140,27 @@ func TestStatus(t *testing.T) {
 	third := balancer("third", of)
 	expect(third, "none False PoolExhausted")
 	expect(plain, "none")
+	create(&crdv1beta1.ExternalIPPool{ObjectMeta: metav1.ObjectMeta{Name: "both"}, Spec: crdv1beta1.ExternalIPPoolSpec{
+		IPRanges: []crdv1beta1.IPRange{{CIDR: "2001:db8::/64"}, {CIDR: "203.0.113.0/24"}},
+	}})
+	both := balancer("both", map[string]string{crdv1beta1.AnnotationExternalIPPool: "both"})
+	expect(both, "203.0.113.1 True Assigned")
+	both.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+	if err := c.Update(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	expect(both, "203.0.113.1,2001:db8::1 True Assigned")
+	both.Spec.LoadBalancerIP = "2001:db8::7,203.0.113.1"
+	if err := c.Update(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	expect(both, "203.0.113.1,2001:db8::7 True Assigned")
+	both.Spec.IPFamilyPolicy, both.Spec.LoadBalancerIP = new(corev1.IPFamilyPolicySingleStack), ""
+	both.Spec.IPFamilies, both.Spec.ClusterIPs = both.Spec.IPFamilies[:1], both.Spec.ClusterIPs[:1]
+	if err := c.Update(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	expect(both, "203.0.113.1 True Assigned")
 	var list eventsv1.EventList
 	err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) {

@@ -58,9 +58,9 @@ func (t *tables) assign(_ derive.Name, r *derive.Reader) (assignment, []problem.
 // serviceStep is the desired status of a Service.
 type serviceStep struct {
 	Facts   serviceFacts
-	Addr    netip.Addr // the zero address for none
-	Want    reported   // the zero value removes the condition
-	Due     bool       // it has another status
+	Addrs   addresses
+	Want    reported // the zero value removes the condition
+	Due     bool     // it has another status
 	Problem *problem.Problem
 }
 
@@ -71,7 +71,7 @@ func (t *tables) serviceStep(key derive.Object, r *derive.Reader) (serviceStep, 
 	if !ok {
 		return serviceStep{}, nil
 	}
-	s := serviceStep{Facts: f, Addr: a.Addr, Problem: a.Problem}
+	s := serviceStep{Facts: f, Addrs: a.Addrs, Problem: a.Problem}
 	switch {
 	case f.Pool == "":
 	case a.Problem != nil:
@@ -82,16 +82,8 @@ func (t *tables) serviceStep(key derive.Object, r *derive.Reader) (serviceStep, 
 	}
 	have := f.Reported
 	have.Generation = 0
-	s.Due = have != s.Want || f.Have != s.text()
+	s.Due = have != s.Want || f.Have != s.Addrs.String()
 	return s, nil
-}
-
-// text is the address as in serviceFacts.
-func (s serviceStep) text() string {
-	if !s.Addr.IsValid() {
-		return ""
-	}
-	return s.Addr.String()
 }
 
 // poolStep is the desired status of a pool.

@@ -15,7 +15,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.cidr) != has(self.start)",message="write cidr, or start and end"
 // +kubebuilder:validation:XValidation:rule="has(self.start) == has(self.end)",message="write start and end"
 type IPRange struct {
-	// CIDR of the addresses. The first and the last one of IPv4 are not used.
+	// CIDR of the addresses. The first one is not used, and the last one of IPv4.
 	// +optional
 	// +kubebuilder:validation:MaxLength=43
 	CIDR string `json:"cidr,omitempty"`
