@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -38,6 +39,27 @@ func TestDemo(t *testing.T) {
 			if err := d.run(ctx); err != nil {
 				t.Fatal(err)
 			}
+			if encrypted {
+				verify(ctx, t, d)
+			}
 		})
+	}
+}
+
+// verify runs `tombolo mc verify`, which has to find both versions of IP in order: answers, the size of packets, and
+// policies.
+func verify(ctx context.Context, t *testing.T, d *demo) {
+	t.Helper()
+	out, err := d.world.Lab.Tool(ctx, "east", "tombolo", "mc", "verify", d.world.Lab.Cluster("east").Kubeconfig(),
+		d.world.Lab.Cluster("west").Kubeconfig())
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, check := range []string{"Services", "MTU", "Pods"} {
+		for _, version := range []string{"", " over IPv6"} {
+			if n := len(regexp.MustCompile(`(?m)^pass .* `+check+version+` \S+ to \S+: `).FindAllString(out, -1)); n != 2 {
+				t.Errorf("%s%s passes %d times, want both ways:\n%s", check, version, n, out)
+			}
+		}
 	}
 }

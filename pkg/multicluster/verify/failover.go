@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,11 +35,11 @@ func (r *run) awayMost() time.Duration {
 }
 
 // failovers takes the switch of one Gateway of each cluster away, one cluster after the other.
-func (r *run) failovers(ctx context.Context, services [2]string) {
+func (r *run) failovers(ctx context.Context, services [2][]netip.Addr) {
 	for to := range r.clusters {
 		from := 1 - to
 		name := r.way("failover", from)
-		if services[from] == "" {
+		if len(services[from]) == 0 {
 			r.skip(name, "not tried: mend the above first")
 			continue
 		}
@@ -47,7 +48,7 @@ func (r *run) failovers(ctx context.Context, services [2]string) {
 			r.skip(name, why)
 			continue
 		}
-		r.check(name, func() (string, error) { return r.failover(ctx, from, services[from], gateway) })
+		r.check(name, func() (string, error) { return r.failover(ctx, from, services[from][0], gateway) })
 	}
 }
 
@@ -75,7 +76,7 @@ func (r *run) toLose(ctx context.Context, i int) (node, why string) {
 }
 
 // failover has a client ask while the switch of a Gateway of the other cluster ends, and waits until that is back.
-func (r *run) failover(ctx context.Context, from int, address, gateway string) (string, error) {
+func (r *run) failover(ctx context.Context, from int, address netip.Addr, gateway string) (string, error) {
 	to := 1 - from
 	var pods corev1.PodList
 	err := r.clusters[to].Client.List(ctx, &pods, client.InNamespace(multicluster.AgentNamespace),

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -188,7 +188,7 @@ func (r *run) objects(ctx context.Context) bool {
 
 // packets sends some both ways.
 func (r *run) packets(ctx context.Context) {
-	var pods [2]string // addresses of the servers
+	var pods [2][]netip.Addr // the servers
 	running := true
 	for i, o := range both(func(i int) outcome {
 		return timed(func() (string, error) {
@@ -203,21 +203,26 @@ func (r *run) packets(ctx context.Context) {
 		return
 	}
 	noPods, noPolicies := podToPod(r.states[0], r.states[1]), stretched(r.states[0], r.states[1])
-	var services [2]string
+	var services [2][]netip.Addr
+	var questions [2][]probe.Question
 	var answers [2][]probe.Answer
 	for from, o := range both(func(from int) outcome {
 		return timed(func() (string, error) {
-			address, err := r.imported(ctx, from)
-			if err != nil {
+			var err error
+			if services[from], err = r.imported(ctx, from); err != nil {
 				return "", err
 			}
-			services[from] = address
-			questions := []probe.Question{{Name: "Services", Address: endpoint(address), Want: service(1 - from), MTU: true}}
-			if noPods == "" {
-				questions = append(questions,
-					probe.Question{Name: "Pods", Address: endpoint(pods[1-from]), Want: service(1 - from)})
+			for _, a := range services[from] {
+				questions[from] = append(questions[from],
+					probe.Question{Name: over("Services", a), Address: endpoint(a), Want: service(1 - from), MTU: true})
 			}
-			answers[from], err = r.ask(ctx, from, "client", questions)
+			for _, a := range pods[1-from] {
+				if noPods == "" && slices.ContainsFunc(services[from], sameVersion(a)) {
+					questions[from] = append(questions[from],
+						probe.Question{Name: over("Pods", a), Address: endpoint(a), Want: service(1 - from)})
+				}
+			}
+			answers[from], err = r.ask(ctx, from, "client", questions[from])
 			return "", err
 		})
 	}) {
@@ -225,10 +230,11 @@ func (r *run) packets(ctx context.Context) {
 			r.done(r.way("Services", from), o)
 			continue
 		}
-		for _, a := range answers[from] {
+		for i, a := range answers[from] {
 			o.detail, o.err = r.judge(from, a)
-			if r.done(r.way(a.Name, from), o) && a.Name == "Services" {
-				r.check(r.way("MTU", from), func() (string, error) { return size(a) })
+			if r.done(r.way(a.Name, from), o) && questions[from][i].MTU {
+				name := strings.Replace(a.Name, "Services", "MTU", 1)
+				r.check(r.way(name, from), func() (string, error) { return size(a) })
 			}
 		}
 	}
@@ -242,7 +248,7 @@ func (r *run) packets(ctx context.Context) {
 		r.skip("policy", noPolicies)
 		return
 	}
-	if services[0] == "" || services[1] == "" {
+	if len(services[0]) == 0 || len(services[1]) == 0 {
 		r.skip("policy", "not tried: mend the above first")
 		return
 	}
@@ -253,7 +259,32 @@ func (r *run) packets(ctx context.Context) {
 	}
 }
 
-func endpoint(address string) string { return net.JoinHostPort(address, strconv.Itoa(probe.Port)) }
+func endpoint(a netip.Addr) string { return netip.AddrPortFrom(a, probe.Port).String() }
+
+// over returns the name of a check, with the version of IP where that is not IPv4.
+func over(check string, a netip.Addr) string {
+	if a.Is4() {
+		return check
+	}
+	return check + " over IPv6"
+}
+
+// sameVersion returns whether addresses have the version of IP of a.
+func sameVersion(a netip.Addr) func(netip.Addr) bool {
+	return func(b netip.Addr) bool { return a.Is4() == b.Is4() }
+}
+
+// parsed returns addresses of an object, IPv4 first. It leaves out texts that are no addresses.
+func parsed(addresses []string) []netip.Addr {
+	var all []netip.Addr
+	for _, text := range addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	slices.SortStableFunc(all, netip.Addr.Compare)
+	return all
+}
 
 // service is the name of the Service of one of the two, and of its server.
 func service(i int) string { return "verify-" + string(rune('a'+i)) }
@@ -295,8 +326,8 @@ func size(a probe.Answer) (string, error) {
 	return fmt.Sprintf("packets of %d bytes pass unfragmented, the Pods' MTU, and 1 MiB each way", a.Largest), nil
 }
 
-// server runs a server, exports its Service, and returns the Pod's address.
-func (r *run) server(ctx context.Context, i int) (string, error) {
+// server runs a server, exports its Service, and returns the Pod's addresses.
+func (r *run) server(ctx context.Context, i int) ([]netip.Addr, error) {
 	c := r.clusters[i].Client
 	for _, made := range []struct {
 		kind   string
@@ -305,7 +336,8 @@ func (r *run) server(ctx context.Context, i int) (string, error) {
 		{"Namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name,
 			Labels: map[string]string{"app": "tombolo-verify"}}}},
 		{"Service", &corev1.Service{ObjectMeta: r.meta(service(i)), Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": "tombolo-verify-server"},
+			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+			Selector:       map[string]string{"app": "tombolo-verify-server"},
 			Ports: []corev1.ServicePort{
 				{Name: "http", Port: probe.Port, TargetPort: intstr.FromInt32(probe.Port), Protocol: corev1.ProtocolTCP},
 				{Name: "datagrams", Port: probe.Port, TargetPort: intstr.FromInt32(probe.Port), Protocol: corev1.ProtocolUDP},
@@ -314,16 +346,20 @@ func (r *run) server(ctx context.Context, i int) (string, error) {
 		{"ServiceExport", &mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(service(i))}},
 	} {
 		if err := c.Create(ctx, made.object); err != nil {
-			return "", r.notMade(i, made.kind, made.object.GetName(), err)
+			return nil, r.notMade(i, made.kind, made.object.GetName(), err)
 		}
 	}
 	pod, err := r.pod(ctx, i, "server", []string{"serve", "--name", service(i)}, func(p *corev1.Pod) bool {
 		return p.Status.Phase == corev1.PodRunning && p.Status.PodIP != ""
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return pod.Status.PodIP, nil
+	var addresses []string
+	for _, a := range pod.Status.PodIPs {
+		addresses = append(addresses, a.IP)
+	}
+	return parsed(addresses), nil
 }
 
 // notMade is the error of an object that an API server did not create.
@@ -418,8 +454,8 @@ func (r *run) wait(ctx context.Context, f func(context.Context) (bool, error)) e
 	return err
 }
 
-// imported waits until one of the two has the other's Service, and returns its address there.
-func (r *run) imported(ctx context.Context, at int) (string, error) {
+// imported waits until one of the two has the other's Service, and returns its addresses there.
+func (r *run) imported(ctx context.Context, at int) ([]netip.Addr, error) {
 	from := 1 - at
 	imported := &corev1.Service{ObjectMeta: r.meta(multicluster.ImportedPrefix + service(from))}
 	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
@@ -427,10 +463,10 @@ func (r *run) imported(ctx context.Context, at int) (string, error) {
 		return err == nil && imported.Spec.ClusterIP != "", client.IgnoreNotFound(err)
 	})
 	if err == nil {
-		return imported.Spec.ClusterIP, nil
+		return parsed(imported.Spec.ClusterIPs), nil
 	}
 	if ctx.Err() != nil {
-		return "", err
+		return nil, err
 	}
 	why := "its ServiceExport has no condition: does its controller run?"
 	export := &mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(service(from))}
@@ -440,7 +476,7 @@ func (r *run) imported(ctx context.Context, at int) (string, error) {
 			why = fmt.Sprintf("its ServiceExport has %s=%s: %s %s", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
-	return "", &wrong{
+	return nil, &wrong{
 		what: fmt.Sprintf("Service %s of %s is not imported in %s: %v; %s", service(from), r.clusters[from].Name,
 			r.clusters[at].Name, err, why),
 		remedy: "see `tombolo mc get resourceexport` and `resourceimport` in the leader, and the log of " +
@@ -477,8 +513,8 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 }
 
 // policy drops a client's requests by a policy over all clusters where the server is, and sees them refused, and
-// answered again without it.
-func (r *run) policy(ctx context.Context, from int, address string) (string, error) {
+// answered again without it, at each address of the server's Service.
+func (r *run) policy(ctx context.Context, from int, addresses []netip.Addr) (string, error) {
 	drop := &unstructured.Unstructured{}
 	drop.SetGroupVersionKind(schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1beta1", Kind: "NetworkPolicy"})
 	drop.SetNamespace(r.name)
@@ -494,21 +530,28 @@ func (r *run) policy(ctx context.Context, from int, address string) (string, err
 	if err := server.Create(ctx, drop); err != nil {
 		return "", r.notMade(1-from, "NetworkPolicy of crd.antrea.io", drop.GetName(), err)
 	}
-	question := probe.Question{Name: "policy", Address: endpoint(address), Want: service(1 - from), Refused: true}
 	const remedy = "see the status of policies and `tombolo policy why` on the server's Node; both controllers need " +
 		"enableStretchedNetworkPolicy too"
 	var took [2]time.Duration
 	for i, refused := range []bool{true, false} {
-		question.Refused = refused
-		answers, err := r.ask(ctx, from, fmt.Sprintf("client-policy-%d", i), []probe.Question{question})
+		var questions []probe.Question
+		for _, a := range addresses {
+			questions = append(questions,
+				probe.Question{Name: over("policy", a), Address: endpoint(a), Want: service(1 - from), Refused: refused})
+		}
+		answers, err := r.ask(ctx, from, fmt.Sprintf("client-policy-%d", i), questions)
 		if err != nil {
 			return "", err
 		}
-		if a := answers[0]; refused && a.Error != "" {
-			return "", &wrong{what: "a policy with scope ClusterSet drops the client in " +
-				r.clusters[from].Name + ", and yet " + a.Error, remedy: remedy}
-		} else if !refused && a.Answered == 0 {
-			return "", &wrong{what: "the policy is deleted, and yet there is no answer: " + a.Error, remedy: remedy}
+		for i, a := range answers {
+			address := questions[i].Address
+			if refused && a.Error != "" {
+				return "", &wrong{what: "a policy with scope ClusterSet drops the client in " + r.clusters[from].Name +
+					" that asks " + address + ", and yet " + a.Error, remedy: remedy}
+			} else if !refused && a.Answered == 0 {
+				return "", &wrong{what: "the policy is deleted, and yet " + address + " gives no answer: " + a.Error,
+					remedy: remedy}
+			}
 		}
 		took[i] = answers[0].First.Round(time.Millisecond)
 		if refused {

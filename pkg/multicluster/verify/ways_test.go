@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -171,15 +172,15 @@ func TestToLose(t *testing.T) {
 // TestFailoverIsSkipped says why there is no failover where there is one Gateway, or no Service.
 func TestFailoverIsSkipped(t *testing.T) {
 	for _, row := range []struct {
-		services [2]string
+		services [2][]netip.Addr
 		want     []Result
 	}{
-		{[2]string{"10.97.0.1", "10.98.0.1"}, []Result{
+		{[2][]netip.Addr{{netip.MustParseAddr("10.97.0.1")}, {netip.MustParseAddr("10.98.0.1")}}, []Result{
 			{Check: "failover west to east", Status: Skip,
 				Detail: "east has no second Gateway: annotate another Ready Node with multicluster.antrea.io/gateway=true"},
 			{Check: "failover east to west", Status: Skip,
 				Detail: "west has no second Gateway: annotate another Ready Node with multicluster.antrea.io/gateway=true"}}},
-		{[2]string{}, []Result{
+		{[2][]netip.Addr{}, []Result{
 			{Check: "failover west to east", Status: Skip, Detail: "not tried: mend the above first"},
 			{Check: "failover east to west", Status: Skip, Detail: "not tried: mend the above first"}}},
 	} {

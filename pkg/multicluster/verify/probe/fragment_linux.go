@@ -6,11 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dontFragment sets DF and leaves what the kernel has learned about paths aside: the probe asks the path itself.
-func dontFragment(_, _ string, c syscall.RawConn) error {
+// dontFragment has the kernel fragment no packet, and ignore what it has learned about paths: the probe asks the path
+// itself. A socket of IPv6 may serve both versions of IP, so it has both options.
+func dontFragment(network, _ string, c syscall.RawConn) error {
 	var failed error
 	if err := c.Control(func(fd uintptr) {
 		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+		if failed == nil && network == "udp6" {
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
+		}
 	}); err != nil {
 		return err
 	}

@@ -18,8 +18,13 @@ import (
 // Port is where servers answer, for TCP and UDP.
 const Port = 8080
 
-// Headers of IPv4 and UDP before a datagram's contents.
-const headers = 20 + 8
+// headers is the size of the headers of IP and UDP before a datagram's contents.
+func headers(c net.Conn) int {
+	if a, ok := c.RemoteAddr().(*net.UDPAddr); ok && a.IP.To4() == nil {
+		return 40 + 8
+	}
+	return 20 + 8
+}
 
 // bulk is how much is sent in each direction of one connection: many full segments.
 const bulk = 1 << 20
@@ -285,7 +290,7 @@ func largest(ctx context.Context, address string, mtu int) int {
 	return low
 }
 
-// smallest is what every host takes (RFC 791).
+// smallest is what every host takes over IPv4 (RFC 791); over IPv6 it takes more.
 const smallest = 576
 
 // passes reports whether a packet of a size comes back, tried twice.
@@ -295,7 +300,7 @@ func passes(ctx context.Context, address string, size int) bool {
 		return false
 	}
 	defer c.Close()
-	sent, got := make([]byte, size-headers), make([]byte, size)
+	sent, got := make([]byte, size-headers(c)), make([]byte, size)
 	for try := range 2 {
 		copy(sent, strconv.Itoa(try))
 		if _, err := c.Write(sent); err != nil {

@@ -112,33 +112,38 @@ func (l *lossy) Accept() (net.Conn, error) {
 
 // TestLargest finds the size that a server takes, as a path with a smaller MTU would.
 func TestLargest(t *testing.T) {
-	for limit, mtu := range map[int]int{1450: 1460, 1000: 1000, smallest: smallest + 9, smallest - 1: smallest + 9} {
-		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			t.Parallel()
-			c, err := net.ListenPacket("udp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			go func() {
-				b := make([]byte, 1<<16)
-				for {
-					n, from, err := c.ReadFrom(b)
-					if err != nil {
-						return
-					}
-					if n+headers <= limit {
-						_, _ = c.WriteTo(b[:n], from)
-					}
+	for _, host := range []struct {
+		address string
+		headers int
+	}{{"127.0.0.1:0", 20 + 8}, {"[::1]:0", 40 + 8}} {
+		for limit, mtu := range map[int]int{1450: 1460, 1000: 1000, smallest: smallest + 9, smallest - 1: smallest + 9} {
+			t.Run(fmt.Sprint(host.address, " ", limit), func(t *testing.T) {
+				t.Parallel()
+				c, err := net.ListenPacket("udp", host.address)
+				if err != nil {
+					t.Fatal(err)
 				}
-			}()
-			want := limit
-			if limit < smallest {
-				want = 0
-			}
-			if n := largest(t.Context(), c.LocalAddr().String(), mtu); n != want {
-				t.Errorf("largest is %d, want %d", n, want)
-			}
-		})
+				defer c.Close()
+				go func() {
+					b := make([]byte, 1<<16)
+					for {
+						n, from, err := c.ReadFrom(b)
+						if err != nil {
+							return
+						}
+						if n+host.headers <= limit {
+							_, _ = c.WriteTo(b[:n], from)
+						}
+					}
+				}()
+				want := limit
+				if limit < smallest {
+					want = 0
+				}
+				if n := largest(t.Context(), c.LocalAddr().String(), mtu); n != want {
+					t.Errorf("largest is %d, want %d", n, want)
+				}
+			})
+		}
 	}
 }
