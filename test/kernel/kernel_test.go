@@ -22,6 +22,7 @@ import (
 var (
 	only = flag.String("kernel.run", "",
 		"run only these tests of the packages in the guest: a regular expression, as of -test.run")
+	all     = flag.Bool("kernel.all", false, "run the tests too that `make test` has no time for in the guest")
 	suite   = flag.String("kernel.suite", "", "run only this package in the guest")
 	more    = flag.String("kernel.args", "", "further arguments of the package of -kernel.suite")
 	timeout = flag.Duration("kernel.timeout", 22*time.Minute,
@@ -34,7 +35,19 @@ var (
 type packageTests struct {
 	pkg  string
 	run  string // as of -test.run
+	more string // more of them, with -kernel.all
 	args []string
+}
+
+// names returns the tests to run, as of -test.run.
+func (s packageTests) names() string {
+	switch {
+	case *only != "":
+		return *only
+	case *all && s.more != "":
+		return s.run + "|" + s.more
+	}
+	return s.run
 }
 
 // guestTests are the tests of a guest.
@@ -52,15 +65,19 @@ var suites = []guestTests{
 	// tests pass with half a processor.
 	{cpus: 1, nice: 5, tests: []packageTests{
 		{pkg: "pkg/datapath",
-			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
+			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|" +
+				"TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestFragments)$",
+			more: "^(TestWalks|TestPolicyLoad|TestFailover|TestFailoverUntranslated|TestRejected|TestNeighborFlood)$"},
 	}},
 	// TestEncryptedPods counts lost packets, and loses too many of them with half a processor.
 	{cpus: 2, tests: []packageTests{
 		{pkg: "pkg/hostnet",
-			run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes)$"},
+			run:  "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes)$",
+			more: "^(TestTranslations6|TestHostPorts6)$"},
 		{pkg: "pkg/openflow/flowsync",
 			run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
-		{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$",
+		{pkg: "pkg/agent", run: "^(TestWalk|TestRotationOfNodes|TestEncryptedPods)$",
+			more: "^(TestRotation|TestSwitchUpgraded)$",
 			args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
 		{pkg: "pkg/cni", run: "."},
 		{pkg: "pkg/wireguard", run: "^(TestTunnel|TestOneSided|TestTakenName)$"},
@@ -144,16 +161,12 @@ func script(of []packageTests) string {
 	fmt.Fprintf(&script, "export %s=system TOMBOLO_CNI_TEST_PLUGIN=/run/share/tombolo-cni TOMBOLO_REPO=/run/repository\n",
 		ovstest.EnvDatapath)
 	for _, s := range of {
-		run := s.run
-		if *only != "" {
-			run = *only
-		}
 		// The binary is copied to the guest's memory: it is read in pages otherwise, over 9p.
 		fmt.Fprintf(&script,
 			"if [ ! -e /run/share/%[1]s.status ]; then cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s "+
 				"&& /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
 				"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime; fi\n",
-			name(s.pkg), s.pkg, run, strings.Join(append(slices.Clone(s.args), *more), " "), timeout)
+			name(s.pkg), s.pkg, s.names(), strings.Join(append(slices.Clone(s.args), *more), " "), timeout)
 	}
 	return script.String()
 }
