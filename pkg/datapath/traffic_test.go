@@ -170,25 +170,18 @@ func (r request) check(t *testing.T) {
 func TestTraffic(t *testing.T) {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
-	clusters6 := !ovstest.System() // the guest of the kernel's datapath has no time for IPv6 between clusters
 	east := func(n int) State {
 		s := dualNode(n)
 		s.Node.NoND = s.Node.NoND || n == 2 // each datapath that can is tried both ways
 		s.Frontends = append(s.Frontends,
 			frontend("host", corev1.ProtocolTCP, "10.97.0.15:80", "192.168.78.102:9090"),
 			frontend("remote-host", corev1.ProtocolTCP, "10.97.0.16:80", "10.96.0.21:80"),
-			frontend("sctp", corev1.ProtocolSCTP, "10.97.0.17:9", "10.11.0.3:9"))
-		if clusters6 {
-			s.Frontends = append(s.Frontends,
-				frontend("antrea-mc-nginx", corev1.ProtocolTCP, "[fd97::14]:80", "[fd96::20]:80"))
-			s.Peering.Peers[1].CIDRs = append(s.Peering.Peers[1].CIDRs, rangeOf("fd96::/112"))
-		}
+			frontend("sctp", corev1.ProtocolSCTP, "10.97.0.17:9", "10.11.0.3:9"),
+			frontend("antrea-mc-nginx", corev1.ProtocolTCP, "[fd97::14]:80", "[fd96::20]:80"))
+		s.Peering.Peers[1].CIDRs = append(s.Peering.Peers[1].CIDRs, rangeOf("fd96::/112"))
 		return s
 	}
 	west := func(n int) State {
-		if !clusters6 {
-			return westNode(n)
-		}
 		s := withRanges6(westNode(n), n, family.Dual, []netip.Prefix{rangeOf("fd10::/64"), rangeOf("fd10:0:0:1::/64")},
 			"fd96::/112")
 		s.Frontends = append(s.Frontends,
@@ -255,20 +248,16 @@ func TestTraffic(t *testing.T) {
 			[]string{"east2/pod1 fc01::aabb:ccdd:eeff"}},
 		{"Pod of another Node to an IPv6 Service by UDP", east2.pods[0], "udp6", "[fd97::12]:53",
 			[]string{"east1/pod2 fd11:0:0:1::2"}},
-	}
-	if clusters6 {
-		requests = append(requests, []request{
-			{"Pod of a regular Node to another cluster by IPv6", east1.pods[0], "tcp6", "[fd97::14]:80",
-				[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
-			{"Pod of the Gateway to another cluster by IPv6", east2.pods[0], "tcp6", "[fd97::14]:80",
-				[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
-			{"host of a regular Node to another cluster by IPv6", east1.host, "tcp6", "[fd97::14]:80",
-				[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
-			{"host of the Gateway to another cluster by IPv6", east2.host, "tcp6", "[fd97::14]:80",
-				[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
-			{"Pod to a ClusterIP of another cluster by IPv6", east1.pods[0], "tcp6", "[fd96::20]:80",
-				[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
-		}...)
+		{"Pod of a regular Node to another cluster by IPv6", east1.pods[0], "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"Pod of the Gateway to another cluster by IPv6", east2.pods[0], "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"host of a regular Node to another cluster by IPv6", east1.host, "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"host of the Gateway to another cluster by IPv6", east2.host, "tcp6", "[fd97::14]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
+		{"Pod to a ClusterIP of another cluster by IPv6", east1.pods[0], "tcp6", "[fd96::20]:80",
+			[]string{"west1/pod1 fc01::1:0:c0a8:4e66", "west2/pod1 fc01::1:0:c0a8:4e66"}},
 	}
 	if ovstest.System() { // the userspace datapath's connection tracker does not support SCTP
 		east1.pods[1].serve(t, "sctp", ":9", "east1/pod2")
@@ -287,9 +276,6 @@ func TestTraffic(t *testing.T) {
 	}
 
 	t.Run("UDP to another cluster by IPv6", func(t *testing.T) {
-		if !clusters6 {
-			return
-		}
 		c, err := east1.pods[0].dial("udp6", "[fd96::24]:53")
 		if err != nil {
 			t.Fatal(err)
