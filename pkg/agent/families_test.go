@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -16,6 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -332,5 +335,62 @@ func TestFeatureIPv6(t *testing.T) {
 	v.Underlay.NoIPv6 = true
 	if reports() {
 		t.Error("the kernel's IPv6 is off, and the Node reports IPv6")
+	}
+}
+
+// TestGatewaysOverIPv6 has Gateways of this cluster and another whose addresses are of IPv6. Their tunnels have both
+// versions of IP inside.
+func TestGatewaysOverIPv6(t *testing.T) {
+	own, other, far := netip.MustParseAddr("fd78::101"), netip.MustParseAddr("fd78::102"), "fd79::101"
+	v := dualView()
+	before, _ := Plan(v)
+	v.Nodes[0].Status.Addresses[0].Address, v.Nodes[1].Status.Addresses[0].Address = own.String(), other.String()
+	v.Underlay.Of, v.Underlay.Local = own, []netip.Addr{own}
+	v.Underlay.Networks = []netip.Prefix{netip.PrefixFrom(own, 64)}
+	west := v.ClusterInfoImports[0]
+	west.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: far}}
+	west.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
+	for _, here := range []string{"node-2", "node-1"} {
+		at := map[string]netip.Addr{"node-1": own, "node-2": other}[here]
+		v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: here},
+			GatewayIP: at.String(), InternalIP: at.String()}}
+		d, problems := Plan(v)
+		for _, p := range problems {
+			t.Errorf("Gateway %s: problem: %s", here, p)
+		}
+		end := map[string]string{"node-1": far, "node-2": other.String()}[here]
+		if ends := d.Peering.Peers[0].Ends; len(ends) != 1 || ends[0].Addr.String() != end || d.Node.PeerEnd != at ||
+			d.Node.PeerSource != own || d.Network.MTU != before.Network.MTU-20 {
+			t.Errorf("Gateway %s: tunnels from %s to %v, peers' end at %s, MTU %d", here, d.Node.PeerSource, ends,
+				d.Node.PeerEnd, d.Network.MTU)
+		}
+		var ways []bridge.Port
+		for _, p := range d.Bridges[0].Ports {
+			if p.ExternalIDs[externalIDType] == typeWay {
+				ways = append(ways, p)
+			}
+		}
+		if here == "node-2" {
+			continue
+		}
+		if len(ways) != 1 || len(ways[0].Name) > 15 || ways[0].Options["remote_ip"] != far ||
+			ways[0].Options["local_ip"] != own.String() {
+			t.Errorf("ports with BFD: %+v", ways)
+		}
+		var text string
+		for _, f := range d.Flows[datapath.GatewayOwner()].Flows {
+			text += f.String() + "\n"
+		}
+		for _, source := range []string{peering.InsideOf(own).String(), own.String()} {
+			if !strings.Contains(text, "nat(src="+source+")") {
+				t.Errorf("no request gets the source %s:\n%s", source, text)
+			}
+		}
+	}
+
+	west.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}
+	if d, problems := Plan(v); len(d.Peering.Peers) != 0 || len(problems) != 1 ||
+		problems[0].Reason != "GatewayFamiliesDiffer" {
+		t.Errorf("a gateway with IPv4: %+v, problems %v", d.Peering.Peers, problems)
 	}
 }

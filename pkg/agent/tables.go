@@ -378,6 +378,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		ServiceCIDRs: t.onlyServices(r, ranges),
 		Ends:         node.tunnelEnds(),
 		Encrypted:    t.config.EncryptsNodes(),
+		PeerEnd:      p.End,
 		Tunnel:       tunnelOf(t.config),
 		PacketInRate: uint32(t.config.PacketInRate),
 		SCTPByPort:   !knowsSCTP(t.config),

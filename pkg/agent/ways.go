@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -83,7 +84,7 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 		}
 		options := tunnelOptions(t.config, transport)
 		options["remote_ip"] = end.String()
-		if !transport.IsValid() || options["local_ip"] == "flow" {
+		if !transport.IsValid() || transport.Is4() != end.Is4() || options["local_ip"] == "flow" {
 			from := node.TunnelSource
 			for _, peer := range peers {
 				isEnd := func(w peering.Way) bool { return w.End() == end.Addr }
@@ -91,7 +92,7 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 					from = node.PeerSource
 				}
 			}
-			if delete(options, "local_ip"); from.IsValid() {
+			if delete(options, "local_ip"); from.IsValid() && from.Is4() == end.Is4() {
 				options["local_ip"] = from.String()
 			}
 		}
@@ -103,8 +104,15 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 	return out
 }
 
-// wayPort is the name of the port with BFD to a far end.
-func wayPort(end netip.Addr) string { return fmt.Sprintf("bfd-%x", end.AsSlice()) }
+// wayPort is the name of the port with BFD to a far end. A name has at most 15 characters, so that of an address of
+// IPv6 has a hash.
+func wayPort(end netip.Addr) string {
+	if end.Is4() {
+		return fmt.Sprintf("bfd-%x", end.AsSlice())
+	}
+	hash := sha256.Sum256(end.AsSlice())
+	return fmt.Sprintf("bfd6-%x", hash[:5])
+}
 
 // bfd returns the settings of BFD for each of this number of ports. The interval grows in steps, so that a new Node
 // does not change all ports.

@@ -259,11 +259,16 @@ func TestConversations(t *testing.T) {
 			cables[", in IPv6"] = newCable(t).inSix(family.IPv6)
 			cables[", in IPv6 with IPv4 beside"] = newCable(t).inSix(family.Dual)
 			cables[", in IPv6"].six, cables[", in IPv6 with IPv4 beside"].six = true, true
+			cables[", over IPv6"] = newCable(t).over6()
+			cables[", in IPv6 over IPv6"] = cables[", in IPv6"].over6()
 		}
 		for which, c := range cables {
 			t.Run(test.name+which, func(t *testing.T) {
 				test := test
-				if c.six {
+				switch {
+				case strings.HasSuffix(which, " over IPv6"):
+					test.there, test.back = textOver6(test.there, c.six), textOver6(test.back, c.six)
+				case c.six:
 					test.there, test.back = sixText(test.there), sixText(test.back)
 				}
 				c.t, c.choice = t, test.choice

@@ -52,6 +52,9 @@ type Node struct {
 	// TunnelSource and PeerSource are this Node's source addresses of tunnel packets to other Nodes and, on the Gateway,
 	// to other clusters. The receivers accept no other source. With the zero address the host's routes decide.
 	TunnelSource, PeerSource netip.Addr
+	// PeerEnd is where tunnels of other clusters end: here on a Gateway, else at a Gateway of this cluster. It is not
+	// valid without a Gateway.
+	PeerEnd netip.Addr
 	// Tunnel is the protocol and port of a tunnel's outer packets.
 	Tunnel Tunnel
 	// PacketInRate is how many packets a second of each kind the switch sends to the agent. It drops further packets. With

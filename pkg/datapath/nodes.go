@@ -6,6 +6,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -390,14 +391,24 @@ func (n Node) toUnowned() []flow.Flow {
 	if n.Outside && n.Families.Has4() { // SwitchRange6 has EntryRange6
 		ranges = append(ranges, EntryRange)
 	}
-	var flows []flow.Flow
-	if n.Families.Has6() { // behind the routes of refusals to other clusters' Gateways
-		flows = append(flows, flow.Flow{Table: Route, Priority: closed, Match: flow.All(flow.IPDst(family.SwitchRange6))})
+	if n.Families.Has6() {
+		ranges = append(ranges, family.SwitchRange6)
 	}
+	var flows []flow.Flow
 	for _, r := range ranges {
-		flows = append(flows, flow.Flow{Table: Route, Priority: low, Match: flow.All(flow.IPDst(r.Masked()))})
+		priority := low
+		if translated(n.PeerEnd, r) { // behind the routes of refusals to other clusters' Gateways
+			priority = closed
+		}
+		flows = append(flows, flow.Flow{Table: Route, Priority: priority, Match: flow.All(flow.IPDst(r.Masked()))})
 	}
 	return flows
+}
+
+// translated reports whether a range has sources of requests that Gateways translate, if their tunnels end at addresses
+// like end.
+func translated(end netip.Addr, r netip.Prefix) bool {
+	return end.IsValid() && (r.Contains(peering.Source(end, false)) || r.Contains(peering.Source(end, true)))
 }
 
 // output sends a packet. A switch never sends a packet back through the port it came from unless the action is IN_PORT.
@@ -528,7 +539,7 @@ func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, transla
 // vSwitch prefers addresses of IPv4, and the kernel's datapath refuses a packet with addresses of both versions.
 func (n Node) tunnelTo(to netip.Addr) flow.Actions {
 	from, none, other := n.TunnelSource, netip.IPv4Unspecified(), netip.IPv6Unspecified()
-	cameBy6 := slices.ContainsFunc(n.Ends, netip.Addr.Is6)
+	cameBy6 := n.PeerEnd.Is6() || slices.ContainsFunc(n.Ends, netip.Addr.Is6)
 	if !to.Is4() {
 		none, other, cameBy6 = other, none, true
 	}

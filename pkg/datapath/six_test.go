@@ -117,3 +117,60 @@ func (c *cable) inSix(families family.Families) *cable {
 	}
 	return cableOf(c.t, states)
 }
+
+// outerSix returns the counterpart of an address of a Node, where tunnels end.
+func outerSix(a netip.Addr) netip.Addr {
+	if !a.Is4() {
+		return a
+	}
+	out, tail := addrOf("fd0e::").As16(), a.As4()
+	copy(out[12:], tail[:])
+	return netip.AddrFrom16(out)
+}
+
+// over6 returns a cable whose tunnels are over IPv6.
+func (c *cable) over6() *cable {
+	states, ends := map[string]State{}, map[netip.Addr]string{}
+	for name, s := range c.states {
+		s.Node.Ends, s.RemoteNodes = slices.Clone(s.Node.Ends), slices.Clone(s.RemoteNodes)
+		for i := range s.Node.Ends {
+			s.Node.Ends[i] = outerSix(s.Node.Ends[i])
+		}
+		s.Node.TunnelSource, s.Node.PeerSource = outerSix(s.Node.TunnelSource), outerSix(s.Node.PeerSource)
+		for i := range s.RemoteNodes {
+			s.RemoteNodes[i].Address = outerSix(s.RemoteNodes[i].Address)
+		}
+		p := &s.Peering
+		p.Part.Gateways, p.Peers = slices.Clone(p.Part.Gateways), slices.Clone(p.Peers)
+		for _, g := range []*peering.GatewayNode{&p.Part.Gateway, &p.Part.Gateways[0]} {
+			g.GatewayIP, g.InternalIP = outerSix(g.GatewayIP), outerSix(g.InternalIP)
+		}
+		p.Part.End = outerSix(p.Part.End)
+		s.Node.PeerEnd = p.Part.End
+		for i := range p.Peers {
+			p.Peers[i].Gateways = []peering.Way{{Outside: outerSix(p.Peers[i].Gateways[0].Outside)}}
+			p.Peers[i].Ends = []peering.End{{Addr: outerSix(p.Peers[i].Ends[0].Addr)}}
+		}
+		states[name] = s
+	}
+	for end, name := range c.ends {
+		ends[outerSix(end)] = name
+	}
+	out := cableOf(c.t, states)
+	out.ends, out.six = ends, c.six
+	return out
+}
+
+// textOver6 replaces the sources that Gateways give to requests in a text, as sixText does.
+func textOver6(text string, is6 bool) string {
+	return addressPort.ReplaceAllStringFunc(text, func(s string) string {
+		a := netip.MustParseAddrPort(s)
+		switch {
+		case a.Port() >= 40000 && rangeOf("192.168.0.0/16").Contains(a.Addr()):
+			return netip.AddrPortFrom(peering.Source(outerSix(a.Addr()), is6), a.Port()).String()
+		case is6:
+			return sixPort(a).String()
+		}
+		return s
+	})
+}

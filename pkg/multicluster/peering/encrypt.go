@@ -207,7 +207,7 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 	usable := peer.Gateways
 	peer.Gateways = nil
 	for field, info := range announced(ci) {
-		outside, err := tunnelEnd(info.GatewayIP)
+		outside, err := claims.Address(info.GatewayIP)
 		i := slices.IndexFunc(usable, leads(outside))
 		if err != nil || i < 0 || slices.ContainsFunc(peer.Gateways, leads(outside)) {
 			continue // it has been said why

@@ -83,14 +83,19 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 			peer.ClusterID)
 		return false
 	}
+	other := "" // the field of a gateway to which no tunnel of this cluster can lead
 	for field, info := range announced(ci) {
 		leaving := strings.HasPrefix(field, leavingGateways)
 		field += ".gatewayIP"
-		ip, err := tunnelEnd(info.GatewayIP)
+		ip, err := claims.Address(info.GatewayIP)
 		if err != nil {
 			p.report(object, field, "InvalidGatewayIP",
 				"gateway of cluster %s ignored: %v: correct the address of that cluster's gateway Node or its annotation "+
 					"multicluster.antrea.io/gateway-ip", peer.ClusterID, err)
+			continue
+		}
+		if ip.Is4() != p.own[0].GatewayIP.Is4() {
+			other = field
 			continue
 		}
 		if owner := p.gatewayOwner(ip); owner != "" {
@@ -102,6 +107,13 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 		if !slices.ContainsFunc(peer.Gateways, leads(ip)) {
 			peer.Gateways = append(peer.Gateways, Way{Outside: ip, Leaving: leaving})
 		}
+	}
+	if len(peer.Gateways) == 0 && other != "" {
+		here := p.own[0]
+		p.report(object, other, "GatewayFamiliesDiffer",
+			"cluster %s is not reached: tunnels to its gateways are of another version of IP than tunnels to this cluster's "+
+				"Gateway %s, %s: give the gateway Nodes of both clusters addresses of one version, or set their annotation "+
+				"multicluster.antrea.io/gateway-ip to such addresses", peer.ClusterID, here.Name, here.GatewayIP)
 	}
 	return slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
 }

@@ -13,6 +13,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -376,19 +377,29 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	out.Role = Regular
+	over4 := slices.ContainsFunc(gateways, func(g *mcv1alpha1.Gateway) bool {
+		ip, err := claims.Address(g.GatewayIP)
+		return err == nil && ip.Is4()
+	})
 	for _, g := range gateways {
 		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
-		gatewayIP, err := tunnelEnd(g.GatewayIP)
+		gatewayIP, err := claims.Address(g.GatewayIP)
 		if err != nil {
 			p.report(object, "gatewayIP", "InvalidGatewayIP",
-				"%v, the Gateway is not used: give Node %s an IPv4 address, or set its annotation "+
+				"%v, the Gateway is not used: give Node %s an address that other clusters reach, or set its annotation "+
 					"multicluster.antrea.io/gateway-ip", err, g.Name)
 			continue
 		}
-		internalIP, err := tunnelEnd(g.InternalIP)
+		internalIP, err := claims.Address(g.InternalIP)
 		if err != nil {
 			p.report(object, "internalIP", "InvalidInternalIP",
-				"%v, the Gateway is not used: give Node %s an IPv4 InternalIP", err, g.Name)
+				"%v, the Gateway is not used: give Node %s an InternalIP", err, g.Name)
+			continue
+		}
+		if over4 && !gatewayIP.Is4() { // as tunnels between Nodes
+			p.report(object, "gatewayIP", "GatewayFamiliesDiffer",
+				"the Gateway is not used: %s is of IPv6, and another Gateway has an address of IPv4: give all gateway Nodes "+
+					"addresses of one version, or set their annotation multicluster.antrea.io/gateway-ip to such addresses", gatewayIP)
 			continue
 		}
 		if i := slices.IndexFunc(out.Gateways,

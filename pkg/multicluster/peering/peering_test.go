@@ -121,13 +121,13 @@ func TestPlan(t *testing.T) {
 		{
 			name: "a Gateway with an unusable address",
 			gateways: []*mcv1alpha1.Gateway{
-				gateway("node-1", "fd00::1", "192.168.78.101", 3*time.Hour),
+				gateway("node-1", "fe80::1", "192.168.78.101", 3*time.Hour),
 				gateway("node-2", "nowhere", "192.168.78.102", 2*time.Hour),
 				gateway("node-3", "192.168.78.103", "", time.Hour),
 			},
 			want: []string{"none"},
 			problems: []string{
-				"Gateway kube-system/node-1 gatewayIP: fd00::1 is an IPv6 address",
+				"Gateway kube-system/node-1 gatewayIP: fe80::1 is not an address",
 				"Gateway kube-system/node-2 gatewayIP: \"nowhere\" is not an IP address",
 				"Gateway kube-system/node-3 internalIP: the address is missing",
 			},
@@ -244,7 +244,7 @@ func TestPlan(t *testing.T) {
 				imported("b", "", "192.168.1.1"),
 				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "::ffff:10.1.0.0/112", "192.168.1.1"),
 				imported("e", "10.2.0.0/16"),
-				imported("f", "10.3.0.0/16", "fd00::1"), imported("g", "10.4.0.0/16", "172.30.1.22"),
+				imported("f", "10.3.0.0/16", "fd00::1", "fd00::2"), imported("g", "10.4.0.0/16", "172.30.1.22"),
 				imported("h", "10.5.0.0/16", "192.168.1.9"), imported("i", "10.6.0.0/16", "192.168.1.9"),
 			},
 			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "h [10.5.0.0/16] [192.168.1.9] via 192.168.78.102",
@@ -258,8 +258,9 @@ func TestPlan(t *testing.T) {
 				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: ::ffff:10.1.0.0/112 is " +
 					"written as an IPv6 range",
 				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos: cluster e ignored: it has no gateway",
-				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: " +
-					"fd00::1 is an IPv6 address",
+				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[1].gatewayIP: cluster f is not " +
+					"reached: tunnels to its gateways are of another version of IP than tunnels to this " +
+					"cluster's Gateway node-2, 172.30.1.22: give",
 				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: " +
 					"172.30.1.22 is the gateway of this cluster too",
 				"ClusterInfoImport kube-system/i-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster i ignored: " +
@@ -303,6 +304,30 @@ func TestPlan(t *testing.T) {
 					"ignored: it overlaps",
 				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[2]: Pod range fd11:0:0:1::/64 of cluster west " +
 					"ignored: it overlaps this cluster's Pod range",
+			},
+		},
+		{
+			name: "tunnels over IPv6",
+			gateways: []*mcv1alpha1.Gateway{gateway("node-2", "fd30::22", "fd78::102", time.Hour),
+				gateway("node-3", "fd30::23", "fd78::103", 0)},
+			imports: []*mcv1alpha1.ClusterInfoImport{
+				imported("west", "10.96.0.0/16", "fd77::101", "192.168.77.102"),
+				imported("f", "10.3.0.0/16", "192.168.1.1"),
+			},
+			want: []string{"regular of node-2 fd30::22 fd78::102", "west [10.96.0.0/16] [fd77::101] via fd78::102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: cluster f is not " +
+					"reached: tunnels to its gateways are of another version of IP",
+			},
+		},
+		{
+			name: "tunnels over IPv4, as soon as a Gateway has it",
+			gateways: []*mcv1alpha1.Gateway{gateway("node-2", "fd30::22", "fd78::102", time.Hour),
+				gateway("node-3", "172.30.1.23", "192.168.78.103", 0)},
+			want: []string{"regular of node-3 172.30.1.23 192.168.78.103"},
+			problems: []string{
+				"Gateway kube-system/node-2 gatewayIP: the Gateway is not used: fd30::22 is of IPv6, and another Gateway has an " +
+					"address of IPv4: give",
 			},
 		},
 		{

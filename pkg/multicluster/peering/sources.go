@@ -49,16 +49,12 @@ func (p *planner) tunnelSources() {
 // tunnelSource reads an address or a range.
 func tunnelSource(text string) (netip.Prefix, error) {
 	if strings.Contains(text, "/") {
-		r, err := claims.Range(text)
-		if err == nil && !r.Addr().Is4() {
-			err = fmt.Errorf("%s is an IPv6 range, and tunnels between clusters do not use IPv6 yet", r)
-		}
-		return r, err
+		return claims.Range(text)
 	}
-	ip, err := tunnelEnd(text)
+	ip, err := claims.Address(text)
 	if err != nil {
 		return netip.Prefix{},
-			fmt.Errorf("%w: expected IPv4 addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)
+			fmt.Errorf("%w: expected addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)
 	}
 	return netip.PrefixFrom(ip, ip.BitLen()), nil
 }

@@ -94,7 +94,7 @@ func TestWalk(t *testing.T) {
 // walkKinds are what a walk has to have met.
 var walkKinds = []string{
 	"a Gateway", "a regular Node", "no Gateway", "a peer", "several peers", "a relayed peer", "several ways",
-	"a way that goes", "Pods", "kept clients", "IPv6", "kept clients of one version", "a peer without ranges",
+	"a way that goes", "Pods", "kept clients", "IPv6", "a peer without ranges", "a way over IPv6",
 	"an encrypted way", "several encrypted ways", "one address inside", "a closed cluster", "a problem",
 }
 
@@ -115,10 +115,10 @@ func (w *walkWorld) count(p Peering, problems []problem.Problem, seen map[string
 	note("a way that goes", has(func(o Peer) bool { _, leaving := endAddresses(o.Ends); return len(leaving) > 0 }))
 	note("Pods", has(func(o Peer) bool { return len(o.Pods) > 0 }))
 	note("kept clients", has(func(o Peer) bool { return len(o.Kept) > 0 }))
-	note("kept clients of one version", has(func(o Peer) bool { return 0 < len(o.Kept) && len(o.Kept) < len(o.Pods) }))
 	is6 := func(r netip.Prefix) bool { return r.Addr().Is6() }
 	note("IPv6", has(func(o Peer) bool { return slices.ContainsFunc(o.CIDRs, is6) }))
 	note("a peer without ranges", has(func(o Peer) bool { return len(o.CIDRs) == 0 }))
+	note("a way over IPv6", has(func(o Peer) bool { return o.Gateways[0].Outside.Is6() }))
 	note("an encrypted way", has(func(o Peer) bool { return o.Encrypted() }))
 	note("several encrypted ways", has(func(o Peer) bool { return o.Encrypted() && len(o.Gateways) > 1 }))
 	note("one address inside", has(func(o Peer) bool { return o.Base.IsValid() }))
@@ -130,6 +130,7 @@ func (w *walkWorld) count(p Peering, problems []problem.Problem, seen map[string
 type walkWorld struct {
 	view View
 	born int
+	six  bool // new Gateways, here and there, have addresses of IPv6
 }
 
 func (w *walkWorld) objects() (out []any) {
@@ -165,7 +166,8 @@ func (w *walkWorld) step(r *rand.Rand) string {
 				v.Pods = append(v.Pods, pods)
 			}
 		}
-		return fmt.Sprint("the Node serves ", v.Families)
+		w.six = r.IntN(3) == 0
+		return fmt.Sprintf("the Node serves %s, new Gateways have addresses of IPv6: %t", v.Families, w.six)
 	}
 	v.AllowUnencryptedPeers, v.NodeName = r.IntN(3) == 0, fmt.Sprint("node-", 1+r.IntN(4))
 	return fmt.Sprintf("keys may be ignored: %t, the Node is %s", v.AllowUnencryptedPeers, v.NodeName)
@@ -186,8 +188,11 @@ func (w *walkWorld) changeGateway(r *rand.Rand) string {
 	}
 	n := name[len("node-"):]
 	g := gateway(name, "172.30.1."+n, "192.168.78.10"+n, w.age(r))
+	if w.six {
+		g.GatewayIP, g.InternalIP = "fd30::"+n, "fd78::10"+n
+	}
 	if r.IntN(8) == 0 {
-		g.GatewayIP = oneOf(r, "", "x", "fd00::1", "172.30.1.2")
+		g.GatewayIP = oneOf(r, "", "x", "fd00::1", "172.30.1.2", "fe80::1")
 	}
 	if r.IntN(12) == 0 {
 		g.InternalIP = oneOf(r, "", "224.0.0.1", "192.168.78.103")
@@ -196,8 +201,8 @@ func (w *walkWorld) changeGateway(r *rand.Rand) string {
 	g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{1, byte(n[0])}.String()}
 	const pods = "10.11.0.0/16,fd11::/48"
 	g.Annotations = map[string]string{multicluster.AnnotationKeptPods: oneOf(r, pods, pods, "10.11.0.0/16",
-		"10.11.0.0/16", "10.11.2.0/24", "")}
-	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && ip.Is4() && r.IntN(2) > 0 {
+		"10.11.0.0/16", "10.11.0.0/16", "10.11.0.0/16", "10.11.2.0/24", "")}
+	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && r.IntN(2) > 0 {
 		g.Annotations[multicluster.AnnotationInsideIP] = InsideOf(ip).String()
 	}
 	if phase := oneOf(r, "", "", "", multicluster.PhaseJoining, multicluster.PhaseLeaving); phase != "" {
@@ -276,6 +281,9 @@ func (w *walkWorld) changeCluster(r *rand.Rand) string {
 // end is one gateway of a cluster.
 func (w *walkWorld) end(r *rand.Rand, cluster, i int) mcv1alpha1.GatewayInfo {
 	g := mcv1alpha1.GatewayInfo{GatewayIP: fmt.Sprintf("172.31.%d.%d", cluster, 1+i)}
+	if w.six {
+		g.GatewayIP = fmt.Sprintf("fd31::%d:%d", cluster, 1+i)
+	}
 	if r.IntN(10) == 0 {
 		g.GatewayIP = oneOf(r, "", "fd00::1", "172.30.1.1", "192.168.78.9", "172.31.1.1", "10.102.0.1", "188.31.1.1")
 	}
@@ -286,7 +294,7 @@ func (w *walkWorld) end(r *rand.Rand, cluster, i int) mcv1alpha1.GatewayInfo {
 	if r.IntN(12) == 0 {
 		g.WireGuard.PublicKey = oneOf(r, "k", publickey.Key{1, '2'}.String(), publickey.Key{3, 1, 0}.String())
 	}
-	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && ip.Is4() && r.IntN(6) > 0 {
+	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && r.IntN(6) > 0 {
 		g.WireGuard.InsideIP = InsideOf(ip).String()
 	}
 	if r.IntN(15) == 0 {
@@ -369,7 +377,7 @@ func overlapping(list []netip.Prefix, r netip.Prefix) bool {
 
 // holds reports whether one of some ranges has an address.
 func holds(list []netip.Prefix, ip netip.Addr) bool {
-	return overlapping(list, netip.PrefixFrom(ip, 32))
+	return overlapping(list, netip.PrefixFrom(ip, ip.BitLen()))
 }
 
 // meets reports whether a range has an address, or a part of a range, that is taken.
@@ -381,7 +389,7 @@ func (t taken) meets(r netip.Prefix) bool {
 // walkAddress and walkRange know which of the walk's texts are usable.
 func walkAddress(text string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(text)
-	return ip, err == nil && ip.Is4() && !ip.IsMulticast()
+	return ip, err == nil && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
 }
 
 func walkRange(text string) (netip.Prefix, bool) {
@@ -464,10 +472,14 @@ func (o *oracle) ownGateways() {
 	list := slices.SortedFunc(slices.Values(o.Gateways), func(a, b *mcv1alpha1.Gateway) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	used := map[string]bool{}
+	used, any4 := map[string]bool{}, false
+	for _, g := range list {
+		ip, ok := walkAddress(g.GatewayIP)
+		any4 = any4 || ok && ip.Is4()
+	}
 	var staying, moving []oracleGateway
 	for _, g := range list {
-		_, ok1 := walkAddress(g.GatewayIP)
+		end, ok1 := walkAddress(g.GatewayIP)
 		_, ok2 := walkAddress(g.InternalIP)
 		switch phase := g.Annotations[multicluster.AnnotationPhase]; {
 		case !ok1:
@@ -475,6 +487,9 @@ func (o *oracle) ownGateways() {
 			continue
 		case !ok2:
 			o.bad("Gateway", g.Name, "internalIP", "InvalidInternalIP")
+			continue
+		case any4 && end.Is6():
+			o.bad("Gateway", g.Name, "gatewayIP", "GatewayFamiliesDiffer")
 			continue
 		case used["to "+g.GatewayIP] || used["in "+g.InternalIP]:
 			o.bad("Gateway", g.Name, "gatewayIP", "DuplicateGatewayIP")
@@ -663,12 +678,15 @@ func (o *oracle) ends(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 		all = append(all, announcement{g, fmt.Sprintf("spec.leavingGateways[%d]", i), true})
 	}
 	leaving := map[string]bool{} // by address
+	differs := ""
 	for _, g := range all {
 		ip, ok := walkAddress(g.GatewayIP)
 		_, again := leaving[g.GatewayIP]
 		switch {
 		case !ok:
 			bad(g.field+".gatewayIP", "InvalidGatewayIP")
+		case strings.Contains(g.GatewayIP, ":") != strings.Contains(o.gateways[0].GatewayIP, ":"):
+			differs = g.field
 		case slices.Contains(o.taken.addresses, g.GatewayIP) || holds(o.taken.ranges, ip):
 			bad(g.field+".gatewayIP", "DuplicateGatewayIP")
 		case !again:
@@ -686,6 +704,9 @@ func (o *oracle) ends(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 		if p.ends = append(p.ends, inside); leaving[outside] {
 			p.leaving = append(p.leaving, inside)
 		}
+	}
+	if differs != "" && len(p.takenOutside) == 0 {
+		bad(differs+".gatewayIP", "GatewayFamiliesDiffer")
 	}
 	if !stays(p.takenOutside) {
 		return false
