@@ -228,9 +228,9 @@ func insideMTU(c config.Config, u Underlay) int {
 	mtu := u.MTU
 	if c.EncryptsPeers() || c.EncryptsNodes() {
 		mtu -= wireguard.Overhead
-	}
-	if c.EncryptsNodes() && u.Over6 {
-		mtu -= header6
+		if u.Over6 {
+			mtu -= header6
+		}
 	}
 	return mtu
 }

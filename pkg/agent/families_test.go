@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/family"
@@ -392,5 +393,56 @@ func TestGatewaysOverIPv6(t *testing.T) {
 	if d, problems := Plan(v); len(d.Peering.Peers) != 0 || len(problems) != 1 ||
 		problems[0].Reason != "GatewayFamiliesDiffer" {
 		t.Errorf("a gateway with IPv4: %+v, problems %v", d.Peering.Peers, problems)
+	}
+}
+
+// TestGatewayAddressOfIPv6 has Nodes with InternalIPs of IPv4. Gateways have addresses of IPv6 for other clusters.
+// WireGuard between the clusters is over IPv6, and tunnels between the Nodes are over IPv4.
+func TestGatewayAddressOfIPv6(t *testing.T) {
+	for _, encrypts := range []bool{false, true} {
+		v := testView()
+		if encrypts {
+			v = encryptedView()
+		}
+		four, _ := Plan(v)
+		outside, far := netip.MustParseAddr("fd78::101"), netip.MustParseAddr("fd79::101")
+		v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("192.168.78.101"), outside)
+		g, info := v.Gateways[0].DeepCopy(), mcv1alpha1.GatewayInfo{GatewayIP: far.String()}
+		g.Name, g.GatewayIP, g.InternalIP = "node-1", outside.String(), "192.168.78.101"
+		end, key := outside, publickey.Key{9}
+		if encrypts {
+			end = peering.InsideOf(outside)
+			g.Annotations = map[string]string{multicluster.AnnotationInsideIP: end.String()}
+			info.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key.String(), InsideIP: peering.InsideOf(far).String()}
+		}
+		v.Gateways = []*mcv1alpha1.Gateway{g}
+		v.ClusterInfoImports[0].Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{info}
+		d, problems := Plan(v)
+		for _, p := range problems {
+			t.Errorf("encryption %t: problem: %s", encrypts, p)
+		}
+		if n := d.Node; n.PeerEnd != end || n.PeerSource != end || n.TunnelSource.String() != "192.168.78.101" {
+			t.Errorf("encryption %t: peers' tunnels end at %s, tunnels from %s to peers, from %s to Nodes", encrypts, n.PeerEnd,
+				n.PeerSource, n.TunnelSource)
+		}
+		if d.Network.MTU != four.Network.MTU-20 {
+			t.Errorf("encryption %t: the MTU of Pods is %d, and over IPv4 %d", encrypts, d.Network.MTU, four.Network.MTU)
+		}
+		inside := encryptionOf(v)
+		if encrypts && (inside.Base != end || len(inside.Peers) != 1 || inside.Peers[0].Endpoint.Addr() != far ||
+			inside.Peers[0].PublicKey != key) {
+			t.Errorf("inside: %+v", inside)
+		}
+		links := func(d Desired) (mtu int) {
+			for _, l := range d.Host.Links {
+				if l.Name == betweenClusters.name {
+					mtu = l.MTU
+				}
+			}
+			return mtu
+		}
+		if encrypts && links(d) != links(four)-20 {
+			t.Errorf("the MTU of WireGuard's device is %d, and over IPv4 %d", links(d), links(four))
+		}
 	}
 }

@@ -47,7 +47,7 @@ func (t *tables) declareKinds() {
 	watch.Into(k, p.Groups, policy.GroupFactsOf, optional)
 	watch.Into(k, p.LabelIdentities, policy.LabelIdentityOf, stretched, optional)
 	watch.Into(k, p.PodAddresses, policy.RemotePodsOf, stretched, own, optional)
-	t.objects.gateways = watch.NewSource(k, "gateways", gatewayFactsOf, gateways, own, optional)
+	watch.Into(k, t.objects.gateways, gatewayFactsOf, gateways, own, optional)
 	t.objects.imports = watch.NewSource(k, "clusterinfoimports", importFactsOf, gateways, own, optional)
 	t.objects.sets = watch.NewSource(k, "clustersets", clusterSetFactsOf, gateways, own, optional)
 	t.objects.exports = watch.NewSource(k, "serviceexports", exportFactsOf, gateways, optional)

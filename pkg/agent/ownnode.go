@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -25,6 +27,7 @@ type ownNode struct {
 	config   config.Config
 	name     string
 	nodes    *derive.Source[derive.Object, nodeFacts]
+	gateways *derive.Source[derive.Object, *mcv1alpha1.Gateway] // of this cluster, to other clusters
 	underlay *derive.Source[derive.Name, Underlay]
 	now      *derive.Table[derive.Name, thisNode]
 	last     *derive.Source[derive.Name, thisNode] // the last row of now, for when there is no row
@@ -70,8 +73,14 @@ func (t *ownNode) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Pr
 		return thisNode{}, nil
 	}
 	end, _, _ := n.tunnelEnd()
-	u.Over6 = end.Is6()
+	u.Over6 = end.Is6() || slices.ContainsFunc(values(derive.All(r, t.gateways)), tunnelsOver6)
 	return thisNode{Known: true, Node: n, Underlay: u}, nil
+}
+
+// tunnelsOver6 reports whether a Gateway's tunnels to other clusters are over IPv6.
+func tunnelsOver6(g *mcv1alpha1.Gateway) bool {
+	ip, err := claims.Address(g.GatewayIP)
+	return err == nil && ip.Is6()
 }
 
 // ready returns this Node's object and its underlay, as they were last known together. If the object is deleted, Pods

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -107,6 +108,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	e := derive.New()
 	t := &tables{engine: e, config: c, nodeName: nodeName}
 	t.nodes = derive.NewSource[derive.Object, nodeFacts](e, "nodes")
+	t.objects.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
 	t.pods = newPodTables(e)
 	t.policies = policy.NewTables(e, nodeName, t.pods.policies)
 	if c.StretchedPolicies() {
@@ -116,7 +118,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
 
 	one := derive.KeysOf(t.settings)
-	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, attachments: t.pods.attachments, local: hostnet.Addresses}
+	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, gateways: t.objects.gateways,
+		attachments: t.pods.attachments, local: hostnet.Addresses}
 	t.this.add(e, one)
 	zone := derive.NewTable(e, "zone", t.zoneOf, one)
 	t.services = service.NewTables(e, nodeName, func(r *derive.Reader) string {
@@ -448,7 +451,7 @@ func podMTU(c config.Config, u Underlay) int {
 	mtu := insideMTU(c, u)
 	if c.UsesTunnels() {
 		mtu -= overhead[c.TunnelType]
-		if u.Over6 && !c.EncryptsNodes() { // else insideMTU counts it
+		if u.Over6 && !c.EncryptsPeers() && !c.EncryptsNodes() { // else insideMTU counts it
 			mtu -= header6
 		}
 	}

@@ -296,7 +296,7 @@ func (t *traffic) behind(s *serving, open ...*serving) []netip.AddrPort {
 func (t *traffic) readPeers() {
 	usable := func(text string) (netip.Addr, bool) {
 		ip, err := netip.ParseAddr(text)
-		return ip, err == nil && ip.Is4() && !ip.IsLoopback() && !ip.IsMulticast()
+		return ip, err == nil && !ip.IsLoopback() && !ip.IsMulticast()
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.world.gateways)) {
 		g := t.world.gateways[name]
@@ -310,6 +310,8 @@ func (t *traffic) readPeers() {
 		}
 	}
 	slices.SortStableFunc(t.gateways, func(a, b ownGateway) int { return cmp.Compare(a.since, b.since) })
+	over6 := len(t.gateways) > 0 && t.gateways[0].outside.Is6()
+	t.gateways = slices.DeleteFunc(t.gateways, func(g ownGateway) bool { return g.outside.Is6() != over6 })
 	t.settlePhases()
 	used := map[netip.Addr]bool{} // by this cluster or another
 	for _, g := range t.gateways {
@@ -350,7 +352,7 @@ func (t *traffic) readPeers() {
 		}
 		var going []netip.Addr
 		for i, info := range slices.Concat(spec.GatewayInfos, spec.LeavingGateways) {
-			if ip, ok := usable(info.GatewayIP); ok && !used[ip] && !slices.Contains(p.gateways, ip) {
+			if ip, ok := usable(info.GatewayIP); ok && ip.Is6() == over6 && !used[ip] && !slices.Contains(p.gateways, ip) {
 				if p.gateways = append(p.gateways, ip); i >= len(spec.GatewayInfos) {
 					going = append(going, ip)
 				}
@@ -890,7 +892,11 @@ func (q question) put(ctx context.Context, a *Agent, hash int) error {
 	}
 	if o.Back || o.Port == tunnelOFPort || o.Port != 0 {
 		if o.Port == tunnelOFPort || o.Back && q.from.port == tunnelOFPort {
-			have += " " + o.Fields["tun_dst"]
+			far := o.Fields["tun_dst"]
+			if six := o.Fields["tun_ipv6_dst"]; six != "" && six != "::" {
+				far = six
+			}
+			have += " " + far
 		}
 		if o.Fields["dl_dst"] == "aa:bb:cc:dd:ee:f0" {
 			have += " (cross-cluster)"

@@ -128,30 +128,35 @@ func outerSix(a netip.Addr) netip.Addr {
 	return netip.AddrFrom16(out)
 }
 
+// over6 returns the state of a Node whose tunnels are over IPv6.
+func over6(s State) State {
+	s.Node.Ends, s.RemoteNodes = slices.Clone(s.Node.Ends), slices.Clone(s.RemoteNodes)
+	for i := range s.Node.Ends {
+		s.Node.Ends[i] = outerSix(s.Node.Ends[i])
+	}
+	s.Node.TunnelSource, s.Node.PeerSource = outerSix(s.Node.TunnelSource), outerSix(s.Node.PeerSource)
+	for i := range s.RemoteNodes {
+		s.RemoteNodes[i].Address = outerSix(s.RemoteNodes[i].Address)
+	}
+	p := &s.Peering
+	p.Part.Gateways, p.Peers = slices.Clone(p.Part.Gateways), slices.Clone(p.Peers)
+	for _, g := range []*peering.GatewayNode{&p.Part.Gateway, &p.Part.Gateways[0]} {
+		g.GatewayIP, g.InternalIP = outerSix(g.GatewayIP), outerSix(g.InternalIP)
+	}
+	p.Part.End = outerSix(p.Part.End)
+	s.Node.PeerEnd = p.Part.End
+	for i := range p.Peers {
+		p.Peers[i].Gateways = []peering.Way{{Outside: outerSix(p.Peers[i].Gateways[0].Outside)}}
+		p.Peers[i].Ends = []peering.End{{Addr: outerSix(p.Peers[i].Ends[0].Addr)}}
+	}
+	return s
+}
+
 // over6 returns a cable whose tunnels are over IPv6.
 func (c *cable) over6() *cable {
 	states, ends := map[string]State{}, map[netip.Addr]string{}
 	for name, s := range c.states {
-		s.Node.Ends, s.RemoteNodes = slices.Clone(s.Node.Ends), slices.Clone(s.RemoteNodes)
-		for i := range s.Node.Ends {
-			s.Node.Ends[i] = outerSix(s.Node.Ends[i])
-		}
-		s.Node.TunnelSource, s.Node.PeerSource = outerSix(s.Node.TunnelSource), outerSix(s.Node.PeerSource)
-		for i := range s.RemoteNodes {
-			s.RemoteNodes[i].Address = outerSix(s.RemoteNodes[i].Address)
-		}
-		p := &s.Peering
-		p.Part.Gateways, p.Peers = slices.Clone(p.Part.Gateways), slices.Clone(p.Peers)
-		for _, g := range []*peering.GatewayNode{&p.Part.Gateway, &p.Part.Gateways[0]} {
-			g.GatewayIP, g.InternalIP = outerSix(g.GatewayIP), outerSix(g.InternalIP)
-		}
-		p.Part.End = outerSix(p.Part.End)
-		s.Node.PeerEnd = p.Part.End
-		for i := range p.Peers {
-			p.Peers[i].Gateways = []peering.Way{{Outside: outerSix(p.Peers[i].Gateways[0].Outside)}}
-			p.Peers[i].Ends = []peering.End{{Addr: outerSix(p.Peers[i].Ends[0].Addr)}}
-		}
-		states[name] = s
+		states[name] = over6(s)
 	}
 	for end, name := range c.ends {
 		ends[outerSix(end)] = name

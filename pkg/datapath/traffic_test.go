@@ -34,16 +34,20 @@ type realNode struct {
 func newNode(t *testing.T, underlay namespace, s State, name string, address netip.Addr, serviceCIDR string) *realNode {
 	t.Helper()
 	n := &realNode{host: newNamespace(t)}
+	prefix := address.String() + "/16"
+	if address.Is6() {
+		prefix = address.String() + "/64 nodad"
+	}
 	n.ovs = startOVS(t, n.host.path())
 	n.host.ip(t, fmt.Sprintf("link add uplink type veth peer name %s netns %d", name, underlay.pid))
 	underlay.ip(t, "link set "+name+" master hub up")
 	if ovstest.System() { // the kernel's own stack carries the tunnels
-		n.host.ip(t, fmt.Sprintf("address add %s/16 dev uplink", address), "link set uplink up")
+		n.host.ip(t, "address add "+prefix+" dev uplink", "link set uplink up")
 	} else {
 		n.host.mute(t, "uplink")
 		n.ovs.vsctl(t, "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev",
 			"--", "add-port", "br-phy", "uplink")
-		n.host.ip(t, fmt.Sprintf("address add %s/16 dev br-phy", address), "link set br-phy up")
+		n.host.ip(t, "address add "+prefix+" dev br-phy", "link set br-phy up")
 	}
 	n.ovs.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovstest.Datapath(),
 		"fail_mode=secure",
@@ -359,6 +363,77 @@ func TestTunnelTypes(t *testing.T) {
 			t.Run(tunnelType+"/"+r.name, r.check)
 		}
 		t.Run(tunnelType+"/newcomers", func(t *testing.T) { newcomersBetween(t, one, two, tunnelType == "geneve") })
+	}
+}
+
+// TestTunnelsOverIPv6 carries connections between the Nodes of a cluster, and between clusters, over IPv6 and each type
+// of tunnel. Inside are both versions of IP. BFD watches the way between the Gateways.
+func TestTunnelsOverIPv6(t *testing.T) {
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	east := func(n int) State {
+		s := dualNode(n)
+		s.Frontends = append(s.Frontends,
+			frontend("antrea-mc-nginx", corev1.ProtocolTCP, "[fd97::14]:80", "[fd96::20]:80"))
+		s.Peering.Peers[1].CIDRs = append(s.Peering.Peers[1].CIDRs, rangeOf("fd96::/112"))
+		return over6(s)
+	}
+	west := withRanges6(westNode(1), 1, family.Dual, []netip.Prefix{rangeOf("fd10::/64"), rangeOf("fd10:0:0:1::/64")},
+		"fd96::/112")
+	west.Frontends = []service.Frontend{
+		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080"),
+		frontend("nginx", corev1.ProtocolTCP, "[fd96::20]:80", "[fd10::2]:8080"),
+	}
+	west.Peering.Peers[0].CIDRs = append(west.Peering.Peers[0].CIDRs, rangeOf("fd97::/112"))
+	near, far := outerSix(eastTwo), outerSix(westGW)
+	east1 := newNode(t, underlay, east(1), "east1", outerSix(eastOne), "10.97.0.0/16")
+	east2 := newNode(t, underlay, east(2), "east2", near, "10.97.0.0/16")
+	west1 := newNode(t, underlay, over6(west), "west1", far, "10.96.0.0/16")
+	for _, v := range []string{"tcp", "tcp6"} {
+		east1.pods[0].serve(t, v, ":8080", "east1/pod1")
+		west1.pods[0].serve(t, v, ":8080", "west1/pod1")
+	}
+	translated := fmt.Sprint("west1/pod1 ", peering.InsideOf(near))
+	translated6 := fmt.Sprint("west1/pod1 ", near)
+	for _, tunnelType := range []string{"geneve", "vxlan", "gre"} {
+		for _, n := range []*realNode{east1, east2, west1} {
+			n.ovs.vsctl(t, "set", "interface", "tun0", "type="+tunnelType)
+			if message := n.ovs.vsctl(t, "get", "interface", "tun0", "error"); strings.TrimSpace(message) != "[]" {
+				t.Errorf("%s: Open vSwitch refuses the tunnel port: %s", tunnelType, message)
+			}
+		}
+		for _, r := range []request{
+			{"Pod to Pod of another Node", east2.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}},
+			{"Pod to Pod of another Node by IPv6", east2.pods[0], "tcp6", "[fd11::2]:8080",
+				[]string{"east1/pod1 fd11:0:0:1::2"}},
+			{"Pod of a regular Node to another cluster", east1.pods[0], "tcp", "10.97.0.14:80", []string{translated}},
+			{"Pod of the Gateway to another cluster", east2.pods[0], "tcp", "10.97.0.14:80", []string{translated}},
+			{"host of a regular Node to another cluster", east1.host, "tcp", "10.97.0.14:80", []string{translated}},
+			{"Pod of a regular Node to another cluster by IPv6", east1.pods[0], "tcp6", "[fd97::14]:80",
+				[]string{translated6}},
+			{"Pod of the Gateway to another cluster by IPv6", east2.pods[0], "tcp6", "[fd97::14]:80", []string{translated6}},
+		} {
+			t.Run(tunnelType+"/"+r.name, r.check)
+		}
+		t.Run(tunnelType+"/BFD between the Gateways", func(t *testing.T) {
+			ends := map[*realNode][2]netip.Addr{east2: {near, far}, west1: {far, near}}
+			for n, at := range ends {
+				n.ovs.vsctl(t, "--may-exist", "add-port", "br-int", "bfd0", "--", "set", "interface", "bfd0", "type="+tunnelType,
+					fmt.Sprintf("options:local_ip=%q", at[0]), fmt.Sprintf("options:remote_ip=%q", at[1]), "options:key=flow",
+					"bfd:enable=true", "bfd:min_tx=100", "bfd:min_rx=100")
+			}
+			for n := range ends {
+				eventually(t, "the way is up", func() error {
+					if state := n.ovs.vsctl(t, "get", "interface", "bfd0", "bfd_status:state"); strings.TrimSpace(state) != "up" {
+						return fmt.Errorf("its state is %s", state)
+					}
+					return nil
+				})
+			}
+			for n := range ends {
+				n.ovs.vsctl(t, "del-port", "br-int", "bfd0")
+			}
+		})
 	}
 }
 

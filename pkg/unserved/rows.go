@@ -149,10 +149,15 @@ var rows = []Row{
 		Test: "pkg/multicluster/peering.TestPlanEncrypted", Reported: status,
 	},
 	{
-		Asked:    "Gateways without an InternalIP of IPv4",
-		Happens:  "the Node is no Gateway, since tunnels between clusters are of IPv4",
+		Asked:    "Gateways of one cluster whose addresses are of different versions of IP",
+		Happens:  "tunnels of the oldest Gateway's version alone",
 		Test:     "pkg/multicluster/member.TestPlanGateway",
-		Reported: "Event `GatewayIPUnusable` on the Node",
+		Reported: "Event `GatewayFamiliesDiffer` on the Node",
+	},
+	{
+		Asked:   "clusters whose Gateways' addresses are of different versions of IP",
+		Happens: "they do not reach one another",
+		Reason:  "GatewayFamiliesDiffer", Test: "pkg/multicluster/peering.TestPlan", Reported: status,
 	},
 	{
 		Asked:    "two podCIDRs on a Node with one InternalIP, in `trafficEncapMode` noEncap",

@@ -140,10 +140,26 @@ func TestPlanGateway(t *testing.T) {
 		{name: "annotated address where nothing can be", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "127.0.0.1"
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
-		{name: "IPv6 annotated address", change: func(v *View) {
+		{name: "annotated addresses of IPv6", change: func(v *View) {
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00:0::1"
+			v.Nodes[1].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::2"
+		}, want: "node-1 fd00::1 10.0.0.1 10.97.0.0/16, node-2 fd00::2 10.0.0.2 10.97.0.0/16"},
+		{name: "an annotated address of another version of IP", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
-		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
-		{name: "only an IPv6 address", change: func(v *View) { v.Nodes[0].Status.Addresses[0].Address = "fd00::1" },
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayFamiliesDiffer"}},
+		{name: "the present one has IPv6, a new one IPv4", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			v.Nodes[0].Status.Addresses[0].Address = "fd00::1"
+		}, want: "node-1 fd00::1 fd00::1 10.97.0.0/16", problems: []string{"Node node-2: GatewayFamiliesDiffer"}},
+		{name: "addresses of IPv6 alone", change: func(v *View) {
+			v.Nodes[0].Status.Addresses[0].Address = "fd00::1"
+			v.Nodes[1].Status.Addresses[0].Address = "fd00::2"
+		}, want: "node-1 fd00::1 fd00::1 10.97.0.0/16, node-2 fd00::2 fd00::2 10.97.0.0/16"},
+		{name: "the first address is of IPv6", change: func(v *View) {
+			v.Nodes[0].Status.Addresses = append([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::1"}},
+				v.Nodes[0].Status.Addresses...)
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "a link-local address alone", change: func(v *View) { v.Nodes[0].Status.Addresses[0].Address = "fe80::1" },
 			want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
 		{name: "public", change: func(v *View) {
 			v.Config.GatewayIPPrecedence = config.PrecedencePublic

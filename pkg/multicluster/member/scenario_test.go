@@ -204,7 +204,7 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	})
 	gatewaysAre("node-2")
 	w.gatewayNode("node-3", "fd00::3")
-	w.eventIs("node-3", "GatewayIPUnusable")
+	w.eventIs("node-3", "GatewayFamiliesDiffer")
 
 	// The configuration changes, and the exports follow without a restart. An invalid configuration changes nothing and is
 	// reported.

@@ -296,7 +296,7 @@ func (p *planner) insideOwner(a netip.Addr, peer Peer) string {
 	if i := slices.IndexFunc(p.own, func(g GatewayNode) bool { return g.InsideIP == a }); i >= 0 {
 		return "Gateway " + p.own[i].Name + " of this cluster"
 	}
-	if slices.ContainsFunc(p.view.Own.Nodes, func(n netip.Addr) bool { return n.Is4() && InsideOfNode(n) == a }) {
+	if slices.ContainsFunc(p.view.Own.Nodes, func(n netip.Addr) bool { return InsideOfNode(n) == a }) {
 		return "a Node of this cluster"
 	}
 	for _, o := range append(slices.Clone(p.peers), peer) {

@@ -23,6 +23,10 @@ func Source(end netip.Addr, is6 bool) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
+// sameSources reports whether requests that two Gateways translate have the same source. Hashes of two addresses of
+// IPv6 may be equal.
+func sameSources(a, b netip.Addr) bool { return Source(a, false) == Source(b, false) }
+
 // serves reports whether this Node routes packets to a range. Other Nodes, and other clusters, may serve other versions
 // of IP.
 func (p *planner) serves(r netip.Prefix) bool { return p.view.Families.Serve(r.Addr()) }

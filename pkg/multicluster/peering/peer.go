@@ -104,15 +104,15 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 				ip, owner)
 			continue
 		}
-		if !slices.ContainsFunc(peer.Gateways, leads(ip)) {
+		if !slices.ContainsFunc(peer.Gateways, func(w Way) bool { return sameSources(w.Outside, ip) }) {
 			peer.Gateways = append(peer.Gateways, Way{Outside: ip, Leaving: leaving})
 		}
 	}
 	if len(peer.Gateways) == 0 && other != "" {
 		here := p.own[0]
 		p.report(object, other, "GatewayFamiliesDiffer",
-			"cluster %s is not reached: tunnels to its gateways are of another version of IP than tunnels to this cluster's "+
-				"Gateway %s, %s: give the gateway Nodes of both clusters addresses of one version, or set their annotation "+
+			"cluster %s is not reached: its gateways have no address of the version of IP that this cluster's Gateway %s has, "+
+				"%s: give the gateway Nodes of both clusters addresses of one version, or set their annotation "+
 				"multicluster.antrea.io/gateway-ip to such addresses", peer.ClusterID, here.Name, here.GatewayIP)
 	}
 	return slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
@@ -144,7 +144,7 @@ func announced(ci *mcv1alpha1.ClusterInfoImport) iter.Seq2[string, mcv1alpha1.Ga
 func (p *planner) gatewayOwner(ip netip.Addr) string {
 	holds := func(r netip.Prefix) bool { return r.Contains(ip) }
 	switch own := p.view.Own; {
-	case slices.ContainsFunc(p.own, func(g GatewayNode) bool { return g.GatewayIP == ip }):
+	case slices.ContainsFunc(p.own, func(g GatewayNode) bool { return sameSources(g.GatewayIP, ip) }):
 		return "the gateway of this cluster"
 	case slices.Contains(own.Nodes, ip):
 		return "a Node of this cluster"
@@ -156,7 +156,7 @@ func (p *planner) gatewayOwner(ip netip.Addr) string {
 		return "an address of this cluster's Pod range"
 	}
 	for _, o := range p.peers {
-		if slices.ContainsFunc(o.Gateways, leads(ip)) {
+		if slices.ContainsFunc(o.Gateways, func(w Way) bool { return sameSources(w.Outside, ip) }) {
 			return "the gateway of cluster " + o.ClusterID
 		}
 		if slices.ContainsFunc(o.CIDRs, holds) {

@@ -377,10 +377,6 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	out.Role = Regular
-	over4 := slices.ContainsFunc(gateways, func(g *mcv1alpha1.Gateway) bool {
-		ip, err := claims.Address(g.GatewayIP)
-		return err == nil && ip.Is4()
-	})
 	for _, g := range gateways {
 		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
 		gatewayIP, err := claims.Address(g.GatewayIP)
@@ -396,10 +392,11 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 				"%v, the Gateway is not used: give Node %s an InternalIP", err, g.Name)
 			continue
 		}
-		if over4 && !gatewayIP.Is4() { // as tunnels between Nodes
+		if len(out.Gateways) > 0 && out.Gateways[0].GatewayIP.Is4() != gatewayIP.Is4() {
 			p.report(object, "gatewayIP", "GatewayFamiliesDiffer",
-				"the Gateway is not used: %s is of IPv6, and another Gateway has an address of IPv4: give all gateway Nodes "+
-					"addresses of one version, or set their annotation multicluster.antrea.io/gateway-ip to such addresses", gatewayIP)
+				"the Gateway is not used: tunnels between clusters end at %s, and at Gateway %s, which is older, at %s: give both "+
+					"Nodes addresses of one version of IP, or set their annotation multicluster.antrea.io/gateway-ip to such "+
+					"addresses", gatewayIP, out.Gateways[0].Name, out.Gateways[0].GatewayIP)
 			continue
 		}
 		if i := slices.IndexFunc(out.Gateways,

@@ -259,8 +259,8 @@ func TestPlan(t *testing.T) {
 					"written as an IPv6 range",
 				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos: cluster e ignored: it has no gateway",
 				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[1].gatewayIP: cluster f is not " +
-					"reached: tunnels to its gateways are of another version of IP than tunnels to this " +
-					"cluster's Gateway node-2, 172.30.1.22: give",
+					"reached: its gateways have no address of the version of IP that this cluster's Gateway node-2 has, " +
+					"172.30.1.22: give",
 				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: " +
 					"172.30.1.22 is the gateway of this cluster too",
 				"ClusterInfoImport kube-system/i-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster i ignored: " +
@@ -317,18 +317,28 @@ func TestPlan(t *testing.T) {
 			want: []string{"regular of node-2 fd30::22 fd78::102", "west [10.96.0.0/16] [fd77::101] via fd78::102"},
 			problems: []string{
 				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: cluster f is not " +
-					"reached: tunnels to its gateways are of another version of IP",
+					"reached: its gateways have no address of the version of IP that this cluster's Gateway node-2 has, fd30::22",
 			},
 		},
 		{
-			name: "tunnels over IPv4, as soon as a Gateway has it",
-			gateways: []*mcv1alpha1.Gateway{gateway("node-2", "fd30::22", "fd78::102", time.Hour),
-				gateway("node-3", "172.30.1.23", "192.168.78.103", 0)},
+			name: "tunnels over the version of IP of the oldest Gateway",
+			gateways: []*mcv1alpha1.Gateway{gateway("node-2", "fd30::22", "fd78::102", 0),
+				gateway("node-3", "172.30.1.23", "192.168.78.103", time.Hour)},
 			want: []string{"regular of node-3 172.30.1.23 192.168.78.103"},
 			problems: []string{
-				"Gateway kube-system/node-2 gatewayIP: the Gateway is not used: fd30::22 is of IPv6, and another Gateway has an " +
-					"address of IPv4: give",
+				"Gateway kube-system/node-2 gatewayIP: the Gateway is not used: tunnels between clusters end at fd30::22, and at " +
+					"Gateway node-3, which is older, at 172.30.1.23: give",
 			},
+		},
+		{
+			name:     "two addresses of IPv6 with one source of translated requests",
+			gateways: []*mcv1alpha1.Gateway{gateway("node-2", "fd30::22", "fd78::102", 0)},
+			imports: []*mcv1alpha1.ClusterInfoImport{imported("one", "10.3.0.0/16", "fd31::258:c600"),
+				imported("two", "10.96.0.0/16", "fd31::c9:136", "fd77::101")},
+			want: []string{"regular of node-2 fd30::22 fd78::102", "one [10.3.0.0/16] [fd31::258:c600] via fd78::102",
+				"two [10.96.0.0/16] [fd77::101] via fd78::102"},
+			problems: []string{"ClusterInfoImport kube-system/two-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of " +
+				"cluster two ignored: fd31::c9:136 is the gateway of cluster one too"},
 		},
 		{
 			name: "versions of IP that this Node does not serve are not routed, and no fault", gateways: own,

@@ -472,11 +472,7 @@ func (o *oracle) ownGateways() {
 	list := slices.SortedFunc(slices.Values(o.Gateways), func(a, b *mcv1alpha1.Gateway) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	used, any4 := map[string]bool{}, false
-	for _, g := range list {
-		ip, ok := walkAddress(g.GatewayIP)
-		any4 = any4 || ok && ip.Is4()
-	}
+	used, version := map[string]bool{}, 0
 	var staying, moving []oracleGateway
 	for _, g := range list {
 		end, ok1 := walkAddress(g.GatewayIP)
@@ -488,7 +484,7 @@ func (o *oracle) ownGateways() {
 		case !ok2:
 			o.bad("Gateway", g.Name, "internalIP", "InvalidInternalIP")
 			continue
-		case any4 && end.Is6():
+		case version != 0 && version != end.BitLen():
 			o.bad("Gateway", g.Name, "gatewayIP", "GatewayFamiliesDiffer")
 			continue
 		case used["to "+g.GatewayIP] || used["in "+g.InternalIP]:
@@ -499,7 +495,7 @@ func (o *oracle) ownGateways() {
 		default:
 			moving = append(moving, oracleGateway{g, phase})
 		}
-		used["to "+g.GatewayIP], used["in "+g.InternalIP] = true, true
+		used["to "+g.GatewayIP], used["in "+g.InternalIP], version = true, true, end.BitLen()
 		o.taken.addresses = append(o.taken.addresses, g.GatewayIP)
 		if end := g.Annotations[multicluster.AnnotationInsideIP]; end != "" {
 			o.taken.inside = append(o.taken.inside, end)

@@ -71,6 +71,7 @@ const (
 	reasonGatewayWithoutKey  = "GatewayWithoutKey"
 	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
 	reasonTunnelMismatch     = "TunnelTypeMismatch"
+	reasonFamiliesDiffer     = "GatewayFamiliesDiffer"
 	reasonIPv6NotCarried     = "IPv6NotCarried"
 )
 
@@ -83,7 +84,8 @@ func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 }
 
 // gatewaysOf returns the Gateways: every Ready Node with the gateway annotation and usable addresses. The oldest comes
-// first, so that a cluster that uses one gateway of several keeps it. New ones follow by name. While no candidate is
+// first, so that a cluster that uses one gateway of several keeps it. New ones follow, with addresses of IPv4 before
+// others, by name. While no candidate is
 // Ready, the present Gateways stay, since a Node that the control plane does not reach may still forward packets.
 func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gateway, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
@@ -110,8 +112,7 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		}
 	}
 	slices.SortStableFunc(candidates, func(a, b *mcv1alpha1.Gateway) int {
-		return byAge(present[a.Name],
-			present[b.Name])
+		return cmp.Or(byAge(present[a.Name], present[b.Name]), version(a)-version(b))
 	})
 	candidates = distinct(candidates, &ps)
 	if most := t.base.Config.ActiveGateways; most > 0 && most < len(candidates) {
@@ -186,8 +187,9 @@ func byAge(a, b *mcv1alpha1.Gateway) int {
 	return 0
 }
 
-// distinct leaves out Gateways with the address of another one, which other clusters cannot distinguish. It also leaves
-// out Gateways beyond the largest number that a cluster may have.
+// distinct leaves out Gateways with the address of another one, which other clusters cannot distinguish, and Gateways
+// with an address of another version of IP than the first: agents use one version. It also leaves out Gateways beyond
+// the largest number that a cluster may have.
 func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1alpha1.Gateway) {
 	for _, g := range candidates {
 		i := slices.IndexFunc(out, func(o *mcv1alpha1.Gateway) bool { return o.GatewayIP == g.GatewayIP })
@@ -196,6 +198,10 @@ func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1al
 			ps.Add(about, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonGatewayIP, fmt.Sprintf(
 				"the Node cannot be a Gateway: other clusters reach Gateway %s by %s already; give each Gateway an "+
 					"address of its own", out[i].Name, g.GatewayIP))
+		case len(out) > 0 && version(out[0]) != version(g):
+			ps.Add(about, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonFamiliesDiffer, fmt.Sprintf(
+				"the Node is no Gateway: other clusters would reach it by %s, and they reach Gateway %s by %s; set the annotation "+
+					"to an address of the same version of IP at both Nodes", g.GatewayIP, out[0].Name, out[0].GatewayIP))
 		case len(out) == claims.MaxGateways:
 			ps.Add(about, "metadata.annotations["+multicluster.AnnotationGateway+"]", reasonTooManyGateways, fmt.Sprintf(
 				"the Node is no Gateway: there are %d already, and a cluster may have no more; remove the annotation "+
@@ -205,6 +211,14 @@ func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1al
 		}
 	}
 	return out
+}
+
+// version returns the version of IP in which other clusters reach a Gateway.
+func version(g *mcv1alpha1.Gateway) int {
+	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && ip.Is6() {
+		return 6
+	}
+	return 4
 }
 
 // candidates returns the Gateways that the selected Nodes would be, in the order of their names.
@@ -233,7 +247,8 @@ func (t *Tables) candidate(node *corev1.Node, ps *problem.List) *mcv1alpha1.Gate
 	name := problem.About("Node", "", node.Name)
 	internal := nodeAddress(node, corev1.NodeInternalIP)
 	if internal == "" {
-		ps.Add(name, "status.addresses", reasonGatewayIP, "the Node cannot be a Gateway: it has no IPv4 InternalIP")
+		ps.Add(name, "status.addresses", reasonGatewayIP,
+			"the Node cannot be a Gateway: it has no InternalIP that a tunnel can end at")
 		return nil
 	}
 	gateway := internal
@@ -241,19 +256,20 @@ func (t *Tables) candidate(node *corev1.Node, ps *problem.List) *mcv1alpha1.Gate
 		t.base.Config.GatewayIPPrecedence == config.PrecedenceExternal {
 		gateway = nodeAddress(node, corev1.NodeExternalIP)
 	}
-	if ip, ok := node.Annotations[multicluster.AnnotationGatewayIP]; ok {
-		if !isTunnelEnd(ip) {
+	if text, ok := node.Annotations[multicluster.AnnotationGatewayIP]; ok {
+		ip, ok := tunnelEnd(text)
+		if !ok {
 			ps.Add(name, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonGatewayIP, fmt.Sprintf(
-				"the Node cannot be a Gateway: %q is not an IPv4 address that other clusters can reach; correct or "+
-					"remove the annotation", ip))
+				"the Node cannot be a Gateway: %q is not an address that other clusters can reach; correct or remove the "+
+					"annotation", text))
 			return nil
 		}
-		gateway = ip
+		gateway = ip.String()
 	}
 	if gateway == "" {
 		ps.Add(name, "status.addresses", reasonGatewayIP, fmt.Sprintf(
-			"the Node cannot be a Gateway: gatewayIPPrecedence is %s but it has no IPv4 ExternalIP; set the annotation "+
-				"%s to the address other clusters reach it by",
+			"the Node cannot be a Gateway: gatewayIPPrecedence is %s but it has no ExternalIP that a tunnel can end at; set "+
+				"the annotation %s to the address other clusters reach it by",
 			t.base.Config.GatewayIPPrecedence, multicluster.AnnotationGatewayIP))
 		return nil
 	}
@@ -264,21 +280,27 @@ func (t *Tables) candidate(node *corev1.Node, ps *problem.List) *mcv1alpha1.Gate
 	}
 }
 
-// isTunnelEnd reports whether an address may be announced as the end of a tunnel. Agents of other clusters refuse
-// addresses that no Node can have.
-func isTunnelEnd(text string) bool {
-	ip, err := netip.ParseAddr(text)
-	return err == nil && ip.Is4() && ip.IsGlobalUnicast()
+// tunnelEnd reads an address that may be announced as the end of a tunnel. Agents of other clusters refuse addresses
+// that no Node can have.
+func tunnelEnd(text string) (netip.Addr, bool) {
+	ip, err := claims.Address(text)
+	return ip, err == nil && ip.IsGlobalUnicast()
 }
 
-// nodeAddress returns the first IPv4 address of a kind, or an empty text.
+// nodeAddress returns an address of a kind, or an empty text. It is the first one of IPv4, else the first one of IPv6,
+// as agents choose the ends of tunnels between Nodes.
 func nodeAddress(node *corev1.Node, kind corev1.NodeAddressType) string {
+	var first6 string
 	for _, a := range node.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() && a.Type == kind {
-			return a.Address
+		switch ip, ok := tunnelEnd(a.Address); {
+		case a.Type != kind || !ok:
+		case ip.Is4():
+			return ip.String()
+		case first6 == "":
+			first6 = ip.String()
 		}
 	}
-	return ""
+	return first6
 }
 
 // keepsClients reports whether packets between Pods of this cluster and of others may keep their addresses.
