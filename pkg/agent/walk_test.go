@@ -48,7 +48,7 @@ var (
 //
 // To repeat a walk or run a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
-	seeds := []uint64{1, 2, 3, 4, 5, 9}
+	seeds := []uint64{1, 2, 3, 4, 5, 18}
 	var covered coverage
 	if *walkSeed != 0 {
 		seeds = []uint64{*walkSeed}

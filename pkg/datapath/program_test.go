@@ -3,6 +3,8 @@ package datapath
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,10 +22,62 @@ func TestSwitchRange6(t *testing.T) {
 			t.Errorf("%s is not in %s and %s", e.Addr, EntryRange6, family.SwitchRange6)
 		}
 	}
-	drop := flow.Flow{Table: Route, Priority: closed, Match: flow.All(flow.IPDst(family.SwitchRange6))}.String()
-	if !slices.ContainsFunc(Node{Families: family.IPv6}.toUnowned(),
-		func(f flow.Flow) bool { return f.String() == drop }) {
-		t.Errorf("the host gets packets to %s: there is no flow %s", family.SwitchRange6, drop)
+	for _, n := range []Node{{Families: family.IPv6}, {Families: family.IPv6, PeerEnd: eastTwo}} {
+		priority := low
+		if n.PeerEnd.IsValid() { // answers to other clusters' Gateways go there
+			priority = closed
+		}
+		drop := flow.Flow{Table: Route, Priority: priority, Match: flow.All(flow.IPDst(family.SwitchRange6))}.String()
+		if !slices.ContainsFunc(n.toUnowned(), func(f flow.Flow) bool { return f.String() == drop }) {
+			t.Errorf("the host gets packets to %s: there is no flow %s", family.SwitchRange6, drop)
+		}
+	}
+}
+
+// TestRefusalsAreSent has Gateways whose sources of requests are in ranges that nothing owns: with encryption, and with
+// tunnels over IPv6. The drop of such a range has a lower priority than each flow to an address of it. Of flows with
+// one priority, a switch may choose either.
+func TestRefusalsAreSent(t *testing.T) {
+	encrypted := dualNode(2)
+	encrypted.Peering.Part.End = peering.InsideOf(eastTwo)
+	encrypted.Node.PeerEnd, encrypted.Node.PeerSource = encrypted.Peering.Part.End, encrypted.Peering.Part.End
+	for i, peer := range encrypted.Peering.Peers {
+		w := peering.Way{Outside: peer.Gateways[0].Outside, Inside: peering.InsideOf(peer.Gateways[0].Outside)}
+		encrypted.Peering.Peers[i].Gateways = []peering.Way{w}
+		encrypted.Peering.Peers[i].Ends = []peering.End{{Addr: w.Inside}}
+	}
+	for name, s := range map[string]State{"encrypted": encrypted, "over IPv6": over6(dualNode(2))} {
+		drops, sent := map[netip.Prefix]uint16{}, 0
+		destination := regexp.MustCompile(`(?:nw|ipv6)_dst=([0-9a-f.:/]+)`)
+		route := func(yield func(flow.Flow, netip.Prefix) bool) {
+			for f := range setOf(t, mustPlan(t, s)).Flows() {
+				if m := destination.FindStringSubmatch(f.String()); f.Table == Route && m != nil {
+					if p, err := netip.ParsePrefix(m[1]); err == nil && !yield(f, p) {
+						return
+					} else if err != nil && !yield(f, netip.PrefixFrom(addrOf(m[1]), addrOf(m[1]).BitLen())) {
+						return
+					}
+				}
+			}
+		}
+		for f, p := range route {
+			if len(f.Actions) == 0 && !p.IsSingleIP() {
+				drops[p] = f.Priority
+			}
+		}
+		for f, p := range route {
+			for drop, priority := range drops {
+				if !p.IsSingleIP() || !drop.Contains(p.Addr()) {
+					continue
+				}
+				if sent++; f.Priority <= priority {
+					t.Errorf("%s: the drop of %s has priority %d, and the same packets match %s", name, drop, priority, f)
+				}
+			}
+		}
+		if sent == 0 {
+			t.Errorf("%s: no flow sends to the ranges %v", name, drops)
+		}
 	}
 }
 
