@@ -20,7 +20,7 @@ import (
 	"github.com/pion/sctp"
 )
 
-// SCTPAddr is an address of IPv4 and a port.
+// SCTPAddr is an address and a port.
 type SCTPAddr struct {
 	IPAddrs []net.IPAddr
 	Port    int
@@ -35,14 +35,14 @@ func (a *SCTPAddr) String() string {
 
 func (a *SCTPAddr) ip() net.IP {
 	if a == nil || len(a.IPAddrs) == 0 {
-		return net.IPv4zero
+		return net.IPv6unspecified
 	}
 	return a.IPAddrs[0].IP
 }
 
 // ResolveSCTPAddr parses "address:port".
 func ResolveSCTPAddr(_, address string) (*SCTPAddr, error) {
-	a, err := net.ResolveTCPAddr("tcp4", address)
+	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +80,9 @@ func valid(packet []byte) bool {
 	binary.LittleEndian.PutUint32(copied[8:], 0)
 	return have == crc32.Checksum(copied, castagnoli)
 }
+
+// Raw sockets of the versions of IP. A socket of IPv6 gets no packets of IPv4.
+const ipv4, ipv6 = "ip4:132", "ip6:132"
 
 // peer is the far end of an association.
 type peer struct {
@@ -180,12 +183,16 @@ func newConn(a *sctp.Association, l *link, accepted bool) (*SCTPConn, error) {
 
 // DialSCTP waits for the far end as long as the protocol tries.
 func DialSCTP(_ string, _, to *SCTPAddr) (*SCTPConn, error) {
-	socket, err := net.ListenIP("ip4:132", nil)
+	ip, _ := netip.AddrFromSlice(to.ip())
+	version := ipv4
+	if ip = ip.Unmap(); ip.Is6() {
+		version = ipv6
+	}
+	socket, err := net.ListenIP(version, nil)
 	if err != nil {
 		return nil, err
 	}
-	ip, _ := netip.AddrFromSlice(to.ip())
-	l := newLink(socket, uint16(32768+rand.IntN(28000)), peer{ip.Unmap(), uint16(to.Port)}, func() { socket.Close() })
+	l := newLink(socket, uint16(32768+rand.IntN(28000)), peer{ip, uint16(to.Port)}, func() { socket.Close() })
 	go receive(socket, l.local, func(from peer, packet []byte) {
 		if from == l.remote {
 			l.in <- packet
@@ -228,26 +235,34 @@ func (c *SCTPConn) Close() error {
 
 // SCTPListener waits for associations to one port.
 type SCTPListener struct {
-	socket   *net.IPConn
+	sockets  []*net.IPConn // of each version of IP that the Pod has
 	accepted chan *SCTPConn
 	failed   chan error
 }
 
 // ListenSCTP listens at all addresses.
 func ListenSCTP(_ string, at *SCTPAddr) (*SCTPListener, error) {
-	socket, err := net.ListenIP("ip4:132", nil)
-	if err != nil {
-		return nil, err
+	l := &SCTPListener{accepted: make(chan *SCTPConn), failed: make(chan error, 2)}
+	var failed error
+	for _, version := range []string{ipv4, ipv6} {
+		socket, err := net.ListenIP(version, nil)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		l.sockets = append(l.sockets, socket)
+		go l.serve(socket, uint16(at.Port))
 	}
-	l := &SCTPListener{socket: socket, accepted: make(chan *SCTPConn), failed: make(chan error, 1)}
-	go l.serve(uint16(at.Port))
+	if len(l.sockets) == 0 {
+		return nil, failed
+	}
 	return l, nil
 }
 
-func (l *SCTPListener) serve(port uint16) {
+func (l *SCTPListener) serve(socket *net.IPConn, port uint16) {
 	var mu sync.Mutex
 	links := map[peer]*link{}
-	l.failed <- receive(l.socket, port, func(from peer, packet []byte) {
+	l.failed <- receive(socket, port, func(from peer, packet []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		to, ok := links[from]
@@ -255,7 +270,7 @@ func (l *SCTPListener) serve(port uint16) {
 			if packet[headerSize] != chunkInit {
 				return
 			}
-			to = newLink(l.socket, port, from, func() {
+			to = newLink(socket, port, from, func() {
 				mu.Lock()
 				defer mu.Unlock()
 				delete(links, from)
@@ -290,4 +305,9 @@ func (l *SCTPListener) AcceptSCTP() (*SCTPConn, error) {
 }
 
 // Close ends listening.
-func (l *SCTPListener) Close() error { return l.socket.Close() }
+func (l *SCTPListener) Close() (err error) {
+	for _, socket := range l.sockets {
+		err = errors.Join(err, socket.Close())
+	}
+	return err
+}
