@@ -68,7 +68,7 @@ func (c *Cluster) transport() []netip.Prefix {
 }
 
 // underlay puts a subnet of the family of the cluster's Services first. Nodes of clusters with IPv6 alone have IPv4
-// addresses too: tunnels between clusters are over IPv4, and the machine itself reaches API servers by IPv4.
+// addresses too: the machine itself reaches API servers by IPv4.
 func (c *Cluster) underlay(v4, v6 netip.Prefix) []netip.Prefix {
 	switch c.Families() {
 	case family.IPv6:
