@@ -203,8 +203,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		return w.member.Status().Update(ctx, first)
 	})
 	gatewaysAre("node-2")
-	w.gatewayNode("node-3", "fd00::3")
-	w.eventIs("node-3", "GatewayFamiliesDiffer")
+	w.gatewayNode("node-3", "fe80::3")
+	w.eventIs("node-3", "GatewayIPUnusable")
 
 	// The configuration changes, and the exports follow without a restart. An invalid configuration changes nothing and is
 	// reported.
