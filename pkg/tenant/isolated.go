@@ -1,0 +1,78 @@
+package tenant
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Labels and annotations of Namespaces, as of Contrail CN2.
+const (
+	LabelIsolated            = "core.juniper.net/isolated-namespace"
+	AnnotationForwardingMode = "core.juniper.net/forwarding-mode"
+)
+
+// Forwarding modes of an isolated Namespace.
+const (
+	modeFabricSNAT = "fabric-snat" // its Pods reach destinations outside, with the address of their Node
+	modeIPFabric   = "ip-fabric"   // the same without translation, which is not served
+)
+
+// doorIsolated is the front door of isolated Namespaces.
+const doorIsolated = "isolated"
+
+// NamespaceFacts is the part of a Namespace that networks of tenants depend on.
+type NamespaceFacts struct {
+	UID      types.UID
+	Isolated bool
+	// Label is the value of the label, and Mode the forwarding mode, both of a Namespace that has them.
+	Label, Mode string
+	Created     int64
+}
+
+// NamespaceFactsOf returns the facts about a Namespace. A Namespace that is not isolated has its UID alone.
+func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
+	f := NamespaceFacts{UID: n.UID, Label: n.Labels[LabelIsolated]}
+	if f.Label == "" || f.Label == "false" {
+		return NamespaceFacts{UID: n.UID}
+	}
+	f.Isolated, f.Created, f.Mode = true, n.CreationTimestamp.Unix(), n.Annotations[AnnotationForwardingMode]
+	return f
+}
+
+// Isolated returns the tables of the networks of isolated Namespaces of this cluster.
+func Isolated(e *derive.Engine, namespaces derive.Readable[derive.Object, NamespaceFacts]) *derive.Table[Name, Network] {
+	byName := derive.NewIndex(namespaces, "isolated", func(k derive.Object, f NamespaceFacts) []Name {
+		if !f.Isolated {
+			return nil
+		}
+		return []Name{{Door: doorIsolated, Name: k.Name}}
+	})
+	return derive.NewTable(e, "isolated-namespaces", func(k Name, r *derive.Reader) (Network, []problem.Problem) {
+		f, _ := derive.Get(r, namespaces, derive.Object{Name: k.Name})
+		object := problem.About("Namespace", "", k.Name)
+		var ps problem.List
+		if f.Label != "true" {
+			ps.Add(object, "metadata.labels", "InvalidLabel", "it is isolated, although the label "+LabelIsolated+
+				" has "+problem.Quoted(f.Label)+": write \"true\", or remove the label")
+		}
+		switch f.Mode {
+		case "", modeFabricSNAT:
+		case modeIPFabric:
+			ps.Add(object, "metadata.annotations", "NotServed", "the Pods of an isolated Namespace do not reach the network of "+
+				"the Nodes without translation: set "+AnnotationForwardingMode+" to "+modeFabricSNAT+", or remove it")
+		default:
+			ps.Add(object, "metadata.annotations", "InvalidForwardingMode", AnnotationForwardingMode+" has "+
+				problem.Quoted(f.Mode)+", which is ignored: set it to "+modeFabricSNAT+", or remove it")
+		}
+		return Network{Object: object, UID: f.UID, Created: f.Created, Members: []Member{{Namespace: k.Name}},
+			Outside: f.Mode == modeFabricSNAT}, ps
+	}, derive.KeysOfIndex(byName))
+}
+
+// NewIsolated adds the tables of a cluster whose only front door is the label of Namespaces.
+func NewIsolated(e *derive.Engine, namespaces derive.Readable[derive.Object, NamespaceFacts]) *Tables {
+	return NewTables(e, namespaces, Doors{Networks: []derive.Readable[Name, Network]{Isolated(e, namespaces)}})
+}

@@ -1,0 +1,272 @@
+// Package tenant derives the networks of tenants: which Namespaces are in which network, the number of each network on
+// the wire, and which networks are joined. It is pure.
+//
+// Several front doors request networks and routers. A front door is a pair of tables that follow one kind of objects,
+// such as the label of isolated Namespaces (isolated.go). The number of a network is a hash of its UID. So all Nodes
+// have the same numbers, and no program assigns them.
+//
+//	front doors ──► networks ──► holders (of a number, of a Namespace) ──► IDs ──► places, joined
+//	           └──► routers ───────────────────────────────────────────────────────────┘
+package tenant
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// ID is the number of a network on the wire, from 1 to MaxID. 0 is the default network.
+type ID uint32
+
+// MaxID is the highest number: 24 bits.
+const MaxID ID = 1<<24 - 1
+
+// Compare makes an ID the key of a table.
+func (i ID) Compare(o ID) int { return cmp.Compare(i, o) }
+
+// idOf returns the number that a network requests.
+func idOf(uid types.UID) ID {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(uid))
+	return ID(h.Sum64()%uint64(MaxID)) + 1
+}
+
+// Name names a network or a router. Door is its front door.
+type Name struct{ Door, Namespace, Name string }
+
+// Compare makes a Name the key of a table.
+func (n Name) Compare(o Name) int {
+	return cmp.Or(cmp.Compare(n.Door, o.Door), cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
+}
+
+// String returns "isolated team-a", or "vn team-a/blue" for an object in a Namespace.
+func (n Name) String() string {
+	if n.Namespace == "" {
+		return n.Door + " " + n.Name
+	}
+	return n.Door + " " + n.Namespace + "/" + n.Name
+}
+
+// Member is a Namespace of a cluster. Cluster is "" for this one.
+type Member struct{ Cluster, Namespace string }
+
+// Compare makes a Member the key of a table.
+func (m Member) Compare(o Member) int {
+	return cmp.Or(cmp.Compare(m.Cluster, o.Cluster), cmp.Compare(m.Namespace, o.Namespace))
+}
+
+// Network is a network that a front door requests.
+type Network struct {
+	Object  problem.Object // that problems are about
+	UID     types.UID
+	Created int64 // seconds
+	Members []Member
+	// Outside lets its Pods open connections to destinations outside of the cluster's Pods and Services.
+	Outside bool
+}
+
+// Kind is what a router joins.
+type Kind uint8
+
+// Kinds of routers: a mesh joins its networks with each other. A hub and a spoke join nothing inside, and the networks
+// of a hub with the networks of a spoke.
+const (
+	Mesh Kind = iota + 1
+	Hub
+	Spoke
+)
+
+// Router joins networks. Two routers that import each other join their networks: mesh with mesh, hub with spoke.
+type Router struct {
+	Object   problem.Object
+	Kind     Kind
+	Networks []Name
+	Imports  []Name // routers
+}
+
+// Doors are the front doors' tables.
+type Doors struct {
+	Networks []derive.Readable[Name, Network]
+	Routers  []derive.Readable[Name, Router]
+}
+
+// Place is where the Pods of a Namespace of this cluster are. The zero value is no place: the Namespace is not known.
+type Place struct {
+	Known bool
+	// Network is the network of the Pods, or zero for the default network.
+	Network Name
+	// ID is its number. A network without a number is closed: its Pods have no traffic.
+	ID      ID
+	Outside bool
+	// Joined are the numbers of networks that it is joined with, sorted.
+	Joined []ID
+}
+
+// Isolated reports whether the Pods are in a network of their own.
+func (p Place) Isolated() bool { return p.Network != Name{} }
+
+// Closed reports whether the Pods have no traffic at all.
+func (p Place) Closed() bool { return !p.Known || p.Isolated() && p.ID == 0 }
+
+// Tables are the networks of tenants.
+type Tables struct {
+	// Networks are all requested networks.
+	Networks *derive.Table[Name, Network]
+	// IDs are the numbers of networks. If two networks request one number, the older one gets it.
+	IDs *derive.Table[Name, ID]
+	// Joined are the networks that a network is joined with, sorted.
+	Joined *derive.Table[Name, []Name]
+	// Places are the networks of the Namespaces of this cluster, by Namespace (derive.Object without a Namespace).
+	Places *derive.Table[derive.Object, Place]
+
+	routers   *derive.Table[Name, Router]
+	byID      *derive.Index[ID, Name, Network]
+	byMember  *derive.Index[Member, Name, Network]
+	byNetwork *derive.Index[Name, Name, Router]
+}
+
+// NewTables adds the tables to an engine. namespaces has a row for each Namespace of this cluster.
+func NewTables[V any](e *derive.Engine, namespaces derive.Readable[derive.Object, V], doors Doors) *Tables {
+	t := &Tables{}
+	t.Networks = derive.NewTable(e, "tenant-networks", firstOf(doors.Networks), keysOf(doors.Networks)...)
+	t.routers = derive.NewTable(e, "tenant-routers", firstOf(doors.Routers), keysOf(doors.Routers)...)
+	t.byID = derive.NewIndex(t.Networks, "number", func(_ Name, n Network) []ID { return []ID{idOf(n.UID)} })
+	t.byMember = derive.NewIndex(t.Networks, "member", func(_ Name, n Network) []Member { return n.Members })
+	t.byNetwork = derive.NewIndex(t.routers, "network", func(_ Name, r Router) []Name { return r.Networks })
+	t.IDs = derive.NewTable(e, "tenant-numbers", t.id, derive.KeysOf(t.Networks))
+	derive.NewTable(e, "tenant-members", t.members, derive.KeysOf(t.Networks))
+	derive.NewTable(e, "tenant-imports", t.imports, derive.KeysOf(t.routers))
+	t.Joined = derive.NewTable(e, "tenant-joins", t.joined, derive.KeysOf(t.Networks)).EqualBy(slices.Equal[[]Name])
+	t.Places = derive.NewTable(e, "tenant-places", t.place, derive.KeysOf(namespaces))
+	return t
+}
+
+// firstOf returns the function of a table that has the rows of all front doors. A Name names its door.
+func firstOf[V any](doors []derive.Readable[Name, V]) func(Name, *derive.Reader) (V, []problem.Problem) {
+	return func(k Name, r *derive.Reader) (v V, _ []problem.Problem) {
+		for _, door := range doors {
+			if v, ok := derive.Get(r, door, k); ok {
+				return v, nil
+			}
+		}
+		return v, nil
+	}
+}
+
+func keysOf[V any](doors []derive.Readable[Name, V]) (out []derive.Keys[Name]) {
+	for _, door := range doors {
+		out = append(out, derive.KeysOf(door))
+	}
+	return out
+}
+
+// id returns the number of a network, unless an older network has it. Then the network has no number and is closed: two
+// networks of one number would be one network.
+func (t *Tables) id(name Name, r *derive.Reader) (ID, []problem.Problem) {
+	n, _ := derive.Get(r, t.Networks, name)
+	id := idOf(n.UID)
+	holder := slices.MinFunc(derive.List(r, t.byID, id), func(a, b derive.Row[Name, Network]) int {
+		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID),
+			a.Key.Compare(b.Key))
+	})
+	if holder.Key == name {
+		return id, nil
+	}
+	var ps problem.List
+	ps.Add(n.Object, "metadata.uid", "NumberTaken", "its Pods have no traffic: "+holder.Value.Object.String()+
+		" is older and has the same number of a network: delete and create the object again, which gives it another number")
+	return 0, ps
+}
+
+// holder returns the network that a Namespace is in: the first in the order of names.
+func (t *Tables) holder(r *derive.Reader, m Member) (Name, Network, bool) {
+	rows := derive.List(r, t.byMember, m)
+	if len(rows) == 0 {
+		return Name{}, Network{}, false
+	}
+	return rows[0].Key, rows[0].Value, true
+}
+
+// members reports Namespaces of a network that are in another one.
+func (t *Tables) members(name Name, r *derive.Reader) (bool, []problem.Problem) {
+	n, _ := derive.Get(r, t.Networks, name)
+	var ps problem.List
+	for _, m := range n.Members {
+		if holder, other, _ := t.holder(r, m); holder != name {
+			ps.Add(n.Object, "", "AlreadyMember", "Namespace "+m.Namespace+" is left out: it is in the network of "+
+				other.Object.String()+": remove it from one of the two")
+		}
+	}
+	return true, ps
+}
+
+// place returns the network of a Namespace.
+func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []problem.Problem) {
+	out := Place{Known: true}
+	name, n, ok := t.holder(r, Member{Namespace: namespace.Name})
+	if !ok {
+		return out, nil
+	}
+	out.Network, out.Outside = name, n.Outside
+	out.ID, _ = derive.Get(r, t.IDs, name)
+	joined, _ := derive.Get(r, t.Joined, name)
+	for _, other := range joined {
+		if id, ok := derive.Get(r, t.IDs, other); ok {
+			out.Joined = append(out.Joined, id)
+		}
+	}
+	slices.Sort(out.Joined)
+	return out, nil
+}
+
+// meets reports whether the networks of two routers that import each other are joined.
+func (k Kind) meets(o Kind) bool {
+	return k == Mesh && o == Mesh || k == Hub && o == Spoke || k == Spoke && o == Hub
+}
+
+// joined returns the networks that a network is joined with.
+func (t *Tables) joined(name Name, r *derive.Reader) (out []Name, _ []problem.Problem) {
+	for _, row := range derive.List(r, t.byNetwork, name) {
+		if row.Value.Kind == Mesh {
+			out = append(out, row.Value.Networks...)
+		}
+		for _, other := range row.Value.Imports {
+			o, _ := derive.Get(r, t.routers, other)
+			if other != row.Key && row.Value.Kind.meets(o.Kind) && slices.Contains(o.Imports, row.Key) {
+				out = append(out, o.Networks...)
+			}
+		}
+	}
+	slices.SortFunc(out, Name.Compare)
+	out = slices.Compact(out)
+	return slices.DeleteFunc(out, func(o Name) bool {
+		_, there := derive.Get(r, t.Networks, o)
+		return o == name || !there
+	}), nil
+}
+
+// imports reports imports of a router that join nothing.
+func (t *Tables) imports(name Name, r *derive.Reader) (bool, []problem.Problem) {
+	router, _ := derive.Get(r, t.routers, name)
+	var ps problem.List
+	for _, other := range router.Imports {
+		o, ok := derive.Get(r, t.routers, other)
+		switch {
+		case !ok:
+			ps.Add(router.Object, "spec.import", "RouterNotFound", "there is no router "+other.String()+": create it, or "+
+				"remove the import")
+		case !router.Kind.meets(o.Kind):
+			ps.Add(router.Object, "spec.import", "NotJoinable", "the networks of "+o.Object.String()+" are not joined: only "+
+				"two routers of type mesh are, and a hub with a spoke: change the type of one of the two")
+		case !slices.Contains(o.Imports, name):
+			ps.Add(router.Object, "spec.import", "NotImportedBack", "the networks of "+o.Object.String()+
+				" are not joined before it imports this router: add the import there")
+		}
+	}
+	return true, ps
+}
