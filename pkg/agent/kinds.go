@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -11,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -51,9 +53,18 @@ func (t *tables) declareKinds() {
 	t.objects.imports = watch.NewSource(k, "clusterinfoimports", importFactsOf, gateways, own, optional)
 	t.objects.sets = watch.NewSource(k, "clustersets", clusterSetFactsOf, gateways, own, optional)
 	t.objects.exports = watch.NewSource(k, "serviceexports", exportFactsOf, gateways, optional)
-	external := watch.If(t.config.Enabled("ServiceExternalIP"))
-	t.external.pools = watch.NewSource(k, "externalippools", poolSelectorOf, external, optional)
-	t.external.nodes = watch.NewSource(k, "holder-nodes", holderNodeOf, external)
+	// watch.If leaves a kind out for all features. Other features read Nodes and Namespaces, too.
+	external := t.config.Enabled("ServiceExternalIP")
+	t.external.pools = watch.NewSource(k, "externalippools", poolSelectorOf, watch.If(external), optional)
+	t.external.nodes = watch.NewSource(k, "holder-nodes", func(n *corev1.Node) holderNode {
+		if !external {
+			return holderNode{}
+		}
+		return holderNodeOf(n)
+	})
+	if t.config.Enabled("TenantNetworks") {
+		t.tenants = tenant.NewIsolated(t.engine, watch.NewSource(k, "tenant-namespaces", tenant.NamespaceFactsOf))
+	}
 	t.kinds = k
 }
 

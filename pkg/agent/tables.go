@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -59,6 +60,7 @@ type tables struct {
 	services *service.Tables
 	policies *policy.Tables
 	flows    *datapath.Tables
+	tenants  *tenant.Tables // nil without feature gate TenantNetworks
 
 	resolvers *resolverTables
 
@@ -162,12 +164,16 @@ func newTables(c config.Config, nodeName string) *tables {
 	derive.NewTable(e, "large-pods", t.tooLarge, derive.KeysOf(t.pods.attachments))
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable,
 		derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
-	t.flows = datapath.NewTables(e, datapath.Inputs{
+	in := datapath.Inputs{
 		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
 		Exported: t.objects.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
 		Resolvers: t.resolvers.list,
-	})
+	}
+	if t.tenants != nil {
+		in.Places = t.tenants.Places
+	}
+	t.flows = datapath.NewTables(e, in)
 	t.outside.add(e, t.flows)
 	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one) // it reads which ranges of Pods have flows
 	return t

@@ -73,7 +73,7 @@ func (b balanced) remember() []flow.Flow {
 				b.learn(e, numbers[i]),
 				// Fields that connection tracking sets are the same for all clients.
 				flow.Load(affinityGroup, 0), flow.Load(affinityPort, 0), flow.Load(affinityTo, 0), flow.Load(affinitySalt, 0),
-				flow.Load(committed, 1), flow.CT(toEndpoint(e)),
+				flow.Load(committed, 1), flow.CT(b.toEndpoint(e)),
 			)})
 	}
 	return out

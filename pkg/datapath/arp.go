@@ -20,18 +20,18 @@ func (n Node) arp() []flow.Flow {
 }
 
 // answer turns a request for an address into the reply and sends it back. The switch answers for every address in
-// requests, so a request never goes to another port. In IPv6 the answer has flags.
-func (n Node) answer(ip netip.Addr, mac ofp.MAC, flags uint32) []flow.Flow {
+// requests, so a request never goes to another port. In IPv6 the answer has flags. more are further conditions.
+func (n Node) answer(ip netip.Addr, mac ofp.MAC, flags uint32, more ...flow.Cond) []flow.Flow {
 	switch {
 	case ip.Is4():
 	case n.NoND:
-		return []flow.Flow{advertiseByAgent(ip, mac, flags)}
+		return []flow.Flow{advertiseByAgent(ip, mac, flags, more...)}
 	default:
-		return []flow.Flow{advertise(ip, mac, flags)}
+		return []flow.Flow{advertise(ip, mac, flags, more...)}
 	}
 	return []flow.Flow{{
 		Table: ARP, Priority: normal,
-		Match: flow.All(flow.ARPOp(1), flow.ARPTPA(ip)),
+		Match: flow.All(append(more, flow.ARPOp(1), flow.ARPTPA(ip))...),
 		Actions: flow.Do(
 			flow.MoveField(ofp.EthSrc, ofp.EthDst),
 			flow.SetEthSrc(mac),

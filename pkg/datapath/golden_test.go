@@ -65,6 +65,9 @@ func TestGolden(t *testing.T) {
 		outsideOwners = append(outsideOwners, ServiceOwner("default", name))
 	}
 	servicePolicies := servicePolicySources(t)
+	tenantStates := tenantNodes(placesOfTwo())
+	serviceOf(tenantStates, "a", "own", "10.97.0.52:80", "10.11.1.4:8080")
+	tenants := mustPlan(t, tenantStates["east1"])
 	policiesOf := func(held map[flow.Owner]flow.Entries) []flow.Owner {
 		return slices.DeleteFunc(slices.Collect(maps.Keys(held)), func(o flow.Owner) bool { return o.Kind != KindPolicy })
 	}
@@ -103,6 +106,8 @@ func TestGolden(t *testing.T) {
 		{"node-ipv6", six, []flow.Owner{NodeOwner("node-1")}},
 		{"remote-node-dual", dual, []flow.Owner{NodeOwner("node-2")}},
 		{"pod-dual", dual, []flow.Owner{PodOwner("pod1-a1b2c3")}},
+		{"tenants", tenants, []flow.Owner{{Kind: KindTenant, Name: "base"}, {Kind: KindTenant, Name: "node node-2"},
+			PodOwner("pod3"), ServiceOwner("a", "own")}},
 		{"service-dual", dual, []flow.Owner{ServiceOwner("default", "web")}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -55,6 +55,9 @@ var purposes = map[ofp.Table]string{
 	SNAT: "Translates the source of connections between clusters (on the Gateway) " +
 		"and of connections that leave through the port they came from.",
 	Output: "Sends the packet.",
+	Tenant: "With feature gate TenantNetworks: chooses the next hop of a packet in a network of tenants, among the Pods " +
+		"of that network and of networks that it is joined with. It answers ARP and Neighbor Solicitations of its Pods. " +
+		"Table Route sends the packet here, unless it is of a connection to a Service of the default network.",
 	Advertise: "With IPv6: makes the answer to a Neighbor Solicitation complete, which table ARP has begun, and sends " +
 		"it back. No other message of Neighbor Discovery passes the switch.",
 }
@@ -89,11 +92,12 @@ func Markdown() string {
 		{"destination MAC of packets between Nodes of the cluster", InClusterMAC.String()},
 		{"destination MAC of packets between clusters", CrossClusterMAC.String()},
 		{"the same, to this cluster's Gateway, untranslated", TransitMAC.String()},
+		{"destination MAC of packets between Nodes in a network of tenants, whose number follows", TenantMAC.String()},
 		{"priorities",
 			fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match",
 				never, high, normal, low, last)},
-		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Policy, %d Multicluster, %d Node",
-			KindPod, KindService, KindPolicy, KindMulticluster, KindNode)},
+		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Policy, %d Multicluster, %d Node, %d Tenant",
+			KindPod, KindService, KindPolicy, KindMulticluster, KindNode, KindTenant)},
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
 	}

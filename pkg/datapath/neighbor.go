@@ -96,10 +96,10 @@ func (n Node) neighborMeters() []flow.Meter {
 
 // advertise turns a solicitation for an address into the answer. Table Advertise finishes it. The switch sets a field
 // of an answer only if the match has the type of an answer.
-func advertise(ip netip.Addr, mac ofp.MAC, as uint32) flow.Flow {
+func advertise(ip netip.Addr, mac ofp.MAC, as uint32, more ...flow.Cond) flow.Flow {
 	return flow.Flow{
 		Table: ARP, Priority: normal,
-		Match: flow.All(flow.NDSolicits(ip)),
+		Match: flow.All(append(more, flow.NDSolicits(ip))...),
 		Actions: flow.Do(
 			flow.MoveField(ofp.EthSrc, ofp.EthDst),
 			flow.SetEthSrc(mac),
@@ -152,9 +152,9 @@ func (n Node) solicits(pod Pod) []flow.Flow {
 
 // advertiseByAgent leaves a solicitation for an address to the agent. The words are the MAC and the flags of
 // the answer.
-func advertiseByAgent(ip netip.Addr, mac ofp.MAC, as uint32) flow.Flow {
+func advertiseByAgent(ip netip.Addr, mac ofp.MAC, as uint32, more ...flow.Cond) flow.Flow {
 	return flow.Flow{
-		Table: ARP, Priority: normal, Match: flow.All(flow.NDSolicits(ip)),
+		Table: ARP, Priority: normal, Match: flow.All(append(more, flow.NDSolicits(ip))...),
 		Actions: ask(NeighborSolicit, neighborRate, mac.String(), strconv.FormatUint(uint64(as), 16)),
 	}
 }

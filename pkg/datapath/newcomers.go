@@ -33,17 +33,21 @@ func (t *Tables) newcomerFlows(k policy.SenderKey, r *derive.Reader) (e flow.Ent
 	object := problem.Object{Kind: "Node", Name: remote.Name}
 	for _, c := range remote.claims() {
 		if t.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}) == nil { // nodeFlows reports it
-			e.Flows = append(e.Flows, n.fromNewcomer(remote, c.to, k.Key, who.Number)...)
+			e.Flows = append(e.Flows, n.fromNewcomer(remote, c.to, k.Key, who.Number, flow.EthDst(InClusterMAC))...)
+			if t.servesTenants(r) {
+				flows := n.fromNewcomer(remote, c.to, k.Key, who.Number, flow.EthDstMasked(TenantMAC, tenantMACs))
+				e.Flows = append(e.Flows, intoTenant(flows)...)
+			}
 		}
 	}
 	return e, nil
 }
 
-// fromNewcomer is fromNode for packets with a key.
-func (n Node) fromNewcomer(r RemoteNode, cidr netip.Prefix, key, number uint32) []flow.Flow {
+// fromNewcomer is fromNode for packets with a key and a MAC of the packet's network.
+func (n Node) fromNewcomer(r RemoteNode, cidr netip.Prefix, key, number uint32, mac flow.Cond) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
-		match := []flow.Cond{flow.EthDst(InClusterMAC), flow.IPSrc(cidr), tunnelKey.Is(uint64(key))}
+		match := []flow.Cond{mac, flow.IPSrc(cidr), tunnelKey.Is(uint64(key))}
 		for _, f := range n.acceptTunnel(host(from), differ, fromTunnel, match...) {
 			f.Actions = append(append(load(sender, number), flow.Load(named, 1)), f.Actions...)
 			flows = append(flows, f)

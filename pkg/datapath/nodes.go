@@ -46,8 +46,8 @@ func (t *Tables) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []
 func (n Node) entries(at role) flow.Entries {
 	var flows []flow.Flow
 	for _, table := range Program.Tables() { // for packets that match no other flow of the table
-		if table == Advertise {
-			continue // among n.neighbors, for IPv6
+		if table == Advertise || table == Tenant {
+			continue // among n.neighbors, for IPv6, and n.tenants
 		}
 		f := flow.Flow{Table: table}
 		if Program[table].Miss == flow.Next {

@@ -64,6 +64,9 @@ func (t *Tables) owned() []owned {
 		entriesOf(t.clusters, func(n derive.Name) flow.Owner { return PeerOwner(string(n)) }),
 		entriesOf(t.exports, func(o derive.Object) flow.Owner { return ExportOwner(o.Namespace, o.Name) }),
 	}
+	if t.Places != nil {
+		list = append(list, t.tenants.owned()...)
+	}
 	if t.policies != nil {
 		list = append(append(list, t.policies.ofRules()...), t.policies.shared()...)
 		list = append(list, entriesOf(t.servicePolicies, servicePolicyOwner))

@@ -35,6 +35,13 @@ func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []pro
 		return ServedPod{Pod: pod}, problems
 	}
 	identity := t.identity(r, port, pod)
+	place := t.placeOf(r, pod.Namespace)
+	if place.Closed() {
+		identity.number = unknownIdentity
+	}
+	if place.Closed() || place.Isolated() {
+		return n.tenantPod(pod, place, identity)
+	}
 	flows := []flow.Flow{back(pod.Port)}
 	for _, ip := range pod.IPs {
 		flows = append(flows,

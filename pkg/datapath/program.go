@@ -35,6 +35,7 @@ const (
 	Affinity                         // from Service, for affinity: which endpoint did the client have last?
 	Endpoint                         // then, with session affinity: go to that, or choose one
 	Advertise                        // from ARP, for IPv6: finish the answer
+	Tenant                           // from Route, for packets of a network of tenants: choose the next hop there
 )
 
 // Program has the name of each table, and its action for packets that match no flow.
@@ -65,6 +66,7 @@ var Program = flow.Program{
 	Affinity:        {Name: "Affinity", Miss: flow.Drop},
 	Endpoint:        {Name: "Endpoint", Miss: flow.Drop},
 	Advertise:       {Name: "Advertise", Miss: flow.Drop}, // its flow is among Node.neighbors
+	Tenant:          {Name: "Tenant", Miss: flow.Drop},    // its flow is among Node.tenants
 }
 
 // Priorities within a table. A table's miss flow has priority 0.
@@ -77,6 +79,8 @@ const (
 	same     uint16 = 206   // an exception from such a special case
 	high     uint16 = 210   // a special case of all of these
 	returned uint16 = 216   // for packets that the host has sent back
+	apart    uint16 = 217   // for packets of networks of tenants
+	shares   uint16 = 218   // for their connections to Services of the default network
 	asks     uint16 = 216   // for questions that the switch answers itself
 	origin   uint16 = 215   // for packets that go back to where their connection came from
 	never    uint16 = 220   // for packets that are always dropped
@@ -143,6 +147,13 @@ var (
 	// The Pod of this Node that sends (policy.SenderKeyOf). It becomes the tunnel's key on the way to another Node. Like
 	// clusterSetID it is not written into the key at once.
 	senderKey = flow.Reg(11).Bits(0, 24)
+
+	// The network of tenants that the packet is in (pkg/tenant), and that it is in one. In the default network both are
+	// 0. mayLeave lets it leave for destinations outside of the cluster.
+	tenantID = flow.Reg(14).Bits(0, 24)
+	isTenant = flow.Reg(14).Bits(24, 1)
+	mayLeave = flow.Reg(14).Bits(25, 1)
+	inTenant = flow.Reg(14).Bits(0, 25) // tenantID and isTenant
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
@@ -154,6 +165,7 @@ var (
 	markService      = flow.CTMarkBits(4, 1)  // it goes to a Service
 	markPending      = flow.CTMarkBits(5, 1)  // its endpoint was chosen, and no policy has allowed it yet
 	markUntranslated = flow.CTMarkBits(6, 1)  // no Gateway translates it
+	markTenant       = flow.CTMarkBits(7, 1)  // it goes to a Service of a network of tenants
 	markWay          = flow.CTMarkBits(8, 16) // way of its first packet, known to both of its Gateways
 
 	// replies that have passed without a packet of the client, since it has to be judged again
@@ -226,6 +238,7 @@ const (
 	KindPolicy       flow.Kind = 5
 	KindMulticluster flow.Kind = 6
 	KindNode         flow.Kind = 9
+	KindTenant       flow.Kind = 10
 )
 
 // bitField describes a range for the documentation and for TestProgram.
@@ -286,10 +299,15 @@ var bitFields = []bitField{
 		"senderKey", senderKey, "the Pod of this Node that sends, by its UID; the tunnel's key on the way to other Nodes",
 		[]string{"0 no Pod, or one that is not known"},
 	},
+	{"tenantID", tenantID, "the network of tenants that it is in; between Nodes the lower half of the destination MAC",
+		[]string{"0 the default network"}},
+	{"isTenant", isTenant, "it is in a network of tenants", nil},
+	{"mayLeave", mayLeave, "it is in one, and may leave the cluster", nil},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
 	{"markUntranslated", markUntranslated, "no Gateway translates the connection", []string{"as untranslated"}},
+	{"markTenant", markTenant, "that Service is in a network of tenants", nil},
 	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up",
 		[]string{"as way"}},
 	{"markUnanswered", markUnanswered,

@@ -66,6 +66,10 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	if by, _, _ := pkt.Metadata.Get(way.Field); !by.IsZero() {
 		actions = append(actions, flow.Load(way, by.Shr(way.First).And(ofp.Ones(way.Width)).Lo))
 	}
+	// In a network of tenants it stays there.
+	if in, _, _ := pkt.Metadata.Get(inTenant.Field); !in.IsZero() {
+		actions = append(actions, flow.Load(inTenant, in.And(ofp.Ones(inTenant.Width)).Lo))
+	}
 	return ofp.PacketOut{
 		BufferID: ofp.NoBuffer,
 		InPort:   ofp.PortController,

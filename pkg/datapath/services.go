@@ -31,7 +31,7 @@ func (b balanced) balance() flow.Group {
 		if b.affinity > 0 {
 			bucket.Actions = flow.Do(flow.Load(affinityTo, uint64(numbers[i])), flow.Resubmit(Endpoint))
 		} else {
-			bucket.Actions = flow.Do(flow.Load(committed, 1), flow.CT(toEndpoint(e)))
+			bucket.Actions = flow.Do(flow.Load(committed, 1), flow.CT(b.toEndpoint(e)))
 		}
 		g.Buckets = append(g.Buckets, bucket)
 	}
@@ -99,12 +99,16 @@ func factors(weights []uint16) []uint16 {
 const maxFactor = 0xffff
 
 // toEndpoint remembers the choice of an endpoint for the connection and continues with it.
-func toEndpoint(e service.Endpoint) ofp.CT {
-	return ofp.CT{
+func (s shared) toEndpoint(e service.Endpoint) ofp.CT {
+	ct := ofp.CT{
 		Flags: ofp.CTCommit, Zone: mainZone, Table: Egress,
 		NAT:  &ofp.NAT{Flags: ofp.NATDst, IPMin: string(e.Addr.Addr().AsSlice()), PortMin: e.Addr.Port()},
 		Exec: flow.Do(flow.Load(markService, 1), flow.Load(markPending, 1), flow.Move(source, markSource)),
 	}
+	if s.tenant {
+		ct.Exec = append(ct.Exec, flow.Load(markTenant, 1))
+	}
+	return ct
 }
 
 // ids assigns numbers from 1 below maxBucket to names. A number depends on the name alone, unless two names have one

@@ -42,11 +42,12 @@ type shared struct {
 	set       service.Set
 	affinity  time.Duration
 	elsewhere bool
+	tenant    bool // in a network of tenants
 	at        []address
 }
 
 func (s shared) same(o shared) bool {
-	return s.set == o.set && s.affinity == o.affinity && s.elsewhere == o.elsewhere &&
+	return s.set == o.set && s.affinity == o.affinity && s.elsewhere == o.elsewhere && s.tenant == o.tenant &&
 		slices.EqualFunc(s.at, o.at, sameAddress)
 }
 
@@ -59,6 +60,7 @@ type divided struct {
 // divide divides the endpoint sets of a Service.
 func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []problem.Problem) {
 	list, _ := derive.Get(r, t.Frontends, key)
+	tenant := t.placeOf(r, key.Namespace).Isolated()
 	var out []divided
 	for _, f := range list {
 		at := addressOf(f)
@@ -66,7 +68,9 @@ func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []probl
 			out[i].at = append(out[i].at, at)
 			continue
 		}
-		d := divided{shared: shared{set: f.Set(), affinity: f.Affinity, elsewhere: f.Elsewhere, at: []address{at}}}
+		d := divided{shared: shared{
+			set: f.Set(), affinity: f.Affinity, elsewhere: f.Elsewhere, tenant: tenant, at: []address{at},
+		}}
 		if len(f.Endpoints) > 0 {
 			d.shards = shards(f.Endpoints)
 		}
@@ -319,6 +323,9 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 	var e flow.Entries
 	rate, _ := t.rate.Get(Self)
 	for _, b := range list {
+		if b.tenant && b.shard == 0 {
+			e.Flows = append(e.Flows, b.onlyInside()...)
+		}
 		for _, at := range b.at {
 			if b.shard == 0 {
 				e.Flows = append(append(e.Flows, b.untranslated(at)...), b.limit(at)...)

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // Self is the key in tables that have one row, about this Node.
@@ -40,6 +41,8 @@ type Inputs struct {
 	Resolvers derive.Readable[derive.Name, []netip.Prefix]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool
+	// Places are the networks of the Namespaces of this cluster (tenant.Tables); nil for the default network alone.
+	Places derive.Readable[derive.Object, tenant.Place]
 }
 
 // Tables are the flows and groups of a Node, one row for each owner.
@@ -77,6 +80,7 @@ type Tables struct {
 	gateway  *derive.Table[derive.Name, flow.Entries]
 	exports  *derive.Table[derive.Object, flow.Entries]
 	policies *policyFlows
+	tenants  tenantTables
 
 	judged          *derive.Numbers[derive.Object] // Services that policies are applied to
 	judgedRules     *derive.Table[derive.Object, []JudgedRule]
@@ -114,6 +118,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	}, derive.KeysOfIndex(t.claimed))
 
 	t.outsideTables(e)
+	t.tenantTables(e)
 	t.divided = derive.NewTable(e, "shards", t.divide, derive.KeysOf(in.Frontends)).EqualBy(sameDivided)
 	t.wayGroups = derive.NewTable(e, "way-groups", t.wayGroupsOf, self)
 	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup,
@@ -129,6 +134,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.ServedPods = derive.NewTable(e, "pod-flows", t.servedPod, derive.KeysOf(in.Pods))
 	t.gateway = derive.NewTable(e, "gateway-flows", t.gatewayFlows, self)
 	t.clusters = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(in.Peering.Peers))
+	t.tenantFlows(e)
 	t.exports = derive.NewTable(e, "export-flows", t.exportFlows, derive.KeysOf(in.Exported))
 	t.ended = derive.NewSource[ServiceConnection, bool](e, "ended-connections")
 	t.ended.Loaded() // it is found out while the agent runs
@@ -376,6 +382,8 @@ type State struct {
 	Slices   map[derive.Object]service.SliceFacts
 	Exported map[derive.Object]bool
 	PodToPod bool
+	// Places are the networks of Namespaces; nil for the default network alone.
+	Places map[string]tenant.Place
 	// Ways are the ports with BFD, by the end of the way.
 	Ways map[netip.Addr]ofp.Port
 	// Lost are the ends of ways that have been down for a while.
@@ -424,6 +432,14 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 	slices.Replace(s.Slices)
 	slices.Loaded()
 	in.Frontends, in.Exported, in.Slices = frontends, exported, service.ByService(slices)
+	if s.Places != nil {
+		places := derive.NewSource[derive.Object, tenant.Place](e, "places")
+		for namespace, p := range s.Places {
+			places.Set(derive.Object{Name: namespace}, p)
+		}
+		places.Loaded()
+		in.Places = places
+	}
 	t := NewTables(e, in)
 	e.Pass()
 	out := map[flow.Owner]flow.Entries{}

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 var (
@@ -45,6 +46,7 @@ type sources struct {
 	slices    *derive.Source[derive.Object, service.SliceFacts]
 	exported  *derive.Source[derive.Object, bool]
 	resolvers *derive.Source[derive.Name, []netip.Prefix]
+	places    *derive.Source[derive.Object, tenant.Place] // nil without State.Places
 	policy    *policy.Tables
 	uids      *derive.Source[derive.Name, types.UID] // that were recorded, by port
 
@@ -72,12 +74,18 @@ func newSources(s State) *sources {
 		c.policy.Stretched()
 	}
 	c.policy.Outside = s.Node.Outside
-	c.tables = NewTables(e, Inputs{
+	in := Inputs{
 		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
 		Peering: peering.NewTables(e, c.peering), Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod,
 		Ways:      c.ways,
 		Resolvers: c.resolvers,
-	})
+	}
+	if s.Places != nil {
+		c.places = derive.NewSource[derive.Object, tenant.Place](e, "places")
+		c.places.Loaded()
+		in.Places = c.places
+	}
+	c.tables = NewTables(e, in)
 	c.tables.Watch(func(o flow.Owner, entries func() flow.Entries) {
 		if e := entries(); reflect.DeepEqual(e, flow.Entries{}) {
 			delete(c.held, o)
@@ -133,31 +141,44 @@ func (c *sources) fill() {
 	}
 	c.ways.Replace(ways)
 	c.exported.Replace(c.Exported)
+	if c.places != nil {
+		places := map[derive.Object]tenant.Place{}
+		for namespace, p := range c.Places {
+			places[derive.Object{Name: namespace}] = p
+		}
+		c.places.Replace(places)
+	}
 }
 
 // TestWalkState changes the state at random, with overlapping addresses, ranges and ports. After each step the tables
 // equal a plan from nothing, and so does a record of the changes alone.
 func TestWalkState(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
-	for _, podToPod := range []bool{false, true} {
+	for _, variant := range []string{"", "Pod-to-Pod", "tenants"} {
 		s := onNode(2)
-		s.PodToPod = podToPod
+		s.PodToPod = variant == "Pod-to-Pod"
+		if variant == "tenants" {
+			s.Places = placesOfTwo()
+		}
 		c := newSources(s)
 		for step := range *walkSteps / 4 {
 			what := c.step(r)
+			if c.Places != nil {
+				what += c.stepTenants(r)
+			}
 			c.fill()
 			c.engine.Pass()
 			want, problems := Plan(c.State)
 			have := maps.Collect(c.tables.All())
 			for name, have := range map[string]map[flow.Owner]flow.Entries{"the tables": have, "what was heard of": c.held} {
 				if !reflect.DeepEqual(want, have) {
-					t.Fatalf("seed %d, Pod-to-Pod %v, step %d, %s: %s differ (-from nothing +incremental):\n%s",
-						*walkSeed, podToPod, step, what, name, cmp.Diff(wordsOf(want), wordsOf(have)))
+					t.Fatalf("seed %d, %s, step %d, %s: %s differ (-from nothing +incremental):\n%s",
+						*walkSeed, variant, step, what, name, cmp.Diff(wordsOf(want), wordsOf(have)))
 				}
 			}
 			if diff := cmp.Diff(problems, c.engine.Problems()); diff != "" {
-				t.Fatalf("seed %d, Pod-to-Pod %v, step %d, %s: problems (-from nothing +incremental):\n%s",
-					*walkSeed, podToPod, step, what, diff)
+				t.Fatalf("seed %d, %s, step %d, %s: problems (-from nothing +incremental):\n%s",
+					*walkSeed, variant, step, what, diff)
 			}
 		}
 	}
@@ -285,6 +306,43 @@ func (c *sources) step(r *rand.Rand) string {
 		c.Node.PodCIDRs = append(c.Node.PodCIDRs, rangeOf("10.11.2.0/24"))
 	}
 	return fmt.Sprintf("this Node %+v", c.Node)
+}
+
+// stepTenants changes the network of a Namespace, or moves a Pod or a Service to another Namespace.
+func (c *sources) stepTenants(r *rand.Rand) string {
+	namespace := tenantSpaces[r.IntN(4)]
+	switch r.IntN(4) {
+	case 0:
+		c.Places = maps.Clone(c.Places)
+		p := isolated(tenant.ID(1+r.IntN(3)), tenant.ID(4+r.IntN(2)))
+		p.Outside = r.IntN(2) == 0
+		c.Places[namespace] = p
+		switch r.IntN(6) {
+		case 0:
+			delete(c.Places, namespace)
+		case 1:
+			p.ID, p.Joined = 0, nil
+			c.Places[namespace] = p
+		case 2, 3:
+			c.Places[namespace] = tenant.Place{Known: true}
+		}
+		return fmt.Sprintf(", network of %s %+v", namespace, c.Places[namespace])
+	case 1:
+		c.Frontends = slices.Clone(c.Frontends)
+		if len(c.Frontends) > 0 {
+			f := &c.Frontends[r.IntN(len(c.Frontends))]
+			f.Namespace = namespace
+			return fmt.Sprint(", moved ", *f)
+		}
+	case 2:
+		c.Pods = slices.Clone(c.Pods)
+		if len(c.Pods) > 0 {
+			p := &c.Pods[r.IntN(len(c.Pods))]
+			p.Namespace, p.HostPorts = namespace, r.IntN(2) == 0
+			return fmt.Sprint(", moved ", *p)
+		}
+	}
+	return ""
 }
 
 // replaced replaces the element of a list that has the same name, or only removes it.

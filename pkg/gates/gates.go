@@ -46,6 +46,7 @@ var all = map[string]Gate{
 	"ServiceExternalIP":             {On: true, Have: true},
 	"ServiceTrafficDistribution":    {On: true, Locked: true, Have: true},
 	"SupportBundleCollection":       {},
+	"TenantNetworks":                {Have: true},
 	"TopologyAwareHints":            {On: true, Locked: true, Have: true},
 	"Traceflow":                     {On: true},
 	"TrafficControl":                {},

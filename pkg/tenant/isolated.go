@@ -43,7 +43,9 @@ func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
 }
 
 // Isolated returns the tables of the networks of isolated Namespaces of this cluster.
-func Isolated(e *derive.Engine, namespaces derive.Readable[derive.Object, NamespaceFacts]) *derive.Table[Name, Network] {
+func Isolated(
+	e *derive.Engine, namespaces derive.Readable[derive.Object, NamespaceFacts],
+) *derive.Table[Name, Network] {
 	byName := derive.NewIndex(namespaces, "isolated", func(k derive.Object, f NamespaceFacts) []Name {
 		if !f.Isolated {
 			return nil
@@ -61,8 +63,8 @@ func Isolated(e *derive.Engine, namespaces derive.Readable[derive.Object, Namesp
 		switch f.Mode {
 		case "", modeFabricSNAT:
 		case modeIPFabric:
-			ps.Add(object, "metadata.annotations", "NotServed", "the Pods of an isolated Namespace do not reach the network of "+
-				"the Nodes without translation: set "+AnnotationForwardingMode+" to "+modeFabricSNAT+", or remove it")
+			ps.Add(object, "metadata.annotations", "NotServed", "the Pods of an isolated Namespace do not reach the network "+
+				"of the Nodes without translation: set "+AnnotationForwardingMode+" to "+modeFabricSNAT+", or remove it")
 		default:
 			ps.Add(object, "metadata.annotations", "InvalidForwardingMode", AnnotationForwardingMode+" has "+
 				problem.Quoted(f.Mode)+", which is ignored: set it to "+modeFabricSNAT+", or remove it")

@@ -245,8 +245,9 @@ func TestWalk(t *testing.T) {
 // TestProblems has the rows of bad input. The object, its field and the remedy are named, and nothing else changes.
 func TestProblems(t *testing.T) {
 	namespace := func(name, label, mode string, uid types.UID, created int64) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, CreationTimestamp: metav1.Unix(created, 0),
-			Labels: map[string]string{LabelIsolated: label}, Annotations: map[string]string{AnnotationForwardingMode: mode}}}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid,
+			CreationTimestamp: metav1.Unix(created, 0), Labels: map[string]string{LabelIsolated: label},
+			Annotations: map[string]string{AnnotationForwardingMode: mode}}}
 	}
 	mesh := func(name string, kind Kind, imports ...Name) Router {
 		return Router{Object: problem.About("VirtualNetworkRouter", "x", name), Kind: kind, Imports: imports}

@@ -95,6 +95,12 @@ func (d *decoder) unsupported(c *Config) {
 			fmt.Sprintf("wireGuard encrypts tunnels, and with trafficEncapMode %s packets leave without a tunnel and in plain "+
 				"text; set trafficEncapMode to encap, or trafficEncryptionMode to none", c.TrafficEncapMode))
 	}
+	if c.Enabled("TenantNetworks") && c.TrafficEncapMode != Encap {
+		d.failAt("featureGates.TenantNetworks",
+			fmt.Sprintf("needs tunnels between all Nodes, and with trafficEncapMode %s the network between them carries "+
+				"packets of Pods without the number of a tenant's network; set trafficEncapMode to encap, or the gate to "+
+				"false", c.TrafficEncapMode))
+	}
 	if c.TunnelType == "stt" {
 		d.failAt("tunnelType", "stt is not in Open vSwitch any more; set it to geneve, vxlan or gre")
 	}

@@ -210,6 +210,10 @@ func TestErrors(t *testing.T) {
 		{"encryption without tunnels", "trafficEncapMode: noEncap\ntrafficEncryptionMode: wireGuard\n",
 			"line 2: trafficEncryptionMode: wireGuard encrypts tunnels, and with trafficEncapMode noEncap packets leave " +
 				"without a tunnel and in plain text; set trafficEncapMode to encap, or trafficEncryptionMode to none"},
+		{"networks of tenants without tunnels", "trafficEncapMode: hybrid\nfeatureGates:\n  TenantNetworks: true\n",
+			"line 3: featureGates.TenantNetworks: needs tunnels between all Nodes, and with trafficEncapMode hybrid the " +
+				"network between them carries packets of Pods without the number of a tenant's network; set trafficEncapMode to " +
+				"encap, or the gate to false"},
 		{"encryption with few tunnels", "trafficEncapMode: hybrid\ntrafficEncryptionMode: wireGuard\n",
 			"with trafficEncapMode hybrid packets leave without a tunnel"},
 		{"IPsec", "trafficEncryptionMode: ipsec\n", "ipsec is not in this version: traffic would go unencrypted"},

@@ -1,0 +1,320 @@
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// Pods of an isolated Namespace are in a network of their own. Their packets carry its number in a register: from the
+// Pod's port, or from the destination MAC between Nodes. Table Route hands all of them to table Tenant, which knows the
+// Pods of that network, and of networks that it is joined with. So nothing else of the cluster is a next hop.
+//
+// The Pod's own Node decides in both directions. A sender's Node sends to every range of Pods with the number of the
+// sender's network, and the receiver's Node delivers only if its Pod is in that network. Nodes need not know where the
+// Pods of a network are. A switch without the feature drops the MAC.
+//
+// A connection to a Service of the default network leaves the network: its packets have number 0 after table Service,
+// and its server sees the client like any other. Replies to it are the only packets of the default network that reach
+// the client, apart from packets of the client's own Node. The connection remembers whether its Service is in a network
+// of tenants (markTenant), when the endpoint is chosen. Later changes of the Service do not change the mark.
+//
+// Addresses of isolated Namespaces are unique in the cluster, so all networks share one zone of connection tracking.
+
+// TenantMAC is, between Nodes, the destination MAC of packets in a network of tenants. The number of the network is its
+// lower half.
+var TenantMAC = ofp.MAC{0x02, 0x54, 0x4e, 0, 0, 0}
+
+// tenantMACs is the mask of TenantMAC without the number.
+var tenantMACs = ofp.MAC{0xff, 0xff, 0xff, 0, 0, 0}
+
+// numberInMAC is the number of the network in TenantMAC.
+var numberInMAC = flow.Bits{Field: ofp.EthDst, First: 0, Width: 24}
+
+// tenantTables are the tables about networks of tenants; without Inputs.Places all are nil.
+type tenantTables struct {
+	hosted *derive.Table[derive.Name, bool] // isolated Namespaces with Pods on this Node
+	serves *derive.Table[derive.Name, bool] // one row, if there are any
+	base   *derive.Table[derive.Name, flow.Entries]
+	nodes  *derive.Table[derive.Name, flow.Entries]
+}
+
+// tenantTables adds the tables that others read.
+func (t *Tables) tenantTables(e *derive.Engine) {
+	if t.Places == nil {
+		return
+	}
+	byNamespace := derive.NewIndex(t.Pods, "namespace",
+		func(_ derive.Name, p Pod) []derive.Name { return []derive.Name{derive.Name(p.Namespace)} })
+	t.tenants.hosted = derive.NewTable(e, "hosted-tenants",
+		func(namespace derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+			return t.placeOf(r, string(namespace)).Isolated(), nil
+		}, derive.KeysOfIndex(byNamespace))
+	t.tenants.serves = derive.NewTable(e, "serves-tenants",
+		func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+			return len(derive.All(r, t.tenants.hosted)) > 0, nil
+		}, derive.KeysOf(t.Node))
+}
+
+// tenantFlows adds the tables of flows.
+func (t *Tables) tenantFlows(e *derive.Engine) {
+	if t.Places == nil {
+		return
+	}
+	t.tenants.base = derive.NewTable(e, "tenant-base", t.tenantBase, derive.KeysOf(t.Node))
+	t.tenants.nodes = derive.NewTable(e, "tenant-nodes", t.tenantNode, derive.KeysOf(t.RemoteNodes))
+}
+
+// owned lists the tables of flows.
+func (t tenantTables) owned() []owned {
+	return []owned{
+		entriesOf(t.base, func(derive.Name) flow.Owner { return flow.Owner{Kind: KindTenant, Name: "base"} }),
+		entriesOf(t.nodes, func(n derive.Name) flow.Owner { return flow.Owner{Kind: KindTenant, Name: "node " + string(n)} }),
+	}
+}
+
+// placeOf returns the network of a Namespace. A container without a Pod is in the default network.
+func (t *Tables) placeOf(r *derive.Reader, namespace string) tenant.Place {
+	if t.Places == nil || namespace == "" {
+		return tenant.Place{Known: true}
+	}
+	place, _ := derive.Get(r, t.Places, derive.Object{Name: namespace})
+	return place
+}
+
+// servesTenants reports whether this Node has a Pod in a network of tenants. Without one it has no flows for them.
+func (t *Tables) servesTenants(r *derive.Reader) bool {
+	if t.Places == nil {
+		return false
+	}
+	serves, _ := derive.Get(r, t.tenants.serves, Self)
+	return serves
+}
+
+// tenantBase returns the flows that a Node with a Pod in any network of tenants needs.
+func (t *Tables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	if !t.servesTenants(r) {
+		return flow.Entries{}, nil
+	}
+	n := t.self(r)
+	flows := n.tenants()
+	part, _ := derive.Get(r, t.Peering.Part, Self)
+	var ranges []netip.Prefix // of other clusters, which are not outside
+	for _, c := range part.Closed {
+		ranges = append(ranges, c.CIDRs...)
+	}
+	for _, peer := range derive.All(r, t.Peering.Peers) {
+		ranges = append(ranges, peer.Value.CIDRs...)
+	}
+	for _, cidr := range slices.Compact(slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare)) {
+		flows = append(flows, flow.Flow{Table: Tenant, Priority: closed, Match: flow.All(flow.IPDst(cidr.Masked()))})
+	}
+	return flow.Entries{Flows: flows}, nil
+}
+
+// tenants are these flows, but for ranges of other clusters.
+func (n Node) tenants() []flow.Flow {
+	tenants := isTenant.Is(1)
+	flows := []flow.Flow{
+		{Table: Tenant},
+		{Table: Route, Priority: apart, Match: flow.All(tenants), Actions: flow.Do(flow.Goto(Tenant))},
+	}
+	toHost := func(priority uint16, match ...flow.Cond) flow.Flow {
+		return atTenant(n.toGateway(priority, 0, append(match, tenants)...))
+	}
+	for _, ip := range versions(n.Families) {
+		flows = append(flows,
+			flow.Flow{
+				Table: Route, Priority: shares,
+				Match:   flow.All(ip, tenants, flow.CTState("-rpl+trk"), markService.Is(1), markTenant.Is(0)),
+				Actions: flow.Do(flow.Load(inTenant, 0), flow.Load(mayLeave, 0), flow.Resubmit(Route)),
+			},
+			// Replies to the Pod's own Node, and to clients outside of the Pods' network, which come by it.
+			toHost(origin, ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
+			toHost(last, ip, generated.Is(1)),
+			toHost(last, ip, source.Is(fromPod), mayLeave.Is(1)),
+		)
+	}
+	for _, f := range n.toUnowned() {
+		f.Table = Tenant
+		flows = append(flows, f)
+	}
+	for _, cidr := range n.ServiceCIDRs { // no Service has the address
+		flows = append(flows, flow.Flow{Table: Tenant, Priority: closed, Match: flow.All(flow.IPDst(cidr.Masked()))})
+	}
+	for _, f := range n.arp() { // the addresses of the gateway port
+		flows = append(flows, atTenant(f))
+	}
+	return flows
+}
+
+// onlyInside drops connections of the default network, and of other clusters, to a Service of tenants whose endpoints
+// are outside. Its other endpoints drop them themselves. All such Services have the same flows.
+func (s shared) onlyInside() []flow.Flow {
+	ip := flow.IP()
+	if s.set.IPv6 {
+		ip = flow.IPv6()
+	}
+	var flows []flow.Flow
+	for _, from := range []uint64{fromPod, fromPeer} {
+		flows = append(flows, flow.Flow{Table: Route, Priority: shares,
+			Match: flow.All(ip, source.Is(from), isTenant.Is(0), flow.CTState("-rpl+trk"), markTenant.Is(1))})
+	}
+	return flows
+}
+
+// atTenant moves a flow to table Tenant, which is behind the tables where its packets continue.
+func atTenant(f flow.Flow) flow.Flow {
+	f.Table, f.Actions = Tenant, slices.Clone(f.Actions)
+	if end := len(f.Actions) - 1; end >= 0 {
+		if to, ok := f.Actions[end].(ofp.GotoTable); ok {
+			f.Actions[end] = flow.Resubmit(to.Table)
+		}
+	}
+	return f
+}
+
+// intoTenant has flows that admit packets of another Node take the network from their MAC.
+func intoTenant(flows []flow.Flow) []flow.Flow {
+	for i := range flows {
+		flows[i].Actions = append(flow.Do(flow.Move(numberInMAC, tenantID), flow.Load(isTenant, 1)), flows[i].Actions...)
+	}
+	return flows
+}
+
+// tenantNode returns the flows for packets of all networks of tenants to and from the Pods of another Node. They always
+// go through the tunnel, since only there they have a number.
+func (t *Tables) tenantNode(name derive.Name, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	n := t.self(r)
+	if !t.servesTenants(r) || n.TunnelPort == 0 {
+		return e, nil
+	}
+	remote, _ := derive.Get(r, t.RemoteNodes, name)
+	for _, cidr := range t.RangesOf(r, remote) { // nodeFlows reports the others
+		for _, from := range remote.sources() {
+			e.Flows = append(e.Flows, intoTenant(n.acceptTunnel(host(from), normal, fromTunnel,
+				flow.EthDstMasked(TenantMAC, tenantMACs), flow.IPSrc(cidr)))...)
+		}
+		e.Flows = append(e.Flows,
+			n.toTenants(remote, cidr, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
+			n.toTenants(remote, cidr, nil, generated.Is(1)))
+	}
+	return e, nil
+}
+
+// toTenants routes packets of a network to Pods of another Node.
+func (n Node) toTenants(r RemoteNode, cidr netip.Prefix, more flow.Actions, match ...flow.Cond) flow.Flow {
+	f := n.throughTunnel(normal, TenantMAC, r.Address, 0, append(match, isTenant.Is(1), flow.IPDst(cidr))...)
+	end := len(f.Actions) - 1
+	f.Actions = slices.Concat(more, f.Actions[:end], flow.Do(flow.Move(tenantID, numberInMAC)), f.Actions[end:])
+	return atTenant(f)
+}
+
+// network returns the register's value for a network.
+func network(id tenant.ID) uint64 { return 1<<tenantID.Width | uint64(id) }
+
+// tenantPod returns the flows of a Pod in a network of tenants. A closed Pod may send, and nothing takes its packets.
+func (n Node) tenantPod(pod Pod, place tenant.Place, identity podIdentity) (ServedPod, []problem.Problem) {
+	enter := flow.Do(flow.Load(inTenant, network(place.ID)))
+	if place.Outside {
+		enter = append(enter, flow.Load(mayLeave, 1))
+	}
+	var from []tenant.ID // networks whose packets the Pod gets
+	if !place.Closed() {
+		from = append(slices.Clone(place.Joined), place.ID)
+	}
+	entering := func(f flow.Flow) flow.Flow {
+		at := 0
+		if _, ok := f.Actions[0].(ofp.Meter); ok { // a meter comes first
+			at = 1
+		}
+		f.Actions = slices.Insert(slices.Clone(f.Actions), at, enter...)
+		return f
+	}
+	flows := []flow.Flow{back(pod.Port)}
+	for _, ip := range pod.IPs {
+		flows = append(flows, entering(n.sends(pod, ip, identity)),
+			// The host sends no packet in the Pod's name. Otherwise the Pod's own packets could come back without a network.
+			flow.Flow{Table: Classify, Priority: never, Match: flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)))})
+		if ip.Is4() {
+			f := entering(pod.asks(ip))
+			f.Actions[len(f.Actions)-1] = flow.Goto(Tenant)
+			flows = append(flows, f)
+		}
+		deliver := n.toPod(pod, ip, identity.number)
+		for _, id := range from {
+			f := atTenant(deliver)
+			f.Match = flow.All(inTenant.Is(network(id)), flow.IPDst(host(ip)))
+			flows = append(flows, f)
+			for _, f := range n.answer(ip, pod.MAC, asHost, inTenant.Is(network(id))) {
+				flows = append(flows, atTenant(f))
+			}
+		}
+		if len(from) == 0 {
+			continue
+		}
+		flows = append(flows, n.answer(ip, pod.MAC, asHost, flow.InPort(n.GatewayPort))...)
+		itself := atTenant(n.toItself(pod, ip))
+		itself.Match = flow.All(isTenant.Is(1), flow.InPort(pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip)))
+		flows = append(flows, itself)
+		for _, match := range n.toTenantPod(ip, place) {
+			deliver.Match = flow.All(append(match, isTenant.Is(0), flow.IPDst(host(ip)))...)
+			flows = append(flows, deliver)
+		}
+	}
+	for _, f := range n.solicits(pod) {
+		if f.Table == ARP { // for its own address
+			f = atTenant(f)
+		} else {
+			f = entering(f)
+			end := len(f.Actions) - 1
+			look := f.Actions[end].(ofp.CT)
+			look.Table = Tenant
+			f.Actions[end] = look
+		}
+		flows = append(flows, f)
+	}
+	if identity.egress {
+		flows = append(flows, pod.mayReachItself()...)
+	}
+	var ps problem.List
+	if pod.HostPorts {
+		ps.Add(problem.About("Pod", pod.Namespace, pod.Name), "spec.containers.ports.hostPort", "HostPortNotServed",
+			"its Namespace is isolated, and clients do not reach it by a port of the Node: use a Service of type NodePort with "+
+				"externalTrafficPolicy Local")
+	}
+	return ServedPod{Pod: pod, Served: true, Closed: place.Closed() || identity.number == unknownIdentity,
+		Entries: flow.Entries{Flows: flows, Meters: n.meters(pod)}}, ps
+}
+
+// toTenantPod returns the packets of the default network that reach a Pod of a network of tenants: replies to its
+// connections to Services, and outside if it may; the agent's refusals; packets of its own Node, such as the kubelet's
+// probes; and connections from outside to a Service of its network.
+func (n Node) toTenantPod(ip netip.Addr, place tenant.Place) [][]flow.Cond {
+	reply, request := flow.CTState("+rpl+trk"), flow.CTState("-rpl+trk")
+	out := [][]flow.Cond{
+		{reply, markService.Is(1), markTenant.Is(0)},
+		{generated.Is(1)},
+	}
+	if place.Outside {
+		out = append(out, []flow.Cond{reply, source.Is(fromGateway)})
+	}
+	for _, own := range n.GatewayIPs {
+		if own.Is4() == ip.Is4() {
+			out = append(out, []flow.Cond{flow.InPort(n.GatewayPort), flow.IPSrc(host(own)), forwarded.Is(0)})
+		}
+	}
+	if n.Outside {
+		for _, e := range Entries {
+			if e.Addr.Is4() == ip.Is4() {
+				out = append(out, []flow.Cond{request, source.Is(fromGateway), markTenant.Is(1), trackedTo(e.Addr)})
+			}
+		}
+	}
+	return out
+}
