@@ -61,7 +61,7 @@ func poolSelectorOf(p *crdv1beta1.ExternalIPPool) poolSelector {
 type holderNode struct {
 	Labels string // in normal form
 	Ready  bool
-	Has4   bool // it has a podCIDR of IPv4, and serves addresses of it
+	Has4   bool // it has a podCIDR of IPv4
 	Has6   bool // the same of IPv6
 }
 
@@ -113,24 +113,29 @@ func (t *externalIPTables) wanted() (map[netip.Addr][]string, bool) {
 	return out, true
 }
 
-// candidatesOf returns the ready Nodes that serve the address's version of IP, that the pools of all Services with the
-// address select, and that have ready endpoints of the Services with externalTrafficPolicy Local. If no such Node is
-// ready, they all are candidates: their agents may run although their kubelets cannot report. The order of the Nodes is
-// a different one for each address. It does not depend on other addresses, so a Node that comes or goes moves only its
-// own addresses.
+// candidatesOf returns the ready Nodes that have a podCIDR of the address's version of IP, that the pools of all
+// Services with the address select, and that have ready endpoints of that version of the Services with
+// externalTrafficPolicy Local. This Node is one only if it serves the version, too. If no such Node is ready, they all
+// are candidates: their agents may run although their kubelets cannot report. The order of the Nodes is a different
+// one for each address. It does not depend on other addresses, so a Node that comes or goes moves only its own
+// addresses.
 func (t *externalIPTables) candidatesOf(a policy.Addr, r *derive.Reader) (candidates, []problem.Problem) {
 	out := candidates{Known: true}
 	var ps problems
 	list := derive.List(r, t.having, a)
+	held, _ := derive.Get(r, t.held, a)
 	var notReady []string
 	for _, node := range derive.All(r, t.nodes) {
 		serves := node.Value.Has4
 		if a.Is6() {
 			serves = node.Value.Has6
 		}
+		if node.Key.Name == t.this.name {
+			serves = serves && t.serves(a, held, r)
+		}
 		if !serves || slices.ContainsFunc(list, func(s derive.Row[derive.Object, service.Facts]) bool {
 			return !t.selects(s.Value.Outside.Pool, node.Value.Labels, r) ||
-				s.Value.Outside.Local && !t.hasEndpoint(s, node.Key.Name, r)
+				s.Value.Outside.Local && !t.hasEndpoint(s, a, node.Key.Name, r)
 		}) {
 			continue
 		}
@@ -146,7 +151,7 @@ func (t *externalIPTables) candidatesOf(a policy.Addr, r *derive.Reader) (candid
 	slices.SortFunc(out.Nodes, func(x, y string) int {
 		return cmp.Or(cmp.Compare(weightOf(x, a.Addr), weightOf(y, a.Addr)), cmp.Compare(x, y))
 	})
-	if held, _ := derive.Get(r, t.held, a); held && len(list) > 0 {
+	if held && len(list) > 0 {
 		_, u, _ := t.this.ready(r)
 		if !slices.ContainsFunc(u.Networks, func(p netip.Prefix) bool { return p.Contains(a.Addr) }) {
 			ps.report(problem.Object{Kind: "Service", Namespace: list[0].Key.Namespace, Name: list[0].Key.Name},
@@ -166,11 +171,22 @@ func (t *externalIPTables) selects(pool, nodeLabels string, r *derive.Reader) bo
 	return p.Known && err == nil && err2 == nil && selector.Matches(set)
 }
 
-// hasEndpoint reports whether a Node has a ready endpoint of a Service.
-func (t *externalIPTables) hasEndpoint(s derive.Row[derive.Object, service.Facts], node string, r *derive.Reader) bool {
+// serves reports whether this Node serves an address. Until that is known, an agent keeps the addresses that an earlier
+// one has held, and takes no others.
+func (t *externalIPTables) serves(a policy.Addr, held bool, r *derive.Reader) bool {
+	if _, _, ok := t.this.ready(r); !ok {
+		return held
+	}
+	return t.this.families(r).Serve(a.Addr)
+}
+
+// hasEndpoint reports whether a Node has a ready endpoint of a Service, of an address's version of IP.
+func (t *externalIPTables) hasEndpoint(s derive.Row[derive.Object, service.Facts], a policy.Addr, node string,
+	r *derive.Reader,
+) bool {
 	for _, slice := range derive.List(r, t.services.ByService, s.Key) {
 		for _, e := range slice.Value.Endpoints {
-			if e.Node == node && (e.Ready || s.Value.PublishNotReady) {
+			if e.Node == node && e.Addr.Is4() == a.Is4() && (e.Ready || s.Value.PublishNotReady) {
 				return true
 			}
 		}

@@ -162,7 +162,7 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 			continue
 		}
 		there[p] = true
-		if slices.Contains(addresses, p) || want.Shared || !families[p.Addr().Is4()] {
+		if slices.Contains(addresses, p) || want.Shared || !families[p.Addr().Is4()] && !p.IsSingleIP() {
 			continue
 		}
 		err := a.handle.AddrDel(link, &addr)

@@ -53,8 +53,8 @@ type Link struct {
 	Name string
 	MTU  int  // 0 leaves it as it is
 	Up   bool // false leaves it as it is
-	// Addresses with their prefix lengths. When there are any, others of the same family
-	// are removed, unless Shared.
+	// Addresses with their prefix lengths. When there are any, others of the same family are removed, and single
+	// addresses of both families, which may have been held. A Shared link keeps them.
 	Addresses []netip.Prefix
 	// Held are further addresses, which the host has for a time. Clients on the links whose networks have them find the
 	// host. The host's own packets of IPv6 have other sources.

@@ -2,6 +2,7 @@ package hostnet
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -25,23 +26,22 @@ type proxy struct {
 }
 
 // proxySysctls are the parameters of a link with proxies, and Linux' own values. An answer would wait up to
-// proxy_delay, in hundredths of a second.
-var proxySysctls = []struct{ before, after, value, initial string }{
-	{"net/ipv6/conf/", "/proxy_ndp", "1", "0"}, {"net/ipv6/neigh/", "/proxy_delay", "0", "80"},
+// proxy_delay, in hundredths of a second. Proxies of other programs need the shared parameters, too.
+var proxySysctls = []struct {
+	before, after, value, initial string
+	shared                        bool
+}{
+	{"net/ipv6/conf/", "/proxy_ndp", "1", "0", true}, {"net/ipv6/neigh/", "/proxy_delay", "0", "80", false},
 }
 
-// proxies has the host answer for held addresses of IPv6 on the links whose networks have them. The kernel sends no
-// events about proxies.
+// proxyUsers are the programs whose proxies a link has.
+type proxyUsers struct{ ours, others bool }
+
+// proxies has the host answer for held addresses of IPv6 on the links whose networks have them, if the links that hold
+// them have got them. The kernel sends no events about proxies.
 func (a *applier) proxies(everything bool) {
-	var held []netip.Addr
-	for _, l := range a.want.Links {
-		for _, ip := range l.Held {
-			if ip.Is6() {
-				held = append(held, ip)
-			}
-		}
-	}
-	if len(held) == 0 && !everything {
+	holds := func(l Link) bool { return slices.ContainsFunc(l.Held, netip.Addr.Is6) }
+	if !everything && !slices.ContainsFunc(a.want.Links, holds) {
 		return
 	}
 	object := problem.Object{Kind: "neighbour proxies", Name: "IPv6"}
@@ -51,62 +51,105 @@ func (a *applier) proxies(everything bool) {
 		return
 	}
 	want := map[proxy]bool{}
-	if len(held) > 0 {
+	for _, l := range slices.DeleteFunc(slices.Clone(a.want.Links), func(l Link) bool { return !holds(l) }) {
 		addresses, err := rtnetlink.List(func() ([]netlink.Addr, error) { return a.handle.AddrList(nil, netlink.FAMILY_V6) })
 		if err != nil {
-			a.change(err, object, "", "read addresses")
+			a.change(err, problem.Object{Kind: "link", Name: l.Name}, "addresses", "read addresses")
 			return
 		}
-		for _, ip := range held {
+		for _, ip := range a.got(l, addresses) {
 			for _, link := range linksOf(addresses, ip) {
 				want[proxy{link, ip}] = true
 			}
 		}
 	}
-	links := map[int]bool{} // with proxies; false if all of them are to be removed
+	links := map[int]proxyUsers{}
 	for p := range ours {
-		links[p.link] = links[p.link] || want[p]
+		links[p.link] = proxyUsers{}
+	}
+	for p := range want {
+		links[p.link] = proxyUsers{ours: true}
 	}
 	for p := range others {
-		if _, ok := links[p.link]; ok {
-			links[p.link] = true
+		if users, ok := links[p.link]; ok {
+			users.others = true
+			links[p.link] = users
 		}
 	}
-	for p := range want {
-		links[p.link] = true
-	}
-	// Before proxies are removed: an agent that starts again between the two finds them, and sets the parameters.
-	for _, link := range slices.Sorted(maps.Keys(links)) {
-		a.proxySysctls(link, links[link])
-	}
-	for p := range want {
-		if !ours[p] && !others[p] {
-			a.change(changeProxy(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, p), object, "",
-				"answer for %s on link %d", p.ip, p.link)
+	for _, index := range slices.Sorted(maps.Keys(links)) {
+		link, err := a.handle.LinkByIndex(index)
+		if err != nil {
+			continue // it is gone, and its proxies with it
 		}
-	}
-	for p := range ours {
-		if !want[p] {
-			a.change(changeProxy(unix.RTM_DELNEIGH, 0, p), object, "", "answer no longer for %s on link %d", p.ip, p.link)
+		name := link.Attrs().Name
+		// Before proxies are removed: an agent that starts again between the two finds them, and sets the parameters.
+		a.proxySysctls(name, links[index])
+		for p := range want {
+			if p.link == index && !ours[p] && !others[p] {
+				a.setProxy(name, p, true)
+			}
+		}
+		for p := range ours {
+			if p.link == index && !want[p] {
+				a.setProxy(name, p, false)
+			}
 		}
 	}
 }
 
-// proxySysctls sets the parameters of a link with proxies, or gives it the values that new links have.
-func (a *applier) proxySysctls(index int, proxies bool) {
-	link, err := a.handle.LinkByIndex(index)
-	if err != nil {
-		return // it is gone, and its proxies with it
+// got returns the held addresses of IPv6 that a link has got.
+func (a *applier) got(l Link, list []netlink.Addr) (out []netip.Addr) {
+	link := a.link(l.Name)
+	if link == nil {
+		return nil
 	}
+	for _, have := range list {
+		if p, ok := prefixOf(have.IPNet); ok && have.LinkIndex == link.Attrs().Index && p.IsSingleIP() &&
+			slices.Contains(l.Held, p.Addr()) {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}
+
+// setProxy adds or removes a proxy on a link.
+func (a *applier) setProxy(name string, p proxy, present bool) {
+	object, field := problem.Object{Kind: "link", Name: name}, p.ip.String()
+	if present {
+		a.change(remedied(changeProxy(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, p),
+			"add it with: ip -6 neighbour add proxy %s dev %s protocol %d", p.ip, name, RouteProtocol), object, field,
+			"answer Neighbor Solicitations for it")
+		return
+	}
+	a.change(remedied(changeProxy(unix.RTM_DELNEIGH, 0, p), "remove it with: ip -6 neighbour del proxy %s dev %s", p.ip,
+		name), object, field, "answer Neighbor Solicitations for it no longer")
+}
+
+// remedied adds a remedy to an error.
+func remedied(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...))
+}
+
+// proxySysctls sets the parameters of a link with our proxies. On another link it gives parameters that no program
+// needs the values of new links.
+func (a *applier) proxySysctls(link string, users proxyUsers) {
 	for _, s := range proxySysctls {
-		key, want := s.before+link.Attrs().Name+s.after, s.value
-		if !proxies {
+		key, want := s.before+link+s.after, s.value
+		if !users.ours {
+			if s.shared && users.others {
+				continue
+			}
+			var err error
 			if want, err = sysctl.Get(s.before + "default" + s.after); err != nil {
 				want = s.initial // network namespaces other than the first one lack neigh/default
 			}
 		}
 		if have, err := sysctl.Get(key); err != nil || have != want {
-			a.change(sysctl.Set(key, want), problem.Object{Kind: "sysctl", Name: key}, "", "set %s, was %s", want, have)
+			a.change(remedied(sysctl.Set(key, want), "set it with: sysctl -w %s=%s", key, want),
+				problem.Object{Kind: "link", Name: link}, key, "set %s, was %s", want, have)
 		}
 	}
 }

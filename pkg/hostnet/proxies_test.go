@@ -124,10 +124,51 @@ func TestHeld(t *testing.T) {
 		t.Errorf("on the first Node are %q", have)
 	}
 
-	// A proxy of another program keeps the parameters that both need.
+	// A proxy of another program keeps the parameter that both need.
 	on(1, func() { sh(t, "ip -6 neigh add proxy 2001:db8::99 dev eth0") })
 	set(1)
-	const others = "2001:db8::99 dev eth0 proxy \n1\n0"
+	const others = "2001:db8::99 dev eth0 proxy \n1\n80"
 	ovstest.Eventually(t, "the other program's proxy stays alone", func() error { return difference(others, left(1)) })
 	on(1, func() { sh(t, "ip -6 neigh del proxy 2001:db8::99 dev eth0") })
+
+	// Without IPv6 on the gateway port the host has no such address, so it answers for none.
+	set(0, all...)
+	on(0, func() { sh(t, "echo 1 > /proc/sys/net/ipv6/conf/gw0/disable_ipv6") })
+	ovstest.Eventually(t, "the Node without the address of IPv6 is no proxy", func() error {
+		have := left(0)
+		if strings.Contains(have, "proxy") || !strings.HasPrefix(have, clean) || !strings.Contains(have, "192.0.2.77") {
+			return fmt.Errorf("on the Node are %q", have)
+		}
+		return nil
+	})
+	on(0, func() { sh(t, "echo 0 > /proc/sys/net/ipv6/conf/gw0/disable_ipv6") })
+	reaches(0, "2001:db8::77")
+	// A Node that serves IPv4 alone by now gives the address back, and keeps other addresses of IPv6.
+	on(0, func() { sh(t, "ip addr add 2001:db8:7::7/64 dev gw0 nodad") })
+	managers[0].Set(node())
+	synced(t, managers[0])
+	ovstest.Eventually(t, "no held address is left", func() error { return difference(clean, left(0)) })
+	on(0, func() {
+		if have := sh(t, "ip -o addr show dev gw0"); !strings.Contains(have, "2001:db8:7::7/64") {
+			t.Errorf("the gateway port has %s", have)
+		}
+	})
+}
+
+// TestProxyErrors has the kernel refuse proxies on a link that is gone.
+func TestProxyErrors(t *testing.T) {
+	t.Parallel()
+	enter(t)
+	for _, present := range []bool{true, false} {
+		var a applier
+		a.setProxy("eth7", proxy{7777, netip.MustParseAddr("2001:db8::77")}, present)
+		if len(a.failed) != 1 {
+			t.Fatalf("failed %v", a.failed)
+		}
+		p := a.failed[0]
+		if p.Object.Kind != "link" || p.Object.Name != "eth7" || p.Field != "2001:db8::77" ||
+			!strings.Contains(p.Message, "ip -6 neighbour ") || !strings.Contains(p.Message, " dev eth7") {
+			t.Errorf("problem %s", p)
+		}
+	}
 }
