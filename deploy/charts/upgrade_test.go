@@ -83,9 +83,20 @@ func TestUpgradeCommands(t *testing.T) {
 	if have, want := images(), "tombolo-agent tombolo/tombolo-agent:dev\ntombolo-ovs tombolo/tombolo-ovs:next\n"; have != want {
 		t.Errorf("the switch alone:\n%swant\n%s", have, want)
 	}
-	run(manifest, "apply", "-f", "-")
+	controller := func() string {
+		return run("", "get", "deployment", "-n", "kube-system", "tombolo-controller", "-o",
+			"jsonpath={.spec.template.spec.containers[0].image}")
+	}
+	run(manifest, "apply", "-l", "component!=tombolo-controller", "-f", "-")
+	if have := controller(); !strings.HasSuffix(have, ":dev") {
+		t.Errorf("the controller has %s before the agents are replaced", have)
+	}
 	if have, want := images(), "tombolo-agent tombolo/tombolo-agent:next\ntombolo-ovs tombolo/tombolo-ovs:next\n"; have != want {
-		t.Errorf("all:\n%swant\n%s", have, want)
+		t.Errorf("agents:\n%swant\n%s", have, want)
+	}
+	run(manifest, "apply", "-f", "-")
+	if have := controller(); !strings.HasSuffix(have, ":next") {
+		t.Errorf("the controller has %s at the end", have)
 	}
 }
 

@@ -49,13 +49,15 @@ type pool struct {
 	whole *netipx.IPSet // its ranges
 	all   *netipx.IPSet // without addresses of other pools, Nodes, Pods and ClusterIPs
 	free  *netipx.IPSet // without addresses that any Service has
-	state poolState
+	// unheld are the versions of IP of which no selected Node has a podCIDR.
+	unheld []version
+	state  poolState
 }
 
 // assign decides which Service has which addresses, one of each of its versions of IP. A Service keeps the address of
 // its status while its pool has it, also when a Node or another pool has it meanwhile. If two Services have one address
 // and do not share it, the older one keeps it. Then the older Services choose first: the address that they ask for,
-// else the lowest free one.
+// else the lowest free one. No Service gets a further address that no selected Node can hold.
 func assign(v view) assignment {
 	pools := v.pools()
 	out := assignment{Services: map[derive.Object]assigned{}, Pools: map[derive.Object]poolState{}}
@@ -145,24 +147,30 @@ func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.
 		return netip.Addr{}, serviceProblem(key, field, reason, format, args...)
 	}
 	switch {
+	case !asked.IsValid() && !p.gives(v):
+		if f.Prefers && (p.gives(ipv4) || p.gives(ipv6)) {
+			return netip.Addr{}, nil
+		}
+		if !p.has(v) {
+			return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "NoSuchRange",
+				"ExternalIPPool %s has no range of %s: add one to it, or name another pool", p.name, v)
+		}
+		return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "NoNode",
+			"ExternalIPPool %s selects no Node with a podCIDR of %s, so none would hold an address: %s", p.name, v, needsNode)
 	case !asked.IsValid():
 		for _, r := range p.free.Ranges() {
 			if versionOf(r.From()) == v {
 				return r.From(), nil
 			}
 		}
-		if !p.has(v) {
-			if f.Prefers && (p.has(ipv4) || p.has(ipv6)) {
-				return netip.Addr{}, nil
-			}
-			return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "NoSuchRange",
-				"ExternalIPPool %s has no range of %s: add one to it, or name another pool", p.name, v)
-		}
 		return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "PoolExhausted",
 			"ExternalIPPool %s has no free address of %s: add a range to it, or delete a Service that has one", p.name, v)
 	case !p.all.Contains(asked):
 		return wrong("spec.loadBalancerIP", "AddressNotInPool",
 			"%s is not an address that ExternalIPPool %s can give: choose another address, or another pool", asked, p.name)
+	case !p.gives(v):
+		return wrong("spec.loadBalancerIP", "NoNode",
+			"ExternalIPPool %s selects no Node with a podCIDR of %s, so no Node would hold %s: %s", p.name, v, asked, needsNode)
 	case f.mayHave(holders[asked]):
 		return asked, nil
 	}
@@ -170,6 +178,11 @@ func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.
 		"another Service has %s: choose another address, or annotate both with %s: \"true\"", asked,
 		crdv1beta1.AnnotationSharedIP)
 }
+
+const needsNode = "select such a Node in the pool's nodeSelector, or name another pool"
+
+// gives reports whether a pool has a range of a version of IP, and selects a Node that can hold its addresses.
+func (p *pool) gives(v version) bool { return p.has(v) && !slices.Contains(p.unheld, v) }
 
 // has reports whether a pool has a range of a version of IP.
 func (p *pool) has(v version) bool {
@@ -227,6 +240,14 @@ func (v view) pools() map[string]*pool {
 				Message: fmt.Sprintf(format, args...),
 			})
 		}
+		selected := v.selected(row.Value.Selector)
+		for _, one := range []version{ipv4, ipv6} {
+			if len(selected) > 0 && !slices.ContainsFunc(selected, func(n nodeFacts) bool {
+				return slices.Contains(n.Versions, one)
+			}) {
+				p.unheld = append(p.unheld, one)
+			}
+		}
 		var b netipx.IPSetBuilder
 		for _, r := range row.Value.Ranges {
 			if used.OverlapsRange(r) {
@@ -237,9 +258,13 @@ func (v view) pools() map[string]*pool {
 				report("spec.ipRanges", "AddressInUse", "%s has addresses of another ExternalIPPool, which gives them: remove "+
 					"them from one of the two", r)
 			}
-			if v := versionOf(r.From()); len(clusterIPs) > 0 && !slices.Contains(clusterIPs, v) {
+			switch v := versionOf(r.From()); {
+			case len(clusterIPs) > 0 && !slices.Contains(clusterIPs, v):
 				report("spec.ipRanges", "VersionNotServed", "%s is of %s, of which the cluster has no ClusterIPs, so no Service "+
 					"gets its addresses: remove it, or convert the cluster to dual stack", r, v)
+			case slices.Contains(p.unheld, v):
+				report("spec.ipRanges", "NoNode", "%s is of %s, of which no Node that nodeSelector selects has a podCIDR, so no "+
+					"Service gets its addresses: select such a Node, or remove the range", r, v)
 			}
 			b.AddRange(r)
 		}
@@ -250,16 +275,26 @@ func (v view) pools() map[string]*pool {
 		p.free = p.all
 		given.AddSet(p.all)
 		others = setOf(&given)
-		if selector, err := labels.Parse(row.Value.Selector); err == nil && len(v.Nodes) > 0 &&
-			!slices.ContainsFunc(v.Nodes, func(n derive.Row[derive.Object, nodeFacts]) bool {
-				set, err := labels.ConvertSelectorToLabelsMap(n.Value.Labels)
-				return err == nil && selector.Matches(set)
-			}) {
+		if len(selected) == 0 && len(v.Nodes) > 0 {
 			report("spec.nodeSelector", "NoNode",
 				"it selects no Node, so no Node holds the addresses: correct it, or label a Node")
 		}
 		p.state.Usage.Total = count(p.all)
 		out[p.name] = p
+	}
+	return out
+}
+
+// selected returns the Nodes that a selector selects.
+func (v view) selected(text string) (out []nodeFacts) {
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil
+	}
+	for _, n := range v.Nodes {
+		if set, err := labels.ConvertSelectorToLabelsMap(n.Value.Labels); err == nil && selector.Matches(set) {
+			out = append(out, n.Value)
+		}
 	}
 	return out
 }

@@ -179,6 +179,18 @@ func TestAssign(t *testing.T) {
 			}, usage: "3 of 3",
 		},
 		{
+			name: "no selected Node has a podCIDR of IPv6: an address stays, and no Service gets one",
+			pool: "{ipRanges: [{cidr: 198.51.100.0/29}, {cidr: '2001:db8::/64'}], nodeSelector: {matchLabels: {rack: four}}}",
+			services: []string{
+				"u has=198.51.100.2 has=2001:db8::2 46", "v 4or6", "w 46", "x 6", "y asks=2001:db8::8 6", "z",
+			},
+			want: []string{
+				"u 198.51.100.2,2001:db8::2", "v 198.51.100.1", "w 198.51.100.3 NoNode " + byPool, "x NoNode " + byPool,
+				"y NoNode spec.loadBalancerIP", "z 198.51.100.4",
+			},
+			problems: []string{"spec.ipRanges NoNode"}, usage: "5 of 2147483647",
+		},
+		{
 			name:     "no such pool: both addresses stay",
 			services: []string{"x has=198.51.100.10 has=fd00::5 46", "y 6"},
 			want:     []string{"x 198.51.100.10,fd00::5 UnknownPool " + byPool, "y UnknownPool " + byPool},
@@ -197,6 +209,9 @@ func TestAssign(t *testing.T) {
 			n.Spec.PodCIDRs = []string{"10.10.0.0/24", "fd10::/64"}
 			n.Status.Addresses = []corev1.NodeAddress{{Address: "192.0.2.2"}, {Address: "192.0.2.3"}, {Address: "fd00::2"}}
 			v.Nodes = append(v.Nodes, derive.Row[derive.Object, nodeFacts]{Key: derive.ObjectOf(n), Value: nodeFactsOf(n)})
+			four := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "o", Labels: map[string]string{"rack": "four"}}}
+			four.Spec.PodCIDRs = []string{"10.10.1.0/24"}
+			v.Nodes = append(v.Nodes, derive.Row[derive.Object, nodeFacts]{Key: derive.ObjectOf(four), Value: nodeFactsOf(four)})
 			if row.pool != "" {
 				v.Pools = append(v.Pools, poolOf(t, "a", row.pool))
 			}

@@ -258,8 +258,9 @@ func rangeOf(r crdv1beta1.IPRange) (out netipx.IPRange, why string) {
 
 // nodeFacts are the parts of a Node that an assignment depends on.
 type nodeFacts struct {
-	Labels string         // in normal form
-	Taken  []netip.Prefix // its addresses, and its podCIDRs
+	Labels   string         // in normal form
+	Taken    []netip.Prefix // its addresses, and its podCIDRs
+	Versions []version      // of its podCIDRs
 }
 
 func nodeFactsOf(n *corev1.Node) nodeFacts {
@@ -272,6 +273,7 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 	for _, text := range n.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			f.Taken = append(f.Taken, p.Masked())
+			f.Versions = append(f.Versions, versionOf(p.Addr()))
 		}
 	}
 	return f
