@@ -166,7 +166,7 @@ func TestProxyErrors(t *testing.T) {
 			t.Fatalf("failed %v", a.failed)
 		}
 		p := a.failed[0]
-		if p.Object.Kind != "link" || p.Object.Name != "eth7" || p.Field != "2001:db8::77" ||
+		if p.Kind != "link" || p.Name != "eth7" || p.Field != "2001:db8::77" ||
 			!strings.Contains(p.Message, "ip -6 neighbour ") || !strings.Contains(p.Message, " dev eth7") {
 			t.Errorf("problem %s", p)
 		}

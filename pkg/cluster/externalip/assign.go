@@ -152,10 +152,10 @@ func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.
 			return netip.Addr{}, nil
 		}
 		if !p.has(v) {
-			return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "NoSuchRange",
+			return wrong(poolField, "NoSuchRange",
 				"ExternalIPPool %s has no range of %s: add one to it, or name another pool", p.name, v)
 		}
-		return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "NoNode",
+		return wrong(poolField, "NoNode",
 			"ExternalIPPool %s selects no Node with a podCIDR of %s, so none would hold an address: %s", p.name, v, needsNode)
 	case !asked.IsValid():
 		for _, r := range p.free.Ranges() {
@@ -163,7 +163,7 @@ func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.
 				return r.From(), nil
 			}
 		}
-		return wrong(annotationField(crdv1beta1.AnnotationExternalIPPool), "PoolExhausted",
+		return wrong(poolField, "PoolExhausted",
 			"ExternalIPPool %s has no free address of %s: add a range to it, or delete a Service that has one", p.name, v)
 	case !p.all.Contains(asked):
 		return wrong("spec.loadBalancerIP", "AddressNotInPool",
@@ -313,10 +313,10 @@ func count(set *netipx.IPSet) int32 {
 	return int32(min(total, math.MaxInt32))
 }
 
-func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
+const poolField = "metadata.annotations[" + crdv1beta1.AnnotationExternalIPPool + "]"
 
 func unknownPool(key derive.Object, name string) *problem.Problem {
-	return serviceProblem(key, annotationField(crdv1beta1.AnnotationExternalIPPool), "UnknownPool",
+	return serviceProblem(key, poolField, "UnknownPool",
 		"there is no ExternalIPPool %s, so no Node holds an address: create it, or name another one", name)
 }
 
