@@ -223,16 +223,25 @@ func notEncrypted(end netip.Addr) string {
 	return ""
 }
 
-// insideMTU returns the part of the underlay's MTU that remains for tunnels. Tunnels inside WireGuard are over IPv4.
-func insideMTU(c config.Config, u Underlay) int {
-	mtu := u.MTU
-	if c.EncryptsPeers() || c.EncryptsNodes() {
-		mtu -= wireguard.Overhead
-		if u.Over6 {
-			mtu -= header6
-		}
+// insideMTU returns the MTU of a link's device: the part of the underlay's MTU that remains for tunnels.
+func (l insideLink) insideMTU(u Underlay) int {
+	over6 := u.NodesOver6
+	if l.pair() == betweenClusters.pair() {
+		over6 = u.PeersOver6
 	}
-	return mtu
+	return u.MTU - extraOverhead(true, over6)
+}
+
+// extraOverhead returns how much longer packets in tunnels are than in plain tunnels over IPv4. Tunnels inside
+// WireGuard are over IPv4, and WireGuard is over the version of IP of the underlay.
+func extraOverhead(encrypted, over6 bool) (n int) {
+	if encrypted {
+		n += wireguard.Overhead
+	}
+	if over6 {
+		n += header6
+	}
+	return n
 }
 
 // encryption is the agent's state of one WireGuard device.

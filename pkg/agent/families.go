@@ -66,8 +66,7 @@ func (t *ownNode) families(r *derive.Reader) family.Families {
 	return f
 }
 
-// carriesTunnels reports whether tunnels between Nodes can end at an address, whatever is inside. Tunnels between
-// clusters are over IPv4 alone.
+// carriesTunnels reports whether tunnels can end at an address, whatever is inside.
 func carriesTunnels(ip netip.Addr) bool { return ip.Is4() || ip.IsGlobalUnicast() && !ip.Is4In6() }
 
 // is4 reports whether a range is of IPv4.

@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -382,7 +383,7 @@ func TestGatewaysOverIPv6(t *testing.T) {
 		for _, f := range d.Flows[datapath.GatewayOwner()].Flows {
 			text += f.String() + "\n"
 		}
-		for _, source := range []string{peering.InsideOf(own).String(), own.String()} {
+		for _, source := range []string{claims.InsideOf(own).String(), own.String()} {
 			if !strings.Contains(text, "nat(src="+source+")") {
 				t.Errorf("no request gets the source %s:\n%s", source, text)
 			}
@@ -411,9 +412,9 @@ func TestGatewayAddressOfIPv6(t *testing.T) {
 		g.Name, g.GatewayIP, g.InternalIP = "node-1", outside.String(), "192.168.78.101"
 		end, key := outside, publickey.Key{9}
 		if encrypts {
-			end = peering.InsideOf(outside)
+			end = claims.InsideOf(outside)
 			g.Annotations = map[string]string{multicluster.AnnotationInsideIP: end.String()}
-			info.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key.String(), InsideIP: peering.InsideOf(far).String()}
+			info.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key.String(), InsideIP: claims.InsideOf(far).String()}
 		}
 		v.Gateways = []*mcv1alpha1.Gateway{g}
 		v.ClusterInfoImports[0].Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{info}
@@ -444,5 +445,76 @@ func TestGatewayAddressOfIPv6(t *testing.T) {
 		if encrypts && links(d) != links(four)-20 {
 			t.Errorf("the MTU of WireGuard's device is %d, and over IPv4 %d", links(d), links(four))
 		}
+	}
+}
+
+// TestWaysWithOnePortName has far ends whose ports with BFD have the same name. The second one is reported.
+func TestWaysWithOnePortName(t *testing.T) {
+	v := testView()
+	v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("fd78::101"))
+	g := v.Gateways[0]
+	g.Name, g.GatewayIP, g.InternalIP = "node-1", "fd78::101", "192.168.78.101"
+	west := v.ClusterInfoImports[0]
+	west.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "fd79::3:7cb2"}, {GatewayIP: "fd79::9:8e3f"}}
+	west.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways}
+	d, problems := Plan(v)
+	var ends []string
+	for _, p := range d.Bridges[0].Ports {
+		if p.ExternalIDs[externalIDType] == typeWay {
+			ends = append(ends, p.Options["remote_ip"])
+		}
+	}
+	if len(ends) != 1 || ends[0] != "fd79::3:7cb2" || len(problems) != 1 || problems[0].Reason != "WayNotWatched" ||
+		!strings.Contains(problems[0].Message, "fd79::9:8e3f") {
+		t.Errorf("ports to %v, problems %v", ends, problems)
+	}
+}
+
+// TestMTUOfMixedTunnels has Nodes with IPv4 whose cluster may have tunnels over IPv6 to other clusters.
+func TestMTUOfMixedTunnels(t *testing.T) {
+	for _, test := range []struct {
+		name                   string
+		nodes, clusters        bool // encryption
+		six                    bool // between clusters
+		mtu, ofNodes, ofOthers int  // of Pods and of devices, 0 without one
+	}{
+		{name: "plain", mtu: 1450},
+		{name: "plain, clusters over IPv6", six: true, mtu: 1430},
+		{name: "encryption between Nodes", nodes: true, mtu: 1390, ofNodes: 1440},
+		{name: "encryption between Nodes, clusters over IPv6", nodes: true, six: true, mtu: 1390, ofNodes: 1440},
+		{name: "encryption between clusters over IPv6", clusters: true, six: true, mtu: 1370, ofOthers: 1420},
+		{name: "encryption of both, clusters over IPv6", nodes: true, clusters: true, six: true, mtu: 1370, ofNodes: 1440,
+			ofOthers: 1420},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := encryptedView()
+			v.Config.TrafficEncryptionMode, v.Config.Multicluster.TrafficEncryptionMode = "none", "none"
+			if test.nodes {
+				v.Config.TrafficEncryptionMode = "wireGuard"
+			}
+			if test.clusters {
+				v.Config.Multicluster.TrafficEncryptionMode = "wireGuard"
+			}
+			g, joining := v.Gateways[0].DeepCopy(), v.Gateways[0].DeepCopy()
+			g.Name, g.GatewayIP, g.InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
+			joining.Name, joining.GatewayIP, joining.InternalIP = "node-0", "fd78::100", "192.168.78.100"
+			joining.Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseJoining}
+			if test.six {
+				g.GatewayIP = "fd78::101"
+			}
+			g.Annotations = map[string]string{
+				multicluster.AnnotationInsideIP: claims.InsideOf(netip.MustParseAddr(g.GatewayIP)).String()}
+			v.Gateways = []*mcv1alpha1.Gateway{g, joining}
+			d, _ := Plan(v)
+			mtu := map[string]int{}
+			for _, l := range d.Host.Links {
+				mtu[l.Name] = l.MTU
+			}
+			if d.Network.MTU != test.mtu || mtu[betweenNodes.name] != test.ofNodes ||
+				mtu[betweenClusters.name] != test.ofOthers {
+				t.Errorf("MTU %d of Pods, %d and %d of devices", d.Network.MTU, mtu[betweenNodes.name],
+					mtu[betweenClusters.name])
+			}
+		})
 	}
 }

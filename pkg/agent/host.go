@@ -38,7 +38,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 		Name:        TunnelPortName,
 		Type:        t.config.TunnelType,
 		OFPort:      tunnelOFPort,
-		Options:     tunnelOptions(t.config, transport),
+		Options:     tunnelOptions(t.config, t.ways.onlyEnd(transport, r)),
 		ExternalIDs: map[string]string{externalIDType: typeTunnel},
 	}
 	integration := bridge.Bridge{

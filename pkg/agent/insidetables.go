@@ -117,7 +117,7 @@ func (t *insideTables) bridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 			Name: l.name, DatapathType: "netdev", FailMode: "standalone", HardwareAddr: mac,
 			Ports: []bridge.Port{
 				{Name: l.tap, ExternalIDs: map[string]string{externalIDType: typeUplink}},
-				{Name: l.name, MTU: insideMTU(t.config, u)},
+				{Name: l.name, MTU: l.insideMTU(u)},
 			},
 		})
 	}
@@ -154,13 +154,13 @@ func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 		if !tunnels.Base.IsValid() {
 			continue
 		}
-		link := hostnet.Link{Name: l.name, MTU: insideMTU(t.config, u), Up: true}
+		link := hostnet.Link{Name: l.name, MTU: l.insideMTU(u), Up: true}
 		for _, a := range tunnels.addresses() {
 			link.Addresses = append(link.Addresses, netip.PrefixFrom(a, a.BitLen()))
 		}
 		hop := netip.Addr{}
 		if userspace(t.config) {
-			d.Links = append(d.Links, hostnet.Link{Name: l.tap, MTU: insideMTU(t.config, u), Up: true, NoAddresses: true})
+			d.Links = append(d.Links, hostnet.Link{Name: l.tap, MTU: l.insideMTU(u), Up: true, NoAddresses: true})
 			link.Addresses = append(link.Addresses, l.net)
 			hop = l.hop
 		} else {

@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -73,14 +73,8 @@ func (t *ownNode) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Pr
 		return thisNode{}, nil
 	}
 	end, _, _ := n.tunnelEnd()
-	u.Over6 = end.Is6() || slices.ContainsFunc(values(derive.All(r, t.gateways)), tunnelsOver6)
+	u.NodesOver6, u.PeersOver6 = end.Is6(), peering.Over6(values(derive.All(r, t.gateways)))
 	return thisNode{Known: true, Node: n, Underlay: u}, nil
-}
-
-// tunnelsOver6 reports whether a Gateway's tunnels to other clusters are over IPv6.
-func tunnelsOver6(g *mcv1alpha1.Gateway) bool {
-	ip, err := claims.Address(g.GatewayIP)
-	return err == nil && ip.Is6()
 }
 
 // ready returns this Node's object and its underlay, as they were last known together. If the object is deleted, Pods

@@ -261,6 +261,20 @@ func TestPlan(t *testing.T) {
 				t.Errorf("the tunnel port's local_ip is %q, want 192.168.78.101", have)
 			}
 		}},
+		{name: "transportInterface of a Gateway whose tunnels to other clusters are over IPv6", change: func(v *View) {
+			v.Config.TransportInterface, v.Underlay.Addresses = "eth0",
+				[]netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}
+			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "fd78::101", "192.168.78.101"
+			v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("fd78::101"))
+			v.ClusterInfoImports[0].Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "fd79::101"}}
+		}, check: func(t *testing.T, d Desired) {
+			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
+				t.Errorf("the tunnel port's local_ip is %q: it sends nothing over IPv6", have)
+			}
+			if n := d.Node; n.TunnelSource.String() != "192.168.78.101" || n.PeerSource.String() != "fd78::101" {
+				t.Errorf("sources %s for Nodes and %s for other clusters", n.TunnelSource, n.PeerSource)
+			}
+		}},
 		{name: "transportInterface that no Node sends to", change: func(v *View) {
 			v.Config.TransportInterface, v.Underlay.Addresses = "eth1", []netip.Prefix{netip.MustParsePrefix("10.50.0.1/24")}
 		}, check: func(t *testing.T, d Desired) {

@@ -26,6 +26,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
@@ -192,7 +193,7 @@ func (s sideSpec) view(order sideOrder) View {
 func sidePods(i int) string { return fmt.Sprintf("10.11.%d.0/24", i) }
 
 // sideInside is where tunnels to a whole agent's Gateway end.
-func sideInside(i int) string { return peering.InsideOf(netip.MustParseAddr(sideAddress(i))).String() }
+func sideInside(i int) string { return claims.InsideOf(netip.MustParseAddr(sideAddress(i))).String() }
 
 // joined gives a Gateway the state that it has after its agent has announced a key.
 func (s sideSpec) joined(g *mcv1alpha1.Gateway, info mcv1alpha1.WireGuardInfo) {

@@ -150,7 +150,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.keys = newNodeKeys(e, t.nodes, nodeName, c.EncryptsNodes())
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
-	t.ways = &wayTables{config: c, peering: t.peering, clusters: t.clusters, node: t.node, remotes: t.remotes}
+	t.ways = &wayTables{config: c, nodeName: nodeName, peering: t.peering, clusters: t.clusters, node: t.node,
+		remotes: t.remotes}
 	t.ways.add(e, one)
 	t.outputs.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
 	t.inside = &insideTables{
@@ -454,12 +455,11 @@ func podMTU(c config.Config, u Underlay) int {
 	case u.MTU == 0:
 		return 0
 	}
-	mtu := insideMTU(c, u)
+	mtu := u.MTU
 	if c.UsesTunnels() {
-		mtu -= overhead[c.TunnelType]
-		if u.Over6 && !c.EncryptsPeers() && !c.EncryptsNodes() { // else insideMTU counts it
-			mtu -= header6
-		}
+		// One tunnel leads to a Node, another to a cluster. No packet is in both.
+		mtu -= overhead[c.TunnelType] + max(extraOverhead(c.EncryptsNodes(), u.NodesOver6),
+			extraOverhead(c.EncryptsPeers(), u.PeersOver6))
 	}
 	return min(mtu, 65000)
 }

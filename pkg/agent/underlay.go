@@ -29,8 +29,8 @@ type Underlay struct {
 	Local []netip.Addr
 	// NoIPv6 is set if the kernel has no IPv6, or if it is switched off.
 	NoIPv6 bool
-	// Over6 is set if tunnels to this Node, or between clusters, are over IPv6.
-	Over6 bool
+	// NodesOver6 is set if tunnels to this Node from others are over IPv6, PeersOver6 if tunnels between clusters are.
+	NodesOver6, PeersOver6 bool
 	// Networks are the networks that the interface is attached to.
 	Networks []netip.Prefix
 }

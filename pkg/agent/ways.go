@@ -27,6 +27,7 @@ const bfdEvery = time.Millisecond
 // wayTables hold which ways BFD watches, and their ports.
 type wayTables struct {
 	config   config.Config
+	nodeName string
 	peering  *derive.Table[derive.Name, peering.Peering]
 	clusters peering.Tables                            // the same, by cluster
 	node     *derive.Table[derive.Name, datapath.Node] // this one
@@ -58,12 +59,32 @@ func (t *wayTables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEn
 	}
 	slices.SortFunc(ends, netip.Addr.Compare)
 	var out []datapath.WayEnd
+	var ps problems
+	names := map[string]netip.Addr{}
 	for _, end := range slices.Compact(ends) {
-		if carriesTunnels(end) {
+		name := wayPort(end)
+		switch other, taken := names[name]; {
+		case !carriesTunnels(end):
+		case taken:
+			ps.report(problem.Object{Kind: "Node", Name: t.nodeName}, "", "WayNotWatched",
+				"the loss of the way to %s is not detected, since the port %s is that of the way to %s: give one of the two Nodes "+
+					"another address", end, name, other)
+		default:
+			names[name] = end
 			out = append(out, datapath.WayEnd{Addr: end})
 		}
 	}
-	return out, nil
+	return out, ps
+}
+
+// onlyEnd returns where all tunnels of this Node end: its transport address. The result is the zero address without a
+// transport address, and where tunnels to other clusters are over the other version of IP.
+func (t *wayTables) onlyEnd(transport netip.Addr, r *derive.Reader) netip.Addr {
+	p, _ := derive.Get(r, t.clusters.Part, self)
+	if p.Role == peering.Gateway && p.End.Is4() != transport.Is4() {
+		return netip.Addr{}
+	}
+	return transport
 }
 
 // bfdPorts returns the ports with BFD. transport is this Node's transport address, if there is one.

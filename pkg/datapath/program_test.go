@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -39,10 +40,10 @@ func TestSwitchRange6(t *testing.T) {
 // one priority, a switch may choose either.
 func TestRefusalsAreSent(t *testing.T) {
 	encrypted := dualNode(2)
-	encrypted.Peering.Part.End = peering.InsideOf(eastTwo)
+	encrypted.Peering.Part.End = claims.InsideOf(eastTwo)
 	encrypted.Node.PeerEnd, encrypted.Node.PeerSource = encrypted.Peering.Part.End, encrypted.Peering.Part.End
 	for i, peer := range encrypted.Peering.Peers {
-		w := peering.Way{Outside: peer.Gateways[0].Outside, Inside: peering.InsideOf(peer.Gateways[0].Outside)}
+		w := peering.Way{Outside: peer.Gateways[0].Outside, Inside: claims.InsideOf(peer.Gateways[0].Outside)}
 		encrypted.Peering.Peers[i].Gateways = []peering.Way{w}
 		encrypted.Peering.Peers[i].Ends = []peering.End{{Addr: w.Inside}}
 	}

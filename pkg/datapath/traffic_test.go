@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -393,7 +394,7 @@ func TestTunnelsOverIPv6(t *testing.T) {
 		east1.pods[0].serve(t, v, ":8080", "east1/pod1")
 		west1.pods[0].serve(t, v, ":8080", "west1/pod1")
 	}
-	translated := fmt.Sprint("west1/pod1 ", peering.InsideOf(near))
+	translated := fmt.Sprint("west1/pod1 ", claims.InsideOf(near))
 	translated6 := fmt.Sprint("west1/pod1 ", near)
 	for _, tunnelType := range []string{"geneve", "vxlan", "gre"} {
 		for _, n := range []*realNode{east1, east2, west1} {

@@ -12,6 +12,7 @@ package claims
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -87,9 +88,10 @@ const (
 	serviceRange = "Service range"
 	podRange     = "Pod range"
 	gateway      = "gateway"
+	insideEnd    = "address inside WireGuard"
 )
 
-// claim is a range, or a gateway's address as a range of one address.
+// claim is a range, or an address of a gateway as a range of one address.
 type claim struct {
 	cluster, kind string
 	prefix        netip.Prefix
@@ -238,7 +240,9 @@ func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.C
 	}
 	for _, list := range [][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
 		for i, g := range list {
-			if ip, err := Address(g.GatewayIP); err != nil || !t.owns(cluster, single(ip)) || t.takeKeys(cluster, g.WireGuard) != nil {
+			ip, err := Address(g.GatewayIP)
+			lost := func(c claim) bool { return !t.owns(cluster, c.prefix) }
+			if err != nil || slices.ContainsFunc(gatewayClaims(cluster, ip), lost) || t.takeKeys(cluster, g.WireGuard) != nil {
 				list[i].GatewayIP = ""
 			}
 		}
@@ -285,12 +289,54 @@ func (t *table) takeRange(cluster, kind, text string) error {
 	return t.take(claim{cluster: cluster, kind: kind, prefix: prefix})
 }
 
+// takeGateway takes a gateway's address. With an address of IPv6 it takes the address inside too, since agents
+// distinguish gateways by it, and hashes of two addresses may be equal.
 func (t *table) takeGateway(cluster, text string) error {
 	ip, err := Address(text)
 	if err != nil {
 		return err
 	}
-	return t.take(claim{cluster: cluster, kind: gateway, prefix: single(ip)})
+	claims := gatewayClaims(cluster, ip)
+	for _, c := range claims {
+		if err := t.check(c); err != nil && c.kind == insideEnd {
+			return fmt.Errorf("gateway %s of cluster %s: %w", ip, cluster, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, c := range claims {
+		t.add(c)
+	}
+	return nil
+}
+
+// gatewayClaims returns the claims of a gateway.
+func gatewayClaims(cluster string, ip netip.Addr) []claim {
+	claims := []claim{{cluster, gateway, single(ip)}}
+	if ip.Is6() {
+		claims = append(claims, claim{cluster, insideEnd, single(InsideOf(ip))})
+	}
+	return claims
+}
+
+// InsideOf returns the inside address of the Gateway with an outside address: its last 28 bits, inverted. So it differs
+// from the inside address, in a cluster, of a Node with a private address. It is not valid without an outside address.
+// An address of IPv6 counts with a hash.
+func InsideOf(outside netip.Addr) netip.Addr {
+	if !outside.IsValid() {
+		return netip.Addr{}
+	}
+	if outside.Is6() {
+		hash := fnv.New32a()
+		hash.Write(outside.AsSlice()) // never fails
+		outside = netip.AddrFrom4([4]byte(hash.Sum(nil)))
+	}
+	a := outside.As4()
+	for i := range a {
+		a[i] = ^a[i]
+	}
+	a[0] |= 0xf0
+	return netip.AddrFrom4(a)
 }
 
 // takeKeys takes a Gateway's keys, unless they are another cluster's: packets to its gateways would be taken for the
@@ -313,10 +359,26 @@ func (t *table) takeKeys(cluster string, info *mcv1alpha1.WireGuardInfo) error {
 	return nil
 }
 
-// take adds a claim, unless a pin or a claim of another cluster is against it.
+// take adds a claim, unless check refuses it.
 func (t *table) take(c claim) error {
-	if err := t.pins.check(c); err != nil {
+	if err := t.check(c); err != nil {
 		return err
+	}
+	t.add(c)
+	return nil
+}
+
+func (t *table) add(c claim) {
+	t.at.add(c.prefix, len(t.taken))
+	t.taken = append(t.taken, c)
+}
+
+// check refuses a claim if a pin or a claim of another cluster is against it.
+func (t *table) check(c claim) error {
+	if c.kind != insideEnd { // administrators pin addresses outside
+		if err := t.pins.check(c); err != nil {
+			return err
+		}
 	}
 	first := -1 // the claim that was taken first
 	t.at.overlapping(c.prefix, func(i int) {
@@ -329,20 +391,18 @@ func (t *table) take(c claim) error {
 		return fmt.Errorf("%s of cluster %s overlaps the %s %s of cluster %s, which has it already: use other addresses, or release it there first",
 			c.text(), c.cluster, other.kind, other.address(), other.cluster)
 	}
-	if c.kind != gateway && !private(c.prefix) && !t.pins.reserves(c) {
+	if c.isRange() && !private(c.prefix) && !t.pins.reserves(c) {
 		return fmt.Errorf("%s of cluster %s is not private (RFC 1918, RFC 6598, RFC 4193), and not pinned to the cluster: "+
 			"use a private range, or pin this one by annotation %s of the ClusterSet, in the leader and in each member that is "+
 			"to reach it",
 			c.text(), c.cluster, multicluster.AnnotationRangesPrefix+c.cluster)
 	}
-	if t.used != nil && c.kind != gateway && !t.owns(c.cluster, c.prefix) && !t.pins.reserves(c) {
+	if t.used != nil && c.isRange() && !t.owns(c.cluster, c.prefix) && !t.pins.reserves(c) {
 		if ip, user := t.used(c.prefix, c.cluster); user != "" {
 			return fmt.Errorf("%s of cluster %s contains %s, which cluster %s exports as an endpoint already: use other addresses, or pin the range to cluster %s by annotation %s of the leader's ClusterSet",
 				c.text(), c.cluster, ip, user, c.cluster, multicluster.AnnotationRangesPrefix+c.cluster)
 		}
 	}
-	t.at.add(c.prefix, len(t.taken))
-	t.taken = append(t.taken, c)
 	return nil
 }
 
@@ -355,8 +415,11 @@ func (t *table) owns(cluster string, prefix netip.Prefix) bool {
 
 func (c claim) text() string { return c.kind + " " + c.address() }
 
+// isRange reports whether the claim is about a range of Services or Pods.
+func (c claim) isRange() bool { return c.kind == serviceRange || c.kind == podRange }
+
 func (c claim) address() string {
-	if c.kind == gateway {
+	if !c.isRange() {
 		return c.prefix.Addr().String()
 	}
 	return c.prefix.String()

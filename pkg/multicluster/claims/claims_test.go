@@ -132,6 +132,22 @@ func TestDecide(t *testing.T) {
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
 			{id: "west", wanted: "10.97.0.0/16 192.0.2.0/24 > 198.51.100.1", want: "10.97.0.0/16 > 198.51.100.1",
 				fault: "podCIDRs[0]: Pod range 192.0.2.0/24 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
+		{name: "another's address inside WireGuard", clusters: []cluster{
+			{id: "old", held: "10.95.0.0/16 > fd31::1", wanted: "10.95.0.0/16 > fd31::258:c600", want: "10.95.0.0/16 > fd31::1",
+				fault: "gatewayInfos[0].gatewayIP: gateway fd31::258:c600 of cluster old: address inside WireGuard " +
+					InsideOf(netip.MustParseAddr("fd31::258:c600")).String() + " of cluster old overlaps the address inside " +
+					"WireGuard " + InsideOf(netip.MustParseAddr("fd31::c9:136")).String() + " of cluster new, which has it " +
+					"already: use other addresses"},
+			{id: "new", held: "10.96.0.0/16 > fd31::c9:136", wanted: "10.96.0.0/16 > fd31::c9:136",
+				want: "10.96.0.0/16 > fd31::c9:136"},
+			{id: "later", wanted: "10.97.0.0/16 > fd31::258:c600 fd31::2", want: "10.97.0.0/16 > fd31::2",
+				fault: "gatewayInfos[0].gatewayIP: gateway fd31::258:c600 of cluster later: address inside"},
+			{id: "both", wanted: "10.98.0.0/16 > fd31::2 fd31::3", want: "10.98.0.0/16 > fd31::3",
+				fault: "gatewayInfos[0].gatewayIP: gateway fd31::2 of cluster both overlaps"}}},
+		{name: "pinned ranges do not concern addresses inside WireGuard",
+			pins: map[string]string{"ranges.multicluster.antrea.io/east": "10.96.0.0/16",
+				"ranges.multicluster.antrea.io/west": "240.0.0.0/4"},
+			clusters: []cluster{{id: "east", wanted: "10.96.0.0/16 > fd31::1", want: "10.96.0.0/16 > fd31::1"}}},
 		{name: "a gateway twice", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2",
 				fault: "gatewayInfos[2].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at gatewayInfos[0] too: " +

@@ -148,9 +148,39 @@ func TestPlanGateway(t *testing.T) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayFamiliesDiffer"}},
 		{name: "the present one has IPv6, a new one IPv4", change: func(v *View) {
-			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "fd00::1"}}
 			v.Nodes[0].Status.Addresses[0].Address = "fd00::1"
 		}, want: "node-1 fd00::1 fd00::1 10.97.0.0/16", problems: []string{"Node node-2: GatewayFamiliesDiffer"}},
+		{name: "the oldest of two turns to IPv6, and leaves with its former address", change: func(v *View) {
+			v.Gateways = presentGateways("10.0.0.1", "10.0.0.2")
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16, node-1 10.0.0.1 10.0.0.1 10.97.0.0/16",
+			problems: []string{"Node node-1: GatewayFamiliesDiffer"}},
+		{name: "the only one turns to IPv6", change: func(v *View) {
+			v.Gateways, v.Nodes = presentGateways("10.0.0.1"), v.Nodes[:1]
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
+		}, want: "node-1 fd00::1 10.0.0.1 10.97.0.0/16"},
+		{name: "both turn to IPv6", change: func(v *View) {
+			v.Gateways = presentGateways("10.0.0.1", "10.0.0.2")
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
+			v.Nodes[1].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::2"
+		}, want: "node-1 fd00::1 10.0.0.1 10.97.0.0/16, node-2 fd00::2 10.0.0.2 10.97.0.0/16"},
+		{name: "the only one turns to IPv6 while a new one has IPv4", change: func(v *View) {
+			v.Gateways = presentGateways("10.0.0.1")
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16",
+			problems: []string{"Node node-1: GatewayFamiliesDiffer"}},
+		{name: "the present one is NotReady, and the Ready one has another version of IP", change: func(v *View) {
+			v.Gateways = presentGateways("10.0.0.1")
+			v.Nodes[1].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::2"
+			notReady(v.Nodes[0])
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16", problems: []string{
+			"Node node-1: GatewayNodeNotReady", "Node node-2: GatewayFamiliesDiffer"}},
+		{name: "the present one goes, and the Ready one has another version of IP", change: func(v *View) {
+			v.Gateways = presentGateways("10.0.0.1")
+			v.Nodes[1].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::2"
+			v.Nodes = v.Nodes[1:]
+		}, want: "node-2 fd00::2 10.0.0.2 10.97.0.0/16"},
 		{name: "addresses of IPv6 alone", change: func(v *View) {
 			v.Nodes[0].Status.Addresses[0].Address = "fd00::1"
 			v.Nodes[1].Status.Addresses[0].Address = "fd00::2"
@@ -207,6 +237,16 @@ func TestPlanGateway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// presentGateways returns the Gateways node-1, node-2 and so on with addresses, the oldest first.
+func presentGateways(addresses ...string) (out []*mcv1alpha1.Gateway) {
+	for i, ip := range addresses {
+		g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", fmt.Sprintf("node-%d", i+1)), GatewayIP: ip, InternalIP: ip}
+		g.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(i) * time.Minute)}
+		out = append(out, g)
+	}
+	return out
 }
 
 // TestPlanServiceRanges announces all ranges of ClusterIPs, the first one in its old field too.

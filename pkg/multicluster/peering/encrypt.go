@@ -3,7 +3,6 @@ package peering
 import (
 	"crypto/sha256"
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -23,26 +22,6 @@ import (
 // InsideRange has the inside addresses of Gateways, between clusters, and of Nodes, in a cluster. It is a part of IPv4
 // that no host uses (RFC 1112, section 4), so no range of users meets it.
 var InsideRange = netip.MustParsePrefix("240.0.0.0/4")
-
-// InsideOf returns the inside address of the Gateway with an outside address: its last 28 bits, inverted. So it differs
-// from the inside address, in a cluster, of a Node with a private address. It is not valid without an outside address.
-// An address of IPv6 counts with a hash.
-func InsideOf(outside netip.Addr) netip.Addr {
-	if !outside.IsValid() {
-		return netip.Addr{}
-	}
-	if outside.Is6() {
-		hash := fnv.New32a()
-		hash.Write(outside.AsSlice()) // never fails
-		outside = netip.AddrFrom4([4]byte(hash.Sum(nil)))
-	}
-	a := outside.As4()
-	for i := range a {
-		a[i] = ^a[i]
-	}
-	a[0] |= 0xf0
-	return netip.AddrFrom4(a)
-}
 
 // InsideOfNode returns the inside address of a Node with an outside address: its last 28 bits. Nodes with addresses of
 // IPv6 often have the same last bits in several subnets, so there it is 28 bits of a hash. Without an outside address
@@ -112,7 +91,7 @@ func baseOf(services netip.Prefix) netip.Addr {
 	if first := services.Masked().Addr(); first.Is4() {
 		return first
 	}
-	return InsideOf(services.Masked().Addr())
+	return claims.InsideOf(services.Masked().Addr())
 }
 
 // agreed decides whether both sides ask for the same.
@@ -225,11 +204,11 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 				outside, peer.ClusterID, err)
 			continue
 		}
-		if w.Inside != InsideOf(outside) { // another's, or another cluster could take the address of a Gateway to come
+		if w.Inside != claims.InsideOf(outside) { // another's, or another cluster could take the address of a Gateway to come
 			p.report(object, field+".insideIP", "InvalidInsideIP",
 				"gateway %s of cluster %s ignored: its address inside WireGuard is %s: expected %s, which follows from "+
 					"its address; if that has changed, its agent announces the other one soon",
-				outside, peer.ClusterID, w.Inside, InsideOf(outside))
+				outside, peer.ClusterID, w.Inside, claims.InsideOf(outside))
 			continue
 		}
 		if owner := p.insideOwner(w.Inside, *peer); owner != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -260,7 +261,7 @@ func TestPlanEncryptedGateways(t *testing.T) {
 	north.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key(7)}
 	taker := aged(imported("taker", "fd66::17b3:64c7:0/112", "192.168.79.102"), 2*time.Hour)
 	taker.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key(8)}
-	if have := InsideOf(netip.MustParseAddr("fd66::17b3:64c7:0")).String(); have != "255.87.178.154" {
+	if have := claims.InsideOf(netip.MustParseAddr("fd66::17b3:64c7:0")).String(); have != "255.87.178.154" {
 		t.Fatalf("the taker's range gives %s, want the address of west's first gateway", have)
 	}
 	leaves := func(info *mcv1alpha1.ClusterInfo) {
@@ -431,7 +432,7 @@ func TestInsideOf(t *testing.T) {
 		"10.0.0.1": "245.255.255.254", "172.16.3.4": "243.239.252.251", "192.168.78.101": "255.87.177.154",
 		"203.0.113.7": "244.255.142.248", "fd00::1": "251.253.163.52", "fd00::2": "250.253.161.161",
 	} {
-		if have := InsideOf(netip.MustParseAddr(outside)).String(); have != want {
+		if have := claims.InsideOf(netip.MustParseAddr(outside)).String(); have != want {
 			t.Errorf("%s is %s inside, want %s", outside, have, want)
 		}
 	}

@@ -108,14 +108,15 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 			peer.Gateways = append(peer.Gateways, Way{Outside: ip, Leaving: leaving})
 		}
 	}
-	if len(peer.Gateways) == 0 && other != "" {
+	staying := slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
+	if !staying && other != "" {
 		here := p.own[0]
 		p.report(object, other, "GatewayFamiliesDiffer",
-			"cluster %s is not reached: its gateways have no address of the version of IP that this cluster's Gateway %s has, "+
-				"%s: give the gateway Nodes of both clusters addresses of one version, or set their annotation "+
+			"cluster %s is not reached: no gateway that it keeps has an address of the version of IP that this cluster's "+
+				"Gateway %s has, %s: give the gateway Nodes of both clusters addresses of one version, or set their annotation "+
 				"multicluster.antrea.io/gateway-ip to such addresses", peer.ClusterID, here.Name, here.GatewayIP)
 	}
-	return slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
+	return staying
 }
 
 // leavingGateways is the field of Gateways that are about to go.

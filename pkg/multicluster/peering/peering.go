@@ -4,6 +4,7 @@
 package peering
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -367,16 +368,48 @@ func (p *planner) report(object problem.Object, field, reason, format string, ar
 		problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
+// byAge compares Gateways by age, equally old ones by name.
+func byAge(a, b *mcv1alpha1.Gateway) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+}
+
+// Over6 reports whether this cluster's tunnels to other clusters are over IPv6.
+func Over6(gateways []*mcv1alpha1.Gateway) bool {
+	return isOver6(decisive(slices.SortedFunc(slices.Values(gateways), byAge)))
+}
+
+// decisive returns the Gateway whose address has the version of IP of all tunnels between clusters: the oldest usable
+// one that does not come or go, else the oldest usable one. The result is nil if no Gateway is usable.
+func decisive(sorted []*mcv1alpha1.Gateway) (first *mcv1alpha1.Gateway) {
+	for _, g := range sorted {
+		_, err := claims.Address(g.GatewayIP)
+		_, err2 := claims.Address(g.InternalIP)
+		switch used := g.Annotations[multicluster.AnnotationPhase] == ""; {
+		case err != nil || err2 != nil:
+		case used:
+			return g
+		case first == nil:
+			first = g
+		}
+	}
+	return first
+}
+
+// isOver6 reports whether tunnels to a Gateway from other clusters are over IPv6.
+func isOver6(g *mcv1alpha1.Gateway) bool {
+	if g == nil {
+		return false
+	}
+	ip, err := claims.Address(g.GatewayIP)
+	return err == nil && ip.Is6()
+}
+
 // ownGateways finds this cluster's usable Gateways; false without any.
 func (p *planner) ownGateways() (out Part, ok bool) {
-	gateways := slices.Clone(p.view.Gateways)
-	slices.SortFunc(gateways, func(a, b *mcv1alpha1.Gateway) int {
-		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-	})
+	gateways := slices.SortedFunc(slices.Values(p.view.Gateways), byAge)
 	out.Role = Regular
+	first := decisive(gateways)
 	for _, g := range gateways {
 		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
 		gatewayIP, err := claims.Address(g.GatewayIP)
@@ -392,11 +425,11 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 				"%v, the Gateway is not used: give Node %s an InternalIP", err, g.Name)
 			continue
 		}
-		if len(out.Gateways) > 0 && out.Gateways[0].GatewayIP.Is4() != gatewayIP.Is4() {
+		if isOver6(first) != gatewayIP.Is6() {
 			p.report(object, "gatewayIP", "GatewayFamiliesDiffer",
-				"the Gateway is not used: tunnels between clusters end at %s, and at Gateway %s, which is older, at %s: give both "+
-					"Nodes addresses of one version of IP, or set their annotation multicluster.antrea.io/gateway-ip to such "+
-					"addresses", gatewayIP, out.Gateways[0].Name, out.Gateways[0].GatewayIP)
+				"the Gateway is not used: tunnels between clusters end at %s, and at Gateway %s, which decides the version of "+
+					"IP, at %s: give both Nodes addresses of one version of IP, or set their annotation "+
+					"multicluster.antrea.io/gateway-ip to such addresses", gatewayIP, first.Name, first.GatewayIP)
 			continue
 		}
 		if i := slices.IndexFunc(out.Gateways,

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -29,6 +30,20 @@ func imported(id, serviceCIDR string, gateways ...string) *mcv1alpha1.ClusterInf
 	ci.Spec.ClusterID, ci.Spec.ServiceCIDR = id, serviceCIDR
 	for _, ip := range gateways {
 		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: ip})
+	}
+	return ci
+}
+
+// inPhase sets the phase of a Gateway.
+func inPhase(g *mcv1alpha1.Gateway, phase string) *mcv1alpha1.Gateway {
+	g.Annotations = map[string]string{multicluster.AnnotationPhase: phase}
+	return g
+}
+
+// leaving adds gateways that are about to go.
+func leaving(ci *mcv1alpha1.ClusterInfoImport, gateways ...string) *mcv1alpha1.ClusterInfoImport {
+	for _, ip := range gateways {
+		ci.Spec.LeavingGateways = append(ci.Spec.LeavingGateways, mcv1alpha1.GatewayInfo{GatewayIP: ip})
 	}
 	return ci
 }
@@ -259,7 +274,7 @@ func TestPlan(t *testing.T) {
 					"written as an IPv6 range",
 				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos: cluster e ignored: it has no gateway",
 				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[1].gatewayIP: cluster f is not " +
-					"reached: its gateways have no address of the version of IP that this cluster's Gateway node-2 has, " +
+					"reached: no gateway that it keeps has an address of the version of IP that this cluster's Gateway node-2 has, " +
 					"172.30.1.22: give",
 				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: " +
 					"172.30.1.22 is the gateway of this cluster too",
@@ -317,8 +332,18 @@ func TestPlan(t *testing.T) {
 			want: []string{"regular of node-2 fd30::22 fd78::102", "west [10.96.0.0/16] [fd77::101] via fd78::102"},
 			problems: []string{
 				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: cluster f is not " +
-					"reached: its gateways have no address of the version of IP that this cluster's Gateway node-2 has, fd30::22",
+					"reached: no gateway that it keeps has an address of the version of IP that this cluster's Gateway node-2 " +
+					"has, fd30::22",
 			},
+		},
+		{
+			name:     "a peer whose gateways change to IPv6",
+			gateways: own,
+			imports: []*mcv1alpha1.ClusterInfoImport{
+				leaving(imported("west", "10.96.0.0/16", "fd77::101"), "192.168.77.101")},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102"},
+			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo spec.gatewayInfos[0].gatewayIP: cluster west " +
+				"is not reached: no gateway that it keeps has"},
 		},
 		{
 			name: "tunnels over the version of IP of the oldest Gateway",
@@ -327,7 +352,17 @@ func TestPlan(t *testing.T) {
 			want: []string{"regular of node-3 172.30.1.23 192.168.78.103"},
 			problems: []string{
 				"Gateway kube-system/node-2 gatewayIP: the Gateway is not used: tunnels between clusters end at fd30::22, and at " +
-					"Gateway node-3, which is older, at 172.30.1.23: give",
+					"Gateway node-3, which decides the version of IP, at 172.30.1.23: give",
+			},
+		},
+		{
+			name: "tunnels over the version of IP of the oldest Gateway that others use",
+			gateways: []*mcv1alpha1.Gateway{gateway("node-2", "fd30::22", "fd78::102", 0),
+				inPhase(gateway("node-3", "172.30.1.23", "192.168.78.103", time.Hour), multicluster.PhaseLeaving)},
+			want: []string{"regular of node-2 fd30::22 fd78::102"},
+			problems: []string{
+				"Gateway kube-system/node-3 gatewayIP: the Gateway is not used: tunnels between clusters end at 172.30.1.23, and " +
+					"at Gateway node-2, which decides the version of IP, at fd30::22: give",
 			},
 		},
 		{

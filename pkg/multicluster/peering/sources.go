@@ -31,7 +31,7 @@ func (p *planner) tunnelSources() {
 				continue
 			}
 			for _, text := range strings.Split(cs.Annotations[key], ",") {
-				source, err := tunnelSource(strings.TrimSpace(text))
+				source, err := p.tunnelSource(strings.TrimSpace(text))
 				if err != nil {
 					p.report(object, field, "InvalidTunnelSource", "tunnels of cluster %s are not taken from there: %v", id, err)
 					continue
@@ -46,15 +46,19 @@ func (p *planner) tunnelSources() {
 	}
 }
 
-// tunnelSource reads an address or a range.
-func tunnelSource(text string) (netip.Prefix, error) {
+// tunnelSource reads an address or a range. It has the version of IP of this cluster's tunnels.
+func (p *planner) tunnelSource(text string) (source netip.Prefix, err error) {
 	if strings.Contains(text, "/") {
-		return claims.Range(text)
+		source, err = claims.Range(text)
+	} else if ip, bad := claims.Address(text); bad != nil {
+		err = fmt.Errorf("%w: expected addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas",
+			bad)
+	} else {
+		source = netip.PrefixFrom(ip, ip.BitLen())
 	}
-	ip, err := claims.Address(text)
-	if err != nil {
-		return netip.Prefix{},
-			fmt.Errorf("%w: expected addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)
+	if here := p.own[0]; err == nil && source.Addr().Is4() != here.GatewayIP.Is4() {
+		err = fmt.Errorf("%s is not of the version of IP of this cluster's tunnels, which end at %s of Gateway %s: correct "+
+			"or remove it", source, here.GatewayIP, here.Name)
 	}
-	return netip.PrefixFrom(ip, ip.BitLen()), nil
+	return source, err
 }

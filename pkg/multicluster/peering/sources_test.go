@@ -32,6 +32,11 @@ func TestTunnelSources(t *testing.T) {
 			want:        "[203.0.113.7/32 192.168.77.101/32]",
 			problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/west]: " +
 				"tunnels of cluster west are not taken from there: \"nat\" is not an IP address"},
+		{name: "another version of IP",
+			annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "203.0.113.7,2001:db8::/64"},
+			want:        "[203.0.113.7/32 192.168.77.101/32]",
+			problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/west]: tunnels " +
+				"of cluster west are not taken from there: 2001:db8::/64 is not of the version of IP of this cluster's tunnels"},
 		{name: "everywhere", annotations: map[string]string{"tunnel-sources.multicluster.antrea.io/west": "0.0.0.0/0"},
 			want: "[192.168.77.101/32]",
 			problem: "ClusterSet kube-system/set: metadata.annotations[tunnel-sources.multicluster.antrea.io/west]: tunnels " +

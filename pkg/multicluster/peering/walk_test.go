@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -203,7 +204,7 @@ func (w *walkWorld) changeGateway(r *rand.Rand) string {
 	g.Annotations = map[string]string{multicluster.AnnotationKeptPods: oneOf(r, pods, pods, "10.11.0.0/16",
 		"10.11.0.0/16", "10.11.0.0/16", "10.11.0.0/16", "10.11.2.0/24", "")}
 	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && r.IntN(2) > 0 {
-		g.Annotations[multicluster.AnnotationInsideIP] = InsideOf(ip).String()
+		g.Annotations[multicluster.AnnotationInsideIP] = claims.InsideOf(ip).String()
 	}
 	if phase := oneOf(r, "", "", "", multicluster.PhaseJoining, multicluster.PhaseLeaving); phase != "" {
 		g.Annotations[multicluster.AnnotationPhase] = phase
@@ -295,7 +296,7 @@ func (w *walkWorld) end(r *rand.Rand, cluster, i int) mcv1alpha1.GatewayInfo {
 		g.WireGuard.PublicKey = oneOf(r, "k", publickey.Key{1, '2'}.String(), publickey.Key{3, 1, 0}.String())
 	}
 	if ip, err := netip.ParseAddr(g.GatewayIP); err == nil && r.IntN(6) > 0 {
-		g.WireGuard.InsideIP = InsideOf(ip).String()
+		g.WireGuard.InsideIP = claims.InsideOf(ip).String()
 	}
 	if r.IntN(15) == 0 {
 		g.WireGuard.InsideIP = oneOf(r, "x", "10.0.0.1", "240.0.0.1")
@@ -473,6 +474,15 @@ func (o *oracle) ownGateways() {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	used, version := map[string]bool{}, 0
+	for _, phased := range []bool{false, true} { // the first one without a phase, else the first one
+		for _, g := range list {
+			end, ok1 := walkAddress(g.GatewayIP)
+			_, ok2 := walkAddress(g.InternalIP)
+			if ok1 && ok2 && version == 0 && phased == (g.Annotations[multicluster.AnnotationPhase] != "") {
+				version = end.BitLen()
+			}
+		}
+	}
 	var staying, moving []oracleGateway
 	for _, g := range list {
 		end, ok1 := walkAddress(g.GatewayIP)
@@ -484,7 +494,7 @@ func (o *oracle) ownGateways() {
 		case !ok2:
 			o.bad("Gateway", g.Name, "internalIP", "InvalidInternalIP")
 			continue
-		case version != 0 && version != end.BitLen():
+		case version != end.BitLen():
 			o.bad("Gateway", g.Name, "gatewayIP", "GatewayFamiliesDiffer")
 			continue
 		case used["to "+g.GatewayIP] || used["in "+g.InternalIP]:
@@ -495,7 +505,7 @@ func (o *oracle) ownGateways() {
 		default:
 			moving = append(moving, oracleGateway{g, phase})
 		}
-		used["to "+g.GatewayIP], used["in "+g.InternalIP], version = true, true, end.BitLen()
+		used["to "+g.GatewayIP], used["in "+g.InternalIP] = true, true
 		o.taken.addresses = append(o.taken.addresses, g.GatewayIP)
 		if end := g.Annotations[multicluster.AnnotationInsideIP]; end != "" {
 			o.taken.inside = append(o.taken.inside, end)
@@ -557,7 +567,7 @@ func (o *oracle) part() (self oracleGateway, ok bool) {
 func oracleBase(services string) string {
 	first, _, _ := strings.Cut(services, "/")
 	if ip := netip.MustParseAddr(first); ip.Is6() {
-		return InsideOf(ip).String()
+		return claims.InsideOf(ip).String()
 	}
 	return first
 }
@@ -701,7 +711,7 @@ func (o *oracle) ends(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 			p.leaving = append(p.leaving, inside)
 		}
 	}
-	if differs != "" && len(p.takenOutside) == 0 {
+	if differs != "" && !stays(p.takenOutside) {
 		bad(differs+".gatewayIP", "GatewayFamiliesDiffer")
 	}
 	if !stays(p.takenOutside) {
@@ -742,7 +752,7 @@ func (o *oracle) ends(ci *mcv1alpha1.ClusterInfoImport, p *oraclePeer, bad func(
 			continue
 		}
 		switch at := g.WireGuard.InsideIP; {
-		case at != InsideOf(netip.MustParseAddr(g.GatewayIP)).String():
+		case at != claims.InsideOf(netip.MustParseAddr(g.GatewayIP)).String():
 			bad(g.field+".wireGuard.insideIP", "InvalidInsideIP")
 		case slices.Contains(o.taken.inside, at) || slices.Contains(p.takenInside, at):
 			bad(g.field+".wireGuard.insideIP", "DuplicateInsideIP")

@@ -21,7 +21,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
@@ -84,9 +83,9 @@ func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 }
 
 // gatewaysOf returns the Gateways: every Ready Node with the gateway annotation and usable addresses. The oldest comes
-// first, so that a cluster that uses one gateway of several keeps it. New ones follow, with addresses of IPv4 before
-// others, by name. While no candidate is
-// Ready, the present Gateways stay, since a Node that the control plane does not reach may still forward packets.
+// first, so that a cluster that uses one gateway of several keeps it. New ones follow, by name. While no candidate of
+// the present Gateways' version of IP is Ready, the present Gateways stay, since a Node that the control plane does not
+// reach may still forward packets.
 func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gateway, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if m.ID == "" {
@@ -101,10 +100,12 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	}
 	nodes := derive.Values(derive.All(r, t.base.Nodes))
 	var ps problem.List
-	candidates := t.candidates(nodes, &ps, membership.NodeReady)
+	keeps := oldestUnchanged(t.candidates(nodes, new(problem.List), func(*corev1.Node) bool { return true }), present)
+	candidates := sameVersion(t.candidates(nodes, &ps, membership.NodeReady), keeps, &ps)
 	ready := len(candidates) > 0
 	if !ready {
-		candidates = t.candidates(nodes, &ps, func(node *corev1.Node) bool { return present[node.Name] != nil })
+		stays := func(node *corev1.Node) bool { return !membership.NodeReady(node) && present[node.Name] != nil }
+		candidates = sameVersion(t.candidates(nodes, &ps, stays), keeps, &ps)
 		for _, g := range candidates {
 			ps.Add(problem.About("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
 				"the Node is not Ready and stays a Gateway, since no other Node with the "+
@@ -112,7 +113,7 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		}
 	}
 	slices.SortStableFunc(candidates, func(a, b *mcv1alpha1.Gateway) int {
-		return cmp.Or(byAge(present[a.Name], present[b.Name]), version(a)-version(b))
+		return byAge(present[a.Name], present[b.Name])
 	})
 	candidates = distinct(candidates, &ps)
 	if most := t.base.Config.ActiveGateways; most > 0 && most < len(candidates) {
@@ -151,8 +152,8 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 			g.ServiceCIDR = have.ServiceCIDR
 		}
 		if have != nil && have.WireGuard != nil { // its agent announces this address, then the leader does
-			if ip, err := claims.Address(g.GatewayIP); err == nil && peering.InsideOf(ip).IsValid() {
-				metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationInsideIP, peering.InsideOf(ip).String())
+			if ip, err := claims.Address(g.GatewayIP); err == nil {
+				metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationInsideIP, claims.InsideOf(ip).String())
 			}
 		}
 	}
@@ -187,9 +188,44 @@ func byAge(a, b *mcv1alpha1.Gateway) int {
 	return 0
 }
 
+// oldestUnchanged returns the candidate of the oldest present Gateway whose address keeps its version of IP. Other
+// clusters have tunnels of that version. It returns nil for no such candidate.
+func oldestUnchanged(candidates []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway) (
+	oldest *mcv1alpha1.Gateway) {
+	for _, g := range candidates {
+		have := present[g.Name]
+		if have == nil || !have.DeletionTimestamp.IsZero() || have.GatewayIP == "" || version(have) != version(g) {
+			continue
+		}
+		if oldest == nil || byAge(have, present[oldest.Name]) < 0 {
+			oldest = g
+		}
+	}
+	return oldest
+}
+
+// sameVersion leaves out Gateways with an address of another version of IP than keeps: agents use one version. If keeps
+// is nil, the version is IPv4 if a candidate has an address of it.
+func sameVersion(candidates []*mcv1alpha1.Gateway, keeps *mcv1alpha1.Gateway, ps *problem.List) (
+	out []*mcv1alpha1.Gateway) {
+	if keeps == nil && len(candidates) > 0 {
+		keeps = slices.MinFunc(candidates, func(a, b *mcv1alpha1.Gateway) int { return version(a) - version(b) })
+	}
+	for _, g := range candidates {
+		if version(g) == version(keeps) {
+			out = append(out, g)
+			continue
+		}
+		ps.Add(problem.About("Node", "", g.Name), "metadata.annotations["+multicluster.AnnotationGatewayIP+"]",
+			reasonFamiliesDiffer, fmt.Sprintf("the Node is no Gateway: other clusters would reach it by %s, and they reach "+
+				"Gateway %s by %s; set the annotation to an address of the same version of IP at both Nodes", g.GatewayIP,
+				keeps.Name, keeps.GatewayIP))
+	}
+	return out
+}
+
 // distinct leaves out Gateways with the address of another one, which other clusters cannot distinguish, and Gateways
-// with an address of another version of IP than the first: agents use one version. It also leaves out Gateways beyond
-// the largest number that a cluster may have.
+// beyond the largest number that a cluster may have.
 func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1alpha1.Gateway) {
 	for _, g := range candidates {
 		i := slices.IndexFunc(out, func(o *mcv1alpha1.Gateway) bool { return o.GatewayIP == g.GatewayIP })
@@ -198,10 +234,6 @@ func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1al
 			ps.Add(about, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonGatewayIP, fmt.Sprintf(
 				"the Node cannot be a Gateway: other clusters reach Gateway %s by %s already; give each Gateway an "+
 					"address of its own", out[i].Name, g.GatewayIP))
-		case len(out) > 0 && version(out[0]) != version(g):
-			ps.Add(about, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonFamiliesDiffer, fmt.Sprintf(
-				"the Node is no Gateway: other clusters would reach it by %s, and they reach Gateway %s by %s; set the annotation "+
-					"to an address of the same version of IP at both Nodes", g.GatewayIP, out[0].Name, out[0].GatewayIP))
 		case len(out) == claims.MaxGateways:
 			ps.Add(about, "metadata.annotations["+multicluster.AnnotationGateway+"]", reasonTooManyGateways, fmt.Sprintf(
 				"the Node is no Gateway: there are %d already, and a cluster may have no more; remove the annotation "+
