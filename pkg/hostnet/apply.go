@@ -162,7 +162,9 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 			continue
 		}
 		there[p] = true
-		if slices.Contains(addresses, p) || want.Shared || !families[p.Addr().Is4()] && !p.IsSingleIP() {
+		// Of a version of IP that the link is to have no address of, only a former held address goes: it is deprecated.
+		wasHeld := p.IsSingleIP() && (p.Addr().Is4() || addr.PreferedLft == 0)
+		if slices.Contains(addresses, p) || want.Shared || !families[p.Addr().Is4()] && !wasHeld {
 			continue
 		}
 		err := a.handle.AddrDel(link, &addr)

@@ -108,8 +108,9 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		candidates = sameVersion(t.candidates(nodes, &ps, stays), keeps, &ps)
 		for _, g := range candidates {
 			ps.Add(problem.About("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
-				"the Node is not Ready and stays a Gateway, since no other Node with the "+
-					"annotation "+multicluster.AnnotationGateway+" is Ready: annotate another Node to have it take over")
+				"the Node is not Ready and stays a Gateway, since no other Node with the annotation "+
+					multicluster.AnnotationGateway+" and an address of its version of IP is Ready: annotate another Node to "+
+					"have it take over")
 		}
 	}
 	slices.SortStableFunc(candidates, func(a, b *mcv1alpha1.Gateway) int {
