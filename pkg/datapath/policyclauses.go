@@ -142,17 +142,12 @@ func (c clause) matches(d direction, here outside, frontends []service.Frontend)
 
 // askedFor returns the conditions of a connection that was made to an address.
 func askedFor(ip netip.Addr) []flow.Cond {
-	return []flow.Cond{versionOf(ip), flow.CTState("-inv+trk"), trackedTo(ip)}
+	return []flow.Cond{flow.CTState("-inv+trk"), trackedTo(ip)}
 }
 
 // trackedTo asks for the address that a connection was made to. Connection tracking has it from before an endpoint was
 // chosen.
-func trackedTo(ip netip.Addr) flow.Cond {
-	if ip.Is4() {
-		return flow.Field(ofp.CTNwDst, ip.AsSlice(), nil)
-	}
-	return flow.Field(ofp.CTIPv6Dst, ip.AsSlice(), nil)
-}
+func trackedTo(ip netip.Addr) flow.Cond { return flow.CTDst(host(ip)) }
 
 // toServices returns the matches of connections that Pods of this Node make to frontends.
 func toServices(here outside, frontends []service.Frontend) (out []flow.Match) {

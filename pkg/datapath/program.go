@@ -81,6 +81,7 @@ const (
 	returned uint16 = 216   // for packets that the host has sent back
 	apart    uint16 = 217   // for packets of networks of tenants
 	shares   uint16 = 218   // for their connections to Services of the default network
+	enters   uint16 = 219   // for connections from outside to their Services
 	asks     uint16 = 216   // for questions that the switch answers itself
 	origin   uint16 = 215   // for packets that go back to where their connection came from
 	never    uint16 = 220   // for packets that are always dropped

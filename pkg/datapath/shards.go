@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // Open vSwitch cannot choose well from very many endpoints. A Service with more is divided into shards. Each shard has
@@ -43,12 +44,14 @@ type shared struct {
 	affinity  time.Duration
 	elsewhere bool
 	tenant    bool // in a network of tenants
-	at        []address
+	// network is the number of that network, for connections from outside. 0 lets none in.
+	network tenant.ID
+	at      []address
 }
 
 func (s shared) same(o shared) bool {
 	return s.set == o.set && s.affinity == o.affinity && s.elsewhere == o.elsewhere && s.tenant == o.tenant &&
-		slices.EqualFunc(s.at, o.at, sameAddress)
+		s.network == o.network && slices.EqualFunc(s.at, o.at, sameAddress)
 }
 
 // divided is an endpoint set and the shards that its endpoints are divided into, no shards if there are no endpoints.
@@ -60,7 +63,7 @@ type divided struct {
 // divide divides the endpoint sets of a Service.
 func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []problem.Problem) {
 	list, _ := derive.Get(r, t.Frontends, key)
-	tenant := t.placeOf(r, key.Namespace).Isolated()
+	inside, network := t.serviceNetwork(r, key)
 	var out []divided
 	for _, f := range list {
 		at := addressOf(f)
@@ -69,7 +72,7 @@ func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []probl
 			continue
 		}
 		d := divided{shared: shared{
-			set: f.Set(), affinity: f.Affinity, elsewhere: f.Elsewhere, tenant: tenant, at: []address{at},
+			set: f.Set(), affinity: f.Affinity, elsewhere: f.Elsewhere, tenant: inside, network: network, at: []address{at},
 		}}
 		if len(f.Endpoints) > 0 {
 			d.shards = shards(f.Endpoints)
@@ -323,12 +326,9 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 	var e flow.Entries
 	rate, _ := t.rate.Get(Self)
 	for _, b := range list {
-		if b.tenant && b.shard == 0 {
-			e.Flows = append(e.Flows, b.onlyInside()...)
-		}
 		for _, at := range b.at {
 			if b.shard == 0 {
-				e.Flows = append(append(e.Flows, b.untranslated(at)...), b.limit(at)...)
+				e.Flows = append(append(append(e.Flows, b.untranslated(at)...), b.limit(at)...), b.enters(at)...)
 			}
 			e.Flows = append(e.Flows, b.choose(at, rate)...)
 		}

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -40,6 +42,7 @@ var numberInMAC = flow.Bits{Field: ofp.EthDst, First: 0, Width: 24}
 type tenantTables struct {
 	hosted *derive.Table[derive.Name, bool] // isolated Namespaces with Pods on this Node
 	serves *derive.Table[derive.Name, bool] // one row, if there are any
+	offers *derive.Table[derive.Name, bool] // isolated Namespaces with Services
 	base   *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 }
@@ -59,6 +62,14 @@ func (t *Tables) tenantTables(e *derive.Engine) {
 		func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			return len(derive.All(r, t.tenants.hosted)) > 0, nil
 		}, derive.KeysOf(t.Node))
+	servicesOf := derive.NewIndex(t.Frontends, "namespace",
+		func(k derive.Object, _ []service.Frontend) []derive.Name {
+			return []derive.Name{derive.Name(k.Namespace)}
+		})
+	t.tenants.offers = derive.NewTable(e, "offering-tenants",
+		func(namespace derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+			return t.placeOf(r, string(namespace)).Isolated(), nil
+		}, derive.KeysOfIndex(servicesOf))
 }
 
 // tenantFlows adds the tables of flows.
@@ -96,13 +107,34 @@ func (t *Tables) servesTenants(r *derive.Reader) bool {
 	return serves
 }
 
-// tenantBase returns the flows that a Node with a Pod in any network of tenants needs.
-func (t *Tables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
-	if !t.servesTenants(r) {
-		return flow.Entries{}, nil
+// apiServer is the Service of the API server. It is in the default network, also if its Namespace is isolated.
+var apiServer = derive.Object{Namespace: "default", Name: "kubernetes"}
+
+// serviceNetwork reports whether a Service is in a network of tenants, and which one connections from outside enter.
+// They reach Pods of this Node alone, so a Node without such Pods lets none in.
+func (t *Tables) serviceNetwork(r *derive.Reader, key derive.Object) (bool, tenant.ID) {
+	place := t.placeOf(r, key.Namespace)
+	if !place.Isolated() || key == apiServer {
+		return false, 0
 	}
+	if !t.servesTenants(r) {
+		return true, 0
+	}
+	return true, place.ID
+}
+
+// tenantBase returns the flows that a Node with a Pod in any network of tenants needs, and the flows of all Services in
+// such networks.
+func (t *Tables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	n := t.self(r)
-	flows := n.tenants()
+	var flows []flow.Flow
+	if len(derive.All(r, t.tenants.offers)) > 0 {
+		flows = n.onlyInside()
+	}
+	if !t.servesTenants(r) {
+		return flow.Entries{Flows: flows}, nil
+	}
+	flows = append(flows, n.tenants()...)
 	part, _ := derive.Get(r, t.Peering.Part, Self)
 	var ranges []netip.Prefix // of other clusters, which are not outside
 	for _, c := range part.Closed {
@@ -153,17 +185,48 @@ func (n Node) tenants() []flow.Flow {
 	return flows
 }
 
-// onlyInside drops connections of the default network, and of other clusters, to a Service of tenants whose endpoints
-// are outside. Its other endpoints drop them themselves. All such Services have the same flows.
-func (s shared) onlyInside() []flow.Flow {
-	ip := flow.IP()
-	if s.set.IPv6 {
-		ip = flow.IPv6()
-	}
-	var flows []flow.Flow
-	for _, from := range []uint64{fromPod, fromPeer} {
+// onlyInside drops connections of the default network, of other clusters and from outside to a Service of tenants,
+// whose endpoints may be anywhere. Its endpoints in the network drop them themselves.
+func (n Node) onlyInside() (flows []flow.Flow) {
+	drop := func(match ...flow.Cond) {
 		flows = append(flows, flow.Flow{Table: Route, Priority: shares,
-			Match: flow.All(ip, source.Is(from), isTenant.Is(0), flow.CTState("-rpl+trk"), markTenant.Is(1))})
+			Match: flow.All(append(match, isTenant.Is(0), flow.CTState("-rpl-inv+trk"), markTenant.Is(1))...)})
+	}
+	for _, ip := range versions(n.Families) {
+		drop(ip, source.Is(fromPod))
+		drop(ip, source.Is(fromPeer))
+	}
+	if n.Outside {
+		for _, entries := range EntryRanges(n.Families) {
+			drop(source.Is(fromGateway), flow.CTDst(entries))
+		}
+	}
+	return flows
+}
+
+// enters has connections from outside to a Service of tenants go on in the network of the Service. Connection tracking
+// has the entry and the port of each packet, also of packets after the first. They end with the Service.
+func (s shared) enters(at address) (flows []flow.Flow) {
+	if s.network == 0 || at.kind == service.ClusterIP {
+		return nil
+	}
+	port := at.vip.Port()
+	if at.isExternal() {
+		port = uint16(at.entry)
+	}
+	for _, e := range Entries {
+		if e.External != at.isExternal() || e.Addr.Is4() != at.vip.Addr().Is4() ||
+			e.Own && at.clients == service.OtherClients || !e.Own && at.clients == service.OwnClients {
+			continue
+		}
+		flows = append(flows, flow.Flow{
+			Table: Route, Priority: enters,
+			Match: flow.All(source.Is(fromGateway), isTenant.Is(0), markTenant.Is(1),
+				flow.CTState("-rpl-inv+trk"), trackedTo(e.Addr),
+				flow.Field(ofp.CTNwProto, []byte{protocolNumber(s.set.Protocol)}, nil),
+				flow.Field(ofp.CTTpDst, binary.BigEndian.AppendUint16(nil, port), nil)),
+			Actions: flow.Do(flow.Load(inTenant, network(s.network)), flow.Goto(Tenant)),
+		})
 	}
 	return flows
 }
@@ -285,18 +348,18 @@ func (n Node) tenantPod(pod Pod, place tenant.Place, identity podIdentity) (Serv
 	var ps problem.List
 	if pod.HostPorts {
 		ps.Add(problem.About("Pod", pod.Namespace, pod.Name), "spec.containers.ports.hostPort", "HostPortNotServed",
-			"its Namespace is isolated, and clients do not reach it by a port of the Node: use a Service of type NodePort with "+
-				"externalTrafficPolicy Local")
+			"its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a Service of type "+
+				"NodePort with externalTrafficPolicy Local")
 	}
 	return ServedPod{Pod: pod, Served: true, Closed: place.Closed() || identity.number == unknownIdentity,
 		Entries: flow.Entries{Flows: flows, Meters: n.meters(pod)}}, ps
 }
 
 // toTenantPod returns the packets of the default network that reach a Pod of a network of tenants: replies to its
-// connections to Services, and outside if it may; the agent's refusals; packets of its own Node, such as the kubelet's
-// probes; and connections from outside to a Service of its network.
+// connections to Services, and outside if it may; the agent's refusals; and packets of its own Node, such as the
+// kubelet's probes.
 func (n Node) toTenantPod(ip netip.Addr, place tenant.Place) [][]flow.Cond {
-	reply, request := flow.CTState("+rpl+trk"), flow.CTState("-rpl+trk")
+	reply := flow.CTState("+rpl+trk")
 	out := [][]flow.Cond{
 		{reply, markService.Is(1), markTenant.Is(0)},
 		{generated.Is(1)},
@@ -307,13 +370,6 @@ func (n Node) toTenantPod(ip netip.Addr, place tenant.Place) [][]flow.Cond {
 	for _, own := range n.GatewayIPs {
 		if own.Is4() == ip.Is4() {
 			out = append(out, []flow.Cond{flow.InPort(n.GatewayPort), flow.IPSrc(host(own)), forwarded.Is(0)})
-		}
-	}
-	if n.Outside {
-		for _, e := range Entries {
-			if e.Addr.Is4() == ip.Is4() {
-				out = append(out, []flow.Cond{request, source.Is(fromGateway), markTenant.Is(1), trackedTo(e.Addr)})
-			}
 		}
 	}
 	return out

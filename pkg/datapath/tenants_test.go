@@ -149,6 +149,138 @@ func TestTenantConversations(t *testing.T) {
 	}
 }
 
+// fromOutside adds a NodePort Service and an external address of a Namespace to all Nodes, which have one endpoint.
+func fromOutside(states map[string]State, namespace string, port int, endpoint string) {
+	zero, external := "0.0.0.0", "192.0.2.40"
+	if netip.MustParseAddrPort(endpoint).Addr().Is6() {
+		zero, external = "[::]", "[2001:db8::40]"
+	}
+	for node, s := range states {
+		s.Node.Outside, s.Node.NodePortAddresses = true, s.Node.Ends
+		for vip, kind := range map[string]service.Kind{zero: service.NodePort, external: service.ExternalIP} {
+			f := frontend(fmt.Sprint("out-", port), corev1.ProtocolTCP, fmt.Sprint(vip, ":", port), endpoint)
+			f = kindOf(f, kind, service.AllClients)
+			f.Namespace = namespace
+			s.Frontends = append(slices.Clone(s.Frontends), f)
+		}
+		states[node] = s
+	}
+}
+
+// TestTenantsFromOutside takes connections from outside, of the Node and of its Pods to published Services of isolated
+// Namespaces. They reach Pods of the Service's network on the Node that they come to, and nothing else.
+func TestTenantsFromOutside(t *testing.T) {
+	const node, own, external, ownExternal = ":30081", "own :30081", "192.0.2.40:30081", "own 192.0.2.40:30081"
+	const node6, external6, nodeOfPod = "six :30081", "six [2001:db8::40]:30081", "192.168.78.101:30081"
+	for _, test := range []struct {
+		name, namespace, endpoint, from, to string
+		want                                string // "" for dropped
+	}{
+		{"client outside", "a", "10.11.0.4:8080", "east1 host", node, "east1 pod3"},
+		{"process of the Node", "a", "10.11.0.4:8080", "east1 host", own, "east1 pod3"},
+		{"client outside by the external address", "a", "10.11.0.4:8080", "east1 host", external, "east1 pod3"},
+		{"process of the Node by that", "a", "10.11.0.4:8080", "east1 host", ownExternal, "east1 pod3"},
+		{"by IPv6", "a", "[fd11::4]:8080", "east1 host", node6, "east1 pod3"},
+		{"by IPv6 to the external address", "a", "[fd11::4]:8080", "east1 host", external6, "east1 pod3"},
+		{"endpoint in another network", "b", "10.11.0.4:8080", "east1 host", node, ""},
+		{"endpoint in another network, for the Node", "b", "10.11.0.4:8080", "east1 host", own, ""},
+		{"endpoint in another network by the external address", "b", "10.11.0.4:8080", "east1 host", external, ""},
+		{"endpoint in another network by IPv6", "b", "[fd11::4]:8080", "east1 host", node6, ""},
+		{"endpoint in the default network", "a", "10.11.0.3:8080", "east1 host", node, ""},
+		{"endpoint in the default network by IPv6", "a", "[fd11::3]:8080", "east1 host", node6, ""},
+		{"endpoint in the default network by the external address", "a", "10.11.0.3:8080", "east1 host", external, ""},
+		{"endpoint in the default network on another Node", "a", "10.11.1.3:8080", "east1 host", node, ""},
+		{"endpoint in the network on another Node", "a", "10.11.1.4:8080", "east1 host", node, ""},
+		{"endpoint outside", "a", "192.0.2.1:8080", "east1 host", node, ""},
+		{"endpoint on the Node itself", "a", "10.11.0.1:8080", "east1 host", node, ""},
+		{"isolated endpoint of the default network's Service", "default", "10.11.0.4:8080", "east1 host", node, ""},
+		{"Service of the default network", "default", "10.11.0.3:8080", "east1 host", node, "east1 pod2"},
+		{"Pod of the network", "a", "10.11.0.4:8080", "east1 pod3", nodeOfPod, "east1 pod3"},
+		{"Pod of the default network", "a", "10.11.0.4:8080", "east1 pod1", nodeOfPod, ""},
+		{"Pod of the default network to an endpoint there", "a", "10.11.0.3:8080", "east1 pod1", nodeOfPod, ""},
+		{"Pod of another network", "a", "10.11.0.4:8080", "east1 pod4", nodeOfPod, ""},
+		{"Pod of another network to the default network", "default", "10.11.0.3:8080", "east1 pod4", nodeOfPod,
+			"east1 pod2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			states := tenantNodes(placesOfTwo())
+			fromOutside(states, test.namespace, 30081, test.endpoint)
+			c := cableOf(t, states)
+			to, isOwn := strings.CutPrefix(test.to, "own ")
+			to, isSix := strings.CutPrefix(to, "six ")
+			if to != nodeOfPod {
+				to = entryOfVersion(t, outsideTablesOf(states["east1"]), to, isOwn, isSix)
+			}
+			p := c.request(test.from, to, oftest.TCP)
+			switch {
+			case to == nodeOfPod:
+			case isSix:
+				p.IPSrc = addrOf("2001:db8::9")
+			default:
+				p.IPSrc = addrOf("203.0.113.9")
+			}
+			for packet := range 3 {
+				w := c.send(test.from, p)
+				have := strings.Join(w.places, " ")
+				if strings.Contains(have, "dropped") {
+					have = ""
+				}
+				if have != test.want {
+					t.Fatalf("packet %d goes %s, want %q", packet, w, test.want)
+				}
+				if have == "" {
+					continue
+				}
+				if back := c.send(test.want, w.packet.Reply()); strings.Join(back.places, " ") != test.from {
+					t.Fatalf("the reply %d goes %s", packet, back)
+				}
+			}
+		})
+	}
+}
+
+// TestAPIServerOfIsolatedDefault isolates Namespace default. All Pods still reach the API server, and
+// no other Service there.
+func TestAPIServerOfIsolatedDefault(t *testing.T) {
+	states := tenantNodes(map[string]tenant.Place{"default": isolated(5), "a": {Known: true}, "b": isolated(7)})
+	serviceOf(states, "default", "web", "10.97.0.50:80", "10.11.0.2:8080")
+	c := cableOf(t, states)
+	for _, pod := range []string{"east1 pod1", "east1 pod3", "east1 pod4"} {
+		if w := c.send(pod, c.request(pod, "10.97.0.1:443", oftest.TCP)); !strings.HasPrefix(w.String(), "east1 host") {
+			t.Errorf("%s to the API server: %s", pod, w)
+		}
+		w := c.send(pod, c.request(pod, "10.97.0.50:80", oftest.TCP))
+		if reached := !strings.Contains(w.String(), "dropped"); reached != (pod == "east1 pod1") {
+			t.Errorf("%s to another Service of the Namespace: %s", pod, w)
+		}
+	}
+}
+
+// TestTenantServicesShareFlows has the flows that drop packets to any Service of tenants once, also on a Node without
+// isolated Pods.
+func TestTenantServicesShareFlows(t *testing.T) {
+	flows := func(services int) int {
+		s := onNode(1)
+		s.Places = placesOfTwo()
+		states := map[string]State{"": s}
+		for i := range services {
+			serviceOf(states, "a", fmt.Sprint("s", i), fmt.Sprintf("10.97.1.%d:80", i), "10.11.1.4:8080")
+		}
+		n := 0
+		for _, e := range mustPlan(t, states[""]) {
+			for _, f := range e.Flows {
+				if f.Table == Route {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if none, one, many := flows(0), flows(1), flows(20); one != none+2 || many != one {
+		t.Errorf("%d flows of table Route without Services of tenants, %d with one, %d with 20", none, one, many)
+	}
+}
+
 // TestTenantsCost compares a Node with the gate on and without isolated Pods with a Node without the gate. The flows
 // are the same.
 func TestTenantsCost(t *testing.T) {
@@ -530,6 +662,8 @@ func TestTenantsOnSwitch(t *testing.T) {
 	serviceOf(states, "a", "own", "10.97.0.52:80", "10.11.1.4:8080")
 	serviceOf(states, "a", "own", "10.97.0.56:80", "10.11.1.4:8080")
 	serviceOf(states, "b", "other", "10.97.0.57:80", "10.11.1.5:8080")
+	fromOutside(states, "a", 30081, "10.11.0.4:8080")
+	fromOutside(states, "b", 30082, "[fd11::5]:8080")
 	o.program(t, "br-int", setOf(t, mustPlan(t, states["east1"])))
 	pod := func(number int, to string) string {
 		p := states["east1"].Pods[number-1]
@@ -577,12 +711,19 @@ func TestTenantsOnSwitch(t *testing.T) {
 func TestTenantTraffic(t *testing.T) {
 	withOthers(t)
 	underlay := newNamespace(t)
-	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	underlay.ip(t, "link add hub type bridge", "link set hub up", "address add 192.168.79.7/16 dev hub")
+	if !ovstest.System() {
+		underlay.wholeChecksums(t, "hub")
+	}
 	states := tenantNodes(placesOfTwo())
 	serviceOf(states, "default", "far", "10.97.0.51:80", "10.11.1.3:8080")
 	serviceOf(states, "a", "own", "10.97.0.52:80", "10.11.1.4:8080")
+	fromOutside(states, "a", 30081, "10.11.0.4:8080")
+	fromOutside(states, "b", 30082, "10.11.0.4:8080")
+	fromOutside(states, "a", 30083, "10.11.0.3:8080")
 	one := newNode(t, underlay, states["east1"], "east1", eastOne, "10.97.0.0/16")
 	two := newNode(t, underlay, states["east2"], "east2", eastTwo, "10.97.0.0/16")
+	one.translating(t, states["east1"])
 	for i, n := range []*realNode{one, two} {
 		for j, pod := range n.pods {
 			for _, network := range []string{"tcp", "tcp6"} {
@@ -603,6 +744,7 @@ func TestTenantTraffic(t *testing.T) {
 			{"Pod to a Service of the default network", a, "tcp", "10.97.0.51:80", []string{"east2/pod2 10.11.0.4"}},
 			{"Pod to a Service of its Namespace", a, "tcp", "10.97.0.52:80", []string{"east2/pod3 10.11.0.4"}},
 			{"default network", plain, "tcp", "10.11.1.3:8080", []string{"east2/pod2 10.11.0.2"}},
+			{"client outside to a node port", underlay, "tcp", "192.168.78.101:30081", []string{"east1/pod3 192.168.79.7"}},
 			{"probe of the Node", one.host, "tcp", "10.11.0.4:8080", []string{"east1/pod3 10.11.0.1"}},
 		} {
 			t.Run(tunnelType+"/"+r.name, r.check)
@@ -618,6 +760,8 @@ func TestTenantTraffic(t *testing.T) {
 			{"Pod to the default network", a, "tcp", "10.11.1.3:8080", nil},
 			{"default network to a Pod", plain, "tcp", "10.11.1.4:8080", nil},
 			{"by a Service of its Namespace", plain, "tcp", "10.97.0.52:80", nil},
+			{"node port of another Namespace's Service", underlay, "tcp", "192.168.78.101:30082", nil},
+			{"with an endpoint in the default network", underlay, "tcp", "192.168.78.101:30083", nil},
 			{"another Node's host", two.host, "tcp", "10.11.0.4:8080", nil},
 		} {
 			t.Run("nothing/"+r.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -34,12 +35,12 @@ type NamespaceFacts struct {
 
 // NamespaceFactsOf returns the facts about a Namespace. A Namespace that is not isolated has its UID alone.
 func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
-	f := NamespaceFacts{UID: n.UID, Label: n.Labels[LabelIsolated]}
-	if f.Label == "" || f.Label == "false" {
+	label, ok := n.Labels[LabelIsolated]
+	if !ok || label == "false" {
 		return NamespaceFacts{UID: n.UID}
 	}
-	f.Isolated, f.Created, f.Mode = true, n.CreationTimestamp.Unix(), n.Annotations[AnnotationForwardingMode]
-	return f
+	return NamespaceFacts{UID: n.UID, Isolated: true, Label: label, Mode: n.Annotations[AnnotationForwardingMode],
+		Created: n.CreationTimestamp.Unix()}
 }
 
 // Isolated returns the tables of the networks of isolated Namespaces of this cluster.
@@ -59,6 +60,14 @@ func Isolated(
 		if f.Label != "true" {
 			ps.Add(object, "metadata.labels", "InvalidLabel", "it is isolated, although the label "+LabelIsolated+
 				" has "+problem.Quoted(f.Label)+": write \"true\", or remove the label")
+		}
+		switch k.Name {
+		case metav1.NamespaceDefault:
+			ps.Add(object, "metadata.labels", "SystemNamespace", "it is isolated, and of its Services other Namespaces reach "+
+				"kubernetes alone: remove the label "+LabelIsolated)
+		case metav1.NamespaceSystem:
+			ps.Add(object, "metadata.labels", "SystemNamespace", "it is isolated, so Pods of other Namespaces do not reach "+
+				"DNS and other Services there: remove the label "+LabelIsolated)
 		}
 		switch f.Mode {
 		case "", modeFabricSNAT:

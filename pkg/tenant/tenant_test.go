@@ -109,7 +109,7 @@ func (w *world) change(r *rand.Rand) {
 	case 1, 2:
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid,
 			CreationTimestamp: metav1.Unix(int64(r.IntN(3)), 0),
-			Labels:            map[string]string{LabelIsolated: pick(r, []string{"true", "true", "false", "", "yes"})},
+			Labels:            map[string]string{LabelIsolated: pick(r, []string{"true", "true", "false", "false", ""})},
 			Annotations:       map[string]string{AnnotationForwardingMode: pick(r, []string{"", modeFabricSNAT, modeIPFabric})},
 		}}
 		w.namespaces[derive.ObjectOf(n)] = NamespaceFactsOf(n)
@@ -263,6 +263,14 @@ func TestProblems(t *testing.T) {
 		{name: "nothing is wrong", namespaces: []*corev1.Namespace{namespace("a", "true", modeFabricSNAT, "1", 1)}},
 		{name: "another value", namespaces: []*corev1.Namespace{namespace("a", "yes", "", "1", 1)},
 			want: []string{`Namespace a: metadata.labels: it is isolated, although`}},
+		{name: "an empty value", namespaces: []*corev1.Namespace{namespace("a", "", "", "1", 1)},
+			want: []string{`Namespace a: metadata.labels: it is isolated, although`}},
+		{name: "Namespaces of the cluster",
+			namespaces: []*corev1.Namespace{
+				namespace("default", "true", "", "1", 1), namespace("kube-system", "true", "", "2", 1),
+			},
+			want: []string{"Namespace default: metadata.labels: it is isolated, and of its Services",
+				"Namespace kube-system: metadata.labels: it is isolated, so Pods"}},
 		{name: "a mode that is not served", namespaces: []*corev1.Namespace{namespace("a", "true", modeIPFabric, "1", 1)},
 			want: []string{"Namespace a: metadata.annotations: the Pods of an isolated Namespace do not reach"}},
 		{name: "an unknown mode", namespaces: []*corev1.Namespace{namespace("a", "true", "nat", "1", 1)},

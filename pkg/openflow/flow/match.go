@@ -174,6 +174,9 @@ func IPSrc(p netip.Prefix) Cond { return prefix(ofp.IPv4Src, ofp.IPv6Src, p) }
 // IPDst asks for a destination address in a prefix, and for its version of IP.
 func IPDst(p netip.Prefix) Cond { return prefix(ofp.IPv4Dst, ofp.IPv6Dst, p) }
 
+// CTDst asks for the destination of a connection, before its translation. It needs a ct_state with -inv+trk.
+func CTDst(p netip.Prefix) Cond { return prefix(ofp.CTNwDst, ofp.CTIPv6Dst, p) }
+
 func prefix(v4, v6 ofp.Field, p netip.Prefix) Cond {
 	return func(b *ofp.MatchBuilder) {
 		switch {
