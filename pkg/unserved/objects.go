@@ -52,10 +52,11 @@ func namespaceLogging(n *corev1.Namespace) []Finding {
 
 func isolation(n *corev1.Namespace) (out []Finding) {
 	const key = "core.juniper.net/isolated-namespace"
-	const message = "the Namespace is NOT isolated: write a NetworkPolicy that allows what its Pods may reach, and who " +
-		"may reach them"
-	out = when(n.Labels[key] == "true", "metadata.labels["+key+"]", message)
-	return append(out, when(n.Annotations[key] == "true", annotation(key), message)...)
+	const write = "write a NetworkPolicy that allows what its Pods may reach, and who may reach them"
+	out = when(n.Labels[key] == "true", "metadata.labels["+key+"]", "without the agents' feature gate TenantNetworks the "+
+		"Namespace is NOT isolated: turn the gate on, or "+write)
+	return append(out, when(n.Annotations[key] == "true", annotation(key), "an annotation does NOT isolate the "+
+		"Namespace: set the label "+key+" and the agents' feature gate TenantNetworks, or "+write)...)
 }
 
 // antreaKinds are the resources of crd.antrea.io that this version does not have.

@@ -70,8 +70,9 @@ var rows = []Row{
 	},
 	{
 		Asked: "label or annotation `core.juniper.net/isolated-namespace` of a Namespace", Reason: "IsolationNotSupported",
-		Happens: "the Namespace is **not** isolated",
-		find:    finders{namespace: isolation},
+		Happens: "without the agents' feature gate `TenantNetworks` ([tenants](tenants.md)) the Namespace is **not** " +
+			"isolated; the annotation never isolates it",
+		find: finders{namespace: isolation},
 	},
 	{
 		Asked:   "objects of Antrea's kinds that are not in this version " + listed(antreaKinds),
