@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -49,7 +51,7 @@ type Server struct {
 	port    int
 	etcdURL string
 	options Options
-	process *exec.Cmd
+	stop    func() // kills the API server; nil before its first start
 }
 
 // Start runs an API server with the definitions of these files or folders until the test
@@ -138,10 +140,11 @@ func (s *Server) startEtcd(t testing.TB) {
 	etcd := exec.Command(path, "--data-dir="+s.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+s.etcdURL, "--advertise-client-urls="+s.etcdURL,
 		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports.Free(t)))
-	if err := start(etcd, s.file("etcd.log")); err != nil {
+	stop, err := start(etcd, s.file("etcd.log"))
+	if err != nil {
 		t.Fatalf("start etcd: %v", err)
 	}
-	t.Cleanup(func() { kill(etcd) })
+	t.Cleanup(stop)
 }
 
 // Start starts the API server after a Stop, with all it had, and waits until it is ready.
@@ -150,18 +153,18 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
-	s.process = exec.Command(path,
+	process := exec.Command(path,
 		"--etcd-servers="+s.etcdURL, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", s.port), "--cert-dir="+s.dir,
 		"--token-auth-file="+s.file("tokens"), "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+s.file("sa.key"),
 		"--service-account-signing-key-file="+s.file("sa.key"), "--service-cluster-ip-range="+s.options.ServiceCIDR,
 		"--endpoint-reconciler-type=none")
 	if s.options.NodePorts != "" {
-		s.process.Args = append(s.process.Args, "--service-node-port-range="+s.options.NodePorts)
+		process.Args = append(process.Args, "--service-node-port-range="+s.options.NodePorts)
 	}
-	s.process.Args[0] = "kube-apiserver"             // the binary is all of Kubernetes and goes by its name
-	s.process.Env = append(os.Environ(), "GOGC=300") // memory for CPU: many are started, and most of them end soon
-	if err := start(s.process, s.file("log")); err != nil {
+	process.Args[0] = "kube-apiserver"             // the binary is all of Kubernetes and goes by its name
+	process.Env = append(os.Environ(), "GOGC=300") // memory for CPU: many are started, and most of them end soon
+	if s.stop, err = start(process, s.file("log")); err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
 	if err := s.ready(ctx); err != nil {
@@ -196,23 +199,38 @@ func (s *Server) ready(ctx context.Context) error {
 }
 
 // Stop kills the API server. Its stored objects stay.
-func (s *Server) Stop() { kill(s.process) }
+func (s *Server) Stop() {
+	if s.stop != nil {
+		s.stop()
+	}
+}
 
-// start starts a process that writes to a file and dies with this one.
-func start(c *exec.Cmd, log string) error {
+// start starts a process that writes to a file, and dies with this one. It returns what kills the process.
+//
+// Linux kills the process when the thread ends that started it. Tests end threads in which they were in another network
+// namespace. So a thread that does nothing else starts the process, and stays until the process ends.
+func start(c *exec.Cmd, log string) (stop func(), err error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	c.Stdout, c.Stderr = f, f
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return c.Start()
-}
-
-func kill(c *exec.Cmd) {
-	if c != nil && c.Process != nil && c.ProcessState == nil {
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- c.Start()
+		<-ended
+	}()
+	if err := <-started; err != nil {
+		close(ended)
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
-	}
+		close(ended)
+	}), nil
 }
