@@ -125,8 +125,8 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 	return out
 }
 
-// wayPort is the name of the port with BFD to a far end. A name has at most 15 characters, so that of an address of
-// IPv6 has a hash.
+// wayPort returns the name of the port with BFD to a far end. A name has at most 15 characters. So for an address of
+// IPv6 it has a hash.
 func wayPort(end netip.Addr) string {
 	if end.Is4() {
 		return fmt.Sprintf("bfd-%x", end.AsSlice())
