@@ -174,31 +174,28 @@ func (t *tables) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Ad
 }
 
 // masquerade returns the rules for packets that leave the Node. Packets of Pods get the Node's address, unless they go
-// through the gateway port. If the hosts route packets between Pods, the cluster's Pods are excepted. With noSNAT the
-// network outside routes the Pods' addresses. The Service address is of no network, so it is always masqueraded.
+// through the gateway port. The cluster's Pods are excepted in all traffic modes. A Node that takes a mode in which hosts
+// route packets between Pods has its flows and its rules at different moments, and a packet of an open connection that
+// got the Node's address in between would end the connection. With noSNAT the network outside routes the Pods'
+// addresses. The Service address is of no network, so it is always masqueraded.
 func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
 	m := hostnet.Masquerade{ExceptLink: t.config.HostGateway}
 	families := t.this.families(r)
-	var vip []netip.Prefix
 	for _, ip := range []netip.Addr{serviceVIP, serviceVIP6} {
 		if families.Serve(ip) {
-			vip = append(vip, netip.PrefixFrom(ip, ip.BitLen()))
+			m.Always = append(m.Always, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
-	switch {
-	case t.config.NoSNAT:
-		m.Sources = vip
-	case t.config.TrafficEncapMode == config.Encap:
-		m.Sources = append(vip, ranges...)
-	default:
-		m.Always, m.Sources = vip, ranges
-		for _, n := range derive.All(r, t.nodes) {
-			cidrs, _ := n.Value.podCIDRs(families)
-			m.Except = append(m.Except, cidrs...)
-		}
-		slices.SortFunc(m.Except, netip.Prefix.Compare)
-		m.Except = slices.Compact(m.Except)
+	if t.config.NoSNAT {
+		return m
 	}
+	m.Sources = ranges
+	for _, n := range derive.All(r, t.nodes) {
+		cidrs, _ := n.Value.podCIDRs(families)
+		m.Except = append(m.Except, cidrs...)
+	}
+	slices.SortFunc(m.Except, netip.Prefix.Compare)
+	m.Except = slices.Compact(m.Except)
 	return m
 }
 
