@@ -583,6 +583,7 @@ func (a *Agent) apply() {
 	}
 	a.connectionsChanged() // the flows are declared: they are waited for
 	a.connections.flusher.start()
+	a.connections.rechecks.start()
 	if p.policies {
 		a.connections.rechecks.changed()
 		a.reports.changed()

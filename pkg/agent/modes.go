@@ -174,10 +174,10 @@ func (t *tables) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Ad
 }
 
 // masquerade returns the rules for packets that leave the Node. Packets of Pods get the Node's address, unless they go
-// through the gateway port. The cluster's Pods are excepted in all traffic modes. A Node that takes a mode in which hosts
-// route packets between Pods has its flows and its rules at different moments, and a packet of an open connection that
-// got the Node's address in between would end the connection. With noSNAT the network outside routes the Pods'
-// addresses. The Service address is of no network, so it is always masqueraded.
+// through the gateway port. The cluster's Pods are excepted in all traffic modes. When a Node's mode changes to one in
+// which hosts route packets between Pods, its flows and its rules change at different moments. If a packet of an open
+// connection got the Node's address in between, it would end the connection. With noSNAT the network outside routes the
+// Pods' addresses. The Service address is of no network, so it is always masqueraded.
 func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
 	m := hostnet.Masquerade{ExceptLink: t.config.HostGateway}
 	families := t.this.families(r)

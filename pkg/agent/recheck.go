@@ -26,6 +26,8 @@ type rechecker struct {
 	switches recheckSwitch
 	log      *slog.Logger
 	wake     chan struct{}
+	planned  chan struct{} // closed when there was a first plan: without it all rules seem to be gone
+	started  sync.Once
 
 	mu       sync.Mutex
 	known    map[datapath.Recheck]concerned
@@ -80,8 +82,12 @@ const (
 )
 
 func newRechecker(s recheckSwitch, log *slog.Logger) *rechecker {
-	return &rechecker{switches: s, log: log, wake: make(chan struct{}, 1), known: map[datapath.Recheck]concerned{}}
+	return &rechecker{switches: s, log: log, wake: make(chan struct{}, 1), planned: make(chan struct{}),
+		known: map[datapath.Recheck]concerned{}}
 }
+
+// start allows looks: the flows of a plan are declared.
+func (c *rechecker) start() { c.started.Do(func() { close(c.planned) }) }
 
 // changed records that policies have changed.
 func (c *rechecker) changed() {
@@ -128,6 +134,11 @@ func (c *rechecker) problems(node string) []problem.Problem {
 
 // run looks until ctx ends.
 func (c *rechecker) run(ctx context.Context) {
+	select {
+	case <-c.planned:
+	case <-ctx.Done():
+		return
+	}
 	var seen uint64
 	waiting, due := 0, true
 	for ctx.Err() == nil {
@@ -259,11 +270,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (s agentSwitch) compared(ctx context.Context) ([]datapath.Recheck, error) {
-	look := s.tables.flows.Look()
+	look := s.tables.flows.Look(func(f func()) bool { return s.tables.engine.Do(ctx, f) })
 	if err := s.reader.read(ctx, look.Line); err != nil {
 		return nil, err
 	}
-	return look.Rechecks(), nil
+	list, ok := look.Rechecks()
+	if !ok {
+		return nil, ctx.Err()
+	}
+	return list, nil
 }
 
 // stopping reads the number of tracked connections from the userspace datapath, which counts them.

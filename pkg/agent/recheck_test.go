@@ -77,7 +77,8 @@ func TestRechecker(t *testing.T) {
 				t.Errorf("%s: %d looks, %d rechecks wanted; want %d and %d", name, s.looks, s.wanted, looks, wanted)
 			}
 		}
-		step("no switch", func() {}, 5*time.Second, 0, 0)
+		step("no plan yet: all rules would seem to be gone", func() { s.number = 1; c.changed() }, time.Minute, 0, 0)
+		step("no switch", func() { s.number = 0; c.start(); c.start() }, 5*time.Second, 0, 0)
 		step("the first connection to the switch", func() { s.number, s.found = 1, 2 }, 2*time.Second, 1, 2)
 		step("nothing happens, some wait for a packet", func() {}, recheckLonger+2*recheckPause, 1, 2)
 		step("they are done", func() { s.found = 0 }, recheckLonger+2*recheckPause, 1, 0)

@@ -187,30 +187,52 @@ func (t *Tables) WatchPolicies(changed func()) {
 // Look compares the connections that a datapath tracks with the policies. One goroutine uses it.
 type Look struct {
 	policies *policyFlows
-	snapshot policySnapshot
-	found    map[Recheck]bool // nil before the first line
+	between  func(func()) bool
+	lines    []tracked // not compared yet
+	found    map[Recheck]bool
+	ended    bool // between has called nothing
 }
 
-// Look begins one. It may be called from any goroutine.
-func (t *Tables) Look() *Look { return &Look{policies: t.policies} }
+// lookShare is how many connections a Look compares between two passes, which wait for it: a few milliseconds.
+const lookShare = 4096
 
-// Line reads a line of dpctl/dump-conntrack. The first line reads the policies. The switch writes that line when its
-// list is complete, so the list is not newer than the policies.
+// Look begins one. It may be called from any goroutine. The function between calls another one between two passes, and
+// returns false if it did not: while a pass runs, some tables have its changes and others do not. Then numbers in use
+// would seem to be gone.
+func (t *Tables) Look(between func(func()) bool) *Look {
+	return &Look{policies: t.policies, between: between, found: map[Recheck]bool{}}
+}
+
+// Line reads a line of dpctl/dump-conntrack. The switch writes the first line when its list is complete, so the list is
+// not newer than the policies.
 func (l *Look) Line(line string) {
-	if l.policies == nil {
+	if l.policies == nil || l.ended {
 		return
 	}
-	if l.found == nil {
-		l.snapshot, l.found = l.policies.snapshot(), map[Recheck]bool{}
-	}
 	if c, ok := trackedOf(line); ok {
-		l.snapshot.recheck(c, func(r Recheck) { l.found[r] = true })
+		if l.lines = append(l.lines, c); len(l.lines) == lookShare {
+			l.compare()
+		}
 	}
 }
 
-// Rechecks returns the connections that have to be judged again, sorted.
-func (l *Look) Rechecks() []Recheck {
-	return slices.SortedFunc(maps.Keys(l.found), Recheck.Compare)
+// compare compares the connections that were read since it was called last.
+func (l *Look) compare() {
+	l.ended = l.ended || !l.between(func() {
+		snapshot := l.policies.snapshot()
+		for _, c := range l.lines {
+			snapshot.recheck(c, func(r Recheck) { l.found[r] = true })
+		}
+	})
+	l.lines = l.lines[:0]
+}
+
+// Rechecks returns the connections that have to be judged again, sorted. It returns false if the engine has ended.
+func (l *Look) Rechecks() ([]Recheck, bool) {
+	if len(l.lines) > 0 {
+		l.compare()
+	}
+	return slices.SortedFunc(maps.Keys(l.found), Recheck.Compare), !l.ended
 }
 
 // tracked is a connection that was established, or may be, and is not pending.

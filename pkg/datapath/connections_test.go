@@ -15,11 +15,39 @@ import (
 
 // Rechecks looks at a whole list.
 func (t *Tables) Rechecks(dump string) []Recheck {
-	l := t.Look()
+	l := t.Look(func(f func()) bool { f(); return true })
 	for line := range strings.Lines(dump) {
 		l.Line(line)
 	}
-	return l.Rechecks()
+	list, _ := l.Rechecks()
+	return list
+}
+
+// TestLookBetweenPasses reads more connections than are compared at once. Tables are read between passes alone: within
+// one, numbers in use would seem to be gone.
+func TestLookBetweenPasses(t *testing.T) {
+	calls, most := 0, 0
+	l := outsideTablesOf(State{}).Look(func(f func()) bool {
+		calls++
+		f()
+		return calls < 3
+	})
+	for i := range 2*lookShare + 1 {
+		if i == lookShare && calls != 1 {
+			t.Errorf("%d comparisons after %d connections, want 1", calls, i)
+		}
+		most = max(most, len(l.lines))
+		l.Line(fmt.Sprintf("tcp,orig=(src=10.11.1.2,dst=10.11.1.3,sport=%d,dport=80),"+
+			"reply=(src=10.11.1.3,dst=10.11.1.2,sport=80,dport=%d),zone=65520,protoinfo=(state=ESTABLISHED)", i, i))
+	}
+	if _, ok := l.Rechecks(); ok || calls != 3 || most >= lookShare {
+		t.Errorf("the end of the engine: %t, %d comparisons, up to %d connections kept; want false, 3, fewer than %d",
+			ok, calls, most, lookShare)
+	}
+	l.Line("tcp,")
+	if _, ok := l.Rechecks(); ok || calls != 3 {
+		t.Errorf("after the end: %t, %d comparisons", ok, calls)
+	}
 }
 
 func TestTrackedServiceConnection(t *testing.T) {

@@ -443,6 +443,7 @@ func answer(t testing.TB, tcp net.Listener, udp net.PacketConn, with func(text s
 			}
 			t.Cleanup(func() { c.Close() })
 			go func() {
+				defer c.Close() // thousands of connections come
 				b := make([]byte, 100)
 				for {
 					n, err := c.Read(b)
