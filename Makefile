@@ -65,12 +65,12 @@ modules: # what compiling and testing everything downloads
 
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
 	@rm -rf $(BIN)/unstable
-	@# Labs that wait most of the time leave processor time to test-code, which judges no times. The other parts run one
-	@# after the other. All run, so one run shows all that fails.
+	@# Labs that wait most of the time leave processor time to test-code and test-raced, which judge no times. The other
+	@# parts run one after the other. All run, so one run shows all that fails.
 	@status=0; \
 	build/together "$(MAKE) --no-print-directory -k -j1 test-e2e test-conformance test-labs" \
-		"$(MAKE) --no-print-directory test-code" $(BIN)/test-code.log || status=1; \
-	$(MAKE) --no-print-directory -k -j1 test-raced test-kernel test-alone test-nodes test-chaos || status=1; \
+		"$(MAKE) --no-print-directory -k -j1 test-code test-raced" $(BIN)/test-code.log || status=1; \
+	$(MAKE) --no-print-directory -k -j1 test-kernel test-alone test-nodes test-chaos || status=1; \
 	build/tests unstable; exit $$status
 
 # Packages that have parts of their own, and two that `make test` does not run.

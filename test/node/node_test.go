@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -492,16 +493,17 @@ func ask(c net.Conn, word string, timeout time.Duration) (string, error) {
 // buffer keeps the agent's log.
 type buffer struct{ logtext.Buffer }
 
-// notable returns the part of the log that a failed test shows: its last lines, without lines of every start. The whole
-// log would hide the test's own messages.
+// notable returns the part of the log that a failed test shows: its last lines, without lines of every start and of
+// every end of a Pod. The whole log would hide the test's own messages.
 func (b *buffer) notable() string {
 	var lines []string
 	for line := range strings.Lines(b.String()) {
-		if !strings.Contains(line, "|INFO|") && !strings.Contains(line, "msg=watching") {
+		if !slices.ContainsFunc([]string{"|INFO|", "msg=watching", "Network is down", "No such device",
+			"CNI request done"}, func(usual string) bool { return strings.Contains(line, usual) }) {
 			lines = append(lines, line)
 		}
 	}
-	return strings.Join(lines[max(0, len(lines)-30):], "")
+	return strings.Join(lines[max(0, len(lines)-60):], "")
 }
 
 // TestNode has one API server, which takes longest to start.
