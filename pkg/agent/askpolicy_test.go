@@ -78,14 +78,17 @@ func newAskedOf(t *testing.T, serves family.Families, change ...func(*config.Con
 }
 
 // add attaches a Pod whose label app is its name.
-func (a *asked) add(name string) cni.Attachment {
+func (a *asked) add(name string) cni.Attachment { return a.addIn("default", name) }
+
+// addIn attaches such a Pod of a Namespace.
+func (a *asked) addIn(namespace, name string) cni.Attachment {
 	a.t.Helper()
 	p := a.world.newPod()
 	delete(a.world.pods, p.PortName)
-	p.PodName, p.PortName = name, name+"-a1b2c3"
+	p.PodNamespace, p.PodName, p.PortName = namespace, name, name+"-a1b2c3"
 	a.world.pods[p.PortName] = p
-	a.world.objects["default/"+name] = &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}},
+	a.world.objects[namespace+"/"+name] = &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{NodeName: ownName,
 			Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "main", ContainerPort: 5432}}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: a.world.podIPs(p.IPs[0].Addr().String())},

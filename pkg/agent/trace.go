@@ -56,17 +56,17 @@ func mixedVersions(err error) string {
 func (a *answers) serveTraces(r *http.Request) (any, error) {
 	var (
 		packets []string
+		out     api.TraceList
 		err     error
 	)
 	if asking := ask(r.Context(), a.why.tables.engine, func() {
-		packets, err = a.why.packets(r.URL.Query())
+		packets, out.Networks, err = a.why.packets(r.URL.Query())
 	}); asking != nil {
 		return nil, asking
 	}
 	if err != nil {
 		return nil, err
 	}
-	var out api.TraceList
 	for _, text := range packets {
 		t, err := a.dump.trace(r.Context(), text)
 		if err != nil {
@@ -77,11 +77,15 @@ func (a *answers) serveTraces(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// packets returns the first packet of a connection over each version of IP, as it comes into this Node's switch.
-func (a *whyAnswers) packets(query url.Values) (out []string, err error) {
+// outcome is the word for a decision.
+var outcome = map[bool]string{true: "allowed", false: "denied"}
+
+// packets returns the first packet of a connection over each version of IP, as it comes into this Node's switch, and
+// the decisions of networks of tenants about the connection.
+func (a *whyAnswers) packets(query url.Values) (out, networks []string, err error) {
 	q, err := a.whyQuestion(query)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, f := range q.families {
 		client, ok := q.from.of(f)
@@ -90,16 +94,26 @@ func (a *whyAnswers) packets(query url.Values) (out []string, err error) {
 		}
 		packet, ok, err := a.packetTo(q, f, client)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if ok {
-			out = append(out, packet)
+		if !ok {
+			continue
+		}
+		out = append(out, packet)
+		all, _, err := a.destinations(q, f, client, &api.Why{})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, d := range all {
+			if n := a.networkOf(client, q, d); n.Reason != "" {
+				networks = append(networks, fmt.Sprintf("to %s %s: %s", d.end.ip, outcome[n.Allowed], n.Reason))
+			}
 		}
 	}
 	if len(out) == 0 {
-		return nil, a.nothingInCommon(q)
+		return nil, nil, a.nothingInCommon(q)
 	}
-	return out, nil
+	return out, networks, nil
 }
 
 // packetTo returns the first packet of a client over a version of IP. If the destination has no address of that

@@ -354,6 +354,9 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 			sent.Asked, sent.Service = netip.Addr{}, derive.Object{}
 		}
 		w.Stages = append(slices.Clone(d.judged), a.stage(policy.Egress, from, to, sent, elsewhere))
+		if n := a.networkOf(from, q, d); n.Reason != "" {
+			w.Stages = append(w.Stages, a.networkStage(n))
+		}
 		client := d.client
 		if client.ip != from.ip {
 			note(fmt.Sprintf("Node %s sees %s, which is of Node %s, instead of the client's address", a.tables.nodeName,
@@ -1110,7 +1113,11 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 			}
 		}
 	}
-	packet, err := headersOf(from, c)
+	if a.tables.tenants == nil {
+		packet, err := headersOf(from, c)
+		return fmt.Sprintf("%s,dl_dst=%s,%s", source, mac, packet), err
+	}
+	mac, packet, err := a.inNetwork(from, c, mac)
 	return fmt.Sprintf("%s,dl_dst=%s,%s", source, mac, packet), err
 }
 
@@ -1133,33 +1140,45 @@ func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string,
 	if err != nil {
 		return "", err
 	}
-	client, err := netip.ParseAddr(from.Address)
-	if err != nil {
-		return "", err
-	}
 	c.Asked, c.To, c.Port = "", api.WhyEnd{Address: asked.Addr().String()}, asked.Port()
 	protocol := corev1.Protocol(c.Protocol)
 	f, ok := a.frontendAt(protocol, asked)
 	if from.Kind == "Pod" || ok && f.Kind == service.ClusterIP { // the host translates no ClusterIP
 		return a.packetOf(from, c)
 	}
-	want := datapath.Entry{Own: a.nodeOf(whyEnd{WhyEnd: from, ip: client}) == a.tables.nodeName}
-	if ok && f.Kind != service.NodePort {
+	entry, err := a.entryOf(from, protocol, asked)
+	if err != nil {
+		return "", err
+	}
+	c.To.Address, c.Port = entry.Addr().String(), entry.Port()
+	if ok && a.tables.tenants != nil && a.servicePlace(derive.Object{Namespace: f.Namespace, Name: f.Service}).Isolated() {
+		c.Asked = entry.String() // connection tracking has it
+	}
+	n, _ := a.tables.node.Get(self)
+	packet, err := headersOf(from, c)
+	return fmt.Sprintf("in_port=%d,dl_src=%s,dl_dst=%s,%s", n.GatewayPort, n.GatewayMAC, virtualMAC, packet), err
+}
+
+// entryOf returns the address and port to which the host translates an address of a Service for clients outside.
+func (a *whyAnswers) entryOf(from api.WhyEnd, protocol corev1.Protocol, asked netip.AddrPort) (netip.AddrPort, error) {
+	client, err := netip.ParseAddr(from.Address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	want, port := datapath.Entry{Own: a.nodeOf(whyEnd{WhyEnd: from, ip: client}) == a.tables.nodeName}, asked.Port()
+	if f, ok := a.frontendAt(protocol, asked); ok && f.Kind != service.NodePort {
 		number, ok := a.tables.flows.Entries.Get(datapath.EntryID{Protocol: protocol, VIP: asked})
 		if !ok {
-			return "", fmt.Errorf("the switch has no number of %s yet", asked)
+			return netip.AddrPort{}, fmt.Errorf("the switch has no number of %s yet", asked)
 		}
-		want.External, c.Port = true, uint16(number)
+		want.External, port = true, uint16(number)
 	}
 	for _, e := range datapath.Entries {
 		if e.External == want.External && e.Own == want.Own && e.Addr.Is4() == asked.Addr().Is4() {
-			n, _ := a.tables.node.Get(self)
-			c.To.Address = e.Addr.String()
-			packet, err := headersOf(from, c)
-			return fmt.Sprintf("in_port=%d,dl_src=%s,dl_dst=%s,%s", n.GatewayPort, n.GatewayMAC, virtualMAC, packet), err
+			return netip.AddrPortFrom(e.Addr, port), nil
 		}
 	}
-	return "", fmt.Errorf("%s is not served to clients outside", asked)
+	return netip.AddrPort{}, fmt.Errorf("%s is not served to clients outside", asked)
 }
 
 // headersOf returns the headers of a connection's first packet, in the text of ofproto/trace.
@@ -1203,6 +1222,12 @@ func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 		}
 	}
 	met := tablesMet(output)
+	last := datapath.Classify // in the order of packets; the tables after Output are parts of others
+	for _, table := range met {
+		if table <= datapath.Output {
+			last = max(last, table)
+		}
+	}
 	if failed == "" && len(met) == 0 {
 		failed = fmt.Sprintf("ofproto/trace answers without a table: %q", output)
 	}
@@ -1220,13 +1245,14 @@ func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 			first, after = datapath.Ingress, datapath.Commit
 		case serviceDirection:
 			first, after = datapath.External, datapath.Service
+		case api.DirectionNetwork:
+			first, after = datapath.Route, datapath.Ingress
 		}
 		// A packet only goes to later tables. One that need not be judged skips these.
-		last := slices.Max(met)
 		s.Trace.Judged, s.Trace.Allowed = last >= first, last >= after
 		s.Trace.Agrees = s.Trace.Judged && s.Trace.Allowed == s.Allowed
 		if !s.Trace.Judged {
-			s.Trace.Error = "the packet does not come to these policies: it ends before, in table " +
+			s.Trace.Error = "the packet does not come to this decision: it ends before, in table " +
 				s.Trace.Tables[len(s.Trace.Tables)-1]
 		}
 	}

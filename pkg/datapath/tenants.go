@@ -35,6 +35,22 @@ var TenantMAC = ofp.MAC{0x02, 0x54, 0x4e, 0, 0, 0}
 // tenantMACs is the mask of TenantMAC without the number.
 var tenantMACs = ofp.MAC{0xff, 0xff, 0xff, 0, 0, 0}
 
+// MACOf returns TenantMAC with the number of a network.
+func MACOf(id tenant.ID) ofp.MAC {
+	mac := TenantMAC
+	mac[3], mac[4], mac[5] = byte(id>>16), byte(id>>8), byte(id)
+	return mac
+}
+
+// ServiceMark returns the mark of a connection to a Service, which may be in a network of tenants.
+func ServiceMark(inTenant bool) uint32 {
+	mark := uint32(1) << markService.First
+	if inTenant {
+		mark |= 1 << markTenant.First
+	}
+	return mark
+}
+
 // numberInMAC is the number of the network in TenantMAC.
 var numberInMAC = flow.Bits{Field: ofp.EthDst, First: 0, Width: 24}
 
@@ -107,14 +123,11 @@ func (t *Tables) servesTenants(r *derive.Reader) bool {
 	return serves
 }
 
-// apiServer is the Service of the API server. It is in the default network, also if its Namespace is isolated.
-var apiServer = derive.Object{Namespace: "default", Name: "kubernetes"}
-
 // serviceNetwork reports whether a Service is in a network of tenants, and which one connections from outside enter.
 // They reach Pods of this Node alone, so a Node without such Pods lets none in.
 func (t *Tables) serviceNetwork(r *derive.Reader, key derive.Object) (bool, tenant.ID) {
 	place := t.placeOf(r, key.Namespace)
-	if !place.Isolated() || key == apiServer {
+	if !place.Isolated() || key == tenant.APIServer {
 		return false, 0
 	}
 	if !t.servesTenants(r) {

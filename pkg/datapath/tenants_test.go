@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
@@ -355,8 +357,8 @@ func TestTenantIsolatedLater(t *testing.T) {
 	}
 }
 
-// TestTenantWorlds asks random worlds of networks random questions, and compares each answer with the definition.
-// Whatever is delivered is answered, and the answer comes back.
+// TestTenantWorlds asks random worlds of networks random questions, and compares each answer with the definition, and
+// with the decision that `tombolo policy why` reports. Whatever is delivered is answered, and the answer comes back.
 func TestTenantWorlds(t *testing.T) {
 	delivered, denied := 0, 0
 	for seed := range uint64(60) {
@@ -376,6 +378,7 @@ func TestTenantWorlds(t *testing.T) {
 			if have != want {
 				t.Fatalf("seed %d: %s to %s goes %s, want %q\n%v\n%v", seed, from, to, way, want, w.places, w.services)
 			}
+			w.decides(t, w.end(from), to, "", way)
 			if want == "" {
 				denied++
 				continue
@@ -392,6 +395,100 @@ func TestTenantWorlds(t *testing.T) {
 	}
 }
 
+// TestTenantWorldsFromHosts asks the same about clients that are no Pods: processes of both Nodes and clients outside,
+// by the addresses of Pods and by published Services.
+func TestTenantWorldsFromHosts(t *testing.T) {
+	delivered, denied := map[string]int{}, map[string]int{}
+	for seed := range uint64(30) {
+		w := newTenantWorld(t, seed)
+		for question := range 200 {
+			node := fmt.Sprint("east", 1+w.IntN(2))
+			kind, entered := []string{"own", "outside"}[w.IntN(2)], ""
+			to := netip.AddrPortFrom(w.targets()[w.IntN(8)], 80)
+			arrives := to.String()
+			if end := w.server(to); kind == "outside" && end.Node != "" {
+				node = end.Node // the routers lead there
+			}
+			if w.IntN(2) == 0 {
+				to, entered = w.vips()[w.IntN(len(w.services))], node
+				kind += " by a Service"
+				arrives = entryOfVersion(t, w.outside[node], fmt.Sprint(":", w.ports[to]), strings.HasPrefix(kind, "own"),
+					to.Addr().Is6())
+			}
+			client := tenant.End{Kind: tenant.Outside}
+			p := w.cable.request(node+" host", arrives, oftest.TCP)
+			p.SrcPort = uint16(1024 + question)
+			p.EthDst = podMACOne // a Pod of its Node is a neighbour of the host
+			switch end := w.server(to); {
+			case strings.HasPrefix(kind, "own") && end.Node == node:
+				client.Kind = tenant.OwnHost
+			case entered == "" && end.Node != node:
+				p.EthDst = InClusterMAC
+			}
+			if strings.HasPrefix(kind, "outside") {
+				p.IPSrc = ofFamily([]netip.Addr{addrOf("203.0.113.9"), addrOf("2001:db8::9")}, p.IPDst)
+			}
+			if w.decides(t, client, to, entered, w.cable.send(node+" host", p)) {
+				delivered[kind]++
+			} else {
+				denied[kind]++
+			}
+		}
+	}
+	for _, kind := range []string{"own", "own by a Service", "outside", "outside by a Service"} {
+		if delivered[kind] < 100 || denied[kind] < 100 {
+			t.Errorf("%s: %d delivered and %d denied: too few to compare", kind, delivered[kind], denied[kind])
+		}
+	}
+}
+
+// decides compares the path of a packet with the decision of the networks. It reports whether the packet is delivered.
+func (w *tenantWorld) decides(t *testing.T, from tenant.End, to netip.AddrPort, entered string, have travel) bool {
+	t.Helper()
+	c := tenant.Connection{Client: from, Server: w.server(to), Entered: entered}
+	if namespace, ok := w.services[to]; ok {
+		place := w.places[namespace]
+		c.Service = &place
+	}
+	d := c.Decide()
+	delivered := !strings.Contains(have.String(), "dropped")
+	if delivered != d.Allowed || !d.Allowed && d.Reason == "" {
+		t.Fatalf("%s to %s goes %s, and the decision is %+v\n%+v\n%v\n%v", from.Name, to, have, d, c, w.places, w.services)
+	}
+	if nodes := have.places[:len(have.places)-1]; !delivered && d.Node != "" && d.Node != nodes[len(nodes)-1] {
+		t.Fatalf("%s to %s goes %s, and Node %s decides\n%+v\n%v", from.Name, to, have, d.Node, c, w.places)
+	}
+	return delivered
+}
+
+// end returns the Pod at a place.
+func (w *tenantWorld) end(pod string) tenant.End {
+	node, _, _ := strings.Cut(pod, " ")
+	return tenant.End{Kind: tenant.Pod, Name: pod, Node: node, Place: w.places[w.in[pod]]}
+}
+
+// server returns the end of connections to an address.
+func (w *tenantWorld) server(to netip.AddrPort) tenant.End {
+	ip := to.Addr()
+	if end, ok := w.ends[to]; ok {
+		ip = end
+	}
+	if pod, ok := w.pods[ip]; ok {
+		return w.end(pod)
+	}
+	return tenant.End{Kind: tenant.Outside}
+}
+
+// vips returns the addresses of the Services, in order.
+func (w *tenantWorld) vips() []netip.AddrPort {
+	return slices.SortedFunc(maps.Keys(w.services), netip.AddrPort.Compare)
+}
+
+// targets returns the addresses of the Pods, in order, and two outside.
+func (w *tenantWorld) targets() []netip.Addr {
+	return append(slices.SortedFunc(maps.Keys(w.pods), netip.Addr.Compare), addrOf("192.0.2.1"), addrOf("2001:db8::1"))
+}
+
 // tenantWorld is two Nodes, and the truth about their Pods.
 type tenantWorld struct {
 	*rand.Rand
@@ -401,13 +498,16 @@ type tenantWorld struct {
 	in       map[string]string     // their Namespaces
 	services map[netip.AddrPort]string
 	ends     map[netip.AddrPort]netip.Addr
+	ports    map[netip.AddrPort]int // of the Nodes, which lead to them
+	outside  map[string]*Tables     // by Node
 }
 
 var tenantSpaces = []string{"default", "kube-system", "a", "b", "c", "d"}
 
 func newTenantWorld(t *testing.T, seed uint64) *tenantWorld {
 	w := &tenantWorld{Rand: rand.New(rand.NewPCG(seed, 24)), pods: map[netip.Addr]string{}, in: map[string]string{},
-		services: map[netip.AddrPort]string{}, ends: map[netip.AddrPort]netip.Addr{}}
+		services: map[netip.AddrPort]string{}, ends: map[netip.AddrPort]netip.Addr{}, ports: map[netip.AddrPort]int{},
+		outside: map[string]*Tables{}}
 	w.places = map[string]tenant.Place{"default": {Known: true}, "kube-system": {Known: true}}
 	joined := map[tenant.ID][]tenant.ID{}
 	for i := range tenant.ID(4) {
@@ -441,13 +541,7 @@ func newTenantWorld(t *testing.T, seed uint64) *tenantWorld {
 			}
 		}
 	}
-	addresses := slices.SortedFunc(func(yield func(netip.Addr) bool) {
-		for ip := range w.pods {
-			if !yield(ip) {
-				return
-			}
-		}
-	}, netip.Addr.Compare)
+	addresses := slices.SortedFunc(maps.Keys(w.pods), netip.Addr.Compare)
 	for i := range 12 {
 		end := addresses[w.IntN(len(addresses))]
 		if w.IntN(5) == 0 {
@@ -458,7 +552,15 @@ func newTenantWorld(t *testing.T, seed uint64) *tenantWorld {
 			vip = netip.AddrPortFrom(addrOf(fmt.Sprintf("fd97::%d", 50+i)), 80)
 		}
 		w.services[vip], w.ends[vip] = tenantSpaces[w.IntN(len(tenantSpaces))], end
-		serviceOf(states, w.services[vip], fmt.Sprint("s", i), vip.String(), netip.AddrPortFrom(end, 8080).String())
+		server := netip.AddrPortFrom(end, 8080).String()
+		serviceOf(states, w.services[vip], fmt.Sprint("s", i), vip.String(), server)
+		w.ports[vip] = 30081 + i
+		fromOutside(states, w.services[vip], w.ports[vip], server)
+	}
+	for node, s := range states {
+		s.Node.ServiceSource, _ = policy.ServiceSource(s.Node.PodCIDRs[0])
+		s.Node.ServiceSource6, _ = policy.ServiceSource(s.Node.PodCIDRs[1])
+		states[node], w.outside[node] = s, outsideTablesOf(s)
 	}
 	w.cable = cableOf(t, states)
 	return w
@@ -469,17 +571,7 @@ func (w *tenantWorld) ask() (from string, to netip.AddrPort, want string) {
 	from = fmt.Sprintf("east%d pod%d", 1+w.IntN(2), 1+w.IntN(4))
 	place := w.places[w.in[from]]
 	node, _, _ := strings.Cut(from, " ")
-	var vips []netip.AddrPort
-	for vip := range w.services {
-		vips = append(vips, vip)
-	}
-	slices.SortFunc(vips, netip.AddrPort.Compare)
-	var targets []netip.Addr
-	for ip := range w.pods {
-		targets = append(targets, ip)
-	}
-	slices.SortFunc(targets, netip.Addr.Compare)
-	targets = append(targets, addrOf("192.0.2.1"), addrOf("2001:db8::1"))
+	vips, targets := w.vips(), w.targets()
 	end := targets[w.IntN(len(targets))]
 	to = netip.AddrPortFrom(end, 80)
 	network, byService := place, false

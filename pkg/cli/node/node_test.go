@@ -129,6 +129,7 @@ func TestNodeCommands(t *testing.T) {
 		"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true":               why,
 		"/v1/why?from=shop%2Fboth&to=shop%2Fdb&trace=true":              bothVersions,
 		"/v1/why?from=203.0.113.7&port=443&to=198.51.100.10&trace=true": ofService,
+		"/v1/why?from=shop%2Fweb&port=80&to=a%2Fdb&trace=true":          ofNetworks,
 		"/v1/why?cluster=west&from=shop%2Fweb&port=5432&protocol=tcp&to=shop%2Fdb": api.Why{From: client, To: why.To,
 			Connections: why.Connections[1:]},
 		"/v1/identities": api.IdentityList{Identities: []api.Identity{
@@ -141,7 +142,7 @@ func TestNodeCommands(t *testing.T) {
 		"/v1/traces?family=ipv6&from=shop%2Fweb&port=80&to=shop%2Fdb": api.TraceList{Traces: []api.Trace{
 			{Flow: "in_port=3,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
 			{Flow: "in_port=4,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
-		}},
+		}, Networks: []string{"to fd10::2:9 denied: Pod shop/db is in the isolated Namespace shop"}},
 	})
 	for _, row := range []struct {
 		golden string
@@ -174,6 +175,8 @@ func TestNodeCommands(t *testing.T) {
 		{"whyboth.txt", []string{"tombolo", "policy", "why", "--from", "shop/both", "--to", "shop/db", "--trace"}},
 		{"whyservice.txt", []string{"tombolo", "policy", "why", "--from", "203.0.113.7", "--to", "198.51.100.10", "--port",
 			"443", "--trace"}},
+		{"whynetworks.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "a/db", "--port", "80",
+			"--trace"}},
 		{"why.yaml", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--port", "5432",
 			"--protocol", "tcp", "--cluster", "west", "-o", "yaml"}},
 		{"identities-here.txt", []string{"tombolo", "get", "identities", "--here"}},

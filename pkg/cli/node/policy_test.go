@@ -123,6 +123,25 @@ var ofService = api.Why{
 	}},
 }
 
+// ofNetworks is a connection to a Pod in an isolated Namespace, whose network the client is not in.
+var ofNetworks = api.Why{
+	From: client, To: api.WhyEnd{Kind: "Pod", Name: "a/db", Address: "10.10.1.9", Node: "node-1"},
+	Connections: []api.WhyConnection{{
+		From: "10.10.1.2", To: api.WhyEnd{Kind: "Pod", Name: "a/db", Address: "10.10.1.9", Node: "node-1"},
+		Protocol: "TCP", Port: 80,
+		Stages: []api.WhyStage{
+			{Direction: "egress", Node: "node-1", Here: true, Allowed: true, Pod: "shop/web",
+				Reason: "no policy applies to the Pod for egress"},
+			{Direction: "network", Node: "node-1", Here: true,
+				Reason: "Pod a/db is in the isolated Namespace a: Pods of other Namespaces do not reach it (docs/tenants.md)",
+				Trace:  &api.WhyTrace{Flow: "in_port=3,tcp", Tables: []string{"Classify", "Route"}, Judged: true, Agrees: true}},
+			{Direction: "ingress", Node: "node-1", Here: true, Allowed: true, Pod: "a/db",
+				Reason: "no policy applies to the Pod for ingress",
+				Trace:  &api.WhyTrace{Error: "the packet does not come to this decision: it ends before, in table Route"}},
+		},
+	}},
+}
+
 // lies is an answer that the switch does not agree with.
 var lies = api.Why{From: client, To: client,
 	Connections: []api.WhyConnection{{To: client, Protocol: "UDP", Port: 53, Stages: []api.WhyStage{{

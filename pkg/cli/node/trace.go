@@ -74,6 +74,9 @@ func (n *node) trace() *cobra.Command {
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
 				var all []string
+				for _, text := range list.Networks {
+					all = append(all, fmt.Sprintf("Network: %s\n", text))
+				}
 				for _, t := range list.Traces {
 					all = append(all, fmt.Sprintf("Packet: %s\n%s", t.Flow, text(t)))
 				}

@@ -32,7 +32,8 @@ func (n *node) why() *cobra.Command {
 		Use:   "why --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
 		Short: "Which rules decide about a connection, and why",
 		Long: "Show which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the " +
-			"server's (ingress) on its.\n\n" +
+			"server's (ingress) on its. If one of them is in an isolated Namespace, the answer also has the decision of the " +
+			"networks.\n\n" +
 			"Ends are namespace/name of a Pod or, of --to, a Service, node/name of a Node, or an address. The agent of this " +
 			"Node answers for both Nodes. --trace also asks its switch, which has the flows of this Node's Pods alone: ask " +
 			"the other Node's agent to prove the other half.\n\n" +
@@ -175,7 +176,8 @@ func addStage(t *cli.Rows, s api.WhyStage, traces []*api.WhyTrace, traced bool) 
 	case s.Node != "":
 		verdict += " on Node " + s.Node
 	}
-	if s.Pod+s.Service == "" {
+	network := s.Direction == api.DirectionNetwork
+	if s.Pod+s.Service == "" && !network {
 		t.Add("  "+s.Direction+":", s.Reason)
 		return
 	}
@@ -194,7 +196,9 @@ func addStage(t *cli.Rows, s api.WhyStage, traces []*api.WhyTrace, traced bool) 
 	default:
 		t.Add("    peer:", "identity "+s.Peer)
 	}
-	t.Add("    policies:", cli.Or(strings.Join(s.Policies, ", "), "none applies"))
+	if !network {
+		t.Add("    policies:", cli.Or(strings.Join(s.Policies, ", "), "none applies"))
+	}
 	for _, trace := range traces {
 		switch {
 		case trace != nil && trace.Error != "":
@@ -207,7 +211,7 @@ func addStage(t *cli.Rows, s api.WhyStage, traces []*api.WhyTrace, traced bool) 
 			t.Add("    switch:", verdict, "")
 			t.Add("", "flow "+trace.Flow)
 			t.Add("", "tables "+strings.Join(trace.Tables, " "))
-		case traced:
+		case traced && s.Node != "":
 			t.Add("    switch:", "not here: run this on Node "+s.Node)
 			return
 		}

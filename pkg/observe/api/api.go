@@ -202,4 +202,6 @@ type Trace struct {
 // TraceList is the answer of PathTraces, IPv4 first.
 type TraceList struct {
 	Traces []Trace `json:"traces"`
+	// Networks are the decisions of networks of tenants, in words: one for each endpoint of a Service.
+	Networks []string `json:"networks,omitempty"`
 }

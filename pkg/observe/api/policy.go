@@ -129,16 +129,19 @@ type WhyConnection struct {
 	Port     uint16 `json:"port,omitempty"`
 	Allowed  bool   `json:"allowed"` // by all that this Node knows
 	// Stages are the decision for a Service, if one is asked at an address for clients outside, then egress of the
-	// client's Pod, then ingress of the server's.
+	// client's Pod, then the networks' if one end is in a network of tenants, then ingress of the server's.
 	Stages []WhyStage `json:"stages"`
 }
 
 // UnknownPod is a peer with an address in a podCIDR of the cluster, of which no Pod is known.
 const UnknownPod = "unknown Pod"
 
+// DirectionNetwork is the direction of a stage in which networks of tenants decide.
+const DirectionNetwork = "network"
+
 // WhyStage is what is decided at one end.
 type WhyStage struct {
-	Direction string `json:"direction"`      // egress, ingress or service
+	Direction string `json:"direction"`      // egress, ingress, service or network
 	Node      string `json:"node,omitempty"` // where it is decided, empty where nothing is
 	Here      bool   `json:"here"`           // that is the Node that was asked
 	Allowed   bool   `json:"allowed"`

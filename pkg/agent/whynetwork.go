@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// placeOf returns the network of a Namespace. A Namespace that is not known has no place.
+func (a *whyAnswers) placeOf(namespace string) tenant.Place {
+	place, _ := a.tables.tenants.Places.Get(derive.Object{Name: namespace})
+	return place
+}
+
+// servicePlace returns the network of a Service, as connections to it see it.
+func (a *whyAnswers) servicePlace(key derive.Object) tenant.Place {
+	if key == tenant.APIServer {
+		return tenant.Place{Known: true}
+	}
+	return a.placeOf(key.Namespace)
+}
+
+// networkEnd returns an end of a connection for the decision of the networks.
+func (a *whyAnswers) networkEnd(e whyEnd) tenant.End {
+	within := func(p netip.Prefix) bool { return p.Contains(e.ip) }
+	ranges, _ := a.tables.ranges.Get(self)
+	p, _ := a.tables.peering.Get(self)
+	unreached := func(c peering.Closed) bool { return slices.ContainsFunc(c.CIDRs, within) }
+	out := tenant.End{Name: e.Kind + " " + e.Name, Node: e.Node}
+	switch {
+	case e.Kind == "Pod":
+		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
+	case e.Cluster != "", slices.ContainsFunc(p.Part.Closed, unreached):
+		out.Kind = tenant.Elsewhere
+	case a.tables.policies.IsUnknownPod(e.ip), a.isGateway(e.ip), slices.ContainsFunc(ranges, within), e.ip.IsLoopback(),
+		e.ip.IsMulticast():
+		out.Kind = tenant.Inside
+	}
+	return out
+}
+
+// isGateway reports whether an address is of a Node's gateway port.
+func (a *whyAnswers) isGateway(ip netip.Addr) bool {
+	if slices.Contains(a.gatewaysOf(a.tables.nodeName), ip) {
+		return true
+	}
+	return slices.ContainsFunc(a.tables.remotes.All(), func(row derive.Row[derive.Name, datapath.RemoteNode]) bool {
+		return slices.Contains(row.Value.GatewayIPs, ip)
+	})
+}
+
+// networkOf returns the decision of the networks of tenants about a connection. It has no reason if they have no part
+// in it.
+func (a *whyAnswers) networkOf(from whyEnd, q whyQuestion, d whyDestination) tenant.Decision {
+	if a.tables.tenants == nil {
+		return tenant.Decision{Allowed: true}
+	}
+	c := tenant.Connection{Client: a.networkEnd(from), Server: a.networkEnd(d.end)}
+	if d.outside { // first it leaves its network for an address of this Node
+		c.Server = tenant.End{}
+		if out := c.Decide(); !out.Allowed {
+			return out
+		}
+		c = tenant.Connection{Client: a.networkEnd(d.client), Server: a.networkEnd(d.end)}
+	}
+	if q.to.service() != nil {
+		place := a.servicePlace(*q.to.service())
+		c.Service = &place
+	}
+	if c.Client.Kind != tenant.Pod {
+		c.Entered = d.judge
+	}
+	if slices.Contains(a.gatewaysOf(d.end.Node), d.client.ip) {
+		c.Client.Kind = tenant.OwnHost
+	} else if c.Client.Kind == tenant.Inside {
+		c.Client.Kind = tenant.Outside
+	}
+	return c.Decide()
+}
+
+// networkStage returns the stage of a decision of the networks.
+func (a *whyAnswers) networkStage(d tenant.Decision) api.WhyStage {
+	return api.WhyStage{Direction: api.DirectionNetwork, Node: d.Node, Here: d.Node == a.tables.nodeName,
+		Allowed: d.Allowed, Reason: d.Reason}
+}
+
+// inNetwork returns the destination MAC and the headers of a connection's first packet. mac is the destination MAC of a
+// packet of the default network.
+func (a *whyAnswers) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string) (string, string, error) {
+	var network, owner tenant.Place
+	if from.Kind == "Pod" {
+		network = a.placeOf(namespaceOf(from.Name))
+	}
+	mark := ""
+	if asked, err := netip.ParseAddrPort(c.Asked); err == nil {
+		protocol := corev1.Protocol(c.Protocol)
+		f, ok := a.frontendAt(protocol, asked)
+		if ok {
+			owner = a.servicePlace(derive.Object{Namespace: f.Namespace, Name: f.Service})
+		}
+		if network.Isolated() || owner.Isolated() {
+			mark = fmt.Sprintf(",ct_mark=%#x", datapath.ServiceMark(owner.Isolated()))
+		}
+		if owner.Isolated() && from.Kind != "Pod" && f.Kind != service.ClusterIP {
+			entry, err := a.entryOf(from, protocol, asked) // connection tracking has it, as the host has translated it
+			if err != nil {
+				return "", "", err
+			}
+			c.Asked = entry.String()
+		}
+		if !owner.Isolated() {
+			network = tenant.Place{}
+		}
+	}
+	if network.Isolated() && from.Node != a.tables.nodeName {
+		mac = datapath.MACOf(network.ID).String()
+	}
+	headers, err := headersOf(from, c)
+	return mac, headers + mark, err
+}

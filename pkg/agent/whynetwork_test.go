@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// isolate adds an isolated Namespace with two Pods: NAME-here on this Node, and NAME-far on node-2.
+func (a *asked) isolate(name, far string, annotations map[string]string) {
+	a.t.Helper()
+	a.world.spaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name),
+		Labels: map[string]string{tenant.LabelIsolated: "true"}, Annotations: annotations}}
+	pod := podIn(name, name+"-far", "node-2", far, nil)
+	pod.Status.PodIPs = a.world.podIPs(far)
+	a.world.objects[name+"/"+name+"-far"] = pod
+	a.settle() // a Pod is attached after its Namespace is known
+	a.addIn(name, name+"-here")
+}
+
+// publish adds a Service with a port of the Nodes and an endpoint.
+func (a *asked) publish(namespace, name, vip string, port int32, endpoint string) {
+	s, slice := serviceIn(namespace, name, vip, []string{endpoint}, 80)
+	s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, port
+	a.world.services[namespace+"/"+name], a.world.slices[namespace+"/"+name] = s, slice
+}
+
+// TestWhyNetworks asks about connections of isolated Namespaces, and has a real switch prove the answers of its Node.
+// Each row has the word for the networks, with its reason, and the end of the traced packet.
+func TestWhyNetworks(t *testing.T) {
+	a := newAskedOf(t, family.Dual, func(c *config.Config) {
+		c.FeatureGates["TenantNetworks"], c.AntreaProxy.ProxyAll = true, true
+	})
+	a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid of default"}}
+	a.isolate("a", "10.11.2.30", nil)
+	a.isolate("b", "10.11.2.40", map[string]string{tenant.AnnotationForwardingMode: "fabric-snat"})
+	here := a.world.pods["a-here-a1b2c3"].IPs[0].Addr().String()
+	db := a.db.IPs[0].Addr().String()
+	a.publish("a", "own", "10.97.0.50", 30050, here)
+	a.publish("a", "wrong", "10.97.0.51", 30051, db)
+	a.publish("default", "shared", "10.97.0.52", 30052, db)
+	a.publish("default", "wrong", "10.97.0.53", 30053, here)
+	a.publish("default", "kubernetes", "10.97.0.1", 30054, "192.0.2.10")
+	delete(a.world.policies, "db") // it is about other clients
+	a.settle()
+	const inA, inB = "is in the isolated Namespace a: ", "is in the isolated Namespace b: "
+	for _, row := range []struct{ name, query, want, ends string }{
+		{"default network to a Pod", "from=default/db&to=a/a-here&port=80",
+			"denied, traced: Pod a/a-here " + inA + "Pods of other Namespaces do not reach it", "dropped in Route"},
+		{"to one on another Node", "from=default/db&to=a/a-far&port=80",
+			"denied at node-2: Pod a/a-far " + inA + "Pods of other Namespaces do not reach it",
+			"to tombolo-tun0 192.168.78.102"},
+		{"from another Node", "from=default/far&to=a/a-here&port=80",
+			"denied, traced: Pod a/a-here " + inA + "Pods of other Namespaces do not reach it", "dropped in Route"},
+		{"two isolated Namespaces", "from=b/b-here&to=a/a-here&port=80",
+			"denied, traced: Pod a/a-here " + inA + "Pods of other Namespaces do not reach it", "dropped in Tenant"},
+		{"from another Node", "from=b/b-far&to=a/a-here&port=80",
+			"denied, traced: Pod a/a-here " + inA, "dropped in Tenant"},
+		{"in one Namespace from another Node", "from=a/a-far&to=a/a-here&port=80",
+			"allowed, traced: both Pods are in the isolated Namespace a", "to a/a-here"},
+		{"in one Namespace to another Node", "from=a/a-here&to=a/a-far&port=80",
+			"allowed at node-2: both Pods are in the isolated Namespace a", "to tombolo-tun0 192.168.78.102"},
+		{"to the default network by address", "from=a/a-here&to=default/db&port=80",
+			"denied, traced: Pod a/a-here " + inA + "it reaches Pods of other Namespaces through Services alone",
+			"dropped in Tenant"},
+		{"from another Node by address", "from=a/a-far&to=default/db&port=80",
+			"denied, traced: Pod a/a-far " + inA + "it reaches Pods of other Namespaces through Services alone",
+			"dropped in Tenant"},
+		{"to the default network by a Service", "from=a/a-here&to=default/shared",
+			"allowed, traced: Pod a/a-here is in the isolated Namespace a, and the Service is in no isolated Namespace: all " +
+				"Pods reach it", "to default/db"},
+		{"to a port of this Node", "from=a/a-here&to=" + selfAddress + "&port=30052",
+			"allowed, traced: Pod a/a-here is in the isolated Namespace a, and the Service", "to default/db"},
+		{"to the API server", "from=a/a-here&to=default/kubernetes",
+			"allowed, traced: Pod a/a-here is in the isolated Namespace a, and the Service", "to antrea-gw0"},
+		{"to a Service of the Namespace", "from=a/a-here&to=a/own",
+			"allowed, traced: both Pods are in the isolated Namespace a", "back"},
+		{"to one that leads elsewhere", "from=a/a-here&to=a/wrong",
+			"denied, traced: Pod a/a-here is in the isolated Namespace a, like the Service: the Service leads to Pods of that " +
+				"Namespace alone", "dropped in Tenant"},
+		{"default network to a Service", "from=default/db&to=a/own",
+			"denied, traced: the Service " + inA + "Pods of other Namespaces do not reach it", "dropped in Route"},
+		{"to one of an isolated Namespace", "from=b/b-here&to=a/own",
+			"denied, traced: Pod a/a-here " + inA + "Pods of other Namespaces do not reach it", "dropped in Tenant"},
+		{"Service of the default network into a Namespace", "from=default/db&to=default/wrong",
+			"denied, traced: Pod a/a-here " + inA, "dropped in Route"},
+		{"outside without an annotation", "from=a/a-here&to=192.0.2.1&port=443",
+			"denied, traced: Pod a/a-here " + inA + "it reaches destinations outside of the cluster only if the Namespace " +
+				"has the annotation core.juniper.net/forwarding-mode=fabric-snat", "dropped in Tenant"},
+		{"outside with the annotation", "from=b/b-here&to=192.0.2.1&port=443",
+			"allowed, traced: Pod b/b-here is in the isolated Namespace b, which has core.juniper.net/forwarding-mode=" +
+				"fabric-snat", "to antrea-gw0"},
+		{"to the host of another Node", "from=b/b-here&to=node/node-2&port=22",
+			"allowed, traced: Pod b/b-here is in the isolated Namespace b, which has", "to antrea-gw0"},
+		{"to the gateway port", "from=b/b-here&to=" + selfGateway + "&port=22",
+			"denied, traced: Pod b/b-here " + inB + "it reaches no address of the clusters' ranges but Pods of its Namespace",
+			"dropped in Tenant"},
+		{"to a ClusterIP without a Service", "from=b/b-here&to=10.97.0.99&port=80",
+			"denied, traced: Pod b/b-here " + inB + "it reaches no address of the clusters' ranges", "dropped in Tenant"},
+		{"processes of the Node", "from=node/node-1&to=a/a-here&port=80",
+			"allowed, traced: Pod a/a-here " + inA + "processes of its Node reach it", "to a/a-here"},
+		{"processes of another Node", "from=node/node-2&to=a/a-here&port=80",
+			"denied, traced: Pod a/a-here " + inA + "clients outside reach it through Services of its Namespace",
+			"dropped in Route"},
+		{"a client outside by address", "from=203.0.113.7&to=a/a-here&port=80",
+			"denied, traced: Pod a/a-here " + inA + "clients outside reach it through", "dropped in Route"},
+		{"a client outside by a port of this Node", "from=203.0.113.7&to=" + selfAddress + "&port=30050",
+			"allowed, traced: clients outside reach Pods of the isolated Namespace a on Node node-1 through its Services",
+			"to a/a-here"},
+		{"by one that leads elsewhere", "from=203.0.113.7&to=" + selfAddress + "&port=30051",
+			"denied, traced: the Service " + inA + "it leads clients outside to Pods of that Namespace alone",
+			"dropped in Tenant"},
+		{"by one of the default network", "from=203.0.113.7&to=" + selfAddress + "&port=30053",
+			"denied, traced: Pod a/a-here " + inA + "clients outside reach it through", "dropped in Route"},
+		{"a Pod of another Node by a port of this Node", "from=default/far&to=" + selfAddress + "&port=30050",
+			"allowed, traced: clients outside reach Pods of the isolated Namespace a", "to a/a-here"},
+		{"one that does not leave its network", "from=a/a-far&to=" + selfAddress + "&port=30050",
+			"denied at node-2: Pod a/a-far " + inA + "it reaches destinations outside of the cluster only if", "to a/a-here"},
+		{"the default network alone", "from=default/db&to=default/far&port=80", "nothing", "to tombolo-tun0 192.168.78.102"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var w api.Why
+			if e := a.get(api.PathWhy+"?trace=true&family=ipv4&"+row.query, &w); e != "" {
+				t.Fatal(e)
+			}
+			have, verdict := "nothing", ""
+			for _, c := range w.Connections {
+				allowed := true
+				for _, s := range c.Stages {
+					allowed = allowed && s.Allowed
+					if s.Direction == api.DirectionNetwork {
+						s.Pod, verdict = "x", outcome[s.Allowed]
+						have = stages(api.WhyConnection{Stages: []api.WhyStage{s}}) + ": " + s.Reason
+					} else if s.Trace != nil && s.Trace.Judged && !s.Trace.Agrees {
+						t.Errorf("the switch disagrees: %+v", *s.Trace)
+					}
+				}
+				if allowed != c.Allowed {
+					t.Errorf("allowed %t: %+v", c.Allowed, c)
+				}
+			}
+			if !strings.HasPrefix(have, row.want) || len(w.Connections) != 1 ||
+				verdict == "denied" && !strings.HasSuffix(have, " (docs/tenants.md)") {
+				t.Errorf("have %s\nwant %s\n%+v", have, row.want, w)
+			}
+			var list api.TraceList
+			if e := a.get(api.PathTraces+"?family=ipv4&"+row.query, &list); e != "" {
+				t.Fatal(e)
+			}
+			_, reason, _ := strings.Cut(row.want, ": ")
+			if ends := a.ends(t, list.Traces); len(ends) != 1 || !strings.HasSuffix(ends[0], ": "+row.ends) {
+				t.Errorf("the packet goes %q, want %s\n%s", ends, row.ends, list.Traces[0].Output)
+			}
+			want := fmt.Sprintf("to %s %s: %s", w.Connections[0].To.Address, verdict, reason)
+			if row.want == "nothing" && list.Networks != nil || row.want != "nothing" &&
+				!slices.ContainsFunc(list.Networks, func(have string) bool { return strings.HasPrefix(have, want) }) {
+				t.Errorf("the trace names %q, want %q", list.Networks, want)
+			}
+		})
+	}
+	// The same over IPv6.
+	for query, want := range map[string]string{
+		"from=default/db&to=a/a-here&port=80":          "denied, traced",
+		"from=a/a-far&to=a/a-here&port=80":             "allowed, traced",
+		"from=b/b-far&to=a/a-here&port=80":             "denied, traced",
+		"from=b/b-here&to=2001:db8:9::9&port=443":      "allowed, traced",
+		"from=a/a-here&to=2001:db8:9::9&protocol=icmp": "denied, traced",
+		"from=node/node-1&to=a/a-here&port=80":         "allowed, traced",
+	} {
+		var w api.Why
+		if e := a.get(api.PathWhy+"?trace=true&family=ipv6&"+query, &w); e != "" {
+			t.Errorf("%s: %s", query, e)
+			continue
+		}
+		have := ""
+		for _, s := range w.Connections[0].Stages {
+			if s.Direction == api.DirectionNetwork {
+				s.Pod = "x"
+				have = stages(api.WhyConnection{Stages: []api.WhyStage{s}})
+			}
+		}
+		if have != want {
+			t.Errorf("%s: %q, want %q: %+v", query, have, want, w)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package tenant
+
+import (
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// APIServer is the Service of the API server. It is in the default network, also if its Namespace is isolated.
+var APIServer = derive.Object{Namespace: "default", Name: "kubernetes"}
+
+// EndKind is what an end of a connection is.
+type EndKind uint8
+
+// Kinds of ends.
+const (
+	Outside   EndKind = iota // a machine outside of the cluster, or the host of a Node
+	Pod                      // a Pod of this cluster
+	OwnHost                  // of clients: a process of the server's Node, with an address of the Pods' network
+	Elsewhere                // a Pod of another cluster, or the cluster's Gateway
+	Inside                   // of servers: an address of this cluster's ranges that no known Pod has
+)
+
+// End is an end of a connection.
+type End struct {
+	Kind  EndKind
+	Name  string // in words, such as "Pod a/web"
+	Node  string // of a Pod
+	Place Place  // of a Pod's Namespace
+}
+
+// Connection is a new connection that the networks let pass or not. Policies are not part of it.
+type Connection struct {
+	Client, Server End
+	// Service is the place of the Service that the connection is made to, or nil. Server is an endpoint of it.
+	Service *Place
+	// Entered is the Node at which the connection comes to the Service's address for clients outside. It is empty if
+	// the client's own switch chooses the endpoint.
+	Entered string
+}
+
+// Decision is the decision of the networks about a connection.
+type Decision struct {
+	Allowed bool
+	// Reason explains it in words. It is empty if networks of tenants have no part in the connection.
+	Reason string
+	// Node decides, if it is known.
+	Node string
+}
+
+// document ends reasons of refusals.
+const document = " (docs/tenants.md)"
+
+// Decide returns the decision. Table Tenant of the datapath decides the same for each packet.
+func (c Connection) Decide() Decision {
+	client, server := c.Client, c.Server
+	at := client.Node
+	refused := func(text string) Decision { return Decision{Reason: text + document, Node: at} }
+	if client.Kind == Pod && client.Place.Closed() {
+		return refused(client.closed())
+	}
+	var network Place // that the packets are in; zero for the default network
+	if client.Kind == Pod {
+		network = client.Place
+	}
+	byHost := client.Kind == Outside || client.Kind == OwnHost
+	switch {
+	case c.Service == nil, byHost && c.Entered == "":
+	case !c.Service.Isolated():
+		network = Place{}
+	case c.Entered != "":
+		if at = c.Entered; server.Kind != Pod || server.Node != c.Entered {
+			return refused("the Service is in " + c.Service.words() + ": an address of Node " + c.Entered + " leads to its " +
+				"Pods on that Node alone: set externalTrafficPolicy: Local")
+		}
+		if server.Place.Closed() {
+			return refused(server.closed())
+		}
+		if !c.Service.meets(server.Place) {
+			return refused("the Service is in " + c.Service.words() + ": it leads clients outside to Pods of that Namespace " +
+				"alone")
+		}
+		return Decision{Allowed: true, Node: at, Reason: "clients outside reach Pods of " + c.Service.words() +
+			" on Node " + at + " through its Services"}
+	case client.Kind == Elsewhere:
+		return refused("the Service is in " + c.Service.words() + ": other clusters do not reach it")
+	case !network.Isolated():
+		return refused("the Service is in " + c.Service.words() + ": Pods of other Namespaces do not reach it")
+	}
+	if server.Kind == Pod {
+		return c.toPod(network)
+	}
+	switch {
+	case network.Isolated() && server.Kind != Outside:
+		return refused(client.words() + ": it reaches no address of the clusters' ranges but Pods of its Namespace")
+	case network.Isolated() && !network.Outside:
+		return refused(client.words() + ": it reaches destinations outside of the cluster only if the Namespace has the " +
+			"annotation " + AnnotationForwardingMode + "=" + modeFabricSNAT)
+	case network.Isolated():
+		return Decision{Allowed: true, Node: at, Reason: client.words() + ", which has " + AnnotationForwardingMode + "=" +
+			modeFabricSNAT + ": it reaches destinations outside"}
+	}
+	return c.inDefault(at)
+}
+
+// toPod returns the decision about packets of a network to a Pod. The Pod's Node decides.
+func (c Connection) toPod(network Place) Decision {
+	client, server := c.Client, c.Server
+	refused := func(text string) Decision { return Decision{Reason: text + document, Node: server.Node} }
+	switch into := server.Place; {
+	case into.Closed():
+		return refused(server.closed())
+	case network.meets(into) && !network.Isolated():
+		if client.Kind == Pod && client.Name == server.Name && client.Place.Isolated() {
+			return refused(client.words() + ": it does not reach itself through a Service of another Namespace")
+		}
+		return c.inDefault(server.Node)
+	case network.meets(into):
+		text := "both Pods are in " + into.words()
+		if network.Network != into.Network {
+			text = network.words() + " and " + into.words() + " are joined"
+		}
+		return Decision{Allowed: true, Node: server.Node, Reason: text}
+	case !into.Isolated() && c.Service != nil:
+		return refused(client.words() + ", like the Service: the Service leads to Pods of that Namespace alone")
+	case !into.Isolated():
+		return refused(client.words() + ": it reaches Pods of other Namespaces through Services alone")
+	case client.Kind == OwnHost:
+		return Decision{Allowed: true, Node: server.Node, Reason: server.words() + ": processes of its Node reach it"}
+	case client.Kind == Outside:
+		return refused(server.words() + ": clients outside reach it through Services of its Namespace at addresses of its " +
+			"Node, and processes of other Nodes do not reach it")
+	case client.Kind == Elsewhere:
+		return refused(server.words() + ": other clusters do not reach it")
+	case client.Place.meets(into):
+		return refused(server.words() + ", and the Service is not: it does not lead into that Namespace")
+	}
+	return refused(server.words() + ": Pods of other Namespaces do not reach it")
+}
+
+// inDefault returns the decision about packets of the default network to an end that is in it.
+func (c Connection) inDefault(node string) Decision {
+	d := Decision{Allowed: true, Node: node}
+	if c.Client.Place.Isolated() {
+		d.Reason = c.Client.words() + ", and the Service is in no isolated Namespace: all Pods reach it"
+	}
+	return d
+}
+
+// meets reports whether packets of a network are delivered to Pods of another place. Neither is closed.
+func (p Place) meets(o Place) bool {
+	return !p.Isolated() && !o.Isolated() || p.Isolated() && o.Isolated() && p.ID != 0 &&
+		(p.ID == o.ID || slices.Contains(o.Joined, p.ID))
+}
+
+// words returns the network of a place in words.
+func (p Place) words() string {
+	if p.Network.Door == doorIsolated {
+		return "the isolated Namespace " + p.Network.Name
+	}
+	return "network " + p.Network.String()
+}
+
+// words returns the beginning of a sentence about the network of a Pod.
+func (e End) words() string { return e.Name + " is in " + e.Place.words() }
+
+// closed returns the reason why a Pod has no traffic.
+func (e End) closed() string {
+	if !e.Place.Known {
+		return e.Name + " has no traffic, since its Namespace is not known yet: wait until the agent has read it"
+	}
+	return e.words() + ", whose number another network has, and has no traffic: create the Namespace again"
+}
