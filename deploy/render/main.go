@@ -32,8 +32,8 @@ var (
 	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "resourceexports", "resourceimports"}
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
 		"podaddressimports", "serviceexports", "serviceimports"}
-	// Kinds of policies by their groups: two of them have the same name.
-	policyCRDs = []string{"crd.antrea.io_*", "policy.networking.k8s.io_*", "tombolo.io_*"}
+	// Kinds of policies by their groups: two of them have the same name. With them are the kinds of virtual networks.
+	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*", "tombolo.io_*"}
 
 	leader = part{"leader", "antrea-multicluster"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 )
 
@@ -84,9 +85,10 @@ func adminPolicies(d *metav1.PartialObjectMetadata) []Finding {
 		"policies of this kind are NOT enforced: write a ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 instead")
 }
 
+// virtualNetworks leaves out the kinds of CN2 that are served.
 func virtualNetworks(d *metav1.PartialObjectMetadata) []Finding {
-	resource, ok := strings.CutSuffix(d.Name, ".core.juniper.net")
-	return when(ok && slices.Contains([]string{"virtualnetworks", "virtualnetworkrouters", "subnets"}, resource), "",
-		"objects of this kind have no effect: Pods are in the cluster's one network and are NOT isolated; write "+
-			"NetworkPolicies")
+	resource, ok := strings.CutSuffix(d.Name, "."+contrailv4.GroupVersion.Group)
+	return when(ok && resource != "virtualnetworks" && resource != "virtualnetworkrouters", "",
+		"objects of this kind have no effect: isolate Namespaces, and join them by VirtualNetworkRouters; remove the "+
+			"definition when no other program reads it")
 }

@@ -86,8 +86,9 @@ var rows = []Row{
 		find: finders{definition: adminPolicies},
 	},
 	{
-		Asked:  "virtual networks of CN2 (kinds of `core.juniper.net`)",
-		Reason: "VirtualNetworkNotSupported", Happens: "no network of its own, no isolation",
+		Asked: "kinds of CN2 (`core.contrail.juniper.net`) but VirtualNetwork and VirtualNetworkRouter " +
+			"([tenants](tenants.md))",
+		Reason: "VirtualNetworkNotSupported", Happens: "the definition is not installed; objects have no effect",
 		find: finders{definition: virtualNetworks},
 	},
 	{

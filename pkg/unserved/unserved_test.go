@@ -79,7 +79,8 @@ func TestObjects(t *testing.T) {
 	for name, want := range map[string][]string{
 		"egresses.crd.antrea.io":                          {"KindNotSupported"},
 		"adminnetworkpolicies.policy.networking.k8s.io":   {"PolicyKindNotSupported"},
-		"virtualnetworks.core.juniper.net":                {"VirtualNetworkNotSupported"},
+		"subnets.core.contrail.juniper.net":               {"VirtualNetworkNotSupported"},
+		"virtualnetworks.core.contrail.juniper.net":       nil,
 		"tiers.crd.antrea.io":                             nil,
 		"clusternetworkpolicies.policy.networking.k8s.io": nil,
 		"egresses.example.org":                            nil,

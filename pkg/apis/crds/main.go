@@ -1,6 +1,6 @@
 // Command crds finishes the CustomResourceDefinitions that controller-gen has written: it removes the descriptions
-// that are not this repository's own, adds to kinds of other modules what their Go types do not say, and bounds
-// the label selectors of policies.
+// that are not this repository's own, adds to kinds of other modules what their Go types do not say, bounds the label
+// selectors of policies and routers, and adds versions of one schema.
 //
 //	crds DIRECTORY SOURCE...
 //
@@ -12,8 +12,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -87,7 +89,22 @@ func finish(crd map[string]any, own map[string]bool) {
 	case "crd.antrea.io":
 		otherSide(spec["versions"])
 		selectors(spec["versions"])
+	case "core.contrail.juniper.net":
+		selectors(spec["versions"])
+		spec["versions"] = withOlder(spec["versions"], "v1alpha1", "v3")
 	}
+}
+
+// withOlder adds versions to a definition of one version, with its schema. The one version is stored.
+func withOlder(versions any, names ...string) []any {
+	list, _ := versions.([]any)
+	for _, name := range slices.Backward(names) {
+		newest, _ := list[len(list)-1].(map[string]any)
+		older := maps.Clone(newest)
+		older["name"], older["storage"] = name, false
+		list = slices.Insert(list, 0, any(older))
+	}
+	return list
 }
 
 // otherSide leaves out of ingress rules what their field to would have, and out of egress rules from: they are refused

@@ -1,0 +1,219 @@
+package v4
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// DefaultPodNetwork is the name of the VirtualNetwork of a Namespace that Pods without another one are in.
+const DefaultPodNetwork = "default-podnetwork"
+
+// States of an object.
+const (
+	// StateSuccess means that all of the object is acted on.
+	StateSuccess = "Success"
+	// StateWarning means that parts of it are not. The observation names them.
+	StateWarning = "Warning"
+)
+
+// Status is the state of an object.
+type Status struct {
+	// State is Success, or Warning if parts of the object are not acted on.
+	// +optional
+	State string `json:"state,omitempty"`
+	// Observation names the parts of the object that are not acted on, and remedies.
+	// +optional
+	Observation string `json:"observation,omitempty"`
+}
+
+// ResourceReference names another object.
+type ResourceReference struct {
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	APIVersion string `json:"apiVersion,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
+
+// RouteTarget is a target of routes, such as target:64512:1000. It has no effect.
+//
+// +kubebuilder:validation:MaxLength=253
+type RouteTarget string
+
+// VirtualNetworkProperties are properties of a network. They have no effect.
+type VirtualNetworkProperties struct {
+	// +optional
+	// +kubebuilder:validation:Enum=l2;l3;l2_l3
+	ForwardingMode string `json:"forwardingMode,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	RPF string `json:"rpf,omitempty"`
+}
+
+// VirtualNetworkSpec is the request of a VirtualNetwork. Its fields have no effect in this version.
+type VirtualNetworkSpec struct {
+	// +optional
+	V4SubnetReference *ResourceReference `json:"v4SubnetReference,omitempty"`
+	// +optional
+	V6SubnetReference *ResourceReference `json:"v6SubnetReference,omitempty"`
+	// +optional
+	FabricSNAT bool `json:"fabricSNAT,omitempty"`
+	// +optional
+	FabricForwarding bool `json:"fabricForwarding,omitempty"`
+	// +optional
+	PodNetwork bool `json:"podNetwork,omitempty"`
+	// +optional
+	IsProviderNetwork bool `json:"isProviderNetwork,omitempty"`
+	// +optional
+	ProviderNetworkReference *ResourceReference `json:"providerNetworkReference,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	RouteTableReferences []ResourceReference `json:"routeTableReferences,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	RouteTargetList []RouteTarget `json:"routeTargetList,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	ImportRouteTargetList []RouteTarget `json:"importRouteTargetList,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	ExportRouteTargetList []RouteTarget `json:"exportRouteTargetList,omitempty"`
+	// VirtualNetworkNetworkID is a requested number of the network.
+	// +optional
+	// +kubebuilder:validation:Minimum=4096
+	// +kubebuilder:validation:Maximum=4294967295
+	VirtualNetworkNetworkID int64 `json:"virtualNetworkNetworkId,omitempty"`
+	// +optional
+	VirtualNetworkProperties *VirtualNetworkProperties `json:"virtualNetworkProperties,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4094
+	VLANID int32 `json:"vlanID,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=253
+	FQName []string `json:"fqName,omitempty"`
+}
+
+// VirtualNetworkStatus is the state of a VirtualNetwork.
+type VirtualNetworkStatus struct {
+	Status `json:",inline"`
+	// VirtualNetworkNetworkID is the number of the network between Nodes.
+	// +optional
+	VirtualNetworkNetworkID int64 `json:"virtualNetworkNetworkId,omitempty"`
+	// IPFamilies are the versions of IP of its Pods, as in v6,v4.
+	// +optional
+	IPFamilies string `json:"ipFamilies,omitempty"`
+}
+
+// VirtualNetwork is a network of Pods. VirtualNetwork default-podnetwork stands for the network of its Namespace, if
+// the Namespace is isolated. VirtualNetworkRouters select it by its labels.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vn
+// +kubebuilder:printcolumn:name="VNI",type=integer,JSONPath=`.status.virtualNetworkNetworkId`,description="Number"
+// +kubebuilder:printcolumn:name="IP Families",type=string,JSONPath=`.status.ipFamilies`,description="Versions of IP"
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`,description="Success, or Warning"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VirtualNetwork struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec VirtualNetworkSpec `json:"spec,omitempty"`
+	// +optional
+	Status VirtualNetworkStatus `json:"status,omitempty"`
+}
+
+// VirtualNetworkList is a list of VirtualNetworks.
+//
+// +kubebuilder:object:root=true
+type VirtualNetworkList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualNetwork `json:"items"`
+}
+
+// Types of VirtualNetworkRouters.
+const (
+	TypeMesh  = "mesh"
+	TypeHub   = "hub"
+	TypeSpoke = "spoke"
+)
+
+// VirtualNetworkRouterEntry selects routers by their labels, and by the labels of their Namespaces.
+type VirtualNetworkRouterEntry struct {
+	// VirtualNetworkRouterSelector selects routers. Without one the entry selects none.
+	// +optional
+	VirtualNetworkRouterSelector *metav1.LabelSelector `json:"virtualNetworkRouterSelector,omitempty"`
+	// NamespaceSelector selects their Namespaces. Without one it is the router's own.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+}
+
+// ImportVirtualNetworkRouter selects the routers that a router imports.
+type ImportVirtualNetworkRouter struct {
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	VirtualNetworkRouters []VirtualNetworkRouterEntry `json:"virtualNetworkRouters,omitempty"`
+}
+
+// VirtualNetworkRouterSpec is the request of a router.
+type VirtualNetworkRouterSpec struct {
+	// Type of the router. A mesh joins its networks with each other. Two routers that import each other join their
+	// networks: two of type mesh, or a hub with a spoke.
+	// +kubebuilder:validation:Enum=mesh;hub;spoke
+	Type string `json:"type"`
+	// VirtualNetworkSelector selects VirtualNetworks of the router's Namespace.
+	VirtualNetworkSelector *metav1.LabelSelector `json:"virtualNetworkSelector"`
+	// Import selects other routers.
+	// +optional
+	Import ImportVirtualNetworkRouter `json:"import,omitempty"`
+	// RouteTarget has no effect.
+	// +optional
+	RouteTarget RouteTarget `json:"routeTarget,omitempty"`
+	// RoutingType has no effect.
+	// +optional
+	// +kubebuilder:validation:Enum=evpn;l3vpn
+	RoutingType string `json:"routingType,omitempty"`
+	// L3VXLANNetworkIdentifier has no effect.
+	// +optional
+	// +kubebuilder:validation:Minimum=4096
+	// +kubebuilder:validation:Maximum=4294967295
+	L3VXLANNetworkIdentifier int64 `json:"l3vxlanNetworkIdentifier,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=253
+	FQName []string `json:"fqName,omitempty"`
+}
+
+// VirtualNetworkRouter joins networks.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vnr
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`,description="mesh, hub or spoke"
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`,description="Success, or Warning"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VirtualNetworkRouter struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VirtualNetworkRouterSpec `json:"spec"`
+	// +optional
+	Status Status `json:"status,omitempty"`
+}
+
+// VirtualNetworkRouterList is a list of VirtualNetworkRouters.
+//
+// +kubebuilder:object:root=true
+type VirtualNetworkRouterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualNetworkRouter `json:"items"`
+}
