@@ -63,7 +63,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	c := config.Default()
-	c.FeatureGates = map[string]bool{"Multicluster": true}
+	c.FeatureGates = map[string]bool{"Multicluster": true, "TenantNetworks": true}
 	c.Multicluster.EnableGateway, c.Multicluster.EnableStretchedNetworkPolicy = true, true
 	var watched []resource
 	for _, k := range newTables(c, "node-1").kinds.All() {

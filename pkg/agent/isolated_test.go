@@ -7,10 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -69,6 +73,60 @@ func TestIsolatedNamespace(t *testing.T) {
 	_, _, problems = flowsOfPod(bad)
 	if len(problems) != 2 || !strings.Contains(problems[0], `has "sure": write "true"`) {
 		t.Errorf("a label with another value: problems %q", problems)
+	}
+}
+
+// TestJoinedNamespaces joins the Namespace of a Pod with another one. Routers count with the feature gate alone, and
+// their problems are the agent's.
+func TestJoinedNamespaces(t *testing.T) {
+	label := map[string]string{tenant.LabelIsolated: "true"}
+	v := testView()
+	for _, name := range []string{"default", "other"} {
+		v.Namespaces = append(v.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name,
+			UID: types.UID("uid of " + name), Labels: label}})
+	}
+	router := func(namespace, other string) *contrailv4.VirtualNetworkRouter {
+		r := &contrailv4.VirtualNetworkRouter{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "router"}}
+		r.Spec.Type, r.Spec.VirtualNetworkSelector = contrailv4.TypeMesh, &metav1.LabelSelector{}
+		r.Spec.Import.VirtualNetworkRouters = []contrailv4.VirtualNetworkRouterEntry{{
+			VirtualNetworkRouterSelector: &metav1.LabelSelector{},
+			NamespaceSelector:            &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: other}},
+		}}
+		return r
+	}
+	network := func(namespace string) *contrailv4.VirtualNetwork {
+		return &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: "1",
+			Name: contrailv4.DefaultPodNetwork}}
+	}
+	flows := func(gate bool, others ...client.Object) (string, []problem.Problem) {
+		v.Config.FeatureGates["TenantNetworks"], v.Others = gate, nil
+		if gate { // without it the kinds are not watched
+			v.Others = others
+		}
+		tables := newTables(v.Config, v.NodeName)
+		tables.set(v)
+		tables.engine.Pass()
+		served, _ := tables.flows.ServedPods.Get(derive.Name("web-a1b2c3"))
+		var lines []string
+		for _, f := range served.Entries.Flows {
+			lines = append(lines, f.String())
+		}
+		return strings.Join(lines, "\n"), slices.DeleteFunc(tables.engine.Problems(), func(p problem.Problem) bool {
+			return !strings.HasPrefix(p.Kind, "VirtualNetwork")
+		})
+	}
+	apart, _ := flows(true)
+	oneSided, problems := flows(true, network("default"), network("other"), router("default", "other"))
+	if oneSided != apart || len(problems) != 1 || problems[0].Reason != "SelectsNothing" {
+		t.Errorf("an import of no router, problems %v:\n%s", problems, oneSided)
+	}
+	joined, problems := flows(true, network("default"), network("other"), router("default", "other"),
+		router("other", "default"))
+	if len(problems) > 0 || strings.Count(joined, "\n") <= strings.Count(apart, "\n") {
+		t.Errorf("joined, problems %v:\n%s", problems, joined)
+	}
+	if have, _ := flows(false); strings.Contains(have, "reg14") {
+		t.Errorf("without the gate:\n%s", have)
 	}
 }
 

@@ -63,7 +63,12 @@ func (t *tables) declareKinds() {
 		return holderNodeOf(n)
 	})
 	if t.config.Enabled("TenantNetworks") {
-		t.tenants = tenant.NewIsolated(t.engine, watch.NewSource(k, "tenant-namespaces", tenant.NamespaceFactsOf))
+		t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
+			Namespaces: watch.NewSource(k, "tenant-namespaces", tenant.NamespaceFactsOf),
+			Labels:     watch.NewSource(k, "tenant-namespace-labels", tenant.NamespaceLabels),
+			Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf, optional),
+			Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf, optional),
+		})
 	}
 	t.kinds = k
 }

@@ -82,8 +82,3 @@ func Isolated(
 			Outside: f.Mode == modeFabricSNAT}, ps
 	}, derive.KeysOfIndex(byName))
 }
-
-// NewIsolated adds the tables of a cluster whose only front door is the label of Namespaces.
-func NewIsolated(e *derive.Engine, namespaces derive.Readable[derive.Object, NamespaceFacts]) *Tables {
-	return NewTables(e, namespaces, Doors{Networks: []derive.Readable[Name, Network]{Isolated(e, namespaces)}})
-}

@@ -11,8 +11,10 @@ package tenant
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -87,6 +89,8 @@ type Router struct {
 	Kind     Kind
 	Networks []Name
 	Imports  []Name // routers
+	// Problems are the front door's.
+	Problems []problem.Problem
 }
 
 // Doors are the front doors' tables.
@@ -123,6 +127,10 @@ type Tables struct {
 	Joined *derive.Table[Name, []Name]
 	// Places are the networks of the Namespaces of this cluster, by Namespace (derive.Object without a Namespace).
 	Places *derive.Table[derive.Object, Place]
+	// RouterProblems are the problems of routers.
+	RouterProblems *derive.Table[Name, []problem.Problem]
+	// VirtualNetworkProblems are the problems of VirtualNetworks. Only NewCluster makes the table.
+	VirtualNetworkProblems *derive.Table[derive.Object, []problem.Problem]
 
 	routers   *derive.Table[Name, Router]
 	byID      *derive.Index[ID, Name, Network]
@@ -140,7 +148,7 @@ func NewTables[V any](e *derive.Engine, namespaces derive.Readable[derive.Object
 	t.byNetwork = derive.NewIndex(t.routers, "network", func(_ Name, r Router) []Name { return r.Networks })
 	t.IDs = derive.NewTable(e, "tenant-numbers", t.id, derive.KeysOf(t.Networks))
 	derive.NewTable(e, "tenant-members", t.members, derive.KeysOf(t.Networks))
-	derive.NewTable(e, "tenant-imports", t.imports, derive.KeysOf(t.routers))
+	t.RouterProblems = derive.NewTable(e, "tenant-imports", t.imports, derive.KeysOf(t.routers))
 	t.Joined = derive.NewTable(e, "tenant-joins", t.joined, derive.KeysOf(t.Networks)).EqualBy(slices.Equal[[]Name])
 	t.Places = derive.NewTable(e, "tenant-places", t.place, derive.KeysOf(namespaces))
 	return t
@@ -250,23 +258,44 @@ func (t *Tables) joined(name Name, r *derive.Reader) (out []Name, _ []problem.Pr
 	}), nil
 }
 
-// imports reports imports of a router that join nothing.
-func (t *Tables) imports(name Name, r *derive.Reader) (bool, []problem.Problem) {
+// imports returns the problems of a router: its front door's, and imports that join nothing.
+func (t *Tables) imports(name Name, r *derive.Reader) ([]problem.Problem, []problem.Problem) {
 	router, _ := derive.Get(r, t.routers, name)
-	var ps problem.List
+	var missing, unlike, oneSided []string
 	for _, other := range router.Imports {
 		o, ok := derive.Get(r, t.routers, other)
 		switch {
 		case !ok:
-			ps.Add(router.Object, "spec.import", "RouterNotFound", "there is no router "+other.String()+": create it, or "+
-				"remove the import")
+			missing = append(missing, other.String())
 		case !router.Kind.meets(o.Kind):
-			ps.Add(router.Object, "spec.import", "NotJoinable", "the networks of "+o.Object.String()+" are not joined: only "+
-				"two routers of type mesh are, and a hub with a spoke: change the type of one of the two")
+			unlike = append(unlike, o.Object.String())
 		case !slices.Contains(o.Imports, name):
-			ps.Add(router.Object, "spec.import", "NotImportedBack", "the networks of "+o.Object.String()+
-				" are not joined before it imports this router: add the import there")
+			oneSided = append(oneSided, o.Object.String())
 		}
 	}
-	return true, ps
+	ps := problem.List(slices.Clone(router.Problems))
+	for _, p := range []struct {
+		names                 []string
+		reason, before, after string
+	}{
+		{missing, "RouterNotFound", "there is no router ", ": create it, or remove the import"},
+		{unlike, "NotJoinable", "the networks of ", " are not joined: only two routers of type mesh are, and a hub with a " +
+			"spoke: change the type of one of the two"},
+		{oneSided, "NotImportedBack", "the networks of ",
+			" are not joined before it imports this router: add the import there"},
+	} {
+		if len(p.names) > 0 {
+			ps.Add(router.Object, "spec.import", p.reason, p.before+few(p.names)+p.after)
+		}
+	}
+	return ps, ps
+}
+
+// few returns at most three names as a text.
+func few(names []string) string {
+	const most = 3
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

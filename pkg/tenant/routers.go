@@ -1,0 +1,328 @@
+package tenant
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// doorRouter is the front door of VirtualNetworkRouters.
+const doorRouter = "vnr"
+
+const (
+	// maxRouters is how many routers of a Namespace count. With more, a Namespace could delay the agents of all Nodes.
+	maxRouters = 20
+	// maxImports is how many routers one router imports.
+	maxImports = 1000
+)
+
+// NamespaceLabels returns the labels of a Namespace. The label of its name is always the name.
+func NamespaceLabels(n *corev1.Namespace) labels.Set {
+	out := labels.Set{}
+	maps.Copy(out, n.Labels)
+	out[corev1.LabelMetadataName] = n.Name
+	return out
+}
+
+// VirtualNetworkFacts is the part of a VirtualNetwork that routers depend on.
+type VirtualNetworkFacts struct {
+	UID    types.UID
+	Labels labels.Set
+	// Problems are about its own fields.
+	Problems []problem.Problem
+}
+
+// VirtualNetworkFactsOf returns the facts about a VirtualNetwork.
+func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
+	f := VirtualNetworkFacts{UID: n.UID, Labels: n.Labels}
+	ps, object := problem.List{}, problem.About("VirtualNetwork", n.Namespace, n.Name)
+	if n.Name != contrailv4.DefaultPodNetwork {
+		ps.Add(object, "metadata.name", "NotServed", "a VirtualNetwork other than "+contrailv4.DefaultPodNetwork+
+			" is not served yet, so no Pod is in it: use the network of an isolated Namespace")
+		f.Problems = ps
+		return f
+	}
+	s := n.Spec
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"v4SubnetReference", s.V4SubnetReference != nil}, {"v6SubnetReference", s.V6SubnetReference != nil},
+		{"fabricForwarding", s.FabricForwarding}, {"isProviderNetwork", s.IsProviderNetwork},
+		{"providerNetworkReference", s.ProviderNetworkReference != nil},
+		{"routeTableReferences", len(s.RouteTableReferences) > 0}, {"routeTargetList", len(s.RouteTargetList) > 0},
+		{"importRouteTargetList", len(s.ImportRouteTargetList) > 0},
+		{"exportRouteTargetList", len(s.ExportRouteTargetList) > 0},
+		{"virtualNetworkNetworkId", s.VirtualNetworkNetworkID != 0},
+		{"virtualNetworkProperties", s.VirtualNetworkProperties != nil}, {"vlanID", s.VLANID != 0},
+	} {
+		if field.set {
+			ps.Add(object, "spec."+field.name, "NotServed", notServed)
+		}
+	}
+	if s.FabricSNAT {
+		ps.Add(object, "spec.fabricSNAT", "NotServed", "it has no effect: annotate the Namespace with "+
+			AnnotationForwardingMode+"="+modeFabricSNAT)
+	}
+	f.Problems = ps
+	return f
+}
+
+const notServed = "it is stored and has no effect: remove it"
+
+// RouterFacts is the part of a VirtualNetworkRouter that networks depend on.
+type RouterFacts struct {
+	UID     types.UID
+	Created int64
+	Labels  labels.Set
+	Kind    Kind
+	// Networks selects VirtualNetworks of the router's Namespace.
+	Networks labels.Selector
+	Imports  []ImportFacts
+	// Problems are about its own fields.
+	Problems []problem.Problem
+}
+
+// ImportFacts selects the routers that a router imports.
+type ImportFacts struct {
+	Field   string
+	Routers labels.Selector
+	// Namespaces is nil for the router's own Namespace.
+	Namespaces labels.Selector
+}
+
+var kinds = map[string]Kind{contrailv4.TypeMesh: Mesh, contrailv4.TypeHub: Hub, contrailv4.TypeSpoke: Spoke}
+
+// RouterFactsOf returns the facts about a VirtualNetworkRouter.
+func RouterFactsOf(v *contrailv4.VirtualNetworkRouter) RouterFacts {
+	ps, object := problem.List{}, problem.About("VirtualNetworkRouter", v.Namespace, v.Name)
+	selector := func(field string, s *metav1.LabelSelector) labels.Selector {
+		out, err := metav1.LabelSelectorAsSelector(s)
+		if err != nil {
+			ps.Add(object, field, "InvalidSelector", err.Error()+", so it selects nothing: correct it")
+			return labels.Nothing()
+		}
+		return out
+	}
+	f := RouterFacts{UID: v.UID, Created: v.CreationTimestamp.Unix(), Labels: v.Labels, Kind: kinds[v.Spec.Type],
+		Networks: selector("spec.virtualNetworkSelector", v.Spec.VirtualNetworkSelector)}
+	if f.Kind == 0 {
+		ps.Add(object, "spec.type", "InvalidType", "the type "+problem.Quoted(v.Spec.Type)+" joins nothing: write mesh, hub "+
+			"or spoke")
+	}
+	for i, entry := range v.Spec.Import.VirtualNetworkRouters {
+		field := fmt.Sprintf("spec.import.virtualNetworkRouters[%d]", i)
+		one := ImportFacts{Field: field,
+			Routers: selector(field+".virtualNetworkRouterSelector", entry.VirtualNetworkRouterSelector)}
+		if entry.NamespaceSelector != nil {
+			one.Namespaces = selector(field+".namespaceSelector", entry.NamespaceSelector)
+		}
+		f.Imports = append(f.Imports, one)
+	}
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"routeTarget", v.Spec.RouteTarget != ""}, {"routingType", v.Spec.RoutingType != ""},
+		{"l3vxlanNetworkIdentifier", v.Spec.L3VXLANNetworkIdentifier != 0},
+	} {
+		if field.set {
+			ps.Add(object, "spec."+field.name, "NotServed", notServed)
+		}
+	}
+	f.Problems = ps
+	return f
+}
+
+// Objects are the objects of a cluster that its networks of tenants depend on.
+type Objects struct {
+	Namespaces derive.Readable[derive.Object, NamespaceFacts]
+	Labels     derive.Readable[derive.Object, labels.Set] // of Namespaces
+	Networks   derive.Readable[derive.Object, VirtualNetworkFacts]
+	Routers    derive.Readable[derive.Object, RouterFacts]
+}
+
+// NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces and VirtualNetworkRouters.
+func NewCluster(e *derive.Engine, o Objects) *Tables {
+	t := NewTables(e, o.Namespaces, Doors{
+		Networks: []derive.Readable[Name, Network]{Isolated(e, o.Namespaces)},
+		Routers:  []derive.Readable[Name, Router]{Routers(e, o)},
+	})
+	t.VirtualNetworkProblems = derive.NewTable(e, "virtual-network-problems", o.virtualNetwork, derive.KeysOf(o.Networks))
+	return t
+}
+
+// virtualNetwork returns the problems of a VirtualNetwork.
+func (o Objects) virtualNetwork(k derive.Object, r *derive.Reader) ([]problem.Problem, []problem.Problem) {
+	f, _ := derive.Get(r, o.Networks, k)
+	ps := problem.List(slices.Clone(f.Problems))
+	if n, _ := derive.Get(r, o.Namespaces, derive.Object{Name: k.Namespace}); k.Name == contrailv4.DefaultPodNetwork &&
+		!n.Isolated {
+		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.namespace", "NotIsolated",
+			"the Pods of Namespace "+k.Namespace+" are in the default network, which no router joins: label the Namespace "+
+				LabelIsolated+"=true")
+	}
+	return ps, ps
+}
+
+// routerTables select the networks and imports of VirtualNetworkRouters.
+type routerTables struct {
+	Objects
+	oldest   *derive.Table[derive.Name, []derive.Object] // routers of a Namespace that count
+	counting *derive.Table[derive.Object, RouterFacts]
+	byLabel  *derive.Index[derive.Name, derive.Object, RouterFacts] // by "key=value"
+	byOwn    *derive.Index[derive.Name, derive.Object, RouterFacts] // by Namespace
+}
+
+// Routers returns the table of the VirtualNetworkRouters of this cluster.
+func Routers(e *derive.Engine, o Objects) *derive.Table[Name, Router] {
+	t := &routerTables{Objects: o}
+	byNamespace := func(k derive.Object, _ RouterFacts) []derive.Name { return []derive.Name{derive.Name(k.Namespace)} }
+	all := derive.NewIndex(o.Routers, "namespace", byNamespace)
+	t.oldest = derive.NewTable(e, "oldest-routers",
+		func(namespace derive.Name, r *derive.Reader) ([]derive.Object, []problem.Problem) {
+			return oldestOf(derive.List(r, all, namespace)), nil
+		}, derive.KeysOfIndex(all))
+	t.counting = derive.NewTable(e, "counting-routers",
+		func(k derive.Object, r *derive.Reader) (f RouterFacts, _ []problem.Problem) {
+			if t.counts(k, r) {
+				f, _ = derive.Get(r, o.Routers, k)
+			}
+			return f, nil
+		}, derive.KeysOf(o.Routers))
+	t.byLabel = derive.NewIndex(t.counting, "label", func(_ derive.Object, f RouterFacts) (out []derive.Name) {
+		for key, value := range f.Labels {
+			out = append(out, label(key, value))
+		}
+		return out
+	})
+	t.byOwn = derive.NewIndex(t.counting, "namespace", byNamespace)
+	byName := derive.NewIndex(o.Routers, "name", func(k derive.Object, _ RouterFacts) []Name {
+		return []Name{routerName(k)}
+	})
+	return derive.NewTable(e, "virtual-network-routers", t.router, derive.KeysOfIndex(byName))
+}
+
+// oldestOf returns the keys of the oldest routers, sorted.
+func oldestOf(rows []derive.Row[derive.Object, RouterFacts]) (out []derive.Object) {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, RouterFacts]) int {
+		return cmp.Compare(a.Value.Created, b.Value.Created)
+	})
+	for _, row := range rows[:min(len(rows), maxRouters)] {
+		out = append(out, row.Key)
+	}
+	slices.SortFunc(out, derive.Object.Compare)
+	return out
+}
+
+func (t *routerTables) counts(k derive.Object, r *derive.Reader) bool {
+	oldest, _ := derive.Get(r, t.oldest, derive.Name(k.Namespace))
+	_, ok := slices.BinarySearchFunc(oldest, k, derive.Object.Compare)
+	return ok
+}
+
+func label(key, value string) derive.Name { return derive.Name(key + "=" + value) }
+
+// routerName returns the name of a VirtualNetworkRouter.
+func routerName(k derive.Object) Name {
+	return Name{Door: doorRouter, Namespace: k.Namespace, Name: k.Name}
+}
+
+// router returns the networks and the imports of a router.
+func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Problem) {
+	key := derive.Object{Namespace: name.Namespace, Name: name.Name}
+	f, _ := derive.Get(r, t.Routers, key)
+	out := Router{Object: problem.About("VirtualNetworkRouter", key.Namespace, key.Name)}
+	ps := problem.List(slices.Clone(f.Problems))
+	if !t.counts(key, r) {
+		ps.Add(out.Object, "metadata.namespace", "TooManyRouters", fmt.Sprintf("it joins nothing: its Namespace has %d "+
+			"older VirtualNetworkRouters, and more do not count: delete one of them", maxRouters))
+		out.Problems = ps
+		return out, nil
+	}
+	out.Kind = f.Kind
+	n, ok := derive.Get(r, t.Networks, derive.Object{Namespace: key.Namespace, Name: contrailv4.DefaultPodNetwork})
+	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
+	switch {
+	case !ok || !f.Networks.Matches(n.Labels):
+		ps.Add(out.Object, "spec.virtualNetworkSelector", "SelectsNothing", "it selects no network that is served: create "+
+			"VirtualNetwork "+contrailv4.DefaultPodNetwork+" in its Namespace, with labels that it selects")
+	case !namespace.Isolated:
+		ps.Add(out.Object, "metadata.namespace", "NotIsolated", "the Pods of Namespace "+key.Namespace+" are in the default "+
+			"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
+	default:
+		out.Networks = []Name{{Door: doorIsolated, Name: key.Namespace}}
+	}
+	for _, i := range f.Imports {
+		selected := t.selected(key, i, r)
+		if len(selected) == 0 {
+			ps.Add(out.Object, i.Field, "SelectsNothing", "it selects no other router: correct its selectors, or create the "+
+				"router")
+		}
+		out.Imports = append(out.Imports, selected...)
+	}
+	slices.SortFunc(out.Imports, Name.Compare)
+	out.Imports = slices.Compact(out.Imports)
+	if more := len(out.Imports) - maxImports; more > 0 {
+		out.Imports = out.Imports[:maxImports]
+		ps.Add(out.Object, "spec.import", "TooManyRouters", fmt.Sprintf("it selects %d routers, and does not import the "+
+			"last %d of them: narrow the selectors", maxImports+more, more))
+	}
+	out.Problems = ps
+	return out, nil
+}
+
+// selected returns the other routers that an import selects.
+func (t *routerTables) selected(own derive.Object, i ImportFacts, r *derive.Reader) (out []Name) {
+	for _, row := range t.candidates(own, i, r) {
+		if row.Key == own || !i.Routers.Matches(row.Value.Labels) {
+			continue
+		}
+		switch {
+		case i.Namespaces != nil:
+			set, _ := derive.Get(r, t.Labels, derive.Object{Name: row.Key.Namespace})
+			if !i.Namespaces.Matches(set) {
+				continue
+			}
+		case row.Key.Namespace != own.Namespace:
+			continue
+		}
+		out = append(out, routerName(row.Key))
+	}
+	return out
+}
+
+// candidates returns routers that an import may select. It reads as few as possible.
+func (t *routerTables) candidates(own derive.Object, i ImportFacts, r *derive.Reader) (
+	out []derive.Row[derive.Object, RouterFacts],
+) {
+	if i.Namespaces == nil {
+		return derive.List(r, t.byOwn, derive.Name(own.Namespace))
+	}
+	requirements, selectable := i.Routers.Requirements()
+	if !selectable {
+		return nil
+	}
+	for _, one := range requirements {
+		switch one.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			for _, value := range one.ValuesUnsorted() {
+				out = append(out, derive.List(r, t.byLabel, label(one.Key(), value))...)
+			}
+			return out
+		}
+	}
+	return derive.All(r, t.counting)
+}

@@ -1,0 +1,428 @@
+package tenant
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// cluster is a cluster whose Namespaces, VirtualNetworks and VirtualNetworkRouters change.
+type cluster struct {
+	namespaces map[string]*corev1.Namespace
+	networks   map[derive.Object]*contrailv4.VirtualNetwork
+	routers    map[derive.Object]*contrailv4.VirtualNetworkRouter
+}
+
+func newCluster() cluster {
+	return cluster{map[string]*corev1.Namespace{}, map[derive.Object]*contrailv4.VirtualNetwork{},
+		map[derive.Object]*contrailv4.VirtualNetworkRouter{}}
+}
+
+// clusterTables are the tables of a cluster, and the sources that they read.
+type clusterTables struct {
+	*Tables
+	engine     *derive.Engine
+	namespaces *derive.Source[derive.Object, NamespaceFacts]
+	labels     *derive.Source[derive.Object, labels.Set]
+	networks   *derive.Source[derive.Object, VirtualNetworkFacts]
+	routers    *derive.Source[derive.Object, RouterFacts]
+}
+
+func newClusterTables() *clusterTables {
+	e := derive.New()
+	t := &clusterTables{
+		engine:     e,
+		namespaces: derive.NewSource[derive.Object, NamespaceFacts](e, "namespaces"),
+		labels:     derive.NewSource[derive.Object, labels.Set](e, "labels"),
+		networks:   derive.NewSource[derive.Object, VirtualNetworkFacts](e, "networks"),
+		routers:    derive.NewSource[derive.Object, RouterFacts](e, "routers"),
+	}
+	t.Tables = NewCluster(e, Objects{Namespaces: t.namespaces, Labels: t.labels, Networks: t.networks,
+		Routers: t.routers})
+	return t
+}
+
+func (t *clusterTables) fill(c cluster) {
+	namespaces, sets := map[derive.Object]NamespaceFacts{}, map[derive.Object]labels.Set{}
+	for name, n := range c.namespaces {
+		namespaces[derive.Object{Name: name}] = NamespaceFactsOf(n)
+		sets[derive.Object{Name: name}] = NamespaceLabels(n)
+	}
+	networks, routers := map[derive.Object]VirtualNetworkFacts{}, map[derive.Object]RouterFacts{}
+	for k, n := range c.networks {
+		networks[k] = VirtualNetworkFactsOf(n)
+	}
+	for k, v := range c.routers {
+		routers[k] = RouterFactsOf(v)
+	}
+	t.engine.Together(func() {
+		t.namespaces.Replace(namespaces)
+		t.labels.Replace(sets)
+		t.networks.Replace(networks)
+		t.routers.Replace(routers)
+	})
+	t.namespaces.Loaded()
+	t.labels.Loaded()
+	t.networks.Loaded()
+	t.routers.Loaded()
+	t.engine.Pass()
+}
+
+func (t *clusterTables) place(namespace string) Place {
+	p, _ := t.Places.Get(derive.Object{Name: namespace})
+	return p
+}
+
+func (t *clusterTables) problems() (out []string) {
+	for _, p := range t.engine.Problems() {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// namespaceOf returns a Namespace, which is isolated or not.
+func namespaceOf(name string, isolated bool, more map[string]string) *corev1.Namespace {
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name), Labels: more}}
+	if isolated {
+		n.Labels = map[string]string{LabelIsolated: "true"}
+		maps.Copy(n.Labels, more)
+	}
+	return n
+}
+
+func networkOf(namespace, name string, set map[string]string) *contrailv4.VirtualNetwork {
+	return &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: set,
+		UID: types.UID(namespace + "/" + name)}}
+}
+
+func routerOf(namespace, name, kind string, set map[string]string, networks *metav1.LabelSelector,
+	imports ...contrailv4.VirtualNetworkRouterEntry,
+) *contrailv4.VirtualNetworkRouter {
+	return &contrailv4.VirtualNetworkRouter{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: set, UID: types.UID(namespace + "/" + name)},
+		Spec: contrailv4.VirtualNetworkRouterSpec{Type: kind, VirtualNetworkSelector: networks,
+			Import: contrailv4.ImportVirtualNetworkRouter{VirtualNetworkRouters: imports}},
+	}
+}
+
+func of(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+// change makes one random change.
+func (c cluster) change(r *rand.Rand) {
+	namespace, name := pick(r, names[:4]), pick(r, names[:2])
+	set := func() map[string]string { return map[string]string{"x": pick(r, names[:2])} }
+	selector := func() *metav1.LabelSelector {
+		return pick(r, []*metav1.LabelSelector{{}, {}, of("x", pick(r, names[:2])),
+			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: metav1.LabelSelectorOpIn,
+				Values: names[:2]}}},
+			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: metav1.LabelSelectorOpNotIn,
+				Values: names[:1]}}}})
+	}
+	key := derive.Object{Namespace: namespace, Name: name}
+	switch r.IntN(12) {
+	case 0:
+		if delete(c.namespaces, namespace); r.IntN(8) > 0 {
+			c.namespaces[namespace] = namespaceOf(namespace, r.IntN(8) > 0, set())
+		}
+	case 1:
+		key.Name = contrailv4.DefaultPodNetwork
+		if r.IntN(4) == 0 {
+			key.Name = "other"
+		}
+		if delete(c.networks, key); r.IntN(8) > 0 {
+			c.networks[key] = networkOf(namespace, key.Name, set())
+		}
+	default:
+		if delete(c.routers, key); r.IntN(5) == 0 {
+			return
+		}
+		var imports []contrailv4.VirtualNetworkRouterEntry
+		for range r.IntN(4) {
+			entry := contrailv4.VirtualNetworkRouterEntry{VirtualNetworkRouterSelector: selector()}
+			if r.IntN(4) > 0 {
+				entry.NamespaceSelector = selector()
+				if r.IntN(2) == 0 {
+					entry.NamespaceSelector = of(corev1.LabelMetadataName, pick(r, names[:4]))
+				}
+			}
+			imports = append(imports, entry)
+		}
+		c.routers[key] = routerOf(namespace, name, pick(r, []string{"mesh", "mesh", "mesh", "hub", "spoke"}), set(),
+			selector(), imports...)
+	}
+}
+
+// selects asks a selector of the API.
+func selects(s *metav1.LabelSelector, set map[string]string) bool {
+	parsed, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && parsed.Matches(labels.Set(set))
+}
+
+// imports reports whether a router imports another one.
+func (c cluster) imports(from, to *contrailv4.VirtualNetworkRouter) bool {
+	return from != to && slices.ContainsFunc(from.Spec.Import.VirtualNetworkRouters,
+		func(e contrailv4.VirtualNetworkRouterEntry) bool {
+			in := from.Namespace == to.Namespace
+			if e.NamespaceSelector != nil {
+				set := map[string]string{corev1.LabelMetadataName: to.Namespace}
+				if n := c.namespaces[to.Namespace]; n != nil {
+					maps.Copy(set, n.Labels)
+				} else {
+					set = nil
+				}
+				in = selects(e.NamespaceSelector, set)
+			}
+			return in && selects(e.VirtualNetworkRouterSelector, to.Labels)
+		})
+}
+
+// reaches reports whether Pods of one Namespace reach Pods of another.
+func (c cluster) reaches(a, b string) bool {
+	x, y := c.namespaces[a], c.namespaces[b]
+	if x == nil || y == nil {
+		return false
+	}
+	one, two := x.Labels[LabelIsolated] == "true", y.Labels[LabelIsolated] == "true"
+	if a == b || !one || !two {
+		return a == b || one == two
+	}
+	joins := func(v *contrailv4.VirtualNetworkRouter, namespace string) bool {
+		n := c.networks[derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork}]
+		return v.Namespace == namespace && n != nil && selects(v.Spec.VirtualNetworkSelector, n.Labels)
+	}
+	for _, v := range c.routers {
+		for _, w := range c.routers {
+			kinds := v.Spec.Type + " " + w.Spec.Type
+			if joins(v, a) && joins(w, b) && c.imports(v, w) && c.imports(w, v) &&
+				(kinds == "mesh mesh" || kinds == "hub spoke" || kinds == "spoke hub") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestRouterWalk changes a cluster at random. After each step the tables answer as the definition does, for each pair
+// of Namespaces, and as tables made from nothing.
+func TestRouterWalk(t *testing.T) {
+	asked, joined := 0, 0
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 25))
+		c, have := newCluster(), newClusterTables()
+		for _, name := range names[:4] {
+			c.namespaces[name] = namespaceOf(name, true, map[string]string{"x": names[0]})
+			key := derive.Object{Namespace: name, Name: contrailv4.DefaultPodNetwork}
+			c.networks[key] = networkOf(name, key.Name, map[string]string{"x": names[0]})
+		}
+		for step := range 200 {
+			c.change(r)
+			have.fill(c)
+			for _, a := range names[:4] {
+				for _, b := range names[:4] {
+					asked++
+					got, want := reach(have.place(a), have.place(b)), c.reaches(a, b)
+					if got != want {
+						t.Fatalf("seed %d, step %d: %s to %s: %t, want %t", seed, step, a, b, got, want)
+					}
+					if got && a != b && have.place(a).Isolated() {
+						joined++
+					}
+				}
+			}
+			if step%10 > 0 {
+				continue
+			}
+			fresh := newClusterTables()
+			fresh.fill(c)
+			if got, want := have.problems(), fresh.problems(); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, step %d: problems %q, from nothing %q", seed, step, got, want)
+			}
+			if got, want := have.Places.All(), fresh.Places.All(); !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, step %d: %+v, from nothing %+v", seed, step, got, want)
+			}
+		}
+	}
+	if joined < asked/200 {
+		t.Errorf("%d of %d questions were about joined Namespaces: too few", joined, asked)
+	}
+}
+
+// TestRouterProblems has the objects of which parts are not acted on. Each problem names the object, its field and the
+// remedy, and nothing is joined.
+func TestRouterProblems(t *testing.T) {
+	from := func(namespace, router string) contrailv4.VirtualNetworkRouterEntry {
+		return contrailv4.VirtualNetworkRouterEntry{VirtualNetworkRouterSelector: of("vnr", router),
+			NamespaceSelector: of(corev1.LabelMetadataName, namespace)}
+	}
+	web := map[string]string{"vn": "web"}
+	vnr := func(name string) map[string]string { return map[string]string{"vnr": name} }
+	for _, test := range []struct {
+		name   string
+		change func(c cluster)
+		joined bool
+		want   []string // words of problems
+	}{
+		{name: "nothing is wrong", change: func(cluster) {}, joined: true},
+		{name: "one-sided import", change: func(c cluster) {
+			c.routers[derive.Object{Namespace: "b", Name: "b"}].Spec.Import.VirtualNetworkRouters = nil
+		}, want: []string{"VirtualNetworkRouter a/a: spec.import: the networks of VirtualNetworkRouter b/b are not joined " +
+			"before it imports this router: add the import there"}},
+		{name: "mesh and hub", change: func(c cluster) {
+			c.routers[derive.Object{Namespace: "b", Name: "b"}].Spec.Type = contrailv4.TypeHub
+		}, want: []string{"VirtualNetworkRouter a/a: spec.import: the networks of VirtualNetworkRouter b/b are not joined: " +
+			"only two", "VirtualNetworkRouter b/b: spec.import: the networks of VirtualNetworkRouter a/a are not joined: only"}},
+		{name: "unknown type", change: func(c cluster) {
+			c.routers[derive.Object{Namespace: "b", Name: "b"}].Spec.Type = "ring"
+		}, want: []string{`b/b: spec.type: the type "ring" joins nothing: write mesh`, "a/a: spec.import: the networks of",
+			"b/b: spec.import: the networks of"}},
+		{name: "no VirtualNetwork", change: func(c cluster) {
+			delete(c.networks, derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork})
+		}, want: []string{"b/b: spec.virtualNetworkSelector: it selects no network that is served: create VirtualNetwork " +
+			"default-podnetwork in its Namespace, with labels that it selects"}},
+		{name: "a VirtualNetwork without the labels", change: func(c cluster) {
+			c.networks[derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork}].Labels = nil
+		}, want: []string{"b/b: spec.virtualNetworkSelector: it selects no network"}},
+		{name: "another VirtualNetwork", change: func(c cluster) {
+			c.networks[derive.Object{Namespace: "b", Name: "blue"}] = networkOf("b", "blue", web)
+			delete(c.networks, derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork})
+		}, want: []string{"VirtualNetwork b/blue: metadata.name: a VirtualNetwork other than default-podnetwork is not " +
+			"served yet", "b/b: spec.virtualNetworkSelector: it selects no network"}},
+		{name: "a Namespace that is not isolated", change: func(c cluster) {
+			c.namespaces["b"] = namespaceOf("b", false, nil)
+		}, want: []string{"VirtualNetworkRouter b/b: metadata.namespace: the Pods of Namespace b are in the default " +
+			"network, which no router joins: label the Namespace core.juniper.net/isolated-namespace=true",
+			"VirtualNetwork b/default-podnetwork: metadata.namespace: the Pods of Namespace b are in the default network"}},
+		{name: "an import that selects nothing", change: func(c cluster) {
+			c.routers[derive.Object{Namespace: "b", Name: "b"}].Labels = nil
+		}, want: []string{"a/a: spec.import.virtualNetworkRouters[0]: it selects no other router: correct its selectors",
+			"b/b: spec.import: the networks of VirtualNetworkRouter a/a are not joined before it"}},
+		{name: "an import without a selector", change: func(c cluster) {
+			c.routers[derive.Object{Namespace: "b", Name: "b"}].Spec.Import.VirtualNetworkRouters[0].
+				VirtualNetworkRouterSelector = nil
+		}, want: []string{"b/b: spec.import.virtualNetworkRouters[0]: it selects no other router",
+			"a/a: spec.import: the networks of"}},
+		{name: "fields without effect", joined: true, change: func(c cluster) {
+			v := c.routers[derive.Object{Namespace: "b", Name: "b"}]
+			v.Spec.RouteTarget, v.Spec.RoutingType, v.Spec.L3VXLANNetworkIdentifier = "target:64512:7", "evpn", 5000
+			n := c.networks[derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork}]
+			n.Spec = contrailv4.VirtualNetworkSpec{FabricSNAT: true, FabricForwarding: true, VLANID: 7,
+				RouteTargetList: []contrailv4.RouteTarget{"target:64512:7"}}
+		}, want: []string{"b/b: spec.routeTarget: it is stored and has no effect: remove it", "b/b: spec.routingType: it is",
+			"b/b: spec.l3vxlanNetworkIdentifier: it is", "b/default-podnetwork: spec.fabricSNAT: it has no effect: annotate",
+			"b/default-podnetwork: spec.fabricForwarding: it is", "spec.vlanID: it is", "spec.routeTargetList: it is"}},
+		{name: "more routers than count", joined: true, change: func(c cluster) {
+			for i := range maxRouters {
+				v := routerOf("b", fmt.Sprint("late-", i), "mesh", vnr("late"), of("vn", "web"))
+				v.CreationTimestamp = metav1.Unix(7, 0)
+				c.routers[derive.Object{Namespace: "b", Name: v.Name}] = v
+			}
+		}, want: []string{"VirtualNetworkRouter b/late-9: metadata.namespace: it joins nothing: its Namespace has 20 older " +
+			"VirtualNetworkRouters, and more do not count: delete one of them"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCluster()
+			for one, other := range map[string]string{"a": "b", "b": "a"} {
+				c.namespaces[one] = namespaceOf(one, true, nil)
+				key := derive.Object{Namespace: one, Name: contrailv4.DefaultPodNetwork}
+				c.networks[key] = networkOf(one, key.Name, web)
+				c.routers[derive.Object{Namespace: one, Name: one}] =
+					routerOf(one, one, "mesh", vnr(one), of("vn", "web"), from(other, other))
+			}
+			test.change(c)
+			tables := newClusterTables()
+			tables.fill(c)
+			have := tables.problems()
+			if len(have) != len(test.want) {
+				t.Fatalf("problems %q, want %q", have, test.want)
+			}
+			for _, want := range test.want {
+				if !slices.ContainsFunc(have, func(p string) bool { return strings.Contains(p, want) }) {
+					t.Errorf("problems %q, want %q", have, want)
+				}
+			}
+			if joined := reach(tables.place("a"), tables.place("b")); joined != test.joined {
+				t.Errorf("joined %t, want %t", joined, test.joined)
+			}
+		})
+	}
+}
+
+// TestGuide reads the manifests of the guide, without unknown fields. They join a and b, and leave no problem.
+func TestGuide(t *testing.T) {
+	text, err := os.ReadFile("../../docs/tenants.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("```yaml\n"))
+	text, _, _ = bytes.Cut(text, []byte("```\n"))
+	c := newCluster()
+	for _, name := range []string{"a", "b"} {
+		c.namespaces[name] = namespaceOf(name, true, nil)
+	}
+	for document := range bytes.SplitSeq(text, []byte("---\n")) {
+		var kind metav1.TypeMeta
+		n, v := &contrailv4.VirtualNetwork{}, &contrailv4.VirtualNetworkRouter{}
+		if err := yaml.Unmarshal(document, &kind); err != nil {
+			t.Fatal(err)
+		}
+		into := map[string]any{"VirtualNetwork": n, "VirtualNetworkRouter": v}[kind.Kind]
+		if err := yaml.UnmarshalStrict(document, into); err != nil {
+			t.Fatalf("%v:\n%s", err, document)
+		}
+		if kind.Kind == "VirtualNetwork" {
+			c.networks[derive.ObjectOf(n)] = n
+		} else {
+			c.routers[derive.ObjectOf(v)] = v
+		}
+	}
+	tables := newClusterTables()
+	tables.fill(c)
+	if have := tables.problems(); len(have) > 0 || !reach(tables.place("a"), tables.place("b")) {
+		t.Errorf("a and b are not joined, problems %q", have)
+	}
+}
+
+// TestManyImports has a hub that imports more routers than it may, of which none imports it. One problem
+// names three of them.
+func TestManyImports(t *testing.T) {
+	c := newCluster()
+	c.namespaces["a"] = namespaceOf("a", true, nil)
+	c.networks[derive.Object{Namespace: "a", Name: contrailv4.DefaultPodNetwork}] =
+		networkOf("a", contrailv4.DefaultPodNetwork, nil)
+	everywhere := contrailv4.VirtualNetworkRouterEntry{VirtualNetworkRouterSelector: &metav1.LabelSelector{},
+		NamespaceSelector: &metav1.LabelSelector{}}
+	c.routers[derive.Object{Namespace: "a", Name: "hub"}] =
+		routerOf("a", "hub", "hub", nil, &metav1.LabelSelector{}, everywhere)
+	for i := range maxImports + 7 {
+		name := fmt.Sprintf("t%04d", i)
+		c.namespaces[name] = namespaceOf(name, true, nil)
+		c.routers[derive.Object{Namespace: name, Name: "spoke"}] =
+			routerOf(name, "spoke", "spoke", nil, &metav1.LabelSelector{})
+	}
+	tables := newClusterTables()
+	tables.fill(c)
+	have, _ := tables.RouterProblems.Get(routerName(derive.Object{Namespace: "a", Name: "hub"}))
+	want := []string{"it selects 1007 routers, and does not import the last 7 of them: narrow the selectors",
+		"the networks of VirtualNetworkRouter t0000/spoke, VirtualNetworkRouter t0001/spoke, VirtualNetworkRouter " +
+			"t0002/spoke and 997 more are not joined before it imports this router: add the import there"}
+	if len(have) != len(want) || have[0].Message != want[0] || have[1].Message != want[1] {
+		t.Errorf("problems %q, want %q", have, want)
+	}
+}
