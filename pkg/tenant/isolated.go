@@ -55,30 +55,59 @@ func Isolated(
 	})
 	return derive.NewTable(e, "isolated-namespaces", func(k Name, r *derive.Reader) (Network, []problem.Problem) {
 		f, _ := derive.Get(r, namespaces, derive.Object{Name: k.Name})
-		object := problem.About("Namespace", "", k.Name)
-		var ps problem.List
-		if f.Label != "true" {
-			ps.Add(object, "metadata.labels", "InvalidLabel", "it is isolated, although the label "+LabelIsolated+
-				" has "+problem.Quoted(f.Label)+": write \"true\", or remove the label")
-		}
-		switch k.Name {
-		case metav1.NamespaceDefault:
-			ps.Add(object, "metadata.labels", "SystemNamespace", "it is isolated, and of its Services other Namespaces reach "+
-				"kubernetes alone: remove the label "+LabelIsolated)
-		case metav1.NamespaceSystem:
-			ps.Add(object, "metadata.labels", "SystemNamespace", "it is isolated, so Pods of other Namespaces do not reach "+
-				"DNS and other Services there: remove the label "+LabelIsolated)
-		}
-		switch f.Mode {
-		case "", modeFabricSNAT:
-		case modeIPFabric:
-			ps.Add(object, "metadata.annotations", "NotServed", "the Pods of an isolated Namespace do not reach the network "+
-				"of the Nodes without translation: set "+AnnotationForwardingMode+" to "+modeFabricSNAT+", or remove it")
-		default:
-			ps.Add(object, "metadata.annotations", "InvalidForwardingMode", AnnotationForwardingMode+" has "+
-				problem.Quoted(f.Mode)+", which is ignored: set it to "+modeFabricSNAT+", or remove it")
-		}
-		return Network{Object: object, UID: f.UID, Created: f.Created, Members: []Member{{Namespace: k.Name}},
-			Outside: f.Mode == modeFabricSNAT}, ps
+		return Network{Object: problem.About("Namespace", "", k.Name), UID: f.UID, Created: f.Created,
+			Members: []Member{{Namespace: k.Name}}, Outside: f.Mode == modeFabricSNAT}, f.problems(k.Name)
 	}, derive.KeysOfIndex(byName))
+}
+
+// NamespaceProblems returns the defects of the label and the annotation of a Namespace, in a cluster whose agents have
+// networks of tenants. They follow from the Namespace alone.
+func NamespaceProblems(n *corev1.Namespace) []problem.Problem {
+	f := NamespaceFactsOf(n)
+	if f.Isolated {
+		return f.problems(n.Name)
+	}
+	mode, ok := n.Annotations[AnnotationForwardingMode]
+	if !ok {
+		return nil
+	}
+	var ps problem.List
+	ps.Add(problem.About("Namespace", "", n.Name), annotationField, "NotIsolated", "the annotation has "+
+		problem.Quoted(mode)+", and no effect, since the Namespace is not isolated: set the label "+LabelIsolated+
+		" to \"true\", or remove the annotation")
+	return ps
+}
+
+// Fields of a Namespace.
+const (
+	labelField      = "metadata.labels[" + LabelIsolated + "]"
+	annotationField = "metadata.annotations[" + AnnotationForwardingMode + "]"
+)
+
+// problems returns the defects of an isolated Namespace.
+func (f NamespaceFacts) problems(name string) []problem.Problem {
+	object := problem.About("Namespace", "", name)
+	var ps problem.List
+	if f.Label != "true" {
+		ps.Add(object, labelField, "InvalidLabel", "it is isolated, although the label "+LabelIsolated+
+			" has "+problem.Quoted(f.Label)+": write \"true\", or remove the label")
+	}
+	switch name {
+	case metav1.NamespaceDefault:
+		ps.Add(object, labelField, "SystemNamespace", "it is isolated, and of its Services other Namespaces reach "+
+			"kubernetes alone: remove the label "+LabelIsolated)
+	case metav1.NamespaceSystem:
+		ps.Add(object, labelField, "SystemNamespace", "it is isolated, so Pods of other Namespaces do not reach "+
+			"DNS and other Services there: remove the label "+LabelIsolated)
+	}
+	switch f.Mode {
+	case "", modeFabricSNAT:
+	case modeIPFabric:
+		ps.Add(object, annotationField, "NotServed", "the Pods of an isolated Namespace do not reach the network "+
+			"of the Nodes without translation: set "+AnnotationForwardingMode+" to "+modeFabricSNAT+", or remove it")
+	default:
+		ps.Add(object, annotationField, "InvalidForwardingMode", AnnotationForwardingMode+" has "+
+			problem.Quoted(f.Mode)+", which is ignored: set it to "+modeFabricSNAT+", or remove it")
+	}
+	return ps
 }

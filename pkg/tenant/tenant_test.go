@@ -242,6 +242,35 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestNamespaceProblems looks at Namespaces that are not isolated. Their annotation has no effect.
+func TestNamespaceProblems(t *testing.T) {
+	for _, test := range []struct {
+		name                string
+		labels, annotations map[string]string
+		want                string
+	}{
+		{name: "plain"},
+		{name: "annotation alone", annotations: map[string]string{AnnotationForwardingMode: "fabric-snat"},
+			want: "NotIsolated"},
+		{name: "an unknown mode", annotations: map[string]string{AnnotationForwardingMode: "nat"}, want: "NotIsolated"},
+		{name: "with false", labels: map[string]string{LabelIsolated: "false"},
+			annotations: map[string]string{AnnotationForwardingMode: "fabric-snat"}, want: "NotIsolated"},
+		{name: "isolated", labels: map[string]string{LabelIsolated: "true"},
+			annotations: map[string]string{AnnotationForwardingMode: "fabric-snat"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			have := ""
+			for _, p := range NamespaceProblems(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a",
+				Labels: test.labels, Annotations: test.annotations}}) {
+				have += p.Reason
+			}
+			if have != test.want {
+				t.Errorf("problems %q, want %q", have, test.want)
+			}
+		})
+	}
+}
+
 // TestProblems has the rows of bad input. The object, its field and the remedy are named, and nothing else changes.
 func TestProblems(t *testing.T) {
 	namespace := func(name, label, mode string, uid types.UID, created int64) *corev1.Namespace {
@@ -262,17 +291,17 @@ func TestProblems(t *testing.T) {
 	}{
 		{name: "nothing is wrong", namespaces: []*corev1.Namespace{namespace("a", "true", modeFabricSNAT, "1", 1)}},
 		{name: "another value", namespaces: []*corev1.Namespace{namespace("a", "yes", "", "1", 1)},
-			want: []string{`Namespace a: metadata.labels: it is isolated, although`}},
+			want: []string{`Namespace a: metadata.labels[core.juniper.net/isolated-namespace]: it is isolated, although`}},
 		{name: "an empty value", namespaces: []*corev1.Namespace{namespace("a", "", "", "1", 1)},
-			want: []string{`Namespace a: metadata.labels: it is isolated, although`}},
+			want: []string{`Namespace a: metadata.labels[core.juniper.net/isolated-namespace]: it is isolated, although`}},
 		{name: "Namespaces of the cluster",
 			namespaces: []*corev1.Namespace{
 				namespace("default", "true", "", "1", 1), namespace("kube-system", "true", "", "2", 1),
 			},
-			want: []string{"Namespace default: metadata.labels: it is isolated, and of its Services",
-				"Namespace kube-system: metadata.labels: it is isolated, so Pods"}},
+			want: []string{"Namespace default: " + labelField + ": it is isolated, and of its Services",
+				"Namespace kube-system: " + labelField + ": it is isolated, so Pods"}},
 		{name: "a mode that is not served", namespaces: []*corev1.Namespace{namespace("a", "true", modeIPFabric, "1", 1)},
-			want: []string{"Namespace a: metadata.annotations: the Pods of an isolated Namespace do not reach"}},
+			want: []string{"Namespace a: " + annotationField + ": the Pods of an isolated Namespace do not reach"}},
 		{name: "an unknown mode", namespaces: []*corev1.Namespace{namespace("a", "true", "nat", "1", 1)},
 			want: []string{`has "nat", which is ignored`}},
 		{name: "two of one number", closed: "b",
@@ -297,6 +326,11 @@ func TestProblems(t *testing.T) {
 			w := world{map[derive.Object]NamespaceFacts{}, test.networks, test.routers}
 			for _, n := range test.namespaces {
 				w.namespaces[derive.ObjectOf(n)] = NamespaceFactsOf(n)
+				for _, p := range NamespaceProblems(n) { // the agents have the same
+					if !slices.ContainsFunc(test.want, func(want string) bool { return strings.Contains(p.String(), want) }) {
+						t.Errorf("the Namespace alone has problem %s, want %q", p, test.want)
+					}
+				}
 			}
 			tables := newTables()
 			tables.fill(w)

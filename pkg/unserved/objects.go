@@ -51,13 +51,18 @@ func namespaceLogging(n *corev1.Namespace) []Finding {
 		"decisions of NetworkPolicies are not logged: use enableLogging in a rule of an Antrea-native policy")
 }
 
-func isolation(n *corev1.Namespace) (out []Finding) {
-	const key = "core.juniper.net/isolated-namespace"
-	const write = "write a NetworkPolicy that allows what its Pods may reach, and who may reach them"
-	out = when(n.Labels[key] == "true", "metadata.labels["+key+"]", "without the agents' feature gate TenantNetworks the "+
-		"Namespace is NOT isolated: turn the gate on, or "+write)
-	return append(out, when(n.Annotations[key] == "true", annotation(key), "an annotation does NOT isolate the "+
-		"Namespace: set the label "+key+" and the agents' feature gate TenantNetworks, or "+write)...)
+const isolates, writePolicies = "core.juniper.net/isolated-namespace",
+	"write a NetworkPolicy that allows what its Pods may reach, and who may reach them"
+
+func isolatingLabel(n *corev1.Namespace) []Finding {
+	label, ok := n.Labels[isolates]
+	return when(ok && label != "false", "metadata.labels["+isolates+"]", "without the agents' feature gate "+
+		"TenantNetworks the Namespace is NOT isolated: turn the gate on, or "+writePolicies)
+}
+
+func isolatingAnnotation(n *corev1.Namespace) []Finding {
+	return when(n.Annotations[isolates] == "true", annotation(isolates), "an annotation does NOT isolate the Namespace: "+
+		"set the label "+isolates+" and the agents' feature gate TenantNetworks, or "+writePolicies)
 }
 
 // antreaKinds are the resources of crd.antrea.io that this version does not have.

@@ -72,7 +72,7 @@ var rows = []Row{
 		Asked: "label or annotation `core.juniper.net/isolated-namespace` of a Namespace", Reason: "IsolationNotSupported",
 		Happens: "without the agents' feature gate `TenantNetworks` ([tenants](tenants.md)) the Namespace is **not** " +
 			"isolated; the annotation never isolates it",
-		find: finders{namespace: isolation},
+		find: finders{namespace: isolatingAnnotation, tenants: isolatingLabel},
 	},
 	{
 		Asked:   "objects of Antrea's kinds that are not in this version " + listed(antreaKinds),

@@ -42,6 +42,7 @@ type finders struct {
 	outside    func(*corev1.Service) []Finding // requests that Cluster.Outside serves
 	pod        func(*corev1.Pod) []Finding
 	namespace  func(*corev1.Namespace) []Finding
+	tenants    func(*corev1.Namespace) []Finding // requests that Cluster.Tenants serves
 	definition func(*metav1.PartialObjectMetadata) []Finding
 }
 
@@ -49,6 +50,8 @@ type finders struct {
 type Cluster struct {
 	// Outside is set if they serve Services for clients outside of the Pods' network: antreaProxy.proxyAll.
 	Outside bool
+	// Tenants is set if they serve isolated Namespaces: feature gate TenantNetworks.
+	Tenants bool
 }
 
 // Rows returns the list.
@@ -62,7 +65,7 @@ func (r Row) Where() string {
 		has  bool
 	}{
 		{"Service", r.find.service != nil || r.find.outside != nil},
-		{"Namespace", r.find.namespace != nil},
+		{"Namespace", r.find.namespace != nil || r.find.tenants != nil},
 		{"CustomResourceDefinition", r.find.definition != nil},
 	} {
 		if k.has {
@@ -123,9 +126,14 @@ func Pod(p *corev1.Pod) []problem.Problem {
 	return found(object("Pod", p), func(f finders) []Finding { return look(f.pod, p) })
 }
 
-// Namespace returns what a Namespace asks for.
-func Namespace(n *corev1.Namespace) []problem.Problem {
-	return found(object("Namespace", n), func(f finders) []Finding { return look(f.namespace, n) })
+// Namespace returns the requests of a Namespace that no Node of any kind serves.
+func Namespace(n *corev1.Namespace, c Cluster) []problem.Problem {
+	return found(object("Namespace", n), func(f finders) []Finding {
+		if c.Tenants {
+			return look(f.namespace, n)
+		}
+		return append(look(f.tenants, n), look(f.namespace, n)...)
+	})
 }
 
 // Definition returns what a CustomResourceDefinition lets users ask for, from its name.

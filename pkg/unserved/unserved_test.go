@@ -66,7 +66,7 @@ func TestPod(t *testing.T) {
 }
 
 func TestObjects(t *testing.T) {
-	same(t, "Namespace plain", nil, Namespace(&corev1.Namespace{ObjectMeta: meta("plain", "example.org/a=b")}))
+	same(t, "Namespace plain", nil, Namespace(&corev1.Namespace{ObjectMeta: meta("plain", "example.org/a=b")}, Cluster{}))
 	n := &corev1.Namespace{ObjectMeta: meta("ns", "ipam.antrea.io/ippools=pool",
 		"networkpolicy.antrea.io/enable-logging=true", "core.juniper.net/isolated-namespace=true")}
 	n.Labels = map[string]string{"core.juniper.net/isolated-namespace": "true"}
@@ -75,7 +75,12 @@ func TestObjects(t *testing.T) {
 		"metadata.annotations[networkpolicy.antrea.io/enable-logging] NamespaceLoggingNotSupported",
 		"metadata.labels[core.juniper.net/isolated-namespace] IsolationNotSupported",
 		"metadata.annotations[core.juniper.net/isolated-namespace] IsolationNotSupported",
-	}, Namespace(n))
+	}, Namespace(n, Cluster{}))
+	same(t, "Namespace ns", []string{
+		"metadata.annotations[ipam.antrea.io/ippools] IPPoolNotSupported",
+		"metadata.annotations[networkpolicy.antrea.io/enable-logging] NamespaceLoggingNotSupported",
+		"metadata.annotations[core.juniper.net/isolated-namespace] IsolationNotSupported",
+	}, Namespace(n, Cluster{Tenants: true}))
 	for name, want := range map[string][]string{
 		"egresses.crd.antrea.io":                          {"KindNotSupported"},
 		"adminnetworkpolicies.policy.networking.k8s.io":   {"PolicyKindNotSupported"},

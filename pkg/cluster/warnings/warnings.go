@@ -33,6 +33,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
 
@@ -76,9 +77,9 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 		Problems: problemlog.New(log, "the other Events are not listed")})}
 	return errors.Join(
 		mgr.Add(w.events),
-		watch(mgr, w, "v1", "Service", &corev1.Service{}, agents.problems),
+		watch(mgr, w, "v1", "Service", &corev1.Service{}, agents.service),
 		agents.watch(mgr, w),
-		watch(mgr, w, "v1", "Namespace", &corev1.Namespace{}, unserved.Namespace),
+		watch(mgr, w, "v1", "Namespace", &corev1.Namespace{}, agents.namespace),
 		watch(mgr, w, "v1", "ConfigMap", &corev1.ConfigMap{}, configuration),
 		watch(mgr, w, "networking.k8s.io/v1", "NetworkPolicy", &networkingv1.NetworkPolicy{}, networkPolicy),
 		watch(mgr, w, definitions().APIVersion, definitions().Kind, definitions(), unserved.Definition, builder.OnlyMetadata),
@@ -112,8 +113,18 @@ func (a *agents) serve() unserved.Cluster {
 	return a.serves
 }
 
-// problems returns the parts of a Service that no Node serves.
-func (a *agents) problems(s *corev1.Service) []problem.Problem {
+// namespace returns the parts of a Namespace that no Node serves, and defects of its isolation.
+func (a *agents) namespace(n *corev1.Namespace) []problem.Problem {
+	served := a.serve()
+	out := unserved.Namespace(n, served)
+	if served.Tenants {
+		out = append(out, tenant.NamespaceProblems(n)...)
+	}
+	return out
+}
+
+// service returns the parts of a Service that no Node serves.
+func (a *agents) service(s *corev1.Service) []problem.Problem {
 	served := a.serve()
 	out := unserved.Service(s, served)
 	if served.Outside {
@@ -122,7 +133,7 @@ func (a *agents) problems(s *corev1.Service) []problem.Problem {
 	return out
 }
 
-// watch adds a controller that looks at all Services again when the agents serve something else.
+// watch adds a controller that looks at all Services and Namespaces again when the agents serve something else.
 func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 	served := func(o client.Object) unserved.Cluster {
 		m, ok := o.(*corev1.ConfigMap)
@@ -132,27 +143,35 @@ func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 		return servedBy(m.Data["antrea-agent.conf"])
 	}
 	other := builder.WithPredicates(predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false }, // nothing is served less than without it
+		// Objects that are there at the start are looked at by the controllers of their kinds.
+		CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList && served(e.Object) != unserved.Cluster{} },
 		DeleteFunc: func(e event.DeleteEvent) bool { return served(e.Object) != unserved.Cluster{} },
 		UpdateFunc: func(e event.UpdateEvent) bool { return served(e.ObjectOld) != served(e.ObjectNew) },
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("agents-warnings").For(&corev1.ConfigMap{}, other).
 		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			var list corev1.ServiceList
-			if err := a.client.List(ctx, &list); err != nil {
-				return reconcile.Result{}, fmt.Errorf("look at all Services again: %w", err)
+			var services corev1.ServiceList
+			var namespaces corev1.NamespaceList
+			if err := errors.Join(a.client.List(ctx, &services), a.client.List(ctx, &namespaces)); err != nil {
+				return reconcile.Result{}, fmt.Errorf("look at all Services and Namespaces again: %w", err)
 			}
 			var result reconcile.Result
-			for _, s := range list.Items {
-				at, o := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s)}, &corev1.Service{}
-				one, err := w.warn(ctx, at, o, metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-					func() []problem.Problem { return a.problems(o) })
-				if err != nil {
-					return reconcile.Result{}, err
-				}
+			again := func(key client.Object, o client.Object, kind string, problems func() []problem.Problem) error {
+				one, err := w.warn(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(key)}, o,
+					metav1.TypeMeta{APIVersion: "v1", Kind: kind}, problems)
 				result.RequeueAfter = max(result.RequeueAfter, one.RequeueAfter)
+				return err
 			}
-			return result, nil
+			var errs []error
+			for _, s := range services.Items {
+				o := &corev1.Service{}
+				errs = append(errs, again(&s, o, "Service", func() []problem.Problem { return a.service(o) }))
+			}
+			for _, n := range namespaces.Items {
+				o := &corev1.Namespace{}
+				errs = append(errs, again(&n, o, "Namespace", func() []problem.Problem { return a.namespace(o) }))
+			}
+			return result, errors.Join(errs...)
 		}))
 	if err != nil {
 		return fmt.Errorf("add the controller of what agents serve: %w", err)
@@ -160,17 +179,20 @@ func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 	return nil
 }
 
-// servedBy reads one key of the agents' configuration, which package config of the agent declares.
+// servedBy reads two keys of the agents' configuration, which package config of the agent declares.
 func servedBy(conf string) unserved.Cluster {
 	var c struct {
 		AntreaProxy struct {
 			ProxyAll bool `json:"proxyAll"`
 		} `json:"antreaProxy"`
+		FeatureGates struct {
+			TenantNetworks bool `json:"TenantNetworks"`
+		} `json:"featureGates"`
 	}
 	if err := yaml.Unmarshal([]byte(conf), &c); err != nil {
 		return unserved.Cluster{}
 	}
-	return unserved.Cluster{Outside: c.AntreaProxy.ProxyAll}
+	return unserved.Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.FeatureGates.TenantNetworks}
 }
 
 // definitions returns a CustomResourceDefinition whose metadata alone are read.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -203,6 +204,36 @@ func TestEvents(t *testing.T) {
 		"Service default/wide LoadBalancerSourceRangesNotSupported")
 	conf("antreaProxy: {proxyAll: false}")
 	expect(t, c, all...)
+
+	// With networks of tenants the label is served, and its defects are reported. Without them again it is not served.
+	namespace := func(name, label, mode string) {
+		t.Helper()
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		if label != "" {
+			n.Labels[tenant.LabelIsolated] = label
+		}
+		if mode != "" {
+			n.Annotations = map[string]string{tenant.AnnotationForwardingMode: mode}
+		}
+		create(n)
+	}
+	namespace("early", "", "fabric-snat")
+	conf("featureGates: {TenantNetworks: true}")
+	namespace("good", "true", "fabric-snat")
+	namespace("label", "yes", "")
+	namespace("mode", "true", "snat")
+	namespace("fabric", "true", "ip-fabric")
+	all = append(all, "Namespace /early NotIsolated", "Namespace /label InvalidLabel",
+		"Namespace /mode InvalidForwardingMode", "Namespace /fabric NotServed")
+	expect(t, c, all...)
+	conf("")
+	for _, name := range []string{"good", "label", "mode", "fabric"} {
+		all = append(all, "Namespace /"+name+" IsolationNotSupported")
+	}
+	expect(t, c, all...)
+	if e := written(t, c)["Namespace /label InvalidLabel"]; e.Series != nil || e.Namespace != metav1.NamespaceDefault {
+		t.Errorf("the Event is written more than once, or in Namespace %s: %+v", e.Namespace, e.Series)
+	}
 }
 
 // eventually waits for a condition.
