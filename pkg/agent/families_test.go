@@ -465,6 +465,7 @@ func TestWaysWithOnePortName(t *testing.T) {
 		}
 	}
 	if len(ends) != 1 || ends[0] != "fd79::3:7cb2" || len(problems) != 1 || problems[0].Reason != "WayNotWatched" ||
+		problems[0].Field != "status.addresses" ||
 		!strings.Contains(problems[0].Message, "fd79::9:8e3f") {
 		t.Errorf("ports to %v, problems %v", ends, problems)
 	}

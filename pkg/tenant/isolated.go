@@ -28,19 +28,19 @@ const doorIsolated = "isolated"
 type NamespaceFacts struct {
 	UID      types.UID
 	Isolated bool
-	// Label is the value of the label, and Mode the forwarding mode, both of a Namespace that has them.
+	Created  int64 // seconds
+	// Label is the value of the label, and Mode the forwarding mode, both of an isolated Namespace.
 	Label, Mode string
-	Created     int64
 }
 
-// NamespaceFactsOf returns the facts about a Namespace. A Namespace that is not isolated has its UID alone.
+// NamespaceFactsOf returns the facts about a Namespace. Of a Namespace that is not isolated they are the UID
+// and the time of creation.
 func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
-	label, ok := n.Labels[LabelIsolated]
-	if !ok || label == "false" {
-		return NamespaceFacts{UID: n.UID}
+	f := NamespaceFacts{UID: n.UID, Created: n.CreationTimestamp.Unix()}
+	if label, ok := n.Labels[LabelIsolated]; ok && label != "false" {
+		f.Isolated, f.Label, f.Mode = true, label, n.Annotations[AnnotationForwardingMode]
 	}
-	return NamespaceFacts{UID: n.UID, Isolated: true, Label: label, Mode: n.Annotations[AnnotationForwardingMode],
-		Created: n.CreationTimestamp.Unix()}
+	return f
 }
 
 // Isolated returns the tables of the networks of isolated Namespaces of this cluster.
@@ -56,7 +56,7 @@ func Isolated(
 	return derive.NewTable(e, "isolated-namespaces", func(k Name, r *derive.Reader) (Network, []problem.Problem) {
 		f, _ := derive.Get(r, namespaces, derive.Object{Name: k.Name})
 		return Network{Object: problem.About("Namespace", "", k.Name), UID: f.UID, Created: f.Created,
-			Members: []Member{{Namespace: k.Name}}, Outside: f.Mode == modeFabricSNAT}, f.problems(k.Name)
+			Members: []Member{{Namespace: k.Name}}, Field: labelField, Outside: f.Mode == modeFabricSNAT}, f.problems(k.Name)
 	}, derive.KeysOfIndex(byName))
 }
 
@@ -67,8 +67,8 @@ func NamespaceProblems(n *corev1.Namespace) []problem.Problem {
 	if f.Isolated {
 		return f.problems(n.Name)
 	}
-	mode, ok := n.Annotations[AnnotationForwardingMode]
-	if !ok {
+	mode := n.Annotations[AnnotationForwardingMode]
+	if mode == "" {
 		return nil
 	}
 	var ps problem.List

@@ -68,6 +68,7 @@ type Network struct {
 	UID     types.UID
 	Created int64 // seconds
 	Members []Member
+	Field   string // of Object, which makes Members part of it
 	// Outside lets its Pods open connections to destinations outside of the cluster's Pods and Services.
 	Outside bool
 }
@@ -121,7 +122,7 @@ func (p Place) Closed() bool { return !p.Known || p.Isolated() && p.ID == 0 }
 type Tables struct {
 	// Networks are all requested networks.
 	Networks *derive.Table[Name, Network]
-	// IDs are the numbers of networks. If two networks request one number, the older one gets it.
+	// IDs are the numbers of networks. Of networks and Namespaces with one number, the oldest has it.
 	IDs *derive.Table[Name, ID]
 	// Joined are the networks that a network is joined with, sorted.
 	Joined *derive.Table[Name, []Name]
@@ -132,18 +133,22 @@ type Tables struct {
 	// VirtualNetworkProblems are the problems of VirtualNetworks. Only NewCluster makes the table.
 	VirtualNetworkProblems *derive.Table[derive.Object, []problem.Problem]
 
-	routers   *derive.Table[Name, Router]
-	byID      *derive.Index[ID, Name, Network]
-	byMember  *derive.Index[Member, Name, Network]
-	byNetwork *derive.Index[Name, Name, Router]
+	routers *derive.Table[Name, Router]
+	byID    *derive.Index[ID, Name, Network]
+	// namespacesByID has all Namespaces, isolated or not.
+	namespacesByID *derive.Index[ID, derive.Object, NamespaceFacts]
+	byMember       *derive.Index[Member, Name, Network]
+	byNetwork      *derive.Index[Name, Name, Router]
 }
 
 // NewTables adds the tables to an engine. namespaces has a row for each Namespace of this cluster.
-func NewTables[V any](e *derive.Engine, namespaces derive.Readable[derive.Object, V], doors Doors) *Tables {
+func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, NamespaceFacts], doors Doors) *Tables {
 	t := &Tables{}
 	t.Networks = derive.NewTable(e, "tenant-networks", firstOf(doors.Networks), keysOf(doors.Networks)...)
 	t.routers = derive.NewTable(e, "tenant-routers", firstOf(doors.Routers), keysOf(doors.Routers)...)
 	t.byID = derive.NewIndex(t.Networks, "number", func(_ Name, n Network) []ID { return []ID{idOf(n.UID)} })
+	t.namespacesByID = derive.NewIndex(namespaces, "number",
+		func(_ derive.Object, f NamespaceFacts) []ID { return []ID{idOf(f.UID)} })
 	t.byMember = derive.NewIndex(t.Networks, "member", func(_ Name, n Network) []Member { return n.Members })
 	t.byNetwork = derive.NewIndex(t.routers, "network", func(_ Name, r Router) []Name { return r.Networks })
 	t.IDs = derive.NewTable(e, "tenant-numbers", t.id, derive.KeysOf(t.Networks))
@@ -173,20 +178,36 @@ func keysOf[V any](doors []derive.Readable[Name, V]) (out []derive.Keys[Name]) {
 	return out
 }
 
+// claim is the right of an object to a number. It does not change while the object exists.
+type claim struct {
+	name    Name
+	object  problem.Object
+	uid     types.UID
+	created int64
+}
+
 // id returns the number of a network, unless an older network has it. Then the network has no number and is closed: two
-// networks of one number would be one network.
+// networks of one number would be one network. A Namespace has its number also while it is not isolated. So an old
+// Namespace that is isolated later does not take the number of a network in use.
 func (t *Tables) id(name Name, r *derive.Reader) (ID, []problem.Problem) {
 	n, _ := derive.Get(r, t.Networks, name)
 	id := idOf(n.UID)
-	holder := slices.MinFunc(derive.List(r, t.byID, id), func(a, b derive.Row[Name, Network]) int {
-		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID),
-			a.Key.Compare(b.Key))
+	var claims []claim
+	for _, row := range derive.List(r, t.byID, id) {
+		claims = append(claims, claim{row.Key, row.Value.Object, row.Value.UID, row.Value.Created})
+	}
+	for _, row := range derive.List(r, t.namespacesByID, id) {
+		claims = append(claims, claim{Name{Door: doorIsolated, Name: row.Key.Name},
+			problem.About("Namespace", "", row.Key.Name), row.Value.UID, row.Value.Created})
+	}
+	holder := slices.MinFunc(claims, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.uid, b.uid), a.name.Compare(b.name))
 	})
-	if holder.Key == name {
+	if holder.name == name {
 		return id, nil
 	}
 	var ps problem.List
-	ps.Add(n.Object, "metadata.uid", "NumberTaken", "its Pods have no traffic: "+holder.Value.Object.String()+
+	ps.Add(n.Object, "metadata.uid", "NumberTaken", "its Pods have no traffic: "+holder.object.String()+
 		" is older and has the same number of a network: delete and create the object again, which gives it another number")
 	return 0, ps
 }
@@ -206,7 +227,7 @@ func (t *Tables) members(name Name, r *derive.Reader) (bool, []problem.Problem) 
 	var ps problem.List
 	for _, m := range n.Members {
 		if holder, other, _ := t.holder(r, m); holder != name {
-			ps.Add(n.Object, "", "AlreadyMember", "Namespace "+m.Namespace+" is left out: it is in the network of "+
+			ps.Add(n.Object, n.Field, "AlreadyMember", "Namespace "+m.Namespace+" is left out: it is in the network of "+
 				other.Object.String()+": remove it from one of the two")
 		}
 	}

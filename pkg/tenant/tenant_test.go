@@ -161,6 +161,12 @@ func (w world) network(namespace string) (Name, bool) {
 		return Name{}, known
 	}
 	name := slices.MinFunc(in, Name.Compare)
+	for k, f := range w.namespaces { // also those without a network have their numbers
+		n := Name{Door: doorIsolated, Name: k.Name}
+		if _, ok := all[n]; !ok {
+			all[n] = Network{UID: f.UID, Created: f.Created}
+		}
+	}
 	order := func(n Name) string { return fmt.Sprint(all[n].Created, " ", all[n].UID, " ", n) }
 	for other, o := range all {
 		if idOf(o.UID) == idOf(all[name].UID) && order(other) < order(name) {
@@ -307,10 +313,17 @@ func TestProblems(t *testing.T) {
 		{name: "two of one number", closed: "b",
 			namespaces: []*corev1.Namespace{namespace("b", "true", "", twins[0], 2), namespace("c", "true", "", twins[1], 1)},
 			want:       []string{"Namespace b: metadata.uid: its Pods have no traffic: Namespace c is older"}},
+		{name: "an older Namespace that is not isolated yet", closed: "b",
+			namespaces: []*corev1.Namespace{namespace("b", "true", "", twins[0], 2),
+				namespace("c", "false", "", twins[1], 1)},
+			want: []string{"Namespace b: metadata.uid: its Pods have no traffic: Namespace c is older"}},
+		{name: "a younger one",
+			namespaces: []*corev1.Namespace{namespace("b", "true", "", twins[0], 1),
+				namespace("c", "false", "", twins[1], 2)}},
 		{name: "a Namespace of two networks", namespaces: []*corev1.Namespace{namespace("a", "true", "", "1", 1)},
 			networks: map[Name]Network{vn("blue"): {Object: problem.About("VirtualNetwork", "x", "blue"), UID: "2",
-				Members: []Member{{Namespace: "a"}}}},
-			want: []string{"VirtualNetwork x/blue: Namespace a is left out: it is in the network of Namespace a"}},
+				Field: "spec.namespaces", Members: []Member{{Namespace: "a"}}}},
+			want: []string{"VirtualNetwork x/blue: spec.namespaces: Namespace a is left out: it is in the network of Namespace a"}},
 		{name: "routers", routers: map[Name]Router{
 			router("a"): mesh("a", Mesh, router("b"), router("c"), router("d")),
 			router("b"): mesh("b", Hub, router("a")),
