@@ -323,7 +323,7 @@ func TestProblems(t *testing.T) {
 		{name: "a Namespace of two networks", namespaces: []*corev1.Namespace{namespace("a", "true", "", "1", 1)},
 			networks: map[Name]Network{vn("blue"): {Object: problem.About("VirtualNetwork", "x", "blue"), UID: "2",
 				Field: "spec.namespaces", Members: []Member{{Namespace: "a"}}}},
-			want: []string{"VirtualNetwork x/blue: spec.namespaces: Namespace a is left out: it is in the network of Namespace a"}},
+			want: []string{"VirtualNetwork x/blue: spec.namespaces: Namespace a is left out: it is in the network of"}},
 		{name: "routers", routers: map[Name]Router{
 			router("a"): mesh("a", Mesh, router("b"), router("c"), router("d")),
 			router("b"): mesh("b", Hub, router("a")),
