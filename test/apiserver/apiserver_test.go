@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,5 +81,31 @@ func TestStopAndStart(t *testing.T) {
 	}
 	if _, err := namespaces.Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPut finds objects that were written to etcd, more than one transaction has, by the API server.
+func TestPut(t *testing.T) {
+	s := New(t, Options{})
+	var objects []Stored
+	for i := range putAtOnce + 1 {
+		o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("map-", i),
+				Labels: map[string]string{"put": ""}}}
+		objects = append(objects, Stored{"configmaps/default/" + o.Name, o})
+	}
+	if err := s.Put(t.Context(), objects); err != nil {
+		t.Fatal(err)
+	}
+	list, err := kubernetes.NewForConfigOrDie(s.Config).CoreV1().ConfigMaps("default").List(t.Context(),
+		metav1.ListOptions{LabelSelector: "put"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != len(objects) {
+		t.Errorf("the API server has %d of %d objects", len(list.Items), len(objects))
+	}
+	if err := s.Put(t.Context(), []Stored{{"", make(chan int)}, {}}); err == nil {
+		t.Error("an object that cannot be encoded is written without an error")
 	}
 }

@@ -120,7 +120,7 @@ func newScale(b *testing.B, dual bool) *scale {
 	conf := "ovsDatapathType: netdev\nfeatureGates: {Multicluster: true}\nmulticluster: {enableGateway: true}\n"
 	if dual {
 		options.ServiceCIDR += ",fd97::/112"
-		options.NodePorts = "10000-32767"
+		options.NodePorts = scaleNodePorts
 		podCIDRs = append(podCIDRs, "fd11:1::/64")
 		conf += "antreaProxy: {proxyAll: true}\n"
 	}
@@ -174,9 +174,6 @@ func endpoint(n, generation int) string {
 	return fmt.Sprintf("10.%d.%d.%d", 32+node/250, node%250, 2 + n / *scaleNodes + generation*120)
 }
 
-// endpoint6 returns its IPv6 address.
-func endpoint6(n int) string { return fmt.Sprintf("fd32:%x::%x", 1+n%*scaleNodes, 2 + n / *scaleNodes) }
-
 // fill makes the cluster's objects.
 func (s *scale) fill() {
 	begin := time.Now()
@@ -196,42 +193,8 @@ func (s *scale) fill() {
 		_, err = s.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 		return err
 	})
-	s.each(*scaleServices, func(ctx context.Context, i int) error {
-		name := fmt.Sprintf("service-%d", i)
-		service := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
-		}
-		if s.dual {
-			service.Spec.Type = corev1.ServiceTypeNodePort
-			service.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
-		}
-		if _, err := s.client.CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-		slice := func(name string, family discoveryv1.AddressType, address func(n int) string) (*discoveryv1.EndpointSlice,
-			error) {
-			slice := &discoveryv1.EndpointSlice{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
-					Labels: map[string]string{discoveryv1.LabelServiceName: service.Name}},
-				AddressType: family,
-				Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
-			}
-			for j := range scaleEndpoints {
-				n := i*scaleEndpoints + j
-				slice.Endpoints = append(slice.Endpoints,
-					discoveryv1.Endpoint{Addresses: []string{address(n)}, NodeName: new(fmt.Sprintf("other-%d", n%*scaleNodes))})
-			}
-			return s.client.DiscoveryV1().EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{})
-		}
-		var err error
-		s.slices[i], err = slice(name, discoveryv1.AddressTypeIPv4, func(n int) string { return endpoint(n, 0) })
-		if err == nil && s.dual {
-			_, err = slice(name+"-6", discoveryv1.AddressTypeIPv6, endpoint6)
-		}
-		return err
-	})
-	row("objects written to the API server in", fmt.Sprintf("%.0f s", time.Since(begin).Seconds()), "", true, "")
+	s.fillServices()
+	row("objects written in", fmt.Sprintf("%.0f s", time.Since(begin).Seconds()), "", true, "")
 }
 
 // startAgent returns how long the agent took to be ready.
