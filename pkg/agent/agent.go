@@ -349,7 +349,8 @@ func (a *Agent) trim(ctx context.Context) {
 	if a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }) != nil {
 		return
 	}
-	_ = a.flows.Synced(ctx) // refused flows are reported elsewhere
+	_ = a.flows.Synced(ctx) // what is refused is reported elsewhere
+	_ = a.host.TranslationsSynced(ctx)
 	if ctx.Err() == nil {
 		debug.FreeOSMemory()
 	}

@@ -30,6 +30,7 @@ type Engine struct {
 	// Of the running pass; used by the evaluating goroutine only.
 	changed   map[problem.Problem]int // by how much the count of each problem differs
 	evaluated int
+	deps      []*readers // empty between evaluations, with the room of the longest one
 }
 
 // table is what the engine needs of a Source, Table or Numbers.

@@ -3,7 +3,6 @@ package derive
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -89,7 +88,8 @@ func (t *Table[K, V]) explain(key string) (Explanation, bool) {
 }
 
 func (w *readers) fact() Fact {
-	f := Fact{Table: w.table, Index: w.index}
+	var f Fact
+	f.Table, f.Index = w.of.names()
 	if w.key != nil {
 		f.Key = fmt.Sprint(w.key)
 	}
@@ -98,15 +98,8 @@ func (w *readers) fact() Fact {
 
 // facts returns the rows that have read w.
 func (w *readers) facts() []Fact {
-	if w == nil {
-		return nil
-	}
-	all := slices.Collect(maps.Keys(w.more))
-	if w.one != nil {
-		all = append(all, w.one)
-	}
-	out := make([]Fact, 0, len(all))
-	for _, r := range all {
+	var out []Fact
+	for r := range w.all {
 		table, key := r.identify()
 		out = append(out, Fact{Table: table, Key: key})
 	}

@@ -122,20 +122,36 @@ type members[K Key[K]] struct {
 }
 
 // several are two or more rows. Their order is kept after its first use: a table that lists a thousand keys would sort
-// them all whenever one comes or goes.
+// them all whenever one comes or goes. While they are few, there is the order alone.
 type several[K Key[K]] struct {
-	keys  map[K]struct{}
-	most  room // of keys
-	order []K  // nil while it is not known; never written to, for it was given away
+	keys  map[K]struct{} // nil while there are few
+	most  room           // of keys
+	order []K            // nil while it is not known; never written to, for it was given away
 }
+
+// fewMembers is how many rows have no map.
+const fewMembers = 8
 
 // orderKept is how many keys at most stay in order when one comes or goes: what is longer is copied for
 // nothing where many changes come before the next question.
 const orderKept = 4096
 
+func (m members[K]) len() int {
+	switch {
+	case m.more == nil:
+		return 1
+	case m.more.keys == nil:
+		return len(m.more.order)
+	}
+	return len(m.more.keys)
+}
+
 func (m members[K]) has(k K) bool {
-	if m.more == nil {
+	switch {
+	case m.more == nil:
 		return m.one == k
+	case m.more.keys == nil:
+		return slices.Contains(m.more.order, k)
 	}
 	_, ok := m.more.keys[k]
 	return ok
@@ -143,10 +159,18 @@ func (m members[K]) has(k K) bool {
 
 func (m members[K]) with(k K) members[K] {
 	if m.more == nil {
-		m.more = &several[K]{keys: map[K]struct{}{m.one: {}}}
+		m.more = &several[K]{order: []K{m.one}}
 	}
-	m.more.keys[k] = struct{}{}
-	m.more.most = max(m.more.most, room(len(m.more.keys)))
+	if m.more.keys == nil && len(m.more.order) == fewMembers {
+		m.more.keys = make(map[K]struct{}, 2*fewMembers)
+		for _, k := range m.more.order {
+			m.more.keys[k] = struct{}{}
+		}
+	}
+	if m.more.keys != nil {
+		m.more.keys[k] = struct{}{}
+		m.more.most = max(m.more.most, room(len(m.more.keys)))
+	}
 	m.more.reorder(k, func(order []K, at int) []K {
 		return append(append(append(make([]K, 0, len(order)+1), order[:at]...), k), order[at:]...)
 	})
@@ -155,17 +179,25 @@ func (m members[K]) with(k K) members[K] {
 
 // without takes one of two or more away.
 func (m members[K]) without(k K) members[K] {
-	delete(m.more.keys, k)
-	if len(m.more.keys) == 1 {
-		for last := range m.more.keys {
-			return members[K]{one: last}
-		}
+	if m.more.keys != nil {
+		delete(m.more.keys, k)
+		m.more.keys = fit(m.more.keys, &m.more.most)
 	}
-	m.more.keys = fit(m.more.keys, &m.more.most)
 	m.more.reorder(k, func(order []K, at int) []K {
 		return append(append(make([]K, 0, len(order)-1), order[:at]...), order[at+1:]...)
 	})
+	if m.len() == 1 {
+		return members[K]{one: m.more.sorted()[0]}
+	}
 	return m
+}
+
+// sorted returns the keys in order, to read only.
+func (s *several[K]) sorted() []K {
+	if s.order == nil {
+		s.order = slices.SortedFunc(maps.Keys(s.keys), K.Compare)
+	}
+	return s.order
 }
 
 // reorder has the order that is known follow a change at the place of k.
@@ -192,22 +224,21 @@ func (x *Index[I, K, V]) sorted(i I) []K {
 	case m.more == nil:
 		return []K{m.one}
 	}
-	if m.more.order == nil {
-		m.more.order = slices.SortedFunc(maps.Keys(m.more.keys), K.Compare)
-	}
-	return m.more.order
+	return m.more.sorted()
 }
 
 func (x *Index[I, K, V]) readersOf(i I) *readers {
 	w := x.byKey[i]
 	if w == nil {
-		w = &readers{table: x.of.name, index: x.name, key: i, owner: x}
+		w = &readers{key: i, of: x}
 		x.byKey[i] = w
 	}
 	return w
 }
 
 func (x *Index[I, K, V]) release(w *readers) { delete(x.byKey, w.key.(I)) }
+
+func (x *Index[I, K, V]) names() (table, index string) { return x.of.name, x.name }
 
 // KeysOfIndex gives a derived table the keys under which an index has rows.
 func KeysOfIndex[I Key[I], K Key[K], V any](x *Index[I, K, V]) Keys[I] {

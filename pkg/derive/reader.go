@@ -1,13 +1,16 @@
 package derive
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Reader is how a table's function reads other tables. It is valid during that call only.
 type Reader struct {
 	reader reader
 	round  uint64
 	place  int
-	deps   *[]*readers
+	deps   []*readers // what it has read, in that order
 }
 
 // reader is a cell that has read something.
@@ -17,63 +20,129 @@ type reader interface {
 }
 
 // readers are the cells that have read one thing: a key, whether it has a row or not, a key of
-// an index, or a whole table. Each is kept with the number of its evaluation.
+// an index, or a whole table. Large clusters have hundreds of thousands of them, most with one or two cells.
 type readers struct {
-	table string
-	index string // empty for the table's own keys
-	key   any    // nil for the whole table
-	one   reader // most things are read by one cell
-	round uint64 // of one
-	more  map[reader]uint64
-	most  room  // of more
-	owner owner // is notified when there are no more readers
+	key  any   // nil for the whole table
+	of   owner // is notified when there are no more readers
+	one  reading
+	more *others // nil without
 }
 
-// owner keeps readers by their keys.
-type owner interface{ release(*readers) }
+// reading is a cell that has read something, with the number of its evaluation.
+type reading struct {
+	reader
+	round uint64
+}
 
-func (w *readers) mark() {
-	if w == nil {
+// others are the readings but for one: a list while they are few, since a map takes several times as much.
+type others struct {
+	few  []reading
+	many map[reader]uint64
+	most room // of many
+}
+
+// fewReaders is how many others are in a list.
+const fewReaders = 8
+
+// owner keeps readers by their keys.
+type owner interface {
+	release(*readers)
+	names() (table, index string) // the index is empty for the table's own keys
+}
+
+// all goes through the readings.
+func (w *readers) all(yield func(reader) bool) {
+	if w == nil || w.one.reader != nil && !yield(w.one.reader) || w.more == nil {
 		return
 	}
-	if w.one != nil {
-		w.one.mark()
+	for _, r := range w.more.few {
+		if !yield(r.reader) {
+			return
+		}
 	}
-	for r := range w.more {
+	for r := range w.more.many {
+		if !yield(r) {
+			return
+		}
+	}
+}
+
+func (w *readers) mark() {
+	for r := range w.all {
 		r.mark()
 	}
 }
 
 // roundOf returns in which of its evaluations r has read this last, 0 for never.
 func (w *readers) roundOf(r reader) uint64 {
-	if w.one == r {
-		return w.round
+	switch {
+	case w.one.reader == r:
+		return w.one.round
+	case w.more == nil:
+		return 0
+	case w.more.many != nil:
+		return w.more.many[r]
 	}
-	return w.more[r]
+	if i := w.more.at(r); i >= 0 {
+		return w.more.few[i].round
+	}
+	return 0
+}
+
+// at returns the place of a reader in the list, or -1.
+func (o *others) at(r reader) int {
+	return slices.IndexFunc(o.few, func(x reading) bool { return x.reader == r })
 }
 
 func (w *readers) add(r reader, round uint64) {
-	_, among := w.more[r]
-	switch {
-	case w.one == r || w.one == nil && !among:
-		w.one, w.round = r, round
+	if w.one.reader == r || w.one.reader == nil && w.roundOf(r) == 0 {
+		w.one = reading{r, round}
 		return
-	case w.more == nil:
-		w.more = map[reader]uint64{}
 	}
-	w.more[r] = round
-	w.most = max(w.most, room(len(w.more)))
+	if w.more == nil {
+		w.more = &others{}
+	}
+	w.more.set(r, round)
+}
+
+func (o *others) set(r reader, round uint64) {
+	if o.many == nil {
+		if i := o.at(r); i >= 0 {
+			o.few[i].round = round
+			return
+		}
+		if len(o.few) < fewReaders {
+			o.few = append(o.few, reading{r, round})
+			return
+		}
+		o.many = make(map[reader]uint64, 2*fewReaders)
+		for _, x := range o.few {
+			o.many[x.reader] = x.round
+		}
+		o.few = nil
+	}
+	o.many[r] = round
+	o.most = max(o.most, room(len(o.many)))
 }
 
 func (w *readers) remove(r reader) {
-	if w.one == r {
-		w.one = nil
-	} else {
-		delete(w.more, r)
-		w.more = fit(w.more, &w.most)
+	switch {
+	case w.one.reader == r:
+		w.one = reading{}
+	case w.more == nil:
+	case w.more.many != nil:
+		delete(w.more.many, r)
+		w.more.many = fit(w.more.many, &w.more.most)
+	default:
+		if i := w.more.at(r); i >= 0 {
+			w.more.few = slices.Delete(w.more.few, i, i+1)
+		}
 	}
-	if w.one == nil && len(w.more) == 0 {
-		w.owner.release(w)
+	if w.more != nil && len(w.more.few)+len(w.more.many) == 0 {
+		w.more = nil
+	}
+	if w.one.reader == nil && w.more == nil {
+		w.of.release(w)
 	}
 }
 
@@ -83,7 +152,7 @@ func (r *Reader) note(w *readers) {
 		return
 	}
 	w.add(r.reader, r.round)
-	*r.deps = append(*r.deps, w)
+	r.deps = append(r.deps, w)
 }
 
 // before refuses what would be a cycle.
@@ -116,14 +185,10 @@ func All[K Key[K], V any](r *Reader, from Readable[K, V]) []Row[K, V] {
 func Count[I Key[I], K Key[K], V any](r *Reader, from *Index[I, K, V], under I) int {
 	r.before(from.of.name, from.of.place)
 	r.note(from.readersOf(under))
-	switch m, any := from.m[under]; {
-	case !any:
-		return 0
-	case m.more == nil:
-		return 1
-	default:
-		return len(m.more.keys)
+	if m, any := from.m[under]; any {
+		return m.len()
 	}
+	return 0
 }
 
 // List returns the rows that an index has under a key, ordered by their own keys.

@@ -240,15 +240,17 @@ func (r *rows[K, V]) describe() TableStats {
 func (r *rows[K, V]) readersOf(k K) *readers {
 	w := r.byKey[k]
 	if w == nil {
-		w = &readers{table: r.name, key: k, owner: r}
+		w = &readers{key: k, of: r}
 		r.byKey[k] = w
 	}
 	return w
 }
 
+func (r *rows[K, V]) names() (table, index string) { return r.name, "" }
+
 func (r *rows[K, V]) readersOfAll() *readers {
 	if r.whole == nil {
-		r.whole = &readers{table: r.name, owner: r}
+		r.whole = &readers{of: r}
 	}
 	return r.whole
 }

@@ -118,7 +118,11 @@ func (t *Table[K, V]) step() {
 func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem, failed bool) {
 	t.evaluated.Add(1)
 	t.engine.evaluated++
+	r := &Reader{reader: c, round: c.round, place: t.place, deps: t.engine.deps}
 	defer func() {
+		c.deps = slices.Clone(r.deps) // without room for more
+		clear(r.deps)
+		t.engine.deps = r.deps[:0]
 		if p := recover(); p != nil {
 			value := "its key has no value"
 			if _, had := t.m[c.key]; had {
@@ -131,7 +135,7 @@ func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem, 
 			failed = true
 		}
 	}()
-	v, problems = t.f(c.key, &Reader{reader: c, round: c.round, place: t.place, deps: &c.deps})
+	v, problems = t.f(c.key, r)
 	return v, problems, false
 }
 

@@ -215,20 +215,27 @@ func (t *translatedTable) byAddress(name string) bool {
 	return strings.HasPrefix(t.maps[name], t.ip.addresses)
 }
 
-// translations are what owners have declared.
+// translations are what owners have declared. There may be ten thousand owners with four elements each, so an owner has
+// no map of its own, and neither has an element.
 type translations struct {
 	mu     sync.Mutex
-	owners map[string]map[element]netip.AddrPort
-	values map[element]map[string]netip.AddrPort // by owner: for a moment two may have one
-	dirty  map[element]bool                      // since take
+	owners map[string][]element
+	values map[element][]owned // by owner: for a moment two may have one
+	dirty  map[element]bool    // since take
 	loaded bool
 	round  uint64
 	wake   chan struct{}
 }
 
+// owned is the value that an owner gives an element.
+type owned struct {
+	owner string
+	to    netip.AddrPort
+}
+
 func newTranslations() *translations {
 	return &translations{
-		owners: map[string]map[element]netip.AddrPort{}, values: map[element]map[string]netip.AddrPort{},
+		owners: map[string][]element{}, values: map[element][]owned{},
 		dirty: map[element]bool{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -252,24 +259,25 @@ func (t *translations) set(owner string, now map[element]netip.AddrPort) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.owners[owner]
-	if maps.Equal(before, now) {
+	same := len(before) == len(now)
+	for _, e := range before {
+		same = same && slices.Contains(t.values[e], owned{owner, now[e]})
+	}
+	if same {
 		return
 	}
-	for e := range before {
-		delete(t.values[e], owner)
+	for _, e := range before {
 		t.dirty[e] = true
-		if len(t.values[e]) == 0 {
+		rest := slices.DeleteFunc(t.values[e], func(o owned) bool { return o.owner == owner })
+		if t.values[e] = rest; len(rest) == 0 {
 			delete(t.values, e)
 		}
 	}
 	for e, to := range now {
-		if t.values[e] == nil {
-			t.values[e] = map[string]netip.AddrPort{}
-		}
-		t.values[e][owner] = to
+		t.values[e] = append(t.values[e], owned{owner, to})
 		t.dirty[e] = true
 	}
-	if t.owners[owner] = now; len(now) == 0 {
+	if t.owners[owner] = slices.AppendSeq(make([]element, 0, len(now)), maps.Keys(now)); len(now) == 0 {
 		delete(t.owners, owner)
 	}
 	t.round++
@@ -324,9 +332,9 @@ func (t *translations) all() map[element]netip.AddrPort {
 // value returns the value of the first owner.
 func (t *translations) value(e element) (to netip.AddrPort) {
 	first := ""
-	for owner, v := range t.values[e] {
-		if !to.IsValid() || owner < first {
-			first, to = owner, v
+	for _, o := range t.values[e] {
+		if !to.IsValid() || o.owner < first {
+			first, to = o.owner, o.to
 		}
 	}
 	return to

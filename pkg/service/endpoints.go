@@ -48,21 +48,23 @@ type candidates struct {
 
 // choose returns the endpoints of one port, of the family of its virtual address, ordered by address. It returns the
 // ready ones. If no endpoint is ready, it returns those still serving while they terminate (KEP-1669). Each address
-// counts once. Hints reduce the choice among ready endpoints. all is the number of endpoints without hints.
-func (c candidates) choose(port Port, vip netip.Addr, scope Scope) (out []Endpoint, all int) {
+// counts once. Hints reduce the choice among ready endpoints. hidden is the number of endpoints that they
+// leave out.
+func (c candidates) choose(port Port, vip netip.Addr, scope Scope) (out []Endpoint, hidden int) {
 	ready := func(e EndpointFacts) bool { return c.service.PublishNotReady || e.Ready }
 	if out = c.pick(port, vip, scope, ready); len(out) == 0 {
 		out = c.pick(port, vip, scope, func(e EndpointFacts) bool { return e.Draining })
-		return out, len(out)
+		return out, 0
 	}
-	all = len(out)
 	if scope == Local {
-		return out, all // it has chosen already
+		return out, 0 // it has chosen already
 	}
 	if hinted := c.hinted(port, vip, ready); hinted != nil {
+		all := len(out)
 		out = c.pick(port, vip, scope, func(e EndpointFacts) bool { return ready(e) && hinted(e) })
+		hidden = all - len(out)
 	}
-	return out, all
+	return out, hidden
 }
 
 // anywhere reports whether a port has an endpoint on any Node.

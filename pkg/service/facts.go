@@ -3,8 +3,10 @@ package service
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -251,6 +253,7 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 		}
 		f.Ports = append(f.Ports, p)
 	}
+	f.Endpoints = slices.Grow(f.Endpoints, len(s.Endpoints))
 	for i, e := range s.Endpoints {
 		if len(e.Addresses) == 0 {
 			continue
@@ -267,7 +270,7 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 		facts := EndpointFacts{Addr: ip, Ready: isReady(e.Conditions), Draining: isDraining(e.Conditions),
 			Hints: hintsOf(e.Hints)}
 		if e.NodeName != nil {
-			facts.Node = *e.NodeName
+			facts.Node = unique.Make(*e.NodeName).Value() // many endpoints are on one Node
 		}
 		f.Endpoints = append(f.Endpoints, facts)
 	}

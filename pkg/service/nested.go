@@ -54,7 +54,7 @@ type nesting struct {
 
 // at returns the frontend of a ClusterIP, before nesting.
 func (n *nesting) at(a address) (Frontend, bool) {
-	holder, ok := derive.Get(n.reader, n.tables.holders, a)
+	holder, ok := n.tables.holder(a, n.reader)
 	if !ok {
 		return Frontend{}, false
 	}
@@ -79,7 +79,7 @@ func (n *nesting) nested(f Frontend) bool {
 		if !virtual {
 			continue
 		}
-		_, ok = n.at(address{f.Protocol, e.Addr})
+		_, ok = n.at(addressOf(f.Protocol, e.Addr))
 		found = found || ok
 	}
 	return found
@@ -97,7 +97,7 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 			break
 		}
 		n.left--
-		a := address{f.Protocol, e.Addr}
+		a := addressOf(f.Protocol, e.Addr)
 		inner, ok := n.at(a)
 		switch {
 		case !ok:
@@ -147,8 +147,8 @@ func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
 			at = len(facts.First)
 		}
 		count := int(e.Weight)
-		if inner, ok := n.at(address{f.Protocol, e.Addr}); ok {
-			count = inner.all
+		if inner, ok := n.at(addressOf(f.Protocol, e.Addr)); ok {
+			count = len(inner.Endpoints) + inner.hidden
 		}
 		ranks[i], ready[at] = at, ready[at]+count
 	}

@@ -360,7 +360,7 @@ func oracle(v View) []string {
 				}
 				for _, text := range texts {
 					if ip, err := netip.ParseAddr(text); err == nil && ip.Is4() && p.Protocol != corev1.ProtocolSCTP {
-						a := address{p.Protocol, netip.AddrPortFrom(ip, uint16(number))}
+						a := addressOf(p.Protocol, netip.AddrPortFrom(ip, uint16(number)))
 						users[a] = append(users[a], user{s, p, kind})
 					}
 				}
@@ -370,7 +370,8 @@ func oracle(v View) []string {
 	var out []Frontend
 	for a, list := range users {
 		s, p, kind := list[0].service, list[0].port, list[0].kind // the lowest kind, then the first by name
-		f := Frontend{Namespace: s.Namespace, Service: s.Name, Port: p.Name, Protocol: p.Protocol, VIP: a.addr, Kind: kind}
+		f := Frontend{Namespace: s.Namespace, Service: s.Name, Port: p.Name, Protocol: p.Protocol, VIP: a.addrPort(),
+			Kind: kind}
 		if kind == LoadBalancer {
 			f.Sources, f.Limited = allowed(s.Spec.LoadBalancerSourceRanges)
 		}

@@ -4,6 +4,7 @@
 package service
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -120,7 +121,7 @@ type Frontend struct {
 	// Elsewhere is set if the scope Local excludes all existing endpoints.
 	Elsewhere bool
 
-	all int // number of Endpoints without hints, until nesting is decided
+	hidden int // number of endpoints that hints leave out, until nesting is decided
 }
 
 // Set returns the set of the frontend's endpoints.
@@ -137,7 +138,7 @@ func (f Frontend) String() string {
 	return fmt.Sprintf("%s %s/%s", name, f.VIP, f.Protocol)
 }
 
-func (f Frontend) address() address { return address{f.Protocol, f.VIP} }
+func (f Frontend) address() address { return addressOf(f.Protocol, f.VIP) }
 
 func (f Frontend) compare(o Frontend) int {
 	return cmp.Or(cmp.Compare(f.Protocol, o.Protocol), f.VIP.Compare(o.VIP),
@@ -150,31 +151,54 @@ func (f Frontend) sameClients(o Frontend) bool {
 }
 
 // Find returns the frontend that serves an address. If there is one for each kind of client, it returns the first. It
-// may be called from any goroutine.
+// may be called from any goroutine, for a user's question: it looks at all Services.
 func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, bool) {
-	a := address{protocol, vip}
-	key, _ := t.holders.Get(a)
-	list, _ := t.Frontends.Get(key)
-	i := slices.IndexFunc(list, func(f Frontend) bool { return f.address() == a })
-	if i < 0 {
-		return Frontend{}, false
+	a := addressOf(protocol, vip)
+	for _, row := range t.Frontends.All() {
+		if i := slices.IndexFunc(row.Value, func(f Frontend) bool { return f.address() == a }); i >= 0 {
+			return row.Value[i], true
+		}
 	}
-	return list[i], true
+	return Frontend{}, false
 }
 
-// address is the destination of a packet. Two frontends cannot have the same.
+// address is the destination of a packet. Two frontends cannot have the same. Tables and indexes have tens of thousands
+// as keys, so it has no pointers and less than half of the size of a protocol's name and a netip.AddrPort.
 type address struct {
-	protocol corev1.Protocol
-	addr     netip.AddrPort
+	protocol uint8 // its place in protocols
+	version  uint8 // 4 or 6
+	ip       [16]byte
+	port     uint16
 }
 
-// Compare makes an address the key of a table.
+// protocols are the protocols of addresses, in the order of their names.
+var protocols = [...]corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}
+
+func addressOf(protocol corev1.Protocol, vip netip.AddrPort) address {
+	version := uint8(4)
+	if vip.Addr().Is6() {
+		version = 6
+	}
+	return address{uint8(slices.Index(protocols[:], protocol)), version, vip.Addr().As16(), vip.Port()}
+}
+
+// Compare makes an address the key of a table. It orders by the protocol's name, then as netip.AddrPort does.
 func (a address) Compare(b address) int {
-	return cmp.Or(cmp.Compare(a.protocol, b.protocol), a.addr.Compare(b.addr))
+	return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.version, b.version), bytes.Compare(a.ip[:], b.ip[:]),
+		cmp.Compare(a.port, b.port))
+}
+
+// addrPort returns the address without the protocol.
+func (a address) addrPort() netip.AddrPort {
+	ip := netip.AddrFrom16(a.ip)
+	if a.version == 4 {
+		ip = ip.Unmap()
+	}
+	return netip.AddrPortFrom(ip, a.port)
 }
 
 // String returns "10.96.0.10:80/TCP".
-func (a address) String() string { return fmt.Sprintf("%s/%s", a.addr, a.protocol) }
+func (a address) String() string { return fmt.Sprintf("%s/%s", a.addrPort(), protocols[a.protocol]) }
 
 // block is a part of the address space. There are many endpoints, and virtual addresses are in few blocks. Only
 // endpoints in these blocks may be virtual addresses.
@@ -219,13 +243,12 @@ type Tables struct {
 	// NoLoadBalancers leaves addresses of load balancers out of that.
 	NoLoadBalancers bool
 
-	node    string
-	zone    func(*derive.Reader) string
-	sctp    bool
-	direct  *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
-	claims  *derive.Index[address, derive.Object, []Frontend]
-	holders *derive.Table[address, derive.Object] // the Service whose kind of address is the lowest
-	blocks  *derive.Table[block, bool]            // that have a ClusterIP
+	node   string
+	zone   func(*derive.Reader) string
+	sctp   bool
+	direct *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
+	claims *derive.Index[address, derive.Object, []Frontend]
+	blocks *derive.Table[block, bool] // that have a ClusterIP
 }
 
 // NewTables adds the tables to an engine. node is the name of this Node, for internalTrafficPolicy Local. zone reads
@@ -244,7 +267,6 @@ func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, 
 		}
 		return out
 	})
-	t.holders = derive.NewTable(e, "service-addresses", t.holder, derive.KeysOfIndex(t.claims))
 	t.blocks = derive.NewTable(e, "service-blocks",
 		func(block, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(derive.NewIndex(t.direct, "block", func(_ derive.Object, list []Frontend) []block {
@@ -273,7 +295,7 @@ func sameFrontends(a, b []Frontend) bool {
 	return slices.EqualFunc(a, b, func(x, y Frontend) bool {
 		return x.Set() == y.Set() && x.VIP == y.VIP && x.Kind == y.Kind && x.Clients == y.Clients &&
 			x.Limited == y.Limited && slices.Equal(x.Sources, y.Sources) && x.Affinity == y.Affinity &&
-			x.all == y.all && x.Elsewhere == y.Elsewhere && slices.Equal(x.Endpoints, y.Endpoints)
+			x.hidden == y.hidden && x.Elsewhere == y.Elsewhere && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -315,9 +337,9 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 				}
 				f.Namespace, f.Service = key.Namespace, key.Name
 				if set := sets[f.Scope]; set != nil {
-					f.Endpoints, f.Elsewhere, f.all = set.Endpoints, set.Elsewhere, set.all
+					f.Endpoints, f.Elsewhere, f.hidden = set.Endpoints, set.Elsewhere, set.hidden
 				} else {
-					f.Endpoints, f.all = candidates.choose(port, vip, f.Scope)
+					f.Endpoints, f.hidden = candidates.choose(port, vip, f.Scope)
 					f.Elsewhere = f.Scope == Local && !facts.Imported && len(f.Endpoints) == 0 && candidates.anywhere(port, vip)
 					sets[f.Scope] = &f
 				}
@@ -344,7 +366,7 @@ func (t *Tables) onThisNode(key derive.Object, f Frontend, r *derive.Reader) []E
 	}
 	var out []Endpoint
 	for _, e := range f.Endpoints {
-		holder, isService := derive.Get(r, t.holders, address{f.Protocol, e.Addr})
+		holder, isService := t.holder(addressOf(f.Protocol, e.Addr), r)
 		switch {
 		case isService:
 			out = append(out, t.podsHere(holder, f.Protocol, e.Addr, r)...)
@@ -375,8 +397,9 @@ func object(key derive.Object) problem.Object {
 }
 
 // holder decides which Service has an address: of those with the lowest kind of frontend there, the first by namespace
-// and name.
-func (t *Tables) holder(a address, r *derive.Reader) (out derive.Object, _ []problem.Problem) {
+// and name. It returns false if no Service has it. A table of the decisions would have tens of thousands of rows, and
+// an address is looked up by its own Service, and by few others.
+func (t *Tables) holder(a address, r *derive.Reader) (out derive.Object, ok bool) {
 	lowest := ExternalIP + 1
 	for _, row := range derive.List(r, t.claims, a) {
 		for _, f := range row.Value {
@@ -385,7 +408,7 @@ func (t *Tables) holder(a address, r *derive.Reader) (out derive.Object, _ []pro
 			}
 		}
 	}
-	return out, nil
+	return out, lowest <= ExternalIP
 }
 
 // field is the path of what gives a frontend its address.
@@ -427,7 +450,7 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	sets := map[Set]Frontend{} // as they were resolved
 	lead := 0                  // the frontend of the lowest kind at the same address
 	for i, f := range direct {
-		holder, _ := derive.Get(r, t.holders, f.address())
+		holder, _ := t.holder(f.address(), r)
 		twice := i > 0 && direct[i-1].sameClients(f)
 		if direct[lead].address() != f.address() {
 			lead = i
@@ -452,8 +475,11 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			sets[f.Set()] = set
 			problems = append(problems, found...)
 		}
-		f.Endpoints, f.Elsewhere, f.all = set.Endpoints, set.Elsewhere, 0
+		f.Endpoints, f.Elsewhere, f.hidden = set.Endpoints, set.Elsewhere, 0
 		out = append(out, f)
+	}
+	if sameFrontends(out, direct) {
+		out = direct // most are: they share memory
 	}
 	return out, problems
 }

@@ -149,8 +149,8 @@ func TestCost(t *testing.T) {
 		want  int
 	}{
 		{"a slice that says the same", slice("s100", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")), 0},
-		{"an endpoint goes", slice("s100", "/TCP/8080", ready("10.10.0.2")), 3},
-		{"an endpoint of a Service inside another", slice("s8", "/TCP/8080", ready("10.10.0.2")), 4},
+		{"an endpoint goes", slice("s100", "/TCP/8080", ready("10.10.0.2")), 2},
+		{"an endpoint of a Service inside another", slice("s8", "/TCP/8080", ready("10.10.0.2")), 3},
 		{"an address that is not parsed", slice("s100", "/TCP/8080", ready("10.10.0.2"), ready("x")), 1},
 	} {
 		tables.Slices.Set(derive.ObjectOf(row.slice), SliceFactsOf(row.slice))
