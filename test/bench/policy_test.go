@@ -168,7 +168,7 @@ func (p policies) policy(namespace, j, port int) {
 
 // policyRow is the process of the rows of policies.
 func policyRow(ctx context.Context, socket string) error {
-	debug.SetGCPercent(75) // as the agent
+	debug.SetGCPercent(40) // as the agent
 	p := newPolicies(policyNode(policyHere), start(ctx, socket))
 	for i := range policyNamespaces {
 		p.namespace(i, i)
