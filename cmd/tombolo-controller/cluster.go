@@ -11,6 +11,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/tombolo-net/tombolo/pkg/cluster/externalip"
+	"github.com/tombolo-net/tombolo/pkg/cluster/tenants"
 	"github.com/tombolo-net/tombolo/pkg/cluster/warnings"
 )
 
@@ -18,8 +19,8 @@ import (
 func clusterCommand(logTo func()) *cobra.Command {
 	var health string
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Run in every cluster: report what its Nodes do not serve, and give Services addresses of " +
-			"ExternalIPPools", Args: cobra.NoArgs,
+		Use: "cluster", Short: "Run in every cluster: report what its Nodes do not serve, give Services addresses of " +
+			"ExternalIPPools, and write the state of VirtualNetworks", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			logTo()
 			return runCluster(cmd.Context(), health)
@@ -42,7 +43,7 @@ func runCluster(ctx context.Context, health string) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: scheme,
 		Cache:  warnings.CacheOptions(namespace),
-		// Two replicas must not assign addresses. Events are written by the elected replica too.
+		// Two replicas must not assign addresses, or write the same states. Events are written by the elected replica too.
 		LeaderElection:                true,
 		LeaderElectionID:              externalip.LeaseName,
 		LeaderElectionNamespace:       namespace,
@@ -60,7 +61,8 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(warnings.SetupWithManager(mgr, name), externalip.SetupWithManager(mgr, name)); err != nil {
+	if err := errors.Join(warnings.SetupWithManager(mgr, name), externalip.SetupWithManager(mgr, name),
+		tenants.SetupWithManager(mgr, namespace)); err != nil {
 		return err
 	}
 	return start(ctx, mgr, "cluster", namespace)

@@ -209,7 +209,7 @@ func Routers(e *derive.Engine, o Objects) *derive.Table[Name, Router] {
 	})
 	t.byOwn = derive.NewIndex(t.counting, "namespace", byNamespace)
 	byName := derive.NewIndex(o.Routers, "name", func(k derive.Object, _ RouterFacts) []Name {
-		return []Name{routerName(k)}
+		return []Name{RouterName(k)}
 	})
 	return derive.NewTable(e, "virtual-network-routers", t.router, derive.KeysOfIndex(byName))
 }
@@ -235,8 +235,8 @@ func (t *routerTables) counts(k derive.Object, r *derive.Reader) bool {
 
 func label(key, value string) derive.Name { return derive.Name(key + "=" + value) }
 
-// routerName returns the name of a VirtualNetworkRouter.
-func routerName(k derive.Object) Name {
+// RouterName returns the name of a VirtualNetworkRouter.
+func RouterName(k derive.Object) Name {
 	return Name{Door: doorRouter, Namespace: k.Namespace, Name: k.Name}
 }
 
@@ -299,7 +299,7 @@ func (t *routerTables) selected(own derive.Object, i ImportFacts, r *derive.Read
 		case row.Key.Namespace != own.Namespace:
 			continue
 		}
-		out = append(out, routerName(row.Key))
+		out = append(out, RouterName(row.Key))
 	}
 	return out
 }

@@ -418,7 +418,7 @@ func TestManyImports(t *testing.T) {
 	}
 	tables := newClusterTables()
 	tables.fill(c)
-	have, _ := tables.RouterProblems.Get(routerName(derive.Object{Namespace: "a", Name: "hub"}))
+	have, _ := tables.RouterProblems.Get(RouterName(derive.Object{Namespace: "a", Name: "hub"}))
 	want := []string{"it selects 1007 routers, and does not import the last 7 of them: narrow the selectors",
 		"the networks of VirtualNetworkRouter t0000/spoke, VirtualNetworkRouter t0001/spoke, VirtualNetworkRouter " +
 			"t0002/spoke and 997 more are not joined before it imports this router: add the import there"}

@@ -30,6 +30,7 @@ type Kind struct {
 	believed  bool
 	ifAllowed bool
 	namespace string
+	name      string
 	selector  labels.Selector
 	writers   any // *writers[T]
 	// store returns the store that takes the objects. loaded is called after each whole list.
@@ -62,6 +63,9 @@ func IfAllowed() Option { return func(k *Kind) { k.optional, k.ifAllowed = true,
 
 // In watches one Namespace only.
 func In(namespace string) Option { return func(k *Kind) { k.namespace = namespace } }
+
+// Named watches the one object of this name in each Namespace.
+func Named(name string) Option { return func(k *Kind) { k.name = name } }
 
 // Selecting watches the objects with these labels only.
 func Selecting(s labels.Selector) Option { return func(k *Kind) { k.selector = s } }
@@ -185,7 +189,7 @@ func (k *Kinds) of(o client.Object) *Kind {
 
 // selects reports whether the watch of the kind shows an object.
 func (k *Kind) selects(o client.Object) bool {
-	in := k.namespace == "" || k.namespace == o.GetNamespace()
+	in := (k.namespace == "" || k.namespace == o.GetNamespace()) && (k.name == "" || k.name == o.GetName())
 	return !k.off && in && (k.selector == nil || k.selector.Matches(labels.Set(o.GetLabels())))
 }
 

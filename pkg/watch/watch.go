@@ -32,6 +32,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -278,6 +279,9 @@ var parameters = runtime.NewParameterCodec(scheme)
 func (w *Watcher) listWatch(i int) *toolscache.ListWatch {
 	k := w.kinds[i]
 	request := func(o *metav1.ListOptions) *rest.Request {
+		if k.name != "" {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, k.name).String()
+		}
 		if k.selector != nil {
 			o.LabelSelector = k.selector.String()
 		}

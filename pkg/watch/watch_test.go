@@ -163,6 +163,21 @@ func TestFill(t *testing.T) {
 	k.Fill(&corev1.Node{})
 }
 
+// TestNamed has the one object of a name in its Source.
+func TestNamed(t *testing.T) {
+	e := derive.New()
+	k := NewKinds(e)
+	one := NewSource(k, "one", func(c *corev1.ConfigMap) string { return c.Namespace }, In("a"), Named("wanted"))
+	at := func(namespace, name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	k.Fill(at("a", "wanted"), at("a", "other"), at("b", "wanted"))
+	e.Pass()
+	if rows := one.All(); len(rows) != 1 || rows[0].Key != (derive.Object{Namespace: "a", Name: "wanted"}) {
+		t.Errorf("the source holds %v", rows)
+	}
+}
+
 // TestFillOnce fills sources of two kinds while their engine runs. Each pass takes the objects of both, or of neither.
 func TestFillOnce(t *testing.T) {
 	e := derive.New()

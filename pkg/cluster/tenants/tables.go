@@ -1,0 +1,188 @@
+// Package tenants writes the state of VirtualNetworks and VirtualNetworkRouters. It runs once in a cluster.
+//
+// Agents act on the objects. The controller derives the same networks from them (pkg/tenant), and writes the parts that
+// agents do not act on into the objects' observations.
+//
+//	API server: objects of pkg/tenant, nodes, the agents' ConfigMap ─► networks ─► steps ─► API server
+package tenants
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+// configMap is the agents' configuration, in the Namespace of agents and controller.
+const configMap = "antrea-config"
+
+// facts are the written status of an object.
+type facts[S comparable] struct {
+	UID  types.UID
+	Have S
+}
+
+// step is the desired status of an object.
+type step[S comparable] struct {
+	UID  types.UID
+	Want S
+	Due  bool // the object has another status
+}
+
+type (
+	networkStep = step[contrailv4.VirtualNetworkStatus]
+	routerStep  = step[contrailv4.Status]
+)
+
+// tables are the statuses that VirtualNetworks and VirtualNetworkRouters should have.
+type tables struct {
+	engine  *derive.Engine
+	kinds   *watch.Kinds
+	tenants *tenant.Tables
+
+	agents   *derive.Source[derive.Object, bool] // whether they have the feature gate
+	nodes    *derive.Source[derive.Object, versions]
+	networks *derive.Source[derive.Object, facts[contrailv4.VirtualNetworkStatus]]
+	routers  *derive.Source[derive.Object, facts[contrailv4.Status]]
+
+	cluster      *derive.Table[derive.Name, state]
+	networkSteps *derive.Table[derive.Object, networkStep]
+	routerSteps  *derive.Table[derive.Object, routerStep]
+}
+
+// state is the part of the cluster's state that all objects depend on.
+type state struct {
+	On       bool // the feature gate
+	Families string
+}
+
+const self derive.Name = "self"
+
+// newTables returns the tables. namespace is the Namespace of the agents.
+func newTables(namespace string) *tables {
+	t := &tables{engine: derive.New()}
+	k := watch.NewKinds(t.engine)
+	t.kinds = k
+	t.agents = watch.NewSource(k, "agents-configuration", func(m *corev1.ConfigMap) bool {
+		return gateOf(m.Data["antrea-agent.conf"])
+	}, watch.In(namespace), watch.Named(configMap))
+	t.nodes = watch.NewSource(k, "nodes", versionsOf)
+	allowed := watch.IfAllowed()
+	t.networks = watch.NewSource(k, "virtualnetwork-status",
+		func(n *contrailv4.VirtualNetwork) facts[contrailv4.VirtualNetworkStatus] {
+			return facts[contrailv4.VirtualNetworkStatus]{n.UID, n.Status}
+		}, allowed)
+	t.routers = watch.NewSource(k, "virtualnetworkrouter-status",
+		func(v *contrailv4.VirtualNetworkRouter) facts[contrailv4.Status] {
+			return facts[contrailv4.Status]{v.UID, v.Status}
+		}, allowed)
+	t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
+		Namespaces: watch.NewSource(k, "namespaces", tenant.NamespaceFactsOf),
+		Labels:     watch.NewSource(k, "namespace-labels", tenant.NamespaceLabels),
+		Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf),
+		Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf),
+	})
+	one := derive.NewSource[derive.Name, bool](t.engine, "one")
+	one.Set(self, true)
+	one.Loaded()
+	t.cluster = derive.NewTable(t.engine, "cluster", t.state, derive.KeysOf(one))
+	t.networkSteps = derive.NewTable(t.engine, "network-steps", t.networkStep, derive.KeysOf(t.networks))
+	t.routerSteps = derive.NewTable(t.engine, "router-steps", t.routerStep, derive.KeysOf(t.routers))
+	return t
+}
+
+// gateOf reads one feature gate of the agents' configuration, which package config of the agent declares.
+func gateOf(conf string) bool {
+	var c struct {
+		FeatureGates map[string]bool `json:"featureGates"`
+	}
+	return yaml.Unmarshal([]byte(conf), &c) == nil && c.FeatureGates["TenantNetworks"]
+}
+
+// versions are the versions of IP of a Node's Pods.
+type versions struct{ V4, V6 bool }
+
+func versionsOf(n *corev1.Node) (v versions) {
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			v.V4, v.V6 = v.V4 || p.Addr().Is4(), v.V6 || p.Addr().Is6()
+		}
+	}
+	return v
+}
+
+func (t *tables) state(_ derive.Name, r *derive.Reader) (s state, _ []problem.Problem) {
+	for _, row := range derive.All(r, t.agents) {
+		s.On = s.On || row.Value
+	}
+	var all versions
+	for _, row := range derive.All(r, t.nodes) {
+		all.V4, all.V6 = all.V4 || row.Value.V4, all.V6 || row.Value.V6
+	}
+	var names []string
+	if all.V6 {
+		names = append(names, "v6")
+	}
+	if all.V4 {
+		names = append(names, "v4")
+	}
+	s.Families = strings.Join(names, ",")
+	return s, nil
+}
+
+func (t *tables) networkStep(k derive.Object, r *derive.Reader) (networkStep, []problem.Problem) {
+	f, _ := derive.Get(r, t.networks, k)
+	cluster, _ := derive.Get(r, t.cluster, self)
+	ps, _ := derive.Get(r, t.tenants.VirtualNetworkProblems, k)
+	place, _ := derive.Get(r, t.tenants.Places, derive.Object{Name: k.Namespace})
+	served := k.Name == contrailv4.DefaultPodNetwork && place.Isolated()
+	if served && place.Closed() {
+		ps = append(slices.Clone(ps), problem.Problem{Field: "metadata.namespace", Message: "its Pods have no traffic: an " +
+			"older network has the number of Namespace " + k.Namespace + ": create the Namespace again"})
+	}
+	want := contrailv4.VirtualNetworkStatus{Status: observe(cluster.On, ps)}
+	if cluster.On && served {
+		want.VirtualNetworkNetworkID, want.IPFamilies = int64(place.ID), cluster.Families
+	}
+	return networkStep{f.UID, want, want != f.Have}, nil
+}
+
+func (t *tables) routerStep(k derive.Object, r *derive.Reader) (routerStep, []problem.Problem) {
+	f, _ := derive.Get(r, t.routers, k)
+	cluster, _ := derive.Get(r, t.cluster, self)
+	ps, _ := derive.Get(r, t.tenants.RouterProblems, tenant.RouterName(k))
+	want := observe(cluster.On, ps)
+	return routerStep{f.UID, want, want != f.Have}, nil
+}
+
+// maxProblems is how many problems an observation names.
+const maxProblems = 5
+
+// observe returns the state of an object with these problems. on is the feature gate.
+func observe(on bool, ps []problem.Problem) contrailv4.Status {
+	switch {
+	case !on:
+		return contrailv4.Status{State: contrailv4.StateWarning, Observation: "without the agents' feature gate " +
+			"TenantNetworks nothing of it is acted on: turn the gate on"}
+	case len(ps) == 0:
+		return contrailv4.Status{State: contrailv4.StateSuccess}
+	}
+	var words []string
+	for _, p := range ps[:min(len(ps), maxProblems)] {
+		words = append(words, p.Field+": "+p.Message)
+	}
+	if more := len(ps) - maxProblems; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return contrailv4.Status{State: contrailv4.StateWarning, Observation: strings.Join(words, "; ")}
+}
