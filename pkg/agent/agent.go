@@ -356,19 +356,28 @@ func (a *Agent) trim(ctx context.Context) {
 	}
 }
 
-// followSwitch writes the state of the OVSDB to the tables whenever it changes.
+// observeWays takes over the state of the ways. It returns whether it has to be called again without an event.
+func (a *Agent) observeWays() bool {
+	now, ports := time.Now(), portsNow(a.switchPorts, a.config)
+	changed, unsteady := a.seenWays.report.observe(now, a.tables.ways.toReport(ports, a.flows.Stats().Connected))
+	if changed {
+		a.reports.changed()
+	}
+	lost, waiting := a.seenWays.down.lost(now, a.tables.ways.endsUp(ports))
+	a.tables.ways.lost.Replace(lost)
+	return unsteady || waiting
+}
+
+// followSwitch writes the state of the OVSDB to the tables whenever it changes. It
+// observes the ways once they are known.
 func (a *Agent) followSwitch(ctx context.Context) {
 	for {
 		a.tables.readSwitch(a.switchPorts.State)
 		var again <-chan time.Time
-		now, ports := time.Now(), portsNow(a.switchPorts, a.config)
-		changed, unsteady := a.seenWays.report.observe(now, a.tables.ways.toReport(ports, a.flows.Stats().Connected))
-		if changed {
-			a.reports.changed()
-		}
-		lost, waiting := a.seenWays.down.lost(now, a.tables.ways.endsUp(portsNow(a.switchPorts, a.config)))
-		a.tables.ways.lost.Replace(lost)
-		if unsteady || waiting {
+		switch {
+		case a.tables.engine.Passes() == 0: // no way is known, as on a Node that is no Gateway
+			again = time.After(wayFirst)
+		case a.observeWays():
 			again = time.After(wayLook)
 		}
 		select {

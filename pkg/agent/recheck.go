@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -191,7 +192,7 @@ func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	n, err := c.look(ctx)
 	c.mu.Lock()
 	c.failed = ""
-	if err != nil {
+	if err != nil && !errors.Is(err, errBusy) { // it is no fault of the switch
 		c.failed = err.Error()
 	}
 	c.mu.Unlock()
@@ -269,14 +270,19 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// errBusy is the error of a look for which the agent had no time.
+var errBusy = errors.New("the agent has not compared its list of connections with the policies in time")
+
 func (s agentSwitch) compared(ctx context.Context) ([]datapath.Recheck, error) {
-	look := s.tables.flows.Look(func(f func()) bool { return s.tables.engine.Do(ctx, f) })
+	look := s.tables.flows.Look(func(f func(uint64)) bool {
+		return s.tables.engine.Do(ctx, func() { f(s.tables.engine.Passes()) })
+	})
 	if err := s.reader.read(ctx, look.Line); err != nil {
 		return nil, err
 	}
 	list, ok := look.Rechecks()
 	if !ok {
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("%w: %w", errBusy, ctx.Err())
 	}
 	return list, nil
 }

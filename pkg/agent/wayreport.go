@@ -26,6 +26,8 @@ const (
 	wayLost = 2 * time.Second
 	// wayLook is how often ways are observed without an event. The loss of the switch causes no event.
 	wayLook = 2 * time.Second
+	// wayFirst is how often an agent that starts looks whether its ways are known.
+	wayFirst = 100 * time.Millisecond
 	// maxReportedWays bounds the report, as its definition does.
 	maxReportedWays = 1000
 )

@@ -187,7 +187,9 @@ func (t *Tables) WatchPolicies(changed func()) {
 // Look compares the connections that a datapath tracks with the policies. One goroutine uses it.
 type Look struct {
 	policies *policyFlows
-	between  func(func()) bool
+	between  func(func(passes uint64)) bool
+	snapshot policySnapshot
+	passes   uint64    // of the snapshot; 0 for none
 	lines    []tracked // not compared yet
 	found    map[Recheck]bool
 	ended    bool // between has called nothing
@@ -196,10 +198,10 @@ type Look struct {
 // lookShare is how many connections a Look compares between two passes, which wait for it: a few milliseconds.
 const lookShare = 4096
 
-// Look begins one. It may be called from any goroutine. The function between calls another one between two passes, and
-// returns false if it did not: while a pass runs, some tables have its changes and others do not. Then numbers in use
-// would seem to be gone.
-func (t *Tables) Look(between func(func()) bool) *Look {
+// Look begins one. It may be called from any goroutine. The function between calls another one between two passes, with
+// the number of passes so far, and returns false if it did not: while a pass runs, some tables have its changes and
+// others do not. Then numbers in use would seem to be gone.
+func (t *Tables) Look(between func(func(passes uint64)) bool) *Look {
 	return &Look{policies: t.policies, between: between, found: map[Recheck]bool{}}
 }
 
@@ -218,10 +220,12 @@ func (l *Look) Line(line string) {
 
 // compare compares the connections that were read since it was called last.
 func (l *Look) compare() {
-	l.ended = l.ended || !l.between(func() {
-		snapshot := l.policies.snapshot()
+	l.ended = l.ended || !l.between(func(passes uint64) {
+		if passes != l.passes { // with many rules it takes longer than the connections
+			l.snapshot, l.passes = l.policies.snapshot(), passes
+		}
 		for _, c := range l.lines {
-			snapshot.recheck(c, func(r Recheck) { l.found[r] = true })
+			l.snapshot.recheck(c, func(r Recheck) { l.found[r] = true })
 		}
 	})
 	l.lines = l.lines[:0]

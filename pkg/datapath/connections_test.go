@@ -15,7 +15,7 @@ import (
 
 // Rechecks looks at a whole list.
 func (t *Tables) Rechecks(dump string) []Recheck {
-	l := t.Look(func(f func()) bool { f(); return true })
+	l := t.Look(func(f func(uint64)) bool { f(1); return true })
 	for line := range strings.Lines(dump) {
 		l.Line(line)
 	}
@@ -27,9 +27,9 @@ func (t *Tables) Rechecks(dump string) []Recheck {
 // one, numbers in use would seem to be gone.
 func TestLookBetweenPasses(t *testing.T) {
 	calls, most := 0, 0
-	l := outsideTablesOf(State{}).Look(func(f func()) bool {
+	l := outsideTablesOf(State{}).Look(func(f func(uint64)) bool {
 		calls++
-		f()
+		f(uint64(1 + calls/2)) // there is a pass before the second comparison
 		return calls < 3
 	})
 	for i := range 2*lookShare + 1 {
@@ -39,6 +39,9 @@ func TestLookBetweenPasses(t *testing.T) {
 		most = max(most, len(l.lines))
 		l.Line(fmt.Sprintf("tcp,orig=(src=10.11.1.2,dst=10.11.1.3,sport=%d,dport=80),"+
 			"reply=(src=10.11.1.3,dst=10.11.1.2,sport=80,dport=%d),zone=65520,protoinfo=(state=ESTABLISHED)", i, i))
+	}
+	if l.passes != 2 {
+		t.Errorf("the second comparison has the state of pass %d, want 2", l.passes)
 	}
 	if _, ok := l.Rechecks(); ok || calls != 3 || most >= lookShare {
 		t.Errorf("the end of the engine: %t, %d comparisons, up to %d connections kept; want false, 3, fewer than %d",

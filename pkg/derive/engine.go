@@ -209,6 +209,13 @@ func (e *Engine) WatchProblems(f func(added, removed []problem.Problem)) {
 	e.watchers = append(e.watchers, f)
 }
 
+// Passes returns the number of passes so far. Before the first one no derived table has rows.
+func (e *Engine) Passes() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.passes
+}
+
 // Stats returns what the last pass did, how many there were, and the tables in their order.
 func (e *Engine) Stats() (last PassStats, passes uint64, tables []TableStats) {
 	for _, t := range e.tables {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"math/rand/v2"
 	"net"
@@ -1030,6 +1031,34 @@ func sendsBelow(t *testing.T, from, to string, dst netip.Addr) bool {
 			passed = true
 		case last:
 			return passed
+		}
+	}
+}
+
+// TestElements compares elements of random prefixes with the definition: no prefix is inside another one, and each
+// given one is inside one that is there.
+func TestElements(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		var given []netip.Prefix
+		for range r.IntN(12) {
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(r.IntN(3)), byte(r.IntN(3) * 64), 1}), 8+r.IntN(25))
+			given = append(given, p, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(r.IntN(4))}), 120+r.IntN(9)))
+		}
+		want := map[string]bool{}
+		for _, p := range given {
+			widest := p.Masked()
+			for _, other := range given {
+				if other.Overlaps(widest) && other.Bits() < widest.Bits() {
+					widest = other.Masked()
+				}
+			}
+			if text := widest.String(); p.Addr().Is4() {
+				want[strings.TrimSuffix(text, "/32")] = true
+			}
+		}
+		if have := elements(given, netip.Addr.Is4); !slices.Equal(have, slices.Sorted(maps.Keys(want))) {
+			t.Fatalf("%v: %v, want %v", given, have, slices.Sorted(maps.Keys(want)))
 		}
 	}
 }

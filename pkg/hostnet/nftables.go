@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -189,14 +190,18 @@ func egressOf(d Desired) contents {
 // which an interval set refuses.
 func elements(prefixes []netip.Prefix, has func(netip.Addr) bool) []string {
 	var kept []netip.Prefix
-	sorted := slices.Clone(prefixes)
-	slices.SortFunc(sorted, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
-	for _, p := range sorted {
-		p = p.Masked()
-		if !has(p.Addr()) || slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
-			continue
+	var sorted []netip.Prefix
+	for _, p := range prefixes {
+		if has(p.Addr()) {
+			sorted = append(sorted, p.Masked())
 		}
-		kept = append(kept, p)
+	}
+	// A prefix comes after the prefixes that it is inside of, and nothing else comes between.
+	slices.SortFunc(sorted, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	for _, p := range sorted {
+		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) {
+			kept = append(kept, p)
+		}
 	}
 	texts := make([]string, len(kept))
 	for i, p := range kept {
