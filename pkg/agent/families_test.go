@@ -119,10 +119,13 @@ func TestDualStack(t *testing.T) {
 		t.Errorf("routes of IPv4 (-alone +beside IPv6):\n%s", diff)
 	}
 	m := d.Host.Masquerade
-	if got := fmt.Sprint(m.Sources); got != "[169.254.0.253/32 fc01::aabb:ccdd:eeff/128 10.11.0.0/24 fd11::/64]" {
+	const sources = "[169.254.0.253/32 fc01::aabb:ccdd:eeff/128] [10.11.0.0/24 fd11::/64]"
+	if got := fmt.Sprint(m.Always, m.Sources); got != sources {
 		t.Errorf("masqueraded: %s", got)
 	}
-	m.Sources = slices.DeleteFunc(m.Sources, func(p netip.Prefix) bool { return !is4(p) })
+	for _, list := range []*[]netip.Prefix{&m.Sources, &m.Always, &m.Except} {
+		*list = slices.DeleteFunc(slices.Clone(*list), func(p netip.Prefix) bool { return !is4(p) })
+	}
 	if diff := cmp.Diff(fmt.Sprint(four.Host.Masquerade), fmt.Sprint(m)); diff != "" {
 		t.Errorf("masquerading (-alone +beside IPv6):\n%s", diff)
 	}

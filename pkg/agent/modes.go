@@ -189,7 +189,7 @@ func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Mas
 	if t.config.NoSNAT {
 		return m
 	}
-	m.Sources = ranges
+	m.Sources, m.Except = ranges, slices.Clone(ranges) // its own ranges stay while the API server lacks its object
 	for _, n := range derive.All(r, t.nodes) {
 		cidrs, _ := n.Value.podCIDRs(families)
 		m.Except = append(m.Except, cidrs...)
