@@ -363,6 +363,9 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 				client.ip, from.Node))
 		}
 		arrives := client.WhyEnd // of a host by its address alone, the Node is not in it
+		if d.judge != "" {
+			arrives.Cluster = "" // its host has no tunnel to addresses for clients outside
+		}
 		if d.judge != "" && d.judge != a.tables.nodeName {
 			arrives.Node = d.judge
 		}
@@ -1247,6 +1250,9 @@ func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 			first, after = datapath.External, datapath.Service
 		case api.DirectionNetwork:
 			first, after = datapath.Route, datapath.Ingress
+			if strings.Contains(t.flow, toTenants) { // a Node without isolated Pods lets none in
+				first = datapath.Classify
+			}
 		}
 		// A packet only goes to later tables. One that need not be judged skips these.
 		s.Trace.Judged, s.Trace.Allowed = last >= first, last >= after

@@ -34,16 +34,34 @@ func (a *whyAnswers) networkEnd(e whyEnd) tenant.End {
 	within := func(p netip.Prefix) bool { return p.Contains(e.ip) }
 	ranges, _ := a.tables.ranges.Get(self)
 	p, _ := a.tables.peering.Get(self)
+	n, _ := a.tables.node.Get(self)
+	reached := func(p peering.Peer) bool { return slices.ContainsFunc(p.CIDRs, within) }
 	unreached := func(c peering.Closed) bool { return slices.ContainsFunc(c.CIDRs, within) }
 	out := tenant.End{Name: e.Kind + " " + e.Name, Node: e.Node}
 	switch {
 	case e.Kind == "Pod":
 		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
-	case e.Cluster != "", slices.ContainsFunc(p.Part.Closed, unreached):
+	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):
 		out.Kind = tenant.Elsewhere
-	case a.tables.policies.IsUnknownPod(e.ip), a.isGateway(e.ip), slices.ContainsFunc(ranges, within), e.ip.IsLoopback(),
-		e.ip.IsMulticast():
-		out.Kind = tenant.Inside
+	case a.tables.policies.IsUnknownPod(e.ip), a.isGateway(e.ip), slices.ContainsFunc(ranges, within), n.Unroutable(e.ip):
+		out.Kind, out.Node = tenant.Inside, a.tables.policies.NodeAt(e.ip)
+	}
+	return out
+}
+
+// clientEnd returns the client of a connection, as its packets come to the switch that decides.
+func (a *whyAnswers) clientEnd(d whyDestination) tenant.End {
+	out := a.networkEnd(d.client)
+	switch {
+	case out.Kind == tenant.Pod:
+	case isPod(d.client): // not known
+		out.Kind, out.Place = tenant.Pod, tenant.Place{Known: true}
+	case slices.Contains(a.gatewaysOf(d.end.Node), d.client.ip):
+		out.Kind = tenant.OwnHost
+	case d.judge == "" && (d.client.Cluster != "" || out.Kind == tenant.Elsewhere):
+		out.Kind = tenant.Elsewhere // a Gateway's address stands for Pods of its cluster
+	default:
+		out.Kind = tenant.Outside
 	}
 	return out
 }
@@ -64,25 +82,18 @@ func (a *whyAnswers) networkOf(from whyEnd, q whyQuestion, d whyDestination) ten
 	if a.tables.tenants == nil {
 		return tenant.Decision{Allowed: true}
 	}
-	c := tenant.Connection{Client: a.networkEnd(from), Server: a.networkEnd(d.end)}
 	if d.outside { // first it leaves its network for an address of this Node
-		c.Server = tenant.End{}
-		if out := c.Decide(); !out.Allowed {
+		if out := (tenant.Connection{Client: a.networkEnd(from)}).Decide(); !out.Allowed {
 			return out
 		}
-		c = tenant.Connection{Client: a.networkEnd(d.client), Server: a.networkEnd(d.end)}
 	}
+	c := tenant.Connection{Client: a.clientEnd(d), Server: a.networkEnd(d.end)}
 	if q.to.service() != nil {
 		place := a.servicePlace(*q.to.service())
 		c.Service = &place
 	}
 	if c.Client.Kind != tenant.Pod {
 		c.Entered = d.judge
-	}
-	if slices.Contains(a.gatewaysOf(d.end.Node), d.client.ip) {
-		c.Client.Kind = tenant.OwnHost
-	} else if c.Client.Kind == tenant.Inside {
-		c.Client.Kind = tenant.Outside
 	}
 	return c.Decide()
 }
@@ -92,6 +103,9 @@ func (a *whyAnswers) networkStage(d tenant.Decision) api.WhyStage {
 	return api.WhyStage{Direction: api.DirectionNetwork, Node: d.Node, Here: d.Node == a.tables.nodeName,
 		Allowed: d.Allowed, Reason: d.Reason}
 }
+
+// toTenants is in the text of packets that are in a network of tenants between Nodes.
+var toTenants = ",dl_dst=" + datapath.TenantMAC.String()[:len("02:54:4e:")]
 
 // inNetwork returns the destination MAC and the headers of a connection's first packet. mac is the destination MAC of a
 // packet of the default network.

@@ -9,8 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
@@ -19,13 +21,18 @@ import (
 // isolate adds an isolated Namespace with two Pods: NAME-here on this Node, and NAME-far on node-2.
 func (a *asked) isolate(name, far string, annotations map[string]string) {
 	a.t.Helper()
+	a.isolateFar(name, far, annotations)
+	a.settle() // a Pod is attached after its Namespace is known
+	a.addIn(name, name+"-here")
+}
+
+// isolateFar adds such a Namespace without the Pod on this Node.
+func (a *asked) isolateFar(name, far string, annotations map[string]string) {
 	a.world.spaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name),
 		Labels: map[string]string{tenant.LabelIsolated: "true"}, Annotations: annotations}}
 	pod := podIn(name, name+"-far", "node-2", far, nil)
 	pod.Status.PodIPs = a.world.podIPs(far)
 	a.world.objects[name+"/"+name+"-far"] = pod
-	a.settle() // a Pod is attached after its Namespace is known
-	a.addIn(name, name+"-here")
 }
 
 // publish adds a Service with a port of the Nodes and an endpoint.
@@ -86,8 +93,11 @@ func TestWhyNetworks(t *testing.T) {
 		{"to a Service of the Namespace", "from=a/a-here&to=a/own",
 			"allowed, traced: both Pods are in the isolated Namespace a", "back"},
 		{"to one that leads elsewhere", "from=a/a-here&to=a/wrong",
-			"denied, traced: Pod a/a-here is in the isolated Namespace a, like the Service: the Service leads to Pods of that " +
-				"Namespace alone", "dropped in Tenant"},
+			"denied, traced: Pod a/a-here is in the isolated Namespace a, and the Service in the isolated Namespace a: it " +
+				"leads isolated Pods to isolated Pods alone", "dropped in Tenant"},
+		{"to one of another Namespace that leads elsewhere", "from=b/b-here&to=a/wrong",
+			"denied, traced: Pod b/b-here is in the isolated Namespace b, and the Service in the isolated Namespace a: it",
+			"dropped in Tenant"},
 		{"default network to a Service", "from=default/db&to=a/own",
 			"denied, traced: the Service " + inA + "Pods of other Namespaces do not reach it", "dropped in Route"},
 		{"to one of an isolated Namespace", "from=b/b-here&to=a/own",
@@ -106,6 +116,20 @@ func TestWhyNetworks(t *testing.T) {
 			"denied, traced: Pod b/b-here " + inB + "it reaches no address of the clusters' ranges but Pods of its Namespace",
 			"dropped in Tenant"},
 		{"to a ClusterIP without a Service", "from=b/b-here&to=10.97.0.99&port=80",
+			"denied, traced: Pod b/b-here " + inB + "it reaches no address of the clusters' ranges", "dropped in Tenant"},
+		{"to an address of this Node without a Pod", "from=a/a-here&to=10.11.1.77&port=80",
+			"denied, traced: Pod a/a-here " + inA + "it reaches no address of the clusters' ranges", "dropped in Tenant"},
+		{"to one of another Node", "from=a/a-here&to=10.11.2.77&port=80",
+			"denied at node-2: Pod a/a-here " + inA + "it reaches no address of the clusters' ranges",
+			"to tombolo-tun0 192.168.78.102"},
+		{"to the gateway port of another Node", "from=a/a-here&to=10.11.2.1&port=80",
+			"denied at node-2: Pod a/a-here " + inA + "it reaches no address of the clusters' ranges",
+			"to tombolo-tun0 192.168.78.102"},
+		{"to an address that is not routed", "from=b/b-here&to=240.0.0.1&port=80",
+			"denied, traced: Pod b/b-here " + inB + "it reaches no address of the clusters' ranges", "dropped in Tenant"},
+		{"to the Service address", "from=b/b-here&to=169.254.0.253&port=80",
+			"denied, traced: Pod b/b-here " + inB + "it reaches no address of the clusters' ranges", "dropped in Tenant"},
+		{"to an entry", "from=b/b-here&to=169.254.0.252&port=80",
 			"denied, traced: Pod b/b-here " + inB + "it reaches no address of the clusters' ranges", "dropped in Tenant"},
 		{"processes of the Node", "from=node/node-1&to=a/a-here&port=80",
 			"allowed, traced: Pod a/a-here " + inA + "processes of its Node reach it", "to a/a-here"},
@@ -168,29 +192,112 @@ func TestWhyNetworks(t *testing.T) {
 			}
 		})
 	}
-	// The same over IPv6.
+	// Over IPv6, and for clients in a Node's range that no known Pod has, whose packets cannot be made.
 	for query, want := range map[string]string{
-		"from=default/db&to=a/a-here&port=80":          "denied, traced",
-		"from=a/a-far&to=a/a-here&port=80":             "allowed, traced",
-		"from=b/b-far&to=a/a-here&port=80":             "denied, traced",
-		"from=b/b-here&to=2001:db8:9::9&port=443":      "allowed, traced",
-		"from=a/a-here&to=2001:db8:9::9&protocol=icmp": "denied, traced",
-		"from=node/node-1&to=a/a-here&port=80":         "allowed, traced",
+		"from=default/db&to=a/a-here&port=80":                "denied, traced",
+		"from=a/a-far&to=a/a-here&port=80":                   "allowed, traced",
+		"from=b/b-far&to=a/a-here&port=80":                   "denied, traced",
+		"from=b/b-here&to=2001:db8:9::9&port=443":            "allowed, traced",
+		"from=a/a-here&to=2001:db8:9::9&protocol=icmp":       "denied, traced",
+		"from=node/node-1&to=a/a-here&port=80&family=ipv6":   "allowed, traced",
+		"from=a/a-here&to=fd11:0:0:2::77&port=80":            "denied at node-2",
+		"from=b/b-here&to=fe80::1&port=80":                   "denied, traced",
+		"from=b/b-here&to=fc01::aabb:ccdd:eefe&port=80":      "denied, traced",
+		"from=10.11.2.77&to=a/own":                           "denied at node-2",
+		"from=10.11.2.77&to=a/wrong":                         "denied at node-2",
+		"from=10.11.2.77&to=a/a-here&port=80":                "denied, traced",
+		"from=10.11.2.77&to=default/shared":                  "",
+		"from=10.11.2.77&to=" + selfAddress + "&port=30050":  "allowed, traced",
+		"from=10.11.1.77&to=" + selfAddress + "&port=30050":  "denied, there is no port of Pod  in the switch yet",
+		"from=10.11.1.77&to=" + selfAddress + "&port=30052":  "",
+		"from=default/db&to=" + selfAddress + "&port=30050":  "denied, traced",
+		"from=203.0.113.7&to=" + selfAddress + "&port=30050": "allowed, traced",
 	} {
-		var w api.Why
-		if e := a.get(api.PathWhy+"?trace=true&family=ipv6&"+query, &w); e != "" {
-			t.Errorf("%s: %s", query, e)
-			continue
+		if !strings.Contains(query, ".") && !strings.Contains(query, "family") {
+			query += "&family=ipv6"
 		}
-		have := ""
-		for _, s := range w.Connections[0].Stages {
-			if s.Direction == api.DirectionNetwork {
-				s.Pod = "x"
-				have = stages(api.WhyConnection{Stages: []api.WhyStage{s}})
+		if have := a.network(query); have != want {
+			t.Errorf("%s: %q, want %q", query, have, want)
+		}
+	}
+}
+
+// network returns the word for the networks about a connection, "" if they have no part in it.
+func (a *asked) network(query string) (out string) {
+	a.t.Helper()
+	var w api.Why
+	if e := a.get(api.PathWhy+"?trace=true&"+query, &w); e != "" || len(w.Connections) != 1 {
+		a.t.Errorf("%s: %s %+v", query, e, w)
+		return ""
+	}
+	for _, s := range w.Connections[0].Stages {
+		if s.Direction == api.DirectionNetwork {
+			s.Pod = "x"
+			out = stages(api.WhyConnection{Stages: []api.WhyStage{s}})
+		}
+	}
+	return out
+}
+
+// TestWhyNetworksWithoutPods asks a Node without isolated Pods about isolated Pods of another Node. It drops their
+// packets in its first table.
+func TestWhyNetworksWithoutPods(t *testing.T) {
+	a := newAskedOf(t, family.Dual, func(c *config.Config) { c.FeatureGates["TenantNetworks"] = true })
+	a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid of default"}}
+	a.isolateFar("a", "10.11.2.30", nil)
+	db := a.db.IPs[0].Addr().String()
+	a.publish("default", "shared", "10.97.0.52", 30052, db)
+	a.settle()
+	for query, want := range map[string]string{
+		"from=a/a-far&to=default/db&port=80&family=ipv4": "denied, traced",
+		"from=a/a-far&to=default/db&port=80&family=ipv6": "denied, traced",
+		"from=a/a-far&to=default/shared":                 "allowed, traced",
+	} {
+		if have := a.network(query); have != want {
+			t.Errorf("%s: %q, want %q", query, have, want)
+		}
+	}
+}
+
+// TestWhyNetworksOfClusters asks about other clusters, on the Gateway and on another Node. Addresses of their Gateways
+// are outside, but for packets that come from there by the tunnel.
+func TestWhyNetworksOfClusters(t *testing.T) {
+	const peer = "192.168.77.101"
+	for gateway, ip := range map[string]string{ownName: selfAddress, "node-2": "192.168.78.102"} {
+		t.Run(gateway, func(t *testing.T) {
+			a := newAskedOf(t, family.IPv4, func(c *config.Config) {
+				c.FeatureGates["TenantNetworks"], c.AntreaProxy.ProxyAll = true, true
+			})
+			a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default",
+				UID: "uid of default"}}
+			a.isolate("a", "10.11.2.30", nil)
+			a.isolate("b", "10.11.2.40", map[string]string{tenant.AnnotationForwardingMode: "fabric-snat"})
+			a.world.gateways[gateway] = &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
+				Name: gateway}, GatewayIP: ip, InternalIP: ip}
+			a.world.imports["west"] = &mcv1alpha1.ClusterInfoImport{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "west-clusterinfo"},
+				Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16",
+					GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: peer}}},
 			}
-		}
-		if have != want {
-			t.Errorf("%s: %q, want %q: %+v", query, have, want, w)
-		}
+			here := a.world.pods["a-here-a1b2c3"].IPs[0].Addr().String()
+			a.publish("a", "own", "10.97.0.50", 30050, here)
+			a.publish("default", "wrong", "10.97.0.53", 30053, here)
+			a.world.exports["a/own"] = &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "own"}}
+			a.publish("default", "west", "10.97.0.60", 30060, "10.96.0.20")
+			a.settle()
+			for query, want := range map[string]string{
+				"from=b/b-here&to=" + peer + "&port=443":              "allowed, traced",
+				"from=a/a-here&to=" + peer + "&port=443":              "denied, traced",
+				"from=b/b-here&to=10.96.0.20&port=80":                 "denied, traced",
+				"from=a/a-here&to=default/west":                       "allowed, traced",
+				"from=" + peer + "&to=a/a-here&port=80":               "denied, traced",
+				"from=" + peer + "&to=" + selfAddress + "&port=30050": "allowed, traced",
+				"from=" + peer + "&to=" + selfAddress + "&port=30053": "denied, traced",
+			} {
+				if have := a.network(query); have != want {
+					t.Errorf("%s: %q, want %q", query, have, want)
+				}
+			}
+		})
 	}
 }

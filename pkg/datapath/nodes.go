@@ -374,28 +374,35 @@ var unroutable6 = []netip.Prefix{
 	netip.MustParsePrefix("ff00::/8"),
 }
 
+// Unroutable reports whether packets to an address are never routed.
+func (n Node) Unroutable(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.unroutable(), func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// unroutable returns the ranges of such addresses. The Service address and entries are for connections that the switch
+// or the host has translated.
+func (n Node) unroutable() (out []netip.Prefix) {
+	if n.Families.Has4() {
+		out = append(out, unroutable...)
+		if n.ServiceVIP.IsValid() {
+			out = append(out, host(n.ServiceVIP))
+		}
+		if n.Outside { // SwitchRange6 has EntryRange6
+			out = append(out, EntryRange)
+		}
+	}
+	if n.Families.Has6() {
+		out = append(append(out, unroutable6...), family.SwitchRange6)
+	}
+	return out
+}
+
 // toUnowned drops packets to addresses in this Node's podCIDRs without a Pod. It also drops packets to the Service
 // address outside of a connection. The host would send both back to the switch. It drops packets that are never routed
 // too.
 func (n Node) toUnowned() []flow.Flow {
-	ranges := slices.Clone(n.PodCIDRs)
-	if n.Families.Has4() {
-		ranges = append(ranges, unroutable...)
-		if n.ServiceVIP.IsValid() {
-			ranges = append(ranges, host(n.ServiceVIP))
-		}
-	}
-	if n.Families.Has6() {
-		ranges = append(ranges, unroutable6...)
-	}
-	if n.Outside && n.Families.Has4() { // SwitchRange6 has EntryRange6
-		ranges = append(ranges, EntryRange)
-	}
-	if n.Families.Has6() {
-		ranges = append(ranges, family.SwitchRange6)
-	}
 	var flows []flow.Flow
-	for _, r := range ranges {
+	for _, r := range slices.Concat(n.PodCIDRs, n.unroutable()) {
 		priority := low
 		if translated(n.PeerEnd, r) { // behind the routes of refusals to other clusters' Gateways
 			priority = closed

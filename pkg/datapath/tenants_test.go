@@ -476,6 +476,9 @@ func (w *tenantWorld) server(to netip.AddrPort) tenant.End {
 	if pod, ok := w.pods[ip]; ok {
 		return w.end(pod)
 	}
+	if node, ok := w.inside[ip]; ok {
+		return tenant.End{Kind: tenant.Inside, Node: node}
+	}
 	return tenant.End{Kind: tenant.Outside}
 }
 
@@ -489,12 +492,18 @@ func (w *tenantWorld) targets() []netip.Addr {
 	return append(slices.SortedFunc(maps.Keys(w.pods), netip.Addr.Compare), addrOf("192.0.2.1"), addrOf("2001:db8::1"))
 }
 
+// free returns the addresses of the Nodes' ranges that no Pod has, in order. Some are of gateway ports.
+func (w *tenantWorld) free() []netip.Addr {
+	return slices.SortedFunc(maps.Keys(w.inside), netip.Addr.Compare)
+}
+
 // tenantWorld is two Nodes, and the truth about their Pods.
 type tenantWorld struct {
 	*rand.Rand
 	cable    *cable
 	places   map[string]tenant.Place
 	pods     map[netip.Addr]string // "east1 pod3"
+	inside   map[netip.Addr]string // Nodes, of addresses without a Pod
 	in       map[string]string     // their Namespaces
 	services map[netip.AddrPort]string
 	ends     map[netip.AddrPort]netip.Addr
@@ -505,7 +514,8 @@ type tenantWorld struct {
 var tenantSpaces = []string{"default", "kube-system", "a", "b", "c", "d"}
 
 func newTenantWorld(t *testing.T, seed uint64) *tenantWorld {
-	w := &tenantWorld{Rand: rand.New(rand.NewPCG(seed, 24)), pods: map[netip.Addr]string{}, in: map[string]string{},
+	w := &tenantWorld{Rand: rand.New(rand.NewPCG(seed, 24)), pods: map[netip.Addr]string{},
+		inside: map[netip.Addr]string{}, in: map[string]string{},
 		services: map[netip.AddrPort]string{}, ends: map[netip.AddrPort]netip.Addr{}, ports: map[netip.AddrPort]int{},
 		outside: map[string]*Tables{}}
 	w.places = map[string]tenant.Place{"default": {Known: true}, "kube-system": {Known: true}}
@@ -540,6 +550,12 @@ func newTenantWorld(t *testing.T, seed uint64) *tenantWorld {
 				w.pods[ip] = place
 			}
 		}
+		for _, gateway := range s.Node.GatewayIPs {
+			ip := gateway.AsSlice()
+			ip[len(ip)-1] = 77
+			unknown, _ := netip.AddrFromSlice(ip)
+			w.inside[gateway], w.inside[unknown] = node, node
+		}
 	}
 	addresses := slices.SortedFunc(maps.Keys(w.pods), netip.Addr.Compare)
 	for i := range 12 {
@@ -573,6 +589,9 @@ func (w *tenantWorld) ask() (from string, to netip.AddrPort, want string) {
 	node, _, _ := strings.Cut(from, " ")
 	vips, targets := w.vips(), w.targets()
 	end := targets[w.IntN(len(targets))]
+	if place.Isolated() && w.IntN(6) == 0 {
+		end = w.free()[w.IntN(len(w.inside))]
+	}
 	to = netip.AddrPortFrom(end, 80)
 	network, byService := place, false
 	if w.IntN(2) == 0 {
@@ -588,7 +607,7 @@ func (w *tenantWorld) ask() (from string, to netip.AddrPort, want string) {
 	}
 	server, isPod := w.pods[end]
 	switch other := w.places[w.in[server]]; {
-	case place.Closed():
+	case place.Closed(), w.inside[end] != "":
 	case !isPod && (!network.Isolated() || network.Outside):
 		want = node + " host"
 	case !isPod:

@@ -25,7 +25,7 @@ const (
 type End struct {
 	Kind  EndKind
 	Name  string // in words, such as "Pod a/web"
-	Node  string // of a Pod
+	Node  string // of a Pod, and of an address inside that a Node's range has
 	Place Place  // of a Pod's Namespace
 }
 
@@ -92,6 +92,9 @@ func (c Connection) Decide() Decision {
 	}
 	switch {
 	case network.Isolated() && server.Kind != Outside:
+		if server.Kind == Inside && server.Node != "" { // its packets go to each Node's range
+			at = server.Node
+		}
 		return refused(client.words() + ": it reaches no address of the clusters' ranges but Pods of its Namespace")
 	case network.Isolated() && !network.Outside:
 		return refused(client.words() + ": it reaches destinations outside of the cluster only if the Namespace has the " +
@@ -122,7 +125,8 @@ func (c Connection) toPod(network Place) Decision {
 		}
 		return Decision{Allowed: true, Node: server.Node, Reason: text}
 	case !into.Isolated() && c.Service != nil:
-		return refused(client.words() + ", like the Service: the Service leads to Pods of that Namespace alone")
+		return refused(client.words() + ", and the Service in " + c.Service.words() + ": it leads isolated Pods to " +
+			"isolated Pods alone")
 	case !into.Isolated():
 		return refused(client.words() + ": it reaches Pods of other Namespaces through Services alone")
 	case client.Kind == OwnHost:
