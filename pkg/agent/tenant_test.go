@@ -20,16 +20,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 var (
 	hostileSeed  = flag.Uint64("hostile.seed", 1, "seed of the hostile tenant's steps")
-	hostileSteps = flag.Int("hostile.steps", 6, "how many steps the hostile tenant takes")
+	hostileSteps = flag.Int("hostile.steps", 7, "how many steps the hostile tenant takes")
 )
 
 const (
@@ -43,16 +46,19 @@ const (
 )
 
 // tenantFloors are times that a change of each kind may take in any case. A Pod with new labels is compared with all
-// peers of the hostile tenant's rules, as many as the bounds allow. Without these rules there was no comparison.
-var tenantFloors = [...]time.Duration{25 * time.Millisecond, 100 * time.Millisecond, 25 * time.Millisecond}
+// peers of the hostile tenant's rules, as many as the bounds allow. Without these rules there was no comparison. A
+// router is compared with the hostile tenant's imports.
+var tenantFloors = [...]time.Duration{
+	25 * time.Millisecond, 100 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond,
+}
 
 // tenantSlow is how long the honest tenant's first change of a policy takes on a machine without other work. The floors
 // grow with the time that the present machine needs for it.
 const tenantSlow = 500 * time.Microsecond
 
 // TestHostileTenant lets a tenant write every object that it may write in its Namespace, in absurd sizes. These are
-// policies of both kinds, groups, Pods with labels, annotations and names of ports, Services, and EndpointSlices. A
-// whole agent, except for its watches, gets the objects and gives a switch their flows.
+// policies of both kinds, groups, Pods with labels, annotations and names of ports, Services, EndpointSlices, and
+// VirtualNetworkRouters. A whole agent, except for its watches, gets the objects and gives a switch their flows.
 //
 // After each step the answers of agent and switch about another tenant's Pods and Service are the same. Above a floor,
 // changes of the other tenant take no more than twice as long. Memory and flows are bounded. When the hostile objects
@@ -62,7 +68,8 @@ const tenantSlow = 500 * time.Microsecond
 //
 //tombolo:alone
 func TestHostileTenant(t *testing.T) {
-	c := &tenancy{walk: newWalk(t, 1), r: rand.New(rand.NewPCG(*hostileSeed, 1)), written: map[string]client.Object{}}
+	w := newWalkOf(t, 1, family.IPv4, func(c *config.Config) { c.FeatureGates["TenantNetworks"] = true })
+	c := &tenancy{walk: w, r: rand.New(rand.NewPCG(*hostileSeed, 1)), written: map[string]client.Object{}}
 	c.honest()
 	base := heldMemory()
 	c.check("before the first step")
@@ -70,7 +77,7 @@ func TestHostileTenant(t *testing.T) {
 	slow := max(1, float64(before[0])/float64(tenantSlow))
 
 	steps := []func() string{
-		c.manyRules, c.scattered, c.manyPolicies, c.denies, c.selectors, c.ports,
+		c.manyRules, c.routers, c.scattered, c.manyPolicies, c.denies, c.selectors, c.ports,
 		c.podLabels, c.manyPods, c.services, c.groups, c.garbage, c.remove,
 	}
 	var most uint64
@@ -186,6 +193,10 @@ func (c *tenancy) honest() {
 	for _, ns := range []string{"x", "z"} {
 		c.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
+	for i := range 400 {
+		ns := fmt.Sprint("joined", i)
+		c.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, routerIn(ns, "r"))
+	}
 	local := map[string]cni.Attachment{}
 	for _, pod := range []struct{ namespace, name, app string }{
 		{"z", "server", "server"}, {"z", "client", "client"}, {"x", "evil", "evil"}, {"x", "worse", "client"},
@@ -288,7 +299,7 @@ func (c *tenancy) check(when string) {
 	}
 }
 
-var changeKinds = [...]string{"policy", "Pod", "Service"}
+var changeKinds = [...]string{"policy", "Pod", "Service", "router"}
 
 // changes changes an object of each kind of the honest tenant, again and again. It returns the shortest time until the
 // switch has confirmed a change. A slower agent is slower each time, but a busy machine is not.
@@ -300,7 +311,7 @@ func (c *tenancy) changes() (took [len(changeKinds)]time.Duration) {
 	n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: from("192.0.2.0/24"), Ports: port80()}}
 	pod := podIn("z", "new", "node-2", "10.11.2.11", map[string]string{"app": "new"})
 	svc, slice := serviceIn("z", "more", "10.97.7.8", []string{"10.11.2.10"}, 80)
-	for kind, objects := range [...][]client.Object{{n}, {pod}, {svc, slice}} {
+	for kind, objects := range [...][]client.Object{{n}, {pod}, {svc, slice}, {routerIn("joined7", "more")}} {
 		for range 4 {
 			for _, write := range []func(...client.Object){c.put, c.del} {
 				start := time.Now()
@@ -557,6 +568,43 @@ func (c *tenancy) garbage() string {
 	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: peers}, {Ports: below}}
 	c.write(c.fresh("garbage"), p)
 	return fmt.Sprint(n, " peers that mean nothing")
+}
+
+// routerIn returns a router that joins nothing.
+func routerIn(
+	namespace, name string, imports ...contrailv4.VirtualNetworkRouterEntry,
+) *contrailv4.VirtualNetworkRouter {
+	v := &contrailv4.VirtualNetworkRouter{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	v.Labels = map[string]string{"vnr": name}
+	v.Spec.Type, v.Spec.VirtualNetworkSelector = contrailv4.TypeMesh, &metav1.LabelSelector{}
+	v.Spec.Import.VirtualNetworkRouters = imports
+	return v
+}
+
+func (c *tenancy) routers() string {
+	n := 20 + c.r.IntN(20)
+	for i := range n {
+		keys := 5 + i%2*c.r.IntN(50)
+		var imports []contrailv4.VirtualNetworkRouterEntry
+		for e := range 100 {
+			s := &metav1.LabelSelector{}
+			for k := range keys {
+				s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+					Key: fmt.Sprintf("k%d-%d", e, k), Operator: metav1.LabelSelectorOpDoesNotExist})
+			}
+			if c.r.IntN(4) == 0 {
+				s.MatchLabels = map[string]string{"vnr": "r"} // as all routers of the other Namespaces
+			}
+			imports = append(imports, contrailv4.VirtualNetworkRouterEntry{VirtualNetworkRouterSelector: s,
+				NamespaceSelector: &metav1.LabelSelector{}})
+		}
+		v := routerIn("x", fmt.Sprint("r", i), imports...)
+		for l := range i % 3 * c.r.IntN(5000) {
+			v.Labels[fmt.Sprint("l", l)] = ""
+		}
+		c.put(v)
+	}
+	return fmt.Sprint(n, " routers with many imports")
 }
 
 // remove takes every second object of the tenant away.

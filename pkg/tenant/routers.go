@@ -23,8 +23,13 @@ const doorRouter = "vnr"
 const (
 	// maxRouters is how many routers of a Namespace count. With more, a Namespace could delay the agents of all Nodes.
 	maxRouters = 20
-	// maxImports is how many routers one router imports.
-	maxImports = 1000
+	// maxImports is how many routers one router imports. With more, the flows of each of its Pods would be many.
+	maxImports = 100
+	// maxCompared is how many routers the imports of a router may be compared with. maxWide imports that are compared
+	// with more count as well.
+	maxCompared, maxWide = 2000, 2
+	// maxKeys and maxValues bound one selector, and maxLabels the labels of a router.
+	maxKeys, maxValues, maxLabels = 10, 100, 50
 )
 
 // NamespaceLabels returns the labels of a Namespace. The label of its name is always the name.
@@ -45,7 +50,7 @@ type VirtualNetworkFacts struct {
 
 // VirtualNetworkFactsOf returns the facts about a VirtualNetwork.
 func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
-	f := VirtualNetworkFacts{UID: n.UID, Labels: n.Labels}
+	f := VirtualNetworkFacts{UID: n.UID}
 	ps, object := problem.List{}, problem.About("VirtualNetwork", n.Namespace, n.Name)
 	if n.Name != contrailv4.DefaultPodNetwork {
 		ps.Add(object, "metadata.name", "NotServed", "a VirtualNetwork other than "+contrailv4.DefaultPodNetwork+
@@ -53,6 +58,7 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 		f.Problems = ps
 		return f
 	}
+	f.Labels = n.Labels
 	s := n.Spec
 	for _, field := range []struct {
 		name string
@@ -108,6 +114,11 @@ var kinds = map[string]Kind{contrailv4.TypeMesh: Mesh, contrailv4.TypeHub: Hub, 
 func RouterFactsOf(v *contrailv4.VirtualNetworkRouter) RouterFacts {
 	ps, object := problem.List{}, problem.About("VirtualNetworkRouter", v.Namespace, v.Name)
 	selector := func(field string, s *metav1.LabelSelector) labels.Selector {
+		if keys, values := sizeOf(s); keys > maxKeys || values > maxValues {
+			ps.Add(object, field, "InvalidSelector", fmt.Sprintf("it has %d keys and %d values, so it selects nothing: write "+
+				"at most %d keys and %d values", keys, values, maxKeys, maxValues))
+			return labels.Nothing()
+		}
 		out, err := metav1.LabelSelectorAsSelector(s)
 		if err != nil {
 			ps.Add(object, field, "InvalidSelector", err.Error()+", so it selects nothing: correct it")
@@ -120,6 +131,11 @@ func RouterFactsOf(v *contrailv4.VirtualNetworkRouter) RouterFacts {
 	if f.Kind == 0 {
 		ps.Add(object, "spec.type", "InvalidType", "the type "+problem.Quoted(v.Spec.Type)+" joins nothing: write mesh, hub "+
 			"or spoke")
+	}
+	if n := len(v.Labels); n > maxLabels {
+		f.Kind, f.Labels = 0, nil
+		ps.Add(object, "metadata.labels", "TooManyLabels", fmt.Sprintf("it joins nothing, since it has %d labels: leave at "+
+			"most %d", n, maxLabels))
 	}
 	for i, entry := range v.Spec.Import.VirtualNetworkRouters {
 		field := fmt.Sprintf("spec.import.virtualNetworkRouters[%d]", i)
@@ -143,6 +159,18 @@ func RouterFactsOf(v *contrailv4.VirtualNetworkRouter) RouterFacts {
 	}
 	f.Problems = ps
 	return f
+}
+
+// sizeOf returns how many keys and values a selector has.
+func sizeOf(s *metav1.LabelSelector) (keys, values int) {
+	if s == nil {
+		return 0, 0
+	}
+	keys, values = len(s.MatchLabels)+len(s.MatchExpressions), len(s.MatchLabels)
+	for _, e := range s.MatchExpressions {
+		values += len(e.Values)
+	}
+	return keys, values
 }
 
 // Objects are the objects of a cluster that its networks of tenants depend on.
@@ -265,64 +293,144 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 	default:
 		out.Networks = []Name{{Door: doorIsolated, Name: key.Namespace}}
 	}
-	for _, i := range f.Imports {
-		selected := t.selected(key, i, r)
-		if len(selected) == 0 {
-			ps.Add(out.Object, i.Field, "SelectsNothing", "it selects no other router: correct its selectors, or create the "+
-				"router")
-		}
-		out.Imports = append(out.Imports, selected...)
-	}
-	slices.SortFunc(out.Imports, Name.Compare)
-	out.Imports = slices.Compact(out.Imports)
-	if more := len(out.Imports) - maxImports; more > 0 {
-		out.Imports = out.Imports[:maxImports]
-		ps.Add(out.Object, "spec.import", "TooManyRouters", fmt.Sprintf("it selects %d routers, and does not import the "+
-			"last %d of them: narrow the selectors", maxImports+more, more))
-	}
+	out.Imports = t.imports(key, f.Imports, r, out.Object, &ps)
 	out.Problems = ps
 	return out, nil
 }
 
-// selected returns the other routers that an import selects.
-func (t *routerTables) selected(own derive.Object, i ImportFacts, r *derive.Reader) (out []Name) {
-	for _, row := range t.candidates(own, i, r) {
-		if row.Key == own || !i.Routers.Matches(row.Value.Labels) {
-			continue
+// imports returns the routers that a router imports, sorted.
+func (t *routerTables) imports(own derive.Object, imports []ImportFacts, r *derive.Reader, object problem.Object,
+	ps *problem.List,
+) []Name {
+	s := search{routerTables: t, own: own, r: r, left: maxCompared, wide: maxWide,
+		found: map[derive.Object]RouterFacts{}}
+	for at, i := range imports {
+		candidates, ok := s.candidates(i)
+		if !ok {
+			ps.Add(object, i.Field, "TooManyRouters", fmt.Sprintf("it and the %d imports after it do not count: they would be "+
+				"compared with too many routers: select Namespaces by %s", len(imports)-at-1, corev1.LabelMetadataName))
+			break
 		}
-		switch {
-		case i.Namespaces != nil:
-			set, _ := derive.Get(r, t.Labels, derive.Object{Name: row.Key.Namespace})
-			if !i.Namespaces.Matches(set) {
-				continue
-			}
-		case row.Key.Namespace != own.Namespace:
-			continue
+		if !s.selected(i, candidates) {
+			ps.Add(object, i.Field, "SelectsNothing", "it selects no other router: correct its selectors, or create the "+
+				"router")
 		}
-		out = append(out, RouterName(row.Key))
+	}
+	out := inTurn(s.found)
+	if all := len(out); all > maxImports {
+		out = slices.Clone(out[:maxImports])
+		ps.Add(object, "spec.import", "TooManyRouters", fmt.Sprintf("it selects %d routers, and does not import the last "+
+			"%d of them (one of each Namespace is first, the oldest ones): narrow the selectors", all, all-maxImports))
+	}
+	slices.SortFunc(out, Name.Compare)
+	return out
+}
+
+// inTurn returns the names of routers: the oldest one of each Namespace, then the second ones, and so on. The routers
+// of one turn are in the order of their age. So a Namespace with many routers does not displace other Namespaces.
+func inTurn(found map[derive.Object]RouterFacts) []Name {
+	byAge := slices.SortedFunc(maps.Keys(found), func(a, b derive.Object) int {
+		return cmp.Or(cmp.Compare(found[a].Created, found[b].Created), a.Compare(b))
+	})
+	turns, of := make(map[derive.Object]int, len(found)), map[string]int{}
+	for _, k := range byAge {
+		turns[k] = of[k.Namespace]
+		of[k.Namespace]++
+	}
+	slices.SortStableFunc(byAge, func(a, b derive.Object) int { return cmp.Compare(turns[a], turns[b]) })
+	out := make([]Name, 0, len(byAge))
+	for _, k := range byAge {
+		out = append(out, RouterName(k))
 	}
 	return out
 }
 
-// candidates returns routers that an import may select. It reads as few as possible.
-func (t *routerTables) candidates(own derive.Object, i ImportFacts, r *derive.Reader) (
-	out []derive.Row[derive.Object, RouterFacts],
-) {
-	if i.Namespaces == nil {
-		return derive.List(r, t.byOwn, derive.Name(own.Namespace))
-	}
-	requirements, selectable := i.Routers.Requirements()
-	if !selectable {
-		return nil
-	}
-	for _, one := range requirements {
-		switch one.Operator() {
-		case selection.In, selection.Equals, selection.DoubleEquals:
-			for _, value := range one.ValuesUnsorted() {
-				out = append(out, derive.List(r, t.byLabel, label(one.Key(), value))...)
+// search finds the routers that one router imports.
+type search struct {
+	*routerTables
+	own        derive.Object
+	r          *derive.Reader
+	left, wide int // of maxCompared and maxWide
+	all        []derive.Row[derive.Object, RouterFacts]
+	found      map[derive.Object]RouterFacts
+}
+
+// selected adds the other routers that an import selects. It reports whether there is one.
+func (s *search) selected(i ImportFacts, candidates []derive.Row[derive.Object, RouterFacts]) (one bool) {
+	for _, row := range candidates {
+		if row.Key == s.own || !i.Routers.Matches(row.Value.Labels) {
+			continue
+		}
+		if i.Namespaces != nil {
+			set, _ := derive.Get(s.r, s.Labels, derive.Object{Name: row.Key.Namespace})
+			if !i.Namespaces.Matches(set) {
+				continue
 			}
-			return out
+		}
+		s.found[row.Key], one = row.Value, true
+	}
+	return one
+}
+
+// candidates returns routers that an import may select. It reads as few as possible. With too many it returns false.
+func (s *search) candidates(i ImportFacts) (out []derive.Row[derive.Object, RouterFacts], ok bool) {
+	index, under, narrow := s.narrow(i)
+	left := s.left
+	for _, one := range under {
+		if left -= 1 + derive.Count(s.r, index, one); left < 0 {
+			break
 		}
 	}
-	return derive.All(r, t.counting)
+	if narrow && left >= 0 {
+		s.left = left
+	} else if s.wide--; s.wide < 0 {
+		return nil, false
+	}
+	if !narrow {
+		if s.all == nil {
+			s.all = derive.All(s.r, s.counting)
+		}
+		return s.all, true
+	}
+	for _, one := range under {
+		out = append(out, derive.List(s.r, index, one)...)
+	}
+	return out, true
+}
+
+// narrow returns an index, and under what it has all routers that an import may select. Without one it returns false.
+func (s *search) narrow(i ImportFacts) (*derive.Index[derive.Name, derive.Object, RouterFacts], []derive.Name, bool) {
+	if i.Namespaces == nil {
+		return s.byOwn, []derive.Name{derive.Name(s.own.Namespace)}, true
+	}
+	namespaces, some := i.Namespaces.Requirements()
+	routers, any := i.Routers.Requirements()
+	if !some || !any {
+		return s.byOwn, nil, true
+	}
+	for _, one := range namespaces {
+		if one.Key() == corev1.LabelMetadataName && equates(one) {
+			return s.byOwn, namesOf(one, func(value string) derive.Name { return derive.Name(value) }), true
+		}
+	}
+	for _, one := range routers {
+		if equates(one) {
+			return s.byLabel, namesOf(one, func(value string) derive.Name { return label(one.Key(), value) }), true
+		}
+	}
+	return nil, nil, false
+}
+
+// equates reports whether a requirement lists the values of its key.
+func equates(one labels.Requirement) bool {
+	return slices.Contains([]selection.Operator{selection.In, selection.Equals, selection.DoubleEquals}, one.Operator())
+}
+
+// namesOf returns a name for each value of a requirement, in order.
+func namesOf(one labels.Requirement, name func(string) derive.Name) (out []derive.Name) {
+	for _, value := range one.ValuesUnsorted() {
+		out = append(out, name(value))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

@@ -399,30 +399,136 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// TestManyImports has a hub that imports more routers than it may, of which none imports it. One problem
+// TestManyImports has a hub that selects more routers than it may import, of which none imports it. One problem
 // names three of them.
 func TestManyImports(t *testing.T) {
 	c := newCluster()
-	c.namespaces["a"] = namespaceOf("a", true, nil)
-	c.networks[derive.Object{Namespace: "a", Name: contrailv4.DefaultPodNetwork}] =
-		networkOf("a", contrailv4.DefaultPodNetwork, nil)
-	everywhere := contrailv4.VirtualNetworkRouterEntry{VirtualNetworkRouterSelector: &metav1.LabelSelector{},
-		NamespaceSelector: &metav1.LabelSelector{}}
-	c.routers[derive.Object{Namespace: "a", Name: "hub"}] =
-		routerOf("a", "hub", "hub", nil, &metav1.LabelSelector{}, everywhere)
+	c.add("a", "hub", "hub", nil, everywhere(&metav1.LabelSelector{}))
 	for i := range maxImports + 7 {
-		name := fmt.Sprintf("t%04d", i)
-		c.namespaces[name] = namespaceOf(name, true, nil)
-		c.routers[derive.Object{Namespace: name, Name: "spoke"}] =
-			routerOf(name, "spoke", "spoke", nil, &metav1.LabelSelector{})
+		c.add(fmt.Sprintf("t%04d", i), "spoke", "spoke", nil)
 	}
 	tables := newClusterTables()
 	tables.fill(c)
 	have, _ := tables.RouterProblems.Get(RouterName(derive.Object{Namespace: "a", Name: "hub"}))
-	want := []string{"it selects 1007 routers, and does not import the last 7 of them: narrow the selectors",
+	want := []string{"it selects 107 routers, and does not import the last 7 of them (one of each Namespace is first, " +
+		"the oldest ones): narrow the selectors",
 		"the networks of VirtualNetworkRouter t0000/spoke, VirtualNetworkRouter t0001/spoke, VirtualNetworkRouter " +
-			"t0002/spoke and 997 more are not joined before it imports this router: add the import there"}
+			"t0002/spoke and 97 more are not joined before it imports this router: add the import there"}
 	if len(have) != len(want) || have[0].Message != want[0] || have[1].Message != want[1] {
 		t.Errorf("problems %q, want %q", have, want)
+	}
+}
+
+// add adds an isolated Namespace with its VirtualNetwork and a router.
+func (c cluster) add(namespace, name, kind string, set map[string]string,
+	imports ...contrailv4.VirtualNetworkRouterEntry,
+) *contrailv4.VirtualNetworkRouter {
+	c.namespaces[namespace] = namespaceOf(namespace, true, nil)
+	network := derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork}
+	c.networks[network] = networkOf(namespace, network.Name, nil)
+	v := routerOf(namespace, name, kind, set, &metav1.LabelSelector{}, imports...)
+	c.routers[derive.ObjectOf(v)] = v
+	return v
+}
+
+// everywhere imports the selected routers of all Namespaces.
+func everywhere(routers *metav1.LabelSelector) contrailv4.VirtualNetworkRouterEntry {
+	return contrailv4.VirtualNetworkRouterEntry{VirtualNetworkRouterSelector: routers,
+		NamespaceSelector: &metav1.LabelSelector{}}
+}
+
+// TestCrowd has a hub with almost as many spokes as it may import. A Namespace with many routers that the hub selects
+// takes no join from them. With too many spokes, the oldest ones are joined.
+func TestCrowd(t *testing.T) {
+	c := newCluster()
+	toHub := everywhere(of("role", "hub"))
+	c.add("hub", "hub", "hub", map[string]string{"role": "hub"}, everywhere(of("role", "spoke")))
+	spoke := map[string]string{"role": "spoke"}
+	for i := range maxImports - 1 {
+		c.add(fmt.Sprintf("t%04d", i), "spoke", "spoke", spoke, toHub).CreationTimestamp = metav1.Unix(int64(1000-i), 0)
+	}
+	for i := range maxRouters {
+		c.add("evil", fmt.Sprint("s", i), "spoke", spoke, toHub)
+	}
+	tables := newClusterTables()
+	tables.fill(c)
+	if have := len(tables.place("hub").Joined); have != maxImports {
+		t.Errorf("the hub is joined with %d networks, want %d", have, maxImports)
+	}
+	c.add("a", "spoke", "spoke", spoke, toHub).CreationTimestamp = metav1.Unix(2000, 0)
+	c.add("b", "spoke", "spoke", spoke, toHub).CreationTimestamp = metav1.Unix(1, 0)
+	tables.fill(c)
+	for namespace, want := range map[string]int{"a": 0, "b": 1, "t0000": 0, "t0001": 1, "evil": 1} {
+		if have := len(tables.place(namespace).Joined); have != want {
+			t.Errorf("%s is joined with %d networks, want %d", namespace, have, want)
+		}
+	}
+}
+
+// TestBounds has routers whose imports would be compared with too many others. Imports of named Namespaces count
+// behind others.
+func TestBounds(t *testing.T) {
+	long, wide := &metav1.LabelSelector{}, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "x", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	for i := range maxKeys + 1 {
+		long.MatchExpressions = append(long.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprint("k", i),
+			Operator: metav1.LabelSelectorOpDoesNotExist})
+	}
+	values := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "x", Operator: metav1.LabelSelectorOpIn}}}
+	for i := range maxValues + 1 {
+		values.MatchExpressions[0].Values = append(values.MatchExpressions[0].Values, fmt.Sprint("v", i))
+	}
+	named := contrailv4.VirtualNetworkRouterEntry{VirtualNetworkRouterSelector: wide,
+		NamespaceSelector: of(corev1.LabelMetadataName, "b")}
+	many := map[string]string{}
+	for i := range maxLabels + 1 {
+		many[fmt.Sprint("k", i)] = ""
+	}
+	for _, test := range []struct {
+		name    string
+		set     map[string]string
+		imports []contrailv4.VirtualNetworkRouterEntry
+		joined  bool
+		want    string // a word of the first problem
+	}{
+		{"wide ones", nil, []contrailv4.VirtualNetworkRouterEntry{everywhere(wide), everywhere(wide), named}, true, ""},
+		{"too many wide ones", nil, []contrailv4.VirtualNetworkRouterEntry{named, everywhere(wide), everywhere(wide),
+			everywhere(wide), named}, true, "spec.import.virtualNetworkRouters[3]: it and the 1 imports after it do not " +
+			"count: they would be compared with too many routers: select Namespaces by kubernetes.io/metadata.name"},
+		{"behind too many", nil, []contrailv4.VirtualNetworkRouterEntry{everywhere(of("y", "z")), everywhere(of("y", "z")),
+			everywhere(of("y", "z")), named}, false, "spec.import.virtualNetworkRouters[2]: it and the 1 imports after"},
+		{"many keys", nil, []contrailv4.VirtualNetworkRouterEntry{everywhere(long)}, false, "spec.import." +
+			"virtualNetworkRouters[0].virtualNetworkRouterSelector: it has 11 keys and 0 values, so it selects nothing: write " +
+			"at most 10 keys and 100 values"},
+		{"many values", nil, []contrailv4.VirtualNetworkRouterEntry{everywhere(values)}, false, "it has 1 keys and 101 " +
+			"values"},
+		{"many labels", many, []contrailv4.VirtualNetworkRouterEntry{named}, false, "metadata.labels: it joins nothing, " +
+			"since it has 51 labels: leave at most 50"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCluster()
+			c.add("a", "a", "mesh", test.set, test.imports...)
+			c.add("b", "b", "mesh", nil, contrailv4.VirtualNetworkRouterEntry{
+				VirtualNetworkRouterSelector: &metav1.LabelSelector{}, NamespaceSelector: of(corev1.LabelMetadataName, "a")})
+			for i := range maxCompared/maxRouters + 1 {
+				for n := range maxRouters {
+					c.add(fmt.Sprint("t", i), fmt.Sprint(n), "hub", map[string]string{"x": "", "y": "z"})
+				}
+			}
+			tables := newClusterTables()
+			tables.fill(c)
+			ps, _ := tables.RouterProblems.Get(RouterName(derive.Object{Namespace: "a", Name: "a"}))
+			first := ""
+			if len(ps) > 0 {
+				first = ps[0].String()
+			}
+			if !strings.Contains(first, test.want) || test.want == "" && first != "" {
+				t.Errorf("problems %q, want %q", ps, test.want)
+			}
+			if joined := reach(tables.place("a"), tables.place("b")); joined != test.joined {
+				t.Errorf("joined %t, want %t", joined, test.joined)
+			}
+		})
 	}
 }
