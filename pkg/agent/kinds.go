@@ -66,8 +66,8 @@ func (t *tables) declareKinds() {
 		t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
 			Namespaces: watch.NewSource(k, "tenant-namespaces", tenant.NamespaceFactsOf),
 			Labels:     watch.NewSource(k, "tenant-namespace-labels", tenant.NamespaceLabels),
-			Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf, optional),
-			Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf, optional),
+			Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf, watch.IfAllowed()),
+			Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf, watch.IfAllowed()),
 		})
 	}
 	t.kinds = k
