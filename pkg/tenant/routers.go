@@ -281,12 +281,13 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 		return out, nil
 	}
 	out.Kind = f.Kind
-	n, ok := derive.Get(r, t.Networks, derive.Object{Namespace: key.Namespace, Name: contrailv4.DefaultPodNetwork})
+	set := t.networkLabels(key.Namespace, r)
 	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
 	switch {
-	case !ok || !f.Networks.Matches(n.Labels):
-		ps.Add(out.Object, "spec.virtualNetworkSelector", "SelectsNothing", "it selects no network that is served: create "+
-			"VirtualNetwork "+contrailv4.DefaultPodNetwork+" in its Namespace, with labels that it selects")
+	case !f.Networks.Matches(set):
+		ps.Add(out.Object, "spec.virtualNetworkSelector", "SelectsNothing", "it selects no network that is served: give "+
+			"VirtualNetwork "+contrailv4.DefaultPodNetwork+" of its Namespace labels that it selects, or the Namespace if "+
+			"there is no such object")
 	case !namespace.Isolated:
 		ps.Add(out.Object, "metadata.namespace", "NotIsolated", "the Pods of Namespace "+key.Namespace+" are in the default "+
 			"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
@@ -296,6 +297,17 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 	out.Imports = t.imports(key, f.Imports, r, out.Object, &ps)
 	out.Problems = ps
 	return out, nil
+}
+
+// networkLabels returns the labels of a Namespace's network. Without a VirtualNetwork object they are the Namespace's:
+// CN2 makes the object, and its users label Namespaces alone.
+func (t *routerTables) networkLabels(namespace string, r *derive.Reader) labels.Set {
+	n, ok := derive.Get(r, t.Networks, derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork})
+	if ok {
+		return n.Labels
+	}
+	set, _ := derive.Get(r, t.Labels, derive.Object{Name: namespace})
+	return set
 }
 
 // imports returns the routers that a router imports, sorted.

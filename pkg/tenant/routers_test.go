@@ -204,8 +204,12 @@ func (c cluster) reaches(a, b string) bool {
 		return a == b || one == two
 	}
 	joins := func(v *contrailv4.VirtualNetworkRouter, namespace string) bool {
-		n := c.networks[derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork}]
-		return v.Namespace == namespace && n != nil && selects(v.Spec.VirtualNetworkSelector, n.Labels)
+		set := map[string]string{corev1.LabelMetadataName: namespace}
+		maps.Copy(set, c.namespaces[namespace].Labels)
+		if n := c.networks[derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork}]; n != nil {
+			set = n.Labels
+		}
+		return v.Namespace == namespace && selects(v.Spec.VirtualNetworkSelector, set)
 	}
 	for _, v := range c.routers {
 		for _, w := range c.routers {
@@ -294,8 +298,16 @@ func TestRouterProblems(t *testing.T) {
 			"b/b: spec.import: the networks of"}},
 		{name: "no VirtualNetwork", change: func(c cluster) {
 			delete(c.networks, derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork})
-		}, want: []string{"b/b: spec.virtualNetworkSelector: it selects no network that is served: create VirtualNetwork " +
-			"default-podnetwork in its Namespace, with labels that it selects"}},
+		}, want: []string{"b/b: spec.virtualNetworkSelector: it selects no network that is served: give VirtualNetwork " +
+			"default-podnetwork of its Namespace labels that it selects, or the Namespace if there is no such object"}},
+		{name: "no VirtualNetwork, the Namespace has the labels", change: func(c cluster) {
+			delete(c.networks, derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork})
+			c.namespaces["b"] = namespaceOf("b", true, web)
+		}, joined: true},
+		{name: "a VirtualNetwork without the labels, the Namespace has them", change: func(c cluster) {
+			c.networks[derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork}].Labels = nil
+			c.namespaces["b"] = namespaceOf("b", true, web)
+		}, want: []string{"b/b: spec.virtualNetworkSelector: it selects no network"}},
 		{name: "a VirtualNetwork without the labels", change: func(c cluster) {
 			c.networks[derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork}].Labels = nil
 		}, want: []string{"b/b: spec.virtualNetworkSelector: it selects no network"}},

@@ -194,7 +194,7 @@ func TestStatus(t *testing.T) {
 	expect(toA, "Warning: spec.routeTarget: it is stored and has no effect: remove it")
 	expect(toB, "Success: ")
 	update(network, func() { network.Labels = nil })
-	expect(toB, "Warning: spec.virtualNetworkSelector: it selects no network that is served: create VirtualNetwork "+
+	expect(toB, "Warning: spec.virtualNetworkSelector: it selects no network that is served: give VirtualNetwork "+
 		"default-podnetwork")
 	other := &contrailv4.VirtualNetwork{ObjectMeta: at("a", "blue")}
 	create(other)
