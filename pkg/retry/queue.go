@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 )
 
 // Offer is what one object of an API server needs.
@@ -58,7 +59,7 @@ type Options struct {
 	Again func(ctx context.Context)
 	// Reported is called when the Problem of an offer's key comes, changes or ends (nil), by the goroutine of the
 	// write or the caller of Set, in the order in which that happens: with the Queue locked, so it must
-	// not call the Queue. It may be nil.
+	// not call the Queue. It may be nil. ReportTo is one.
 	Reported func(o Offer, p *problem.Problem)
 	// Wrote is called after each try; it may be nil.
 	Wrote func(took time.Duration, err error)
@@ -514,6 +515,15 @@ func (q *Queue) fails(it *item, f failed) {
 		}
 	})
 	q.pause = pause
+}
+
+// ReportTo returns a function for Options.Reported that logs Problems as they come.
+func ReportTo(log *problemlog.Log) func(Offer, *problem.Problem) {
+	return func(_ Offer, p *problem.Problem) {
+		if p != nil {
+			log.Changed([]problem.Problem{*p}, nil)
+		}
+	}
 }
 
 func (q *Queue) report(o Offer, p *problem.Problem) {

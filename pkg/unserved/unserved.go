@@ -46,14 +46,6 @@ type finders struct {
 	definition func(*metav1.PartialObjectMetadata) []Finding
 }
 
-// Cluster is what the agents of a cluster serve, and agents of other clusters may not.
-type Cluster struct {
-	// Outside is set if they serve Services for clients outside of the Pods' network: antreaProxy.proxyAll.
-	Outside bool
-	// Tenants is set if they serve isolated Namespaces: feature gate TenantNetworks.
-	Tenants bool
-}
-
 // Rows returns the list.
 func Rows() []Row { return slices.Clone(rows) }
 

@@ -82,12 +82,8 @@ func newController(to client.Client, log *slog.Logger, identity string) *control
 	})
 	c.queue = retry.NewQueue(retry.Options{
 		Parallel: parallel, Log: log,
-		Again: func(ctx context.Context) { c.tables.engine.Do(ctx, c.again) },
-		Reported: func(_ retry.Offer, p *problem.Problem) {
-			if p != nil {
-				problems.Changed([]problem.Problem{*p}, nil)
-			}
-		},
+		Again:    func(ctx context.Context) { c.tables.engine.Do(ctx, c.again) },
+		Reported: retry.ReportTo(problems),
 	})
 	c.tables.serviceSteps.Watch(func(changes []derive.Change[derive.Object, serviceStep]) {
 		for _, change := range changes {

@@ -99,12 +99,8 @@ func newController(to client.Client, log *slog.Logger, identity string) *control
 	c.events = events.NewWriter(events.Options{Client: to, Controller: controllerName, Instance: identity, Log: log,
 		Problems: problems, Wrote: c.writes.To("policy")})
 	c.queue = retry.NewQueue(retry.Options{Parallel: parallel, Log: log, Wrote: c.writes.To("policy"),
-		Again: func(ctx context.Context) { t.engine.Do(ctx, c.again) },
-		Reported: func(_ retry.Offer, p *problem.Problem) {
-			if p != nil {
-				problems.Changed([]problem.Problem{*p}, nil)
-			}
-		}})
+		Again:    func(ctx context.Context) { t.engine.Do(ctx, c.again) },
+		Reported: retry.ReportTo(problems)})
 	// Problems of policies and groups are in their status. These are the controller's own.
 	t.engine.WatchProblems(func(added, _ []problem.Problem) {
 		problems.Changed(slices.DeleteFunc(slices.Clone(added), func(p problem.Problem) bool {

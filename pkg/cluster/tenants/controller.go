@@ -64,12 +64,8 @@ func newController(to client.Client, log *slog.Logger, namespace string) *contro
 	problems := problemlog.New(log, "the other failures are not listed")
 	c.queue = retry.NewQueue(retry.Options{
 		Parallel: parallel, Log: log,
-		Again: func(ctx context.Context) { c.tables.engine.Do(ctx, c.again) },
-		Reported: func(_ retry.Offer, p *problem.Problem) {
-			if p != nil {
-				problems.Changed([]problem.Problem{*p}, nil)
-			}
-		},
+		Again:    func(ctx context.Context) { c.tables.engine.Do(ctx, c.again) },
+		Reported: retry.ReportTo(problems),
 	})
 	c.tables.networkSteps.Watch(func(changes []derive.Change[derive.Object, networkStep]) {
 		for _, change := range changes {

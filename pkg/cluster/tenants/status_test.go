@@ -21,28 +21,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
-	agentconfig "github.com/tombolo-net/tombolo/pkg/agent/config"
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
+	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
-
-// TestGate reads the key that the agent reads.
-func TestGate(t *testing.T) {
-	for _, conf := range []string{"", "featureGates: {}\n", "featureGates: {TenantNetworks: true}\n",
-		"featureGates: {TenantNetworks: false}\n"} {
-		c, _, err := agentconfig.Parse([]byte(conf))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if have := gateOf(conf); have != c.Enabled("TenantNetworks") {
-			t.Errorf("%q: %v", conf, have)
-		}
-	}
-	if gateOf("featureGates: 7") || gateOf("\t") {
-		t.Error("a configuration that no agent starts with has the gate")
-	}
-}
 
 // manifest is the part of the agents' manifest that is about the controller.
 func manifest(t testing.TB) []byte {
@@ -173,7 +156,7 @@ func TestStatus(t *testing.T) {
 	const off = "without the agents' feature gate TenantNetworks nothing of it is acted on: turn the gate on"
 	expect(network, `false "" Warning: `+off)
 	expect(toB, "Warning: "+off)
-	create(&corev1.ConfigMap{ObjectMeta: at(metav1.NamespaceSystem, configMap), Data: map[string]string{
+	create(&corev1.ConfigMap{ObjectMeta: at(metav1.NamespaceSystem, unserved.AgentsConfig), Data: map[string]string{
 		"antrea-agent.conf": "featureGates: {TenantNetworks: true}\n"}})
 	expect(network, `true "v6,v4" Success: `)
 	if network.Status.Observation != "" {

@@ -14,17 +14,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
+	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
-
-// configMap is the agents' configuration, in the Namespace of agents and controller.
-const configMap = "antrea-config"
 
 // facts are the written status of an object.
 type facts[S comparable] struct {
@@ -74,8 +71,8 @@ func newTables(namespace string) *tables {
 	k := watch.NewKinds(t.engine)
 	t.kinds = k
 	t.agents = watch.NewSource(k, "agents-configuration", func(m *corev1.ConfigMap) bool {
-		return gateOf(m.Data["antrea-agent.conf"])
-	}, watch.In(namespace), watch.Named(configMap))
+		return unserved.ServedBy(m).Tenants
+	}, watch.In(namespace), watch.Named(unserved.AgentsConfig))
 	t.nodes = watch.NewSource(k, "nodes", versionsOf)
 	allowed := watch.IfAllowed()
 	t.networks = watch.NewSource(k, "virtualnetwork-status",
@@ -99,14 +96,6 @@ func newTables(namespace string) *tables {
 	t.networkSteps = derive.NewTable(t.engine, "network-steps", t.networkStep, derive.KeysOf(t.networks))
 	t.routerSteps = derive.NewTable(t.engine, "router-steps", t.routerStep, derive.KeysOf(t.routers))
 	return t
-}
-
-// gateOf reads one feature gate of the agents' configuration, which package config of the agent declares.
-func gateOf(conf string) bool {
-	var c struct {
-		FeatureGates map[string]bool `json:"featureGates"`
-	}
-	return yaml.Unmarshal([]byte(conf), &c) == nil && c.FeatureGates["TenantNetworks"]
 }
 
 // versions are the versions of IP of a Node's Pods.
@@ -148,7 +137,7 @@ func (t *tables) networkStep(k derive.Object, r *derive.Reader) (networkStep, []
 	served := k.Name == contrailv4.DefaultPodNetwork && place.Isolated()
 	if served && place.Closed() {
 		ps = append(slices.Clone(ps), problem.Problem{Field: "metadata.namespace", Message: "its Pods have no traffic: an " +
-			"older network has the number of Namespace " + k.Namespace + ": create the Namespace again"})
+			"older Namespace has the number of Namespace " + k.Namespace + ": create the Namespace again"})
 	}
 	want := contrailv4.VirtualNetworkStatus{Status: observe(cluster.On, ps)}
 	if cluster.On && served {

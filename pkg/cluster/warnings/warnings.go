@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -36,9 +35,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
-
-// configMap is the agents' configuration, in the Namespace of agents and controller.
-const configMap = "antrea-config"
 
 const (
 	controllerName = "tombolo-controller" // the reporting controller of the Events
@@ -62,7 +58,7 @@ func CacheOptions(namespace string) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {
 				Namespaces: map[string]cache.Config{namespace: {}},
-				Field:      fields.OneTermEqualSelector("metadata.name", configMap),
+				Field:      fields.OneTermEqualSelector("metadata.name", unserved.AgentsConfig),
 			},
 		},
 	}
@@ -101,14 +97,14 @@ func (a *agents) serve() unserved.Cluster {
 	if err := a.client.List(context.Background(), &list); err != nil {
 		return unserved.Cluster{}
 	}
-	i := slices.IndexFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Name == configMap })
+	i := slices.IndexFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Name == unserved.AgentsConfig })
 	if i < 0 {
 		return unserved.Cluster{}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if m := list.Items[i]; m.ResourceVersion != a.version {
-		a.version, a.serves = m.ResourceVersion, servedBy(m.Data["antrea-agent.conf"])
+		a.version, a.serves = m.ResourceVersion, unserved.ServedBy(&m)
 	}
 	return a.serves
 }
@@ -137,10 +133,10 @@ func (a *agents) service(s *corev1.Service) []problem.Problem {
 func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 	served := func(o client.Object) unserved.Cluster {
 		m, ok := o.(*corev1.ConfigMap)
-		if !ok || m.Name != configMap {
+		if !ok || m.Name != unserved.AgentsConfig {
 			return unserved.Cluster{}
 		}
-		return servedBy(m.Data["antrea-agent.conf"])
+		return unserved.ServedBy(m)
 	}
 	other := builder.WithPredicates(predicate.Funcs{
 		// Objects that are there at the start are looked at by the controllers of their kinds.
@@ -177,22 +173,6 @@ func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 		return fmt.Errorf("add the controller of what agents serve: %w", err)
 	}
 	return nil
-}
-
-// servedBy reads two keys of the agents' configuration, which package config of the agent declares.
-func servedBy(conf string) unserved.Cluster {
-	var c struct {
-		AntreaProxy struct {
-			ProxyAll bool `json:"proxyAll"`
-		} `json:"antreaProxy"`
-		FeatureGates struct {
-			TenantNetworks bool `json:"TenantNetworks"`
-		} `json:"featureGates"`
-	}
-	if err := yaml.Unmarshal([]byte(conf), &c); err != nil {
-		return unserved.Cluster{}
-	}
-	return unserved.Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.FeatureGates.TenantNetworks}
 }
 
 // definitions returns a CustomResourceDefinition whose metadata alone are read.

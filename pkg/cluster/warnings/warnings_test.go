@@ -26,6 +26,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
+	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -111,7 +112,7 @@ func TestEvents(t *testing.T) {
 	create(large)
 	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", "other"),
 		Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
-	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", configMap),
+	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", unserved.AgentsConfig),
 		Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
 
 	stop := start(t, own)
@@ -171,7 +172,8 @@ func TestEvents(t *testing.T) {
 	conf := func(text string) {
 		t.Helper()
 		var m corev1.ConfigMap
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: configMap}, &m); err != nil {
+		key := client.ObjectKey{Namespace: "kube-system", Name: unserved.AgentsConfig}
+		if err := c.Get(t.Context(), key, &m); err != nil {
 			t.Fatal(err)
 		}
 		m.Data["antrea-agent.conf"] = text

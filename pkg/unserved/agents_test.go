@@ -1,14 +1,18 @@
-package warnings
+package unserved
 
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
-	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
 
 // TestServedBy reads the keys that the agent reads.
 func TestServedBy(t *testing.T) {
+	servedBy := func(conf string) Cluster {
+		return ServedBy(&corev1.ConfigMap{Data: map[string]string{"antrea-agent.conf": conf}})
+	}
 	for _, conf := range []string{
 		"", "antreaProxy: {}\n", "antreaProxy: {proxyAll: false}\n", "antreaProxy: {proxyAll: true}\n",
 		"featureGates: {}\n", "featureGates: {TenantNetworks: true}\n", "featureGates: {TenantNetworks: false}\n",
@@ -17,12 +21,14 @@ func TestServedBy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := unserved.Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.Enabled("TenantNetworks")}
+		want := Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.Enabled("TenantNetworks")}
 		if have := servedBy(conf); have != want {
 			t.Errorf("%q: %v, the agent reads %v", conf, have, want)
 		}
 	}
-	if servedBy("antreaProxy: 7").Outside || servedBy("\t").Outside {
-		t.Error("a configuration that no agent starts with serves Services from outside")
+	for _, conf := range []string{"antreaProxy: 7", "featureGates: 7", "\t"} {
+		if have := servedBy(conf); have != (Cluster{}) {
+			t.Errorf("%q: no agent starts with it, and it serves %v", conf, have)
+		}
 	}
 }
