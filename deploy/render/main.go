@@ -29,11 +29,13 @@ const (
 type part struct{ role, namespace string }
 
 var (
-	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "resourceexports", "resourceimports"}
+	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "networkconnections",
+		"resourceexports", "resourceimports", "tenantnetworks"}
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
-		"podaddressimports", "serviceexports", "serviceimports"}
+		"podaddressimports", "serviceexports", "serviceimports", "tenantnetworkimports"}
 	// Kinds of policies by their groups: two of them have the same name. With them are the kinds of virtual networks.
-	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*", "tombolo.io_*"}
+	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*",
+		"tombolo.io_nodepolicyreports"}
 
 	leader = part{"leader", "antrea-multicluster"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.
@@ -248,7 +250,7 @@ func both(a, b []string) []string {
 func multicluster(plurals []string) []string {
 	var patterns []string
 	for _, plural := range plurals {
-		patterns = append(patterns, "multicluster*_"+plural)
+		patterns = append(patterns, "*_"+plural)
 	}
 	return patterns
 }

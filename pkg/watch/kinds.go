@@ -80,6 +80,12 @@ var resources = byType(
 		&contrailv4.VirtualNetworkRouterList{}},
 	resource{tombolov1alpha1.GroupVersion.WithResource("nodepolicyreports"), &tombolov1alpha1.NodePolicyReport{},
 		&tombolov1alpha1.NodePolicyReportList{}},
+	resource{tombolov1alpha1.GroupVersion.WithResource("tenantnetworks"), &tombolov1alpha1.TenantNetwork{},
+		&tombolov1alpha1.TenantNetworkList{}},
+	resource{tombolov1alpha1.GroupVersion.WithResource("networkconnections"), &tombolov1alpha1.NetworkConnection{},
+		&tombolov1alpha1.NetworkConnectionList{}},
+	resource{tombolov1alpha1.GroupVersion.WithResource("tenantnetworkimports"), &tombolov1alpha1.TenantNetworkImport{},
+		&tombolov1alpha1.TenantNetworkImportList{}},
 	resource{schema.GroupVersion(npv1alpha2.GroupVersion).WithResource("clusternetworkpolicies"),
 		&npv1alpha2.ClusterNetworkPolicy{}, &npv1alpha2.ClusterNetworkPolicyList{}},
 )

@@ -1,6 +1,6 @@
 // Command crds finishes the CustomResourceDefinitions that controller-gen has written: it removes the descriptions
-// that are not this repository's own, adds to kinds of other modules what their Go types do not say, bounds the label
-// selectors of policies and routers, and adds versions of one schema.
+// that are not this repository's own, adds to kinds of other modules what their Go types do not say, bounds label
+// selectors, and adds versions of one schema.
 //
 //	crds DIRECTORY SOURCE...
 //
@@ -88,6 +88,8 @@ func finish(crd map[string]any, own map[string]bool) {
 		}
 	case "crd.antrea.io":
 		otherSide(spec["versions"])
+		selectors(spec["versions"])
+	case "tombolo.io":
 		selectors(spec["versions"])
 	case "core.contrail.juniper.net":
 		selectors(spec["versions"])

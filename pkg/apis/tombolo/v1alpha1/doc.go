@@ -1,5 +1,5 @@
-// Package v1alpha1 has the kinds of tombolo.io/v1alpha1, in which Tombolo's components report facts to each other
-// for which no other API has a field.
+// Package v1alpha1 has the kinds of tombolo.io/v1alpha1: reports of Tombolo's components to each other for which no
+// other API has a field, and networks of tenants that span clusters.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tombolo.io
@@ -16,7 +16,8 @@ var GroupVersion = schema.GroupVersion{Group: "tombolo.io", Version: "v1alpha1"}
 
 // AddToScheme registers the kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &NodePolicyReport{}, &NodePolicyReportList{})
+	s.AddKnownTypes(GroupVersion, &NodePolicyReport{}, &NodePolicyReportList{}, &TenantNetwork{}, &TenantNetworkList{},
+		&NetworkConnection{}, &NetworkConnectionList{}, &TenantNetworkImport{}, &TenantNetworkImportList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
