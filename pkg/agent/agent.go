@@ -522,7 +522,7 @@ func (a *Agent) watchTables() {
 	t.objects.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
 	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
 	t.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.owners[o] = entries })
-	t.flows.WatchPolicies(func() { p.policies = true })
+	t.flows.Policies.Known.Watch(func() { p.policies = true })
 	t.policies.Attached.Watch(func(changes []derive.Change[derive.Name, policy.Attached]) {
 		for _, c := range changes {
 			if at, ok := t.pods.attachments.Get(c.Key); ok && at.PodUID == "" && c.New.UID != "" {
@@ -530,7 +530,7 @@ func (a *Agent) watchTables() {
 			}
 		}
 	})
-	t.flows.WatchConcerns(func(c datapath.Concern) { a.connections.rechecks.concern(c) })
+	t.flows.Policies.Known.WatchConcerns(func(c datapath.Concern) { a.connections.rechecks.concern(c) })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
 	t.this.familiesRow.Watch(func([]derive.Change[derive.Name, family.Families]) { a.reports.changed() })
 	t.engine.WatchProblems(problemlog.New(a.log, `"tombolo get status" lists the problems`).Changed)

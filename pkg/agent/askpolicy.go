@@ -57,7 +57,7 @@ func (a *policyAnswers) countRules(ctx context.Context) (ruleCounts, error) {
 		return ruleCounts{}, fmt.Errorf("read the counters of rules: %w", err)
 	}
 	var owners map[flow.Owner]policy.RuleKey
-	if err := ask(ctx, a.tables.engine, func() { owners = a.tables.flows.RuleOwners() }); err != nil {
+	if err := ask(ctx, a.tables.engine, func() { owners = a.tables.flows.Policies.RuleOwners() }); err != nil {
 		return ruleCounts{}, err
 	}
 	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.Direction]api.Counters{},
@@ -85,7 +85,7 @@ func (a *policyAnswers) countRules(ctx context.Context) (ruleCounts, error) {
 
 // countPolicyFlows counts the flows of policies by Namespace.
 func (a *policyAnswers) countPolicyFlows(ctx context.Context) (out map[string]int, err error) {
-	err = ask(ctx, a.tables.engine, func() { out = a.tables.flows.PolicyFlows() })
+	err = ask(ctx, a.tables.engine, func() { out = a.tables.flows.Policies.Flows() })
 	return out, err
 }
 

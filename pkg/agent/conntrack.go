@@ -393,7 +393,7 @@ func (s agentSwitch) flush(ctx context.Context, list []ofp.CTFlush) error {
 	return s.flows.FlushConnections(ctx, list)
 }
 
-func (s agentSwitch) end(list []datapath.ServiceConnection) { s.tables.flows.SetEnded(list) }
+func (s agentSwitch) end(list []datapath.ServiceConnection) { s.tables.flows.Services.SetEnded(list) }
 
 func (s agentSwitch) revalidated(ctx context.Context) error {
 	_, err := s.tracer.Run(ctx, "revalidator/wait")

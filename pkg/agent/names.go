@@ -315,7 +315,7 @@ func (l *learnedNames) load() {
 // agentNames is the agent as learnedNames need it.
 type agentNames struct{ agent *Agent }
 
-func (n agentNames) wanted(a datapath.Answer) bool { return n.agent.tables.flows.Wanted(a) }
+func (n agentNames) wanted(a datapath.Answer) bool { return n.agent.tables.flows.Policies.Wanted(a) }
 
 func (n agentNames) set(set map[string][]netip.Addr) {
 	n.agent.tables.engine.Together(func() {

@@ -28,6 +28,7 @@ type outsideTables struct {
 	this     *ownNode
 	services *service.Tables
 	flows    *datapath.Tables
+	rules    *derive.Table[derive.Object, []policy.ServiceRule] // of policies, by Service
 
 	// open is set while connections are open that an earlier agent with antreaProxy.proxyAll has accepted.
 	open *derive.Source[derive.Name, bool]
@@ -62,9 +63,9 @@ func newOutsideTables(e *derive.Engine, c config.Config, this *ownNode, services
 	return t
 }
 
-// add adds the translations, which read numbers of the flows' tables.
-func (t *outsideTables) add(e *derive.Engine, flows *datapath.Tables) {
-	t.flows = flows
+// add adds the translations, which read numbers of the flows' tables, and policies.
+func (t *outsideTables) add(e *derive.Engine, flows *datapath.Tables, policies *policy.Tables) {
+	t.flows, t.rules = flows, policies.ServiceRules
 	t.translations = derive.NewTable(e, "translations", t.translationsOf, derive.KeysOf(t.services.Frontends)).
 		EqualBy(slices.Equal[[]hostnet.Translation])
 }
@@ -246,7 +247,7 @@ func (t *outsideTables) translationsOf(key derive.Object, r *derive.Reader) (out
 		}
 		port := f.VIP.Port()
 		if f.Kind != service.NodePort {
-			number, ok := derive.Get(r, t.flows.Entries, datapath.EntryID{Protocol: f.Protocol, VIP: f.VIP})
+			number, ok := derive.Get(r, t.flows.Services.Entries, datapath.EntryID{Protocol: f.Protocol, VIP: f.VIP})
 			if !ok {
 				continue // the table of numbers reports it
 			}
@@ -279,7 +280,7 @@ func (t *outsideTables) onThisHost(key derive.Object, f service.Frontend, r *der
 	if len(f.Endpoints) == 0 || f.Limited || f.Protocol == corev1.ProtocolSCTP {
 		return netip.AddrPort{}, false
 	}
-	if rules, _ := derive.Get(r, t.flows.Policy.ServiceRules, key); len(rules) > 0 {
+	if rules, _ := derive.Get(r, t.rules, key); len(rules) > 0 {
 		return netip.AddrPort{}, false // the switch judges the clients
 	}
 	_, u, _ := t.this.ready(r)

@@ -58,7 +58,7 @@ func translated(t *testing.T, v View) (out []string) {
 	list, _ := tables.outside.translations.Get(derive.Object{Namespace: "default", Name: "web"})
 	for _, one := range list {
 		text := fmt.Sprintf("%s %s:%d %s %s", one.Protocol, one.Address, one.Port, one.To, one.ToOwn)
-		for _, row := range tables.flows.Entries.All() {
+		for _, row := range tables.flows.Services.Entries.All() {
 			text = strings.ReplaceAll(text, fmt.Sprintf(":%d", row.Value), ":number of "+row.Key.VIP.Addr().String())
 		}
 		out = append(out, text)

@@ -93,7 +93,7 @@ func (p *packets) send(ctx context.Context, packetOut func(context.Context, ofp.
 
 // reject answers connections to Services without endpoints, and connections that policies reject.
 func (a *Agent) reject(in ofp.PacketIn2) error {
-	out, err := datapath.Reject(in, a.tables.flows.Asked(a.tables.services.Find))
+	out, err := datapath.Reject(in, a.tables.flows.Services.Asked(a.tables.services.Find))
 	if err != nil {
 		return err
 	}

@@ -274,7 +274,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 var errBusy = errors.New("the agent has not compared its list of connections with the policies in time")
 
 func (s agentSwitch) compared(ctx context.Context) ([]datapath.Recheck, error) {
-	look := s.tables.flows.Look(func(f func(uint64)) bool {
+	look := s.tables.flows.Policies.Known.Look(func(f func(uint64)) bool {
 		return s.tables.engine.Do(ctx, func() { f(s.tables.engine.Passes()) })
 	})
 	if err := s.reader.read(ctx, look.Line); err != nil {
@@ -303,4 +303,4 @@ func (s agentSwitch) stopping(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-func (s agentSwitch) recheck(list []datapath.Recheck) { s.tables.flows.Recheck(list) }
+func (s agentSwitch) recheck(list []datapath.Recheck) { s.tables.flows.Policies.Known.Recheck(list) }

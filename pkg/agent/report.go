@@ -296,7 +296,7 @@ func (a reportLook) policies(ctx context.Context) (reported, error) {
 		refused := a.flows.Refused()
 		if !a.tables.engine.Do(ctx, func() {
 			var all error
-			if failures, all = a.tables.flows.RefusedPolicies(refused); all == nil {
+			if failures, all = a.tables.flows.Policies.Refused(refused); all == nil {
 				return
 			}
 			for k := range versions {

@@ -175,7 +175,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		in.Places = t.tenants.Places
 	}
 	t.flows = datapath.NewTables(e, in)
-	t.outside.add(e, t.flows)
+	t.outside.add(e, t.flows, t.policies)
 	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one) // it reads which ranges of Pods have flows
 	return t
 }
@@ -588,8 +588,8 @@ func (t *tables) loaded() {
 func (t *tables) connections(changes []derive.Change[derive.Object, []service.Frontend]) (before,
 	now []datapath.ServiceConnection) {
 	for _, c := range changes {
-		before = append(before, t.flows.ServiceConnections(c.Old)...)
-		now = append(now, t.flows.ServiceConnections(c.New)...)
+		before = append(before, t.flows.Services.Connections(c.Old)...)
+		now = append(now, t.flows.Services.Connections(c.New)...)
 	}
 	return before, now
 }

@@ -97,7 +97,7 @@ func TestHostileTenant(t *testing.T) {
 				c.failed("an honest change of a %s takes %s, before the first step %s", changeKinds[i], took, before[i])
 			}
 		}
-		n = c.agent.tables.flows.PolicyFlows()["x"]
+		n = c.agent.tables.flows.Policies.Flows()["x"]
 		if flows = max(flows, n); n > tenantFlows {
 			c.failed("the tenant has %d flows", n)
 		}
@@ -118,7 +118,7 @@ func TestHostileTenant(t *testing.T) {
 	if after > base+tenantGrowth {
 		t.Errorf("the heap has grown from %d to %d KiB", base>>10, after>>10)
 	}
-	if n := c.agent.tables.flows.PolicyFlows()["x"]; n != 0 {
+	if n := c.agent.tables.flows.Policies.Flows()["x"]; n != 0 {
 		t.Errorf("%d flows of the tenant's policies are left", n)
 	}
 }

@@ -480,7 +480,7 @@ func (a *whyAnswers) serviceStage(f service.Frontend, d whyDestination) api.WhyS
 			s.Policies = append(s.Policies, rule.Key.Policy.String())
 		}
 	}
-	rule, ok := a.tables.flows.JudgeService(key, client.ip, f.Protocol, d.asked.Port())
+	rule, ok := a.tables.flows.Policies.OfServices.Judge(key, client.ip, f.Protocol, d.asked.Port())
 	switch {
 	case !ok && len(s.Policies) == 0:
 		s.Reason = "no policy applies to the Service"
@@ -1170,7 +1170,7 @@ func (a *whyAnswers) entryOf(from api.WhyEnd, protocol corev1.Protocol, asked ne
 	}
 	want, port := datapath.Entry{Own: a.nodeOf(whyEnd{WhyEnd: from, ip: client}) == a.tables.nodeName}, asked.Port()
 	if f, ok := a.frontendAt(protocol, asked); ok && f.Kind != service.NodePort {
-		number, ok := a.tables.flows.Entries.Get(datapath.EntryID{Protocol: protocol, VIP: asked})
+		number, ok := a.tables.flows.Services.Entries.Get(datapath.EntryID{Protocol: protocol, VIP: asked})
 		if !ok {
 			return netip.AddrPort{}, fmt.Errorf("the switch has no number of %s yet", asked)
 		}

@@ -87,8 +87,24 @@ func (c Recheck) String() string {
 	return text + c.Addr.String()
 }
 
+// KnownConnections has the tables that judge known connections again.
+type KnownConnections struct {
+	policies *Policies
+	locals   *derive.Table[derive.Name, local]
+	rechecks *derive.Source[Recheck, bool]
+	flows    *derive.Table[Recheck, flow.Entries]
+}
+
+func newKnownConnections(e *derive.Engine, p *Policies) *KnownConnections {
+	k := &KnownConnections{policies: p, rechecks: derive.NewSource[Recheck, bool](e, "rechecks")}
+	k.rechecks.Loaded() // it is found out from the switch, once the flows are there
+	k.flows = derive.NewTable(e, "recheck-flows", k.recheckFlows, derive.KeysOf(k.rechecks))
+	k.locals = derive.NewTable(e, "local-pods", k.localOf, derive.KeysOf(p.base.Pods))
+	return k
+}
+
 // recheckFlows send packets of known connections to table Again.
-func (p *policyFlows) recheckFlows(c Recheck, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (k *KnownConnections) recheckFlows(c Recheck, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	add := func(state string, conds ...flow.Cond) {
 		e.Flows = append(e.Flows, flow.Flow{
 			Table: ConntrackState, Priority: high,
@@ -107,7 +123,7 @@ func (p *policyFlows) recheckFlows(c Recheck, r *derive.Reader) (e flow.Entries,
 	}
 	switch c.Why {
 	case RuleGone:
-		for _, ip := range versions(derived(r, p.outside).Families) {
+		for _, ip := range versions(derived(r, k.policies.base.outside).Families) {
 			add("-new+est-rel-inv+trk", ip, d.label.Is(uint64(c.Rule)))
 		}
 	case NotJudged:
@@ -150,28 +166,22 @@ func again(ip flow.Cond) []flow.Flow {
 }
 
 // Recheck starts to judge these known connections again, and stops for all others. Any goroutine may call it.
-func (t *Tables) Recheck(list []Recheck) {
-	if t.policies == nil {
-		return
-	}
+func (k *KnownConnections) Recheck(list []Recheck) {
 	rows := map[Recheck]bool{}
 	for _, c := range list {
 		rows[c] = true
 	}
-	t.policies.rechecks.Replace(rows)
+	k.rechecks.Replace(rows)
 }
 
-// WatchPolicies sets a function that the evaluating goroutine calls if known connections may have to be judged again.
-func (t *Tables) WatchPolicies(changed func()) {
-	p := t.policies
-	if p == nil {
-		return
-	}
-	p.numbers.Watch(func([]derive.Change[policy.RuleKey, uint32]) { changed() })
+// Watch sets a function that the evaluating goroutine calls if known connections may have to be judged again.
+func (k *KnownConnections) Watch(changed func()) {
+	p := k.policies
+	p.numbers.rules.Watch(func([]derive.Change[policy.RuleKey, uint32]) { changed() })
 	p.judged.Watch(func([]derive.Change[policy.Identity, flow.Entries]) { changed() })
 	p.addresses.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
 	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed() })
-	p.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
+	k.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed() })
 	p.in.Newcomers.Watch(func(list []derive.Change[policy.SenderKey, policy.Newcomer]) {
 		var c Concern
@@ -186,7 +196,7 @@ func (t *Tables) WatchPolicies(changed func()) {
 
 // Look compares the connections that a datapath tracks with the policies. One goroutine uses it.
 type Look struct {
-	policies *policyFlows
+	known    *KnownConnections
 	between  func(func(passes uint64)) bool
 	snapshot policySnapshot
 	passes   uint64    // of the snapshot; 0 for none
@@ -201,14 +211,14 @@ const lookShare = 4096
 // Look begins one. It may be called from any goroutine. The function between calls another one between two passes, with
 // the number of passes so far, and returns false if it did not: while a pass runs, some tables have its changes and
 // others do not. Then numbers in use would seem to be gone.
-func (t *Tables) Look(between func(func(passes uint64)) bool) *Look {
-	return &Look{policies: t.policies, between: between, found: map[Recheck]bool{}}
+func (k *KnownConnections) Look(between func(func(passes uint64)) bool) *Look {
+	return &Look{known: k, between: between, found: map[Recheck]bool{}}
 }
 
 // Line reads a line of dpctl/dump-conntrack. The switch writes the first line when its list is complete, so the list is
 // not newer than the policies.
 func (l *Look) Line(line string) {
-	if l.policies == nil || l.ended {
+	if l.ended {
 		return
 	}
 	if c, ok := trackedOf(line); ok {
@@ -222,7 +232,7 @@ func (l *Look) Line(line string) {
 func (l *Look) compare() {
 	l.ended = l.ended || !l.between(func(passes uint64) {
 		if passes != l.passes { // with many rules it takes longer than the connections
-			l.snapshot, l.passes = l.policies.snapshot(), passes
+			l.snapshot, l.passes = l.known.snapshot(), passes
 		}
 		for _, c := range l.lines {
 			l.snapshot.recheck(c, func(r Recheck) { l.found[r] = true })
@@ -323,27 +333,28 @@ type local struct {
 }
 
 // localOf returns the facts about the Pod at a port that known connections are compared with.
-func (t *Tables) localOf(port derive.Name, r *derive.Reader) (l local, _ []problem.Problem) {
-	pod, _ := derive.Get(r, t.Pods, port)
+func (k *KnownConnections) localOf(port derive.Name, r *derive.Reader) (l local, _ []problem.Problem) {
+	p := k.policies
+	pod, _ := derive.Get(r, p.base.Pods, port)
 	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs}
-	attached, _ := derive.Get(r, t.Policy.Attached, port)
+	attached, _ := derive.Get(r, p.in.Attached, port)
 	i := attached.Identity
 	if i == "" {
 		return local{}, nil // the Pod is unknown; if policies may select it, its new packets are dropped
 	}
-	l.identity, _ = derive.Get(r, t.Policy.Numbers, i)
-	l.defaults, _ = derive.Get(r, t.policies.defaults, i)
-	applied, _ := derive.Get(r, t.Policy.Applied, i)
+	l.identity, _ = derive.Get(r, p.in.Numbers, i)
+	l.defaults, _ = derive.Get(r, p.numbers.defaults, i)
+	applied, _ := derive.Get(r, p.in.Applied, i)
 	for d, stages := range applied {
 		l.applied[d] = slices.ContainsFunc(slices.Concat(stages[:]...),
-			func(k policy.Key) bool { return !t.Policy.Keeps(r, k) })
+			func(k policy.Key) bool { return !p.in.Keeps(r, k) })
 	}
 	return l, nil
 }
 
 // policySnapshot is the state that known connections are compared with.
 type policySnapshot struct {
-	*policyFlows
+	in    *policy.Tables
 	rules map[uint32]bool     // numbers of rules, and the number for connections without a rule
 	of    map[applicable]bool // numbers of rules that are applied to these Pods
 	pods  map[netip.Addr]local
@@ -355,9 +366,10 @@ type applicable struct {
 	number uint32
 }
 
-func (p *policyFlows) snapshot() policySnapshot {
-	s := policySnapshot{p, map[uint32]bool{}, map[applicable]bool{}, map[netip.Addr]local{}}
-	for _, row := range p.numbers.All() {
+func (k *KnownConnections) snapshot() policySnapshot {
+	p := k.policies
+	s := policySnapshot{p.in, map[uint32]bool{}, map[applicable]bool{}, map[netip.Addr]local{}}
+	for _, row := range p.numbers.rules.All() {
 		if row.Value == 0 {
 			continue
 		}
@@ -367,7 +379,7 @@ func (p *policyFlows) snapshot() policySnapshot {
 			s.of[applicable{pods, row.Value}] = true
 		}
 	}
-	for _, row := range p.locals.All() {
+	for _, row := range k.locals.All() {
 		for _, ip := range row.Value.ips {
 			s.pods[ip] = row.Value
 		}

@@ -43,7 +43,7 @@ func (p *policed) open(t *testing.T, c policytest.Connection, source uint16) (k 
 // look compares the switch's connections with policies, as the agent does.
 func (p *policed) look(t *testing.T) []Recheck {
 	t.Helper()
-	list := p.tables.Rechecks(p.sw.DumpConntrack())
+	list := p.tables.Policies.Known.Rechecks(p.sw.DumpConntrack())
 	if p.concerns != nil && !p.wantLook { // changes that describe themselves
 		list = slices.Collect(maps.Keys(p.concerns))
 	} else if p.concerns != nil {
@@ -53,7 +53,7 @@ func (p *policed) look(t *testing.T) []Recheck {
 		}
 		p.wantLook = false
 	}
-	p.tables.Recheck(list)
+	p.tables.Policies.Known.Recheck(list)
 	p.attach(t)
 	return list
 }
@@ -163,7 +163,7 @@ func changeOfMind(t *testing.T, concerns bool) {
 				dump += line
 			}
 		}
-		if left := p.tables.Rechecks(dump); len(left) > 0 {
+		if left := p.tables.Policies.Known.Rechecks(dump); len(left) > 0 {
 			t.Fatalf("%s: all connections were judged again, and still %v\n%s", when, left, dump)
 		}
 	}

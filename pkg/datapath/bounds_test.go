@@ -131,7 +131,7 @@ func TestTenants(t *testing.T) {
 	if honest != 1 {
 		t.Errorf("%d rules of the tenant with one policy have flows", honest)
 	}
-	if of := c.tables.PolicyFlows(); of["tenant5"] != 4 || of["tenant0"] < 1000 {
+	if of := c.tables.Policies.Flows(); of["tenant5"] != 4 || of["tenant0"] < 1000 {
 		t.Errorf("flows by Namespace: %v", of)
 	}
 	o := newTracer(t)

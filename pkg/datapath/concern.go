@@ -107,19 +107,16 @@ func (c *Concern) local(old, now local) {
 }
 
 // WatchConcerns sets a function that the evaluating goroutine calls with the changes of a pass for known connections.
-func (t *Tables) WatchConcerns(changed func(Concern)) {
-	p := t.policies
-	if p == nil {
-		return
-	}
-	p.numbers.Watch(func(list []derive.Change[policy.RuleKey, uint32]) {
+func (k *KnownConnections) WatchConcerns(changed func(Concern)) {
+	p := k.policies
+	p.numbers.rules.Watch(func(list []derive.Change[policy.RuleKey, uint32]) {
 		var c Concern
 		for _, x := range list {
 			c.number(x.Key.String(), x.Key.Direction, x.Old, x.New)
 		}
 		changed(c)
 	})
-	p.defaults.Watch(func(list []derive.Change[policy.Identity, [2]uint32]) {
+	p.numbers.defaults.Watch(func(list []derive.Change[policy.Identity, [2]uint32]) {
 		var c Concern
 		for _, x := range list {
 			for d := range directions {
@@ -128,7 +125,7 @@ func (t *Tables) WatchConcerns(changed func(Concern)) {
 		}
 		changed(c)
 	})
-	p.locals.Watch(func(list []derive.Change[derive.Name, local]) {
+	k.locals.Watch(func(list []derive.Change[derive.Name, local]) {
 		var c Concern
 		for _, x := range list {
 			c.local(x.Old, x.New)

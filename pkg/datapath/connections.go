@@ -29,8 +29,8 @@ const protocolUDP = 17
 // ServiceZone is the zone of connection tracking that connections to Services are in.
 const ServiceZone = mainZone
 
-// ServiceConnections returns the connections of frontends. It may be called from any goroutine.
-func (t *Tables) ServiceConnections(frontends []service.Frontend) []ServiceConnection {
+// Connections returns the connections of frontends. It may be called from any goroutine.
+func (t *Services) Connections(frontends []service.Frontend) []ServiceConnection {
 	var out []ServiceConnection
 	for _, f := range frontends {
 		if f.Protocol != corev1.ProtocolUDP {

@@ -14,8 +14,8 @@ import (
 )
 
 // Rechecks looks at a whole list.
-func (t *Tables) Rechecks(dump string) []Recheck {
-	l := t.Look(func(f func(uint64)) bool { f(1); return true })
+func (k *KnownConnections) Rechecks(dump string) []Recheck {
+	l := k.Look(func(f func(uint64)) bool { f(1); return true })
 	for line := range strings.Lines(dump) {
 		l.Line(line)
 	}
@@ -27,7 +27,7 @@ func (t *Tables) Rechecks(dump string) []Recheck {
 // one, numbers in use would seem to be gone.
 func TestLookBetweenPasses(t *testing.T) {
 	calls, most := 0, 0
-	l := outsideTablesOf(State{}).Look(func(f func(uint64)) bool {
+	l := outsideTablesOf(State{}).Policies.Known.Look(func(f func(uint64)) bool {
 		calls++
 		f(uint64(1 + calls/2)) // there is a pass before the second comparison
 		return calls < 3
@@ -104,7 +104,7 @@ func TestServiceConnections(t *testing.T) {
 	want := []ServiceConnection{{at("10.97.0.12:53"), at("10.11.1.3:5353")}, {at("10.97.0.12:53"), at("10.11.1.4:5353")}}
 	c := newSources(outsideNode(1))
 	c.engine.Pass()
-	if got := c.tables.ServiceConnections(frontends); !slices.Equal(got, want) {
+	if got := c.tables.Services.Connections(frontends); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	nodePort := frontends[0]
@@ -113,7 +113,7 @@ func TestServiceConnections(t *testing.T) {
 	for _, to := range []string{"192.168.78.101:30053", "169.254.0.252:30053", "169.254.0.251:30053"} {
 		want = append(want, ServiceConnection{at(to), at("10.11.1.3:5353")})
 	}
-	if got := c.tables.ServiceConnections([]service.Frontend{nodePort}); !slices.Equal(got, want) {
+	if got := c.tables.Services.Connections([]service.Frontend{nodePort}); !slices.Equal(got, want) {
 		t.Errorf("of a node port: got %v, want %v", got, want)
 	}
 }

@@ -45,14 +45,52 @@ func (at role) claims(peer peering.Peer, n Node) []claim {
 	return out
 }
 
+// clusterTables are the tables about other clusters.
+type clusterTables struct {
+	base      *base
+	ranges    *derive.Index[podRange, derive.Name, RemoteNode]
+	lengths   *derive.Table[derive.Name, []int]
+	wayGroups *derive.Table[derive.Name, []groupID]
+	groups    *derive.Numbers[groupID] // of Services has the numbers of wayGroups
+	gateway   *derive.Table[derive.Name, flow.Entries]
+	peers     *derive.Table[derive.Name, flow.Entries]
+	exports   *derive.Table[derive.Object, flow.Entries]
+}
+
+// newClusterTables adds the tables that other features read.
+func newClusterTables(e *derive.Engine, b *base) *clusterTables {
+	t, self := &clusterTables{base: b}, derive.KeysOf(b.Node)
+	t.ranges = derive.NewIndex(b.RemoteNodes, "pod-range",
+		func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
+	t.lengths = derive.NewTable(e, "pod-range-lengths", t.lengthsOf, self)
+	t.wayGroups = derive.NewTable(e, "way-groups", t.wayGroupsOf, self)
+	return t
+}
+
+// addFlows adds the tables of flows.
+func (t *clusterTables) addFlows(e *derive.Engine) {
+	t.gateway = derive.NewTable(e, "gateway-flows", t.gatewayFlows, derive.KeysOf(t.base.Node))
+	t.peers = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(t.base.Peering.Peers))
+	t.exports = derive.NewTable(e, "export-flows", t.exportFlows, derive.KeysOf(t.base.Exported))
+}
+
+// owned lists the tables of flows.
+func (t *clusterTables) owned() []owned {
+	return []owned{
+		entriesOf(t.gateway, func(derive.Name) flow.Owner { return GatewayOwner() }),
+		entriesOf(t.peers, func(n derive.Name) flow.Owner { return PeerOwner(string(n)) }),
+		entriesOf(t.exports, func(o derive.Object) flow.Owner { return ExportOwner(o.Namespace, o.Name) }),
+	}
+}
+
 // gatewayFlows returns the flows that a Node needs for all peers together.
-func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
-	at, _ := derive.Get(r, t.role, Self)
+func (t *clusterTables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	at, _ := derive.Get(r, t.base.role, Self)
 	e := flow.Entries{Flows: t.neverInPlainText(r)}
 	if at.part == peering.None {
 		return e, nil
 	}
-	n := t.self(r)
+	n := t.base.self(r)
 	e.Flows = append(e.Flows, n.each(beginAgain)...)
 	if !at.sends {
 		e.Groups = t.ownWays(r, at).groups()
@@ -78,8 +116,8 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 // neverInPlainText drops packets to ranges of clusters that are reached encrypted or not at all, if no flow sends them
 // there. Otherwise the host would send them through its default route. Such a packet may be for a cluster whose key is
 // missing. Or it is a server's answer to a former address of its client's Gateway.
-func (t *Tables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
-	p, _ := derive.Get(r, t.Peering.Part, Self)
+func (t *clusterTables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
+	p, _ := derive.Get(r, t.base.Peering.Part, Self)
 	var ranges []netip.Prefix
 	for _, c := range p.Closed {
 		for _, cidr := range c.CIDRs {
@@ -94,21 +132,21 @@ func (t *Tables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
 }
 
 // peerFlows are the ways between this cluster and a peer.
-func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
-	at, _ := derive.Get(r, t.role, Self)
+func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	at, _ := derive.Get(r, t.base.role, Self)
 	if at.part == peering.None {
 		return flow.Entries{}, nil
 	}
-	peer, _ := derive.Get(r, t.Peering.Peers, id)
+	peer, _ := derive.Get(r, t.base.Peering.Peers, id)
 	object := problem.Object{Kind: "cluster", Name: peer.ClusterID}
 	if len(peer.Ends) == 0 {
 		return flow.Entries{}, []problem.Problem{{Object: object, Reason: "InvalidGatewayIP", Message: fmt.Sprintf(
 			"cluster %s ignored: there is no address that a tunnel to it can end at", peer.ClusterID)}}
 	}
-	if problems := t.refused(r, peerCluster(id), object, at.claims(peer, t.self(r))); problems != nil {
+	if problems := t.base.refused(r, peerCluster(id), object, at.claims(peer, t.base.self(r))); problems != nil {
 		return flow.Entries{}, problems
 	}
-	c := crossCluster{node: t.self(r), at: at, gateways: t.otherGateways(r, at, peer)}
+	c := crossCluster{node: t.base.self(r), at: at, gateways: t.otherGateways(r, at, peer)}
 	var e flow.Entries
 	if at.takes(peer) && peer.Base.IsValid() && peer.Base != at.own {
 		c.node.PeerSource, c.at.own = peer.Base, peer.Base
@@ -160,7 +198,7 @@ type otherGateway struct {
 
 // otherGateways are the Gateways through which packets of a peer may come. No two have one tunnel source, also while
 // two Nodes have one address for a moment.
-func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
+func (t *clusterTables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
 	taken := map[netip.Prefix]bool{}
 	for _, g := range at.others {
@@ -168,7 +206,7 @@ func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []o
 		if !peer.Active && !slices.ContainsFunc(peer.Ends, isEnd) {
 			continue // the peer supports the first alone
 		}
-		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(g.Name))
+		remote, _ := derive.Get(r, t.base.RemoteNodes, derive.Name(g.Name))
 		to := wayTo{end: g.InternalIP, port: t.wayPort(r, g.InternalIP)}
 		from := slices.DeleteFunc(gatewayEnds(g.InternalIP, remote), func(end netip.Prefix) bool { return taken[end] })
 		for _, end := range from {

@@ -45,12 +45,12 @@ func (n Node) direct(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 	return flows
 }
 
-// RangesOf returns the ranges of another Node's Pods that packets are routed to. A range that has another owner is left
+// rangesOf returns the ranges of another Node's Pods that packets are routed to. A range that has another owner is left
 // out.
-func (t *Tables) RangesOf(r *derive.Reader, remote RemoteNode) []netip.Prefix {
+func (b *base) rangesOf(r *derive.Reader, remote RemoteNode) []netip.Prefix {
 	var out []netip.Prefix
 	for _, c := range remote.claims() {
-		if holder, _ := derive.Get(r, t.holders, c); holder == remoteNode(derive.Name(remote.Name)) {
+		if holder, _ := derive.Get(r, b.holders, c); holder == remoteNode(derive.Name(remote.Name)) {
 			out = append(out, c.to)
 		}
 	}

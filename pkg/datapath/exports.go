@@ -1,7 +1,9 @@
 package datapath
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,9 +26,9 @@ func exportsBase(ip flow.Cond) []flow.Flow {
 
 // exportFlows let other clusters open connections to an exported Service and its endpoints, on the Gateway. Services
 // that share endpoints have flows in common.
-func (t *Tables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries, []problem.Problem) {
+func (t *clusterTables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	var e flow.Entries
-	if at, _ := derive.Get(r, t.role, Self); !at.isGateway() {
+	if at, _ := derive.Get(r, t.base.role, Self); !at.isGateway() {
 		return e, nil
 	}
 	known := map[flow.Key]bool{}
@@ -38,19 +40,19 @@ func (t *Tables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries,
 			e.Flows = append(e.Flows, f)
 		}
 	}
-	frontends, _ := derive.Get(r, t.Frontends, key)
+	frontends, _ := derive.Get(r, t.base.Frontends, key)
 	for _, f := range frontends {
 		if f.Kind == service.ClusterIP {
 			allow(f.Protocol, f.VIP)
 		}
 	}
-	if t.PodToPod {
+	if t.base.PodToPod {
 		return e, nil
 	}
 	// A peer with endpointIPType PodIP connects to the Pods themselves, and makes its own choice. It may choose a Pod that
 	// this Node would not. That is a Pod of another Node with internalTrafficPolicy Local, an ending Pod while others are
 	// ready, or a Pod of a headless Service.
-	for _, slice := range derive.List(r, t.Slices, key) {
+	for _, slice := range derive.List(r, t.base.Slices, key) {
 		for _, at := range slice.Value.Endpoints {
 			if !t.isPod(r, at.Addr) {
 				continue
@@ -93,4 +95,48 @@ func portMatch(protocol corev1.Protocol, number uint16) (proto, port flow.Cond) 
 		return flow.SCTP(), flow.SCTPDst(number)
 	}
 	return flow.TCP(), flow.TCPDst(number)
+}
+
+// podRange is a range of Pods of another Node, as the key of an index.
+type podRange struct{ netip.Prefix }
+
+// Compare orders by address, then length.
+func (p podRange) Compare(o podRange) int {
+	return cmp.Or(p.Addr().Compare(o.Addr()), cmp.Compare(p.Bits(), o.Bits()))
+}
+
+func podRanges(list []netip.Prefix) []podRange {
+	var out []podRange
+	for _, p := range list {
+		out = append(out, podRange{p.Masked()})
+	}
+	return out
+}
+
+// lengthsOf returns how long the Pods' ranges are: seldom more than one length.
+func (t *clusterTables) lengthsOf(_ derive.Name, r *derive.Reader) ([]int, []problem.Problem) {
+	var out []int
+	for _, n := range derive.All(r, t.base.RemoteNodes) {
+		for _, p := range n.Value.PodCIDRs {
+			if !slices.Contains(out, p.Bits()) {
+				out = append(out, p.Bits())
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// isPod reports whether an address is in the Pods' ranges of this cluster.
+func (t *clusterTables) isPod(r *derive.Reader, a netip.Addr) bool {
+	if slices.ContainsFunc(t.base.self(r).PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return true
+	}
+	lengths, _ := derive.Get(r, t.lengths, Self)
+	for _, bits := range lengths {
+		if p, err := a.Prefix(bits); err == nil && len(derive.List(r, t.ranges, podRange{p})) > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -65,8 +65,8 @@ func needsPorts(r policy.Rule) bool {
 }
 
 // noFragments end fragments before a stage for the Pods of an identity.
-func (p *policyFlows) noFragments(s staged, r *derive.Reader) (flows []flow.Flow) {
-	d, families := directions[s.direction], derived(r, p.outside).Families
+func (p *Policies) noFragments(s staged, r *derive.Reader) (flows []flow.Flow) {
+	d, families := directions[s.direction], derived(r, p.base.outside).Families
 	end := func(ip flow.Cond) {
 		flows = append(flows, flow.Flow{
 			Table: d.stages[s.stage], Priority: fragments,

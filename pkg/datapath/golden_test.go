@@ -204,7 +204,7 @@ func namesAndLogs(s State) map[flow.Owner]flow.Entries {
 					Ports: []policy.PortRange{{Protocol: "UDP", To: 65535}}},
 			}},
 		})
-		c.tables.Recheck([]Recheck{{Why: RuleGone, Rule: 77}, {Why: NotJudged, Addr: addrOf("fd11::2")}})
+		c.tables.Policies.Known.Recheck([]Recheck{{Why: RuleGone, Rule: 77}, {Why: NotJudged, Addr: addrOf("fd11::2")}})
 	}
 	c.engine.Pass()
 	return c.held

@@ -99,7 +99,7 @@ func TestIsolatedIPv6(t *testing.T) {
 		Egress: &policy.DirectionFacts{},
 	})
 	c.engine.Pass()
-	c.tables.Recheck(c.tables.Rechecks(sw.DumpConntrack()))
+	c.tables.Policies.Known.Recheck(c.tables.Policies.Known.Rechecks(sw.DumpConntrack()))
 	c.engine.Pass()
 	if err := sw.Replace(slices.Collect(maps.Values(c.held))...); err != nil {
 		t.Fatal(err)

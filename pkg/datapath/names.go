@@ -58,19 +58,19 @@ func namedSubjects(k policy.RuleKey, r policy.Rule) (out []subject) {
 // answerFlows send DNS answers to some Pods to the agent. Other packets cost nothing, since the match has the Pods'
 // identity before the ports. With packetInRate 0, answers pass and the agent learns nothing. The agent also gets copies
 // of a few answers of servers that are not resolvers, so that it can report these servers.
-func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []problem.Problem) {
+func (p *Policies) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []problem.Problem) {
 	for _, row := range derive.List(r, p.naming, s) {
 		out.patterns = append(out.patterns, row.Value.Names...)
 	}
 	slices.Sort(out.patterns)
 	out.patterns = slices.Compact(out.patterns)
-	rate, _ := derive.Get(r, p.rate, Self)
+	rate, _ := derive.Get(r, p.base.rate, Self)
 	if rate == 0 {
 		return out, nil
 	}
 	share := shareOf(DNSAnswer, s.identity, rate)
 	out.Entries.Meters = []flow.Meter{share}
-	families := derived(r, p.outside).Families
+	families := derived(r, p.base.outside).Families
 	for _, protocol := range [][]flow.Cond{
 		{flow.UDPSrc(dnsPort)},
 		// A segment with PSH is the last one that the server has sent so far. The agent learns from it if it has the whole
@@ -98,12 +98,12 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 }
 
 // resolvers returns a condition for each range of DNS servers whose answers are read.
-func (p *policyFlows) resolvers(r *derive.Reader) (out []flow.Cond) {
-	if p.servers == nil {
+func (p *Policies) resolvers(r *derive.Reader) (out []flow.Cond) {
+	if p.base.Resolvers == nil {
 		return nil
 	}
-	list, _ := derive.Get(r, p.servers, Self)
-	families := derived(r, p.outside).Families
+	list, _ := derive.Get(r, p.base.Resolvers, Self)
+	families := derived(r, p.base.outside).Families
 	for i, server := range list {
 		every := slices.IndexFunc(list, func(s netip.Prefix) bool {
 			return s.Bits() == 0 && s.Addr().Is4() == server.Addr().Is4()
@@ -258,10 +258,7 @@ func (a Answer) Release(n Node, pod Pod) ofp.PacketOut {
 }
 
 // Wanted reports whether a rule that is applied to the Pod has the name that it asked for. Any goroutine may call it.
-func (t *Tables) Wanted(a Answer) bool {
-	if t.policies == nil {
-		return false
-	}
-	f, _ := t.policies.answers.Get(subject{a.Identity, policy.Egress})
+func (p *Policies) Wanted(a Answer) bool {
+	f, _ := p.answers.Get(subject{a.Identity, policy.Egress})
 	return slices.ContainsFunc(f.patterns, func(pattern string) bool { return policy.MatchesName(pattern, a.Name) })
 }

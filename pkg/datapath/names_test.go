@@ -293,7 +293,7 @@ func TestNames(t *testing.T) {
 		go func() { answered <- lookup(n.a, network, resolver, name) }()
 		select {
 		case a := <-held:
-			if len(a.Addrs) > 0 && n.tables.Wanted(a) {
+			if len(a.Addrs) > 0 && n.tables.Policies.Wanted(a) {
 				learned = true
 				n.policy.Learned.Set(derive.Name(a.Name), a.Addrs)
 				n.sync(t)

@@ -23,18 +23,18 @@ func bySenderKey() flow.Flow {
 }
 
 // newcomerFlows load the identity of a sender that the key of a Node's tunnel names.
-func (t *Tables) newcomerFlows(k policy.SenderKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	who, _ := derive.Get(r, t.Policy.Newcomers, k)
-	remote, ok := derive.Get(r, t.RemoteNodes, derive.Name(k.Node))
-	n := t.self(r)
+func (p *Policies) newcomerFlows(k policy.SenderKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	who, _ := derive.Get(r, p.in.Newcomers, k)
+	remote, ok := derive.Get(r, p.base.RemoteNodes, derive.Name(k.Node))
+	n := p.base.self(r)
 	if who.Number == 0 || !ok || n.TunnelPort == 0 {
 		return e, nil
 	}
 	object := problem.Object{Kind: "Node", Name: remote.Name}
 	for _, c := range remote.claims() {
-		if t.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}) == nil { // nodeFlows reports it
+		if p.base.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}) == nil { // nodeFlows reports it
 			e.Flows = append(e.Flows, n.fromNewcomer(remote, c.to, k.Key, who.Number, flow.EthDst(InClusterMAC))...)
-			if t.servesTenants(r) {
+			if p.tenants.servesTenants(r) {
 				flows := n.fromNewcomer(remote, c.to, k.Key, who.Number, flow.EthDstMasked(TenantMAC, tenantMACs))
 				e.Flows = append(e.Flows, intoTenant(flows)...)
 			}

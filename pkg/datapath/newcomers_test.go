@@ -261,10 +261,10 @@ func TestNewcomerIsKnown(t *testing.T) {
 				a.pass()
 				var c Concern
 				woken := 0
-				a.server.tables.WatchConcerns(func(x Concern) {
+				a.server.tables.Policies.Known.WatchConcerns(func(x Concern) {
 					c.Since, c.Look = append(c.Since, x.Since...), c.Look || x.Look
 				})
-				a.server.tables.WatchPolicies(func() { woken++ })
+				a.server.tables.Policies.Known.Watch(func() { woken++ })
 				r := a.from.Send(a.packet(pod))
 				if len(r.Outputs) != 1 {
 					t.Fatalf("not sent: %s", met(r))
@@ -278,7 +278,7 @@ func TestNewcomerIsKnown(t *testing.T) {
 					InPort: server.Port, EthSrc: server.MAC, EthDst: gwMAC, IPSrc: k.IPDst, IPDst: k.IPSrc,
 					Proto: oftest.TCP, SrcPort: 80, DstPort: k.SrcPort,
 				})
-				if again := a.server.tables.Rechecks(a.to.DumpConntrack()); len(again) > 0 {
+				if again := a.server.tables.Policies.Known.Rechecks(a.to.DumpConntrack()); len(again) > 0 {
 					t.Errorf("while it is a newcomer its connection is judged again: %v", again)
 				}
 				a.server.sees("newcomer", row.next)
@@ -291,9 +291,9 @@ func TestNewcomerIsKnown(t *testing.T) {
 					again = append(again, x.Recheck)
 				}
 				if by == "a look" {
-					again = a.server.tables.Rechecks(a.to.DumpConntrack())
+					again = a.server.tables.Policies.Known.Rechecks(a.to.DumpConntrack())
 				}
-				a.server.tables.Recheck(again)
+				a.server.tables.Policies.Known.Recheck(again)
 				a.pass()
 				if have := a.arrives(k); have != row.want {
 					t.Errorf("a packet of the connection is %s, want %s; judged again: %v", have, row.want, again)

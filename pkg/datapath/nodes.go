@@ -32,14 +32,14 @@ func (n Node) claims() []claim {
 }
 
 // nodeFlows returns the flows for a Node: for this Node, or for the way to another one.
-func (t *Tables) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
-	n := t.self(r)
-	at, _ := derive.Get(r, t.role, Self)
+func (b *base) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	n := b.self(r)
+	at, _ := derive.Get(r, b.role, Self)
 	if n.Name == string(name) {
 		return n.entries(at), nil
 	}
-	remote, _ := derive.Get(r, t.RemoteNodes, name)
-	return t.remoteFlows(remote, n, at, r)
+	remote, _ := derive.Get(r, b.RemoteNodes, name)
+	return b.remoteFlows(remote, n, at, r)
 }
 
 // entries returns the flows that this Node needs with any Pods and Services.
@@ -469,7 +469,7 @@ func (r RemoteNode) claims() []claim {
 // remoteFlows returns the routes to the Pods of another Node, and the flows that admit its packets. Packets from its
 // tunnel are admitted in each traffic mode: its agent may have another mode for a while, and Gateways always use the
 // tunnel. If several owners need a flow, such as the flow for a tunnel's end, each of them has the same flow.
-func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader) (flow.Entries, []problem.Problem) {
+func (b *base) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	if n.TunnelPort == 0 {
 		return flow.Entries{}, nil
 	}
@@ -477,7 +477,7 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 	var e flow.Entries
 	var problems []problem.Problem
 	for _, c := range remote.claims() {
-		if refused := t.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}); refused != nil {
+		if refused := b.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}); refused != nil {
 			problems = append(problems, refused...)
 			continue
 		}

@@ -201,9 +201,9 @@ type entryNumber uint32
 // Compare makes a number the key of a table.
 func (n entryNumber) Compare(o entryNumber) int { return cmp.Compare(n, o) }
 
-// outsideTables number external addresses.
-func (t *Tables) outsideTables(e *derive.Engine) {
-	t.Entries = derive.NewNumbers(e, "entries", 1, 65535, derive.KeysOfIndex(derive.NewIndex(t.Frontends, "entry",
+// addEntries numbers external addresses.
+func (t *Services) addEntries(e *derive.Engine) {
+	t.Entries = derive.NewNumbers(e, "entries", 1, 65535, derive.KeysOfIndex(derive.NewIndex(t.base.Frontends, "entry",
 		func(_ derive.Object, list []service.Frontend) (out []EntryID) {
 			for _, f := range list {
 				if addressOf(f).isExternal() && f.Clients != service.OtherClients { // of each address one
@@ -222,7 +222,7 @@ func (t *Tables) outsideTables(e *derive.Engine) {
 
 // enter completes the addresses of an endpoint set. It leaves out an external address without a number: the table of
 // numbers reports it.
-func (t *Tables) enter(protocol corev1.Protocol, list []address, r *derive.Reader) []address {
+func (t *Services) enter(protocol corev1.Protocol, list []address, r *derive.Reader) []address {
 	if !slices.ContainsFunc(list, func(a address) bool { return a.kind != service.ClusterIP }) {
 		return list
 	}
@@ -235,11 +235,11 @@ func (t *Tables) enter(protocol corev1.Protocol, list []address, r *derive.Reade
 				continue
 			}
 			// As with kube-proxy a Node whose address is allowed may use the Service from its address, too.
-			if a.limited && slices.ContainsFunc(derived(r, t.outside).NodePorts, a.lets) {
+			if a.limited && slices.ContainsFunc(derived(r, t.base.outside).NodePorts, a.lets) {
 				a.sources = append(slices.Clone(a.sources), host(a.vip.Addr()))
 			}
 		case a.kind == service.NodePort && protocol == corev1.ProtocolUDP:
-			a.nodes = derived(r, t.outside).NodePorts
+			a.nodes = derived(r, t.base.outside).NodePorts
 		}
 		out = append(out, a)
 	}
@@ -336,12 +336,12 @@ func (s shared) untranslated(at address) (out []flow.Flow) {
 }
 
 // Destinations are the addresses that packets to a frontend may have in the switch: they name its connections.
-func (t *Tables) Destinations(f service.Frontend) []netip.AddrPort {
+func (t *Services) Destinations(f service.Frontend) []netip.AddrPort {
 	at := addressOf(f)
 	if at.kind == service.ClusterIP {
 		return []netip.AddrPort{f.VIP}
 	}
-	here, _ := t.outside.Get(Self)
+	here, _ := t.base.outside.Get(Self)
 	port, out := f.VIP.Port(), []netip.AddrPort(nil)
 	if at.isExternal() {
 		number, ok := t.Entries.Get(EntryID{f.Protocol, f.VIP})
@@ -365,7 +365,7 @@ func (t *Tables) Destinations(f service.Frontend) []netip.AddrPort {
 }
 
 // Asked finds the frontend that a packet in the switch is for, by its destination.
-func (t *Tables) Asked(find Frontends) Frontends {
+func (t *Services) Asked(find Frontends) Frontends {
 	return func(protocol corev1.Protocol, to netip.AddrPort) (service.Frontend, bool) {
 		nodePort := func() (service.Frontend, bool) {
 			any := netip.IPv4Unspecified()
@@ -388,7 +388,7 @@ func (t *Tables) Asked(find Frontends) Frontends {
 			return find(protocol, id.VIP)
 		}
 		f, ok := find(protocol, to)
-		if here, _ := t.outside.Get(Self); !ok && slices.Contains(here.NodePorts, to.Addr()) {
+		if here, _ := t.base.outside.Get(Self); !ok && slices.Contains(here.NodePorts, to.Addr()) {
 			return nodePort()
 		}
 		return f, ok

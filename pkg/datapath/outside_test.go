@@ -163,7 +163,7 @@ func entryOfVersion(t *testing.T, tables *Tables, at string, own, six bool) stri
 	port := at[strings.LastIndex(at, ":")+1:]
 	if !strings.HasPrefix(at, ":") {
 		want.External = true
-		number, ok := tables.Entries.Get(EntryID{corev1.ProtocolTCP, netip.MustParseAddrPort(at)})
+		number, ok := tables.Services.Entries.Get(EntryID{corev1.ProtocolTCP, netip.MustParseAddrPort(at)})
 		if !ok {
 			t.Fatalf("%s has no number", at)
 		}
@@ -521,7 +521,7 @@ func TestOutsideRefused(t *testing.T) {
 	s := outsideNode6(1, family.Dual)
 	c := newSources(s)
 	c.engine.Pass()
-	asked := c.tables.Asked(frontendsOf(s))
+	asked := c.tables.Services.Asked(frontendsOf(s))
 	for _, row := range []struct {
 		to   string
 		want string // the Service, or what is wrong
@@ -578,7 +578,7 @@ func TestDestinations(t *testing.T) {
 		return entry[strings.LastIndex(entry, ":")+1:]
 	}
 	for _, f := range c.Frontends {
-		have := fmt.Sprint(c.tables.Destinations(f))
+		have := fmt.Sprint(c.tables.Services.Destinations(f))
 		want, version := f.VIP.String(), func(four string) string { return four }
 		if f.VIP.Addr().Is6() {
 			version = inSix
@@ -677,7 +677,7 @@ func (n *realNode) translating(t *testing.T, s State) {
 				fmt.Fprintf(chain, "%s daddr %s %s dport %d dnat %[1]s to %[5]s\n", version[1],
 					ofFamily(s.Node.NodePortAddresses, e.Addr), protocol, f.VIP.Port(), netip.AddrPortFrom(e.Addr, f.VIP.Port()))
 			case f.Kind != service.ClusterIP:
-				number, _ := tables.Entries.Get(EntryID{f.Protocol, f.VIP})
+				number, _ := tables.Services.Entries.Get(EntryID{f.Protocol, f.VIP})
 				fmt.Fprintf(chain, "%s daddr %s %s dport %d dnat %[1]s to %[5]s\n",
 					version[1], f.VIP.Addr(), protocol, f.VIP.Port(), netip.AddrPortFrom(e.Addr, uint16(number)))
 			}

@@ -58,34 +58,27 @@ func (t *Tables) owned() []owned {
 			t.ServedPods, func(n derive.Name) flow.Owner { return PodOwner(string(n)) },
 			func(p ServedPod) flow.Entries { return p.Entries },
 		},
-		ownedTable[serviceShard, []balanced]{t.services, shardOwner, t.balance},
-		entriesOf(t.endedFlows, endedOwner),
-		entriesOf(t.gateway, func(derive.Name) flow.Owner { return GatewayOwner() }),
-		entriesOf(t.clusters, func(n derive.Name) flow.Owner { return PeerOwner(string(n)) }),
-		entriesOf(t.exports, func(o derive.Object) flow.Owner { return ExportOwner(o.Namespace, o.Name) }),
 	}
-	if t.Places != nil {
-		list = append(list, t.tenants.owned()...)
-	}
-	if t.policies != nil {
-		list = append(append(list, t.policies.ofRules()...), t.policies.shared()...)
-		list = append(list, entriesOf(t.servicePolicies, servicePolicyOwner))
+	list = append(append(append(list, t.Services.owned()...), t.clusters.owned()...), t.tenants.owned()...)
+	if t.Policies != nil {
+		list = append(append(list, t.Policies.ofRules()...), t.Policies.shared()...)
+		list = append(list, entriesOf(t.Policies.OfServices.flows, servicePolicyOwner))
 	}
 	return list
 }
 
 // ofRules lists the tables whose owners are of certain rules.
-func (p *policyFlows) ofRules() []owned {
+func (p *Policies) ofRules() []owned {
 	return []owned{entriesOf(p.clauses, clauseOwner), entriesOf(p.verdicts, ruleOwner)}
 }
 
 // shared lists the tables whose owners all rules share.
-func (p *policyFlows) shared() []owned {
+func (p *Policies) shared() []owned {
 	return []owned{
 		entriesOf(p.judged, judgedOwner),
 		entriesOf(p.addresses, addressOwner),
 		entriesOf(p.unknown, rangeOwner),
-		entriesOf(p.again, againOwner),
+		entriesOf(p.Known.flows, againOwner),
 		ownedTable[subject, namedFor]{p.answers, answersOwner, func(f namedFor) flow.Entries { return f.Entries }},
 		entriesOf(p.followed, remoteOwner),
 		entriesOf(p.newcomers, newcomerOwner),
@@ -119,9 +112,9 @@ func (t *Tables) Watch(changed func(flow.Owner, func() flow.Entries)) {
 		table.watch(changed)
 	}
 	// The refusal for Services without endpoints depends on the rate, which is not part of their rows.
-	t.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
-		for _, row := range t.services.All() {
-			changed(shardOwner(row.Key), func() flow.Entries { return t.balance(row.Value) })
+	t.base.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
+		for _, row := range t.Services.flows.All() {
+			changed(shardOwner(row.Key), func() flow.Entries { return t.Services.balance(row.Value) })
 		}
 	})
 }

@@ -26,16 +26,22 @@ type ServedPod struct {
 	Entries flow.Entries
 }
 
+// podTables makes the flows of this Node's Pods.
+type podTables struct {
+	base    *base
+	tenants *tenantTables
+}
+
 // servedPod returns the flows of the Pod at a port.
-func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
-	pod, _ := derive.Get(r, t.Pods, port)
-	n := t.self(r)
+func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
+	pod, _ := derive.Get(r, t.base.Pods, port)
+	n := t.base.self(r)
 	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
-	if problems := t.refused(r, localPod(port), object, pod.claims()); problems != nil {
+	if problems := t.base.refused(r, localPod(port), object, pod.claims()); problems != nil {
 		return ServedPod{Pod: pod}, problems
 	}
 	identity := t.identity(r, port, pod)
-	place := t.placeOf(r, pod.Namespace)
+	place := t.tenants.placeOf(r, pod.Namespace)
 	if place.Closed() {
 		identity.number = unknownIdentity
 	}

@@ -84,29 +84,29 @@ type podIdentity struct {
 // identity returns the identity of the Pod at a port. A Pod starts closed. While its labels are unknown, it is an
 // unknown Pod if a rule denies unknown Pods. In a Namespace with policies it has the identity that is denied
 // everything.
-func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
-	if t.Policy == nil {
+func (t podTables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
+	if t.base.Policy == nil {
 		return podIdentity{}
 	}
-	attached, _ := derive.Get(r, t.Policy.Attached, port)
+	attached, _ := derive.Get(r, t.base.Policy.Attached, port)
 	i := attached.Identity
 	if i == "" {
-		out := podIdentity{clusterSet: policy.UnknownClusterSet, key: t.Policy.SenderKeyAt(r, port)}
+		out := podIdentity{clusterSet: policy.UnknownClusterSet, key: t.base.Policy.SenderKeyAt(r, port)}
 		switch {
-		case t.Policy.MaySelect(r, pod.Namespace):
+		case t.base.Policy.MaySelect(r, pod.Namespace):
 			out.number = unknownIdentity
-		case t.Policy.DeniesUnknown(r):
+		case t.base.Policy.DeniesUnknown(r):
 			out.number = policy.UnknownPod
 		}
 		return out
 	}
-	number, _ := derive.Get(r, t.Policy.Numbers, i)
-	applied, _ := derive.Get(r, t.Policy.Applied, i)
-	clusterSet, ok := derive.Get(r, t.Policy.ClusterSetNumbers, i)
+	number, _ := derive.Get(r, t.base.Policy.Numbers, i)
+	applied, _ := derive.Get(r, t.base.Policy.Applied, i)
+	clusterSet, ok := derive.Get(r, t.base.Policy.ClusterSetNumbers, i)
 	if !ok {
 		clusterSet = policy.UnknownClusterSet
 	}
-	return podIdentity{number, clusterSet, t.Policy.SenderKeyAt(r, port), applied.Any(policy.Egress)}
+	return podIdentity{number, clusterSet, t.base.Policy.SenderKeyAt(r, port), applied.Any(policy.Egress)}
 }
 
 // load returns the action that loads the sender or receiver. For an identity that no rule names, there is no action.
@@ -130,49 +130,41 @@ func (pod Pod) mayReachItself() []flow.Flow {
 	return flows
 }
 
-// policyFlows are the flows of policies, one row an owner.
-type policyFlows struct {
+// Policies has the tables of the flows of policies, one row an owner.
+type Policies struct {
+	// Known has the flows that judge known connections again.
+	Known *KnownConnections
+	// OfServices has the flows of policies that are applied to Services.
+	OfServices *ServicePolicies
+
+	base         *base
+	tenants      *tenantTables
 	in           *policy.Tables
-	rate         *derive.Table[derive.Name, uint32]
-	ruleKey      *derive.Table[derive.Name, Secret]
-	outside      *derive.Table[derive.Name, outside]
-	servers      derive.Readable[derive.Name, []netip.Prefix] // Inputs.Resolvers
-	frontends    derive.Readable[derive.Object, []service.Frontend]
 	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
 	membersOf    *derive.Table[policy.RuleKey, member]
-	outlines     *derive.Table[policy.RuleKey, policy.Rule] // Rules without their lists of peers and ports
-	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
-	isolated     *derive.Index[subject, policy.Identity, isolation]
+	outlines     *derive.Table[policy.RuleKey, policy.Rule]          // Rules without their lists of peers and ports
 	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
 	conjunctions *derive.Numbers[policy.RuleKey]
-	numbers      *derive.Table[policy.RuleKey, uint32]
-	defaults     *derive.Table[policy.Identity, [2]uint32]
+	numbers      *ruleNumbers
 	judged       *derive.Table[policy.Identity, flow.Entries]
 	addresses    *derive.Table[policy.Addr, flow.Entries]
 	unknown      *derive.Table[policy.PodRange, flow.Entries]
 	newcomers    *derive.Table[policy.SenderKey, flow.Entries]
 	clauses      *derive.Table[clause, flow.Entries]
 	verdicts     *derive.Table[policy.RuleKey, flow.Entries]
-	rechecks     *derive.Source[Recheck, bool]
-	again        *derive.Table[Recheck, flow.Entries]
 	followed     *derive.Table[remoteNumber, flow.Entries]
-	locals       *derive.Table[derive.Name, local]
 	naming       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	ported       *derive.Index[staged, policy.RuleKey, policy.Rule] // rules that need ports
 	protocoled   *derive.Index[staged, policy.RuleKey, policy.Rule] // other rules that need a protocol
 	answers      *derive.Table[subject, namedFor]
 }
 
-func newPolicyFlows(
-	e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend],
-	rate *derive.Table[derive.Name, uint32], ruleKey *derive.Table[derive.Name, Secret],
-	outside *derive.Table[derive.Name, outside], resolvers derive.Readable[derive.Name, []netip.Prefix],
-) *policyFlows {
-	p := &policyFlows{in: in, frontends: frontends, rate: rate, ruleKey: ruleKey, outside: outside, servers: resolvers}
-	p.vips = derive.NewIndex(frontends, "vip", vipsOf)
+func newPolicies(e *derive.Engine, b *base, tenants *tenantTables, services *Services) *Policies {
+	in := b.Policy
+	p := &Policies{base: b, tenants: tenants, in: in}
+	p.vips = derive.NewIndex(b.Frontends, "vip", vipsOf)
 	p.outlines = derive.NewTable(e, "rule-outlines", p.outline, derive.KeysOf(in.Rules))
-	p.strict = derive.NewIndex(p.outlines, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
 	p.ported = derive.NewIndex(in.Rules, "ported", stagesOf(needsPorts))
 	p.protocoled = derive.NewIndex(in.Rules, "protocoled", stagesOf(needsProtocol))
@@ -184,15 +176,12 @@ func newPolicyFlows(
 			return []policy.RuleKey{k}
 		}))
 	p.conjunctions = derive.NewNumbers(e, "conjunctions", 1, 1<<31, complete)
-	p.isolated = derive.NewIndex(derive.NewTable(e, "isolated", p.isolation, derive.KeysOf(in.Applied)),
-		"subject", isolatedIn)
 	p.membersOf = derive.NewTable(e, "members", p.member, complete).EqualBy(func(a, b member) bool {
 		return a.same(b) && slices.Equal(a.clauses, b.clauses)
 	})
 	clausesOf := func(_ policy.RuleKey, m member) []clause { return m.clauses }
 	p.members = derive.NewIndex(p.membersOf, "clause", clausesOf).SameBy(member.same)
-	p.numbers = derive.NewTable(e, "rule-numbers", p.number, complete)
-	p.defaults = derive.NewTable(e, "default-numbers", p.defaultNumbers, derive.KeysOf(in.Applied))
+	p.numbers = newRuleNumbers(e, b, p.outlines, complete)
 	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))
 	p.addresses = derive.NewTable(e, "address-flows", p.addressFlows, derive.KeysOf(in.Addresses))
 	p.unknown = derive.NewTable(e, "unknown-pod-flows", p.unknownFlows, derive.KeysOf(in.PodRanges))
@@ -200,11 +189,11 @@ func newPolicyFlows(
 	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
 	p.naming = derive.NewIndex(in.Rules, "naming", namedSubjects)
 	p.answers = derive.NewTable(e, "answer-flows", p.answerFlows, derive.KeysOfIndex(p.naming))
-	p.rechecks = derive.NewSource[Recheck, bool](e, "rechecks")
-	p.rechecks.Loaded() // it is found out from the switch, once the flows are there
 	p.followed = derive.NewTable(e, "followed-flows", p.followedFlows,
 		derive.KeysOfIndex(derive.NewIndex(in.Rules, "clusterset-number", namedRemotely)))
-	p.again = derive.NewTable(e, "recheck-flows", p.recheckFlows, derive.KeysOf(p.rechecks))
+	p.newcomers = derive.NewTable(e, "newcomer-flows", p.newcomerFlows, derive.KeysOf(in.Newcomers))
+	p.Known = newKnownConnections(e, p)
+	p.OfServices = newServicePolicies(e, b, services)
 	return p
 }
 
@@ -245,13 +234,13 @@ var directions = [...]direction{
 
 // judgedFlows send connections of Pods with policies to the stages that have policies. If no rule decides about a
 // connection, it is allowed at the end, unless NetworkPolicies isolate the Pod.
-func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *Policies) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	applied, _ := derive.Get(r, p.in.Applied, i)
 	identity, ok := derive.Get(r, p.in.Numbers, i)
 	if !ok {
 		return e, nil
 	}
-	defaults, _ := derive.Get(r, p.defaults, i)
+	defaults, _ := derive.Get(r, p.numbers.defaults, i)
 	for d, s := range directions {
 		d := policy.Direction(d)
 		if !applied.Any(d) {
@@ -283,9 +272,9 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 }
 
 // addressFlows returns the flows that identify the owner of an address.
-func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *Policies) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	h, _ := derive.Get(r, p.in.Addresses, a)
-	if !a.Is4() && !derived(r, p.outside).Families.Has6() { // most addresses are of IPv4, and read nothing more
+	if !a.Is4() && !derived(r, p.base.outside).Families.Has6() { // most addresses are of IPv4, and read nothing more
 		return e, nil
 	}
 	for d, s := range directions {
@@ -308,9 +297,9 @@ func (d direction) isAt(priority uint16, number uint64, at netip.Prefix, more ..
 // unknownFlows identify the addresses of a podCIDR, except the Node's own, as unknown Pods, in directions in which a
 // rule denies unknown Pods. An address of a known Pod has a flow of its own. A sender that its port identifies is known
 // already.
-func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *Policies) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	in, _ := derive.Get(r, p.in.PodRanges, of)
-	if !derived(r, p.outside).Families.Serve(of.Addr()) {
+	if !derived(r, p.base.outside).Families.Serve(of.Addr()) {
 		return e, nil
 	}
 	for d, s := range directions {
@@ -342,7 +331,7 @@ func (m member) same(o member) bool {
 
 // outline returns a rule without its peers and ports. If flows depend on the outline alone, they do not change when
 // Pods come and go.
-func (p *policyFlows) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, []problem.Problem) {
+func (p *Policies) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
 	return policy.Rule{
 		Rank: rule.Rank, Meaning: rule.Meaning, Keep: rule.Keep, Applied: rule.Applied,
@@ -351,7 +340,7 @@ func (p *policyFlows) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, 
 }
 
 // member returns no row for a rule without a number; the table of numbers reports it.
-func (p *policyFlows) member(k policy.RuleKey, r *derive.Reader) (member, []problem.Problem) {
+func (p *Policies) member(k policy.RuleKey, r *derive.Reader) (member, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
 	id, ok := derive.Get(r, p.conjunctions, k)
 	if !ok {
@@ -361,7 +350,7 @@ func (p *policyFlows) member(k policy.RuleKey, r *derive.Reader) (member, []prob
 }
 
 // clauseFlows returns the flows of a clause, with an action for each rule that has the clause.
-func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *Policies) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	priority, ok := p.priority(r, c.rank)
 	if !ok {
 		return e, nil
@@ -376,10 +365,10 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 	}
 	var frontends []service.Frontend
 	if c.kind == toService {
-		frontends, _ = derive.Get(r, p.frontends, c.service)
+		frontends, _ = derive.Get(r, p.base.Frontends, c.service)
 	}
 	s := directions[c.direction]
-	for _, match := range c.matches(s, derived(r, p.outside), frontends) {
+	for _, match := range c.matches(s, derived(r, p.base.outside), frontends) {
 		e.Flows = append(e.Flows,
 			flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
 	}
@@ -387,13 +376,13 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 }
 
 // priority returns the priority of the flows of rules of a rank.
-func (p *policyFlows) priority(r *derive.Reader, rank policy.Rank) (uint16, bool) {
+func (p *Policies) priority(r *derive.Reader, rank policy.Rank) (uint16, bool) {
 	n, ok := derive.Get(r, p.in.Priorities, rank)
 	return uint16(n), ok
 }
 
 // verdictFlows do a rule's action for packets that match its conjunction.
-func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *Policies) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	rule, _ := derive.Get(r, p.outlines, k)
 	id, ok1 := derive.Get(r, p.conjunctions, k)
 	priority, ok2 := p.priority(r, rule.Rank)
@@ -401,9 +390,9 @@ func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.E
 		return e, nil // the tables of numbers and priorities report it
 	}
 	s := directions[k.Direction]
-	rate, _ := derive.Get(r, p.rate, Self)
+	rate, _ := derive.Get(r, p.base.rate, Self)
 	f := flow.Flow{Table: s.stages[rule.Stage], Priority: priority, Match: flow.All(flow.ConjID(id))}
-	number, _ := derive.Get(r, p.numbers, k)
+	number, _ := derive.Get(r, p.numbers.rules, k)
 	switch {
 	case number != 0:
 		f.Actions = flow.Do(flow.Load(s.rule, uint64(number)), flow.Goto(s.allowed))

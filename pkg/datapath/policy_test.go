@@ -43,7 +43,7 @@ type policed struct {
 // followConcerns collects the descriptions of changes that concern known connections.
 func (p *policed) followConcerns() {
 	p.concerns, p.wantLook = map[Recheck]bool{}, true
-	p.tables.WatchConcerns(func(c Concern) {
+	p.tables.Policies.Known.WatchConcerns(func(c Concern) {
 		for _, r := range c.Since {
 			p.concerns[r.Recheck] = true
 		}

@@ -80,18 +80,38 @@ func subjects(k policy.RuleKey, r policy.Rule) []subject {
 	return out
 }
 
+// ruleNumbers has the tables of the numbers of rules.
+type ruleNumbers struct {
+	base     *base
+	outlines *derive.Table[policy.RuleKey, policy.Rule] // of Policies
+	strict   *derive.Index[subject, policy.RuleKey, policy.Rule]
+	isolated *derive.Index[subject, policy.Identity, isolation]
+	rules    *derive.Table[policy.RuleKey, uint32]
+	defaults *derive.Table[policy.Identity, [2]uint32] // for connections that no rule decided about
+}
+
+func newRuleNumbers(e *derive.Engine, b *base, outlines *derive.Table[policy.RuleKey, policy.Rule],
+	complete derive.Keys[policy.RuleKey]) *ruleNumbers {
+	t := &ruleNumbers{base: b, outlines: outlines, strict: derive.NewIndex(outlines, "strict", strictFor)}
+	t.isolated = derive.NewIndex(derive.NewTable(e, "isolated", t.isolation, derive.KeysOf(b.Policy.Applied)),
+		"subject", isolatedIn)
+	t.rules = derive.NewTable(e, "rule-numbers", t.number, complete)
+	t.defaults = derive.NewTable(e, "default-numbers", t.defaultNumbers, derive.KeysOf(b.Policy.Applied))
+	return t
+}
+
 // stricter returns the meanings of the rules that are judged before a rank for Pods of some identities, and that may
 // deny. These are all rules with other actions than Allow. Before rules of the last stage, isolation by NetworkPolicies
 // counts too.
-func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
+func (t *ruleNumbers) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
 	var out []string
 	for _, i := range identities {
-		for _, row := range derive.List(r, p.strict, subject{i, d}) {
+		for _, row := range derive.List(r, t.strict, subject{i, d}) {
 			if row.Value.Compare(rank) < 0 {
 				out = append(out, fmt.Sprint(row.Key, row.Value.Meaning))
 			}
 		}
-		if rank.Stage == policy.Baseline && len(derive.List(r, p.isolated, subject{i, d})) > 0 {
+		if rank.Stage == policy.Baseline && len(derive.List(r, t.isolated, subject{i, d})) > 0 {
 			out = append(out, fmt.Sprint("isolated ", i))
 		}
 	}
@@ -105,16 +125,16 @@ type isolation struct {
 	directions [2]bool
 }
 
-func (p *policyFlows) isolation(i policy.Identity, r *derive.Reader) (out isolation, _ []problem.Problem) {
-	applied, _ := derive.Get(r, p.in.Applied, i)
+func (t *ruleNumbers) isolation(i policy.Identity, r *derive.Reader) (out isolation, _ []problem.Problem) {
+	applied, _ := derive.Get(r, t.base.Policy.Applied, i)
 	for d, stages := range applied {
 		out.directions[d] = slices.ContainsFunc(stages[policy.NetworkPolicies],
-			func(k policy.Key) bool { return !p.in.Keeps(r, k) })
+			func(k policy.Key) bool { return !t.base.Policy.Keeps(r, k) })
 	}
 	if out == (isolation{}) {
 		return out, nil
 	}
-	out.number, _ = derive.Get(r, p.in.Numbers, i)
+	out.number, _ = derive.Get(r, t.base.Policy.Numbers, i)
 	return out, nil
 }
 
@@ -129,13 +149,13 @@ func isolatedIn(_ policy.Identity, i isolation) (out []subject) {
 
 // number returns the number of a rule that lets connections through, and 0 for others. In the last stage, a rule with
 // action Pass lets connections through.
-func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []problem.Problem) {
-	rule, _ := derive.Get(r, p.outlines, k)
+func (t *ruleNumbers) number(k policy.RuleKey, r *derive.Reader) (uint32, []problem.Problem) {
+	rule, _ := derive.Get(r, t.outlines, k)
 	if rule.Action != policy.Allow && (rule.Action != policy.Pass || rule.Stage != policy.Baseline) {
 		return 0, nil
 	}
-	key, _ := derive.Get(r, p.ruleKey, Self)
-	n := numberOf(key, k, rule.Meaning, p.stricter(r, rule.Applied, k.Direction, rule.Rank))
+	key, _ := derive.Get(r, t.base.ruleKey, Self)
+	n := numberOf(key, k, rule.Meaning, t.stricter(r, rule.Applied, k.Direction, rule.Rank))
 	if rule.Keep {
 		n |= keepRule
 	}
@@ -144,17 +164,17 @@ func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []prob
 
 // defaultNumbers returns the numbers, by direction, of connections of an identity's Pods that no rule decided about.
 // They are 0 without policies, and if NetworkPolicies isolate the Pods.
-func (p *policyFlows) defaultNumbers(i policy.Identity, r *derive.Reader) (out [2]uint32, _ []problem.Problem) {
-	applied, _ := derive.Get(r, p.in.Applied, i)
-	n, ok := derive.Get(r, p.in.Numbers, i)
+func (t *ruleNumbers) defaultNumbers(i policy.Identity, r *derive.Reader) (out [2]uint32, _ []problem.Problem) {
+	applied, _ := derive.Get(r, t.base.Policy.Applied, i)
+	n, ok := derive.Get(r, t.base.Policy.Numbers, i)
 	if !ok {
 		return out, nil
 	}
-	key, _ := derive.Get(r, p.ruleKey, Self)
+	key, _ := derive.Get(r, t.base.ruleKey, Self)
 	for d := range out {
 		d := policy.Direction(d)
 		if applied.Any(d) && !applied.Isolated(d) {
-			out[d] = numberOf(key, i, d, p.stricter(r, []uint32{n}, d, policy.Rank{Stage: policy.Stages}))
+			out[d] = numberOf(key, i, d, t.stricter(r, []uint32{n}, d, policy.Rank{Stage: policy.Stages}))
 		}
 	}
 	return out, nil

@@ -49,7 +49,7 @@ func ruleOf(name derive.Object) policy.RuleKey {
 
 // number returns the number of a policy's first rule; 0 without one.
 func (s *sharedNumber) number(name derive.Object) uint32 {
-	n, _ := s.tables.policies.numbers.Get(ruleOf(name))
+	n, _ := s.tables.Policies.numbers.rules.Get(ruleOf(name))
 	return n
 }
 
@@ -153,12 +153,12 @@ func TestRuleNumbers(t *testing.T) {
 
 	s.policy.Policies[policy.NetworkPolicy].Delete(s.victim)
 	put()
-	list := s.tables.Rechecks(sw.DumpConntrack())
+	list := s.tables.Policies.Known.Rechecks(sw.DumpConntrack())
 	want := Recheck{Why: RuleOfOthers, Direction: policy.Ingress, Addr: s.Pods[0].IPs[0], Rule: s.number(s.attacker)}
 	if !slices.Equal(list, []Recheck{want}) {
 		t.Fatalf("judged again are %v, want %s", list, want)
 	}
-	s.tables.Recheck(list)
+	s.tables.Policies.Known.Recheck(list)
 	put()
 	if have := met(sw.Send(from(0))); have != dropped {
 		t.Errorf("a connection whose rule has gone, while another Pod's rule has its number: %s", have)
@@ -166,7 +166,7 @@ func TestRuleNumbers(t *testing.T) {
 	if r := sw.Send(from(1)); met(r) != allowed || slices.Contains(r.Tables, "Again") {
 		t.Errorf("the other Pod's connection: %s by %v, want it not judged again", r, r.Tables)
 	}
-	if list := s.tables.Rechecks(sw.DumpConntrack()); len(list) != 0 {
+	if list := s.tables.Policies.Known.Rechecks(sw.DumpConntrack()); len(list) != 0 {
 		t.Errorf("all were judged again, and still %v", list)
 	}
 

@@ -106,7 +106,7 @@ func (n *packetNode) sync(t *testing.T) {
 func (n *packetNode) change(t *testing.T) {
 	t.Helper()
 	n.sync(t)
-	n.tables.Recheck(n.tables.Rechecks(n.dump(t)))
+	n.tables.Policies.Known.Recheck(n.tables.Policies.Known.Rechecks(n.dump(t)))
 	n.sync(t)
 }
 

@@ -21,12 +21,9 @@ var RuleTables = map[ofp.Table]policy.Direction{
 var IsolationTables = map[ofp.Table]bool{EgressRule: true, IngressRule: true}
 
 // RuleOwners returns the owners of the flows in RuleTables that count a rule's packets, with the rule.
-func (t *Tables) RuleOwners() map[flow.Owner]policy.RuleKey {
+func (p *Policies) RuleOwners() map[flow.Owner]policy.RuleKey {
 	out := map[flow.Owner]policy.RuleKey{}
-	if t.Policy == nil {
-		return out
-	}
-	for _, row := range t.Policy.Rules.All() {
+	for _, row := range p.in.Rules.All() {
 		if len(parts(row.Key, row.Value)) > 0 {
 			out[ruleOwner(row.Key)] = row.Key
 		}
@@ -34,16 +31,13 @@ func (t *Tables) RuleOwners() map[flow.Owner]policy.RuleKey {
 	return out
 }
 
-// PolicyFlows returns how many flows the rules of each Namespace have, "" for policies without one. A flow that rules
+// Flows returns how many flows the rules of each Namespace have, "" for policies without one. A flow that rules
 // of several Namespaces share counts for each of them. Call it between two passes.
-func (t *Tables) PolicyFlows() map[string]int {
+func (p *Policies) Flows() map[string]int {
 	out, seen := map[string]int{}, map[string]map[clause]bool{}
-	if t.policies == nil {
-		return out
-	}
-	for _, row := range t.policies.membersOf.All() {
+	for _, row := range p.membersOf.All() {
 		namespace := row.Key.Policy.Namespace
-		verdict, _ := t.policies.verdicts.Get(row.Key)
+		verdict, _ := p.verdicts.Get(row.Key)
 		out[namespace] += len(verdict.Flows)
 		if seen[namespace] == nil {
 			seen[namespace] = map[clause]bool{}
@@ -58,11 +52,11 @@ func (t *Tables) PolicyFlows() map[string]int {
 	return out
 }
 
-// RefusedPolicies returns the policies whose flows the switch refuses, each with one of the errors. all is not nil if
+// Refused returns the policies whose flows the switch refuses, each with one of the errors. all is not nil if
 // the switch refuses flows that rules share, such as flows of addresses. Call it between two passes.
-func (t *Tables) RefusedPolicies(refused map[flow.Owner]error) (of map[policy.Key]error, all error) {
+func (p *Policies) Refused(refused map[flow.Owner]error) (of map[policy.Key]error, all error) {
 	of = map[policy.Key]error{}
-	if t.policies == nil || !slices.ContainsFunc(slices.Collect(maps.Keys(refused)), ofPolicies) {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(refused)), ofPolicies) {
 		return of, nil
 	}
 	note := func(o flow.Owner, k policy.Key) {
@@ -70,20 +64,20 @@ func (t *Tables) RefusedPolicies(refused map[flow.Owner]error) (of map[policy.Ke
 			of[k] = err
 		}
 	}
-	for _, row := range t.policies.membersOf.All() {
+	for _, row := range p.membersOf.All() {
 		note(ruleOwner(row.Key), row.Key.Policy)
 	}
 	// Each clause has its owner made once: many rules may share it.
-	for _, row := range t.policies.clauses.All() {
+	for _, row := range p.clauses.All() {
 		o := clauseOwner(row.Key)
 		if refused[o] == nil {
 			continue
 		}
-		for _, k := range t.policies.members.Keys(row.Key) {
+		for _, k := range p.members.Keys(row.Key) {
 			note(o, k.Policy)
 		}
 	}
-	for _, table := range t.policies.shared() {
+	for _, table := range p.shared() {
 		table.each(func(o flow.Owner, _ flow.Entries) bool {
 			all = refused[o]
 			return all == nil

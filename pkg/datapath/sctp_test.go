@@ -99,11 +99,11 @@ func TestSCTP(t *testing.T) {
 	}
 	asks()
 	answers()
-	n.tables.Recheck([]Recheck{{Why: NotJudged, Direction: policy.Ingress, Addr: addrOf("10.11.0.2")}})
+	n.tables.Policies.Known.Recheck([]Recheck{{Why: NotJudged, Direction: policy.Ingress, Addr: addrOf("10.11.0.2")}})
 	n.sync(t) // connections of the server are judged again
 	asks()
 	answers()
-	n.tables.Recheck(nil)
+	n.tables.Policies.Known.Recheck(nil)
 	n.sync(t)
 	a.send(t, 40000, server, 9005)
 	asks() // the expected packet, and not the one for port 9005

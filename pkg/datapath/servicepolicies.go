@@ -35,12 +35,21 @@ const maxServiceRuleFlows = 4096
 // servicePolicyOwner owns the flows of the policies of a Service.
 func servicePolicyOwner(o derive.Object) flow.Owner { return policyOwner("service", o) }
 
-// servicePolicyTables adds the tables of policies of Services.
-func (t *Tables) servicePolicyTables(e *derive.Engine) {
-	t.judged = derive.NewNumbers(e, "judged-services", 1, 1<<30, derive.KeysOf(t.Policy.ServiceRules))
-	t.judgedRules = derive.NewTable(e, "judged-rules", t.judgedRulesOf, derive.KeysOf(t.Policy.ServiceRules))
-	t.servicePolicies = derive.NewTable(e, "service-policy-flows", t.servicePolicyFlows,
-		derive.KeysOf(t.Policy.ServiceRules))
+// ServicePolicies has the tables of policies of Services.
+type ServicePolicies struct {
+	base     *base
+	services *Services
+	numbers  *derive.Numbers[derive.Object] // of Services that policies are applied to
+	rules    *derive.Table[derive.Object, []JudgedRule]
+	flows    *derive.Table[derive.Object, flow.Entries]
+}
+
+func newServicePolicies(e *derive.Engine, b *base, services *Services) *ServicePolicies {
+	t, ruled := &ServicePolicies{base: b, services: services}, derive.KeysOf(b.Policy.ServiceRules)
+	t.numbers = derive.NewNumbers(e, "judged-services", 1, 1<<30, ruled)
+	t.rules = derive.NewTable(e, "judged-rules", t.rulesOf, ruled)
+	t.flows = derive.NewTable(e, "service-policy-flows", t.flowsOf, ruled)
+	return t
 }
 
 // askedAddress is an address of a Service, as a client outside asks it.
@@ -57,7 +66,7 @@ type askedMatch struct {
 }
 
 // askedAt returns the addresses of a Service for clients outside, each once.
-func (t *Tables) askedAt(key derive.Object, r *derive.Reader) (out []askedAddress) {
+func (t *Services) askedAt(key derive.Object, r *derive.Reader) (out []askedAddress) {
 	list, _ := derive.Get(r, t.divided, key)
 	done := map[EntryID]bool{}
 	for _, d := range list {
@@ -79,7 +88,7 @@ func (t *Tables) askedAt(key derive.Object, r *derive.Reader) (out []askedAddres
 				to(at.vip.Addr(), number)
 				number = uint16(at.entry)
 			} else {
-				for _, ip := range derived(r, t.outside).NodePorts {
+				for _, ip := range derived(r, t.base.outside).NodePorts {
 					// A Service with this external address and port comes before.
 					external := EntryID{d.set.Protocol, netip.AddrPortFrom(ip, number)}
 					if _, taken := derive.Get(r, t.Entries, external); !taken {
@@ -116,12 +125,12 @@ func (j JudgedRule) decides(client netip.Addr, protocol corev1.Protocol, port ui
 		}))
 }
 
-// JudgeService returns the rule of a Service that decides about a new connection of a client to one of its node ports
+// Judge returns the rule of a Service that decides about a new connection of a client to one of its node ports
 // and external addresses, at the port that the client asks. It returns false if no rule decides. Of a rule beyond the
 // bound the action is Drop, unless it rejects. It is called between two passes (derive.Engine.Do).
-func (t *Tables) JudgeService(key derive.Object, client netip.Addr, protocol corev1.Protocol, port uint16,
+func (t *ServicePolicies) Judge(key derive.Object, client netip.Addr, protocol corev1.Protocol, port uint16,
 ) (JudgedRule, bool) {
-	rules, _ := t.judgedRules.Get(key)
+	rules, _ := t.rules.Get(key)
 	passed := false
 	for _, j := range rules {
 		switch {
@@ -138,18 +147,18 @@ func (t *Tables) JudgeService(key derive.Object, client netip.Addr, protocol cor
 	return JudgedRule{}, false
 }
 
-// judgedRulesOf returns the rules of a Service that has addresses for clients outside.
-func (t *Tables) judgedRulesOf(key derive.Object, r *derive.Reader) (out []JudgedRule, problems []problem.Problem) {
-	rules, _ := derive.Get(r, t.Policy.ServiceRules, key)
-	_, ok := derive.Get(r, t.judged, key)
+// rulesOf returns the rules of a Service that has addresses for clients outside.
+func (t *ServicePolicies) rulesOf(key derive.Object, r *derive.Reader) (out []JudgedRule, problems []problem.Problem) {
+	rules, _ := derive.Get(r, t.base.Policy.ServiceRules, key)
+	_, ok := derive.Get(r, t.numbers, key)
 	if !ok || len(rules) == 0 {
 		return nil, nil // the table of numbers reports it
 	}
-	addresses := t.askedAt(key, r)
+	addresses := t.services.askedAt(key, r)
 	if len(addresses) == 0 {
 		return nil, nil
 	}
-	families, flows := derived(r, t.outside).Families, 1
+	families, flows := derived(r, t.base.outside).Families, 1
 	for _, a := range addresses {
 		flows += len(a.matches)
 	}
@@ -176,14 +185,14 @@ func (t *Tables) judgedRulesOf(key derive.Object, r *derive.Reader) (out []Judge
 	return out, problems
 }
 
-// servicePolicyFlows are the flows of the policies of a Service.
-func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow.Entries, problems []problem.Problem) {
-	rules, _ := derive.Get(r, t.judgedRules, key)
+// flowsOf returns the flows of the policies of a Service.
+func (t *ServicePolicies) flowsOf(key derive.Object, r *derive.Reader) (e flow.Entries, problems []problem.Problem) {
+	rules, _ := derive.Get(r, t.rules, key)
 	if len(rules) == 0 {
 		return e, nil
 	}
-	number, _ := derive.Get(r, t.judged, key)
-	addresses := t.askedAt(key, r)
+	number, _ := derive.Get(r, t.numbers, key)
+	addresses := t.services.askedAt(key, r)
 	of, pass := judged.Is(uint64(number)), flow.Do(flow.Load(judged, judgedDone), flow.Resubmit(External))
 	for _, a := range addresses {
 		for _, m := range a.matches {
@@ -194,7 +203,7 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 		}
 	}
 	e.Flows = append(e.Flows, flow.Flow{Table: External, Priority: ruled, Match: flow.All(of), Actions: pass})
-	rate, _ := derive.Get(r, t.rate, Self)
+	rate, _ := derive.Get(r, t.base.rate, Self)
 	for i, rule := range rules {
 		conds := []flow.Cond{of}
 		if rule.Stage == policy.Admin {
@@ -203,7 +212,7 @@ func (t *Tables) servicePolicyFlows(key derive.Object, r *derive.Reader) (e flow
 		matches := []flow.Match{flow.All(conds...)}
 		switch {
 		case !rule.Beyond:
-			matches, _ = matchesOf(rule.ServiceRule, addresses, derived(r, t.outside).Families, conds, maxServiceRuleFlows)
+			matches, _ = matchesOf(rule.ServiceRule, addresses, derived(r, t.base.outside).Families, conds, maxServiceRuleFlows)
 		case rule.Action == policy.Allow:
 			continue
 		case rule.Action == policy.Pass:

@@ -124,7 +124,7 @@ func TestServicePolicies(t *testing.T) {
 				t.Errorf("%s: %s, want %s\n%s", w.text(), have, row.want, trace)
 			}
 			name, port := serviceAt(t, c.State, row.to)
-			j, ok := c.tables.JudgeService(name, addrOf(row.from), corev1.ProtocolTCP, port)
+			j, ok := c.tables.Policies.OfServices.Judge(name, addrOf(row.from), corev1.ProtocolTCP, port)
 			if denied := ok && j.Action != policy.Allow; denied != strings.HasSuffix(row.want, "External") {
 				t.Errorf("JudgeService of %s: %+v, %v; the switch: %s", name, j, ok, row.want)
 			}
@@ -266,11 +266,11 @@ func TestServicePolicyBounds(t *testing.T) {
 		t.Errorf("%d flows, of which %d drop, want %d and 1: the second rule is beyond the bound", n, closed, first+1)
 	}
 	// Its clients are others, and it is closed.
-	if j, ok := c.tables.JudgeService(none[0], addrOf(world), corev1.ProtocolTCP, 30085); !ok || !j.Beyond ||
+	if j, ok := c.tables.Policies.OfServices.Judge(none[0], addrOf(world), corev1.ProtocolTCP, 30085); !ok || !j.Beyond ||
 		j.Action != policy.Drop || j.Key.Index != 1 {
 		t.Errorf("another client is judged by %+v, %v, want the second rule", j, ok)
 	}
-	if j, ok := c.tables.JudgeService(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085); !ok || j.Beyond ||
+	if j, ok := c.tables.Policies.OfServices.Judge(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085); !ok || j.Beyond ||
 		j.Action != policy.Allow {
 		t.Errorf("a client of the first rule is judged by %+v, %v", j, ok)
 	}
@@ -288,7 +288,7 @@ func TestServicePolicyBounds(t *testing.T) {
 				closed++
 			}
 		}
-		j, ok := c.tables.JudgeService(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085)
+		j, ok := c.tables.Policies.OfServices.Judge(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085)
 		if ok != (action == policy.Pass) || ok && j.Action != policy.Drop {
 			t.Errorf("%s beyond the bound: judged by %+v, %v", action, j, ok)
 		}

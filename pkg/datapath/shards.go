@@ -60,10 +60,51 @@ type divided struct {
 	shards [][]service.Endpoint
 }
 
+// Services has the tables of the flows and groups of Services.
+type Services struct {
+	// Entries are the ports of the entries of external addresses.
+	Entries *derive.Numbers[EntryID]
+
+	base       *base
+	tenants    *tenantTables
+	entered    *derive.Table[entryNumber, EntryID]
+	divided    *derive.Table[derive.Object, []divided]
+	groups     *derive.Numbers[groupID]
+	flows      *derive.Table[serviceShard, []balanced]
+	ended      *derive.Source[ServiceConnection, bool]
+	endedFlows *derive.Table[ServiceConnection, flow.Entries]
+}
+
+// newServices adds the tables. The groups of ways between clusters have numbers of the same table.
+func newServices(e *derive.Engine, b *base, tenants *tenantTables, clusters *clusterTables) *Services {
+	t := &Services{base: b, tenants: tenants}
+	t.addEntries(e)
+	t.divided = derive.NewTable(e, "shards", t.divide, derive.KeysOf(b.Frontends)).EqualBy(sameDivided)
+	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup,
+		derive.KeysOfIndex(derive.NewIndex(t.divided, "group", groupsOf)),
+		derive.KeysOfIndex(
+			derive.NewIndex(clusters.wayGroups, "group", func(_ derive.Name, list []groupID) []groupID { return list })))
+	clusters.groups = t.groups
+	t.flows = derive.NewTable(e, "service-flows", t.serviceFlows,
+		derive.KeysOfIndex(derive.NewIndex(t.divided, "shard", shardsOf))).EqualBy(sameBalanced)
+	t.ended = derive.NewSource[ServiceConnection, bool](e, "ended-connections")
+	t.ended.Loaded() // it is found out while the agent runs
+	t.endedFlows = derive.NewTable(e, "ended-flows", endedTo, derive.KeysOf(t.ended))
+	return t
+}
+
+// owned lists the tables of flows and groups.
+func (t *Services) owned() []owned {
+	return []owned{
+		ownedTable[serviceShard, []balanced]{t.flows, shardOwner, t.balance},
+		entriesOf(t.endedFlows, endedOwner),
+	}
+}
+
 // divide divides the endpoint sets of a Service.
-func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []problem.Problem) {
-	list, _ := derive.Get(r, t.Frontends, key)
-	inside, network := t.serviceNetwork(r, key)
+func (t *Services) divide(key derive.Object, r *derive.Reader) ([]divided, []problem.Problem) {
+	list, _ := derive.Get(r, t.base.Frontends, key)
+	inside, network := t.tenants.serviceNetwork(r, key)
 	var out []divided
 	for _, f := range list {
 		at := addressOf(f)
@@ -290,7 +331,7 @@ type balanced struct {
 }
 
 // serviceFlows are the parts of a Service's endpoint sets in one shard.
-func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, []problem.Problem) {
+func (t *Services) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, []problem.Problem) {
 	var out []balanced
 	list, _ := derive.Get(r, t.divided, key.service)
 	for _, d := range list {
@@ -322,9 +363,9 @@ func sameBalanced(a, b []balanced) bool {
 
 // balance returns a flow for each address and port of a Service. Addresses with one endpoint set share a group, which
 // has a bucket for each endpoint, or for each endpoint of a shard.
-func (t *Tables) balance(list []balanced) flow.Entries {
+func (t *Services) balance(list []balanced) flow.Entries {
 	var e flow.Entries
-	rate, _ := t.rate.Get(Self)
+	rate, _ := t.base.rate.Get(Self)
 	for _, b := range list {
 		for _, at := range b.at {
 			if b.shard == 0 {

@@ -66,7 +66,7 @@ func endedOwner(c ServiceConnection) flow.Owner {
 }
 
 // SetEnded makes the switch send the datagrams of exactly these connections to the agent. Any goroutine may call it.
-func (t *Tables) SetEnded(list []ServiceConnection) {
+func (t *Services) SetEnded(list []ServiceConnection) {
 	rows := map[ServiceConnection]bool{}
 	for _, c := range list {
 		rows[c] = true

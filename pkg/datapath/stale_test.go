@@ -159,7 +159,7 @@ func TestUDPBeforeService(t *testing.T) {
 				return // earlier copies may come late, and cause another flush of this connection
 			}
 			ended := ServiceConnection{netip.MustParseAddrPort(vip), netip.MustParseAddrPort("10.11.0.2:5353")}
-			n.tables.SetEnded([]ServiceConnection{ended})
+			n.tables.Services.SetEnded([]ServiceConnection{ended})
 			n.sync(t)
 			c.silent()
 			flushed()
@@ -176,7 +176,7 @@ func TestUDPBeforeService(t *testing.T) {
 				c.conn.LocalAddr().(*net.UDPAddr).Port); strings.Contains(n.dump(t), own) {
 				t.Errorf("the connection is not forgotten\n%s", n.dump(t))
 			}
-			n.tables.SetEnded(nil)
+			n.tables.Services.SetEnded(nil)
 			n.sync(t)
 			answered("the endpoint is back")
 		})

@@ -73,9 +73,9 @@ func namedRemotely(k policy.RuleKey, r policy.Rule) []remoteNumber {
 // followedFlows judge a known connection again if its packets show that its client has got other labels, and a rule
 // names the old or the new number. While the Pod has no number, the connection continues. That time is short, and new
 // connections are dropped in it.
-func (p *policyFlows) followedFlows(n remoteNumber, r *derive.Reader) (flow.Entries, []problem.Problem) {
+func (p *Policies) followedFlows(n remoteNumber, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	now, before := sender.Is(remote|uint64(n)), labelSender.Is(remote|uint64(n))
-	return flow.Entries{Flows: each(derived(r, p.outside).Families, func(ip flow.Cond) []flow.Flow {
+	return flow.Entries{Flows: each(derived(r, p.base.outside).Families, func(ip flow.Cond) []flow.Flow {
 		return []flow.Flow{
 			known(same, flow.Do(flow.Goto(Route)), ip, now, before),
 			known(differ, flow.Do(flow.Goto(Again)), ip, now),

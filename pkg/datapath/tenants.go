@@ -54,78 +54,84 @@ func ServiceMark(inTenant bool) uint32 {
 // numberInMAC is the number of the network in TenantMAC.
 var numberInMAC = flow.Bits{Field: ofp.EthDst, First: 0, Width: 24}
 
-// tenantTables are the tables about networks of tenants; without Inputs.Places all are nil.
+// tenantTables are the tables about networks of tenants; without Inputs.Places all but base are nil.
 type tenantTables struct {
+	base   *base
 	hosted *derive.Table[derive.Name, bool] // isolated Namespaces with Pods on this Node
 	serves *derive.Table[derive.Name, bool] // one row, if there are any
 	offers *derive.Table[derive.Name, bool] // isolated Namespaces with Services
-	base   *derive.Table[derive.Name, flow.Entries]
+	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 }
 
-// tenantTables adds the tables that others read.
-func (t *Tables) tenantTables(e *derive.Engine) {
-	if t.Places == nil {
-		return
+// newTenantTables adds the tables that other features read.
+func newTenantTables(e *derive.Engine, b *base) *tenantTables {
+	t := &tenantTables{base: b}
+	if b.Places == nil {
+		return t
 	}
-	byNamespace := derive.NewIndex(t.Pods, "namespace",
+	byNamespace := derive.NewIndex(b.Pods, "namespace",
 		func(_ derive.Name, p Pod) []derive.Name { return []derive.Name{derive.Name(p.Namespace)} })
-	t.tenants.hosted = derive.NewTable(e, "hosted-tenants",
+	t.hosted = derive.NewTable(e, "hosted-tenants",
 		func(namespace derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			return t.placeOf(r, string(namespace)).Isolated(), nil
 		}, derive.KeysOfIndex(byNamespace))
-	t.tenants.serves = derive.NewTable(e, "serves-tenants",
+	t.serves = derive.NewTable(e, "serves-tenants",
 		func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
-			return len(derive.All(r, t.tenants.hosted)) > 0, nil
-		}, derive.KeysOf(t.Node))
-	servicesOf := derive.NewIndex(t.Frontends, "namespace",
+			return len(derive.All(r, t.hosted)) > 0, nil
+		}, derive.KeysOf(b.Node))
+	servicesOf := derive.NewIndex(b.Frontends, "namespace",
 		func(k derive.Object, _ []service.Frontend) []derive.Name {
 			return []derive.Name{derive.Name(k.Namespace)}
 		})
-	t.tenants.offers = derive.NewTable(e, "offering-tenants",
+	t.offers = derive.NewTable(e, "offering-tenants",
 		func(namespace derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			return t.placeOf(r, string(namespace)).Isolated(), nil
 		}, derive.KeysOfIndex(servicesOf))
+	return t
 }
 
-// tenantFlows adds the tables of flows.
-func (t *Tables) tenantFlows(e *derive.Engine) {
-	if t.Places == nil {
+// addFlows adds the tables of flows.
+func (t *tenantTables) addFlows(e *derive.Engine) {
+	if t.base.Places == nil {
 		return
 	}
-	t.tenants.base = derive.NewTable(e, "tenant-base", t.tenantBase, derive.KeysOf(t.Node))
-	t.tenants.nodes = derive.NewTable(e, "tenant-nodes", t.tenantNode, derive.KeysOf(t.RemoteNodes))
+	t.always = derive.NewTable(e, "tenant-base", t.tenantBase, derive.KeysOf(t.base.Node))
+	t.nodes = derive.NewTable(e, "tenant-nodes", t.tenantNode, derive.KeysOf(t.base.RemoteNodes))
 }
 
 // owned lists the tables of flows.
-func (t tenantTables) owned() []owned {
+func (t *tenantTables) owned() []owned {
+	if t.base.Places == nil {
+		return nil
+	}
 	return []owned{
-		entriesOf(t.base, func(derive.Name) flow.Owner { return flow.Owner{Kind: KindTenant, Name: "base"} }),
+		entriesOf(t.always, func(derive.Name) flow.Owner { return flow.Owner{Kind: KindTenant, Name: "base"} }),
 		entriesOf(t.nodes, func(n derive.Name) flow.Owner { return flow.Owner{Kind: KindTenant, Name: "node " + string(n)} }),
 	}
 }
 
 // placeOf returns the network of a Namespace. A container without a Pod is in the default network.
-func (t *Tables) placeOf(r *derive.Reader, namespace string) tenant.Place {
-	if t.Places == nil || namespace == "" {
+func (t *tenantTables) placeOf(r *derive.Reader, namespace string) tenant.Place {
+	if t.base.Places == nil || namespace == "" {
 		return tenant.Place{Known: true}
 	}
-	place, _ := derive.Get(r, t.Places, derive.Object{Name: namespace})
+	place, _ := derive.Get(r, t.base.Places, derive.Object{Name: namespace})
 	return place
 }
 
 // servesTenants reports whether this Node has a Pod in a network of tenants. Without one it has no flows for them.
-func (t *Tables) servesTenants(r *derive.Reader) bool {
-	if t.Places == nil {
+func (t *tenantTables) servesTenants(r *derive.Reader) bool {
+	if t.base.Places == nil {
 		return false
 	}
-	serves, _ := derive.Get(r, t.tenants.serves, Self)
+	serves, _ := derive.Get(r, t.serves, Self)
 	return serves
 }
 
 // serviceNetwork reports whether a Service is in a network of tenants, and which one connections from outside enter.
 // They reach Pods of this Node alone, so a Node without such Pods lets none in.
-func (t *Tables) serviceNetwork(r *derive.Reader, key derive.Object) (bool, tenant.ID) {
+func (t *tenantTables) serviceNetwork(r *derive.Reader, key derive.Object) (bool, tenant.ID) {
 	place := t.placeOf(r, key.Namespace)
 	if !place.Isolated() || key == tenant.APIServer {
 		return false, 0
@@ -138,22 +144,22 @@ func (t *Tables) serviceNetwork(r *derive.Reader, key derive.Object) (bool, tena
 
 // tenantBase returns the flows that a Node with a Pod in any network of tenants needs, and the flows of all Services in
 // such networks.
-func (t *Tables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
-	n := t.self(r)
+func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	n := t.base.self(r)
 	var flows []flow.Flow
-	if len(derive.All(r, t.tenants.offers)) > 0 {
+	if len(derive.All(r, t.offers)) > 0 {
 		flows = n.onlyInside()
 	}
 	if !t.servesTenants(r) {
 		return flow.Entries{Flows: flows}, nil
 	}
 	flows = append(flows, n.tenants()...)
-	part, _ := derive.Get(r, t.Peering.Part, Self)
+	part, _ := derive.Get(r, t.base.Peering.Part, Self)
 	var ranges []netip.Prefix // of other clusters, which are not outside
 	for _, c := range part.Closed {
 		ranges = append(ranges, c.CIDRs...)
 	}
-	for _, peer := range derive.All(r, t.Peering.Peers) {
+	for _, peer := range derive.All(r, t.base.Peering.Peers) {
 		ranges = append(ranges, peer.Value.CIDRs...)
 	}
 	for _, cidr := range slices.Compact(slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare)) {
@@ -265,13 +271,13 @@ func intoTenant(flows []flow.Flow) []flow.Flow {
 
 // tenantNode returns the flows for packets of all networks of tenants to and from the Pods of another Node. They always
 // go through the tunnel, since only there they have a number.
-func (t *Tables) tenantNode(name derive.Name, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	n := t.self(r)
+func (t *tenantTables) tenantNode(name derive.Name, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	n := t.base.self(r)
 	if !t.servesTenants(r) || n.TunnelPort == 0 {
 		return e, nil
 	}
-	remote, _ := derive.Get(r, t.RemoteNodes, name)
-	for _, cidr := range t.RangesOf(r, remote) { // nodeFlows reports the others
+	remote, _ := derive.Get(r, t.base.RemoteNodes, name)
+	for _, cidr := range t.base.rangesOf(r, remote) { // nodeFlows reports the others
 		for _, from := range remote.sources() {
 			e.Flows = append(e.Flows, intoTenant(n.acceptTunnel(host(from), normal, fromTunnel,
 				flow.EthDstMasked(TenantMAC, tenantMACs), flow.IPSrc(cidr)))...)

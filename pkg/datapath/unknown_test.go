@@ -155,7 +155,7 @@ func TestUnknownPodIsKnown(t *testing.T) {
 	is := func(step, want string) {
 		t.Helper()
 		c.engine.Pass()
-		c.tables.Recheck(c.tables.Rechecks(sw.DumpConntrack()))
+		c.tables.Policies.Known.Recheck(c.tables.Policies.Known.Rechecks(sw.DumpConntrack()))
 		c.engine.Pass()
 		if err := sw.Replace(slices.Collect(maps.Values(c.held))...); err != nil {
 			t.Fatal(err)

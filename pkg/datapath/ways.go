@@ -49,26 +49,26 @@ type ways struct {
 }
 
 // wayPort returns the port with BFD to a far end, 0 if there is no such port.
-func (t *Tables) wayPort(r *derive.Reader, end netip.Addr) ofp.Port {
-	if t.Ways == nil {
+func (t *clusterTables) wayPort(r *derive.Reader, end netip.Addr) ofp.Port {
+	if t.base.Ways == nil {
 		return 0
 	}
-	port, _ := derive.Get(r, t.Ways, WayEnd{end})
+	port, _ := derive.Get(r, t.base.Ways, WayEnd{end})
 	return ofp.Port(port)
 }
 
 // lostWay reports whether the way to a far end has been down for a while.
-func (t *Tables) lostWay(r *derive.Reader, end netip.Addr) bool {
-	if t.Lost == nil {
+func (t *clusterTables) lostWay(r *derive.Reader, end netip.Addr) bool {
+	if t.base.Lost == nil {
 		return false
 	}
-	_, lost := derive.Get(r, t.Lost, WayEnd{end})
+	_, lost := derive.Get(r, t.base.Lost, WayEnd{end})
 	return lost
 }
 
 // waysTo are the ways to a peer.
-func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
-	node := t.self(r)
+func (t *clusterTables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
+	node := t.base.self(r)
 	switch {
 	case at.direct(peer):
 		node.TunnelSource = node.PeerSource
@@ -83,15 +83,15 @@ func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
 }
 
 // ownWays are the ways to this cluster's Gateways.
-func (t *Tables) ownWays(r *derive.Reader, at role) ways {
-	return t.waysOver(r, t.self(r), ownGateways, at.ends)
+func (t *clusterTables) ownWays(r *derive.Reader, at role) ways {
+	return t.waysOver(r, t.base.self(r), ownGateways, at.ends)
 }
 
 // ownGateways is the name of the ways to this cluster's Gateways. No cluster is called so.
 const ownGateways = "own gateways"
 
 // waysOver returns the ways to some ends, with leaving ends at the end of the list. name is the name of their groups.
-func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends []peering.End) ways {
+func (t *clusterTables) waysOver(r *derive.Reader, node Node, name string, ends []peering.End) ways {
 	w := ways{node: node}
 	for _, end := range ends {
 		w.list = append(w.list, wayTo{end.Addr, t.wayPort(r, end.Addr), t.lostWay(r, end.Addr), end.Leaving})
@@ -124,8 +124,8 @@ func wayGroups(name string, ends []peering.End) []groupID {
 }
 
 // wayGroupsOf are the groups of all ways of this Node.
-func (t *Tables) wayGroupsOf(_ derive.Name, r *derive.Reader) ([]groupID, []problem.Problem) {
-	p, _ := derive.Get(r, t.Peering.Part, Self)
+func (t *clusterTables) wayGroupsOf(_ derive.Name, r *derive.Reader) ([]groupID, []problem.Problem) {
+	p, _ := derive.Get(r, t.base.Peering.Part, Self)
 	var out []groupID
 	add := func(name string, ends []peering.End) {
 		if len(ends) > 1 {
@@ -135,7 +135,7 @@ func (t *Tables) wayGroupsOf(_ derive.Name, r *derive.Reader) ([]groupID, []prob
 	if p.Role != peering.None && !p.Direct(peering.Peer{}) {
 		add(ownGateways, p.OwnEnds())
 	}
-	for _, peer := range derive.All(r, t.Peering.Peers) {
+	for _, peer := range derive.All(r, t.base.Peering.Peers) {
 		if p.Direct(peer.Value) {
 			add(peer.Value.ClusterID, peer.Value.Ends)
 		}
