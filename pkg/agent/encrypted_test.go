@@ -427,9 +427,9 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	if len(problems) > 0 || len(nodes.Peers) != 1 || len(clusters.Peers) != 1 || d.Network.MTU != 1390 {
 		t.Errorf("problems %v, devices %+v, MTU %d", problems, have, d.Network.MTU)
 	}
-	if d.Node.TunnelSource.String() != "240.168.78.101" || d.Node.PeerSource.String() != "10.97.0.0" ||
-		fmt.Sprint(d.Node.Ends) != "[240.168.78.101]" {
-		t.Errorf("tunnels come from %s and %s, and end at %v", d.Node.TunnelSource, d.Node.PeerSource, d.Node.Ends)
+	if own := d.Node.Tunnels; own.Source.String() != "240.168.78.101" || own.PeerSource.String() != "10.97.0.0" ||
+		fmt.Sprint(own.Ends) != "[240.168.78.101]" {
+		t.Errorf("tunnels come from %s and %s, and end at %v", own.Source, own.PeerSource, own.Ends)
 	}
 	for _, use := range outerAddresses(d) {
 		if strings.Contains(use, "192.168.") {

@@ -253,8 +253,8 @@ func TestTunnelsOverIPv6(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("problem: %s", p)
 	}
-	if n := d.Node; n.TunnelSource != own || !slices.Equal(n.Ends, []netip.Addr{own}) {
-		t.Errorf("tunnels from %s, which end at %s", n.TunnelSource, n.Ends)
+	if n := d.Node; n.Tunnels.Source != own || !slices.Equal(n.Tunnels.Ends, []netip.Addr{own}) {
+		t.Errorf("tunnels from %s, which end at %s", n.Tunnels.Source, n.Tunnels.Ends)
 	}
 	if len(d.RemoteNodes) != 1 || d.RemoteNodes[0].Address != other {
 		t.Errorf("other Nodes: %+v", d.RemoteNodes)
@@ -298,8 +298,8 @@ func TestEncryptedOverIPv6(t *testing.T) {
 		!peering.InsideRange.Contains(inside.Base) {
 		t.Errorf("inside: %+v", inside)
 	}
-	if n := d.Node; n.TunnelSource != inside.Base || !slices.Equal(n.Ends, []netip.Addr{inside.Base}) {
-		t.Errorf("tunnels from %s, which end at %s, and this end inside is %s", n.TunnelSource, n.Ends, inside.Base)
+	if n := d.Node; n.Tunnels.Source != inside.Base || !slices.Equal(n.Tunnels.Ends, []netip.Addr{inside.Base}) {
+		t.Errorf("tunnels from %s, which end at %s, and this end inside is %s", n.Tunnels.Source, n.Tunnels.Ends, inside.Base)
 	}
 	if len(d.RemoteNodes) != 1 || d.RemoteNodes[0].Address != inside.Peers[0].AllowedIPs[0].Addr() ||
 		d.RemoteNodes[0].Address == inside.Base {
@@ -364,10 +364,10 @@ func TestGatewaysOverIPv6(t *testing.T) {
 			t.Errorf("Gateway %s: problem: %s", here, p)
 		}
 		end := map[string]string{"node-1": far, "node-2": other.String()}[here]
-		if ends := d.Peering.Peers[0].Ends; len(ends) != 1 || ends[0].Addr.String() != end || d.Node.PeerEnd != at ||
-			d.Node.PeerSource != own || d.Network.MTU != before.Network.MTU-20 {
-			t.Errorf("Gateway %s: tunnels from %s to %v, peers' end at %s, MTU %d", here, d.Node.PeerSource, ends,
-				d.Node.PeerEnd, d.Network.MTU)
+		if ends := d.Peering.Peers[0].Ends; len(ends) != 1 || ends[0].Addr.String() != end || d.Node.Tunnels.PeerEnd != at ||
+			d.Node.Tunnels.PeerSource != own || d.Network.MTU != before.Network.MTU-20 {
+			t.Errorf("Gateway %s: tunnels from %s to %v, peers' end at %s, MTU %d", here, d.Node.Tunnels.PeerSource, ends,
+				d.Node.Tunnels.PeerEnd, d.Network.MTU)
 		}
 		var ways []bridge.Port
 		for _, p := range d.Bridges[0].Ports {
@@ -425,9 +425,9 @@ func TestGatewayAddressOfIPv6(t *testing.T) {
 		for _, p := range problems {
 			t.Errorf("encryption %t: problem: %s", encrypts, p)
 		}
-		if n := d.Node; n.PeerEnd != end || n.PeerSource != end || n.TunnelSource.String() != "192.168.78.101" {
-			t.Errorf("encryption %t: peers' tunnels end at %s, tunnels from %s to peers, from %s to Nodes", encrypts, n.PeerEnd,
-				n.PeerSource, n.TunnelSource)
+		if own := d.Node.Tunnels; own.PeerEnd != end || own.PeerSource != end || own.Source.String() != "192.168.78.101" {
+			t.Errorf("encryption %t: peers' tunnels end at %s, tunnels from %s to peers, from %s to Nodes", encrypts,
+				own.PeerEnd, own.PeerSource, own.Source)
 		}
 		if d.Network.MTU != four.Network.MTU-20 {
 			t.Errorf("encryption %t: the MTU of Pods is %d, and over IPv4 %d", encrypts, d.Network.MTU, four.Network.MTU)

@@ -226,31 +226,31 @@ func TestPlan(t *testing.T) {
 			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
 				t.Errorf("the tunnel port's local_ip is %q: flows cannot choose the source", have)
 			}
-			if n := d.Node; n.TunnelSource.String() != "192.168.78.101" || n.PeerSource != n.TunnelSource {
-				t.Errorf("sources %s and %s, want 192.168.78.101", n.TunnelSource, n.PeerSource)
+			if n := d.Node; n.Tunnels.Source.String() != "192.168.78.101" || n.Tunnels.PeerSource != n.Tunnels.Source {
+				t.Errorf("sources %s and %s, want 192.168.78.101", n.Tunnels.Source, n.Tunnels.PeerSource)
 			}
 		}},
 		{name: "a Gateway with an address of its own for other clusters", change: func(v *View) {
 			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "198.51.100.1", "192.168.78.101"
 			v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("198.51.100.1"))
 		}, check: func(t *testing.T, d Desired) {
-			if n := d.Node; n.TunnelSource.String() != "192.168.78.101" || n.PeerSource.String() != "198.51.100.1" {
-				t.Errorf("sources %s and %s, want 192.168.78.101 for Nodes and 198.51.100.1 for other clusters", n.TunnelSource,
-					n.PeerSource)
+			if n := d.Node; n.Tunnels.Source.String() != "192.168.78.101" || n.Tunnels.PeerSource.String() != "198.51.100.1" {
+				t.Errorf("sources %s and %s, want 192.168.78.101 for Nodes and 198.51.100.1 for other clusters", n.Tunnels.Source,
+					n.Tunnels.PeerSource)
 			}
 		}},
 		{name: "a Gateway behind NAT", change: func(v *View) {
 			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "198.51.100.1", "192.168.78.101"
 		}, check: func(t *testing.T, d Desired) {
-			if n := d.Node; n.PeerSource.String() != "192.168.78.101" {
-				t.Errorf("source %s for other clusters, want the Node's own 192.168.78.101", n.PeerSource)
+			if n := d.Node; n.Tunnels.PeerSource.String() != "192.168.78.101" {
+				t.Errorf("source %s for other clusters, want the Node's own 192.168.78.101", n.Tunnels.PeerSource)
 			}
 		}},
 		{name: "the announced tunnel end is no address of the Node", change: func(v *View) {
 			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "203.0.113.5"}
 		}, check: func(t *testing.T, d Desired) {
-			if n := d.Node; n.TunnelSource.IsValid() {
-				t.Errorf("source %s, which the host would refuse", n.TunnelSource)
+			if n := d.Node; n.Tunnels.Source.IsValid() {
+				t.Errorf("source %s, which the host would refuse", n.Tunnels.Source)
 			}
 		}, problem: "this Node has no such address"},
 		{name: "transportInterface has the InternalIP", change: func(v *View) {
@@ -271,8 +271,8 @@ func TestPlan(t *testing.T) {
 			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
 				t.Errorf("the tunnel port's local_ip is %q: it sends nothing over IPv6", have)
 			}
-			if n := d.Node; n.TunnelSource.String() != "192.168.78.101" || n.PeerSource.String() != "fd78::101" {
-				t.Errorf("sources %s for Nodes and %s for other clusters", n.TunnelSource, n.PeerSource)
+			if n := d.Node; n.Tunnels.Source.String() != "192.168.78.101" || n.Tunnels.PeerSource.String() != "fd78::101" {
+				t.Errorf("sources %s for Nodes and %s for other clusters", n.Tunnels.Source, n.Tunnels.PeerSource)
 			}
 		}},
 		{name: "transportInterface that no Node sends to", change: func(v *View) {

@@ -381,18 +381,16 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	n := datapath.Node{
 		Name:         t.nodeName,
 		GatewayPort:  gatewayOFPort,
-		TunnelPort:   tunnelOFPort,
 		PodCIDRs:     ranges,
 		Families:     families,
 		ServiceVIP:   serviceVIP,
 		ServiceCIDRs: t.onlyServices(r, ranges),
-		Ends:         node.tunnelEnds(),
-		Encrypted:    t.config.EncryptsNodes(),
-		PeerEnd:      p.End,
-		Tunnel:       tunnelOf(t.config),
+		Tunnels: datapath.Tunnels{
+			Port: tunnelOFPort, Ends: node.tunnelEnds(), Encrypted: t.config.EncryptsNodes(), PeerEnd: p.End,
+			Outer: tunnelOf(t.config), Stretched: t.config.StretchedPolicies(),
+		},
 		PacketInRate: uint32(t.config.PacketInRate),
 		SCTPByPort:   !knowsSCTP(t.config),
-		Stretched:    t.config.StretchedPolicies(),
 		RuleKey:      s.RuleKey,
 	}
 	if families.Has6() {
@@ -404,17 +402,17 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	for _, cidr := range ranges {
 		n.GatewayIPs = append(n.GatewayIPs, gatewayOf(cidr))
 	}
-	n.TunnelSource, n.PeerSource = t.this.tunnelSources(p.End, r, &ps)
+	n.Tunnels.Source, n.Tunnels.PeerSource = t.this.tunnelSources(p.End, r, &ps)
 	if t.config.EncryptsNodes() {
 		end, _, _ := node.tunnelEnd()
-		n.TunnelSource = peering.InsideOfNode(end) // also while the device is not there yet
-		n.Ends = []netip.Addr{n.TunnelSource}
+		n.Tunnels.Source = peering.InsideOfNode(end) // also while the device is not there yet
+		n.Tunnels.Ends = []netip.Addr{n.Tunnels.Source}
 		if why := notEncrypted(end); why != "" {
 			ps.report(t.this.object(), "status.addresses", "InvalidAddress", "no other Node is reached: %s", why)
 		}
 	}
 	if t.config.EncryptsPeers() {
-		n.PeerSource = p.End // inside, also while the device is not there yet
+		n.Tunnels.PeerSource = p.End // inside, also while the device is not there yet
 	}
 	t.outside.node(&n, r, &ps)
 	return n, ps

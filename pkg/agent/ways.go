@@ -106,11 +106,11 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 		options := tunnelOptions(t.config, transport)
 		options["remote_ip"] = end.String()
 		if !transport.IsValid() || transport.Is4() != end.Is4() || options["local_ip"] == "flow" {
-			from := node.TunnelSource
+			from := node.Tunnels.Source
 			for _, peer := range peers {
 				isEnd := func(w peering.Way) bool { return w.End() == end.Addr }
 				if slices.ContainsFunc(p.Ways(peer.Value), isEnd) {
-					from = node.PeerSource
+					from = node.Tunnels.PeerSource
 				}
 			}
 			if delete(options, "local_ip"); from.IsValid() && from.Is4() == end.Is4() {

@@ -1085,28 +1085,28 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 			source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
 			break
 		}
-		if !ok || len(n.Ends) == 0 {
+		if !ok || len(n.Tunnels.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from Node %s", from.Node)
 		}
-		source = fmt.Sprintf("in_port=%d,dl_src=%s,%s,tun_id=0", n.TunnelPort, n.GatewayMAC,
-			tunnelHeaders(remote.Address, n.Ends[0]))
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,%s,tun_id=0", n.Tunnels.Port, n.GatewayMAC,
+			tunnelHeaders(remote.Address, n.Tunnels.Ends[0]))
 	case from.Cluster != "":
 		p, _ := a.tables.peering.Get(self)
 		i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == from.Cluster })
-		if i < 0 || len(n.Ends) == 0 {
+		if i < 0 || len(n.Tunnels.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from cluster %s", from.Cluster)
 		}
-		near, far := n.Ends[0], p.Part.Gateway.InternalIP // from this cluster's Gateway
+		near, far := n.Tunnels.Ends[0], p.Part.Gateway.InternalIP // from this cluster's Gateway
 		if p.Part.Role == peering.Gateway {
 			mac, far = datapath.CrossClusterMAC.String(), p.Peers[i].TunnelSources()[0].Addr()
-			if p.Peers[i].Encrypted() || n.Encrypted { // not where the tunnels of Nodes end
+			if p.Peers[i].Encrypted() || n.Tunnels.Encrypted { // not where the tunnels of Nodes end
 				near = p.Part.End
 			}
 			if base := p.Peers[i].Base; base.IsValid() {
 				near = base
 			}
 		}
-		source = fmt.Sprintf("in_port=%d,dl_src=%s,%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, tunnelHeaders(far, near),
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,%s,tun_id=%d", n.Tunnels.Port, n.GatewayMAC, tunnelHeaders(far, near),
 			from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)

@@ -8,7 +8,7 @@ import (
 )
 
 // arp answers for the addresses of the host's leg, and for the next hop of its routes.
-func (n Node) arp() []flow.Flow {
+func arp(n Node) []flow.Flow {
 	var flows []flow.Flow
 	for _, ip := range n.vips() {
 		flows = append(flows, n.answer(ip, InClusterMAC, asRouter)...)

@@ -177,7 +177,7 @@ type role struct {
 // roleOf is the function of the table of the role.
 func (b *base) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Problem) {
 	p, _ := derive.Get(r, b.Peering.Part, Self)
-	if p.Role == peering.None || b.self(r).TunnelPort == 0 {
+	if p.Role == peering.None || b.self(r).Tunnels.Port == 0 {
 		return role{}, nil
 	}
 	at := role{part: p.Role, others: p.Others(), ends: p.OwnEnds(), sends: p.Direct(peering.Peer{})}

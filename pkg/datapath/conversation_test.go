@@ -124,7 +124,7 @@ func (c *cable) send(from string, p oftest.Packet) travel {
 			if !ok {
 				c.t.Fatalf("%s: %s leaves for tunnel end %s, where nobody is", node, p, p.TunDst)
 			}
-			p.TunSrc = c.states[node].Node.Ends[0]
+			p.TunSrc = c.states[node].Node.Tunnels.Ends[0]
 			c.tunnels = append(c.tunnels, p)
 			node, in = far, cmp.Or(c.states[far].Ways[p.TunSrc], tunnelPort)
 		case gatewayPort:

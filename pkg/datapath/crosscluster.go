@@ -149,13 +149,14 @@ func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entrie
 	c := crossCluster{node: t.base.self(r), at: at, gateways: t.otherGateways(r, at, peer)}
 	var e flow.Entries
 	if at.takes(peer) && peer.Base.IsValid() && peer.Base != at.own {
-		c.node.PeerSource, c.at.own = peer.Base, peer.Base
+		c.node.Tunnels.PeerSource, c.at.own = peer.Base, peer.Base
 		e.Flows = c.translate(peer.CIDRs...)
 	}
 	c.nodes = c.node
-	if ends := c.node.Ends; at.takes(peer) && c.at.own.IsValid() && len(ends) > 0 && !slices.Contains(ends, c.at.own) {
-		c.node.Ends = append(slices.Clone(ends), c.at.own) // peers send to it
-		if !c.node.Encrypted {
+	ends := c.node.Tunnels.Ends
+	if at.takes(peer) && c.at.own.IsValid() && len(ends) > 0 && !slices.Contains(ends, c.at.own) {
+		c.node.Tunnels.Ends = append(slices.Clone(ends), c.at.own) // peers send to it
+		if !c.node.Tunnels.Encrypted {
 			c.nodes = c.node
 		}
 	}
@@ -175,7 +176,7 @@ func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entrie
 	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
 	for _, w := range peer.Gateways {
-		e.Flows = append(e.Flows, c.node.notToTunnel(w.End())...)
+		e.Flows = append(e.Flows, c.node.Tunnels.notToTunnel(w.End())...)
 	}
 	return e, nil
 }
@@ -244,7 +245,7 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 		}
 		here := c.node
 		if peer.Encrypted() {
-			here.Ends = []netip.Addr{c.at.own} // inside: plain text arrives at another address
+			here.Tunnels.Ends = []netip.Addr{c.at.own} // inside: plain text arrives at another address
 		}
 		for _, end := range peer.TunnelSources() {
 			by := ofp.Port(0)
@@ -304,9 +305,9 @@ func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows 
 		return nil
 	}
 	own := ways{node: c.node}
-	own.node.TunnelSource = own.node.PeerSource
+	own.node.Tunnels.Source = own.node.Tunnels.PeerSource
 	if peer.Base.IsValid() {
-		own.node.TunnelSource = peer.Base
+		own.node.Tunnels.Source = peer.Base
 	}
 	gateways := peer.Gateways
 	if !peer.Active {
@@ -346,7 +347,7 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond)
 			c.ways.send(sentRefusal, 0, to, generated.Is(1))...)
 	}
 	back := ways{node: c.node, list: []wayTo{{end: gateway}}}
-	back.node.TunnelSource = back.node.PeerSource
+	back.node.Tunnels.Source = back.node.Tunnels.PeerSource
 	flows := append(back.send(sentReply, 0, to, flow.CTState("+rpl+trk")),
 		back.send(sentRefusal, 0, to, generated.Is(1))...)
 	if first, ok := c.before(peer); ok {

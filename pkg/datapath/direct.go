@@ -14,31 +14,31 @@ import (
 // senders by their addresses.
 
 // direct routes packets for Pods of another Node to the host, which routes them on.
-func (n Node) direct(r RemoteNode, cidr netip.Prefix) []flow.Flow {
+func (l nodeLink) direct(cidr netip.Prefix) []flow.Flow {
 	to := flow.IPDst(cidr)
 	flows := []flow.Flow{
-		n.toGateway(normal, 0, to),
+		l.node.toGateway(normal, 0, to),
 		// The host has routes of its own to these Pods. Without this flow, a packet that the host sends here by mistake
 		// would loop between host and switch.
 		{Table: Route, Priority: differ, Match: flow.All(source.Is(fromGateway), to)},
 		// The host's own connection to a Service. The endpoint has to answer to the switch, which undoes the choice of the
 		// endpoint. So the host masquerades the switch's address.
-		n.toGateway(same, snatHairpin, source.Is(fromGateway), to, flow.CTState("-rpl+trk"), markService.Is(1)),
+		l.node.toGateway(same, snatHairpin, source.Is(fromGateway), to, flow.CTState("-rpl+trk"), markService.Is(1)),
 	}
 	// Packets of other clusters. The network between the Nodes does not know their sources.
 	for _, from := range []uint64{fromTunnel, fromPeer} {
-		flows = append(flows, n.throughTunnel(differ, InClusterMAC, r.Address, 0, source.Is(from), to))
+		flows = append(flows, l.node.throughTunnel(differ, InClusterMAC, l.to.Address, 0, source.Is(from), to))
 	}
 	// While the other Node still uses tunnels, so do its host's connections to Services, and its switch undoes the choice
 	// of the endpoint. So the replies must come to that switch, and not to the host. Its clients outside have the Node's
 	// service source, which no interface has.
-	ends := slices.Clone(r.GatewayIPs)
+	ends := slices.Clone(l.to.GatewayIPs)
 	if ip, ok := policy.ServiceSource(cidr); ok {
 		ends = append(ends, ip)
 	}
 	for _, ip := range ends {
 		if cidr.Contains(ip) {
-			flows = append(flows, n.throughTunnel(high, InClusterMAC, r.Address, 0, flow.IPDst(host(ip)),
+			flows = append(flows, l.node.throughTunnel(high, InClusterMAC, l.to.Address, 0, flow.IPDst(host(ip)),
 				flow.CTState("+rpl+trk"), markSource.Is(fromTunnel)))
 		}
 	}

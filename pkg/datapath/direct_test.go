@@ -20,7 +20,7 @@ type hosts struct {
 
 // ownAddress returns the address of a Node's host, in the version of IP of another address.
 func (c *cable) ownAddress(node string, as netip.Addr) netip.Addr {
-	own := c.states[node].Node.Ends[0]
+	own := c.states[node].Node.Tunnels.Ends[0]
 	if as.Is6() {
 		return addrOf(inSix(own.String()))
 	}

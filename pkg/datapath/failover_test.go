@@ -48,7 +48,7 @@ func (n *realNode) watch(t *testing.T, s State) {
 		name := fmt.Sprintf("bfd-%x", end.AsSlice())
 		n.ovs.vsctl(t, "add-port", "br-int", name, "--", "set", "interface", name, "type=geneve",
 			"options:remote_ip="+end.String(), "options:key=flow",
-			"options:local_ip="+s.Node.TunnelSource.String(), fmt.Sprintf("ofport_request=%d", port),
+			"options:local_ip="+s.Node.Tunnels.Source.String(), fmt.Sprintf("ofport_request=%d", port),
 			"bfd:enable=true", fmt.Sprintf("bfd:min_tx=%d", bfdInterval()), fmt.Sprintf("bfd:min_rx=%d", bfdInterval()),
 			"bfd:mult=3", `bfd:bfd_local_dst_mac="aa:bb:cc:dd:ee:0f"`, `bfd:bfd_remote_dst_mac="aa:bb:cc:dd:ee:0f"`)
 	}
@@ -313,7 +313,7 @@ func waysUp(t *testing.T, nodes map[string]*realNode, states map[string]State, p
 	for _, pair := range pairs {
 		eventually(t, "BFD is up between "+pair[0]+" and "+pair[1], func() error {
 			for i, node := range pair {
-				end := states[pair[1-i]].Node.Ends[0]
+				end := states[pair[1-i]].Node.Tunnels.Ends[0]
 				text := nodes[node].ovs.appctl(t, "bfd/show", fmt.Sprintf("bfd-%x", end.AsSlice()))
 				if !strings.Contains(text, "Local Session State: up") ||
 					!strings.Contains(text, fmt.Sprintf("RX Interval: Approx %dms", bfdInterval())) {
@@ -415,14 +415,14 @@ func TestFailoverUntranslated(t *testing.T) {
 		for _, node := range loss.notice {
 			eventually(t, node+" notices that "+lost+" is gone", func() error {
 				if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface",
-					fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:state")); text != "down" {
+					fmt.Sprintf("bfd-%x", states[lost].Node.Tunnels.Ends[0].AsSlice()), "bfd_status:state")); text != "down" {
 					return fmt.Errorf("BFD is %s", text)
 				}
 				return nil
 			})
 			// The agent uses this to distinguish a way that was lost from a way that never was up.
 			if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface",
-				fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:flap_count")); text == `"0"` ||
+				fmt.Sprintf("bfd-%x", states[lost].Node.Tunnels.Ends[0].AsSlice()), "bfd_status:flap_count")); text == `"0"` ||
 				text == "0" {
 				t.Errorf("%s counts no loss of %s", node, lost)
 			}

@@ -52,9 +52,9 @@ func TestGolden(t *testing.T) {
 	transit := map[string]map[flow.Owner]flow.Entries{"east1": mustPlan(t, kept.state(t, "east", 1)),
 		"east3": mustPlan(t, kept.state(t, "east", 3))}
 	fromOutside := mustPlan(t, outsideNode(1))
-	fromOutside[NodeOwner("outside")] = flow.Entries{Flows: outsideNode(1).Node.outsideBase()}
+	fromOutside[NodeOwner("outside")] = flow.Entries{Flows: outsideBase(outsideNode(1).Node)}
 	fromOutside6 := mustPlan(t, outsideNode6(1, family.Dual))
-	fromOutside6[NodeOwner("outside")] = flow.Entries{Flows: outsideNode6(1, family.Dual).Node.outsideBase()}
+	fromOutside6[NodeOwner("outside")] = flow.Entries{Flows: outsideBase(outsideNode6(1, family.Dual).Node)}
 	portlyDual := dualNode(1)
 	portlyDual.Pods[0].HostPorts = true
 	mappedDual := mustPlan(t, portlyDual)
@@ -78,7 +78,7 @@ func TestGolden(t *testing.T) {
 		owners  []flow.Owner
 	}{
 		{"node", regular, []flow.Owner{NodeOwner("node-1")}},
-		{"node-sctp", map[flow.Owner]flow.Entries{{}: {Flows: Node{SCTPByPort: true}.sctpByPort()}}, []flow.Owner{{}}},
+		{"node-sctp", map[flow.Owner]flow.Entries{{}: {Flows: sctpByPort(Node{SCTPByPort: true})}}, []flow.Owner{{}}},
 		{"remote-node", regular, []flow.Owner{NodeOwner("node-2")}},
 		{"remote-node-direct", direct, []flow.Owner{NodeOwner("node-2")}},
 		{"pod", regular, []flow.Owner{PodOwner("pod1-a1b2c3")}},

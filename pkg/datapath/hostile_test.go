@@ -537,7 +537,7 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 		to = netip.MustParseAddrPort(h.to)
 	}
 	p := oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, Proto: oftest.TCP, SrcPort: 40000,
-		IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Ends[0]}
+		IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Tunnels.Ends[0]}
 	if h.udp {
 		p.Proto = oftest.UDP
 	}
@@ -584,7 +584,7 @@ func TestHostilePackets(t *testing.T) {
 				if strings.HasPrefix(h.after.at, "east1 pod") && strings.Contains(h.ct, "est") {
 					reply := r.Outputs[0].Packet.Reply()
 					reply.InPort, reply.EthDst = tunnelPort, InClusterMAC
-					reply.TunSrc, reply.TunDst = states[node].Peering.Part.Gateway.InternalIP, states[node].Node.Ends[0]
+					reply.TunSrc, reply.TunDst = states[node].Peering.Part.Gateway.InternalIP, states[node].Node.Tunnels.Ends[0]
 					s.Send(reply)
 				}
 			}

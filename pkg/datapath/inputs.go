@@ -21,9 +21,9 @@ type Node struct {
 	// GatewayMAC and GatewayIPs belong to the gateway port, the host's interface in the Pods' network.
 	GatewayMAC ofp.MAC
 	GatewayIPs []netip.Addr
-	// GatewayPort and TunnelPort are OpenFlow port numbers; a Node without tunnels has TunnelPort 0.
-	GatewayPort, TunnelPort ofp.Port
-	PodCIDRs                []netip.Prefix
+	// GatewayPort is an OpenFlow port number.
+	GatewayPort ofp.Port
+	PodCIDRs    []netip.Prefix
 	// ServiceCIDRs are the ranges of ClusterIPs, from the configuration or the API server; empty if neither has them. A
 	// packet to such an address that no Service has translated makes no connection.
 	ServiceCIDRs []netip.Prefix
@@ -43,20 +43,6 @@ type Node struct {
 	// ServiceSource and ServiceSource6 are the sources of connections that clients outside make to endpoints of other
 	// Nodes; the zero address leaves them as they are.
 	ServiceSource, ServiceSource6 netip.Addr
-	// Ends are the addresses at which the tunnels of other Nodes may end here. While they are unknown it is empty, and
-	// packets to any address of the Node are accepted.
-	Ends []netip.Addr
-	// Encrypted is set if the tunnels of other Nodes end inside WireGuard. They are accepted at Ends alone, also on a
-	// Gateway, where tunnels of other clusters end elsewhere.
-	Encrypted bool
-	// TunnelSource and PeerSource are this Node's source addresses of tunnel packets to other Nodes and, on the Gateway,
-	// to other clusters. The receivers accept no other source. With the zero address the host's routes decide.
-	TunnelSource, PeerSource netip.Addr
-	// PeerEnd is where tunnels of other clusters end: here on a Gateway, else at a Gateway of this cluster. It is not
-	// valid without a Gateway.
-	PeerEnd netip.Addr
-	// Tunnel is the protocol and port of a tunnel's outer packets.
-	Tunnel Tunnel
 	// PacketInRate is how many packets a second of each kind the switch sends to the agent. It drops further packets. With
 	// 0 it sends no packets.
 	PacketInRate uint32
@@ -65,6 +51,27 @@ type Node struct {
 	// RuleKey is a secret of this Node on which numbers of rules depend. It stays for as long as there are connections
 	// with numbers. Without it, numbers are as in versions without keys.
 	RuleKey Secret
+	Tunnels Tunnels
+}
+
+// Tunnels are this Node's ends of tunnels.
+type Tunnels struct {
+	// Port is an OpenFlow port number, 0 on a Node without tunnels.
+	Port ofp.Port
+	// Ends are the addresses at which the tunnels of other Nodes may end here. While they are unknown it is empty, and
+	// packets to any address of the Node are accepted.
+	Ends []netip.Addr
+	// Encrypted is set if the tunnels of other Nodes end inside WireGuard. They are accepted at Ends alone, also on a
+	// Gateway, where tunnels of other clusters end elsewhere.
+	Encrypted bool
+	// Source and PeerSource are this Node's source addresses of tunnel packets to other Nodes and, on the Gateway, to
+	// other clusters. The receivers accept no other source. With the zero address the host's routes decide.
+	Source, PeerSource netip.Addr
+	// PeerEnd is where tunnels of other clusters end: here on a Gateway, else at a Gateway of this cluster. It is not
+	// valid without a Gateway.
+	PeerEnd netip.Addr
+	// Outer is the protocol and port of a tunnel's outer packets.
+	Outer Tunnel
 	// Stretched names the sender in the key of tunnels between clusters, in numbers of the ClusterSet.
 	Stretched bool
 }

@@ -58,7 +58,7 @@ const (
 
 // neighbors answers the solicitations of the host's gateway port, finishes all answers, and drops all other messages of
 // Neighbor Discovery.
-func (n Node) neighbors() []flow.Flow {
+func neighbors(n Node) []flow.Flow {
 	if !n.Families.Has6() {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (n Node) neighbors() []flow.Flow {
 }
 
 // neighborMeters returns the meter of the solicitations that the agent answers.
-func (n Node) neighborMeters() []flow.Meter {
+func neighborMeters(n Node) []flow.Meter {
 	if !n.Families.Has6() || !n.NoND {
 		return nil
 	}
@@ -125,25 +125,25 @@ func (pod Pod) has6() bool {
 
 // solicits lets a Pod send Neighbor Solicitations, from its own addresses and from addresses of its link. The switch
 // does not answer a solicitation for the Pod's own address: the Pod checks with it that no other host has the address.
-func (n Node) solicits(pod Pod) []flow.Flow {
-	if !pod.has6() {
+func (p nodePod) solicits() []flow.Flow {
+	if !p.pod.has6() {
 		return nil
 	}
 	sources := []netip.Prefix{linkLocal, unspecified}
 	var flows []flow.Flow
-	for _, ip := range pod.IPs {
+	for _, ip := range p.pod.IPs {
 		if ip.Is4() {
 			continue
 		}
 		sources = append(sources, host(ip))
-		flows = append(flows, flow.Flow{Table: ARP, Priority: high, Match: flow.All(flow.InPort(pod.Port),
+		flows = append(flows, flow.Flow{Table: ARP, Priority: high, Match: flow.All(flow.InPort(p.pod.Port),
 			flow.NDSolicits(ip))})
 	}
 	for _, from := range sources {
 		flows = append(flows, flow.Flow{
 			Table: Classify, Priority: asks,
-			Match: flow.All(flow.InPort(pod.Port), flow.EthSrc(pod.MAC), flow.NDSolicitation(), flow.IPSrc(from)),
-			Actions: flow.Do(ofp.Meter{ID: n.solicitMeter(pod).ID},
+			Match: flow.All(flow.InPort(p.pod.Port), flow.EthSrc(p.pod.MAC), flow.NDSolicitation(), flow.IPSrc(from)),
+			Actions: flow.Do(ofp.Meter{ID: p.solicitMeter().ID},
 				flow.CT(ofp.CT{Zone: mainZone, Table: ARP})),
 		})
 	}
@@ -224,10 +224,10 @@ func advertisement(pkt ofp.PacketIn2) ([]byte, error) {
 }
 
 // solicitMeter drops solicitations of a Pod beyond its share.
-func (n Node) solicitMeter(pod Pod) flow.Meter {
+func (p nodePod) solicitMeter() flow.Meter {
 	rate := uint32(solicitRate)
-	if n.NoND {
+	if p.node.NoND {
 		rate = agentSolicitRate
 	}
-	return meter(firstNeighborMeter+uint32(pod.Port), rate)
+	return meter(firstNeighborMeter+uint32(p.pod.Port), rate)
 }

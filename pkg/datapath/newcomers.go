@@ -27,15 +27,15 @@ func (p *Policies) newcomerFlows(k policy.SenderKey, r *derive.Reader) (e flow.E
 	who, _ := derive.Get(r, p.in.Newcomers, k)
 	remote, ok := derive.Get(r, p.base.RemoteNodes, derive.Name(k.Node))
 	n := p.base.self(r)
-	if who.Number == 0 || !ok || n.TunnelPort == 0 {
+	if who.Number == 0 || !ok || n.Tunnels.Port == 0 {
 		return e, nil
 	}
 	object := problem.Object{Kind: "Node", Name: remote.Name}
 	for _, c := range remote.claims() {
 		if p.base.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}) == nil { // nodeFlows reports it
-			e.Flows = append(e.Flows, n.fromNewcomer(remote, c.to, k.Key, who.Number, flow.EthDst(InClusterMAC))...)
+			e.Flows = append(e.Flows, nodeLink{n, remote}.fromNewcomer(c.to, k.Key, who.Number, flow.EthDst(InClusterMAC))...)
 			if p.tenants.servesTenants(r) {
-				flows := n.fromNewcomer(remote, c.to, k.Key, who.Number, flow.EthDstMasked(TenantMAC, tenantMACs))
+				flows := nodeLink{n, remote}.fromNewcomer(c.to, k.Key, who.Number, flow.EthDstMasked(TenantMAC, tenantMACs))
 				e.Flows = append(e.Flows, intoTenant(flows)...)
 			}
 		}
@@ -44,11 +44,11 @@ func (p *Policies) newcomerFlows(k policy.SenderKey, r *derive.Reader) (e flow.E
 }
 
 // fromNewcomer is fromNode for packets with a key and a MAC of the packet's network.
-func (n Node) fromNewcomer(r RemoteNode, cidr netip.Prefix, key, number uint32, mac flow.Cond) []flow.Flow {
+func (l nodeLink) fromNewcomer(cidr netip.Prefix, key, number uint32, mac flow.Cond) []flow.Flow {
 	var flows []flow.Flow
-	for _, from := range r.sources() {
+	for _, from := range l.to.sources() {
 		match := []flow.Cond{mac, flow.IPSrc(cidr), tunnelKey.Is(uint64(key))}
-		for _, f := range n.acceptTunnel(host(from), differ, fromTunnel, match...) {
+		for _, f := range l.node.acceptTunnel(host(from), differ, fromTunnel, match...) {
 			f.Actions = append(append(load(sender, number), flow.Load(named, 1)), f.Actions...)
 			flows = append(flows, f)
 		}

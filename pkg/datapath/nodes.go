@@ -23,7 +23,7 @@ func (n Node) claims() []claim {
 			out = append(out, route(p))
 		}
 	}
-	for _, port := range []ofp.Port{n.GatewayPort, n.TunnelPort} {
+	for _, port := range []ofp.Port{n.GatewayPort, n.Tunnels.Port} {
 		if port != 0 {
 			out = append(out, claim{kind: claimPort, ports: port})
 		}
@@ -56,24 +56,24 @@ func (n Node) entries(at role) flow.Entries {
 		flows = append(flows, f)
 	}
 	flows = append(flows, n.classify()...)
-	flows = append(flows, n.arp()...)
-	flows = append(flows, n.neighbors()...)
+	flows = append(flows, arp(n)...)
+	flows = append(flows, neighbors(n)...)
 	flows = append(flows, n.conntrack()...)
 	flows = append(flows, n.commit()...)
-	flows = append(flows, n.sctpByPort()...)
-	flows = append(flows, n.policies()...)
+	flows = append(flows, sctpByPort(n)...)
+	flows = append(flows, policyBase(n)...)
 	flows = append(flows, n.hairpin()...)
 	flows = append(flows, n.toHost()...)
 	flows = append(flows, n.toUnowned()...)
 	flows = append(flows, n.output()...)
-	flows = append(flows, n.outsideBase()...)
+	flows = append(flows, outsideBase(n)...)
 	if at.exportsAll {
 		flows = append(flows, exportPods(n.PodCIDRs, n.GatewayIPs)...)
 	}
-	for _, end := range n.Ends {
-		flows = append(flows, n.notToTunnel(end)...)
+	for _, end := range n.Tunnels.Ends {
+		flows = append(flows, n.Tunnels.notToTunnel(end)...)
 	}
-	return flow.Entries{Flows: flows, Meters: append(meters(n.PacketInRate), n.neighborMeters()...)}
+	return flow.Entries{Flows: flows, Meters: append(meters(n.PacketInRate), neighborMeters(n)...)}
 }
 
 // meter drops packets beyond a rate in packets a second. It has room for a burst of one second.
@@ -126,7 +126,7 @@ func (n Node) forwards() (flows []flow.Flow) {
 
 func (n Node) accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow {
 	actions := flow.Do(flow.Load(source, from))
-	if n.Stretched {
+	if n.Tunnels.Stretched {
 		actions = append(actions, keyOf[from]...)
 	}
 	return flow.Flow{
@@ -144,22 +144,28 @@ var keyOf = map[uint64]flow.Actions{
 		flow.Move(tunnelKey, flow.Bits{Field: sender.Field, First: sender.First, Width: tunnelKey.Width})),
 }
 
+// nodeLink makes the flows between this Node and another one of the cluster.
+type nodeLink struct {
+	node Node
+	to   RemoteNode
+}
+
 // fromNode admits packets that another Node of this cluster sends through its tunnel to this Node's address. They must
 // have addresses of its Pods or of its host.
-func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
+func (l nodeLink) fromNode(cidr netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
-	for _, from := range r.sources() {
-		flows = append(flows, n.throughTunnelFrom(host(from), normal, fromTunnel, cidr)...)
+	for _, from := range l.to.sources() {
+		flows = append(flows, l.node.throughTunnelFrom(host(from), normal, fromTunnel, cidr)...)
 	}
 	return flows
 }
 
 // fromHostOf admits packets of another Node's host with the Node's own addresses.
-func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
+func (l nodeLink) fromHostOf() []flow.Flow {
 	var flows []flow.Flow
-	for _, from := range r.sources() {
-		for _, ip := range r.hosts() {
-			flows = append(flows, n.throughTunnelFrom(host(from), high, fromTunnel, host(ip))...)
+	for _, from := range l.to.sources() {
+		for _, ip := range l.to.hosts() {
+			flows = append(flows, l.node.throughTunnelFrom(host(from), high, fromTunnel, host(ip))...)
 		}
 	}
 	return flows
@@ -177,11 +183,11 @@ func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, i
 func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match ...flow.Cond) []flow.Flow {
 	match = append([]flow.Cond{flow.TunnelSrc(from)}, match...)
 	if !from.IsSingleIP() {
-		match = append(match, flow.InPort(n.TunnelPort))
+		match = append(match, flow.InPort(n.Tunnels.Port))
 	}
 	var flows []flow.Flow
 	known := false
-	for _, end := range n.Ends {
+	for _, end := range n.Tunnels.Ends {
 		known = true
 		if end.Is4() == from.Addr().Is4() {
 			flows = append(flows, n.accept(priority, as, append(slices.Clone(match), flow.TunnelDst(host(end)))...))
@@ -197,18 +203,18 @@ func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match 
 // masqueraded such a packet, the far end would take it for this Node's. The flow comes after the choice of an endpoint,
 // so that no Service leads around it. The switch hides the ports of fragments, so requests in fragments are dropped
 // whatever their port. The kernel's datapath reassembles them before, so it drops no others.
-func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
-	if n.Tunnel.Protocol == 0 {
+func (t Tunnels) notToTunnel(end netip.Addr) []flow.Flow {
+	if t.Outer.Protocol == 0 {
 		return nil
 	}
 	drop := func(more ...flow.Cond) flow.Flow {
 		return flow.Flow{Table: Route, Priority: never,
-			Match: flow.All(append(more, flow.IPProto(n.Tunnel.Protocol), flow.IPDst(host(end)))...)}
+			Match: flow.All(append(more, flow.IPProto(t.Outer.Protocol), flow.IPDst(host(end)))...)}
 	}
-	if n.Tunnel.Port == 0 {
+	if t.Outer.Port == 0 {
 		return []flow.Flow{drop()}
 	}
-	return []flow.Flow{drop(flow.UDPDst(n.Tunnel.Port)), drop(flow.Fragment(), flow.CTState("-rpl+trk"))}
+	return []flow.Flow{drop(flow.UDPDst(t.Outer.Port)), drop(flow.Fragment(), flow.CTState("-rpl+trk"))}
 }
 
 // conntrack looks every connection up. Packets of known connections, and errors about them, skip the choice of an
@@ -404,7 +410,7 @@ func (n Node) toUnowned() []flow.Flow {
 	var flows []flow.Flow
 	for _, r := range slices.Concat(n.PodCIDRs, n.unroutable()) {
 		priority := low
-		if translated(n.PeerEnd, r) { // behind the routes of refusals to other clusters' Gateways
+		if translated(n.Tunnels.PeerEnd, r) { // behind the routes of refusals to other clusters' Gateways
 			priority = closed
 		}
 		flows = append(flows, flow.Flow{Table: Route, Priority: priority, Match: flow.All(flow.IPDst(r.Masked()))})
@@ -424,7 +430,7 @@ func (n Node) output() []flow.Flow {
 		{Table: Output, Priority: low, Actions: flow.Do(flow.OutputReg(outPort))},
 		back(n.GatewayPort),
 	}
-	if n.TunnelPort != 0 {
+	if n.Tunnels.Port != 0 {
 		flows = append(flows, n.outputTunnel()...)
 	}
 	return flows
@@ -433,12 +439,12 @@ func (n Node) output() []flow.Flow {
 // outputTunnel decrements the TTL of packets to another Node. If the TTL of a packet ends, the flow drops it. dec_ttl
 // would send each such packet to the controllers, without a meter.
 func (n Node) outputTunnel() []flow.Flow {
-	toTunnel := outPort.Is(uint64(n.TunnelPort))
+	toTunnel := outPort.Is(uint64(n.Tunnels.Port))
 	return n.each(func(ip flow.Cond) []flow.Flow {
 		flows := []flow.Flow{
 			{Table: Output, Priority: normal, Match: flow.All(ip, toTunnel),
 				Actions: flow.Do(flow.DecTTL(), flow.OutputReg(outPort))},
-			{Table: Output, Priority: high, Match: flow.All(ip, flow.InPort(n.TunnelPort), toTunnel),
+			{Table: Output, Priority: high, Match: flow.All(ip, flow.InPort(n.Tunnels.Port), toTunnel),
 				Actions: flow.Do(flow.DecTTL(), flow.ToInPort())},
 		}
 		for ttl := range uint8(2) {
@@ -470,24 +476,25 @@ func (r RemoteNode) claims() []claim {
 // tunnel are admitted in each traffic mode: its agent may have another mode for a while, and Gateways always use the
 // tunnel. If several owners need a flow, such as the flow for a tunnel's end, each of them has the same flow.
 func (b *base) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader) (flow.Entries, []problem.Problem) {
-	if n.TunnelPort == 0 {
+	if n.Tunnels.Port == 0 {
 		return flow.Entries{}, nil
 	}
 	object := problem.Object{Kind: "Node", Name: remote.Name}
 	var e flow.Entries
 	var problems []problem.Problem
+	link := nodeLink{n, remote}
 	for _, c := range remote.claims() {
 		if refused := b.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}); refused != nil {
 			problems = append(problems, refused...)
 			continue
 		}
-		e.Flows = append(e.Flows, n.fromNode(remote, c.to)...)
+		e.Flows = append(e.Flows, link.fromNode(c.to)...)
 		if remote.DirectTo(c.to.Addr()) {
-			e.Flows = append(e.Flows, n.direct(remote, c.to)...)
+			e.Flows = append(e.Flows, link.direct(c.to)...)
 		} else {
 			e.Flows = append(e.Flows, n.throughTunnel(normal, InClusterMAC, remote.Address, 0, flow.IPDst(c.to)))
-			e.Flows = append(e.Flows, n.namingSender(remote, c.to))
-			e.Flows = append(e.Flows, n.returned(remote, c.to)...)
+			e.Flows = append(e.Flows, link.namingSender(c.to))
+			e.Flows = append(e.Flows, link.returned(c.to)...)
 		}
 		if at.exportsAll {
 			e.Flows = append(e.Flows, exportPods([]netip.Prefix{c.to}, remote.GatewayIPs)...)
@@ -497,12 +504,12 @@ func (b *base) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader)
 	if len(e.Flows) == 0 {
 		return e, problems // another Node has its ranges
 	}
-	e.Flows = append(e.Flows, n.fromHostOf(remote)...)
+	e.Flows = append(e.Flows, link.fromHostOf()...)
 	for _, end := range remote.sources() {
-		e.Flows = append(e.Flows, n.notToTunnel(end)...)
+		e.Flows = append(e.Flows, n.Tunnels.notToTunnel(end)...)
 	}
 	for _, end := range remote.Hosts { // where tunnels would end in plain text
-		e.Flows = append(e.Flows, n.notToTunnel(end)...)
+		e.Flows = append(e.Flows, n.Tunnels.notToTunnel(end)...)
 	}
 	return e, problems
 }
@@ -510,13 +517,13 @@ func (b *base) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader)
 // returned routes replies to Pods of another Node that the host has sent back. Their connections came by the gateway
 // port, since the other Node routes directly, or did. So do their replies leave, with Outside, but the host routes to
 // Pods of a Node with tunnels through the switch. Replies that the host translates have no Pod's address as source.
-func (n Node) returned(r RemoteNode, cidr netip.Prefix) (flows []flow.Flow) {
-	if !n.Outside {
+func (l nodeLink) returned(cidr netip.Prefix) (flows []flow.Flow) {
+	if !l.node.Outside {
 		return nil
 	}
-	for _, own := range n.PodCIDRs {
+	for _, own := range l.node.PodCIDRs {
 		if own.Addr().Is4() == cidr.Addr().Is4() {
-			flows = append(flows, n.throughTunnel(returned, InClusterMAC, r.Address, 0, source.Is(fromGateway),
+			flows = append(flows, l.node.throughTunnel(returned, InClusterMAC, l.to.Address, 0, source.Is(fromGateway),
 				flow.CTState("+rpl+trk"), flow.IPSrc(own.Masked()), flow.IPDst(cidr)))
 		}
 	}
@@ -525,8 +532,8 @@ func (n Node) returned(r RemoteNode, cidr netip.Prefix) (flows []flow.Flow) {
 
 // namingSender routes packets from Pods of this Node to Pods of another one, and names the sender in the tunnel's key.
 // A Gateway keeps the key of packets from other clusters.
-func (n Node) namingSender(r RemoteNode, cidr netip.Prefix) flow.Flow {
-	f := n.throughTunnel(differ, InClusterMAC, r.Address, 0, flow.IPDst(cidr), source.Is(fromPod))
+func (l nodeLink) namingSender(cidr netip.Prefix) flow.Flow {
+	f := l.node.throughTunnel(differ, InClusterMAC, l.to.Address, 0, flow.IPDst(cidr), source.Is(fromPod))
 	f.Actions = append(flow.Do(flow.Move(senderKey, tunnelKey)), f.Actions...)
 	return f
 }
@@ -545,8 +552,8 @@ func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, transla
 // tunnelTo sends a packet to another tunnel end. A packet that came from a tunnel has addresses of its ends. Open
 // vSwitch prefers addresses of IPv4, and the kernel's datapath refuses a packet with addresses of both versions.
 func (n Node) tunnelTo(to netip.Addr) flow.Actions {
-	from, none, other := n.TunnelSource, netip.IPv4Unspecified(), netip.IPv6Unspecified()
-	cameBy6 := n.PeerEnd.Is6() || slices.ContainsFunc(n.Ends, netip.Addr.Is6)
+	from, none, other := n.Tunnels.Source, netip.IPv4Unspecified(), netip.IPv6Unspecified()
+	cameBy6 := n.Tunnels.PeerEnd.Is6() || slices.ContainsFunc(n.Tunnels.Ends, netip.Addr.Is6)
 	if !to.Is4() {
 		none, other, cameBy6 = other, none, true
 	}
@@ -558,5 +565,5 @@ func (n Node) tunnelTo(to netip.Addr) flow.Actions {
 		from = none
 	}
 	return append(actions, flow.Do(flow.SetTunnelSrc(from), flow.SetTunnelDst(to),
-		flow.Load(outPort, uint64(n.TunnelPort)))...)
+		flow.Load(outPort, uint64(n.Tunnels.Port)))...)
 }

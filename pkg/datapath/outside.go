@@ -70,7 +70,7 @@ type outside struct {
 
 // outsideBase finds out whether a new connection is from outside. A Pod's connection to a port of its Node stays in the
 // switch, if a Service has the port.
-func (n Node) outsideBase() []flow.Flow {
+func outsideBase(n Node) []flow.Flow {
 	if !n.Outside {
 		return nil
 	}
@@ -106,29 +106,29 @@ func (n Node) outsideBase() []flow.Flow {
 	for _, entries := range EntryRanges(n.Families) {
 		flows = append(flows, n.toGateway(origin, 0, generated.Is(1), flow.IPSrc(entries)))
 	}
-	for _, from := range n.serviceSources() {
-		flows = append(flows, n.throughServiceSource(from)...)
+	for _, from := range serviceSources(n) {
+		flows = append(flows, throughServiceSource(n, from)...)
 	}
 	return flows
 }
 
 // serviceSources returns ServiceSource and ServiceSource6 that the Node has, if it has tunnels.
-func (n Node) serviceSources() []netip.Addr {
+func serviceSources(n Node) []netip.Addr {
 	return slices.DeleteFunc([]netip.Addr{n.ServiceSource, n.ServiceSource6}, func(ip netip.Addr) bool {
-		return n.TunnelPort == 0 || !n.Families.Serve(ip)
+		return n.Tunnels.Port == 0 || !n.Families.Serve(ip)
 	})
 }
 
 // throughServiceSource gives connections through Services that the host sends, and that leave by a tunnel, a source
 // that replies come back to. The gateway port's address is such a source, and stays. It is decided before table Commit,
 // after which a packet has no state of its connection.
-func (n Node) throughServiceSource(from netip.Addr) []flow.Flow {
+func throughServiceSource(n Node, from netip.Addr) []flow.Flow {
 	ip := versionOf(from)
 	flows := []flow.Flow{
 		{
 			Table: Commit, Priority: high,
 			Match: flow.All(ip, snat.Is(0), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1),
-				outPort.Is(uint64(n.TunnelPort))),
+				outPort.Is(uint64(n.Tunnels.Port))),
 			Actions: flow.Do(flow.Load(snat, snatSource), flow.Resubmit(Commit)),
 		},
 		{

@@ -40,7 +40,7 @@ func kindOf(f service.Frontend, kind service.Kind, clients service.Clients) serv
 func outsideNode(n int) State {
 	s := onNode(n)
 	s.Node.Outside = true
-	s.Node.NodePortAddresses = s.Node.Ends
+	s.Node.NodePortAddresses = s.Node.Tunnels.Ends
 	s.Node.ServiceSource, _ = policy.ServiceSource(s.Node.PodCIDRs[0])
 	const here, there = "10.11.0.2:8080", "10.11.1.3:8080"
 	tcp := func(name, at string, kind service.Kind, clients service.Clients, endpoints ...string) {
@@ -65,11 +65,11 @@ func outsideNode(n int) State {
 	tcp("limited", "198.51.100.14:80", service.LoadBalancer, all, here)
 	limited := &s.Frontends[len(s.Frontends)-1]
 	limited.Limited = true
-	limited.Sources = []netip.Prefix{rangeOf("203.0.113.0/24"), rangeOf("10.11.0.3/32"), host(s.Node.Ends[0])}
+	limited.Sources = []netip.Prefix{rangeOf("203.0.113.0/24"), rangeOf("10.11.0.3/32"), host(s.Node.Tunnels.Ends[0])}
 	tcp("nobody", "198.51.100.15:80", service.LoadBalancer, all, here)
 	s.Frontends[len(s.Frontends)-1].Limited = true
 	// A load balancer that gives the Node's own address, and a port that another Service has as its node port.
-	tcp("vip", s.Node.Ends[0].String()+":30089", service.LoadBalancer, all, here)
+	tcp("vip", s.Node.Tunnels.Ends[0].String()+":30089", service.LoadBalancer, all, here)
 	tcp("rival", "0.0.0.0:30089", service.NodePort, all, there)
 	udp := frontend("query", corev1.ProtocolUDP, "0.0.0.0:30053", "10.11.0.3:5353")
 	s.Frontends = append(s.Frontends, kindOf(udp, service.NodePort, all))
@@ -121,7 +121,7 @@ func outsideNode6(n int, families family.Families) State {
 	s := withIPv6(four, n, families)
 	addr := func(ip netip.Addr) netip.Addr { return addrOf(inSix(ip.String())) }
 	at := func(ip netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(addr(ip.Addr()), ip.Port()) }
-	own := addr(four.Node.Ends[0])
+	own := addr(four.Node.Tunnels.Ends[0])
 	s.Node.NodePortAddresses = append(slices.Clone(s.Node.NodePortAddresses), own)
 	s.Node.ServiceSource6, _ = policy.ServiceSource(s.Node.PodCIDRs[len(s.Node.PodCIDRs)-1])
 	if !families.Has4() {

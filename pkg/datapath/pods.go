@@ -35,7 +35,7 @@ type podTables struct {
 // servedPod returns the flows of the Pod at a port.
 func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
 	pod, _ := derive.Get(r, t.base.Pods, port)
-	n := t.base.self(r)
+	p := nodePod{t.base.self(r), pod}
 	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 	if problems := t.base.refused(r, localPod(port), object, pod.claims()); problems != nil {
 		return ServedPod{Pod: pod}, problems
@@ -46,28 +46,34 @@ func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []p
 		identity.number = unknownIdentity
 	}
 	if place.Closed() || place.Isolated() {
-		return n.tenantPod(pod, place, identity)
+		return p.tenantPod(place, identity)
 	}
 	flows := []flow.Flow{back(pod.Port)}
 	for _, ip := range pod.IPs {
 		flows = append(flows,
-			n.sends(pod, ip, identity), n.toPod(pod, ip, identity.number), n.toItself(pod, ip),
+			p.sends(ip, identity), p.toPod(ip, identity.number), p.toItself(ip),
 		)
-		flows = append(flows, n.answer(ip, pod.MAC, asHost)...)
+		flows = append(flows, p.node.answer(ip, pod.MAC, asHost)...)
 		if ip.Is4() {
 			flows = append(flows, pod.asks(ip))
 		}
 	}
 	if pod.HostPorts {
-		flows = append(flows, n.hostPorts(pod, identity.number)...)
+		flows = append(flows, p.hostPorts(identity.number)...)
 	}
-	flows = append(flows, n.solicits(pod)...)
+	flows = append(flows, p.solicits()...)
 	if identity.egress {
 		flows = append(flows, pod.mayReachItself()...)
 	}
 	closed := identity.number == unknownIdentity
 	return ServedPod{Pod: pod, Served: true, Closed: closed,
-		Entries: flow.Entries{Flows: flows, Meters: n.meters(pod)}}, nil
+		Entries: flow.Entries{Flows: flows, Meters: p.meters()}}, nil
+}
+
+// nodePod makes the flows of a Pod of this Node.
+type nodePod struct {
+	node Node
+	pod  Pod
 }
 
 // firstPodMeter is above the meters of packets to the agent. A Pod's meter is that plus the number of its port, and
@@ -75,10 +81,10 @@ func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []p
 const firstPodMeter = 1 << 16
 
 // meters returns the meters of a Pod.
-func (n Node) meters(pod Pod) []flow.Meter {
-	out := pod.limits()
-	if pod.has6() {
-		out = append(out, n.solicitMeter(pod))
+func (p nodePod) meters() []flow.Meter {
+	out := p.pod.limits()
+	if p.pod.has6() {
+		out = append(out, p.solicitMeter())
 	}
 	return out
 }
@@ -95,19 +101,19 @@ func (pod Pod) limits() []flow.Meter {
 }
 
 // sends lets the Pod send from its own addresses and nothing else.
-func (n Node) sends(pod Pod, ip netip.Addr, identity podIdentity) flow.Flow {
+func (p nodePod) sends(ip netip.Addr, identity podIdentity) flow.Flow {
 	var actions flow.Actions
-	for _, m := range pod.limits() {
+	for _, m := range p.pod.limits() {
 		actions = flow.Do(ofp.Meter{ID: m.ID})
 	}
 	actions = append(actions, load(sender, identity.number)...)
-	if n.Stretched {
+	if p.node.Tunnels.Stretched {
 		actions = append(actions, flow.Load(clusterSetID, uint64(identity.clusterSet)))
 	}
 	actions = append(actions, load(senderKey, identity.key)...)
 	return flow.Flow{
 		Table: Classify, Priority: normal,
-		Match:   flow.All(flow.InPort(pod.Port), flow.EthSrc(pod.MAC), flow.IPSrc(host(ip))),
+		Match:   flow.All(flow.InPort(p.pod.Port), flow.EthSrc(p.pod.MAC), flow.IPSrc(host(ip))),
 		Actions: append(actions, flow.Load(source, fromPod), flow.Goto(UnSNAT)),
 	}
 }
@@ -122,49 +128,49 @@ func (pod Pod) asks(ip netip.Addr) flow.Flow {
 }
 
 // toPod delivers to the Pod.
-func (n Node) toPod(pod Pod, ip netip.Addr, identity uint32) flow.Flow {
+func (p nodePod) toPod(ip netip.Addr, identity uint32) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: normal,
 		Match:   flow.All(flow.IPDst(host(ip))),
-		Actions: n.deliver(pod, append(load(receiver, identity), flow.Goto(Ingress))...),
+		Actions: p.deliver(append(load(receiver, identity), flow.Goto(Ingress))...),
 	}
 }
 
 // toItself is for a Pod that reached itself through a Service, which policies cannot forbid. Its replies are restored,
 // not translated, before they get here.
-func (n Node) toItself(pod Pod, ip netip.Addr) flow.Flow {
+func (p nodePod) toItself(ip netip.Addr) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: high,
-		Match:   flow.All(flow.InPort(pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip))),
-		Actions: n.deliver(pod, flow.Load(snat, snatHairpin), flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
+		Match:   flow.All(flow.InPort(p.pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip))),
+		Actions: p.deliver(flow.Load(snat, snatHairpin), flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 	}
 }
 
 // hostPorts is for a Pod that clients reach by ports of the Node. The host has translated their packets, so it gets the
 // replies to every client. A Pod that reaches itself by such a port would see its own address. Policies judge
 // that packet by its source, since a packet from the host may have any.
-func (n Node) hostPorts(pod Pod, identity uint32) []flow.Flow {
-	flows := n.each(func(ip flow.Cond) []flow.Flow {
+func (p nodePod) hostPorts(identity uint32) []flow.Flow {
+	flows := p.node.each(func(ip flow.Cond) []flow.Flow {
 		return []flow.Flow{
-			n.toGateway(origin, 0, flow.InPort(pod.Port), ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
+			p.node.toGateway(origin, 0, flow.InPort(p.pod.Port), ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
 		}
 	})
-	for _, ip := range pod.IPs {
+	for _, ip := range p.pod.IPs {
 		flows = append(flows, flow.Flow{
 			Table: Route, Priority: high,
 			Match: flow.All(source.Is(fromGateway), flow.CTState("-rpl+trk"), flow.IPSrc(host(ip)), flow.IPDst(host(ip))),
-			Actions: n.deliver(pod, append(append(flow.Do(flow.Load(snat, snatHairpin)), load(receiver, identity)...),
+			Actions: p.deliver(append(append(flow.Do(flow.Load(snat, snatHairpin)), load(receiver, identity)...),
 				flow.Goto(Ingress))...),
 		})
 	}
 	return flows
 }
 
-func (n Node) deliver(pod Pod, more ...ofp.Action) flow.Actions {
+func (p nodePod) deliver(more ...ofp.Action) flow.Actions {
 	actions := flow.Do(
-		flow.SetEthSrc(n.GatewayMAC),
-		flow.SetEthDst(pod.MAC),
-		flow.Load(outPort, uint64(pod.Port)),
+		flow.SetEthSrc(p.node.GatewayMAC),
+		flow.SetEthDst(p.pod.MAC),
+		flow.Load(outPort, uint64(p.pod.Port)),
 	)
 	return append(actions, more...)
 }

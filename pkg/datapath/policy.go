@@ -31,8 +31,8 @@ import (
 // A connection to a Service is remembered with its endpoint before policies judge it. Until they have allowed it, it is
 // pending: each further packet of it is judged like the first.
 
-// policies returns the flows that this Node needs with any policies.
-func (n Node) policies() []flow.Flow {
+// policyBase returns the flows that this Node needs with any policies.
+func policyBase(n Node) []flow.Flow {
 	flows := []flow.Flow{
 		{Table: Egress, Priority: last, Actions: flow.Do(flow.Goto(Route))},
 		{Table: Ingress, Priority: last, Actions: flow.Do(flow.Goto(Commit))},
@@ -51,8 +51,8 @@ func (n Node) policies() []flow.Flow {
 	})...)
 	flows = append(flows, bySenderKey())
 	flows = append(flows, n.each(again)...)
-	if n.Stretched {
-		flows = append(flows, n.stretched()...)
+	if n.Tunnels.Stretched {
+		flows = append(flows, stretched(n)...)
 	}
 	for _, s := range directions {
 		flows = append(flows,

@@ -85,7 +85,7 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 	state.Pods, state.Frontends, state.Slices, state.Exported = nil, nil, nil, nil
 	state.Node.PodCIDRs, state.Node.GatewayIPs = ownRanges, ownGatewayIPs
 	state.RemoteNodes[0].PodCIDRs, state.RemoteNodes[0].GatewayIPs = farRanges, farGatewayIPs
-	state.Node.Stretched = true
+	state.Node.Tunnels.Stretched = true
 	p := &policed{sources: newSources(state)}
 	local, remote := policytest.TwoRanges()
 	local6, remote6 := policytest.TwoRanges6()

@@ -23,9 +23,9 @@ func TestSwitchRange6(t *testing.T) {
 			t.Errorf("%s is not in %s and %s", e.Addr, EntryRange6, family.SwitchRange6)
 		}
 	}
-	for _, n := range []Node{{Families: family.IPv6}, {Families: family.IPv6, PeerEnd: eastTwo}} {
+	for _, n := range []Node{{Families: family.IPv6}, {Families: family.IPv6, Tunnels: Tunnels{PeerEnd: eastTwo}}} {
 		priority := low
-		if n.PeerEnd.IsValid() { // answers to other clusters' Gateways go there
+		if n.Tunnels.PeerEnd.IsValid() { // answers to other clusters' Gateways go there
 			priority = closed
 		}
 		drop := flow.Flow{Table: Route, Priority: priority, Match: flow.All(flow.IPDst(family.SwitchRange6))}.String()
@@ -41,7 +41,8 @@ func TestSwitchRange6(t *testing.T) {
 func TestRefusalsAreSent(t *testing.T) {
 	encrypted := dualNode(2)
 	encrypted.Peering.Part.End = claims.InsideOf(eastTwo)
-	encrypted.Node.PeerEnd, encrypted.Node.PeerSource = encrypted.Peering.Part.End, encrypted.Peering.Part.End
+	encrypted.Node.Tunnels.PeerEnd = encrypted.Peering.Part.End
+	encrypted.Node.Tunnels.PeerSource = encrypted.Peering.Part.End
 	for i, peer := range encrypted.Peering.Peers {
 		w := peering.Way{Outside: peer.Gateways[0].Outside, Inside: claims.InsideOf(peer.Gateways[0].Outside)}
 		encrypted.Peering.Peers[i].Gateways = []peering.Way{w}
@@ -164,7 +165,7 @@ func TestSetUp(t *testing.T) {
 		t.Errorf("an empty state wants %v, %v", out, problems)
 	}
 	s := onNode(2)
-	s.Node.TunnelPort = 0
+	s.Node.Tunnels.Port = 0
 	set := setOf(t, mustPlan(t, s))
 	for f := range set.Flows() {
 		if strings.Contains(f.String(), "tun_dst") {

@@ -61,10 +61,13 @@ func onNode(n int) State {
 	s := State{
 		Node: Node{
 			Name: names[self], GatewayMAC: gwMAC, GatewayIPs: []netip.Addr{at(1)},
-			GatewayPort: gatewayPort, TunnelPort: tunnelPort, PodCIDRs: cidr[self : self+1],
+			GatewayPort: gatewayPort, PodCIDRs: cidr[self : self+1],
 			ServiceVIP: vip, ServiceCIDRs: []netip.Prefix{rangeOf("10.97.0.0/16")},
-			Ends: address[self : self+1], TunnelSource: address[self], PeerSource: address[self],
-			Tunnel: Tunnel{Protocol: 17, Port: 6081}, PacketInRate: 5000,
+			PacketInRate: 5000,
+			Tunnels: Tunnels{
+				Port: tunnelPort, Ends: address[self : self+1], Source: address[self], PeerSource: address[self],
+				Outer: Tunnel{Protocol: 17, Port: 6081},
+			},
 		},
 		Pods: []Pod{
 			{Namespace: "default", Name: "pod1", Interface: "pod1-a1b2c3", MAC: podMACOne, IPs: []netip.Addr{at(2)}, Port: 1},

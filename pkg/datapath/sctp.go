@@ -15,7 +15,7 @@ import (
 // are dropped. SCTP itself splits large messages, and requests no fragments.
 
 // sctpByPort returns the flows of SCTP for a datapath whose connection tracking does not read its ports.
-func (n Node) sctpByPort() []flow.Flow {
+func sctpByPort(n Node) []flow.Flow {
 	if !n.SCTPByPort {
 		return nil
 	}

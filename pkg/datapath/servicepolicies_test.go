@@ -266,11 +266,12 @@ func TestServicePolicyBounds(t *testing.T) {
 		t.Errorf("%d flows, of which %d drop, want %d and 1: the second rule is beyond the bound", n, closed, first+1)
 	}
 	// Its clients are others, and it is closed.
-	if j, ok := c.tables.Policies.OfServices.Judge(none[0], addrOf(world), corev1.ProtocolTCP, 30085); !ok || !j.Beyond ||
+	judges := c.tables.Policies.OfServices
+	if j, ok := judges.Judge(none[0], addrOf(world), corev1.ProtocolTCP, 30085); !ok || !j.Beyond ||
 		j.Action != policy.Drop || j.Key.Index != 1 {
 		t.Errorf("another client is judged by %+v, %v, want the second rule", j, ok)
 	}
-	if j, ok := c.tables.Policies.OfServices.Judge(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085); !ok || j.Beyond ||
+	if j, ok := judges.Judge(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085); !ok || j.Beyond ||
 		j.Action != policy.Allow {
 		t.Errorf("a client of the first rule is judged by %+v, %v", j, ok)
 	}
@@ -288,7 +289,7 @@ func TestServicePolicyBounds(t *testing.T) {
 				closed++
 			}
 		}
-		j, ok := c.tables.Policies.OfServices.Judge(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085)
+		j, ok := judges.Judge(none[0], ranges[0].CIDR.Addr(), corev1.ProtocolTCP, 30085)
 		if ok != (action == policy.Pass) || ok && j.Action != policy.Drop {
 			t.Errorf("%s beyond the bound: judged by %+v, %v", action, j, ok)
 		}

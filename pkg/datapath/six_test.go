@@ -130,11 +130,11 @@ func outerSix(a netip.Addr) netip.Addr {
 
 // over6 returns the state of a Node whose tunnels are over IPv6.
 func over6(s State) State {
-	s.Node.Ends, s.RemoteNodes = slices.Clone(s.Node.Ends), slices.Clone(s.RemoteNodes)
-	for i := range s.Node.Ends {
-		s.Node.Ends[i] = outerSix(s.Node.Ends[i])
+	s.Node.Tunnels.Ends, s.RemoteNodes = slices.Clone(s.Node.Tunnels.Ends), slices.Clone(s.RemoteNodes)
+	for i := range s.Node.Tunnels.Ends {
+		s.Node.Tunnels.Ends[i] = outerSix(s.Node.Tunnels.Ends[i])
 	}
-	s.Node.TunnelSource, s.Node.PeerSource = outerSix(s.Node.TunnelSource), outerSix(s.Node.PeerSource)
+	s.Node.Tunnels.Source, s.Node.Tunnels.PeerSource = outerSix(s.Node.Tunnels.Source), outerSix(s.Node.Tunnels.PeerSource)
 	for i := range s.RemoteNodes {
 		s.RemoteNodes[i].Address = outerSix(s.RemoteNodes[i].Address)
 	}
@@ -144,7 +144,7 @@ func over6(s State) State {
 		g.GatewayIP, g.InternalIP = outerSix(g.GatewayIP), outerSix(g.InternalIP)
 	}
 	p.Part.End = outerSix(p.Part.End)
-	s.Node.PeerEnd = p.Part.End
+	s.Node.Tunnels.PeerEnd = p.Part.End
 	for i := range p.Peers {
 		p.Peers[i].Gateways = []peering.Way{{Outside: outerSix(p.Peers[i].Gateways[0].Outside)}}
 		p.Peers[i].Ends = []peering.End{{Addr: outerSix(p.Peers[i].Ends[0].Addr)}}

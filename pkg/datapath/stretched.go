@@ -24,7 +24,7 @@ import (
 const noNumber = 0
 
 // stretched returns the flows that policies about other clusters always need.
-func (n Node) stretched() []flow.Flow {
+func stretched(n Node) []flow.Flow {
 	flows := []flow.Flow{
 		// The address belongs to a Gateway, and not to a Pod.
 		{Table: IngressPeer, Priority: high, Match: flow.All(source.Is(fromPeer)), Actions: flow.Do(flow.Goto(IngressAdmin))},

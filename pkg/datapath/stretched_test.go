@@ -46,7 +46,7 @@ func stretchedState(cluster string, n int) State {
 		s.Pods = append(s.Pods, onNode(1).Pods[1])
 		s.Pods[1].IPs = []netip.Addr{s.Pods[0].IPs[0].Next()}
 	}
-	s.Node.Stretched = true
+	s.Node.Tunnels.Stretched = true
 	return s
 }
 
@@ -200,7 +200,7 @@ func TestStretched(t *testing.T) {
 			edit: func(all map[string]*sources) {
 				for _, name := range []string{"east1", "east2"} {
 					n := all[name].Node
-					n.Stretched = false
+					n.Tunnels.Stretched = false
 					all[name].node.Set(Self, n)
 				}
 			}, from: a1, want: "east1 east2 ok"},
@@ -274,7 +274,7 @@ func TestStretchedKeyLost(t *testing.T) {
 	number := func(sent bool) {
 		for _, name := range []string{"east1", "east2"} {
 			n := all[name].Node
-			n.Stretched = sent
+			n.Tunnels.Stretched = sent
 			all[name].node.Set(Self, n)
 		}
 		c.load(all)

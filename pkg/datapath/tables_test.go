@@ -70,7 +70,7 @@ func newSources(s State) *sources {
 		uids:      derive.NewSource[derive.Name, types.UID](e, "uids"),
 	}
 	c.policy = policy.NewTables(e, s.Node.Name, attachments(e, pods, c.uids))
-	if s.Node.Stretched {
+	if s.Node.Tunnels.Stretched {
 		c.policy.Stretched()
 	}
 	c.policy.Outside = s.Node.Outside
@@ -297,7 +297,7 @@ func (c *sources) step(r *rand.Rand) string {
 	case 4:
 		c.Node.NodePortAddresses = []netip.Addr{addrOf("198.51.100.14"), addrOf("192.168.78.101")}
 	case 0:
-		c.Node.TunnelPort = 0
+		c.Node.Tunnels.Port = 0
 	case 1:
 		c.Node.PacketInRate = 0
 	case 2:

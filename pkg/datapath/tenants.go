@@ -148,12 +148,12 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 	n := t.base.self(r)
 	var flows []flow.Flow
 	if len(derive.All(r, t.offers)) > 0 {
-		flows = n.onlyInside()
+		flows = onlyInside(n)
 	}
 	if !t.servesTenants(r) {
 		return flow.Entries{Flows: flows}, nil
 	}
-	flows = append(flows, n.tenants()...)
+	flows = append(flows, tenantBase(n)...)
 	part, _ := derive.Get(r, t.base.Peering.Part, Self)
 	var ranges []netip.Prefix // of other clusters, which are not outside
 	for _, c := range part.Closed {
@@ -168,8 +168,8 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 	return flow.Entries{Flows: flows}, nil
 }
 
-// tenants are these flows, but for ranges of other clusters.
-func (n Node) tenants() []flow.Flow {
+// tenantBase returns these flows, but for ranges of other clusters.
+func tenantBase(n Node) []flow.Flow {
 	tenants := isTenant.Is(1)
 	flows := []flow.Flow{
 		{Table: Tenant},
@@ -198,7 +198,7 @@ func (n Node) tenants() []flow.Flow {
 	for _, cidr := range n.ServiceCIDRs { // no Service has the address
 		flows = append(flows, flow.Flow{Table: Tenant, Priority: closed, Match: flow.All(flow.IPDst(cidr.Masked()))})
 	}
-	for _, f := range n.arp() { // the addresses of the gateway port
+	for _, f := range arp(n) { // the addresses of the gateway port
 		flows = append(flows, atTenant(f))
 	}
 	return flows
@@ -206,7 +206,7 @@ func (n Node) tenants() []flow.Flow {
 
 // onlyInside drops connections of the default network, of other clusters and from outside to a Service of tenants,
 // whose endpoints may be anywhere. Its endpoints in the network drop them themselves.
-func (n Node) onlyInside() (flows []flow.Flow) {
+func onlyInside(n Node) (flows []flow.Flow) {
 	drop := func(match ...flow.Cond) {
 		flows = append(flows, flow.Flow{Table: Route, Priority: shares,
 			Match: flow.All(append(match, isTenant.Is(0), flow.CTState("-rpl-inv+trk"), markTenant.Is(1))...)})
@@ -273,7 +273,7 @@ func intoTenant(flows []flow.Flow) []flow.Flow {
 // go through the tunnel, since only there they have a number.
 func (t *tenantTables) tenantNode(name derive.Name, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	n := t.base.self(r)
-	if !t.servesTenants(r) || n.TunnelPort == 0 {
+	if !t.servesTenants(r) || n.Tunnels.Port == 0 {
 		return e, nil
 	}
 	remote, _ := derive.Get(r, t.base.RemoteNodes, name)
@@ -283,15 +283,15 @@ func (t *tenantTables) tenantNode(name derive.Name, r *derive.Reader) (e flow.En
 				flow.EthDstMasked(TenantMAC, tenantMACs), flow.IPSrc(cidr)))...)
 		}
 		e.Flows = append(e.Flows,
-			n.toTenants(remote, cidr, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
-			n.toTenants(remote, cidr, nil, generated.Is(1)))
+			nodeLink{n, remote}.toTenants(cidr, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
+			nodeLink{n, remote}.toTenants(cidr, nil, generated.Is(1)))
 	}
 	return e, nil
 }
 
 // toTenants routes packets of a network to Pods of another Node.
-func (n Node) toTenants(r RemoteNode, cidr netip.Prefix, more flow.Actions, match ...flow.Cond) flow.Flow {
-	f := n.throughTunnel(normal, TenantMAC, r.Address, 0, append(match, isTenant.Is(1), flow.IPDst(cidr))...)
+func (l nodeLink) toTenants(cidr netip.Prefix, more flow.Actions, match ...flow.Cond) flow.Flow {
+	f := l.node.throughTunnel(normal, TenantMAC, l.to.Address, 0, append(match, isTenant.Is(1), flow.IPDst(cidr))...)
 	end := len(f.Actions) - 1
 	f.Actions = slices.Concat(more, f.Actions[:end], flow.Do(flow.Move(tenantID, numberInMAC)), f.Actions[end:])
 	return atTenant(f)
@@ -301,7 +301,7 @@ func (n Node) toTenants(r RemoteNode, cidr netip.Prefix, more flow.Actions, matc
 func network(id tenant.ID) uint64 { return 1<<tenantID.Width | uint64(id) }
 
 // tenantPod returns the flows of a Pod in a network of tenants. A closed Pod may send, and nothing takes its packets.
-func (n Node) tenantPod(pod Pod, place tenant.Place, identity podIdentity) (ServedPod, []problem.Problem) {
+func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod, []problem.Problem) {
 	enter := flow.Do(flow.Load(inTenant, network(place.ID)))
 	if place.Outside {
 		enter = append(enter, flow.Load(mayLeave, 1))
@@ -318,38 +318,38 @@ func (n Node) tenantPod(pod Pod, place tenant.Place, identity podIdentity) (Serv
 		f.Actions = slices.Insert(slices.Clone(f.Actions), at, enter...)
 		return f
 	}
-	flows := []flow.Flow{back(pod.Port)}
-	for _, ip := range pod.IPs {
-		flows = append(flows, entering(n.sends(pod, ip, identity)),
+	flows := []flow.Flow{back(p.pod.Port)}
+	for _, ip := range p.pod.IPs {
+		flows = append(flows, entering(p.sends(ip, identity)),
 			// The host sends no packet in the Pod's name. Otherwise the Pod's own packets could come back without a network.
-			flow.Flow{Table: Classify, Priority: never, Match: flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)))})
+			flow.Flow{Table: Classify, Priority: never, Match: flow.All(flow.InPort(p.node.GatewayPort), flow.IPSrc(host(ip)))})
 		if ip.Is4() {
-			f := entering(pod.asks(ip))
+			f := entering(p.pod.asks(ip))
 			f.Actions[len(f.Actions)-1] = flow.Goto(Tenant)
 			flows = append(flows, f)
 		}
-		deliver := n.toPod(pod, ip, identity.number)
+		deliver := p.toPod(ip, identity.number)
 		for _, id := range from {
 			f := atTenant(deliver)
 			f.Match = flow.All(inTenant.Is(network(id)), flow.IPDst(host(ip)))
 			flows = append(flows, f)
-			for _, f := range n.answer(ip, pod.MAC, asHost, inTenant.Is(network(id))) {
+			for _, f := range p.node.answer(ip, p.pod.MAC, asHost, inTenant.Is(network(id))) {
 				flows = append(flows, atTenant(f))
 			}
 		}
 		if len(from) == 0 {
 			continue
 		}
-		flows = append(flows, n.answer(ip, pod.MAC, asHost, flow.InPort(n.GatewayPort))...)
-		itself := atTenant(n.toItself(pod, ip))
-		itself.Match = flow.All(isTenant.Is(1), flow.InPort(pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip)))
+		flows = append(flows, p.node.answer(ip, p.pod.MAC, asHost, flow.InPort(p.node.GatewayPort))...)
+		itself := atTenant(p.toItself(ip))
+		itself.Match = flow.All(isTenant.Is(1), flow.InPort(p.pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip)))
 		flows = append(flows, itself)
-		for _, match := range n.toTenantPod(ip, place) {
+		for _, match := range p.fromDefault(ip, place) {
 			deliver.Match = flow.All(append(match, isTenant.Is(0), flow.IPDst(host(ip)))...)
 			flows = append(flows, deliver)
 		}
 	}
-	for _, f := range n.solicits(pod) {
+	for _, f := range p.solicits() {
 		if f.Table == ARP { // for its own address
 			f = atTenant(f)
 		} else {
@@ -362,22 +362,22 @@ func (n Node) tenantPod(pod Pod, place tenant.Place, identity podIdentity) (Serv
 		flows = append(flows, f)
 	}
 	if identity.egress {
-		flows = append(flows, pod.mayReachItself()...)
+		flows = append(flows, p.pod.mayReachItself()...)
 	}
 	var ps problem.List
-	if pod.HostPorts {
-		ps.Add(problem.About("Pod", pod.Namespace, pod.Name), "spec.containers.ports.hostPort", "HostPortNotServed",
+	if p.pod.HostPorts {
+		ps.Add(problem.About("Pod", p.pod.Namespace, p.pod.Name), "spec.containers.ports.hostPort", "HostPortNotServed",
 			"its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a Service of type "+
 				"NodePort with externalTrafficPolicy Local")
 	}
-	return ServedPod{Pod: pod, Served: true, Closed: place.Closed() || identity.number == unknownIdentity,
-		Entries: flow.Entries{Flows: flows, Meters: n.meters(pod)}}, ps
+	return ServedPod{Pod: p.pod, Served: true, Closed: place.Closed() || identity.number == unknownIdentity,
+		Entries: flow.Entries{Flows: flows, Meters: p.meters()}}, ps
 }
 
-// toTenantPod returns the packets of the default network that reach a Pod of a network of tenants: replies to its
+// fromDefault returns the packets of the default network that reach a Pod of a network of tenants: replies to its
 // connections to Services, and outside if it may; the agent's refusals; and packets of its own Node, such as the
 // kubelet's probes.
-func (n Node) toTenantPod(ip netip.Addr, place tenant.Place) [][]flow.Cond {
+func (p nodePod) fromDefault(ip netip.Addr, place tenant.Place) [][]flow.Cond {
 	reply := flow.CTState("+rpl+trk")
 	out := [][]flow.Cond{
 		{reply, markService.Is(1), markTenant.Is(0)},
@@ -386,9 +386,9 @@ func (n Node) toTenantPod(ip netip.Addr, place tenant.Place) [][]flow.Cond {
 	if place.Outside {
 		out = append(out, []flow.Cond{reply, source.Is(fromGateway)})
 	}
-	for _, own := range n.GatewayIPs {
+	for _, own := range p.node.GatewayIPs {
 		if own.Is4() == ip.Is4() {
-			out = append(out, []flow.Cond{flow.InPort(n.GatewayPort), flow.IPSrc(host(own)), forwarded.Is(0)})
+			out = append(out, []flow.Cond{flow.InPort(p.node.GatewayPort), flow.IPSrc(host(own)), forwarded.Is(0)})
 		}
 	}
 	return out

@@ -158,7 +158,7 @@ func fromOutside(states map[string]State, namespace string, port int, endpoint s
 		zero, external = "[::]", "[2001:db8::40]"
 	}
 	for node, s := range states {
-		s.Node.Outside, s.Node.NodePortAddresses = true, s.Node.Ends
+		s.Node.Outside, s.Node.NodePortAddresses = true, s.Node.Tunnels.Ends
 		for vip, kind := range map[string]service.Kind{zero: service.NodePort, external: service.ExternalIP} {
 			f := frontend(fmt.Sprint("out-", port), corev1.ProtocolTCP, fmt.Sprint(vip, ":", port), endpoint)
 			f = kindOf(f, kind, service.AllClients)

@@ -55,7 +55,7 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 		"--", "add-port", "br-int", "gw0", "--", "set", "interface", "gw0", "type=internal",
 		fmt.Sprintf("ofport_request=%d", s.Node.GatewayPort), fmt.Sprintf("mac=%q", s.Node.GatewayMAC),
 		"--", "add-port", "br-int", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip=flow",
-		"options:local_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.TunnelPort))
+		"options:local_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.Tunnels.Port))
 	gateway := s.Node.GatewayIPs[0]
 	commands := []string{
 		"link set gw0 up",
@@ -122,8 +122,8 @@ func westNode(n int) State {
 		Address:    []netip.Addr{westGW, addrOf("192.168.77.102")}[other],
 		GatewayIPs: []netip.Addr{addrOf(cidrHost(cidrs[other], 1))},
 	}}
-	s.Node.Ends = []netip.Addr{[]netip.Addr{westGW, addrOf("192.168.77.102")}[self]}
-	s.Node.TunnelSource, s.Node.PeerSource = s.Node.Ends[0], s.Node.Ends[0]
+	s.Node.Tunnels.Ends = []netip.Addr{[]netip.Addr{westGW, addrOf("192.168.77.102")}[self]}
+	s.Node.Tunnels.Source, s.Node.Tunnels.PeerSource = s.Node.Tunnels.Ends[0], s.Node.Tunnels.Ends[0]
 	s.Exported = exported("nginx", "node", "sctp")
 	s.Frontends = []service.Frontend{
 		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080", "10.10.1.2:8080"),
@@ -495,8 +495,8 @@ func TestTunnelsEndAtOneInterface(t *testing.T) {
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	states, ends := []State{onNode(1), onNode(2)}, []string{"10.50.0.1", "10.50.0.2"}
 	for i := range states {
-		states[i].Node.TunnelSource = addrOf(ends[i])
-		states[i].Node.Ends = append([]netip.Addr{addrOf(ends[i])}, states[i].Node.Ends...)
+		states[i].Node.Tunnels.Source = addrOf(ends[i])
+		states[i].Node.Tunnels.Ends = append([]netip.Addr{addrOf(ends[i])}, states[i].Node.Tunnels.Ends...)
 		remote := &states[i].RemoteNodes[0]
 		remote.Sources = []netip.Addr{remote.Address}
 		remote.Address = addrOf(ends[1-i])

@@ -87,7 +87,7 @@ func (w ways) asItIs(priority uint16, mac ofp.MAC, remember bool, match ...flow.
 	var f flow.Flow
 	if len(w.list) == 1 {
 		f = w.node.throughTunnel(priority, mac, w.list[0].end, 0, match...)
-		if w.node.Stretched {
+		if w.node.Tunnels.Stretched {
 			f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
 		}
 	} else {

@@ -333,7 +333,7 @@ func TestTransitRefused(t *testing.T) {
 				t.Fatalf("%s: the answer goes %s", last, r)
 			}
 			out := r.Outputs[0].Packet
-			out.TunSrc = c.states[last].Node.Ends[0]
+			out.TunSrc = c.states[last].Node.Tunnels.Ends[0]
 			back := c.send(c.ends[out.TunDst]+" tunnel", out)
 			if n := len(back.places); strings.Join(back.places[n-2:], " ") != "east1 pod1" ||
 				back.packet.IPSrc != p.IPDst || back.packet.SrcPort != p.DstPort {

@@ -71,9 +71,9 @@ func (t *clusterTables) waysTo(r *derive.Reader, at role, peer peering.Peer) way
 	node := t.base.self(r)
 	switch {
 	case at.direct(peer):
-		node.TunnelSource = node.PeerSource
+		node.Tunnels.Source = node.Tunnels.PeerSource
 		if peer.Base.IsValid() {
-			node.TunnelSource = peer.Base
+			node.Tunnels.Source = peer.Base
 		}
 		return t.waysOver(r, node, peer.ClusterID, peer.Ends)
 	case peer.Active:
@@ -160,7 +160,7 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 	}
 	if len(w.list) == 1 {
 		f := w.node.throughTunnel(priority, CrossClusterMAC, w.list[0].end, translate, match...)
-		if w.node.Stretched && what == sentRequest { // a peer's packet keeps its key, on the way to another Node
+		if w.node.Tunnels.Stretched && what == sentRequest { // a peer's packet keeps its key, on the way to another Node
 			f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
 		}
 		if what == sentRequest { // else it would look like one from before there were ways
@@ -173,7 +173,7 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 		if translate != 0 {
 			actions = append(actions, flow.Load(snat, translate))
 		}
-		if w.node.Stretched && what != sentRequest {
+		if w.node.Tunnels.Stretched && what != sentRequest {
 			actions = append(actions, flow.Load(clusterSetID, 0))
 		}
 		return flow.Flow{Table: Route, Priority: priority, Match: flow.All(append(slices.Clone(match), more...)...),
@@ -216,12 +216,12 @@ func (w ways) groups() []flow.Group {
 	watched := func(id int, one wayTo) flow.Bucket {
 		port := one.port
 		if port == 0 {
-			port = w.node.TunnelPort // is up
+			port = w.node.Tunnels.Port // is up
 		}
 		return flow.Bucket{ID: uint32(id), WatchPort: port, Actions: w.take(one)}
 	}
 	first := func(id int) flow.Bucket {
-		return flow.Bucket{ID: uint32(id), WatchPort: w.node.TunnelPort, Actions: w.take(w.list[0])}
+		return flow.Bucket{ID: uint32(id), WatchPort: w.node.Tunnels.Port, Actions: w.take(w.list[0])}
 	}
 	live := flow.Group{ID: w.live, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash", Param: wayHash}}
 	for i, at := range spread(w.staying()) {
@@ -267,7 +267,7 @@ func beginAgain(ip flow.Cond) []flow.Flow {
 // take sends a packet by a way.
 func (w ways) take(one wayTo) flow.Actions {
 	var actions flow.Actions
-	if w.node.Stretched { // not before the group: choosing clears the key of a tunnel without an address
+	if w.node.Tunnels.Stretched { // not before the group: choosing clears the key of a tunnel without an address
 		actions = append(actions, flow.Move(clusterSetID, tunnelKey))
 	}
 	actions = append(actions, w.node.tunnelTo(one.end)...)

@@ -75,8 +75,8 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	s.Node.PodCIDRs, s.Node.ServiceCIDRs = []netip.Prefix{activePods(cluster, n)}, []netip.Prefix{activeServices(cluster)}
 	s.Node.GatewayIPs = []netip.Addr{addrOf(cidrHost(activePods(cluster, n), 1))}
 	own := activeAddr(cluster, n)
-	s.Node.Ends, s.Node.TunnelSource, s.Node.PeerSource = []netip.Addr{own}, own, own
-	s.Node.Stretched = a.stretch
+	s.Node.Tunnels.Ends, s.Node.Tunnels.Source, s.Node.Tunnels.PeerSource = []netip.Addr{own}, own, own
+	s.Node.Tunnels.Stretched = a.stretch
 	s.Pods, s.RemoteNodes, s.Frontends, s.Slices = s.Pods[:1], nil, nil, nil
 	s.Pods[0].IPs = []netip.Addr{addrOf(cidrHost(activePods(cluster, n), 2))}
 	var endpoints []string
@@ -333,7 +333,7 @@ func TestWaysRefused(t *testing.T) {
 					t.Fatalf("%s: the answer goes %s", want, r)
 				}
 				out := r.Outputs[0].Packet
-				out.TunSrc = c.states[last].Node.Ends[0]
+				out.TunSrc = c.states[last].Node.Tunnels.Ends[0]
 				w := c.send(c.ends[out.TunDst]+" tunnel", out)
 				if have := strings.Join(append([]string{last}, w.places...), " "); have != backwards(want)+" pod1" ||
 					w.packet.IPSrc != p.IPDst || w.packet.SrcPort != p.DstPort {
@@ -676,13 +676,13 @@ func TestTunnelWithoutSource(t *testing.T) {
 		"fd78::7": "set_field:0.0.0.0->tun_src,set_field:0.0.0.0->tun_dst,set_field:::->tun_ipv6_src," +
 			"set_field:fd78::7->tun_ipv6_dst,",
 	} {
-		f := flow.Flow{Table: Route, Actions: Node{TunnelPort: 1}.tunnelTo(addrOf(to))}
+		f := flow.Flow{Table: Route, Actions: Node{Tunnels: Tunnels{Port: 1}}.tunnelTo(addrOf(to))}
 		if !strings.Contains(f.String(), want) {
 			t.Errorf("to %s: %s, want %s", to, f, want)
 		}
 	}
 	// To another cluster, on a Node whose other tunnels are over IPv6.
-	own := Node{TunnelPort: 1, TunnelSource: addrOf("192.0.2.1"), Ends: []netip.Addr{addrOf("fd78::1")}}
+	own := Node{Tunnels: Tunnels{Port: 1, Source: addrOf("192.0.2.1"), Ends: []netip.Addr{addrOf("fd78::1")}}}
 	f := flow.Flow{Table: Route, Actions: own.tunnelTo(addrOf("192.0.2.7"))}
 	const want = "set_field:::->tun_ipv6_src,set_field:::->tun_ipv6_dst,set_field:192.0.2.1->tun_src,"
 	if !strings.Contains(f.String(), want) {

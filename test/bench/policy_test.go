@@ -69,7 +69,7 @@ func newPolicies(node string, sync *flowsync.Syncer) policies {
 	p.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.dirty[o] = entries })
 	self.Set(datapath.Self, datapath.Node{
 		Name: node, GatewayMAC: ofp.MAC{2, 0, 0, 0, 0, 1}, GatewayIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 255, 255, 254})},
-		GatewayPort: 2, TunnelPort: 1, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		GatewayPort: 2, Tunnels: datapath.Tunnels{Port: 1}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		ServiceVIP: netip.AddrFrom4([4]byte{169, 254, 0, 253}),
 	})
 	for _, source := range []interface{ Loaded() }{services.Services, services.Slices, self, p.pods, nodes, peers, exported} {

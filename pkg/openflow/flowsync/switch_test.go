@@ -231,7 +231,7 @@ func gateway(t testing.TB) map[flow.Owner]flow.Entries {
 	out, problems := datapath.Plan(datapath.State{
 		Node: datapath.Node{
 			Name: "node-1", GatewayMAC: ofp.MAC{0x0e, 0, 0, 0, 0, 1}, GatewayIPs: []netip.Addr{addr("10.11.0.1")},
-			GatewayPort: 32769, TunnelPort: 32768, PodCIDRs: []netip.Prefix{prefix("10.11.0.0/24")},
+			GatewayPort: 32769, Tunnels: datapath.Tunnels{Port: 32768}, PodCIDRs: []netip.Prefix{prefix("10.11.0.0/24")},
 			ServiceVIP: addr("169.254.0.253"),
 		},
 		Pods: []datapath.Pod{
