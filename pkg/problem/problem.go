@@ -3,7 +3,10 @@
 // an Event or a log line on the object it names.
 package problem
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Object names what a Problem is about: an API object, or a thing of the Node such as a link,
 // whose Kind is then lower-case.
@@ -48,6 +51,19 @@ type List []Problem
 // Add adds a Problem.
 func (l *List) Add(object Object, field, reason, message string) {
 	*l = append(*l, Problem{Object: object, Field: field, Reason: reason, Message: message})
+}
+
+// Observation returns the fields and messages of the first five problems as one text, for the status of an object.
+func (l List) Observation() string {
+	const most = 5
+	var words []string
+	for _, p := range l[:min(len(l), most)] {
+		words = append(words, p.Field+": "+p.Message)
+	}
+	if more := len(l) - most; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, "; ")
 }
 
 // Quoted quotes text of another author for a message. It cuts long text, which would fill conditions and logs.

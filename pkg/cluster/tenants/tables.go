@@ -7,7 +7,6 @@
 package tenants
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -154,9 +153,6 @@ func (t *tables) routerStep(k derive.Object, r *derive.Reader) (routerStep, []pr
 	return routerStep{f.UID, want, want != f.Have}, nil
 }
 
-// maxProblems is how many problems an observation names.
-const maxProblems = 5
-
 // observe returns the state of an object with these problems. on is the feature gate.
 func observe(on bool, ps []problem.Problem) contrailv4.Status {
 	switch {
@@ -166,12 +162,5 @@ func observe(on bool, ps []problem.Problem) contrailv4.Status {
 	case len(ps) == 0:
 		return contrailv4.Status{State: contrailv4.StateSuccess}
 	}
-	var words []string
-	for _, p := range ps[:min(len(ps), maxProblems)] {
-		words = append(words, p.Field+": "+p.Message)
-	}
-	if more := len(ps) - maxProblems; more > 0 {
-		words = append(words, fmt.Sprintf("and %d more", more))
-	}
-	return contrailv4.Status{State: contrailv4.StateWarning, Observation: strings.Join(words, "; ")}
+	return contrailv4.Status{State: contrailv4.StateWarning, Observation: problem.List(ps).Observation()}
 }

@@ -17,6 +17,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
@@ -33,7 +34,8 @@ const parallel = 16
 // Scheme returns a scheme with every kind that the leader reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s))
+	return s, errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s),
+		tombolov1alpha1.AddToScheme(s))
 }
 
 // SetupWithManager adds the leader controller to a manager. namespace is the Common Area, in which the controller

@@ -22,14 +22,16 @@ import (
 //	imports, held ─► claims ─► ranges ─────────┤      └─► verdicts ◄┘          ▲
 //	                                           ├─► labels ─► (numbering) ─► numbers
 //	                                           ├─► addresses of Pods
+//	                                           ├─► networks (networks.go)
 //	                                           └─► policies, reports ─► states of policies
 //	                                                          │
 //	written ──────────────────────────────────────────► steps of exports
 //
 // Steps are the missing writes. An object in its desired state has no step.
 type tables struct {
-	engine *derive.Engine
-	kinds  *watch.Kinds // of the Common Area
+	engine   *derive.Engine
+	kinds    *watch.Kinds // of the Common Area
+	networks *networks
 
 	// Objects of the API server.
 	sets          *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
@@ -171,6 +173,7 @@ func newTables() *tables {
 	t.announceSteps = derive.NewTable(e, "steps of announces", t.announceStep, derive.KeysOf(t.announces))
 	t.accountSteps = derive.NewTable(e, "steps of accounts", t.accountStep, derive.KeysOf(t.accounts))
 	t.setSteps = derive.NewTable(e, "steps of the ClusterSet", t.setStep, derive.KeysOfIndex(everything))
+	t.networks = newNetworks(t.kinds, e, t.members)
 	return t
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/retry"
@@ -88,6 +90,10 @@ func (t described) again() described {
 	copyRows(n.uses, t.uses)
 	copyRows(n.refused, t.refused)
 	copyRows(n.numbers, t.numbers)
+	copyRows(n.networks.networks, t.networks.networks)
+	copyRows(n.networks.connections, t.networks.connections)
+	copyRows(n.networks.networkStatus, t.networks.networkStatus)
+	copyRows(n.networks.connectionsStatus, t.networks.connectionsStatus)
 	n.engine.Pass()
 	return n
 }
@@ -107,6 +113,8 @@ type state struct {
 	Policies   []derive.Row[derive.Object, joint]
 	States     []derive.Row[derive.Object, policyState]
 	Addresses  []derive.Row[derive.Object, addressed]
+	Networks   []derive.Row[derive.Object, *tombolov1alpha1.TenantNetwork]
+	Connected  []derive.Row[derive.Object, *tombolov1alpha1.NetworkConnection]
 	Problems   string
 }
 
@@ -114,7 +122,8 @@ func (t described) state() state {
 	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(),
 		t.conditions.All(),
 		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(),
-		t.addresses.All(), fmt.Sprint(t.engine.Problems())}
+		t.addresses.All(), t.networks.networkSteps.All(), t.networks.connectionSteps.All(),
+		fmt.Sprint(t.engine.Problems())}
 }
 
 var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
@@ -144,9 +153,11 @@ func (w *walker) meta(name string) metav1.ObjectMeta {
 func (w *walker) step() {
 	id := w.pick("east", "west", "south", "flat")
 	key := func(name string) derive.Object { return derive.Object{Namespace: "area", Name: name} }
-	switch w.rand.IntN(12) {
+	switch w.rand.IntN(14) {
 	case 0, 1, 2, 3:
 		w.export(id)
+	case 12, 13:
+		w.network(id)
 	case 4: // the API server does the leader's writes
 		w.obey()
 	case 5:
@@ -233,6 +244,33 @@ func (w *walker) export(id string) {
 	w.written.Set(key, now)
 }
 
+// network writes or deletes a TenantNetwork or a NetworkConnection.
+func (w *walker) network(id string) {
+	names := []string{"a", "b", "c", "d"}
+	some := func() []string {
+		w.rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		return slices.Clone(names[:w.rand.IntN(len(names))])
+	}
+	n := &tombolov1alpha1.TenantNetwork{ObjectMeta: w.meta(w.pick(names...))}
+	n.UID = types.UID(w.pick("uid-14528", "uid-24229", "uid-1")) // the first two have one number
+	n.Spec.Members = []tombolov1alpha1.TenantNetworkMember{{ClusterID: id}, {ClusterID: "east"}}
+	n.Spec.Members[0].NamespaceSelector.MatchLabels = map[string]string{w.pick("a", "not/a/key"): "b"}
+	n.Spec.Connections = some()
+	c := &tombolov1alpha1.NetworkConnection{ObjectMeta: w.meta(w.pick(names...))}
+	if c.Spec.Mesh = some(); w.rand.IntN(2) == 0 {
+		c.Spec = tombolov1alpha1.NetworkConnectionSpec{Hubs: some(), Spokes: some()}
+	}
+	object := []client.Object{n, c}[w.rand.IntN(2)]
+	if w.rand.IntN(5) == 0 {
+		w.kinds.Delete(object)
+		return
+	}
+	have, _ := w.networks.networkStatus.Get(keyOf(n))
+	connected, _ := w.networks.connectionsStatus.Get(keyOf(c))
+	n.Status, c.Status = have.Status, connected.Status
+	w.kinds.Set(object)
+}
+
 // obey does some of the steps.
 func (w *walker) obey() { w.obeySome(func() bool { return w.rand.IntN(2) == 0 }) }
 
@@ -277,6 +315,20 @@ func (w *walker) obeySome(chosen func() bool) {
 			w.written.Set(row.Key, now)
 		}
 	}
+	for _, row := range w.networks.networkSteps.All() {
+		if chosen() {
+			have, _ := w.networks.networkStatus.Get(row.Key)
+			have.Status = row.Value.Status
+			w.networks.networkStatus.Set(row.Key, have)
+		}
+	}
+	for _, row := range w.networks.connectionSteps.All() {
+		if chosen() {
+			have, _ := w.networks.connectionsStatus.Get(row.Key)
+			have.Status = row.Value.Status
+			w.networks.connectionsStatus.Set(row.Key, have)
+		}
+	}
 	for _, row := range w.setSteps.All() {
 		w.sets.Set(derive.Object{Namespace: "area", Name: row.Value.Want.Name}, row.Value.at(w.now))
 	}
@@ -310,15 +362,15 @@ func (w *walker) converge(t *testing.T) {
 		w.settle()
 	}
 	s := w.state()
-	left := len(s.Imports) + len(s.Exports) + len(s.Announces) + len(s.Accounts)
+	left := len(s.Imports) + len(s.Exports) + len(s.Announces) + len(s.Accounts) + len(s.Networks) + len(s.Connected)
 	for _, row := range s.Sets {
 		if diff := cmp.Diff(row.Value.Have, row.Value.at(w.now)); diff != "" {
 			t.Errorf("the ClusterSet is still to be written:\n%s", diff)
 		}
 	}
 	if left > 0 {
-		t.Errorf("%d steps are left when everything that they ask for is done again and again:\n%+v\n%+v\n%+v\n%+v", left,
-			s.Imports, s.Exports, s.Announces, s.Accounts)
+		t.Errorf("%d steps are left when everything that they ask for is done again and again:\n%+v\n%+v\n%+v\n%+v\n%v\n%v",
+			left, s.Imports, s.Exports, s.Announces, s.Accounts, s.Networks, s.Connected)
 	}
 }
 

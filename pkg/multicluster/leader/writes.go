@@ -59,6 +59,8 @@ func (w *writer) watch(t *tables) {
 	offer(t.exportSteps, w, (*writer).exportOffer)
 	offer(t.announceSteps, w, (*writer).announceOffer)
 	offer(t.accountSteps, w, (*writer).accountOffer)
+	offer(t.networks.networkSteps, w, (*writer).networkOffer)
+	offer(t.networks.connectionSteps, w, (*writer).connectionOffer)
 	t.setSteps.Watch(func(changes []derive.Change[derive.Name, setStep]) {
 		for _, c := range changes {
 			if c.Old.Have != nil && (c.New.Have == nil || c.Old.Have.Name != c.New.Have.Name) {
@@ -79,6 +81,8 @@ func (w *writer) again(t *tables) {
 	offerAll(t.exportSteps, w, (*writer).exportOffer)
 	offerAll(t.announceSteps, w, (*writer).announceOffer)
 	offerAll(t.accountSteps, w, (*writer).accountOffer)
+	offerAll(t.networks.networkSteps, w, (*writer).networkOffer)
+	offerAll(t.networks.connectionSteps, w, (*writer).connectionOffer)
 	for _, row := range t.setSteps.All() {
 		if row.Value.Have != nil {
 			w.queue.Set(w.setOffer(row.Value))
