@@ -277,6 +277,52 @@ func TestTunnelsOverIPv6(t *testing.T) {
 	}
 }
 
+// TestTunnelTypes has the types of the tunnel port and of the ports with BFD. The kernel has two kinds of gre.
+func TestTunnelTypes(t *testing.T) {
+	for _, tc := range []struct {
+		name               string
+		tunnel, datapath   string
+		own, gateway, peer string // addresses of the Node, of its Gateway object if it is one, and of the peer's Gateway
+		tunnels, ways      string
+		problem            string
+	}{
+		{"gre over IPv4", "gre", "system", "192.168.78.101", "192.168.78.101", "192.168.79.101", "gre", "gre", ""},
+		{"gre over IPv6", "gre", "system", "fd78::101", "fd78::101", "fd79::101", "ip6gre", "ip6gre", ""},
+		{"gre of a regular Node over IPv6", "gre", "system", "fd78::101", "", "192.168.79.101", "ip6gre", "", ""},
+		{"gre to clusters over IPv6 alone", "gre", "system", "192.168.78.101", "fd78::101", "fd79::101", "gre", "ip6gre",
+			"TunnelFamiliesDiffer"},
+		{"gre of the userspace datapath", "gre", "netdev", "fd78::101", "fd78::101", "fd79::101", "gre", "gre", ""},
+		{"geneve over both", "geneve", "system", "192.168.78.101", "fd78::101", "fd79::101", "geneve", "geneve", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := dualView()
+			v.Config.TunnelType, v.Config.OVSDatapathType = tc.tunnel, tc.datapath
+			own, other := netip.MustParseAddr(tc.own), netip.MustParseAddr(tc.own).Next()
+			v.Nodes[0].Status.Addresses[0].Address, v.Nodes[1].Status.Addresses[0].Address = own.String(), other.String()
+			v.Underlay.Of, v.Underlay.Local = own, []netip.Addr{own}
+			v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = other.String(), other.String()
+			if tc.gateway != "" {
+				v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", tc.gateway, tc.own
+			}
+			west := &v.ClusterInfoImports[0].Spec
+			west.GatewayInfos[0].GatewayIP = tc.peer
+			west.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
+			d, problems := Plan(v)
+			have := map[string]string{}
+			for _, p := range d.Bridges[0].Ports {
+				have[p.ExternalIDs[externalIDType]] = p.Type
+			}
+			if have[typeTunnel] != tc.tunnels || have[typeWay] != tc.ways {
+				t.Errorf("types: %v, want %s of tunnels and %s of ways", have, tc.tunnels, tc.ways)
+			}
+			is := func(p problem.Problem) bool { return p.Reason == "TunnelFamiliesDiffer" }
+			if slices.ContainsFunc(problems, is) != (tc.problem != "") {
+				t.Errorf("problems %v, want %q", problems, tc.problem)
+			}
+		})
+	}
+}
+
 // TestEncryptedOverIPv6 has encryption between Nodes whose addresses are of IPv6 alone. Inside are addresses of IPv4.
 func TestEncryptedOverIPv6(t *testing.T) {
 	v := dualView()

@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -36,7 +37,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	}
 	tunnel := bridge.Port{
 		Name:        TunnelPortName,
-		Type:        t.config.TunnelType,
+		Type:        tunnelType(t.config, t.tunnelsOver6(r, &ps)),
 		OFPort:      tunnelOFPort,
 		Options:     tunnelOptions(t.config, t.ways.onlyEnd(transport, r)),
 		ExternalIDs: map[string]string{externalIDType: typeTunnel},
@@ -67,6 +68,32 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	}
 	out = append(out, t.inside.bridges(r, u)...)
 	return out, ps
+}
+
+// tunnelType returns Open vSwitch's type of a port for tunnels over IPv6 or IPv4. The kernel has two kinds of gre.
+func tunnelType(c config.Config, over6 bool) string {
+	if c.TunnelType == "gre" && c.OVSDatapathType == "system" && over6 {
+		return "ip6gre"
+	}
+	return c.TunnelType
+}
+
+// tunnelsOver6 reports whether the tunnels of this Node are over IPv6. If tunnels to other clusters are over the other
+// version of IP, those to other Nodes decide. Then the kernel's gre does not carry the first.
+func (t *tables) tunnelsOver6(r *derive.Reader, ps *problems) bool {
+	n, _ := derive.Get(r, t.node, self)
+	p, _ := derive.Get(r, t.clusters.Part, self)
+	if len(n.Tunnels.Ends) == 0 {
+		return false
+	}
+	over6 := n.Tunnels.Ends[0].Is6()
+	if p.Role == peering.Gateway && p.End.Is6() != over6 && tunnelType(t.config, true) == "ip6gre" {
+		ps.report(t.this.object(), "metadata.annotations", "TunnelFamiliesDiffer",
+			"packets do not pass to other clusters: tunnels end at %s there and at %s in this cluster, and gre on the kernel's "+
+				"datapath has one version of IP: set tunnelType in antrea-agent.conf to geneve or vxlan, or the annotation "+
+				"multicluster.antrea.io/gateway-ip to an address of the other version", p.End, n.Tunnels.Ends[0])
+	}
+	return over6
 }
 
 // tunnelOptions returns the options of the tunnel port. With a valid transport address, tunnels end only there. Without

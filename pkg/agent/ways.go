@@ -118,7 +118,7 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 			}
 		}
 		out = append(out, bridge.Port{
-			Name: wayPort(end.Addr), Type: t.config.TunnelType, OFPort: number, Options: options,
+			Name: wayPort(end.Addr), Type: tunnelType(t.config, end.Is6()), OFPort: number, Options: options,
 			BFD: maps.Clone(bfd), ExternalIDs: map[string]string{externalIDType: typeWay},
 		})
 	}

@@ -162,6 +162,12 @@ var rows = []Row{
 		Reason:  "GatewayFamiliesDiffer", Test: "pkg/multicluster/peering.TestPlan", Reported: status,
 	},
 	{
+		Asked: "`tunnelType: gre` on the kernel's datapath, if a Gateway's tunnels to other Nodes and to other clusters " +
+			"are of different versions of IP",
+		Happens: "packets do not pass to other clusters; use geneve or vxlan",
+		Reason:  "TunnelFamiliesDiffer", Test: "pkg/agent.TestTunnelTypes", Reported: status,
+	},
+	{
 		Asked:    "two podCIDRs on a Node with one InternalIP, in `trafficEncapMode` noEncap",
 		Happens:  "its Pods have the InternalIP's version of IP alone",
 		Reason:   "NoInternalIP",

@@ -65,8 +65,8 @@ var suites = []guestTests{
 	// tests pass with half a processor.
 	{cpus: 1, nice: 5, tests: []packageTests{
 		{pkg: "pkg/datapath",
-			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|" +
-				"TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestFragments)$",
+			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelsOverIPv6|TestTunnelSource|" +
+				"TestTunnelsEndAtOneInterface|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestFragments)$",
 			more: "^(TestWalks|TestPolicyLoad|TestFailover|TestFailoverUntranslated|TestRejected|TestNeighborFlood)$"},
 	}},
 	// TestEncryptedPods counts lost packets, and loses too many of them with half a processor.
