@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns conformance netpol sig-network mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns conformance netpol sig-network families mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -135,11 +135,14 @@ netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy i
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
 	@go test -count=1 -v -timeout 60m ./test/netpol $(if $(FAMILIES),-netpol.families $(FAMILIES))
 
-sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them; FAMILIES (4), 46 or 6
+sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them without SKIP; FAMILIES (4), 46 or 6; MODE (encap), noEncap or hybrid
 	@build/packages dash netcat-openbsd bind9-dnsutils # which the suite's Pods run
 	@build/lab-binaries $(CACHE) $(BIN) agnhost e2e
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network glibc-dns-testing
-	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(FAMILIES),-signetwork.families $(FAMILIES))
+	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(SKIP),-signetwork.skip '$(SKIP)') $(if $(FAMILIES),-signetwork.families $(FAMILIES)) $(if $(MODE),-signetwork.mode $(MODE))
+
+families: packages lab-binaries images modules coredns ## join clusters with IPv6 in a lab, FAMILIES (6) of them; ENCRYPTED=1
+	@go test -count=1 -v -timeout 30m ./test/families -families.of $(or $(FAMILIES),6) $(if $(ENCRYPTED),-families.encrypted)
 
 mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)
 	@test -e "$(SUITE)/go.mod" || { echo 'make mcs: SUITE is the directory conformance of a copy of sigs.k8s.io/mcs-api'; exit 1; }

@@ -78,7 +78,7 @@ func (o *options) up() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&config.Clusters, "clusters", []string{"north", "east", "west"}, "names of the clusters")
 	cmd.Flags().StringVar(&families, "families", "4", "IP families of Pods and Services: 4, 46 or 6, or one for each "+
-		"cluster with commas between; Nodes have IPv4 addresses in any case")
+		"cluster with commas between; Nodes have addresses of the same families")
 	cmd.Flags().IntVar(&config.Nodes, "nodes", 2, "Nodes in each cluster")
 	cmd.Flags().StringVar(&config.Dir, "dir", "", "where the lab keeps its files (default /var/lib/tombolo-lab/NAME)")
 	return cmd

@@ -1,4 +1,5 @@
-// Package families tests clusters whose Pods and Services have IPv6: one of both families, and one of IPv6 alone.
+// Package families tests clusters whose Pods and Services have IPv6, and joins them into a ClusterSet with tunnels over
+// IPv6: one cluster of both families, and one of IPv6 alone. With -families.of=6 there are two of IPv6 alone.
 package families
 
 import (
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
@@ -24,13 +26,26 @@ const limit = 2 * time.Minute
 
 var (
 	world    *scenario.Scenario
-	clusters = []string{"dual", "six"}
-	families = []family.Families{family.Dual, family.IPv6}
+	clusters = []string{scenario.Leader, "east"}
+	families []family.Families
+
+	of = flag.String("families.of", "46,6", "IP families of the clusters "+strings.Join(clusters, " and ")+
+		": 46 or 6, or one of them for each")
+	encrypted = flag.Bool("families.encrypted", false, "encrypt between the clusters")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	setup := scenario.Setup{Name: "families", Clusters: clusters, Nodes: 2, Families: families}
+	var err error
+	if families, err = lab.ParseFamilies(*of); len(families) == 1 {
+		families = slices.Repeat(families, len(clusters))
+	}
+	if err != nil || len(families) != len(clusters) || slices.Contains(families, family.IPv4) {
+		fmt.Fprintf(os.Stderr, "-families.of=%s: want 46 or 6, or one of them for each of %d clusters with a comma between\n",
+			*of, len(clusters))
+		os.Exit(1)
+	}
+	setup := scenario.Setup{Name: "families", Clusters: clusters, Nodes: 2, Families: families, Encrypted: *encrypted}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()

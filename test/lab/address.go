@@ -27,12 +27,15 @@ func (plan) services(cluster int) netip.Prefix  { return prefix("10.%d.0.0/16", 
 func (plan) pods(cluster int) netip.Prefix      { return prefix("10.%d.0.0/16", 10+cluster) }
 func (p plan) etcd() netip.Addr                 { return host(p.etcdNet(), 10) }
 
-// Numbers of hosts in their subnets. Node n (from 1) has firstMgmt+n on eth0 and firstTransport+n on eth1.
+// Numbers of hosts in their subnets. Node n (from 1) has firstMgmt+n on eth0 and firstTransport+n on eth1, where
+// addresses of load balancers follow.
 const (
-	routerHost       = 1
-	controlPlaneHost = 10
-	firstMgmt        = 20
-	firstTransport   = 100
+	routerHost        = 1
+	controlPlaneHost  = 10
+	firstMgmt         = 20
+	firstTransport    = 100
+	firstLoadBalancer = firstTransport + maxNodes + 1
+	lastLoadBalancer  = firstLoadBalancer + 50
 )
 
 // IPv6 prefixes have the digits of IPv4's. The machine has no IPv6 route to mgmt, so the index is not part of any of

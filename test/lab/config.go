@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
@@ -40,6 +41,8 @@ type Config struct {
 	Charts []string
 	// ProxyAll has agents serve NodePorts and other Services from outside, as clusters without kube-proxy need it.
 	ProxyAll bool
+	// TrafficMode is the agents' trafficEncapMode; encap when empty.
+	TrafficMode string
 	// Encrypted has traffic between the clusters encrypted.
 	Encrypted bool
 	// BFD is how Gateways watch each other; DefaultBFD when zero.
@@ -80,6 +83,9 @@ func (c *Config) check() error {
 	}
 	if c.NodeGrace == 0 {
 		c.NodeGrace = DefaultNodeGrace
+	}
+	if c.TrafficMode == "" {
+		c.TrafficMode = config.Encap
 	}
 	if c.BFD == (BFD{}) {
 		c.BFD = DefaultBFD

@@ -33,6 +33,16 @@ func (c *Cluster) Server() string {
 // nodeServer returns the URL by which the cluster's own Nodes reach it: of the family of the cluster's Services.
 func (c *Cluster) nodeServer() string { return serverAt(c.addresses()[0]) }
 
+// ServerFor returns the URL by which Nodes of another cluster reach it. The address is of a family that they have.
+func (c *Cluster) ServerFor(other *Cluster) string {
+	for _, a := range c.addresses() {
+		if other.Families().Serve(a) {
+			return serverAt(a)
+		}
+	}
+	return c.Server()
+}
+
 func serverAt(a netip.Addr) string { return "https://" + netip.AddrPortFrom(a, 6443).String() }
 
 // addresses are the control plane's, of the family of the cluster's Services first.
@@ -274,7 +284,7 @@ func (c *Cluster) registered(ctx context.Context) error {
 			}
 			for _, cidr := range node.Spec.PodCIDRs {
 				to := prefix("%s", cidr)
-				for _, via := range hosts(c.mgmt(), firstMgmt+n.number) {
+				for _, via := range hosts(c.nodeMgmt(), firstMgmt+n.number) {
 					if via.Is4() != to.Addr().Is4() {
 						continue
 					}

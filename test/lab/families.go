@@ -67,8 +67,9 @@ func (c *Cluster) transport() []netip.Prefix {
 	return c.underlay(c.lab.plan().transport(c.index), c.lab.plan().transport6(c.index))
 }
 
-// underlay puts a subnet of the family of the cluster's Services first. Nodes of clusters with IPv6 alone have IPv4
-// addresses too: the machine itself reaches API servers by IPv4.
+// underlay puts a subnet of the family of the cluster's Services first. Control planes and routers of clusters with
+// IPv6 alone have IPv4 addresses too: the machine itself reaches API servers by IPv4. Nodes of such clusters have no
+// IPv4.
 func (c *Cluster) underlay(v4, v6 netip.Prefix) []netip.Prefix {
 	switch c.Families() {
 	case family.IPv6:
@@ -77,6 +78,26 @@ func (c *Cluster) underlay(v4, v6 netip.Prefix) []netip.Prefix {
 		return []netip.Prefix{v4, v6}
 	}
 	return []netip.Prefix{v4}
+}
+
+// nodeMgmt are the subnets of eth0 in which Nodes have addresses.
+func (c *Cluster) nodeMgmt() []netip.Prefix {
+	return c.served(c.lab.plan().mgmt(c.index), c.lab.plan().mgmt6(c.index))
+}
+
+// nodeTransport are the subnets of eth1 in which Nodes have addresses.
+func (c *Cluster) nodeTransport() []netip.Prefix {
+	return c.served(c.lab.plan().transport(c.index), c.lab.plan().transport6(c.index))
+}
+
+// LoadBalancers are the first and last addresses that Services of type LoadBalancer may have in each subnet of eth1.
+// The host outside reaches them.
+func (c *Cluster) LoadBalancers() [][2]netip.Addr {
+	var ranges [][2]netip.Addr
+	for _, p := range c.nodeTransport() {
+		ranges = append(ranges, [2]netip.Addr{host(p, firstLoadBalancer), host(p, lastLoadBalancer)})
+	}
+	return ranges
 }
 
 // hosts returns address number n of each subnet, and hostsOn with the subnets' lengths.

@@ -33,7 +33,7 @@ func TestFamilies(t *testing.T) {
 			apiServer: []string{"--advertise-address=fd00:172:30:2::a", "--bind-address=::",
 				"--service-cluster-ip-range=fd00:10:98::/112"},
 			manager: []string{"--cluster-cidr=fd00:10:12::/48", "--node-cidr-mask-size=64"},
-			ips:     "fd00:192:168:79::65,192.168.79.101", dns: "fd00:10:98::a", server: "https://[fd00:172:30:2::a]:6443",
+			ips:     "fd00:192:168:79::65", dns: "fd00:10:98::a", server: "https://[fd00:172:30:2::a]:6443",
 		},
 	} {
 		c := l.Cluster(name)

@@ -93,6 +93,9 @@ func (l *Lab) OutsideExec(ctx context.Context, name string, args ...string) (str
 	return out, err
 }
 
+// OutsideRun runs a command on that host.
+func (l *Lab) OutsideRun(cmd *exec.Cmd) error { return l.outside().do(cmd.Run) }
+
 // Places outside the clusters.
 func (l *Lab) router() place  { return place{l.Name() + "-router"} }
 func (l *Lab) etcd() place    { return place{l.Name() + "-etcd"} }

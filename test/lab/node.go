@@ -44,7 +44,7 @@ func (n *Node) InternalIP() string { return n.InternalIPs()[0].String() }
 
 // InternalIPs returns all of them, as the Node's status has them.
 func (n *Node) InternalIPs() []netip.Addr {
-	return hosts(n.cluster.transport(), firstTransport+n.number)
+	return hosts(n.cluster.nodeTransport(), firstTransport+n.number)
 }
 
 func (n *Node) place() place {
@@ -149,7 +149,10 @@ func (n *Node) wire() error {
 	if err := n.place().do(func() error { return sysctl("net/ipv4/ip_forward", "1") }); err != nil {
 		return err
 	}
-	routes := []route{{p.all(), host(p.mgmt(c.index), routerHost)}}
+	var routes []route
+	if c.Families().Has4() {
+		routes = append(routes, route{p.all(), host(p.mgmt(c.index), routerHost)})
+	}
 	if c.Families().Has6() {
 		if err := n.place().enableIPv6(); err != nil {
 			return err
@@ -157,12 +160,12 @@ func (n *Node) wire() error {
 		routes = append(routes, route{p.all6(), host(p.mgmt6(c.index), routerHost)})
 	}
 	err := l.router().plug(cable{bridge: mgmtBridge(c.index), port: n.port(Mgmt), to: n.place(), name: "eth0",
-		addresses: hostsOn(c.mgmt(), firstMgmt+n.number), routes: routes})
+		addresses: hostsOn(c.nodeMgmt(), firstMgmt+n.number), routes: routes})
 	if err != nil {
 		return err
 	}
 	return l.router().plug(cable{bridge: transportBridge(c.index), port: n.port(Transport), to: n.place(), name: "eth1",
-		addresses: hostsOn(c.transport(), firstTransport+n.number), routes: defaults(c.transport())})
+		addresses: hostsOn(c.nodeTransport(), firstTransport+n.number), routes: defaults(c.nodeTransport())})
 }
 
 // boot starts the Node's first process in its namespaces and waits for its mounts.

@@ -136,13 +136,13 @@ func (s *Scenario) Join(ctx context.Context) error {
 	if err := s.Apply(ctx, Leader, leader); err != nil {
 		return err
 	}
-	server := s.Lab.Cluster(Leader).Server()
 	for _, member := range s.Members() {
 		manifest, err := guide.Part("member-" + member)
 		if err != nil {
 			return err
 		}
-		manifest = strings.ReplaceAll(manifest, "https://172.18.0.1:6443", server)
+		manifest = strings.ReplaceAll(manifest, "https://172.18.0.1:6443",
+			s.Lab.Cluster(Leader).ServerFor(s.Lab.Cluster(member)))
 		if err := s.Apply(ctx, member, manifest); err != nil {
 			return err
 		}

@@ -21,6 +21,8 @@ type Setup struct {
 	Charts []string
 	// These are as in lab.Config.
 	Families       []family.Families
+	ProxyAll       bool
+	TrafficMode    string
 	Encrypted      bool
 	BFD            lab.BFD
 	ActiveGateways int
@@ -45,8 +47,8 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 	}
 	l, err := lab.Up(ctx, lab.Config{
 		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Families: s.Families,
-		Encrypted: s.Encrypted, BFD: s.BFD, ActiveGateways: s.ActiveGateways,
-		Progress: func(line string) { report("%s", line) },
+		ProxyAll: s.ProxyAll, TrafficMode: s.TrafficMode, Encrypted: s.Encrypted, BFD: s.BFD,
+		ActiveGateways: s.ActiveGateways, Progress: func(line string) { report("%s", line) },
 	})
 	if l == nil {
 		fmt.Fprintln(os.Stderr, "bring up the lab:", err)

@@ -10,7 +10,8 @@ import (
 )
 
 // KubernetesTests runs cases of Kubernetes' own end-to-end tests in a cluster with a number of Nodes. They are compiled
-// as bin/e2e. Flags choose the cases and more; a choice without any case is an error. The output goes to the test's.
+// as bin/e2e, and run on the host outside of the clusters. Flags choose the cases and more; a choice without any case
+// is an error. The output goes to the test's.
 func (s *Scenario) KubernetesTests(ctx context.Context, cluster string, nodes int, flags ...string) error {
 	repo := s.Lab.Repo()
 	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/e2e"), append([]string{
@@ -18,7 +19,7 @@ func (s *Scenario) KubernetesTests(ctx context.Context, cluster string, nodes in
 		"--kubectl-path", filepath.Join(repo, "bin/kubernetes/kubectl"), "--ginkgo.no-color", "--ginkgo.fail-on-empty",
 	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
+	if err := s.Lab.OutsideRun(cmd); err != nil {
 		return fmt.Errorf("run cases of Kubernetes' tests: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
@@ -24,19 +25,64 @@ var focus = flag.String("signetwork.focus", strings.Join([]string{
 	`session affinity work for NodePort`, `hairpin`, `HostPort validates`,
 }, "|"), "run the cases that match this regular expression")
 
-var families = flag.String("signetwork.families", "4", "IP families of the cluster: 4, 46 or 6")
+var (
+	families = flag.String("signetwork.families", "4", "IP families of the cluster: 4, 46 or 6")
+	skip     = flag.String("signetwork.skip", "", "leave out cases that match this regular expression as well")
+	mode     = flag.String("signetwork.mode", config.Encap, "trafficEncapMode of the agents: encap, noEncap or hybrid")
+)
 
 // skipped are the cases that are left out; docs/testing.md has the reasons.
 const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|invalid conntrack state bug|initial unready endpoints|` +
-	`when ExternalTrafficPolicy changes`
+	`when ExternalTrafficPolicy changes|cleanup finalizer|DNS configMap`
 
-// skippedOf adds the features that a cluster lacks. One of both families has IPv6DualStack.
+// skippedOf adds the features that a cluster lacks. It has LoadBalancer, and IPv6DualStack if it has both families.
 func skippedOf(f family.Families) string {
+	features := `|Feature:[^L]`
 	if f == family.Dual {
-		return skipped + `|Feature:([^I]|I[^P])`
+		features = `|Feature:([^IL]|I[^P])`
 	}
-	return skipped + `|Feature:`
+	if *skip != "" {
+		features += "|" + *skip
+	}
+	return skipped + features
 }
+
+// loadBalancers makes a pool of addresses. An admission policy annotates each Service of type LoadBalancer with it,
+// since the cases expect a cloud.
+func loadBalancers() string {
+	var ranges []string
+	for _, r := range world.Lab.Cluster(cluster).LoadBalancers() {
+		ranges = append(ranges, fmt.Sprintf(`{start: %q, end: %q}`, r[0], r[1]))
+	}
+	return fmt.Sprintf(pool, strings.Join(ranges, ", "))
+}
+
+const pool = `
+apiVersion: crd.antrea.io/v1beta1
+kind: ExternalIPPool
+metadata: {name: cloud}
+spec: {ipRanges: [%s], nodeSelector: {}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: cloud}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [services]}]
+  matchConditions:
+    - {name: load-balancer, expression: "object.spec.type == 'LoadBalancer' && !has(object.spec.loadBalancerClass)"}
+  reinvocationPolicy: Never
+  mutations:
+    - patchType: ApplyConfiguration
+      applyConfiguration:
+        expression: >
+          Object{metadata: Object.metadata{annotations: {"service.antrea.io/external-ip-pool": "cloud"}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: cloud}
+spec: {policyName: cloud}
+`
 
 const (
 	cluster = "east"
@@ -48,7 +94,8 @@ var world *scenario.Scenario
 func TestMain(m *testing.M) {
 	flag.Parse()
 	var err error
-	setup := scenario.Setup{Name: "signet", Clusters: []string{cluster}, Nodes: nodes, Prepare: prepare}
+	setup := scenario.Setup{Name: "signet", Clusters: []string{cluster}, Nodes: nodes, ProxyAll: true, TrafficMode: *mode,
+		Prepare: prepare}
 	if setup.Families, err = lab.ParseFamilies(*families); err != nil {
 		fmt.Fprintln(os.Stderr, "-signetwork.families:", err)
 		os.Exit(1)
@@ -72,9 +119,7 @@ func TestSIGNetwork(t *testing.T) {
 	if err := world.DNS(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
-	const before = "    hostGateway: antrea-gw0\n"
-	if err := world.ConfigureAgents(t.Context(), []string{cluster}, before,
-		before+"    antreaProxy: {proxyAll: true}\n"); err != nil {
+	if err := world.Apply(t.Context(), cluster, loadBalancers()); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range world.Lab.Cluster(cluster).Nodes() { // cases of zones need three
