@@ -33,7 +33,7 @@ var (
 
 // skipped are the cases that are left out; docs/testing.md has the reasons.
 const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|invalid conntrack state bug|initial unready endpoints|` +
-	`when ExternalTrafficPolicy changes|cleanup finalizer|DNS configMap|` +
+	`when ExternalTrafficPolicy changes|cleanup finalizer|DNS configMap|pod resolv.conf|` +
 	`switch session affinity for LoadBalancer service with Local|target all nodes with endpoints`
 
 // skippedOf adds the features that a cluster lacks. It has LoadBalancer, and IPv6DualStack if it has both families.
