@@ -31,6 +31,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
@@ -58,6 +59,7 @@ func Scheme() *runtime.Scheme {
 	utilruntime.Must(mcsv1alpha1.Install(s))
 	utilruntime.Must(crdv1beta1.AddToScheme(s))
 	utilruntime.Must(npv1alpha2.Install(s))
+	utilruntime.Must(tombolov1alpha1.AddToScheme(s))
 	return s
 }
 

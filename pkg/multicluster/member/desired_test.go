@@ -18,6 +18,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -45,6 +46,7 @@ type Desired struct {
 	Ways               map[string][]mcv1alpha1.WayStatus // of the status of Gateways that are there, by name
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
 	PodAddressImports  []*mcv1alpha1.PodAddressImport
+	NetworkImports     []*tombolov1alpha1.TenantNetworkImport
 	Policies           []client.Object // that are replicated
 
 	// Announce is the announcement to send to the leader now; nil if it is not due.
@@ -111,6 +113,9 @@ func Plan(v View) (Desired, []problem.Problem) {
 	}
 	if a := derive.Values(t.addresses.Addresses.All()); len(a) > 0 {
 		d.PodAddressImports = a
+	}
+	if n := derive.Values(t.tenants.Imports.All()); len(n) > 0 {
+		d.NetworkImports = n
 	}
 	for _, c := range derive.Values(t.policies.Replicas.All()) {
 		if c.Object != nil {

@@ -302,6 +302,7 @@ func memberRole() *rbacv1.Role {
 			{APIGroups: group, Resources: []string{"memberclusterannounces/status", "resourceexports/status",
 				"resourceimports/status"}, Verbs: []string{"get"}},
 			{APIGroups: group, Resources: []string{"resourceimports"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"tombolo.io"}, Resources: []string{"tenantnetworks"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}},
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/policies"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/tenants"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -32,6 +33,7 @@ type tables struct {
 	labels    *identities.Labels
 	addresses *identities.Addresses
 	policies  *policies.Tables
+	tenants   *tenants.Tables
 	local     []*writes.Table // in this cluster, in the order of their kinds
 	leader    *writes.Table
 	namespace string
@@ -54,6 +56,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.labels = identities.NewLabels(k, t.base)
 	t.addresses = identities.NewAddresses(k, t.base, t.labels, t.clusters.Infos, t.gateways.CarriesIPv6)
 	t.policies = policies.New(k, t.base)
+	t.tenants = tenants.New(k, t.base)
 	t.writes()
 	return t
 }
@@ -63,7 +66,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 func (t *tables) writes() {
 	add := func(list ...*writes.Table) { t.local = append(t.local, list...) }
 	add(t.reach.Writes(t.Kinds), t.gateways.Writes(t.Kinds), t.clusters.Writes(t.Kinds), t.labels.Writes(t.Kinds),
-		t.addresses.Writes(t.Kinds))
+		t.addresses.Writes(t.Kinds), t.tenants.Writes(t.Kinds))
 	add(t.policies.Writes(t.Kinds)...)
 	add(t.imports.Writes(t.Kinds)...)
 	add(t.exports.Writes(t.Kinds))

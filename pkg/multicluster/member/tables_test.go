@@ -72,6 +72,7 @@ func apply(v View, w writes.Write) View {
 	v.EndpointSlices = written(v.EndpointSlices, w)
 	v.ServiceExports, v.Leader.ResourceExports = written(v.ServiceExports, w), written(v.Leader.ResourceExports, w)
 	v.LabelIdentities, v.PodAddressImports = written(v.LabelIdentities, w), written(v.PodAddressImports, w)
+	v.NetworkImports = written(v.NetworkImports, w)
 	v.ACNPs, v.CNPs, v.NetworkPolicies = written(v.ACNPs, w), written(v.CNPs, w), written(v.NetworkPolicies, w)
 	return v
 }
@@ -91,7 +92,20 @@ func step(r *rand.Rand, v View, c Change) View {
 		}
 		return m
 	}
-	switch r.IntN(26) {
+	switch r.IntN(28) {
+	case 26:
+		n := tenantNetwork(pick("one", "two"), int32(r.IntN(3)), pick("east", "west", "east"), pick("east", "south"))
+		n.Spec.Members[0].NamespaceSelector.MatchLabels = map[string]string{pick("a", "not/a/key"): "b"}
+		if r.IntN(2) == 0 {
+			n.Status.Joined = []tombolov1alpha1.JoinedNetwork{{Name: "x", Number: 7, ClusterIDs: []string{"west"}}}
+		}
+		deleted(n)
+		v.Leader.TenantNetworks = put(r, v.Leader.TenantNetworks, n)
+	case 27:
+		tni := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: meta("", pick("one", "two", "three"))}
+		tni.Labels = map[string]string{"app.kubernetes.io/managed-by": pick("antrea-mc-controller", "admin")}
+		deleted(tni)
+		v.NetworkImports = put(r, v.NetworkImports, tni)
 	case 24:
 		ri := addressImport(pick("west", "south", "east"),
 			pick("web", "db", "x")+" "+pick("10.20.0.5", "10.20.0.6", "10.21.0.5", "10.20.9.5"))
@@ -262,7 +276,7 @@ func (t *tables) rows() map[string]any {
 		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labels.LabelExports.All(),
 		"labels":          t.labels.Labels.All(),
 		"address exports": derive.Values(t.addresses.AddressExports.All()), "addresses": t.addresses.Addresses.All(),
-		"replicas": t.policies.Replicas.All(), "policy report": t.policies.Report.All(),
+		"networks": t.tenants.Imports.All(), "replicas": t.policies.Replicas.All(), "policy report": t.policies.Report.All(),
 		"gateway status": t.gateways.Status.All(), "sights": t.reach.Sights.All(), "gone": t.reach.Gone.All(),
 	}
 	for i, table := range t.local {

@@ -3,6 +3,7 @@ package member
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +55,7 @@ type View struct {
 	Pods               []*corev1.Pod                   // empty without enableStretchedNetworkPolicy
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
 	PodAddressImports  []*mcv1alpha1.PodAddressImport // of Namespace
+	NetworkImports     []*tombolov1alpha1.TenantNetworkImport
 	ACNPs              []*crdv1beta1.ClusterNetworkPolicy
 	CNPs               []*npv1alpha2.ClusterNetworkPolicy
 	NetworkPolicies    []*networkingv1.NetworkPolicy
@@ -75,6 +77,12 @@ type Leader struct {
 	Synced          bool
 	ResourceImports []*mcv1alpha1.ResourceImport
 	ResourceExports []*mcv1alpha1.ResourceExport // those labelled with this cluster's ID
+	TenantNetworks  []*tombolov1alpha1.TenantNetwork
+}
+
+// area returns the objects of the Common Area that all members read.
+func (l Leader) area() []client.Object {
+	return slices.Concat(objects(l.ResourceImports), objects(l.TenantNetworks))
 }
 
 // load fills the sources with a view, as lists of API servers do.
@@ -83,7 +91,7 @@ func (t *tables) load(v View) {
 	t.gateways.PhasesOver.Replace(v.PhasesOver)
 	t.clusters.Forgotten.Replace(clusters.Forgotten(v.Now, v.ClusterInfoImports))
 	t.Cluster.Fill(objects(v)...)
-	t.Area.Fill(objects(v.Leader.ResourceImports)...)
+	t.Area.Fill(v.Leader.area()...)
 	t.OwnExports.Fill(objects(v.Leader.ResourceExports)...)
 	for _, source := range []interface{ Loaded() }{t.base.Connection, t.base.Environment, t.base.Secrets} {
 		source.Loaded()
@@ -94,7 +102,7 @@ func (t *tables) load(v View) {
 func (t *tables) update(from, to View) {
 	t.other(to)
 	change(t.Cluster, objects(from), objects(to))
-	change(t.Area, objects(from.Leader.ResourceImports), objects(to.Leader.ResourceImports))
+	change(t.Area, from.Leader.area(), to.Leader.area())
 	change(t.OwnExports, objects(from.Leader.ResourceExports), objects(to.Leader.ResourceExports))
 }
 

@@ -1,0 +1,259 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+)
+
+// tenantNetwork returns a network in the Common Area with a number, and with members of these clusters.
+func tenantNetwork(name string, number int32, clusters ...string) *tombolov1alpha1.TenantNetwork {
+	n := &tombolov1alpha1.TenantNetwork{ObjectMeta: meta(area, name)}
+	for _, id := range clusters {
+		n.Spec.Members = append(n.Spec.Members, tombolov1alpha1.TenantNetworkMember{ClusterID: id,
+			NamespaceSelector: metav1.LabelSelector{MatchLabels: map[string]string{"in": id}}})
+	}
+	n.Status.Number = number
+	return n
+}
+
+// networkImportText returns an import, such as "a=7 selectors 1 with [west], joined b=8 [west]".
+func networkImportText(o *tombolov1alpha1.TenantNetworkImport) string {
+	text := fmt.Sprintf("%s=%d selectors %d with %v", o.Name, o.Spec.Number, len(o.Spec.NamespaceSelectors),
+		o.Spec.ClusterIDs)
+	for _, j := range o.Spec.Joined {
+		text += fmt.Sprintf(", joined %s=%d %v", j.Name, j.Number, j.ClusterIDs)
+	}
+	return text
+}
+
+// TestNetworkImports has the import of cluster east for a TenantNetwork.
+func TestNetworkImports(t *testing.T) {
+	with := func(n *tombolov1alpha1.TenantNetwork,
+		change func(*tombolov1alpha1.TenantNetwork)) *tombolov1alpha1.TenantNetwork {
+		change(n)
+		return n
+	}
+	invalid := func(i int) func(*tombolov1alpha1.TenantNetwork) {
+		return func(n *tombolov1alpha1.TenantNetwork) {
+			n.Spec.Members[i].NamespaceSelector.MatchLabels = map[string]string{"not/a/key": ""}
+		}
+	}
+	for _, row := range []struct {
+		name    string
+		network *tombolov1alpha1.TenantNetwork
+		want    string // empty for no import
+	}{
+		{"of this cluster and another one", tenantNetwork("a", 7, "east", "west"), "a=7 selectors 1 with [west]"},
+		{"of this cluster alone", tenantNetwork("a", 7, "east"), "a=7 selectors 1 with []"},
+		{"several entries of a cluster", tenantNetwork("a", 7, "west", "east", "south", "east", "west"),
+			"a=7 selectors 2 with [south west]"},
+		{"of other clusters", tenantNetwork("a", 7, "west"), ""},
+		{"without a number", tenantNetwork("a", 0, "east", "west"), ""},
+		{"without members", tenantNetwork("a", 7), ""},
+		{"an invalid selector", with(tenantNetwork("a", 7, "east", "east"), invalid(0)), "a=7 selectors 1 with []"},
+		{"all selectors are invalid", with(tenantNetwork("a", 7, "east"), invalid(0)), ""},
+		{"an invalid selector of another cluster", with(tenantNetwork("a", 7, "east", "west"), invalid(1)),
+			"a=7 selectors 1 with []"},
+		{"joined", with(tenantNetwork("a", 7, "east"), func(n *tombolov1alpha1.TenantNetwork) {
+			n.Status.Joined = []tombolov1alpha1.JoinedNetwork{{Name: "b", Number: 8, ClusterIDs: []string{"west"}}}
+		}), "a=7 selectors 1 with [], joined b=8 [west]"},
+		{"being deleted", with(tenantNetwork("a", 7, "east"), func(n *tombolov1alpha1.TenantNetwork) {
+			n.DeletionTimestamp = &metav1.Time{Time: now}
+		}), ""},
+		{"of another Namespace of the leader", with(tenantNetwork("a", 7, "east"), func(n *tombolov1alpha1.TenantNetwork) {
+			n.Namespace = "elsewhere"
+		}), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Leader.TenantNetworks = []*tombolov1alpha1.TenantNetwork{row.network}
+			d, ps := Plan(v)
+			have := ""
+			for _, o := range d.NetworkImports {
+				have += networkImportText(o)
+			}
+			expect(t, "imports", have, row.want)
+			expect(t, "problems", len(ps), 0)
+		})
+	}
+}
+
+// TestNetworkImportsStay writes and removes imports. They stay while the leader's objects are not known, and objects of
+// others are not deleted.
+func TestNetworkImportsStay(t *testing.T) {
+	own := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: meta("", "old")}
+	own.Labels = map[string]string{"app.kubernetes.io/managed-by": multicluster.ControllerName}
+	others := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: meta("", "others")}
+	v := joinedView()
+	v.NetworkImports = []*tombolov1alpha1.TenantNetworkImport{own, others}
+	v.Leader.TenantNetworks = []*tombolov1alpha1.TenantNetwork{tenantNetwork("new", 7, "east")}
+	are := func(step string, v View, want ...string) {
+		t.Helper()
+		d, _ := Plan(v)
+		var have []string
+		for _, w := range d.Change.Local {
+			if w.Kind == "TenantNetworkImport" {
+				have = append(have, w.String())
+			}
+		}
+		expect(t, step, have, want)
+	}
+	are("joined", v, "delete TenantNetworkImport old", "create TenantNetworkImport new")
+	unread := v
+	unread.Leader.Synced = false
+	are("the leader's objects are not read yet", unread)
+	away := v
+	away.Leader.Announcement.Error = "refused"
+	are("the leader is away", away, "delete TenantNetworkImport old", "create TenantNetworkImport new")
+	left := v
+	left.ClusterSets = nil
+	are("the ClusterSet is left", left, "delete TenantNetworkImport old")
+	taken := v
+	taken.Leader.TenantNetworks = []*tombolov1alpha1.TenantNetwork{tenantNetwork("others", 7, "east")}
+	are("an object of another one has the name", taken, "delete TenantNetworkImport old",
+		"update TenantNetworkImport others")
+	d, _ := Plan(taken)
+	for _, w := range d.Change.Local {
+		if w.Kind == "TenantNetworkImport" {
+			taken = apply(taken, w)
+		}
+	}
+	are("after these writes", taken)
+}
+
+// networkImportsAre waits until the member has these TenantNetworkImports. A number that is the leader's reads as 1.
+func (w *world) networkImportsAre(step string, want ...string) {
+	w.t.Helper()
+	w.eventually(step, func(ctx context.Context) error {
+		l := &tombolov1alpha1.TenantNetworkImportList{}
+		networks := &tombolov1alpha1.TenantNetworkList{}
+		if err := errors.Join(w.member.List(ctx, l), w.leader.List(ctx, networks)); err != nil {
+			return err
+		}
+		var have []string
+		for _, o := range l.Items {
+			for _, n := range networks.Items {
+				if n.Name == o.Name && n.Status.Number == o.Spec.Number && o.Spec.Number != 0 {
+					o.Spec.Number = 1
+				}
+				for i, j := range o.Spec.Joined {
+					if n.Name == j.Name && n.Status.Number == j.Number {
+						o.Spec.Joined[i].Number = 1
+					}
+				}
+			}
+			have = append(have, networkImportText(&o))
+		}
+		if !slices.Equal(have, want) {
+			return fmt.Errorf("have %q, want %q", have, want)
+		}
+		return nil
+	})
+}
+
+// TestNetworksWithRealAPIServers has the life of networks between the leader's controller and a member: made, joined,
+// changed, the leader away, deleted, and the ClusterSet left.
+func TestNetworksWithRealAPIServers(t *testing.T) {
+	w, server := newParallelWorld(t)
+	token := w.token()
+	set := clusterSet("")
+	set.Namespace, set.Spec.ClusterID, set.Spec.Leaders[0].Secret = area, "north", ""
+	w.create(w.leader, set)
+	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
+	secret := &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
+		"ca.crt": w.leaderConfig.CAData, "token": token}}
+	others := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: meta("", "others"),
+		Spec: tombolov1alpha1.TenantNetworkImportSpec{Number: 5}}
+	w.create(w.member, clusterSet(w.leaderConfig.Host), secret, others)
+	w.startMember()
+	const foreign = "others=5 selectors 0 with []"
+
+	a, b := tenantNetwork("a", 0, "east", "west"), tenantNetwork("b", 0, "east")
+	w.create(w.leader, a, b, tenantNetwork("c", 0, "west"))
+	w.networkImportsAre("two networks have members here", "a=1 selectors 1 with [west]", "b=1 selectors 1 with []",
+		foreign)
+	w.create(w.leader, &tombolov1alpha1.NetworkConnection{ObjectMeta: meta(area, "all"),
+		Spec: tombolov1alpha1.NetworkConnectionSpec{Mesh: []string{"a", "b"}}})
+	w.update(w.leader, a, func() { a.Spec.Connections = []string{"all"} })
+	w.update(w.leader, b, func() { b.Spec.Connections = []string{"all"} })
+	w.networkImportsAre("joined", "a=1 selectors 1 with [west], joined b=1 [east]",
+		"b=1 selectors 1 with [], joined a=1 [east]", foreign)
+	w.update(w.leader, b, func() { b.Spec.Connections = nil })
+	w.networkImportsAre("the owner of b no longer agrees", "a=1 selectors 1 with [west]", "b=1 selectors 1 with []",
+		foreign)
+
+	drifted := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: meta("", "a")}
+	w.update(w.member, drifted, func() { drifted.Spec.Number = 77 })
+	w.networkImportsAre("somebody's change is mended", "a=1 selectors 1 with [west]", "b=1 selectors 1 with []", foreign)
+	w.update(w.leader, b, func() { b.Spec.Members[0].ClusterID = "south" })
+	w.networkImportsAre("b has no member here", "a=1 selectors 1 with [west]", foreign)
+
+	before := &tombolov1alpha1.TenantNetworkImport{}
+	if err := w.member.Get(t.Context(), client.ObjectKey{Name: "a"}, before); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	w.stop()
+	w.startMember()
+	w.clusterSetIs("False False False", "")
+	w.eventually("the member rests", w.atRest)
+	after := &tombolov1alpha1.TenantNetworkImport{}
+	if err := w.member.Get(t.Context(), client.ObjectKey{Name: "a"}, after); err != nil ||
+		after.ResourceVersion != before.ResourceVersion {
+		t.Fatalf("the import of a was written while the leader was away: %v", err)
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.clusterSetIs("True True True", "")
+	w.delete(w.leader, a)
+	w.create(w.leader, tenantNetwork("d", 0, "east"))
+	w.networkImportsAre("deleted, and another one made", "d=1 selectors 1 with []", foreign)
+	w.delete(w.member, clusterSet(""))
+	w.networkImportsAre("the ClusterSet is left", foreign)
+}
+
+// TestLeaderWithoutNetworks joins a leader whose Role for members does not allow the kind, like Antrea's. The member
+// does its other work, and imports networks once the Role allows them.
+func TestLeaderWithoutNetworks(t *testing.T) {
+	w, _ := newParallelWorld(t)
+	token := w.token()
+	role := memberRole()
+	w.update(w.leader, role, func() {
+		role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.Resources, "tenantnetworks")
+		})
+	})
+	n := tenantNetwork("a", 0, "east")
+	w.create(w.leader, importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7"),
+		clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"), n)
+	n.Status = tombolov1alpha1.TenantNetworkStatus{Number: 7, State: tombolov1alpha1.StateSuccess}
+	if err := w.leader.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	w.create(w.member, clusterSet(w.leaderConfig.Host), &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"),
+		Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}})
+	w.startMember()
+	w.clusterSetIs("True True True", "")
+	w.importIs("db", "10.98.0.7")
+	w.create(w.member, web("web")...)
+	w.eventually("exports", func(ctx context.Context) error {
+		return w.leader.Get(ctx, client.ObjectKeyFromObject(export("east-default-web-service")), &mcv1alpha1.ResourceExport{})
+	})
+	w.networkImportsAre("the Role does not allow them")
+	w.update(w.leader, role, func() { role.Rules = memberRole().Rules })
+	w.networkImportsAre("the Role allows them", "a=1 selectors 1 with []")
+}

@@ -1,0 +1,113 @@
+// Package tenants makes the TenantNetworkImports of this cluster from the TenantNetworks of the leader.
+package tenants
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+const kind = "TenantNetworkImport"
+
+// labelManagedBy marks the objects that this controller makes and deletes.
+const labelManagedBy = "app.kubernetes.io/managed-by"
+
+// Tables has the imports of the networks that have members in this cluster.
+//
+//	tenantnetworks of the leader ─► TenantNetworkImports
+type Tables struct {
+	base *membership.Tables
+
+	networks *derive.Source[derive.Object, *tombolov1alpha1.TenantNetwork] // of the Common Area
+	existing *derive.Source[derive.Object, *tombolov1alpha1.TenantNetworkImport]
+
+	Imports *derive.Table[derive.Object, *tombolov1alpha1.TenantNetworkImport]
+}
+
+// New adds the tables of networks of tenants. The kinds are optional: the leader may be an earlier version, or Antrea.
+func New(k *writes.Kinds, base *membership.Tables) *Tables {
+	t := &Tables{base: base}
+	t.networks = watch.NewSource(k.Area, "tenantnetworks", networkFacts, watch.IfAllowed())
+	t.existing = writes.NewSource(k, k.Cluster, kind, "tenantnetworkimports", importFacts, writes.Version,
+		watch.IfAllowed())
+	named := derive.NewIndex(t.networks, "name", func(k derive.Object, _ *tombolov1alpha1.TenantNetwork) []derive.Object {
+		return []derive.Object{{Name: k.Name}}
+	})
+	t.Imports = derive.NewTable(k.Engine, "imports of tenantnetworks", t.importOf, derive.KeysOfIndex(named))
+	return t
+}
+
+// Writes adds the table of missing writes.
+func (t *Tables) Writes(k *writes.Kinds) *writes.Table {
+	return k.Table("write-tenantnetworkimports", t.write, derive.KeysOf(t.existing), derive.KeysOf(t.Imports))
+}
+
+// networkFacts leaves out the state and the connections: the leader decides about joins.
+func networkFacts(o *tombolov1alpha1.TenantNetwork) *tombolov1alpha1.TenantNetwork {
+	return &tombolov1alpha1.TenantNetwork{ObjectMeta: writes.MetaFacts(o),
+		Spec:   tombolov1alpha1.TenantNetworkSpec{Members: o.Spec.Members},
+		Status: tombolov1alpha1.TenantNetworkStatus{Number: o.Status.Number, Joined: o.Status.Joined}}
+}
+
+func importFacts(o *tombolov1alpha1.TenantNetworkImport) *tombolov1alpha1.TenantNetworkImport {
+	m := writes.MetaFacts(o)
+	if value, ok := o.Labels[labelManagedBy]; ok {
+		m.Labels = map[string]string{labelManagedBy: value}
+	}
+	return &tombolov1alpha1.TenantNetworkImport{ObjectMeta: m, Spec: o.Spec}
+}
+
+// importOf returns the import of a network that has a number and members in this cluster. A selector that is invalid
+// selects nothing, and is left out. The leader reports it on the network.
+func (t *Tables) importOf(k derive.Object, r *derive.Reader) (*tombolov1alpha1.TenantNetworkImport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	n, _ := derive.Get(r, t.networks, derive.Object{Namespace: m.Common, Name: k.Name})
+	if !m.Joined || n == nil || !n.DeletionTimestamp.IsZero() || n.Status.Number == 0 {
+		return nil, nil
+	}
+	spec := tombolov1alpha1.TenantNetworkImportSpec{Number: n.Status.Number, Joined: n.Status.Joined}
+	for _, member := range n.Spec.Members {
+		if _, err := metav1.LabelSelectorAsSelector(&member.NamespaceSelector); err != nil {
+			continue
+		}
+		if member.ClusterID == m.ID {
+			spec.NamespaceSelectors = append(spec.NamespaceSelectors, member.NamespaceSelector)
+		} else {
+			spec.ClusterIDs = append(spec.ClusterIDs, member.ClusterID)
+		}
+	}
+	if len(spec.NamespaceSelectors) == 0 {
+		return nil, nil
+	}
+	slices.Sort(spec.ClusterIDs)
+	spec.ClusterIDs = slices.Compact(spec.ClusterIDs)
+	return &tombolov1alpha1.TenantNetworkImport{ObjectMeta: metav1.ObjectMeta{Name: k.Name,
+		Labels: map[string]string{labelManagedBy: multicluster.ControllerName}}, Spec: spec}, nil
+}
+
+func (t *Tables) write(k derive.Object, r *derive.Reader) *writes.Write {
+	m, _ := derive.Get(r, t.base.Membership, membership.Here)
+	if m.KeepsImports() {
+		return nil
+	}
+	have, _ := derive.Get(r, t.existing, k)
+	want, _ := derive.Get(r, t.Imports, k)
+	return writes.Diff[*tombolov1alpha1.TenantNetworkImport]{Kind: kind, Mine: isOwn,
+		Merge: func(into, want *tombolov1alpha1.TenantNetworkImport) {
+			into.Spec, into.Labels = want.Spec, want.Labels
+		}}.Between(have, want, t.base.About(m))
+}
+
+// isOwn reports whether this controller made an import.
+func isOwn(o *tombolov1alpha1.TenantNetworkImport) bool {
+	return o.Labels[labelManagedBy] == multicluster.ControllerName
+}
