@@ -64,12 +64,12 @@ func TierFactsOf(t *crdv1beta1.Tier) TierFacts { return TierFacts(t.Spec.Priorit
 
 // tier gives Facts of an Antrea-native policy the priority of their Tier. If the Tier does not exist, the policy's
 // place in the order is unknown: the policy denies all that it can deny, in Tier application, and allows nothing.
-func (t *Tables) tier(f Facts, k Key, r *derive.Reader) Facts {
+func (t *activeTables) tier(f Facts, k Key, r *derive.Reader) Facts {
 	if priority, ok := crdv1beta1.DefaultTiers[f.Tier]; ok {
 		f.TierPriority = uint8(priority)
 		return f
 	}
-	tier, ok := derive.Get(r, t.Tiers, derive.Object{Name: f.Tier})
+	tier, ok := derive.Get(r, t.all.Tiers, derive.Object{Name: f.Tier})
 	if ok && tier >= 1 && tier <= 256 {
 		f.TierPriority = uint8(tier - 1)
 		return f
@@ -533,10 +533,10 @@ type members struct {
 }
 
 // group finds the members of a group.
-func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems []problem.Problem) {
-	source, kind := t.Groups, "Group"
+func (t *selectorTables) group(k derive.Object, r *derive.Reader) (m members, problems []problem.Problem) {
+	source, kind := t.all.Groups, "Group"
 	if k.Namespace == "" {
-		source, kind = t.ClusterGroups, "ClusterGroup"
+		source, kind = t.all.ClusterGroups, "ClusterGroup"
 	}
 	object := problem.Object{Kind: kind, Namespace: k.Namespace, Name: k.Name}
 	report := func(field, reason, format string, args ...any) {
@@ -565,7 +565,7 @@ func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems [
 		m.Selectors, m.Ranges = append(m.Selectors, f.Selectors...), append(m.Ranges, f.Ranges...)
 		m.Broken = m.Broken || f.Broken
 		if f.Service.Name != "" {
-			if text, ok := derive.Get(r, t.ServiceSelectors, f.Service); ok {
+			if text, ok := derive.Get(r, t.all.ServiceSelectors, f.Service); ok {
 				m.Selectors = append(m.Selectors, Selector{Namespace: f.Service.Namespace, Pods: text})
 			} else {
 				report("spec.serviceReference", "UnknownService",

@@ -21,12 +21,12 @@ type closed struct {
 
 func newClosed() closed {
 	w := newWorld(1)
-	w.Namespaces.Set(derive.Object{Name: "x"},
+	w.Tables.Namespaces.Set(derive.Object{Name: "x"},
 		NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"},
 		Spec: corev1.PodSpec{NodeName: "node-1"}}
 	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
-	w.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
+	w.Sources.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 	return closed{w, derive.ObjectOf(pod)}
 }
 
@@ -91,7 +91,7 @@ func TestNotUnderstood(t *testing.T) {
 				n.Spec = crdv1beta1.PolicySpec{Priority: 5,
 					AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}},
 					Egress:    []crdv1beta1.Rule{row.rule, {Action: crdv1beta1.ActionDrop}}}
-				c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+				c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 				v, problems := c.asks(Egress)
 				if want := map[crdv1beta1.Action]Action{crdv1beta1.ActionReject: Reject, crdv1beta1.ActionAllow: Drop}[action]; v.Action != want {
 					t.Errorf("%s, want %s: %+v", v.Action, want, v)
@@ -111,7 +111,7 @@ func TestUnknownTier(t *testing.T) {
 	n.Spec = crdv1beta1.PolicySpec{Tier: "late", Priority: 5,
 		AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}},
 		Ingress:   []crdv1beta1.Rule{{Action: crdv1beta1.ActionAllow}, {Action: crdv1beta1.ActionDrop}}}
-	c.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
+	c.Sources.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
 	if v, problems := c.asks(Ingress); v.Action != Drop ||
 		!strings.Contains(problems, "AntreaNetworkPolicy x/p: spec.tier: there is no Tier late") {
 		t.Errorf("%+v, %s", v, problems)
@@ -136,7 +136,7 @@ func TestGroupCycle(t *testing.T) {
 	n := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	n.Spec = crdv1beta1.PolicySpec{Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{Group: "a"}},
 		Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}}}
-	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+	c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 	v, problems := c.asks(Ingress)
 	if v.Action != Drop ||
 		!strings.Contains(problems, "ClusterGroup a: spec.childGroups: the group contains itself, by a, b, a") {
@@ -160,7 +160,7 @@ func TestLaterVersion(t *testing.T) {
 			n.Spec = npv1alpha2.ClusterNetworkPolicySpec{Tier: npv1alpha2.AdminTier,
 				Subject: npv1alpha2.ClusterNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}},
 				Ingress: []npv1alpha2.ClusterNetworkPolicyIngressRule{rule}}
-			c.Policies[ClusterNetworkPolicy].Set(derive.ObjectOf(n), ClusterFactsOf(n))
+			c.Sources.Policies[ClusterNetworkPolicy].Set(derive.ObjectOf(n), ClusterFactsOf(n))
 			if v, problems := c.asks(Ingress); v.Action != want || (v.Rule == nil) != (action == "Accept") ||
 				!strings.Contains(problems, "ClusterNetworkPolicy p: spec.ingress[0]") {
 				t.Errorf("%s of an unknown %s: %+v, %s", action, name, v, problems)
@@ -177,14 +177,14 @@ func TestForeignAccount(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"},
 			Spec: corev1.PodSpec{NodeName: "node-1", ServiceAccountName: "builder"}}
 		pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
-		c.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
+		c.Sources.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 		n := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}}
 		n.Spec = crdv1beta1.PolicySpec{
 			Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{ServiceAccount: &crdv1beta1.ObjectReference{Namespace: "x",
 				Name: "builder"}}},
 			Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}},
 		}
-		c.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
+		c.Sources.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
 		if v, _ := c.asks(Ingress); v.Action != want {
 			t.Errorf("a policy of Namespace %s: %+v, want %s", namespace, v, want)
 		}

@@ -55,8 +55,16 @@ type Occupant struct {
 	Identity Identity
 }
 
-// attachedTables adds the tables about this Node's interfaces.
-func (t *Tables) attachedTables(e *derive.Engine, attachments Attachments) {
+// attachmentTables find the interfaces of this Node's Pods.
+type attachmentTables struct {
+	all           *Tables
+	attachments   Attachments
+	attachmentsAt *derive.Index[Addr, derive.Name, Attachment]
+	attachmentsOf *derive.Index[derive.Object, derive.Name, Attachment]
+}
+
+// add adds the tables about this Node's interfaces.
+func (t *attachmentTables) add(e *derive.Engine, attachments Attachments) {
 	if attachments == nil {
 		none := derive.NewSource[derive.Name, Attachment](e, "no-attachments")
 		none.Loaded()
@@ -73,23 +81,23 @@ func (t *Tables) attachedTables(e *derive.Engine, attachments Attachments) {
 	t.attachmentsOf = derive.NewIndex(attachments, "pod", func(_ derive.Name, a Attachment) []derive.Object {
 		return []derive.Object{a.Pod}
 	})
-	t.Attached = derive.NewTable(e, "attached-pods", t.attached, derive.KeysOf(attachments))
+	t.all.Attached = derive.NewTable(e, "attached-pods", t.attached, derive.KeysOf(attachments))
 }
 
-func (t *Tables) attached(port derive.Name, r *derive.Reader) (Attached, []problem.Problem) {
+func (t *attachmentTables) attached(port derive.Name, r *derive.Reader) (Attached, []problem.Problem) {
 	a, _ := derive.Get(r, t.attachments, port)
 	out := Attached{Pod: a.Pod, UID: a.UID}
-	if f, ok := derive.Get(r, t.Pods, a.Pod); ok && t.isAbout(r, f, a) {
+	if f, ok := derive.Get(r, t.all.Pods, a.Pod); ok && t.isAbout(r, f, a) {
 		out.UID, out.Known = f.UID, true
-		out.Identity, _ = derive.Get(r, t.Identities, a.Pod)
+		out.Identity, _ = derive.Get(r, t.all.Identities, a.Pod)
 	}
 	return out, nil
 }
 
 // isAbout reports whether the API server's Pod of an attachment's name is the attachment's Pod.
-func (t *Tables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
+func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 	switch {
-	case f.Node != t.node:
+	case f.Node != t.all.node:
 		return false
 	case a.UID != "":
 		return a.UID == f.UID
@@ -108,17 +116,17 @@ func (t *Tables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 // podCIDRs. (Addresses from a pool would count as the pool specifies.) So a Node can report only addresses of its own
 // Pods, whatever it writes, and a Pod of a Node that is gone has no address. If several Pods of that Node claim the
 // address, the one created last has it: the Node gives it again only after the earlier Pod has lost it.
-func (t *Tables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
+func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	if here := list(r, t.attachments, t.attachmentsAt, a); len(here) > 0 { // the first, which the datapath serves
-		who, _ := rowOf(r, t.Attached, here[0].Key)
+		who, _ := rowOf(r, t.all.Attached, here[0].Key)
 		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity}, true
 	}
-	claims := list(r, t.Pods, t.byIP, a)
+	claims := list(r, t.all.Pods, t.all.ids.byIP, a)
 	if len(claims) == 0 {
 		return Occupant{}, false
 	}
-	node := t.nodeOf(r, a.Addr)
-	if node == "" || node == t.node {
+	node := t.all.unknown.nodeOf(r, a.Addr)
+	if node == "" || node == t.all.node {
 		return Occupant{}, false
 	}
 	elsewhere := func(row derive.Row[derive.Object, PodFacts]) bool { return row.Value.Node != node }
@@ -129,21 +137,21 @@ func (t *Tables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	last := slices.MaxFunc(claims, func(x, y derive.Row[derive.Object, PodFacts]) int {
 		return cmp.Or(cmp.Compare(x.Value.Created, y.Value.Created), cmp.Compare(y.Value.UID, x.Value.UID))
 	})
-	identity, _ := rowOf(r, t.Identities, last.Key)
+	identity, _ := rowOf(r, t.all.Identities, last.Key)
 	return Occupant{Pod: last.Key, Known: true, Identity: identity}, true
 }
 
 // Claims returns the Pods whose status claims an address, whether it counts or not. It is called between two passes
 // (derive.Engine.Do).
-func (t *Tables) Claims(a netip.Addr) []derive.Object { return t.byIP.Keys(Addr{a}) }
+func (t *Tables) Claims(a netip.Addr) []derive.Object { return t.ids.byIP.Keys(Addr{a}) }
 
 // OccupantAt returns the Pod that has an address. It is called between two passes (derive.Engine.Do).
-func (t *Tables) OccupantAt(a netip.Addr) (Occupant, bool) { return t.occupant(nil, Addr{a}) }
+func (t *Tables) OccupantAt(a netip.Addr) (Occupant, bool) { return t.places.occupant(nil, Addr{a}) }
 
 // addressesOfPod returns the addresses that a Pod has; r is nil between two passes.
-func (t *Tables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []netip.Addr) {
+func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []netip.Addr) {
 	claims := f.IPs
-	if f.Node == t.node {
+	if f.Node == t.all.node {
 		claims = nil
 		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
 			claims = append(claims, row.Value.IPs...)
@@ -160,7 +168,7 @@ func (t *Tables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts)
 // AddressesOf returns the addresses that a Pod has, sorted. It is called between two passes (derive.Engine.Do).
 func (t *Tables) AddressesOf(pod derive.Object) []netip.Addr {
 	f, _ := t.Pods.Get(pod)
-	return t.addressesOfPod(nil, pod, f)
+	return t.places.addressesOfPod(nil, pod, f)
 }
 
 // readable is a table that functions of tables read, and that answers questions between two passes.

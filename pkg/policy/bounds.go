@@ -58,7 +58,7 @@ const ReasonTooLarge = "TooLarge"
 
 // Bounded sets other bounds than DefaultBounds, and returns the tables. Call it before the first pass.
 func (t *Tables) Bounded(b Bounds) *Tables {
-	t.bounds = b
+	t.limits.bounds = b
 	return t
 }
 
@@ -281,9 +281,21 @@ func tooLarge(o problem.Object, field string, rules int, bound string) problem.P
 			"deny everything: write fewer rules, selectors and exceptions, or larger ranges", rules, bound)}
 }
 
+// boundTables find the rules that are beyond a bound.
+type boundTables struct {
+	all     *Tables
+	bounds  Bounds
+	budgets *derive.Table[derive.Name, []RuleKey]     // of Namespaces: the rules beyond their bounds
+	sizes   *derive.Table[RuleKey, size]              // of resolved rules
+	sizesIn *derive.Index[derive.Name, RuleKey, size] // by Namespace
+	shares  *derive.Table[derive.Name, []cut]         // of Namespaces
+	crowds  *derive.Index[crowd, RuleKey, size]
+	crowded *derive.Table[crowd, []cut]
+}
+
 // budget finds the rules of a Namespace that are beyond its bounds. Rules count in their order of decision.
-func (t *Tables) budget(namespace derive.Name, r *derive.Reader) (over []RuleKey, problems []problem.Problem) {
-	rows := derive.List(r, t.activeIn, namespace)
+func (t *boundTables) budget(namespace derive.Name, r *derive.Reader) (over []RuleKey, problems []problem.Problem) {
+	rows := derive.List(r, t.all.actives.activeIn, namespace)
 	slices.SortStableFunc(rows, func(a, b derive.Row[Key, Facts]) int {
 		return a.Value.rank(0, Drop).Compare(b.Value.rank(0, Drop))
 	})
@@ -316,7 +328,7 @@ func (t *Tables) budget(namespace derive.Name, r *derive.Reader) (over []RuleKey
 func (k RuleKey) field() string { return fmt.Sprintf("spec.%s[%d]", k.Direction, k.Index) }
 
 // isOver reports whether budget has found a rule.
-func (t *Tables) isOver(k RuleKey, r *derive.Reader) bool {
+func (t *boundTables) isOver(k RuleKey, r *derive.Reader) bool {
 	over, _ := derive.Get(r, t.budgets, derive.Name(k.Policy.Namespace))
 	k.For = ""
 	_, found := slices.BinarySearchFunc(over, k, RuleKey.Compare)
@@ -334,22 +346,22 @@ type size struct {
 
 // sizeOf counts the members that a rule would be compared with, without comparing: a rule beyond the bound must cost
 // nothing.
-func (t *Tables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Problem) {
-	f, _ := derive.Get(r, t.resolved, k)
+func (t *boundTables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Problem) {
+	f, _ := derive.Get(r, t.all.rules.resolved, k)
 	out := size{known: true, rank: f.Rank, direction: k.Direction, widened: f.Over}
 	for _, s := range f.Peers {
-		c, _ := derive.Get(r, t.candidates, s)
+		c, _ := derive.Get(r, t.all.selectors.candidates, s)
 		out.members += c.own
 	}
 	for _, s := range f.ClusterSet {
-		c, _ := derive.Get(r, t.candidates, s)
+		c, _ := derive.Get(r, t.all.selectors.candidates, s)
 		out.members += c.remote
 	}
 	for _, name := range f.Named {
 		if k.Direction == Egress {
-			out.members += derive.Count(r, t.byPort, name)
+			out.members += derive.Count(r, t.all.ids.byPort, name)
 		} else {
-			out.members += derive.Count(r, t.byPortHere, name)
+			out.members += derive.Count(r, t.all.ids.byPortHere, name)
 		}
 	}
 	return out, nil
@@ -361,7 +373,7 @@ type candidates struct{ own, remote int }
 // manyNamespaces is from how many Namespaces on the candidates of all are counted together.
 const manyNamespaces = 64
 
-func (t *Tables) candidatesOf(s Selector, r *derive.Reader) (out candidates, _ []problem.Problem) {
+func (t *selectorTables) candidatesOf(s Selector, r *derive.Reader) (out candidates, _ []problem.Problem) {
 	p, err := t.parse(s)
 	if err != nil {
 		return out, nil // the table that selects reports it
@@ -374,19 +386,19 @@ func (t *Tables) candidatesOf(s Selector, r *derive.Reader) (out candidates, _ [
 	}
 	for _, namespace := range in {
 		for _, l := range p.narrowest(namespace) {
-			out.own += derive.Count(r, t.byLabel, l)
+			out.own += derive.Count(r, t.all.ids.byLabel, l)
 		}
 	}
 	for _, l := range p.narrowest(s.Namespace) {
-		out.remote += derive.Count(r, t.byRemoteLabel, l)
+		out.remote += derive.Count(r, t.all.others.byRemoteLabel, l)
 	}
 	return out, nil
 }
 
 // stands returns a rule within the bound of members. Beyond the bound it denies everything, but only from the
 // identities that the cut names.
-func (t *Tables) stands(k RuleKey, r *derive.Reader) (ruleFacts, []problem.Problem) {
-	f, ok := derive.Get(r, t.resolved, k)
+func (t *boundTables) stands(k RuleKey, r *derive.Reader) (ruleFacts, []problem.Problem) {
+	f, ok := derive.Get(r, t.all.rules.resolved, k)
 	if !ok || k.Policy.Namespace == "" {
 		return f, nil
 	}
@@ -477,7 +489,7 @@ func (c *cutter) done(bound string) ([]cut, []problem.Problem) {
 }
 
 // share finds the rules of a Namespace that select too many members, and widened rules.
-func (t *Tables) share(namespace derive.Name, r *derive.Reader) ([]cut, []problem.Problem) {
+func (t *boundTables) share(namespace derive.Name, r *derive.Reader) ([]cut, []problem.Problem) {
 	rows := derive.List(r, t.sizesIn, namespace)
 	sum, widened := 0, false
 	for _, row := range rows {
@@ -495,8 +507,8 @@ func (t *Tables) share(namespace derive.Name, r *derive.Reader) ([]cut, []proble
 			sum += row.Value.members
 			continue
 		}
-		f, _ := derive.Get(r, t.resolved, row.Key)
-		c.cut(row.Key, Rule{Rank: f.Rank, Applied: t.numbersOf(r, t.appliedIdentities(row.Key, f, r))})
+		f, _ := derive.Get(r, t.all.rules.resolved, row.Key)
+		c.cut(row.Key, Rule{Rank: f.Rank, Applied: t.all.ids.numbersOf(r, t.all.rules.appliedIdentities(row.Key, f, r))})
 		if over {
 			c.report(row.Key)
 		}
@@ -507,7 +519,7 @@ func (t *Tables) share(namespace derive.Name, r *derive.Reader) ([]cut, []proble
 
 // crowding finds the rules that share a flow with too many others. It takes them from the Namespaces that have most of
 // them: each Namespace keeps at least its equal share.
-func (t *Tables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Problem) {
+func (t *boundTables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Problem) {
 	rows := derive.List(r, t.crowds, at)
 	rows = slices.DeleteFunc(rows, func(row derive.Row[RuleKey, size]) bool { return row.Value.widened })
 	if len(rows) <= t.bounds.Clause {
@@ -515,7 +527,7 @@ func (t *Tables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Problem)
 	}
 	drafts, total := make([]Rule, len(rows)), map[part]int{}
 	for i, row := range rows {
-		drafts[i], _ = derive.Get(r, t.drafts, row.Key)
+		drafts[i], _ = derive.Get(r, t.all.rules.drafts, row.Key)
 		drafts[i].parts(func(p part) { total[p]++ })
 	}
 	maps.DeleteFunc(total, func(_ part, n int) bool { return n <= t.bounds.Clause })
@@ -644,13 +656,13 @@ func (r Rule) parts(each func(part)) {
 }
 
 // rule is a draft that keeps to the bounds of what rules share.
-func (t *Tables) rule(k RuleKey, r *derive.Reader) (Rule, []problem.Problem) {
+func (t *ruleTables) rule(k RuleKey, r *derive.Reader) (Rule, []problem.Problem) {
 	rule, ok := derive.Get(r, t.drafts, k)
 	if !ok {
 		return Rule{}, nil
 	}
-	at, _ := derive.Get(r, t.sizes, k)
-	cuts, _ := derive.Get(r, t.crowded, at.crowd())
+	at, _ := derive.Get(r, t.all.limits.sizes, k)
+	cuts, _ := derive.Get(r, t.all.limits.crowded, at.crowd())
 	if i, found := slices.BinarySearchFunc(cuts, k, func(c cut, k RuleKey) int { return c.rule.Compare(k) }); found {
 		rule = rule.cut(cuts[i].applied)
 	}

@@ -66,15 +66,15 @@ type Step struct {
 // is of this Node. A connection from the Pod's own Node is always allowed in, for the kubelet's probes; the caller
 // checks that. It may be called from any goroutine.
 func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
-	identity, _ := t.here.Get(pod)
+	identity, _ := t.ids.here.Get(pod)
 	applied, _ := t.Applied.Get(identity)
 	var v Verdict
-	if d == Ingress && c.ClusterSet == UnknownClusterSet && t.isStretched(identity, applied[d]) {
+	if d == Ingress && c.ClusterSet == UnknownClusterSet && t.rules.isStretched(identity, applied[d]) {
 		v.Action, v.Unknown = Drop, true
 		return v
 	}
 	for stage := range Stages {
-		step := t.step(identity, d, stage, applied[d][stage], c)
+		step := t.rules.step(identity, d, stage, applied[d][stage], c)
 		v.Steps = append(v.Steps, step)
 		switch {
 		case step.Rule != nil && step.Action != Pass:
@@ -92,28 +92,28 @@ func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 }
 
 // isStretched reports whether rules about Pods of other clusters are applied to an identity for ingress.
-func (t *Tables) isStretched(i Identity, applied [Stages][]Key) bool {
-	number, _ := t.Numbers.Get(i)
+func (t *ruleTables) isStretched(i Identity, applied [Stages][]Key) bool {
+	number, _ := t.all.Numbers.Get(i)
 	return slices.ContainsFunc(slices.Concat(applied[:]...), func(policy Key) bool {
 		keys, _ := t.instances.Get(policy)
 		return slices.ContainsFunc(keys, func(k RuleKey) bool {
-			rule, _ := t.Rules.Get(k)
+			rule, _ := t.all.Rules.Get(k)
 			return k.Direction == Ingress && rule.Stretched && slices.Contains(rule.Applied, number)
 		})
 	})
 }
 
 // step finds the rule of a stage that matches first.
-func (t *Tables) step(identity Identity, d Direction, stage Stage, policies []Key, c Connection) Step {
+func (t *ruleTables) step(identity Identity, d Direction, stage Stage, policies []Key, c Connection) Step {
 	s := Step{Stage: stage, Policies: policies}
-	number, _ := t.Numbers.Get(identity)
+	number, _ := t.all.Numbers.Get(identity)
 	peer := c.peer(d)
-	other := t.PeerAt(d, peer)
+	other := t.all.PeerAt(d, peer)
 	var rank Rank
 	for _, policy := range policies {
 		keys, _ := t.instances.Get(policy)
 		for _, k := range keys {
-			rule, ok := t.Rules.Get(k)
+			rule, ok := t.all.Rules.Get(k)
 			if !ok || k.Direction != d || s.Rule != nil && rule.Compare(rank) >= 0 || !rule.matches(number, other, peer, c) {
 				continue
 			}

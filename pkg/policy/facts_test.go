@@ -64,13 +64,13 @@ func TestBadParts(t *testing.T) {
 				f.Problems[0].Object.String() != "NetworkPolicy x/p" {
 				t.Fatalf("problems %v, want one with %q", f.Problems, row.want)
 			}
-			w.Policies[NetworkPolicy].Set(derive.ObjectOf(n), f)
-			w.Namespaces.Set(derive.Object{Name: "x"},
+			w.Sources.Policies[NetworkPolicy].Set(derive.ObjectOf(n), f)
+			w.Sources.Namespaces.Set(derive.Object{Name: "x"},
 				NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"},
 				Spec: corev1.PodSpec{NodeName: "node-1"}}
 			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
-			w.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
+			w.Sources.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 			w.engine.Pass()
 			own := netip.MustParseAddr("10.10.0.2")
 			c := Connection{From: w.address(own), To: own, Protocol: corev1.ProtocolTCP, Port: 80}

@@ -18,7 +18,7 @@ type Half struct {
 // Why is Decide with what the verdict comes from.
 func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	h := Half{Verdict: t.Decide(pod, d, c)}
-	h.Identity, _ = t.here.Get(pod)
+	h.Identity, _ = t.ids.here.Get(pod)
 	h.Number, _ = t.Numbers.Get(h.Identity)
 	other := c.peer(d)
 	if c.ClusterSet != 0 {
@@ -28,10 +28,10 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	} else if who, ok := t.OccupantAt(other); ok {
 		h.Peer = who.Identity
 	} else if d == Egress {
-		h.Peer = t.serverAt(other)
+		h.Peer = t.others.serverAt(other)
 	}
 	if h.Rule != nil {
-		f, _ := t.resolved.Get(*h.Rule)
+		f, _ := t.rules.resolved.Get(*h.Rule)
 		text := f.text(*h.Rule)
 		h.Text = &text
 	}
@@ -44,7 +44,7 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	e := derive.New()
 	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")
 	out := NewTables(e, t.node, attachments)
-	out.stretched, out.bounds = t.stretched, t.bounds
+	out.stretched, out.limits.bounds = t.stretched, t.limits.bounds
 	namespaces := map[string]bool{"": true} // policies of the whole cluster are under this one
 	for _, pod := range pods {
 		f, ok := t.Pods.Get(pod)
@@ -60,7 +60,7 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	for namespace := range namespaces {
 		labels, _ := t.Namespaces.Get(derive.Object{Name: namespace})
 		out.Namespaces.Set(derive.Object{Name: namespace}, labels)
-		for kind, subjects := range t.subjects {
+		for kind, subjects := range t.actives.subjects {
 			for _, policy := range subjects.Keys(derive.Name(namespace)) {
 				f, _ := t.Policies[kind].Get(policy)
 				out.Policies[kind].Set(policy, f)
@@ -90,6 +90,6 @@ func copyRows[V any](to, from *derive.Source[derive.Object, V]) {
 
 // Facts returns the facts of a policy that applies to Pods of this Node.
 func (t *Tables) Facts(k Key) Facts {
-	f, _ := t.active.Get(k)
+	f, _ := t.actives.active.Get(k)
 	return f
 }

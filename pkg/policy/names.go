@@ -33,12 +33,12 @@ func MatchesName(pattern, name string) bool {
 }
 
 // learned are the addresses of the names that a pattern matches.
-func (t *Tables) learned(pattern derive.Name, r *derive.Reader) (out []netip.Addr, _ []problem.Problem) {
+func (t *selectorTables) learned(pattern derive.Name, r *derive.Reader) (out []netip.Addr, _ []problem.Problem) {
 	if !strings.Contains(string(pattern), "*") {
-		out, _ = derive.Get(r, t.Learned, pattern)
+		out, _ = derive.Get(r, t.all.Learned, pattern)
 		return out, nil
 	}
-	for _, row := range derive.All(r, t.Learned) {
+	for _, row := range derive.All(r, t.all.Learned) {
 		if MatchesName(string(pattern), string(row.Key)) {
 			out = append(out, row.Value...)
 		}
@@ -56,7 +56,7 @@ func namesOf(_ RuleKey, f ruleFacts) []derive.Name {
 }
 
 // asked are the addresses of a rule's names.
-func (t *Tables) asked(f ruleFacts, r *derive.Reader) (out []netip.Addr) {
+func (t *selectorTables) asked(f ruleFacts, r *derive.Reader) (out []netip.Addr) {
 	for _, pattern := range f.Names {
 		list, _ := derive.Get(r, t.addressesOf, derive.Name(pattern))
 		out = append(out, list...)
@@ -65,7 +65,7 @@ func (t *Tables) asked(f ruleFacts, r *derive.Reader) (out []netip.Addr) {
 }
 
 // blocks are the ranges of a rule, with the addresses of its names.
-func (t *Tables) blocks(f ruleFacts, r *derive.Reader) []netip.Prefix {
+func (t *selectorTables) blocks(f ruleFacts, r *derive.Reader) []netip.Prefix {
 	if len(f.Names) == 0 {
 		return f.Blocks
 	}

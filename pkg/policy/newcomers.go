@@ -62,30 +62,39 @@ func (n numberOn) Compare(o numberOn) int {
 	return cmp.Or(cmp.Compare(n.node, o.node), cmp.Compare(n.number, o.number))
 }
 
-// newcomers adds the tables that are about keys of tunnels between Nodes.
-func (t *Tables) newcomers(e *derive.Engine) {
-	t.arriving = derive.NewIndex(t.Pods, "sender-key", func(_ derive.Object, f PodFacts) []SenderKey {
-		if f.UID == "" || f.Mirror || f.Node == "" || f.Node == t.node || len(f.IPs) > 0 {
+// newcomerTables find Pods whose addresses are not known yet.
+type newcomerTables struct {
+	all         *Tables
+	arriving    *derive.Index[SenderKey, derive.Object, PodFacts] // Pods of other Nodes without an address
+	ownKeys     *derive.Index[SenderKey, derive.Object, PodFacts] // Pods of this Node
+	newcomersOf *derive.Index[numberOn, SenderKey, Newcomer]
+	asking      *derive.Table[Direction, bool] // directions in which a rule asks for labels
+}
+
+// add adds the tables that are about keys of tunnels between Nodes.
+func (t *newcomerTables) add(e *derive.Engine) {
+	t.arriving = derive.NewIndex(t.all.Pods, "sender-key", func(_ derive.Object, f PodFacts) []SenderKey {
+		if f.UID == "" || f.Mirror || f.Node == "" || f.Node == t.all.node || len(f.IPs) > 0 {
 			return nil
 		}
 		return []SenderKey{{f.Node, SenderKeyOf(f.UID)}}
 	})
-	t.ownKeys = derive.NewIndex(t.Pods, "own-sender-key", func(_ derive.Object, f PodFacts) []SenderKey {
-		if f.UID == "" || f.Mirror || f.Node != t.node {
+	t.ownKeys = derive.NewIndex(t.all.Pods, "own-sender-key", func(_ derive.Object, f PodFacts) []SenderKey {
+		if f.UID == "" || f.Mirror || f.Node != t.all.node {
 			return nil
 		}
 		return []SenderKey{{f.Node, SenderKeyOf(f.UID)}}
 	})
 	asked := func(Direction, *derive.Reader) (bool, []problem.Problem) { return true, nil }
 	t.asking = derive.NewTable(e, "asking-directions", asked,
-		derive.KeysOfIndex(derive.NewIndex(t.resolved, "asking", func(k RuleKey, f ruleFacts) []Direction {
+		derive.KeysOfIndex(derive.NewIndex(t.all.rules.resolved, "asking", func(k RuleKey, f ruleFacts) []Direction {
 			if len(f.Peers) == 0 {
 				return nil
 			}
 			return []Direction{k.Direction}
 		})))
-	t.Newcomers = derive.NewTable(e, "newcomers", t.newcomer, derive.KeysOfIndex(t.arriving))
-	t.newcomersOf = derive.NewIndex(t.Newcomers, "number", func(k SenderKey, n Newcomer) []numberOn {
+	t.all.Newcomers = derive.NewTable(e, "newcomers", t.newcomer, derive.KeysOfIndex(t.arriving))
+	t.newcomersOf = derive.NewIndex(t.all.Newcomers, "number", func(k SenderKey, n Newcomer) []numberOn {
 		if n.Number == 0 {
 			return nil
 		}
@@ -93,19 +102,19 @@ func (t *Tables) newcomers(e *derive.Engine) {
 	})
 }
 
-func (t *Tables) newcomer(k SenderKey, r *derive.Reader) (Newcomer, []problem.Problem) {
+func (t *newcomerTables) newcomer(k SenderKey, r *derive.Reader) (Newcomer, []problem.Problem) {
 	pods := derive.List(r, t.arriving, k)
 	if len(pods) != 1 {
 		return Newcomer{}, nil
 	}
-	identity, _ := derive.Get(r, t.Identities, pods[0].Key)
+	identity, _ := derive.Get(r, t.all.Identities, pods[0].Key)
 	if identity == "" {
 		return Newcomer{}, nil
 	}
 	if asked, _ := derive.Get(r, t.asking, Ingress); !asked {
 		return Newcomer{}, nil
 	}
-	number, _ := derive.Get(r, t.Numbers, identity)
+	number, _ := derive.Get(r, t.all.Numbers, identity)
 	if number == 0 {
 		return Newcomer{}, nil
 	}
@@ -117,7 +126,7 @@ func (t *Tables) newcomer(k SenderKey, r *derive.Reader) (Newcomer, []problem.Pr
 func (t *Tables) SenderKeyAt(r *derive.Reader, port derive.Name) uint32 {
 	attached, _ := derive.Get(r, t.Attached, port)
 	key := SenderKeyOf(attached.UID)
-	if !attached.Known || len(derive.List(r, t.ownKeys, SenderKey{t.node, key})) != 1 {
+	if !attached.Known || len(derive.List(r, t.arrivals.ownKeys, SenderKey{t.node, key})) != 1 {
 		return 0
 	}
 	return key
@@ -129,7 +138,7 @@ func (t *Tables) IsNewcomer(a netip.Addr, number uint32) bool {
 	if number == 0 || !t.IsUnknownPod(a) {
 		return false
 	}
-	return len(t.newcomersOf.Keys(numberOn{t.NodeAt(a), number})) > 0
+	return len(t.arrivals.newcomersOf.Keys(numberOn{t.NodeAt(a), number})) > 0
 }
 
 // AddressesOfNewcomer returns the addresses of a Pod that was a newcomer, nil while it has no address or is gone. It

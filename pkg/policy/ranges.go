@@ -34,15 +34,15 @@ func (l rangeLength) Compare(o rangeLength) int {
 }
 
 // podRanges adds the tables by which the Node of an address is found.
-func (t *Tables) podRanges(e *derive.Engine) {
-	t.ranges = derive.NewIndex(t.Nodes, "pod-range", func(_ derive.Object, n NodeFacts) []podRange {
+func (t *unknownTables) podRanges(e *derive.Engine) {
+	t.ranges = derive.NewIndex(t.all.Nodes, "pod-range", func(_ derive.Object, n NodeFacts) []podRange {
 		out := make([]podRange, len(n.PodCIDRs))
 		for i, p := range n.PodCIDRs {
 			out[i] = podRange{p}
 		}
 		return out
 	})
-	byLength := derive.NewIndex(t.Nodes, "pod-range-length", func(_ derive.Object, n NodeFacts) []rangeLength {
+	byLength := derive.NewIndex(t.all.Nodes, "pod-range-length", func(_ derive.Object, n NodeFacts) []rangeLength {
 		out := make([]rangeLength, len(n.PodCIDRs))
 		for i, p := range n.PodCIDRs {
 			out[i] = rangeLength{p.Addr().Is6(), p.Bits()}
@@ -57,14 +57,14 @@ func (t *Tables) podRanges(e *derive.Engine) {
 // nodeOf returns the name of the Node whose podCIDRs have an address, or "". r is nil between two passes. Of podCIDRs
 // that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the first by name.
 // Packets to the address are sent to the same Node (datapath, claims).
-func (t *Tables) nodeOf(r *derive.Reader, a netip.Addr) string {
+func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {
 		lengths = func() []derive.Row[rangeLength, bool] { return derive.All(r, t.lengths) }
 	}
 	for _, length := range lengths() {
 		if p, ok := length.Key.around(a); ok {
-			if rows := list(r, t.Nodes, t.ranges, p); len(rows) > 0 {
+			if rows := list(r, t.all.Nodes, t.ranges, p); len(rows) > 0 {
 				return t.firstNode(rows)
 			}
 		}
@@ -74,7 +74,7 @@ func (t *Tables) nodeOf(r *derive.Reader, a netip.Addr) string {
 
 // NodeAt returns the name of the Node whose podCIDRs have an address, or "". It is called between two passes
 // (derive.Engine.Do).
-func (t *Tables) NodeAt(a netip.Addr) string { return t.nodeOf(nil, a) }
+func (t *Tables) NodeAt(a netip.Addr) string { return t.unknown.nodeOf(nil, a) }
 
 // around returns the range of this length that has an address. ok is false for an address of the other family.
 func (l rangeLength) around(a netip.Addr) (podRange, bool) {
@@ -83,10 +83,10 @@ func (l rangeLength) around(a netip.Addr) (podRange, bool) {
 }
 
 // firstNode chooses the Node that a range counts for. The rows are in the order of their names.
-func (t *Tables) firstNode(rows []derive.Row[derive.Object, NodeFacts]) string {
+func (t *unknownTables) firstNode(rows []derive.Row[derive.Object, NodeFacts]) string {
 	for _, row := range rows {
-		if row.Key.Name == t.node {
-			return t.node
+		if row.Key.Name == t.all.node {
+			return t.all.node
 		}
 	}
 	return rows[0].Key.Name

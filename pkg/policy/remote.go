@@ -61,17 +61,30 @@ func at(a netip.Addr, blocks ...RemotePods) (label string) {
 	return label
 }
 
+// remoteTables find Pods of other clusters.
+type remoteTables struct {
+	all           *Tables
+	byExchanged   *derive.Index[Identity, derive.Object, LabelIdentity]
+	remote        *derive.Table[Identity, *labelSets]
+	byRemoteLabel *derive.Index[label, Identity, *labelSets]
+	remotePeers   *derive.Table[Selector, []uint32]
+	remoteServers *derive.Table[Selector, []uint32] // the same, of egress rules
+	namedServers  *derive.Index[clusterSetNumber, Selector, []uint32]
+	remoteAt      *derive.Index[Addr, derive.Object, RemotePods]
+	publishing    *derive.Table[derive.Name, bool] // one row, if any other cluster publishes addresses
+}
+
 // remoteAddress returns the Pod of another cluster that has an address, if an egress rule asks for it. Other clusters
 // have no Pods in the podCIDRs of this one.
-func (t *Tables) remoteAddress(a Addr, r *derive.Reader) Holder {
-	if t.nodeOf(r, a.Addr) != "" {
+func (t *remoteTables) remoteAddress(a Addr, r *derive.Reader) Holder {
+	if t.all.unknown.nodeOf(r, a.Addr) != "" {
 		return Holder{}
 	}
 	var blocks []RemotePods
 	for _, row := range derive.List(r, t.remoteAt, a) {
 		blocks = append(blocks, row.Value)
 	}
-	l, _ := derive.Get(r, t.LabelIdentities, derive.Object{Name: at(a.Addr, blocks...)})
+	l, _ := derive.Get(r, t.all.LabelIdentities, derive.Object{Name: at(a.Addr, blocks...)})
 	if l.ID == 0 || len(derive.List(r, t.namedServers, clusterSetNumber(l.ID))) == 0 {
 		return Holder{}
 	}
@@ -79,16 +92,16 @@ func (t *Tables) remoteAddress(a Addr, r *derive.Reader) Holder {
 }
 
 // serverAt returns the identity of the Pod of another cluster that has an address, whether a rule asks for it or not.
-func (t *Tables) serverAt(a netip.Addr) Identity {
-	if t.NodeAt(a) != "" {
+func (t *remoteTables) serverAt(a netip.Addr) Identity {
+	if t.all.NodeAt(a) != "" {
 		return ""
 	}
 	var blocks []RemotePods
 	for _, k := range t.remoteAt.Keys(Addr{a}) {
-		pods, _ := t.PodAddresses.Get(k)
+		pods, _ := t.all.PodAddresses.Get(k)
 		blocks = append(blocks, pods)
 	}
-	l, _ := t.LabelIdentities.Get(derive.Object{Name: at(a, blocks...)})
+	l, _ := t.all.LabelIdentities.Get(derive.Object{Name: at(a, blocks...)})
 	return l.Label
 }
 
@@ -99,7 +112,7 @@ func (t *Tables) PeerAt(d Direction, a netip.Addr) uint32 {
 	switch {
 	case h.Asked[d]:
 		return h.Number
-	case !ok && t.deniesUnknownAt(d, a):
+	case !ok && t.unknown.deniesUnknownAt(d, a):
 		return UnknownPod
 	}
 	return 0

@@ -23,7 +23,7 @@ func TestServersOfOtherClusters(t *testing.T) {
 			{Action: crdv1beta1.ActionReject,
 				To: []crdv1beta1.Peer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
 					Scope: crdv1beta1.ScopeClusterSet}}}}}
-	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+	c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 	server := netip.MustParseAddr("10.20.0.5")
 	is := func(step string, want Action, problem string) {
 		t.Helper()
@@ -67,8 +67,8 @@ func TestServersOfOtherClusters(t *testing.T) {
 	c.PodAddresses.Delete(derive.ObjectOf(block))
 	is("withdrawn", Allow, none)
 	c.stretched = false
-	c.Policies[AntreaClusterNetworkPolicy].Delete(derive.ObjectOf(n))
+	c.Sources.Policies[AntreaClusterNetworkPolicy].Delete(derive.ObjectOf(n))
 	c.engine.Pass()
-	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+	c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 	is("not stretched", Allow, "spec.egress[0].to: policies are not stretched over the ClusterSet")
 }

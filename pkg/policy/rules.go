@@ -15,10 +15,20 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// ruleTables have the rules of active policies on their way to Tables.Rules.
+type ruleTables struct {
+	all           *Tables
+	instances     *derive.Table[Key, []RuleKey]
+	resolved      *derive.Table[RuleKey, ruleFacts]
+	ruledServices *derive.Index[derive.Object, RuleKey, ruleFacts]
+	standing      *derive.Table[RuleKey, ruleFacts] // resolved, without what is beyond a bound
+	drafts        *derive.Table[RuleKey, Rule]      // Rules if they were alone
+}
+
 // ruleKeys returns the rules of a policy. If peers depend on the Namespace of the Pod that a rule is applied to, there
 // is a rule for each of these Namespaces, and one without a Namespace for the Services that it is applied to.
-func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.Problem) {
-	f, _ := derive.Get(r, t.active, k)
+func (t *ruleTables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.Problem) {
+	f, _ := derive.Get(r, t.all.actives.active, k)
 	for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
 		if facts == nil {
 			continue
@@ -33,7 +43,7 @@ func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.P
 				if Direction(d) == Ingress && len(f.AppliedServices)+len(rule.AppliedServices) > 0 {
 					out = append(out, key)
 				}
-				for _, namespace := range t.appliedNamespaces(k, r) {
+				for _, namespace := range t.all.actives.appliedNamespaces(k, r) {
 					key.For = namespace
 					out = append(out, key)
 				}
@@ -44,10 +54,10 @@ func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.P
 }
 
 // appliedNamespaces returns the Namespaces of this Node's Pods that a policy is applied to.
-func (t *Tables) appliedNamespaces(k Key, r *derive.Reader) []string {
+func (t *activeTables) appliedNamespaces(k Key, r *derive.Reader) []string {
 	var out []string
 	for _, row := range derive.List(r, t.byPolicy, k) {
-		set, _ := derive.Get(r, t.sets, row.Key)
+		set, _ := derive.Get(r, t.all.ids.sets, row.Key)
 		out = append(out, set.namespaceName())
 	}
 	return sorted(out, strings.Compare)
@@ -99,8 +109,8 @@ func (f ruleFacts) meaning() uint64 {
 	return h.Sum64()
 }
 
-func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems []problem.Problem) {
-	policy, _ := derive.Get(r, t.active, k.Policy)
+func (t *ruleTables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems []problem.Problem) {
+	policy, _ := derive.Get(r, t.all.actives.active, k.Policy)
 	facts := policy.Ingress
 	if k.Direction == Egress {
 		facts = policy.Egress
@@ -109,7 +119,7 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		return ruleFacts{}, nil
 	}
 	f := facts.Rules[k.Index]
-	if t.isOver(k, r) {
+	if t.all.limits.isOver(k, r) {
 		if f = f.beyond(); f.Void {
 			return ruleFacts{}, nil
 		}
@@ -129,7 +139,7 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 				selectors = append(selectors, s)
 				continue
 			}
-			m, _ := derive.Get(r, t.groups, derive.Object{Namespace: s.Namespace, Name: s.Group})
+			m, _ := derive.Get(r, t.all.selectors.groups, derive.Object{Namespace: s.Namespace, Name: s.Group})
 			if !m.Known {
 				problems = append(problems, unknownGroup(k.Policy, fmt.Sprintf("spec.%s[%d]%s", k.Direction, k.Index, field), s))
 			}
@@ -153,7 +163,7 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		}
 	}
 	out.Blocks = prefixes(ranges)
-	if bound := t.bounds.of(k.Policy.Namespace); len(out.Blocks) > bound { // by groups
+	if bound := t.all.limits.bounds.of(k.Policy.Namespace); len(out.Blocks) > bound { // by groups
 		problems = append(problems, tooLarge(k.Policy.problem(), k.field(), 1,
 			fmt.Sprintf("the groups that a rule names may have %d ranges together", bound)))
 		if f = f.beyond(); f.Void {
@@ -178,9 +188,9 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		out.Blocks = t.withNodes(k.Policy.Kind, f.Nodes, out.Blocks, r)
 	}
 	if len(f.ClusterSet) > 0 {
-		published, _ := derive.Get(r, t.publishing, "")
+		published, _ := derive.Get(r, t.all.others.publishing, "")
 		switch {
-		case !t.stretched:
+		case !t.all.stretched:
 			report(map[Direction]string{Ingress: ".from", Egress: ".to"}[k.Direction], "NotStretched",
 				"policies are not stretched over the ClusterSet, so scope ClusterSet means this cluster alone: set "+
 					"multicluster.enableStretchedNetworkPolicy in the agents' configuration")
@@ -193,7 +203,7 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		}
 	}
 	for i, s := range f.Services {
-		if s.ClusterSet && !t.stretched {
+		if s.ClusterSet && !t.all.stretched {
 			report(fmt.Sprintf(".toServices[%d].scope", i), "NotStretched",
 				"policies are not stretched over the ClusterSet, so it is left out: set "+
 					"multicluster.enableStretchedNetworkPolicy in the agents' configuration")
@@ -221,11 +231,11 @@ const ReasonUnknownGroup = "UnknownGroup"
 
 // relative returns the selectors of a peer for Pods of a Namespace. It returns no selector if the Namespace lacks one
 // of the labels.
-func (t *Tables) relative(n Relative, namespace string, r *derive.Reader) []Selector {
+func (t *ruleTables) relative(n Relative, namespace string, r *derive.Reader) []Selector {
 	if n.SameLabels == "" {
 		return []Selector{{Namespace: namespace, Pods: n.Pods}}
 	}
-	text, _ := derive.Get(r, t.Namespaces, derive.Object{Name: namespace})
+	text, _ := derive.Get(r, t.all.Namespaces, derive.Object{Name: namespace})
 	set := setOf(text)
 	var same []string
 	for key := range strings.SplitSeq(n.SameLabels, ",") {
@@ -240,17 +250,17 @@ func (t *Tables) relative(n Relative, namespace string, r *derive.Reader) []Sele
 }
 
 // withNodes adds the addresses of the Nodes that label selectors in text form select.
-func (t *Tables) withNodes(kind Kind, selectors []string, to []netip.Prefix, r *derive.Reader) []netip.Prefix {
+func (t *ruleTables) withNodes(kind Kind, selectors []string, to []netip.Prefix, r *derive.Reader) []netip.Prefix {
 	var blocks netipx.IPSetBuilder
 	for _, b := range to {
 		blocks.AddPrefix(b)
 	}
 	for _, text := range selectors {
-		p, err := t.parse(Selector{Pods: text})
+		p, err := t.all.selectors.parse(Selector{Pods: text})
 		if err != nil {
 			continue // not with selectors that facts were made with
 		}
-		for _, row := range derive.All(r, t.Nodes) {
+		for _, row := range derive.All(r, t.all.Nodes) {
 			if p.pods.Matches(setOf(row.Value.Labels)) {
 				for _, ip := range row.Value.addresses(kind) {
 					blocks.Add(ip)
@@ -274,15 +284,16 @@ func (f Facts) rank(index int, a Action) Rank {
 }
 
 // draft is a rule as it would be if it were alone.
-func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Problem) {
+func (t *ruleTables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Problem) {
 	f, ok := derive.Get(r, t.standing, k)
 	if !ok {
 		return Rule{}, nil
 	}
 	applied := t.appliedIdentities(k, f, r)
 	rule = Rule{
-		Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Applied: t.numbersOf(r, applied),
-		AnyPeer: f.AnyPeer, Peers: t.peerNumbers(f, r), Blocks: t.blocks(f, r), Services: f.Services, Names: f.Names,
+		Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Applied: t.all.ids.numbersOf(r, applied),
+		AnyPeer: f.AnyPeer, Peers: t.peerNumbers(f, r), Blocks: t.all.selectors.blocks(f, r),
+		Services: f.Services, Names: f.Names,
 		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
 		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
 	}
@@ -292,9 +303,9 @@ func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Prob
 			return Rule{}, nil
 		}
 	}
-	rule.Asked = t.asked(f, r)
+	rule.Asked = t.all.selectors.asked(f, r)
 	for _, s := range f.ClusterSet {
-		list, _ := derive.Get(r, t.remotePeers, s)
+		list, _ := derive.Get(r, t.all.others.remotePeers, s)
 		rule.ClusterSet, rule.Stretched = append(rule.ClusterSet, list...), true
 	}
 	if f.deniesUnknown(k.Direction) && len(f.Peers) > 0 {
@@ -307,13 +318,13 @@ func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Prob
 }
 
 // appliedIdentities returns the identities of Pods of this Node that a rule is applied to.
-func (t *Tables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader) (out []Identity) {
-	for _, row := range derive.List(r, t.byPolicy, k.Policy) {
+func (t *ruleTables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader) (out []Identity) {
+	for _, row := range derive.List(r, t.all.actives.byPolicy, k.Policy) {
 		if !slices.Contains(row.Value[k.Direction][f.Rank.Stage], k.Policy) {
 			continue
 		}
-		set, _ := derive.Get(r, t.sets, row.Key)
-		if (k.For == "" || set.namespaceName() == k.For) && t.selects(r, k.Policy, f.AppliedTo, set) {
+		set, _ := derive.Get(r, t.all.ids.sets, row.Key)
+		if (k.For == "" || set.namespaceName() == k.For) && t.all.selectors.selects(r, k.Policy, f.AppliedTo, set) {
 			out = append(out, row.Key)
 		}
 	}
@@ -322,40 +333,40 @@ func (t *Tables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader) (ou
 
 // peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. Rules with one selector
 // share the list, since most rules have one and it may be long.
-func (t *Tables) peerNumbers(f ruleFacts, r *derive.Reader) []uint32 {
+func (t *ruleTables) peerNumbers(f ruleFacts, r *derive.Reader) []uint32 {
 	if len(f.Peers) == 1 {
-		list, _ := derive.Get(r, t.numbered, f.Peers[0])
+		list, _ := derive.Get(r, t.all.selectors.numbered, f.Peers[0])
 		return list
 	}
 	var out []uint32
 	for _, s := range f.Peers {
-		list, _ := derive.Get(r, t.numbered, s)
+		list, _ := derive.Get(r, t.all.selectors.numbered, s)
 		out = append(out, list...)
 	}
 	return sorted(out, cmp.Compare[uint32])
 }
 
 // targets are what the names of a rule's ports mean.
-func (t *Tables) targets(d Direction, f ruleFacts, applied []Identity, r *derive.Reader) (out []Target) {
+func (t *ruleTables) targets(d Direction, f ruleFacts, applied []Identity, r *derive.Reader) (out []Target) {
 	var peers []Identity
 	if d == Egress && len(f.Named) > 0 {
 		for _, s := range f.Peers {
-			list, _ := derive.Get(r, t.peers, s)
+			list, _ := derive.Get(r, t.all.selectors.peers, s)
 			peers = append(peers, list...)
 		}
 	}
 	ends := map[PortRange][]netip.Addr{}
 	for _, name := range f.Named {
-		pods := t.byPort
+		pods := t.all.ids.byPort
 		if d == Ingress {
-			pods = t.byPortHere
+			pods = t.all.ids.byPortHere
 		}
 		for _, row := range derive.List(r, pods, name) {
-			i, _ := derive.Get(r, t.Identities, row.Key)
+			i, _ := derive.Get(r, t.all.Identities, row.Key)
 			if d == Ingress && !slices.Contains(applied, i) {
 				continue
 			}
-			ips := t.addressesOfPod(r, row.Key, row.Value)
+			ips := t.all.places.addressesOfPod(r, row.Key, row.Value)
 			if d == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(ips, f.inBlock) {
 				continue
 			}
@@ -378,10 +389,10 @@ func (f ruleFacts) inBlock(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
 }
 
-func (t *Tables) numbersOf(r *derive.Reader, list []Identity) []uint32 {
+func (t *identityTables) numbersOf(r *derive.Reader, list []Identity) []uint32 {
 	var out []uint32
 	for _, i := range list {
-		if n, ok := derive.Get(r, t.Numbers, i); ok {
+		if n, ok := derive.Get(r, t.all.Numbers, i); ok {
 			out = append(out, n)
 		}
 	}

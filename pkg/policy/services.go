@@ -48,10 +48,12 @@ func (f ruleFacts) forService(k RuleKey) ServiceRule {
 
 // serviceRules returns the rules of a Service. The first that matches decides. Without Outside it returns no rules, and
 // a Problem for each policy.
-func (t *Tables) serviceRules(service derive.Object, r *derive.Reader) (out []ServiceRule, problems []problem.Problem) {
+func (t *ruleTables) serviceRules(service derive.Object, r *derive.Reader) (
+	out []ServiceRule, problems []problem.Problem,
+) {
 	for _, row := range derive.List(r, t.ruledServices, service) {
 		f := row.Value
-		if !t.Outside {
+		if !t.all.Outside {
 			p := problem.Problem{
 				Object: row.Key.Policy.problem(), Field: "spec.appliedTo", Reason: "NotServed",
 				Message: fmt.Sprintf("node ports and external addresses of Service %s are not served, so rules for it do "+

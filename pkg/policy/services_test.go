@@ -73,13 +73,13 @@ func TestServiceRules(t *testing.T) {
 				if err := yaml.UnmarshalStrict([]byte(row.spec), &p.Spec); err != nil {
 					t.Fatal(err)
 				}
-				c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(&p), AntreaClusterFactsOf(&p))
+				c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(&p), AntreaClusterFactsOf(&p))
 			} else {
 				p := crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: row.namespace, Name: "p"}}
 				if err := yaml.UnmarshalStrict([]byte(row.spec), &p.Spec); err != nil {
 					t.Fatal(err)
 				}
-				c.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(&p), AntreaFactsOf(&p))
+				c.Sources.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(&p), AntreaFactsOf(&p))
 			}
 			c.engine.Pass()
 			rules, _ := c.ServiceRules.Get(derive.Object{Namespace: "x", Name: "web"})
@@ -138,7 +138,7 @@ func TestRuleOfPodsAndServices(t *testing.T) {
 	}
 	c := newClosed()
 	c.Outside = true
-	c.Policies[AntreaClusterNetworkPolicy].Set(derive.Object{Name: "p"}, facts)
+	c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.Object{Name: "p"}, facts)
 	c.engine.Pass()
 	list, _ := c.ServiceRules.Get(derive.Object{Namespace: "x", Name: "web"})
 	if len(list) != 2 {
@@ -161,7 +161,7 @@ func TestServiceRulesNotServed(t *testing.T) {
 		Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{Service: &crdv1beta1.ObjectReference{Namespace: "x", Name: "web"}}},
 		Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}},
 	}
-	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(&p), AntreaClusterFactsOf(&p))
+	c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(&p), AntreaClusterFactsOf(&p))
 	c.engine.Pass()
 	list := c.engine.Problems()
 	if len(list) != 1 || list[0].Reason != "NotServed" || list[0].Name != "p" || c.ServiceRules.Len() != 0 {

@@ -57,11 +57,11 @@ func KeyOfShort(text string) (k Key, ok bool) {
 	return k, k.Name != ""
 }
 
-func (t *Tables) versionOf(k Key, r *derive.Reader) (Version, []problem.Problem) {
+func (t *activeTables) versionOf(k Key, r *derive.Reader) (Version, []problem.Problem) {
 	if !k.HasStatus() {
 		return "", nil
 	}
-	v, _ := derive.Get(r, t.Versions[k.Kind], k.object())
+	v, _ := derive.Get(r, t.all.Versions[k.Kind], k.object())
 	return v, nil
 }
 
@@ -122,9 +122,8 @@ func SpanFactsOf(p *corev1.Pod) PodFacts {
 
 // NewSpans adds the tables to an engine.
 func NewSpans(e *derive.Engine) *Spans {
-	t := &Tables{bounds: DefaultBounds, texts: map[Selector]parsed{}}
+	t := withSources(e, "")
 	s := &Spans{Tables: t}
-	t.sources(e)
 	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.PodAddresses, t.Learned,
 		t.Policies[NetworkPolicy]} {
 		unused.Loaded()
@@ -137,11 +136,11 @@ func NewSpans(e *derive.Engine) *Spans {
 				func(o derive.Object, _ Facts) []Key { return []Key{{kind, o.Namespace, o.Name}} })))
 		}
 	}
-	t.identities(e)
-	t.groups = derive.NewTable(e, "group-members", t.group, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
+	t.ids.add(e)
+	t.selectors.addGroups(e)
 	s.Grouped = derive.NewTable(e, "group-judgements",
 		func(k derive.Object, r *derive.Reader) (Judgement, []problem.Problem) {
-			_, problems := t.group(k, r)
+			_, problems := t.selectors.group(k, r)
 			return Judgement{Known: true, Problems: problems}, nil
 		}, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
 
@@ -156,13 +155,13 @@ func NewSpans(e *derive.Engine) *Spans {
 	s.identityNodes = derive.NewTable(e, "identity-nodes", s.nodesOfIdentity, derive.KeysOfIndex(s.places))
 
 	s.subjects = derive.NewTable(e, "policy-subjects", s.subjectsOf, policies...)
-	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
-	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces,
+	t.selectors.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
+	t.selectors.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectors.selectedNamespaces,
 		derive.KeysOfIndex(derive.NewIndex(s.subjects, "namespace-selector",
 			func(_ Key, list []Selector) []derive.Name { return namespaceSelectors(list) })))
 	selectors := derive.KeysOfIndex(derive.NewIndex(s.subjects, "selector",
 		func(_ Key, list []Selector) []Selector { return list }))
-	t.peers = derive.NewTable(e, "selected-identities", t.selected, selectors)
+	t.selectors.peers = derive.NewTable(e, "selected-identities", t.selectors.selected, selectors)
 	s.selectorNodes = derive.NewTable(e, "selected-nodes", s.nodesOfSelector, selectors)
 	s.Judgements = derive.NewTable(e, "policy-judgements", s.judge, policies...)
 	return s
@@ -184,7 +183,7 @@ func (s *Spans) nodesOfIdentity(i Identity, r *derive.Reader) ([]uint32, []probl
 }
 
 func (s *Spans) nodesOfSelector(selector Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
-	identities, _ := derive.Get(r, s.peers, selector)
+	identities, _ := derive.Get(r, s.selectors.peers, selector)
 	var u union
 	for _, i := range identities {
 		list, _ := derive.Get(r, s.identityNodes, i)
@@ -223,7 +222,7 @@ func (s *Spans) subjectsOf(k Key, r *derive.Reader) (out []Selector, _ []problem
 	for _, one := range f.allAppliedTo() {
 		of := []Selector{one}
 		if one.Group != "" {
-			m, _ := derive.Get(r, s.groups, derive.Object{Namespace: one.Namespace, Name: one.Group})
+			m, _ := derive.Get(r, s.selectors.groups, derive.Object{Namespace: one.Namespace, Name: one.Group})
 			of = m.Selectors
 		}
 		for _, selector := range of {
@@ -237,7 +236,7 @@ func (s *Spans) subjectsOf(k Key, r *derive.Reader) (out []Selector, _ []problem
 }
 
 func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
-	f, problems := s.activePolicy(k, r)
+	f, problems := s.actives.activePolicy(k, r)
 	j := Judgement{Known: true, Problems: slices.Clip(problems)}
 	of := func(field string, list []Selector) {
 		for _, one := range list {
@@ -245,7 +244,7 @@ func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
 				continue
 			}
 			group := derive.Object{Namespace: one.Namespace, Name: one.Group}
-			m, _ := derive.Get(r, s.groups, group)
+			m, _ := derive.Get(r, s.selectors.groups, group)
 			switch {
 			case !m.Known:
 				j.Problems = append(j.Problems, unknownGroup(k, field, one))

@@ -77,7 +77,7 @@ func TestSpans(t *testing.T) {
 		wrong := map[Key]bool{}
 		for _, name := range []string{"node-1", "node-2"} {
 			engines[name].Pass()
-			for _, row := range nodes[name].active.All() {
+			for _, row := range nodes[name].actives.active.All() {
 				if row.Key.HasStatus() {
 					want[row.Key] = append(want[row.Key], name)
 					wrong[row.Key] = len(row.Value.Problems) > 0 || wrong[row.Key]

@@ -106,24 +106,9 @@ func (a Addr) Compare(b Addr) int { return a.Addr.Compare(b.Addr) }
 
 // Tables are the policies of a Node.
 type Tables struct {
-	// The shell fills these sources for the whole cluster, each object under its own key: a Namespace with its labels
-	// in normal form (NamespaceLabels), a Service with its selector (ServiceSelectorOf). The others have functions of
-	// the same name.
-	Pods             *derive.Source[derive.Object, PodFacts]
-	Namespaces       *derive.Source[derive.Object, string]
-	Nodes            *derive.Source[derive.Object, NodeFacts]
-	ServiceSelectors *derive.Source[derive.Object, string]
-	Policies         [Kinds]*derive.Source[derive.Object, Facts]
-	Versions         [Kinds]*derive.Source[derive.Object, Version] // of the kinds that have a status; nil of the others
-	Tiers            *derive.Source[derive.Object, TierFacts]
-	ClusterGroups    *derive.Source[derive.Object, GroupFacts]
-	Groups           *derive.Source[derive.Object, GroupFacts]
-	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
-	PodAddresses     *derive.Source[derive.Object, RemotePods]
+	Sources
 	// Outside is set, before the first pass, if Nodes serve clients outside of the Pods' network.
 	Outside bool
-	// Learned are addresses of names of DNS (NameOf), sorted, from answers to Pods of this Node.
-	Learned *derive.Source[derive.Name, []netip.Addr]
 	// Attached says whose the interfaces on this Node's switch are, by port.
 	Attached *derive.Table[derive.Name, Attached]
 	// Identities are the identities of Pods, zero while a Pod's Namespace is not known.
@@ -154,15 +139,42 @@ type Tables struct {
 	// LocalVersions are the Versions of the policies that apply to Pods of this Node, or to Services.
 	LocalVersions *derive.Table[Key, Version]
 
-	attachments   Attachments
-	attachmentsAt *derive.Index[Addr, derive.Name, Attachment]
-	attachmentsOf *derive.Index[derive.Object, derive.Name, Attachment]
-
 	node      string
-	bounds    Bounds
 	stretched bool
-	texts     map[Selector]parsed // of the evaluating goroutine
 
+	// The tables that these derive from, by feature. A feature reads tables of others through its field all.
+	places    attachmentTables
+	ids       identityTables
+	selectors selectorTables
+	actives   activeTables
+	rules     ruleTables
+	limits    boundTables
+	others    remoteTables
+	unknown   unknownTables
+	arrivals  newcomerTables
+}
+
+// Sources are facts about the whole cluster, each object under its own key: a Namespace with its labels in normal form
+// (NamespaceLabels), a Service with its selector (ServiceSelectorOf). The others have functions of the same name.
+type Sources struct {
+	Pods             *derive.Source[derive.Object, PodFacts]
+	Namespaces       *derive.Source[derive.Object, string]
+	Nodes            *derive.Source[derive.Object, NodeFacts]
+	ServiceSelectors *derive.Source[derive.Object, string]
+	Policies         [Kinds]*derive.Source[derive.Object, Facts]
+	Versions         [Kinds]*derive.Source[derive.Object, Version] // of the kinds that have a status; nil of the others
+	Tiers            *derive.Source[derive.Object, TierFacts]
+	ClusterGroups    *derive.Source[derive.Object, GroupFacts]
+	Groups           *derive.Source[derive.Object, GroupFacts]
+	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
+	PodAddresses     *derive.Source[derive.Object, RemotePods]
+	// Learned are addresses of names of DNS (NameOf), sorted, from answers to Pods of this Node.
+	Learned *derive.Source[derive.Name, []netip.Addr]
+}
+
+// identityTables find Pods and their identities.
+type identityTables struct {
+	all        *Tables
 	pods       *derive.Index[Identity, derive.Object, Identity]
 	sets       *derive.Table[Identity, *labelSets]
 	byLabel    *derive.Index[label, Identity, *labelSets]
@@ -172,51 +184,29 @@ type Tables struct {
 	here       *derive.Table[derive.Object, Identity]
 	byHere     *derive.Index[Identity, derive.Object, Identity]
 	accounts   *derive.Table[derive.Object, bool] // that policies name
-	groups     *derive.Table[derive.Object, members]
-	ranges     *derive.Index[podRange, derive.Object, NodeFacts]       // Nodes by their podCIDRs
-	lengths    *derive.Table[rangeLength, bool]                        // that podCIDRs have
-	subjects   [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
-	byPolicy   *derive.Index[Key, Identity, Applied]
-	active     *derive.Table[Key, Facts]
-	activeIn   *derive.Index[derive.Name, Key, Facts]    // by Namespace
-	budgets    *derive.Table[derive.Name, []RuleKey]     // of Namespaces: the rules beyond their bounds
-	standing   *derive.Table[RuleKey, ruleFacts]         // resolved, without what is beyond a bound
-	drafts     *derive.Table[RuleKey, Rule]              // Rules if they were alone
-	sizes      *derive.Table[RuleKey, size]              // of resolved
-	sizesIn    *derive.Index[derive.Name, RuleKey, size] // by Namespace
-	shares     *derive.Table[derive.Name, []cut]         // of Namespaces
-	crowds     *derive.Index[crowd, RuleKey, size]
-	crowded    *derive.Table[crowd, []cut]
-	instances  *derive.Table[Key, []RuleKey]
-	resolved   *derive.Table[RuleKey, ruleFacts]
+}
 
-	ruledServices *derive.Index[derive.Object, RuleKey, ruleFacts]
-
-	peers      *derive.Table[Selector, []Identity]
-	numbered   *derive.Table[Selector, []uint32] // the numbers of peers, which all rules with a selector share
-	candidates *derive.Table[Selector, candidates]
-	named      *derive.Index[Identity, Selector, []Identity]
-
-	denying *derive.Table[Direction, bool] // directions in which a rule denies unknown Pods
-
-	arriving    *derive.Index[SenderKey, derive.Object, PodFacts] // Pods of other Nodes without an address
-	ownKeys     *derive.Index[SenderKey, derive.Object, PodFacts] // Pods of this Node
-	newcomersOf *derive.Index[numberOn, SenderKey, Newcomer]
-	asking      *derive.Table[Direction, bool] // directions in which a rule asks for labels
-
-	addressesOf *derive.Table[derive.Name, []netip.Addr] // by pattern
-
+// selectorTables find the Pods, Namespaces and names that selectors of rules mean.
+type selectorTables struct {
+	all              *Tables
+	texts            map[Selector]parsed // of the evaluating goroutine
+	peers            *derive.Table[Selector, []Identity]
+	numbered         *derive.Table[Selector, []uint32] // the numbers of peers, which all rules with a selector share
+	candidates       *derive.Table[Selector, candidates]
+	named            *derive.Index[Identity, Selector, []Identity]
+	groups           *derive.Table[derive.Object, members]
+	addressesOf      *derive.Table[derive.Name, []netip.Addr] // by pattern
 	byNamespaceLabel *derive.Index[label, derive.Object, string]
 	inNamespaces     *derive.Table[derive.Name, []string]
+}
 
-	byExchanged   *derive.Index[Identity, derive.Object, LabelIdentity]
-	remote        *derive.Table[Identity, *labelSets]
-	byRemoteLabel *derive.Index[label, Identity, *labelSets]
-	remotePeers   *derive.Table[Selector, []uint32]
-	remoteServers *derive.Table[Selector, []uint32] // the same, of egress rules
-	namedServers  *derive.Index[clusterSetNumber, Selector, []uint32]
-	remoteAt      *derive.Index[Addr, derive.Object, RemotePods]
-	publishing    *derive.Table[derive.Name, bool] // one row, if any other cluster publishes addresses
+// activeTables have the policies that apply to Pods of this Node, or to Services.
+type activeTables struct {
+	all      *Tables
+	subjects [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
+	byPolicy *derive.Index[Key, Identity, Applied]
+	active   *derive.Table[Key, Facts]
+	activeIn *derive.Index[derive.Name, Key, Facts] // by Namespace
 }
 
 // Priorities are from FirstPriority to LastPriority: above and below there is room for flows of other purposes.
@@ -252,15 +242,28 @@ func (t *Tables) Stretched() *Tables {
 // NewTables adds the tables of the Node of this name to an engine. attachments are the interfaces of its Pods; nil
 // means no interfaces.
 func NewTables(e *derive.Engine, node string, attachments Attachments) *Tables {
-	t := &Tables{node: node, bounds: DefaultBounds, texts: map[Selector]parsed{}}
-	t.sources(e)
-	t.identities(e)
-	t.attachedTables(e, attachments)
-	t.policies(e)
+	t := withSources(e, node)
+	t.ids.add(e)
+	t.places.add(e, attachments)
+	t.addPolicies(e)
 	return t
 }
 
-func (t *Tables) sources(e *derive.Engine) {
+// withSources returns tables that have only their sources.
+func withSources(e *derive.Engine, node string) *Tables {
+	t := &Tables{Sources: newSources(e), node: node}
+	t.places.all, t.ids.all, t.actives.all, t.rules.all = t, t, t, t
+	t.selectors = selectorTables{all: t, texts: map[Selector]parsed{}}
+	t.limits = boundTables{all: t, bounds: DefaultBounds}
+	t.others.all, t.unknown.all, t.arrivals.all = t, t, t
+	for kind := range Kinds {
+		t.actives.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace",
+			func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
+	}
+	return t
+}
+
+func newSources(e *derive.Engine) (t Sources) {
 	t.Pods = derive.NewSource[derive.Object, PodFacts](e, "cluster-pods")
 	t.Namespaces = derive.NewSource[derive.Object, string](e, "namespaces")
 	t.Nodes = derive.NewSource[derive.Object, NodeFacts](e, "policy-nodes")
@@ -270,8 +273,6 @@ func (t *Tables) sources(e *derive.Engine) {
 		if kind.HasStatus() {
 			t.Versions[kind] = derive.NewSource[derive.Object, Version](e, sourceNames[kind]+"-versions")
 		}
-		t.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace",
-			func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
 	}
 	t.Tiers = derive.NewSource[derive.Object, TierFacts](e, "tiers")
 	t.ClusterGroups = derive.NewSource[derive.Object, GroupFacts](e, "clustergroups")
@@ -279,18 +280,19 @@ func (t *Tables) sources(e *derive.Engine) {
 	t.LabelIdentities = derive.NewSource[derive.Object, LabelIdentity](e, "labelidentities")
 	t.Learned = derive.NewSource[derive.Name, []netip.Addr](e, "learned-names")
 	t.PodAddresses = derive.NewSource[derive.Object, RemotePods](e, "podaddressimports")
+	return t
 }
 
-func (t *Tables) identities(e *derive.Engine) {
-	t.podRanges(e)
-	t.byPort = derive.NewIndex(t.Pods, "port", func(_ derive.Object, f PodFacts) []portName { return f.portNames() })
-	t.byPortHere = derive.NewIndex(t.Pods, "port-here", func(_ derive.Object, f PodFacts) []portName {
-		if f.Node != t.node {
+func (t *identityTables) add(e *derive.Engine) {
+	t.all.unknown.podRanges(e)
+	t.byPort = derive.NewIndex(t.all.Pods, "port", func(_ derive.Object, f PodFacts) []portName { return f.portNames() })
+	t.byPortHere = derive.NewIndex(t.all.Pods, "port-here", func(_ derive.Object, f PodFacts) []portName {
+		if f.Node != t.all.node {
 			return nil
 		}
 		return f.portNames()
 	})
-	t.byIP = derive.NewIndex(t.Pods, "address", func(_ derive.Object, f PodFacts) []Addr {
+	t.byIP = derive.NewIndex(t.all.Pods, "address", func(_ derive.Object, f PodFacts) []Addr {
 		out := make([]Addr, len(f.IPs))
 		for i, ip := range f.IPs {
 			out[i] = Addr{ip}
@@ -300,59 +302,62 @@ func (t *Tables) identities(e *derive.Engine) {
 	accounts := func(_ derive.Object, f Facts) []derive.Object { return f.accounts() }
 	t.accounts = derive.NewTable(e, "named-accounts",
 		func(derive.Object, *derive.Reader) (bool, []problem.Problem) { return true, nil },
-		derive.KeysOfIndex(derive.NewIndex(t.Policies[AntreaClusterNetworkPolicy], "account", accounts)),
-		derive.KeysOfIndex(derive.NewIndex(t.Policies[AntreaNetworkPolicy], "account", accounts)))
+		derive.KeysOfIndex(derive.NewIndex(t.all.Policies[AntreaClusterNetworkPolicy], "account", accounts)),
+		derive.KeysOfIndex(derive.NewIndex(t.all.Policies[AntreaNetworkPolicy], "account", accounts)))
 
-	t.Identities = derive.NewTable(e, "pod-identities", t.identity, derive.KeysOf(t.Pods))
-	t.pods = derive.NewIndex(t.Identities, "identity",
+	t.all.Identities = derive.NewTable(e, "pod-identities", t.identity, derive.KeysOf(t.all.Pods))
+	t.pods = derive.NewIndex(t.all.Identities, "identity",
 		func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
 	t.sets = derive.NewTable(e, "identities", setsOf, derive.KeysOfIndex(t.pods))
-	t.Numbers = derive.NewNumbers(e, "identity-numbers", 1, MaxIdentity, derive.KeysOfIndex(t.pods)).Except(UnknownPod)
+	t.all.Numbers = derive.NewNumbers(e, "identity-numbers", 1, MaxIdentity, derive.KeysOfIndex(t.pods)).Except(UnknownPod)
 	t.byLabel = derive.NewIndex(t.sets, "label", labelsOf)
 
-	ofNode := derive.NewIndex(t.Pods, "here", func(k derive.Object, f PodFacts) []derive.Object {
-		if f.Node != t.node {
+	ofNode := derive.NewIndex(t.all.Pods, "here", func(k derive.Object, f PodFacts) []derive.Object {
+		if f.Node != t.all.node {
 			return nil
 		}
 		return []derive.Object{k}
 	})
 	t.here = derive.NewTable(e, "local-identities", func(k derive.Object, r *derive.Reader) (Identity, []problem.Problem) {
-		i, _ := derive.Get(r, t.Identities, k)
+		i, _ := derive.Get(r, t.all.Identities, k)
 		return i, nil
 	}, derive.KeysOfIndex(ofNode))
 	t.byHere = derive.NewIndex(t.here, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
 
-	t.byExchanged = derive.NewIndex(t.LabelIdentities, "label",
+	t.all.others.byExchanged = derive.NewIndex(t.all.LabelIdentities, "label",
 		func(_ derive.Object, l LabelIdentity) []Identity { return []Identity{l.Label} })
-	t.ClusterSetNumbers = derive.NewTable(e, "clusterset-numbers",
+	t.all.ClusterSetNumbers = derive.NewTable(e, "clusterset-numbers",
 		func(i Identity, r *derive.Reader) (uint32, []problem.Problem) {
-			for _, row := range derive.List(r, t.byExchanged, i.Exchanged()) {
+			for _, row := range derive.List(r, t.all.others.byExchanged, i.Exchanged()) {
 				return row.Value.ID, nil
 			}
 			return 0, nil
 		}, derive.KeysOfIndex(t.byHere))
-	t.remote = derive.NewTable(e, "clusterset-identities", setsOf, derive.KeysOfIndex(t.byExchanged))
-	t.byRemoteLabel = derive.NewIndex(t.remote, "label", labelsOf)
-	t.remoteAt = derive.NewIndex(t.PodAddresses, "address", func(_ derive.Object, pods RemotePods) []Addr {
+	t.all.others.remote = derive.NewTable(e, "clusterset-identities", setsOf, derive.KeysOfIndex(t.all.others.byExchanged))
+	t.all.others.byRemoteLabel = derive.NewIndex(t.all.others.remote, "label", labelsOf)
+	t.all.others.remoteAt = derive.NewIndex(t.all.PodAddresses, "address", func(_ derive.Object, pods RemotePods) []Addr {
 		out := make([]Addr, len(pods))
 		for i, p := range pods {
 			out[i] = Addr{p.IP}
 		}
 		return slices.Compact(out)
 	})
-	t.publishing = derive.NewTable(e, "published-addresses",
+	t.all.others.publishing = derive.NewTable(e, "published-addresses",
 		func(derive.Name, *derive.Reader) (bool, []problem.Problem) { return true, nil },
-		derive.KeysOfIndex(derive.NewIndex(t.PodAddresses, "any",
+		derive.KeysOfIndex(derive.NewIndex(t.all.PodAddresses, "any",
 			func(derive.Object, RemotePods) []derive.Name { return []derive.Name{""} })))
 }
 
 func setsOf(i Identity, _ *derive.Reader) (*labelSets, []problem.Problem) { return i.labels(), nil }
 
-func (t *Tables) policies(e *derive.Engine) {
-	t.groups = derive.NewTable(e, "group-members", t.group, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
-	t.Applied = derive.NewTable(e, "applied-policies", t.applied, derive.KeysOfIndex(t.byHere))
-	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key { return a.policies() })
-	active := []derive.Keys[Key]{derive.KeysOfIndex(t.byPolicy)}
+// addPolicies adds the tables of policies and their rules, in the order in which they read each other.
+func (t *Tables) addPolicies(e *derive.Engine) {
+	selectors, actives, rules := &t.selectors, &t.actives, &t.rules
+	limits, others := &t.limits, &t.others
+	selectors.addGroups(e)
+	t.Applied = derive.NewTable(e, "applied-policies", actives.applied, derive.KeysOfIndex(t.ids.byHere))
+	actives.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key { return a.policies() })
+	active := []derive.Keys[Key]{derive.KeysOfIndex(actives.byPolicy)}
 	for _, kind := range []Kind{AntreaClusterNetworkPolicy, AntreaNetworkPolicy} {
 		active = append(active, derive.KeysOfIndex(derive.NewIndex(t.Policies[kind], "of-services",
 			func(o derive.Object, f Facts) []Key {
@@ -362,70 +367,76 @@ func (t *Tables) policies(e *derive.Engine) {
 				return []Key{{kind, o.Namespace, o.Name}}
 			})))
 	}
-	t.active = derive.NewTable(e, "active-policies", t.activePolicy, active...)
-	t.LocalVersions = derive.NewTable(e, "policy-versions", t.versionOf, derive.KeysOf(t.active))
-	t.instances = derive.NewTable(e, "rule-instances", t.ruleKeys, derive.KeysOf(t.active))
-	keys := derive.KeysOfIndex(derive.NewIndex(t.instances, "rule", func(_ Key, list []RuleKey) []RuleKey { return list }))
-	t.activeIn = derive.NewIndex(t.active, "namespace", func(k Key, _ Facts) []derive.Name { return inNamespace(k) })
-	t.budgets = derive.NewTable(e, "policy-budgets", t.budget, derive.KeysOfIndex(t.activeIn))
-	t.resolved = derive.NewTable(e, "rule-facts", t.resolve, keys).EqualBy(sameFacts)
-	t.ruledServices = derive.NewIndex(t.resolved, "applied-service",
+	actives.active = derive.NewTable(e, "active-policies", actives.activePolicy, active...)
+	t.LocalVersions = derive.NewTable(e, "policy-versions", actives.versionOf, derive.KeysOf(actives.active))
+	rules.instances = derive.NewTable(e, "rule-instances", rules.ruleKeys, derive.KeysOf(actives.active))
+	keys := derive.KeysOfIndex(
+		derive.NewIndex(rules.instances, "rule", func(_ Key, list []RuleKey) []RuleKey { return list }))
+	actives.activeIn = derive.NewIndex(actives.active, "namespace",
+		func(k Key, _ Facts) []derive.Name { return inNamespace(k) })
+	limits.budgets = derive.NewTable(e, "policy-budgets", limits.budget, derive.KeysOfIndex(actives.activeIn))
+	rules.resolved = derive.NewTable(e, "rule-facts", rules.resolve, keys).EqualBy(sameFacts)
+	rules.ruledServices = derive.NewIndex(rules.resolved, "applied-service",
 		func(_ RuleKey, f ruleFacts) []derive.Object { return f.AppliedServices })
-	t.ServiceRules = derive.NewTable(e, "service-rules", t.serviceRules, derive.KeysOfIndex(t.ruledServices))
-	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
-	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(
-		derive.NewIndex(t.resolved, "namespace-selector", func(_ RuleKey, f ruleFacts) []derive.Name {
+	t.ServiceRules = derive.NewTable(e, "service-rules", rules.serviceRules, derive.KeysOfIndex(rules.ruledServices))
+	selectors.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
+	selectors.inNamespaces = derive.NewTable(e, "selected-namespaces", selectors.selectedNamespaces, derive.KeysOfIndex(
+		derive.NewIndex(rules.resolved, "namespace-selector", func(_ RuleKey, f ruleFacts) []derive.Name {
 			return namespaceSelectors(f.Peers)
 		})))
-	t.candidates = derive.NewTable(e, "selector-candidates", t.candidatesOf, derive.KeysOfIndex(
-		derive.NewIndex(t.resolved, "peer", func(_ RuleKey, f ruleFacts) []Selector {
+	selectors.candidates = derive.NewTable(e, "selector-candidates", selectors.candidatesOf, derive.KeysOfIndex(
+		derive.NewIndex(rules.resolved, "peer", func(_ RuleKey, f ruleFacts) []Selector {
 			return slices.Concat(f.Peers, f.ClusterSet)
 		})))
-	t.sizes = derive.NewTable(e, "rule-sizes", t.sizeOf, derive.KeysOf(t.resolved))
-	t.sizesIn = derive.NewIndex(t.sizes, "namespace",
+	limits.sizes = derive.NewTable(e, "rule-sizes", limits.sizeOf, derive.KeysOf(rules.resolved))
+	limits.sizesIn = derive.NewIndex(limits.sizes, "namespace",
 		func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })
-	t.shares = derive.NewTable(e, "policy-shares", t.share, derive.KeysOfIndex(t.sizesIn))
-	t.standing = derive.NewTable(e, "standing-rules", t.stands, derive.KeysOf(t.resolved)).EqualBy(sameFacts)
-	selectors := derive.NewIndex(t.standing, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
-	t.peers = derive.NewTable(e, "selected-identities", t.selected,
-		derive.KeysOfIndex(selectors)).EqualBy(slices.Equal[[]Identity])
-	t.numbered = derive.NewTable(e, "selected-numbers", func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
-		list, _ := derive.Get(r, t.peers, s)
-		return t.numbersOf(r, list), nil
-	}, derive.KeysOf(t.peers)).EqualBy(slices.Equal[[]uint32])
-	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list }).SameBy(
-		func(_, _ []Identity) bool { return true }) // it is only asked whether there are rows
-	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
-		derive.NewIndex(t.standing, "clusterset-selector", func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
-	t.addressesOf = derive.NewTable(e, "name-addresses", t.learned,
-		derive.KeysOfIndex(derive.NewIndex(t.standing, "name", namesOf)))
-	t.remoteServers = derive.NewTable(e, "selected-servers",
+	limits.shares = derive.NewTable(e, "policy-shares", limits.share, derive.KeysOfIndex(limits.sizesIn))
+	rules.standing = derive.NewTable(e, "standing-rules", limits.stands, derive.KeysOf(rules.resolved)).EqualBy(sameFacts)
+	standing := derive.NewIndex(rules.standing, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
+	selectors.peers = derive.NewTable(e, "selected-identities", selectors.selected,
+		derive.KeysOfIndex(standing)).EqualBy(slices.Equal[[]Identity])
+	selectors.numbered = derive.NewTable(e, "selected-numbers",
 		func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
-			list, _ := derive.Get(r, t.remotePeers, s)
+			list, _ := derive.Get(r, selectors.peers, s)
+			return t.ids.numbersOf(r, list), nil
+		}, derive.KeysOf(selectors.peers)).EqualBy(slices.Equal[[]uint32])
+	selectors.named = derive.NewIndex(selectors.peers, "identity",
+		func(_ Selector, list []Identity) []Identity { return list }).SameBy(
+		func(_, _ []Identity) bool { return true }) // it is only asked whether there are rows
+	others.remotePeers = derive.NewTable(e, "selected-clusterset-identities", others.selectedRemote,
+		derive.KeysOfIndex(derive.NewIndex(rules.standing, "clusterset-selector",
+			func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
+	selectors.addressesOf = derive.NewTable(e, "name-addresses", selectors.learned,
+		derive.KeysOfIndex(derive.NewIndex(rules.standing, "name", namesOf)))
+	others.remoteServers = derive.NewTable(e, "selected-servers",
+		func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
+			list, _ := derive.Get(r, others.remotePeers, s)
 			return list, nil
-		}, derive.KeysOfIndex(derive.NewIndex(t.standing, "server-selector", func(k RuleKey, f ruleFacts) []Selector {
+		}, derive.KeysOfIndex(derive.NewIndex(rules.standing, "server-selector", func(k RuleKey, f ruleFacts) []Selector {
 			if k.Direction == Ingress {
 				return nil
 			}
 			return f.ClusterSet
 		})))
-	t.namedServers = derive.NewIndex(t.remoteServers, "number", func(_ Selector, list []uint32) []clusterSetNumber {
-		out := make([]clusterSetNumber, len(list))
-		for i, n := range list {
-			out[i] = clusterSetNumber(n)
-		}
-		return out
-	})
-	t.unknownPods(e)
-	t.newcomers(e)
-	t.drafts = derive.NewTable(e, "rule-drafts", t.draft, derive.KeysOf(t.standing)).EqualBy(sameRule)
-	t.crowds = derive.NewIndex(t.sizes, "crowd", func(_ RuleKey, s size) []crowd { return []crowd{s.crowd()} })
-	t.crowded = derive.NewTable(e, "crowded-rules", t.crowding, derive.KeysOfIndex(t.crowds))
-	t.Rules = derive.NewTable(e, "policy-rules", t.rule, derive.KeysOf(t.drafts)).EqualBy(sameRule)
+	others.namedServers = derive.NewIndex(others.remoteServers, "number",
+		func(_ Selector, list []uint32) []clusterSetNumber {
+			out := make([]clusterSetNumber, len(list))
+			for i, n := range list {
+				out[i] = clusterSetNumber(n)
+			}
+			return out
+		})
+	t.unknown.unknownPods(e)
+	t.arrivals.add(e)
+	rules.drafts = derive.NewTable(e, "rule-drafts", rules.draft, derive.KeysOf(rules.standing)).EqualBy(sameRule)
+	limits.crowds = derive.NewIndex(limits.sizes, "crowd", func(_ RuleKey, s size) []crowd { return []crowd{s.crowd()} })
+	limits.crowded = derive.NewTable(e, "crowded-rules", limits.crowding, derive.KeysOfIndex(limits.crowds))
+	t.Rules = derive.NewTable(e, "policy-rules", rules.rule, derive.KeysOf(rules.drafts)).EqualBy(sameRule)
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
-	t.Addresses = derive.NewTable(e, "identity-addresses", t.address,
-		derive.KeysOfIndex(t.byIP), derive.KeysOfIndex(t.attachmentsAt), derive.KeysOfIndex(t.remoteAt))
+	t.Addresses = derive.NewTable(e, "identity-addresses", t.ids.address,
+		derive.KeysOfIndex(t.ids.byIP), derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(others.remoteAt))
 }
 
 // inNamespace is the Namespace of a policy that has one.
@@ -454,8 +465,14 @@ func namespaceSelectors(list []Selector) (out []derive.Name) {
 	return out
 }
 
+// addGroups adds the table of the members of groups.
+func (t *selectorTables) addGroups(e *derive.Engine) {
+	t.groups = derive.NewTable(e, "group-members", t.group,
+		derive.KeysOf(t.all.ClusterGroups), derive.KeysOf(t.all.Groups))
+}
+
 // parse returns the parsed Selector. It parses each text once, since many identities are compared with it.
-func (t *Tables) parse(s Selector) (parsed, error) {
+func (t *selectorTables) parse(s Selector) (parsed, error) {
 	if p, ok := t.texts[s]; ok {
 		return p, nil
 	}
@@ -469,9 +486,9 @@ func (t *Tables) parse(s Selector) (parsed, error) {
 	return p, err
 }
 
-func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []problem.Problem) {
-	pod, _ := derive.Get(r, t.Pods, k)
-	namespace, known := derive.Get(r, t.Namespaces, derive.Object{Name: k.Namespace})
+func (t *identityTables) identity(k derive.Object, r *derive.Reader) (Identity, []problem.Problem) {
+	pod, _ := derive.Get(r, t.all.Pods, k)
+	namespace, known := derive.Get(r, t.all.Namespaces, derive.Object{Name: k.Namespace})
 	if !known {
 		return "", nil // until the watch of Namespaces has brought it: nothing that selects can be decided
 	}
@@ -494,15 +511,16 @@ func (t *Tables) MaySelect(r *derive.Reader, namespace string) bool {
 	}
 	for kind := range Kinds {
 		of := t.Policies[kind]
-		if len(list(r, of, t.subjects[kind], derive.Name(namespace))) > 0 || len(list(r, of, t.subjects[kind], "")) > 0 {
+		subjects := t.actives.subjects[kind]
+		if len(list(r, of, subjects, derive.Name(namespace))) > 0 || len(list(r, of, subjects, "")) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-func (t *Tables) applied(i Identity, r *derive.Reader) (a Applied, _ []problem.Problem) {
-	set, _ := derive.Get(r, t.sets, i)
+func (t *activeTables) applied(i Identity, r *derive.Reader) (a Applied, _ []problem.Problem) {
+	set, _ := derive.Get(r, t.all.ids.sets, i)
 	for kind := range Kinds {
 		for _, namespace := range []derive.Name{derive.Name(set.namespaceName()), ""} {
 			for _, row := range derive.List(r, t.subjects[kind], namespace) {
@@ -524,16 +542,18 @@ func (t *Tables) applied(i Identity, r *derive.Reader) (a Applied, _ []problem.P
 }
 
 // appliesTo reports whether a policy, or any of its rules in a direction, is applied to Pods of an identity.
-func (t *Tables) appliesTo(r *derive.Reader, k Key, f Facts, facts *DirectionFacts, set *labelSets) bool {
-	if t.selects(r, k, f.AppliedTo, set) {
+func (t *activeTables) appliesTo(r *derive.Reader, k Key, f Facts, facts *DirectionFacts, set *labelSets) bool {
+	if t.all.selectors.selects(r, k, f.AppliedTo, set) {
 		return true
 	}
-	return slices.ContainsFunc(facts.Rules, func(rule RuleFacts) bool { return t.selects(r, k, rule.AppliedTo, set) })
+	selectors := &t.all.selectors
+	return slices.ContainsFunc(facts.Rules,
+		func(rule RuleFacts) bool { return selectors.selects(r, k, rule.AppliedTo, set) })
 }
 
 // selects reports whether an appliedTo of a policy selects Pods of an identity. A policy with a Namespace is not
 // applied outside it, whatever its groups are.
-func (t *Tables) selects(r *derive.Reader, k Key, list []Selector, set *labelSets) bool {
+func (t *selectorTables) selects(r *derive.Reader, k Key, list []Selector, set *labelSets) bool {
 	if k.Namespace != "" && set.namespaceName() != k.Namespace {
 		return false
 	}
@@ -567,7 +587,7 @@ func (f Facts) namespaces() []derive.Name {
 
 // Keeps reports whether known connections go on after any change of a policy that is applied to Pods of this Node.
 func (t *Tables) Keeps(r *derive.Reader, k Key) bool {
-	f, _ := derive.Get(r, t.active, k)
+	f, _ := derive.Get(r, t.actives.active, k)
 	return f.Keep
 }
 
@@ -603,19 +623,19 @@ func (f Facts) accounts() []derive.Object {
 	return sorted(out, derive.Object.Compare)
 }
 
-func (t *Tables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem) {
-	f, _ := derive.Get(r, t.Policies[k.Kind], k.object())
+func (t *activeTables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem) {
+	f, _ := derive.Get(r, t.all.Policies[k.Kind], k.object())
 	if k.Kind == AntreaClusterNetworkPolicy || k.Kind == AntreaNetworkPolicy {
 		f = t.tier(f, k, r)
 	}
-	if t.bounds != DefaultBounds { // to those facts keep already
-		f = f.bounded(k.problem(), t.bounds.of(k.Namespace))
+	if t.all.limits.bounds != DefaultBounds { // to those facts keep already
+		f = f.bounded(k.problem(), t.all.limits.bounds.of(k.Namespace))
 	}
 	return f, f.Problems
 }
 
 // selectedNamespaces returns the names of the Namespaces that a label selector in text form selects.
-func (t *Tables) selectedNamespaces(text derive.Name, r *derive.Reader) ([]string, []problem.Problem) {
+func (t *selectorTables) selectedNamespaces(text derive.Name, r *derive.Reader) ([]string, []problem.Problem) {
 	p, err := t.parse(Selector{Namespaces: string(text)})
 	if err != nil {
 		return nil, invalid(Selector{Namespaces: string(text)}, err)
@@ -636,7 +656,7 @@ func (t *Tables) selectedNamespaces(text derive.Name, r *derive.Reader) ([]strin
 	return slices.Compact(out), nil
 }
 
-func (t *Tables) selected(s Selector, r *derive.Reader) ([]Identity, []problem.Problem) {
+func (t *selectorTables) selected(s Selector, r *derive.Reader) ([]Identity, []problem.Problem) {
 	p, err := t.parse(s)
 	if err != nil {
 		return nil, invalid(s, err)
@@ -648,7 +668,7 @@ func (t *Tables) selected(s Selector, r *derive.Reader) ([]Identity, []problem.P
 	var out []Identity
 	for _, namespace := range namespaces {
 		for _, l := range p.narrowest(namespace) {
-			for _, row := range derive.List(r, t.byLabel, l) {
+			for _, row := range derive.List(r, t.all.ids.byLabel, l) {
 				if p.matches(row.Value) {
 					out = append(out, row.Key)
 				}
@@ -660,8 +680,8 @@ func (t *Tables) selected(s Selector, r *derive.Reader) ([]Identity, []problem.P
 }
 
 // selectedRemote are the numbers of identities of the ClusterSet that a Selector selects.
-func (t *Tables) selectedRemote(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
-	p, err := t.parse(s)
+func (t *remoteTables) selectedRemote(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
+	p, err := t.all.selectors.parse(s)
 	if err != nil {
 		return nil, invalid(s, err)
 	}
@@ -699,24 +719,24 @@ func LabelIdentityOf(l *mcv1alpha1.LabelIdentity) LabelIdentity {
 }
 
 // address is the Pod that has an address, where a rule asks for it.
-func (t *Tables) address(a Addr, r *derive.Reader) (Holder, []problem.Problem) {
-	who, ok := t.occupant(r, a)
+func (t *identityTables) address(a Addr, r *derive.Reader) (Holder, []problem.Problem) {
+	who, ok := t.all.places.occupant(r, a)
 	if !ok {
-		return t.remoteAddress(a, r), nil
+		return t.all.others.remoteAddress(a, r), nil
 	}
 	if who.Identity == "" {
 		return Holder{}, nil
 	}
 	var h Holder
-	named := derive.Count(r, t.named, who.Identity) > 0
+	named := derive.Count(r, t.all.selectors.named, who.Identity) > 0
 	for d := range h.Asked {
-		denying, _ := derive.Get(r, t.denying, Direction(d))
+		denying, _ := derive.Get(r, t.all.unknown.denying, Direction(d))
 		h.Asked[d] = named || denying
 	}
 	if h == (Holder{}) {
 		return h, nil
 	}
-	if h.Number, _ = derive.Get(r, t.Numbers, who.Identity); h.Number == 0 {
+	if h.Number, _ = derive.Get(r, t.all.Numbers, who.Identity); h.Number == 0 {
 		return Holder{}, nil
 	}
 	return h, nil

@@ -64,17 +64,25 @@ func ServiceSource(podCIDR netip.Prefix) (netip.Addr, bool) {
 	return ip, true
 }
 
+// unknownTables find addresses of Pods that are not known.
+type unknownTables struct {
+	all     *Tables
+	ranges  *derive.Index[podRange, derive.Object, NodeFacts] // Nodes by their podCIDRs
+	lengths *derive.Table[rangeLength, bool]                  // that podCIDRs have
+	denying *derive.Table[Direction, bool]                    // directions in which a rule denies unknown Pods
+}
+
 // unknownPods adds the tables that are about unknown Pods.
-func (t *Tables) unknownPods(e *derive.Engine) {
+func (t *unknownTables) unknownPods(e *derive.Engine) {
 	t.denying = derive.NewTable(e, "denying-directions",
 		func(Direction, *derive.Reader) (bool, []problem.Problem) { return true, nil },
-		derive.KeysOfIndex(derive.NewIndex(t.standing, "denying", func(k RuleKey, f ruleFacts) []Direction {
+		derive.KeysOfIndex(derive.NewIndex(t.all.rules.standing, "denying", func(k RuleKey, f ruleFacts) []Direction {
 			if !f.deniesUnknown(k.Direction) {
 				return nil
 			}
 			return []Direction{k.Direction}
 		})))
-	t.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
+	t.all.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
 }
 
 // deniesUnknown reports whether a rule denies by the labels of the other end, or by the names of its ports.
@@ -98,11 +106,11 @@ func (f ruleFacts) unknownPorts(d Direction) (out []corev1.Protocol) {
 	return sorted(out, cmp.Compare[corev1.Protocol])
 }
 
-func (t *Tables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
+func (t *unknownTables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
 	if out.Gateway = p.Addr().Next(); !p.Contains(out.Gateway) {
 		return RangeOfPods{}, nil // it has no room for Pods
 	}
-	if t.Outside {
+	if t.all.Outside {
 		out.Source, _ = ServiceSource(p.Prefix)
 	}
 	for d := range out.Denied {
@@ -113,16 +121,16 @@ func (t *Tables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ [
 
 // DeniesUnknown reports whether a rule of this Node denies unknown Pods, in any direction.
 func (t *Tables) DeniesUnknown(r *derive.Reader) bool {
-	ingress, _ := derive.Get(r, t.denying, Ingress)
-	egress, _ := derive.Get(r, t.denying, Egress)
+	ingress, _ := derive.Get(r, t.unknown.denying, Ingress)
+	egress, _ := derive.Get(r, t.unknown.denying, Egress)
 	return ingress || egress
 }
 
 // rangesWith are the podCIDRs that an address is in.
-func (t *Tables) rangesWith(a netip.Addr) (out []RangeOfPods) {
+func (t *unknownTables) rangesWith(a netip.Addr) (out []RangeOfPods) {
 	for _, length := range t.lengths.All() {
 		if p, ok := length.Key.around(a); ok {
-			if of, ok := t.PodRanges.Get(p); ok {
+			if of, ok := t.all.PodRanges.Get(p); ok {
 				out = append(out, of)
 			}
 		}
@@ -132,7 +140,7 @@ func (t *Tables) rangesWith(a netip.Addr) (out []RangeOfPods) {
 
 // deniesUnknownAt reports whether a rule of a direction denies unknown Pods, and an address without a row in Addresses
 // belongs to one: it is in a podCIDR and not a Node's own.
-func (t *Tables) deniesUnknownAt(d Direction, a netip.Addr) bool {
+func (t *unknownTables) deniesUnknownAt(d Direction, a netip.Addr) bool {
 	ranges := t.rangesWith(a)
 	return slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Denied[d] }) &&
 		!slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.IsNode(a) })
@@ -141,7 +149,7 @@ func (t *Tables) deniesUnknownAt(d Direction, a netip.Addr) bool {
 // IsUnknownPod reports whether an address belongs to an unknown Pod, whether a rule asks for it or not. It is called
 // between two passes (derive.Engine.Do).
 func (t *Tables) IsUnknownPod(a netip.Addr) bool {
-	ranges := t.rangesWith(a)
+	ranges := t.unknown.rangesWith(a)
 	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.IsNode(a) }) {
 		return false
 	}

@@ -68,7 +68,7 @@ func TestUnknownPods(t *testing.T) {
 				if row.peer != nil {
 					n.Spec.Ingress[0].From, n.Spec.Egress[0].To = []crdv1beta1.Peer{*row.peer}, []crdv1beta1.Peer{*row.peer}
 				}
-				c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+				c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 				c.engine.Pass()
 				for d, want := range [...]bool{Ingress: row.ingress, Egress: row.egress} {
 					if action == crdv1beta1.ActionAllow { // no fact about an unknown Pod opens anything

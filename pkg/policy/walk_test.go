@@ -278,7 +278,7 @@ func TestWalk(t *testing.T) {
 	for step := range *walkSteps {
 		what := w.Step()
 		w.engine.Pass()
-		for _, row := range w.active.All() {
+		for _, row := range w.actives.active.All() {
 			for _, r := range slices.Concat(row.Value.Ingress.rules(), row.Value.Egress.rules()) {
 				if r.Over && r.Void {
 					left++
@@ -287,7 +287,7 @@ func TestWalk(t *testing.T) {
 				}
 			}
 		}
-		shared += len(w.budgets.All())
+		shared += len(w.limits.budgets.All())
 		if diff := cmp.Diff(w.Costs(), w.costs()); diff != "" {
 			t.Fatalf("seed %d, step %d, %s: costs (-specification +tables):\n%s", *walkSeed, step, what, diff)
 		}

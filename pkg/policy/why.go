@@ -32,7 +32,7 @@ type RuleText struct {
 // Standing returns the policies that apply to Pods of this Node, in order, each with its rules in order.
 func (t *Tables) Standing() []Standing {
 	podsOf, identityOf := map[Identity][]derive.Object{}, map[uint32]Identity{}
-	for _, row := range t.here.All() {
+	for _, row := range t.ids.here.All() {
 		podsOf[row.Value] = append(podsOf[row.Value], row.Key)
 		if n, ok := t.Numbers.Get(row.Value); ok {
 			identityOf[n] = row.Value
@@ -45,11 +45,11 @@ func (t *Tables) Standing() []Standing {
 		}
 	}
 	var out []Standing
-	for _, row := range t.active.All() {
+	for _, row := range t.actives.active.All() {
 		s := Standing{Policy: row.Key, Pods: inOrder(applied[row.Key]), Problems: row.Value.Problems}
-		keys, _ := t.instances.Get(row.Key)
+		keys, _ := t.rules.instances.Get(row.Key)
 		for _, k := range keys {
-			f, _ := t.resolved.Get(k)
+			f, _ := t.rules.resolved.Get(k)
 			text := f.text(k)
 			rule, _ := t.Rules.Get(k)
 			text.Applied = rule.Applied
@@ -143,7 +143,7 @@ func ports(from, to uint16) string {
 
 // ClusterSetNumber returns the number that the ClusterSet gives an identity, or 0 if it has no number.
 func (t *Tables) ClusterSetNumber(i Identity) uint32 {
-	for _, key := range t.byExchanged.Keys(i.Exchanged()) {
+	for _, key := range t.others.byExchanged.Keys(i.Exchanged()) {
 		l, _ := t.LabelIdentities.Get(key)
 		return l.ID
 	}
