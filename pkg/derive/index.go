@@ -122,7 +122,8 @@ type members[K Key[K]] struct {
 }
 
 // several are two or more rows. Their order is kept after its first use: a table that lists a thousand keys would sort
-// them all whenever one comes or goes. While they are few, there is the order alone.
+// them all whenever one comes or goes. While they are few, there is the order alone. It is forgotten when they become
+// many, since it would be copied for each of ten thousand rows that come before the first use.
 type several[K Key[K]] struct {
 	keys  map[K]struct{} // nil while there are few
 	most  room           // of keys
@@ -166,6 +167,7 @@ func (m members[K]) with(k K) members[K] {
 		for _, k := range m.more.order {
 			m.more.keys[k] = struct{}{}
 		}
+		m.more.order = nil
 	}
 	if m.more.keys != nil {
 		m.more.keys[k] = struct{}{}

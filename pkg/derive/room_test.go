@@ -64,3 +64,26 @@ func TestRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestManyUnderOneKey adds rows one by one under a key of an index that is not read meanwhile: the cost of a row does
+// not depend on how many there are.
+func TestManyUnderOneKey(t *testing.T) {
+	const many, most = orderKept, 500 // bytes for a row; with copies of the order it would be many times as much
+	e := New()
+	source := NewSource[number, number](e, "source")
+	same := NewIndex(source, "same", func(number, number) []number { return []number{0} })
+	for k := range number(many) {
+		source.Set(k, 1)
+	}
+	source.Loaded()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	e.Pass()
+	runtime.ReadMemStats(&after)
+	if n := len(same.Keys(0)); n != many {
+		t.Fatalf("%d rows under the key, want %d", n, many)
+	}
+	if n := (after.TotalAlloc - before.TotalAlloc) / many; n > most {
+		t.Errorf("a row takes %d bytes, want at most %d", n, most)
+	}
+}
