@@ -9,15 +9,6 @@ type GroupDescBytes struct {
 	GroupType  GroupType
 	Buckets    []byte
 	Properties []byte // the selection and others
-	whole      []byte
-	off        int
-}
-
-// Decode decodes all of the group.
-func (g GroupDescBytes) Decode() (d GroupDesc, err error) {
-	dec := decoder{what: "group_desc", buf: g.whole, off: g.off, err: &err}
-	d = dec.groupDesc()
-	return d, err
 }
 
 // EachGroupDesc goes through the groups of a whole message that is a GroupDescReply, as EachFlowDesc goes
@@ -29,11 +20,9 @@ func EachGroupDesc(message []byte, take func(GroupDescBytes) error) (err error) 
 		d.fail("header", "this is no reply with groups")
 	}
 	for d.left() > 0 {
-		g := GroupDescBytes{whole: d.buf, off: d.off}
 		s := d.entry("group", 16)
-		g.whole = g.whole[:len(s.buf)]
 		s.skip(2)
-		g.GroupType = GroupType(s.u8("group type"))
+		g := GroupDescBytes{GroupType: GroupType(s.u8("group type"))}
 		s.skip(1)
 		g.ID = s.u32("group_id")
 		n := int(s.u16("bucket_list_len"))

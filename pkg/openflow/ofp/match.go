@@ -135,9 +135,17 @@ func (b *MatchBuilder) at(f Field) (*MatchField, bool) {
 		return int(m.Field) - int(f)
 	})
 	if !found {
+		b.grow()
 		b.set = slices.Insert(b.set, i, MatchField{Field: f})
 	}
 	return &b.set[i], found
+}
+
+// grow makes room at once for the fields of most matches.
+func (b *MatchBuilder) grow() {
+	if b.set == nil {
+		b.set = make([]MatchField, 0, 6)
+	}
 }
 
 // view sets the fields that f is another view of. It returns false for other fields.
@@ -367,6 +375,7 @@ func builderOf(m Match) MatchBuilder {
 	var b MatchBuilder
 	for f := range m.All() {
 		if f.Field != 0 {
+			b.grow()
 			b.set = append(b.set, f)
 		}
 	}

@@ -221,7 +221,8 @@ func (b *MatchBuilder) DropUnsent() []Field {
 // Complete adds what the fields set so far need, where only one choice exists; IPv4 is
 // chosen where both versions of IP would do.
 func (b *MatchBuilder) Complete() {
-	for _, m := range slices.Clone(b.set) {
+	var few [6]MatchField
+	for _, m := range append(few[:0], b.set...) {
 		if m.Field == 0 {
 			continue
 		}
