@@ -52,7 +52,7 @@ func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
 			command = ofp.GroupModify
 		}
 		start := len(b)
-		b = append(b, st.after...)
+		b = appendUnpacked(b, st.after)
 		binary.BigEndian.PutUint32(b[start+4:], xid)
 		binary.BigEndian.PutUint16(b[start+groupCommand:], uint16(command))
 		return b, nil

@@ -52,7 +52,7 @@ func (id ident) priority() uint16 { return uint16(id[2])<<8 | uint16(id[3]) }
 func (id ident) match() ofp.Match { return ofp.Match(id[identLen:]) }
 
 // form is the part of an entry that its ident lacks, as bytes. For a flow it is the part of messages. For a group it is
-// the message that adds it, with the buckets in the order of their numbers if their order does not matter. Two entries
+// the packed message that adds it, with the buckets in the order of their numbers if their order does not matter. Two entries
 // with one ident are the same when their forms are, except for the cases of sameForm. The empty form is nothing.
 //
 // Flows are kept in no other way. A form takes a fraction of the memory of a [flow.Flow], it is sent as it is, and the
@@ -107,8 +107,16 @@ func appendGroup(b []byte, g *flow.Group) ([]byte, error) {
 			fmt.Errorf("group %d: with %d buckets it takes %d bytes, of at most %d: divide it into several groups", g.ID,
 				len(g.Buckets), n, groupMax)
 	}
+	return packAfter(b, start), nil
+}
+
+// packAfter replaces a message at the end of b by the form of its group.
+func packAfter(b []byte, start int) []byte {
+	b = slices.Grow(b, 2*(len(b)-start)) // at once, and for sortBuckets
 	sortBuckets(b[start:])
-	return b, nil
+	end := len(b)
+	b = appendPacked(b, b[start:])
+	return append(b[:start], b[end:]...)
 }
 
 // appendReportedGroup appends the form of a group that the switch has reported.
@@ -116,8 +124,7 @@ func appendReportedGroup(b []byte, g ofp.GroupDescBytes) []byte {
 	start := len(b)
 	b = ofp.AppendGroupMod(b, 0, &ofp.GroupMod{Command: ofp.GroupAdd, GroupType: g.GroupType, ID: g.ID}, g.Buckets,
 		g.Properties)
-	sortBuckets(b[start:])
-	return b
+	return packAfter(b, start)
 }
 
 // groupForm is the form of a group.
@@ -126,7 +133,7 @@ func groupForm(g flow.Group) (form, error) {
 	return form(b), err
 }
 
-// Where a group's form has what (OpenFlow 1.5 section 7.3.4.3).
+// Where a group's message has what (OpenFlow 1.5 section 7.3.4.3).
 const (
 	groupCommand = 8
 	groupType    = 10
@@ -138,7 +145,7 @@ const (
 // used.
 func ordered(t byte) bool { return ofp.GroupType(t) == ofp.GroupTypeFastFailover }
 
-// sortBuckets puts the buckets of a group's form in order.
+// sortBuckets puts the buckets of a group's message in order.
 func sortBuckets(f []byte) {
 	if len(f) < groupBuckets || ordered(f[groupType]) {
 		return
@@ -148,8 +155,8 @@ func sortBuckets(f []byte) {
 		id    uint32
 		bytes []byte
 	}
-	var list []bucket
-	rising := true
+	var few [16]bucket
+	list, rising := few[:0], true
 	for at, end := groupBuckets, groupBuckets+u16(groupBytes); at < end; {
 		if end > len(f) || end-at < 8 || u16(at) < 8 || u16(at) > end-at {
 			return // these are no buckets
@@ -163,7 +170,7 @@ func sortBuckets(f []byte) {
 		return
 	}
 	slices.SortStableFunc(list, func(a, b bucket) int { return cmp.Compare(a.id, b.id) })
-	sorted := make([]byte, 0, len(f))
+	sorted := f[len(f):] // where there is room
 	for _, b := range list {
 		sorted = append(sorted, b.bytes...)
 	}
@@ -227,12 +234,24 @@ func (id ident) text(f form) string {
 	if !id.isGroup() {
 		return id.flow(f).String()
 	}
-	_, m, err := ofp.DecodeMessage([]byte(f))
-	if g, ok := m.(ofp.GroupMod); ok && err == nil {
-		return flow.FromGroupDesc(ofp.GroupDesc{ID: g.ID, GroupType: g.GroupType, Selection: g.Selection,
-			Buckets: g.Buckets}).String()
+	if g, err := f.group(); err == nil {
+		return g.String()
 	}
 	return fmt.Sprintf("group_id=%d", id.group())
+}
+
+// group decodes the form of a group.
+func (f form) group() (flow.Group, error) {
+	_, m, err := ofp.DecodeMessage(appendUnpacked(nil, f))
+	if err != nil {
+		return flow.Group{}, err
+	}
+	g, ok := m.(ofp.GroupMod)
+	if !ok {
+		return flow.Group{}, fmt.Errorf("the form of a group is a %s", m.Type())
+	}
+	return flow.FromGroupDesc(ofp.GroupDesc{ID: g.ID, GroupType: g.GroupType, Selection: g.Selection,
+		Buckets: g.Buckets}), nil
 }
 
 // brief is a text for an error or a log: that of a group may have thousands of buckets.

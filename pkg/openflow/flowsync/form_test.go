@@ -2,6 +2,7 @@ package flowsync
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -188,5 +189,58 @@ func TestUnknownInstructions(t *testing.T) {
 	}
 	if text := id.text(reported); text == "" || text == fmt.Sprint(id.flow(want)) {
 		t.Errorf("its text is %q", text)
+	}
+}
+
+// TestReportedBeforeDeclared has the switch report groups before an owner declares them. The switch may write the same
+// group with other bytes.
+func TestReportedBeforeDeclared(t *testing.T) {
+	g := flow.Group{ID: 7, Type: flow.Select, Buckets: []flow.Bucket{
+		{ID: 1, Weight: 1, Actions: flow.Do(flow.Output(3))}, {ID: 2, Weight: 1, Actions: flow.Do(flow.Output(4))},
+	}}
+	other := g
+	other.Buckets = g.Buckets[:1]
+	message, err := g.AppendAdd(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bucket, weight = 32, 8 // bytes, of which the last are the weight: 1 without them
+	brief := append([]byte{}, message[groupBuckets:]...)
+	for i := range 2 {
+		at := i * (bucket - weight)
+		brief[at+1] = bucket - weight
+		brief = slices.Delete(brief, at+bucket-weight, at+bucket)
+	}
+	for name, row := range map[string]struct {
+		buckets []byte
+		want    flow.Group
+		done    bool
+	}{
+		"the same bytes":                {message[groupBuckets:], g, true},
+		"other bytes of the same group": {brief, g, true},
+		"another group":                 {message[groupBuckets:], other, false},
+		"other bytes of another group":  {brief, other, false},
+		"what is no group":              {[]byte{0, 7, 1, 2, 3, 4, 5, 6}, g, false},
+	} {
+		for _, declared := range []string{"after", "during", "before"} {
+			s := New(Options{})
+			owner := flow.Owner{Kind: 1, Name: "a"}
+			declare := func() { s.Set(owner, flow.Entries{Groups: []flow.Group{row.want}}) }
+			if declared == "before" {
+				declare()
+			}
+			sl, now := s.reportedGroup(ofp.GroupDescBytes{ID: g.ID, GroupType: ofp.GroupType(g.Type), Buckets: row.buckets})
+			if declared == "during" {
+				declare()
+			}
+			sl.have = sl.compared(now) // as a read does at its end
+			if declared == "after" {
+				declare()
+			}
+			if sl.done() != row.done {
+				t.Errorf("%s, declared %s the report: done is %t, want %t: %s, %s", name, declared, sl.done(), row.done,
+					sl.id.text(sl.have), sl.id.text(sl.want))
+			}
+		}
 	}
 }

@@ -296,6 +296,9 @@ func (s *Syncer) want(o *owner, err error, text func() string) bool {
 	default:
 		*c = now
 	}
+	if counted.owner == nil {
+		sl.have = sl.compared(sl.have)
+	}
 	s.link(sl, now.want)
 	s.recount(sl, counted)
 	return true

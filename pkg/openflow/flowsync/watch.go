@@ -52,7 +52,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 		if _, newer := s.touched[f.slot]; newer {
 			return
 		}
-		f.have = f.form
+		f.have = f.compared(f.form) // it may have an owner since
 		if s.synced == 0 && f.done() && s.refused[f.slot] == nil {
 			return // a new connection: no program has changed anything, and nothing is to be done
 		}
@@ -122,11 +122,8 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return ofp.EachGroupDesc(part, func(d ofp.GroupDescBytes) error {
-			sl, now, err := s.reportedGroup(d)
-			if err == nil {
-				note(sl, now)
-			}
-			return err
+			note(s.reportedGroup(d))
+			return nil
 		})
 	})
 	if err != nil {
@@ -185,25 +182,34 @@ func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 }
 
 // reportedGroup finds the slot and the form of a group that the switch reports; s.mu is held. Most groups equal the
-// desired ones, byte for byte.
-func (s *Syncer) reportedGroup(d ofp.GroupDescBytes) (*slot, form, error) {
+// desired ones, byte for byte. A group that has no owner yet stays as reported, because its owner may want these bytes.
+func (s *Syncer) reportedGroup(d ofp.GroupDescBytes) (*slot, form) {
 	s.id = appendGroupIdent(s.id[:0], d.ID)
 	s.form = appendReportedGroup(s.form[:0], d)
 	sl := s.slots.make(s.id)
 	for _, known := range [...]form{sl.have, sl.want} {
 		if string(known) == string(s.form) {
-			return sl, known, nil
+			return sl, known
 		}
 	}
-	whole, err := d.Decode()
+	return sl, sl.compared(form(s.form))
+}
+
+// compared returns the form of a group that the switch has reported as it is compared with the owner's. The switch may
+// write other bytes than we for the same group.
+func (sl *slot) compared(reported form) form {
+	if sl.owner == nil || !sl.id.isGroup() || reported == "" || reported == sl.want {
+		return reported
+	}
+	g, err := reported.group()
 	if err != nil {
-		return nil, "", err
+		return unknown
 	}
-	g := flow.FromGroupDesc(whole)
-	if s.form, err = appendGroup(s.form[:0], &g); err != nil {
-		return sl, unknown, nil
+	now, err := groupForm(g)
+	if err != nil {
+		return unknown
 	}
-	return sl, form(s.form), nil
+	return now
 }
 
 // slotOf finds the slot and the form of a flow that the switch has reported; s.mu is held. Equal forms share memory
