@@ -99,7 +99,7 @@ func (m *Manager) MapPorts(owner string, list []HostPort) {
 			if p.Address.IsValid() {
 				in = hostPortAt
 			}
-			if !yield(element{in, p.Address, p.Protocol, p.Port}, p.To) {
+			if !yield(elementOf(in, p.Address, p.Protocol, p.Port), p.To) {
 				return
 			}
 		}

@@ -1,7 +1,6 @@
 package hostnet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,42 +105,100 @@ type Translation struct {
 	To, ToOwn netip.AddrPort
 }
 
-// element is the place of a translation in a map.
+// element is the place of a translation in a map, or an address in a set. There may be forty thousand, so it has numbers
+// instead of names and pointers.
 type element struct {
-	in       string // name of the map
-	address  netip.Addr
-	protocol string
+	in       uint8 // place of the map's or set's name in places
+	protocol uint8 // 0 in a set
 	port     uint16
+	address  address // the zero value: none
 }
 
-func (e element) key() []string {
-	if e.protocol == "" { // of a set
-		return []string{e.address.String()}
+// address is an address of either version as in IPv6.
+type address [16]byte
+
+// destination is an address and port. The zero value is none.
+type destination struct {
+	address address
+	port    uint16
+}
+
+// valued is an element with its value.
+type valued struct {
+	element
+	to destination
+}
+
+// places are the names of the maps and sets with elements of translations.
+var places = []string{nodePortIn, nodePortOut, externalIn, externalOut, externalSet, hostPortAny, hostPortAt}
+
+// protocolNames are the names of protocols by number.
+var protocolNames = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
+
+// protocolOf returns the number of a protocol by its name, or by its number as text, which nft prints where there is no
+// /etc/protocols. Of another protocol it is 0.
+func protocolOf(text string) uint8 {
+	switch text {
+	case "tcp", "6":
+		return unix.IPPROTO_TCP
+	case "udp", "17":
+		return unix.IPPROTO_UDP
+	case "sctp", "132":
+		return unix.IPPROTO_SCTP
 	}
-	out := []string{e.protocol, strconv.Itoa(int(e.port))}
-	if e.address.IsValid() {
-		out = append([]string{e.address.String()}, out...)
+	return 0
+}
+
+func addressOf(ip netip.Addr) address {
+	if !ip.IsValid() {
+		return address{}
+	}
+	return ip.As16()
+}
+
+func (a address) ip() netip.Addr {
+	if a == (address{}) {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16(a).Unmap()
+}
+
+func destinationOf(to netip.AddrPort) destination {
+	return destination{addressOf(to.Addr()), to.Port()}
+}
+
+func (d destination) valid() bool { return d.address != address{} }
+
+// elementOf returns the element of a map for an address, which may be none, a protocol and a port.
+func elementOf(in string, ip netip.Addr, protocol string, port uint16) element {
+	return element{uint8(slices.Index(places, in)), protocolOf(protocol), port, addressOf(ip)}
+}
+
+func (e element) name() string { return places[e.in] }
+
+func (e element) key() []string {
+	var out []string
+	if ip := e.address.ip(); ip.IsValid() {
+		out = append(out, ip.String())
+	}
+	if e.protocol != 0 {
+		out = append(out, protocolNames[e.protocol], strconv.Itoa(int(e.port)))
 	}
 	return out
 }
 
 // elements are the elements of a translation with their values.
-func (t Translation) elements() map[element]netip.AddrPort {
+func (t Translation) elements(yield func(element, netip.AddrPort) bool) bool {
 	in, out := nodePortIn, nodePortOut
 	if t.Address.IsValid() {
 		in, out = externalIn, externalOut
 	}
-	found := map[element]netip.AddrPort{}
-	if t.To.IsValid() {
-		found[element{in, t.Address, t.Protocol, t.Port}] = t.To
+	if t.To.IsValid() && !yield(elementOf(in, t.Address, t.Protocol, t.Port), t.To) ||
+		t.ToOwn.IsValid() && !yield(elementOf(out, t.Address, t.Protocol, t.Port), t.ToOwn) {
+		return false
 	}
-	if t.ToOwn.IsValid() {
-		found[element{out, t.Address, t.Protocol, t.Port}] = t.ToOwn
-	}
-	if t.Address.IsValid() && len(found) > 0 {
-		found[element{in: externalSet, address: t.Address}] = netip.AddrPortFrom(t.Address, 0) // in the set
-	}
-	return found
+	return !t.Address.IsValid() || !t.To.IsValid() && !t.ToOwn.IsValid() ||
+		yield(elementOf(externalSet, t.Address, "", 0), netip.AddrPortFrom(t.Address, 0)) // in the set
 }
 
 // translatedTable is a table with an element for each translation, which is written by differences.
@@ -191,11 +248,18 @@ func bothVersions(make func(version) *translatedTable) []*translatedTable {
 
 // declare declares the elements of an owner in the table of each version of IP.
 func declare(tables []*translatedTable, owner string, elements func(yield func(element, netip.AddrPort) bool)) {
+	var few [8]valued
 	for _, t := range tables {
-		now := map[element]netip.AddrPort{}
+		now := few[:0]
 		for e, to := range elements {
-			if t.ip.has(to.Addr()) {
-				now[e] = to
+			if !t.ip.has(to.Addr()) {
+				continue
+			}
+			one := valued{e, destinationOf(to)}
+			if i := slices.IndexFunc(now, func(v valued) bool { return v.element == e }); i >= 0 {
+				now[i] = one
+			} else {
+				now = append(now, one)
 			}
 		}
 		t.declared.set(owner, now)
@@ -220,7 +284,8 @@ func (t *translatedTable) byAddress(name string) bool {
 type translations struct {
 	mu     sync.Mutex
 	owners map[string][]element
-	values map[element][]owned // by owner: for a moment two may have one
+	values map[element]owned
+	others map[element][]owned // for a moment an element may have several owners
 	dirty  map[element]bool    // since take
 	loaded bool
 	round  uint64
@@ -230,12 +295,12 @@ type translations struct {
 // owned is the value that an owner gives an element.
 type owned struct {
 	owner string
-	to    netip.AddrPort
+	to    destination
 }
 
 func newTranslations() *translations {
 	return &translations{
-		owners: map[string][]element{}, values: map[element][]owned{},
+		owners: map[string][]element{}, values: map[element]owned{}, others: map[element][]owned{},
 		dirty: map[element]bool{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -245,43 +310,61 @@ func newTranslations() *translations {
 func (m *Manager) Translate(owner string, list []Translation) {
 	declare(m.services, owner, func(yield func(element, netip.AddrPort) bool) {
 		for _, one := range list {
-			for e, to := range one.elements() {
-				if !yield(e, to) {
-					return
-				}
+			if !one.elements(yield) {
+				return
 			}
 		}
 	})
 }
 
-// set declares the elements of an owner.
-func (t *translations) set(owner string, now map[element]netip.AddrPort) {
+// set declares the elements of an owner, each once.
+func (t *translations) set(owner string, now []valued) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.owners[owner]
-	same := len(before) == len(now)
-	for _, e := range before {
-		same = same && slices.Contains(t.values[e], owned{owner, now[e]})
-	}
-	if same {
+	differs := func(v valued) bool { return !t.has(v.element, owned{owner, v.to}) }
+	if len(before) == len(now) && !slices.ContainsFunc(now, differs) {
 		return
 	}
 	for _, e := range before {
 		t.dirty[e] = true
-		rest := slices.DeleteFunc(t.values[e], func(o owned) bool { return o.owner == owner })
-		if t.values[e] = rest; len(rest) == 0 {
-			delete(t.values, e)
+		t.drop(e, owner)
+	}
+	list := make([]element, 0, len(now))
+	for _, v := range now {
+		list = append(list, v.element)
+		t.dirty[v.element] = true
+		if _, taken := t.values[v.element]; taken {
+			t.others[v.element] = append(t.others[v.element], owned{owner, v.to})
+		} else {
+			t.values[v.element] = owned{owner, v.to}
 		}
 	}
-	for e, to := range now {
-		t.values[e] = append(t.values[e], owned{owner, to})
-		t.dirty[e] = true
-	}
-	if t.owners[owner] = slices.AppendSeq(make([]element, 0, len(now)), maps.Keys(now)); len(now) == 0 {
+	if t.owners[owner] = list; len(now) == 0 {
 		delete(t.owners, owner)
 	}
 	t.round++
 	desired.Signal(t.wake)
+}
+
+func (t *translations) has(e element, o owned) bool {
+	return t.values[e] == o || slices.Contains(t.others[e], o)
+}
+
+// drop removes the value that an owner gives an element.
+func (t *translations) drop(e element, owner string) {
+	others := t.others[e]
+	switch {
+	case t.values[e].owner != owner:
+		others = slices.DeleteFunc(others, func(o owned) bool { return o.owner == owner })
+	case len(others) > 0:
+		t.values[e], others = others[0], others[1:]
+	default:
+		delete(t.values, e)
+	}
+	if t.others[e] = others; len(others) == 0 {
+		delete(t.others, e)
+	}
 }
 
 // TranslationsLoaded declares that every owner was declared once: what no owner has may be removed from now on.
@@ -304,13 +387,13 @@ func (t *translations) setLoaded() {
 
 // take returns the elements that have changed since the last call, with the value that each should have. The value of
 // an element that should not exist is the zero value.
-func (t *translations) take() (changed map[element]netip.AddrPort, round uint64, loaded bool) {
+func (t *translations) take() (changed map[element]destination, round uint64, loaded bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.loaded {
 		return nil, t.round, false
 	}
-	changed = map[element]netip.AddrPort{}
+	changed = map[element]destination{}
 	for e := range t.dirty {
 		changed[e] = t.value(e)
 	}
@@ -319,10 +402,10 @@ func (t *translations) take() (changed map[element]netip.AddrPort, round uint64,
 }
 
 // all returns all elements that should exist.
-func (t *translations) all() map[element]netip.AddrPort {
+func (t *translations) all() map[element]destination {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make(map[element]netip.AddrPort, len(t.values))
+	out := make(map[element]destination, len(t.values))
 	for e := range t.values {
 		out[e] = t.value(e)
 	}
@@ -330,14 +413,14 @@ func (t *translations) all() map[element]netip.AddrPort {
 }
 
 // value returns the value of the first owner.
-func (t *translations) value(e element) (to netip.AddrPort) {
-	first := ""
-	for _, o := range t.values[e] {
-		if !to.IsValid() || o.owner < first {
-			first, to = o.owner, o.to
+func (t *translations) value(e element) destination {
+	first := t.values[e]
+	for _, o := range t.others[e] {
+		if o.owner < first.owner {
+			first = o
 		}
 	}
-	return to
+	return first.to
 }
 
 // servicesOf returns the contents of the table of a version of IP but for the maps.
@@ -408,7 +491,7 @@ type translator struct {
 	rules   *ruleset
 	base    string // text of the contents that were written
 	known   bool   // written is what the kernel has, as far as events report
-	written map[element]netip.AddrPort
+	written map[element]destination
 	// due are the addresses and ports of UDP whose connections may go past the translation that is written. They stay
 	// until the connections have been looked at.
 	due map[datagrams]bool
@@ -472,7 +555,7 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 
 // apply brings the table to what it should be: changed are the elements that differ from what was wanted before, and
 // all returns all elements.
-func (s *translator) apply(a *applier, changed map[element]netip.AddrPort, all func() map[element]netip.AddrPort) {
+func (s *translator) apply(a *applier, changed map[element]destination, all func() map[element]destination) {
 	object := problem.Object{Kind: "nftables table", Name: string(s.table.family) + " " + s.table.name}
 	base := s.table.contents(a.want)
 	if s.rules == nil {
@@ -510,7 +593,7 @@ func (s *translator) apply(a *applier, changed map[element]netip.AddrPort, all f
 }
 
 // rewrite reads the table and brings it to what it should be, as a whole if it has other chains, rules or sets.
-func (s *translator) rewrite(a *applier, object problem.Object, base contents, want map[element]netip.AddrPort) {
+func (s *translator) rewrite(a *applier, object problem.Object, base contents, want map[element]destination) {
 	a.reads++
 	have, same, there, err := s.read(a.ctx, base)
 	switch {
@@ -532,11 +615,11 @@ func (s *translator) rewrite(a *applier, object problem.Object, base contents, w
 		s.has(have)
 		for e := range have {
 			if _, ok := want[e]; !ok {
-				changed[e] = netip.AddrPort{}
+				changed[e] = destination{}
 			}
 		}
 	} else {
-		s.has(map[element]netip.AddrPort{})
+		s.has(map[element]destination{})
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
 		tx.Add(&knftables.Table{Comment: knftables.PtrTo("made by tombolo-agent, which mends changes")})
@@ -580,15 +663,15 @@ func (s *translator) remove(a *applier, object problem.Object) (done bool) {
 }
 
 // difference adds what brings the elements to their values, and returns how many differ.
-func (s *translator) difference(tx *knftables.Transaction, changed map[element]netip.AddrPort) (n int) {
+func (s *translator) difference(tx *knftables.Transaction, changed map[element]destination) (n int) {
 	for e, to := range changed {
 		have, there := s.written[e]
-		if have == to && there == to.IsValid() {
+		if have == to && there == to.valid() {
 			continue
 		}
 		n++
-		if e.protocol == "" {
-			if in := (&knftables.Element{Set: e.in, Key: e.key()}); to.IsValid() {
+		if e.protocol == 0 {
+			if in := (&knftables.Element{Set: e.name(), Key: e.key()}); to.valid() {
 				tx.Add(in)
 			} else {
 				tx.Delete(in)
@@ -596,11 +679,11 @@ func (s *translator) difference(tx *knftables.Transaction, changed map[element]n
 			continue
 		}
 		if there {
-			tx.Delete(&knftables.Element{Map: e.in, Key: e.key()})
+			tx.Delete(&knftables.Element{Map: e.name(), Key: e.key()})
 		}
-		if to.IsValid() {
+		if to.valid() {
 			tx.Add(&knftables.Element{
-				Map: e.in, Key: e.key(), Value: []string{to.Addr().String(), strconv.Itoa(int(to.Port()))},
+				Map: e.name(), Key: e.key(), Value: []string{to.address.ip().String(), strconv.Itoa(int(to.port))},
 			})
 		}
 	}
@@ -608,13 +691,13 @@ func (s *translator) difference(tx *knftables.Transaction, changed map[element]n
 }
 
 // wrote notes a change that the kernel has taken over.
-func (s *translator) wrote(changed map[element]netip.AddrPort) {
+func (s *translator) wrote(changed map[element]destination) {
 	for e, to := range changed {
 		have, there := s.written[e]
-		if have == to && there == to.IsValid() {
+		if have == to && there == to.valid() {
 			continue
 		}
-		if s.note(e); to.IsValid() {
+		if s.note(e); to.valid() {
 			s.written[e] = to
 		} else {
 			delete(s.written, e)
@@ -623,7 +706,7 @@ func (s *translator) wrote(changed map[element]netip.AddrPort) {
 }
 
 // has notes all that the kernel has; nil without a table.
-func (s *translator) has(now map[element]netip.AddrPort) {
+func (s *translator) has(now map[element]destination) {
 	for e, to := range now {
 		if s.written[e] != to {
 			s.note(e)
@@ -639,8 +722,8 @@ func (s *translator) has(now map[element]netip.AddrPort) {
 
 // note makes connections of UDP due, since their translation may be another one than before.
 func (s *translator) note(e element) {
-	if e.protocol == "udp" {
-		s.due[datagrams{e.address, e.port}] = true
+	if e.protocol == unix.IPPROTO_UDP {
+		s.due[datagrams{e.address.ip(), e.port}] = true
 	}
 }
 
@@ -658,7 +741,7 @@ func (s *translator) endStale(a *applier) {
 	}
 	stale := staleDatagrams{own: s.table.local(a.want), ports: map[uint16][]datagramsTo{}}
 	for d := range s.due {
-		to := s.valuesOf(element{address: d.address, protocol: "udp", port: d.port})
+		to := s.valuesOf(d)
 		stale.ports[d.port] = append(stale.ports[d.port], datagramsTo{d.address, to})
 	}
 	if s.table.endDatagrams(a, datagramConnections, stale.match) {
@@ -714,14 +797,13 @@ func (c connection) hasEnded() bool {
 }
 
 // valuesOf returns the destinations of an address and port, from other machines and of own processes.
-func (s *translator) valuesOf(e element) (out []netip.AddrPort) {
+func (s *translator) valuesOf(d datagrams) (out []netip.AddrPort) {
 	for name := range s.table.maps {
-		e.in = name
-		if s.table.byAddress(name) != e.address.IsValid() {
+		if s.table.byAddress(name) != d.address.IsValid() {
 			continue
 		}
-		if to, ok := s.written[e]; ok {
-			out = append(out, to)
+		if to, ok := s.written[elementOf(name, d.address, "udp", d.port)]; ok {
+			out = append(out, netip.AddrPortFrom(to.address.ip(), to.port))
 		}
 	}
 	return out
@@ -756,7 +838,7 @@ func (s staleDatagrams) match(c connection) bool {
 
 // read returns the elements of the table, and whether chains, rules and sets are as they should be. Otherwise the
 // elements are not read.
-func (s *translator) read(ctx context.Context, base contents) (have map[element]netip.AddrPort, same, there bool,
+func (s *translator) read(ctx context.Context, base contents) (have map[element]destination, same, there bool,
 	err error) {
 	chains, err := s.rules.list(ctx, "chains")
 	if err != nil {
@@ -793,7 +875,7 @@ func (s *translator) read(ctx context.Context, base contents) (have map[element]
 			if err != nil {
 				return nil, false, there, nil
 			}
-			have[element{in: name, address: ip}] = netip.AddrPortFrom(ip, 0)
+			have[elementOf(name, ip, "", 0)] = destination{address: addressOf(ip)}
 		}
 	}
 	return have, true, there, nil
@@ -801,9 +883,9 @@ func (s *translator) read(ctx context.Context, base contents) (have map[element]
 
 // elements returns the elements of some maps of the table. If one is not ours, it returns false, and everything is to
 // be written again.
-func (s *translator) elements(ctx context.Context, named []string) (have map[element]netip.AddrPort, ours bool,
+func (s *translator) elements(ctx context.Context, named []string) (have map[element]destination, ours bool,
 	err error) {
-	have = map[element]netip.AddrPort{}
+	have = map[element]destination{}
 	for _, name := range named {
 		list, err := s.rules.nft.ListElements(ctx, "map", name)
 		if err != nil {
@@ -820,19 +902,16 @@ func (s *translator) elements(ctx context.Context, named []string) (have map[ele
 	return have, true, nil
 }
 
-// protocolNames are the names of protocols by number. nft prints numbers where there is no /etc/protocols.
-var protocolNames = map[string]string{"6": "tcp", "17": "udp", "132": "sctp"}
-
 // parseElement reads an element as nft lists it.
-func parseElement(in string, byAddress bool, one *knftables.Element) (e element, to netip.AddrPort, ok bool) {
+func parseElement(in string, byAddress bool, one *knftables.Element) (e element, to destination, ok bool) {
 	key := one.Key
-	e.in = in
+	var ip netip.Addr
 	if byAddress {
-		ip, err := netip.ParseAddr(key[0])
-		if err != nil {
+		var err error
+		if ip, err = netip.ParseAddr(key[0]); err != nil {
 			return e, to, false
 		}
-		e.address, key = ip, key[1:]
+		key = key[1:]
 	}
 	if len(key) != 2 || len(one.Value) != 2 {
 		return e, to, false
@@ -841,9 +920,9 @@ func parseElement(in string, byAddress bool, one *knftables.Element) (e element,
 	if err != nil {
 		return e, to, false
 	}
-	e.protocol, e.port = cmp.Or(protocolNames[key[0]], key[0]), uint16(port)
-	to, err = netip.ParseAddrPort(net.JoinHostPort(one.Value[0], one.Value[1]))
-	return e, to, err == nil
+	e = elementOf(in, ip, key[0], uint16(port))
+	at, err := netip.ParseAddrPort(net.JoinHostPort(one.Value[0], one.Value[1]))
+	return e, destinationOf(at), err == nil && e.protocol != 0
 }
 
 // TranslationsSynced waits until the host has the translations that were declared, or refuses some.

@@ -232,6 +232,13 @@ func TestTranslations(t *testing.T) {
 		}
 		return nil
 	})
+	sh(t, "nft add element inet "+servicesTable+" "+nodePortIn+" '{ 136 . 31000 : 169.254.0.252 . 31000 }'")
+	ovstest.Eventually(t, "a foreign element of another protocol is removed", func() error {
+		if have := listed(t, nodePortIn); len(have) != 1 {
+			return fmt.Errorf("%q", have)
+		}
+		return nil
+	})
 
 	// Not served any more.
 	again.Set(node())
