@@ -28,9 +28,10 @@ type Engine struct {
 	passed   []func(PassStats)
 
 	// Of the running pass; used by the evaluating goroutine only.
-	changed   map[problem.Problem]int // by how much the count of each problem differs
-	evaluated int
-	deps      []*readers // empty between evaluations, with the room of the longest one
+	changed     map[problem.Problem]int // by how much the count of each problem differs
+	evaluated   int
+	rowsChanged int
+	deps        []*readers // empty between evaluations, with the room of the longest one
 }
 
 // table is what the engine needs of a Source, Table or Numbers.
@@ -106,6 +107,9 @@ func (e *Engine) signal() {
 func (e *Engine) Loaded() (bool, []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if len(e.waiting) == 0 {
+		return true, nil
+	}
 	var names []string
 	for _, t := range e.tables {
 		if name := t.describe().Name; e.waiting[name] {
@@ -123,16 +127,14 @@ func (e *Engine) Pass() bool {
 		return false
 	}
 	stats := PassStats{Started: time.Now()}
-	e.evaluated = 0
+	e.evaluated, e.rowsChanged = 0, 0
 	e.together.Lock()
 	for _, s := range e.sources {
 		s.take()
 	}
 	e.together.Unlock()
 	for _, t := range e.tables {
-		before := t.describe().Changed
 		t.step()
-		stats.Changed += int(t.describe().Changed - before)
 	}
 	added, removed := e.settleProblems()
 	for _, t := range e.tables {
@@ -144,7 +146,7 @@ func (e *Engine) Pass() bool {
 			f(added, removed)
 		}
 	}
-	stats.Duration, stats.Evaluated = time.Since(stats.Started), e.evaluated
+	stats.Duration, stats.Evaluated, stats.Changed = time.Since(stats.Started), e.evaluated, e.rowsChanged
 	e.mu.Lock()
 	e.last = stats
 	e.passes++

@@ -63,6 +63,9 @@ func (n *Numbers[K]) wants(k K) uint64 {
 }
 
 func (n *Numbers[K]) step() {
+	if len(n.dirty) == 0 {
+		return
+	}
 	var come []K
 	var left []uint64
 	for k := range n.dirty {

@@ -165,6 +165,7 @@ func (r *rows[K, V]) put(k K, v V) bool {
 	r.mu.Unlock()
 	r.size.Store(int64(len(r.m)))
 	r.changed.Add(1)
+	r.engine.rowsChanged++
 	r.byKey[k].mark()
 	r.whole.mark()
 	for _, update := range r.indexes {

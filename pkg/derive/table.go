@@ -76,6 +76,9 @@ func (c *cell[K, V]) mark() {
 func (c *cell[K, V]) identify() (table, key string) { return c.table.name, fmt.Sprint(c.key) }
 
 func (t *Table[K, V]) step() {
+	if len(t.dirty) == 0 {
+		return
+	}
 	dirty := t.dirty
 	t.dirty = nil
 	keys := make([]K, len(dirty))

@@ -2,12 +2,12 @@ package flowsync
 
 import "encoding/binary"
 
-// The buckets of a group are mostly the same but for a number and an address. A packed form has the bytes of a bucket
-// that the bucket before it has as well, at the same place, as a number. It takes a quarter of the memory. Equal messages
-// have equal packed forms.
+// The buckets of a group differ in a number and an address. A packed form replaces bytes that the bucket before has at
+// the same place by their number. It takes a quarter of the memory. Equal messages have equal packed forms.
 //
-// After groupBuckets bytes follow runs. Each begins with a byte: up to mostBytes it is how many bytes follow, above it is
-// how many bytes to repeat, plus mostBytes. A repeated byte is the one that is the length of the first bucket before it.
+// After groupBuckets bytes follow runs, each after one byte. Up to mostBytes that is the number of bytes that follow.
+// Above, it is the number of bytes to repeat, plus mostBytes. Bytes are repeated from the distance of the first bucket's
+// length.
 const (
 	mostBytes  = 127
 	mostRepeat = 255 - mostBytes
