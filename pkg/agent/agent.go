@@ -353,8 +353,12 @@ func (a *Agent) trim(ctx context.Context) {
 	_ = a.host.TranslationsSynced(ctx)
 	if ctx.Err() == nil {
 		debug.FreeOSMemory()
+		a.log.Info(MemoryReturned)
 	}
 }
+
+// MemoryReturned is the message about the end of trim.
+const MemoryReturned = "returned the memory of the start to the system"
 
 // observeWays takes over the state of the ways. It returns whether it has to be called again without an event.
 func (a *Agent) observeWays() bool {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/tombolo-net/tombolo/pkg/agent"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
@@ -87,7 +88,7 @@ func (s *scale) starts(megabytes float64) {
 		again <= 3*time.Second, "")
 	mods := status.OpenFlow.FlowMods + status.OpenFlow.GroupMods
 	row("the same, flow-mods and group-mods", fmt.Sprint(mods), "0", mods == 0, "")
-	s.settle()
+	s.trimmed()
 	rss := s.memory("VmRSS")
 	row("the same, RSS", fmt.Sprintf("%.0f MB", rss), fmt.Sprintf("<= %.0f MB", megabytes), rss <= megabytes,
 		fmt.Sprintf("at most %.0f MB; %d flows, %d groups", s.memory("VmHWM"), status.OpenFlow.Flows, status.OpenFlow.Groups))
@@ -190,6 +191,7 @@ func (s *scale) fill() {
 		}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
 			Address: fmt.Sprintf("172.20.%d.%d", i/250, 1+i%250)}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		_, err = s.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 		return err
 	})
@@ -200,7 +202,7 @@ func (s *scale) fill() {
 // startAgent returns how long the agent took to be ready.
 func (s *scale) startAgent() time.Duration {
 	s.b.Helper()
-	log, err := os.OpenFile(s.file("agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(s.file("agent.log"), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.b.Fatal(err)
 	}
@@ -285,6 +287,25 @@ func (s *scale) settle() {
 		}
 	}
 	s.b.Log("the agent does not come to rest")
+}
+
+// trimmed waits until the agent has returned the memory of its start to the system, and is idle. It does so when the
+// switch has all flows, and the host all translations.
+func (s *scale) trimmed() {
+	s.b.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		text, err := os.ReadFile(s.file("agent.log"))
+		if err != nil {
+			s.b.Fatal(err)
+		}
+		if strings.Contains(string(text), agent.MemoryReturned) {
+			break
+		}
+		if time.Now().After(end) {
+			s.b.Fatalf("the agent has not logged %q after two minutes", agent.MemoryReturned)
+		}
+	}
+	s.settle()
 }
 
 // metric is the sum of a metric's series, as the agent exposes it now.
@@ -490,7 +511,8 @@ func (s *scale) pods() {
 	})
 	begin := time.Now()
 	confirmed := func(within string) float64 { return s.metric(`tombolo_flowsync_sync_seconds_` + within) }
-	buckets := []string{"0.001", "0.002", "0.004", "0.008", "0.016", "0.032", "0.064", "0.128", "+Inf"}
+	buckets := []string{"0.001", "0.002", "0.004", "0.008", "0.016", "0.032", "0.064", "0.128", "0.256", "0.512", "1.024",
+		"2.048", "4.096", "8.192", "16.384", "+Inf"}
 	var before []float64
 	for _, le := range buckets {
 		before = append(before, confirmed(`bucket\{le="`+regexp.QuoteMeta(le)+`"\}`))
