@@ -105,19 +105,19 @@ type Translation struct {
 	To, ToOwn netip.AddrPort
 }
 
-// element is the place of a translation in a map, or an address in a set. There may be forty thousand, so it has numbers
-// instead of names and pointers.
+// element is the place of a translation in a map, or an address in a set. There may be forty thousand, so it has
+// numbers instead of names and pointers.
 type element struct {
 	in       uint8 // place of the map's or set's name in places
 	protocol uint8 // 0 in a set
 	port     uint16
-	address  address // the zero value: none
+	address  address // the zero value in a map without addresses
 }
 
 // address is an address of either version as in IPv6.
 type address [16]byte
 
-// destination is an address and port. The zero value is none.
+// destination is an address and port. The zero value stands for no destination.
 type destination struct {
 	address address
 	port    uint16

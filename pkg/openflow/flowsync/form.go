@@ -52,8 +52,8 @@ func (id ident) priority() uint16 { return uint16(id[2])<<8 | uint16(id[3]) }
 func (id ident) match() ofp.Match { return ofp.Match(id[identLen:]) }
 
 // form is the part of an entry that its ident lacks, as bytes. For a flow it is the part of messages. For a group it is
-// the packed message that adds it, with the buckets in the order of their numbers if their order does not matter. Two entries
-// with one ident are the same when their forms are, except for the cases of sameForm. The empty form is nothing.
+// the packed message that adds it, with the buckets in the order of their numbers if their order does not matter. Two
+// entries with one ident are the same when their forms are, except for the cases of sameForm. An empty form is nothing.
 //
 // Flows are kept in no other way. A form takes a fraction of the memory of a [flow.Flow], it is sent as it is, and the
 // switch's reports can be compared with it as they come.

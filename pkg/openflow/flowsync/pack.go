@@ -6,8 +6,8 @@ import "encoding/binary"
 // the same place by their number. It takes a quarter of the memory. Equal messages have equal packed forms.
 //
 // After groupBuckets bytes follow runs, each after one byte. Up to mostBytes that is the number of bytes that follow.
-// Above, it is the number of bytes to repeat, plus mostBytes. Bytes are repeated from the distance of the first bucket's
-// length.
+// Above, it is the number of bytes to repeat, plus mostBytes. They repeat the bytes before them at the distance of the
+// first bucket's length.
 const (
 	mostBytes  = 127
 	mostRepeat = 255 - mostBytes
