@@ -42,7 +42,10 @@ func (a *whyAnswers) networkEnd(e whyEnd) tenant.End {
 	case e.Kind == "Pod":
 		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
 	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):
-		out.Kind = tenant.Elsewhere
+		out.Kind, out.Cluster = tenant.Elsewhere, e.Cluster
+		if i := slices.IndexFunc(p.Peers, reached); i >= 0 {
+			out.Cluster = p.Peers[i].ClusterID
+		}
 	case a.tables.policies.IsUnknownPod(e.ip), a.isGateway(e.ip), slices.ContainsFunc(ranges, within), n.Unroutable(e.ip):
 		out.Kind, out.Node = tenant.Inside, a.tables.policies.NodeAt(e.ip)
 	}
@@ -104,8 +107,9 @@ func (a *whyAnswers) networkStage(d tenant.Decision) api.WhyStage {
 		Allowed: d.Allowed, Reason: d.Reason}
 }
 
-// toTenants is in the text of packets that are in a network of tenants between Nodes.
-var toTenants = ",dl_dst=" + datapath.TenantMAC.String()[:len("02:54:4e:")]
+// toTenants is in the text of packets that are in a network of tenants between Nodes. The number of the network is in
+// the last 25 bits of the MAC.
+var toTenants = ",dl_dst=" + datapath.TenantMAC.String()[:len("02:54:4")]
 
 // inNetwork returns the destination MAC and the headers of a connection's first packet. mac is the destination MAC of a
 // packet of the default network.

@@ -101,6 +101,12 @@ func (c *cable) port(place string) (node string, port ofp.Port, s State) {
 func (c *cable) send(from string, p oftest.Packet) travel {
 	c.t.Helper()
 	node, in, _ := c.port(from)
+	return c.arrive(node, in, p)
+}
+
+// arrive takes a packet from a port of a Node through the Nodes to its end.
+func (c *cable) arrive(node string, in ofp.Port, p oftest.Packet) travel {
+	c.t.Helper()
 	var w travel
 	for hop := 0; hop < 10; hop++ {
 		p.InPort = in

@@ -175,6 +175,7 @@ func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entrie
 	}
 	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
+	e.Flows = append(e.Flows, t.tenantPeer(r, c, peer)...)
 	for _, w := range peer.Gateways {
 		e.Flows = append(e.Flows, c.node.Tunnels.notToTunnel(w.End())...)
 	}
@@ -234,28 +235,9 @@ func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 // cluster's other Gateways. All accept them only at addresses where tunnels end.
 func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
-	from := func(priority uint16, inside netip.Prefix) (flows []flow.Flow) {
-		for _, g := range c.gateways {
-			for _, end := range g.from {
-				flows = append(flows, cameBy(g.way.port, c.nodes.throughTunnelFrom(end, priority, fromPeer, inside))...)
-			}
-		}
-		if !c.at.takes(peer) {
-			return flows
-		}
-		here := c.node
-		if peer.Encrypted() {
-			here.Tunnels.Ends = []netip.Addr{c.at.own} // inside: plain text arrives at another address
-		}
-		for _, end := range peer.TunnelSources() {
-			by := ofp.Port(0)
-			if end.IsSingleIP() {
-				by = c.portOf(end.Addr())
-			}
-			flows = append(flows,
-				cameBy(by, here.acceptTunnel(end, priority, fromPeer, flow.EthDst(CrossClusterMAC), flow.IPSrc(inside)))...)
-		}
-		return flows
+	from := func(priority uint16, inside netip.Prefix) []flow.Flow {
+		return append(c.fromGateways(priority, inside, flow.EthDstMasked(InClusterMAC, ourMACs)),
+			c.fromPeer(peer, priority, inside, flow.EthDst(CrossClusterMAC))...)
 	}
 	for _, cidr := range peer.CIDRs {
 		admitted := from(normal, cidr.Masked())
@@ -268,6 +250,36 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 		for _, ip := range c.node.sourcesOf(w.End()) {
 			flows = append(flows, from(high, host(ip))...)
 		}
+	}
+	return flows
+}
+
+// fromGateways admits a peer's packets with one inner source from this cluster's other Gateways.
+func (c crossCluster) fromGateways(priority uint16, inside netip.Prefix, mac flow.Cond) (flows []flow.Flow) {
+	for _, g := range c.gateways {
+		for _, end := range g.from {
+			flows = append(flows, cameBy(g.way.port,
+				c.nodes.acceptTunnel(end, priority, fromPeer, mac, flow.IPSrc(inside)))...)
+		}
+	}
+	return flows
+}
+
+// fromPeer admits packets with one inner source from the peer's own tunnels, on a Gateway.
+func (c crossCluster) fromPeer(peer peering.Peer, priority uint16, inside netip.Prefix, mac flow.Cond) (flows []flow.Flow) {
+	if !c.at.takes(peer) {
+		return nil
+	}
+	here := c.node
+	if peer.Encrypted() {
+		here.Tunnels.Ends = []netip.Addr{c.at.own} // inside: plain text arrives at another address
+	}
+	for _, end := range peer.TunnelSources() {
+		by := ofp.Port(0)
+		if end.IsSingleIP() {
+			by = c.portOf(end.Addr())
+		}
+		flows = append(flows, cameBy(by, here.acceptTunnel(end, priority, fromPeer, mac, flow.IPSrc(inside)))...)
 	}
 	return flows
 }

@@ -151,10 +151,10 @@ var (
 
 	// The network of tenants that the packet is in (pkg/tenant), and that it is in one. In the default network both are
 	// 0. mayLeave lets it leave for destinations outside of the cluster.
-	tenantID = flow.Reg(14).Bits(0, 24)
-	isTenant = flow.Reg(14).Bits(24, 1)
-	mayLeave = flow.Reg(14).Bits(25, 1)
-	inTenant = flow.Reg(14).Bits(0, 25) // tenantID and isTenant
+	tenantID = flow.Reg(14).Bits(0, 25)
+	isTenant = flow.Reg(14).Bits(25, 1)
+	mayLeave = flow.Reg(14).Bits(26, 1)
+	inTenant = flow.Reg(14).Bits(0, 26) // tenantID and isTenant
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.

@@ -40,6 +40,8 @@ type Inputs struct {
 	PodToPod bool
 	// Places are the networks of the Namespaces of this cluster (tenant.Tables); nil for the default network alone.
 	Places derive.Readable[derive.Object, tenant.Place]
+	// Remotes are other clusters with parts of networks of tenants (tenant.Tables); nil without Places.
+	Remotes derive.Readable[derive.Name, tenant.Remote]
 }
 
 // Tables are the flows and groups of a Node, one row for each owner. Each feature has tables of its own.
@@ -128,6 +130,8 @@ type State struct {
 	PodToPod bool
 	// Places are the networks of Namespaces; nil for the default network alone.
 	Places map[string]tenant.Place
+	// Remotes are other clusters with parts of networks of tenants.
+	Remotes map[string]tenant.Remote
 	// Ways are the ports with BFD, by the end of the way.
 	Ways map[netip.Addr]ofp.Port
 	// Lost are the ends of ways that have been down for a while.
@@ -182,7 +186,12 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 			places.Set(derive.Object{Name: namespace}, p)
 		}
 		places.Loaded()
-		in.Places = places
+		remotes := derive.NewSource[derive.Name, tenant.Remote](e, "tenant-clusters")
+		for cluster, remote := range s.Remotes {
+			remotes.Set(derive.Name(cluster), remote)
+		}
+		remotes.Loaded()
+		in.Places, in.Remotes = places, remotes
 	}
 	t := NewTables(e, in)
 	e.Pass()

@@ -28,16 +28,17 @@ import (
 //
 // Addresses of isolated Namespaces are unique in the cluster, so all networks share one zone of connection tracking.
 
-// TenantMAC is, between Nodes, the destination MAC of packets in a network of tenants. The number of the network is its
-// lower half.
+// TenantMAC is, between Nodes, the destination MAC of packets in a network of tenants. The number of the network is in
+// its lower 25 bits.
 var TenantMAC = ofp.MAC{0x02, 0x54, 0x4e, 0, 0, 0}
 
 // tenantMACs is the mask of TenantMAC without the number.
-var tenantMACs = ofp.MAC{0xff, 0xff, 0xff, 0, 0, 0}
+var tenantMACs = ofp.MAC{0xff, 0xff, 0xfe, 0, 0, 0}
 
 // MACOf returns TenantMAC with the number of a network.
 func MACOf(id tenant.ID) ofp.MAC {
 	mac := TenantMAC
+	mac[2] |= byte(id >> 24)
 	mac[3], mac[4], mac[5] = byte(id>>16), byte(id>>8), byte(id)
 	return mac
 }
@@ -52,7 +53,7 @@ func ServiceMark(inTenant bool) uint32 {
 }
 
 // numberInMAC is the number of the network in TenantMAC.
-var numberInMAC = flow.Bits{Field: ofp.EthDst, First: 0, Width: 24}
+var numberInMAC = flow.Bits{Field: ofp.EthDst, First: 0, Width: 25}
 
 // tenantTables are the tables about networks of tenants; without Inputs.Places all but base are nil.
 type tenantTables struct {
@@ -150,6 +151,7 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 	if len(derive.All(r, t.offers)) > 0 {
 		flows = onlyInside(n)
 	}
+	flows = append(flows, t.fromOtherClusters(r, n)...)
 	if !t.servesTenants(r) {
 		return flow.Entries{Flows: flows}, nil
 	}
@@ -273,7 +275,8 @@ func intoTenant(flows []flow.Flow) []flow.Flow {
 // go through the tunnel, since only there they have a number.
 func (t *tenantTables) tenantNode(name derive.Name, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	n := t.base.self(r)
-	if !t.servesTenants(r) || n.Tunnels.Port == 0 {
+	serves, passes := t.servesTenants(r), t.passesTenants(r)
+	if !serves && !passes || n.Tunnels.Port == 0 {
 		return e, nil
 	}
 	remote, _ := derive.Get(r, t.base.RemoteNodes, name)
@@ -282,9 +285,15 @@ func (t *tenantTables) tenantNode(name derive.Name, r *derive.Reader) (e flow.En
 			e.Flows = append(e.Flows, intoTenant(n.acceptTunnel(host(from), normal, fromTunnel,
 				flow.EthDstMasked(TenantMAC, tenantMACs), flow.IPSrc(cidr)))...)
 		}
-		e.Flows = append(e.Flows,
-			nodeLink{n, remote}.toTenants(cidr, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
-			nodeLink{n, remote}.toTenants(cidr, nil, generated.Is(1)))
+		l := nodeLink{n, remote}
+		if serves {
+			e.Flows = append(e.Flows, l.toTenants(cidr, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
+				l.toTenants(cidr, nil, generated.Is(1)))
+		}
+		if passes {
+			e.Flows = append(e.Flows, fromPeerToTenants(cidr, Tenant),
+				l.toTenants(cidr, nil, source.Is(fromPeer), flow.CTState("-trk")))
+		}
 	}
 	return e, nil
 }
@@ -292,8 +301,15 @@ func (t *tenantTables) tenantNode(name derive.Name, r *derive.Reader) (e flow.En
 // toTenants routes packets of a network to Pods of another Node.
 func (l nodeLink) toTenants(cidr netip.Prefix, more flow.Actions, match ...flow.Cond) flow.Flow {
 	f := l.node.throughTunnel(normal, TenantMAC, l.to.Address, 0, append(match, isTenant.Is(1), flow.IPDst(cidr))...)
+	f.Actions = slices.Concat(more, f.Actions)
+	return numbered(f)
+}
+
+// numbered moves a flow to table Tenant. It has the flow write the number of the network into the destination MAC,
+// before its last action.
+func numbered(f flow.Flow) flow.Flow {
 	end := len(f.Actions) - 1
-	f.Actions = slices.Concat(more, f.Actions[:end], flow.Do(flow.Move(tenantID, numberInMAC)), f.Actions[end:])
+	f.Actions = slices.Concat(f.Actions[:end], flow.Do(flow.Move(tenantID, numberInMAC)), f.Actions[end:])
 	return atTenant(f)
 }
 

@@ -29,8 +29,9 @@ type NamespaceFacts struct {
 	UID      types.UID
 	Isolated bool
 	Created  int64 // seconds
-	// Label is the value of the label, and Mode the forwarding mode, both of an isolated Namespace.
-	Label, Mode string
+	// Label is the value of the label, Mode the forwarding mode, and Network the TenantNetwork that it joins, all of an
+	// isolated Namespace.
+	Label, Mode, Network string
 }
 
 // NamespaceFactsOf returns the facts about a Namespace. Of a Namespace that is not isolated they are the UID
@@ -39,6 +40,7 @@ func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
 	f := NamespaceFacts{UID: n.UID, Created: n.CreationTimestamp.Unix()}
 	if label, ok := n.Labels[LabelIsolated]; ok && label != "false" {
 		f.Isolated, f.Label, f.Mode = true, label, n.Annotations[AnnotationForwardingMode]
+		f.Network = n.Annotations[AnnotationNetwork]
 	}
 	return f
 }
@@ -56,7 +58,7 @@ func Isolated(
 	return derive.NewTable(e, "isolated-namespaces", func(k Name, r *derive.Reader) (Network, []problem.Problem) {
 		f, _ := derive.Get(r, namespaces, derive.Object{Name: k.Name})
 		return Network{Object: problem.About("Namespace", "", k.Name), UID: f.UID, Created: f.Created,
-			Members: []Member{{Namespace: k.Name}}, Field: labelField, Outside: f.Mode == modeFabricSNAT}, f.problems(k.Name)
+			Members: []Member{{Namespace: k.Name}}, Field: labelField}, f.problems(k.Name)
 	}, derive.KeysOfIndex(byName))
 }
 
@@ -67,14 +69,16 @@ func NamespaceProblems(n *corev1.Namespace) []problem.Problem {
 	if f.Isolated {
 		return f.problems(n.Name)
 	}
-	mode := n.Annotations[AnnotationForwardingMode]
-	if mode == "" {
-		return nil
-	}
 	var ps problem.List
-	ps.Add(problem.About("Namespace", "", n.Name), annotationField, "NotIsolated", "the annotation has "+
-		problem.Quoted(mode)+", and no effect, since the Namespace is not isolated: set the label "+LabelIsolated+
-		" to \"true\", or remove the annotation")
+	for _, annotation := range []struct{ name, field string }{
+		{AnnotationForwardingMode, annotationField}, {AnnotationNetwork, networkField},
+	} {
+		if value := n.Annotations[annotation.name]; value != "" {
+			ps.Add(problem.About("Namespace", "", n.Name), annotation.field, "NotIsolated", "the annotation has "+
+				problem.Quoted(value)+", and no effect, since the Namespace is not isolated: set the label "+LabelIsolated+
+				" to \"true\", or remove the annotation")
+		}
+	}
 	return ps
 }
 
@@ -82,6 +86,7 @@ func NamespaceProblems(n *corev1.Namespace) []problem.Problem {
 const (
 	labelField      = "metadata.labels[" + LabelIsolated + "]"
 	annotationField = "metadata.annotations[" + AnnotationForwardingMode + "]"
+	networkField    = "metadata.annotations[" + AnnotationNetwork + "]"
 )
 
 // problems returns the defects of an isolated Namespace.

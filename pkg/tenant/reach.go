@@ -27,6 +27,8 @@ type End struct {
 	Name  string // in words, such as "Pod a/web"
 	Node  string // of a Pod, and of an address inside that a Node's range has
 	Place Place  // of a Pod's Namespace
+	// Cluster is the ID of the cluster that an end elsewhere is in, if it is known.
+	Cluster string
 }
 
 // Connection is a new connection that the networks let pass or not. Policies are not part of it.
@@ -91,6 +93,9 @@ func (c Connection) Decide() Decision {
 		return c.toPod(network)
 	}
 	switch {
+	case server.Kind == Elsewhere && network.spans(server.Cluster):
+		return Decision{Allowed: true, Node: at, Reason: client.words() + ": it reaches Pods of that network, and of " +
+			"networks joined with it, in cluster " + server.Cluster + ", which decides"}
 	case network.Isolated() && server.Kind != Outside:
 		if server.Kind == Inside && server.Node != "" { // its packets go to each Node's range
 			at = server.Node
@@ -134,12 +139,15 @@ func (c Connection) toPod(network Place) Decision {
 	case client.Kind == Outside:
 		return refused(server.words() + ": clients outside reach it through Services of its Namespace at addresses of its " +
 			"Node, and processes of other Nodes do not reach it")
+	case client.Kind == Elsewhere && into.spans(client.Cluster):
+		return Decision{Allowed: true, Node: server.Node, Reason: server.words() + ": of cluster " + client.Cluster +
+			", Pods of that network reach it, and of networks joined with it, and no others"}
 	case client.Kind == Elsewhere:
 		return refused(server.words() + ": other clusters do not reach it")
 	case client.Place.meets(into):
 		return refused(server.words() + ", and the Service is not: it does not lead into that Namespace")
 	}
-	return refused(server.words() + ": Pods of other Namespaces do not reach it")
+	return refused(server.words() + ": Pods of other Namespaces do not reach it unless their networks are joined")
 }
 
 // inDefault returns the decision about packets of the default network to an end that is in it.
@@ -157,10 +165,18 @@ func (p Place) meets(o Place) bool {
 		(p.ID == o.ID || slices.Contains(o.Joined, p.ID))
 }
 
+// spans reports whether packets pass between a network and another cluster.
+func (p Place) spans(cluster string) bool {
+	return p.Isolated() && slices.Contains(p.Clusters, cluster)
+}
+
 // words returns the network of a place in words.
 func (p Place) words() string {
-	if p.Network.Door == doorIsolated {
+	switch p.Network.Door {
+	case doorIsolated:
 		return "the isolated Namespace " + p.Network.Name
+	case doorClusterSet:
+		return "TenantNetwork " + p.Network.Name
 	}
 	return "network " + p.Network.String()
 }

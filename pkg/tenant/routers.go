@@ -179,12 +179,14 @@ type Objects struct {
 	Labels     derive.Readable[derive.Object, labels.Set] // of Namespaces
 	Networks   derive.Readable[derive.Object, VirtualNetworkFacts]
 	Routers    derive.Readable[derive.Object, RouterFacts]
+	Imports    derive.Readable[derive.Name, ClusterSetFacts] // of the ClusterSet
 }
 
-// NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces and VirtualNetworkRouters.
+// NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces, TenantNetworkImports and
+// VirtualNetworkRouters.
 func NewCluster(e *derive.Engine, o Objects) *Tables {
 	t := NewTables(e, o.Namespaces, Doors{
-		Networks: []derive.Readable[Name, Network]{Isolated(e, o.Namespaces)},
+		Networks: []derive.Readable[Name, Network]{Isolated(e, o.Namespaces), newClusterSet(e, o)},
 		Routers:  []derive.Readable[Name, Router]{Routers(e, o)},
 	})
 	t.VirtualNetworkProblems = derive.NewTable(e, "virtual-network-problems", o.virtualNetwork, derive.KeysOf(o.Networks))
@@ -293,6 +295,12 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 			"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
 	default:
 		out.Networks = []Name{{Door: doorIsolated, Name: key.Namespace}}
+		if network, spans := t.spans(derive.Object{Name: key.Namespace}, r); spans {
+			out.Networks = nil
+			ps.Add(out.Object, "metadata.namespace", "InTenantNetwork", "the Pods of Namespace "+key.Namespace+" are in "+
+				"TenantNetwork "+string(network)+", which no router joins: use a NetworkConnection in the leader, or remove the "+
+				"annotation "+AnnotationNetwork)
+		}
 	}
 	out.Imports = t.imports(key, f.Imports, r, out.Object, &ps)
 	out.Problems = ps

@@ -26,11 +26,12 @@ type cluster struct {
 	namespaces map[string]*corev1.Namespace
 	networks   map[derive.Object]*contrailv4.VirtualNetwork
 	routers    map[derive.Object]*contrailv4.VirtualNetworkRouter
+	spanned    map[derive.Name]ClusterSetFacts
 }
 
 func newCluster() cluster {
 	return cluster{map[string]*corev1.Namespace{}, map[derive.Object]*contrailv4.VirtualNetwork{},
-		map[derive.Object]*contrailv4.VirtualNetworkRouter{}}
+		map[derive.Object]*contrailv4.VirtualNetworkRouter{}, map[derive.Name]ClusterSetFacts{}}
 }
 
 // clusterTables are the tables of a cluster, and the sources that they read.
@@ -41,6 +42,7 @@ type clusterTables struct {
 	labels     *derive.Source[derive.Object, labels.Set]
 	networks   *derive.Source[derive.Object, VirtualNetworkFacts]
 	routers    *derive.Source[derive.Object, RouterFacts]
+	imports    *derive.Source[derive.Name, ClusterSetFacts]
 }
 
 func newClusterTables() *clusterTables {
@@ -51,9 +53,10 @@ func newClusterTables() *clusterTables {
 		labels:     derive.NewSource[derive.Object, labels.Set](e, "labels"),
 		networks:   derive.NewSource[derive.Object, VirtualNetworkFacts](e, "networks"),
 		routers:    derive.NewSource[derive.Object, RouterFacts](e, "routers"),
+		imports:    derive.NewSource[derive.Name, ClusterSetFacts](e, "imports"),
 	}
 	t.Tables = NewCluster(e, Objects{Namespaces: t.namespaces, Labels: t.labels, Networks: t.networks,
-		Routers: t.routers})
+		Routers: t.routers, Imports: t.imports})
 	return t
 }
 
@@ -75,7 +78,9 @@ func (t *clusterTables) fill(c cluster) {
 		t.labels.Replace(sets)
 		t.networks.Replace(networks)
 		t.routers.Replace(routers)
+		t.imports.Replace(c.spanned)
 	})
+	t.imports.Loaded()
 	t.namespaces.Loaded()
 	t.labels.Loaded()
 	t.networks.Loaded()
@@ -136,11 +141,16 @@ func (c cluster) change(r *rand.Rand) {
 				Values: names[:1]}}}})
 	}
 	key := derive.Object{Namespace: namespace, Name: name}
-	switch r.IntN(12) {
+	switch r.IntN(14) {
 	case 0:
 		if delete(c.namespaces, namespace); r.IntN(8) > 0 {
 			c.namespaces[namespace] = namespaceOf(namespace, r.IntN(8) > 0, set())
+			if r.IntN(2) == 0 {
+				c.namespaces[namespace].Annotations = map[string]string{AnnotationNetwork: pick(r, spanning[:])}
+			}
 		}
+	case 2, 3:
+		c.span(r, selector)
 	case 1:
 		key.Name = contrailv4.DefaultPodNetwork
 		if r.IntN(4) == 0 {
@@ -167,6 +177,70 @@ func (c cluster) change(r *rand.Rand) {
 		c.routers[key] = routerOf(namespace, name, pick(r, []string{"mesh", "mesh", "mesh", "hub", "spoke"}), set(),
 			selector(), imports...)
 	}
+}
+
+// spanning are names of networks of several clusters.
+var spanning = [3]string{"blue", "red", "nowhere"}
+
+// span changes the networks of several clusters. Joins are mutual, as the leader has them.
+func (c cluster) span(r *rand.Rand, selector func() *metav1.LabelSelector) {
+	joined := r.IntN(2) == 0
+	clear(c.spanned)
+	for i, name := range spanning[:2] {
+		if r.IntN(4) == 0 {
+			continue
+		}
+		f := ClusterSetFacts{ID: shared + ID(i) + 1, UID: types.UID(name)}
+		for range r.IntN(3) {
+			s, err := metav1.LabelSelectorAsSelector(selector())
+			if err != nil {
+				panic(err)
+			}
+			f.Selectors = append(f.Selectors, s)
+		}
+		if r.IntN(2) == 0 {
+			f.Clusters = []string{"west"}
+		}
+		if joined {
+			f.Joins = []Join{{ID: shared + ID(1-i) + 1, Clusters: some(r, func(n string) string { return "cluster " + n })}}
+		}
+		c.spanned[derive.Name(name)] = f
+	}
+}
+
+// spans returns the network of several clusters that a Namespace is in, or nil.
+func (c cluster) spans(namespace string) *ClusterSetFacts {
+	n := c.namespaces[namespace]
+	if n == nil || n.Labels[LabelIsolated] != "true" {
+		return nil
+	}
+	f, there := c.spanned[derive.Name(n.Annotations[AnnotationNetwork])]
+	set := labels.Set{corev1.LabelMetadataName: namespace}
+	maps.Copy(set, n.Labels)
+	if !there || !slices.ContainsFunc(f.Selectors, func(s labels.Selector) bool { return s.Matches(set) }) {
+		return nil
+	}
+	return &f
+}
+
+// remote returns the networks whose packets pass between this cluster and another one.
+func (c cluster) remote(id string) (out Remote) {
+	from, to := map[ID]bool{}, map[ID]bool{}
+	for namespace := range c.namespaces {
+		f := c.spans(namespace)
+		if f == nil {
+			continue
+		}
+		if slices.Contains(f.Clusters, id) {
+			from[f.ID], to[f.ID] = true, true
+		}
+		for _, j := range f.Joins {
+			if slices.Contains(j.Clusters, id) {
+				from[j.ID], to[f.ID] = true, true
+			}
+		}
+	}
+	return Remote{From: slices.Sorted(maps.Keys(from)), To: slices.Sorted(maps.Keys(to))}
 }
 
 // selects asks a selector of the API.
@@ -203,6 +277,10 @@ func (c cluster) reaches(a, b string) bool {
 	if a == b || !one || !two {
 		return a == b || one == two
 	}
+	if f, g := c.spans(a), c.spans(b); f != nil || g != nil {
+		return f != nil && g != nil && (f.ID == g.ID ||
+			slices.ContainsFunc(g.Joins, func(j Join) bool { return j.ID == f.ID }))
+	}
 	joins := func(v *contrailv4.VirtualNetworkRouter, namespace string) bool {
 		set := map[string]string{corev1.LabelMetadataName: namespace}
 		maps.Copy(set, c.namespaces[namespace].Labels)
@@ -226,7 +304,7 @@ func (c cluster) reaches(a, b string) bool {
 // TestRouterWalk changes a cluster at random. After each step the tables answer as the definition does, for each pair
 // of Namespaces, and as tables made from nothing.
 func TestRouterWalk(t *testing.T) {
-	asked, joined := 0, 0
+	asked, joined, remotes := 0, 0, 0
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 25))
 		c, have := newCluster(), newClusterTables()
@@ -250,6 +328,13 @@ func TestRouterWalk(t *testing.T) {
 					}
 				}
 			}
+			for _, id := range []string{"west", "cluster a", "cluster b"} {
+				got, _ := have.Remotes.Get(derive.Name(id))
+				if want := c.remote(id); !slices.Equal(got.From, want.From) || !slices.Equal(got.To, want.To) {
+					t.Fatalf("seed %d, step %d: cluster %s has %v, want %v", seed, step, id, got, want)
+				}
+				remotes += len(got.From)
+			}
 			if step%10 > 0 {
 				continue
 			}
@@ -262,6 +347,9 @@ func TestRouterWalk(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %+v, from nothing %+v", seed, step, got, want)
 			}
 		}
+	}
+	if remotes < 100 {
+		t.Errorf("%d networks of other clusters: too few", remotes)
 	}
 	if joined < asked/200 {
 		t.Errorf("%d of %d questions were about joined Namespaces: too few", joined, asked)

@@ -22,11 +22,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ID is the number of a network on the wire, from 1 to MaxID. 0 is the default network.
+// ID is the number of a network on the wire. 0 is the default network. A network of one cluster has a number from 1 to
+// MaxID. A network of several clusters has a number that the leader of the ClusterSet assigns, and shared.
 type ID uint32
 
-// MaxID is the highest number: 24 bits.
-const MaxID ID = 1<<24 - 1
+const (
+	// MaxID is the highest number of a network of one cluster: 24 bits.
+	MaxID ID = 1<<24 - 1
+	// shared is added to the number that the leader assigns, so no network of one cluster has the same ID.
+	shared = MaxID + 1
+)
 
 // Compare makes an ID the key of a table.
 func (i ID) Compare(o ID) int { return cmp.Compare(i, o) }
@@ -69,8 +74,13 @@ type Network struct {
 	Created int64 // seconds
 	Members []Member
 	Field   string // of Object, which makes Members part of it
-	// Outside lets its Pods open connections to destinations outside of the cluster's Pods and Services.
-	Outside bool
+	// ID is the number of a network of several clusters. It is 0 for a network of this cluster, which has a hash of its
+	// UID.
+	ID ID
+	// Clusters are the IDs of the other clusters that have Namespaces in it.
+	Clusters []string
+	// Joins are the networks of several clusters that it is joined with.
+	Joins []Join
 }
 
 // Kind is what a router joins.
@@ -106,10 +116,13 @@ type Place struct {
 	// Network is the network of the Pods, or zero for the default network.
 	Network Name
 	// ID is its number. A network without a number is closed: its Pods have no traffic.
-	ID      ID
+	ID ID
+	// Outside lets the Pods open connections to destinations outside of the clusters' Pods and Services.
 	Outside bool
 	// Joined are the numbers of networks that it is joined with, sorted.
 	Joined []ID
+	// Clusters are the IDs of other clusters that have Pods in these networks, sorted.
+	Clusters []string
 }
 
 // Isolated reports whether the Pods are in a network of their own.
@@ -128,10 +141,14 @@ type Tables struct {
 	Joined *derive.Table[Name, []Name]
 	// Places are the networks of the Namespaces of this cluster, by Namespace (derive.Object without a Namespace).
 	Places *derive.Table[derive.Object, Place]
+	// Remotes are other clusters that have parts of networks of this cluster.
+	Remotes *derive.Table[derive.Name, Remote]
 	// RouterProblems are the problems of routers.
 	RouterProblems *derive.Table[Name, []problem.Problem]
 	// VirtualNetworkProblems are the problems of VirtualNetworks. Only NewCluster makes the table.
 	VirtualNetworkProblems *derive.Table[derive.Object, []problem.Problem]
+
+	namespaces derive.Readable[derive.Object, NamespaceFacts]
 
 	routers *derive.Table[Name, Router]
 	byID    *derive.Index[ID, Name, Network]
@@ -143,10 +160,15 @@ type Tables struct {
 
 // NewTables adds the tables to an engine. namespaces has a row for each Namespace of this cluster.
 func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, NamespaceFacts], doors Doors) *Tables {
-	t := &Tables{}
+	t := &Tables{namespaces: namespaces}
 	t.Networks = derive.NewTable(e, "tenant-networks", firstOf(doors.Networks), keysOf(doors.Networks)...)
 	t.routers = derive.NewTable(e, "tenant-routers", firstOf(doors.Routers), keysOf(doors.Routers)...)
-	t.byID = derive.NewIndex(t.Networks, "number", func(_ Name, n Network) []ID { return []ID{idOf(n.UID)} })
+	t.byID = derive.NewIndex(t.Networks, "number", func(_ Name, n Network) []ID {
+		if n.ID != 0 {
+			return nil
+		}
+		return []ID{idOf(n.UID)}
+	})
 	t.namespacesByID = derive.NewIndex(namespaces, "number",
 		func(_ derive.Object, f NamespaceFacts) []ID { return []ID{idOf(f.UID)} })
 	t.byMember = derive.NewIndex(t.Networks, "member", func(_ Name, n Network) []Member { return n.Members })
@@ -156,6 +178,7 @@ func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, Names
 	t.RouterProblems = derive.NewTable(e, "tenant-imports", t.imports, derive.KeysOf(t.routers))
 	t.Joined = derive.NewTable(e, "tenant-joins", t.joined, derive.KeysOf(t.Networks)).EqualBy(slices.Equal[[]Name])
 	t.Places = derive.NewTable(e, "tenant-places", t.place, derive.KeysOf(namespaces))
+	t.remotes(e)
 	return t
 }
 
@@ -191,6 +214,9 @@ type claim struct {
 // Namespace that is isolated later does not take the number of a network in use.
 func (t *Tables) id(name Name, r *derive.Reader) (ID, []problem.Problem) {
 	n, _ := derive.Get(r, t.Networks, name)
+	if n.ID != 0 {
+		return n.ID, nil
+	}
 	id := idOf(n.UID)
 	var claims []claim
 	for _, row := range derive.List(r, t.byID, id) {
@@ -226,7 +252,7 @@ func (t *Tables) members(name Name, r *derive.Reader) (bool, []problem.Problem) 
 	n, _ := derive.Get(r, t.Networks, name)
 	var ps problem.List
 	for _, m := range n.Members {
-		if holder, other, _ := t.holder(r, m); holder != name {
+		if holder, other, _ := t.holder(r, m); holder != name && holder.Door != doorClusterSet {
 			ps.Add(n.Object, n.Field, "AlreadyMember", "Namespace "+m.Namespace+" is left out: it is in the network of "+
 				other.Object.String()+": remove it from one of the two")
 		}
@@ -241,8 +267,16 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 	if !ok {
 		return out, nil
 	}
-	out.Network, out.Outside = name, n.Outside
+	f, _ := derive.Get(r, t.namespaces, namespace)
+	out.Network, out.Outside = name, f.Mode == modeFabricSNAT
 	out.ID, _ = derive.Get(r, t.IDs, name)
+	out.Clusters = slices.Clone(n.Clusters)
+	for _, j := range n.Joins {
+		out.Joined = append(out.Joined, j.ID)
+		out.Clusters = append(out.Clusters, j.Clusters...)
+	}
+	slices.Sort(out.Clusters)
+	out.Clusters = slices.Compact(out.Clusters)
 	joined, _ := derive.Get(r, t.Joined, name)
 	for _, other := range joined {
 		if id, ok := derive.Get(r, t.IDs, other); ok {
@@ -250,6 +284,7 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 		}
 	}
 	slices.Sort(out.Joined)
+	out.Joined = slices.Compact(out.Joined)
 	return out, nil
 }
 

@@ -83,7 +83,7 @@ var names = []string{"a", "b", "c", "d", "e", "f"}
 
 func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 
-func some(r *rand.Rand, of func(string) Name) (out []Name) {
+func some[T any](r *rand.Rand, of func(string) T) (out []T) {
 	for _, n := range names {
 		if r.IntN(3) == 0 {
 			out = append(out, of(n))

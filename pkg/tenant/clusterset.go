@@ -1,0 +1,155 @@
+package tenant
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// AnnotationNetwork of an isolated Namespace names the TenantNetwork of the ClusterSet that the Namespace joins. It is
+// the consent of the Namespace. The TenantNetwork has to select the Namespace, too.
+const AnnotationNetwork = "tombolo.io/tenant-network"
+
+// doorClusterSet is the front door of networks of several clusters. Its networks come before these of isolated
+// Namespaces, in the order of names, so a Namespace that is in both is in this one.
+const doorClusterSet = "clusterset"
+
+// ClusterSetFacts are the part of a TenantNetworkImport that networks depend on.
+type ClusterSetFacts struct {
+	UID types.UID
+	ID  ID
+	// Selectors select its Namespaces of this cluster. One of them is enough.
+	Selectors []labels.Selector
+	// Clusters are the IDs of other clusters that have Namespaces in it.
+	Clusters []string
+	Joins    []Join
+	Problems []problem.Problem
+}
+
+// Join is a network of several clusters that another one is joined with.
+type Join struct {
+	ID       ID
+	Clusters []string
+}
+
+// clusterSet are the networks of several clusters.
+type clusterSet struct {
+	Objects
+	consenting *derive.Index[derive.Name, derive.Object, NamespaceFacts] // Namespaces by the network that they name
+}
+
+// newClusterSet returns the networks of several clusters, of which this cluster is one.
+func newClusterSet(e *derive.Engine, o Objects) *derive.Table[Name, Network] {
+	c := &clusterSet{Objects: o}
+	c.consenting = derive.NewIndex(o.Namespaces, "tenant network", func(_ derive.Object, f NamespaceFacts) []derive.Name {
+		if f.Network == "" {
+			return nil
+		}
+		return []derive.Name{derive.Name(f.Network)}
+	})
+	byName := derive.NewIndex(o.Imports, "name", func(k derive.Name, _ ClusterSetFacts) []Name {
+		return []Name{{Door: doorClusterSet, Name: string(k)}}
+	})
+	derive.NewTable(e, "consents", c.consent, derive.KeysOf(o.Namespaces))
+	return derive.NewTable(e, "networks-of-clusterset", c.network, derive.KeysOfIndex(byName))
+}
+
+// network returns a network with its Namespaces of this cluster.
+func (c *clusterSet) network(name Name, r *derive.Reader) (Network, []problem.Problem) {
+	f, _ := derive.Get(r, c.Imports, derive.Name(name.Name))
+	out := Network{Object: problem.About("TenantNetworkImport", "", name.Name), UID: f.UID, ID: f.ID,
+		Field: "spec.namespaceSelectors", Clusters: f.Clusters, Joins: f.Joins}
+	for _, row := range derive.List(r, c.consenting, derive.Name(name.Name)) {
+		if c.selects(f, row.Key, r) {
+			out.Members = append(out.Members, Member{Namespace: row.Key.Name})
+		}
+	}
+	return out, f.Problems
+}
+
+// spans returns the network of several clusters that a Namespace is in.
+func (o Objects) spans(namespace derive.Object, r *derive.Reader) (derive.Name, bool) {
+	f, _ := derive.Get(r, o.Namespaces, namespace)
+	imported, there := derive.Get(r, o.Imports, derive.Name(f.Network))
+	return derive.Name(f.Network), f.Network != "" && there && o.selects(imported, namespace, r)
+}
+
+// selects reports whether a network selects a Namespace.
+func (o Objects) selects(f ClusterSetFacts, namespace derive.Object, r *derive.Reader) bool {
+	set, _ := derive.Get(r, o.Labels, namespace)
+	return slices.ContainsFunc(f.Selectors, func(s labels.Selector) bool { return s.Matches(set) })
+}
+
+// consent reports a Namespace that names a network which it does not get into.
+func (c *clusterSet) consent(namespace derive.Object, r *derive.Reader) (bool, []problem.Problem) {
+	f, _ := derive.Get(r, c.Namespaces, namespace)
+	if f.Network == "" {
+		return false, nil
+	}
+	object := problem.About("Namespace", "", namespace.Name)
+	var ps problem.List
+	imported, there := derive.Get(r, c.Imports, derive.Name(f.Network))
+	switch {
+	case !there:
+		ps.Add(object, networkField, "NetworkNotFound", "it is in a network of its own: no TenantNetwork "+
+			problem.Quoted(f.Network)+" of the ClusterSet has members in this cluster: correct the annotation "+
+			AnnotationNetwork+", or add this cluster to the members of the TenantNetwork in the leader")
+	case !c.selects(imported, namespace, r):
+		ps.Add(object, networkField, "NotSelected", "it is in a network of its own: TenantNetwork "+f.Network+
+			" does not select it: change its labels, or the namespaceSelector of this cluster's member of the TenantNetwork "+
+			"in the leader")
+	}
+	return true, ps
+}
+
+// Remote are the networks whose packets pass between this cluster and another one, sorted.
+type Remote struct {
+	From []ID // come from there
+	To   []ID // go there
+}
+
+// remotes adds the table of other clusters, by their IDs. Networks without a Namespace of this cluster have no part.
+func (t *Tables) remotes(e *derive.Engine) {
+	byCluster := derive.NewIndex(t.Networks, "cluster", func(_ Name, n Network) (out []derive.Name) {
+		if len(n.Members) == 0 || n.ID == 0 {
+			return nil
+		}
+		add := func(clusters []string) {
+			for _, c := range clusters {
+				if name := derive.Name(c); !slices.Contains(out, name) {
+					out = append(out, name)
+				}
+			}
+		}
+		add(n.Clusters)
+		for _, j := range n.Joins {
+			add(j.Clusters)
+		}
+		return out
+	})
+	t.Remotes = derive.NewTable(e, "tenant-clusters", func(id derive.Name, r *derive.Reader) (Remote, []problem.Problem) {
+		var out Remote
+		for _, row := range derive.List(r, byCluster, id) {
+			n := row.Value
+			out.To = append(out.To, n.ID)
+			if slices.Contains(n.Clusters, string(id)) {
+				out.From = append(out.From, n.ID)
+			}
+			for _, j := range n.Joins {
+				if slices.Contains(j.Clusters, string(id)) {
+					out.From = append(out.From, j.ID)
+				}
+			}
+		}
+		slices.Sort(out.To)
+		slices.Sort(out.From)
+		out.From = slices.Compact(out.From)
+		return out, nil
+	}, derive.KeysOfIndex(byCluster)).EqualBy(func(a, b Remote) bool {
+		return slices.Equal(a.From, b.From) && slices.Equal(a.To, b.To)
+	})
+}
