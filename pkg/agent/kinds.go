@@ -68,6 +68,8 @@ func (t *tables) declareKinds() {
 			Labels:     watch.NewSource(k, "tenant-namespace-labels", tenant.NamespaceLabels),
 			Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf, watch.IfAllowed()),
 			Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf, watch.IfAllowed()),
+			Imports: watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, gateways, optional,
+				watch.IfAllowed()),
 		})
 	}
 	t.kinds = k

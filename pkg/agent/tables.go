@@ -172,7 +172,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		Resolvers: t.resolvers.list,
 	}
 	if t.tenants != nil {
-		in.Places = t.tenants.Places
+		in.Places, in.Remotes = t.tenants.Places, t.tenants.Remotes
 	}
 	t.flows = datapath.NewTables(e, in)
 	t.outside.add(e, t.flows, t.policies)

@@ -42,7 +42,9 @@ func placesOf(routers ...routerSpec) map[string]tenant.Place {
 	sets := derive.NewSource[derive.Object, labels.Set](e, "labels")
 	networks := derive.NewSource[derive.Object, tenant.VirtualNetworkFacts](e, "networks")
 	all := derive.NewSource[derive.Object, tenant.RouterFacts](e, "routers")
-	tables := tenant.NewCluster(e, tenant.Objects{Namespaces: namespaces, Labels: sets, Networks: networks, Routers: all})
+	imports := derive.NewSource[derive.Object, tenant.ClusterSetFacts](e, "imports")
+	tables := tenant.NewCluster(e, tenant.Objects{Namespaces: namespaces, Labels: sets, Networks: networks, Routers: all,
+		Imports: imports})
 	for _, name := range []string{"default", "a", "b", "c"} {
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}}
 		if name != "default" {
@@ -61,6 +63,7 @@ func placesOf(routers ...routerSpec) map[string]tenant.Place {
 	sets.Loaded()
 	networks.Loaded()
 	all.Loaded()
+	imports.Loaded()
 	e.Pass()
 	out := map[string]tenant.Place{}
 	for _, row := range tables.Places.All() {

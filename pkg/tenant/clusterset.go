@@ -1,11 +1,14 @@
 package tenant
 
 import (
+	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -30,6 +33,26 @@ type ClusterSetFacts struct {
 	Problems []problem.Problem
 }
 
+// ClusterSetFactsOf returns the facts about a TenantNetworkImport.
+func ClusterSetFactsOf(i *tombolov1alpha1.TenantNetworkImport) ClusterSetFacts {
+	f := ClusterSetFacts{UID: i.UID, ID: shared + ID(i.Spec.Number), Clusters: i.Spec.ClusterIDs}
+	var ps problem.List
+	for at, s := range i.Spec.NamespaceSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&s)
+		if err != nil {
+			ps.Add(problem.About("TenantNetworkImport", "", i.Name), fmt.Sprintf("spec.namespaceSelectors[%d]", at),
+				"InvalidSelector", err.Error()+", so it selects nothing: correct it in the TenantNetwork in the leader")
+			continue
+		}
+		f.Selectors = append(f.Selectors, selector)
+	}
+	for _, j := range i.Spec.Joined {
+		f.Joins = append(f.Joins, Join{ID: shared + ID(j.Number), Clusters: j.ClusterIDs})
+	}
+	f.Problems = ps
+	return f
+}
+
 // Join is a network of several clusters that another one is joined with.
 type Join struct {
 	ID       ID
@@ -51,8 +74,8 @@ func newClusterSet(e *derive.Engine, o Objects) *derive.Table[Name, Network] {
 		}
 		return []derive.Name{derive.Name(f.Network)}
 	})
-	byName := derive.NewIndex(o.Imports, "name", func(k derive.Name, _ ClusterSetFacts) []Name {
-		return []Name{{Door: doorClusterSet, Name: string(k)}}
+	byName := derive.NewIndex(o.Imports, "name", func(k derive.Object, _ ClusterSetFacts) []Name {
+		return []Name{{Door: doorClusterSet, Name: k.Name}}
 	})
 	derive.NewTable(e, "consents", c.consent, derive.KeysOf(o.Namespaces))
 	return derive.NewTable(e, "networks-of-clusterset", c.network, derive.KeysOfIndex(byName))
@@ -60,7 +83,7 @@ func newClusterSet(e *derive.Engine, o Objects) *derive.Table[Name, Network] {
 
 // network returns a network with its Namespaces of this cluster.
 func (c *clusterSet) network(name Name, r *derive.Reader) (Network, []problem.Problem) {
-	f, _ := derive.Get(r, c.Imports, derive.Name(name.Name))
+	f, _ := derive.Get(r, c.Imports, derive.Object{Name: name.Name})
 	out := Network{Object: problem.About("TenantNetworkImport", "", name.Name), UID: f.UID, ID: f.ID,
 		Field: "spec.namespaceSelectors", Clusters: f.Clusters, Joins: f.Joins}
 	for _, row := range derive.List(r, c.consenting, derive.Name(name.Name)) {
@@ -72,10 +95,10 @@ func (c *clusterSet) network(name Name, r *derive.Reader) (Network, []problem.Pr
 }
 
 // spans returns the network of several clusters that a Namespace is in.
-func (o Objects) spans(namespace derive.Object, r *derive.Reader) (derive.Name, bool) {
+func (o Objects) spans(namespace derive.Object, r *derive.Reader) (string, bool) {
 	f, _ := derive.Get(r, o.Namespaces, namespace)
-	imported, there := derive.Get(r, o.Imports, derive.Name(f.Network))
-	return derive.Name(f.Network), f.Network != "" && there && o.selects(imported, namespace, r)
+	imported, there := derive.Get(r, o.Imports, derive.Object{Name: f.Network})
+	return f.Network, f.Network != "" && there && o.selects(imported, namespace, r)
 }
 
 // selects reports whether a network selects a Namespace.
@@ -92,7 +115,7 @@ func (c *clusterSet) consent(namespace derive.Object, r *derive.Reader) (bool, [
 	}
 	object := problem.About("Namespace", "", namespace.Name)
 	var ps problem.List
-	imported, there := derive.Get(r, c.Imports, derive.Name(f.Network))
+	imported, there := derive.Get(r, c.Imports, derive.Object{Name: f.Network})
 	switch {
 	case !there:
 		ps.Add(object, networkField, "NetworkNotFound", "it is in a network of its own: no TenantNetwork "+

@@ -179,7 +179,7 @@ type Objects struct {
 	Labels     derive.Readable[derive.Object, labels.Set] // of Namespaces
 	Networks   derive.Readable[derive.Object, VirtualNetworkFacts]
 	Routers    derive.Readable[derive.Object, RouterFacts]
-	Imports    derive.Readable[derive.Name, ClusterSetFacts] // of the ClusterSet
+	Imports    derive.Readable[derive.Object, ClusterSetFacts] // TenantNetworkImports
 }
 
 // NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces, TenantNetworkImports and
@@ -298,7 +298,7 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 		if network, spans := t.spans(derive.Object{Name: key.Namespace}, r); spans {
 			out.Networks = nil
 			ps.Add(out.Object, "metadata.namespace", "InTenantNetwork", "the Pods of Namespace "+key.Namespace+" are in "+
-				"TenantNetwork "+string(network)+", which no router joins: use a NetworkConnection in the leader, or remove the "+
+				"TenantNetwork "+network+", which no router joins: use a NetworkConnection in the leader, or remove the "+
 				"annotation "+AnnotationNetwork)
 		}
 	}

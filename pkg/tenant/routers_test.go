@@ -26,12 +26,12 @@ type cluster struct {
 	namespaces map[string]*corev1.Namespace
 	networks   map[derive.Object]*contrailv4.VirtualNetwork
 	routers    map[derive.Object]*contrailv4.VirtualNetworkRouter
-	spanned    map[derive.Name]ClusterSetFacts
+	spanned    map[derive.Object]ClusterSetFacts
 }
 
 func newCluster() cluster {
 	return cluster{map[string]*corev1.Namespace{}, map[derive.Object]*contrailv4.VirtualNetwork{},
-		map[derive.Object]*contrailv4.VirtualNetworkRouter{}, map[derive.Name]ClusterSetFacts{}}
+		map[derive.Object]*contrailv4.VirtualNetworkRouter{}, map[derive.Object]ClusterSetFacts{}}
 }
 
 // clusterTables are the tables of a cluster, and the sources that they read.
@@ -42,7 +42,7 @@ type clusterTables struct {
 	labels     *derive.Source[derive.Object, labels.Set]
 	networks   *derive.Source[derive.Object, VirtualNetworkFacts]
 	routers    *derive.Source[derive.Object, RouterFacts]
-	imports    *derive.Source[derive.Name, ClusterSetFacts]
+	imports    *derive.Source[derive.Object, ClusterSetFacts]
 }
 
 func newClusterTables() *clusterTables {
@@ -53,7 +53,7 @@ func newClusterTables() *clusterTables {
 		labels:     derive.NewSource[derive.Object, labels.Set](e, "labels"),
 		networks:   derive.NewSource[derive.Object, VirtualNetworkFacts](e, "networks"),
 		routers:    derive.NewSource[derive.Object, RouterFacts](e, "routers"),
-		imports:    derive.NewSource[derive.Name, ClusterSetFacts](e, "imports"),
+		imports:    derive.NewSource[derive.Object, ClusterSetFacts](e, "imports"),
 	}
 	t.Tables = NewCluster(e, Objects{Namespaces: t.namespaces, Labels: t.labels, Networks: t.networks,
 		Routers: t.routers, Imports: t.imports})
@@ -204,7 +204,7 @@ func (c cluster) span(r *rand.Rand, selector func() *metav1.LabelSelector) {
 		if joined {
 			f.Joins = []Join{{ID: shared + ID(1-i) + 1, Clusters: some(r, func(n string) string { return "cluster " + n })}}
 		}
-		c.spanned[derive.Name(name)] = f
+		c.spanned[derive.Object{Name: name}] = f
 	}
 }
 
@@ -214,7 +214,7 @@ func (c cluster) spans(namespace string) *ClusterSetFacts {
 	if n == nil || n.Labels[LabelIsolated] != "true" {
 		return nil
 	}
-	f, there := c.spanned[derive.Name(n.Annotations[AnnotationNetwork])]
+	f, there := c.spanned[derive.Object{Name: n.Annotations[AnnotationNetwork]}]
 	set := labels.Set{corev1.LabelMetadataName: namespace}
 	maps.Copy(set, n.Labels)
 	if !there || !slices.ContainsFunc(f.Selectors, func(s labels.Selector) bool { return s.Matches(set) }) {

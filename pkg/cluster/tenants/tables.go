@@ -87,6 +87,8 @@ func newTables(namespace string) *tables {
 		Labels:     watch.NewSource(k, "namespace-labels", tenant.NamespaceLabels),
 		Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf),
 		Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf),
+		Imports: watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, watch.Optional(),
+			watch.IfAllowed()),
 	})
 	one := derive.NewSource[derive.Name, bool](t.engine, "one")
 	one.Set(self, true)
