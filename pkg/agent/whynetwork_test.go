@@ -99,7 +99,7 @@ func TestWhyNetworks(t *testing.T) {
 			"denied, traced: Pod b/b-here is in the isolated Namespace b, and the Service in the isolated Namespace a: it",
 			"dropped in Tenant"},
 		{"default network to a Service", "from=default/db&to=a/own",
-			"denied, traced: the Service " + inA + "Pods of other Namespaces do not reach it unless", "dropped in Route"},
+			"denied, traced: the Service " + inA + "Pods of other Namespaces do not reach it", "dropped in Route"},
 		{"to one of an isolated Namespace", "from=b/b-here&to=a/own",
 			"denied, traced: Pod a/a-here " + inA + "Pods of other Namespaces do not reach it unless", "dropped in Tenant"},
 		{"Service of the default network into a Namespace", "from=default/db&to=default/wrong",

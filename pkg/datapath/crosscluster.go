@@ -266,10 +266,11 @@ func (c crossCluster) fromGateways(priority uint16, inside netip.Prefix, mac flo
 }
 
 // fromPeer admits packets with one inner source from the peer's own tunnels, on a Gateway.
-func (c crossCluster) fromPeer(peer peering.Peer, priority uint16, inside netip.Prefix, mac flow.Cond) (flows []flow.Flow) {
+func (c crossCluster) fromPeer(peer peering.Peer, priority uint16, inside netip.Prefix, mac flow.Cond) []flow.Flow {
 	if !c.at.takes(peer) {
 		return nil
 	}
+	var flows []flow.Flow
 	here := c.node
 	if peer.Encrypted() {
 		here.Tunnels.Ends = []netip.Addr{c.at.own} // inside: plain text arrives at another address

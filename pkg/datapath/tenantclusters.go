@@ -11,8 +11,8 @@ import (
 )
 
 // A network of tenants may have Pods in several clusters. Their packets go the way of untranslated packets between Pods
-// (transit.go), with the number of the network in the destination MAC on each hop: to a Gateway of the sender's cluster,
-// to a Gateway of the receiver's, to the receiver's Node. Gateways do not track them. As within a cluster, the
+// (transit.go): to a Gateway of the sender's cluster, to a Gateway of the receiver's, to the receiver's Node. On each
+// hop the number of the network is in the destination MAC. Gateways do not track the packets. As within a cluster, the
 // receiver's Node decides.
 //
 // A Gateway sends a peer packets of those networks alone that have Pods there, or are joined with networks that do. It
@@ -83,7 +83,8 @@ func (t *Tables) tenantPeer(r *derive.Reader, c crossCluster, peer peering.Peer)
 
 // tenantsTo sends packets of networks of tenants to a range of a peer's Pods. A Gateway sends packets of some networks
 // alone. Another Node leaves that to the Gateway.
-func (c crossCluster) tenantsTo(peer peering.Peer, pods netip.Prefix, ids []tenant.ID, serves bool) (flows []flow.Flow) {
+func (c crossCluster) tenantsTo(peer peering.Peer, pods netip.Prefix, ids []tenant.ID, serves bool) []flow.Flow {
+	var flows []flow.Flow
 	to := func(match ...flow.Cond) {
 		flows = append(flows, numbered(c.ways.asItIs(normal, TenantMAC, false, append(match, flow.IPDst(pods))...)))
 	}
