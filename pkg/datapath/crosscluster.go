@@ -48,6 +48,7 @@ func (at role) claims(peer peering.Peer, n Node) []claim {
 // clusterTables are the tables about other clusters.
 type clusterTables struct {
 	base      *base
+	tenants   *tenantTables
 	ranges    *derive.Index[podRange, derive.Name, RemoteNode]
 	lengths   *derive.Table[derive.Name, []int]
 	wayGroups *derive.Table[derive.Name, []groupID]
@@ -58,8 +59,8 @@ type clusterTables struct {
 }
 
 // newClusterTables adds the tables that other features read.
-func newClusterTables(e *derive.Engine, b *base) *clusterTables {
-	t, self := &clusterTables{base: b}, derive.KeysOf(b.Node)
+func newClusterTables(e *derive.Engine, b *base, tenants *tenantTables) *clusterTables {
+	t, self := &clusterTables{base: b, tenants: tenants}, derive.KeysOf(b.Node)
 	t.ranges = derive.NewIndex(b.RemoteNodes, "pod-range",
 		func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
 	t.lengths = derive.NewTable(e, "pod-range-lengths", t.lengthsOf, self)
@@ -175,7 +176,7 @@ func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entrie
 	}
 	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
-	e.Flows = append(e.Flows, t.tenantPeer(r, c, peer)...)
+	e.Flows = append(e.Flows, t.tenants.peer(r, c, peer)...)
 	for _, w := range peer.Gateways {
 		e.Flows = append(e.Flows, c.node.Tunnels.notToTunnel(w.End())...)
 	}

@@ -67,7 +67,8 @@ type Tables struct {
 // NewTables adds the tables to an engine. A table reads only tables that were added before it.
 func NewTables(e *derive.Engine, in Inputs) *Tables {
 	b := newBase(e, in)
-	t := &Tables{base: b, tenants: newTenantTables(e, b), clusters: newClusterTables(e, b)}
+	t := &Tables{base: b, tenants: newTenantTables(e, b)}
+	t.clusters = newClusterTables(e, b, t.tenants)
 	t.Services = newServices(e, b, t.tenants, t.clusters)
 
 	named := derive.NewIndex(in.Node, "name",

@@ -27,18 +27,18 @@ func fromPeerToTenants(cidr netip.Prefix, to ofp.Table) flow.Flow {
 }
 
 // passesTenants reports whether this Node is a Gateway of networks of tenants that have Pods in other clusters.
-func (t *Tables) passesTenants(r *derive.Reader) bool {
-	at, _ := derive.Get(r, t.role, Self)
+func (t *tenantTables) passesTenants(r *derive.Reader) bool {
+	at, _ := derive.Get(r, t.base.role, Self)
 	return at.isGateway() && t.spansClusters(r)
 }
 
 // spansClusters reports whether a network of tenants of this cluster has Pods in another one.
-func (t *Tables) spansClusters(r *derive.Reader) bool {
-	return t.Remotes != nil && len(derive.All(r, t.Remotes)) > 0
+func (t *tenantTables) spansClusters(r *derive.Reader) bool {
+	return t.base.Remotes != nil && len(derive.All(r, t.base.Remotes)) > 0
 }
 
 // fromOtherClusters has packets of other clusters in networks of tenants reach Pods alone, and no Service or host.
-func (t *Tables) fromOtherClusters(r *derive.Reader, n Node) (flows []flow.Flow) {
+func (t *tenantTables) fromOtherClusters(r *derive.Reader, n Node) (flows []flow.Flow) {
 	serves := t.servesTenants(r)
 	if !t.spansClusters(r) || !serves && !t.passesTenants(r) {
 		return nil
@@ -58,12 +58,12 @@ func (t *Tables) fromOtherClusters(r *derive.Reader, n Node) (flows []flow.Flow)
 	return flows
 }
 
-// tenantPeer returns the flows for packets between this cluster and a peer in networks of tenants.
-func (t *Tables) tenantPeer(r *derive.Reader, c crossCluster, peer peering.Peer) (flows []flow.Flow) {
-	if t.Remotes == nil || !transits(peer) {
+// peer returns the flows for packets between this cluster and a peer in networks of tenants.
+func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer) (flows []flow.Flow) {
+	if t.base.Remotes == nil || !transits(peer) {
 		return nil
 	}
-	remote, there := derive.Get(r, t.Remotes, derive.Name(peer.ClusterID))
+	remote, there := derive.Get(r, t.base.Remotes, derive.Name(peer.ClusterID))
 	if !there {
 		return nil
 	}

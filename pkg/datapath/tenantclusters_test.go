@@ -191,7 +191,7 @@ func TestHostileTenantClusters(t *testing.T) {
 			from("west3", blueID, pod("east1"), pod("west2")), "west2 dropped in Classify"},
 	} {
 		p := test.packet
-		p.TunDst = c.states[test.at].Node.Ends[0]
+		p.TunDst = c.states[test.at].Node.Tunnels.Ends[0]
 		at := c.arrive(test.at, cmp.Or(c.states[test.at].Ways[p.TunSrc], tunnelPort), p)
 		if have := strings.Join(at.places, " "); have != test.want {
 			t.Errorf("%s: %s, want %s", test.name, at, test.want)
@@ -205,7 +205,7 @@ func TestOlderGatewayDropsTenants(t *testing.T) {
 	for _, id := range []tenant.ID{blueID, 0xa1b2c3} {
 		p := oftest.Packet{EthSrc: gwMAC, EthDst: MACOf(id), IPSrc: podOf("east1"), IPDst: podOf("west3"),
 			Proto: oftest.TCP, SrcPort: 40000, DstPort: 8080, TunSrc: activeAddr("east", 3),
-			TunDst: c.states["west1"].Node.Ends[0]}
+			TunDst: c.states["west1"].Node.Tunnels.Ends[0]}
 		at := c.arrive("west1", c.states["west1"].Ways[activeAddr("east", 3)], p)
 		if have := fmt.Sprint(at.places); have != "[west1 dropped in Classify]" {
 			t.Errorf("network %#x: %s", uint32(id), at)
