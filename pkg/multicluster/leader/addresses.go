@@ -22,7 +22,7 @@ type addressed struct {
 // podAddresses passes on the addresses that are in the Pod ranges of their cluster. If the cluster has withdrawn its
 // ClusterInfo, its ranges still count for a while, since its Gateway may only be moving.
 func (t *tables) podAddresses(key derive.Object, r *derive.Reader) (a addressed, _ []problem.Problem) {
-	for _, e := range t.counting(r, derive.List(r, t.addressesOf, key)) {
+	for _, e := range t.counting(r, derive.List(r, t.index.addressesOf, key)) {
 		p := e.Addresses
 		switch {
 		case e.Missing:
@@ -36,7 +36,7 @@ func (t *tables) podAddresses(key derive.Object, r *derive.Reader) (a addressed,
 			return addressed{Failed: fmt.Sprintf("metadata.name: the export of block %s by cluster %s must be named %s",
 				p.Block, e.ClusterID, multicluster.PodAddressesName(e.ClusterID, p.Block))}, nil
 		}
-		info, _ := derive.Get(r, t.held, derive.Name(e.ClusterID))
+		info, _ := derive.Get(r, t.facts.held, derive.Name(e.ClusterID))
 		if info == nil || len(info.PodCIDRs) == 0 {
 			return addressed{Early: true,
 				Failed: fmt.Sprintf(

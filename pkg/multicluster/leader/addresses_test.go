@@ -120,7 +120,7 @@ func TestPodAddresses(t *testing.T) {
 						strings.TrimPrefix(c.Value.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
 				}
 			}
-			if have, messages := addressesOf(values(w.imports.All())), strings.Join(failed, "; "); have != row.want ||
+			if have, messages := addressesOf(values(w.facts.imports.All())), strings.Join(failed, "; "); have != row.want ||
 				messages != row.failed {
 				t.Errorf("have %q, want %q; failed %q, want %q", have, row.want, messages, row.failed)
 			}
@@ -139,31 +139,31 @@ func TestPodAddressesStay(t *testing.T) {
 		t.Helper()
 		w.settle()
 		w.converge(t)
-		if have := addressesOf(values(w.imports.All())); have != want {
+		if have := addressesOf(values(w.facts.imports.All())); have != want {
 			t.Errorf("%s: have %q, want %q", step, have, want)
 		}
 	}
 	w.is(v)
 	is("published", "west 10.11.3.5")
 	key := derive.Object{Namespace: "area", Name: info.Name}
-	e, _ := w.exports.Get(key)
-	w.exports.Delete(key)
+	e, _ := w.facts.exports.Get(key)
+	w.facts.exports.Delete(key)
 	is("the ClusterInfo is withdrawn", "west 10.11.3.5")
 	w.now = w.now.Add(holdClaims + time.Minute)
-	for _, row := range w.announcements.All() { // a heartbeat
+	for _, row := range w.facts.announcements.All() { // a heartbeat
 		row.Value.Touched = w.now.Format(time.RFC3339)
-		w.announcements.Set(row.Key, row.Value)
+		w.facts.announcements.Set(row.Key, row.Value)
 	}
 	is("it does not come back", "")
-	w.exports.Set(key, e)
+	w.facts.exports.Set(key, e)
 	is("it comes back late", "west 10.11.3.5")
 	other := *e
 	other.Info = withPods(clusterInfo("west", "10.97.0.0/16"), "10.12.0.0/16").Spec.ClusterInfo
-	w.exports.Set(key, &other)
+	w.facts.exports.Set(key, &other)
 	is("another range", "")
-	w.exports.Set(key, e)
+	w.facts.exports.Set(key, e)
 	is("the same again", "west 10.11.3.5")
-	w.announcements.Delete(derive.Object{Namespace: "area", Name: multicluster.AnnounceName("west")})
+	w.facts.announcements.Delete(derive.Object{Namespace: "area", Name: multicluster.AnnounceName("west")})
 	is("the cluster is no member any more", "")
 	if fmt.Sprint(w.engine.Problems()) != "[]" {
 		t.Errorf("problems %v", w.engine.Problems())

@@ -74,7 +74,7 @@ func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 //  3. the cluster with the oldest export.
 //
 // An export that claims another cluster's range fails alone. The ranges of other exports are passed on.
-func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
+func (t *claimTables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
 	// has lists the clusters with a ClusterInfo in effect. The value is true if the ClusterInfo covers all their
 	// endpoints.
@@ -86,15 +86,15 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 		}
 	}
 	held := map[string]*mcv1alpha1.ClusterInfo{}
-	for _, row := range derive.All(r, t.held) {
-		if m, _ := derive.Get(r, t.members, row.Key); m.Announced && !m.Leaving {
+	for _, row := range derive.All(r, t.all.facts.held) {
+		if m, _ := derive.Get(r, t.all.members, row.Key); m.Announced && !m.Leaving {
 			held[string(row.Key)] = row.Value
 			has[string(row.Key)] = saysAll(row.Value)
 		}
 	}
 	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{},
 		Ranges: map[string]ranges{}}
-	candidates, of := c.candidates(t.counting(r, derive.List(r, t.infos, one)), current, held)
+	candidates, of := c.candidates(t.all.counting(r, derive.List(r, t.all.index.infos, one)), current, held)
 	pins, _ := derive.Get(r, t.pins, one)
 	users := t.users(r, has)
 	for i, decision := range claims.DecideUsed(candidates, pins, users)[:len(of)] {
@@ -175,17 +175,18 @@ func (u use) compare(o use) int { return cmp.Or(u.IP.Compare(o.IP), cmp.Compare(
 // users finds the imported endpoints in a range that belong to other clusters, if these have no ClusterInfo with Pod
 // ranges in effect. Such endpoints stay when another cluster announces the range later. They also stay while their
 // import is missing for a moment or cannot be written.
-func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
+func (t *claimTables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	found := map[derive.Name][]use{} // by block
 	return func(prefix netip.Prefix, cluster string) (netip.Addr, string) {
 		block := blockOf(prefix.Addr())
 		users, known := found[block]
 		if !known {
-			for _, m := range derive.All(r, t.members) {
+			for _, m := range derive.All(r, t.all.members) {
 				if has[string(m.Key)] || !m.Value.Announced || m.Value.Leaving {
 					continue
 				}
-				for _, row := range derive.List(r, t.usesIn, derive.Object{Namespace: string(block), Name: string(m.Key)}) {
+				key := derive.Object{Namespace: string(block), Name: string(m.Key)}
+				for _, row := range derive.List(r, t.all.index.usesIn, key) {
 					for _, u := range row.Value {
 						if u.ID == string(m.Key) {
 							users = append(users, u)
@@ -206,15 +207,15 @@ func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
 
 // exportersOf returns the clusters that the endpoints of an import belong to. These are the clusters that export the
 // endpoints, without endpoints in ranges that these clusters hold. If no other endpoints exist, it reads no more.
-func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
-	ri, _ := derive.Get(r, t.imports, key)
+func (t *claimTables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
+	ri, _ := derive.Get(r, t.all.facts.imports, key)
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {
 		return nil, nil
 	}
 	in := clustersOf(ri)
 	var held []netip.Prefix
 	for id := range in {
-		if info, has := derive.Get(r, t.held, derive.Name(id)); has {
+		if info, has := derive.Get(r, t.all.facts.held, derive.Name(id)); has {
 			held = append(held, rangesOf(info).Prefixes...)
 		}
 	}
@@ -228,7 +229,7 @@ func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []prob
 		return nil, nil
 	}
 	var out []use
-	for _, row := range derive.List(r, t.exportsTo, key) {
+	for _, row := range derive.List(r, t.all.index.exportsTo, key) {
 		e := row.Value
 		if e.Kind != multicluster.EndpointsKind || e.Deleted || !in[e.ClusterID] {
 			continue
@@ -292,20 +293,20 @@ func blocksOf(uses []use) []derive.Object {
 func blockOf(ip netip.Addr) derive.Name { return derive.Name(claims.Block(ip).String()) }
 
 // ownRanges are the ranges that a cluster's endpoints may be in.
-func (t *tables) ownRanges(id derive.Name, r *derive.Reader) (ranges, []problem.Problem) {
+func (t *claimTables) ownRanges(id derive.Name, r *derive.Reader) (ranges, []problem.Problem) {
 	c, _ := derive.Get(r, t.claims, one)
 	return c.Ranges[string(id)], nil
 }
 
 // takenRanges are the addresses that clusters have.
-func (t *tables) takenRanges(_ derive.Name, r *derive.Reader) ([]holder, []problem.Problem) {
+func (t *claimTables) takenRanges(_ derive.Name, r *derive.Reader) ([]holder, []problem.Problem) {
 	c, _ := derive.Get(r, t.claims, one)
 	return c.Taken, nil
 }
 
 // pinned reads the pins in the ClusterSet's annotations, which the administrator writes.
-func (t *tables) pinned(_ derive.Name, r *derive.Reader) (claims.Pins, []problem.Problem) {
-	sets := inOrder(values(derive.All(r, t.sets)))
+func (t *claimTables) pinned(_ derive.Name, r *derive.Reader) (claims.Pins, []problem.Problem) {
+	sets := inOrder(values(derive.All(r, t.all.facts.sets)))
 	if len(sets) == 0 {
 		return nil, nil
 	}

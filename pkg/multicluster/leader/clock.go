@@ -76,12 +76,12 @@ func newClock(t *tables) *clock {
 
 // watch has the clock see announcements and imports as they change.
 func (c *clock) watch(now func() time.Time) {
-	c.t.announcements.Watch(func(changes []derive.Change[derive.Object, announce]) { c.announced(changes, now()) })
-	c.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
+	c.t.facts.announcements.Watch(func(changes []derive.Change[derive.Object, announce]) { c.announced(changes, now()) })
+	c.t.facts.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
 		c.imported(changes,
 			now())
 	})
-	c.t.exporters.Watch(func(changes []derive.Change[derive.Object, []use]) {
+	c.t.claiming.exporters.Watch(func(changes []derive.Change[derive.Object, []use]) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, change := range changes {
@@ -108,7 +108,7 @@ func (s *sighting) see(a announce, now time.Time) {
 func (c *clock) announced(changes []derive.Change[derive.Object, announce], now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := silencesOf(values(c.t.sets.All())...)
+	before := silencesOf(values(c.t.facts.sets.All())...)
 	for _, change := range changes {
 		if change.New.Fact == nil {
 			delete(c.seen, change.Key)
@@ -140,7 +140,7 @@ func (c *clock) say(key derive.Object, l live) {
 	if c.inTables[key] == l {
 		return
 	}
-	c.t.liveness.Set(key, l)
+	c.t.facts.liveness.Set(key, l)
 	if c.inTables[key] = l; l == (live{}) {
 		delete(c.inTables, key)
 	}
@@ -161,7 +161,7 @@ func (c *clock) imported(changes []derive.Change[derive.Object, *mcv1alpha1.Reso
 			id = derive.Name(ri.Spec.ClusterInfo.ClusterID)
 			c.infoOf[change.Key] = id
 			c.claims[id] = claim{info: ri.Spec.ClusterInfo}
-			c.t.held.Set(id, ri.Spec.ClusterInfo)
+			c.t.facts.held.Set(id, ri.Spec.ClusterInfo)
 			continue
 		}
 		delete(c.infoOf, change.Key)
@@ -198,12 +198,12 @@ func (c *clock) use(key derive.Object, now time.Time) {
 		c.used[key] = used
 	}
 	imported, exported := map[netip.Addr]bool{}, map[netip.Addr]bool{}
-	if ri, _ := c.t.imports.Get(key); ri != nil && ri.DeletionTimestamp == nil && ri.Spec.Endpoints != nil {
+	if ri, _ := c.t.facts.imports.Get(key); ri != nil && ri.DeletionTimestamp == nil && ri.Spec.Endpoints != nil {
 		for ip := range addresses(ri.Spec.Endpoints.Subsets) {
 			imported[ip] = true
 		}
 	}
-	exporters, _ := c.t.exporters.Get(key)
+	exporters, _ := c.t.claiming.exporters.Get(key)
 	current := map[use]bool{}
 	for _, u := range exporters {
 		exported[u.IP], current[u] = true, true
@@ -229,13 +229,13 @@ func (c *clock) setUsed(key derive.Object) {
 		delete(c.used, key)
 		delete(c.ending, key)
 	}
-	c.t.uses.Set(key, slices.SortedFunc(maps.Keys(used), use.compare))
+	c.t.facts.uses.Set(key, slices.SortedFunc(maps.Keys(used), use.compare))
 }
 
 func (c *clock) release(id derive.Name) {
 	if _, ok := c.claims[id]; ok {
 		delete(c.claims, id)
-		c.t.held.Delete(id)
+		c.t.facts.held.Delete(id)
 	}
 }
 
@@ -244,7 +244,7 @@ func (c *clock) tick(now time.Time) {
 	c.numbering.tick(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := silencesOf(values(c.t.sets.All())...)
+	before := silencesOf(values(c.t.facts.sets.All())...)
 	for key, s := range c.seen {
 		c.judge(key, s, before, now)
 	}
@@ -276,12 +276,12 @@ func (c *clock) tick(now time.Time) {
 	}
 	for key := range c.late {
 		if _, still := late[key]; !still {
-			c.t.overdue.Delete(key)
+			c.t.facts.overdue.Delete(key)
 		}
 	}
 	for key, since := range late {
 		if !c.late[key].Equal(since) {
-			c.t.overdue.Set(key, since)
+			c.t.facts.overdue.Set(key, since)
 		}
 	}
 	c.late = late

@@ -119,10 +119,10 @@ func (c *controller) refused(of retry.Offer, p *problem.Problem) {
 	var o derive.Object
 	o.Namespace, o.Name, _ = strings.Cut(name, "/")
 	if p == nil || p.Field == statusField {
-		c.tables.refused.Delete(o)
+		c.tables.facts.refused.Delete(o)
 		return
 	}
-	c.tables.refused.Set(o, p.Message)
+	c.tables.facts.refused.Set(o, p.Message)
 }
 
 // Start runs the controller until ctx ends. The manager calls it.

@@ -60,8 +60,8 @@ func Plan(v View) (Desired, []problem.Problem) {
 	t.fill(v)
 	t.engine.Pass()
 	t.late(v.Now)
-	for _, row := range t.exporters.All() {
-		t.uses.Set(row.Key, row.Value)
+	for _, row := range t.claiming.exporters.All() {
+		t.facts.uses.Set(row.Key, row.Value)
 	}
 	t.engine.Pass()
 	return t.desired(v.Now), t.engine.Problems()
@@ -79,12 +79,12 @@ func newDescribed() described { return describe(newTables()) }
 func describe(t *tables) described {
 	type condition = mcv1alpha1.ResourceExportCondition
 	of := func(key derive.Object, r *derive.Reader) (c condition, _ []problem.Problem) {
-		if e, _ := derive.Get(r, t.exports, key); e != nil {
+		if e, _ := derive.Get(r, t.facts.exports, key); e != nil {
 			c, _, _ = t.condition(e, r)
 		}
 		return c, nil
 	}
-	return described{t, derive.NewTable(t.engine, "conditions", of, derive.KeysOf(t.exports))}
+	return described{t, derive.NewTable(t.engine, "conditions", of, derive.KeysOf(t.facts.exports))}
 }
 
 // fill writes a view to the source tables.
@@ -100,17 +100,17 @@ func (t *tables) fill(v View) {
 			seen[derive.Object{Namespace: v.Namespace, Name: a.Name}] = liveOf(s, announceFacts(a), since, v.Now)
 		}
 	}
-	t.liveness.Replace(seen)
+	t.facts.liveness.Replace(seen)
 	refused := map[derive.Object]string{}
 	for name, why := range v.Refused {
 		refused[derive.Object{Namespace: v.Namespace, Name: name}] = why
 	}
-	t.refused.Replace(refused)
+	t.facts.refused.Replace(refused)
 	held := map[derive.Name]*mcv1alpha1.ClusterInfo{}
 	for id, info := range v.Imported {
 		held[derive.Name(id)] = info
 	}
-	t.held.Replace(held)
+	t.facts.held.Replace(held)
 }
 
 // objects returns the objects of the API server, in the Namespace of the view.
@@ -137,7 +137,7 @@ func (t *tables) late(now time.Time) {
 			rows[row.Key] = row.Value
 		}
 	}
-	t.overdue.Replace(rows)
+	t.facts.overdue.Replace(rows)
 }
 
 // desired reads the tables.
@@ -146,7 +146,7 @@ func (t described) desired(now time.Time) Desired {
 		Imports: map[string]*mcv1alpha1.ResourceImport{}, Conditions: map[string]mcv1alpha1.ResourceExportCondition{},
 		FreeExports: map[string]bool{}, Bind: map[string]string{},
 	}
-	if row, ok := t.setSteps.Get(one); ok && row.Want != nil {
+	if row, ok := t.steps.setSteps.Get(one); ok && row.Want != nil {
 		d.ClusterSet = row.at(now)
 	}
 	add := func(ri *mcv1alpha1.ResourceImport) {
@@ -156,7 +156,7 @@ func (t described) desired(now time.Time) Desired {
 			d.Imports[ri.Name] = ri
 		}
 	}
-	c, _ := t.claims.Get(one)
+	c, _ := t.claiming.claims.Get(one)
 	for _, ri := range c.Imports {
 		add(ri)
 	}
@@ -166,25 +166,25 @@ func (t described) desired(now time.Time) Desired {
 	for _, row := range t.services.All() {
 		add(row.Value.Joint.Import)
 	}
-	for _, row := range t.policies.All() {
+	for _, row := range t.ofPolicies.policies.All() {
 		if ri := row.Value.Import.DeepCopy(); ri != nil {
-			s, _ := t.policyStates.Get(row.Key)
+			s, _ := t.ofPolicies.policyStates.Get(row.Key)
 			ri.Status.ClusterStatuses = s.Clusters
 			add(ri)
 		}
 	}
 	for _, row := range t.labels.All() {
-		n, _ := t.numbers.Get(row.Key)
+		n, _ := t.facts.numbers.Get(row.Key)
 		add(labelImport(row.Key, row.Value, n))
 	}
 	for _, row := range t.addresses.All() {
 		add(row.Value.Import)
 	}
 	for _, row := range t.conditions.All() {
-		have, _ := t.written.Get(row.Key)
+		have, _ := t.facts.written.Get(row.Key)
 		d.Conditions[row.Key.Name] = conditionAt(row.Value, have.Conditions, now)
 	}
-	for _, row := range t.exportSteps.All() {
+	for _, row := range t.steps.exportSteps.All() {
 		switch row.Value.Verb {
 		case remove:
 			d.DeleteExports = append(d.DeleteExports, row.Key.Name)
@@ -195,12 +195,12 @@ func (t described) desired(now time.Time) Desired {
 			}
 		}
 	}
-	for _, row := range t.announceSteps.All() {
+	for _, row := range t.steps.announceSteps.All() {
 		lists := map[verb]*[]string{hold: &d.HoldAnnounces, remove: &d.DeleteAnnounces, release: &d.ReleaseAnnounces}
 		list := lists[row.Value.Verb]
 		*list = append(*list, row.Key.Name)
 	}
-	for _, row := range t.accountSteps.All() {
+	for _, row := range t.steps.accountSteps.All() {
 		d.Bind[row.Key.Name] = row.Value.ID
 	}
 	return d

@@ -60,7 +60,7 @@ func (t *tables) counting(r *derive.Reader, rows []derive.Row[derive.Object, *ex
 // jointEndpoints joins the addresses of all clusters whose Service has converged, in the order of their IDs. An address
 // that other clusters could not import is left out. It changes nothing for the other addresses.
 func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []problem.Problem) {
-	exports := t.counting(r, derive.List(r, t.endpointsOf, base))
+	exports := t.counting(r, derive.List(r, t.index.endpointsOf, base))
 	if len(exports) == 0 {
 		return joint{}, nil
 	}
@@ -139,7 +139,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 // exportsService reports whether a cluster exports a Service that could be imported if no other cluster exported it.
 func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string) bool {
 	service, _ := derive.Get(r, t.services, base)
-	for _, e := range values(derive.List(r, t.servicesOf, base)) {
+	for _, e := range values(derive.List(r, t.index.servicesOf, base)) {
 		if e.ClusterID == id && e.Of == service.Joint.Of && service.Joint.Failed[e.Key.Name] == "" && !e.Deleted {
 			return true
 		}
@@ -154,8 +154,8 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 // An imported endpoint stays, so that no announcement can remove it. But pinned gateways have precedence over it. The
 // addresses of other clusters are read only for endpoints outside of the cluster's own ranges.
 func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) exportcheck.Allowed {
-	own, _ := derive.Get(r, t.ranges, derive.Name(id))
-	if info, held := derive.Get(r, t.held, derive.Name(id)); held && len(own.Prefixes) == 0 {
+	own, _ := derive.Get(r, t.claiming.ranges, derive.Name(id))
+	if info, held := derive.Get(r, t.facts.held, derive.Name(id)); held && len(own.Prefixes) == 0 {
 		own = ranges{Prefixes: rangesOf(info).Prefixes} // withdrawn for a moment
 	}
 	if own.All {
@@ -163,8 +163,8 @@ func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) ex
 	}
 	return exportcheck.Allowed{Own: own.Prefixes, Foreign: func(ip netip.Addr) string {
 		contains := func(p netip.Prefix) bool { return p.Contains(ip) }
-		taken, _ := derive.Get(r, t.taken, one)
-		pins, _ := derive.Get(r, t.pins, one)
+		taken, _ := derive.Get(r, t.claiming.taken, one)
+		pins, _ := derive.Get(r, t.claiming.pins, one)
 		gateway := ""
 		for _, other := range taken {
 			switch {
@@ -180,7 +180,7 @@ func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) ex
 		if len(taken) == 0 {
 			return ""
 		}
-		if uses, _ := derive.Get(r, t.exporters, imported); slices.Contains(uses, use{ip, id}) {
+		if uses, _ := derive.Get(r, t.claiming.exporters, imported); slices.Contains(uses, use{ip, id}) {
 			return ""
 		}
 		if gateway == "" && !slices.ContainsFunc(pins[id].Endpoints, contains) {
@@ -222,19 +222,19 @@ func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.Reso
 		}
 	}
 	if l, _ := derive.Get(r, t.labels, key); l.Label != "" {
-		n, decided := derive.Get(r, t.numbers, key)
+		n, decided := derive.Get(r, t.facts.numbers, key)
 		return labelImport(key, l, n), decided
 	}
 	if a, _ := derive.Get(r, t.addresses, key); a.Import != nil {
 		return a.Import, true
 	}
-	if j, _ := derive.Get(r, t.policies, key); j.Import != nil {
-		s, _ := derive.Get(r, t.policyStates, key)
+	if j, _ := derive.Get(r, t.ofPolicies.policies, key); j.Import != nil {
+		s, _ := derive.Get(r, t.ofPolicies.policyStates, key)
 		ri := j.Import.DeepCopy()
 		ri.Status.ClusterStatuses = s.Clusters
 		return ri, true
 	}
-	c, _ := derive.Get(r, t.claims, one)
+	c, _ := derive.Get(r, t.claiming.claims, one)
 	return c.Imports[key.Name], true
 }
 
@@ -244,9 +244,9 @@ type importStep struct {
 	Have, Want *mcv1alpha1.ResourceImport
 }
 
-func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []problem.Problem) {
-	want, decided := t.wanted(key, r)
-	have, _ := derive.Get(r, t.imports, key)
+func (t *stepTables) importStep(key derive.Object, r *derive.Reader) (importStep, []problem.Problem) {
+	want, decided := t.all.wanted(key, r)
+	have, _ := derive.Get(r, t.all.facts.imports, key)
 	switch {
 	case !decided:
 		return importStep{}, nil
@@ -328,7 +328,7 @@ func (t *tables) verdict(r *derive.Reader, j joint, base derive.Object, suffix s
 	if len(j.Failed)+len(j.Part) > 0 {
 		v.Failed, v.Part, v.Early = j.Failed, j.Part, j.Early
 	}
-	v.Refused, _ = derive.Get(r, t.refused, derive.Object{Namespace: base.Namespace, Name: base.Name + suffix})
+	v.Refused, _ = derive.Get(r, t.facts.refused, derive.Object{Namespace: base.Namespace, Name: base.Name + suffix})
 	return v
 }
 
@@ -352,24 +352,24 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 	case multicluster.EndpointsKind:
 		v, _ = derive.Get(r, t.endpointsVerdicts, baseOf(e))
 	case multicluster.ClusterInfoKind:
-		claimed, _ := derive.Get(r, t.claims, one)
+		claimed, _ := derive.Get(r, t.claiming.claims, one)
 		v.Failed = claimed.Failed
-		v.Refused, _ = derive.Get(r, t.refused, e.Key)
+		v.Refused, _ = derive.Get(r, t.facts.refused, e.Key)
 	case multicluster.LabelIdentityKind:
 		v = t.labelVerdict(e, r)
 	case multicluster.PolicyReportKind:
 		v.Refused = e.Wrong
 	case multicluster.PodAddressesKind:
 		a, _ := derive.Get(r, t.addresses, e.Key)
-		refused, _ := derive.Get(r, t.refused, e.Key)
+		refused, _ := derive.Get(r, t.facts.refused, e.Key)
 		// a member writes its ClusterInfo at the same time
 		v.Refused, v.Early = cmp.Or(a.Failed, refused), map[string]bool{e.Key.Name: a.Early}
 	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind,
 		multicluster.ClusterNetworkPolicyKind:
 		key := derive.Object{Namespace: e.Key.Namespace, Name: importName(e)}
-		j, _ := derive.Get(r, t.policies, key)
+		j, _ := derive.Get(r, t.ofPolicies.policies, key)
 		v.Failed = j.Failed
-		v.Refused, _ = derive.Get(r, t.refused, key)
+		v.Refused, _ = derive.Get(r, t.facts.refused, key)
 	default:
 		return failure(reasonFailed,
 			fmt.Sprintf("spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s "+
@@ -382,7 +382,7 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind,
 		multicluster.PodAddressesKind:
 		// Such exports have a condition only if they failed before.
-		if have, _ := derive.Get(r, t.written, e.Key); len(have.Conditions) == 0 {
+		if have, _ := derive.Get(r, t.facts.written, e.Key); len(have.Conditions) == 0 {
 			return c, false, false
 		}
 	}
@@ -394,7 +394,7 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		c.Reason, c.Message = mcv1alpha1.ReasonEndpointsLeftOut, why
 	}
 	if multicluster.IsPolicy(e.Kind) {
-		s, _ := derive.Get(r, t.policyStates, derive.Object{Namespace: e.Key.Namespace, Name: importName(e)})
+		s, _ := derive.Get(r, t.ofPolicies.policyStates, derive.Object{Namespace: e.Key.Namespace, Name: importName(e)})
 		c.Message = s.Summary
 	}
 	return c, true, v.Early[e.Key.Name]
@@ -418,14 +418,14 @@ type exportStep struct {
 	Early     bool                               // the condition is likely to be another one in a moment
 }
 
-func (t *tables) exportStep(key derive.Object, r *derive.Reader) (*exportStep, []problem.Problem) {
-	e, _ := derive.Get(r, t.exports, key)
+func (t *stepTables) exportStep(key derive.Object, r *derive.Reader) (*exportStep, []problem.Problem) {
+	e, _ := derive.Get(r, t.all.facts.exports, key)
 	if e == nil {
 		return nil, nil
 	}
-	have, _ := derive.Get(r, t.written, key)
+	have, _ := derive.Get(r, t.all.facts.written, key)
 	if e.Deleted {
-		s := t.standing(r, e)
+		s := t.all.standing(r, e)
 		own := slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizer) ||
 			slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizerOld)
 		if !own && (!s.Dismissed || len(e.Finalizers) == 0) {
@@ -436,9 +436,9 @@ func (t *tables) exportStep(key derive.Object, r *derive.Reader) (*exportStep, [
 		return &exportStep{Verb: release, Export: e, Have: have, All: s.Dismissed, Waits: waits.Verb != "" &&
 			waits.Verb != updateStatus}, nil
 	}
-	want, due, early := t.condition(e, r)
+	want, due, early := t.all.condition(e, r)
 	switch {
-	case !due && t.standing(r, e).Dismissed:
+	case !due && t.all.standing(r, e).Dismissed:
 		return &exportStep{Verb: remove, Export: e, Have: have}, nil
 	case !due || sameConditions(have.Conditions, want):
 		return nil, nil

@@ -34,7 +34,7 @@ func (t *tables) label(key derive.Object, r *derive.Reader) (l labelled, _ []pro
 		l.Failed[e.Key.Name] = fmt.Sprintf(format, args...)
 	}
 	var candidates []*export
-	for _, e := range t.counting(r, derive.List(r, t.labelsOf, key)) {
+	for _, e := range t.counting(r, derive.List(r, t.index.labelsOf, key)) {
 		wrong := exportcheck.Label("spec.labelIdentity.normalizedLabel", e.Label)
 		switch name := e.ClusterID + "-" + key.Name; {
 		case e.Missing:
@@ -52,7 +52,7 @@ func (t *tables) label(key derive.Object, r *derive.Reader) (l labelled, _ []pro
 	}
 	l.Label = candidates[0].Label
 	if len(candidates) > 1 {
-		current, _ := derive.Get(r, t.imports, key)
+		current, _ := derive.Get(r, t.facts.imports, key)
 		for _, e := range candidates {
 			if numberOf(key, current) != 0 && e.Label == current.Spec.LabelIdentity.Label {
 				l.Label = e.Label
@@ -93,8 +93,8 @@ func (t *tables) labelVerdict(e *export, r *derive.Reader) (v verdict) {
 	key := derive.Object{Namespace: e.Key.Namespace, Name: importName(e)}
 	l, _ := derive.Get(r, t.labels, key)
 	v.Failed = l.Failed
-	v.Refused, _ = derive.Get(r, t.refused, key)
-	if n, _ := derive.Get(r, t.numbers, key); n.None {
+	v.Refused, _ = derive.Get(r, t.facts.refused, key)
+	if n, _ := derive.Get(r, t.facts.numbers, key); n.None {
 		v.Refused = fmt.Sprintf(
 			"all %d numbers of label identities are in use, or were within the last %s: use fewer different sets of labels in "+
 				"the ClusterSet",
@@ -146,7 +146,7 @@ func newNumbering(t *tables) *numbering {
 // watch numbers label sets when they appear and disappear. In one pass it sees imports before exports, because their
 // table comes before the table of labels.
 func (n *numbering) watch(now func() time.Time) {
-	n.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
+	n.t.facts.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) {
 		n.imported(changes,
 			now())
 	})
@@ -215,7 +215,7 @@ func (n *numbering) exported(changes []derive.Change[derive.Object, labelled], n
 			delete(n.wanted, c.Key)
 			if n.without[c.Key] {
 				delete(n.without, c.Key)
-				n.t.numbers.Delete(c.Key)
+				n.t.facts.numbers.Delete(c.Key)
 			}
 		}
 		n.settle(c.Key, now)
@@ -244,13 +244,13 @@ func (n *numbering) number(key derive.Object) {
 		return
 	}
 	n.without[key] = true
-	n.t.numbers.Set(key, number{None: true})
+	n.t.facts.numbers.Set(key, number{None: true})
 }
 
 func (n *numbering) give(key derive.Object, id uint32) {
 	delete(n.without, key)
 	n.of[key], n.holder[id] = id, key
-	n.t.numbers.Set(key, number{ID: id})
+	n.t.facts.numbers.Set(key, number{ID: id})
 }
 
 // release makes a number free.
@@ -260,7 +260,7 @@ func (n *numbering) release(key derive.Object) {
 	delete(n.holder, id)
 	delete(n.resting, key)
 	heap.Push(&n.free, id)
-	n.t.numbers.Delete(key)
+	n.t.facts.numbers.Delete(key)
 }
 
 // choose returns the lowest number that may be assigned; 0 if there is no number.

@@ -114,7 +114,7 @@ func TestLabels(t *testing.T) {
 			w := newWalker(1)
 			w.is(v)
 			w.converge(t)
-			if have := numbers(values(w.imports.All())); have != row.want && len(row.failed) == 0 {
+			if have := numbers(values(w.facts.imports.All())); have != row.want && len(row.failed) == 0 {
 				t.Errorf("a running leader comes to %q, want %q", have, row.want)
 			}
 		})
@@ -131,7 +131,7 @@ func newLeaderOfLabels(t *testing.T, last uint32) leaderOfLabels {
 	w := newWalker(1)
 	w.clock.numbering.last = last
 	for _, a := range announced("east", "west") {
-		w.announcements.Set(derive.Object{Namespace: "area", Name: a.Name}, announceFacts(a))
+		w.facts.announcements.Set(derive.Object{Namespace: "area", Name: a.Name}, announceFacts(a))
 	}
 	return leaderOfLabels{w, t}
 }
@@ -147,23 +147,23 @@ func (l leaderOfLabels) export(sets ...string) {
 		re := label(cluster, app(name))
 		re.Namespace = "area"
 		rows[keyOf(re)], status[keyOf(re)] = exportFacts(re), writtenFacts(re)
-		if old, ok := l.written.Get(keyOf(re)); ok {
+		if old, ok := l.facts.written.Get(keyOf(re)); ok {
 			status[keyOf(re)] = old
 		}
 	}
-	l.exports.Replace(rows)
-	l.written.Replace(status)
+	l.facts.exports.Replace(rows)
+	l.facts.written.Replace(status)
 	l.converge(l.t)
 }
 
 func (l leaderOfLabels) is(step, want string, failed ...string) {
 	l.t.Helper()
-	if have := numbers(values(l.imports.All())); have != want {
+	if have := numbers(values(l.facts.imports.All())); have != want {
 		l.t.Errorf("%s: %q, want %q", step, have, want)
 	}
 	var have []string
 	for _, row := range l.conditions.All() {
-		if e, _ := l.exports.Get(row.Key); row.Value.Type == mcv1alpha1.ResourceExportFailure {
+		if e, _ := l.facts.exports.Get(row.Key); row.Value.Type == mcv1alpha1.ResourceExportFailure {
 			have = append(have, e.Label[strings.LastIndex(e.Label, "=")+1:]+": "+row.Value.Message)
 		}
 	}
@@ -177,9 +177,9 @@ func (l leaderOfLabels) later(d time.Duration) {
 	l.now = l.now.Add(d)
 	for _, a := range announced("east", "west") { // a heartbeat
 		k := derive.Object{Namespace: "area", Name: a.Name}
-		have, _ := l.announcements.Get(k)
+		have, _ := l.facts.announcements.Get(k)
 		have.Touched = l.now.String()
-		l.announcements.Set(k, have)
+		l.facts.announcements.Set(k, have)
 	}
 	l.converge(l.t)
 }
@@ -210,9 +210,9 @@ func TestNumbering(t *testing.T) {
 
 	// A user changes a number by hand. The leader changes it back.
 	wrong := numbered(app("e"), 9, 0)
-	l.imports.Set(keyOf(wrong), wrong)
+	l.facts.imports.Set(keyOf(wrong), wrong)
 	l.converge(t)
-	if have := numbers(values(l.imports.All())); !strings.Contains(have, "e=1") {
+	if have := numbers(values(l.facts.imports.All())); !strings.Contains(have, "e=1") {
 		t.Errorf("a number that was changed by hand stays: %s", have)
 	}
 }
@@ -223,7 +223,7 @@ func TestNumbersAreExhausted(t *testing.T) {
 		"are in use, or were within the last 10m0s: use fewer different sets of labels in the ClusterSet"
 	l := newLeaderOfLabels(t, 2)
 	l.export("a", "b")
-	before := numbers(values(l.imports.All()))
+	before := numbers(values(l.facts.imports.All()))
 	l.export("a", "b", "c", "/c")
 	l.is("two numbers for three", before, "c"+why, "c"+why)
 	l.export("b", "c")
@@ -239,7 +239,7 @@ func TestNumbersAreExhausted(t *testing.T) {
 func TestGapsAtTheStart(t *testing.T) {
 	l := newLeaderOfLabels(t, multicluster.LastLabelID)
 	old := numbered(app("a"), 3, time.Hour)
-	l.imports.Set(keyOf(old), old)
+	l.facts.imports.Set(keyOf(old), old)
 	l.export("a", "b")
 	l.is("just started", "a=3 b=4")
 	l.later(restNumbers + time.Second)

@@ -19,7 +19,7 @@ import (
 
 // announce returns an announcement without the parts that heartbeats change.
 func (t *tables) announce(key derive.Object, r *derive.Reader) (*mcv1alpha1.MemberClusterAnnounce, []problem.Problem) {
-	a, _ := derive.Get(r, t.announcements, key)
+	a, _ := derive.Get(r, t.facts.announcements, key)
 	return a.Fact, nil
 }
 
@@ -28,7 +28,7 @@ func (t *tables) announce(key derive.Object, r *derive.Reader) (*mcv1alpha1.Memb
 // not a member.
 func (t *tables) binding(_ derive.Name, r *derive.Reader) (binding.Decision, []problem.Problem) {
 	announces := values(derive.All(r, t.announces))
-	d := binding.Decide(values(derive.All(r, t.accounts)), announces)
+	d := binding.Decide(values(derive.All(r, t.facts.accounts)), announces)
 	var problems []problem.Problem
 	for _, a := range inOrder(announces) {
 		winner := d.Rivals[a.Name]
@@ -77,14 +77,14 @@ const reasonNotAnnounced = "MemberNotAnnounced"
 
 // orphan returns since when an export is known to be from a cluster without an announcement.
 func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []problem.Problem) {
-	e, _ := derive.Get(r, t.exports, key)
+	e, _ := derive.Get(r, t.facts.exports, key)
 	if e == nil || !fromMember(e.Kind) {
 		return time.Time{}, nil
 	}
 	if m, _ := derive.Get(r, t.members, derive.Name(e.ClusterID)); m.Announced {
 		return time.Time{}, nil
 	}
-	have, _ := derive.Get(r, t.written, key)
+	have, _ := derive.Get(r, t.facts.written, key)
 	since, _ := notAnnounced(have)
 	return since, nil
 }
@@ -119,7 +119,7 @@ func (t *tables) standing(r *derive.Reader, e *export) standing {
 		return standing{Why: m.Why, Reason: reasonFailed}
 	}
 	since, orphan := derive.Get(r, t.orphans, e.Key)
-	late, _ := derive.Get(r, t.overdue, e.Key)
+	late, _ := derive.Get(r, t.facts.overdue, e.Key)
 	return standing{
 		Why: fmt.Sprintf(
 			"cluster %s is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted "+
@@ -176,8 +176,8 @@ type setStep struct {
 }
 
 // setStep decides the cluster's ID and the status.
-func (t *tables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Problem) {
-	sets := inOrder(values(derive.All(r, t.sets)))
+func (t *stepTables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Problem) {
+	sets := inOrder(values(derive.All(r, t.all.facts.sets)))
 	if len(sets) == 0 {
 		return setStep{}, nil
 	}
@@ -193,7 +193,7 @@ func (t *tables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Pr
 	}
 	set := sets[0].DeepCopy()
 	if set.Spec.ClusterID == "" {
-		for _, claim := range inOrder(values(derive.All(r, t.clusterClaims))) {
+		for _, claim := range inOrder(values(derive.All(r, t.all.facts.clusterClaims))) {
 			if claim.Name == multicluster.ClusterClaimClusterID || claim.ClaimName == multicluster.ClusterClaimClusterID {
 				set.Spec.ClusterID = claim.Value
 				break
@@ -214,7 +214,7 @@ func (t *tables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Pr
 			set.Spec.ClusterID, set.Name)
 		return setStep{}, problems
 	}
-	set.Status = t.status(set, r)
+	set.Status = t.all.status(set, r)
 	return setStep{Have: sets[0], Want: set}, problems
 }
 
@@ -237,7 +237,7 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 		}
 		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected",
 			Message: "Member Connected"}
-		alive, _ := derive.Get(r, t.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
+		alive, _ := derive.Get(r, t.facts.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
 		// A member may have been disconnected before this controller started. Then it stays disconnected until it touches its
 		// announcement.
 		since, disconnected := before.of(a)
@@ -291,16 +291,16 @@ type announceStep struct {
 	Have announce
 }
 
-func (t *tables) announceStep(key derive.Object, r *derive.Reader) (announceStep, []problem.Problem) {
-	a, _ := derive.Get(r, t.announces, key)
+func (t *stepTables) announceStep(key derive.Object, r *derive.Reader) (announceStep, []problem.Problem) {
+	a, _ := derive.Get(r, t.all.announces, key)
 	if a == nil {
 		return announceStep{}, nil
 	}
-	alive, _ := derive.Get(r, t.liveness, key)
+	alive, _ := derive.Get(r, t.all.facts.liveness, key)
 	var do verb
 	switch {
 	case a.DeletionTimestamp != nil:
-		if len(a.Finalizers) > 0 && len(derive.List(r, t.exportsOf, derive.Name(a.ClusterID))) == 0 {
+		if len(a.Finalizers) > 0 && len(derive.List(r, t.all.index.exportsOf, derive.Name(a.ClusterID))) == 0 {
 			do = release
 		}
 	case alive.Expired:
@@ -311,7 +311,8 @@ func (t *tables) announceStep(key derive.Object, r *derive.Reader) (announceStep
 	if do == "" {
 		return announceStep{}, nil
 	}
-	have, _ := derive.Get(r, t.announcements, key) // the newest version for the write, since a heartbeat may come between
+	// The newest version for the write, since a heartbeat may come between.
+	have, _ := derive.Get(r, t.all.facts.announcements, key)
 	return announceStep{do, have}, nil
 }
 
@@ -321,10 +322,10 @@ type accountStep struct {
 	ID   string
 }
 
-func (t *tables) accountStep(key derive.Object, r *derive.Reader) (accountStep, []problem.Problem) {
-	bindings, _ := derive.Get(r, t.bindings, one)
+func (t *stepTables) accountStep(key derive.Object, r *derive.Reader) (accountStep, []problem.Problem) {
+	bindings, _ := derive.Get(r, t.all.bindings, one)
 	a := bindings.Unbound[key.Name]
-	account, _ := derive.Get(r, t.accounts, key)
+	account, _ := derive.Get(r, t.all.facts.accounts, key)
 	if a == nil || a.DeletionTimestamp != nil || account == nil {
 		return accountStep{}, nil
 	}

@@ -17,8 +17,8 @@ import (
 
 // policy merges the exports of one policy. As with Services, the imported form stays as long as a cluster exports it.
 // If no cluster does, the oldest export decides. The others have to agree with it.
-func (t *tables) policy(key derive.Object, r *derive.Reader) (joint, []problem.Problem) {
-	exports := t.counting(r, derive.List(r, t.policiesOf, key))
+func (t *policyTables) policy(key derive.Object, r *derive.Reader) (joint, []problem.Problem) {
+	exports := t.all.counting(r, derive.List(r, t.policiesOf, key))
 	if len(exports) == 0 {
 		return joint{}, nil
 	}
@@ -38,7 +38,7 @@ func (t *tables) policy(key derive.Object, r *derive.Reader) (joint, []problem.P
 		return j, nil
 	}
 	first := candidates[0]
-	if current, _ := derive.Get(r, t.imports, key); current != nil && len(candidates) > 1 {
+	if current, _ := derive.Get(r, t.all.facts.imports, key); current != nil && len(candidates) > 1 {
 		of := object{current.Spec.Namespace, current.Spec.Name}
 		have, _, err := exportcheck.ImportedPolicy(current.Spec)
 		if i := slices.IndexFunc(candidates,
@@ -69,7 +69,7 @@ type policyState struct {
 }
 
 // policyState collects the members' reports about the present spec. It omits members that have not reported on it.
-func (t *tables) policyState(key derive.Object, r *derive.Reader) (s policyState, _ []problem.Problem) {
+func (t *policyTables) policyState(key derive.Object, r *derive.Reader) (s policyState, _ []problem.Problem) {
 	j, _ := derive.Get(r, t.policies, key)
 	if j.Import == nil {
 		return s, nil
@@ -110,8 +110,10 @@ func (t *tables) policyState(key derive.Object, r *derive.Reader) (s policyState
 }
 
 // report returns a cluster's report about its policies.
-func (t *tables) report(cluster derive.Name, r *derive.Reader) (map[string]exportcheck.PolicyState, []problem.Problem) {
-	for _, e := range t.counting(r, derive.List(r, t.reportsOf, cluster)) {
+func (t *policyTables) report(cluster derive.Name, r *derive.Reader) (
+	map[string]exportcheck.PolicyState, []problem.Problem,
+) {
+	for _, e := range t.all.counting(r, derive.List(r, t.reportsOf, cluster)) {
 		if e.Key.Name == e.ClusterID+multicluster.PolicyReportSuffix {
 			return e.Report, nil
 		}
@@ -120,22 +122,22 @@ func (t *tables) report(cluster derive.Name, r *derive.Reader) (map[string]expor
 }
 
 // policyTables adds the tables of replicated policies.
-func (t *tables) policyTables() {
-	t.policiesOf = derive.NewIndex(t.exports, "policies", func(k derive.Object, e *export) []derive.Object {
+func (t *policyTables) policyTables() {
+	t.policiesOf = derive.NewIndex(t.all.facts.exports, "policies", func(k derive.Object, e *export) []derive.Object {
 		if !multicluster.IsPolicy(e.Kind) {
 			return nil
 		}
 		return []derive.Object{{Namespace: k.Namespace, Name: importName(e)}}
 	})
-	t.reportsOf = derive.NewIndex(t.exports, "PolicyReport", func(_ derive.Object, e *export) []derive.Name {
+	t.reportsOf = derive.NewIndex(t.all.facts.exports, "PolicyReport", func(_ derive.Object, e *export) []derive.Name {
 		if e.Kind != multicluster.PolicyReportKind {
 			return nil
 		}
 		return []derive.Name{derive.Name(e.ClusterID)}
 	})
-	t.policies = derive.NewTable(t.engine, "policies", t.policy, derive.KeysOfIndex(t.policiesOf))
-	t.reports = derive.NewTable(t.engine, "reports of policies", t.report, derive.KeysOfIndex(t.reportsOf))
-	t.policyStates = derive.NewTable(t.engine, "states of policies", t.policyState, derive.KeysOf(t.policies))
+	t.policies = derive.NewTable(t.all.engine, "policies", t.policy, derive.KeysOfIndex(t.policiesOf))
+	t.reports = derive.NewTable(t.all.engine, "reports of policies", t.report, derive.KeysOfIndex(t.reportsOf))
+	t.policyStates = derive.NewTable(t.all.engine, "states of policies", t.policyState, derive.KeysOf(t.policies))
 }
 
 // sameSpec compares two specs of imports. A policy's may be written in different ways.

@@ -29,7 +29,7 @@ type conflict struct{ Reason, Message string }
 // service merges the exports of one Service by the rules of KEP-1645. The ports are the union, and the oldest export
 // wins contradictions. If two Services have the same derived name, the imported one keeps it.
 func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []problem.Problem) {
-	exports := t.counting(r, derive.List(r, t.servicesOf, base))
+	exports := t.counting(r, derive.List(r, t.index.servicesOf, base))
 	if len(exports) == 0 {
 		return jointService{}, nil
 	}
@@ -58,7 +58,7 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []
 		return jointService{Joint: j}, nil
 	}
 	slices.SortStableFunc(candidates, older)
-	current, _ := derive.Get(r, t.imports,
+	current, _ := derive.Get(r, t.facts.imports,
 		derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
 	of := candidates[0].Of
 	if current != nil {

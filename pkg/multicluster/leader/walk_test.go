@@ -77,19 +77,19 @@ func copyRows[K derive.Key[K], V any](to, from *derive.Source[K, V]) {
 // again are new tables with the same sources.
 func (t described) again() described {
 	n := newDescribed()
-	copyRows(n.sets, t.sets)
-	copyRows(n.clusterClaims, t.clusterClaims)
-	copyRows(n.accounts, t.accounts)
-	copyRows(n.announcements, t.announcements)
-	copyRows(n.exports, t.exports)
-	copyRows(n.written, t.written)
-	copyRows(n.imports, t.imports)
-	copyRows(n.liveness, t.liveness)
-	copyRows(n.overdue, t.overdue)
-	copyRows(n.held, t.held)
-	copyRows(n.uses, t.uses)
-	copyRows(n.refused, t.refused)
-	copyRows(n.numbers, t.numbers)
+	copyRows(n.facts.sets, t.facts.sets)
+	copyRows(n.facts.clusterClaims, t.facts.clusterClaims)
+	copyRows(n.facts.accounts, t.facts.accounts)
+	copyRows(n.facts.announcements, t.facts.announcements)
+	copyRows(n.facts.exports, t.facts.exports)
+	copyRows(n.facts.written, t.facts.written)
+	copyRows(n.facts.imports, t.facts.imports)
+	copyRows(n.facts.liveness, t.facts.liveness)
+	copyRows(n.facts.overdue, t.facts.overdue)
+	copyRows(n.facts.held, t.facts.held)
+	copyRows(n.facts.uses, t.facts.uses)
+	copyRows(n.facts.refused, t.facts.refused)
+	copyRows(n.facts.numbers, t.facts.numbers)
 	copyRows(n.networks.networks, t.networks.networks)
 	copyRows(n.networks.connections, t.networks.connections)
 	copyRows(n.networks.networkStatus, t.networks.networkStatus)
@@ -119,11 +119,11 @@ type state struct {
 }
 
 func (t described) state() state {
-	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(),
-		t.conditions.All(),
-		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(),
-		t.addresses.All(), t.networks.networkSteps.All(), t.networks.connectionSteps.All(),
-		fmt.Sprint(t.engine.Problems())}
+	return state{t.steps.importSteps.All(), t.steps.exportSteps.All(), t.steps.announceSteps.All(),
+		t.steps.accountSteps.All(), t.steps.setSteps.All(), t.conditions.All(),
+		t.services.All(), t.endpoints.All(), t.claiming.claims.All(), t.labels.All(), t.ofPolicies.policies.All(),
+		t.ofPolicies.policyStates.All(), t.addresses.All(), t.networks.networkSteps.All(),
+		t.networks.connectionSteps.All(), fmt.Sprint(t.engine.Problems())}
 }
 
 var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
@@ -168,14 +168,14 @@ func (w *walker) step() {
 		if w.rand.IntN(2) == 0 {
 			a.Finalizers = []string{announceFinalizer(a)}
 		}
-		w.announcements.Set(key(a.Name), announceFacts(a))
+		w.facts.announcements.Set(key(a.Name), announceFacts(a))
 	case 7:
-		w.announcements.Delete(key(multicluster.AnnounceName(id)))
+		w.facts.announcements.Delete(key(multicluster.AnnounceName(id)))
 	case 8: // a heartbeat
-		if a, ok := w.announcements.Get(key(multicluster.AnnounceName(id))); ok {
+		if a, ok := w.facts.announcements.Get(key(multicluster.AnnounceName(id))); ok {
 			w.version++
 			a.Version, a.Touched = fmt.Sprint(w.version), fmt.Sprint(w.version)
-			w.announcements.Set(key(multicluster.AnnounceName(id)), a)
+			w.facts.announcements.Set(key(multicluster.AnnounceName(id)), a)
 		}
 	case 9:
 		w.now = w.now.Add(time.Duration(w.rand.IntN(3)) * []time.Duration{time.Second, time.Minute, time.Hour,
@@ -183,12 +183,12 @@ func (w *walker) step() {
 		w.clock.tick(w.now)
 	case 10:
 		account := serviceAccount(w.pick("one", "two"), w.pick("", "", "east", "west"))
-		w.accounts.Set(key(account.Name), accountFacts(account))
+		w.facts.accounts.Set(key(account.Name), accountFacts(account))
 	case 11:
 		s := set("set", "north", "north")
 		s.Annotations = map[string]string{multicluster.AnnotationRangesPrefix + id: w.pick("10.0.0.0/8", "10.1.0.0/16", "x")}
-		w.sets.Set(key("set"), s)
-		w.refused.Set(key("default-web-service"), w.pick("", "too many"))
+		w.facts.sets.Set(key("set"), s)
+		w.facts.refused.Set(key("default-web-service"), w.pick("", "too many"))
 	}
 }
 
@@ -229,19 +229,19 @@ func (w *walker) export(id string) {
 	}
 	key := derive.Object{Namespace: "area", Name: re.Name}
 	if w.rand.IntN(4) == 0 {
-		w.exports.Delete(key)
-		w.written.Delete(key)
+		w.facts.exports.Delete(key)
+		w.facts.written.Delete(key)
 		return
 	}
 	finalizers, annotations := re.Finalizers, re.Annotations
 	re.ObjectMeta = w.meta(re.Name)
 	re.Finalizers, re.Annotations = finalizers, annotations
 	now := writtenFacts(re)
-	if old, ok := w.written.Get(key); ok {
+	if old, ok := w.facts.written.Get(key); ok {
 		now.Conditions = old.Conditions
 	}
-	w.exports.Set(key, exportFacts(re))
-	w.written.Set(key, now)
+	w.facts.exports.Set(key, exportFacts(re))
+	w.facts.written.Set(key, now)
 }
 
 // network writes or deletes a TenantNetwork or a NetworkConnection.
@@ -275,14 +275,14 @@ func (w *walker) network(id string) {
 func (w *walker) obey() { w.obeySome(func() bool { return w.rand.IntN(2) == 0 }) }
 
 func (w *walker) obeySome(chosen func() bool) {
-	for _, row := range w.importSteps.All() {
+	for _, row := range w.steps.importSteps.All() {
 		if !chosen() {
 			continue
 		}
 		w.version++
 		switch row.Value.Verb {
 		case remove, handOver:
-			w.imports.Delete(row.Key)
+			w.facts.imports.Delete(row.Key)
 		default:
 			ri := row.Value.Want.DeepCopy()
 			ri.ResourceVersion = fmt.Sprint(w.version)
@@ -293,10 +293,10 @@ func (w *walker) obeySome(chosen func() bool) {
 				ri.Status = row.Value.Have.Status
 			}
 			setTimes(&ri.Status, w.now)
-			w.imports.Set(row.Key, ri)
+			w.facts.imports.Set(row.Key, ri)
 		}
 	}
-	for _, row := range w.exportSteps.All() {
+	for _, row := range w.steps.exportSteps.All() {
 		if !chosen() {
 			continue
 		}
@@ -308,11 +308,11 @@ func (w *walker) obeySome(chosen func() bool) {
 		}
 		switch row.Value.Verb {
 		case remove, release:
-			w.exports.Delete(row.Key)
-			w.written.Delete(row.Key)
+			w.facts.exports.Delete(row.Key)
+			w.facts.written.Delete(row.Key)
 		default:
 			now.Conditions = []mcv1alpha1.ResourceExportCondition{conditionAt(row.Value.Condition, now.Conditions, w.now)}
-			w.written.Set(row.Key, now)
+			w.facts.written.Set(row.Key, now)
 		}
 	}
 	for _, row := range w.networks.networkSteps.All() {
@@ -329,27 +329,27 @@ func (w *walker) obeySome(chosen func() bool) {
 			w.networks.connectionsStatus.Set(row.Key, have)
 		}
 	}
-	for _, row := range w.setSteps.All() {
-		w.sets.Set(derive.Object{Namespace: "area", Name: row.Value.Want.Name}, row.Value.at(w.now))
+	for _, row := range w.steps.setSteps.All() {
+		w.facts.sets.Set(derive.Object{Namespace: "area", Name: row.Value.Want.Name}, row.Value.at(w.now))
 	}
 }
 
 // obeyAll does all steps.
 func (w *walker) obeyAll() {
-	for _, row := range w.announceSteps.All() {
+	for _, row := range w.steps.announceSteps.All() {
 		a := row.Value.Have
 		w.version++
 		a.Version = fmt.Sprint(w.version)
 		if row.Value.Verb == hold {
 			a.Fact = a.Fact.DeepCopy()
 			a.Fact.Finalizers = append(a.Fact.Finalizers, announceFinalizer(a.Fact))
-			w.announcements.Set(row.Key, a)
+			w.facts.announcements.Set(row.Key, a)
 		} else {
-			w.announcements.Delete(row.Key)
+			w.facts.announcements.Delete(row.Key)
 		}
 	}
-	for _, row := range w.accountSteps.All() {
-		w.accounts.Set(row.Key, accountFacts(serviceAccount(row.Key.Name, row.Value.ID)))
+	for _, row := range w.steps.accountSteps.All() {
+		w.facts.accounts.Set(row.Key, accountFacts(serviceAccount(row.Key.Name, row.Value.ID)))
 	}
 	w.obeySome(func() bool { return true })
 }
@@ -473,7 +473,7 @@ func TestHeartbeat(t *testing.T) {
 	// Silence is a fact, of the ClusterSet's status alone.
 	a.now = v.Now.Add(time.Minute)
 	a.settle()
-	row, _ := a.setSteps.Get(one)
+	row, _ := a.steps.setSteps.Get(one)
 	if n := row.Want.Status.ReadyClusters; n != 0 {
 		t.Errorf("%d members are ready after a minute of silence, want 0", n)
 	}
@@ -499,7 +499,7 @@ func TestCost(t *testing.T) {
 	}
 	w := &walker{area: a, rand: rand.New(rand.NewPCG(1, 0))}
 	a.is(v)
-	for len(a.importSteps.All())+len(a.exportSteps.All()) > 0 {
+	for len(a.steps.importSteps.All())+len(a.steps.exportSteps.All()) > 0 {
 		w.obey()
 		a.settle()
 	}
@@ -522,12 +522,12 @@ func TestCost(t *testing.T) {
 		before := a.counted()
 		re := v.ResourceExports[row.which].DeepCopy()
 		re.Namespace = "area"
-		have, _ := a.written.Get(keyOf(re))
+		have, _ := a.facts.written.Get(keyOf(re))
 		row.change(re)
 		now := writtenFacts(re)
 		now.Version, now.Conditions = "changed by "+row.name, have.Conditions
-		a.exports.Set(keyOf(re), exportFacts(re))
-		a.written.Set(keyOf(re), now)
+		a.facts.exports.Set(keyOf(re), exportFacts(re))
+		a.facts.written.Set(keyOf(re), now)
 		a.engine.Pass()
 		counted := map[string]uint64{}
 		for name, n := range a.counted() {
@@ -552,7 +552,7 @@ func TestNoWriteWithoutFact(t *testing.T) {
 	if n := c.queue.Len(); n != 2 { // the import and the condition
 		t.Fatalf("%d objects have to be written, want 2", n)
 	}
-	row, _ := c.tables.importSteps.Get(derive.Object{Namespace: "area", Name: "default-web-service"})
+	row, _ := c.tables.steps.importSteps.Get(derive.Object{Namespace: "area", Name: "default-web-service"})
 	ri := row.Want.DeepCopy()
 	setTimes(&ri.Status, v.Now)
 	v.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
@@ -643,19 +643,19 @@ func TestOfferedAgainBetweenPasses(t *testing.T) {
 			service("east", "default", "db", time.Hour, 80)}}
 	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
-	for _, row := range c.tables.importSteps.All() {
+	for _, row := range c.tables.steps.importSteps.All() {
 		c.queue.Set(retry.Offer{Key: importKey + row.Key.String()}) // the queue takes the step as done
 	}
 	before := c.queue.Len()
 	running, withdrawn := make(chan struct{}), make(chan struct{})
-	c.tables.exports.Watch(func([]derive.Change[derive.Object, *export]) {
+	c.tables.facts.exports.Watch(func([]derive.Change[derive.Object, *export]) {
 		close(running)
 		<-withdrawn
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() { c.tables.engine.Run(ctx) })
-	c.tables.exports.Delete(derive.Object{Namespace: "area", Name: "east-default-db-service"})
+	c.tables.facts.exports.Delete(derive.Object{Namespace: "area", Name: "east-default-db-service"})
 	<-running
 	offered := make(chan struct{})
 	go func() {
@@ -668,7 +668,7 @@ func TestOfferedAgainBetweenPasses(t *testing.T) {
 	}
 	close(withdrawn)
 	<-offered
-	if n := len(c.tables.importSteps.All()); n != 1 || c.queue.Len() == 0 {
+	if n := len(c.tables.steps.importSteps.All()); n != 1 || c.queue.Len() == 0 {
 		t.Errorf("%d imports are to be written, %d objects are offered: want one, and some", n, c.queue.Len())
 	}
 	stop()

@@ -55,13 +55,13 @@ type writer struct {
 
 // watch offers the steps of tables as they change.
 func (w *writer) watch(t *tables) {
-	offer(t.importSteps, w, (*writer).importOffer)
-	offer(t.exportSteps, w, (*writer).exportOffer)
-	offer(t.announceSteps, w, (*writer).announceOffer)
-	offer(t.accountSteps, w, (*writer).accountOffer)
+	offer(t.steps.importSteps, w, (*writer).importOffer)
+	offer(t.steps.exportSteps, w, (*writer).exportOffer)
+	offer(t.steps.announceSteps, w, (*writer).announceOffer)
+	offer(t.steps.accountSteps, w, (*writer).accountOffer)
 	offer(t.networks.networkSteps, w, (*writer).networkOffer)
 	offer(t.networks.connectionSteps, w, (*writer).connectionOffer)
-	t.setSteps.Watch(func(changes []derive.Change[derive.Name, setStep]) {
+	t.steps.setSteps.Watch(func(changes []derive.Change[derive.Name, setStep]) {
 		for _, c := range changes {
 			if c.Old.Have != nil && (c.New.Have == nil || c.Old.Have.Name != c.New.Have.Name) {
 				w.queue.Set(w.setOffer(setStep{Have: c.Old.Have, Want: c.Old.Have}))
@@ -77,13 +77,13 @@ func (w *writer) watch(t *tables) {
 // before the watch shows it, no change arrives, and only this offer repeats it. The evaluating goroutine calls again,
 // so that no pass runs at the same time.
 func (w *writer) again(t *tables) {
-	offerAll(t.importSteps, w, (*writer).importOffer)
-	offerAll(t.exportSteps, w, (*writer).exportOffer)
-	offerAll(t.announceSteps, w, (*writer).announceOffer)
-	offerAll(t.accountSteps, w, (*writer).accountOffer)
+	offerAll(t.steps.importSteps, w, (*writer).importOffer)
+	offerAll(t.steps.exportSteps, w, (*writer).exportOffer)
+	offerAll(t.steps.announceSteps, w, (*writer).announceOffer)
+	offerAll(t.steps.accountSteps, w, (*writer).accountOffer)
 	offerAll(t.networks.networkSteps, w, (*writer).networkOffer)
 	offerAll(t.networks.connectionSteps, w, (*writer).connectionOffer)
-	for _, row := range t.setSteps.All() {
+	for _, row := range t.steps.setSteps.All() {
 		if row.Value.Have != nil {
 			w.queue.Set(w.setOffer(row.Value))
 		}
@@ -108,8 +108,8 @@ func offer[S any](steps *derive.Table[derive.Object, S], w *writer, of func(*wri
 // export, so the refusal is attributed to that member.
 func (w *writer) youngest(key derive.Object) string {
 	var last *export
-	for _, k := range w.tables.exportsTo.Keys(key) {
-		if e, ok := w.tables.exports.Get(k); ok && (last == nil || e.Created > last.Created) {
+	for _, k := range w.tables.index.exportsTo.Keys(key) {
+		if e, ok := w.tables.facts.exports.Get(k); ok && (last == nil || e.Created > last.Created) {
 			last = e
 		}
 	}
