@@ -155,8 +155,8 @@ func TestNetworkObservations(t *testing.T) {
 		}, tenantNetwork("a"))}, "a", "Warning spec.members[1].namespaceSelector: it selects nothing: "},
 		{"a number that is taken", []client.Object{with(sameNumber("uid-14528", time.Hour), tenantNetwork("a")),
 			with(sameNumber("uid-24229", time.Minute), tenantNetwork("b"))}, "b",
-			"Failure metadata.uid: its Pods have no traffic: TenantNetwork area/a is older and has the same number of a " +
-				"network: delete and create this object again, which gives it another number"},
+			"Failure metadata.uid: its Namespaces stay in networks of their own: TenantNetwork area/a is older and " +
+				"has the same number of a network: delete and create this object again, which gives it another number"},
 		{"its older holder", []client.Object{with(sameNumber("uid-14528", time.Hour), tenantNetwork("a")),
 			with(sameNumber("uid-24229", time.Minute), tenantNetwork("b"))}, "a", "Success "},
 		{"more problems than an observation has", []client.Object{tenantNetwork("a", "1", "2", "3", "4", "5", "6", "7")}, "a",

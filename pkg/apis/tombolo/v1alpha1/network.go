@@ -61,7 +61,7 @@ type JoinedNetwork struct {
 // TenantNetworkStatus is the state of a TenantNetwork. The leader's controller writes it.
 type TenantNetworkStatus struct {
 	// Number of the network between Nodes and clusters, from 1 to 16777215. It comes from the object's UID. Without one
-	// the network has no traffic.
+	// its Namespaces stay in networks of their own.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16777215
