@@ -281,8 +281,8 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 		want.Joined = j.Joined
 	} else {
 		ps.Add(about, "metadata.uid", "NumberTaken", "its Namespaces stay in networks of their own: TenantNetwork "+
-			t.holder(n, r).String()+" is older and has the same number of a network: delete and create this object again, which gives it another "+
-			"number")
+			t.holder(n, r).String()+" is older and has the same number of a network: delete and create this object again, "+
+			"which gives it another number")
 	}
 	for i, m := range n.Members {
 		if m.Fault != "" {
