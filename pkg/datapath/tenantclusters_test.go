@@ -3,13 +3,16 @@ package datapath
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -211,4 +214,62 @@ func TestOlderGatewayDropsTenants(t *testing.T) {
 			t.Errorf("network %#x: %s", uint32(id), at)
 		}
 	}
+}
+
+// TestTenantClusterTraffic sends real packets between Pods of two clusters with a Gateway each. The Pods of east1 and
+// west2 are in one network, and the Pods of east4 and west3 in another. east4 and west2 are the Gateways.
+func TestTenantClusterTraffic(t *testing.T) {
+	withOthers(t)
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	if !ovstest.System() {
+		underlay.wholeChecksums(t, "hub")
+	}
+	a := reaching()
+	a.gateways, a.older = map[string][]int{"east": {4}, "west": {2}}, map[string]bool{"east": true, "west": true}
+	a.families = family.Dual
+	nodes, pods := map[string]*realNode{}, map[string]namespace{}
+	for _, name := range []string{"east1", "east4", "west2", "west3"} {
+		cluster, _, n := clusterOf(name)
+		s := withTenants(a.state(t, cluster, n), name)
+		s.RemoteNodes = slices.DeleteFunc(s.RemoteNodes, func(r RemoteNode) bool {
+			return !slices.Contains([]string{"east1", "east4", "west2", "west3"}, cluster+strings.TrimPrefix(r.Name, "node-"))
+		})
+		nodes[name] = newNode(t, underlay, s, name, activeAddr(cluster, n), activeServices(cluster).String())
+		pods[name] = nodes[name].pods[0]
+		own := six(podOf(name)) // all Pods' addresses of these clusters are in one /64
+		pods[name].ip(t, fmt.Sprintf("address del %s/64 dev eth0", own), fmt.Sprintf("address add %s dev eth0 nodad", own))
+		for _, network := range []string{"tcp", "tcp6"} {
+			pods[name].serve(t, network, ":8080", name)
+		}
+		pods[name].serve(t, "udp", ":5353", name)
+	}
+	at := func(node string, port string) string { return net.JoinHostPort(podOf(node).String(), port) }
+	at6 := func(node string) string { return net.JoinHostPort(six(podOf(node)).String(), "8080") }
+	answer := func(server string, client netip.Addr) []string { return []string{server + " " + client.String()} }
+	for _, r := range []request{
+		{"a Node to the other cluster's Gateway", pods["east1"], "tcp", at("west2", "8080"), answer("west2", podOf("east1"))},
+		{"by UDP", pods["east1"], "udp", at("west2", "5353"), answer("west2", podOf("east1"))},
+		{"by IPv6", pods["east1"], "tcp6", at6("west2"), answer("west2", six(podOf("east1")))},
+		{"a Gateway to a Node", pods["east4"], "tcp", at("west3", "8080"), answer("west3", podOf("east4"))},
+		{"back", pods["west3"], "tcp", at("east4", "8080"), answer("east4", podOf("west3"))},
+		{"back by IPv6", pods["west3"], "tcp6", at6("east4"), answer("east4", six(podOf("west3")))},
+		{"to a Node back", pods["west2"], "tcp", at("east1", "8080"), answer("east1", podOf("west2"))},
+	} {
+		t.Run(r.name, r.check)
+	}
+	var asking sync.WaitGroup // each silence takes its time
+	for _, r := range []request{
+		{"to another network", pods["east1"], "tcp", at("west3", "8080"), nil},
+		{"to another network by UDP", pods["east4"], "udp", at("west2", "5353"), nil},
+		{"to another network by IPv6", pods["west3"], "tcp6", at6("east1"), nil},
+		{"to another network of its own cluster", pods["east1"], "tcp", at("east4", "8080"), nil},
+	} {
+		asking.Go(func() {
+			if answer, err := r.from.askWithin(silence(), r.network, r.to); err == nil {
+				t.Errorf("%s is answered: %s", r.name, answer)
+			}
+		})
+	}
+	asking.Wait()
 }
