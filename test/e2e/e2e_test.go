@@ -44,9 +44,9 @@ var stages = [][][]step{
 		{{"GuideOfV15", testGuideOfV15}, {"ThreeClusters", testThreeClusters}},
 	},
 	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Gateways", testGateways}}},
-	{ // Services of the Namespace default, and of the Namespace mcs
+	{ // Services of the Namespace default, and of the Namespace mcs; networks of tenants
 		{{"Verify", testVerify}, {"Export", testExport}, {"StretchedPolicies", testStretchedPolicies}},
-		{{"MultiClusterServices", testMultiClusterServices}},
+		{{"MultiClusterServices", testMultiClusterServices}, {"Tenants", testTenants}},
 	},
 	{{
 		{"SecondExporter", testSecondExporter},

@@ -11,13 +11,15 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1, BFD: DefaultBFD},
+	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1, BFD: DefaultBFD,
+		TrafficMode: "encap"},
 		Binaries: binaries{Repo: repo}}, nil)
 	for path, lines := range map[string][]string{
 		agentManifest: {
 			"\n    kubeAPIServerOverride: https://172.30.1.10:6443\n",
 			"\n    transportInterface: eth1\n",
 			"\n    ovsDatapathType: netdev\n",
+			"\n      Multicluster: true\n      TenantNetworks: true\n",
 			"\n      enableStretchedNetworkPolicy: true\n",
 			"\n      enablePodToPodConnectivity: true\n",
 			"\n      bfd: {interval: 500ms, multiplier: 6}\n",
@@ -39,7 +41,8 @@ func TestSettings(t *testing.T) {
 				t.Errorf("the edited %s lacks %q", path, want)
 			}
 		}
-		fewer := map[string]int{memberManifest: 1}[path] // podCIDRs, a list, gets on one line
+		// podCIDRs, a list, gets on one line, and another gate is there
+		fewer := map[string]int{memberManifest: 1, agentManifest: -1}[path]
 		if a, b := strings.Count(shipped, "\n"), strings.Count(edited, "\n"); a-fewer != b {
 			t.Errorf("%s had %d lines and has %d, want %d fewer", path, a, b, fewer)
 		}
