@@ -289,7 +289,7 @@ func TestTunnelTypes(t *testing.T) {
 		{"gre over IPv4", "gre", "system", "192.168.78.101", "192.168.78.101", "192.168.79.101", "gre", "gre", ""},
 		{"gre over IPv6", "gre", "system", "fd78::101", "fd78::101", "fd79::101", "ip6gre", "ip6gre", ""},
 		{"gre of a regular Node over IPv6", "gre", "system", "fd78::101", "", "192.168.79.101", "ip6gre", "", ""},
-		{"gre to clusters over IPv6 alone", "gre", "system", "192.168.78.101", "fd78::101", "fd79::101", "gre", "ip6gre",
+		{"gre to clusters over IPv6 alone", "gre", "system", "192.168.78.101", "fd78::101", "fd79::101", "gre", "gre",
 			"TunnelFamiliesDiffer"},
 		{"gre of the userspace datapath", "gre", "netdev", "fd78::101", "fd78::101", "fd79::101", "gre", "gre", ""},
 		{"geneve over both", "geneve", "system", "192.168.78.101", "fd78::101", "fd79::101", "geneve", "geneve", ""},

@@ -86,15 +86,21 @@ func (t *tables) tunnelsOver6(r *derive.Reader, ps *problems) bool {
 	if len(n.Tunnels.Ends) == 0 {
 		return false
 	}
-	over6 := n.Tunnels.Ends[0].Is6()
+	over6 := over6(n)
 	if p.Role == peering.Gateway && p.End.Is6() != over6 && tunnelType(t.config, true) == "ip6gre" {
+		remedy := "set tunnelType in antrea-agent.conf to geneve or vxlan"
+		if !t.config.EncryptsPeers() { // inside of encryption all ends are of IPv4
+			remedy += ", or the annotation multicluster.antrea.io/gateway-ip to an address of the other version"
+		}
 		ps.report(t.this.object(), "metadata.annotations", "TunnelFamiliesDiffer",
 			"packets do not pass to other clusters: tunnels end at %s there and at %s in this cluster, and gre on the kernel's "+
-				"datapath has one version of IP: set tunnelType in antrea-agent.conf to geneve or vxlan, or the annotation "+
-				"multicluster.antrea.io/gateway-ip to an address of the other version", p.End, n.Tunnels.Ends[0])
+				"datapath has one version of IP: %s", p.End, n.Tunnels.Ends[0], remedy)
 	}
 	return over6
 }
+
+// over6 reports whether tunnels end at an address of IPv6 of a Node.
+func over6(n datapath.Node) bool { return len(n.Tunnels.Ends) > 0 && n.Tunnels.Ends[0].Is6() }
 
 // tunnelOptions returns the options of the tunnel port. With a valid transport address, tunnels end only there. Without
 // one, flows choose the source address of packets.

@@ -118,7 +118,8 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 			}
 		}
 		out = append(out, bridge.Port{
-			Name: wayPort(end.Addr), Type: tunnelType(t.config, end.Is6()), OFPort: number, Options: options,
+			// The type of the tunnel port, which carries the packets: BFD must not be up where these do not pass.
+			Name: wayPort(end.Addr), Type: tunnelType(t.config, over6(node)), OFPort: number, Options: options,
 			BFD: maps.Clone(bfd), ExternalIDs: map[string]string{externalIDType: typeWay},
 		})
 	}

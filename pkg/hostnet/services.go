@@ -246,20 +246,36 @@ func bothVersions(make func(version) *translatedTable) []*translatedTable {
 	return []*translatedTable{make(versions[knftables.IPv4Family]), make(versions[knftables.IPv6Family])}
 }
 
+// mostSearched is how many elements of an owner are searched one by one. A map takes longer for so few.
+const mostSearched = 32
+
 // declare declares the elements of an owner in the table of each version of IP.
 func declare(tables []*translatedTable, owner string, elements func(yield func(element, netip.AddrPort) bool)) {
 	var few [8]valued
 	for _, t := range tables {
 		now := few[:0]
+		var at map[element]int // of many elements
 		for e, to := range elements {
 			if !t.ip.has(to.Addr()) {
 				continue
 			}
 			one := valued{e, destinationOf(to)}
-			if i := slices.IndexFunc(now, func(v valued) bool { return v.element == e }); i >= 0 {
+			i, known := at[e]
+			if at == nil {
+				i = slices.IndexFunc(now, func(v valued) bool { return v.element == e })
+				known = i >= 0
+			}
+			if known {
 				now[i] = one
-			} else {
-				now = append(now, one)
+				continue
+			}
+			if now = append(now, one); at != nil {
+				at[e] = len(now) - 1
+			} else if len(now) == mostSearched {
+				at = map[element]int{}
+				for i, v := range now {
+					at[v.element] = i
+				}
 			}
 		}
 		t.declared.set(owner, now)
