@@ -22,7 +22,8 @@ import (
 var world *scenario.Scenario
 
 func TestMain(m *testing.M) {
-	setup := scenario.Setup{Name: "e2e", Clusters: []string{"north", "east", "west"}, Nodes: 2, Charts: []string{"west"}}
+	setup := scenario.Setup{Name: "e2e", Clusters: []string{"north", "east", "west"}, Nodes: 2, Charts: []string{"west"},
+		Tenants: true}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()

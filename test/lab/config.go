@@ -43,6 +43,8 @@ type Config struct {
 	ProxyAll bool
 	// TrafficMode is the agents' trafficEncapMode; encap when empty.
 	TrafficMode string
+	// Tenants has agents serve networks of tenants.
+	Tenants bool
 	// Encrypted has traffic between the clusters encrypted.
 	Encrypted bool
 	// BFD is how Gateways watch each other; DefaultBFD when zero.

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tombolo-net/tombolo/deploy/charts"
-	"github.com/tombolo-net/tombolo/pkg/agent/config"
 )
 
 // Install brings Tombolo to all clusters as a user would: the images, then the rendered
@@ -124,7 +123,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"ovsDatapathType":       "netdev",
 			"trafficEncapMode":      c.lab.record.TrafficMode,
 			"antreaProxy":           map[string]any{"proxyAll": c.lab.record.ProxyAll},
-			"featureGates":          map[string]any{"Multicluster": true, "TenantNetworks": c.tenants()},
+			"featureGates":          map[string]any{"Multicluster": true, "TenantNetworks": c.lab.record.Tenants},
 			"multicluster": map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true,
 				"trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(),
 					"multiplier": c.lab.record.BFD.Multiplier}},
@@ -139,9 +138,6 @@ func (c *Cluster) charted() ([]string, error) {
 	}
 	return texts, nil
 }
-
-// tenants reports whether the cluster serves networks of tenants, as each cluster may that has tunnels between Nodes.
-func (c *Cluster) tenants() bool { return c.lab.record.TrafficMode == config.Encap }
 
 // apply applies a manifest. It tries again for a while, as users do when a CRD or a
 // webhook of the same manifest was not yet served.
@@ -244,7 +240,7 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 			"ovsDatapathType":            "netdev",
 			"trafficEncapMode":           c.lab.record.TrafficMode,
 			"antreaProxy":                fmt.Sprintf("{proxyAll: %t}", c.lab.record.ProxyAll),
-			"Multicluster":               fmt.Sprintf("true\n      TenantNetworks: %t", c.tenants()),
+			"Multicluster":               fmt.Sprintf("true\n      TenantNetworks: %t", c.lab.record.Tenants),
 			stretched:                    "true",
 			"enablePodToPodConnectivity": "true",
 			"trafficEncryptionMode":      c.encryption(),

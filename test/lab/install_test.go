@@ -12,7 +12,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1, BFD: DefaultBFD,
-		TrafficMode: "encap"},
+		Tenants: true},
 		Binaries: binaries{Repo: repo}}, nil)
 	for path, lines := range map[string][]string{
 		agentManifest: {

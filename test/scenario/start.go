@@ -26,6 +26,7 @@ type Setup struct {
 	Encrypted      bool
 	BFD            lab.BFD
 	ActiveGateways int
+	Tenants        bool
 	// Prepare changes the lab before Tombolo is installed; may be nil.
 	Prepare func(context.Context, *lab.Lab) error
 }
@@ -48,7 +49,7 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 	l, err := lab.Up(ctx, lab.Config{
 		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Families: s.Families,
 		ProxyAll: s.ProxyAll, TrafficMode: s.TrafficMode, Encrypted: s.Encrypted, BFD: s.BFD,
-		ActiveGateways: s.ActiveGateways, Progress: func(line string) { report("%s", line) },
+		ActiveGateways: s.ActiveGateways, Tenants: s.Tenants, Progress: func(line string) { report("%s", line) },
 	})
 	if l == nil {
 		fmt.Fprintln(os.Stderr, "bring up the lab:", err)
