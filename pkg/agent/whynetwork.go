@@ -42,8 +42,10 @@ func (a *whyAnswers) networkEnd(e whyEnd) tenant.End {
 	case e.Kind == "Pod":
 		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
 	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):
-		out.Kind, out.Cluster = tenant.Elsewhere, e.Cluster
-		if i := slices.IndexFunc(p.Peers, reached); i >= 0 {
+		out.Kind = tenant.Elsewhere
+		// Networks of tenants reach Pods alone, by peers whose packets between Pods are untranslated.
+		if i := slices.IndexFunc(p.Peers, reached); i >= 0 && p.Peers[i].Active &&
+			slices.ContainsFunc(p.Peers[i].Pods, within) {
 			out.Cluster = p.Peers[i].ClusterID
 		}
 	case a.tables.policies.IsUnknownPod(e.ip), a.isGateway(e.ip), slices.ContainsFunc(ranges, within), n.Unroutable(e.ip):

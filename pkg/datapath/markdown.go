@@ -118,6 +118,14 @@ const admission = `
 | Pods of another cluster, to Pods of other Nodes, on the Gateway, with enablePodToPodConnectivity | the same; inner source: the ranges of its Pods; inner destination: podCIDRs of another Node, not its host's address | these Nodes, untracked |
 | another cluster, on other Nodes | outer source: this cluster's Gateway; inner source as above | Pods: the Gateway has checked the rest |
 
+Packets in networks of tenants have the destination MAC 02:54:4e:00:00:00 with the network's number:
+
+- From another Node or Gateway of the cluster: outer and inner source as above. They reach Pods of that network, and of
+  networks that it is joined with, and through a Gateway such Pods of other clusters.
+- From another cluster, on the Gateway: outer source as above; inner source: the ranges of its Pods; a number of a
+  network that has Pods in that cluster, and is here too or joined with one here. They reach the same Pods here, and
+  nothing else.
+
 Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets on a Node without IPv6, packets to
 0.0.0.0/8, 127.0.0.0/8 and 224.0.0.0/3, packets to ::/127, ::ffff:0:0/96, fe80::/10, ff00::/8 and fc01::/64, packets to 169.254.0.253 outside of a connection, packets to 169.254.0.248/29 that no Service has, and packets to another Node whose TTL ends. The switch hides
 the ports of fragments; so new connections in fragments of UDP to the address of a tunnel's end are dropped

@@ -34,7 +34,11 @@ func (t *tenantTables) passesTenants(r *derive.Reader) bool {
 
 // spansClusters reports whether a network of tenants of this cluster has Pods in another one.
 func (t *tenantTables) spansClusters(r *derive.Reader) bool {
-	return t.base.Remotes != nil && len(derive.All(r, t.base.Remotes)) > 0
+	if t.spans == nil {
+		return false
+	}
+	spans, _ := derive.Get(r, t.spans, Self)
+	return spans
 }
 
 // fromOtherClusters has packets of other clusters in networks of tenants reach Pods alone, and no Service or host.
@@ -46,6 +50,10 @@ func (t *tenantTables) fromOtherClusters(r *derive.Reader, n Node) (flows []flow
 	for _, ip := range versions(n.Families) {
 		flows = append(flows, flow.Flow{Table: UnSNAT, Priority: differ,
 			Match: flow.All(ip, source.Is(fromPeer), isTenant.Is(1))})
+		if !serves { // other Nodes of the cluster, too
+			flows = append(flows, flow.Flow{Table: UnSNAT, Priority: differ,
+				Match: flow.All(ip, source.Is(fromTunnel), isTenant.Is(1))})
+		}
 		if serves && t.passesTenants(r) {
 			flows = append(flows, export(high, ip, isTenant.Is(1)))
 		}

@@ -273,3 +273,25 @@ func TestTenantClusterTraffic(t *testing.T) {
 	}
 	asking.Wait()
 }
+
+// TestGatewayWithoutTenants sends packets of networks of tenants to a Gateway that has no isolated Pod. It passes them
+// on to other clusters. No packet reaches a Pod or the host there.
+func TestGatewayWithoutTenants(t *testing.T) {
+	for _, families := range []family.Families{family.IPv4, family.IPv6} {
+		a := reaching()
+		a.gateways, a.families = map[string][]int{"east": {2}, "west": {4}}, families
+		c := a.tenantCable(t)
+		for _, to := range []string{podOf("east2").String() + ":8080", cidrHost(activePods("east", 2), 1) + ":10250"} {
+			for _, proto := range []uint8{oftest.TCP, oftest.UDP} {
+				at := c.send("east1 pod1", c.request("east1 pod1", to, proto))
+				if have := strings.Join(at.places, " "); have != "east1 east2 dropped in UnSNAT" {
+					t.Errorf("%s, %s: %s", families, to, at)
+				}
+			}
+		}
+		at := c.send("east1 pod1", c.request("east1 pod1", podOf("west2").String()+":8080", oftest.TCP))
+		if have := strings.Join(at.places, " "); have != "east1 east2 west4 west2 pod1" {
+			t.Errorf("%s: %s", families, at)
+		}
+	}
+}

@@ -61,6 +61,7 @@ type tenantTables struct {
 	hosted *derive.Table[derive.Name, bool] // isolated Namespaces with Pods on this Node
 	serves *derive.Table[derive.Name, bool] // one row, if there are any
 	offers *derive.Table[derive.Name, bool] // isolated Namespaces with Services
+	spans  *derive.Table[derive.Name, bool] // one row, if a network has Pods in other clusters; nil without Remotes
 	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 }
@@ -81,6 +82,12 @@ func newTenantTables(e *derive.Engine, b *base) *tenantTables {
 		func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			return len(derive.All(r, t.hosted)) > 0, nil
 		}, derive.KeysOf(b.Node))
+	if b.Remotes != nil {
+		t.spans = derive.NewTable(e, "spanning-tenants",
+			func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+				return len(derive.All(r, b.Remotes)) > 0, nil
+			}, derive.KeysOf(b.Node))
+	}
 	servicesOf := derive.NewIndex(b.Frontends, "namespace",
 		func(k derive.Object, _ []service.Frontend) []derive.Name {
 			return []derive.Name{derive.Name(k.Namespace)}

@@ -186,6 +186,11 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 			pause = lookAgain
 		case !k.optional:
 			w.waiting(i, "the API server has no such kind; install its definition")
+		case apierrors.IsForbidden(err) && !k.believed && !w.allowed():
+			// An API server refuses all kinds while it has not loaded its roles. So does one that has no roles yet for a new
+			// account. A kind that may be listed shows that there are roles.
+			since = time.Time{}
+			w.waiting(i, "the API server refuses all kinds: "+err.Error())
 		default:
 			var text string
 			if since, text = w.doubt(ctx, i, since, confirm); text != "" {
@@ -205,6 +210,13 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 			return
 		}
 	}
+}
+
+// allowed reports whether the API server has let this program list any kind.
+func (w *Watcher) allowed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.states, func(s Status) bool { return s.Listed && !s.Absent })
 }
 
 // doubt is called when the API server answers that it has no such kind. It returns since when the API server has

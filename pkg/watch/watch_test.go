@@ -541,3 +541,49 @@ func firstAbsent(t *testing.T, status int, doubted, believed Option) []string {
 	_, waiting := e.Loaded()
 	return waiting
 }
+
+// TestRolesComeLater watches two kinds of an API server that refuses both at first, as before it has loaded its roles.
+// Then it allows one of them. Only from then on the other one may count as absent.
+func TestRolesComeLater(t *testing.T) {
+	t.Parallel()
+	var loaded atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if loaded.Load() && strings.HasSuffix(r.URL.Path, "/gateways") {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"GatewayList",`+
+				`"metadata":{"resourceVersion":"1"},"items":[]}`)
+			return
+		}
+		http.Error(w, "not for you", http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	kinds := NewKinds(derive.New())
+	NewSource(kinds, "gateways", func(g *mcv1alpha1.Gateway) string { return g.GatewayIP })
+	NewSource(kinds, "imports", func(i *mcv1alpha1.ClusterInfoImport) string { return i.Name }, IfAllowed())
+	w, err := New(&rest.Config{Host: server.URL}, slog.New(slog.DiscardHandler), kinds.All()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	begin := time.Now()
+	for s := w.Status()[1]; !s.Absent; s = w.Status()[1] {
+		if wait := time.Since(begin); wait > waitLimit {
+			t.Fatalf("the kind never counts as absent: %+v", s)
+		} else if wait > 2*confirmAfter {
+			loaded.Store(true)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !loaded.Load() {
+		t.Error("the kind counts as absent before there are roles")
+	}
+}
