@@ -11,10 +11,8 @@ package tenant
 
 import (
 	"cmp"
-	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -341,17 +339,8 @@ func (t *Tables) imports(name Name, r *derive.Reader) ([]problem.Problem, []prob
 			" are not joined before it imports this router: add the import there"},
 	} {
 		if len(p.names) > 0 {
-			ps.Add(router.Object, "spec.import", p.reason, p.before+few(p.names)+p.after)
+			ps.Add(router.Object, "spec.import", p.reason, p.before+problem.Few(p.names)+p.after)
 		}
 	}
 	return ps, ps
-}
-
-// few returns at most three names as a text.
-func few(names []string) string {
-	const most = 3
-	if more := len(names) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -207,12 +206,12 @@ func (t *networks) agreedOf(k derive.Object, r *derive.Reader) (*agreed, []probl
 			}
 		}
 		if len(missing) > 0 {
-			a.Problems.Add(about, side.field, "NetworkNotFound", "there is no TenantNetwork "+few(missing)+
+			a.Problems.Add(about, side.field, "NetworkNotFound", "there is no TenantNetwork "+problem.Few(missing)+
 				" in Namespace "+k.Namespace+": create it, or remove its name here")
 		}
 		if len(silent) > 0 {
-			a.Problems.Add(about, side.field, "NotAgreed", "TenantNetwork "+few(silent)+" is not joined, since its owner has "+
-				"not agreed: add "+k.Name+" to its spec.connections, or remove its name here")
+			a.Problems.Add(about, side.field, "NotAgreed", "TenantNetwork "+problem.Few(silent)+" is not joined, since "+
+				"its owner has not agreed: add "+k.Name+" to its spec.connections, or remove its name here")
 		}
 	}
 	return a, nil
@@ -327,15 +326,6 @@ func observed(ps problem.List) (state, observation string) {
 
 func metaOf(k derive.Object, uid types.UID, version string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, UID: uid, ResourceVersion: version}
-}
-
-// few returns at most three names as a text.
-func few(names []string) string {
-	const most = 3
-	if more := len(names) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }
 
 // networkOffer writes the status of a TenantNetwork, for which traffic waits.
