@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
 )
@@ -118,23 +118,16 @@ func printResult(out io.Writer, r verify.Result) {
 
 // member reaches a cluster by the name of a context, or by a kubeconfig file.
 func (c *cluster) member(name string) (verify.Cluster, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: name}
-	if _, err := os.Stat(name); err == nil {
-		rules.ExplicitPath, overrides.CurrentContext = name, ""
-	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	found, err := remote.Open(c.kubeconfig, name)
 	if err != nil {
-		return verify.Cluster{}, fmt.Errorf("%s is neither a context of the kubeconfig nor a kubeconfig file: %w; "+
-			"`kubectl config get-contexts` lists the contexts", name, err)
+		return verify.Cluster{}, err
 	}
-	c.configure(config)
-	k, err := kubeclient.New(config, kubeclient.Options{Scheme: verify.Scheme()})
+	c.configure(found.Config)
+	k, err := kubeclient.New(found.Config, kubeclient.Options{Scheme: verify.Scheme()})
 	if err != nil {
 		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", name, err)
 	}
-	return verify.Cluster{Name: filepath.Base(name), Client: k}, nil
+	return verify.Cluster{Name: found.Name, Client: k}, nil
 }
 
 // Probes returns the hidden group probe, which the Pods of a verification run.

@@ -36,7 +36,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(),
 			n.networkPolicies()),
-		n.trace(), n.explain(), n.policy(), n.check(),
+		n.trace(), n.explain(), n.policy(), n.check(), n.askCommand(),
 	}
 	for _, c := range all {
 		n.flags(c)
@@ -69,17 +69,22 @@ func (n *node) ask(ctx context.Context, path string, query url.Values, v any) er
 		return err
 	}
 	if code != http.StatusOK {
-		var e api.Error
-		if json.Unmarshal(body, &e) != nil || e.Error == "" {
-			return n.unexpected(code, path)
-		}
-		return errors.New(e.Error)
+		return n.refused(code, body, path)
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?",
 			path, err)
 	}
 	return nil
+}
+
+// refused returns the error of an answer other than 200.
+func (n *node) refused(code int, body []byte, path string) error {
+	var e api.Error
+	if json.Unmarshal(body, &e) != nil || e.Error == "" {
+		return n.unexpected(code, path)
+	}
+	return errors.New(e.Error)
 }
 
 func (n *node) unexpected(code int, path string) error {
@@ -91,20 +96,9 @@ func (n *node) unexpected(code int, path string) error {
 func (n *node) read(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
-		},
-	}}
-	target := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	response, err := n.open(ctx, path, query.Encode())
 	if err != nil {
 		return 0, nil, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, nil, n.silent(err)
 	}
 	defer response.Body.Close()
 	body, err = io.ReadAll(response.Body)
@@ -112,6 +106,26 @@ func (n *node) read(ctx context.Context, path string, query url.Values) (code in
 		return 0, nil, n.silent(err)
 	}
 	return response.StatusCode, body, nil
+}
+
+// open requests one path of the agent's socket. The caller reads the answer and closes it.
+func (n *node) open(ctx context.Context, path, query string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
+		},
+	}}
+	target := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, n.silent(err)
+	}
+	return response, nil
 }
 
 // silent explains why there was no answer.
