@@ -255,7 +255,9 @@ func newAgent(o Options) (*Agent, error) {
 		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
 	}
-	ways := func() map[string][]api.Way { return a.tables.ways.byCluster(portsNow(a.switchPorts, a.config)) }
+	ways := func() map[string][]api.Way {
+		return a.tables.ways.byCluster(portsNow(a.switchPorts, a.config), nil)
+	}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
 			a.packetIns.names.addresses,

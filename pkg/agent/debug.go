@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -259,16 +260,22 @@ func (a *switchAnswers) servePorts(*http.Request) (any, error) {
 }
 
 // servePeers lists the other Nodes and the other clusters.
-func (a *switchAnswers) servePeers(*http.Request) (any, error) {
+func (a *switchAnswers) servePeers(r *http.Request) (any, error) {
 	list := api.PeerList{Peers: []api.Peer{}}
+	ports := portsNow(a.switchPorts, a.tables.config)
+	// If the switch does not answer, the counters are left out. The status reports the fault.
+	counters, _ := a.flows.PortStats(r.Context())
 	for _, row := range a.tables.remotes.All() {
 		n := row.Value
-		list.Peers = append(list.Peers,
-			api.Peer{Kind: "Node", Name: n.Name, CIDRs: texts(n.PodCIDRs), Via: n.Address.String()})
+		peer := api.Peer{Kind: "Node", Name: n.Name, CIDRs: texts(n.PodCIDRs), Via: n.Address.String()}
+		if way := wayOf(n.Address, n.Address, ports, counters); way.State != "" {
+			peer.Ways = []api.Way{way}
+		}
+		list.Peers = append(list.Peers, peer)
 	}
 	nodes := len(list.Peers)
 	peering, _ := a.tables.peering.Get(self)
-	ways := a.tables.ways.byCluster(portsNow(a.switchPorts, a.tables.config))
+	ways := a.tables.ways.byCluster(ports, counters)
 	for _, p := range peering.Peers {
 		var gateways []netip.Addr // the addresses that users see, also if there are others inside WireGuard
 		for _, w := range p.Gateways {
@@ -346,6 +353,9 @@ func (a *Agent) status() api.Status {
 		s.LastPass = &api.Pass{Started: last.Started, Seconds: last.Duration.Seconds(), Evaluated: last.Evaluated,
 			Changed: last.Changed, Passes: passes}
 	}
+	if now, ok := a.tables.this.now.Get(self); ok {
+		s.Network = networkStatus(a.config, now.Underlay)
+	}
 	for _, w := range a.watcher.Status() {
 		if w.Waiting != "" {
 			s.Waiting = append(s.Waiting, fmt.Sprintf("%s objects are not watched: %s", w.Kind, w.Waiting))
@@ -375,6 +385,19 @@ func (a *Agent) status() api.Status {
 			Message: p.Message})
 	}
 	return s
+}
+
+// networkStatus has the settings of tunnels.
+func networkStatus(c config.Config, u Underlay) *api.Network {
+	n := &api.Network{
+		Mode: c.TrafficEncapMode, Tunnel: c.TunnelType, Port: int(tunnelOf(c).Port), Encryption: c.TrafficEncryptionMode,
+		PeerEncryption: c.Multicluster.TrafficEncryptionMode, Over6: u.NodesOver6, PeersOver6: u.PeersOver6, LinkMTU: u.MTU,
+		PodMTU: podMTU(c, u),
+	}
+	if u.MTU > 0 {
+		n.TunnelOverhead = tunnelOverhead(c, u)
+	}
+	return n
 }
 
 // ready reports whether the Node's network is ready.

@@ -453,13 +453,17 @@ func podMTU(c config.Config, u Underlay) int {
 	case u.MTU == 0:
 		return 0
 	}
-	mtu := u.MTU
-	if c.UsesTunnels() {
-		// One tunnel leads to a Node, another to a cluster. No packet is in both.
-		mtu -= overhead[c.TunnelType] + max(extraOverhead(c.EncryptsNodes(), u.NodesOver6),
-			extraOverhead(c.EncryptsPeers(), u.PeersOver6))
+	return min(u.MTU-tunnelOverhead(c, u), 65000)
+}
+
+// tunnelOverhead returns the most that tunnels and encryption add to a packet of a Pod.
+func tunnelOverhead(c config.Config, u Underlay) int {
+	if !c.UsesTunnels() {
+		return 0
 	}
-	return min(mtu, 65000)
+	// One tunnel leads to a Node, another to a cluster. No packet is in both.
+	return overhead[c.TunnelType] + max(extraOverhead(c.EncryptsNodes(), u.NodesOver6),
+		extraOverhead(c.EncryptsPeers(), u.PeersOver6))
 }
 
 // remoteOf is another Node of this cluster that has Pods and an address.

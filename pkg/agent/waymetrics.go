@@ -2,12 +2,14 @@ package agent
 
 import (
 	"net/netip"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
@@ -19,13 +21,31 @@ func portsNow(m *bridge.Manager, c config.Config) map[string]bridge.PortState {
 	return m.State().Bridges[c.OVSBridge].Ports
 }
 
-// byCluster returns the ways to peers by cluster ID, with the state of their ports.
-func (t *wayTables) byCluster(ports map[string]bridge.PortState) map[string][]api.Way {
+// wayOf returns the way to an address, with the state and the counters of the port to its far end.
+func wayOf(to, end netip.Addr, ports map[string]bridge.PortState, counters map[ofp.Port]ofp.PortStats) api.Way {
+	port := ports[wayPort(end)]
+	w := api.Way{To: to.String(), State: port.BFD}
+	if port.BFD == "" {
+		return w
+	}
+	w.Forwarding = port.BFDStatus["forwarding"] == "true"
+	w.Diagnostic = port.BFDStatus["diagnostic"]
+	w.RemoteState, w.RemoteDiagnostic = port.BFDStatus["remote_state"], port.BFDStatus["remote_diagnostic"]
+	w.Flaps, _ = strconv.ParseUint(port.BFDStatus["flap_count"], 10, 64)
+	if c, ok := counters[ofp.Port(port.OFPort)]; ok && port.OFPort != 0 {
+		w.RxPackets, w.TxPackets = c.RxPackets, c.TxPackets
+	}
+	return w
+}
+
+// byCluster returns the ways to peers by cluster ID.
+func (t *wayTables) byCluster(ports map[string]bridge.PortState, counters map[ofp.Port]ofp.PortStats,
+) map[string][]api.Way {
 	p, _ := t.peering.Get(self)
 	out := map[string][]api.Way{}
 	for _, peer := range p.Peers {
 		add := func(to, end netip.Addr) {
-			out[peer.ClusterID] = append(out[peer.ClusterID], api.Way{To: to.String(), State: ports[wayPort(end)].BFD})
+			out[peer.ClusterID] = append(out[peer.ClusterID], wayOf(to, end, ports, counters))
 		}
 		own := p.Part.Ways(peer)
 		for _, w := range own {

@@ -14,6 +14,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -71,7 +72,9 @@ func TestWays(t *testing.T) {
 	ports := map[string]bridge.PortState{}
 	for end, state := range map[string]bridge.PortState{
 		"192.168.79.101": {BFD: "up", BFDWasUp: true}, "192.168.79.102": {BFD: "down", BFDWasUp: true},
-		"192.168.79.103": {BFD: "init"},
+		"192.168.79.103": {BFD: "init", OFPort: 7, BFDStatus: map[string]string{"state": "init", "forwarding": "false",
+			"diagnostic": "Neighbor Signaled Session Down", "remote_state": "down",
+			"remote_diagnostic": "Control Detection Time Expired", "flap_count": "12"}},
 		"192.168.78.101": {BFD: "up", BFDWasUp: true}, "192.168.78.102": {BFD: "down"},
 		"192.168.80.101": {}, // is not watched
 	} {
@@ -80,8 +83,10 @@ func TestWays(t *testing.T) {
 	}
 	type ends = map[datapath.WayEnd]bool
 	at := func(text string) datapath.WayEnd { return datapath.WayEnd{Addr: netip.MustParseAddr(text)} }
+	counters := map[ofp.Port]ofp.PortStats{0: {RxPackets: 1}, 7: {RxPackets: 90, TxPackets: 120}}
 	west := []api.Way{{To: "192.168.79.101", State: "up"}, {To: "192.168.79.102", State: "down"},
-		{To: "192.168.79.103", State: "init"}}
+		{To: "192.168.79.103", State: "init", Diagnostic: "Neighbor Signaled Session Down", RemoteState: "down",
+			RemoteDiagnostic: "Control Detection Time Expired", Flaps: 12, RxPackets: 90, TxPackets: 120}}
 	watched := map[string]wayNow{"west/192.168.79.101": {up: true, was: true}, "west/192.168.79.102": {was: true},
 		"west/192.168.79.103": {}}
 	for _, row := range []struct {
@@ -113,7 +118,7 @@ func TestWays(t *testing.T) {
 			tables := newTables(row.view.Config, row.view.NodeName)
 			tables.set(row.view)
 			tables.engine.Pass()
-			if diff := cmp.Diff(row.ways, tables.ways.byCluster(ports)); diff != "" {
+			if diff := cmp.Diff(row.ways, tables.ways.byCluster(ports, counters)); diff != "" {
 				t.Errorf("ways (-want +have):\n%s", diff)
 			}
 			if diff := cmp.Diff(row.ends, tables.ways.endsUp(ports),
@@ -140,7 +145,7 @@ func TestWayMetrics(t *testing.T) {
 	tables.engine.Pass()
 	m := wayMetrics{func() map[string][]api.Way {
 		return tables.ways.byCluster(map[string]bridge.PortState{"bfd-c0a84f65": {BFD: "up"}, "bfd-c0a84f66": {BFD: "down"},
-			"bfd-c0a84f67": {BFD: "init"}})
+			"bfd-c0a84f67": {BFD: "init"}}, nil)
 	}}
 	want := `
 # HELP tombolo_multicluster_way_up Whether BFD finds a way from this Node to another cluster up: 1 or 0.

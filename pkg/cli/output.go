@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Format is how an answer is printed: table, json or yaml.
+// Format is how an answer is printed: table, wide, json or yaml. A table that has no further columns is the same wide.
 type Format string
 
 func (f *Format) String() string { return string(*f) }
@@ -19,17 +19,17 @@ func (f *Format) Type() string   { return "format" }
 
 func (f *Format) Set(s string) error {
 	switch s {
-	case "table", "json", "yaml":
+	case "table", "wide", "json", "yaml":
 		*f = Format(s)
 		return nil
 	}
-	return fmt.Errorf("want table, json or yaml")
+	return fmt.Errorf("want table, wide, json or yaml")
 }
 
 // Flag adds -o to a command.
 func (f *Format) Flag(cmd *cobra.Command) {
 	*f = "table"
-	cmd.Flags().VarP(f, "output", "o", "table, json or yaml")
+	cmd.Flags().VarP(f, "output", "o", "table, wide, json or yaml")
 }
 
 // Print writes v as JSON or YAML, or calls table.

@@ -225,7 +225,11 @@ func waysSeen(t *testing.T, peers, metric, gateway string) {
 		if i < 0 || len(list.Peers[i].Ways) != 1 || list.Peers[i].Ways[0].State != peers {
 			return fmt.Errorf("want one way to west that is %s: %s", peers, out)
 		}
-		to := list.Peers[i].Ways[0].To
+		way := list.Peers[i].Ways[0]
+		if way.State == "up" && (!way.Forwarding || way.RemoteState != "up" || way.RxPackets == 0 || way.TxPackets == 0) {
+			return fmt.Errorf("want the far end's state and packets both ways: %+v", way)
+		}
+		to := way.To
 		out, err = shown(ctx, "/metrics")
 		if line := regexp.MustCompile(`(?m)^tombolo_multicluster_way_up\{cluster="test-cluster-west",[^}]*"` +
 			regexp.QuoteMeta(to) + `"\} ` + metric + `$`); err == nil && !line.MatchString(out) {

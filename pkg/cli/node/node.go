@@ -276,6 +276,9 @@ func (n *node) peers() *cobra.Command {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
+				if out == "wide" {
+					return waysTable(list).Write(cmd.OutOrStdout(), "  ")
+				}
 				t := cli.Rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}
 				for _, p := range list.Peers {
 					t.Add(p.Kind, p.Name, cli.Or(via(p), "-"), cli.Or(strings.Join(p.CIDRs, ","), "-"),
@@ -300,6 +303,27 @@ func via(p api.Peer) string {
 		out = append(out, strings.TrimSpace(w.To+" "+w.State))
 	}
 	return strings.Join(out, ",")
+}
+
+// waysTable returns a row for each way, with the reports of both ends.
+func waysTable(list api.PeerList) cli.Rows {
+	t := cli.Rows{{"KIND", "NAME", "TO", "STATE", "FORWARDING", "DIAGNOSTIC", "REMOTE", "REMOTE-DIAGNOSTIC", "FLAPS", "RX",
+		"TX"}}
+	for _, p := range list.Peers {
+		if len(p.Ways) == 0 {
+			t.Add(p.Kind, p.Name, cli.Or(p.Via, "-"), "-", "-", "-", "-", "-", "-", "-", "-")
+		}
+		for _, w := range p.Ways {
+			if w.State == "" {
+				t.Add(p.Kind, p.Name, w.To, "-", "-", "-", "-", "-", "-", "-", "-")
+				continue
+			}
+			t.Add(p.Kind, p.Name, w.To, w.State, strconv.FormatBool(w.Forwarding), cli.Or(w.Diagnostic, "-"),
+				cli.Or(w.RemoteState, "-"), cli.Or(w.RemoteDiagnostic, "-"), strconv.FormatUint(w.Flaps, 10),
+				strconv.FormatUint(w.RxPackets, 10), strconv.FormatUint(w.TxPackets, 10))
+		}
+	}
+	return t
 }
 
 func (n *node) status() *cobra.Command {
@@ -332,6 +356,12 @@ func printStatus(w io.Writer, s api.Status) error {
 		t.Add("", "waiting: "+what)
 	}
 	t.Add("Datapath:", cli.Or(s.Datapath, "-")+", Open vSwitch "+cli.Or(s.OVS, "unknown"))
+	if w := s.Network; w != nil {
+		t.Add("Tunnels:", fmt.Sprintf("%s, port %d, mode %s; encryption: %s between Nodes, %s between clusters",
+			w.Tunnel, w.Port, w.Mode, w.Encryption, w.PeerEncryption))
+		t.Add("", fmt.Sprintf("MTU: %d of Pods, %d of the link; tunnels add up to %d bytes", w.PodMTU, w.LinkMTU,
+			w.TunnelOverhead))
+	}
 	if s.Role != "" {
 		t.Add("Multi-cluster:", fmt.Sprintf("%s; gateway is %s", s.Role, cli.Or(s.Gateway, "none")))
 	}

@@ -114,14 +114,28 @@ type Peer struct {
 	CIDRs    []string `json:"cidrs"`
 	Gateways []string `json:"gateways,omitempty"` // a remote cluster's gateway addresses
 	Via      string   `json:"via"`                // tunnel destination from this Node, of several the oldest
-	Ways     []Way    `json:"ways,omitempty"`     // to a cluster: the tunnel destinations, the oldest first
-	Role     string   `json:"role,omitempty"`     // of this Node towards the cluster: Gateway or Regular
+	// Ways are the tunnel destinations to a cluster, the oldest first, or the way to a Node if BFD watches it.
+	Ways []Way  `json:"ways,omitempty"`
+	Role string `json:"role,omitempty"` // of this Node towards the cluster: Gateway or Regular
 }
 
 // Way is one of the ways to another cluster: a tunnel from this Node.
 type Way struct {
 	To    string `json:"to"`              // tunnel destination
 	State string `json:"state,omitempty"` // by BFD: up, down or init; empty where there is no BFD
+	// Forwarding is set if BFD lets packets pass.
+	Forwarding bool `json:"forwarding,omitempty"`
+	// Diagnostic is why the state changed last, in the words of RFC 5880.
+	Diagnostic string `json:"diagnostic,omitempty"`
+	// RemoteState and RemoteDiagnostic are the same of the far end, as its last packet had them. If the far end is silent,
+	// they are "down" and "No Diagnostic".
+	RemoteState      string `json:"remoteState,omitempty"`
+	RemoteDiagnostic string `json:"remoteDiagnostic,omitempty"`
+	// Flaps counts changes between up and not up since the port was made.
+	Flaps uint64 `json:"flaps,omitempty"`
+	// RxPackets and TxPackets are the port's counters, packets of BFD included.
+	RxPackets uint64 `json:"rxPackets,omitempty"`
+	TxPackets uint64 `json:"txPackets,omitempty"`
 }
 
 // PeerList is the answer of PathPeers: Nodes first, then clusters, each by name.
@@ -143,6 +157,22 @@ type Status struct {
 	OpenFlow OpenFlow  `json:"openflow"`
 	Problems []Problem `json:"problems"`
 	LastPass *Pass     `json:"lastPass,omitempty"`
+	Network  *Network  `json:"network,omitempty"`
+}
+
+// Network has the settings that must agree between the ends of tunnels, and the sizes of packets.
+type Network struct {
+	Mode           string `json:"mode"`                 // trafficEncapMode
+	Tunnel         string `json:"tunnel"`               // geneve, vxlan or gre
+	Port           int    `json:"port,omitempty"`       // UDP port of tunnels; 0 for gre
+	Encryption     string `json:"encryption"`           // between Nodes: none or wireGuard
+	PeerEncryption string `json:"peerEncryption"`       // between clusters
+	Over6          bool   `json:"over6,omitempty"`      // tunnels to Nodes are over IPv6
+	PeersOver6     bool   `json:"peersOver6,omitempty"` // tunnels between clusters are over IPv6
+	LinkMTU        int    `json:"linkMTU,omitempty"`    // of the interface that carries the tunnels; 0 while unknown
+	PodMTU         int    `json:"podMTU,omitempty"`     // of new Pods; 0 while unknown
+	// TunnelOverhead is the most that tunnels and encryption add to a packet of a Pod.
+	TunnelOverhead int `json:"tunnelOverhead,omitempty"`
 }
 
 // Pass is what the agent did when something had changed last.

@@ -3,6 +3,7 @@ package flowsync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -85,6 +86,29 @@ func (s *Syncer) DumpTables(ctx context.Context, tables ...ofp.Table) ([]DumpedF
 		out = append(out, flows...)
 	}
 	return out, nil
+}
+
+// PortStats reads the counters of the switch's ports.
+func (s *Syncer) PortStats(ctx context.Context) (map[ofp.Port]ofp.PortStats, error) {
+	conn, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	parts, err := conn.Request(ctx, ofp.PortStatsRequest{Port: ofp.PortAny})
+	if err != nil {
+		return nil, fmt.Errorf("read the counters of ports: %w", err)
+	}
+	ports := map[ofp.Port]ofp.PortStats{}
+	for _, part := range parts {
+		reply, ok := part.(ofp.PortStatsReply)
+		if !ok {
+			return nil, fmt.Errorf("read the counters of ports: the switch answers with %s", part.Type())
+		}
+		for _, p := range reply.Ports {
+			ports[p.Port] = p
+		}
+	}
+	return ports, nil
 }
 
 func (s *Syncer) connected() (*ofconn.Conn, error) {

@@ -66,6 +66,9 @@ func TestMeters(t *testing.T) {
 	if want := map[uint32]int{1: 1, 2: 1, 3: 1}; err != nil || !maps.Equal(ids, want) {
 		t.Errorf("counters of meters with bands: %v, %v; want %v", ids, err, want)
 	}
+	if ports, err := s.PortStats(t.Context()); err != nil || ports[ofp.PortLocal].Port != ofp.PortLocal {
+		t.Errorf("counters of ports: %v, %v; want at least those of the bridge's own", ports, err)
+	}
 	before := s.Stats()
 	setAll(s, map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1",
 		"table=1,priority=2,ip,actions=meter:3,output:2")})

@@ -106,6 +106,8 @@ type PortState struct {
 	BFD string
 	// BFDWasUp is set if it has been up since ovs-vswitchd made the interface.
 	BFDWasUp bool
+	// BFDStatus is what ovs-vswitchd reports of it, by the keys of bfd_status in the OVSDB; nil without.
+	BFDStatus map[string]string
 }
 
 // Stats counts what a Manager has done.

@@ -380,6 +380,7 @@ func portState(p *schema.Port, interfaces map[string]*schema.Interface) PortStat
 		ps.Options = i.Options
 		if i.BFD["enable"] == "true" {
 			ps.BFD = cmp.Or(i.BFDStatus["state"], "down")
+			ps.BFDStatus = i.BFDStatus
 			// Counted are changes between up and not up, and it begins down.
 			ps.BFDWasUp = !slices.Contains([]string{"", "0"}, i.BFDStatus["flap_count"])
 		}
