@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/diagnose"
 	"github.com/tombolo-net/tombolo/pkg/cli/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/cli/node"
 	"github.com/tombolo-net/tombolo/pkg/cli/openflow"
@@ -54,6 +55,6 @@ func command(name string) *cobra.Command {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tombolo"}
 	}
 	root.AddCommand(node.Commands()...)
-	root.AddCommand(multicluster.Command(), openflow.Command(), multicluster.Probes())
+	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), multicluster.Probes())
 	return root
 }

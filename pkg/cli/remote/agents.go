@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -173,6 +174,12 @@ func (a Agent) Stream(ctx context.Context, path string, query url.Values, w io.W
 	return nil
 }
 
+// timedOut reports whether a time limit has caused an error.
+func timedOut(err error) bool {
+	var e net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &e) && e.Timeout()
+}
+
 func target(path string, query url.Values) string {
 	if len(query) == 0 {
 		return path
@@ -188,7 +195,7 @@ func (a Agent) failed(path string, err error) error {
 	case errors.As(err, &reported): // the agent's error has its own
 	case a.Pod == nil:
 		remedy = "; look at `kubectl get pods --all-namespaces -l " + AgentLabels + "`"
-	case errors.Is(err, context.DeadlineExceeded):
+	case timedOut(err):
 		remedy = fmt.Sprintf("; there was no answer within %s: look at the Node and at `kubectl logs -n %s %s -c %s`",
 			a.cluster.Timeout, a.Pod.Namespace, a.Pod.Name, container)
 	default:

@@ -3,8 +3,8 @@
 package remote
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,13 +30,14 @@ type Flags struct {
 	Timeout time.Duration
 }
 
-// Add adds the flags to a command.
+// Add adds the flags to a command. A Timeout that is set is the default.
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.Contexts, "context", nil,
 		"contexts of the kubeconfig, or kubeconfig files, separated by commas; the current context when empty")
 	flags.StringVarP(&f.Kubeconfig, "kubeconfig", "k", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
 	flags.StringSliceVar(&f.Nodes, "node", nil, "only these Nodes, separated by commas")
-	flags.DurationVarP(&f.Timeout, "timeout", "t", 10*time.Second, "how long to wait for each API server and agent")
+	flags.DurationVarP(&f.Timeout, "timeout", "t", cmp.Or(f.Timeout, 10*time.Second),
+		"how long to wait for each API server and agent")
 }
 
 // Clusters returns the clusters that the flags name. Each has a name of its own.
@@ -130,7 +131,7 @@ func New(name string, config *rest.Config) *Cluster {
 // failed returns an error of a request to the API server, with the remedy.
 func (c *Cluster) failed(doing string, err error) error {
 	remedy := "is the API server up, and may this user do it?"
-	if errors.Is(err, context.DeadlineExceeded) {
+	if timedOut(err) {
 		remedy = fmt.Sprintf("there was no answer within %s; is the API server up? --timeout waits longer", c.Timeout)
 	}
 	return fmt.Errorf("cluster %s: %s: %w; %s", c.Name, doing, err, remedy)

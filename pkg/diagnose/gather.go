@@ -1,0 +1,302 @@
+package diagnose
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+// again is the time after which ways that are not up are looked at once more. BFD sends a packet a second on such ways.
+const again = 2500 * time.Millisecond
+
+// Gather reads the facts of clusters, all at the same time. A fact that cannot be read is missing in the result, with
+// the
+// reason. Nothing is written.
+func Gather(ctx context.Context, clusters []*remote.Cluster) Facts {
+	f := Facts{Clusters: make([]Cluster, len(clusters))}
+	var all sync.WaitGroup
+	for i, c := range clusters {
+		all.Go(func() { f.Clusters[i] = gather(ctx, c) })
+	}
+	all.Wait()
+	return f
+}
+
+// scheme has the kinds that a diagnosis reads.
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, appsv1.AddToScheme,
+		coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme,
+		mcv1alpha2.AddToScheme, mcsv1beta1.Install, crdv1beta1.AddToScheme, npv1alpha2.Install} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}
+
+// gather reads the facts of one cluster.
+func gather(ctx context.Context, from *remote.Cluster) Cluster {
+	c := Cluster{Name: from.Name, Unread: map[Kind]string{}, Absent: map[Kind]bool{}}
+	if err := c.ping(ctx, from); err != nil {
+		c.Fault = err.Error()
+		return c
+	}
+	var both sync.WaitGroup
+	both.Go(func() { c.agents(ctx, from) })
+	c.objects(ctx, from)
+	both.Wait()
+	return c
+}
+
+// ping asks the API server for its version, and reads its clock.
+func (c *Cluster) ping(ctx context.Context, from *remote.Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, from.Timeout)
+	defer cancel()
+	web, err := rest.HTTPClientFor(from.Config)
+	if err != nil {
+		return err
+	}
+	host, _, err := rest.DefaultServerUrlFor(from.Config)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, host.JoinPath("version").String(), nil)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	answer, err := web.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	middle := start.Add(time.Since(start) / 2)
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", answer.Status, strings.TrimSpace(string(body[:min(len(body), 300)])))
+	}
+	var version struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if err := json.Unmarshal(body, &version); err != nil {
+		return fmt.Errorf("it answers for its version what is no API server's answer: %w", err)
+	}
+	c.Version = version.GitVersion
+	c.Now = middle
+	if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
+		c.Now = date.Add(time.Second / 2) // the header has whole seconds
+		c.Ahead = c.Now.Sub(middle)
+	}
+	return nil
+}
+
+// objects lists the objects, all kinds at the same time.
+func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
+	ctx, cancel := context.WithTimeout(ctx, from.Timeout)
+	defer cancel()
+	var (
+		mu              sync.Mutex
+		nodes           corev1.NodeList
+		deployments     appsv1.DeploymentList
+		daemonSets      appsv1.DaemonSetList
+		leases          coordinationv1.LeaseList
+		webhooks        admissionv1.ValidatingWebhookConfigurationList
+		slicesOf        discoveryv1.EndpointSliceList
+		sets            mcv1alpha2.ClusterSetList
+		gateways        mcv1alpha1.GatewayList
+		infos           mcv1alpha1.ClusterInfoImportList
+		exports         mcv1alpha1.ResourceExportList
+		announces       mcv1alpha1.MemberClusterAnnounceList
+		serviceExports  mcsv1beta1.ServiceExportList
+		serviceImports  mcsv1beta1.ServiceImportList
+		clusterPolicies crdv1beta1.ClusterNetworkPolicyList
+		policies        crdv1beta1.NetworkPolicyList
+		standard        npv1alpha2.ClusterNetworkPolicyList
+	)
+	lists := map[Kind]client.ObjectList{Nodes: &nodes, Deployments: &deployments, DaemonSets: &daemonSets, Leases: &leases,
+		Webhooks: &webhooks, EndpointSlices: &slicesOf, ClusterSets: &sets, Gateways: &gateways, Infos: &infos,
+		ResourceExports: &exports, Announces: &announces, ServiceExports: &serviceExports, ServiceImports: &serviceImports,
+		ClusterPolicies: &clusterPolicies, Policies: &policies, StandardPolicies: &standard}
+	k, err := client.New(from.Config, client.Options{Scheme: scheme()})
+	if err != nil {
+		for kind := range lists {
+			c.Unread[kind] = err.Error()
+		}
+		return
+	}
+	var all sync.WaitGroup
+	for kind, list := range lists {
+		all.Go(func() {
+			err := k.List(ctx, list)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+				c.Absent[kind] = true
+			case err != nil:
+				c.Unread[kind] = err.Error()
+			}
+		})
+	}
+	all.Wait()
+	c.Nodes, c.Deployments, c.DaemonSets, c.Leases = nodes.Items, deployments.Items, daemonSets.Items, leases.Items
+	c.Webhooks, c.EndpointSlices, c.Sets, c.Gateways = webhooks.Items, slicesOf.Items, sets.Items, gateways.Items
+	c.Infos, c.ResourceExports, c.Announces = infos.Items, exports.Items, announces.Items
+	c.ServiceExports, c.ServiceImports = serviceExports.Items, serviceImports.Items
+	c.ClusterPolicies, c.Policies, c.StandardPolicies = clusterPolicies.Items, policies.Items, standard.Items
+	c.token(ctx, k)
+}
+
+// token reads the Secret of the member.
+func (c *Cluster) token(ctx context.Context, k client.Client) {
+	set := c.set()
+	if set == nil || set.Spec.Leaders[0].Secret == "" {
+		return
+	}
+	key := client.ObjectKey{Namespace: set.Namespace, Name: set.Spec.Leaders[0].Secret}
+	var secret corev1.Secret
+	switch err := k.Get(ctx, key, &secret); {
+	case apierrors.IsNotFound(err):
+		c.Token = &Token{Namespace: key.Namespace, Name: key.Name, Missing: true}
+	case err != nil:
+		c.Unread[Secrets] = err.Error()
+	default:
+		c.Token = tokenOf(&secret)
+	}
+}
+
+// tokenOf returns the facts of a member's Secret, without its content.
+func tokenOf(secret *corev1.Secret) *Token {
+	t := &Token{Namespace: secret.Namespace, Name: secret.Name, Keys: slices.Sorted(maps.Keys(secret.Data))}
+	if list, err := cert.ParseCertsPEM(secret.Data["ca.crt"]); err == nil {
+		t.CAEnds = list[0].NotAfter
+		for _, ca := range list { // the API server's certificate is signed by one of them
+			if ca.NotAfter.After(t.CAEnds) {
+				t.CAEnds = ca.NotAfter
+			}
+		}
+	}
+	var err error
+	t.Subject, t.Expires, err = claims(string(secret.Data["token"]))
+	if err != nil {
+		t.Malformed = err.Error()
+	}
+	return t
+}
+
+// claims reads who a ServiceAccount's token is for, and when it ends. The errors have nothing of the token.
+func claims(token string) (subject string, expires time.Time, _ error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return "", expires, errors.New("it is no ServiceAccount's token: such a token has three parts")
+	}
+	body, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return "", expires, errors.New("it is no ServiceAccount's token: its second part is not base64")
+	}
+	var c struct {
+		Sub string `json:"sub"`
+		Exp int64  `json:"exp"`
+	}
+	if json.Unmarshal(body, &c) != nil || c.Sub == "" {
+		return "", expires, errors.New("it is no ServiceAccount's token: it does not name an account")
+	}
+	if c.Exp > 0 {
+		expires = time.Unix(c.Exp, 0)
+	}
+	return c.Sub, expires, nil
+}
+
+// agents asks the agents of all Nodes.
+func (c *Cluster) agents(ctx context.Context, from *remote.Cluster) {
+	found, err := from.Agents(ctx)
+	if err != nil {
+		c.AgentsFault = err.Error()
+		return
+	}
+	c.Agents = make([]Agent, len(found))
+	var all sync.WaitGroup
+	for i, a := range found {
+		all.Go(func() { c.Agents[i] = askAgent(ctx, a) })
+	}
+	all.Wait()
+}
+
+// askAgent asks one agent.
+func askAgent(ctx context.Context, from remote.Agent) Agent {
+	a := Agent{Node: from.Node, Pod: from.Pod}
+	if from.Pod == nil || from.Pod.Status.Phase != corev1.PodRunning {
+		a.Fault = "no Pod of tombolo-agent runs there"
+		return a
+	}
+	peers := func() ([]api.Peer, error) {
+		var list api.PeerList
+		err := answer(ctx, from, api.PathPeers, &list)
+		return list.Peers, err
+	}
+	var status api.Status
+	err := answer(ctx, from, api.PathStatus, &status)
+	if err == nil {
+		a.Status = &status
+		a.Peers, err = peers()
+	}
+	if err != nil {
+		a.Fault = err.Error()
+		return a
+	}
+	if slices.ContainsFunc(a.Peers, func(p api.Peer) bool {
+		return slices.ContainsFunc(p.Ways, func(w api.Way) bool { return w.State != "" && w.State != up })
+	}) {
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+		}
+		a.Later, _ = peers() // without an answer the first one counts
+	}
+	return a
+}
+
+// answer asks an agent for a path, and decodes the answer.
+func answer(ctx context.Context, from remote.Agent, path string, to any) error {
+	body, err := from.Ask(ctx, path, nil)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return fmt.Errorf("understand the answer of the agent of Node %s for %s: %w; are this command and the agent of one "+
+			"version?", from.Node, path, err)
+	}
+	return nil
+}

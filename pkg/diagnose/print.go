@@ -1,0 +1,68 @@
+package diagnose
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Count returns the number of results with a status.
+func Count(results []Result, status string) (n int) {
+	for _, r := range results {
+		if r.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// Print writes results for people. Results of one check that have passed are one line. So are
+// skipped ones.
+func Print(w io.Writer, results []Result) {
+	for i := 0; i < len(results); {
+		j := i
+		for j < len(results) && results[j].Code == results[i].Code {
+			j++
+		}
+		printCheck(w, results[i:j])
+		i = j
+	}
+}
+
+// printCheck writes the results of one check.
+func printCheck(w io.Writer, results []Result) {
+	for _, status := range []string{Pass, Skip} {
+		var parts []string
+		for _, r := range results {
+			if r.Status == status && len(r.Evidence) == 0 {
+				parts = append(parts, strings.TrimSuffix(strings.TrimSpace(r.Cluster+" ("+r.Detail+")"), " ()"))
+			}
+		}
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "()" })
+		if n := slices.ContainsFunc(results, func(r Result) bool { return r.Status == status && len(r.Evidence) == 0 }); n {
+			fmt.Fprintf(w, "%-7s  %s  %s%s\n", status, results[0].Code, results[0].Check, after(": ", strings.Join(parts, ", ")))
+		}
+	}
+	for _, r := range results {
+		if r.Status != Fail && r.Status != Unknown && len(r.Evidence) == 0 {
+			continue
+		}
+		where := strings.Join(slices.DeleteFunc([]string{r.Cluster, r.Object}, func(s string) bool { return s == "" }), ": ")
+		fmt.Fprintf(w, "%-7s  %s  %s%s%s\n", r.Status, r.Code, r.Check, after(": ", where), after(": ", r.Detail))
+		for _, line := range r.Evidence {
+			fmt.Fprintf(w, "                - %s\n", line)
+		}
+		if r.Remedy != "" {
+			fmt.Fprintf(w, "                remedy: %s\n", r.Remedy)
+		}
+	}
+}
+
+// after returns a text with a prefix; nothing for an empty text.
+func after(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}

@@ -1,0 +1,239 @@
+package diagnose
+
+// checks are all checks, in the order in which they run: the cause of a fault comes before its effects. A code is never
+// used for another check. The entries of docs/diagnose.md are made from this table.
+var checks = []Check{
+	{
+		Code: "TD001", Name: "API server", Severity: Critical, all: apiServers, faults: true,
+		Cause: "The API server of a cluster does not answer, or refuses the user. Nothing else is known of the cluster, " +
+			"and the checks of it are unknown.",
+		Remedy: "Check the context of the kubeconfig, the network to the API server, and the user's credentials " +
+			"(`kubectl --context NAME get --raw /version`).",
+	},
+	{
+		Code: "TD002", Name: "clocks", Severity: Warning, all: clocks,
+		Cause: "The clocks of two API servers differ by more than 30 s. Tokens may be refused, and a member may look " +
+			"silent " +
+			"to the leader.",
+		Remedy: "Run NTP on the Nodes of both control planes (`chronyc tracking`).",
+	},
+	{
+		Code: "TD003", Name: "Nodes", Severity: Critical, each: nodesReady, needs: []Kind{Nodes},
+		Cause:  "A Node is not Ready for another reason than its network.",
+		Remedy: "Read the conditions of the Node and the log of its kubelet.",
+	},
+	{
+		Code: "TD010", Name: "agents run", Severity: Critical, each: agentsRun, needs: []Kind{Nodes},
+		Cause: "A Node has no running Pod of tombolo-agent: the Pod waits, crashes, or was not made. Pods of the Node keep " +
+			"the network that they have; new Pods get no network.",
+		Remedy: "Read the events of the Pod and the previous log of the container tombolo-agent. If there is no Pod, look " +
+			"at " +
+			"the taints of the Node and at the DaemonSet's selector.",
+	},
+	{
+		Code: "TD011", Name: "agents answer", Severity: Critical, each: agentsAnswer,
+		Cause: "The agent runs and does not answer on its socket, or the API server does not reach the kubelet of the Node.",
+		Remedy: "Read the log of the agent. If `kubectl exec` into other Pods of the Node fails too, the way from the API " +
+			"server " +
+			"to the kubelet (TCP port 10250) is cut.",
+	},
+	{
+		Code: "TD012", Name: "agents are ready", Severity: Critical, each: agentsReady, agents: true,
+		Cause: "The agent waits for something: the OVSDB, the switch, the Node's podCIDR, or objects that it may not " +
+			"watch. The " +
+			"result names it.",
+		Remedy: "Mend what it waits for. `tombolo get status` in the Pod has all of it.",
+	},
+	{
+		Code: "TD013", Name: "flows", Severity: Critical, each: flowsTaken, agents: true,
+		Cause: "The switch refuses flows of the agent, or the connection to it is lost. Traffic that needs the flows is " +
+			"dropped.",
+		Remedy: "The switch's reason names what it does not support. Check the version of Open vSwitch and of its kernel " +
+			"module.",
+	},
+	{
+		Code: "TD014", Name: "versions", Severity: Warning, all: versions, agents: true,
+		Cause: "The agents of a cluster have several versions, or clusters have versions that differ by more than one " +
+			"minor " +
+			"version.",
+		Remedy: "Complete the upgrade (docs/install.md, Upgrade and rollback). `kubectl rollout status` of the DaemonSet " +
+			"shows " +
+			"whether it waits for a Node.",
+	},
+	{
+		Code: "TD015", Name: "controllers", Severity: Critical, each: controllers, needs: []Kind{Deployments},
+		Cause: "A controller of the cluster has no ready replica, or its Deployment is missing: Services are not " +
+			"exchanged, policies " +
+			"get " +
+			"no status, and their webhook refuses writes.",
+		Remedy: "Read the events of its Pods and their log.",
+	},
+	{
+		Code: "TD016", Name: "elected replicas", Severity: Warning, each: elected, needs: []Kind{Leases, Deployments},
+		Cause:  "No replica of a controller has renewed its Lease for a minute. All of them wait or hang.",
+		Remedy: "Read the log of the replica that holds the Lease, and delete its Pod.",
+	},
+	{
+		Code: "TD017", Name: "certificates of webhooks", Severity: Warning, each: webhookCertificates,
+		needs: []Kind{Webhooks},
+		Cause: "The certificate of a webhook ends within 30 days. Controllers renew it 90 days before its end, so " +
+			"something " +
+			"prevents this. When it ends, the API server refuses writes of these kinds.",
+		Remedy: "Read the log of the controller for `certificate`. It needs the right to update its Secret and its webhook " +
+			"configuration.",
+	},
+	{
+		Code: "TD020", Name: "member's token", Severity: Critical, each: memberToken, member: true, needs: []Kind{Secrets},
+		Cause: "The Secret that the ClusterSet names for the leader is missing, has no token, or the token or the leader's " +
+			"CA " +
+			"in it ends within 30 days.",
+		Remedy: "Make a new token in the leader (`tombolo mc create membertoken`), and apply its Secret in the member.",
+	},
+	{
+		Code: "TD021", Name: "one ClusterSet", Severity: Critical, all: oneClusterSet, needs: []Kind{ClusterSets},
+		Cause: "Two of the clusters have the same cluster ID, use the token of one account, or are in different " +
+			"ClusterSets. " +
+			"The leader accepts one of them only.",
+		Remedy: "Give each member an ID and a token of its own, and join them to one leader.",
+	},
+	{
+		Code: "TD022", Name: "member and leader", Severity: Critical, each: connected, member: true,
+		Cause: "The member's controller does not reach the leader, or the leader refuses it. Exports and imports stay as " +
+			"they " +
+			"are. The message has the error of the leader's API server.",
+		Remedy: "`Unauthorized` is a wrong or old token, `forbidden` a missing RoleBinding, `connection refused` or a " +
+			"timeout a " +
+			"firewall or a wrong `server`, `x509` a wrong ca.crt in the Secret.",
+	},
+	{
+		Code: "TD023", Name: "other clusters", Severity: Warning, each: otherClusters, member: true,
+		needs: []Kind{Infos, Announces},
+		Cause: "Another cluster of the ClusterSet is silent (its controller does not renew its announcement at the " +
+			"leader), " +
+			"gone (no way to it is up, and others do not reach it either), or has left (the leader has withdrawn it).",
+		Remedy: "Silent: look at that cluster's controller and its way to the leader. Gone: look at its Gateways. Left: " +
+			"nothing, " +
+			"if it was meant; otherwise join it again.",
+	},
+	{
+		Code: "TD030", Name: "ranges", Severity: Critical, all: ranges, needs: []Kind{ClusterSets, Nodes, Gateways},
+		Cause: "Ranges of Pods or Services of two clusters meet. The leader accepts the first and refuses the other, or " +
+			"packets " +
+			"go to the wrong cluster.",
+		Remedy: "Give one of the clusters ranges of its own. Pod ranges may meet if Pods need not reach each other: remove " +
+			"them " +
+			"from podCIDRs of the member's configuration.",
+	},
+	{
+		Code: "TD031", Name: "tunnels", Severity: Critical, all: tunnels, agents: true,
+		Cause: "The ends of tunnels have different settings: type, port, encryption, or version of IP. No packet between " +
+			"them " +
+			"is accepted.",
+		Remedy: "Set the same values in antrea-agent.conf of all clusters (tunnelType, tunnelPort, " +
+			"multicluster.trafficEncryptionMode), and restart the agents.",
+	},
+	{
+		Code: "TD032", Name: "MTU", Severity: Critical, all: mtus, agents: true,
+		Cause: "Packets of Pods with the header of a tunnel are larger than a link on their way. Small packets pass, and " +
+			"large " +
+			"ones are lost: connections open and then hang.",
+		Remedy: "Remove defaultMTU of antrea-agent.conf or lower it, or raise the MTU of the link. Pods get the new MTU " +
+			"when " +
+			"they are made again.",
+	},
+	{
+		Code: "TD033", Name: "Gateways", Severity: Critical, each: gatewaysUsable, member: true,
+		needs: []Kind{Gateways, Nodes, Infos},
+		Cause: "The cluster has no Gateway, or the Node of a Gateway is not Ready.",
+		Remedy: "Annotate a Ready Node with `multicluster.antrea.io/gateway=true`. With a second Gateway the loss of one " +
+			"is " +
+			"no interruption.",
+	},
+	{
+		Code: "TD034", Name: "clusters know each other", Severity: Critical, all: known,
+		needs: []Kind{ClusterSets, Infos, Gateways},
+		Cause: "A cluster has not received the ranges and Gateways of another one, refuses them, or has old ones.",
+		Remedy: "Read the condition of the ClusterInfoImport, and the condition of the ResourceExport of kind ClusterInfo " +
+			"in the " +
+			"leader.",
+	},
+	{
+		Code: "TD035", Name: "cut Gateways", Severity: Critical, all: cutGateways, agents: true, needs: []Kind{Gateways},
+		Cause: "All ways of a Gateway to other clusters are down in both directions. The Node is off, its switch does not " +
+			"run, " +
+			"or a firewall of its own stops all tunnels.",
+		Remedy: "Check the Node, its Pod of tombolo-ovs, and the firewalls at its site.",
+	},
+	{
+		Code: "TD036", Name: "ways", Severity: Critical, all: ways, agents: true, needs: []Kind{Gateways},
+		Cause: "BFD finds a way between two Nodes down. The result names the direction in which packets are lost, from the " +
+			"reports of both ends. A direction of which no end reports is named as unknown.",
+		Remedy: "Let the port of the tunnels pass in the named direction. If both directions are lost, check the Gateway's " +
+			"address. Behind NAT the annotation `tunnel-sources.multicluster.antrea.io/ID` is needed.",
+	},
+	{
+		Code: "TD037", Name: "reachable clusters", Severity: Critical, each: reachable, member: true,
+		Cause: "The member's controller has found no way to another cluster up, from the reports of its Nodes.",
+		Remedy: "See TD036. The result without TD036 means that reports of Nodes are old: look at the agents' Pods on the " +
+			"Gateways.",
+	},
+	{
+		Code: "TD040", Name: "exports at the leader", Severity: Warning, each: resourceExports,
+		needs: []Kind{ClusterSets, ResourceExports},
+		Cause: "The leader does not import an export of a member, or only a part of it. The message has the reason: " +
+			"ranges, " +
+			"names that collide, endpoints outside the member's ranges, conflicts with other exports.",
+		Remedy: "Correct the exported object in the member that the result names.",
+	},
+	{
+		Code: "TD041", Name: "exported Services", Severity: Warning, each: serviceExports, needs: []Kind{ServiceExports},
+		Cause: "A ServiceExport is not valid, is not ready, or conflicts with the export of another cluster.",
+		Remedy: "The message names what to change: make the Service, give its ports the names and numbers of the other " +
+			"clusters, or delete the ServiceExport.",
+	},
+	{
+		Code: "TD042", Name: "endpoints of exported Services", Severity: Warning, each: endpoints,
+		needs: []Kind{ServiceExports, EndpointSlices},
+		Cause: "An exported Service has no ready endpoint in its cluster. Requests go to the other clusters that export " +
+			"it; without such clusters they fail.",
+		Remedy: "Check the selector of the Service against the labels of the Pods, and that the Pods are Ready.",
+	},
+	{
+		Code: "TD043", Name: "imported Services", Severity: Warning, each: serviceImports, needs: []Kind{ServiceImports},
+		Cause:  "An import is not ready: its Namespace is missing, an object of yours has its name, or it has no address.",
+		Remedy: "The message names the object. `kubectl get events` in the Namespace has more.",
+	},
+	{
+		Code: "TD050", Name: "policies", Severity: Warning, each: policiesRealized,
+		needs: []Kind{ClusterPolicies, Policies, StandardPolicies},
+		Cause: "A policy is not in force on all Nodes that have Pods of it, or a part of it is not understood. A rule that " +
+			"is " +
+			"not understood allows nothing.",
+		Remedy: "The message names the field or the Nodes. `tombolo policy why` on a Node explains a connection.",
+	},
+	{
+		Code: "TD051", Name: "scope ClusterSet", Severity: Warning, each: stretched,
+		needs: []Kind{ClusterPolicies, Policies},
+		Cause: "A policy has rules with `scope: ClusterSet`, and the agents do not know labels of other clusters: the " +
+			"rules mean " +
+			"this cluster alone.",
+		Remedy: "Set multicluster.enableStretchedNetworkPolicy: true in antrea-agent.conf and enableStretchedNetworkPolicy " +
+			"in " +
+			"the member's configuration.",
+	},
+	{
+		Code: "TD052", Name: "problems of Nodes", Severity: Warning, each: problemsOfNodes, agents: true,
+		Cause:  "Agents go on without something that an object asks for. Each reason is one result, with the objects.",
+		Remedy: "The message of the problem has the remedy. It is gone as soon as the object is right.",
+	},
+	{
+		Code: "TD060", Name: "kube-proxy", Severity: Info, each: kubeProxy, needs: []Kind{DaemonSets},
+		Cause: "kube-proxy runs in the cluster too. This is supported: it serves the Nodes' own connections, and Tombolo " +
+			"the " +
+			"Pods'. This check never fails.",
+		Remedy: "Nothing. With antreaProxy.proxyAll kube-proxy can be removed (docs/install.md).",
+	},
+}
+
+// Checks returns the table of checks.
+func Checks() []Check { return checks }
