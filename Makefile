@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns conformance netpol sig-network families mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -117,6 +117,10 @@ chaos: packages lab-binaries images modules ## break things in a lab for MINUTES
 
 kernel: packages lab-binaries ## run all tests that meet the kernel's datapath, in QEMU (25 minutes)
 	go test -count=1 -v -timeout 90m ./test/kernel -kernel.all -kernel.timeout 80m
+
+page: packages ## build the page of the map from web/ into pkg/observe/ui/dist
+	@$(STAGE) "npm packages" npm --prefix web ci --ignore-scripts
+	@node web/build.mjs
 
 agnhost: lab-binaries images # the server of other people's suites, and its image
 	@build/lab-binaries $(CACHE) $(BIN) agnhost

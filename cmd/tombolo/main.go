@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/diagnose"
+	"github.com/tombolo-net/tombolo/pkg/cli/mapui"
 	"github.com/tombolo-net/tombolo/pkg/cli/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/cli/node"
 	"github.com/tombolo-net/tombolo/pkg/cli/openflow"
@@ -55,6 +56,6 @@ func command(name string) *cobra.Command {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tombolo"}
 	}
 	root.AddCommand(node.Commands()...)
-	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), multicluster.Probes())
+	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), mapui.Command(), multicluster.Probes())
 	return root
 }

@@ -1,0 +1,103 @@
+// Package mapui has the command that serves the map of a ClusterSet.
+package mapui
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/observe/ui"
+)
+
+// Command returns the command ui.
+func Command() *cobra.Command {
+	var flags remote.Flags
+	var port int
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve the map of a ClusterSet on 127.0.0.1: clusters, Gateways, ways, Services, Nodes, changes",
+		Long: "Serve the map of a ClusterSet on 127.0.0.1, and print the URL that opens it. The map shows clusters, " +
+			"Gateways, ways\nwith their states, exported and imported Services, Nodes with their problems, and changes since " +
+			"the start.\nIt reads with the rights of the kubeconfig and changes nothing. The URL has a token: who has it sees " +
+			"the map.",
+		Example: "  tombolo ui --context east,west,north\n  tombolo ui --port 8090",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			clusters, err := flags.Clusters()
+			if err != nil {
+				return err
+			}
+			// Libraries log failed watches. The page shows them.
+			klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+			return serve(cmd.Context(), flags, clusters, port, func(url string) {
+				fmt.Fprintf(cmd.OutOrStdout(), "The map is at %s\nCtrl-C ends it.\n", url)
+			})
+		},
+	}
+	flags.Add(cmd.Flags())
+	if err := cmd.Flags().MarkHidden("node"); err != nil {
+		panic(err) // the flag has just been added
+	}
+	cmd.Flags().IntVar(&port, "port", 0, "port of 127.0.0.1; a free one when 0")
+	return cmd
+}
+
+// serve serves the map until ctx ends.
+func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, port int,
+	ready func(url string)) error {
+	wake := make(chan struct{}, 1)
+	changed := func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	var sources []*ui.Source
+	for i, c := range clusters {
+		name := c.Name
+		if i < len(flags.Contexts) {
+			name = flags.Contexts[i]
+		}
+		ask := func(ctx context.Context, node, path string) ([]byte, error) { return c.Ask(ctx, node, path, nil) }
+		s, err := ui.NewSource(access(flags.Kubeconfig, name, c.Name), c.Config, ask, changed)
+		if err != nil {
+			return fmt.Errorf("cluster %s: %w", c.Name, err)
+		}
+		sources = append(sources, s)
+	}
+	hub := ui.NewHub()
+	server, err := ui.Listen(port, hub)
+	if err != nil {
+		return err
+	}
+	ready(server.URL())
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	for _, s := range sources {
+		running.Go(func() { s.Run(ctx) })
+	}
+	running.Go(func() { hub.Follow(ctx, sources, wake) })
+	err = server.Serve(ctx)
+	stop()
+	running.Wait()
+	return err
+}
+
+// access returns how commands reach a cluster: name is the flag's context or kubeconfig file.
+func access(kubeconfig, name, shown string) ui.Access {
+	if _, err := os.Stat(name); err == nil {
+		return ui.Access{Name: shown, Arg: name, Kubectl: []string{"--kubeconfig", name}}
+	}
+	a := ui.Access{Name: shown, Arg: name, Kubectl: []string{"--context", name}}
+	if kubeconfig != "" {
+		a.Kubectl = append([]string{"--kubeconfig", kubeconfig}, a.Kubectl...)
+	}
+	return a
+}
