@@ -1,6 +1,6 @@
 // Command tombolo shows the state of Tombolo: on a Node from the agent's debug API, for a cluster from its API server.
-// Called as kubectl-tombolo it is a kubectl plugin. Called as antctl it answers the documented `antctl mc` commands and
-// `antctl get networkpolicy`.
+// Called as kubectl-tombolo it is a kubectl plugin. Called as antctl it answers the documented `antctl mc` commands,
+// `antctl get networkpolicy` and `antctl supportbundle`.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/diagnose"
+	"github.com/tombolo-net/tombolo/pkg/cli/gather"
 	"github.com/tombolo-net/tombolo/pkg/cli/mapui"
 	"github.com/tombolo-net/tombolo/pkg/cli/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/cli/node"
@@ -46,7 +47,7 @@ func command(name string) *cobra.Command {
 	if name == "antctl" {
 		root := cli.Root(name, "Documented antctl commands, answered by Tombolo")
 		root.Version = version.String()
-		root.AddCommand(node.Documented(), multicluster.Documented())
+		root.AddCommand(node.Documented(), multicluster.Documented(), gather.Documented())
 		return root
 	}
 	root := cli.Root("tombolo", "Look at Tombolo: a Node's flows, groups, ports and peers; a ClusterSet's clusters")
@@ -57,5 +58,6 @@ func command(name string) *cobra.Command {
 	}
 	root.AddCommand(node.Commands()...)
 	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), mapui.Command(), multicluster.Probes())
+	root.AddCommand(gather.Command())
 	return root
 }

@@ -16,8 +16,12 @@ func TestPrograms(t *testing.T) {
 		{"a switch's command", "tombolo openflow dump", "tombolo: dump needs TARGET; it got 0 words"},
 		{"the Pods' command", "tombolo probe dig", `tombolo probe does not know "dig"; it knows ask, serve`},
 		{"with a path and an extension", "/usr/local/bin/antctl.exe get flows", `antctl: antctl get does not know "flows"`},
+		{"bundles", "tombolo gather --since -1s", "tombolo: --since -1s: give a time such as 30m or 2h"},
+		{"bundles by their documented name", "antctl supportbundle a --controller-only",
+			"antctl: --controller-only does not go with"},
 		{"plugin", "kubectl-tombolo trace", "kubectl tombolo: trace takes one FLOW"},
-		{"antctl has few commands of a Node", "antctl get flows", `antctl get does not know "flows"; it knows networkpolicy`},
+		{"antctl has few commands of a Node", "antctl get flows",
+			`antctl get does not know "flows"; it knows networkpolicy`},
 		{"antctl has few commands of a cluster", "antctl mc verify", `antctl mc does not know "verify"; it knows create, `},
 		{"flags of mc before it", "antctl -t 5s mc init -n a", "antctl: ClusterSet must be provided: --clusterset NAME"},
 	} {

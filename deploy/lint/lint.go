@@ -88,6 +88,12 @@ func Documents(r io.Reader) ([]string, error) {
 			var o rbacv1.ClusterRole
 			err = yaml.UnmarshalStrict(text, &o)
 			c.rules("ClusterRole "+o.Name, o.Rules)
+		case "RoleBinding", "ClusterRoleBinding":
+			var o rbacv1.ClusterRoleBinding // the same fields
+			err = yaml.UnmarshalStrict(text, &o)
+			if o.RoleRef.Name == forPeople {
+				c.failf("%s %s: binds %s, which administrators bind to people", kind.Kind, o.Name, forPeople)
+			}
 		case "Pod", "Job", "CronJob", "StatefulSet", "ReplicaSet":
 			c.failf("%s: no rule reads this kind: teach package lint", kind.Kind)
 		}
@@ -223,11 +229,14 @@ func (c *checker) rules(where string, rules []rbacv1.PolicyRule) {
 		}
 		if core && slices.ContainsFunc(r.Resources, func(x string) bool {
 			return strings.HasPrefix(x, "pods/exec") || strings.HasPrefix(x, "nodes/proxy") || x == "serviceaccounts/token"
-		}) {
+		}) && where != "ClusterRole "+forPeople {
 			c.failf("%s: may use %s", where, what)
 		}
 	}
 }
+
+// forPeople is a role that allows commands in Pods. No component has it.
+const forPeople = "tombolo-gather-pods"
 
 // ownSecrets reports whether a rule is for the Role by which the member controller may read the Secret of its
 // ClusterSet. Admission policies restrict its rules (TestSecretAccess of pkg/multicluster/member).

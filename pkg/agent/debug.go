@@ -96,6 +96,9 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathRules, a.answers.policies.serveRules)
 	answer(api.PathIdentities, a.answers.policies.serveIdentities)
 	answer(api.PathWhy, a.answers.why.serve)
+	for path, f := range a.nodeAnswers() {
+		answer(path, f)
+	}
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}

@@ -1,0 +1,663 @@
+// Package gather makes bundles: the state of clusters in one file, for people who look for the cause of a fault. A
+// bundle comes also from clusters that are half broken. It has no secrets: objects have only the fields that a list
+// allows, and all texts are masked.
+package gather
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/version"
+)
+
+// Limits of a bundle.
+const (
+	MaxNodes   = 200      // whose agents are asked without being named, of all clusters
+	logLimit   = 10 << 20 // bytes of each log, the newest
+	pageSize   = 500
+	maxEvents  = 10000
+	parallel   = 16 // requests to one API server
+	systemName = "kube-system"
+)
+
+// Options of a bundle.
+type Options struct {
+	Clusters []*remote.Cluster
+	Nodes    []string // whose agents are asked; all if empty
+	// NodeLabels, if set, selects Nodes by their labels.
+	NodeLabels string
+	Since      time.Duration // of logs and Events
+	// NoAgents leaves out the agents and what is on Nodes.
+	NoAgents    bool
+	Anonymize   bool
+	Connections bool // has the entries of tracked connections in the bundle too
+	File        string
+	// Report receives each failure, as it happens; may be nil.
+	Report func(part string, err error)
+	// Now is the time; time.Now if nil.
+	Now func() time.Time
+}
+
+// ErrCut means that a bundle ends early. The file has the parts up to then.
+var ErrCut = errors.New("the bundle ends early")
+
+// cluster is one cluster while its part is made.
+type cluster struct {
+	*remote.Cluster
+	*bundle
+	dynamic dynamic.Interface
+	agents  []remote.Agent // that are asked
+	folder  string
+	dead    bool
+
+	kept map[string][]map[string]any // lists that were read before the others, by file
+}
+
+// bundle is a bundle while it is made.
+type bundle struct {
+	Options
+	*archive
+	words *replacer // nil unless names are replaced
+	// interrupted reports whether the user has ended the command. Later failures are no news.
+	interrupted func() bool
+}
+
+// Run makes a bundle. It writes to File.part and renames that at the end, also after an interrupt and on a full disk:
+// then the error is ErrCut, and the file has the parts up to then.
+func Run(ctx context.Context, o Options) (Manifest, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	b := &bundle{Options: o, archive: &archive{now: o.Now}, interrupted: func() bool { return ctx.Err() != nil }}
+	b.manifest = Manifest{Version: version.String(), Started: o.Now().UTC(), Anonymized: o.Anonymize, Files: []File{},
+		Failures: []Failure{}}
+	if o.Anonymize {
+		b.words = newReplacer()
+	}
+	var clusters []*cluster
+	for _, c := range o.Clusters {
+		clusters = append(clusters, &cluster{Cluster: c, bundle: b, folder: "clusters/" + strings.ReplaceAll(c.Name, "/",
+			"_"), kept: map[string][]map[string]any{}})
+	}
+	each(clusters, func(c *cluster) { c.open(ctx) })
+	if err := b.choose(clusters); err != nil {
+		return Manifest{}, err
+	}
+	part := o.File + ".part"
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("write the bundle: %w; name a file in another folder with --file", err)
+	}
+	defer f.Close()
+	b.to = f
+	if b.words != nil {
+		// All names are known before the first file is written: texts of one cluster have names of another.
+		each(clusters, func(c *cluster) { c.learnNames(ctx) })
+	}
+	each(clusters, func(c *cluster) { c.collect(ctx) })
+	if ctx.Err() != nil {
+		b.failed("all", errors.New("the command was interrupted: parts that are not listed in files are missing"))
+	}
+	m, err := b.close(ctx.Err() == nil)
+	if sync := f.Sync(); err == nil && sync != nil {
+		err = sync
+	}
+	if rename := os.Rename(part, o.File); rename != nil {
+		return m, fmt.Errorf("write the bundle: %w; it is in %s", rename, part)
+	}
+	switch {
+	case err != nil:
+		return m, fmt.Errorf("%w: write %s: %w; free space, or name a file on another disk with --file", ErrCut, o.File,
+			err)
+	case ctx.Err() != nil:
+		return m, fmt.Errorf("%w: the command was interrupted", ErrCut)
+	case !slices.ContainsFunc(clusters, func(c *cluster) bool { return !c.dead }):
+		return m, errors.New("no cluster answered: look at the failures, and at `kubectl config get-contexts`")
+	}
+	return m, nil
+}
+
+// each calls f for all clusters at the same time.
+func each(clusters []*cluster, f func(*cluster)) {
+	var all sync.WaitGroup
+	for _, c := range clusters {
+		all.Go(func() { f(c) })
+	}
+	all.Wait()
+}
+
+// open asks the API server for its version, and lists the Nodes.
+func (c *cluster) open(ctx context.Context) {
+	contents := Contents{Name: c.Name, Folder: c.folder}
+	defer func() {
+		c.contents(func(m *Manifest) { m.Clusters = append(m.Clusters, contents) })
+	}()
+	v, clock, err := c.serverVersion(ctx)
+	if err != nil {
+		c.dead = true
+		c.fail("", fmt.Errorf("ask the API server: %w; nothing of this cluster is in the bundle", err))
+		return
+	}
+	contents.Kubernetes, contents.Clock = v, clock
+	config := rest.CopyConfig(c.Config)
+	config.Timeout = c.Timeout
+	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		c.dead = true
+		c.fail("", err)
+		return
+	}
+	if c.NoAgents {
+		return
+	}
+	if c.agents, err = c.Agents(ctx); err != nil {
+		c.fail("nodes", err)
+		return
+	}
+	if c.NodeLabels != "" {
+		c.onlyLabelled(ctx)
+	}
+	if len(c.Nodes) > 0 {
+		c.agents = slices.DeleteFunc(c.agents, func(a remote.Agent) bool { return !slices.Contains(c.Nodes, a.Node) })
+	}
+	for _, a := range c.agents {
+		contents.Nodes = append(contents.Nodes, a.Node)
+	}
+}
+
+func (c *cluster) onlyLabelled(ctx context.Context) {
+	list, err := c.dynamic.Resource(gvr("", "v1", "nodes")).List(ctx, metav1.ListOptions{LabelSelector: c.NodeLabels})
+	if err != nil {
+		c.fail("nodes", fmt.Errorf("select Nodes with the labels %s: %w", c.NodeLabels, err))
+		c.agents = nil
+		return
+	}
+	c.agents = slices.DeleteFunc(c.agents, func(a remote.Agent) bool {
+		return !slices.ContainsFunc(list.Items, func(n unstructured.Unstructured) bool { return n.GetName() == a.Node })
+	})
+}
+
+// serverVersion returns the API server's version, and its clock less this machine's. It is the first request, and has
+// the limit of one.
+func (c *cluster) serverVersion(ctx context.Context) (text, clock string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	client, err := rest.HTTPClientFor(c.Config)
+	if err != nil {
+		return "", "", err
+	}
+	base, _, err := rest.DefaultServerUrlFor(c.Config)
+	if err != nil {
+		return "", "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("version").String(), nil)
+	if err != nil {
+		return "", "", err
+	}
+	begin := c.Now()
+	response, err := client.Do(request)
+	if err != nil {
+		return "", "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return "", "", err
+	}
+	var v apiversion.Info
+	if response.StatusCode != http.StatusOK || json.Unmarshal(body, &v) != nil {
+		return "", "", fmt.Errorf("it answered %s", response.Status)
+	}
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		clock = date.Sub(begin).Round(time.Second).String()
+	}
+	return v.GitVersion, clock, nil
+}
+
+// choose checks the number and the names of Nodes.
+func (b *bundle) choose(clusters []*cluster) error {
+	count := 0
+	var dead bool
+	found := map[string]bool{}
+	for _, c := range clusters {
+		count += len(c.agents)
+		dead = dead || c.dead
+		for _, a := range c.agents {
+			found[a.Node] = true
+		}
+	}
+	if len(b.Nodes) == 0 && count > MaxNodes {
+		return fmt.Errorf("the clusters have %d Nodes; a bundle has at most %d: name some of them with --nodes x,y",
+			count, MaxNodes)
+	}
+	for _, name := range b.Nodes {
+		if !found[name] && !dead {
+			return fmt.Errorf("--nodes: no cluster has a Node %s: `kubectl get nodes` lists them", name)
+		}
+	}
+	return nil
+}
+
+// fail notes a part of the cluster that could not be read.
+func (c *cluster) fail(part string, err error) {
+	c.failed(path.Join(c.folder, part), err)
+	if c.Report != nil && !c.interrupted() {
+		c.Report(path.Join(c.Name, part), err)
+	}
+}
+
+// put adds a text.
+func (c *cluster) put(name string, content []byte) {
+	content = Mask(content)
+	if c.words != nil {
+		content = []byte(c.words.text(string(content)))
+	}
+	c.add(path.Join(c.folder, name), content)
+}
+
+// putJSON adds an answer.
+func (c *cluster) putJSON(name string, content []byte) {
+	content = maskJSON(content)
+	if c.words != nil {
+		content = c.words.json(content)
+	}
+	c.add(path.Join(c.folder, name), content)
+}
+
+// putObjects adds objects that were filtered.
+func (c *cluster) putObjects(name string, list []map[string]any) {
+	var out bytes.Buffer
+	out.WriteString("{\"items\":[")
+	for i, o := range list {
+		text, err := json.Marshal(o)
+		if err != nil {
+			c.fail(name, err)
+			return
+		}
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteByte('\n')
+		out.Write(text)
+	}
+	out.WriteString("\n]}\n")
+	content := out.Bytes()
+	if c.words != nil {
+		content = c.words.json(content)
+	}
+	c.add(path.Join(c.folder, name), content)
+}
+
+// namesUsers reports whether the names of a kind are replaced.
+func namesUsers(k kind) bool {
+	return k.Group == "" && slices.Contains([]string{"pods", "namespaces", "services"}, k.Resource)
+}
+
+// learnNames reads the names that are replaced. A cluster whose names are not all known is left out.
+func (c *cluster) learnNames(ctx context.Context) {
+	for _, k := range kinds {
+		if c.dead || !namesUsers(k) {
+			continue
+		}
+		list, err := c.list(ctx, k, "")
+		if err != nil {
+			c.dead = true
+			c.fail("", fmt.Errorf("%w; without these names nothing of this cluster can be written with --anonymize", err))
+			return
+		}
+		for _, o := range list {
+			c.words.learnObject(o)
+		}
+		c.kept[k.file()] = list
+	}
+}
+
+// collect adds all parts of the cluster.
+func (c *cluster) collect(ctx context.Context) {
+	if c.dead {
+		return
+	}
+	slots := make(chan struct{}, parallel)
+	var all sync.WaitGroup
+	begin := func(f func()) {
+		all.Go(func() {
+			select {
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
+				f()
+			case <-ctx.Done():
+			}
+		})
+	}
+	// Agents have a bound of their own.
+	for _, a := range c.agents {
+		all.Go(func() { c.node(ctx, a) })
+	}
+	namespaces := c.namespaces(ctx)
+	for _, k := range kinds {
+		begin(func() { c.objects(ctx, k, namespaces) })
+	}
+	for _, namespace := range namespaces {
+		for name, keys := range configurations {
+			begin(func() { c.configuration(ctx, namespace, name, keys) })
+		}
+		pods, err := c.ownPods(ctx, namespace)
+		if err != nil {
+			c.fail("logs/"+namespace, err)
+		}
+		for _, pod := range pods {
+			for _, l := range containerLogs(pod) {
+				begin(func() { c.log(ctx, pod, l) })
+			}
+		}
+	}
+	all.Wait()
+}
+
+// namespaces returns the Namespaces that Tombolo runs in: kube-system, and the Namespaces of ClusterSets.
+func (c *cluster) namespaces(ctx context.Context) []string {
+	all := []string{systemName}
+	list, err := c.dynamic.Resource(gvr("multicluster.crd.antrea.io", "v1alpha2", "clustersets")).List(ctx,
+		metav1.ListOptions{})
+	if err != nil {
+		return all // the kind's own list reports it
+	}
+	for _, o := range list.Items {
+		if !slices.Contains(all, o.GetNamespace()) {
+			all = append(all, o.GetNamespace())
+		}
+	}
+	return all
+}
+
+// objects adds the objects of a kind.
+func (c *cluster) objects(ctx context.Context, k kind, namespaces []string) {
+	if list, ok := c.kept[k.file()]; ok {
+		c.putObjects(k.file(), list)
+		return
+	}
+	in := []string{""}
+	if k.inOwn {
+		in = namespaces
+	}
+	var all []map[string]any
+	for _, namespace := range in {
+		list, err := c.list(ctx, k, namespace)
+		if apierrors.IsNotFound(err) {
+			c.contents(func(m *Manifest) {
+				i := slices.IndexFunc(m.Clusters, func(x Contents) bool { return x.Name == c.Name })
+				m.Clusters[i].Absent = append(m.Clusters[i].Absent, k.GroupResource().String())
+				slices.Sort(m.Clusters[i].Absent)
+			})
+			return
+		}
+		all = append(all, list...)
+		if err != nil {
+			c.fail(k.file(), err)
+		}
+	}
+	if len(all) > 0 {
+		c.putObjects(k.file(), all)
+	}
+}
+
+// list reads the objects of a kind, by pages. With an error it returns the objects up to then.
+func (c *cluster) list(ctx context.Context, k kind, namespace string) ([]map[string]any, error) {
+	var all []map[string]any
+	var bad error
+	events := k.Resource == "events"
+	for o := (metav1.ListOptions{Limit: pageSize}); ; {
+		list, err := c.dynamic.Resource(k.GroupVersionResource).Namespace(namespace).List(ctx, o)
+		if err != nil {
+			return all, err
+		}
+		for _, item := range list.Items {
+			if events && c.Now().Sub(eventTime(item)) > c.Since {
+				continue
+			}
+			object, err := k.filter(&item, own(item))
+			if err != nil {
+				bad = err
+				continue
+			}
+			all = append(all, object)
+		}
+		if o.Continue = list.GetContinue(); o.Continue == "" {
+			return all, bad
+		}
+		if events && len(all) >= maxEvents {
+			return all, fmt.Errorf("more than %d Events: the others are left out; --since takes a shorter time", maxEvents)
+		}
+	}
+}
+
+// eventTime is when an Event was seen last.
+func eventTime(o unstructured.Unstructured) time.Time {
+	var latest time.Time
+	for _, path := range [][]string{{"lastTimestamp"}, {"eventTime"}, {"series", "lastObservedTime"}} {
+		text, _, _ := unstructured.NestedString(o.Object, path...)
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil && at.After(latest) {
+			latest = at
+		}
+	}
+	if latest.IsZero() {
+		return o.GetCreationTimestamp().Time
+	}
+	return latest
+}
+
+// own reports whether an object is a Pod of Tombolo.
+func own(o unstructured.Unstructured) bool {
+	labels := o.GetLabels()
+	return o.GetKind() == "Pod" && (labels["app"] == "tombolo" && o.GetNamespace() == systemName ||
+		labels["component"] == "antrea-mc-controller")
+}
+
+// ownPods lists the Pods of Tombolo in a Namespace.
+func (c *cluster) ownPods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	list, err := c.dynamic.Resource(gvr("", "v1", "pods")).Namespace(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app in (tombolo,antrea)"})
+	if err != nil {
+		return nil, err
+	}
+	var all []corev1.Pod
+	for _, item := range list.Items {
+		if !own(item) {
+			continue
+		}
+		text, err := item.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		var pod corev1.Pod
+		if err := json.Unmarshal(text, &pod); err != nil {
+			return nil, err
+		}
+		if c.wanted(pod) {
+			all = append(all, pod)
+		}
+	}
+	return all, nil
+}
+
+// wanted reports whether the logs of a Pod are read: of controllers always, of DaemonSets on the Nodes that are asked.
+func (c *cluster) wanted(pod corev1.Pod) bool {
+	if !slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" }) {
+		return true
+	}
+	if c.NoAgents {
+		return false
+	}
+	if len(c.Nodes) == 0 && c.NodeLabels == "" {
+		return true
+	}
+	return slices.ContainsFunc(c.agents, func(a remote.Agent) bool { return a.Node == pod.Spec.NodeName })
+}
+
+// configuration adds the known keys of a ConfigMap.
+func (c *cluster) configuration(ctx context.Context, namespace, name string, keys []string) {
+	folder := "configuration/" + namespace + "_" + name
+	o, err := c.dynamic.Resource(gvr("", "v1", "configmaps")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return
+	}
+	if err != nil {
+		c.fail(folder, err)
+		return
+	}
+	for _, key := range keys {
+		if text, found, _ := unstructured.NestedString(o.Object, "data", key); found {
+			c.put(folder+"/"+key, []byte(text))
+		}
+	}
+}
+
+// logPart is one log of a Pod.
+type logPart struct {
+	container string
+	previous  bool
+}
+
+// containerLogs lists the logs of a Pod, with those before the last restart of a container.
+func containerLogs(pod corev1.Pod) []logPart {
+	var all []logPart
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		all = append(all, logPart{c.Name, false})
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			if s.Name == c.Name && s.RestartCount > 0 {
+				all = append(all, logPart{c.Name, true})
+			}
+		}
+	}
+	return all
+}
+
+// log adds a log of a container: the newest part.
+func (c *cluster) log(ctx context.Context, pod corev1.Pod, l logPart) {
+	name := "logs/" + pod.Namespace + "_" + pod.Name + "/" + l.container + ".log"
+	since := int64(c.Since.Seconds())
+	o := corev1.PodLogOptions{Container: l.container, Timestamps: true, SinceSeconds: &since}
+	if l.previous {
+		name = strings.TrimSuffix(name, ".log") + ".previous.log"
+		o.Previous, o.SinceSeconds = true, nil // the time of its end matters, whenever that was
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*c.Timeout)
+	defer cancel()
+	var text tail
+	if err := c.Logs(ctx, pod.Namespace, pod.Name, o, &text); err != nil {
+		c.fail(name, err)
+	}
+	if content := text.bytes(); len(content) > 0 {
+		c.put(name, content)
+	}
+}
+
+// tail keeps the last logLimit bytes of a text, from the beginning of a line.
+type tail struct {
+	text []byte
+	cut  bool
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if len(t.text) > 2*logLimit {
+		t.shorten()
+	}
+	return len(p), nil
+}
+
+func (t *tail) shorten() {
+	if len(t.text) > logLimit {
+		t.text, t.cut = append([]byte(nil), t.text[len(t.text)-logLimit:]...), true
+	}
+}
+
+func (t *tail) bytes() []byte {
+	t.shorten()
+	if t.cut {
+		t.text = t.text[bytes.IndexByte(t.text, '\n')+1:]
+	}
+	return t.text
+}
+
+// PathMetrics is the path of the agents' metrics.
+const PathMetrics = "/metrics"
+
+// question is one question to agents.
+type question struct {
+	path, file string
+	query      url.Values
+	text       bool // the answer is no JSON
+}
+
+// questions are the questions to each agent, with the names of the files for the answers.
+var questions = []question{
+	{path: api.PathStatus, file: "status.json"},
+	{path: api.PathPorts, file: "ports.json"},
+	{path: api.PathPeers, file: "peers.json"},
+	{path: api.PathPolicies, file: "policies.json"},
+	{path: api.PathRules, file: "rules.json"},
+	{path: api.PathIdentities, file: "identities.json"},
+	{path: api.PathFlows, file: "flows.json"},
+	{path: api.PathGroups, file: "groups.json"},
+	{path: api.PathMeters, file: "meters.json"},
+	{path: api.PathOVSDB, file: "ovsdb.json"},
+	{path: api.PathLinks, file: "links.json"},
+	{path: api.PathRoutes, file: "routes.json"},
+	{path: api.PathNFTables, file: "nftables.json"},
+	{path: api.PathGoroutines, file: "goroutines.json"},
+	{path: api.PathConnections, file: "connections.json"},
+	{path: PathMetrics, file: "metrics.txt", text: true},
+}
+
+// node adds the answers of an agent. Its logs and objects come from the API server, also without an answer.
+func (c *cluster) node(ctx context.Context, a remote.Agent) {
+	if !c.ask(ctx, a, questions[0]) {
+		return // the others would only wait as long
+	}
+	var all sync.WaitGroup
+	for _, q := range questions[1:] {
+		if q.path == api.PathConnections && c.Connections {
+			q.query = url.Values{"entries": {"true"}}
+		}
+		all.Go(func() { c.ask(ctx, a, q) })
+	}
+	all.Wait()
+}
+
+// ask adds one answer of an agent, and reports whether there was one.
+func (c *cluster) ask(ctx context.Context, a remote.Agent, q question) bool {
+	name := "nodes/" + a.Node + "/" + q.file
+	answer, err := a.Ask(ctx, q.path, q.query)
+	if err != nil {
+		c.fail(name, err)
+		return false
+	}
+	if q.text {
+		c.put(name, answer)
+	} else {
+		c.putJSON(name, answer)
+	}
+	return true
+}

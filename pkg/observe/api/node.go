@@ -1,0 +1,77 @@
+package api
+
+// Paths about the Node itself, and about the parts of the switch that no command shows. A bundle has them
+// (pkg/gather).
+const (
+	// PathMeters answers with MeterList.
+	PathMeters = "/v1/meters"
+	// PathOVSDB answers with the bridges and ports of the OVSDB, as the agent reads them (bridge.State).
+	PathOVSDB = "/v1/ovsdb"
+	// PathLinks answers with LinkList.
+	PathLinks = "/v1/links"
+	// PathRoutes answers with RouteList.
+	PathRoutes = "/v1/routes"
+	// PathNFTables answers with Text: our tables of nftables, in the words of the program nft.
+	PathNFTables = "/v1/nftables"
+	// PathGoroutines answers with Text: the agent's goroutines.
+	PathGoroutines = "/v1/goroutines"
+	// PathConnections answers with ConnectionList. Query: entries=true also lists the connections. The userspace datapath
+	// forwards nothing while it lists them, so it lists none if there are many.
+	PathConnections = "/v1/connections"
+)
+
+// Meter is one meter of the switch.
+type Meter struct {
+	ID    uint32 `json:"id"`
+	Owner string `json:"owner,omitempty"`
+	Text  string `json:"text"` // ovs-ofctl's text
+}
+
+// MeterList is the answer of PathMeters, by ascending ID.
+type MeterList struct {
+	Meters []Meter `json:"meters"`
+}
+
+// Link is one link of the Node's network namespace.
+type Link struct {
+	Index     int      `json:"index"`
+	Name      string   `json:"name"`
+	Type      string   `json:"type"`
+	MTU       int      `json:"mtu"`
+	MAC       string   `json:"mac,omitempty"`
+	State     string   `json:"state"`
+	Flags     string   `json:"flags"`
+	Master    int      `json:"master,omitempty"` // the index of the bridge or bond that it is part of
+	Addresses []string `json:"addresses,omitempty"`
+	RxPackets uint64   `json:"rxPackets"`
+	TxPackets uint64   `json:"txPackets"`
+	RxDropped uint64   `json:"rxDropped"`
+	TxDropped uint64   `json:"txDropped"`
+	RxErrors  uint64   `json:"rxErrors"`
+	TxErrors  uint64   `json:"txErrors"`
+}
+
+// LinkList is the answer of PathLinks, by index.
+type LinkList struct {
+	Links []Link `json:"links"`
+}
+
+// RouteList is the answer of PathRoutes: the routes of all tables and the rules that choose among them, as ip(8) words
+// them.
+type RouteList struct {
+	Rules  []string `json:"rules"`
+	Routes []string `json:"routes"`
+}
+
+// Text is an answer for people.
+type Text struct {
+	Text string `json:"text"`
+}
+
+// ConnectionList is the answer of PathConnections.
+type ConnectionList struct {
+	Tracked int      `json:"tracked"`
+	Limit   int      `json:"limit"`
+	Entries []string `json:"entries,omitempty"` // of the zone of Services, in ovs-appctl's words
+	LeftOut int      `json:"leftOut,omitempty"` // entries beyond the limit of an answer
+}
