@@ -140,6 +140,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.packetIns.audit.run(ctx) })
 		g.Go(func() error { return a.packetIns.audit.watchMeters(ctx) })
 		g.Go(func() error { return a.packetIns.names.run(ctx) })
+		g.Go(func() error { return a.packetIns.observer.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
@@ -198,6 +199,8 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.DNSAnswer: a.packetIns.names.take, datapath.DNSOther: a.packetIns.strangers.take,
 		datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.connections.flusher.take(in) },
 		datapath.NeighborSolicit: a.neighbor,
+		datapath.Dropped:         func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
+		datapath.Opened:          func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
 	}, a.log)
 	if a.networks, err = a.newNetworkPublisher(); err != nil {
 		return nil, err
@@ -255,6 +258,7 @@ func newAgent(o Options) (*Agent, error) {
 		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
 	}
+	a.packetIns.observer = newObserver(a.config.Observe, a.tables, a.answers.why, a.flows, a.log)
 	ways := func() map[string][]api.Way {
 		return a.tables.ways.byCluster(portsNow(a.switchPorts, a.config), nil)
 	}
@@ -677,7 +681,7 @@ func (a *Agent) connectionsChanged() {
 // pendingEntries yields the desired entries of each owner that has changed.
 func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
 	for o, entries := range a.pending.owners {
-		if !yield(o, entries()) {
+		if !yield(o, a.packetIns.observer.entries(o, entries())) {
 			return
 		}
 	}

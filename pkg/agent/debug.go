@@ -99,6 +99,7 @@ func (a *Agent) debugHandler() http.Handler {
 	for path, f := range a.nodeAnswers() {
 		answer(path, f)
 	}
+	mux.HandleFunc("GET "+api.PathObserve, a.packetIns.observer.serve)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}

@@ -81,6 +81,7 @@ type tables struct {
 	peersPods *derive.Table[derive.Name, []clusterRange]
 
 	announcement *derive.Table[derive.Name, announcement]
+	observed     *derive.Source[derive.Name, bool] // somebody reads records of connections
 }
 
 // outputs are the rows that writers take.
@@ -118,6 +119,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	}
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
+	t.observed = derive.NewSource[derive.Name, bool](e, "observed")
 
 	one := derive.KeysOf(t.settings)
 	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, gateways: t.objects.gateways,
@@ -169,7 +171,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
 		Exported: t.objects.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
-		Resolvers: t.resolvers.list,
+		Resolvers: t.resolvers.list, Observed: t.observed,
 	}
 	if t.tenants != nil {
 		in.Places, in.Remotes = t.tenants.Places, t.tenants.Remotes
@@ -577,7 +579,7 @@ func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
 		t.settings, t.this.underlay, t.this.last, t.pods.attachments, t.pods.numbers, t.pods.ports, t.ways.lost, t.record,
 		t.inside.sessions, t.pods.unrecovered, t.pods.rebuilding, t.resolvers.node, t.policies.Learned,
-		t.outside.open,
+		t.outside.open, t.observed,
 	} {
 		s.Loaded()
 	}

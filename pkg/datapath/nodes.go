@@ -36,7 +36,12 @@ func (b *base) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []pr
 	n := b.self(r)
 	at, _ := derive.Get(r, b.role, Self)
 	if n.Name == string(name) {
-		return n.entries(at), nil
+		own := n.entries(at)
+		if b.observes(r) {
+			reportOpened(own.Flows)
+			own.Meters = append(own.Meters, meter(Opened.meter(), openedRate))
+		}
+		return own, nil
 	}
 	remote, _ := derive.Get(r, b.RemoteNodes, name)
 	return b.remoteFlows(remote, n, at, r)

@@ -31,6 +31,26 @@ func (p *Policies) RuleOwners() map[flow.Owner]policy.RuleKey {
 	return out
 }
 
+// NamedRule is a rule with the name that its policy gives it.
+type NamedRule struct {
+	Key  policy.RuleKey
+	Name string
+}
+
+// RuleNames returns the rules by the owner of their flows, and by the number that their connections remember. Call it
+// between two passes.
+func (p *Policies) RuleNames() (byOwner map[flow.Owner]NamedRule, byNumber map[uint32]NamedRule) {
+	byOwner, byNumber = map[flow.Owner]NamedRule{}, map[uint32]NamedRule{}
+	for _, row := range p.outlines.All() {
+		rule := NamedRule{row.Key, row.Value.Name}
+		byOwner[ruleOwner(row.Key)] = rule
+		if n, _ := p.numbers.rules.Get(row.Key); n != 0 {
+			byNumber[n] = rule
+		}
+	}
+	return byOwner, byNumber
+}
+
 // Flows returns how many flows the rules of each Namespace have, "" for policies without one. A flow that rules
 // of several Namespaces share counts for each of them. Call it between two passes.
 func (p *Policies) Flows() map[string]int {

@@ -36,6 +36,8 @@ type Inputs struct {
 	Policy *policy.Tables
 	// Resolvers are the DNS servers whose answers are learned, under Self; nil for no server.
 	Resolvers derive.Readable[derive.Name, []netip.Prefix]
+	// Observed is set under Self while somebody reads records of connections; nil for never.
+	Observed derive.Readable[derive.Name, bool]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool
 	// Places are the networks of the Namespaces of this cluster (tenant.Tables); nil for the default network alone.

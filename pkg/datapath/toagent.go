@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,12 +35,18 @@ const (
 
 	// NeighborSolicit is a Neighbor Solicitation that the switch cannot answer itself, with the answer's MAC and flags.
 	NeighborSolicit PacketKind = "neighbor"
+
+	// Dropped is a copy of a packet that a flow has dropped, with the flow's priority.
+	Dropped PacketKind = "dropped"
+
+	// Opened is a copy of the packet that opens a connection.
+	Opened PacketKind = "opened"
 )
 
 // PacketKinds lists all kinds. Each has a meter, by its place; PolicyLog has only shares. NeighborSolicit has the meter
-// only on Nodes that leave such packets to the agent.
+// only on Nodes that leave such packets to the agent, Dropped and Opened only where these are observed.
 var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther,
-	NeighborSolicit}
+	NeighborSolicit, Dropped, Opened}
 
 // meter is the number of the kind's meter.
 func (k PacketKind) meter() uint32 {
@@ -99,7 +106,7 @@ func meters(rate uint32) (out []flow.Meter) {
 			out = append(out, meter(kind.meter(), staleRate))
 		case kind == DNSOther:
 			out = append(out, meter(kind.meter(), otherRate))
-		case rate > 0 && kind != PolicyLog && kind != NeighborSolicit:
+		case rate > 0 && !slices.Contains([]PacketKind{PolicyLog, NeighborSolicit, Dropped, Opened}, kind):
 			out = append(out, meter(kind.meter(), rate))
 		}
 	}

@@ -510,6 +510,7 @@ func (b *buffer) notable() string {
 func TestNode(t *testing.T) {
 	c := newCluster(t)
 	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
+	t.Run("observed", func(t *testing.T) { testObserved(t, c) })
 	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
 	t.Run("bandwidth", func(t *testing.T) { testBandwidth(t, c) })
 	t.Run("labels", func(t *testing.T) { testLabels(t, c) })

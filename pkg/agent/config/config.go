@@ -77,6 +77,7 @@ type Config struct {
 	FlowExporter            FlowExporter            `key:"flowExporter"`
 	Multicast               Multicast               `key:"multicast"`
 	AuditLogging            AuditLogging            `key:"auditLogging"`
+	Observe                 Observe                 `key:"observe"`
 	SecondaryNetwork        SecondaryNetwork        `key:"secondaryNetwork"`
 	HostNetworkAcceleration HostNetworkAcceleration `key:"hostNetworkAcceleration"`
 	IPsec                   IPsec                   `key:"ipsec"`
@@ -174,6 +175,14 @@ type Multicast struct {
 	Enable            bool          `key:"enable" effect:"none" why:"multicast is not in this version"`
 	IGMPQueryInterval time.Duration `key:"igmpQueryInterval" default:"125s" effect:"none" why:"multicast is not in this version"`
 	IGMPQueryVersions []int         `key:"igmpQueryVersions" default:"[1, 2, 3]" min:"1" max:"3" effect:"none" why:"multicast is not in this version"`
+}
+
+// Observe configures the records of connections and of dropped packets.
+type Observe struct {
+	Drops bool `key:"drops" default:"true"` // dropped packets are recorded at all times
+	// records of connections begin while somebody reads them; off: never
+	Connections string `key:"connections" default:"auto" oneof:"auto,off"`
+	HistoryMiB  int    `key:"historyMiB" default:"16" min:"1" max:"1024"` // memory for the newest records
 }
 
 // AuditLogging configures the log files of policies.

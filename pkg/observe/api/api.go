@@ -17,6 +17,11 @@ const DefaultSocket = wire.DefaultRunDir + "/" + Socket
 
 // Paths of the API. All are read with GET; an answer other than 200 carries an Error.
 const (
+	// PathObserve answers with lines of JSON, each a record.Event. Query: follow=true goes on until the reader leaves;
+	// last=N begins with the newest N records that the filter takes, since=DURATION or a time (RFC 3339) with records from
+	// then on; connections=true records connections too while the reader follows; else words of record.Parse.
+	PathObserve = "/v1/observe"
+
 	// PathFlows answers with FlowList. Query: table=NAME (as in the agent's program),
 	// owner=KIND (as Flow.Owner's first word, such as "Pod").
 	PathFlows = "/v1/flows"

@@ -205,6 +205,9 @@ func (s *Syncer) cookie(o flow.Owner) uint64 {
 	return uint64(s.options.Instance)<<48 | uint64(o.Kind)<<40 | uint64(h.Sum32())
 }
 
+// Cookie returns the cookie of an owner's flows. Two owners may have one cookie by chance.
+func (s *Syncer) Cookie(o flow.Owner) uint64 { return s.cookie(o) }
+
 // ours reports whether a cookie is of our instance.
 func (s *Syncer) ours(cookie uint64) bool { return uint16(cookie>>48) == s.options.Instance }
 

@@ -1,0 +1,504 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// Bounds of the observer.
+const (
+	reportQueue   = 4096                  // reports that wait to be read
+	reportBatch   = 256                   // reports that are named between two passes
+	reportsWait   = 20 * time.Millisecond // until reports are named, so that they are several
+	foldWithin    = time.Second           // equal drops share a record
+	maxFolded     = 4096                  // drops whose repeats are counted
+	rulesKept     = time.Second           // names of rules are read again after that
+	lostEvery     = time.Second           // lost reports make one event
+	maxSinceAgo   = 365 * 24 * time.Hour
+	defaultLatest = 20
+)
+
+const protoICMPv6 = 58
+
+// observer makes records of the packets that the switch reports, and answers readers of records.
+type observer struct {
+	config  config.Observe
+	tables  *tables
+	why     *whyAnswers
+	flows   *flowsync.Syncer
+	log     *slog.Logger
+	history *record.History
+	queue   *sharedQueue[netip.Addr, seenReport] // by the sender
+	lost    atomic.Uint64                        // reports that found the queue full
+	recent  atomic.Int32                         // looks at the meters that are still due
+
+	mu      sync.Mutex
+	readers int // of connections
+
+	// Only run uses these.
+	folded map[foldKey]*folded
+	rules  ruleNames
+	meters map[uint32]uint64 // packets that the meters of reports have dropped
+}
+
+// seenReport is a report with the time when it came.
+type seenReport struct {
+	datapath.Report
+	at time.Time
+}
+
+// foldKey is what equal drops have in common. The client's port is not in it, since a client that tries again takes
+// another one.
+type foldKey struct {
+	src, dst netip.Addr
+	protocol uint8
+	port     uint16
+	table    ofp.Table
+	cookie   uint64
+	kind     datapath.PacketKind
+}
+
+// folded is a record whose repeats are counted.
+type folded struct {
+	record.Record
+	until time.Time
+	more  uint64
+}
+
+// ruleNames are the names of rules.
+type ruleNames struct {
+	read     time.Time
+	byCookie map[uint64]datapath.NamedRule
+	byNumber map[uint32]datapath.NamedRule
+}
+
+func newObserver(c config.Observe, t *tables, why *whyAnswers, flows *flowsync.Syncer, log *slog.Logger) *observer {
+	return &observer{
+		config: c, tables: t, why: why, flows: flows, log: log, history: record.NewHistory(c.HistoryMiB << 20),
+		queue: newSharedQueue[netip.Addr, seenReport](reportQueue), folded: map[foldKey]*folded{},
+	}
+}
+
+// entries returns the entries of an owner, with reports of dropped packets if these are recorded.
+func (o *observer) entries(owner flow.Owner, e flow.Entries) flow.Entries {
+	if !o.config.Drops {
+		return e
+	}
+	return datapath.ReportDrops(owner, e, o.tables.nodeName)
+}
+
+// take has a report recorded.
+func (o *observer) take(in ofp.PacketIn2) error {
+	r, err := datapath.ReportOf(in)
+	if err != nil {
+		return err
+	}
+	if r.Protocol == protoICMPv6 && (r.Dst.IsMulticast() || r.Src.IsLinkLocalUnicast()) {
+		return nil // what each interface sends that comes up
+	}
+	o.recent.Store(dueLooks)
+	if err := o.queue.push(r.Src, seenReport{r, time.Now()}); err != nil {
+		o.lost.Add(1)
+		return err
+	}
+	return nil
+}
+
+// run makes records until ctx ends.
+func (o *observer) run(ctx context.Context) error {
+	tick := time.NewTicker(foldWithin / 4)
+	defer tick.Stop()
+	look := time.NewTicker(lostEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-o.queue.wake:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(reportsWait):
+			}
+			o.addSome(ctx)
+		case now := <-tick.C:
+			o.flush(now)
+		case now := <-look.C:
+			o.countLost(ctx, now)
+		}
+	}
+}
+
+// addSome names waiting reports and adds their records.
+func (o *observer) addSome(ctx context.Context) {
+	var list []seenReport
+	for len(list) < reportBatch {
+		r, ok := o.queue.pop()
+		if !ok {
+			break
+		}
+		if f := o.folded[keyOf(r)]; f != nil && r.at.Before(f.until) {
+			f.more++
+			f.Time = r.at
+			continue
+		}
+		list = append(list, r)
+	}
+	if len(list) == 0 {
+		return
+	}
+	var events []record.Event
+	if err := ask(ctx, o.tables.engine, func() {
+		for _, r := range list {
+			if f := o.folded[keyOf(r)]; f != nil && r.at.Before(f.until) { // its like is in this list
+				f.more++
+				f.Time = r.at
+				continue
+			}
+			events = append(events, o.named(r))
+		}
+	}); err != nil {
+		o.lost.Add(uint64(len(list)))
+		return
+	}
+	o.history.Add(events...)
+}
+
+func keyOf(r seenReport) foldKey {
+	return foldKey{r.Src, r.Dst, r.Protocol, r.DstPort, r.Table, r.Cookie, r.Kind}
+}
+
+// named makes the record of a report. Call it between two passes.
+func (o *observer) named(r seenReport) record.Event {
+	out := &record.Record{
+		Time: r.at, Node: o.tables.nodeName, Verdict: record.Dropped, Protocol: r.ProtocolName(), Count: 1,
+		Table: datapath.Program.Name(r.Table), Reason: r.Reason(),
+	}
+	from, to := o.why.endAt(r.Src), o.why.endAt(r.Dst)
+	out.From, out.To = endOf(from, r.SrcPort), endOf(to, r.DstPort)
+	o.service(r, out)
+	if r.Way != 0 {
+		out.Way = o.wayOf(r.Way)
+	}
+	if r.Kind == datapath.Opened {
+		out.Verdict, out.Table = record.Allowed, ""
+		out.First = r.FromPod || from.Node == ""
+		out.Egress, out.Ingress = o.ruleOf(r.EgressRule), o.ruleOf(r.IngressRule)
+		return record.Event{Connection: out}
+	}
+	out.First = true
+	if r.Kind != datapath.Dropped {
+		out.Verdict = record.Rejected
+	}
+	o.explain(r, out, from, to)
+	o.fold(r, out)
+	return record.Event{Drop: out}
+}
+
+// endOf is an end of a record.
+func endOf(e whyEnd, port uint16) record.End {
+	out := record.End{IP: e.Address, Port: port, Node: e.Node, Cluster: e.Cluster}
+	if e.Kind == "Pod" {
+		out.Namespace, out.Pod, _ = strings.Cut(e.Name, "/")
+	}
+	return out
+}
+
+// service names the Service that the client asked.
+func (o *observer) service(r seenReport, out *record.Record) {
+	asked := r.Asked
+	if !asked.IsValid() {
+		asked = netip.AddrPortFrom(r.Dst, r.DstPort)
+	}
+	front, ok := o.why.frontendAt(corev1.Protocol(r.ProtocolName()), asked)
+	if ok {
+		out.Service = front.Namespace + "/" + front.Service
+	}
+	if ok || r.Asked.IsValid() {
+		out.Asked = asked.String()
+	}
+}
+
+// wayOf is the far end of a way, by the number of its port.
+func (o *observer) wayOf(number uint16) string {
+	watched, _ := o.tables.ways.watched.Get(self)
+	for _, end := range watched {
+		if n, ok := o.tables.ways.numbers.Get(end); ok && n == uint32(number) {
+			return end.Addr.String()
+		}
+	}
+	return ""
+}
+
+// explain adds the rule that has dropped a packet, or the policies that isolate its Pod.
+func (o *observer) explain(r seenReport, out *record.Record, from, to whyEnd) {
+	rule, ok := o.ruleAt(r.Cookie)
+	direction, judged := datapath.RuleTables[r.Table]
+	switch {
+	case ok:
+		out.Reason, out.Rule = record.ByPolicy, ruleText(rule)
+		out.Message = fmt.Sprintf("%s of %s %s", out.Verdict, out.Rule.Policy, out.Rule.Name)
+	case judged && out.Reason == record.Isolated:
+		own := from
+		if direction == policy.Ingress {
+			own = to
+		}
+		c := policy.Connection{From: from.ip, To: to.ip, Protocol: corev1.Protocol(r.ProtocolName()), Port: r.DstPort,
+			Asked: r.Asked.Addr()}
+		out.Message = o.isolatedBy(direction, own, c)
+	default:
+		out.Message = record.MeaningOf(out.Reason)
+	}
+}
+
+// isolatedBy names the NetworkPolicies that isolate a Pod of this Node.
+func (o *observer) isolatedBy(d policy.Direction, own whyEnd, c policy.Connection) string {
+	names := []string{"NetworkPolicies"}
+	if own.facts != nil {
+		for _, step := range o.tables.policies.Why(own.pod, d, c).Steps {
+			if step.Stage == policy.NetworkPolicies && len(step.Policies) > 0 {
+				names = texts(step.Policies)
+			}
+		}
+	}
+	return fmt.Sprintf("isolated for %s by %s; no rule allows", d, strings.Join(names, ", "))
+}
+
+// ruleAt is the rule whose flows have a cookie.
+func (o *observer) ruleAt(cookie uint64) (datapath.NamedRule, bool) {
+	rule, ok := o.rules.byCookie[cookie]
+	if !ok && flow.Kind(cookie>>40) == datapath.KindPolicy && o.readRules() {
+		rule, ok = o.rules.byCookie[cookie]
+	}
+	return rule, ok
+}
+
+// ruleOf is the rule with a number, or nil.
+func (o *observer) ruleOf(number uint32) *record.Rule {
+	rule, ok := o.rules.byNumber[number]
+	if !ok && datapath.IsRuleNumber(number) && o.readRules() {
+		rule, ok = o.rules.byNumber[number]
+	}
+	if !ok {
+		return nil
+	}
+	return ruleText(rule)
+}
+
+// ruleText is a rule in words.
+func ruleText(rule datapath.NamedRule) *record.Rule {
+	name := fmt.Sprintf("%s[%d]", rule.Key.Direction, rule.Key.Index)
+	if rule.Name != "" {
+		name = rule.Name
+	}
+	return &record.Rule{Policy: rule.Key.Policy.String(), Name: name}
+}
+
+// readRules reads the names of rules again, unless it has just done so. A number never gets another meaning, so earlier
+// names stay.
+func (o *observer) readRules() bool {
+	if time.Since(o.rules.read) < rulesKept || o.tables.flows.Policies == nil {
+		return false
+	}
+	byOwner, byNumber := o.tables.flows.Policies.RuleNames()
+	o.rules = ruleNames{read: time.Now(), byCookie: map[uint64]datapath.NamedRule{}, byNumber: byNumber}
+	for owner, rule := range byOwner {
+		o.rules.byCookie[o.flows.Cookie(owner)] = rule
+	}
+	return true
+}
+
+// fold counts the repeats of a record from now on.
+func (o *observer) fold(r seenReport, out *record.Record) {
+	if len(o.folded) < maxFolded {
+		o.folded[keyOf(r)] = &folded{Record: *out, until: r.at.Add(foldWithin)}
+	}
+}
+
+// flush adds the repeats of records whose time has ended.
+func (o *observer) flush(now time.Time) {
+	var events []record.Event
+	for key, f := range o.folded {
+		if now.Before(f.until) {
+			continue
+		}
+		if f.more == 0 {
+			delete(o.folded, key)
+			continue
+		}
+		again := f.Record
+		again.Count = f.more
+		events = append(events, record.Event{Drop: &again})
+		f.more, f.until = 0, now.Add(foldWithin) // it goes on: it is not named again
+	}
+	slices.SortFunc(events, func(x, y record.Event) int { return x.Drop.Time.Compare(y.Drop.Time) })
+	o.history.Add(events...)
+}
+
+// countLost adds an event about the reports that were lost since the last one.
+func (o *observer) countLost(ctx context.Context, now time.Time) {
+	missing := func(lost uint64, why string) {
+		if lost > 0 {
+			o.history.Add(record.Event{Missing: &record.Missing{Node: o.tables.nodeName, Time: now, Lost: lost, Why: why}})
+		}
+	}
+	missing(o.lost.Swap(0), "the agent was too slow")
+	if o.meters != nil && o.recent.Load() == 0 { // some reports always come when meters drop others
+		return
+	}
+	reading, cancel := context.WithTimeout(ctx, lostEvery)
+	defer cancel()
+	list, err := o.flows.MeterStats(reading)
+	if err != nil {
+		return
+	}
+	sums := map[uint32]uint64{}
+	for _, m := range list {
+		if datapath.MetersReports(m.ID) {
+			for _, band := range m.Bands {
+				sums[m.ID] += band.Packets
+			}
+		}
+	}
+	o.recent.Add(-1)
+	missing(grownBy(o.meters, sums), "the switch limits reports")
+	o.meters = sums
+}
+
+// serve answers a reader of records.
+func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
+	q, err := o.question(r.URL.Query())
+	if err != nil {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(api.Error{Error: err.Error()})
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if q.connections && q.follow {
+		defer o.observe()()
+	}
+	lines, flusher := json.NewEncoder(w), http.NewResponseController(w)
+	at, end := o.history.Last(q.last, q.since, q.filter), o.history.Next()
+	begin := record.Begin{Node: o.tables.nodeName, From: o.history.From(), Drops: o.config.Drops,
+		Connections: q.connections && q.follow}
+	if lines.Encode(record.Event{Begin: &begin}) != nil {
+		return
+	}
+	for {
+		list, next, lost, changed := o.history.Read(at)
+		if lost > 0 {
+			list = append([]record.Event{{Missing: &record.Missing{Node: o.tables.nodeName, Time: time.Now(), Lost: lost,
+				Why: "the reader was too slow"}}}, list...)
+		}
+		for _, e := range list {
+			if q.takes(e) && lines.Encode(e) != nil {
+				return
+			}
+		}
+		switch at = next; {
+		case !q.follow && at >= end:
+			return
+		case len(list) > 0:
+			continue
+		case !q.follow:
+			return
+		}
+		if flusher.Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// observe has connections seenReport until the returned function is called by the last reader.
+func (o *observer) observe() (end func()) {
+	change := func(by int) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.readers += by; o.readers > 0 {
+			o.tables.observed.Set(self, true)
+		} else {
+			o.tables.observed.Delete(self)
+		}
+	}
+	change(1)
+	return func() { change(-1) }
+}
+
+// observeQuestion is a reader's question.
+type observeQuestion struct {
+	filter              record.Filter
+	follow, connections bool
+	last                int
+	since               time.Time
+}
+
+// takes reports whether the reader gets an event.
+func (q observeQuestion) takes(e record.Event) bool {
+	r := e.Record()
+	return r == nil || (e.Drop != nil || q.connections) && !r.Time.Before(q.since) && q.filter.Takes(r)
+}
+
+// question reads a reader's query.
+func (o *observer) question(query url.Values) (q observeQuestion, err error) {
+	if q.filter, err = record.Parse(query, "follow", "connections", "last", "since"); err != nil {
+		return q, err
+	}
+	for key, to := range map[string]*bool{"follow": &q.follow, "connections": &q.connections} {
+		if text := query.Get(key); text != "" {
+			if *to, err = strconv.ParseBool(text); err != nil {
+				return q, fmt.Errorf("%s=%q: give true or false", key, text)
+			}
+		}
+	}
+	if q.connections && o.config.Connections == "off" {
+		return q, errors.New("connections are not recorded: observe.connections is off in antrea-agent.conf; set it to auto")
+	}
+	if text := query.Get("since"); text != "" {
+		if q.since, err = time.Parse(time.RFC3339, text); err != nil {
+			ago, err := time.ParseDuration(text)
+			if err != nil || ago < 0 || ago > maxSinceAgo {
+				return q, fmt.Errorf("since=%q: give a duration such as 10m, or a time such as %s", text,
+					time.Now().UTC().Format(time.RFC3339))
+			}
+			q.since = time.Now().Add(-ago)
+		}
+		q.last = -1 // all of them
+	} else {
+		q.last = defaultLatest
+	}
+	if text := query.Get("last"); text != "" {
+		if q.last, err = strconv.Atoi(text); err != nil || q.last < 0 {
+			return q, fmt.Errorf("last=%q: give a number of records", text)
+		}
+	}
+	return q, nil
+}

@@ -1,0 +1,165 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// The switch reports packets to the agent for its records: copies of their headers, within the rate of a meter. A copy
+// changes no match. So the switch has the same megaflows with reports as without.
+
+// Rates of reports, in packets a second. Drops repeat, so fewer are enough.
+const (
+	droppedRate = 200
+	openedRate  = 1000
+)
+
+// ReportDrops returns the entries of an owner, in which each flow that ends packets reports them. The messages of
+// Neighbor Discovery that the switch takes for itself are no loss, and are left out.
+func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
+	out := e
+	for i, f := range e.Flows {
+		if !endsPackets(f) || isNeighborMessage(f) {
+			continue
+		}
+		if &out.Flows[0] == &e.Flows[0] {
+			out.Flows = slices.Clone(e.Flows)
+		}
+		out.Flows[i].Actions = slices.Concat(f.Actions,
+			report(Dropped, Dropped.meter(), strconv.Itoa(int(f.Priority))))
+	}
+	if o == NodeOwner(node) {
+		out.Meters = append(slices.Clone(e.Meters), meter(Dropped.meter(), droppedRate))
+	}
+	return out
+}
+
+// MetersReports reports whether a meter drops reports alone.
+func MetersReports(id uint32) bool { return id == Dropped.meter() || id == Opened.meter() }
+
+// IsRuleNumber reports whether a connection's number is the number of a rule.
+func IsRuleNumber(n uint32) bool { return n&firstRuleNumber != 0 }
+
+// endsPackets reports whether a flow ends its packets, maybe after the log got a copy.
+func endsPackets(f flow.Flow) bool {
+	return !slices.ContainsFunc(f.Actions, func(a ofp.Action) bool {
+		c, ok := a.(ofp.Controller)
+		return !ok || KindOf(ofp.PacketIn2{Userdata: []byte(c.Userdata)}) != PolicyLog
+	})
+}
+
+// isNeighborMessage reports whether a flow of table Classify or ARP ends messages of Neighbor Discovery.
+func isNeighborMessage(f flow.Flow) bool {
+	_, _, ok := f.Match.OXM().Get(ofp.ICMPv6Type)
+	return ok && (f.Table == Classify || f.Table == ARP || f.Table == Tenant)
+}
+
+// reportOpened makes the flows of table Commit that remember a connection report its first packet.
+func reportOpened(flows []flow.Flow) {
+	for i, f := range flows {
+		remembers := slices.ContainsFunc(f.Actions, func(a ofp.Action) bool {
+			ct, ok := a.(ofp.CT)
+			return ok && ct.Flags&ofp.CTCommit != 0
+		})
+		if f.Table == Commit && remembers && f.Priority != same { // same changes a connection's way
+			flows[i].Actions = slices.Concat(report(Opened, Opened.meter()), f.Actions)
+		}
+	}
+}
+
+// observes reports whether connections are observed.
+func (b *base) observes(r *derive.Reader) bool {
+	if b.Observed == nil {
+		return false
+	}
+	on, _ := derive.Get(r, b.Observed, Self)
+	return on
+}
+
+// Report is what the switch says of a packet that it reports.
+type Report struct {
+	Headers
+	Kind     PacketKind
+	Table    ofp.Table
+	Cookie   uint64
+	Priority uint16 // of the flow that ended it, with Dropped
+	// Asked is the destination before an endpoint of a Service was chosen. It is zero where none was.
+	Asked netip.AddrPort
+	// EgressRule and IngressRule are the numbers of rules that let a connection pass.
+	EgressRule, IngressRule uint32
+	FromPod, FromPeer       bool // by the port that it came in
+	Way                     uint16
+}
+
+// ReportOf reads a report.
+func ReportOf(in ofp.PacketIn2) (out Report, err error) {
+	out = Report{Kind: KindOf(in), Table: in.Table, Cookie: in.Cookie}
+	if out.Headers, err = HeadersOf(in.Data); err != nil {
+		return out, err
+	}
+	if out.Kind == Dropped {
+		_, text, _ := strings.Cut(string(in.Userdata), " ")
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return out, fmt.Errorf("userdata %q has no priority", in.Userdata)
+		}
+		out.Priority = uint16(n)
+	}
+	get := func(f ofp.Field) ofp.Value { v, _, _ := in.Metadata.Get(f); return v }
+	bits := func(b flow.Bits) uint32 { return uint32(get(b.Field).Lo >> b.First & (1<<b.Width - 1)) }
+	out.EgressRule, out.IngressRule = bits(egressRule), bits(ingressRule)
+	out.FromPod, out.FromPeer, out.Way = bits(source) == fromPod, bits(source) == fromPeer, uint16(bits(way))
+	asked, err := askedIn(get)
+	if err == nil && asked.Addr() != out.Dst && asked.Addr() != out.Src {
+		out.Asked = asked
+	}
+	return out, nil
+}
+
+// askedIn returns the destination that connection tracking has from before any translation.
+func askedIn(get func(ofp.Field) ofp.Value) (netip.AddrPort, error) {
+	ip := netip.AddrFrom4([4]byte(get(ofp.CTNwDst).Append(nil, 4)))
+	if v := get(ofp.CTIPv6Dst); !v.IsZero() {
+		ip = netip.AddrFrom16([16]byte(v.Append(nil, 16)))
+	}
+	if ip.IsUnspecified() {
+		return netip.AddrPort{}, errors.New("the packet is of no tracked connection")
+	}
+	return netip.AddrPortFrom(ip, uint16(get(ofp.CTTpDst).Lo)), nil
+}
+
+// reasonOf has the reason of drops by table. A rule's own flow comes before it.
+var reasonOf = map[ofp.Table]string{
+	Classify: record.NotAdmitted, ARP: record.NotAdmitted, Advertise: record.NotAdmitted,
+	Conntrack: record.Invalid, ConntrackState: record.Invalid, Again: record.JudgedAgain, Exports: record.NotExported,
+	External: record.NotAllowed, Service: record.NoLocal, Affinity: record.NoEndpoints, Endpoint: record.NoEndpoints,
+	Egress: record.Unknown, Ingress: record.Unknown, EgressRule: record.Isolated, IngressRule: record.Isolated,
+	EgressAdmin: record.ByPolicy, IngressAdmin: record.ByPolicy,
+	EgressBaseline: record.ByPolicy, IngressBaseline: record.ByPolicy,
+	Route: record.NoRoute, Tenant: record.OtherTenant, Output: record.NotSent,
+}
+
+// Reason returns why a packet was dropped.
+func (r Report) Reason() string {
+	switch {
+	case r.Kind == PolicyReject:
+		return record.ByPolicy
+	case r.Kind == ServiceReject:
+		return record.NoEndpoints
+	case r.Kind == Opened:
+		return ""
+	}
+	if _, ok := RuleTables[r.Table]; ok && r.Priority == fragments {
+		return record.Fragment
+	}
+	return reasonOf[r.Table]
+}

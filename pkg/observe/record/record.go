@@ -1,0 +1,93 @@
+// Package record has the records of connections and of dropped packets, the filters that choose among them, and the
+// history that keeps them. It is pure: agents fill it, the agent's debug API and the tombolo command read it.
+package record
+
+import "time"
+
+// Event is one line of the answer of api.PathObserve. Exactly one field is set.
+type Event struct {
+	Begin      *Begin   `json:"begin,omitempty"`
+	Connection *Record  `json:"connection,omitempty"`
+	Drop       *Record  `json:"drop,omitempty"`
+	Missing    *Missing `json:"missing,omitempty"`
+}
+
+// Record returns the record of the event, or nil.
+func (e Event) Record() *Record {
+	if e.Drop != nil {
+		return e.Drop
+	}
+	return e.Connection
+}
+
+// Begin is the first line of a Node's answer. The answer is complete from a time on.
+type Begin struct {
+	Node string    `json:"node"`
+	From time.Time `json:"from"` // the time of the oldest record that the Node still has
+	// Drops and Connections report whether the Node records these.
+	Drops       bool `json:"drops"`
+	Connections bool `json:"connections"`
+	// Absent says why a Node does not answer. Only answers of several Nodes have it.
+	Absent string `json:"absent,omitempty"`
+}
+
+// Missing counts records that a Node has lost: the switch's meters have dropped the copy, a queue was full, or the reader
+// was too slow.
+type Missing struct {
+	Node string    `json:"node"`
+	Time time.Time `json:"time"`
+	Lost uint64    `json:"lost"`
+	Why  string    `json:"why"`
+}
+
+// Verdicts of records.
+const (
+	Allowed  = "allowed"
+	Dropped  = "dropped"
+	Rejected = "rejected" // the agent has answered with a reset or an ICMP error
+)
+
+// Record is a connection, or packets that ended in the switch of a Node.
+type Record struct {
+	Time     time.Time `json:"time"` // of the first packet
+	Node     string    `json:"node"`
+	Verdict  string    `json:"verdict"`
+	Protocol string    `json:"protocol"` // TCP, UDP, SCTP, ICMP, ICMPv6, or a number
+	From     End       `json:"from"`
+	To       End       `json:"to"` // behind the Service, if an endpoint was chosen
+	// Service is the Service that the client asked, as namespace/name. Asked is its address and port.
+	Service string `json:"service,omitempty"`
+	Asked   string `json:"asked,omitempty"`
+	// Reason is a word of Reasons. Message says it in words, with the policies that isolate the Pod.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Table   string `json:"table,omitempty"` // of the switch, where the packet ended
+	// Rule has dropped or rejected the packet.
+	Rule *Rule `json:"rule,omitempty"`
+	// Egress and Ingress are the rules that let a connection out of the client's Pod and into the server's. A Node knows
+	// the rules for its own Pods.
+	Egress  *Rule `json:"egress,omitempty"`
+	Ingress *Rule `json:"ingress,omitempty"`
+	// Way is the far end of the tunnel that the connection takes to or from another cluster.
+	Way string `json:"way,omitempty"`
+	// First is set by the Node that speaks for the connection: the client's, or the Node where it enters the cluster.
+	First bool `json:"first,omitempty"`
+	// Count is how many packets the record stands for: equal packets within a second share a record.
+	Count uint64 `json:"count"`
+}
+
+// End is an end of a connection.
+type End struct {
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	IP        string `json:"ip"`
+	Port      uint16 `json:"port,omitempty"`
+	Node      string `json:"node,omitempty"`    // of a Pod, or a Node's own address
+	Cluster   string `json:"cluster,omitempty"` // if it is another one
+}
+
+// Rule is a rule of a policy.
+type Rule struct {
+	Policy string `json:"policy"` // "NetworkPolicy shop/db"
+	Name   string `json:"name"`   // "ingress[0]"
+}
