@@ -247,7 +247,7 @@ func (o *observer) wayOf(number uint16) string {
 	watched, _ := o.tables.ways.watched.Get(self)
 	for _, end := range watched {
 		if n, ok := o.tables.ways.numbers.Get(end); ok && n == uint32(number) {
-			return end.Addr.String()
+			return end.String()
 		}
 	}
 	return ""

@@ -81,7 +81,7 @@ type tables struct {
 	peersPods *derive.Table[derive.Name, []clusterRange]
 
 	announcement *derive.Table[derive.Name, announcement]
-	observed     *derive.Source[derive.Name, bool] // somebody reads records of connections
+	observed     *derive.Source[derive.Name, bool] // set while a reader follows connections
 }
 
 // outputs are the rows that writers take.

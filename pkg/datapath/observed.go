@@ -85,14 +85,14 @@ func (b *base) observes(r *derive.Reader) bool {
 	return on
 }
 
-// Report is what the switch says of a packet that it reports.
+// Report is a packet that the switch reports.
 type Report struct {
 	Headers
 	Kind     PacketKind
 	Table    ofp.Table
 	Cookie   uint64
 	Priority uint16 // of the flow that ended it, with Dropped
-	// Asked is the destination before an endpoint of a Service was chosen. It is zero where none was.
+	// Asked is the destination before an endpoint of a Service was chosen. It is zero if no Service was asked.
 	Asked netip.AddrPort
 	// EgressRule and IngressRule are the numbers of rules that let a connection pass.
 	EgressRule, IngressRule uint32
@@ -150,12 +150,12 @@ var reasonOf = map[ofp.Table]string{
 
 // Reason returns why a packet was dropped.
 func (r Report) Reason() string {
-	switch {
-	case r.Kind == PolicyReject:
+	switch r.Kind {
+	case PolicyReject:
 		return record.ByPolicy
-	case r.Kind == ServiceReject:
+	case ServiceReject:
 		return record.NoEndpoints
-	case r.Kind == Opened:
+	case Opened:
 		return ""
 	}
 	if _, ok := RuleTables[r.Table]; ok && r.Priority == fragments {

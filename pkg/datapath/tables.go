@@ -36,7 +36,7 @@ type Inputs struct {
 	Policy *policy.Tables
 	// Resolvers are the DNS servers whose answers are learned, under Self; nil for no server.
 	Resolvers derive.Readable[derive.Name, []netip.Prefix]
-	// Observed is set under Self while somebody reads records of connections; nil for never.
+	// Observed is set under Self while a reader follows records of connections; nil for never.
 	Observed derive.Readable[derive.Name, bool]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool

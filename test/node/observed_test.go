@@ -41,7 +41,8 @@ func (r *rig) observe(t *testing.T, query string) *reader {
 	}}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+api.PathObserve+"?follow=true&"+query, nil)
+	target := "http://agent" + api.PathObserve + "?follow=true&" + query
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +62,9 @@ func (r *rig) observe(t *testing.T, query string) *reader {
 			out.lines <- e
 		}
 	}()
-	if e := out.next("the beginning", func(e record.Event) bool { return true }); e.Begin == nil || e.Begin.Node != nodeName {
-		t.Fatalf("the answer begins with %+v", e)
+	first := out.next("the beginning", func(e record.Event) bool { return true })
+	if first.Begin == nil || first.Begin.Node != nodeName {
+		t.Fatalf("the answer begins with %+v", first)
 	}
 	return out
 }
@@ -210,11 +212,12 @@ func testObserved(t *testing.T, c *cluster) {
 		}
 	})
 	t.Run("rule that drops", func(t *testing.T) {
+		pods := &metav1.LabelSelector{MatchLabels: map[string]string{"role": "seen-server"}}
 		create(&crdv1beta1.ClusterNetworkPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: "seen-drop"},
 			Spec: crdv1beta1.PolicySpec{
 				Priority:  5,
-				AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "seen-server"}}}},
+				AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: pods}},
 				Ingress: []crdv1beta1.Rule{{
 					Name: "no-8081", Action: crdv1beta1.ActionDrop,
 					Ports: []crdv1beta1.Port{{Port: new(intstr.FromInt32(8081))}},

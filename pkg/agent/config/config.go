@@ -180,7 +180,7 @@ type Multicast struct {
 // Observe configures the records of connections and of dropped packets.
 type Observe struct {
 	Drops bool `key:"drops" default:"true"` // dropped packets are recorded at all times
-	// records of connections begin while somebody reads them; off: never
+	// records of connections begin while a reader asks for them; off: never
 	Connections string `key:"connections" default:"auto" oneof:"auto,off"`
 	HistoryMiB  int    `key:"historyMiB" default:"16" min:"1" max:"1024"` // memory for the newest records
 }

@@ -41,7 +41,7 @@ func Commands() []*cobra.Command {
 	for _, c := range all {
 		n.flags(c)
 	}
-	return all
+	return append(all, n.observe())
 }
 
 // Documented returns the command get of antctl, which has the documented command networkpolicy.

@@ -17,7 +17,6 @@ type Filter struct{ words map[string][]condition }
 type condition struct {
 	text string
 	not  bool
-	ip   netip.Prefix // of words about addresses
 }
 
 // word is a condition's meaning.
@@ -29,19 +28,19 @@ type word struct {
 
 // words are the words of filters. NotPrefix before a word turns it round.
 var words = map[string]word{
-	"from":      {"the client: namespace/pod, namespace/, address or range", func(r *Record, t string) bool { return r.From.is(t) }, nil},
-	"to":        {"the server: namespace/pod, namespace/, address or range", func(r *Record, t string) bool { return r.To.is(t) }, nil},
-	"pod":       {"either end", func(r *Record, t string) bool { return r.From.is(t) || r.To.is(t) }, nil},
+	"from":      {"the client: namespace/pod, namespace/, address or range", client, nil},
+	"to":        {"the server: namespace/pod, namespace/, address or range", server, nil},
+	"pod":       {"either end", eitherEnd, nil},
 	"namespace": {"the Namespace of either end", inNamespace, nil},
-	"service":   {"the Service that the client asked: namespace/name", func(r *Record, t string) bool { return named(r.Service, t) }, nil},
-	"cluster":   {"the other cluster, by its ID", func(r *Record, t string) bool { return r.From.Cluster == t || r.To.Cluster == t }, nil},
+	"service":   {"the Service that the client asked: namespace/name", byService, nil},
+	"cluster":   {"the other cluster, by its ID", inCluster, nil},
 	"node":      {"the Node that has seen it, or that an end is on", onNode, nil},
 	"port":      {"the server's port, or the Service's", onPort, isPort},
-	"protocol":  {"TCP, UDP, SCTP, ICMP or ICMPv6", func(r *Record, t string) bool { return strings.EqualFold(r.Protocol, t) }, nil},
-	"verdict":   {"allowed, dropped or rejected", func(r *Record, t string) bool { return r.Verdict == t }, oneOf(Allowed, Dropped, Rejected)},
-	"reason":    {"the reason of a drop, such as policy or isolated", func(r *Record, t string) bool { return r.Reason == t }, isReason},
+	"protocol":  {"TCP, UDP, SCTP, ICMP or ICMPv6", byProtocol, nil},
+	"verdict":   {"allowed, dropped or rejected", byVerdict, oneOf(Allowed, Dropped, Rejected)},
+	"reason":    {"the reason of a drop, such as policy or isolated", byReason, isReason},
 	"policy":    {"a policy that decided: its name, or namespace/name", byPolicy, nil},
-	"way":       {"the far end of the tunnel to another cluster", func(r *Record, t string) bool { return r.Way == t }, nil},
+	"way":       {"the far end of the tunnel to another cluster", byWay, nil},
 }
 
 // NotPrefix before a word takes the records that the condition does not hold for.
@@ -129,6 +128,16 @@ func named(object, text string) bool {
 	}
 	return name == "" || own == name || strings.HasPrefix(own, name+"-")
 }
+
+func client(r *Record, text string) bool     { return r.From.is(text) }
+func server(r *Record, text string) bool     { return r.To.is(text) }
+func eitherEnd(r *Record, text string) bool  { return client(r, text) || server(r, text) }
+func byService(r *Record, text string) bool  { return named(r.Service, text) }
+func inCluster(r *Record, text string) bool  { return r.From.Cluster == text || r.To.Cluster == text }
+func byProtocol(r *Record, text string) bool { return strings.EqualFold(r.Protocol, text) }
+func byVerdict(r *Record, text string) bool  { return r.Verdict == text }
+func byReason(r *Record, text string) bool   { return r.Reason == text }
+func byWay(r *Record, text string) bool      { return r.Way == text }
 
 func inNamespace(r *Record, text string) bool {
 	of, _, _ := strings.Cut(r.Service, "/")

@@ -28,7 +28,7 @@ const (
 // Reasons are all reasons, for filters and for the reference.
 var Reasons = []Reason{
 	{ByPolicy, "A rule of a policy drops or rejects the connection.", "`tombolo policy why` shows all rules about it."},
-	{Isolated, "NetworkPolicies isolate the Pod, and none of their rules allows the connection.",
+	{Isolated, "NetworkPolicies isolate the Pod, and no rule of them allows the connection.",
 		"Add a rule for this client and port to one of the policies that the record names."},
 	{Unknown, "The labels of a Pod are not known yet, and policies could select it.",
 		"It ends when the API server has the Pod; see `tombolo get status` if it stays."},
@@ -44,11 +44,12 @@ var Reasons = []Reason{
 	{NotAllowed, "The client is not in loadBalancerSourceRanges, or a policy of the Service refuses it.",
 		"Add the client's range to the Service, or a rule to the policy that the record names."},
 	{NoEndpoints, "The Service has no ready endpoints.", "See the EndpointSlices of the Service."},
-	{NoLocal, "The Service takes endpoints of this Node alone, and has none here, or is closed to this client.",
+	{NoLocal, "The Service takes endpoints of this Node alone, and there is no such endpoint.",
 		"Change internalTrafficPolicy or externalTrafficPolicy, or run a Pod of the Service on this Node."},
 	{NoRoute, "The destination is no address that packets of Pods may go to.",
 		"Check the address; of another cluster, see `tombolo get peers`."},
-	{OtherTenant, "The two ends are in networks of tenants that are not joined.", "docs/tenants.md says how to join them."},
+	{OtherTenant, "The two ends are in networks of tenants that are not joined.",
+		"Join them; docs/tenants.md is the guide."},
 	{NotSent, "The packet has no port to leave by, or its TTL has ended.",
 		"`tombolo trace` of this packet shows the flow."},
 }

@@ -31,8 +31,8 @@ type Begin struct {
 	Absent string `json:"absent,omitempty"`
 }
 
-// Missing counts records that a Node has lost: the switch's meters have dropped the copy, a queue was full, or the reader
-// was too slow.
+// Missing counts records that a Node has lost. The switch's meters have dropped the copy, a queue was full, or the
+// reader was too slow.
 type Missing struct {
 	Node string    `json:"node"`
 	Time time.Time `json:"time"`

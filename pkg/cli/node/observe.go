@@ -1,0 +1,321 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
+)
+
+// observeOptions are the flags of the command observe.
+type observeOptions struct {
+	remote.Flags
+	filters             map[string]*[]string
+	not                 []string
+	follow, connections bool
+	last                int
+	since, output       string
+}
+
+// observe returns the command that shows records of connections and of dropped packets.
+func (n *node) observe() *cobra.Command {
+	o := observeOptions{filters: map[string]*[]string{}}
+	cmd := &cobra.Command{
+		Use:   "observe",
+		Short: "Dropped packets, each with its rule or reason, and connections",
+		Long: "Show dropped packets, each with the rule or the reason, and with --connections new connections too.\n" +
+			"On a Node it asks the agent there. Elsewhere it asks all agents of the clusters through their API servers.\n" +
+			"Flags of one name are alternatives. Flags of different names all have to hold.",
+		Example: "  tombolo observe                                  # the last 20 drops\n" +
+			"  tombolo observe -f --to shop/db --connections    # live, with new connections\n" +
+			"  tombolo observe --context east,west --since 10m --reason isolated\n" +
+			"  tombolo observe --not verdict=rejected -o json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query, err := o.query()
+			if err != nil {
+				return err
+			}
+			sources, err := n.sources(cmd, o)
+			if err != nil {
+				return err
+			}
+			return o.show(cmd.Context(), sources, query, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	for _, w := range record.Words() {
+		if w[0] == "node" {
+			continue // --node names the agents to ask
+		}
+		o.filters[w[0]] = new([]string)
+		cmd.Flags().StringSliceVar(o.filters[w[0]], w[0], nil, w[1])
+	}
+	cmd.Flags().StringArrayVar(&o.not, "not", nil, "leave out records of which this holds, such as reason=isolated")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with new records until interrupted")
+	cmd.Flags().BoolVar(&o.connections, "connections", false,
+		"new connections too; with --follow agents begin to record them")
+	cmd.Flags().IntVar(&o.last, "last", 20, "begin with this number of records of each Node")
+	cmd.Flags().StringVar(&o.since, "since", "",
+		"records from then on instead: a duration such as 10m, or a time (RFC 3339)")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
+	cmd.Flags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	o.Add(cmd.Flags())
+	return cmd
+}
+
+// query returns the query for agents.
+func (o observeOptions) query() (url.Values, error) {
+	if o.output != "text" && o.output != "json" {
+		return nil, fmt.Errorf("--output %s: give text or json", o.output)
+	}
+	query := url.Values{}
+	for name, values := range o.filters {
+		if len(*values) > 0 {
+			query[name] = *values
+		}
+	}
+	for _, text := range o.not {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, fmt.Errorf("--not %s: give FILTER=VALUE, such as reason=isolated", text)
+		}
+		query.Add(record.NotPrefix+name, value)
+	}
+	if _, err := record.Parse(query); err != nil {
+		return nil, err
+	}
+	query.Set("follow", strconv.FormatBool(o.follow))
+	query.Set("connections", strconv.FormatBool(o.connections))
+	if o.since != "" {
+		query.Set("since", o.since)
+	} else {
+		query.Set("last", strconv.Itoa(o.last))
+	}
+	return query, nil
+}
+
+// source is an agent whose answer is read.
+type source struct {
+	name string
+	copy func(ctx context.Context, query url.Values, w io.Writer) error
+}
+
+// sources returns the agents to ask: the agent of this Node, or all agents of clusters.
+func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
+	elsewhere := len(o.Contexts) > 0 || o.Kubeconfig != "" || len(o.Nodes) > 0
+	if _, err := os.Stat(n.socket); cmd.Flags().Changed("socket") || err == nil && !elsewhere {
+		return []source{{"this Node", func(ctx context.Context, query url.Values, w io.Writer) error {
+			return n.copy(ctx, api.PathObserve, query.Encode(), w)
+		}}}, nil
+	}
+	clusters, err := o.Clusters()
+	if err != nil {
+		return nil, err
+	}
+	var failed []error
+	for _, c := range clusters {
+		agents, err := c.Agents(cmd.Context())
+		if err != nil { // the other clusters answer
+			failed = append(failed, err)
+			continue
+		}
+		for _, a := range agents {
+			out = append(out, source{c.Name + "/" + a.Node, func(ctx context.Context, query url.Values, w io.Writer) error {
+				return a.Stream(ctx, api.PathObserve, query, w)
+			}})
+		}
+	}
+	if len(failed) == len(clusters) {
+		return nil, errors.Join(failed...)
+	}
+	for _, err := range failed {
+		fmt.Fprintln(cmd.ErrOrStderr(), "no answer:", err)
+	}
+	return out, nil
+}
+
+// show prints the records of all sources, in the order of their time.
+func (o observeOptions) show(ctx context.Context, sources []source, query url.Values, out, notes io.Writer) error {
+	events, failed := make(chan record.Event, 1024), make(chan error, len(sources))
+	var all sync.WaitGroup
+	for _, s := range sources {
+		all.Go(func() {
+			if err := s.read(ctx, query, events); err != nil && ctx.Err() == nil {
+				failed <- err
+			}
+		})
+	}
+	go func() {
+		all.Wait()
+		close(events)
+	}()
+	var merger record.Merger
+	print := func(list []record.Event) error {
+		for _, e := range list {
+			if err := o.print(e, out, notes); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	absent := 0
+	tick := time.NewTicker(record.MergeWait / 5)
+	defer tick.Stop()
+	for open := true; open; {
+		select {
+		case e, ok := <-events:
+			if open = ok; ok {
+				merger.Add(e, time.Now())
+			}
+		case err := <-failed: // the other Nodes go on
+			if absent++; absent == len(sources) {
+				return err
+			}
+			fmt.Fprintln(notes, "no answer:", err)
+		case now := <-tick.C:
+			if o.follow {
+				if err := print(merger.Due(now)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := print(merger.All()); err != nil {
+		return err
+	}
+	close(failed)
+	for err := range failed {
+		if absent++; absent == len(sources) {
+			return err
+		}
+		fmt.Fprintln(notes, "no answer:", err)
+	}
+	return nil
+}
+
+// read sends the events of a source.
+func (s source) read(ctx context.Context, query url.Values, events chan<- record.Event) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reader, writer := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := s.copy(ctx, query, writer)
+		_ = writer.Close()
+		done <- err
+	}()
+	lines := bufio.NewScanner(reader)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e record.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("%s: understand the agent's line: %w; are this command and the agent of one version?", s.name, err)
+		}
+		select {
+		case events <- e:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	err := <-done
+	if err == nil {
+		err = lines.Err()
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
+}
+
+// print prints an event.
+func (o observeOptions) print(e record.Event, out, notes io.Writer) error {
+	if o.output == "json" {
+		return json.NewEncoder(out).Encode(e)
+	}
+	var err error
+	switch {
+	case e.Begin != nil && !e.Begin.Drops:
+		_, err = fmt.Fprintf(notes, "Node %s records no drops: observe.drops is false in its antrea-agent.conf\n",
+			e.Begin.Node)
+	case e.Begin != nil && o.since != "":
+		_, err = fmt.Fprintf(notes, "Node %s has records since %s\n", e.Begin.Node,
+			e.Begin.From.Local().Format(time.TimeOnly))
+	case e.Missing != nil:
+		_, err = fmt.Fprintf(out, "%s missing   Node %s lost %d records: %s\n", clock(e.Missing.Time), e.Missing.Node,
+			e.Missing.Lost, e.Missing.Why)
+	case e.Record() != nil:
+		_, err = fmt.Fprintln(out, Line(e.Record()))
+	}
+	return err
+}
+
+// clock is the time of a record in the reader's zone.
+func clock(t time.Time) string { return t.Local().Format("15:04:05.000") }
+
+// Line returns a record as a line of text.
+func Line(r *record.Record) string {
+	text := fmt.Sprintf("%s %-9s %-5s %s -> %s", clock(r.Time), r.Verdict, r.Protocol, endText(r.From), endText(r.To))
+	if r.Service != "" {
+		text += " by Service " + r.Service
+	}
+	if r.Way != "" {
+		text += " by way " + r.Way
+	}
+	if r.Message != "" {
+		text += ": " + r.Message
+	}
+	for _, by := range []struct {
+		word string
+		rule *record.Rule
+	}{{"out by", r.Egress}, {"in by", r.Ingress}} {
+		if by.rule != nil {
+			text += fmt.Sprintf(", %s %s %s", by.word, by.rule.Policy, by.rule.Name)
+		}
+	}
+	if r.Count > 1 {
+		text += fmt.Sprintf(" (%d packets)", r.Count)
+	}
+	text += " [" + r.Node
+	if r.Table != "" {
+		text += " " + r.Table
+	}
+	return strings.Map(printable, text) + "]"
+}
+
+// printable replaces what could change a terminal, since users choose the names of rules.
+func printable(r rune) rune {
+	if !unicode.IsPrint(r) {
+		return '_'
+	}
+	return r
+}
+
+// endText is an end with its Pod, cluster and port.
+func endText(e record.End) string {
+	text := e.IP
+	if e.Pod != "" {
+		text = e.Namespace + "/" + e.Pod
+	}
+	if e.Cluster != "" {
+		text += "@" + e.Cluster
+	}
+	if e.Port != 0 {
+		text += ":" + strconv.Itoa(int(e.Port))
+	}
+	return text
+}

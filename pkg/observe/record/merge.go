@@ -1,0 +1,99 @@
+package record
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// MergeWait is how long a Merger waits for the records that other Nodes have of a connection.
+const MergeWait = 500 * time.Millisecond
+
+// Merger sorts the events of several Nodes by time, and makes one record of the records that several Nodes have of one
+// connection. It holds each event for MergeWait.
+type Merger struct {
+	waiting []waiting
+	open    map[tuple]*Record // connections among the waiting events
+}
+
+type waiting struct {
+	Event
+	came time.Time
+}
+
+// tuple is what the records of one connection have in common on all Nodes that do not translate it.
+type tuple struct {
+	protocol string
+	from, to address
+}
+
+type address struct {
+	ip   string
+	port uint16
+}
+
+// Add takes an event that has come at a time.
+func (m *Merger) Add(e Event, came time.Time) {
+	if r := e.Connection; r != nil {
+		if m.open == nil {
+			m.open = map[tuple]*Record{}
+		}
+		key := tuple{r.Protocol, address{r.From.IP, r.From.Port}, address{r.To.IP, r.To.Port}}
+		if have := m.open[key]; have != nil {
+			have.join(r)
+			return
+		}
+		own := *r
+		e.Connection = &own
+		m.open[key] = &own
+	}
+	m.waiting = append(m.waiting, waiting{e, came})
+}
+
+// join adds the rules that another Node has read of the connection.
+func (r *Record) join(o *Record) {
+	if o.First && !r.First {
+		other := *r
+		*r = *o
+		o = &other
+	}
+	if r.Egress == nil {
+		r.Egress = o.Egress
+	}
+	if r.Ingress == nil {
+		r.Ingress = o.Ingress
+	}
+	r.Way, r.Service, r.Asked = cmp.Or(r.Way, o.Way), cmp.Or(r.Service, o.Service), cmp.Or(r.Asked, o.Asked)
+}
+
+// Due returns the events that have come before now less MergeWait, in the order of their time.
+func (m *Merger) Due(now time.Time) []Event { return m.before(now.Add(-MergeWait)) }
+
+// All returns all events that are left, in the order of their time.
+func (m *Merger) All() []Event { return m.before(time.Unix(1<<40, 0)) }
+
+func (m *Merger) before(end time.Time) (out []Event) {
+	m.waiting = slices.DeleteFunc(m.waiting, func(w waiting) bool {
+		if w.came.After(end) {
+			return false
+		}
+		if r := w.Connection; r != nil {
+			delete(m.open, tuple{r.Protocol, address{r.From.IP, r.From.Port}, address{r.To.IP, r.To.Port}})
+		}
+		out = append(out, w.Event)
+		return true
+	})
+	slices.SortStableFunc(out, func(x, y Event) int { return x.time().Compare(y.time()) })
+	return out
+}
+
+// time is the time that an event is about.
+func (e Event) time() time.Time {
+	switch {
+	case e.Record() != nil:
+		return e.Record().Time
+	case e.Missing != nil:
+		return e.Missing.Time
+	}
+	return time.Time{} // the beginning comes first
+}
