@@ -14,6 +14,7 @@ execFileSync(process.execPath, ["node_modules/typescript/bin/tsc", "--project", 
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 await build({
+  absWorkingDir: here,
   entryPoints: { app: "src/main.tsx", style: "src/style.css" },
   outdir: out,
   bundle: true,

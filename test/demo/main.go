@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +33,12 @@ func run() int {
 		return 1
 	}
 	fmt.Printf("\ntotal time: %s\n", time.Since(d.start).Round(time.Second))
+	if os.Getenv("MAP") == "1" {
+		if err := d.serveMap(ctx); err != nil {
+			fmt.Fprintf(os.Stderr, "\ndemo: serve the map: %v\n", err)
+			return 1
+		}
+	}
 	return 0
 }
 
@@ -47,6 +55,26 @@ type demo struct {
 	encrypted bool   // what goes between the clusters
 	start     time.Time
 	world     *scenario.Scenario
+}
+
+// mapArguments are the arguments of bin/tombolo that serve the map of the demo's clusters.
+func (d *demo) mapArguments() []string {
+	var files []string
+	for _, c := range d.world.Lab.Clusters() {
+		files = append(files, c.Kubeconfig())
+	}
+	return []string{"ui", "--context", strings.Join(files, ",")}
+}
+
+// serveMap serves the map until ctx ends.
+func (d *demo) serveMap(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(d.world.Lab.Repo(), "bin", "tombolo"), d.mapArguments()...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	if err := cmd.Run(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // say prints one line of progress with the time since the start.
@@ -182,8 +210,9 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 bin/tombolo-lab --lab %[1]s kubectl east exec client -- /echo get http://%[2]s/ --count 5
 bin/tombolo-lab --lab %[1]s exec east/node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int
 bin/tombolo-lab --lab %[1]s kubectl east exec -n kube-system ds/tombolo-agent -- tombolo get peers
+bin/tombolo %[3]s   # the map
 make demo-down
-`, d.name, ip)
+`, d.name, ip, strings.Join(d.mapArguments(), " "))
 	return nil
 }
 

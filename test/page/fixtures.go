@@ -1,4 +1,4 @@
-// Package page has ClusterSets for tests of the map.
+// Package page has ClusterSets for tests of the map, and tests the page in Chromium.
 package page
 
 import (
@@ -140,7 +140,7 @@ func Three() []ui.Snapshot {
 	west.Gateways[1].Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseLeaving}
 	west.Exports[0].Status.Conditions = []metav1.Condition{condition("Valid", metav1.ConditionTrue, "Succeed", ""),
 		condition("Conflict", metav1.ConditionTrue, "PortsConflict",
-			"Ports of shop/cart differ in clusters east and west. The ports of east, which exported first, are used.")}
+			"Ports of shop/web differ in clusters east and west. The ports of east, which exported first, are used.")}
 	agent := west.Agents["node-3"]
 	agent.Status.Problems = []api.Problem{{Object: "ClusterNetworkPolicy strict", Field: "spec.ingress[0].from[0]",
 		Reason:  "UnknownGroup",

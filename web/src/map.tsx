@@ -12,16 +12,24 @@ const lit = (yes: boolean) => (yes ? " selected" : "");
 
 export const endKey = (e: { name?: string; address: string }) => e.name || e.address;
 
-// Line is one direction, with its state as stroke, shape and, if it is not up, word.
-const Line = ({ from, to, d, word }: { from: Anchor; to: Anchor; d: Direction; word: boolean }) => {
+// Line is one direction, with its state as stroke.
+const Line = ({ from, to, d }: { from: Anchor; to: Anchor; d: Direction }) => {
   const c = curve(from, to, 3.5);
   const arrow = on(c, 0.72);
-  const mark = on(c, 0.4);
-  const half = d.word.length * 3.1 + 14;
   return (
     <g class={`line ${d.state}`}>
       <path class="stroke" d={path(c)} />
       <path class="arrow" d="M-5 -3.5L4 0L-5 3.5Z" transform={`translate(${arrow.x} ${arrow.y}) rotate(${arrow.angle})`} />
+    </g>
+  );
+};
+
+// Tag is the state of a direction as a shape and, if it is down, a word.
+const Tag = ({ from, to, d, word }: { from: Anchor; to: Anchor; d: Direction; word: boolean }) => {
+  const mark = on(curve(from, to, 3.5), 0.4);
+  const half = d.word.length * 3.1 + 14;
+  return (
+    <g class={`line ${d.state}`}>
       {d.state === "unknown" ? (
         <g transform={`translate(${mark.x} ${mark.y})`}>
           <Shape state={d.state} r={4} />
@@ -54,8 +62,10 @@ const WayLine = ({ link, way, from, to, word }: { link: Link; way: Way; from: An
       aria-label={`Way between ${a} and ${b}: to ${b} ${way.ab.word}, to ${a} ${way.ba.word}`}
     >
       <Hit from={from} to={to} />
-      <Line from={from} to={to} d={way.ab} word={word} />
-      <Line from={to} to={from} d={way.ba} word={word} />
+      <Line from={from} to={to} d={way.ab} />
+      <Line from={to} to={from} d={way.ba} />
+      <Tag from={from} to={to} d={way.ab} word={word} />
+      <Tag from={to} to={from} d={way.ba} word={word} />
     </g>
   );
 };
@@ -74,8 +84,10 @@ const LinkLine = ({ link, from, to }: { link: Link; from: Anchor; to: Anchor }) 
     aria-label={`Ways between ${idOf(link.a)} and ${idOf(link.b)}: ${link.word}`}
   >
     <Hit from={from} to={to} />
-    <Line from={from} to={to} d={directionOf(link.ab)} word />
-    <Line from={to} to={from} d={directionOf(link.ba)} word />
+    <Line from={from} to={to} d={directionOf(link.ab)} />
+    <Line from={to} to={from} d={directionOf(link.ba)} />
+    <Tag from={from} to={to} d={directionOf(link.ab)} word />
+    <Tag from={to} to={from} d={directionOf(link.ba)} word />
   </g>
 );
 

@@ -176,7 +176,9 @@ const Heading = ({ to, d }: { to: string; d: Direction }) => (
 );
 
 const WayPanel = ({ link, a, b }: { link: Link; a?: string; b?: string }) => {
-  const way = useWays(link).ways?.find((w) => endKey(w.a) === a && endKey(w.b) === b);
+  const { ways } = useWays(link);
+  if (!ways) return <p class="dim">Asking for the ways …</p>;
+  const way = ways.find((w) => endKey(w.a) === a && endKey(w.b) === b);
   if (!way) return <Gone what={`Way ${a} – ${b}`} />;
   const [x, y] = [`${idOf(link.a)}/${endKey(way.a)}`, `${idOf(link.b)}/${endKey(way.b)}`];
   const state = worst(way);

@@ -140,7 +140,7 @@ export const count = (n: number, one: string, many = `${one}s`): string => `${n}
 // press makes an element of SVG a button.
 export const press = (f: () => void) => ({
   role: "button" as const,
-  tabIndex: 0,
+  tabindex: 0, // SVG knows no tabIndex
   onClick: (e: Event) => {
     e.stopPropagation();
     f();

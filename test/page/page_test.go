@@ -1,0 +1,214 @@
+package page
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/observe/ui"
+)
+
+var update = flag.Bool("update", false, "write docs/map.png again")
+
+// install copies a folder with a package-lock.json, and installs what it names.
+func install(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if d.Name() == "node_modules" {
+				return fs.SkipDir
+			}
+			return os.MkdirAll(filepath.Join(to, name), 0o755)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, name), text, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	npm := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-progress", "--prefer-offline")
+	npm.Dir = to
+	if out, err := npm.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci in %s: %v\n%s", from, err, out)
+	}
+	return to
+}
+
+// TestBuilt builds the page from web/ again, and compares the result with the committed files.
+func TestBuilt(t *testing.T) {
+	web, out := install(t, "../../web"), t.TempDir()
+	build := exec.CommandContext(t.Context(), "node", filepath.Join(web, "build.mjs"), out)
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the page: %v\n%s", err, text)
+	}
+	const committed = "../../pkg/observe/ui/dist"
+	for _, pair := range [][2]string{{out, committed}, {committed, out}} {
+		entries, err := os.ReadDir(pair[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			built, err := os.ReadFile(filepath.Join(pair[0], e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := os.ReadFile(filepath.Join(pair[1], e.Name())); err != nil || !bytes.Equal(text, built) {
+				t.Errorf("%s differs from the file in %s (%v): run `make page`, and commit the result", e.Name(), pair[1], err)
+			}
+		}
+	}
+}
+
+// TestLocks checks that the lock files name no registry: a mirror's name means nothing elsewhere.
+func TestLocks(t *testing.T) {
+	for _, file := range []string{"package-lock.json", "../../web/package-lock.json"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte(`"resolved"`)) || bytes.Count(text, []byte(`"integrity"`)) == 0 {
+			t.Errorf("%s has entries \"resolved\", or no hashes", file)
+		}
+	}
+}
+
+// shown is a fixture that a server shows.
+type shown struct {
+	hub    *ui.Hub
+	server *ui.Server
+	end    context.CancelFunc
+}
+
+func show(t *testing.T, s []ui.Snapshot) *shown {
+	t.Helper()
+	w := &shown{hub: ui.NewHub()}
+	w.hub.Set(time.Now(), ui.Build(s))
+	var err error
+	if w.server, err = ui.Listen(0, w.hub); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	w.end = end
+	ended := make(chan error)
+	go func() { ended <- w.server.Serve(ctx) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// TestPage opens fixtures in Chromium: by mouse and keyboard, light and dark, with faults, without clusters, with
+// hostile names, with 100 clusters. Pictures are in bin/page.
+func TestPage(t *testing.T) {
+	many := New(Size{Clusters: 100, Gateways: 16, Nodes: 10})
+	SetWay(&many[7], "node-2", "10.10.0.3", mcv1alpha1.WayDown)
+	pages := map[string]*shown{"three": show(t, Three()), "cut": show(t, Cut()), "hostile": show(t, Hostile()),
+		"empty": show(t, nil), "many": show(t, many), "ends": show(t, Three())}
+	urls := map[string]string{}
+	for name, p := range pages {
+		urls[name] = p.server.URL()
+	}
+	urls["bare"], _, _ = strings.Cut(urls["three"], "#")
+	shots, err := filepath.Abs("../../bin/page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(shots, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	arguments, err := json.Marshal(map[string]any{"urls": urls, "shots": shots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive := exec.CommandContext(t.Context(), "node", "drive.mjs", string(arguments))
+	drive.Dir = install(t, ".")
+	drive.Stderr = os.Stderr
+	stdout, err := drive.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := drive.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := drive.Start(); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		var line struct {
+			Name, Do, Why string
+			OK            bool
+			Seconds       float64
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatalf("%v in %s", err, lines.Text())
+		}
+		switch line.Do {
+		case "":
+			names[line.Name] = true
+			t.Run(line.Name, func(t *testing.T) {
+				if !line.OK {
+					t.Errorf("%s; pictures are in %s", line.Why, shots)
+				}
+				t.Logf("%.1f s", line.Seconds)
+			})
+			continue
+		case "way up":
+			s := Three()
+			SetWay(&s[0], "node-1", "10.3.0.2", mcv1alpha1.WayUp)
+			pages["three"].hub.Set(time.Now(), ui.Build(s))
+		case "end":
+			pages["ends"].end()
+		default:
+			t.Fatalf("the page's test asks for %q", line.Do)
+		}
+		if _, err := io.WriteString(stdin, "done\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := drive.Wait(); err != nil {
+		t.Errorf("drive.mjs: %v", err)
+	}
+	if !names["end"] || len(names) < 13 {
+		t.Errorf("%d checks ran, want 13: %v", len(names), names)
+	}
+	picture, err := os.ReadFile(filepath.Join(shots, "map.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(picture) > 150_000 {
+		t.Errorf("the picture of the README has %d bytes, want 150,000 at most", len(picture))
+	}
+	if *update {
+		if err := os.WriteFile("../../docs/map.png", picture, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
