@@ -21,8 +21,7 @@ import (
 
 // Limits of the list of connections.
 const (
-	// stallingConnections is how many connections the userspace datapath lists at most. It forwards nothing meanwhile:
-	// for
+	// stallingConnections is how many connections the userspace datapath lists at most. It forwards nothing meanwhile: for
 	// 10 ms at this number.
 	stallingConnections = 2000
 	maxEntries          = 50000

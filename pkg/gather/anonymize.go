@@ -14,8 +14,7 @@ import (
 )
 
 // replacer replaces names by words. A name has the same word in the whole bundle, and other words in other bundles, so
-// a
-// reader cannot find a name by trying.
+// a reader cannot find a name by trying.
 type replacer struct {
 	key []byte
 

@@ -28,9 +28,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/diagnose"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
+
+// diagnosisName is the file with the results of `tombolo diagnose`.
+const diagnosisName = "diagnose.json"
 
 // Limits of a bundle.
 const (
@@ -98,6 +102,7 @@ func Run(ctx context.Context, o Options) (Manifest, error) {
 	}
 	var clusters []*cluster
 	for _, c := range o.Clusters {
+		c = withoutSecrets(c)
 		clusters = append(clusters, &cluster{Cluster: c, bundle: b, folder: "clusters/" + strings.ReplaceAll(c.Name, "/",
 			"_"), kept: map[string][]map[string]any{}})
 	}
@@ -116,7 +121,12 @@ func Run(ctx context.Context, o Options) (Manifest, error) {
 		// All names are known before the first file is written: texts of one cluster have names of another.
 		each(clusters, func(c *cluster) { c.learnNames(ctx) })
 	}
+	var diagnosed sync.WaitGroup
+	if !o.NoAgents && !(o.Anonymize && slices.ContainsFunc(clusters, func(c *cluster) bool { return c.dead })) {
+		diagnosed.Go(func() { b.diagnose(ctx, clusters) })
+	}
 	each(clusters, func(c *cluster) { c.collect(ctx) })
+	diagnosed.Wait()
 	if ctx.Err() != nil {
 		b.failed("all", errors.New("the command was interrupted: parts that are not listed in files are missing"))
 	}
@@ -137,6 +147,54 @@ func Run(ctx context.Context, o Options) (Manifest, error) {
 		return m, errors.New("no cluster answered: look at the failures, and at `kubectl config get-contexts`")
 	}
 	return m, nil
+}
+
+// withoutSecrets returns a cluster that refuses requests for Secrets, so no part of a bundle can come from one.
+func withoutSecrets(c *remote.Cluster) *remote.Cluster {
+	config := rest.CopyConfig(c.Config)
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return refuseSecrets{to} })
+	out := remote.New(c.Name, config)
+	out.Timeout = c.Timeout
+	return out
+}
+
+type refuseSecrets struct{ to http.RoundTripper }
+
+func (r refuseSecrets) RoundTrip(request *http.Request) (*http.Response, error) {
+	if slices.Contains(strings.Split(request.URL.Path, "/"), "secrets") {
+		return nil, errors.New("a bundle has no Secrets: they are not read")
+	}
+	return r.to.RoundTrip(request)
+}
+
+// diagnose adds the result of `tombolo diagnose` about the clusters.
+func (b *bundle) diagnose(ctx context.Context, clusters []*cluster) {
+	var all []*remote.Cluster
+	for _, c := range clusters {
+		if len(b.Nodes) > 0 || b.NodeLabels != "" {
+			if len(c.agents) == 0 && !c.dead {
+				continue
+			}
+			for _, a := range c.agents {
+				c.Only = append(c.Only, a.Node)
+			}
+		}
+		all = append(all, c.Cluster)
+	}
+	results := diagnose.Run(diagnose.Gather(ctx, all))
+	if ctx.Err() != nil {
+		return
+	}
+	text, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		b.failed(diagnosisName, err)
+		return
+	}
+	text = maskJSON(text)
+	if b.words != nil {
+		text = b.words.json(text)
+	}
+	b.add(diagnosisName, text)
 }
 
 // each calls f for all clusters at the same time.

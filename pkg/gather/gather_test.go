@@ -84,7 +84,11 @@ type kit struct {
 
 func newKit(t *testing.T, k *kubelet.Kubelet) *kit {
 	t.Helper()
-	x := &kit{config: apiserver.Start(t, "../../deploy/crds")}
+	var definitions []string
+	if k != nil {
+		definitions = []string{"../../deploy/crds"}
+	}
+	x := &kit{config: apiserver.Start(t, definitions...)}
 	var err error
 	if x.client, err = client.New(x.config, client.Options{}); err != nil {
 		t.Fatal(err)
@@ -328,10 +332,19 @@ func canaries(text []byte, depth int, numbers map[string]bool) {
 	}
 }
 
-// TestBundle makes a bundle with the rights of the role alone, of a cluster with canaries in many places, one agent
-// that
-// does not answer, and of one whose API server is away.
-func TestBundle(t *testing.T) {
+// TestBundles makes bundles of one cluster.
+func TestBundles(t *testing.T) {
+	k := answering(nil)
+	x := newKit(t, k)
+	last := x.fill(t)
+	t.Run("bundle", func(t *testing.T) { x.testBundle(t, k, last) })
+	t.Run("anonymize", func(t *testing.T) { x.testAnonymize(t, k) })
+	t.Run("interrupt", func(t *testing.T) { x.testInterrupt(t, k) })
+}
+
+// testBundle makes a bundle with the rights of the role alone, of a cluster with canaries in many places, one agent
+// that does not answer, and of one whose API server is away.
+func (x *kit) testBundle(t *testing.T, k *kubelet.Kubelet, last int) {
 	logs := map[string]string{"agent-of-node-1": "", "agent-of-node-2": "line of node-2\n",
 		"agent-of-node-1 previous": "panic: x\n"}
 	numbers := map[string]bool{}
@@ -342,8 +355,7 @@ func TestBundle(t *testing.T) {
 	if len(numbers) != len(places) {
 		t.Fatalf("the test finds %d canaries of %d in texts that are not masked", len(numbers), len(places))
 	}
-	x := newKit(t, answering(logs))
-	last := x.fill(t)
+	k.Log = answering(logs).Log
 	away, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -374,6 +386,7 @@ func TestBundle(t *testing.T) {
 	// The rest is there, and what is missing is named.
 	const east = "clusters/east/"
 	for name, want := range map[string]string{
+		diagnosisName:                                                        `"code": "TD`,
 		east + "nodes/node-1/status.json":                                    `"ready":true`,
 		east + "nodes/node-1/flows.json":                                     `"match":"in_port=3"`,
 		east + "nodes/node-1/metrics.txt":                                    "tombolo_multicluster_way_up",
@@ -434,12 +447,11 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestAnonymize replaces names everywhere by the same words.
-func TestAnonymize(t *testing.T) {
-	x := newKit(t, answering(map[string]string{
+// testAnonymize replaces names everywhere by the same words.
+func (x *kit) testAnonymize(t *testing.T, k *kubelet.Kubelet) {
+	k.Log = answering(map[string]string{
 		"agent-of-node-1": "attached shopping/checkout-5d8f9c7b6-x7k2p as checkout-a9993e; Service shopping/cart\n",
-		"agent-of-node-2": "x"}))
-	x.fill(t)
+		"agent-of-node-2": "x"}).Log
 	o := options(t, map[string]*rest.Config{"east": x.config})
 	o.Anonymize = true
 	if _, err := Run(t.Context(), o); err != nil {
@@ -455,6 +467,10 @@ func TestAnonymize(t *testing.T) {
 				t.Errorf("%s has %s: %s", name, word, content[max(0, i-100):min(len(content), i+100)])
 			}
 		}
+	}
+	// This user may read Secrets, and the diagnosis asks for the member's.
+	if text := string(b.files[diagnosisName]); !strings.Contains(text, "a bundle has no Secrets") {
+		t.Errorf("the diagnosis has read a Secret: %s", text)
 	}
 	var ports api.PortList
 	if err := json.Unmarshal(b.files["clusters/east/nodes/node-1/ports.json"], &ports); err != nil {
@@ -472,11 +488,10 @@ func TestAnonymize(t *testing.T) {
 	}
 }
 
-// TestInterrupt interrupts a bundle while logs come in. The file is an archive of what there was.
-func TestInterrupt(t *testing.T) {
+// testInterrupt interrupts a bundle while logs come in. The file is an archive of what there was.
+func (x *kit) testInterrupt(t *testing.T, k *kubelet.Kubelet) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	k := answering(nil)
 	asked := make(chan bool, 16)
 	k.Log = func(namespace, pod, container string, previous bool, w io.Writer) error {
 		asked <- true
@@ -485,8 +500,6 @@ func TestInterrupt(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}
-	x := newKit(t, k)
-	x.fill(t)
 	o := options(t, map[string]*rest.Config{"east": x.config})
 	o.Now = time.Now
 	go func() {

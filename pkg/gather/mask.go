@@ -163,8 +163,7 @@ func hasLongPart(text []byte) bool {
 }
 
 // maskRuns masks runs of base64's letters, in either alphabet and in lines, if they are a key or have a secret inside.
-// It
-// also masks long lines of such letters, as of a PEM block without its ends.
+// It also masks long lines of such letters, as of a PEM block without its ends.
 func maskRuns(text []byte, depth int) []byte {
 	const short, whole = 16, 60
 	var out []byte
@@ -277,8 +276,7 @@ func secretRun(r string, depth int) bool {
 }
 
 // secretInside reports whether a decoded text is compressed or has a secret. No text of ours has compressed parts, and
-// a
-// reader could not look through them.
+// a reader could not look through them.
 func secretInside(inside []byte, depth int) bool {
 	if bytes.Contains(inside, []byte("\x1f\x8b\x08")) || bytes.HasPrefix(inside, []byte("\x78\x9c")) ||
 		bytes.HasPrefix(inside, []byte("\x28\xb5\x2f\xfd")) {

@@ -31,7 +31,7 @@ type Kubelet struct {
 }
 
 // Start serves until the test ends, as the kubelet of these Nodes, which it creates.
-func (k Kubelet) Start(t testing.TB, config *rest.Config, nodes ...string) {
+func (k *Kubelet) Start(t testing.TB, config *rest.Config, nodes ...string) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.log)
@@ -67,7 +67,7 @@ func (k Kubelet) Start(t testing.TB, config *rest.Config, nodes ...string) {
 	}
 }
 
-func (k Kubelet) log(w http.ResponseWriter, r *http.Request) {
+func (k *Kubelet) log(w http.ResponseWriter, r *http.Request) {
 	err := k.Log(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container"),
 		r.URL.Query().Get("previous") == "true", w)
 	if err != nil {
@@ -75,7 +75,7 @@ func (k Kubelet) log(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (k Kubelet) exec(w http.ResponseWriter, r *http.Request) {
+func (k *Kubelet) exec(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	wanted := 1 // the stream of errors
 	for _, name := range []string{"input", "output", "error"} {

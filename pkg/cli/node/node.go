@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/gather"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -28,20 +29,45 @@ import (
 type node struct {
 	socket  string
 	timeout time.Duration
+
+	// A bundle answers instead of the agent, if one is named.
+	bundle, context, name string
 }
 
 // Commands returns the commands that ask the agent of this Node.
 func Commands() []*cobra.Command {
 	n := &node{}
+	policy := n.policy()
 	all := []*cobra.Command{
 		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(),
 			n.networkPolicies()),
-		n.trace(), n.explain(), n.policy(), n.check(), n.askCommand(),
+		n.trace(), n.explain(), policy, n.check(), n.askCommand(),
 	}
 	for _, c := range all {
 		n.flags(c)
 	}
+	// explain and trace depend on the question: a bundle has no answers.
+	n.bundleFlags(all[0])
+	n.bundleFlags(policy)
 	return append(all, n.observe())
+}
+
+// bundleFlags adds the flags that name a Node in a bundle.
+func (n *node) bundleFlags(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&n.bundle, "bundle", "",
+		"answer from this file, which tombolo gather wrote, and not from the agent")
+	c.PersistentFlags().StringVar(&n.context, "context", "", "the cluster in the bundle, if it has several")
+	c.PersistentFlags().StringVar(&n.name, "node", "", "the Node in the bundle, if it has several")
+	run := c.PersistentPreRunE
+	c.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		if n.bundle == "" && n.context+n.name != "" {
+			return errors.New("--context and --node name a Node in a bundle: name the file with --bundle")
+		}
+		if run != nil {
+			return run(cmd, args)
+		}
+		return nil
+	}
 }
 
 // Documented returns the command get of antctl, which has the documented command networkpolicy.
@@ -92,8 +118,16 @@ func (n *node) unexpected(code int, path string) error {
 		n.socket, code, http.StatusText(code), path)
 }
 
-// read reads one path of the agent's socket.
+// read reads one path of the agent's socket, or of the bundle.
 func (n *node) read(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
+	if n.bundle != "" {
+		b, err := gather.Open(n.bundle)
+		if err != nil {
+			return 0, nil, err
+		}
+		body, err = b.Answer(n.context, n.name, path, query)
+		return http.StatusOK, body, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	response, err := n.open(ctx, path, query.Encode())

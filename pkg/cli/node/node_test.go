@@ -89,104 +89,110 @@ var status = api.Status{
 
 const metrics = "# TYPE tombolo_multicluster_way_up gauge\ntombolo_multicluster_way_up{to=\"192.168.78.101\"} 1\n"
 
+// answers are the answers of an agent, by path and query.
+var answers = map[string]any{
+	"/metrics":                           metrics,
+	"/v1/flows":                          flows,
+	"/v1/flows?owner=Pod&table=Classify": api.FlowList{Flows: flows.Flows[:1]},
+	"/v1/groups": api.GroupList{Groups: []api.Group{
+		{ID: 1, Type: "select", Method: "dp_hash", Owner: "Service default/web:http",
+			Buckets: []api.Bucket{{ID: 0, Weight: 100, Actions: "resubmit(,Route)"},
+				{ID: 1, Weight: 50, Actions: "resubmit(,Route)"}}},
+		{ID: 9, Type: "all"},
+	}},
+	"/v1/ports": api.PortList{Ports: []api.Port{
+		{Name: "web-5d8f-a9993e", OFPort: 3, Type: "container", Pod: "default/web-5d8f7c", IPs: []string{"10.10.1.2"},
+			MAC: "02:00:00:00:00:02", IfName: "eth0", ContainerID: "0123456789abcdef"},
+		{Name: "antrea-gw0", OFPort: 32769, Type: "gateway", MAC: "02:00:00:00:00:01"},
+		{Name: "lost-000000", OFPort: -1, Type: "container",
+			Error: "could not open network device lost-000000 (No such device)"},
+	}},
+	"/v1/peers": api.PeerList{Peers: []api.Peer{
+		{Kind: "Node", Name: "node-2", CIDRs: []string{"10.10.2.0/24"}, Via: "192.168.77.102"},
+		{
+			Kind: "Cluster", Name: "test-cluster-north", CIDRs: []string{"10.98.0.0/16", "10.20.0.0/16"},
+			Gateways: []string{"192.168.79.101", "192.168.79.102", "192.168.79.103"},
+			Via:      "192.168.79.101",
+			Ways: []api.Way{{To: "192.168.79.101", State: "up", Forwarding: true, Diagnostic: "No Diagnostic",
+				RemoteState: "up", RemoteDiagnostic: "No Diagnostic", Flaps: 1, RxPackets: 4711, TxPackets: 4712},
+				{To: "192.168.79.102", State: "down", Diagnostic: "Control Detection Time Expired", RemoteState: "down",
+					RemoteDiagnostic: "No Diagnostic", Flaps: 2, RxPackets: 90, TxPackets: 120},
+				{To: "192.168.79.103"}}, Role: "Gateway",
+		},
+		{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"},
+			Via: "192.168.77.102", Role: "Regular"},
+	}},
+	"/v1/status": status,
+	"/v1/explain?key=default%2Fweb": api.Explanation{Key: "default/web", Rows: []api.Row{
+		{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"},
+			To: []string{"service-flows[default/web]"}},
+		{Table: "service-flows", Problems: []string{"Service default/web: not served"}},
+	}},
+	"/v1/policies":                   policies,
+	"/v1/rules":                      rulesOfAll,
+	"/v1/rules?policy=default%2Fweb": api.RuleList{Rules: rulesOfAll.Rules[:1], Denied: []api.Denied{}},
+	"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true":               why,
+	"/v1/why?from=shop%2Fboth&to=shop%2Fdb&trace=true":              bothVersions,
+	"/v1/why?from=203.0.113.7&port=443&to=198.51.100.10&trace=true": ofService,
+	"/v1/why?from=shop%2Fweb&port=80&to=a%2Fdb&trace=true":          ofNetworks,
+	"/v1/why?cluster=west&from=shop%2Fweb&port=5432&protocol=tcp&to=shop%2Fdb": api.Why{From: client, To: why.To,
+		Connections: why.Connections[1:]},
+	"/v1/identities": api.IdentityList{Identities: []api.Identity{
+		{Number: 5, ClusterSet: 17, Labels: "ns:kubernetes.io/metadata.name=default&pod:app=web", Here: 2, Elsewhere: 10,
+			Addresses: 12},
+		{Number: 9000001, Labels: "ns:kubernetes.io/metadata.name=shop&pod:", Elsewhere: 1},
+	}},
+	"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced,
+		Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
+	"/v1/traces?family=ipv6&from=shop%2Fweb&port=80&to=shop%2Fdb": api.TraceList{Traces: []api.Trace{
+		{Flow: "in_port=3,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
+		{Flow: "in_port=4,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
+	}, Networks: []string{"to fd10::2:9 denied: Pod shop/db is in the isolated Namespace shop"}},
+}
+
+// commands are commands with the files that have their output.
+var commands = []struct {
+	golden string
+	words  []string
+}{
+	{"flows.txt", []string{"tombolo", "get", "flows"}},
+	{"flows-filtered.txt", []string{"tombolo", "get", "flows", "-T", "Classify", "--owner", "Pod", "--stats"}},
+	{"flows.json", []string{"tombolo", "get", "flows", "-o", "json"}},
+	{"groups.txt", []string{"kubectl-tombolo", "get", "groups"}},
+	{"ports.txt", []string{"tombolo", "get", "ports"}},
+	{"peers.txt", []string{"tombolo", "get", "peers"}},
+	{"peers.yaml", []string{"tombolo", "get", "peers", "-o", "yaml"}},
+	{"peers-wide.txt", []string{"tombolo", "get", "peers", "-o", "wide"}},
+	{"status.txt", []string{"tombolo", "get", "status"}},
+	{"explain.txt", []string{"tombolo", "explain", "default/web"}},
+	{"explain.txt", []string{"tombolo", "explain", "Service", "default/web"}},
+	{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
+	{"traces.txt", []string{"tombolo", "trace", "--from", "shop/web", "--to", "shop/db", "--port", "80", "--family",
+		"ipv6"}},
+	{"policies.txt", []string{"tombolo", "get", "policies"}},
+	{"policies.yaml", []string{"tombolo", "get", "policies", "-o", "yaml"}},
+	{"rules.txt", []string{"tombolo", "get", "rules"}},
+	{"rules-one.json", []string{"tombolo", "get", "rules", "default/web", "-o", "json"}},
+	{"identities.txt", []string{"tombolo", "get", "identities"}},
+	{"networkpolicy.txt", []string{"antctl", "get", "networkpolicy"}},
+	{"networkpolicy-sorted.txt", []string{"antctl", "get", "netpol", "--sort-by=effectivePriority"}},
+	{"networkpolicy-pod.txt", []string{"tombolo", "get", "networkpolicies", "-p", "web-1", "-n", "default"}},
+	{"networkpolicy-source.txt", []string{"antctl", "get", "networkpolicy", "-S", "web", "-n", "default", "-T", "k8snp"}},
+	{"networkpolicy.json", []string{"antctl", "get", "networkpolicy", "isolate", "-o", "json"}},
+	{"why.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--trace"}},
+	{"whyboth.txt", []string{"tombolo", "policy", "why", "--from", "shop/both", "--to", "shop/db", "--trace"}},
+	{"whyservice.txt", []string{"tombolo", "policy", "why", "--from", "203.0.113.7", "--to", "198.51.100.10", "--port",
+		"443", "--trace"}},
+	{"whynetworks.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "a/db", "--port", "80",
+		"--trace"}},
+	{"why.yaml", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--port", "5432",
+		"--protocol", "tcp", "--cluster", "west", "-o", "yaml"}},
+	{"identities-here.txt", []string{"tombolo", "get", "identities", "--here"}},
+}
+
 func TestNodeCommands(t *testing.T) {
-	socket := agent(t, map[string]any{
-		"/metrics":                           metrics,
-		"/v1/flows":                          flows,
-		"/v1/flows?owner=Pod&table=Classify": api.FlowList{Flows: flows.Flows[:1]},
-		"/v1/groups": api.GroupList{Groups: []api.Group{
-			{ID: 1, Type: "select", Method: "dp_hash", Owner: "Service default/web:http",
-				Buckets: []api.Bucket{{ID: 0, Weight: 100, Actions: "resubmit(,Route)"},
-					{ID: 1, Weight: 50, Actions: "resubmit(,Route)"}}},
-			{ID: 9, Type: "all"},
-		}},
-		"/v1/ports": api.PortList{Ports: []api.Port{
-			{Name: "web-5d8f-a9993e", OFPort: 3, Type: "container", Pod: "default/web-5d8f7c", IPs: []string{"10.10.1.2"},
-				MAC: "02:00:00:00:00:02", IfName: "eth0", ContainerID: "0123456789abcdef"},
-			{Name: "antrea-gw0", OFPort: 32769, Type: "gateway", MAC: "02:00:00:00:00:01"},
-			{Name: "lost-000000", OFPort: -1, Type: "container",
-				Error: "could not open network device lost-000000 (No such device)"},
-		}},
-		"/v1/peers": api.PeerList{Peers: []api.Peer{
-			{Kind: "Node", Name: "node-2", CIDRs: []string{"10.10.2.0/24"}, Via: "192.168.77.102"},
-			{
-				Kind: "Cluster", Name: "test-cluster-north", CIDRs: []string{"10.98.0.0/16", "10.20.0.0/16"},
-				Gateways: []string{"192.168.79.101", "192.168.79.102", "192.168.79.103"},
-				Via:      "192.168.79.101",
-				Ways: []api.Way{{To: "192.168.79.101", State: "up", Forwarding: true, Diagnostic: "No Diagnostic",
-					RemoteState: "up", RemoteDiagnostic: "No Diagnostic", Flaps: 1, RxPackets: 4711, TxPackets: 4712},
-					{To: "192.168.79.102", State: "down", Diagnostic: "Control Detection Time Expired", RemoteState: "down",
-						RemoteDiagnostic: "No Diagnostic", Flaps: 2, RxPackets: 90, TxPackets: 120},
-					{To: "192.168.79.103"}}, Role: "Gateway",
-			},
-			{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"},
-				Via: "192.168.77.102", Role: "Regular"},
-		}},
-		"/v1/status": status,
-		"/v1/explain?key=default%2Fweb": api.Explanation{Key: "default/web", Rows: []api.Row{
-			{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"},
-				To: []string{"service-flows[default/web]"}},
-			{Table: "service-flows", Problems: []string{"Service default/web: not served"}},
-		}},
-		"/v1/policies":                   policies,
-		"/v1/rules":                      rulesOfAll,
-		"/v1/rules?policy=default%2Fweb": api.RuleList{Rules: rulesOfAll.Rules[:1], Denied: []api.Denied{}},
-		"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true":               why,
-		"/v1/why?from=shop%2Fboth&to=shop%2Fdb&trace=true":              bothVersions,
-		"/v1/why?from=203.0.113.7&port=443&to=198.51.100.10&trace=true": ofService,
-		"/v1/why?from=shop%2Fweb&port=80&to=a%2Fdb&trace=true":          ofNetworks,
-		"/v1/why?cluster=west&from=shop%2Fweb&port=5432&protocol=tcp&to=shop%2Fdb": api.Why{From: client, To: why.To,
-			Connections: why.Connections[1:]},
-		"/v1/identities": api.IdentityList{Identities: []api.Identity{
-			{Number: 5, ClusterSet: 17, Labels: "ns:kubernetes.io/metadata.name=default&pod:app=web", Here: 2, Elsewhere: 10,
-				Addresses: 12},
-			{Number: 9000001, Labels: "ns:kubernetes.io/metadata.name=shop&pod:", Elsewhere: 1},
-		}},
-		"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced,
-			Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
-		"/v1/traces?family=ipv6&from=shop%2Fweb&port=80&to=shop%2Fdb": api.TraceList{Traces: []api.Trace{
-			{Flow: "in_port=3,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
-			{Flow: "in_port=4,tcp6", Output: traced, Tables: map[string]string{"0": "Classify"}},
-		}, Networks: []string{"to fd10::2:9 denied: Pod shop/db is in the isolated Namespace shop"}},
-	})
-	for _, row := range []struct {
-		golden string
-		words  []string
-	}{
-		{"flows.txt", []string{"tombolo", "get", "flows"}},
-		{"flows-filtered.txt", []string{"tombolo", "get", "flows", "-T", "Classify", "--owner", "Pod", "--stats"}},
-		{"flows.json", []string{"tombolo", "get", "flows", "-o", "json"}},
-		{"groups.txt", []string{"kubectl-tombolo", "get", "groups"}},
-		{"ports.txt", []string{"tombolo", "get", "ports"}},
-		{"peers.txt", []string{"tombolo", "get", "peers"}},
-		{"peers.yaml", []string{"tombolo", "get", "peers", "-o", "yaml"}},
-		{"peers-wide.txt", []string{"tombolo", "get", "peers", "-o", "wide"}},
-		{"status.txt", []string{"tombolo", "get", "status"}},
-		{"explain.txt", []string{"tombolo", "explain", "default/web"}},
-		{"explain.txt", []string{"tombolo", "explain", "Service", "default/web"}},
-		{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
-		{"traces.txt", []string{"tombolo", "trace", "--from", "shop/web", "--to", "shop/db", "--port", "80", "--family",
-			"ipv6"}},
-		{"policies.txt", []string{"tombolo", "get", "policies"}},
-		{"policies.yaml", []string{"tombolo", "get", "policies", "-o", "yaml"}},
-		{"rules.txt", []string{"tombolo", "get", "rules"}},
-		{"rules-one.json", []string{"tombolo", "get", "rules", "default/web", "-o", "json"}},
-		{"identities.txt", []string{"tombolo", "get", "identities"}},
-		{"networkpolicy.txt", []string{"antctl", "get", "networkpolicy"}},
-		{"networkpolicy-sorted.txt", []string{"antctl", "get", "netpol", "--sort-by=effectivePriority"}},
-		{"networkpolicy-pod.txt", []string{"tombolo", "get", "networkpolicies", "-p", "web-1", "-n", "default"}},
-		{"networkpolicy-source.txt", []string{"antctl", "get", "networkpolicy", "-S", "web", "-n", "default", "-T", "k8snp"}},
-		{"networkpolicy.json", []string{"antctl", "get", "networkpolicy", "isolate", "-o", "json"}},
-		{"why.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--trace"}},
-		{"whyboth.txt", []string{"tombolo", "policy", "why", "--from", "shop/both", "--to", "shop/db", "--trace"}},
-		{"whyservice.txt", []string{"tombolo", "policy", "why", "--from", "203.0.113.7", "--to", "198.51.100.10", "--port",
-			"443", "--trace"}},
-		{"whynetworks.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "a/db", "--port", "80",
-			"--trace"}},
-		{"why.yaml", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--port", "5432",
-			"--protocol", "tcp", "--cluster", "west", "-o", "yaml"}},
-		{"identities-here.txt", []string{"tombolo", "get", "identities", "--here"}},
-	} {
+	socket := agent(t, answers)
+	for _, row := range commands {
 		t.Run(row.golden, func(t *testing.T) {
 			out, stderr, code := tombolo(t, append(row.words, "--socket", socket)...)
 			if code != 0 || stderr != "" {
