@@ -16,7 +16,7 @@ import (
 func (b *Bundle) Answer(cluster, node, path string, query url.Values) ([]byte, error) {
 	file := ""
 	for _, q := range questions {
-		if q.path == path {
+		if q.path == path && !q.lines {
 			file = q.file
 		}
 	}

@@ -343,6 +343,19 @@ func (c *cluster) putJSON(name string, content []byte) {
 	c.add(path.Join(c.folder, name), content)
 }
 
+// putLines adds an answer of several lines, each of JSON.
+func (c *cluster) putLines(name string, content []byte) {
+	var out bytes.Buffer
+	for line := range bytes.Lines(content) {
+		line = maskJSON(line)
+		if c.words != nil {
+			line = c.words.json(line)
+		}
+		out.Write(append(bytes.TrimRight(line, "\n"), '\n'))
+	}
+	c.add(path.Join(c.folder, name), out.Bytes())
+}
+
 // putObjects adds objects that were filtered.
 func (c *cluster) putObjects(name string, list []map[string]any) {
 	var out bytes.Buffer
@@ -667,6 +680,7 @@ type question struct {
 	path, file string
 	query      url.Values
 	text       bool // the answer is no JSON
+	lines      bool // the answer is lines of JSON
 }
 
 // questions are the questions to each agent, with the names of the files for the answers.
@@ -686,6 +700,7 @@ var questions = []question{
 	{path: api.PathNFTables, file: "nftables.json"},
 	{path: api.PathGoroutines, file: "goroutines.json"},
 	{path: api.PathConnections, file: "connections.json"},
+	{path: api.PathObserve, file: "observe.jsonl", query: url.Values{"last": {"1000"}}, lines: true},
 	{path: PathMetrics, file: "metrics.txt", text: true},
 }
 
@@ -712,9 +727,12 @@ func (c *cluster) ask(ctx context.Context, a remote.Agent, q question) bool {
 		c.fail(name, err)
 		return false
 	}
-	if q.text {
+	switch {
+	case q.text:
 		c.put(name, answer)
-	} else {
+	case q.lines:
+		c.putLines(name, answer)
+	default:
 		c.putJSON(name, answer)
 	}
 	return true

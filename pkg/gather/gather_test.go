@@ -150,6 +150,8 @@ func agentAnswers(node string) map[string]any {
 			OFPort: 3}}},
 		api.PathFlows: api.FlowList{Flows: []api.Flow{{Table: "Classify", Match: "in_port=3",
 			Owner: "Service shopping/cart"}}},
+		api.PathObserve: `{"begin":{"node":"` + node + `"}}` + "\n" + `{"drop":{"reason":"` + places[3] + `",` +
+			`"from":{"namespace":"shopping"}}}` + "\n",
 		PathMetrics: "tombolo_multicluster_way_up{to=\"192.168.78.101\"} 1\n# " + places[3] + "\n",
 	}
 }
@@ -388,6 +390,7 @@ func (x *kit) testBundle(t *testing.T, k *kubelet.Kubelet, last int) {
 	for name, want := range map[string]string{
 		diagnosisName:                                                        `"code": "TD`,
 		east + "nodes/node-1/status.json":                                    `"ready":true`,
+		east + "nodes/node-1/observe.jsonl":                                  `{"drop":{"reason":"token=[masked] refused",`,
 		east + "nodes/node-1/flows.json":                                     `"match":"in_port=3"`,
 		east + "nodes/node-1/metrics.txt":                                    "tombolo_multicluster_way_up",
 		east + "logs/kube-system_agent-of-node-1/tombolo-agent.log":          "before token=[masked] refused after",

@@ -52,6 +52,7 @@ var stages = [][][]step{
 	{{
 		{"SecondExporter", testSecondExporter},
 		{"ClientAddresses", testClientAddresses},
+		{"Gather", testGather},
 		{"Replication", testReplication},
 		{"BadInput", testBadInput},
 		{"AgentsKilled", testAgentsKilled},
