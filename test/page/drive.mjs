@@ -161,6 +161,28 @@ await check("views and their panels", "three", async (page) => {
   same(await title(page), "node-3", "title after a change of the view");
 });
 
+await check("drops, from the map to the rule", "three", async (page) => {
+  await view(page, "Drops");
+  await page.getByRole("row", { name: /shop\/web-5d4f7:41022/ }).waitFor();
+  same(await page.getByRole("row").count(), 3, "rows without connections");
+  must((await page.locator(".bar").innerText()).includes("7 records are lost"), "the view lacks the lost records");
+  await accessible(page, "Drops");
+  await view(page, "Map");
+  await page.getByRole("button", { name: "4 packets dropped in east in the last minute" }).focus();
+  await shot(page, "map-drops");
+  await page.keyboard.press("Enter");
+  await page.getByRole("row", { name: /10.102.0.4:5353 in west/ }).focus();
+  await page.keyboard.press("Enter");
+  const text = await panel(page).innerText();
+  for (const want of ["ClusterNetworkPolicy strict ingress[0]", "IngressRule", "tombolo observe --context east --to pay/ledger-0"])
+    must(text.includes(want), `the panel of the drop lacks ${want}: ${text}`);
+  await shot(page, "drops");
+  await page.getByRole("checkbox", { name: "new connections too" }).check();
+  await page.getByRole("row", { name: /allowed/ }).waitFor();
+  await page.getByLabel("Filter").fill("ledger isolated");
+  same(await page.getByRole("row").count(), 2, "rows after the filter");
+});
+
 await check("changes while the page is open", "three", async (page) => {
   const label = (to) => page.locator(`[aria-label="Way between east/node-1 and west/node-2: to west/node-2 ${to}, to east/node-1 up"]`);
   await label("down").waitFor({ state: "attached" });
@@ -192,9 +214,10 @@ await check("a cluster that is cut off", "cut", async (page) => {
 });
 
 await check("names with markup", "hostile", async (page) => {
-  for (const name of ["Map", "Services", "Nodes", "Timeline"]) {
+  for (const name of ["Map", "Services", "Nodes", "Drops", "Timeline"]) {
     await view(page, name);
     const buttons = page.locator('main [role="button"], main .tr.pick');
+    if (name === "Drops") await buttons.first().waitFor();
     const n = Math.min(await buttons.count(), 20);
     must(name === "Timeline" || n > 0, `${name} has nothing to open`);
     for (let i = 0; i < n; i++) {

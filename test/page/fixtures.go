@@ -160,9 +160,11 @@ func Cut() []ui.Snapshot {
 	return append([]ui.Snapshot{all[0], all[2]}, refused)
 }
 
+// bad is a text with markup.
+const bad = `<img src=x onerror="document.title='owned'"><script>document.title="owned"</script>`
+
 // Hostile returns three clusters in which all texts that others choose have markup.
 func Hostile() []ui.Snapshot {
-	const bad = `<img src=x onerror="document.title='owned'"><script>document.title="owned"</script>`
 	all := Three()
 	for i := range all {
 		s := &all[i]

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/observe/ui"
 )
 
@@ -94,6 +95,41 @@ func TestLocks(t *testing.T) {
 	}
 }
 
+// recorder emits lines once, with the present time.
+type recorder []ui.Line
+
+func (r recorder) Records(ctx context.Context, connections bool, emit func(ui.Line)) {
+	for _, l := range r {
+		for _, to := range []**record.Record{&l.Drop, &l.Connection} {
+			if *to != nil {
+				now := **to
+				now.Time, *to = time.Now().UTC(), &now
+			}
+		}
+		if l.Connection == nil || connections {
+			emit(l)
+		}
+	}
+	<-ctx.Done()
+}
+
+// recorded are a drop by isolation, a drop by a rule, a connection, and lost records. name is a Pod's.
+func recorded(cluster, name string) recorder {
+	drop := record.Record{Node: "node-2", Verdict: record.Dropped, Protocol: "TCP",
+		From: record.End{Namespace: "shop", Pod: name, IP: "10.101.2.7", Port: 41022},
+		To:   record.End{Namespace: "pay", Pod: "ledger-0", IP: "10.101.3.9", Port: 5432}, Reason: "isolated", Count: 3,
+		Message: "The Pod is isolated by NetworkPolicy pay/ledger; no rule allows the packet.", Table: "IngressRule"}
+	byRule := drop
+	byRule.Reason, byRule.Message, byRule.Count = "policy", "", 1
+	byRule.Rule = &record.Rule{Policy: "ClusterNetworkPolicy strict", Name: "ingress[0]"}
+	byRule.From = record.End{IP: "10.102.0.4", Port: 5353, Cluster: "west"}
+	connection := drop
+	connection.Verdict, connection.Reason, connection.Message, connection.Service = record.Allowed, "", "", "shop/web"
+	return recorder{{Cluster: cluster, Drop: &drop}, {Cluster: cluster, Drop: &byRule},
+		{Cluster: cluster, Connection: &connection},
+		{Cluster: cluster, Node: "node-1", Missing: "7 records are lost: the switch's meter has dropped copies"}}
+}
+
 // shown is a fixture that a server shows.
 type shown struct {
 	hub    *ui.Hub
@@ -101,12 +137,12 @@ type shown struct {
 	end    context.CancelFunc
 }
 
-func show(t *testing.T, s []ui.Snapshot) *shown {
+func show(t *testing.T, s []ui.Snapshot, r ...ui.Recorder) *shown {
 	t.Helper()
 	w := &shown{hub: ui.NewHub()}
 	w.hub.Set(time.Now(), ui.Build(s))
 	var err error
-	if w.server, err = ui.Listen(0, w.hub); err != nil {
+	if w.server, err = ui.Listen(0, w.hub, r...); err != nil {
 		t.Fatal(err)
 	}
 	ctx, end := context.WithCancel(t.Context())
@@ -127,7 +163,8 @@ func show(t *testing.T, s []ui.Snapshot) *shown {
 func TestPage(t *testing.T) {
 	many := New(Size{Clusters: 100, Gateways: 16, Nodes: 10})
 	SetWay(&many[7], "node-2", "10.10.0.3", mcv1alpha1.WayDown)
-	pages := map[string]*shown{"three": show(t, Three()), "cut": show(t, Cut()), "hostile": show(t, Hostile()),
+	pages := map[string]*shown{"three": show(t, Three(), recorded("shop/east", "web-5d4f7")),
+		"cut": show(t, Cut()), "hostile": show(t, Hostile(), recorded(bad, bad)),
 		"empty": show(t, nil), "many": show(t, many), "ends": show(t, Three())}
 	urls := map[string]string{}
 	for name, p := range pages {
@@ -196,8 +233,8 @@ func TestPage(t *testing.T) {
 	if err := drive.Wait(); err != nil {
 		t.Errorf("drive.mjs: %v", err)
 	}
-	if !names["end"] || len(names) < 13 {
-		t.Errorf("%d checks ran, want 13: %v", len(names), names)
+	if !names["end"] || len(names) < 14 {
+		t.Errorf("%d checks ran, want 14: %v", len(names), names)
 	}
 	picture, err := os.ReadFile(filepath.Join(shots, "map.png"))
 	if err != nil {

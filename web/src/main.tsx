@@ -5,9 +5,9 @@ import { Panel } from "./panel";
 import { Age, count, Mark } from "./parts";
 import { format, route, type View, views } from "./route";
 import { clusters, connection, follow, head, last, links, now, present } from "./store";
-import { NodesView, ServicesView, TimelineView } from "./tables";
+import { DropsView, NodesView, ServicesView, TimelineView } from "./tables";
 
-const titles: Record<View, string> = { map: "Map", services: "Services", nodes: "Nodes", timeline: "Timeline" };
+const titles: Record<View, string> = { map: "Map", services: "Services", nodes: "Nodes", drops: "Drops", timeline: "Timeline" };
 
 // staleAfter is the time without a message after which the page no longer shows states as those of now.
 const staleAfter = 15_000;
@@ -63,6 +63,7 @@ const App = () => {
         {view === "map" ? <MapView /> : null}
         {view === "services" ? <ServicesView /> : null}
         {view === "nodes" ? <NodesView /> : null}
+        {view === "drops" ? <DropsView /> : null}
         {view === "timeline" ? <TimelineView /> : null}
         <Panel />
       </main>

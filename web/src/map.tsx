@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { type Anchor, box, type Box, curve, cut, layout, mostBoxes, on, path, type Point, ring, short, tab } from "./layout";
 import { count, press, Shape } from "./parts";
+import { recent } from "./records";
 import { go, route, select, selected } from "./route";
 import { clusters, head, idOf, links, services } from "./store";
 import type { Cluster, Direction, Link, Service, State, Way } from "./types";
@@ -133,6 +134,7 @@ const Title = ({ cluster }: { cluster: Cluster }) => (
 
 const ClusterBox = ({ at }: { at: Box }) => {
   const c = at.cluster;
+  const drops = recent.value.get(c.key) ?? 0;
   const facts = [
     c.nodes.all ? count(c.nodes.all, "Node") : "",
     c.exports ? `${c.exports} exported` : "",
@@ -162,6 +164,21 @@ const ClusterBox = ({ at }: { at: Box }) => {
           {facts.join(" · ")}
         </text>
       </g>
+      {drops ? (
+        <g
+          transform={`translate(0 ${(at.tabs[0]?.y ?? 0) > at.y + box.h / 2 ? -15 : box.h + 15})`}
+          {...press(() => go({ view: "drops", q: c.id, sel: "" }))}
+          aria-label={`${count(drops, "packet")} dropped in ${c.id} in the last minute`}
+        >
+          <rect class="hit-box" x={8} y={-11} width={200} height={20} />
+          <g transform="translate(16 0)">
+            <Shape state="bad" r={4} />
+          </g>
+          <text class="word bad" x={28} y={4}>
+            {count(drops, "packet")} dropped in a minute
+          </text>
+        </g>
+      ) : null}
     </g>
   );
 };

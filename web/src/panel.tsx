@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { endKey } from "./map";
 import { Commands, Conditions, count, Mark, Part, Problems, Time } from "./parts";
+import { endText, isDrop, type Row, rows } from "./records";
 import { go, route, select, selected } from "./route";
 import { asOf, clusterOf, fetchLink, idOf, links, nodesOf, order, services } from "./store";
 import type { Cluster, Direction, Link, Service, State, Way } from "./types";
@@ -293,6 +294,43 @@ const NodePanel = ({ c, name }: { c: Cluster; name?: string }) => {
   );
 };
 
+const ruleText = (r?: { policy: string; name: string }) => (r ? `${r.policy} ${r.name}` : "");
+
+const RecordPanel = ({ row: { cluster, rec } }: { row: Row }) => {
+  const c = clusterOf.value.get(cluster);
+  const to = rec.to.pod ? `${rec.to.namespace}/${rec.to.pod}` : rec.to.ip;
+  return (
+    <Shell
+      kind={isDrop(rec) ? "Dropped packet" : "Connection"}
+      title={`${endText(rec.from)} → ${endText(rec.to)}`}
+      state={isDrop(rec) ? "bad" : "ok"}
+      word={rec.verdict}
+      why={rec.message}
+    >
+      <Facts
+        rows={[
+          ["time", <Time at={rec.time} />],
+          ["cluster", <To sel={["c", cluster]}>{idOf(cluster)}</To>],
+          ["Node", <To sel={["n", cluster, rec.node]}>{rec.node}</To>],
+          ["reason", rec.reason],
+          ["rule", ruleText(rec.rule)],
+          ["let out by", ruleText(rec.egress)],
+          ["let in by", ruleText(rec.ingress)],
+          ["protocol", rec.protocol],
+          ["from", rec.from.ip],
+          ["to", rec.to.ip],
+          ["Service", rec.service],
+          ["asked", rec.asked],
+          ["way", rec.way],
+          ["table", rec.table],
+          ["packets", rec.count],
+        ]}
+      />
+      {c?.observe ? <Commands list={[`${c.observe} --to ${to}`]} /> : null}
+    </Shell>
+  );
+};
+
 const Gone = ({ what }: { what: string }) => (
   <>
     <h2>{what}</h2>
@@ -305,6 +343,10 @@ const Content = ({ sel }: { sel: string }) => {
   const cluster = clusterOf.value.get(a);
   const link = links.value.find((l) => l.key === a);
   switch (kind) {
+    case "d": {
+      const row = rows.value.find((r) => r.id === a);
+      return row ? <RecordPanel row={row} /> : <Gone what="Record" />;
+    }
     case "c":
       return cluster ? <ClusterPanel c={cluster} /> : <Gone what="Cluster" />;
     case "g":

@@ -2,7 +2,7 @@
 // history; a filter replaces the present one.
 import { signal } from "@preact/signals";
 
-export const views = ["map", "services", "nodes", "timeline"] as const;
+export const views = ["map", "services", "nodes", "drops", "timeline"] as const;
 export type View = (typeof views)[number];
 
 export interface Route {
@@ -46,7 +46,7 @@ window.addEventListener("popstate", () => {
 });
 
 // A selection is a letter and parts, each encoded: c CLUSTER, g CLUSTER ADDRESS, l LINK, w LINK A B, s NAMESPACE NAME,
-// n CLUSTER NODE.
+// n CLUSTER NODE, d RECORD.
 export const select = (...parts: string[]): string => parts.map(encodeURIComponent).join("~");
 export const selected = (sel: string): string[] => {
   try {

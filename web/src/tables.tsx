@@ -1,5 +1,7 @@
 // The views that are tables.
+import { useEffect } from "preact/hooks";
 import { clock, Mark } from "./parts";
+import { endText, failed, isDrop, missing, reading, rows, start, whyText } from "./records";
 import { go, route, select } from "./route";
 import { allNodes, head, idOf, services, timeline } from "./store";
 import { matches, Table } from "./table";
@@ -21,13 +23,13 @@ const Ends = ({ list }: { list: ServiceEnd[] }) => (
 const text = (list: ServiceEnd[]) => list.map((e) => `${idOf(e.cluster)} ${e.word}`).join(" ");
 
 export const ServicesView = () => {
-  const rows = (services.value ?? []).filter((s) =>
+  const list = (services.value ?? []).filter((s) =>
     matches(`${s.namespace}/${s.name} ${text(s.exports)} ${text(s.imports)}`, route.value.q),
   );
   return (
     <Table
       label="Exported and imported Services"
-      rows={rows}
+      rows={list}
       keyOf={(s) => `${s.namespace}/${s.name}`}
       onPick={(s) => pick("s", s.namespace, s.name)}
       isPicked={(s) => picked("s", s.namespace, s.name)}
@@ -43,7 +45,7 @@ export const ServicesView = () => {
 };
 
 export const NodesView = () => {
-  const rows = allNodes.value
+  const list = allNodes.value
     .filter(({ cluster, node }) =>
       matches(`${cluster.id} ${node.name} ${node.word} ${node.gateway ? "gateway" : ""} ${node.problems?.map((p) => p.reason).join(" ") ?? ""}`, route.value.q),
     )
@@ -51,7 +53,7 @@ export const NodesView = () => {
   return (
     <Table
       label="Nodes of all clusters"
-      rows={rows}
+      rows={list}
       keyOf={(r) => `${r.cluster.key} ${r.node.name}`}
       onPick={(r) => pick("n", r.cluster.key, r.node.name)}
       isPicked={(r) => picked("n", r.cluster.key, r.node.name)}
@@ -73,15 +75,60 @@ export const NodesView = () => {
   );
 };
 
+export const DropsView = () => {
+  useEffect(() => {
+    if (reading.value === "no") void start("drops");
+  }, []);
+  const shown = rows.value.filter(({ cluster, rec }) =>
+    matches(`${idOf(cluster)} ${rec.verdict} ${endText(rec.from)} ${endText(rec.to)} ${rec.service ?? ""} ${rec.protocol} ${rec.reason ?? ""} ${whyText(rec)}`, route.value.q),
+  );
+  return (
+    <div class="column">
+      <div class="bar">
+        <label>
+          <input
+            type="checkbox"
+            checked={reading.value === "all"}
+            onChange={(e) => void start(e.currentTarget.checked ? "all" : "drops")}
+          />
+          new connections too
+        </label>
+        <span class="dim">
+          {failed.value ? `Not reading: ${failed.value}` : `${rows.value.length} records of the agents, read while this page is open`}
+        </span>
+        {missing.value.length ? <Mark state="warn" word={`incomplete: ${missing.value.at(-1)}`} /> : null}
+      </div>
+      <Table
+        label="Dropped packets and connections, the newest first"
+        rows={shown}
+        keyOf={(r) => r.id}
+        onPick={(r) => pick("d", r.id)}
+        isPicked={(r) => picked("d", r.id)}
+        none={route.value.q ? "No record matches the filter." : "No agent has sent a record yet."}
+        columns={[
+          { title: "Time", width: "84px", cell: (r) => clock(Date.parse(r.rec.time)) },
+          { title: "Cluster", width: "minmax(80px, .8fr)", cell: (r) => idOf(r.cluster) },
+          { title: "Verdict", width: "100px", cell: (r) => <Mark state={isDrop(r.rec) ? "bad" : "ok"} word={r.rec.verdict} /> },
+          { title: "From", width: "minmax(130px, 2fr)", cell: (r) => endText(r.rec.from) },
+          { title: "To", width: "minmax(130px, 2fr)", cell: (r) => endText(r.rec.to) },
+          { title: "Protocol", width: "68px", cell: (r) => r.rec.protocol },
+          { title: "Why", width: "minmax(160px, 3fr)", cell: (r) => whyText(r.rec) },
+          { title: "Count", width: "56px", cell: (r) => r.rec.count },
+        ]}
+      />
+    </div>
+  );
+};
+
 export const TimelineView = () => {
-  const rows = (timeline.value ?? [])
+  const list = (timeline.value ?? [])
     .map((c, i) => ({ ...c, i }))
     .filter((c) => matches(`${c.cluster ? idOf(c.cluster) : ""} ${c.object} ${c.from} ${c.to}`, route.value.q));
   const since = head.value.started ? clock(Date.parse(head.value.started)) : "the start";
   return (
     <Table
       label="Changes, the newest first"
-      rows={rows}
+      rows={list}
       keyOf={(c) => `${c.time} ${c.object} ${c.i}`}
       none={route.value.q ? "No change matches the filter." : `Nothing has changed since ${since}, when tombolo ui started.`}
       columns={[

@@ -49,6 +49,7 @@ export interface Cluster {
   problems?: Problem[];
   leftOut?: number;
   commands?: string[];
+  observe?: string;
 }
 
 export interface Count {

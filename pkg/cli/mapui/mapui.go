@@ -59,20 +59,21 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 		}
 	}
 	var sources []*ui.Source
+	var recorders []ui.Recorder
 	for i, c := range clusters {
 		name := c.Name
 		if i < len(flags.Contexts) {
 			name = flags.Contexts[i]
 		}
 		ask := func(ctx context.Context, node, path string) ([]byte, error) { return c.Ask(ctx, node, path, nil) }
-		s, err := ui.NewSource(access(flags.Kubeconfig, name, c.Name), c.Config, ask, changed)
+		s, err := ui.NewSource(access(flags.Kubeconfig, name, c.Name), c.Config, ask, c.Stream, changed)
 		if err != nil {
 			return fmt.Errorf("cluster %s: %w", c.Name, err)
 		}
-		sources = append(sources, s)
+		sources, recorders = append(sources, s), append(recorders, s)
 	}
 	hub := ui.NewHub()
-	server, err := ui.Listen(port, hub)
+	server, err := ui.Listen(port, hub, recorders...)
 	if err != nil {
 		return err
 	}

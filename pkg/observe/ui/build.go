@@ -197,6 +197,7 @@ func (b *builder) own(s *Snapshot) *view {
 		c.Leader = c.Leader || set.Spec.ClusterID == c.ID &&
 			len(set.Spec.Leaders) > 0 && set.Spec.Leaders[0].ClusterID == set.Spec.ClusterID
 	}
+	c.Observe = command("tombolo", "observe", "--context", s.Arg)
 	c.State, c.Word, c.Why = v.state()
 	if before := b.clusters[c.Key]; before != nil {
 		before.problem(Problem{Object: "context " + s.Name, Reason: "SameCluster",

@@ -62,6 +62,7 @@ type Cluster struct {
 	Problems []Problem      `json:"problems,omitempty"`
 	LeftOut  int            `json:"leftOut,omitempty"` // problems beyond the first
 	Commands []string       `json:"commands,omitempty"`
+	Observe  string         `json:"observe,omitempty"` // the command that shows the records of its agents
 	// Current is set if the cluster shows its present states, so that the timeline may compare them.
 	Current bool `json:"-"`
 }

@@ -36,21 +36,23 @@ const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-a
 // Server serves the page and the Model of a Hub on 127.0.0.1. A page presents the token of the URL's fragment once. A
 // cookie then stands for it.
 type Server struct {
-	hub      *Hub
-	listener net.Listener
-	token    string // in the URL
-	session  string // in the cookie
-	pages    chan struct{}
+	hub       *Hub
+	listener  net.Listener
+	token     string // in the URL
+	session   string // in the cookie
+	pages     chan struct{}
+	readers   chan struct{}
+	recorders []Recorder
 }
 
-// Listen opens a port of 127.0.0.1, a free one if it is 0.
-func Listen(port int, hub *Hub) (*Server, error) {
+// Listen opens a port of 127.0.0.1, a free one if it is 0. Pages read the records of the recorders.
+func Listen(port int, hub *Hub, recorders ...Recorder) (*Server, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, fmt.Errorf("serve the map: %w; --port names another port, 0 a free one", err)
 	}
 	return &Server{hub: hub, listener: l, token: rand.Text(), session: rand.Text(),
-		pages: make(chan struct{}, maxPages)}, nil
+		pages: make(chan struct{}, maxPages), readers: make(chan struct{}, maxReaders), recorders: recorders}, nil
 }
 
 // URL is the address that opens the page. It has the token.
@@ -83,6 +85,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("GET /", http.FileServerFS(files))
 	mux.HandleFunc("POST /session", s.open)
 	mux.HandleFunc("GET /api/events", s.private(s.events))
+	mux.HandleFunc("GET /api/records", s.private(s.records))
 	mux.HandleFunc("GET /api/link", s.private(s.link))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

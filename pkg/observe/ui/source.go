@@ -55,6 +55,7 @@ type Access struct {
 type Source struct {
 	access  Access
 	ask     AskAgent
+	stream  StreamAgent
 	engine  *derive.Engine
 	watcher *watch.Watcher
 	kinds   []watch.Kind
@@ -79,10 +80,12 @@ type Source struct {
 	agents map[string]Agent
 }
 
-// NewSource prepares to watch. ask may be nil: then no agent is asked. changed is called after each change. It must
-// return at once.
-func NewSource(access Access, config *rest.Config, ask AskAgent, changed func()) (*Source, error) {
-	s := &Source{access: access, ask: ask, engine: derive.New(), changed: changed, reach: Starting,
+// NewSource prepares to watch. ask and stream may be nil: then no agent is asked. changed is called after each change.
+// It must return at once.
+func NewSource(access Access, config *rest.Config, ask AskAgent, stream StreamAgent,
+	changed func()) (*Source, error) {
+	s := &Source{access: access, ask: ask, stream: stream,
+		engine: derive.New(), changed: changed, reach: Starting,
 		agents: map[string]Agent{}, policies: map[string]*derive.Source[derive.Object, bool]{}}
 	kinds := watch.NewKinds(s.engine)
 	s.sets = kept[*mcv1alpha2.ClusterSet](kinds, "clustersets")

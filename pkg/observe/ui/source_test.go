@@ -3,7 +3,9 @@ package ui_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -27,9 +29,17 @@ import (
 // follow runs a source until the test ends. The function that it returns waits until the Model of the source has lines.
 func follow(t *testing.T, config *rest.Config, ask ui.AskAgent) func(want ...string) {
 	t.Helper()
+	_, wait := start(t, config, ask, nil)
+	return wait
+}
+
+// start does the same, and returns the source too.
+func start(t *testing.T, config *rest.Config, ask ui.AskAgent,
+	stream ui.StreamAgent) (*ui.Source, func(want ...string)) {
+	t.Helper()
 	changed := make(chan struct{}, 1)
 	access := ui.Access{Name: "here", Arg: "here", Kubectl: []string{"--context", "here"}}
-	source, err := ui.NewSource(access, config, ask, func() {
+	source, err := ui.NewSource(access, config, ask, stream, func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -48,7 +58,7 @@ func follow(t *testing.T, config *rest.Config, ask ui.AskAgent) func(want ...str
 		stop()
 		<-ended
 	})
-	return func(want ...string) {
+	return source, func(want ...string) {
 		t.Helper()
 		deadline := time.After(time.Minute)
 		for {
@@ -120,17 +130,28 @@ func TestSource(t *testing.T) {
 	}
 
 	answer := `{"node":"node-1","version":"v0.1.0","ready":true,"problems":[{"object":"Service a/b","reason":"NoPort"}]}`
-	all := follow(t, server.Config, func(_ context.Context, node, path string) ([]byte, error) {
+	source, all := start(t, server.Config, func(_ context.Context, node, path string) ([]byte, error) {
 		if node != "node-1" || path != "/v1/status" {
 			return nil, errors.New("not the agent's state")
 		}
 		return []byte(answer), nil
+	}, func(ctx context.Context, node, path string, query url.Values, w io.Writer) error {
+		if node != "node-1" || path != "/v1/observe" || query.Get("follow") != "true" || query.Get("connections") != "true" {
+			return errors.New("not the agent's records")
+		}
+		_, err := io.WriteString(w, `{"begin":{"node":"node-1","drops":true}}
+{"drop":{"node":"node-1","verdict":"dropped","reason":"isolated","from":{"ip":"10.0.0.1"},"to":{"ip":"::1"}}}
+{"missing":{"node":"node-1","lost":7,"why":"the meter"}}
+not JSON
+`)
+		return err
 	})
 	all("cluster east: warn, Ready, with problems", "gateway east/node-1: ok, 1 way up",
 		"node east/node-1: warn, problems",
 		"way east/node-1 > north/10.2.0.1: ok, up", "way north/10.2.0.1 > east/node-1: unknown",
 		"export shop/web of east: ok",
 		"import shop/web in east: ok", "problem east: Service a/b NoPort")
+	records(t, source)
 	gateway.Status.Ways[0].State = mcv1alpha1.WayDown
 	if err := c.Status().Update(t.Context(), gateway); err != nil {
 		t.Fatal(err)
@@ -165,4 +186,30 @@ func TestSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	all("cluster east: warn, Ready, with problems", "way east/node-1 > north/10.2.0.1: bad, down")
+}
+
+// records reads what the agent of node-1 sends: a drop, the number of lost records, and a line that is no JSON.
+func records(t *testing.T, source *ui.Source) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	lines := make(chan ui.Line, 10)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		source.Records(ctx, true, func(l ui.Line) { lines <- l })
+	}()
+	var drop, lost, wrong bool
+	for !drop || !lost || !wrong {
+		select {
+		case l := <-lines:
+			drop = drop || l.Drop != nil && l.Drop.Reason == "isolated" && l.Cluster == "shop/east"
+			lost = lost || l.Missing == "7 records are lost: the meter" && l.Node == "node-1"
+			wrong = wrong || strings.Contains(l.Missing, "are tombolo and the agent of one version?")
+		case <-ctx.Done():
+			t.Fatalf("a drop %v, lost records %v, a wrong line %v; want all three", drop, lost, wrong)
+		}
+	}
+	stop()
+	<-ended
 }
