@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/diagnose"
@@ -25,6 +26,8 @@ import (
 )
 
 func main() {
+	// Kubernetes' libraries report errors here that they return as well, such as a connection that a time limit ends.
+	utilruntime.ErrorHandlers = nil
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args, os.Stdout, os.Stderr)
 	stop()

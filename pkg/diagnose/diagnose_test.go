@@ -310,14 +310,14 @@ func TestFaults(t *testing.T) {
 		{"a silent member", func(f *Facts) {
 			c := &f.Clusters[0].Sets[1].Status.ClusterStatuses[1].Conditions[0]
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "Disconnected", "No MemberClusterAnnounce update after noon"
-		}, "TD023", []string{"cluster east", "it is silent for the leader", "after noon"}},
+		}, "TD038", []string{"cluster east", "it is silent for the leader", "after noon"}},
 		{"a member that is gone", func(f *Facts) {
 			c := &east(f).Sets[0].Status.ClusterStatuses[1].Conditions[0]
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ClusterGone", "0 of 4 ways are up"
-		}, "TD023", []string{"cluster west", "it is gone", "0 of 4"}},
+		}, "TD038", []string{"cluster west", "it is gone", "0 of 4"}},
 		{"a member that has left", func(f *Facts) {
 			east(f).Infos[1].Annotations = map[string]string{multicluster.AnnotationWithdrawn: "2026-03-04T05:00:00Z"}
-		}, "TD023", []string{"cluster west", "it has left", "at 2026-03-04T05:00:00Z"}},
+		}, "TD038", []string{"cluster west", "it has left", "at 2026-03-04T05:00:00Z"}},
 		{"Service ranges meet", func(f *Facts) {
 			f.Clusters[0].ResourceExports[1].Spec.ClusterInfo.ServiceCIDR = "10.92.128.0/17"
 		}, "TD030", []string{"the Service range 10.92.128.0/17 of east meets the Service range 10.92.0.0/16 of west"}},

@@ -249,13 +249,13 @@ func (c *Cluster) agents(ctx context.Context, from *remote.Cluster) {
 	c.Agents = make([]Agent, len(found))
 	var all sync.WaitGroup
 	for i, a := range found {
-		all.Go(func() { c.Agents[i] = askAgent(ctx, a) })
+		all.Go(func() { c.Agents[i] = askAgent(ctx, a, c.Name) })
 	}
 	all.Wait()
 }
 
-// askAgent asks one agent.
-func askAgent(ctx context.Context, from remote.Agent) Agent {
+// askAgent asks one agent of a cluster.
+func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 	a := Agent{Node: from.Node, Pod: from.Pod}
 	if from.Pod == nil || from.Pod.Status.Phase != corev1.PodRunning {
 		a.Fault = "no Pod of tombolo-agent runs there"
@@ -273,7 +273,7 @@ func askAgent(ctx context.Context, from remote.Agent) Agent {
 		a.Peers, err = peers()
 	}
 	if err != nil {
-		a.Fault = err.Error()
+		a.Fault = strings.TrimPrefix(err.Error(), fmt.Sprintf("cluster %s: Node %s: ", cluster, a.Node))
 		return a
 	}
 	if slices.ContainsFunc(a.Peers, func(p api.Peer) bool {

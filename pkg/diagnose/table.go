@@ -106,16 +106,6 @@ var checks = []Check{
 			"firewall or a wrong `server`, `x509` a wrong ca.crt in the Secret.",
 	},
 	{
-		Code: "TD023", Name: "other clusters", Severity: Warning, each: otherClusters, member: true,
-		needs: []Kind{Infos, Announces},
-		Cause: "Another cluster of the ClusterSet is silent (its controller does not renew its announcement at the " +
-			"leader), " +
-			"gone (no way to it is up, and others do not reach it either), or has left (the leader has withdrawn it).",
-		Remedy: "Silent: look at that cluster's controller and its way to the leader. Gone: look at its Gateways. Left: " +
-			"nothing, " +
-			"if it was meant; otherwise join it again.",
-	},
-	{
 		Code: "TD030", Name: "ranges", Severity: Critical, all: ranges, needs: []Kind{ClusterSets, Nodes, Gateways},
 		Cause: "Ranges of Pods or Services of two clusters meet. The leader accepts the first and refuses the other, or " +
 			"packets " +
@@ -176,6 +166,16 @@ var checks = []Check{
 		Cause: "The member's controller has found no way to another cluster up, from the reports of its Nodes.",
 		Remedy: "See TD036. The result without TD036 means that reports of Nodes are old: look at the agents' Pods on the " +
 			"Gateways.",
+	},
+	{
+		Code: "TD038", Name: "other clusters", Severity: Warning, each: otherClusters, member: true,
+		needs: []Kind{Infos, Announces},
+		Cause: "Another cluster of the ClusterSet is silent (its controller does not renew its announcement at the " +
+			"leader), " +
+			"gone (no way to it is up, and others do not reach it either), or has left (the leader has withdrawn it).",
+		Remedy: "Silent: look at that cluster's controller and its way to the leader. Gone: look at its Gateways. Left: " +
+			"nothing, " +
+			"if it was meant; otherwise join it again.",
 	},
 	{
 		Code: "TD040", Name: "exports at the leader", Severity: Warning, each: resourceExports,

@@ -51,6 +51,7 @@ var stages = [][][]step{
 	},
 	{{
 		{"SecondExporter", testSecondExporter},
+		{"Diagnose", testDiagnose},
 		{"ClientAddresses", testClientAddresses},
 		{"Gather", testGather},
 		{"Replication", testReplication},
@@ -214,6 +215,9 @@ func diagnose(t *testing.T) {
 			out += "\n" + err.Error()
 		}
 		fmt.Printf("%s\n%s\n", what, tail(out, lines))
+	}
+	if d, err := runDiagnose(ctx); err == nil {
+		show("tombolo diagnose", d.text(), nil, 60)
 	}
 	for _, cluster := range world.Members() {
 		out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport",

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	checks "github.com/tombolo-net/tombolo/pkg/diagnose"
+)
+
+// diagnosis is the answer of `tombolo diagnose -o json`.
+type diagnosis struct {
+	Passed          bool
+	Failed, Unknown int
+	Seconds         float64
+	Results         []checks.Result
+}
+
+// runDiagnose asks about all clusters.
+func runDiagnose(ctx context.Context, args ...string) (diagnosis, error) {
+	var files []string
+	for _, cluster := range world.Members() {
+		files = append(files, world.Lab.Cluster(cluster).Kubeconfig())
+	}
+	out, err := world.Lab.Tool(ctx, "north", "tombolo", append([]string{"diagnose", "--context", strings.Join(files, ","),
+		"-o", "json"}, args...)...)
+	var d diagnosis
+	if wrong := json.Unmarshal([]byte(out), &d); wrong != nil {
+		return d, fmt.Errorf("%w: %w\n%s", wrong, err, out)
+	}
+	var exit *exec.ExitError
+	if failed := errors.As(err, &exit) && exit.ExitCode() == 1; failed == d.Passed {
+		return d, fmt.Errorf("%w, and it passed: %t", err, d.Passed)
+	}
+	return d, nil
+}
+
+// text has the results that failed or are unknown.
+func (d diagnosis) text() string {
+	var b strings.Builder
+	checks.Print(&b, slices.DeleteFunc(slices.Clone(d.Results), func(r checks.Result) bool {
+		return r.Status != checks.Fail && r.Status != checks.Unknown
+	}))
+	return b.String()
+}
+
+// finds waits until the first failed check names a fault.
+func finds(t *testing.T, code string, want []string, args ...string) {
+	t.Helper()
+	start := time.Now()
+	eventually(t, stateLimit, func(ctx context.Context) error {
+		d, err := runDiagnose(ctx, args...)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(d.Results, func(r checks.Result) bool { return r.Status == checks.Fail })
+		if i < 0 || d.Results[i].Code != code {
+			return fmt.Errorf("want %s first:\n%s", code, d.text())
+		}
+		var b strings.Builder
+		checks.Print(&b, d.Results[i:i+1])
+		for _, w := range want {
+			if !strings.Contains(b.String(), w) {
+				return fmt.Errorf("%q is not in\n%s", w, b.String())
+			}
+		}
+		t.Logf("found after %s, of which the command took %.1f s\n%s", time.Since(start).Round(100*time.Millisecond),
+			d.Seconds,
+			b.String())
+		return nil
+	})
+}
+
+// healthy waits until no check fails or is unknown.
+func healthy(t *testing.T) {
+	t.Helper()
+	eventually(t, stateLimit, func(ctx context.Context) error {
+		d, err := runDiagnose(ctx)
+		if err == nil && d.Failed+d.Unknown > 0 {
+			err = errors.New(d.text())
+		}
+		if err == nil {
+			t.Logf("healthy: %d results in %.1f s", len(d.Results), d.Seconds)
+		}
+		return err
+	})
+}
+
+// testDiagnose has `tombolo diagnose` find nothing in healthy clusters, and name faults that the test makes.
+func testDiagnose(t *testing.T) {
+	healthy(t)
+	const objects = `
+apiVersion: v1
+kind: Service
+metadata: {name: empty, namespace: default}
+spec: {selector: {app: missing}, ports: [{port: 80}]}
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceExport
+metadata: {name: empty, namespace: default}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: diagnose}
+spec: {priority: 5, appliedTo: [{group: missing}], ingress: [{action: Allow}]}
+`
+	must(t, world.Apply(testContext(t), "east", objects)) // statuses have half a minute to be right
+
+	east := world.Lab.Cluster("east").Node(gatewayOf(t, "east"))
+	west := world.Lab.Cluster("west").Node(gatewayOf(t, "west"))
+	firewall := func(rules string) {
+		onRouter(t, "table ip e2e-diagnose { chain forward { type filter hook forward priority filter; "+rules+"; }; }",
+			"nft",
+			"-f", "-")
+	}
+	open := func() { onRouter(t, "", "nft", "delete", "table", "ip", "e2e-diagnose") }
+	firewall(fmt.Sprintf("ip saddr %s ip daddr %s udp dport 6081 drop", east.InternalIP(), west.InternalIP()))
+	finds(t, "TD036", []string{"UDP 6081 (geneve) from east/kubeconfig/" + east.Name() + " to " +
+		"west/kubeconfig/" + west.Name() +
+		" does not arrive, and the other direction works", "remedy: let UDP 6081"})
+	open()
+	firewall(fmt.Sprintf("ip saddr %s udp dport 6081 drop; ip daddr %s udp dport 6081 drop", west.InternalIP(),
+		west.InternalIP()))
+	finds(t, "TD035", []string{"Gateway west/kubeconfig/" + west.Name() + ": it is cut off: all 2 ways"})
+	open()
+
+	node := world.Lab.Cluster("east").Node(regular(t, "east"))
+	must(t, node.Signal("tombolo-agent", syscall.SIGSTOP))
+	finds(t, "TD011", []string{"Node " + node.Name(), "there was no answer within 2s"}, "--timeout", "2s")
+	must(t, node.Signal("tombolo-agent", syscall.SIGCONT))
+
+	secret := func(cluster string) string {
+		return kubectl(t, cluster, "get", "secret", "-n", "kube-system", "member-"+cluster+"-token", "-o",
+			"jsonpath={.data.token}")
+	}
+	own := secret("west")
+	token := func(text string) {
+		kubectl(t, "west", "patch", "secret", "-n", "kube-system", "member-west-token", "-p", `{"data":{"token":"`+text+`"}}`)
+	}
+	token(secret("east"))
+	finds(t, "TD021", []string{"east/kubeconfig and west/kubeconfig use the token of one account", "create membertoken"})
+	token("d3Jvbmc=")
+	finds(t, "TD020", []string{"Secret kube-system/member-west-token", "three parts"})
+	token(own)
+
+	const theirs = "10.11.0.0/16" // of east
+	before := memberSets(t, "north", map[string]string{"podCIDRs": `["` + theirs + `"]`})
+	finds(t, "TD030", []string{"the Pod range " + theirs + " of north/kubeconfig meets the Pod range " + theirs + " of " +
+		"east"})
+	memberSets(t, "north", before)
+
+	finds(t, "TD042", []string{"east/kubeconfig: Service default/empty", "no ready endpoint"})
+	kubectl(t, "east", "delete", "service,serviceexport", "empty", "-n", "default")
+	finds(t, "TD050", []string{"ClusterNetworkPolicy diagnose", "there is no ClusterGroup missing"})
+	kubectl(t, "east", "delete", "clusternetworkpolicies.crd.antrea.io", "diagnose")
+	healthy(t)
+}
