@@ -315,9 +315,14 @@ func TestFaults(t *testing.T) {
 			c := &east(f).Sets[0].Status.ClusterStatuses[1].Conditions[0]
 			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ClusterGone", "0 of 4 ways are up"
 		}, "TD038", []string{"cluster west", "it is gone", "0 of 4"}},
-		{"a member that has left", func(f *Facts) {
+		{"a member that has left, as it was meant", func(f *Facts) {
 			east(f).Infos[1].Annotations = map[string]string{multicluster.AnnotationWithdrawn: "2026-03-04T05:00:00Z"}
-		}, "TD038", []string{"cluster west", "it has left", "at 2026-03-04T05:00:00Z"}},
+		}, "", nil},
+		{"a silent member of a leader that is no member", func(f *Facts) {
+			f.Clusters[0].Sets = f.Clusters[0].Sets[1:]
+			c := &f.Clusters[0].Sets[0].Status.ClusterStatuses[1].Conditions[0]
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "Disconnected", "No MemberClusterAnnounce update after noon"
+		}, "TD038", []string{"north: cluster east", "it is silent for the leader"}},
 		{"Service ranges meet", func(f *Facts) {
 			f.Clusters[0].ResourceExports[1].Spec.ClusterInfo.ServiceCIDR = "10.92.128.0/17"
 		}, "TD030", []string{"the Service range 10.92.128.0/17 of east meets the Service range 10.92.0.0/16 of west"}},
@@ -405,6 +410,12 @@ func TestFaults(t *testing.T) {
 					p.Ways[1].State = down
 				}
 			}
+		}, "", nil},
+		{"ways of Gateways that leave", func(f *Facts) {
+			east(f).Infos[1].Spec.LeavingGateways = []mcv1alpha1.GatewayInfo{{GatewayIP: address(2, 2)}}
+			f.Clusters[2].Gateways[1].Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseLeaving}
+			setWay(east(f), "node-1", "west", address(2, 2), silent)
+			setWay(&f.Clusters[2], "node-2", "east", address(1, 1), silent)
 		}, "", nil},
 		{"reports of Nodes are old", func(f *Facts) {
 			c := &east(f).Sets[0].Status.ClusterStatuses[1].Conditions[0]
@@ -508,6 +519,27 @@ func TestUnknown(t *testing.T) {
 			t.Errorf("%s passes without its facts", r.Code)
 		case r.Cluster == "west" && r.Code == "TD041" && r.Detail != "list ServiceExports: serviceexports is forbidden":
 			t.Errorf("%s does not say why: %s", r.Code, r.Detail)
+		}
+	}
+}
+
+// TestPrint holds that one result is one line, whatever objects have in their texts.
+func TestPrint(t *testing.T) {
+	f := healthy()
+	f.Clusters[1].Infos[1].Annotations = map[string]string{multicluster.AnnotationWithdrawn: "2026-03-04T05:00:00Z"}
+	f.Clusters[1].agent("node-3").Status.Waiting = []string{"a\x1b[2Jb\nc"}
+	f.Clusters[1].agent("node-3").Status.Ready = false
+	var b strings.Builder
+	Print(&b, Run(f))
+	for _, want := range []string{
+		"pass     TD002  clocks\n",
+		"pass     TD010  agents run: north (3 of 3), east (3 of 3), west (3 of 3)\n",
+		"fail     TD012  agents are ready: east: Node node-3: its network is not ready: it waits: a [2Jb c\n",
+		"pass     TD038  other clusters: east: cluster west: it has left: the leader withdrew it at 2026-03-04T05:00:00Z\n",
+		"skip     TD040  exports at the leader: east (it is no leader), west (it is no leader)\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
 		}
 	}
 }

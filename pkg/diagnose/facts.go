@@ -42,7 +42,6 @@ const (
 	Gateways         Kind = "Gateways"
 	Infos            Kind = "ClusterInfoImports"
 	ResourceExports  Kind = "ResourceExports"
-	Announces        Kind = "MemberClusterAnnounces"
 	ServiceExports   Kind = "ServiceExports"
 	ServiceImports   Kind = "ServiceImports"
 	ClusterPolicies  Kind = "ClusterNetworkPolicies"
@@ -78,7 +77,6 @@ type Cluster struct {
 	Gateways         []mcv1alpha1.Gateway
 	Infos            []mcv1alpha1.ClusterInfoImport
 	ResourceExports  []mcv1alpha1.ResourceExport
-	Announces        []mcv1alpha1.MemberClusterAnnounce
 	ServiceExports   []mcsv1beta1.ServiceExport
 	ServiceImports   []mcsv1beta1.ServiceImport
 	ClusterPolicies  []crdv1beta1.ClusterNetworkPolicy
@@ -163,16 +161,6 @@ func (c *Cluster) info(id string) *mcv1alpha1.ClusterInfoImport {
 	for i := range c.Infos {
 		if c.Infos[i].Spec.ClusterID == id {
 			return &c.Infos[i]
-		}
-	}
-	return nil
-}
-
-// byID returns the cluster of an ID in a ClusterSet, or nil.
-func (f *Facts) byID(id string) *Cluster {
-	for i := range f.Clusters {
-		if f.Clusters[i].id() == id && id != "" {
-			return &f.Clusters[i]
 		}
 	}
 	return nil

@@ -133,12 +133,10 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 		daemonSets      appsv1.DaemonSetList
 		leases          coordinationv1.LeaseList
 		webhooks        admissionv1.ValidatingWebhookConfigurationList
-		slicesOf        discoveryv1.EndpointSliceList
 		sets            mcv1alpha2.ClusterSetList
 		gateways        mcv1alpha1.GatewayList
 		infos           mcv1alpha1.ClusterInfoImportList
 		exports         mcv1alpha1.ResourceExportList
-		announces       mcv1alpha1.MemberClusterAnnounceList
 		serviceExports  mcsv1beta1.ServiceExportList
 		serviceImports  mcsv1beta1.ServiceImportList
 		clusterPolicies crdv1beta1.ClusterNetworkPolicyList
@@ -146,8 +144,8 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 		standard        npv1alpha2.ClusterNetworkPolicyList
 	)
 	lists := map[Kind]client.ObjectList{Nodes: &nodes, Deployments: &deployments, DaemonSets: &daemonSets, Leases: &leases,
-		Webhooks: &webhooks, EndpointSlices: &slicesOf, ClusterSets: &sets, Gateways: &gateways, Infos: &infos,
-		ResourceExports: &exports, Announces: &announces, ServiceExports: &serviceExports, ServiceImports: &serviceImports,
+		Webhooks: &webhooks, ClusterSets: &sets, Gateways: &gateways, Infos: &infos,
+		ResourceExports: &exports, ServiceExports: &serviceExports, ServiceImports: &serviceImports,
 		ClusterPolicies: &clusterPolicies, Policies: &policies, StandardPolicies: &standard}
 	k, err := client.New(from.Config, client.Options{Scheme: scheme()})
 	if err != nil {
@@ -172,11 +170,28 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 	}
 	all.Wait()
 	c.Nodes, c.Deployments, c.DaemonSets, c.Leases = nodes.Items, deployments.Items, daemonSets.Items, leases.Items
-	c.Webhooks, c.EndpointSlices, c.Sets, c.Gateways = webhooks.Items, slicesOf.Items, sets.Items, gateways.Items
-	c.Infos, c.ResourceExports, c.Announces = infos.Items, exports.Items, announces.Items
+	c.Webhooks, c.Sets, c.Gateways = webhooks.Items, sets.Items, gateways.Items
+	c.Infos, c.ResourceExports = infos.Items, exports.Items
 	c.ServiceExports, c.ServiceImports = serviceExports.Items, serviceImports.Items
 	c.ClusterPolicies, c.Policies, c.StandardPolicies = clusterPolicies.Items, policies.Items, standard.Items
 	c.token(ctx, k)
+	c.slices(ctx, k)
+}
+
+// slices lists the EndpointSlices of Namespaces that export Services. A cluster may have very many others.
+func (c *Cluster) slices(ctx context.Context, k client.Client) {
+	namespaces := map[string]bool{}
+	for _, e := range c.ServiceExports {
+		namespaces[e.Namespace] = true
+	}
+	for namespace := range namespaces {
+		var list discoveryv1.EndpointSliceList
+		if err := k.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			c.Unread[EndpointSlices] = err.Error()
+			return
+		}
+		c.EndpointSlices = append(c.EndpointSlices, list.Items...)
+	}
 }
 
 // token reads the Secret of the member.

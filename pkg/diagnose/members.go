@@ -51,12 +51,14 @@ func oneClusterSet(clusters []*Cluster, r *report) {
 		x := a.set()
 		for _, b := range members[i+1:] {
 			y := b.set()
-			same := x.Name == y.Name && x.Spec.Namespace == y.Spec.Namespace
+			same := x.Name == y.Name && x.Spec.Namespace == y.Spec.Namespace &&
+				x.Spec.Leaders[0].ClusterID == y.Spec.Leaders[0].ClusterID
 			switch {
 			case !same:
 				r.fail(fault{object: "ClusterSet " + x.Name, detail: fmt.Sprintf(
-					"%s is in ClusterSet %s (Common Area %s), and %s is in ClusterSet %s (%s)", a.Name, x.Name, x.Spec.Namespace,
-					b.Name, y.Name, y.Spec.Namespace), remedy: "join both to one, or ask about clusters of one ClusterSet"})
+					"%s is in ClusterSet %s (leader %s, Common Area %s), and %s is in ClusterSet %s (leader %s, Common Area %s)",
+					a.Name, x.Name, x.Spec.Leaders[0].ClusterID, x.Spec.Namespace, b.Name, y.Name, y.Spec.Leaders[0].ClusterID,
+					y.Spec.Namespace), remedy: "join both to one, or ask about clusters of one ClusterSet"})
 			case a.id() == b.id():
 				r.fail(fault{object: "ClusterSet " + x.Name, detail: fmt.Sprintf("%s and %s have the same cluster ID, %s",
 					a.Name, b.Name, a.id()), remedy: "give each member an ID of its own: tombolo mc leave, then join"})
@@ -134,11 +136,18 @@ func remedyOfLeader(why string, s *mcv1alpha2.ClusterSet, logs string) string {
 // otherClusters names clusters that are silent, are gone, or have left.
 func otherClusters(f *Facts, c *Cluster, r *report) {
 	s := c.set()
+	if s == nil && len(c.areas()) == 0 {
+		r.skip("it is in no ClusterSet")
+		return
+	}
 	for _, info := range c.Infos {
 		id := info.Spec.ClusterID
 		if at := info.Annotations[multicluster.AnnotationWithdrawn]; at != "" {
-			r.fail(fault{object: "cluster " + id, detail: "it has left: the leader withdrew it at " + at,
-				remedy: "nothing, if it was meant; otherwise join it again (tombolo mc join)"})
+			r.add(Pass, "cluster "+id, "it has left: the leader withdrew it at "+at, "",
+				"nothing is sent to its Gateways; if this was not meant, join it again (tombolo mc join)")
+			continue
+		}
+		if s == nil {
 			continue
 		}
 		if x := clusterCondition(s, id, mcv1alpha2.ClusterReachable); x != nil && x.Reason == reasonGone {
@@ -157,7 +166,7 @@ func otherClusters(f *Facts, c *Cluster, r *report) {
 				remedy: "look at the condition of its ClusterSet, and at the log of its " + memberController})
 		}
 	}
-	if len(c.areas()) == 0 && f.byID(s.Spec.Leaders[0].ClusterID) == nil {
+	if len(c.areas()) == 0 && !slices.ContainsFunc(f.Clusters, func(c Cluster) bool { return len(c.areas()) > 0 }) {
 		r.unknown("", "whether a cluster is silent is known in the leader %s, which was not asked: add its context",
 			s.Spec.Leaders[0].ClusterID)
 	}

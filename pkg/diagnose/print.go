@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Count returns the number of results with a status.
@@ -20,6 +21,15 @@ func Count(results []Result, status string) (n int) {
 // Print writes results for people. Results of one check that have passed are one line. So are
 // skipped ones.
 func Print(w io.Writer, results []Result) {
+	results = slices.Clone(results)
+	for i := range results {
+		r := &results[i]
+		r.Cluster, r.Object, r.Detail, r.Remedy = clean(r.Cluster), clean(r.Object), clean(r.Detail), clean(r.Remedy)
+		r.Evidence = slices.Clone(r.Evidence)
+		for j, line := range r.Evidence {
+			r.Evidence[j] = clean(line)
+		}
+	}
 	for i := 0; i < len(results); {
 		j := i
 		for j < len(results) && results[j].Code == results[i].Code {
@@ -57,6 +67,16 @@ func printCheck(w io.Writer, results []Result) {
 			fmt.Fprintf(w, "                remedy: %s\n", r.Remedy)
 		}
 	}
+}
+
+// clean replaces characters that change the terminal or break the line. Texts come from objects, of other clusters too.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // after returns a text with a prefix; nothing for an empty text.

@@ -168,8 +168,8 @@ var checks = []Check{
 			"Gateways.",
 	},
 	{
-		Code: "TD038", Name: "other clusters", Severity: Warning, each: otherClusters, member: true,
-		needs: []Kind{Infos, Announces},
+		Code: "TD038", Name: "other clusters", Severity: Warning, each: otherClusters,
+		needs: []Kind{ClusterSets, Infos},
 		Cause: "Another cluster of the ClusterSet is silent (its controller does not renew its announcement at the " +
 			"leader), " +
 			"gone (no way to it is up, and others do not reach it either), or has left (the leader has withdrawn it).",

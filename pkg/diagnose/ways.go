@@ -250,6 +250,10 @@ func pathOf(clusters []*Cluster, c *Cluster, a *Agent, peer api.Peer, w api.Way)
 			}
 		}
 	}
+	if info := c.info(peer.Name); info != nil && slices.ContainsFunc(info.Spec.LeavingGateways,
+		func(g mcv1alpha1.GatewayInfo) bool { return g.GatewayIP == w.To }) {
+		return p, false
+	}
 	p.a.id = c.id()
 	p.b = end{id: peer.Name, address: w.To}
 	for _, other := range clusters {

@@ -44,14 +44,13 @@ var stages = [][][]step{
 		{{"InCluster", testInCluster}, {"Policies", testPolicies}},
 		{{"GuideOfV15", testGuideOfV15}, {"ThreeClusters", testThreeClusters}},
 	},
-	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Gateways", testGateways}}},
+	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Gateways", testGateways}, {"Diagnose", testDiagnose}}},
 	{ // Services of the Namespace default, and of the Namespace mcs; networks of tenants
 		{{"Verify", testVerify}, {"Export", testExport}, {"StretchedPolicies", testStretchedPolicies}},
 		{{"MultiClusterServices", testMultiClusterServices}, {"Tenants", testTenants}},
 	},
 	{{
 		{"SecondExporter", testSecondExporter},
-		{"Diagnose", testDiagnose},
 		{"ClientAddresses", testClientAddresses},
 		{"Gather", testGather},
 		{"Replication", testReplication},
