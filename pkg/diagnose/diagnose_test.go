@@ -529,13 +529,22 @@ func TestPrint(t *testing.T) {
 	f.Clusters[1].Infos[1].Annotations = map[string]string{multicluster.AnnotationWithdrawn: "2026-03-04T05:00:00Z"}
 	f.Clusters[1].agent("node-3").Status.Waiting = []string{"a\x1b[2Jb\nc"}
 	f.Clusters[1].agent("node-3").Status.Ready = false
+	for range 30 {
+		e := f.Clusters[1].ServiceExports[0].DeepCopy()
+		e.Status.Conditions = nil
+		f.Clusters[1].ServiceExports = append(f.Clusters[1].ServiceExports, *e)
+	}
 	var b strings.Builder
 	Print(&b, Run(f))
+	if n := strings.Count(b.String(), "fail     TD041"); n != most {
+		t.Errorf("%d of 30 results of a check are written, want %d", n, most)
+	}
 	for _, want := range []string{
 		"pass     TD002  clocks\n",
 		"pass     TD010  agents run: north (3 of 3), east (3 of 3), west (3 of 3)\n",
 		"fail     TD012  agents are ready: east: Node node-3: its network is not ready: it waits: a [2Jb c\n",
 		"pass     TD038  other clusters: east: cluster west: it has left: the leader withdrew it at 2026-03-04T05:00:00Z\n",
+		"         TD041  exported Services: 10 more results, which -o json has\n",
 		"skip     TD040  exports at the leader: east (it is no leader), west (it is no leader)\n",
 	} {
 		if !strings.Contains(b.String(), want) {

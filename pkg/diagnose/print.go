@@ -40,6 +40,9 @@ func Print(w io.Writer, results []Result) {
 	}
 }
 
+// most is the number of results of one check that are written for people.
+const most = 20
+
 // printCheck writes the results of one check.
 func printCheck(w io.Writer, results []Result) {
 	for _, status := range []string{Pass, Skip} {
@@ -54,8 +57,13 @@ func printCheck(w io.Writer, results []Result) {
 			fmt.Fprintf(w, "%-7s  %s  %s%s\n", status, results[0].Code, results[0].Check, after(": ", strings.Join(parts, ", ")))
 		}
 	}
+	printed, more := 0, 0
 	for _, r := range results {
 		if r.Status != Fail && r.Status != Unknown && len(r.Evidence) == 0 {
+			continue
+		}
+		if printed++; printed > most {
+			more++
 			continue
 		}
 		where := strings.Join(slices.DeleteFunc([]string{r.Cluster, r.Object}, func(s string) bool { return s == "" }), ": ")
@@ -66,6 +74,9 @@ func printCheck(w io.Writer, results []Result) {
 		if r.Remedy != "" {
 			fmt.Fprintf(w, "                remedy: %s\n", r.Remedy)
 		}
+	}
+	if more > 0 {
+		fmt.Fprintf(w, "         %s  %s: %d more results, which -o json has\n", results[0].Code, results[0].Check, more)
 	}
 }
 
