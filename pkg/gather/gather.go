@@ -319,6 +319,9 @@ func (b *bundle) choose(clusters []*cluster) error {
 
 // fail notes a part of the cluster that could not be read.
 func (c *cluster) fail(part string, err error) {
+	if c.words != nil {
+		err = errors.New(c.words.text(err.Error()))
+	}
 	c.failed(path.Join(c.folder, part), err)
 	if c.Report != nil && !c.interrupted() {
 		c.Report(path.Join(c.Name, part), err)

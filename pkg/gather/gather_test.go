@@ -167,8 +167,10 @@ func answering(logs map[string]string) *kubelet.Kubelet {
 			if _, ok := logs[key]; !ok {
 				return errors.New("the log is gone")
 			}
-			_, err := io.WriteString(w, logs[key])
-			return err
+			for line := range strings.Lines(logs[key]) {
+				fmt.Fprint(w, "2026-11-27T15:32:27.123456789Z ", line) // as the kubelet does
+			}
+			return nil
 		},
 		Exec: func(namespace, pod, container string, command []string, stdout, stderr io.Writer) int {
 			node := strings.TrimPrefix(pod, "agent-of-")

@@ -26,14 +26,17 @@ const secretWords = `(?:(?:\b|_)(?:pass|pwd|psk|auth|sig)|password|passwd|passph
 	`private[_-]?key|preshared[_-]?key|api[_-]?key|access[_-]?key(?:[_-]id)?|client[_-](?:key|certificate)[_-]data|` +
 	`credentials?|authorization|signature|dockerconfigjson)`
 
-// quote is a quotation mark, also within quoted texts.
-const quote = `\\*["']`
+// Values of names: bare is a letter of a value without quotation marks, inner is the text of a JSON string within a
+// JSON string.
+const (
+	bare  = `(?:[^\s"'\\&]|\\[^nrt"'\\])`
+	inner = `(?:[^"\\]|\\\\(?:\\"|\\\\|[^"\\])|\\[^"\\])*`
+)
 
 // rules mask shapes in the order of this list: a rule for a whole text comes before rules for its parts.
 var rules = []rule{
 	// PEM, also on one line with \n, and cut off at either end.
-	{[]string{"-----begin"}, regexp.MustCompile(
-		`-----BEGIN [A-Z0-9 ]+-----[A-Za-z0-9+/=\s\\nr",:-]*?-----END [A-Z0-9 ]+-----`), masked},
+	{[]string{"-----begin"}, regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]+-----.*?-----END [A-Z0-9 ]+-----`), masked},
 	{[]string{"-----begin"}, regexp.MustCompile(`-----BEGIN [A-Z0-9 ]+-----(?:\s|\\[nr]|[A-Za-z0-9+/]{16,}={0,2})*`),
 		masked},
 	{[]string{"-----end"}, regexp.MustCompile(
@@ -58,21 +61,21 @@ var rules = []rule{
 	{[]string{"aiza"}, regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`), masked},
 }
 
-// named mask values with the name of a secret. A quoted value ends with its quotation mark, another one with a blank or
-// a separator.
+// named mask values with the name of a secret. A quoted value ends with its quotation mark, another one with a blank.
 var named = []rule{
-	{shape: regexp.MustCompile(`(?i)(` + secretWords + `\\*"\s*:\s*)(\\*)"[^"\\]*(?:\\+[^"\\]+)*\\*"`),
-		with: "${1}${2}\"" + masked + "${2}\""},
-	{shape: regexp.MustCompile(`(?i)(` + secretWords + `(?:` + quote + `)?\s*[=:]\s*)"(?:[^"\\]|\\.)*"`),
-		with: "${1}\"" + masked + "\""},
-	{shape: regexp.MustCompile(`(?i)(` + secretWords + `(?:` + quote + `)?\s*[=:]\s*)'[^']*'`), with: "${1}'" + masked +
-		"'"},
-	{shape: regexp.MustCompile(`(?i)(` + secretWords + `\\*"\s*:\s*)(?:-?[0-9][0-9.eE+-]*)`), with: "${1}\"" + masked +
-		"\""},
-	{shape: regexp.MustCompile(`(?i)(` + secretWords + `\s*=\s*)[^\s"'\\,;&|\[\]{}()<>]+`), with: "${1}" + masked},
-	{shape: regexp.MustCompile(`(?i)(` + secretWords + `\s*:[ \t]*)[^\s"'\\,;&|\[\]{}()<>]{6,}`), with: "${1}" + masked},
-	{shape: regexp.MustCompile(`(?i)((?:^|[\s"'\[,(=])--?(?:[a-z0-9]+[-_.])*` + secretWords +
-		`(?:["',\s]|\\n)+)[^\s"'\\,;&\[\]{}()<>-][^\s"'\\,;&\[\]{}()<>]*`), with: "${1}" + masked},
+	{[]string{`\"`}, regexp.MustCompile(`(?i)(` + secretWords + `\\"\s*:\s*)\\"` + inner + `\\"`),
+		`${1}\"` + masked + `\"`},
+	{[]string{`\"`}, regexp.MustCompile(`(?i)(` + secretWords + `\\+"\s*:\s*)(\\+)"[^"\\]*(?:\\+[^"\\]+)*\\*"?`),
+		`${1}${2}"` + masked + `${2}"`},
+	{[]string{`"`}, regexp.MustCompile(`(?i)(` + secretWords + `"?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|"[^"\n]*)`),
+		`${1}"` + masked + `"`},
+	{[]string{`'`}, regexp.MustCompile(`(?i)(` + secretWords + `'?\s*[=:]\s*)(?:'[^']*'|'[^'\n]*)`), `${1}'` + masked +
+		`'`},
+	{[]string{`"`}, regexp.MustCompile(`(?i)(` + secretWords + `\\*"\s*:\s*)-?[0-9][0-9.eE+-]*`), `${1}"` + masked + `"`},
+	{[]string{"="}, regexp.MustCompile(`(?i)(` + secretWords + `\s*=\s*)` + bare + `+`), "${1}" + masked},
+	{[]string{":"}, regexp.MustCompile(`(?i)(` + secretWords + `\s*:[ \t]*)` + bare + `{6,}`), "${1}" + masked},
+	{[]string{"-"}, regexp.MustCompile(`(?i)((?:^|[\s"'\[,(=])--?(?:[a-z0-9]+[-_.])*` + secretWords +
+		`(?:["',\s]|\\n)+)[^\s"'\\,;&\[\]{}()<>-][^\s"'\\,;&\[\]{}()<>]*`), "${1}" + masked},
 }
 
 // words are in each text that a rule of named can match.
@@ -121,8 +124,11 @@ func maskNamed(text []byte) []byte {
 		if slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(lower, []byte(w)) }) {
 			part = text[:len(part)+end(text[len(part):])] // a value may be on the next line
 			text = text[len(part):]
+			lower = bytes.ToLower(part)
 			for _, r := range named {
-				part = r.shape.ReplaceAll(part, []byte(r.with))
+				if r.possible(lower) {
+					part = r.shape.ReplaceAll(part, []byte(r.with))
+				}
 			}
 		} else {
 			text = text[len(part):]
@@ -163,7 +169,7 @@ func hasLongPart(text []byte) bool {
 }
 
 // maskRuns masks runs of base64's letters, in either alphabet and in lines, if they are a key or have a secret inside.
-// It also masks long lines of such letters, as of a PEM block without its ends.
+// It also masks long words of such letters, as of a PEM block without its ends.
 func maskRuns(text []byte, depth int) []byte {
 	const short, whole = 16, 60
 	var out []byte
@@ -187,9 +193,10 @@ func maskRuns(text []byte, depth int) []byte {
 		}
 		i = stop
 		r := text[begin:stop]
-		alone := n >= whole && (begin == 0 || text[begin-1] == '\n') && (stop == len(text) || text[stop] == '\n' ||
-			text[stop] == '\r')
-		if alone && !hexadecimal.Match(r) || bytes.ContainsFunc(r, unicode.IsUpper) && secretRun(string(r), depth) {
+		// Behind a blank as well: lines of logs begin with their time.
+		alone := n >= whole && (begin == 0 || unicode.IsSpace(rune(text[begin-1]))) &&
+			(stop == len(text) || unicode.IsSpace(rune(text[stop])))
+		if alone && mixed(string(r)) || bytes.ContainsFunc(r, unicode.IsUpper) && secretRun(string(r), depth) {
 			r = []byte(masked)
 		}
 		out = append(out, r...)
