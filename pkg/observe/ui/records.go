@@ -107,11 +107,12 @@ func (s *Source) key() string {
 func readEvents(ctx context.Context, read func(io.Writer) error, add func(record.Event)) error {
 	reader, writer := io.Pipe()
 	defer context.AfterFunc(ctx, func() { _ = writer.CloseWithError(ctx.Err()) })()
-	done := make(chan error, 1)
+	var failed error
+	done := make(chan struct{})
 	go func() {
-		err := read(writer)
+		defer close(done)
+		failed = read(writer)
 		_ = writer.Close()
-		done <- err
 	}()
 	lines := bufio.NewScanner(reader)
 	lines.Buffer(nil, 1<<20)
@@ -125,7 +126,8 @@ func readEvents(ctx context.Context, read func(io.Writer) error, add func(record
 		add(e)
 	}
 	_ = reader.Close()
-	return errors.Join(<-done, lines.Err())
+	<-done
+	return errors.Join(failed, lines.Err())
 }
 
 // records sends records as server-sent events, at most two a second.
