@@ -160,6 +160,9 @@ func withoutSecrets(c *remote.Cluster) *remote.Cluster {
 
 type refuseSecrets struct{ to http.RoundTripper }
 
+// WrappedRoundTripper lets client-go find the transport that ends requests.
+func (r refuseSecrets) WrappedRoundTripper() http.RoundTripper { return r.to }
+
 func (r refuseSecrets) RoundTrip(request *http.Request) (*http.Response, error) {
 	if slices.Contains(strings.Split(request.URL.Path, "/"), "secrets") {
 		return nil, errors.New("a bundle has no Secrets: they are not read")

@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -336,30 +337,36 @@ func canaries(text []byte, depth int, numbers map[string]bool) {
 	}
 }
 
+// logs are the logs of the moment: the tests of one cluster change them.
+type logs = atomic.Pointer[func(namespace, pod, container string, previous bool, w io.Writer) error]
+
 // TestBundles makes bundles of one cluster.
 func TestBundles(t *testing.T) {
-	k := answering(nil)
+	k, current := answering(nil), &logs{}
+	k.Log = func(namespace, pod, container string, previous bool, w io.Writer) error {
+		return (*current.Load())(namespace, pod, container, previous, w)
+	}
 	x := newKit(t, k)
 	last := x.fill(t)
-	t.Run("bundle", func(t *testing.T) { x.testBundle(t, k, last) })
-	t.Run("anonymize", func(t *testing.T) { x.testAnonymize(t, k) })
-	t.Run("interrupt", func(t *testing.T) { x.testInterrupt(t, k) })
+	t.Run("bundle", func(t *testing.T) { x.testBundle(t, current, last) })
+	t.Run("anonymize", func(t *testing.T) { x.testAnonymize(t, current) })
+	t.Run("interrupt", func(t *testing.T) { x.testInterrupt(t, current) })
 }
 
 // testBundle makes a bundle with the rights of the role alone, of a cluster with canaries in many places, one agent
 // that does not answer, and of one whose API server is away.
-func (x *kit) testBundle(t *testing.T, k *kubelet.Kubelet, last int) {
-	logs := map[string]string{"agent-of-node-1": "", "agent-of-node-2": "line of node-2\n",
+func (x *kit) testBundle(t *testing.T, current *logs, last int) {
+	texts := map[string]string{"agent-of-node-1": "", "agent-of-node-2": "line of node-2\n",
 		"agent-of-node-1 previous": "panic: x\n"}
 	numbers := map[string]bool{}
 	for _, text := range places {
-		logs["agent-of-node-1"] += "before " + text + " after\n"
+		texts["agent-of-node-1"] += "before " + text + " after\n"
 		canaries([]byte(text), 3, numbers)
 	}
 	if len(numbers) != len(places) {
 		t.Fatalf("the test finds %d canaries of %d in texts that are not masked", len(numbers), len(places))
 	}
-	k.Log = answering(logs).Log
+	current.Store(&answering(texts).Log)
 	away, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -453,10 +460,10 @@ func (x *kit) testBundle(t *testing.T, k *kubelet.Kubelet, last int) {
 }
 
 // testAnonymize replaces names everywhere by the same words.
-func (x *kit) testAnonymize(t *testing.T, k *kubelet.Kubelet) {
-	k.Log = answering(map[string]string{
+func (x *kit) testAnonymize(t *testing.T, current *logs) {
+	current.Store(&answering(map[string]string{
 		"agent-of-node-1": "attached shopping/checkout-5d8f9c7b6-x7k2p as checkout-a9993e; Service shopping/cart\n",
-		"agent-of-node-2": "x"}).Log
+		"agent-of-node-2": "x"}).Log)
 	o := options(t, map[string]*rest.Config{"east": x.config})
 	o.Anonymize = true
 	if _, err := Run(t.Context(), o); err != nil {
@@ -494,17 +501,18 @@ func (x *kit) testAnonymize(t *testing.T, k *kubelet.Kubelet) {
 }
 
 // testInterrupt interrupts a bundle while logs come in. The file is an archive of what there was.
-func (x *kit) testInterrupt(t *testing.T, k *kubelet.Kubelet) {
+func (x *kit) testInterrupt(t *testing.T, current *logs) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	asked := make(chan bool, 16)
-	k.Log = func(namespace, pod, container string, previous bool, w io.Writer) error {
+	log := func(namespace, pod, container string, previous bool, w io.Writer) error {
 		asked <- true
 		fmt.Fprintln(w, "a line before the interrupt")
 		_ = http2Flush(w)
 		<-ctx.Done()
 		return nil
 	}
+	current.Store(&log)
 	o := options(t, map[string]*rest.Config{"east": x.config})
 	o.Now = time.Now
 	go func() {

@@ -241,6 +241,9 @@ func (a Agent) exec(ctx context.Context, args []string, stdin io.Reader, stdout 
 	}
 	var stderr bytes.Buffer
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: &stderr})
+	if ctx.Err() != nil {
+		return err // stderr may still be written to
+	}
 	var exit exec.CodeExitError
 	switch text := strings.TrimSpace(strings.TrimPrefix(stderr.String(), "tombolo: ")); {
 	case errors.As(err, &exit) && strings.Contains(text, `does not know "ask"`):
