@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -20,12 +22,14 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // Bounds of the observer.
@@ -35,9 +39,12 @@ const (
 	reportsWait   = 20 * time.Millisecond // until reports are named, so that they are several
 	foldWithin    = time.Second           // equal drops share a record
 	maxFolded     = 4096                  // drops whose repeats are counted
+	maxRuleNames  = 100_000               // then names of rules that are gone are forgotten
 	rulesKept     = time.Second           // names of rules are read again after that
 	lostEvery     = time.Second           // lost reports make one event
 	maxSinceAgo   = 365 * 24 * time.Hour
+	ofOneSender   = 50 // reports of one sender in a second that are named
+	isolatedKept  = 10 * time.Second
 	defaultLatest = 20
 )
 
@@ -59,9 +66,23 @@ type observer struct {
 	readers int // of connections
 
 	// Only run uses these.
-	folded map[foldKey]*folded
-	rules  ruleNames
-	meters map[uint32]uint64 // packets that the meters of reports have dropped
+	folded   map[foldKey]*folded
+	rules    ruleNames
+	senders  map[netip.Addr]int // reports in this second
+	isolated map[isolatedKey]isolatedPolicies
+	meters   map[uint32]uint64 // packets that the meters of reports have dropped
+}
+
+// isolatedKey is a Pod in a direction.
+type isolatedKey struct {
+	pod       derive.Object
+	direction policy.Direction
+}
+
+// isolatedPolicies are the NetworkPolicies that isolated it at a time.
+type isolatedPolicies struct {
+	read  time.Time
+	names []string
 }
 
 // seenReport is a report with the time when it came.
@@ -91,6 +112,7 @@ type folded struct {
 // ruleNames are the names of rules.
 type ruleNames struct {
 	read     time.Time
+	passes   uint64 // of the engine, when they were read
 	byCookie map[uint64]datapath.NamedRule
 	byNumber map[uint32]datapath.NamedRule
 }
@@ -99,6 +121,7 @@ func newObserver(c config.Observe, t *tables, why *whyAnswers, flows *flowsync.S
 	return &observer{
 		config: c, tables: t, why: why, flows: flows, log: log, history: record.NewHistory(c.HistoryMiB << 20),
 		queue: newSharedQueue[netip.Addr, seenReport](reportQueue), folded: map[foldKey]*folded{},
+		senders: map[netip.Addr]int{}, isolated: map[isolatedKey]isolatedPolicies{},
 	}
 }
 
@@ -112,6 +135,9 @@ func (o *observer) entries(owner flow.Owner, e flow.Entries) flow.Entries {
 
 // take has a report recorded.
 func (o *observer) take(in ofp.PacketIn2) error {
+	if !o.config.Drops && datapath.KindOf(in) != datapath.Opened {
+		return nil
+	}
 	r, err := datapath.ReportOf(in)
 	if err != nil {
 		return err
@@ -165,6 +191,10 @@ func (o *observer) addSome(ctx context.Context) {
 			f.Time = r.at
 			continue
 		}
+		if o.senders[r.Src]++; r.Kind != datapath.Opened && o.senders[r.Src] > ofOneSender {
+			o.lost.Add(1) // a scan of all ports must not take the history of others
+			continue
+		}
 		list = append(list, r)
 	}
 	if len(list) == 0 {
@@ -199,7 +229,7 @@ func (o *observer) named(r seenReport) record.Event {
 	}
 	from, to := o.why.endAt(r.Src), o.why.endAt(r.Dst)
 	out.From, out.To = endOf(from, r.SrcPort), endOf(to, r.DstPort)
-	o.service(r, out)
+	front, served := o.service(r, out)
 	if r.Way != 0 {
 		out.Way = o.wayOf(r.Way)
 	}
@@ -212,6 +242,9 @@ func (o *observer) named(r seenReport) record.Event {
 	out.First = true
 	if r.Kind != datapath.Dropped {
 		out.Verdict = record.Rejected
+	}
+	if out.Reason == record.NoLocal && served && !front.Elsewhere && len(front.Endpoints) == 0 {
+		out.Reason = record.NoEndpoints
 	}
 	o.explain(r, out, from, to)
 	o.fold(r, out)
@@ -227,19 +260,23 @@ func endOf(e whyEnd, port uint16) record.End {
 	return out
 }
 
-// service names the Service that the client asked.
-func (o *observer) service(r seenReport, out *record.Record) {
+// service names the Service that the client asked, by any of its addresses.
+func (o *observer) service(r seenReport, out *record.Record) (service.Frontend, bool) {
 	asked := r.Asked
 	if !asked.IsValid() {
 		asked = netip.AddrPortFrom(r.Dst, r.DstPort)
 	}
-	front, ok := o.why.frontendAt(corev1.Protocol(r.ProtocolName()), asked)
+	front, ok := o.tables.flows.Services.Asked(o.tables.services.Serving)(corev1.Protocol(r.ProtocolName()), asked)
 	if ok {
 		out.Service = front.Namespace + "/" + front.Service
+		if front.VIP.Addr() != asked.Addr() && !front.VIP.Addr().IsUnspecified() {
+			asked = front.VIP // the client's destination, which the host has translated
+		}
 	}
 	if ok || r.Asked.IsValid() {
 		out.Asked = asked.String()
 	}
+	return front, ok
 }
 
 // wayOf is the far end of a way, by the number of its port.
@@ -268,23 +305,34 @@ func (o *observer) explain(r seenReport, out *record.Record, from, to whyEnd) {
 		}
 		c := policy.Connection{From: from.ip, To: to.ip, Protocol: corev1.Protocol(r.ProtocolName()), Port: r.DstPort,
 			Asked: r.Asked.Addr()}
-		out.Message = o.isolatedBy(direction, own, c)
+		out.Policies = o.isolatedBy(direction, own, c)
+		out.Message = fmt.Sprintf("isolated for %s by %s; no rule allows", direction,
+			cmp.Or(strings.Join(out.Policies, ", "), "NetworkPolicies"))
 	default:
 		out.Message = record.MeaningOf(out.Reason)
 	}
 }
 
 // isolatedBy names the NetworkPolicies that isolate a Pod of this Node.
-func (o *observer) isolatedBy(d policy.Direction, own whyEnd, c policy.Connection) string {
-	names := []string{"NetworkPolicies"}
-	if own.facts != nil {
-		for _, step := range o.tables.policies.Why(own.pod, d, c).Steps {
-			if step.Stage == policy.NetworkPolicies && len(step.Policies) > 0 {
-				names = texts(step.Policies)
-			}
+func (o *observer) isolatedBy(d policy.Direction, own whyEnd, c policy.Connection) []string {
+	if own.facts == nil {
+		return nil
+	}
+	key := isolatedKey{own.pod, d}
+	if known := o.isolated[key]; time.Since(known.read) < isolatedKept {
+		return known.names
+	}
+	if len(o.isolated) >= maxFolded {
+		clear(o.isolated)
+	}
+	var names []string
+	for _, step := range o.tables.policies.Why(own.pod, d, c).Steps {
+		if step.Stage == policy.NetworkPolicies {
+			names = texts(step.Policies)
 		}
 	}
-	return fmt.Sprintf("isolated for %s by %s; no rule allows", d, strings.Join(names, ", "))
+	o.isolated[key] = isolatedPolicies{time.Now(), names}
+	return names
 }
 
 // ruleAt is the rule whose flows have a cookie.
@@ -320,11 +368,16 @@ func ruleText(rule datapath.NamedRule) *record.Rule {
 // readRules reads the names of rules again, unless it has just done so. A number never gets another meaning, so earlier
 // names stay.
 func (o *observer) readRules() bool {
-	if time.Since(o.rules.read) < rulesKept || o.tables.flows.Policies == nil {
+	_, passes, _ := o.tables.engine.Stats()
+	if time.Since(o.rules.read) < rulesKept || passes == o.rules.passes || o.tables.flows.Policies == nil {
 		return false
 	}
 	byOwner, byNumber := o.tables.flows.Policies.RuleNames()
-	o.rules = ruleNames{read: time.Now(), byCookie: map[uint64]datapath.NamedRule{}, byNumber: byNumber}
+	if len(o.rules.byNumber) > maxRuleNames || o.rules.byNumber == nil {
+		o.rules = ruleNames{byCookie: map[uint64]datapath.NamedRule{}, byNumber: map[uint32]datapath.NamedRule{}}
+	}
+	o.rules.read, o.rules.passes = time.Now(), passes
+	maps.Copy(o.rules.byNumber, byNumber)
 	for owner, rule := range byOwner {
 		o.rules.byCookie[o.flows.Cookie(owner)] = rule
 	}
@@ -365,7 +418,8 @@ func (o *observer) countLost(ctx context.Context, now time.Time) {
 			o.history.Add(record.Event{Missing: &record.Missing{Node: o.tables.nodeName, Time: now, Lost: lost, Why: why}})
 		}
 	}
-	missing(o.lost.Swap(0), "the agent was too slow")
+	clear(o.senders)
+	missing(o.lost.Swap(0), "there were too many, or too many of one sender")
 	if o.meters != nil && o.recent.Load() == 0 { // some reports always come when meters drop others
 		return
 	}

@@ -367,7 +367,7 @@ func (w *walk) differs() error {
 	view.Switch = w.agent.switchPorts.State()
 	plan, _ := Plan(view)
 	for _, owner := range slices.SortedFunc(maps.Keys(plan.Flows), flow.Owner.Compare) {
-		e := plan.Flows[owner]
+		e := w.agent.packetIns.observer.entries(owner, plan.Flows[owner])
 		e.Flows = slices.DeleteFunc(e.Flows, func(f flow.Flow) bool { // the first of several owners has the flow
 			_, taken := want.Get(f.Key())
 			return taken

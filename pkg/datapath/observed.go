@@ -28,7 +28,7 @@ const (
 func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
 	out := e
 	for i, f := range e.Flows {
-		if !endsPackets(f) || isNeighborMessage(f) {
+		if !endsPackets(f) || isNeighborMessage(f) || goOn[f.Table] {
 			continue
 		}
 		if &out.Flows[0] == &e.Flows[0] {
@@ -42,6 +42,10 @@ func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
 	}
 	return out
 }
+
+// goOn are the tables whose misses lose no packet of interest. A packet goes on after a miss in table Affinity, and
+// packets in table ARP are of no connection.
+var goOn = map[ofp.Table]bool{Affinity: true, ARP: true}
 
 // MetersReports reports whether a meter drops reports alone.
 func MetersReports(id uint32) bool { return id == Dropped.meter() || id == Opened.meter() }
@@ -70,7 +74,8 @@ func reportOpened(flows []flow.Flow) {
 			ct, ok := a.(ofp.CT)
 			return ok && ct.Flags&ofp.CTCommit != 0
 		})
-		if f.Table == Commit && remembers && f.Priority != same { // same changes a connection's way
+		// same changes a connection's way. high is for SCTP on the userspace datapath, which commits each packet.
+		if f.Table == Commit && remembers && f.Priority == normal {
 			flows[i].Actions = slices.Concat(report(Opened, Opened.meter()), f.Actions)
 		}
 	}
@@ -100,11 +105,20 @@ type Report struct {
 	Way                     uint16
 }
 
-// ReportOf reads a report.
+// ctEstablished is the bit +est of ct_state (ovs-fields(7)).
+const ctEstablished = 1 << 1
+
+// errJudgedAgain is the error for a packet of a known connection that policies have allowed once more.
+var errJudgedAgain = errors.New("the connection is known")
+
+// ReportOf reads a report. It refuses a packet of a known connection, which opens none.
 func ReportOf(in ofp.PacketIn2) (out Report, err error) {
 	out = Report{Kind: KindOf(in), Table: in.Table, Cookie: in.Cookie}
 	if out.Headers, err = HeadersOf(in.Data); err != nil {
 		return out, err
+	}
+	if state, _, _ := in.Metadata.Get(ofp.CTState); out.Kind == Opened && state.Lo&ctEstablished != 0 {
+		return out, errJudgedAgain
 	}
 	if out.Kind == Dropped {
 		_, text, _ := strings.Cut(string(in.Userdata), " ")
@@ -139,9 +153,9 @@ func askedIn(get func(ofp.Field) ofp.Value) (netip.AddrPort, error) {
 
 // reasonOf has the reason of drops by table. A rule's own flow comes before it.
 var reasonOf = map[ofp.Table]string{
-	Classify: record.NotAdmitted, ARP: record.NotAdmitted, Advertise: record.NotAdmitted,
+	Classify: record.NotAdmitted, Advertise: record.NotAdmitted,
 	Conntrack: record.Invalid, ConntrackState: record.Invalid, Again: record.JudgedAgain, Exports: record.NotExported,
-	External: record.NotAllowed, Service: record.NoLocal, Affinity: record.NoEndpoints, Endpoint: record.NoEndpoints,
+	External: record.NotAllowed, Service: record.NoLocal, Endpoint: record.NoEndpoints,
 	Egress: record.Unknown, Ingress: record.Unknown, EgressRule: record.Isolated, IngressRule: record.Isolated,
 	EgressAdmin: record.ByPolicy, IngressAdmin: record.ByPolicy,
 	EgressBaseline: record.ByPolicy, IngressBaseline: record.ByPolicy,

@@ -23,8 +23,10 @@ func TestReportDrops(t *testing.T) {
 		{Table: Output, Priority: normal, Match: flow.All(to), Actions: flow.Do(flow.Output(7))},
 		{Table: ARP, Priority: origin, Match: flow.All(flow.ICMPv6Type(136))},
 		{Table: Conntrack},
+		{Table: Affinity}, // the packet goes on in table Endpoint
+		{Table: ARP},
 	}
-	reports := []bool{true, true, false, false, false, false, true}
+	reports := []bool{true, true, false, false, false, false, true, false, false}
 	before := slices.Clone(flows)
 	out := ReportDrops(PodOwner("p"), flow.Entries{Flows: flows}, "n1")
 	for i, f := range out.Flows {
@@ -55,7 +57,7 @@ func TestReportDrops(t *testing.T) {
 func TestDropTables(t *testing.T) {
 	for _, table := range Program.Tables() {
 		r := Report{Kind: Dropped, Table: table}
-		if Program[table].Miss == flow.Drop && record.MeaningOf(r.Reason()) == "" {
+		if Program[table].Miss == flow.Drop && !goOn[table] && record.MeaningOf(r.Reason()) == "" {
 			t.Errorf("table %s ends packets without a reason", Program.Name(table))
 		}
 	}
@@ -79,16 +81,21 @@ func TestReportOf(t *testing.T) {
 	if err := match.Err(); err != nil {
 		t.Fatal(err)
 	}
-	in := ofp.PacketIn2{Data: frame, Table: Commit, Userdata: []byte("opened"), Metadata: match.OXM()}
+	in := ofp.PacketIn2{Data: frame, Table: Commit, Userdata: []byte("dropped 190"), Metadata: match.OXM()}
 	r, err := ReportOf(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Asked != netip.MustParseAddrPort("10.96.0.9:80") || !r.FromPod || r.EgressRule != 0x2a || r.DstPort != 0x1538 {
+	if r.Asked != netip.MustParseAddrPort("10.96.0.9:80") || !r.FromPod || r.EgressRule != 0x2a || r.DstPort != 0x1538 ||
+		r.Priority != 190 {
 		t.Errorf("the report is %+v", r)
 	}
-	in.Userdata = []byte("dropped 190")
-	if r, err := ReportOf(in); err != nil || r.Priority != 190 {
+	in.Userdata = []byte("opened")
+	if _, err := ReportOf(in); err != errJudgedAgain {
+		t.Errorf("a packet of a known connection opens one: error %v", err)
+	}
+	in.Metadata = flow.All(flow.TCP(), flow.CTState("+new+trk"), source.Is(fromPod), ingressRule.Is(7)).OXM()
+	if r, err := ReportOf(in); err != nil || r.IngressRule != 7 || r.Asked.IsValid() {
 		t.Errorf("the report is %+v, error %v", r, err)
 	}
 	for name, bad := range map[string]ofp.PacketIn2{

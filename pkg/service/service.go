@@ -162,6 +162,18 @@ func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, b
 	return Frontend{}, false
 }
 
+// Serving is Find by an index, in a time that does not depend on the number of Services. Call it between two passes.
+func (t *Tables) Serving(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, bool) {
+	a := addressOf(protocol, vip)
+	for _, key := range t.claims.Keys(a) {
+		list, _ := t.Frontends.Get(key)
+		if i := slices.IndexFunc(list, func(f Frontend) bool { return f.address() == a }); i >= 0 {
+			return list[i], true
+		}
+	}
+	return Frontend{}, false
+}
+
 // address is the destination of a packet. Two frontends cannot have the same. Tables and indexes have tens of thousands
 // as keys, so it has no pointers and less than half of the size of a protocol's name and a netip.AddrPort.
 type address struct {

@@ -136,7 +136,15 @@ func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err 
 		}
 		for _, a := range agents {
 			out = append(out, source{c.Name + "/" + a.Node, func(ctx context.Context, query url.Values, w io.Writer) error {
-				return a.Stream(ctx, api.PathObserve, query, w)
+				if o.follow {
+					return a.Stream(ctx, api.PathObserve, query, w)
+				}
+				answer, err := a.Ask(ctx, api.PathObserve, query) // within the time limit, some at a time
+				if err != nil {
+					return err
+				}
+				_, err = w.Write(answer)
+				return err
 			}})
 		}
 	}
@@ -219,6 +227,7 @@ func (s source) read(ctx context.Context, query url.Values, events chan<- record
 		_ = writer.Close()
 		done <- err
 	}()
+	defer reader.Close() // the copy ends when its lines are not read any more
 	lines := bufio.NewScanner(reader)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -232,9 +241,12 @@ func (s source) read(ctx context.Context, query url.Values, events chan<- record
 			return nil
 		}
 	}
-	err := <-done
-	if err == nil {
-		err = lines.Err()
+	err := lines.Err()
+	if err != nil {
+		_ = reader.Close()
+	}
+	if failed := <-done; err == nil {
+		err = failed
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%s: %w", s.name, err)

@@ -157,16 +157,16 @@ func onPort(r *Record, text string) bool {
 }
 
 func byPolicy(r *Record, text string) bool {
+	policies := r.Policies
 	for _, rule := range []*Rule{r.Rule, r.Egress, r.Ingress} {
-		if rule == nil {
-			continue
-		}
-		_, name, _ := strings.Cut(rule.Policy, " ")
-		if name == text || name[strings.LastIndex(name, "/")+1:] == text || rule.Policy == text {
-			return true
+		if rule != nil {
+			policies = append(slices.Clip(policies), rule.Policy)
 		}
 	}
-	return false
+	return slices.ContainsFunc(policies, func(policy string) bool {
+		_, name, _ := strings.Cut(policy, " ")
+		return name == text || name[strings.LastIndex(name, "/")+1:] == text || policy == text
+	})
 }
 
 func isPort(text string) string {

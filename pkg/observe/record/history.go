@@ -120,10 +120,16 @@ func sizeOf(e Event) int {
 		size += int(unsafe.Sizeof(*r))
 		for _, rule := range []*Rule{r.Rule, r.Egress, r.Ingress} {
 			if rule != nil {
-				size += int(unsafe.Sizeof(*rule))
+				size += int(unsafe.Sizeof(*rule)) + len(rule.Policy) + len(rule.Name)
 			}
 		}
-		size += len(r.Message) + len(r.Service) + len(r.Asked) + len(r.From.IP) + len(r.To.IP)
+		size += len(r.Message) + len(r.Service) + len(r.Asked) + len(r.Way)
+		for _, e := range []End{r.From, r.To} {
+			size += len(e.IP) + len(e.Namespace) + len(e.Pod)
+		}
+		for _, p := range r.Policies {
+			size += int(unsafe.Sizeof(p)) + len(p)
+		}
 	}
 	if e.Missing != nil {
 		size += int(unsafe.Sizeof(*e.Missing))

@@ -39,7 +39,7 @@ func (m *Merger) Add(e Event, came time.Time) {
 			m.open = map[tuple]*Record{}
 		}
 		key := tuple{r.Protocol, address{r.From.IP, r.From.Port}, address{r.To.IP, r.To.Port}}
-		if have := m.open[key]; have != nil {
+		if have := m.open[key]; have != nil && have.sameAs(r) {
 			have.join(r)
 			return
 		}
@@ -48,6 +48,12 @@ func (m *Merger) Add(e Event, came time.Time) {
 		m.open[key] = &own
 	}
 	m.waiting = append(m.waiting, waiting{e, came})
+}
+
+// sameAs reports whether a record of the same tuple is of the same connection: another Node has seen it at nearly the
+// same time.
+func (r *Record) sameAs(o *Record) bool {
+	return r.Node != o.Node && r.Time.Sub(o.Time).Abs() < MergeWait
 }
 
 // join adds the rules that another Node has read of the connection.

