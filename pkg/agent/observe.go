@@ -48,7 +48,10 @@ const (
 	defaultLatest = 20
 )
 
-const protoICMPv6 = 58
+const (
+	protoICMPv6 = 58
+	bfdPort     = 3784 // RFC 5881
+)
 
 // observer makes records of the packets that the switch reports, and answers readers of records.
 type observer struct {
@@ -145,6 +148,9 @@ func (o *observer) take(in ofp.PacketIn2) error {
 	if r.Protocol == protoICMPv6 && (r.Dst.IsMulticast() || r.Src.IsLinkLocalUnicast()) {
 		return nil // what each interface sends that comes up
 	}
+	if r.DstPort == bfdPort && r.Dst.IsLinkLocalUnicast() {
+		return nil // BFD of a way whose port this switch does not have yet, or any more
+	}
 	o.recent.Store(dueLooks)
 	if err := o.queue.push(r.Src, seenReport{r, time.Now()}); err != nil {
 		o.lost.Add(1)
@@ -228,7 +234,7 @@ func (o *observer) named(r seenReport) record.Event {
 		Table: datapath.Program.Name(r.Table), Reason: r.Reason(),
 	}
 	from, to := o.why.endAt(r.Src), o.why.endAt(r.Dst)
-	out.From, out.To = endOf(from, r.SrcPort), endOf(to, r.DstPort)
+	out.From, out.To = o.endOf(from, r.SrcPort), o.endOf(to, r.DstPort)
 	front, served := o.service(r, out)
 	if r.Way != 0 {
 		out.Way = o.wayOf(r.Way)
@@ -251,11 +257,14 @@ func (o *observer) named(r seenReport) record.Event {
 	return record.Event{Drop: out}
 }
 
-// endOf is an end of a record.
-func endOf(e whyEnd, port uint16) record.End {
+// endOf is an end of a record. The host of this Node is known by the address of its gateway port.
+func (o *observer) endOf(e whyEnd, port uint16) record.End {
 	out := record.End{IP: e.Address, Port: port, Node: e.Node, Cluster: e.Cluster}
 	if e.Kind == "Pod" {
 		out.Namespace, out.Pod, _ = strings.Cut(e.Name, "/")
+	}
+	if n, _ := o.tables.node.Get(self); out.Node == "" && slices.Contains(n.GatewayIPs, e.ip) {
+		out.Node = o.tables.nodeName
 	}
 	return out
 }
