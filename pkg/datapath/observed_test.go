@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -91,7 +92,7 @@ func TestReportOf(t *testing.T) {
 		t.Errorf("the report is %+v", r)
 	}
 	in.Userdata = []byte("opened")
-	if _, err := ReportOf(in); err != errJudgedAgain {
+	if _, err := ReportOf(in); !errors.Is(err, errJudgedAgain) {
 		t.Errorf("a packet of a known connection opens one: error %v", err)
 	}
 	in.Metadata = flow.All(flow.TCP(), flow.CTState("+new+trk"), source.Is(fromPod), ingressRule.Is(7)).OXM()

@@ -227,7 +227,7 @@ func (s source) read(ctx context.Context, query url.Values, events chan<- record
 		_ = writer.Close()
 		done <- err
 	}()
-	defer reader.Close() // the copy ends when its lines are not read any more
+	defer func() { _ = reader.Close() }() // the copy ends when its lines are not read any more
 	lines := bufio.NewScanner(reader)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
