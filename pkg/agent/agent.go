@@ -264,7 +264,7 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
-			a.packetIns.names.addresses,
+			a.packetIns.names.addresses, a.packetIns.observer.dropped,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
 			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{ways})
 	}

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
@@ -64,6 +65,7 @@ type observer struct {
 	queue   *sharedQueue[netip.Addr, seenReport] // by the sender
 	lost    atomic.Uint64                        // reports that found the queue full
 	recent  atomic.Int32                         // looks at the meters that are still due
+	dropped *prometheus.CounterVec               // packets, by reason
 
 	mu      sync.Mutex
 	readers int // of connections
@@ -124,6 +126,11 @@ func newObserver(c config.Observe, t *tables, why *whyAnswers, flows *flowsync.S
 	return &observer{
 		config: c, tables: t, why: why, flows: flows, log: log, history: record.NewHistory(c.HistoryMiB << 20),
 		queue: newSharedQueue[netip.Addr, seenReport](reportQueue), folded: map[foldKey]*folded{},
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tombolo_dropped_packets_total",
+			Help: "Packets that the switch has dropped or refused and that are recorded, by the reason of the record. Packets " +
+				"whose copies were lost have the reason unrecorded.",
+		}, []string{"reason"}),
 		senders: map[netip.Addr]int{}, isolated: map[isolatedKey]isolatedPolicies{},
 	}
 }
@@ -153,7 +160,7 @@ func (o *observer) take(in ofp.PacketIn2) error {
 	}
 	o.recent.Store(dueLooks)
 	if err := o.queue.push(r.Src, seenReport{r, time.Now()}); err != nil {
-		o.lost.Add(1)
+		o.miss(r)
 		return err
 	}
 	return nil
@@ -193,12 +200,11 @@ func (o *observer) addSome(ctx context.Context) {
 			break
 		}
 		if f := o.folded[keyOf(r)]; f != nil && r.at.Before(f.until) {
-			f.more++
-			f.Time = r.at
+			o.repeat(f, r)
 			continue
 		}
 		if o.senders[r.Src]++; r.Kind != datapath.Opened && o.senders[r.Src] > ofOneSender {
-			o.lost.Add(1) // a scan of all ports must not take the history of others
+			o.miss(r.Report) // a scan of all ports must not take the history of others
 			continue
 		}
 		list = append(list, r)
@@ -210,14 +216,15 @@ func (o *observer) addSome(ctx context.Context) {
 	if err := ask(ctx, o.tables.engine, func() {
 		for _, r := range list {
 			if f := o.folded[keyOf(r)]; f != nil && r.at.Before(f.until) { // its like is in this list
-				f.more++
-				f.Time = r.at
+				o.repeat(f, r)
 				continue
 			}
 			events = append(events, o.named(r))
 		}
 	}); err != nil {
-		o.lost.Add(uint64(len(list)))
+		for _, r := range list {
+			o.miss(r.Report)
+		}
 		return
 	}
 	o.history.Add(events...)
@@ -254,6 +261,7 @@ func (o *observer) named(r seenReport) record.Event {
 	}
 	o.explain(r, out, from, to)
 	o.fold(r, out)
+	o.dropped.WithLabelValues(out.Reason).Inc()
 	return record.Event{Drop: out}
 }
 
@@ -393,6 +401,24 @@ func (o *observer) readRules() bool {
 	return true
 }
 
+// repeat counts a packet that is equal to the packet of a record.
+func (o *observer) repeat(f *folded, r seenReport) {
+	f.more++
+	f.Time = r.at
+	o.dropped.WithLabelValues(f.Reason).Inc()
+}
+
+// unrecorded is the reason, in the metric, of packets whose copies were lost.
+const unrecorded = "unrecorded"
+
+// miss counts a report that is lost.
+func (o *observer) miss(r datapath.Report) {
+	o.lost.Add(1)
+	if r.Kind != datapath.Opened {
+		o.dropped.WithLabelValues(unrecorded).Inc()
+	}
+}
+
 // fold counts the repeats of a record from now on.
 func (o *observer) fold(r seenReport, out *record.Record) {
 	if len(o.folded) < maxFolded {
@@ -421,10 +447,10 @@ func (o *observer) flush(now time.Time) {
 }
 
 // countLost adds an event about the reports that were lost since the last one.
-func (o *observer) countLost(ctx context.Context, now time.Time) {
+func (o *observer) countLost(ctx context.Context, at time.Time) {
 	missing := func(lost uint64, why string) {
 		if lost > 0 {
-			o.history.Add(record.Event{Missing: &record.Missing{Node: o.tables.nodeName, Time: now, Lost: lost, Why: why}})
+			o.history.Add(record.Event{Missing: &record.Missing{Node: o.tables.nodeName, Time: at, Lost: lost, Why: why}})
 		}
 	}
 	clear(o.senders)
@@ -438,17 +464,22 @@ func (o *observer) countLost(ctx context.Context, now time.Time) {
 	if err != nil {
 		return
 	}
-	sums := map[uint32]uint64{}
+	o.recent.Add(-1)
+	now := map[uint32]uint64{}
 	for _, m := range list {
-		if datapath.MetersReports(m.ID) {
-			for _, band := range m.Bands {
-				sums[m.ID] += band.Packets
-			}
+		kind, ok := datapath.MeteredReports(m.ID)
+		if !ok {
+			continue
+		}
+		for _, band := range m.Bands {
+			now[m.ID] += band.Packets
+		}
+		if n := now[m.ID] - min(o.meters[m.ID], now[m.ID]); kind == datapath.Dropped && o.meters != nil {
+			o.dropped.WithLabelValues(unrecorded).Add(float64(n))
 		}
 	}
-	o.recent.Add(-1)
-	missing(grownBy(o.meters, sums), "the switch limits reports")
-	o.meters = sums
+	missing(grownBy(o.meters, now), "the switch limits reports")
+	o.meters = now
 }
 
 // serve answers a reader of records.

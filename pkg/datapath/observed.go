@@ -47,8 +47,15 @@ func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
 // packets in table ARP are of no connection.
 var goOn = map[ofp.Table]bool{Affinity: true, ARP: true}
 
-// MetersReports reports whether a meter drops reports alone.
-func MetersReports(id uint32) bool { return id == Dropped.meter() || id == Opened.meter() }
+// MeteredReports returns the kind of the reports that a meter drops beyond its rate. Other meters are of no report.
+func MeteredReports(id uint32) (PacketKind, bool) {
+	for _, kind := range []PacketKind{Dropped, Opened} {
+		if kind.meter() == id {
+			return kind, true
+		}
+	}
+	return "", false
+}
 
 // IsRuleNumber reports whether a connection's number is the number of a rule.
 func IsRuleNumber(n uint32) bool { return n&firstRuleNumber != 0 }

@@ -116,6 +116,11 @@ spec:
 			}
 			return err
 		})
+		// An operator anywhere reads who was dropped, and the reason.
+		out, err = world.Lab.Tool(ctx, "west", "tombolo", "observe", "--from", "10.12.99.99", "--since", "5m")
+		if err != nil || !strings.Contains(out, "10.12.99.99:") || !strings.Contains(out, "[node-1 Classify]") {
+			t.Errorf("tombolo observe: %v: %s", err, out)
+		}
 	})
 }
 
@@ -134,4 +139,4 @@ func classifyDrops(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("no flow of priority 0 in table 0:\n%s", out)
 }
 
-var lastFlow = regexp.MustCompile(`n_packets=(\d+),.* priority=0 actions=drop`)
+var lastFlow = regexp.MustCompile(`n_packets=(\d+),.* priority=0 actions=`)

@@ -280,6 +280,17 @@ func testObserved(t *testing.T, c *cluster) {
 			t.Errorf("40 datagrams are %d in the records", sum)
 		}
 	})
+	t.Run("metric", func(t *testing.T) {
+		text, err := r.fetch("/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, reason := range []string{record.Isolated, record.ByPolicy, record.NotAdmitted, record.NoEndpoints} {
+			if !strings.Contains(string(text), fmt.Sprintf("tombolo_dropped_packets_total{reason=%q}", reason)) {
+				t.Errorf("the metric has no packets with the reason %s", reason)
+			}
+		}
+	})
 	t.Run("history", func(t *testing.T) {
 		text, err := r.fetch(api.PathObserve + "?since=5m&reason=isolated&protocol=TCP")
 		if err != nil {
