@@ -267,8 +267,10 @@ func (a *switchAnswers) servePorts(*http.Request) (any, error) {
 func (a *switchAnswers) servePeers(r *http.Request) (any, error) {
 	list := api.PeerList{Peers: []api.Peer{}}
 	ports := portsNow(a.switchPorts, a.tables.config)
-	// If the switch does not answer, the counters are left out. The status reports the fault.
-	counters, _ := a.flows.PortStats(r.Context())
+	// If the switch does not answer soon, the counters are left out.
+	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+	counters, _ := a.flows.PortStats(ctx)
+	cancel()
 	for _, row := range a.tables.remotes.All() {
 		n := row.Value
 		peer := api.Peer{Kind: "Node", Name: n.Name, CIDRs: texts(n.PodCIDRs), Via: n.Address.String()}

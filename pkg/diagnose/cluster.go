@@ -56,8 +56,10 @@ func ahead(c *Cluster) string {
 func nodesReady(_ *Facts, c *Cluster, r *report) {
 	for _, n := range c.Nodes {
 		ok, why := ready(&n)
-		if ok || strings.Contains(why, "NetworkPluginNotReady") {
-			continue
+		a := c.agent(n.Name)
+		named := a != nil && (a.Fault != "" || a.Status != nil && !a.Status.Ready)
+		if ok || named && strings.Contains(why, "NetworkPluginNotReady") {
+			continue // the checks of agents name the fault
 		}
 		r.fail(fault{object: "Node " + n.Name, detail: "it is not Ready: " + why,
 			remedy: "kubectl describe node " + n.Name + "; look at the kubelet on it"})

@@ -559,12 +559,15 @@ func TestDefects(t *testing.T) {
 	defer close(stop)
 	for _, row := range []struct {
 		check Check
+		limit time.Duration
 		want  string
 	}{
-		{Check{Code: "TD900", each: func(*Facts, *Cluster, *report) { panic("nil map") }}, "the check has a defect: nil map"},
-		{Check{Code: "TD901", each: func(*Facts, *Cluster, *report) { <-stop }}, "the check took longer than 10ms"},
+		{Check{Code: "TD900", each: func(*Facts, *Cluster, *report) { panic("nil map") }}, time.Minute,
+			"the check has a defect: nil map"},
+		{Check{Code: "TD901", each: func(*Facts, *Cluster, *report) { <-stop }}, 10 * time.Millisecond,
+			"the check took longer than 10ms"},
 	} {
-		results := row.check.run(&f, 10*time.Millisecond)
+		results := row.check.run(&f, row.limit)
 		if last := results[len(results)-1]; last.Status != Unknown || last.Detail != row.want {
 			t.Errorf("%+v, want %s", last, row.want)
 		}
@@ -647,5 +650,68 @@ func TestNoAnswer(t *testing.T) {
 	server.Close()
 	if c := gather(t.Context(), remote.New("x", &rest.Config{Host: server.URL})); !strings.Contains(c.Fault, "refused") {
 		t.Errorf("fault %q", c.Fault)
+	}
+}
+
+// eastOf returns the cluster east.
+func eastOf(f *Facts) *Cluster { return &f.Clusters[1] }
+
+// westAway takes cluster west down as east sees it: all ways are down, and nothing of west is known.
+func westAway(f *Facts) {
+	for _, node := range []string{"node-1", "node-2"} {
+		for far := 1; far <= 2; far++ {
+			setWay(eastOf(f), node, "west", address(2, far), silent)
+			setWay(&f.Clusters[0], node, "west", address(2, far), silent)
+		}
+	}
+	f.Clusters[2] = Cluster{Name: "west", Fault: "away"}
+}
+
+// TestOwnGatewaysOfAClusterThatIsAlone has one other cluster, which is away: no Gateway of the own cluster is to blame.
+func TestOwnGatewaysOfAClusterThatIsAlone(t *testing.T) {
+	f := healthy()
+	westAway(&f)
+	f.Clusters = f.Clusters[1:] // without north
+	for i := range f.Clusters[0].Agents {
+		a := &f.Clusters[0].Agents[i]
+		a.Peers = slices.DeleteFunc(a.Peers, func(p api.Peer) bool { return p.Name == "north" })
+	}
+	for _, r := range Run(f) {
+		if r.Code == "TD035" && r.Status == Fail && strings.Contains(r.Object, "east/") {
+			t.Errorf("the own Gateway is blamed: %s: %s", r.Object, r.Detail)
+		}
+		if strings.Contains(r.Detail, "in both directions") {
+			t.Errorf("%s knows a direction of an end that was not asked: %s", r.Code, r.Detail)
+		}
+	}
+}
+
+// TestPartly has agents and switches that are silent: checks of the others are not passed for them.
+func TestPartly(t *testing.T) {
+	f := healthy()
+	a := eastOf(&f).agent("node-1")
+	a.Fault, a.Status, a.Peers, a.Later = "timeout", nil, nil, nil
+	for _, r := range Run(f) {
+		if r.Status == Pass && slices.Contains([]string{"TD031", "TD032", "TD035", "TD036"}, r.Code) {
+			t.Errorf("%s passes: %s", r.Code, r.Detail)
+		}
+	}
+	// A switch that has died leaves its last states, which are old.
+	f = healthy()
+	eastOf(&f).agent("node-1").Status.OpenFlow.Connected = false
+	setWay(&f.Clusters[2], "node-2", "east", address(1, 1), silent)
+	for _, r := range Run(f) {
+		if r.Code == "TD036" && strings.Contains(r.Detail, "the other direction works") {
+			t.Errorf("a dead switch is a firewall: %s", r.Detail)
+		}
+	}
+	// BFD cannot watch ways of a peer behind NAT.
+	f = healthy()
+	eastOf(&f).set().Annotations = map[string]string{multicluster.AnnotationTunnelSources + "west": "203.0.113.7"}
+	cutNode(&f, 1, 1)
+	for _, r := range Run(f) {
+		if r.Status == Fail && strings.Contains(r.Object+strings.Join(r.Evidence, ""), "west/") && r.Code == "TD036" {
+			t.Errorf("a way behind NAT fails: %s: %s", r.Object, r.Detail)
+		}
 	}
 }

@@ -267,6 +267,11 @@ func (c *Cluster) agents(ctx context.Context, from *remote.Cluster) {
 		all.Go(func() { c.Agents[i] = askAgent(ctx, a, c.Name) })
 	}
 	all.Wait()
+	for _, a := range c.Agents {
+		if a.Pod != nil && strings.Contains(strings.ToLower(a.Fault), "forbidden") { // a right is missing, no agent
+			c.AgentsFault = "the agents may not be asked: " + a.Fault
+		}
+	}
 }
 
 // askAgent asks one agent of a cluster.

@@ -181,7 +181,9 @@ func reachable(_ *Facts, c *Cluster, r *report) {
 	for _, status := range s.Status.ClusterStatuses {
 		x := clusterCondition(s, status.ClusterID, mcv1alpha2.ClusterReachable)
 		switch {
-		case x == nil, x.Status == corev1.ConditionTrue, x.Reason == reasonGone:
+		case x != nil && x.Reason == reasonGone:
+			r.skip("cluster " + status.ClusterID + " is gone")
+		case x == nil, x.Status == corev1.ConditionTrue:
 		case x.Status == corev1.ConditionUnknown:
 			r.unknown("cluster "+status.ClusterID, "%s", text(x.Reason, x.Message))
 		default:

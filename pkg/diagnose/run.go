@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Results of a check. Package verify has the first three.
@@ -126,6 +127,27 @@ func (k Check) judge(f *Facts, r *report) {
 		k.all(usable, r)
 		if len(r.results) == before {
 			r.pass("")
+		}
+		k.partly(usable, r, before)
+	}
+}
+
+// partly makes passes of a check unknown if some agents do not answer: nothing is known of their Nodes.
+func (k Check) partly(clusters []*Cluster, r *report, before int) {
+	if !k.agents {
+		return
+	}
+	var silent []string
+	for _, c := range clusters {
+		for _, a := range c.Agents {
+			if a.Fault != "" {
+				silent = append(silent, c.Name+"/"+a.Node)
+			}
+		}
+	}
+	for i := before; i < len(r.results) && len(silent) > 0; i++ {
+		if x := &r.results[i]; x.Status == Pass {
+			x.Status, x.Detail = Unknown, "agents do not answer: "+problem.Few(silent)
 		}
 	}
 }

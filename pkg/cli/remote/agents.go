@@ -59,6 +59,9 @@ func (c *Cluster) Agents(ctx context.Context) ([]Agent, error) {
 		}
 	}
 	for _, name := range c.Only {
+		if c.several {
+			break // the Node may be of another cluster
+		}
 		if !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == name }) {
 			return nil, fmt.Errorf("cluster %s has no Node %s; it has %s", c.Name, name, names(nodes.Items))
 		}
@@ -155,12 +158,33 @@ func (a Agent) Ask(ctx context.Context, path string, query url.Values) ([]byte, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.cluster.Timeout)
 	defer cancel()
-	var answer bytes.Buffer
+	answer := bounded{most: maxAnswer}
 	err := a.exec(ctx, []string{"--timeout", a.cluster.Timeout.String(), target(path, query)}, nil, &answer)
+	if answer.full {
+		err = fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
+	}
 	if err != nil {
 		return nil, a.failed(path, err)
 	}
 	return answer.Bytes(), nil
+}
+
+// maxAnswer is the largest answer that is read. A Node in foreign hands must not fill the reader's memory.
+const maxAnswer = 256 << 20
+
+// bounded is a buffer that takes no more than a number of bytes.
+type bounded struct {
+	bytes.Buffer
+	most int
+	full bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.most {
+		b.full = true
+		return 0, io.ErrShortWrite
+	}
+	return b.Buffer.Write(p)
 }
 
 // Stream copies the agent's answer to w, until the answer or ctx ends.

@@ -55,7 +55,7 @@ func (f Flags) Clusters() ([]*Cluster, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.Timeout, c.Only = f.Timeout, f.Nodes
+		c.Timeout, c.Only, c.several = f.Timeout, f.Nodes, len(names) > 1
 		all = append(all, c)
 	}
 	distinct(all, names)
@@ -85,6 +85,8 @@ type Cluster struct {
 	Timeout time.Duration
 	Only    []string // Nodes that Agents returns; all if empty
 
+	several bool // other clusters are asked too
+
 	core  func() (corev1client.CoreV1Interface, error)
 	slots chan struct{} // taken by questions that are being asked
 }
@@ -95,7 +97,7 @@ func Open(kubeconfig, name string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: name}
-	if _, err := os.Stat(name); err == nil {
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && !hasContext(rules, name) {
 		rules.ExplicitPath, overrides.CurrentContext = name, ""
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
@@ -113,6 +115,12 @@ func Open(kubeconfig, name string) (*Cluster, error) {
 		}
 	}
 	return New(filepath.Base(name), config), nil
+}
+
+// hasContext reports whether the kubeconfig has a context of a name. A file of that name does not count then.
+func hasContext(rules *clientcmd.ClientConfigLoadingRules, name string) bool {
+	raw, err := rules.Load()
+	return err == nil && raw.Contexts[name] != nil
 }
 
 // New returns a cluster by a client's configuration.
