@@ -63,7 +63,11 @@ check: packages ## format, columns and words, vet, lint, and the tests that deri
 modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./... tool
 
+# The page of the map is built with node and tested in Chromium. A node that is no Debian package brings npm with it.
+PAGE := chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo nodejs npm)
+
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
+	@build/packages $(PAGE)
 	@rm -rf $(BIN)/unstable
 	@# Labs that wait most of the time leave processor time to test-code and test-raced, which judge no times. The other
 	@# parts run one after the other. All run, so one run shows all that fails.
@@ -119,6 +123,7 @@ kernel: packages lab-binaries ## run all tests that meet the kernel's datapath, 
 	go test -count=1 -v -timeout 90m ./test/kernel -kernel.all -kernel.timeout 80m
 
 page: packages ## build the page of the map from web/ into pkg/observe/ui/dist
+	@build/packages $(PAGE)
 	@$(STAGE) "npm packages" npm --prefix web ci --ignore-scripts
 	@node web/build.mjs
 

@@ -49,7 +49,9 @@ func install(t *testing.T, from string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	npm := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-progress", "--prefer-offline")
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer stop()
+	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-progress", "--prefer-offline")
 	npm.Dir = to
 	if out, err := npm.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci in %s: %v\n%s", from, err, out)
@@ -95,7 +97,7 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// recorder emits lines once, with the present time.
+// recorder emits lines once. Their time is ahead of the page's, so that a slow page takes them for new ones too.
 type recorder []ui.Line
 
 func (r recorder) Records(ctx context.Context, connections bool, emit func(ui.Line)) {
@@ -103,7 +105,7 @@ func (r recorder) Records(ctx context.Context, connections bool, emit func(ui.Li
 		for _, to := range []**record.Record{&l.Drop, &l.Connection} {
 			if *to != nil {
 				now := **to
-				now.Time, *to = time.Now().UTC(), &now
+				now.Time, *to = time.Now().UTC().Add(10*time.Minute), &now
 			}
 		}
 		if l.Connection == nil || connections {
@@ -113,11 +115,11 @@ func (r recorder) Records(ctx context.Context, connections bool, emit func(ui.Li
 	<-ctx.Done()
 }
 
-// recorded are a drop by isolation, a drop by a rule, a connection, and lost records. name is a Pod's.
-func recorded(cluster, name string) recorder {
+// recorded are a drop by isolation, a drop by a rule, a connection, and lost records, of packets of a Pod to a Pod.
+func recorded(cluster, name, to string) recorder {
 	drop := record.Record{Node: "node-2", Verdict: record.Dropped, Protocol: "TCP",
 		From: record.End{Namespace: "shop", Pod: name, IP: "10.101.2.7", Port: 41022},
-		To:   record.End{Namespace: "pay", Pod: "ledger-0", IP: "10.101.3.9", Port: 5432}, Reason: "isolated", Count: 3,
+		To:   record.End{Namespace: "pay", Pod: to, IP: "10.101.3.9", Port: 5432}, Reason: "isolated", Count: 3,
 		Message: "The Pod is isolated by NetworkPolicy pay/ledger; no rule allows the packet.", Table: "IngressRule"}
 	byRule := drop
 	byRule.Reason, byRule.Message, byRule.Count = "policy", "", 1
@@ -163,9 +165,10 @@ func show(t *testing.T, s []ui.Snapshot, r ...ui.Recorder) *shown {
 func TestPage(t *testing.T) {
 	many := New(Size{Clusters: 100, Gateways: 16, Nodes: 10})
 	SetWay(&many[7], "node-2", "10.10.0.3", mcv1alpha1.WayDown)
-	pages := map[string]*shown{"three": show(t, Three(), recorded("shop/east", "web-5d4f7")),
-		"cut": show(t, Cut()), "hostile": show(t, Hostile(), recorded(bad, bad)),
-		"empty": show(t, nil), "many": show(t, many), "ends": show(t, Three())}
+	pages := map[string]*shown{"three": show(t, Three(), recorded("shop/east", "web-5d4f7", "ledger-0")),
+		"cut": show(t, Cut()), "hostile": show(t, Hostile(), recorded(bad+"/"+bad, bad, "ledger'; touch owned; #")),
+		"empty": show(t, nil), "many": show(t, many), "ends": show(t, Three()),
+		"well": show(t, New(Size{Clusters: 3, Gateways: 1, Nodes: 1}))}
 	urls := map[string]string{}
 	for name, p := range pages {
 		urls[name] = p.server.URL()
@@ -182,8 +185,11 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drive := exec.CommandContext(t.Context(), "node", "drive.mjs", string(arguments))
-	drive.Dir = install(t, ".")
+	modules := install(t, ".")
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer stop()
+	drive := exec.CommandContext(ctx, "node", "drive.mjs", string(arguments))
+	drive.Dir = modules
 	drive.Stderr = os.Stderr
 	stdout, err := drive.StdoutPipe()
 	if err != nil {
@@ -198,6 +204,7 @@ func TestPage(t *testing.T) {
 	}
 	names := map[string]bool{}
 	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var line struct {
 			Name, Do, Why string
@@ -221,6 +228,18 @@ func TestPage(t *testing.T) {
 			s := Three()
 			SetWay(&s[0], "node-1", "10.3.0.2", mcv1alpha1.WayUp)
 			pages["three"].hub.Set(time.Now(), ui.Build(s))
+		case "Node not ready":
+			s := New(Size{Clusters: 3, Gateways: 1, Nodes: 1})
+			s[0].Nodes[0].Ready = "False"
+			pages["well"].hub.Set(time.Now(), ui.Build(s))
+		case "API server silent":
+			s := New(Size{Clusters: 3, Gateways: 1, Nodes: 1})
+			s[0].Reach = ui.Silent
+			pages["well"].hub.Set(time.Now(), ui.Build(s))
+		case "no ways":
+			s := New(Size{Clusters: 3, Gateways: 1, Nodes: 1})
+			s[0].Gateways[0].Status.Ways = nil
+			pages["well"].hub.Set(time.Now(), ui.Build(s))
 		case "end":
 			pages["ends"].end()
 		default:
@@ -230,11 +249,14 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := lines.Err(); err != nil {
+		t.Error(err)
+	}
 	if err := drive.Wait(); err != nil {
 		t.Errorf("drive.mjs: %v", err)
 	}
-	if !names["end"] || len(names) < 14 {
-		t.Errorf("%d checks ran, want 14: %v", len(names), names)
+	if !names["end"] || len(names) < 15 {
+		t.Errorf("%d checks ran, want 15: %v", len(names), names)
 	}
 	picture, err := os.ReadFile(filepath.Join(shots, "map.png"))
 	if err != nil {

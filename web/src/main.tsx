@@ -4,24 +4,49 @@ import { MapView } from "./map";
 import { Panel } from "./panel";
 import { Age, count, Mark } from "./parts";
 import { format, route, type View, views } from "./route";
-import { clusters, connection, follow, head, last, links, now, present } from "./store";
+import { allNodes, clusters, connection, follow, head, last, links, now, present, services } from "./store";
 import { DropsView, NodesView, ServicesView, TimelineView } from "./tables";
+import type { State } from "./types";
 
 const titles: Record<View, string> = { map: "Map", services: "Services", nodes: "Nodes", drops: "Drops", timeline: "Timeline" };
 
 // staleAfter is the time without a message after which the page no longer shows states as those of now.
 const staleAfter = 15_000;
 
+// tally counts the clusters, Nodes and Services in a state: "1 cluster, 2 Nodes".
+const tally = (state: State): string =>
+  (
+    [
+      [clusters.value, "cluster"],
+      [allNodes.value.map((n) => n.node), "Node"],
+      [services.value ?? [], "Service"],
+    ] as [{ state: State }[], string][]
+  )
+    .map(([all, one]) => [all.filter((x) => x.state === state).length, one] as const)
+    .filter(([n]) => n > 0)
+    .map(([n, one]) => count(n, one))
+    .join(", ");
+
+// Summary says what is not well. It is green only if every part is.
 const Summary = () => {
-  const bad = links.value.reduce((n, l) => n + l.ab.down + l.ba.down, 0);
+  const ways = (which: "down" | "unknown"): string => {
+    const n = links.value.reduce((sum, l) => sum + l.ab[which] + l.ba[which], 0);
+    return n ? `${count(n, "direction")} ${which}` : "";
+  };
   const problems = clusters.value.reduce((n, c) => n + (c.problems?.length ?? 0) + (c.leftOut ?? 0), 0);
-  const dark = clusters.value.filter((c) => c.state === "unknown").length;
+  const [bad, warn, dark] = [tally("bad"), tally("warn"), tally("unknown")];
+  const marks: [State, string][] = [
+    ["bad", [ways("down"), bad ? `${bad} bad` : ""].filter(Boolean).join(", ")],
+    ["warn", problems ? count(problems, "problem") : warn ? `${warn} with problems` : ""],
+    ["unknown", dark ? `${dark} not known` : ways("unknown") || (links.value.some((l) => l.state === "unknown") ? "no ways" : "")],
+  ];
+  const shown = marks.filter(([, word]) => word);
   return (
     <div class="summary" role="status">
-      {bad ? <Mark state="bad" word={`${bad} ${bad === 1 ? "direction" : "directions"} down`} /> : null}
-      {problems ? <Mark state="warn" word={count(problems, "problem")} /> : null}
-      {dark ? <Mark state="unknown" word={`${count(dark, "cluster")} not known`} /> : null}
-      {!bad && !problems && !dark && clusters.value.length ? <Mark state="ok" word="nothing is down" /> : null}
+      {shown.map(([state, word]) => (
+        <Mark key={state} state={state} word={word} />
+      ))}
+      {shown.length === 0 && clusters.value.length ? <Mark state="ok" word="nothing is down" /> : null}
     </div>
   );
 };

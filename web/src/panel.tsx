@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { endKey } from "./map";
-import { Commands, Conditions, count, Mark, Part, Problems, Time } from "./parts";
+import { Commands, Conditions, count, Mark, Part, Problems, quote, Time } from "./parts";
 import { endText, isDrop, type Row, rows } from "./records";
 import { go, route, select, selected } from "./route";
 import { asOf, clusterOf, fetchLink, idOf, links, nodesOf, order, services } from "./store";
@@ -326,7 +326,7 @@ const RecordPanel = ({ row: { cluster, rec } }: { row: Row }) => {
           ["packets", rec.count],
         ]}
       />
-      {c?.observe ? <Commands list={[`${c.observe} --to ${to}`]} /> : null}
+      {c?.observe ? <Commands list={[`${c.observe} --to ${quote(to)}`]} /> : null}
     </Shell>
   );
 };

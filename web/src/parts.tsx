@@ -31,6 +31,10 @@ export const Mark = ({ state, word, tiny }: { state: State; word: string; tiny?:
   </span>
 );
 
+// quote makes a text one word of a shell, as the server's commands are made.
+export const quote = (word: string): string =>
+  /^[-a-zA-Z0-9_./:=,@%+]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+
 const copied = signal("");
 
 // Command is a command to run, with a button that copies it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,9 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 	if err != nil {
 		return err
 	}
+	for _, s := range sources {
+		s.AskWhile(func() bool { return server.Pages() > 0 })
+	}
 	ready(server.URL())
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -98,7 +102,8 @@ func access(kubeconfig, name, shown string) ui.Access {
 	}
 	a := ui.Access{Name: shown, Arg: name, Kubectl: []string{"--context", name}}
 	if kubeconfig != "" {
-		a.Kubectl = append([]string{"--kubeconfig", kubeconfig}, a.Kubectl...)
+		a.Tombolo = []string{"--kubeconfig", kubeconfig}
+		a.Kubectl = slices.Concat(a.Tombolo, a.Kubectl)
 	}
 	return a
 }

@@ -46,6 +46,7 @@ type Snapshot struct {
 	Nodes    []NodeFacts
 	Policies map[string]int
 	Agents   map[string]Agent // by Node
+	Refusal  string           // of the API server, if the user may not ask agents
 }
 
 // NodeFacts are the facts of a Node.
@@ -69,6 +70,7 @@ const (
 	// maxBuilt is the number of ways above which the Model counts ways. The ways of a link are then built on request.
 	maxBuilt    = 20_000
 	unknownWord = "unknown"
+	leftWord    = "left"
 )
 
 // Build merges the views of several contexts. A cluster that several contexts show is one cluster.
@@ -94,7 +96,7 @@ func Build(snapshots []Snapshot) Model {
 // build builds a Model. counts leaves out the ways and counts them. only builds the ways of one link, and nothing else.
 func build(snapshots []Snapshot, counts bool, only string) Model {
 	b := &builder{counts: counts, only: only, clusters: map[string]*Cluster{}, links: map[string]*link{},
-		services: map[[2]string]*Service{}, args: map[string]string{}, names: map[[2]string]string{},
+		services: map[[2]string]*Service{}, access: map[string]Access{}, names: map[[2]string]string{},
 		model: Model{Nodes: map[string][]Node{}, AsOf: map[string]time.Time{}}}
 	var own []*view
 	for i := range snapshots {
@@ -123,7 +125,7 @@ type builder struct {
 	clusters map[string]*Cluster
 	links    map[string]*link
 	services map[[2]string]*Service
-	args     map[string]string    // of commands, by cluster
+	access   map[string]Access    // by cluster
 	names    map[[2]string]string // of Gateways, by cluster and address
 }
 
@@ -197,7 +199,7 @@ func (b *builder) own(s *Snapshot) *view {
 		c.Leader = c.Leader || set.Spec.ClusterID == c.ID &&
 			len(set.Spec.Leaders) > 0 && set.Spec.Leaders[0].ClusterID == set.Spec.ClusterID
 	}
-	c.Observe = command("tombolo", "observe", "--context", s.Arg)
+	c.Observe = command(slices.Concat([]string{"tombolo", "observe"}, s.Tombolo, []string{"--context", s.Arg})...)
 	c.State, c.Word, c.Why = v.state()
 	if before := b.clusters[c.Key]; before != nil {
 		before.problem(Problem{Object: "context " + s.Name, Reason: "SameCluster",
@@ -208,6 +210,16 @@ func (b *builder) own(s *Snapshot) *view {
 	for _, m := range s.Missing {
 		m.Command = v.kubectl("get", m.Object, "-A")
 		c.problem(m)
+	}
+	if s.Refusal != "" && v.live() {
+		p := Problem{Object: "agents", Reason: "AgentsNotAsked", Message: "This user may not ask the agents, so Nodes are " +
+			"without problems and versions. It needs list for pods, and get and create for pods/exec. " + s.Refusal}
+		if strings.Contains(s.Refusal, "pods/exec") {
+			p.Command = v.kubectl("auth", "can-i", "create", "pods/exec", "-n", multicluster.AgentNamespace)
+		} else {
+			p.Command = v.kubectl("auth", "can-i", "list", "pods", "-A")
+		}
+		c.problem(p)
 	}
 	switch v.Reach {
 	case Live, Starting:
@@ -228,7 +240,7 @@ func (b *builder) own(s *Snapshot) *view {
 		}
 	}
 	v.cluster = &c
-	b.clusters[c.Key], b.args[c.Key] = &c, s.Arg
+	b.clusters[c.Key], b.access[c.Key] = &c, s.Access
 	return v
 }
 
@@ -303,12 +315,12 @@ func (b *builder) others(v *view) {
 			c := b.other(v, status.ClusterID)
 			for _, k := range status.Conditions {
 				b.seen(v, c, "ClusterSet", Condition{Type: string(k.Type), Status: string(k.Status), Reason: k.Reason,
-					Message: k.Message, Since: k.LastTransitionTime.Time})
+					Message: k.Message, Since: sayable(k.LastTransitionTime.Time)})
 			}
 		}
 		for _, k := range set.Status.Conditions {
 			b.seen(v, v.cluster, "ClusterSet", Condition{Type: string(k.Type), Status: string(k.Status), Reason: k.Reason,
-				Message: k.Message, Since: k.LastTransitionTime.Time})
+				Message: k.Message, Since: sayable(k.LastTransitionTime.Time)})
 		}
 	}
 	for _, info := range v.Infos {
@@ -319,7 +331,7 @@ func (b *builder) others(v *view) {
 		c.Services, c.Pods = info.Spec.Services(), info.Spec.PodCIDRs
 		for _, k := range info.Status.Conditions {
 			b.seen(v, c, "ClusterInfoImport", Condition{Type: string(k.Type), Status: string(k.Status), Reason: k.Reason,
-				Message: k.Message, Since: k.LastTransitionTime.Time})
+				Message: k.Message, Since: sayable(k.LastTransitionTime.Time)})
 			if k.Status == "False" {
 				v.cluster.problem(Problem{Object: "ClusterInfoImport " + info.Namespace + "/" + info.Name, Reason: k.Reason,
 					Message: k.Message,
@@ -328,6 +340,11 @@ func (b *builder) others(v *view) {
 		}
 		if c.Context != "" {
 			continue
+		}
+		if at := info.Annotations[multicluster.AnnotationWithdrawn]; at != "" && v.live() {
+			c.State, c.Word = Unknown, leftWord
+			c.Why = "The leader withdrew the cluster at " + at + ". Nothing is sent to its Gateways. If this was not meant, " +
+				"join it again: tombolo mc join."
 		}
 		for _, g := range info.Spec.GatewayInfos {
 			c.gateway(Gateway{Address: g.GatewayIP, State: Unknown, Word: "seen by " + v.cluster.ID})
@@ -348,11 +365,22 @@ func (c *Cluster) gateway(g Gateway) {
 // seen adds a condition that a view reports about a cluster. A report of a cluster that does not answer is old.
 func (b *builder) seen(v *view, c *Cluster, kind string, k Condition) {
 	c.Seen = append(c.Seen, Seen{By: v.cluster.ID, Kind: kind, Condition: k})
-	if c.Context != "" || !v.live() || kind != "ClusterSet" || k.Type == string(mcv1alpha2.ClusterIsLeader) {
+	if c == v.cluster || !v.live() || kind != "ClusterSet" || k.Type == string(mcv1alpha2.ClusterIsLeader) ||
+		c.Word == leftWord {
 		return
 	}
 	word := k.Type + " is " + cmp.Or(k.Status, unknownWord) + " by " + v.cluster.ID
 	switch {
+	case c.Context != "" && k.Status == "False":
+		p := Problem{Object: "cluster " + c.ID, Reason: cmp.Or(k.Reason, k.Type), Message: word + ": " + k.Message,
+			Command: v.kubectl("describe", "clusterset", "-n", v.set.Namespace, v.set.Name)}
+		if !slices.ContainsFunc(c.Problems, func(o Problem) bool { return o.Object == p.Object && o.Reason == p.Reason }) {
+			c.problem(p) // one of the clusters that report it is enough
+		}
+		if c.State == OK {
+			c.State, c.Word, c.Why = Warn, word, sentence(k.Reason, k.Message)
+		}
+	case c.Context != "":
 	case k.Status == "False":
 		c.State, c.Word, c.Why = worse(c.State, Warn), word, sentence(k.Reason, k.Message)
 	case k.Status == "True" && c.Word == "no context":
@@ -585,9 +613,17 @@ func (b *builder) service(namespace, name string) *Service {
 func conditions(list []metav1.Condition) (out []Condition) {
 	for _, c := range list {
 		out = append(out, Condition{Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message,
-			Since: c.LastTransitionTime.Time})
+			Since: sayable(c.LastTransitionTime.Time)})
 	}
 	return out
+}
+
+// sayable returns a time in UTC, or no time if JSON has no text for its year.
+func sayable(t time.Time) time.Time {
+	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
 }
 
 // exportState returns the state of an export from its conditions.
@@ -700,7 +736,13 @@ func (b *builder) done() Model {
 		})
 		l.State, l.Word = Count{l.AB.Up + l.BA.Up, l.AB.Down + l.BA.Down, l.AB.Unknown + l.BA.Unknown}.state()
 		if x, y := b.clusters[l.A], b.clusters[l.B]; x.Context != "" && y.Context != "" {
-			l.Commands = []string{command("tombolo", "mc", "verify", b.args[l.A], b.args[l.B])}
+			ax, ay := b.access[l.A], b.access[l.B]
+			flags := ax.Tombolo
+			if len(flags) == 0 {
+				flags = ay.Tombolo
+			}
+			words := slices.Concat([]string{"tombolo", "mc", "verify"}, flags, []string{ax.Arg, ay.Arg})
+			l.Commands = []string{command(words...)}
 		}
 		m.Links = append(m.Links, l.Link)
 	}

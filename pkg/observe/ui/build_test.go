@@ -138,6 +138,25 @@ func TestBuild(t *testing.T) {
 			"way north/node-1 > west/10.3.0.1: ok, up",
 			"way west/10.3.0.1 > north/node-1: unknown, unknown",
 		}},
+		{name: "a member that the leader has lost", change: func(s []ui.Snapshot) []ui.Snapshot {
+			for i := range 2 { // two report it, and one of them is enough
+				s[i].Sets[0].Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "west",
+					Conditions: []mcv1alpha2.ClusterCondition{{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse,
+						Reason: "Disconnected", Message: "The member is silent."}}}}
+			}
+			return s
+		}, want: []string{
+			"cluster west: warn, Ready is False by east",
+			"problem west: cluster west Disconnected: Ready is False by east: The member is silent.",
+		}},
+		{name: "a user who may not ask agents", change: func(s []ui.Snapshot) []ui.Snapshot {
+			s[0].Refusal, s[0].Agents = "pods is forbidden", nil
+			return s
+		}, want: []string{
+			"cluster east: warn, Ready, with problems",
+			"problem east: agents AgentsNotAsked: This user may not ask the agents, so Nodes are without problems and " +
+				"versions. It needs list for pods, and get and create for pods/exec. pods is forbidden",
+		}},
 		{name: "two contexts of one cluster", change: func(s []ui.Snapshot) []ui.Snapshot {
 			again := s[0]
 			again.Name = "admin@east"
@@ -224,7 +243,7 @@ func TestBuild(t *testing.T) {
 			"way north/node-1 > west", "gateway west/node-1", "node west", "export shop/cart of west",
 			"export shop/web of west", "import pay/ledger in west", "import shop/cart in west",
 			"import shop/web in west"}, want: []string{
-			"cluster west: unknown, no context",
+			"cluster west: unknown, left",
 			"gateway east/node-1: ok, 1 way up", "gateway north/node-1: ok, 1 way up",
 			"gateway west/10.3.0.1: unknown, seen by east",
 		}},
@@ -271,6 +290,43 @@ func TestBuildCommands(t *testing.T) {
 	}
 	if have, want := m.Links[0].Commands[0], `tombolo mc verify '/a b/it'\''s' north`; have != want {
 		t.Errorf("command %s\nwant    %s", have, want)
+	}
+	s[1].Tombolo, s[1].Refusal = []string{"--kubeconfig", "k"}, `cannot create resource "pods/exec"`
+	m = ui.Build(s)
+	for _, pair := range [][2]string{
+		{m.Links[0].Commands[0], `tombolo mc verify --kubeconfig k '/a b/it'\''s' north`},
+		{m.Clusters[1].Observe, "tombolo observe --kubeconfig k --context north"},
+		{m.Clusters[1].Problems[0].Command, "kubectl --context north auth can-i create pods/exec -n kube-system"},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("command %s\nwant    %s", pair[0], pair[1])
+		}
+	}
+}
+
+// TestOddTimes shows a condition of the year 10000, which JSON has no text for, and then a Model with such a time.
+func TestOddTimes(t *testing.T) {
+	s := page.New(page.Size{Clusters: 1, Gateways: 1, Nodes: 1})
+	var odd metav1.Time
+	if err := odd.UnmarshalJSON([]byte(`"9999-12-31T23:59:59-23:00"`)); err != nil {
+		t.Fatal(err)
+	}
+	s[0].Sets[0].Status.Conditions[0].LastTransitionTime = odd
+	s[0].Exports[0].Status.Conditions[0].LastTransitionTime = odd
+	hub := ui.NewHub()
+	hub.Set(time.Now(), ui.Build(s))
+	host, token := serve(t, hub)
+	r := open(t, host, token)
+	r.next()
+	have := string(r.has["cluster:shop/east"])
+	if !strings.Contains(have, `"type":"Ready"`) || strings.Contains(have, "since") {
+		t.Errorf("the cluster is %s, want it with a condition without a time", have)
+	}
+	m := ui.Build(s)
+	m.Clusters[0].Seen[0].Condition.Since = odd.Time
+	hub.Set(time.Now(), m)
+	if have := r.next(); !slices.Contains(have, "-cluster:shop/east") || len(r.has["services"]) == 0 {
+		t.Errorf("sections %v, want that of the cluster gone and the others there", have)
 	}
 }
 

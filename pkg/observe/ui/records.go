@@ -13,6 +13,9 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 )
@@ -25,6 +28,9 @@ const (
 	firstRecords = 50
 	// maxLines bounds the lines of a message to the page.
 	maxLines = 500
+	// An agent whose answer has ended is asked again after minPause, and after maxPause if that happens again and again.
+	minPause = time.Second
+	maxPause = 30 * time.Second
 )
 
 // StreamAgent copies the answer of the agent of a Node to w, until the answer or ctx ends.
@@ -45,59 +51,133 @@ type Recorder interface {
 }
 
 // Records reads drops, and connections if they are asked for, from the agents of the cluster until ctx ends. A page
-// that does not read costs the agents nothing.
+// that does not read costs the agents nothing. Nodes that come later are read too.
 func (s *Source) Records(ctx context.Context, connections bool, emit func(Line)) {
 	if s.stream == nil {
 		return
 	}
-	key := s.key()
-	nodes := s.nodes.All()
+	r := &reading{source: s, connections: connections, emit: emit, ends: map[string]context.CancelFunc{}}
+	every(ctx, record.MergeWait, r.pass)
+	r.running.Wait()
+}
+
+// reading reads the records of one cluster for one page.
+type reading struct {
+	source      *Source
+	connections bool
+	emit        func(Line)
+	running     sync.WaitGroup
+	ends        map[string]context.CancelFunc // of the Nodes that are read
+	reported    string                        // about the Nodes
+
+	mu      sync.Mutex
+	merger  record.Merger
+	refused bool // the user may not ask the agents
+}
+
+// pass begins to read new Nodes, and emits what is due.
+func (r *reading) pass(ctx context.Context) {
+	key := r.source.key()
+	nodes := r.source.nodes.All()
+	text := ""
 	if left := len(nodes) - maxStreams; left > 0 {
-		emit(Line{Cluster: key, Missing: fmt.Sprintf("%d of %d Nodes are not asked for records", left, len(nodes))})
+		text = fmt.Sprintf("%d of %d Nodes are not asked for records", left, len(nodes))
 		nodes = nodes[:maxStreams]
+	} else if len(nodes) == 0 {
+		text = "the Nodes are not known yet; they are asked for records once they are"
 	}
-	query := url.Values{"follow": {"true"}, "connections": {strconv.FormatBool(connections)},
-		"last": {strconv.Itoa(firstRecords)}}
-	var mu sync.Mutex // of the merger
-	var merger record.Merger
-	var running sync.WaitGroup
+	if text != r.reported && text != "" {
+		r.emit(Line{Cluster: key, Missing: text})
+	}
+	r.reported = text
+	wanted := map[string]bool{}
 	for _, row := range nodes {
-		running.Go(func() {
-			err := readEvents(ctx, func(w io.Writer) error {
-				return s.stream(ctx, row.Value.Name, api.PathObserve, query, w)
-			}, func(e record.Event) {
-				mu.Lock()
-				defer mu.Unlock()
-				merger.Add(e, time.Now())
-			})
-			if err != nil && ctx.Err() == nil {
-				emit(Line{Cluster: key, Node: row.Value.Name, Missing: err.Error()})
-			}
-		})
-	}
-	every(ctx, record.MergeWait, func(context.Context) {
-		mu.Lock()
-		due := merger.Due(time.Now())
-		mu.Unlock()
-		for _, e := range due {
-			line := Line{Cluster: key, Drop: e.Drop, Connection: e.Connection}
-			switch {
-			case e.Begin != nil && !e.Begin.Drops:
-				line.Node, line.Missing = e.Begin.Node, "the Node records no drops: observe.drops is false in antrea-agent.conf"
-			case e.Missing != nil:
-				line.Node, line.Missing = e.Missing.Node, fmt.Sprintf("%d records are lost: %s", e.Missing.Lost, e.Missing.Why)
-			case e.Record() == nil:
-				continue
-			}
-			emit(line)
+		name := row.Value.Name
+		wanted[name] = true
+		if r.ends[name] == nil {
+			node, end := context.WithCancel(ctx)
+			r.ends[name] = end
+			r.running.Go(func() { r.read(node, key, name) })
 		}
-	})
-	running.Wait()
+	}
+	for name, end := range r.ends {
+		if !wanted[name] {
+			end()
+			delete(r.ends, name)
+		}
+	}
+	r.mu.Lock()
+	due := r.merger.Due(time.Now())
+	r.mu.Unlock()
+	for _, e := range due {
+		line := Line{Cluster: key, Drop: e.Drop, Connection: e.Connection}
+		switch {
+		case e.Begin != nil && !e.Begin.Drops:
+			line.Node, line.Missing = e.Begin.Node, "the Node records no drops: observe.drops is false in antrea-agent.conf"
+		case e.Missing != nil:
+			line.Node, line.Missing = e.Missing.Node, fmt.Sprintf("%d records are lost: %s", e.Missing.Lost, e.Missing.Why)
+		case e.Record() == nil:
+			continue
+		default:
+			e.Record().Time = sayable(e.Record().Time)
+		}
+		r.emit(line)
+	}
+}
+
+// read reads the records of one Node until ctx ends. It asks again after an error, less and less often.
+func (r *reading) read(ctx context.Context, key, node string) {
+	query := url.Values{"follow": {"true"}, "connections": {strconv.FormatBool(r.connections)},
+		"last": {strconv.Itoa(firstRecords)}}
+	var newest time.Time
+	reported, pause := "", minPause
+	for {
+		start := time.Now()
+		err := readEvents(ctx, func(w io.Writer) error {
+			return r.source.stream(ctx, node, api.PathObserve, query, w)
+		}, func(e record.Event) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if o := e.Record(); o != nil && o.Time.After(newest) {
+				newest = o.Time
+			}
+			r.merger.Add(e, time.Now())
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("the agent has ended its answer")
+		}
+		if time.Since(start) > maxPause {
+			pause = minPause
+		}
+		if text := err.Error(); apierrors.IsForbidden(err) || refuses(text) {
+			pause = refusedFor
+			r.mu.Lock()
+			first := !r.refused
+			r.refused = true
+			r.mu.Unlock()
+			if first {
+				r.emit(Line{Cluster: key, Missing: "this user may not ask the agents: " + text})
+			}
+		} else if text != reported {
+			reported = text
+			r.emit(Line{Cluster: key, Node: node, Missing: text})
+		}
+		if !wait(ctx, pause, nil) {
+			return
+		}
+		pause = min(2*pause, maxPause)
+		if !sayable(newest).IsZero() {
+			query.Set("since", newest.Add(1).UTC().Format(time.RFC3339Nano))
+		}
+	}
 }
 
 // key returns the key of the cluster in the Model.
 func (s *Source) key() string {
-	if set := setOf(s.Snapshot().Sets); set != nil {
+	if set := setOf(derive.Values(s.sets.All())); set != nil {
 		return keyOf(set.Name, set.Spec.ClusterID)
 	}
 	return "context/" + s.access.Name

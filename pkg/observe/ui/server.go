@@ -58,6 +58,9 @@ func Listen(port int, hub *Hub, recorders ...Recorder) (*Server, error) {
 // URL is the address that opens the page. It has the token.
 func (s *Server) URL() string { return "http://" + s.host() + "/#token=" + s.token }
 
+// Pages is the number of pages that are open.
+func (s *Server) Pages() int { return len(s.pages) }
+
 func (s *Server) host() string { return s.listener.Addr().String() }
 
 // cookie is its name. Cookies of all ports of a host are sent to each, so the name has the port.

@@ -197,6 +197,51 @@ func (r *reader) timeline() (out []string) {
 	return out
 }
 
+// TestTimelineStart shows clusters one by one, as their API servers answer: nothing has changed. A cluster that is no
+// longer known is a change.
+func TestTimelineStart(t *testing.T) {
+	hub := ui.NewHub()
+	host, token := serve(t, hub)
+	r := open(t, host, token)
+	r.next()
+	three := page.Size{Clusters: 3, Gateways: 2, Nodes: 1}
+	starting := func(i int, listed bool) ui.Snapshot {
+		s := ui.Snapshot{Access: page.New(three)[i].Access, Reach: ui.Starting}
+		if listed {
+			s.Sets, s.Infos = page.New(three)[i].Sets, page.New(three)[i].Infos
+		}
+		return s
+	}
+	set := func(s ...ui.Snapshot) {
+		hub.Set(time.Now(), ui.Build(s))
+		r.next()
+	}
+	set(starting(0, false), starting(1, false), starting(2, false))
+	set(page.New(three)[0], starting(1, false), starting(2, false))
+	set(page.New(three)[0], starting(1, true), starting(2, false))
+	set(page.New(three)[0], page.New(three)[1], starting(2, true))
+	set(page.New(three)...)
+	if have := r.timeline(); len(have) > 0 {
+		t.Errorf("changes while clusters come:\n%s", strings.Join(have, "\n"))
+	}
+	s := page.New(three)[:2]
+	page.SetWay(&s[0], "node-1", "10.2.0.1", mcv1alpha1.WayDown)
+	for i := range s { // west, the last one, is no longer known
+		s[i].Infos = s[i].Infos[:1]
+		for _, g := range s[i].Gateways {
+			g.Status.Ways = g.Status.Ways[:2]
+		}
+	}
+	set(s...)
+	have := r.timeline()
+	for _, want := range []string{"shop/west: Cluster west: Ready > gone",
+		"shop/east: Way east/node-1 → north/node-1: up > down", "shop/east: Way east/node-1 → west/node-1: up > gone"} {
+		if !slices.Contains(have, want) {
+			t.Errorf("the timeline lacks %s:\n%s", want, strings.Join(have, "\n"))
+		}
+	}
+}
+
 // TestEvents changes a ClusterSet while a page is open: an event has the changed sections only, and the timeline has
 // the changes.
 func TestEvents(t *testing.T) {

@@ -37,8 +37,13 @@ const (
 	// agentsEvery is how often all agents of a cluster are asked, agentsAtOnce of them at the same time. Above
 	// agentsARound Nodes each round asks the next ones, Gateways in each round.
 	agentsEvery  = 15 * time.Second
+	agentsLook   = time.Second // how often a Source looks whether it is time to ask
 	agentsAtOnce = 8
 	agentsARound = 64
+	// refusedFor is how long no agent is asked after the API server has refused it.
+	refusedFor = 5 * time.Minute
+	// lostAfter is how long a kind that was listed may be without a watch before its objects are old.
+	lostAfter = 5 * time.Second
 )
 
 // AskAgent sends a request to the agent of a Node, and returns the answer.
@@ -49,6 +54,7 @@ type Access struct {
 	Name    string   // as the map shows it
 	Arg     string   // a context of the kubeconfig, or a kubeconfig file
 	Kubectl []string // arguments of kubectl
+	Tombolo []string // arguments of tombolo, besides Arg
 }
 
 // Source watches one context of the kubeconfig, with the rights of its user.
@@ -78,6 +84,14 @@ type Source struct {
 	asOf   time.Time
 	server string
 	agents map[string]Agent
+	lost   map[int]time.Time    // since when a listed kind has no watch
+	asked  map[string]time.Time // when the agent of a Node was asked last
+	round  time.Time            // when agents were asked last
+	// refusal is why the user may not ask agents, since the time refused.
+	refusal string
+	refused time.Time
+
+	watched func() bool // whether agents are to be asked
 }
 
 // NewSource prepares to watch. ask and stream may be nil: then no agent is asked. changed is called after each change.
@@ -86,7 +100,8 @@ func NewSource(access Access, config *rest.Config, ask AskAgent, stream StreamAg
 	changed func()) (*Source, error) {
 	s := &Source{access: access, ask: ask, stream: stream,
 		engine: derive.New(), changed: changed, reach: Starting,
-		agents: map[string]Agent{}, policies: map[string]*derive.Source[derive.Object, bool]{}}
+		agents: map[string]Agent{}, lost: map[int]time.Time{}, asked: map[string]time.Time{},
+		watched: func() bool { return true }, policies: map[string]*derive.Source[derive.Object, bool]{}}
 	kinds := watch.NewKinds(s.engine)
 	s.sets = kept[*mcv1alpha2.ClusterSet](kinds, "clustersets")
 	s.gateways = kept[*mcv1alpha1.Gateway](kinds, "gateways")
@@ -141,6 +156,9 @@ func nodeFacts(o *corev1.Node) NodeFacts {
 	return f
 }
 
+// AskWhile makes the Source ask agents only while f is true. It must be called before Run.
+func (s *Source) AskWhile(f func() bool) { s.watched = f }
+
 // Run watches until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	var running sync.WaitGroup
@@ -148,7 +166,7 @@ func (s *Source) Run(ctx context.Context) {
 	running.Go(func() { s.watcher.Run(ctx) })
 	running.Go(func() { every(ctx, pingEvery, s.look) })
 	if s.ask != nil {
-		running.Go(func() { every(ctx, agentsEvery, s.askAgents) })
+		running.Go(func() { every(ctx, agentsLook, s.askAgents) })
 	}
 	running.Wait()
 }
@@ -195,7 +213,7 @@ func (s *Source) set(v *version.Info, err error) {
 func (s *Source) Snapshot() Snapshot {
 	s.mu.Lock()
 	out := Snapshot{Access: s.access, Reach: s.reach, Why: s.why, AsOf: s.asOf, Version: s.server,
-		Agents: maps.Clone(s.agents), Listed: true, Policies: map[string]int{}}
+		Agents: maps.Clone(s.agents), Refusal: s.refusal, Listed: true, Policies: map[string]int{}}
 	s.mu.Unlock()
 	s.kindStates(&out)
 	out.Sets = derive.Values(s.sets.All())
@@ -212,9 +230,25 @@ func (s *Source) Snapshot() Snapshot {
 	return out
 }
 
-// kindStates adds the kinds that the API server does not list.
+// kindStates adds the kinds that the API server does not list. If it stops to list one that it has listed, it does not
+// answer.
 func (s *Source) kindStates(out *Snapshot) {
 	states := s.watcher.Status()
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, status := range states {
+		switch since, known := s.lost[i]; {
+		case strings.HasSuffix(s.kinds[i].Resource().Resource, "policies"): // they are only counted
+		case !status.Listed || status.Waiting == "" || refuses(status.Waiting):
+			delete(s.lost, i)
+		case !known:
+			s.lost[i] = now
+		case out.Reach == Live && now.Sub(since) > lostAfter:
+			out.Reach, out.AsOf = Silent, since
+			out.Why = "The API server no longer lists " + s.kinds[i].Resource().String() + ": " + status.Waiting
+		}
+	}
 	for i, status := range states {
 		switch {
 		case status.Listed && status.Waiting == "":
@@ -241,35 +275,52 @@ func refuses(text string) bool {
 	return strings.Contains(text, "is forbidden") || strings.Contains(text, "Unauthorized")
 }
 
-// askAgents asks the agents of the cluster's Nodes for their state.
+// askAgents asks the agents of the cluster's Nodes for their state, if it is time.
 func (s *Source) askAgents(ctx context.Context) {
-	all := s.nodes.All()
-	s.mu.Lock()
-	known := map[string]time.Time{}
-	for name, a := range s.agents {
-		known[name] = a.AsOf
+	names := s.turn(time.Now())
+	slots := make(chan struct{}, agentsAtOnce)
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	for _, name := range names {
+		slots <- struct{}{}
+		s.mu.Lock()
+		refused := s.refusal != "" && name != names[0] // one question shows whether the user may ask now
+		if !refused {
+			s.asked[name] = time.Now()
+		}
+		s.mu.Unlock()
+		if refused || ctx.Err() != nil {
+			return
+		}
+		asked.Go(func() {
+			defer func() { <-slots }()
+			s.askOne(ctx, name)
+		})
 	}
-	gone := maps.Clone(s.agents)
-	for _, row := range all {
-		delete(gone, row.Value.Name)
-	}
-	for name := range gone {
-		delete(s.agents, name)
-	}
-	live := s.reach == Live
-	s.mu.Unlock()
-	if !live {
-		return
-	}
-	names := make([]string, 0, len(all))
-	for _, row := range all {
+}
+
+// turn returns the Nodes whose agents are to be asked now.
+func (s *Source) turn(now time.Time) (names []string) {
+	exists := map[string]bool{}
+	for _, row := range s.nodes.All() {
 		names = append(names, row.Value.Name)
+		exists[row.Value.Name] = true
 	}
 	gateways := map[string]bool{}
 	for _, row := range s.gateways.All() {
 		gateways[row.Value.Name] = true
 	}
-	// Gateways first, then the agents that answered the longest ago.
+	watched := s.watched()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.agents, func(name string, _ Agent) bool { return !exists[name] })
+	maps.DeleteFunc(s.asked, func(name string, _ time.Time) bool { return !exists[name] })
+	due := now.Sub(s.round) >= agentsEvery && now.Sub(s.refused) >= refusedFor
+	if s.reach != Live || !watched || len(names) == 0 || !due {
+		return nil
+	}
+	s.round = now
+	// Gateways first, then the agents that were asked the longest ago.
 	slices.SortStableFunc(names, func(x, y string) int {
 		if gateways[x] != gateways[y] {
 			if gateways[x] {
@@ -277,19 +328,9 @@ func (s *Source) askAgents(ctx context.Context) {
 			}
 			return 1
 		}
-		return known[x].Compare(known[y])
+		return s.asked[x].Compare(s.asked[y])
 	})
-	names = names[:min(len(names), agentsARound)]
-	turn := make(chan struct{}, agentsAtOnce)
-	var asked sync.WaitGroup
-	for _, name := range names {
-		turn <- struct{}{}
-		asked.Go(func() {
-			defer func() { <-turn }()
-			s.askOne(ctx, name)
-		})
-	}
-	asked.Wait()
+	return names[:min(len(names), agentsARound)]
 }
 
 func (s *Source) askOne(ctx context.Context, node string) {
@@ -302,12 +343,17 @@ func (s *Source) askOne(ctx context.Context, node string) {
 	}
 	s.mu.Lock()
 	a := s.agents[node]
-	if err != nil {
+	switch {
+	case err == nil:
+		s.agents[node] = Agent{Status: status, AsOf: time.Now()}
+		s.refusal, s.refused = "", time.Time{}
+	case apierrors.IsForbidden(err) || refuses(err.Error()):
+		s.refusal, s.refused = err.Error(), time.Now()
+		clear(s.agents)
+	default:
 		a.Err = err.Error()
-	} else {
-		a = Agent{Status: status, AsOf: time.Now()}
+		s.agents[node] = a
 	}
-	s.agents[node] = a
 	s.mu.Unlock()
 	s.changed()
 }

@@ -17,35 +17,56 @@ const (
 type fact struct {
 	cluster, object, value string
 	state                  State
+	other                  string // key of the cluster at the far end of ways
+}
+
+// known is a cluster of the last Model.
+type known struct {
+	id, context string
+	facts       map[string]fact // by key
 }
 
 // timeline records what changed from Model to Model.
 type timeline struct {
-	facts   map[string]map[string]fact // by cluster and by key
-	changes []Change                   // the newest first
+	clusters map[string]known // by key
+	changes  []Change         // the newest first
 }
 
 // add compares a Model with the facts before, and puts the changes into the Model. The first facts of a cluster are no
-// changes. While a cluster does not answer, its facts stay as they were.
+// changes, and neither are the first ones of a context that shows a cluster which others have shown before. While a
+// cluster does not answer, its facts stay as they were.
 func (t *timeline) add(now time.Time, m *Model) {
-	if t.facts == nil {
-		t.facts = map[string]map[string]fact{}
-	}
+	before := t.clusters
+	t.clusters = make(map[string]known, len(m.Clusters))
 	var changes []Change
 	after := m.facts()
+	fresh, contexts := map[string]bool{}, map[string]bool{}
 	for _, c := range m.Clusters {
-		before := t.facts[c.Key]
+		was, had := before[c.Key]
+		fresh[c.Key] = !had || was.context != c.Context
+		contexts[c.Context] = true
+	}
+	for _, c := range m.Clusters {
+		is := known{c.ID, c.Context, after[c.Key]}
+		was := before[c.Key]
 		switch {
-		case !c.Current && before == nil:
+		case fresh[c.Key] && !c.Current:
+			continue
+		case fresh[c.Key]:
+			t.clusters[c.Key] = is
 			continue
 		case !c.Current:
-			kept := maps.Clone(before)
-			kept["cluster"] = after[c.Key]["cluster"]
-			after[c.Key] = kept
+			is.facts = maps.Clone(was.facts)
+			is.facts["cluster"] = after[c.Key]["cluster"]
 		}
-		t.facts[c.Key] = after[c.Key]
-		if before != nil {
-			changes = append(changes, compare(now, before, after[c.Key])...)
+		t.clusters[c.Key] = is
+		changes = append(changes, compare(now, was.facts, is.facts, fresh)...)
+	}
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		was := before[key]
+		// A cluster that a context shows under another key has joined or left a ClusterSet.
+		if _, stays := after[key]; !stays && (was.context == "" || !contexts[was.context]) {
+			changes = append(changes, Change{now, key, "Cluster " + was.id, was.facts["cluster"].value, "gone", Unknown})
 		}
 	}
 	t.changes = append(changes, t.changes...)
@@ -53,14 +74,15 @@ func (t *timeline) add(now time.Time, m *Model) {
 	m.Timeline = slices.Clone(t.changes)
 }
 
-// compare returns the differences between the facts of one cluster.
-func compare(now time.Time, before, after map[string]fact) (changes []Change) {
+// compare returns the differences between the facts of one cluster. Ways to a fresh cluster have other names since.
+func compare(now time.Time, before, after map[string]fact, fresh map[string]bool) (changes []Change) {
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		was, had := before[key]
 		is, has := after[key]
 		switch {
+		case fresh[was.other] || fresh[is.other]:
 		case had && !has:
 			changes = append(changes, Change{now, was.cluster, was.object, was.value, "gone", Unknown})
 		case !had:
@@ -78,10 +100,13 @@ func (m *Model) facts() map[string]map[string]fact {
 	ids := map[string]string{}
 	for _, c := range m.Clusters {
 		ids[c.Key] = c.ID
-		out[c.Key] = map[string]fact{"cluster": {c.Key, "Cluster " + c.ID, c.Word, c.State}}
+		out[c.Key] = map[string]fact{"cluster": {c.Key, "Cluster " + c.ID, c.Word, c.State, ""}}
 	}
 	put := func(cluster, object, value string, state State) {
-		out[cluster][object] = fact{cluster, object, value, state}
+		out[cluster][object] = fact{cluster, object, value, state, ""}
+	}
+	way := func(from, to, object, value string, state State) {
+		out[from][object] = fact{from, object, value, state, to}
 	}
 	for _, c := range m.Clusters {
 		for _, g := range c.Gateways {
@@ -94,13 +119,13 @@ func (m *Model) facts() map[string]map[string]fact {
 	}
 	for _, l := range m.Links {
 		if total > maxWatchedWays || m.waysOf != nil {
-			put(l.A, "Ways "+ids[l.A]+" – "+ids[l.B], l.Word, l.State)
+			way(l.A, l.B, "Ways "+ids[l.A]+" – "+ids[l.B], l.Word, l.State)
 			continue
 		}
 		for _, w := range l.Ways {
 			a, b := ids[l.A]+"/"+cmp.Or(w.A.Name, w.A.Address), ids[l.B]+"/"+cmp.Or(w.B.Name, w.B.Address)
-			put(l.A, "Way "+a+" → "+b, w.AB.Word, w.AB.State)
-			put(l.B, "Way "+b+" → "+a, w.BA.Word, w.BA.State)
+			way(l.A, l.B, "Way "+a+" → "+b, w.AB.Word, w.AB.State)
+			way(l.B, l.A, "Way "+b+" → "+a, w.BA.Word, w.BA.State)
 		}
 	}
 	for _, s := range m.Services {
