@@ -44,13 +44,11 @@ func (s state) ways(other state) (string, error) {
 	var up int
 	var down, unknown, going []string
 	if info := s.of(other); info != nil {
-		for _, g := range info.Spec.LeavingGateways {
-			going = append(going, g.GatewayIP)
-		}
+		going = Leaving(info)
 	}
 	for _, g := range s.Gateways {
-		if g.Annotations[multicluster.AnnotationPhase] != "" {
-			continue // it comes or goes, and no new connection uses it
+		if ComesOrGoes(&g) {
+			continue
 		}
 		for _, w := range g.Status.Ways {
 			text := fmt.Sprintf("from Gateway %s (%s) to %s", g.Name, g.GatewayIP, w.To)
@@ -109,7 +107,24 @@ func (s state) reachable(other state) *mcv1alpha2.ClusterCondition {
 
 // behindNAT reports whether tunnels of another cluster come from elsewhere than it announces.
 func (s state) behindNAT(other state) bool {
-	return len(s.Sets) > 0 && s.Sets[0].Annotations[multicluster.AnnotationTunnelSources+other.id()] != ""
+	return len(s.Sets) > 0 && BehindNAT(&s.Sets[0], other.id())
+}
+
+// BehindNAT reports whether tunnels of a cluster come to the member of a ClusterSet from elsewhere than it announces.
+// BFD may then not find ways that work.
+func BehindNAT(set *mcv1alpha2.ClusterSet, id string) bool {
+	return set.Annotations[multicluster.AnnotationTunnelSources+id] != ""
+}
+
+// ComesOrGoes reports whether a Gateway has a phase: no new connection uses it, and its ways may be down.
+func ComesOrGoes(g *mcv1alpha1.Gateway) bool { return g.Annotations[multicluster.AnnotationPhase] != "" }
+
+// Leaving returns the addresses of another cluster's Gateways that leave. Ways to them may be down.
+func Leaving(info *mcv1alpha1.ClusterInfoImport) (out []string) {
+	for _, g := range info.Spec.LeavingGateways {
+		out = append(out, g.GatewayIP)
+	}
+	return out
 }
 
 // unwatched returns the reason why ways to another cluster are not watched, as far as its announcement shows it.

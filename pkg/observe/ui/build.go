@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -96,7 +97,8 @@ func Build(snapshots []Snapshot) Model {
 // build builds a Model. counts leaves out the ways and counts them. only builds the ways of one link, and nothing else.
 func build(snapshots []Snapshot, counts bool, only string) Model {
 	b := &builder{counts: counts, only: only, clusters: map[string]*Cluster{}, links: map[string]*link{},
-		services: map[[2]string]*Service{}, access: map[string]Access{}, names: map[[2]string]string{},
+		services: map[[2]string]*Service{}, access: map[string]Access{},
+		sets: map[string]*mcv1alpha2.ClusterSet{}, names: map[[2]string]string{},
 		model: Model{Nodes: map[string][]Node{}, AsOf: map[string]time.Time{}}}
 	var own []*view
 	for i := range snapshots {
@@ -125,8 +127,9 @@ type builder struct {
 	clusters map[string]*Cluster
 	links    map[string]*link
 	services map[[2]string]*Service
-	access   map[string]Access    // by cluster
-	names    map[[2]string]string // of Gateways, by cluster and address
+	access   map[string]Access                 // by cluster
+	sets     map[string]*mcv1alpha2.ClusterSet // of clusters that have a context
+	names    map[[2]string]string              // of Gateways, by cluster and address
 }
 
 // link is a Link with its ways by the addresses of their ends.
@@ -241,6 +244,7 @@ func (b *builder) own(s *Snapshot) *view {
 	}
 	v.cluster = &c
 	b.clusters[c.Key], b.access[c.Key] = &c, s.Access
+	b.sets[c.Key] = v.set
 	return v
 }
 
@@ -390,7 +394,26 @@ func (b *builder) seen(v *view, c *Cluster, kind string, k Condition) {
 
 // ways adds the ways from the Gateways of a view.
 func (b *builder) ways(v *view) {
+	going := map[[2]string]bool{}
+	for _, info := range v.Infos {
+		for _, address := range verify.Leaving(info) {
+			going[[2]string{info.Spec.ClusterID, address}] = true
+		}
+	}
 	for _, g := range v.Gateways {
+		// excuse returns why a way may be down without a fault, or nothing.
+		excuse := func(id, address string) string {
+			far := b.sets[keyOf(v.cluster.ClusterSet, id)]
+			switch {
+			case verify.ComesOrGoes(g):
+				return "Gateway " + g.Name + " is " + g.Annotations[multicluster.AnnotationPhase] + ": no new connection uses it."
+			case going[[2]string{id, address}]:
+				return "The Gateway of " + id + " at " + address + " leaves: no new connection uses it."
+			case v.set != nil && verify.BehindNAT(v.set, id) || far != nil && verify.BehindNAT(far, v.cluster.ID):
+				return "Tunnels come from other addresses than are announced, so BFD may not find ways that work."
+			}
+			return ""
+		}
 		var here Count
 		reported := make(map[[2]string]mcv1alpha1.WayState, len(g.Status.Ways))
 		for _, w := range g.Status.Ways {
@@ -413,7 +436,7 @@ func (b *builder) ways(v *view) {
 					state, found = reported[key]
 					delete(reported, key)
 				}
-				here.add(b.way(to, g, far.GatewayIP, state, found))
+				here.add(b.way(to, g, far.GatewayIP, state, found, excuse))
 			}
 		}
 		// Ways to Gateways that are no longer announced, and ways inside WireGuard to the first address of a Service range.
@@ -421,7 +444,7 @@ func (b *builder) ways(v *view) {
 			return cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]))
 		}) {
 			if key[0] != "" {
-				here.add(b.way(b.towards(v, key[0]), g, key[1], reported[key], true))
+				here.add(b.way(b.towards(v, key[0]), g, key[1], reported[key], true, excuse))
 			}
 		}
 		gateway := Gateway{Name: g.Name, Address: g.GatewayIP, Internal: g.InternalIP,
@@ -460,9 +483,9 @@ func (b *builder) towards(v *view, id string) towards {
 	return to
 }
 
-// way adds one direction of a way, and returns it.
-func (b *builder) way(to towards, g *mcv1alpha1.Gateway, address string, state mcv1alpha1.WayState,
-	found bool) Direction {
+// way adds one direction of a way, and returns it. If there is an excuse, it may be down without a fault.
+func (b *builder) way(to towards, g *mcv1alpha1.Gateway, address string, state mcv1alpha1.WayState, found bool,
+	excuse func(id, address string) string) Direction {
 	d := Direction{State: Unknown, Word: unknownWord}
 	if to.view.live() && found {
 		switch state {
@@ -470,6 +493,9 @@ func (b *builder) way(to towards, g *mcv1alpha1.Gateway, address string, state m
 			d.State, d.Word = OK, "up"
 		case mcv1alpha1.WayDown:
 			d.State, d.Word = Bad, "down"
+			if d.Why = excuse(to.far.ID, address); d.Why != "" {
+				d.State = Unknown
+			}
 		}
 	}
 	switch {
@@ -484,7 +510,9 @@ func (b *builder) way(to towards, g *mcv1alpha1.Gateway, address string, state m
 			back.Unknown++
 		}
 	default:
-		d.Why = why(to.view, g, d, state, found)
+		if d.Why == "" {
+			d.Why = why(to.view, g, d, state, found)
+		}
 		b.put(to, g, address, d)
 	}
 	return d

@@ -178,6 +178,34 @@ func TestBuild(t *testing.T) {
 			s[0].Gateways[0].Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseLeaving}
 			return s
 		}, want: []string{"gateway east/node-1: ok, 2 ways up leaving"}},
+		{name: "a Gateway that leaves, with a way down", change: func(s []ui.Snapshot) []ui.Snapshot {
+			s[0].Gateways[0].Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseLeaving}
+			page.SetWay(&s[0], "node-1", "10.3.0.1", mcv1alpha1.WayDown)
+			return s
+		}, want: []string{
+			"gateway east/node-1: unknown, 1 of 2 ways up, others unknown leaving",
+			"link east-west: unknown, 1 of 2 ways up, others unknown",
+			"way east/node-1 > west/node-1: unknown, down",
+		}},
+		{name: "a way to a Gateway that leaves", change: func(s []ui.Snapshot) []ui.Snapshot {
+			spec := &s[0].Infos[1].Spec
+			spec.LeavingGateways, spec.GatewayInfos = spec.GatewayInfos, nil
+			page.SetWay(&s[0], "node-1", "10.3.0.1", mcv1alpha1.WayDown)
+			return s
+		}, want: []string{
+			"gateway east/node-1: unknown, 1 of 2 ways up, others unknown",
+			"link east-west: unknown, 1 of 2 ways up, others unknown",
+			"way east/node-1 > west/node-1: unknown, down",
+		}},
+		{name: "tunnels from other addresses than are announced", change: func(s []ui.Snapshot) []ui.Snapshot {
+			s[2].Sets[0].Annotations = map[string]string{multicluster.AnnotationTunnelSources + "east": "192.0.2.1"}
+			page.SetWay(&s[0], "node-1", "10.3.0.1", mcv1alpha1.WayDown)
+			return s
+		}, want: []string{
+			"gateway east/node-1: unknown, 1 of 2 ways up, others unknown",
+			"link east-west: unknown, 1 of 2 ways up, others unknown",
+			"way east/node-1 > west/node-1: unknown, down",
+		}},
 		{name: "ways inside WireGuard", change: func(s []ui.Snapshot) []ui.Snapshot {
 			s[2].Gateways[0].Annotations = map[string]string{multicluster.AnnotationInsideIP: "240.0.0.3"}
 			for i := range s[:2] {
