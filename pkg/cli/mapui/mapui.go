@@ -62,7 +62,7 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 	var sources []*ui.Source
 	var recorders []ui.Recorder
 	for i, c := range clusters {
-		name := c.Name
+		name := "" // the current context
 		if i < len(flags.Contexts) {
 			name = flags.Contexts[i]
 		}
@@ -95,12 +95,16 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 	return err
 }
 
-// access returns how commands reach a cluster: name is the flag's context or kubeconfig file.
+// access returns how commands reach a cluster: name is the flag's context or kubeconfig file, empty for the current
+// context.
 func access(kubeconfig, name, shown string) ui.Access {
 	if _, err := os.Stat(name); err == nil {
 		return ui.Access{Name: shown, Arg: name, Kubectl: []string{"--kubeconfig", name}}
 	}
-	a := ui.Access{Name: shown, Arg: name, Kubectl: []string{"--context", name}}
+	a := ui.Access{Name: shown, Arg: name}
+	if name != "" {
+		a.Kubectl = []string{"--context", name}
+	}
 	if kubeconfig != "" {
 		a.Tombolo = []string{"--kubeconfig", kubeconfig}
 		a.Kubectl = slices.Concat(a.Tombolo, a.Kubectl)

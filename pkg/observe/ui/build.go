@@ -202,7 +202,11 @@ func (b *builder) own(s *Snapshot) *view {
 		c.Leader = c.Leader || set.Spec.ClusterID == c.ID &&
 			len(set.Spec.Leaders) > 0 && set.Spec.Leaders[0].ClusterID == set.Spec.ClusterID
 	}
-	c.Observe = command(slices.Concat([]string{"tombolo", "observe"}, s.Tombolo, []string{"--context", s.Arg})...)
+	observe := slices.Concat([]string{"tombolo", "observe"}, s.Tombolo)
+	if s.Arg != "" {
+		observe = append(observe, "--context", s.Arg)
+	}
+	c.Observe = command(observe...)
 	c.State, c.Word, c.Why = v.state()
 	if before := b.clusters[c.Key]; before != nil {
 		before.problem(Problem{Object: "context " + s.Name, Reason: "SameCluster",

@@ -52,7 +52,7 @@ type AskAgent func(ctx context.Context, node, path string) ([]byte, error)
 // Access is how commands reach a cluster.
 type Access struct {
 	Name    string   // as the map shows it
-	Arg     string   // a context of the kubeconfig, or a kubeconfig file
+	Arg     string   // a context of the kubeconfig, or a kubeconfig file; empty for the current context
 	Kubectl []string // arguments of kubectl
 	Tombolo []string // arguments of tombolo, besides Arg
 }
