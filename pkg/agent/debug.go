@@ -212,12 +212,12 @@ func containsFold(list []string, word string) bool {
 
 // serveGroups lists the groups of the switch.
 func (a *switchAnswers) serveGroups(r *http.Request) (any, error) {
-	dump, err := a.flows.Dump(r.Context())
+	groups, err := a.flows.DumpGroups(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("read the switch's groups: %w", err)
 	}
 	list := api.GroupList{Groups: []api.Group{}}
-	for _, g := range dump.Groups {
+	for _, g := range groups {
 		out := api.Group{
 			ID:      g.Group.ID,
 			Type:    groupTypes[g.Group.Type],

@@ -19,12 +19,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
-// Limits of the list of connections.
+// Limits of the lists of connections and routes.
 const (
 	// stallingConnections is how many connections the userspace datapath lists at most. It forwards nothing meanwhile: for
 	// 10 ms at this number.
 	stallingConnections = 2000
-	maxEntries          = 50000
+	maxEntries          = 50000 // of connections, and of routes
 )
 
 // nodeAnswers are the answers about the Node itself, and about the parts of the switch that no command shows. They
@@ -43,12 +43,12 @@ func (a *Agent) nodeAnswers() map[string]func(*http.Request) (any, error) {
 
 // serveMeters lists the meters of the switch.
 func (a *switchAnswers) serveMeters(r *http.Request) (any, error) {
-	dump, err := a.flows.Dump(r.Context())
+	meters, err := a.flows.DumpMeters(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("read the switch's meters: %w", err)
 	}
 	list := api.MeterList{Meters: []api.Meter{}}
-	for _, m := range dump.Meters {
+	for _, m := range meters {
 		out := api.Meter{ID: m.Meter.ID, Text: m.Meter.String()}
 		if m.Owner != (flow.Owner{}) {
 			out.Owner = ownerText(m.Owner, nil)
@@ -122,10 +122,16 @@ func serveRoutes(*http.Request) (any, error) {
 	for _, r := range rules {
 		list.Rules = append(list.Rules, r.String())
 	}
-	for _, r := range routes {
+	addRoutes(&list, routes, maxEntries)
+	return list, nil
+}
+
+// addRoutes lists at most so many routes.
+func addRoutes(list *api.RouteList, routes []netlink.Route, most int) {
+	list.LeftOut = max(0, len(routes)-most)
+	for _, r := range routes[:len(routes)-list.LeftOut] {
 		list.Routes = append(list.Routes, r.String())
 	}
-	return list, nil
 }
 
 // serveNFTables answers with our nftables tables.

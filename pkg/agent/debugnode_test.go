@@ -82,7 +82,11 @@ func TestHostAnswers(t *testing.T) {
 	routes := answer.(api.RouteList)
 	if !strings.Contains(strings.Join(routes.Routes, "\n"),
 		"198.51.100.0/24 Src: <nil> Gw: 192.0.2.2 Flags: [] Table: 77") || len(routes.Rules) == 0 {
-		t.Errorf("routes: %q", routes)
+		t.Errorf("routes: %+v", routes)
+	}
+	var few api.RouteList
+	if addRoutes(&few, make([]netlink.Route, 3), 2); len(few.Routes) != 2 || few.LeftOut != 1 {
+		t.Errorf("two of three routes: %+v", few)
 	}
 	if answer, err = serveNFTables(httptest.NewRequest(http.MethodGet, api.PathNFTables, nil)); err != nil {
 		t.Fatal(err)

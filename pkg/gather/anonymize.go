@@ -11,6 +11,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
 // replacer replaces names by words. A name has the same word in the whole bundle, and other words in other bundles, so
@@ -48,8 +52,12 @@ func (w *replacer) learn(name string) {
 	w.parts = max(w.parts, len(parts(name)))
 }
 
-// learnObject has the names of a Pod, a Namespace or a Service replaced, with the names of the Pod's owners.
+// learnObject has the names of a Pod, a Namespace or a Service replaced, with the names of the Pod's owners. Names of
+// Tombolo's Pods stay.
 func (w *replacer) learnObject(o map[string]any) {
+	if own(unstructured.Unstructured{Object: o}) {
+		return
+	}
 	meta, _ := o["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
 	w.learn(name)
@@ -60,6 +68,46 @@ func (w *replacer) learnObject(o map[string]any) {
 		w.learn(name)
 		if i := strings.LastIndexByte(name, '-'); i > 0 && owner["kind"] == "ReplicaSet" {
 			w.learn(name[:i]) // the Deployment
+		}
+	}
+}
+
+// usersKinds are the kinds of objects in Events whose names are replaced.
+var usersKinds = []string{"Pod", "Service", "Endpoints", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job",
+	"CronJob", multicluster.ServiceImportKind, "ServiceExport"}
+
+// replicated matches the name of a Pod of a Deployment. Kubernetes makes its end without vowels.
+var replicated = regexp.MustCompile(`^((.+)-[b-df-hj-np-tv-xz24-9]{6,10})-[b-df-hj-np-tv-xz24-9]{5}$`)
+
+// learnMentioned has the names replaced that an Event, an export or an import mentions: of objects that do not exist
+// any more, and of objects in other clusters.
+func (w *replacer) learnMentioned(o map[string]any) {
+	field := func(path ...string) string {
+		text, _, _ := unstructured.NestedString(o, path...)
+		return text
+	}
+	switch field("kind") {
+	case "Event":
+		namespace, kind, name := field("involvedObject", "namespace"), field("involvedObject", "kind"),
+			field("involvedObject", "name")
+		w.learn(namespace)
+		switch {
+		case kind == "Namespace":
+			w.learn(name)
+		case slices.Contains(usersKinds, kind):
+			w.learn(name)
+			if m := replicated.FindStringSubmatch(name); m != nil && kind == "Pod" {
+				w.learn(m[1])
+				w.learn(m[2])
+			}
+		}
+	case "ServiceExport", multicluster.ServiceImportKind:
+		w.learn(field("metadata", "namespace"))
+		w.learn(field("metadata", "name"))
+	case "ResourceExport", "ResourceImport":
+		if slices.Contains(usersKinds, field("spec", "kind")) {
+			w.learn(field("spec", "namespace"))
+			w.learn(field("spec", "name"))
 		}
 	}
 }
@@ -113,7 +161,8 @@ func (w *replacer) text(text string) string {
 	})
 }
 
-// json replaces the names in the values of an answer. The names of fields stay.
+// json replaces the names in the values of an answer, and in keys such as names of ports. The names of fields stay:
+// they have only letters and digits.
 func (w *replacer) json(text []byte) []byte {
 	var v any
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -131,9 +180,14 @@ func (w *replacer) json(text []byte) []byte {
 				v[i] = replace(v[i])
 			}
 		case map[string]any:
+			out := make(map[string]any, len(v))
 			for key, value := range v {
-				v[key] = replace(value)
+				if strings.ContainsAny(key, "-./_") {
+					key = w.text(key)
+				}
+				out[key] = replace(value)
 			}
+			return out
 		}
 		return v
 	}

@@ -43,6 +43,9 @@ const (
 	pageSize   = 500
 	maxEvents  = 10000
 	parallel   = 16 // requests to one API server
+	maskers    = 2  // texts that are masked at a time
+	mostLate   = 3  // questions that an agent may leave without an answer until the time is over
+	logLines   = 100000
 	systemName = "kube-system"
 )
 
@@ -75,6 +78,9 @@ type cluster struct {
 	agents  []remote.Agent // that are asked
 	folder  string
 	dead    bool
+	// nodesUnknown means that the Nodes could not be listed. Then daemons are the Nodes that have a Pod of Tombolo.
+	nodesUnknown bool
+	daemons      int
 
 	kept map[string][]map[string]any // lists that were read before the others, by file
 }
@@ -84,6 +90,8 @@ type bundle struct {
 	Options
 	*archive
 	words *replacer // nil unless names are replaced
+	// masking is taken while a text is searched for secrets. The search is work for a processor, and needs room.
+	masking chan struct{}
 	// interrupted reports whether the user has ended the command. Later failures are no news.
 	interrupted func() bool
 }
@@ -94,7 +102,8 @@ func Run(ctx context.Context, o Options) (Manifest, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	b := &bundle{Options: o, archive: &archive{now: o.Now}, interrupted: func() bool { return ctx.Err() != nil }}
+	b := &bundle{Options: o, archive: &archive{now: o.Now}, interrupted: func() bool { return ctx.Err() != nil },
+		masking: make(chan struct{}, maskers)}
 	b.manifest = Manifest{Version: version.String(), Started: o.Now().UTC(), Anonymized: o.Anonymize, Files: []File{},
 		Failures: []Failure{}}
 	if o.Anonymize {
@@ -122,7 +131,12 @@ func Run(ctx context.Context, o Options) (Manifest, error) {
 		each(clusters, func(c *cluster) { c.learnNames(ctx) })
 	}
 	var diagnosed sync.WaitGroup
-	if !o.NoAgents && !(o.Anonymize && slices.ContainsFunc(clusters, func(c *cluster) bool { return c.dead })) {
+	switch {
+	case o.NoAgents:
+		b.failed(diagnosisName, errors.New("agents are not asked"))
+	case o.Anonymize && slices.ContainsFunc(clusters, func(c *cluster) bool { return c.dead }):
+		b.failed(diagnosisName, errors.New("not made: with --anonymize all clusters must list the names to replace"))
+	default:
 		diagnosed.Go(func() { b.diagnose(ctx, clusters) })
 	}
 	each(clusters, func(c *cluster) { c.collect(ctx) })
@@ -175,6 +189,10 @@ func (b *bundle) diagnose(ctx context.Context, clusters []*cluster) {
 	var all []*remote.Cluster
 	for _, c := range clusters {
 		if len(b.Nodes) > 0 || b.NodeLabels != "" {
+			if c.nodesUnknown {
+				b.failed(diagnosisName, fmt.Errorf("cluster %s is not in it: its Nodes could not be listed", c.Name))
+				continue
+			}
 			if len(c.agents) == 0 && !c.dead {
 				continue
 			}
@@ -184,8 +202,13 @@ func (b *bundle) diagnose(ctx context.Context, clusters []*cluster) {
 		}
 		all = append(all, c.Cluster)
 	}
+	if len(all) == 0 {
+		b.failed(diagnosisName, errors.New("there is no cluster with Nodes to ask"))
+		return
+	}
 	results := diagnose.Run(diagnose.Gather(ctx, all))
 	if ctx.Err() != nil {
+		b.failed(diagnosisName, errors.New("the command was interrupted"))
 		return
 	}
 	text, err := json.MarshalIndent(results, "", "  ")
@@ -193,11 +216,32 @@ func (b *bundle) diagnose(ctx context.Context, clusters []*cluster) {
 		b.failed(diagnosisName, err)
 		return
 	}
-	text = maskJSON(text)
-	if b.words != nil {
-		text = b.words.json(text)
+	b.write(diagnosisName, func() []byte { return b.anonymous(maskJSON(text)) })
+}
+
+// write adds a file. After an interrupt it does nothing: the search for secrets takes time.
+func (b *bundle) write(name string, clean func() []byte) {
+	b.masking <- struct{}{}
+	defer func() { <-b.masking }()
+	if !b.interrupted() {
+		b.add(name, clean())
 	}
-	b.add(diagnosisName, text)
+}
+
+// anonymous replaces the names in an answer, if that is requested.
+func (b *bundle) anonymous(text []byte) []byte {
+	if b.words == nil {
+		return text
+	}
+	return b.words.json(text)
+}
+
+// word replaces the names in a part of a file's name, if that is requested.
+func (b *bundle) word(text string) string {
+	if b.words == nil {
+		return text
+	}
+	return b.words.text(text)
 }
 
 // each calls f for all clusters at the same time.
@@ -234,6 +278,7 @@ func (c *cluster) open(ctx context.Context) {
 	}
 	if c.agents, err = c.Agents(ctx); err != nil {
 		c.fail("nodes", err)
+		c.withoutNodes(ctx)
 		return
 	}
 	if c.NodeLabels != "" {
@@ -247,11 +292,27 @@ func (c *cluster) open(ctx context.Context) {
 	}
 }
 
+// withoutNodes counts the Nodes whose logs are read while the Nodes cannot be listed.
+func (c *cluster) withoutNodes(ctx context.Context) {
+	c.agents, c.nodesUnknown = nil, true
+	pods, err := c.ownPods(ctx, systemName)
+	if err != nil {
+		return // collect reports it
+	}
+	nodes := map[string]bool{}
+	for _, pod := range pods {
+		if ofDaemonSet(pod) {
+			nodes[pod.Spec.NodeName] = true
+		}
+	}
+	c.daemons = len(nodes)
+}
+
 func (c *cluster) onlyLabelled(ctx context.Context) {
 	list, err := c.dynamic.Resource(gvr("", "v1", "nodes")).List(ctx, metav1.ListOptions{LabelSelector: c.NodeLabels})
 	if err != nil {
 		c.fail("nodes", fmt.Errorf("select Nodes with the labels %s: %w", c.NodeLabels, err))
-		c.agents = nil
+		c.withoutNodes(ctx)
 		return
 	}
 	c.agents = slices.DeleteFunc(c.agents, func(a remote.Agent) bool {
@@ -299,11 +360,11 @@ func (c *cluster) serverVersion(ctx context.Context) (text, clock string, err er
 // choose checks the number and the names of Nodes.
 func (b *bundle) choose(clusters []*cluster) error {
 	count := 0
-	var dead bool
+	var unknown bool
 	found := map[string]bool{}
 	for _, c := range clusters {
-		count += len(c.agents)
-		dead = dead || c.dead
+		count += len(c.agents) + c.daemons
+		unknown = unknown || c.dead || c.nodesUnknown
 		for _, a := range c.agents {
 			found[a.Node] = true
 		}
@@ -313,7 +374,7 @@ func (b *bundle) choose(clusters []*cluster) error {
 			count, MaxNodes)
 	}
 	for _, name := range b.Nodes {
-		if !found[name] && !dead {
+		if !found[name] && !unknown {
 			return fmt.Errorf("--nodes: no cluster has a Node %s: `kubectl get nodes` lists them", name)
 		}
 	}
@@ -333,33 +394,29 @@ func (c *cluster) fail(part string, err error) {
 
 // put adds a text.
 func (c *cluster) put(name string, content []byte) {
-	content = Mask(content)
-	if c.words != nil {
-		content = []byte(c.words.text(string(content)))
-	}
-	c.add(path.Join(c.folder, name), content)
+	c.write(path.Join(c.folder, name), func() []byte {
+		content := Mask(content)
+		if c.words != nil {
+			content = []byte(c.words.text(string(content)))
+		}
+		return content
+	})
 }
 
 // putJSON adds an answer.
 func (c *cluster) putJSON(name string, content []byte) {
-	content = maskJSON(content)
-	if c.words != nil {
-		content = c.words.json(content)
-	}
-	c.add(path.Join(c.folder, name), content)
+	c.write(path.Join(c.folder, name), func() []byte { return c.anonymous(maskJSON(content)) })
 }
 
 // putLines adds an answer of several lines, each of JSON.
 func (c *cluster) putLines(name string, content []byte) {
-	var out bytes.Buffer
-	for line := range bytes.Lines(content) {
-		line = maskJSON(line)
-		if c.words != nil {
-			line = c.words.json(line)
+	c.write(path.Join(c.folder, name), func() []byte {
+		var out bytes.Buffer
+		for line := range bytes.Lines(content) {
+			out.Write(append(bytes.TrimRight(c.anonymous(maskJSON(line)), "\n"), '\n'))
 		}
-		out.Write(append(bytes.TrimRight(line, "\n"), '\n'))
-	}
-	c.add(path.Join(c.folder, name), out.Bytes())
+		return out.Bytes()
+	})
 }
 
 // putObjects adds objects that were filtered.
@@ -379,11 +436,7 @@ func (c *cluster) putObjects(name string, list []map[string]any) {
 		out.Write(text)
 	}
 	out.WriteString("\n]}\n")
-	content := out.Bytes()
-	if c.words != nil {
-		content = c.words.json(content)
-	}
-	c.add(path.Join(c.folder, name), content)
+	c.write(path.Join(c.folder, name), func() []byte { return c.anonymous(out.Bytes()) })
 }
 
 // namesUsers reports whether the names of a kind are replaced.
@@ -391,13 +444,29 @@ func namesUsers(k kind) bool {
 	return k.Group == "" && slices.Contains([]string{"pods", "namespaces", "services"}, k.Resource)
 }
 
+// mentionsUsers reports whether objects of a kind have names of objects that do not exist, or that are in another
+// cluster.
+func mentionsUsers(k kind) bool {
+	return slices.Contains([]string{"events", "serviceexports", "serviceimports", "resourceexports", "resourceimports"},
+		k.Resource)
+}
+
 // learnNames reads the names that are replaced. A cluster whose names are not all known is left out.
 func (c *cluster) learnNames(ctx context.Context) {
 	for _, k := range kinds {
-		if c.dead || !namesUsers(k) {
+		if c.dead || !namesUsers(k) && !mentionsUsers(k) {
 			continue
 		}
 		list, err := c.list(ctx, k, "")
+		if mentionsUsers(k) {
+			for _, o := range list {
+				c.words.learnMentioned(o)
+			}
+			if err == nil {
+				c.kept[k.file()] = list
+			}
+			continue // objects reports an error
+		}
 		if err != nil {
 			c.dead = true
 			c.fail("", fmt.Errorf("%w; without these names nothing of this cluster can be written with --anonymize", err))
@@ -441,7 +510,7 @@ func (c *cluster) collect(ctx context.Context) {
 		}
 		pods, err := c.ownPods(ctx, namespace)
 		if err != nil {
-			c.fail("logs/"+namespace, err)
+			c.fail("logs/"+c.word(namespace), err)
 		}
 		for _, pod := range pods {
 			for _, l := range containerLogs(pod) {
@@ -471,7 +540,9 @@ func (c *cluster) namespaces(ctx context.Context) []string {
 // objects adds the objects of a kind.
 func (c *cluster) objects(ctx context.Context, k kind, namespaces []string) {
 	if list, ok := c.kept[k.file()]; ok {
-		c.putObjects(k.file(), list)
+		if len(list) > 0 {
+			c.putObjects(k.file(), list)
+		}
 		return
 	}
 	in := []string{""}
@@ -578,15 +649,22 @@ func (c *cluster) ownPods(ctx context.Context, namespace string) ([]corev1.Pod, 
 	return all, nil
 }
 
+// ofDaemonSet reports whether a Pod belongs to a DaemonSet.
+func ofDaemonSet(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
+}
+
 // wanted reports whether the logs of a Pod are read: of controllers always, of DaemonSets on the Nodes that are asked.
+// If the labels of Nodes are unknown, the logs of all are read.
 func (c *cluster) wanted(pod corev1.Pod) bool {
-	if !slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" }) {
+	switch {
+	case !ofDaemonSet(pod):
 		return true
-	}
-	if c.NoAgents {
+	case c.NoAgents:
 		return false
-	}
-	if len(c.Nodes) == 0 && c.NodeLabels == "" {
+	case len(c.Nodes) > 0 && c.nodesUnknown:
+		return slices.Contains(c.Nodes, pod.Spec.NodeName)
+	case len(c.Nodes) == 0 && c.NodeLabels == "", c.nodesUnknown:
 		return true
 	}
 	return slices.ContainsFunc(c.agents, func(a remote.Agent) bool { return a.Node == pod.Spec.NodeName })
@@ -594,7 +672,7 @@ func (c *cluster) wanted(pod corev1.Pod) bool {
 
 // configuration adds the known keys of a ConfigMap.
 func (c *cluster) configuration(ctx context.Context, namespace, name string, keys []string) {
-	folder := "configuration/" + namespace + "_" + name
+	folder := "configuration/" + c.word(namespace) + "_" + name
 	o, err := c.dynamic.Resource(gvr("", "v1", "configmaps")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return
@@ -632,12 +710,13 @@ func containerLogs(pod corev1.Pod) []logPart {
 
 // log adds a log of a container: the newest part.
 func (c *cluster) log(ctx context.Context, pod corev1.Pod, l logPart) {
-	name := "logs/" + pod.Namespace + "_" + pod.Name + "/" + l.container + ".log"
-	since := int64(c.Since.Seconds())
-	o := corev1.PodLogOptions{Container: l.container, Timestamps: true, SinceSeconds: &since}
+	name := "logs/" + c.word(pod.Namespace) + "_" + c.word(pod.Name) + "/" + l.container + ".log"
+	// No LimitBytes: the kubelet counts them from the oldest line on, and the newest would be missing.
+	since, lines := int64(c.Since.Seconds()), int64(logLines)
+	o := corev1.PodLogOptions{Container: l.container, Timestamps: true, SinceSeconds: &since, TailLines: &lines,
+		Previous: l.previous}
 	if l.previous {
 		name = strings.TrimSuffix(name, ".log") + ".previous.log"
-		o.Previous, o.SinceSeconds = true, nil // the time of its end matters, whenever that was
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*c.Timeout)
 	defer cancel()
@@ -710,29 +789,50 @@ var questions = []question{
 	{path: PathMetrics, file: "metrics.txt", text: true},
 }
 
-// node adds the answers of an agent. Its logs and objects come from the API server, also without an answer.
+// node adds the answers of an agent. Its logs and objects come from the API server, also without an answer. The
+// questions come one after the other: an agent has traffic to care for.
 func (c *cluster) node(ctx context.Context, a remote.Agent) {
-	if !c.ask(ctx, a, questions[0]) {
-		return // the others would only wait as long
-	}
-	var all sync.WaitGroup
-	for _, q := range questions[1:] {
+	c.askAll(ctx, "nodes/"+a.Node, func(q question) error { return c.ask(ctx, a, q) })
+}
+
+// askAll asks all questions, and notes each that has no answer. It stops early if an agent hangs.
+func (c *cluster) askAll(ctx context.Context, folder string, ask func(question) error) {
+	late := 0
+	for i, q := range questions {
 		if q.path == api.PathConnections && c.Connections {
 			q.query = url.Values{"entries": {"true"}}
 		}
-		all.Go(func() { c.ask(ctx, a, q) })
+		err := ask(q)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			continue
+		case i == 0: // the others would only wait as long
+			c.fail(folder, err)
+			return
+		}
+		c.fail(folder+"/"+q.file, err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			late++
+		}
+		if late == mostLate {
+			for _, q := range questions[i+1:] {
+				c.fail(folder+"/"+q.file, fmt.Errorf("not asked: the agent gave no answer in time to %d other questions; "+
+					"--timeout waits longer", late))
+			}
+			return
+		}
 	}
-	all.Wait()
 }
 
-// ask adds one answer of an agent, and reports whether there was one.
-func (c *cluster) ask(ctx context.Context, a remote.Agent, q question) bool {
-	name := "nodes/" + a.Node + "/" + q.file
+// ask adds one answer of an agent.
+func (c *cluster) ask(ctx context.Context, a remote.Agent, q question) error {
 	answer, err := a.Ask(ctx, q.path, q.query)
 	if err != nil {
-		c.fail(name, err)
-		return false
+		return err
 	}
+	name := "nodes/" + a.Node + "/" + q.file
 	switch {
 	case q.text:
 		c.put(name, answer)
@@ -741,5 +841,5 @@ func (c *cluster) ask(ctx context.Context, a remote.Agent, q question) bool {
 	default:
 		c.putJSON(name, answer)
 	}
-	return true
+	return nil
 }

@@ -12,28 +12,37 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/diagnose"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 	"github.com/tombolo-net/tombolo/test/kubelet"
 )
@@ -136,7 +145,7 @@ func options(t *testing.T, configs map[string]*rest.Config) Options {
 	o := Options{Since: time.Hour, File: filepath.Join(t.TempDir(), "bundle.tar.gz")}
 	for _, name := range slices.Sorted(maps.Keys(configs)) {
 		c := remote.New(name, configs[name])
-		c.Timeout = 3 * time.Second
+		c.Timeout = time.Minute
 		o.Clusters = append(o.Clusters, c)
 	}
 	return o
@@ -149,6 +158,8 @@ func agentAnswers(node string) map[string]any {
 			Message: places[5]}}},
 		api.PathPorts: api.PortList{Ports: []api.Port{{Name: "checkout-a9993e", Pod: "shopping/checkout-5d8f9c7b6-x7k2p",
 			OFPort: 3}}},
+		api.PathOVSDB: bridge.State{Bridges: map[string]bridge.Found{"br-int": {Ports: map[string]bridge.PortState{
+			"checkout-a9993e": {}}}}},
 		api.PathFlows: api.FlowList{Flows: []api.Flow{{Table: "Classify", Match: "in_port=3",
 			Owner: "Service shopping/cart"}}},
 		api.PathObserve: `{"begin":{"node":"` + node + `"}}` + "\n" + `{"drop":{"reason":"` + places[3] + `",` +
@@ -233,6 +244,9 @@ func (x *kit) fill(t *testing.T) int {
 			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shopping", Name: "checkout-5d8f9c7b6-x7k2p"},
 			Message:        text, LastTimestamp: metav1.Now()})
 	}
+	x.create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shopping", Name: "gone.1"}, Reason: "Killing",
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shopping", Name: "billing-5d8f9c7b6-x7k2p"},
+		LastTimestamp:  metav1.Now()})
 	x.create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shopping", Name: "old"}, Reason: "LongAgo",
 		InvolvedObject: corev1.ObjectReference{Namespace: "shopping"},
 		LastTimestamp:  metav1.NewTime(time.Now().Add(-3 * time.Hour))})
@@ -253,6 +267,20 @@ func (x *kit) fill(t *testing.T) int {
 			`"name":"set","annotations":{"ranges.multicluster.antrea.io/west":"token=` + canary(34) + `"}},"spec":{` +
 			`"clusterID":"east","leaders":[{"clusterID":"west","secret":"member-token","server":"https://joe:` +
 			canary(35) + `@192.0.2.1"}],"namespace":"n"}}`,
+		`{"apiVersion":"multicluster.x-k8s.io/v1alpha1","kind":"ServiceExport","metadata":{"namespace":"shopping",` +
+			`"name":"cart"},"spec":{"exportedAnnotations":{"example.com/x":"` + canary(38) + `"}}}`,
+		`{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExport","metadata":{` +
+			`"namespace":"kube-system","name":"east-orders-depot-service","annotations":{` +
+			`"multicluster.tombolo.io/service":"{\"annotations\":{\"example.com/x\":\"` + canary(39) + `\"}}"}},` +
+			`"spec":{"clusterID":"east","kind":"Service","namespace":"orders","name":"depot"}}`,
+		`{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImport","metadata":{` +
+			`"namespace":"kube-system","name":"orders-depot-service","annotations":{` +
+			`"multicluster.tombolo.io/exported":"{\"annotations\":{\"example.com/x\":\"` + canary(40) + `\"}}"}},` +
+			`"spec":{"kind":"ServiceImport","namespace":"orders","name":"depot","serviceImport":{"metadata":{` +
+			`"name":"depot","annotations":{"example.com/x":"` + canary(41) + `"}},` +
+			`"spec":{"type":"ClusterSetIP","ports":[{"port":80}]}}}}`,
+		`{"apiVersion":"tombolo.io/v1alpha1","kind":"NodePolicyReport","metadata":{"name":"node-1"},` +
+			`"policies":{"annp/shopping/deny":"3/1f2e3d4c"}}`,
 		`{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExport","metadata":{` +
 			`"namespace":"kube-system","name":"x"},"spec":{"kind":"Raw","raw":{"data":"` + b64(canary(36)) +
 			`"},"clusterNetworkPolicy":{"x":"` + canary(37) + `"}}}`,
@@ -263,7 +291,7 @@ func (x *kit) fill(t *testing.T) int {
 		}
 		x.create(t, u)
 	}
-	return 37
+	return 41
 }
 
 // person binds the roles of the manifest to a user, and returns the user's configuration.
@@ -346,16 +374,42 @@ func TestBundles(t *testing.T) {
 	k.Log = func(namespace, pod, container string, previous bool, w io.Writer) error {
 		return (*current.Load())(namespace, pod, container, previous, w)
 	}
+	exec := k.Exec
+	var busy atomic.Int32
+	k.Exec = func(namespace, pod, container string, command []string, stdout, stderr io.Writer) int {
+		switch path := command[len(command)-1]; path { // tombolo diagnose does not ask these
+		case api.PathOVSDB, api.PathLinks, api.PathRoutes, api.PathNFTables, api.PathGoroutines:
+			if busy.Add(1) > 1 {
+				t.Errorf("the agent is asked for %s and more at the same time", path)
+			}
+			defer busy.Add(-1)
+		}
+		return exec(namespace, pod, container, command, stdout, stderr)
+	}
 	x := newKit(t, k)
-	last := x.fill(t)
-	t.Run("bundle", func(t *testing.T) { x.testBundle(t, current, last) })
+	last, person := x.fill(t), x.person(t)
+	t.Run("bundle", func(t *testing.T) { x.testBundle(t, current, person, last) })
 	t.Run("anonymize", func(t *testing.T) { x.testAnonymize(t, current) })
 	t.Run("interrupt", func(t *testing.T) { x.testInterrupt(t, current) })
+	t.Run("unknown Nodes", func(t *testing.T) { x.testUnknownNodes(t, current, person) })
+}
+
+// logRequests notes the queries of requests for logs, by Pod and previous.
+type logRequests struct {
+	to    http.RoundTripper
+	asked *sync.Map
+}
+
+func (l *logRequests) RoundTrip(r *http.Request) (*http.Response, error) {
+	if pod, ok := strings.CutSuffix(r.URL.Path, "/log"); ok {
+		l.asked.Store(pod[strings.LastIndexByte(pod, '/')+1:]+r.URL.Query().Get("previous"), r.URL.Query())
+	}
+	return l.to.RoundTrip(r)
 }
 
 // testBundle makes a bundle with the rights of the role alone, of a cluster with canaries in many places, one agent
 // that does not answer, and of one whose API server is away.
-func (x *kit) testBundle(t *testing.T, current *logs, last int) {
+func (x *kit) testBundle(t *testing.T, current *logs, person *rest.Config, last int) {
 	texts := map[string]string{"agent-of-node-1": "", "agent-of-node-2": "line of node-2\n",
 		"agent-of-node-1 previous": "panic: x\n"}
 	numbers := map[string]bool{}
@@ -372,7 +426,11 @@ func (x *kit) testBundle(t *testing.T, current *logs, last int) {
 		t.Fatal(err)
 	}
 	defer away.Close() // accepts, and never answers
-	o := options(t, map[string]*rest.Config{"east": x.person(t), "west": {Host: "https://" + away.Addr().String()}})
+	person = rest.CopyConfig(person)
+	asked := sync.Map{}
+	person.Wrap(func(to http.RoundTripper) http.RoundTripper { return &logRequests{to, &asked} })
+	o := options(t, map[string]*rest.Config{"east": person, "west": {Host: "https://" + away.Addr().String()}})
+	o.Clusters[1].Timeout = 3 * time.Second
 	begin := time.Now()
 	m, err := Run(t.Context(), o)
 	if err != nil || !m.Complete {
@@ -384,6 +442,14 @@ func (x *kit) testBundle(t *testing.T, current *logs, last int) {
 		t.Fatal(err)
 	}
 
+	// Logs are asked for in part, also those before a restart.
+	for _, previous := range []string{"", "true"} {
+		query, _ := asked.Load("agent-of-node-1" + previous)
+		if q, ok := query.(url.Values); !ok || q.Get("tailLines") != "100000" || q.Get("sinceSeconds") != "3600" {
+			t.Errorf("the request for the log, previous %q: %v", previous, query)
+		}
+	}
+
 	// No canary is there.
 	for name, content := range b.files {
 		numbers := map[string]bool{}
@@ -392,6 +458,23 @@ func (x *kit) testBundle(t *testing.T, current *logs, last int) {
 		for n := range numbers {
 			t.Errorf("%s has canary %s of %d", name, n, last)
 		}
+	}
+
+	// A bundle reads no Secrets. The role reads no webhooks, and Deployments, DaemonSets and Leases in one Namespace alone
+	// (docs/gather.md).
+	var results []diagnose.Result
+	if err := json.Unmarshal(b.files[diagnosisName], &results); err != nil {
+		t.Fatal(err)
+	}
+	var unread []string
+	for _, r := range results {
+		if r.Cluster == "east" && r.Status == diagnose.Unknown && (strings.Contains(r.Detail, "is forbidden") ||
+			strings.Contains(r.Detail, "no Secrets")) {
+			unread = append(unread, r.Code)
+		}
+	}
+	if want := []string{"TD015", "TD016", "TD017", "TD020", "TD060"}; !slices.Equal(unread, want) {
+		t.Errorf("the role makes the checks %v unknown, want %v: %s", unread, want, b.files[diagnosisName])
 	}
 
 	// The rest is there, and what is missing is named.
@@ -408,6 +491,9 @@ func (x *kit) testBundle(t *testing.T, current *logs, last int) {
 		east + "objects/pods.json":                                           `"name":"checkout-5d8f9c7b6-x7k2p"`,
 		east + "objects/clustersets.multicluster.crd.antrea.io.json":         `"secret":"member-token"`,
 		east + "objects/events.json":                                         `"reason":"Canary"`,
+		east + "objects/serviceexports.multicluster.x-k8s.io.json":           `"name":"cart"`,
+		east + "objects/resourceexports.multicluster.crd.antrea.io.json":     `"name":"depot"`,
+		east + "objects/resourceimports.multicluster.crd.antrea.io.json":     `"type":"ClusterSetIP"`,
 		east + "objects/endpointslices.discovery.k8s.io.json":                `"10.0.0.7"`,
 		east + "objects/daemonsets.apps.json":                                `"name":"tombolo-agent"`,
 		east + "configuration/kube-system_antrea-config/antrea-agent.conf":   "ovsDatapathType: netdev",
@@ -435,7 +521,7 @@ func (x *kit) testBundle(t *testing.T, current *logs, last int) {
 	}
 	for part, want := range map[string]string{
 		"clusters/west":                   "ask the API server",
-		east + "nodes/node-2/status.json": "cluster east: Node node-2: ask the agent for /v1/status",
+		east + "nodes/node-2":             "cluster east: Node node-2: ask the agent for /v1/status",
 		east + "nodes/node-1/groups.json": "no answer for /v1/groups",
 		east + "logs/kube-system_agent-of-node-2/tombolo-agent.previous.log": "read the log of Pod " +
 			"kube-system/agent-of-node-2",
@@ -450,8 +536,12 @@ func (x *kit) testBundle(t *testing.T, current *logs, last int) {
 			t.Errorf("%s: %s", part, text)
 		}
 	}
-	if _, err := b.ReadFile(east + "nodes/node-2/flows.json"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is missing: %v", err)
+	if _, err := b.ReadFile(east + "nodes/node-2/flows.json"); err == nil || !strings.Contains(err.Error(),
+		"ask the agent for /v1/status") {
+		t.Errorf("a file of an agent without an answer: %v", err)
+	}
+	if _, err := b.ReadFile(east + "nodes/node-3/flows.json"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that nothing is known of: %v", err)
 	}
 	if _, err := b.ReadFile("clusters/west/objects/pods.json"); err == nil || !strings.Contains(err.Error(),
 		"ask the API server") {
@@ -462,7 +552,8 @@ func (x *kit) testBundle(t *testing.T, current *logs, last int) {
 // testAnonymize replaces names everywhere by the same words.
 func (x *kit) testAnonymize(t *testing.T, current *logs) {
 	current.Store(&answering(map[string]string{
-		"agent-of-node-1": "attached shopping/checkout-5d8f9c7b6-x7k2p as checkout-a9993e; Service shopping/cart\n",
+		"agent-of-node-1": "attached shopping/checkout-5d8f9c7b6-x7k2p as checkout-a9993e; Service shopping/cart\n" +
+			"removed billing; imported orders/depot\n",
 		"agent-of-node-2": "x"}).Log)
 	o := options(t, map[string]*rest.Config{"east": x.config})
 	o.Anonymize = true
@@ -474,7 +565,10 @@ func (x *kit) testAnonymize(t *testing.T, current *logs) {
 		t.Fatal(err)
 	}
 	for name, content := range b.files {
-		for _, word := range []string{"shopping", "checkout", "cart"} {
+		for _, word := range []string{"shopping", "checkout", "cart", "billing", "orders", "depot"} {
+			if strings.Contains(name, word) {
+				t.Errorf("the name of %s has %s", name, word)
+			}
 			if i := bytes.Index(content, []byte(word)); i >= 0 {
 				t.Errorf("%s has %s: %s", name, word, content[max(0, i-100):min(len(content), i+100)])
 			}
@@ -494,7 +588,7 @@ func (x *kit) testAnonymize(t *testing.T, current *logs) {
 		!strings.HasSuffix(p.Name, "-a9993e") {
 		t.Errorf("the log %q has other words than the answer %+v", log, p)
 	}
-	if !bytes.Contains(b.files["clusters/east/objects/pods.json"], []byte(`"name":"agent-of-node-1"`)) &&
+	if !bytes.Contains(b.files["clusters/east/objects/pods.json"], []byte(`"name":"agent-of-node-1"`)) ||
 		!bytes.Contains(b.files["clusters/east/objects/pods.json"], []byte(`"namespace":"kube-system"`)) {
 		t.Error("names of Tombolo are replaced")
 	}
@@ -506,7 +600,10 @@ func (x *kit) testInterrupt(t *testing.T, current *logs) {
 	defer interrupt()
 	asked := make(chan bool, 16)
 	log := func(namespace, pod, container string, previous bool, w io.Writer) error {
-		asked <- true
+		select {
+		case asked <- true:
+		default:
+		}
 		fmt.Fprintln(w, "a line before the interrupt")
 		_ = http2Flush(w)
 		<-ctx.Done()
@@ -514,14 +611,18 @@ func (x *kit) testInterrupt(t *testing.T, current *logs) {
 	}
 	current.Store(&log)
 	o := options(t, map[string]*rest.Config{"east": x.config})
-	o.Now = time.Now
+	written := writes(t, filepath.Dir(o.File))
 	go func() {
-		<-asked
+		defer interrupt()
 		// Files come in meanwhile: objects do not wait for logs.
-		for info, err := os.Stat(o.File + ".part"); err != nil || info.Size() == 0; info, err = os.Stat(o.File + ".part") {
-			time.Sleep(time.Millisecond)
+		for _, happened := range []<-chan bool{asked, written} {
+			select {
+			case <-happened:
+			case <-ctx.Done():
+			case <-time.After(time.Minute):
+				t.Error("no log was asked for, or no file was written")
+			}
 		}
-		interrupt()
 	}()
 	m, err := Run(ctx, o)
 	if !errors.Is(err, ErrCut) || m.Complete || len(m.Files) == 0 {
@@ -534,6 +635,27 @@ func (x *kit) testInterrupt(t *testing.T, current *logs) {
 	if _, err := os.Stat(o.File + ".part"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the unfinished file is still there: %v", err)
 	}
+}
+
+// writes returns a channel with a value once something was written to a file in a folder.
+func writes(t *testing.T, folder string) <-chan bool {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := os.NewFile(uintptr(fd), "inotify")
+	t.Cleanup(func() { _ = changes.Close() })
+	if _, err := unix.InotifyAddWatch(fd, folder, unix.IN_MODIFY); err != nil {
+		t.Fatal(err)
+	}
+	happened := make(chan bool, 1)
+	go func() {
+		if n, err := changes.Read(make([]byte, 4096)); err == nil && n > 0 {
+			happened <- true
+		}
+	}()
+	return happened
 }
 
 // http2Flush sends what was written.
@@ -619,5 +741,83 @@ func TestNodes(t *testing.T) {
 	o.Nodes, o.NodeLabels = nil, "few=true"
 	if m, err := Run(t.Context(), o); err != nil || !slices.Equal(m.Clusters[0].Nodes, []string{"node-0", "node-1"}) {
 		t.Errorf("Nodes by labels: %v, %v", m.Clusters, err)
+	}
+}
+
+// testUnknownNodes makes bundles of a cluster that does not list its Nodes. Logs come by the Pods' Nodes.
+func (x *kit) testUnknownNodes(t *testing.T, current *logs, person *rest.Config) {
+	current.Store(&answering(map[string]string{"agent-of-node-1": "line of node-1\n",
+		"agent-of-node-2": "line of node-2\n"}).Log)
+	var role rbacv1.ClusterRole
+	if err := x.client.Get(t.Context(), client.ObjectKey{Name: "tombolo-gather"}, &role); err != nil {
+		t.Fatal(err)
+	}
+	for i := range role.Rules {
+		role.Rules[i].Resources = slices.DeleteFunc(role.Rules[i].Resources, func(r string) bool { return r == "nodes" })
+	}
+	if err := x.client.Update(t.Context(), &role); err != nil {
+		t.Fatal(err)
+	}
+	denied := dynamic.NewForConfigOrDie(person).Resource(gvr("", "v1", "nodes"))
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) { // the API server reads roles by a watch
+			_, err := denied.List(ctx, metav1.ListOptions{})
+			return apierrors.IsForbidden(err), nil
+		})
+	if err != nil {
+		t.Fatalf("the role still lists Nodes: %v", err)
+	}
+	names := func(o Options) (names []string) {
+		t.Helper()
+		m, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(m.Failures, func(f Failure) bool {
+			return f.Part == "clusters/east/nodes" && strings.Contains(f.Error, "list Nodes")
+		}) {
+			t.Errorf("the failures do not name the Nodes: %v", m.Failures)
+		}
+		for _, f := range m.Files {
+			if strings.HasSuffix(f.Name, "/tombolo-agent.log") {
+				names = append(names, f.Name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	const first, second = "clusters/east/logs/kube-system_agent-of-node-1/tombolo-agent.log",
+		"clusters/east/logs/kube-system_agent-of-node-2/tombolo-agent.log"
+	o := options(t, map[string]*rest.Config{"east": person})
+	if have := names(o); !slices.Equal(have, []string{first, second}) {
+		t.Errorf("logs of all Nodes: %q", have)
+	}
+	o.Nodes = []string{"node-2"}
+	if have := names(o); !slices.Equal(have, []string{second}) {
+		t.Errorf("logs of one Node: %q", have)
+	}
+	b := &bundle{}
+	if err := b.choose([]*cluster{{nodesUnknown: true, daemons: MaxNodes + 1}}); err == nil ||
+		!strings.Contains(err.Error(), "201 Nodes") {
+		t.Errorf("logs of many Nodes: %v", err)
+	}
+}
+
+// TestHangingAgent asks an agent that hangs after its first answer. The time limit passes only a few times.
+func TestHangingAgent(t *testing.T) {
+	c := &cluster{bundle: &bundle{archive: &archive{now: time.Now}}, folder: "east"}
+	asked := 0
+	c.askAll(t.Context(), "nodes/node-1", func(q question) error {
+		if asked++; asked == 1 {
+			return nil
+		}
+		return fmt.Errorf("ask for %s: %w", q.path, context.DeadlineExceeded)
+	})
+	if asked != 1+mostLate || len(c.manifest.Failures) != len(questions)-1 {
+		t.Errorf("%d questions and %d failures", asked, len(c.manifest.Failures))
+	}
+	if last := c.manifest.Failures[len(questions)-2]; last.Part != "east/nodes/node-1/metrics.txt" ||
+		!strings.HasPrefix(last.Error, "not asked: ") {
+		t.Errorf("the last failure is %+v", last)
 	}
 }

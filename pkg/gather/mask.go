@@ -74,6 +74,9 @@ var named = []rule{
 	{[]string{`"`}, regexp.MustCompile(`(?i)(` + secretWords + `\\*"\s*:\s*)-?[0-9][0-9.eE+-]*`), `${1}"` + masked + `"`},
 	{[]string{"="}, regexp.MustCompile(`(?i)(` + secretWords + `\s*=\s*)` + bare + `+`), "${1}" + masked},
 	{[]string{":"}, regexp.MustCompile(`(?i)(` + secretWords + `\s*:[ \t]*)` + bare + `{6,}`), "${1}" + masked},
+	// Also a short value, if the name stands before no other word.
+	{[]string{":"}, regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret)\s*:[ \t]*)` + bare + `+`),
+		"${1}" + masked},
 	{[]string{"-"}, regexp.MustCompile(`(?i)((?:^|[\s"'\[,(=])--?(?:[a-z0-9]+[-_.])*` + secretWords +
 		`(?:["',\s]|\\n)+)[^\s"'\\,;&\[\]{}()<>-][^\s"'\\,;&\[\]{}()<>]*`), "${1}" + masked},
 }
@@ -118,20 +121,17 @@ func mask(text []byte, depth int) []byte {
 // since most texts have few.
 func maskNamed(text []byte) []byte {
 	var out []byte
-	for len(text) > 0 {
-		part := text[:end(text)]
+	all := parted{text: text}
+	for part := all.next(); len(part) > 0; part = all.next() {
 		lower := bytes.ToLower(part)
 		if slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(lower, []byte(w)) }) {
-			part = text[:len(part)+end(text[len(part):])] // a value may be on the next line
-			text = text[len(part):]
+			part = part[:len(part)+len(all.next())] // a value may be on the next line
 			lower = bytes.ToLower(part)
 			for _, r := range named {
 				if r.possible(lower) {
 					part = r.shape.ReplaceAll(part, []byte(r.with))
 				}
 			}
-		} else {
-			text = text[len(part):]
 		}
 		if hasLongPart(part) {
 			part = bootstrap.ReplaceAll(part, []byte(masked))
@@ -141,16 +141,27 @@ func maskNamed(text []byte) []byte {
 	return out
 }
 
-// end returns the length of the first part of a text: a line, or of an answer on one line an object.
-func end(text []byte) int {
-	n := len(text)
-	if i := bytes.IndexByte(text, '\n'); i >= 0 {
-		n = i + 1
+// parted is a text that is read by parts. It looks at each byte a fixed number of times, also if the text is one line.
+type parted struct {
+	text []byte
+	line int // the rest of the line that text begins with
+}
+
+// next takes the next part of the text: a line, or of an answer on one line an object. It is empty at the end.
+func (p *parted) next() []byte {
+	if p.line == 0 {
+		p.line = len(p.text)
+		if i := bytes.IndexByte(p.text, '\n'); i >= 0 {
+			p.line = i + 1
+		}
 	}
-	if i := bytes.Index(text[:n], []byte("},{")); i >= 0 {
+	n := p.line
+	if i := bytes.Index(p.text[:n], []byte("},{")); i >= 0 {
 		n = i + 2
 	}
-	return n
+	part := p.text[:n]
+	p.text, p.line = p.text[n:], p.line-n
+	return part
 }
 
 // hasLongPart reports whether a text has a dot with 16 letters behind it.

@@ -55,6 +55,10 @@ func TestMask(t *testing.T) {
 		{"JSON", `{"password":"hun ter2","name":"a"}`, `{"password":"[masked]","name":"a"}`},
 		{"JSON with a number", `{"password":123456,"name":"a"}`, `{"password":"[masked]","name":"a"}`},
 		{"JSON in JSON", `{"x":"{\"dbPassword\":\"hunter2\"}"}`, `{"x":"{\"dbPassword\":\"[masked]\"}"}`},
+		{"YAML with a short value", "user:\n  password: a1\n  name: a", "user:\n  password: [masked]\n  name: a"},
+		{"value on the next line", "password:\n  \"hun ter2\"\nname: a", "password:\n  \"[masked]\"\nname: a"},
+		{"name in the second object of a line", `[{"a":1},{"password":"hunter2"},{"b":1}]`,
+			`[{"a":1},{"password":"[masked]"},{"b":1}]`},
 		{"argument", "run --db-password hunter2 --next", "run --db-password [masked] --next"},
 		{"arguments as a list", `["--db-password", "hunter2", "--next"]`, `["--db-password", "[masked]", "--next"]`},
 		{"JSON with a quotation mark in it", `{"password":"a\"hunter2","b":1}`, `{"password":"[masked]","b":1}`},
@@ -122,11 +126,11 @@ func FuzzMask(f *testing.F) {
 	})
 }
 
-// BenchmarkMask masks a megabyte of flows.
+// BenchmarkMask masks a megabyte of flows on one line, as agents answer.
 func BenchmarkMask(b *testing.B) {
 	flow := `{"table":"Service","priority":200,"match":"tcp,nw_dst=10.96.0.10","actions":"group:17",` +
-		`"cookie":281474976710656,"owner":"Service kube-system/kube-dns"}` + "\n"
-	text := []byte(strings.Repeat(flow, 1<<20/len(flow)))
+		`"cookie":281474976710656,"owner":"Service kube-system/kube-dns"},`
+	text := []byte(`{"flows":[` + strings.Repeat(flow, 1<<20/len(flow)) + "{}]}\n")
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		Mask(text)

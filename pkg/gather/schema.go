@@ -162,11 +162,12 @@ const metadata = "apiVersion kind metadata.name metadata.namespace metadata.uid 
 	"metadata.ownerReferences.kind metadata.ownerReferences.name metadata.ownerReferences.controller"
 
 // annotations are the keys of annotations that are written, as far as they have one of these prefixes or names.
+// AnnotationService and AnnotationExported are not: they have annotations of users.
 var annotations = []string{
 	multicluster.AnnotationGateway, multicluster.AnnotationGatewayIP, multicluster.AnnotationImportedService,
 	multicluster.AnnotationImportedACNP, multicluster.AnnotationImportedPolicy, multicluster.AnnotationClusterID,
-	multicluster.AnnotationAnnouncedBy, multicluster.AnnotationCreatedByAntctl, multicluster.AnnotationService,
-	multicluster.AnnotationExported, multicluster.AnnotationSources, multicluster.AnnotationReady,
+	multicluster.AnnotationAnnouncedBy, multicluster.AnnotationCreatedByAntctl,
+	multicluster.AnnotationSources, multicluster.AnnotationReady,
 	multicluster.AnnotationRequests, multicluster.AnnotationClusterOrder, multicluster.AnnotationMinimumReady,
 	multicluster.AnnotationReached, multicluster.AnnotationKeptPods, multicluster.AnnotationKeyNotBefore,
 	multicluster.AnnotationPhase, multicluster.AnnotationInsideIP, multicluster.AnnotationWithdrawn,
@@ -198,6 +199,7 @@ func (k kind) filter(o *unstructured.Unstructured, own bool) (map[string]any, er
 			return nil, err
 		}
 		delete(out, "metadata")
+		withoutAnnotations(out)
 	}
 	paths := metadata + " " + k.fields
 	if own {
@@ -218,6 +220,26 @@ func (k kind) filter(o *unstructured.Unstructured, own bool) (map[string]any, er
 		out["metadata"].(map[string]any)["annotations"] = kept
 	}
 	return maskObject(out), nil
+}
+
+// withoutAnnotations removes annotations of users from the fields of an object: annotations that a ServiceExport
+// exports, and annotations of objects in exports and imports.
+func withoutAnnotations(v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, part := range v {
+			withoutAnnotations(part)
+		}
+	case map[string]any:
+		delete(v, "exportedAnnotations")
+		if metadata, ok := v["metadata"].(map[string]any); ok {
+			delete(metadata, "annotations")
+			delete(metadata, "managedFields")
+		}
+		for _, part := range v {
+			withoutAnnotations(part)
+		}
+	}
 }
 
 // maskObject masks the strings of an object. The name of a Secret is no secret.

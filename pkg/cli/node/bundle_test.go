@@ -36,6 +36,9 @@ func bundle(t *testing.T, socket string, nodes ...string) string {
 		t.Fatal(err)
 	}
 	for _, node := range nodes {
+		if node == "node-9" {
+			continue // it has no agent
+		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent-of-" + node,
 			Labels: map[string]string{"app": "tombolo", "component": "tombolo-agent"}}}
 		pod.Spec.NodeName = node
@@ -55,7 +58,7 @@ func bundle(t *testing.T, socket string, nodes ...string) string {
 // TestBundle compares the output of all commands that a bundle answers with the output for the agent.
 func TestBundle(t *testing.T) {
 	socket := agent(t, answers)
-	file := bundle(t, socket, "node-1", "node-2")
+	file := bundle(t, socket, "node-1", "node-2", "node-9")
 	compared := 0
 	words := [][]string{{"tombolo", "get", "metrics"}}
 	for _, row := range commands {
@@ -69,7 +72,7 @@ func TestBundle(t *testing.T) {
 			t.Fatalf("%v: %s", w, stderr)
 		}
 		offline, stderr, code := tombolo(t, slices.Concat(w, []string{"--bundle", file, "--node", "node-2"})...)
-		if code != 0 || offline != live {
+		if code != 0 || offline != live || strings.Count(stderr, "as of 20") != 1 || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: code %d, %s\n%s\nand the agent's answer:\n%s", w, code, stderr, offline, live)
 		}
 		compared++
@@ -80,6 +83,7 @@ func TestBundle(t *testing.T) {
 	for _, row := range []struct{ words, want string }{
 		{"get flows", "has several Nodes: choose one with --node; it has east/node-1, east/node-2"},
 		{"get flows --node node-3", "has no Node node-3; it has east/node-1"},
+		{"get flows --node node-9", "the Node has no Pod of tombolo-agent"},
 		{"get flows --node node-1 --context west", "has no cluster west; it has east"},
 		{"get flows --node node-1 -T Nothing", `no flows with table "Nothing"`},
 		{"get rules shop/nothing --node node-1", `no policy "shop/nothing" has rules in the bundle`},

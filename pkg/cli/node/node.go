@@ -32,6 +32,8 @@ type node struct {
 
 	// A bundle answers instead of the agent, if one is named.
 	bundle, context, name string
+	stderr                io.Writer
+	dated                 bool // the time of the bundle was printed
 }
 
 // Commands returns the commands that ask the agent of this Node.
@@ -63,6 +65,7 @@ func (n *node) bundleFlags(c *cobra.Command) {
 		if n.bundle == "" && n.context+n.name != "" {
 			return errors.New("--context and --node name a Node in a bundle: name the file with --bundle")
 		}
+		n.stderr = cmd.ErrOrStderr()
 		if run != nil {
 			return run(cmd, args)
 		}
@@ -126,6 +129,10 @@ func (n *node) read(ctx context.Context, path string, query url.Values) (code in
 			return 0, nil, err
 		}
 		body, err = b.Answer(n.context, n.name, path, query)
+		if err == nil && !n.dated {
+			n.dated = true // a command may read several answers
+			fmt.Fprintf(n.stderr, "as of %s, from %s\n", b.Manifest.Started.Format("2006-01-02 15:04:05 UTC"), n.bundle)
+		}
 		return http.StatusOK, body, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)

@@ -59,8 +59,9 @@ type LinkList struct {
 // RouteList is the answer of PathRoutes: the routes of all tables and the rules that choose among them, as ip(8) words
 // them.
 type RouteList struct {
-	Rules  []string `json:"rules"`
-	Routes []string `json:"routes"`
+	Rules   []string `json:"rules"`
+	Routes  []string `json:"routes"`
+	LeftOut int      `json:"leftOut,omitempty"` // routes beyond the limit of an answer
 }
 
 // Text is an answer for people.

@@ -48,27 +48,63 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 	if d.Flows, err = s.dumpFlows(ctx, conn, ofp.TableAll); err != nil {
 		return Dump{}, err
 	}
-	groups, err := readGroups(ctx, conn)
-	if err != nil {
+	if d.Groups, err = s.dumpGroups(ctx, conn); err != nil {
 		return Dump{}, err
 	}
-	meters, err := readMeters(ctx, conn)
-	if err != nil {
+	if d.Meters, err = s.dumpMeters(ctx, conn); err != nil {
 		return Dump{}, err
+	}
+	return d, nil
+}
+
+// DumpGroups reads the switch's groups.
+func (s *Syncer) DumpGroups(ctx context.Context) ([]DumpedGroup, error) {
+	conn, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	return s.dumpGroups(ctx, conn)
+}
+
+// DumpMeters reads the switch's meters. For a switch without meters the list is empty.
+func (s *Syncer) DumpMeters(ctx context.Context) ([]DumpedMeter, error) {
+	conn, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	return s.dumpMeters(ctx, conn)
+}
+
+func (s *Syncer) dumpGroups(ctx context.Context, conn *ofconn.Conn) ([]DumpedGroup, error) {
+	groups, err := readGroups(ctx, conn)
+	if err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var out []DumpedGroup
 	for _, g := range groups {
-		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: s.ownerOf([]byte(groupIdent(g.ID)))})
+		out = append(out, DumpedGroup{Group: g, Owner: s.ownerOf([]byte(groupIdent(g.ID)))})
 	}
+	return out, nil
+}
+
+func (s *Syncer) dumpMeters(ctx context.Context, conn *ofconn.Conn) ([]DumpedMeter, error) {
+	meters, err := readMeters(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []DumpedMeter
 	for _, m := range meters {
-		out := DumpedMeter{Meter: m}
+		dumped := DumpedMeter{Meter: m}
 		if list := s.meters.claims[m.ID]; len(list) > 0 {
-			out.Owner = list[0].owner
+			dumped.Owner = list[0].owner
 		}
-		d.Meters = append(d.Meters, out)
+		out = append(out, dumped)
 	}
-	return d, nil
+	return out, nil
 }
 
 // DumpTables reads the flows of some of the switch's tables.

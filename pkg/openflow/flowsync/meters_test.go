@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,12 @@ func TestMeters(t *testing.T) {
 	d, err := s.Dump(t.Context())
 	if err != nil || len(d.Meters) != 3 || d.Meters[0].Owner == (flow.Owner{}) {
 		t.Errorf("dump: %+v, %v", d.Meters, err)
+	}
+	if meters, err := s.DumpMeters(t.Context()); err != nil || !reflect.DeepEqual(meters, d.Meters) {
+		t.Errorf("dump of meters alone: %+v, %v, want %+v", meters, err, d.Meters)
+	}
+	if groups, err := s.DumpGroups(t.Context()); err != nil || !reflect.DeepEqual(groups, d.Groups) {
+		t.Errorf("dump of groups alone: %+v, %v, want %+v", groups, err, d.Groups)
 	}
 	// Both want it; the one who gives it up leaves it to the other.
 	shared := map[flow.Owner]flow.Entries{alice: want[alice], bob: {Meters: []flow.Meter{meter(1, 200)}}}
