@@ -88,8 +88,8 @@ func TestRules(t *testing.T) {
 		{"CPU limit", "memory: 1Mi}}", "memory: 1Mi}, limits: {cpu: 1}}", "CPU limit"},
 		{"latest", "image: x:1", "image: x", "image with a tag"},
 		{"commands in Pods", "resources: [secrets], resourceNames: [x]", "resources: [pods/exec]", "may use pods/exec"},
-		{"a role for people", "rules:\n  - {", "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\n"+
-			"metadata: {name: b}\nroleRef: {name: tombolo-gather-pods}\n---\napiVersion: rbac.authorization.k8s.io/v1\n"+
+		{"a role for people", "rules:\n  - {", "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\n" +
+			"metadata: {name: b}\nroleRef: {name: tombolo-gather-pods}\n---\napiVersion: rbac.authorization.k8s.io/v1\n" +
 			"kind: Role\nmetadata: {name: z}\nrules:\n  - {", "b: binds tombolo-gather-pods"},
 		{"a public name", "image: x:1", "image: tombolo/x:dev", "want Never for tombolo/"},
 		{"never pulled", "imagePullPolicy: IfNotPresent", "imagePullPolicy: Never", "no Never for a registry's"},

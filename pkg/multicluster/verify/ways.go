@@ -117,7 +117,9 @@ func BehindNAT(set *mcv1alpha2.ClusterSet, id string) bool {
 }
 
 // ComesOrGoes reports whether a Gateway has a phase: no new connection uses it, and its ways may be down.
-func ComesOrGoes(g *mcv1alpha1.Gateway) bool { return g.Annotations[multicluster.AnnotationPhase] != "" }
+func ComesOrGoes(g *mcv1alpha1.Gateway) bool {
+	return g.Annotations[multicluster.AnnotationPhase] != ""
+}
 
 // Leaving returns the addresses of another cluster's Gateways that leave. Ways to them may be down.
 func Leaving(info *mcv1alpha1.ClusterInfoImport) (out []string) {
