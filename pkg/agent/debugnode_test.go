@@ -12,7 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
@@ -20,7 +19,7 @@ import (
 
 // TestSwitchAnswers reads meters, the OVSDB and connections of a real switch.
 func TestSwitchAnswers(t *testing.T) {
-	a := newAskedOf(t, family.IPv4, func(c *config.Config) { c.OVSDatapathType = "netdev" })
+	a := newAskedOf(t, family.IPv4)
 	var meters api.MeterList
 	if e := a.get(api.PathMeters, &meters); e != "" || len(meters.Meters) == 0 ||
 		!strings.Contains(meters.Meters[0].Text, "meter=") ||
