@@ -108,7 +108,7 @@ type Report struct {
 	Asked netip.AddrPort
 	// EgressRule and IngressRule are the numbers of rules that let a connection pass.
 	EgressRule, IngressRule uint32
-	FromPod, FromPeer       bool // by the port that it came in
+	FromPod                 bool // by the port that it came in
 	Way                     uint16
 }
 
@@ -138,7 +138,7 @@ func ReportOf(in ofp.PacketIn2) (out Report, err error) {
 	get := func(f ofp.Field) ofp.Value { v, _, _ := in.Metadata.Get(f); return v }
 	bits := func(b flow.Bits) uint32 { return uint32(get(b.Field).Lo >> b.First & (1<<b.Width - 1)) }
 	out.EgressRule, out.IngressRule = bits(egressRule), bits(ingressRule)
-	out.FromPod, out.FromPeer, out.Way = bits(source) == fromPod, bits(source) == fromPeer, uint16(bits(way))
+	out.FromPod, out.Way = bits(source) == fromPod, uint16(bits(way))
 	asked, err := askedIn(get)
 	if err == nil && asked.Addr() != out.Dst && asked.Addr() != out.Src {
 		out.Asked = asked

@@ -27,8 +27,6 @@ type Begin struct {
 	// Drops and Connections report whether the Node records these.
 	Drops       bool `json:"drops"`
 	Connections bool `json:"connections"`
-	// Absent says why a Node does not answer. Only answers of several Nodes have it.
-	Absent string `json:"absent,omitempty"`
 }
 
 // Missing counts records that a Node has lost. The switch's meters have dropped the copy, a queue was full, or the
