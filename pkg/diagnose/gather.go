@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -79,47 +76,9 @@ func gather(ctx context.Context, from *remote.Cluster) Cluster {
 
 // ping asks the API server for its version, and reads its clock.
 func (c *Cluster) ping(ctx context.Context, from *remote.Cluster) error {
-	ctx, cancel := context.WithTimeout(ctx, from.Timeout)
-	defer cancel()
-	web, err := rest.HTTPClientFor(from.Config)
-	if err != nil {
-		return err
-	}
-	host, _, err := rest.DefaultServerUrlFor(from.Config)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, host.JoinPath("version").String(), nil)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	answer, err := web.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	middle := start.Add(time.Since(start) / 2)
-	body, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	if err != nil {
-		return err
-	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", answer.Status, strings.TrimSpace(string(body[:min(len(body), 300)])))
-	}
-	var version struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if err := json.Unmarshal(body, &version); err != nil {
-		return fmt.Errorf("it answers for its version what is no API server's answer: %w", err)
-	}
-	c.Version = version.GitVersion
-	c.Now = middle
-	if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-		c.Now = date.Add(time.Second / 2) // the header has whole seconds
-		c.Ahead = c.Now.Sub(middle)
-	}
-	return nil
+	v, err := from.Version(ctx)
+	c.Version, c.Now, c.Ahead = v.Kubernetes, v.Now, v.Ahead
+	return err
 }
 
 // objects lists the objects, all kinds at the same time.

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,7 +22,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -259,13 +257,13 @@ func (c *cluster) open(ctx context.Context) {
 	defer func() {
 		c.contents(func(m *Manifest) { m.Clusters = append(m.Clusters, contents) })
 	}()
-	v, clock, err := c.serverVersion(ctx)
+	v, err := c.Version(ctx)
 	if err != nil {
 		c.dead = true
 		c.fail("", fmt.Errorf("ask the API server: %w; nothing of this cluster is in the bundle", err))
 		return
 	}
-	contents.Kubernetes, contents.Clock = v, clock
+	contents.Kubernetes, contents.Clock = v.Kubernetes, v.Ahead.Round(time.Second).String()
 	config := rest.CopyConfig(c.Config)
 	config.Timeout = c.Timeout
 	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
@@ -318,43 +316,6 @@ func (c *cluster) onlyLabelled(ctx context.Context) {
 	c.agents = slices.DeleteFunc(c.agents, func(a remote.Agent) bool {
 		return !slices.ContainsFunc(list.Items, func(n unstructured.Unstructured) bool { return n.GetName() == a.Node })
 	})
-}
-
-// serverVersion returns the API server's version, and its clock less this machine's. It is the first request, and has
-// the limit of one.
-func (c *cluster) serverVersion(ctx context.Context) (text, clock string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	client, err := rest.HTTPClientFor(c.Config)
-	if err != nil {
-		return "", "", err
-	}
-	base, _, err := rest.DefaultServerUrlFor(c.Config)
-	if err != nil {
-		return "", "", err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("version").String(), nil)
-	if err != nil {
-		return "", "", err
-	}
-	begin := c.Now()
-	response, err := client.Do(request)
-	if err != nil {
-		return "", "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		return "", "", err
-	}
-	var v apiversion.Info
-	if response.StatusCode != http.StatusOK || json.Unmarshal(body, &v) != nil {
-		return "", "", fmt.Errorf("it answered %s", response.Status)
-	}
-	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		clock = date.Sub(begin).Round(time.Second).String()
-	}
-	return v.GitVersion, clock, nil
 }
 
 // choose checks the number and the names of Nodes.

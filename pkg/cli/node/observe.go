@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -218,37 +217,13 @@ func (o observeOptions) show(ctx context.Context, sources []source, query url.Va
 
 // read sends the events of a source.
 func (s source) read(ctx context.Context, query url.Values, events chan<- record.Event) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	reader, writer := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := s.copy(ctx, query, writer)
-		_ = writer.Close()
-		done <- err
-	}()
-	defer func() { _ = reader.Close() }() // the copy ends when its lines are not read any more
-	lines := bufio.NewScanner(reader)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e record.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return fmt.Errorf("%s: understand the agent's line: %w; are this command and the agent of one version?", s.name, err)
-		}
+	err := remote.Events(ctx, func(w io.Writer) error { return s.copy(ctx, query, w) }, func(e record.Event) {
 		select {
 		case events <- e:
 		case <-ctx.Done():
-			return nil
 		}
-	}
-	err := lines.Err()
-	if err != nil {
-		_ = reader.Close()
-	}
-	if failed := <-done; err == nil {
-		err = failed
-	}
-	if err != nil && !errors.Is(err, context.Canceled) {
+	})
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	return nil

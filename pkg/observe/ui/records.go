@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
@@ -133,7 +133,7 @@ func (r *reading) read(ctx context.Context, key, node string) {
 	reported, pause := "", minPause
 	for {
 		start := time.Now()
-		err := readEvents(ctx, func(w io.Writer) error {
+		err := remote.Events(ctx, func(w io.Writer) error {
 			return r.source.stream(ctx, node, api.PathObserve, query, w)
 		}, func(e record.Event) {
 			r.mu.Lock()
@@ -181,33 +181,6 @@ func (s *Source) key() string {
 		return keyOf(set.Name, set.Spec.ClusterID)
 	}
 	return "context/" + s.access.Name
-}
-
-// readEvents calls add with each line that read writes.
-func readEvents(ctx context.Context, read func(io.Writer) error, add func(record.Event)) error {
-	reader, writer := io.Pipe()
-	defer context.AfterFunc(ctx, func() { _ = writer.CloseWithError(ctx.Err()) })()
-	var failed error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		failed = read(writer)
-		_ = writer.Close()
-	}()
-	lines := bufio.NewScanner(reader)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e record.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			_ = reader.CloseWithError(err)
-			<-done
-			return fmt.Errorf("understand the agent's line: %w; are tombolo and the agent of one version?", err)
-		}
-		add(e)
-	}
-	_ = reader.Close()
-	<-done
-	return errors.Join(failed, lines.Err())
 }
 
 // records sends records as server-sent events, at most two a second.

@@ -333,7 +333,7 @@ func records(t *testing.T, source *ui.Source, come func()) {
 				come()
 				come = nil
 			}
-			wrong = wrong || strings.Contains(l.Missing, "are tombolo and the agent of one version?")
+			wrong = wrong || strings.Contains(l.Missing, "are this command and the agent of one version?")
 		case <-ctx.Done():
 			t.Fatalf("a drop %v, lost records %v, a wrong line %v, drops after it %v, those of a new Node %v; want all", drop,
 				lost, wrong, again, later)
