@@ -14,7 +14,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -130,12 +129,6 @@ type builder struct {
 	access   map[string]Access                 // by cluster
 	sets     map[string]*mcv1alpha2.ClusterSet // of clusters that have a context
 	names    map[[2]string]string              // of Gateways, by cluster and address
-}
-
-// link is a Link with its ways by the addresses of their ends.
-type link struct {
-	Link
-	ways map[[2]string]*Way
 }
 
 // view is a snapshot with its cluster.
@@ -396,177 +389,6 @@ func (b *builder) seen(v *view, c *Cluster, kind string, k Condition) {
 	}
 }
 
-// ways adds the ways from the Gateways of a view.
-func (b *builder) ways(v *view) {
-	going := map[[2]string]bool{}
-	for _, info := range v.Infos {
-		for _, address := range verify.Leaving(info) {
-			going[[2]string{info.Spec.ClusterID, address}] = true
-		}
-	}
-	for _, g := range v.Gateways {
-		// excuse returns why a way may be down without a fault, or nothing.
-		excuse := func(id, address string) string {
-			far := b.sets[keyOf(v.cluster.ClusterSet, id)]
-			switch {
-			case verify.ComesOrGoes(g):
-				return "Gateway " + g.Name + " is " + g.Annotations[multicluster.AnnotationPhase] + ": no new connection uses it."
-			case going[[2]string{id, address}]:
-				return "The Gateway of " + id + " at " + address + " leaves: no new connection uses it."
-			case v.set != nil && verify.BehindNAT(v.set, id) || far != nil && verify.BehindNAT(far, v.cluster.ID):
-				return "Tunnels come from other addresses than are announced, so BFD may not find ways that work."
-			}
-			return ""
-		}
-		var here Count
-		reported := make(map[[2]string]mcv1alpha1.WayState, len(g.Status.Ways))
-		for _, w := range g.Status.Ways {
-			reported[[2]string{w.ClusterID, w.To}] = w.State
-		}
-		for _, info := range v.Infos {
-			if info.Annotations[multicluster.AnnotationWithdrawn] != "" || info.Spec.ClusterID == "" {
-				continue
-			}
-			to := b.towards(v, info.Spec.ClusterID)
-			for _, far := range info.Spec.GatewayInfos {
-				if !sameFamily(g.GatewayIP, far.GatewayIP) {
-					continue
-				}
-				key := [2]string{info.Spec.ClusterID, far.GatewayIP}
-				state, found := reported[key]
-				delete(reported, key)
-				if far.WireGuard != nil && far.WireGuard.InsideIP != "" && !found {
-					key[1] = far.WireGuard.InsideIP
-					state, found = reported[key]
-					delete(reported, key)
-				}
-				here.add(b.way(to, g, far.GatewayIP, state, found, excuse))
-			}
-		}
-		// Ways to Gateways that are no longer announced, and ways inside WireGuard to the first address of a Service range.
-		for _, key := range slices.SortedFunc(maps.Keys(reported), func(x, y [2]string) int {
-			return cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]))
-		}) {
-			if key[0] != "" {
-				here.add(b.way(b.towards(v, key[0]), g, key[1], reported[key], true, excuse))
-			}
-		}
-		gateway := Gateway{Name: g.Name, Address: g.GatewayIP, Internal: g.InternalIP,
-			Phase:    g.Annotations[multicluster.AnnotationPhase],
-			Commands: []string{v.kubectl("get", "gateway", "-n", g.Namespace, g.Name, "-o", "yaml")}}
-		gateway.State, gateway.Word = here.state()
-		v.cluster.gateway(gateway)
-	}
-}
-
-// sameFamily reports whether two addresses are of one version of IP.
-func sameFamily(x, y string) bool { return strings.Contains(x, ":") == strings.Contains(y, ":") }
-
-// towards is the link between a view's cluster and another one.
-type towards struct {
-	view  *view
-	far   *Cluster
-	link  *link
-	ahead bool // the view's cluster is the first of the link
-	skip  bool // the link is not built
-}
-
-func (b *builder) towards(v *view, id string) towards {
-	far := b.other(v, id)
-	key := linkKey(v.cluster.Key, far.Key)
-	to := towards{view: v, far: far, ahead: v.cluster.Key < far.Key, skip: b.only != "" && b.only != key}
-	if to.skip {
-		return to
-	}
-	to.link = b.links[key]
-	if to.link == nil {
-		to.link = &link{Link: Link{Key: key, A: min(v.cluster.Key, far.Key), B: max(v.cluster.Key, far.Key)},
-			ways: map[[2]string]*Way{}}
-		b.links[key] = to.link
-	}
-	return to
-}
-
-// way adds one direction of a way, and returns it. If there is an excuse, it may be down without a fault.
-func (b *builder) way(to towards, g *mcv1alpha1.Gateway, address string, state mcv1alpha1.WayState, found bool,
-	excuse func(id, address string) string) Direction {
-	d := Direction{State: Unknown, Word: unknownWord}
-	if to.view.live() && found {
-		switch state {
-		case mcv1alpha1.WayUp:
-			d.State, d.Word = OK, "up"
-		case mcv1alpha1.WayDown:
-			d.State, d.Word = Bad, "down"
-			if d.Why = excuse(to.far.ID, address); d.Why != "" {
-				d.State = Unknown
-			}
-		}
-	}
-	switch {
-	case to.skip:
-	case b.counts:
-		there, back := &to.link.AB, &to.link.BA
-		if !to.ahead {
-			there, back = back, there
-		}
-		there.add(d)
-		if to.far.Context == "" {
-			back.Unknown++
-		}
-	default:
-		if d.Why == "" {
-			d.Why = why(to.view, g, d, state, found)
-		}
-		b.put(to, g, address, d)
-	}
-	return d
-}
-
-// why explains the state of a direction.
-func why(v *view, g *mcv1alpha1.Gateway, d Direction, state mcv1alpha1.WayState, found bool) string {
-	switch {
-	case d.State == OK:
-		return ""
-	case d.State == Bad:
-		return "BFD on Node " + g.Name + " receives nothing, or the other end reports that it receives nothing."
-	case !v.live() && found:
-		return "The API server of " + v.cluster.ID + " does not answer; the last report was " + string(state) + "."
-	case !v.live():
-		return "The API server of " + v.cluster.ID + " does not answer."
-	case !found:
-		return "The agent of Node " + g.Name + " reports no state. BFD may not watch the way."
-	}
-	return "Node " + g.Name + " is not Ready, so the last report of its agent may be old."
-}
-
-// put adds a direction to its way. The two directions of a way name the same Gateways. Inside WireGuard each uses
-// another address of them.
-func (b *builder) put(to towards, g *mcv1alpha1.Gateway, address string, d Direction) {
-	here := End{Name: g.Name, Address: g.GatewayIP}
-	there := End{Name: b.names[[2]string{to.far.Key, address}], Address: address}
-	back := Direction{State: Unknown, Word: unknownWord, Why: "No context shows cluster " + to.far.ID + "."}
-	if to.far.Context != "" {
-		back.Why = "Cluster " + to.far.ID + " reports no such way."
-	}
-	end := func(e End) string { return cmp.Or(e.Name, e.Address) }
-	if to.ahead {
-		to.link.way([2]string{end(here), end(there)}, Way{A: here, B: there, BA: back}).AB = d
-	} else {
-		to.link.way([2]string{end(there), end(here)}, Way{A: there, B: here, AB: back}).BA = d
-	}
-}
-
-func linkKey(a, b string) string { return min(a, b) + "|" + max(a, b) }
-
-func (l *link) way(key [2]string, empty Way) *Way {
-	w := l.ways[key]
-	if w == nil {
-		w = &empty
-		l.ways[key] = w
-	}
-	return w
-}
-
 // state returns the state of several ways.
 func (c Count) state() (State, string) {
 	all := c.Up + c.Down + c.Unknown
@@ -583,13 +405,6 @@ func (c Count) state() (State, string) {
 		return Unknown, fmt.Sprintf("%d of %s up, others unknown", c.Up, ways(all))
 	}
 	return Unknown, fmt.Sprintf("%s unknown", ways(all))
-}
-
-func ways(n int) string {
-	if n == 1 {
-		return "1 way"
-	}
-	return fmt.Sprintf("%d ways", n)
 }
 
 // exchange adds the exports and imports of a view.
