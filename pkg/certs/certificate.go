@@ -1,4 +1,4 @@
-// Package certs keeps the certificate of a controller's webhook server: it makes, renews and publishes it.
+// Package certs keeps the certificate of a controller's TLS server: it makes, renews and publishes it.
 package certs
 
 import (
@@ -68,7 +68,8 @@ type Names struct {
 	Secret string
 	// ConfigMap publishes the CAs under the key ca.crt; empty for none.
 	ConfigMap string
-	// Configurations are the labels of the webhook configurations, ValidatingOnly where there are no mutating ones.
+	// Configurations are the labels of the webhook configurations, ValidatingOnly where there are no mutating ones. A
+	// server without webhooks has no labels, and publishes its CAs in the ConfigMap alone.
 	Configurations map[string]string
 	ValidatingOnly bool
 	// Manifest is what it is called, for people.
@@ -91,7 +92,7 @@ func (c *Certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.serving == nil {
-		return nil, fmt.Errorf("the webhooks' certificate of Secret %s/%s is not published yet", c.Namespace, c.Names.Secret)
+		return nil, fmt.Errorf("the server's certificate of Secret %s/%s is not published yet", c.Namespace, c.Names.Secret)
 	}
 	return c.serving, nil
 }
@@ -109,11 +110,11 @@ func (c *Certificate) Start(ctx context.Context) error {
 			pause = time.Second
 			if err.Error() != reported && !apierrors.IsConflict(err) { // another replica was faster
 				reported = err.Error()
-				slog.Error("keep the webhooks' certificate; trying again", "error", err)
+				slog.Error("keep the server's certificate; trying again", "error", err)
 			}
 		default:
 			reported = ""
-			if configurations == 0 {
+			if configurations == 0 && len(c.Names.Configurations) > 0 {
 				pause = time.Second // the manifest is still being applied
 			}
 		}
@@ -151,9 +152,9 @@ func (c *Certificate) round(ctx context.Context, now time.Time) (int, error) {
 			return 0, err
 		}
 		if err := c.Client.Update(ctx, secret); err != nil { // refused when another replica was faster
-			return 0, fmt.Errorf("store the webhooks' certificate in Secret %s/%s: %w", c.Namespace, c.Names.Secret, err)
+			return 0, fmt.Errorf("store the server's certificate in Secret %s/%s: %w", c.Namespace, c.Names.Secret, err)
 		}
-		slog.Info("stored the webhooks' certificates", "secret", c.Names.Secret, "expires", stored.now.Leaf.NotAfter,
+		slog.Info("stored the server's certificates", "secret", c.Names.Secret, "expires", stored.now.Leaf.NotAfter,
 			"successor", stored.next != nil)
 	}
 	cas := stored.cas()
@@ -223,13 +224,13 @@ func (s store) step(host string, now time.Time, serving *tls.Certificate, publis
 		}
 	case !valid(s.now):
 		if s.now, err = issue(host, now); err != nil {
-			return s, false, fmt.Errorf("make the webhooks' certificate: %w", err)
+			return s, false, fmt.Errorf("make the server's certificate: %w", err)
 		}
 		s.next, changed = nil, true
 	case now.Add(renewBefore).Before(s.now.Leaf.NotAfter):
 	case !valid(s.next):
 		if s.next, err = issue(host, now); err != nil {
-			return s, false, fmt.Errorf("make the successor of the webhooks' certificate: %w", err)
+			return s, false, fmt.Errorf("make the successor of the server's certificate: %w", err)
 		}
 		changed = true
 	case bytes.Contains(published, certPEM(s.next.Leaf)) && now.Sub(s.next.Leaf.NotBefore.Add(backdate)) >= settleFor:
@@ -262,7 +263,7 @@ func (s store) data() (map[string][]byte, error) {
 		}
 		key, err := x509.MarshalPKCS8PrivateKey(one.pair.PrivateKey)
 		if err != nil {
-			return nil, fmt.Errorf("encode the key of the webhooks' certificate: %w", err)
+			return nil, fmt.Errorf("encode the key of the server's certificate: %w", err)
 		}
 		data[one.cert] = certPEM(one.pair.Leaf)
 		data[one.key] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
@@ -333,6 +334,9 @@ func (c *Certificate) publishConfigMap(ctx context.Context, cas []byte) error {
 // publishBundles writes the CAs into the webhook configurations that carry this controller's
 // labels, and returns how many these are.
 func (c *Certificate) publishBundles(ctx context.Context, cas []byte) (int, error) {
+	if len(c.Names.Configurations) == 0 {
+		return 0, nil // the selector would take the webhooks of all programs
+	}
 	selector := client.MatchingLabels(c.Names.Configurations)
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList

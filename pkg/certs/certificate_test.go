@@ -263,3 +263,28 @@ func connect(t *testing.T, c *Certificate, cas string, now time.Time) error {
 	}
 	return conn.Close()
 }
+
+// TestWithoutWebhooks has a server without webhooks keep a certificate. It writes into no webhook configuration, and
+// publishes its CA in the ConfigMap.
+func TestWithoutWebhooks(t *testing.T) {
+	r := newReplicas(t)
+	c := &Certificate{Client: r.client, Namespace: "area", Names: names(nil)}
+	if n, err := c.round(t.Context(), time.Now()); n != 0 || err != nil {
+		t.Fatalf("%d configurations, %v; want none and no error", n, err)
+	}
+	for _, o := range []client.Object{r.validating, r.mutating, r.foreign} {
+		if err := r.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(r.validating.Webhooks[0].ClientConfig.CABundle)+len(r.foreign.Webhooks[0].ClientConfig.CABundle) > 0 {
+		t.Error("the CA is in the webhooks of other programs")
+	}
+	published := &corev1.ConfigMap{}
+	if err := r.client.Get(t.Context(), client.ObjectKey{Namespace: "area", Name: "antrea-mc-ca"}, published); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(t, c, published.Data["ca.crt"], time.Now()); err != nil {
+		t.Error(err)
+	}
+}
