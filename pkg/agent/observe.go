@@ -10,9 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,18 +33,16 @@ import (
 
 // Bounds of the observer.
 const (
-	reportQueue   = 4096                  // reports that wait to be read
-	reportBatch   = 256                   // reports that are named between two passes
-	reportsWait   = 20 * time.Millisecond // until reports are named, so that they are several
-	foldWithin    = time.Second           // equal drops share a record
-	maxFolded     = 4096                  // drops whose repeats are counted
-	maxRuleNames  = 100_000               // then names of rules that are gone are forgotten
-	rulesKept     = time.Second           // names of rules are read again after that
-	lostEvery     = time.Second           // lost reports make one event
-	maxSinceAgo   = 365 * 24 * time.Hour
-	ofOneSender   = 50 // reports of one sender in a second that are named
-	isolatedKept  = 10 * time.Second
-	defaultLatest = 20
+	reportQueue  = 4096                  // reports that wait to be read
+	reportBatch  = 256                   // reports that are named between two passes
+	reportsWait  = 20 * time.Millisecond // until reports are named, so that they are several
+	foldWithin   = time.Second           // equal drops share a record
+	maxFolded    = 4096                  // drops whose repeats are counted
+	maxRuleNames = 100_000               // then names of rules that are gone are forgotten
+	rulesKept    = time.Second           // names of rules are read again after that
+	lostEvery    = time.Second           // lost reports make one event
+	ofOneSender  = 50                    // reports of one sender in a second that are named
+	isolatedKept = 10 * time.Second
 )
 
 const (
@@ -484,7 +480,10 @@ func (o *observer) countLost(ctx context.Context, at time.Time) {
 
 // serve answers a reader of records.
 func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
-	q, err := o.question(r.URL.Query())
+	q, err := record.ParseQuestion(r.URL.Query())
+	if err == nil && q.Connections && o.config.Connections == "off" {
+		err = errors.New("connections are not recorded: observe.connections is off in antrea-agent.conf; set it to auto")
+	}
 	if err != nil {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
@@ -492,13 +491,13 @@ func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	if q.connections && q.follow {
+	if q.Connections && q.Follow {
 		defer o.observe()()
 	}
 	lines, flusher := json.NewEncoder(w), http.NewResponseController(w)
-	at, end := o.history.Last(q.last, q.since, q.filter), o.history.Next()
+	at, end := o.history.Last(q.Last, q.Since, q.Filter), o.history.Next()
 	begin := record.Begin{Node: o.tables.nodeName, From: o.history.From(), Drops: o.config.Drops,
-		Connections: q.connections && q.follow}
+		Connections: q.Connections && q.Follow}
 	if lines.Encode(record.Event{Begin: &begin}) != nil {
 		return
 	}
@@ -509,16 +508,16 @@ func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
 				Why: "the reader was too slow"}}}, list...)
 		}
 		for _, e := range list {
-			if q.takes(e) && lines.Encode(e) != nil {
+			if q.Takes(e) && lines.Encode(e) != nil {
 				return
 			}
 		}
 		switch at = next; {
-		case !q.follow && at >= end:
+		case !q.Follow && at >= end:
 			return
 		case len(list) > 0:
 			continue
-		case !q.follow:
+		case !q.Follow:
 			return
 		}
 		if flusher.Flush() != nil {
@@ -545,54 +544,4 @@ func (o *observer) observe() (end func()) {
 	}
 	change(1)
 	return func() { change(-1) }
-}
-
-// observeQuestion is a reader's question.
-type observeQuestion struct {
-	filter              record.Filter
-	follow, connections bool
-	last                int
-	since               time.Time
-}
-
-// takes reports whether the reader gets an event.
-func (q observeQuestion) takes(e record.Event) bool {
-	r := e.Record()
-	return r == nil || (e.Drop != nil || q.connections) && !r.Time.Before(q.since) && q.filter.Takes(r)
-}
-
-// question reads a reader's query.
-func (o *observer) question(query url.Values) (q observeQuestion, err error) {
-	if q.filter, err = record.Parse(query, "follow", "connections", "last", "since"); err != nil {
-		return q, err
-	}
-	for key, to := range map[string]*bool{"follow": &q.follow, "connections": &q.connections} {
-		if text := query.Get(key); text != "" {
-			if *to, err = strconv.ParseBool(text); err != nil {
-				return q, fmt.Errorf("%s=%q: give true or false", key, text)
-			}
-		}
-	}
-	if q.connections && o.config.Connections == "off" {
-		return q, errors.New("connections are not recorded: observe.connections is off in antrea-agent.conf; set it to auto")
-	}
-	if text := query.Get("since"); text != "" {
-		if q.since, err = time.Parse(time.RFC3339, text); err != nil {
-			ago, err := time.ParseDuration(text)
-			if err != nil || ago < 0 || ago > maxSinceAgo {
-				return q, fmt.Errorf("since=%q: give a duration such as 10m, or a time such as %s", text,
-					time.Now().UTC().Format(time.RFC3339))
-			}
-			q.since = time.Now().Add(-ago)
-		}
-		q.last = -1 // all of them
-	} else {
-		q.last = defaultLatest
-	}
-	if text := query.Get("last"); text != "" {
-		if q.last, err = strconv.Atoi(text); err != nil || q.last < 0 {
-			return q, fmt.Errorf("last=%q: give a number of records", text)
-		}
-	}
-	return q, nil
 }

@@ -103,3 +103,6 @@ func (e Event) time() time.Time {
 	}
 	return time.Time{} // the beginning comes first
 }
+
+// Len returns the number of events that wait.
+func (m *Merger) Len() int { return len(m.waiting) }

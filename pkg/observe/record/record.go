@@ -10,6 +10,7 @@ type Event struct {
 	Connection *Record  `json:"connection,omitempty"`
 	Drop       *Record  `json:"drop,omitempty"`
 	Missing    *Missing `json:"missing,omitempty"`
+	Nodes      *Nodes   `json:"nodes,omitempty"`
 }
 
 // Record returns the record of the event, or nil.
@@ -37,6 +38,17 @@ type Missing struct {
 	Lost uint64    `json:"lost"`
 	Why  string    `json:"why"`
 }
+
+// Nodes states how many Nodes answer, in an answer of the relay. It comes after the answers' first lines, and when it
+// changes.
+type Nodes struct {
+	Answering int      `json:"answering"`
+	All       int      `json:"all"`
+	Absent    []string `json:"absent,omitempty"` // names, at most MaxAbsent of them
+}
+
+// MaxAbsent is how many absent Nodes are named.
+const MaxAbsent = 100
 
 // Verdicts of records.
 const (
