@@ -56,6 +56,7 @@ type flags struct {
 	runDir     string
 	stateDir   string
 	logDir     string
+	relayToken string
 }
 
 func command() *cobra.Command {
@@ -76,6 +77,8 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.runDir, "run-dir", wire.DefaultRunDir, "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
 	cmd.Flags().StringVar(&f.logDir, "log-dir", "/var/log/tombolo", "where policies log")
+	cmd.Flags().StringVar(&f.relayToken, "relay-token", "/var/run/secrets/tombolo-observe/token",
+		"file of the token for the relay tombolo-observe; empty: never connect to it")
 	cmd.AddCommand(installCNI(), serveWireGuard())
 	return cmd
 }
@@ -174,6 +177,7 @@ func serve(ctx context.Context, f flags) error {
 		RunDir:        f.runDir,
 		StateDir:      f.stateDir,
 		LogDir:        f.logDir,
+		RelayToken:    f.relayToken,
 		HealthAddress: agent.HealthAddress(conf.APIPort),
 		Logger:        log,
 		Registerer:    registry,

@@ -67,6 +67,7 @@ func run() int {
 		}),
 		clusterCommand(logTo),
 		policyCommand(logTo),
+		observeCommand(logTo),
 	)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "tombolo-controller:", err)

@@ -72,6 +72,12 @@ const wireGuardHead = `#
 # A DaemonSet of its own, so that an upgrade of agent or Open vSwitch leaves sessions alone.
 `
 
+// observeHead is what a user reads first in the manifest of the relay.
+const observeHead = `#
+# The relay tombolo-observe, at which people and programs ask the agents of all Nodes (docs/relay.md). Apply tombolo.yml
+# of the same version before. Agents connect to the relay when its Service has endpoints.
+`
+
 func main() {
 	var r renderer
 	out := flag.String("out", "deploy", "folder to write the manifests to")
@@ -107,6 +113,10 @@ func (r renderer) write(out string) error {
 	if err != nil {
 		return err
 	}
+	observed, err := r.chart(charts.Agent, "kube-system", map[string]any{"observe": map[string]any{"enabled": true}})
+	if err != nil {
+		return err
+	}
 	texts := map[string]string{}
 	for _, p := range []part{leader, leaderOf15, member} {
 		if texts[p.namespace], err = r.text(p); err != nil {
@@ -123,11 +133,13 @@ func (r renderer) write(out string) error {
 		}
 	}
 	isWireGuard := func(name string) bool { return name == "wireguard.yaml" }
+	isObserve := func(name string) bool { return name == "observe.yaml" }
 	isAdmission := func(name string) bool { return name == "admission.yaml" }
 	for name, text := range map[string]string{
 		"agent/tombolo": agentHead + charts.Manifest(agent,
 			func(name string) bool { return !isAdmission(name) }),
 		"agent/tombolo-wireguard":                            wireGuardHead + charts.Manifest(encrypted, isWireGuard),
+		"agent/tombolo-observe":                              observeHead + charts.Manifest(observed, isObserve),
 		"agent/tombolo-crds":                                 sets["policy"] + charts.Manifest(agent, isAdmission),
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
 		"multicluster/antrea-multicluster-leader-namespaced": texts[leader.namespace],
@@ -192,6 +204,11 @@ func derived(out string) error {
 	}
 	agent := agentconfig.Schema()
 	agent["image"] = map[string]any{"type": "object", "description": "without effect: names Antrea's image; see images"}
+	own := agent["observe"].(map[string]any)["properties"].(map[string]any)
+	own["enabled"] = map[string]any{"type": "boolean", "description": "run the relay tombolo-observe"}
+	own["replicas"] = map[string]any{"type": "integer", "minimum": 1, "maximum": 8}
+	own["serviceMonitor"] = map[string]any{"type": "boolean",
+		"description": "make a ServiceMonitor of the Prometheus Operator for the relay"}
 	agent["withOtherCNI"] = map[string]any{"type": "boolean",
 		"description": "install although the cluster or a Node has another CNI plugin"}
 	schemas := map[string]map[string]any{charts.Agent: agent, charts.Multicluster: controllerSchema()}

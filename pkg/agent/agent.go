@@ -57,6 +57,7 @@ type Options struct {
 	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
 	StateDir   string // of the IPAM record, "/var/lib/tombolo"
 	LogDir     string // of the log of policies, "/var/log/tombolo"
+	RelayToken string // file of the token for the relay; empty for no relay
 	// HealthAddress is the address where the agent answers the kubelet's probes; see the function HealthAddress. If it is
 	// the zero value, the agent answers no probes.
 	HealthAddress netip.AddrPort
@@ -96,6 +97,7 @@ type Agent struct {
 	networks      *publisher[string] // of transportNetworks
 	addresses     *ipHolder          // of ExternalIPPools; nil without the feature
 	file          *configFile
+	relays        *relays
 
 	// These are changes of passes that have not been handed over yet. Only the engine's goroutine uses them.
 	pending pending
@@ -259,12 +261,15 @@ func newAgent(o Options) (*Agent, error) {
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
 	}
 	a.packetIns.observer = newObserver(a.config.Observe, a.tables, a.answers.why, a.flows, a.log)
+	if a.relays, err = newRelays(o, a.tables, a.debugHandler()); err != nil {
+		return nil, err
+	}
 	ways := func() map[string][]api.Way {
 		return a.tables.ways.byCluster(portsNow(a.switchPorts, a.config), nil)
 	}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
-			a.packetIns.names.addresses, a.packetIns.observer.dropped,
+			a.packetIns.names.addresses, a.packetIns.observer.dropped, a.relays.open,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
 			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{ways})
 	}
@@ -315,7 +320,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	if a.serviceHealth != nil {
 		runs = append(runs, a.serviceHealth.run)
 	}
-	runs = append(runs, a.networks.run)
+	runs = append(runs, a.networks.run, a.relays.run)
 	if a.addresses != nil {
 		runs = append(runs, a.addresses.run)
 	}

@@ -46,6 +46,8 @@ const (
 // Error is the body of every answer that is not 200.
 type Error struct {
 	Error string `json:"error"` // one sentence with the remedy
+	// Need is the right that the user lacks, in an answer 403 of the relay.
+	Need *Access `json:"need,omitempty"`
 }
 
 // Flow is one flow as the switch holds it.

@@ -8,13 +8,13 @@ import (
 // View is what a reader may see of records.
 type View struct {
 	All bool // everything
-	// Namespaces are those whose Pods the reader may see, unless All is set.
+	// Namespaces have the Pods that the reader may see, unless All is set.
 	Namespaces map[string]bool
 }
 
-// Show returns a record as a reader may see it, or nil if the reader may see neither end. An end that the reader may not
-// see is its Namespace alone, or its cluster. An end outside all Namespaces keeps its address. Names that belong to other
-// Namespaces are left out. A filter for the reader is applied to the result, so that it finds nothing else.
+// Show returns a record as a reader may see it, or nil if the reader may see neither end. An end that the reader may
+// not see is its Namespace alone, or its cluster. An end outside all Namespaces keeps its address. Names that belong to
+// other Namespaces are left out. A filter for the reader is applied to the result, so that it finds nothing else.
 func (v View) Show(r *Record) *Record {
 	if v.All {
 		return r

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/tombolo-net/tombolo/pkg/certs"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/relay"
+	"github.com/tombolo-net/tombolo/pkg/observe/reverse"
+)
+
+// observeFlags are the flags of the command observe.
+type observeFlags struct{ health, listen, agents string }
+
+// observeCommand runs the relay, by which people and programs ask the agents of all Nodes.
+func observeCommand(logTo func()) *cobra.Command {
+	var f observeFlags
+	cmd := &cobra.Command{
+		Use: "observe", Short: "Run the relay: let people and programs ask the agents of all Nodes at one place",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logTo()
+			return runObserve(cmd.Context(), f)
+		},
+	}
+	cmd.Flags().StringVar(&f.health, "health", ":8080", "address of /healthz and /readyz; 0 for none")
+	cmd.Flags().StringVar(&f.listen, "listen", fmt.Sprintf(":%d", api.RelayPort), "address for agents and readers, TLS")
+	cmd.Flags().StringVar(&f.agents, "agents", "system:serviceaccount:kube-system:antrea-agent",
+		"user name of the agents' ServiceAccount")
+	return cmd
+}
+
+func runObserve(ctx context.Context, f observeFlags) error {
+	namespace, kube, err := environment("observe")
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
+		return err
+	}
+	writer, err := client.New(kube, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	certificate := &certs.Certificate{Client: writer, Namespace: namespace, Names: relay.CertificateNames()}
+	mgr, err := ctrl.NewManager(kube, ctrl.Options{
+		Scheme: scheme, HealthProbeBindAddress: f.health, Metrics: metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		return fmt.Errorf("make the manager: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r, err := relay.New(relay.Options{Config: kube, Agents: f.agents, TLS: certificate.TLS, Registry: registry,
+		Log: slog.Default()})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(
+		followNodes(ctx, mgr, r),
+		mgr.Add(certificate),
+		mgr.Add(everyReplica(func(ctx context.Context) error {
+			listener, err := (&net.ListenConfig{KeepAliveConfig: reverse.KeepAlive}).Listen(ctx, "tcp", f.listen)
+			if err != nil {
+				return fmt.Errorf("listen for agents and readers: %w", err)
+			}
+			return r.Serve(ctx, listener)
+		})),
+		mgr.AddReadyzCheck("certificate", certificate.Ready),
+	); err != nil {
+		return err
+	}
+	return start(ctx, mgr, "observe", namespace)
+}
+
+// everyReplica runs in each replica.
+type everyReplica func(context.Context) error
+
+// Start implements the manager's Runnable.
+func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements the manager's LeaderElectionRunnable.
+func (everyReplica) NeedLeaderElection() bool { return false }
+
+// followNodes writes the names of the cluster's Nodes to the relay.
+func followNodes(ctx context.Context, mgr ctrl.Manager, r *relay.Relay) error {
+	nodes := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	informer, err := mgr.GetCache().GetInformer(ctx, nodes)
+	if err != nil {
+		return fmt.Errorf("watch Nodes: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) {
+			if n, ok := o.(metav1.Object); ok {
+				r.Nodes().Add(n.GetName())
+			}
+		},
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if n, ok := o.(metav1.Object); ok {
+				r.Nodes().Delete(n.GetName())
+			}
+		},
+	})
+	return err
+}
