@@ -41,7 +41,7 @@ type step struct {
 // different Pods, Services and policies, and expect nothing of an object that the other chain changes.
 var stages = [][][]step{
 	{ // one cluster's own work; clusters that join and leave
-		{{"InCluster", testInCluster}, {"Policies", testPolicies}},
+		{{"InCluster", testInCluster}, {"Relay", testRelay}, {"Policies", testPolicies}},
 		{{"GuideOfV15", testGuideOfV15}, {"ThreeClusters", testThreeClusters}},
 	},
 	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Gateways", testGateways}, {"Diagnose", testDiagnose}}},

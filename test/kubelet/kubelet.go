@@ -1,5 +1,5 @@
-// Package kubelet serves the part of a kubelet's API that a real kube-apiserver passes logs and commands on to. Tests
-// without containers read logs and run commands in Pods by it.
+// Package kubelet serves the part of a kubelet's API that a real kube-apiserver passes logs, commands and ports on to.
+// Tests without containers read logs, run commands in Pods and reach their ports by it.
 package kubelet
 
 import (
@@ -28,6 +28,8 @@ type Kubelet struct {
 	Log func(namespace, pod, container string, previous bool, w io.Writer) error
 	// Exec runs a command in a container, and returns its exit code.
 	Exec func(namespace, pod, container string, command []string, stdout, stderr io.Writer) int
+	// Dial connects to a port of a Pod.
+	Dial func(namespace, pod, port string) (net.Conn, error)
 }
 
 // Start serves until the test ends, as the kubelet of these Nodes, which it creates.
@@ -36,6 +38,7 @@ func (k *Kubelet) Start(t testing.TB, config *rest.Config, nodes ...string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.log)
 	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", k.exec)
+	mux.HandleFunc("/portForward/{namespace}/{pod}", k.forward)
 	server := httptest.NewTLSServer(mux) // the API server does not check the kubelets' certificates by default
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -124,5 +127,55 @@ func (k *Kubelet) exec(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) && !strings.Contains(err.Error(), "closed") {
 		panic(err)
+	}
+}
+
+// forward copies the streams of forwarded ports to connections and back.
+func (k *Kubelet) forward(w http.ResponseWriter, r *http.Request) {
+	if _, err := httpstream.Handshake(r, w, []string{"portforward.k8s.io"}); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	arrived := make(chan httpstream.Stream, 16)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replied <-chan struct{}) error {
+		go func() {
+			<-replied
+			arrived <- s
+		}()
+		return nil
+	})
+	if conn == nil {
+		return // it has answered
+	}
+	defer func() { _ = conn.Close() }()
+	errs := map[string]httpstream.Stream{} // by the number of the connection
+	for {
+		select {
+		case <-conn.CloseChan():
+			return
+		case s := <-arrived:
+			id := s.Headers().Get("requestID")
+			if s.Headers().Get("streamType") == "error" {
+				errs[id] = s
+				continue
+			}
+			to, err := k.Dial(r.PathValue("namespace"), r.PathValue("pod"), s.Headers().Get("port"))
+			if err != nil {
+				_, _ = io.WriteString(errs[id], err.Error())
+				_ = errs[id].Close()
+				_ = s.Close()
+				continue
+			}
+			defer to.Close()
+			go func() {
+				_, _ = io.Copy(to, s)
+				_ = to.Close()
+			}()
+			go func() {
+				_, _ = io.Copy(s, to)
+				_ = errs[id].Close()
+				_ = s.Close()
+			}()
+		}
 	}
 }

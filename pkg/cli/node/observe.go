@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"strconv"
@@ -27,6 +28,7 @@ type observeOptions struct {
 	filters             map[string]*[]string
 	not                 []string
 	follow, connections bool
+	direct              bool
 	last                int
 	since, output       string
 }
@@ -38,7 +40,8 @@ func (n *node) observe() *cobra.Command {
 		Use:   "observe",
 		Short: "Dropped packets, each with its rule or reason, and connections",
 		Long: "Show dropped packets, each with the rule or the reason, and with --connections new connections too.\n" +
-			"On a Node it asks the agent there. Elsewhere it asks all agents of the clusters through their API servers.\n" +
+			"On a Node it asks the agent there. Elsewhere it asks the relay of each cluster, or all agents through the API\n" +
+			"server where no relay is installed.\n" +
 			"Flags of one name are alternatives. Flags of different names all have to hold.",
 		Example: "  tombolo observe                                  # the last 20 drops\n" +
 			"  tombolo observe -f --to shop/db --connections    # live, with new connections\n" +
@@ -72,6 +75,7 @@ func (n *node) observe() *cobra.Command {
 	cmd.Flags().StringVar(&o.since, "since", "",
 		"records from then on instead: a duration such as 10m, or a time (RFC 3339)")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
+	cmd.Flags().BoolVar(&o.direct, "direct", false, "ask the agents through the API server, not the relay")
 	cmd.Flags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(cmd.Flags())
 	return cmd
@@ -128,30 +132,61 @@ func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err 
 	}
 	var failed []error
 	for _, c := range clusters {
-		agents, err := c.Agents(cmd.Context())
+		list, err := o.of(cmd.Context(), c, cmd.ErrOrStderr())
 		if err != nil { // the other clusters answer
 			failed = append(failed, err)
-			continue
 		}
-		for _, a := range agents {
-			out = append(out, source{c.Name + "/" + a.Node, func(ctx context.Context, query url.Values, w io.Writer) error {
-				if o.follow {
-					return a.Stream(ctx, api.PathObserve, query, w)
-				}
-				answer, err := a.Ask(ctx, api.PathObserve, query) // within the time limit, some at a time
-				if err != nil {
-					return err
-				}
-				_, err = w.Write(answer)
-				return err
-			}})
-		}
+		out = append(out, list...)
 	}
 	if len(failed) == len(clusters) {
 		return nil, errors.Join(failed...)
 	}
 	for _, err := range failed {
 		fmt.Fprintln(cmd.ErrOrStderr(), "no answer:", err)
+	}
+	return out, nil
+}
+
+// of returns the sources of a cluster: its relay, or all agents.
+func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writer) (out []source, err error) {
+	if !o.direct {
+		relay, err := c.Relay(ctx)
+		var down *remote.RelayDown
+		switch {
+		case errors.As(err, &down):
+			fmt.Fprintln(notes, err)
+			fmt.Fprintln(notes, "asking the agents through the API server instead, as with --direct")
+		case err != nil:
+			return nil, err
+		case relay != nil:
+			return []source{{c.Name, func(ctx context.Context, query url.Values, w io.Writer) error {
+				query = maps.Clone(query)
+				query[api.AskParameter] = o.Nodes
+				if err := relay.Stream(ctx, api.PathObserve, query, w); errors.As(err, &down) {
+					return fmt.Errorf("%w; --direct asks the agents without it", err)
+				} else if err != nil {
+					return err
+				}
+				return nil
+			}}}, nil
+		}
+	}
+	agents, err := c.Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range agents {
+		out = append(out, source{c.Name + "/" + a.Node, func(ctx context.Context, query url.Values, w io.Writer) error {
+			if o.follow {
+				return a.Stream(ctx, api.PathObserve, query, w)
+			}
+			answer, err := a.Ask(ctx, api.PathObserve, query) // within the time limit, some at a time
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(answer)
+			return err
+		}})
 	}
 	return out, nil
 }
@@ -242,6 +277,12 @@ func (o observeOptions) print(e record.Event, out, notes io.Writer) error {
 	case e.Begin != nil && o.since != "":
 		_, err = fmt.Fprintf(notes, "Node %s has records since %s\n", e.Begin.Node,
 			e.Begin.From.Local().Format(time.TimeOnly))
+	case e.Nodes != nil && len(e.Nodes.Absent) > 0:
+		_, err = fmt.Fprintf(notes, "nodes %d of %d, absent [%s]\n", e.Nodes.Answering, e.Nodes.All,
+			strings.Map(printable, strings.Join(e.Nodes.Absent, " ")))
+	case e.Missing != nil && e.Missing.Lost == 0:
+		_, err = fmt.Fprintln(out, strings.Map(printable, fmt.Sprintf("%s missing   Node %s: %s", clock(e.Missing.Time),
+			e.Missing.Node, e.Missing.Why)))
 	case e.Missing != nil:
 		_, err = fmt.Fprintf(out, "%s missing   Node %s lost %d records: %s\n", clock(e.Missing.Time), e.Missing.Node,
 			e.Missing.Lost, e.Missing.Why)
@@ -277,11 +318,10 @@ func Line(r *record.Record) string {
 	if r.Count > 1 {
 		text += fmt.Sprintf(" (%d packets)", r.Count)
 	}
-	text += " [" + r.Node
-	if r.Table != "" {
-		text += " " + r.Table
+	if where := strings.TrimSpace(r.Node + " " + r.Table); where != "" {
+		text += " [" + where + "]"
 	}
-	return strings.Map(printable, text) + "]"
+	return strings.Map(printable, text)
 }
 
 // printable replaces what could change a terminal, since users choose the names of rules.
@@ -295,8 +335,13 @@ func printable(r rune) rune {
 // endText is an end with its Pod, cluster and port.
 func endText(e record.End) string {
 	text := e.IP
-	if e.Pod != "" {
+	switch {
+	case e.Pod != "":
 		text = e.Namespace + "/" + e.Pod
+	case e.Namespace != "": // of an end that the reader may not see
+		text = e.Namespace + "/*"
+	case text == "":
+		text = "*"
 	}
 	if e.Cluster != "" {
 		text += "@" + e.Cluster

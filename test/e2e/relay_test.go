@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// testRelay installs the relay in one cluster, and asks it as an administrator, as a developer, and as a Prometheus
+// server. It needs the drop of testInCluster.
+func testRelay(t *testing.T) {
+	ctx := testContext(t)
+	manifest, err := os.ReadFile(filepath.Join(world.Lab.Repo(), "deploy", "agent", "tombolo-observe.yml"))
+	must(t, err)
+	must(t, world.Apply(ctx, "west", string(manifest)))
+	kubectl(t, "west", "rollout", "status", "deployment/tombolo-observe", "-n", "tombolo-observe", "--timeout=3m")
+	words := []string{"observe", "--kubeconfig", world.Lab.Cluster("west").Kubeconfig(), "--since", "30m"}
+	records := func(ctx context.Context, more ...string) (string, error) {
+		return world.Lab.Tool(ctx, "west", "tombolo", append(words, more...)...)
+	}
+	whole := func(ctx context.Context) error {
+		out, err := records(ctx, "--from", "10.12.99.99", "-o", "json")
+		if err == nil && (!strings.Contains(out, `"table":"Classify"`) ||
+			!strings.Contains(out, `"nodes":{"answering":2,"all":2}`)) {
+			err = errors.New("want the drop of 10.12.99.99 and the answers of both Nodes")
+		}
+		if err != nil {
+			return fmt.Errorf("%w:\n%s", err, out)
+		}
+		return nil
+	}
+	t.Run("all Nodes answer", func(t *testing.T) { eventually(t, stateLimit, whole) })
+
+	t.Run("a developer", func(t *testing.T) {
+		must(t, world.Apply(ctx, "west", `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: developer, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: developer, namespace: tombolo-observe}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tombolo-observe-users}
+subjects: [{kind: ServiceAccount, name: developer, namespace: default}]
+`))
+		words[2] = asAccount(t, "west", "developer")
+		defer func() { words[2] = world.Lab.Cluster("west").Kubeconfig() }()
+		out, err := records(ctx, "--namespace", "default")
+		if text := out + fmt.Sprint(err); err == nil || !strings.Contains(text, "kind: Role") ||
+			!strings.Contains(text, "namespace: default") {
+			t.Fatalf("without a right: want the Role to ask for, got %v\n%s", err, out)
+		}
+		must(t, world.Apply(ctx, "west", `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: developer, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tombolo-observe-flows}
+subjects: [{kind: ServiceAccount, name: developer, namespace: default}]
+`))
+		eventually(t, stateLimit, func(ctx context.Context) error {
+			out, err := records(ctx, "--namespace", "default")
+			if err != nil {
+				return fmt.Errorf("%w:\n%s", err, out)
+			}
+			return nil
+		})
+	})
+
+	t.Run("Prometheus", func(t *testing.T) {
+		token := strings.TrimSpace(kubectl(t, "west", "create", "token", "tombolo-observer", "-n", "tombolo-observe",
+			"--audience", "tombolo-observe"))
+		ip := kubectl(t, "west", "get", "service", "tombolo-observe", "-n", "tombolo-observe", "-o",
+			"jsonpath={.spec.clusterIP}")
+		for path, want := range map[string]string{
+			"/metrics/nodes/node-1": "tombolo_derive_passes_total", "/metrics": `tombolo_observe_relay_nodes{state="absent"} 0`,
+			"/sd": `"/metrics/nodes/node-2"`,
+		} {
+			eventually(t, stateLimit, func(ctx context.Context) error {
+				out, err := world.Lab.Cluster("west").Node("node-1").Exec(ctx, "curl", "-ksS", "--max-time", "10", "-H",
+					"Authorization: Bearer "+token, "https://"+ip+":8443"+path)
+				if err == nil && !strings.Contains(out, want) {
+					err = fmt.Errorf("%s lacks %s: %.300s", path, want, out)
+				}
+				return err
+			})
+		}
+	})
+
+	t.Run("one replica", func(t *testing.T) {
+		kubectl(t, "west", "scale", "deployment/tombolo-observe", "-n", "tombolo-observe", "--replicas=1")
+		eventually(t, stateLimit, whole)
+	})
+	kubectl(t, "west", "delete", "namespace", "tombolo-observe", "--wait=false")
+}
+
+// asAccount writes a kubeconfig with a token of a ServiceAccount of the Namespace default.
+func asAccount(t *testing.T, cluster, account string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(world.Lab.Cluster(cluster).Kubeconfig())
+	must(t, err)
+	token := kubectl(t, cluster, "create", "token", account, "-n", "default")
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, clientcmd.WriteToFile(*config, path))
+	return path
+}
