@@ -143,6 +143,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.packetIns.audit.watchMeters(ctx) })
 		g.Go(func() error { return a.packetIns.names.run(ctx) })
 		g.Go(func() error { return a.packetIns.observer.run(ctx) })
+		g.Go(func() error { return a.packetIns.probes.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
@@ -203,6 +204,7 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.NeighborSolicit: a.neighbor,
 		datapath.Dropped:         func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
 		datapath.Opened:          func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
+		datapath.WayEcho:         func(in ofp.PacketIn2) error { return a.packetIns.probes.take(in) },
 	}, a.log)
 	if a.networks, err = a.newNetworkPublisher(); err != nil {
 		return nil, err
@@ -261,6 +263,7 @@ func newAgent(o Options) (*Agent, error) {
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
 	}
 	a.packetIns.observer = newObserver(a.config.Observe, a.tables, a.answers.why, a.flows, a.log)
+	a.packetIns.probes = newWayProbes(a.tables, a.switchPorts, a.flows, a.log)
 	if a.relays, err = newRelays(o, a.tables, a.debugHandler()); err != nil {
 		return nil, err
 	}
@@ -271,7 +274,7 @@ func newAgent(o Options) (*Agent, error) {
 		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
 			a.packetIns.names.addresses, a.packetIns.observer.dropped, a.relays.open,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
-			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{ways})
+			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{ways, a.packetIns.probes.Prober})
 	}
 	return a, nil
 }

@@ -96,6 +96,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathRules, a.answers.policies.serveRules)
 	answer(api.PathIdentities, a.answers.policies.serveIdentities)
 	answer(api.PathWhy, a.answers.why.serve)
+	answer(api.PathProbes, a.packetIns.probes.serve(a.options.NodeName))
 	for path, f := range a.nodeAnswers() {
 		answer(path, f)
 	}

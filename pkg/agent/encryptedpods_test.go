@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -26,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
@@ -324,6 +326,34 @@ func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, swit
 	return s, dirs, switches
 }
 
+// probedWhole returns an error until the probes of an agent's only way have come back, one with the size of the largest
+// packet of a Pod.
+func probedWhole(t *testing.T, dir string) error {
+	t.Helper()
+	var p api.Probes
+	if err := askSocket(filepath.Join(dir, "run", api.Socket), api.PathProbes, &p); err != nil {
+		return err
+	}
+	if len(p.Ways) != 1 || p.Ways[0].P50Seconds == 0 || p.Ways[0].Size != 1390 || p.Ways[0].MTU != 1390 {
+		return fmt.Errorf("the results are %+v", p)
+	}
+	return nil
+}
+
+// askSocket reads a path of an agent's debug API.
+func askSocket(socket, path string, to any) error {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}}}
+	answer, err := client.Get("http://agent" + path)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	return json.NewDecoder(answer.Body).Decode(to)
+}
+
 // TestEncryptedPods lets Pods of two Nodes, and Pods of two clusters, exchange data. It also reads the frames on the
 // wire.
 //
@@ -390,6 +420,9 @@ func encryptedPods(t *testing.T, nodes bool) {
 			t.Logf("%d datagrams were sent while addresses inside came, and %d of them lost", sent, lost)
 		}
 		answered("Pods talk by the addresses inside")
+		for _, dir := range dirs {
+			ovstest.Eventually(t, "the way is probed through WireGuard", func() error { return probedWhole(t, dir) })
+		}
 
 		// If there is no key or no Gateway, there is no way, and no plain text.
 		closed := func(what string, knows func(sideReport) bool, sides ...*rotating) {

@@ -20,6 +20,7 @@ type packetIns struct {
 	names     *learnedNames
 	strangers *otherServers
 	observer  *observer
+	probes    *wayProbes
 }
 
 // packets distributes the packets that the switch sends to the agent, by kind, and sends the answers. A meter in the

@@ -327,7 +327,7 @@ func features(c config.Config, served family.Families) map[string]string {
 		out[mcv1alpha1.FeaturePreserveClientIP] = ""
 	}
 	if c.MulticlusterGateway() {
-		out[mcv1alpha1.FeatureSingleWays] = ""
+		out[mcv1alpha1.FeatureSingleWays], out[mcv1alpha1.FeatureWayEcho] = "", ""
 	}
 	if c.EncryptsPeers() {
 		out[mcv1alpha1.FeatureEncryptsPeers] = ""

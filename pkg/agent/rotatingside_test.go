@@ -206,7 +206,7 @@ func (s sideSpec) joined(g *mcv1alpha1.Gateway, info mcv1alpha1.WireGuardInfo) {
 func announces(ci *mcv1alpha1.ClusterInfo, i int) {
 	ci.PodCIDRs = []string{sidePods(i)}
 	ci.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeaturePreserveClientIP,
-		mcv1alpha1.FeatureSingleWays}
+		mcv1alpha1.FeatureSingleWays, mcv1alpha1.FeatureWayEcho}
 	if ci.WireGuard.InsideIP != "" {
 		ci.GatewayInfos[0].WireGuard = ci.WireGuard.DeepCopy()
 		ci.WireGuard.InsideIP = ""

@@ -9,6 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/probe"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
@@ -73,16 +74,38 @@ func (t *wayTables) endsUp(ports map[string]bridge.PortState) map[datapath.WayEn
 	return out
 }
 
-// wayMetrics is a collector of the state of ways.
+// Metrics of probes. The ID of another cluster is the label peer, since servers of metrics have a label cluster for
+// their own.
+var (
+	wayLabels = []string{"peer", "to"}
+	wayRTT    = prometheus.NewDesc("tombolo_multicluster_way_rtt_seconds",
+		"Round-trip times of the probes of a way to another cluster.", wayLabels, nil)
+	wayProbesLost = prometheus.NewDesc("tombolo_multicluster_way_probes_lost_total",
+		"Probes of a way to another cluster that did not come back within a second.", wayLabels, nil)
+	waySize = prometheus.NewDesc("tombolo_multicluster_way_packet_size_bytes",
+		"The largest packet that passes a way to another cluster, at most the MTU of Pods.", wayLabels, nil)
+	wayFlaps = prometheus.NewDesc("tombolo_multicluster_way_flaps_total",
+		"How often the state of a way to another cluster has changed, by BFD.", wayLabels, nil)
+)
+
+// wayMetrics is a collector of the state of ways and of the results of their probes.
 type wayMetrics struct {
-	ways func() map[string][]api.Way
+	ways   func() map[string][]api.Way
+	probes *probe.Prober
 }
 
 // Describe implements prometheus.Collector.
-func (m wayMetrics) Describe(to chan<- *prometheus.Desc) { to <- wayUp }
+func (m wayMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{wayUp, wayRTT, wayProbesLost, waySize, wayFlaps} {
+		to <- d
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (m wayMetrics) Collect(to chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, peer, way string) {
+		to <- prometheus.MustNewConstMetric(d, kind, v, peer, way)
+	}
 	for cluster, ways := range m.ways() {
 		for _, w := range ways {
 			if w.State == "" {
@@ -92,7 +115,18 @@ func (m wayMetrics) Collect(to chan<- prometheus.Metric) {
 			if w.State == wayIsUp {
 				up = 1
 			}
-			to <- prometheus.MustNewConstMetric(wayUp, prometheus.GaugeValue, up, cluster, w.To)
+			send(wayUp, prometheus.GaugeValue, up, cluster, w.To)
+			send(wayFlaps, prometheus.CounterValue, float64(w.Flaps), cluster, w.To)
 		}
 	}
+	results, _ := m.probes.Results()
+	for _, w := range results {
+		send(wayProbesLost, prometheus.CounterValue, float64(w.Lost), w.Peer, w.To)
+		if w.Size > 0 {
+			send(waySize, prometheus.GaugeValue, float64(w.Size), w.Peer, w.To)
+		}
+	}
+	m.probes.Histograms(func(w probe.Way, h probe.Histogram) {
+		to <- prometheus.MustNewConstHistogram(wayRTT, h.Count, h.Sum, h.Below, w.Peer, w.To)
+	})
 }

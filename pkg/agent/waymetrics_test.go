@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -14,6 +15,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/probe"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
@@ -138,16 +140,84 @@ func TestWays(t *testing.T) {
 	}
 }
 
+// TestWaysToProbe probes the ways of a Gateway whose far ends send probes back.
+func TestWaysToProbe(t *testing.T) {
+	ports := map[string]bridge.PortState{"bfd-c0a84f65": {BFD: "up", OFPort: 5}, "bfd-c0a84f66": {BFD: "down", OFPort: 6},
+		"bfd-c0a84f67": {BFD: "up"}, "bfd-c0a85065": {BFD: "up", OFPort: 8}, "bfd-c0a84e65": {BFD: "up", OFPort: 9}}
+	want := []probe.Way{{Peer: "west", To: "192.168.79.101", Port: 5, MTU: 1450, Up: true},
+		{Peer: "west", To: "192.168.79.102", Port: 6, MTU: 1450}}
+	for _, row := range []struct {
+		name, node string
+		features   []string
+		want       []probe.Way
+	}{
+		{"a Gateway", "node-1", []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureWayEcho}, want},
+		{"a regular Node", "node-3", []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureWayEcho}, nil},
+		{"a peer that does not announce it", "node-1", []string{mcv1alpha1.FeatureActiveGateways}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := waysView(row.node)
+			v.ClusterInfoImports[0].Spec.Features = row.features
+			tables := newTables(v.Config, v.NodeName)
+			tables.set(v)
+			tables.engine.Pass()
+			if diff := cmp.Diff(row.want, tables.ways.toProbe(ports, 1450)); diff != "" {
+				t.Errorf("ways (-want +have):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestWayMetrics(t *testing.T) {
 	v := waysView("node-1")
 	tables := newTables(v.Config, v.NodeName)
 	tables.set(v)
 	tables.engine.Pass()
-	m := wayMetrics{func() map[string][]api.Way {
+	prober, now := probe.New(func() uint64 { return 1 }), time.Unix(1000, 0)
+	prober.Set(now, []probe.Way{{Peer: "west", To: "192.168.79.101", Port: 5, MTU: 1450, Up: true}})
+	for range 2 {
+		for _, p := range prober.Due(now) {
+			if err := prober.Take(p, now.Add(20*time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	prober.Due(now.Add(time.Second)) // is not answered
+	prober.Due(now.Add(2 * time.Second))
+	m := wayMetrics{ways: func() map[string][]api.Way {
 		return tables.ways.byCluster(map[string]bridge.PortState{"bfd-c0a84f65": {BFD: "up"}, "bfd-c0a84f66": {BFD: "down"},
-			"bfd-c0a84f67": {BFD: "init"}}, nil)
-	}}
+			"bfd-c0a84f67": {BFD: "init", BFDStatus: map[string]string{"flap_count": "3"}}}, nil)
+	}, probes: prober}
 	want := `
+# HELP tombolo_multicluster_way_flaps_total How often the state of a way to another cluster has changed, by BFD.
+# TYPE tombolo_multicluster_way_flaps_total counter
+tombolo_multicluster_way_flaps_total{peer="west",to="192.168.79.101"} 0
+tombolo_multicluster_way_flaps_total{peer="west",to="192.168.79.102"} 0
+tombolo_multicluster_way_flaps_total{peer="west",to="192.168.79.103"} 3
+# HELP tombolo_multicluster_way_packet_size_bytes The largest packet that passes a way to another cluster, at most the MTU of Pods.
+# TYPE tombolo_multicluster_way_packet_size_bytes gauge
+tombolo_multicluster_way_packet_size_bytes{peer="west",to="192.168.79.101"} 1450
+# HELP tombolo_multicluster_way_probes_lost_total Probes of a way to another cluster that did not come back within a second.
+# TYPE tombolo_multicluster_way_probes_lost_total counter
+tombolo_multicluster_way_probes_lost_total{peer="west",to="192.168.79.101"} 1
+# HELP tombolo_multicluster_way_rtt_seconds Round-trip times of the probes of a way to another cluster.
+# TYPE tombolo_multicluster_way_rtt_seconds histogram
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.0001"} 0
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.00025"} 0
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.0005"} 0
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.001"} 0
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.0025"} 0
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.005"} 0
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.01"} 0
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.025"} 1
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.05"} 1
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.1"} 1
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.25"} 1
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.5"} 1
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="1"} 1
+tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="+Inf"} 1
+tombolo_multicluster_way_rtt_seconds_sum{peer="west",to="192.168.79.101"} 0.02
+tombolo_multicluster_way_rtt_seconds_count{peer="west",to="192.168.79.101"} 1
 # HELP tombolo_multicluster_way_up Whether BFD finds a way from this Node to another cluster up: 1 or 0.
 # TYPE tombolo_multicluster_way_up gauge
 tombolo_multicluster_way_up{cluster="west",to="192.168.79.101"} 1

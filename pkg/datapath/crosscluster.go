@@ -110,7 +110,7 @@ func (t *clusterTables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entr
 	if at.own.IsValid() {
 		flows = append(flows, crossCluster{node: n, at: at}.translate()...)
 	}
-	e.Flows = flows
+	e.Flows, e.Meters = flows, probeMeters()
 	return e, nil
 }
 
@@ -176,6 +176,7 @@ func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entrie
 	}
 	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
+	e.Flows = append(e.Flows, c.probes(peer)...)
 	e.Flows = append(e.Flows, t.tenants.peer(r, c, peer)...)
 	for _, w := range peer.Gateways {
 		e.Flows = append(e.Flows, c.node.Tunnels.notToTunnel(w.End())...)

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
@@ -45,13 +46,18 @@ func streamPace() time.Duration {
 func (n *realNode) watch(t *testing.T, s State) {
 	t.Helper()
 	for end, port := range s.Ways {
-		name := fmt.Sprintf("bfd-%x", end.AsSlice())
-		n.ovs.vsctl(t, "add-port", "br-int", name, "--", "set", "interface", name, "type=geneve",
-			"options:remote_ip="+end.String(), "options:key=flow",
-			"options:local_ip="+s.Node.Tunnels.Source.String(), fmt.Sprintf("ofport_request=%d", port),
-			"bfd:enable=true", fmt.Sprintf("bfd:min_tx=%d", bfdInterval()), fmt.Sprintf("bfd:min_rx=%d", bfdInterval()),
-			"bfd:mult=3", `bfd:bfd_local_dst_mac="aa:bb:cc:dd:ee:0f"`, `bfd:bfd_remote_dst_mac="aa:bb:cc:dd:ee:0f"`)
+		n.addWay(t, fmt.Sprintf("bfd-%x", end.AsSlice()), "geneve", s.Node.Tunnels.Source, end, port)
 	}
+}
+
+// addWay adds a port with BFD.
+func (n *realNode) addWay(t *testing.T, name, tunnelType string, from, to netip.Addr, port ofp.Port) {
+	t.Helper()
+	n.ovs.vsctl(t, "add-port", "br-int", name, "--", "set", "interface", name, "type="+tunnelType,
+		fmt.Sprintf("options:remote_ip=%q", to), "options:key=flow", fmt.Sprintf("options:local_ip=%q", from),
+		fmt.Sprintf("ofport_request=%d", port),
+		"bfd:enable=true", fmt.Sprintf("bfd:min_tx=%d", bfdInterval()), fmt.Sprintf("bfd:min_rx=%d", bfdInterval()),
+		"bfd:mult=3", `bfd:bfd_local_dst_mac="aa:bb:cc:dd:ee:0f"`, `bfd:bfd_remote_dst_mac="aa:bb:cc:dd:ee:0f"`)
 }
 
 // vswitchd is the process of a Node's switch.

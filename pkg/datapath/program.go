@@ -229,6 +229,12 @@ var (
 	CrossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
 )
 
+// ProbeMAC is the destination of probes of a way. The switch of the far end sends them back to EchoMAC.
+var (
+	ProbeMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0x0e}
+	EchoMAC  = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0x0d}
+)
+
 // ourMACs is a mask under which both are equal. Nodes of this cluster send the Gateway packets with either MAC.
 var ourMACs = ofp.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xf0}
 

@@ -41,12 +41,16 @@ const (
 
 	// Opened is a copy of the packet that opens a connection.
 	Opened PacketKind = "opened"
+
+	// WayEcho is a probe of a way that the far end has sent back.
+	WayEcho PacketKind = "way-echo"
 )
 
 // PacketKinds lists all kinds. Each has a meter, by its place; PolicyLog has only shares. NeighborSolicit has the meter
-// only on Nodes that leave such packets to the agent, Dropped and Opened only where these are observed.
+// only on Nodes that leave such packets to the agent, Dropped and Opened only where these are observed, WayEcho only on
+// Gateways.
 var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther,
-	NeighborSolicit, Dropped, Opened}
+	NeighborSolicit, Dropped, Opened, WayEcho}
 
 // meter is the number of the kind's meter.
 func (k PacketKind) meter() uint32 {
@@ -106,7 +110,7 @@ func meters(rate uint32) (out []flow.Meter) {
 			out = append(out, meter(kind.meter(), staleRate))
 		case kind == DNSOther:
 			out = append(out, meter(kind.meter(), otherRate))
-		case rate > 0 && !slices.Contains([]PacketKind{PolicyLog, NeighborSolicit, Dropped, Opened}, kind):
+		case rate > 0 && !slices.Contains([]PacketKind{PolicyLog, NeighborSolicit, Dropped, Opened, WayEcho}, kind):
 			out = append(out, meter(kind.meter(), rate))
 		}
 	}

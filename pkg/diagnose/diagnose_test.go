@@ -39,6 +39,14 @@ func metaOf(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: made, Generation: 1}
 }
 
+// probesOf gives a Gateway of east good results of a way to west.
+func probesOf(f *Facts) *api.ProbedWay {
+	a := f.Clusters[1].agent("node-1")
+	a.Probes = &api.Probes{Ways: []api.ProbedWay{{Peer: "west", To: address(2, 2), Size: 1450, MTU: 1450,
+		ProbeResult: api.ProbeResult{Samples: 300, Sent: 900, P50Seconds: .01, P99Seconds: .02}}}}
+	return &a.Probes.Ways[0]
+}
+
 // healthy returns the facts of a ClusterSet of three clusters, of which north is the leader. Each has the Gateways
 // node-1
 // and node-2, and node-3.
@@ -359,6 +367,28 @@ func TestFaults(t *testing.T) {
 			}
 		}, "TD032", []string{"Gateway node-1 of east", "packets of Pods of north have up to 1500 bytes",
 			"its link carries 1400"}},
+		{"a small link between Gateways", func(f *Facts) {
+			probesOf(f).Size = 1350
+			f.Clusters[2].agent("node-2").Probes = &api.Probes{Ways: []api.ProbedWay{{Peer: "east", To: address(1, 1), Size: 1350,
+				MTU: 1450}}}
+		}, "TD039", []string{"way east/node-1 > west/node-2", "up to 1450 bytes", "comes back has 1350", "defaultMTU: 1350"}},
+		{"a way that loses packets", func(f *Facts) {
+			p := probesOf(f)
+			p.Samples, p.Loss300, p.Loss60 = 200, .02, .05
+		}, "TD044", []string{"way east/node-1 > west/node-2", "4 of the last 200 probes", "2.0 %"}},
+		{"a slow way", func(f *Facts) { probesOf(f).P50Seconds = .45 }, "TD044",
+			[]string{"way east/node-1 > west/node-2", "450ms"}},
+		{"a way that has lost packets, and a single one now", func(f *Facts) {
+			p := probesOf(f)
+			p.Samples, p.Loss300 = 300, .05 // none of the last minute
+			q := *p
+			q.Samples, q.Loss300, q.Loss60 = 60, 1./60, 1./60
+			east(f).agent("node-1").Probes.Ways = append(east(f).agent("node-1").Probes.Ways, q)
+		}, "", nil},
+		{"a way that is down has old results", func(f *Facts) {
+			p := probesOf(f)
+			p.Size, p.Loss300, p.Loss60, p.Samples, p.Paused = 1000, .5, .5, 300, true
+		}, "", nil},
 		{"no Gateway", func(f *Facts) {
 			east(f).Gateways = nil
 			for i := range east(f).Agents {

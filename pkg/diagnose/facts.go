@@ -95,6 +95,8 @@ type Agent struct {
 	Peers  []api.Peer
 	// Later are the peers seconds later. They are asked for if a way was not up.
 	Later []api.Peer
+	// Probes are the results of its probes; nil if it is of a version without them.
+	Probes *api.Probes
 }
 
 // Token is what is known of a member's token. It does not have the token.

@@ -250,6 +250,10 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 	if err == nil {
 		a.Status = &status
 		a.Peers, err = peers()
+		var probes api.Probes
+		if answer(ctx, from, api.PathProbes, &probes) == nil { // another version has none
+			a.Probes = &probes
+		}
 	}
 	if err != nil {
 		a.Fault = strings.TrimPrefix(err.Error(), fmt.Sprintf("cluster %s: Node %s: ", cluster, a.Node))

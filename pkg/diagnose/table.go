@@ -179,6 +179,14 @@ var checks = []Check{
 			"if it was meant; otherwise join it again.",
 	},
 	{
+		Code: "TD039", Name: "packet sizes on ways", Severity: Critical, all: sizes, agents: true,
+		Cause: "A link between two Gateways carries smaller packets than Pods send, with the header of the tunnel. Small " +
+			"packets pass, and large ones are lost without a message: connections open and then hang. Probes of all sizes " +
+			"have measured the largest packet that passes there and back (docs/probes.md).",
+		Remedy: "Raise the MTU of the links between the two, or set defaultMTU in antrea-agent.conf of both clusters to the " +
+			"size that passes.",
+	},
+	{
 		Code: "TD040", Name: "exports at the leader", Severity: Warning, each: resourceExports,
 		needs: []Kind{ClusterSets, ResourceExports},
 		Cause: "The leader does not import an export of a member, or only a part of it. The message has the reason: " +
@@ -203,6 +211,13 @@ var checks = []Check{
 		Code: "TD043", Name: "imported Services", Severity: Warning, each: serviceImports, needs: []Kind{ServiceImports},
 		Cause:  "An import is not ready: its Namespace is missing, an object of yours has its name, or it has no address.",
 		Remedy: "The message names the object. `kubectl get events` in the Namespace has more.",
+	},
+	{
+		Code: "TD044", Name: "loss and time on ways", Severity: Warning, all: losses, agents: true,
+		Cause: "A way between two clusters loses more than 1 % of the probes of the last five minutes, or half of them take " +
+			"longer than 300 ms. BFD finds such a way up.",
+		Remedy: "Look for errors and full queues between the two Gateways, and at the load of their Nodes. `tombolo get " +
+			"latency` shows all ways (docs/probes.md).",
 	},
 	{
 		Code: "TD050", Name: "policies", Severity: Warning, each: policiesRealized,

@@ -23,6 +23,7 @@ var questions = []question{
 	{path: api.PathStatus, file: "status.json"},
 	{path: api.PathPorts, file: "ports.json"},
 	{path: api.PathPeers, file: "peers.json"},
+	{path: api.PathProbes, file: "probes.json"},
 	{path: api.PathPolicies, file: "policies.json"},
 	{path: api.PathRules, file: "rules.json"},
 	{path: api.PathIdentities, file: "identities.json"},

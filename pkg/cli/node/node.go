@@ -42,7 +42,7 @@ func Commands() []*cobra.Command {
 	policy := n.policy()
 	all := []*cobra.Command{
 		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(),
-			n.networkPolicies()),
+			n.networkPolicies(), n.latency()),
 		n.trace(), n.explain(), policy, n.check(), n.askCommand(),
 	}
 	for _, c := range all {

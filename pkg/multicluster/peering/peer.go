@@ -47,7 +47,8 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	}
 	peer := Peer{ClusterID: id,
 		Active:     slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways),
-		SingleWays: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureSingleWays)}
+		SingleWays: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureSingleWays),
+		Echoes:     slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureWayEcho)}
 	if p.serves(services) {
 		peer.CIDRs = []netip.Prefix{services}
 	}

@@ -91,6 +91,8 @@ type Peer struct {
 	Active bool
 	// SingleWays is set if the peer watches a single way, too (FeatureSingleWays).
 	SingleWays bool
+	// Echoes is set if the peer's gateways send probes of ways back (FeatureWayEcho).
+	Echoes bool
 	// Relayed is set on a Gateway that is not the first, for a peer that knows only the first: it sends packets for the
 	// peer to the first Gateway, like a regular Node.
 	Relayed bool

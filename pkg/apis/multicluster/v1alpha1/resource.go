@@ -105,6 +105,8 @@ const (
 	FeaturePreserveClientIP = "PreserveClientIP"
 	// FeatureSingleWays: the cluster's gateways run BFD also if there is a single way. It needs ActiveGateways.
 	FeatureSingleWays = "SingleWays"
+	// FeatureWayEcho: the switches of the cluster's gateways send probes of a watched way back. It needs SingleWays.
+	FeatureWayEcho = "WayEcho"
 	// FeatureEncryptsPeers: the Node sends no packet to other clusters in plain text. Only agents report it, in the Node's
 	// NodePolicyReport.
 	FeatureEncryptsPeers = "EncryptsPeers"

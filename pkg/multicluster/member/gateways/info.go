@@ -72,8 +72,11 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 	if t.gateways.keepsClients(gateways, r) {
 		info.Features = append(info.Features, mcv1alpha1.FeaturePreserveClientIP)
 	}
-	if t.singleWays(gateways, r) {
+	if t.allReport(gateways, r, func(a membership.AgentReport) bool { return a.SingleWays }) {
 		info.Features = append(info.Features, mcv1alpha1.FeatureSingleWays)
+	}
+	if t.allReport(gateways, r, func(a membership.AgentReport) bool { return a.Echoes }) {
+		info.Features = append(info.Features, mcv1alpha1.FeatureWayEcho)
 	}
 	tunnel, known := t.tunnelOf(gateways, r, (*problem.List)(&ps))
 	if tunnel != "" {
@@ -141,12 +144,12 @@ func podCIDRs(ranges []string, ipv6 bool) (out []string) {
 	return out
 }
 
-// singleWays reports whether the agents of all Gateways watch single ways. A Gateway without a report does not count.
-func (t *Info) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
+// allReport reports whether the agents of all Gateways report an ability. A Gateway without a report does not count.
+func (t *Info) allReport(gateways []*mcv1alpha1.Gateway, r *derive.Reader, able func(membership.AgentReport) bool) bool {
 	some, all := false, true
 	for _, g := range gateways {
 		if report, ok := derive.Get(r, t.base.Reports, derive.Object{Name: g.Name}); ok {
-			some, all = true, all && report.SingleWays
+			some, all = true, all && able(report)
 		}
 	}
 	return some && all

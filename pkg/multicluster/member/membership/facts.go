@@ -96,6 +96,7 @@ type AgentReport struct {
 	Known        bool   // true in every row
 	KeepsClients bool   // it keeps clients' addresses between Pods of clusters
 	SingleWays   bool   // it watches a single way to another cluster
+	Echoes       bool   // its switch sends probes of ways back
 	Encrypts     bool   // it sends nothing to other clusters in plain text
 	CarriesIPv6  bool   // its Node serves IPv6, also between clusters
 	Tunnel       string // the feature that names its tunnels
@@ -105,8 +106,9 @@ type AgentReport struct {
 func reportFacts(o *tombolov1alpha1.NodePolicyReport) AgentReport {
 	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
 	_, single := o.Features[mcv1alpha1.FeatureSingleWays]
+	_, echoes := o.Features[mcv1alpha1.FeatureWayEcho]
 	_, encrypts := o.Features[mcv1alpha1.FeatureEncryptsPeers]
 	_, ipv6 := o.Features[mcv1alpha1.FeatureIPv6]
-	return AgentReport{Known: true, KeepsClients: can, SingleWays: single, Encrypts: encrypts, CarriesIPv6: ipv6,
-		Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
+	return AgentReport{Known: true, KeepsClients: can, SingleWays: single, Echoes: echoes, Encrypts: encrypts,
+		CarriesIPv6: ipv6, Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
 }

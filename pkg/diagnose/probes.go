@@ -1,0 +1,102 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+// Limits of what is no fault. A few lost probes are no sign of anything.
+const (
+	lossLimit   = 0.01
+	leastLosses = 4
+	timeLimit   = 300 * time.Millisecond // more than to the other side of the earth and back
+)
+
+// probed is a way with the results of its probes, as the end sees it that has sent them.
+type probed struct {
+	from, to end
+	api.ProbedWay
+}
+
+func (p probed) String() string { return fmt.Sprintf("%s > %s", p.from, p.to) }
+
+// probedWays calls f with each way that is probed and not down.
+func probedWays(clusters []*Cluster, f func(probed)) {
+	for _, c := range clusters {
+		for _, a := range c.Agents {
+			if a.Probes == nil {
+				continue
+			}
+			for _, w := range a.Probes.Ways {
+				if !w.Paused {
+					f(probed{end{cluster: c, id: c.id(), node: a.Node}, gatewayAt(clusters, w), w})
+				}
+			}
+		}
+	}
+}
+
+// gatewayAt returns the far end of a probed way.
+func gatewayAt(clusters []*Cluster, w api.ProbedWay) end {
+	to := end{id: w.Peer, address: w.To}
+	for _, c := range clusters {
+		if c.id() != w.Peer {
+			continue
+		}
+		to.cluster = c
+		for _, g := range c.Gateways {
+			if g.GatewayIP == w.To {
+				to.node = g.Name
+			}
+		}
+	}
+	return to
+}
+
+// sizes compares the largest packet that passes each way with the packets that Pods send. Probes pass both directions,
+// so of a way's two ends the first alone is reported.
+func sizes(clusters []*Cluster, r *report) {
+	r.cluster = ""
+	reported := map[string]bool{}
+	probedWays(clusters, func(p probed) {
+		if p.Size == 0 || p.Size >= p.MTU || reported[fmt.Sprint(p.to, " ", p.from)] {
+			return
+		}
+		reported[fmt.Sprint(p.from, " ", p.to)] = true
+		r.fail(fault{object: "way " + p.String(),
+			detail: fmt.Sprintf("Pods send packets of up to %d bytes, and the largest that comes back has %d: larger ones are "+
+				"lost on the way there or back, without a message to their sender", p.MTU, p.Size),
+			remedy: fmt.Sprintf("raise the MTU of the links between the two by %d, or set defaultMTU: %d in antrea-agent.conf "+
+				"of both clusters; Pods get it when they are made again", p.MTU-p.Size, p.Size),
+			evidence: p.evidence()})
+	})
+}
+
+// losses finds ways that lose packets, or are slow.
+func losses(clusters []*Cluster, r *report) {
+	r.cluster = ""
+	probedWays(clusters, func(p probed) {
+		lost := int(math.Round(p.Loss300 * float64(p.Samples)))
+		half := time.Duration(p.P50Seconds * float64(time.Second))
+		switch {
+		case lost >= leastLosses && p.Loss300 > lossLimit && p.Loss60 > 0:
+			r.fail(fault{object: "way " + p.String(),
+				detail: fmt.Sprintf("%d of the last %d probes did not come back (%.1f %%)", lost, p.Samples, 100*p.Loss300),
+				remedy: "look for errors and full queues of the links and routers between the two, and at the load of both " +
+					"Nodes; `tombolo get latency` shows whether other ways lose packets too", evidence: p.evidence()})
+		case half > timeLimit:
+			r.fail(fault{object: "way " + p.String(),
+				detail: fmt.Sprintf("half of the probes take longer than %s", half.Round(time.Millisecond)),
+				remedy: "look for full queues and detours between the two, and at the load of both Nodes", evidence: p.evidence()})
+		}
+	})
+}
+
+// evidence are the results.
+func (p probed) evidence() []string {
+	return []string{fmt.Sprintf("%s by %s, probes of %s: p50 %.1f ms, p99 %.1f ms; %d sent, %d lost, %d late; size %d of %d",
+		p, p.ProbedWay.To, p.from, 1000*p.P50Seconds, 1000*p.P99Seconds, p.Sent, p.Lost, p.Late, p.Size, p.MTU)}
+}

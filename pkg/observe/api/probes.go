@@ -1,0 +1,54 @@
+package api
+
+import "time"
+
+// PathProbes answers with Probes.
+const PathProbes = "/v1/probes"
+
+// Probes is the answer of PathProbes: the results of the Node's probes.
+type Probes struct {
+	Node string    `json:"node"`
+	At   time.Time `json:"at"`
+	// Ways are the ways to other clusters whose far ends send probes back. Only a Gateway has some.
+	Ways []ProbedWay `json:"ways"`
+	// Nodes are the other Nodes of the cluster, while a NodeLatencyMonitor is there.
+	Nodes []ProbedNode `json:"nodes"`
+	// Foreign are echoes with a nonce that this agent has not sent. They change no result.
+	Foreign uint64 `json:"foreign"`
+}
+
+// ProbedWay has the results of the probes of one way. A result is of both directions together.
+type ProbedWay struct {
+	Peer   string `json:"peer"`             // the cluster's ID
+	To     string `json:"to"`               // the address of its gateway, as in Peer.Ways
+	Paused bool   `json:"paused,omitempty"` // BFD reports the way down, and nothing is sent
+	ProbeResult
+	// Size is the largest packet that passed, of the sizes to MTU. It is 0 while it is not known. MTU is the largest packet
+	// that Pods send.
+	Size   int        `json:"size"`
+	MTU    int        `json:"mtu"`
+	SizeAt *time.Time `json:"sizeAt,omitempty"` // when Size was measured
+}
+
+// ProbedNode has the results of the probes between the gateway addresses of this Node and another one.
+type ProbedNode struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	ProbeResult
+}
+
+// ProbeResult are the results of the probes of one destination.
+type ProbeResult struct {
+	Sent uint64 `json:"sent"` // since the agent began; those on their way are not counted
+	Lost uint64 `json:"lost"` // of these
+	Late uint64 `json:"late"` // of the lost ones: came after a second or later
+	Old  uint64 `json:"old"`  // answers to a probe that was answered, or is forgotten
+	// Samples is the number of probes that the following values are of: at most 300, the newest ones.
+	Samples int     `json:"samples"`
+	Loss60  float64 `json:"loss60"`  // the lost part of the newest 60, 0 to 1
+	Loss300 float64 `json:"loss300"` // of the newest 300
+	// Round-trip times, 0 without an answer.
+	LastSeconds float64 `json:"lastSeconds"`
+	P50Seconds  float64 `json:"p50Seconds"`
+	P99Seconds  float64 `json:"p99Seconds"`
+}
