@@ -79,13 +79,13 @@ func (t *wayTables) endsUp(ports map[string]bridge.PortState) map[datapath.WayEn
 var (
 	wayLabels = []string{"peer", "to"}
 	wayRTT    = prometheus.NewDesc("tombolo_multicluster_way_rtt_seconds",
-		"Round-trip times of the probes of a way to another cluster.", wayLabels, nil)
+		"Round-trip times of probes of a way.", wayLabels, nil)
 	wayProbesLost = prometheus.NewDesc("tombolo_multicluster_way_probes_lost_total",
-		"Probes of a way to another cluster that did not come back within a second.", wayLabels, nil)
+		"Probes of a way that did not come back in a second.", wayLabels, nil)
 	waySize = prometheus.NewDesc("tombolo_multicluster_way_packet_size_bytes",
-		"The largest packet that passes a way to another cluster, at most the MTU of Pods.", wayLabels, nil)
+		"The largest packet that passes a way, up to the MTU.", wayLabels, nil)
 	wayFlaps = prometheus.NewDesc("tombolo_multicluster_way_flaps_total",
-		"How often the state of a way to another cluster has changed, by BFD.", wayLabels, nil)
+		"How often the state of a way has changed, by BFD.", wayLabels, nil)
 )
 
 // wayMetrics is a collector of the state of ways and of the results of their probes.

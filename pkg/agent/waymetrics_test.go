@@ -189,18 +189,18 @@ func TestWayMetrics(t *testing.T) {
 			"bfd-c0a84f67": {BFD: "init", BFDStatus: map[string]string{"flap_count": "3"}}}, nil)
 	}, probes: prober}
 	want := `
-# HELP tombolo_multicluster_way_flaps_total How often the state of a way to another cluster has changed, by BFD.
+# HELP tombolo_multicluster_way_flaps_total How often the state of a way has changed, by BFD.
 # TYPE tombolo_multicluster_way_flaps_total counter
 tombolo_multicluster_way_flaps_total{peer="west",to="192.168.79.101"} 0
 tombolo_multicluster_way_flaps_total{peer="west",to="192.168.79.102"} 0
 tombolo_multicluster_way_flaps_total{peer="west",to="192.168.79.103"} 3
-# HELP tombolo_multicluster_way_packet_size_bytes The largest packet that passes a way to another cluster, at most the MTU of Pods.
+# HELP tombolo_multicluster_way_packet_size_bytes The largest packet that passes a way, up to the MTU.
 # TYPE tombolo_multicluster_way_packet_size_bytes gauge
 tombolo_multicluster_way_packet_size_bytes{peer="west",to="192.168.79.101"} 1450
-# HELP tombolo_multicluster_way_probes_lost_total Probes of a way to another cluster that did not come back within a second.
+# HELP tombolo_multicluster_way_probes_lost_total Probes of a way that did not come back in a second.
 # TYPE tombolo_multicluster_way_probes_lost_total counter
 tombolo_multicluster_way_probes_lost_total{peer="west",to="192.168.79.101"} 1
-# HELP tombolo_multicluster_way_rtt_seconds Round-trip times of the probes of a way to another cluster.
+# HELP tombolo_multicluster_way_rtt_seconds Round-trip times of probes of a way.
 # TYPE tombolo_multicluster_way_rtt_seconds histogram
 tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.0001"} 0
 tombolo_multicluster_way_rtt_seconds_bucket{peer="west",to="192.168.79.101",le="0.00025"} 0

@@ -93,7 +93,8 @@ func Markdown() string {
 		{"destination MAC of packets between clusters", CrossClusterMAC.String()},
 		{"the same, to this cluster's Gateway, untranslated", TransitMAC.String()},
 		{"destination MAC of packets between Nodes in a network of tenants, whose number follows", TenantMAC.String()},
-		{"destination MAC of probes of ways between clusters, and of their echoes", fmt.Sprintf("%s, %s", ProbeMAC, EchoMAC)},
+		{"destination MAC of probes of ways between clusters", ProbeMAC.String()},
+		{"destination MAC of their echoes", EchoMAC.String()},
 		{"type of probes' frames", fmt.Sprintf("%#04x", probeType)},
 		{"priorities",
 			fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match",
@@ -118,7 +119,7 @@ const admission = `
 | another Node, by the tunnel | outer source: an address of that Node; outer destination: this Node's; inner source: that Node's podCIDRs, or its own addresses | Pods, the host, and on the Gateway other clusters |
 | another cluster, on the Gateway | outer source: a gateway address that the cluster has announced, or one that the ClusterSet's annotation adds; destination MAC for packets between clusters; inner source: its gateways' addresses and the ranges behind it | exported Services and their endpoints; Pods with enablePodToPodConnectivity, but not hosts; answers to connections that are known |
 | Pods of another cluster, to Pods of other Nodes, on the Gateway, with enablePodToPodConnectivity | the same; inner source: the ranges of its Pods; inner destination: podCIDRs of another Node, not its host's address | these Nodes, untracked |
-| another cluster's gateway, on the Gateway, by a way with BFD | destination MAC and type of probes of ways | the gateway that sent it, metered |
+| the far end of a way between clusters | destination MAC and type of probes | that far end alone, metered |
 | another cluster, on other Nodes | outer source: this cluster's Gateway; inner source as above | Pods: the Gateway has checked the rest |
 
 Packets in networks of tenants have the destination MAC 02:54:4e:00:00:00 with the network's number:

@@ -21,7 +21,8 @@ const probeType = 0x88b5
 const (
 	// ProbeEchoes is how many echoes of its own probes a Node takes in a second.
 	ProbeEchoes = 100
-	// echoRate is how many probes of other Gateways a Node sends back in a second. Each of a thousand far ends may send one.
+	// echoRate is how many probes of other Gateways a Node sends back in a second. Each of a thousand far ends may send
+	// one.
 	echoRate = 1000
 	// echoMeter is the number of its meter. It is behind the meters of kinds of packets.
 	echoMeter = firstShare - 1

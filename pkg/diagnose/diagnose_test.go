@@ -369,9 +369,10 @@ func TestFaults(t *testing.T) {
 			"its link carries 1400"}},
 		{"a small link between Gateways", func(f *Facts) {
 			probesOf(f).Size = 1350
-			f.Clusters[2].agent("node-2").Probes = &api.Probes{Ways: []api.ProbedWay{{Peer: "east", To: address(1, 1), Size: 1350,
-				MTU: 1450}}}
-		}, "TD039", []string{"way east/node-1 > west/node-2", "up to 1450 bytes", "comes back has 1350", "defaultMTU: 1350"}},
+			f.Clusters[2].agent("node-2").Probes = &api.Probes{Ways: []api.ProbedWay{{Peer: "east", To: address(1, 1),
+				Size: 1350, MTU: 1450}}}
+		}, "TD039", []string{"way east/node-1 > west/node-2", "up to 1450 bytes", "comes back has 1350",
+			"defaultMTU: 1350"}},
 		{"a way that loses packets", func(f *Facts) {
 			p := probesOf(f)
 			p.Samples, p.Loss300, p.Loss60 = 200, .02, .05
@@ -380,7 +381,7 @@ func TestFaults(t *testing.T) {
 			[]string{"way east/node-1 > west/node-2", "450ms"}},
 		{"a way that has lost packets, and a single one now", func(f *Facts) {
 			p := probesOf(f)
-			p.Samples, p.Loss300 = 300, .05 // none of the last minute
+			p.Samples, p.Loss300 = 300, .05 // not in the last minute
 			q := *p
 			q.Samples, q.Loss300, q.Loss60 = 60, 1./60, 1./60
 			east(f).agent("node-1").Probes.Ways = append(east(f).agent("node-1").Probes.Ways, q)

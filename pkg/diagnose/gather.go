@@ -251,7 +251,7 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 		a.Status = &status
 		a.Peers, err = peers()
 		var probes api.Probes
-		if answer(ctx, from, api.PathProbes, &probes) == nil { // another version has none
+		if answer(ctx, from, api.PathProbes, &probes) == nil { // older versions do not know the path
 			a.Probes = &probes
 		}
 	}

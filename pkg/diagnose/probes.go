@@ -89,14 +89,15 @@ func losses(clusters []*Cluster, r *report) {
 					"Nodes; `tombolo get latency` shows whether other ways lose packets too", evidence: p.evidence()})
 		case half > timeLimit:
 			r.fail(fault{object: "way " + p.String(),
-				detail: fmt.Sprintf("half of the probes take longer than %s", half.Round(time.Millisecond)),
-				remedy: "look for full queues and detours between the two, and at the load of both Nodes", evidence: p.evidence()})
+				detail:   fmt.Sprintf("half of the probes take longer than %s", half.Round(time.Millisecond)),
+				remedy:   "look for full queues and detours between the two, and at the load of both Nodes",
+				evidence: p.evidence()})
 		}
 	})
 }
 
 // evidence are the results.
 func (p probed) evidence() []string {
-	return []string{fmt.Sprintf("%s by %s, probes of %s: p50 %.1f ms, p99 %.1f ms; %d sent, %d lost, %d late; size %d of %d",
-		p, p.ProbedWay.To, p.from, 1000*p.P50Seconds, 1000*p.P99Seconds, p.Sent, p.Lost, p.Late, p.Size, p.MTU)}
+	return []string{fmt.Sprintf("%s by %s, probes of %s: p50 %.1f ms, p99 %.1f ms; %d sent, %d lost, %d late; size %d of "+
+		"%d", p, p.ProbedWay.To, p.from, 1000*p.P50Seconds, 1000*p.P99Seconds, p.Sent, p.Lost, p.Late, p.Size, p.MTU)}
 }

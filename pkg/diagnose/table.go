@@ -181,10 +181,10 @@ var checks = []Check{
 	{
 		Code: "TD039", Name: "packet sizes on ways", Severity: Critical, all: sizes, agents: true,
 		Cause: "A link between two Gateways carries smaller packets than Pods send, with the header of the tunnel. Small " +
-			"packets pass, and large ones are lost without a message: connections open and then hang. Probes of all sizes " +
-			"have measured the largest packet that passes there and back (docs/probes.md).",
-		Remedy: "Raise the MTU of the links between the two, or set defaultMTU in antrea-agent.conf of both clusters to the " +
-			"size that passes.",
+			"packets pass, and large ones are lost without a message: connections open and then hang. Probes of all " +
+			"sizes have measured the largest packet that passes there and back (docs/probes.md).",
+		Remedy: "Raise the MTU of the links between the two, or set defaultMTU in antrea-agent.conf of both clusters to " +
+			"the size that passes.",
 	},
 	{
 		Code: "TD040", Name: "exports at the leader", Severity: Warning, each: resourceExports,
@@ -214,8 +214,8 @@ var checks = []Check{
 	},
 	{
 		Code: "TD044", Name: "loss and time on ways", Severity: Warning, all: losses, agents: true,
-		Cause: "A way between two clusters loses more than 1 % of the probes of the last five minutes, or half of them take " +
-			"longer than 300 ms. BFD finds such a way up.",
+		Cause: "A way between two clusters loses more than 1 % of the probes of the last five minutes, or half of them " +
+			"take longer than 300 ms. BFD finds such a way up.",
 		Remedy: "Look for errors and full queues between the two Gateways, and at the load of their Nodes. `tombolo get " +
 			"latency` shows all ways (docs/probes.md).",
 	},

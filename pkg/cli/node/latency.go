@@ -171,7 +171,8 @@ func resultCells(r api.ProbeResult) []string {
 	if r.Samples == 0 {
 		return append([]string{"-", "-", "-", "-"}, last...)
 	}
-	return append([]string{shortTime(r.P50Seconds), shortTime(r.P99Seconds), percent(r.Loss60), percent(r.Loss300)}, last...)
+	return append([]string{shortTime(r.P50Seconds), shortTime(r.P99Seconds), percent(r.Loss60), percent(r.Loss300)},
+		last...)
 }
 
 // sizeCell names the largest packet that passes, and the MTU of Pods if that is larger.
@@ -187,7 +188,7 @@ func sizeCell(w api.ProbedWay) string {
 
 func percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + "%" }
 
-// shortTime shortens a round-trip time; a dash is none.
+// shortTime shortens a round-trip time; without a time it is a dash.
 func shortTime(s float64) string {
 	if s <= 0 || s > 1e6 {
 		return "-"

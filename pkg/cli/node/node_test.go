@@ -122,14 +122,15 @@ var answers = map[string]any{
 		{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"},
 			Via: "192.168.77.102", Role: "Regular"},
 	}},
-	"/v1/probes": api.Probes{Node: "node-1", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Foreign: 1, Ways: []api.ProbedWay{
-		{Peer: "west", To: "192.168.79.101", Size: 1450, MTU: 1450, ProbeResult: api.ProbeResult{Sent: 4711, Lost: 47,
-			Samples: 300, Loss60: 1. / 60, Loss300: .01, LastSeconds: .0201, P50Seconds: .0202, P99Seconds: .0454321}},
-		{Peer: "west", To: "192.168.79.102", Size: 1350, MTU: 1450, Paused: true, ProbeResult: api.ProbeResult{Sent: 2, Lost: 2,
-			Late: 1, Samples: 2, Loss60: 1, Loss300: 1}},
-		{Peer: "south", To: "192.168.80.101", MTU: 1450},
-	}, Nodes: []api.ProbedNode{{Name: "node-2", Address: "10.11.1.1", ProbeResult: api.ProbeResult{Sent: 1, Samples: 1,
-		P50Seconds: .0002, P99Seconds: .0002}}}},
+	"/v1/probes": api.Probes{Node: "node-1", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Foreign: 1,
+		Ways: []api.ProbedWay{
+			{Peer: "west", To: "192.168.79.101", Size: 1450, MTU: 1450, ProbeResult: api.ProbeResult{Sent: 4711, Lost: 47,
+				Samples: 300, Loss60: 1. / 60, Loss300: .01, LastSeconds: .0201, P50Seconds: .0202, P99Seconds: .0454321}},
+			{Peer: "west", To: "192.168.79.102", Size: 1350, MTU: 1450, Paused: true, ProbeResult: api.ProbeResult{Sent: 2,
+				Lost: 2, Late: 1, Samples: 2, Loss60: 1, Loss300: 1}},
+			{Peer: "south", To: "192.168.80.101", MTU: 1450},
+		}, Nodes: []api.ProbedNode{{Name: "node-2", Address: "10.11.1.1", ProbeResult: api.ProbeResult{Sent: 1, Samples: 1,
+			P50Seconds: .0002, P99Seconds: .0002}}}},
 	"/v1/status": status,
 	"/v1/explain?key=default%2Fweb": api.Explanation{Key: "default/web", Rows: []api.Row{
 		{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"},

@@ -23,8 +23,8 @@ type ProbedWay struct {
 	To     string `json:"to"`               // the address of its gateway, as in Peer.Ways
 	Paused bool   `json:"paused,omitempty"` // BFD reports the way down, and nothing is sent
 	ProbeResult
-	// Size is the largest packet that passed, of the sizes to MTU. It is 0 while it is not known. MTU is the largest packet
-	// that Pods send.
+	// Size is the largest packet that passed, of the sizes to MTU. It is 0 while it is not known. MTU is the size of the
+	// largest packet of a Pod.
 	Size   int        `json:"size"`
 	MTU    int        `json:"mtu"`
 	SizeAt *time.Time `json:"sizeAt,omitempty"` // when Size was measured

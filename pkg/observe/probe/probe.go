@@ -36,10 +36,10 @@ type Way struct {
 	Up       bool   // by BFD; a way that is down is not probed
 }
 
-// key tells ways apart. A way at another port is another way.
+// key returns what makes a way this one. A way at another port is another way.
 func (w Way) key() Way { return Way{Peer: w.Peer, To: w.To, Port: w.Port} }
 
-// Probe is one probe. Its size is that of an IP packet in its place.
+// Probe is one probe. Its size is what an IP packet would have in its place.
 type Probe struct {
 	Port  uint32
 	Nonce uint64

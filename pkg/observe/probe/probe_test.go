@@ -106,7 +106,8 @@ func TestTimesAndLoss(t *testing.T) {
 	}
 }
 
-// TestSize measures the largest packet exactly, also with loss, after the way has changed, and not while nothing passes.
+// TestSize measures the largest packet exactly, also with loss, and after the way has changed. While nothing passes,
+// the result stays.
 func TestSize(t *testing.T) {
 	for _, loss := range []int{0, 5} {
 		t.Run(fmt.Sprint("loss of ", loss), func(t *testing.T) {

@@ -17,7 +17,7 @@ const (
 // halves the range between a size that passes and one that does not.
 type sizing struct {
 	mtu   int
-	known int       // the result; 0 while there is none
+	known int       // the result; 0 before the first one
 	at    time.Time // of the result
 	next  time.Time // the next measurement
 

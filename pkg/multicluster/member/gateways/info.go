@@ -145,7 +145,8 @@ func podCIDRs(ranges []string, ipv6 bool) (out []string) {
 }
 
 // allReport reports whether the agents of all Gateways report an ability. A Gateway without a report does not count.
-func (t *Info) allReport(gateways []*mcv1alpha1.Gateway, r *derive.Reader, able func(membership.AgentReport) bool) bool {
+func (t *Info) allReport(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
+	able func(membership.AgentReport) bool) bool {
 	some, all := false, true
 	for _, g := range gateways {
 		if report, ok := derive.Get(r, t.base.Reports, derive.Object{Name: g.Name}); ok {
