@@ -10,8 +10,10 @@ import (
 const MergeWait = 500 * time.Millisecond
 
 // Merger sorts the events of several Nodes by time, and makes one record of the records that several Nodes have of one
-// connection. It holds each event for MergeWait.
+// connection. It holds each event for a time.
 type Merger struct {
+	Wait time.Duration // MergeWait if it is 0
+
 	waiting []waiting
 	open    map[tuple]*Record // connections among the waiting events
 }
@@ -72,8 +74,8 @@ func (r *Record) join(o *Record) {
 	r.Way, r.Service, r.Asked = cmp.Or(r.Way, o.Way), cmp.Or(r.Service, o.Service), cmp.Or(r.Asked, o.Asked)
 }
 
-// Due returns the events that have come before now less MergeWait, in the order of their time.
-func (m *Merger) Due(now time.Time) []Event { return m.before(now.Add(-MergeWait)) }
+// Due returns the events that have been held for their time, in the order of their time.
+func (m *Merger) Due(now time.Time) []Event { return m.before(now.Add(-cmp.Or(m.Wait, MergeWait))) }
 
 // All returns all events that are left, in the order of their time.
 func (m *Merger) All() []Event { return m.before(time.Unix(1<<40, 0)) }

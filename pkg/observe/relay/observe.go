@@ -21,6 +21,8 @@ const (
 	maxLine        = 256 << 10
 	queue          = 1024    // events that wait for a reader
 	maxWaiting     = 100_000 // events that wait to be sorted
+	// mergeWait is how long records wait for the records of other Nodes. Nodes are one step away, and readers merge again.
+	mergeWait = record.MergeWait / 3
 	// beginLimit is how long Nodes may take for their first line. Later ones are absent until then.
 	beginLimit = 3 * time.Second
 	// wholeLimit is how long an answer that does not follow may take.
@@ -91,8 +93,8 @@ func (r *Relay) observe(w http.ResponseWriter, q *http.Request) error {
 	a := &reading{
 		relay: r, user: u, question: question, view: view, only: query[api.AskParameter],
 		received: make(chan received, queue),
-		of:       map[*node]bool{}, begun: map[string]bool{}, lines: json.NewEncoder(to),
-		flush: http.NewResponseController(to).Flush,
+		of:       map[*node]bool{}, begun: map[string]bool{}, before: map[string]bool{},
+		merger: record.Merger{Wait: mergeWait}, lines: json.NewEncoder(to), flush: http.NewResponseController(to).Flush,
 	}
 	a.ask(query)
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -32,6 +33,7 @@ type reading struct {
 	of       map[*node]bool  // that are read or were; true while they answer
 	open     int             // that are read
 	begun    map[string]bool // Nodes that answer
+	before   map[string]bool // Nodes that have answered
 	reported string          // about the Nodes
 	merger   record.Merger
 	lines    *json.Encoder
@@ -54,7 +56,7 @@ func (a *reading) run(ctx context.Context) {
 		stop()
 		all.Wait()
 	}()
-	tick := time.NewTicker(record.MergeWait / 5)
+	tick := time.NewTicker(mergeWait / 5)
 	defer tick.Stop()
 	began, looked := time.Now(), time.Now()
 	changed := a.begin(reads, &all)
@@ -141,8 +143,14 @@ func (a *reading) begin(ctx context.Context, all *sync.WaitGroup) (changed <-cha
 		}
 		a.of[c] = true
 		a.open++
+		query := a.query
+		if a.before[name] { // the reader has the Node's earlier records
+			query = maps.Clone(query)
+			query.Del("since")
+			query.Set("last", "0")
+		}
 		all.Go(func() {
-			err := c.events(ctx, a.query, func(e record.Event) {
+			err := c.events(ctx, query, func(e record.Event) {
 				select {
 				case a.received <- received{from: c, event: e}:
 				case <-ctx.Done():
@@ -224,7 +232,7 @@ func (a *reading) receive(h received) {
 		}
 		return
 	case h.event.Begin != nil:
-		a.begun[h.from.name] = true
+		a.begun[h.from.name], a.before[h.from.name] = true, true
 	}
 	if a.merger.Len() >= maxWaiting { // the order is kept within these
 		a.write(a.merger.All())

@@ -177,6 +177,14 @@ func TestReaders(t *testing.T) {
 		next("later-3")
 		end()
 		next(`"absent":["node-3"]`)
+		two.agent(c.token("kube-system", "antrea-agent", api.RelayAudience, "node-3"), fake("node-3", history))
+		next(`"answering":3`)
+		history.Add(dropOf("node-3", "shop", "last-3", "data"))
+		for lines.Scan() && !strings.Contains(lines.Text(), "last-3") { // without what the reader has
+			if strings.Contains(lines.Text(), "late") {
+				t.Errorf("again: %s", lines.Text())
+			}
+		}
 	})
 }
 
