@@ -76,14 +76,14 @@ func BenchmarkRelay(b *testing.B) {
 	for i := range agents {
 		all.Go(func() {
 			name := fmt.Sprintf("node-%d", i)
-			r.agent(c.token("kube-system", "antrea-agent", api.RelayAudience, name), pace(name, rate, &on))
+			r.agent(c.Token("kube-system", "antrea-agent", api.RelayAudience, name), pace(name, rate, &on))
 		})
 		if i%32 == 31 {
 			all.Wait()
 		}
 	}
 	all.Wait()
-	token := c.token(api.RelayNamespace, api.ObserverAccount, api.RelayAudience, "")
+	token := c.Observer()
 	for _, row := range []struct {
 		name  string
 		query url.Values
@@ -92,7 +92,7 @@ func BenchmarkRelay(b *testing.B) {
 			for range b.N {
 				row.query.Set("follow", "true")
 				row.query.Set("last", "0")
-				answer := r.ask(b.Context(), token, api.PathObserve, row.query)
+				answer := r.Ask(b.Context(), token, api.PathObserve, row.query)
 				lines := bufio.NewScanner(answer.Body)
 				lines.Buffer(nil, 1<<20)
 				for begun := 0; begun < agents && lines.Scan(); {

@@ -20,10 +20,10 @@ func TestAgents(t *testing.T) {
 	c := newCluster(t)
 	r := c.start()
 	for _, row := range []struct{ name, token, want string }{
-		{"another ServiceAccount", c.token("kube-system", "stranger", api.RelayAudience, "node-1"),
+		{"another ServiceAccount", c.Token("kube-system", "stranger", api.RelayAudience, "node-1"),
 			"403: {\"error\":\"system:serviceaccount:kube-system:stranger is not the ServiceAccount of agents"},
-		{"another audience", c.token("kube-system", "antrea-agent", "", "node-1"), "401: "},
-		{"a token of no Node", c.token("kube-system", "antrea-agent", api.RelayAudience, ""), "the token names no Node"},
+		{"another audience", c.Token("kube-system", "antrea-agent", "", "node-1"), "401: "},
+		{"a token of no Node", c.Token("kube-system", "antrea-agent", api.RelayAudience, ""), "the token names no Node"},
 		{"no token", "", "401: "},
 		{"no token of this cluster", "x.y.z", "401: "},
 	} {
@@ -37,17 +37,17 @@ func TestAgents(t *testing.T) {
 	// The token names the Node, whatever its answers state.
 	history := record.NewHistory(1 << 20)
 	history.Add(dropOf("node-2", "shop", "web-1", "data"))
-	r.agent(c.token("kube-system", "antrea-agent", api.RelayAudience, "node-1"), fake("node-2", history))
-	all := c.token(api.RelayNamespace, api.ObserverAccount, api.RelayAudience, "")
-	_, text := r.get(all, api.PathObserve, nil)
+	r.agent(c.Token("kube-system", "antrea-agent", api.RelayAudience, "node-1"), fake("node-2", history))
+	all := c.Observer()
+	_, text := r.Get(all, api.PathObserve, nil)
 	for _, e := range events(t, text) {
 		if e.Begin != nil && e.Begin.Node != "node-1" || e.Drop != nil && e.Drop.Node != "node-1" {
 			t.Errorf("node-1 speaks for another Node: %s", text)
 		}
 	}
-	r.relay.Nodes().Add("node-1")
-	r.relay.Nodes().Delete("node-1")
-	if status, text := r.get(all, api.PathNodes+"/node-1"+api.PathStatus, nil); status != http.StatusNotFound {
+	r.Relay.Nodes().Add("node-1")
+	r.Relay.Nodes().Delete("node-1")
+	if status, text := r.Get(all, api.PathNodes+"/node-1"+api.PathStatus, nil); status != http.StatusNotFound {
 		t.Errorf("a Node that is gone answers %d: %s", status, text)
 	}
 }
@@ -60,24 +60,24 @@ func TestReaders(t *testing.T) {
 	stop := map[string]func(){}
 	for _, name := range []string{"node-1", "node-2"} {
 		histories[name] = record.NewHistory(1 << 20)
-		token := c.token("kube-system", "antrea-agent", api.RelayAudience, name)
+		token := c.Token("kube-system", "antrea-agent", api.RelayAudience, name)
 		stop[name] = one.agent(token, fake(name, histories[name]))
 		two.agent(token, fake(name, histories[name]))
 	}
 	for _, r := range []*replica{one, two} {
 		for _, name := range []string{"node-1", "node-2", "node-3"} {
-			r.relay.Nodes().Add(name)
+			r.Relay.Nodes().Add(name)
 		}
 	}
 	histories["node-1"].Add(dropOf("node-1", "shop", "web-1", "data"), dropOf("node-1", "other", "hidden-1", "data"))
 	histories["node-2"].Add(dropOf("node-2", "data", "hidden-2", "shop"))
-	all := c.token(api.RelayNamespace, api.ObserverAccount, api.RelayAudience, "")
-	developer := c.token("kube-system", "developer", "", "") // of the API server
-	stranger := c.token("kube-system", "stranger", "", "")
+	all := c.Observer()
+	developer := c.Token("kube-system", "developer", "", "") // of the API server
+	stranger := c.Token("kube-system", "stranger", "", "")
 
 	t.Run("everything", func(t *testing.T) {
 		for _, r := range []*replica{one, two} {
-			status, text := r.get(all, api.PathObserve, nil)
+			status, text := r.Get(all, api.PathObserve, nil)
 			list := events(t, text)
 			if n := nodesOf(list); status != http.StatusOK || strings.Count(text, `"drop"`) != 3 || n.All != 3 ||
 				n.Answering != 2 || len(n.Absent) != 1 || n.Absent[0] != "node-3" {
@@ -86,18 +86,18 @@ func TestReaders(t *testing.T) {
 		}
 	})
 	t.Run("one Node", func(t *testing.T) {
-		_, text := one.get(all, api.PathObserve, url.Values{api.AskParameter: {"node-2"}})
+		_, text := one.Get(all, api.PathObserve, url.Values{api.AskParameter: {"node-2"}})
 		if n := nodesOf(events(t, text)); strings.Count(text, `"drop"`) != 1 || n.All != 1 || n.Answering != 1 {
 			t.Error(text)
 		}
 	})
 	t.Run("one Namespace", func(t *testing.T) {
-		status, text := one.get(developer, api.PathObserve, url.Values{"namespace": {"shop", "data"}})
+		status, text := one.Get(developer, api.PathObserve, url.Values{"namespace": {"shop", "data"}})
 		if status != http.StatusOK || strings.Count(text, `"drop"`) != 2 || strings.Contains(text, "hidden") ||
 			strings.Contains(text, "guard") && !strings.Contains(text, "shop/guard") || !strings.Contains(text, "web-1") {
 			t.Errorf("%d: %s", status, text)
 		}
-		if _, text := one.get(developer, api.PathObserve, url.Values{"namespace": {"shop"}, "pod": {"hidden"}}); strings.
+		if _, text := one.Get(developer, api.PathObserve, url.Values{"namespace": {"shop"}, "pod": {"hidden"}}); strings.
 			Contains(text, `"drop"`) {
 			t.Errorf("a filter finds a hidden Pod: %s", text)
 		}
@@ -126,34 +126,34 @@ func TestReaders(t *testing.T) {
 			{"an unknown path", all, api.PathNodes + "/node-1/debug/pprof", nil, 404, "agents have no path"},
 			{"an agent's connection", all, reverse.Path, nil, 426, "for agents"},
 		} {
-			if status, text := one.get(row.token, row.path, row.query); status != row.status ||
+			if status, text := one.Get(row.token, row.path, row.query); status != row.status ||
 				!strings.Contains(text, row.want) {
 				t.Errorf("%s: %d %s, want %d and %q", row.name, status, text, row.status, row.want)
 			}
 		}
 	})
 	t.Run("agents' answers", func(t *testing.T) {
-		if _, text := one.get(all, api.PathNodes+"/node-2"+api.PathStatus, nil); text != "status of node-2, headers 0" {
+		if _, text := one.Get(all, api.PathNodes+"/node-2"+api.PathStatus, nil); text != "status of node-2, headers 0" {
 			t.Error(text)
 		}
-		if _, text := one.get(all, api.PathMetrics+"/nodes/node-2", nil); text != "up{node=\"node-2\"} 1\n" {
+		if _, text := one.Get(all, api.PathMetrics+"/nodes/node-2", nil); text != "up{node=\"node-2\"} 1\n" {
 			t.Error(text)
 		}
-		if _, text := one.get(all, api.PathMetrics, nil); !strings.Contains(text,
+		if _, text := one.Get(all, api.PathMetrics, nil); !strings.Contains(text,
 			`tombolo_observe_relay_nodes{state="connected"} 2`) {
 			t.Error(text)
 		}
-		_, text := one.get(all, api.PathTargets, nil)
+		_, text := one.Get(all, api.PathTargets, nil)
 		if !strings.Contains(text, `{"targets":["tombolo-observe.tombolo-observe.svc:8443"],"labels":{"__metrics_path__":`+
 			`"/metrics/nodes/node-1","instance":"node-1","node":"node-1"}}`) {
 			t.Error(text)
 		}
-		if _, text := one.get(all, api.PathNodes, nil); strings.Count(text, `"connected":true`) != 2 {
+		if _, text := one.Get(all, api.PathNodes, nil); strings.Count(text, `"connected":true`) != 2 {
 			t.Error(text)
 		}
 	})
 	t.Run("follow", func(t *testing.T) {
-		answer := two.ask(t.Context(), all, api.PathObserve, url.Values{"follow": {"true"}, "last": {"0"}})
+		answer := two.Ask(t.Context(), all, api.PathObserve, url.Values{"follow": {"true"}, "last": {"0"}})
 		defer answer.Body.Close()
 		lines := bufio.NewScanner(answer.Body)
 		next := func(want string) {
@@ -166,18 +166,18 @@ func TestReaders(t *testing.T) {
 			t.Fatalf("the answer ends before %s: %v", want, lines.Err())
 		}
 		next(`"answering":2`)
-		one.stop() // one replica fewer
+		one.Stop() // one replica fewer
 		histories["node-1"].Add(dropOf("node-1", "shop", "late-1", "data"))
 		next("late-1")
 		history := record.NewHistory(1 << 20)
 		history.Add(dropOf("node-3", "shop", "late-3", "data"))
-		end := two.agent(c.token("kube-system", "antrea-agent", api.RelayAudience, "node-3"), fake("node-3", history))
+		end := two.agent(c.Token("kube-system", "antrea-agent", api.RelayAudience, "node-3"), fake("node-3", history))
 		next(`"answering":3`)
 		history.Add(dropOf("node-3", "shop", "later-3", "data"))
 		next("later-3")
 		end()
 		next(`"absent":["node-3"]`)
-		two.agent(c.token("kube-system", "antrea-agent", api.RelayAudience, "node-3"), fake("node-3", history))
+		two.agent(c.Token("kube-system", "antrea-agent", api.RelayAudience, "node-3"), fake("node-3", history))
 		next(`"answering":3`)
 		history.Add(dropOf("node-3", "shop", "last-3", "data"))
 		for lines.Scan() && !strings.Contains(lines.Text(), "last-3") { // without what the reader has
@@ -207,8 +207,8 @@ func TestHostileFilters(t *testing.T) {
 			history.Add(record.Event{Connection: e.Drop})
 		}
 	}
-	r.agent(c.token("kube-system", "antrea-agent", api.RelayAudience, "node-1"), fake("node-1", history))
-	developer := c.token("kube-system", "developer", api.RelayAudience, "")
+	r.agent(c.Token("kube-system", "antrea-agent", api.RelayAudience, "node-1"), fake("node-1", history))
+	developer := c.Token("kube-system", "developer", api.RelayAudience, "")
 	random := rand.New(rand.NewPCG(3, 4))
 	words := []string{"from=data/secret-1", "pod=secret-1", "to=10.10.1.7", "from=10.10.0.0/16", "namespace=data",
 		"not-pod=web",
@@ -224,7 +224,7 @@ func TestHostileFilters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		status, text := r.get(developer, api.PathObserve, values)
+		status, text := r.Get(developer, api.PathObserve, values)
 		if status != http.StatusOK || strings.Contains(text, "secret") || strings.Contains(text, "data/guard") ||
 			strings.Contains(text, "other/guard") {
 			t.Fatalf("%s: %d\n%s", query, status, text)
