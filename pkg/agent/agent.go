@@ -264,6 +264,7 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	a.packetIns.observer = newObserver(a.config.Observe, a.tables, a.answers.why, a.flows, a.log)
 	a.packetIns.probes = newWayProbes(a.tables, a.switchPorts, a.flows, a.log)
+	a.answers.hops = &hopAnswers{a.answers.dump, a.answers.why, a.packetIns.observer}
 	if a.relays, err = newRelays(o, a.tables, a.debugHandler()); err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ type answers struct {
 	dump     *switchAnswers
 	policies *policyAnswers
 	why      *whyAnswers
+	hops     *hopAnswers
 }
 
 // switchAnswers answers requests about the state of the switch and the content of the tables.
@@ -91,6 +92,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathStatus, a.debugStatus)
 	answer(api.PathTrace, a.answers.dump.serveTrace)
 	answer(api.PathTraces, a.answers.serveTraces)
+	answer(api.PathHop, a.answers.hops.serve)
 	answer(api.PathExplain, a.answers.dump.serveExplain)
 	answer(api.PathPolicies, a.answers.policies.servePolicies)
 	answer(api.PathRules, a.answers.policies.serveRules)
@@ -146,13 +148,7 @@ func (a *switchAnswers) serveFlows(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("read the switch's flows: %w", err)
 	}
 	list := api.FlowList{Flows: []api.Flow{}}
-	pods := map[string]string{} // by port
-	for _, row := range a.tables.pods.rows.All() {
-		p := row.Value
-		if p.Name != "" {
-			pods[p.Interface] = p.Namespace + "/" + p.Name
-		}
-	}
+	pods := podsByPort(a.tables)
 	for _, f := range dump.Flows {
 		out := api.Flow{
 			Table:    datapath.Program.Name(f.Flow.Table),

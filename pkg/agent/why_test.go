@@ -469,19 +469,24 @@ func TestWhyOfService(t *testing.T) {
 	}
 }
 
+// join joins the cluster to the cluster west, with a Gateway.
+func (a *asked) join(gateway string) {
+	ip := map[string]string{ownName: selfAddress, "node-2": "192.168.78.102"}[gateway]
+	a.world.gateways[gateway] = &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
+		Name: gateway}, GatewayIP: ip, InternalIP: ip}
+	a.world.imports["west"] = &mcv1alpha1.ClusterInfoImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "west-clusterinfo"},
+		Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16",
+			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.77.101"}}},
+	}
+}
+
 // TestWhyAcrossClusters asks about a client that connects to another cluster, and about clients in other clusters.
 func TestWhyAcrossClusters(t *testing.T) {
 	for _, gateway := range []string{"node-2", ownName} {
 		t.Run("the Gateway is "+gateway, func(t *testing.T) {
 			a := newAsked(t)
-			ip := map[string]string{ownName: selfAddress, "node-2": "192.168.78.102"}[gateway]
-			a.world.gateways[gateway] = &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
-				Name: gateway}, GatewayIP: ip, InternalIP: ip}
-			a.world.imports["west"] = &mcv1alpha1.ClusterInfoImport{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "west-clusterinfo"},
-				Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16",
-					GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.77.101"}}},
-			}
+			a.join(gateway)
 			for app, id := range map[string]uint32{"web": 12, "guest": 13} {
 				a.world.labels[app] = labelIdentity("app="+app, id)
 			}

@@ -43,7 +43,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(),
 			n.networkPolicies(), n.latency()),
-		n.trace(), n.explain(), policy, n.check(), n.askCommand(),
+		n.explain(), policy, n.check(), n.askCommand(),
 	}
 	for _, c := range all {
 		n.flags(c)
@@ -51,7 +51,7 @@ func Commands() []*cobra.Command {
 	// explain and trace depend on the question: a bundle has no answers.
 	n.bundleFlags(all[0])
 	n.bundleFlags(policy)
-	return append(all, n.observe())
+	return append(all, n.observe(), n.trace())
 }
 
 // bundleFlags adds the flags that name a Node in a bundle.

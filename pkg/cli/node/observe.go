@@ -120,8 +120,7 @@ type source struct {
 
 // sources returns the agents to ask: the agent of this Node, or all agents of clusters.
 func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
-	elsewhere := len(o.Contexts) > 0 || o.Kubeconfig != "" || len(o.Nodes) > 0
-	if _, err := os.Stat(n.socket); cmd.Flags().Changed("socket") || err == nil && !elsewhere {
+	if n.here(cmd, o.Flags) {
 		return []source{{"this Node", func(ctx context.Context, query url.Values, w io.Writer) error {
 			return n.copy(ctx, api.PathObserve, query.Encode(), w)
 		}}}, nil
@@ -189,6 +188,14 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 		}})
 	}
 	return out, nil
+}
+
+// here reports whether the agent of this Node is asked. Elsewhere, and if flags name clusters or Nodes, agents
+// are asked through API servers.
+func (n *node) here(cmd *cobra.Command, f remote.Flags) bool {
+	elsewhere := len(f.Contexts) > 0 || f.Kubeconfig != "" || len(f.Nodes) > 0
+	_, err := os.Stat(n.socket)
+	return cmd.Flags().Changed("socket") || err == nil && !elsewhere
 }
 
 // show prints the records of all sources, in the order of their time.

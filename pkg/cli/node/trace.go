@@ -10,90 +10,159 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/follow"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
+// traceOptions are the flags of the command trace.
+type traceOptions struct {
+	remote.Flags
+	follow.Question
+	out cli.Format
+	raw bool
+}
+
 func (n *node) trace() *cobra.Command {
-	var out cli.Format
-	var raw bool
-	var from, to, port, protocol, family string
+	var o traceOptions
 	cmd := &cobra.Command{
 		Use:   "trace FLOW | --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
-		Short: "Follow one packet through this Node's tables",
-		Long: "Follow one packet through this Node's tables (ofproto/trace), with tables by name. Nothing is sent.\n\n" +
+		Short: "Follow one packet through the tables of Nodes, across clusters",
+		Long: "Follow one packet through the tables of switches (ofproto/trace), with tables by name. Nothing is sent.\n\n" +
 			"FLOW is ovs-ofctl's text; ports may be named, see `tombolo get ports`.\n\n" +
-			"With --from and --to it follows the first packet of a connection, as it comes into this Node's switch: from a " +
-			"Pod of this Node, or from elsewhere to one. Ends are as of `tombolo policy why`. If both ends have IPv4 and IPv6 " +
-			"addresses, it follows a packet of each; --family chooses one.",
+			"With --from and --to it follows the first packet of a connection. Ends are as of `tombolo policy why`. If both " +
+			"ends have IPv4 and IPv6 addresses, it follows a packet of each; --family chooses one.\n\n" +
+			"On a Node it asks the agent there, about the way through this Node's switch. Elsewhere, and with --context, it " +
+			"follows the packet from Node to Node, through the Gateways of all clusters that --context names.",
 		Example: "  tombolo trace in_port=web-5d8f-a9993e,tcp,nw_src=10.10.1.2,nw_dst=10.96.0.10,nw_ttl=64,tp_dst=53\n" +
 			"  tombolo trace in_port=web-5d8f-a9993e,tcp6,ipv6_src=fd10::2,ipv6_dst=fd96::10,nw_ttl=64,tp_dst=53\n" +
 			"  tombolo trace --from shop/web-7d9f --to shop/db --port 5432\n" +
-			"  tombolo trace --from shop/web-7d9f --to shop/db-0 --protocol icmp --family ipv6",
-		Args: func(_ *cobra.Command, args []string) error {
-			ends := from+to+port+protocol+family != ""
-			switch {
-			case ends && len(args) > 0:
-				return fmt.Errorf("trace takes either a FLOW or --from and --to: it got both, and the FLOW %s",
-					strings.Join(args, " "))
-			case ends && (from == "" || to == ""):
-				return errors.New("trace takes both --from and --to: give the client and the server")
-			case !ends && len(args) != 1:
-				return fmt.Errorf(
-					"trace takes one FLOW without blanks, such as in_port=antrea-gw0,tcp,nw_dst=10.96.0.10,tp_dst=53; it got %d words",
-					len(args))
-			}
-			return nil
-		},
+			"  tombolo trace --from shop/web-7d9f --to shop/db-0 --protocol icmp --family ipv6\n" +
+			"  tombolo trace --context east,west --from shop/web-7d9f --to shop/db --to-cluster west",
+		Args: func(_ *cobra.Command, args []string) error { return o.check(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text := func(t api.Trace) string {
-				if raw {
-					return t.Output
-				}
-				return readable(t.Output, t.Tables)
+			n.timeout = o.Timeout
+			switch here := n.here(cmd, o.Flags); {
+			case len(args) > 0 && !here:
+				return fmt.Errorf("trace %s: a FLOW is of one Node's switch: run this in the tombolo-agent Pod of the Node, or "+
+					"give --from and --to", args[0])
+			case len(args) > 0:
+				return n.traceFlow(cmd, o, args[0])
+			case here:
+				return n.traceHere(cmd, o)
 			}
-			if len(args) > 0 {
-				var t api.Trace
-				if err := n.ask(cmd.Context(), api.PathTrace, url.Values{"flow": {args[0]}}, &t); err != nil {
-					return err
-				}
-				return out.Print(cmd.OutOrStdout(), t, func() error {
-					_, err := fmt.Fprint(cmd.OutOrStdout(), text(t))
-					return err
-				})
-			}
-			query := url.Values{}
-			for name, value := range map[string]string{"from": from, "to": to, "port": port, "protocol": protocol,
-				"family": family} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
-			var list api.TraceList
-			if err := n.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
-				return err
-			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
-				var all []string
-				for _, text := range list.Networks {
-					all = append(all, fmt.Sprintf("Network: %s\n", text))
-				}
-				for _, t := range list.Traces {
-					all = append(all, fmt.Sprintf("Packet: %s\n%s", t.Flow, text(t)))
-				}
-				_, err := fmt.Fprint(cmd.OutOrStdout(), strings.Join(all, "\n"))
-				return err
-			})
+			return o.traceElsewhere(cmd)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "the client: namespace/name of a Pod, node/NAME, or an address")
-	cmd.Flags().StringVar(&to, "to", "", "the server: namespace/name of a Pod or Service, node/NAME, or an address")
-	cmd.Flags().StringVar(&port, "port", "", "the server's port, by number or name; a Service with one port needs none")
-	cmd.Flags().StringVar(&protocol, "protocol", "",
+	flags := cmd.Flags()
+	flags.StringVar(&o.From, "from", "", "the client: namespace/name of a Pod, node/NAME, or an address")
+	flags.StringVar(&o.To, "to", "", "the server: namespace/name of a Pod or Service, node/NAME, or an address")
+	flags.StringVar(&o.Port, "port", "", "the server's port, by number or name; a Service with one port needs none")
+	flags.StringVar(&o.Protocol, "protocol", "",
 		"tcp, udp, sctp, or icmp for an echo request of ICMP or ICMPv6; without it the Service's, or tcp")
-	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; without it each version that both ends have")
-	cmd.Flags().BoolVar(&raw, "raw", false, "ofproto/trace's own text")
-	out.Flag(cmd)
+	flags.StringVar(&o.Family, "family", "", "ipv4 or ipv6; without it each version that both ends have")
+	flags.StringVar(&o.FromCluster, "from-cluster", "", "the client's cluster, by context or ID, if several have such a "+
+		"Pod")
+	flags.StringVar(&o.ToCluster, "to-cluster", "", "the server's cluster, by context or ID; without it the client's")
+	flags.StringVar(&o.Endpoint, "endpoint", "", "of a Service: the Pod, or the address, that the switch has to choose")
+	flags.BoolVar(&o.raw, "raw", false, "ofproto/trace's own text")
+	flags.StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	o.Add(flags)
+	flags.Lookup("node").Usage = "the Node that packets of an address outside of the clusters come to"
+	o.out.Flag(cmd)
 	return cmd
+}
+
+// check checks which arguments and flags are together.
+func (o *traceOptions) check(args []string) error {
+	ends := o.Question != follow.Question{}
+	switch {
+	case ends && len(args) > 0:
+		return fmt.Errorf("trace takes either a FLOW or --from and --to: it got both, and the FLOW %s",
+			strings.Join(args, " "))
+	case ends && (o.From == "" || o.To == ""):
+		return errors.New("trace takes both --from and --to: give the client and the server")
+	case !ends && len(args) != 1:
+		return fmt.Errorf(
+			"trace takes one FLOW without blanks, such as in_port=antrea-gw0,tcp,nw_dst=10.96.0.10,tp_dst=53; it got %d words",
+			len(args))
+	case len(o.Nodes) > 1:
+		return fmt.Errorf("--node names %d Nodes: a packet comes to one, give that", len(o.Nodes))
+	}
+	return nil
+}
+
+// text returns a trace as text.
+func (o *traceOptions) text(t api.Trace) string {
+	if o.raw {
+		return t.Output
+	}
+	return readable(t.Output, t.Tables)
+}
+
+// traceFlow follows a packet that is given as text.
+func (n *node) traceFlow(cmd *cobra.Command, o traceOptions, flow string) error {
+	var t api.Trace
+	if err := n.ask(cmd.Context(), api.PathTrace, url.Values{"flow": {flow}}, &t); err != nil {
+		return err
+	}
+	return o.out.Print(cmd.OutOrStdout(), t, func() error {
+		_, err := fmt.Fprint(cmd.OutOrStdout(), o.text(t))
+		return err
+	})
+}
+
+// traceHere follows the first packet of a connection through this Node's switch.
+func (n *node) traceHere(cmd *cobra.Command, o traceOptions) error {
+	if o.FromCluster+o.ToCluster+o.Endpoint != "" {
+		return errors.New("--from-cluster, --to-cluster and --endpoint are for packets that are followed across Nodes: " +
+			"name " +
+			"the clusters with --context")
+	}
+	query := url.Values{}
+	for name, value := range map[string]string{"from": o.From, "to": o.To, "port": o.Port, "protocol": o.Protocol,
+		"family": o.Family} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	var list api.TraceList
+	if err := n.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
+		return err
+	}
+	return o.out.Print(cmd.OutOrStdout(), list, func() error {
+		var all []string
+		for _, text := range list.Networks {
+			all = append(all, fmt.Sprintf("Network: %s\n", text))
+		}
+		for _, t := range list.Traces {
+			all = append(all, fmt.Sprintf("Packet: %s\n%s", t.Flow, o.text(t)))
+		}
+		_, err := fmt.Fprint(cmd.OutOrStdout(), strings.Join(all, "\n"))
+		return err
+	})
+}
+
+// traceElsewhere follows the first packet of a connection from Node to Node.
+func (o traceOptions) traceElsewhere(cmd *cobra.Command) error {
+	q := o.Question
+	if len(o.Nodes) > 0 {
+		q.Node, o.Nodes = o.Nodes[0], nil
+	}
+	clusters, err := o.Clusters()
+	if err != nil {
+		return err
+	}
+	answer, err := follow.Follow(cmd.Context(), clusters, q)
+	if err != nil {
+		return err
+	}
+	return o.out.Print(cmd.OutOrStdout(), answer, func() error {
+		if o.raw {
+			return follow.PrintRaw(cmd.OutOrStdout(), answer)
+		}
+		return follow.Print(cmd.OutOrStdout(), answer, o.out == "wide")
+	})
 }
 
 var (

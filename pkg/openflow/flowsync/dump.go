@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -178,6 +179,19 @@ func (s *Syncer) dumpFlows(ctx context.Context, conn *ofconn.Conn, table ofp.Tab
 		out = append(out, d)
 	}
 	return out, nil
+}
+
+// OwnersOf returns the owners of flows that have one of some cookies. Of owners with one cookie, any is returned.
+func (s *Syncer) OwnersOf(cookies ...uint64) map[uint64]flow.Owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[uint64]flow.Owner{}
+	for o := range s.owners {
+		if c := s.cookie(o); slices.Contains(cookies, c) {
+			out[c] = o
+		}
+	}
+	return out
 }
 
 // ownerOf returns the owner of an entry; s.mu is held.
