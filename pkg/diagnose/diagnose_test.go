@@ -378,7 +378,7 @@ func TestFaults(t *testing.T) {
 			p.Samples, p.Loss300, p.Loss60 = 200, .02, .05
 		}, "TD044", []string{"way east/node-1 > west/node-2", "4 of the last 200 probes", "2.0 %"}},
 		{"a slow way", func(f *Facts) { probesOf(f).P50Seconds = .45 }, "TD044",
-			[]string{"way east/node-1 > west/node-2", "450ms"}},
+			[]string{"way east/node-1 > west/node-2", "longer than 450 ms"}},
 		{"a way that has lost packets, and a single one now", func(f *Facts) {
 			p := probesOf(f)
 			p.Samples, p.Loss300 = 300, .05 // not in the last minute

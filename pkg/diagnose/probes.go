@@ -2,17 +2,8 @@ package diagnose
 
 import (
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
-)
-
-// Limits of what is no fault. A few lost probes are no sign of anything.
-const (
-	lossLimit   = 0.01
-	leastLosses = 4
-	timeLimit   = 300 * time.Millisecond // more than to the other side of the earth and back
 )
 
 // probed is a way with the results of its probes, as the end sees it that has sent them.
@@ -62,7 +53,7 @@ func sizes(clusters []*Cluster, r *report) {
 	r.cluster = ""
 	reported := map[string]bool{}
 	probedWays(clusters, func(p probed) {
-		if p.Size == 0 || p.Size >= p.MTU || reported[fmt.Sprint(p.to, " ", p.from)] {
+		if !p.TooSmall() || reported[fmt.Sprint(p.to, " ", p.from)] {
 			return
 		}
 		reported[fmt.Sprint(p.from, " ", p.to)] = true
@@ -79,17 +70,15 @@ func sizes(clusters []*Cluster, r *report) {
 func losses(clusters []*Cluster, r *report) {
 	r.cluster = ""
 	probedWays(clusters, func(p probed) {
-		lost := int(math.Round(p.Loss300 * float64(p.Samples)))
-		half := time.Duration(p.P50Seconds * float64(time.Second))
 		switch {
-		case lost >= leastLosses && p.Loss300 > lossLimit && p.Loss60 > 0:
+		case p.Loses():
 			r.fail(fault{object: "way " + p.String(),
-				detail: fmt.Sprintf("%d of the last %d probes did not come back (%.1f %%)", lost, p.Samples, 100*p.Loss300),
+				detail: fmt.Sprintf("%d of the last %d probes did not come back (%.1f %%)", p.LostOf300(), p.Samples, 100*p.Loss300),
 				remedy: "look for errors and full queues of the links and routers between the two, and at the load of both " +
 					"Nodes; `tombolo get latency` shows whether other ways lose packets too", evidence: p.evidence()})
-		case half > timeLimit:
+		case p.Slow():
 			r.fail(fault{object: "way " + p.String(),
-				detail:   fmt.Sprintf("half of the probes take longer than %s", half.Round(time.Millisecond)),
+				detail:   fmt.Sprintf("half of the probes take longer than %.0f ms", 1000*p.P50Seconds),
 				remedy:   "look for full queues and detours between the two, and at the load of both Nodes",
 				evidence: p.evidence()})
 		}

@@ -6,7 +6,7 @@ import { Commands, Conditions, count, Mark, Part, Problems, quote, Time } from "
 import { endText, isDrop, type Row, rows } from "./records";
 import { go, route, select, selected } from "./route";
 import { asOf, clusterOf, fetchLink, idOf, links, nodesOf, order, services } from "./store";
-import type { Cluster, Direction, Link, Service, State, Way } from "./types";
+import type { Cluster, Direction, Link, Quality, Service, State, Way } from "./types";
 
 const To = ({ sel, children }: { sel: string[]; children: ComponentChildren }) => (
   <button type="button" class="to" onClick={() => go({ sel: select(...sel) })}>
@@ -155,7 +155,7 @@ const LinkPanel = ({ l }: { l: Link }) => (
 
 const worst = (w: Way): State => {
   const states = [w.ab.state, w.ba.state];
-  return states.includes("bad") ? (states.includes("ok") ? "warn" : "bad") : states.includes("unknown") ? "unknown" : "ok";
+  return states.includes("bad") ? (states.includes("ok") ? "warn" : "bad") : states.includes("warn") ? "warn" : states.includes("unknown") ? "unknown" : "ok";
 };
 
 const remedy = (w: Way): string => {
@@ -168,11 +168,22 @@ const remedy = (w: Way): string => {
   return "";
 };
 
+const ms = (seconds: number): string => `${seconds < 0.01 ? (1000 * seconds).toFixed(1) : Math.round(1000 * seconds)} ms`;
+
+// Probes is the result of the probes of a way: time, loss, and size of packets.
+const Probes = ({ q }: { q: Quality }) => (
+  <p>
+    {q.samples ? `There and back p50 ${ms(q.p50)}, p99 ${ms(q.p99)}; ${(100 * q.loss).toFixed(1)} % of ${q.samples} probes lost. ` : ""}
+    {q.size ? `Packets of up to ${q.size}${q.size < q.mtu ? ` of ${q.mtu}` : ""} bytes pass.` : ""}
+  </p>
+);
+
 const Heading = ({ to, d }: { to: string; d: Direction }) => (
   <li>
     <span>to {to}</span>
     <Mark state={d.state} word={d.word} />
     {d.why ? <p>{d.why}</p> : null}
+    {d.quality ? <Probes q={d.quality} /> : null}
   </li>
 );
 
@@ -183,7 +194,8 @@ const WayPanel = ({ link, a, b }: { link: Link; a?: string; b?: string }) => {
   if (!way) return <Gone what={`Way ${a} – ${b}`} />;
   const [x, y] = [`${idOf(link.a)}/${endKey(way.a)}`, `${idOf(link.b)}/${endKey(way.b)}`];
   const state = worst(way);
-  const word = { ok: "up", warn: "down in one direction", bad: "down", unknown: "not fully known" }[state];
+  const poor = [way.ab, way.ba].find((d) => d.state === "warn");
+  const word = { ok: "up", warn: poor ? poor.word : "down in one direction", bad: "down", unknown: "not fully known" }[state];
   return (
     <Shell kind="Way between two Gateways" title={`${x} – ${y}`} state={state} word={word} why={remedy(way)}>
       <Part title="Directions">

@@ -67,6 +67,17 @@ export interface Direction {
   state: State;
   word: string;
   why?: string;
+  quality?: Quality;
+}
+
+// Quality is what probes of a way have found out. Times are in seconds.
+export interface Quality {
+  p50: number;
+  p99: number;
+  loss: number;
+  samples: number;
+  size: number;
+  mtu: number;
 }
 
 export interface Way {

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // PathProbes answers with Probes.
 const PathProbes = "/v1/probes"
@@ -29,6 +32,28 @@ type ProbedWay struct {
 	MTU    int        `json:"mtu"`
 	SizeAt *time.Time `json:"sizeAt,omitempty"` // when Size was measured
 }
+
+// Limits of what is no fault of a way. A few lost probes are no sign of anything. In 300 ms a packet goes to the other
+// side of the earth and back.
+const (
+	lossLimit    = 0.01
+	leastLosses  = 4
+	secondsLimit = 0.3
+)
+
+// TooSmall reports whether Pods send larger packets than the way carries.
+func (w ProbedWay) TooSmall() bool { return w.Size > 0 && w.Size < w.MTU }
+
+// LostOf300 is how many of the newest 300 probes were lost.
+func (r ProbeResult) LostOf300() int { return int(math.Round(r.Loss300 * float64(r.Samples))) }
+
+// Loses reports whether more than 1 % of the newest 300 probes were lost, and some of the newest 60.
+func (r ProbeResult) Loses() bool {
+	return r.LostOf300() >= leastLosses && r.Loss300 > lossLimit && r.Loss60 > 0
+}
+
+// Slow reports whether half of the probes take too long.
+func (r ProbeResult) Slow() bool { return r.P50Seconds > secondsLimit }
 
 // ProbedNode has the results of the probes between the gateway addresses of this Node and another one.
 type ProbedNode struct {

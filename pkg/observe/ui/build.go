@@ -62,6 +62,8 @@ type Agent struct {
 	Status api.Status
 	AsOf   time.Time // zero if the agent has never answered
 	Err    string    // of the last request
+	// Ways are the results of probes, of a Gateway.
+	Ways []api.ProbedWay
 }
 
 const (
@@ -572,8 +574,12 @@ func (b *builder) done() Model {
 	slices.Sort(m.ClusterSets)
 	for _, key := range slices.Sorted(maps.Keys(b.links)) {
 		l := b.links[key]
+		poor := 0
 		for _, w := range l.ways {
 			l.Ways = append(l.Ways, *w)
+			if w.AB.State == Warn || w.BA.State == Warn {
+				poor++
+			}
 			l.AB.add(w.AB)
 			l.BA.add(w.BA)
 		}
@@ -582,6 +588,9 @@ func (b *builder) done() Model {
 				cmp.Compare(x.B.Name, y.B.Name), cmp.Compare(x.B.Address, y.B.Address))
 		})
 		l.State, l.Word = Count{l.AB.Up + l.BA.Up, l.AB.Down + l.BA.Down, l.AB.Unknown + l.BA.Unknown}.state()
+		if l.State == OK && poor > 0 {
+			l.State, l.Word = Warn, fmt.Sprintf("%s, %d between Gateways poor", l.Word, poor)
+		}
 		if x, y := b.clusters[l.A], b.clusters[l.B]; x.Context != "" && y.Context != "" {
 			ax, ay := b.access[l.A], b.access[l.B]
 			flags := ax.Tombolo

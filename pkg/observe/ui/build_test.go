@@ -19,6 +19,17 @@ import (
 	"github.com/tombolo-net/tombolo/test/page"
 )
 
+// probed gives the first Gateway of east results of a way to west.
+func probed(s []ui.Snapshot, change func(*api.ProbedWay)) []ui.Snapshot {
+	w := api.ProbedWay{Peer: "west", To: "10.3.0.1", Size: 1450, MTU: 1450,
+		ProbeResult: api.ProbeResult{Samples: 300, P50Seconds: .01, P99Seconds: .02}}
+	change(&w)
+	a := s[0].Agents["node-1"]
+	a.Ways = []api.ProbedWay{w}
+	s[0].Agents["node-1"] = a
+	return s
+}
+
 // lines renders a Model, one state a line.
 func lines(m ui.Model) (out []string) {
 	ids := map[string]string{}
@@ -78,6 +89,35 @@ func TestBuild(t *testing.T) {
 		{name: "one direction down", change: func(s []ui.Snapshot) []ui.Snapshot {
 			page.SetWay(&s[0], "node-1", "10.3.0.1", mcv1alpha1.WayDown)
 			return s
+		}, want: []string{
+			"gateway east/node-1: warn, 1 of 2 ways down",
+			"link east-west: warn, 1 of 2 ways down",
+			"way east/node-1 > west/node-1: bad, down",
+		}},
+		{name: "a small link between Gateways", change: func(s []ui.Snapshot) []ui.Snapshot {
+			return probed(s, func(w *api.ProbedWay) { w.Size = 1350 })
+		}, want: []string{
+			"link east-west: warn, 2 ways up, 1 between Gateways poor",
+			"way east/node-1 > west/node-1: warn, loses large packets",
+		}},
+		{name: "a way that loses packets", change: func(s []ui.Snapshot) []ui.Snapshot {
+			return probed(s, func(w *api.ProbedWay) { w.Loss60, w.Loss300 = .1, .02 })
+		}, want: []string{
+			"link east-west: warn, 2 ways up, 1 between Gateways poor",
+			"way east/node-1 > west/node-1: warn, loses packets",
+		}},
+		{name: "a slow way", change: func(s []ui.Snapshot) []ui.Snapshot {
+			return probed(s, func(w *api.ProbedWay) { w.P50Seconds = .4 })
+		}, want: []string{
+			"link east-west: warn, 2 ways up, 1 between Gateways poor",
+			"way east/node-1 > west/node-1: warn, slow",
+		}},
+		{name: "a good way", change: func(s []ui.Snapshot) []ui.Snapshot {
+			return probed(s, func(*api.ProbedWay) {})
+		}},
+		{name: "old results of a way that is down", change: func(s []ui.Snapshot) []ui.Snapshot {
+			page.SetWay(&s[0], "node-1", "10.3.0.1", mcv1alpha1.WayDown)
+			return probed(s, func(w *api.ProbedWay) { w.Size = 1350 })
 		}, want: []string{
 			"gateway east/node-1: warn, 1 of 2 ways down",
 			"link east-west: warn, 1 of 2 ways down",

@@ -125,7 +125,7 @@ type Count struct {
 
 func (c *Count) add(d Direction) {
 	switch d.State {
-	case OK:
+	case OK, Warn:
 		c.Up++
 	case Bad:
 		c.Down++
@@ -153,6 +153,18 @@ type Direction struct {
 	State State  `json:"state"`
 	Word  string `json:"word"` // up, down or unknown
 	Why   string `json:"why,omitempty"`
+	// Quality has the results of the probes that the Gateway at the start sends. They pass both directions.
+	Quality *Quality `json:"quality,omitempty"`
+}
+
+// Quality is what probes of a way have found out.
+type Quality struct {
+	P50Seconds float64 `json:"p50"`
+	P99Seconds float64 `json:"p99"`
+	Loss       float64 `json:"loss"` // of the newest probes, 0 to 1
+	Samples    int     `json:"samples"`
+	Size       int     `json:"size"` // the largest packet that passes; 0 if it is not known
+	MTU        int     `json:"mtu"`  // of Pods
 }
 
 // Service is a Service that clusters export or import.

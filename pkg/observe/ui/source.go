@@ -333,6 +333,12 @@ func (s *Source) turn(now time.Time) (names []string) {
 	return names[:min(len(names), agentsARound)]
 }
 
+func (s *Source) isGateway(node string) bool {
+	return slices.ContainsFunc(s.gateways.All(), func(r derive.Row[derive.Object, *mcv1alpha1.Gateway]) bool {
+		return r.Value.Name == node
+	})
+}
+
 func (s *Source) askOne(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, agentsEvery)
 	defer cancel()
@@ -341,11 +347,17 @@ func (s *Source) askOne(ctx context.Context, node string) {
 	if err == nil {
 		err = json.Unmarshal(text, &status)
 	}
+	var probes api.Probes
+	if err == nil && s.isGateway(node) {
+		if text, err := s.ask(ctx, node, api.PathProbes); err == nil { // older versions do not know the path
+			_ = json.Unmarshal(text, &probes)
+		}
+	}
 	s.mu.Lock()
 	a := s.agents[node]
 	switch {
 	case err == nil:
-		s.agents[node] = Agent{Status: status, AsOf: time.Now()}
+		s.agents[node] = Agent{Status: status, AsOf: time.Now(), Ways: probes.Ways}
 		s.refusal, s.refused = "", time.Time{}
 	case apierrors.IsForbidden(err) || refuses(err.Error()):
 		s.refusal, s.refused = err.Error(), time.Now()

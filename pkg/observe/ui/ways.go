@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 // link is a Link with its ways by the addresses of their ends.
@@ -139,9 +140,33 @@ func (b *builder) way(to towards, g *mcv1alpha1.Gateway, address string, state m
 		if d.Why == "" {
 			d.Why = why(to.view, g, d, state, found)
 		}
+		d.probed(to.view.Agents[g.Name].Ways, to.far.ID, address)
 		b.put(to, g, address, d)
 	}
 	return d
+}
+
+// probed adds the results of a way's probes to a direction that is up.
+func (d *Direction) probed(all []api.ProbedWay, id, address string) {
+	i := slices.IndexFunc(all, func(w api.ProbedWay) bool { return w.Peer == id && w.To == address && !w.Paused })
+	if i < 0 || d.State != OK {
+		return
+	}
+	w := all[i]
+	d.Quality = &Quality{P50Seconds: w.P50Seconds, P99Seconds: w.P99Seconds, Loss: w.Loss300, Samples: w.Samples,
+		Size: w.Size, MTU: w.MTU}
+	switch { // the words stay the same while the results change, since the timeline has them
+	case w.TooSmall():
+		d.State, d.Word = Warn, "loses large packets"
+		d.Why = fmt.Sprintf("Pods send packets of up to %d bytes, and the largest that passes there and back has %d: a link "+
+			"between the Gateways has a smaller MTU.", w.MTU, w.Size)
+	case w.Loses():
+		d.State, d.Word = Warn, "loses packets"
+		d.Why = "More than 1 % of the probes of the last minutes did not come back."
+	case w.Slow():
+		d.State, d.Word = Warn, "slow"
+		d.Why = "Half of the probes take more than 300 ms."
+	}
 }
 
 // why explains the state of a direction.
