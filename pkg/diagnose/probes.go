@@ -73,7 +73,8 @@ func losses(clusters []*Cluster, r *report) {
 		switch {
 		case p.Loses():
 			r.fail(fault{object: "way " + p.String(),
-				detail: fmt.Sprintf("%d of the last %d probes did not come back (%.1f %%)", p.LostOf300(), p.Samples, 100*p.Loss300),
+				detail: fmt.Sprintf("%d of the last %d probes did not come back (%.1f %%)", p.LostOf300(), p.Samples,
+					100*p.Loss300),
 				remedy: "look for errors and full queues of the links and routers between the two, and at the load of both " +
 					"Nodes; `tombolo get latency` shows whether other ways lose packets too", evidence: p.evidence()})
 		case p.Slow():

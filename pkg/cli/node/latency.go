@@ -33,8 +33,8 @@ func (n *node) latency() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "latency",
-		Short: "Round-trip time, loss and packet size of ways to other clusters and to other Nodes",
-		Long: "Show the results of the probes of ways to other clusters, and between Nodes with a NodeLatencyMonitor.\n" +
+		Short: "Round-trip time, loss and packet size of ways to other clusters",
+		Long: "Show the results of the probes of ways to other clusters.\n" +
 			"On a Node it asks the agent there. With --context, --kubeconfig or --node it asks all agents of the clusters\n" +
 			"through their API servers.",
 		Example: "  tombolo get latency\n  tombolo get latency --context east,west\n" +
@@ -130,9 +130,9 @@ func probesAt(ctx context.Context, cluster string, a remote.Agent) probesOf {
 	return out
 }
 
-// printProbes prints a row for each way and for each other Node.
+// printProbes prints a row for each way.
 func printProbes(w io.Writer, all []probesOf) error {
-	head, own := []string{"NODE", "TO", "P50", "P99", "LOSS-60", "LOSS-300", "SENT", "LOST", "LATE", "SIZE"}, 0
+	head, own := []string{"NODE", "PEER", "TO", "P50", "P99", "LOSS-60", "LOSS-300", "SENT", "LOST", "LATE", "SIZE"}, 0
 	for _, p := range all {
 		if p.Cluster != "" {
 			own = 1
@@ -146,19 +146,13 @@ func printProbes(w io.Writer, all []probesOf) error {
 		if p.Probes == nil {
 			continue
 		}
-		add := func(to string, r api.ProbeResult, size string) {
-			row := append([]string{p.Cluster, p.Node, to}, resultCells(r)...)
-			t.Add(append(row, size)[1-own:]...)
-		}
 		for _, way := range p.Probes.Ways {
-			to := "cluster " + way.Peer + " by " + way.To
+			to := way.To
 			if way.Paused {
 				to += " (down)"
 			}
-			add(to, way.ProbeResult, sizeCell(way))
-		}
-		for _, other := range p.Probes.Nodes {
-			add("Node "+other.Name, other.ProbeResult, "-")
+			row := append([]string{p.Cluster, p.Node, way.Peer, to}, resultCells(way.ProbeResult)...)
+			t.Add(append(row, sizeCell(way))[1-own:]...)
 		}
 	}
 	return t.Write(w, "  ")

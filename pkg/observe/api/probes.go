@@ -14,8 +14,6 @@ type Probes struct {
 	At   time.Time `json:"at"`
 	// Ways are the ways to other clusters whose far ends send probes back. Only a Gateway has some.
 	Ways []ProbedWay `json:"ways"`
-	// Nodes are the other Nodes of the cluster, while a NodeLatencyMonitor is there.
-	Nodes []ProbedNode `json:"nodes"`
 	// Foreign are echoes with a nonce that this agent has not sent. They change no result.
 	Foreign uint64 `json:"foreign"`
 }
@@ -54,13 +52,6 @@ func (r ProbeResult) Loses() bool {
 
 // Slow reports whether half of the probes take too long.
 func (r ProbeResult) Slow() bool { return r.P50Seconds > secondsLimit }
-
-// ProbedNode has the results of the probes between the gateway addresses of this Node and another one.
-type ProbedNode struct {
-	Name    string `json:"name"`
-	Address string `json:"address"`
-	ProbeResult
-}
 
 // ProbeResult are the results of the probes of one destination.
 type ProbeResult struct {
