@@ -91,16 +91,22 @@ func (c crossCluster) probes(peer peering.Peer) (flows []flow.Flow) {
 		if port == 0 {
 			continue
 		}
-		from := func(mac ofp.MAC, actions flow.Actions) flow.Flow {
-			return flow.Flow{Table: Classify, Priority: normal,
-				Match: flow.All(flow.InPort(port), flow.EthDst(mac), flow.EthType(probeType)), Actions: actions}
-		}
-		flows = append(flows,
-			from(ProbeMAC, flow.Do(ofp.Meter{ID: echoMeter}, flow.SetEthSrc(ProbeMAC), flow.SetEthDst(EchoMAC),
-				flow.ToInPort())),
-			from(EchoMAC, report(WayEcho, WayEcho.meter())))
+		flows = append(flows, probesBy(port)...)
 	}
 	return flows
+}
+
+// probesBy are the flows of the way with a port.
+func probesBy(port ofp.Port) []flow.Flow {
+	from := func(mac ofp.MAC, actions flow.Actions) flow.Flow {
+		return flow.Flow{Table: Classify, Priority: normal,
+			Match: flow.All(flow.InPort(port), flow.EthDst(mac), flow.EthType(probeType)), Actions: actions}
+	}
+	return []flow.Flow{
+		from(ProbeMAC, flow.Do(ofp.Meter{ID: echoMeter}, flow.SetEthSrc(ProbeMAC), flow.SetEthDst(EchoMAC),
+			flow.ToInPort())),
+		from(EchoMAC, report(WayEcho, WayEcho.meter())),
+	}
 }
 
 // probeMeters returns the meters of probes and of their echoes.

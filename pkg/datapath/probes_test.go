@@ -202,8 +202,15 @@ func TestEchoOf(t *testing.T) {
 // measure probes the way for a time, as the agent does.
 func (p prober) measure(t *testing.T, m *probe.Prober, way probe.Way, d time.Duration) api.ProbedWay {
 	t.Helper()
-	m.Set(time.Now(), []probe.Way{way})
-	tick := time.NewTicker(20 * time.Millisecond)
+	p.measureAll(t, m, []probe.Way{way}, d)
+	ways, _ := m.Results()
+	return ways[0]
+}
+
+func (p prober) measureAll(t *testing.T, m *probe.Prober, ways []probe.Way, d time.Duration) {
+	t.Helper()
+	m.Set(time.Now(), ways)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		select {
@@ -219,8 +226,6 @@ func (p prober) measure(t *testing.T, m *probe.Prober, way probe.Way, d time.Dur
 			}
 		}
 	}
-	ways, _ := m.Results()
-	return ways[0]
 }
 
 // badLink carries the frames between two links of a namespace, in place of a bridge.
