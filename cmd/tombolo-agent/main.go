@@ -135,11 +135,11 @@ func serveWireGuard() *cobra.Command {
 }
 
 func serve(ctx context.Context, f flags) error {
-	level := slog.LevelInfo
+	var level slog.LevelVar
 	if f.verbose {
-		level = slog.LevelDebug
+		level.Set(slog.LevelDebug)
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level}))
 	klog.SetSlogLogger(log)
 	ctrl.SetLogger(klog.Background())
 
@@ -173,6 +173,7 @@ func serve(ctx context.Context, f flags) error {
 		NodeName:      node,
 		REST:          rc,
 		Namespace:     namespace,
+		PodName:       os.Getenv("POD_NAME"),
 		OVSRunDir:     f.ovsRunDir,
 		RunDir:        f.runDir,
 		StateDir:      f.stateDir,
@@ -180,6 +181,7 @@ func serve(ctx context.Context, f flags) error {
 		RelayToken:    f.relayToken,
 		HealthAddress: agent.HealthAddress(conf.APIPort),
 		Logger:        log,
+		LogLevel:      &level,
 		Registerer:    registry,
 		Gatherer:      registry,
 	})

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,7 +74,7 @@ func runPolicy(ctx context.Context, health, bind, host string, port int) error {
 		return err
 	}
 	if err := errors.Join(
-		policystatus.SetupWithManager(mgr, name),
+		policystatus.SetupWithManager(mgr, policystatus.Process{Namespace: namespace, Pod: name, Node: os.Getenv("NODE_NAME")}),
 		mgr.Add(certificate),
 		mgr.AddReadyzCheck("certificate", certificate.Ready),
 		mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()),

@@ -27,6 +27,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/heartbeat"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -53,6 +54,7 @@ type Options struct {
 	NodeName   string
 	REST       *rest.Config
 	Namespace  string // the agent's own
+	PodName    string // the agent's own; it may be empty
 	OVSRunDir  string // "/var/run/openvswitch"
 	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
 	StateDir   string // of the IPAM record, "/var/lib/tombolo"
@@ -62,8 +64,10 @@ type Options struct {
 	// the zero value, the agent answers no probes.
 	HealthAddress netip.AddrPort
 	Logger        *slog.Logger
-	Registerer    prometheus.Registerer
-	Gatherer      prometheus.Gatherer
+	// LogLevel is the level of Logger, which an operator may change. It may be nil.
+	LogLevel   *slog.LevelVar
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer
 }
 
 // Agent is the daemon of one Node.
@@ -88,6 +92,7 @@ type Agent struct {
 	connections   connectionWork
 	confirms      *confirmations
 	reports       *reporter
+	infos         *heartbeat.Writer
 	answers       answers
 	seenWays      seenWays
 	hops          *metrics.Propagation
@@ -258,6 +263,9 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	look := reportLook{a.tables, a.flows, a.progress, &a.seenWays.report, new(family.Families)}
 	a.reports = newReporter(o.NodeName, client, look.policies, a.tables.nodes.Len, a.uid, a.log)
+	if a.infos, err = a.newInfo(); err != nil {
+		return nil, err
+	}
 	a.answers = answers{
 		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
@@ -314,7 +322,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	a.tables.loaded()
 	runs := []func(context.Context){
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
-		a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.restore.end, a.restore.freeUplink,
+		a.confirms.run, a.reports.run, a.infos.Run, a.trim, a.followSwitch, a.followUnderlay, a.restore.end, a.restore.freeUplink,
 		a.tables.engine.Run,
 	}
 	if open {

@@ -75,14 +75,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer := func(path string, f func(*http.Request) (any, error)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			body, err := f(r)
-			w.Header().Set("Content-Type", "application/json")
-			if err != nil {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				body = api.Error{Error: err.Error()}
-			}
-			if err := json.NewEncoder(w).Encode(body); err != nil {
-				a.log.Debug("debug API: write answer", "path", path, "error", err)
-			}
+			a.answerJSON(w, path, body, err)
 		})
 	}
 	answer(api.PathFlows, a.answers.dump.serveFlows)
@@ -102,11 +95,29 @@ func (a *Agent) debugHandler() http.Handler {
 	for path, f := range a.nodeAnswers() {
 		answer(path, f)
 	}
+	answer(api.PathAgentInfo, a.serveInfo)
+	answer(api.PathFeatureGates, a.serveGates)
+	answer(api.PathLearnedNames, a.packetIns.names.serve)
+	answer(api.PathExternalIPs, a.serveExternalIPs)
+	answer(api.PathLogLevel, a.serveLogLevel)
+	mux.HandleFunc("PUT "+api.PathLogLevel, a.setLogLevel)
 	mux.HandleFunc("GET "+api.PathObserve, a.packetIns.observer.serve)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}
 	return mux
+}
+
+// answerJSON writes an answer, or the error.
+func (a *Agent) answerJSON(w http.ResponseWriter, path string, body any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		body = api.Error{Error: err.Error()}
+	}
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		a.log.Debug("debug API: write answer", "path", path, "error", err)
+	}
 }
 
 // kindNames are the words for owners' kinds; see datapath.KindPod and its neighbours.
@@ -143,6 +154,10 @@ func (a *switchAnswers) serveFlows(r *http.Request) (any, error) {
 	if err := knownFilters(table, owner); err != nil {
 		return nil, err
 	}
+	about, err := a.flowsAbout(r)
+	if err != nil {
+		return nil, err
+	}
 	dump, err := a.flows.Dump(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("read the switch's flows: %w", err)
@@ -168,7 +183,7 @@ func (a *switchAnswers) serveFlows(r *http.Request) (any, error) {
 		if table != "" && !strings.EqualFold(table, out.Table) && table != itoa(int(out.TableID)) {
 			continue
 		}
-		if owner != "" && !strings.EqualFold(owner, kindNames[f.Owner.Kind]) {
+		if owner != "" && !strings.EqualFold(owner, kindNames[f.Owner.Kind]) || !about(f) {
 			continue
 		}
 		list.Flows = append(list.Flows, out)
@@ -241,7 +256,8 @@ func (a *switchAnswers) servePorts(*http.Request) (any, error) {
 	}
 	list := api.PortList{Ports: []api.Port{}}
 	for name, p := range state.Bridges[a.tables.config.OVSBridge].Ports {
-		out := api.Port{Name: name, OFPort: int64(p.OFPort), Type: p.ExternalIDs[externalIDType], MAC: p.MAC, Error: p.Error}
+		out := api.Port{Name: name, OFPort: int64(p.OFPort), Type: p.ExternalIDs[externalIDType], MAC: p.MAC,
+			Error: p.Error, UUID: p.UUID}
 		if p.Error != "" && p.OFPort == 0 {
 			out.OFPort = -1
 		}

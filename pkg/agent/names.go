@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
@@ -45,6 +48,7 @@ type learnedNames struct {
 	count   int                                 // of addresses
 	holders map[heldAddress]uint32              // the identity of the Pod that has asked for it
 	held    map[uint32]int                      // addresses of each identity; 0 has the previous process's
+	asked   chan chan []api.LearnedName         // requests for the known addresses
 	unsaved bool
 	full    bool // addresses have made room, and that was reported
 
@@ -74,7 +78,7 @@ func newLearnedNames(n nodeNames, file string, floor time.Duration, log *slog.Lo
 	return &learnedNames{
 		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log,
 		queue: newSharedQueue[uint32, datapath.Answer](mostHeld), known: map[string]map[netip.Addr]time.Time{},
-		holders: map[heldAddress]uint32{}, held: map[uint32]int{},
+		holders: map[heldAddress]uint32{}, held: map[uint32]int{}, asked: make(chan chan []api.LearnedName),
 		addresses: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_dns_learned_addresses", Help: "Addresses that " +
 			"are known of names in rules."}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -112,11 +116,37 @@ func (l *learnedNames) run(ctx context.Context) error {
 				}
 			}
 			l.learn(ctx, batch)
+		case to := <-l.asked:
+			to <- l.list()
 		case <-expire.C:
 			l.expire()
 		case <-save.C:
 			l.save()
 		}
+	}
+}
+
+// list returns the known addresses, by name and address.
+func (l *learnedNames) list() []api.LearnedName {
+	out := []api.LearnedName{}
+	for _, name := range slices.Sorted(maps.Keys(l.known)) {
+		for _, ip := range slices.SortedFunc(maps.Keys(l.known[name]), netip.Addr.Compare) {
+			out = append(out, api.LearnedName{Name: name, Address: ip.String(), Expires: l.known[name][ip]})
+		}
+	}
+	return out
+}
+
+// serve lists the known addresses.
+func (l *learnedNames) serve(r *http.Request) (any, error) {
+	to := make(chan []api.LearnedName, 1)
+	select {
+	case l.asked <- to:
+		return api.NameList{Names: <-to}, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	case <-time.After(5 * time.Second):
+		return nil, errors.New("the agent is busy with answers of DNS: try again")
 	}
 }
 

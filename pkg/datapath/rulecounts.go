@@ -111,3 +111,19 @@ func (p *Policies) Refused(refused map[flow.Owner]error) (of map[policy.Key]erro
 
 // ofPolicies reports whether an owner is of policies.
 func ofPolicies(o flow.Owner) bool { return o.Kind == KindPolicy }
+
+// OwnersOf returns the owners of the flows of some policies: of their verdicts, and of the clauses that they have, alone
+// or with others. Call it between two passes.
+func (p *Policies) OwnersOf(wanted func(policy.Key) bool) map[flow.Owner]bool {
+	out := map[flow.Owner]bool{}
+	for _, row := range p.membersOf.All() {
+		if !wanted(row.Key.Policy) {
+			continue
+		}
+		out[ruleOwner(row.Key)] = true
+		for _, c := range row.Value.clauses {
+			out[clauseOwner(c)] = true
+		}
+	}
+	return out
+}

@@ -58,6 +58,17 @@ func Of(name string) (Gate, bool) {
 	return g, ok
 }
 
+// Stage returns how far a feature is, by the documented default of its gate: GA, BETA or ALPHA.
+func (g Gate) Stage() string {
+	switch {
+	case g.Locked:
+		return "GA"
+	case g.On:
+		return "BETA"
+	}
+	return "ALPHA"
+}
+
 // Names returns the names of all gates, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(all)) }
 

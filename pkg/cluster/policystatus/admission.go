@@ -26,7 +26,7 @@ import (
 // CertificateNames returns the names of the objects in which the controller keeps its webhooks' certificate.
 func CertificateNames() certs.Names {
 	return certs.Names{
-		Service: "tombolo-policy-webhook", Secret: "tombolo-policy-webhook-tls", ValidatingOnly: true,
+		Service: webhookService, Secret: "tombolo-policy-webhook-tls", ValidatingOnly: true,
 		Configurations: map[string]string{"app": "tombolo", "served-by": "tombolo-policy-controller"},
 		Manifest:       "deploy/agent/tombolo.yml",
 	}

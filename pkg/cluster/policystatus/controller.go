@@ -53,8 +53,8 @@ func Scheme() (*runtime.Scheme, error) {
 		tombolov1alpha1.AddToScheme(s), npv1alpha2.Install(s))
 }
 
-// SetupWithManager adds the controller to a manager. identity names this process in Events.
-func SetupWithManager(mgr ctrl.Manager, identity string) error {
+// SetupWithManager adds the controller to a manager. The Pod's name names this process in Events.
+func SetupWithManager(mgr ctrl.Manager, at Process) error {
 	scheme, err := Scheme()
 	if err != nil {
 		return err
@@ -65,12 +65,12 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 	if err != nil {
 		return fmt.Errorf("set up the policy controller's client: %w", err)
 	}
-	c := newController(to, log, identity)
+	c := newController(to, log, at.Pod)
 	if c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds.All()...); err != nil {
 		return fmt.Errorf("set up the policy controller's watches: %w", err)
 	}
 	c.register(mgr)
-	return errors.Join(mgr.Add(reader{c}), mgr.Add(c))
+	return errors.Join(mgr.Add(reader{c}), mgr.Add(c), c.addInfo(mgr, at, log))
 }
 
 // controller is the shell around the tables: watches fill them, and a queue writes.

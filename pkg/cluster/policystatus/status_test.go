@@ -80,7 +80,7 @@ func serve(t testing.TB, own *rest.Config, host string, port int) (stop func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := SetupWithManager(mgr, "test"); err != nil {
+	if err := SetupWithManager(mgr, Process{Namespace: "kube-system", Pod: "test", Node: "node-1"}); err != nil {
 		t.Fatal(err)
 	}
 	if port != 0 {

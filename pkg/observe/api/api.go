@@ -23,7 +23,8 @@ const (
 	PathObserve = "/v1/observe"
 
 	// PathFlows answers with FlowList. Query: table=NAME (as in the agent's program),
-	// owner=KIND (as Flow.Owner's first word, such as "Pod").
+	// owner=KIND (as Flow.Owner's first word, such as "Pod"), pod=NAMESPACE/NAME, service=NAMESPACE/NAME,
+	// policy=NAME or NAMESPACE/NAME.
 	PathFlows = "/v1/flows"
 	// PathGroups answers with GroupList.
 	PathGroups = "/v1/groups"
@@ -105,6 +106,7 @@ type Port struct {
 	IfName      string   `json:"ifName,omitempty"` // the interface's name inside the Pod
 	ContainerID string   `json:"containerID,omitempty"`
 	PodUID      string   `json:"podUID,omitempty"`
+	UUID        string   `json:"uuid,omitempty"`  // of the port's row in the OVSDB
 	Error       string   `json:"error,omitempty"` // why Open vSwitch cannot use it
 }
 

@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // Paths about the Node itself, and about the parts of the switch that no command shows. A bundle has them
 // (pkg/gather).
 const (
@@ -18,7 +20,63 @@ const (
 	// PathConnections answers with ConnectionList. Query: entries=true also lists the connections. The userspace datapath
 	// forwards nothing while it lists them, so it lists none if there are many.
 	PathConnections = "/v1/connections"
+	// PathAgentInfo answers with the AntreaAgentInfo as the agent would write it now (crd.antrea.io/v1beta1).
+	PathAgentInfo = "/v1/agentinfo"
+	// PathFeatureGates answers with GateList.
+	PathFeatureGates = "/v1/featuregates"
+	// PathLearnedNames answers with NameList.
+	PathLearnedNames = "/v1/names"
+	// PathExternalIPs answers with ExternalIPList.
+	PathExternalIPs = "/v1/externalips"
+	// PathLogLevel answers with LogLevel. PUT with level=N in the query changes it until the agent restarts.
+	PathLogLevel = "/v1/loglevel"
 )
+
+// Gate is one feature gate.
+type Gate struct {
+	Name   string `json:"name"`
+	On     bool   `json:"on"`     // this agent does it
+	Stage  string `json:"stage"`  // ALPHA, BETA or GA, as documented
+	Absent bool   `json:"absent"` // this version does not have it
+}
+
+// GateList is the answer of PathFeatureGates, by name.
+type GateList struct {
+	Gates []Gate `json:"gates"`
+}
+
+// LearnedName is an address that DNS has answered to a Pod under a rule with names.
+type LearnedName struct {
+	Name    string    `json:"name"`
+	Address string    `json:"address"`
+	Expires time.Time `json:"expires"`
+}
+
+// NameList is the answer of PathLearnedNames, by name and address.
+type NameList struct {
+	Names []LearnedName `json:"names"`
+}
+
+// ExternalIP is an address from an ExternalIPPool that a Service has.
+type ExternalIP struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Pool      string `json:"pool"`
+	Address   string `json:"address"`
+	// Candidates are the Nodes that may hold the address, the preferred one first.
+	Candidates []string `json:"candidates,omitempty"`
+	Here       bool     `json:"here"` // this Node holds it
+}
+
+// ExternalIPList is the answer of PathExternalIPs, by Service and address.
+type ExternalIPList struct {
+	ExternalIPs []ExternalIP `json:"externalIPs"`
+}
+
+// LogLevel is the answer of PathLogLevel: 0 logs changes, 1 and more also logs their reasons.
+type LogLevel struct {
+	Level int `json:"level"`
+}
 
 // Meter is one meter of the switch.
 type Meter struct {

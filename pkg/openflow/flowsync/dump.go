@@ -148,6 +148,29 @@ func (s *Syncer) PortStats(ctx context.Context) (map[ofp.Port]ofp.PortStats, err
 	return ports, nil
 }
 
+// TableStats reads the counters of the switch's tables.
+func (s *Syncer) TableStats(ctx context.Context) (map[ofp.Table]ofp.TableStats, error) {
+	conn, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	parts, err := conn.Request(ctx, ofp.TableStatsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("read the counters of tables: %w", err)
+	}
+	tables := map[ofp.Table]ofp.TableStats{}
+	for _, part := range parts {
+		reply, ok := part.(ofp.TableStatsReply)
+		if !ok {
+			return nil, fmt.Errorf("read the counters of tables: the switch answers with %s", part.Type())
+		}
+		for _, t := range reply.Tables {
+			tables[t.Table] = t
+		}
+	}
+	return tables, nil
+}
+
 func (s *Syncer) connected() (*ofconn.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -93,6 +93,7 @@ type Found struct {
 
 // PortState is one port of the database.
 type PortState struct {
+	UUID         string // of its row
 	Type         string
 	OFPort       uint32 // number in use; 0 while there is no number
 	OFPortWanted uint32 // ofport_request, 0 when unset

@@ -365,7 +365,7 @@ func stateOf(have rows) State {
 }
 
 func portState(p *schema.Port, interfaces map[string]*schema.Interface) PortState {
-	ps := PortState{ExternalIDs: p.ExternalIDs}
+	ps := PortState{UUID: p.UUID, ExternalIDs: p.ExternalIDs}
 	for _, uuid := range p.Interfaces {
 		i := interfaces[uuid]
 		if i == nil || (i.Name != p.Name && len(p.Interfaces) > 1) {

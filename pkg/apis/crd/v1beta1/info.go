@@ -1,0 +1,158 @@
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Types of an agent's conditions, and of a controller's.
+const (
+	// AgentHealthy says that the Node's network is ready.
+	AgentHealthy = "AgentHealthy"
+	// ControllerConnectionUp says that the agent reads all kinds of objects from the API server.
+	ControllerConnectionUp = "ControllerConnectionUp"
+	// OVSDBConnectionUp says that the agent is connected to the OVSDB.
+	OVSDBConnectionUp = "OVSDBConnectionUp"
+	// OpenflowConnectionUp says that the agent has an OpenFlow connection to the switch.
+	OpenflowConnectionUp = "OpenflowConnectionUp"
+	// ControllerHealthy says that the controller has read all that it needs.
+	ControllerHealthy = "ControllerHealthy"
+)
+
+// InfoCondition is one condition of an agent or a controller.
+type InfoCondition struct {
+	// Type names the condition.
+	Type string `json:"type"`
+	// Status is True, False or Unknown.
+	Status corev1.ConditionStatus `json:"status"`
+	// LastHeartbeatTime is when the condition was written last.
+	LastHeartbeatTime metav1.Time `json:"lastHeartbeatTime"`
+	// Reason is why the status is not True, in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Message is why the status is not True.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// OVSInfo is the state of the Node's Open vSwitch.
+type OVSInfo struct {
+	// Version of Open vSwitch.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// BridgeName is the bridge of the Node's Pods.
+	// +optional
+	BridgeName string `json:"bridgeName,omitempty"`
+	// FlowTable is the number of flows in each table.
+	// +optional
+	FlowTable map[string]int32 `json:"flowTable,omitempty"`
+}
+
+// PolicyCounts are numbers of policies and of the groups of Pods that they name.
+type PolicyCounts struct {
+	// NetworkPolicyNum is the number of policies: an agent's are those that apply to Pods of its Node.
+	// +optional
+	NetworkPolicyNum int32 `json:"networkPolicyNum,omitempty"`
+	// AddressGroupNum is the number of identities that rules have as peers.
+	// +optional
+	AddressGroupNum int32 `json:"addressGroupNum,omitempty"`
+	// AppliedToGroupNum is the number of identities that policies apply to.
+	// +optional
+	AppliedToGroupNum int32 `json:"appliedToGroupNum,omitempty"`
+}
+
+// AntreaAgentInfo is the state of one Node's agent, which writes it each minute. It has the Node's name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=antreaagentinfos,scope=Cluster,shortName=aai,singular=antreaagentinfo
+// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.agentConditions[?(@.type=="AgentHealthy")].status`
+// +kubebuilder:printcolumn:name="Last Heartbeat",type=date,JSONPath=`.agentConditions[?(@.type=="AgentHealthy")].lastHeartbeatTime`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.version`,priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.nodeRef.name`,priority=1
+// +kubebuilder:printcolumn:name="Num Pods",type=integer,JSONPath=`.localPodNum`,priority=2
+// +kubebuilder:printcolumn:name="Subnets",type=string,JSONPath=`.nodeSubnets`,priority=2
+type AntreaAgentInfo struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Version of the agent.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// PodRef is the agent's Pod.
+	// +optional
+	PodRef corev1.ObjectReference `json:"podRef,omitempty"`
+	// NodeRef is the agent's Node.
+	// +optional
+	NodeRef corev1.ObjectReference `json:"nodeRef,omitempty"`
+	// NodeSubnets are the ranges of the Node's Pods.
+	// +optional
+	NodeSubnets []string `json:"nodeSubnets,omitempty"`
+	// OVSInfo is the state of the Node's Open vSwitch.
+	// +optional
+	OVSInfo OVSInfo `json:"ovsInfo,omitempty"`
+	// NetworkPolicyControllerInfo counts the policies of the Node.
+	// +optional
+	NetworkPolicyControllerInfo PolicyCounts `json:"networkPolicyControllerInfo,omitempty"`
+	// LocalPodNum is the number of Pods that the agent has attached.
+	// +optional
+	LocalPodNum int32 `json:"localPodNum,omitempty"`
+	// AgentConditions are AgentHealthy, ControllerConnectionUp, OVSDBConnectionUp and OpenflowConnectionUp.
+	// +optional
+	AgentConditions []InfoCondition `json:"agentConditions,omitempty"`
+}
+
+// AntreaAgentInfoList is a list of AntreaAgentInfos.
+//
+// +kubebuilder:object:root=true
+type AntreaAgentInfoList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AntreaAgentInfo `json:"items"`
+}
+
+// AntreaControllerInfo is the state of the controller of policies, which writes it each minute. Its name is
+// antrea-controller.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=antreacontrollerinfos,scope=Cluster,shortName=aci,singular=antreacontrollerinfo
+// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.controllerConditions[?(@.type=="ControllerHealthy")].status`
+// +kubebuilder:printcolumn:name="Last Heartbeat",type=date,JSONPath=`.controllerConditions[?(@.type=="ControllerHealthy")].lastHeartbeatTime`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.version`,priority=1
+// +kubebuilder:printcolumn:name="Connected Agents",type=integer,JSONPath=`.connectedAgentNum`,priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.nodeRef.name`,priority=1
+// +kubebuilder:printcolumn:name="Num Network Policies",type=integer,JSONPath=`.networkPolicyControllerInfo.networkPolicyNum`,priority=2
+type AntreaControllerInfo struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Version of the controller.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// PodRef is the controller's Pod: of several replicas the one that works.
+	// +optional
+	PodRef corev1.ObjectReference `json:"podRef,omitempty"`
+	// NodeRef is the Node of that Pod.
+	// +optional
+	NodeRef corev1.ObjectReference `json:"nodeRef,omitempty"`
+	// ServiceRef is the Service of the controller's webhooks.
+	// +optional
+	ServiceRef corev1.ObjectReference `json:"serviceRef,omitempty"`
+	// NetworkPolicyControllerInfo counts the policies of the cluster.
+	// +optional
+	NetworkPolicyControllerInfo PolicyCounts `json:"networkPolicyControllerInfo,omitempty"`
+	// ConnectedAgentNum is the number of agents that report to the API server.
+	// +optional
+	ConnectedAgentNum int32 `json:"connectedAgentNum,omitempty"`
+	// ControllerConditions is ControllerHealthy.
+	// +optional
+	ControllerConditions []InfoCondition `json:"controllerConditions,omitempty"`
+}
+
+// AntreaControllerInfoList is a list of AntreaControllerInfos.
+//
+// +kubebuilder:object:root=true
+type AntreaControllerInfoList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AntreaControllerInfo `json:"items"`
+}

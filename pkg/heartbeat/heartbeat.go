@@ -1,0 +1,104 @@
+// Package heartbeat writes what a program is, with the time, into an object of its own in the API server.
+package heartbeat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+)
+
+const (
+	// Every is how often the object is written.
+	Every = time.Minute
+	// look is how often State is compared, and how long a write that failed waits for the next one.
+	look = 5 * time.Second
+	// timeout bounds one write.
+	timeout = 15 * time.Second
+)
+
+// Writer writes one object each minute.
+type Writer struct {
+	// Resource is the plural name of the kind in crd.antrea.io/v1beta1.
+	Resource string
+	// Name is the object's name.
+	Name string
+	// Owner is the field manager of server-side apply. Fields that it no longer writes are removed.
+	Owner string
+	// Look returns the object, with its kind and name. It is written as JSON.
+	Look func(context.Context) (any, error)
+	Log  *slog.Logger
+
+	// State returns what is not to wait for the end of the minute: a change of it is written at once.
+	State func() string
+
+	api rest.Interface
+}
+
+// Connect sets up the client. It must be called before Run.
+func (w *Writer) Connect(config *rest.Config) error {
+	c := rest.CopyConfig(config)
+	c.GroupVersion, c.APIPath = &crdv1beta1.GroupVersion, "/apis"
+	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	api, err := rest.RESTClientFor(c)
+	if err != nil {
+		return fmt.Errorf("set up the client of %s: %w", w.Resource, err)
+	}
+	w.api = api
+	return nil
+}
+
+// Run writes until ctx ends. The first write is at once. A failed write is logged once, and repeated after some seconds.
+func (w *Writer) Run(ctx context.Context) {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	failed, state := "", ""
+	for due := time.Now(); ; {
+		if now := w.State(); !time.Now().Before(due) || now != state {
+			err := w.write(ctx)
+			// The Nodes of a cluster that started at the same time do not write at the same time for long.
+			due = time.Now().Add(Every - Every/10 + rand.N(Every/5))
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err == nil:
+				failed, state = "", now
+			case err.Error() != failed:
+				failed = err.Error()
+				w.Log.Info("the state of this program is not written yet; trying again", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *Writer) write(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	object, err := w.Look(ctx)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", w.Resource, w.Name, err)
+	}
+	err = w.api.Patch(types.ApplyPatchType).Resource(w.Resource).Name(w.Name).Param("fieldManager", w.Owner).
+		Param("force", "true").Body(body).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("write %s %s: %w", w.Resource, w.Name, err)
+	}
+	return nil
+}
