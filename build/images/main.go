@@ -63,6 +63,7 @@ var images = []image{
 			"/usr/local/bin/tombolo":       "tombolo",
 			"/usr/local/bin/tombolo-cni":   "tombolo-cni",
 		},
+		links: map[string]string{"/usr/local/bin/antctl": "tombolo"},
 		entry: []string{"/usr/local/bin/tombolo-agent"},
 	},
 	{

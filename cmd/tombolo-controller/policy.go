@@ -74,7 +74,8 @@ func runPolicy(ctx context.Context, health, bind, host string, port int) error {
 		return err
 	}
 	if err := errors.Join(
-		policystatus.SetupWithManager(mgr, policystatus.Process{Namespace: namespace, Pod: name, Node: os.Getenv("NODE_NAME")}),
+		policystatus.SetupWithManager(mgr,
+			policystatus.Process{Namespace: namespace, Pod: name, Node: os.Getenv("NODE_NAME")}),
 		mgr.Add(certificate),
 		mgr.AddReadyzCheck("certificate", certificate.Ready),
 		mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()),

@@ -1,6 +1,5 @@
 // Command tombolo shows the state of Tombolo: on a Node from the agent's debug API, for a cluster from its API server.
-// Called as kubectl-tombolo it is a kubectl plugin. Called as antctl it answers the documented `antctl mc` commands,
-// `antctl get networkpolicy` and `antctl supportbundle`.
+// Called as kubectl-tombolo it is a kubectl plugin. Called as antctl it answers antctl's documented commands.
 package main
 
 import (
@@ -50,7 +49,8 @@ func command(name string) *cobra.Command {
 	if name == "antctl" {
 		root := cli.Root(name, "Documented antctl commands, answered by Tombolo")
 		root.Version = version.String()
-		root.AddCommand(node.Documented(), multicluster.Documented(), gather.Documented())
+		root.AddCommand(node.Documented()...)
+		root.AddCommand(multicluster.Documented(), gather.Documented())
 		return root
 	}
 	root := cli.Root("tombolo", "Look at Tombolo: a Node's flows, groups, ports and peers; a ClusterSet's clusters")

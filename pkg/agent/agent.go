@@ -322,7 +322,8 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	a.tables.loaded()
 	runs := []func(context.Context){
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
-		a.confirms.run, a.reports.run, a.infos.Run, a.trim, a.followSwitch, a.followUnderlay, a.restore.end, a.restore.freeUplink,
+		a.confirms.run, a.reports.run, a.infos.Run, a.trim, a.followSwitch, a.followUnderlay,
+		a.restore.end, a.restore.freeUplink,
 		a.tables.engine.Run,
 	}
 	if open {

@@ -26,7 +26,7 @@ func (a *Agent) serveGates(*http.Request) (any, error) {
 }
 
 // serveExternalIPs lists the addresses from pools that Services have.
-func (a *Agent) serveExternalIPs(*http.Request) (any, error) {
+func (a *Agent) serveExternalIPs(r *http.Request) (any, error) {
 	t := a.tables.external
 	if a.addresses == nil {
 		return nil, errors.New("the feature ServiceExternalIP is off: switch it on in featureGates of antrea-agent.conf")
@@ -35,9 +35,9 @@ func (a *Agent) serveExternalIPs(*http.Request) (any, error) {
 	if !ok {
 		return nil, errors.New("the agent does not know the addresses yet: try again")
 	}
-	held := map[string]bool{}
-	for _, row := range t.held.All() {
-		held[row.Key.String()] = row.Value
+	holders, err := a.addresses.holders(r.Context())
+	if err != nil {
+		return nil, err
 	}
 	list := api.ExternalIPList{ExternalIPs: []api.ExternalIP{}}
 	for _, row := range t.services.Services.All() {
@@ -46,7 +46,7 @@ func (a *Agent) serveExternalIPs(*http.Request) (any, error) {
 		}
 		for _, ip := range row.Value.Outside.Balancers {
 			list.ExternalIPs = append(list.ExternalIPs, api.ExternalIP{Namespace: row.Key.Namespace, Name: row.Key.Name,
-				Pool: row.Value.Outside.Pool, Address: ip.String(), Candidates: candidates[ip], Here: held[ip.String()]})
+				Pool: row.Value.Outside.Pool, Address: ip.String(), Candidates: candidates[ip], Holder: holders[leaseName(ip)]})
 		}
 	}
 	slices.SortFunc(list.ExternalIPs, func(x, y api.ExternalIP) int {

@@ -46,7 +46,7 @@ func objectOf(what, text string) (derive.Object, error) {
 	return derive.Object{Namespace: namespace, Name: name}, nil
 }
 
-// aboutPod finds the flows of a Pod's port, and those that name one of its addresses.
+// aboutPod finds the flows of a Pod's port, and the flows that name one of its addresses.
 func (a *switchAnswers) aboutPod(_ *http.Request, text string) (func(flowsync.DumpedFlow) bool, error) {
 	o, err := objectOf("pod", text)
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *switchAnswers) aboutPod(_ *http.Request, text string) (func(flowsync.Du
 		}
 	}
 	if len(owners) == 0 {
-		return nil, fmt.Errorf("no Pod %s is on this Node: see `tombolo get ports` for those that are", text)
+		return nil, fmt.Errorf("no Pod %s is on this Node: `tombolo get ports` lists this Node's Pods", text)
 	}
 	names := naming(ips)
 	return func(d flowsync.DumpedFlow) bool { return owners[d.Owner] || names(d.Flow.String()) }, nil
@@ -89,7 +89,7 @@ func (a *switchAnswers) aboutPolicy(r *http.Request, text string) (func(flowsync
 		owners = a.tables.flows.Policies.OwnersOf(func(k policy.Key) bool { return called(k, text) })
 	})
 	if err == nil && len(owners) == 0 {
-		err = fmt.Errorf("no policy %q has flows on this Node: see `tombolo get policies` for those that do", text)
+		err = fmt.Errorf("no policy %q has flows on this Node: `tombolo get policies` lists this Node's policies", text)
 	}
 	return func(d flowsync.DumpedFlow) bool { return owners[d.Owner] }, err
 }
@@ -101,8 +101,12 @@ func naming(ips []netip.Addr) func(string) bool {
 	}
 	var words []string
 	for _, ip := range ips {
-		words = append(words, regexp.QuoteMeta(ip.String()))
+		after := `($|[^0-9./])` // a port may follow
+		if ip.Is6() {
+			after = `($|[^0-9a-f:/])`
+		}
+		words = append(words, regexp.QuoteMeta(ip.String())+after)
 	}
-	word := regexp.MustCompile(`(^|[^0-9a-f.:])(` + strings.Join(words, "|") + `)($|[^0-9a-f.:/])`)
+	word := regexp.MustCompile(`(^|[^0-9a-f.:])(` + strings.Join(words, "|") + `)`)
 	return word.MatchString
 }

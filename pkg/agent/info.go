@@ -18,10 +18,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
+const infosResource = "antreaagentinfos"
+
 // newInfo prepares the writer of this Node's AntreaAgentInfo.
 func (a *Agent) newInfo() (*heartbeat.Writer, error) {
 	w := &heartbeat.Writer{
-		Resource: "antreaagentinfos", Name: a.options.NodeName, Owner: "tombolo-agent", Log: a.log,
+		Resource: infosResource, Name: a.options.NodeName, Owner: "tombolo-agent", Log: a.log,
 		Look: func(ctx context.Context) (any, error) {
 			if a.uid() == "" {
 				return nil, errors.New("this Node's object is not known yet")
@@ -102,8 +104,8 @@ func short(list []string) string {
 	return strings.Join(list[:min(len(list), most)], "; ")
 }
 
-// flowTables returns the number of flows in each table of the program, by the table's name. It is nil if the switch does
-// not answer.
+// flowTables returns the number of flows in each table of the program, by the table's name. It is nil if the switch
+// does not answer.
 func (a *switchAnswers) flowTables(ctx context.Context) map[string]int32 {
 	counts, err := a.flows.TableStats(ctx)
 	if err != nil {

@@ -86,6 +86,21 @@ const (
 	release               // and the address goes
 )
 
+// holders returns the Node that each Lease of an address names, by the Lease's name.
+func (h *ipHolder) holders(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	leases, err := h.api.list(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the Leases of addresses: %w", err)
+	}
+	out := map[string]string{}
+	for i := range leases {
+		out[leases[i].Name] = holderOf(&leases[i])
+	}
+	return out, nil
+}
+
 // decide returns what a Node does about a Lease that has not changed for a time. rank is the Node's place among the
 // candidates for the address. It is negative for other Nodes.
 func decide(node string, rank int, holder string, unchanged time.Duration) action {

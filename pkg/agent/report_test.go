@@ -184,6 +184,7 @@ func TestReportAccess(t *testing.T) {
 	}
 
 	testLeaseAccess(t, as, refused)
+	testInfoAccess(t, c, as, node.UID)
 
 	// The key of WireGuard goes into the Gateway of the agent's own Node, and nothing else.
 	for _, node := range []string{"node-1", "node-2"} {

@@ -112,8 +112,8 @@ func (p *Policies) Refused(refused map[flow.Owner]error) (of map[policy.Key]erro
 // ofPolicies reports whether an owner is of policies.
 func ofPolicies(o flow.Owner) bool { return o.Kind == KindPolicy }
 
-// OwnersOf returns the owners of the flows of some policies: of their verdicts, and of the clauses that they have, alone
-// or with others. Call it between two passes.
+// OwnersOf returns the owners of the flows of some policies: of their verdicts, and of the clauses that they have,
+// alone or with others. Call it between two passes.
 func (p *Policies) OwnersOf(wanted func(policy.Key) bool) map[flow.Owner]bool {
 	out := map[flow.Owner]bool{}
 	for _, row := range p.membersOf.All() {

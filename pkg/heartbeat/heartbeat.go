@@ -56,7 +56,8 @@ func (w *Writer) Connect(config *rest.Config) error {
 	return nil
 }
 
-// Run writes until ctx ends. The first write is at once. A failed write is logged once, and repeated after some seconds.
+// Run writes until ctx ends. The first write is at once. A failed write is logged once, and
+// repeated after some seconds.
 func (w *Writer) Run(ctx context.Context) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

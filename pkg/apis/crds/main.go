@@ -89,6 +89,13 @@ func finish(crd map[string]any, own map[string]bool) {
 	case "crd.antrea.io":
 		otherSide(spec["versions"])
 		selectors(spec["versions"])
+		if of := columns[fmt.Sprint(names["kind"])]; of != nil {
+			versions, _ := spec["versions"].([]any)
+			for _, v := range versions {
+				v, _ := v.(map[string]any)
+				v["additionalPrinterColumns"] = of
+			}
+		}
 	case "tombolo.io":
 		selectors(spec["versions"])
 	case "core.contrail.juniper.net":
@@ -178,7 +185,8 @@ func selectors(node any) {
 	}
 }
 
-// columns are what kubectl shows of the Multi-Cluster Services API's kinds.
+// columns are what kubectl shows of the Multi-Cluster Services API's kinds, and of kinds whose paths are too long for a
+// comment.
 var columns = map[string][]any{
 	"ServiceExport": {age},
 	"ServiceImport": {
@@ -186,6 +194,33 @@ var columns = map[string][]any{
 		column("IP", "string", ".spec.ips", "Addresses of the imported Service in this cluster"),
 		age,
 	},
+	"AntreaAgentInfo": {
+		condition("Healthy", "string", "agentConditions", "AgentHealthy", "status"),
+		condition("Last Heartbeat", "date", "agentConditions", "AgentHealthy", "lastHeartbeatTime"),
+		wide(column("Version", "string", ".version", ""), 1),
+		wide(column("Node", "string", ".nodeRef.name", ""), 1),
+		wide(column("Num Pods", "integer", ".localPodNum", ""), 2),
+		wide(column("Subnets", "string", ".nodeSubnets", ""), 2),
+	},
+	"AntreaControllerInfo": {
+		condition("Healthy", "string", "controllerConditions", "ControllerHealthy", "status"),
+		condition("Last Heartbeat", "date", "controllerConditions", "ControllerHealthy", "lastHeartbeatTime"),
+		wide(column("Version", "string", ".version", ""), 1),
+		wide(column("Connected Agents", "integer", ".connectedAgentNum", ""), 1),
+		wide(column("Node", "string", ".nodeRef.name", ""), 1),
+		wide(column("Num Network Policies", "integer", ".networkPolicyControllerInfo.networkPolicyNum", ""), 2),
+	},
+}
+
+// condition is a column with a field of the condition of a type.
+func condition(name, kind, list, of, field string) map[string]any {
+	return column(name, kind, fmt.Sprintf(`.%s[?(@.type=="%s")].%s`, list, of, field), "")
+}
+
+// wide is a column that kubectl shows only with -o wide.
+func wide(c map[string]any, priority int) map[string]any {
+	c["priority"] = priority
+	return c
 }
 
 var age = column("Age", "date", ".metadata.creationTimestamp", "")

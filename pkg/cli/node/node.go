@@ -73,14 +73,6 @@ func (n *node) bundleFlags(c *cobra.Command) {
 	}
 }
 
-// Documented returns the command get of antctl, which has the documented command networkpolicy.
-func Documented() *cobra.Command {
-	n := &node{}
-	get := n.get(n.networkPolicies())
-	n.flags(get)
-	return get
-}
-
 func (n *node) get(below ...*cobra.Command) *cobra.Command {
 	return cli.Group("get", "Show what this Node has", below...)
 }
@@ -149,8 +141,35 @@ func (n *node) read(ctx context.Context, path string, query url.Values) (code in
 	return response.StatusCode, body, nil
 }
 
+// put changes what one path of the debug API answers, and reads the answer into v.
+func (n *node) put(ctx context.Context, path string, query map[string]string, v any) error {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	values := url.Values{}
+	for name, value := range query {
+		values.Set(name, value)
+	}
+	response, err := n.request(ctx, http.MethodPut, path, values.Encode())
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return n.silent(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return n.refused(response.StatusCode, body, path)
+	}
+	return json.Unmarshal(body, v)
+}
+
 // open requests one path of the agent's socket. The caller reads the answer and closes it.
 func (n *node) open(ctx context.Context, path, query string) (*http.Response, error) {
+	return n.request(ctx, http.MethodGet, path, query)
+}
+
+func (n *node) request(ctx context.Context, method, path, query string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -158,7 +177,7 @@ func (n *node) open(ctx context.Context, path, query string) (*http.Response, er
 		},
 	}}
 	target := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return nil, err
 	}

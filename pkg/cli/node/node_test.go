@@ -21,7 +21,7 @@ func tombolo(t *testing.T, words ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	root := cli.Root(words[0], "")
 	if words[0] == "antctl" {
-		root.AddCommand(Documented())
+		root.AddCommand(Documented()...)
 	} else {
 		root.AddCommand(Commands()...)
 	}

@@ -54,7 +54,8 @@ func TestAccess(t *testing.T) {
 	}
 	const configurations = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 	want = append(want, "list "+configurations, "update "+configurations, "create events.events.k8s.io",
-		"patch events.events.k8s.io", "get /readyz")
+		"patch events.events.k8s.io", "get /readyz", "create antreacontrollerinfos.crd.antrea.io",
+		"patch antreacontrollerinfos.crd.antrea.io")
 	slices.Sort(granted)
 	slices.Sort(want)
 	for _, one := range want {

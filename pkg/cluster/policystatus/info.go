@@ -25,7 +25,7 @@ const (
 // Process is where this controller runs. Pod and Node may be empty.
 type Process struct{ Namespace, Pod, Node string }
 
-// addInfo adds the writer of the AntreaControllerInfo. Of several replicas the one that leads writes.
+// addInfo adds the writer of the AntreaControllerInfo. Of several replicas the leading one writes.
 func (c *controller) addInfo(mgr ctrl.Manager, at Process, log *slog.Logger) error {
 	w := &heartbeat.Writer{
 		Resource: "antreacontrollerinfos", Name: infoName, Owner: controllerName, Log: log,

@@ -260,6 +260,20 @@ func TestStatus(t *testing.T) {
 	a.report("node-2", web)
 	a.expect(web, "Realized 2/2 of 1, "+well)
 
+	t.Run("the state of the controller", func(t *testing.T) {
+		info := &crdv1beta1.AntreaControllerInfo{}
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				err := a.Get(ctx, client.ObjectKey{Name: infoName}, info)
+				return err == nil && info.ControllerConditions[0].Status == corev1.ConditionTrue, client.IgnoreNotFound(err)
+			})
+		if err != nil {
+			t.Fatalf("%v: %+v", err, info)
+		}
+		if info.PodRef.Name != "test" || info.NodeRef.Name != "node-1" || info.Version == "" {
+			t.Errorf("the object is %+v", info)
+		}
+	})
 	t.Run("a new generation is another policy", func(*testing.T) {
 		a.change(web, `{"spec":{"priority":6}}`)
 		a.expect(web, "Pending 0/2 of 2, "+well)

@@ -65,7 +65,8 @@ type ExternalIP struct {
 	Address   string `json:"address"`
 	// Candidates are the Nodes that may hold the address, the preferred one first.
 	Candidates []string `json:"candidates,omitempty"`
-	Here       bool     `json:"here"` // this Node holds it
+	// Holder is the Node that its Lease names; empty while there is no holder.
+	Holder string `json:"holder,omitempty"`
 }
 
 // ExternalIPList is the answer of PathExternalIPs, by Service and address.

@@ -7,15 +7,15 @@ import (
 
 // Types of an agent's conditions, and of a controller's.
 const (
-	// AgentHealthy says that the Node's network is ready.
+	// AgentHealthy is True while the Node's network is ready.
 	AgentHealthy = "AgentHealthy"
-	// ControllerConnectionUp says that the agent reads all kinds of objects from the API server.
+	// ControllerConnectionUp is True while the agent reads all kinds of objects from the API server.
 	ControllerConnectionUp = "ControllerConnectionUp"
-	// OVSDBConnectionUp says that the agent is connected to the OVSDB.
+	// OVSDBConnectionUp is True while the agent is connected to the OVSDB.
 	OVSDBConnectionUp = "OVSDBConnectionUp"
-	// OpenflowConnectionUp says that the agent has an OpenFlow connection to the switch.
+	// OpenflowConnectionUp is True while the agent has an OpenFlow connection to the switch.
 	OpenflowConnectionUp = "OpenflowConnectionUp"
-	// ControllerHealthy says that the controller has read all that it needs.
+	// ControllerHealthy is True while the controller reads all kinds of objects that it needs.
 	ControllerHealthy = "ControllerHealthy"
 )
 
@@ -50,7 +50,7 @@ type OVSInfo struct {
 
 // PolicyCounts are numbers of policies and of the groups of Pods that they name.
 type PolicyCounts struct {
-	// NetworkPolicyNum is the number of policies: an agent's are those that apply to Pods of its Node.
+	// NetworkPolicyNum is the number of policies: an agent counts the policies that apply to Pods of its Node.
 	// +optional
 	NetworkPolicyNum int32 `json:"networkPolicyNum,omitempty"`
 	// AddressGroupNum is the number of identities that rules have as peers.
@@ -65,12 +65,6 @@ type PolicyCounts struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=antreaagentinfos,scope=Cluster,shortName=aai,singular=antreaagentinfo
-// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.agentConditions[?(@.type=="AgentHealthy")].status`
-// +kubebuilder:printcolumn:name="Last Heartbeat",type=date,JSONPath=`.agentConditions[?(@.type=="AgentHealthy")].lastHeartbeatTime`
-// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.version`,priority=1
-// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.nodeRef.name`,priority=1
-// +kubebuilder:printcolumn:name="Num Pods",type=integer,JSONPath=`.localPodNum`,priority=2
-// +kubebuilder:printcolumn:name="Subnets",type=string,JSONPath=`.nodeSubnets`,priority=2
 type AntreaAgentInfo struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -115,12 +109,6 @@ type AntreaAgentInfoList struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=antreacontrollerinfos,scope=Cluster,shortName=aci,singular=antreacontrollerinfo
-// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.controllerConditions[?(@.type=="ControllerHealthy")].status`
-// +kubebuilder:printcolumn:name="Last Heartbeat",type=date,JSONPath=`.controllerConditions[?(@.type=="ControllerHealthy")].lastHeartbeatTime`
-// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.version`,priority=1
-// +kubebuilder:printcolumn:name="Connected Agents",type=integer,JSONPath=`.connectedAgentNum`,priority=1
-// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.nodeRef.name`,priority=1
-// +kubebuilder:printcolumn:name="Num Network Policies",type=integer,JSONPath=`.networkPolicyControllerInfo.networkPolicyNum`,priority=2
 type AntreaControllerInfo struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -128,7 +116,7 @@ type AntreaControllerInfo struct {
 	// Version of the controller.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// PodRef is the controller's Pod: of several replicas the one that works.
+	// PodRef is the controller's Pod: of several replicas the working one.
 	// +optional
 	PodRef corev1.ObjectReference `json:"podRef,omitempty"`
 	// NodeRef is the Node of that Pod.
