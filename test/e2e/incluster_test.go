@@ -16,6 +16,7 @@ func testInCluster(t *testing.T) {
 	must(t, world.ClientPod(ctx, "west", "client-1", "node-1"))
 	must(t, world.ClientPod(ctx, "west", "client-2", "node-2"))
 
+	t.Run("antctl", testDebugCommands)
 	t.Run("Pod to Pod", func(t *testing.T) {
 		for _, ip := range podsOf(t, "nginx") {
 			for _, client := range []string{"client-1", "client-2"} {
