@@ -42,7 +42,7 @@ const (
 var Reading = []string{
 	PathObserve, PathFlows, PathGroups, PathPorts, PathPeers, PathStatus, PathTrace, PathTraces, PathExplain, PathPolicies,
 	PathRules, PathIdentities, PathWhy, PathMeters, PathOVSDB, PathLinks, PathRoutes, PathNFTables, PathGoroutines,
-	PathConnections, PathMetrics,
+	PathConnections, PathMetrics, PathAgentInfo, PathFeatureGates, PathLearnedNames, PathExternalIPs, PathLogLevel,
 }
 
 // RelayNode is the state of a Node at one replica of the relay.
