@@ -62,6 +62,7 @@ check: packages ## format, columns and words, vet, lint, and the tests that deri
 
 modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./... tool
+	@cd deploy/boards && go mod download
 
 # The page of the map is built with node and tested in Chromium. A node that is no Debian package brings npm with it.
 PAGE := chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo nodejs npm)
@@ -83,6 +84,7 @@ OWN := ./test/e2e ./test/conformance ./test/demo ./test/lab ./test/families ./te
 test-code: # all that needs no lab, without the race detector
 	build/tests code "$$(build/tiers others $(OWN))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
 	go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
+	cd deploy/boards && go vet ./... && go test -count=1 ./... # alerts and boards: a module of its own
 	build/tests unraced "$$(build/tiers packages unraced)" -vet=off -parallel 4 -timeout 30m -run "$$(build/tiers run unraced)"
 
 test-raced: # what runs in several goroutines (build/tiers)
@@ -172,6 +174,7 @@ bench: packages lab-binaries images ## measure what flows and changes cost, and 
 generate: ## write generated files anew
 	go generate ./...
 	go run ./deploy/render
+	cd deploy/boards && go run . $(ROOT)
 
 verify: generate ## fail when generated files are not what `make generate` writes
 	@git diff --exit-code -- . || { echo 'run `make generate` and commit the result'; exit 1; }

@@ -45,6 +45,13 @@ func TestObserve(t *testing.T) {
 			t.Errorf("%s: -want +have:\n%s", row.name, diff)
 		}
 	}
+	_, manifest := rendered(t, Agent, "kube-system", readValues(t, "observe: {alerts: true, boards: true}"))
+	for _, text := range []string{"kind: PrometheusRule", "alert: TomboloNoWayToCluster", "{{ $labels.node }}",
+		"name: tombolo-ways\n", `grafana_dashboard: "1"`} {
+		if !strings.Contains(manifest, text) {
+			t.Errorf("with alerts and boards the manifest has no %s", text)
+		}
+	}
 	for values, want := range map[string]string{
 		"observe: {replicas: 0}":  "at '/observe/replicas': minimum: got 0, want 1",
 		"observe: {enable: true}": "additional properties 'enable' not allowed",

@@ -209,6 +209,9 @@ func derived(out string) error {
 	own["replicas"] = map[string]any{"type": "integer", "minimum": 1, "maximum": 8}
 	own["serviceMonitor"] = map[string]any{"type": "boolean",
 		"description": "make a ServiceMonitor of the Prometheus Operator for the relay"}
+	own["alerts"] = map[string]any{"type": "boolean",
+		"description": "make a PrometheusRule of the Prometheus Operator with the alerts (docs/alerts.md)"}
+	own["boards"] = map[string]any{"type": "boolean", "description": "make ConfigMaps with dashboards for Grafana"}
 	agent["withOtherCNI"] = map[string]any{"type": "boolean",
 		"description": "install although the cluster or a Node has another CNI plugin"}
 	schemas := map[string]map[string]any{charts.Agent: agent, charts.Multicluster: controllerSchema()}

@@ -283,7 +283,8 @@ func newAgent(o Options) (*Agent, error) {
 		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
 			a.packetIns.names.addresses, a.packetIns.observer.dropped, a.relays.open,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
-			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{ways, a.packetIns.probes.Prober})
+			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log},
+			wayMetrics{ways, a.packetIns.probes.Prober}, stateMetrics{a})
 	}
 	return a, nil
 }

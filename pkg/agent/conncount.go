@@ -50,6 +50,13 @@ func (c *connectionCount) run(ctx context.Context) {
 	}
 }
 
+// last returns the last numbers. It returns false before the first ones.
+func (c *connectionCount) last() (tracked, limit int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tracked, c.limit, c.limit > 0
+}
+
 func (c *connectionCount) full() bool { return c.limit > 0 && c.tracked*100 >= c.limit*countShare }
 
 func (c *connectionCount) problems(node string) []problem.Problem {

@@ -1,0 +1,83 @@
+package main
+
+// board is one dashboard of Grafana.
+type board struct {
+	UID, Title, Description string
+	Panels                  []panel
+}
+
+// panel is a graph over time. Its queries are by Node unless they say otherwise.
+type panel struct {
+	Title, Description, Unit string
+	Queries                  []query
+}
+
+// query is a query of Prometheus and the text of its legend.
+type query struct{ Expr, Legend string }
+
+// on limits a query to the Nodes and clusters that are chosen on the board.
+const on = `node=~"$node"`
+
+// boards are all dashboards.
+var boards = []board{
+	{
+		UID: "tombolo-ways", Title: "Tombolo: ways between clusters",
+		Description: "From which Node to which Gateway of which cluster packets get through.",
+		Panels: []panel{
+			{"Ways that are up", "A cluster without a way is cut off: tombolo diagnose names the lost direction.", "short",
+				[]query{{`sum by (cluster) (tombolo_multicluster_way_up{` + on + `})`, "{{cluster}}"}}},
+			{"Ways that are down", "The Node and the far end of each way that is down now.", "short",
+				[]query{{`tombolo_multicluster_way_up{` + on + `} == 0`, "{{node}} to {{to}} of {{cluster}}"}}},
+			{"Changes of ways", "Each change moves connections to another Gateway or back.", "short",
+				[]query{{`changes(tombolo_multicluster_way_up{` + on + `}[$__rate_interval])`, "{{node}} to {{to}}"}}},
+			{"Time from an export to flows", "From the time of a change to flows in switches, 99th percentile.", "s",
+				[]query{{`histogram_quantile(0.99, sum by (le, hop) (rate(tombolo_propagation_seconds_bucket{` + on +
+					`}[$__rate_interval])))`, "{{hop}}"}}},
+		},
+	},
+	{
+		UID: "tombolo-policies", Title: "Tombolo: policies and drops",
+		Description: "Dropped packets, and the rules that drop them.",
+		Panels: []panel{
+			{"Dropped packets by reason", "tombolo observe --verdict dropped shows the ends and the rule of each.", "pps",
+				[]query{{`sum by (reason) (rate(tombolo_dropped_packets_total{` + on + `}[$__rate_interval]))`, "{{reason}}"}}},
+			{"Packets judged by rules", "Packets that open connections, by the ten rules that judge most.", "pps",
+				[]query{{`topk(10, sum by (kind, namespace, policy, direction, index, action) ` +
+					`(rate(tombolo_policy_rule_packets_total{` + on + `}[$__rate_interval])))`,
+					"{{kind}} {{namespace}}/{{policy}} {{direction}}[{{index}}] {{action}}"}}},
+			{"Denied by isolation", "Packets of isolated Pods that no rule allows.", "pps",
+				[]query{{`sum by (node, direction) (rate(tombolo_policy_isolation_dropped_packets_total{` + on +
+					`}[$__rate_interval]))`, "{{node}} {{direction}}"}}},
+			{"Flows of policies", "By Namespace. Many flows make each change slower.", "short",
+				[]query{{`topk(10, sum by (namespace) (tombolo_policy_flows{` + on + `}))`, "{{namespace}}"}}},
+			{"Answers of DNS under rules with names", "late: the answer reached the Pod before its flows were confirmed.", "ops",
+				[]query{{`sum by (result) (rate(tombolo_dns_answers_total{` + on + `}[$__rate_interval]))`, "{{result}}"}}},
+		},
+	},
+	{
+		UID: "tombolo-nodes", Title: "Tombolo: Nodes and switches",
+		Description: "The state of each Node's network, and the work of the agent.",
+		Panels: []panel{
+			{"Nodes that are not ready", "tombolo get status on the Node names what the agent waits for.", "short",
+				[]query{{`tombolo_agent_ready{` + on + `} == 0`, "{{node}}"}}},
+			{"Problems by reason", "tombolo get status lists them with field and remedy.", "short",
+				[]query{{`sum by (reason) (tombolo_agent_problems{` + on + `})`, "{{reason}}"}}},
+			{"Tracked connections", "Beyond the limit new connections are dropped.", "percentunit",
+				[]query{{`tombolo_conntrack_entries{` + on + `} / tombolo_conntrack_max{` + on + `}`, "{{node}}"}}},
+			{"Flows and groups wanted", "The agent keeps so many in the switch.", "short",
+				[]query{{`tombolo_flowsync_flows_wanted{` + on + `}`, "{{node}} flows"},
+					{`tombolo_flowsync_groups_wanted{` + on + `}`, "{{node}} groups"}}},
+			{"Refused and mended", "Refused: the switch takes a flow not. Mended: another program changed a flow.", "short",
+				[]query{{`tombolo_flowsync_refused{` + on + `}`, "{{node}} refused"},
+					{`increase(tombolo_flowsync_mended_total{` + on + `}[$__rate_interval])`, "{{node}} mended"}}},
+			{"Time of a pass", "To evaluate what has changed, 99th percentile.", "s",
+				[]query{{`histogram_quantile(0.99, sum by (le, node) (rate(tombolo_derive_pass_seconds_bucket{` + on +
+					`}[$__rate_interval])))`, "{{node}}"}}},
+			{"Packets to the agent", "By what became of them. Dropped ones are missing in records.", "pps",
+				[]query{{`sum by (kind, result) (rate(tombolo_packets_to_agent_total{` + on + `}[$__rate_interval]))`,
+					"{{kind}} {{result}}"}}},
+			{"Nodes at the relay", "Absent Nodes are missing in tombolo observe.", "short",
+				[]query{{`tombolo_observe_relay_nodes`, "{{state}}"}}},
+		},
+	},
+}
