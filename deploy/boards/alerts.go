@@ -58,8 +58,8 @@ var alerts = []alert{
 	{
 		Name: "TomboloWayDown", Expr: `tombolo_multicluster_way_up == 0`, For: "2m", Severity: "warning",
 		Summary: "The way from Node {{ $labels.node }} to {{ $labels.to }} of cluster {{ $labels.cluster }} is down.",
-		Meaning: "BFD receives nothing from the far end, or the far end receives nothing. Traffic goes by other Gateways of " +
-			"the cluster if there are any.",
+		Meaning: "BFD receives nothing from the far end, or the far end receives nothing. Traffic goes by other Gateways " +
+			"of the cluster if there are any.",
 		Remedy: "`tombolo diagnose --context A,B` of both clusters names the direction in which packets are lost.",
 	},
 	{

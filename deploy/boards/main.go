@@ -115,7 +115,8 @@ func reference() string {
 	b.WriteString(head)
 	for _, a := range alerts {
 		fmt.Fprintf(&b, "\n### %s\n\nSeverity: %s, after %s.\n\n%s\n\n%s\n\n```\n%s\n```\n", a.Name, a.Severity, a.For,
-			wrap(a.Meaning), wrap("*Remedy*: "+a.Remedy), strings.NewReplacer(" and ", "\n  and ", " > 10 ", "\n    > 10 ").Replace(a.Expr))
+			wrap(a.Meaning), wrap("*Remedy*: "+a.Remedy),
+			strings.NewReplacer(" and ", "\n  and ", " > 10 ", "\n    > 10 ").Replace(a.Expr))
 	}
 	b.WriteString("\n## Boards\n")
 	for _, d := range boards {
