@@ -76,6 +76,13 @@ var alerts = []alert{
 		Remedy:  "Look for loss on the link: `tombolo get peers -o wide` on the Node has the counters of BFD.",
 	},
 	{
+		Name: "TomboloWayLoss", Expr: `rate(tombolo_multicluster_way_probes_lost_total[5m]) > 0.01`, For: "10m",
+		Severity: "warning",
+		Summary:  "Packets from Node {{ $labels.node }} to {{ $labels.to }} of cluster {{ $labels.peer }} are lost.",
+		Meaning:  "Of one probe a second more than one in a hundred has no answer. Connections to the cluster are slow.",
+		Remedy:   "`tombolo get latency` on both Gateways shows loss, time and size of each way.",
+	},
+	{
 		Name: "TomboloProblems", Expr: `sum without (reason) (tombolo_agent_problems) > 0`, For: "1h", Severity: "warning",
 		Summary: "Node {{ $labels.node }} reports {{ $value }} Problems of objects.",
 		Meaning: "Parts of objects have no effect: a policy, a Service or a setting that cannot be understood or done.",

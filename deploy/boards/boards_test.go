@@ -103,6 +103,11 @@ var cases = map[string]struct{ fires, quiet []series }{
 		fires: []series{{`tombolo_multicluster_way_up{node="a",cluster="w",to="1"}`: "1x388 0 1 0 1 0 1 0 1 0 1 0"}},
 		quiet: []series{{`tombolo_multicluster_way_up{node="a",cluster="w",to="1"}`: "1x389 0x2 1x7"}},
 	},
+	"TomboloWayLoss": {
+		fires: []series{{`tombolo_multicluster_way_probes_lost_total{node="a",peer="w",to="1"}`: "0+1.2x400"}},
+		quiet: []series{{`tombolo_multicluster_way_probes_lost_total{node="a",peer="w",to="1"}`: "0+0.5x400"},
+			{`tombolo_multicluster_way_probes_lost_total{node="a",peer="w",to="1"}`: "0+60x300 stale"}},
+	},
 	"TomboloProblems": {
 		fires: []series{{`tombolo_agent_problems{node="a",reason="X"}`: "1x400"}},
 		quiet: []series{{`tombolo_agent_problems{node="a",reason="X"}`: "1x300 stale"}},

@@ -30,6 +30,14 @@ var boards = []board{
 				[]query{{`tombolo_multicluster_way_up{` + on + `} == 0`, "{{node}} to {{to}} of {{cluster}}"}}},
 			{"Changes of ways", "Each change moves connections to another Gateway or back.", "short",
 				[]query{{`changes(tombolo_multicluster_way_up{` + on + `}[$__rate_interval])`, "{{node}} to {{to}}"}}},
+			{"Round-trip time of ways", "Of probes that the far Gateway's switch sends back, 99th percentile.", "s",
+				[]query{{`histogram_quantile(0.99, sum by (le, peer, to) (rate(tombolo_multicluster_way_rtt_seconds_bucket{` + on +
+					`}[$__rate_interval])))`, "{{to}} of {{peer}}"}}},
+			{"Lost probes of ways", "One probe is sent a second.", "percentunit",
+				[]query{{`rate(tombolo_multicluster_way_probes_lost_total{` + on + `}[$__rate_interval])`,
+					"{{node}} to {{to}} of {{peer}}"}}},
+			{"Largest packet of ways", "A fall below the Pods' MTU makes large packets vanish.", "bytes",
+				[]query{{`tombolo_multicluster_way_packet_size_bytes{` + on + `}`, "{{node}} to {{to}} of {{peer}}"}}},
 			{"Time from an export to flows", "From the time of a change to flows in switches, 99th percentile.", "s",
 				[]query{{`histogram_quantile(0.99, sum by (le, hop) (rate(tombolo_propagation_seconds_bucket{` + on +
 					`}[$__rate_interval])))`, "{{hop}}"}}},
