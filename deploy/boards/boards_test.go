@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"strings"
@@ -36,7 +37,8 @@ func TestRuleFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}))
+	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}),
+		slog.New(slog.DiscardHandler))
 	if len(errs) > 0 || len(groups.Groups) != 1 || len(groups.Groups[0].Rules) != len(alerts) {
 		t.Fatalf("%v, %+v", errs, groups)
 	}
@@ -118,7 +120,7 @@ var cases = map[string]struct{ fires, quiet []series }{
 			`tombolo_packets_to_agent_total{node="a",kind="k",result="taken"}`: "0+1000x400"}},
 	},
 	"TomboloDropsRise": {
-		fires: []series{{`tombolo_dropped_packets_total{node="a",reason="rule"}`: "0+60x300 18000+9000x99"}},
+		fires: []series{{`tombolo_dropped_packets_total{node="a",reason="rule"}`: "0+60x380 22800+9000x19"}},
 		quiet: []series{{`tombolo_dropped_packets_total{node="a",reason="rule"}`: "0+9000x400"},
 			{`tombolo_dropped_packets_total{node="a",reason="rule"}`: "0x300 0+600x99"}},
 	},
