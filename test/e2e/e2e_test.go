@@ -50,6 +50,7 @@ var stages = [][][]step{
 		{{"MultiClusterServices", testMultiClusterServices}, {"Tenants", testTenants}},
 	},
 	{{
+		{"Trace", testTrace},
 		{"SecondExporter", testSecondExporter},
 		{"ClientAddresses", testClientAddresses},
 		{"Gather", testGather},
