@@ -43,6 +43,7 @@ var Reading = []string{
 	PathObserve, PathFlows, PathGroups, PathPorts, PathPeers, PathStatus, PathTrace, PathTraces, PathExplain, PathPolicies,
 	PathRules, PathIdentities, PathWhy, PathMeters, PathOVSDB, PathLinks, PathRoutes, PathNFTables, PathGoroutines,
 	PathConnections, PathMetrics, PathAgentInfo, PathFeatureGates, PathLearnedNames, PathExternalIPs, PathLogLevel,
+	PathProbes, PathHop,
 }
 
 // RelayNode is the state of a Node at one replica of the relay.
