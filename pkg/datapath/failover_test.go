@@ -43,7 +43,7 @@ func streamPace() time.Duration {
 }
 
 // watch adds the ports with BFD of a Node, as the agent does.
-func (n *realNode) watch(t *testing.T, s State) {
+func (n *realNode) watch(t testing.TB, s State) {
 	t.Helper()
 	for end, port := range s.Ways {
 		n.addWay(t, fmt.Sprintf("bfd-%x", end.AsSlice()), "geneve", s.Node.Tunnels.Source, end, port)
@@ -51,7 +51,7 @@ func (n *realNode) watch(t *testing.T, s State) {
 }
 
 // addWay adds a port with BFD.
-func (n *realNode) addWay(t *testing.T, name, tunnelType string, from, to netip.Addr, port ofp.Port) {
+func (n *realNode) addWay(t testing.TB, name, tunnelType string, from, to netip.Addr, port ofp.Port) {
 	t.Helper()
 	n.ovs.vsctl(t, "add-port", "br-int", name, "--", "set", "interface", name, "type="+tunnelType,
 		fmt.Sprintf("options:remote_ip=%q", to), "options:key=flow", fmt.Sprintf("options:local_ip=%q", from),
@@ -61,7 +61,7 @@ func (n *realNode) addWay(t *testing.T, name, tunnelType string, from, to netip.
 }
 
 // vswitchd is the process of a Node's switch.
-func (n *realNode) vswitchd(t *testing.T) *os.Process {
+func (n *realNode) vswitchd(t testing.TB) *os.Process {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.ovs.dir, "ovs-vswitchd.pid"))
 	if err != nil {
@@ -300,7 +300,7 @@ func TestFailover(t *testing.T) {
 
 // newConnection waits for an answer from the wanted server, since BFD takes more ways down if switches are short of
 // time.
-func newConnection(t *testing.T, client namespace, to, want string) {
+func newConnection(t testing.TB, client namespace, to, want string) {
 	t.Helper()
 	eventually(t, "a new connection to "+to+" is answered", func() error {
 		answer, err := client.askWithin(silence(), "tcp", to)
@@ -314,7 +314,7 @@ func newConnection(t *testing.T, client namespace, to, want string) {
 // waysUp waits for BFD between pairs of Nodes: until it is up, and both ends use their interval. BFD begins with an
 // interval of a second (RFC 5880, 6.8.3). If a way is lost before both have agreed on another interval, BFD finds it
 // after three seconds.
-func waysUp(t *testing.T, nodes map[string]*realNode, states map[string]State, pairs [][2]string) {
+func waysUp(t testing.TB, nodes map[string]*realNode, states map[string]State, pairs [][2]string) {
 	t.Helper()
 	for _, pair := range pairs {
 		eventually(t, "BFD is up between "+pair[0]+" and "+pair[1], func() error {

@@ -266,7 +266,7 @@ func TestNeighborFlood(t *testing.T) {
 
 // answerNeighbors answers Neighbor Solicitations as the agent does. It connects again if the connection ends, as it may
 // on a busy machine.
-func (o *openVSwitch) answerNeighbors(t *testing.T, bridge string) {
+func (o *openVSwitch) answerNeighbors(t testing.TB, bridge string) {
 	t.Helper()
 	answers := make(chan ofp.PacketOut, 100)
 	connect := func() (*ofconn.Conn, error) {

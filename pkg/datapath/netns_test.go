@@ -35,7 +35,7 @@ func withOthers(t *testing.T) {
 // ends.
 type namespace struct{ pid int }
 
-func newNamespace(t *testing.T) namespace {
+func newNamespace(t testing.TB) namespace {
 	t.Helper()
 	cmd := exec.Command("unshare", "--net", "sleep", "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -62,18 +62,18 @@ func newNamespace(t *testing.T) namespace {
 func (n namespace) path() string { return fmt.Sprintf("/proc/%d/ns/net", n.pid) }
 
 // ip runs commands of ip(8) inside, all in one process.
-func (n namespace) ip(t *testing.T, commands ...string) {
+func (n namespace) ip(t testing.TB, commands ...string) {
 	t.Helper()
 	n.feed(t, strings.Join(commands, "\n"), "ip", "-batch", "-")
 }
 
-func (n namespace) run(t *testing.T, args ...string) {
+func (n namespace) run(t testing.TB, args ...string) {
 	t.Helper()
 	n.feed(t, "", args...)
 }
 
 // feed runs a program inside with an input.
-func (n namespace) feed(t *testing.T, input string, args ...string) {
+func (n namespace) feed(t testing.TB, input string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("nsenter", append([]string{"--net=" + n.path()}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
@@ -109,7 +109,7 @@ func (n namespace) do(f func() error) error {
 }
 
 // wholeChecksums makes the kernel compute checksums itself: the userspace datapath forwards packets as it reads them.
-func (n namespace) wholeChecksums(t *testing.T, link string) {
+func (n namespace) wholeChecksums(t testing.TB, link string) {
 	t.Helper()
 	err := n.do(func() error { return rtnetlink.SwitchOff(link, rtnetlink.ChecksumOffload) })
 	if err != nil {
@@ -119,14 +119,14 @@ func (n namespace) wholeChecksums(t *testing.T, link string) {
 
 // mute brings a link of the userspace datapath up and keeps the kernel's own stack from answering packets there. The
 // kernel sees every packet that Open vSwitch reads, and would answer ARP requests for any address of the host.
-func (n namespace) mute(t *testing.T, link string) {
+func (n namespace) mute(t testing.TB, link string) {
 	t.Helper()
 	n.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/"+link+"/disable_ipv6")
 	n.ip(t, "link set "+link+" arp off up")
 }
 
 // serve answers each connection, or datagram, with the server's name and the client's address.
-func (n namespace) serve(t *testing.T, network, address, name string) {
+func (n namespace) serve(t testing.TB, network, address, name string) {
 	t.Helper()
 	err := n.do(func() error {
 		if strings.HasPrefix(network, "udp") {
@@ -170,7 +170,7 @@ func (n namespace) serve(t *testing.T, network, address, name string) {
 }
 
 // accept serves connections, each by itself, until the test ends.
-func accept(t *testing.T, l net.Listener, serve func(net.Conn)) {
+func accept(t testing.TB, l net.Listener, serve func(net.Conn)) {
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {

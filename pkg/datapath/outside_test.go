@@ -650,7 +650,7 @@ func TestServiceSourceIsNoPod(t *testing.T) {
 }
 
 // translating has the host of a Node translate as pkg/hostnet does, and forward.
-func (n *realNode) translating(t *testing.T, s State) {
+func (n *realNode) translating(t testing.TB, s State) {
 	t.Helper()
 	tables := outsideTablesOf(s)
 	var in, out strings.Builder

@@ -24,7 +24,7 @@ type openVSwitch struct {
 // startOVS starts ovsdb-server and ovs-vswitchd and stops them when the test ends. Without a network namespace the
 // datapath is the dummy one, which needs no rights and no interfaces. If ovstest.System is true, it is the kernel's in
 // a namespace of its own.
-func startOVS(t *testing.T, netns string) *openVSwitch {
+func startOVS(t testing.TB, netns string) *openVSwitch {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tombolo-ovs-") // short: a unix socket's path has 108 bytes
 	if err != nil {
@@ -52,7 +52,7 @@ func startOVS(t *testing.T, netns string) *openVSwitch {
 }
 
 // daemon starts a process and waits until its control socket answers.
-func (o *openVSwitch) daemon(t *testing.T, netns, name string, args ...string) {
+func (o *openVSwitch) daemon(t testing.TB, netns, name string, args ...string) {
 	t.Helper()
 	args = append(args, "--no-chdir", "--pidfile", "-vconsole:off", "-vsyslog:off", "-vfile:warn",
 		"--log-file="+filepath.Join(o.dir, name+".log"))
@@ -92,7 +92,7 @@ func tail(s string, n int) string {
 }
 
 // eventually polls until a condition holds.
-func eventually(t *testing.T, what string, check func() error) {
+func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	ovstest.Eventually(t, what, check)
 }
@@ -108,7 +108,7 @@ func (o *openVSwitch) command(netns, name string, args ...string) *exec.Cmd {
 }
 
 // run runs a tool with input and returns its output. If the tool fails, the test ends.
-func (o *openVSwitch) run(t *testing.T, input, name string, args ...string) string {
+func (o *openVSwitch) run(t testing.TB, input, name string, args ...string) string {
 	t.Helper()
 	cmd := o.command("", name, args...)
 	cmd.Stdin = strings.NewReader(input)
@@ -120,19 +120,19 @@ func (o *openVSwitch) run(t *testing.T, input, name string, args ...string) stri
 	return out.String()
 }
 
-func (o *openVSwitch) vsctl(t *testing.T, args ...string) string {
+func (o *openVSwitch) vsctl(t testing.TB, args ...string) string {
 	t.Helper()
 	return o.run(t, "", "ovs-vsctl", append([]string{"--db=unix:" + filepath.Join(o.dir, "db.sock"), "--timeout=60"},
 		args...)...)
 }
 
-func (o *openVSwitch) appctl(t *testing.T, args ...string) string {
+func (o *openVSwitch) appctl(t testing.TB, args ...string) string {
 	t.Helper()
 	return o.run(t, "", "ovs-appctl", append([]string{"-t", "ovs-vswitchd"}, args...)...)
 }
 
 // program writes a set into a bridge as flowsync does: the meters, then the rest in one bundle.
-func (o *openVSwitch) program(t *testing.T, bridge string, set *flow.Set) {
+func (o *openVSwitch) program(t testing.TB, bridge string, set *flow.Set) {
 	t.Helper()
 	for m := range set.Meters() {
 		// it is there

@@ -218,7 +218,7 @@ func frontend(name string, protocol corev1.Protocol, vip string, endpoints ...st
 }
 
 // mustPlan plans a state that has no problems.
-func mustPlan(t *testing.T, s State) map[flow.Owner]flow.Entries {
+func mustPlan(t testing.TB, s State) map[flow.Owner]flow.Entries {
 	t.Helper()
 	out, problems := Plan(s)
 	for _, p := range problems {
@@ -228,7 +228,7 @@ func mustPlan(t *testing.T, s State) map[flow.Owner]flow.Entries {
 }
 
 // setOf is everything that all owners want.
-func setOf(t *testing.T, entries map[flow.Owner]flow.Entries) *flow.Set {
+func setOf(t testing.TB, entries map[flow.Owner]flow.Entries) *flow.Set {
 	t.Helper()
 	set := flow.NewSet()
 	for o, e := range entries {

@@ -32,7 +32,7 @@ type realNode struct {
 }
 
 // newNode makes a Node, its Pods and its link to the underlay, and programs its state.
-func newNode(t *testing.T, underlay namespace, s State, name string, address netip.Addr, serviceCIDR string) *realNode {
+func newNode(t testing.TB, underlay namespace, s State, name string, address netip.Addr, serviceCIDR string) *realNode {
 	t.Helper()
 	n := &realNode{host: newNamespace(t)}
 	prefix := address.String() + "/16"
@@ -539,7 +539,7 @@ func TestTunnelsEndAtOneInterface(t *testing.T) {
 }
 
 // received is how many packets an interface of the Node has received.
-func (n *realNode) received(t *testing.T, link string) int {
+func (n *realNode) received(t testing.TB, link string) int {
 	t.Helper()
 	out, err := exec.Command("nsenter", "--net="+n.host.path(), "ip", "-j", "-s", "link", "show", "dev", link).Output()
 	if err != nil {

@@ -67,7 +67,7 @@ func activeServices(cluster string) netip.Prefix {
 }
 
 // state returns the state of one Node.
-func (a activeClusters) state(t *testing.T, cluster string, n int) State {
+func (a activeClusters) state(t testing.TB, cluster string, n int) State {
 	t.Helper()
 	net := activeNets[cluster]
 	s := onNode(1)

@@ -115,7 +115,7 @@ var (
 
 // landed returns how many connections went to each endpoint, and together. With affinity a group counts choices alone;
 // the flows of table Endpoint count all.
-func (o *openVSwitch) landed(t *testing.T, f service.Frontend) (each []int, total int) {
+func (o *openVSwitch) landed(t testing.TB, f service.Frontend) (each []int, total int) {
 	t.Helper()
 	count := func(text string) {
 		n, _ := strconv.Atoi(text)
@@ -147,7 +147,7 @@ const receivedAtOnce = 40
 var portReceived = regexp.MustCompile(`rx pkts=(\d+)`)
 
 // received returns how many packets a port of br-int has received.
-func (o *openVSwitch) received(t *testing.T, port string) int {
+func (o *openVSwitch) received(t testing.TB, port string) int {
 	t.Helper()
 	text := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-ports", filepath.Join(o.dir, "br-int.mgmt"), port)
 	m := portReceived.FindStringSubmatch(text)
