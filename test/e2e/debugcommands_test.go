@@ -21,7 +21,7 @@ func testDebugCommands(t *testing.T) {
 	for command, want := range map[string]string{
 		"get podinterface client-1 -n default": ip,
 		"get ovsflows -p client-1 -n default":  ip,
-		"get ovsflows -S nginx -n default":     "table=ServiceLB",
+		"get ovsflows -S nginx -n default":     "table=Service",
 		"get ovsflows --table-names-only":      "IngressRule",
 		"get agentinfo":                        "Healthy",
 		"get featuregates":                     "AntreaPolicy ",
@@ -29,7 +29,7 @@ func testDebugCommands(t *testing.T) {
 		"version":                              "agentVersion: ",
 		"log-level":                            "0",
 		"query endpoint -p client-1":           "Applied Policies on Endpoint:",
-		"trace-packet -S default/client-1 -D default/nginx -f tcp,tcp_dst=80":   "Tables met: Classify",
+		"trace-packet -S default/client-1 -D default/nginx -f tcp,tcp_dst=80":   "Classify -> UnSNAT",
 		"query networkpolicyevaluation -S default/client-1 -D default/client-2": "egress",
 	} {
 		if out := inPod(strings.Fields(command)...); !strings.Contains(out, want) {
