@@ -54,7 +54,7 @@ func testGateways(t *testing.T) {
 			"test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP} {.spec.features[*]}")
 		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o",
 			"jsonpath={.items[*].gatewayIP}") + " ActiveGateways PreserveClientIP SingleWays WayEcho"
-		if err == nil && (have != want || len(strings.Fields(have)) != 4) {
+		if err == nil && (have != want || len(strings.Fields(have)) != 5) {
 			err = fmt.Errorf("east knows west by %s, want %s", have, want)
 		}
 		return err
