@@ -62,7 +62,7 @@ check: packages ## format, columns and words, vet, lint, and the tests that deri
 
 modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./... tool
-	@cd deploy/boards && go mod download
+	@cd deploy/boards && go list -deps -test ./... >/dev/null
 
 # The page of the map is built with node and tested in Chromium. A node that is no Debian package brings npm with it.
 PAGE := chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo nodejs npm)
