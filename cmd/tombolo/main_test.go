@@ -20,8 +20,8 @@ func TestPrograms(t *testing.T) {
 		{"bundles by their documented name", "antctl supportbundle a --controller-only",
 			"antctl: --controller-only does not go with"},
 		{"plugin", "kubectl-tombolo trace", "kubectl tombolo: trace takes one FLOW"},
-		{"antctl has few commands of a Node", "antctl get flows",
-			`antctl get does not know "flows"; it knows networkpolicy`},
+		{"antctl has the documented commands of a Node", "antctl get flows",
+			`antctl get does not know "flows"; it knows agentinfo, `},
 		{"antctl has few commands of a cluster", "antctl mc verify", `antctl mc does not know "verify"; it knows create, `},
 		{"flags of mc before it", "antctl -t 5s mc init -n a", "antctl: ClusterSet must be provided: --clusterset NAME"},
 	} {
