@@ -13,7 +13,7 @@ var (
 	readyDesc = prometheus.NewDesc("tombolo_agent_ready", "1 while the Node's network is ready.", nil, nil)
 	ovsdbDesc = prometheus.NewDesc("tombolo_agent_ovsdb_connected", "1 while there is a connection to the OVSDB.",
 		nil, nil)
-	infoDesc  = prometheus.NewDesc("tombolo_agent_info", "The versions of the agent and of Open vSwitch.",
+	infoDesc = prometheus.NewDesc("tombolo_agent_info", "The versions of the agent and of Open vSwitch.",
 		[]string{"version", "ovs", "datapath"}, nil)
 	problemsDesc = prometheus.NewDesc("tombolo_agent_problems", "Problems of objects on this Node, by reason.",
 		[]string{"reason"}, nil)
