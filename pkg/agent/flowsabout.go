@@ -85,8 +85,11 @@ func (a *switchAnswers) aboutService(_ *http.Request, text string) (func(flowsyn
 // aboutPolicy finds the flows of a policy's rules.
 func (a *switchAnswers) aboutPolicy(r *http.Request, text string) (func(flowsync.DumpedFlow) bool, error) {
 	var owners map[flow.Owner]bool
+	kind := r.URL.Query().Get("kind")
 	err := ask(r.Context(), a.tables.engine, func() {
-		owners = a.tables.flows.Policies.OwnersOf(func(k policy.Key) bool { return called(k, text) })
+		owners = a.tables.flows.Policies.OwnersOf(func(k policy.Key) bool {
+			return called(k, text) && (kind == "" || k.Kind.String() == kind)
+		})
 	})
 	if err == nil && len(owners) == 0 {
 		err = fmt.Errorf("no policy %q has flows on this Node: `tombolo get policies` lists this Node's policies", text)

@@ -105,6 +105,7 @@ func TestDocumentedErrors(t *testing.T) {
 		{"get podinterface none", "`antctl get podinterface` lists the Pods"},
 		{"get ovsflows -p web", "name its Namespace with --namespace"},
 		{"get ovsflows --type ACP", "--type=ACP is not one of K8sNP, ACNP, ANNP, CNP"},
+		{"get ovsflows --type ANNP", "name the policy with --networkpolicy"},
 		{"get ovsflows -G 4711", "the switch has no group 4711"},
 		{"get ovsflows -G x", "want numbers of groups"},
 		{"get agentinfo node-9", "no agent of a Node node-9 has written its state"},

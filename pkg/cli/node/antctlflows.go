@@ -72,8 +72,13 @@ func (q flowQuery) query() (url.Values, error) {
 			return nil, fmt.Errorf("--%s=%s: name its Namespace with --namespace", f.flag, f.value)
 		}
 	}
-	if _, err := kindOfType(q.kind); err != nil {
+	switch kind, err := kindOfType(q.kind); {
+	case err != nil:
 		return nil, err
+	case kind != "" && q.policy == "":
+		return nil, fmt.Errorf("--type=%s: name the policy with --networkpolicy", q.kind)
+	case kind != "":
+		query.Set("kind", kind)
 	}
 	if q.table != "" {
 		query.Set("table", q.table)

@@ -24,7 +24,7 @@ const (
 
 	// PathFlows answers with FlowList. Query: table=NAME (as in the agent's program),
 	// owner=KIND (as Flow.Owner's first word, such as "Pod"), pod=NAMESPACE/NAME, service=NAMESPACE/NAME,
-	// policy=NAME or NAMESPACE/NAME.
+	// policy=NAME or NAMESPACE/NAME with kind=KIND of the policy.
 	PathFlows = "/v1/flows"
 	// PathGroups answers with GroupList.
 	PathGroups = "/v1/groups"
