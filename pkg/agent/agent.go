@@ -148,6 +148,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.packetIns.audit.watchMeters(ctx) })
 		g.Go(func() error { return a.packetIns.names.run(ctx) })
 		g.Go(func() error { return a.packetIns.observer.run(ctx) })
+		g.Go(func() error { return a.packetIns.observer.ends.run(ctx) })
 		g.Go(func() error { return a.packetIns.probes.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
@@ -270,7 +271,7 @@ func newAgent(o Options) (*Agent, error) {
 		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
 	}
-	a.packetIns.observer = newObserver(a.config.Observe, a.tables, a.answers.why, a.flows, a.log)
+	a.packetIns.observer = newObserver(a.config, a.tables, a.answers.why, a.flows, a.log)
 	a.packetIns.probes = newWayProbes(a.tables, a.switchPorts, a.flows, a.log)
 	a.answers.hops = &hopAnswers{a.answers.dump, a.answers.why, a.packetIns.observer}
 	if a.relays, err = newRelays(o, a.tables, a.debugHandler()); err != nil {

@@ -60,8 +60,9 @@ type observer struct {
 	history *record.History
 	queue   *sharedQueue[netip.Addr, seenReport] // by the sender
 	lost    atomic.Uint64                        // reports that found the queue full
-	recent  atomic.Int32                         // looks at the meters that are still due
-	dropped *prometheus.CounterVec               // packets, by reason
+	ends    *connectionEnds
+	recent  atomic.Int32           // looks at the meters that are still due
+	dropped *prometheus.CounterVec // packets, by reason
 
 	mu      sync.Mutex
 	readers int // of connections
@@ -118,10 +119,12 @@ type ruleNames struct {
 	byNumber map[uint32]datapath.NamedRule
 }
 
-func newObserver(c config.Observe, t *tables, why *whyAnswers, flows *flowsync.Syncer, log *slog.Logger) *observer {
+func newObserver(c config.Config, t *tables, why *whyAnswers, flows *flowsync.Syncer, log *slog.Logger) *observer {
 	return &observer{
-		config: c, tables: t, why: why, flows: flows, log: log, history: record.NewHistory(c.HistoryMiB << 20),
-		queue: newSharedQueue[netip.Addr, seenReport](reportQueue), folded: map[foldKey]*folded{},
+		config: c.Observe, tables: t, why: why, flows: flows, log: log,
+		history: record.NewHistory(c.Observe.HistoryMiB << 20),
+		ends:    newConnectionEnds(c.OVSDatapathType, log),
+		queue:   newSharedQueue[netip.Addr, seenReport](reportQueue), folded: map[foldKey]*folded{},
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tombolo_dropped_packets_total",
 			Help: "Packets that the switch has dropped or refused and that are recorded, by the reason of the record. Packets " +
@@ -181,6 +184,7 @@ func (o *observer) run(ctx context.Context) error {
 			o.addSome(ctx)
 		case now := <-tick.C:
 			o.flush(now)
+			o.addEnds(ctx, now)
 		case now := <-look.C:
 			o.countLost(ctx, now)
 		}
@@ -215,7 +219,11 @@ func (o *observer) addSome(ctx context.Context) {
 				o.repeat(f, r)
 				continue
 			}
-			events = append(events, o.named(r))
+			e := o.named(r)
+			if e.Connection != nil {
+				o.ends.began(r, e.Connection)
+			}
+			events = append(events, e)
 		}
 	}); err != nil {
 		for _, r := range list {
@@ -451,6 +459,7 @@ func (o *observer) countLost(ctx context.Context, at time.Time) {
 	}
 	clear(o.senders)
 	missing(o.lost.Swap(0), "there were too many, or too many of one sender")
+	missing(o.ends.lost.Swap(0), "too many connections ended at once")
 	if o.meters != nil && o.recent.Load() == 0 { // some reports always come when meters drop others
 		return
 	}
@@ -541,6 +550,7 @@ func (o *observer) observe() (end func()) {
 		} else {
 			o.tables.observed.Delete(self)
 		}
+		o.ends.want(o.readers > 0)
 	}
 	change(1)
 	return func() { change(-1) }

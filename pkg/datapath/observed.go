@@ -112,6 +112,17 @@ type Report struct {
 	Way                     uint16
 }
 
+// ReportOfMark is the report of a connection without a copy of its first packet. mark is its ct_mark. asked is the
+// destination of its first packet, and h has the headers behind the Service. The rules are unknown.
+func ReportOfMark(mark uint32, h Headers, asked netip.AddrPort) Report {
+	bits := func(b flow.Bits) uint32 { return mark >> b.First & (1<<b.Width - 1) }
+	out := Report{Headers: h, Kind: Opened, FromPod: bits(markSource) == fromPod, Way: uint16(bits(markWay))}
+	if asked != netip.AddrPortFrom(h.Dst, h.DstPort) {
+		out.Asked = asked
+	}
+	return out
+}
+
 // ctEstablished is the bit +est of ct_state (ovs-fields(7)).
 const ctEstablished = 1 << 1
 

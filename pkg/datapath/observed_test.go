@@ -99,6 +99,14 @@ func TestReportOf(t *testing.T) {
 	if r, err := ReportOf(in); err != nil || r.IngressRule != 7 || r.Asked.IsValid() {
 		t.Errorf("the report is %+v, error %v", r, err)
 	}
+	headers := Headers{Src: r.Src, Dst: r.Dst, Protocol: 6, SrcPort: 1, DstPort: 2}
+	if r := ReportOfMark(0x703, headers, netip.MustParseAddrPort("10.96.0.9:80")); !r.FromPod || r.Way != 7 ||
+		r.Kind != Opened || r.Asked.Port() != 80 {
+		t.Errorf("the report is %+v", r)
+	}
+	if r := ReportOfMark(0x2, headers, netip.AddrPortFrom(r.Dst, 2)); r.FromPod || r.Way != 0 || r.Asked.IsValid() {
+		t.Errorf("the report is %+v", r)
+	}
 	for name, bad := range map[string]ofp.PacketIn2{
 		"no packet":   {Userdata: []byte("opened")},
 		"no priority": {Userdata: []byte("dropped"), Data: frame},

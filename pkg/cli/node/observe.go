@@ -39,9 +39,9 @@ func (n *node) observe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "observe",
 		Short: "Dropped packets, each with its rule or reason, and connections",
-		Long: "Show dropped packets, each with the rule or the reason, and with --connections new connections too.\n" +
-			"On a Node it asks the agent there. Elsewhere it asks the relay of each cluster, or all agents through the API\n" +
-			"server where no relay is installed.\n" +
+		Long: "Show dropped packets, each with the rule or the reason, and with --connections new and ended connections\n" +
+			"too. On a Node it asks the agent there. Elsewhere it asks the relay of each cluster, or all agents through\n" +
+			"the API server where no relay is installed.\n" +
 			"Flags of one name are alternatives. Flags of different names all have to hold.",
 		Example: "  tombolo observe                                  # the last 20 drops\n" +
 			"  tombolo observe -f --to shop/db --connections    # live, with new connections\n" +
@@ -70,7 +70,7 @@ func (n *node) observe() *cobra.Command {
 	cmd.Flags().StringArrayVar(&o.not, "not", nil, "leave out records of which this holds, such as reason=isolated")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with new records until interrupted")
 	cmd.Flags().BoolVar(&o.connections, "connections", false,
-		"new connections too; with --follow agents begin to record them")
+		"new and ended connections too; with --follow agents begin to record them")
 	cmd.Flags().IntVar(&o.last, "last", 20, "begin with this number of records of each Node")
 	cmd.Flags().StringVar(&o.since, "since", "",
 		"records from then on instead: a duration such as 10m, or a time (RFC 3339)")
@@ -304,7 +304,11 @@ func clock(t time.Time) string { return t.Local().Format("15:04:05.000") }
 
 // Line returns a record as a line of text.
 func Line(r *record.Record) string {
-	text := fmt.Sprintf("%s %-9s %-5s %s -> %s", clock(r.Time), r.Verdict, r.Protocol, endText(r.From), endText(r.To))
+	word := r.Verdict
+	if r.Life != nil {
+		word = "ended"
+	}
+	text := fmt.Sprintf("%s %-9s %-5s %s -> %s", clock(r.Time), word, r.Protocol, endText(r.From), endText(r.To))
 	if r.Service != "" {
 		text += " by Service " + r.Service
 	}
@@ -322,6 +326,9 @@ func Line(r *record.Record) string {
 			text += fmt.Sprintf(", %s %s %s", by.word, by.rule.Policy, by.rule.Name)
 		}
 	}
+	if r.Life != nil {
+		text += lifeText(*r.Life)
+	}
 	if r.Count > 1 {
 		text += fmt.Sprintf(" (%d packets)", r.Count)
 	}
@@ -329,6 +336,24 @@ func Line(r *record.Record) string {
 		text += " [" + where + "]"
 	}
 	return strings.Map(printable, text)
+}
+
+// lifeText is the duration and the traffic of a connection.
+func lifeText(l record.Life) string {
+	text := ""
+	if l.Seconds > 0 {
+		text = " after " + time.Duration(l.Seconds*float64(time.Second)).Round(time.Millisecond).String()
+	}
+	if l.Sent != nil && l.Received != nil {
+		text += fmt.Sprintf(", sent %d bytes (%d packets), received %d bytes (%d packets)", l.Sent.Bytes, l.Sent.Packets,
+			l.Received.Bytes, l.Received.Packets)
+	} else {
+		text += ", bytes not counted"
+	}
+	if l.Late {
+		text += ", named at its end"
+	}
+	return text
 }
 
 // printable replaces what could change a terminal, since users choose the names of rules.

@@ -123,6 +123,9 @@ func sizeOf(e Event) int {
 				size += int(unsafe.Sizeof(*rule)) + len(rule.Policy) + len(rule.Name)
 			}
 		}
+		if r.Life != nil {
+			size += int(unsafe.Sizeof(*r.Life)) + 2*int(unsafe.Sizeof(Traffic{}))
+		}
 		size += len(r.Message) + len(r.Service) + len(r.Asked) + len(r.Way)
 		for _, e := range []End{r.From, r.To} {
 			size += len(e.IP) + len(e.Namespace) + len(e.Pod)

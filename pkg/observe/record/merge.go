@@ -16,6 +16,8 @@ type Merger struct {
 
 	waiting []waiting
 	open    map[tuple]*Record // connections among the waiting events
+	first   string            // a Node that has sent an event
+	several bool              // others have sent events too
 }
 
 type waiting struct {
@@ -34,8 +36,13 @@ type address struct {
 	port uint16
 }
 
-// Add takes an event that has come at a time.
+// Add takes an event that has come at a time. Nodes forget one connection at different times. So of several Nodes only
+// the end counts that the Node has sent which speaks for the connection.
 func (m *Merger) Add(e Event, came time.Time) {
+	m.from(e)
+	if e.End != nil && !e.End.First && m.several {
+		return
+	}
 	if r := e.Connection; r != nil {
 		if m.open == nil {
 			m.open = map[tuple]*Record{}
@@ -50,6 +57,21 @@ func (m *Merger) Add(e Event, came time.Time) {
 		m.open[key] = &own
 	}
 	m.waiting = append(m.waiting, waiting{e, came})
+}
+
+// from notes the Node that an event is from.
+func (m *Merger) from(e Event) {
+	node := ""
+	switch {
+	case e.Record() != nil:
+		node = e.Record().Node
+	case e.Begin != nil:
+		node = e.Begin.Node
+	}
+	if m.first == "" {
+		m.first = node
+	}
+	m.several = m.several || node != "" && node != m.first
 }
 
 // sameAs reports whether a record of the same tuple is of the same connection: another Node has seen it at nearly the

@@ -9,6 +9,7 @@ type Event struct {
 	Begin      *Begin   `json:"begin,omitempty"`
 	Connection *Record  `json:"connection,omitempty"`
 	Drop       *Record  `json:"drop,omitempty"`
+	End        *Record  `json:"end,omitempty"` // a connection that has ended; it has a Life
 	Missing    *Missing `json:"missing,omitempty"`
 	Nodes      *Nodes   `json:"nodes,omitempty"`
 }
@@ -17,6 +18,9 @@ type Event struct {
 func (e Event) Record() *Record {
 	if e.Drop != nil {
 		return e.Drop
+	}
+	if e.End != nil {
+		return e.End
 	}
 	return e.Connection
 }
@@ -86,6 +90,25 @@ type Record struct {
 	First bool `json:"first,omitempty"`
 	// Count is how many packets the record stands for: equal packets within a second share a record.
 	Count uint64 `json:"count"`
+	// Life is of a connection that has ended. Time is then when the datapath has forgotten it.
+	Life *Life `json:"life,omitempty"`
+}
+
+// Life is about a connection that has ended.
+type Life struct {
+	Began   time.Time `json:"began,omitzero"`    // zero if it is not known
+	Seconds float64   `json:"seconds,omitempty"` // from then until the datapath has forgotten it
+	// Sent and Received are from the client's view. They are nil if the datapath has not counted.
+	Sent     *Traffic `json:"sent,omitempty"`
+	Received *Traffic `json:"received,omitempty"`
+	// Late is set if the beginning was not recorded. The names are of the time of the end then, and the rules are missing.
+	Late bool `json:"late,omitempty"`
+}
+
+// Traffic counts the packets of one direction.
+type Traffic struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
 }
 
 // End is an end of a connection.

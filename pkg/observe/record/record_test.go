@@ -206,3 +206,25 @@ func TestMerger(t *testing.T) {
 		}
 	}
 }
+
+// TestMergerEnds takes the end of a connection from the Node that speaks for it, if several Nodes are read.
+func TestMergerEnds(t *testing.T) {
+	end := func(node string, first bool, at int64) Event {
+		return Event{End: &Record{Node: node, First: first, Time: time.Unix(at, 0), Life: &Life{}}}
+	}
+	var one, both Merger
+	for _, e := range []Event{{Begin: &Begin{Node: "n2"}}, end("n2", false, 1030)} {
+		one.Add(e, time.Now())
+	}
+	if list := one.All(); len(list) != 2 {
+		t.Errorf("a reader of one Node gets %d events, want 2", len(list))
+	}
+	for _, e := range []Event{{Begin: &Begin{Node: "n1"}}, {Begin: &Begin{Node: "n2"}}, end("n2", false, 1030),
+		end("n1", true, 1000)} {
+		both.Add(e, time.Now())
+	}
+	list := both.All()
+	if len(list) != 3 || list[2].End == nil || list[2].End.Node != "n1" {
+		t.Errorf("a reader of both Nodes gets %+v, want the end of n1 alone", list)
+	}
+}

@@ -289,6 +289,8 @@ func (a *reading) shown(list []record.Event) []record.Event {
 			e.Drop = a.view.Show(e.Drop)
 		case e.Connection != nil:
 			e.Connection = a.view.Show(e.Connection)
+		case e.End != nil:
+			e.End = a.view.Show(e.End)
 		default:
 			out = append(out, e)
 			continue

@@ -116,7 +116,7 @@ func (r *reading) pass(ctx context.Context) {
 			line.Node, line.Missing = e.Begin.Node, "the Node records no drops: observe.drops is false in antrea-agent.conf"
 		case e.Missing != nil:
 			line.Node, line.Missing = e.Missing.Node, fmt.Sprintf("%d records are lost: %s", e.Missing.Lost, e.Missing.Why)
-		case e.Record() == nil:
+		case e.Record() == nil || e.End != nil: // the page shows beginnings
 			continue
 		default:
 			e.Record().Time = sayable(e.Record().Time)

@@ -1,0 +1,381 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/observe/ended"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/sysctl"
+)
+
+// Bounds of the ends of connections.
+const (
+	maxEnds    = 8192   // that wait for their names
+	endsBatch  = 2048   // that are named at a time
+	maxBirths  = 32_768 // connections whose names are kept until they end
+	birthsRoom = 1024   // the oldest ones that are forgotten together
+	endWait    = 300 * time.Millisecond
+	endRetry   = time.Second
+)
+
+// endReader reads the connections that the datapath forgets; see ended.Events.
+type endReader interface {
+	Read() (list []ended.Connection, lost uint64, err error)
+	Close() error
+}
+
+// connectionEnds joins the connections that the datapath forgets with their births. It reads them only while they are
+// wanted. The copy of a connection's first packet may come later than the event of its end. So an end waits endWait for
+// its birth.
+type connectionEnds struct {
+	listen func() (endReader, error) // nil if the datapath reports no ends
+	count  func() error              // has the kernel count packets and bytes
+	log    *slog.Logger
+	change chan struct{} // has an entry if wanted has changed
+	lost   atomic.Uint64
+
+	mu     sync.Mutex
+	wanted bool
+	came   []endedAt
+	failed string // why ends are not read
+
+	// Only the observer's run uses these.
+	births map[connectionKey]*birth
+	order  []*birth // in the order of their time; some are gone
+}
+
+// endedAt is a connection and when the datapath has forgotten it.
+type endedAt struct {
+	ended.Connection
+	at time.Time
+}
+
+// connectionKey is what the birth and the end of a connection have in common.
+type connectionKey struct {
+	protocol       uint8
+	client, server netip.AddrPort
+}
+
+// birth is the record of a connection that lives. If there are several with one key, next is the later one.
+type birth struct {
+	*record.Record
+	key  connectionKey
+	next *birth
+	gone bool
+}
+
+func newConnectionEnds(datapathType string, log *slog.Logger) *connectionEnds {
+	e := &connectionEnds{log: log, change: make(chan struct{}, 1), births: map[connectionKey]*birth{}}
+	if datapathType == "system" {
+		e.count = countBytes
+		e.listen = func() (endReader, error) { return ended.Listen(datapath.ServiceZone, 0) }
+	}
+	return e
+}
+
+// countBytes has the kernel count the packets and bytes of connections that begin from now on.
+func countBytes() error {
+	const key = "net/netfilter/nf_conntrack_acct"
+	if now, err := sysctl.Get(key); err == nil && now == "1" {
+		return nil
+	}
+	return sysctl.Set(key, "1")
+}
+
+// want has ends read, or not any more.
+func (e *connectionEnds) want(wanted bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.wanted == wanted {
+		return
+	}
+	e.wanted = wanted
+	select {
+	case e.change <- struct{}{}:
+	default:
+	}
+}
+
+func (e *connectionEnds) isWanted() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.wanted
+}
+
+// run reads ends while they are wanted, until ctx ends.
+func (e *connectionEnds) run(ctx context.Context) error {
+	if e.listen == nil {
+		return nil
+	}
+	uncounted := ""
+	for ctx.Err() == nil {
+		if !e.isWanted() {
+			select {
+			case <-ctx.Done():
+			case <-e.change:
+			}
+			continue
+		}
+		if err := e.count(); err == nil {
+			uncounted = ""
+		} else if text := err.Error(); text != uncounted {
+			uncounted = text
+			e.log.Warn("the kernel does not count the bytes of connections; their records have no bytes", "error", err)
+		}
+		err := e.read(ctx)
+		e.report(err)
+		if err != nil {
+			_ = sleep(ctx, endRetry)
+		}
+	}
+	return nil
+}
+
+// read reads ends until ctx ends or they are not wanted any more.
+func (e *connectionEnds) read(ctx context.Context) error {
+	reader, err := e.listen()
+	if err != nil {
+		return err
+	}
+	e.report(nil)
+	stop, unwanted := make(chan struct{}), atomic.Bool{}
+	var closing sync.WaitGroup
+	closing.Go(func() {
+		defer reader.Close()
+		defer unwanted.Store(true)
+		for e.isWanted() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-stop:
+				return
+			case <-e.change:
+			}
+		}
+	})
+	defer closing.Wait()
+	defer close(stop)
+	for {
+		list, lost, err := reader.Read()
+		e.take(list, lost, time.Now())
+		switch {
+		case unwanted.Load():
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// take has ends wait for their births.
+func (e *connectionEnds) take(list []ended.Connection, lost uint64, at time.Time) {
+	e.mu.Lock()
+	for _, c := range list {
+		if len(e.came) == maxEnds {
+			lost++
+			continue
+		}
+		e.came = append(e.came, endedAt{c, at})
+	}
+	e.mu.Unlock()
+	e.lost.Add(lost)
+}
+
+// report records whether ends are read.
+func (e *connectionEnds) report(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	e.mu.Lock()
+	before := e.failed
+	e.failed = text
+	e.mu.Unlock()
+	switch {
+	case text != "" && before == "":
+		e.log.Warn("ends of connections are not recorded", "error", err)
+	case text == "" && before != "":
+		e.log.Info("ends of connections are recorded again")
+	}
+}
+
+// problems reports that ends are not recorded.
+func (e *connectionEnds) problems(node string) []problem.Problem {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failed == "" {
+		return nil
+	}
+	return []problem.Problem{{
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionEndsNotSeen",
+		Message: fmt.Sprintf("records of connections have no end and no bytes: %s; the agent needs the capability NET_ADMIN "+
+			"and the kernel's module nf_conntrack_netlink", e.failed),
+	}}
+}
+
+// due returns the ends that have waited.
+func (e *connectionEnds) due(now time.Time) []endedAt {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for n < min(len(e.came), endsBatch) && now.Sub(e.came[n].at) >= endWait {
+		n++
+	}
+	out := e.came[:n:n]
+	if e.came = e.came[n:]; len(e.came) == 0 {
+		e.came = nil
+	}
+	return out
+}
+
+// began keeps the record of a connection until it ends.
+func (e *connectionEnds) began(r seenReport, out *record.Record) {
+	if e.listen == nil || !e.isWanted() {
+		return
+	}
+	key := connectionKey{r.Protocol, netip.AddrPortFrom(r.Src, r.SrcPort), netip.AddrPortFrom(r.Dst, r.DstPort)}
+	b := &birth{Record: out, key: key}
+	if last := e.births[key]; last == nil {
+		e.births[key] = b
+	} else {
+		for last.next != nil {
+			last = last.next
+		}
+		last.next = b
+	}
+	if e.order = append(e.order, b); len(e.order) <= maxBirths {
+		return
+	}
+	isGone := func(b *birth) bool { return b.gone }
+	if e.order = slices.DeleteFunc(e.order, isGone); len(e.order) <= maxBirths-birthsRoom {
+		return
+	}
+	for _, old := range e.order[:birthsRoom] {
+		if !old.gone { // the births of one key are in the order of their time
+			e.next(old.key)
+		}
+	}
+	e.order = slices.DeleteFunc(e.order, isGone)
+}
+
+// next forgets the first birth of a key.
+func (e *connectionEnds) next(key connectionKey) {
+	first := e.births[key]
+	first.gone = true
+	if first.next != nil {
+		e.births[key] = first.next
+	} else {
+		delete(e.births, key)
+	}
+}
+
+// birthOf returns the record of the connection that has ended, or nil. A port is used again after the end of its
+// connection. So of several births with ports, the newest one before the end is meant. Without ports, such as with
+// ICMP, the births are of several connections that live at the same time, and the oldest one is meant.
+func (e *connectionEnds) birthOf(c endedAt) *record.Record {
+	key := connectionKey{c.Protocol, c.Client, c.Server}
+	b := e.births[key]
+	if b == nil {
+		return nil
+	}
+	for c.Client.Port() != 0 && b.next != nil && !b.next.Time.After(c.at) {
+		e.next(key)
+		b = b.next
+	}
+	if b.Time.After(c.at.Add(endWait)) {
+		return nil // of a later connection
+	}
+	e.next(key)
+	return b.Record
+}
+
+// forget forgets all births and ends.
+func (e *connectionEnds) forget() {
+	clear(e.births)
+	e.order = nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.came = nil
+}
+
+// addEnds adds the records of connections that have ended.
+func (o *observer) addEnds(ctx context.Context, now time.Time) {
+	if !o.ends.isWanted() {
+		if len(o.ends.order) > 0 {
+			o.ends.forget()
+		}
+		return
+	}
+	list := o.ends.due(now)
+	if len(list) == 0 {
+		return
+	}
+	events, unnamed := make([]record.Event, len(list)), 0
+	for i, c := range list {
+		if begun := o.ends.birthOf(c); begun != nil {
+			events[i].End = o.ended(c, begun, begun.Time)
+		} else {
+			unnamed++
+		}
+	}
+	if unnamed > 0 {
+		if ask(ctx, o.tables.engine, func() {
+			for i, c := range list {
+				if events[i].End == nil {
+					begun := o.named(seenReport{datapath.ReportOfMark(c.Mark, firstHeaders(c.Connection), c.Asked), c.at}).Connection
+					events[i].End = o.ended(c, begun, c.Began)
+					events[i].End.Life.Late = true
+				}
+			}
+		}) != nil {
+			o.ends.lost.Add(uint64(unnamed))
+		}
+	}
+	kept := events[:0]
+	for _, e := range events {
+		if e.End != nil {
+			kept = append(kept, e)
+		}
+	}
+	o.history.Add(kept...)
+}
+
+// firstHeaders are the headers of a connection's first packet behind the Service.
+func firstHeaders(c ended.Connection) datapath.Headers {
+	return datapath.Headers{Src: c.Client.Addr(), Dst: c.Server.Addr(), Protocol: c.Protocol, SrcPort: c.Client.Port(),
+		DstPort: c.Server.Port()}
+}
+
+// ended makes the record of a connection that has ended from the record of its birth.
+func (o *observer) ended(c endedAt, begun *record.Record, began time.Time) *record.Record {
+	out := *begun
+	out.Time, out.Count = c.at, 1
+	out.First = speaksFor(begun)
+	out.Life = &record.Life{Began: began}
+	if !began.IsZero() {
+		out.Life.Seconds = max(0, c.at.Sub(began).Seconds())
+	}
+	if c.Counted {
+		out.Life.Sent = &record.Traffic{Packets: c.Sent.Packets, Bytes: c.Sent.Bytes}
+		out.Life.Received = &record.Traffic{Packets: c.Received.Packets, Bytes: c.Received.Bytes}
+	}
+	return &out
+}
+
+// speaksFor reports whether the Node of a record speaks for the end of its connection. That is the client's Node. For a
+// client outside of the cluster it is the server's, or the Node where the connection leaves the cluster.
+func speaksFor(r *record.Record) bool {
+	if r.From.Node != "" {
+		return r.From.Node == r.Node
+	}
+	return r.To.Node == "" || r.To.Node == r.Node
+}

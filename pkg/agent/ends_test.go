@@ -1,0 +1,340 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/observe/ended"
+	"github.com/tombolo-net/tombolo/pkg/observe/ended/endedtest"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// opened is the copy of the first packet of a TCP connection of a Pod, behind the Service.
+func opened(t *testing.T, client, server, asked netip.AddrPort) ofp.PacketIn2 {
+	t.Helper()
+	frame := append(make([]byte, 12), 8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0)
+	frame = append(append(frame, client.Addr().AsSlice()...), server.Addr().AsSlice()...)
+	frame = binary.BigEndian.AppendUint16(frame, client.Port())
+	frame = binary.BigEndian.AppendUint16(frame, server.Port())
+	frame = append(frame, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0)
+	match := flow.All(flow.TCP(), flow.CTState("+new+trk"), flow.Reg(0).Bits(0, 4).Is(3),
+		flow.Field(ofp.CTNwProto, []byte{6}, nil), flow.CTDst(netip.PrefixFrom(asked.Addr(), 32)),
+		flow.Field(ofp.CTTpDst, binary.BigEndian.AppendUint16(nil, asked.Port()), nil))
+	if err := match.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return ofp.PacketIn2{Data: frame, Table: datapath.Commit, Userdata: []byte("opened"), Metadata: match.OXM()}
+}
+
+// follow reads events of the agent, as `tombolo observe -f --connections` does.
+func follow(t *testing.T, o *observer, query string) <-chan record.Event {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(o.serve))
+	t.Cleanup(server.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"?follow=true&connections=true&"+query, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, done := make(chan record.Event, 100), make(chan struct{})
+	go func() {
+		defer close(done)
+		for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+			var e record.Event
+			if json.Unmarshal(lines.Bytes(), &e) == nil && e.Begin == nil {
+				out <- e
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		answer.Body.Close()
+		<-done
+	})
+	return out
+}
+
+// next is the next event of a reader.
+func next(t *testing.T, events <-chan record.Event) record.Event {
+	t.Helper()
+	select {
+	case e := <-events:
+		return e
+	case <-time.After(20 * time.Second):
+		t.Fatal("no event within 20 s")
+	}
+	return record.Event{}
+}
+
+// TestConnectionEnds has the kernel track connections between the addresses of Pods. The records of their ends have the
+// names of their beginnings, and the kernel's bytes. A connection without a recorded beginning is named at its end.
+func TestConnectionEnds(t *testing.T) {
+	a := newAsked(t)
+	web, db := a.web.IPs[0].Addr(), a.db.IPs[0].Addr()
+	a.serve("store", db.String())
+	service, server := netip.MustParseAddrPort("10.97.0.10:80"), netip.AddrPortFrom(db, 5432)
+	o := a.agent.packetIns.observer
+	made, listening := make(chan netns.NsHandle, 1), make(chan struct{}, 1)
+	o.ends.count = func() error { return nil }
+	o.ends.listen = func() (endReader, error) {
+		events, err := ended.Listen(datapath.ServiceZone, int(<-made))
+		listening <- struct{}{}
+		return events, err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 2)
+	go func() { stopped <- o.run(ctx) }()
+	go func() { stopped <- o.ends.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		for range 2 {
+			if err := <-stopped; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	events := follow(t, o, "from=default/web")
+	others := follow(t, o, "from=default/db")
+	made <- endedtest.Enter(t, endedtest.Tracking{Addresses: []netip.Addr{web, db, service.Addr()}, Protocol: "tcp",
+		Ports: []uint16{80, 5432}, Zone: datapath.ServiceZone, Service: service, Endpoint: server})
+	<-listening
+	listener, err := net.Listen("tcp4", server.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	connect := func(port uint16) (client netip.AddrPort) {
+		t.Helper()
+		client = netip.AddrPortFrom(web, port)
+		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(client), Timeout: 10 * time.Second}
+		c, err := dialer.Dial("tcp4", service.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := c.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		for left := 1000; left > 0; {
+			n, err := s.Read(make([]byte, left))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left -= n
+		}
+		return client
+	}
+	early, seen := connect(40001), connect(40002) // the switch has sent no copy of the first one
+	if err := o.take(opened(t, seen, server, service)); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, events); e.Connection == nil || e.Connection.To.Pod != "db" {
+		t.Fatalf("the first event is %+v, want the connection", e)
+	}
+	endedtest.Forget(t)
+	for range 2 {
+		e := next(t, events)
+		r := e.End
+		if r == nil || r.Life == nil || r.Life.Sent == nil || r.Life.Received == nil {
+			t.Fatalf("the event is %+v, want an end with bytes", e)
+		}
+		late := r.From.Port == early.Port()
+		if r.From.Pod != "web" || r.To.Pod != "db" || r.To.Port != 5432 || r.Service != "default/store" || !r.First ||
+			r.Asked != service.String() || r.Verdict != record.Allowed || r.Life.Late != late {
+			t.Errorf("the end is %+v %+v", r, r.Life)
+		}
+		if r.Life.Sent.Bytes < 1000 || r.Life.Sent.Packets < 3 || r.Life.Received.Bytes < 100 ||
+			r.Life.Received.Bytes >= 1000 {
+			t.Errorf("%+v sent, %+v received", r.Life.Sent, r.Life.Received)
+		}
+		if began := r.Life.Began; began.IsZero() != late || !late && (r.Life.Seconds <= 0 || began.After(r.Time)) {
+			t.Errorf("began %v, ended %v after %v s", began, r.Time, r.Life.Seconds)
+		}
+	}
+	select {
+	case e := <-others:
+		t.Errorf("a reader who asks for other clients gets %+v", e)
+	default:
+	}
+}
+
+// readerOf gives the ends of a test.
+type readerOf struct {
+	ends   chan []ended.Connection
+	closed chan struct{}
+}
+
+func (r readerOf) Read() ([]ended.Connection, uint64, error) {
+	select {
+	case list := <-r.ends:
+		return list, 0, nil
+	case <-r.closed:
+		return nil, 0, errors.New("closed")
+	}
+}
+
+func (r readerOf) Close() error {
+	close(r.closed)
+	return nil
+}
+
+// TestEndsWanted reads ends only while they are wanted, and reports once that it cannot.
+func TestEndsWanted(t *testing.T) {
+	log := &logTail{}
+	e := newConnectionEnds("system", slog.New(slog.NewTextHandler(log, nil)))
+	open, refused := make(chan readerOf), make(chan error, 1)
+	e.count = func() error { return errors.New("read-only") }
+	e.listen = func() (endReader, error) {
+		select {
+		case err := <-refused:
+			return nil, err
+		default:
+		}
+		r := readerOf{make(chan []ended.Connection), make(chan struct{})}
+		open <- r
+		return r, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.run(ctx) }()
+	for range 2 {
+		e.want(true)
+		r := <-open
+		r.ends <- []ended.Connection{{}}
+		e.want(false)
+		<-r.closed
+	}
+	refused <- errors.New("operation not permitted")
+	e.want(true)
+	deadline := time.Now().Add(20 * time.Second)
+	for len(e.problems("n1")) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("no problem is reported")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if p := e.problems("n1")[0]; p.Reason != "ConnectionEndsNotSeen" || !strings.Contains(p.Message, "not permitted") {
+		t.Errorf("the problem is %+v", p)
+	}
+	r := <-open
+	r.ends <- nil // it reads, so the problem is over
+	if list := e.problems("n1"); len(list) != 0 {
+		t.Errorf("the problems are %+v", list)
+	}
+	cancel()
+	<-r.closed
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "records have no bytes"); n != 1 {
+		t.Errorf("the log says %d times that bytes are not counted: %s", n, log)
+	}
+}
+
+// TestBirthOf joins ends with births: ports are used again, and connections without ports are alike.
+func TestBirthOf(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
+	client, server := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for _, row := range []struct {
+		name   string
+		port   uint16
+		births []int // their times
+		ends   []int
+		want   []int // the births of the ends; -1 for no birth
+	}{
+		{"one", 80, []int{0}, []int{50}, []int{0}},
+		{"the copy comes late", 80, []int{100}, []int{50}, []int{100}},
+		{"of a later connection", 80, []int{900}, []int{50}, []int{-1}},
+		{"the port is used again", 80, []int{0, 900}, []int{800, 2000}, []int{0, 900}},
+		{"an end is lost", 80, []int{0, 900}, []int{2000, 2001}, []int{900, -1}},
+		{"without ports", 0, []int{0, 900}, []int{2000, 3000}, []int{0, 900}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			e := newConnectionEnds("system", slog.New(slog.NewTextHandler(&logTail{}, nil)))
+			e.want(true)
+			for _, ms := range row.births {
+				r := seenReport{Report: datapath.Report{Headers: datapath.Headers{Src: client, Dst: server, Protocol: 6,
+					SrcPort: row.port, DstPort: row.port}}}
+				e.began(r, &record.Record{Time: at(ms)})
+			}
+			for i, ms := range row.ends {
+				c := ended.Connection{Protocol: 6, Client: netip.AddrPortFrom(client, row.port),
+					Server: netip.AddrPortFrom(server, row.port)}
+				r, have := e.birthOf(endedAt{c, at(ms)}), -1
+				if r != nil {
+					have = int(r.Time.Sub(begin).Milliseconds())
+				}
+				if have != row.want[i] {
+					t.Errorf("end at %d ms: birth at %d, want %d", ms, have, row.want[i])
+				}
+			}
+			if left := len(e.births); left > 0 && !slices.Contains(row.want, -1) {
+				t.Errorf("%d births are left", left)
+			}
+		})
+	}
+}
+
+// TestBirthsBounded has more connections live than are kept. The oldest ones are forgotten.
+func TestBirthsBounded(t *testing.T) {
+	e := newConnectionEnds("system", slog.New(slog.NewTextHandler(&logTail{}, nil)))
+	e.want(true)
+	server := netip.MustParseAddr("10.0.0.2")
+	report := func(i int) seenReport {
+		return seenReport{Report: datapath.Report{Headers: datapath.Headers{Dst: server, Protocol: 17, SrcPort: uint16(i),
+			Src: netip.AddrFrom4([4]byte{10, 1, byte(i >> 16), 1}), DstPort: 53}}}
+	}
+	const more = 1000
+	for i := range maxBirths + more {
+		e.began(report(i), &record.Record{})
+		if i > 0 && i < maxBirths/2 { // short ones do not shorten the memory of the others
+			r := report(i)
+			e.birthOf(endedAt{ended.Connection{Protocol: 17, Client: netip.AddrPortFrom(r.Src, r.SrcPort),
+				Server: netip.AddrPortFrom(r.Dst, 53)}, time.Now()})
+		}
+	}
+	if have := len(e.births); have != maxBirths/2+more+1 {
+		t.Errorf("%d of %d births are kept", have, maxBirths/2+more+1)
+	}
+	for i := range maxBirths + more {
+		e.began(report(1<<20+i), &record.Record{})
+	}
+	if n := len(e.births); n > maxBirths || n < maxBirths-birthsRoom || len(e.order) != n {
+		t.Errorf("%d births are kept, want nearly %d", n, maxBirths)
+	}
+	if r := report(0); e.births[connectionKey{17, netip.AddrPortFrom(r.Src, r.SrcPort),
+		netip.AddrPortFrom(r.Dst, 53)}] != nil {
+		t.Error("an old birth is kept")
+	}
+	e.take(make([]ended.Connection, maxEnds+7), 1, time.Now())
+	if n := e.lost.Load(); n != 8 {
+		t.Errorf("%d ends are lost, want 8", n)
+	}
+}
