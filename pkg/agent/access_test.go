@@ -56,6 +56,10 @@ func TestAccess(t *testing.T) {
 				slices.Equal(rule.Verbs, []string{"get", "list", "create", "update", "delete"}) {
 				continue // testLeaseAccess
 			}
+			if slices.Equal(rule.Resources, []string{capturesResource + "/status"}) &&
+				slices.Equal(rule.Verbs, []string{"patch"}) {
+				continue // TestPacketCaptures
+			}
 			if want := []string{"get", "list", "watch"}; !slices.Equal(rule.Verbs, want) {
 				t.Errorf("the agent may %v %v, want %v", rule.Verbs, rule.Resources, want)
 			}
@@ -67,7 +71,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	c := config.Default()
-	c.FeatureGates = map[string]bool{"Multicluster": true, "TenantNetworks": true}
+	c.FeatureGates = map[string]bool{"Multicluster": true, "TenantNetworks": true, "PacketCapture": true}
 	c.Multicluster.EnableGateway, c.Multicluster.EnableStretchedNetworkPolicy = true, true
 	var watched []resource
 	for _, k := range newTables(c, "node-1").kinds.All() {

@@ -101,6 +101,7 @@ type Agent struct {
 	wireguard     wireguardParts
 	networks      *publisher[string] // of transportNetworks
 	addresses     *ipHolder          // of ExternalIPPools; nil without the feature
+	captures      *captures          // nil without the feature
 	file          *configFile
 	relays        *relays
 
@@ -221,6 +222,9 @@ func newAgent(o Options) (*Agent, error) {
 	if a.addresses, err = a.newIPHolder(); err != nil {
 		return nil, err
 	}
+	if a.captures, err = a.newCaptures(); err != nil {
+		return nil, err
+	}
 	if c := a.config.AntreaProxy; c.ProxyAll && !c.DisableServiceHealthCheckServer {
 		a.serviceHealth = newServiceHealth(oncePer(healthKept, a.ready), func() bool {
 			n, _ := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
@@ -338,6 +342,9 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	runs = append(runs, a.networks.run, a.relays.run)
 	if a.addresses != nil {
 		runs = append(runs, a.addresses.run)
+	}
+	if a.captures != nil {
+		runs = append(runs, a.captures.loop)
 	}
 	for _, p := range a.wireguard.publishers {
 		runs = append(runs, p.run)
@@ -529,6 +536,9 @@ func (a *Agent) watchTables() {
 	})
 	if a.serviceHealth != nil {
 		t.services.Health.Watch(a.serviceHealth.changed)
+	}
+	if a.captures != nil {
+		t.captures.rows.Watch(func([]derive.Change[derive.Object, captureRow]) { a.captures.changed() })
 	}
 	t.outside.translations.Watch(func(changes []derive.Change[derive.Object, []hostnet.Translation]) {
 		for _, c := range changes {

@@ -102,6 +102,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathLogLevel, a.serveLogLevel)
 	mux.HandleFunc("PUT "+api.PathLogLevel, a.setLogLevel)
 	mux.HandleFunc("GET "+api.PathObserve, a.packetIns.observer.serve)
+	mux.HandleFunc("GET "+api.PathCapture, a.serveCapture)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}

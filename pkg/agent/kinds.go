@@ -72,6 +72,8 @@ func (t *tables) declareKinds() {
 				watch.IfAllowed()),
 		})
 	}
+	t.captures.objects = watch.NewSource(k, "packetcaptures", captureFactsOf, watch.If(t.config.Enabled("PacketCapture")),
+		watch.IfAllowed())
 	t.kinds = k
 }
 

@@ -62,18 +62,7 @@ func TestReportAccess(t *testing.T) {
 	if err := c.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.ReadFile("../../deploy/agent/tombolo.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var access [][]byte
-	for _, document := range bytes.Split(manifest, []byte("\n---\n")) {
-		if bytes.Contains(document, []byte("  name: antrea-agent\n")) &&
-			!bytes.Contains(document, []byte("kind: DaemonSet")) {
-			access = append(access, document)
-		}
-	}
-	as := apiserver.Access(t, admin, bytes.Join(access, []byte("\n---\n")))
+	as := agentAccess(t, admin)
 	on := func(node string) reportAPI {
 		config := rest.CopyConfig(as)
 		config.Impersonate.Extra = map[string][]string{}
@@ -336,6 +325,23 @@ func TestReportAccess(t *testing.T) {
 		}
 	}
 	kubelets(t, admin, c, refused)
+}
+
+// agentAccess returns the agents' access to an API server: what the manifest allows.
+func agentAccess(t *testing.T, admin *rest.Config) *rest.Config {
+	t.Helper()
+	manifest, err := os.ReadFile("../../deploy/agent/tombolo.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var access [][]byte
+	for _, document := range bytes.Split(manifest, []byte("\n---\n")) {
+		if bytes.Contains(document, []byte("  name: antrea-agent\n")) &&
+			!bytes.Contains(document, []byte("kind: DaemonSet")) {
+			access = append(access, document)
+		}
+	}
+	return apiserver.Access(t, admin, bytes.Join(access, []byte("\n---\n")))
 }
 
 // kubelets lets kubelets write their Nodes. They may write everything except the annotation that makes a Node a

@@ -75,6 +75,7 @@ type tables struct {
 	outside   *outsideTables
 	hostPorts *hostPortTables
 	external  *externalIPTables
+	captures  *captureTables
 	outputs   outputs
 	inside    *insideTables
 	keys      *nodeKeys
@@ -138,8 +139,10 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.hostPorts.add(e, c.AntreaProxy.ProxyAll)
 	t.external = &externalIPTables{config: c, this: t.this, services: t.services}
 	t.external.held = derive.NewSource[policy.Addr, bool](e, "held-addresses")
+	t.captures = &captureTables{node: nodeName, nodes: t.nodes, policies: t.policies, pods: t.pods}
 	t.declareKinds()
 	t.external.add(e)
+	t.captures.add(e)
 	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.objects.asked))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
 	t.resolvers = &resolverTables{config: c, services: t.services}

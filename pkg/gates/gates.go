@@ -40,7 +40,7 @@ var all = map[string]Gate{
 	"NodeLatencyMonitor":            {},
 	"NodeNetworkPolicy":             {},
 	"NodePortLocal":                 {On: true},
-	"PacketCapture":                 {},
+	"PacketCapture":                 {Have: true},
 	"PreferSameTrafficDistribution": {Have: true},
 	"SecondaryNetwork":              {},
 	"ServiceExternalIP":             {On: true, Have: true},

@@ -68,7 +68,7 @@ func isolatingAnnotation(n *corev1.Namespace) []Finding {
 // antreaKinds are the resources of crd.antrea.io that this version does not have.
 var antreaKinds = []string{
 	"antreanodeconfigs", "bgppolicies", "egresses", "externalentities", "externalnodes",
-	"flowexporterdestinations", "ippools", "nodelatencymonitors", "packetcaptures", "supportbundlecollections",
+	"flowexporterdestinations", "ippools", "nodelatencymonitors", "supportbundlecollections",
 	"traceflows", "trafficcontrols",
 }
 

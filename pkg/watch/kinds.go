@@ -16,6 +16,7 @@ import (
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
@@ -74,6 +75,8 @@ var resources = byType(
 	resource{crdv1beta1.GroupVersion.WithResource("groups"), &crdv1beta1.Group{}, &crdv1beta1.GroupList{}},
 	resource{crdv1beta1.GroupVersion.WithResource("externalippools"), &crdv1beta1.ExternalIPPool{},
 		&crdv1beta1.ExternalIPPoolList{}},
+	resource{crdv1alpha1.GroupVersion.WithResource("packetcaptures"), &crdv1alpha1.PacketCapture{},
+		&crdv1alpha1.PacketCaptureList{}},
 	resource{contrailv4.GroupVersion.WithResource("virtualnetworks"), &contrailv4.VirtualNetwork{},
 		&contrailv4.VirtualNetworkList{}},
 	resource{contrailv4.GroupVersion.WithResource("virtualnetworkrouters"), &contrailv4.VirtualNetworkRouter{},
@@ -124,7 +127,8 @@ var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install,
-		crdv1beta1.AddToScheme, contrailv4.AddToScheme, tombolov1alpha1.AddToScheme, npv1alpha2.Install,
+		crdv1alpha1.AddToScheme, crdv1beta1.AddToScheme, contrailv4.AddToScheme, tombolov1alpha1.AddToScheme,
+		npv1alpha2.Install,
 	} {
 		utilruntime.Must(add(s))
 	}

@@ -89,6 +89,8 @@ func finish(crd map[string]any, own map[string]bool) {
 	case "crd.antrea.io":
 		otherSide(spec["versions"])
 		selectors(spec["versions"])
+		addresses(spec["versions"])
+		shortWords(spec["versions"])
 		if of := columns[fmt.Sprint(names["kind"])]; of != nil {
 			versions, _ := spec["versions"].([]any)
 			for _, v := range versions {
@@ -185,6 +187,36 @@ func selectors(node any) {
 	}
 }
 
+// addresses lets the ends of a PacketCapture have addresses of either version of IP, and no other text.
+func addresses(versions any) {
+	list, _ := versions.([]any)
+	for _, v := range list {
+		for _, end := range []string{"source", "destination"} {
+			of := at(v, "schema", "openAPIV3Schema", "properties", "spec", "properties", end)
+			if ip, _ := at(of, "properties", "ip").(map[string]any); ip != nil {
+				ip["anyOf"] = []any{map[string]any{"format": "ipv4"}, map[string]any{"format": "ipv6"}}
+			}
+		}
+	}
+}
+
+// shortWords bounds the texts of numbers or words that rules read. Without it the rules cost more than definitions may.
+func shortWords(node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		if node["x-kubernetes-int-or-string"] == true && node["x-kubernetes-validations"] != nil {
+			node["maxLength"] = 20
+		}
+		for _, child := range node {
+			shortWords(child)
+		}
+	case []any:
+		for _, child := range node {
+			shortWords(child)
+		}
+	}
+}
+
 // columns are what kubectl shows of the Multi-Cluster Services API's kinds, and of kinds whose paths are too long for a
 // comment.
 var columns = map[string][]any{
@@ -209,6 +241,18 @@ var columns = map[string][]any{
 		wide(column("Connected Agents", "integer", ".connectedAgentNum", ""), 1),
 		wide(column("Node", "string", ".nodeRef.name", ""), 1),
 		wide(column("Num Network Policies", "integer", ".networkPolicyControllerInfo.networkPolicyNum", ""), 2),
+	},
+	"PacketCapture": {
+		wide(column("Source-Pod", "string", ".spec.source.pod", "Pod that packets come from"), 10),
+		wide(column("Destination-Pod", "string", ".spec.destination.pod", "Pod that packets go to"), 10),
+		wide(column("Source-IP", "string", ".spec.source.ip", "Address that packets come from"), 10),
+		wide(column("Destination-IP", "string", ".spec.destination.ip", "Address that packets go to"), 10),
+		wide(column("Timeout", "integer", ".spec.timeout", "Longest time in seconds"), 10),
+		age,
+		column("Captured-Packets", "integer", ".status.numberCaptured", "Packets in the file"),
+		condition("Started", "string", "status.conditions", "PacketCaptureStarted", "status"),
+		condition("Complete", "string", "status.conditions", "PacketCaptureComplete", "status"),
+		wide(condition("Uploaded", "string", "status.conditions", "PacketCaptureFileUploaded", "status"), 10),
 	},
 }
 

@@ -77,8 +77,8 @@ func ours(t *testing.T, name string) map[string]any {
 
 // TestDescriptions accepts only descriptions that stand in this repository's own types.
 func TestDescriptions(t *testing.T) {
-	own, err := comments([]string{"../multicluster/v1alpha1", "../multicluster/v1alpha2", "../crd/v1beta1",
-		"../contrail/v4", "../tombolo/v1alpha1"})
+	own, err := comments([]string{"../multicluster/v1alpha1", "../multicluster/v1alpha2", "../crd/v1alpha1",
+		"../crd/v1beta1", "../contrail/v4", "../tombolo/v1alpha1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,9 @@ const (
 	PathExternalIPs = "/v1/externalips"
 	// PathLogLevel answers with LogLevel. PUT with level=N in the query changes it until the agent restarts.
 	PathLogLevel = "/v1/loglevel"
+	// PathCapture answers with the pcapng file of a PacketCapture of this Node. Query: name=NAME. The file has users'
+	// data, so the path is not in Reading.
+	PathCapture = "/v1/capture"
 )
 
 // Gate is one feature gate.

@@ -1,0 +1,108 @@
+// Package capturetest has a wire for tests of captures.
+package capturetest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Wire is a veth pair in a network namespace of a test. Packets that are sent at one end come out of the other.
+type Wire struct {
+	Node, Pod string // the ends: at a Node, and in a Pod
+	path      string
+}
+
+// New makes a veth pair. Its end at the Node has this name.
+func New(t testing.TB, node string) Wire {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test makes network namespaces, and needs root")
+	}
+	cmd := exec.Command("unshare", "--net", "sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	w := Wire{node, "pod0", fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)}
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if link, err := os.Readlink(w.path); err == nil && link != own {
+			break
+		} else if time.Now().After(until) {
+			t.Fatalf("no network namespace: %v", err)
+		}
+	}
+	w.IP(t, "link add "+w.Node+" type veth peer name "+w.Pod, "link set "+w.Node+" up", "link set "+w.Pod+" up")
+	return w
+}
+
+// IP runs commands of ip(8) in the namespace.
+func (w Wire) IP(t testing.TB, commands ...string) {
+	t.Helper()
+	cmd := exec.Command("nsenter", "--net="+w.path, "ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("ip: %v\n%s", err, out)
+	}
+}
+
+// Do calls f in the namespace.
+func (w Wire) Do(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	to, err := netns.GetFromPath(w.path)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := netns.Set(to); err != nil {
+		return err
+	}
+	err = f()
+	return errors.Join(err, netns.Set(home))
+}
+
+// Send sends frames at an end.
+func (w Wire) Send(t testing.TB, end string, frames ...[]byte) {
+	t.Helper()
+	err := w.Do(func() error {
+		link, err := net.InterfaceByName(end)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for _, f := range frames {
+			if err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
