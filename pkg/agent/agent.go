@@ -150,6 +150,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.packetIns.names.run(ctx) })
 		g.Go(func() error { return a.packetIns.observer.run(ctx) })
 		g.Go(func() error { return a.packetIns.observer.ends.run(ctx) })
+		g.Go(func() error { return a.packetIns.observer.export.run(ctx) })
 		g.Go(func() error { return a.packetIns.probes.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
@@ -276,6 +277,9 @@ func newAgent(o Options) (*Agent, error) {
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
 	}
 	a.packetIns.observer = newObserver(a.config, a.tables, a.answers.why, a.flows, a.log)
+	if a.packetIns.observer.export, err = newFlowExport(a.config, o.NodeName, a.packetIns.observer); err != nil {
+		return nil, err
+	}
 	a.packetIns.probes = newWayProbes(a.tables, a.switchPorts, a.flows, a.log)
 	a.answers.hops = &hopAnswers{a.answers.dump, a.answers.why, a.packetIns.observer}
 	if a.relays, err = newRelays(o, a.tables, a.debugHandler()); err != nil {
@@ -286,7 +290,7 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
-			a.packetIns.names.addresses, a.packetIns.observer.dropped, a.relays.open,
+			a.packetIns.names.addresses, a.packetIns.observer.dropped, a.packetIns.observer.export, a.relays.open,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
 			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log},
 			wayMetrics{ways, a.packetIns.probes.Prober}, stateMetrics{a})

@@ -337,6 +337,7 @@ func (a *Agent) status() api.Status {
 	problems := slices.Concat(a.tables.engine.Problems(), a.connections.flusher.problems(a.options.NodeName),
 		a.connections.rechecks.problems(a.options.NodeName), a.connections.count.problems(a.options.NodeName),
 		a.packetIns.observer.ends.problems(a.options.NodeName),
+		a.packetIns.observer.export.problems(a.options.NodeName),
 		a.packetIns.strangers.problems(a.options.NodeName), a.host.Problems())
 	for _, e := range a.wireguard.encryptions {
 		problems = append(problems, e.problems(a.options.NodeName)...)

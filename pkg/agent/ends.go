@@ -346,7 +346,7 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 			kept = append(kept, e)
 		}
 	}
-	o.history.Add(kept...)
+	o.add(kept...)
 }
 
 // firstHeaders are the headers of a connection's first packet behind the Service.

@@ -17,10 +17,14 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
+	ipfixcollector "github.com/vmware/go-ipfix/pkg/collector"
+	"github.com/vmware/go-ipfix/pkg/entities"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/ended"
 	"github.com/tombolo-net/tombolo/pkg/observe/ended/endedtest"
+	"github.com/tombolo-net/tombolo/pkg/observe/ipfix"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -102,13 +106,15 @@ func TestConnectionEnds(t *testing.T) {
 		listening <- struct{}{}
 		return events, err
 	}
+	got := collector(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan error, 2)
+	stopped := make(chan error, 3)
+	go func() { stopped <- o.export.run(ctx) }()
 	go func() { stopped <- o.run(ctx) }()
 	go func() { stopped <- o.ends.run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		for range 2 {
+		for range 3 {
 			if err := <-stopped; err != nil {
 				t.Error(err)
 			}
@@ -182,6 +188,61 @@ func TestConnectionEnds(t *testing.T) {
 		t.Errorf("a reader who asks for other clients gets %+v", e)
 	default:
 	}
+	for _, reason := range []uint8{2, 3, 3} { // the beginning, and two ends
+		select {
+		case m := <-got:
+			if m["flowEndReason"] != reason || m["sourcePodName"] != "web" || m["destinationPodName"] != "db" ||
+				m["destinationServicePortName"] != "default/store" || (m["octetTotalCount"].(uint64) > 1000) != (reason == 3) {
+				t.Errorf("the collector gets %v, want the reason %d", m, reason)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the collector gets nothing: %+v", o.export.Counts())
+		}
+	}
+	if list := o.export.problems("n1"); len(list) != 0 {
+		t.Errorf("the problems are %v", list)
+	}
+}
+
+// collector has the observer's records sent to another program's collector.
+func collector(t *testing.T, o *observer) <-chan map[string]any {
+	t.Helper()
+	c := config.Default()
+	c.FeatureGates = map[string]bool{"FlowExporter": true}
+	c.FlowExporter.Enable, c.FlowExporter.FlowCollectorAddr = true, "127.0.0.1:1:tcp"
+	var err error
+	if o.export, err = newFlowExport(c, "n1", o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ipfix.NewEncoder(0, ""); err != nil { // loads the elements for both
+		t.Fatal(err)
+	}
+	p, err := ipfixcollector.InitCollectingProcess(ipfixcollector.CollectorInput{Address: "127.0.0.1:0", Protocol: "tcp",
+		MaxBufferSize: 65535})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go p.Start()
+	out, done := make(chan map[string]any, 100), make(chan struct{})
+	go func() {
+		defer close(done)
+		for m := range p.GetMsgChan() {
+			if set := m.GetSet(); set.GetSetType() == entities.Data {
+				for _, r := range set.GetRecords() {
+					out <- r.GetElementMap()
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		p.Stop()
+		<-done
+	})
+	for p.GetAddress() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	o.export.Collector.Port = netip.MustParseAddrPort(p.GetAddress().String()).Port()
+	return out
 }
 
 // readerOf gives the ends of a test.

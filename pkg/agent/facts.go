@@ -226,7 +226,10 @@ func clusterSetFactsOf(cs *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet {
 		}
 		out.Annotations[key] = value
 	}
-	if out.Annotations == nil {
+	if len(cs.Spec.Leaders) > 0 && cs.Spec.Leaders[0].Server != "" { // a leader has a second one in its Common Area
+		out.Spec.ClusterID = cs.Spec.ClusterID
+	}
+	if out.Annotations == nil && out.Spec.ClusterID == "" {
 		return nil
 	}
 	return out

@@ -61,6 +61,7 @@ type observer struct {
 	queue   *sharedQueue[netip.Addr, seenReport] // by the sender
 	lost    atomic.Uint64                        // reports that found the queue full
 	ends    *connectionEnds
+	export  *flowExport            // nil if no collector gets records
 	recent  atomic.Int32           // looks at the meters that are still due
 	dropped *prometheus.CounterVec // packets, by reason
 
@@ -231,7 +232,13 @@ func (o *observer) addSome(ctx context.Context) {
 		}
 		return
 	}
+	o.add(events...)
+}
+
+// add records events.
+func (o *observer) add(events ...record.Event) {
 	o.history.Add(events...)
+	o.export.add(events)
 }
 
 func keyOf(r seenReport) foldKey {
@@ -447,14 +454,14 @@ func (o *observer) flush(now time.Time) {
 		f.more, f.until = 0, now.Add(foldWithin) // it goes on: it is not named again
 	}
 	slices.SortFunc(events, func(x, y record.Event) int { return x.Drop.Time.Compare(y.Drop.Time) })
-	o.history.Add(events...)
+	o.add(events...)
 }
 
 // countLost adds an event about the reports that were lost since the last one.
 func (o *observer) countLost(ctx context.Context, at time.Time) {
 	missing := func(lost uint64, why string) {
 		if lost > 0 {
-			o.history.Add(record.Event{Missing: &record.Missing{Node: o.tables.nodeName, Time: at, Lost: lost, Why: why}})
+			o.add(record.Event{Missing: &record.Missing{Node: o.tables.nodeName, Time: at, Lost: lost, Why: why}})
 		}
 	}
 	clear(o.senders)

@@ -28,7 +28,7 @@ var all = map[string]Gate{
 	"EgressTrafficShaping":          {},
 	"EndpointSlice":                 {On: true, Locked: true, Have: true},
 	"ExternalNode":                  {},
-	"FlowExporter":                  {},
+	"FlowExporter":                  {Have: true},
 	"IPsecCertAuth":                 {},
 	"L7NetworkPolicy":               {},
 	"LoadBalancerModeDSR":           {},

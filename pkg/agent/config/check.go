@@ -1,9 +1,12 @@
 package config
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net/netip"
 	"reflect"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/ipfix"
 )
 
 // check applies the rules between keys, and the limits of this version.
@@ -13,6 +16,7 @@ func (d *decoder) check(c *Config) {
 	d.ranges(c)
 	d.hostNetwork(c)
 	d.distribution(c)
+	d.flowExporter(c)
 	d.withoutEffect("", reflect.ValueOf(*c), reflect.ValueOf(defaultConfig()))
 }
 
@@ -21,6 +25,36 @@ func defaultConfig() Config {
 	var c Config
 	(&decoder{}).defaults(reflect.ValueOf(&c).Elem())
 	return c
+}
+
+// flowExporter turns flow records off that this version cannot send: traffic goes on without them.
+func (d *decoder) flowExporter(c *Config) {
+	f := &c.FlowExporter
+	if !f.Enable {
+		return
+	}
+	if !c.Enabled("FlowExporter") {
+		d.warn(d.lines["flowExporter.enable"], "flowExporter.enable",
+			"has no effect because the feature gate FlowExporter is off; set featureGates.FlowExporter to true")
+		f.Enable = false
+		return
+	}
+	if _, err := ipfix.ParseCollector(f.FlowCollectorAddr); err != nil {
+		d.warn(d.lines["flowExporter.flowCollectorAddr"], "flowExporter.flowCollectorAddr",
+			err.Error()+"; no flow records are sent")
+		f.Enable = false
+		return
+	}
+	if f.FlowCollectorCA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(f.FlowCollectorCA)) {
+		d.warn(d.lines["flowExporter.flowCollectorCA"], "flowExporter.flowCollectorCA",
+			"has no certificate in PEM; no flow records are sent; give the certificate of the collector's CA")
+		f.Enable = false
+		return
+	}
+	if c.Observe.Connections == "off" {
+		d.warn(d.lines["observe.connections"], "observe.connections",
+			"is off, so the flow exporter sends records of drops alone; set it to auto")
+	}
 }
 
 // multicluster drops the section when its gate is off, and checks it otherwise.

@@ -161,13 +161,15 @@ type Egress struct {
 	UniqueMACForSubInterfaces bool     `key:"uniqueMACForSubInterfaces" default:"true" effect:"none" why:"Egress is not in this version"`
 }
 
-// FlowExporter configures flow records.
+// FlowExporter configures flow records. It has an effect only with the feature gate FlowExporter.
 type FlowExporter struct {
-	Enable                  bool          `key:"enable" effect:"none" why:"flow records are not in this version"`
-	FlowCollectorAddr       string        `key:"flowCollectorAddr" default:"flow-aggregator/flow-aggregator:14739:grpc" effect:"none" why:"flow records are not in this version"`
-	FlowPollInterval        time.Duration `key:"flowPollInterval" default:"5s" effect:"none" why:"flow records are not in this version"`
-	ActiveFlowExportTimeout time.Duration `key:"activeFlowExportTimeout" default:"5s" effect:"none" why:"flow records are not in this version"`
-	IdleFlowExportTimeout   time.Duration `key:"idleFlowExportTimeout" default:"15s" effect:"none" why:"flow records are not in this version"`
+	Enable            bool   `key:"enable"`
+	FlowCollectorAddr string `key:"flowCollectorAddr" default:"flow-aggregator/flow-aggregator:14739:grpc"` // HOST:PORT:PROTOCOL
+	// PEM of the CA that signs the collector's certificate; empty: the system's
+	FlowCollectorCA         string        `key:"flowCollectorCA"`
+	FlowPollInterval        time.Duration `key:"flowPollInterval" default:"5s" effect:"none" why:"the datapath reports connections to this version, which does not poll them"`
+	ActiveFlowExportTimeout time.Duration `key:"activeFlowExportTimeout" default:"5s" effect:"none" why:"flow records of this version are of the beginning and the end of connections"`
+	IdleFlowExportTimeout   time.Duration `key:"idleFlowExportTimeout" default:"15s" effect:"none" why:"flow records of this version are of the beginning and the end of connections"`
 }
 
 // Multicast configures IGMP.

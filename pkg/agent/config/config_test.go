@@ -360,3 +360,34 @@ func TestBFD(t *testing.T) {
 		})
 	}
 }
+
+// TestFlowExporter turns flow records off that cannot be sent, and names the key.
+func TestFlowExporter(t *testing.T) {
+	const on = "featureGates: {FlowExporter: true}\nflowExporter:\n  enable: true\n"
+	for _, row := range []struct {
+		text, want string
+		sends      bool
+	}{
+		{on + "  flowCollectorAddr: 192.0.2.7:4739:tls\n", "", true},
+		{on + "  flowCollectorAddr: flows/collector:4739:udp\n", "", true},
+		{on, "line 0: flowExporter.flowCollectorAddr: has \"flow-aggregator/flow-aggregator:14739:grpc\": grpc is not",
+			false},
+		{on + "  flowCollectorAddr: 192.0.2.7\n", "line 4: flowExporter.flowCollectorAddr: has \"192.0.2.7\": the port",
+			false},
+		{on + "  flowCollectorAddr: 192.0.2.7:1:tls\n  flowCollectorCA: x\n", "line 5: flowExporter.flowCollectorCA: has no",
+			false},
+		{"flowExporter: {enable: true}\n", "line 1: flowExporter.enable: has no effect because the feature gate", false},
+		{"observe: {connections: 'off'}\n" + on + "  flowCollectorAddr: 192.0.2.7:4739:tcp\n",
+			"line 1: observe.connections: is off", true},
+		{"featureGates: {FlowExporter: true}\n", "", false},
+	} {
+		c, warnings, err := Parse([]byte(row.text))
+		if err != nil || c.FlowExporter.Enable != row.sends {
+			t.Errorf("%q: sends %v, error %v", row.text, c.FlowExporter.Enable, err)
+		}
+		if len(warnings) > 1 || (len(warnings) == 0) != (row.want == "") ||
+			len(warnings) == 1 && !strings.HasPrefix(warnings[0].String(), row.want) {
+			t.Errorf("%q: the warnings are %v, want %s", row.text, warnings, row.want)
+		}
+	}
+}
