@@ -210,9 +210,13 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.DNSAnswer: a.packetIns.names.take, datapath.DNSOther: a.packetIns.strangers.take,
 		datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.connections.flusher.take(in) },
 		datapath.NeighborSolicit: a.neighbor,
-		datapath.Dropped:         func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
-		datapath.Opened:          func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
-		datapath.WayEcho:         func(in ofp.PacketIn2) error { return a.packetIns.probes.take(in) },
+		datapath.Dropped: func(in ofp.PacketIn2) error {
+			a.packetIns.traces.end(in)
+			return a.packetIns.observer.take(in)
+		},
+		datapath.Traced:  func(in ofp.PacketIn2) error { return a.packetIns.traces.take(in) },
+		datapath.Opened:  func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
+		datapath.WayEcho: func(in ofp.PacketIn2) error { return a.packetIns.probes.take(in) },
 	}, a.log)
 	if a.networks, err = a.newNetworkPublisher(); err != nil {
 		return nil, err
@@ -282,6 +286,7 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	a.packetIns.probes = newWayProbes(a.tables, a.switchPorts, a.flows, a.log)
 	a.answers.hops = &hopAnswers{a.answers.dump, a.answers.why, a.packetIns.observer}
+	a.packetIns.traces = newPacketTraces(a.tables, a.answers.hops, a.flows, looks.revalidated, a.log)
 	if a.relays, err = newRelays(o, a.tables, a.debugHandler()); err != nil {
 		return nil, err
 	}

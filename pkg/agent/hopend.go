@@ -29,7 +29,7 @@ func (a *hopAnswers) end(t appctl.Traced, packet string) api.HopEnd {
 	}
 	for _, user := range t.Userdata {
 		switch kind := datapath.KindOf(ofp.PacketIn2{Userdata: []byte(user)}); kind {
-		case datapath.Dropped, datapath.Opened, datapath.PolicyLog:
+		case datapath.Dropped, datapath.Opened, datapath.PolicyLog, datapath.Traced:
 		case datapath.ServiceReject, datapath.PolicyReject:
 			return a.lost(t, kind)
 		default:
@@ -124,18 +124,9 @@ func (a *hopAnswers) toTunnel(t appctl.Traced) api.HopEnd {
 	}
 	to, from := field("dst"), field("src")
 	next := &api.HopNext{Packet: headersOnly(t), Key: t.Fields["tun_id"], OuterDst: to.String()}
-	p, _ := a.dump.tables.peering.Get(self)
-	if next.Node = a.nodeAt(to); next.Node == "" {
-		for _, peer := range p.Peers {
-			for _, w := range peer.Gateways {
-				if w.End() == to {
-					next.Cluster, next.Gateway = peer.ClusterID, w.Outside.String()
-				}
-			}
-		}
-		if !from.IsValid() {
-			from = p.Part.End
-		}
+	next.Node, next.Cluster, next.Gateway = a.farEnd(to)
+	if p, _ := a.dump.tables.peering.Get(self); next.Node == "" && !from.IsValid() {
+		from = p.Part.End
 	}
 	if from.IsValid() {
 		next.OuterSrc = from.String()
@@ -152,6 +143,33 @@ func (a *hopAnswers) toTunnel(t appctl.Traced) api.HopEnd {
 	return end
 }
 
+// farEnd returns whose the far end of a tunnel is: a Node's of this cluster, or a Gateway's of another cluster.
+func (a *hopAnswers) farEnd(to netip.Addr) (node, cluster, gateway string) {
+	if node = a.nodeAt(to); node != "" {
+		return node, "", ""
+	}
+	p, _ := a.dump.tables.peering.Get(self)
+	for _, peer := range p.Peers {
+		for _, w := range peer.Gateways {
+			if w.End() == to {
+				cluster, gateway = peer.ClusterID, w.Outside.String()
+			}
+		}
+	}
+	return "", cluster, gateway
+}
+
+// directNode returns the Node to which the host sends packets to an address without a tunnel, or no name.
+func (a *hopAnswers) directNode(to netip.Addr) string {
+	for _, row := range a.dump.tables.remotes.All() {
+		r := row.Value
+		if r.DirectTo(to) && slices.ContainsFunc(r.PodCIDRs, func(c netip.Prefix) bool { return c.Contains(to) }) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
 // toHost returns the end of a packet that the host gets. The host routes packets to Pods of some Nodes.
 func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 	n, _ := a.dump.tables.node.Get(self)
@@ -160,11 +178,8 @@ func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 		a.why.nodeOf(whyEnd{ip: to}) == n.Name {
 		return api.HopEnd{Verdict: api.HopDelivered, To: "the host of Node " + n.Name}
 	}
-	for _, row := range a.dump.tables.remotes.All() {
-		r := row.Value
-		if r.DirectTo(to) && slices.ContainsFunc(r.PodCIDRs, func(c netip.Prefix) bool { return c.Contains(to) }) {
-			return api.HopEnd{Verdict: api.HopForwarded, Next: &api.HopNext{Node: r.Name, Packet: headersOnly(t)}}
-		}
+	if next := a.directNode(to); next != "" {
+		return api.HopEnd{Verdict: api.HopForwarded, Next: &api.HopNext{Node: next, Packet: headersOnly(t)}}
 	}
 	return api.HopEnd{Verdict: api.HopLeft,
 		Message: fmt.Sprintf("the host of Node %s sends it on to %s, by its routes", n.Name, to)}

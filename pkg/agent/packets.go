@@ -21,6 +21,7 @@ type packetIns struct {
 	strangers *otherServers
 	observer  *observer
 	probes    *wayProbes
+	traces    *packetTraces
 }
 
 // packets distributes the packets that the switch sends to the agent, by kind, and sends the answers. A meter in the
@@ -95,6 +96,7 @@ func (p *packets) send(ctx context.Context, packetOut func(context.Context, ofp.
 
 // reject answers connections to Services without endpoints, and connections that policies reject.
 func (a *Agent) reject(in ofp.PacketIn2) error {
+	a.packetIns.traces.end(in)
 	_ = a.packetIns.observer.take(in) // whether or not it can be recorded, it is answered
 	out, err := datapath.Reject(in, a.tables.flows.Services.Asked(a.tables.services.Find))
 	if err != nil {

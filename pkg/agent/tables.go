@@ -82,7 +82,8 @@ type tables struct {
 	peersPods *derive.Table[derive.Name, []clusterRange]
 
 	announcement *derive.Table[derive.Name, announcement]
-	observed     *derive.Source[derive.Name, bool] // set while a reader follows connections
+	observed     *derive.Source[derive.Name, bool]             // set while a reader follows connections
+	traced       *derive.Source[derive.Name, datapath.Tracing] // set while packets are followed
 }
 
 // outputs are the rows that writers take.
@@ -121,6 +122,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
 	t.observed = derive.NewSource[derive.Name, bool](e, "observed")
+	t.traced = derive.NewSource[derive.Name, datapath.Tracing](e, "traced")
 
 	one := derive.KeysOf(t.settings)
 	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, gateways: t.objects.gateways,
@@ -174,7 +176,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
 		Exported: t.objects.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
-		Resolvers: t.resolvers.list, Observed: t.observed,
+		Resolvers: t.resolvers.list, Observed: t.observed, Traced: t.traced,
 	}
 	if t.tenants != nil {
 		in.Places, in.Remotes = t.tenants.Places, t.tenants.Remotes
@@ -582,7 +584,7 @@ func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
 		t.settings, t.this.underlay, t.this.last, t.pods.attachments, t.pods.numbers, t.pods.ports, t.ways.lost, t.record,
 		t.inside.sessions, t.pods.unrecovered, t.pods.rebuilding, t.resolvers.node, t.policies.Learned,
-		t.outside.open, t.observed,
+		t.outside.open, t.observed, t.traced,
 	} {
 		s.Loaded()
 	}

@@ -41,6 +41,10 @@ func (b *base) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []pr
 			reportOpened(own.Flows)
 			own.Meters = append(own.Meters, meter(Opened.meter(), openedRate))
 		}
+		if t := b.tracing(r); t.On {
+			own.Flows = append(own.Flows, n.traces(t)...)
+			own.Meters = append(own.Meters, meter(Traced.meter(), tracedRate))
+		}
 		return own, nil
 	}
 	remote, _ := derive.Get(r, b.RemoteNodes, name)

@@ -132,6 +132,10 @@ var (
 	// leaves through it. Its number is the number of the port with BFD (WayEnd). 0 is a path without BFD.
 	way = flow.Reg(7).Bits(0, 16)
 
+	// The packet was reported where it came in, and where it leaves.
+	tracedIn  = flow.Reg(7).Bits(16, 1)
+	tracedOut = flow.Reg(7).Bits(17, 1)
+
 	// These are for a new connection to a Service with session affinity that has no endpoint yet. They are the number of
 	// the group that chooses one, the number of the chosen bucket, and a value. The choice depends on the value in
 	// addition to the client's address. The value has a register of its own, since a hash covers whole fields.
@@ -293,6 +297,8 @@ var bitFields = []bitField{
 		"on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},
 	{"way", way, "the way that it came by from another cluster, or leaves by to one: the port with BFD",
 		[]string{"0 a way without BFD"}},
+	{"tracedIn", tracedIn, "it is followed, and was reported where it came in", nil},
+	{"tracedOut", tracedOut, "it is followed, and was reported where it leaves", nil},
 	{"affinityGroup", affinityGroup, "the group that chooses an endpoint for it, with session affinity", nil},
 	{
 		"affinityPort", affinityPort,

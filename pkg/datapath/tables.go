@@ -38,6 +38,8 @@ type Inputs struct {
 	Resolvers derive.Readable[derive.Name, []netip.Prefix]
 	// Observed is set under Self while a reader follows records of connections; nil for never.
 	Observed derive.Readable[derive.Name, bool]
+	// Traced is set under Self while packets are followed; nil for never.
+	Traced derive.Readable[derive.Name, Tracing]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool
 	// Places are the networks of the Namespaces of this cluster (tenant.Tables); nil for the default network alone.

@@ -44,13 +44,16 @@ const (
 
 	// WayEcho is a probe of a way that the far end has sent back.
 	WayEcho PacketKind = "way-echo"
+
+	// Traced is a copy of a packet that is followed.
+	Traced PacketKind = "traced"
 )
 
 // PacketKinds lists all kinds. Each has a meter, by its place; PolicyLog has only shares. NeighborSolicit has the meter
 // only on Nodes that leave such packets to the agent, Dropped and Opened only where these are observed, WayEcho only on
-// Gateways.
+// Gateways, Traced only while packets are followed.
 var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther,
-	NeighborSolicit, Dropped, Opened, WayEcho}
+	NeighborSolicit, Dropped, Opened, WayEcho, Traced}
 
 // meter is the number of the kind's meter.
 func (k PacketKind) meter() uint32 {
@@ -110,7 +113,7 @@ func meters(rate uint32) (out []flow.Meter) {
 			out = append(out, meter(kind.meter(), staleRate))
 		case kind == DNSOther:
 			out = append(out, meter(kind.meter(), otherRate))
-		case rate > 0 && !slices.Contains([]PacketKind{PolicyLog, NeighborSolicit, Dropped, Opened, WayEcho}, kind):
+		case rate > 0 && !slices.Contains([]PacketKind{PolicyLog, NeighborSolicit, Dropped, Opened, WayEcho, Traced}, kind):
 			out = append(out, meter(kind.meter(), rate))
 		}
 	}

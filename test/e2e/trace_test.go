@@ -63,8 +63,43 @@ func traced(t *testing.T, clusters, verdict, text string, args ...string) hops.P
 	return p
 }
 
-// testTrace follows packets from a Pod of east to nginx of west: to each server, to a policy that drops them, to a
-// Gateway that is silent, and to the border of what is asked.
+// sentPacket sends packets until one ends as it is wanted.
+func sentPacket(t *testing.T, verdict, text string, args ...string) hops.PacketPath {
+	t.Helper()
+	var a follow.PacketAnswer
+	contexts := world.Lab.Cluster("east").Kubeconfig() + "," + world.Lab.Cluster("west").Kubeconfig()
+	eventually(t, stateLimit, func(ctx context.Context) error {
+		start := time.Now()
+		out, err := world.Lab.Tool(ctx, "north", "tombolo", append([]string{"trace", "--packet", "--context", contexts,
+			"--family", "ipv4", "-o", "json", "--timeout", "4s"}, args...)...)
+		if err == nil {
+			a = follow.PacketAnswer{}
+			err = json.Unmarshal([]byte(out), &a)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if e := a.Path.End; e.Verdict != verdict || !strings.Contains(e.Text, text) {
+			return fmt.Errorf("%s: %+v, want %s, %s; not watched: %q", visitsOf(a.Path), e, verdict, text, a.Unwatched)
+		}
+		t.Logf("%s: %s (%.1f s)", visitsOf(a.Path), a.Path.End.Text, time.Since(start).Seconds())
+		return nil
+	})
+	return a.Path
+}
+
+// visitsOf returns the Nodes that a packet has met, as nodesOf.
+func visitsOf(p hops.PacketPath) string {
+	var out []string
+	for _, v := range p.Visits {
+		cluster, _, _ := strings.Cut(v.Cluster, "/")
+		out = append(out, cluster+"/"+v.Node)
+	}
+	return strings.Join(out, " ")
+}
+
+// testTrace follows packets from a Pod of east to nginx of west, without sending them and sent: to each server, to a
+// policy that drops them, to a Gateway that is silent, and to the border of what is asked.
 func testTrace(t *testing.T) {
 	ask := []string{"--from", "default/client", "--to", "default/nginx", "--to-cluster", "test-cluster-west"}
 	first := "east/" + regular(t, "east") + " east/" + gatewayOf(t, "east") + " west/" + gatewayOf(t, "west")
@@ -89,6 +124,14 @@ func testTrace(t *testing.T) {
 			t.Errorf("choices at the Gateway of west: %+v", choice)
 		}
 	}
+	sentTo := func(verdict, text, visits string) {
+		t.Helper()
+		p := sentPacket(t, verdict, text, "--from", "default/client", "--to", "default/antrea-mc-nginx")
+		if !strings.HasPrefix(visitsOf(p), visits) {
+			t.Errorf("the packet has met %s, want %s", visitsOf(p), visits)
+		}
+	}
+	sentTo("delivered", "reached Pod default/nginx-", first)
 	traced(t, "east", "out-of-sight", "cluster test-cluster-west, which is not among the clusters that are asked",
 		"--from", "default/client", "--to", "default/nginx")
 	must(t, world.Apply(testContext(t), "west", `
@@ -98,6 +141,7 @@ metadata: {name: traced, namespace: default}
 spec: {podSelector: {matchLabels: {app: nginx}}, policyTypes: [Ingress]}
 `))
 	traced(t, "east,west", "dropped", "(isolated): isolated for ingress by NetworkPolicy default/traced", ask...)
+	sentTo("dropped", "(isolated): isolated for ingress by NetworkPolicy default/traced", first)
 	kubectl(t, "west", "delete", "networkpolicy", "traced", "-n", "default")
 	traced(t, "east,west", "delivered", "delivered to Pod default/nginx-", ask...)
 
@@ -109,6 +153,8 @@ spec: {podSelector: {matchLabels: {app: nginx}}, policyTypes: [Ingress]}
 	if nodesOf(p) != strings.TrimSuffix(first, " west/"+gateway.Name()) {
 		t.Errorf("path %s", nodesOf(p))
 	}
+	sentTo("out-of-sight", "for cluster test-cluster-west, by the tunnel to",
+		strings.TrimSuffix(first, " west/"+gateway.Name()))
 	must(t, gateway.Signal("tombolo-agent", syscall.SIGCONT))
 	traced(t, "east,west", "delivered", "delivered to Pod default/nginx-", ask...)
 }

@@ -30,8 +30,10 @@ type world struct {
 	objects client.Client
 
 	mu    sync.Mutex
-	ends  map[string]api.HopEnd // by Node
-	asked []string              // Node and query
+	ends  map[string]api.HopEnd       // by Node
+	seen  map[string][]api.PacketSeen // of a packet, by Node
+	sent  chan struct{}               // closed when the packet is sent
+	asked []string                    // Node and query
 }
 
 // newWorld starts a cluster with the Nodes n1 and n2, n1 of which is the Gateway.
@@ -102,6 +104,10 @@ func (w *world) exec(_, pod, _ string, command []string, stdout, stderr io.Write
 	node := strings.TrimPrefix(pod, "agent-of-")
 	path, text, _ := strings.Cut(command[len(command)-1], "?")
 	query, err := url.ParseQuery(text)
+	switch path {
+	case api.PathPacketWatch, api.PathPacketSend:
+		return w.packet(node, path, query, stdout, stderr)
+	}
 	if err != nil || path != api.PathHop {
 		fmt.Fprintln(stderr, "tombolo: asked for", path)
 		return 1

@@ -26,14 +26,18 @@ func Print(w io.Writer, a Answer, wide bool) error {
 		}
 		fmt.Fprintf(&b, "=> %s\n", p.End.Text)
 	}
-	// Users choose the names of rules, which must not change a terminal.
-	_, err := io.WriteString(w, strings.Map(func(r rune) rune {
+	_, err := io.WriteString(w, printable(b.String()))
+	return err
+}
+
+// printable replaces characters that change a terminal. Users choose the names of rules.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsPrint(r) {
 			return '_'
 		}
 		return r
-	}, b.String()))
-	return err
+	}, text)
 }
 
 // PrintRaw writes what ofproto/trace has answered on each Node.

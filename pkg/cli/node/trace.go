@@ -19,8 +19,9 @@ import (
 type traceOptions struct {
 	remote.Flags
 	follow.Question
-	out cli.Format
-	raw bool
+	out             cli.Format
+	raw             bool
+	packet, deliver bool
 }
 
 func (n *node) trace() *cobra.Command {
@@ -28,7 +29,8 @@ func (n *node) trace() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace FLOW | --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
 		Short: "Follow one packet through the tables of Nodes, across clusters",
-		Long: "Follow one packet through the tables of switches (ofproto/trace), with tables by name. Nothing is sent.\n\n" +
+		Long: "Follow one packet through the tables of switches (ofproto/trace), with tables by name. Nothing is sent, " +
+			"unless --packet sends one and shows where the switches of all Nodes have seen it.\n\n" +
 			"FLOW is ovs-ofctl's text; ports may be named, see `tombolo get ports`.\n\n" +
 			"With --from and --to it follows the first packet of a connection. Ends are as of `tombolo policy why`. If both " +
 			"ends have IPv4 and IPv6 addresses, it follows a packet of each; --family chooses one.\n\n" +
@@ -38,7 +40,8 @@ func (n *node) trace() *cobra.Command {
 			"  tombolo trace in_port=web-5d8f-a9993e,tcp6,ipv6_src=fd10::2,ipv6_dst=fd96::10,nw_ttl=64,tp_dst=53\n" +
 			"  tombolo trace --from shop/web-7d9f --to shop/db --port 5432\n" +
 			"  tombolo trace --from shop/web-7d9f --to shop/db-0 --protocol icmp --family ipv6\n" +
-			"  tombolo trace --context east,west --from shop/web-7d9f --to shop/db --to-cluster west",
+			"  tombolo trace --context east,west --from shop/web-7d9f --to shop/db --to-cluster west\n" +
+			"  tombolo trace --context east,west --from shop/web-7d9f --to shop/antrea-mc-db --packet",
 		Args: func(_ *cobra.Command, args []string) error { return o.check(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.timeout = o.Timeout
@@ -46,6 +49,8 @@ func (n *node) trace() *cobra.Command {
 			case len(args) > 0 && !here:
 				return fmt.Errorf("trace %s: a FLOW is of one Node's switch: run this in the tombolo-agent Pod of the Node, or "+
 					"give --from and --to", args[0])
+			case o.packet && here:
+				return errors.New("--packet follows a packet through all Nodes: name the clusters with --context")
 			case len(args) > 0:
 				return n.traceFlow(cmd, o, args[0])
 			case here:
@@ -66,6 +71,8 @@ func (n *node) trace() *cobra.Command {
 	flags.StringVar(&o.ToCluster, "to-cluster", "", "the server's cluster, by context or ID; without it the client's")
 	flags.StringVar(&o.Endpoint, "endpoint", "", "of a Service: the Pod, or the address, that the switch has to choose")
 	flags.BoolVar(&o.raw, "raw", false, "ofproto/trace's own text")
+	flags.BoolVar(&o.packet, "packet", false, "send a packet, and show where the switches of Nodes have seen it")
+	flags.BoolVar(&o.deliver, "deliver", false, "with --packet: the Pod at the end gets the packet")
 	flags.StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(flags)
 	flags.Lookup("node").Usage = "the Node that packets of an address outside of the clusters come to"
@@ -86,6 +93,12 @@ func (o *traceOptions) check(args []string) error {
 		return fmt.Errorf(
 			"trace takes one FLOW without blanks, such as in_port=antrea-gw0,tcp,nw_dst=10.96.0.10,tp_dst=53; it got %d words",
 			len(args))
+	case o.packet && len(args) > 0:
+		return errors.New("--packet needs --from and --to: a FLOW is not sent")
+	case o.packet && o.raw:
+		return errors.New("--raw is ofproto/trace's text, and a packet that is sent has none: give --packet or --raw")
+	case o.deliver && !o.packet:
+		return errors.New("--deliver is about the packet that --packet sends: give both")
 	case len(o.Nodes) > 1:
 		return fmt.Errorf("--node names %d Nodes: a packet comes to one, give that", len(o.Nodes))
 	}
@@ -152,6 +165,13 @@ func (o traceOptions) traceElsewhere(cmd *cobra.Command) error {
 	clusters, err := o.Clusters()
 	if err != nil {
 		return err
+	}
+	if o.packet {
+		answer, err := follow.FollowPacket(cmd.Context(), clusters, q, o.deliver)
+		if err != nil {
+			return err
+		}
+		return o.out.Print(cmd.OutOrStdout(), answer, func() error { return follow.PrintPacket(cmd.OutOrStdout(), answer) })
 	}
 	answer, err := follow.Follow(cmd.Context(), clusters, q)
 	if err != nil {

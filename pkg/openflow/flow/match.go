@@ -165,6 +165,9 @@ func NDSolicitation() Cond {
 	}
 }
 
+// DSCP matches the differentiated services code point of an IP packet, 0 to 63.
+func DSCP(n uint8) Cond { return exact(ofp.IPDSCP, uint64(n)) }
+
 // TTL asks for a TTL, over IPv4 unless IPv6 is also given, which calls it hop limit.
 func TTL(n uint8) Cond { return exact(ofp.IPTTL, uint64(n)) }
 

@@ -1,0 +1,326 @@
+package follow
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/hops"
+)
+
+// Bounds of a packet that is sent.
+const (
+	mostWatched = 100 // Nodes; in larger ClusterSets the Nodes of the simulated path and all Gateways
+	packetWait  = 3 * time.Second
+	// packetLinger is how long reports are waited for after the end of the packet was seen.
+	packetLinger = 300 * time.Millisecond
+)
+
+// PacketAnswer is the path of a packet that was sent.
+type PacketAnswer struct {
+	Sent api.PacketSent  `json:"sent"`
+	Path hops.PacketPath `json:"path"`
+	// Unwatched are Nodes that could not be watched, with the reason.
+	Unwatched []string `json:"unwatched,omitempty"`
+}
+
+// FollowPacket sends the first packet of a connection, and follows it through the switches of all Nodes. Without
+// deliver the Pod at its end does not get it.
+func FollowPacket(ctx context.Context, all []*remote.Cluster, q Question, deliver bool) (PacketAnswer, error) {
+	clusters, err := open(ctx, all)
+	if err != nil {
+		return PacketAnswer{}, err
+	}
+	f := follower{clusters: clusters, q: q}
+	in, node, err := f.client(ctx)
+	if err != nil {
+		return PacketAnswer{}, err
+	}
+	query, err := f.query(ctx, in)
+	if err != nil {
+		return PacketAnswer{}, err
+	}
+	if query.Get("endpoint") != "" || query.Get("cluster") != "" {
+		return PacketAnswer{}, errors.New("--packet: the switch chooses the endpoint of a Service: give no --endpoint and " +
+			"no --to-cluster, or the endpoint's Pod as --to")
+	}
+	list, err := in.Ask(ctx, node, query)
+	if err != nil {
+		return PacketAnswer{}, err
+	}
+	if len(list.Hops) == 0 {
+		return PacketAnswer{}, fmt.Errorf("Node %s knows no packet from %s to %s", node, q.From, q.To)
+	}
+	first := list.Hops[0]
+	packet := &sentPacket{seen: make(chan hops.Sighting, 256), watched: map[string]bool{},
+		members: clusters}
+	if err := packet.mark(first.Packet, deliver); err != nil {
+		return PacketAnswer{}, err
+	}
+	query.Set("family", packet.query.Get("family"))
+	for _, name := range []string{"nonce", "srcPort"} {
+		query.Set(name, packet.query.Get(name))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	targets, err := f.toWatch(ctx, in, first)
+	if err != nil {
+		cancel()
+		return PacketAnswer{}, err
+	}
+	watching := packet.watch(ctx, targets)
+	defer func() {
+		cancel()
+		watching()
+	}()
+	sent, err := in.Cluster.Ask(ctx, node, api.PathPacketSend, query)
+	if err != nil {
+		return PacketAnswer{}, err
+	}
+	if err := json.Unmarshal(sent, &packet.answer.Sent); err != nil {
+		return PacketAnswer{}, fmt.Errorf("understand the answer of Node %s: %w", node, err)
+	}
+	packet.answer.Path = packet.collect(ctx, in.Cluster.Name, node)
+	return packet.answer, nil
+}
+
+// watchTarget is a Node to watch.
+type watchTarget struct {
+	*cluster
+	remote.Agent
+}
+
+// toWatch returns the Nodes to watch: all, or of many the Nodes that the packet should meet.
+func (f *follower) toWatch(ctx context.Context, in *cluster, first api.Hop) (out []watchTarget, err error) {
+	for _, c := range f.clusters {
+		agents, err := c.Agents(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range agents {
+			out = append(out, watchTarget{c, a})
+		}
+	}
+	if len(out) <= mostWatched {
+		return out, nil
+	}
+	var known []hops.Cluster
+	for _, c := range f.clusters {
+		known = append(known, c)
+	}
+	path := hops.Follow(ctx, known, in, first, "")
+	return slices.DeleteFunc(out, func(t watchTarget) bool {
+		met := func(h hops.Hop) bool { return h.Cluster == t.cluster.Cluster.Name && h.Node == t.Node }
+		for _, g := range t.gateways {
+			if g.Name == t.Node {
+				return false
+			}
+		}
+		return !slices.ContainsFunc(path.Hops, met)
+	}), nil
+}
+
+// sentPacket is a packet that is followed.
+type sentPacket struct {
+	query   url.Values // of api.PathPacketWatch
+	answer  PacketAnswer
+	seen    chan hops.Sighting
+	watched map[string]bool // by cluster ID and Node
+	members []*cluster
+}
+
+// mark chooses a nonce and a port for the packet in ovs-ofctl's text.
+func (p *sentPacket) mark(text string, deliver bool) error {
+	var nonce [8]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	port, err := rand.Int(rand.Reader, big.NewInt(api.PacketPortLast-api.PacketPortFirst+1))
+	if err != nil {
+		return err
+	}
+	p.query = url.Values{
+		"nonce":   {fmt.Sprintf("%016x", binary.BigEndian.Uint64(nonce[:]))},
+		"srcPort": {strconv.FormatInt(api.PacketPortFirst+port.Int64(), 10)},
+		"family":  {"ipv4"}, "deliver": {strconv.FormatBool(deliver)},
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		switch word {
+		case "tcp6", "udp6", "icmp6", "sctp6":
+			p.query.Set("family", "ipv6")
+			p.query.Set("protocol", strings.TrimSuffix(word, "6"))
+		case "tcp", "udp", "icmp", "sctp":
+			p.query.Set("protocol", word)
+		}
+	}
+	if protocol := p.query.Get("protocol"); protocol == "sctp" || protocol == "" {
+		return errors.New("--packet: packets of tcp, udp and icmp can be sent: give one with --protocol")
+	}
+	return nil
+}
+
+// watch watches Nodes until ctx ends. It returns when each is ready or has failed. The returned function waits until
+// no Node is watched any more.
+func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done func()) {
+	var running, ready sync.WaitGroup
+	var mu sync.Mutex
+	for _, t := range targets {
+		running.Add(1)
+		ready.Add(1)
+		isReady := sync.OnceFunc(ready.Done)
+		go func() {
+			defer running.Done()
+			err := t.watchPacket(ctx, p.query, func(e api.PacketEvent) {
+				if e.Ready != nil {
+					mu.Lock()
+					p.watched[t.id+"/"+t.Node] = true
+					mu.Unlock()
+					isReady()
+				}
+				if e.Seen != nil {
+					select {
+					case p.seen <- hops.Sighting{Cluster: t.cluster.Cluster.Name, ID: t.id, PacketSeen: *e.Seen}:
+					case <-ctx.Done():
+					}
+				}
+			})
+			mu.Lock()
+			if err != nil && ctx.Err() == nil {
+				p.answer.Unwatched = append(p.answer.Unwatched, fmt.Sprintf("%s/%s: %v", t.cluster.Cluster.Name, t.Node, err))
+			}
+			mu.Unlock()
+			isReady()
+		}()
+	}
+	ready.Wait()
+	return running.Wait
+}
+
+// watchPacket calls add with each line of an agent. An agent that is not ready in time is not waited for.
+func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func(api.PacketEvent)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(t.cluster.Timeout, func() {
+		cancel(fmt.Errorf("it was not ready within %s", t.cluster.Timeout))
+	})
+	defer late.Stop()
+	reader, writer := io.Pipe()
+	var failed error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		failed = t.Stream(ctx, api.PathPacketWatch, query, writer)
+		_ = writer.Close()
+	}()
+	defer context.AfterFunc(ctx, func() { _ = writer.CloseWithError(context.Cause(ctx)) })()
+	lines := bufio.NewScanner(reader)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e api.PacketEvent
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			failed = fmt.Errorf("understand the agent's line: %w; are this command and the agent of one version?", err)
+			break
+		}
+		late.Stop()
+		add(e)
+	}
+	cancel(nil)
+	_ = reader.Close()
+	<-done
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return failed
+}
+
+// collect joins reports until the packet has ended, or none comes any more.
+func (p *sentPacket) collect(ctx context.Context, cluster, node string) hops.PacketPath {
+	var all []hops.Sighting
+	end := time.NewTimer(packetWait)
+	defer end.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return hops.Join(cluster, node, all, p.isWatched)
+		case <-end.C:
+			return hops.Join(cluster, node, all, p.isWatched)
+		case s := <-p.seen:
+			all = append(all, s)
+			if path := hops.Join(cluster, node, all, p.isWatched); ended(path) {
+				end.Reset(packetLinger)
+			}
+		}
+	}
+}
+
+// isWatched reports whether a Node of a cluster is watched, or, without a Node, all of the cluster's Gateways.
+func (p *sentPacket) isWatched(id, node string) bool {
+	if node != "" {
+		return p.watched[id+"/"+node]
+	}
+	for _, c := range p.members {
+		if c.id == id {
+			return !slices.ContainsFunc(c.gateways, func(g mcv1alpha1.Gateway) bool { return !p.watched[id+"/"+g.Name] })
+		}
+	}
+	return false
+}
+
+// ended reports whether the end of a path is known.
+func ended(p hops.PacketPath) bool {
+	switch p.End.Verdict {
+	case hops.Lost, hops.Unseen, hops.OutOfSight:
+		return false
+	}
+	return true
+}
+
+// PrintPacket writes the path of a packet as text.
+func PrintPacket(w io.Writer, a PacketAnswer) error {
+	var b strings.Builder
+	for i, v := range a.Path.Visits {
+		fmt.Fprintf(&b, "%d. Node %s/%s\n", i+1, v.Cluster, v.Node)
+		began := v.Seen[0].At
+		for _, s := range v.Seen {
+			fmt.Fprintf(&b, "   %-8s  %s %s -> %s", s.Point, s.Protocol, s.Src, s.Dst)
+			switch {
+			case s.Point == api.PacketDropped || s.Point == api.PacketRejected:
+				fmt.Fprintf(&b, ", in table %s", s.Table)
+			case s.Point == api.PacketIn:
+				fmt.Fprintf(&b, ", from %s", portText(s, s.OuterSrc))
+			default:
+				fmt.Fprintf(&b, ", to %s", portText(s, s.OuterDst))
+			}
+			if took := s.At.Sub(began); s.Point != api.PacketIn {
+				fmt.Fprintf(&b, "  (%.1f ms)", float64(took)/float64(time.Millisecond))
+			}
+			b.WriteString("\n")
+		}
+	}
+	fmt.Fprintf(&b, "=> %s\n", a.Path.End.Text)
+	for _, text := range a.Unwatched {
+		fmt.Fprintf(&b, "Not watched: %s\n", text)
+	}
+	_, err := io.WriteString(w, printable(b.String()))
+	return err
+}
+
+// portText is a port of a switch, with the far end of a tunnel.
+func portText(s api.PacketSeen, far string) string {
+	if far == "" {
+		return s.Port
+	}
+	return s.Port + " " + far
+}

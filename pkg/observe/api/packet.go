@@ -1,0 +1,76 @@
+package api
+
+import "time"
+
+// Paths about a real packet that is followed. They are no paths of Reading, since they send packets and change flows.
+//
+// PathPacketWatch answers with lines of PacketEvent: Ready once the switch reports packets that are followed, then what
+// it has seen of the one. It goes on until the reader leaves, for PacketWatchLimit at most. Query: nonce, 16 digits of
+// hexadecimal; protocol, srcPort and family of the packet; deliver=true lets the Pod at its end get the packet.
+//
+// PathPacketSend has the switch of the client's Node take the packet, and answers with PacketSent. Query: as of PathHop
+// for a client's first packet, with nonce and srcPort.
+const (
+	PathPacketWatch = "/v1/packet/watch"
+	PathPacketSend  = "/v1/packet/send"
+)
+
+// Bounds of packets that are followed.
+const (
+	PacketWatchLimit = 60 * time.Second
+	PacketWatchers   = 16 // of a Node
+	// Source ports of the packets.
+	PacketPortFirst = 32768
+	PacketPortLast  = 60999
+)
+
+// PacketEvent is a line of PathPacketWatch.
+type PacketEvent struct {
+	Ready *PacketReady `json:"ready,omitempty"`
+	Seen  *PacketSeen  `json:"seen,omitempty"`
+}
+
+// PacketReady is the first line.
+type PacketReady struct {
+	Node string `json:"node"`
+}
+
+// Points of PacketSeen.
+const (
+	PacketIn       = "in"       // it came into the switch
+	PacketOut      = "out"      // it left for another Node, or for the host
+	PacketHeld     = "held"     // it would have left for a Pod, which does not get it
+	PacketGiven    = "given"    // it left for a Pod
+	PacketDropped  = "dropped"  // the switch has dropped it
+	PacketRejected = "rejected" // and the agent has answered with a reset or an ICMP error
+)
+
+// PacketSeen is a packet at a point of a Node.
+type PacketSeen struct {
+	Node     string    `json:"node"`
+	At       time.Time `json:"at"` // by the Node's clock
+	Point    string    `json:"point"`
+	Protocol string    `json:"protocol"`
+	Src      string    `json:"src"` // address, with port if the protocol has ports
+	Dst      string    `json:"dst"`
+	// Port is the port of the switch: "Pod namespace/name", "host", "tunnel" or its number.
+	Port     string `json:"port,omitempty"`
+	OuterSrc string `json:"outerSrc,omitempty"` // of a tunnel
+	OuterDst string `json:"outerDst,omitempty"`
+	// NextNode or NextCluster is where it goes.
+	NextNode    string `json:"nextNode,omitempty"`
+	NextCluster string `json:"nextCluster,omitempty"`
+	// Table, Reason, Message, Rule and Policies are of a packet that was dropped or rejected, as of HopEnd.
+	Table    string   `json:"table,omitempty"`
+	Reason   string   `json:"reason,omitempty"`
+	Message  string   `json:"message,omitempty"`
+	Rule     string   `json:"rule,omitempty"`
+	Policies []string `json:"policies,omitempty"`
+}
+
+// PacketSent is the answer of PathPacketSend.
+type PacketSent struct {
+	Node   string    `json:"node"`
+	At     time.Time `json:"at"`
+	Packet string    `json:"packet"` // in ovs-ofctl's text
+}
