@@ -122,8 +122,8 @@ type TracedPacket struct {
 	Nonce            uint64
 }
 
-// Frame returns the packet in its frame. The nonce is in the sequence number and the acknowledgment number of TCP. A SYN
-// does not use the latter (RFC 9293 3.1). Else the nonce is the payload.
+// Frame returns the packet in its frame. The nonce is in the sequence number and the acknowledgment number of TCP, of
+// which a SYN uses the first (RFC 9293 3.1). Else the nonce is the payload.
 func (p TracedPacket) Frame() ([]byte, error) {
 	if p.Src.Is4() != p.Dst.Is4() || !p.Src.IsValid() {
 		return nil, fmt.Errorf("packet from %s to %s: both need addresses of one version of IP", p.Src, p.Dst)

@@ -41,8 +41,8 @@ func (w *world) packet(node, path string, query url.Values, stdout, stderr io.Wr
 	return 0
 }
 
-// TestFollowPacket sends a packet with real API servers, and follows it through Nodes of two clusters. One Node does not
-// answer.
+// TestFollowPacket sends a packet with real API servers, and follows it through Nodes of two clusters. One Node is
+// silent.
 func TestFollowPacket(t *testing.T) {
 	east, west := newWorld(t, "east", "192.0.2.1"), newWorld(t, "west", "192.0.2.2")
 	east.sent = make(chan struct{})

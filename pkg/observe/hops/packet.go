@@ -123,8 +123,8 @@ func (v Visit) end(last api.PacketSeen) End {
 		return End{api.HopLeft, v.Cluster, v.Node, fmt.Sprintf("left the switch of Node %s for the host, which gets it or "+
 			"routes it to %s", at, last.Dst)}
 	}
-	return End{Lost, v.Cluster, v.Node, fmt.Sprintf("came into the switch of Node %s and did not leave it, and no report of "+
-		"a drop came: `tombolo trace` without --packet shows the flows", at)}
+	return End{Lost, v.Cluster, v.Node, fmt.Sprintf("came into the switch of Node %s and did not leave it, and no "+
+		"report of a drop came: `tombolo trace` without --packet shows the flows", at)}
 }
 
 // lost is the end of a path whose next Node has not seen the packet.
