@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,20 @@ func TestFollowPacket(t *testing.T) {
 Not watched: west/west-n2: `
 	if !strings.HasPrefix(b.String(), want) {
 		t.Errorf("have\n%s\nwant\n%s", b.String(), want)
+	}
+	tf := TraceflowOf(answer, Question{From: "shop/web", To: "shop/db"})
+	var points []string
+	for _, r := range tf.Results {
+		for _, o := range r.Observations {
+			points = append(points, strings.TrimSpace(r.Cluster+"/"+r.Node+" "+o.Component+" "+o.ComponentInfo+" "+o.Action+" "+
+				o.TunnelDstIP))
+		}
+	}
+	wantPoints := []string{"east/east-n2 SpoofGuard  Forwarded", "east/east-n2 Forwarding Output Forwarded 10.0.0.1",
+		"east/east-n1 Forwarding Classification Received", "east/east-n1 Forwarding Output Forwarded 192.0.2.2",
+		"west/west-n1 Forwarding Classification Received", "west/west-n1 Forwarding IngressRule Dropped"}
+	if !slices.Equal(points, wantPoints) || tf.Phase != "Succeeded" || tf.Source != "shop/web" {
+		t.Errorf("%+v: have\n%s\nwant\n%s", tf, strings.Join(points, "\n"), strings.Join(wantPoints, "\n"))
 	}
 	marks := map[string]bool{}
 	for _, asked := range append(east.asked, west.asked...) {
