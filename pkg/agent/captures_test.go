@@ -488,6 +488,31 @@ func (c *captureTest) refused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", spec, err, want)
 		}
 	}
+	text, err := os.ReadFile("../../docs/packetcapture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := 0
+	for part := range strings.SplitSeq(string(text), "```yaml\n") {
+		manifest, _, _ := strings.Cut(part, "```")
+		if !strings.Contains(manifest, "kind: PacketCapture") {
+			continue
+		}
+		p := &crdv1alpha1.PacketCapture{}
+		if err := yaml.UnmarshalStrict([]byte(manifest), p); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.admin.Create(t.Context(), p); err != nil {
+			t.Errorf("docs/packetcapture.md: %v", err)
+		}
+		if err := c.admin.Delete(t.Context(), p); err != nil {
+			t.Error(err)
+		}
+		documented++
+	}
+	if documented < 2 {
+		t.Errorf("docs/packetcapture.md has %d manifests", documented)
+	}
 	good := c.create("good", "{"+web+", destination: {ip: \"fd00::1\"}, packet: {ipFamily: IPv6, protocol: ICMP, "+
 		"transportHeader: {icmp: {messages: [{type: icmp-echo}, {type: 3, code: 1}]}}}, "+number+"}")
 	if good.Spec.Timeout == nil || *good.Spec.Timeout != 60 || good.Spec.Source.Pod.Namespace != "default" ||

@@ -35,7 +35,7 @@ func Documented() []*cobra.Command {
 			instead("recordmetrics", "there is no flow aggregator: use `tombolo get metrics`"),
 			instead("podmulticaststats", "this version has no multicast (docs/not-supported.md)"),
 			instead("bgppolicy", notBGP), instead("bgppeers", notBGP), instead("bgproutes", notBGP)),
-		d.version(), d.logLevel(), d.tracePacket(), d.traceflow(),
+		d.version(), d.logLevel(), d.tracePacket(), d.traceflow(), d.packetCapture(),
 		cli.Group("query", "Ask which policies decide", d.queryEndpoint(), d.queryEvaluation()),
 		cli.Group("check", "Check a cluster",
 			instead("cluster", "use `tombolo diagnose`, which checks a cluster with and without Tombolo's agents"),
@@ -52,6 +52,10 @@ func Documented() []*cobra.Command {
 		d.flags(c)
 		c.PersistentFlags().StringVarP(&d.kubeconfig, "kubeconfig", "k", "",
 			"kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
+		if c.Name() == "packetcapture" {
+			timeout := c.PersistentFlags().Lookup("timeout")
+			timeout.DefValue, timeout.Usage = captureTime.String(), "the longest time of the capture"
+		}
 	}
 	return all
 }

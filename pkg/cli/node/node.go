@@ -51,7 +51,7 @@ func Commands() []*cobra.Command {
 	// explain and trace depend on the question: a bundle has no answers.
 	n.bundleFlags(all[0])
 	n.bundleFlags(policy)
-	return append(all, n.observe(), n.trace())
+	return append(all, n.observe(), n.trace(), n.capture())
 }
 
 // bundleFlags adds the flags that name a Node in a bundle.
