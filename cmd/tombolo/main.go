@@ -60,7 +60,8 @@ func command(name string) *cobra.Command {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tombolo"}
 	}
 	root.AddCommand(node.Commands()...)
-	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), mapui.Command(), multicluster.Probes())
+	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), diagnose.Status(), diagnose.Version(),
+		mapui.Command(), multicluster.Probes())
 	root.AddCommand(gather.Command())
 	return root
 }

@@ -78,6 +78,24 @@ func finds(t *testing.T, code string, want []string, args ...string) {
 	})
 }
 
+// glance wants each cluster without a fault in `tombolo status`, and one version everywhere.
+func glance(t *testing.T) {
+	t.Helper()
+	var files []string
+	for _, cluster := range world.Members() {
+		files = append(files, world.Lab.Cluster(cluster).Kubeconfig())
+	}
+	contexts := strings.Join(files, ",")
+	for _, args := range [][]string{{"status", "--context", contexts, "--wait", "1m"}, {"version", "--context", contexts}} {
+		out, err := world.Lab.Tool(testContext(t), "north", "tombolo", args...)
+		if err != nil || strings.Count(out, "/kubeconfig ") != len(files) {
+			t.Errorf("tombolo %s: %v\n%s", args[0], err, out)
+			continue
+		}
+		t.Log(out)
+	}
+}
+
 // healthy waits until no check fails or is unknown.
 func healthy(t *testing.T) {
 	t.Helper()
@@ -96,6 +114,7 @@ func healthy(t *testing.T) {
 // testDiagnose has `tombolo diagnose` find nothing in healthy clusters, and name faults that the test makes.
 func testDiagnose(t *testing.T) {
 	healthy(t)
+	glance(t)
 	const objects = `
 apiVersion: v1
 kind: Service

@@ -11,14 +11,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cli/clitest"
 )
 
-// TestDiagnose asks about a cluster whose API server is away.
-func TestDiagnose(t *testing.T) {
+// awayFile returns a kubeconfig file of a cluster whose API server is away.
+func awayFile(t *testing.T) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "away")
 	const config = `{"apiVersion": "v1", "kind": "Config", "current-context": "x", ` +
 		`"contexts": [{"name": "x", "context": {"cluster": "x"}}], "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}]}`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// TestDiagnose asks about a cluster whose API server is away.
+func TestDiagnose(t *testing.T) {
+	file := awayFile(t)
 	run := func(args ...string) (stdout, stderr string, code int) {
 		root := cli.Root("tombolo", "")
 		root.AddCommand(Command())
