@@ -39,7 +39,7 @@ type Ready struct {
 	All   int `json:"all"`
 }
 
-// String returns "2/3", or "-" if there are none.
+// String returns "2/3", or "-" if there is nothing to count.
 func (r Ready) String() string {
 	if r.All == 0 {
 		return "-"

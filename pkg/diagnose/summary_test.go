@@ -36,7 +36,8 @@ func TestSummarize(t *testing.T) {
 		want   string
 	}{
 		{"API server", func(f *Facts) { east(f).Fault = "refused" }, "the API server does not answer: refused"},
-		{"agent", func(f *Facts) { east(f).Agents[2].Status, east(f).Agents[2].Fault = nil, "no Pod" }, "Node node-3: no Pod"},
+		{"agent", func(f *Facts) { east(f).Agents[2].Status, east(f).Agents[2].Fault = nil, "no Pod" },
+			"Node node-3: no Pod"},
 		{"no agent", func(f *Facts) { east(f).Agents[2].Status = nil }, "Node node-3: it has no agent"},
 		{"not ready", func(f *Facts) {
 			s := east(f).Agents[0].Status

@@ -86,7 +86,8 @@ func glance(t *testing.T) {
 		files = append(files, world.Lab.Cluster(cluster).Kubeconfig())
 	}
 	contexts := strings.Join(files, ",")
-	for _, args := range [][]string{{"status", "--context", contexts, "--wait", "1m"}, {"version", "--context", contexts}} {
+	for _, args := range [][]string{{"status", "--context", contexts, "--wait", "1m"},
+		{"version", "--context", contexts}} {
 		out, err := world.Lab.Tool(testContext(t), "north", "tombolo", args...)
 		if err != nil || strings.Count(out, "/kubeconfig ") != len(files) {
 			t.Errorf("tombolo %s: %v\n%s", args[0], err, out)

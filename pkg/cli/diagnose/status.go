@@ -29,10 +29,11 @@ func Status() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "status", Args: cobra.NoArgs, Short: "Show the state of clusters: Nodes, controllers, ClusterSet, ways",
-		Long: "Show the state of clusters at a glance: how many Nodes and controllers are ready, the ClusterSet, the ways to " +
-			"other clusters, and each fault in a line.\n\nThe exit code is 1 if a cluster has a fault. `tombolo diagnose` finds " +
-			"causes. `tombolo get status` has the state of one Node.",
-		Example: "  tombolo status\n  tombolo status --context east,west,north\n  tombolo status --context east,west --wait 5m",
+		Long: "Show the state of clusters at a glance: how many Nodes and controllers are ready, the ClusterSet, the ways " +
+			"to other clusters, and each fault in a line.\n\nThe exit code is 1 if a cluster has a fault. `tombolo diagnose` " +
+			"finds causes. `tombolo get status` has the state of one Node.",
+		Example: "  tombolo status\n  tombolo status --context east,west,north\n" +
+			"  tombolo status --context east,west --wait 5m",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			clusters, err := flags.Clusters()
 			if err != nil {
@@ -55,7 +56,7 @@ func Status() *cobra.Command {
 	return cmd
 }
 
-// settled looks at clusters until none has a fault, or the time to wait is over.
+// settled looks at clusters until no cluster has a fault, or the time to wait is over.
 func settled(ctx context.Context, clusters []*remote.Cluster, wait time.Duration) ([]diagnose.Summary, error) {
 	end := time.Now().Add(wait)
 	for {
@@ -120,8 +121,8 @@ func Version() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "version", Args: cobra.NoArgs, Short: "Show the versions of this command, of agents and of Kubernetes",
-		Long: "Show the versions of this command, and of the agents and API servers of clusters.\n\nThe exit code is 1 if a " +
-			"cluster's agents cannot be asked, or have other versions than this command.",
+		Long: "Show the versions of this command, and of the agents and API servers of clusters.\n\nThe exit code is 1 if " +
+			"a cluster's agents cannot be asked, or have other versions than this command.",
 		Example: "  tombolo version --client\n  tombolo version --context east,west",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if client {
