@@ -38,10 +38,12 @@ type endReader interface {
 // its birth.
 type connectionEnds struct {
 	listen func() (endReader, error) // nil if the datapath reports no ends
-	count  func() error              // has the kernel count packets and bytes
+	list   func() ([]ended.Connection, error)
+	count  func() error // has the kernel count packets and bytes
 	log    *slog.Logger
 	change chan struct{} // has an entry if wanted has changed
 	lost   atomic.Uint64
+	living chan []ended.Connection // lists of connections that live, for the exporter
 
 	mu     sync.Mutex
 	wanted bool
@@ -71,13 +73,20 @@ type birth struct {
 	key  connectionKey
 	next *birth
 	gone bool
+	late bool // it was named later
+	// These are of the last flow record about the connection.
+	sent, received ended.Counter
+	changed        time.Time // since when the counters are as they are
+	idle           bool      // a record has reported it
 }
 
 func newConnectionEnds(datapathType string, log *slog.Logger) *connectionEnds {
-	e := &connectionEnds{log: log, change: make(chan struct{}, 1), births: map[connectionKey]*birth{}}
+	e := &connectionEnds{log: log, change: make(chan struct{}, 1), births: map[connectionKey]*birth{},
+		living: make(chan []ended.Connection)}
 	if datapathType == "system" {
 		e.count = countBytes
 		e.listen = func() (endReader, error) { return ended.Listen(datapath.ServiceZone, 0) }
+		e.list = func() ([]ended.Connection, error) { return ended.Tracked(datapath.ServiceZone, 0) }
 	}
 	return e
 }
@@ -243,7 +252,12 @@ func (e *connectionEnds) began(r seenReport, out *record.Record) {
 		return
 	}
 	key := connectionKey{r.Protocol, netip.AddrPortFrom(r.Src, r.SrcPort), netip.AddrPortFrom(r.Dst, r.DstPort)}
-	b := &birth{Record: out, key: key}
+	e.keep(&birth{Record: out, key: key, changed: out.Time})
+}
+
+// keep keeps a birth. If there are too many, it forgets the oldest ones.
+func (e *connectionEnds) keep(b *birth) {
+	key := b.key
 	if last := e.births[key]; last == nil {
 		e.births[key] = b
 	} else {
@@ -278,10 +292,10 @@ func (e *connectionEnds) next(key connectionKey) {
 	}
 }
 
-// birthOf returns the record of the connection that has ended, or nil. A port is used again after the end of its
-// connection. So of several births with ports, the newest one before the end is meant. Without ports, such as with
+// birthOf takes out the birth of the connection that has ended, or returns nil. A port is used again after the end of
+// its connection. So of several births with ports, the newest one before the end is meant. Without ports, such as with
 // ICMP, the births are of several connections that live at the same time, and the oldest one is meant.
-func (e *connectionEnds) birthOf(c endedAt) *record.Record {
+func (e *connectionEnds) birthOf(c endedAt) *birth {
 	key := connectionKey{c.Protocol, c.Client, c.Server}
 	b := e.births[key]
 	if b == nil {
@@ -295,7 +309,7 @@ func (e *connectionEnds) birthOf(c endedAt) *record.Record {
 		return nil // of a later connection
 	}
 	e.next(key)
-	return b.Record
+	return b
 }
 
 // forget forgets all births and ends.
@@ -319,20 +333,24 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 	if len(list) == 0 {
 		return
 	}
-	events, unnamed := make([]record.Event, len(list)), 0
+	events, births, unnamed := make([]record.Event, len(list)), make([]*birth, len(list)), 0
 	for i, c := range list {
-		if begun := o.ends.birthOf(c); begun != nil {
-			events[i].End = o.ended(c, begun, begun.Time)
-		} else {
+		if births[i] = o.ends.birthOf(c); births[i] == nil {
 			unnamed++
+			continue
 		}
+		began := births[i].Time
+		if births[i].late {
+			began = c.Began
+		}
+		events[i].End = o.ended(c, births[i].Record, began)
+		events[i].End.Life.Late = births[i].late
 	}
 	if unnamed > 0 {
 		if ask(ctx, o.tables.engine, func() {
 			for i, c := range list {
 				if events[i].End == nil {
-					begun := o.named(seenReport{datapath.ReportOfMark(c.Mark, firstHeaders(c.Connection), c.Asked), c.at}).Connection
-					events[i].End = o.ended(c, begun, c.Began)
+					events[i].End = o.ended(c, o.namedLate(c.Connection, c.at), c.Began)
 					events[i].End.Life.Late = true
 				}
 			}
@@ -341,12 +359,18 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 		}
 	}
 	kept := events[:0]
-	for _, e := range events {
+	for i, e := range events {
 		if e.End != nil {
+			o.export.addEnd(e, births[i])
 			kept = append(kept, e)
 		}
 	}
-	o.add(kept...)
+	o.history.Add(kept...)
+}
+
+// namedLate makes the record of a connection whose beginning was not recorded. Call it between two passes.
+func (o *observer) namedLate(c ended.Connection, at time.Time) *record.Record {
+	return o.named(seenReport{datapath.ReportOfMark(c.Mark, firstHeaders(c), c.Asked), at}).Connection
 }
 
 // firstHeaders are the headers of a connection's first packet behind the Service.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,9 +102,18 @@ func TestConnectionEnds(t *testing.T) {
 	service, server := netip.MustParseAddrPort("10.97.0.10:80"), netip.AddrPortFrom(db, 5432)
 	o := a.agent.packetIns.observer
 	made, listening := make(chan netns.NsHandle, 1), make(chan struct{}, 1)
+	var namespace atomic.Int64
+	o.ends.list = func() ([]ended.Connection, error) {
+		if namespace.Load() == 0 {
+			return nil, nil
+		}
+		return ended.Tracked(datapath.ServiceZone, int(namespace.Load()))
+	}
 	o.ends.count = func() error { return nil }
 	o.ends.listen = func() (endReader, error) {
-		events, err := ended.Listen(datapath.ServiceZone, int(<-made))
+		ns := <-made
+		namespace.Store(int64(ns))
+		events, err := ended.Listen(datapath.ServiceZone, int(ns))
 		listening <- struct{}{}
 		return events, err
 	}
@@ -163,6 +174,20 @@ func TestConnectionEnds(t *testing.T) {
 	if e := next(t, events); e.Connection == nil || e.Connection.To.Pod != "db" {
 		t.Fatalf("the first event is %+v, want the connection", e)
 	}
+	// The second one has a record of its beginning, one of its bytes, and one when it has become idle. The first one was
+	// found later, and has become idle.
+	reasons := map[uint16]string{}
+	for reasons[early.Port()] != "1" || reasons[seen.Port()] != "221" {
+		m := nextFlow(t, o, got)
+		port := m["sourceTransportPort"].(uint16)
+		reasons[port] += fmt.Sprint(m["flowEndReason"])
+		total, delta := m["octetTotalCount"].(uint64), m["octetDeltaCount"].(uint64)
+		if reasons[port] == "2" && total != 0 || reasons[port] == "22" && (total < 1000 || delta != total) ||
+			m["flowEndReason"] == uint8(1) && (total < 1000 || delta != 0) {
+			t.Errorf("the records of port %d have the reasons %s; %d bytes, %d of them new", port, reasons[port], total,
+				delta)
+		}
+	}
 	endedtest.Forget(t)
 	for range 2 {
 		e := next(t, events)
@@ -188,20 +213,29 @@ func TestConnectionEnds(t *testing.T) {
 		t.Errorf("a reader who asks for other clients gets %+v", e)
 	default:
 	}
-	for _, reason := range []uint8{2, 3, 3} { // the beginning, and two ends
-		select {
-		case m := <-got:
-			if m["flowEndReason"] != reason || m["sourcePodName"] != "web" || m["destinationPodName"] != "db" ||
-				m["destinationServicePortName"] != "default/store" || (m["octetTotalCount"].(uint64) > 1000) != (reason == 3) {
-				t.Errorf("the collector gets %v, want the reason %d", m, reason)
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatalf("the collector gets nothing: %+v", o.export.Counts())
+	for range 2 {
+		m := nextFlow(t, o, got)
+		if m["flowEndReason"] != uint8(3) || m["sourcePodName"] != "web" || m["destinationPodName"] != "db" ||
+			m["destinationServicePortName"] != "default/store" || m["octetTotalCount"].(uint64) < 1000 ||
+			m["octetDeltaCount"] != uint64(0) {
+			t.Errorf("the collector gets %v, want an end", m)
 		}
 	}
 	if list := o.export.problems("n1"); len(list) != 0 {
 		t.Errorf("the problems are %v", list)
 	}
+}
+
+// nextFlow is the next record of the collector.
+func nextFlow(t *testing.T, o *observer, got <-chan map[string]any) map[string]any {
+	t.Helper()
+	select {
+	case m := <-got:
+		return m
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the collector gets nothing: %+v", o.export.Counts())
+	}
+	return nil
 }
 
 // collector has the observer's records sent to another program's collector.
@@ -210,6 +244,8 @@ func collector(t *testing.T, o *observer) <-chan map[string]any {
 	c := config.Default()
 	c.FeatureGates = map[string]bool{"FlowExporter": true}
 	c.FlowExporter.Enable, c.FlowExporter.FlowCollectorAddr = true, "127.0.0.1:1:tcp"
+	c.FlowExporter.ActiveFlowExportTimeout = 50 * time.Millisecond
+	c.FlowExporter.IdleFlowExportTimeout = 500 * time.Millisecond
 	var err error
 	if o.export, err = newFlowExport(c, "n1", o); err != nil {
 		t.Fatal(err)

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/observe/ended"
 	"github.com/tombolo-net/tombolo/pkg/observe/ipfix"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -19,7 +22,8 @@ import (
 // flowExport sends the records of the observer to a collector.
 type flowExport struct {
 	*ipfix.Exporter
-	observer *observer
+	observer     *observer
+	active, idle time.Duration
 }
 
 // newFlowExport returns nil if the configuration asks for no flow records.
@@ -33,7 +37,8 @@ func newFlowExport(c config.Config, node string, o *observer) (*flowExport, erro
 	}
 	domain := fnv.New32a()
 	_, _ = domain.Write([]byte(node))
-	x := &flowExport{observer: o}
+	x := &flowExport{observer: o, active: c.FlowExporter.ActiveFlowExportTimeout,
+		idle: c.FlowExporter.IdleFlowExportTimeout}
 	x.Exporter = ipfix.New(ipfix.Options{
 		Collector: collector, CA: []byte(c.FlowExporter.FlowCollectorCA), Domain: domain.Sum32(), Log: o.log,
 		Cluster: x.cluster, Service: x.service,
@@ -75,10 +80,120 @@ func (x *flowExport) run(ctx context.Context) error {
 	if x == nil {
 		return nil
 	}
+	var looking sync.WaitGroup
+	defer looking.Wait()
 	if x.observer.config.Connections != "off" {
 		defer x.observer.observe()()
+		looking.Go(func() { x.look(ctx) })
 	}
 	return x.Run(ctx)
+}
+
+// lookShare is how many times longer than a list of connections the pause after it is at least. So lists take at most
+// 2 % of a core.
+const lookShare = 50
+
+// look lists the connections that live, at intervals, for records about them.
+func (x *flowExport) look(ctx context.Context) {
+	ends := x.observer.ends
+	if ends.list == nil {
+		return
+	}
+	pause, failed := x.active, ""
+	for sleep(ctx, pause) == nil {
+		began := time.Now()
+		list, err := ends.list()
+		pause = max(x.active, lookShare*time.Since(began))
+		if err != nil {
+			if failed == "" {
+				x.Log.Warn("no flow records of connections that live", "error", err)
+			}
+			failed = err.Error()
+			continue
+		}
+		failed = ""
+		select {
+		case <-ctx.Done():
+		case ends.living <- list:
+		}
+	}
+}
+
+// exportLiving has records sent of connections that live: if they have sent packets since their last record, and once
+// if they have not for the idle timeout.
+func (o *observer) exportLiving(ctx context.Context, list []ended.Connection, now time.Time) {
+	var unnamed []ended.Connection
+	for _, c := range list {
+		if c.Client.Port() == 0 {
+			continue // several may have one key
+		}
+		b := o.ends.births[connectionKey{c.Protocol, c.Client, c.Server}]
+		if b == nil {
+			if len(unnamed) < endsBatch {
+				unnamed = append(unnamed, c)
+			}
+			continue
+		}
+		for b.next != nil {
+			b = b.next // the others have ended
+		}
+		if f, ok := b.grown(c, now, o.export.idle); ok && speaksFor(b.Record) {
+			o.export.Add(f)
+		}
+	}
+	if len(unnamed) == 0 {
+		return
+	}
+	_ = ask(ctx, o.tables.engine, func() { // if it fails, the next list names them
+		for _, c := range unnamed {
+			o.ends.keep(&birth{Record: o.namedLate(c, now), key: connectionKey{c.Protocol, c.Client, c.Server}, late: true,
+				sent: c.Sent, received: c.Received, changed: now})
+		}
+	})
+}
+
+// grown makes a record of a connection that lives, if one is due.
+func (b *birth) grown(c ended.Connection, now time.Time, idle time.Duration) (ipfix.Flow, bool) {
+	reason := ipfix.Active
+	switch {
+	case c.Sent != b.sent || c.Received != b.received:
+		b.idle, b.changed = false, now
+	case !b.idle && now.Sub(b.changed) >= idle:
+		b.idle, reason = true, ipfix.Idle
+	default:
+		return ipfix.Flow{}, false
+	}
+	out := *b.Record
+	out.Time = now
+	f := ipfix.Flow{Record: &out, EndReason: reason, Began: b.Time, Sent: record.Traffic(c.Sent),
+		Received: record.Traffic(c.Received), SentDelta: deltaOf(c.Sent, b.sent),
+		ReceivedDelta: deltaOf(c.Received, b.received)}
+	if b.late && !c.Began.IsZero() {
+		f.Began = c.Began
+	}
+	b.sent, b.received = c.Sent, c.Received
+	return f, true
+}
+
+// deltaOf is what a direction has grown by.
+func deltaOf(now, before ended.Counter) record.Traffic {
+	return record.Traffic{Packets: now.Packets - min(before.Packets, now.Packets),
+		Bytes: now.Bytes - min(before.Bytes, now.Bytes)}
+}
+
+// addEnd has the record of an end sent, with what has come since the last record of its birth, which may be nil.
+func (x *flowExport) addEnd(e record.Event, b *birth) {
+	if x == nil || !speaksFor(e.End) {
+		return
+	}
+	f, ok := ipfix.FlowOf(e)
+	if !ok {
+		return
+	}
+	if b != nil {
+		f.SentDelta, f.ReceivedDelta = deltaOf(ended.Counter(f.Sent), b.sent), deltaOf(ended.Counter(f.Received), b.received)
+	}
+	x.Add(f)
 }
 
 // add has the records of events sent that this Node speaks for. So each connection comes from one Node of the cluster.

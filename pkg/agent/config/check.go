@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/observe/ipfix"
 )
@@ -50,6 +51,21 @@ func (d *decoder) flowExporter(c *Config) {
 			"has no certificate in PEM; no flow records are sent; give the certificate of the collector's CA")
 		f.Enable = false
 		return
+	}
+	defaults := defaultConfig().FlowExporter
+	for _, t := range []struct {
+		key     string
+		value   *time.Duration
+		instead time.Duration
+	}{
+		{"activeFlowExportTimeout", &f.ActiveFlowExportTimeout, defaults.ActiveFlowExportTimeout},
+		{"idleFlowExportTimeout", &f.IdleFlowExportTimeout, defaults.IdleFlowExportTimeout},
+	} {
+		if *t.value < MinFlowExportTimeout {
+			d.warn(d.lines["flowExporter."+t.key], "flowExporter."+t.key, fmt.Sprintf(
+				"has %s, want %s or more: %s is used; correct it, or remove it", *t.value, MinFlowExportTimeout, t.instead))
+			*t.value = t.instead
+		}
 	}
 	if c.Observe.Connections == "off" {
 		d.warn(d.lines["observe.connections"], "observe.connections",

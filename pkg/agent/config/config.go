@@ -168,9 +168,12 @@ type FlowExporter struct {
 	// PEM of the CA that signs the collector's certificate; empty: the system's
 	FlowCollectorCA         string        `key:"flowCollectorCA"`
 	FlowPollInterval        time.Duration `key:"flowPollInterval" default:"5s" effect:"none" why:"the datapath reports connections to this version, which does not poll them"`
-	ActiveFlowExportTimeout time.Duration `key:"activeFlowExportTimeout" default:"5s" effect:"none" why:"flow records of this version are of the beginning and the end of connections"`
-	IdleFlowExportTimeout   time.Duration `key:"idleFlowExportTimeout" default:"15s" effect:"none" why:"flow records of this version are of the beginning and the end of connections"`
+	ActiveFlowExportTimeout time.Duration `key:"activeFlowExportTimeout" default:"5s"` // MinFlowExportTimeout at least
+	IdleFlowExportTimeout   time.Duration `key:"idleFlowExportTimeout" default:"15s"`
 }
+
+// MinFlowExportTimeout is the least value of both timeouts.
+const MinFlowExportTimeout = time.Second
 
 // Multicast configures IGMP.
 type Multicast struct {

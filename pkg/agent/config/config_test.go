@@ -376,6 +376,8 @@ func TestFlowExporter(t *testing.T) {
 			false},
 		{on + "  flowCollectorAddr: 192.0.2.7:1:tls\n  flowCollectorCA: x\n", "line 5: flowExporter.flowCollectorCA: has no",
 			false},
+		{on + "  flowCollectorAddr: 192.0.2.7:1:tcp\n  idleFlowExportTimeout: 1ms\n",
+			"line 5: flowExporter.idleFlowExportTimeout: has 1ms, want 1s or more: 15s is used", true},
 		{"flowExporter: {enable: true}\n", "line 1: flowExporter.enable: has no effect because the feature gate", false},
 		{"observe: {connections: 'off'}\n" + on + "  flowCollectorAddr: 192.0.2.7:4739:tcp\n",
 			"line 1: observe.connections: is off", true},
