@@ -32,6 +32,7 @@ import (
 // Bounds of captures on a Node.
 const (
 	maxCaptures     = 16       // at once
+	maxLiveCaptures = 4        // the same of live ones
 	maxCaptureFile  = 32 << 20 // bytes of a file
 	maxCaptureFiles = 128 << 20
 )
@@ -45,6 +46,7 @@ const (
 	captureRetry     = 2 * time.Second
 	captureWrite     = 10 * time.Second // bounds a write
 	captureLook      = time.Minute      // files are compared without an event
+	captureLive      = time.Hour        // the longest live capture
 )
 
 // captures runs the captures of this Node, keeps their files, and writes the status of their objects. It compares
@@ -66,6 +68,8 @@ type captures struct {
 
 	sessions map[types.UID]*captureSession
 	wrote    map[types.UID]captureWritten
+
+	live chan struct{} // taken by live captures
 
 	mu    sync.Mutex
 	bytes map[types.UID]int64 // of files
@@ -129,6 +133,7 @@ func makeCaptures(node, pod, runDir string, rows func() (map[string]captureRow, 
 		node: node, pod: cmp.Or(pod, node), dir: filepath.Join(runDir, "captures", node), rows: rows, patch: patch,
 		run: capture.Run, now: time.Now, log: log, wake: make(chan struct{}, 1),
 		sessions: map[types.UID]*captureSession{}, wrote: map[types.UID]captureWritten{}, bytes: map[types.UID]int64{},
+		live: make(chan struct{}, maxLiveCaptures),
 	}
 }
 
@@ -555,7 +560,7 @@ func (a *Agent) serveCapture(w http.ResponseWriter, r *http.Request) {
 // open opens the file of an object. It may be called without the feature.
 func (c *captures) open(name string) (*os.File, error) {
 	if c == nil {
-		return nil, errors.New("the feature PacketCapture is off: switch it on in featureGates of antrea-agent.conf")
+		return nil, errCaptureOff
 	}
 	rows, _ := c.rows()
 	row, ok := rows[name]
@@ -571,4 +576,77 @@ func (c *captures) open(name string) (*os.File, error) {
 			name, name)
 	}
 	return file, err
+}
+
+var errCaptureOff = errors.New("the feature PacketCapture is off: switch it on in featureGates of antrea-agent.conf")
+
+// serveLiveCapture streams packets until the reader leaves.
+func (a *Agent) serveLiveCapture(w http.ResponseWriter, r *http.Request) {
+	sent := &flushed{to: w, control: http.NewResponseController(w)}
+	err := a.captureLive(r, sent)
+	switch {
+	case err == nil || r.Context().Err() != nil: // the number is reached, or the reader has left
+	case !sent.begun:
+		a.answerJSON(w, api.PathLiveCapture, nil, err)
+	default:
+		a.log.Info("a live capture has ended", "error", err)
+	}
+}
+
+// captureLive captures what a request asks for.
+func (a *Agent) captureLive(r *http.Request, to io.Writer) error {
+	if a.captures == nil {
+		return errCaptureOff
+	}
+	var row captureRow
+	if err := json.Unmarshal([]byte(r.URL.Query().Get("spec")), &row.Spec); err != nil {
+		return fmt.Errorf("read spec: %w; are this command and the agent of one version?", err)
+	}
+	t := a.tables.captures
+	pod, err := capturedPod(&row.Spec)
+	if err != nil {
+		return err
+	}
+	if err := ask(r.Context(), a.tables.engine, func() {
+		pods := t.between()
+		facts, there := pods.pod(pod)
+		t.look(&row, pod, facts, there, pods)
+	}); err != nil {
+		return err
+	}
+	if text := cmp.Or(row.Fault, row.Waits); text != "" {
+		return errors.New(text)
+	}
+	select {
+	case a.captures.live <- struct{}{}:
+		defer func() { <-a.captures.live }()
+	default:
+		return fmt.Errorf("Node %s runs %d live captures, the most at once: end one of them", a.options.NodeName,
+			maxLiveCaptures)
+	}
+	most := 0
+	if first := row.Spec.CaptureConfig.FirstN; first != nil {
+		most = int(max(first.Number, 1))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), captureLive)
+	defer cancel()
+	a.log.Info("packets are captured for a reader", "pod", pod.String(), "interface", row.Link)
+	_, err = a.captures.run(ctx, capture.Options{Interface: row.Link, Filter: row.Filter, Most: most, To: to, Live: true})
+	return err
+}
+
+// flushed is a response that is sent at once.
+type flushed struct {
+	to      io.Writer
+	control *http.ResponseController
+	begun   bool
+}
+
+func (f *flushed) Write(p []byte) (int, error) {
+	f.begun = true
+	n, err := f.to.Write(p)
+	if err == nil {
+		err = f.control.Flush()
+	}
+	return n, err
 }

@@ -62,11 +62,33 @@ func (t *captureTables) add(e *derive.Engine) {
 	t.rows = derive.NewTable(e, "captures", t.captureOf, derive.KeysOf(t.objects))
 }
 
+// capturePods reads Pods and attachments, within a pass or between two of them.
+type capturePods struct {
+	pod         func(derive.Object) (policy.PodFacts, bool)
+	attachments func() []derive.Row[derive.Name, cni.Attachment]
+	port        func(derive.Name) (portFacts, bool)
+}
+
+// within returns the Pods as a row of a table reads them.
+func (t *captureTables) within(r *derive.Reader) capturePods {
+	return capturePods{
+		pod:         func(k derive.Object) (policy.PodFacts, bool) { return derive.Get(r, t.policies.Pods, k) },
+		attachments: func() []derive.Row[derive.Name, cni.Attachment] { return derive.All(r, t.pods.attachments) },
+		port:        func(k derive.Name) (portFacts, bool) { return derive.Get(r, t.pods.ports, k) },
+	}
+}
+
+// between returns the Pods as they are between two passes.
+func (t *captureTables) between() capturePods {
+	return capturePods{pod: t.policies.Pods.Get, attachments: t.pods.attachments.All, port: t.pods.ports.Get}
+}
+
 func (t *captureTables) captureOf(key derive.Object, r *derive.Reader) (captureRow, []problem.Problem) {
 	f, _ := derive.Get(r, t.objects, key)
 	row := captureRow{captureFacts: f}
 	pod, podErr := capturedPod(&f.Spec)
-	facts, there := derive.Get(r, t.policies.Pods, pod)
+	pods := t.within(r)
+	facts, there := pods.pod(pod)
 	wrote := nodeOfPath(f.Status.FilePath)
 	switch {
 	case wrote != "":
@@ -85,6 +107,15 @@ func (t *captureTables) captureOf(key derive.Object, r *derive.Reader) (captureR
 		row.Fault = podErr.Error()
 	case wrote != "" && wrote != t.node:
 		row.Fault = fmt.Sprintf("Node %s, which has captured, is gone, and the file with it", wrote)
+	default:
+		t.look(&row, pod, facts, there, pods)
+	}
+	return row, nil
+}
+
+// look sets what is captured at the interface of a Pod, or what that waits for.
+func (t *captureTables) look(row *captureRow, pod derive.Object, facts policy.PodFacts, there bool, pods capturePods) {
+	switch {
 	case !there:
 		row.Waits = fmt.Sprintf("there is no Pod %s that runs with a network of its own, which Pods with hostNetwork lack",
 			pod)
@@ -93,9 +124,8 @@ func (t *captureTables) captureOf(key derive.Object, r *derive.Reader) (captureR
 	case facts.Node != t.node:
 		row.Waits = fmt.Sprintf("Pod %s is on Node %s", pod, facts.Node)
 	default:
-		t.setFilter(&row, pod, facts, r)
+		t.setFilter(row, pod, facts, pods)
 	}
-	return row, nil
 }
 
 // first returns the first Node by name.
@@ -110,8 +140,8 @@ func (t *captureTables) first(r *derive.Reader) string {
 }
 
 // setFilter sets what is captured at the interface of a Pod of this Node.
-func (t *captureTables) setFilter(row *captureRow, pod derive.Object, facts policy.PodFacts, r *derive.Reader) {
-	at, ok := t.attachmentOf(pod, facts.UID, r)
+func (t *captureTables) setFilter(row *captureRow, pod derive.Object, facts policy.PodFacts, pods capturePods) {
+	at, ok := pods.attachmentOf(pod, facts.UID)
 	if !ok {
 		row.Waits = fmt.Sprintf("Pod %s is not attached to the network of Node %s yet", pod, t.node)
 		return
@@ -135,7 +165,7 @@ func (t *captureTables) setFilter(row *captureRow, pod derive.Object, facts poli
 			}
 			return own, "", nil
 		}
-		f, _ := derive.Get(r, t.policies.Pods, other)
+		f, _ := pods.pod(other)
 		if len(f.IPs) == 0 {
 			return nil, fmt.Sprintf("there is no Pod %s with an address", other), nil
 		}
@@ -162,13 +192,13 @@ func (t *captureTables) setFilter(row *captureRow, pod derive.Object, facts poli
 }
 
 // attachmentOf returns the attachment of a Pod of this Node: of its first interface by name.
-func (t *captureTables) attachmentOf(pod derive.Object, uid types.UID, r *derive.Reader) (out cni.Attachment, ok bool) {
-	for _, row := range derive.All(r, t.pods.attachments) {
+func (p capturePods) attachmentOf(pod derive.Object, uid types.UID) (out cni.Attachment, ok bool) {
+	for _, row := range p.attachments() {
 		at := row.Value
 		if at.PodNamespace != pod.Namespace || at.PodName != pod.Name || at.PodUID != "" && at.PodUID != uid {
 			continue
 		}
-		if port, _ := derive.Get(r, t.pods.ports, row.Key); !port.serves() {
+		if port, _ := p.port(row.Key); !port.serves() {
 			continue
 		}
 		if !ok || at.IfName < out.IfName {

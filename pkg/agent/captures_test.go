@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -312,7 +313,7 @@ func TestPacketCaptures(t *testing.T) {
 	}{
 		{"two at once", (*captureTest).twoAtOnce}, {"timeout", (*captureTest).timesOut}, {"queue", (*captureTest).queue},
 		{"Pod that is away", (*captureTest).away}, {"refused", (*captureTest).refused}, {"size", (*captureTest).size},
-		{"restart", (*captureTest).restart},
+		{"live", (*captureTest).live}, {"restart", (*captureTest).restart},
 	} {
 		t.Run(run.name, func(t *testing.T) {
 			inner := *c
@@ -561,6 +562,79 @@ func (c *captureTest) size(t *testing.T) {
 	}
 	if m := s.Condition(crdv1alpha1.PacketCaptureComplete).Message; !strings.Contains(m, "32 MiB") {
 		t.Errorf("it ends with %q", m)
+	}
+}
+
+// live streams packets to readers.
+func (c *captureTest) live(t *testing.T) {
+	server := httptest.NewServer(c.agent.debugHandler())
+	defer server.Close()
+	open := func(ctx context.Context, handlerAt, spec string) *http.Response {
+		t.Helper()
+		text, err := yaml.YAMLToJSON([]byte(spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, handlerAt+api.PathLiveCapture+"?spec="+
+			url.QueryEscape(string(text)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	// A number of packets ends the stream.
+	answer := open(t.Context(), server.URL, "{source: {pod: {name: web}}, direction: Both, "+
+		"captureConfig: {firstN: {number: 3}}}")
+	c.send(80, 5)
+	text, err := io.ReadAll(answer.Body)
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := countPackets(t, text); n != 3 || answer.StatusCode != http.StatusOK {
+		t.Errorf("%d packets, %s", n, answer.Status)
+	}
+	// Readers beyond the limit are refused until one leaves.
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	const all = "{source: {pod: {name: web}}}"
+	for range maxLiveCaptures {
+		if answer := open(ctx, server.URL, all); answer.StatusCode != http.StatusOK {
+			t.Fatalf("a reader gets %s", answer.Status)
+		}
+	}
+	refused := func(spec, want string) {
+		t.Helper()
+		answer := open(t.Context(), server.URL, spec)
+		text, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if answer.StatusCode == http.StatusOK || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %s %s, want %q", spec, answer.Status, text, want)
+		}
+	}
+	refused(all, "runs 4 live captures")
+	leave()
+	for until := time.Now().Add(30 * time.Second); len(c.agent.captures.live) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%d live captures have no reader", len(c.agent.captures.live))
+		}
+	}
+	refused("{source: {pod: {name: gone}}}", "there is no Pod default/gone")
+	refused("{source: {pod: {name: db}}}", "Pod default/db is on Node node-2")
+	refused("{source: {ip: 192.0.2.1}}", "no Pod at whose interface")
+	refused("{source: {pod: {name: web}}, destination: {ip: x}}", "is no address")
+	refused("{source: {pod: {name: web}}, packet: {protocol: http}}", "spec.packet.protocol")
+	refused("[]", "read spec")
+	relayed := httptest.NewServer(reading(c.agent.debugHandler()))
+	defer relayed.Close()
+	answer = open(t.Context(), relayed.URL, all)
+	if answer.Body.Close(); answer.StatusCode == http.StatusOK {
+		t.Error("the relay reads packets")
 	}
 }
 

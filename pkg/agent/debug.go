@@ -103,6 +103,7 @@ func (a *Agent) debugHandler() http.Handler {
 	mux.HandleFunc("PUT "+api.PathLogLevel, a.setLogLevel)
 	mux.HandleFunc("GET "+api.PathObserve, a.packetIns.observer.serve)
 	mux.HandleFunc("GET "+api.PathCapture, a.serveCapture)
+	mux.HandleFunc("GET "+api.PathLiveCapture, a.serveLiveCapture)
 	answer(api.PathPacketSend, a.packetIns.traces.send)
 	mux.HandleFunc("GET "+api.PathPacketWatch, a.packetIns.traces.watch)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {

@@ -25,7 +25,6 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
@@ -361,39 +360,4 @@ func (c *captureClient) fetch(ctx context.Context, p *crdv1alpha1.PacketCapture,
 	}
 	_, err = fmt.Fprintf(out, "Packet File: %s\n", path)
 	return err
-}
-
-// capture is `tombolo capture`.
-func (n *node) capture() *cobra.Command {
-	return cli.Group("capture", "Capture packets of Pods", n.captureFetch())
-}
-
-// captureFetch is `tombolo capture fetch`.
-func (n *node) captureFetch() *cobra.Command {
-	var kubeconfig, clusterContext, dir string
-	cmd := &cobra.Command{
-		Use: "fetch NAME", Short: "Fetch the file of a PacketCapture from its Node",
-		Example: "  tombolo capture fetch web -o /tmp",
-		Args:    cli.Words("fetch", "NAME of a PacketCapture, as `kubectl get packetcaptures` lists them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cluster, err := remote.Open(kubeconfig, clusterContext)
-			if err != nil {
-				return err
-			}
-			c, err := newCaptureClient(cluster)
-			if err != nil {
-				return err
-			}
-			p := &crdv1alpha1.PacketCapture{}
-			if err := c.objects.Get(cmd.Context(), ctrlclient.ObjectKey{Name: args[0]}, p); err != nil {
-				return c.failed("read", err)
-			}
-			return c.fetch(cmd.Context(), p, dir, cmd.OutOrStdout())
-		},
-	}
-	cmd.Flags().StringVarP(&kubeconfig, "kubeconfig", "k", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
-	cmd.Flags().StringVar(&clusterContext, "context", "", "context of the kubeconfig, or a kubeconfig file; the current "+
-		"context when empty")
-	cmd.Flags().StringVarP(&dir, "output-dir", "o", ".", "folder for the file")
-	return cmd
 }

@@ -112,6 +112,10 @@ func (a *captureAgent) serve(t *testing.T) (socket string) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == api.PathLiveCapture {
+			_, _ = io.WriteString(w, "live "+r.URL.Query().Get("spec"))
+			return
+		}
 		if r.URL.Path != api.PathCapture {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -190,6 +194,9 @@ func TestPacketCapture(t *testing.T) {
 		Exec: func(_, _, _ string, command []string, stdout, stderr io.Writer) int {
 			root := cli.Root(command[0], "")
 			root.AddCommand(Commands()...)
+			stdin, end := io.Pipe() // it does not end before the connection does
+			defer end.Close()
+			root.SetIn(stdin)
 			return cli.Run(t.Context(), root, append(command[1:], "--socket", socket), stdout, stderr)
 		},
 	}).Start(t, config, "node-1")
@@ -290,9 +297,53 @@ func TestPacketCapture(t *testing.T) {
 			t.Errorf("%s: code %d, %q", words, code, stderr)
 		}
 	}
+	testLiveCapture(t, objects, kubeconfig, socket)
 	if _, stderr, code := tombolo(t, "antctl", "pc", "--socket", socket, "-S", "shop/good", "-n", "2"); code == 0 ||
 		!strings.Contains(stderr, "run it on a machine with a kubeconfig") {
 		t.Errorf("in a Pod: code %d, %q", code, stderr)
+	}
+}
+
+// testLiveCapture writes streams of the agent: through the API server, and at its socket.
+func testLiveCapture(t *testing.T, objects ctrlclient.Client, kubeconfig, socket string) {
+	t.Helper()
+	if err := objects.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, node := range map[string]string{"web": "node-1", "new": ""} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+		p.Spec.NodeName, p.Spec.Containers = node, []corev1.Container{{Name: "c", Image: "x"}}
+		if err := objects.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "web.pcapng")
+	at, through := " --socket "+socket, " -k "+kubeconfig
+	for _, row := range []struct {
+		words, out, err string
+		code            int
+	}{
+		{words: "--pod shop/web -w -" + through, out: `live {"timeout":60,"captureConfig":{"firstN":null},"source":{"pod":{` +
+			`"namespace":"shop","name":"web"}},"direction":"Both"}`},
+		{words: "-D shop/web -n 5 -d SourceToDestination -w -" + at, out: `live {"timeout":60,"captureConfig":{"firstN":{` +
+			`"number":5}},"destination":{"pod":{"namespace":"shop","name":"web"}},"direction":"SourceToDestination"}`},
+		{words: "--pod shop/web -w " + file + through, err: "writing to " + file},
+		{words: "--pod shop/web" + at, err: "--write is missing", code: 1},
+		{words: "-w -" + at, err: "is a Pod", code: 1},
+		{words: "--pod shop/web -S shop/web -w -" + at, err: "leave out the one", code: 1},
+		{words: "--pod shop/none -w -" + through, err: "find Pod shop/none", code: 1},
+		{words: "--pod shop/new -w -" + through, err: "Pod shop/new is on no Node yet", code: 1},
+		{words: "--pod shop/web -w /nowhere/at/all" + at, err: "keep the packets", code: 1},
+		{words: "--pod shop/web -w - --socket /nowhere", err: "/nowhere", code: 1},
+	} {
+		out, stderr, code := tombolo(t, append([]string{"tombolo", "capture"}, strings.Fields(row.words)...)...)
+		if code != row.code || out != row.out || !strings.Contains(stderr, row.err) {
+			t.Errorf("%s: code %d, %q, %q", row.words, code, out, stderr)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.HasPrefix(string(text), "live {") {
+		t.Errorf("the file has %q, %v", text, err)
 	}
 }
 

@@ -33,6 +33,9 @@ const (
 	// PathCapture answers with the pcapng file of a PacketCapture of this Node. Query: name=NAME. The file has users'
 	// data, so the path is not in Reading.
 	PathCapture = "/v1/capture"
+	// PathLiveCapture answers with a pcapng stream, until the reader leaves. Query: spec=SPEC, the spec of a PacketCapture
+	// at a Pod of this Node, as JSON. Without captureConfig the number of packets has no limit. It is not in Reading.
+	PathLiveCapture = "/v1/capture/live"
 )
 
 // Gate is one feature gate.
