@@ -281,6 +281,11 @@ func newAgent(o Options) (*Agent, error) {
 		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
 	}
 	a.packetIns.observer = newObserver(a.config, a.tables, a.answers.why, a.flows, a.log)
+	if a.config.OVSDatapathType == "netdev" {
+		a.packetIns.observer.ends.poll = func(ctx context.Context) (map[connectionKey]bool, error) {
+			return pollConnections(ctx, count, reader)
+		}
+	}
 	if a.packetIns.observer.export, err = newFlowExport(a.config, o.NodeName, a.packetIns.observer); err != nil {
 		return nil, err
 	}

@@ -39,11 +39,13 @@ type endReader interface {
 type connectionEnds struct {
 	listen func() (endReader, error) // nil if the datapath reports no ends
 	list   func() ([]ended.Connection, error)
-	count  func() error // has the kernel count packets and bytes
+	poll   func(context.Context) (map[connectionKey]bool, error) // of a datapath that reports no ends: what it tracks
+	count  func() error                                          // has the kernel count packets and bytes
 	log    *slog.Logger
 	change chan struct{} // has an entry if wanted has changed
 	lost   atomic.Uint64
 	living chan []ended.Connection // lists of connections that live, for the exporter
+	polled chan polledKeys
 
 	mu     sync.Mutex
 	wanted bool
@@ -82,7 +84,7 @@ type birth struct {
 
 func newConnectionEnds(datapathType string, log *slog.Logger) *connectionEnds {
 	e := &connectionEnds{log: log, change: make(chan struct{}, 1), births: map[connectionKey]*birth{},
-		living: make(chan []ended.Connection)}
+		living: make(chan []ended.Connection), polled: make(chan polledKeys)}
 	if datapathType == "system" {
 		e.count = countBytes
 		e.listen = func() (endReader, error) { return ended.Listen(datapath.ServiceZone, 0) }
@@ -123,7 +125,7 @@ func (e *connectionEnds) isWanted() bool {
 // run reads ends while they are wanted, until ctx ends.
 func (e *connectionEnds) run(ctx context.Context) error {
 	if e.listen == nil {
-		return nil
+		return e.runPolls(ctx)
 	}
 	uncounted := ""
 	for ctx.Err() == nil {
@@ -147,6 +149,84 @@ func (e *connectionEnds) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// polledKeys are the connections that a datapath tracks, from a list that began at a time.
+type polledKeys struct {
+	at   time.Time
+	keys map[connectionKey]bool
+}
+
+// Bounds of lists of connections on a datapath that forwards nothing meanwhile.
+const (
+	pollEvery = 30 * time.Second
+	pollMost  = 2000        // with more connections no list is made for records alone
+	pollAfter = time.Second // a connection is tracked at the latest after its beginning was reported
+)
+
+// errManyConnections is the error for a list that would stop the datapath for too long.
+var errManyConnections = fmt.Errorf("more than %d connections are tracked", pollMost)
+
+// runPolls lists connections at intervals while ends are wanted, until ctx ends.
+func (e *connectionEnds) runPolls(ctx context.Context) error {
+	if e.poll == nil {
+		return nil
+	}
+	reported := false
+	for sleep(ctx, pollEvery) == nil {
+		if !e.isWanted() {
+			continue
+		}
+		at := time.Now()
+		keys, err := e.poll(ctx)
+		if failed := err != nil; failed != reported && ctx.Err() == nil {
+			reported = failed
+			e.log.Info("ends of connections by lists of the datapath", "recorded", !failed, "error", err)
+		}
+		if err != nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case e.polled <- polledKeys{at, keys}:
+		}
+	}
+	return nil
+}
+
+// addAbsent adds the ends of connections that began before a list and are not in it.
+func (o *observer) addAbsent(p polledKeys) {
+	var events []record.Event
+	for _, b := range o.ends.order {
+		if b.gone || b.key.client.Port() == 0 || p.keys[b.key] || p.at.Sub(b.Time) < pollAfter {
+			continue
+		}
+		e := record.Event{End: o.ended(endedAt{at: p.at}, b.Record, b.Time)}
+		o.export.addEnd(e, nil)
+		events = append(events, e)
+		o.ends.next(b.key) // births of one key are in the order of their time
+	}
+	o.history.Add(events...)
+}
+
+// pollConnections lists what the datapath tracks if these are few connections.
+func pollConnections(ctx context.Context, count func(context.Context) (tracked, limit int, err error),
+	reader *connectionReader,
+) (map[connectionKey]bool, error) {
+	tracked, _, err := count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if tracked > pollMost {
+		return nil, errManyConnections
+	}
+	keys := map[connectionKey]bool{}
+	err = reader.read(ctx, func(line string) {
+		if h, ok := datapath.TrackedConnection(line); ok {
+			keys[connectionKey{h.Protocol, netip.AddrPortFrom(h.Src, h.SrcPort), netip.AddrPortFrom(h.Dst, h.DstPort)}] = true
+		}
+	})
+	return keys, err
 }
 
 // read reads ends until ctx ends or they are not wanted any more.
@@ -248,7 +328,7 @@ func (e *connectionEnds) due(now time.Time) []endedAt {
 
 // began keeps the record of a connection until it ends.
 func (e *connectionEnds) began(r seenReport, out *record.Record) {
-	if e.listen == nil || !e.isWanted() {
+	if e.listen == nil && e.poll == nil || !e.isWanted() {
 		return
 	}
 	key := connectionKey{r.Protocol, netip.AddrPortFrom(r.Src, r.SrcPort), netip.AddrPortFrom(r.Dst, r.DstPort)}

@@ -435,3 +435,59 @@ func TestBirthsBounded(t *testing.T) {
 		t.Errorf("%d ends are lost, want 8", n)
 	}
 }
+
+// TestAbsent ends connections that a list of the datapath does not have any more.
+func TestAbsent(t *testing.T) {
+	log := slog.New(slog.NewTextHandler(&logTail{}, nil))
+	o := &observer{history: record.NewHistory(1 << 20), ends: newConnectionEnds("netdev", log)}
+	lines := []string{
+		"tcp,orig=(src=10.0.0.1,dst=10.96.0.1,sport=1,dport=80)," +
+			"reply=(src=10.0.0.2,dst=10.0.0.1,sport=8080,dport=1),zone=65520",
+		"udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=9,dport=53),reply=(src=10.0.0.2,dst=10.0.0.1,sport=53,dport=9),zone=7",
+		"icmp,orig=(src=10.0.0.1,dst=10.0.0.2,id=9,type=8,code=0)," +
+			"reply=(src=10.0.0.2,dst=10.0.0.1,id=9,type=0,code=0),zone=65520",
+	}
+	tracked := 3
+	count := func(context.Context) (int, int, error) { return tracked, 10_000, nil }
+	reader := &connectionReader{list: func(_ context.Context, each func(string)) error {
+		for _, line := range lines {
+			each(line)
+		}
+		return nil
+	}}
+	o.ends.poll = func(ctx context.Context) (map[connectionKey]bool, error) { return pollConnections(ctx, count, reader) }
+	o.ends.want(true)
+	at := time.Now()
+	began := func(protocol uint8, from, to uint16, ago time.Duration) {
+		r := datapath.Report{Headers: datapath.Headers{Src: netip.MustParseAddr("10.0.0.1"), SrcPort: from,
+			Dst: netip.MustParseAddr("10.0.0.2"), DstPort: to, Protocol: protocol}}
+		o.ends.began(seenReport{Report: r}, &record.Record{Time: at.Add(-ago), From: record.End{Port: from}})
+	}
+	began(6, 1, 8080, time.Minute)          // in the list
+	began(6, 2, 8080, time.Minute)          // ended
+	began(17, 9, 53, time.Minute)           // of another zone in the list
+	began(6, 3, 8080, 100*time.Millisecond) // too young to be in the list
+	began(1, 0, 0, time.Minute)             // without ports
+	keys, err := o.ends.poll(t.Context())
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("the list has %v, error %v; want one connection", keys, err)
+	}
+	for range 2 { // the second time nothing is new
+		o.addAbsent(polledKeys{at, keys})
+	}
+	list, _, _, _ := o.history.Read(0)
+	var ports []uint16
+	for _, e := range list {
+		ports = append(ports, e.End.From.Port)
+		if l := e.End.Life; l.Seconds != 60 || l.Sent != nil || l.Late {
+			t.Errorf("the end is %+v", l)
+		}
+	}
+	if !slices.Equal(ports, []uint16{2, 9}) {
+		t.Errorf("the clients' ports of the ends are %v, want 2 and 9", ports)
+	}
+	tracked = pollMost + 1
+	if _, err := o.ends.poll(t.Context()); !errors.Is(err, errManyConnections) {
+		t.Errorf("a list of %d connections is made: %v", tracked, err)
+	}
+}

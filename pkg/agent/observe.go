@@ -186,6 +186,8 @@ func (o *observer) run(ctx context.Context) error {
 		case now := <-tick.C:
 			o.flush(now)
 			o.addEnds(ctx, now)
+		case p := <-o.ends.polled:
+			o.addAbsent(p)
 		case list := <-o.ends.living:
 			o.exportLiving(ctx, list, time.Now())
 		case now := <-look.C:

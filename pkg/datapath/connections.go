@@ -60,6 +60,28 @@ func TrackedServiceConnection(line string) (ServiceConnection, bool) {
 	return ServiceConnection{vip, endpoint}, ok1 && ok2 && vip != endpoint
 }
 
+// TrackedConnection reads a connection with ports of our zone from a line of dpctl/dump-conntrack. The headers are of
+// the client's packets behind the Service.
+func TrackedConnection(line string) (Headers, bool) {
+	word, _, _ := strings.Cut(line, ",")
+	_, rest, ok1 := tuple(line, "orig=(")
+	reply, rest, ok2 := tuple(rest, "reply=(")
+	zone := ",zone=" + strconv.Itoa(int(mainZone)) + ","
+	if !ok1 || !ok2 || !strings.Contains(","+strings.TrimSpace(rest)+",", zone) {
+		return Headers{}, false
+	}
+	for number, name := range protocols {
+		if !strings.EqualFold(string(name), word) {
+			continue
+		}
+		client, ok1 := addrPort(reply, "dst", "dport")
+		server, ok2 := addrPort(reply, "src", "sport")
+		return Headers{Src: client.Addr(), Dst: server.Addr(), Protocol: number, SrcPort: client.Port(),
+			DstPort: server.Port()}, ok1 && ok2
+	}
+	return Headers{}, false
+}
+
 // tuple reads a tuple such as "orig=(src=10.0.0.1,...)" and returns its inside and the text after it. The caller gives
 // its beginning up to the parenthesis.
 func tuple(text, name string) (inside, rest string, ok bool) {
