@@ -195,14 +195,19 @@ func (s *Scenario) ChooseGateway(ctx context.Context, cluster string, nodes ...s
 	})
 }
 
+// Pauses between the looks of Eventually.
+const (
+	leastPause = 250 * time.Millisecond
+	mostPause  = 2 * time.Second
+)
+
 // Eventually calls f until it returns nil. After limit it returns f's last error.
 func Eventually(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
 	var last error
 	for {
+		start := time.Now()
 		err := f(ctx)
 		if err == nil {
 			return nil
@@ -210,10 +215,12 @@ func Eventually(ctx context.Context, limit time.Duration, f func(context.Context
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
+		// On a busy machine a look takes seconds. Looks without a pause would take the processor time of what they wait for.
+		pause := min(max(time.Since(start), leastPause), mostPause)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("after %s still: %w", limit, last)
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }
