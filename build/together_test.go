@@ -38,7 +38,7 @@ func TestTogether(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := together(t, c.one, c.other)
 			if c.mode != "" {
-				cmd.Env = append(os.Environ(), "TOMBOLO_TOGETHER="+c.mode)
+				cmd.Env = append(cmd.Env, "TOMBOLO_TOGETHER="+c.mode)
 			}
 			err := cmd.Run()
 			if cmd.ProcessState == nil {
@@ -67,7 +67,7 @@ func TestTogetherWeight(t *testing.T) {
 	}
 	cmd = together(t, "true", read)
 	// Nothing may enter a cgroup: the shell's echo fails for a process ID.
-	cmd.Env = append(os.Environ(), `BASH_FUNC_echo%%=() { [ "$1" != "$BASHPID" ] && builtin echo "$@"; }`)
+	cmd.Env = append(cmd.Env, `BASH_FUNC_echo%%=() { [ "$1" != "$BASHPID" ] && builtin echo "$@"; }`)
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,6 +174,7 @@ func together(t *testing.T, one, other string) *exec.Cmd {
 	}
 	cmd := exec.Command(script, one, other, "log")
 	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "TOMBOLO_TOGETHER=1") // on slow machines too
 	// A pipe would stay open until all processes have ended.
 	out, err := os.Create(filepath.Join(cmd.Dir, "shown"))
 	if err != nil {

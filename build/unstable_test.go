@@ -17,18 +17,23 @@ func TestUnstable(t *testing.T) {
 		passes              bool
 		runs                int
 		report              string
+		latest              string
 	}{
 		{name: "once", passes: true, runs: 2, report: once},
 		{name: "once and each time", always: "a", runs: 2, report: once},
 		{name: "more than two", always: "ab", runs: 1},
 		{name: "late", start: "1", runs: 1},
+		{name: "too late", start: "1", latest: "60", passes: true,
+			report: "NOT RUN, since the time was over: tier\n"},
+		{name: "in time", latest: "60", passes: true, runs: 2, report: once},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			run := func(args ...string) (string, error) {
 				cmd := exec.Command("./tests", args...)
 				cmd.Env = append(os.Environ(), "UNSTABLE_FILE="+filepath.Join(dir, "seen"),
-					"UNSTABLE_ALWAYS="+c.always, "TOMBOLO_UNSTABLE="+filepath.Join(dir, "reports"), "TOMBOLO_START="+c.start)
+					"UNSTABLE_ALWAYS="+c.always, "TOMBOLO_UNSTABLE="+filepath.Join(dir, "reports"), "TOMBOLO_START="+c.start,
+					"TOMBOLO_LATEST="+c.latest)
 				out, err := cmd.CombinedOutput()
 				return string(out), err
 			}
@@ -36,7 +41,8 @@ func TestUnstable(t *testing.T) {
 			if (err == nil) != c.passes {
 				t.Fatalf("the tier: %v, want success %v:\n%s", err, c.passes, out)
 			}
-			if n := strings.Count(out, "DONE "); n != c.runs || !strings.Contains(out, "the first time") {
+			first := strings.Contains(out, "the first time")
+			if n := strings.Count(out, "DONE "); n != c.runs || first != (n > 0) {
 				t.Errorf("%d runs, want %d, and the output of the first failure:\n%s", n, c.runs, out)
 			}
 			report, err := run("unstable")
