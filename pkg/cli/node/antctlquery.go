@@ -87,7 +87,7 @@ func traceQuestion(port, from, to, packet, family string) (path string, _ url.Va
 	query.Set("from", from)
 	query.Set("to", to)
 	if err := flowWords(packet, query); err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("%w, or leave out -S and -D", err)
 	}
 	switch strings.ToLower(family) {
 	case "":
@@ -114,7 +114,7 @@ func flowWords(packet string, query url.Values) error {
 		case "ip", "":
 		default:
 			return fmt.Errorf("-f %s: with -S and -D only the protocol and its port, such as tcp,tcp_dst=80, count: "+
-				"leave out %s, or leave out -S and -D", packet, part)
+				"leave out %s", packet, part)
 		}
 	}
 	return nil
