@@ -64,8 +64,8 @@ func FollowPacket(ctx context.Context, all []*remote.Cluster, q Question, delive
 		return PacketAnswer{}, err
 	}
 	if len(list.Hops) == 0 {
-		return PacketAnswer{}, fmt.Errorf("--from %s, --to %s: the ends have no version of IP in common that Node %s serves: "+
-			"see `tombolo get status` there", q.From, q.To, node)
+		return PacketAnswer{}, fmt.Errorf("--from %s, --to %s: the ends have no version of IP in common that Node %s "+
+			"serves: see `tombolo get status` there", q.From, q.To, node)
 	}
 	first := list.Hops[0]
 	packet := &sentPacket{seen: make(chan hops.Sighting, 256), watched: map[string]bool{},
