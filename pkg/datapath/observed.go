@@ -23,12 +23,13 @@ const (
 	openedRate  = 1000
 )
 
-// ReportDrops returns the entries of an owner, in which each flow that ends packets reports them. The messages of
-// Neighbor Discovery that the switch takes for itself are no loss, and are left out.
+// ReportDrops returns the entries of an owner, in which each flow that ends packets reports them. Two kinds of packets
+// are not lost, so they are not reported: messages of Neighbor Discovery that the switch takes for itself, and packets
+// that are followed and held.
 func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
 	out := e
 	for i, f := range e.Flows {
-		if !endsPackets(f) || isNeighborMessage(f) || goOn[f.Table] {
+		if !endsPackets(f) || isNeighborMessage(f) || goOn[f.Table] || f.Priority == traced {
 			continue
 		}
 		if &out.Flows[0] == &e.Flows[0] {
