@@ -51,11 +51,13 @@ type image struct {
 	dirs     []string
 	entry    []string
 	cmd      []string // arguments of entry if a container has no others
+	env      []string // NAME=VALUE
 }
 
 var images = []image{
 	{name: "pause", own: map[string]string{"/pause": "pause"}, entry: []string{"/pause"}},
-	{name: "echo", own: map[string]string{"/echo": "echo"}, entry: []string{"/echo"}},
+	{name: "echo", own: map[string]string{"/echo": "echo"}, entry: []string{"/echo"},
+		env: []string{"ECHO_COMMANDS=/commands.sock"}},
 	{
 		name: "tombolo-agent", base: true, dirs: []string{"/tmp", "/run", "/var"},
 		own: map[string]string{
@@ -181,7 +183,7 @@ func write(img image, tag string, base []imagetar.File, bin, out string) error {
 	}
 	return imagetar.Write(filepath.Join(out, img.name+".tar"), imagetar.Image{
 		Reference: cmp.Or(img.suite, "tombolo/"+img.name+":"+tag), Layers: append(layers, own),
-		Entrypoint: img.entry, Cmd: img.cmd,
+		Entrypoint: img.entry, Cmd: img.cmd, Env: img.env,
 	})
 }
 

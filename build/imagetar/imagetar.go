@@ -37,7 +37,7 @@ type Image struct {
 	Layers     [][]File
 	Entrypoint []string
 	Cmd        []string // arguments of the entrypoint if a container has no others
-	Env        []string
+	Env        []string // NAME=VALUE
 }
 
 // Write writes an image's archive. It appears under its path only when it is complete.

@@ -32,7 +32,8 @@ const slow = 500 * time.Millisecond
 //	14:03:07.120 request 7, after 0.6s: answered after 1.004s: 10.11.1.2:38712 connected after 1.003s
 //	12  test-cluster-west/node-1/nginx-5d4f
 //	12 answered, 0 failed, slowest 1.004s
-func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int) (answer, error)) error {
+func (c *client) run(ctx context.Context, out io.Writer,
+	ask func(ctx context.Context, port int) (answer, error)) error {
 	by := map[string]int{}
 	answered, failed := 0, 0
 	var slowest time.Duration
@@ -59,12 +60,12 @@ func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int
 		slowest = max(slowest, took)
 		if err != nil {
 			failed++
-			fmt.Printf("%s request %d, after %.1fs: %v: %s\n", start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(),
+			fmt.Fprintf(out, "%s request %d, after %.1fs: %v: %s\n", start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(),
 				err, a.way)
 			continue
 		}
 		if took >= slow {
-			fmt.Printf("%s request %d, after %.1fs: answered after %.3fs: %s\n",
+			fmt.Fprintf(out, "%s request %d, after %.1fs: answered after %.3fs: %s\n",
 				start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(), took.Seconds(), a.way)
 		}
 		answered++
@@ -74,9 +75,9 @@ func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int
 		by[a.server]++
 	}
 	for _, server := range slices.Sorted(maps.Keys(by)) {
-		fmt.Printf("%4d  %s\n", by[server], server)
+		fmt.Fprintf(out, "%4d  %s\n", by[server], server)
 	}
-	fmt.Printf("%d answered, %d failed, slowest %.3fs\n", answered, failed, slowest.Seconds())
+	fmt.Fprintf(out, "%d answered, %d failed, slowest %.3fs\n", answered, failed, slowest.Seconds())
 	if failed > 0 || answered < c.count {
 		return errSaid
 	}
@@ -169,13 +170,13 @@ func firstLine(s string) string {
 }
 
 // download reads an answer of known length and fails when bytes are missing.
-func download(ctx context.Context, url string) error {
+func download(ctx context.Context, out io.Writer, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return err
 	}
@@ -188,6 +189,6 @@ func download(ctx context.Context, url string) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s", resp.Status)
 	}
-	fmt.Printf("%d bytes in %.1fs from %s\n", n, time.Since(start).Seconds(), resp.Header.Get("X-Server"))
+	fmt.Fprintf(out, "%d bytes in %.1fs from %s\n", n, time.Since(start).Seconds(), resp.Header.Get("X-Server"))
 	return nil
 }

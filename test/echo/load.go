@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -30,7 +29,7 @@ func loadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "load URL", Short: "Ask a URL as often as it is answered, and print how often that was, as JSON",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), cmd.OutOrStdout(), args[0]) },
 	}
 	cmd.Flags().DurationVar(&l.lasts, "time", 5*time.Second, "how long")
 	cmd.Flags().DurationVar(&l.timeout, "timeout", 5*time.Second, "time that connecting may take")
@@ -39,7 +38,7 @@ func loadCommand() *cobra.Command {
 	return cmd
 }
 
-func (l *loader) run(ctx context.Context, target string) error {
+func (l *loader) run(ctx context.Context, out io.Writer, target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
 		return err
@@ -71,7 +70,7 @@ func (l *loader) run(ctx context.Context, target string) error {
 	}
 	slices.Sort(took)
 	r.P50, r.P99 = took[len(took)/2].Seconds(), took[len(took)*99/100].Seconds()
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return json.NewEncoder(out).Encode(r)
 }
 
 // one asks on one connection at a time until the end, but once at least.

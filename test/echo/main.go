@@ -1,7 +1,7 @@
 // Command echo is the tests' server and client in one: answers name the server, and the client
 // counts answers by server.
 //
-//	echo serve [--http :8080] [--udp :8080]
+//	echo serve [--http :8080] [--udp :8080] [--commands SOCKET]
 //	echo get URL [--count N] [--interval D] [--timeout D] [--port N]
 //	echo udp HOST:PORT [--count N] [--interval D] [--timeout D] [--port N]
 //	echo watch URL [--fresh] [--servers] [--begun] [--streams N] [--interval D] [--timeout D]
@@ -28,10 +28,8 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true,
-		SilenceErrors: true}
-	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand(), loadCommand(),
-		resolveCommand())
+	root := commands()
+	root.AddCommand(serveCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errSaid) {
 			fmt.Fprintln(os.Stderr, "echo:", err)
@@ -39,6 +37,14 @@ func run() int {
 		return 1
 	}
 	return 0
+}
+
+// commands returns the program without its server.
+func commands() *cobra.Command {
+	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true,
+		SilenceErrors: true}
+	root.AddCommand(getCommand(), udpCommand(), watchCommand(), downloadCommand(), loadCommand(), resolveCommand())
+	return root
 }
 
 // errSaid is an error whose details are in the output already.
@@ -52,6 +58,8 @@ func serveCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&s.http, "http", ":8080", "address to serve HTTP on")
 	cmd.Flags().StringVar(&s.udp, "udp", ":8080", "address to serve UDP on")
+	cmd.Flags().StringVar(&s.commands, "commands", os.Getenv("ECHO_COMMANDS"),
+		"Unix socket to serve commands on (default: that of the environment's ECHO_COMMANDS)")
 	return cmd
 }
 
@@ -69,7 +77,7 @@ func getCommand() *cobra.Command {
 		Use: "get URL", Short: "Ask a URL, each time on a new connection, and count the answers by server",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(),
+			return c.run(cmd.Context(), cmd.OutOrStdout(),
 				func(ctx context.Context, port int) (answer, error) { return askHTTP(ctx, args[0], port) })
 		},
 	})
@@ -82,7 +90,7 @@ func udpCommand() *cobra.Command {
 	return c.flags(&cobra.Command{
 		Use: "udp HOST:PORT", Short: "The same with one datagram from a new port each time", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(),
+			return c.run(cmd.Context(), cmd.OutOrStdout(),
 				func(ctx context.Context, port int) (answer, error) { return askUDP(ctx, args[0], port) })
 		},
 	})
@@ -103,7 +111,7 @@ func watchCommand() *cobra.Command {
 					_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
 				}()
 			}
-			w.out = os.Stdout
+			w.out = cmd.OutOrStdout()
 			return w.run(ctx, args[0])
 		},
 	}
@@ -121,7 +129,9 @@ func watchCommand() *cobra.Command {
 func downloadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "download URL", Short: "Read all of one answer, and check that nothing is missing", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return download(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return download(cmd.Context(), cmd.OutOrStdout(), args[0])
+		},
 	}
 }
 
@@ -135,7 +145,7 @@ func resolveCommand() *cobra.Command {
 			defer cancel()
 			lines, err := q.resolve(ctx, args[0])
 			for _, line := range lines {
-				fmt.Println(line)
+				fmt.Fprintln(cmd.OutOrStdout(), line)
 			}
 			return err
 		},

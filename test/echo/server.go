@@ -12,7 +12,10 @@ import (
 )
 
 // server answers with its name: cluster, Node and Pod, from the environment.
-type server struct{ http, udp string }
+type server struct {
+	http, udp string
+	commands  string // socket for commands; empty: none
+}
 
 // identity is "cluster/node/pod", with "-" for what the environment does not say.
 func identity() string {
@@ -36,9 +39,12 @@ func (s *server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := make(chan error, 2)
+	errs := make(chan error, 3)
 	go func() { errs <- h.ListenAndServe() }()
 	go func() { errs <- answerUDP(udp) }()
+	if s.commands != "" {
+		go func() { errs <- serveCommands(ctx, s.commands) }()
+	}
 	fmt.Printf("%s serves HTTP on %s and UDP on %s\n", identity(), s.http, s.udp)
 	select {
 	case <-ctx.Done():

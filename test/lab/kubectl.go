@@ -26,9 +26,7 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string) (string, error) {
 	expected := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--request-timeout") })
 	for began := time.Now(); ; {
-		cmd := c.KubectlCommand(ctx, args...)
-		cmd.Stdin = strings.NewReader(input)
-		out, err := output(cmd)
+		out, err := c.call(ctx, input, args)
 		if err == nil {
 			return out, nil
 		}
@@ -43,6 +41,15 @@ func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string
 		}
 		c.lab.say("tried again: %v", err)
 	}
+}
+
+// call runs a command of kubectl and returns what it printed.
+func (c *Cluster) call(ctx context.Context, input string, args []string) (string, error) {
+	r, err := callKubectl(ctx, c.lab.bin.Kubernetes, input, append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...))
+	if err == nil && r.Code != 0 {
+		err = fmt.Errorf("exit status %d: %s", r.Code, shortened(r.Error))
+	}
+	return r.Out, err
 }
 
 // KubectlCommand returns the command, for callers that want its streams.
@@ -73,7 +80,7 @@ var notRun = []string{
 // broken are errors of kubectl after which the API server may have done what it was asked.
 var broken = []string{
 	"Unable to connect to the server", "connection reset by peer", "unexpected EOF", "http2: client connection lost",
-	"etcdserver: ", "(Timeout)", "(ServerTimeout)", "(TooManyRequests)", "watch closed before",
+	"etcdserver: ", "(Timeout)", "(ServerTimeout)", "(TooManyRequests)", "watch closed before", errCallerEnded.Error(),
 }
 
 // repeatable reports whether a command leads to the same result when it has been done once already.

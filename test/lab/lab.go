@@ -294,6 +294,7 @@ func Remove(ctx context.Context, name string) error {
 		expected = newLab(r, nil).places()
 	}
 	own, foreign := ownPlaces(name, expected)
+	endCalls()
 	var errs []error
 	g := new(errgroup.Group)
 	for _, p := range own {

@@ -367,3 +367,20 @@ func copyFile(from, to string) error {
 	}
 	return os.Rename(to+".new", to)
 }
+
+// ContainerRoot returns the path by which the machine sees the file system of a container of the Node.
+func (n *Node) ContainerRoot(id string) (string, error) {
+	for _, form := range []string{"/sys/fs/cgroup/*%s/k8s.io/%s/cgroup.procs", "/sys/fs/cgroup%s/k8s.io/%s/cgroup.procs"} {
+		files, err := filepath.Glob(fmt.Sprintf(form, n.cgroup(), id))
+		if err != nil {
+			return "", err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if pid, _, ok := strings.Cut(string(text), "\n"); err == nil && ok {
+				return filepath.Join("/proc", pid, "root"), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("Node %s has no process of container %s", n, id)
+}

@@ -180,16 +180,21 @@ func output(cmd *exec.Cmd) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.WaitDelay = cmp.Or(cmd.WaitDelay, 2*time.Second)
 	if err := cmd.Run(); err != nil {
-		text := strings.TrimSpace(errs.String())
-		if len(text) > 2000 {
-			text = "..." + text[len(text)-2000:]
-		}
-		if text != "" {
+		if text := shortened(errs.String()); text != "" {
 			return out.String(), fmt.Errorf("%w: %s", err, text)
 		}
 		return out.String(), err
 	}
 	return out.String(), nil
+}
+
+// shortened returns the end of what a program wrote to standard error, for errors.
+func shortened(text string) string {
+	text = strings.TrimSpace(text)
+	if len(text) > 2000 {
+		text = "..." + text[len(text)-2000:]
+	}
+	return text
 }
 
 // tail returns the end of a log, for errors.

@@ -82,13 +82,6 @@ func split(pod string) (namespace, name string) {
 	return "default", pod
 }
 
-// Exec runs a command in a Pod, named as ClientPod's.
-func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...string) (string, error) {
-	namespace, name := split(pod)
-	args := append([]string{"exec", "-n", namespace, name, "--"}, command...)
-	return s.Kubectl(ctx, cluster, args...)
-}
-
 // Export applies the guide's ServiceExport of default/nginx.
 func (s *Scenario) Export(ctx context.Context, cluster string) error {
 	manifest, err := manifests.V114().Part("export")

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+)
+
+// A container runs commands that come by a socket in its own file system: a process for each costs more than most of
+// them do. A connection is one command. A connection that closes ends it.
+type (
+	// Call is the command, a line of JSON. Package scenario has the same.
+	call struct {
+		Args []string `json:"args"`
+	}
+	// result is the answer.
+	result struct {
+		Out   string `json:"out"`
+		Error string `json:"error"` // what it wrote to standard error
+		Code  int    `json:"code"`
+	}
+)
+
+// serveCommands serves until ctx ends.
+func serveCommands(ctx context.Context, socket string) error {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) { // of a container that was started again
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		calls.Go(func() { serveCall(ctx, conn) })
+	}
+}
+
+func serveCall(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	var c call
+	in := json.NewDecoder(conn)
+	if in.Decode(&c) != nil {
+		return
+	}
+	go func() {
+		defer cancel()
+		_ = in.Decode(&call{}) // no second one comes: this is the end of the connection
+	}()
+	var out, errs bytes.Buffer
+	root := commands()
+	root.SetArgs(c.Args)
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	var r result
+	if err := root.ExecuteContext(ctx); err != nil {
+		r.Code = 1
+		if !errors.Is(err, errSaid) {
+			fmt.Fprintln(&errs, "echo:", err)
+		}
+	}
+	r.Out, r.Error = out.String(), errs.String()
+	_ = json.NewEncoder(conn).Encode(r) // a caller that is gone wants no answer
+}
