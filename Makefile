@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -71,11 +71,15 @@ test: packages lab-binaries images next modules agnhost coredns ## all tests, th
 	@build/packages $(PAGE)
 	@rm -rf $(BIN)/unstable
 	@# Labs that wait most of the time leave processor time to test-code and test-raced, which judge no times. The other
-	@# parts run one after the other. All run, so one run shows all that fails.
-	@status=0; \
-	build/together "$(MAKE) --no-print-directory -k -j1 test-e2e test-conformance test-labs" \
-		"$(MAKE) --no-print-directory -k -j1 test-code test-raced" $(BIN)/test-code.log || status=1; \
-	$(MAKE) --no-print-directory -k -j1 test-kernel test-alone test-nodes test-chaos || status=1; \
+	@# parts run one after the other. All run, so one run shows all that fails. Where labs leave no time, all parts run one
+	@# after the other. The parts that find most come first, so code runs without the race detector before.
+	@status=0; run="$(MAKE) --no-print-directory -k -j1"; \
+	if [ "$$(build/together spare)" = 1 ]; then \
+		build/together "$$run test-e2e test-conformance test-labs" "$$run test-code test-raced" $(BIN)/test-code.log || status=1; \
+	else \
+		$$run test-e2e test-code test-plain test-conformance test-labs test-raced || status=1; \
+	fi; \
+	$$run test-kernel test-alone test-nodes test-chaos || status=1; \
 	build/tests unstable; exit $$status
 
 # Packages that have parts of their own, and two that `make test` does not run.
@@ -86,6 +90,9 @@ test-code: # all that needs no lab, without the race detector
 	go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
 	cd deploy/boards && go vet ./... && go test -count=1 ./... # alerts and boards: a module of its own
 	build/tests unraced "$$(build/tiers packages unraced)" -vet=off -parallel 4 -timeout 30m -run "$$(build/tiers run unraced)"
+
+test-plain: # the packages of test-raced, without the race detector
+	build/tests plain "$$(build/tiers raced)" -vet=off -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
 
 test-raced: # what runs in several goroutines (build/tiers)
 	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 2 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"

@@ -18,9 +18,9 @@ func TestTogether(t *testing.T) {
 	const one = `: >first; until [ -e second ]; do sleep 0.05; done; echo "the first"`
 	const other = `: >second; until [ -e first ]; do sleep 0.05; done; echo "the second"`
 	for _, c := range []struct {
-		name, one, other, mode string
-		status                 int
-		want                   string
+		name, one, other string
+		status           int
+		want             string
 	}{
 		{name: "both pass", one: "echo one", other: "echo other", want: "one\nother\n"},
 		{name: "together", one: one, other: other, want: "the first\nthe second\n"},
@@ -30,16 +30,9 @@ func TestTogether(t *testing.T) {
 			other: `echo other; echo "--- FAIL: TestX"; ` +
 				`for i in {1..200}; do ! grep -q FAIL shown || break; sleep 0.05; done; : >told; exit 1`,
 			status: 1, want: "meanwhile: --- FAIL: TestX\none\nother\n--- FAIL: TestX\n"},
-		{name: "one after the other", one: "sleep 0.2; : >done", other: "[ -e done ] && echo other", mode: "0",
-			want: "other\n"},
-		{name: "one after the other, the first fails", one: "exit 3", other: "echo other", mode: "0", status: 3,
-			want: "other\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := together(t, c.one, c.other)
-			if c.mode != "" {
-				cmd.Env = append(cmd.Env, "TOMBOLO_TOGETHER="+c.mode)
-			}
 			err := cmd.Run()
 			if cmd.ProcessState == nil {
 				t.Fatal(err)
@@ -174,7 +167,6 @@ func together(t *testing.T, one, other string) *exec.Cmd {
 	}
 	cmd := exec.Command(script, one, other, "log")
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "TOMBOLO_TOGETHER=1") // on slow machines too
 	// A pipe would stay open until all processes have ended.
 	out, err := os.Create(filepath.Join(cmd.Dir, "shown"))
 	if err != nil {
