@@ -27,7 +27,7 @@ func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 }
 
 // ConfigureAgents edits the agents' configuration in some clusters, replacing each text by the one after it, and
-// restarts them, as a user does.
+// starts all of them again.
 func (s *Scenario) ConfigureAgents(ctx context.Context, clusters []string, texts ...string) error {
 	if err := s.EditConfiguration(ctx, clusters, texts...); err != nil {
 		return err
@@ -55,16 +55,18 @@ func (s *Scenario) EditConfiguration(ctx context.Context, clusters []string, tex
 	return nil
 }
 
-// restartAgents replaces the agents of clusters, all clusters at once and one Node of each after the other.
+// restartAgents replaces the agents of clusters, all at once: one Node after the other takes twice as long, and is what
+// upgrades do.
 func (s *Scenario) restartAgents(ctx context.Context, clusters []string) error {
 	failed := make([]error, len(clusters))
 	var all sync.WaitGroup
 	for i, cluster := range clusters {
 		all.Go(func() {
-			for _, args := range [][]string{{"restart"}, {"status", "--timeout=4m"}} {
-				out, err := s.Kubectl(ctx, cluster,
-					append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...)
-				if err != nil {
+			for _, args := range [][]string{
+				{"delete", "pods", "-l", "component=tombolo-agent", "-n", "kube-system"},
+				{"rollout", "status", "daemonset/tombolo-agent", "-n", "kube-system", "--timeout=4m"},
+			} {
+				if out, err := s.Kubectl(ctx, cluster, args...); err != nil {
 					failed[i] = fmt.Errorf("%w\n%s", err, out)
 					return
 				}

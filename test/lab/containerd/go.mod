@@ -169,15 +169,3 @@ replace github.com/fxamacker/cbor/v2 => github.com/fxamacker/cbor/v2 v2.9.0
 replace go.yaml.in/yaml/v2 => go.yaml.in/yaml/v2 v2.4.3
 
 replace go.yaml.in/yaml/v3 => go.yaml.in/yaml/v3 v3.0.4
-
-replace k8s.io/apimachinery => k8s.io/apimachinery v0.36.3
-
-replace k8s.io/client-go => k8s.io/client-go v0.36.3
-
-replace k8s.io/cri-api => k8s.io/cri-api v0.36.3
-
-replace k8s.io/cri-streaming => k8s.io/cri-streaming v0.36.3
-
-replace k8s.io/streaming => k8s.io/streaming v0.36.3
-
-replace k8s.io/utils => k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
