@@ -50,8 +50,8 @@ func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error
 	}
 }
 
-// LongConnections starts requests of Pod client of east only on the connections that stay. The returned function ends it,
-// and returns the numbers of broken connections and of requests.
+// LongConnections starts requests of Pod client of east only on the connections that stay. The returned function ends
+// it, and returns the numbers of broken connections and of requests.
 func (s *Scenario) LongConnections(ctx context.Context, url string) func() (broken, requests int, err error) {
 	kept := s.watch(ctx, url, keptArgs...)
 	return func() (broken, requests int, err error) {
