@@ -73,13 +73,13 @@ test: packages lab-binaries images next modules agnhost coredns ## all tests, th
 	@# Labs that wait most of the time leave processor time to test-code and test-raced, which judge no times. The other
 	@# parts run one after the other. All run, so one run shows all that fails. Where labs leave no time, all parts run one
 	@# after the other. The parts that find most come first, so code runs without the race detector before.
-	@status=0; run="$(MAKE) --no-print-directory -k -j1"; \
+	@status=0; run="$(MAKE) --no-print-directory -k -j1"; alone="test-kernel test-alone test-nodes test-chaos"; \
 	if [ "$$(build/together spare)" = 1 ]; then \
 		build/together "$$run test-e2e test-conformance test-labs" "$$run test-code test-raced" $(BIN)/test-code.log || status=1; \
+		$$run $$alone || status=1; \
 	else \
-		$$run test-e2e test-code test-plain test-conformance test-labs test-raced || status=1; \
+		$$run test-e2e test-code test-plain test-conformance test-labs $$alone test-raced || status=1; \
 	fi; \
-	$$run test-kernel test-alone test-nodes test-chaos || status=1; \
 	build/tests unstable; exit $$status
 
 # Packages that have parts of their own, and two that `make test` does not run.

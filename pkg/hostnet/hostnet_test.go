@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -791,7 +792,7 @@ func TestBehind(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	send := func(c *net.UDPConn, to string, port int) {
+	send := func(c net.PacketConn, to string, port int) {
 		t.Helper()
 		if _, err := c.WriteTo([]byte("x"), &net.UDPAddr{IP: net.ParseIP(to), Port: port}); err != nil {
 			t.Fatal(err)
@@ -800,7 +801,13 @@ func TestBehind(t *testing.T) {
 	sendFrom := func(where netns.NsHandle, from, to string, port int) {
 		t.Helper()
 		inside(t, where, ns, func() {
-			c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.ParseIP(from), Port: 9})
+			// A program that another test starts may still have the socket of the packet before, until it is executed.
+			reuse := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+				return c.Control(func(fd uintptr) {
+					_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // without it the port may be in use
+				})
+			}}
+			c, err := reuse.ListenPacket(t.Context(), "udp6", netip.AddrPortFrom(netip.MustParseAddr(from), 9).String())
 			if err != nil {
 				t.Fatal(err)
 			}

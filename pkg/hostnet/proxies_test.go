@@ -144,13 +144,18 @@ func TestHeld(t *testing.T) {
 	on(0, func() { sh(t, "echo 0 > /proc/sys/net/ipv6/conf/gw0/disable_ipv6") })
 	reaches(0, "2001:db8::77")
 	// A Node that serves IPv4 alone by now gives the address back, and keeps other addresses of IPv6.
-	on(0, func() {
-		sh(t, "ip addr add 2001:db8:7::7/64 dev gw0 nodad && ip addr add 2001:db8:8::8/128 dev gw0 nodad")
-	})
 	managers[0].Set(node())
 	synced(t, managers[0])
 	ovstest.Eventually(t, "no held address is left", func() error { return difference(clean, left(0)) })
 	on(0, func() {
+		sh(t, "ip addr add 2001:db8:7::7/64 dev gw0 nodad && ip addr add 2001:db8:8::8/128 dev gw0 nodad && "+
+			"ip addr del 10.10.0.1/24 dev gw0") // once it is mended, the manager has seen them all
+		ovstest.Eventually(t, "the Node's own address is mended", func() error {
+			if have := sh(t, "ip -o addr show dev gw0"); !strings.Contains(have, "10.10.0.1/24") {
+				return errors.New(have)
+			}
+			return nil
+		})
 		have := sh(t, "ip -o addr show dev gw0")
 		for _, other := range []string{"2001:db8:7::7/64", "2001:db8:8::8/128"} {
 			if !strings.Contains(have, other) {
