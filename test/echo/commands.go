@@ -14,14 +14,14 @@ import (
 // A container runs commands that come by a socket in its own file system: a process for each costs more than most of
 // them do. A connection is one command. A connection that closes ends it.
 type (
-	// Call is the command, a line of JSON. Package scenario has the same.
+	// call is the command, a line of JSON. Package scenario has the same.
 	call struct {
 		Args []string `json:"args"`
 	}
 	// result is the answer.
 	result struct {
 		Out   string `json:"out"`
-		Error string `json:"error"` // what it wrote to standard error
+		Error string `json:"error"` // its standard error
 		Code  int    `json:"code"`
 	}
 )

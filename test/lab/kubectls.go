@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// mostCalls is how many commands a process runs. cobra keeps each command that was ever made, about 1 MiB.
+// mostCalls is how many commands a process runs. cobra keeps each command that was ever made.
 const mostCalls = 500
 
 // call is a command for kubectls, and result is its answer. Program test/lab/kubernetes has the same.
@@ -46,11 +46,13 @@ type caller struct {
 	errors bytes.Buffer // read it once the process has exited
 	exited chan struct{}
 
-	mu    sync.Mutex
-	stdin io.WriteCloser
-	lines *json.Encoder
-	next  uint64
-	wait  map[uint64]chan result // nil once the process has ended its output
+	sending sync.Mutex // of stdin and lines; apart from mu, since a write may wait until results are read
+	stdin   io.WriteCloser
+	lines   *json.Encoder
+
+	mu   sync.Mutex
+	next uint64
+	wait map[uint64]chan result // nil once the process has ended its output
 }
 
 // errCallerEnded is the error for a command whose process ended before it did.
@@ -146,29 +148,41 @@ func (c *caller) done() bool {
 }
 
 func (c *caller) send(input string, args []string) (uint64, <-chan result, error) {
+	answer := make(chan result, 1)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.wait == nil {
+		c.mu.Unlock()
 		return 0, nil, errCallerEnded
 	}
 	c.next++
-	answer := make(chan result, 1)
-	c.wait[c.next] = answer
-	return c.next, answer, c.lines.Encode(call{ID: c.next, Args: args, Input: input})
+	id := c.next
+	c.wait[id] = answer
+	c.mu.Unlock()
+	if err := c.write(call{ID: id, Args: args, Input: input}); err != nil {
+		return 0, nil, fmt.Errorf("%w: %w", errCallerEnded, err)
+	}
+	return id, answer, nil
+}
+
+// write writes a line to the process.
+func (c *caller) write(line call) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.lines.Encode(line)
 }
 
 // cancel ends a command whose caller has given up.
 func (c *caller) cancel(id uint64) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	delete(c.wait, id)
-	_ = c.lines.Encode(call{ID: id, Cancel: true}) // a process that has ended runs no command
+	c.mu.Unlock()
+	_ = c.write(call{ID: id, Cancel: true}) // a process that has ended runs no command
 }
 
 // close lets the process end after the commands that it runs.
 func (c *caller) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.sending.Lock()
+	defer c.sending.Unlock()
 	_ = c.stdin.Close()
 }
 

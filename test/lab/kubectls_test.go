@@ -41,6 +41,18 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	all.Wait()
+	// More than a pipe holds, in both directions at once.
+	large := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata: {text: " + strings.Repeat("x", 300<<10) +
+		"}\n"
+	for range 8 {
+		all.Go(func() {
+			r, err := callKubectl(t.Context(), bin.Kubernetes, large, strings.Fields("label --local -f - a=b -o yaml"))
+			if err != nil || r.Code != 0 || len(r.Out) < 300<<10 {
+				t.Errorf("a large object: %d bytes, code %d, %v: %s", len(r.Out), r.Code, err, r.Error)
+			}
+		})
+	}
+	all.Wait()
 
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

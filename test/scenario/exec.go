@@ -16,7 +16,7 @@ import (
 const commandsSocket = "commands.sock"
 
 // Exec runs a command in a Pod, named as ClientPod's. A Pod of the test image runs its own program's commands itself,
-// which costs a hundredth of kubectl exec. Everything else runs by kubectl exec.
+// without a process for each. Everything else runs by kubectl exec.
 func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...string) (string, error) {
 	namespace, name := split(pod)
 	if command[0] == "/echo" {

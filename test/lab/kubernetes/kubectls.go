@@ -29,7 +29,7 @@ type (
 	result struct {
 		ID    uint64 `json:"id"`
 		Out   string `json:"out"`
-		Error string `json:"error"` // what it wrote to standard error
+		Error string `json:"error"` // its standard error
 		Code  int    `json:"code"`
 	}
 )
@@ -49,8 +49,9 @@ func serveCalls(in io.Reader, out io.Writer) error {
 	cmdutil.BehaviorOnFatal(func(message string, code int) { panic(fatal{message, code}) })
 	var (
 		calls   sync.WaitGroup
-		mu      sync.Mutex
+		mu      sync.Mutex // of cancels
 		cancels = map[uint64]context.CancelFunc{}
+		sending sync.Mutex // of answers; apart from mu, since calls are read while an answer waits
 		answers = json.NewEncoder(out)
 	)
 	defer calls.Wait()
@@ -76,9 +77,11 @@ func serveCalls(in io.Reader, out io.Writer) error {
 			r := c.run(ctx)
 			cancel()
 			mu.Lock()
-			defer mu.Unlock()
 			delete(cancels, c.ID)
-			_ = answers.Encode(r) // who has called is gone
+			mu.Unlock()
+			sending.Lock()
+			defer sending.Unlock()
+			_ = answers.Encode(r) // an error: the caller is gone
 		})
 	}
 }
