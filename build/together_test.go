@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,6 +43,17 @@ func TestTogether(t *testing.T) {
 				t.Errorf("status %d, output %q, want %d and %q", status, out, c.status, c.want)
 			}
 		})
+	}
+}
+
+// TestSpare asks whether labs leave processor time: the environment decides, or else a measurement.
+func TestSpare(t *testing.T) {
+	for _, c := range []struct{ mode, want string }{{"0", "^0\n$"}, {"1", "^1\n$"}, {"", "^[01]\n$"}} {
+		cmd := exec.Command("./together", "spare")
+		cmd.Env = append(os.Environ(), "TOMBOLO_TOGETHER="+c.mode)
+		if out, err := cmd.Output(); err != nil || !regexp.MustCompile(c.want).Match(out) {
+			t.Errorf("TOMBOLO_TOGETHER=%s: %q, %v: want %s", c.mode, out, err, c.want)
+		}
 	}
 }
 
