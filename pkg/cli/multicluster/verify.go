@@ -88,7 +88,8 @@ func (c *cluster) verify() *cobra.Command {
 	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers")
 	cmd.Flags().StringVar(&o.Image, "image", "",
 		"image of the probes, with the program tombolo; that of the agents when empty")
-	cmd.Flags().DurationVar(&o.Limit, "wait", time.Minute, "how long to wait for each Pod, import and first answer")
+	cmd.Flags().DurationVar(&o.Limit, "wait", time.Minute,
+		"how long to wait for Ready members, and for each Pod, import and first answer")
 	cmd.Flags().BoolVar(&o.Disruptive, "disruptive", false,
 		"also start Open vSwitch of one of several Gateways of each cluster again, which interrupts the Pods of that Node "+
 			"for seconds, and see that the others carry on")

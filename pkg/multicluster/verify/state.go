@@ -105,12 +105,20 @@ func (s state) of(other state) *mcv1alpha1.ClusterInfoImport {
 }
 
 // wrong is why a check fails, and what to do about it.
-type wrong struct{ what, remedy string }
+type wrong struct {
+	what, remedy string
+	passes       bool // it may pass with time, without an action
+}
 
 func (w *wrong) Error() string { return w.what }
 
 func wrongf(remedy, format string, args ...any) error {
 	return &wrong{what: fmt.Sprintf(format, args...), remedy: remedy}
+}
+
+// passingf is wrongf for what may pass with time.
+func passingf(remedy, format string, args ...any) error {
+	return &wrong{what: fmt.Sprintf(format, args...), remedy: remedy, passes: true}
 }
 
 // member checks that a cluster is a Ready member.
@@ -140,7 +148,7 @@ func (s state) member() (string, error) {
 			}
 		}
 	}
-	return "", wrongf("see `kubectl describe clusterset -n "+set.Namespace+" "+set.Name+"` in that cluster",
+	return "", passingf("see `kubectl describe clusterset -n "+set.Namespace+" "+set.Name+"` in that cluster",
 		"ClusterSet %s of %s is not Ready: %s", set.Name, s.Name, why)
 }
 
@@ -188,7 +196,7 @@ func (s state) knows(other state) (string, error) {
 		"antrea-mc-controller"
 	info := s.of(other)
 	if info == nil {
-		return "", wrongf(wait, "%s has no ClusterInfoImport of %s", s.Name, other.id())
+		return "", passingf(wait, "%s has no ClusterInfoImport of %s", s.Name, other.id())
 	}
 	for _, c := range info.Status.Conditions {
 		if c.Status == corev1.ConditionFalse {
@@ -204,12 +212,12 @@ func (s state) knows(other state) (string, error) {
 	// A peer may know one of several gateways only: an original leader hands on one.
 	for _, address := range known {
 		if !slices.Contains(have, address) {
-			return "", wrongf(wait, "%s knows gateways %s of %s, which has %s", s.Name, strings.Join(known, ", "), other.id(),
+			return "", passingf(wait, "%s knows gateways %s of %s, which has %s", s.Name, strings.Join(known, ", "), other.id(),
 				strings.Join(have, ", "))
 		}
 	}
 	if len(known) == 0 {
-		return "", wrongf(wait, "%s knows no gateway of %s, which has %s", s.Name, other.id(), strings.Join(have, ", "))
+		return "", passingf(wait, "%s knows no gateway of %s, which has %s", s.Name, other.id(), strings.Join(have, ", "))
 	}
 	back := other.of(s)
 	if back != nil {

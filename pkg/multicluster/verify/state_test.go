@@ -3,10 +3,13 @@ package verify
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -173,4 +176,77 @@ func TestRead(t *testing.T) {
 		s.Image != "tombolo/tombolo-agent:dev" {
 		t.Errorf("have %+v", s)
 	}
+}
+
+// TestSettled has members that become Ready while a verification looks, and some that need an action.
+func TestSettled(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(a *state) // before the first look
+		ready  time.Duration  // when the ClusterSet becomes Ready; 0: never
+		takes  time.Duration
+		fails  string // names of the checks that fail
+	}{
+		{name: "all is well", change: func(*state) {}},
+		{name: "Ready in time", ready: 4500 * time.Millisecond, takes: 5 * time.Second,
+			change: func(a *state) { a.Sets[0].Status.Conditions[0].Status = corev1.ConditionFalse }},
+		{name: "never Ready", takes: 20 * time.Second, fails: "member east",
+			change: func(a *state) { a.Sets[0].Status.Conditions[0].Status = corev1.ConditionFalse }},
+		{name: "no import", takes: 20 * time.Second, fails: "import east", change: func(a *state) { a.Imports = nil }},
+		{name: "no Gateway, and not Ready", fails: "member east,gateways east",
+			change: func(a *state) {
+				a.Sets[0].Status.Conditions[0].Status, a.Gateways = corev1.ConditionFalse, nil
+			}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := pair(t)
+				row.change(&a)
+				r := &run{clusters: [2]Cluster{served(t, a), served(t, b)}, Options: Options{Namespace: "kube-system",
+					Limit: 20 * time.Second, Agent: func([]byte) (Agent, error) { return Agent{Gateways: true}, nil }}}
+				start := time.Now()
+				if row.ready > 0 {
+					time.AfterFunc(row.ready, func() {
+						var set mcv1alpha2.ClusterSet
+						c := r.clusters[0].Client
+						err := c.Get(t.Context(), client.ObjectKeyFromObject(&a.Sets[0]), &set)
+						if err == nil {
+							set.Status.Conditions[0].Status = corev1.ConditionTrue
+							err = c.Update(t.Context(), &set)
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				var fails []string
+				for _, c := range r.settled(t.Context()) {
+					if c.err != nil {
+						fails = append(fails, c.name)
+					}
+				}
+				if took := time.Since(start); took != row.takes || strings.Join(fails, ",") != row.fails {
+					t.Errorf("fails %q after %s, want %q after %s", fails, took, row.fails, row.takes)
+				}
+			})
+		})
+	}
+}
+
+// served returns a cluster whose API server has the objects of a member.
+func served(t *testing.T, s state) Cluster {
+	t.Helper()
+	c := fake.NewClientBuilder().WithScheme(Scheme())
+	for i := range s.Sets {
+		c.WithObjects(&s.Sets[i])
+	}
+	for i := range s.Gateways {
+		s.Gateways[i].Namespace = "kube-system"
+		c.WithObjects(&s.Gateways[i])
+	}
+	for i := range s.Imports {
+		s.Imports[i].Namespace = "kube-system"
+		c.WithObjects(&s.Imports[i])
+	}
+	return Cluster{Name: s.Name, Client: c.Build()}
 }

@@ -145,37 +145,15 @@ func (r *run) way(name string, from int) string {
 
 // objects checks what the API servers say; without that packets need not be tried.
 func (r *run) objects(ctx context.Context) bool {
+	checks := r.settled(ctx)
 	good := true
-	for i, c := range r.clusters {
-		good = r.check("API server "+c.Name, func() (string, error) {
-			var err error
-			if r.states[i], err = read(ctx, c, r.Options); err != nil {
-				return "", &wrong{what: err.Error(),
-					remedy: "is it the right kubeconfig or context, and is the cluster a member? (tombolo mc deploy membercluster)"}
-			}
-			return "answers", nil
-		}) && good
+	for _, c := range checks {
+		good = r.done(c.name, c.outcome) && good
 	}
 	if !good {
-		return false
-	}
-	a, b := r.states[0], r.states[1]
-	for _, s := range r.states {
-		good = r.check("member "+s.Name, s.member) && good
-	}
-	good = good && r.check("ClusterSet", func() (string, error) { return together(a, b) })
-	for _, s := range r.states {
-		good = r.check("gateways "+s.Name, s.gateways) && good
-	}
-	if !good {
-		r.skip("packets", "not tried: mend the above first")
-		return false
-	}
-	for i, s := range r.states {
-		good = r.check("import "+s.Name, func() (string, error) { return s.knows(r.states[1-i]) }) && good
-	}
-	if !good {
-		r.skip("packets", "not tried: mend the above first")
+		if len(checks) > len(r.clusters) { // both API servers answered
+			r.skip("packets", "not tried: mend the above first")
+		}
 		return false
 	}
 	for from, o := range both(func(from int) outcome {
@@ -184,6 +162,83 @@ func (r *run) objects(ctx context.Context) bool {
 		r.done(r.way("ways", from), o)
 	}
 	return true
+}
+
+// named is a check and how it went.
+type named struct {
+	name string
+	outcome
+}
+
+// passes returns whether some checks fail, all of them for reasons that pass with time.
+func passes(checks []named) bool {
+	some := false
+	for _, c := range checks {
+		var w *wrong
+		switch {
+		case c.err == nil:
+		case errors.As(c.err, &w) && w.passes:
+			some = true
+		default:
+			return false
+		}
+	}
+	return some
+}
+
+// settled looks at the objects until all is well, the limit has passed, or a check fails that needs an action:
+// a member that has just joined gets time, and one whose leader was slow to answer.
+func (r *run) settled(ctx context.Context) []named {
+	checks := r.look(ctx)
+	for end := time.Now().Add(r.Limit); time.Now().Before(end) && passes(checks); checks = r.look(ctx) {
+		select {
+		case <-ctx.Done():
+			return checks
+		case <-time.After(time.Second):
+		}
+	}
+	return checks
+}
+
+// look reads the objects of both clusters and checks them. After a check that fails it leaves out its dependents.
+func (r *run) look(ctx context.Context) []named {
+	var all []named
+	good := true
+	check := func(name string, f func() (string, error)) {
+		o := timed(f)
+		all = append(all, named{name, o})
+		good = good && o.err == nil
+	}
+	for i, c := range r.clusters {
+		check("API server "+c.Name, func() (string, error) {
+			var err error
+			if r.states[i], err = read(ctx, c, r.Options); err != nil {
+				return "", &wrong{what: err.Error(),
+					remedy: "is it the right kubeconfig or context, and is the cluster a member? (tombolo mc deploy membercluster)"}
+			}
+			return "answers", nil
+		})
+	}
+	if !good {
+		return all
+	}
+	a, b := r.states[0], r.states[1]
+	for _, s := range r.states {
+		check("member "+s.Name, s.member)
+	}
+	if good {
+		check("ClusterSet", func() (string, error) { return together(a, b) })
+	}
+	for _, s := range r.states {
+		check("gateways "+s.Name, s.gateways)
+	}
+	if !good {
+		return all
+	}
+	for i, s := range r.states {
+		check("import "+s.Name, func() (string, error) { return s.knows(r.states[1-i]) })
+	}
+	return all
 }
 
 // packets sends some both ways.
