@@ -18,10 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/certs"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 	"github.com/tombolo-net/tombolo/pkg/observe/relay"
 	"github.com/tombolo-net/tombolo/pkg/observe/reverse"
+	"github.com/tombolo-net/tombolo/pkg/observe/traceflow"
 )
 
 // observeFlags are the flags of the command observe.
@@ -51,7 +54,8 @@ func runObserve(ctx context.Context, f observeFlags) error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme),
+		crdv1beta1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	writer, err := client.New(kube, client.Options{Scheme: scheme})
@@ -72,8 +76,14 @@ func runObserve(ctx context.Context, f observeFlags) error {
 	if err != nil {
 		return err
 	}
+	objects, err := client.New(kube, client.Options{Scheme: follow.Scheme()})
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	traceflows := &traceflow.Controller{Client: mgr.GetClient(), Objects: objects, Agents: r.Agents(), Log: slog.Default()}
 	if err := errors.Join(
 		followNodes(ctx, mgr, r),
+		mgr.Add(everyReplica(func(ctx context.Context) error { return traceflows.AddWhenServed(ctx, mgr) })),
 		mgr.Add(certificate),
 		mgr.Add(everyReplica(func(ctx context.Context) error {
 			listener, err := (&net.ListenConfig{KeepAliveConfig: reverse.KeepAlive}).Listen(ctx, "tcp", f.listen)

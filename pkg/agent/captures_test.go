@@ -366,7 +366,7 @@ func (c *captureTest) twoAtOnce(t *testing.T) {
 			t.Errorf("capture %s has %d packets", name, countPackets(t, text))
 		}
 	}
-	relayed := httptest.NewServer(reading(c.agent.debugHandler()))
+	relayed := httptest.NewServer(reading(c.agent.debugHandler(), true))
 	defer relayed.Close()
 	answer, err := http.Get(relayed.URL + api.PathCapture + "?name=one")
 	if err != nil {
@@ -630,7 +630,7 @@ func (c *captureTest) live(t *testing.T) {
 	refused("{source: {pod: {name: web}}, destination: {ip: x}}", "is no address")
 	refused("{source: {pod: {name: web}}, packet: {protocol: http}}", "spec.packet.protocol")
 	refused("[]", "read spec")
-	relayed := httptest.NewServer(reading(c.agent.debugHandler()))
+	relayed := httptest.NewServer(reading(c.agent.debugHandler(), true))
 	defer relayed.Close()
 	answer = open(t.Context(), relayed.URL, all)
 	if answer.Body.Close(); answer.StatusCode == http.StatusOK {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,9 +153,8 @@ func markOf(query url.Values) (nonce uint64, srcPort uint16, err error) {
 		return 0, 0, fmt.Errorf("nonce=%q: give 16 digits of hexadecimal", query.Get("nonce"))
 	}
 	port, err := strconv.ParseUint(query.Get("srcPort"), 10, 16)
-	if err != nil || port < api.PacketPortFirst || port > api.PacketPortLast {
-		return 0, 0, fmt.Errorf("srcPort=%q: give a port from %d to %d", query.Get("srcPort"), api.PacketPortFirst,
-			api.PacketPortLast)
+	if err != nil || port == 0 {
+		return 0, 0, fmt.Errorf("srcPort=%q: give a port from 1 to 65535", query.Get("srcPort"))
 	}
 	return nonce, uint16(port), nil
 }
@@ -408,7 +408,14 @@ func (p *packetTraces) send(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("family is missing: both ends have addresses of %d versions of IP, and one packet is sent",
 			len(packets))
 	}
-	packet, err := tracedPacket(packets[0])
+	text := packets[0]
+	if ttl := query.Get("ttl"); ttl != "" {
+		if n, err := strconv.ParseUint(ttl, 10, 8); err != nil || n == 0 {
+			return nil, fmt.Errorf("ttl=%q: give a number from 1 to 255", ttl)
+		}
+		text = ttlWord.ReplaceAllString(text, "nw_ttl="+ttl)
+	}
+	packet, err := tracedPacket(text)
 	if err != nil {
 		return nil, err
 	}
@@ -417,9 +424,12 @@ func (p *packetTraces) send(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	sent := api.PacketSent{Node: p.tables.nodeName, At: time.Now().UTC(), Packet: packets[0]}
+	sent := api.PacketSent{Node: p.tables.nodeName, At: time.Now().UTC(), Packet: text}
 	return sent, p.flows.PacketOut(r.Context(), out)
 }
+
+// ttlWord is the TTL in ovs-ofctl's text.
+var ttlWord = regexp.MustCompile(`nw_ttl=\d+`)
 
 // tracedPacket reads a packet in ovs-ofctl's text, as whyAnswers.packets writes it.
 func tracedPacket(text string) (out datapath.TracedPacket, err error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -175,6 +176,11 @@ func TestPacketTraceDelivers(t *testing.T) {
 		return 0
 	}
 	send := "?family=ipv4&from=default/web&to=default/db&port=5432&srcPort=" + tracedPort + "&nonce="
+	var withTTL api.PacketSent
+	if e := a.get(api.PathPacketSend+send+tracedNonce+"&ttl=7", &withTTL); e != "" || !strings.Contains(withTTL.Packet,
+		"nw_ttl=7,") {
+		t.Errorf("with a TTL of its own: %s, %+v", e, withTTL)
+	}
 	for _, row := range []struct {
 		name, deliver, nonce, point string
 		more                        uint64
@@ -219,11 +225,11 @@ func TestPacketTraceErrors(t *testing.T) {
 	a := newAskedOf(t, family.Dual)
 	mark := "&nonce=" + tracedNonce + "&srcPort=" + tracedPort
 	for query, want := range map[string]string{
-		"family=ipv4&protocol=tcp":                                      `nonce="": give 16 digits`,
-		"family=ipv4&protocol=tcp&nonce=" + tracedNonce + "&srcPort=80": `srcPort="80": give a port from 32768`,
-		"protocol=tcp" + mark:                                           `family="": give ipv4 or ipv6`,
-		"family=ipv4&protocol=sctp" + mark:                              `protocol="sctp": packets of tcp, udp and icmp`,
-		"family=ipv4&protocol=tcp&deliver=maybe" + mark:                 `deliver="maybe": give true or false`,
+		"family=ipv4&protocol=tcp":                                     `nonce="": give 16 digits`,
+		"family=ipv4&protocol=tcp&nonce=" + tracedNonce + "&srcPort=0": `srcPort="0": give a port from 1 to 65535`,
+		"protocol=tcp" + mark:                                          `family="": give ipv4 or ipv6`,
+		"family=ipv4&protocol=sctp" + mark:                             `protocol="sctp": packets of tcp, udp and icmp`,
+		"family=ipv4&protocol=tcp&deliver=maybe" + mark:                `deliver="maybe": give true or false`,
 	} {
 		if e := a.get(api.PathPacketWatch+"?"+query, nil); !strings.Contains(e, want) {
 			t.Errorf("%s: %q, want %q", query, e, want)
@@ -235,11 +241,15 @@ func TestPacketTraceErrors(t *testing.T) {
 		"from=default/far&to=default/db&port=5432&family=ipv4" + mark: "the client is of another Node",
 		"from=default/web&to=default/db&port=1&protocol=sctp&family=ipv4" +
 			mark: "protocol=sctp",
-		"from=default/nobody&to=default/db&port=5432&family=ipv4" + mark: "nobody",
+		"from=default/web&to=default/db&port=5432&family=ipv4&ttl=256" + mark: `ttl="256": give a number from 1 to 255`,
+		"from=default/nobody&to=default/db&port=5432&family=ipv4" + mark:      "nobody",
 	} {
 		if e := a.get(api.PathPacketSend+"?"+query, nil); !strings.Contains(e, want) {
 			t.Errorf("%s: %q, want %q", query, e, want)
 		}
+	}
+	if datapath.TracedDSCP != api.PacketDSCP {
+		t.Errorf("packets have the DSCP %d, and the API says %d", datapath.TracedDSCP, api.PacketDSCP)
 	}
 	var all []*packetWatch
 	for i := range api.PacketWatchers {

@@ -55,7 +55,8 @@ func newRelays(o Options, t *tables, handler http.Handler) (*relays, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the client for the relay's CA: %w", err)
 	}
-	r := &relays{tables: t, token: o.RelayToken, handler: reading(handler), log: o.Logger, wake: make(chan struct{}, 1),
+	r := &relays{tables: t, token: o.RelayToken, handler: reading(handler, o.Config.Enabled("Traceflow")),
+		log: o.Logger, wake: make(chan struct{}, 1),
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_observe_relay_connections",
 			Help: "Replicas of the relay that this agent is connected to."}),
 		cas: func(ctx context.Context) ([]byte, error) {
@@ -75,14 +76,20 @@ func newRelays(o Options, t *tables, handler http.Handler) (*relays, error) {
 	return r, nil
 }
 
-// reading serves the paths of api.Reading, and only for reading.
-func reading(all http.Handler) http.Handler {
+// reading serves the paths of api.Reading, and only for reading. If the relay follows packets for Traceflows, it serves
+// the paths of api.Following too.
+func reading(all http.Handler, traceflows bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || !slices.Contains(api.Reading, r.URL.Path) {
+		following := slices.Contains(api.Following, r.URL.Path)
+		switch {
+		case r.Method != http.MethodGet || !following && !slices.Contains(api.Reading, r.URL.Path):
 			http.Error(w, "agents serve no such path through the relay", http.StatusNotFound)
-			return
+		case following && !traceflows:
+			http.Error(w, "the feature Traceflow is off: switch it on in featureGates of antrea-agent.conf",
+				http.StatusForbidden)
+		default:
+			all.ServeHTTP(w, r)
 		}
-		all.ServeHTTP(w, r)
 	})
 }
 

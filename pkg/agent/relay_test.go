@@ -105,11 +105,12 @@ func TestRelay(t *testing.T) {
 // TestReading asks an agent's handler as the relay does: for paths that change nothing, and for others.
 func TestReading(t *testing.T) {
 	asked := ""
-	h := reading(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = r.URL.Path }))
+	all := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = r.URL.Path })
 	for _, c := range []struct {
 		method, path string
 		served       bool
 	}{
+		{http.MethodPost, api.PathPacketSend, false},
 		{http.MethodGet, api.PathStatus, true}, {http.MethodGet, api.PathObserve, true}, {http.MethodGet, "/metrics", true},
 		{http.MethodPost, api.PathStatus, false}, {http.MethodGet, "/debug/pprof/", false}, {http.MethodGet, "/v1/", false},
 		{http.MethodGet, api.PathStatus + "/", false}, {http.MethodDelete, api.PathFlows, false},
@@ -120,9 +121,19 @@ func TestReading(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.ServeHTTP(answer, q)
+		reading(all, true).ServeHTTP(answer, q)
 		if (asked != "") != c.served || !c.served && answer.Code != http.StatusNotFound {
 			t.Errorf("%s %s: served %t with %d, want %t", c.method, c.path, asked != "", answer.Code, c.served)
+		}
+	}
+	for _, path := range api.Following {
+		for _, on := range []bool{true, false} {
+			asked = ""
+			answer := httptest.NewRecorder()
+			reading(all, on).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+			if (asked != "") != on || !on && !strings.Contains(answer.Body.String(), "the feature Traceflow is off") {
+				t.Errorf("%s with the feature %t: %d %s", path, on, answer.Code, answer.Body)
+			}
 		}
 	}
 }

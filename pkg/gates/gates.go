@@ -48,7 +48,7 @@ var all = map[string]Gate{
 	"SupportBundleCollection":       {},
 	"TenantNetworks":                {Have: true},
 	"TopologyAwareHints":            {On: true, Locked: true, Have: true},
-	"Traceflow":                     {On: true},
+	"Traceflow":                     {On: true, Have: true},
 	"TrafficControl":                {},
 }
 

@@ -69,7 +69,7 @@ func isolatingAnnotation(n *corev1.Namespace) []Finding {
 var antreaKinds = []string{
 	"antreanodeconfigs", "bgppolicies", "egresses", "externalentities", "externalnodes",
 	"flowexporterdestinations", "ippools", "nodelatencymonitors", "supportbundlecollections",
-	"traceflows", "trafficcontrols",
+	"trafficcontrols",
 }
 
 func listed(names []string) string { return "(`" + strings.Join(names, "`, `") + "`)" }

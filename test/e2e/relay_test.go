@@ -14,7 +14,7 @@ import (
 )
 
 // testRelay installs the relay in one cluster, and asks it as an administrator, as a developer, and as a Prometheus
-// server. It needs the drop of testInCluster.
+// server. The relay follows packets of Traceflows. It needs the drop, the Pods and the Service of testInCluster.
 func testRelay(t *testing.T) {
 	ctx := testContext(t)
 	manifest, err := os.ReadFile(filepath.Join(world.Lab.Repo(), "deploy", "agent", "tombolo-observe.yml"))
@@ -93,11 +93,65 @@ subjects: [{kind: ServiceAccount, name: developer, namespace: default}]
 		}
 	})
 
+	t.Run("Traceflow", func(t *testing.T) { testTraceflow(t) })
+
 	t.Run("one replica", func(t *testing.T) {
 		kubectl(t, "west", "scale", "deployment/tombolo-observe", "-n", "tombolo-observe", "--replicas=1")
 		eventually(t, stateLimit, whole)
 	})
 	kubectl(t, "west", "delete", "namespace", "tombolo-observe", "--wait=false")
+}
+
+// testTraceflow has two replicas of the relay follow packets: of the documented manifest to a Pod of the other Node, to
+// a Service, and to a Pod that does not exist.
+func testTraceflow(t *testing.T) {
+	must(t, world.Apply(testContext(t), "west", `
+apiVersion: crd.antrea.io/v1beta1
+kind: Traceflow
+metadata: {name: to-pod}
+spec:
+  source: {namespace: default, pod: client-1}
+  destination: {namespace: default, pod: client-2}
+  packet:
+    ipHeader: {protocol: 6}
+    transportHeader: {tcp: {srcPort: 10000, dstPort: 80, flags: 2}}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: Traceflow
+metadata: {name: to-service}
+spec:
+  source: {namespace: default, pod: client-1}
+  destination: {namespace: default, service: nginx}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: Traceflow
+metadata: {name: to-nobody}
+spec:
+  source: {namespace: default, pod: client-1}
+  destination: {namespace: default, pod: client-3}
+`))
+	for name, want := range map[string][]string{
+		"to-pod": {`"phase":"Succeeded"`, `"node":"node-1","observations":[{"action":"Forwarded","component":"SpoofGuard"}`,
+			`"role":"Sender"`, `"tunnelDstIP":"192.168.79.102"`, `"node":"node-2"`, `"pod":"default/client-2"`,
+			`"role":"Receiver"`},
+		"to-service": {`"phase":"Succeeded"`, `"component":"LB"`, `"action":"Delivered"`, `"pod":"default/nginx-`},
+		"to-nobody": {`"phase":"Failed"`, "spec.destination pod/default/client-3: there is no such Pod and no such " +
+			"Service; did you mean default/client-"},
+	} {
+		eventually(t, stateLimit, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, "west", "get", "traceflow", name, "-o", "jsonpath={.status}")
+			if err != nil {
+				return err
+			}
+			for _, text := range want {
+				if !strings.Contains(out, text) {
+					return fmt.Errorf("Traceflow %s lacks %s: %s", name, text, out)
+				}
+			}
+			return nil
+		})
+	}
+	kubectl(t, "west", "delete", "traceflows", "--all")
 }
 
 // asAccount writes a kubeconfig with a token of a ServiceAccount of the Namespace default.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-net/tombolo/pkg/cli/follow"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 	"github.com/tombolo-net/tombolo/pkg/observe/hops"
 )
 

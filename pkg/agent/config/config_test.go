@@ -280,7 +280,7 @@ func TestWarnings(t *testing.T) {
 
 // TestMissing sets the feature gates that this version does not have. Each one is a Warning, and all stay off.
 func TestMissing(t *testing.T) {
-	if on := gates.Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") ||
+	if on := gates.Missing(true); !slices.Contains(on, "Egress") || slices.Contains(on, "Traceflow") ||
 		slices.Contains(on, "AntreaProxy") {
 		t.Errorf("on by default in Antrea and missing: %v", on)
 	}

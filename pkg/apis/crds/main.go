@@ -254,6 +254,16 @@ var columns = map[string][]any{
 		condition("Complete", "string", "status.conditions", "PacketCaptureComplete", "status"),
 		wide(condition("Uploaded", "string", "status.conditions", "PacketCaptureFileUploaded", "status"), 10),
 	},
+	"Traceflow": {
+		column("Phase", "string", ".status.phase", "How far it is"),
+		wide(column("Source-Pod", "string", ".spec.source.pod", "Pod that the packet comes from"), 10),
+		wide(column("Destination-Pod", "string", ".spec.destination.pod", "Pod that the packet goes to"), 10),
+		wide(column("Destination-IP", "string", ".spec.destination.ip", "Address that the packet goes to"), 10),
+		wide(column("Live-Traffic", "boolean", ".spec.liveTraffic", "Asks for a packet of the Pods' own traffic"), 10),
+		wide(column("Dropped-Only", "boolean", ".spec.droppedOnly", "Asks for a packet that is dropped"), 10),
+		wide(column("Timeout", "integer", ".spec.timeout", "Longest time in seconds"), 10),
+		age,
+	},
 }
 
 // condition is a column with a field of the condition of a type.

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
-	"github.com/tombolo-net/tombolo/pkg/cli/follow"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 )
 
 // tracePacket is `antctl trace-packet`.
@@ -153,7 +153,11 @@ func (d *documented) traceflow() *cobra.Command {
 			}
 			q := follow.Question{From: from, To: to, Port: query.Get("port"), Protocol: query.Get("protocol"),
 				Family: query.Get("family")}
-			answer, err := follow.SendTraceflow(cmd.Context(), []*remote.Cluster{c}, q)
+			followed, err := remote.Followed(c)
+			if err != nil {
+				return err
+			}
+			answer, err := follow.SendTraceflow(cmd.Context(), followed, q)
 			if err != nil {
 				return err
 			}

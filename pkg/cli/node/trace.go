@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
-	"github.com/tombolo-net/tombolo/pkg/cli/follow"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 )
 
 // traceOptions are the flags of the command trace.
@@ -166,14 +166,18 @@ func (o traceOptions) traceElsewhere(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	followed, err := remote.Followed(clusters...)
+	if err != nil {
+		return err
+	}
 	if o.packet {
-		answer, err := follow.FollowPacket(cmd.Context(), clusters, q, o.deliver)
+		answer, err := follow.FollowPacket(cmd.Context(), followed, q, o.deliver)
 		if err != nil {
 			return err
 		}
 		return o.out.Print(cmd.OutOrStdout(), answer, func() error { return follow.PrintPacket(cmd.OutOrStdout(), answer) })
 	}
-	answer, err := follow.Follow(cmd.Context(), clusters, q)
+	answer, err := follow.Follow(cmd.Context(), followed, q)
 	if err != nil {
 		return err
 	}

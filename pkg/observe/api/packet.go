@@ -3,25 +3,31 @@ package api
 import "time"
 
 // Paths about a real packet that is followed. They are no paths of Reading, since they send packets and change flows.
+// Agents serve them on their own socket. With the feature gate Traceflow they also serve them to the relay, which asks
+// for objects of the kind Traceflow alone.
 //
 // PathPacketWatch answers with lines of PacketEvent: Ready once the switch reports packets that are followed, then what
 // it has seen of the one. It goes on until the reader leaves, for PacketWatchLimit at most. Query: nonce, 16 digits of
 // hexadecimal; protocol, srcPort and family of the packet; deliver=true lets the Pod at its end get the packet.
 //
 // PathPacketSend has the switch of the client's Node take the packet, and answers with PacketSent. Query: as of PathHop
-// for a client's first packet, with nonce and srcPort.
+// for a client's first packet, with nonce and srcPort, and with ttl if it is not 64.
 const (
 	PathPacketWatch = "/v1/packet/watch"
 	PathPacketSend  = "/v1/packet/send"
 )
 
+// Following are the paths that an agent serves to the relay in addition to Reading, for Traceflows.
+var Following = []string{PathPacketWatch, PathPacketSend}
+
 // Bounds of packets that are followed.
 const (
 	PacketWatchLimit = 60 * time.Second
-	PacketWatchers   = 16 // of a Node
-	// Source ports of the packets.
+	PacketWatchers   = 32 // of a Node: users' commands, and the Traceflows that a replica of the relay runs at a time
+	// Source ports that are chosen for packets.
 	PacketPortFirst = 32768
 	PacketPortLast  = 60999
+	PacketDSCP      = 59 // of the packets
 )
 
 // PacketEvent is a line of PathPacketWatch.

@@ -1,5 +1,6 @@
 // Package v1beta1 has the kinds of crd.antrea.io/v1beta1: policies, their Tiers, groups that they name,
-// pools of addresses, and the state of agents and controllers. Field names and meanings are as in Antrea.
+// pools of addresses, the state of agents and controllers, and packets that are followed. Field names and meanings are
+// as in Antrea.
 //
 // The definitions refuse most objects that are wrong. Programs that read an object check it again: the object may be
 // older than its definition, and a replicated policy was checked by the definition of another cluster.
@@ -28,6 +29,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&ExternalIPPool{}, &ExternalIPPoolList{},
 		&AntreaAgentInfo{}, &AntreaAgentInfoList{},
 		&AntreaControllerInfo{}, &AntreaControllerInfoList{},
+		&Traceflow{}, &TraceflowList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

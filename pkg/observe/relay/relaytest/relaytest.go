@@ -39,14 +39,15 @@ type Cluster struct {
 	Writer client.Client
 
 	t     testing.TB
-	relay *rest.Config   // as the relay's ServiceAccount
+	relay *rest.Config
 	cas   *x509.CertPool // of the relay's certificate
 }
 
-// New runs an API server until the test ends. It has the agents' ServiceAccount, and not the relay's objects.
-func New(t testing.TB) *Cluster {
+// New runs an API server with definitions until the test ends. It has the agents' ServiceAccount, and not the relay's
+// objects.
+func New(t testing.TB, definitions ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, Admin: apiserver.Start(t), cas: x509.NewCertPool()}
+	c := &Cluster{t: t, Admin: apiserver.Start(t, definitions...), cas: x509.NewCertPool()}
 	var err error
 	if c.Writer, err = client.New(c.Admin, client.Options{}); err != nil {
 		t.Fatal(err)
@@ -62,6 +63,9 @@ func (c *Cluster) Install() {
 	c.Create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: api.RelaySecret, Namespace: api.RelayNamespace}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: api.RelayCA, Namespace: api.RelayNamespace}})
 }
+
+// AsRelay returns a configuration that acts as the relay's ServiceAccount. Call it after Install.
+func (c *Cluster) AsRelay() *rest.Config { return rest.CopyConfig(c.relay) }
 
 // manifest reads the relay's manifest. The test's directory is below the repository's.
 func (c *Cluster) manifest() []byte {

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/hops"
 )
 
@@ -24,6 +23,23 @@ type Question struct {
 	FromCluster, ToCluster string
 	Endpoint               string // Pod or address that a Service has to choose
 	Node                   string // where packets of an address outside of the clusters come in
+	// SrcPort and TTL are of a packet that is sent. 0: a random port, and 64. The identifier of an echo request is its
+	// SrcPort.
+	SrcPort uint16
+	TTL     uint8
+	// Traceflow has errors name the fields of a Traceflow, and not flags.
+	Traceflow bool
+}
+
+// part is how errors name a part of the question: a flag, or a field of a Traceflow.
+func (q Question) part(flag string) string {
+	switch field := map[string]string{"from": "source", "to": "destination", "protocol": "packet"}[flag]; {
+	case q.Traceflow && field != "":
+		return "spec." + field
+	case q.Traceflow:
+		return "spec"
+	}
+	return "--" + flag
 }
 
 // Answer has a path for each version of IP that is followed.
@@ -34,7 +50,7 @@ type Answer struct {
 }
 
 // Follow follows the first packet of a connection. Nothing is sent.
-func Follow(ctx context.Context, all []*remote.Cluster, q Question) (Answer, error) {
+func Follow(ctx context.Context, all []Cluster, q Question) (Answer, error) {
 	clusters, err := open(ctx, all)
 	if err != nil {
 		return Answer{}, err
@@ -103,22 +119,22 @@ func (f *follower) client(ctx context.Context) (*cluster, string, error) {
 		return f.atNode(ctx, clusters, node, "--from")
 	}
 	var found *cluster
-	node := ""
+	from, node := f.q.part("from"), ""
 	for _, c := range clusters {
 		p, err := c.pod(ctx, f.q.From)
 		switch {
 		case err != nil:
-			return nil, "", fmt.Errorf("--from: %w", err)
+			return nil, "", fmt.Errorf("%s: %w", from, err)
 		case p == nil:
 			continue
 		case found != nil:
-			return nil, "", fmt.Errorf("--from %s: clusters %s and %s have such a Pod: choose one with --from-cluster", f.q.From,
-				found.Cluster.Name, c.Cluster.Name)
+			return nil, "", fmt.Errorf("%s %s: clusters %s and %s have such a Pod: choose one with --from-cluster", from,
+				f.q.From, found.Cluster.Name, c.Cluster.Name)
 		case p.Spec.HostNetwork:
-			return nil, "", fmt.Errorf("--from %s: the Pod uses the network of its host: give node/%s", f.q.From,
+			return nil, "", fmt.Errorf("%s %s: the Pod uses the network of its host: give node/%s", from, f.q.From,
 				p.Spec.NodeName)
 		case p.Spec.NodeName == "" || p.Status.PodIP == "":
-			return nil, "", fmt.Errorf("--from %s: the Pod has no Node and no address yet: wait until it runs", f.q.From)
+			return nil, "", fmt.Errorf("%s %s: the Pod has no Node and no address yet: wait until it runs", from, f.q.From)
 		}
 		found, node = c, p.Spec.NodeName
 	}
@@ -126,10 +142,10 @@ func (f *follower) client(ctx context.Context) (*cluster, string, error) {
 		return found, node, nil
 	}
 	if _, err := netip.ParseAddr(f.q.From); err == nil {
-		return nil, "", fmt.Errorf("--from %s: no Pod has this address: give the Node that its packets come to with --node",
-			f.q.From)
+		return nil, "", fmt.Errorf("%s %s: no Pod has this address: give the Node that its packets come to with %s", from,
+			f.q.From, f.q.part("node"))
 	}
-	return nil, "", fmt.Errorf("--from %s: there is no such Pod%s", f.q.From, near(ctx, clusters, f.q.From))
+	return nil, "", fmt.Errorf("%s %s: there is no such Pod%s", from, f.q.From, near(ctx, clusters, f.q.From))
 }
 
 // near suggests names of the first cluster.
@@ -201,7 +217,7 @@ func (f *follower) query(ctx context.Context, in *cluster) (url.Values, error) {
 		}
 	}
 	if err := f.server(ctx, in, query); err != nil {
-		return nil, fmt.Errorf("--to %s: %w", f.q.To, err)
+		return nil, fmt.Errorf("%s %s: %w", f.q.part("to"), f.q.To, err)
 	}
 	endpoint, err := f.endpoint(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-package follow
+package follow_test
 
 import (
 	"encoding/json"
@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 )
 
 // packet answers as agents do about a packet that is followed. Agents without sightings do not answer.
@@ -64,13 +64,13 @@ func TestFollowPacket(t *testing.T) {
 	east.seen = map[string][]api.PacketSeen{"east-n2": {ends(api.PacketIn, "Pod shop/web"), toGateway},
 		"east-n1": {ends(api.PacketIn, "tunnel"), toWest}}
 	west.seen = map[string][]api.PacketSeen{"west-n1": {fromEast, end}}
-	answer, err := FollowPacket(t.Context(), []*remote.Cluster{east.Cluster, west.Cluster},
-		Question{From: "shop/web", To: "shop/db"}, false)
+	answer, err := follow.FollowPacket(t.Context(), followed(t, east.Cluster, west.Cluster),
+		follow.Question{From: "shop/web", To: "shop/db"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := PrintPacket(&b, answer); err != nil {
+	if err := follow.PrintPacket(&b, answer); err != nil {
 		t.Fatal(err)
 	}
 	const want = `1. Node east/east-n2
@@ -87,12 +87,12 @@ Not watched: west/west-n2: `
 	if !strings.HasPrefix(b.String(), want) {
 		t.Errorf("have\n%s\nwant\n%s", b.String(), want)
 	}
-	tf := TraceflowOf(answer, Question{From: "shop/web", To: "shop/db"})
+	tf := follow.TraceflowOf(answer, follow.Question{From: "shop/web", To: "shop/db"})
 	var points []string
 	for _, r := range tf.Results {
 		for _, o := range r.Observations {
-			points = append(points, strings.TrimSpace(r.Cluster+"/"+r.Node+" "+o.Component+" "+o.ComponentInfo+" "+o.Action+" "+
-				o.TunnelDstIP))
+			points = append(points, strings.TrimSpace(fmt.Sprint(r.Node, " ", o.Component, " ", o.ComponentInfo, " ",
+				o.Action, " ", o.TunnelDstIP)))
 		}
 	}
 	wantPoints := []string{"east/east-n2 SpoofGuard  Forwarded", "east/east-n2 Forwarding Output Forwarded 10.0.0.1",
@@ -117,12 +117,12 @@ Not watched: west/west-n2: `
 	}
 	for _, row := range []struct {
 		want string
-		q    Question
+		q    follow.Question
 	}{
-		{"the switch chooses the endpoint", Question{From: "shop/web", To: "shop/db", ToCluster: "id-west"}},
-		{"there is no such Pod", Question{From: "shop/nobody", To: "shop/db"}},
+		{"the switch chooses the endpoint", follow.Question{From: "shop/web", To: "shop/db", ToCluster: "id-west"}},
+		{"there is no such Pod", follow.Question{From: "shop/nobody", To: "shop/db"}},
 	} {
-		if _, err := FollowPacket(t.Context(), []*remote.Cluster{east.Cluster, west.Cluster}, row.q, false); err == nil ||
+		if _, err := follow.FollowPacket(t.Context(), followed(t, east.Cluster, west.Cluster), row.q, false); err == nil ||
 			!strings.Contains(err.Error(), row.want) {
 			t.Errorf("%+v: %v, want %q", row.q, err, row.want)
 		}

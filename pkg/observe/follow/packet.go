@@ -18,7 +18,6 @@ import (
 	"time"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/hops"
 )
@@ -41,7 +40,7 @@ type PacketAnswer struct {
 
 // FollowPacket sends the first packet of a connection, and follows it through the switches of all Nodes. Without
 // deliver the Pod at its end does not get it.
-func FollowPacket(ctx context.Context, all []*remote.Cluster, q Question, deliver bool) (PacketAnswer, error) {
+func FollowPacket(ctx context.Context, all []Cluster, q Question, deliver bool) (PacketAnswer, error) {
 	clusters, err := open(ctx, all)
 	if err != nil {
 		return PacketAnswer{}, err
@@ -64,18 +63,21 @@ func FollowPacket(ctx context.Context, all []*remote.Cluster, q Question, delive
 		return PacketAnswer{}, err
 	}
 	if len(list.Hops) == 0 {
-		return PacketAnswer{}, fmt.Errorf("--from %s, --to %s: the ends have no version of IP in common that Node %s "+
-			"serves: see `tombolo get status` there", q.From, q.To, node)
+		return PacketAnswer{}, fmt.Errorf("%s %s, %s %s: the ends have no version of IP in common that Node %s serves: "+
+			"see `tombolo get status` there", q.part("from"), q.From, q.part("to"), q.To, node)
 	}
 	first := list.Hops[0]
 	packet := &sentPacket{seen: make(chan hops.Sighting, 256), watched: map[string]bool{},
 		members: clusters}
-	if err := packet.mark(first.Packet, deliver); err != nil {
+	if err := packet.mark(first.Packet, q, deliver); err != nil {
 		return PacketAnswer{}, err
 	}
 	query.Set("family", packet.query.Get("family"))
 	for _, name := range []string{"nonce", "srcPort"} {
 		query.Set(name, packet.query.Get(name))
+	}
+	if q.TTL != 0 {
+		query.Set("ttl", strconv.Itoa(int(q.TTL)))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	targets, err := f.toWatch(ctx, in, first)
@@ -88,7 +90,7 @@ func FollowPacket(ctx context.Context, all []*remote.Cluster, q Question, delive
 		cancel()
 		watching()
 	}()
-	sent, err := in.Cluster.Ask(ctx, node, api.PathPacketSend, query)
+	sent, err := in.Agents.Ask(ctx, node, api.PathPacketSend, query)
 	if err != nil {
 		return PacketAnswer{}, err
 	}
@@ -102,18 +104,18 @@ func FollowPacket(ctx context.Context, all []*remote.Cluster, q Question, delive
 // watchTarget is a Node to watch.
 type watchTarget struct {
 	*cluster
-	remote.Agent
+	node string
 }
 
 // toWatch returns the Nodes to watch: all, or of many the Nodes that the packet should meet.
 func (f *follower) toWatch(ctx context.Context, in *cluster, first api.Hop) (out []watchTarget, err error) {
 	for _, c := range f.clusters {
-		agents, err := c.Agents(ctx)
+		nodes, err := c.Agents.Nodes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		for _, a := range agents {
-			out = append(out, watchTarget{c, a})
+		for _, node := range nodes {
+			out = append(out, watchTarget{c, node})
 		}
 	}
 	if len(out) <= mostWatched {
@@ -125,9 +127,9 @@ func (f *follower) toWatch(ctx context.Context, in *cluster, first api.Hop) (out
 	}
 	path := hops.Follow(ctx, known, in, first, "")
 	return slices.DeleteFunc(out, func(t watchTarget) bool {
-		met := func(h hops.Hop) bool { return h.Cluster == t.cluster.Cluster.Name && h.Node == t.Node }
+		met := func(h hops.Hop) bool { return h.Cluster == t.cluster.Cluster.Name && h.Node == t.node }
 		for _, g := range t.gateways {
-			if g.Name == t.Node {
+			if g.Name == t.node {
 				return false
 			}
 		}
@@ -144,8 +146,8 @@ type sentPacket struct {
 	members []*cluster
 }
 
-// mark chooses a nonce and a port for the packet in ovs-ofctl's text.
-func (p *sentPacket) mark(text string, deliver bool) error {
+// mark chooses a nonce for the packet in ovs-ofctl's text, and a port where the question leaves it open.
+func (p *sentPacket) mark(text string, q Question, deliver bool) error {
 	var nonce [8]byte
 	_, _ = rand.Read(nonce[:]) // never fails
 	port, err := rand.Int(rand.Reader, big.NewInt(api.PacketPortLast-api.PacketPortFirst+1))
@@ -157,6 +159,9 @@ func (p *sentPacket) mark(text string, deliver bool) error {
 		"srcPort": {strconv.FormatInt(api.PacketPortFirst+port.Int64(), 10)},
 		"family":  {"ipv4"}, "deliver": {strconv.FormatBool(deliver)},
 	}
+	if q.SrcPort != 0 {
+		p.query.Set("srcPort", strconv.Itoa(int(q.SrcPort)))
+	}
 	for word := range strings.SplitSeq(text, ",") {
 		switch word {
 		case "tcp6", "udp6", "icmp6", "sctp6":
@@ -167,7 +172,7 @@ func (p *sentPacket) mark(text string, deliver bool) error {
 		}
 	}
 	if protocol := p.query.Get("protocol"); protocol == "sctp" || protocol == "" {
-		return errors.New("--packet: packets of tcp, udp and icmp can be sent: give one with --protocol")
+		return fmt.Errorf("packets of tcp, udp and icmp can be sent: give one with %s", q.part("protocol"))
 	}
 	return nil
 }
@@ -186,7 +191,7 @@ func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done fun
 			err := t.watchPacket(ctx, p.query, func(e api.PacketEvent) {
 				if e.Ready != nil {
 					mu.Lock()
-					p.watched[t.id+"/"+t.Node] = true
+					p.watched[t.id+"/"+t.node] = true
 					mu.Unlock()
 					isReady()
 				}
@@ -199,7 +204,7 @@ func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done fun
 			})
 			mu.Lock()
 			if err != nil && ctx.Err() == nil {
-				p.answer.Unwatched = append(p.answer.Unwatched, fmt.Sprintf("%s/%s: %v", t.cluster.Cluster.Name, t.Node, err))
+				p.answer.Unwatched = append(p.answer.Unwatched, fmt.Sprintf("%s/%s: %v", t.cluster.Cluster.Name, t.node, err))
 			}
 			mu.Unlock()
 			isReady()
@@ -222,7 +227,7 @@ func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		failed = t.Stream(ctx, api.PathPacketWatch, query, writer)
+		failed = t.Agents.Stream(ctx, t.node, api.PathPacketWatch, query, writer)
 		_ = writer.Close()
 	}()
 	defer context.AfterFunc(ctx, func() { _ = writer.CloseWithError(context.Cause(ctx)) })()

@@ -1,14 +1,17 @@
-// Package follow follows a packet through the switches of Nodes, across clusters. It asks their agents through the API
-// servers.
+// Package follow follows a packet through the switches of Nodes, across clusters. It asks their agents by the way that
+// its caller gives: through API servers (cli/remote), or on their connections to the relay (observe/relay).
 package follow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,34 +22,52 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
-	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
+// Agents asks the agents of a cluster's Nodes. The paths are of package observe/api.
+type Agents interface {
+	// Nodes returns the names of the Nodes that may be asked.
+	Nodes(ctx context.Context) ([]string, error)
+	// Ask returns an agent's answer.
+	Ask(ctx context.Context, node, path string, query url.Values) ([]byte, error)
+	// Stream copies an agent's answer to w, until the answer or ctx ends.
+	Stream(ctx context.Context, node, path string, query url.Values, w io.Writer) error
+}
+
+// Cluster is a cluster whose Nodes are asked.
+type Cluster struct {
+	Name    string        // for answers and errors; its ID in the ClusterSet if empty
+	Objects client.Reader // of kinds of Scheme
+	Agents  Agents
+	Timeout time.Duration // of a request to the API server, and until an agent watches a packet
+}
+
+// Scheme has the kinds that are read.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}
+
 // cluster is a cluster with its part in the ClusterSet.
 type cluster struct {
-	*remote.Cluster
-	objects  client.Client
+	Cluster
 	id       string
 	gateways []mcv1alpha1.Gateway
 }
 
 // open reads the parts of clusters in their ClusterSet.
-func open(ctx context.Context, all []*remote.Cluster) ([]*cluster, error) {
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme} {
-		utilruntime.Must(add(s))
-	}
+func open(ctx context.Context, all []Cluster) ([]*cluster, error) {
 	var out []*cluster
 	for _, r := range all {
-		objects, err := client.New(r.Config, client.Options{Scheme: s})
-		if err != nil {
-			return nil, fmt.Errorf("cluster %s: %w", r.Name, err)
-		}
-		c := &cluster{Cluster: r, objects: objects}
+		c := &cluster{Cluster: r}
 		if err := c.read(ctx); err != nil {
 			return nil, err
 		}
+		c.Cluster.Name = cmp.Or(c.Cluster.Name, c.id, "local")
 		out = append(out, c)
 	}
 	return out, nil
@@ -56,7 +77,7 @@ func open(ctx context.Context, all []*remote.Cluster) ([]*cluster, error) {
 func (c *cluster) list(ctx context.Context, what string, list client.ObjectList, o ...client.ListOption) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if err := c.objects.List(ctx, list, o...); err != nil {
+	if err := c.Objects.List(ctx, list, o...); err != nil {
 		return fmt.Errorf("cluster %s: list %s: %w; is the API server up, and may this user do it?", c.Cluster.Name, what,
 			err)
 	}
@@ -102,7 +123,7 @@ func (c *cluster) ID() string { return c.id }
 
 // Ask asks the agent of a Node for the path of a packet through its switch.
 func (c *cluster) Ask(ctx context.Context, node string, query url.Values) (list api.HopList, err error) {
-	answer, err := c.Cluster.Ask(ctx, node, api.PathHop, query)
+	answer, err := c.Agents.Ask(ctx, node, api.PathHop, query)
 	if err != nil {
 		return list, err
 	}
@@ -155,7 +176,7 @@ func (c *cluster) podAt(ctx context.Context, ip string) (*corev1.Pod, error) {
 func (c *cluster) get(ctx context.Context, object client.Object, namespace, name string) (ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	err = c.objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	err = c.Objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil

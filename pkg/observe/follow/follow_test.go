@@ -1,4 +1,4 @@
-package follow
+package follow_test
 
 import (
 	"encoding/json"
@@ -19,6 +19,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 	"github.com/tombolo-net/tombolo/test/kubelet"
 )
@@ -74,6 +75,16 @@ func (w *world) create(o client.Object) {
 	if err := w.objects.Create(w.t.Context(), o); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// followed returns clusters whose agents are asked through API servers.
+func followed(t *testing.T, all ...*remote.Cluster) []follow.Cluster {
+	t.Helper()
+	out, err := remote.Followed(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // pod makes a Pod with an address.
@@ -149,15 +160,15 @@ func TestFollow(t *testing.T) {
 		OuterDst: "192.0.2.2"})
 	west.ends["west-n1"] = api.HopEnd{Verdict: api.HopDropped, Table: "IngressRule", Reason: "isolated",
 		Message: "isolated by shop/db\x1b[2J"}
-	both := []*remote.Cluster{east.Cluster, west.Cluster}
+	both := followed(t, east.Cluster, west.Cluster)
 
-	answer, err := Follow(t.Context(), both, Question{From: "shop/web", To: "shop/db", ToCluster: "west",
+	answer, err := follow.Follow(t.Context(), both, follow.Question{From: "shop/web", To: "shop/db", ToCluster: "west",
 		Endpoint: "shop/db-0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := Print(&b, answer, false); err != nil {
+	if err := follow.Print(&b, answer, false); err != nil {
 		t.Fatal(err)
 	}
 	const want = `1. Node east/east-n2: in_port=1,tcp
@@ -177,68 +188,71 @@ func TestFollow(t *testing.T) {
 		t.Errorf("have\n%s\nwant\n%s", b.String(), want)
 	}
 	b.Reset()
-	if err := Print(&b, answer, true); err != nil || !strings.Contains(b.String(),
+	if err := follow.Print(&b, answer, true); err != nil || !strings.Contains(b.String(),
 		"   Output    Node east-n1  [priority 0, ]\n") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	b.Reset()
-	if err := PrintRaw(&b, answer); err != nil || !strings.Contains(b.String(), "\nraw of west-n1\n=> dropped") {
+	if err := follow.PrintRaw(&b, answer); err != nil || !strings.Contains(b.String(), "\nraw of west-n1\n=> dropped") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 
 	for _, row := range []struct {
 		name  string
-		q     Question
+		q     follow.Question
 		first string
 	}{
-		{"imported Service", Question{From: "shop/web", To: "shop/db"},
+		{"imported Service", follow.Question{From: "shop/web", To: "shop/db"},
 			"east-n2 from=shop%2Fweb&to=service%2Fshop%2Fantrea-mc-db"},
-		{"in a cluster by ID", Question{From: "shop/web", To: "shop/db", ToCluster: "id-west"},
+		{"in a cluster by ID", follow.Question{From: "shop/web", To: "shop/db", ToCluster: "id-west"},
 			"east-n2 cluster=id-west&from=shop%2Fweb&to=shop%2Fdb"},
-		{"Pod of the other cluster", Question{From: "shop/web", To: "shop/db-0", Port: "80"},
+		{"Pod of the other cluster", follow.Question{From: "shop/web", To: "shop/db-0", Port: "80"},
 			"east-n2 from=shop%2Fweb&port=80&to=10.2.0.9"},
-		{"by address", Question{From: "10.1.0.5", To: "192.0.2.77", Port: "80"},
+		{"by address", follow.Question{From: "10.1.0.5", To: "192.0.2.77", Port: "80"},
 			"east-n2 from=10.1.0.5&port=80&to=192.0.2.77"},
-		{"Node", Question{From: "node/east-n1", To: "shop/web", Port: "80", Protocol: "udp", Family: "ipv4"},
+		{"Node", follow.Question{From: "node/east-n1", To: "shop/web", Port: "80", Protocol: "udp", Family: "ipv4"},
 			"east-n1 family=ipv4&from=node%2Feast-n1&port=80&protocol=udp&to=shop%2Fweb"},
-		{"from outside", Question{From: "203.0.113.7", Node: "east-n1", To: "10.1.0.5"},
+		{"from outside", follow.Question{From: "203.0.113.7", Node: "east-n1", To: "10.1.0.5"},
 			"east-n1 from=203.0.113.7&to=10.1.0.5"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			east.asked = nil
-			if _, err := Follow(t.Context(), both, row.q); err != nil || len(east.asked) == 0 || east.asked[0] != row.first {
+			if _, err := follow.Follow(t.Context(), both, row.q); err != nil || len(east.asked) == 0 ||
+				east.asked[0] != row.first {
 				t.Errorf("%v, asked %q, want %q", err, east.asked, row.first)
 			}
 		})
 	}
 	for _, row := range []struct {
 		name, want string
-		q          Question
+		q          follow.Question
 	}{
-		{"no Pod", "--from shop/weg: there is no such Pod; did you mean shop/web or", Question{From: "shop/weg",
+		{"no Pod", "--from shop/weg: there is no such Pod; did you mean shop/web or", follow.Question{From: "shop/weg",
 			To: "shop/db"}},
-		{"no server", "--to shop/dc: there is no such Pod and no such Service; did you mean", Question{From: "shop/web",
-			To: "shop/dc"}},
-		{"no Namespace", "Namespace soap of cluster east has no Pods", Question{From: "soap/web", To: "shop/db"}},
-		{"host's network", "give node/east-n2", Question{From: "shop/host", To: "shop/db"}},
-		{"not scheduled", "wait until it runs", Question{From: "shop/early", To: "shop/db"}},
-		{"in two clusters", "choose one with --from-cluster", Question{From: "shop/twice", To: "shop/db"}},
-		{"no Node", "no cluster has a Node n9", Question{From: "node/n9", To: "shop/db"}},
+		{"no server", "--to shop/dc: there is no such Pod and no such Service; did you mean",
+			follow.Question{From: "shop/web", To: "shop/dc"}},
+		{"no Namespace", "Namespace soap of cluster east has no Pods", follow.Question{From: "soap/web", To: "shop/db"}},
+		{"host's network", "give node/east-n2", follow.Question{From: "shop/host", To: "shop/db"}},
+		{"not scheduled", "wait until it runs", follow.Question{From: "shop/early", To: "shop/db"}},
+		{"in two clusters", "choose one with --from-cluster", follow.Question{From: "shop/twice", To: "shop/db"}},
+		{"no Node", "no cluster has a Node n9", follow.Question{From: "node/n9", To: "shop/db"}},
 		{"no cluster", "--to-cluster south: it is none of the clusters that are asked, which are east, id-east, west, " +
 			"id-west",
-			Question{From: "shop/web", To: "shop/db", ToCluster: "south"}},
-		{"stranger", "give the Node that its packets come to with --node", Question{From: "203.0.113.7", To: "shop/db"}},
+			follow.Question{From: "shop/web", To: "shop/db", ToCluster: "south"}},
+		{"stranger", "give the Node that its packets come to with --node",
+			follow.Question{From: "203.0.113.7", To: "shop/db"}},
 		{"not exported", "has no Service shop/antrea-mc-private: export the Service in west",
-			Question{From: "shop/web", To: "shop/private", ToCluster: "west"}},
-		{"neither", `"web" is neither namespace/name nor an address`, Question{From: "web", To: "shop/db"}},
-		{"no endpoint", "--endpoint shop/db-7: there is no such Pod", Question{From: "shop/web", To: "shop/db",
+			follow.Question{From: "shop/web", To: "shop/private", ToCluster: "west"}},
+		{"neither", `"web" is neither namespace/name nor an address`, follow.Question{From: "web", To: "shop/db"}},
+		{"no endpoint", "--endpoint shop/db-7: there is no such Pod", follow.Question{From: "shop/web", To: "shop/db",
 			Endpoint: "shop/db-7"}},
-		{"no family", "has no address of the version of IP", Question{From: "shop/web", To: "shop/db-0", Family: "ipv6"}},
+		{"no family", "has no address of the version of IP",
+			follow.Question{From: "shop/web", To: "shop/db-0", Family: "ipv6"}},
 		{"first Node is silent", "Node west-n2: ask the agent for /v1/hop: the agent's debug socket does not answer",
-			Question{From: "shop/twice", FromCluster: "west", To: "shop/db-0"}},
+			follow.Question{From: "shop/twice", FromCluster: "west", To: "shop/db-0"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if _, err := Follow(t.Context(), both, row.q); err == nil || !strings.Contains(err.Error(), row.want) {
+			if _, err := follow.Follow(t.Context(), both, row.q); err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%v: want %q", err, row.want)
 			}
 		})
@@ -246,12 +260,13 @@ func TestFollow(t *testing.T) {
 	delete(west.ends, "west-n1")
 	for _, row := range []struct {
 		name, verdict, want string
-		clusters            []*remote.Cluster
+		clusters            []follow.Cluster
 	}{
 		{"silent on the way", "unanswered", "it is sent to Node west/west-n1, which does not answer", both},
 		{"without its context", "out-of-sight", "cluster id-west, which is not among the clusters that are asked", both[:1]},
 	} {
-		answer, err := Follow(t.Context(), row.clusters, Question{From: "shop/web", To: "192.0.2.77", Port: "80"})
+		answer, err := follow.Follow(t.Context(), row.clusters,
+			follow.Question{From: "shop/web", To: "192.0.2.77", Port: "80"})
 		if err != nil || len(answer.Paths) != 1 || answer.Paths[0].End.Verdict != row.verdict ||
 			!strings.Contains(answer.Paths[0].End.Text, row.want) {
 			t.Errorf("%s: %v, %+v", row.name, err, answer)

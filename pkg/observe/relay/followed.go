@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
+)
+
+const (
+	maxHop     = 16 << 20 // of an answer about the path of a packet
+	maxRefusal = 4 << 10
+)
+
+// Agents asks the Nodes that are connected, for Traceflows. Readers of the relay have no access to it: its paths send
+// packets.
+func (r *Relay) Agents() follow.Agents { return followed{r.nodes} }
+
+// followed implements follow.Agents.
+type followed struct{ nodes *nodes }
+
+// Nodes returns the names of the cluster's Nodes.
+func (f followed) Nodes(context.Context) ([]string, error) {
+	_, all, _ := f.nodes.now()
+	return all, nil
+}
+
+// Ask returns the answer of a Node's agent.
+func (f followed) Ask(ctx context.Context, node, path string, query url.Values) ([]byte, error) {
+	body, err := f.get(ctx, node, path, query)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	answer, err := io.ReadAll(io.LimitReader(body, maxHop))
+	if err != nil {
+		return nil, fmt.Errorf("Node %s: read the answer for %s: %w", node, path, err)
+	}
+	return answer, nil
+}
+
+// Stream copies the answer of a Node's agent to w.
+func (f followed) Stream(ctx context.Context, node, path string, query url.Values, w io.Writer) error {
+	body, err := f.get(ctx, node, path, query)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("Node %s: read the answer for %s: %w", node, path, err)
+	}
+	return nil
+}
+
+// get returns the body of an answer, or the agent's error.
+func (f followed) get(ctx context.Context, node, path string, query url.Values) (io.ReadCloser, error) {
+	c, err := f.nodes.of(node)
+	if err != nil {
+		return nil, err
+	}
+	at := url.URL{Scheme: "https", Host: api.RelayHost, Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxRefusal))
+	if err != nil {
+		return nil, fmt.Errorf("Node %s: read the answer for %s: %w", node, path, err)
+	}
+	var refused api.Error
+	if json.Unmarshal(text, &refused) != nil || refused.Error == "" {
+		refused.Error = strings.TrimSpace(string(text))
+	}
+	return nil, fmt.Errorf("Node %s: %s", node, refused.Error)
+}
