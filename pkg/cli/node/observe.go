@@ -259,7 +259,7 @@ func (o observeOptions) show(ctx context.Context, sources []source, query url.Va
 
 // read sends the events of a source.
 func (s source) read(ctx context.Context, query url.Values, events chan<- record.Event) error {
-	err := remote.Events(ctx, func(w io.Writer) error { return s.copy(ctx, query, w) }, func(e record.Event) {
+	err := record.Events(ctx, func(w io.Writer) error { return s.copy(ctx, query, w) }, func(e record.Event) {
 		select {
 		case events <- e:
 		case <-ctx.Done():

@@ -176,11 +176,15 @@ func (a *commonArea) stop() {
 	a.http.CloseIdleConnections()
 }
 
-// announce creates this cluster's announcement, or touches it, and keeps how that went.
+// announce creates this cluster's announcement, or touches it, and keeps how that went. If a leader that was connected
+// takes too long to answer once, it is asked again at once: a short load of its API server disconnects no cluster.
 func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberClusterAnnounce) (before,
 	after Announcement) {
 	now := time.Now()
 	found, err := a.touch(ctx, want, now)
+	if last := a.state(); err != nil && time.Since(now) >= leaderTimeout && !last.Done.IsZero() && last.Error == "" {
+		found, err = a.touch(ctx, want, time.Now())
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before = a.announcement

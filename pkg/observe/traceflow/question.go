@@ -23,21 +23,23 @@ const synFlag = 2 // of TCP
 // QuestionOf returns the question that a spec asks. An error names the field and the remedy.
 func QuestionOf(s *crdv1beta1.TraceflowSpec) (q follow.Question, err error) {
 	q.Traceflow = true
-	switch {
-	case s.LiveTraffic:
-		return q, fmt.Errorf("spec.liveTraffic: packets of Pods are not followed: remove it to send a packet, or see " +
-			"connections and drops with `tombolo observe --follow`")
-	case s.DroppedOnly:
-		return q, fmt.Errorf("spec.droppedOnly: it is for spec.liveTraffic: remove it, or see drops with `tombolo observe " +
-			"--verdict dropped`")
+	if s.DroppedOnly && !s.LiveTraffic {
+		return q, fmt.Errorf("spec.droppedOnly: it is for spec.liveTraffic: remove it, or set spec.liveTraffic too")
 	}
-	if q.From, err = end("spec.source", s.Source.Namespace, [][2]string{{"pod", s.Source.Pod}}, s.Source.IP); err != nil {
-		return q, err
+	src, dst := s.Source, s.Destination
+	if !s.LiveTraffic || src.Pod+src.IP != "" {
+		if q.From, err = end("spec.source", src.Namespace, [][2]string{{"pod", src.Pod}}, src.IP); err != nil {
+			return q, err
+		}
 	}
-	d := s.Destination
-	if q.To, err = end("spec.destination", d.Namespace, [][2]string{{"pod", d.Pod}, {"service", d.Service}},
-		d.IP); err != nil {
-		return q, err
+	if !s.LiveTraffic || dst.Pod+dst.Service+dst.IP != "" {
+		if q.To, err = end("spec.destination", dst.Namespace, [][2]string{{"pod", dst.Pod}, {"service", dst.Service}},
+			dst.IP); err != nil {
+			return q, err
+		}
+	}
+	if s.LiveTraffic && src.Pod+dst.Pod == "" {
+		return q, fmt.Errorf("spec: with liveTraffic one end has to be a Pod: write source.pod or destination.pod")
 	}
 	return q, packet(&s.Packet, &q)
 }

@@ -163,7 +163,10 @@ func (c *Controller) follow(ctx context.Context, t *crdv1beta1.Traceflow) crdv1b
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeoutOf(t))
 	defer cancel()
-	c.Log.Info("follows a packet", "traceflow", t.Name, "from", q.From, "to", q.To)
+	c.Log.Info("follows a packet", "traceflow", t.Name, "from", q.From, "to", q.To, "live", t.Spec.LiveTraffic)
+	if t.Spec.LiveTraffic {
+		return c.live(ctx, t, q)
+	}
 	answer, err := follow.SendTraceflow(ctx, []follow.Cluster{{Objects: c.Objects, Agents: c.Agents,
 		Timeout: timeoutOf(t)}}, q)
 	switch {

@@ -24,6 +24,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/follow"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/observe/relay/relaytest"
 	"github.com/tombolo-net/tombolo/pkg/observe/reverse"
 	"github.com/tombolo-net/tombolo/pkg/observe/traceflow"
@@ -39,6 +40,7 @@ type world struct {
 	*relaytest.Cluster
 	t       *testing.T
 	objects client.Client
+	records map[string][]record.Event // by Node
 
 	mu      sync.Mutex
 	sent    map[string]chan struct{} // by nonce; closed when the packet is sent
@@ -146,6 +148,17 @@ func (w *world) agent(node string) http.Handler {
 	mux.HandleFunc("GET "+api.PathPacketSend, func(a http.ResponseWriter, q *http.Request) {
 		close(w.packet(q.URL.Query().Get("nonce")))
 		_ = json.NewEncoder(a).Encode(api.PacketSent{Node: node, Packet: "in_port=1,tcp"})
+	})
+	mux.HandleFunc("GET "+api.PathObserve, func(a http.ResponseWriter, q *http.Request) {
+		lines := json.NewEncoder(a)
+		_ = lines.Encode(record.Event{Begin: &record.Begin{Node: node}})
+		for _, e := range w.records[node] {
+			if e.Connection == nil || q.URL.Query().Get("connections") == "true" {
+				_ = lines.Encode(e)
+			}
+		}
+		_ = http.NewResponseController(a).Flush()
+		<-q.Context().Done()
 	})
 	mux.HandleFunc("GET "+api.PathPacketWatch, func(a http.ResponseWriter, q *http.Request) {
 		lines, flush := json.NewEncoder(a), http.NewResponseController(a).Flush
@@ -267,13 +280,13 @@ func TestController(t *testing.T) {
 	w.create(w.traceflow("no-way", "192.0.2.1"))
 	w.create(w.traceflow("lost", "db"))
 	live := w.traceflow("live", "db")
-	live.Spec.LiveTraffic = true
+	live.Spec.LiveTraffic, live.Spec.Timeout = true, 1
 	w.create(live)
 	for name, want := range map[string]string{
 		"nobody": "spec.destination pod/shop/dc: there is no such Pod and no such Service; did you mean shop/db",
 		"no-way": "Node n1: to: no way there",
 		"lost":   "lost after Node local/n1, which has sent it to Node n2",
-		"live":   "spec.liveTraffic",
+		"live":   "no packet of Pods has fitted within spec.timeout of 1s",
 	} {
 		if s := w.ended(name); s.Phase != crdv1beta1.TraceflowFailed || !strings.Contains(s.Reason, want) {
 			t.Errorf("%s: %+v, want %q", name, s, want)
@@ -323,5 +336,70 @@ func TestStopped(t *testing.T) {
 	if s := w.ended("dead"); s.Phase != crdv1beta1.TraceflowFailed ||
 		!strings.Contains(s.Reason, "has ended: create another Traceflow") {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestLive finds the first packet of Pods that fits, with the record that the other Node has of the connection, or a
+// drop. No packet is sent.
+func TestLive(t *testing.T) {
+	w := newWorld(t)
+	of := func(node, verdict, fromPod string, port uint16) record.Record {
+		return record.Record{Node: node, Time: time.Unix(1000, 0), Verdict: verdict, Protocol: "TCP", Count: 1,
+			From: record.End{Namespace: "shop", Pod: fromPod, IP: "10.1.0.5", Port: 40000, Node: "n1"},
+			To:   record.End{Namespace: "shop", Pod: "db", IP: "10.1.1.7", Port: port, Node: "n2"}}
+	}
+	connection := func(r record.Record) record.Event { return record.Event{Connection: &r} }
+	similar, client, server := of("n1", record.Allowed, "web-2", 80), of("n1", record.Allowed, "web", 80),
+		of("n2", record.Allowed, "web", 80)
+	client.Service, client.Asked = "shop/db", "10.96.0.9:8080"
+	client.Egress = &record.Rule{Policy: "NetworkPolicy shop/web", Name: "egress[0]"}
+	server.Ingress = &record.Rule{Policy: "NetworkPolicy shop/db", Name: "ingress[1]"}
+	drop := of("n2", record.Dropped, "web", 22)
+	drop.Table, drop.Policies, drop.Message = "IngressRule", []string{"NetworkPolicy shop/db"}, "isolated"
+	w.records = map[string][]record.Event{
+		"n1": {connection(similar), connection(client)},
+		"n2": {connection(server), {Drop: &drop}},
+	}
+	w.start()
+	any, dropped := w.traceflow("any", "db"), w.traceflow("dropped", "db")
+	any.Spec.LiveTraffic = true
+	any.Spec.Packet.TransportHeader.TCP = &crdv1beta1.TCPHeader{DstPort: 80}
+	dropped.Spec.LiveTraffic, dropped.Spec.DroppedOnly = true, true
+	dropped.Spec.Source = crdv1beta1.TraceflowSource{}
+	w.create(any)
+	w.create(dropped)
+	text := func(s crdv1beta1.TraceflowStatus) string {
+		out := fmt.Sprintf("%s %s", s.Phase, s.Reason)
+		for _, r := range s.Results {
+			out += fmt.Sprintf("\n%s %s", r.Node, r.Role)
+			for _, o := range r.Observations {
+				out += fmt.Sprint(", ", o.Component, " ", o.ComponentInfo, " ", o.Action, " ", o.NetworkPolicy, o.Pod,
+					o.TranslatedDstIP)
+			}
+		}
+		if p := s.CapturedPacket; p != nil {
+			out += fmt.Sprintf("\n%s %s %d", p.SrcIP, p.DstIP, p.TransportHeader.TCP.DstPort)
+		}
+		return out
+	}
+	for name, want := range map[string]string{
+		"any": `Succeeded 
+n1 Sender, SpoofGuard  Forwarded , LB  Forwarded 10.1.1.7, NetworkPolicy EgressRule Forwarded NetworkPolicy shop/web ` +
+			`egress[0], Forwarding Output Forwarded 
+n2 Receiver, Forwarding Classification Received , NetworkPolicy IngressRule Forwarded NetworkPolicy shop/db ` +
+			`ingress[1], Forwarding Output Delivered shop/db
+10.1.0.5 10.96.0.9 8080`,
+		"dropped": `Succeeded isolated
+n2 Receiver, Forwarding Classification Received , NetworkPolicy IngressRule Dropped NetworkPolicy shop/db
+10.1.0.5 10.1.1.7 22`,
+	} {
+		if have := text(w.ended(name)); have != want {
+			t.Errorf("%s: have\n%s\nwant\n%s", name, have, want)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.sent) != 0 {
+		t.Errorf("%d packets are sent", len(w.sent))
 	}
 }

@@ -133,7 +133,7 @@ func (r *reading) read(ctx context.Context, key, node string) {
 	reported, pause := "", minPause
 	for {
 		start := time.Now()
-		err := remote.Events(ctx, func(w io.Writer) error {
+		err := record.Events(ctx, func(w io.Writer) error {
 			return r.source.stream(ctx, node, api.PathObserve, query, w)
 		}, func(e record.Event) {
 			r.mu.Lock()

@@ -205,10 +205,11 @@ type TraceflowSpec struct {
 	// Packet is what the packet has.
 	// +optional
 	Packet TraceflowPacket `json:"packet,omitempty,omitzero"`
-	// LiveTraffic asks for a packet of the Pods' own traffic. It is not served.
+	// LiveTraffic sends no packet: it waits for the first packet of a connection between Pods that fits. One end may be
+	// left out then.
 	// +optional
 	LiveTraffic bool `json:"liveTraffic,omitempty"`
-	// DroppedOnly asks for a packet that is dropped. It is not served.
+	// DroppedOnly waits for a packet that is dropped or rejected. It is for liveTraffic.
 	// +optional
 	DroppedOnly bool `json:"droppedOnly,omitempty"`
 	// Timeout is the longest time until the status is Succeeded or Failed, in seconds. Without it that is 20.
@@ -262,6 +263,25 @@ type TraceflowNodeResult struct {
 	Observations []TraceflowObservation `json:"observations,omitempty"`
 }
 
+// CapturedPacket is the packet that was found in live traffic.
+type CapturedPacket struct {
+	// SrcIP is the address that the packet came from.
+	// +optional
+	SrcIP string `json:"srcIP,omitempty"`
+	// DstIP is the address that the packet went to, which may be of a Service.
+	// +optional
+	DstIP string `json:"dstIP,omitempty"`
+	// IPHeader is of an IPv4 packet.
+	// +optional
+	IPHeader *IPHeader `json:"ipHeader,omitempty"`
+	// IPv6Header is of an IPv6 packet.
+	// +optional
+	IPv6Header *IPv6Header `json:"ipv6Header,omitempty"`
+	// TransportHeader is the header after that of IP.
+	// +optional
+	TransportHeader TraceflowTransportHeader `json:"transportHeader,omitempty,omitzero"`
+}
+
 // TraceflowStatus is the path of the packet.
 type TraceflowStatus struct {
 	// Phase is Pending, Running, Succeeded or Failed.
@@ -279,6 +299,9 @@ type TraceflowStatus struct {
 	// Results are the Nodes in the order of the path.
 	// +optional
 	Results []TraceflowNodeResult `json:"results,omitempty"`
+	// CapturedPacket is the packet of live traffic.
+	// +optional
+	CapturedPacket *CapturedPacket `json:"capturedPacket,omitempty"`
 }
 
 // Traceflow sends a packet and follows it through the Nodes of the cluster. Pods do not get it.

@@ -1,4 +1,4 @@
-package remote
+package record
 
 import (
 	"bufio"
@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/tombolo-net/tombolo/pkg/observe/record"
 )
 
 // Events calls add with each event that read writes as a line of JSON, the answer for api.PathObserve. It returns after
 // read has returned.
-func Events(ctx context.Context, read func(io.Writer) error, add func(record.Event)) error {
+func Events(ctx context.Context, read func(io.Writer) error, add func(Event)) error {
 	reader, writer := io.Pipe()
 	defer context.AfterFunc(ctx, func() { _ = writer.CloseWithError(ctx.Err()) })()
 	var failed error
@@ -26,7 +24,7 @@ func Events(ctx context.Context, read func(io.Writer) error, add func(record.Eve
 	lines := bufio.NewScanner(reader)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var e record.Event
+		var e Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			_ = reader.CloseWithError(err)
 			<-done

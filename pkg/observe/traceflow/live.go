@@ -1,0 +1,228 @@
+package traceflow
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
+	"github.com/tombolo-net/tombolo/pkg/observe/record"
+)
+
+// otherNodes is how long the record that another Node has of a connection is waited for.
+const otherNodes = 2 * time.Second
+
+// live waits for the first packet of Pods that fits: the first record of a connection, or of a drop. It sends nothing.
+func (c *Controller) live(ctx context.Context, t *crdv1beta1.Traceflow,
+	q follow.Question) crdv1beta1.TraceflowStatus {
+	ctx, cancel := context.WithCancel(ctx)
+	nodes, err := c.Agents.Nodes(ctx)
+	if err != nil {
+		cancel()
+		return failed("%s", err)
+	}
+	found := make(chan *record.Record)
+	var silent []string
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, node := range nodes {
+		all.Go(func() {
+			err := record.Events(ctx, func(w io.Writer) error {
+				return c.Agents.Stream(ctx, node, api.PathObserve, recordsOf(q, t.Spec.DroppedOnly), w)
+			}, func(e record.Event) {
+				r := e.Connection
+				if e.Drop != nil {
+					r = e.Drop
+				}
+				if r == nil || t.Spec.DroppedOnly && r.Verdict == record.Allowed || !fits(r, q) {
+					return
+				}
+				select {
+				case found <- r:
+				case <-ctx.Done():
+				}
+			})
+			if err != nil && ctx.Err() == nil {
+				mu.Lock()
+				silent = append(silent, err.Error())
+				mu.Unlock()
+			}
+		})
+	}
+	first := collect(ctx, found)
+	cancel()
+	all.Wait()
+	if len(first) == 0 {
+		reason := "no packet of Pods has fitted within spec.timeout of " + timeoutOf(t).String()
+		slices.Sort(silent)
+		for _, text := range silent {
+			reason += "; not read: " + text
+		}
+		return failed("%s", reason)
+	}
+	return statusOf(first)
+}
+
+// collect returns the records of the first connection that comes, the client's Node first.
+func collect(ctx context.Context, found <-chan *record.Record) (out []*record.Record) {
+	end := make(<-chan time.Time)
+	for {
+		select {
+		case <-ctx.Done():
+			return out
+		case <-end:
+			return out
+		case r := <-found:
+			switch {
+			case len(out) == 0:
+				out, end = append(out, r), time.After(otherNodes)
+				if r.Verdict != record.Allowed || r.From.Node == r.To.Node {
+					return out // no other Node has seen it
+				}
+			case r.Node != out[0].Node && r.Protocol == out[0].Protocol && r.From.IP == out[0].From.IP &&
+				r.From.Port == out[0].From.Port && r.To.IP == out[0].To.IP && r.To.Port == out[0].To.Port:
+				if out = append(out, r); r.From.Node == r.Node {
+					slices.Reverse(out)
+				}
+				return out
+			}
+		}
+	}
+}
+
+// recordsOf asks for records that may fit.
+func recordsOf(q follow.Question, droppedOnly bool) url.Values {
+	query := url.Values{"follow": {"true"}, "last": {"0"}}
+	if !droppedOnly {
+		query.Set("connections", "true")
+	}
+	for word, end := range map[string]string{"from": q.From, "to": q.To} {
+		if pod, ok := strings.CutPrefix(end, "pod/"); ok {
+			query.Set(word, pod)
+		}
+	}
+	return query
+}
+
+// fits reports whether a record is of what is asked. Filters of records also take Pods whose names begin alike.
+func fits(r *record.Record, q follow.Question) bool {
+	pod := func(e record.End) string { return "pod/" + e.Namespace + "/" + e.Pod }
+	asked, err := netip.ParseAddrPort(r.Asked)
+	ip := ""
+	if err == nil {
+		ip = asked.Addr().String()
+	}
+	port := func(n uint16) string { return strconv.Itoa(int(n)) }
+	switch {
+	case q.From != "" && q.From != pod(r.From) && q.From != r.From.IP,
+		q.To != "" && q.To != pod(r.To) && q.To != r.To.IP && q.To != ip && q.To != "service/"+r.Service,
+		q.Protocol != "" && !strings.EqualFold(q.Protocol, strings.TrimSuffix(r.Protocol, "v6")),
+		q.SrcPort != 0 && q.SrcPort != r.From.Port,
+		q.Port != "" && q.Port != port(r.To.Port) && q.Port != port(asked.Port()):
+		return false
+	}
+	from, err := netip.ParseAddr(r.From.IP)
+	return q.Family == "" || err == nil && from.Is6() == (q.Family == "ipv6")
+}
+
+// statusOf describes the records of a connection, or a drop.
+func statusOf(list []*record.Record) crdv1beta1.TraceflowStatus {
+	out := crdv1beta1.TraceflowStatus{Phase: crdv1beta1.TraceflowSucceeded, Reason: list[0].Message,
+		CapturedPacket: captured(list[0])}
+	for _, r := range list {
+		n := crdv1beta1.TraceflowNodeResult{Node: r.Node, Timestamp: r.Time.Unix(), Observations: observations(r)}
+		switch r.Node {
+		case r.From.Node:
+			n.Role = crdv1beta1.RoleSender
+		case r.To.Node:
+			n.Role = crdv1beta1.RoleReceiver
+		}
+		out.Results = append(out.Results, n)
+	}
+	return out
+}
+
+// observations are the points that a record tells of.
+func observations(r *record.Record) (out []crdv1beta1.TraceflowObservation) {
+	add := func(o crdv1beta1.TraceflowObservation) { out = append(out, o) }
+	if r.From.Node == r.Node && r.From.Pod != "" {
+		add(crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentSpoofGuard,
+			Action: crdv1beta1.ActionForwarded})
+	} else {
+		add(crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentForwarding, ComponentInfo: "Classification",
+			Action: crdv1beta1.ActionReceived})
+	}
+	last := crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentForwarding, ComponentInfo: "Output"}
+	if r.Verdict != record.Allowed {
+		last.ComponentInfo, last.Action = r.Table, crdv1beta1.ActionDropped
+		if r.Verdict == record.Rejected {
+			last.Action = crdv1beta1.ActionRejected
+		}
+		if r.Rule != nil || len(r.Policies) > 0 {
+			last.Component, last.NetworkPolicy = crdv1beta1.ComponentNetworkPolicy, strings.Join(r.Policies, ", ")
+			if r.Rule != nil {
+				last.NetworkPolicy = r.Rule.Policy + " " + r.Rule.Name
+			}
+		}
+		add(last)
+		return out
+	}
+	if asked, err := netip.ParseAddrPort(r.Asked); err == nil && asked.Addr().String() != r.To.IP {
+		add(crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentLB, Action: crdv1beta1.ActionForwarded,
+			TranslatedDstIP: r.To.IP})
+	}
+	allowed := func(table string, rule *record.Rule) {
+		if rule != nil {
+			add(crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentNetworkPolicy, ComponentInfo: table,
+				Action: crdv1beta1.ActionForwarded, NetworkPolicy: rule.Policy + " " + rule.Name})
+		}
+	}
+	allowed("EgressRule", r.Egress)
+	allowed("IngressRule", r.Ingress)
+	switch {
+	case r.To.Node == r.Node && r.To.Pod != "":
+		last.Action, last.Pod = crdv1beta1.ActionDelivered, r.To.Namespace+"/"+r.To.Pod
+	case r.Way != "" || r.To.Node != "":
+		last.Action, last.TunnelDstIP = crdv1beta1.ActionForwarded, r.Way
+	default:
+		last.Action = crdv1beta1.ActionForwardedOutOfNetwork
+	}
+	add(last)
+	return out
+}
+
+// captured is the packet of a record, as its client has sent it.
+func captured(r *record.Record) *crdv1beta1.CapturedPacket {
+	to, port := r.To.IP, int32(r.To.Port)
+	if asked, err := netip.ParseAddrPort(r.Asked); err == nil {
+		to, port = asked.Addr().String(), int32(asked.Port())
+	}
+	out := &crdv1beta1.CapturedPacket{SrcIP: r.From.IP, DstIP: to}
+	number := int32(0)
+	switch r.Protocol {
+	case "TCP":
+		number = numberTCP
+		out.TransportHeader.TCP = &crdv1beta1.TCPHeader{SrcPort: int32(r.From.Port), DstPort: port}
+	case "UDP":
+		number = numberUDP
+		out.TransportHeader.UDP = &crdv1beta1.UDPHeader{SrcPort: int32(r.From.Port), DstPort: port}
+	case "ICMP":
+		number = numberICMP
+	case "ICMPv6":
+		number = numberICMPv6
+	}
+	if from, err := netip.ParseAddr(r.From.IP); err == nil && from.Is6() {
+		out.IPv6Header = &crdv1beta1.IPv6Header{NextHeader: &number}
+	} else {
+		out.IPHeader = &crdv1beta1.IPHeader{Protocol: number}
+	}
+	return out
+}
