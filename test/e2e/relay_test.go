@@ -103,7 +103,7 @@ subjects: [{kind: ServiceAccount, name: developer, namespace: default}]
 }
 
 // testTraceflow has two replicas of the relay follow packets: of the documented manifest to a Pod of the other Node, to
-// a Service, and to a Pod that does not exist.
+// a Service, and to a Pod that does not exist. A fourth object finds a connection of the Pods.
 func testTraceflow(t *testing.T) {
 	must(t, world.Apply(testContext(t), "west", `
 apiVersion: crd.antrea.io/v1beta1
@@ -129,7 +129,18 @@ metadata: {name: to-nobody}
 spec:
   source: {namespace: default, pod: client-1}
   destination: {namespace: default, pod: client-3}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: Traceflow
+metadata: {name: live}
+spec:
+  source: {namespace: default, pod: client-1}
+  destination: {namespace: default, pod: client-2}
+  packet: {transportHeader: {tcp: {dstPort: 8080}}}
+  liveTraffic: true
+  timeout: 180
 `))
+	server := kubectl(t, "west", "get", "pod", "client-2", "-n", "default", "-o", "jsonpath={.status.podIP}")
 	for name, want := range map[string][]string{
 		"to-pod": {`"phase":"Succeeded"`, `"node":"node-1","observations":[{"action":"Forwarded","component":"SpoofGuard"}`,
 			`"role":"Sender"`, `"tunnelDstIP":"192.168.79.102"`, `"node":"node-2"`, `"pod":"default/client-2"`,
@@ -137,8 +148,14 @@ spec:
 		"to-service": {`"phase":"Succeeded"`, `"component":"LB"`, `"action":"Delivered"`, `"pod":"default/nginx-`},
 		"to-nobody": {`"phase":"Failed"`, "spec.destination pod/default/client-3: there is no such Pod and no such " +
 			"Service; did you mean default/client-"},
+		"live": {`"phase":"Succeeded"`, `"role":"Sender"`, `"role":"Receiver"`, `"dstIP":"` + server + `"`},
 	} {
 		eventually(t, stateLimit, func(ctx context.Context) error {
+			if name == "live" {
+				if _, err := get(ctx, "west", "client-1", "http://"+server+":8080/", 1); err != nil {
+					return err
+				}
+			}
 			out, err := world.Kubectl(ctx, "west", "get", "traceflow", name, "-o", "jsonpath={.status}")
 			if err != nil {
 				return err

@@ -150,7 +150,7 @@ func statusOf(list []*record.Record) crdv1beta1.TraceflowStatus {
 	return out
 }
 
-// observations are the points that a record tells of.
+// observations are the points of a record.
 func observations(r *record.Record) (out []crdv1beta1.TraceflowObservation) {
 	add := func(o crdv1beta1.TraceflowObservation) { out = append(out, o) }
 	if r.From.Node == r.Node && r.From.Pod != "" {
