@@ -1,11 +1,14 @@
 package build
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestUnstable runs a tier of tests that fail once or each time. Only a test that passes the second time is forgiven,
@@ -17,7 +20,7 @@ func TestUnstable(t *testing.T) {
 		passes              bool
 		runs                int
 		report              string
-		latest              string
+		latest, tier        string
 	}{
 		{name: "once", passes: true, runs: 2, report: once},
 		{name: "once and each time", always: "a", runs: 2, report: once},
@@ -26,6 +29,9 @@ func TestUnstable(t *testing.T) {
 		{name: "too late", start: "1", latest: "60", passes: true,
 			report: "NOT RUN, since the time was over: tier\n"},
 		{name: "in time", latest: "60", passes: true, runs: 2, report: once},
+		{name: "in time for a short one", start: ago(50 * time.Minute), latest: "60", passes: true, runs: 2, report: once},
+		{name: "too late for a long one", start: ago(50 * time.Minute), latest: "60", tier: "raced", passes: true,
+			report: "NOT RUN, since the time was over: raced\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -37,7 +43,7 @@ func TestUnstable(t *testing.T) {
 				out, err := cmd.CombinedOutput()
 				return string(out), err
 			}
-			out, err := run("tier", "./build/testdata/unstable")
+			out, err := run(cmp.Or(c.tier, "tier"), "./build/testdata/unstable")
 			if (err == nil) != c.passes {
 				t.Fatalf("the tier: %v, want success %v:\n%s", err, c.passes, out)
 			}
@@ -53,3 +59,6 @@ func TestUnstable(t *testing.T) {
 		})
 	}
 }
+
+// ago returns a time as the seconds of the clock.
+func ago(d time.Duration) string { return fmt.Sprint(time.Now().Add(-d).Unix()) }
