@@ -80,7 +80,8 @@ func runObserve(ctx context.Context, f observeFlags) error {
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	traceflows := &traceflow.Controller{Client: mgr.GetClient(), Objects: objects, Agents: r.Agents(), Log: slog.Default()}
+	traceflows := &traceflow.Controller{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Objects: objects,
+		Agents: r.Agents(), Log: slog.Default()}
 	if err := errors.Join(
 		followNodes(ctx, mgr, r),
 		mgr.Add(everyReplica(func(ctx context.Context) error { return traceflows.AddWhenServed(ctx, mgr) })),

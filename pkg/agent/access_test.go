@@ -71,7 +71,8 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	c := config.Default()
-	c.FeatureGates = map[string]bool{"Multicluster": true, "TenantNetworks": true, "PacketCapture": true}
+	c.FeatureGates = map[string]bool{"Multicluster": true, "TenantNetworks": true, "PacketCapture": true,
+		"NodeLatencyMonitor": true}
 	c.Multicluster.EnableGateway, c.Multicluster.EnableStretchedNetworkPolicy = true, true
 	var watched []resource
 	for _, k := range newTables(c, "node-1").kinds.All() {

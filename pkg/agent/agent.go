@@ -152,6 +152,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.packetIns.observer.ends.run(ctx) })
 		g.Go(func() error { return a.packetIns.observer.export.run(ctx) })
 		g.Go(func() error { return a.packetIns.probes.run(ctx) })
+		g.Go(func() error { return a.packetIns.probes.nodes.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
@@ -303,7 +304,7 @@ func newAgent(o Options) (*Agent, error) {
 			a.packetIns.names.addresses, a.packetIns.observer.dropped, a.packetIns.observer.export, a.relays.open,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
 			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log},
-			wayMetrics{ways, a.packetIns.probes.Prober}, stateMetrics{a})
+			wayMetrics{ways, a.packetIns.probes.Prober}, a.packetIns.probes.nodes, stateMetrics{a})
 	}
 	return a, nil
 }

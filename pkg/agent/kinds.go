@@ -74,6 +74,8 @@ func (t *tables) declareKinds() {
 	}
 	t.captures.objects = watch.NewSource(k, "packetcaptures", captureFactsOf, watch.If(t.config.Enabled("PacketCapture")),
 		watch.IfAllowed())
+	t.monitors = watch.NewSource(k, "nodelatencymonitors", pingIntervalOf,
+		watch.If(t.config.Enabled("NodeLatencyMonitor")), watch.IfAllowed())
 	t.kinds = k
 }
 

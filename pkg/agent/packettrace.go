@@ -44,6 +44,7 @@ type packetWatcher struct {
 	ipv6     bool
 	srcPort  uint16
 	deliver  bool
+	keep     bool // the connection that the packet has made
 	seen     chan sighted
 }
 
@@ -141,6 +142,13 @@ func watcherOf(query url.Values) (nonce uint64, w *packetWatcher, err error) {
 			return 0, nil, fmt.Errorf("deliver=%q: give true or false", text)
 		}
 	}
+	if text := query.Get("forget"); text != "" {
+		forget, err := strconv.ParseBool(text)
+		if err != nil {
+			return 0, nil, fmt.Errorf("forget=%q: give true or false", text)
+		}
+		w.keep = !forget
+	}
 	return nonce, w, nil
 }
 
@@ -198,7 +206,7 @@ func (p *packetTraces) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		case s := <-watcher.seen:
 			switch {
-			case s.seen == nil || !s.seen.HasPorts(): // other connections expire soon
+			case s.seen == nil || !s.seen.HasPorts() || watcher.keep: // other connections expire soon
 			case !s.seen.Out:
 				came = append(came, flushOf(s.seen.Headers))
 			default: // what left was committed

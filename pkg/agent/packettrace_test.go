@@ -230,6 +230,7 @@ func TestPacketTraceErrors(t *testing.T) {
 		"protocol=tcp" + mark:                                          `family="": give ipv4 or ipv6`,
 		"family=ipv4&protocol=sctp" + mark:                             `protocol="sctp": packets of tcp, udp and icmp`,
 		"family=ipv4&protocol=tcp&deliver=maybe" + mark:                `deliver="maybe": give true or false`,
+		"family=ipv4&protocol=tcp&forget=maybe" + mark:                 `forget="maybe": give true or false`,
 	} {
 		if e := a.get(api.PathPacketWatch+"?"+query, nil); !strings.Contains(e, want) {
 			t.Errorf("%s: %q, want %q", query, e, want)

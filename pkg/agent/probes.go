@@ -28,6 +28,7 @@ const (
 type wayProbes struct {
 	*probe.Prober
 	ways  func() []probe.Way
+	nodes *nodeProbes
 	flows *flowsync.Syncer
 	log   *slog.Logger
 }
@@ -37,7 +38,8 @@ func newWayProbes(t *tables, ports *bridge.Manager, flows *flowsync.Syncer, log 
 		now, _ := t.this.now.Get(self)
 		return t.ways.toProbe(portsNow(ports, t.config), podMTU(t.config, now.Underlay))
 	}
-	return &wayProbes{Prober: probe.New(randomNonce), ways: ways, flows: flows, log: log}
+	return &wayProbes{Prober: probe.New(randomNonce), ways: ways, nodes: newNodeProbes(t, log), flows: flows,
+		log: log}
 }
 
 func randomNonce() uint64 {
@@ -122,6 +124,8 @@ func (p *wayProbes) serve(node string) func(*http.Request) (any, error) {
 		}
 		out := api.Probes{Node: node, At: time.Now().UTC()}
 		out.Ways, out.Foreign = p.Results()
+		nodes, foreign := p.nodes.Results()
+		out.Nodes, out.Foreign = nodes, out.Foreign+foreign
 		return out, nil
 	}
 }

@@ -84,6 +84,8 @@ func reading(all http.Handler, traceflows bool) http.Handler {
 		switch {
 		case r.Method != http.MethodGet || !following && !slices.Contains(api.Reading, r.URL.Path):
 			http.Error(w, "agents serve no such path through the relay", http.StatusNotFound)
+		case following && r.URL.Query().Get("deliver") != "" && r.URL.Query().Get("deliver") != "false":
+			http.Error(w, "packets of Traceflows are not delivered", http.StatusForbidden)
 		case following && !traceflows:
 			http.Error(w, "the feature Traceflow is off: switch it on in featureGates of antrea-agent.conf",
 				http.StatusForbidden)

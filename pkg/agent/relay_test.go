@@ -126,6 +126,13 @@ func TestReading(t *testing.T) {
 			t.Errorf("%s %s: served %t with %d, want %t", c.method, c.path, asked != "", answer.Code, c.served)
 		}
 	}
+	asked = ""
+	answer := httptest.NewRecorder()
+	reading(all, true).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, api.PathPacketWatch+"?deliver=true",
+		http.NoBody))
+	if asked != "" || answer.Code != http.StatusForbidden {
+		t.Errorf("the relay delivers packets: %d", answer.Code)
+	}
 	for _, path := range api.Following {
 		for _, on := range []bool{true, false} {
 			asked = ""

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -76,6 +77,7 @@ type tables struct {
 	hostPorts *hostPortTables
 	external  *externalIPTables
 	captures  *captureTables
+	monitors  *derive.Source[derive.Object, time.Duration] // the time between two probes of a Node, by NodeLatencyMonitor
 	outputs   outputs
 	inside    *insideTables
 	keys      *nodeKeys

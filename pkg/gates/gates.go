@@ -37,7 +37,7 @@ var all = map[string]Gate{
 	"NFTablesHostNetworkMode":       {Have: true},
 	"NetworkPolicyStats":            {On: true},
 	"NodeIPAM":                      {On: true},
-	"NodeLatencyMonitor":            {},
+	"NodeLatencyMonitor":            {Have: true},
 	"NodeNetworkPolicy":             {},
 	"NodePortLocal":                 {On: true},
 	"PacketCapture":                 {Have: true},

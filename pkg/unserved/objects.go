@@ -68,8 +68,7 @@ func isolatingAnnotation(n *corev1.Namespace) []Finding {
 // antreaKinds are the resources of crd.antrea.io that this version does not have.
 var antreaKinds = []string{
 	"antreanodeconfigs", "bgppolicies", "egresses", "externalentities", "externalnodes",
-	"flowexporterdestinations", "ippools", "nodelatencymonitors", "supportbundlecollections",
-	"trafficcontrols",
+	"flowexporterdestinations", "ippools", "supportbundlecollections", "trafficcontrols",
 }
 
 func listed(names []string) string { return "(`" + strings.Join(names, "`, `") + "`)" }

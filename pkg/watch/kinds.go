@@ -77,6 +77,8 @@ var resources = byType(
 		&crdv1beta1.ExternalIPPoolList{}},
 	resource{crdv1alpha1.GroupVersion.WithResource("packetcaptures"), &crdv1alpha1.PacketCapture{},
 		&crdv1alpha1.PacketCaptureList{}},
+	resource{crdv1alpha1.GroupVersion.WithResource("nodelatencymonitors"), &crdv1alpha1.NodeLatencyMonitor{},
+		&crdv1alpha1.NodeLatencyMonitorList{}},
 	resource{contrailv4.GroupVersion.WithResource("virtualnetworks"), &contrailv4.VirtualNetwork{},
 		&contrailv4.VirtualNetworkList{}},
 	resource{contrailv4.GroupVersion.WithResource("virtualnetworkrouters"), &contrailv4.VirtualNetworkRouter{},

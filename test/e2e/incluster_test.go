@@ -66,6 +66,7 @@ spec:
 		})
 		kubectl(t, "west", "delete", "service", "client-1", "-n", "default")
 	})
+	t.Run("NodeLatencyMonitor", testNodeLatency)
 	t.Run("no endpoint is refused at once", func(t *testing.T) {
 		must(t, world.Apply(ctx, "west", `
 apiVersion: v1

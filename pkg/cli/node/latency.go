@@ -33,8 +33,9 @@ func (n *node) latency() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "latency",
-		Short: "Round-trip time, loss and packet size of ways to other clusters",
-		Long: "Show the results of the probes of ways to other clusters.\n" +
+		Short: "Round-trip time, loss and packet size of ways to other clusters, and between Nodes",
+		Long: "Show the results of the probes of ways to other clusters. If a NodeLatencyMonitor asks for them, the probes\n" +
+			"of other Nodes are shown too.\n" +
 			"On a Node it asks the agent there. With --context, --kubeconfig or --node it asks all agents of the clusters\n" +
 			"through their API servers.",
 		Example: "  tombolo get latency\n  tombolo get latency --context east,west\n" +
@@ -130,7 +131,7 @@ func probesAt(ctx context.Context, cluster string, a remote.Agent) probesOf {
 	return out
 }
 
-// printProbes prints a row for each way.
+// printProbes prints a row for each way, and for each other Node.
 func printProbes(w io.Writer, all []probesOf) error {
 	head, own := []string{"NODE", "PEER", "TO", "P50", "P99", "LOSS-60", "LOSS-300", "SENT", "LOST", "LATE", "SIZE"}, 0
 	for _, p := range all {
@@ -153,6 +154,10 @@ func printProbes(w io.Writer, all []probesOf) error {
 			}
 			row := append([]string{p.Cluster, p.Node, way.Peer, to}, resultCells(way.ProbeResult)...)
 			t.Add(append(row, sizeCell(way))[1-own:]...)
+		}
+		for _, node := range p.Probes.Nodes {
+			row := append([]string{p.Cluster, p.Node, "node/" + node.Node, node.To}, resultCells(node.ProbeResult)...)
+			t.Add(append(row, "-")[1-own:]...)
 		}
 	}
 	return t.Write(w, "  ")

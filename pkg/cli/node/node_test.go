@@ -129,7 +129,9 @@ var answers = map[string]any{
 			{Peer: "west", To: "192.168.79.102", Size: 1350, MTU: 1450, Paused: true, ProbeResult: api.ProbeResult{Sent: 2,
 				Lost: 2, Late: 1, Samples: 2, Loss60: 1, Loss300: 1}},
 			{Peer: "south", To: "192.168.80.101", MTU: 1450},
-		}},
+		},
+		Nodes: []api.ProbedNode{{Node: "node-2", To: "10.12.2.1", ProbeResult: api.ProbeResult{Sent: 61, Lost: 3, Samples: 61,
+			Loss60: .05, Loss300: 3. / 61, LastSeconds: .0004, P50Seconds: .0005, P99Seconds: .0021}}}},
 	"/v1/status": status,
 	"/v1/explain?key=default%2Fweb": api.Explanation{Key: "default/web", Rows: []api.Row{
 		{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"},

@@ -8,7 +8,8 @@ import "time"
 //
 // PathPacketWatch answers with lines of PacketEvent: Ready once the switch reports packets that are followed, then what
 // it has seen of the one. It goes on until the reader leaves, for PacketWatchLimit at most. Query: nonce, 16 digits of
-// hexadecimal; protocol, srcPort and family of the packet; deliver=true lets the Pod at its end get the packet.
+// hexadecimal; protocol, srcPort and family of the packet; deliver=true lets the Pod at its end get the packet;
+// forget=false keeps the connection that the packet has made, which may be a Pod's own.
 //
 // PathPacketSend has the switch of the client's Node take the packet, and answers with PacketSent. Query: as of PathHop
 // for a client's first packet, with nonce and srcPort, and with ttl if it is not 64.
@@ -23,7 +24,7 @@ var Following = []string{PathPacketWatch, PathPacketSend}
 // Bounds of packets that are followed.
 const (
 	PacketWatchLimit = 60 * time.Second
-	PacketWatchers   = 32 // of a Node: users' commands, and the Traceflows that a replica of the relay runs at a time
+	PacketWatchers   = 48 // of a Node: of Traceflows, 8 of each replica of the relay, and of users' commands
 	// Source ports that are chosen for packets.
 	PacketPortFirst = 32768
 	PacketPortLast  = 60999

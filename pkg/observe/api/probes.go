@@ -14,6 +14,8 @@ type Probes struct {
 	At   time.Time `json:"at"`
 	// Ways are the ways to other clusters whose far ends send probes back. Only a Gateway has some.
 	Ways []ProbedWay `json:"ways"`
+	// Nodes are the other Nodes of the cluster, while a NodeLatencyMonitor asks for them.
+	Nodes []ProbedNode `json:"nodes,omitempty"`
 	// Foreign are echoes with a nonce that this agent has not sent. They change no result.
 	Foreign uint64 `json:"foreign"`
 }
@@ -29,6 +31,13 @@ type ProbedWay struct {
 	Size   int        `json:"size"`
 	MTU    int        `json:"mtu"`
 	SizeAt *time.Time `json:"sizeAt,omitempty"` // when Size was measured
+}
+
+// ProbedNode has the results of the probes of another Node, at one of the addresses of its gateway port.
+type ProbedNode struct {
+	Node string `json:"node"`
+	To   string `json:"to"`
+	ProbeResult
 }
 
 // Limits of what is no fault of a way. A few lost probes are no sign of anything. In 300 ms a packet goes to the other

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -34,6 +35,9 @@ type Agents interface {
 	// Stream copies an agent's answer to w, until the answer or ctx ends.
 	Stream(ctx context.Context, node, path string, query url.Values, w io.Writer) error
 }
+
+// ErrNotConnected is wrapped by errors of Agents about a Node that may be asked at another place, or later.
+var ErrNotConnected = errors.New("the Node is not connected")
 
 // Cluster is a cluster whose Nodes are asked.
 type Cluster struct {

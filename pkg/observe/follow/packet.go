@@ -28,6 +28,12 @@ const (
 	packetWait  = 3 * time.Second
 	// packetLinger is how long reports are waited for after the end of the packet was seen.
 	packetLinger = 300 * time.Millisecond
+	// A Node in foreign hands must not fill the reader's memory. A packet makes two reports on a Node.
+	mostSightings = 32
+	maxReport     = 256 << 10 // bytes of a line
+	maxWord       = 256       // bytes of a name, an address or a rule
+	maxMessage    = 2 << 10
+	maxPolicies   = 20
 )
 
 // PacketAnswer is the path of a packet that was sent.
@@ -98,6 +104,8 @@ func FollowPacket(ctx context.Context, all []Cluster, q Question, deliver bool) 
 		return PacketAnswer{}, fmt.Errorf("understand the answer of Node %s: %w", node, err)
 	}
 	packet.answer.Path = packet.collect(ctx, in.Cluster.Name, node)
+	cancel()
+	watching() // after this no Node adds to the answer
 	return packet.answer, nil
 }
 
@@ -140,10 +148,12 @@ func (f *follower) toWatch(ctx context.Context, in *cluster, first api.Hop) (out
 // sentPacket is a packet that is followed.
 type sentPacket struct {
 	query   url.Values // of api.PathPacketWatch
-	answer  PacketAnswer
 	seen    chan hops.Sighting
-	watched map[string]bool // by cluster ID and Node
 	members []*cluster
+
+	mu      sync.Mutex
+	answer  PacketAnswer
+	watched map[string]bool // by cluster ID and Node
 }
 
 // mark chooses a nonce for the packet in ovs-ofctl's text, and a port where the question leaves it open.
@@ -159,8 +169,9 @@ func (p *sentPacket) mark(text string, q Question, deliver bool) error {
 		"srcPort": {strconv.FormatInt(api.PacketPortFirst+port.Int64(), 10)},
 		"family":  {"ipv4"}, "deliver": {strconv.FormatBool(deliver)},
 	}
-	if q.SrcPort != 0 {
+	if q.SrcPort != 0 { // the connection may be a Pod's own
 		p.query.Set("srcPort", strconv.Itoa(int(q.SrcPort)))
+		p.query.Set("forget", "false")
 	}
 	for word := range strings.SplitSeq(text, ",") {
 		switch word {
@@ -181,32 +192,36 @@ func (p *sentPacket) mark(text string, q Question, deliver bool) error {
 // no Node is watched any more.
 func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done func()) {
 	var running, ready sync.WaitGroup
-	var mu sync.Mutex
 	for _, t := range targets {
 		running.Add(1)
 		ready.Add(1)
 		isReady := sync.OnceFunc(ready.Done)
 		go func() {
 			defer running.Done()
+			count := 0
 			err := t.watchPacket(ctx, p.query, func(e api.PacketEvent) {
 				if e.Ready != nil {
-					mu.Lock()
+					p.mu.Lock()
 					p.watched[t.id+"/"+t.node] = true
-					mu.Unlock()
+					p.mu.Unlock()
 					isReady()
 				}
-				if e.Seen != nil {
-					select {
-					case p.seen <- hops.Sighting{Cluster: t.cluster.Cluster.Name, ID: t.id, PacketSeen: *e.Seen}:
-					case <-ctx.Done():
-					}
+				if e.Seen == nil || count == mostSightings {
+					return
+				}
+				count++
+				e.Seen.Node = t.node // a Node speaks for itself alone
+				shorten(e.Seen)
+				select {
+				case p.seen <- hops.Sighting{Cluster: t.cluster.Cluster.Name, ID: t.id, PacketSeen: *e.Seen}:
+				case <-ctx.Done():
 				}
 			})
-			mu.Lock()
+			p.mu.Lock()
 			if err != nil && ctx.Err() == nil {
 				p.answer.Unwatched = append(p.answer.Unwatched, fmt.Sprintf("%s/%s: %v", t.cluster.Cluster.Name, t.node, err))
 			}
-			mu.Unlock()
+			p.mu.Unlock()
 			isReady()
 		}()
 	}
@@ -232,19 +247,24 @@ func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func
 	}()
 	defer context.AfterFunc(ctx, func() { _ = writer.CloseWithError(context.Cause(ctx)) })()
 	lines := bufio.NewScanner(reader)
-	lines.Buffer(nil, 1<<20)
+	lines.Buffer(nil, maxReport)
 	for lines.Scan() {
 		var e api.PacketEvent
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			failed = fmt.Errorf("understand the agent's line: %w; are this command and the agent of one version?", err)
 			break
 		}
-		late.Stop()
+		if e.Ready != nil {
+			late.Stop()
+		}
 		add(e)
 	}
 	cancel(nil)
 	_ = reader.Close()
 	<-done
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("a line has more than %d bytes", maxReport)
+	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -254,6 +274,7 @@ func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func
 // collect joins reports until the packet has ended, or none comes any more.
 func (p *sentPacket) collect(ctx context.Context, cluster, node string) hops.PacketPath {
 	var all []hops.Sighting
+	known := false // the end of the path
 	end := time.NewTimer(packetWait)
 	defer end.Stop()
 	for {
@@ -264,7 +285,8 @@ func (p *sentPacket) collect(ctx context.Context, cluster, node string) hops.Pac
 			return hops.Join(cluster, node, all, p.isWatched)
 		case s := <-p.seen:
 			all = append(all, s)
-			if path := hops.Join(cluster, node, all, p.isWatched); ended(path) {
+			if !known && ended(hops.Join(cluster, node, all, p.isWatched)) {
+				known = true
 				end.Reset(packetLinger)
 			}
 		}
@@ -273,6 +295,8 @@ func (p *sentPacket) collect(ctx context.Context, cluster, node string) hops.Pac
 
 // isWatched reports whether a Node of a cluster is watched, or, without a Node, all of the cluster's Gateways.
 func (p *sentPacket) isWatched(id, node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if node != "" {
 		return p.watched[id+"/"+node]
 	}
@@ -282,6 +306,27 @@ func (p *sentPacket) isWatched(id, node string) bool {
 		}
 	}
 	return false
+}
+
+// shorten bounds the texts of a report.
+func shorten(s *api.PacketSeen) {
+	for _, text := range []*string{&s.Point, &s.Protocol, &s.Src, &s.Dst, &s.Port, &s.OuterSrc, &s.OuterDst, &s.NextNode,
+		&s.NextCluster, &s.Table, &s.Reason, &s.Rule} {
+		*text = Short(*text, maxWord)
+	}
+	s.Message = Short(s.Message, maxMessage)
+	s.Policies = s.Policies[:min(len(s.Policies), maxPolicies)]
+	for i := range s.Policies {
+		s.Policies[i] = Short(s.Policies[i], maxWord)
+	}
+}
+
+// Short returns the beginning of a text of more than most bytes.
+func Short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // ended reports whether the end of a path is known.

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/follow"
@@ -15,7 +17,10 @@ import (
 
 const (
 	maxHop     = 16 << 20 // of an answer about the path of a packet
-	maxRefusal = 4 << 10
+	maxRefusal = 1 << 10
+	// connectWait is how long a Node that is not connected is waited for. To a replica that has just begun, no Node is
+	// connected.
+	connectWait = 3 * time.Second
 )
 
 // Agents asks the Nodes that are connected, for Traceflows. Readers of the relay have no access to it: its paths send
@@ -60,7 +65,7 @@ func (f followed) Stream(ctx context.Context, node, path string, query url.Value
 
 // get returns the body of an answer, or the agent's error.
 func (f followed) get(ctx context.Context, node, path string, query url.Values) (io.ReadCloser, error) {
-	c, err := f.nodes.of(node)
+	c, err := f.connected(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -87,3 +92,34 @@ func (f followed) get(ctx context.Context, node, path string, query url.Values) 
 	}
 	return nil, fmt.Errorf("Node %s: %s", node, refused.Error)
 }
+
+// connected returns the connection of a Node. It waits for a Node of the cluster that is not connected.
+func (f followed) connected(ctx context.Context, name string) (*node, error) {
+	late := time.NewTimer(connectWait)
+	defer late.Stop()
+	for {
+		open, all, changed := f.nodes.now()
+		if c := open[name]; c != nil {
+			return c, nil
+		}
+		_, err := f.nodes.of(name)
+		if err == nil || !slices.Contains(all, name) {
+			if err == nil {
+				continue // it has just connected
+			}
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return nil, unconnected{err}
+		case <-ctx.Done():
+			return nil, unconnected{err}
+		}
+	}
+}
+
+// unconnected is the error of a Node that is not connected to this replica. It wraps follow.ErrNotConnected.
+type unconnected struct{ error }
+
+func (unconnected) Unwrap() error { return follow.ErrNotConnected }

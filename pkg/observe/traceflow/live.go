@@ -2,6 +2,7 @@ package traceflow
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/netip"
 	"net/url"
@@ -20,8 +21,8 @@ import (
 // otherNodes is how long the record that another Node has of a connection is waited for.
 const otherNodes = 2 * time.Second
 
-// live waits for the first packet of Pods that fits: the first record of a connection, or of a drop. It sends nothing.
-func (c *Controller) live(ctx context.Context, t *crdv1beta1.Traceflow,
+// find waits for the first packet of Pods that fits: the first record of a connection, or of a drop. It sends nothing.
+func (c *Controller) find(ctx context.Context, t *crdv1beta1.Traceflow,
 	q follow.Question) crdv1beta1.TraceflowStatus {
 	ctx, cancel := context.WithCancel(ctx)
 	nodes, err := c.Agents.Nodes(ctx)
@@ -35,21 +36,25 @@ func (c *Controller) live(ctx context.Context, t *crdv1beta1.Traceflow,
 	var all sync.WaitGroup
 	for _, node := range nodes {
 		all.Go(func() {
-			err := record.Events(ctx, func(w io.Writer) error {
-				return c.Agents.Stream(ctx, node, api.PathObserve, recordsOf(q, t.Spec.DroppedOnly), w)
-			}, func(e record.Event) {
-				r := e.Connection
-				if e.Drop != nil {
-					r = e.Drop
+			var err error
+			// A Node that records no connections refuses to be asked for them. It may still report drops.
+			for _, connections := range []bool{true, false} {
+				if connections && t.Spec.DroppedOnly {
+					continue
 				}
-				if r == nil || t.Spec.DroppedOnly && r.Verdict == record.Allowed || !fits(r, q) {
-					return
+				refused := c.records(ctx, node, recordsOf(q, connections), func(r *record.Record) {
+					if t.Spec.DroppedOnly && r.Verdict == record.Allowed || !fits(r, q) {
+						return
+					}
+					select {
+					case found <- r:
+					case <-ctx.Done():
+					}
+				})
+				if err = errors.Join(err, refused); refused == nil {
+					break
 				}
-				select {
-				case found <- r:
-				case <-ctx.Done():
-				}
-			})
+			}
 			if err != nil && ctx.Err() == nil {
 				mu.Lock()
 				silent = append(silent, err.Error())
@@ -61,14 +66,25 @@ func (c *Controller) live(ctx context.Context, t *crdv1beta1.Traceflow,
 	cancel()
 	all.Wait()
 	if len(first) == 0 {
-		reason := "no packet of Pods has fitted within spec.timeout of " + timeoutOf(t).String()
-		slices.Sort(silent)
-		for _, text := range silent {
-			reason += "; not read: " + text
-		}
-		return failed("%s", reason)
+		return failed("no packet of Pods has fitted within spec.timeout of %s%s", timeoutOf(t), named("not read", silent))
 	}
 	return statusOf(first)
+}
+
+// records calls add with the records of a Node, until ctx ends or the Node's answer does.
+func (c *Controller) records(ctx context.Context, node string, query url.Values, add func(*record.Record)) error {
+	return record.Events(ctx, func(w io.Writer) error {
+		return c.Agents.Stream(ctx, node, api.PathObserve, query, w)
+	}, func(e record.Event) {
+		r := e.Connection
+		if e.Drop != nil {
+			r = e.Drop
+		}
+		if r != nil {
+			r.Node = node // a Node speaks for itself alone
+			add(r)
+		}
+	})
 }
 
 // collect returns the records of the first connection that comes, the client's Node first.
@@ -99,9 +115,9 @@ func collect(ctx context.Context, found <-chan *record.Record) (out []*record.Re
 }
 
 // recordsOf asks for records that may fit.
-func recordsOf(q follow.Question, droppedOnly bool) url.Values {
+func recordsOf(q follow.Question, connections bool) url.Values {
 	query := url.Values{"follow": {"true"}, "last": {"0"}}
-	if !droppedOnly {
+	if connections {
 		query.Set("connections", "true")
 	}
 	for word, end := range map[string]string{"from": q.From, "to": q.To} {
@@ -135,9 +151,9 @@ func fits(r *record.Record, q follow.Question) bool {
 
 // statusOf describes the records of a connection, or a drop.
 func statusOf(list []*record.Record) crdv1beta1.TraceflowStatus {
-	out := crdv1beta1.TraceflowStatus{Phase: crdv1beta1.TraceflowSucceeded, Reason: list[0].Message,
-		CapturedPacket: captured(list[0])}
+	out := crdv1beta1.TraceflowStatus{Phase: crdv1beta1.TraceflowSucceeded, CapturedPacket: captured(list[0])}
 	for _, r := range list {
+		out.Reason = follow.Short(r.Message, maxReason) // of a drop, which is the last one
 		n := crdv1beta1.TraceflowNodeResult{Node: r.Node, Timestamp: r.Time.Unix(), Observations: observations(r)}
 		switch r.Node {
 		case r.From.Node:
@@ -167,9 +183,10 @@ func observations(r *record.Record) (out []crdv1beta1.TraceflowObservation) {
 			last.Action = crdv1beta1.ActionRejected
 		}
 		if r.Rule != nil || len(r.Policies) > 0 {
-			last.Component, last.NetworkPolicy = crdv1beta1.ComponentNetworkPolicy, strings.Join(r.Policies, ", ")
+			last.Component, last.NetworkPolicy = crdv1beta1.ComponentNetworkPolicy,
+				follow.Short(strings.Join(r.Policies, ", "), maxFault)
 			if r.Rule != nil {
-				last.NetworkPolicy = r.Rule.Policy + " " + r.Rule.Name
+				last.NetworkPolicy = ruleText(r.Rule)
 			}
 		}
 		add(last)
@@ -182,7 +199,7 @@ func observations(r *record.Record) (out []crdv1beta1.TraceflowObservation) {
 	allowed := func(table string, rule *record.Rule) {
 		if rule != nil {
 			add(crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentNetworkPolicy, ComponentInfo: table,
-				Action: crdv1beta1.ActionForwarded, NetworkPolicy: rule.Policy + " " + rule.Name})
+				Action: crdv1beta1.ActionForwarded, NetworkPolicy: ruleText(rule)})
 		}
 	}
 	allowed("EgressRule", r.Egress)
@@ -198,6 +215,8 @@ func observations(r *record.Record) (out []crdv1beta1.TraceflowObservation) {
 	add(last)
 	return out
 }
+
+func ruleText(r *record.Rule) string { return follow.Short(r.Policy+" "+r.Name, maxFault) }
 
 // captured is the packet of a record, as its client has sent it.
 func captured(r *record.Record) *crdv1beta1.CapturedPacket {

@@ -41,7 +41,14 @@ func QuestionOf(s *crdv1beta1.TraceflowSpec) (q follow.Question, err error) {
 	if s.LiveTraffic && src.Pod+dst.Pod == "" {
 		return q, fmt.Errorf("spec: with liveTraffic one end has to be a Pod: write source.pod or destination.pod")
 	}
-	return q, packet(&s.Packet, &q)
+	if err := packet(&s.Packet, &q); err != nil {
+		return q, err
+	}
+	if s.LiveTraffic && (q.TTL != 0 || q.Protocol == "icmp" && q.SrcPort != 0) {
+		return q, fmt.Errorf("spec.packet: live traffic is not chosen by a TTL, a hop limit, or an ICMP identifier: " +
+			"remove it")
+	}
+	return q, nil
 }
 
 // end returns an end as follow.Question has it. One of the names or the address has to be set.

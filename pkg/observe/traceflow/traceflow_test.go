@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,7 @@ type world struct {
 	running int                      // packets that are watched by n1
 	most    int
 	hold    bool // n2 does not report
+	hostile bool // n2 reports as n1, hundreds of times
 }
 
 func newWorld(t *testing.T) *world {
@@ -84,14 +86,17 @@ func (w *world) create(o client.Object) {
 	}
 }
 
-// start runs a replica of the relay with its controller, and connects the Nodes' agents to it.
-func (w *world) start() (stop func()) {
+// start runs a replica of the relay with its controller, and connects agents to it: of both Nodes, or of some.
+func (w *world) start(connected ...string) (stop func()) {
 	w.t.Helper()
 	replica := w.Start()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
 	for _, node := range []string{"n1", "n2"} {
 		replica.Relay.Nodes().Add(node)
+		if len(connected) > 0 && !slices.Contains(connected, node) {
+			continue
+		}
 		conn, err := tls.Dial("tcp", replica.Address, replica.TLS())
 		if err != nil {
 			w.t.Fatal(err)
@@ -115,8 +120,8 @@ func (w *world) start() (stop func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := &traceflow.Controller{Client: mgr.GetClient(), Objects: objects, Agents: replica.Relay.Agents(),
-		Log: slog.New(slog.DiscardHandler)}
+	c := &traceflow.Controller{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Objects: objects,
+		Agents: replica.Relay.Agents(), Log: slog.New(slog.DiscardHandler)}
 	if err := c.AddWhenServed(ctx, mgr); err != nil {
 		w.t.Fatal(err)
 	}
@@ -175,6 +180,12 @@ func (w *world) agent(node string) http.Handler {
 		}
 		for _, s := range w.seen(node) {
 			_ = lines.Encode(api.PacketEvent{Seen: &s})
+			if w.hostile && node == "n2" {
+				s.Node, s.Port, s.Message = "n1", "Pod "+strings.Repeat("x", 10_000), strings.Repeat("m", 10_000)
+				for range 200 {
+					_ = lines.Encode(api.PacketEvent{Ready: &api.PacketReady{Node: "n1"}, Seen: &s})
+				}
+			}
 		}
 		_ = flush()
 		<-q.Context().Done()
@@ -303,13 +314,59 @@ func TestController(t *testing.T) {
 	}
 }
 
+// TestUnconnected has a replica of the relay that the source's Node is not connected to. The other one follows.
+func TestUnconnected(t *testing.T) {
+	w := newWorld(t)
+	w.start("n2")
+	w.start()
+	const many = 6
+	for i := range many {
+		o := w.traceflow(fmt.Sprint("many-", i), "db")
+		o.Spec.Timeout = 300
+		w.create(o)
+	}
+	for i := range many {
+		if s := w.ended(fmt.Sprint("many-", i)); s.Phase != crdv1beta1.TraceflowSucceeded {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// TestHostileNode has an agent that reports too much, and in the name of another Node.
+func TestHostileNode(t *testing.T) {
+	w := newWorld(t)
+	w.hostile = true
+	w.start()
+	w.create(w.traceflow("one", "db"))
+	s := w.ended("one")
+	if len(s.Results) < 2 || s.Results[0].Node != "n1" || len(s.Results[0].Observations) != 2 {
+		t.Fatalf("%+v", s)
+	}
+	points := 0
+	for _, r := range s.Results[1:] {
+		if r.Node != "n2" {
+			t.Errorf("n2 has spoken for %s", r.Node)
+		}
+		for _, o := range r.Observations {
+			if points++; len(o.Pod) > 300 {
+				t.Errorf("a name of %d bytes", len(o.Pod))
+			}
+		}
+	}
+	if points > 64 {
+		t.Errorf("%d observations", points)
+	}
+}
+
 // TestStopped stops a replica that follows a packet. The next replica follows it again. An object fails if its replica
 // has ended without returning it.
 func TestStopped(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
 	stop := w.start()
-	w.create(w.traceflow("one", "db"))
+	one := w.traceflow("one", "db")
+	one.Spec.Timeout = 300
+	w.create(one)
 	ovstest.Eventually(t, "the packet is sent", func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package v1alpha1 has the kinds of crd.antrea.io/v1alpha1: captures of packets. Field names and meanings are as in
-// Antrea.
+// Package v1alpha1 has the kinds of crd.antrea.io/v1alpha1: captures of packets, and probes of Nodes. Field names and
+// meanings are as in Antrea.
 //
 // The definitions refuse most objects that are wrong. Programs that read an object check it again: the object may be
 // older than its definition.
@@ -19,7 +19,7 @@ var GroupVersion = schema.GroupVersion{Group: "crd.antrea.io", Version: "v1alpha
 
 // AddToScheme registers the kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &PacketCapture{}, &PacketCaptureList{})
+	s.AddKnownTypes(GroupVersion, &PacketCapture{}, &PacketCaptureList{}, &NodeLatencyMonitor{}, &NodeLatencyMonitorList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
