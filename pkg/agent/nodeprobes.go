@@ -59,8 +59,8 @@ func pingIntervalOf(m *crdv1alpha1.NodeLatencyMonitor) time.Duration {
 	return time.Duration(m.Spec.PingIntervalSeconds) * time.Second
 }
 
-// nodeProbes probe the other Nodes of the cluster, while a NodeLatencyMonitor asks for it. They are echo requests between
-// the gateway ports. So a probe takes the way of Pods' packets, and the far host answers.
+// nodeProbes probe the other Nodes of the cluster, while a NodeLatencyMonitor asks for it. They send echo requests
+// between the gateway ports. So a probe takes the way of Pods' packets, and the far host answers.
 type nodeProbes struct {
 	*probe.Pings
 	targets func(context.Context) ([]probe.Target, time.Duration, error)

@@ -34,8 +34,8 @@ func (n *node) latency() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "latency",
 		Short: "Round-trip time, loss and packet size of ways to other clusters, and between Nodes",
-		Long: "Show the results of the probes of ways to other clusters. If a NodeLatencyMonitor asks for them, the probes\n" +
-			"of other Nodes are shown too.\n" +
+		Long: "Show the results of the probes of ways to other clusters. If a NodeLatencyMonitor asks for them, the\n" +
+			"probes of other Nodes are shown too.\n" +
 			"On a Node it asks the agent there. With --context, --kubeconfig or --node it asks all agents of the clusters\n" +
 			"through their API servers.",
 		Example: "  tombolo get latency\n  tombolo get latency --context east,west\n" +

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPings pings two Nodes with a clock of its own. There are replies, losses, late and foreign replies, and Nodes that
+// TestPings pings two Nodes with a clock of its own. There are replies, losses, and late and foreign replies. Nodes
 // come and go.
 func TestPings(t *testing.T) {
 	nonces := uint64(100)
