@@ -201,6 +201,7 @@ func (p *nodeProbes) send() {
 		if conn := p.sockets[six]; conn != nil {
 			var text []byte
 			if text, err = m.Marshal(nil); err == nil { // the kernel writes the checksum of ICMPv6
+				p.Sending(one, time.Now())
 				_, err = conn.WriteTo(text, &net.IPAddr{IP: one.Addr.AsSlice()})
 			}
 		}

@@ -14,9 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
-	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
-	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 )
 
 // tracePacket is `antctl trace-packet`.
@@ -118,65 +116,6 @@ func flowWords(packet string, query url.Values) error {
 		}
 	}
 	return nil
-}
-
-// traceflow is `antctl traceflow`.
-func (d *documented) traceflow() *cobra.Command {
-	var from, to, packet string
-	var live, droppedOnly, noWait bool
-	out := cli.Format("yaml")
-	cmd := &cobra.Command{
-		Use: "traceflow", Aliases: []string{"tf", "traceflows"}, Args: cobra.NoArgs,
-		Short: "Send a packet, and follow it through the Nodes of the cluster",
-		Long: "Send a packet, and follow it through the switches of the cluster's Nodes. The Pod at its end does not " +
-			"get it.\n\n-S is a Pod, -D a Pod, a Service or an address; Pods and Services are namespace/name. Without -f the " +
-			"packet is an echo request, or of the Service's protocol. `tombolo trace --packet` follows packets over " +
-			"several clusters.",
-		Example: "  antctl traceflow -S shop/web-7d9f -D shop/db -f tcp,tcp_dst=5432",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{}
-			switch {
-			case from == "" || to == "":
-				return errors.New("traceflow takes both -S and -D: give the client and the server")
-			case live:
-				return errors.New("--live-traffic: use `tombolo observe --follow --connections --from " + from + " --to " + to +
-					"`, which shows live traffic and drops of all Nodes")
-			case noWait:
-				return errors.New("--nowait: the packet is followed by this command, and no object stays: leave it out")
-			}
-			if err := flowWords(packet, query); err != nil {
-				return err
-			}
-			c, err := d.cluster()
-			if err != nil {
-				return err
-			}
-			q := follow.Question{From: from, To: to, Port: query.Get("port"), Protocol: query.Get("protocol"),
-				Family: query.Get("family")}
-			followed, err := remote.Followed(c)
-			if err != nil {
-				return err
-			}
-			answer, err := follow.SendTraceflow(cmd.Context(), followed, q)
-			if err != nil {
-				return err
-			}
-			end := answer.Path.End.Verdict
-			if droppedOnly && end != api.HopDropped && end != api.HopRejected {
-				return fmt.Errorf("--dropped-only: the packet was not dropped: it %s", answer.Path.End.Text)
-			}
-			return out.Print(cmd.OutOrStdout(), follow.TraceflowOf(answer, q), nil)
-		},
-	}
-	flags := cmd.Flags()
-	flags.StringVarP(&from, "source", "S", "", "the client: namespace/name of a Pod")
-	flags.StringVarP(&to, "destination", "D", "", "the server: namespace/name of a Pod or Service, or an address")
-	flags.StringVarP(&packet, "flow", "f", "", "protocol and port in ovs-ofctl's text, such as tcp,tcp_dst=80")
-	flags.BoolVarP(&live, "live-traffic", "L", false, "not here: tombolo observe shows live traffic")
-	flags.BoolVar(&droppedOnly, "dropped-only", false, "an error if the packet was not dropped")
-	flags.BoolVar(&noWait, "nowait", false, "not here: the command follows the packet itself")
-	flags.VarP(&yamlOrJSON{&out}, "output", "o", "yaml or json")
-	return cmd
 }
 
 // nodeOfPod returns the Node of a Pod, from the API server. In the Pod of an agent it is empty: that agent is asked.

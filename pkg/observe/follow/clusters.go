@@ -39,6 +39,9 @@ type Agents interface {
 // ErrNotConnected is wrapped by errors of Agents about a Node that may be asked at another place, or later.
 var ErrNotConnected = errors.New("the Node is not connected")
 
+// ErrRefused is wrapped by errors of Agents about a question that the agent has refused.
+var ErrRefused = errors.New("the agent refuses")
+
 // Cluster is a cluster whose Nodes are asked.
 type Cluster struct {
 	Name    string        // for answers and errors; its ID in the ClusterSet if empty

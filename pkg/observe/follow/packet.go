@@ -198,15 +198,16 @@ func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done fun
 		isReady := sync.OnceFunc(ready.Done)
 		go func() {
 			defer running.Done()
-			count := 0
+			count, begun := 0, false
 			err := t.watchPacket(ctx, p.query, func(e api.PacketEvent) {
 				if e.Ready != nil {
+					begun = true
 					p.mu.Lock()
 					p.watched[t.id+"/"+t.node] = true
 					p.mu.Unlock()
 					isReady()
 				}
-				if e.Seen == nil || count == mostSightings {
+				if e.Seen == nil || !begun || count == mostSightings {
 					return
 				}
 				count++

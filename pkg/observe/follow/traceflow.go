@@ -19,6 +19,8 @@ type Traceflow struct {
 	Source      string                           `json:"source,omitempty"`
 	Destination string                           `json:"destination,omitempty"`
 	Results     []crdv1beta1.TraceflowNodeResult `json:"results,omitempty"`
+	// CapturedPacket is of live traffic.
+	CapturedPacket *crdv1beta1.CapturedPacket `json:"capturedPacket,omitempty"`
 }
 
 // SendTraceflow sends a packet between two ends of a cluster, and follows it. If no protocol is given, the packet is an

@@ -75,8 +75,8 @@ func (p *Pings) Set(now time.Time, targets []Target, every time.Duration) {
 			first := now.Add(turn * time.Duration(i) / time.Duration(len(targets)))
 			t = &target{Target: to, nonce: p.nonce(), next: first}
 		}
-		if later := now.Add(p.every); t.next.After(later) { // the time between two has become shorter
-			t.next = later
+		if t.next.After(now.Add(p.every)) { // the time between two has become shorter
+			t.next = now.Add(turn * time.Duration(i) / time.Duration(len(targets)))
 		}
 		if keep[to.Addr] == nil {
 			keep[to.Addr], p.order = t, append(p.order, t)
@@ -88,7 +88,7 @@ func (p *Pings) Set(now time.Time, targets []Target, every time.Duration) {
 	})
 }
 
-// Due returns the requests that have to be sent now.
+// Due returns the requests that have to be sent now. Call it ten times a second.
 func (p *Pings) Due(now time.Time) (out []Ping) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,9 @@ func (p *Pings) Due(now time.Time) (out []Ping) {
 		if !t.sent.IsZero() && now.Sub(t.sent) >= Timeout {
 			t.miss()
 		}
-		if now.Before(t.next) || !t.sent.IsZero() {
+	}
+	for _, t := range p.order {
+		if now.Before(t.next) || !t.sent.IsZero() || len(out) > pingsPerSecond/10 {
 			continue
 		}
 		if t.next = t.next.Add(p.every); t.next.Before(now) {
@@ -112,6 +114,15 @@ func (p *Pings) Due(now time.Time) (out []Ping) {
 func (t *target) miss() {
 	t.results.missed()
 	t.sent, t.lost = time.Time{}, true
+}
+
+// Sending sets the time at which a request is sent.
+func (p *Pings) Sending(one Ping, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.targets[one.Addr]; t != nil && t.nonce == one.Nonce && t.seq == one.Seq && !t.sent.IsZero() {
+		t.sent = now
+	}
 }
 
 // Unsent takes a request back that the host has not sent. It is no loss.

@@ -32,6 +32,7 @@ func TestPings(t *testing.T) {
 	if have := due(500 * time.Millisecond); len(have) != 1 || have[0] != second {
 		t.Fatalf("%+v", have) // spread over the first second
 	}
+	p.Sending(second, now.Add(550*time.Millisecond))
 	take(first, 20*time.Millisecond, nil)
 	take(first, 30*time.Millisecond, ErrOld)
 	take(Ping{two.Addr, 7, 1}, time.Second, ErrForeign)
@@ -80,6 +81,10 @@ func TestPingsOfMany(t *testing.T) {
 	p.Set(now, targets, time.Second)
 	sent := map[netip.Addr]int{}
 	for at := time.Duration(0); at <= 20*time.Second; at += 100 * time.Millisecond {
+		if at == 8*time.Second { // longer, and shorter again: they stay spread
+			p.Set(now.Add(at), targets, time.Minute)
+			p.Set(now.Add(at), targets, time.Second)
+		}
 		due := p.Due(now.Add(at))
 		if len(due) > pingsPerSecond/10+1 {
 			t.Errorf("%d requests at %s", len(due), at)

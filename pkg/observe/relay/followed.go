@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -90,30 +89,34 @@ func (f followed) get(ctx context.Context, node, path string, query url.Values) 
 	if json.Unmarshal(text, &refused) != nil || refused.Error == "" {
 		refused.Error = strings.TrimSpace(string(text))
 	}
-	return nil, fmt.Errorf("Node %s: %s", node, refused.Error)
+	return nil, refusal{fmt.Errorf("Node %s: %s", node, refused.Error)}
 }
+
+// refusal is the error of an agent. It wraps follow.ErrRefused.
+type refusal struct{ error }
+
+func (refusal) Unwrap() error { return follow.ErrRefused }
 
 // connected returns the connection of a Node. It waits for a Node of the cluster that is not connected.
 func (f followed) connected(ctx context.Context, name string) (*node, error) {
 	late := time.NewTimer(connectWait)
 	defer late.Stop()
 	for {
-		open, all, changed := f.nodes.now()
-		if c := open[name]; c != nil {
+		c, known, changed := f.nodes.find(name)
+		if c != nil {
 			return c, nil
 		}
 		_, err := f.nodes.of(name)
-		if err == nil || !slices.Contains(all, name) {
-			if err == nil {
-				continue // it has just connected
-			}
+		if !known {
 			return nil, err
 		}
 		select {
 		case <-changed:
+			continue
 		case <-late.C:
-			return nil, unconnected{err}
 		case <-ctx.Done():
+		}
+		if err != nil {
 			return nil, unconnected{err}
 		}
 	}

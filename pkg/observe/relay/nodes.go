@@ -108,6 +108,14 @@ func (n *nodes) now() (open map[string]*node, all []string, changed <-chan struc
 	return maps.Clone(n.open), slices.Sorted(maps.Keys(names)), n.changed
 }
 
+// find returns the connection of a Node or nil, whether the cluster has the Node, and what is closed at the next
+// change.
+func (n *nodes) find(name string) (c *node, known bool, changed <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.open[name], n.all[name], n.changed
+}
+
 // of returns the connection of a Node.
 func (n *nodes) of(name string) (*node, error) {
 	n.mu.Lock()

@@ -18,8 +18,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 )
 
-// otherNodes is how long the record that another Node has of a connection is waited for.
-const otherNodes = 2 * time.Second
+const (
+	// otherNodes is how long the record that another Node has of a connection is waited for.
+	otherNodes = 2 * time.Second
+	// askAgain is the time between two questions to a Node whose answer has ended.
+	askAgain = time.Second
+)
 
 // find waits for the first packet of Pods that fits: the first record of a connection, or of a drop. It sends nothing.
 func (c *Controller) find(ctx context.Context, t *crdv1beta1.Traceflow,
@@ -31,59 +35,92 @@ func (c *Controller) find(ctx context.Context, t *crdv1beta1.Traceflow,
 		return failed("%s", err)
 	}
 	found := make(chan *record.Record)
-	var silent []string
-	var mu sync.Mutex
+	var faults sync.Map // texts by Node
 	var all sync.WaitGroup
 	for _, node := range nodes {
 		all.Go(func() {
-			var err error
-			// A Node that records no connections refuses to be asked for them. It may still report drops.
-			for _, connections := range []bool{true, false} {
-				if connections && t.Spec.DroppedOnly {
-					continue
+			c.read(ctx, node, q, t.Spec.DroppedOnly, &faults, func(r *record.Record) {
+				if t.Spec.DroppedOnly && r.Verdict == record.Allowed || !fits(r, q) {
+					return
 				}
-				refused := c.records(ctx, node, recordsOf(q, connections), func(r *record.Record) {
-					if t.Spec.DroppedOnly && r.Verdict == record.Allowed || !fits(r, q) {
-						return
-					}
-					select {
-					case found <- r:
-					case <-ctx.Done():
-					}
-				})
-				if err = errors.Join(err, refused); refused == nil {
-					break
+				select {
+				case found <- r:
+				case <-ctx.Done():
 				}
-			}
-			if err != nil && ctx.Err() == nil {
-				mu.Lock()
-				silent = append(silent, err.Error())
-				mu.Unlock()
-			}
+			})
 		})
 	}
 	first := collect(ctx, found)
 	cancel()
 	all.Wait()
 	if len(first) == 0 {
-		return failed("no packet of Pods has fitted within spec.timeout of %s%s", timeoutOf(t), named("not read", silent))
+		var texts []string
+		faults.Range(func(_, text any) bool {
+			texts = append(texts, text.(string))
+			return true
+		})
+		return failed("no packet of Pods has fitted within spec.timeout of %s%s", timeoutOf(t), named("not read", texts))
 	}
 	return statusOf(first)
 }
 
-// records calls add with the records of a Node, until ctx ends or the Node's answer does.
-func (c *Controller) records(ctx context.Context, node string, query url.Values, add func(*record.Record)) error {
+// read calls add with the records of a Node until ctx ends. A Node that cannot be asked is asked again. A Node that
+// records no connections refuses to be asked for them, and is asked for drops.
+func (c *Controller) read(ctx context.Context, node string, q follow.Question, droppedOnly bool, faults *sync.Map,
+	add func(*record.Record)) {
+	connections := !droppedOnly
+	for {
+		err := c.records(ctx, node, recordsOf(q, connections), add, func() {
+			if connections || droppedOnly { // else it stays noted that connections are not recorded
+				faults.Delete(node)
+			}
+		})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			faults.Store(node, err.Error())
+		}
+		if errors.Is(err, follow.ErrRefused) && connections {
+			connections = false
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// records calls add with the records of a Node, until ctx ends or the Node's answer does. It calls begun when the
+// answer begins. A record without addresses, or with longer texts than agents write, is of a Node in foreign hands.
+func (c *Controller) records(ctx context.Context, node string, query url.Values, add func(*record.Record),
+	begun func()) error {
 	return record.Events(ctx, func(w io.Writer) error {
 		return c.Agents.Stream(ctx, node, api.PathObserve, query, w)
 	}, func(e record.Event) {
+		if e.Begin != nil {
+			begun()
+		}
 		r := e.Connection
 		if e.Drop != nil {
 			r = e.Drop
 		}
-		if r != nil {
-			r.Node = node // a Node speaks for itself alone
-			add(r)
+		if r == nil {
+			return
 		}
+		_, from := netip.ParseAddr(r.From.IP)
+		_, to := netip.ParseAddr(r.To.IP)
+		if errors.Join(from, to) != nil {
+			return
+		}
+		r.Node = node // a Node speaks for itself alone
+		for _, text := range []*string{&r.From.Namespace, &r.From.Pod, &r.From.Node, &r.To.Namespace, &r.To.Pod, &r.To.Node,
+			&r.Table, &r.Way, &r.Service, &r.Asked, &r.Protocol, &r.Verdict} {
+			*text = follow.Short(*text, maxFault)
+		}
+		add(r)
 	})
 }
 

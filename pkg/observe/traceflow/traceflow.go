@@ -129,7 +129,8 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	start := t.Status.StartTime
 	if start == nil {
-		start = ptr.To(metav1.Now())
+		// The API server keeps whole seconds.
+		start = ptr.To(metav1.NewTime(time.Now().Add(time.Second - 1).Truncate(time.Second)))
 	}
 	t.Status = crdv1beta1.TraceflowStatus{Phase: crdv1beta1.TraceflowRunning, DataplaneTag: api.PacketDSCP,
 		StartTime: start}
@@ -200,6 +201,8 @@ func (c *Controller) write(ctx context.Context, t *crdv1beta1.Traceflow, status 
 			return false, last
 		case !apierrors.IsConflict(last):
 			return false, nil
+		case status.Phase == crdv1beta1.TraceflowPending: // perhaps written before, and taken by another replica
+			return true, nil
 		}
 		var have crdv1beta1.Traceflow
 		if err := c.Live.Get(ctx, client.ObjectKeyFromObject(t), &have); err != nil {

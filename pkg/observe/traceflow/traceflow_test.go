@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type world struct {
 	t       *testing.T
 	objects client.Client
 	records map[string][]record.Event // by Node
+	refuses atomic.Bool               // n2 records no connections
 
 	mu      sync.Mutex
 	sent    map[string]chan struct{} // by nonce; closed when the packet is sent
@@ -156,6 +158,11 @@ func (w *world) agent(node string) http.Handler {
 	})
 	mux.HandleFunc("GET "+api.PathObserve, func(a http.ResponseWriter, q *http.Request) {
 		lines := json.NewEncoder(a)
+		if node == "n2" && q.URL.Query().Get("connections") == "true" && w.refuses.Load() {
+			a.WriteHeader(http.StatusBadRequest)
+			_ = lines.Encode(api.Error{Error: "connections are not recorded"})
+			return
+		}
 		_ = lines.Encode(record.Event{Begin: &record.Begin{Node: node}})
 		for _, e := range w.records[node] {
 			if e.Connection == nil || q.URL.Query().Get("connections") == "true" {
@@ -453,6 +460,22 @@ n2 Receiver, Forwarding Classification Received , NetworkPolicy IngressRule Drop
 		if have := text(w.ended(name)); have != want {
 			t.Errorf("%s: have\n%s\nwant\n%s", name, have, want)
 		}
+	}
+	w.refuses.Store(true)
+	refused, none := w.traceflow("refused", "db"), w.traceflow("none", "db")
+	for port, o := range map[int32]*crdv1beta1.Traceflow{22: refused, 23: none} {
+		o.Spec.LiveTraffic, o.Spec.Timeout = true, 300
+		if o == none {
+			o.Spec.Timeout = 2
+		}
+		o.Spec.Packet.TransportHeader.TCP = &crdv1beta1.TCPHeader{DstPort: port}
+		w.create(o)
+	}
+	if s := w.ended("refused"); s.Phase != crdv1beta1.TraceflowSucceeded || s.Reason != "isolated" {
+		t.Errorf("of a Node that records drops alone: %+v", s)
+	}
+	if s := w.ended("none"); !strings.Contains(s.Reason, "; not read: Node n2: connections are not recorded") {
+		t.Errorf("%+v", s)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
