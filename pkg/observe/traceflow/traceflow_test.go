@@ -241,6 +241,7 @@ func (w *world) seen(node string) []api.PacketSeen {
 func (w *world) traceflow(name, to string) *crdv1beta1.Traceflow {
 	t := &crdv1beta1.Traceflow{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	t.Spec.Source = crdv1beta1.TraceflowSource{Namespace: "shop", Pod: "web"}
+	t.Spec.Timeout = 300 // so that a loaded machine fails no object
 	if t.Spec.Destination = (crdv1beta1.TraceflowDestination{Namespace: "shop", Pod: to}); strings.Contains(to, ".") {
 		t.Spec.Destination = crdv1beta1.TraceflowDestination{IP: to}
 	}
@@ -328,9 +329,7 @@ func TestUnconnected(t *testing.T) {
 	w.start()
 	const many = 6
 	for i := range many {
-		o := w.traceflow(fmt.Sprint("many-", i), "db")
-		o.Spec.Timeout = 300
-		w.create(o)
+		w.create(w.traceflow(fmt.Sprint("many-", i), "db"))
 	}
 	for i := range many {
 		if s := w.ended(fmt.Sprint("many-", i)); s.Phase != crdv1beta1.TraceflowSucceeded {
@@ -371,9 +370,7 @@ func TestStopped(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
 	stop := w.start()
-	one := w.traceflow("one", "db")
-	one.Spec.Timeout = 300
-	w.create(one)
+	w.create(w.traceflow("one", "db"))
 	ovstest.Eventually(t, "the packet is sent", func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -389,7 +386,7 @@ func TestStopped(t *testing.T) {
 	dead := w.traceflow("dead", "db")
 	w.create(dead)
 	dead.Status = crdv1beta1.TraceflowStatus{Phase: crdv1beta1.TraceflowRunning,
-		StartTime: ptr.To(metav1.NewTime(time.Now().Add(-time.Minute)))}
+		StartTime: ptr.To(metav1.NewTime(time.Now().Add(-time.Hour)))}
 	if err := w.objects.Status().Update(t.Context(), dead); err != nil {
 		t.Fatal(err)
 	}
@@ -464,9 +461,9 @@ n2 Receiver, Forwarding Classification Received , NetworkPolicy IngressRule Drop
 	w.refuses.Store(true)
 	refused, none := w.traceflow("refused", "db"), w.traceflow("none", "db")
 	for port, o := range map[int32]*crdv1beta1.Traceflow{22: refused, 23: none} {
-		o.Spec.LiveTraffic, o.Spec.Timeout = true, 300
+		o.Spec.LiveTraffic = true
 		if o == none {
-			o.Spec.Timeout = 2
+			o.Spec.Timeout = 5
 		}
 		o.Spec.Packet.TransportHeader.TCP = &crdv1beta1.TCPHeader{DstPort: port}
 		w.create(o)
