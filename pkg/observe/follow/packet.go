@@ -239,7 +239,7 @@ func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func
 	})
 	defer late.Stop()
 	reader, writer := io.Pipe()
-	var failed error
+	var failed, misread error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -252,7 +252,7 @@ func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func
 	for lines.Scan() {
 		var e api.PacketEvent
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			failed = fmt.Errorf("understand the agent's line: %w; are this command and the agent of one version?", err)
+			misread = fmt.Errorf("understand the agent's line: %w; are this command and the agent of one version?", err)
 			break
 		}
 		if e.Ready != nil {
@@ -268,6 +268,9 @@ func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
+	}
+	if misread != nil {
+		return misread
 	}
 	return failed
 }
