@@ -175,15 +175,16 @@ func TestConnectionEnds(t *testing.T) {
 		t.Fatalf("the first event is %+v, want the connection", e)
 	}
 	// The second one has a record of its beginning, one of its bytes, and one when it has become idle. The first one was
-	// found later, and has become idle.
+	// found later, and has become idle; on a loaded machine it is found while it is active.
 	reasons := map[uint16]string{}
-	for reasons[early.Port()] != "1" || reasons[seen.Port()] != "221" {
+	for !strings.HasSuffix(reasons[early.Port()], "1") || reasons[seen.Port()] != "221" {
 		m := nextFlow(t, o, got)
 		port := m["sourceTransportPort"].(uint16)
 		reasons[port] += fmt.Sprint(m["flowEndReason"])
 		total, delta := m["octetTotalCount"].(uint64), m["octetDeltaCount"].(uint64)
-		if reasons[port] == "2" && total != 0 || reasons[port] == "22" && (total < 1000 || delta != total) ||
-			m["flowEndReason"] == uint8(1) && (total < 1000 || delta != 0) {
+		first := port == early.Port()
+		if !first && (reasons[port] == "2" && total != 0 || reasons[port] == "22" && (total < 1000 || delta != total)) ||
+			first && total < 1000 || m["flowEndReason"] == uint8(1) && (total < 1000 || delta != 0) {
 			t.Errorf("the records of port %d have the reasons %s; %d bytes, %d of them new", port, reasons[port], total,
 				delta)
 		}
