@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -33,6 +34,11 @@ func Render(directory, name, namespace string, values map[string]any) ([]File, e
 	if err != nil {
 		return nil, fmt.Errorf("load chart %s: %w", name, err)
 	}
+	return render(c, namespace, values)
+}
+
+func render(c *chart.Chart, namespace string, values map[string]any) ([]File, error) {
+	name := c.Name()
 	release := chartutil.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(c, values, release, nil)
 	if err != nil {
@@ -59,10 +65,14 @@ func All(directory, name, namespace string, values map[string]any) (definitions,
 	if err != nil {
 		return "", "", fmt.Errorf("load chart %s: %w", name, err)
 	}
+	return allOf(c, namespace, values)
+}
+
+func allOf(c *chart.Chart, namespace string, values map[string]any) (definitions, manifest string, _ error) {
 	for _, crd := range c.CRDObjects() {
 		definitions += "---\n" + string(crd.File.Data)
 	}
-	files, err := Render(directory, name, namespace, values)
+	files, err := render(c, namespace, values)
 	return definitions, Manifest(files, func(string) bool { return true }), err
 }
 

@@ -1,10 +1,9 @@
-// Command demo does Tombolo's main job before your eyes: it brings up three real clusters,
-// follows the user guide, and lets a Pod in one cluster ask a Service of another.
+// Command demo does Tombolo's main job before your eyes: it brings up three real clusters, joins them with `tombolo mc
+// up`, and lets a Pod in one cluster ask a Service of another.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,6 +54,7 @@ type demo struct {
 	encrypted bool   // what goes between the clusters
 	start     time.Time
 	world     *scenario.Scenario
+	up        []string // the arguments of `tombolo mc up`
 }
 
 // mapArguments are the arguments of bin/tombolo that serve the map of the demo's clusters.
@@ -112,20 +112,9 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("installing Tombolo: deploy/agent/tombolo*.yml, deploy/multicluster/antrea-multicluster-*.yml")
-	if err := l.Install(ctx); err != nil {
-		return err
-	}
 	d.world = &scenario.Scenario{Lab: l, Progress: d.say}
-	d.say("joining: the user guide's ServiceAccounts, token Secrets, RoleBindings and ClusterSets")
-	if err := errors.Join(d.world.Access(ctx), d.world.Join(ctx)); err != nil {
+	if err := d.setUp(ctx); err != nil {
 		return err
-	}
-	for _, cluster := range d.world.Members() {
-		d.say("kubectl annotate node node-1 multicluster.antrea.io/gateway=true   # in %s", cluster)
-		if err := d.world.ChooseGateway(ctx, cluster, "node-1"); err != nil {
-			return err
-		}
 	}
 	d.say("west: Deployment and Service nginx, ServiceExport default/nginx")
 	if err := d.world.Nginx(ctx, "west", 2); err != nil {

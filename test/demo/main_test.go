@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
 // TestDemo is README's first command, `make demo`. Then its clusters encrypt what they send each other, and `tombolo mc
@@ -45,6 +48,49 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	verify(ctx, t, d)
+	takenDown(ctx, t, d)
+	guide(ctx, t, d)
+}
+
+// takenDown plans the set-up again, which joins nothing, and takes the ClusterSet down. Then no controller and no
+// object of it is left, and agents stay.
+func takenDown(ctx context.Context, t *testing.T, d *demo) {
+	t.Helper()
+	north := "north"
+	out, err := d.world.Lab.Tool(ctx, north, "tombolo", append(slices.Clone(d.up), "--dry-run")...)
+	if err != nil || strings.Contains(out, "join") || !strings.Contains(out, "leader of ClusterSet") {
+		t.Errorf("a plan for clusters that are joined: %v\n%s", err, out)
+	}
+	out, err = d.world.Lab.Tool(ctx, north, "tombolo", "mc", "down", d.named(), "--clusterset", scenario.ClusterSet,
+		"--yes")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Log(out)
+	for _, cluster := range d.world.Members() {
+		for _, kind := range []string{"clustersets", "clusterinfoimports", "gateways.multicluster.crd.antrea.io",
+			"serviceimports", "deployments -l app=antrea", "resourceexports", "namespaces antrea-multicluster"} {
+			args := append([]string{"get", "--ignore-not-found", "-o", "name"}, strings.Fields(kind)...)
+			if !strings.HasPrefix(kind, "namespaces") {
+				args = append(args, "-A")
+			}
+			err := scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+				out, err := d.world.Kubectl(ctx, cluster, args...)
+				if err == nil && strings.TrimSpace(out) != "" {
+					err = fmt.Errorf("%s of %s are left: %s", kind, cluster, out)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		out, err := d.world.Kubectl(ctx, cluster, "get", "daemonset", "tombolo-agent", "-n", "kube-system", "-o",
+			"jsonpath={.status.numberReady}")
+		if err != nil || out != "2" {
+			t.Errorf("%s has %s agents, want 2: %v", cluster, out, err)
+		}
+	}
 }
 
 // verify runs `tombolo mc verify`: answers, the size of packets, and policies.

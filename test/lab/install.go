@@ -105,32 +105,9 @@ func (c *Cluster) edited() ([]string, error) {
 func (c *Cluster) charted() ([]string, error) {
 	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
 	var texts []string
-	given := map[string]any{"pullPolicy": "Never"}
-	var pods []any
-	for _, p := range c.pods() {
-		pods = append(pods, p.String())
-	}
-	member := map[string]any{"role": "member", "images": given, "enableStretchedNetworkPolicy": true,
-		"podCIDRs": pods, "publishPodAddresses": true}
-	if n := c.lab.record.ActiveGateways; n > 0 {
-		member["activeGateways"] = n
-	}
-	for name, values := range map[string]map[string]any{
-		charts.Agent: {
-			"images":                given,
-			"kubeAPIServerOverride": c.nodeServer(),
-			"transportInterface":    "eth1",
-			"ovsDatapathType":       "netdev",
-			"trafficEncapMode":      c.lab.record.TrafficMode,
-			"antreaProxy":           map[string]any{"proxyAll": c.lab.record.ProxyAll},
-			"featureGates": map[string]any{"Multicluster": true, "NodeLatencyMonitor": true,
-				"TenantNetworks": c.lab.record.Tenants},
-			"multicluster": map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true,
-				"trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(),
-					"multiplier": c.lab.record.BFD.Multiplier}},
-		},
-		charts.Multicluster: member,
-	} {
+	agent, member := c.Values()
+	member["role"] = "member"
+	for name, values := range map[string]map[string]any{charts.Agent: agent, charts.Multicluster: member} {
 		definitions, manifest, err := charts.All(directory, name, "kube-system", values)
 		if err != nil {
 			return nil, err
@@ -138,6 +115,34 @@ func (c *Cluster) charted() ([]string, error) {
 		texts = append([]string{definitions}, append(texts, manifest)...)
 	}
 	return texts, nil
+}
+
+// Values are the values of the charts tombolo and tombolo-multicluster for this cluster.
+func (c *Cluster) Values() (agent, member map[string]any) {
+	given := map[string]any{"pullPolicy": "Never"}
+	var pods []any
+	for _, p := range c.pods() {
+		pods = append(pods, p.String())
+	}
+	member = map[string]any{"images": given, "enableStretchedNetworkPolicy": true, "podCIDRs": pods,
+		"publishPodAddresses": true}
+	if n := c.lab.record.ActiveGateways; n > 0 {
+		member["activeGateways"] = n
+	}
+	agent = map[string]any{
+		"images":                given,
+		"kubeAPIServerOverride": c.nodeServer(),
+		"transportInterface":    "eth1",
+		"ovsDatapathType":       "netdev",
+		"trafficEncapMode":      c.lab.record.TrafficMode,
+		"antreaProxy":           map[string]any{"proxyAll": c.lab.record.ProxyAll},
+		"featureGates": map[string]any{"Multicluster": true, "NodeLatencyMonitor": true,
+			"TenantNetworks": c.lab.record.Tenants},
+		"multicluster": map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true,
+			"trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(),
+				"multiplier": c.lab.record.BFD.Multiplier}},
+	}
+	return agent, member
 }
 
 // apply applies a manifest. It tries again for a while, as users do when a CRD or a

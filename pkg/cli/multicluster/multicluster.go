@@ -43,7 +43,7 @@ type cluster struct {
 func Command() *cobra.Command {
 	c := &cluster{}
 	mc := c.documented()
-	mc.AddCommand(c.verify())
+	mc.AddCommand(c.verify(), c.up(), c.down())
 	return mc
 }
 

@@ -27,7 +27,7 @@ import (
 
 // Init makes the leader's ClusterSet. then does the caller's part. If then fails, Init removes the ClusterSet.
 func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID string, then func() error) error {
-	if err := checkClusterID(clusterID); err != nil {
+	if err := CheckClusterID(clusterID); err != nil {
 		return fmt.Errorf("%w; correct --clusterid", err)
 	}
 	m := &made{Cluster: c}
@@ -227,7 +227,7 @@ func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	if err := j.Missing(); err != nil {
 		return err
 	}
-	if err := checkClusterID(j.ClusterID); err != nil {
+	if err := CheckClusterID(j.ClusterID); err != nil {
 		return fmt.Errorf("%w; correct clusterID in the join configuration, or --clusterid", err)
 	}
 	if !j.SkipLeaderCheck {
@@ -273,19 +273,19 @@ func (m *made) join(ctx context.Context, j *JoinConfig) error {
 			if apierrors.IsNotFound(err) {
 				return false, errors.New("it has been deleted meanwhile")
 			}
-			return err == nil && readiness(set) == "", nil
+			return err == nil && Readiness(set) == "", nil
 		})
 	switch {
 	case wait.Interrupted(err):
-		return fmt.Errorf("ClusterSet %q is not ready: %s", set.Name, readiness(set))
+		return fmt.Errorf("ClusterSet %q is not ready: %s", set.Name, Readiness(set))
 	case err != nil:
 		return fmt.Errorf("wait for ClusterSet %q: %w", set.Name, err)
 	}
 	return nil
 }
 
-// readiness returns why a ClusterSet is not ready, or "".
-func readiness(set *mcv1alpha2.ClusterSet) string {
+// Readiness returns why a ClusterSet is not ready, or "".
+func Readiness(set *mcv1alpha2.ClusterSet) string {
 	var why []string
 	for _, c := range set.Status.Conditions {
 		if c.Type != mcv1alpha2.ClusterSetReady {

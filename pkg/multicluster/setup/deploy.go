@@ -29,7 +29,29 @@ const servedLimit = 30 * time.Second
 // All objects with a Namespace have to be in this one. Otherwise a manifest for another Namespace would be installed in
 // part.
 func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest, namespace string) error {
-	var all []*unstructured.Unstructured
+	all, err := Objects(manifest)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if in := o.GetNamespace(); in != "" && in != namespace {
+			return fmt.Errorf("read the manifest: %s %s is for Namespace %s, not for %s; give that Namespace, or change the "+
+				"manifest", o.GetKind(), o.GetName(), in, namespace)
+		}
+	}
+	for _, o := range all {
+		done, err := c.Apply(ctx, objects, o)
+		if err != nil {
+			return err
+		}
+		c.say("%s/%s %s", o.GetKind(), o.GetName(), done)
+	}
+	c.say("Antrea Multi-cluster successfully deployed")
+	return nil
+}
+
+// Objects returns the objects of a manifest, in its order.
+func Objects(manifest string) (all []*unstructured.Unstructured, _ error) {
 	err := documents(strings.NewReader(manifest), func(text []byte) error {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(text, &o.Object); err != nil {
@@ -38,25 +60,13 @@ func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest
 		if o.GetKind() == "" || o.GetAPIVersion() == "" || o.GetName() == "" {
 			return fmt.Errorf("object %d has no apiVersion, kind or metadata.name", len(all)+1)
 		}
-		if in := o.GetNamespace(); in != "" && in != namespace {
-			return fmt.Errorf("%s %s is for Namespace %s, not for %s; give that Namespace, or change the manifest", o.GetKind(),
-				o.GetName(), in, namespace)
-		}
 		all = append(all, o)
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("read the manifest: %w", err)
+		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	for _, o := range all {
-		done, err := c.apply(ctx, objects, o)
-		if err != nil {
-			return fmt.Errorf("apply %s %s: %w%s", o.GetKind(), o.GetName(), err, remedy(err))
-		}
-		c.say("%s/%s %s", o.GetKind(), o.GetName(), done)
-	}
-	c.say("Antrea Multi-cluster successfully deployed")
-	return nil
+	return all, nil
 }
 
 // Foreign returns an error if this program's manifest would replace another project's objects. It does so if the
@@ -97,6 +107,24 @@ func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespa
 	return nil
 }
 
+// The results of Apply.
+const (
+	Created    = "created"
+	Configured = "configured"
+	Unchanged  = "unchanged"
+)
+
+// Apply applies one object, and returns whether it was Created, Configured or Unchanged. It waits for a while until the
+// API server serves the object's kind.
+func (c Cluster) Apply(ctx context.Context, objects dynamic.Interface, o *unstructured.Unstructured) (done string,
+	_ error) {
+	done, err := c.apply(ctx, objects, o)
+	if err != nil {
+		return "", fmt.Errorf("apply %s %s: %w%s", o.GetKind(), o.GetName(), err, remedy(err))
+	}
+	return done, nil
+}
+
 func (c Cluster) apply(ctx context.Context, objects dynamic.Interface, o *unstructured.Unstructured) (done string,
 	_ error) {
 	gvk := o.GroupVersionKind()
@@ -128,9 +156,9 @@ func (c Cluster) apply(ctx context.Context, objects dynamic.Interface, o *unstru
 	case err != nil:
 		return "", err
 	case created:
-		return "created", nil
+		return Created, nil
 	case before.GetResourceVersion() == after.GetResourceVersion():
-		return "unchanged", nil
+		return Unchanged, nil
 	}
-	return "configured", nil
+	return Configured, nil
 }

@@ -144,10 +144,10 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet}}
 	var err error
 	if waited := wait.PollUntilContextTimeout(ctx, time.Second, membersLimit, true,
-		func(ctx context.Context) (bool, error) {
+		func(context.Context) (bool, error) { // the end of the wait does not break a request
 			before := err
 			err = c.Client.Delete(ctx, set)
-			if !isMembersLeft(err) {
+			if !IsMembersLeft(err) {
 				return true, nil
 			}
 			if before == nil {
@@ -163,7 +163,7 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 			return err
 		}
 		c.say("ClusterSet %q not found in Namespace %s", clusterSet, namespace)
-	case isMembersLeft(err): // the webhook's message has the remedy
+	case IsMembersLeft(err): // the webhook's message has the remedy
 		return fmt.Errorf("delete ClusterSet %s/%s: %w", namespace, clusterSet, err)
 	case err != nil:
 		return explain("delete", "ClusterSet", set, err)
@@ -214,8 +214,8 @@ func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
 // membersLimit is how long members may take to sign off at the leader after their ClusterSets were deleted.
 const membersLimit = 20 * time.Second
 
-// isMembersLeft reports whether the leader's webhook refuses because there are members.
-func isMembersLeft(err error) bool {
+// IsMembersLeft reports whether the leader's webhook refuses because there are members.
+func IsMembersLeft(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "there are still member clusters connecting")
 }
 

@@ -396,7 +396,7 @@ func TestReadiness(t *testing.T) {
 	set.Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "leader",
 		Conditions: []mcv1alpha2.ClusterCondition{
 			{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse, Reason: "Disconnected", Message: "Unauthorized"}}}}
-	if got, want := readiness(set),
+	if got, want := Readiness(set),
 		"NoReadyCluster none is ready; cluster leader: Disconnected Unauthorized"; got != want {
 		t.Errorf("have %q, want %q", got, want)
 	}

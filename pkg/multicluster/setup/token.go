@@ -49,8 +49,8 @@ func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID str
 	return nil
 }
 
-// checkClusterID returns the fault of a cluster ID. The ID becomes part of names, and the value of labels.
-func checkClusterID(id string) error {
+// CheckClusterID returns the fault of a cluster ID. The ID becomes part of names, and the value of labels.
+func CheckClusterID(id string) error {
 	invalid := validation.IsValidLabelValue(id)
 	if len(invalid) == 0 {
 		invalid = validation.IsDNS1123Subdomain(multicluster.AnnounceName(id))
@@ -63,7 +63,7 @@ func checkClusterID(id string) error {
 
 func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID string) error {
 	if clusterID != "" {
-		if err := checkClusterID(clusterID); err != nil {
+		if err := CheckClusterID(clusterID); err != nil {
 			return fmt.Errorf("%w; correct --cluster-id", err)
 		}
 	}

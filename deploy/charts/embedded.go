@@ -1,0 +1,45 @@
+package charts
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+)
+
+//go:embed all:tombolo all:tombolo-multicluster
+var embedded embed.FS
+
+// Embedded returns the objects of a chart that this program has, as All does of a chart in a directory.
+func Embedded(name, namespace string, values map[string]any) (definitions, manifest string, _ error) {
+	var files []*loader.BufferedFile
+	err := fs.WalkDir(embedded, name, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := embedded.ReadFile(path)
+		files = append(files, &loader.BufferedFile{Name: strings.TrimPrefix(path, name+"/"), Data: text})
+		return err
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("read chart %s: %w", name, err)
+	}
+	c, err := loader.LoadFiles(files)
+	if err != nil {
+		return "", "", fmt.Errorf("load chart %s: %w", name, err)
+	}
+	return allOf(c, namespace, values)
+}
+
+// Merged returns values, and others for keys that the first do not have.
+func Merged(values, others map[string]any) map[string]any {
+	return chartutil.CoalesceTables(chartutil.CoalesceTables(map[string]any{}, values), others)
+}
+
+// OtherCNIs are the names of other CNI plugins' DaemonSets in kube-system. The chart tombolo refuses clusters that have
+// one.
+var OtherCNIs = []string{"antrea-agent", "aws-node", "calico-node", "canal", "cilium", "kindnet", "kube-flannel-ds",
+	"kube-router", "weave-net"}

@@ -1,0 +1,52 @@
+package charts
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEmbedded: the charts in the program are the charts of the folder.
+func TestEmbedded(t *testing.T) {
+	for _, name := range []string{Agent, Multicluster} {
+		values := map[string]any{"images": map[string]any{"pullPolicy": "Never"}}
+		definitions, manifest, err := Embedded(name, "kube-system", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantedDefinitions, wanted, err := All(".", name, "kube-system", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if definitions != wantedDefinitions || manifest != wanted {
+			t.Errorf("chart %s: the program has another one than the folder", name)
+		}
+	}
+}
+
+// TestOtherCNIs: the chart refuses the same plugins as programs do.
+func TestOtherCNIs(t *testing.T) {
+	text, err := embedded.ReadFile("tombolo/templates/agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n{{- if lookup")
+	var names []string
+	for i, word := range strings.Split(first, `"`) {
+		if i%2 == 1 {
+			names = append(names, word)
+		}
+	}
+	if !slices.Equal(names, OtherCNIs) {
+		t.Errorf("the chart refuses %v, programs refuse %v", names, OtherCNIs)
+	}
+}
+
+func BenchmarkEmbedded(b *testing.B) {
+	for b.Loop() {
+		values := map[string]any{"images": map[string]any{"pullPolicy": "Never"}}
+		if _, _, err := Embedded(Agent, "kube-system", values); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

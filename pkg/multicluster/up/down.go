@@ -1,0 +1,271 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/deploy"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
+)
+
+// leaveLimit is how long a member's controller may take to withdraw what it has exported and imported.
+const leaveLimit = 2 * time.Minute
+
+// DownOptions are the options of Down.
+type DownOptions struct {
+	ClusterSet string
+	// Agents removes agents and Open vSwitch too. Pods lose their network then.
+	Agents bool
+	// DryRun reports what would be removed, and removes nothing.
+	DryRun bool
+	Report func(cluster, line string)
+}
+
+// Down takes a ClusterSet down. All members leave, the leader deletes it, and the controllers that a set-up has
+// installed are removed. The first cluster is the leader. Definitions, and objects of other installations, stay.
+func Down(ctx context.Context, clusters []Cluster, o DownOptions) error {
+	r, err := open(clusters, Options{ClusterSet: o.ClusterSet, Report: o.Report})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.checkNames(), r.each(r.sites, func(s *site) error {
+		return errors.Join(s.checkServer(ctx), s.readNodes(ctx), s.findSets(ctx))
+	})); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	if o.DryRun {
+		return r.each(r.sites, func(s *site) error { return r.wouldRemove(ctx, s, o) })
+	}
+	if err := r.each(r.sites, func(s *site) error { return r.leave(ctx, s) }); err != nil {
+		return err
+	}
+	if err := r.destroy(ctx, r.sites[0]); err != nil {
+		return fmt.Errorf("cluster %s: %w", r.sites[0].ID, err)
+	}
+	return r.each(r.sites, func(s *site) error { return r.uninstall(ctx, s, o) })
+}
+
+// findSets reads the ClusterSets of a cluster by name, whatever its cluster ID there is.
+func (s *site) findSets(ctx context.Context) error {
+	for _, at := range []struct {
+		namespace string
+		to        **mcv1alpha2.ClusterSet
+	}{{deploy.MemberNamespace, &s.facts.memberSet}, {deploy.LeaderNamespace, &s.facts.leaderSet}} {
+		set := &mcv1alpha2.ClusterSet{}
+		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: at.namespace, Name: s.o.ClusterSet}, set)
+		switch {
+		case err == nil:
+			*at.to = set
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+			return fmt.Errorf("read ClusterSet %s/%s: %w", at.namespace, s.o.ClusterSet, err)
+		}
+	}
+	if s.facts.leaderSet != nil && !s.leader {
+		return fmt.Errorf("it is the leader of ClusterSet %s: name it first", s.o.ClusterSet)
+	}
+	return nil
+}
+
+// chosen returns the Nodes that a set-up has chosen as Gateways.
+func (s *site) chosen() (names []string) {
+	for _, n := range s.facts.nodes {
+		if n.Annotations[AnnotationChosen] == InstalledBy {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (r *run) wouldRemove(ctx context.Context, s *site, o DownOptions) error {
+	for _, name := range s.chosen() {
+		r.report(s.ID, "would remove the Gateway on Node %s", name)
+	}
+	if s.facts.memberSet != nil {
+		r.report(s.ID, "would leave ClusterSet %s", r.ClusterSet)
+	}
+	if s.leader && s.facts.leaderSet != nil {
+		r.report(s.ID, "would delete ClusterSet %s and its tokens", r.ClusterSet)
+	}
+	all, err := s.installed(ctx, o.Agents)
+	if err != nil {
+		return err
+	}
+	kinds := map[string]int{}
+	for _, i := range all {
+		kinds[i.object.GetKind()]++
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		r.report(s.ID, "would delete %d objects of kind %s", kinds[kind], kind)
+	}
+	return nil
+}
+
+// leave takes a member out of its ClusterSet, and waits until its controller has removed all imports.
+func (r *run) leave(ctx context.Context, s *site) error {
+	for _, name := range s.chosen() {
+		if err := s.unchoose(ctx, name); err != nil {
+			return err
+		}
+		r.report(s.ID, "Node %s is no Gateway any more", name)
+	}
+	if s.facts.memberSet == nil {
+		return nil
+	}
+	if err := s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet); err != nil {
+		return err
+	}
+	var left string
+	err := until(ctx, leaveLimit, func() (bool, error) {
+		var err error
+		left, err = s.leftOf(ctx)
+		return err == nil && left == "", nil
+	})
+	if errors.Is(err, errLimit) {
+		return fmt.Errorf("after %s there is still %s: does Deployment %s/%s run?", leaveLimit, left, deploy.MemberNamespace,
+			controller)
+	}
+	return err
+}
+
+// leftOf returns an object of a member that has not left yet, or "".
+func (s *site) leftOf(ctx context.Context) (string, error) {
+	set := &mcv1alpha2.ClusterSet{}
+	err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: deploy.MemberNamespace, Name: s.o.ClusterSet}, set)
+	if err == nil {
+		return "ClusterSet " + set.Name, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return "", err
+	}
+	var imports mcv1alpha1.ClusterInfoImportList
+	if err := s.setup.Client.List(ctx, &imports, client.InNamespace(deploy.MemberNamespace)); err != nil {
+		return "", err
+	}
+	if len(imports.Items) > 0 {
+		return "ClusterInfoImport " + imports.Items[0].Name, nil
+	}
+	return "", nil
+}
+
+// destroy deletes the leader's ClusterSet, with the tokens of members.
+func (r *run) destroy(ctx context.Context, s *site) error {
+	err := s.setup.Client.Get(ctx, client.ObjectKey{Name: deploy.LeaderNamespace}, &corev1.Namespace{})
+	if apierrors.IsNotFound(err) || s.facts.leaderSet == nil && err == nil {
+		r.report(s.ID, "there is no ClusterSet %s in Namespace %s", r.ClusterSet, deploy.LeaderNamespace)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read Namespace %s: %w", deploy.LeaderNamespace, err)
+	}
+	// A member signs off after it has withdrawn all of its exports.
+	start := time.Now()
+	for {
+		err := s.setup.Remove(ctx, deploy.LeaderNamespace, r.ClusterSet)
+		if !setup.IsMembersLeft(err) || time.Since(start) > leaveLimit {
+			return err
+		}
+	}
+}
+
+// item is an object that a set-up has installed.
+type item struct {
+	resource schema.GroupVersionResource
+	object   *unstructured.Unstructured
+}
+
+// installed returns the objects that a set-up has installed, without definitions.
+func (s *site) installed(ctx context.Context, agents bool) ([]item, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
+	if err != nil {
+		return nil, fmt.Errorf("reach its API server: %w", err)
+	}
+	groups, err := d.ServerPreferredResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, fmt.Errorf("list the kinds that it serves: %w", err)
+	}
+	var all []item
+	for _, g := range groups {
+		version, err := schema.ParseGroupVersion(g.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, kind := range g.APIResources {
+			if !slices.Contains(kind.Verbs, "list") || !slices.Contains(kind.Verbs, "delete") ||
+				kind.Name == "customresourcedefinitions" || kind.Name == "events" {
+				continue
+			}
+			list, err := s.objects.Resource(version.WithResource(kind.Name)).List(ctx,
+				metav1.ListOptions{LabelSelector: LabelInstalledBy + "=" + InstalledBy})
+			if err != nil {
+				return nil, fmt.Errorf("list %s: %w", kind.Name, err)
+			}
+			for _, o := range list.Items {
+				if metav1.GetControllerOf(&o) == nil && (agents || o.GetLabels()[LabelPart] != agentPart) {
+					all = append(all, item{version.WithResource(kind.Name), &o})
+				}
+			}
+		}
+	}
+	// Objects that others need go last.
+	slices.SortStableFunc(all, func(a, b item) int { return rank(b.object) - rank(a.object) })
+	return all, nil
+}
+
+// uninstall removes what a set-up has installed in a cluster.
+func (r *run) uninstall(ctx context.Context, s *site, o DownOptions) error {
+	all, err := s.installed(ctx, o.Agents)
+	if err != nil {
+		return err
+	}
+	background := metav1.DeletePropagationBackground
+	n := 0
+	for _, i := range all {
+		err := s.objects.Resource(i.resource).Namespace(i.object.GetNamespace()).Delete(ctx, i.object.GetName(),
+			metav1.DeleteOptions{PropagationPolicy: &background})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete %s %s: %w", i.object.GetKind(), i.object.GetName(), err)
+		}
+		n++
+	}
+	r.report(s.ID, "%d objects deleted; definitions stay", n)
+	if o.Agents {
+		r.report(s.ID, "each Node keeps files and interfaces until it is cleaned and restarted "+
+			"(docs/install.md, \"Uninstall\")")
+		return nil
+	}
+	r.report(s.ID, "agents stay, since Pods have their network from them; --agents removes them")
+	return nil
+}
+
+// IDOf returns a cluster ID for the name of a context, or of a kubeconfig file, in the form that IDs need.
+func IDOf(name string) string {
+	id := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, name)
+	for _, ending := range []string{".kubeconfig", ".yaml", ".yml", ".conf"} {
+		id = strings.TrimSuffix(id, ending)
+	}
+	return strings.Trim(id, "-.")
+}
