@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-up demo-down check test test-all test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -49,7 +49,10 @@ lab-binaries: ## compile what the lab runs (Kubernetes, containerd; cached in ~/
 packages: ## install the Debian packages that tests and demo need
 	@build/packages
 
-demo: packages lab-binaries images ## bring up three clusters joined by Tombolo and show a request
+demo: ## bring up three clusters joined by Tombolo and show a request
+	@build/hugepages $(MAKE) --no-print-directory demo-up
+
+demo-up: packages lab-binaries images
 	@$(STAGE) "the demo" go build -trimpath -v -o $(BIN)/demo ./test/demo
 	@$(BIN)/demo
 
@@ -67,7 +70,10 @@ modules: # what compiling and testing everything downloads
 # The page of the map is built with node and tested in Chromium. A node that is no Debian package brings npm with it.
 PAGE := chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo nodejs npm)
 
-test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
+test: ## all tests, the lab's included
+	@build/hugepages $(MAKE) --no-print-directory test-all
+
+test-all: packages lab-binaries images next modules agnhost coredns
 	@build/packages $(PAGE)
 	@rm -rf $(BIN)/unstable
 	@# Labs that wait most of the time leave processor time to test-code and test-raced, which judge no times. The other
