@@ -36,13 +36,12 @@ func (r *run) join(ctx context.Context) error {
 	if err := r.init(ctx, r.sites[0]); err != nil {
 		return fmt.Errorf("cluster %s: %w", r.sites[0].ID, err)
 	}
-	if err := r.each(r.members(), func(s *site) error { return r.joinOne(ctx, s) }); err != nil {
-		return err
+	for _, step := range []func(context.Context, *site) error{r.joinOne, r.choose, r.knows} {
+		if err := r.together(ctx, r.members(), step); err != nil {
+			return err
+		}
 	}
-	if err := r.each(r.members(), func(s *site) error { return r.choose(ctx, s) }); err != nil {
-		return err
-	}
-	return r.each(r.members(), func(s *site) error { return r.knows(ctx, s) })
+	return nil
 }
 
 // answered calls f until the webhook of a controller that has just started answers.

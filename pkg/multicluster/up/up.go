@@ -205,7 +205,7 @@ func Run(ctx context.Context, clusters []Cluster, o Options) error {
 	if err := r.check(ctx); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	err = r.each(r.sites, func(s *site) error { return r.install(ctx, s) })
+	err = r.together(ctx, r.sites, r.install)
 	if err == nil {
 		err = r.join(ctx)
 	}
@@ -228,6 +228,22 @@ func (r *run) each(sites []*site, f func(*site) error) error {
 	}
 	all.Wait()
 	return errors.Join(failed...)
+}
+
+// together calls f for sites at the same time. If it fails for one, the others are given up.
+func (r *run) together(ctx context.Context, sites []*site, f func(context.Context, *site) error) error {
+	all, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	return r.each(sites, func(s *site) error {
+		err := f(all, s)
+		if err != nil && all.Err() != nil && ctx.Err() == nil {
+			return nil // the first failure is the cause
+		}
+		if err != nil {
+			giveUp()
+		}
+		return err
+	})
 }
 
 // members returns the sites that are members.
