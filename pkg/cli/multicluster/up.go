@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/up"
@@ -260,7 +261,7 @@ func (c *cluster) verified(cmd *cobra.Command, names []string) error {
 	out, failed := cmd.OutOrStdout(), 0
 	for i, a := range members {
 		for _, b := range members[i+1:] {
-			results, err := verify.Run(cmd.Context(), a, b, verify.Options{Agent: agentSettings, Limit: 3 * time.Minute,
+			results, err := verify.Run(cmd.Context(), a, b, verify.Options{Agent: agentSettings, Namespace: deploy.MemberNamespace, Limit: 3 * time.Minute,
 				Report: func(r verify.Result) { printResult(out, r) }})
 			if err != nil {
 				return err

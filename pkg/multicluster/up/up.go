@@ -119,6 +119,7 @@ func open(clusters []Cluster, o Options) (*run, error) {
 	for i, c := range clusters {
 		config := rest.CopyConfig(c.Config)
 		config.QPS = -1 // the API server limits clients by itself
+		config.WarningHandler = rest.NoWarnings{}
 		k, err := client.New(config, client.Options{Scheme: Scheme()})
 		if err != nil {
 			return nil, fmt.Errorf("cluster %s: reach its API server: %w", c.ID, err)
