@@ -541,7 +541,7 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 		case <-resync.C:
 			s.known = false
 		case <-often.C:
-			if !m.deaf.Load() {
+			if !m.events.ended.Load() {
 				continue
 			}
 			s.known = false
