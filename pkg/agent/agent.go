@@ -279,7 +279,7 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	a.answers = answers{
 		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
-		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
+		policies: &policyAnswers{a.tables, a.flows}, why: newWhyAnswers(a.tables, a.tracer),
 	}
 	a.packetIns.observer = newObserver(a.config, a.tables, a.answers.why, a.flows, a.log)
 	if a.config.OVSDatapathType == "netdev" {

@@ -218,7 +218,7 @@ func (a *hopAnswers) wanted(t appctl.Traced, groups map[uint32]flowsync.DumpedGr
 			case !ip.IsValid():
 			case ip == q.endpoint:
 				return []netip.Addr{ip}
-			case q.cluster != "" && a.why.endAt(ip).Cluster == q.cluster:
+			case q.cluster != "" && a.why.addresses.endAt(ip).Cluster == q.cluster:
 				out = append(out, ip)
 			}
 		}
@@ -325,7 +325,7 @@ func (a *hopAnswers) choice(g appctl.TracedGroup, known flowsync.DumpedGroup) ap
 		}
 		bucket := api.HopBucket{Weight: b.Weight, To: bucketText(b)}
 		if ip := bucketEnd(b); ip.IsValid() {
-			end := a.why.endAt(ip)
+			end := a.why.addresses.endAt(ip)
 			bucket.Name = cmp.Or(end.Name, a.nodeAt(ip))
 			if end.Cluster != "" {
 				bucket.Name = "cluster " + end.Cluster

@@ -255,7 +255,7 @@ func (o *observer) named(r seenReport) record.Event {
 		Time: r.at, Node: o.tables.nodeName, Verdict: record.Dropped, Protocol: r.ProtocolName(), Count: 1,
 		Table: datapath.Program.Name(r.Table), Reason: r.Reason(),
 	}
-	from, to := o.why.endAt(r.Src), o.why.endAt(r.Dst)
+	from, to := o.why.addresses.endAt(r.Src), o.why.addresses.endAt(r.Dst)
 	out.From, out.To = o.endOf(from, r.SrcPort), o.endOf(to, r.DstPort)
 	front, served := o.service(r, out)
 	if r.Way != 0 {

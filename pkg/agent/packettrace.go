@@ -375,7 +375,7 @@ func (p *packetTraces) describeEnd(r seenReport, out *api.PacketSeen) {
 	if r.Kind != datapath.Dropped {
 		end.Verdict, out.Point = record.Rejected, api.PacketRejected
 	}
-	p.observer.explain(r, end, p.hops.why.endAt(r.Src), p.hops.why.endAt(r.Dst))
+	p.observer.explain(r, end, p.hops.why.addresses.endAt(r.Src), p.hops.why.addresses.endAt(r.Dst))
 	out.Reason, out.Message, out.Policies = end.Reason, end.Message, end.Policies
 	if end.Rule != nil {
 		out.Rule = end.Rule.Policy + " " + end.Rule.Name

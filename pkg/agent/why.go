@@ -105,8 +105,36 @@ type whyDestination struct {
 
 // whyAnswers answers which rules decide about a connection.
 type whyAnswers struct {
-	tables *tables
-	tracer appctl.Client
+	tables    *tables
+	tracer    appctl.Client
+	addresses *whyAddresses
+	reader    *whyReader
+	networks  *whyNetworks
+	texts     *whyPackets
+}
+
+func newWhyAnswers(t *tables, tracer appctl.Client) *whyAnswers {
+	a := &whyAnswers{tables: t, tracer: tracer, addresses: &whyAddresses{t}}
+	a.reader = &whyReader{t, a.addresses}
+	a.networks = &whyNetworks{t, a.addresses}
+	a.texts = &whyPackets{t, a.addresses, a.networks}
+	return a
+}
+
+// whyAddresses finds the owners of addresses: Nodes, Pods, Services, other clusters.
+type whyAddresses struct{ tables *tables }
+
+// whyReader reads questions.
+type whyReader struct {
+	tables    *tables
+	addresses *whyAddresses
+}
+
+// whyPackets makes the text of the packets of a connection.
+type whyPackets struct {
+	tables    *tables
+	addresses *whyAddresses
+	networks  *whyNetworks
 }
 
 // whyAnswer is an answer, and what the packets of its connections are made of.
@@ -141,7 +169,7 @@ func (a *whyAnswers) serve(r *http.Request) (any, error) {
 }
 
 func (a *whyAnswers) why(query url.Values) (whyAnswer, error) {
-	q, err := a.whyQuestion(query)
+	q, err := a.reader.question(query)
 	if err != nil {
 		return whyAnswer{}, err
 	}
@@ -163,7 +191,7 @@ func (a *whyAnswers) why(query url.Values) (whyAnswer, error) {
 		a.connect(&out, q, client, all)
 	}
 	if len(from) == 0 {
-		return whyAnswer{}, a.nothingInCommon(q)
+		return whyAnswer{}, a.reader.nothingInCommon(q)
 	}
 	out.From, out.To = q.from.report(from), q.to.report(to)
 	out.Notes = slices.Concat(q.notes(from, to), out.Notes)
@@ -185,7 +213,7 @@ func (q whyQuestion) notes(from, to []netip.Addr) (out []string) {
 }
 
 // nothingInCommon returns the error for ends without addresses of one version of IP.
-func (a *whyAnswers) nothingInCommon(q whyQuestion) error {
+func (a *whyReader) nothingInCommon(q whyQuestion) error {
 	to := q.to.String()
 	if q.to.service() != nil && q.cluster != "" {
 		return fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the cluster to see all "+
@@ -220,7 +248,7 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 		port, err := portOf(q, end)
 		return []whyDestination{{end: end, protocol: q.protocol, port: port, client: client}}, end.ip, err
 	}
-	front, ok, err := a.frontendOf(q, f)
+	front, ok, err := a.reader.frontendOf(q, f)
 	if err != nil || !ok {
 		return nil, netip.Addr{}, err
 	}
@@ -228,13 +256,13 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 	if q.to[0].front != nil {
 		to, _ := q.to.of(f)
 		d.asked = netip.AddrPortFrom(to.ip, front.VIP.Port()) // a node port has no address of its own
-		node := a.nodeOf(client)
+		node := a.addresses.nodeOf(client)
 		elsewhere := node != "" && node != a.tables.nodeName
 		switch {
 		case front.Kind == service.ClusterIP:
 		case elsewhere && front.Kind == service.NodePort:
 			d.outside, d.judge = true, a.tables.nodeName
-			if d.client, err = a.fromOutside(client); err != nil {
+			if d.client, err = a.addresses.fromOutside(client); err != nil {
 				return nil, netip.Addr{}, err
 			}
 		case elsewhere: // its own host, or its switch, translates
@@ -242,13 +270,13 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 		default:
 			d.judge = a.tables.nodeName
 		}
-		front = a.forClient(front, node != "" && node == d.judge)
+		front = a.addresses.forClient(front, node != "" && node == d.judge)
 	}
 	if d.judge != "" {
 		d.judged = []api.WhyStage{a.serviceStage(front, d)}
 	}
 	for _, e := range front.Endpoints {
-		if d.end = a.endAt(e.Addr.Addr()); q.cluster == "" || d.end.Cluster == q.cluster {
+		if d.end = a.addresses.endAt(e.Addr.Addr()); q.cluster == "" || d.end.Cluster == q.cluster {
 			d.port = e.Addr.Port()
 			all = append(all, d)
 		}
@@ -283,7 +311,7 @@ func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEn
 }
 
 // nodeOf returns the Node of a Pod, known or not, or of a host. Of another machine it returns nothing.
-func (a *whyAnswers) nodeOf(client whyEnd) string {
+func (a *whyAddresses) nodeOf(client whyEnd) string {
 	switch n, _ := a.tables.node.Get(self); {
 	case client.Cluster != "":
 		return ""
@@ -302,7 +330,7 @@ func (a *whyAnswers) nodeOf(client whyEnd) string {
 
 // fromOutside returns a Pod or the host of another Node as this Node sees it at one of its own addresses: as another
 // machine. The host of the Pod masquerades, and no tunnel is used.
-func (a *whyAnswers) fromOutside(client whyEnd) (whyEnd, error) {
+func (a *whyAddresses) fromOutside(client whyEnd) (whyEnd, error) {
 	ip := client.ip
 	if isPod(client) && !a.tables.config.NoSNAT {
 		node, _ := a.tables.nodes.Get(derive.Object{Name: client.Node})
@@ -350,12 +378,12 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 		}
 		to, sent := d.end, c
 		if d.outside { // where it comes from, nothing is known of the Service
-			to, sent.To, sent.Port = a.endAt(d.asked.Addr()), d.asked.Addr(), d.asked.Port()
+			to, sent.To, sent.Port = a.addresses.endAt(d.asked.Addr()), d.asked.Addr(), d.asked.Port()
 			sent.Asked, sent.Service = netip.Addr{}, derive.Object{}
 		}
 		w.Stages = append(slices.Clone(d.judged), a.stage(policy.Egress, from, to, sent, elsewhere))
-		if n := a.networkOf(from, q, d); n.Reason != "" {
-			w.Stages = append(w.Stages, a.networkStage(n))
+		if n := a.networks.networkOf(from, q, d); n.Reason != "" {
+			w.Stages = append(w.Stages, a.networks.networkStage(n))
 		}
 		client := d.client
 		if client.ip != from.ip {
@@ -369,9 +397,9 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 		if d.judge != "" && d.judge != a.tables.nodeName {
 			arrives.Node = d.judge
 		}
-		if source := a.seenAs(d); source != client.ip {
+		if source := a.addresses.seenAs(d); source != client.ip {
 			servers := "servers on other Nodes"
-			client = a.endAt(source)
+			client = a.addresses.endAt(source)
 			if d.judge != a.tables.nodeName {
 				servers += " than " + d.judge
 				arrives.Address = client.Address
@@ -389,7 +417,7 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 
 // frontendAt returns the Service that has an address and port here: a ClusterIP, an address for clients outside, or a
 // node port at an address of this Node.
-func (a *whyAnswers) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
+func (a *whyAddresses) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
 	if f, ok := a.tables.services.Find(protocol, at); ok {
 		return f, true
 	}
@@ -401,7 +429,7 @@ func (a *whyAnswers) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (se
 }
 
 // nodePort returns the Service that has a port of all Nodes, of the version of IP of an address.
-func (a *whyAnswers) nodePort(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
+func (a *whyAddresses) nodePort(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
 	any := netip.IPv4Unspecified()
 	if !at.Addr().Is4() {
 		any = netip.IPv6Unspecified()
@@ -412,7 +440,7 @@ func (a *whyAnswers) nodePort(protocol corev1.Protocol, at netip.AddrPort) (serv
 
 // forClient returns the frontend at the same address that is for the own clients of the Node that judges, or for
 // others.
-func (a *whyAnswers) forClient(f service.Frontend, own bool) service.Frontend {
+func (a *whyAddresses) forClient(f service.Frontend, own bool) service.Frontend {
 	clients := service.OtherClients
 	if own {
 		clients = service.OwnClients
@@ -428,7 +456,7 @@ func (a *whyAnswers) forClient(f service.Frontend, own bool) service.Frontend {
 
 // seenAs returns the source of a connection as the server sees it. For a client outside, an endpoint that is not on the
 // Node that judges gets an address of that Node.
-func (a *whyAnswers) seenAs(d whyDestination) netip.Addr {
+func (a *whyAddresses) seenAs(d whyDestination) netip.Addr {
 	from := d.client
 	// This Node has no facts about the way between two others. It is without a tunnel if the ways to both are.
 	direct := func(node string) bool {
@@ -448,7 +476,7 @@ func (a *whyAnswers) seenAs(d whyDestination) netip.Addr {
 }
 
 // serviceSourceOf returns the service source of a Node, of IPv4 or IPv6.
-func (a *whyAnswers) serviceSourceOf(node string, is4 bool) netip.Addr {
+func (a *whyAddresses) serviceSourceOf(node string, is4 bool) netip.Addr {
 	switch n, _ := a.tables.node.Get(self); {
 	case node == n.Name && is4:
 		return n.ServiceSource
@@ -521,7 +549,7 @@ func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Conne
 	s := api.WhyStage{Direction: d.String(), Allowed: true}
 	switch {
 	case own.Cluster != "" && d == policy.Ingress:
-		from := a.gatewayIP().String()
+		from := a.addresses.gatewayIP().String()
 		if other.ClusterSet != 0 {
 			from = "identity/" + numberText(other.ClusterSet)
 		}
@@ -567,7 +595,7 @@ func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Conne
 			"allowed"
 	case own.ip == other.ip:
 		s.Reason = "a Pod always reaches itself"
-	case d == policy.Ingress && slices.Contains(a.gatewaysOf(own.Node), other.ip):
+	case d == policy.Ingress && slices.Contains(a.addresses.gatewaysOf(own.Node), other.ip):
 		s.Reason = "a Pod's own Node always reaches it, for the kubelet's probes"
 	default:
 		s.Allowed, s.Reason = h.Allowed, reason(d, h)
@@ -624,13 +652,13 @@ func reason(d policy.Direction, h policy.Half) string {
 	return "no policy applies to the Pod for " + d.String()
 }
 
-func (a *whyAnswers) gatewayIP() netip.Addr {
+func (a *whyAddresses) gatewayIP() netip.Addr {
 	p, _ := a.tables.peering.Get(self)
 	return p.Part.End
 }
 
 // gatewaysOf are the addresses of a Node's gateway port.
-func (a *whyAnswers) gatewaysOf(node string) []netip.Addr {
+func (a *whyAddresses) gatewaysOf(node string) []netip.Addr {
 	if n, _ := a.tables.node.Get(self); n.Name == node {
 		return n.GatewayIPs
 	}
@@ -638,8 +666,8 @@ func (a *whyAnswers) gatewaysOf(node string) []netip.Addr {
 	return n.GatewayIPs
 }
 
-// whyQuestion reads a query.
-func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
+// question reads a query.
+func (a *whyReader) question(query url.Values) (q whyQuestion, err error) {
 	q.port, q.cluster = query.Get("port"), query.Get("cluster")
 	q.protocol = corev1.Protocol(strings.ToUpper(query.Get("protocol")))
 	switch q.protocol {
@@ -703,7 +731,7 @@ func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 
 // atService makes the destination a Service if it is an address and port of one. Of a Node, the addresses of each
 // version of IP are looked at.
-func (a *whyAnswers) atService(q *whyQuestion) error {
+func (a *whyReader) atService(q *whyQuestion) error {
 	port, err := strconv.ParseUint(q.port, 10, 16)
 	if kind := q.to[0].Kind; err != nil || q.to.service() != nil || kind != "" && kind != kindNode ||
 		q.protocol == protocolICMP {
@@ -718,7 +746,7 @@ func (a *whyAnswers) atService(q *whyQuestion) error {
 			continue
 		}
 		at := netip.AddrPortFrom(to.ip, uint16(port))
-		f, ok := a.frontendAt(protocol, at)
+		f, ok := a.addresses.frontendAt(protocol, at)
 		if !ok {
 			if err := a.atOtherNode(protocol, at); err != nil {
 				return err
@@ -746,8 +774,8 @@ func (a *whyAnswers) atService(q *whyQuestion) error {
 }
 
 // atOtherNode returns an error if an address and port is the node port of a Service at another Node.
-func (a *whyAnswers) atOtherNode(protocol corev1.Protocol, at netip.AddrPort) error {
-	f, ok := a.nodePort(protocol, at)
+func (a *whyReader) atOtherNode(protocol corev1.Protocol, at netip.AddrPort) error {
+	f, ok := a.addresses.nodePort(protocol, at)
 	if !ok {
 		return nil
 	}
@@ -772,13 +800,13 @@ func echoRequest(to netip.Addr) uint8 {
 }
 
 // end resolves the text for an end of a connection.
-func (a *whyAnswers) end(field, text, cluster string) (whyEnds, error) {
+func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 	const forms = "give a Pod or Service as namespace/name, a Node as node/name, or an address"
 	if text == "" {
 		return nil, fmt.Errorf("%s is missing: %s", field, forms)
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
-		return whyEnds{a.endAt(ip.Unmap().WithZone(""))}, nil
+		return whyEnds{a.addresses.endAt(ip.Unmap().WithZone(""))}, nil
 	}
 	if r, err := netip.ParsePrefix(text); err == nil {
 		if ip := r.Addr().Unmap(); ip != r.Addr() && r.Bits() >= 96 {
@@ -788,7 +816,7 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnds, error) {
 		if next := ip.Next(); r.Contains(next) {
 			ip = next
 		}
-		e := a.endAt(ip)
+		e := a.addresses.endAt(ip)
 		if !r.IsSingleIP() {
 			e.note = fmt.Sprintf("%s: judged for %s; rules about a part of %s may decide otherwise about other addresses", field,
 				ip, r.Masked())
@@ -819,7 +847,7 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnds, error) {
 		if remote, _ := a.tables.remotes.Get(derive.Name(object.Name)); field == "from" {
 			routed := func(ip netip.Addr) bool { return remote.DirectTo(ip) }
 			addresses = slices.DeleteFunc(slices.Clone(addresses), func(ip netip.Addr) bool { return !routed(ip) })
-			addresses = append(addresses, slices.DeleteFunc(slices.Clone(a.gatewaysOf(object.Name)), routed)...)
+			addresses = append(addresses, slices.DeleteFunc(slices.Clone(a.addresses.gatewaysOf(object.Name)), routed)...)
 		}
 		return nodeEnds(field, object.Name, addresses)
 	case isPod && isService:
@@ -868,7 +896,7 @@ func nodeEnds(field, name string, addresses []netip.Addr) (out whyEnds, err erro
 const kindIdentity = "Identity"
 
 // remoteEnd is a client in another cluster, by the number of its labels in the ClusterSet.
-func (a *whyAnswers) remoteEnd(number, cluster string) (e whyEnd, err error) {
+func (a *whyReader) remoteEnd(number, cluster string) (e whyEnd, err error) {
 	if !a.tables.config.StretchedPolicies() {
 		return e, errors.New("from: policies do not span clusters here: set multicluster.enableStretchedNetworkPolicy")
 	}
@@ -900,7 +928,7 @@ func (a *whyAnswers) remoteEnd(number, cluster string) (e whyEnd, err error) {
 }
 
 // serviceCalled finds a Service. Of another cluster's it is the imported one.
-func (a *whyAnswers) serviceCalled(object derive.Object, cluster string) (derive.Object, bool) {
+func (a *whyReader) serviceCalled(object derive.Object, cluster string) (derive.Object, bool) {
 	if cluster != "" && !strings.HasPrefix(object.Name, importedPrefix) {
 		imported := derive.Object{Namespace: object.Namespace, Name: importedPrefix + object.Name}
 		if _, ok := a.tables.services.Services.Get(imported); ok {
@@ -915,7 +943,7 @@ func (a *whyAnswers) serviceCalled(object derive.Object, cluster string) (derive
 const importedPrefix = "antrea-mc-"
 
 // endAt returns the owner of an address.
-func (a *whyAnswers) endAt(ip netip.Addr) whyEnd {
+func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 	e := whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
 	who, occupied := a.tables.policies.OccupantAt(ip)
 	switch claims := a.tables.policies.Claims(ip); {
@@ -983,7 +1011,7 @@ func portOf(q whyQuestion, to whyEnd) (uint16, error) {
 
 // frontendOf returns the port of a Service that is asked about, at its ClusterIP of a version of IP. It returns false
 // if the Service has no such ClusterIP.
-func (a *whyAnswers) frontendOf(q whyQuestion, of family.Families) (service.Frontend, bool, error) {
+func (a *whyReader) frontendOf(q whyQuestion, of family.Families) (service.Frontend, bool, error) {
 	if q.to[0].front != nil {
 		end, ok := q.to.of(of)
 		if !ok {
@@ -1042,7 +1070,7 @@ func (a *whyAnswers) tracesOf(w whyAnswer) []traceOf {
 			case s.Here && s.Direction == serviceDirection:
 				asking := traceOf{stages: []*api.WhyStage{s}}
 				var err error
-				if asking.flow, err = a.askingPacket(from, *c); err != nil {
+				if asking.flow, err = a.texts.askingPacket(from, *c); err != nil {
 					asking.failed = err.Error()
 				}
 				out = append(out, asking)
@@ -1054,7 +1082,7 @@ func (a *whyAnswers) tracesOf(w whyAnswer) []traceOf {
 			continue
 		}
 		var err error
-		if t.flow, err = a.packetOf(from, *c); err != nil {
+		if t.flow, err = a.texts.packetOf(from, *c); err != nil {
 			t.failed = err.Error()
 		}
 		out = append(out, t)
@@ -1063,7 +1091,7 @@ func (a *whyAnswers) tracesOf(w whyAnswer) []traceOf {
 }
 
 // packetOf is the first packet of a connection as it comes into this Node's switch.
-func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
+func (a *whyPackets) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	n, ok := a.tables.node.Get(self)
 	if !ok {
 		return "", errors.New("this Node's network is not known yet")
@@ -1138,14 +1166,14 @@ func tunnelHeaders(from, to netip.Addr) string {
 
 // askingPacket is the first packet of a connection to an address of a Service, as it comes into this Node's switch.
 // Packets of clients other than Pods come by the host, which has translated an external address or a node port.
-func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string, error) {
+func (a *whyPackets) askingPacket(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	asked, err := netip.ParseAddrPort(c.Asked)
 	if err != nil {
 		return "", err
 	}
 	c.Asked, c.To, c.Port = "", api.WhyEnd{Address: asked.Addr().String()}, asked.Port()
 	protocol := corev1.Protocol(c.Protocol)
-	f, ok := a.frontendAt(protocol, asked)
+	f, ok := a.addresses.frontendAt(protocol, asked)
 	if from.Kind == "Pod" || ok && f.Kind == service.ClusterIP { // the host translates no ClusterIP
 		return a.packetOf(from, c)
 	}
@@ -1154,7 +1182,8 @@ func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string,
 		return "", err
 	}
 	c.To.Address, c.Port = entry.Addr().String(), entry.Port()
-	if ok && a.tables.tenants != nil && a.servicePlace(derive.Object{Namespace: f.Namespace, Name: f.Service}).Isolated() {
+	key := derive.Object{Namespace: f.Namespace, Name: f.Service}
+	if ok && a.tables.tenants != nil && a.networks.servicePlace(key).Isolated() {
 		c.Asked = entry.String() // connection tracking has it
 	}
 	n, _ := a.tables.node.Get(self)
@@ -1163,13 +1192,14 @@ func (a *whyAnswers) askingPacket(from api.WhyEnd, c api.WhyConnection) (string,
 }
 
 // entryOf returns the address and port to which the host translates an address of a Service for clients outside.
-func (a *whyAnswers) entryOf(from api.WhyEnd, protocol corev1.Protocol, asked netip.AddrPort) (netip.AddrPort, error) {
+func (a *whyPackets) entryOf(from api.WhyEnd, protocol corev1.Protocol, asked netip.AddrPort) (netip.AddrPort, error) {
 	client, err := netip.ParseAddr(from.Address)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	want, port := datapath.Entry{Own: a.nodeOf(whyEnd{WhyEnd: from, ip: client}) == a.tables.nodeName}, asked.Port()
-	if f, ok := a.frontendAt(protocol, asked); ok && f.Kind != service.NodePort {
+	own := a.addresses.nodeOf(whyEnd{WhyEnd: from, ip: client}) == a.tables.nodeName
+	want, port := datapath.Entry{Own: own}, asked.Port()
+	if f, ok := a.addresses.frontendAt(protocol, asked); ok && f.Kind != service.NodePort {
 		number, ok := a.tables.flows.Services.Entries.Get(datapath.EntryID{Protocol: protocol, VIP: asked})
 		if !ok {
 			return netip.AddrPort{}, fmt.Errorf("the switch has no number of %s yet", asked)
