@@ -78,16 +78,6 @@ func (a *whyNetworks) clientEnd(d whyDestination) tenant.End {
 	return out
 }
 
-// isGateway reports whether an address is of a Node's gateway port.
-func (a *whyAddresses) isGateway(ip netip.Addr) bool {
-	if slices.Contains(a.gatewaysOf(a.tables.nodeName), ip) {
-		return true
-	}
-	return slices.ContainsFunc(a.tables.remotes.All(), func(row derive.Row[derive.Name, datapath.RemoteNode]) bool {
-		return slices.Contains(row.Value.GatewayIPs, ip)
-	})
-}
-
 // networkOf returns the decision of the networks of tenants about a connection. It has no reason if they have no part
 // in it.
 func (a *whyNetworks) networkOf(from whyEnd, q whyQuestion, d whyDestination) tenant.Decision {
