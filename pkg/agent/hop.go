@@ -299,7 +299,7 @@ func (a *hopAnswers) explain(hop *api.Hop, t appctl.Traced, groups map[uint32]fl
 		if o, ok := owners[s.Cookie]; ok {
 			step.Owner = ownerText(o, pods)
 		}
-		if rule, ok := a.observer.ruleAt(s.Cookie); ok {
+		if rule, ok := a.observer.rules.at(s.Cookie); ok {
 			text := ruleText(rule)
 			step.Rule = text.Policy + " " + text.Name
 		}
