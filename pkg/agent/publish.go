@@ -99,6 +99,13 @@ type wireguardParts struct {
 	publishers []*publisher[mcv1alpha1.WireGuardInfo]
 }
 
+// announce starts a comparison of WireGuard's keys with the keys that other clusters and Nodes read.
+func (w *wireguardParts) announce() {
+	for _, p := range w.publishers {
+		p.ask()
+	}
+}
+
 // newPublishers prepares encryption, the announcement of its keys, and their change.
 func (a *Agent) newPublishers() error {
 	a.wireguard.encryptions = newEncryptions(a.options)
@@ -136,7 +143,7 @@ func (a *Agent) newPublishers() error {
 		}
 		if e.keys != nil {
 			r := newRotation(e, a.tables, a.options.NodeName, a.log)
-			r.ready, r.announce = a.progress.ready, a.announce
+			r.ready, r.announce = a.progress.ready, a.wireguard.announce
 			p.want = r.published
 			if e.link == betweenClusters {
 				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {

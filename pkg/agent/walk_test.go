@@ -193,7 +193,7 @@ func (w *walk) startAgent() {
 	a.tables.loaded()
 	w.world.version++
 	w.world.tell(a.tables, version)
-	for _, run := range []func(context.Context){a.followPorts, a.followUnderlay, a.tables.engine.Run} {
+	for _, run := range []func(context.Context){a.followPorts, a.follower.followUnderlay, a.tables.engine.Run} {
 		running.Go(func() { run(ctx) })
 	}
 }
