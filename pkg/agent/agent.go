@@ -447,7 +447,7 @@ func (a *Agent) load(ctx context.Context) error {
 					s.LinkMACs[e.link.at] = e.mac.String()
 				}
 			}
-			a.tables.settings.Set(self, s)
+			a.tables.this.settings.Set(self, s)
 			a.tables.resolvers.node.Set(self, readResolvers(resolverFiles))
 			a.tables.readSwitch(a.switchPorts.State)
 			return nil
@@ -471,7 +471,7 @@ func (a *Agent) watchTables() {
 		if err != nil {
 			report(err)
 		}
-		t.keys.remember(saved, holdersWriter(path, saved, report))
+		t.inside.keys.remember(saved, holdersWriter(path, saved, report))
 	}
 	t.nodes.Watch(func(changes []derive.Change[derive.Object, nodeFacts]) {
 		if slices.ContainsFunc(changes,
@@ -512,10 +512,10 @@ func (a *Agent) watchTables() {
 	t.outputs.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
 	t.outputs.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.inside.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
-	t.announcement.Watch(func([]derive.Change[derive.Name, announcement]) { a.api.networks.ask() })
+	t.outputs.announcement.Watch(func([]derive.Change[derive.Name, announcement]) { a.api.networks.ask() })
 	t.objects.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.wireguard.announce() })
 	// It has the address inside.
-	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.wireguard.announce() })
+	t.peers.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.wireguard.announce() })
 	t.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.owners[o] = entries })
 	t.flows.Policies.Known.Watch(func() { p.policies = true })
 	t.policies.Attached.Watch(func(changes []derive.Change[derive.Name, policy.Attached]) {

@@ -619,9 +619,9 @@ func (c *captureTest) live(t *testing.T) {
 	}
 	refused(all, "runs 4 live captures")
 	leave()
-	for until := time.Now().Add(30 * time.Second); len(c.agent.captures.live) > 0; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); len(c.agent.api.captures.live) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("%d live captures have no reader", len(c.agent.captures.live))
+			t.Fatalf("%d live captures have no reader", len(c.agent.api.captures.live))
 		}
 	}
 	refused("{source: {pod: {name: gone}}}", "there is no Pod default/gone")
@@ -689,7 +689,7 @@ func (c *captureTest) restart(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	c.agent.captures.changed()
+	c.agent.api.captures.changed()
 	for until := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if s := c.state("done"); s.FilePath == "" && strings.Contains(
 			s.Condition(crdv1alpha1.PacketCaptureComplete).Message, "the file is lost") {

@@ -300,7 +300,7 @@ func (a *switchAnswers) servePeers(r *http.Request) (any, error) {
 		list.Peers = append(list.Peers, peer)
 	}
 	nodes := len(list.Peers)
-	peering, _ := a.tables.peering.Get(self)
+	peering, _ := a.tables.peers.peering.Get(self)
 	ways := a.tables.ways.byCluster(ports, counters)
 	for _, p := range peering.Peers {
 		var gateways []netip.Addr // the addresses that users see, also if there are others inside WireGuard
@@ -374,7 +374,7 @@ func (a *Agent) status() api.Status {
 		},
 		Problems: []api.Problem{},
 	}
-	if p, _ := a.tables.peering.Get(self); p.Part.Role != peering.None {
+	if p, _ := a.tables.peers.peering.Get(self); p.Part.Role != peering.None {
 		s.Gateway, s.Role = p.Part.Gateway.Name, p.Part.Role.String()
 	}
 	if last, passes, _ := a.tables.engine.Stats(); passes > 0 {

@@ -146,7 +146,7 @@ func (a *hopAnswers) outerSource(query url.Values) (netip.Addr, error) {
 		}
 		return remote.Address, nil
 	}
-	p, _ := a.dump.tables.peering.Get(self)
+	p, _ := a.dump.tables.peers.peering.Get(self)
 	for _, peer := range p.Peers {
 		if peer.ClusterID != query.Get("fromCluster") {
 			continue

@@ -125,7 +125,7 @@ func (a *hopAnswers) toTunnel(t appctl.Traced) api.HopEnd {
 	to, from := field("dst"), field("src")
 	next := &api.HopNext{Packet: headersOnly(t), Key: t.Fields["tun_id"], OuterDst: to.String()}
 	next.Node, next.Cluster, next.Gateway = a.farEnd(to)
-	if p, _ := a.dump.tables.peering.Get(self); next.Node == "" && !from.IsValid() {
+	if p, _ := a.dump.tables.peers.peering.Get(self); next.Node == "" && !from.IsValid() {
 		from = p.Part.End
 	}
 	if from.IsValid() {
@@ -148,7 +148,7 @@ func (a *hopAnswers) farEnd(to netip.Addr) (node, cluster, gateway string) {
 	if node = a.nodeAt(to); node != "" {
 		return node, "", ""
 	}
-	p, _ := a.dump.tables.peering.Get(self)
+	p, _ := a.dump.tables.peers.peering.Get(self)
 	for _, peer := range p.Peers {
 		for _, w := range peer.Gateways {
 			if w.End() == to {

@@ -76,7 +76,7 @@ func newNodeProbes(t *tables, log *slog.Logger) *nodeProbes {
 		failed: map[bool]string{},
 		targets: func(ctx context.Context) (out []probe.Target, every time.Duration, err error) {
 			err = ask(ctx, t.engine, func() {
-				if every, _ = t.monitors.Get(derive.Object{Name: crdv1alpha1.NodeLatencyMonitorName}); every == 0 {
+				if every, _ = t.objects.monitors.Get(derive.Object{Name: crdv1alpha1.NodeLatencyMonitorName}); every == 0 {
 					return
 				}
 				for _, row := range t.remotes.All() {

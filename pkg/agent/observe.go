@@ -560,9 +560,9 @@ func (o *observer) observe() (end func()) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.readers += by; o.readers > 0 {
-			o.tables.observed.Set(self, true)
+			o.tables.followed.connections.Set(self, true)
 		} else {
-			o.tables.observed.Delete(self)
+			o.tables.followed.connections.Delete(self)
 		}
 		o.ends.want(o.readers > 0)
 	}

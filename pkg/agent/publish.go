@@ -169,7 +169,7 @@ func keyText(i mcv1alpha1.WireGuardInfo) []any {
 // the Node has no such address. The second result is false while this is unknown. An agent that has just started must
 // not withdraw an announced address.
 func insideIP(t *tables) (string, bool) {
-	p, known := t.peering.Get(self)
+	p, known := t.peers.peering.Get(self)
 	if at := p.Part.Gateway; p.Part.Role == peering.Gateway && at.InsideIP.IsValid() {
 		return at.InsideIP.String(), known
 	}

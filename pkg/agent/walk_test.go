@@ -334,7 +334,7 @@ func (w *walk) settle() {
 		}
 	}
 	if w.gatewayMAC == "" {
-		row, _ := w.agent.tables.settings.Get(self)
+		row, _ := w.agent.tables.this.settings.Get(self)
 		w.gatewayMAC, w.ruleKey = row.GatewayMAC, row.RuleKey
 	}
 	if err := w.agent.flows.Synced(ctx); err != nil {

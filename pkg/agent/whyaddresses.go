@@ -133,7 +133,7 @@ func (a *whyAddresses) serviceSourceOf(node string, is4 bool) netip.Addr {
 }
 
 func (a *whyAddresses) gatewayIP() netip.Addr {
-	p, _ := a.tables.peering.Get(self)
+	p, _ := a.tables.peers.peering.Get(self)
 	return p.Part.End
 }
 
@@ -171,7 +171,7 @@ func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 			"Rules that deny Pods by their labels deny it, and no rule allows it by labels", ip, e.Node)
 		return e
 	}
-	p, _ := a.tables.peering.Get(self)
+	p, _ := a.tables.peers.peering.Get(self)
 	for _, peer := range p.Peers {
 		isGateway := slices.ContainsFunc(peer.Gateways, func(w peering.Way) bool { return w.End() == ip })
 		if isGateway || slices.ContainsFunc(peer.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {

@@ -38,8 +38,8 @@ func (a *whyNetworks) servicePlace(key derive.Object) tenant.Place {
 // networkEnd returns an end of a connection for the decision of the networks.
 func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 	within := func(p netip.Prefix) bool { return p.Contains(e.ip) }
-	ranges, _ := a.tables.ranges.Get(self)
-	p, _ := a.tables.peering.Get(self)
+	ranges, _ := a.tables.ranges.rows.Get(self)
+	p, _ := a.tables.peers.peering.Get(self)
 	n, _ := a.tables.node.Get(self)
 	reached := func(p peering.Peer) bool { return slices.ContainsFunc(p.CIDRs, within) }
 	unreached := func(c peering.Closed) bool { return slices.ContainsFunc(c.CIDRs, within) }

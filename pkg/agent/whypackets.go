@@ -95,7 +95,7 @@ func (a *whyPackets) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		source = fmt.Sprintf("in_port=%d,dl_src=%s,%s,tun_id=0", n.Tunnels.Port, n.GatewayMAC,
 			tunnelHeaders(remote.Address, n.Tunnels.Ends[0]))
 	case from.Cluster != "":
-		p, _ := a.tables.peering.Get(self)
+		p, _ := a.tables.peers.peering.Get(self)
 		i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == from.Cluster })
 		if i < 0 || len(n.Tunnels.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from cluster %s", from.Cluster)

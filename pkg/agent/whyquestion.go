@@ -92,7 +92,7 @@ func (a *whyReader) question(query url.Values) (q whyQuestion, err error) {
 	default:
 		return q, fmt.Errorf("family %q is not one of IPv4 and IPv6", text)
 	}
-	p, _ := a.tables.peering.Get(self)
+	p, _ := a.tables.peers.peering.Get(self)
 	var ids []string
 	for _, peer := range p.Peers {
 		ids = append(ids, peer.ClusterID)
@@ -307,7 +307,7 @@ func (a *whyReader) remoteEnd(number, cluster string) (e whyEnd, err error) {
 	if !a.tables.config.StretchedPolicies() {
 		return e, errors.New("from: policies do not span clusters here: set multicluster.enableStretchedNetworkPolicy")
 	}
-	p, _ := a.tables.peering.Get(self)
+	p, _ := a.tables.peers.peering.Get(self)
 	i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool {
 		return peer.ClusterID == cluster || cluster == "" &&
 			len(p.Peers) == 1
