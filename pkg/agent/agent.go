@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -91,22 +92,37 @@ type Agent struct {
 	started       time.Time
 	connections   connectionWork
 	confirms      *confirmations
-	reports       *reporter
-	infos         *heartbeat.Writer
+	api           apiWriters
 	answers       answers
-	seenWays      seenWays
-	hops          *metrics.Propagation
+	follower      *nodeFollower
 	restore       *restoreWait
-	moved         chan struct{} // this Node's object has changed
 	wireguard     wireguardParts
-	networks      *publisher[string] // of transportNetworks
-	addresses     *ipHolder          // of ExternalIPPools; nil without the feature
-	captures      *captures          // nil without the feature
 	file          *configFile
 	relays        *relays
 
 	// These are changes of passes that have not been handed over yet. Only the engine's goroutine uses them.
 	pending pending
+}
+
+// apiWriters write to the API server what this Node's agent knows.
+type apiWriters struct {
+	reports   *reporter
+	infos     *heartbeat.Writer
+	networks  *publisher[string] // of transportNetworks
+	addresses *ipHolder          // of ExternalIPPools; nil without the feature
+	captures  *captures          // nil without the feature
+}
+
+// runs returns the functions that write until their contexts end.
+func (w *apiWriters) runs() []func(context.Context) {
+	runs := []func(context.Context){w.reports.run, w.infos.Run, w.networks.run}
+	if w.addresses != nil {
+		runs = append(runs, w.addresses.run)
+	}
+	if w.captures != nil {
+		runs = append(runs, w.captures.loop)
+	}
+	return runs
 }
 
 // pending has the changes of passes that have not been handed to the writers yet.
@@ -153,8 +169,8 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.packetIns.observer.export.run(ctx) })
 		g.Go(func() error { return a.packetIns.probes.run(ctx) })
 		g.Go(func() error { return a.packetIns.probes.nodes.run(ctx) })
-		g.Go(func() error { return a.serveDebug(ctx) })
-		g.Go(func() error { return a.serveHealth(ctx) })
+		g.Go(func() error { return debugAPI{a}.serve(ctx) })
+		g.Go(func() error { return healthAPI{a}.serve(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
 		g.Go(func() error { return a.file.run(ctx) })
 		return g.Wait()
@@ -185,14 +201,12 @@ func newAgent(o Options) (*Agent, error) {
 		options: o,
 		config:  o.Config,
 		log:     o.Logger,
-		tables:  newTables(c, o.NodeName), seenWays: seenWays{down: downWays{}},
+		tables:  newTables(c, o.NodeName),
 		pending: pending{
 			owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{},
 			translations: map[derive.Object][]hostnet.Translation{}, hostPorts: map[derive.Name][]hostnet.HostPort{},
 		},
-		moved:    make(chan struct{}, 1),
 		progress: newProgress(), started: time.Now(),
-		hops:   metrics.NewPropagation(),
 		tracer: appctl.Client{RunDir: o.OVSRunDir},
 	}
 	a.file = &configFile{path: o.ConfigFile, have: o.Config, log: o.Logger, restart: "kubectl rollout restart -n " +
@@ -206,11 +220,12 @@ func newAgent(o Options) (*Agent, error) {
 	a.packetIns.names = newLearnedNames(agentNames{a}, file, least, a.log)
 	a.packetIns.names.load()
 	a.packetIns.strangers = newOtherServers(a.log)
+	reject := func(in ofp.PacketIn2) error { return a.packetIns.reject(a.tables, in) }
 	a.packetIns.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
-		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.packetIns.audit.take,
+		datapath.ServiceReject: reject, datapath.PolicyReject: reject, datapath.PolicyLog: a.packetIns.audit.take,
 		datapath.DNSAnswer: a.packetIns.names.take, datapath.DNSOther: a.packetIns.strangers.take,
 		datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.connections.flusher.take(in) },
-		datapath.NeighborSolicit: a.neighbor,
+		datapath.NeighborSolicit: a.packetIns.neighbor,
 		datapath.Dropped: func(in ofp.PacketIn2) error {
 			a.packetIns.traces.end(in)
 			return a.packetIns.observer.take(in)
@@ -219,16 +234,16 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.Opened:  func(in ofp.PacketIn2) error { return a.packetIns.observer.take(in) },
 		datapath.WayEcho: func(in ofp.PacketIn2) error { return a.packetIns.probes.take(in) },
 	}, a.log)
-	if a.networks, err = a.newNetworkPublisher(); err != nil {
+	if a.api.networks, err = a.newNetworkPublisher(); err != nil {
 		return nil, err
 	}
 	if err := a.newPublishers(); err != nil {
 		return nil, err
 	}
-	if a.addresses, err = a.newIPHolder(); err != nil {
+	if a.api.addresses, err = a.newIPHolder(); err != nil {
 		return nil, err
 	}
-	if a.captures, err = a.newCaptures(); err != nil {
+	if a.api.captures, err = a.newCaptures(); err != nil {
 		return nil, err
 	}
 	if c := a.config.AntreaProxy; c.ProxyAll && !c.DisableServiceHealthCheckServer {
@@ -256,7 +271,9 @@ func newAgent(o Options) (*Agent, error) {
 	})
 	a.restore = &restoreWait{a.tables, a.switchPorts, a.flows, a.progress, a.log, make(chan struct{}, 1)}
 	a.packetIns.audit.dropped = func(ctx context.Context) (map[uint32]uint64, error) { return logDrops(ctx, a.flows) }
-	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
+	a.follower = newNodeFollower(a)
+	hops := metrics.NewPropagation()
+	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { hops.Took(metrics.EndpointsToFlows, d) })
 	reader := &connectionReader{list: func(ctx context.Context, each func(string)) error {
 		return a.tracer.Lines(ctx, each, "dpctl/dump-conntrack", conntrackDump(a.config)...)
 	}}
@@ -272,14 +289,14 @@ func newAgent(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	look := reportLook{a.tables, a.flows, a.progress, &a.seenWays.report, new(family.Families)}
-	a.reports = newReporter(o.NodeName, client, look.policies, a.tables.nodes.Len, a.uid, a.log)
-	if a.infos, err = a.newInfo(); err != nil {
+	look := reportLook{a.tables, a.flows, a.progress, &a.follower.seenWays.report, new(family.Families)}
+	a.api.reports = newReporter(o.NodeName, client, look.policies, a.tables.nodes.Len, a.uid, a.log)
+	if a.api.infos, err = a.newInfo(); err != nil {
 		return nil, err
 	}
 	a.answers = answers{
 		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
-		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
+		policies: &policyAnswers{a.tables, a.flows}, why: newWhyAnswers(a.tables, a.tracer),
 	}
 	a.packetIns.observer = newObserver(a.config, a.tables, a.answers.why, a.flows, a.log)
 	if a.config.OVSDatapathType == "netdev" {
@@ -293,14 +310,14 @@ func newAgent(o Options) (*Agent, error) {
 	a.packetIns.probes = newWayProbes(a.tables, a.switchPorts, a.flows, a.log)
 	a.answers.hops = &hopAnswers{a.answers.dump, a.answers.why, a.packetIns.observer}
 	a.packetIns.traces = newPacketTraces(a.tables, a.answers.hops, a.flows, looks.revalidated, a.log)
-	if a.relays, err = newRelays(o, a.tables, a.debugHandler()); err != nil {
+	if a.relays, err = newRelays(o, a.tables, debugAPI{a}.handler()); err != nil {
 		return nil, err
 	}
 	ways := func() map[string][]api.Way {
 		return a.tables.ways.byCluster(portsNow(a.switchPorts, a.config), nil)
 	}
 	if o.Registerer != nil {
-		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts,
+		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), hops, a.packetIns.packets.counts,
 			a.packetIns.names.addresses, a.packetIns.observer.dropped, a.packetIns.observer.export, a.relays.open,
 			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
 			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log},
@@ -339,27 +356,21 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.attachments.restore(at)
 	}
 	open := a.tables.outside.servedBefore(a.log, hostnet.LeadsTo)
-	a.tables.external.keeps = a.addresses != nil
+	a.tables.external.keeps = a.api.addresses != nil
 	a.tables.loaded()
 	runs := []func(context.Context){
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
-		a.confirms.run, a.reports.run, a.infos.Run, a.trim, a.followSwitch, a.followUnderlay,
+		a.confirms.run, a.trim, a.follower.followSwitch, a.follower.followUnderlay,
 		a.restore.end, a.restore.freeUplink,
-		a.tables.engine.Run,
+		a.tables.engine.Run, a.relays.run,
 	}
+	runs = append(runs, a.api.runs()...)
 	if open {
 		d := &drain{untranslated: a.untranslated, log: a.log, count: openThroughEntries}
 		runs = append(runs, func(ctx context.Context) { d.run(ctx, a.tables.outside.open) })
 	}
 	if a.serviceHealth != nil {
 		runs = append(runs, a.serviceHealth.run)
-	}
-	runs = append(runs, a.networks.run, a.relays.run)
-	if a.addresses != nil {
-		runs = append(runs, a.addresses.run)
-	}
-	if a.captures != nil {
-		runs = append(runs, a.captures.loop)
 	}
 	for _, p := range a.wireguard.publishers {
 		runs = append(runs, p.run)
@@ -408,75 +419,6 @@ func (a *Agent) trim(ctx context.Context) {
 // MemoryReturned is the message about the end of trim.
 const MemoryReturned = "returned the memory of the start to the system"
 
-// observeWays takes over the state of the ways. It returns whether it has to be called again without an event.
-func (a *Agent) observeWays() bool {
-	now, ports := time.Now(), portsNow(a.switchPorts, a.config)
-	changed, unsteady := a.seenWays.report.observe(now, a.tables.ways.toReport(ports, a.flows.Stats().Connected))
-	if changed {
-		a.reports.changed()
-	}
-	lost, waiting := a.seenWays.down.lost(now, a.tables.ways.endsUp(ports))
-	a.tables.ways.lost.Replace(lost)
-	return unsteady || waiting
-}
-
-// followSwitch writes the state of the OVSDB to the tables whenever it changes. It
-// observes the ways once they are known.
-func (a *Agent) followSwitch(ctx context.Context) {
-	for {
-		a.tables.readSwitch(a.switchPorts.State)
-		var again <-chan time.Time
-		switch {
-		case a.tables.engine.Passes() == 0: // no way is known, as on a Node that is no Gateway
-			again = time.After(wayFirst)
-		case a.observeWays():
-			again = time.After(wayLook)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-again:
-		case <-a.switchPorts.Changed():
-		}
-	}
-}
-
-// Times of followUnderlay.
-const (
-	underlayEvery = 30 * time.Second
-	underlayRetry = 500 * time.Millisecond
-)
-
-// followUnderlay writes the Node's underlay to the tables. It does so when the host's network or this Node's object
-// changes, and at intervals.
-func (a *Agent) followUnderlay(ctx context.Context) {
-	reported := ""
-	for {
-		a.tables.resolvers.node.Set(self, readResolvers(resolverFiles))
-		wait, text := underlayEvery, ""
-		if u, err := a.tables.this.readUnderlay(); err == nil {
-			a.tables.this.underlay.Set(self, u)
-		} else {
-			wait, text = underlayRetry, err.Error()
-		}
-		if text != reported && text != "" {
-			a.log.Error("look at the Node's network; what the switch has stays", "error", text)
-		}
-		reported = text
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-a.host.Changed():
-		case <-a.moved:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
-	}
-}
-
 // load reads the OVSDB's record of attachments. While it waits, the switch forwards with its existing flows.
 func (a *Agent) load(ctx context.Context) error {
 	for {
@@ -505,7 +447,7 @@ func (a *Agent) load(ctx context.Context) error {
 					s.LinkMACs[e.link.at] = e.mac.String()
 				}
 			}
-			a.tables.settings.Set(self, s)
+			a.tables.this.settings.Set(self, s)
 			a.tables.resolvers.node.Set(self, readResolvers(resolverFiles))
 			a.tables.readSwitch(a.switchPorts.State)
 			return nil
@@ -529,18 +471,15 @@ func (a *Agent) watchTables() {
 		if err != nil {
 			report(err)
 		}
-		t.keys.remember(saved, holdersWriter(path, saved, report))
+		t.inside.keys.remember(saved, holdersWriter(path, saved, report))
 	}
 	t.nodes.Watch(func(changes []derive.Change[derive.Object, nodeFacts]) {
 		if slices.ContainsFunc(changes,
 			func(c derive.Change[derive.Object, nodeFacts]) bool { return c.Key.Name == a.options.NodeName }) {
-			select {
-			case a.moved <- struct{}{}:
-			default:
-			}
-			a.announce()
-			a.networks.ask()
-			a.reports.changed() // it may be another one of the same name
+			a.follower.nodeChanged()
+			a.wireguard.announce()
+			a.api.networks.ask()
+			a.api.reports.changed() // it may be another one of the same name
 		}
 	})
 	t.services.Slices.Watch(func(changes []derive.Change[derive.Object, service.SliceFacts]) {
@@ -552,8 +491,8 @@ func (a *Agent) watchTables() {
 	if a.serviceHealth != nil {
 		t.services.Health.Watch(a.serviceHealth.changed)
 	}
-	if a.captures != nil {
-		t.captures.rows.Watch(func([]derive.Change[derive.Object, captureRow]) { a.captures.changed() })
+	if a.api.captures != nil {
+		t.captures.rows.Watch(func([]derive.Change[derive.Object, captureRow]) { a.api.captures.changed() })
 	}
 	t.outside.translations.Watch(func(changes []derive.Change[derive.Object, []hostnet.Translation]) {
 		for _, c := range changes {
@@ -573,9 +512,10 @@ func (a *Agent) watchTables() {
 	t.outputs.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
 	t.outputs.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.inside.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
-	t.announcement.Watch(func([]derive.Change[derive.Name, announcement]) { a.networks.ask() })
-	t.objects.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
-	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
+	t.outputs.announcement.Watch(func([]derive.Change[derive.Name, announcement]) { a.api.networks.ask() })
+	t.objects.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.wireguard.announce() })
+	// It has the address inside.
+	t.peers.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.wireguard.announce() })
 	t.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.owners[o] = entries })
 	t.flows.Policies.Known.Watch(func() { p.policies = true })
 	t.policies.Attached.Watch(func(changes []derive.Change[derive.Name, policy.Attached]) {
@@ -586,8 +526,8 @@ func (a *Agent) watchTables() {
 		}
 	})
 	t.flows.Policies.Known.WatchConcerns(func(c datapath.Concern) { a.connections.rechecks.concern(c) })
-	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
-	t.this.familiesRow.Watch(func([]derive.Change[derive.Name, family.Families]) { a.reports.changed() })
+	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.api.reports.changed() })
+	t.this.familiesRow.Watch(func([]derive.Change[derive.Name, family.Families]) { a.api.reports.changed() })
 	t.engine.WatchProblems(problemlog.New(a.log, `"tombolo get status" lists the problems`).Changed)
 	t.engine.WatchPasses(func(s derive.PassStats) {
 		a.pending.started = s.Started
@@ -601,20 +541,13 @@ func (a *Agent) uid() types.UID {
 	return n.UID
 }
 
-// announce starts a comparison of WireGuard's keys with the keys that other clusters and Nodes read.
-func (a *Agent) announce() {
-	for _, p := range a.wireguard.publishers {
-		p.ask()
-	}
-}
-
 // apply hands the changes of passes to the writers. Before this Node's object is known, the switch and the host stay as
 // they are.
 func (a *Agent) apply() {
 	defer a.progress.wake()
 	t, p := a.tables, &a.pending
 	if _, ok := t.node.Get(self); !ok {
-		a.connectionsChanged()
+		p.handConnections(a.connections.flusher)
 		return
 	}
 	if p.bridges {
@@ -638,7 +571,7 @@ func (a *Agent) apply() {
 		}
 	}
 	if len(p.owners) > 0 {
-		a.flows.SetSome(a.pendingEntries)
+		a.flows.SetSome(p.entries(a.packetIns.observer))
 		for o := range p.owners {
 			if o.Kind == datapath.KindService {
 				a.confirms.declared(a.pending.started, o)
@@ -646,12 +579,12 @@ func (a *Agent) apply() {
 			}
 		}
 	}
-	a.connectionsChanged() // the flows are declared: they are waited for
+	p.handConnections(a.connections.flusher) // the flows are declared: they are waited for
 	a.connections.flusher.start()
 	a.connections.rechecks.start()
 	if p.policies {
 		a.connections.rechecks.changed()
-		a.reports.changed()
+		a.api.reports.changed()
 	}
 	a.progress.declared(p.pods, t.flows.ServedPods.Get)
 	// New maps: a map that was large once stays so.
@@ -715,19 +648,21 @@ func (a *Agent) rebuilding() bool {
 	return true
 }
 
-// connectionsChanged hands on which connections to Services the pass has changed.
-func (a *Agent) connectionsChanged() {
-	if a.pending.connections.any() {
-		a.connections.flusher.change(a.pending.connections)
-		a.pending.connections = connectionChanges{}
+// handConnections hands on which connections to Services the pass has changed.
+func (p *pending) handConnections(to *conntrackFlusher) {
+	if p.connections.any() {
+		to.change(p.connections)
+		p.connections = connectionChanges{}
 	}
 }
 
-// pendingEntries yields the desired entries of each owner that has changed.
-func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
-	for o, entries := range a.pending.owners {
-		if !yield(o, a.packetIns.observer.entries(o, entries())) {
-			return
+// entries yields the desired entries of each owner that has changed, with the reports of the observer.
+func (p *pending) entries(observer *observer) iter.Seq2[flow.Owner, flow.Entries] {
+	return func(yield func(flow.Owner, flow.Entries) bool) {
+		for o, entries := range p.owners {
+			if !yield(o, observer.entries(o, entries())) {
+				return
+			}
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (a *asked) addIn(namespace, name string) cni.Attachment {
 func (a *asked) get(path string, v any) string {
 	a.t.Helper()
 	answer := httptest.NewRecorder()
-	a.agent.debugHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+	debugAPI{a.agent}.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
 	var e api.Error
 	if answer.Code != http.StatusOK {
 		v = &e

@@ -544,16 +544,16 @@ func (c *captures) write(ctx context.Context, name string, row captureRow,
 }
 
 // serveCapture answers with the file of a capture of this Node.
-func (a *Agent) serveCapture(w http.ResponseWriter, r *http.Request) {
-	file, err := a.captures.open(r.URL.Query().Get("name"))
+func (d debugAPI) serveCapture(w http.ResponseWriter, r *http.Request) {
+	file, err := d.agent.api.captures.open(r.URL.Query().Get("name"))
 	if err != nil {
-		a.answerJSON(w, api.PathCapture, nil, err)
+		d.answerJSON(w, api.PathCapture, nil, err)
 		return
 	}
 	defer file.Close()
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	if _, err := io.Copy(w, file); err != nil {
-		a.log.Debug("debug API: write answer", "path", api.PathCapture, "error", err)
+		d.agent.log.Debug("debug API: write answer", "path", api.PathCapture, "error", err)
 	}
 }
 
@@ -581,33 +581,33 @@ func (c *captures) open(name string) (*os.File, error) {
 var errCaptureOff = errors.New("the feature PacketCapture is off: switch it on in featureGates of antrea-agent.conf")
 
 // serveLiveCapture streams packets until the reader leaves.
-func (a *Agent) serveLiveCapture(w http.ResponseWriter, r *http.Request) {
+func (d debugAPI) serveLiveCapture(w http.ResponseWriter, r *http.Request) {
 	sent := &flushed{to: w, control: http.NewResponseController(w)}
-	err := a.captureLive(r, sent)
+	err := d.captureLive(r, sent)
 	switch {
 	case err == nil || r.Context().Err() != nil: // the number is reached, or the reader has left
 	case !sent.begun:
-		a.answerJSON(w, api.PathLiveCapture, nil, err)
+		d.answerJSON(w, api.PathLiveCapture, nil, err)
 	default:
-		a.log.Info("a live capture has ended", "error", err)
+		d.agent.log.Info("a live capture has ended", "error", err)
 	}
 }
 
 // captureLive captures what a request asks for.
-func (a *Agent) captureLive(r *http.Request, to io.Writer) error {
-	if a.captures == nil {
+func (d debugAPI) captureLive(r *http.Request, to io.Writer) error {
+	if d.agent.api.captures == nil {
 		return errCaptureOff
 	}
 	var row captureRow
 	if err := json.Unmarshal([]byte(r.URL.Query().Get("spec")), &row.Spec); err != nil {
 		return fmt.Errorf("read spec: %w; are this command and the agent of one version?", err)
 	}
-	t := a.tables.captures
+	t := d.agent.tables.captures
 	pod, err := capturedPod(&row.Spec)
 	if err != nil {
 		return err
 	}
-	if err := ask(r.Context(), a.tables.engine, func() {
+	if err := ask(r.Context(), d.agent.tables.engine, func() {
 		pods := t.between()
 		facts, there := pods.pod(pod)
 		t.look(&row, pod, facts, there, pods)
@@ -618,10 +618,10 @@ func (a *Agent) captureLive(r *http.Request, to io.Writer) error {
 		return errors.New(text)
 	}
 	select {
-	case a.captures.live <- struct{}{}:
-		defer func() { <-a.captures.live }()
+	case d.agent.api.captures.live <- struct{}{}:
+		defer func() { <-d.agent.api.captures.live }()
 	default:
-		return fmt.Errorf("Node %s runs %d live captures, the most at once: end one of them", a.options.NodeName,
+		return fmt.Errorf("Node %s runs %d live captures, the most at once: end one of them", d.agent.options.NodeName,
 			maxLiveCaptures)
 	}
 	most := 0
@@ -630,8 +630,9 @@ func (a *Agent) captureLive(r *http.Request, to io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), captureLive)
 	defer cancel()
-	a.log.Info("packets are captured for a reader", "pod", pod.String(), "interface", row.Link)
-	_, err = a.captures.run(ctx, capture.Options{Interface: row.Link, Filter: row.Filter, Most: most, To: to, Live: true})
+	d.agent.log.Info("packets are captured for a reader", "pod", pod.String(), "interface", row.Link)
+	_, err = d.agent.api.captures.run(ctx, capture.Options{Interface: row.Link, Filter: row.Filter, Most: most, To: to,
+		Live: true})
 	return err
 }
 

@@ -180,7 +180,7 @@ func (c *captureTest) start(pod string) {
 	})
 	a.tables.loaded()
 	a.tables.external.held.Loaded()
-	a.captures.run = func(ctx context.Context, o capture.Options) (n int, err error) {
+	a.api.captures.run = func(ctx context.Context, o capture.Options) (n int, err error) {
 		within := c.wire.Do(func() error {
 			n, err = capture.Run(ctx, o)
 			return nil
@@ -189,7 +189,7 @@ func (c *captureTest) start(pod string) {
 	}
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var ends []chan struct{}
-	for _, run := range []func(context.Context){a.watcher.Run, a.tables.engine.Run, a.captures.loop} {
+	for _, run := range []func(context.Context){a.watcher.Run, a.tables.engine.Run, a.api.captures.loop} {
 		end := make(chan struct{})
 		ends = append(ends, end)
 		go func() {
@@ -349,7 +349,7 @@ func (c *captureTest) twoAtOnce(t *testing.T) {
 		u.Reason != crdv1alpha1.ReasonNotServed || !strings.Contains(u.Message, "tombolo capture fetch two") {
 		t.Errorf("a capture with a file server has %+v", second)
 	}
-	server := httptest.NewServer(c.agent.debugHandler())
+	server := httptest.NewServer(debugAPI{c.agent}.handler())
 	defer server.Close()
 	for name, want := range map[string]int{"one": 2, "two": 3, "none": -1, "../one": -1} {
 		answer, err := http.Get(server.URL + api.PathCapture + "?name=" + name)
@@ -366,7 +366,7 @@ func (c *captureTest) twoAtOnce(t *testing.T) {
 			t.Errorf("capture %s has %d packets", name, countPackets(t, text))
 		}
 	}
-	relayed := httptest.NewServer(reading(c.agent.debugHandler(), true))
+	relayed := httptest.NewServer(reading(debugAPI{c.agent}.handler(), true))
 	defer relayed.Close()
 	answer, err := http.Get(relayed.URL + api.PathCapture + "?name=one")
 	if err != nil {
@@ -567,7 +567,7 @@ func (c *captureTest) size(t *testing.T) {
 
 // live streams packets to readers.
 func (c *captureTest) live(t *testing.T) {
-	server := httptest.NewServer(c.agent.debugHandler())
+	server := httptest.NewServer(debugAPI{c.agent}.handler())
 	defer server.Close()
 	open := func(ctx context.Context, handlerAt, spec string) *http.Response {
 		t.Helper()
@@ -619,9 +619,9 @@ func (c *captureTest) live(t *testing.T) {
 	}
 	refused(all, "runs 4 live captures")
 	leave()
-	for until := time.Now().Add(30 * time.Second); len(c.agent.captures.live) > 0; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); len(c.agent.api.captures.live) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("%d live captures have no reader", len(c.agent.captures.live))
+			t.Fatalf("%d live captures have no reader", len(c.agent.api.captures.live))
 		}
 	}
 	refused("{source: {pod: {name: gone}}}", "there is no Pod default/gone")
@@ -630,7 +630,7 @@ func (c *captureTest) live(t *testing.T) {
 	refused("{source: {pod: {name: web}}, destination: {ip: x}}", "is no address")
 	refused("{source: {pod: {name: web}}, packet: {protocol: http}}", "spec.packet.protocol")
 	refused("[]", "read spec")
-	relayed := httptest.NewServer(reading(c.agent.debugHandler(), true))
+	relayed := httptest.NewServer(reading(debugAPI{c.agent}.handler(), true))
 	defer relayed.Close()
 	answer = open(t.Context(), relayed.URL, all)
 	if answer.Body.Close(); answer.StatusCode == http.StatusOK {
@@ -689,7 +689,7 @@ func (c *captureTest) restart(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	c.agent.captures.changed()
+	c.agent.api.captures.changed()
 	for until := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if s := c.state("done"); s.FilePath == "" && strings.Contains(
 			s.Condition(crdv1alpha1.PacketCaptureComplete).Message, "the file is lost") {

@@ -49,10 +49,13 @@ type switchAnswers struct {
 	tracer      appctl.Client
 }
 
-// serveDebug serves the debug API and the metrics on a unix socket that only root may open.
-func (a *Agent) serveDebug(ctx context.Context) error {
-	path := filepath.Join(a.options.RunDir, api.Socket)
-	if err := os.MkdirAll(a.options.RunDir, 0o755); err != nil {
+// debugAPI answers the requests of commands, of the relay and of Prometheus.
+type debugAPI struct{ agent *Agent }
+
+// serve serves the debug API and the metrics on a unix socket that only root may open.
+func (d debugAPI) serve(ctx context.Context) error {
+	path := filepath.Join(d.agent.options.RunDir, api.Socket)
+	if err := os.MkdirAll(d.agent.options.RunDir, 0o755); err != nil {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}
 	// A killed agent leaves its sockets; only one agent runs on a Node.
@@ -67,60 +70,60 @@ func (a *Agent) serveDebug(ctx context.Context) error {
 	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}
-	return serveHTTP(ctx, listener, a.debugHandler())
+	return serveHTTP(ctx, listener, d.handler())
 }
 
-func (a *Agent) debugHandler() http.Handler {
+func (d debugAPI) handler() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(path string, f func(*http.Request) (any, error)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			body, err := f(r)
-			a.answerJSON(w, path, body, err)
+			d.answerJSON(w, path, body, err)
 		})
 	}
-	answer(api.PathFlows, a.answers.dump.serveFlows)
-	answer(api.PathGroups, a.answers.dump.serveGroups)
-	answer(api.PathPorts, a.answers.dump.servePorts)
-	answer(api.PathPeers, a.answers.dump.servePeers)
-	answer(api.PathStatus, a.debugStatus)
-	answer(api.PathTrace, a.answers.dump.serveTrace)
-	answer(api.PathTraces, a.answers.serveTraces)
-	answer(api.PathHop, a.answers.hops.serve)
-	answer(api.PathExplain, a.answers.dump.serveExplain)
-	answer(api.PathPolicies, a.answers.policies.servePolicies)
-	answer(api.PathRules, a.answers.policies.serveRules)
-	answer(api.PathIdentities, a.answers.policies.serveIdentities)
-	answer(api.PathWhy, a.answers.why.serve)
-	answer(api.PathProbes, a.packetIns.probes.serve(a.options.NodeName))
-	for path, f := range a.nodeAnswers() {
+	answer(api.PathFlows, d.agent.answers.dump.serveFlows)
+	answer(api.PathGroups, d.agent.answers.dump.serveGroups)
+	answer(api.PathPorts, d.agent.answers.dump.servePorts)
+	answer(api.PathPeers, d.agent.answers.dump.servePeers)
+	answer(api.PathStatus, d.serveStatus)
+	answer(api.PathTrace, d.agent.answers.dump.serveTrace)
+	answer(api.PathTraces, d.agent.answers.serveTraces)
+	answer(api.PathHop, d.agent.answers.hops.serve)
+	answer(api.PathExplain, d.agent.answers.dump.serveExplain)
+	answer(api.PathPolicies, d.agent.answers.policies.servePolicies)
+	answer(api.PathRules, d.agent.answers.policies.serveRules)
+	answer(api.PathIdentities, d.agent.answers.policies.serveIdentities)
+	answer(api.PathWhy, d.agent.answers.why.serve)
+	answer(api.PathProbes, d.agent.packetIns.probes.serve(d.agent.options.NodeName))
+	for path, f := range d.nodeAnswers() {
 		answer(path, f)
 	}
-	answer(api.PathAgentInfo, a.serveInfo)
-	answer(api.PathFeatureGates, a.serveGates)
-	answer(api.PathLearnedNames, a.packetIns.names.serve)
-	answer(api.PathExternalIPs, a.serveExternalIPs)
-	answer(api.PathLogLevel, a.serveLogLevel)
-	mux.HandleFunc("PUT "+api.PathLogLevel, a.setLogLevel)
-	mux.HandleFunc("GET "+api.PathObserve, a.packetIns.observer.serve)
-	mux.HandleFunc("GET "+api.PathCapture, a.serveCapture)
-	mux.HandleFunc("GET "+api.PathLiveCapture, a.serveLiveCapture)
-	answer(api.PathPacketSend, a.packetIns.traces.send)
-	mux.HandleFunc("GET "+api.PathPacketWatch, a.packetIns.traces.watch)
-	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
+	answer(api.PathAgentInfo, d.serveInfo)
+	answer(api.PathFeatureGates, d.serveGates)
+	answer(api.PathLearnedNames, d.agent.packetIns.names.serve)
+	answer(api.PathExternalIPs, d.serveExternalIPs)
+	answer(api.PathLogLevel, d.serveLogLevel)
+	mux.HandleFunc("PUT "+api.PathLogLevel, d.setLogLevel)
+	mux.HandleFunc("GET "+api.PathObserve, d.agent.packetIns.observer.serve)
+	mux.HandleFunc("GET "+api.PathCapture, d.serveCapture)
+	mux.HandleFunc("GET "+api.PathLiveCapture, d.serveLiveCapture)
+	answer(api.PathPacketSend, d.agent.packetIns.traces.send)
+	mux.HandleFunc("GET "+api.PathPacketWatch, d.agent.packetIns.traces.watch)
+	if d.agent.options.Gatherer != nil && d.agent.config.EnablePrometheusMetrics {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(d.agent.options.Gatherer, promhttp.HandlerOpts{}))
 	}
 	return mux
 }
 
 // answerJSON writes an answer, or the error.
-func (a *Agent) answerJSON(w http.ResponseWriter, path string, body any, err error) {
+func (d debugAPI) answerJSON(w http.ResponseWriter, path string, body any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		body = api.Error{Error: err.Error()}
 	}
 	if err := json.NewEncoder(w).Encode(body); err != nil {
-		a.log.Debug("debug API: write answer", "path", path, "error", err)
+		d.agent.log.Debug("debug API: write answer", "path", path, "error", err)
 	}
 }
 
@@ -297,7 +300,7 @@ func (a *switchAnswers) servePeers(r *http.Request) (any, error) {
 		list.Peers = append(list.Peers, peer)
 	}
 	nodes := len(list.Peers)
-	peering, _ := a.tables.peering.Get(self)
+	peering, _ := a.tables.peers.peering.Get(self)
 	ways := a.tables.ways.byCluster(ports, counters)
 	for _, p := range peering.Peers {
 		var gateways []netip.Addr // the addresses that users see, also if there are others inside WireGuard
@@ -327,11 +330,11 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-func (a *Agent) debugStatus(r *http.Request) (any, error) {
-	s := a.status()
+func (d debugAPI) serveStatus(r *http.Request) (any, error) {
+	s := d.agent.status()
 	if s.OVS == "" { // only ovs-ctl notes it in the OVSDB
 		// If there is no answer, the version stays unknown. Waiting reports other faults of the switch.
-		s.OVS, _ = a.tracer.Version(r.Context())
+		s.OVS, _ = d.agent.tracer.Version(r.Context())
 	}
 	return s, nil
 }
@@ -371,7 +374,7 @@ func (a *Agent) status() api.Status {
 		},
 		Problems: []api.Problem{},
 	}
-	if p, _ := a.tables.peering.Get(self); p.Part.Role != peering.None {
+	if p, _ := a.tables.peers.peering.Get(self); p.Part.Role != peering.None {
 		s.Gateway, s.Role = p.Part.Gateway.Name, p.Part.Role.String()
 	}
 	if last, passes, _ := a.tables.engine.Stats(); passes > 0 {

@@ -29,7 +29,7 @@ func TestMetricsCanBeOff(t *testing.T) {
 			a.config.EnablePrometheusMetrics = false
 		}
 		answer := httptest.NewRecorder()
-		a.debugHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		debugAPI{a}.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if answer.Code != want {
 			t.Errorf("enablePrometheusMetrics %t: answer %d, want %d", enabled, answer.Code, want)
 		}
@@ -74,7 +74,7 @@ func TestStatusShowsConfigurationWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := a.debugStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
+	answer, err := debugAPI{a}.serveStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestStatusTellsOfTheHost(t *testing.T) {
 	}()
 	a.host.Set(hostnet.Desired{Links: []hostnet.Link{{Name: "antrea-gw0", Up: true}}})
 	ovstest.Eventually(t, "the status names the link", func() error {
-		answer, err := a.debugStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
+		answer, err := debugAPI{a}.serveStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
 		if err != nil {
 			return err
 		}

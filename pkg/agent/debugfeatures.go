@@ -15,27 +15,27 @@ import (
 )
 
 // serveGates lists the feature gates.
-func (a *Agent) serveGates(*http.Request) (any, error) {
+func (d debugAPI) serveGates(*http.Request) (any, error) {
 	list := api.GateList{}
 	for _, name := range gates.Names() {
 		g, _ := gates.Of(name)
 		list.Gates = append(list.Gates,
-			api.Gate{Name: name, On: a.config.Enabled(name), Stage: g.Stage(), Absent: !g.Have})
+			api.Gate{Name: name, On: d.agent.config.Enabled(name), Stage: g.Stage(), Absent: !g.Have})
 	}
 	return list, nil
 }
 
 // serveExternalIPs lists the addresses from pools that Services have.
-func (a *Agent) serveExternalIPs(r *http.Request) (any, error) {
-	t := a.tables.external
-	if a.addresses == nil {
+func (d debugAPI) serveExternalIPs(r *http.Request) (any, error) {
+	t := d.agent.tables.external
+	if d.agent.api.addresses == nil {
 		return nil, errors.New("the feature ServiceExternalIP is off: switch it on in featureGates of antrea-agent.conf")
 	}
 	candidates, ok := t.wanted()
 	if !ok {
 		return nil, errors.New("the agent does not know the addresses yet: try again")
 	}
-	holders, err := a.addresses.holders(r.Context())
+	holders, err := d.agent.api.addresses.holders(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -57,34 +57,34 @@ func (a *Agent) serveExternalIPs(r *http.Request) (any, error) {
 }
 
 // serveLogLevel answers with the level of the log.
-func (a *Agent) serveLogLevel(*http.Request) (any, error) {
-	if a.options.LogLevel == nil {
+func (d debugAPI) serveLogLevel(*http.Request) (any, error) {
+	if d.agent.options.LogLevel == nil {
 		return nil, errors.New("this agent's level of the log is fixed")
 	}
-	if a.options.LogLevel.Level() <= slog.LevelDebug {
+	if d.agent.options.LogLevel.Level() <= slog.LevelDebug {
 		return api.LogLevel{Level: 1}, nil
 	}
 	return api.LogLevel{}, nil
 }
 
 // setLogLevel changes the level of the log until the agent restarts.
-func (a *Agent) setLogLevel(w http.ResponseWriter, r *http.Request) {
+func (d debugAPI) setLogLevel(w http.ResponseWriter, r *http.Request) {
 	text := r.URL.Query().Get("level")
 	n, err := strconv.ParseUint(text, 10, 8)
 	var body any
 	switch {
 	case err != nil || n > 9:
 		err = fmt.Errorf("level=%s: want a number from 0 to 9", text)
-	case a.options.LogLevel != nil:
+	case d.agent.options.LogLevel != nil:
 		level := slog.LevelInfo
 		if n > 0 {
 			level = slog.LevelDebug
 		}
-		a.options.LogLevel.Set(level)
-		a.log.Info("the level of the log was changed", "level", level)
+		d.agent.options.LogLevel.Set(level)
+		d.agent.log.Info("the level of the log was changed", "level", level)
 	}
 	if err == nil {
-		body, err = a.serveLogLevel(r)
+		body, err = d.serveLogLevel(r)
 	}
-	a.answerJSON(w, r.URL.Path, body, err)
+	d.answerJSON(w, r.URL.Path, body, err)
 }

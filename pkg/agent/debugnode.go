@@ -29,15 +29,15 @@ const (
 
 // nodeAnswers are the answers about the Node itself, and about the parts of the switch that no command shows. They
 // change nothing.
-func (a *Agent) nodeAnswers() map[string]func(*http.Request) (any, error) {
+func (d debugAPI) nodeAnswers() map[string]func(*http.Request) (any, error) {
 	return map[string]func(*http.Request) (any, error){
-		api.PathMeters:      a.answers.dump.serveMeters,
-		api.PathOVSDB:       a.answers.dump.serveOVSDB,
+		api.PathMeters:      d.agent.answers.dump.serveMeters,
+		api.PathOVSDB:       d.agent.answers.dump.serveOVSDB,
 		api.PathLinks:       serveLinks,
 		api.PathRoutes:      serveRoutes,
 		api.PathNFTables:    serveNFTables,
 		api.PathGoroutines:  serveGoroutines,
-		api.PathConnections: a.serveConnections,
+		api.PathConnections: d.serveConnections,
 	}
 }
 
@@ -148,10 +148,10 @@ func serveGoroutines(*http.Request) (any, error) {
 }
 
 // serveConnections counts the tracked connections, and lists them if that is requested.
-func (a *Agent) serveConnections(r *http.Request) (any, error) {
+func (d debugAPI) serveConnections(r *http.Request) (any, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	tracked, limit, err := countConnections(ctx, a.tracer, a.config)
+	tracked, limit, err := countConnections(ctx, d.agent.tracer, d.agent.config)
 	if err != nil {
 		return nil, fmt.Errorf("count the tracked connections: %w", err)
 	}
@@ -159,18 +159,18 @@ func (a *Agent) serveConnections(r *http.Request) (any, error) {
 	if r.URL.Query().Get("entries") != "true" {
 		return list, nil
 	}
-	if a.config.OVSDatapathType == "netdev" && tracked > stallingConnections {
+	if d.agent.config.OVSDatapathType == "netdev" && tracked > stallingConnections {
 		return nil, fmt.Errorf("%d connections are tracked; the userspace datapath forwards nothing while it lists "+
 			"them, so at "+
 			"most %d are listed; `ovs-appctl dpctl/dump-conntrack` lists them all the same", tracked, stallingConnections)
 	}
-	err = a.tracer.Lines(ctx, func(line string) {
+	err = d.agent.tracer.Lines(ctx, func(line string) {
 		if len(list.Entries) == maxEntries {
 			list.LeftOut++
 			return
 		}
 		list.Entries = append(list.Entries, line)
-	}, "dpctl/dump-conntrack", conntrackDump(a.config)...)
+	}, "dpctl/dump-conntrack", conntrackDump(d.agent.config)...)
 	if err != nil {
 		return nil, fmt.Errorf("list the tracked connections: %w", err)
 	}

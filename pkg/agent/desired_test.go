@@ -55,7 +55,7 @@ func (t *tables) desired() Desired {
 	}
 	d.Bridges, _ = t.outputs.bridges.Get(self)
 	d.Host, _ = t.outputs.host.Get(self)
-	d.Peering, _ = t.peering.Get(self)
+	d.Peering, _ = t.peers.peering.Get(self)
 	for _, row := range t.services.Frontends.All() {
 		d.Frontends = append(d.Frontends, row.Value...)
 	}

@@ -14,22 +14,25 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// serveHealth answers the kubelet's probes through HTTP, at an address of localhost. A probe that runs a program in the
+// healthAPI answers the kubelet's probes.
+type healthAPI struct{ agent *Agent }
+
+// serve answers the kubelet's probes through HTTP, at an address of localhost. A probe that runs a program in the
 // container would cost the Node some 50 ms of a processor each time. /livez is 200 while the agent answers. /readyz is
 // 200 while the Node's network is ready, else 503 with the reason. Without an address it serves nothing. If the port is
 // taken, it retries, and the rest of the agent continues.
-func (a *Agent) serveHealth(ctx context.Context) error {
-	address := a.options.HealthAddress
+func (h healthAPI) serve(ctx context.Context) error {
+	address := h.agent.options.HealthAddress
 	if !address.IsValid() {
 		return nil
 	}
 	for told := false; ; told = true {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
 		if err == nil {
-			return serveHTTP(ctx, listener, a.healthHandler())
+			return serveHTTP(ctx, listener, h.handler())
 		}
 		if !told {
-			a.log.Error("cannot answer the kubelet's probes; trying again", "error", err,
+			h.agent.log.Error("cannot answer the kubelet's probes; trying again", "error", err,
 				"remedy",
 				"free the port, or give another as apiPort in antrea-agent.conf and in the probes of the DaemonSet tombolo-agent")
 		}
@@ -56,18 +59,18 @@ func serveWith(ctx context.Context, l net.Listener, server *http.Server) error {
 	return nil
 }
 
-func (a *Agent) healthHandler() http.Handler {
+func (h healthAPI) handler() http.Handler {
 	mux := http.NewServeMux()
 	probe := func(path string, failing func(api.Status) bool) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			s := a.status() // also for /livez: it asks every part of the agent
+			s := h.agent.status() // also for /livez: it asks every part of the agent
 			text := "ok"
 			if failing(s) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				text = strings.Join(append([]string{"the Node's network is not ready"}, s.Waiting...), "; ")
 			}
 			if _, err := io.WriteString(w, text+"\n"); err != nil {
-				a.log.Debug("answer a probe", "path", path, "error", err)
+				h.agent.log.Debug("answer a probe", "path", path, "error", err)
 			}
 		})
 	}

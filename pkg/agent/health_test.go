@@ -36,7 +36,7 @@ func TestProbes(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
-	go func() { ran <- a.serveHealth(ctx) }()
+	go func() { ran <- healthAPI{a}.serve(ctx) }()
 	ovstest.Eventually(t, "the log names the remedy", func() error {
 		if text := log.String(); !strings.Contains(text, "apiPort") {
 			return fmt.Errorf("it is %q", text)

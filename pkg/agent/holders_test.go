@@ -57,7 +57,7 @@ func TestHolders(t *testing.T) {
 						t.Error(err)
 					}
 					tables := newTables(config.Default(), "node-1")
-					tables.keys.remember(saved, holdersWriter(path, maps.Clone(saved), fail))
+					tables.inside.keys.remember(saved, holdersWriter(path, maps.Clone(saved), fail))
 					return tables
 				}
 				tables := start()
@@ -76,7 +76,7 @@ func TestHolders(t *testing.T) {
 						tables.engine.Pass()
 					}
 				}
-				if have, _ := tables.keys.holders.Get(keyID(row.key)); have != row.want {
+				if have, _ := tables.inside.keys.holders.Get(keyID(row.key)); have != row.want {
 					t.Errorf("key %s is that of %q, want %q", row.key, have, row.want)
 				}
 			})

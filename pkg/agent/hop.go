@@ -146,7 +146,7 @@ func (a *hopAnswers) outerSource(query url.Values) (netip.Addr, error) {
 		}
 		return remote.Address, nil
 	}
-	p, _ := a.dump.tables.peering.Get(self)
+	p, _ := a.dump.tables.peers.peering.Get(self)
 	for _, peer := range p.Peers {
 		if peer.ClusterID != query.Get("fromCluster") {
 			continue
@@ -218,7 +218,7 @@ func (a *hopAnswers) wanted(t appctl.Traced, groups map[uint32]flowsync.DumpedGr
 			case !ip.IsValid():
 			case ip == q.endpoint:
 				return []netip.Addr{ip}
-			case q.cluster != "" && a.why.endAt(ip).Cluster == q.cluster:
+			case q.cluster != "" && a.why.addresses.endAt(ip).Cluster == q.cluster:
 				out = append(out, ip)
 			}
 		}
@@ -299,7 +299,7 @@ func (a *hopAnswers) explain(hop *api.Hop, t appctl.Traced, groups map[uint32]fl
 		if o, ok := owners[s.Cookie]; ok {
 			step.Owner = ownerText(o, pods)
 		}
-		if rule, ok := a.observer.ruleAt(s.Cookie); ok {
+		if rule, ok := a.observer.rules.at(s.Cookie); ok {
 			text := ruleText(rule)
 			step.Rule = text.Policy + " " + text.Name
 		}
@@ -325,7 +325,7 @@ func (a *hopAnswers) choice(g appctl.TracedGroup, known flowsync.DumpedGroup) ap
 		}
 		bucket := api.HopBucket{Weight: b.Weight, To: bucketText(b)}
 		if ip := bucketEnd(b); ip.IsValid() {
-			end := a.why.endAt(ip)
+			end := a.why.addresses.endAt(ip)
 			bucket.Name = cmp.Or(end.Name, a.nodeAt(ip))
 			if end.Cluster != "" {
 				bucket.Name = "cluster " + end.Cluster

@@ -80,7 +80,7 @@ func (a *hopAnswers) lost(t appctl.Traced, kind datapath.PacketKind) api.HopEnd 
 	if kind != datapath.Dropped {
 		out.Verdict = record.Rejected
 	}
-	a.observer.explain(r, out, a.why.endAt(r.Src), a.why.endAt(r.Dst))
+	a.observer.explain(r, out, a.why.addresses.endAt(r.Src), a.why.addresses.endAt(r.Dst))
 	end := api.HopEnd{Verdict: out.Verdict, Reason: out.Reason, Message: out.Message, Policies: out.Policies}
 	if out.Rule != nil {
 		end.Rule = out.Rule.Policy + " " + out.Rule.Name
@@ -125,7 +125,7 @@ func (a *hopAnswers) toTunnel(t appctl.Traced) api.HopEnd {
 	to, from := field("dst"), field("src")
 	next := &api.HopNext{Packet: headersOnly(t), Key: t.Fields["tun_id"], OuterDst: to.String()}
 	next.Node, next.Cluster, next.Gateway = a.farEnd(to)
-	if p, _ := a.dump.tables.peering.Get(self); next.Node == "" && !from.IsValid() {
+	if p, _ := a.dump.tables.peers.peering.Get(self); next.Node == "" && !from.IsValid() {
 		from = p.Part.End
 	}
 	if from.IsValid() {
@@ -148,7 +148,7 @@ func (a *hopAnswers) farEnd(to netip.Addr) (node, cluster, gateway string) {
 	if node = a.nodeAt(to); node != "" {
 		return node, "", ""
 	}
-	p, _ := a.dump.tables.peering.Get(self)
+	p, _ := a.dump.tables.peers.peering.Get(self)
 	for _, peer := range p.Peers {
 		for _, w := range peer.Gateways {
 			if w.End() == to {
@@ -175,7 +175,7 @@ func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 	n, _ := a.dump.tables.node.Get(self)
 	to := destination(t)
 	if slices.Contains(n.GatewayIPs, to) || slices.Contains(n.NodePortAddresses, to) ||
-		a.why.nodeOf(whyEnd{ip: to}) == n.Name {
+		a.why.addresses.nodeOf(whyEnd{ip: to}) == n.Name {
 		return api.HopEnd{Verdict: api.HopDelivered, To: "the host of Node " + n.Name}
 	}
 	if next := a.directNode(to); next != "" {

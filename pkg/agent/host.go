@@ -19,54 +19,54 @@ import (
 // bridgesOf returns the desired bridges and ports of the switch: the integration bridge with the gateway port, the
 // tunnel port and a port for each attached Pod. If the userspace datapath takes over the underlay's interface, there is
 // one more bridge.
-func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []problem.Problem) {
-	_, u, ok := t.this.ready(r)
+func (o *outputs) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []problem.Problem) {
+	_, u, ok := o.from.this.ready(r)
 	if !ok {
 		return nil, nil
 	}
 	var ps problems
-	transport := t.this.transportAddress(r, &ps)
-	s, _ := derive.Get(r, t.settings, self)
+	transport := o.from.this.transportAddress(r, &ps)
+	s, _ := derive.Get(r, o.from.this.settings, self)
 	gateway := bridge.Port{
-		Name:        t.config.HostGateway,
+		Name:        o.from.config.HostGateway,
 		Type:        "internal",
 		OFPort:      gatewayOFPort,
 		MAC:         s.GatewayMAC,
-		MTU:         podMTU(t.config, u),
+		MTU:         podMTU(o.from.config, u),
 		ExternalIDs: map[string]string{externalIDType: typeGateway},
 	}
 	tunnel := bridge.Port{
 		Name:        TunnelPortName,
-		Type:        tunnelType(t.config, t.tunnelsOver6(r, &ps)),
+		Type:        tunnelType(o.from.config, o.tunnelsOver6(r, &ps)),
 		OFPort:      tunnelOFPort,
-		Options:     tunnelOptions(t.config, t.ways.onlyEnd(transport, r)),
+		Options:     tunnelOptions(o.from.config, o.from.ways.onlyEnd(transport, r)),
 		ExternalIDs: map[string]string{externalIDType: typeTunnel},
 	}
 	integration := bridge.Bridge{
-		Name:         t.config.OVSBridge,
-		DatapathType: t.config.OVSDatapathType,
+		Name:         o.from.config.OVSBridge,
+		DatapathType: o.from.config.OVSDatapathType,
 		FailMode:     "secure",
 		Protocols:    []string{"OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"},
 		ExternalIDs:  map[string]string{"roundNum": "1"},
-		ZoneTimeouts: datapath.ZoneTimeouts(t.config.OVSDatapathType),
+		ZoneTimeouts: datapath.ZoneTimeouts(o.from.config.OVSDatapathType),
 		Ports:        []bridge.Port{gateway, tunnel},
 	}
-	integration.Ports = append(integration.Ports, t.ways.bfdPorts(transport, r)...)
+	integration.Ports = append(integration.Ports, o.from.ways.bfdPorts(transport, r)...)
 	numbers := map[derive.Name]ofp.Port{}
-	for _, n := range derive.All(r, t.pods.numbers) {
+	for _, n := range derive.All(r, o.from.pods.numbers) {
 		numbers[n.Key] = n.Value
 	}
-	for _, a := range derive.All(r, t.pods.attachments) {
+	for _, a := range derive.All(r, o.from.pods.attachments) {
 		integration.Ports = append(integration.Ports, bridge.Port{
 			Name: a.Value.PortName, OFPort: uint32(numbers[a.Key]), ExternalIDs: cni.ExternalIDs(a.Value),
 			OwnQueueing: a.Value.Bandwidth.ToPod != cni.Rate{},
 		})
 	}
 	out := []bridge.Bridge{integration}
-	if up, ok := derive.Get(r, t.outputs.uplink, self); ok {
+	if up, ok := derive.Get(r, o.uplink, self); ok {
 		out = append(out, up.Bridge)
 	}
-	out = append(out, t.inside.bridges(r, u)...)
+	out = append(out, o.from.inside.bridges(r, u)...)
 	return out, ps
 }
 
@@ -80,19 +80,19 @@ func tunnelType(c config.Config, over6 bool) string {
 
 // tunnelsOver6 reports whether the tunnels of this Node are over IPv6. If tunnels to other clusters are over the other
 // version of IP, those to other Nodes decide. Then the kernel's gre does not carry the first.
-func (t *tables) tunnelsOver6(r *derive.Reader, ps *problems) bool {
-	n, _ := derive.Get(r, t.node, self)
-	p, _ := derive.Get(r, t.clusters.Part, self)
+func (o *outputs) tunnelsOver6(r *derive.Reader, ps *problems) bool {
+	n, _ := derive.Get(r, o.from.node, self)
+	p, _ := derive.Get(r, o.from.peers.clusters.Part, self)
 	if len(n.Tunnels.Ends) == 0 {
 		return false
 	}
 	over6 := over6(n)
-	if p.Role == peering.Gateway && p.End.Is6() != over6 && tunnelType(t.config, true) == "ip6gre" {
+	if p.Role == peering.Gateway && p.End.Is6() != over6 && tunnelType(o.from.config, true) == "ip6gre" {
 		remedy := "set tunnelType in antrea-agent.conf to geneve or vxlan"
-		if !t.config.EncryptsPeers() { // inside of encryption all ends are of IPv4
+		if !o.from.config.EncryptsPeers() { // inside of encryption all ends are of IPv4
 			remedy += ", or the annotation multicluster.antrea.io/gateway-ip to an address of the other version"
 		}
-		ps.report(t.this.object(), "metadata.annotations", "TunnelFamiliesDiffer",
+		ps.report(o.from.this.object(), "metadata.annotations", "TunnelFamiliesDiffer",
 			"packets do not pass to other clusters: tunnels end at %s there and at %s in this cluster, and gre on the kernel's "+
 				"datapath has one version of IP: %s", p.End, n.Tunnels.Ends[0], remedy)
 	}
@@ -125,16 +125,16 @@ func tunnelOptions(c config.Config, transport netip.Addr) map[string]string {
 func routeLocalnet(link string) string { return "net/ipv4/conf/" + link + "/route_localnet" }
 
 // hostOf returns the desired state of the Node's own network stack.
-func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []problem.Problem) {
-	_, u, ok := t.this.ready(r)
+func (o *outputs) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []problem.Problem) {
+	_, u, ok := o.from.this.ready(r)
 	if !ok {
 		return hostnet.Desired{}, nil
 	}
-	mtu := podMTU(t.config, u)
-	node, _ := derive.Get(r, t.node, self)
+	mtu := podMTU(o.from.config, u)
+	node, _ := derive.Get(r, o.from.node, self)
 	ranges := node.PodCIDRs
-	serviceCIDRs, _ := derive.Get(r, t.ranges, self)
-	gw := t.config.HostGateway
+	serviceCIDRs, _ := derive.Get(r, o.from.ranges.rows, self)
+	gw := o.from.config.HostGateway
 	link := hostnet.Link{Name: gw, MTU: mtu, Up: true}
 	d := hostnet.Desired{
 		Sysctls: map[string]string{
@@ -155,13 +155,13 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		}
 		link.Addresses = append(link.Addresses, netip.PrefixFrom(ip, cidr.Bits()))
 	}
-	t.external.host(&link, r) // without ranges the port keeps its previous addresses
+	o.from.external.host(&link, r) // without ranges the port keeps its previous addresses
 	d.Links = append(d.Links, link)
 	if node.Families.Has4() {
 		d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})
 	}
 	if node.Families.Has6() {
-		t.hostOf6(&d, u, r)
+		o.hostOf6(&d, u, r)
 	}
 
 	// The host reaches Services through the switch, and also Pods of Nodes to which packets go through a tunnel.
@@ -175,10 +175,10 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 				d.Routes = append(d.Routes, hostnet.Route{Dst: dst, Gateway: hop, Link: gw, Source: source, OnLink: true})
 			}
 		}
-		via, direct := t.routesToPods(r, u, source, hop)
+		via, direct := o.routesToPods(r, u, source, hop)
 		d.Routes = append(append(d.Routes, via...), direct...)
 		if !source.Is4() {
-			d.Behind = t.behindOf(ranges, serviceCIDRs, r)
+			d.Behind = o.behindOf(ranges, serviceCIDRs, r)
 		}
 		// Packets that the host forwards to Pods enter the switch with another MAC than the host's own packets
 		// (datapath.Node).
@@ -190,16 +190,16 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		// Replies to hairpin connections: the address is the switch's.
 		d.Routes = append(d.Routes, hostnet.Route{Dst: netip.PrefixFrom(hop, hop.BitLen()), Link: gw, Source: source})
 	}
-	d.Masquerade = t.masquerade(r, ranges)
-	t.outside.host(&d, node)
-	t.hostPorts.host(&d, u, r)
-	t.inside.host(&d, r, u) // routes of the uplink are added later, so no packet uses them before
-	if up, ok := derive.Get(r, t.outputs.uplink, self); ok {
+	d.Masquerade = o.masquerade(r, ranges)
+	o.from.outside.host(&d, node)
+	o.from.hostPorts.host(&d, u, r)
+	o.from.inside.host(&d, r, u) // routes of the uplink are added later, so no packet uses them before
+	if up, ok := derive.Get(r, o.uplink, self); ok {
 		d.Links = append(d.Links, up.Links...)
 		d.Routes = append(d.Routes, up.Routes...)
 	}
 	if u.Uplink != nil {
-		d.Tunnels = append(d.Tunnels, t.tunnels(r))
+		d.Tunnels = append(d.Tunnels, o.tunnels(r))
 	}
 	return d, nil
 }
@@ -208,17 +208,17 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 // send them in the name of a Pod, and policies would take them for the Pod's. In mode encap the packets of all Pods to
 // Pods and Services are in the switches alone. Packets of Pods of a Node that announces a network of IPv6 may come from
 // the network. To other destinations packets have their Node's address, unless noSNAT is set.
-func (t *tables) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) hostnet.Behind {
-	in := hostnet.Behind{Link: t.config.HostGateway}
+func (o *outputs) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) hostnet.Behind {
+	in := hostnet.Behind{Link: o.from.config.HostGateway}
 	for _, p := range own {
 		if !is4(p) {
 			in.Sources = append(in.Sources, p.Masked())
 		}
 	}
 	var behind, outside []netip.Prefix
-	for _, n := range derive.All(r, t.nodes) {
+	for _, n := range derive.All(r, o.from.nodes) {
 		switch cidrs, _ := n.Value.podCIDRs(family.IPv6); {
-		case n.Key.Name == t.nodeName:
+		case n.Key.Name == o.from.nodeName:
 		case n.Value.announces6():
 			outside = append(outside, cidrs...)
 		default:
@@ -230,7 +230,7 @@ func (t *tables) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) ho
 			in.Sources = append(in.Sources, p)
 		}
 	}
-	if t.config.NoSNAT {
+	if o.from.config.NoSNAT {
 		in.To = slices.Clone(in.Sources)
 		for _, p := range serviceCIDRs {
 			if !is4(p) {
@@ -244,8 +244,8 @@ func (t *tables) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) ho
 // hostOf6 adds the part of IPv6 that has no counterpart in IPv4. The switch's answer to a Neighbor Solicitation costs
 // an upcall, so the host has permanent neighbours: its next hop, and the Pods of this Node. The gateway port takes
 // nothing from router advertisements.
-func (t *tables) hostOf6(d *hostnet.Desired, u Underlay, r *derive.Reader) {
-	gw := t.config.HostGateway
+func (o *outputs) hostOf6(d *hostnet.Desired, u Underlay, r *derive.Reader) {
+	gw := o.from.config.HostGateway
 	d.Sysctls["net/ipv6/conf/"+gw+"/disable_ipv6"] = "0" // new links may have it off
 	d.Sysctls["net/ipv6/conf/"+gw+"/accept_ra"] = "0"
 	d.Sysctls["net/ipv6/conf/all/forwarding"] = "1"
@@ -253,7 +253,7 @@ func (t *tables) hostOf6(d *hostnet.Desired, u Underlay, r *derive.Reader) {
 		d.RouterLink = u.Link
 	}
 	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP6, MAC: virtualMAC})
-	for _, pod := range derive.All(r, t.pods.rows) {
+	for _, pod := range derive.All(r, o.from.pods.rows) {
 		for _, ip := range pod.Value.IPs {
 			if !ip.Is4() {
 				d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: ip, MAC: pod.Value.MAC.String()})

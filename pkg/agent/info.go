@@ -38,7 +38,7 @@ func (a *Agent) newInfo() (*heartbeat.Writer, error) {
 }
 
 // serveInfo answers with the AntreaAgentInfo as it would be written now.
-func (a *Agent) serveInfo(r *http.Request) (any, error) { return a.info(r.Context()), nil }
+func (d debugAPI) serveInfo(r *http.Request) (any, error) { return d.agent.info(r.Context()), nil }
 
 // info returns the state of this agent. Parts that do not answer are left out.
 func (a *Agent) info(ctx context.Context) crdv1beta1.AntreaAgentInfo {

@@ -91,7 +91,7 @@ func newQuietAgent(t *testing.T, to *rest.Config, level *slog.LevelVar) *Agent {
 func TestLogLevel(t *testing.T) {
 	var level slog.LevelVar
 	a := newQuietAgent(t, &rest.Config{Host: "https://192.0.2.1"}, &level)
-	server := httptest.NewServer(a.debugHandler())
+	server := httptest.NewServer(debugAPI{a}.handler())
 	defer server.Close()
 	ask := func(method, query string) string {
 		t.Helper()

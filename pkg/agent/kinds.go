@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,7 @@ type clusterObjects struct {
 	imports      *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
 	sets         *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
 	exports      *derive.Source[derive.Object, bool]
+	monitors     *derive.Source[derive.Object, time.Duration]     // the time between two probes, by NodeLatencyMonitor
 	asked        *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
 }
 
@@ -74,7 +76,7 @@ func (t *tables) declareKinds() {
 	}
 	t.captures.objects = watch.NewSource(k, "packetcaptures", captureFactsOf, watch.If(t.config.Enabled("PacketCapture")),
 		watch.IfAllowed())
-	t.monitors = watch.NewSource(k, "nodelatencymonitors", pingIntervalOf,
+	t.objects.monitors = watch.NewSource(k, "nodelatencymonitors", pingIntervalOf,
 		watch.If(t.config.Enabled("NodeLatencyMonitor")), watch.IfAllowed())
 	t.kinds = k
 }

@@ -94,12 +94,12 @@ type announcement struct {
 
 // announcementOf returns the networks of the addresses at which other Nodes reach this one. There is no row before the
 // Node's network has been read.
-func (t *tables) announcementOf(_ derive.Name, r *derive.Reader) (announcement, []problem.Problem) {
-	now, ok := derive.Get(r, t.this.now, self)
+func (o *outputs) announcementOf(_ derive.Name, r *derive.Reader) (announcement, []problem.Problem) {
+	now, ok := derive.Get(r, o.from.this.now, self)
 	if !ok {
 		return announcement{}, nil
 	}
-	mode := t.config.TrafficEncapMode
+	mode := o.from.config.TrafficEncapMode
 	if mode == config.Encap {
 		return announcement{Known: true}, nil
 	}
@@ -109,7 +109,7 @@ func (t *tables) announcementOf(_ derive.Name, r *derive.Reader) (announcement, 
 	}
 	var ps problems
 	var texts []string
-	families := t.this.families(r)
+	families := o.from.this.families(r)
 	for _, six := range []bool{false, true} {
 		end, ok := now.Node.endOf(six)
 		// The hosts of IPv4 have no rule that needs an announcement.
@@ -123,7 +123,7 @@ func (t *tables) announcementOf(_ derive.Name, r *derive.Reader) (announcement, 
 		case mode == config.NoEncap:
 			texts = append(texts, netip.PrefixFrom(end, end.BitLen()).String())
 		default:
-			ps.report(t.this.object(), "status.addresses", "TransportNetworkUnknown",
+			ps.report(o.from.this.object(), "status.addresses", "TransportNetworkUnknown",
 				"packets of %s to all Nodes go through tunnels: the transport interface does not have the address %s, at which "+
 					"the other Nodes reach this one: set transportInterface in antrea-agent.conf to the interface that has it",
 				family.Of([]netip.Prefix{netip.PrefixFrom(end, 0)}), end)
@@ -135,37 +135,37 @@ func (t *tables) announcementOf(_ derive.Name, r *derive.Reader) (announcement, 
 // routesToPods returns the host's routes to the Pods of other Nodes: through the switch, and to the Nodes themselves. A
 // direct Node in another subnet has no route, since the network between the Nodes routes its podCIDR.
 // All routes are of the family of their source address.
-func (t *tables) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Addr) (via, direct []hostnet.Route) {
+func (o *outputs) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Addr) (via, direct []hostnet.Route) {
 	routed := map[netip.Prefix]bool{}
 	ofSource := func(p netip.Prefix) bool { return is4(p) == source.Is4() }
-	for _, n := range derive.All(r, t.remotes) {
+	for _, n := range derive.All(r, o.from.remotes) {
 		if !n.Value.DirectTo(source) {
 			continue
 		}
-		facts, _ := derive.Get(r, t.nodes, derive.Object{Name: n.Value.Name})
+		facts, _ := derive.Get(r, o.from.nodes, derive.Object{Name: n.Value.Name})
 		next, _ := facts.endOf(source.Is6())
 		neighbor := slices.ContainsFunc(u.Networks, func(p netip.Prefix) bool { return p.Contains(next) })
-		for _, cidr := range t.flows.RangesOf(r, n.Value) {
+		for _, cidr := range o.from.flows.RangesOf(r, n.Value) {
 			if !ofSource(cidr) {
 				continue
 			}
 			if routed[cidr] = true; neighbor {
 				direct = append(direct, hostnet.Route{Dst: cidr, Gateway: next, Link: u.Link, Source: source,
-					Yields: t.config.TrafficEncapMode == config.NoEncap})
+					Yields: o.from.config.TrafficEncapMode == config.NoEncap})
 			}
 		}
 	}
-	for _, n := range derive.All(r, t.nodes) {
-		if n.Key.Name == t.nodeName {
+	for _, n := range derive.All(r, o.from.nodes) {
+		if n.Key.Name == o.from.nodeName {
 			continue
 		}
-		ranges, err := n.Value.podCIDRs(t.this.families(r))
+		ranges, err := n.Value.podCIDRs(o.from.this.families(r))
 		if err != nil {
 			continue
 		}
 		for _, cidr := range ranges {
 			if !routed[cidr] && ofSource(cidr) {
-				via = append(via, hostnet.Route{Dst: cidr, Gateway: hop, Link: t.config.HostGateway, Source: source,
+				via = append(via, hostnet.Route{Dst: cidr, Gateway: hop, Link: o.from.config.HostGateway, Source: source,
 					OnLink: true})
 			}
 		}
@@ -178,19 +178,19 @@ func (t *tables) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Ad
 // which hosts route packets between Pods, its flows and its rules change at different moments. If a packet of an open
 // connection got the Node's address in between, it would end the connection. With noSNAT the network outside routes the
 // Pods' addresses. The Service address is of no network, so it is always masqueraded.
-func (t *tables) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
-	m := hostnet.Masquerade{ExceptLink: t.config.HostGateway}
-	families := t.this.families(r)
+func (o *outputs) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
+	m := hostnet.Masquerade{ExceptLink: o.from.config.HostGateway}
+	families := o.from.this.families(r)
 	for _, ip := range []netip.Addr{serviceVIP, serviceVIP6} {
 		if families.Serve(ip) {
 			m.Always = append(m.Always, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
-	if t.config.NoSNAT {
+	if o.from.config.NoSNAT {
 		return m
 	}
 	m.Sources, m.Except = ranges, slices.Clone(ranges) // its own ranges stay while the API server lacks its object
-	for _, n := range derive.All(r, t.nodes) {
+	for _, n := range derive.All(r, o.from.nodes) {
 		cidrs, _ := n.Value.podCIDRs(families)
 		m.Except = append(m.Except, cidrs...)
 	}
@@ -224,7 +224,7 @@ func (a *Agent) newNetworkPublisher() (*publisher[string], error) {
 	return &publisher[string]{
 		what: "the Node's transport network",
 		want: func() (string, bool) {
-			row, _ := a.tables.announcement.Get(self)
+			row, _ := a.tables.outputs.announcement.Get(self)
 			return row.Text, row.Known
 		},
 		get: func() (problem.Object, string, bool) {

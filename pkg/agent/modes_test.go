@@ -286,7 +286,7 @@ func TestModesOverIPv6(t *testing.T) {
 			tables := newTables(v.Config, v.NodeName)
 			tables.set(v)
 			tables.engine.Pass()
-			announces, _ := tables.announcement.Get(self)
+			announces, _ := tables.outputs.announcement.Get(self)
 			except := row.masqueradeNot
 			if except == "" {
 				except = "[10.11.0.0/24 10.11.1.0/24 10.11.2.0/24 fd11::/64 fd11:0:0:1::/64 fd11:0:0:2::/64]"
@@ -350,7 +350,7 @@ func TestAnnouncement(t *testing.T) {
 		tables := newTables(v.Config, v.NodeName)
 		tables.set(v)
 		tables.engine.Pass()
-		if row, ok := tables.announcement.Get(self); !ok || row != (announcement{Known: true, Text: want}) {
+		if row, ok := tables.outputs.announcement.Get(self); !ok || row != (announcement{Known: true, Text: want}) {
 			t.Errorf("%s: the Node announces %+v, want %q", mode, row, want)
 		}
 		n := nodeFactsOf(v.Nodes[0])

@@ -76,7 +76,7 @@ func newNodeProbes(t *tables, log *slog.Logger) *nodeProbes {
 		failed: map[bool]string{},
 		targets: func(ctx context.Context) (out []probe.Target, every time.Duration, err error) {
 			err = ask(ctx, t.engine, func() {
-				if every, _ = t.monitors.Get(derive.Object{Name: crdv1alpha1.NodeLatencyMonitorName}); every == 0 {
+				if every, _ = t.objects.monitors.Get(derive.Object{Name: crdv1alpha1.NodeLatencyMonitorName}); every == 0 {
 					return
 				}
 				for _, row := range t.remotes.All() {
@@ -92,29 +92,18 @@ func newNodeProbes(t *tables, log *slog.Logger) *nodeProbes {
 // run probes until ctx ends. Without targets it has no socket.
 func (p *nodeProbes) run(ctx context.Context) error {
 	defer p.close(func(bool) bool { return true })
-	look := time.NewTicker(probeLook)
-	defer look.Stop()
-	tick := time.NewTicker(probeTick)
-	defer tick.Stop()
-	var some <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-look.C:
-			targets, every, err := p.targets(ctx)
-			if err != nil {
-				continue // the agent ends, or is busy
-			}
-			if some = nil; len(targets) > 0 {
-				some = tick.C
-			}
-			p.open(targets)
-			p.Set(now, targets, every)
-		case <-some:
-			p.send()
+	some := false
+	probeLoop(ctx, func(now time.Time) bool {
+		targets, every, err := p.targets(ctx)
+		if err != nil {
+			return some // the agent ends, or is busy
 		}
-	}
+		p.open(targets)
+		p.Set(now, targets, every)
+		some = len(targets) > 0
+		return some
+	}, func(time.Time) { p.send() })
+	return nil
 }
 
 // open opens and closes sockets, so that each version of IP of the targets has one.

@@ -114,6 +114,8 @@ type folded struct {
 
 // ruleNames are the names of rules.
 type ruleNames struct {
+	tables   *tables
+	cookie   func(flow.Owner) uint64
 	read     time.Time
 	passes   uint64 // of the engine, when they were read
 	byCookie map[uint64]datapath.NamedRule
@@ -131,6 +133,7 @@ func newObserver(c config.Config, t *tables, why *whyAnswers, flows *flowsync.Sy
 			Help: "Packets that the switch has dropped or refused and that are recorded, by the reason of the record. Packets " +
 				"whose copies were lost have the reason unrecorded.",
 		}, []string{"reason"}),
+		rules:   ruleNames{tables: t, cookie: flows.Cookie},
 		senders: map[netip.Addr]int{}, isolated: map[isolatedKey]isolatedPolicies{},
 	}
 }
@@ -255,7 +258,7 @@ func (o *observer) named(r seenReport) record.Event {
 		Time: r.at, Node: o.tables.nodeName, Verdict: record.Dropped, Protocol: r.ProtocolName(), Count: 1,
 		Table: datapath.Program.Name(r.Table), Reason: r.Reason(),
 	}
-	from, to := o.why.endAt(r.Src), o.why.endAt(r.Dst)
+	from, to := o.why.addresses.endAt(r.Src), o.why.addresses.endAt(r.Dst)
 	out.From, out.To = o.endOf(from, r.SrcPort), o.endOf(to, r.DstPort)
 	front, served := o.service(r, out)
 	if r.Way != 0 {
@@ -264,7 +267,7 @@ func (o *observer) named(r seenReport) record.Event {
 	if r.Kind == datapath.Opened {
 		out.Verdict, out.Table = record.Allowed, ""
 		out.First = r.FromPod || from.Node == ""
-		out.Egress, out.Ingress = o.ruleOf(r.EgressRule), o.ruleOf(r.IngressRule)
+		out.Egress, out.Ingress = o.rules.of(r.EgressRule), o.rules.of(r.IngressRule)
 		return record.Event{Connection: out}
 	}
 	out.First = true
@@ -324,7 +327,7 @@ func (o *observer) wayOf(number uint16) string {
 
 // explain adds the rule that has dropped a packet, or the policies that isolate its Pod.
 func (o *observer) explain(r seenReport, out *record.Record, from, to whyEnd) {
-	rule, ok := o.ruleAt(r.Cookie)
+	rule, ok := o.rules.at(r.Cookie)
 	direction, judged := datapath.RuleTables[r.Table]
 	switch {
 	case ok:
@@ -367,20 +370,20 @@ func (o *observer) isolatedBy(d policy.Direction, own whyEnd, c policy.Connectio
 	return names
 }
 
-// ruleAt is the rule whose flows have a cookie.
-func (o *observer) ruleAt(cookie uint64) (datapath.NamedRule, bool) {
-	rule, ok := o.rules.byCookie[cookie]
-	if !ok && flow.Kind(cookie>>40) == datapath.KindPolicy && o.readRules() {
-		rule, ok = o.rules.byCookie[cookie]
+// at is the rule whose flows have a cookie.
+func (n *ruleNames) at(cookie uint64) (datapath.NamedRule, bool) {
+	rule, ok := n.byCookie[cookie]
+	if !ok && flow.Kind(cookie>>40) == datapath.KindPolicy && n.readAgain() {
+		rule, ok = n.byCookie[cookie]
 	}
 	return rule, ok
 }
 
-// ruleOf is the rule with a number, or nil.
-func (o *observer) ruleOf(number uint32) *record.Rule {
-	rule, ok := o.rules.byNumber[number]
-	if !ok && datapath.IsRuleNumber(number) && o.readRules() {
-		rule, ok = o.rules.byNumber[number]
+// of is the rule with a number, or nil.
+func (n *ruleNames) of(number uint32) *record.Rule {
+	rule, ok := n.byNumber[number]
+	if !ok && datapath.IsRuleNumber(number) && n.readAgain() {
+		rule, ok = n.byNumber[number]
 	}
 	if !ok {
 		return nil
@@ -397,21 +400,21 @@ func ruleText(rule datapath.NamedRule) *record.Rule {
 	return &record.Rule{Policy: rule.Key.Policy.String(), Name: name}
 }
 
-// readRules reads the names of rules again, unless it has just done so. A number never gets another meaning, so earlier
+// readAgain reads the names of rules again, unless it has just done so. A number never gets another meaning, so earlier
 // names stay.
-func (o *observer) readRules() bool {
-	_, passes, _ := o.tables.engine.Stats()
-	if time.Since(o.rules.read) < rulesKept || passes == o.rules.passes || o.tables.flows.Policies == nil {
+func (n *ruleNames) readAgain() bool {
+	_, passes, _ := n.tables.engine.Stats()
+	if time.Since(n.read) < rulesKept || passes == n.passes || n.tables.flows.Policies == nil {
 		return false
 	}
-	byOwner, byNumber := o.tables.flows.Policies.RuleNames()
-	if len(o.rules.byNumber) > maxRuleNames || o.rules.byNumber == nil {
-		o.rules = ruleNames{byCookie: map[uint64]datapath.NamedRule{}, byNumber: map[uint32]datapath.NamedRule{}}
+	byOwner, byNumber := n.tables.flows.Policies.RuleNames()
+	if len(n.byNumber) > maxRuleNames || n.byNumber == nil {
+		n.byCookie, n.byNumber = map[uint64]datapath.NamedRule{}, map[uint32]datapath.NamedRule{}
 	}
-	o.rules.read, o.rules.passes = time.Now(), passes
-	maps.Copy(o.rules.byNumber, byNumber)
+	n.read, n.passes = time.Now(), passes
+	maps.Copy(n.byNumber, byNumber)
 	for owner, rule := range byOwner {
-		o.rules.byCookie[o.flows.Cookie(owner)] = rule
+		n.byCookie[n.cookie(owner)] = rule
 	}
 	return true
 }
@@ -557,9 +560,9 @@ func (o *observer) observe() (end func()) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.readers += by; o.readers > 0 {
-			o.tables.observed.Set(self, true)
+			o.tables.followed.connections.Set(self, true)
 		} else {
-			o.tables.observed.Delete(self)
+			o.tables.followed.connections.Delete(self)
 		}
 		o.ends.want(o.readers > 0)
 	}

@@ -69,8 +69,8 @@ func TestOwn(t *testing.T) {
 	// A table of the test's own, since an Own is no table: it is part of the peering.
 	tables := newTables(v.Config, v.NodeName)
 	own := derive.NewTable(tables.engine, "own", func(_ derive.Name, r *derive.Reader) (peering.Own, []problem.Problem) {
-		return tables.own(r), nil
-	}, derive.KeysOf(tables.settings))
+		return tables.peers.own(r), nil
+	}, derive.KeysOf(tables.this.settings))
 	tables.set(v)
 	tables.engine.Pass()
 	have, _ := own.Get(self)

@@ -31,7 +31,9 @@ type ownNode struct {
 	underlay *derive.Source[derive.Name, Underlay]
 	now      *derive.Table[derive.Name, thisNode]
 	last     *derive.Source[derive.Name, thisNode] // the last row of now, for when there is no row
-	local    func() ([]netip.Addr, error)          // reads Underlay.Local
+	settings *derive.Source[derive.Name, settings]
+	record   *derive.Source[derive.Name, uplinkRecord]
+	local    func() ([]netip.Addr, error) // reads Underlay.Local
 
 	attachments *derive.Source[derive.Name, cni.Attachment]
 	familiesRow *derive.Table[derive.Name, family.Families]

@@ -95,10 +95,10 @@ func (p *packets) send(ctx context.Context, packetOut func(context.Context, ofp.
 }
 
 // reject answers connections to Services without endpoints, and connections that policies reject.
-func (a *Agent) reject(in ofp.PacketIn2) error {
-	a.packetIns.traces.end(in)
-	_ = a.packetIns.observer.take(in) // whether or not it can be recorded, it is answered
-	out, err := datapath.Reject(in, a.tables.flows.Services.Asked(a.tables.services.Find))
+func (p *packetIns) reject(t *tables, in ofp.PacketIn2) error {
+	p.traces.end(in)
+	_ = p.observer.take(in) // whether or not it can be recorded, it is answered
+	out, err := datapath.Reject(in, t.flows.Services.Asked(t.services.Find))
 	if err != nil {
 		return err
 	}
@@ -106,16 +106,16 @@ func (a *Agent) reject(in ofp.PacketIn2) error {
 	if err != nil {
 		return err
 	}
-	return a.packetIns.packets.answer(h.Src.String(), out)
+	return p.packets.answer(h.Src.String(), out)
 }
 
 // neighbor answers Neighbor Solicitations that the switch cannot answer itself. A client is a port, since it may use
 // many addresses of its link.
-func (a *Agent) neighbor(in ofp.PacketIn2) error {
+func (p *packetIns) neighbor(in ofp.PacketIn2) error {
 	out, err := datapath.Neighbor(in)
 	if err != nil {
 		return err
 	}
 	port, _, _ := in.Metadata.Get(ofp.InPort)
-	return a.packetIns.packets.answer(fmt.Sprint("port ", port.Lo), out)
+	return p.packets.answer(fmt.Sprint("port ", port.Lo), out)
 }

@@ -259,7 +259,7 @@ func (p *packetTraces) declare(ctx context.Context) error {
 	watchers := slices.Collect(maps.Values(p.watchers))
 	p.mu.Unlock()
 	if len(watchers) == 0 {
-		p.tables.traced.Delete(self)
+		p.tables.followed.packets.Delete(self)
 		return nil
 	}
 	var held []datapath.HeldPacket
@@ -276,7 +276,7 @@ func (p *packetTraces) declare(ctx context.Context) error {
 		return err
 	}
 	slices.SortFunc(held, datapath.HeldPacket.Compare)
-	p.tables.traced.Set(self, datapath.Tracing{On: true, Held: slices.Compact(held)})
+	p.tables.followed.packets.Set(self, datapath.Tracing{On: true, Held: slices.Compact(held)})
 	return nil
 }
 
@@ -286,7 +286,7 @@ func (p *packetTraces) applied(ctx context.Context, w *packetWatcher) error {
 	defer cancel()
 	for taken := false; !taken; {
 		if err := ask(ctx, p.tables.engine, func() {
-			now, _ := p.tables.traced.Get(self)
+			now, _ := p.tables.followed.packets.Get(self)
 			mine := func(h datapath.HeldPacket) bool {
 				return h.SrcPort == w.srcPort && h.Protocol == w.protocol && h.IPv6 == w.ipv6
 			}
@@ -375,7 +375,7 @@ func (p *packetTraces) describeEnd(r seenReport, out *api.PacketSeen) {
 	if r.Kind != datapath.Dropped {
 		end.Verdict, out.Point = record.Rejected, api.PacketRejected
 	}
-	p.observer.explain(r, end, p.hops.why.endAt(r.Src), p.hops.why.endAt(r.Dst))
+	p.observer.explain(r, end, p.hops.why.addresses.endAt(r.Src), p.hops.why.addresses.endAt(r.Dst))
 	out.Reason, out.Message, out.Policies = end.Reason, end.Message, end.Policies
 	if end.Rule != nil {
 		out.Rule = end.Rule.Policy + " " + end.Rule.Name

@@ -33,7 +33,7 @@ type packetWatch struct {
 // watchPacket begins to watch a packet, and returns once the switch reports it.
 func (a *asked) watchPacket(t *testing.T, query string) *packetWatch {
 	t.Helper()
-	server := httptest.NewServer(a.agent.debugHandler())
+	server := httptest.NewServer(debugAPI{a.agent}.handler())
 	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+api.PathPacketWatch+"?"+query, nil)
 	a.must(err)

@@ -40,7 +40,7 @@ func TestPassesAreSeen(t *testing.T) {
 	}()
 	ask := func(path string) string {
 		answer := httptest.NewRecorder()
-		a.debugHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		debugAPI{a}.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
 		return answer.Body.String()
 	}
 	for path, wants := range map[string][]string{

@@ -19,7 +19,7 @@ type clusterRange struct {
 
 // peersPodsOf returns the Pod ranges of other clusters that cannot be reached. These are all Pod ranges if Pod-to-Pod
 // connectivity is off.
-func (t *tables) peersPodsOf(_ derive.Name, r *derive.Reader) ([]clusterRange, []problem.Problem) {
+func (t *peerTables) peersPodsOf(_ derive.Name, r *derive.Reader) ([]clusterRange, []problem.Problem) {
 	if !t.config.MulticlusterGateway() || t.config.Multicluster.EnablePodToPodConnectivity {
 		return nil, nil
 	}
@@ -43,8 +43,8 @@ func importedService(_ derive.Object, s service.SliceFacts) []derive.Object {
 }
 
 // unreachable reports an imported Service with endpoints among the Pods of other clusters, once.
-func (t *tables) unreachable(key derive.Object, r *derive.Reader) (bool, []problem.Problem) {
-	ranges, _ := derive.Get(r, t.peersPods, self)
+func (t *peerTables) unreachable(key derive.Object, r *derive.Reader) (bool, []problem.Problem) {
+	ranges, _ := derive.Get(r, t.unreached, self)
 	for _, s := range derive.List(r, t.services.ByService, key) {
 		for _, e := range s.Value.Endpoints {
 			i := slices.IndexFunc(ranges, func(c clusterRange) bool { return c.pods.Contains(e.Addr) })

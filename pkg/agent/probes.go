@@ -69,23 +69,31 @@ func (t *wayTables) toProbe(ports map[string]bridge.PortState, mtu int) (out []p
 
 // run probes until ctx ends. While the switch does not answer, it sends nothing.
 func (p *wayProbes) run(ctx context.Context) error {
-	look := time.NewTicker(probeLook)
-	defer look.Stop()
+	probeLoop(ctx, func(now time.Time) bool {
+		ways := p.ways()
+		p.Set(now, ways)
+		return len(ways) > 0
+	}, func(now time.Time) { p.send(ctx, p.Due(now)) }) // without a connection to the switch they are unsent
+	return nil
+}
+
+// probeLoop calls look once in probeLook, until ctx ends. While look returns true, it calls send once in probeTick.
+func probeLoop(ctx context.Context, look func(now time.Time) bool, send func(now time.Time)) {
+	looks := time.NewTicker(probeLook)
+	defer looks.Stop()
 	tick := time.NewTicker(probeTick)
 	defer tick.Stop()
 	var some <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case now := <-look.C:
-			ways := p.ways()
-			if some = nil; len(ways) > 0 {
+			return
+		case now := <-looks.C:
+			if some = nil; look(now) {
 				some = tick.C
 			}
-			p.Set(now, ways)
 		case now := <-some:
-			p.send(ctx, p.Due(now)) // without a connection to the switch they are unsent
+			send(now)
 		}
 	}
 }

@@ -99,6 +99,13 @@ type wireguardParts struct {
 	publishers []*publisher[mcv1alpha1.WireGuardInfo]
 }
 
+// announce starts a comparison of WireGuard's keys with the keys that other clusters and Nodes read.
+func (w *wireguardParts) announce() {
+	for _, p := range w.publishers {
+		p.ask()
+	}
+}
+
 // newPublishers prepares encryption, the announcement of its keys, and their change.
 func (a *Agent) newPublishers() error {
 	a.wireguard.encryptions = newEncryptions(a.options)
@@ -136,7 +143,7 @@ func (a *Agent) newPublishers() error {
 		}
 		if e.keys != nil {
 			r := newRotation(e, a.tables, a.options.NodeName, a.log)
-			r.ready, r.announce = a.progress.ready, a.announce
+			r.ready, r.announce = a.progress.ready, a.wireguard.announce
 			p.want = r.published
 			if e.link == betweenClusters {
 				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {
@@ -162,7 +169,7 @@ func keyText(i mcv1alpha1.WireGuardInfo) []any {
 // the Node has no such address. The second result is false while this is unknown. An agent that has just started must
 // not withdraw an announced address.
 func insideIP(t *tables) (string, bool) {
-	p, known := t.peering.Get(self)
+	p, known := t.peers.peering.Get(self)
 	if at := p.Part.Gateway; p.Part.Role == peering.Gateway && at.InsideIP.IsValid() {
 		return at.InsideIP.String(), known
 	}

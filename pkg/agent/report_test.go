@@ -542,14 +542,14 @@ func TestNewNodeWakesReporter(t *testing.T) {
 	n := testNode("node-1", "192.168.78.101", "10.11.0.0/24")
 	for _, uid := range []types.UID{"1", "2"} {
 		select {
-		case <-a.reports.wake:
+		case <-a.api.reports.wake:
 		default:
 		}
 		n.UID = uid
 		a.tables.kinds.Set(n)
 		a.tables.engine.Pass()
-		if len(a.reports.wake) != 1 || a.uid() != uid {
-			t.Errorf("UID %s: it looks %d times, and knows %s", uid, len(a.reports.wake), a.uid())
+		if len(a.api.reports.wake) != 1 || a.uid() != uid {
+			t.Errorf("UID %s: it looks %d times, and knows %s", uid, len(a.api.reports.wake), a.uid())
 		}
 	}
 }

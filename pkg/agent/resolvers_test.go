@@ -52,7 +52,7 @@ func TestResolvers(t *testing.T) {
 		c := config.Default()
 		c.DNSServerOverride = override
 		w := newTables(c, "node-1")
-		w.settings.Set(self, settings{Known: true})
+		w.this.settings.Set(self, settings{Known: true})
 		w.resolvers.node.Set(self, node)
 		w.kinds.Loaded()
 		w.loaded()

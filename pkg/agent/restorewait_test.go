@@ -57,7 +57,7 @@ func TestFreeUplink(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The status has the switch's version, which only ovs-ctl would have noted in the OVSDB.
-	answer, err := a.debugStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
+	answer, err := debugAPI{a}.serveStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
 	if s, ok := answer.(api.Status); err != nil || !ok || !strings.Contains(ovs.Appctl("version"), s.OVS) || s.OVS == "" {
 		t.Errorf("status: %v, Open vSwitch %q, want that of %s", err, s.OVS, ovs.Appctl("version"))
 	}

@@ -429,7 +429,7 @@ func TestRotationAsked(t *testing.T) {
 			if reason != test.reason {
 				t.Errorf("problems %v", r.problems())
 			}
-			if p, _ := tables.peering.Get(self); p.Part.Role != peering.Gateway {
+			if p, _ := tables.peers.peering.Get(self); p.Part.Role != peering.Gateway {
 				t.Errorf("role %v", p.Part.Role)
 			}
 		})

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -54,10 +53,6 @@ type tables struct {
 	objects clusterObjects
 	nodes   *derive.Source[derive.Object, nodeFacts]
 
-	// From the Node.
-	settings *derive.Source[derive.Name, settings]
-	record   *derive.Source[derive.Name, uplinkRecord]
-
 	services *service.Tables
 	policies *policy.Tables
 	flows    *datapath.Tables
@@ -66,9 +61,8 @@ type tables struct {
 	resolvers *resolverTables
 
 	this      *ownNode
-	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
-	peering   *derive.Table[derive.Name, peering.Peering]
-	clusters  peering.Tables // the same, by cluster
+	ranges    *serviceRanges
+	peers     *peerTables
 	ways      *wayTables
 	node      *derive.Table[derive.Name, datapath.Node]
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
@@ -77,23 +71,59 @@ type tables struct {
 	hostPorts *hostPortTables
 	external  *externalIPTables
 	captures  *captureTables
-	monitors  *derive.Source[derive.Object, time.Duration] // the time between two probes of a Node, by NodeLatencyMonitor
 	outputs   outputs
 	inside    *insideTables
-	keys      *nodeKeys
-	peersPods *derive.Table[derive.Name, []clusterRange]
+	followed  followed
+}
 
-	announcement *derive.Table[derive.Name, announcement]
-	observed     *derive.Source[derive.Name, bool]             // set while a reader follows connections
-	traced       *derive.Source[derive.Name, datapath.Tracing] // set while packets are followed
+// followed are the sources that are set while readers follow something.
+type followed struct {
+	connections *derive.Source[derive.Name, bool]
+	packets     *derive.Source[derive.Name, datapath.Tracing]
+}
+
+// serviceRanges has the ranges that ClusterIPs come from.
+type serviceRanges struct {
+	config   config.Config
+	this     *ownNode
+	services *service.Tables
+	objects  *derive.Source[derive.Object, []netip.Prefix] // ServiceCIDR objects
+	rows     *derive.Table[derive.Name, []netip.Prefix]
+}
+
+// peerTables have this Node's part in traffic between clusters.
+type peerTables struct {
+	config   config.Config
+	this     *ownNode
+	nodes    *derive.Source[derive.Object, nodeFacts]
+	services *service.Tables
+	ranges   *serviceRanges
+	objects  *clusterObjects
+
+	peering   *derive.Table[derive.Name, peering.Peering]
+	clusters  peering.Tables                             // the same, by cluster
+	unreached *derive.Table[derive.Name, []clusterRange] // Pods of other clusters
+}
+
+// add adds the tables to an engine.
+func (t *peerTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
+	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
+	t.clusters = peering.NewTables(e, t.peering)
+	t.unreached = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
+	derive.NewTable(e, "unreachable-endpoints", t.unreachable,
+		derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 }
 
 // outputs are the rows that writers take.
 type outputs struct {
+	from *tables
+
 	uplink  *derive.Table[derive.Name, takeover] // part of bridges and host
 	bridges *derive.Table[derive.Name, []bridge.Bridge]
 	host    *derive.Table[derive.Name, hostnet.Desired]
 	network *derive.Table[derive.Name, cni.Network] // of a new Pod
+
+	announcement *derive.Table[derive.Name, announcement]
 }
 
 // settings are facts that do not change while the agent runs, and are not in its configuration.
@@ -114,6 +144,7 @@ type uplinkRecord struct{ Addresses, Routes string }
 func newTables(c config.Config, nodeName string) *tables {
 	e := derive.New()
 	t := &tables{engine: e, config: c, nodeName: nodeName}
+	t.outputs.from = t
 	t.nodes = derive.NewSource[derive.Object, nodeFacts](e, "nodes")
 	t.objects.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
 	t.pods = newPodTables(e)
@@ -121,16 +152,16 @@ func newTables(c config.Config, nodeName string) *tables {
 	if c.StretchedPolicies() {
 		t.policies.Stretched()
 	}
-	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
-	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
-	t.observed = derive.NewSource[derive.Name, bool](e, "observed")
-	t.traced = derive.NewSource[derive.Name, datapath.Tracing](e, "traced")
-
-	one := derive.KeysOf(t.settings)
 	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes, gateways: t.objects.gateways,
-		attachments: t.pods.attachments, local: hostnet.Addresses}
+		attachments: t.pods.attachments, local: hostnet.Addresses,
+		settings: derive.NewSource[derive.Name, settings](e, "settings"),
+		record:   derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")}
+	t.followed.connections = derive.NewSource[derive.Name, bool](e, "observed")
+	t.followed.packets = derive.NewSource[derive.Name, datapath.Tracing](e, "traced")
+
+	one := derive.KeysOf(t.this.settings)
 	t.this.add(e, one)
-	zone := derive.NewTable(e, "zone", t.zoneOf, one)
+	zone := derive.NewTable(e, "zone", t.this.zoneOf, one)
 	t.services = service.NewTables(e, nodeName, func(r *derive.Reader) string {
 		text, _ := derive.Get(r, zone, self)
 		return text
@@ -148,44 +179,43 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.external.add(e)
 	t.captures.add(e)
 	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.objects.asked))
-	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
+	t.ranges = &serviceRanges{config: c, this: t.this, services: t.services, objects: t.objects.serviceCIDRs}
+	t.ranges.rows = derive.NewTable(e, "service-cidrs", t.ranges.rangesOf, one)
 	t.resolvers = &resolverTables{config: c, services: t.services}
 	t.resolvers.add(e, one)
-	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
-	t.clusters = peering.NewTables(e, t.peering)
-	t.pods.this, t.pods.ranges = t.this, t.ranges
+	t.peers = &peerTables{config: c, this: t.this, nodes: t.nodes, services: t.services, ranges: t.ranges,
+		objects: &t.objects}
+	t.peers.add(e, one)
+	t.pods.this, t.pods.ranges = t.this, t.ranges.rows
 	t.pods.add(e, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
-	t.keys = newNodeKeys(e, t.nodes, nodeName, c.EncryptsNodes())
+	t.inside = &insideTables{config: c, this: t.this, keys: newNodeKeys(e, t.nodes, nodeName, c.EncryptsNodes()),
+		settings: t.this.settings, clusters: t.peers.clusters}
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
-	t.ways = &wayTables{config: c, nodeName: nodeName, peering: t.peering, clusters: t.clusters, node: t.node,
+	t.ways = &wayTables{config: c, nodeName: nodeName, peering: t.peers.peering, clusters: t.peers.clusters, node: t.node,
 		remotes: t.remotes}
 	t.ways.add(e, one)
-	t.outputs.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
-	t.inside = &insideTables{
-		config: c, this: t.this, keys: t.keys, settings: t.settings, clusters: t.clusters, remotes: t.remotes,
-	}
+	t.outputs.uplink = derive.NewTable(e, "uplink", t.outputs.takeoverOf, one)
+	t.inside.remotes = t.remotes
 	t.inside.add(e, one)
-	t.outputs.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
-	t.outputs.network = derive.NewTable(e, "network", t.networkOf, one)
-	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
-	t.announcement = derive.NewTable(e, "transport-networks", t.announcementOf, one)
+	t.outputs.bridges = derive.NewTable(e, "bridges", t.outputs.bridgesOf, one)
+	t.outputs.network = derive.NewTable(e, "network", t.outputs.networkOf, one)
+	t.outputs.announcement = derive.NewTable(e, "transport-networks", t.outputs.announcementOf, one)
 	derive.NewTable(e, "large-pods", t.tooLarge, derive.KeysOf(t.pods.attachments))
-	derive.NewTable(e, "unreachable-endpoints", t.unreachable,
-		derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	in := datapath.Inputs{
-		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
+		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.peers.clusters, Ways: t.ways.numbers,
+		Lost:      t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
 		Exported: t.objects.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
-		Resolvers: t.resolvers.list, Observed: t.observed, Traced: t.traced,
+		Resolvers: t.resolvers.list, Observed: t.followed.connections, Traced: t.followed.packets,
 	}
 	if t.tenants != nil {
 		in.Places, in.Remotes = t.tenants.Places, t.tenants.Remotes
 	}
 	t.flows = datapath.NewTables(e, in)
 	t.outside.add(e, t.flows, t.policies)
-	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one) // it reads which ranges of Pods have flows
+	t.outputs.host = derive.NewTable(e, "host", t.outputs.hostOf, one) // it reads which ranges of Pods have flows
 	return t
 }
 
@@ -203,7 +233,7 @@ func (p *problems) report(object problem.Object, field, reason, format string, a
 // rangesOf returns the ranges of ClusterIPs of the Node's families. For each family that is the configured range, else
 // the ranges of the cluster's ServiceCIDR objects (KEP-1880). If the API server has no such objects, it is the smallest
 // range that covers the ClusterIPs in use.
-func (t *tables) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
+func (t *serviceRanges) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
 	out := t.statedRanges(r)
 	for _, f := range []family.Families{family.IPv4, family.IPv6} {
 		both, ok := f.And(t.this.families(r))
@@ -224,14 +254,14 @@ func (t *tables) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []pr
 }
 
 // statedRanges returns the ranges of ClusterIPs that the configuration states, or ServiceCIDR objects, for each family.
-func (t *tables) statedRanges(r *derive.Reader) []netip.Prefix {
+func (t *serviceRanges) statedRanges(r *derive.Reader) []netip.Prefix {
 	var out, configured []netip.Prefix
 	for _, text := range []string{t.config.ServiceCIDR, t.config.ServiceCIDRv6} {
 		if p, err := netip.ParsePrefix(text); err == nil && t.this.families(r).Serve(p.Addr()) {
 			configured = append(configured, p.Masked())
 		}
 	}
-	for _, row := range derive.All(r, t.objects.serviceCIDRs) {
+	for _, row := range derive.All(r, t.objects) {
 		for _, p := range row.Value {
 			if t.this.families(r).Serve(p.Addr()) &&
 				!slices.ContainsFunc(configured, func(c netip.Prefix) bool { return is4(c) == is4(p) }) {
@@ -245,7 +275,7 @@ func (t *tables) statedRanges(r *derive.Reader) []netip.Prefix {
 }
 
 // onlyServices returns the stated ranges of ClusterIPs that no range of Pods meets.
-func (t *tables) onlyServices(r *derive.Reader, pods []netip.Prefix) []netip.Prefix {
+func (t *serviceRanges) onlyServices(r *derive.Reader, pods []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(t.statedRanges(r), func(s netip.Prefix) bool { return slices.ContainsFunc(pods, s.Overlaps) })
 }
 
@@ -268,12 +298,12 @@ func cover(addresses []netip.Addr) []netip.Prefix {
 }
 
 // peeringOf decides this Node's part in traffic between clusters.
-func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []problem.Problem) {
+func (t *peerTables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []problem.Problem) {
 	if !t.config.MulticlusterGateway() {
 		return peering.Peering{}, nil
 	}
 	p, list := peering.Plan(peering.View{
-		NodeName:           t.nodeName,
+		NodeName:           t.this.name,
 		Families:           t.this.families(r),
 		Gateways:           values(derive.All(r, t.objects.gateways)),
 		ClusterInfoImports: values(derive.All(r, t.objects.imports)),
@@ -293,13 +323,13 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 }
 
 // zoneOf returns the zone of this Node, as it was last known.
-func (t *tables) zoneOf(_ derive.Name, r *derive.Reader) (string, []problem.Problem) {
-	n, _, _ := t.this.ready(r)
+func (t *ownNode) zoneOf(_ derive.Name, r *derive.Reader) (string, []problem.Problem) {
+	n, _, _ := t.ready(r)
 	return n.Zone, nil
 }
 
 // ownPods are the ranges of this Node's Pods.
-func (t *tables) ownPods(r *derive.Reader) []netip.Prefix {
+func (t *peerTables) ownPods(r *derive.Reader) []netip.Prefix {
 	this, _ := t.this.self(r)
 	pods, _ := this.podCIDRs(t.this.families(r))
 	return pods
@@ -314,8 +344,8 @@ func values[K derive.Key[K], V any](rows []derive.Row[K, V]) []V {
 }
 
 // own returns the addresses that no other cluster can have.
-func (t *tables) own(r *derive.Reader) peering.Own {
-	ranges, _ := derive.Get(r, t.ranges, self)
+func (t *peerTables) own(r *derive.Reader) peering.Own {
+	ranges, _ := derive.Get(r, t.ranges.rows, self)
 	own := peering.Own{ServiceCIDRs: ranges, APIServers: t.apiServers(r)}
 	nodes := values(derive.All(r, t.nodes))
 	this, u, _ := t.this.ready(r)
@@ -338,7 +368,7 @@ func (t *tables) own(r *derive.Reader) peering.Own {
 
 // apiServers returns the addresses of the API servers. They are the endpoints that the API server itself writes
 // for the Service "kubernetes", and the address in the configuration.
-func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
+func (t *peerTables) apiServers(r *derive.Reader) []netip.Addr {
 	var out []netip.Addr
 	add := func(ip netip.Addr) {
 		if !slices.Contains(out, ip) {
@@ -385,15 +415,15 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	former, _ := derive.Get(r, t.pods.former, self)
 	ranges = slices.Concat(ranges, former)
 	t.reportUnservedVIPs(node, r, &ps)
-	s, _ := derive.Get(r, t.settings, self)
-	p, _ := derive.Get(r, t.clusters.Part, self)
+	s, _ := derive.Get(r, t.this.settings, self)
+	p, _ := derive.Get(r, t.peers.clusters.Part, self)
 	n := datapath.Node{
 		Name:         t.nodeName,
 		GatewayPort:  gatewayOFPort,
 		PodCIDRs:     ranges,
 		Families:     families,
 		ServiceVIP:   serviceVIP,
-		ServiceCIDRs: t.onlyServices(r, ranges),
+		ServiceCIDRs: t.ranges.onlyServices(r, ranges),
 		Tunnels: datapath.Tunnels{
 			Port: tunnelOFPort, Ends: node.tunnelEnds(), Encrypted: t.config.EncryptsNodes(), PeerEnd: p.End,
 			Outer: tunnelOf(t.config), Stretched: t.config.StretchedPolicies(),
@@ -507,7 +537,7 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 			"tunnels to Node %s end at %s: give both Nodes an InternalIP of one family", ip, t.nodeName, end)
 		return datapath.RemoteNode{}, ps
 	}
-	if !t.keys.secured(string(name), n, r, &ps) {
+	if !t.inside.keys.secured(string(name), n, r, &ps) {
 		return datapath.RemoteNode{}, ps
 	}
 	remote := datapath.RemoteNode{Name: string(name), PodCIDRs: ranges, Address: ip, Sources: n.tunnelEnds()}
@@ -537,15 +567,15 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 
 // networkOf returns the network settings of a new Pod. There is no row while the Node is unknown or has no podCIDR. The
 // podCIDR of a deleted Node may soon be another Node's.
-func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []problem.Problem) {
-	now, ok := derive.Get(r, t.this.now, self)
+func (o *outputs) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []problem.Problem) {
+	now, ok := derive.Get(r, o.from.this.now, self)
 	if !ok {
 		return cni.Network{}, nil
 	}
-	n, _ := derive.Get(r, t.node, self)
-	s, _ := derive.Get(r, t.settings, self)
-	mtu := podMTU(t.config, now.Underlay)
-	ranges, _ := now.Node.podCIDRs(t.this.families(r)) // which come first in n.PodCIDRs
+	n, _ := derive.Get(r, o.from.node, self)
+	s, _ := derive.Get(r, o.from.this.settings, self)
+	mtu := podMTU(o.from.config, now.Underlay)
+	ranges, _ := now.Node.podCIDRs(o.from.this.families(r)) // which come first in n.PodCIDRs
 	if len(ranges) == 0 || len(n.PodCIDRs) < len(ranges) || mtu == 0 || s.GatewayMAC == "" {
 		return cni.Network{}, nil
 	}
@@ -557,7 +587,7 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 		Reserved:   reserved(ranges),
 		// The userspace datapath forwards a packet as it was written to the veth. If its checksum were left to the hardware,
 		// no hardware would compute it.
-		DisableTXChecksum: t.config.OVSDatapathType == "netdev" || t.config.DisableTXChecksumOffload,
+		DisableTXChecksum: o.from.config.OVSDatapathType == "netdev" || o.from.config.DisableTXChecksumOffload,
 	}, nil
 }
 
@@ -577,16 +607,16 @@ func (t *tables) readSwitch(read func() bridge.State) {
 		s := read()
 		ids := s.Bridges[uplinkBridge(t.config.TransportInterface)].ExternalIDs
 		t.pods.ports.Replace(t.portsOf(s))
-		t.record.Set(self, uplinkRecord{ids[hostnet.UplinkAddressesKey], ids[hostnet.UplinkRoutesKey]})
+		t.this.record.Set(self, uplinkRecord{ids[hostnet.UplinkAddressesKey], ids[hostnet.UplinkRoutesKey]})
 	})
 }
 
 // loaded declares that the sources which the Node fills have their content.
 func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
-		t.settings, t.this.underlay, t.this.last, t.pods.attachments, t.pods.numbers, t.pods.ports, t.ways.lost, t.record,
-		t.inside.sessions, t.pods.unrecovered, t.pods.rebuilding, t.resolvers.node, t.policies.Learned,
-		t.outside.open, t.observed, t.traced,
+		t.this.settings, t.this.underlay, t.this.last, t.pods.attachments, t.pods.numbers, t.pods.ports, t.ways.lost,
+		t.this.record, t.inside.sessions, t.pods.unrecovered, t.pods.rebuilding, t.resolvers.node, t.policies.Learned,
+		t.outside.open, t.followed.connections, t.followed.packets,
 	} {
 		s.Loaded()
 	}

@@ -83,7 +83,7 @@ var outcome = map[bool]string{true: "allowed", false: "denied"}
 // packets returns the first packet of a connection over each version of IP, as it comes into this Node's switch, and
 // the decisions of networks of tenants about the connection.
 func (a *whyAnswers) packets(query url.Values) (out, networks []string, err error) {
-	q, err := a.whyQuestion(query)
+	q, err := a.reader.question(query)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,13 +105,13 @@ func (a *whyAnswers) packets(query url.Values) (out, networks []string, err erro
 			return nil, nil, err
 		}
 		for _, d := range all {
-			if n := a.networkOf(client, q, d); n.Reason != "" {
+			if n := a.networks.networkOf(client, q, d); n.Reason != "" {
 				networks = append(networks, fmt.Sprintf("to %s %s: %s", d.end.ip, outcome[n.Allowed], n.Reason))
 			}
 		}
 	}
 	if len(out) == 0 {
-		return nil, nil, a.nothingInCommon(q)
+		return nil, nil, a.reader.nothingInCommon(q)
 	}
 	return out, networks, nil
 }
@@ -119,14 +119,14 @@ func (a *whyAnswers) packets(query url.Values) (out, networks []string, err erro
 // packetTo returns the first packet of a client over a version of IP. If the destination has no address of that
 // version, ok is false.
 func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (packet string, ok bool, err error) {
-	node := a.nodeOf(client)
+	node := a.addresses.nodeOf(client)
 	elsewhere := node != "" && node != a.tables.nodeName
 	if q.to.service() == nil {
 		to, ok := q.to.of(f)
 		if !ok {
 			return "", false, nil
 		}
-		if elsewhere && a.nodeOf(to) != a.tables.nodeName {
+		if elsewhere && a.addresses.nodeOf(to) != a.tables.nodeName {
 			return "", false, fmt.Errorf("from: %s is of Node %s, and %s is not of this Node: ask the agent of Node %s",
 				client.ip, node, to.ip, node)
 		}
@@ -134,11 +134,11 @@ func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (
 		if err != nil {
 			return "", false, err
 		}
-		packet, err = a.packetOf(client.WhyEnd,
+		packet, err = a.texts.packetOf(client.WhyEnd,
 			api.WhyConnection{To: to.WhyEnd, Protocol: string(q.protocol), Port: port})
 		return packet, true, err
 	}
-	front, ok, err := a.frontendOf(q, f)
+	front, ok, err := a.reader.frontendOf(q, f)
 	if err != nil || !ok {
 		return "", false, err
 	}
@@ -148,14 +148,14 @@ func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (
 	}
 	switch {
 	case elsewhere && front.Kind == service.NodePort:
-		if client, err = a.fromOutside(client); err != nil {
+		if client, err = a.addresses.fromOutside(client); err != nil {
 			return "", false, err
 		}
 	case elsewhere:
 		return "", false, fmt.Errorf("from: %s is of Node %s, which chooses the endpoint of Service %s: ask the agent of "+
 			"Node %s, or give one of its Pods as destination", client.ip, node, q.to.service(), node)
 	}
-	packet, err = a.askingPacket(client.WhyEnd, api.WhyConnection{Protocol: string(front.Protocol),
+	packet, err = a.texts.askingPacket(client.WhyEnd, api.WhyConnection{Protocol: string(front.Protocol),
 		Asked: asked.String()})
 	// With a hash the switch chooses an endpoint in the same pass.
 	return "dp_hash=1," + packet, true, err

@@ -37,7 +37,7 @@ type Underlay struct {
 
 // useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses. A Gateway object has the
 // Gateway Node's InternalIP, and tunnels may not end there.
-func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps *problems) {
+func (t *peerTables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps *problems) {
 	for _, g := range p.Part.Gateways {
 		n, known := derive.Get(r, t.nodes, derive.Object{Name: g.Name})
 		end, ok, _ := n.tunnelEnd()
@@ -72,20 +72,20 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 func uplinkBridge(iface string) string { return "br-" + iface }
 
 // tunnels returns the ends of the switch's tunnels, for the bridge that has taken over the uplink.
-func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
-	out := hostnet.Tunnels{Link: uplinkBridge(t.config.TransportInterface)}
-	if t.config.EncryptsNodes() {
-		e, _ := derive.Get(r, t.inside.encrypted, self)
+func (o *outputs) tunnels(r *derive.Reader) hostnet.Tunnels {
+	out := hostnet.Tunnels{Link: uplinkBridge(o.from.config.TransportInterface)}
+	if o.from.config.EncryptsNodes() {
+		e, _ := derive.Get(r, o.from.inside.encrypted, self)
 		for _, n := range e.of(betweenNodes).Peers {
 			out.Peers = append(out.Peers, n.Endpoint.Addr())
 		}
 	} else {
-		for _, n := range derive.All(r, t.remotes) {
+		for _, n := range derive.All(r, o.from.remotes) {
 			out.Peers = append(out.Peers, n.Value.Address)
 		}
 	}
-	p, _ := derive.Get(r, t.clusters.Part, self)
-	for _, peer := range derive.All(r, t.clusters.Peers) {
+	p, _ := derive.Get(r, o.from.peers.clusters.Part, self)
+	for _, peer := range derive.All(r, o.from.peers.clusters.Peers) {
 		for _, w := range p.Ways(peer.Value) {
 			out.Peers = append(out.Peers, w.Outside)
 		}
@@ -102,14 +102,14 @@ type takeover struct {
 
 // takeoverOf returns how the uplink is moved. The addresses move only once the OVSDB has a record of them. If an agent
 // is killed between the two, its successor must find them.
-func (t *tables) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []problem.Problem) {
-	_, u, ok := t.this.ready(r)
+func (o *outputs) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []problem.Problem) {
+	_, u, ok := o.from.this.ready(r)
 	if !ok || u.Uplink == nil {
 		return takeover{}, nil
 	}
-	iface := t.config.TransportInterface
+	iface := o.from.config.TransportInterface
 	name := uplinkBridge(iface)
-	record, _ := derive.Get(r, t.record, self)
+	record, _ := derive.Get(r, o.from.this.record, self)
 	recorded := map[string]string{}
 	for key, text := range map[string]string{hostnet.UplinkAddressesKey: record.Addresses,
 		hostnet.UplinkRoutesKey: record.Routes} {
@@ -120,7 +120,7 @@ func (t *tables) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []proble
 	moved, err := hostnet.PlanUplink(name, recorded, *u.Uplink)
 	if err != nil {
 		var ps problems
-		ps.report(t.this.object(), "transportInterface", "UplinkNotTakenOver",
+		ps.report(o.from.this.object(), "transportInterface", "UplinkNotTakenOver",
 			"%v: give interface %s an address, or name another in antrea-agent.conf", err, iface)
 		return takeover{}, ps
 	}

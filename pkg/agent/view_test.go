@@ -74,7 +74,7 @@ func (t *tables) set(v View) {
 		attachments[derive.Name(a.PortName)] = a
 	}
 	t.pods.attachments.Replace(attachments)
-	t.settings.Set(self, v.settings)
+	t.this.settings.Set(self, v.settings)
 	t.this.underlay.Set(self, v.Underlay)
 	t.inside.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)
 	t.inside.sessions.Set(derive.Name(betweenNodes.name), v.NodeSessions)

@@ -193,7 +193,7 @@ func (w *walk) startAgent() {
 	a.tables.loaded()
 	w.world.version++
 	w.world.tell(a.tables, version)
-	for _, run := range []func(context.Context){a.followPorts, a.followUnderlay, a.tables.engine.Run} {
+	for _, run := range []func(context.Context){a.followPorts, a.follower.followUnderlay, a.tables.engine.Run} {
 		running.Go(func() { run(ctx) })
 	}
 }
@@ -334,7 +334,7 @@ func (w *walk) settle() {
 		}
 	}
 	if w.gatewayMAC == "" {
-		row, _ := w.agent.tables.settings.Get(self)
+		row, _ := w.agent.tables.this.settings.Get(self)
 		w.gatewayMAC, w.ruleKey = row.GatewayMAC, row.RuleKey
 	}
 	if err := w.agent.flows.Synced(ctx); err != nil {

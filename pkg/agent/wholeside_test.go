@@ -77,7 +77,7 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	a.addresses = nil // Leases need an API server
+	a.api.addresses = nil // Leases need an API server
 	w := &wholeAgent{Agent: a, announced: state.Peers[spec.Self]}
 	for _, r := range a.wireguard.rotations {
 		r.times = sideTimes()

@@ -15,14 +15,20 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
+// whyNetworks decides for the networks of tenants.
+type whyNetworks struct {
+	tables    *tables
+	addresses *whyAddresses
+}
+
 // placeOf returns the network of a Namespace. A Namespace that is not known has no place.
-func (a *whyAnswers) placeOf(namespace string) tenant.Place {
+func (a *whyNetworks) placeOf(namespace string) tenant.Place {
 	place, _ := a.tables.tenants.Places.Get(derive.Object{Name: namespace})
 	return place
 }
 
 // servicePlace returns the network of a Service, as connections to it see it.
-func (a *whyAnswers) servicePlace(key derive.Object) tenant.Place {
+func (a *whyNetworks) servicePlace(key derive.Object) tenant.Place {
 	if key == tenant.APIServer {
 		return tenant.Place{Known: true}
 	}
@@ -30,10 +36,10 @@ func (a *whyAnswers) servicePlace(key derive.Object) tenant.Place {
 }
 
 // networkEnd returns an end of a connection for the decision of the networks.
-func (a *whyAnswers) networkEnd(e whyEnd) tenant.End {
+func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 	within := func(p netip.Prefix) bool { return p.Contains(e.ip) }
-	ranges, _ := a.tables.ranges.Get(self)
-	p, _ := a.tables.peering.Get(self)
+	ranges, _ := a.tables.ranges.rows.Get(self)
+	p, _ := a.tables.peers.peering.Get(self)
 	n, _ := a.tables.node.Get(self)
 	reached := func(p peering.Peer) bool { return slices.ContainsFunc(p.CIDRs, within) }
 	unreached := func(c peering.Closed) bool { return slices.ContainsFunc(c.CIDRs, within) }
@@ -48,20 +54,21 @@ func (a *whyAnswers) networkEnd(e whyEnd) tenant.End {
 			slices.ContainsFunc(p.Peers[i].Pods, within) {
 			out.Cluster = p.Peers[i].ClusterID
 		}
-	case a.tables.policies.IsUnknownPod(e.ip), a.isGateway(e.ip), slices.ContainsFunc(ranges, within), n.Unroutable(e.ip):
+	case a.tables.policies.IsUnknownPod(e.ip), a.addresses.isGateway(e.ip), slices.ContainsFunc(ranges, within),
+		n.Unroutable(e.ip):
 		out.Kind, out.Node = tenant.Inside, a.tables.policies.NodeAt(e.ip)
 	}
 	return out
 }
 
 // clientEnd returns the client of a connection, as its packets come to the switch that decides.
-func (a *whyAnswers) clientEnd(d whyDestination) tenant.End {
+func (a *whyNetworks) clientEnd(d whyDestination) tenant.End {
 	out := a.networkEnd(d.client)
 	switch {
 	case out.Kind == tenant.Pod:
 	case isPod(d.client): // not known
 		out.Kind, out.Place = tenant.Pod, tenant.Place{Known: true}
-	case slices.Contains(a.gatewaysOf(d.end.Node), d.client.ip):
+	case slices.Contains(a.addresses.gatewaysOf(d.end.Node), d.client.ip):
 		out.Kind = tenant.OwnHost
 	case d.judge == "" && (d.client.Cluster != "" || out.Kind == tenant.Elsewhere):
 		out.Kind = tenant.Elsewhere // a Gateway's address stands for Pods of its cluster
@@ -71,19 +78,9 @@ func (a *whyAnswers) clientEnd(d whyDestination) tenant.End {
 	return out
 }
 
-// isGateway reports whether an address is of a Node's gateway port.
-func (a *whyAnswers) isGateway(ip netip.Addr) bool {
-	if slices.Contains(a.gatewaysOf(a.tables.nodeName), ip) {
-		return true
-	}
-	return slices.ContainsFunc(a.tables.remotes.All(), func(row derive.Row[derive.Name, datapath.RemoteNode]) bool {
-		return slices.Contains(row.Value.GatewayIPs, ip)
-	})
-}
-
 // networkOf returns the decision of the networks of tenants about a connection. It has no reason if they have no part
 // in it.
-func (a *whyAnswers) networkOf(from whyEnd, q whyQuestion, d whyDestination) tenant.Decision {
+func (a *whyNetworks) networkOf(from whyEnd, q whyQuestion, d whyDestination) tenant.Decision {
 	if a.tables.tenants == nil {
 		return tenant.Decision{Allowed: true}
 	}
@@ -104,7 +101,7 @@ func (a *whyAnswers) networkOf(from whyEnd, q whyQuestion, d whyDestination) ten
 }
 
 // networkStage returns the stage of a decision of the networks.
-func (a *whyAnswers) networkStage(d tenant.Decision) api.WhyStage {
+func (a *whyNetworks) networkStage(d tenant.Decision) api.WhyStage {
 	return api.WhyStage{Direction: api.DirectionNetwork, Node: d.Node, Here: d.Node == a.tables.nodeName,
 		Allowed: d.Allowed, Reason: d.Reason}
 }
@@ -115,17 +112,17 @@ var toTenants = ",dl_dst=" + datapath.TenantMAC.String()[:len("02:54:4")]
 
 // inNetwork returns the destination MAC and the headers of a connection's first packet. mac is the destination MAC of a
 // packet of the default network.
-func (a *whyAnswers) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string) (string, string, error) {
+func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string) (string, string, error) {
 	var network, owner tenant.Place
 	if from.Kind == "Pod" {
-		network = a.placeOf(namespaceOf(from.Name))
+		network = a.networks.placeOf(namespaceOf(from.Name))
 	}
 	mark := ""
 	if asked, err := netip.ParseAddrPort(c.Asked); err == nil {
 		protocol := corev1.Protocol(c.Protocol)
-		f, ok := a.frontendAt(protocol, asked)
+		f, ok := a.addresses.frontendAt(protocol, asked)
 		if ok {
-			owner = a.servicePlace(derive.Object{Namespace: f.Namespace, Name: f.Service})
+			owner = a.networks.servicePlace(derive.Object{Namespace: f.Namespace, Name: f.Service})
 		}
 		if network.Isolated() || owner.Isolated() {
 			mark = fmt.Sprintf(",ct_mark=%#x", datapath.ServiceMark(owner.Isolated()))

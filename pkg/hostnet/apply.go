@@ -15,7 +15,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/sysctl"
@@ -30,26 +29,15 @@ const (
 	reasonForwardDrop = "ForwardPolicyDrop" // another program drops what the host forwards
 )
 
-// table holds an applier's state of one of our nftables tables.
-type table struct {
-	nft *ruleset // nil until the first use
-	// dirty is set if the table may differ from the desired one: it was never compared, it was changed, or the last
-	// attempt failed.
-	dirty bool
-	want  string // what it was last compared with
-}
-
 // applier makes one comparison after the other. After begin, each part reads its share of
 // the kernel's state and sends what differs; a part that fails does not stop the others.
 type applier struct {
 	handle *netlink.Handle
 	log    *slog.Logger
-	tables map[knftables.Family]*table
 	reads  uint64 // how often a table was read
-	// asked has the numbers of the links, by name, on which the host has asked for all next hops of tunnels.
-	asked map[string]int
-	// routers has the names of the links that have had a route from router advertisements.
-	routers map[string]bool
+	// These keep what earlier comparisons have found.
+	hops    tunnelHops
+	routers routerLinks
 
 	ctx     context.Context
 	want    Desired
@@ -58,15 +46,12 @@ type applier struct {
 	pending []problem.Problem
 	failed  []problem.Problem
 	noted   []problem.Problem // nothing waits for these
-	// advertised has the numbers of the links with a route from router advertisements. It is nil until the routes have
-	// been read.
-	advertised map[int]bool
 }
 
 func (a *applier) begin(ctx context.Context, want Desired) {
 	a.ctx, a.want = ctx, want
 	a.changes, a.pending, a.failed, a.noted = nil, nil, nil, nil
-	a.index, a.advertised = map[string]netlink.Link{}, nil
+	a.index, a.routers.found = map[string]netlink.Link{}, nil
 }
 
 // change counts and describes a change that was sent, or the kernel's refusal.
@@ -250,15 +235,23 @@ func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
 // forwarding6 makes the host forward IPv6 packets.
 const forwarding6 = "net/ipv6/conf/all/forwarding"
 
-// keepRouters lets links accept router advertisements on a host that forwards, too. Otherwise Linux would remove the
+// routerLinks are the links whose router advertisements the host uses.
+type routerLinks struct {
+	// names has the links that have had a route from router advertisements.
+	names map[string]bool
+	// found has the numbers of the links that have one in this comparison. It is nil until the routes have been read.
+	found map[int]bool
+}
+
+// keep lets links accept router advertisements on a host that forwards, too. Otherwise Linux would remove the
 // routes from advertisements when the host begins to forward, and ignore later advertisements. The Node might lose its
 // default route. It concerns RouterLink, and links that have had such a route: a link that is made again comes without.
 // It reports whether all these links are ready.
-func (a *applier) keepRouters() bool {
-	if a.advertised == nil {
+func (l *routerLinks) keep(a *applier) bool {
+	if l.found == nil {
 		return false // routes has reported why
 	}
-	for index := range a.advertised {
+	for index := range l.found {
 		link, err := a.handle.LinkByIndex(index)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			continue
@@ -268,9 +261,9 @@ func (a *applier) keepRouters() bool {
 				"find link %d, which has a route from router advertisements", index)
 			return false
 		}
-		a.routers[link.Attrs().Name] = true
+		l.names[link.Attrs().Name] = true
 	}
-	names := slices.Collect(maps.Keys(a.routers))
+	names := slices.Collect(maps.Keys(l.names))
 	if a.want.RouterLink != "" {
 		names = append(names, a.want.RouterLink)
 	}
@@ -303,7 +296,7 @@ func (a *applier) acceptRouters(name string) bool {
 
 // sysctls writes what differs.
 func (a *applier) sysctls() {
-	ready := a.want.Sysctls[forwarding6] != "1" || a.keepRouters()
+	ready := a.want.Sysctls[forwarding6] != "1" || a.routers.keep(a)
 	for _, key := range slices.Sorted(maps.Keys(a.want.Sysctls)) {
 		want := a.want.Sysctls[key]
 		object := problem.Object{Kind: "sysctl", Name: key}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -13,6 +15,24 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/desired"
 )
+
+// events are signals that the kernel's configuration has changed.
+type events struct {
+	log        *slog.Logger
+	translated []*translatedTable
+	ended      atomic.Bool   // an event socket has ended: compare everything at each resync
+	stack      chan struct{} // links, addresses, routes or neighbours have changed
+	tables     chan struct{} // one of our nftables tables without translations has changed
+	all        chan struct{} // compare everything else
+	changed    chan struct{} // links, addresses or routes may have changed, for Manager.Changed
+}
+
+func newEvents(translated []*translatedTable, log *slog.Logger) *events {
+	return &events{
+		log: log, translated: translated, stack: make(chan struct{}, 1), tables: make(chan struct{}, 1),
+		all: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+	}
+}
 
 // subscription is a socket with the kernel's events, and what is done with each.
 type subscription struct {
@@ -29,7 +49,7 @@ type syscallMessage struct {
 
 // subscribe opens the sockets of the events that a Manager compares for: its own things in
 // the network stack, and its nftables table.
-func (m *Manager) subscribe() ([]subscription, error) {
+func (e *events) subscribe() ([]subscription, error) {
 	stack, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
 		unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE)
@@ -42,22 +62,22 @@ func (m *Manager) subscribe() ([]subscription, error) {
 		return nil, fmt.Errorf("subscribe to the kernel's nftables events: %w", err)
 	}
 	return []subscription{
-		{stack, m.stackEvent, func() { desired.Signal(m.all); desired.Signal(m.changed) }},
-		{tables, m.tableEvent, m.tableEventsLost},
+		{stack, e.stackEvent, func() { desired.Signal(e.all); desired.Signal(e.changed) }},
+		{tables, e.tableEvent, e.tableEventsLost},
 	}, nil
 }
 
-func (m *Manager) stackEvent(msg syscallMessage) {
+func (e *events) stackEvent(msg syscallMessage) {
 	switch msg.kind {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// struct ndmsg: the state is at byte 8. Only permanent entries are ours.
 		if len(msg.data) >= 10 && nl.NativeEndian().Uint16(msg.data[8:])&netlink.NUD_PERMANENT != 0 ||
 			msg.kind == unix.RTM_DELNEIGH {
-			desired.Signal(m.trigger)
+			desired.Signal(e.stack)
 		}
 	default:
-		desired.Signal(m.trigger)
-		desired.Signal(m.changed)
+		desired.Signal(e.stack)
+		desired.Signal(e.changed)
 	}
 }
 
@@ -67,12 +87,12 @@ var numberOf = map[knftables.Family]byte{
 	knftables.IPv6Family: unix.NFPROTO_IPV6,
 }
 
-func (m *Manager) tableEvent(msg syscallMessage) {
+func (e *events) tableEvent(msg syscallMessage) {
 	if ourTable(msg, tableName, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6, unix.NFPROTO_NETDEV) {
-		desired.Signal(m.tables)
+		desired.Signal(e.tables)
 		return
 	}
-	for _, t := range m.translatedTables() {
+	for _, t := range e.translated {
 		if !isElement(msg) && ourTable(msg, t.name, numberOf[t.family]) {
 			desired.Signal(t.changed)
 		}
@@ -80,9 +100,9 @@ func (m *Manager) tableEvent(msg syscallMessage) {
 }
 
 // tableEventsLost has every table compared.
-func (m *Manager) tableEventsLost() {
-	desired.Signal(m.tables)
-	for _, t := range m.translatedTables() {
+func (e *events) tableEventsLost() {
+	desired.Signal(e.tables)
+	for _, t := range e.translated {
 		desired.Signal(t.changed)
 	}
 }
@@ -115,7 +135,7 @@ func ourTable(msg syscallMessage, name string, families ...byte) bool {
 }
 
 // listen handles the events of a socket until ctx ends or the socket is closed.
-func (m *Manager) listen(ctx context.Context, s subscription) {
+func (e *events) listen(ctx context.Context, s subscription) {
 	// Receive has to return now and then to see that the socket is closed.
 	_ = s.socket.SetReceiveTimeout(&unix.Timeval{Sec: 1})
 	for ctx.Err() == nil {
@@ -128,8 +148,8 @@ func (m *Manager) listen(ctx context.Context, s subscription) {
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
-				m.deaf.Store(true)
-				m.log.Error("kernel events have ended, only the periodic comparison is left", "error", err)
+				e.ended.Store(true)
+				e.log.Error("kernel events have ended, only the periodic comparison is left", "error", err)
 			}
 			return
 		}

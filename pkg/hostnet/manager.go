@@ -8,13 +8,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/desired"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -59,13 +57,8 @@ type Manager struct {
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
-	deaf    atomic.Bool   // an event socket has ended: compare everything at each resync
-	trigger chan struct{} // links, addresses, routes or neighbours have changed
-	tables  chan struct{} // one of our nftables tables has changed
-	rules   chan struct{} // they should be others
-
-	all     chan struct{} // compare everything else
-	changed chan struct{}
+	events *events
+	rules  chan struct{} // our nftables tables should be others
 }
 
 // New returns a Manager that does nothing until Run.
@@ -81,15 +74,12 @@ func New(opts Options) *Manager {
 		hostPorts: bothVersions(newHostPortsTable),
 
 		progress: make(chan struct{}),
-		trigger:  make(chan struct{}, 1),
-		tables:   make(chan struct{}, 1),
 		rules:    make(chan struct{}, 1),
-		all:      make(chan struct{}, 1),
-		changed:  make(chan struct{}, 1),
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.events = newEvents(m.translatedTables(), m.log)
 	return m
 }
 
@@ -97,7 +87,7 @@ func New(opts Options) *Manager {
 // the first Set, and nothing is done when d is what was Set before.
 func (m *Manager) Set(d Desired) {
 	if m.want.Set(d) {
-		desired.Signal(m.all)
+		desired.Signal(m.events.all)
 		desired.Signal(m.rules)
 		for _, t := range m.translatedTables() {
 			desired.Signal(t.wanted)
@@ -154,7 +144,7 @@ func (m *Manager) problems() []problem.Problem {
 
 // Changed is signalled when links, addresses or routes of the Node may have changed, through any program. It has room
 // for one signal and one listener.
-func (m *Manager) Changed() <-chan struct{} { return m.changed }
+func (m *Manager) Changed() <-chan struct{} { return m.events.changed }
 
 // Stats returns what has been done so far.
 func (m *Manager) Stats() Stats {
@@ -174,13 +164,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer h.Close()
-	subscriptions, err := m.subscribe()
+	subscriptions, err := m.events.subscribe()
 	if err != nil {
 		return err
 	}
 	var listening sync.WaitGroup
 	for _, s := range subscriptions {
-		listening.Go(func() { m.listen(ctx, s) })
+		listening.Go(func() { m.events.listen(ctx, s) })
 	}
 	defer func() {
 		for _, s := range subscriptions {
@@ -198,10 +188,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	defer func() { stop(); keepers.Wait() }()
 
-	a := &applier{handle: h, log: m.log, routers: map[string]bool{}}
+	a := &applier{handle: h, log: m.log, routers: routerLinks{names: map[string]bool{}}}
 	resync := time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
-	desired.Signal(m.all)
+	desired.Signal(m.events.all)
 	for {
 		everything := false
 		select {
@@ -211,9 +201,9 @@ func (m *Manager) Run(ctx context.Context) error {
 			return err
 		case <-resync.C:
 			everything = true
-		case <-m.all:
+		case <-m.events.all:
 			everything = true
-		case <-m.trigger:
+		case <-m.events.stack:
 		}
 		if !everything {
 			select {
@@ -244,7 +234,7 @@ func (m *Manager) keepTables(ctx context.Context) error {
 	if err := m.enter(); err != nil {
 		return err
 	}
-	a := &applier{log: m.log, tables: map[knftables.Family]*table{}}
+	a, tables := &applier{log: m.log}, nodeTables{}
 	resync := time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
 	var again <-chan time.Time // after a failure
@@ -255,11 +245,11 @@ func (m *Manager) keepTables(ctx context.Context) error {
 		case <-m.rules:
 		case <-again:
 		case <-resync.C:
-			if m.deaf.Load() {
-				a.suspect()
+			if m.events.ended.Load() {
+				tables.suspect()
 			}
-		case <-m.tables:
-			a.suspect()
+		case <-m.events.tables:
+			tables.suspect()
 			select {
 			case <-time.After(settle):
 			case <-ctx.Done():
@@ -271,7 +261,7 @@ func (m *Manager) keepTables(ctx context.Context) error {
 			continue
 		}
 		a.begin(ctx, want)
-		a.nftables()
+		tables.apply(a)
 		again = nil
 		if len(a.failed) > 0 {
 			again = time.After(tableRetry)
@@ -292,7 +282,7 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.neighbors()
 	a.routes()
 	a.proxies(everything)
-	a.tunnels(everything)
+	a.hops.ask(a, everything)
 	a.sysctls()
 	if everything {
 		a.forwarding(m.stack.noted)

@@ -214,25 +214,38 @@ func elements(prefixes []netip.Prefix, has func(netip.Addr) bool) []string {
 	return texts
 }
 
-// nftables compares our tables when they may differ: each look at one runs the nft program
+// table is the state of one of our nftables tables.
+type table struct {
+	nft *ruleset // nil until the first use
+	// dirty is set if the table may differ from the desired one: it was never compared, it was changed, or the last
+	// attempt failed.
+	dirty bool
+	want  string // what it was last compared with
+}
+
+// nodeTables are our nftables tables without translations.
+type nodeTables map[knftables.Family]*table
+
+// apply compares our tables when they may differ: each look at one runs the nft program
 // several times.
-func (a *applier) nftables() {
+func (ts nodeTables) apply(a *applier) {
 	for _, family := range families {
-		if a.tables[family] == nil {
-			a.tables[family] = &table{dirty: true}
+		if ts[family] == nil {
+			ts[family] = &table{dirty: true}
 		}
-		a.nftable(family, a.tables[family])
+		ts[family].apply(a, family)
 	}
 }
 
 // suspect has all tables compared.
-func (a *applier) suspect() {
-	for _, t := range a.tables {
+func (ts nodeTables) suspect() {
+	for _, t := range ts {
 		t.dirty = true
 	}
 }
 
-func (a *applier) nftable(family knftables.Family, t *table) {
+// apply compares the table of a family when it may differ.
+func (t *table) apply(a *applier, family knftables.Family) {
 	object := problem.Object{Kind: "nftables table", Name: string(family) + " " + tableName}
 	wanted := contentsOf(family, a.want)
 	if want := fmt.Sprint(wanted); want != t.want {

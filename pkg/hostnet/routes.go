@@ -148,12 +148,12 @@ func (a *applier) readRoutes(table int) (ours, others map[routeKey]netlink.Route
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.advertised == nil {
-		a.advertised = map[int]bool{}
+	if a.routers.found == nil {
+		a.routers.found = map[int]bool{}
 	}
 	for _, r := range list {
 		if r.Protocol == unix.RTPROT_RA {
-			a.advertised[r.LinkIndex] = true
+			a.routers.found[r.LinkIndex] = true
 		}
 		dst, ok := routeDst(r)
 		if !ok || r.Type != unix.RTN_UNICAST {

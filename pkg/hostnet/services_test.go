@@ -224,7 +224,7 @@ func TestTranslations(t *testing.T) {
 	}
 
 	// The kernel's events have ended: elements are compared at each resync, too.
-	again.deaf.Store(true)
+	again.events.ended.Store(true)
 	sh(t, "nft add element inet "+servicesTable+" "+nodePortIn+" '{ tcp . 31000 : 169.254.0.252 . 31000 }'")
 	ovstest.Eventually(t, "a foreign element is removed", func() error {
 		if have := listed(t, nodePortIn); len(have) != 1 {

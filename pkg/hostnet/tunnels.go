@@ -9,17 +9,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// tunnels has the kernel ask for the MACs of the next hops to the tunnels' ends, unless the kernel has confirmed them.
+// tunnelHops are the links on which the host has asked for all next hops of tunnels: their numbers by name.
+type tunnelHops map[string]int
+
+// ask has the kernel ask for the MACs of the next hops to the tunnels' ends, unless the kernel has confirmed them.
 // It leaves out a peer without a route, or through another link: routes come later, or the operator has to add them.
-func (a *applier) tunnels(everything bool) {
-	before := a.asked
-	a.asked = map[string]int{}
+func (h *tunnelHops) ask(a *applier, everything bool) {
+	before := *h
+	*h = tunnelHops{}
 	for _, t := range a.want.Tunnels {
-		a.tunnelsBy(t, before[t.Link], everything)
+		h.askBy(a, t, before[t.Link], everything)
 	}
 }
 
-func (a *applier) tunnelsBy(t Tunnels, before int, everything bool) {
+// askBy does so for the tunnels through one link.
+func (h tunnelHops) askBy(a *applier, t Tunnels, before int, everything bool) {
 	link := a.link(t.Link)
 	// Without its switch a port has no carrier. Both forget all neighbours then.
 	if link == nil || link.Attrs().RawFlags&unix.IFF_RUNNING == 0 || len(t.Peers) == 0 {
@@ -27,20 +31,20 @@ func (a *applier) tunnelsBy(t Tunnels, before int, everything bool) {
 	}
 	index := link.Attrs().Index
 	if before == index && !everything {
-		a.asked[t.Link] = index
+		h[t.Link] = index
 		return
 	}
 	all := true
 	hops := map[netip.Addr]bool{}
 	for _, peer := range t.Peers {
-		if hop, ok := a.nextHop(peer, index); ok {
+		if hop, ok := nextHop(a.handle, peer, index); ok {
 			hops[hop] = true
 		} else {
 			all = false // again at the next event
 		}
 	}
 	if all {
-		a.asked[t.Link] = index
+		h[t.Link] = index
 	}
 	object := problem.Object{Kind: "neighbours", Name: t.Link}
 	known, err := a.handle.NeighList(index, netlink.FAMILY_ALL)
@@ -65,8 +69,8 @@ func (a *applier) tunnelsBy(t Tunnels, before int, everything bool) {
 
 // nextHop returns the next hop of a packet to a peer on the link. ok is false if there is no route, or the route uses
 // another link.
-func (a *applier) nextHop(peer netip.Addr, link int) (hop netip.Addr, ok bool) {
-	routes, err := a.handle.RouteGet(peer.AsSlice())
+func nextHop(handle *netlink.Handle, peer netip.Addr, link int) (hop netip.Addr, ok bool) {
+	routes, err := handle.RouteGet(peer.AsSlice())
 	if err != nil || len(routes) != 1 || routes[0].LinkIndex != link || routes[0].Type != unix.RTN_UNICAST {
 		return netip.Addr{}, false
 	}

@@ -34,8 +34,9 @@ const (
 // Compare makes an ID the key of a table.
 func (i ID) Compare(o ID) int { return cmp.Compare(i, o) }
 
-// idOf returns the number that a network requests.
-func idOf(uid types.UID) ID {
+// Requested returns the number that a network requests: 24 bits of a hash of its UID. So a network keeps its number
+// while it exists, and no later object can take it. The leader of a ClusterSet assigns numbers in the same way.
+func Requested(uid types.UID) ID {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(uid))
 	return ID(h.Sum64()%uint64(MaxID)) + 1
@@ -165,10 +166,10 @@ func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, Names
 		if n.ID != 0 {
 			return nil
 		}
-		return []ID{idOf(n.UID)}
+		return []ID{Requested(n.UID)}
 	})
 	t.namespacesByID = derive.NewIndex(namespaces, "number",
-		func(_ derive.Object, f NamespaceFacts) []ID { return []ID{idOf(f.UID)} })
+		func(_ derive.Object, f NamespaceFacts) []ID { return []ID{Requested(f.UID)} })
 	t.byMember = derive.NewIndex(t.Networks, "member", func(_ Name, n Network) []Member { return n.Members })
 	t.byNetwork = derive.NewIndex(t.routers, "network", func(_ Name, r Router) []Name { return r.Networks })
 	t.IDs = derive.NewTable(e, "tenant-numbers", t.id, derive.KeysOf(t.Networks))
@@ -215,7 +216,7 @@ func (t *Tables) id(name Name, r *derive.Reader) (ID, []problem.Problem) {
 	if n.ID != 0 {
 		return n.ID, nil
 	}
-	id := idOf(n.UID)
+	id := Requested(n.UID)
 	var claims []claim
 	for _, row := range derive.List(r, t.byID, id) {
 		claims = append(claims, claim{row.Key, row.Value.Object, row.Value.UID, row.Value.Created})

@@ -29,10 +29,10 @@ var twins = func() [2]types.UID {
 	seen := map[ID]types.UID{}
 	for i := 0; ; i++ {
 		uid := types.UID(fmt.Sprint("uid-", i))
-		if other, ok := seen[idOf(uid)]; ok {
+		if other, ok := seen[Requested(uid)]; ok {
 			return [2]types.UID{other, uid}
 		}
-		seen[idOf(uid)] = uid
+		seen[Requested(uid)] = uid
 	}
 }()
 
@@ -169,7 +169,7 @@ func (w world) network(namespace string) (Name, bool) {
 	}
 	order := func(n Name) string { return fmt.Sprint(all[n].Created, " ", all[n].UID, " ", n) }
 	for other, o := range all {
-		if idOf(o.UID) == idOf(all[name].UID) && order(other) < order(name) {
+		if Requested(o.UID) == Requested(all[name].UID) && order(other) < order(name) {
 			return name, false
 		}
 	}

@@ -32,10 +32,10 @@ func (n *node) askCommand() *cobra.Command {
 					cancel()
 				}()
 			} else {
-				ctx, cancel = context.WithTimeout(ctx, n.timeout)
+				ctx, cancel = context.WithTimeout(ctx, n.agent.timeout)
 				defer cancel()
 			}
-			return n.copy(ctx, path, query, cmd.OutOrStdout())
+			return n.agent.copy(ctx, path, query, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&follow, "follow", false, "copy until stdin ends, without a time limit")
@@ -43,8 +43,8 @@ func (n *node) askCommand() *cobra.Command {
 }
 
 // copy copies the agent's answer for a path to w, as it comes.
-func (n *node) copy(ctx context.Context, path, query string, w io.Writer) error {
-	response, err := n.open(ctx, path, query)
+func (a *agentSocket) copy(ctx context.Context, path, query string, w io.Writer) error {
+	response, err := a.open(ctx, path, query)
 	if err != nil {
 		return err
 	}
@@ -52,12 +52,12 @@ func (n *node) copy(ctx context.Context, path, query string, w io.Writer) error 
 	if response.StatusCode != http.StatusOK {
 		body, err := io.ReadAll(response.Body)
 		if err != nil {
-			return n.silent(err)
+			return a.silent(err)
 		}
-		return n.refused(response.StatusCode, body, path)
+		return a.refused(response.StatusCode, body, path)
 	}
 	if _, err := io.Copy(w, response.Body); err != nil {
-		return n.silent(err)
+		return a.silent(err)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (n *node) explain() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = args[len(args)-1:]
 			var x api.Explanation
-			if err := n.ask(cmd.Context(), api.PathExplain, url.Values{"key": {args[0]}}, &x); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathExplain, url.Values{"key": {args[0]}}, &x); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), x, func() error {

@@ -80,19 +80,19 @@ func (n *node) allProbes(cmd *cobra.Command, to remote.Flags) ([]probesOf, error
 	for _, name := range []string{"context", "kubeconfig", "node"} {
 		far = far || cmd.Flags().Changed(name)
 	}
-	if !far || n.bundle != "" {
+	if !far || n.agent.bundle != "" {
 		if len(to.Contexts) > 1 || len(to.Nodes) > 1 {
 			return nil, errors.New("a bundle answers for one Node: name one with --context and --node")
 		}
 		if len(to.Contexts) == 1 {
-			n.context = to.Contexts[0]
+			n.agent.context = to.Contexts[0]
 		}
 		if len(to.Nodes) == 1 {
-			n.name = to.Nodes[0]
+			n.agent.name = to.Nodes[0]
 		}
-		n.timeout = to.Timeout
+		n.agent.timeout = to.Timeout
 		var p api.Probes
-		if err := n.ask(cmd.Context(), api.PathProbes, nil, &p); err != nil {
+		if err := n.agent.ask(cmd.Context(), api.PathProbes, nil, &p); err != nil {
 			return nil, err
 		}
 		return []probesOf{{Node: p.Node, Probes: &p}}, nil

@@ -57,7 +57,7 @@ func (n *node) networkPolicies() *cobra.Command {
 				namespace = "" // cluster-wide policies apply to it as well
 			}
 			var list api.PolicyList
-			if err := n.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
 				return err
 			}
 			list.Policies = slices.DeleteFunc(list.Policies, func(p api.Policy) bool {

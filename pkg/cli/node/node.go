@@ -2,207 +2,42 @@
 package node
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
-	"github.com/tombolo-net/tombolo/pkg/gather"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// node is the agent of this Node, behind its debug socket.
-type node struct {
-	socket  string
-	timeout time.Duration
-
-	// A bundle answers instead of the agent, if one is named.
-	bundle, context, name string
-	stderr                io.Writer
-	dated                 bool // the time of the bundle was printed
-}
+// node has the commands that ask the agent of this Node.
+type node struct{ agent agentSocket }
 
 // Commands returns the commands that ask the agent of this Node.
 func Commands() []*cobra.Command {
 	n := &node{}
-	policy := n.policy()
+	policy := cli.Group("policy", "Ask about policies", n.why())
 	all := []*cobra.Command{
-		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(),
-			n.networkPolicies(), n.latency()),
+		cli.Group("get", "Show what this Node has", n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(),
+			n.policies(), n.rules(), n.identities(), n.networkPolicies(), n.latency()),
 		n.explain(), policy, n.check(), n.askCommand(),
 	}
 	for _, c := range all {
-		n.flags(c)
+		n.agent.flags(c)
 	}
 	// explain and trace depend on the question: a bundle has no answers.
-	n.bundleFlags(all[0])
-	n.bundleFlags(policy)
+	n.agent.bundleFlags(all[0])
+	n.agent.bundleFlags(policy)
 	return append(all, n.observe(), n.trace(), n.capture())
-}
-
-// bundleFlags adds the flags that name a Node in a bundle.
-func (n *node) bundleFlags(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&n.bundle, "bundle", "",
-		"answer from this file, which tombolo gather wrote, and not from the agent")
-	c.PersistentFlags().StringVar(&n.context, "context", "", "the cluster in the bundle, if it has several")
-	c.PersistentFlags().StringVar(&n.name, "node", "", "the Node in the bundle, if it has several")
-	run := c.PersistentPreRunE
-	c.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
-		if n.bundle == "" && n.context+n.name != "" {
-			return errors.New("--context and --node name a Node in a bundle: name the file with --bundle")
-		}
-		n.stderr = cmd.ErrOrStderr()
-		if run != nil {
-			return run(cmd, args)
-		}
-		return nil
-	}
-}
-
-func (n *node) get(below ...*cobra.Command) *cobra.Command {
-	return cli.Group("get", "Show what this Node has", below...)
-}
-
-// flags adds the flags that name the agent.
-func (n *node) flags(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
-	c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
-}
-
-// ask reads one path of the debug API into v.
-func (n *node) ask(ctx context.Context, path string, query url.Values, v any) error {
-	code, body, err := n.read(ctx, path, query)
-	if err != nil {
-		return err
-	}
-	if code != http.StatusOK {
-		return n.refused(code, body, path)
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?",
-			path, err)
-	}
-	return nil
-}
-
-// refused returns the error of an answer other than 200.
-func (n *node) refused(code int, body []byte, path string) error {
-	var e api.Error
-	if json.Unmarshal(body, &e) != nil || e.Error == "" {
-		return n.unexpected(code, path)
-	}
-	return errors.New(e.Error)
-}
-
-func (n *node) unexpected(code int, path string) error {
-	return fmt.Errorf("the agent's debug socket %s answered %d %s for %s: are this command and the agent of one version?",
-		n.socket, code, http.StatusText(code), path)
-}
-
-// read reads one path of the agent's socket, or of the bundle.
-func (n *node) read(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
-	if n.bundle != "" {
-		b, err := gather.Open(n.bundle)
-		if err != nil {
-			return 0, nil, err
-		}
-		body, err = b.Answer(n.context, n.name, path, query)
-		if err == nil && !n.dated {
-			n.dated = true // a command may read several answers
-			fmt.Fprintf(n.stderr, "as of %s, from %s\n", b.Manifest.Started.Format("2006-01-02 15:04:05 UTC"), n.bundle)
-		}
-		return http.StatusOK, body, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
-	response, err := n.open(ctx, path, query.Encode())
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	body, err = io.ReadAll(response.Body)
-	if err != nil {
-		return 0, nil, n.silent(err)
-	}
-	return response.StatusCode, body, nil
-}
-
-// put changes what one path of the debug API answers, and reads the answer into v.
-func (n *node) put(ctx context.Context, path string, query map[string]string, v any) error {
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
-	values := url.Values{}
-	for name, value := range query {
-		values.Set(name, value)
-	}
-	response, err := n.request(ctx, http.MethodPut, path, values.Encode())
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return n.silent(err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return n.refused(response.StatusCode, body, path)
-	}
-	return json.Unmarshal(body, v)
-}
-
-// open requests one path of the agent's socket. The caller reads the answer and closes it.
-func (n *node) open(ctx context.Context, path, query string) (*http.Response, error) {
-	return n.request(ctx, http.MethodGet, path, query)
-}
-
-func (n *node) request(ctx context.Context, method, path, query string) (*http.Response, error) {
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
-		},
-	}}
-	target := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query}
-	request, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, n.silent(err)
-	}
-	return response, nil
-}
-
-// silent explains why there was no answer.
-func (n *node) silent(err error) error {
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf(
-			"the agent's debug socket %s may only be opened by root: use sudo, or run this in the tombolo-agent Pod", n.socket)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf(
-			"the agent's debug socket %s did not answer within %s: look at the log of tombolo-agent on this Node", n.socket,
-			n.timeout)
-	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node?", n.socket)
-	}
-	return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node? (%w)",
-		n.socket, err)
 }
 
 func (n *node) flows() *cobra.Command {
@@ -225,7 +60,7 @@ func (n *node) flows() *cobra.Command {
 				query.Set("owner", owner)
 			}
 			var list api.FlowList
-			if err := n.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
@@ -270,7 +105,7 @@ func (n *node) groups() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.GroupList
-			if err := n.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
@@ -302,7 +137,7 @@ func (n *node) ports() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.PortList
-			if err := n.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
@@ -332,7 +167,7 @@ func (n *node) peers() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.PeerList
-			if err := n.ask(cmd.Context(), api.PathPeers, nil, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathPeers, nil, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
@@ -394,7 +229,7 @@ func (n *node) status() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s api.Status
-			if err := n.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), s, func() error { return printStatus(cmd.OutOrStdout(), s) })
@@ -469,7 +304,7 @@ func (n *node) metrics() *cobra.Command {
 		Example: "  kubectl exec -n kube-system ds/tombolo-agent -- tombolo get metrics",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			code, body, err := n.read(cmd.Context(), path, nil)
+			code, body, err := n.agent.read(cmd.Context(), path, nil)
 			switch {
 			case err != nil:
 				return err
@@ -477,7 +312,7 @@ func (n *node) metrics() *cobra.Command {
 				return errors.New(
 					"the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf, and restart the agent")
 			case code != http.StatusOK:
-				return n.unexpected(code, path)
+				return n.agent.unexpected(code, path)
 			}
 			_, err = cmd.OutOrStdout().Write(body)
 			return err
@@ -494,7 +329,7 @@ func (n *node) check() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s api.Status
-			if err := n.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
 				return err
 			}
 			if s.Ready || alive {

@@ -76,7 +76,7 @@ func (n *node) observe() *cobra.Command {
 		"records from then on instead: a duration such as 10m, or a time (RFC 3339)")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
 	cmd.Flags().BoolVar(&o.direct, "direct", false, "ask the agents through the API server, not the relay")
-	cmd.Flags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	cmd.Flags().StringVar(&n.agent.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(cmd.Flags())
 	return cmd
 }
@@ -122,7 +122,7 @@ type source struct {
 func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
 	if n.here(cmd, o.Flags) {
 		return []source{{"this Node", func(ctx context.Context, query url.Values, w io.Writer) error {
-			return n.copy(ctx, api.PathObserve, query.Encode(), w)
+			return n.agent.copy(ctx, api.PathObserve, query.Encode(), w)
 		}}}, nil
 	}
 	clusters, err := o.Clusters()
@@ -194,7 +194,7 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 // are asked through API servers.
 func (n *node) here(cmd *cobra.Command, f remote.Flags) bool {
 	elsewhere := len(f.Contexts) > 0 || f.Kubeconfig != "" || len(f.Nodes) > 0
-	_, err := os.Stat(n.socket)
+	_, err := os.Stat(n.agent.socket)
 	return cmd.Flags().Changed("socket") || err == nil && !elsewhere
 }
 

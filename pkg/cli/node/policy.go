@@ -21,7 +21,7 @@ func (n *node) policies() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.PolicyList
-			if err := n.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
@@ -70,7 +70,7 @@ func (n *node) rules() *cobra.Command {
 				query.Set("policy", args[0])
 			}
 			var list api.RuleList
-			if err := n.ask(cmd.Context(), api.PathRules, query, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathRules, query, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
@@ -127,7 +127,7 @@ func (n *node) identities() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.IdentityList
-			if err := n.ask(cmd.Context(), api.PathIdentities, nil, &list); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathIdentities, nil, &list); err != nil {
 				return err
 			}
 			if here {

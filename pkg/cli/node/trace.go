@@ -44,7 +44,7 @@ func (n *node) trace() *cobra.Command {
 			"  tombolo trace --context east,west --from shop/web-7d9f --to shop/antrea-mc-db --packet",
 		Args: func(_ *cobra.Command, args []string) error { return o.check(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n.timeout = o.Timeout
+			n.agent.timeout = o.Timeout
 			switch here := n.here(cmd, o.Flags); {
 			case len(args) > 0 && !here:
 				return fmt.Errorf("trace %s: a FLOW is of one Node's switch: run this in the tombolo-agent Pod of the Node, or "+
@@ -73,7 +73,7 @@ func (n *node) trace() *cobra.Command {
 	flags.BoolVar(&o.raw, "raw", false, "ofproto/trace's own text")
 	flags.BoolVar(&o.packet, "packet", false, "send a packet, and show where the switches of Nodes have seen it")
 	flags.BoolVar(&o.deliver, "deliver", false, "with --packet: the Pod at the end gets the packet")
-	flags.StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	flags.StringVar(&n.agent.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(flags)
 	flags.Lookup("node").Usage = "the Node that packets of an address outside of the clusters come to"
 	o.out.Flag(cmd)
@@ -116,7 +116,7 @@ func (o *traceOptions) text(t api.Trace) string {
 // traceFlow follows a packet that is given as text.
 func (n *node) traceFlow(cmd *cobra.Command, o traceOptions, flow string) error {
 	var t api.Trace
-	if err := n.ask(cmd.Context(), api.PathTrace, url.Values{"flow": {flow}}, &t); err != nil {
+	if err := n.agent.ask(cmd.Context(), api.PathTrace, url.Values{"flow": {flow}}, &t); err != nil {
 		return err
 	}
 	return o.out.Print(cmd.OutOrStdout(), t, func() error {
@@ -140,7 +140,7 @@ func (n *node) traceHere(cmd *cobra.Command, o traceOptions) error {
 		}
 	}
 	var list api.TraceList
-	if err := n.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
+	if err := n.agent.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
 		return err
 	}
 	return o.out.Print(cmd.OutOrStdout(), list, func() error {

@@ -17,11 +17,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// policy is the group of questions about policies.
-func (n *node) policy() *cobra.Command {
-	return cli.Group("policy", "Ask about policies", n.why())
-}
-
 func (n *node) why() *cobra.Command {
 	var (
 		from, to, port, protocol, cluster, family string
@@ -59,7 +54,7 @@ func (n *node) why() *cobra.Command {
 				query.Set("trace", "true")
 			}
 			var w api.Why
-			if err := n.ask(cmd.Context(), api.PathWhy, query, &w); err != nil {
+			if err := n.agent.ask(cmd.Context(), api.PathWhy, query, &w); err != nil {
 				return err
 			}
 			// An agent that does not know versions of IP ignores the choice, and names no client of a connection.

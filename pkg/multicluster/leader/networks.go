@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/retry"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -117,16 +117,8 @@ type writtenStatus[S any] struct {
 	Status  S
 }
 
-// requestedNumber returns the number that a network requests: 24 bits of a hash of its UID. So a network keeps its
-// number while it exists, and no later object can take it.
-func requestedNumber(uid types.UID) int32 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(uid))
-	return int32(h.Sum64()%tombolov1alpha1.MaxNetworkNumber) + 1
-}
-
 func numberKey(uid types.UID) derive.Name {
-	return derive.Name(strconv.Itoa(int(requestedNumber(uid))))
+	return derive.Name(strconv.Itoa(int(tenant.Requested(uid))))
 }
 
 // holder returns the network that has the number of a network: the oldest one that requests it.
@@ -142,7 +134,7 @@ func (t *networks) number(k derive.Object, r *derive.Reader) (int32, []problem.P
 	if t.holder(n, r) != k {
 		return 0, nil
 	}
-	return requestedNumber(n.UID), nil
+	return int32(tenant.Requested(n.UID)), nil
 }
 
 // isMember reports whether a cluster is in the ClusterSet.

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // tenantNetwork returns a network of all Namespaces of clusters east and west, which agrees to connections.
@@ -192,7 +193,7 @@ func TestNetworkNumbers(t *testing.T) {
 		t.Errorf("c is joined with %v, want %v", joined, want)
 	}
 	for i := range 10000 {
-		if n := requestedNumber(types.UID(fmt.Sprint(i))); n < 1 || n > tombolov1alpha1.MaxNetworkNumber {
+		if n := int32(tenant.Requested(types.UID(fmt.Sprint(i)))); n < 1 || n > tombolov1alpha1.MaxNetworkNumber {
 			t.Fatalf("UID %d has number %d", i, n)
 		}
 	}
@@ -269,7 +270,7 @@ func TestNetworksWithRealAPIServer(t *testing.T) {
 			}
 			have, versions = "", ""
 			for _, n := range networks.Items {
-				if n.Status.Number != requestedNumber(n.UID) {
+				if n.Status.Number != int32(tenant.Requested(n.UID)) {
 					return false
 				}
 				have += fmt.Sprintf("%s %s", n.Name, n.Status.State)

@@ -40,15 +40,15 @@ func (r *run) failovers(ctx context.Context, services [2][]netip.Addr) {
 		from := 1 - to
 		name := r.way("failover", from)
 		if len(services[from]) == 0 {
-			r.skip(name, "not tried: mend the above first")
+			r.results.skip(name, "not tried: mend the above first")
 			continue
 		}
 		gateway, why := r.toLose(ctx, to)
 		if why != "" {
-			r.skip(name, why)
+			r.results.skip(name, why)
 			continue
 		}
-		r.check(name, func() (string, error) { return r.failover(ctx, from, services[from][0], gateway) })
+		r.results.check(name, func() (string, error) { return r.failover(ctx, from, services[from][0], gateway) })
 	}
 }
 

@@ -78,21 +78,28 @@ type run struct {
 	clusters [2]Cluster
 	states   [2]state
 	name     string // of the temporary Namespace in both
-	results  []Result
+	results  results
+}
+
+// results are the results of checks so far.
+type results struct {
+	list   []Result
+	report func(Result) // gets each of them; nil for no report
 }
 
 // Run checks two members. It takes away what it made, also when ctx ends; its error is what it could not take away.
 func Run(ctx context.Context, a, b Cluster, o Options) ([]Result, error) {
-	r := &run{Options: o, clusters: [2]Cluster{a, b}, name: "tombolo-verify-" + strings.ToLower(rand.Text()[:8])}
+	r := &run{Options: o, clusters: [2]Cluster{a, b}, name: "tombolo-verify-" + strings.ToLower(rand.Text()[:8]),
+		results: results{report: o.Report}}
 	if !r.objects(ctx) {
-		return r.results, nil
+		return r.results.list, nil
 	}
 	r.packets(ctx)
-	return r.results, r.cleanUp(ctx)
+	return r.results.list, r.cleanUp(ctx)
 }
 
 // check runs one check and reports how it went.
-func (r *run) check(name string, f func() (string, error)) bool {
+func (r *results) check(name string, f func() (string, error)) bool {
 	return r.done(name, timed(f))
 }
 
@@ -119,7 +126,7 @@ func both(f func(i int) outcome) (results [2]outcome) {
 	return results
 }
 
-func (r *run) done(name string, o outcome) bool {
+func (r *results) done(name string, o outcome) bool {
 	result := Result{Check: name, Status: Pass, Detail: o.detail, Seconds: o.took.Seconds()}
 	err := o.err
 	if err != nil {
@@ -129,12 +136,12 @@ func (r *run) done(name string, o outcome) bool {
 	return err == nil
 }
 
-func (r *run) skip(name, why string) { r.add(Result{Check: name, Status: Skip, Detail: why}) }
+func (r *results) skip(name, why string) { r.add(Result{Check: name, Status: Skip, Detail: why}) }
 
-func (r *run) add(result Result) {
-	r.results = append(r.results, result)
-	if r.Report != nil {
-		r.Report(result)
+func (r *results) add(result Result) {
+	r.list = append(r.list, result)
+	if r.report != nil {
+		r.report(result)
 	}
 }
 
@@ -148,18 +155,18 @@ func (r *run) objects(ctx context.Context) bool {
 	checks := r.settled(ctx)
 	good := true
 	for _, c := range checks {
-		good = r.done(c.name, c.outcome) && good
+		good = r.results.done(c.name, c.outcome) && good
 	}
 	if !good {
 		if len(checks) > len(r.clusters) { // both API servers answered
-			r.skip("packets", "not tried: mend the above first")
+			r.results.skip("packets", "not tried: mend the above first")
 		}
 		return false
 	}
 	for from, o := range both(func(from int) outcome {
 		return timed(func() (string, error) { return r.ways(ctx, from) })
 	}) {
-		r.done(r.way("ways", from), o)
+		r.results.done(r.way("ways", from), o)
 	}
 	return true
 }
@@ -252,7 +259,7 @@ func (r *run) packets(ctx context.Context) {
 			return "Pod " + r.name + "/server runs", err
 		})
 	}) {
-		running = r.done("probe "+r.clusters[i].Name, o) && running
+		running = r.results.done("probe "+r.clusters[i].Name, o) && running
 	}
 	if !running {
 		return
@@ -282,35 +289,35 @@ func (r *run) packets(ctx context.Context) {
 		})
 	}) {
 		if o.err != nil {
-			r.done(r.way("Services", from), o)
+			r.results.done(r.way("Services", from), o)
 			continue
 		}
 		for i, a := range answers[from] {
 			o.detail, o.err = r.judge(from, a)
-			if r.done(r.way(a.Name, from), o) && questions[from][i].MTU {
+			if r.results.done(r.way(a.Name, from), o) && questions[from][i].MTU {
 				name := strings.Replace(a.Name, "Services", "MTU", 1)
-				r.check(r.way(name, from), func() (string, error) { return size(a) })
+				r.results.check(r.way(name, from), func() (string, error) { return size(a) })
 			}
 		}
 	}
 	if noPods != "" {
-		r.skip("Pods", noPods)
+		r.results.skip("Pods", noPods)
 	}
 	if r.Disruptive {
 		r.failovers(ctx, services)
 	}
 	if noPolicies != "" {
-		r.skip("policy", noPolicies)
+		r.results.skip("policy", noPolicies)
 		return
 	}
 	if len(services[0]) == 0 || len(services[1]) == 0 {
-		r.skip("policy", "not tried: mend the above first")
+		r.results.skip("policy", "not tried: mend the above first")
 		return
 	}
 	for from, o := range both(func(from int) outcome {
 		return timed(func() (string, error) { return r.policy(ctx, from, services[from]) })
 	}) {
-		r.done(r.way("policy", from), o)
+		r.results.done(r.way("policy", from), o)
 	}
 }
 

@@ -186,7 +186,7 @@ func TestFailoverIsSkipped(t *testing.T) {
 	} {
 		r := disrupted(t, "node-2", on("node-1", ""))
 		r.failovers(t.Context(), row.services)
-		if diff := cmp.Diff(row.want, r.results); diff != "" {
+		if diff := cmp.Diff(row.want, r.results.list); diff != "" {
 			t.Errorf("results (-want +have):\n%s", diff)
 		}
 	}

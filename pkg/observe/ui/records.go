@@ -77,7 +77,7 @@ type reading struct {
 // pass begins to read new Nodes, and emits what is due.
 func (r *reading) pass(ctx context.Context) {
 	key := r.source.key()
-	nodes := r.source.nodes.All()
+	nodes := r.source.objects.nodes.All()
 	text := ""
 	if left := len(nodes) - maxStreams; left > 0 {
 		text = fmt.Sprintf("%d of %d Nodes are not asked for records", left, len(nodes))
@@ -176,7 +176,7 @@ func (r *reading) read(ctx context.Context, key, node string) {
 
 // key returns the key of the cluster in the Model.
 func (s *Source) key() string {
-	if set := setOf(derive.Values(s.sets.All())); set != nil {
+	if set := setOf(derive.Values(s.objects.sets.All())); set != nil {
 		return keyOf(set.Name, set.Spec.ClusterID)
 	}
 	return "context/" + s.access.Name

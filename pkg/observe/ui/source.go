@@ -68,13 +68,7 @@ type Source struct {
 	ping    discovery.ServerVersionInterface
 	changed func()
 
-	sets     *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
-	gateways *derive.Source[derive.Object, *mcv1alpha1.Gateway]
-	infos    *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
-	exports  *derive.Source[derive.Object, *mcsv1alpha1.ServiceExport]
-	imports  *derive.Source[derive.Object, *mcsv1alpha1.ServiceImport]
-	nodes    *derive.Source[derive.Object, NodeFacts]
-	policies map[string]*derive.Source[derive.Object, bool]
+	objects objects
 
 	wasListed atomic.Bool // all kinds were listed once
 
@@ -94,6 +88,34 @@ type Source struct {
 	watched func() bool // whether agents are to be asked
 }
 
+// objects are the objects that are watched.
+type objects struct {
+	sets     *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
+	gateways *derive.Source[derive.Object, *mcv1alpha1.Gateway]
+	infos    *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
+	exports  *derive.Source[derive.Object, *mcsv1alpha1.ServiceExport]
+	imports  *derive.Source[derive.Object, *mcsv1alpha1.ServiceImport]
+	nodes    *derive.Source[derive.Object, NodeFacts]
+	policies map[string]*derive.Source[derive.Object, bool]
+}
+
+func newObjects(kinds *watch.Kinds) objects {
+	return objects{
+		sets:     kept[*mcv1alpha2.ClusterSet](kinds, "clustersets"),
+		gateways: kept[*mcv1alpha1.Gateway](kinds, "gateways"),
+		infos:    kept[*mcv1alpha1.ClusterInfoImport](kinds, "infos"),
+		exports:  kept[*mcsv1alpha1.ServiceExport](kinds, "exports"),
+		imports:  kept[*mcsv1alpha1.ServiceImport](kinds, "imports"),
+		nodes:    watch.NewSource(kinds, "nodes", nodeFacts),
+		policies: map[string]*derive.Source[derive.Object, bool]{
+			"NetworkPolicy":               counted[*networkingv1.NetworkPolicy](kinds, "networkpolicies"),
+			"Antrea ClusterNetworkPolicy": counted[*crdv1beta1.ClusterNetworkPolicy](kinds, "antrea cluster policies"),
+			"Antrea NetworkPolicy":        counted[*crdv1beta1.NetworkPolicy](kinds, "antrea policies"),
+			"ClusterNetworkPolicy":        counted[*npv1alpha2.ClusterNetworkPolicy](kinds, "cluster policies"),
+		},
+	}
+}
+
 // NewSource prepares to watch. ask and stream may be nil: then no agent is asked. changed is called after each change.
 // It must return at once.
 func NewSource(access Access, config *rest.Config, ask AskAgent, stream StreamAgent,
@@ -101,18 +123,9 @@ func NewSource(access Access, config *rest.Config, ask AskAgent, stream StreamAg
 	s := &Source{access: access, ask: ask, stream: stream,
 		engine: derive.New(), changed: changed, reach: Starting,
 		agents: map[string]Agent{}, lost: map[int]time.Time{}, asked: map[string]time.Time{},
-		watched: func() bool { return true }, policies: map[string]*derive.Source[derive.Object, bool]{}}
+		watched: func() bool { return true }}
 	kinds := watch.NewKinds(s.engine)
-	s.sets = kept[*mcv1alpha2.ClusterSet](kinds, "clustersets")
-	s.gateways = kept[*mcv1alpha1.Gateway](kinds, "gateways")
-	s.infos = kept[*mcv1alpha1.ClusterInfoImport](kinds, "infos")
-	s.exports = kept[*mcsv1alpha1.ServiceExport](kinds, "exports")
-	s.imports = kept[*mcsv1alpha1.ServiceImport](kinds, "imports")
-	s.nodes = watch.NewSource(kinds, "nodes", nodeFacts)
-	s.policies["NetworkPolicy"] = counted[*networkingv1.NetworkPolicy](kinds, "networkpolicies")
-	s.policies["Antrea ClusterNetworkPolicy"] = counted[*crdv1beta1.ClusterNetworkPolicy](kinds, "antrea cluster policies")
-	s.policies["Antrea NetworkPolicy"] = counted[*crdv1beta1.NetworkPolicy](kinds, "antrea policies")
-	s.policies["ClusterNetworkPolicy"] = counted[*npv1alpha2.ClusterNetworkPolicy](kinds, "cluster policies")
+	s.objects = newObjects(kinds)
 	kinds.Loaded() // a kind that this user may not list stops no other
 	s.engine.WatchPasses(func(derive.PassStats) { changed() })
 	s.kinds = kinds.All(watch.Optional())
@@ -216,13 +229,13 @@ func (s *Source) Snapshot() Snapshot {
 		Agents: maps.Clone(s.agents), Refusal: s.refusal, Listed: true, Policies: map[string]int{}}
 	s.mu.Unlock()
 	s.kindStates(&out)
-	out.Sets = derive.Values(s.sets.All())
-	out.Gateways = derive.Values(s.gateways.All())
-	out.Infos = derive.Values(s.infos.All())
-	out.Exports = derive.Values(s.exports.All())
-	out.Imports = derive.Values(s.imports.All())
-	out.Nodes = derive.Values(s.nodes.All())
-	for kind, source := range s.policies {
+	out.Sets = derive.Values(s.objects.sets.All())
+	out.Gateways = derive.Values(s.objects.gateways.All())
+	out.Infos = derive.Values(s.objects.infos.All())
+	out.Exports = derive.Values(s.objects.exports.All())
+	out.Imports = derive.Values(s.objects.imports.All())
+	out.Nodes = derive.Values(s.objects.nodes.All())
+	for kind, source := range s.objects.policies {
 		if n := source.Len(); n > 0 {
 			out.Policies[kind] = n
 		}
@@ -302,12 +315,12 @@ func (s *Source) askAgents(ctx context.Context) {
 // turn returns the Nodes whose agents are to be asked now.
 func (s *Source) turn(now time.Time) (names []string) {
 	exists := map[string]bool{}
-	for _, row := range s.nodes.All() {
+	for _, row := range s.objects.nodes.All() {
 		names = append(names, row.Value.Name)
 		exists[row.Value.Name] = true
 	}
 	gateways := map[string]bool{}
-	for _, row := range s.gateways.All() {
+	for _, row := range s.objects.gateways.All() {
 		gateways[row.Value.Name] = true
 	}
 	watched := s.watched()
@@ -334,7 +347,7 @@ func (s *Source) turn(now time.Time) (names []string) {
 }
 
 func (s *Source) isGateway(node string) bool {
-	return slices.ContainsFunc(s.gateways.All(), func(r derive.Row[derive.Object, *mcv1alpha1.Gateway]) bool {
+	return slices.ContainsFunc(s.objects.gateways.All(), func(r derive.Row[derive.Object, *mcv1alpha1.Gateway]) bool {
 		return r.Value.Name == node
 	})
 }

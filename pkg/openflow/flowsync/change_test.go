@@ -17,6 +17,7 @@ func BenchmarkOneOfMany(b *testing.B) {
 	for _, many := range []int{100_000, 1_000_000} {
 		b.Run(strconv.Itoa(many), func(b *testing.B) {
 			s := New(Options{Instance: 7})
+			se := newSession(s, nil)
 			s.Release()
 			for i := 0; i < many; i += 100 {
 				var e flow.Entries
@@ -26,16 +27,16 @@ func BenchmarkOneOfMany(b *testing.B) {
 				s.Set(flow.Owner{Kind: 1, Name: strconv.Itoa(i)}, e)
 			}
 			encode := func(buf []byte) []byte {
-				c := s.plan(time.Now())
-				s.assume(c)
+				c := se.plan(time.Now())
+				se.assume(c)
 				for i := range c {
 					var err error
-					if buf, err = c[i].append(s, buf, 1); err != nil {
+					if buf, err = c[i].append(&s.owners, buf, 1); err != nil {
 						b.Fatal(err)
 					}
 				}
-				s.confirm(c)
-				s.commit()
+				se.confirm(c)
+				s.slots.commit()
 				return buf
 			}
 			buf := encode(nil)

@@ -14,19 +14,19 @@ import (
 // Open vSwitch 3.1).
 func (s *Syncer) FlushConnections(ctx context.Context, list []ofp.CTFlush) error {
 	s.mu.Lock()
-	conn := s.conn
+	se := s.session
 	s.mu.Unlock()
-	if conn == nil {
+	if se == nil {
 		return errors.New("flush connections: no connection to the switch")
 	}
 	if len(list) == 0 {
-		return conn.Barrier(ctx)
+		return se.conn.Barrier(ctx)
 	}
 	messages := make([]ofp.Message, len(list))
 	for i, f := range list {
 		messages[i] = f
 	}
-	refused, err := conn.Each(ctx, messages)
+	refused, err := se.conn.Each(ctx, messages)
 	if err != nil {
 		return fmt.Errorf("flush connections: %w", err)
 	}

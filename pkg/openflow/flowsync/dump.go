@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
-	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
@@ -41,18 +40,18 @@ type Dump struct {
 
 // Dump reads the switch.
 func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
-	conn, err := s.connected()
+	se, err := s.connected()
 	if err != nil {
 		return Dump{}, err
 	}
 	var d Dump
-	if d.Flows, err = s.dumpFlows(ctx, conn, ofp.TableAll); err != nil {
+	if d.Flows, err = se.dumpFlows(ctx, ofp.TableAll); err != nil {
 		return Dump{}, err
 	}
-	if d.Groups, err = s.dumpGroups(ctx, conn); err != nil {
+	if d.Groups, err = se.dumpGroups(ctx); err != nil {
 		return Dump{}, err
 	}
-	if d.Meters, err = s.dumpMeters(ctx, conn); err != nil {
+	if d.Meters, err = se.dumpMeters(ctx); err != nil {
 		return Dump{}, err
 	}
 	return d, nil
@@ -60,47 +59,47 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 
 // DumpGroups reads the switch's groups.
 func (s *Syncer) DumpGroups(ctx context.Context) ([]DumpedGroup, error) {
-	conn, err := s.connected()
+	se, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
-	return s.dumpGroups(ctx, conn)
+	return se.dumpGroups(ctx)
 }
 
 // DumpMeters reads the switch's meters. For a switch without meters the list is empty.
 func (s *Syncer) DumpMeters(ctx context.Context) ([]DumpedMeter, error) {
-	conn, err := s.connected()
+	se, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
-	return s.dumpMeters(ctx, conn)
+	return se.dumpMeters(ctx)
 }
 
-func (s *Syncer) dumpGroups(ctx context.Context, conn *ofconn.Conn) ([]DumpedGroup, error) {
-	groups, err := readGroups(ctx, conn)
+func (se *session) dumpGroups(ctx context.Context) ([]DumpedGroup, error) {
+	groups, err := readGroups(ctx, se.conn)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	se.syncer.mu.Lock()
+	defer se.syncer.mu.Unlock()
 	var out []DumpedGroup
 	for _, g := range groups {
-		out = append(out, DumpedGroup{Group: g, Owner: s.ownerOf([]byte(groupIdent(g.ID)))})
+		out = append(out, DumpedGroup{Group: g, Owner: se.syncer.owners.of([]byte(groupIdent(g.ID)))})
 	}
 	return out, nil
 }
 
-func (s *Syncer) dumpMeters(ctx context.Context, conn *ofconn.Conn) ([]DumpedMeter, error) {
-	meters, err := readMeters(ctx, conn)
+func (se *session) dumpMeters(ctx context.Context) ([]DumpedMeter, error) {
+	meters, err := readMeters(ctx, se.conn)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	se.syncer.mu.Lock()
+	defer se.syncer.mu.Unlock()
 	var out []DumpedMeter
 	for _, m := range meters {
 		dumped := DumpedMeter{Meter: m}
-		if list := s.meters.claims[m.ID]; len(list) > 0 {
+		if list := se.syncer.meters.claims[m.ID]; len(list) > 0 {
 			dumped.Owner = list[0].owner
 		}
 		out = append(out, dumped)
@@ -110,13 +109,13 @@ func (s *Syncer) dumpMeters(ctx context.Context, conn *ofconn.Conn) ([]DumpedMet
 
 // DumpTables reads the flows of some of the switch's tables.
 func (s *Syncer) DumpTables(ctx context.Context, tables ...ofp.Table) ([]DumpedFlow, error) {
-	conn, err := s.connected()
+	se, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
 	var out []DumpedFlow
 	for _, t := range tables {
-		flows, err := s.dumpFlows(ctx, conn, t)
+		flows, err := se.dumpFlows(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -127,11 +126,11 @@ func (s *Syncer) DumpTables(ctx context.Context, tables ...ofp.Table) ([]DumpedF
 
 // PortStats reads the counters of the switch's ports.
 func (s *Syncer) PortStats(ctx context.Context) (map[ofp.Port]ofp.PortStats, error) {
-	conn, err := s.connected()
+	se, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
-	parts, err := conn.Request(ctx, ofp.PortStatsRequest{Port: ofp.PortAny})
+	parts, err := se.conn.Request(ctx, ofp.PortStatsRequest{Port: ofp.PortAny})
 	if err != nil {
 		return nil, fmt.Errorf("read the counters of ports: %w", err)
 	}
@@ -150,11 +149,11 @@ func (s *Syncer) PortStats(ctx context.Context) (map[ofp.Port]ofp.PortStats, err
 
 // TableStats reads the counters of the switch's tables.
 func (s *Syncer) TableStats(ctx context.Context) (map[ofp.Table]ofp.TableStats, error) {
-	conn, err := s.connected()
+	se, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
-	parts, err := conn.Request(ctx, ofp.TableStatsRequest{})
+	parts, err := se.conn.Request(ctx, ofp.TableStatsRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("read the counters of tables: %w", err)
 	}
@@ -171,24 +170,24 @@ func (s *Syncer) TableStats(ctx context.Context) (map[ofp.Table]ofp.TableStats, 
 	return tables, nil
 }
 
-func (s *Syncer) connected() (*ofconn.Conn, error) {
+func (s *Syncer) connected() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn == nil {
+	if s.session == nil {
 		return nil, errors.New("no connection to the switch: is ovs-vswitchd running?")
 	}
-	return s.conn, nil
+	return s.session, nil
 }
 
-func (s *Syncer) dumpFlows(ctx context.Context, conn *ofconn.Conn, table ofp.Table) ([]DumpedFlow, error) {
+func (se *session) dumpFlows(ctx context.Context, table ofp.Table) ([]DumpedFlow, error) {
 	which := allFlows
 	which.Table = table
 	var flows []ofp.FlowDesc
-	if err := eachFlow(ctx, conn, which, func(list []ofp.FlowDesc) { flows = append(flows, list...) }); err != nil {
+	if err := eachFlow(ctx, se.conn, which, func(list []ofp.FlowDesc) { flows = append(flows, list...) }); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	se.syncer.mu.Lock()
+	defer se.syncer.mu.Unlock()
 	var out []DumpedFlow
 	for _, f := range flows {
 		v := flow.FromStats(f)
@@ -196,8 +195,8 @@ func (s *Syncer) dumpFlows(ctx context.Context, conn *ofconn.Conn, table ofp.Tab
 			Flow: v, Packets: f.Stats.Packets, Bytes: f.Stats.Bytes,
 			Duration: time.Duration(f.Stats.DurationSec)*time.Second + time.Duration(f.Stats.DurationNsec),
 		}
-		if s.ours(v.Cookie) {
-			d.Owner = s.ownerOf(appendIdent(nil, &v))
+		if se.syncer.owners.ours(v.Cookie) {
+			d.Owner = se.syncer.owners.of(appendIdent(nil, &v))
 		}
 		out = append(out, d)
 	}
@@ -209,18 +208,10 @@ func (s *Syncer) OwnersOf(cookies ...uint64) map[uint64]flow.Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[uint64]flow.Owner{}
-	for o := range s.owners {
-		if c := s.cookie(o); slices.Contains(cookies, c) {
+	for o := range s.owners.all {
+		if c := s.owners.cookie(o); slices.Contains(cookies, c) {
 			out[c] = o
 		}
 	}
 	return out
-}
-
-// ownerOf returns the owner of an entry; s.mu is held.
-func (s *Syncer) ownerOf(id []byte) flow.Owner {
-	if sl := s.slots.get(id); sl != nil && sl.owner != nil {
-		return sl.owner.Owner
-	}
-	return flow.Owner{}
 }

@@ -20,7 +20,7 @@ func (s *Syncer) RedialWithin(d time.Duration) {
 func (s *Syncer) Idle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.synced == 0 || s.dirty.n > 0 {
+	if s.progress.synced == 0 || s.slots.dirty.n > 0 {
 		return errors.New("busy")
 	}
 	return nil
@@ -30,5 +30,5 @@ func (s *Syncer) Idle() error {
 func (s *Syncer) Owners() []flow.Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.AppendSeq(slices.Collect(maps.Keys(s.owners)), maps.Keys(s.meters.owners))
+	return slices.AppendSeq(slices.Collect(maps.Keys(s.owners.all)), maps.Keys(s.meters.owners))
 }

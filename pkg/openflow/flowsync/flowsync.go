@@ -40,7 +40,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"iter"
 	"log/slog"
 	"maps"
@@ -126,34 +125,67 @@ type Syncer struct {
 	torn    bool          // the last connection was lost in a round; for Run alone
 	redial  time.Duration // at most so long between two attempts to connect
 
-	mu         sync.Mutex
-	owners     map[flow.Owner]*owner
-	slots      slots
-	contested  map[*slot]struct{} // with several owners
-	linked     map[*slot]struct{} // flows that use groups or meters, or have since their slot was made
-	wanted     tally
-	dirty      dirtyList
-	reads      uint32             // counts reads
-	touched    map[*slot]struct{} // what was reported during a read or a bundle; else nil
-	reserved   []*slot            // what it refers to, or the bundle that is about to be sent
-	removing   map[uint32]bool    // groups whose removal is being sent
-	refused    map[*slot]*refusal
-	id, form   []byte // of what is looked at, to be used again
-	meters     meters
-	released   bool
-	reread     bool      // something was reported that cannot be followed: read everything again
-	regroup    bool      // the same for groups alone
+	// mu guards the rest, and the methods of its parts are called with it.
+	mu       sync.Mutex
+	owners   owners
+	slots    *slots
+	meters   meters
+	released bool
+	stale    stale
+	progress progress
+	session  *session // nil without a connection
+	stats    Stats
+	reasons  reasons
+}
+
+// stale is what has to be read again.
+type stale struct {
+	all        bool      // something was reported that cannot be followed
+	groups     bool      // the same for groups alone
 	forwarded  bool      // another program has changed a group or a meter
 	groupsRead time.Time // when the last read of the groups began
-	conn       *ofconn.Conn
-	follow     bool          // what was done makes more to do
-	gen        uint64        // counts declarations
-	waiting    time.Time     // of the first declaration that no round has taken up; zero if there is no such declaration
-	synced     uint64        // the last declaration that the switch has confirmed
-	changed    chan struct{} // closed and replaced when synced, refused or the connection changes
-	stats      Stats
+}
 
-	refusalsByReason map[string]uint64 // attempts, by the switch's error
+// due returns whether everything has to be read now, and whether groups have to be.
+func (st *stale) due() (all, groups bool) {
+	return st.all, st.groups || st.forwarded && time.Since(st.groupsRead) >= forwardMin
+}
+
+// reading notes that a read of the groups begins, and if all is true of everything.
+func (st *stale) reading(all bool) {
+	st.groups, st.forwarded, st.groupsRead = false, false, time.Now()
+	if all {
+		st.all = false
+	}
+}
+
+// progress counts declarations, and which of them the switch has confirmed.
+type progress struct {
+	gen     uint64        // counts declarations
+	waiting time.Time     // of the first declaration that no round has taken up; zero if there is no such declaration
+	synced  uint64        // the last declaration that the switch has confirmed
+	changed chan struct{} // closed and replaced when synced, refused or the connection changes
+}
+
+// declared counts a declaration.
+func (p *progress) declared() {
+	p.gen++
+	if p.waiting.IsZero() {
+		p.waiting = time.Now()
+	}
+}
+
+// take returns the number of the last declaration, and the time of the first that no round had taken up.
+func (p *progress) take() (gen uint64, since time.Time) {
+	gen, since = p.gen, p.waiting
+	p.waiting = time.Time{}
+	return gen, since
+}
+
+// wake wakes waiters after a change.
+func (p *progress) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // New returns a Syncer that does nothing until Run.
@@ -168,23 +200,20 @@ func New(o Options) *Syncer {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Syncer{
-		options:   o,
-		log:       o.Logger.With("component", "flowsync"),
-		trigger:   make(chan struct{}, 1),
-		redial:    redialMax,
-		owners:    map[flow.Owner]*owner{},
-		slots:     slots{map[ident]*slot{}, map[ident]*slot{}},
-		contested: map[*slot]struct{}{},
-		linked:    map[*slot]struct{}{},
-		refused:   map[*slot]*refusal{},
-		meters:    newMeters(),
-		latency:   newLatency(),
-
-		refusalsByReason: map[string]uint64{},
-
-		changed: make(chan struct{}),
-		gen:     1, // so that nothing declared is confirmed by the first round, and no later one with it
+		options: o,
+		log:     o.Logger.With("component", "flowsync"),
+		trigger: make(chan struct{}, 1),
+		redial:  redialMax,
+		slots:   newSlots(),
+		meters:  newMeters(),
+		latency: newLatency(),
+		reasons: reasons{},
+		progress: progress{
+			changed: make(chan struct{}),
+			gen:     1, // so that nothing declared is confirmed by the first round, and no later one with it
+		},
 	}
+	s.owners = newOwners(s.slots, o.Instance)
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(collector{s}, s.latency)
 	}
@@ -198,26 +227,13 @@ func (s *Syncer) signal() {
 	}
 }
 
-// cookie says in a flow whose it is: instance, kind, hash of the name.
-func (s *Syncer) cookie(o flow.Owner) uint64 {
-	h := fnv.New32a()
-	h.Write([]byte(o.Name))
-	return uint64(s.options.Instance)<<48 | uint64(o.Kind)<<40 | uint64(h.Sum32())
-}
-
 // Cookie returns the cookie of an owner's flows. Two owners may have one cookie by chance.
-func (s *Syncer) Cookie(o flow.Owner) uint64 { return s.cookie(o) }
-
-// ours reports whether a cookie is of our instance.
-func (s *Syncer) ours(cookie uint64) bool { return uint16(cookie>>48) == s.options.Instance }
+func (s *Syncer) Cookie(o flow.Owner) uint64 { return s.owners.cookie(o) }
 
 // Set declares everything that o wants, instead of what it wanted before, and returns at
 // once. Nothing wanted is an owner that is gone.
 func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
-	s.mu.Lock()
-	s.set(o, e)
-	s.mu.Unlock()
-	s.signal()
+	s.SetSome(func(yield func(flow.Owner, flow.Entries) bool) { yield(o, e) })
 }
 
 // SetSome declares the entries of some owners, as Set does, all at once: an entry that moves from one owner to another
@@ -225,7 +241,10 @@ func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 func (s *Syncer) SetSome(some iter.Seq2[flow.Owner, flow.Entries]) {
 	s.mu.Lock()
 	for o, e := range some {
-		s.set(o, e)
+		meters := s.meters.set(o, e.Meters)
+		if s.owners.set(o, e) || meters {
+			s.progress.declared()
+		}
 	}
 	s.mu.Unlock()
 	s.signal()
@@ -239,33 +258,25 @@ func (s *Syncer) Release() {
 		s.meters.dirty = true
 		for sl := range s.slots.all {
 			if (sl.have != "" || sl.doubt) && sl.owner == nil {
-				s.mark(sl)
+				s.slots.mark(sl)
 			}
 		}
-		s.declared()
+		s.progress.declared()
 	}
 	s.mu.Unlock()
 	s.signal()
-}
-
-// declared counts a declaration; s.mu is held.
-func (s *Syncer) declared() {
-	s.gen++
-	if s.waiting.IsZero() {
-		s.waiting = time.Now()
-	}
 }
 
 // Synced waits until the switch has confirmed all declarations before the call. It returns an error that names the flow
 // when an entry of these owners was refused (of any owner without arguments), or when ctx ends.
 func (s *Syncer) Synced(ctx context.Context, owners ...flow.Owner) error {
 	s.mu.Lock()
-	gen := s.gen
+	gen := s.progress.gen
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()
-		changed := s.changed
-		if s.conn != nil && s.synced >= gen {
+		changed := s.progress.changed
+		if s.session != nil && s.progress.synced >= gen {
 			err := s.refusals(owners)
 			s.mu.Unlock()
 			return err
@@ -283,7 +294,7 @@ func (s *Syncer) Synced(ctx context.Context, owners ...flow.Owner) error {
 func (s *Syncer) why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn == nil {
+	if s.session == nil {
 		return "no connection to the switch: " + s.stats.LastError
 	}
 	return "the switch has not confirmed yet"
@@ -292,7 +303,7 @@ func (s *Syncer) why() string {
 // refusals joins what was refused of some owners; s.mu is held.
 func (s *Syncer) refusals(owners []flow.Owner) error {
 	var errs []error
-	for sl, r := range s.refused {
+	for sl, r := range s.slots.refused {
 		for c := range sl.claims {
 			if (len(owners) == 0 || slices.Contains(owners, c.owner.Owner)) && !sl.against(*c) {
 				errs = append(errs, fmt.Errorf("%s wants %s: %w", c.owner, r.of(sl), r.err))
@@ -302,11 +313,11 @@ func (s *Syncer) refusals(owners []flow.Owner) error {
 	}
 	if len(owners) > 0 {
 		for _, o := range owners {
-			if o := s.owners[o]; o != nil {
+			if o := s.owners.all[o]; o != nil {
 				errs = append(errs, o.twice...)
 			}
 		}
-		errs = append(errs, s.conflicts(func(o *owner) bool { return slices.Contains(owners, o.Owner) })...)
+		errs = append(errs, s.owners.conflicts(func(o *owner) bool { return slices.Contains(owners, o.Owner) })...)
 	}
 	errs = append(errs, s.meters.problems(owners)...)
 	return errors.Join(errs...)
@@ -318,14 +329,14 @@ func (s *Syncer) Refused() map[flow.Owner]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[flow.Owner]error{}
-	for sl, r := range s.refused {
+	for sl, r := range s.slots.refused {
 		for c := range sl.claims {
 			if !sl.against(*c) {
 				out[c.owner.Owner] = fmt.Errorf("%s: %w", r.of(sl), r.err)
 			}
 		}
 	}
-	for sl := range s.contested {
+	for sl := range s.owners.contested {
 		for _, c := range *sl.more {
 			if sl.against(c) {
 				out[c.owner.Owner] = fmt.Errorf("%s: %s wants it as %s", c.text(sl.id), sl.owner, sl.text(sl.id))
@@ -335,22 +346,16 @@ func (s *Syncer) Refused() map[flow.Owner]error {
 	return out
 }
 
-// wake wakes waiters after a change; s.mu is held.
-func (s *Syncer) wake() {
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
 // PacketOut sends a packet through the switch. It waits, at most until ctx ends, while the
 // switch does not read.
 func (s *Syncer) PacketOut(ctx context.Context, p ofp.PacketOut) error {
 	s.mu.Lock()
-	conn := s.conn
+	se := s.session
 	s.mu.Unlock()
-	if conn == nil {
+	if se == nil {
 		return errors.New("no connection to the switch")
 	}
-	return conn.SendContext(ctx, p)
+	return se.conn.SendContext(ctx, p)
 }
 
 // Stats returns counters of the work done, and the present state.
@@ -358,23 +363,23 @@ func (s *Syncer) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	st.Connected = s.conn != nil
-	if st.Connected && len(s.refused) == 0 && len(s.meters.refused) == 0 {
+	st.Connected = s.session != nil
+	if st.Connected && len(s.slots.refused) == 0 && len(s.meters.refused) == 0 {
 		st.LastError = "" // what it was about is over
 	}
 	st.Sent = s.counts.SentByName()
 	st.FlowMods, st.GroupMods = s.counts.Sent(ofp.TypeFlowMod), s.counts.Sent(ofp.TypeGroupMod)
 	st.MeterMods = s.counts.Sent(ofp.TypeMeterMod)
-	st.Flows, st.Groups, st.Meters = s.wanted.flows, s.wanted.groups, len(s.meters.claims)
-	for sl, r := range s.refused {
+	st.Flows, st.Groups, st.Meters = s.owners.wanted.flows, s.owners.wanted.groups, len(s.meters.claims)
+	for sl, r := range s.slots.refused {
 		owner := "nobody"
 		if sl.owner != nil {
 			owner = sl.owner.String()
 		}
 		st.Refused = append(st.Refused, fmt.Sprintf("%s wants %s: %v", owner, r.of(sl), r.err))
 	}
-	errs := s.conflicts(func(*owner) bool { return true })
-	for _, o := range s.owners {
+	errs := s.owners.conflicts(func(*owner) bool { return true })
+	for _, o := range s.owners.all {
 		errs = append(errs, o.twice...)
 	}
 	for _, err := range append(errs, s.meters.problems(slices.Collect(maps.Keys(s.meters.owners)))...) {

@@ -115,7 +115,7 @@ func TestStepsAreMessages(t *testing.T) {
 				want.Cookie, want.CookieMask = 0x7b<<48, 0xffff<<48 // only what is ours
 			}
 			st := step{slot: &slot{id: id}, op: op, after: now}
-			have, err := st.append(s, nil, 9)
+			have, err := st.append(&s.owners, nil, 9)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +140,7 @@ func TestStepsAreMessages(t *testing.T) {
 		for op, command := range map[op]ofp.GroupCommand{add: ofp.GroupAdd, modify: ofp.GroupModify,
 			remove: ofp.GroupDelete} {
 			st := step{slot: &slot{id: id}, op: op, after: now}
-			have, err := st.append(s, []byte("before"), 9)
+			have, err := st.append(&s.owners, []byte("before"), 9)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestEncodingAllocatesNothing(t *testing.T) {
 		st := step{slot: &slot{id: id}, op: op, after: now}
 		buf := make([]byte, 0, 1024)
 		if n := testing.AllocsPerRun(100, func() {
-			if _, err := st.append(s, buf[:0], 1); err != nil {
+			if _, err := st.append(&s.owners, buf[:0], 1); err != nil {
 				t.Fatal(err)
 			}
 		}); n > 0 {
@@ -229,7 +229,8 @@ func TestReportedBeforeDeclared(t *testing.T) {
 			if declared == "before" {
 				declare()
 			}
-			sl, now := s.reportedGroup(ofp.GroupDescBytes{ID: g.ID, GroupType: ofp.GroupType(g.Type), Buckets: row.buckets})
+			sl, now := s.slots.reportedGroup(ofp.GroupDescBytes{ID: g.ID, GroupType: ofp.GroupType(g.Type),
+				Buckets: row.buckets})
 			if declared == "during" {
 				declare()
 			}

@@ -18,27 +18,29 @@ var (
 
 // sent plans, and takes what is planned for sent.
 func sent(s *Syncer) change {
+	se := newSession(s, nil)
 	s.mu.Lock()
-	c := s.plan(time.Now().Add(time.Hour)) // past all back-off
+	c := se.plan(time.Now().Add(time.Hour)) // past all back-off
 	s.mu.Unlock()
-	s.assume(c)
+	se.assume(c)
 	return c
 }
 
 // answer is the switch's answer to all of a change: it is taken, or each step is refused.
 func answer(s *Syncer, c change, err error) {
+	se := newSession(s, nil)
 	if err == nil {
-		s.confirm(c)
+		se.confirm(c)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.retract(c)
+		s.slots.retract(c)
 		for _, st := range c {
-			s.refuseStep(st, err)
+			se.refuseStep(st, err)
 		}
 	}
-	s.commit()
+	s.slots.commit()
 }
 
 func desired(variant int) flow.Entries { return flow.Entries{Flows: []flow.Flow{address(1, variant)}} }
@@ -54,7 +56,7 @@ func TestGivenUpWhileItIsRefused(t *testing.T) {
 	s.Set(ann, flow.Entries{})
 	answer(s, c, errRefused)
 	sent(s)
-	if len(s.refused) != 0 {
+	if len(s.slots.refused) != 0 {
 		t.Errorf("a refusal is left of what nobody wants: %v", s.Stats().Refused)
 	}
 	s.Release()
@@ -101,7 +103,7 @@ func TestReleaseRemovesWhatIsInDoubt(t *testing.T) {
 	c := sent(s)
 	s.mu.Lock() // another program deletes it before it is added, or after
 	f := c[0].id.flow(c[0].after)
-	s.gone(&f)
+	s.slots.gone(&f, s.progress.synced > 0)
 	s.mu.Unlock()
 	s.Set(ann, flow.Entries{})
 	answer(s, c, nil)
@@ -119,11 +121,12 @@ func TestMeterGivenUpWhileItIsRefused(t *testing.T) {
 	}
 	for _, then := range [][]flow.Meter{nil, {rate(2)}} {
 		s := New(Options{Instance: 7})
+		se := newSession(s, nil)
 		s.Release()
 		s.Set(ann, flow.Entries{Meters: []flow.Meter{rate(1)}})
 		mods := s.meters.plan(time.Now(), false)
 		s.Set(ann, flow.Entries{Meters: then})
-		s.metersSent(mods, []error{errRefused})
+		se.metersSent(mods, []error{errRefused})
 		if now := s.meters.plan(time.Now(), false); len(now) != len(then) {
 			t.Errorf("%d meters are sent, want %d", len(now), len(then))
 		}
@@ -133,9 +136,10 @@ func TestMeterGivenUpWhileItIsRefused(t *testing.T) {
 	}
 	// A removal that is refused, and then the meter is gone.
 	s := New(Options{Instance: 7})
+	se := newSession(s, nil)
 	s.Release()
 	s.meters.found([]flow.Meter{rate(1)}, false)
-	s.metersSent(s.meters.plan(time.Now(), true), []error{errRefused})
+	se.metersSent(s.meters.plan(time.Now(), true), []error{errRefused})
 	if len(s.meters.refused) != 1 || len(s.meters.plan(time.Now(), true)) != 0 {
 		t.Error("the refused removal is tried again at once")
 	}
@@ -180,6 +184,7 @@ func TestMeterGoesAfterItsFlowHasChanged(t *testing.T) {
 		return flow.Meter{ID: id, Flags: ofp.MeterPktps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 1}}}
 	}
 	s := New(Options{Instance: 7})
+	se := newSession(s, nil)
 	s.Release()
 	with := func(id uint32) flow.Entries {
 		e := desired(1)
@@ -188,17 +193,17 @@ func TestMeterGoesAfterItsFlowHasChanged(t *testing.T) {
 		return e
 	}
 	s.Set(ann, with(1))
-	s.metersSent(s.meters.plan(time.Now(), false), []error{nil})
+	se.metersSent(s.meters.plan(time.Now(), false), []error{nil})
 	s.meters.dirty, s.meters.drop = false, true // as in a round, behind setMeters
 	answer(s, sent(s), nil)
 	s.Set(ann, with(2))
-	if mods := s.metersToDrop(); len(mods) != 0 {
+	if mods := se.metersToDrop(); len(mods) != 0 {
 		t.Errorf("meter %d is removed, and with it the flow that still uses it", mods[0].ID)
 	}
-	s.metersSent(s.meters.plan(time.Now(), false), []error{nil})
+	se.metersSent(s.meters.plan(time.Now(), false), []error{nil})
 	s.meters.dirty, s.meters.drop = false, true
 	answer(s, sent(s), nil)
-	if mods := s.metersToDrop(); len(mods) != 1 || mods[0].ID != 1 {
+	if mods := se.metersToDrop(); len(mods) != 1 || mods[0].ID != 1 {
 		t.Errorf("once the flow has changed %v are removed, want meter 1", mods)
 	}
 }
@@ -219,24 +224,24 @@ func TestFlowsThatUseGroupsAreKnown(t *testing.T) {
 	s.mu.Lock()
 	reported := using(5, flow.ToGroup(5))
 	reported.Cookie = 7 << 48
-	sl, now := s.slotOf(&reported)
+	sl, now := s.slots.slotOf(&reported)
 	sl.have = now
-	s.mark(sl)
-	known := len(s.linked)
+	s.slots.mark(sl)
+	known := len(s.slots.linked)
 	s.mu.Unlock()
 	if known != 3 {
 		t.Errorf("%d flows are known to use groups or meters, want 3 of 5", known)
 	}
 	s.Set(ann, flow.Entries{Flows: []flow.Flow{using(1, flow.ToGroup(5))}})
 	answer(s, sent(s), nil)
-	if len(s.linked) != 1 || len(s.slots.flows) != 1 {
-		t.Errorf("%d of %d flows are known to use groups or meters, want the one that is left", len(s.linked),
+	if len(s.slots.linked) != 1 || len(s.slots.flows) != 1 {
+		t.Errorf("%d of %d flows are known to use groups or meters, want the one that is left", len(s.slots.linked),
 			len(s.slots.flows))
 	}
 	s.Set(ann, flow.Entries{})
 	answer(s, sent(s), nil)
-	if len(s.linked) != 0 {
-		t.Errorf("%d flows are remembered that are gone", len(s.linked))
+	if len(s.slots.linked) != 0 {
+		t.Errorf("%d flows are remembered that are gone", len(s.slots.linked))
 	}
 }
 

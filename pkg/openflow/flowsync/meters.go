@@ -205,32 +205,32 @@ func (t *meters) due() time.Duration {
 }
 
 // setMeters sends the meters that are new or changed.
-func (s *Syncer) setMeters(ctx context.Context, conn *ofconn.Conn) error {
-	s.mu.Lock()
+func (se *session) setMeters(ctx context.Context) error {
+	se.syncer.mu.Lock()
 	var mods []ofp.MeterMod
-	if s.meters.dirty || s.meters.due() == 0 {
-		mods = s.meters.plan(time.Now(), false)
-		s.meters.dirty, s.meters.drop = false, true
+	if se.syncer.meters.dirty || se.syncer.meters.due() == 0 {
+		mods = se.syncer.meters.plan(time.Now(), false)
+		se.syncer.meters.dirty, se.syncer.meters.drop = false, true
 	}
-	s.mu.Unlock()
-	return s.sendMeters(ctx, conn, mods)
+	se.syncer.mu.Unlock()
+	return se.sendMeters(ctx, mods)
 }
 
 // dropMeters removes undesired meters, after the flows that used them.
-func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
-	return s.sendMeters(ctx, conn, s.metersToDrop())
+func (se *session) dropMeters(ctx context.Context) error {
+	return se.sendMeters(ctx, se.metersToDrop())
 }
 
 // metersToDrop returns the meters to remove now. While there are new declarations it returns no meters, since their
 // flows may still have to change from one meter to another.
-func (s *Syncer) metersToDrop() []ofp.MeterMod {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (se *session) metersToDrop() []ofp.MeterMod {
+	se.syncer.mu.Lock()
+	defer se.syncer.mu.Unlock()
 	var mods []ofp.MeterMod
-	if s.meters.drop && s.released && !s.meters.dirty {
-		mods = s.meters.plan(time.Now(), true)
+	if se.syncer.meters.drop && se.syncer.released && !se.syncer.meters.dirty {
+		mods = se.syncer.meters.plan(time.Now(), true)
 	}
-	s.meters.drop = false
+	se.syncer.meters.drop = false
 	// With a meter the switch removes the flows that use it. Owners that still want these flows get an error that they
 	// are refused.
 	gone := map[uint32]bool{}
@@ -238,18 +238,18 @@ func (s *Syncer) metersToDrop() []ofp.MeterMod {
 		gone[m.ID] = true
 	}
 	if len(gone) > 0 {
-		for sl := range s.linked {
+		for sl := range se.slots.linked {
 			if sl.id.usesMeter(sl.have, gone) {
 				sl.have = ""
-				s.mark(sl)
-				s.follow = true
+				se.slots.mark(sl)
+				se.follow = true
 			}
 		}
 	}
 	return mods
 }
 
-func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.MeterMod) error {
+func (se *session) sendMeters(ctx context.Context, mods []ofp.MeterMod) error {
 	if len(mods) == 0 {
 		return nil
 	}
@@ -259,64 +259,64 @@ func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.M
 	for i, m := range mods {
 		messages[i] = m
 	}
-	refused, err := conn.Each(ctx, messages)
+	refused, err := se.conn.Each(ctx, messages)
 	if err != nil {
 		return fmt.Errorf("set the meters: %w", err)
 	}
-	s.metersSent(mods, refused)
+	se.metersSent(mods, refused)
 	return nil
 }
 
 // metersSent notes what the switch has made of meter-mods.
-func (s *Syncer) metersSent(mods []ofp.MeterMod, refused []error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (se *session) metersSent(mods []ofp.MeterMod, refused []error) {
+	se.syncer.mu.Lock()
+	defer se.syncer.mu.Unlock()
 	came := map[uint32]bool{}
 	for i, m := range mods {
 		meter := flow.Meter{ID: m.ID, Flags: m.Flags, Bands: m.Bands}
-		if refused[i] != nil && !s.meters.current(m) {
-			s.meters.dirty = true // a meter that has changed meanwhile was not refused
+		if refused[i] != nil && !se.syncer.meters.current(m) {
+			se.syncer.meters.dirty = true // a meter that has changed meanwhile was not refused
 			continue
 		}
 		if refused[i] != nil {
-			s.refuseMeter(meter, refused[i])
+			se.refuseMeter(meter, refused[i])
 			continue
 		}
-		delete(s.meters.refused, m.ID)
-		if _, ok := s.meters.foreign[m.ID]; ok {
-			delete(s.meters.foreign, m.ID)
-			s.stats.Mended++
+		delete(se.syncer.meters.refused, m.ID)
+		if _, ok := se.syncer.meters.foreign[m.ID]; ok {
+			delete(se.syncer.meters.foreign, m.ID)
+			se.syncer.stats.Mended++
 		}
 		if m.Command == ofp.MeterDelete {
-			delete(s.meters.have, m.ID)
+			delete(se.syncer.meters.have, m.ID)
 			continue
 		}
-		s.meters.have[m.ID] = meter
+		se.syncer.meters.have[m.ID] = meter
 		came[m.ID] = true
 	}
-	for sl, r := range s.refused { // for want of the meter, maybe
+	for sl, r := range se.slots.refused { // for want of the meter, maybe
 		if sl.id.isGroup() && len(came) > 0 || sl.id.usesMeter(r.form, came) {
 			r.until = time.Time{}
-			s.follow = true
+			se.follow = true
 		}
 	}
 }
 
-// refuseMeter keeps a meter back for a while; s.mu is held.
-func (s *Syncer) refuseMeter(m flow.Meter, err error) {
-	r := s.meters.refused[m.ID]
+// refuseMeter keeps a meter back for a while; syncer.mu is held.
+func (se *session) refuseMeter(m flow.Meter, err error) {
+	r := se.syncer.meters.refused[m.ID]
 	if r == nil {
 		r = &meterRefusal{}
-		s.meters.refused[m.ID] = r
-		s.log.Error("the switch does not take a meter; the others go on", "meter", m.String(), "error", err)
+		se.syncer.meters.refused[m.ID] = r
+		se.syncer.log.Error("the switch does not take a meter; the others go on", "meter", m.String(), "error", err)
 	}
 	r.meter, r.err = m, err
 	r.delay = min(max(2*r.delay, refusalMin), refusalMax)
 	r.until = time.Now().Add(r.delay)
-	s.stats.LastError = err.Error()
-	s.countRefusal(err)
-	s.regroup = true // maybe our record of the meters is out of date
-	s.signal()
+	se.syncer.stats.LastError = err.Error()
+	se.syncer.reasons.count(err)
+	se.syncer.stale.groups = true // maybe our record of the meters is out of date
+	se.syncer.signal()
 }
 
 // readMeters reads all meters. A switch without them holds none.
@@ -344,11 +344,11 @@ func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
 
 // MeterStats reads the counters of all meters. For a switch without meters the list is empty.
 func (s *Syncer) MeterStats(ctx context.Context) ([]ofp.MeterStatistics, error) {
-	conn, err := s.connected()
+	se, err := s.connected()
 	if err != nil {
 		return nil, err
 	}
-	parts, err := conn.Request(ctx, ofp.MeterStatsRequest{ID: ofp.MeterAll})
+	parts, err := se.conn.Request(ctx, ofp.MeterStatsRequest{ID: ofp.MeterAll})
 	var refusal *ofconn.SwitchError
 	if errors.As(err, &refusal) {
 		return nil, nil

@@ -43,16 +43,16 @@ var numbers = []struct {
 	{describe("connections_total", "Connections to the switch that were established."), prometheus.CounterValue,
 		func(s *Syncer) uint64 { return s.stats.Connections }},
 	{describe("flows_wanted", "Flows that owners want."), prometheus.GaugeValue,
-		func(s *Syncer) uint64 { return uint64(s.wanted.flows) }},
+		func(s *Syncer) uint64 { return uint64(s.owners.wanted.flows) }},
 	{describe("groups_wanted", "Groups that owners want."), prometheus.GaugeValue,
-		func(s *Syncer) uint64 { return uint64(s.wanted.groups) }},
+		func(s *Syncer) uint64 { return uint64(s.owners.wanted.groups) }},
 	{describe("meters_wanted", "Meters that owners want."), prometheus.GaugeValue,
 		func(s *Syncer) uint64 { return uint64(len(s.meters.claims)) }},
 	{describe("refused", "Entries that are held back since the switch refused them."), prometheus.GaugeValue,
-		func(s *Syncer) uint64 { return uint64(len(s.refused) + len(s.meters.refused)) }},
+		func(s *Syncer) uint64 { return uint64(len(s.slots.refused) + len(s.meters.refused)) }},
 	{describe("connected", "1 while there is a connection to the switch."), prometheus.GaugeValue,
 		func(s *Syncer) uint64 {
-			if s.conn == nil {
+			if s.session == nil {
 				return 0
 			}
 			return 1
@@ -72,7 +72,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	values := make([]uint64, len(numbers))
 	c.s.mu.Lock()
-	refusals := maps.Clone(c.s.refusalsByReason)
+	refusals := maps.Clone(c.s.reasons)
 	for i, n := range numbers {
 		values[i] = n.value(c.s)
 	}
@@ -101,12 +101,15 @@ func newLatency() prometheus.Histogram {
 	})
 }
 
-// countRefusal counts a refusal by its reason; s.mu is held.
-func (s *Syncer) countRefusal(err error) {
+// reasons counts refused attempts by the switch's error.
+type reasons map[string]uint64
+
+// count counts a refusal.
+func (r reasons) count(err error) {
 	reason := "invalid"
 	var e *ofconn.SwitchError
 	if errors.As(err, &e) {
 		reason = e.Refusal.Name()
 	}
-	s.refusalsByReason[reason]++
+	r[reason]++
 }

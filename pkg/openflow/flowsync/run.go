@@ -14,7 +14,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	delay := redialMin
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := s.session(ctx)
+		err := s.connect(ctx)
 		if ctx.Err() != nil {
 			break
 		}
@@ -40,33 +40,50 @@ func (s *Syncer) Run(ctx context.Context) error {
 	return nil
 }
 
-// session is the life of one connection. It returns why it ended.
-func (s *Syncer) session(ctx context.Context) error {
+// session is the life of one connection: what is read and sent over it.
+type session struct {
+	syncer *Syncer
+	slots  *slots // of syncer
+	conn   *ofconn.Conn
+	follow bool // what was done makes more to do; the mutex of syncer guards it
+}
+
+func newSession(s *Syncer, conn *ofconn.Conn) *session {
+	return &session{syncer: s, slots: s.slots, conn: conn}
+}
+
+// connect begins a session, and runs it until the connection ends. It returns why it ended.
+func (s *Syncer) connect(ctx context.Context) error {
 	conn, err := ofconn.Connect(ctx, s.options.Dial, &s.counts, s.handle)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := s.begin(ctx, conn); err != nil {
+	return newSession(s, conn).run(ctx)
+}
+
+// run keeps the switch as wanted until the connection ends. It returns why it ended.
+func (se *session) run(ctx context.Context) error {
+	if err := se.begin(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.conn = conn
-	s.stats.Connections++
-	s.stats.LastError = ""
-	s.synced = 0
-	s.wake()
-	s.mu.Unlock()
-	s.log.Info("connected to the switch")
+	se.syncer.mu.Lock()
+	se.syncer.session = se
+	se.syncer.stats.Connections++
+	se.syncer.stats.LastError = ""
+	se.syncer.progress.synced = 0
+	se.syncer.progress.wake()
+	se.syncer.mu.Unlock()
+	se.syncer.log.Info("connected to the switch")
 	defer func() {
-		s.mu.Lock()
-		s.conn = nil
-		s.synced = 0
-		s.wake()
-		s.mu.Unlock()
+		se.syncer.mu.Lock()
+		se.syncer.session = nil
+		se.syncer.progress.synced = 0
+		se.syncer.progress.wake()
+		se.syncer.mu.Unlock()
 	}()
 
-	compare, groups := time.NewTicker(s.options.Compare), time.NewTicker(s.options.GroupCompare)
+	compare, groups := time.NewTicker(se.syncer.options.Compare), time.NewTicker(se.syncer.options.GroupCompare)
 	defer compare.Stop()
 	defer groups.Stop()
 	// A bundle of the last connection may still be on its way to the switch. The monitor reports flows; groups and
@@ -74,30 +91,30 @@ func (s *Syncer) session(ctx context.Context) error {
 	settle := time.NewTimer(settleMin)
 	defer settle.Stop()
 	wait := settleMin
-	if !s.torn {
+	if !se.syncer.torn {
 		settle.Stop()
 	}
-	s.torn = false
+	se.syncer.torn = false
 	for {
-		again, err := s.round(ctx, conn)
+		again, err := se.round(ctx)
 		if err != nil {
-			s.torn = true
+			se.syncer.torn = true
 			return err
 		}
 		retry := time.NewTimer(again)
 		select {
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-conn.Done():
-			err = conn.Err()
-		case <-s.trigger:
+		case <-se.conn.Done():
+			err = se.conn.Err()
+		case <-se.syncer.trigger:
 		case <-retry.C:
 		case <-compare.C:
-			err = s.read(ctx, conn, true)
+			err = se.read(ctx, true)
 		case <-groups.C:
-			err = s.read(ctx, conn, false)
+			err = se.read(ctx, false)
 		case <-settle.C:
-			err = s.read(ctx, conn, false)
+			err = se.read(ctx, false)
 			if wait *= 2; wait <= settleMax {
 				settle.Reset(wait)
 			}
@@ -117,10 +134,10 @@ const (
 
 // begin asks for packet-ins and for reports of others' changes, then reads the switch. The monitor comes first: a
 // change between the two is reported or read, or both.
-func (s *Syncer) begin(ctx context.Context, conn *ofconn.Conn) error {
+func (se *session) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()
-	if err := conn.Send(
+	if err := se.conn.Send(
 		ofp.SetPacketInFormat{Format: ofp.PacketInNXM2},
 		ofp.SetConfig{MissSendLen: 0xffff}, // a connection by the management socket gets no packets before
 		// No flow monitor reports groups and meters: have others' requests repeated to us.
@@ -128,10 +145,10 @@ func (s *Syncer) begin(ctx context.Context, conn *ofconn.Conn) error {
 	); err != nil {
 		return err
 	}
-	if err := conn.Barrier(ctx); err != nil {
+	if err := se.conn.Barrier(ctx); err != nil {
 		return fmt.Errorf("ask for packet-ins and others' requests: %w", err)
 	}
-	if _, err := conn.Request(ctx, ofp.FlowMonitorRequest{
+	if _, err := se.conn.Request(ctx, ofp.FlowMonitorRequest{
 		ID:       1,
 		Flags:    ofp.MonitorAdd | ofp.MonitorRemoved | ofp.MonitorModify | ofp.MonitorActions,
 		Table:    ofp.TableAll,
@@ -140,5 +157,5 @@ func (s *Syncer) begin(ctx context.Context, conn *ofconn.Conn) error {
 	}); err != nil {
 		return fmt.Errorf("monitor the flows: %w", err)
 	}
-	return s.read(ctx, conn, true)
+	return se.read(ctx, true)
 }

@@ -17,10 +17,11 @@ func TestScrapeDuringRefusals(t *testing.T) {
 	const reasons, rounds = 3000, 20
 	registry := prometheus.NewRegistry()
 	s := New(Options{Instance: 7, Registerer: registry})
+	se := newSession(s, nil)
 	next := uint16(0)
 	refuse := func() { // s.mu is held
 		next++
-		s.keepBack(s.slots.make([]byte(groupIdent(uint32(next)))), "", "an entry",
+		se.keepBack(s.slots.make([]byte(groupIdent(uint32(next)))), "", "an entry",
 			&ofconn.SwitchError{Refusal: ofp.Error{ErrType: 0xfff0, Code: next}})
 	}
 	s.mu.Lock()

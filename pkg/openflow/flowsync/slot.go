@@ -1,12 +1,7 @@
 package flowsync
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
-	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
 // slot is the whole state of one ident: its owners' claims, and the switch's entry. There is a slot for each desired
@@ -133,10 +128,24 @@ func (l *dirtyList) remove(sl *slot) {
 	l.n--
 }
 
-// slots are all slots by their ident. Groups are apart, since they are read more often.
+// slots are all slots by their ident, and the work that is under way with them. Groups are apart, since they are read
+// more often.
 type slots struct {
-	flows  map[ident]*slot
-	groups map[ident]*slot
+	flows    map[ident]*slot
+	groups   map[ident]*slot
+	linked   map[*slot]struct{} // flows that use groups or meters, or have since their slot was made
+	dirty    dirtyList
+	reads    uint32             // counts reads
+	touched  map[*slot]struct{} // what was reported during a read or a bundle; else nil
+	reserved []*slot            // what it refers to, or the bundle that is about to be sent
+	removing map[uint32]bool    // groups whose removal is being sent
+	refused  map[*slot]*refusal
+	id, form []byte // of what is looked at, to be used again
+}
+
+func newSlots() *slots {
+	return &slots{flows: map[ident]*slot{}, groups: map[ident]*slot{}, linked: map[*slot]struct{}{},
+		refused: map[*slot]*refusal{}}
 }
 
 func (t *slots) of(group bool) map[ident]*slot {
@@ -170,238 +179,40 @@ func (t *slots) all(yield func(*slot) bool) {
 	}
 }
 
-// mark notes that a slot is to be compared; s.mu is held.
-func (s *Syncer) mark(sl *slot) { s.dirty.add(sl) }
+// mark notes that a slot is to be compared.
+func (t *slots) mark(sl *slot) { t.dirty.add(sl) }
 
-// tidy forgets a slot of which nothing is known any more; s.mu is held.
-func (s *Syncer) tidy(sl *slot) {
-	if sl.owner == nil && sl.have == "" && !sl.doubt && !sl.dirty && !sl.reserved && s.refused[sl] == nil {
-		delete(s.linked, sl)
-		delete(s.slots.of(sl.id.isGroup()), sl.id)
+// tidy forgets a slot of which nothing is known any more.
+func (t *slots) tidy(sl *slot) {
+	if sl.owner == nil && sl.have == "" && !sl.doubt && !sl.dirty && !sl.reserved && t.refused[sl] == nil {
+		delete(t.linked, sl)
+		delete(t.of(sl.id.isGroup()), sl.id)
 	}
 }
 
 // link notes a flow that goes with a group or a meter, so that a removal need not look at all flows. All desired and
-// reported flows pass here. s.mu is held.
-func (s *Syncer) link(sl *slot, f form) {
+// reported flows pass here.
+func (t *slots) link(sl *slot, f form) {
 	if sl.id.links(f) {
-		s.linked[sl] = struct{}{}
+		t.linked[sl] = struct{}{}
 	}
 }
 
-// reserve keeps a slot until commit; s.mu is held.
-func (s *Syncer) reserve(sl *slot) {
+// reserve keeps a slot until commit.
+func (t *slots) reserve(sl *slot) {
 	if !sl.reserved {
 		sl.reserved = true
-		s.reserved = append(s.reserved, sl)
+		t.reserved = append(t.reserved, sl)
 	}
 }
 
-// commit notes that no read and no bundle is under way any more; s.mu is held.
-func (s *Syncer) commit() {
-	s.touched, s.removing = nil, nil
-	reserved := s.reserved
-	s.reserved = nil
+// commit notes that no read and no bundle is under way any more.
+func (t *slots) commit() {
+	t.touched, t.removing = nil, nil
+	reserved := t.reserved
+	t.reserved = nil
 	for _, sl := range reserved {
 		sl.reserved = false
-		s.tidy(sl)
-	}
-}
-
-// set declares all that an owner wants; s.mu is held.
-func (s *Syncer) set(name flow.Owner, e flow.Entries) {
-	any := s.meters.set(name, e.Meters)
-	o := s.owners[name]
-	if o == nil {
-		if len(e.Flows)+len(e.Groups) == 0 {
-			if any {
-				s.declared()
-			}
-			return
-		}
-		o = &owner{Owner: name}
-		s.owners[name] = o
-	}
-	before, had := o.slots, len(o.slots)
-	o.round = !o.round
-	o.twice = nil
-	o.slots = make([]*slot, 0, len(e.Flows)+len(e.Groups))
-	cookie := s.cookie(name)
-	for i := range e.Flows {
-		f := &e.Flows[i]
-		s.id = appendIdent(s.id[:0], f)
-		s.form = appendHeader(s.form[:0], cookie, f.IdleTimeout, f.HardTimeout, f.Flags, f.Importance)
-		out, err := f.AppendInstructions(s.form)
-		s.form = out
-		any = s.want(o, err, func() string { return f.String() }) || any
-	}
-	for i := range e.Groups {
-		g := &e.Groups[i]
-		s.id = appendGroupIdent(s.id[:0], g.ID)
-		out, err := appendGroup(s.form[:0], g)
-		s.form = out
-		any = s.want(o, err, func() string { return g.String() }) || any
-	}
-	if had > 0 && (had != len(o.slots) || any) {
-		for _, sl := range before {
-			if c := sl.claimOf(o); c != nil && c.round != o.round {
-				s.unclaim(sl, o)
-				any = true
-			}
-		}
-	}
-	if len(o.slots) == 0 {
-		delete(s.owners, name)
-	}
-	if any {
-		s.declared()
-	}
-}
-
-// want declares that an owner wants the entry whose ident and form are s.id and s.form or, if err is not nil, a wrong
-// entry. It reports whether that is new.
-func (s *Syncer) want(o *owner, err error, text func() string) bool {
-	sl := s.slots.make(s.id)
-	c := sl.claimOf(o)
-	if c != nil && c.round == o.round {
-		now := claim{want: form(s.form)}
-		if err != nil {
-			now = claim{wrong: &wrong{text: text()}}
-		}
-		if !sl.agree(*c, now) {
-			o.twice = append(o.twice, fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o,
-				c.text(sl.id), brief(text())))
-		}
-		return false
-	}
-	o.slots = append(o.slots, sl)
-	now := claim{owner: o, round: o.round}
-	switch {
-	case err != nil:
-		now.wrong = &wrong{text(), err}
-	case c != nil && string(c.want) == string(s.form):
-		now.want = c.want // keep the old value: no garbage for what has not changed
-	case string(sl.have) == string(s.form):
-		now.want = sl.have
-	default:
-		now.want = form(s.form)
-	}
-	counted := sl.claim
-	switch {
-	case c == nil:
-		s.claim(sl, now)
-	case sl.agree(*c, now):
-		c.round = o.round
-		return false
-	default:
-		*c = now
-	}
-	if counted.owner == nil {
-		sl.have = sl.compared(sl.have)
-	}
-	s.link(sl, now.want)
-	s.recount(sl, counted)
-	return true
-}
-
-// recount updates a slot whose claims have changed, if another claim may count now; s.mu is held. A refused claim stays
-// refused while only other claims change.
-func (s *Syncer) recount(sl *slot, counted claim) {
-	if sl.claim != counted {
-		delete(s.refused, sl)
-		s.mark(sl)
-	}
-}
-
-// claim adds an owner's claim; s.mu is held.
-func (s *Syncer) claim(sl *slot, c claim) {
-	if sl.owner == nil {
-		sl.claim = c
-		s.wanted.count(sl.id, 1)
-		return
-	}
-	list := make([]claim, 0, 2)
-	for old := range sl.claims {
-		list = append(list, *old)
-	}
-	i, _ := slices.BinarySearchFunc(list, c, func(a, b claim) int { return compareOwners(a.owner.Owner, b.owner.Owner) })
-	s.setClaims(sl, slices.Insert(list, i, c))
-}
-
-func (s *Syncer) setClaims(sl *slot, list []claim) {
-	delete(s.contested, sl)
-	sl.claim, sl.more = claim{}, nil
-	if len(list) > 0 {
-		sl.claim = list[0]
-	}
-	if len(list) > 1 {
-		rest := slices.Clone(list[1:])
-		sl.more = &rest
-		s.contested[sl] = struct{}{}
-	}
-}
-
-// compareOwners decides conflicts, the same way after a restart.
-func compareOwners(a, b flow.Owner) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-}
-
-func (s *Syncer) unclaim(sl *slot, o *owner) {
-	counted := sl.claim
-	if sl.more != nil {
-		var list []claim
-		for c := range sl.claims {
-			if c.owner != o {
-				list = append(list, *c)
-			}
-		}
-		s.setClaims(sl, list)
-		s.recount(sl, counted)
-		return
-	}
-	sl.claim = claim{}
-	delete(s.refused, sl)
-	s.wanted.count(sl.id, -1)
-	if sl.have != "" || sl.doubt {
-		s.mark(sl)
-		return
-	}
-	// An entry that was never sent needs no removal. Otherwise all entries that come and go while the switch is
-	// unavailable would be kept. It may be about to be sent: confirm checks that.
-	s.dirty.remove(sl)
-	s.tidy(sl)
-}
-
-// tally has the numbers of desired flows and groups.
-type tally struct{ flows, groups int }
-
-func (t *tally) count(id ident, by int) {
-	if id.isGroup() {
-		t.groups += by
-	} else {
-		t.flows += by
-	}
-}
-
-// conflicts returns errors for the entries of some owners that other owners want differently; s.mu is held.
-func (s *Syncer) conflicts(of func(*owner) bool) []error {
-	var errs []error
-	for sl := range s.contested {
-		for _, c := range *sl.more {
-			if of(c.owner) && sl.against(c) {
-				errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", c.owner, c.text(sl.id), sl.owner,
-					sl.text(sl.id)))
-			}
-		}
-	}
-	return errs
-}
-
-// deletion returns the message that deletes the flow with an ident, if it is ours: another program's flow may have
-// taken its place since its last report.
-func (s *Syncer) deletion(id ident) ofp.FlowMod {
-	return ofp.FlowMod{
-		Command: ofp.FlowDeleteStrict, Table: id.table(), Priority: id.priority(), Match: id.match(),
-		Cookie: uint64(s.options.Instance) << 48, CookieMask: 0xffff << 48,
+		t.tidy(sl)
 	}
 }

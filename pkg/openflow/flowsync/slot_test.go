@@ -33,7 +33,8 @@ func (m *model) wanted(s *Syncer) (want map[ident]form, wrong map[ident]bool, fl
 				continue
 			}
 			flows++
-			b, err := f.AppendInstructions(appendHeader(nil, s.cookie(o), f.IdleTimeout, f.HardTimeout, f.Flags, f.Importance))
+			head := appendHeader(nil, s.owners.cookie(o), f.IdleTimeout, f.HardTimeout, f.Flags, f.Importance)
+			b, err := f.AppendInstructions(head)
 			if err != nil {
 				wrong[id] = true
 			} else {
@@ -62,6 +63,7 @@ func TestSlotsAgainstModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := New(Options{Instance: 7})
+		se := newSession(s, nil)
 		s.Release()
 		m := &model{map[flow.Owner]flow.Entries{}, map[ident]form{}}
 		for step := range 200 {
@@ -78,17 +80,17 @@ func TestSlotsAgainstModel(t *testing.T) {
 				continue
 			}
 			s.mu.Lock()
-			c := s.plan(time.Now().Add(time.Hour)) // past all back-off
+			c := se.plan(time.Now().Add(time.Hour)) // past all back-off
 			s.mu.Unlock()
 			if r.IntN(4) == 0 { // the connection is lost
-				s.assume(c)
+				se.assume(c)
 				s.mu.Lock()
-				s.retract(c)
+				s.slots.retract(c)
 				for _, st := range c {
-					s.mark(st.slot)
+					s.slots.mark(st.slot)
 				}
 			} else {
-				s.assume(c)
+				se.assume(c)
 				if r.IntN(3) == 0 { // an owner declares while the switch is at work
 					o := flow.Owner{Kind: 1, Name: "0"}
 					delete(m.desired, o)
@@ -108,10 +110,10 @@ func TestSlotsAgainstModel(t *testing.T) {
 						delete(m.have, st.id)
 					}
 				}
-				s.confirm(c)
+				se.confirm(c)
 				s.mu.Lock()
 			}
-			s.commit()
+			s.slots.commit()
 			s.mu.Unlock()
 			agree(t, s, m, fmt.Sprintf("seed %d, step %d", seed, step))
 			if t.Failed() {
@@ -127,15 +129,15 @@ func agree(t *testing.T, s *Syncer, m *model, when string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want, wrong, flows, groups := m.wanted(s)
-	if s.wanted != (tally{flows, groups}) {
-		t.Errorf("%s: %+v are wanted, want %d flows and %d groups", when, s.wanted, flows, groups)
+	if s.owners.wanted != (tally{flows, groups}) {
+		t.Errorf("%s: %+v are wanted, want %d flows and %d groups", when, s.owners.wanted, flows, groups)
 	}
-	if len(s.owners) != len(m.desired) {
-		t.Errorf("%s: there are %d owners, want %d", when, len(s.owners), len(m.desired))
+	if len(s.owners.all) != len(m.desired) {
+		t.Errorf("%s: there are %d owners, want %d", when, len(s.owners.all), len(m.desired))
 	}
 	n := 0
 	for sl := range s.slots.all {
-		if sl.owner == nil && sl.have == "" && !sl.dirty && s.refused[sl] == nil {
+		if sl.owner == nil && sl.have == "" && !sl.dirty && s.slots.refused[sl] == nil {
 			t.Errorf("%s: a slot is kept for nothing: %+v", when, sl)
 		}
 		if w, ok := want[sl.id]; ok && sl.want != w {
@@ -150,7 +152,7 @@ func agree(t *testing.T, s *Syncer, m *model, when string) {
 		if sl.have != m.have[sl.id] {
 			t.Errorf("%s: the switch holds %s, and is thought to hold %s", when, sl.id.text(m.have[sl.id]), sl.id.text(sl.have))
 		}
-		if _, contested := s.contested[sl]; contested != (sl.more != nil) || contested && len(*sl.more) == 0 {
+		if _, contested := s.owners.contested[sl]; contested != (sl.more != nil) || contested && len(*sl.more) == 0 {
 			t.Errorf("%s: %q: contested %t, more %v", when, sl.id, contested, sl.more)
 		}
 		if todo := sl.owner == nil && sl.have != "" || sl.owner != nil && sl.wrong == nil && !sl.done(); todo && !sl.dirty {
@@ -161,13 +163,13 @@ func agree(t *testing.T, s *Syncer, m *model, when string) {
 		t.Errorf("%s: %d slots are owned, want %d", when, n, flows+groups)
 	}
 	dirty := 0
-	for sl := s.dirty.first; sl != nil; sl = sl.next {
+	for sl := s.slots.dirty.first; sl != nil; sl = sl.next {
 		if dirty++; !sl.dirty || sl.next != nil && sl.next.prev != sl {
 			t.Fatalf("%s: the list of what is dirty is broken", when)
 		}
 	}
-	if dirty != s.dirty.n {
-		t.Errorf("%s: %d are dirty, counted are %d", when, dirty, s.dirty.n)
+	if dirty != s.slots.dirty.n {
+		t.Errorf("%s: %d are dirty, counted are %d", when, dirty, s.slots.dirty.n)
 	}
 }
 
@@ -208,10 +210,10 @@ func TestTwiceInOneDeclaration(t *testing.T) {
 	twice := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.owners[o] == nil {
+		if s.owners.all[o] == nil {
 			return 0
 		}
-		return len(s.owners[o].twice)
+		return len(s.owners.all[o].twice)
 	}
 	for _, test := range []struct {
 		name  string
@@ -232,7 +234,7 @@ func TestTwiceInOneDeclaration(t *testing.T) {
 			continue
 		}
 		f := test.flows[0]
-		f.Cookie = s.cookie(o)
+		f.Cookie = s.owners.cookie(o)
 		id, want := formOf(t, f)
 		if sl := s.slots.flows[id]; sl == nil || sl.want != want {
 			t.Errorf("%s: the first does not count", test.name)

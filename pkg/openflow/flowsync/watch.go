@@ -17,57 +17,55 @@ import (
 
 // read reads our entries in the switch: groups and meters, and flows if all is true. The next round compares changed
 // entries with the desired ones.
-func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
+func (se *session) read(ctx context.Context, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()
-	s.mu.Lock()
-	s.regroup, s.forwarded, s.groupsRead = false, false, time.Now()
-	if all {
-		s.reread = false
-	}
-	s.touched = map[*slot]struct{}{}
-	s.reads++
-	s.mu.Unlock()
+	se.syncer.mu.Lock()
+	se.syncer.stale.reading(all)
+	se.slots.touched = map[*slot]struct{}{}
+	se.slots.reads++
+	se.syncer.mu.Unlock()
 	defer func() {
-		s.mu.Lock()
-		s.commit()
-		s.mu.Unlock()
+		se.syncer.mu.Lock()
+		se.slots.commit()
+		se.syncer.mu.Unlock()
 	}()
-	found, err := s.find(ctx, conn, all)
+	found, err := se.find(ctx, all)
 	if err != nil {
 		return err
 	}
-	meters, err := readMeters(ctx, conn)
+	meters, err := readMeters(ctx, se.conn)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.meters.found(meters, s.synced > 0)
-	s.mu.Unlock()
-	some(s, maps.Values(s.slots.groups), s.missing)
+	se.syncer.mu.Lock()
+	se.syncer.meters.found(meters, se.syncer.progress.synced > 0)
+	se.syncer.mu.Unlock()
+	missing := func(sl *slot) { se.slots.missing(sl, se.syncer.progress.synced > 0) }
+	some(se.syncer, maps.Values(se.slots.groups), missing)
 	if all {
-		some(s, maps.Values(s.slots.flows), s.missing)
+		some(se.syncer, maps.Values(se.slots.flows), missing)
 	}
-	some(s, slices.Values(found), func(f different) {
-		if _, newer := s.touched[f.slot]; newer {
+	some(se.syncer, slices.Values(found), func(f different) {
+		if _, newer := se.slots.touched[f.slot]; newer {
 			return
 		}
 		f.have = f.compared(f.form) // it may have an owner since
-		if s.synced == 0 && f.done() && s.refused[f.slot] == nil {
+		if se.syncer.progress.synced == 0 && f.done() && se.slots.refused[f.slot] == nil {
 			return // a new connection: no program has changed anything, and nothing is to be done
 		}
-		s.noteForeign(f.slot)
+		se.slots.noteForeign(f.slot, se.syncer.progress.synced > 0)
 	})
 	// A full read leaves no doubt: all desired and all undesired entries are compared, since a removal may have been
 	// lost with a connection.
 	if all {
-		s.mu.Lock()
-		s.meters.dirty = true
-		s.mu.Unlock()
-		some(s, s.slots.all, func(sl *slot) {
+		se.syncer.mu.Lock()
+		se.syncer.meters.dirty = true
+		se.syncer.mu.Unlock()
+		some(se.syncer, se.slots.all, func(sl *slot) {
 			sl.doubt = false
-			if sl.owner == nil && sl.have != "" || sl.owner != nil && (!sl.done() || s.refused[sl] != nil) {
-				s.mark(sl)
+			if sl.owner == nil && sl.have != "" || sl.owner != nil && (!sl.done() || se.slots.refused[sl] != nil) {
+				se.slots.mark(sl)
 			}
 		})
 	}
@@ -93,14 +91,14 @@ func some[T any](s *Syncer, list iter.Seq[T], f func(T)) {
 	}
 }
 
-// missing notes that a read has not found a known entry; s.mu is held.
-func (s *Syncer) missing(sl *slot) {
+// missing notes that a read has not found a known entry. With news, another program has removed it.
+func (t *slots) missing(sl *slot, news bool) {
 	// Reports during the read are newer than the read.
-	if _, newer := s.touched[sl]; newer || sl.found == s.reads || sl.have == "" {
+	if _, newer := t.touched[sl]; newer || sl.found == t.reads || sl.have == "" {
 		return
 	}
 	sl.have = ""
-	s.noteForeign(sl)
+	t.noteForeign(sl, news)
 }
 
 // different is an entry that a read has found, and not as it was known to be.
@@ -110,19 +108,19 @@ type different struct {
 }
 
 // find reads the switch. It marks what it has found, and returns what differs.
-func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]different, error) {
+func (se *session) find(ctx context.Context, all bool) ([]different, error) {
 	var list []different
 	note := func(sl *slot, now form) {
-		if sl.found = s.reads; !sl.id.same(now, sl.have) {
-			s.reserve(sl)
+		if sl.found = se.slots.reads; !sl.id.same(now, sl.have) {
+			se.slots.reserve(sl)
 			list = append(list, different{sl, now})
 		}
 	}
-	err := conn.RequestBytes(ctx, ofp.GroupDescRequest{ID: ofp.GroupAll}, func(part []byte) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	err := se.conn.RequestBytes(ctx, ofp.GroupDescRequest{ID: ofp.GroupAll}, func(part []byte) error {
+		se.syncer.mu.Lock()
+		defer se.syncer.mu.Unlock()
 		return ofp.EachGroupDesc(part, func(d ofp.GroupDescBytes) error {
-			note(s.reportedGroup(d))
+			note(se.slots.reportedGroup(d))
 			return nil
 		})
 	})
@@ -132,19 +130,19 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 	if !all {
 		return list, nil
 	}
-	s.mu.Lock()
-	if len(s.slots.flows) > bulk {
-		list = slices.Grow(list, len(s.slots.flows))
+	se.syncer.mu.Lock()
+	if len(se.slots.flows) > bulk {
+		list = slices.Grow(list, len(se.slots.flows))
 	}
-	s.mu.Unlock()
-	err = conn.RequestBytes(ctx, allFlows, func(part []byte) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	se.syncer.mu.Unlock()
+	err = se.conn.RequestBytes(ctx, allFlows, func(part []byte) error {
+		se.syncer.mu.Lock()
+		defer se.syncer.mu.Unlock()
 		return ofp.EachFlowDesc(part, func(d ofp.FlowDescBytes) error {
-			if !s.ours(d.Cookie) {
+			if !se.syncer.owners.ours(d.Cookie) {
 				return nil
 			}
-			sl, now, err := s.reported(d)
+			sl, now, err := se.slots.reported(d)
 			if err != nil {
 				return err
 			}
@@ -158,16 +156,16 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 	return list, nil
 }
 
-// reported finds the slot and the form of a flow that the switch reports; s.mu is held. Most flows equal the desired
+// reported finds the slot and the form of a flow that the switch reports. Most flows equal the desired
 // ones, byte for byte, and are neither decoded nor kept twice.
-func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
-	s.id = append(appendFlowIdent(s.id[:0], d.Table, d.Priority), d.Match...)
-	s.form = appendHeader(s.form[:0], d.Cookie, d.IdleTimeout, d.HardTimeout, d.Flags, d.Importance)
-	s.form = append(s.form, d.Instructions...)
-	sl := s.slots.get(s.id)
+func (t *slots) reported(d ofp.FlowDescBytes) (*slot, form, error) {
+	t.id = append(appendFlowIdent(t.id[:0], d.Table, d.Priority), d.Match...)
+	t.form = appendHeader(t.form[:0], d.Cookie, d.IdleTimeout, d.HardTimeout, d.Flags, d.Importance)
+	t.form = append(t.form, d.Instructions...)
+	sl := t.get(t.id)
 	if sl != nil {
 		for _, known := range [...]form{sl.have, sl.want} {
-			if string(known) == string(s.form) {
+			if string(known) == string(t.form) {
 				return sl, known, nil
 			}
 		}
@@ -177,22 +175,22 @@ func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 		return nil, "", err
 	}
 	f := flow.FromStats(whole)
-	sl, now := s.slotOf(&f)
+	sl, now := t.slotOf(&f)
 	return sl, now, nil
 }
 
-// reportedGroup finds the slot and the form of a group that the switch reports; s.mu is held. Most groups equal the
+// reportedGroup finds the slot and the form of a group that the switch reports. Most groups equal the
 // desired ones, byte for byte. A group that has no owner yet stays as reported, because its owner may want these bytes.
-func (s *Syncer) reportedGroup(d ofp.GroupDescBytes) (*slot, form) {
-	s.id = appendGroupIdent(s.id[:0], d.ID)
-	s.form = appendReportedGroup(s.form[:0], d)
-	sl := s.slots.make(s.id)
+func (t *slots) reportedGroup(d ofp.GroupDescBytes) (*slot, form) {
+	t.id = appendGroupIdent(t.id[:0], d.ID)
+	t.form = appendReportedGroup(t.form[:0], d)
+	sl := t.make(t.id)
 	for _, known := range [...]form{sl.have, sl.want} {
-		if string(known) == string(s.form) {
+		if string(known) == string(t.form) {
 			return sl, known
 		}
 	}
-	return sl, sl.compared(form(s.form))
+	return sl, sl.compared(form(t.form))
 }
 
 // compared returns the form of a group that the switch has reported as it is compared with the owner's. The switch may
@@ -212,29 +210,29 @@ func (sl *slot) compared(reported form) form {
 	return now
 }
 
-// slotOf finds the slot and the form of a flow that the switch has reported; s.mu is held. Equal forms share memory
+// slotOf finds the slot and the form of a flow that the switch has reported. Equal forms share memory
 // with the desired or known one.
-func (s *Syncer) slotOf(f *flow.Flow) (*slot, form) {
-	s.id = appendIdent(s.id[:0], f)
-	s.form = appendReported(s.form[:0], f)
-	sl := s.slots.make(s.id)
-	now := form(s.form)
+func (t *slots) slotOf(f *flow.Flow) (*slot, form) {
+	t.id = appendIdent(t.id[:0], f)
+	t.form = appendReported(t.form[:0], f)
+	sl := t.make(t.id)
+	now := form(t.form)
 	for _, known := range [...]form{sl.have, sl.want} {
 		if known != "" && sl.id.same(known, now) {
 			return sl, known
 		}
 	}
-	s.link(sl, now)
+	t.link(sl, now)
 	return sl, now
 }
 
-// noteForeign marks an entry that is not as it was known to be; s.mu is held.
-func (s *Syncer) noteForeign(sl *slot) {
-	s.mark(sl)
-	if r := s.refused[sl]; r != nil {
+// noteForeign marks an entry that is not as it was known to be. With news, another program has changed it.
+func (t *slots) noteForeign(sl *slot, news bool) {
+	t.mark(sl)
+	if r := t.refused[sl]; r != nil {
 		r.until = time.Time{} // refused for what is no longer so
 	}
-	if s.synced > 0 {
+	if news {
 		sl.foreign = true
 	}
 }
@@ -286,18 +284,18 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 		}
 	case ofp.FlowMonitorReply:
 		s.mu.Lock()
-		before := s.dirty.n
+		before := s.slots.dirty.n
 		for _, u := range m.Updates {
 			s.update(u)
 		}
-		news := s.reread || s.regroup || s.dirty.n > before
+		news := s.stale.all || s.stale.groups || s.slots.dirty.n > before
 		s.mu.Unlock()
 		if news {
 			s.signal()
 		}
 	case ofp.RequestForward: // another program's change of a group or a meter
 		s.mu.Lock()
-		s.forwarded = true
+		s.stale.forwarded = true
 		s.mu.Unlock()
 		s.signal()
 	case ofp.Error:
@@ -309,67 +307,68 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 // nothing, but not always: while its queue to us is long it reports them as if they were another program's. They then
 // repeat known changes.
 func (s *Syncer) update(u ofp.FlowUpdate) {
+	news := s.progress.synced > 0
 	switch u.Event {
 	case ofp.UpdateAdded, ofp.UpdateModified, ofp.UpdateInitial:
 		f := flow.FromUpdate(u)
-		if !s.ours(f.Cookie) {
-			s.gone(&f) // another program's own flow, which may have taken the place of one of ours
+		if !s.owners.ours(f.Cookie) {
+			s.slots.gone(&f, news) // another program's own flow, which may have taken the place of one of ours
 			return
 		}
-		if sl := s.slotOfFlow(&f); sl != nil && sl.have != "" { // reports do not have these
+		if sl := s.slots.slotOfFlow(&f); sl != nil && sl.have != "" { // reports do not have these
 			f.Flags, f.Importance = sl.have.flags(), sl.have.importance()
 		}
-		sl, now := s.slotOf(&f)
-		s.touch(sl)
+		sl, now := s.slots.slotOf(&f)
+		s.slots.touch(sl)
 		if sl.have == now {
 			return
 		}
 		sl.have = now
-		s.noteForeign(sl)
+		s.slots.noteForeign(sl, news)
 	case ofp.UpdateRemoved:
 		f := flow.FromUpdate(u)
-		sl := s.slotOfFlow(&f)
-		if sl != nil && u.Reason == ofp.RemovedGroup && sl.id.uses(sl.have, s.removing) {
-			s.touch(sl)
+		sl := s.slots.slotOfFlow(&f)
+		if sl != nil && u.Reason == ofp.RemovedGroup && sl.id.uses(sl.have, s.slots.removing) {
+			s.slots.touch(sl)
 			sl.have = "" // with its group, our own doing
-			s.mark(sl)
+			s.slots.mark(sl)
 			return
 		}
-		s.gone(&f)
+		s.slots.gone(&f, news)
 		if u.Reason == ofp.RemovedGroup || u.Reason == ofp.RemovedMeter {
-			s.regroup = true // its group or meter is gone
+			s.stale.groups = true // its group or meter is gone
 		}
 	case ofp.UpdatePaused, ofp.UpdateResumed:
-		s.reread = true // the switch has dropped reports
+		s.stale.all = true // the switch has dropped reports
 	}
 }
 
-// slotOfFlow finds the slot of a flow; nil if it does not exist. s.mu is held.
-func (s *Syncer) slotOfFlow(f *flow.Flow) *slot {
-	s.id = appendIdent(s.id[:0], f)
-	return s.slots.get(s.id)
+// slotOfFlow finds the slot of a flow; nil if it does not exist.
+func (t *slots) slotOfFlow(f *flow.Flow) *slot {
+	t.id = appendIdent(t.id[:0], f)
+	return t.get(t.id)
 }
 
-// gone notes that the switch does not hold a flow of ours; s.mu is held.
-func (s *Syncer) gone(f *flow.Flow) {
-	sl := s.slotOfFlow(f)
+// gone notes that the switch does not hold a flow of ours. With news, another program has removed it.
+func (t *slots) gone(f *flow.Flow, news bool) {
+	sl := t.slotOfFlow(f)
 	if sl == nil {
-		if s.touched == nil {
+		if t.touched == nil {
 			return
 		}
-		sl = s.slots.make(s.id) // the read that is under way may still report it
+		sl = t.make(t.id) // the read that is under way may still report it
 	}
-	s.touch(sl)
+	t.touch(sl)
 	if sl.have != "" {
 		sl.have = ""
-		s.noteForeign(sl)
+		t.noteForeign(sl, news)
 	}
 }
 
-// touch notes a newer report for a read or a bundle that is under way; s.mu is held.
-func (s *Syncer) touch(sl *slot) {
-	if s.touched != nil {
-		s.reserve(sl)
-		s.touched[sl] = struct{}{}
+// touch notes a newer report for a read or a bundle that is under way.
+func (t *slots) touch(sl *slot) {
+	if t.touched != nil {
+		t.reserve(sl)
+		t.touched[sl] = struct{}{}
 	}
 }

@@ -3,7 +3,6 @@ package ofconn
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -79,7 +78,7 @@ func (c *Conn) BundleBytes(ctx context.Context, n int,
 	discard := func() { // the switch forgets it with the connection at the latest
 		_, _ = c.Request(ctx, control(ofp.BundleDiscardRequest))
 	}
-	if err := c.acquire(ctx); err != nil {
+	if err := c.out.acquire(ctx); err != nil {
 		return fmt.Errorf("open a bundle: %w", err)
 	}
 	// All of it goes out in one, so that the switch is waited for once.
@@ -87,36 +86,26 @@ func (c *Conn) BundleBytes(ctx context.Context, n int,
 	first := c.xids(n + 2)
 	last := first + uint32(n) + 1
 	for xid, req := range map[uint32]*request{first: &opened, last: &closed} {
-		if err := c.expect(xid, req); err != nil {
-			c.release()
+		if err := c.requests.expect(xid, req); err != nil {
+			c.out.release()
 			return fmt.Errorf("open a bundle: %w", err)
 		}
-		defer c.forget(xid)
+		defer c.requests.forget(xid)
 	}
 	b := &bundle{open: first, first: first + 1, n: uint32(n), index: -1}
-	c.mu.Lock()
-	c.bundles = append(c.bundles, b)
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		c.bundles = slices.DeleteFunc(c.bundles, func(other *bundle) bool { return other == b })
-		c.mu.Unlock()
-	}()
-	bad, err := c.stream(ctx, n+2, func(i int) error {
+	c.requests.begin(b)
+	defer c.requests.end(b)
+	bad, err := c.out.stream(ctx, n+2, func(i int) error {
 		switch i {
 		case 0:
-			return c.encode(first, control(ofp.BundleOpenRequest))
+			return c.out.encode(first, control(ofp.BundleOpenRequest))
 		case n + 1:
-			return c.encode(last, control(ofp.BundleCloseRequest))
+			return c.out.encode(last, control(ofp.BundleCloseRequest))
 		}
 		xid := first + uint32(i)
-		out, err := ofp.AppendBundleAdd(c.buf, xid, id, flags, func(b []byte) ([]byte, error) { return message(b, xid, i-1) })
-		if err != nil {
-			return err
-		}
-		c.counts.count(out[len(c.buf):])
-		c.buf = out
-		return nil
+		return c.out.append(func(b []byte) ([]byte, error) {
+			return ofp.AppendBundleAdd(b, xid, id, flags, func(b []byte) ([]byte, error) { return message(b, xid, i-1) })
+		})
 	})
 	if bad < 0 && err != nil {
 		return err
@@ -130,7 +119,7 @@ func (c *Conn) BundleBytes(ctx context.Context, n int,
 	}
 	// The answer to close comes after the errors of all additions.
 	_, closeErr := c.await(ctx, &closed)
-	if refused := c.refused(b, message); refused != nil {
+	if refused := c.requests.refused(b, message); refused != nil {
 		discard()
 		return refused
 	}
@@ -138,7 +127,7 @@ func (c *Conn) BundleBytes(ctx context.Context, n int,
 		return fmt.Errorf("close a bundle: %w", closeErr)
 	}
 	if _, err := c.Request(ctx, control(ofp.BundleCommitRequest)); err != nil {
-		if refused := c.refused(b, message); refused != nil {
+		if refused := c.requests.refused(b, message); refused != nil {
 			return refused
 		}
 		if c.Err() != nil || ctx.Err() != nil {
@@ -149,9 +138,10 @@ func (c *Conn) BundleBytes(ctx context.Context, n int,
 	return nil
 }
 
-func (c *Conn) refused(b *bundle, message func([]byte, uint32, int) ([]byte, error)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// refused returns why the switch has refused a bundle; nil if it has not.
+func (r *requests) refused(b *bundle, message func([]byte, uint32, int) ([]byte, error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if b.err == nil {
 		return nil
 	}

@@ -4,7 +4,6 @@ package ofconn
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -54,23 +53,47 @@ type Handler func(xid uint32, m ofp.Message)
 
 // Conn is an established connection.
 type Conn struct {
-	raw     net.Conn
-	handler Handler
-	counts  *Counters
-
-	writing chan struct{} // holds one token while a goroutine writes: a mutex that can be given up
-	buf     []byte        // of the writing goroutine
-	echoes  chan echo     // to be answered
+	raw      net.Conn
+	handler  Handler
+	counts   *Counters
+	life     *life
+	out      *writer
+	requests *requests
+	echoes   chan echo // to be answered
 
 	xid      atomic.Uint32
 	began    time.Time
 	lastRead atomic.Int64 // nanoseconds since began: the wall clock may be set
+}
 
-	mu      sync.Mutex
-	pending map[uint32]*request
-	bundles []*bundle // that are under way
-	err     error
-	done    chan struct{}
+// life is whether a connection has ended, and the reason.
+type life struct {
+	raw  net.Conn
+	done chan struct{} // closed at the end
+
+	mu  sync.Mutex
+	err error
+}
+
+// fail ends the connection with a reason, if it has not ended yet.
+func (l *life) fail(err error) {
+	l.mu.Lock()
+	first := l.err == nil
+	if first {
+		l.err = err
+	}
+	l.mu.Unlock()
+	if first {
+		l.raw.Close()
+		close(l.done)
+	}
+}
+
+// ended returns the reason for the end; nil before it.
+func (l *life) ended() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }
 
 // echo is the payload that the switch wants back.
@@ -82,13 +105,6 @@ type echo struct {
 // echoesMax is how many echo requests may wait for their answer. A switch sends one in some
 // seconds; one with so many outstanding does not read what it asked for.
 const echoesMax = 64
-
-type request struct {
-	part    func([]byte) error // takes the answers' bytes instead, if there is one
-	answers []ofp.Message
-	err     error
-	done    chan struct{}
-}
 
 // Counters count messages by OpenFlow type over the life of several connections. A message
 // inside a bundle counts as itself, and the bundle-add around it too.
@@ -151,9 +167,11 @@ func Connect(ctx context.Context, dial Dialer, counts *Counters, handler Handler
 	if counts == nil {
 		counts = &Counters{}
 	}
+	life := &life{raw: raw, done: make(chan struct{})}
 	c := &Conn{
-		raw: raw, handler: handler, counts: counts, pending: map[uint32]*request{}, done: make(chan struct{}),
-		writing: make(chan struct{}, 1), echoes: make(chan echo, echoesMax),
+		raw: raw, handler: handler, counts: counts, life: life, echoes: make(chan echo, echoesMax),
+		out:      &writer{raw: raw, counts: counts, life: life, turn: make(chan struct{}, 1)},
+		requests: &requests{life: life, pending: map[uint32]*request{}},
 	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	reader := bufio.NewReaderSize(raw, 64<<10)
@@ -229,106 +247,14 @@ func (c *Conn) Send(messages ...ofp.Message) error {
 // SendContext is Send that returns when ctx ends. The messages may be sent after that, if the writing had begun: half a
 // message would end the connection.
 func (c *Conn) SendContext(ctx context.Context, messages ...ofp.Message) error {
-	if err := c.acquire(ctx); err != nil {
+	if err := c.out.acquire(ctx); err != nil {
 		return fmt.Errorf("write to the switch: %w", err)
 	}
-	return c.write(ctx, c.xids(len(messages)), messages)
+	return c.out.write(ctx, c.xids(len(messages)), messages)
 }
-
-// acquire waits for the turn to write.
-func (c *Conn) acquire(ctx context.Context) error {
-	select {
-	case c.writing <- struct{}{}:
-		return nil
-	case <-c.done:
-		return c.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (c *Conn) release() { <-c.writing }
 
 // xids takes n transaction ids that count up from the one returned.
 func (c *Conn) xids(n int) uint32 { return c.xid.Add(uint32(n)) - uint32(n) + 1 }
-
-// write encodes all messages, then writes them and gives the turn to write back, which the
-// caller has acquired; it returns early when ctx ends. xids count up from first.
-func (c *Conn) write(ctx context.Context, first uint32, messages []ofp.Message) error {
-	c.buf = c.buf[:0]
-	for i, m := range messages {
-		if err := c.encode(first+uint32(i), m); err != nil {
-			c.release()
-			return err
-		}
-	}
-	if ctx.Done() == nil {
-		defer c.release()
-		return c.flush()
-	}
-	done := make(chan error, 1)
-	go func() {
-		err := c.flush()
-		c.release()
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())
-	}
-}
-
-// stream is write for messages that are too large to be kept as bytes at once: encode encodes the n messages one by
-// one. If ctx ends before all is written, the connection ends. If a message cannot be encoded, stream returns its index
-// and writes no later message; else the index is -1.
-func (c *Conn) stream(ctx context.Context, n int, encode func(int) error) (bad int, err error) {
-	stop := context.AfterFunc(ctx,
-		func() { c.fail(fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())) })
-	defer stop()
-	defer c.release()
-	c.buf = c.buf[:0]
-	for i := range n {
-		if err := encode(i); err != nil {
-			return i, cmp.Or(c.flush(), err)
-		}
-		if len(c.buf) >= 64<<10 {
-			if err := c.flush(); err != nil {
-				return -1, err
-			}
-		}
-	}
-	return -1, c.flush()
-}
-
-func (c *Conn) encode(xid uint32, m ofp.Message) error {
-	b, err := ofp.AppendMessage(c.buf, xid, m)
-	if err != nil {
-		return err
-	}
-	c.counts.count(b[len(c.buf):])
-	c.buf = b
-	return nil
-}
-
-// flush writes what is encoded. A switch that takes nothing of it for as long as it may be
-// silent is given up.
-func (c *Conn) flush() error {
-	err := c.raw.SetWriteDeadline(time.Now().Add(silence))
-	if err == nil {
-		_, err = c.raw.Write(c.buf)
-	}
-	c.buf = c.buf[:0]
-	if err != nil {
-		err = fmt.Errorf("write to the switch: %w", err)
-		c.fail(err)
-		if ended := c.Err(); !errors.Is(ended, net.ErrClosed) {
-			return ended // says why, where this says only that it has ended
-		}
-	}
-	return err
-}
 
 // Request sends a message and returns the answers: one, or all parts of a multipart reply. A
 // refusal is a *SwitchError.
@@ -372,38 +298,19 @@ func (c *Conn) requestParts(ctx context.Context, m ofp.Message, part func([]byte
 }
 
 func (c *Conn) request(ctx context.Context, m ofp.Message, req *request) ([]ofp.Message, error) {
-	if err := c.acquire(ctx); err != nil {
+	if err := c.out.acquire(ctx); err != nil {
 		return nil, err
 	}
 	xid := c.xids(1)
-	if err := c.expect(xid, req); err != nil {
-		c.release()
+	if err := c.requests.expect(xid, req); err != nil {
+		c.out.release()
 		return nil, err
 	}
-	defer c.forget(xid)
-	if err := c.write(ctx, xid, []ofp.Message{m}); err != nil {
+	defer c.requests.forget(xid)
+	if err := c.out.write(ctx, xid, []ofp.Message{m}); err != nil {
 		return nil, err
 	}
 	return c.await(ctx, req)
-}
-
-// expect announces a request that is about to be sent.
-func (c *Conn) expect(xid uint32, req *request) error {
-	req.done = make(chan struct{})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return c.err
-	}
-	c.pending[xid] = req
-	return nil
-}
-
-// forget ends what expect began.
-func (c *Conn) forget(xid uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pending, xid)
 }
 
 // await waits for the answers to a request that has been sent.
@@ -411,8 +318,8 @@ func (c *Conn) await(ctx context.Context, req *request) ([]ofp.Message, error) {
 	select {
 	case <-req.done:
 		return req.answers, req.err
-	case <-c.done:
-		return nil, c.Err()
+	case <-c.life.done:
+		return nil, c.life.ended()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -425,30 +332,13 @@ func (c *Conn) Barrier(ctx context.Context) error {
 }
 
 // Done is closed when the connection has ended.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.life.done }
 
 // Err says why the connection has ended; nil while it has not.
-func (c *Conn) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
+func (c *Conn) Err() error { return c.life.ended() }
 
 // Close ends the connection.
-func (c *Conn) Close() { c.fail(net.ErrClosed) }
-
-func (c *Conn) fail(err error) {
-	c.mu.Lock()
-	first := c.err == nil
-	if first {
-		c.err = err
-	}
-	c.mu.Unlock()
-	if first {
-		c.raw.Close()
-		close(c.done)
-	}
-}
+func (c *Conn) Close() { c.life.fail(net.ErrClosed) }
 
 func (c *Conn) read(r *bufio.Reader) {
 	var buf []byte // of each message in turn: what is decoded keeps nothing of it
@@ -458,7 +348,7 @@ func (c *Conn) read(r *bufio.Reader) {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the switch closed the connection")
 			}
-			c.fail(err)
+			c.life.fail(err)
 			return
 		}
 		buf = b
@@ -467,7 +357,7 @@ func (c *Conn) read(r *bufio.Reader) {
 		if err := c.dispatch(b); err != nil {
 			// A message that cannot be read may be the answer that a caller waits for. A new connection is better than
 			// half of the answers.
-			c.fail(fmt.Errorf("read from the switch: xid %#x: %w", binary.BigEndian.Uint32(b[4:]), err))
+			c.life.fail(fmt.Errorf("read from the switch: xid %#x: %w", binary.BigEndian.Uint32(b[4:]), err))
 			return
 		}
 	}
@@ -477,13 +367,10 @@ func (c *Conn) read(r *bufio.Reader) {
 func (c *Conn) dispatch(b []byte) error {
 	if ofp.Type(b[typeAt]) == ofp.TypeMultipartReply && len(b) >= 16 {
 		xid := binary.BigEndian.Uint32(b[4:])
-		c.mu.Lock()
-		req := c.pending[xid]
-		c.mu.Unlock()
-		if req != nil && req.part != nil {
+		if req := c.requests.of(xid); req != nil && req.part != nil {
 			err := req.part(b) // it may take its time: others write meanwhile
 			if more := b[11]&1 != 0; err == nil && !more {
-				c.finish(xid, req)
+				c.requests.finish(xid, req)
 			}
 			return err
 		}
@@ -492,74 +379,33 @@ func (c *Conn) dispatch(b []byte) error {
 	if err != nil {
 		return err
 	}
-	c.take(xid, m)
-	return nil
-}
-
-// finish ends a request whose last answer has come.
-func (c *Conn) finish(xid uint32, req *request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pending[xid] == req {
-		delete(c.pending, xid)
-		close(req.done)
-	}
-}
-
-func (c *Conn) take(xid uint32, m ofp.Message) {
 	if request, ok := m.(ofp.EchoRequest); ok {
 		// Not here: a switch that waits for us to read must not wait for us to write.
 		select {
 		case c.echoes <- echo{xid, request}:
 		default:
-			c.fail(fmt.Errorf("the switch has sent %d echo requests and does not read the answers", echoesMax))
+			c.life.fail(fmt.Errorf("the switch has sent %d echo requests and does not read the answers", echoesMax))
 		}
-		return
+		return nil
 	}
-	c.mu.Lock()
-	if refusal, ok := m.(ofp.Error); ok &&
-		slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.note(xid, refusal) }) {
-		c.mu.Unlock()
-		return
+	if !c.requests.take(xid, m) && c.handler != nil {
+		c.handler(xid, m)
 	}
-	req, ok := c.pending[xid]
-	if refusal, bad := m.(ofp.Error); !ok && bad &&
-		slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.end(xid, refusal) }) {
-		c.mu.Unlock()
-		return
-	}
-	if !ok {
-		c.mu.Unlock()
-		if c.handler != nil {
-			c.handler(xid, m)
-		}
-		return
-	}
-	defer c.mu.Unlock()
-	if refusal, ok := m.(ofp.Error); ok {
-		req.err = &SwitchError{refusal}
-	} else {
-		req.answers = append(req.answers, m)
-		if part, ok := m.(ofp.Multipart); ok && part.HasMore() {
-			return
-		}
-	}
-	delete(c.pending, xid)
-	close(req.done)
+	return nil
 }
 
 // answer answers echo requests in their order.
 func (c *Conn) answer() {
 	for {
 		select {
-		case <-c.done:
+		case <-c.life.done:
 			return
 		case e := <-c.echoes:
-			if c.acquire(context.Background()) != nil {
+			if c.out.acquire(context.Background()) != nil {
 				return
 			}
 			// a failure has ended the connection
-			_ = c.write(context.Background(), e.xid, []ofp.Message{ofp.EchoReply(e.request)})
+			_ = c.out.write(context.Background(), e.xid, []ofp.Message{ofp.EchoReply(e.request)})
 		}
 	}
 }
@@ -570,14 +416,14 @@ func (c *Conn) keepAlive() {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-c.done:
+		case <-c.life.done:
 			return
 		case <-ticker.C:
 		}
 		quiet := time.Since(c.began) - time.Duration(c.lastRead.Load())
 		switch {
 		case quiet > silence:
-			c.fail(fmt.Errorf("the switch has been silent for %s", quiet.Round(time.Second)))
+			c.life.fail(fmt.Errorf("the switch has been silent for %s", quiet.Round(time.Second)))
 			return
 		case quiet > idle:
 			go func() { _ = c.Send(ofp.EchoRequest{}) }() // a failure has ended the connection

@@ -128,10 +128,10 @@ func TestRequestCancelled(t *testing.T) {
 	if err := c.Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.pending) != 0 {
-		t.Errorf("%d requests still wait", len(c.pending))
+	c.requests.mu.Lock()
+	defer c.requests.mu.Unlock()
+	if len(c.requests.pending) != 0 {
+		t.Errorf("%d requests still wait", len(c.requests.pending))
 	}
 }
 

@@ -27,36 +27,24 @@ func (c *Conn) Each(ctx context.Context, messages []ofp.Message) ([]error, error
 	}
 	send = append(send, ofp.BarrierRequest{})
 	requests := make([]*request, len(send))
-	if err := c.acquire(ctx); err != nil {
+	if err := c.out.acquire(ctx); err != nil {
 		return nil, err
 	}
 	first := c.xids(len(send))
-	c.mu.Lock()
 	for i := range requests {
-		requests[i] = &request{done: make(chan struct{})}
-		c.pending[first+uint32(i)] = requests[i]
-	}
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i := range requests {
-			delete(c.pending, first+uint32(i))
+		requests[i] = &request{}
+		if err := c.requests.expect(first+uint32(i), requests[i]); err != nil {
+			c.out.release()
+			return nil, err
 		}
-	}()
-	if err := c.write(ctx, first, send); err != nil {
+		defer c.requests.forget(first + uint32(i))
+	}
+	if err := c.out.write(ctx, first, send); err != nil {
 		return nil, err
 	}
 	barrier := requests[len(requests)-1]
-	select {
-	case <-barrier.done:
-	case <-c.done:
-		return nil, c.Err()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if barrier.err != nil {
-		return nil, barrier.err
+	if _, err := c.await(ctx, barrier); err != nil {
+		return nil, err
 	}
 	// The reader has dispatched the refusals before the barrier's answer.
 	for n, i := range index {

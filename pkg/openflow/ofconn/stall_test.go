@@ -62,10 +62,10 @@ func TestBlockedSwitch(t *testing.T) {
 		if d := time.Since(start); d > silence+time.Second || !strings.Contains(c.Err().Error(), "timeout") {
 			t.Errorf("%v after %s, want a timeout after %s", c.Err(), d, silence)
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if len(c.pending) != 0 {
-			t.Errorf("%d requests are still waited for", len(c.pending))
+		c.requests.mu.Lock()
+		defer c.requests.mu.Unlock()
+		if len(c.requests.pending) != 0 {
+			t.Errorf("%d requests are still waited for", len(c.requests.pending))
 		}
 	})
 }
