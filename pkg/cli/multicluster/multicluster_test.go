@@ -56,7 +56,10 @@ func apiServer(t *testing.T, answers map[string]string) string {
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"` +
-		server.URL + `"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`
+		server.URL + `"}},{"name":"off","cluster":{"server":"http://127.0.0.1:1"}}],` +
+		`"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}},{"name":"off","context":{"cluster":"off"}},` +
+		`{"name":"kube-system","context":{"cluster":"c","user":"u","namespace":"kube-system"}}],` +
+		`"users":[{"name":"u","user":{}}]}`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +99,12 @@ func TestClusterSets(t *testing.T) {
 			"antrea-multicluster"}},
 		{"clusterset.txt", []string{"antctl", "-t", "5s", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n",
 			"antrea-multicluster"}},
-		{"clusterset-all.txt", []string{"tombolo", "mc", "get", "clustersets", "-A"}},
+		{"clusterset-all.txt", []string{"antctl", "mc", "get", "clustersets", "-A"}},
+		{"clusterset-wide.txt", []string{"tombolo", "mc", "get", "clustersets", "-A"}},
+		{"clusterset-bare.txt", []string{"tombolo", "--context", "kube-system", "mc", "get", "clustersets", "--no-headers"}},
+		{"clusterset-name.txt", []string{"tombolo", "mc", "get", "clustersets", "-A", "-o", "name"}},
+		{"clusterset.yaml", []string{"tombolo", "mc", "--context=kube-system", "get", "clusterset", "-o", "yaml"}},
+		{"clusterset.yaml", []string{"antctl", "mc", "get", "--context", "kube-system", "clusterset", "-o", "yaml"}},
 		{"clusterset.json", []string{"tombolo", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n",
 			"antrea-multicluster", "-o", "json"}},
 		{"clusterset.yaml", []string{"tombolo", "mc", "get", "clusterset", "-n", "kube-system", "-o", "yaml"}},
@@ -121,6 +129,8 @@ func TestClusterSets(t *testing.T) {
 		{"kind unknown", []string{"-n", "uninstalled"}, "this cluster does not know ClusterSets"},
 		{"kind unknown, by name", []string{"x", "-n", "uninstalled"}, "this cluster does not know ClusterSets"},
 		{"forbidden", []string{"-n", "secret"}, "use a kubeconfig that may get and list"},
+		{"unknown context", []string{"--context", "x"}, "x is neither a context of the kubeconfig nor a kubeconfig file"},
+		{"no API server of a context", []string{"--context", "off"}, "are --context and --kubeconfig the right ones?"},
 		{"no API server", []string{"-s", "http://127.0.0.1:1"}, "reach the API server"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -34,6 +34,9 @@ const (
 	needClusterID  = "ClusterID must be provided: --clusterid ID"
 )
 
+// orContext ends the description of a Namespace that a command needs.
+const orContext = "the context's when empty (one of them is required)"
+
 func namespaceFlag(cmd *cobra.Command, to *string, value, of string) {
 	cmd.Flags().StringVarP(to, "namespace", "n", value, "Namespace of "+of)
 }
@@ -49,6 +52,7 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			"member": deploy.MemberNamespace}[role],
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace); err != nil {
 				return err
 			}
@@ -102,7 +106,7 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			return err
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the controller (required)")
+	namespaceFlag(cmd, &namespace, "", "the controller; "+orContext)
 	cmd.Flags().StringVar(&asked, "antrea-version", "latest", "version of the controller: that of this program")
 	cmd.Flags().StringVar(&registry, "image-registry", "",
 		"registry and path of the controller's image (as make push REGISTRY=)")
@@ -125,6 +129,7 @@ func (c *cluster) init() *cobra.Command {
 			"join-config.yml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace, clusterSet, needClusterSet, clusterID, needClusterID); err != nil {
 				return err
 			}
@@ -161,7 +166,7 @@ func (c *cluster) init() *cobra.Command {
 			return err
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the ClusterSet; "+orContext)
 	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
 	cmd.Flags().StringVar(&clusterID, "clusterid", "", "cluster ID of the leader (required)")
 	cmd.Flags().BoolVar(&withToken, "create-token", false, "create the token "+setup.DefaultToken+
@@ -334,6 +339,7 @@ func (c *cluster) remove(name, short, usual string) *cobra.Command {
 		Use: name, Short: short, Args: cobra.NoArgs,
 		Long: short + ". The tokens, RoleBindings and ServiceAccounts of the Namespace that these commands made go with it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace, clusterSet, needClusterSet); err != nil {
 				return err
 			}
@@ -344,7 +350,11 @@ func (c *cluster) remove(name, short, usual string) *cobra.Command {
 			return k.Remove(cmd.Context(), namespace, clusterSet)
 		},
 	}
-	namespaceFlag(cmd, &namespace, usual, "the ClusterSet")
+	of := "the ClusterSet"
+	if usual == "" {
+		of += "; " + orContext
+	}
+	namespaceFlag(cmd, &namespace, usual, of)
 	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
 	return cmd
 }
@@ -357,6 +367,7 @@ func (c *cluster) createToken() *cobra.Command {
 		Example: "  tombolo mc create membertoken east-token -n antrea-multicluster --cluster-id east -o east-token.yml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			c.orContext(&namespace)
 			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace, clusterID,
 				"--cluster-id must be specified"); err != nil {
 				return err
@@ -377,7 +388,7 @@ func (c *cluster) createToken() *cobra.Command {
 			})
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet; "+orContext)
 	cmd.Flags().StringVar(&clusterID, "cluster-id", "",
 		"cluster ID of the member: the token is good for no other (required)")
 	cmd.Flags().StringVarP(&file, "output-file", "o", "", "file to write the token's Secret to, for the member")
@@ -391,6 +402,7 @@ func (c *cluster) deleteToken() *cobra.Command {
 		Short: "Delete a token of a member, in the leader cluster",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			c.orContext(&namespace)
 			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace); err != nil {
 				return err
 			}
@@ -401,7 +413,7 @@ func (c *cluster) deleteToken() *cobra.Command {
 			return k.DeleteToken(cmd.Context(), namespace, args[0])
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet; "+orContext)
 	return cmd
 }
 
@@ -412,6 +424,7 @@ func (c *cluster) joinConfig() *cobra.Command {
 		Short: "What members need to join, from the leader cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace); err != nil {
 				return err
 			}
@@ -435,7 +448,7 @@ func (c *cluster) joinConfig() *cobra.Command {
 			return join.Write(cmd.OutOrStdout())
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the ClusterSet; "+orContext)
 	cmd.Flags().StringVar(&token, "member-token", "", "token to print as well")
 	return cmd
 }

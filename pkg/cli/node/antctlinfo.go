@@ -158,7 +158,7 @@ func (d *documented) featureGates() *cobra.Command {
 
 // version is `antctl version`.
 func (d *documented) version() *cobra.Command {
-	out := cli.Format("yaml")
+	out := cli.YAML()
 	cmd := &cobra.Command{
 		Use: "version", Short: "Versions of this program and of the agent, or of the controller", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

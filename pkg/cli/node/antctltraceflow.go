@@ -40,7 +40,7 @@ type traceflowFlags struct {
 // traceflow is `antctl traceflow`.
 func (d *documented) traceflow() *cobra.Command {
 	var f traceflowFlags
-	out := cli.Format("yaml")
+	out := cli.YAML()
 	cmd := &cobra.Command{
 		Use: "traceflow", Aliases: []string{"tf", "traceflows"}, Args: cobra.NoArgs,
 		Short: "Send a packet, and follow it through the Nodes of the cluster",

@@ -336,7 +336,7 @@ func (n *node) peers() *cobra.Command {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list, func() error {
-				if out == "wide" {
+				if out.Wide() {
 					return waysTable(list).Write(cmd.OutOrStdout(), "  ")
 				}
 				t := cli.Rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}

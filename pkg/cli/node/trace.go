@@ -185,7 +185,7 @@ func (o traceOptions) traceElsewhere(cmd *cobra.Command) error {
 		if o.raw {
 			return follow.PrintRaw(cmd.OutOrStdout(), answer)
 		}
-		return follow.Print(cmd.OutOrStdout(), answer, o.out == "wide")
+		return follow.Print(cmd.OutOrStdout(), answer, o.out.Wide())
 	})
 }
 

@@ -93,14 +93,46 @@ type Cluster struct {
 
 // Open returns a cluster by the name of a context of the kubeconfig, or by a kubeconfig file. An empty name is the
 // current context. No request is made.
-func Open(kubeconfig, name string) (*Cluster, error) {
+func Open(kubeconfig, name string) (*Cluster, error) { return Target{kubeconfig, name, ""}.Open() }
+
+// Target names a cluster.
+type Target struct {
+	Kubeconfig string // $KUBECONFIG or ~/.kube/config if empty
+	Context    string // of the kubeconfig, or a kubeconfig file; the current context if empty
+	Server     string // address of the API server, instead of the kubeconfig's
+}
+
+// loader returns the configuration that the target names. It is read when it is needed.
+func (t Target) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: name}
-	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && !hasContext(rules, name) {
-		rules.ExplicitPath, overrides.CurrentContext = name, ""
+	rules.ExplicitPath = t.Kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: t.Context}
+	overrides.ClusterInfo.Server = t.Server
+	if info, err := os.Stat(t.Context); err == nil && info.Mode().IsRegular() && !hasContext(rules, t.Context) {
+		rules.ExplicitPath, overrides.CurrentContext = t.Context, ""
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+}
+
+// Namespace returns the Namespace of the context, or "" if the context names none or cannot be read.
+func (t Target) Namespace() string {
+	raw, err := t.loader().RawConfig()
+	if err != nil {
+		return ""
+	}
+	name := raw.CurrentContext
+	if raw.Contexts[t.Context] != nil {
+		name = t.Context
+	}
+	if c := raw.Contexts[name]; c != nil {
+		return c.Namespace
+	}
+	return ""
+}
+
+// Open returns the cluster. No request is made.
+func (t Target) Open() (*Cluster, error) {
+	name, loader := t.Context, t.loader()
 	config, err := loader.ClientConfig()
 	switch {
 	case err != nil && name == "":
