@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
@@ -81,6 +82,9 @@ func (f Format) Table() bool { return f.name == "" || f.name == formatTable || f
 
 // Rows writes a table, with or without its heading as the flags are.
 func (f Format) Rows(w io.Writer, t Rows) error { return f.heading(t).Write(w, "  ") }
+
+// Narrow writes a table with one blank between columns, as antctl's documents have it.
+func (f Format) Narrow(w io.Writer, t Rows) error { return f.heading(t).Write(w, " ") }
 
 // Padded writes a table as antctl's documents have it: a blank between columns, and trailing blanks.
 func (f Format) Padded(w io.Writer, t Rows) error { return f.heading(t).writePadded(w, " ") }
@@ -218,8 +222,18 @@ func nameOf(item any) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
 }
 
-// Empty is an empty cell of a table.
-const Empty = "-"
+// Marks of empty cells of tables: usually, and where antctl's documents have another.
+const (
+	Empty           = "-"
+	DocumentedEmpty = "<NONE>"
+)
+
+// HideShorthands takes the letters of flags out of the help. They are still taken, with a note.
+func HideShorthands(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		flags.Lookup(name).ShorthandDeprecated = "use --" + name
+	}
+}
 
 // Rows is a table. The first row is the heading.
 type Rows [][]string

@@ -354,7 +354,7 @@ func isAboutObject(err error) bool {
 // table writes a table as the program does: antctl pads the last column, and has another mark for empty cells.
 func (c *cluster) table(w io.Writer, out cli.Format, t cli.Rows) error {
 	if c.antctl {
-		t.Fill("<NONE>")
+		t.Fill(cli.DocumentedEmpty)
 		return out.Padded(w, t)
 	}
 	t.Fill(cli.Empty)

@@ -23,7 +23,7 @@ type documented struct {
 // Documented returns the documented debug commands of antctl. A command that has no meaning here names what to use
 // instead.
 func Documented() []*cobra.Command {
-	d := &documented{}
+	d := &documented{node: node{antctl: true}}
 	all := []*cobra.Command{
 		d.get(d.networkPolicies(), d.podInterface(), d.ovsFlows(), d.agentInfo(), d.controllerInfo(), d.featureGates(),
 			d.fqdnCache(), d.serviceExternalIP(), d.memberList(),

@@ -40,7 +40,7 @@ func (d *documented) podInterface() *cobra.Command {
 					t.Add(namespace, name, p.Name, cli.Or(strings.Join(p.IPs, ", "), "<NONE>"), cli.Or(p.MAC, "<NONE>"), p.UUID,
 						strconv.FormatInt(p.OFPort, 10), p.ContainerID[:min(len(p.ContainerID), 11)])
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -197,7 +197,7 @@ func (d *documented) fqdnCache() *cobra.Command {
 				for _, n := range list.Names {
 					t.Add(n.Name, n.Address, n.Expires.UTC().Format("2006-01-02 15:04:05"))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -231,7 +231,7 @@ func (d *documented) serviceExternalIP() *cobra.Command {
 				for _, ip := range list.ExternalIPs {
 					t.Add(ip.Namespace, ip.Name, ip.Pool, ip.Address, cli.Or(ip.Holder, "<NONE>"))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -261,7 +261,7 @@ func (d *documented) memberList() *cobra.Command {
 				for _, n := range nodes {
 					t.Add(n, "Alive")
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}

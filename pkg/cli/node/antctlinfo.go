@@ -80,7 +80,7 @@ func (d *documented) agentInfo() *cobra.Command {
 						healthy(i.AgentConditions, crdv1beta1.AgentHealthy), cli.Or(strings.Join(i.NodeSubnets, ","), "<NONE>"),
 						number(n.NetworkPolicyNum), number(n.AddressGroupNum), number(n.AppliedToGroupNum), number(i.LocalPodNum))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -108,7 +108,7 @@ func (d *documented) controllerInfo() *cobra.Command {
 						healthy(i.ControllerConditions, crdv1beta1.ControllerHealthy), number(n.NetworkPolicyNum),
 						number(n.AddressGroupNum), number(n.AppliedToGroupNum), number(i.ConnectedAgentNum))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -148,7 +148,7 @@ func (d *documented) featureGates() *cobra.Command {
 					}
 					t.Add(g.Name, status, g.Stage)
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
+				return out.Rows(cmd.OutOrStdout(), t)
 			})
 		},
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
@@ -44,7 +45,7 @@ func (n *node) observe() *cobra.Command {
 			"the API server where no relay is installed.\n" +
 			"Flags of one name are alternatives. Flags of different names all have to hold.",
 		Example: "  tombolo observe                                  # the last 20 drops\n" +
-			"  tombolo observe -f --to shop/db --connections    # live, with new connections\n" +
+			"  tombolo observe --follow --to shop/db --connections    # live, with new connections\n" +
 			"  tombolo observe --context east,west --since 10m --reason isolated\n" +
 			"  tombolo observe --not verdict=rejected -o json",
 		Args: cobra.NoArgs,
@@ -74,6 +75,7 @@ func (n *node) observe() *cobra.Command {
 	cmd.Flags().IntVar(&o.last, "last", 20, "begin with this number of records of each Node")
 	cmd.Flags().StringVar(&o.since, "since", "",
 		"records from then on instead: a duration such as 10m, or a time (RFC 3339)")
+	cli.HideShorthands(cmd.Flags(), "follow")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
 	cmd.Flags().BoolVar(&o.direct, "direct", false, "ask the agents through the API server, not the relay")
 	cmd.Flags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")

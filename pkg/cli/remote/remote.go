@@ -26,6 +26,7 @@ type Flags struct {
 	Contexts   []string // contexts of the kubeconfig, or kubeconfig files; the current context if empty
 	Kubeconfig string
 	Nodes      []string // all if empty
+	Namespace  string   // of names without a Namespace; commands with AddNamespace have the flag
 	// Timeout is the limit of each request to an API server, and of each question to an agent.
 	Timeout time.Duration
 }
@@ -38,6 +39,20 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.Nodes, "node", nil, "only these Nodes, separated by commas")
 	flags.DurationVarP(&f.Timeout, "timeout", "t", cmp.Or(f.Timeout, 10*time.Second),
 		"how long to wait for each API server and agent")
+}
+
+// AddNamespace adds the flag --namespace to a command.
+func (f *Flags) AddNamespace(flags *pflag.FlagSet, usage string) {
+	flags.StringVarP(&f.Namespace, "namespace", "n", "", usage)
+}
+
+// ContextNamespace returns the Namespace of the first context, or "".
+func (f Flags) ContextNamespace() string {
+	t := Target{Kubeconfig: f.Kubeconfig}
+	if len(f.Contexts) > 0 {
+		t.Context = f.Contexts[0]
+	}
+	return t.Namespace()
 }
 
 // Clusters returns the clusters that the flags name. Each has a name of its own.
