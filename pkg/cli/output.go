@@ -46,6 +46,8 @@ func (f *Format) Type() string { return "format" }
 func (f *Format) Set(s string) error {
 	name, template, _ := strings.Cut(s, "=")
 	switch {
+	case s == "text": // the name of table where an answer is no table
+		name = formatTable
 	case name == formatJSONPath && template != "":
 		if !strings.Contains(template, "{") { // kubectl takes .items as well
 			template = "{." + strings.TrimPrefix(template, ".") + "}"

@@ -64,7 +64,8 @@ func TestFormats(t *testing.T) {
 		{"-o jsonpath={.ports[", ports, `invalid argument "jsonpath={.ports[" for "-o, --output" flag: `},
 		{"-o jsonpath", ports, "jsonpath needs a template, such as jsonpath={.items[*].metadata.name}"},
 		{"-o json=x", ports, "want table, wide, json, yaml, name or jsonpath=TEMPLATE"},
-		{"-o text", ports, "want table, wide, json, yaml, name or jsonpath=TEMPLATE"},
+		{"-o text --no-headers", ports, "eth0  -\nweb   shop/web\n"},
+		{"-o xml", ports, "want table, wide, json, yaml, name or jsonpath=TEMPLATE"},
 	} {
 		t.Run(fmt.Sprintf("%s %T", row.words, row.v), func(t *testing.T) {
 			var out, stderr bytes.Buffer

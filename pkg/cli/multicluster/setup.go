@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
@@ -335,8 +336,11 @@ func (c *cluster) destroy() *cobra.Command {
 // remove is leave and destroy.
 func (c *cluster) remove(name, short, usual string) *cobra.Command {
 	var namespace, clusterSet string
+	var deletion cli.Deletion
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs,
+		Example: "  tombolo mc " + name + " --context east -n " + cli.Or(usual, deploy.LeaderNamespace) +
+			" --clusterset my-clusterset --dry-run",
 		Long: short + ". The tokens, RoleBindings and ServiceAccounts of the Namespace that these commands made go with it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.orContext(&namespace)
@@ -345,6 +349,12 @@ func (c *cluster) remove(name, short, usual string) *cobra.Command {
 			}
 			k, err := c.setup(cmd)
 			if err != nil {
+				return err
+			}
+			confirmed, err := deletion.Confirmed(cmd, func() ([]string, error) {
+				return k.Removal(cmd.Context(), namespace, clusterSet)
+			})
+			if err != nil || !confirmed {
 				return err
 			}
 			return k.Remove(cmd.Context(), namespace, clusterSet)
@@ -356,16 +366,18 @@ func (c *cluster) remove(name, short, usual string) *cobra.Command {
 	}
 	namespaceFlag(cmd, &namespace, usual, of)
 	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
+	deletion.Flags(cmd)
 	return cmd
 }
 
 func (c *cluster) createToken() *cobra.Command {
 	var namespace, clusterID, file string
 	cmd := &cobra.Command{
-		Use:     "membertoken NAME",
-		Short:   "Create a token for a member, in the leader cluster",
-		Example: "  tombolo mc create membertoken east-token -n antrea-multicluster --cluster-id east -o east-token.yml",
-		Args:    cobra.MaximumNArgs(1),
+		Use:   "membertoken NAME",
+		Short: "Create a token for a member, in the leader cluster",
+		Example: "  tombolo mc create membertoken east-token -n antrea-multicluster --cluster-id east --output-file " +
+			"east-token.yml",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.orContext(&namespace)
 			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace, clusterID,
@@ -392,15 +404,20 @@ func (c *cluster) createToken() *cobra.Command {
 	cmd.Flags().StringVar(&clusterID, "cluster-id", "",
 		"cluster ID of the member: the token is good for no other (required)")
 	cmd.Flags().StringVarP(&file, "output-file", "o", "", "file to write the token's Secret to, for the member")
+	if !c.antctl {
+		cli.HideShorthands(cmd.Flags(), "output-file")
+	}
 	return cmd
 }
 
 func (c *cluster) deleteToken() *cobra.Command {
 	var namespace string
+	var deletion cli.Deletion
 	cmd := &cobra.Command{
-		Use:   "membertoken NAME",
-		Short: "Delete a token of a member, in the leader cluster",
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "membertoken NAME",
+		Short:   "Delete a token of a member, in the leader cluster",
+		Example: "  tombolo mc delete membertoken east-token -n antrea-multicluster --dry-run",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.orContext(&namespace)
 			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace); err != nil {
@@ -410,10 +427,17 @@ func (c *cluster) deleteToken() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			confirmed, err := deletion.Confirmed(cmd, func() ([]string, error) {
+				return k.TokenRemoval(cmd.Context(), namespace, args[0])
+			})
+			if err != nil || !confirmed {
+				return err
+			}
 			return k.DeleteToken(cmd.Context(), namespace, args[0])
 		},
 	}
 	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet; "+orContext)
+	deletion.Flags(cmd)
 	return cmd
 }
 
