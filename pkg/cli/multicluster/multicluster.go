@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -230,6 +231,12 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 		Aliases: append([]string{called + "s"}, l.aliases...),
 		Short:   l.short, Example: l.example,
 		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return l.names(cmd.Context(), c, namespace, word), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch c.orContext(&namespace); {
 			case all && len(args) > 0:
@@ -280,6 +287,32 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "objects of all Namespaces")
 	out.Flag(cmd)
 	return cmd
+}
+
+// names returns the names of objects that begin as a word does, for a shell. It has no error: a shell has no use for
+// it.
+func (l listing[T]) names(ctx context.Context, c *cluster, namespace, word string) (all []string) {
+	const limit = 2 * time.Second
+	c.timeout, c.verbose = limit, false
+	c.orContext(&namespace)
+	client, err := c.client()
+	if err != nil {
+		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	found, err := l.read(ctx, client, cli.Or(namespace, metav1.NamespaceDefault), "")
+	if err != nil {
+		return nil
+	}
+	for i := range found.Items {
+		o, err := meta.Accessor(&found.Items[i])
+		if err == nil && strings.HasPrefix(o.GetName(), word) {
+			all = append(all, o.GetName())
+		}
+	}
+	return all
 }
 
 // read reads one object by name, or all of a Namespace.

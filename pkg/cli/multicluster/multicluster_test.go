@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -140,6 +141,18 @@ func TestClusterSets(t *testing.T) {
 				t.Errorf("code %d: %swant: %s", code, stderr, row.want)
 			}
 		})
+	}
+	for words, want := range map[string]string{
+		"mc get clusterset --context kube-system |t": "tanzuhispano-clusterset\n:4\n",
+		"mc get clusterset --context off |":          ":4\n",
+		"mc verify c |k":                             "kube-system\n:0\n",
+	} {
+		before, word, _ := strings.Cut(words, "|")
+		out, _, code := tombolo(t, slices.Concat([]string{"tombolo", "__complete"}, strings.Fields(before),
+			[]string{"-k", kubeconfig, word})...)
+		if code != 0 || out != want {
+			t.Errorf("%s: code %d, have %q, want %q", words, code, out, want)
+		}
 	}
 	if _, stderr, code := tombolo(t, "tombolo", "mc", "get", "clusterset", "-k", "/run/none"); code != 1 ||
 		!strings.Contains(stderr, "name one with --kubeconfig") {

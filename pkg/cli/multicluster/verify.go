@@ -47,8 +47,9 @@ func (c *cluster) verify() *cobra.Command {
 		Example: "  tombolo mc verify east west\n" +
 			"  tombolo mc verify east west north --only ways,services --junit result.xml\n" +
 			"  tombolo mc verify east west --disruptive\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig -o json",
-		Args: func(_ *cobra.Command, args []string) error { return c.checkVerify(o, args) },
-		RunE: func(cmd *cobra.Command, args []string) error { return c.runVerify(cmd, o, args) },
+		Args:              func(_ *cobra.Command, args []string) error { return c.checkVerify(o, args) },
+		ValidArgsFunction: remote.ContextArgs,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.runVerify(cmd, o, args) },
 	}
 	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers")
 	flags := cmd.Flags()

@@ -246,12 +246,32 @@ func (n *node) flows() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&table, "table", "T", "", "only this table, by name or number")
+	_ = cmd.RegisterFlagCompletionFunc("table", n.completeTables)
 	cmd.Flags().StringVar(&owner, "owner", "",
 		"only flows of an owner, such as Pod, Service, Policy or Multicluster")
 	cmd.Flags().BoolVar(&stats, "stats", false, "bytes and age as well")
 	out.Flag(cmd)
 	return cmd
 }
+
+// completeTables returns the names of the tables that have flows, for a shell on a Node. Elsewhere the answer is too
+// large for it.
+func (n *node) completeTables(cmd *cobra.Command, _ []string, _ string) (names []string,
+	_ cobra.ShellCompDirective) {
+	if n.here(cmd, n.to) {
+		n.timeout = completeLimit
+		var list api.FlowList
+		if n.ask(cmd.Context(), api.PathFlows, nil, &list) == nil {
+			for _, f := range list.Flows {
+				names = append(names, f.Table)
+			}
+		}
+	}
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeLimit is how long a shell waits for the agent.
+const completeLimit = 2 * time.Second
 
 // seconds shortens a duration of any size.
 func seconds(s float64) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/clitest"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -25,6 +26,7 @@ func tombolo(t *testing.T, words ...string) (stdout, stderr string, code int) {
 	} else {
 		root.AddCommand(Commands()...)
 	}
+	remote.Complete(root)
 	return clitest.Run(t, root, words[1:]...)
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,28 @@ func TestElsewhere(t *testing.T) {
 				t.Errorf("it prints %s", out)
 			}
 		})
+	}
+	for words, want := range map[string]string{
+		"get flows --node |":                           "node-1 node-2 node-9 :4",
+		"get flows --node |node-2,node":                "node-2,node-1 node-2,node-2 node-2,node-9 :4",
+		"trace --context |w":                           "west :4",
+		"policy why --from |sh":                        "shop/ :6",
+		"policy why --from |shop/":                     "shop/web :4",
+		"policy why -n shop --from |w":                 "web :4",
+		"get rules --namespace |sh":                    "shop :4",
+		"get flows --kubeconfig /none --node |":        ":4",
+		"get flows --table |":                          ":4",
+		"get flows --socket " + socket + " --table |":  "Classify :4",
+		"get flows --output |js":                       "table wide json yaml name jsonpath= :6",
+		"get policies --kubeconfig /none --context |x": ":4",
+	} {
+		t.Setenv("KUBECONFIG", kubeconfig)
+		before, word, _ := strings.Cut(words, "|")
+		out, _, code := tombolo(t, slices.Concat([]string{"tombolo", "__complete"}, strings.Fields(before),
+			[]string{word})...)
+		if have := strings.Join(strings.Fields(out), " "); code != 0 || have != want {
+			t.Errorf("%s: code %d, have %q, want %q", words, code, have, want)
+		}
 	}
 	if out, stderr, code := tombolo(t, "tombolo", "get", "metrics", "--kubeconfig", kubeconfig,
 		"--node", "node-1"); code != 0 ||
