@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cli/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/cli/node"
 	"github.com/tombolo-net/tombolo/pkg/cli/openflow"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
@@ -50,10 +51,11 @@ func command(name string) *cobra.Command {
 		root := cli.Root(name, "Documented antctl commands, answered by Tombolo")
 		root.Version = version.String()
 		root.AddCommand(node.Documented()...)
-		root.AddCommand(multicluster.Documented(), gather.Documented())
+		root.AddCommand(multicluster.Documented(), gather.Documented(), cli.ExitCodes())
+		remote.Complete(root)
 		return root
 	}
-	root := cli.Root("tombolo", "Look at Tombolo: a Node's flows, groups, ports and peers; a ClusterSet's clusters")
+	root := cli.Root("tombolo", "Show, check and set up Tombolo: Nodes, clusters, and ClusterSets")
 	root.Version = version.String()
 	if name == "kubectl-tombolo" {
 		root.Use = name
@@ -62,6 +64,7 @@ func command(name string) *cobra.Command {
 	root.AddCommand(node.Commands()...)
 	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), diagnose.Status(), diagnose.Version(),
 		mapui.Command(), multicluster.Probes())
-	root.AddCommand(gather.Command())
+	root.AddCommand(gather.Command(), cli.ExitCodes())
+	remote.Complete(root)
 	return root
 }

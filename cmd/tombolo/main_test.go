@@ -2,9 +2,66 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+// TestShortFlags: a letter has one meaning in all commands. Older meanings are still taken, and not shown. antctl has
+// its documents' letters.
+func TestShortFlags(t *testing.T) {
+	of := map[string]string{"manifest-file": "file", "config-file": "file"} // each is a file that is read
+	meaning := map[string]string{}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, set := range []*pflag.FlagSet{c.LocalFlags(), c.InheritedFlags()} {
+			set.VisitAll(func(f *pflag.Flag) {
+				name := cmp.Or(of[f.Name], f.Name)
+				if f.Shorthand == "" || f.ShorthandDeprecated != "" || f.Hidden {
+					return
+				}
+				if old := meaning[f.Shorthand]; old != "" && old != name {
+					t.Errorf("%s: -%s is --%s, and elsewhere --%s", c.CommandPath(), f.Shorthand, f.Name, old)
+				}
+				meaning[f.Shorthand] = name
+			})
+		}
+		for _, below := range c.Commands() {
+			walk(below)
+		}
+	}
+	walk(command("tombolo"))
+	for letter, want := range map[string]string{"n": "namespace", "o": "output", "k": "kubeconfig", "t": "timeout",
+		"f": "file", "v": "verbose"} {
+		if meaning[letter] != want {
+			t.Errorf("-%s is --%s, want --%s", letter, meaning[letter], want)
+		}
+	}
+}
+
+// TestHelp: each command and flag has a description, and each command that prints a list the same formats.
+func TestHelp(t *testing.T) {
+	for _, name := range []string{"tombolo", "antctl"} {
+		var walk func(*cobra.Command)
+		walk = func(c *cobra.Command) {
+			if c.Short == "" {
+				t.Errorf("%s has no description", c.CommandPath())
+			}
+			c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if f.Usage == "" {
+					t.Errorf("%s: --%s has no description", c.CommandPath(), f.Name)
+				}
+			})
+			for _, below := range c.Commands() {
+				walk(below)
+			}
+		}
+		walk(command(name))
+	}
+}
 
 // TestPrograms calls the program by each of its names.
 func TestPrograms(t *testing.T) {

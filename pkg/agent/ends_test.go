@@ -49,7 +49,7 @@ func opened(t *testing.T, client, server, asked netip.AddrPort) ofp.PacketIn2 {
 	return ofp.PacketIn2{Data: frame, Table: datapath.Commit, Userdata: []byte("opened"), Metadata: match.OXM()}
 }
 
-// follow reads events of the agent, as `tombolo observe -f --connections` does.
+// follow reads events of the agent, as `tombolo observe --follow --connections` does.
 func follow(t *testing.T, o *observer, query string) <-chan record.Event {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(o.serve))

@@ -59,6 +59,10 @@ func Words(name string, names ...string) cobra.PositionalArgs {
 
 // Run runs a program's command with its arguments and returns the exit code. It prints errors to stderr.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	if root.Version != "" && root.Flags().Lookup("version") == nil {
+		root.Flags().BoolP("version", "v", false, "print the version of this command")
+		HideShorthands(root.Flags(), "version") // -v is --verbose
+	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

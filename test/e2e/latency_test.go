@@ -37,7 +37,7 @@ spec: {pingIntervalSeconds: 1}
 			return err
 		}
 		for _, row := range rows {
-			if cells := strings.Fields(row); len(cells) < 9 || cells[4] == "-" || cells[6] == "100.0%" {
+			if cells := strings.Fields(row); len(cells) < 9 || cells[3] == "-" || cells[5] == "100.0%" {
 				return fmt.Errorf("no reply: %q", row)
 			}
 		}

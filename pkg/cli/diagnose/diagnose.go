@@ -2,7 +2,6 @@
 package diagnose
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -27,7 +26,7 @@ type report struct {
 func Command() *cobra.Command {
 	var (
 		flags  = remote.Flags{Timeout: 5 * time.Second}
-		output string
+		format cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:   "diagnose",
@@ -43,9 +42,6 @@ func Command() *cobra.Command {
 			"-o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output is %q: want text or json", output)
-			}
 			clusters, err := flags.Clusters()
 			if err != nil {
 				return err
@@ -62,16 +58,14 @@ func Command() *cobra.Command {
 				r.Clusters = append(r.Clusters, c.Name)
 			}
 			out := cmd.OutOrStdout()
-			if output == "json" {
-				text, err := json.MarshalIndent(r, "", "  ")
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(out, string(text))
-			} else {
+			err = format.Print(out, cli.Object("Diagnosis", r), func() error {
 				diagnose.Print(out, results)
-				fmt.Fprintf(out, "%d failed, %d unknown, %d passed, %d skipped in %.1f s\n", r.Failed, r.Unknown,
+				_, err := fmt.Fprintf(out, "%d failed, %d unknown, %d passed, %d skipped in %.1f s\n", r.Failed, r.Unknown,
 					diagnose.Count(results, diagnose.Pass), diagnose.Count(results, diagnose.Skip), r.Seconds)
+				return err
+			})
+			if err != nil {
+				return err
 			}
 			if r.Failed > 0 {
 				return cli.ExitCode(1)
@@ -80,6 +74,6 @@ func Command() *cobra.Command {
 		},
 	}
 	flags.Add(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	format.Flag(cmd)
 	return cmd
 }

@@ -46,7 +46,7 @@ func TestDiagnose(t *testing.T) {
 		t.Errorf("code %d, stderr %q, %v: %s", code, stderr, err, stdout)
 	}
 	for words, want := range map[string]string{
-		"-o xml":          `--output is "xml": want text or json`,
+		"-o xml":          "want table, wide, json, yaml, name or jsonpath=TEMPLATE",
 		"--context north": "north is neither a context of the kubeconfig nor a kubeconfig file",
 	} {
 		if _, stderr, code := run(strings.Fields(words)...); code != 1 || !strings.Contains(stderr, want) {

@@ -43,7 +43,8 @@ func Status() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = out.Print(cmd.OutOrStdout(), list, func() error { return printStatus(cmd.OutOrStdout(), list) })
+			err = out.Print(cmd.OutOrStdout(), cli.Object("StatusList", list),
+				func() error { return printStatus(cmd.OutOrStdout(), list, out) })
 			if err == nil && !fine(list) {
 				return cli.ExitCode(1)
 			}
@@ -80,7 +81,7 @@ func fine(list []diagnose.Summary) bool {
 }
 
 // printStatus writes a line for each cluster, and then their faults.
-func printStatus(w io.Writer, list []diagnose.Summary) error {
+func printStatus(w io.Writer, list []diagnose.Summary, out cli.Format) error {
 	rows := cli.Rows{{"CLUSTER", "KUBERNETES", "VERSION", "NODES", "CONTROLLERS", "CLUSTERSET", "WAYS", "STATUS"}}
 	var faults strings.Builder
 	for _, s := range list {
@@ -100,7 +101,7 @@ func printStatus(w io.Writer, list []diagnose.Summary) error {
 			fmt.Fprintf(&faults, "%s: %s\n", s.Cluster, f)
 		}
 	}
-	if err := rows.Write(w, "  "); err != nil {
+	if err := out.Rows(w, rows); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, faults.String())
@@ -139,7 +140,8 @@ func Version() *cobra.Command {
 				list.Clusters = append(list.Clusters, clusterVersions{s.Cluster, s.Kubernetes, s.Agents, s.Nodes.All})
 				skew = skew || s.Agents[list.Client] != s.Nodes.All || s.Nodes.All == 0
 			}
-			err = out.Print(cmd.OutOrStdout(), list, func() error { return list.print(cmd.OutOrStdout()) })
+			err = out.Print(cmd.OutOrStdout(), cli.Object("VersionList", list),
+				func() error { return list.print(cmd.OutOrStdout(), out) })
 			if err == nil && skew {
 				return cli.ExitCode(1)
 			}
@@ -166,7 +168,7 @@ type clusterVersions struct {
 	Nodes      int            `json:"nodes"`
 }
 
-func (l versionList) print(w io.Writer) error {
+func (l versionList) print(w io.Writer, out cli.Format) error {
 	rows := cli.Rows{{"CLUSTER", "KUBERNETES", "AGENTS", "NODES"}}
 	for _, c := range l.Clusters {
 		var agents []string
@@ -181,5 +183,5 @@ func (l versionList) print(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "tombolo %s\n", l.Client); err != nil {
 		return err
 	}
-	return rows.Write(w, "  ")
+	return out.Rows(w, rows)
 }

@@ -43,7 +43,7 @@ func TestPrintStatus(t *testing.T) {
 			Leads: []string{"area"}, Ways: diagnose.Ready{Ready: 2, All: 2}},
 		{Cluster: "e", Kubernetes: "v1.36.3", Agents: map[string]int{"v0.2.0": 1, "v0.1.0": 1},
 			Nodes: diagnose.Ready{Ready: 1, All: 2}, Faults: []string{"Node a: x", "y"}},
-	}); err != nil {
+	}, cli.Format{}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `CLUSTER  KUBERNETES  VERSION        NODES  CONTROLLERS  CLUSTERSET      WAYS  STATUS

@@ -11,6 +11,7 @@ func TestGlobalFlags(t *testing.T) {
 		{"-v mc get clusterset", "mc -v get clusterset"},
 		{"-t 5s --kubeconfig=x -ky multicluster init -n a", "multicluster -t 5s --kubeconfig=x -ky init -n a"},
 		{"--server https://x -v mc get clusterset", "mc --server https://x -v get clusterset"},
+		{"--context leader mc init -n a", "mc --context leader init -n a"},
 		{"-v", "-v"}, // the version
 		{"-v get networkpolicy", "-v get networkpolicy"},
 		{"--socket x mc get clusterset", "--socket x mc get clusterset"},

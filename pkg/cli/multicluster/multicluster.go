@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/url"
@@ -15,28 +16,31 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 )
 
 // cluster is an API server, as the flags name it.
 type cluster struct {
 	kubeconfig string
+	context    string
 	server     string
 	timeout    time.Duration
 	verbose    bool
 	log        *log.Logger // of verbose
+	antctl     bool        // tables are as documented of antctl
 }
 
 // Command returns the group mc: the documented commands and verify.
@@ -48,7 +52,7 @@ func Command() *cobra.Command {
 }
 
 // Documented returns the group mc of antctl: the documented commands.
-func Documented() *cobra.Command { return (&cluster{}).documented() }
+func Documented() *cobra.Command { return (&cluster{antctl: true}).documented() }
 
 func (c *cluster) documented() *cobra.Command {
 	mc := cli.Group("mc", "ClusterSets, from a cluster's API server",
@@ -60,6 +64,8 @@ func (c *cluster) documented() *cobra.Command {
 		c.init(), c.join(), c.leave(), c.destroy())
 	mc.Aliases = []string{"multicluster"}
 	mc.PersistentPreRun = func(cmd *cobra.Command, _ []string) { c.log = log.New(cmd.ErrOrStderr(), "", 0) }
+	mc.PersistentFlags().StringVar(&c.context, "context", "",
+		"context of the kubeconfig, or a kubeconfig file; the current context when empty")
 	mc.PersistentFlags().StringVarP(&c.kubeconfig, "kubeconfig", "k", "",
 		"kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
 	mc.PersistentFlags().StringVarP(&c.server, "server", "s", "", "address of the API server, instead of the kubeconfig's")
@@ -69,18 +75,20 @@ func (c *cluster) documented() *cobra.Command {
 	return mc
 }
 
+// target returns the cluster that the flags name.
+func (c *cluster) target() remote.Target {
+	return remote.Target{Kubeconfig: c.kubeconfig, Context: c.context, Server: c.server}
+}
+
 // config returns the configuration for the API server, or an error with the remedy.
 func (c *cluster) config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{}
-	overrides.ClusterInfo.Server = c.server
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	found, err := c.target().Open()
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w; name one with --kubeconfig or $KUBECONFIG", err)
+		return nil, err
 	}
-	c.configure(config)
-	return config, nil
+	found.Config.QPS = 0 // the client's default
+	c.configure(found.Config)
+	return found.Config, nil
 }
 
 // configure applies the flags to a client's configuration.
@@ -126,7 +134,7 @@ func (c *cluster) setup(cmd *cobra.Command) (setup.Cluster, error) {
 	}
 	k, err := kubeclient.New(config, kubeclient.Options{Scheme: setup.Scheme()})
 	if err != nil {
-		return setup.Cluster{}, fmt.Errorf("reach the API server: %w; is --kubeconfig the right one?", err)
+		return setup.Cluster{}, fmt.Errorf("reach the API server: %w; are --context and --kubeconfig the right ones?", err)
 	}
 	to := setup.Cluster{Client: k, Out: cmd.OutOrStdout()}
 	if c.verbose {
@@ -164,10 +172,10 @@ func (c *cluster) resourceExports() *cobra.Command {
 		head:  []string{"CLUSTER-ID", "NAMESPACE", "NAME", "KIND"},
 		keep:  func(e mcv1alpha1.ResourceExport) bool { return of == "" || e.Spec.ClusterID == of },
 		rows: func(e mcv1alpha1.ResourceExport) cli.Rows {
-			return cli.Rows{{cli.Or(e.Spec.ClusterID, none), e.Namespace, e.Name, e.Spec.Kind}}
+			return cli.Rows{{e.Spec.ClusterID, e.Namespace, e.Name, e.Spec.Kind}}
 		},
 	}.command(c)
-	cmd.Flags().StringVar(&of, "cluster-id", "", "only tokens of this member")
+	cmd.Flags().StringVar(&of, "cluster-id", "", "only exports of this member")
 	cmd.Flags().StringVar(&of, "clusterid", "", "the name of --cluster-id in some documents")
 	_ = cmd.Flags().MarkHidden("clusterid")
 	return cmd
@@ -223,14 +231,22 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 		Aliases: append([]string{called + "s"}, l.aliases...),
 		Short:   l.short, Example: l.example,
 		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return l.names(cmd.Context(), c, namespace, word), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
+			switch c.orContext(&namespace); {
 			case all && len(args) > 0:
 				return errors.New("a resource cannot be retrieved by name across all Namespaces; use -n")
 			case l.must && !all && namespace == "":
 				return errors.New(needNamespace + ", or -A for all") //nolint:staticcheck // as documented: a kind's name
 			case all:
 				namespace = metav1.NamespaceAll
+			default:
+				namespace = cli.Or(namespace, metav1.NamespaceDefault)
 			}
 			client, err := c.client()
 			if err != nil {
@@ -241,7 +257,7 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 			if err != nil {
 				return l.explain(err, called, namespace, name)
 			}
-			if len(found.Items) == 0 && out == "table" { // a program wants its empty list
+			if len(found.Items) == 0 && out.Table() { // a program wants its empty list
 				where := ""
 				if !all {
 					where = " in Namespace " + namespace
@@ -259,18 +275,44 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 					body = append(body, l.rows(o)...)
 				}
 				slices.SortFunc(body, slices.Compare[[]string])
-				return append(cli.Rows{l.head}, body...).WritePadded(cmd.OutOrStdout(), " ")
+				return c.table(cmd.OutOrStdout(), out, append(cli.Rows{l.head}, body...))
 			})
 		},
 	}
-	of, usual := "the "+cli.Or(l.called, l.kind), metav1.NamespaceDefault
+	of, usual := "the "+cli.Or(l.called, l.kind), ", or default"
 	if l.must {
-		of, usual = of+" (required, or -A)", ""
+		usual = ", or -A is required"
 	}
-	namespaceFlag(cmd, &namespace, usual, of)
+	namespaceFlag(cmd, &namespace, "", of+"; the context's when empty"+usual)
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "objects of all Namespaces")
 	out.Flag(cmd)
 	return cmd
+}
+
+// names returns the names of objects that begin as a word does, for a shell. It has no error: a shell has no use for
+// it.
+func (l listing[T]) names(ctx context.Context, c *cluster, namespace, word string) (all []string) {
+	const limit = 2 * time.Second
+	c.timeout, c.verbose = limit, false
+	c.orContext(&namespace)
+	client, err := c.client()
+	if err != nil {
+		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	found, err := l.read(ctx, client, cli.Or(namespace, metav1.NamespaceDefault), "")
+	if err != nil {
+		return nil
+	}
+	for i := range found.Items {
+		o, err := meta.Accessor(&found.Items[i])
+		if err == nil && strings.HasPrefix(o.GetName(), word) {
+			all = append(all, o.GetName())
+		}
+	}
+	return all
 }
 
 // read reads one object by name, or all of a Namespace.
@@ -317,7 +359,7 @@ func (l listing[T]) explain(err error, called, namespace, name string) error {
 	var unreachable *url.Error
 	switch {
 	case errors.As(err, &unreachable):
-		return fmt.Errorf("reach the API server: %w; is --kubeconfig the right one?", err)
+		return fmt.Errorf("reach the API server: %w; are --context and --kubeconfig the right ones?", err)
 	case apierrors.IsNotFound(err) && name != "" && isAboutObject(err):
 		return fmt.Errorf("%s %q is not in Namespace %s; see `tombolo mc get %s -A`", cli.Or(l.called, l.kind), name,
 			namespace, called)
@@ -342,8 +384,22 @@ func isAboutObject(err error) bool {
 			func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
 }
 
-// none is printed for an empty value.
-const none = "<NONE>"
+// table writes a table as the program does: antctl pads the last column, and has another mark for empty cells.
+func (c *cluster) table(w io.Writer, out cli.Format, t cli.Rows) error {
+	if c.antctl {
+		t.Fill(cli.DocumentedEmpty)
+		return out.Padded(w, t)
+	}
+	t.Fill(cli.Empty)
+	return out.Rows(w, t)
+}
+
+// orContext sets an empty Namespace to the context's, if that has one.
+func (c *cluster) orContext(namespace *string) {
+	if *namespace == "" {
+		*namespace = c.target().Namespace()
+	}
+}
 
 // clusterSetRows has one row per condition of each cluster.
 func clusterSetRows(set mcv1alpha2.ClusterSet) cli.Rows {
@@ -358,8 +414,7 @@ func clusterSetRows(set mcv1alpha2.ClusterSet) cli.Rows {
 			conditions = []mcv1alpha2.ClusterCondition{{}}
 		}
 		for _, c := range conditions {
-			body.Add(cli.Or(cluster.ClusterID, none), cli.Or(set.Namespace, none), cli.Or(set.Name, none),
-				cli.Or(string(c.Type), none), cli.Or(string(c.Status), none), cli.Or(c.Reason, none))
+			body.Add(cluster.ClusterID, set.Namespace, set.Name, string(c.Type), string(c.Status), c.Reason)
 		}
 	}
 	return body

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,7 +57,10 @@ func apiServer(t *testing.T, answers map[string]string) string {
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"` +
-		server.URL + `"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`
+		server.URL + `"}},{"name":"off","cluster":{"server":"http://127.0.0.1:1"}}],` +
+		`"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}},{"name":"off","context":{"cluster":"off"}},` +
+		`{"name":"kube-system","context":{"cluster":"c","user":"u","namespace":"kube-system"}}],` +
+		`"users":[{"name":"u","user":{}}]}`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +100,12 @@ func TestClusterSets(t *testing.T) {
 			"antrea-multicluster"}},
 		{"clusterset.txt", []string{"antctl", "-t", "5s", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n",
 			"antrea-multicluster"}},
-		{"clusterset-all.txt", []string{"tombolo", "mc", "get", "clustersets", "-A"}},
+		{"clusterset-all.txt", []string{"antctl", "mc", "get", "clustersets", "-A"}},
+		{"clusterset-wide.txt", []string{"tombolo", "mc", "get", "clustersets", "-A"}},
+		{"clusterset-bare.txt", []string{"tombolo", "--context", "kube-system", "mc", "get", "clustersets", "--no-headers"}},
+		{"clusterset-name.txt", []string{"tombolo", "mc", "get", "clustersets", "-A", "-o", "name"}},
+		{"clusterset.yaml", []string{"tombolo", "mc", "--context=kube-system", "get", "clusterset", "-o", "yaml"}},
+		{"clusterset.yaml", []string{"antctl", "mc", "get", "--context", "kube-system", "clusterset", "-o", "yaml"}},
 		{"clusterset.json", []string{"tombolo", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n",
 			"antrea-multicluster", "-o", "json"}},
 		{"clusterset.yaml", []string{"tombolo", "mc", "get", "clusterset", "-n", "kube-system", "-o", "yaml"}},
@@ -121,6 +130,8 @@ func TestClusterSets(t *testing.T) {
 		{"kind unknown", []string{"-n", "uninstalled"}, "this cluster does not know ClusterSets"},
 		{"kind unknown, by name", []string{"x", "-n", "uninstalled"}, "this cluster does not know ClusterSets"},
 		{"forbidden", []string{"-n", "secret"}, "use a kubeconfig that may get and list"},
+		{"unknown context", []string{"--context", "x"}, "x is neither a context of the kubeconfig nor a kubeconfig file"},
+		{"no API server of a context", []string{"--context", "off"}, "are --context and --kubeconfig the right ones?"},
 		{"no API server", []string{"-s", "http://127.0.0.1:1"}, "reach the API server"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -130,6 +141,18 @@ func TestClusterSets(t *testing.T) {
 				t.Errorf("code %d: %swant: %s", code, stderr, row.want)
 			}
 		})
+	}
+	for words, want := range map[string]string{
+		"mc get clusterset --context kube-system |t": "tanzuhispano-clusterset\n:4\n",
+		"mc get clusterset --context off |":          ":4\n",
+		"mc verify c |k":                             "kube-system\n:0\n",
+	} {
+		before, word, _ := strings.Cut(words, "|")
+		out, _, code := tombolo(t, slices.Concat([]string{"tombolo", "__complete"}, strings.Fields(before),
+			[]string{"-k", kubeconfig, word})...)
+		if code != 0 || out != want {
+			t.Errorf("%s: code %d, have %q, want %q", words, code, out, want)
+		}
 	}
 	if _, stderr, code := tombolo(t, "tombolo", "mc", "get", "clusterset", "-k", "/run/none"); code != 1 ||
 		!strings.Contains(stderr, "name one with --kubeconfig") {

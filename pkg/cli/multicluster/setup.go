@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
@@ -34,6 +35,9 @@ const (
 	needClusterID  = "ClusterID must be provided: --clusterid ID"
 )
 
+// orContext ends the description of a Namespace that a command needs.
+const orContext = "the context's when empty (one of them is required)"
+
 func namespaceFlag(cmd *cobra.Command, to *string, value, of string) {
 	cmd.Flags().StringVarP(to, "namespace", "n", value, "Namespace of "+of)
 }
@@ -49,6 +53,7 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			"member": deploy.MemberNamespace}[role],
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace); err != nil {
 				return err
 			}
@@ -102,7 +107,7 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			return err
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the controller (required)")
+	namespaceFlag(cmd, &namespace, "", "the controller; "+orContext)
 	cmd.Flags().StringVar(&asked, "antrea-version", "latest", "version of the controller: that of this program")
 	cmd.Flags().StringVar(&registry, "image-registry", "",
 		"registry and path of the controller's image (as make push REGISTRY=)")
@@ -125,6 +130,7 @@ func (c *cluster) init() *cobra.Command {
 			"join-config.yml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace, clusterSet, needClusterSet, clusterID, needClusterID); err != nil {
 				return err
 			}
@@ -161,7 +167,7 @@ func (c *cluster) init() *cobra.Command {
 			return err
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the ClusterSet; "+orContext)
 	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
 	cmd.Flags().StringVar(&clusterID, "clusterid", "", "cluster ID of the leader (required)")
 	cmd.Flags().BoolVar(&withToken, "create-token", false, "create the token "+setup.DefaultToken+
@@ -330,10 +336,14 @@ func (c *cluster) destroy() *cobra.Command {
 // remove is leave and destroy.
 func (c *cluster) remove(name, short, usual string) *cobra.Command {
 	var namespace, clusterSet string
+	var deletion cli.Deletion
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs,
+		Example: "  tombolo mc " + name + " --context east -n " + cli.Or(usual, deploy.LeaderNamespace) +
+			" --clusterset my-clusterset --dry-run",
 		Long: short + ". The tokens, RoleBindings and ServiceAccounts of the Namespace that these commands made go with it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace, clusterSet, needClusterSet); err != nil {
 				return err
 			}
@@ -341,22 +351,35 @@ func (c *cluster) remove(name, short, usual string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			confirmed, err := deletion.Confirmed(cmd, func() ([]string, error) {
+				return k.Removal(cmd.Context(), namespace, clusterSet)
+			})
+			if err != nil || !confirmed {
+				return err
+			}
 			return k.Remove(cmd.Context(), namespace, clusterSet)
 		},
 	}
-	namespaceFlag(cmd, &namespace, usual, "the ClusterSet")
+	of := "the ClusterSet"
+	if usual == "" {
+		of += "; " + orContext
+	}
+	namespaceFlag(cmd, &namespace, usual, of)
 	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
+	deletion.Flags(cmd)
 	return cmd
 }
 
 func (c *cluster) createToken() *cobra.Command {
 	var namespace, clusterID, file string
 	cmd := &cobra.Command{
-		Use:     "membertoken NAME",
-		Short:   "Create a token for a member, in the leader cluster",
-		Example: "  tombolo mc create membertoken east-token -n antrea-multicluster --cluster-id east -o east-token.yml",
-		Args:    cobra.MaximumNArgs(1),
+		Use:   "membertoken NAME",
+		Short: "Create a token for a member, in the leader cluster",
+		Example: "  tombolo mc create membertoken east-token -n antrea-multicluster --cluster-id east --output-file " +
+			"east-token.yml",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			c.orContext(&namespace)
 			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace, clusterID,
 				"--cluster-id must be specified"); err != nil {
 				return err
@@ -377,20 +400,26 @@ func (c *cluster) createToken() *cobra.Command {
 			})
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet; "+orContext)
 	cmd.Flags().StringVar(&clusterID, "cluster-id", "",
 		"cluster ID of the member: the token is good for no other (required)")
 	cmd.Flags().StringVarP(&file, "output-file", "o", "", "file to write the token's Secret to, for the member")
+	if !c.antctl {
+		cli.HideShorthands(cmd.Flags(), "output-file")
+	}
 	return cmd
 }
 
 func (c *cluster) deleteToken() *cobra.Command {
 	var namespace string
+	var deletion cli.Deletion
 	cmd := &cobra.Command{
-		Use:   "membertoken NAME",
-		Short: "Delete a token of a member, in the leader cluster",
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "membertoken NAME",
+		Short:   "Delete a token of a member, in the leader cluster",
+		Example: "  tombolo mc delete membertoken east-token -n antrea-multicluster --dry-run",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			c.orContext(&namespace)
 			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace); err != nil {
 				return err
 			}
@@ -398,10 +427,17 @@ func (c *cluster) deleteToken() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			confirmed, err := deletion.Confirmed(cmd, func() ([]string, error) {
+				return k.TokenRemoval(cmd.Context(), namespace, args[0])
+			})
+			if err != nil || !confirmed {
+				return err
+			}
 			return k.DeleteToken(cmd.Context(), namespace, args[0])
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet; "+orContext)
+	deletion.Flags(cmd)
 	return cmd
 }
 
@@ -412,6 +448,7 @@ func (c *cluster) joinConfig() *cobra.Command {
 		Short: "What members need to join, from the leader cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.orContext(&namespace)
 			if err := needs(namespace, needNamespace); err != nil {
 				return err
 			}
@@ -435,7 +472,7 @@ func (c *cluster) joinConfig() *cobra.Command {
 			return join.Write(cmd.OutOrStdout())
 		},
 	}
-	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
+	namespaceFlag(cmd, &namespace, "", "the ClusterSet; "+orContext)
 	cmd.Flags().StringVar(&token, "member-token", "", "token to print as well")
 	return cmd
 }

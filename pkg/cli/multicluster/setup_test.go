@@ -86,6 +86,34 @@ func TestSetupErrors(t *testing.T) {
 	}
 }
 
+// TestSetupContexts: commands that need a Namespace take the context's, and name the remedy for a dead API server.
+func TestSetupContexts(t *testing.T) {
+	kubeconfig := apiServer(t, nil) // with the context kube-system, in that Namespace
+	const away = "is the API server up, and are --context and --kubeconfig the right ones?"
+	for _, row := range []struct{ words, want string }{
+		{"init --context kube-system", "tombolo: ClusterSet must be provided: --clusterset NAME\nClusterID must be provided"},
+		{"destroy --context kube-system", "tombolo: ClusterSet must be provided: --clusterset NAME\n"},
+		{"delete membertoken --context kube-system", "tombolo: token name must be specified\n"},
+		{"destroy --context c", "tombolo: Namespace must be specified"},
+		{"get membertoken --context c", "tombolo: Namespace must be specified"},
+		{"leave --clusterset x --context off", away},
+		{"leave --clusterset x --context off --dry-run", away},
+		{"destroy -n area --clusterset x --context off", away},
+		{"init -n area --clusterset x --clusterid y --context off", away},
+		{"create membertoken x -n area --cluster-id y --context off", away},
+		{"delete membertoken x -n area --context off --yes", away},
+		{"get joinconfig -n area --context off", away},
+		{"get membertoken -n area --context off", "are --context and --kubeconfig the right ones?"},
+	} {
+		t.Run(row.words, func(t *testing.T) {
+			_, stderr, code := tombolo(t, append([]string{"tombolo", "mc", "-k", kubeconfig}, strings.Fields(row.words)...)...)
+			if code != 1 || !strings.Contains(stderr, row.want) {
+				t.Errorf("code %d, %swant %s", code, stderr, row.want)
+			}
+		})
+	}
+}
+
 // TestResources lists exports, of all members and of one, and imports.
 func TestResources(t *testing.T) {
 	export := func(cluster, name string) string {
@@ -372,6 +400,28 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 				t.Errorf("-o %s prints the token's %s:\n%s", format, key, out)
 			}
 		}
+	}
+	before := l.made(t)
+	out, stderr, code = mc("destroy", "--clusterset", "set", "-n", "area", "--dry-run")
+	const removal = `ClusterSet "set" in Namespace area would be deleted
+Secret "default-member-token" in Namespace area would be deleted
+Secret "east-token" in Namespace area would be deleted
+RoleBinding "default-member-token" in Namespace area would be deleted
+RoleBinding "east-token" in Namespace area would be deleted
+ServiceAccount "default-member-token" in Namespace area would be deleted
+ServiceAccount "east-token" in Namespace area would be deleted
+`
+	if code != 0 || stderr != "" || out != removal || l.made(t) != before {
+		t.Errorf("a dry run of destroy: code %d, %s%s\n%s are left of %s", code, stderr, out, l.made(t), before)
+	}
+	out, stderr, code = mc("delete", "membertoken", "east-token", "-n", "area", "--dry-run")
+	if code != 0 || stderr != "" || strings.Count(out, `"east-token" in Namespace area would be deleted`) != 3 ||
+		l.made(t) != before {
+		t.Errorf("a dry run of delete: code %d, %s%s\n%s are left of %s", code, stderr, out, l.made(t), before)
+	}
+	if _, stderr, code = mc("destroy", "--clusterset", "other", "-n", "area", "--dry-run"); code != 1 ||
+		!strings.Contains(stderr, "there is no ClusterSet other in Namespace area, but set") {
+		t.Errorf("a dry run of another ClusterSet: code %d, %s", code, stderr)
 	}
 	out, stderr, code = mc("destroy", "--clusterset", "set", "-n", "area", "-v")
 	if code != 0 || l.made(t) != "" {

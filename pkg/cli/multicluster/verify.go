@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,79 +24,158 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
 )
 
-// verify checks two members of a ClusterSet.
+// verifyOptions are the flags of the command verify.
+type verifyOptions struct {
+	verify.Options
+	out    cli.Format
+	asJSON bool // the older name of -o json
+	junit  string
+}
+
+// verify checks members of a ClusterSet.
 func (c *cluster) verify() *cobra.Command {
-	o := verify.Options{Agent: agentSettings}
-	var asJSON bool
+	o := verifyOptions{Options: verify.Options{Agent: agentSettings}}
 	cmd := &cobra.Command{
-		Use:   "verify A B",
-		Short: "Check two members of a ClusterSet: what each has received about the other, and packets both ways",
-		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. " +
-			"Each check is a line:\npass, fail, or skip with the reason, its time, and a remedy when it failed; " +
-			"the exit code is 1 when one failed, and skipped\nones do not count. " +
-			"Temporary Pods in a temporary Namespace of both send the packets; they are deleted again, also after an interrupt.",
-		Example: "  tombolo mc verify east west\n  tombolo mc verify east west --disruptive\n" +
-			"  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
-		Args: cli.Words("mc verify", "A", "B, which are contexts of the kubeconfig or kubeconfig files"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.server != "" {
-				return errors.New("--server is one cluster's: name the two by contexts or kubeconfig files")
-			}
-			if args[0] == args[1] {
-				return errors.New("both names are of one cluster: name two")
-			}
-			var clusters [2]verify.Cluster
-			for i, name := range args {
-				var err error
-				if clusters[i], err = c.member(name); err != nil {
-					return err
-				}
-			}
-			if clusters[0].Name == clusters[1].Name { // files of one name
-				for i, name := range args {
-					clusters[i].Name = filepath.Join(filepath.Base(filepath.Dir(name)), filepath.Base(name))
-				}
-			}
-			out := cmd.OutOrStdout()
-			if !asJSON {
-				o.Report = func(r verify.Result) { printResult(out, r) }
-			}
-			results, err := verify.Run(cmd.Context(), clusters[0], clusters[1], o)
-			failed := 0
-			for _, r := range results {
-				if r.Status == verify.Fail {
-					failed++
-				}
-			}
-			if asJSON {
-				all := map[string]any{"a": args[0], "b": args[1], "passed": failed == 0, "checks": results}
-				text, err := json.MarshalIndent(all, "", "  ")
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(out, string(text))
-			} else {
-				fmt.Fprintf(out, "%d of %d checks failed\n", failed, len(results))
-			}
-			if err != nil {
-				return err
-			}
-			if failed > 0 {
-				return cli.ExitCode(1)
-			}
-			return nil
-		},
+		Use:   "verify A B [MORE...]",
+		Short: "Check members of a ClusterSet: what each has received about the others, and packets both ways",
+		Long: "Check members of a ClusterSet, each two of them. A, B and MORE are contexts of the kubeconfig, or paths of " +
+			"kubeconfig files.\n\nEach check is a line: pass, fail, or skip with the reason, its time, and a remedy when it " +
+			"failed. The exit code is 1 when one\nfailed; skipped ones do not count. --only names the checks to run: " +
+			strings.Join(verify.Kinds(), ", ") + ".\nA check that these need is printed too, if it fails.\n\n" +
+			"Temporary Pods in a temporary Namespace of each cluster send the packets; they are deleted again, also after an " +
+			"interrupt.",
+		Example: "  tombolo mc verify east west\n" +
+			"  tombolo mc verify east west north --only ways,services --junit result.xml\n" +
+			"  tombolo mc verify east west --disruptive\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig -o json",
+		Args:              func(_ *cobra.Command, args []string) error { return c.checkVerify(o, args) },
+		ValidArgsFunction: remote.ContextArgs,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.runVerify(cmd, o, args) },
 	}
 	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers")
-	cmd.Flags().StringVar(&o.Image, "image", "",
+	flags := cmd.Flags()
+	flags.StringVar(&o.Image, "image", "",
 		"image of the probes, with the program tombolo; that of the agents when empty")
-	cmd.Flags().DurationVar(&o.Limit, "wait", time.Minute,
+	flags.DurationVar(&o.Limit, "wait", time.Minute,
 		"how long to wait for Ready members, and for each Pod, import and first answer")
-	cmd.Flags().BoolVar(&o.Disruptive, "disruptive", false,
+	flags.BoolVar(&o.Disruptive, "disruptive", false,
 		"also start Open vSwitch of one of several Gateways of each cluster again, which interrupts the Pods of that Node "+
 			"for seconds, and see that the others carry on")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, at the end")
+	flags.StringSliceVar(&o.Only, "only", nil, "names of the checks to run, separated by commas; all when empty")
+	flags.StringVar(&o.junit, "junit", "", "file to write the results to as JUnit XML, with a test suite for each two")
+	o.out.Flag(cmd)
+	flags.BoolVar(&o.asJSON, "json", false, "the same as -o json")
+	_ = flags.MarkHidden("json")
+	_ = cmd.RegisterFlagCompletionFunc("only",
+		cobra.FixedCompletions(verify.Kinds(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// checkVerify checks arguments and flags before any request.
+func (c *cluster) checkVerify(o verifyOptions, args []string) error {
+	switch {
+	case len(args) < 2:
+		return fmt.Errorf("mc verify needs A and B, which are contexts of the kubeconfig or kubeconfig files; it got %d "+
+			"words", len(args))
+	case c.server != "":
+		return errors.New("--server is one cluster's: name the clusters by contexts or kubeconfig files")
+	case c.context != "":
+		return fmt.Errorf("--context is one cluster's: name the clusters behind the command, as in `tombolo mc verify %s %s`",
+			c.context, args[0])
+	}
+	for i, name := range args {
+		if slices.Contains(args[:i], name) {
+			return fmt.Errorf("%s is named twice, and both names are of one cluster: name each once", name)
+		}
+	}
+	return o.CheckOnly()
+}
+
+// runVerify checks the named members and prints the results.
+func (c *cluster) runVerify(cmd *cobra.Command, o verifyOptions, args []string) error {
+	clusters := make([]verify.Cluster, len(args))
+	files := map[string]int{} // names of contexts, and of files
+	for i, name := range args {
+		var err error
+		if clusters[i], err = c.member(name); err != nil {
+			return err
+		}
+		files[clusters[i].Name]++
+	}
+	for i, name := range args {
+		if files[clusters[i].Name] > 1 {
+			clusters[i].Name = filepath.Join(filepath.Base(filepath.Dir(name)), filepath.Base(name))
+		}
+	}
+	if o.asJSON {
+		if err := o.out.Set("json"); err != nil {
+			return err
+		}
+	}
+	out := cmd.OutOrStdout()
+	var report func(verify.Pair, verify.Result)
+	if o.out.Table() {
+		report = func(p verify.Pair, r verify.Result) {
+			if len(clusters) > 2 {
+				fmt.Fprintf(out, "%s, %s: ", p.A, p.B)
+			}
+			printResult(out, r)
+		}
+	}
+	pairs := verify.RunAll(cmd.Context(), clusters, o.Options, report)
+	all := verification{Clusters: args, Passed: true}
+	var left error
+	failed := 0
+	for _, p := range pairs {
+		for _, r := range p.Results {
+			all.Checks = append(all.Checks, pairResult{p.A, p.B, r})
+		}
+		failed += p.Count(verify.Fail)
+		left = errors.Join(left, p.Left)
+	}
+	all.Passed = failed == 0
+	if o.junit != "" {
+		left = errors.Join(left, writeJUnit(o.junit, pairs))
+	}
+	err := o.out.Print(out, cli.Object("Verification", all), func() error {
+		if len(pairs) > 1 {
+			if err := o.out.Rows(out, summary(pairs)); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintf(out, "%d of %d checks failed\n", failed, len(all.Checks))
+		return err
+	})
+	if err = errors.Join(err, left); err == nil && failed > 0 {
+		return cli.ExitCode(1)
+	}
+	if err == nil && cmd.Context().Err() != nil {
+		return fmt.Errorf("interrupted: %w", cmd.Context().Err())
+	}
+	return err
+}
+
+// verification is the answer of verify in JSON.
+type verification struct {
+	Clusters []string     `json:"clusters"`
+	Passed   bool         `json:"passed"`
+	Checks   []pairResult `json:"checks"`
+}
+
+// pairResult is a check of two clusters.
+type pairResult struct {
+	A string `json:"a"`
+	B string `json:"b"`
+	verify.Result
+}
+
+// summary has a row for each two clusters.
+func summary(pairs []verify.Pair) cli.Rows {
+	t := cli.Rows{{"A", "B", "FAILED", "SKIPPED", "PASSED"}}
+	for _, p := range pairs {
+		count := func(status string) string { return strconv.Itoa(p.Count(status)) }
+		t.Add(p.A, p.B, count(verify.Fail), count(verify.Skip), count(verify.Pass))
+	}
+	return t
 }
 
 // agentSettings reads antrea-agent.conf for a verification.

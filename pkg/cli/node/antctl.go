@@ -16,17 +16,17 @@ import (
 // documented has the commands of antctl. In the Pod of an agent they ask that agent. Elsewhere the commands that have a
 // meaning for a cluster ask its API server, and through it the agents.
 type documented struct {
-	node       node
+	node
 	kubeconfig string
 }
 
 // Documented returns the documented debug commands of antctl. A command that has no meaning here names what to use
 // instead.
 func Documented() []*cobra.Command {
-	d := &documented{}
+	d := &documented{node: node{antctl: true}}
 	all := []*cobra.Command{
-		cli.Group("get", "Show what this Node has", d.node.networkPolicies(), d.podInterface(), d.ovsFlows(),
-			d.agentInfo(), d.controllerInfo(), d.featureGates(), d.fqdnCache(), d.serviceExternalIP(), d.memberList(),
+		d.get(d.networkPolicies(), d.podInterface(), d.ovsFlows(), d.agentInfo(), d.controllerInfo(), d.featureGates(),
+			d.fqdnCache(), d.serviceExternalIP(), d.memberList(),
 			instead("appliedtogroup", "policies apply to identities here: use `tombolo get rules` for those of each rule, and "+
 				"`tombolo get identities` for their Pods", "appliedtogroups", "atg"),
 			instead("addressgroup", "rules name identities as peers here: use `tombolo get rules` for those of each rule, and "+
@@ -49,7 +49,7 @@ func Documented() []*cobra.Command {
 			"reach the agents through the API server"),
 	}
 	for _, c := range all {
-		d.node.agent.flags(c)
+		d.flags(c)
 		c.PersistentFlags().StringVarP(&d.kubeconfig, "kubeconfig", "k", "",
 			"kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
 		if c.Name() == "packetcapture" {
@@ -72,7 +72,7 @@ func instead(name, text string, aliases ...string) *cobra.Command {
 
 // inPod reports whether the agent of this Node is to be asked: its socket is there, and no kubeconfig was given.
 func (d *documented) inPod() bool {
-	_, err := os.Stat(d.node.agent.socket)
+	_, err := os.Stat(d.socket)
 	return err == nil && d.kubeconfig == ""
 }
 
@@ -82,14 +82,14 @@ func (d *documented) cluster() (*remote.Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; on a Node, run this in the tombolo-agent Pod", err)
 	}
-	c.Timeout = d.node.agent.timeout
+	c.Timeout = d.timeout
 	return c, nil
 }
 
 // askNode reads one path of an agent into v: of this Node's if inPod, else of the named Node's through the API server.
 func (d *documented) askNode(ctx context.Context, name, path string, query url.Values, v any) error {
 	if d.inPod() {
-		return d.node.agent.ask(ctx, path, query, v)
+		return d.ask(ctx, path, query, v)
 	}
 	c, err := d.cluster()
 	if err != nil {

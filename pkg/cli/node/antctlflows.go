@@ -23,7 +23,7 @@ func (d *documented) podInterface() *cobra.Command {
 		Example: "  antctl get podinterface web-7d9f -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list api.PortList
-			if err := d.node.agent.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
+			if err := d.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
 				return err
 			}
 			list.Ports = slices.DeleteFunc(list.Ports, func(p api.Port) bool {
@@ -40,7 +40,7 @@ func (d *documented) podInterface() *cobra.Command {
 					t.Add(namespace, name, p.Name, cli.Or(strings.Join(p.IPs, ", "), "<NONE>"), cli.Or(p.MAC, "<NONE>"), p.UUID,
 						strconv.FormatInt(p.OFPort, 10), p.ContainerID[:min(len(p.ContainerID), 11)])
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -106,7 +106,7 @@ func (d *documented) ovsFlows() *cobra.Command {
 				return d.tableNames(cmd)
 			}
 			var list api.FlowList
-			if err := d.node.agent.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
+			if err := d.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
 				return err
 			}
 			t := cli.Rows{{"FLOW"}}
@@ -133,7 +133,7 @@ func (d *documented) ovsFlows() *cobra.Command {
 // tableNames prints the names of the tables, in the order in which packets meet them.
 func (d *documented) tableNames(cmd *cobra.Command) error {
 	var list api.FlowList
-	if err := d.node.agent.ask(cmd.Context(), api.PathFlows, nil, &list); err != nil {
+	if err := d.ask(cmd.Context(), api.PathFlows, nil, &list); err != nil {
 		return err
 	}
 	t := cli.Rows{{"TABLE"}}
@@ -160,7 +160,7 @@ func (d *documented) groupLines(cmd *cobra.Command, which string) error {
 		}
 	}
 	var list api.GroupList
-	if err := d.node.agent.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
+	if err := d.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
 		return err
 	}
 	t := cli.Rows{{"GROUP"}}
@@ -187,7 +187,7 @@ func (d *documented) fqdnCache() *cobra.Command {
 		Use: "fqdncache", Args: cobra.NoArgs, Short: "Addresses that DNS has answered to Pods under rules with names",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.NameList
-			if err := d.node.agent.ask(cmd.Context(), api.PathLearnedNames, nil, &list); err != nil {
+			if err := d.ask(cmd.Context(), api.PathLearnedNames, nil, &list); err != nil {
 				return err
 			}
 			list.Names = slices.DeleteFunc(list.Names,
@@ -197,7 +197,7 @@ func (d *documented) fqdnCache() *cobra.Command {
 				for _, n := range list.Names {
 					t.Add(n.Name, n.Address, n.Expires.UTC().Format("2006-01-02 15:04:05"))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -223,7 +223,7 @@ func (d *documented) serviceExternalIP() *cobra.Command {
 		Short: "Addresses from ExternalIPPools that Services have, and their Nodes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.ExternalIPList
-			if err := d.node.agent.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
+			if err := d.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list.ExternalIPs, func() error {
@@ -231,7 +231,7 @@ func (d *documented) serviceExternalIP() *cobra.Command {
 				for _, ip := range list.ExternalIPs {
 					t.Add(ip.Namespace, ip.Name, ip.Pool, ip.Address, cli.Or(ip.Holder, "<NONE>"))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -247,7 +247,7 @@ func (d *documented) memberList() *cobra.Command {
 		Short: "Nodes that may hold the addresses from ExternalIPPools",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.ExternalIPList
-			if err := d.node.agent.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
+			if err := d.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
 				return err
 			}
 			var nodes []string
@@ -261,7 +261,7 @@ func (d *documented) memberList() *cobra.Command {
 				for _, n := range nodes {
 					t.Add(n, "Alive")
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}

@@ -30,7 +30,7 @@ func (d *documented) readObjects(ctx context.Context, to ctrlclient.ObjectList) 
 	if err := crdv1beta1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.node.agent.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	objects, err := ctrlclient.New(c.Config, ctrlclient.Options{Scheme: scheme})
 	if err == nil {
@@ -57,7 +57,7 @@ func (d *documented) agentInfo() *cobra.Command {
 			var list crdv1beta1.AntreaAgentInfoList
 			if d.inPod() {
 				list.Items = make([]crdv1beta1.AntreaAgentInfo, 1)
-				if err := d.node.agent.ask(cmd.Context(), api.PathAgentInfo, nil, &list.Items[0]); err != nil {
+				if err := d.ask(cmd.Context(), api.PathAgentInfo, nil, &list.Items[0]); err != nil {
 					return err
 				}
 			} else if err := d.readObjects(cmd.Context(), &list); err != nil {
@@ -80,7 +80,7 @@ func (d *documented) agentInfo() *cobra.Command {
 						healthy(i.AgentConditions, crdv1beta1.AgentHealthy), cli.Or(strings.Join(i.NodeSubnets, ","), "<NONE>"),
 						number(n.NetworkPolicyNum), number(n.AddressGroupNum), number(n.AppliedToGroupNum), number(i.LocalPodNum))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -108,7 +108,7 @@ func (d *documented) controllerInfo() *cobra.Command {
 						healthy(i.ControllerConditions, crdv1beta1.ControllerHealthy), number(n.NetworkPolicyNum),
 						number(n.AddressGroupNum), number(n.AppliedToGroupNum), number(i.ConnectedAgentNum))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -148,7 +148,7 @@ func (d *documented) featureGates() *cobra.Command {
 					}
 					t.Add(g.Name, status, g.Stage)
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
+				return out.Rows(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -158,14 +158,14 @@ func (d *documented) featureGates() *cobra.Command {
 
 // version is `antctl version`.
 func (d *documented) version() *cobra.Command {
-	out := cli.Format("yaml")
+	out := cli.YAML()
 	cmd := &cobra.Command{
 		Use: "version", Short: "Versions of this program and of the agent, or of the controller", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			versions := map[string]string{"antctlVersion": version.String()}
 			if d.inPod() {
 				var s api.Status
-				if err := d.node.agent.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
+				if err := d.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
 					return err
 				}
 				versions["agentVersion"] = s.Version
@@ -205,11 +205,10 @@ func (d *documented) logLevel() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var l api.LogLevel
 			if len(args) == 0 {
-				if err := d.node.agent.ask(cmd.Context(), api.PathLogLevel, nil, &l); err != nil {
+				if err := d.ask(cmd.Context(), api.PathLogLevel, nil, &l); err != nil {
 					return err
 				}
-			} else if err := d.node.agent.put(cmd.Context(), api.PathLogLevel, map[string]string{"level": args[0]},
-				&l); err != nil {
+			} else if err := d.put(cmd.Context(), api.PathLogLevel, map[string]string{"level": args[0]}, &l); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), l.Level)

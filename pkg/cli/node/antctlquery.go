@@ -35,9 +35,9 @@ func (d *documented) tracePacket() *cobra.Command {
 			var list api.TraceList
 			if path == api.PathTrace {
 				list.Traces = make([]api.Trace, 1)
-				err = d.node.agent.ask(cmd.Context(), path, query, &list.Traces[0])
+				err = d.ask(cmd.Context(), path, query, &list.Traces[0])
 			} else {
-				err = d.node.agent.ask(cmd.Context(), path, query, &list)
+				err = d.ask(cmd.Context(), path, query, &list)
 			}
 			if err != nil {
 				return err
@@ -174,7 +174,7 @@ func (d *documented) queryEndpoint() *cobra.Command {
 				for _, p := range list.Policies {
 					t.Add(p.Name, cli.Or(p.Namespace, "<NONE>"), sourceOf(p), fmt.Sprint(p.Rules))
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
+				return out.Narrow(cmd.OutOrStdout(), t)
 			})
 		},
 	}
@@ -216,7 +216,7 @@ func (d *documented) queryEvaluation() *cobra.Command {
 						t.Add(c.From+"->"+net.JoinHostPort(c.To.Address, "80"), s.Direction, action, cli.Or(s.Rule, s.Reason))
 					}
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
+				return out.Rows(cmd.OutOrStdout(), t)
 			})
 		},
 	}

@@ -40,7 +40,7 @@ type traceflowFlags struct {
 // traceflow is `antctl traceflow`.
 func (d *documented) traceflow() *cobra.Command {
 	var f traceflowFlags
-	out := cli.Format("yaml")
+	out := cli.YAML()
 	cmd := &cobra.Command{
 		Use: "traceflow", Aliases: []string{"tf", "traceflows"}, Args: cobra.NoArgs,
 		Short: "Send a packet, and follow it through the Nodes of the cluster",
@@ -67,7 +67,7 @@ func (d *documented) traceflow() *cobra.Command {
 			if f.live || f.noWait {
 				timeout := traceflowTime
 				if cmd.Flags().Changed("timeout") {
-					timeout = d.node.agent.timeout
+					timeout = d.timeout
 				}
 				return f.object(cmd, c, query, timeout, out)
 			}

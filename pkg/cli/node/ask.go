@@ -32,10 +32,10 @@ func (n *node) askCommand() *cobra.Command {
 					cancel()
 				}()
 			} else {
-				ctx, cancel = context.WithTimeout(ctx, n.agent.timeout)
+				ctx, cancel = context.WithTimeout(ctx, n.timeout)
 				defer cancel()
 			}
-			return n.agent.copy(ctx, path, query, cmd.OutOrStdout())
+			return n.copy(ctx, path, query, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&follow, "follow", false, "copy until stdin ends, without a time limit")
@@ -43,8 +43,8 @@ func (n *node) askCommand() *cobra.Command {
 }
 
 // copy copies the agent's answer for a path to w, as it comes.
-func (a *agentSocket) copy(ctx context.Context, path, query string, w io.Writer) error {
-	response, err := a.open(ctx, path, query)
+func (n *node) copy(ctx context.Context, path, query string, w io.Writer) error {
+	response, err := n.open(ctx, path, query)
 	if err != nil {
 		return err
 	}
@@ -52,12 +52,12 @@ func (a *agentSocket) copy(ctx context.Context, path, query string, w io.Writer)
 	if response.StatusCode != http.StatusOK {
 		body, err := io.ReadAll(response.Body)
 		if err != nil {
-			return a.silent(err)
+			return n.silent(err)
 		}
-		return a.refused(response.StatusCode, body, path)
+		return n.refused(response.StatusCode, body, path)
 	}
 	if _, err := io.Copy(w, response.Body); err != nil {
-		return a.silent(err)
+		return n.silent(err)
 	}
 	return nil
 }

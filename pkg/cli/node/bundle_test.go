@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
@@ -19,8 +20,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/kubelet"
 )
 
-// bundle makes a bundle of a cluster whose agents answer at a socket.
-func bundle(t *testing.T, socket string, nodes ...string) string {
+// cluster is a cluster whose agents answer at a socket.
+func cluster(t *testing.T, socket string, nodes ...string) *rest.Config {
 	t.Helper()
 	config := apiserver.Start(t)
 	(&kubelet.Kubelet{
@@ -47,6 +48,13 @@ func bundle(t *testing.T, socket string, nodes ...string) string {
 			t.Fatal(err)
 		}
 	}
+	return config
+}
+
+// bundle makes a bundle of a cluster whose agents answer at a socket.
+func bundle(t *testing.T, socket string, nodes ...string) string {
+	t.Helper()
+	config := cluster(t, socket, nodes...)
 	o := gather.Options{Since: time.Hour, File: filepath.Join(t.TempDir(), "bundle.tar.gz"),
 		Clusters: []*remote.Cluster{remote.New("east", config)}}
 	if _, err := gather.Run(t.Context(), o); err != nil {
@@ -95,9 +103,9 @@ func TestBundle(t *testing.T) {
 			t.Errorf("%s: code %d, %q, %q", row.words, code, stdout, stderr)
 		}
 	}
-	if _, stderr, code := tombolo(t, "tombolo", "get", "flows", "--node", "node-1"); code != 1 ||
-		!strings.Contains(stderr, "name the file with --bundle") {
-		t.Errorf("a Node without a bundle: code %d, %q", code, stderr)
+	if _, stderr, code := tombolo(t, "tombolo", "get", "flows", "--node", "node-1,node-2", "--bundle", file); code != 1 ||
+		!strings.Contains(stderr, "a bundle answers for one Node: name one") {
+		t.Errorf("two Nodes of a bundle: code %d, %q", code, stderr)
 	}
 	if _, stderr, code := tombolo(t, "tombolo", "get", "flows", "--bundle", "node_test.go"); code != 1 ||
 		!strings.Contains(stderr, "name a file that `tombolo gather` wrote") {

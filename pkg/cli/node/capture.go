@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,7 @@ type liveCapture struct {
 	captureFlags
 	pod, file           string
 	kubeconfig, context string
+	namespace           captureNamespace
 }
 
 // capture is `tombolo capture`.
@@ -36,20 +38,48 @@ func (n *node) capture() *cobra.Command {
 			"pods/exec in the Namespace of the agents. The agents need the feature gate PacketCapture.",
 		Example: "  tombolo capture --pod shop/web -w web.pcapng\n" +
 			"  tombolo capture --pod shop/web -w - | wireshark -k -i -\n" +
-			"  tombolo capture -S shop/web -D shop/db -f tcp,tcp_dst=5432 -n 100 -w db.pcapng",
+			"  tombolo capture -n shop -S web -D db --flow tcp,tcp_dst=5432 --number 100 -w db.pcapng",
 		RunE: func(cmd *cobra.Command, _ []string) error { return n.captureLive(cmd, o) },
 	}
 	o.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.pod, "pod", "", "[namespace/]name of the Pod: the same as -S")
-	flags.Int32VarP(&o.number, "number", "n", 0, "end after so many packets; 0 for no such end")
+	flags.Int32Var(&o.number, "number", 0, "end after so many packets; 0 for no such end")
+	o.namespace.number, o.namespace.notes = &o.number, cmd.ErrOrStderr
+	flags.VarP(&o.namespace, "namespace", "n", "Namespace of Pods whose names have no other; the context's when empty")
+	cli.HideShorthands(flags, "flow", "capture-point")
 	flags.StringVarP(&o.file, "write", "w", "", "file to write, or - for stdout")
 	o.direction = string(crdv1alpha1.Both)
 	flags.Lookup("direction").DefValue = o.direction
-	flags.StringVar(&n.agent.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	flags.StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	clusterFlags(cmd, &o.kubeconfig, &o.context)
 	cmd.AddCommand(n.captureFetch())
 	return cmd
+}
+
+// captureNamespace is the flag --namespace of capture. Before there was one, -n was the number of packets: digits
+// alone still are, with a note.
+type captureNamespace struct {
+	name   string
+	number *int32
+	notes  func() io.Writer
+}
+
+// String is for pflag.
+func (c *captureNamespace) String() string { return c.name }
+
+// Type is for pflag.
+func (c *captureNamespace) Type() string { return "string" }
+
+// Set is for pflag.
+func (c *captureNamespace) Set(s string) error {
+	if n, err := strconv.ParseInt(s, 10, 32); err == nil && n >= 0 {
+		fmt.Fprintf(c.notes(), "-n %s is taken as --number %s: -n names a Namespace now\n", s, s)
+		*c.number = int32(n)
+		return nil
+	}
+	c.name = s
+	return nil
 }
 
 // clusterFlags adds the flags that name one cluster.
@@ -67,6 +97,11 @@ func (n *node) captureLive(cmd *cobra.Command, o liveCapture) (err error) {
 	if o.pod != "" {
 		o.source = o.pod
 	}
+	namespace := o.namespace.name
+	if namespace == "" && !n.here(cmd, remote.Flags{Kubeconfig: o.kubeconfig + o.context}) {
+		namespace = remote.Target{Kubeconfig: o.kubeconfig, Context: o.context}.Namespace()
+	}
+	o.source, o.destination = qualified(o.source, namespace), qualified(o.destination, namespace)
 	spec, err := o.spec(captureTime)
 	if err != nil {
 		return err
@@ -82,7 +117,7 @@ func (n *node) captureLive(cmd *cobra.Command, o liveCapture) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 	ctx, query := cmd.Context(), url.Values{"spec": {string(text)}}
 	if n.here(cmd, remote.Flags{Kubeconfig: o.kubeconfig + o.context}) {
-		err = n.agent.copy(ctx, api.PathLiveCapture, query.Encode(), out)
+		err = n.copy(ctx, api.PathLiveCapture, query.Encode(), out)
 	} else {
 		err = o.elsewhere(ctx, spec, query, out)
 	}
@@ -151,7 +186,7 @@ func (n *node) captureFetch() *cobra.Command {
 	var kubeconfig, clusterContext, dir string
 	cmd := &cobra.Command{
 		Use: "fetch NAME", Short: "Fetch the file of a PacketCapture from its Node",
-		Example: "  tombolo capture fetch web -o /tmp",
+		Example: "  tombolo capture fetch web --output-dir /tmp",
 		Args:    cli.Words("fetch", "NAME of a PacketCapture, as `kubectl get packetcaptures` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster, err := remote.Open(kubeconfig, clusterContext)
@@ -171,5 +206,6 @@ func (n *node) captureFetch() *cobra.Command {
 	}
 	clusterFlags(cmd, &kubeconfig, &clusterContext)
 	cmd.Flags().StringVarP(&dir, "output-dir", "o", ".", "folder for the file")
+	cli.HideShorthands(cmd.Flags(), "output-dir")
 	return cmd
 }

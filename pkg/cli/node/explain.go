@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"io"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,10 @@ import (
 const maxValue = 300
 
 func (n *node) explain() *cobra.Command {
-	var out cli.Format
+	var (
+		namespace string
+		out       cli.Format
+	)
 	cmd := &cobra.Command{
 		Use:   "explain [KIND] OBJECT",
 		Short: "What this Node derives from an object, and from what",
@@ -23,7 +27,7 @@ func (n *node) explain() *cobra.Command {
 			"OBJECT is namespace/name of a Service or EndpointSlice, the name of a port or of another Node, a cluster's ID, " +
 			"or self for this Node.\n" +
 			"A KIND before it selects nothing: tables are named by what they hold.",
-		Example: "  tombolo explain default/web",
+		Example: "  tombolo explain default/web\n  tombolo explain default/web --context east --node worker-1",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 { // as kubectl names an object: the tables know no kinds
 				args = args[1:]
@@ -32,32 +36,33 @@ func (n *node) explain() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = args[len(args)-1:]
-			var x api.Explanation
-			if err := n.agent.ask(cmd.Context(), api.PathExplain, url.Values{"key": {args[0]}}, &x); err != nil {
-				return err
-			}
-			return out.Print(cmd.OutOrStdout(), x, func() error {
-				t := cli.Rows{}
-				for _, row := range x.Rows {
-					value := row.Value
-					if len(value) > maxValue {
-						value = value[:maxValue] + fmt.Sprintf("... (%d bytes)", len(row.Value))
-					}
-					t.Add(row.Table+"["+x.Key+"]", cli.Or(value, "no value"))
-					for _, from := range row.From {
-						t.Add("", "from "+from)
-					}
-					for _, to := range row.To {
-						t.Add("", "to   "+to)
-					}
-					for _, p := range row.Problems {
-						t.Add("", "problem: "+p)
-					}
-				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+			q := question[api.Explanation]{kind: "Explanation", path: api.PathExplain, text: printExplanation,
+				query: url.Values{"key": {qualified(args[0], namespace)}}}
+			return q.show(cmd, n, out)
 		},
 	}
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "Namespace of OBJECT, if its name has none")
 	out.Flag(cmd)
 	return cmd
+}
+
+func printExplanation(w io.Writer, x api.Explanation) error {
+	t := cli.Rows{}
+	for _, row := range x.Rows {
+		value := row.Value
+		if len(value) > maxValue {
+			value = value[:maxValue] + fmt.Sprintf("... (%d bytes)", len(row.Value))
+		}
+		t.Add(row.Table+"["+x.Key+"]", cli.Or(value, "no value"))
+		for _, from := range row.From {
+			t.Add("", "from "+from)
+		}
+		for _, to := range row.To {
+			t.Add("", "to   "+to)
+		}
+		for _, p := range row.Problems {
+			t.Add("", "problem: "+p)
+		}
+	}
+	return t.Write(w, "  ")
 }

@@ -1,36 +1,19 @@
 package node
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
-	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// probesOf are the results of the probes of a Node, or why they are missing.
-type probesOf struct {
-	Cluster string      `json:"cluster,omitempty"`
-	Node    string      `json:"node"`
-	Error   string      `json:"error,omitempty"`
-	Probes  *api.Probes `json:"probes,omitempty"`
-}
-
 // latency returns the command that shows the results of probes.
 func (n *node) latency() *cobra.Command {
-	var (
-		out cli.Format
-		to  remote.Flags
-	)
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:   "latency",
 		Short: "Round-trip time, loss and packet size of ways to other clusters, and between Nodes",
@@ -42,125 +25,27 @@ func (n *node) latency() *cobra.Command {
 			"  tombolo get latency --bundle incident.tar.gz",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := n.allProbes(cmd, to)
-			if err != nil {
-				return err
-			}
-			err = out.Print(cmd.OutOrStdout(), all, func() error { return printProbes(cmd.OutOrStdout(), all) })
-			for _, p := range all {
-				if p.Error != "" {
-					fmt.Fprintln(cmd.ErrOrStderr(), p.Error)
-				}
-			}
-			return errors.Join(err, missing(all))
+			return question[api.Probes]{kind: "Probes", path: api.PathProbes, rows: probeRows}.show(cmd, n, out)
 		},
 	}
-	to.Add(cmd.Flags())
 	out.Flag(cmd)
 	return cmd
 }
 
-// missing returns an error if Nodes have not answered.
-func missing(all []probesOf) error {
-	count := 0
-	for _, p := range all {
-		if p.Error != "" {
-			count++
+// probeRows has a row for each way, and for each other Node.
+func probeRows(p api.Probes) cli.Rows {
+	t := cli.Rows{{"PEER", "TO", "P50", "P99", "LOSS-60", "LOSS-300", "SENT", "LOST", "LATE", "SIZE"}}
+	for _, way := range p.Ways {
+		to := way.To
+		if way.Paused {
+			to += " (down)"
 		}
+		t.Add(append(append([]string{way.Peer, to}, resultCells(way.ProbeResult)...), sizeCell(way))...)
 	}
-	if count > 0 {
-		return fmt.Errorf("%d of %d Nodes have not answered", count, len(all))
+	for _, node := range p.Nodes {
+		t.Add(append(append([]string{"node/" + node.Node, node.To}, resultCells(node.ProbeResult)...), "-")...)
 	}
-	return nil
-}
-
-// allProbes asks the agent of this Node, the bundle, or all agents of the named clusters.
-func (n *node) allProbes(cmd *cobra.Command, to remote.Flags) ([]probesOf, error) {
-	far := false
-	for _, name := range []string{"context", "kubeconfig", "node"} {
-		far = far || cmd.Flags().Changed(name)
-	}
-	if !far || n.agent.bundle != "" {
-		if len(to.Contexts) > 1 || len(to.Nodes) > 1 {
-			return nil, errors.New("a bundle answers for one Node: name one with --context and --node")
-		}
-		if len(to.Contexts) == 1 {
-			n.agent.context = to.Contexts[0]
-		}
-		if len(to.Nodes) == 1 {
-			n.agent.name = to.Nodes[0]
-		}
-		n.agent.timeout = to.Timeout
-		var p api.Probes
-		if err := n.agent.ask(cmd.Context(), api.PathProbes, nil, &p); err != nil {
-			return nil, err
-		}
-		return []probesOf{{Node: p.Node, Probes: &p}}, nil
-	}
-	clusters, err := to.Clusters()
-	if err != nil {
-		return nil, err
-	}
-	var all []probesOf
-	for _, c := range clusters {
-		agents, err := c.Agents(cmd.Context())
-		if err != nil {
-			return nil, err
-		}
-		of := make([]probesOf, len(agents))
-		var asking sync.WaitGroup
-		for i, a := range agents {
-			asking.Go(func() { of[i] = probesAt(cmd.Context(), c.Name, a) })
-		}
-		asking.Wait()
-		all = append(all, of...)
-	}
-	return all, nil
-}
-
-// probesAt asks the agent of a Node.
-func probesAt(ctx context.Context, cluster string, a remote.Agent) probesOf {
-	out := probesOf{Cluster: cluster, Node: a.Node}
-	body, err := a.Ask(ctx, api.PathProbes, nil)
-	if err == nil {
-		err = json.Unmarshal(body, &out.Probes)
-	}
-	if err != nil {
-		out.Error, out.Probes = err.Error(), nil
-	}
-	return out
-}
-
-// printProbes prints a row for each way, and for each other Node.
-func printProbes(w io.Writer, all []probesOf) error {
-	head, own := []string{"NODE", "PEER", "TO", "P50", "P99", "LOSS-60", "LOSS-300", "SENT", "LOST", "LATE", "SIZE"}, 0
-	for _, p := range all {
-		if p.Cluster != "" {
-			own = 1
-		}
-	}
-	if own == 1 {
-		head = append([]string{"CLUSTER"}, head...)
-	}
-	t := cli.Rows{head}
-	for _, p := range all {
-		if p.Probes == nil {
-			continue
-		}
-		for _, way := range p.Probes.Ways {
-			to := way.To
-			if way.Paused {
-				to += " (down)"
-			}
-			row := append([]string{p.Cluster, p.Node, way.Peer, to}, resultCells(way.ProbeResult)...)
-			t.Add(append(row, sizeCell(way))[1-own:]...)
-		}
-		for _, node := range p.Probes.Nodes {
-			row := append([]string{p.Cluster, p.Node, "node/" + node.Node, node.To}, resultCells(node.ProbeResult)...)
-			t.Add(append(row, "-")[1-own:]...)
-		}
-	}
-	return t.Write(w, "  ")
+	return t
 }
 
 // resultCells returns the cells from P50 to LATE.

@@ -56,35 +56,24 @@ func (n *node) networkPolicies() *cobra.Command {
 				pod = namespace + "/" + pod
 				namespace = "" // cluster-wide policies apply to it as well
 			}
-			var list api.PolicyList
-			if err := n.agent.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
-				return err
-			}
-			list.Policies = slices.DeleteFunc(list.Policies, func(p api.Policy) bool {
-				return len(args) > 0 && p.Name != args[0] || source != "" && p.Name != source || namespace != "" &&
-					p.Namespace != namespace ||
-					wantKind != "" && p.Kind != wantKind || pod != "" && !slices.Contains(p.Pods, pod)
-			})
-			if len(args) > 0 && len(list.Policies) == 0 {
-				return fmt.Errorf("no policy %q applies to Pods of this Node: leave out the name to see all that do", args[0])
-			}
-			if order == effectivePriority {
-				slices.SortStableFunc(list.Policies, byEffectivePriority)
-			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
-				t := cli.Rows{{"NAME", "APPLIED-TO", "RULES", "SOURCE", "TIER-PRIORITY", "PRIORITY"}}
-				for _, p := range list.Policies {
-					tier, priority := "<NONE>", "<NONE>"
-					if p.TierPriority != nil {
-						tier = strconv.Itoa(int(*p.TierPriority))
-					}
-					if p.Priority != nil {
-						priority = strconv.FormatFloat(*p.Priority, 'f', -1, 64)
-					}
-					t.Add(p.Name, cli.Or(fewPods(p.Pods), "<NONE>"), strconv.Itoa(p.Rules), sourceOf(p), tier, priority)
+			q := question[api.PolicyList]{kind: "PolicyList", path: api.PathPolicies, rows: networkPolicyRows}
+			q.keep = func(list *api.PolicyList) {
+				list.Policies = slices.DeleteFunc(list.Policies, func(p api.Policy) bool {
+					return len(args) > 0 && p.Name != args[0] || source != "" && p.Name != source || namespace != "" &&
+						p.Namespace != namespace ||
+						wantKind != "" && p.Kind != wantKind || pod != "" && !slices.Contains(p.Pods, pod)
+				})
+				if order == effectivePriority {
+					slices.SortStableFunc(list.Policies, byEffectivePriority)
 				}
-				return t.Write(cmd.OutOrStdout(), " ")
-			})
+			}
+			q.check = func(list *api.PolicyList) error {
+				if len(args) > 0 && len(list.Policies) == 0 {
+					return fmt.Errorf("no policy %q applies to Pods of this Node: leave out the name to see all that do", args[0])
+				}
+				return nil
+			}
+			return q.show(cmd, n, out)
 		},
 	}
 	cmd.Flags().StringVarP(&source, "source", "S", "", "only policies of this name")
@@ -93,7 +82,26 @@ func (n *node) networkPolicies() *cobra.Command {
 	cmd.Flags().StringVarP(&kind, "type", "T", "", "only policies of this type: K8sNP, ACNP, ANNP or CNP")
 	cmd.Flags().StringVar(&order, "sort-by", "", effectivePriority+": in the order in which they are evaluated")
 	out.Flag(cmd)
+	if !n.antctl {
+		cli.HideShorthands(cmd.Flags(), "source", "pod", "type")
+	}
 	return cmd
+}
+
+// networkPolicyRows has the documented columns.
+func networkPolicyRows(list api.PolicyList) cli.Rows {
+	t := cli.Rows{{"NAME", "APPLIED-TO", "RULES", "SOURCE", "TIER-PRIORITY", "PRIORITY"}}
+	for _, p := range list.Policies {
+		tier, priority := "", ""
+		if p.TierPriority != nil {
+			tier = strconv.Itoa(int(*p.TierPriority))
+		}
+		if p.Priority != nil {
+			priority = strconv.FormatFloat(*p.Priority, 'f', -1, 64)
+		}
+		t.Add(p.Name, fewPods(p.Pods), strconv.Itoa(p.Rules), sourceOf(p), tier, priority)
+	}
+	return t
 }
 
 func kindOfType(word string) (string, error) {

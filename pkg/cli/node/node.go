@@ -2,42 +2,209 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/gather"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// node has the commands that ask the agent of this Node.
-type node struct{ agent agentSocket }
+// node is the agent of this Node behind its debug socket, agents of clusters, or a bundle.
+type node struct {
+	socket  string
+	timeout time.Duration
+	antctl  bool         // the commands are antctl's
+	local   bool         // only the agent of this Node is asked
+	to      remote.Flags // name agents of clusters, or a Node of the bundle
+	away    bool         // agents of clusters are asked
+	bundle  string       // answers instead of agents, if a file is named
+	stderr  io.Writer
+	dated   bool // the time of the bundle was printed
+}
 
-// Commands returns the commands that ask the agent of this Node.
+// Commands returns the commands that ask agents.
 func Commands() []*cobra.Command {
 	n := &node{}
-	policy := cli.Group("policy", "Ask about policies", n.why())
-	all := []*cobra.Command{
-		cli.Group("get", "Show what this Node has", n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(),
-			n.policies(), n.rules(), n.identities(), n.networkPolicies(), n.latency()),
-		n.explain(), policy, n.check(), n.askCommand(),
-	}
-	for _, c := range all {
-		n.agent.flags(c)
+	get := n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(),
+		n.identities(), n.networkPolicies(), n.latency())
+	policy, explain, check, ask := n.policy(), n.explain(), n.check(), n.askCommand()
+	for _, c := range []*cobra.Command{get, policy, explain, check} {
+		n.remoteFlags(c)
 	}
 	// explain and trace depend on the question: a bundle has no answers.
-	n.agent.bundleFlags(all[0])
-	n.agent.bundleFlags(policy)
-	return append(all, n.observe(), n.trace(), n.capture())
+	for _, c := range []*cobra.Command{get, policy} {
+		c.PersistentFlags().StringVar(&n.bundle, "bundle", "",
+			"answer from this file, which tombolo gather wrote; --context and --node then name a Node in it")
+	}
+	n.flags(ask)
+	return []*cobra.Command{get, explain, policy, check, ask, n.observe(), n.trace(), n.capture()}
+}
+
+// remoteFlags adds the flags that name agents: of this Node, or of clusters.
+func (n *node) remoteFlags(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	n.to.Add(c.PersistentFlags())
+	c.PersistentFlags().Lookup("node").Usage = "ask the agents of these Nodes, separated by commas; elsewhere than on a " +
+		"Node all when empty"
+	c.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		n.stderr, n.timeout = cmd.ErrOrStderr(), n.to.Timeout
+		if n.bundle != "" && (len(n.to.Contexts) > 1 || len(n.to.Nodes) > 1) {
+			return errors.New("a bundle answers for one Node: name one with --context and --node")
+		}
+		return nil
+	}
+}
+
+func (n *node) get(below ...*cobra.Command) *cobra.Command {
+	return cli.Group("get", "Show what Nodes have: this one, or those of a cluster", below...)
+}
+
+// flags adds the flags that name the agent of this Node.
+func (n *node) flags(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
+}
+
+// ask reads one path of the debug API of this Node's agent, or of the bundle, into v.
+func (n *node) ask(ctx context.Context, path string, query url.Values, v any) error {
+	body, err := n.answer(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	return understand(body, v, "", path)
+}
+
+// refused returns the error of an answer other than 200.
+func (n *node) refused(code int, body []byte, path string) error {
+	var e api.Error
+	if json.Unmarshal(body, &e) != nil || e.Error == "" {
+		return n.unexpected(code, path)
+	}
+	return errors.New(e.Error)
+}
+
+// unexpected is the error of an answer that has no reason.
+type unexpected struct {
+	code int
+	text string
+}
+
+func (e *unexpected) Error() string { return e.text }
+
+func (n *node) unexpected(code int, path string) error {
+	return &unexpected{code, fmt.Sprintf("the agent's debug socket %s answered %d %s for %s: are this command and the "+
+		"agent of one version?", n.socket, code, http.StatusText(code), path)}
+}
+
+// read reads one path of the agent's socket, or of the bundle.
+func (n *node) read(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
+	if n.bundle != "" {
+		b, err := gather.Open(n.bundle)
+		if err != nil {
+			return 0, nil, err
+		}
+		body, err = b.Answer(strings.Join(n.to.Contexts, ""), strings.Join(n.to.Nodes, ""), path, query)
+		if err == nil && !n.dated {
+			n.dated = true // a command may read several answers
+			fmt.Fprintf(n.stderr, "as of %s, from %s\n", b.Manifest.Started.Format("2006-01-02 15:04:05 UTC"), n.bundle)
+		}
+		return http.StatusOK, body, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	response, err := n.open(ctx, path, query.Encode())
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	if err != nil {
+		return 0, nil, n.silent(err)
+	}
+	return response.StatusCode, body, nil
+}
+
+// put changes what one path of the debug API answers, and reads the answer into v.
+func (n *node) put(ctx context.Context, path string, query map[string]string, v any) error {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	values := url.Values{}
+	for name, value := range query {
+		values.Set(name, value)
+	}
+	response, err := n.request(ctx, http.MethodPut, path, values.Encode())
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return n.silent(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return n.refused(response.StatusCode, body, path)
+	}
+	return json.Unmarshal(body, v)
+}
+
+// open requests one path of the agent's socket. The caller reads the answer and closes it.
+func (n *node) open(ctx context.Context, path, query string) (*http.Response, error) {
+	return n.request(ctx, http.MethodGet, path, query)
+}
+
+func (n *node) request(ctx context.Context, method, path, query string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
+		},
+	}}
+	target := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query}
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, n.silent(err)
+	}
+	return response, nil
+}
+
+// silent explains why there was no answer.
+func (n *node) silent(err error) error {
+	const elsewhere = "elsewhere, name a cluster with --context and a Node with --node"
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("the agent's debug socket %s may only be opened by root: use sudo, or run this in the "+
+			"tombolo-agent Pod; %s", n.socket, elsewhere)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf(
+			"the agent's debug socket %s did not answer within %s: look at the log of tombolo-agent on this Node", n.socket,
+			n.timeout)
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node? %s", n.socket,
+			elsewhere)
+	}
+	return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node? (%w)",
+		n.socket, err)
 }
 
 func (n *node) flows() *cobra.Command {
@@ -59,11 +226,8 @@ func (n *node) flows() *cobra.Command {
 			if owner != "" {
 				query.Set("owner", owner)
 			}
-			var list api.FlowList
-			if err := n.agent.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
-				return err
-			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
+			q := question[api.FlowList]{kind: "FlowList", path: api.PathFlows, query: query}
+			q.rows = func(list api.FlowList) cli.Rows {
 				head := []string{"TABLE", "PRIORITY", "OWNER", "PACKETS", "MATCH", "ACTIONS"}
 				if stats {
 					head = []string{"TABLE", "PRIORITY", "OWNER", "PACKETS", "BYTES", "AGE", "MATCH", "ACTIONS"}
@@ -76,17 +240,38 @@ func (n *node) flows() *cobra.Command {
 					}
 					t.Add(append(row, cli.Or(f.Match, "any"), cli.Or(f.Actions, "drop"))...)
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+				return t
+			}
+			return q.show(cmd, n, out)
 		},
 	}
 	cmd.Flags().StringVarP(&table, "table", "T", "", "only this table, by name or number")
+	_ = cmd.RegisterFlagCompletionFunc("table", n.completeTables)
 	cmd.Flags().StringVar(&owner, "owner", "",
-		"only flows that this kind of thing wants, such as Pod, Service, Policy or Multicluster")
+		"only flows of an owner, such as Pod, Service, Policy or Multicluster")
 	cmd.Flags().BoolVar(&stats, "stats", false, "bytes and age as well")
 	out.Flag(cmd)
 	return cmd
 }
+
+// completeTables returns the names of the tables that have flows, for a shell on a Node. Elsewhere the answer is too
+// large for it.
+func (n *node) completeTables(cmd *cobra.Command, _ []string, _ string) (names []string,
+	_ cobra.ShellCompDirective) {
+	if n.here(cmd, n.to) {
+		n.timeout = completeLimit
+		var list api.FlowList
+		if n.ask(cmd.Context(), api.PathFlows, nil, &list) == nil {
+			for _, f := range list.Flows {
+				names = append(names, f.Table)
+			}
+		}
+	}
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeLimit is how long a shell waits for the agent.
+const completeLimit = 2 * time.Second
 
 // seconds shortens a duration of any size.
 func seconds(s float64) string {
@@ -104,11 +289,8 @@ func (n *node) groups() *cobra.Command {
 		Short:   "Groups in the switch: the choice of endpoints",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list api.GroupList
-			if err := n.agent.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
-				return err
-			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
+			q := question[api.GroupList]{kind: "GroupList", path: api.PathGroups}
+			q.rows = func(list api.GroupList) cli.Rows {
 				t := cli.Rows{{"GROUP", "TYPE", "OWNER", "BUCKET", "WEIGHT", "ACTIONS"}}
 				for _, g := range list.Groups {
 					id, kind, owner := strconv.FormatUint(uint64(g.ID), 10), g.Type, cli.Or(g.Owner, "-")
@@ -117,11 +299,11 @@ func (n *node) groups() *cobra.Command {
 					}
 					for _, b := range g.Buckets {
 						t.Add(id, kind, owner, strconv.FormatUint(uint64(b.ID), 10), strconv.Itoa(int(b.Weight)), b.Actions)
-						id, kind, owner = "", "", ""
 					}
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+				return t
+			}
+			return q.show(cmd, n, out)
 		},
 	}
 	out.Flag(cmd)
@@ -136,11 +318,8 @@ func (n *node) ports() *cobra.Command {
 		Short:   "Ports of the bridge and the Pods behind them",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list api.PortList
-			if err := n.agent.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
-				return err
-			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
+			q := question[api.PortList]{kind: "PortList", path: api.PathPorts}
+			q.rows = func(list api.PortList) cli.Rows {
 				t := cli.Rows{{"PORT", "NAME", "TYPE", "POD", "IP", "MAC", "CONTAINER", "ERROR"}}
 				for _, p := range list.Ports {
 					container := p.ContainerID
@@ -150,8 +329,9 @@ func (n *node) ports() *cobra.Command {
 					t.Add(strconv.FormatInt(p.OFPort, 10), p.Name, cli.Or(p.Type, "-"), cli.Or(p.Pod, "-"),
 						cli.Or(strings.Join(p.IPs, ","), "-"), cli.Or(p.MAC, "-"), cli.Or(container, "-"), p.Error)
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+				return t
+			}
+			return q.show(cmd, n, out)
 		},
 	}
 	out.Flag(cmd)
@@ -166,21 +346,19 @@ func (n *node) peers() *cobra.Command {
 		Short:   "Where this Node tunnels to: other Nodes and other clusters",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list api.PeerList
-			if err := n.agent.ask(cmd.Context(), api.PathPeers, nil, &list); err != nil {
-				return err
-			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
-				if out == "wide" {
-					return waysTable(list).Write(cmd.OutOrStdout(), "  ")
+			q := question[api.PeerList]{kind: "PeerList", path: api.PathPeers}
+			q.rows = func(list api.PeerList) cli.Rows {
+				if out.Wide() {
+					return waysTable(list)
 				}
 				t := cli.Rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}
 				for _, p := range list.Peers {
 					t.Add(p.Kind, p.Name, cli.Or(via(p), "-"), cli.Or(strings.Join(p.CIDRs, ","), "-"),
 						cli.Or(strings.Join(p.Gateways, ","), "-"), cli.Or(p.Role, "-"))
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+				return t
+			}
+			return q.show(cmd, n, out)
 		},
 	}
 	out.Flag(cmd)
@@ -228,11 +406,7 @@ func (n *node) status() *cobra.Command {
 		Short: "Whether this Node's network works and, when not, why",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s api.Status
-			if err := n.agent.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
-				return err
-			}
-			return out.Print(cmd.OutOrStdout(), s, func() error { return printStatus(cmd.OutOrStdout(), s) })
+			return question[api.Status]{kind: "NodeStatus", path: api.PathStatus, text: printStatus}.show(cmd, n, out)
 		},
 	}
 	out.Flag(cmd)
@@ -299,20 +473,27 @@ func printStatus(w io.Writer, s api.Status) error {
 func (n *node) metrics() *cobra.Command {
 	const path = "/metrics"
 	return &cobra.Command{
-		Use:     "metrics",
-		Short:   "The agent's metrics, in Prometheus' text format",
-		Example: "  kubectl exec -n kube-system ds/tombolo-agent -- tombolo get metrics",
-		Args:    cobra.NoArgs,
+		Use:   "metrics",
+		Short: "The agent's metrics, in Prometheus' text format",
+		Example: "  tombolo get metrics --node worker-1\n" +
+			"  kubectl exec -n kube-system ds/tombolo-agent -- tombolo get metrics",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			code, body, err := n.agent.read(cmd.Context(), path, nil)
-			switch {
-			case err != nil:
+			if n.elsewhere(cmd) && len(n.to.Nodes) != 1 {
+				return errors.New("metrics are of one agent: name its Node with --node")
+			}
+			t, err := n.one(cmd)
+			if err != nil {
 				return err
-			case code == http.StatusNotFound:
+			}
+			body, err := t.ask(cmd.Context(), path, nil)
+			var bare *unexpected
+			if errors.As(err, &bare) && bare.code == http.StatusNotFound {
 				return errors.New(
 					"the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf, and restart the agent")
-			case code != http.StatusOK:
-				return n.agent.unexpected(code, path)
+			}
+			if err != nil {
+				return err
 			}
 			_, err = cmd.OutOrStdout().Write(body)
 			return err
@@ -325,18 +506,28 @@ func (n *node) check() *cobra.Command {
 	var alive bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Exit with 0 when this Node's network is ready (for probes)",
-		Args:  cobra.NoArgs,
+		Short: "Exit with 0 when this Node's network is ready (for probes), or that of the named Nodes",
+		Long: "Exit with 0, and print nothing, when the network of this Node is ready.\n\nWith --context, --kubeconfig or " +
+			"--node the agents of a cluster are asked, and each Node that is not ready is printed.",
+		Example: "  tombolo check\n  tombolo check --context east --node worker-1,worker-2",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s api.Status
-			if err := n.agent.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
+			n.local = !named(n.to) // a probe asks no API server
+			targets, err := n.targets(cmd)
+			if err != nil {
 				return err
 			}
-			if s.Ready || alive {
-				return nil
+			var failed []error
+			for _, a := range (question[api.Status]{path: api.PathStatus}).ask(cmd.Context(), targets) {
+				switch {
+				case a.err != nil:
+					failed = append(failed, a.err)
+				case !a.got.Ready && !alive:
+					failed = append(failed, fmt.Errorf("the network of Node %s is not ready: %s; see `tombolo get status`",
+						a.got.Node, cli.Or(strings.Join(a.got.Waiting, "; "), "it does not say why")))
+				}
 			}
-			return fmt.Errorf("the network of Node %s is not ready: %s; see `tombolo get status`", s.Node,
-				cli.Or(strings.Join(s.Waiting, "; "), "it does not say why"))
+			return errors.Join(failed...)
 		},
 	}
 	cmd.Flags().BoolVar(&alive, "alive", false, "only ask whether the agent answers (for liveness probes)")

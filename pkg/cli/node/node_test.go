@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/clitest"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -25,6 +26,7 @@ func tombolo(t *testing.T, words ...string) (stdout, stderr string, code int) {
 	} else {
 		root.AddCommand(Commands()...)
 	}
+	remote.Complete(root)
 	return clitest.Run(t, root, words[1:]...)
 }
 
@@ -168,6 +170,9 @@ var commands = []struct {
 	{"flows.txt", []string{"tombolo", "get", "flows"}},
 	{"flows-filtered.txt", []string{"tombolo", "get", "flows", "-T", "Classify", "--owner", "Pod", "--stats"}},
 	{"flows.json", []string{"tombolo", "get", "flows", "-o", "json"}},
+	{"flows-bare.txt", []string{"tombolo", "get", "flows", "--no-headers"}},
+	{"ports-name.txt", []string{"tombolo", "get", "ports", "-o", "name"}},
+	{"ports-path.txt", []string{"tombolo", "get", "ports", "-o", "jsonpath={.ports[*].pod}"}},
 	{"groups.txt", []string{"kubectl-tombolo", "get", "groups"}},
 	{"ports.txt", []string{"tombolo", "get", "ports"}},
 	{"peers.txt", []string{"tombolo", "get", "peers"}},
@@ -178,20 +183,24 @@ var commands = []struct {
 	{"status.txt", []string{"tombolo", "get", "status"}},
 	{"explain.txt", []string{"tombolo", "explain", "default/web"}},
 	{"explain.txt", []string{"tombolo", "explain", "Service", "default/web"}},
+	{"explain.txt", []string{"tombolo", "explain", "web", "--namespace", "default"}},
 	{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
 	{"traces.txt", []string{"tombolo", "trace", "--from", "shop/web", "--to", "shop/db", "--port", "80", "--family",
 		"ipv6"}},
 	{"policies.txt", []string{"tombolo", "get", "policies"}},
 	{"policies.yaml", []string{"tombolo", "get", "policies", "-o", "yaml"}},
+	{"policies-namespace.txt", []string{"tombolo", "get", "policies", "-n", "default"}},
 	{"rules.txt", []string{"tombolo", "get", "rules"}},
 	{"rules-one.json", []string{"tombolo", "get", "rules", "default/web", "-o", "json"}},
+	{"rules-one.json", []string{"tombolo", "get", "rules", "web", "-n", "default", "-o", "json"}},
 	{"identities.txt", []string{"tombolo", "get", "identities"}},
 	{"networkpolicy.txt", []string{"antctl", "get", "networkpolicy"}},
 	{"networkpolicy-sorted.txt", []string{"antctl", "get", "netpol", "--sort-by=effectivePriority"}},
-	{"networkpolicy-pod.txt", []string{"tombolo", "get", "networkpolicies", "-p", "web-1", "-n", "default"}},
+	{"networkpolicy-pod.txt", []string{"tombolo", "get", "networkpolicies", "--pod", "web-1", "-n", "default"}},
 	{"networkpolicy-source.txt", []string{"antctl", "get", "networkpolicy", "-S", "web", "-n", "default", "-T", "k8snp"}},
 	{"networkpolicy.json", []string{"antctl", "get", "networkpolicy", "isolate", "-o", "json"}},
 	{"why.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--trace"}},
+	{"why.txt", []string{"tombolo", "policy", "why", "-n", "shop", "--from", "web", "--to", "db", "--trace"}},
 	{"whyboth.txt", []string{"tombolo", "policy", "why", "--from", "shop/both", "--to", "shop/db", "--trace"}},
 	{"whyservice.txt", []string{"tombolo", "policy", "why", "--from", "203.0.113.7", "--to", "198.51.100.10", "--port",
 		"443", "--trace"}},
@@ -269,7 +278,6 @@ func TestNodeErrors(t *testing.T) {
 		"/v1/policies":                            policies,
 		"/v1/why?from=a%2Fb&to=a%2Fc&trace=true":  lies,
 		"/v1/why?family=ipv6&from=a%2Fb&to=a%2Fc": lies, // of an agent that does not know families
-		"/v1/why?from=a":                          api.Error{Error: "to is missing: give a Pod"},
 	})
 	for _, row := range []struct {
 		name  string
@@ -286,15 +294,17 @@ func TestNodeErrors(t *testing.T) {
 			"the network of Node node-1 is not ready: no connection to the OVSDB"},
 		{"unknown thing", []string{"tombolo", "get", "pots"},
 			`tombolo get does not know "pots"; it knows flows, groups, identities, latency, metrics, networkpolicy, peers, policies, ports, rules, status`},
-		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"}, "want table, wide, json or yaml"},
-		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a", "--socket", socket},
-			"tombolo: to is missing: give a Pod"},
+		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"},
+			"want table, wide, json, yaml, name or jsonpath=TEMPLATE"},
+		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a"},
+			"tombolo: policy why needs --from and --to, the client and the server, such as --from shop/web-7d9f --to shop/db " +
+				"--port 5432: --to is missing"},
 		{"why of a family, by an earlier agent", []string{"tombolo", "policy", "why", "--from", "a/b", "--to", "a/c",
 			"--family", "ipv6", "--socket", socket}, "tombolo: --family: the agent of this Node is of an earlier version"},
 		{"trace of both kinds", []string{"tombolo", "trace", "in_port=3,ip", "--to", "a/b"},
 			"tombolo: trace takes either a FLOW or --from and --to"},
 		{"trace without a server", []string{"tombolo", "trace", "--from", "a/b", "--family", "ipv6"},
-			"tombolo: trace takes both --from and --to"},
+			"tombolo: trace needs --from and --to, the client and the server"},
 		{"trace of ends, by an earlier agent", []string{"tombolo", "trace", "--from", "a/b", "--to", "a/c", "--socket",
 			socket}, "answered 404 Not Found for /v1/traces: are this command and the agent of one version?"},
 		{"explain without an object", []string{"tombolo", "explain"},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
@@ -44,7 +45,7 @@ func (n *node) observe() *cobra.Command {
 			"the API server where no relay is installed.\n" +
 			"Flags of one name are alternatives. Flags of different names all have to hold.",
 		Example: "  tombolo observe                                  # the last 20 drops\n" +
-			"  tombolo observe -f --to shop/db --connections    # live, with new connections\n" +
+			"  tombolo observe --follow --to shop/db --connections    # live, with new connections\n" +
 			"  tombolo observe --context east,west --since 10m --reason isolated\n" +
 			"  tombolo observe --not verdict=rejected -o json",
 		Args: cobra.NoArgs,
@@ -74,9 +75,10 @@ func (n *node) observe() *cobra.Command {
 	cmd.Flags().IntVar(&o.last, "last", 20, "begin with this number of records of each Node")
 	cmd.Flags().StringVar(&o.since, "since", "",
 		"records from then on instead: a duration such as 10m, or a time (RFC 3339)")
+	cli.HideShorthands(cmd.Flags(), "follow")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
 	cmd.Flags().BoolVar(&o.direct, "direct", false, "ask the agents through the API server, not the relay")
-	cmd.Flags().StringVar(&n.agent.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	cmd.Flags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(cmd.Flags())
 	return cmd
 }
@@ -122,7 +124,7 @@ type source struct {
 func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
 	if n.here(cmd, o.Flags) {
 		return []source{{"this Node", func(ctx context.Context, query url.Values, w io.Writer) error {
-			return n.agent.copy(ctx, api.PathObserve, query.Encode(), w)
+			return n.copy(ctx, api.PathObserve, query.Encode(), w)
 		}}}, nil
 	}
 	clusters, err := o.Clusters()
@@ -194,7 +196,7 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 // are asked through API servers.
 func (n *node) here(cmd *cobra.Command, f remote.Flags) bool {
 	elsewhere := len(f.Contexts) > 0 || f.Kubeconfig != "" || len(f.Nodes) > 0
-	_, err := os.Stat(n.agent.socket)
+	_, err := os.Stat(n.socket)
 	return cmd.Flags().Changed("socket") || err == nil && !elsewhere
 }
 

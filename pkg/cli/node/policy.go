@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,18 +14,22 @@ import (
 )
 
 func (n *node) policies() *cobra.Command {
-	var out cli.Format
+	var (
+		namespace string
+		out       cli.Format
+	)
 	cmd := &cobra.Command{
 		Use:     "policies",
 		Aliases: []string{"policy"},
 		Short:   "Policies that apply to Pods of this Node, and how often they were used",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list api.PolicyList
-			if err := n.agent.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
-				return err
+			q := question[api.PolicyList]{kind: "PolicyList", path: api.PathPolicies}
+			q.keep = func(list *api.PolicyList) {
+				list.Policies = slices.DeleteFunc(list.Policies,
+					func(p api.Policy) bool { return namespace != "" && p.Namespace != namespace })
 			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
+			q.rows = func(list api.PolicyList) cli.Rows {
 				t := cli.Rows{{"KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "PODS", "RULES", "PACKETS", "BYTES", "CONNECTIONS",
 					"PROBLEMS"}}
 				for _, p := range list.Policies {
@@ -40,10 +45,12 @@ func (n *node) policies() *cobra.Command {
 					}
 					t.Add(append(append(row, counters(p.Counters)...), problems)...)
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+				return t
+			}
+			return q.show(cmd, n, out)
 		},
 	}
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this Namespace; all when empty")
 	out.Flag(cmd)
 	return cmd
 }
@@ -54,7 +61,10 @@ func counters(c api.Counters) []string {
 }
 
 func (n *node) rules() *cobra.Command {
-	var out cli.Format
+	var (
+		namespace string
+		out       cli.Format
+	)
 	cmd := &cobra.Command{
 		Use:     "rules [POLICY]",
 		Aliases: []string{"rule"},
@@ -67,13 +77,14 @@ func (n *node) rules() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}
 			if len(args) > 0 {
-				query.Set("policy", args[0])
+				query.Set("policy", qualified(args[0], namespace))
 			}
-			var list api.RuleList
-			if err := n.agent.ask(cmd.Context(), api.PathRules, query, &list); err != nil {
-				return err
+			q := question[api.RuleList]{kind: "RuleList", path: api.PathRules, query: query}
+			q.keep = func(list *api.RuleList) {
+				list.Rules = slices.DeleteFunc(list.Rules,
+					func(r api.Rule) bool { return namespace != "" && r.Namespace != namespace })
 			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
+			q.rows = func(list api.RuleList) cli.Rows {
 				t := cli.Rows{{"POLICY", "RULE", "ACTION", "PODS", "PEERS", "PORTS", "PACKETS", "BYTES", "CONNECTIONS"}}
 				for _, r := range list.Rules {
 					name := r.Policy
@@ -98,10 +109,12 @@ func (n *node) rules() *cobra.Command {
 							strconv.FormatUint(d.Fragments, 10), "-", "0")
 					}
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+				return t
+			}
+			return q.show(cmd, n, out)
 		},
 	}
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only rules of policies of this Namespace; all when empty")
 	out.Flag(cmd)
 	return cmd
 }
@@ -126,20 +139,11 @@ func (n *node) identities() *cobra.Command {
 		Short:   "Label sets that Pods share, by which policies select them",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list api.IdentityList
-			if err := n.agent.ask(cmd.Context(), api.PathIdentities, nil, &list); err != nil {
-				return err
+			q := question[api.IdentityList]{kind: "IdentityList", path: api.PathIdentities}
+			q.keep = func(list *api.IdentityList) {
+				list.Identities = slices.DeleteFunc(list.Identities, func(i api.Identity) bool { return here && i.Here == 0 })
 			}
-			if here {
-				kept := []api.Identity{}
-				for _, i := range list.Identities {
-					if i.Here > 0 {
-						kept = append(kept, i)
-					}
-				}
-				list.Identities = kept
-			}
-			return out.Print(cmd.OutOrStdout(), list, func() error {
+			q.rows = func(list api.IdentityList) cli.Rows {
 				t := cli.Rows{{"NUMBER", "CLUSTERSET", "HERE", "ELSEWHERE", "ADDRESSES", "LABELS"}}
 				for _, i := range list.Identities {
 					set := "-"
@@ -149,8 +153,9 @@ func (n *node) identities() *cobra.Command {
 					t.Add(strconv.FormatUint(uint64(i.Number), 10), set, strconv.Itoa(i.Here), strconv.Itoa(i.Elsewhere),
 						strconv.Itoa(i.Addresses), i.Labels)
 				}
-				return t.Write(cmd.OutOrStdout(), "  ")
-			})
+				return t
+			}
+			return q.show(cmd, n, out)
 		},
 	}
 	cmd.Flags().BoolVar(&here, "here", false, "only policies that apply to Pods of this Node")

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"regexp"
 	"strings"
@@ -31,7 +32,8 @@ func (n *node) trace() *cobra.Command {
 		Short: "Follow one packet through the tables of Nodes, across clusters",
 		Long: "Follow one packet through the tables of switches (ofproto/trace), with tables by name. Nothing is sent, " +
 			"unless --packet sends one and shows where the switches of all Nodes have seen it.\n\n" +
-			"FLOW is ovs-ofctl's text; ports may be named, see `tombolo get ports`.\n\n" +
+			"FLOW is ovs-ofctl's text; ports may be named, see `tombolo get ports`. With --node it is of that Node's " +
+			"switch.\n\n" +
 			"With --from and --to it follows the first packet of a connection. Ends are as of `tombolo policy why`. If both " +
 			"ends have IPv4 and IPv6 addresses, it follows a packet of each; --family chooses one.\n\n" +
 			"On a Node it asks the agent there, about the way through this Node's switch. Elsewhere, and with --context, it " +
@@ -44,11 +46,12 @@ func (n *node) trace() *cobra.Command {
 			"  tombolo trace --context east,west --from shop/web-7d9f --to shop/antrea-mc-db --packet",
 		Args: func(_ *cobra.Command, args []string) error { return o.check(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n.agent.timeout = o.Timeout
+			n.timeout, n.to = o.Timeout, o.Flags
+			n.qualify(cmd, o.Flags, &o.From, &o.To, &o.Endpoint)
 			switch here := n.here(cmd, o.Flags); {
-			case len(args) > 0 && !here:
-				return fmt.Errorf("trace %s: a FLOW is of one Node's switch: run this in the tombolo-agent Pod of the Node, or "+
-					"give --from and --to", args[0])
+			case len(args) > 0 && !here && len(o.Nodes) == 0:
+				return fmt.Errorf("trace %s: a FLOW is of one Node's switch: name the Node with --node, run this in the "+
+					"tombolo-agent Pod of the Node, or give --from and --to", args[0])
 			case o.packet && here:
 				return errors.New("--packet follows a packet through all Nodes: name the clusters with --context")
 			case len(args) > 0:
@@ -73,9 +76,11 @@ func (n *node) trace() *cobra.Command {
 	flags.BoolVar(&o.raw, "raw", false, "ofproto/trace's own text")
 	flags.BoolVar(&o.packet, "packet", false, "send a packet, and show where the switches of Nodes have seen it")
 	flags.BoolVar(&o.deliver, "deliver", false, "with --packet: the Pod at the end gets the packet")
-	flags.StringVar(&n.agent.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	flags.StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(flags)
-	flags.Lookup("node").Usage = "the Node that packets of an address outside of the clusters come to"
+	flags.Lookup("node").Usage = "the Node that packets of an address outside of the clusters come to, or of a FLOW"
+	o.AddNamespace(flags, "Namespace of ends whose names have no other; elsewhere than on a Node the context's "+
+		"when empty")
 	o.out.Flag(cmd)
 	return cmd
 }
@@ -88,7 +93,7 @@ func (o *traceOptions) check(args []string) error {
 		return fmt.Errorf("trace takes either a FLOW or --from and --to: it got both, and the FLOW %s",
 			strings.Join(args, " "))
 	case ends && (o.From == "" || o.To == ""):
-		return errors.New("trace takes both --from and --to: give the client and the server")
+		return needEnds("trace", o.From, o.To)
 	case !ends && len(args) != 1:
 		return fmt.Errorf(
 			"trace takes one FLOW without blanks, such as in_port=antrea-gw0,tcp,nw_dst=10.96.0.10,tp_dst=53; it got %d words",
@@ -115,14 +120,12 @@ func (o *traceOptions) text(t api.Trace) string {
 
 // traceFlow follows a packet that is given as text.
 func (n *node) traceFlow(cmd *cobra.Command, o traceOptions, flow string) error {
-	var t api.Trace
-	if err := n.agent.ask(cmd.Context(), api.PathTrace, url.Values{"flow": {flow}}, &t); err != nil {
+	q := question[api.Trace]{kind: "Trace", path: api.PathTrace, query: url.Values{"flow": {flow}}}
+	q.text = func(w io.Writer, t api.Trace) error {
+		_, err := fmt.Fprint(w, o.text(t))
 		return err
 	}
-	return o.out.Print(cmd.OutOrStdout(), t, func() error {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), o.text(t))
-		return err
-	})
+	return q.show(cmd, n, o.out)
 }
 
 // traceHere follows the first packet of a connection through this Node's switch.
@@ -140,10 +143,10 @@ func (n *node) traceHere(cmd *cobra.Command, o traceOptions) error {
 		}
 	}
 	var list api.TraceList
-	if err := n.agent.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
+	if err := n.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
 		return err
 	}
-	return o.out.Print(cmd.OutOrStdout(), list, func() error {
+	return o.out.Print(cmd.OutOrStdout(), cli.Object("TraceList", list), func() error {
 		var all []string
 		for _, text := range list.Networks {
 			all = append(all, fmt.Sprintf("Network: %s\n", text))
@@ -175,17 +178,18 @@ func (o traceOptions) traceElsewhere(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		return o.out.Print(cmd.OutOrStdout(), answer, func() error { return follow.PrintPacket(cmd.OutOrStdout(), answer) })
+		return o.out.Print(cmd.OutOrStdout(), cli.Object("PacketPath", answer),
+			func() error { return follow.PrintPacket(cmd.OutOrStdout(), answer) })
 	}
 	answer, err := follow.Follow(cmd.Context(), followed, q)
 	if err != nil {
 		return err
 	}
-	return o.out.Print(cmd.OutOrStdout(), answer, func() error {
+	return o.out.Print(cmd.OutOrStdout(), cli.Object("Path", answer), func() error {
 		if o.raw {
 			return follow.PrintRaw(cmd.OutOrStdout(), answer)
 		}
-		return follow.Print(cmd.OutOrStdout(), answer, o.out == "wide")
+		return follow.Print(cmd.OutOrStdout(), answer, o.out.Wide())
 	})
 }
 

@@ -17,6 +17,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
+// policy is the group of questions about policies.
+func (n *node) policy() *cobra.Command {
+	return cli.Group("policy", "Ask about policies", n.why())
+}
+
 func (n *node) why() *cobra.Command {
 	var (
 		from, to, port, protocol, cluster, family string
@@ -30,8 +35,9 @@ func (n *node) why() *cobra.Command {
 			"server's (ingress) on its. If one of them is in an isolated Namespace, the answer also has the decision of the " +
 			"networks.\n\n" +
 			"Ends are namespace/name of a Pod or, of --to, a Service, node/name of a Node, or an address. The agent of this " +
-			"Node answers for both Nodes. --trace also asks its switch, which has the flows of this Node's Pods alone: ask " +
-			"the other Node's agent to prove the other half.\n\n" +
+			"Node answers for both Nodes. Elsewhere the agent of the client's Node answers, or of the Node that --node names. " +
+			"--trace also asks its switch, which has the flows of this Node's Pods alone: ask the other Node's agent to prove " +
+			"the other half.\n\n" +
 			"If both ends have IPv4 and IPv6 addresses, the answer is about both; where the decisions are the same they are " +
 			"printed once. --family chooses one.\n\n" +
 			"Of a connection to another cluster (--cluster) this one decides about the client's half. The answer has the " +
@@ -43,6 +49,10 @@ func (n *node) why() *cobra.Command {
 			"  tombolo policy why --from identity/12 --cluster east --to shop/db-0 --port 5432 --trace",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needEnds("policy why", from, to); err != nil {
+				return err
+			}
+			n.qualify(cmd, n.to, &from, &to)
 			query := url.Values{}
 			for name, value := range map[string]string{"from": from, "to": to, "port": port, "protocol": protocol,
 				"cluster": cluster, "family": family} {
@@ -53,8 +63,16 @@ func (n *node) why() *cobra.Command {
 			if traced {
 				query.Set("trace", "true")
 			}
+			t, err := n.one(cmd, from, to)
+			if err != nil {
+				return err
+			}
+			body, err := t.ask(cmd.Context(), api.PathWhy, query)
+			if err != nil {
+				return err
+			}
 			var w api.Why
-			if err := n.agent.ask(cmd.Context(), api.PathWhy, query, &w); err != nil {
+			if err := understand(body, &w, t.node, api.PathWhy); err != nil {
 				return err
 			}
 			// An agent that does not know versions of IP ignores the choice, and names no client of a connection.
@@ -62,7 +80,9 @@ func (n *node) why() *cobra.Command {
 				return errors.New("--family: the agent of this Node is of an earlier version, which does not know it: upgrade " +
 					"the agent, or leave out --family and give addresses")
 			}
-			if err := out.Print(cmd.OutOrStdout(), w, func() error { return printWhy(cmd.OutOrStdout(), w, traced) }); err != nil {
+			err = out.Print(cmd.OutOrStdout(), cli.Object("Why", w),
+				func() error { return printWhy(cmd.OutOrStdout(), w, traced) })
+			if err != nil {
 				return err
 			}
 			for _, c := range w.Connections {
@@ -87,8 +107,23 @@ func (n *node) why() *cobra.Command {
 	cmd.Flags().StringVar(&cluster, "cluster", "",
 		"the server's cluster, where it is another, or that of a client given as identity: its ID")
 	cmd.Flags().BoolVar(&traced, "trace", false, "have this Node's switch follow the packet, and compare")
+	n.to.AddNamespace(cmd.Flags(), "Namespace of ends whose names have no other; elsewhere than on a Node the context's "+
+		"when empty")
 	out.Flag(cmd)
 	return cmd
+}
+
+// needEnds returns an error that names the flags of the client and of the server, if one is missing.
+func needEnds(command, from, to string) error {
+	missing := "--from"
+	if from != "" {
+		missing = "--to"
+	}
+	if from != "" && to != "" {
+		return nil
+	}
+	return fmt.Errorf("%s needs --from and --to, the client and the server, such as --from shop/web-7d9f --to shop/db "+
+		"--port 5432: %s is missing", command, missing)
 }
 
 func printWhy(w io.Writer, y api.Why, traced bool) error {

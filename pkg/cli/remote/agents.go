@@ -113,6 +113,22 @@ func newer(p, old *corev1.Pod) bool {
 	return old.CreationTimestamp.Before(&p.CreationTimestamp)
 }
 
+// NodeOf returns the Node of a Pod, namespace/name, or "" if there is no such Pod.
+func (c *Cluster) NodeOf(ctx context.Context, pod string) string {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	namespace, name, ok := strings.Cut(pod, "/")
+	core, err := c.core()
+	if !ok || err != nil {
+		return ""
+	}
+	found, err := core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	return found.Spec.NodeName
+}
+
 // Ask asks the agent of a Node for a path of its debug API, such as api.PathStatus, and returns the answer.
 func (c *Cluster) Ask(ctx context.Context, node, path string, query url.Values) ([]byte, error) {
 	a, err := c.agent(ctx, node)

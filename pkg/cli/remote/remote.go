@@ -26,6 +26,7 @@ type Flags struct {
 	Contexts   []string // contexts of the kubeconfig, or kubeconfig files; the current context if empty
 	Kubeconfig string
 	Nodes      []string // all if empty
+	Namespace  string   // of names without a Namespace; commands with AddNamespace have the flag
 	// Timeout is the limit of each request to an API server, and of each question to an agent.
 	Timeout time.Duration
 }
@@ -38,6 +39,20 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.Nodes, "node", nil, "only these Nodes, separated by commas")
 	flags.DurationVarP(&f.Timeout, "timeout", "t", cmp.Or(f.Timeout, 10*time.Second),
 		"how long to wait for each API server and agent")
+}
+
+// AddNamespace adds the flag --namespace to a command.
+func (f *Flags) AddNamespace(flags *pflag.FlagSet, usage string) {
+	flags.StringVarP(&f.Namespace, "namespace", "n", "", usage)
+}
+
+// ContextNamespace returns the Namespace of the first context, or "".
+func (f Flags) ContextNamespace() string {
+	t := Target{Kubeconfig: f.Kubeconfig}
+	if len(f.Contexts) > 0 {
+		t.Context = f.Contexts[0]
+	}
+	return t.Namespace()
 }
 
 // Clusters returns the clusters that the flags name. Each has a name of its own.
@@ -93,14 +108,46 @@ type Cluster struct {
 
 // Open returns a cluster by the name of a context of the kubeconfig, or by a kubeconfig file. An empty name is the
 // current context. No request is made.
-func Open(kubeconfig, name string) (*Cluster, error) {
+func Open(kubeconfig, name string) (*Cluster, error) { return Target{kubeconfig, name, ""}.Open() }
+
+// Target names a cluster.
+type Target struct {
+	Kubeconfig string // $KUBECONFIG or ~/.kube/config if empty
+	Context    string // of the kubeconfig, or a kubeconfig file; the current context if empty
+	Server     string // address of the API server, instead of the kubeconfig's
+}
+
+// loader returns the configuration that the target names. It is read when it is needed.
+func (t Target) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: name}
-	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && !hasContext(rules, name) {
-		rules.ExplicitPath, overrides.CurrentContext = name, ""
+	rules.ExplicitPath = t.Kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: t.Context}
+	overrides.ClusterInfo.Server = t.Server
+	if info, err := os.Stat(t.Context); err == nil && info.Mode().IsRegular() && !hasContext(rules, t.Context) {
+		rules.ExplicitPath, overrides.CurrentContext = t.Context, ""
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+}
+
+// Namespace returns the Namespace of the context, or "" if the context names none or cannot be read.
+func (t Target) Namespace() string {
+	raw, err := t.loader().RawConfig()
+	if err != nil {
+		return ""
+	}
+	name := raw.CurrentContext
+	if raw.Contexts[t.Context] != nil {
+		name = t.Context
+	}
+	if c := raw.Contexts[name]; c != nil {
+		return c.Namespace
+	}
+	return ""
+}
+
+// Open returns the cluster. No request is made.
+func (t Target) Open() (*Cluster, error) {
+	name, loader := t.Context, t.loader()
 	config, err := loader.ClientConfig()
 	switch {
 	case err != nil && name == "":

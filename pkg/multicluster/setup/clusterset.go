@@ -313,7 +313,7 @@ func Readiness(set *mcv1alpha2.ClusterSet) string {
 func (c Cluster) LeaderJoinConfig(ctx context.Context, namespace, server string) (*JoinConfig, error) {
 	var sets mcv1alpha2.ClusterSetList
 	if err := c.Client.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("list ClusterSets of Namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("list ClusterSets of Namespace %s: %w%s", namespace, err, remedy(err))
 	}
 	switch {
 	case len(sets.Items) == 0:

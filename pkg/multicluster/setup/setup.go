@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -110,6 +111,10 @@ func remedy(err error) string {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return "; use a kubeconfig that may do so"
 	}
+	var away *url.Error
+	if errors.As(err, &away) {
+		return "; is the API server up, and are --context and --kubeconfig the right ones?"
+	}
 	return ""
 }
 
@@ -170,34 +175,42 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 	default:
 		c.say("ClusterSet %q deleted in Namespace %s", clusterSet, namespace)
 	}
-	var all []client.Object
-	for _, list := range []client.ObjectList{&corev1.SecretList{}, &rbacv1.RoleBindingList{},
-		&corev1.ServiceAccountList{}} {
-		if err := c.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("list what was made in Namespace %s: %w", namespace, err)
-		}
-		objects, err := meta.ExtractList(list)
-		if err != nil {
-			return err
-		}
-		for _, o := range objects {
-			all = append(all, o.(client.Object))
-		}
+	all, err := c.left(ctx, namespace)
+	if err != nil {
+		return err
 	}
 	var failed error
 	for _, o := range all {
-		if ours(o) {
-			failed = errors.Join(failed, c.delete(ctx, o))
-		}
+		failed = errors.Join(failed, c.delete(ctx, o))
 	}
 	return failed
+}
+
+// left lists the Secrets, RoleBindings and ServiceAccounts of a Namespace that commands of this package made.
+func (c Cluster) left(ctx context.Context, namespace string) (all []client.Object, _ error) {
+	for _, list := range []client.ObjectList{&corev1.SecretList{}, &rbacv1.RoleBindingList{},
+		&corev1.ServiceAccountList{}} {
+		if err := c.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("list what was made in Namespace %s: %w%s", namespace, err, remedy(err))
+		}
+		objects, err := meta.ExtractList(list)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objects {
+			if o := o.(client.Object); ours(o) {
+				all = append(all, o)
+			}
+		}
+	}
+	return all, nil
 }
 
 // noOther returns an error if a Namespace has other ClusterSets than the missing one.
 func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
 	var sets mcv1alpha2.ClusterSetList
 	if err := c.Client.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("list ClusterSets of Namespace %s: %w", namespace, err)
+		return fmt.Errorf("list ClusterSets of Namespace %s: %w%s", namespace, err, remedy(err))
 	}
 	if len(sets.Items) == 0 {
 		return nil

@@ -51,7 +51,9 @@ type Options struct {
 	Limit     time.Duration // for each thing that the clusters need time for
 	// Disruptive has the switch of a Gateway of each cluster start again, to see that the others carry on.
 	Disruptive bool
-	Report     func(Result) // called with each result at once; may be nil
+	// Only has names of checks, of Kinds; all if empty. Another check is reported if it fails and these need it.
+	Only   []string
+	Report func(Result) // called with each result at once; may be nil
 	// Agent reads the settings of agents from the text of antrea-agent.conf.
 	Agent func(text []byte) (Agent, error)
 }
@@ -85,13 +87,14 @@ type run struct {
 type results struct {
 	list   []Result
 	report func(Result) // gets each of them; nil for no report
+	wants  func(kinds ...string) bool
 }
 
 // Run checks two members. It takes away what it made, also when ctx ends; its error is what it could not take away.
 func Run(ctx context.Context, a, b Cluster, o Options) ([]Result, error) {
-	r := &run{Options: o, clusters: [2]Cluster{a, b}, name: "tombolo-verify-" + strings.ToLower(rand.Text()[:8]),
-		results: results{report: o.Report}}
-	if !r.objects(ctx) {
+	r := &run{Options: o, clusters: [2]Cluster{a, b}, name: "tombolo-verify-" + strings.ToLower(rand.Text()[:8])}
+	r.results = results{report: o.Report, wants: o.wants}
+	if !r.objects(ctx) || !r.wants(packetKinds()...) {
 		return r.results.list, nil
 	}
 	r.packets(ctx)
@@ -139,6 +142,9 @@ func (r *results) done(name string, o outcome) bool {
 func (r *results) skip(name, why string) { r.add(Result{Check: name, Status: Skip, Detail: why}) }
 
 func (r *results) add(result Result) {
+	if result.Status != Fail && !r.wants(kindOf(result.Check)) {
+		return
+	}
 	r.list = append(r.list, result)
 	if r.report != nil {
 		r.report(result)
@@ -162,6 +168,9 @@ func (r *run) objects(ctx context.Context) bool {
 			r.results.skip("packets", "not tried: mend the above first")
 		}
 		return false
+	}
+	if !r.wants(kindWays) {
+		return true
 	}
 	for from, o := range both(func(from int) outcome {
 		return timed(func() (string, error) { return r.ways(ctx, from) })
@@ -261,7 +270,7 @@ func (r *run) packets(ctx context.Context) {
 	}) {
 		running = r.results.done("probe "+r.clusters[i].Name, o) && running
 	}
-	if !running {
+	if !running || !r.wants(kindServices, kindMTU, kindPods, kindFailover, kindPolicy) {
 		return
 	}
 	noPods, noPolicies := podToPod(r.states[0], r.states[1]), stretched(r.states[0], r.states[1])
@@ -275,16 +284,21 @@ func (r *run) packets(ctx context.Context) {
 				return "", err
 			}
 			for _, a := range services[from] {
+				if !r.wants(kindServices, kindMTU) {
+					break
+				}
 				questions[from] = append(questions[from],
 					probe.Question{Name: over("Services", a), Address: endpoint(a), Want: service(1 - from), MTU: true})
 			}
 			for _, a := range pods[1-from] {
-				if noPods == "" && slices.ContainsFunc(services[from], sameVersion(a)) {
+				if noPods == "" && r.wants(kindPods) && slices.ContainsFunc(services[from], sameVersion(a)) {
 					questions[from] = append(questions[from],
 						probe.Question{Name: over("Pods", a), Address: endpoint(a), Want: service(1 - from)})
 				}
 			}
-			answers[from], err = r.ask(ctx, from, "client", questions[from])
+			if len(questions[from]) > 0 {
+				answers[from], err = r.ask(ctx, from, "client", questions[from])
+			}
 			return "", err
 		})
 	}) {
@@ -294,7 +308,7 @@ func (r *run) packets(ctx context.Context) {
 		}
 		for i, a := range answers[from] {
 			o.detail, o.err = r.judge(from, a)
-			if r.results.done(r.way(a.Name, from), o) && questions[from][i].MTU {
+			if r.results.done(r.way(a.Name, from), o) && questions[from][i].MTU && r.wants(kindMTU) {
 				name := strings.Replace(a.Name, "Services", "MTU", 1)
 				r.results.check(r.way(name, from), func() (string, error) { return size(a) })
 			}
@@ -303,8 +317,11 @@ func (r *run) packets(ctx context.Context) {
 	if noPods != "" {
 		r.results.skip("Pods", noPods)
 	}
-	if r.Disruptive {
+	if r.Disruptive && r.wants(kindFailover) {
 		r.failovers(ctx, services)
+	}
+	if !r.wants(kindPolicy) {
+		return
 	}
 	if noPolicies != "" {
 		r.results.skip("policy", noPolicies)
