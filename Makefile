@@ -19,7 +19,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-up demo-down check test test-all test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
+.PHONY: help build images next push manifests release release-check lab-binaries packages modules demo demo-up demo-down check test test-all test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -35,13 +35,30 @@ next: images # agent and controller under another tag and version, for tests of 
 	@$(STAGE) "images of the version next" go run ./build/images -tag next $(BIN)/next $(BIN)/next tombolo-agent tombolo-controller
 
 TAG ?= dev
-push: images ## publish the images, to REGISTRY=host/path, with TAG (dev); INSECURE=1 for a registry without TLS
-	@$(STAGE) "push" go run ./build/push -from $(BIN)/images -registry "$(REGISTRY)" -tag "$(TAG)" $(if $(INSECURE),-insecure)
+push: $(if $(VERSION),,images) ## publish the images, to REGISTRY=host/path, with TAG (dev), or a release with VERSION; INSECURE=1 without TLS
+	@$(STAGE) "push" go run ./build/push $(if $(VERSION),-release $(BIN)/release/$(VERSION),-from $(BIN)/images -tag "$(TAG)") -registry "$(REGISTRY)" $(if $(INSECURE),-insecure)
 
 manifests: ## write the manifests with the images of REGISTRY=host/path and TAG (dev) into bin/manifests
 	@test -n "$(REGISTRY)" || { echo 'REGISTRY is empty: the host and path that `make push REGISTRY=host/path` published to'; exit 1; }
 	@go run ./deploy/render -out $(BIN)/manifests -registry "$(REGISTRY)" -tag "$(TAG)"
 	@find $(BIN)/manifests -name '*.yml'
+
+# Platforms of the command line, and architectures of the images, of a release.
+PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
+ARCHITECTURES ?= amd64 arm64
+empty :=
+comma := ,
+separated = $(subst $(empty) $(empty),$(comma),$(strip $(1)))
+release: ## make all that a release has into bin/release/VERSION: VERSION=v1.2.3 REGISTRY=host/path, KEY=FILE to sign it (docs/release.md)
+	@test -n "$(VERSION)" -a -n "$(REGISTRY)" || { echo 'VERSION or REGISTRY is empty: make release VERSION=v1.2.3 REGISTRY=host/path'; exit 1; }
+	@for architecture in $(ARCHITECTURES); do GOOS=linux GOARCH=$$architecture build/programs $(BIN)/cross/$(VERSION)/linux-$$architecture "$(VERSION)" ./cmd/tombolo-agent ./cmd/tombolo ./plugins/tombolo-cni ./cmd/tombolo-controller; done
+	@for platform in $(filter-out $(ARCHITECTURES:%=linux-%),$(PLATFORMS)); do GOOS=$${platform%-*} GOARCH=$${platform#*-} build/programs $(BIN)/cross/$(VERSION)/$$platform "$(VERSION)" ./cmd/tombolo; done
+	@$(STAGE) "the release $(VERSION)" go run ./build/release -version "$(VERSION)" -registry "$(REGISTRY)" $(if $(KEY),-key "$(KEY)") $(if $(SNAPSHOT),-snapshot "$(SNAPSHOT)") -programs $(BIN)/cross/$(VERSION) -packages $(BIN)/debian -architectures $(call separated,$(ARCHITECTURES)) -platforms $(call separated,$(PLATFORMS)) -time "$$(git log -1 --format=%ct)" -out $(BIN)/release/$(VERSION)
+	@cat $(BIN)/release/$(VERSION)/SHA256SUMS
+
+release-check: ## start the programs of the arm64 images of bin/release/VERSION under QEMU
+	@build/packages qemu-user-static
+	@go run ./build/emulate $(BIN)/release/$(VERSION)/images
 
 lab-binaries: ## compile what the lab runs (Kubernetes, containerd; cached in ~/.cache/tombolo)
 	@build/lab-binaries $(CACHE) $(BIN)

@@ -1,4 +1,4 @@
-// Package imagetar writes container images as docker-archive tars, the form that
+// Package imagetar makes container images, and writes them as docker-archive tars, the form that
 // `docker load` and `ctr images import` read, without a registry or a daemon. The same
 // files give the same bytes.
 package imagetar
@@ -6,6 +6,7 @@ package imagetar
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -13,12 +14,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // File is something in a layer: a regular file with the contents of Source, a symbolic
@@ -38,11 +41,18 @@ type Image struct {
 	Entrypoint []string
 	Cmd        []string // arguments of the entrypoint if a container has no others
 	Env        []string // NAME=VALUE
+	// Architecture is this machine's if it is empty.
+	Architecture string
+	// OCI makes a manifest of the Open Container Initiative, for registries and layouts. docker-archive tars have the
+	// other kind.
+	OCI     bool
+	Labels  map[string]string
+	Created time.Time
 }
 
 // Write writes an image's archive. It appears under its path only when it is complete.
 func Write(to string, image Image) error {
-	img, err := build(image)
+	img, err := Build(image)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", image.Reference, err)
 	}
@@ -58,15 +68,20 @@ func Write(to string, image Image) error {
 	return os.Rename(temporary, to)
 }
 
-func build(image Image) (v1.Image, error) {
-	img := empty.Image
+// Build makes an image in memory. The same files give the same digest.
+func Build(image Image) (v1.Image, error) {
+	img, kind := empty.Image, types.DockerLayer
+	if image.OCI {
+		img = mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON)
+		kind = types.OCILayer
+	}
 	for _, files := range image.Layers {
 		data, err := layer(files)
 		if err != nil {
 			return nil, err
 		}
 		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
-			tarball.WithCompressionLevel(1))
+			tarball.WithCompressionLevel(1), tarball.WithMediaType(kind))
 		if err != nil {
 			return nil, err
 		}
@@ -79,8 +94,9 @@ func build(image Image) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.OS, config.Architecture = "linux", cmp.Or(image.Architecture, runtime.GOARCH)
 	config.Config.Entrypoint, config.Config.Cmd = image.Entrypoint, image.Cmd
+	config.Config.Labels, config.Created = image.Labels, v1.Time{Time: image.Created}
 	config.Config.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, image.Env...)
 	return mutate.ConfigFile(img, config)
 }

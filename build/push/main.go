@@ -1,9 +1,9 @@
-// Command push publishes the images that `make images` wrote to a registry. It uses the credentials of `docker login`.
+// Command push publishes the images that `make images` wrote to a registry, or the images and charts of a release. It
+// uses the credentials of `docker login`.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,19 +16,24 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-)
 
-// images are the images that a cluster runs; the rest of the folder is for tests.
-var images = []string{"tombolo-agent", "tombolo-controller", "tombolo-ovs"}
+	"github.com/tombolo-net/tombolo/build/recipe"
+)
 
 func main() {
 	registry := flag.String("registry", "", "registry and path, such as registry.example/net")
 	tag := flag.String("tag", "dev", "tag of the images there")
 	insecure := flag.Bool("insecure", false, "speak HTTP to the registry, without TLS")
 	from := flag.String("from", "bin/images", "folder with the images")
+	release := flag.String("release", "", "folder of a release, whose images and charts are published instead")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := push(ctx, os.Stdout, *from, *registry, *tag, *insecure)
+	var err error
+	if *release != "" {
+		err = pushRelease(ctx, os.Stdout, *release, strings.TrimSuffix(*registry, "/"), *insecure)
+	} else {
+		err = push(ctx, os.Stdout, *from, *registry, *tag, *insecure)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "push:", err)
@@ -38,14 +43,11 @@ func main() {
 
 // push writes each image to REGISTRY/NAME:TAG and prints its digest. Layers that the registry has are not sent again.
 func push(ctx context.Context, out io.Writer, from, registry, tag string, insecure bool) error {
-	if registry == "" {
-		return errors.New("want a registry and path: make push REGISTRY=registry.example/net")
+	options, err := optionsOf(registry, insecure)
+	if err != nil {
+		return err
 	}
-	options := []name.Option{name.StrictValidation}
-	if insecure {
-		options = append(options, name.Insecure)
-	}
-	for _, image := range images {
+	for _, image := range recipe.Published {
 		to, err := name.NewTag(strings.TrimSuffix(registry, "/")+"/"+image+":"+tag, options...)
 		if err != nil {
 			return fmt.Errorf("REGISTRY %s, TAG %s: %w", registry, tag, err)

@@ -21,6 +21,9 @@ const (
 	Multicluster = "tombolo-multicluster" // leaders and members
 )
 
+// tests is the folder of the objects that `helm test` makes.
+const tests = "/templates/tests/"
+
 // File is what one template of a chart renders to.
 type File struct {
 	Name string // below the chart's templates, such as agent.yaml
@@ -28,12 +31,19 @@ type File struct {
 }
 
 // Render renders the templates of a chart in a directory, for a Namespace and with values in addition to the chart's
-// own. The files are in the order of their names, without the definitions in the chart's crds.
+// own. The files are in the order of their names, without the definitions in the chart's crds, and without the tests of
+// `helm test`.
 func Render(directory, name, namespace string, values map[string]any) ([]File, error) {
+	return RenderAs("", directory, name, namespace, values)
+}
+
+// RenderAs is Render of the chart of a version, such as v1.2.3: with SetVersion.
+func RenderAs(version, directory, name, namespace string, values map[string]any) ([]File, error) {
 	c, err := loader.Load(filepath.Join(directory, name))
 	if err != nil {
 		return nil, fmt.Errorf("load chart %s: %w", name, err)
 	}
+	SetVersion(c.Metadata, version)
 	return render(c, namespace, values)
 }
 
@@ -50,12 +60,20 @@ func render(c *chart.Chart, namespace string, values map[string]any) ([]File, er
 	}
 	var files []File
 	for file, text := range texts {
-		if strings.TrimSpace(text) != "" && !strings.HasPrefix(path.Base(file), "_") {
+		if strings.TrimSpace(text) != "" && !strings.HasPrefix(path.Base(file), "_") && !strings.Contains(file, tests) {
 			files = append(files, File{strings.TrimPrefix(file, name+"/templates/"), text})
 		}
 	}
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return files, nil
+}
+
+// SetVersion makes a chart that of a version, such as v1.2.3: its images have it as tag. An empty version changes
+// nothing.
+func SetVersion(m *chart.Metadata, version string) {
+	if version != "" {
+		m.Version, m.AppVersion = strings.TrimPrefix(version, "v"), version
+	}
 }
 
 // All returns the objects that `helm install` creates from a chart: first the definitions of its crds, then its

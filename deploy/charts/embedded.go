@@ -13,8 +13,9 @@ import (
 //go:embed all:tombolo all:tombolo-multicluster
 var embedded embed.FS
 
-// Embedded returns the objects of a chart that this program has, as All does of a chart in a directory.
-func Embedded(name, namespace string, values map[string]any) (definitions, manifest string, _ error) {
+// Embedded returns the objects of a chart that this program has, as All does of a chart in a directory. The chart is of
+// the program's version, unless that is one of development: images of such versions have the tag of the tree.
+func Embedded(version, name, namespace string, values map[string]any) (definitions, manifest string, _ error) {
 	var files []*loader.BufferedFile
 	err := fs.WalkDir(embedded, name, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -30,6 +31,9 @@ func Embedded(name, namespace string, values map[string]any) (definitions, manif
 	c, err := loader.LoadFiles(files)
 	if err != nil {
 		return "", "", fmt.Errorf("load chart %s: %w", name, err)
+	}
+	if !strings.HasSuffix(version, "-dev") {
+		SetVersion(c.Metadata, version)
 	}
 	return allOf(c, namespace, values)
 }

@@ -10,7 +10,7 @@ import (
 func TestEmbedded(t *testing.T) {
 	for _, name := range []string{Agent, Multicluster} {
 		values := map[string]any{"images": map[string]any{"pullPolicy": "Never"}}
-		definitions, manifest, err := Embedded(name, "kube-system", values)
+		definitions, manifest, err := Embedded("v0.1.0-dev", name, "kube-system", values)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -20,6 +20,10 @@ func TestEmbedded(t *testing.T) {
 		}
 		if definitions != wantedDefinitions || manifest != wanted {
 			t.Errorf("chart %s: the program has another one than the folder", name)
+		}
+		_, released, err := Embedded("v1.2.3", name, "kube-system", values)
+		if err != nil || !strings.Contains(released, ":v1.2.3\n") || strings.Contains(released, ":dev\n") {
+			t.Errorf("chart %s of a release has not its images: %v", name, err)
 		}
 	}
 }
@@ -45,7 +49,7 @@ func TestOtherCNIs(t *testing.T) {
 func BenchmarkEmbedded(b *testing.B) {
 	for b.Loop() {
 		values := map[string]any{"images": map[string]any{"pullPolicy": "Never"}}
-		if _, _, err := Embedded(Agent, "kube-system", values); err != nil {
+		if _, _, err := Embedded("", Agent, "kube-system", values); err != nil {
 			b.Fatal(err)
 		}
 	}

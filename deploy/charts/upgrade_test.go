@@ -134,7 +134,7 @@ func TestUninstallCommands(t *testing.T) {
 	left := func() string {
 		return run("", "get",
 			"crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema", "-o", "name") +
-			run("", "get", "deployment,service,secret,configmap,role,rolebinding,serviceaccount", "-A", "-o",
+			run("", "get", "deployment,service,secret,configmap,role,rolebinding,serviceaccount,poddisruptionbudget", "-A", "-o",
 				"jsonpath={range .items[*]}{.metadata.namespace} {.kind} {.metadata.name}{\"\\n\"}{end}")
 	}
 	bare := left()

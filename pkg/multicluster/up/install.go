@@ -89,7 +89,7 @@ func (s *site) render(ctx context.Context) error {
 	s.parts = nil
 	var faults []error
 	for _, w := range all {
-		definitions, manifest, err := charts.Embedded(w.chart, w.namespace, w.values)
+		definitions, manifest, err := charts.Embedded(s.o.Version, w.chart, w.namespace, w.values)
 		if err == nil {
 			w.objects, err = setup.Objects(definitions + manifest)
 		}

@@ -1,0 +1,223 @@
+package debian
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	suite   = "bookworm"
+	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+	index   = "packages.json" // below the folder of Download: what was unpacked
+	tree    = "root"          // and where
+)
+
+// Distribution names the release of Debian that packages are of.
+const Distribution = "debian-12"
+
+// merged are the directories that are symbolic links below /usr.
+var merged = []string{"bin", "sbin", "lib", "lib64"}
+
+// Source is where packages come from.
+type Source struct {
+	// Snapshot is a time of snapshot.debian.org, such as 20251101T000000Z. Without one the newest packages are taken.
+	Snapshot string
+}
+
+// list returns the lines of apt's list of sources.
+func (s Source) list() string {
+	archive, security, options := "http://deb.debian.org/debian", "http://deb.debian.org/debian-security",
+		"signed-by="+keyring
+	if s.Snapshot != "" {
+		archive = "http://snapshot.debian.org/archive/debian/" + s.Snapshot
+		security = "http://snapshot.debian.org/archive/debian-security/" + s.Snapshot
+		options += " check-valid-until=no"
+	}
+	return fmt.Sprintf("deb [%[1]s] %[2]s %[4]s main\ndeb [%[1]s] %[2]s %[4]s-updates main\n"+
+		"deb [%[1]s] %[3]s %[4]s-security main\n", options, archive, security, suite)
+}
+
+// Download downloads packages of an architecture, with all that they depend on, and unpacks them into a folder. apt has
+// its state there too, so this machine's packages stay as they are. No script of a package runs.
+func Download(ctx context.Context, folder, architecture string, from Source, names ...string) (Root, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return Root{}, err
+	}
+	for _, dir := range []string{"apt/lists/partial", "apt/archives/partial", "apt/etc"} {
+		if err := os.MkdirAll(filepath.Join(folder, dir), 0o755); err != nil {
+			return Root{}, err
+		}
+	}
+	at := func(name string) string { return filepath.Join(folder, "apt", name) }
+	for name, text := range map[string]string{
+		"status":       "",
+		"sources.list": from.list(),
+		"apt.conf": fmt.Sprintf(`APT::Architecture "%[1]s";
+APT::Architectures { "%[1]s"; };
+APT::Install-Recommends "false";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+Acquire::Retries "3";
+Dir::Etc::Parts "%[2]s/etc";
+Dir::Etc::SourceList "%[2]s/sources.list";
+Dir::Etc::SourceParts "-";
+Dir::State "%[2]s";
+Dir::State::status "%[2]s/status";
+Dir::State::Lists "%[2]s/lists";
+Dir::Cache "%[2]s";
+Dir::Cache::Archives "%[2]s/archives";
+`, architecture, at("")),
+	} {
+		if err := os.WriteFile(at(name), []byte(text), 0o644); err != nil {
+			return Root{}, err
+		}
+	}
+	apt := func(args ...string) ([]byte, error) {
+		return run(ctx, []string{"APT_CONFIG=" + at("apt.conf"), "DEBIAN_FRONTEND=noninteractive"}, "apt-get", args...)
+	}
+	if _, err := apt("update", "-qq"); err != nil {
+		return Root{}, err
+	}
+	if _, err := apt("autoclean", "-qq"); err != nil { // archives of earlier versions
+		return Root{}, err
+	}
+	if _, err := apt(append([]string{"install", "-y", "-qq", "--download-only"}, names...)...); err != nil {
+		return Root{}, err
+	}
+	return unpack(ctx, folder)
+}
+
+// unpack unpacks the archives that apt has downloaded.
+func unpack(ctx context.Context, folder string) (Root, error) {
+	r := Root{Dir: filepath.Join(folder, tree)}
+	if err := os.RemoveAll(r.Dir); err != nil {
+		return Root{}, err
+	}
+	for _, dir := range merged {
+		if err := os.MkdirAll(filepath.Join(r.Dir, "usr", dir), 0o755); err != nil {
+			return Root{}, err
+		}
+		if err := os.Symlink("usr/"+dir, filepath.Join(r.Dir, dir)); err != nil {
+			return Root{}, err
+		}
+	}
+	archives, err := filepath.Glob(filepath.Join(folder, "apt", "archives", "*.deb"))
+	if err != nil {
+		return Root{}, err
+	}
+	if len(archives) == 0 {
+		return Root{}, errors.New("apt has downloaded no packages")
+	}
+	to, err := os.OpenRoot(r.Dir)
+	if err != nil {
+		return Root{}, err
+	}
+	defer to.Close()
+	for _, archive := range archives {
+		p, err := unpackOne(ctx, archive, to)
+		if err != nil {
+			return Root{}, err
+		}
+		if len(p.Files) > 0 {
+			r.Packages = append(r.Packages, p)
+		}
+	}
+	slices.SortFunc(r.Packages, func(a, b Package) int { return strings.Compare(a.Name, b.Name) })
+	text, err := json.MarshalIndent(r.Packages, "", " ")
+	if err != nil {
+		return Root{}, err
+	}
+	return r, os.WriteFile(filepath.Join(folder, index), text, 0o644)
+}
+
+// unpackOne unpacks an archive into a tree. A package of no architecture has neither programs nor libraries, and is
+// left out.
+func unpackOne(ctx context.Context, archive string, to *os.Root) (Package, error) {
+	fields, err := run(ctx, nil, "dpkg-deb", "--show", "--showformat",
+		"${Package}\n${Version}\n${Architecture}\n${source:Package}\n", archive)
+	if err != nil {
+		return Package{}, err
+	}
+	lines := strings.Split(string(fields), "\n")
+	if len(lines) < 4 {
+		return Package{}, fmt.Errorf("%s: dpkg-deb shows %q", archive, fields)
+	}
+	p := Package{Name: lines[0], Version: lines[1], Architecture: lines[2], Source: lines[3]}
+	if p.Architecture == "all" {
+		return p, nil
+	}
+	data, err := run(ctx, nil, "dpkg-deb", "--fsys-tarfile", archive)
+	if err != nil {
+		return Package{}, err
+	}
+	for files := tar.NewReader(bytes.NewReader(data)); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			slices.Sort(p.Files)
+			return p, nil
+		}
+		if err == nil {
+			err = write(to, h, files)
+		}
+		if err != nil {
+			return Package{}, fmt.Errorf("%s: %w", archive, err)
+		}
+		if h.Typeflag != tar.TypeDir {
+			p.Files = append(p.Files, unmerged(path.Clean("/"+h.Name)))
+		}
+	}
+}
+
+// write writes one file of an archive into a tree.
+func write(to *os.Root, h *tar.Header, from io.Reader) error {
+	name := path.Clean(h.Name)
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return to.MkdirAll(name, 0o755)
+	case tar.TypeSymlink:
+		return to.Symlink(h.Linkname, name)
+	case tar.TypeLink:
+		return to.Link(path.Clean(h.Linkname), name)
+	case tar.TypeReg:
+		f, err := to.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, from)
+		return errors.Join(err, f.Close())
+	}
+	return nil
+}
+
+// unmerged returns the path below /usr of a file in one of the merged directories.
+func unmerged(name string) string {
+	first, _, _ := strings.Cut(name[1:], "/")
+	if slices.Contains(merged, first) {
+		return "/usr" + name
+	}
+	return name
+}
+
+// run runs a command and returns its output. Its error has what the command wrote to stderr.
+func run(ctx context.Context, env []string, name string, args ...string) ([]byte, error) {
+	c := exec.CommandContext(ctx, name, args...)
+	var stderr bytes.Buffer
+	c.Env, c.Stderr = append(os.Environ(), env...), &stderr
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, stderr.Bytes())
+	}
+	return out, nil
+}

@@ -1,0 +1,204 @@
+// Command emulate starts the programs of a release's arm64 images under QEMU's user emulation, and Open vSwitch with a
+// datapath that has no packets. It shows that the images are complete, not that the kernel's interfaces are right.
+//
+//	emulate IMAGES
+//
+// IMAGES is the OCI layout of a release.
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+)
+
+const (
+	emulator     = "qemu-aarch64-static"
+	architecture = "arm64"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "emulate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return errors.New("want the folder of a release's images")
+	}
+	folder, err := os.MkdirTemp("", "emulate")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	if err := extract(args[0], folder); err != nil {
+		return err
+	}
+	for _, c := range [][]string{
+		{"tombolo-agent", "/usr/local/bin/tombolo", "version", "--client"},
+		{"tombolo-agent", "/usr/local/bin/tombolo-agent", "--help"},
+		{"tombolo-agent", "/usr/sbin/nft", "--version"},
+		{"tombolo-agent", "/usr/sbin/conntrack", "--version"},
+		{"tombolo-agent", "/bin/ip", "-Version"},
+		{"tombolo-agent", "/bin/sh", "-c", "echo a shell"},
+		{"tombolo-controller", "/tombolo-controller", "--help"},
+		{"tombolo-ovs", "/usr/sbin/ovs-vswitchd", "--version"},
+		{"tombolo-ovs", "/usr/sbin/ovsdb-server", "--version"},
+	} {
+		out, err := emulated(ctx, filepath.Join(folder, c[0]), c[1:]...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(c, " "), err, out)
+		}
+		first, _, _ := strings.Cut(string(out), "\n")
+		fmt.Printf("%s: %s\n", strings.Join(c, " "), first)
+	}
+	return openVSwitch(ctx, filepath.Join(folder, "tombolo-ovs"))
+}
+
+// extract writes the files of each image of an architecture to a folder below another.
+func extract(images, to string) error {
+	index, err := layout.ImageIndexFromPath(images)
+	if err != nil {
+		return fmt.Errorf("read the images: %w; `make release` makes them", err)
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	for _, d := range list.Manifests {
+		name, _, _ := strings.Cut(d.Annotations["org.opencontainers.image.ref.name"], ":")
+		all, err := index.ImageIndex(d.Digest)
+		if err != nil {
+			return err
+		}
+		inner, err := all.IndexManifest()
+		if err != nil {
+			return err
+		}
+		for _, m := range inner.Manifests {
+			if m.Platform == nil || m.Platform.Architecture != architecture {
+				continue
+			}
+			img, err := all.Image(m.Digest)
+			if err == nil {
+				err = unpack(img, filepath.Join(to, name))
+			}
+			if err != nil {
+				return fmt.Errorf("image %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// unpack writes the files of an image to a folder.
+func unpack(img v1.Image, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	files := mutate.Extract(img)
+	defer files.Close()
+	for r := tar.NewReader(files); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := filepath.Clean(h.Name)
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(name, 0o755)
+		case tar.TypeSymlink:
+			err = root.Symlink(h.Linkname, name)
+		default:
+			if err = root.MkdirAll(filepath.Dir(name), 0o755); err == nil {
+				err = write(root, name, r)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// write writes a program.
+func write(root *os.Root, name string, from io.Reader) error {
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
+}
+
+// emulated returns the command that starts a program of a folder, with the libraries that are there.
+func emulated(ctx context.Context, root string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, emulator, append([]string{"-L", root, filepath.Join(root, args[0])}, args[1:]...)...)
+	c.Env = append(os.Environ(), "OVS_RUNDIR="+root+"/run", "OVS_DBDIR="+root+"/run", "OVS_LOGDIR="+root+"/run",
+		"OVS_SYSCONFDIR="+root+"/run")
+	return c
+}
+
+// openVSwitch starts the database and the switch, makes a bridge, and asks the switch for it.
+func openVSwitch(ctx context.Context, root string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	run, schema := filepath.Join(root, "run"), filepath.Join(root, "usr/share/openvswitch/vswitch.ovsschema")
+	socket := "unix:" + run + "/db.sock"
+	steps := []struct {
+		daemon bool
+		args   []string
+	}{
+		{false, []string{"/usr/bin/ovsdb-tool", "create", run + "/conf.db", schema}},
+		{true, []string{"/usr/sbin/ovsdb-server", run + "/conf.db", "--remote=p" + socket, "-vfile:off"}},
+		{true, []string{"/usr/sbin/ovs-vswitchd", socket, "--enable-dummy=override", "--disable-system", "-vfile:off",
+			"--unixctl=" + run + "/vswitchd.ctl"}},
+		{false, []string{"/usr/bin/ovs-vsctl", "--db=" + socket, "--retry", "--no-wait", "init"}},
+		{false, []string{"/usr/bin/ovs-vsctl", "--db=" + socket, "--timeout=120", "add-br", "br0", "--", "set", "bridge",
+			"br0", "datapath_type=dummy"}},
+		{false, []string{"/usr/bin/ovs-appctl", "--target=" + run + "/vswitchd.ctl", "dpif/show"}},
+	}
+	for _, step := range steps {
+		c := emulated(ctx, root, step.args...)
+		if step.daemon {
+			if err := c.Start(); err != nil {
+				return err
+			}
+			defer func() {
+				c.Process.Kill()
+				c.Wait()
+			}()
+			continue
+		}
+		out, err := c.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(step.args, " "), err, out)
+		}
+		fmt.Printf("%s:\n%s", filepath.Base(step.args[0]), out)
+	}
+	return nil
+}
