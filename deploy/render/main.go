@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tombolo-net/tombolo/build/keys"
 	"github.com/tombolo-net/tombolo/deploy/charts"
 	agentconfig "github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/gates"
@@ -214,9 +215,21 @@ func derived(out string) error {
 	own["boards"] = map[string]any{"type": "boolean", "description": "make ConfigMaps with dashboards for Grafana"}
 	agent["withOtherCNI"] = map[string]any{"type": "boolean",
 		"description": "install although the cluster or a Node has another CNI plugin"}
+	agentKeys, err := keys.Agent(".")
+	if err != nil {
+		return err
+	}
+	controllerKeys, err := keys.Controller(".")
+	if err != nil {
+		return err
+	}
 	schemas := map[string]map[string]any{charts.Agent: agent, charts.Multicluster: controllerSchema()}
+	lists := map[string][]keys.Key{charts.Agent: agentKeys, charts.Multicluster: controllerKeys}
 	for name, properties := range schemas {
 		properties["images"] = imagesSchema
+		if err := describe(name, properties, lists[name]); err != nil {
+			return err
+		}
 		text, err := json.MarshalIndent(map[string]any{
 			"$schema": "https://json-schema.org/draft-07/schema#", "title": "Values of chart " + name,
 			"type": "object", "additionalProperties": false, "properties": properties,
