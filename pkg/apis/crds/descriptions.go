@@ -127,7 +127,7 @@ func describeBelow(schema map[string]any, path string, texts map[string]string, 
 
 // matches reports whether a path matches a pattern. A star stands for one name, and at the beginning for any path.
 func matches(pattern, path string) bool {
-	if rest, any := strings.CutPrefix(pattern, "*."); any {
+	if rest, anywhere := strings.CutPrefix(pattern, "*."); anywhere {
 		return strings.HasSuffix(path, "."+rest)
 	}
 	want, have := strings.Split(pattern, "."), strings.Split(path, ".")
