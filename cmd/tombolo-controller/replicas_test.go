@@ -1,4 +1,4 @@
-package program
+package main
 
 import (
 	"bytes"
@@ -43,7 +43,7 @@ const asController = "TOMBOLO_TEST_AS_CONTROLLER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asController) != "" {
-		os.Exit(Run())
+		os.Exit(run())
 	}
 	os.Exit(m.Run())
 }
@@ -63,7 +63,7 @@ func TestReplicas(t *testing.T) {
 	ctx := t.Context()
 	// ClusterIPs that this process can listen at, in place of a Service proxy.
 	cidr := fmt.Sprintf("127.%d.%d.0/24", 16+rand.IntN(200), rand.IntN(256))
-	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: cidr})
+	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: cidr})
 	scheme, err := leader.Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestReplicas(t *testing.T) {
 // install makes what the manifest has but for the Deployment.
 func install(t *testing.T, admin client.Client) {
 	t.Helper()
-	manifest, err := os.ReadFile("../../../deploy/multicluster/v1.5/antrea-multicluster-leader-namespaced.yml")
+	manifest, err := os.ReadFile("../../deploy/multicluster/v1.5/antrea-multicluster-leader-namespaced.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
