@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 )
 
 // kubernetes is Kubernetes' own reference.
-const kubernetes = "https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.36/"
+const kubernetes = "https://kubernetes.io/docs/reference/kubernetes-api/"
 
 // known are structures of Kubernetes, and kinds inside others. The page has them once. A schema is one of them if it
 // has these fields.
@@ -33,7 +34,7 @@ var known = []struct {
 	{"Condition", []string{"lastTransitionTime", "message", "reason", "status"},
 		"is one fact about an object: its `type`, `status` (`True`, `False` or `Unknown`), `reason` in one word, and " +
 			"`message`. `lastTransitionTime` is the time when the status became so. `observedGeneration`, if there is one, is " +
-			"the generation of the object that the fact is about. [Reasons](reasons.md) are listed"},
+			"the generation of the object that the fact is about. [Reasons](reasons.md) has remedies"},
 	{"ObjectReference", []string{"fieldPath", "kind", "name", "resourceVersion", "uid"},
 		"names another object by `kind`, `namespace` and `name`; further fields are optional"},
 	{"ServiceSpec", []string{"clusterIP", "externalName", "ports", "selector"},
@@ -93,7 +94,7 @@ func kinds(root string, p *page) error {
 			continue // the page has the kind
 		}
 		p.section(3, k.name)
-		p.prose("A " + k.name + " " + k.about + ".")
+		p.prose(k.name + " " + k.about + ".")
 	}
 	p.text("[Kubernetes' reference](%s) has all their fields.", kubernetes)
 	return nil
@@ -134,6 +135,9 @@ func (p *page) kind(crd *apiextensionsv1.CustomResourceDefinition) {
 		f.below("", *schema)
 	}
 }
+
+// ofPart begins the comment of the type of a spec or status.
+var ofPart = regexp.MustCompile(`^\w+(Spec|Status) (is|are) `)
 
 // fields lists the fields of one kind.
 type fields struct {
@@ -179,7 +183,8 @@ func (f *fields) field(path string, s apiextensionsv1.JSONSchemaProps, required 
 	}
 	about := cmp.Or(s.Description, inner.Description)
 	last := strings.TrimSuffix(name[strings.LastIndex(name, ".")+1:], "[]")
-	f.rows.described(f.of+" "+name, entry{code(name) + star, kind, plain(comments.About(about, last))})
+	meaning := comments.About(ofPart.ReplaceAllString(about, ""), last)
+	f.rows.described(f.of+" "+name, entry{code(name) + star, kind, plain(meaning)})
 	if structure(*inner) == "" {
 		f.below(path, *inner)
 	}
