@@ -205,6 +205,7 @@ generate: ## write generated files anew
 	go generate ./...
 	go run ./deploy/render
 	cd deploy/boards && go run . $(ROOT)
+	go run ./build/reference
 
 verify: generate ## fail when generated files are not what `make generate` writes
 	@git diff --exit-code -- . || { echo 'run `make generate` and commit the result'; exit 1; }

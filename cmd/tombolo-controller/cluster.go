@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -15,21 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cluster/warnings"
 )
 
-// clusterCommand runs what every cluster has once, in a ClusterSet or not.
-func clusterCommand(logTo func()) *cobra.Command {
-	var health string
-	cmd := &cobra.Command{
-		Use: "cluster", Short: "Run in every cluster: report what its Nodes do not serve, give Services addresses of " +
-			"ExternalIPPools, and write the state of VirtualNetworks", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			logTo()
-			return runCluster(cmd.Context(), health)
-		},
-	}
-	cmd.Flags().StringVar(&health, "health", ":8080", "address of /healthz and /readyz; 0 for none")
-	return cmd
-}
-
+// runCluster runs the controllers that every cluster has once, in a ClusterSet or not.
 func runCluster(ctx context.Context, health string) error {
 	namespace, kube, err := environment("cluster")
 	if err != nil {

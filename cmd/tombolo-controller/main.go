@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
-	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/tombolo-net/tombolo/cmd/tombolo-controller/flags"
 	"github.com/tombolo-net/tombolo/pkg/certs"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
@@ -36,44 +36,32 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	var file string
-	var verbosity int
-	root := &cobra.Command{
-		Use: "tombolo-controller", Short: "Join Kubernetes clusters into a ClusterSet", Version: version.String(),
-		SilenceUsage: true, SilenceErrors: true,
-	}
-	root.PersistentFlags().StringVar(&file, "config", "", "configuration file of kind MultiClusterConfig")
-	root.PersistentFlags().IntVar(&verbosity, "v", 0, "log verbosity: 0 logs changes, 1 and more also logs their reasons")
-	logTo := func() {
-		level := slog.LevelInfo
-		if verbosity > 0 {
-			level = slog.LevelDebug
-		}
-		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
-		ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
-	}
-	command := func(role webhook.Role, short string,
-		setup func(ctrl.Manager, config.Config, string) error) *cobra.Command {
-		return &cobra.Command{Use: string(role), Short: short, Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				logTo()
-				return control(cmd.Context(), role, file, setup)
-			}}
-	}
-	root.AddCommand(
-		command(webhook.Leader, "Run in the leader cluster, once for each Common Area", leader.SetupWithManager),
-		command(webhook.Member, "Run in a member cluster", func(mgr ctrl.Manager, cfg config.Config, namespace string) error {
-			return member.SetupFollowing(mgr, cfg, file, namespace)
-		}),
-		clusterCommand(logTo),
-		policyCommand(logTo),
-		observeCommand(logTo),
-	)
-	if err := root.ExecuteContext(ctx); err != nil {
+	command := flags.Command(flags.Run{
+		Log: logTo, Cluster: runCluster, Policy: runPolicy, Observe: runObserve,
+		Leader: func(ctx context.Context, file string) error {
+			return control(ctx, webhook.Leader, file, leader.SetupWithManager)
+		},
+		Member: func(ctx context.Context, file string) error {
+			return control(ctx, webhook.Member, file, func(mgr ctrl.Manager, cfg config.Config, namespace string) error {
+				return member.SetupFollowing(mgr, cfg, file, namespace)
+			})
+		},
+	})
+	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "tombolo-controller:", err)
 		return 1
 	}
 	return 0
+}
+
+// logTo makes the log of the process. Verbosity 1 and more logs reasons as well.
+func logTo(verbosity int) {
+	level := slog.LevelInfo
+	if verbosity > 0 {
+		level = slog.LevelDebug
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 }
 
 // control runs one controller until ctx ends.

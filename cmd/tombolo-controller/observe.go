@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,37 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tombolo-net/tombolo/cmd/tombolo-controller/flags"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/certs"
-	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 	"github.com/tombolo-net/tombolo/pkg/observe/relay"
 	"github.com/tombolo-net/tombolo/pkg/observe/reverse"
 	"github.com/tombolo-net/tombolo/pkg/observe/traceflow"
 )
 
-// observeFlags are the flags of the command observe.
-type observeFlags struct{ health, listen, agents string }
-
-// observeCommand runs the relay, by which people and programs ask the agents of all Nodes.
-func observeCommand(logTo func()) *cobra.Command {
-	var f observeFlags
-	cmd := &cobra.Command{
-		Use: "observe", Short: "Run the relay: let people and programs ask the agents of all Nodes at one place",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			logTo()
-			return runObserve(cmd.Context(), f)
-		},
-	}
-	cmd.Flags().StringVar(&f.health, "health", ":8080", "address of /healthz and /readyz; 0 for none")
-	cmd.Flags().StringVar(&f.listen, "listen", fmt.Sprintf(":%d", api.RelayPort), "address for agents and readers, TLS")
-	cmd.Flags().StringVar(&f.agents, "agents", "system:serviceaccount:kube-system:antrea-agent",
-		"user name of the agents' ServiceAccount")
-	return cmd
-}
-
-func runObserve(ctx context.Context, f observeFlags) error {
+// runObserve runs the relay, by which people and programs ask the agents of all Nodes.
+func runObserve(ctx context.Context, f flags.Observe) error {
 	namespace, kube, err := environment("observe")
 	if err != nil {
 		return err
@@ -64,14 +43,14 @@ func runObserve(ctx context.Context, f observeFlags) error {
 	}
 	certificate := &certs.Certificate{Client: writer, Namespace: namespace, Names: relay.CertificateNames()}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: scheme, HealthProbeBindAddress: f.health, Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, HealthProbeBindAddress: f.Health, Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	r, err := relay.New(relay.Options{Config: kube, Agents: f.agents, TLS: certificate.TLS, Registry: registry,
+	r, err := relay.New(relay.Options{Config: kube, Agents: f.Agents, TLS: certificate.TLS, Registry: registry,
 		Log: slog.Default()})
 	if err != nil {
 		return err
@@ -87,7 +66,7 @@ func runObserve(ctx context.Context, f observeFlags) error {
 		mgr.Add(everyReplica(func(ctx context.Context) error { return traceflows.AddWhenServed(ctx, mgr) })),
 		mgr.Add(certificate),
 		mgr.Add(everyReplica(func(ctx context.Context) error {
-			listener, err := (&net.ListenConfig{KeepAliveConfig: reverse.KeepAlive}).Listen(ctx, "tcp", f.listen)
+			listener, err := (&net.ListenConfig{KeepAliveConfig: reverse.KeepAlive}).Listen(ctx, "tcp", f.Listen)
 			if err != nil {
 				return fmt.Errorf("listen for agents and readers: %w", err)
 			}

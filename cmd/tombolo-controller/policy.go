@@ -8,36 +8,18 @@ import (
 	"os"
 	"time"
 
-	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/tombolo-net/tombolo/cmd/tombolo-controller/flags"
 	"github.com/tombolo-net/tombolo/pkg/certs"
 	"github.com/tombolo-net/tombolo/pkg/cluster/policystatus"
 )
 
-// policyCommand runs what every cluster has once for its policies.
-func policyCommand(logTo func()) *cobra.Command {
-	var health, bind, host string
-	var port int
-	cmd := &cobra.Command{
-		Use: "policy", Short: "Run in every cluster: write the status of policies and groups, and check what is written " +
-			"of them", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			logTo()
-			return runPolicy(cmd.Context(), health, bind, host, port)
-		},
-	}
-	cmd.Flags().StringVar(&health, "health", ":8080", "address of /healthz and /readyz; 0 for none")
-	cmd.Flags().StringVar(&bind, "metrics", "0", "address of /metrics; 0 for none")
-	cmd.Flags().StringVar(&host, "webhook-host", "", "address that the webhooks listen at; all of them without it")
-	cmd.Flags().IntVar(&port, "webhook-port", 9443, "port of the webhooks")
-	return cmd
-}
-
-func runPolicy(ctx context.Context, health, bind, host string, port int) error {
+// runPolicy runs the controller that every cluster has once for its policies.
+func runPolicy(ctx context.Context, f flags.Policy) error {
 	namespace, kube, err := environment("policy")
 	if err != nil {
 		return err
@@ -61,10 +43,10 @@ func runPolicy(ctx context.Context, health, bind, host string, port int) error {
 		RenewDeadline:                 &renew,
 		RetryPeriod:                   &retry,
 		LeaderElectionReleaseOnCancel: true, // the process ends when the manager has stopped
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port,
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: f.WebhookHost, Port: f.WebhookPort,
 			TLSOpts: []func(*tls.Config){certificate.TLS}}),
-		HealthProbeBindAddress: health,
-		Metrics:                metricsserver.Options{BindAddress: bind},
+		HealthProbeBindAddress: f.Health,
+		Metrics:                metricsserver.Options{BindAddress: f.Metrics},
 	})
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)

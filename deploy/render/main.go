@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/tombolo-net/tombolo/build/keys"
 	"github.com/tombolo-net/tombolo/deploy/charts"
 	"github.com/tombolo-net/tombolo/deploy/manifest"
 	"github.com/tombolo-net/tombolo/pkg/gates"
@@ -57,13 +58,13 @@ func derived(out string) error {
 		}
 	}
 	for name, values := range map[string]struct {
-		schema     schema
-		declaredIn string
+		schema   schema
+		declared func(root string) ([]keys.Key, error)
 	}{
-		charts.Agent:        {agentSchema(), agentKeys},
-		charts.Multicluster: {controllerSchema(), controllerKeys},
+		charts.Agent:        {agentSchema(), keys.Agent},
+		charts.Multicluster: {controllerSchema(), keys.Controller},
 	} {
-		if err := complete(name, values.declaredIn, values.schema); err != nil {
+		if err := complete(name, values.declared, values.schema); err != nil {
 			return err
 		}
 		text, err := json.MarshalIndent(map[string]any{

@@ -9,15 +9,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/tombolo-net/tombolo/build/keys"
 	"github.com/tombolo-net/tombolo/deploy/manifest"
 	agentconfig "github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
-)
-
-// Packages whose type Config declares the keys that charts have as values.
-const (
-	agentKeys      = "pkg/agent/config"
-	controllerKeys = "pkg/multicluster/config"
 )
 
 // schema is a JSON schema.
@@ -159,7 +154,7 @@ func podsSchema(workload string, others ...string) schema {
 
 // complete adds the defaults of a chart's values.yaml to the schemas of its values. Values that are keys of a
 // configuration get the comments of the fields that declare them as descriptions.
-func complete(chart, declaredIn string, values schema) error {
+func complete(chart string, declared func(root string) ([]keys.Key, error), values schema) error {
 	text, err := os.ReadFile(filepath.Join(manifest.Charts, chart, "values.yaml"))
 	if err != nil {
 		return err
@@ -168,9 +163,16 @@ func complete(chart, declaredIn string, values schema) error {
 	if err := yaml.Unmarshal(text, &defaults); err != nil {
 		return fmt.Errorf("chart %s: values.yaml: %w", chart, err)
 	}
-	fields, err := comments(declaredIn)
+	list, err := declared(".")
 	if err != nil {
 		return err
+	}
+	fields := map[string]string{}
+	for _, k := range list {
+		fields[k.Path] = k.Meaning
+		if k.Alias != "" {
+			fields[k.Alias] = "old name of " + k.Path
+		}
 	}
 	describe("", values, defaults, fields)
 	return nil

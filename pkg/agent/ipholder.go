@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// leaseOfIP is the label of the Lease of an address, and leasePrefix the beginning of its name. The
-	// ValidatingAdmissionPolicy tombolo-external-ips lets agents write no other Leases.
-	leaseOfIP   = "tombolo.io/external-ip"
+	// leaseOfIP is the label of the Lease by which one Node holds an address of an ExternalIPPool. The agents write it.
+	// The ValidatingAdmissionPolicy tombolo-external-ips lets them write no other Leases.
+	leaseOfIP = "tombolo.io/external-ip"
+	// leasePrefix is the beginning of the name of such a Lease.
 	leasePrefix = "tombolo-ip-"
 
 	// holdEvery is how often a Lease is read. Its holder renews it each second time.

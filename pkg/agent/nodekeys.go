@@ -13,14 +13,15 @@ import (
 
 // Annotations of a Node.
 const (
-	// nodeKey is the key that its agent has.
+	// nodeKey is the annotation of a Node with the public WireGuard key of its agent. The agent writes it.
 	nodeKey = "node.antrea.io/wireguard-public-key"
-	// nextNodePort is the annotation with the UDP port for further sessions while a key changes. nextNodeKey is the
-	// annotation with the next key.
+	// nextNodePort is the annotation of a Node with the UDP port for further sessions while a key changes. The agent
+	// writes it.
 	nextNodePort = "tombolo.io/wireguard-next-port"
-	nextNodeKey  = "tombolo.io/wireguard-next-public-key"
-	// nodeKeyNotBefore is an annotation that the administrator sets, with an RFC 3339 time. A key that is older than that
-	// is replaced.
+	// nextNodeKey is the annotation of a Node with the next public key while a key changes. The agent writes it.
+	nextNodeKey = "tombolo.io/wireguard-next-public-key"
+	// nodeKeyNotBefore is the annotation of a Node with a time in the format of RFC 3339. An older WireGuard key of the
+	// Node is replaced. The administrator writes it.
 	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
 )
 

@@ -106,7 +106,8 @@ func hintsOf(h *discoveryv1.EndpointHints) *Hints {
 // ZoneOf returns the zone of a Node, "" if its labels have no zone.
 func ZoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 
-// LabelProxyName names the proxy that serves a Service (k8s.io/kubernetes/pkg/proxy/apis).
+// LabelProxyName on a Service names another proxy that serves it. Tombolo leaves such a Service alone. The name is of
+// k8s.io/kubernetes/pkg/proxy/apis.
 const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // IsOthers reports whether a Service has a label with which kube-proxy leaves it alone.

@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// AnnotationNetwork of an isolated Namespace names the TenantNetwork of the ClusterSet that the Namespace joins. It is
+// AnnotationNetwork on an isolated Namespace names the TenantNetwork of the ClusterSet that the Namespace joins. It is
 // the consent of the Namespace. The TenantNetwork has to select the Namespace, too.
 const AnnotationNetwork = "tombolo.io/tenant-network"
 

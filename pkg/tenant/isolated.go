@@ -11,7 +11,11 @@ import (
 
 // Labels and annotations of Namespaces, as of Contrail CN2.
 const (
-	LabelIsolated            = "core.juniper.net/isolated-namespace"
+	// LabelIsolated on a Namespace isolates it, with the value true: its Pods are in a network of their own. It needs the
+	// agents' feature gate TenantNetworks.
+	LabelIsolated = "core.juniper.net/isolated-namespace"
+	// AnnotationForwardingMode on an isolated Namespace lets its Pods reach destinations outside of the Pods' network,
+	// with the value fabric-snat. They have the address of their Node there.
 	AnnotationForwardingMode = "core.juniper.net/forwarding-mode"
 )
 

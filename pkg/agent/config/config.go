@@ -13,7 +13,7 @@ import (
 )
 
 // Config is the agent's configuration. Each field's tags are its declaration: the key in the file, the default, and the
-// allowed values.
+// allowed values. The field's comment is the meaning in the reference and in the schema of the chart's values.
 //
 //	key      name in the file
 //	default  as it would be written in the file; the zero value when absent
@@ -26,46 +26,72 @@ import (
 //	effect   "none": the key has no effect in this version, other values than the default are a
 //	         Warning with the text of `why`
 type Config struct {
-	// FeatureGates holds the gates that the file names. Use Enabled to ask for one.
+	// FeatureGates are the feature gates that differ from their defaults, each true or false.
 	FeatureGates map[string]bool `key:"featureGates"`
 
-	OVSBridge       string `key:"ovsBridge" default:"br-int" is:"link"`
+	// OVSBridge is the name of the bridge of Open vSwitch.
+	OVSBridge string `key:"ovsBridge" default:"br-int" is:"link"`
+	// OVSDatapathType is the datapath of the bridge: the kernel's (system), or the userspace one (netdev), which needs
+	// transportInterface.
 	OVSDatapathType string `key:"ovsDatapathType" default:"system" oneof:"system,netdev"`
-	HostGateway     string `key:"hostGateway" default:"antrea-gw0" is:"link"`
+	// HostGateway is the name of the Node's own port at the bridge.
+	HostGateway string `key:"hostGateway" default:"antrea-gw0" is:"link"`
 
-	TrafficEncapMode      string `key:"trafficEncapMode" default:"encap" oneof:"encap,noEncap,hybrid,networkPolicyOnly" refused:"networkPolicyOnly"`
-	TunnelType            string `key:"tunnelType" default:"geneve" oneof:"geneve,vxlan,gre,stt" refused:"stt"`
-	TunnelPort            int    `key:"tunnelPort" min:"0" max:"65535"` // 0: the protocol's own
-	TunnelCsum            bool   `key:"tunnelCsum"`
+	// TrafficEncapMode is how packets of Pods travel between Nodes: through tunnels (encap), routed by the Nodes and their
+	// network (noEncap), or through tunnels only between subnets (hybrid).
+	TrafficEncapMode string `key:"trafficEncapMode" default:"encap" oneof:"encap,noEncap,hybrid,networkPolicyOnly" refused:"networkPolicyOnly"`
+	// TunnelType is the protocol of tunnels. All clusters of a ClusterSet need the same one.
+	TunnelType string `key:"tunnelType" default:"geneve" oneof:"geneve,vxlan,gre,stt" refused:"stt"`
+	// TunnelPort is the UDP port of tunnels. 0 is the protocol's own port. All clusters of a ClusterSet need the same one.
+	TunnelPort int `key:"tunnelPort" min:"0" max:"65535"`
+	// TunnelCsum adds UDP checksums to the packets of tunnels.
+	TunnelCsum bool `key:"tunnelCsum"`
+	// TrafficEncryptionMode is the encryption of packets of Pods between the Nodes of the cluster.
 	TrafficEncryptionMode string `key:"trafficEncryptionMode" default:"none" oneof:"none,ipsec,wireGuard" refused:"ipsec"`
 
-	// 0: from the transport interface
-	DefaultMTU               int      `key:"defaultMTU" min:"0" max:"65535" refused:"1-575"`
-	TransportInterface       string   `key:"transportInterface" is:"link"`
-	TransportInterfaceCIDRs  []string `key:"transportInterfaceCIDRs" is:"cidr" refused:"any"`
-	NoSNAT                   bool     `key:"noSNAT"`
-	DisableTXChecksumOffload bool     `key:"disableTXChecksumOffload"`
-	SNATFullyRandomPorts     bool     `key:"snatFullyRandomPorts" effect:"none" why:"masquerading always picks ports at random"`
-	EnableBridgingMode       bool     `key:"enableBridgingMode" refused:"true"`
+	// DefaultMTU is the MTU of Pods. 0 is the MTU of the transport interface less the headers of tunnels.
+	DefaultMTU int `key:"defaultMTU" min:"0" max:"65535" refused:"1-575"`
+	// TransportInterface is the Node's interface for tunnels and routed packets. Without it, it is the one with the Node's
+	// InternalIP.
+	TransportInterface string `key:"transportInterface" is:"link"`
+	// TransportInterfaceCIDRs would choose the interface by its addresses.
+	TransportInterfaceCIDRs []string `key:"transportInterfaceCIDRs" is:"cidr" refused:"any"`
+	// NoSNAT leaves Pods their own address in packets to hosts outside of the Pods' network. Otherwise they get the
+	// Node's.
+	NoSNAT bool `key:"noSNAT"`
+	// DisableTXChecksumOffload lets the kernel compute checksums of Pods' packets in software.
+	DisableTXChecksumOffload bool `key:"disableTXChecksumOffload"`
+	SNATFullyRandomPorts     bool `key:"snatFullyRandomPorts" effect:"none" why:"masquerading always picks ports at random"`
+	// EnableBridgingMode would connect the Node's interface to the bridge.
+	EnableBridgingMode bool `key:"enableBridgingMode" refused:"true"`
 
-	PodCIDRs      string `key:"podCIDRs" is:"cidrs" effect:"none" why:"each Node's Pod range is its spec.podCIDRs"`
-	ServiceCIDR   string `key:"serviceCIDR" is:"cidr" refused:"IPv6"` // empty: from the cluster
+	PodCIDRs string `key:"podCIDRs" is:"cidrs" effect:"none" why:"each Node's Pod range is its spec.podCIDRs"`
+	// ServiceCIDR is the IPv4 range of ClusterIPs. Without it the agent reads the cluster's ServiceCIDR objects.
+	ServiceCIDR string `key:"serviceCIDR" is:"cidr" refused:"IPv6"`
+	// ServiceCIDRv6 is the IPv6 range of ClusterIPs. Without it the agent reads the cluster's ServiceCIDR objects.
 	ServiceCIDRv6 string `key:"serviceCIDRv6" is:"cidr" refused:"IPv4"`
 
+	// KubeAPIServerOverride is the URL of the API server for the agent. It is necessary without kube-proxy.
 	KubeAPIServerOverride string `key:"kubeAPIServerOverride" is:"url"`
-	DNSServerOverride     string `key:"dnsServerOverride" is:"servers"` // whose answers are learned
-	// seconds for which addresses of names are kept at least
+	// DNSServerOverride are addresses or ranges of the DNS servers from whose answers policies with names learn, separated
+	// by commas. Without it they are the Services of the cluster's DNS and the Node's own servers.
+	DNSServerOverride string `key:"dnsServerOverride" is:"servers"`
+	// FQDNCacheMinTTL is the number of seconds for which the agent keeps addresses of names at least, for policies with
+	// names.
 	FQDNCacheMinTTL int `key:"fqdnCacheMinTTL" min:"0"`
 
-	// of 127.0.0.1, where probes are answered; the API is on a unix socket
-	APIPort                 int  `key:"apiPort" default:"10350" min:"1" max:"65535"`
-	ClusterPort             int  `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
+	// APIPort is the port of 127.0.0.1 at which the agent answers the kubelet's probes. The agent's API is on a unix
+	// socket.
+	APIPort     int `key:"apiPort" default:"10350" min:"1" max:"65535"`
+	ClusterPort int `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
+	// EnablePrometheusMetrics serves metrics on the agent's socket.
 	EnablePrometheusMetrics bool `key:"enablePrometheusMetrics" default:"true"`
-	// packets a second of each kind from the switch to the agent; with 0 there are no such packets
+	// PacketInRate is the number of packets a second of each kind that the switch sends to the agent at most. With 0 it
+	// sends no such packets.
 	PacketInRate    int    `key:"packetInRate" default:"5000" min:"0" max:"1000000"`
 	TLSCipherSuites string `key:"tlsCipherSuites" effect:"none" why:"the agent serves its API on a unix socket"`
 	TLSMinVersion   string `key:"tlsMinVersion" effect:"none" why:"the agent serves its API on a unix socket"`
-	// always nftables here; both are accepted
+	// HostNetworkMode names the tool for the host's rules. The agent takes both values, and always uses nftables.
 	HostNetworkMode string `key:"hostNetworkMode" default:"iptables" oneof:"iptables,nftables"`
 
 	AntreaProxy             AntreaProxy             `key:"antreaProxy"`
@@ -85,33 +111,43 @@ type Config struct {
 
 // AntreaProxy configures Services. This version always serves ClusterIPs itself.
 type AntreaProxy struct {
+	// Enable serves ClusterIPs by the agent, in place of kube-proxy. It is always on.
 	Enable bool `key:"enable" default:"true" refused:"false"`
-	// NodePorts, load balancers' addresses and externalIPs
+	// ProxyAll also serves NodePorts, addresses of load balancers, and externalIPs.
 	ProxyAll bool `key:"proxyAll"`
-	// ranges of the Node's addresses that serve NodePorts; empty: all addresses
-	NodePortAddresses    []string `key:"nodePortAddresses" is:"cidr"`
-	SkipServices         []string `key:"skipServices" refused:"any"`
-	ProxyLoadBalancerIPs bool     `key:"proxyLoadBalancerIPs" default:"true"`
-	// listens neither at healthCheckNodePorts nor at 10256
-	DisableServiceHealthCheckServer bool   `key:"disableServiceHealthCheckServer"`
-	ServiceProxyName                string `key:"serviceProxyName" refused:"any"`
-	DefaultLoadBalancerMode         string `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancers have no DSR in this version"`
+	// NodePortAddresses are ranges. Only addresses of the Node inside them serve NodePorts. Without ranges all addresses
+	// do.
+	NodePortAddresses []string `key:"nodePortAddresses" is:"cidr"`
+	// SkipServices would leave Services to another proxy.
+	SkipServices []string `key:"skipServices" refused:"any"`
+	// ProxyLoadBalancerIPs serves the addresses of load balancers, if proxyAll is on.
+	ProxyLoadBalancerIPs bool `key:"proxyLoadBalancerIPs" default:"true"`
+	// DisableServiceHealthCheckServer closes the listeners for health checks of load balancers: healthCheckNodePort of
+	// Services, and port 10256.
+	DisableServiceHealthCheckServer bool `key:"disableServiceHealthCheckServer"`
+	// ServiceProxyName would limit the agent to Services with this label.
+	ServiceProxyName        string `key:"serviceProxyName" refused:"any"`
+	DefaultLoadBalancerMode string `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancers have no DSR in this version"`
 }
 
 // Multicluster configures this cluster's part in a ClusterSet. It has an effect only with the feature gate
 // Multicluster; see Config.MulticlusterGateway.
 type Multicluster struct {
+	// EnableGateway lets the Nodes take part in traffic between clusters. It needs the feature gate Multicluster.
 	EnableGateway bool `key:"enableGateway" alias:"enable"`
-	// of Gateways and ClusterInfoImports; empty: the agent's own
+	// Namespace is the Namespace of Gateways and ClusterInfoImports. Without it, it is the agent's own.
 	Namespace string `key:"namespace"`
-	// policies with scope ClusterSet; see Config.StretchedPolicies
+	// EnableStretchedNetworkPolicy applies policies with scope ClusterSet to the Pods of other clusters.
 	EnableStretchedNetworkPolicy bool `key:"enableStretchedNetworkPolicy"`
-	EnablePodToPodConnectivity   bool `key:"enablePodToPodConnectivity"`
-	// PreserveClientIP is for connections between Pods of clusters; package peering describes the values.
+	// EnablePodToPodConnectivity lets Pods of other clusters be reached at their own addresses.
+	EnablePodToPodConnectivity bool `key:"enablePodToPodConnectivity"`
+	// PreserveClientIP is the address that servers see in connections between Pods of two clusters. With auto it is the
+	// client Pod's own where both clusters can keep it, else its Gateway's. With always it is the client Pod's own, and
+	// Pods of clusters that cannot keep it are not reached. With never it is the Gateway's.
 	PreserveClientIP string `key:"preserveClientIP" default:"auto"  oneof:"auto,always,never"`
-	// see Config.EncryptsPeers
+	// TrafficEncryptionMode is the encryption of packets between clusters.
 	TrafficEncryptionMode string `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"`
-	// with clusters that announce a WireGuard key, in plain text
+	// AllowUnencryptedPeers lets packets go in plain text to clusters that announce a WireGuard key.
 	AllowUnencryptedPeers bool                  `key:"allowUnencryptedPeers"`
 	WireGuard             MulticlusterWireGuard `key:"wireGuard"`
 	BFD                   BFD                   `key:"bfd"`
@@ -120,8 +156,10 @@ type Multicluster struct {
 // BFD configures how the ways to several Gateways are watched: a way is down if no packet has come through it for
 // interval × multiplier. Values out of range are a Warning, and the default is used.
 type BFD struct {
-	Interval   time.Duration `key:"interval" default:"100ms"` // MinBFDInterval to MaxBFDInterval
-	Multiplier int           `key:"multiplier" default:"3"`   // MinBFDMultiplier to MaxBFDMultiplier
+	// Interval is the time between two packets of BFD on a way, from 10ms to 10s.
+	Interval time.Duration `key:"interval" default:"100ms"`
+	// Multiplier is the number of intervals without a packet after which a way is down, from 2 to 50.
+	Multiplier int `key:"multiplier" default:"3"`
 }
 
 // Bounds of BFD.
@@ -134,11 +172,13 @@ const (
 
 // MulticlusterWireGuard configures encryption between clusters.
 type MulticlusterWireGuard struct {
+	// Port is the UDP port of WireGuard between clusters. A second one is in use while a key changes.
 	Port int `key:"port" default:"51821" min:"1" max:"65535"`
 }
 
 // WireGuard configures encryption between Nodes.
 type WireGuard struct {
+	// Port is the UDP port of WireGuard between Nodes. A second one is in use while a key changes.
 	Port int `key:"port" default:"51820" min:"1" max:"65535"`
 }
 
@@ -163,13 +203,18 @@ type Egress struct {
 
 // FlowExporter configures flow records. It has an effect only with the feature gate FlowExporter.
 type FlowExporter struct {
-	Enable            bool   `key:"enable"`
-	FlowCollectorAddr string `key:"flowCollectorAddr" default:"flow-aggregator/flow-aggregator:14739:grpc"` // HOST:PORT:PROTOCOL
-	// PEM of the CA that signs the collector's certificate; empty: the system's
-	FlowCollectorCA         string        `key:"flowCollectorCA"`
-	FlowPollInterval        time.Duration `key:"flowPollInterval" default:"5s" effect:"none" why:"the datapath reports connections to this version, which does not poll them"`
-	ActiveFlowExportTimeout time.Duration `key:"activeFlowExportTimeout" default:"5s"` // MinFlowExportTimeout at least
-	IdleFlowExportTimeout   time.Duration `key:"idleFlowExportTimeout" default:"15s"`
+	// Enable sends flow records by IPFIX. It needs the feature gate FlowExporter.
+	Enable bool `key:"enable"`
+	// FlowCollectorAddr is the collector, as HOST:PORT:PROTOCOL. HOST may be NAMESPACE/SERVICE.
+	FlowCollectorAddr string `key:"flowCollectorAddr" default:"flow-aggregator/flow-aggregator:14739:grpc"`
+	// FlowCollectorCA is the certificate in PEM of the CA that signs the collector's certificate. Without it the system's
+	// CAs count.
+	FlowCollectorCA  string        `key:"flowCollectorCA"`
+	FlowPollInterval time.Duration `key:"flowPollInterval" default:"5s" effect:"none" why:"the datapath reports connections to this version, which does not poll them"`
+	// ActiveFlowExportTimeout is the time between two records of a connection that lasts, 1s or more.
+	ActiveFlowExportTimeout time.Duration `key:"activeFlowExportTimeout" default:"5s"`
+	// IdleFlowExportTimeout is the time without a packet after which the record of a connection is sent, 1s or more.
+	IdleFlowExportTimeout time.Duration `key:"idleFlowExportTimeout" default:"15s"`
 }
 
 // MinFlowExportTimeout is the least value of both timeouts.
@@ -184,18 +229,24 @@ type Multicast struct {
 
 // Observe configures the records of connections and of dropped packets.
 type Observe struct {
-	Drops bool `key:"drops" default:"true"` // dropped packets are recorded at all times
-	// records of connections begin while a reader asks for them; off: never
+	// Drops records dropped packets at all times.
+	Drops bool `key:"drops" default:"true"`
+	// Connections records connections while a reader asks for them (auto), or never (off).
 	Connections string `key:"connections" default:"auto" oneof:"auto,off"`
-	HistoryMiB  int    `key:"historyMiB" default:"16" min:"1" max:"1024"` // memory for the newest records
+	// HistoryMiB is the memory in MiB for the newest records.
+	HistoryMiB int `key:"historyMiB" default:"16" min:"1" max:"1024"`
 }
 
 // AuditLogging configures the log files of policies.
 type AuditLogging struct {
-	MaxSize    int  `key:"maxSize" default:"500" min:"0"`  // megabytes that a file may have; 0: 100
-	MaxBackups int  `key:"maxBackups" default:"3" min:"0"` // older files that stay; 0: all
-	MaxAge     int  `key:"maxAge" default:"28" min:"0"`    // days that they stay; 0: for ever
-	Compress   bool `key:"compress" default:"true"`        // them
+	// MaxSize is the size in megabytes at which a log file of policies is rotated. 0 is 100.
+	MaxSize int `key:"maxSize" default:"500" min:"0"`
+	// MaxBackups is the number of older log files that stay. With 0 all stay.
+	MaxBackups int `key:"maxBackups" default:"3" min:"0"`
+	// MaxAge is the number of days that older log files stay. With 0 they stay for ever.
+	MaxAge int `key:"maxAge" default:"28" min:"0"`
+	// Compress compresses older log files with gzip.
+	Compress bool `key:"compress" default:"true"`
 }
 
 // SecondaryNetwork configures bridges for further interfaces of Pods.
@@ -205,9 +256,12 @@ type SecondaryNetwork struct {
 
 // SecondaryBridge is one bridge of SecondaryNetwork.
 type SecondaryBridge struct {
-	BridgeName              string   `key:"bridgeName" is:"link"`
-	PhysicalInterfaces      []string `key:"physicalInterfaces" is:"link"`
-	EnableMulticastSnooping bool     `key:"enableMulticastSnooping"`
+	// BridgeName is the name of a bridge.
+	BridgeName string `key:"bridgeName" is:"link"`
+	// PhysicalInterfaces are interfaces of the Node.
+	PhysicalInterfaces []string `key:"physicalInterfaces" is:"link"`
+	// EnableMulticastSnooping sends multicast packets only to ports that asked for them.
+	EnableMulticastSnooping bool `key:"enableMulticastSnooping"`
 }
 
 // HostNetworkAcceleration configures the flowtable of the host.

@@ -1,6 +1,6 @@
 // Command crds finishes the CustomResourceDefinitions that controller-gen has written: it removes the descriptions
-// that are not this repository's own, adds to kinds of other modules what their Go types do not say, bounds label
-// selectors, and adds versions of one schema.
+// that are not this repository's own, adds descriptions and missing parts to kinds of other modules,
+// bounds label selectors, and adds versions of one schema.
 //
 //	crds DIRECTORY SOURCE...
 //
@@ -51,6 +51,9 @@ func run(dir string, sources []string) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		finish(crd, own)
+		if err := describe(crd); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
 		out, err := yaml.Marshal(crd)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Annotations.
+// Annotations. Their comments are the meanings in the reference.
 const (
 	// AnnotationGateway on a Node makes it a candidate for the Multi-cluster Gateway. Its value has no effect.
 	AnnotationGateway = "multicluster.antrea.io/gateway"
@@ -36,42 +36,43 @@ const (
 	// AnnotationRangesPrefix is an annotation of the leader's ClusterSet. A cluster ID follows the prefix. It lists ranges
 	// of Services and Pods that only this member may announce.
 	AnnotationRangesPrefix = "ranges.multicluster.antrea.io/"
-	// AnnotationGatewaysPrefix is the same for addresses of gateways.
+	// AnnotationGatewaysPrefix is an annotation of the leader's ClusterSet. A cluster ID follows the prefix. It lists
+	// addresses that only this member's gateways may have.
 	AnnotationGatewaysPrefix = "gateways.multicluster.antrea.io/"
 	// AnnotationEndpointsPrefix is an annotation of the leader's ClusterSet. A cluster ID follows the prefix. It lists
 	// ranges in which that cluster may have endpoints although no cluster announces them. They are for a network that all
 	// clusters reach.
 	AnnotationEndpointsPrefix = "endpoints.multicluster.antrea.io/"
-	// AnnotationService on a ResourceExport of kind Service has the exported fields other than ports, as
-	// exportcheck.ServiceFacts.
+	// AnnotationService on a ResourceExport of kind Service has the exported fields other than ports as JSON.
 	AnnotationService = "multicluster.tombolo.io/service"
-	// AnnotationExported on a ResourceImport of kind ServiceImport has the labels and annotations of its ServiceImports, as
-	// exportcheck.Metadata.
+	// AnnotationExported on a ResourceImport of kind ServiceImport has the labels and annotations of its ServiceImports as
+	// JSON.
 	AnnotationExported = "multicluster.tombolo.io/exported"
-	// AnnotationSources on a ResourceImport of kind Endpoints lists the clusters of the subsets, as exportcheck.Source.
+	// AnnotationSources on a ResourceImport of kind Endpoints lists the clusters of the subsets as JSON.
 	AnnotationSources = "multicluster.tombolo.io/sources"
-	// AnnotationReady on a ResourceExport of kind Endpoints is the number of ready endpoints behind a Service's address
-	// (requests.ReadReady). EndpointSlices of imported Services have the same annotation for their endpoints.
+	// AnnotationReady on a ResourceExport of kind Endpoints is the number of ready endpoints behind a Service's address.
+	// EndpointSlices of imported Services have the same annotation for their endpoints.
 	AnnotationReady = "multicluster.tombolo.io/ready-endpoints"
-	// AnnotationRequests on a ServiceExport or a ServiceImport sets where requests go (requests.Mode). The leader copies the
-	// value of the exports to the ResourceImport of kind ServiceImport.
+	// AnnotationRequests on a ServiceExport or a ServiceImport sets where requests go: all, local or cluster-order. The
+	// leader copies the value of the exports to the ResourceImport of kind ServiceImport.
 	AnnotationRequests = "multicluster.tombolo.io/requests"
-	// AnnotationClusterOrder lists clusters for that, separated by commas. On the Service of an import the member controller
-	// writes the result: the clusters that come first, as in the label of the EndpointSlices.
+	// AnnotationClusterOrder on a ServiceExport or a ServiceImport lists clusters for requests with cluster-order. Commas
+	// separate them. On the Service of an import the member controller writes the result: the clusters that come first, as
+	// in the label of the EndpointSlices.
 	AnnotationClusterOrder = "multicluster.tombolo.io/cluster-order"
-	// AnnotationMinimumReady is the number of ready endpoints that is enough for that.
+	// AnnotationMinimumReady on a ServiceExport or a ServiceImport is the number of ready endpoints that is enough for
+	// local and cluster-order.
 	AnnotationMinimumReady = "multicluster.tombolo.io/minimum-ready"
 	// AnnotationReached on a ResourceExport of kind ClusterInfo lists the clusters that the exporter's Gateways reach,
-	// separated by commas (requests.ReadReached). It has only clusters whose ways BFD watches. The leader copies it to the
-	// ResourceImport.
+	// separated by commas. It has only clusters whose ways BFD watches. The leader copies it to the ResourceImport.
 	AnnotationReached = "multicluster.tombolo.io/reached"
-	// AnnotationKeptPods on a Gateway lists the ranges of this cluster's Pods that the leader passes on together with
-	// v1alpha1.FeaturePreserveClientIP, separated by commas. The member controller writes it.
+	// AnnotationKeptPods on a Gateway lists the ranges of this cluster's Pods that the leader passes on together with the
+	// feature PreserveClientIP, separated by commas. The member controller writes it.
 	AnnotationKeptPods = "multicluster.tombolo.io/kept-pod-ranges"
 	// AnnotationKeyNotBefore on a Gateway's Node is a time in the format of RFC 3339. An older WireGuard key is replaced.
 	AnnotationKeyNotBefore = "multicluster.tombolo.io/wireguard-key-not-before"
-	// AnnotationPhase on a Gateway is PhaseJoining, PhaseLeaving or PhaseLeft while the Gateway joins or leaves. The member
-	// controller writes it.
+	// AnnotationPhase on a Gateway is joining, leaving or left while the Gateway joins or leaves. The member controller
+	// writes it.
 	AnnotationPhase = "multicluster.tombolo.io/phase"
 	// AnnotationInsideIP on a Gateway is the address inside WireGuard at which its agent may receive traffic of other
 	// clusters. The member controller writes it and announces it to them.
@@ -86,20 +87,25 @@ const (
 
 // Labels of a ResourceExport.
 const (
-	LabelSourceName      = "sourceName"
+	// LabelSourceName on a ResourceExport is the name of the exported object.
+	LabelSourceName = "sourceName"
+	// LabelSourceNamespace on a ResourceExport is the Namespace of the exported object.
 	LabelSourceNamespace = "sourceNamespace"
+	// LabelSourceClusterID on a ResourceExport is the ID of the member that exports it.
 	LabelSourceClusterID = "sourceClusterID"
-	LabelSourceKind      = "sourceKind"
+	// LabelSourceKind on a ResourceExport is the kind of the exported object.
+	LabelSourceKind = "sourceKind"
 )
 
 // Finalizers.
 const (
-	// ResourceExportFinalizer is on every ResourceExport whose kind HaveFinalizer selects. The leader removes it when the
+	// ResourceExportFinalizer is on ResourceExports, but for kinds with many objects. The leader removes it when the
 	// ResourceImport no longer has the export.
 	ResourceExportFinalizer = "resourceexport.antrea.io/finalizer"
 	// ResourceExportFinalizerOld was used before v2.2 and is still honoured.
 	ResourceExportFinalizerOld = "resourceexport.finalizers.antrea.io"
-	// MemberClusterAnnounceFinalizerPrefix is followed by the member's cluster ID.
+	// MemberClusterAnnounceFinalizerPrefix is the beginning of a finalizer of a MemberClusterAnnounce. The member's cluster
+	// ID follows.
 	MemberClusterAnnounceFinalizerPrefix = "memberclusterannounce.finalizer.antrea.io/"
 )
 

@@ -43,11 +43,15 @@ type cluster struct {
 	antctl     bool        // tables are as documented of antctl
 }
 
-// Command returns the group mc: the documented commands and verify.
+// several has the commands that are given several clusters. The flags are for each cluster.
+type several struct{ flags *cluster }
+
+// Command returns the group mc: the documented commands, verify, up and down.
 func Command() *cobra.Command {
 	c := &cluster{}
 	mc := c.documented()
-	mc.AddCommand(c.verify(), c.up(), c.down())
+	all := &several{flags: c}
+	mc.AddCommand(all.verify(), all.up(), all.down())
 	return mc
 }
 

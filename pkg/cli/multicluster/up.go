@@ -31,7 +31,7 @@ type upFlags struct {
 }
 
 // up sets up a ClusterSet.
-func (c *cluster) up() *cobra.Command {
+func (c *several) up() *cobra.Command {
 	o := up.Options{Version: version.String()}
 	var flags upFlags
 	var dryRun, noVerify bool
@@ -80,7 +80,8 @@ func (c *cluster) up() *cobra.Command {
 				return nil
 			}
 			fmt.Fprintf(out, "%6.1fs  verifying; the set-up stays, whatever this finds\n", time.Since(start).Seconds())
-			return c.verified(cmd, names)
+			return c.runVerify(cmd, verifyOptions{Options: verify.Options{Agent: agentSettings,
+				Namespace: deploy.MemberNamespace, Limit: 3 * time.Minute}}, names)
 		},
 	}
 	cmd.Flags().StringVar(&o.ClusterSet, "clusterset", defaultClusterSet, "name of the ClusterSet")
@@ -108,9 +109,9 @@ func (c *cluster) up() *cobra.Command {
 }
 
 // down takes a ClusterSet down.
-func (c *cluster) down() *cobra.Command {
+func (c *several) down() *cobra.Command {
 	o := up.DownOptions{}
-	yes := false
+	var deletion cli.Deletion
 	cmd := &cobra.Command{
 		Use:   "down LEADER,MEMBER,...",
 		Short: "Take a ClusterSet down that `mc up` has set up",
@@ -124,9 +125,9 @@ func (c *cluster) down() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !yes && !o.DryRun {
-				return fmt.Errorf("this stops the traffic between %d clusters: give --yes to do it, or --dry-run to see what "+
-					"goes", len(clusters))
+			sure, err := deletion.Confirmed(cmd, func() ([]string, error) { return up.Removed(cmd.Context(), clusters, o) })
+			if err != nil || !sure {
+				return err
 			}
 			o.Report = reporter(cmd.OutOrStdout(), time.Now())
 			return up.Down(cmd.Context(), clusters, o)
@@ -134,14 +135,13 @@ func (c *cluster) down() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.ClusterSet, "clusterset", defaultClusterSet, "name of the ClusterSet")
 	cmd.Flags().BoolVar(&o.Agents, "agents", false, "remove agents and Open vSwitch too: Pods lose their network")
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be removed; change nothing")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	deletion.Flags(cmd)
 	return cmd
 }
 
 // sites opens the clusters that arguments name, and returns the names of their contexts too.
-func (c *cluster) sites(args []string) (clusters []up.Cluster, names []string, _ error) {
-	if c.server != "" {
+func (c *several) sites(args []string) (clusters []up.Cluster, names []string, _ error) {
+	if c.flags.server != "" {
 		return nil, nil, errors.New("--server is one cluster's: name clusters by contexts or kubeconfig files")
 	}
 	var faults []error
@@ -155,7 +155,7 @@ func (c *cluster) sites(args []string) (clusters []up.Cluster, names []string, _
 				faults = append(faults, fmt.Errorf("%q has a place without a cluster: separate clusters by one comma", arg))
 				continue
 			}
-			found, err := remote.Open(c.kubeconfig, name)
+			found, err := remote.Open(c.flags.kubeconfig, name)
 			if err != nil {
 				faults = append(faults, err)
 				continue
@@ -163,7 +163,7 @@ func (c *cluster) sites(args []string) (clusters []up.Cluster, names []string, _
 			if !given {
 				id = up.IDOf(found.Name)
 			}
-			c.configure(found.Config)
+			c.flags.configure(found.Config)
 			clusters = append(clusters, up.Cluster{ID: id, Config: found.Config})
 			names = append(names, name)
 		}
@@ -247,35 +247,4 @@ func reporter(out io.Writer, start time.Time) func(cluster, line string) {
 		defer one.Unlock()
 		fmt.Fprintf(out, "%6.1fs  %-12s  %s\n", time.Since(start).Seconds(), cmp.Or(cluster, "all"), line)
 	}
-}
-
-// verified verifies each pair of members.
-func (c *cluster) verified(cmd *cobra.Command, names []string) error {
-	members := make([]verify.Cluster, len(names))
-	for i, name := range names {
-		var err error
-		if members[i], err = c.member(name); err != nil {
-			return err
-		}
-	}
-	out, failed := cmd.OutOrStdout(), 0
-	for i, a := range members {
-		for _, b := range members[i+1:] {
-			results, err := verify.Run(cmd.Context(), a, b, verify.Options{Agent: agentSettings, Namespace: deploy.MemberNamespace, Limit: 3 * time.Minute,
-				Report: func(r verify.Result) { printResult(out, r) }})
-			if err != nil {
-				return err
-			}
-			for _, r := range results {
-				if r.Status == verify.Fail {
-					failed++
-				}
-			}
-		}
-	}
-	if failed > 0 {
-		fmt.Fprintf(out, "%d checks failed\n", failed)
-		return cli.ExitCode(1)
-	}
-	return nil
 }

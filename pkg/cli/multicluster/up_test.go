@@ -43,8 +43,8 @@ func TestUpArguments(t *testing.T) {
 		{"up a_=leader,west", []string{"invalid ClusterID \"a_\"", "give another one as ID=CONTEXT"}},
 		{"up leader,west", []string{"nothing was changed", "leader and west are one cluster",
 			"cluster leader: its API server https://127.0.0.1:1 does not answer", "cluster west: its API server"}},
-		{"down leader,west", []string{"this stops the traffic between 2 clusters: give --yes"}},
 		{"down leader,west --yes", []string{"nothing was changed", "cluster west: its API server"}},
+		{"down leader,west --dry-run", []string{"nothing was changed", "cluster leader: its API server"}},
 	} {
 		t.Run(row.words, func(t *testing.T) {
 			_, stderr, code := tombolo(t, append([]string{"tombolo", "mc", "-k", file}, strings.Fields(row.words)...)...)

@@ -33,7 +33,7 @@ type verifyOptions struct {
 }
 
 // verify checks members of a ClusterSet.
-func (c *cluster) verify() *cobra.Command {
+func (c *several) verify() *cobra.Command {
 	o := verifyOptions{Options: verify.Options{Agent: agentSettings}}
 	cmd := &cobra.Command{
 		Use:   "verify A B [MORE...]",
@@ -71,16 +71,16 @@ func (c *cluster) verify() *cobra.Command {
 }
 
 // checkVerify checks arguments and flags before any request.
-func (c *cluster) checkVerify(o verifyOptions, args []string) error {
+func (c *several) checkVerify(o verifyOptions, args []string) error {
 	switch {
 	case len(args) < 2:
 		return fmt.Errorf("mc verify needs A and B, which are contexts of the kubeconfig or kubeconfig files; it got %d "+
 			"words", len(args))
-	case c.server != "":
+	case c.flags.server != "":
 		return errors.New("--server is one cluster's: name the clusters by contexts or kubeconfig files")
-	case c.context != "":
+	case c.flags.context != "":
 		return fmt.Errorf("--context is one cluster's: name the clusters behind the command, as in `tombolo mc verify %s %s`",
-			c.context, args[0])
+			c.flags.context, args[0])
 	}
 	for i, name := range args {
 		if slices.Contains(args[:i], name) {
@@ -91,7 +91,7 @@ func (c *cluster) checkVerify(o verifyOptions, args []string) error {
 }
 
 // runVerify checks the named members and prints the results.
-func (c *cluster) runVerify(cmd *cobra.Command, o verifyOptions, args []string) error {
+func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) error {
 	clusters := make([]verify.Cluster, len(args))
 	files := map[string]int{} // names of contexts, and of files
 	for i, name := range args {
@@ -199,12 +199,12 @@ func printResult(out io.Writer, r verify.Result) {
 }
 
 // member reaches a cluster by the name of a context, or by a kubeconfig file.
-func (c *cluster) member(name string) (verify.Cluster, error) {
-	found, err := remote.Open(c.kubeconfig, name)
+func (c *several) member(name string) (verify.Cluster, error) {
+	found, err := remote.Open(c.flags.kubeconfig, name)
 	if err != nil {
 		return verify.Cluster{}, err
 	}
-	c.configure(found.Config)
+	c.flags.configure(found.Config)
 	k, err := kubeclient.New(found.Config, kubeclient.Options{Scheme: verify.Scheme()})
 	if err != nil {
 		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", name, err)

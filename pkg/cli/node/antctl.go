@@ -23,7 +23,7 @@ type documented struct {
 // Documented returns the documented debug commands of antctl. A command that has no meaning here names what to use
 // instead.
 func Documented() []*cobra.Command {
-	d := &documented{node: node{antctl: true}}
+	d := &documented{node: node{agents: &agents{antctl: true}}}
 	all := []*cobra.Command{
 		d.get(d.networkPolicies(), d.podInterface(), d.ovsFlows(), d.agentInfo(), d.controllerInfo(), d.featureGates(),
 			d.fqdnCache(), d.serviceExternalIP(), d.memberList(),
@@ -49,7 +49,7 @@ func Documented() []*cobra.Command {
 			"reach the agents through the API server"),
 	}
 	for _, c := range all {
-		d.flags(c)
+		d.agents.flags(c)
 		c.PersistentFlags().StringVarP(&d.kubeconfig, "kubeconfig", "k", "",
 			"kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
 		if c.Name() == "packetcapture" {
@@ -72,7 +72,7 @@ func instead(name, text string, aliases ...string) *cobra.Command {
 
 // inPod reports whether the agent of this Node is to be asked: its socket is there, and no kubeconfig was given.
 func (d *documented) inPod() bool {
-	_, err := os.Stat(d.socket)
+	_, err := os.Stat(d.agents.socket)
 	return err == nil && d.kubeconfig == ""
 }
 
@@ -82,14 +82,14 @@ func (d *documented) cluster() (*remote.Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; on a Node, run this in the tombolo-agent Pod", err)
 	}
-	c.Timeout = d.timeout
+	c.Timeout = d.agents.timeout
 	return c, nil
 }
 
 // askNode reads one path of an agent into v: of this Node's if inPod, else of the named Node's through the API server.
 func (d *documented) askNode(ctx context.Context, name, path string, query url.Values, v any) error {
 	if d.inPod() {
-		return d.ask(ctx, path, query, v)
+		return d.agents.ask(ctx, path, query, v)
 	}
 	c, err := d.cluster()
 	if err != nil {

@@ -62,7 +62,7 @@ func (d *documented) packetCapture() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			timeout := captureTime
 			if cmd.Flags().Changed("timeout") {
-				timeout = d.timeout
+				timeout = d.agents.timeout
 			}
 			spec, err := f.spec(timeout)
 			if err != nil {

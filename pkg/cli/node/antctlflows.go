@@ -23,7 +23,7 @@ func (d *documented) podInterface() *cobra.Command {
 		Example: "  antctl get podinterface web-7d9f -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list api.PortList
-			if err := d.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
+			if err := d.agents.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
 				return err
 			}
 			list.Ports = slices.DeleteFunc(list.Ports, func(p api.Port) bool {
@@ -106,7 +106,7 @@ func (d *documented) ovsFlows() *cobra.Command {
 				return d.tableNames(cmd)
 			}
 			var list api.FlowList
-			if err := d.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
+			if err := d.agents.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
 				return err
 			}
 			t := cli.Rows{{"FLOW"}}
@@ -133,7 +133,7 @@ func (d *documented) ovsFlows() *cobra.Command {
 // tableNames prints the names of the tables, in the order in which packets meet them.
 func (d *documented) tableNames(cmd *cobra.Command) error {
 	var list api.FlowList
-	if err := d.ask(cmd.Context(), api.PathFlows, nil, &list); err != nil {
+	if err := d.agents.ask(cmd.Context(), api.PathFlows, nil, &list); err != nil {
 		return err
 	}
 	t := cli.Rows{{"TABLE"}}
@@ -160,7 +160,7 @@ func (d *documented) groupLines(cmd *cobra.Command, which string) error {
 		}
 	}
 	var list api.GroupList
-	if err := d.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
+	if err := d.agents.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
 		return err
 	}
 	t := cli.Rows{{"GROUP"}}
@@ -187,7 +187,7 @@ func (d *documented) fqdnCache() *cobra.Command {
 		Use: "fqdncache", Args: cobra.NoArgs, Short: "Addresses that DNS has answered to Pods under rules with names",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.NameList
-			if err := d.ask(cmd.Context(), api.PathLearnedNames, nil, &list); err != nil {
+			if err := d.agents.ask(cmd.Context(), api.PathLearnedNames, nil, &list); err != nil {
 				return err
 			}
 			list.Names = slices.DeleteFunc(list.Names,
@@ -223,7 +223,7 @@ func (d *documented) serviceExternalIP() *cobra.Command {
 		Short: "Addresses from ExternalIPPools that Services have, and their Nodes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.ExternalIPList
-			if err := d.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
+			if err := d.agents.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
 				return err
 			}
 			return out.Print(cmd.OutOrStdout(), list.ExternalIPs, func() error {
@@ -247,7 +247,7 @@ func (d *documented) memberList() *cobra.Command {
 		Short: "Nodes that may hold the addresses from ExternalIPPools",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list api.ExternalIPList
-			if err := d.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
+			if err := d.agents.ask(cmd.Context(), api.PathExternalIPs, nil, &list); err != nil {
 				return err
 			}
 			var nodes []string

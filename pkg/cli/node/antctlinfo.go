@@ -30,7 +30,7 @@ func (d *documented) readObjects(ctx context.Context, to ctrlclient.ObjectList) 
 	if err := crdv1beta1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.agents.timeout)
 	defer cancel()
 	objects, err := ctrlclient.New(c.Config, ctrlclient.Options{Scheme: scheme})
 	if err == nil {
@@ -57,7 +57,7 @@ func (d *documented) agentInfo() *cobra.Command {
 			var list crdv1beta1.AntreaAgentInfoList
 			if d.inPod() {
 				list.Items = make([]crdv1beta1.AntreaAgentInfo, 1)
-				if err := d.ask(cmd.Context(), api.PathAgentInfo, nil, &list.Items[0]); err != nil {
+				if err := d.agents.ask(cmd.Context(), api.PathAgentInfo, nil, &list.Items[0]); err != nil {
 					return err
 				}
 			} else if err := d.readObjects(cmd.Context(), &list); err != nil {
@@ -165,7 +165,7 @@ func (d *documented) version() *cobra.Command {
 			versions := map[string]string{"antctlVersion": version.String()}
 			if d.inPod() {
 				var s api.Status
-				if err := d.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
+				if err := d.agents.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
 					return err
 				}
 				versions["agentVersion"] = s.Version
@@ -205,10 +205,10 @@ func (d *documented) logLevel() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var l api.LogLevel
 			if len(args) == 0 {
-				if err := d.ask(cmd.Context(), api.PathLogLevel, nil, &l); err != nil {
+				if err := d.agents.ask(cmd.Context(), api.PathLogLevel, nil, &l); err != nil {
 					return err
 				}
-			} else if err := d.put(cmd.Context(), api.PathLogLevel, map[string]string{"level": args[0]}, &l); err != nil {
+			} else if err := d.agents.put(cmd.Context(), api.PathLogLevel, map[string]string{"level": args[0]}, &l); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), l.Level)

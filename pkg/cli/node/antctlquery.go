@@ -35,9 +35,9 @@ func (d *documented) tracePacket() *cobra.Command {
 			var list api.TraceList
 			if path == api.PathTrace {
 				list.Traces = make([]api.Trace, 1)
-				err = d.ask(cmd.Context(), path, query, &list.Traces[0])
+				err = d.agents.ask(cmd.Context(), path, query, &list.Traces[0])
 			} else {
-				err = d.ask(cmd.Context(), path, query, &list)
+				err = d.agents.ask(cmd.Context(), path, query, &list)
 			}
 			if err != nil {
 				return err

@@ -67,7 +67,7 @@ func (d *documented) traceflow() *cobra.Command {
 			if f.live || f.noWait {
 				timeout := traceflowTime
 				if cmd.Flags().Changed("timeout") {
-					timeout = d.timeout
+					timeout = d.agents.timeout
 				}
 				return f.object(cmd, c, query, timeout, out)
 			}

@@ -32,10 +32,10 @@ func (n *node) askCommand() *cobra.Command {
 					cancel()
 				}()
 			} else {
-				ctx, cancel = context.WithTimeout(ctx, n.timeout)
+				ctx, cancel = context.WithTimeout(ctx, n.agents.timeout)
 				defer cancel()
 			}
-			return n.copy(ctx, path, query, cmd.OutOrStdout())
+			return n.agents.copy(ctx, path, query, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&follow, "follow", false, "copy until stdin ends, without a time limit")
@@ -43,7 +43,7 @@ func (n *node) askCommand() *cobra.Command {
 }
 
 // copy copies the agent's answer for a path to w, as it comes.
-func (n *node) copy(ctx context.Context, path, query string, w io.Writer) error {
+func (n *agents) copy(ctx context.Context, path, query string, w io.Writer) error {
 	response, err := n.open(ctx, path, query)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (n *node) capture() *cobra.Command {
 	flags.StringVarP(&o.file, "write", "w", "", "file to write, or - for stdout")
 	o.direction = string(crdv1alpha1.Both)
 	flags.Lookup("direction").DefValue = o.direction
-	flags.StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	flags.StringVar(&n.agents.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	clusterFlags(cmd, &o.kubeconfig, &o.context)
 	cmd.AddCommand(n.captureFetch())
 	return cmd
@@ -98,7 +98,7 @@ func (n *node) captureLive(cmd *cobra.Command, o liveCapture) (err error) {
 		o.source = o.pod
 	}
 	namespace := o.namespace.name
-	if namespace == "" && !n.here(cmd, remote.Flags{Kubeconfig: o.kubeconfig + o.context}) {
+	if namespace == "" && !n.agents.here(cmd, remote.Flags{Kubeconfig: o.kubeconfig + o.context}) {
 		namespace = remote.Target{Kubeconfig: o.kubeconfig, Context: o.context}.Namespace()
 	}
 	o.source, o.destination = qualified(o.source, namespace), qualified(o.destination, namespace)
@@ -116,8 +116,8 @@ func (n *node) captureLive(cmd *cobra.Command, o liveCapture) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	ctx, query := cmd.Context(), url.Values{"spec": {string(text)}}
-	if n.here(cmd, remote.Flags{Kubeconfig: o.kubeconfig + o.context}) {
-		err = n.copy(ctx, api.PathLiveCapture, query.Encode(), out)
+	if n.agents.here(cmd, remote.Flags{Kubeconfig: o.kubeconfig + o.context}) {
+		err = n.agents.copy(ctx, api.PathLiveCapture, query.Encode(), out)
 	} else {
 		err = o.elsewhere(ctx, spec, query, out)
 	}

@@ -82,7 +82,7 @@ func (n *node) networkPolicies() *cobra.Command {
 	cmd.Flags().StringVarP(&kind, "type", "T", "", "only policies of this type: K8sNP, ACNP, ANNP or CNP")
 	cmd.Flags().StringVar(&order, "sort-by", "", effectivePriority+": in the order in which they are evaluated")
 	out.Flag(cmd)
-	if !n.antctl {
+	if !n.agents.antctl {
 		cli.HideShorthands(cmd.Flags(), "source", "pod", "type")
 	}
 	return cmd

@@ -26,8 +26,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// node is the agent of this Node behind its debug socket, agents of clusters, or a bundle.
-type node struct {
+// node has the commands that ask agents.
+type node struct{ agents *agents }
+
+// agents are the agents that a command asks: this Node's behind its debug socket, agents of clusters, or the
+// answers in a bundle.
+type agents struct {
 	socket  string
 	timeout time.Duration
 	antctl  bool         // the commands are antctl's
@@ -41,24 +45,24 @@ type node struct {
 
 // Commands returns the commands that ask agents.
 func Commands() []*cobra.Command {
-	n := &node{}
+	n := &node{agents: &agents{}}
 	get := n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(),
 		n.identities(), n.networkPolicies(), n.latency())
 	policy, explain, check, ask := n.policy(), n.explain(), n.check(), n.askCommand()
 	for _, c := range []*cobra.Command{get, policy, explain, check} {
-		n.remoteFlags(c)
+		n.agents.remoteFlags(c)
 	}
 	// explain and trace depend on the question: a bundle has no answers.
 	for _, c := range []*cobra.Command{get, policy} {
-		c.PersistentFlags().StringVar(&n.bundle, "bundle", "",
+		c.PersistentFlags().StringVar(&n.agents.bundle, "bundle", "",
 			"answer from this file, which tombolo gather wrote; --context and --node then name a Node in it")
 	}
-	n.flags(ask)
+	n.agents.flags(ask)
 	return []*cobra.Command{get, explain, policy, check, ask, n.observe(), n.trace(), n.capture()}
 }
 
 // remoteFlags adds the flags that name agents: of this Node, or of clusters.
-func (n *node) remoteFlags(c *cobra.Command) {
+func (n *agents) remoteFlags(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	n.to.Add(c.PersistentFlags())
 	c.PersistentFlags().Lookup("node").Usage = "ask the agents of these Nodes, separated by commas; elsewhere than on a " +
@@ -77,13 +81,13 @@ func (n *node) get(below ...*cobra.Command) *cobra.Command {
 }
 
 // flags adds the flags that name the agent of this Node.
-func (n *node) flags(c *cobra.Command) {
+func (n *agents) flags(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
 }
 
 // ask reads one path of the debug API of this Node's agent, or of the bundle, into v.
-func (n *node) ask(ctx context.Context, path string, query url.Values, v any) error {
+func (n *agents) ask(ctx context.Context, path string, query url.Values, v any) error {
 	body, err := n.answer(ctx, path, query)
 	if err != nil {
 		return err
@@ -92,7 +96,7 @@ func (n *node) ask(ctx context.Context, path string, query url.Values, v any) er
 }
 
 // refused returns the error of an answer other than 200.
-func (n *node) refused(code int, body []byte, path string) error {
+func (n *agents) refused(code int, body []byte, path string) error {
 	var e api.Error
 	if json.Unmarshal(body, &e) != nil || e.Error == "" {
 		return n.unexpected(code, path)
@@ -108,13 +112,13 @@ type unexpected struct {
 
 func (e *unexpected) Error() string { return e.text }
 
-func (n *node) unexpected(code int, path string) error {
+func (n *agents) unexpected(code int, path string) error {
 	return &unexpected{code, fmt.Sprintf("the agent's debug socket %s answered %d %s for %s: are this command and the "+
 		"agent of one version?", n.socket, code, http.StatusText(code), path)}
 }
 
 // read reads one path of the agent's socket, or of the bundle.
-func (n *node) read(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
+func (n *agents) read(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
 	if n.bundle != "" {
 		b, err := gather.Open(n.bundle)
 		if err != nil {
@@ -142,7 +146,7 @@ func (n *node) read(ctx context.Context, path string, query url.Values) (code in
 }
 
 // put changes what one path of the debug API answers, and reads the answer into v.
-func (n *node) put(ctx context.Context, path string, query map[string]string, v any) error {
+func (n *agents) put(ctx context.Context, path string, query map[string]string, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	values := url.Values{}
@@ -165,11 +169,11 @@ func (n *node) put(ctx context.Context, path string, query map[string]string, v 
 }
 
 // open requests one path of the agent's socket. The caller reads the answer and closes it.
-func (n *node) open(ctx context.Context, path, query string) (*http.Response, error) {
+func (n *agents) open(ctx context.Context, path, query string) (*http.Response, error) {
 	return n.request(ctx, http.MethodGet, path, query)
 }
 
-func (n *node) request(ctx context.Context, method, path, query string) (*http.Response, error) {
+func (n *agents) request(ctx context.Context, method, path, query string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -189,7 +193,7 @@ func (n *node) request(ctx context.Context, method, path, query string) (*http.R
 }
 
 // silent explains why there was no answer.
-func (n *node) silent(err error) error {
+func (n *agents) silent(err error) error {
 	const elsewhere = "elsewhere, name a cluster with --context and a Node with --node"
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -246,7 +250,7 @@ func (n *node) flows() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&table, "table", "T", "", "only this table, by name or number")
-	_ = cmd.RegisterFlagCompletionFunc("table", n.completeTables)
+	_ = cmd.RegisterFlagCompletionFunc("table", n.agents.completeTables)
 	cmd.Flags().StringVar(&owner, "owner", "",
 		"only flows of an owner, such as Pod, Service, Policy or Multicluster")
 	cmd.Flags().BoolVar(&stats, "stats", false, "bytes and age as well")
@@ -256,7 +260,7 @@ func (n *node) flows() *cobra.Command {
 
 // completeTables returns the names of the tables that have flows, for a shell on a Node. Elsewhere the answer is too
 // large for it.
-func (n *node) completeTables(cmd *cobra.Command, _ []string, _ string) (names []string,
+func (n *agents) completeTables(cmd *cobra.Command, _ []string, _ string) (names []string,
 	_ cobra.ShellCompDirective) {
 	if n.here(cmd, n.to) {
 		n.timeout = completeLimit
@@ -479,10 +483,10 @@ func (n *node) metrics() *cobra.Command {
 			"  kubectl exec -n kube-system ds/tombolo-agent -- tombolo get metrics",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if n.elsewhere(cmd) && len(n.to.Nodes) != 1 {
+			if n.agents.elsewhere(cmd) && len(n.agents.to.Nodes) != 1 {
 				return errors.New("metrics are of one agent: name its Node with --node")
 			}
-			t, err := n.one(cmd)
+			t, err := n.agents.one(cmd)
 			if err != nil {
 				return err
 			}
@@ -512,8 +516,8 @@ func (n *node) check() *cobra.Command {
 		Example: "  tombolo check\n  tombolo check --context east --node worker-1,worker-2",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			n.local = !named(n.to) // a probe asks no API server
-			targets, err := n.targets(cmd)
+			n.agents.local = !named(n.agents.to) // a probe asks no API server
+			targets, err := n.agents.targets(cmd)
 			if err != nil {
 				return err
 			}

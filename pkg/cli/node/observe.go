@@ -78,7 +78,7 @@ func (n *node) observe() *cobra.Command {
 	cli.HideShorthands(cmd.Flags(), "follow")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
 	cmd.Flags().BoolVar(&o.direct, "direct", false, "ask the agents through the API server, not the relay")
-	cmd.Flags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	cmd.Flags().StringVar(&n.agents.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(cmd.Flags())
 	return cmd
 }
@@ -122,9 +122,9 @@ type source struct {
 
 // sources returns the agents to ask: the agent of this Node, or all agents of clusters.
 func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
-	if n.here(cmd, o.Flags) {
+	if n.agents.here(cmd, o.Flags) {
 		return []source{{"this Node", func(ctx context.Context, query url.Values, w io.Writer) error {
-			return n.copy(ctx, api.PathObserve, query.Encode(), w)
+			return n.agents.copy(ctx, api.PathObserve, query.Encode(), w)
 		}}}, nil
 	}
 	clusters, err := o.Clusters()
@@ -194,7 +194,7 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 
 // here reports whether the agent of this Node is asked. Elsewhere, and if flags name clusters or Nodes, agents
 // are asked through API servers.
-func (n *node) here(cmd *cobra.Command, f remote.Flags) bool {
+func (n *agents) here(cmd *cobra.Command, f remote.Flags) bool {
 	elsewhere := len(f.Contexts) > 0 || f.Kubeconfig != "" || len(f.Nodes) > 0
 	_, err := os.Stat(n.socket)
 	return cmd.Flags().Changed("socket") || err == nil && !elsewhere

@@ -51,12 +51,12 @@ type asker struct {
 // show asks the agents that the flags name, and prints their answers. The answer of one agent is printed as it is, and
 // answers of several with their Nodes.
 func (q question[T]) show(cmd *cobra.Command, n *node, out cli.Format) error {
-	targets, err := n.targets(cmd)
+	targets, err := n.agents.targets(cmd)
 	if err != nil {
 		return err
 	}
 	all := q.ask(cmd.Context(), targets)
-	if len(targets) == 1 && !n.several() {
+	if len(targets) == 1 && !n.agents.several() {
 		if all[0].err != nil {
 			return all[0].err
 		}
@@ -66,7 +66,7 @@ func (q question[T]) show(cmd *cobra.Command, n *node, out cli.Format) error {
 			}
 		}
 		return out.Print(cmd.OutOrStdout(), all[0].Answer, func() error {
-			return q.print(cmd.OutOrStdout(), *all[0].got, out, n.antctl)
+			return q.print(cmd.OutOrStdout(), *all[0].got, out, n.agents.antctl)
 		})
 	}
 	answers := make([]answer[T], len(all))
@@ -195,7 +195,7 @@ func (q question[T]) printAll(w io.Writer, answers []answer[T], out cli.Format) 
 }
 
 // several reports whether the flags may name several agents.
-func (n *node) several() bool {
+func (n *agents) several() bool {
 	return n.bundle == "" && (len(n.to.Nodes) != 1 || len(n.to.Contexts) > 1) && n.away
 }
 
@@ -203,7 +203,7 @@ func (n *node) several() bool {
 const inPod = "KUBERNETES_SERVICE_HOST"
 
 // targets returns the agents that the flags name: of this Node, of a bundle, or of clusters.
-func (n *node) targets(cmd *cobra.Command) ([]asker, error) {
+func (n *agents) targets(cmd *cobra.Command) ([]asker, error) {
 	if !n.elsewhere(cmd) {
 		return []asker{{ask: n.answer}}, nil
 	}
@@ -235,7 +235,7 @@ func (n *node) targets(cmd *cobra.Command) ([]asker, error) {
 
 // one returns the one agent that answers a question which needs no special Node: of this Node, of the Node that
 // --node names, or else of the Node of the first of these Pods that exists, or of any Node.
-func (n *node) one(cmd *cobra.Command, pods ...string) (asker, error) {
+func (n *agents) one(cmd *cobra.Command, pods ...string) (asker, error) {
 	if !n.elsewhere(cmd) {
 		return asker{ask: n.answer}, nil
 	}
@@ -271,7 +271,7 @@ func named(f remote.Flags) bool { return len(f.Contexts) > 0 || f.Kubeconfig != 
 
 // elsewhere reports whether agents are asked through API servers: if flags name clusters or Nodes, and where this
 // machine has no agent. In a Pod without such flags it is the agent of this Node.
-func (n *node) elsewhere(cmd *cobra.Command) bool {
+func (n *agents) elsewhere(cmd *cobra.Command) bool {
 	if n.antctl || n.local || n.bundle != "" || n.here(cmd, n.to) {
 		return false
 	}
@@ -279,7 +279,7 @@ func (n *node) elsewhere(cmd *cobra.Command) bool {
 }
 
 // answer returns the answer of this Node's agent, or of the bundle.
-func (n *node) answer(ctx context.Context, path string, query url.Values) ([]byte, error) {
+func (n *agents) answer(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	code, body, err := n.read(ctx, path, query)
 	if err == nil && code != http.StatusOK {
 		err = n.refused(code, body, path)
@@ -289,7 +289,7 @@ func (n *node) answer(ctx context.Context, path string, query url.Values) ([]byt
 
 // qualify puts the Namespace of --namespace, or else of the context if agents elsewhere are asked, before names that
 // have no Namespace. Addresses and names of Nodes stay as they are.
-func (n *node) qualify(cmd *cobra.Command, f remote.Flags, names ...*string) {
+func (n *agents) qualify(cmd *cobra.Command, f remote.Flags, names ...*string) {
 	namespace := f.Namespace
 	if namespace == "" && n.elsewhere(cmd) {
 		namespace = f.ContextNamespace()

@@ -46,9 +46,9 @@ func (n *node) trace() *cobra.Command {
 			"  tombolo trace --context east,west --from shop/web-7d9f --to shop/antrea-mc-db --packet",
 		Args: func(_ *cobra.Command, args []string) error { return o.check(args) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n.timeout, n.to = o.Timeout, o.Flags
-			n.qualify(cmd, o.Flags, &o.From, &o.To, &o.Endpoint)
-			switch here := n.here(cmd, o.Flags); {
+			n.agents.timeout, n.agents.to = o.Timeout, o.Flags
+			n.agents.qualify(cmd, o.Flags, &o.From, &o.To, &o.Endpoint)
+			switch here := n.agents.here(cmd, o.Flags); {
 			case len(args) > 0 && !here && len(o.Nodes) == 0:
 				return fmt.Errorf("trace %s: a FLOW is of one Node's switch: name the Node with --node, run this in the "+
 					"tombolo-agent Pod of the Node, or give --from and --to", args[0])
@@ -76,7 +76,7 @@ func (n *node) trace() *cobra.Command {
 	flags.BoolVar(&o.raw, "raw", false, "ofproto/trace's own text")
 	flags.BoolVar(&o.packet, "packet", false, "send a packet, and show where the switches of Nodes have seen it")
 	flags.BoolVar(&o.deliver, "deliver", false, "with --packet: the Pod at the end gets the packet")
-	flags.StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	flags.StringVar(&n.agents.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(flags)
 	flags.Lookup("node").Usage = "the Node that packets of an address outside of the clusters come to, or of a FLOW"
 	o.AddNamespace(flags, "Namespace of ends whose names have no other; elsewhere than on a Node the context's "+
@@ -143,7 +143,7 @@ func (n *node) traceHere(cmd *cobra.Command, o traceOptions) error {
 		}
 	}
 	var list api.TraceList
-	if err := n.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
+	if err := n.agents.ask(cmd.Context(), api.PathTraces, query, &list); err != nil {
 		return err
 	}
 	return o.out.Print(cmd.OutOrStdout(), cli.Object("TraceList", list), func() error {

@@ -52,7 +52,7 @@ func (n *node) why() *cobra.Command {
 			if err := needEnds("policy why", from, to); err != nil {
 				return err
 			}
-			n.qualify(cmd, n.to, &from, &to)
+			n.agents.qualify(cmd, n.agents.to, &from, &to)
 			query := url.Values{}
 			for name, value := range map[string]string{"from": from, "to": to, "port": port, "protocol": protocol,
 				"cluster": cluster, "family": family} {
@@ -63,7 +63,7 @@ func (n *node) why() *cobra.Command {
 			if traced {
 				query.Set("trace", "true")
 			}
-			t, err := n.one(cmd, from, to)
+			t, err := n.agents.one(cmd, from, to)
 			if err != nil {
 				return err
 			}
@@ -107,8 +107,8 @@ func (n *node) why() *cobra.Command {
 	cmd.Flags().StringVar(&cluster, "cluster", "",
 		"the server's cluster, where it is another, or that of a client given as identity: its ID")
 	cmd.Flags().BoolVar(&traced, "trace", false, "have this Node's switch follow the packet, and compare")
-	n.to.AddNamespace(cmd.Flags(), "Namespace of ends whose names have no other; elsewhere than on a Node the context's "+
-		"when empty")
+	n.agents.to.AddNamespace(cmd.Flags(),
+		"Namespace of ends whose names have no other; elsewhere than on a Node the context's when empty")
 	out.Flag(cmd)
 	return cmd
 }

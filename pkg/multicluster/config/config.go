@@ -31,39 +31,52 @@ const (
 	PrecedenceExternal = "external" // as public
 )
 
-// Config is the controller's configuration.
+// Config is the controller's configuration. The comments of its fields are the meanings of the keys, in the reference
+// and in the schema of the chart's values.
 type Config struct {
+	// APIVersion has one value, multicluster.crd.antrea.io/v1alpha1. It may be left out.
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	// Kind has one value, MultiClusterConfig. It may be left out.
+	Kind string `json:"kind"`
 
 	Health struct {
-		// HealthProbeBindAddress serves /healthz and /readyz; "0" is off.
+		// HealthProbeBindAddress is the address of /healthz and /readyz. With "0" there is no listener.
 		HealthProbeBindAddress string `json:"healthProbeBindAddress,omitempty"`
 	} `json:"health,omitempty"`
 	Metrics struct {
-		// BindAddress serves /metrics; "0" is off.
+		// BindAddress is the address of /metrics, such as ":8081". With "0" there is no listener.
 		BindAddress string `json:"bindAddress,omitempty"`
 	} `json:"metrics,omitempty"`
 	Webhook struct {
-		Port    int    `json:"port,omitempty"`
-		Host    string `json:"host,omitempty"`
+		// Port is the port of the webhooks.
+		Port int `json:"port,omitempty"`
+		// Host is the address of the webhooks. Without it they listen on all addresses.
+		Host string `json:"host,omitempty"`
+		// CertDir is a directory with tls.crt and tls.key for the webhooks. Without it the controller makes its certificate
+		// and writes it into the webhooks' configuration.
 		CertDir string `json:"certDir,omitempty"`
 	} `json:"webhook,omitempty"`
 	LeaderElection LeaderElection `json:"leaderElection,omitempty"`
 
-	// ServiceCIDR has the ranges of this cluster's ClusterIPs, separated by commas; empty means to find them out.
+	// ServiceCIDR are the ranges of this cluster's ClusterIPs, separated by commas. Without it they are those of the
+	// cluster's ServiceCIDR objects.
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
 	// PodCIDRs are the ranges of this cluster's Pods, for Pod-to-Pod connectivity.
-	PodCIDRs            []string `json:"podCIDRs,omitempty"`
-	GatewayIPPrecedence string   `json:"gatewayIPPrecedence,omitempty"`
-	// ActiveGateways is how many of the Nodes that may be Gateways are, at most: the others wait for one of them to fail.
-	ActiveGateways int    `json:"activeGateways,omitempty"`
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// GatewayIPPrecedence is the Node's address at which other clusters reach a Gateway: its internal address (private,
+	// internal), or its external one (public, external).
+	GatewayIPPrecedence string `json:"gatewayIPPrecedence,omitempty"`
+	// ActiveGateways is the number of annotated Nodes, from 1 to 16, that are Gateways at a time. The others wait for one
+	// of them to fail.
+	ActiveGateways int `json:"activeGateways,omitempty"`
+	// EndpointIPType is the address at which other clusters reach an exported Service: its ClusterIP, or the addresses of
+	// its Pods (PodIP).
 	EndpointIPType string `json:"endpointIPType,omitempty"`
-	// EnableStretchedNetworkPolicy has a member export the sets of labels that its Pods have, and import
-	// those of the ClusterSet with their numbers (LabelIdentities).
+	// EnableStretchedNetworkPolicy lets the member export the sets of labels of its Pods, and import the sets of the
+	// ClusterSet with their numbers (LabelIdentities). Policies with scope ClusterSet need it.
 	EnableStretchedNetworkPolicy bool `json:"enableStretchedNetworkPolicy,omitempty"`
-	// PublishPodAddresses has a member publish the addresses of its Pods with their labels, so that policies of
-	// other clusters can select them as egress peers. Those outside PodCIDRs are not published.
+	// PublishPodAddresses lets the member publish the addresses of its Pods with their labels, so that policies of other
+	// clusters can select them as egress peers. Addresses outside of podCIDRs are not published.
 	PublishPodAddresses bool `json:"publishPodAddresses,omitempty"`
 }
 
@@ -83,20 +96,21 @@ func MemberOf(c Config) Config {
 // LeaderElection is how the replicas of a controller agree on the one that writes: by a Lease. All
 // of them serve the webhooks.
 type LeaderElection struct {
-	// LeaderElect is accepted and has no effect: one replica is always elected. With the two replicas
-	// of the manifests and the "false" of Antrea's files there would be two writers.
+	// LeaderElect has no effect: one replica is always elected. With the two replicas of the manifests and
+	// the "false" of Antrea's files there would be two writers.
 	LeaderElect *bool `json:"leaderElect,omitempty"`
-	// LeaseDuration is after how long without a sign of life another replica takes over,
-	// RenewDeadline after how long without success the present one gives up, RetryPeriod how
-	// often both try.
+	// LeaseDuration is the time without a sign of life of the elected replica after which another one takes over.
 	LeaseDuration metav1.Duration `json:"leaseDuration,omitempty"`
+	// RenewDeadline is the time without success after which the elected replica gives up. It has to be more than twice
+	// retryPeriod.
 	RenewDeadline metav1.Duration `json:"renewDeadline,omitempty"`
-	RetryPeriod   metav1.Duration `json:"retryPeriod,omitempty"`
-	// ResourceLock is "leases"; there is no other kind.
+	// RetryPeriod is the time between two tries.
+	RetryPeriod metav1.Duration `json:"retryPeriod,omitempty"`
+	// ResourceLock has one value, leases.
 	ResourceLock string `json:"resourceLock,omitempty"`
-	// ResourceName and ResourceNamespace are those of the Lease; the controller's Role must allow
-	// it. An empty Namespace is the controller's.
-	ResourceName      string `json:"resourceName,omitempty"`
+	// ResourceName is the name of the Lease. The controller's Role must allow it.
+	ResourceName string `json:"resourceName,omitempty"`
+	// ResourceNamespace is the Namespace of the Lease. Without it, it is the controller's own.
 	ResourceNamespace string `json:"resourceNamespace,omitempty"`
 }
 

@@ -13,6 +13,9 @@ var allowed = map[string][]string{
 	"endpointIPType":      {EndpointIPTypeClusterIP, EndpointIPTypePodIP},
 }
 
+// Allowed returns the values that a key may have. It is empty for a key that has no list.
+func Allowed(key string) []string { return allowed[key] }
+
 // Schema returns the JSON schema of each top-level key of the file, as the fields of Config declare them.
 func Schema() map[string]any { return properties(reflect.TypeFor[Config]()) }
 

@@ -32,25 +32,15 @@ type DownOptions struct {
 	ClusterSet string
 	// Agents removes agents and Open vSwitch too. Pods lose their network then.
 	Agents bool
-	// DryRun reports what would be removed, and removes nothing.
-	DryRun bool
 	Report func(cluster, line string)
 }
 
 // Down takes a ClusterSet down. All members leave, the leader deletes it, and the controllers that a set-up has
 // installed are removed. The first cluster is the leader. Definitions, and objects of other installations, stay.
 func Down(ctx context.Context, clusters []Cluster, o DownOptions) error {
-	r, err := open(clusters, Options{ClusterSet: o.ClusterSet, Report: o.Report})
+	r, err := found(ctx, clusters, o)
 	if err != nil {
 		return err
-	}
-	if err := errors.Join(r.checkNames(), r.each(r.sites, func(s *site) error {
-		return errors.Join(s.checkServer(ctx), s.readNodes(ctx), s.findSets(ctx))
-	})); err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
-	}
-	if o.DryRun {
-		return r.each(r.sites, func(s *site) error { return r.wouldRemove(ctx, s, o) })
 	}
 	if err := r.each(r.sites, func(s *site) error { return r.leave(ctx, s) }); err != nil {
 		return err
@@ -59,6 +49,20 @@ func Down(ctx context.Context, clusters []Cluster, o DownOptions) error {
 		return fmt.Errorf("cluster %s: %w", r.sites[0].ID, err)
 	}
 	return r.each(r.sites, func(s *site) error { return r.uninstall(ctx, s, o) })
+}
+
+// found opens clusters, and reads the objects of the ClusterSet in them.
+func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error) {
+	r, err := open(clusters, Options{ClusterSet: o.ClusterSet, Report: o.Report})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(r.checkNames(), r.each(r.sites, func(s *site) error {
+		return errors.Join(checkServer(s), s.readNodes(ctx), s.findSets(ctx))
+	})); err != nil {
+		return nil, fmt.Errorf("nothing was changed: %w", err)
+	}
+	return r, nil
 }
 
 // findSets reads the ClusterSets of a cluster by name, whatever its cluster ID there is.
@@ -92,28 +96,36 @@ func (s *site) chosen() (names []string) {
 	return names
 }
 
-func (r *run) wouldRemove(ctx context.Context, s *site, o DownOptions) error {
-	for _, name := range s.chosen() {
-		r.report(s.ID, "would remove the Gateway on Node %s", name)
-	}
-	if s.facts.memberSet != nil {
-		r.report(s.ID, "would leave ClusterSet %s", r.ClusterSet)
-	}
-	if s.leader && s.facts.leaderSet != nil {
-		r.report(s.ID, "would delete ClusterSet %s and its tokens", r.ClusterSet)
-	}
-	all, err := s.installed(ctx, o.Agents)
+// Removed returns a line for each thing that Down would remove. It changes nothing.
+func Removed(ctx context.Context, clusters []Cluster, o DownOptions) (list []string, _ error) {
+	r, err := found(ctx, clusters, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	kinds := map[string]int{}
-	for _, i := range all {
-		kinds[i.object.GetKind()]++
+	for _, s := range r.sites {
+		add := func(format string, args ...any) { list = append(list, s.ID+": "+fmt.Sprintf(format, args...)) }
+		for _, name := range s.chosen() {
+			add("Gateway on Node %s", name)
+		}
+		if s.facts.memberSet != nil {
+			add("membership in ClusterSet %s", r.ClusterSet)
+		}
+		if s.leader && s.facts.leaderSet != nil {
+			add("ClusterSet %s and its tokens", r.ClusterSet)
+		}
+		all, err := s.installed(ctx, o.Agents)
+		if err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", s.ID, err)
+		}
+		kinds := map[string]int{}
+		for _, i := range all {
+			kinds[i.object.GetKind()]++
+		}
+		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+			add("%d objects of kind %s", kinds[kind], kind)
+		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		r.report(s.ID, "would delete %d objects of kind %s", kinds[kind], kind)
-	}
-	return nil
+	return list, nil
 }
 
 // leave takes a member out of its ClusterSet, and waits until its controller has removed all imports.

@@ -44,19 +44,14 @@ var leastVersion = utilversion.MustParseGeneric("1.31.0")
 
 // read fills the facts of a cluster, and returns all of its faults that prevent a set-up.
 func (s *site) read(ctx context.Context) error {
-	if err := s.checkServer(ctx); err != nil {
+	if err := checkServer(s); err != nil {
 		return err
 	}
-	var faults []error
-	for _, f := range []func(context.Context) error{s.checkRights, s.readNodes, s.readAgents, s.readServer,
-		s.readClusterSets} {
-		faults = append(faults, f(ctx))
-	}
-	faults = append(faults, s.checkOtherCNI(ctx), s.checkForeign(ctx), s.checkVersions(ctx))
-	return errors.Join(faults...)
+	return errors.Join(checkRights(ctx, s), s.readNodes(ctx), readAgents(ctx, s), readServer(ctx, s),
+		s.readClusterSets(ctx), checkOtherCNI(ctx, s), checkForeign(ctx, s), checkVersions(ctx, s))
 }
 
-func (s *site) checkServer(context.Context) error {
+func checkServer(s *site) error {
 	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
 	if err != nil {
 		return fmt.Errorf("reach its API server: %w", err)
@@ -77,7 +72,7 @@ func (s *site) checkServer(context.Context) error {
 }
 
 // checkRights asks whether this user may do everything: the set-up makes roles, which needs the rights in them.
-func (s *site) checkRights(ctx context.Context) error {
+func checkRights(ctx context.Context, s *site) error {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}}}
 	if err := s.setup.Client.Create(ctx, review); err != nil {
@@ -124,7 +119,7 @@ func (s *site) readNodes(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-func (s *site) readAgents(ctx context.Context) error {
+func readAgents(ctx context.Context, s *site) error {
 	var sets appsv1.DaemonSetList
 	if err := s.setup.Client.List(ctx, &sets, client.InNamespace(metav1.NamespaceSystem)); err != nil {
 		return fmt.Errorf("list DaemonSets of Namespace %s: %w", metav1.NamespaceSystem, err)
@@ -141,7 +136,7 @@ func (s *site) readAgents(ctx context.Context) error {
 }
 
 // readServer reads the addresses at which API servers announce themselves, and the Service ranges.
-func (s *site) readServer(ctx context.Context) error {
+func readServer(ctx context.Context, s *site) error {
 	var slicesOf discoveryv1.EndpointSliceList
 	if err := s.setup.Client.List(ctx, &slicesOf, client.InNamespace(metav1.NamespaceDefault),
 		client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
@@ -212,7 +207,7 @@ func (s *site) readClusterSets(ctx context.Context) error {
 }
 
 // checkOtherCNI finds another CNI plugin: by the names of known DaemonSets, or by Nodes that are ready without agents.
-func (s *site) checkOtherCNI(ctx context.Context) error {
+func checkOtherCNI(ctx context.Context, s *site) error {
 	if s.o.WithOtherCNI {
 		return nil
 	}
@@ -238,7 +233,7 @@ func (s *site) checkOtherCNI(ctx context.Context) error {
 }
 
 // checkForeign finds another project's multi-cluster controllers.
-func (s *site) checkForeign(ctx context.Context) error {
+func checkForeign(ctx context.Context, s *site) error {
 	if s.o.WithOtherCNI {
 		return nil
 	}
@@ -250,7 +245,7 @@ func (s *site) checkForeign(ctx context.Context) error {
 }
 
 // checkVersions refuses agents of another version than this program.
-func (s *site) checkVersions(ctx context.Context) error {
+func checkVersions(ctx context.Context, s *site) error {
 	infos := schema.GroupVersionResource{Group: "crd.antrea.io", Version: "v1beta1", Resource: "antreaagentinfos"}
 	list, err := s.objects.Resource(infos).List(ctx, metav1.ListOptions{})
 	if s.facts.agents == nil || apierrors.IsNotFound(err) {

@@ -25,15 +25,19 @@ type Status struct {
 
 // ResourceReference names another object.
 type ResourceReference struct {
+	// APIVersion is the group and version of its kind.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind of the object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind,omitempty"`
+	// Namespace of the object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
+	// Name of the object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
@@ -46,9 +50,11 @@ type RouteTarget string
 
 // VirtualNetworkProperties are properties of a network. They have no effect.
 type VirtualNetworkProperties struct {
+	// ForwardingMode has no effect.
 	// +optional
 	// +kubebuilder:validation:Enum=l2;l3;l2_l3
 	ForwardingMode string `json:"forwardingMode,omitempty"`
+	// RPF has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	RPF string `json:"rpf,omitempty"`
@@ -56,29 +62,41 @@ type VirtualNetworkProperties struct {
 
 // VirtualNetworkSpec is the request of a VirtualNetwork. Its fields have no effect in this version.
 type VirtualNetworkSpec struct {
+	// V4SubnetReference has no effect.
 	// +optional
 	V4SubnetReference *ResourceReference `json:"v4SubnetReference,omitempty"`
+	// V6SubnetReference has no effect.
 	// +optional
 	V6SubnetReference *ResourceReference `json:"v6SubnetReference,omitempty"`
+	// FabricSNAT has no effect. The annotation core.juniper.net/forwarding-mode=fabric-snat of the Namespace lets its Pods
+	// reach the network outside.
 	// +optional
 	FabricSNAT bool `json:"fabricSNAT,omitempty"`
+	// FabricForwarding has no effect.
 	// +optional
 	FabricForwarding bool `json:"fabricForwarding,omitempty"`
+	// PodNetwork marks the network of the Pods. It has no effect.
 	// +optional
 	PodNetwork bool `json:"podNetwork,omitempty"`
+	// IsProviderNetwork has no effect.
 	// +optional
 	IsProviderNetwork bool `json:"isProviderNetwork,omitempty"`
+	// ProviderNetworkReference has no effect.
 	// +optional
 	ProviderNetworkReference *ResourceReference `json:"providerNetworkReference,omitempty"`
+	// RouteTableReferences have no effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	RouteTableReferences []ResourceReference `json:"routeTableReferences,omitempty"`
+	// RouteTargetList has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	RouteTargetList []RouteTarget `json:"routeTargetList,omitempty"`
+	// ImportRouteTargetList has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	ImportRouteTargetList []RouteTarget `json:"importRouteTargetList,omitempty"`
+	// ExportRouteTargetList has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	ExportRouteTargetList []RouteTarget `json:"exportRouteTargetList,omitempty"`
@@ -87,12 +105,15 @@ type VirtualNetworkSpec struct {
 	// +kubebuilder:validation:Minimum=4096
 	// +kubebuilder:validation:Maximum=4294967295
 	VirtualNetworkNetworkID int64 `json:"virtualNetworkNetworkId,omitempty"`
+	// VirtualNetworkProperties have no effect.
 	// +optional
 	VirtualNetworkProperties *VirtualNetworkProperties `json:"virtualNetworkProperties,omitempty"`
+	// VLANID has no effect.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4094
 	VLANID int32 `json:"vlanID,omitempty"`
+	// FQName is the full name of the object in CN2. It has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +kubebuilder:validation:items:MaxLength=253
@@ -124,6 +145,7 @@ type VirtualNetwork struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Spec is the request. Its fields have no effect in this version.
 	// +optional
 	Spec VirtualNetworkSpec `json:"spec,omitempty"`
 	// +optional
@@ -158,6 +180,7 @@ type VirtualNetworkRouterEntry struct {
 
 // ImportVirtualNetworkRouter selects the routers that a router imports.
 type ImportVirtualNetworkRouter struct {
+	// VirtualNetworkRouters select the routers. A router is imported if one entry selects it.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	VirtualNetworkRouters []VirtualNetworkRouterEntry `json:"virtualNetworkRouters,omitempty"`
@@ -186,6 +209,7 @@ type VirtualNetworkRouterSpec struct {
 	// +kubebuilder:validation:Minimum=4096
 	// +kubebuilder:validation:Maximum=4294967295
 	L3VXLANNetworkIdentifier int64 `json:"l3vxlanNetworkIdentifier,omitempty"`
+	// FQName is the full name of the object in CN2. It has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +kubebuilder:validation:items:MaxLength=253

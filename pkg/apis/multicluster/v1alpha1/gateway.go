@@ -93,6 +93,7 @@ type ClusterInfoImportCondition struct {
 
 // ClusterInfoImportStatus is the status of a ClusterInfoImport.
 type ClusterInfoImportStatus struct {
+	// Conditions of the import: Ready.
 	Conditions []ClusterInfoImportCondition `json:"conditions,omitempty"`
 }
 

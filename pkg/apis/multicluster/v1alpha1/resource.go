@@ -166,6 +166,7 @@ type LabelIdentityExport struct {
 
 // RawResource is the payload of kinds without a field of their own.
 type RawResource struct {
+	// Data is the payload in base64. Its form depends on the kind.
 	Data []byte `json:"data,omitempty"`
 }
 
@@ -237,6 +238,7 @@ type ResourceExportCondition struct {
 
 // ResourceExportStatus has the leader's result for an export.
 type ResourceExportStatus struct {
+	// Conditions of the export: Succeeded and Failure.
 	Conditions []ResourceExportCondition `json:"conditions,omitempty"`
 }
 
@@ -338,7 +340,9 @@ type ResourceImportCondition struct {
 
 // ResourceImportClusterStatus is the status of an import in one cluster.
 type ResourceImportClusterStatus struct {
-	ClusterID  string                    `json:"clusterID,omitempty"`
+	// ClusterID of the cluster.
+	ClusterID string `json:"clusterID,omitempty"`
+	// Conditions of the import in the cluster: Succeeded.
 	Conditions []ResourceImportCondition `json:"conditions,omitempty"`
 }
 

@@ -122,7 +122,9 @@ type ClusterCondition struct {
 
 // ClusterStatus is the status of one cluster of a ClusterSet.
 type ClusterStatus struct {
-	ClusterID  string             `json:"clusterID,omitempty"`
+	// ClusterID of the cluster.
+	ClusterID string `json:"clusterID,omitempty"`
+	// Conditions of the cluster: Ready, IsLeader and Reachable.
 	Conditions []ClusterCondition `json:"conditions,omitempty"`
 }
 

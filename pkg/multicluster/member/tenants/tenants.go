@@ -18,7 +18,7 @@ import (
 
 const kind = "TenantNetworkImport"
 
-// labelManagedBy marks the objects that this controller makes and deletes.
+// labelManagedBy is a label that marks the TenantNetworkImports that the member controller makes and deletes.
 const labelManagedBy = "app.kubernetes.io/managed-by"
 
 // Tables has the imports of the networks that have members in this cluster.

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func TestShortFlags(t *testing.T) {
 			walk(below)
 		}
 	}
-	walk(command("tombolo"))
+	walk(Command("tombolo"))
 	for letter, want := range map[string]string{"n": "namespace", "o": "output", "k": "kubeconfig", "t": "timeout",
 		"f": "file", "v": "verbose"} {
 		if meaning[letter] != want {
@@ -59,7 +59,7 @@ func TestHelp(t *testing.T) {
 				walk(below)
 			}
 		}
-		walk(command(name))
+		walk(Command(name))
 	}
 }
 

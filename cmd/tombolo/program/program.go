@@ -1,0 +1,70 @@
+// Package program is the program tombolo, so that its reference can be made from its commands.
+package program
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/diagnose"
+	"github.com/tombolo-net/tombolo/pkg/cli/gather"
+	"github.com/tombolo-net/tombolo/pkg/cli/mapui"
+	"github.com/tombolo-net/tombolo/pkg/cli/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/cli/node"
+	"github.com/tombolo-net/tombolo/pkg/cli/openflow"
+	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/version"
+)
+
+// Run runs the program and returns its exit code.
+func Run() int {
+	// Kubernetes' libraries report errors here that they return as well, such as a connection that a time limit ends.
+	utilruntime.ErrorHandlers = nil
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args, os.Stdout, os.Stderr)
+	stop()
+	return code
+}
+
+// run is Run with everything given. It returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	name := "tombolo"
+	if len(args) > 0 {
+		name = strings.TrimSuffix(filepath.Base(args[0]), ".exe")
+		args = args[1:]
+	}
+	root := Command(name)
+	return cli.Run(ctx, root, multicluster.Arguments(root, args), stdout, stderr)
+}
+
+// Command returns the command of the program with the commands below it, for the name that the program was called by.
+func Command(name string) *cobra.Command {
+	if name == "antctl" {
+		root := cli.Root(name, "Documented antctl commands, answered by Tombolo")
+		root.Version = version.String()
+		root.AddCommand(node.Documented()...)
+		root.AddCommand(multicluster.Documented(), gather.Documented(), cli.ExitCodes())
+		remote.Complete(root)
+		return root
+	}
+	root := cli.Root("tombolo", "Show, check and set up Tombolo: Nodes, clusters, and ClusterSets")
+	root.Version = version.String()
+	if name == "kubectl-tombolo" {
+		root.Use = name
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tombolo"}
+	}
+	root.AddCommand(node.Commands()...)
+	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), diagnose.Status(), diagnose.Version(),
+		mapui.Command(), multicluster.Probes())
+	root.AddCommand(gather.Command(), cli.ExitCodes())
+	remote.Complete(root)
+	return root
+}
