@@ -176,8 +176,12 @@ func (s *site) toChoose() (names []string) {
 	return names
 }
 
+// labelControlPlane is on Nodes of the control plane. They become Gateways last.
+const labelControlPlane = "node-role.kubernetes.io/control-plane"
+
+// burden orders Nodes: the lower it is, the better a Gateway the Node is.
 func burden(n *corev1.Node) int {
-	_, controls := n.Labels["node-role.kubernetes.io/control-plane"]
+	_, controls := n.Labels[labelControlPlane]
 	switch {
 	case n.Spec.Unschedulable:
 		return 2
