@@ -80,12 +80,12 @@ var Images = []Image{
 	{
 		Name: "agnhost", Suite: "registry.k8s.io/e2e-test-images/agnhost:2.45",
 		own: map[string]string{"/agnhost": "agnhost"}, programs: map[string]string{"/bin/bash": "/bin/bash"},
-		dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
+		dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost"}, cmd: []string{"pause"},
 	},
 	{
 		Name: "agnhost-netpol", Suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", // what Kubernetes 1.36 asks for
 		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"},
-		entry: []string{"/agnhost", "pause"},
+		entry: []string{"/agnhost"}, cmd: []string{"pause"},
 	},
 	{
 		Name: "agnhost-network", Suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
