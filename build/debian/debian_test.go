@@ -136,14 +136,20 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestSource names the newest packages, or packages of a time.
-func TestSource(t *testing.T) {
-	if list := (Source{}).list(); !strings.Contains(list, "http://deb.debian.org/debian bookworm main\n") {
-		t.Error(list)
+// TestSources: packages come from the given archives, or from this machine's.
+func TestSources(t *testing.T) {
+	own, err := Sources("")
+	if err != nil || !slices.Contains(ownSources, own) {
+		t.Errorf("archives of this machine are in %q: %v", own, err)
 	}
-	const want = "check-valid-until=no] http://snapshot.debian.org/archive/debian/20251101T000000Z bookworm main\n"
-	list := (Source{Snapshot: "20251101T000000Z"}).list()
-	if !strings.Contains(list, want) || strings.Count(list, "snapshot") != 3 {
-		t.Error(list)
+	given := filepath.Join(t.TempDir(), "given.sources")
+	if _, err := Sources(given); err == nil {
+		t.Error("a file that is not there is taken")
+	}
+	if err := os.WriteFile(given, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if file, err := Sources(given); err != nil || file != given {
+		t.Errorf("the given file becomes %q: %v", file, err)
 	}
 }

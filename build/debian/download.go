@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	suite   = "bookworm"
-	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-	index   = "packages.json" // below the folder of Download: what was unpacked
-	tree    = "root"          // and where
+	suite = "bookworm"
+	index = "packages.json" // below the folder of Download: what was unpacked
+	tree  = "root"          // and where
 )
 
 // Distribution names the release of Debian that packages are of.
@@ -29,41 +28,45 @@ const Distribution = "debian-12"
 // merged are the directories that are symbolic links below /usr.
 var merged = []string{"bin", "sbin", "lib", "lib64"}
 
-// Source is where packages come from.
-type Source struct {
-	// Snapshot is a time of snapshot.debian.org, such as 20251101T000000Z. Without one the newest packages are taken.
-	Snapshot string
-}
+// ownSources are the files in which a machine with Debian 12 names the archives of its packages.
+var ownSources = []string{"/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"}
 
-// list returns the lines of apt's list of sources.
-func (s Source) list() string {
-	archive, security, options := "http://deb.debian.org/debian", "http://deb.debian.org/debian-security",
-		"signed-by="+keyring
-	if s.Snapshot != "" {
-		archive = "http://snapshot.debian.org/archive/debian/" + s.Snapshot
-		security = "http://snapshot.debian.org/archive/debian-security/" + s.Snapshot
-		options += " check-valid-until=no"
+// Sources returns a file that names archives of packages: the given one, or else this machine's own.
+func Sources(file string) (string, error) {
+	if file != "" {
+		_, err := os.Stat(file)
+		return file, err
 	}
-	return fmt.Sprintf("deb [%[1]s] %[2]s %[4]s main\ndeb [%[1]s] %[2]s %[4]s-updates main\n"+
-		"deb [%[1]s] %[3]s %[4]s-security main\n", options, archive, security, suite)
+	for _, own := range ownSources {
+		if text, err := os.ReadFile(own); err == nil && strings.Contains(string(text), suite) {
+			return own, nil
+		}
+	}
+	return "", fmt.Errorf("no archive of %s in %s: give a file that names one, as apt's sources", suite,
+		strings.Join(ownSources, " or "))
 }
 
 // Download downloads packages of an architecture, with all that they depend on, and unpacks them into a folder. apt has
-// its state there too, so this machine's packages stay as they are. No script of a package runs.
-func Download(ctx context.Context, folder, architecture string, from Source, names ...string) (Root, error) {
+// its state there too, so this machine's packages stay as they are. No script of a package runs. Sources is a file that
+// names archives, as apt's.
+func Download(ctx context.Context, folder, architecture, sources string, names ...string) (Root, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
 		return Root{}, err
 	}
-	for _, dir := range []string{"apt/lists/partial", "apt/archives/partial", "apt/etc"} {
+	for _, dir := range []string{"apt/lists/partial", "apt/archives/partial", "apt/etc", "apt/sources"} {
 		if err := os.MkdirAll(filepath.Join(folder, dir), 0o755); err != nil {
 			return Root{}, err
 		}
 	}
+	list, err := os.ReadFile(sources)
+	if err != nil {
+		return Root{}, err
+	}
 	at := func(name string) string { return filepath.Join(folder, "apt", name) }
 	for name, text := range map[string]string{
-		"status":       "",
-		"sources.list": from.list(),
+		"status":                            "",
+		"sources/" + filepath.Base(sources): string(list),
 		"apt.conf": fmt.Sprintf(`APT::Architecture "%[1]s";
 APT::Architectures { "%[1]s"; };
 APT::Install-Recommends "false";
@@ -71,8 +74,8 @@ APT::Sandbox::User "root";
 Acquire::Languages "none";
 Acquire::Retries "3";
 Dir::Etc::Parts "%[2]s/etc";
-Dir::Etc::SourceList "%[2]s/sources.list";
-Dir::Etc::SourceParts "-";
+Dir::Etc::SourceList "/dev/null";
+Dir::Etc::SourceParts "%[2]s/sources";
 Dir::State "%[2]s";
 Dir::State::status "%[2]s/status";
 Dir::State::Lists "%[2]s/lists";

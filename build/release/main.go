@@ -36,8 +36,8 @@ func run(ctx context.Context) error {
 	seconds := flag.Int64("time", 0, "time of all files, in seconds since 1970: of the commit")
 	key := flag.String("key", "", "private key of OpenSSH, of type Ed25519; without it the checksums are not signed")
 	packages := flag.String("packages", "", "folder for Debian's packages")
-	snapshot := flag.String("snapshot", "",
-		"time of snapshot.debian.org, such as 20251101T000000Z; the newest packages without it")
+	sources := flag.String("sources", "", "file that names archives of Debian's packages, as apt's; this machine's own "+
+		"without it")
 	architectures := flag.String("architectures", "amd64,arm64", "architectures of the images")
 	platforms := flag.String("platforms", "", "platforms of the command line, such as linux-amd64,darwin-arm64")
 	flag.Parse()
@@ -48,10 +48,14 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
+	archives, err := debian.Sources(*sources)
+	if err != nil {
+		return err
+	}
 	for architecture := range strings.SplitSeq(*architectures, ",") {
 		fmt.Printf("Debian's packages for %s\n", architecture)
 		root, err := debian.Download(ctx, filepath.Join(*packages, architecture), architecture,
-			debian.Source{Snapshot: *snapshot}, recipe.Packages...)
+			archives, recipe.Packages...)
 		if err != nil {
 			return err
 		}
