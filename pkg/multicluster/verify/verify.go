@@ -86,7 +86,7 @@ type run struct {
 // results are the results of checks so far.
 type results struct {
 	list   []Result
-	report func(Result) // gets each of them; nil for no report
+	report func(Result)               // gets each of them; nil for no report
 	wants  func(kinds ...string) bool // which checks are reported if they do not fail; nil for all
 }
 
