@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 )
 
@@ -85,14 +86,14 @@ func (r *run) checkRanges() error {
 	var faults []error
 	for i, a := range r.sites {
 		for _, b := range r.sites[:i] {
-			if x, y, meet := meeting(a.facts.serviceRange, b.facts.serviceRange); meet {
+			if x, y, meet := claims.Meeting(a.facts.serviceRange, b.facts.serviceRange); meet {
 				faults = append(faults, fmt.Errorf("the Service ranges %s of %s and %s of %s meet: a ClusterSet needs clusters "+
 					"with different ones (--service-cluster-ip-range of kube-apiserver)", y, b.ID, x, a.ID))
 			}
 			if !a.podToPod() || !b.podToPod() {
 				continue
 			}
-			if x, y, meet := meeting(a.podRanges(), b.podRanges()); meet {
+			if x, y, meet := claims.Meeting(a.podRanges(), b.podRanges()); meet {
 				faults = append(faults, fmt.Errorf("the Pod ranges %s of %s and %s of %s meet: Pods cannot reach each other, so "+
 					"leave multicluster.enablePodToPodConnectivity out of --values", y, b.ID, x, a.ID))
 			}
@@ -118,17 +119,6 @@ func (s *site) podToPod() bool {
 	options, _ := s.AgentValues["multicluster"].(map[string]any)
 	is, _ := options["enablePodToPodConnectivity"].(bool)
 	return is
-}
-
-func meeting(a, b []netip.Prefix) (x, y netip.Prefix, meet bool) {
-	for _, x := range a {
-		for _, y := range b {
-			if x.Overlaps(y) {
-				return x, y, true
-			}
-		}
-	}
-	return x, y, false
 }
 
 // checkRegistry asks the registry whether it is one. Images themselves may need the credentials of Nodes.

@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,44 +111,22 @@ func (w *world) nothing(name string) {
 			if err := k.List(w.t.Context(), list, client.MatchingLabels{LabelInstalledBy: InstalledBy}); err != nil {
 				w.t.Fatal(err)
 			}
-			if n := len(itemsOf(list)); n > 0 {
-				w.t.Errorf("%s: cluster %s has %d objects of %T left: %s", name, w.clusters[i].ID, n, list,
-					strings.Join(itemsOf(list), " "))
+			if names := w.namesOf(list); len(names) > 0 {
+				w.t.Errorf("%s: cluster %s has objects of %T left: %s", name, w.clusters[i].ID, list, strings.Join(names, " "))
 			}
 		}
 	}
 }
 
-func itemsOf(list client.ObjectList) (names []string) {
-	switch l := list.(type) {
-	case *appsv1.DaemonSetList:
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
-	case *appsv1.DeploymentList:
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
-	case *corev1.ConfigMapList:
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
-	case *corev1.ServiceAccountList:
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
-	case *rbacv1.ClusterRoleList:
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
-	case *rbacv1.ClusterRoleBindingList:
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
-	case *rbacv1.RoleList:
-		for _, o := range l.Items {
-			names = append(names, o.Name)
-		}
+// namesOf returns the names of a list's objects.
+func (w *world) namesOf(list client.ObjectList) (names []string) {
+	w.t.Helper()
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, o := range objects {
+		names = append(names, o.(client.Object).GetName())
 	}
 	return names
 }

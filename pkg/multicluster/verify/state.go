@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 )
 
 // state is what a member's API server says.
@@ -221,7 +222,7 @@ func (s state) knows(other state) (string, error) {
 	}
 	back := other.of(s)
 	if back != nil {
-		if x, y, meet := meeting(ranges(info), ranges(back)); meet {
+		if x, y, meet := claims.Meeting(ranges(info), ranges(back)); meet {
 			return "", wrongf("clusters of a ClusterSet need ranges of their own", "range %s of %s meets %s of %s", x,
 				other.id(), y, s.id())
 		}
@@ -237,17 +238,6 @@ func ranges(i *mcv1alpha1.ClusterInfoImport) (all []netip.Prefix) {
 		}
 	}
 	return all
-}
-
-func meeting(a, b []netip.Prefix) (x, y netip.Prefix, meet bool) {
-	for _, x := range a {
-		for _, y := range b {
-			if x.Overlaps(y) {
-				return x, y, true
-			}
-		}
-	}
-	return x, y, false
 }
 
 // podToPod says why Pods are not reached by their own addresses, or nothing.
