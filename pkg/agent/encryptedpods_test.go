@@ -67,7 +67,8 @@ func (p place) do(f func() error) {
 	}
 }
 
-// capture counts the frames on a link: frames of WireGuard, and frames in plain text.
+// capture counts the frames on a link: frames of WireGuard, and frames in plain text. It logs the first of the latter.
+// Until the socket is bound to the link it receives nothing, since frames of other links are in plain text.
 func (p place) capture(link string) (end func() (encrypted, clear int)) {
 	p.t.Helper()
 	fd := -1
@@ -77,7 +78,7 @@ func (p place) capture(link string) (end func() (encrypted, clear int)) {
 			return err
 		}
 		const all = 0x0300 // ETH_P_ALL in network order
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
 		return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}),
@@ -103,7 +104,9 @@ func (p place) capture(link string) (end func() (encrypted, clear int)) {
 			udp := n > 38 && frame[12] == 8 && frame[13] == 0 && frame[23] == unix.IPPROTO_UDP
 			switch {
 			case bytes.Contains(frame, []byte(secret)), udp && binary.BigEndian.Uint16(frame[36:]) == 6081: // Geneve
-				clear++
+				if clear++; clear <= 5 {
+					p.t.Logf("%s: frame %d in plain text: %x", time.Now().Format("15:04:05.000"), clear, frame[:min(n, 110)])
+				}
 			case udp && slices.Contains([]uint16{51820, 51821, 51822, 51823}, binary.BigEndian.Uint16(frame[36:])):
 				encrypted++
 			}

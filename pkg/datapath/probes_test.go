@@ -251,7 +251,7 @@ func newBadLink(t testing.TB, in namespace, links ...string) *badLink {
 				return err
 			}
 			all := int(unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8)
-			if b.sockets[i], err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			if b.sockets[i], err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 				return err
 			}
 			short := unix.NsecToTimeval((100 * time.Millisecond).Nanoseconds())

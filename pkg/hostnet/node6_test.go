@@ -42,7 +42,7 @@ func advertiseRouter(t *testing.T, from string) {
 		t.Fatal(err)
 	}
 	protocol := bits.ReverseBytes16(unix.ETH_P_IPV6) // network byte order: these machines have the other
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, int(protocol))
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -247,7 +247,7 @@ func (h *host) capture(link string) func() (encrypted, clear int) {
 	fd := -1
 	h.do(func() (err error) {
 		all := int(uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8)
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
 		i, err := net.InterfaceByName(link)

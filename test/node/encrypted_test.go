@@ -172,7 +172,7 @@ func (n *secureNode) sniff(look func(frame []byte)) (end func()) {
 		link, err := net.InterfaceByName("eth1")
 		if err == nil {
 			const all = 0x0300 // ETH_P_ALL in network order
-			fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+			fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 			if err == nil {
 				err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index})
 			}
