@@ -54,7 +54,9 @@ func admitting(t testing.TB) (client.Client, *warnings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range append(documents(t, top+"deploy/charts/tombolo/templates/admission.yaml"), tiers(t)...) {
+	rules := slices.DeleteFunc(documents(t, top+"deploy/agent/tombolo-crds.yml"),
+		func(o *unstructured.Unstructured) bool { return !strings.HasPrefix(o.GetKind(), "ValidatingAdmission") })
+	for _, o := range append(rules, tiers(t)...) {
 		if err := c.Create(t.Context(), o); err != nil {
 			t.Fatalf("create %s %s: %v", o.GetKind(), o.GetName(), err)
 		}
