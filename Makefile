@@ -206,6 +206,7 @@ generate: ## write generated files anew
 	go run ./deploy/render
 	cd deploy/boards && go run . $(ROOT)
 	go run ./build/reference
+	cd build/pictures && go run . $(ROOT)/docs/pictures
 
 verify: generate ## fail when generated files are not what `make generate` writes
 	@git diff --exit-code -- . || { echo 'run `make generate` and commit the result'; exit 1; }
