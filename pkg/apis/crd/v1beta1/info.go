@@ -48,7 +48,8 @@ type OVSInfo struct {
 	FlowTable map[string]int32 `json:"flowTable,omitempty"`
 }
 
-// PolicyCounts are numbers of policies and of the groups of Pods that they name.
+// PolicyCounts are numbers of policies and of the groups of Pods that they name. It is atomic wherever it stands: a
+// server-side apply that takes the last field of another struct away leaves null there, which the schema refuses.
 type PolicyCounts struct {
 	// NetworkPolicyNum is the number of policies: an agent counts the policies that apply to Pods of its Node.
 	// +optional
@@ -83,9 +84,11 @@ type AntreaAgentInfo struct {
 	NodeSubnets []string `json:"nodeSubnets,omitempty"`
 	// OVSInfo is the state of the Node's Open vSwitch.
 	// +optional
+	// +structType=atomic
 	OVSInfo OVSInfo `json:"ovsInfo,omitempty"`
 	// NetworkPolicyControllerInfo counts the policies of the Node.
 	// +optional
+	// +structType=atomic
 	NetworkPolicyControllerInfo PolicyCounts `json:"networkPolicyControllerInfo,omitempty"`
 	// LocalPodNum is the number of Pods that the agent has attached.
 	// +optional
@@ -127,6 +130,7 @@ type AntreaControllerInfo struct {
 	ServiceRef corev1.ObjectReference `json:"serviceRef,omitempty"`
 	// NetworkPolicyControllerInfo counts the policies of the cluster.
 	// +optional
+	// +structType=atomic
 	NetworkPolicyControllerInfo PolicyCounts `json:"networkPolicyControllerInfo,omitempty"`
 	// ConnectedAgentNum is the number of agents that report to the API server.
 	// +optional
