@@ -31,9 +31,10 @@ const (
 	behindToSet     = "behindto"
 )
 
-// families are the families in which we have a table. The first two see packets that pass the host's own stack. The
-// last sees all packets of a link, also a userspace switch's.
-var families = []knftables.Family{knftables.IPv4Family, knftables.IPv6Family, knftables.NetDevFamily}
+// families are the families in which we have a table, in the order of their comparison. The first sees all packets of a
+// link, also a userspace switch's. It keeps packets that are to be encrypted from leaving in plain text, so it waits
+// for no other. The others see packets that pass the host's own stack.
+var families = []knftables.Family{knftables.NetDevFamily, knftables.IPv4Family, knftables.IPv6Family}
 
 // version is a version of IP in nft's words.
 type version struct {
