@@ -1,5 +1,5 @@
-// The program pictures draws the documents' pictures: each .d2 file of a folder becomes an .svg file next to it. `go run .
-// ../../docs/pictures` draws all. The text's SHA-256 stands in each picture, so a test sees a picture that is older than
+// The program pictures draws the documents' pictures: each .d2 file of a folder becomes an .svg file next to it, with
+// `go run . ../../docs/pictures`. The text's SHA-256 is in each picture, so a test sees a picture that is older than
 // its text without drawing it.
 package main
 
@@ -64,7 +64,8 @@ func draw(text []byte) ([]byte, error) {
 	padding, number := int64(20), int64(0)
 	options := &d2svg.RenderOpts{Pad: &padding, ThemeID: &number}
 	ctx := log.With(context.Background(), slog.New(slog.NewTextHandler(io.Discard, nil)))
-	diagram, _, err := d2lib.Compile(ctx, string(text), &d2lib.CompileOptions{Ruler: ruler, LayoutResolver: layout}, options)
+	compile := &d2lib.CompileOptions{Ruler: ruler, LayoutResolver: layout}
+	diagram, _, err := d2lib.Compile(ctx, string(text), compile, options)
 	if err != nil {
 		return nil, fmt.Errorf("lay it out: %w", err)
 	}
