@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/build/debian"
 	"github.com/tombolo-net/tombolo/build/sbom"
 	"github.com/tombolo-net/tombolo/deploy/manifest"
+	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
 // Inputs are what a release is made of.
@@ -42,13 +43,10 @@ type release struct {
 	sums    map[string]string // of the command line's archives, by platform
 }
 
-// versions are the versions that a release may have.
-var versions = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
-
 // Make makes a release. Its folder appears when it is complete.
 func Make(in Inputs) error {
 	switch {
-	case !versions.MatchString(in.Version):
+	case !version.IsRelease(in.Version):
 		return fmt.Errorf("VERSION %q: want a version such as v1.2.3 or v1.2.3-rc.1", in.Version)
 	case in.Registry == "":
 		return errors.New("REGISTRY is empty: name the host and path of the images, such as registry.example/net")
