@@ -11,6 +11,14 @@ func String() string { return version }
 
 var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-rc\.\d+)?$`)
 
-// IsRelease reports whether a version is of a release, such as v1.2.3 or v1.2.3-rc.1. Only the images of a release have
-// their version as tag. The images of other versions, such as v0.1.0-dev or v0.1.0-5-gabc-dirty, have the tag dev.
+// IsRelease reports whether a version is of a release, such as v1.2.3 or v1.2.3-rc.1.
 func IsRelease(version string) bool { return release.MatchString(version) }
+
+// Tag returns the tag of the images of a version: a release itself, and dev for other versions, such as v0.1.0-dev or
+// v0.1.0-5-gabc-dirty.
+func Tag(version string) string {
+	if IsRelease(version) {
+		return version
+	}
+	return "dev"
+}

@@ -12,5 +12,8 @@ func TestIsRelease(t *testing.T) {
 		if have := IsRelease(version); have != want {
 			t.Errorf("%q is of a release: %v, want %v", version, have, want)
 		}
+		if have := Tag(version); have != map[bool]string{true: version, false: "dev"}[want] {
+			t.Errorf("images of %q have the tag %q", version, have)
+		}
 	}
 }

@@ -70,7 +70,7 @@ type Options struct {
 	LeaderServer string
 	// SkipLeaderCheck joins members without a request from here to LeaderServer.
 	SkipLeaderCheck bool
-	// Registry and Tag are of the images; see deploy.WithImages.
+	// Registry and Tag are of the images. An empty Tag is the tag of the images of Version (version.Tag).
 	Registry, Tag string
 	// SkipRegistryCheck leaves out the request from here to the registry.
 	SkipRegistryCheck bool
