@@ -1,15 +1,11 @@
 package charts
 
 import (
-	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -256,42 +252,5 @@ func TestPodMonitor(t *testing.T) {
 	if _, err := Render(".", Multicluster, "kube-system", given(readValues(t, "podMonitor: true"))); err == nil ||
 		!strings.Contains(err.Error(), "podMonitor: the controller has no metrics") {
 		t.Errorf("without metrics: %v", err)
-	}
-}
-
-// TestHelmTests holds the objects of `helm test`: they exist while it runs, and no manifest has them.
-func TestHelmTests(t *testing.T) {
-	for _, chart := range []string{Agent, Multicluster} {
-		c, err := loader.Load(chart)
-		if err != nil {
-			t.Fatal(err)
-		}
-		release := chartutil.ReleaseOptions{Name: chart, Namespace: "kube-system"}
-		values, err := chartutil.ToRenderValues(c, given(nil), release, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts, err := engine.Render(c, values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tests := objects(t, texts[path.Join(chart, "templates", "tests", "status.yaml")])
-		if len(tests) != 6 {
-			t.Errorf("%s: helm test makes %d objects, want 6", chart, len(tests))
-		}
-		_, manifest := rendered(t, chart, "kube-system", nil)
-		for key, o := range tests {
-			annotations := (&unstructured.Unstructured{Object: o.(map[string]any)}).GetAnnotations()
-			if annotations["helm.sh/hook"] != "test" ||
-				!strings.Contains(annotations["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded") {
-				t.Errorf("%s, %s: annotations %v", chart, key, annotations)
-			}
-			if !strings.Contains(annotations["helm.sh/hook-delete-policy"], "hook-failed") && !strings.Contains(key, " Pod ") {
-				t.Errorf("%s, %s stays after a test that fails", chart, key)
-			}
-			if objects(t, manifest)[key] != nil {
-				t.Errorf("%s: %s is in the manifest", chart, key)
-			}
-		}
 	}
 }
