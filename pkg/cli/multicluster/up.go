@@ -91,7 +91,7 @@ func (c *several) up() *cobra.Command {
 	cmd.Flags().BoolVar(&o.SkipLeaderCheck, "skip-leader-check", false,
 		"do not ask the leader from here at that URL: where only member clusters reach it")
 	cmd.Flags().StringVar(&o.Registry, "image-registry", "", "registry and path of the images (as make push REGISTRY=)")
-	cmd.Flags().StringVar(&o.Tag, "image-tag", "", "tag of the images, if it is not "+usualTag)
+	cmd.Flags().StringVar(&o.Tag, "image-tag", "", "tag of the images"+usualTag)
 	cmd.Flags().BoolVar(&o.SkipRegistryCheck, "skip-registry-check", false,
 		"do not ask the registry from here: where only Nodes reach it")
 	cmd.Flags().BoolVar(&o.WithOtherCNI, "with-other-cni", false, "install although a cluster has another CNI plugin")
