@@ -29,11 +29,11 @@ import (
 
 // Labels of the objects that a set-up installs.
 const (
-	// LabelInstalledBy has the value InstalledBy. Objects without it are left as they are.
+	// LabelInstalledBy has the value mc-up. Objects without it are left as they are.
 	LabelInstalledBy = "tombolo.io/installed-by"
 	// LabelPart names the part of Tombolo that an object belongs to: agent, member or leader.
 	LabelPart = "tombolo.io/part"
-	// AnnotationChosen marks a Node that a set-up has chosen as a Gateway. It has the value InstalledBy.
+	// AnnotationChosen marks a Node that a set-up has chosen as a Gateway. It has the value mc-up.
 	AnnotationChosen = "tombolo.io/gateway-chosen-by"
 
 	// InstalledBy is the value of LabelInstalledBy and AnnotationChosen.
