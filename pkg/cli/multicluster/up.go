@@ -100,7 +100,8 @@ func (c *several) up() *cobra.Command {
 	cmd.Flags().StringArrayVar(&flags.memberValues, "member-values", nil,
 		"[ID=]FILE with values of the chart tombolo-multicluster for members; may be repeated")
 	cmd.Flags().StringSliceVar(&flags.gateways, "gateway", nil,
-		"ID=NODE to be a Gateway; may be repeated. Without it two Nodes of a cluster are chosen")
+		"ID=NODE to be a Gateway; may be repeated. Without it two Nodes of a cluster are chosen, unless "+
+			"one is annotated")
 	cmd.Flags().DurationVar(&o.Limit, "wait", 10*time.Minute, "how long each cluster may take until all of Tombolo runs")
 	cmd.Flags().BoolVar(&o.Keep, "keep", false, "leave a set-up that failed as it is")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check all clusters and print the plan; change nothing")
