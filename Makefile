@@ -51,12 +51,15 @@ comma := ,
 separated = $(subst $(empty) $(empty),$(comma),$(strip $(1)))
 release: ## make all that a release has into bin/release/VERSION: VERSION=v1.2.3 REGISTRY=host/path, KEY=FILE to sign it (docs/release.md)
 	@test -n "$(VERSION)" -a -n "$(REGISTRY)" || { echo 'VERSION or REGISTRY is empty: make release VERSION=v1.2.3 REGISTRY=host/path'; exit 1; }
+	@changes=$$(git status --porcelain); test -z "$$changes" || { echo 'a release is made of a commit: commit or remove these changes'; echo "$$changes"; exit 1; }
 	@for architecture in $(ARCHITECTURES); do GOOS=linux GOARCH=$$architecture build/programs $(BIN)/cross/$(VERSION)/linux-$$architecture "$(VERSION)" ./cmd/tombolo-agent ./cmd/tombolo ./plugins/tombolo-cni ./cmd/tombolo-controller; done
 	@for platform in $(filter-out $(ARCHITECTURES:%=linux-%),$(PLATFORMS)); do GOOS=$${platform%-*} GOARCH=$${platform#*-} build/programs $(BIN)/cross/$(VERSION)/$$platform "$(VERSION)" ./cmd/tombolo; done
-	@$(STAGE) "the release $(VERSION)" go run ./build/release -version "$(VERSION)" -registry "$(REGISTRY)" $(if $(KEY),-key "$(KEY)") $(if $(SOURCES),-sources "$(SOURCES)") -programs $(BIN)/cross/$(VERSION) -packages $(BIN)/debian -architectures $(call separated,$(ARCHITECTURES)) -platforms $(call separated,$(PLATFORMS)) -time "$$(git log -1 --format=%ct)" -out $(BIN)/release/$(VERSION)
+	@$(STAGE) "the release $(VERSION)" go run ./build/release -version "$(VERSION)" -registry "$(REGISTRY)" $(if $(KEY),-key "$(KEY)") $(if $(SOURCES),-sources "$(SOURCES)") $(if $(DOWNLOADS),-downloads "$(DOWNLOADS)") -programs $(BIN)/cross/$(VERSION) -packages $(BIN)/debian -architectures $(call separated,$(ARCHITECTURES)) -platforms $(call separated,$(PLATFORMS)) -time "$$(git log -1 --format=%ct)" -out $(BIN)/release/$(VERSION)
 	@cat $(BIN)/release/$(VERSION)/SHA256SUMS
 
 release-check: ## start the programs of the arm64 images of bin/release/VERSION under QEMU
+	@test -n "$(VERSION)" || { echo 'VERSION is empty: make release-check VERSION=v1.2.3, of a release in bin/release'; exit 1; }
+	@test -d "$(BIN)/release/$(VERSION)/images" || { echo 'bin/release has no release $(VERSION): make release VERSION=$(VERSION) makes it'; exit 1; }
 	@build/packages qemu-user-static
 	@go run ./build/emulate $(BIN)/release/$(VERSION)/images
 

@@ -69,3 +69,33 @@ func TestArchitecture(t *testing.T) {
 		t.Errorf("the picture has %d arrows: it was not found", arrows)
 	}
 }
+
+// TestFolders: docs/architecture.md names each folder below build, deploy and cmd/PROGRAM.
+func TestFolders(t *testing.T) {
+	text, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("git", "-C", "..", "ls-files", "build/*/*", "deploy/*/*", "cmd/*/*/*").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]bool{}
+	for file := range strings.Lines(string(out)) {
+		parts := strings.Split(file, "/")
+		n := 2
+		if parts[0] == "cmd" {
+			n = 3
+		}
+		folders[strings.Join(parts[:n], "/")] = true
+	}
+	delete(folders, "build/testdata")
+	for folder := range folders {
+		if !strings.Contains(string(text), "`"+folder+"`") {
+			t.Errorf("docs/architecture.md does not name %s", folder)
+		}
+	}
+	if len(folders) < 20 {
+		t.Errorf("there are %d folders", len(folders))
+	}
+}

@@ -2,7 +2,10 @@ package build
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,6 +26,37 @@ func TestMakefile(t *testing.T) {
 		rule := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:.*\n\t.`)
 		if !rule.Match(text) {
 			t.Errorf("the phony target %s has no recipe", target)
+		}
+	}
+}
+
+// TestMakeRelease: a release is made of a commit alone, and checked if it is there.
+func TestMakeRelease(t *testing.T) {
+	text, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "Makefile"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", folder).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for words, want := range map[string]string{
+		"release":                      "VERSION or REGISTRY is empty",
+		"release VERSION=v1.2.3":       "VERSION or REGISTRY is empty",
+		"release-check":                "VERSION is empty: make release-check VERSION=v1.2.3",
+		"release-check VERSION=v1.2.3": "bin/release has no release v1.2.3",
+		"release VERSION=v1.2.3 REGISTRY=registry.example": "a release is made of a commit: commit or remove these " +
+			"changes\n?? Makefile\n",
+	} {
+		make := exec.CommandContext(t.Context(), "make", append([]string{"-C", folder}, strings.Fields(words)...)...)
+		make.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // of a make that runs this test
+			return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") || strings.HasPrefix(v, "GIT_")
+		})
+		if out, err := make.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("make %s: %v\n%s\nwant %q", words, err, out, want)
 		}
 	}
 }

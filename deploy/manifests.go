@@ -6,6 +6,8 @@ import (
 	_ "embed"
 	"regexp"
 	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
 // Namespaces that the manifests of the multi-cluster controller are for.
@@ -31,12 +33,12 @@ func Member(namespace string) string { return strings.ReplaceAll(member, MemberN
 var image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
 
 // WithImages returns a manifest with its images from another registry and path, from which they are pulled, or with
-// another tag.
+// another tag. An empty tag is the tag of the images of this program's version.
 func WithImages(manifest, registry, tag string) string {
 	if registry != "" {
 		manifest = strings.ReplaceAll(manifest, "imagePullPolicy: Never\n", "imagePullPolicy: IfNotPresent\n")
 	}
-	registry, tag = cmp.Or(strings.TrimSuffix(registry, "/"), "tombolo"), cmp.Or(tag, "dev")
+	registry, tag = cmp.Or(strings.TrimSuffix(registry, "/"), "tombolo"), cmp.Or(tag, version.Tag(version.String()))
 	return image.ReplaceAllStringFunc(manifest, func(line string) string {
 		part := image.FindStringSubmatch(line)
 		return part[1] + registry + "/" + part[2] + ":" + tag

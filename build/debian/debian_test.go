@@ -3,7 +3,9 @@ package debian
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,18 +140,96 @@ func TestUnpack(t *testing.T) {
 
 // TestSources: packages come from the given archives, or from this machine's.
 func TestSources(t *testing.T) {
-	own, err := Sources("")
-	if err != nil || !slices.Contains(ownSources, own) {
-		t.Errorf("archives of this machine are in %q: %v", own, err)
+	folder := t.TempDir()
+	put := func(name, text string) string {
+		t.Helper()
+		name = filepath.Join(folder, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
 	}
-	given := filepath.Join(t.TempDir(), "given.sources")
-	if _, err := Sources(given); err == nil {
-		t.Error("a file that is not there is taken")
+	missing, other, own := filepath.Join(folder, "missing.list"), put("other", "trixie"), put("own", suite)
+	sources, list, text := put("given.sources", ""), put("given.list", ""), put("given.txt", "")
+	for _, row := range []struct {
+		given     string
+		own       []string
+		want, err string
+	}{
+		{"", []string{missing, other, own}, own, ""},
+		{"", []string{missing, other}, "", "no archive of bookworm in " + missing + " or " + other},
+		{"", []string{other}, "", "SOURCES=FILE"},
+		{sources, []string{own}, sources, ""},
+		{list, nil, list, ""},
+		{missing, []string{own}, "", "SOURCES: stat " + missing},
+		{text, []string{own}, "", "SOURCES=" + text + ": apt reads no such file"},
+	} {
+		have, err := sourcesOf(row.given, row.own)
+		if have != row.want || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+			t.Errorf("given %q, own %q: %q, %v, want %q", row.given, row.own, have, err, row.want)
+		}
 	}
-	if err := os.WriteFile(given, nil, 0o600); err != nil {
-		t.Fatal(err)
+}
+
+// TestDownload downloads packages with apt from archives on this machine. Nothing of another archive, and of packages
+// that are not named any more, is unpacked.
+func TestDownload(t *testing.T) {
+	folder := t.TempDir()
+	archive := func(version string, names ...string) (sources string) {
+		t.Helper()
+		to, index := t.TempDir(), ""
+		for _, name := range names {
+			build := filepath.Join(t.TempDir(), name)
+			control := "Package: " + name + "\nVersion: " + version +
+				"\nArchitecture: arm64\nMaintainer: x <x@example.org>\nDescription: x\n"
+			for file, text := range map[string]string{"DEBIAN/control": control, "usr/bin/" + name: "x"} {
+				file = filepath.Join(build, file)
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			file := filepath.Join(to, name+".deb")
+			if out, err := exec.CommandContext(t.Context(), "dpkg-deb", "--root-owner-group", "--build", build, file).
+				CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			index += control + fmt.Sprintf("Filename: ./%s.deb\nSize: %d\nSHA256: %x\n\n", name, len(data), sha256.Sum256(data))
+		}
+		for file, text := range map[string]string{"Packages": index,
+			"test-" + version + ".list": "deb [trusted=yes] copy:" + to + " ./\n"} {
+			if err := os.WriteFile(filepath.Join(to, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return filepath.Join(to, "test-"+version+".list")
 	}
-	if file, err := Sources(given); err != nil || file != given {
-		t.Errorf("the given file becomes %q: %v", file, err)
+	newer, older := archive("2", "x", "y"), archive("1", "x", "y")
+	for _, row := range []struct {
+		sources string
+		names   []string
+		want    string
+	}{
+		{newer, []string{"x", "y"}, "x 2, y 2"},
+		{newer, []string{"y"}, "y 2"},
+		{older, []string{"x"}, "x 1"},
+	} {
+		r, err := Download(t.Context(), folder, "arm64", row.sources, row.names...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, p := range r.Packages {
+			have = append(have, p.Name+" "+p.Version)
+		}
+		if diff := cmp.Diff(row.want, strings.Join(have, ", ")); diff != "" {
+			t.Errorf("%s: -want +have:\n%s", row.names, diff)
+		}
 	}
 }

@@ -31,27 +31,39 @@ var merged = []string{"bin", "sbin", "lib", "lib64"}
 // ownSources are the files in which a machine with Debian 12 names the archives of its packages.
 var ownSources = []string{"/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"}
 
-// Sources returns a file that names archives of packages: the given one, or else this machine's own.
-func Sources(file string) (string, error) {
+// Sources returns a file that names archives of packages: the given one, the value of SOURCES, or else this machine's
+// own. apt reads files with the extensions .list and .sources alone.
+func Sources(file string) (string, error) { return sourcesOf(file, ownSources) }
+
+func sourcesOf(file string, own []string) (string, error) {
 	if file != "" {
-		_, err := os.Stat(file)
-		return file, err
+		if _, err := os.Stat(file); err != nil {
+			return "", fmt.Errorf("SOURCES: %w", err)
+		}
+		if end := filepath.Ext(file); end != ".list" && end != ".sources" {
+			return "", fmt.Errorf("SOURCES=%s: apt reads no such file: rename it to end with .sources, or with .list if each "+
+				"line names an archive", file)
+		}
+		return file, nil
 	}
-	for _, own := range ownSources {
-		if text, err := os.ReadFile(own); err == nil && strings.Contains(string(text), suite) {
-			return own, nil
+	for _, name := range own {
+		if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), suite) {
+			return name, nil
 		}
 	}
-	return "", fmt.Errorf("no archive of %s in %s: give a file that names one, as apt's sources", suite,
-		strings.Join(ownSources, " or "))
+	return "", fmt.Errorf("no archive of %s in %s: give a file that names one, as apt's sources: SOURCES=FILE", suite,
+		strings.Join(own, " or "))
 }
 
 // Download downloads packages of an architecture, with all that they depend on, and unpacks them into a folder. apt has
-// its state there too, so this machine's packages stay as they are. No script of a package runs. Sources is a file that
-// names archives, as apt's.
+// its state there too, so this machine's packages stay as they are. Nothing of an earlier download stays. No package's
+// script runs. The file sources names archives (see Sources).
 func Download(ctx context.Context, folder, architecture, sources string, names ...string) (Root, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
+		return Root{}, err
+	}
+	if err := os.RemoveAll(filepath.Join(folder, "apt")); err != nil {
 		return Root{}, err
 	}
 	for _, dir := range []string{"apt/lists/partial", "apt/archives/partial", "apt/etc", "apt/sources"} {
@@ -91,9 +103,6 @@ Dir::Cache::Archives "%[2]s/archives";
 		return run(ctx, []string{"APT_CONFIG=" + at("apt.conf"), "DEBIAN_FRONTEND=noninteractive"}, "apt-get", args...)
 	}
 	if _, err := apt("update", "-qq"); err != nil {
-		return Root{}, err
-	}
-	if _, err := apt("autoclean", "-qq"); err != nil { // archives of earlier versions
 		return Root{}, err
 	}
 	if _, err := apt(append([]string{"install", "-y", "-qq", "--download-only"}, names...)...); err != nil {

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,17 +93,18 @@ func extract(images, to string) error {
 		if err != nil {
 			return err
 		}
-		for _, m := range inner.Manifests {
-			if m.Platform == nil || m.Platform.Architecture != architecture {
-				continue
-			}
-			img, err := all.Image(m.Digest)
-			if err == nil {
-				err = unpack(img, filepath.Join(to, name))
-			}
-			if err != nil {
-				return fmt.Errorf("image %s: %w", name, err)
-			}
+		i := slices.IndexFunc(inner.Manifests, func(m v1.Descriptor) bool {
+			return m.Platform != nil && m.Platform.Architecture == architecture
+		})
+		if i < 0 {
+			return fmt.Errorf("image %s is not for %s: make the release with ARCHITECTURES that have it", name, architecture)
+		}
+		img, err := all.Image(inner.Manifests[i].Digest)
+		if err == nil {
+			err = unpack(img, filepath.Join(to, name))
+		}
+		if err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
 		}
 	}
 	return nil

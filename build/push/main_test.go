@@ -105,7 +105,7 @@ func TestPushRelease(t *testing.T) {
 	images, err := layout.Write(filepath.Join(folder, "images"), empty.Index)
 	if err == nil {
 		err = images.AppendIndex(index, layout.WithAnnotations(map[string]string{
-			"org.opencontainers.image.ref.name": "tombolo-agent:v1.2.3"}))
+			refName: "tombolo-agent:v1.2.3", containerdName: to + "/tombolo-agent:v1.2.3"}))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +124,12 @@ func TestPushRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
+	for _, other := range []string{to + "/other", strings.TrimSuffix(to, "/tombolo"), "registry.example/net"} {
+		err := pushRelease(t.Context(), &out, folder, other, true)
+		if err == nil || !strings.Contains(err.Error(), "REGISTRY "+other+": release "+folder+" was made for "+to+",") {
+			t.Errorf("to another registry: %v", err)
+		}
+	}
 	for range 2 { // the second time all is there
 		out.Reset()
 		if err := pushRelease(t.Context(), &out, folder, to, true); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,8 +29,14 @@ const (
 	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
+// Annotations of images in the layout of a release (build/release): NAME:VERSION, and REGISTRY/NAME:VERSION.
+const (
+	refName        = "org.opencontainers.image.ref.name"
+	containerdName = "io.containerd.image.name"
+)
+
 // pushRelease publishes the images of a release with all architectures, and its charts to REGISTRY/charts. It prints
-// the digests.
+// the digests. It refuses a release of another registry.
 func pushRelease(ctx context.Context, out io.Writer, folder, registry string, insecure bool) error {
 	options, err := optionsOf(registry, insecure)
 	if err != nil {
@@ -43,9 +50,16 @@ func pushRelease(ctx context.Context, out io.Writer, folder, registry string, in
 	if err != nil {
 		return fmt.Errorf("read the images of release %s: %w", folder, err)
 	}
+	for _, d := range list.Manifests {
+		image := d.Annotations[refName]
+		if made := strings.TrimSuffix(d.Annotations[containerdName], "/"+image); made != registry {
+			return fmt.Errorf("REGISTRY %s: release %s was made for %s, which its manifests and charts name: push it there, "+
+				"or make a release with REGISTRY=%s", registry, folder, cmp.Or(made, "no registry"), registry)
+		}
+	}
 	access := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 	for _, d := range list.Manifests {
-		to, err := name.NewTag(registry+"/"+d.Annotations["org.opencontainers.image.ref.name"], options...)
+		to, err := name.NewTag(registry+"/"+d.Annotations[refName], options...)
 		if err != nil {
 			return fmt.Errorf("REGISTRY %s: %w", registry, err)
 		}

@@ -59,11 +59,12 @@ func (p *page) command(c *cobra.Command) {
 		rows.described(c.CommandPath()+" --"+f.Name, entry{code(name), code(defaultOf(f)), sentence(usage)})
 	}
 	c.LocalFlags().VisitAll(own)
-	if c.HasAvailableInheritedFlags() {
+	if c.HasAvailableInheritedFlags() && !c.IsAdditionalHelpTopicCommand() {
 		p.text("It also has the flags of %s.", parents(c))
 	}
 	for _, below := range c.Commands() {
-		if below.IsAvailableCommand() && below.Name() != "help" && below.Name() != "completion" {
+		if below.IsAdditionalHelpTopicCommand() ||
+			below.IsAvailableCommand() && below.Name() != "help" && below.Name() != "completion" {
 			p.command(below)
 		}
 	}

@@ -28,9 +28,11 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	in := Inputs{Krew: "deploy/krew/tombolo.yaml", Debian: map[string]debian.Root{}}
+	in := Inputs{Debian: map[string]debian.Root{}}
 	flag.StringVar(&in.Version, "version", "", "version, such as v1.2.3")
 	flag.StringVar(&in.Registry, "registry", "", "registry and path where the images will be")
+	flag.StringVar(&in.Downloads, "downloads", "", "URL where the archives of the command line will be; without it "+
+		"there is no manifest of the plugin for kubectl")
 	flag.StringVar(&in.Programs, "programs", "", "folder with our programs, in a folder for each platform")
 	flag.StringVar(&in.Out, "out", "", "folder to write")
 	seconds := flag.Int64("time", 0, "time of all files, in seconds since 1970: of the commit")

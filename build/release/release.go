@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/build/debian"
 	"github.com/tombolo-net/tombolo/build/sbom"
 	"github.com/tombolo-net/tombolo/deploy/manifest"
+	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
 // Inputs are what a release is made of.
@@ -29,7 +29,7 @@ type Inputs struct {
 	Programs  string                 // folder with a folder for each platform, such as linux-arm64
 	Platforms []string               // of the command line, such as darwin-arm64
 	Debian    map[string]debian.Root // packages by architecture; images have these architectures
-	Krew      string                 // template of the plugin's manifest, if the file exists
+	Downloads string                 // URL where the files of cli/ will be; without it there is no plugin's manifest
 	Key       ssh.Signer             // nil: the sums are not signed
 	Out       string
 }
@@ -42,16 +42,16 @@ type release struct {
 	sums    map[string]string // of the command line's archives, by platform
 }
 
-// versions are the versions that a release may have.
-var versions = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
-
 // Make makes a release. Its folder appears when it is complete.
 func Make(in Inputs) error {
 	switch {
-	case !versions.MatchString(in.Version):
+	case !version.IsRelease(in.Version):
 		return fmt.Errorf("VERSION %q: want a version such as v1.2.3 or v1.2.3-rc.1", in.Version)
 	case in.Registry == "":
 		return errors.New("REGISTRY is empty: name the host and path of the images, such as registry.example/net")
+	case in.Downloads != "" && !strings.HasPrefix(in.Downloads, "https://"):
+		return fmt.Errorf("DOWNLOADS %q: want the URL of the folder that will have the files of cli/, such as "+
+			"https://downloads.example/%s", in.Downloads, in.Version)
 	}
 	r := &release{Inputs: in, work: in.Out + ".partial", digests: map[string]string{}, sums: map[string]string{}}
 	r.Registry = strings.TrimSuffix(in.Registry, "/")
@@ -114,36 +114,28 @@ func (r *release) commands() error {
 	return nil
 }
 
-// placeholder matches what krew fills in: a word in capitals, also in brackets, such as VERSION, ${VERSION},
-// {{ .VERSION }} and {{ .SHA256_LINUX_AMD64 }}.
-var placeholder = regexp.MustCompile(
-	`(?:\$\{|\{\{ *\.?|@|<)?\b(VERSION|SHA256_([A-Z]+)_([A-Z0-9]+))\b(?: *\}\}|\}|@|>)?`)
+// plugin is the template of the plugin's manifest for krew.
+const plugin = "deploy/krew/tombolo.yaml"
 
-// krew writes the manifest of the plugin for kubectl.
+// krew writes the manifest of the plugin for kubectl, if it is known where the archives will be, and the release has
+// archives for all platforms of the template.
 func (r *release) krew() error {
-	text, err := os.ReadFile(r.Krew)
-	if errors.Is(err, fs.ErrNotExist) {
+	if r.Downloads == "" {
 		return nil
 	}
+	text, err := os.ReadFile(plugin)
 	if err != nil {
 		return err
 	}
-	var missing []string
-	filled := placeholder.ReplaceAllFunc(text, func(word []byte) []byte {
-		parts := placeholder.FindSubmatch(word)
-		if parts[2] == nil {
-			return []byte(r.Version)
-		}
-		sum := r.sums[strings.ToLower(string(parts[2])+"-"+string(parts[3]))]
-		if sum == "" {
-			missing = append(missing, string(parts[1]))
-		}
-		return []byte(sum)
-	})
-	if len(missing) > 0 {
-		return fmt.Errorf("%s: no archive for %s", r.Krew, strings.Join(missing, ", "))
+	values := []string{"{{VERSION}}", r.Version, "{{DOWNLOADS}}", strings.TrimSuffix(r.Downloads, "/")}
+	for platform, sum := range r.sums {
+		values = append(values, "{{SHA256_"+strings.ToUpper(strings.ReplaceAll(platform, "-", "_"))+"}}", sum)
 	}
-	return r.write(filepath.Join("krew", filepath.Base(r.Krew)), filled)
+	filled := strings.NewReplacer(values...).Replace(string(text))
+	if strings.Contains(filled, "{{SHA256_") {
+		return nil
+	}
+	return r.write(filepath.Join("krew", filepath.Base(plugin)), []byte(filled))
 }
 
 // sign writes the checksums of all files, and their signature.

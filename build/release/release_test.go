@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tombolo-net/tombolo/build/debian"
@@ -29,7 +30,22 @@ import (
 	"github.com/tombolo-net/tombolo/deploy/charts"
 )
 
-const registry = "registry.example/net"
+const (
+	registry  = "registry.example/net"
+	downloads = "https://downloads.example/tombolo"
+)
+
+// platforms returns the platforms of the command line that the Makefile has.
+func platforms(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "\nPLATFORMS ?= ")
+	list, _, _ = strings.Cut(list, "\n")
+	return strings.Fields(list)
+}
 
 // inputs returns what a small release is made of: one small program under all names, and packages of small files.
 func inputs(t *testing.T, folder string) Inputs {
@@ -57,12 +73,15 @@ func inputs(t *testing.T, folder string) Inputs {
 	in := Inputs{
 		Version: "v1.2.3", Registry: registry + "/", Time: time.Unix(1_700_000_000, 0), Out: filepath.Join(folder, "out"),
 		Programs: filepath.Join(folder, "programs"), Debian: map[string]debian.Root{},
-		Krew:      filepath.Join(folder, "krew.yaml"),
-		Platforms: []string{"linux-amd64", "darwin-arm64", "windows-amd64"},
+		Platforms: platforms(t), Downloads: downloads + "/",
 	}
-	put("krew.yaml", []byte("version: {{ .VERSION }}\nsha256: ${SHA256_DARWIN_ARM64}\nother: SHA256_LINUX_AMD64\n"))
-	put("programs/darwin-arm64/tombolo", data)
-	put("programs/windows-amd64/tombolo.exe", data)
+	for _, platform := range in.Platforms {
+		name := "tombolo"
+		if strings.HasPrefix(platform, "windows-") {
+			name = "tombolo.exe"
+		}
+		put(filepath.Join("programs", platform, name), data)
+	}
 	for _, architecture := range []string{"amd64", "arm64"} {
 		for _, name := range recipe.Programs {
 			put(filepath.Join("programs", "linux-"+architecture, name), append(data, architecture+name...))
@@ -316,11 +335,79 @@ func checkCommands(t *testing.T, in Inputs) {
 	if diff := cmp.Diff([]string{"LICENSE", "tombolo", "LICENSE", "tombolo.exe"}, names); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}
-	text, err := os.ReadFile(filepath.Join(in.Out, "krew/krew.yaml"))
-	want := "version: v1.2.3\nsha256: " + made["cli/tombolo-v1.2.3-darwin-arm64.tar.gz"] + "\nother: " +
-		made["cli/tombolo-v1.2.3-linux-amd64.tar.gz"] + "\n"
-	if err != nil || string(text) != want {
-		t.Errorf("%v: the plugin's manifest is\n%s\nwant\n%s", err, text, want)
+	checkPlugin(t, in, made)
+}
+
+// checkPlugin checks that the plugin's manifest is as krew wants it, and names the archives of all platforms.
+func checkPlugin(t *testing.T, in Inputs, made map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(in.Out, "krew/tombolo.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type platform struct {
+		Selector    metav1.LabelSelector `json:"selector"`
+		URI, SHA256 string
+		Bin         string `json:"bin"`
+	}
+	var have struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Spec struct {
+			Version, Homepage, ShortDescription, Description, Caveats string
+			Platforms                                                 []platform `json:"platforms"`
+		} `json:"spec"`
+	}
+	if err := yaml.UnmarshalStrict(text, &have); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if have.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || have.Kind != "Plugin" ||
+		have.Metadata.Name != "tombolo" || have.Spec.Version != in.Version || have.Spec.ShortDescription == "" ||
+		strings.Contains(have.Spec.ShortDescription, "\n") || strings.Contains(string(text), "{{") {
+		t.Errorf("the plugin's manifest is\n%s", text)
+	}
+	var want []platform
+	for _, name := range in.Platforms {
+		system, architecture, _ := strings.Cut(name, "-")
+		p := platform{Bin: "tombolo", URI: "tombolo-v1.2.3-" + name + ".tar.gz",
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"os": system, "arch": architecture}}}
+		if system == "windows" {
+			p.Bin, p.URI = "tombolo.exe", "tombolo-v1.2.3-"+name+".zip"
+		}
+		p.URI, p.SHA256 = downloads+"/"+p.URI, made["cli/"+p.URI]
+		want = append(want, p)
+	}
+	if diff := cmp.Diff(want, have.Spec.Platforms); diff != "" || len(want) < 6 {
+		t.Errorf("-want +have:\n%s", diff)
+	}
+}
+
+// TestPartial: a release without some platforms, or without a URL of its archives, has no plugin manifest.
+func TestPartial(t *testing.T) {
+	t.Chdir("../..")
+	all := map[string]string{}
+	for _, platform := range platforms(t) {
+		all[platform] = "sum"
+	}
+	for _, row := range []struct {
+		name string
+		in   Inputs
+		sums map[string]string
+		want bool
+	}{
+		{"complete", Inputs{Downloads: downloads}, all, true},
+		{"some platforms", Inputs{Downloads: downloads}, map[string]string{"linux-amd64": "a", "darwin-arm64": "b"}, false},
+		{"no URL", Inputs{}, all, false},
+	} {
+		r := &release{Inputs: row.in, work: t.TempDir(), sums: row.sums}
+		if err := r.krew(); err != nil {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		if _, err := os.Stat(filepath.Join(r.work, "krew", "tombolo.yaml")); (err == nil) != row.want {
+			t.Errorf("%s: %v", row.name, err)
+		}
 	}
 }
 
@@ -363,7 +450,7 @@ func TestFaults(t *testing.T) {
 		{"registry", func(in *Inputs) { in.Registry = "" }, "REGISTRY is empty"},
 		{"program", func(in *Inputs) { in.Programs = folder }, "image tombolo-agent: amd64: "},
 		{"platform", func(in *Inputs) { in.Platforms = []string{"plan9-amd64"} }, "the command line for plan9-amd64"},
-		{"archive", func(in *Inputs) { in.Platforms = in.Platforms[:1] }, "krew.yaml: no archive for SHA256_DARWIN_ARM64"},
+		{"URL", func(in *Inputs) { in.Downloads = "downloads.example" }, `DOWNLOADS "downloads.example": want the URL`},
 		{"package", func(in *Inputs) {
 			in.Debian = map[string]debian.Root{"arm64": {Dir: filepath.Join(folder, "nothing")}}
 		}, "image tombolo-agent: arm64: a Debian package is missing"},

@@ -13,6 +13,8 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+
+	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
 // Names of the charts.
@@ -68,11 +70,11 @@ func render(c *chart.Chart, namespace string, values map[string]any) ([]File, er
 	return files, nil
 }
 
-// SetVersion makes a chart that of a version, such as v1.2.3: its images have it as tag. An empty version changes
-// nothing.
-func SetVersion(m *chart.Metadata, version string) {
-	if version != "" {
-		m.Version, m.AppVersion = strings.TrimPrefix(version, "v"), version
+// SetVersion gives a chart the version of a release, such as v1.2.3, which is the tag of its images. Other versions
+// change nothing.
+func SetVersion(m *chart.Metadata, of string) {
+	if version.IsRelease(of) {
+		m.Version, m.AppVersion = strings.TrimPrefix(of, "v"), of
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 //go:embed all:tombolo all:tombolo-multicluster
 var embedded embed.FS
 
-// Embedded returns the objects of a chart that this program has, as All does of a chart in a directory. The chart is of
-// the program's version, unless that is one of development: images of such versions have the tag of the tree.
+// Embedded returns the objects of a chart that this program has, as All does of a chart in a directory. The chart has
+// the program's version if it is a release (SetVersion).
 func Embedded(version, name, namespace string, values map[string]any) (definitions, manifest string, _ error) {
 	var files []*loader.BufferedFile
 	err := fs.WalkDir(embedded, name, func(path string, entry fs.DirEntry, err error) error {
@@ -32,9 +32,7 @@ func Embedded(version, name, namespace string, values map[string]any) (definitio
 	if err != nil {
 		return "", "", fmt.Errorf("load chart %s: %w", name, err)
 	}
-	if !strings.HasSuffix(version, "-dev") {
-		SetVersion(c.Metadata, version)
-	}
+	SetVersion(c.Metadata, version)
 	return allOf(c, namespace, values)
 }
 

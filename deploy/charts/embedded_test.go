@@ -10,16 +10,18 @@ import (
 func TestEmbedded(t *testing.T) {
 	for _, name := range []string{Agent, Multicluster} {
 		values := map[string]any{"images": map[string]any{"pullPolicy": "Never"}}
-		definitions, manifest, err := Embedded("v0.1.0-dev", name, "kube-system", values)
-		if err != nil {
-			t.Fatal(err)
-		}
 		wantedDefinitions, wanted, err := All(".", name, "kube-system", values)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if definitions != wantedDefinitions || manifest != wanted {
-			t.Errorf("chart %s: the program has another one than the folder", name)
+		for _, version := range []string{"v0.1.0-dev", "v0.1.0-5-gabc1234-dirty"} {
+			definitions, manifest, err := Embedded(version, name, "kube-system", values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if definitions != wantedDefinitions || manifest != wanted {
+				t.Errorf("chart %s in a program %s is not the chart of the folder", name, version)
+			}
 		}
 		_, released, err := Embedded("v1.2.3", name, "kube-system", values)
 		if err != nil || !strings.Contains(released, ":v1.2.3\n") || strings.Contains(released, ":dev\n") {

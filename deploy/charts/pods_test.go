@@ -1,15 +1,11 @@
 package charts
 
 import (
-	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -167,8 +163,8 @@ func TestDigests(t *testing.T) {
 	}
 }
 
-// TestLabels gives all objects the labels that tools expect. Labels of Pods do not change with the version: a Pod
-// starts again for another image alone. Selectors, which cannot change, have no such label.
+// TestLabels gives all objects the labels that tools expect. Pods, and the selectors of Pods, have only the labels app
+// and component: selectors cannot change, and other labels of a template would start all Pods again.
 func TestLabels(t *testing.T) {
 	for _, chart := range []string{Agent, Multicluster} {
 		for _, role := range []string{"leader", "member"} {
@@ -192,14 +188,12 @@ func TestLabels(t *testing.T) {
 				if kind := u.GetKind(); kind != "DaemonSet" && kind != "Deployment" {
 					continue
 				}
-				pods, selector := at(t, o, "spec", "template", "metadata", "labels").(map[string]any),
-					at(t, o, "spec", "selector", "matchLabels").(map[string]any)
-				if pods["app.kubernetes.io/name"] != chart || pods["app.kubernetes.io/version"] != nil ||
-					pods["helm.sh/chart"] != nil {
-					t.Errorf("the Pods of %s have the labels %v", key, pods)
-				}
-				if len(selector) != 2 || selector["app"] == nil || selector["component"] == nil {
-					t.Errorf("%s selects %v, want app and component as ever", key, selector)
+				want := map[string]any{"app": labels["app"], "component": labels["component"]}
+				for where, have := range map[string]any{"Pods": at(t, o, "spec", "template", "metadata", "labels"),
+					"selector": at(t, o, "spec", "selector", "matchLabels")} {
+					if diff := cmp.Diff(want, have); diff != "" || labels["app"] == "" || labels["component"] == "" {
+						t.Errorf("%s, labels of %s: -want +have:\n%s", key, where, diff)
+					}
 				}
 			}
 		}
@@ -258,42 +252,5 @@ func TestPodMonitor(t *testing.T) {
 	if _, err := Render(".", Multicluster, "kube-system", given(readValues(t, "podMonitor: true"))); err == nil ||
 		!strings.Contains(err.Error(), "podMonitor: the controller has no metrics") {
 		t.Errorf("without metrics: %v", err)
-	}
-}
-
-// TestHelmTests holds the objects of `helm test`: they exist while it runs, and no manifest has them.
-func TestHelmTests(t *testing.T) {
-	for _, chart := range []string{Agent, Multicluster} {
-		c, err := loader.Load(chart)
-		if err != nil {
-			t.Fatal(err)
-		}
-		release := chartutil.ReleaseOptions{Name: chart, Namespace: "kube-system"}
-		values, err := chartutil.ToRenderValues(c, given(nil), release, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts, err := engine.Render(c, values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tests := objects(t, texts[path.Join(chart, "templates", "tests", "status.yaml")])
-		if len(tests) != 6 {
-			t.Errorf("%s: helm test makes %d objects, want 6", chart, len(tests))
-		}
-		_, manifest := rendered(t, chart, "kube-system", nil)
-		for key, o := range tests {
-			annotations := (&unstructured.Unstructured{Object: o.(map[string]any)}).GetAnnotations()
-			if annotations["helm.sh/hook"] != "test" ||
-				!strings.Contains(annotations["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded") {
-				t.Errorf("%s, %s: annotations %v", chart, key, annotations)
-			}
-			if !strings.Contains(annotations["helm.sh/hook-delete-policy"], "hook-failed") && !strings.Contains(key, " Pod ") {
-				t.Errorf("%s, %s stays after a test that fails", chart, key)
-			}
-			if objects(t, manifest)[key] != nil {
-				t.Errorf("%s: %s is in the manifest", chart, key)
-			}
-		}
 	}
 }

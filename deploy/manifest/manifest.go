@@ -149,10 +149,11 @@ func (r Renderer) Write(out string) error {
 // bases are the bases for kustomize, by their folders, with the manifests that each has. A base reaches no files
 // outside of its folder, so it has copies.
 var bases = map[string][]string{
-	"agent":   {"agent/tombolo-crds", "agent/tombolo"},
-	"observe": {"agent/tombolo-observe"},
-	"leader":  {"multicluster/antrea-multicluster-leader"},
-	"member":  {"multicluster/antrea-multicluster-member"},
+	"agent":     {"agent/tombolo-crds", "agent/tombolo"},
+	"observe":   {"agent/tombolo-observe"},
+	"wireguard": {"agent/tombolo-wireguard"},
+	"leader":    {"multicluster/antrea-multicluster-leader"},
+	"member":    {"multicluster/antrea-multicluster-member"},
 }
 
 // Kustomize writes bases for kustomize below a folder that has the manifests.

@@ -182,15 +182,22 @@ func TestRelease(t *testing.T) {
 	if err := Kustomize(out); err != nil {
 		t.Fatal(err)
 	}
-	for base, want := range map[string]map[string]int{
+	wanted := map[string]map[string]int{
 		"agent": {"image: registry.example/net/tombolo-agent@" + digest: 2,
 			"image: registry.example/net/tombolo-ovs@" + digest:     2,
 			"image: registry.example/net/tombolo-controller:v1.2.3": 2, "app.kubernetes.io/version: v1.2.3": 40,
 			"helm.sh/chart: tombolo-1.2.3": 40, "kind: CustomResourceDefinition": 10},
-		"observe": {"image: registry.example/net/tombolo-controller:v1.2.3": 1},
-		"leader":  {"image: registry.example/net/tombolo-controller:v1.2.3": 1, "kind: PodDisruptionBudget": 1},
-		"member":  {"image: registry.example/net/tombolo-controller:v1.2.3": 1, "kind: PodDisruptionBudget": 1},
-	} {
+		"observe":   {"image: registry.example/net/tombolo-controller:v1.2.3": 1},
+		"wireguard": {"image: registry.example/net/tombolo-agent@" + digest: 1, "kind: DaemonSet": 1},
+		"leader":    {"image: registry.example/net/tombolo-controller:v1.2.3": 1, "kind: PodDisruptionBudget": 1},
+		"member":    {"image: registry.example/net/tombolo-controller:v1.2.3": 1, "kind: PodDisruptionBudget": 1},
+	}
+	for base := range bases {
+		if wanted[base] == nil {
+			t.Errorf("the base %s is not tested", base)
+		}
+	}
+	for base, want := range wanted {
 		c := exec.CommandContext(t.Context(), program)
 		c.Args = []string{"kubectl", "kustomize", filepath.Join(out, "kustomize", base)}
 		text, err := c.CombinedOutput()

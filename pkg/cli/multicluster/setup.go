@@ -38,6 +38,9 @@ const (
 // orContext ends the description of a Namespace that a command needs.
 const orContext = "the context's when empty (one of them is required)"
 
+// usualTag ends the description of --image-tag: version.Tag.
+const usualTag = "; without it the version of a release, otherwise dev"
+
 func namespaceFlag(cmd *cobra.Command, to *string, value, of string) {
 	cmd.Flags().StringVarP(to, "namespace", "n", value, "Namespace of "+of)
 }
@@ -111,7 +114,7 @@ func (c *cluster) deploy(role string) *cobra.Command {
 	cmd.Flags().StringVar(&asked, "antrea-version", "latest", "version of the controller: that of this program")
 	cmd.Flags().StringVar(&registry, "image-registry", "",
 		"registry and path of the controller's image (as make push REGISTRY=)")
-	cmd.Flags().StringVar(&tag, "image-tag", "", "tag of the controller's image there")
+	cmd.Flags().StringVar(&tag, "image-tag", "", "tag of the controller's image"+usualTag)
 	cmd.Flags().BoolVar(&withOther, "with-other-cni", false,
 		"deploy in a cluster that runs Antrea, in place of its multi-cluster controller")
 	cmd.Flags().StringVarP(&file, "manifest-file", "f", "", "manifest to apply instead of the one in this program")

@@ -91,7 +91,7 @@ func (c *several) up() *cobra.Command {
 	cmd.Flags().BoolVar(&o.SkipLeaderCheck, "skip-leader-check", false,
 		"do not ask the leader from here at that URL: where only member clusters reach it")
 	cmd.Flags().StringVar(&o.Registry, "image-registry", "", "registry and path of the images (as make push REGISTRY=)")
-	cmd.Flags().StringVar(&o.Tag, "image-tag", "", "tag of the images there")
+	cmd.Flags().StringVar(&o.Tag, "image-tag", "", "tag of the images"+usualTag)
 	cmd.Flags().BoolVar(&o.SkipRegistryCheck, "skip-registry-check", false,
 		"do not ask the registry from here: where only Nodes reach it")
 	cmd.Flags().BoolVar(&o.WithOtherCNI, "with-other-cni", false, "install although a cluster has another CNI plugin")
@@ -100,7 +100,8 @@ func (c *several) up() *cobra.Command {
 	cmd.Flags().StringArrayVar(&flags.memberValues, "member-values", nil,
 		"[ID=]FILE with values of the chart tombolo-multicluster for members; may be repeated")
 	cmd.Flags().StringSliceVar(&flags.gateways, "gateway", nil,
-		"ID=NODE to be a Gateway; may be repeated. Without it two Nodes of a cluster are chosen")
+		"ID=NODE to be a Gateway; may be repeated. Without it two Nodes of a cluster are chosen, unless "+
+			"one is annotated")
 	cmd.Flags().DurationVar(&o.Limit, "wait", 10*time.Minute, "how long each cluster may take until all of Tombolo runs")
 	cmd.Flags().BoolVar(&o.Keep, "keep", false, "leave a set-up that failed as it is")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check all clusters and print the plan; change nothing")

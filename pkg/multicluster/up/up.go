@@ -29,11 +29,11 @@ import (
 
 // Labels of the objects that a set-up installs.
 const (
-	// LabelInstalledBy has the value InstalledBy. Objects without it are left as they are.
+	// LabelInstalledBy has the value mc-up. Objects without it are left as they are.
 	LabelInstalledBy = "tombolo.io/installed-by"
 	// LabelPart names the part of Tombolo that an object belongs to: agent, member or leader.
 	LabelPart = "tombolo.io/part"
-	// AnnotationChosen marks a Node that a set-up has chosen as a Gateway. It has the value InstalledBy.
+	// AnnotationChosen marks a Node that a set-up has chosen as a Gateway. It has the value mc-up.
 	AnnotationChosen = "tombolo.io/gateway-chosen-by"
 
 	// InstalledBy is the value of LabelInstalledBy and AnnotationChosen.
@@ -70,7 +70,7 @@ type Options struct {
 	LeaderServer string
 	// SkipLeaderCheck joins members without a request from here to LeaderServer.
 	SkipLeaderCheck bool
-	// Registry and Tag are of the images; see deploy.WithImages.
+	// Registry and Tag are of the images. An empty Tag is the tag of the images of Version (version.Tag).
 	Registry, Tag string
 	// SkipRegistryCheck leaves out the request from here to the registry.
 	SkipRegistryCheck bool

@@ -18,13 +18,9 @@
 {{ default "IfNotPresent" .Values.images.pullPolicy }}
 {{- end }}
 
-{{/* Labels of every object, in addition to its own. Those of a Pod do not change with the version: only another image starts it again. */}}
+{{/* Labels of every object, in addition to its own. Pods do not have them: another label would start all Pods again. */}}
 {{- define "tombolo.labels" -}}
-{{ include "tombolo.podLabels" . }}, app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}, helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
-{{- end }}
-
-{{- define "tombolo.podLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}, app.kubernetes.io/instance: {{ .Release.Name }}, app.kubernetes.io/part-of: tombolo
+app.kubernetes.io/name: {{ .Chart.Name }}, app.kubernetes.io/instance: {{ .Release.Name }}, app.kubernetes.io/part-of: tombolo, app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}, helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{/* Settings of a workload's Pods, of its part of the value pods. */}}
