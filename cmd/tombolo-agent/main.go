@@ -39,12 +39,27 @@ func run() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	command := flags.Command(flags.Run{Agent: serve, InstallCNI: install.Run, WireGuard: serveWireGuard})
+	command := flags.Command(flags.Run{Agent: serve, InstallCNI: install.Run, WireGuard: serveWireGuard,
+		Uninstall: uninstall})
 	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "tombolo-agent:", err)
 		return 1
 	}
 	return 0
+}
+
+// uninstall removes from this Node what agents have made.
+func uninstall(ctx context.Context, f flags.Uninstall) error {
+	if f.Done {
+		<-ctx.Done()
+		return nil
+	}
+	conf, _, err := config.Load(f.Config)
+	if err != nil {
+		return fmt.Errorf("configuration %s: %w", f.Config, err)
+	}
+	return agent.Uninstall(ctx, agent.UninstallOptions{OVSBridge: conf.OVSBridge, OVSRunDir: f.OVSRunDir, RunDir: f.RunDir,
+		StateDir: f.StateDir, CNI: f.CNI, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 }
 
 // serveWireGuard serves devices until ctx ends, or checks them.

@@ -273,6 +273,7 @@ func TestWorkloads(t *testing.T) {
 		{"both", "trafficEncryptionMode: wireGuard\nmulticluster: {trafficEncryptionMode: wireGuard}", kernel},
 		{"another spelling", "trafficEncryptionMode: WireGuard", kernel},
 		{"none", "trafficEncryptionMode: none\nmulticluster: {trafficEncryptionMode: none}", ""},
+		{"to uninstall", "uninstall: true", ""},
 		{"userspace datapath", "ovsDatapathType: netdev\ntransportInterface: eth1", ""},
 		{"userspace datapath, between Nodes",
 			"ovsDatapathType: netdev\ntransportInterface: eth1\ntrafficEncryptionMode: wireGuard", userspace},
@@ -286,6 +287,10 @@ func TestWorkloads(t *testing.T) {
 		}
 		if row.wireGuard != "" {
 			want["DaemonSet tombolo-wireguard"] = row.wireGuard
+		}
+		if row.name == "to uninstall" {
+			delete(want, "DaemonSet tombolo-agent")
+			want["DaemonSet tombolo-uninstall"] = "uninstall --done"
 		}
 		_, manifest := rendered(t, Agent, "kube-system", readValues(t, row.values))
 		if diff := cmp.Diff(want, workloads(t, manifest)); diff != "" {

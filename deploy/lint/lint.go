@@ -24,10 +24,11 @@ var grants = map[string][]corev1.Capability{
 	"ovs-vswitchd":  {"NET_ADMIN", "NET_RAW", "NET_BROADCAST", "IPC_LOCK"},
 	"tombolo-agent": {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE"},
 	"wireguard":     {"NET_ADMIN"},
+	"uninstall":     {"NET_ADMIN"},
 }
 
 // rootPods run as root: they own files and sockets of the Node. Every other Pod may not.
-var rootPods = []string{"tombolo-ovs", "tombolo-agent", "tombolo-wireguard"}
+var rootPods = []string{"tombolo-ovs", "tombolo-agent", "tombolo-wireguard", "tombolo-uninstall"}
 
 // hostPaths are the Node's directories that Pods may mount, by the name of their workload.
 var hostPaths = map[string][]string{
@@ -38,7 +39,13 @@ var hostPaths = map[string][]string{
 		"/var/run/wireguard", "/dev/net",
 	},
 	"tombolo-wireguard": {"/var/run/wireguard", "/dev/net"},
+	"tombolo-uninstall": {
+		"/var/run/tombolo", "/var/lib/tombolo", "/var/run/openvswitch", "/proc/sys/net", "/opt/cni/bin", "/etc/cni/net.d",
+	},
 }
+
+// idle are containers that do nothing but wait, so there is nothing to probe.
+var idle = []string{"done"}
 
 // File returns what breaks a rule in one file of YAML documents.
 func File(path string) ([]string, error) {
@@ -148,6 +155,9 @@ func (c *checker) workload(kind, name string, selector *metav1.LabelSelector, te
 	}
 	for _, x := range pod.Containers {
 		c.container(where, x)
+		if slices.Contains(idle, x.Name) {
+			continue
+		}
 		if x.LivenessProbe == nil || x.ReadinessProbe == nil && x.StartupProbe == nil {
 			c.failf("%s, container %s: want a livenessProbe, and a readinessProbe or a startupProbe", where, x.Name)
 		}

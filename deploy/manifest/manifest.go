@@ -78,6 +78,13 @@ const observeHead = `#
 # of the same version before. Agents connect to the relay when its Service has endpoints.
 `
 
+// uninstallHead is what a user reads first in the manifest that removes agents' work from Nodes.
+const uninstallHead = `#
+# Removes from each Node what agents have made there: the CNI plugin, bridges, Pods' interfaces, routes and nftables
+# tables. Pods that are not in the host's network lose theirs. Delete the DaemonSet tombolo-agent before you apply this,
+# and the rest of tombolo.yml after it (docs/install.md, "Uninstall").
+`
+
 // Renderer renders charts with images of a registry, or without one of Nodes that were given them.
 type Renderer struct {
 	Registry string            // and path; without one Nodes were given the images, and do not pull them
@@ -95,6 +102,10 @@ func (r Renderer) Write(out string) error {
 	// Its devices are for the kernel's datapath; with the userspace one they have other names.
 	encrypted, err := r.chart(charts.Agent, "kube-system",
 		map[string]any{"multicluster": map[string]any{"trafficEncryptionMode": "wireGuard"}})
+	if err != nil {
+		return err
+	}
+	uninstalled, err := r.chart(charts.Agent, "kube-system", map[string]any{"uninstall": true})
 	if err != nil {
 		return err
 	}
@@ -122,6 +133,7 @@ func (r Renderer) Write(out string) error {
 		head += givenHead
 	}
 	isWireGuard := func(name string) bool { return name == "wireguard.yaml" }
+	isUninstall := func(name string) bool { return name == "uninstall.yaml" }
 	isObserve := func(name string) bool { return name == "observe.yaml" }
 	isAdmission := func(name string) bool { return name == "admission.yaml" }
 	for name, text := range map[string]string{
@@ -129,6 +141,7 @@ func (r Renderer) Write(out string) error {
 			func(name string) bool { return !isAdmission(name) }),
 		"agent/tombolo-wireguard":                            wireGuardHead + charts.Manifest(encrypted, isWireGuard),
 		"agent/tombolo-observe":                              observeHead + charts.Manifest(observed, isObserve),
+		"agent/tombolo-uninstall":                            uninstallHead + charts.Manifest(uninstalled, isUninstall),
 		"agent/tombolo-crds":                                 sets["policy"] + charts.Manifest(agent, isAdmission),
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
 		"multicluster/antrea-multicluster-leader-namespaced": texts[leader.namespace],

@@ -30,6 +30,7 @@ func agentSchema() schema {
 	own["alerts"] = of("boolean", "make a PrometheusRule of the Prometheus Operator with the alerts (docs/alerts.md)")
 	own["boards"] = of("boolean", "make ConfigMaps with dashboards for Grafana")
 	all["withOtherCNI"] = of("boolean", "install although the cluster or a Node has another CNI plugin")
+	all["uninstall"] = of("boolean", "instead of the agents run a Pod on each Node that removes what they have made there")
 	all["disruptionBudgets"] = of("boolean", "make PodDisruptionBudgets for Deployments with more than one replica")
 	directory := func(description string) schema { return with(of("string", description), "pattern", "^/.") }
 	all["cni"] = object("directories of Nodes for CNI plugins", schema{

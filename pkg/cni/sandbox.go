@@ -467,6 +467,20 @@ func ownLinks() (map[string]ownLink, error) {
 	return own, nil
 }
 
+// RemoveLinks removes all veth pairs that we made. Their Pods have no network then.
+func RemoveLinks() error {
+	own, err := ownLinks()
+	if err != nil {
+		return err
+	}
+	for name, l := range own {
+		if err := netlink.LinkDel(l.link); err != nil && !isNotFound(err) {
+			return fmt.Errorf("remove %s, the interface of a Pod: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // netnsGone reports whether a Pod's namespace no longer exists. An invisible path does not suffice, since a mount may
 // be missing. The kernel removes the veth pair together with the namespace.
 func netnsGone(a Attachment) bool {

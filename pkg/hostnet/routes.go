@@ -79,12 +79,7 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 		return
 	}
 	wanted := map[routeKey]bool{}
-	// Connected routes first: gateways may be reached by them.
-	ordered := slices.Clone(list)
-	slices.SortStableFunc(ordered, func(x, y Route) int {
-		return cmp.Compare(b2i(x.Gateway.IsValid()), b2i(y.Gateway.IsValid()))
-	})
-	for _, want := range ordered {
+	for _, want := range connectedFirst(list) {
 		key := routeKey{want.Dst.Masked(), want.Metric}
 		wanted[key] = true
 		object := problem.Object{Kind: kind, Name: key.String()}
@@ -127,6 +122,15 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 			a.change(err, problem.Object{Kind: kind, Name: key.String()}, "", "remove it")
 		}
 	}
+}
+
+// connectedFirst returns routes in the order in which they are added: gateways may be reached by connected routes.
+func connectedFirst(list []Route) []Route {
+	ordered := slices.Clone(list)
+	slices.SortStableFunc(ordered, func(x, y Route) int {
+		return cmp.Compare(b2i(x.Gateway.IsValid()), b2i(y.Gateway.IsValid()))
+	})
+	return ordered
 }
 
 // left reports whether the host's addresses have left a link. Linux removes a link's IPv4 routes with its last address.

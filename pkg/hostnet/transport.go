@@ -221,4 +221,34 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 	return u, nil
 }
 
+// ReturnUplink gives an interface what a bridge had taken over, by the bridge's record: the reverse of PlanUplink, in
+// the network namespace of the calling thread. The bridge has to be gone. The routes are marked as an administrator's,
+// so no agent takes them for its own.
+func ReturnUplink(bridge, iface string, recorded map[string]string) error {
+	u, err := PlanUplink(bridge, recorded, Transport{Interface: iface})
+	if err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(iface)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("bring interface %s up: %w", iface, err)
+	}
+	for _, p := range u.Addresses {
+		if err := netlink.AddrReplace(link, netlinkAddr(p)); err != nil {
+			return fmt.Errorf("give address %s back to interface %s: %w", p, iface, err)
+		}
+	}
+	for _, r := range connectedFirst(u.Routes) {
+		route := netlinkRoute(r, unix.RT_TABLE_MAIN, link.Attrs().Index)
+		route.Protocol = unix.RTPROT_BOOT
+		if err := netlink.RouteReplace(&route); err != nil {
+			return fmt.Errorf("give route %s back to interface %s: %w", r.Dst, iface, err)
+		}
+	}
+	return nil
+}
+
 func is4(p netip.Prefix) bool { return p.Addr().Is4() }

@@ -322,6 +322,23 @@ func (d *device) add() error {
 		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_TUN_EXCL})
 }
 
+// Delete removes a device of this name, in the network namespace of the calling thread. It leaves links of other types
+// alone.
+func Delete(name string) error {
+	link, err := netlink.LinkByName(name)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) || err == nil && kindOf(link) == "" {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("remove device %s: %w", name, err)
+	}
+	return nil
+}
+
 // kindOf is the kind of a link that can be ours, "" of others.
 func kindOf(link netlink.Link) string {
 	switch link.(type) {

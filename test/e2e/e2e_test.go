@@ -64,6 +64,7 @@ var stages = [][][]step{
 		{"GatewayDies", testGatewayDies},
 		{"Unexport", testUnexport},
 		{"Leave", testLeave},
+		{"Uninstall", testUninstall},
 	}},
 }
 

@@ -85,6 +85,16 @@ func Run(o Options) error {
 	return nil
 }
 
+// Remove removes the configuration, then the plugin.
+func Remove(o Options) error {
+	for _, path := range []string{filepath.Join(o.ConfDir, confName), filepath.Join(o.BinDir, pluginName)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the CNI plugin: %w", err)
+		}
+	}
+	return nil
+}
+
 // others are the plugins of networks that have an agent of their own on each Node.
 var others = []string{
 	"antrea", "aws-cni", "azure-vnet", "calico", "cilium-cni", "flannel", "kindnet", "kube-router", "ovn-k8s-cni-overlay",
