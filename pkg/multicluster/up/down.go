@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -66,25 +65,32 @@ func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error)
 	return r, nil
 }
 
-// findSets reads the ClusterSets of a cluster by name, whatever its cluster ID there is.
+// findSets reads the ClusterSets of a cluster by name, whatever its cluster ID there is. A Namespace without the
+// ClusterSet, but with another one, is a fault: its controller would be removed.
 func (s *site) findSets(ctx context.Context) error {
-	for _, at := range []struct {
-		namespace string
-		to        **mcv1alpha2.ClusterSet
-	}{{deploy.MemberNamespace, &s.facts.memberSet}, {deploy.LeaderNamespace, &s.facts.leaderSet}} {
-		set := &mcv1alpha2.ClusterSet{}
-		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: at.namespace, Name: s.o.ClusterSet}, set)
-		switch {
-		case err == nil:
-			*at.to = set
-		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
-			return fmt.Errorf("read ClusterSet %s/%s: %w", at.namespace, s.o.ClusterSet, err)
+	var faults []error
+	for _, at := range s.setPlaces() {
+		sets, err := s.clusterSets(ctx, at.namespace)
+		if err != nil {
+			return err
+		}
+		var others []string
+		for _, set := range sets {
+			if set.Name == s.o.ClusterSet {
+				*at.to = &set
+			} else {
+				others = append(others, set.Name)
+			}
+		}
+		if *at.to == nil && len(others) > 0 {
+			faults = append(faults, fmt.Errorf("it has no ClusterSet %s in Namespace %s, but %s: give --clusterset %s, or "+
+				"`tombolo %s` first", s.o.ClusterSet, at.namespace, strings.Join(others, ", "), others[0], at.remedy))
 		}
 	}
 	if s.facts.leaderSet != nil && !s.leader {
-		return fmt.Errorf("it is the leader of ClusterSet %s: name it first", s.o.ClusterSet)
+		faults = append(faults, fmt.Errorf("it is the leader of ClusterSet %s: name it first", s.o.ClusterSet))
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 // chosen returns the Nodes that a set-up has chosen as Gateways.

@@ -170,27 +170,43 @@ func readServer(ctx context.Context, s *site) error {
 	return nil
 }
 
+// setPlace is a Namespace in which a cluster may have a ClusterSet.
+type setPlace struct {
+	namespace string
+	remedy    string // the command that removes a ClusterSet from there
+	wanted    bool   // a set-up makes one there
+	to        **mcv1alpha2.ClusterSet
+}
+
+func (s *site) setPlaces() []setPlace {
+	return []setPlace{
+		{deploy.MemberNamespace, "mc leave", s.member, &s.facts.memberSet},
+		{deploy.LeaderNamespace, "mc destroy", s.leader, &s.facts.leaderSet},
+	}
+}
+
+// clusterSets returns the ClusterSets of a Namespace. It returns nil if the cluster does not serve the kind.
+func (s *site) clusterSets(ctx context.Context, namespace string) ([]mcv1alpha2.ClusterSet, error) {
+	var sets mcv1alpha2.ClusterSetList
+	err := s.setup.Client.List(ctx, &sets, client.InNamespace(namespace))
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("list ClusterSets of Namespace %s: %w", namespace, err)
+	}
+	return sets.Items, nil
+}
+
 // readClusterSets reads the ClusterSets that the cluster is in already.
 func (s *site) readClusterSets(ctx context.Context) error {
 	var faults []error
-	for _, at := range []struct {
-		namespace, remedy string
-		to                **mcv1alpha2.ClusterSet
-		wanted            bool
-	}{
-		{deploy.MemberNamespace, "mc leave", &s.facts.memberSet, s.member},
-		{deploy.LeaderNamespace, "mc destroy", &s.facts.leaderSet, s.leader},
-	} {
-		var sets mcv1alpha2.ClusterSetList
-		err := s.setup.Client.List(ctx, &sets, client.InNamespace(at.namespace))
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || !at.wanted {
+	for _, at := range s.setPlaces() {
+		if !at.wanted {
 			continue
 		}
+		sets, err := s.clusterSets(ctx, at.namespace)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("list ClusterSets of Namespace %s: %w", at.namespace, err))
-			continue
+			faults = append(faults, err)
 		}
-		for _, set := range sets.Items {
+		for _, set := range sets {
 			switch {
 			case set.Name != s.o.ClusterSet:
 				faults = append(faults, fmt.Errorf("it is in ClusterSet %s/%s already: `tombolo %s` first, or give "+

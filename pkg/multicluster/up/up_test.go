@@ -27,6 +27,9 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
+// definitions is the folder of the kinds that a set-up makes.
+const definitions = "../../../deploy/crds"
+
 // world is two clusters: real API servers, without Nodes that run anything.
 type world struct {
 	t        *testing.T
@@ -37,10 +40,11 @@ type world struct {
 	lines []string
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld starts the clusters, with definitions from these folders.
+func newWorld(t *testing.T, crds ...string) *world {
 	w := &world{t: t}
 	for _, c := range []struct{ id, services string }{{"north", "10.0.0.0/24"}, {"east", "10.96.0.0/24"}} {
-		config := apiserver.New(t, apiserver.Options{ServiceCIDR: c.services}).Config
+		config := apiserver.New(t, apiserver.Options{ServiceCIDR: c.services, CRDs: crds}).Config
 		k, err := client.New(config, client.Options{Scheme: Scheme()})
 		if err != nil {
 			t.Fatal(err)
@@ -54,11 +58,13 @@ func newWorld(t *testing.T) *world {
 func (w *world) options() Options {
 	return Options{ClusterSet: "set", LeaderServer: "https://192.0.2.1:6443", Limit: 3 * time.Second, Version: "v1",
 		SkipRegistryCheck: true, Registry: "registry.example/net",
-		Report: func(cluster, line string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.lines = append(w.lines, cluster+": "+line)
-		}}
+		Report: w.report}
+}
+
+func (w *world) report(cluster, line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, cluster+": "+line)
 }
 
 func (w *world) node(at int, n corev1.Node) {
