@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/deploy"
-	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
@@ -199,29 +198,26 @@ func (r *run) destroy(ctx context.Context, s *site) error {
 		if !setup.IsMembersLeft(err) || time.Since(start) > leaveLimit {
 			return err
 		}
-		if err := r.dismiss(ctx, s); err != nil {
+		if err := r.dismissAll(ctx, s); err != nil {
 			return err
 		}
 	}
 }
 
-// dismiss removes announcements of members that have left. A member whose controller starts again while it leaves does
-// not remove its own.
-func (r *run) dismiss(ctx context.Context, leader *site) error {
+// dismissAll removes announcements of members that have left. A member whose controller starts again while it leaves
+// does not remove its own.
+func (r *run) dismissAll(ctx context.Context, leader *site) error {
 	for _, s := range r.sites {
 		if s.facts.memberSet == nil {
 			continue
 		}
-		a := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.LeaderNamespace,
-			Name: multicluster.AnnounceName(s.facts.memberSet.Spec.ClusterID)}}
-		err := leader.setup.Client.Delete(ctx, a)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
+		dismissed, err := leader.dismiss(ctx, s.facts.memberSet.Spec.ClusterID)
 		if err != nil {
-			return fmt.Errorf("delete MemberClusterAnnounce %s/%s: %w", a.Namespace, a.Name, err)
+			return err
 		}
-		r.report(leader.ID, "%s has left, and its controller has not signed off: its announcement is deleted", s.ID)
+		if dismissed {
+			r.report(leader.ID, "%s has left, and its controller has not signed off: its announcement is deleted", s.ID)
+		}
 	}
 	return nil
 }

@@ -25,6 +25,8 @@ import (
 const (
 	// hookLimit is how long the webhook of a new controller may take to answer.
 	hookLimit = time.Minute
+	// signOffLimit is how long a member that leaves again may take to sign off. It is a part of undoLimit.
+	signOffLimit = 10 * time.Second
 	// seenLimit is how long clusters may take to receive each other's Gateways.
 	seenLimit = 3 * time.Minute
 	// gateways is the number of Nodes that a set-up chooses in each cluster: one, and one that takes over.
@@ -86,6 +88,9 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 		return fmt.Errorf("look for ServiceAccount %s in the leader: %w", name, err)
 	}
 	had := err == nil
+	if err := r.undoAnnouncement(ctx, s.ID); err != nil {
+		return err
+	}
 	var secret *corev1.Secret
 	err = leader.setup.CreateToken(ctx, deploy.LeaderNamespace, name, s.ID, func(made *corev1.Secret) error {
 		secret = made
@@ -107,10 +112,61 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 			Namespace: deploy.MemberNamespace, LeaderClusterID: leader.ID, LeaderNamespace: deploy.LeaderNamespace,
 			LeaderAPIServer: r.leaderServer(), Secret: secret, SkipLeaderCheck: r.SkipLeaderCheck})
 		if err == nil {
-			r.done(func(ctx context.Context) error { return s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet) })
+			r.done(func(ctx context.Context) error {
+				if err := s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet); err != nil {
+					return err
+				}
+				return leader.signedOff(ctx, s.ID)
+			})
 		}
 		return err
 	})
+}
+
+// undoAnnouncement records that the announcement of a member is deleted, unless the leader has one already. The token
+// of the member is recorded later, so it is deleted earlier: without its token a member cannot announce
+// itself again.
+func (r *run) undoAnnouncement(ctx context.Context, id string) error {
+	leader := r.sites[0]
+	if err := leader.setup.Client.Get(ctx, client.ObjectKeyFromObject(announcement(id)), announcement(id)); err == nil {
+		return nil
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look for MemberClusterAnnounce %s in the leader: %w", announcement(id).Name, err)
+	}
+	r.done(func(ctx context.Context) error {
+		_, err := leader.dismiss(ctx, id)
+		return err
+	})
+	return nil
+}
+
+// announcement is the object by which a member is known to the leader.
+func announcement(id string) *mcv1alpha1.MemberClusterAnnounce {
+	return &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.LeaderNamespace,
+		Name: multicluster.AnnounceName(id)}}
+}
+
+// signedOff gives the controller of a member that leaves time to withdraw its exports, and to sign off at this leader.
+func (s *site) signedOff(ctx context.Context, id string) error {
+	var last error
+	err := until(ctx, signOffLimit, func() (bool, error) {
+		last = s.setup.Client.Get(ctx, client.ObjectKeyFromObject(announcement(id)), announcement(id))
+		return apierrors.IsNotFound(last), nil
+	})
+	if errors.Is(err, errLimit) {
+		err = last // nil: it is dismissed instead
+	}
+	return err
+}
+
+// dismiss deletes the announcement of a member. It returns false if there is no such announcement.
+func (s *site) dismiss(ctx context.Context, id string) (bool, error) {
+	a := announcement(id)
+	err := s.setup.Client.Delete(ctx, a)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("delete MemberClusterAnnounce %s/%s: %w", a.Namespace, a.Name, err)
+	}
+	return err == nil, nil
 }
 
 // removeToken removes a member's Secret that commands have made.

@@ -1,0 +1,121 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+// lead makes the objects of an installed leader that a set-up needs in the first cluster, and tokens in their Secrets.
+func (w *world) lead() {
+	w.t.Helper()
+	w.create(0, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.LeaderNamespace}})
+	w.create(0, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.LeaderNamespace,
+		Name: multicluster.MemberRole}})
+	apiserver.FillTokens(w.t, w.clusters[0].Config)
+}
+
+// accept acts as the controllers of members until the test ends: each announces itself, and its ClusterSet becomes
+// Ready. Members in leaves sign off when their ClusterSet is gone.
+func (w *world) accept(leaves ...string) {
+	ctx, stop := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	joined := map[string]bool{}
+	go func() {
+		defer close(done)
+		_ = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			for i, k := range w.clients {
+				id := w.clusters[i].ID
+				var sets mcv1alpha2.ClusterSetList
+				if k.List(ctx, &sets, client.InNamespace(deploy.MemberNamespace)) != nil {
+					continue
+				}
+				switch {
+				case len(sets.Items) > 0 && !joined[id]:
+					a := announcement(id)
+					a.ClusterID, a.ClusterSetID, a.LeaderClusterID = id, sets.Items[0].Name, w.clusters[0].ID
+					sets.Items[0].Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady,
+						Status: corev1.ConditionTrue}}
+					joined[id] = w.clients[0].Create(ctx, a) == nil && k.Status().Update(ctx, &sets.Items[0]) == nil
+				case len(sets.Items) == 0 && joined[id] && slices.Contains(leaves, id):
+					joined[id] = w.clients[0].Delete(ctx, announcement(id)) != nil
+				}
+			}
+			return false, nil
+		})
+	}()
+	w.t.Cleanup(func() { stop(); <-done })
+}
+
+// TestUndo: a set-up that fails after members have joined leaves no object of them, also if a member does not sign off.
+func TestUndo(t *testing.T) {
+	w := newWorld(t, definitions)
+	w.lead()
+	w.accept("north")
+	w.node(0, node("north-1", "10.10.0.0/24"))
+	w.node(1, node("east-1", "10.20.0.0/24"))
+	// A member that is not in this set-up keeps its announcement.
+	other := announcement("west")
+	other.ClusterID, other.ClusterSetID, other.LeaderClusterID = "west", "set", "north"
+	w.create(0, other)
+	o := w.options()
+	o.LeaderServer = w.clusters[0].Config.Host
+	r, err := open(w.clusters, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.init(t.Context(), r.sites[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.each(r.sites, func(s *site) error {
+		return errors.Join(s.readNodes(t.Context()), r.joinOne(t.Context(), s), r.choose(t.Context(), s))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	named := func(namespace, id string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: tokenOf(id)}
+	}
+	exist := func(want bool) {
+		t.Helper()
+		for i, c := range w.clusters {
+			for _, of := range []struct {
+				at int
+				o  client.Object
+			}{
+				{0, announcement(c.ID)}, {0, &corev1.Secret{ObjectMeta: named(deploy.LeaderNamespace, c.ID)}},
+				{0, &corev1.ServiceAccount{ObjectMeta: named(deploy.LeaderNamespace, c.ID)}},
+				{0, &rbacv1.RoleBinding{ObjectMeta: named(deploy.LeaderNamespace, c.ID)}},
+				{i, &corev1.Secret{ObjectMeta: named(deploy.MemberNamespace, c.ID)}},
+				{i, clusterSet(deploy.MemberNamespace, o.ClusterSet, c.ID)},
+				{0, clusterSet(deploy.LeaderNamespace, o.ClusterSet, "north")},
+			} {
+				if is := w.has(of.at, of.o); is != want {
+					t.Errorf("cluster %s: %T %s exists: %t", c.ID, of.o, of.o.GetName(), is)
+				}
+			}
+		}
+	}
+	exist(true)
+	w.wants("the cause", r.undo(t.Context(), errors.New("no network")), "no network")
+	exist(false)
+	if !w.has(0, announcement("west")) {
+		t.Error("the announcement of another member is gone")
+	}
+	var n corev1.Node
+	if err := w.clients[1].Get(t.Context(), client.ObjectKey{Name: "east-1"}, &n); err != nil || len(n.Annotations) > 0 {
+		t.Errorf("the Gateway's annotations are %v: %v", n.Annotations, err)
+	}
+}
