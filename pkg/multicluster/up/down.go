@@ -255,7 +255,7 @@ func (s *site) installed(ctx context.Context, agents bool) ([]item, error) {
 				return nil, fmt.Errorf("list %s: %w", kind.Name, err)
 			}
 			for _, o := range list.Items {
-				if metav1.GetControllerOf(&o) == nil && (agents || o.GetLabels()[LabelPart] != agentPart) {
+				if metav1.GetControllerOf(&o) == nil && (agents || !isAgent(&o)) {
 					all = append(all, item{version.WithResource(kind.Name), &o})
 				}
 			}

@@ -131,9 +131,8 @@ func own(o *unstructured.Unstructured, part string) {
 	o.SetLabels(labels)
 }
 
-func isDefinition(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "CustomResourceDefinition"
-}
+// isAgent reports whether an object is of agents, and labelled by own.
+func isAgent(o *unstructured.Unstructured) bool { return o.GetLabels()[LabelPart] == agentPart }
 
 // found returns the values that follow from the cluster itself.
 func (s *site) found() (values map[string]any, note string) {
@@ -268,17 +267,24 @@ func forNow(err error) bool {
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsConflict(err)
 }
 
-// uninstallMade removes what this run has installed. Agents stay if they run on all Nodes.
+// uninstallMade removes what this run has installed. Agents stay if one runs, or if it cannot be seen whether one does.
 func (r *run) uninstallMade(ctx context.Context, s *site) error {
-	keep := false
-	if d := (&appsv1.DaemonSet{}); s.setup.Client.Get(ctx,
-		client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: agents}, d) == nil {
-		keep = ours(d) && d.Status.DesiredNumberScheduled > 0 && d.Status.NumberReady > 0
-	}
 	var failed error
+	keep := false
+	if slices.ContainsFunc(s.made, isAgent) {
+		d := &appsv1.DaemonSet{}
+		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: agents}, d)
+		switch {
+		case err == nil:
+			keep = ours(d) && d.Status.DesiredNumberScheduled > 0 && d.Status.NumberReady > 0
+		case !apierrors.IsNotFound(err):
+			keep = true
+			failed = fmt.Errorf("see whether agents run: read DaemonSet %s/%s: %w", metav1.NamespaceSystem, agents, err)
+		}
+	}
 	n := 0
 	for _, o := range slices.Backward(s.made) {
-		if keep && o.GetLabels()[LabelPart] == agentPart {
+		if keep && isAgent(o) {
 			continue
 		}
 		err := s.setup.Client.Delete(ctx, o.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationBackground))
@@ -292,8 +298,7 @@ func (r *run) uninstallMade(ctx context.Context, s *site) error {
 		r.report(s.ID, "%d objects deleted again", n)
 	}
 	if keep {
-		r.report(s.ID, "agents run on Nodes and stay, since Pods have their network from them; "+
-			"`tombolo mc down --agents` removes them")
+		r.report(s.ID, "agents stay, since Pods have their network from them; `tombolo mc down --agents` removes them")
 	}
 	return failed
 }

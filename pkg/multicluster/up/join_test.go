@@ -3,14 +3,18 @@ package up
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/deploy"
@@ -118,4 +122,64 @@ func TestUndo(t *testing.T) {
 	if err := w.clients[1].Get(t.Context(), client.ObjectKey{Name: "east-1"}, &n); err != nil || len(n.Annotations) > 0 {
 		t.Errorf("the Gateway's annotations are %v: %v", n.Annotations, err)
 	}
+	w.undoAgents()
 }
+
+// undoAgents fails unless agents stay if one of them runs, and if the API server refuses to show them.
+func (w *world) undoAgents() {
+	w.t.Helper()
+	set := daemonSet(agents)
+	set.Labels = map[string]string{LabelInstalledBy: InstalledBy, LabelPart: agentPart}
+	refuse := false
+	at := w.clusters[0]
+	at.Config = rest.CopyConfig(at.Config)
+	at.Config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(q *http.Request) (*http.Response, error) {
+			if refuse && q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/daemonsets/"+agents) {
+				return apiserver.Refusal(q, http.StatusForbidden, "Forbidden", "refused by the test"), nil
+			}
+			return to.RoundTrip(q)
+		})
+	})
+	for _, row := range []struct {
+		name         string
+		ready        int32
+		refuse, stay bool
+		fault        string
+	}{
+		{"it cannot be seen", 0, true, true, "see whether agents run: read DaemonSet kube-system/tombolo-agent: refused by"},
+		{"one runs", 1, false, true, ""},
+		{"no agent runs", 0, false, false, ""},
+	} {
+		r, err := open([]Cluster{at, w.clusters[1]}, w.options())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, o := range []client.Object{installed(memberPart), set.DeepCopy()} {
+			if !w.has(0, o) {
+				o.SetResourceVersion("")
+				w.create(0, o)
+			}
+			u := &unstructured.Unstructured{}
+			if err := w.clients[0].Scheme().Convert(o, u, nil); err != nil {
+				w.t.Fatal(err)
+			}
+			r.sites[0].made = append(r.sites[0].made, u)
+		}
+		d := set.DeepCopy()
+		w.has(0, d)
+		d.Status.DesiredNumberScheduled, d.Status.NumberReady = 1, row.ready
+		if err := w.clients[0].Status().Update(w.t.Context(), d); err != nil {
+			w.t.Fatal(err)
+		}
+		refuse = row.refuse
+		w.wants(row.name, r.undo(w.t.Context(), errors.New("no network")), "no network", row.fault)
+		if w.has(0, installed(memberPart)) || w.has(0, set.DeepCopy()) != row.stay {
+			w.t.Errorf("%s: the member's part is left, or the agents' is not as it should be", row.name)
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
