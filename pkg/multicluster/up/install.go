@@ -195,7 +195,7 @@ func (s *site) madeByOthers(ctx context.Context, p part) (bool, error) {
 func (s *site) namespace(ctx context.Context, name string) error {
 	o := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Labels: map[string]string{LabelInstalledBy: InstalledBy, LabelPart: leaderPart}}}
-	err := s.setup.Client.Create(ctx, o)
+	err := setup.Write(ctx, func(ctx context.Context) error { return s.setup.Client.Create(ctx, o) })
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -222,6 +222,10 @@ func (s *site) apply(ctx context.Context, p part) (done string, _ error) {
 		last = nil
 		for _, o := range pending {
 			done, err := s.setup.Apply(ctx, s.objects, o)
+			// If a request fails, the API server may still have created the object.
+			if done == setup.Created && !stays(o) && !slices.Contains(s.made, o) {
+				s.made = append(s.made, o)
+			}
 			if err != nil && !forNow(err) {
 				return false, err
 			}
@@ -230,9 +234,6 @@ func (s *site) apply(ctx context.Context, p part) (done string, _ error) {
 				continue
 			}
 			count[done]++
-			if done == setup.Created && !stays(o) {
-				s.made = append(s.made, o)
-			}
 		}
 		pending = again
 		return len(pending) == 0, nil
@@ -292,7 +293,9 @@ func (r *run) uninstallMade(ctx context.Context, s *site) error {
 			failed = errors.Join(failed, fmt.Errorf("delete %s %s: %w", o.GetKind(), o.GetName(), err))
 			continue
 		}
-		n++
+		if err == nil {
+			n++
+		}
 	}
 	if n > 0 {
 		r.report(s.ID, "%d objects deleted again", n)

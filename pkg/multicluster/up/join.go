@@ -253,7 +253,9 @@ func (r *run) choose(ctx context.Context, s *site) error {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true",%q:%q}}}`, multicluster.AnnotationGateway,
 			AnnotationChosen, InstalledBy)
-		if err := s.setup.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		if err := setup.Write(ctx, func(ctx context.Context) error {
+			return s.setup.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch)))
+		}); err != nil {
 			return fmt.Errorf("annotate Node %s as a Gateway: %w", name, err)
 		}
 		r.report(s.ID, "Gateway on Node %s", name)

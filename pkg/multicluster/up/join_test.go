@@ -123,6 +123,7 @@ func TestUndo(t *testing.T) {
 		t.Errorf("the Gateway's annotations are %v: %v", n.Annotations, err)
 	}
 	w.undoAgents()
+	w.undoUnsure()
 }
 
 // undoAgents fails unless agents stay if one of them runs, and if the API server refuses to show them.
@@ -131,15 +132,11 @@ func (w *world) undoAgents() {
 	set := daemonSet(agents)
 	set.Labels = map[string]string{LabelInstalledBy: InstalledBy, LabelPart: agentPart}
 	refuse := false
-	at := w.clusters[0]
-	at.Config = rest.CopyConfig(at.Config)
-	at.Config.Wrap(func(to http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(q *http.Request) (*http.Response, error) {
-			if refuse && q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/daemonsets/"+agents) {
-				return apiserver.Refusal(q, http.StatusForbidden, "Forbidden", "refused by the test"), nil
-			}
-			return to.RoundTrip(q)
-		})
+	at := w.wrapped(0, func(q *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
+		if refuse && q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/daemonsets/"+agents) {
+			return apiserver.Refusal(q, http.StatusForbidden, "Forbidden", "refused by the test"), nil
+		}
+		return send()
 	})
 	for _, row := range []struct {
 		name         string
@@ -160,11 +157,7 @@ func (w *world) undoAgents() {
 				o.SetResourceVersion("")
 				w.create(0, o)
 			}
-			u := &unstructured.Unstructured{}
-			if err := w.clients[0].Scheme().Convert(o, u, nil); err != nil {
-				w.t.Fatal(err)
-			}
-			r.sites[0].made = append(r.sites[0].made, u)
+			r.sites[0].made = append(r.sites[0].made, w.unstructured(o))
 		}
 		d := set.DeepCopy()
 		w.has(0, d)
@@ -178,6 +171,69 @@ func (w *world) undoAgents() {
 			w.t.Errorf("%s: the member's part is left, or the agents' is not as it should be", row.name)
 		}
 	}
+}
+
+// undoUnsure fails unless objects are deleted again whose requests an interrupt or an error meets: the API server has
+// created them.
+func (w *world) undoUnsure() {
+	w.t.Helper()
+	ctx, interrupt := context.WithCancel(w.t.Context())
+	defer interrupt()
+	failed := false
+	at := w.wrapped(0, func(q *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
+		switch {
+		case q.Method == http.MethodPatch && strings.HasSuffix(q.URL.Path, "/configmaps/of-first") && !failed:
+			failed = true
+			answer, err := send()
+			if err != nil {
+				return nil, err
+			}
+			answer.Body.Close()
+			return apiserver.Refusal(q, http.StatusInternalServerError, "InternalError", "refused by the test"), nil
+		case q.Method == http.MethodPatch && strings.HasSuffix(q.URL.Path, "/configmaps/of-second"):
+			interrupt()
+		}
+		return send()
+	})
+	r, err := open([]Cluster{at, w.clusters[1]}, w.options())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := part{name: memberPart}
+	for _, name := range []string{"first", "second", "third"} {
+		p.objects = append(p.objects, w.unstructured(installed(name)))
+	}
+	if _, err = r.sites[0].apply(ctx, p); !errors.Is(err, context.Canceled) {
+		w.t.Errorf("an interrupt: %v", err)
+	}
+	if !w.has(0, installed("first")) || !w.has(0, installed("second")) || w.has(0, installed("third")) {
+		w.t.Error("want the objects up to the interrupt")
+	}
+	w.wants("an interrupt", r.undo(ctx, err), context.Canceled.Error())
+	w.nothing("an interrupt")
+}
+
+// unstructured returns an object as manifests have it.
+func (w *world) unstructured(o client.Object) *unstructured.Unstructured {
+	w.t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := w.clients[0].Scheme().Convert(o, u, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	return u
+}
+
+// wrapped returns a cluster whose requests go through answer.
+func (w *world) wrapped(at int,
+	answer func(q *http.Request, send func() (*http.Response, error)) (*http.Response, error)) Cluster {
+	c := w.clusters[at]
+	c.Config = rest.CopyConfig(c.Config)
+	c.Config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(q *http.Request) (*http.Response, error) {
+			return answer(q, func() (*http.Response, error) { return to.RoundTrip(q) })
+		})
+	})
+	return c
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
