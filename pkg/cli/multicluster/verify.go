@@ -72,15 +72,12 @@ func (c *several) verify() *cobra.Command {
 
 // checkVerify checks arguments and flags before any request.
 func (c *several) checkVerify(o verifyOptions, args []string) error {
-	switch {
-	case len(args) < 2:
+	if len(args) < 2 {
 		return fmt.Errorf("mc verify needs A and B, which are contexts of the kubeconfig or kubeconfig files; it got %d "+
 			"words", len(args))
-	case c.flags.server != "":
-		return errors.New("--server is one cluster's: name the clusters by contexts or kubeconfig files")
-	case c.flags.context != "":
-		return fmt.Errorf("--context is one cluster's: name the clusters behind the command, as in `tombolo mc verify %s %s`",
-			c.flags.context, args[0])
+	}
+	if err := c.checkFlags(fmt.Sprintf("verify %s %s", c.flags.context, args[0])); err != nil {
+		return err
 	}
 	for i, name := range args {
 		if slices.Contains(args[:i], name) {
@@ -88,6 +85,17 @@ func (c *several) checkVerify(o verifyOptions, args []string) error {
 		}
 	}
 	return o.CheckOnly()
+}
+
+// checkFlags refuses flags of the group that name one cluster. example is a command that names a second one too.
+func (c *several) checkFlags(example string) error {
+	switch {
+	case c.flags.server != "":
+		return errors.New("--server is one cluster's: name the clusters by contexts or kubeconfig files")
+	case c.flags.context != "":
+		return fmt.Errorf("--context is one cluster's: name the clusters behind the command, as in `tombolo mc %s`", example)
+	}
+	return nil
 }
 
 // runVerify checks the named members and prints the results.
