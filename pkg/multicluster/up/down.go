@@ -148,15 +148,17 @@ func (r *run) leave(ctx context.Context, s *site) error {
 	if err := s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet); err != nil {
 		return err
 	}
-	var left string
-	err := until(ctx, leaveLimit, func() (bool, error) {
-		var err error
-		left, err = s.leftOf(ctx)
-		return err == nil && left == "", nil
+	var waits string
+	err := until(ctx, r.leaveLimit, func() (bool, error) {
+		left, err := s.leftOf(ctx)
+		if waits = left; err != nil {
+			waits = fmt.Sprintf("no answer about what is left (%v)", err)
+		}
+		return waits == "", nil
 	})
 	if errors.Is(err, errLimit) {
-		return fmt.Errorf("after %s there is still %s: does Deployment %s/%s run?", leaveLimit, left, deploy.MemberNamespace,
-			controller)
+		return fmt.Errorf("after %s there is still %s: does Deployment %s/%s run?", r.leaveLimit, waits,
+			deploy.MemberNamespace, controller)
 	}
 	return err
 }
@@ -195,7 +197,7 @@ func (r *run) destroy(ctx context.Context, s *site) error {
 	start := time.Now()
 	for {
 		err := s.setup.Remove(ctx, deploy.LeaderNamespace, r.ClusterSet)
-		if !setup.IsMembersLeft(err) || time.Since(start) > leaveLimit {
+		if !setup.IsMembersLeft(err) || time.Since(start) > r.leaveLimit {
 			return err
 		}
 		if err := r.dismissAll(ctx, s); err != nil {

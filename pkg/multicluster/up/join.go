@@ -191,15 +191,19 @@ func (s *site) removeToken(ctx context.Context, name string) error {
 
 // isReady waits until the member's ClusterSet is ready.
 func (r *run) isReady(ctx context.Context, s *site) error {
-	set := &mcv1alpha2.ClusterSet{}
+	var why string
 	err := until(ctx, r.Limit, func() (bool, error) {
+		set := &mcv1alpha2.ClusterSet{}
 		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: deploy.MemberNamespace, Name: r.ClusterSet}, set)
-		return err == nil && setup.Readiness(set) == "", nil
+		if why = setup.Readiness(set); err != nil {
+			why = err.Error()
+		}
+		return why == "", nil
 	})
-	if err != nil {
-		return fmt.Errorf("its ClusterSet %q is not ready: %s", r.ClusterSet, setup.Readiness(set))
+	if errors.Is(err, errLimit) {
+		return fmt.Errorf("after %s its ClusterSet %q is not ready: %s", r.Limit, r.ClusterSet, why)
 	}
-	return nil
+	return err
 }
 
 // isGateway reports whether a Node is annotated as a Gateway.
@@ -279,7 +283,7 @@ func (s *site) unchoose(ctx context.Context, name string) error {
 // knows waits until a member has received the Gateways of all others.
 func (r *run) knows(ctx context.Context, s *site) error {
 	var missing []string
-	err := until(ctx, seenLimit, func() (bool, error) {
+	err := until(ctx, r.seenLimit, func() (bool, error) {
 		missing = nil
 		for _, other := range r.members() {
 			if other == s {
@@ -288,7 +292,10 @@ func (r *run) knows(ctx context.Context, s *site) error {
 			info := &mcv1alpha1.ClusterInfoImport{}
 			err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: deploy.MemberNamespace,
 				Name: other.ID + multicluster.ClusterInfoSuffix}, info)
-			if err != nil || len(info.Spec.GatewayInfos) == 0 {
+			switch {
+			case client.IgnoreNotFound(err) != nil:
+				missing = append(missing, fmt.Sprintf("%s (%v)", other.ID, err))
+			case len(info.Spec.GatewayInfos) == 0:
 				missing = append(missing, other.ID)
 			}
 		}
@@ -297,7 +304,7 @@ func (r *run) knows(ctx context.Context, s *site) error {
 	switch {
 	case errors.Is(err, errLimit):
 		return fmt.Errorf("after %s it has not received the Gateways of %s: `tombolo mc verify` and `tombolo diagnose` find "+
-			"why", seenLimit, strings.Join(missing, ", "))
+			"why", r.seenLimit, strings.Join(missing, ", "))
 	case err != nil:
 		return err
 	}

@@ -124,6 +124,7 @@ func TestUndo(t *testing.T) {
 	}
 	w.undoAgents()
 	w.undoUnsure()
+	w.lastErrors()
 }
 
 // undoAgents fails unless agents stay if one of them runs, and if the API server refuses to show them.
@@ -211,6 +212,30 @@ func (w *world) undoUnsure() {
 	}
 	w.wants("an interrupt", r.undo(ctx, err), context.Canceled.Error())
 	w.nothing("an interrupt")
+}
+
+// lastErrors fails unless waits that end report the last error of the API server.
+func (w *world) lastErrors() {
+	w.t.Helper()
+	at := w.wrapped(0, func(q *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
+		if q.Method == http.MethodGet && strings.Contains(q.URL.Path, "/multicluster.crd.antrea.io/") {
+			return apiserver.Refusal(q, http.StatusForbidden, "Forbidden", "refused by the test"), nil
+		}
+		return send()
+	})
+	o := w.options()
+	o.Limit = time.Millisecond
+	r, err := open([]Cluster{at, w.clusters[1]}, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.seenLimit, r.leaveLimit = time.Millisecond, time.Millisecond
+	s := r.sites[0]
+	s.facts.memberSet = clusterSet(deploy.MemberNamespace, o.ClusterSet, "north")
+	w.create(0, s.facts.memberSet.DeepCopy())
+	w.wants("ready", r.isReady(w.t.Context(), s), `after 1ms its ClusterSet "set" is not ready: refused by the test`)
+	w.wants("Gateways", r.knows(w.t.Context(), s), "the Gateways of east (refused by the test)")
+	w.wants("leave", r.leave(w.t.Context(), s), "no answer about what is left (refused by the test): does Deployment")
 }
 
 // unstructured returns an object as manifests have it.
