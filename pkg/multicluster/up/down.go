@@ -57,7 +57,10 @@ func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error)
 		return nil, err
 	}
 	if err := errors.Join(r.checkNames(), r.each(r.sites, func(s *site) error {
-		return errors.Join(checkServer(s), s.readNodes(ctx), s.findSets(ctx))
+		if _, err := s.reach(); err != nil {
+			return err
+		}
+		return errors.Join(checkRights(ctx, s), s.readNodes(ctx), s.findSets(ctx))
 	})); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}

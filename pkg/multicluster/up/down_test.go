@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/deploy"
@@ -49,14 +50,14 @@ func installed(part string) *corev1.ConfigMap {
 		Labels: map[string]string{LabelInstalledBy: InstalledBy, LabelPart: part}}}
 }
 
-// TestDown: if a cluster has only another ClusterSet, the name is refused. All objects of a set-up go, agents
-// only on request.
+// TestDown: if a cluster has only another ClusterSet, the name is refused. All objects of a set-up go, agents only on
+// request. Nodes that prevent a set-up do not matter.
 func TestDown(t *testing.T) {
 	w := newWorld(t, definitions)
 	leader := mcv1alpha2.LeaderClusterInfo{ClusterID: "north", Server: "https://192.0.2.1:6443", Secret: "t"}
 	chosen := node("east-1", "10.20.0.0/24")
 	chosen.Annotations = map[string]string{multicluster.AnnotationGateway: "true", AnnotationChosen: InstalledBy}
-	w.node(0, node("north-1", "10.10.0.0/24"))
+	w.node(0, node("without-a-range"))
 	w.node(1, chosen)
 	w.create(0, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.LeaderNamespace}})
 	w.create(0, clusterSet(deploy.LeaderNamespace, "set", "north"))
@@ -78,6 +79,11 @@ func TestDown(t *testing.T) {
 	}
 
 	o.ClusterSet = "set"
+	guest := w.clusters[1]
+	guest.Config = rest.CopyConfig(guest.Config)
+	guest.Config.Impersonate.UserName = "guest"
+	w.wants("a user without rights", Down(t.Context(), []Cluster{w.clusters[0], guest}, o), "nothing was changed",
+		"cluster east: this user may not do everything there", "cluster-admin")
 	w.wants("the wrong order", Down(t.Context(), []Cluster{w.clusters[1], w.clusters[0]}, o),
 		"cluster north: it is the leader of ClusterSet set: name it first")
 	list, err := Removed(t.Context(), w.clusters, o)

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,23 +45,35 @@ var leastVersion = utilversion.MustParseGeneric("1.31.0")
 
 // read fills the facts of a cluster, and returns all of its faults that prevent a set-up.
 func (s *site) read(ctx context.Context) error {
-	if err := checkServer(s); err != nil {
+	info, err := s.reach()
+	if err != nil {
 		return err
 	}
-	return errors.Join(checkRights(ctx, s), s.readNodes(ctx), readAgents(ctx, s), readServer(ctx, s),
-		s.readClusterSets(ctx), checkOtherCNI(ctx, s), checkForeign(ctx, s), checkVersions(ctx, s))
+	faults := []error{checkVersion(info), checkRights(ctx, s)}
+	if err := s.readNodes(ctx); err != nil {
+		faults = append(faults, err)
+	} else {
+		faults = append(faults, s.checkNodes())
+	}
+	return errors.Join(append(faults, readAgents(ctx, s), readServer(ctx, s), s.readClusterSets(ctx),
+		checkOtherCNI(ctx, s), checkForeign(ctx, s), checkVersions(ctx, s))...)
 }
 
-func checkServer(s *site) error {
+// reach asks the API server for its version.
+func (s *site) reach() (*apiversion.Info, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
 	if err != nil {
-		return fmt.Errorf("reach its API server: %w", err)
+		return nil, fmt.Errorf("reach its API server: %w", err)
 	}
 	info, err := d.ServerVersion()
 	if err != nil {
-		return fmt.Errorf("its API server %s does not answer: %w; correct the context, or open the way to it", s.Config.Host,
-			err)
+		return nil, fmt.Errorf("its API server %s does not answer: %w; correct the context, or open the way to it",
+			s.Config.Host, err)
 	}
+	return info, nil
+}
+
+func checkVersion(info *apiversion.Info) error {
 	v, err := utilversion.ParseGeneric(info.GitVersion)
 	if err != nil {
 		return fmt.Errorf("its API server has version %q: %w", info.GitVersion, err)
@@ -79,8 +92,8 @@ func checkRights(ctx context.Context, s *site) error {
 		return fmt.Errorf("ask for this user's rights: %w", err)
 	}
 	if !review.Status.Allowed {
-		return errors.New("this user may not do everything there, and a set-up makes definitions and roles: use a context " +
-			"of a user with the ClusterRole cluster-admin")
+		return errors.New("this user may not do everything there, and roles and objects of all kinds are made and deleted: " +
+			"use a context of a user with the ClusterRole cluster-admin")
 	}
 	return nil
 }
@@ -91,11 +104,17 @@ func (s *site) readNodes(ctx context.Context) error {
 		return fmt.Errorf("list its Nodes: %w", err)
 	}
 	s.facts.nodes = list.Items
-	if len(list.Items) == 0 {
+	return nil
+}
+
+// checkNodes finds Nodes that cannot run agents, and Gateways that are no Nodes.
+func (s *site) checkNodes() error {
+	nodes := s.facts.nodes
+	if len(nodes) == 0 {
 		return errors.New("it has no Nodes: add one first")
 	}
 	var without, others []string
-	for _, n := range list.Items {
+	for _, n := range nodes {
 		if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR == "" {
 			without = append(without, n.Name)
 		}
@@ -112,7 +131,7 @@ func (s *site) readNodes(ctx context.Context) error {
 		faults = append(faults, fmt.Errorf("agents run on Linux alone, not on Node %s", strings.Join(others, ", ")))
 	}
 	for _, name := range s.Gateways {
-		if !slices.ContainsFunc(list.Items, func(n corev1.Node) bool { return n.Name == name }) {
+		if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }) {
 			faults = append(faults, fmt.Errorf("there is no Node %s to be a Gateway: correct --gateway", name))
 		}
 	}
