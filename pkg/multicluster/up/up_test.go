@@ -261,6 +261,41 @@ func TestRun(t *testing.T) {
 		"`tombolo mc leave` first, or give --clusterset older")
 }
 
+// TestLacks: a DaemonSet runs when all of its Pods are ready and of its newest version, unless Pods are replaced on
+// deletion.
+func TestLacks(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		onDelete bool
+		seen     int64 // of generation 2
+		status   appsv1.DaemonSetStatus
+		want     string
+	}{
+		{"all", false, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3, UpdatedNumberScheduled: 3}, ""},
+		{"not seen yet", false, 1, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3,
+			UpdatedNumberScheduled: 3}, "x on 3 of 3 Nodes"},
+		{"no Nodes", false, 2, appsv1.DaemonSetStatus{}, "x on 0 of 0 Nodes"},
+		{"earlier Pods", false, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3,
+			UpdatedNumberScheduled: 1}, "x on 1 of 3 Nodes"},
+		{"earlier Pods that stay", true, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3,
+			UpdatedNumberScheduled: 1}, ""},
+		{"a Pod that is not ready", true, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 2,
+			UpdatedNumberScheduled: 3}, "x on 2 of 3 Nodes"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := daemonSet("x")
+			d.Generation, d.Status = 2, row.status
+			d.Status.ObservedGeneration = row.seen
+			if row.onDelete {
+				d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+			}
+			if have := lacks(d); have != row.want {
+				t.Errorf("have %q, want %q", have, row.want)
+			}
+		})
+	}
+}
+
 // TestRegistry: a registry has to answer to the API of registries.
 func TestRegistry(t *testing.T) {
 	answers := http.StatusUnauthorized
