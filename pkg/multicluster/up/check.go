@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ const registryLimit = 10 * time.Second
 // check reads all clusters, and returns everything that prevents the set-up.
 func (r *run) check(ctx context.Context) error {
 	faults := []error{r.checkNames()}
-	faults = append(faults, r.each(r.sites, func(s *site) error { return s.read(ctx) }))
+	faults = append(faults, r.each(r.sites, func(s *site) error { return s.read(ctx) }), r.checkTwice())
 	if errors.Join(faults...) == nil {
 		faults = append(faults, r.checkLeaderServer(), r.checkLeaders(), r.checkRanges(), r.checkRegistry(ctx),
 			r.each(r.sites, func(s *site) error { return s.render(ctx) }))
@@ -46,9 +47,25 @@ func (r *run) checkNames() error {
 			case multicluster.IDsConflict(other.ID, s.ID):
 				faults = append(faults, fmt.Errorf("the cluster IDs %s and %s conflict, since one continues the other after a "+
 					"dash: give another one as ID=CONTEXT", other.ID, s.ID))
-			case other.Config.Host == s.Config.Host:
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// checkTwice finds a cluster that is named twice: by the UID of its Namespace kube-system, or by its URL if the UID was
+// not read.
+func (r *run) checkTwice() error {
+	var faults []error
+	for i, s := range r.sites {
+		for _, other := range r.sites[:i] {
+			same := other.facts.uid == s.facts.uid
+			if other.facts.uid == "" || s.facts.uid == "" {
+				same = other.Config.Host == s.Config.Host
+			}
+			if same {
 				faults = append(faults, fmt.Errorf("%s and %s are one cluster, at %s: name each cluster once", other.ID, s.ID,
-					s.Config.Host))
+					strings.Join(slices.Compact([]string{other.Config.Host, s.Config.Host}), " and ")))
 			}
 		}
 	}

@@ -56,12 +56,13 @@ func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(r.checkNames(), r.each(r.sites, func(s *site) error {
-		if _, err := s.reach(); err != nil {
+	err = r.each(r.sites, func(s *site) error {
+		if _, err := s.reach(ctx); err != nil {
 			return err
 		}
 		return errors.Join(checkRights(ctx, s), s.readNodes(ctx), s.findSets(ctx))
-	})); err != nil {
+	})
+	if err := errors.Join(r.checkTwice(), err); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
 	return r, nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -31,6 +32,7 @@ import (
 
 // facts is what a set-up reads of a cluster before it changes anything.
 type facts struct {
+	uid          types.UID // of the Namespace kube-system; empty: not read
 	nodes        []corev1.Node
 	agents       *appsv1.DaemonSet // nil: none
 	kubeProxy    bool              // a DaemonSet of that name
@@ -45,7 +47,7 @@ var leastVersion = utilversion.MustParseGeneric("1.31.0")
 
 // read fills the facts of a cluster, and returns all of its faults that prevent a set-up.
 func (s *site) read(ctx context.Context) error {
-	info, err := s.reach()
+	info, err := s.reach(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,8 +61,8 @@ func (s *site) read(ctx context.Context) error {
 		checkOtherCNI(ctx, s), checkForeign(ctx, s), checkVersions(ctx, s))...)
 }
 
-// reach asks the API server for its version.
-func (s *site) reach() (*apiversion.Info, error) {
+// reach asks the API server for its version, and reads the UID by which the cluster differs from others.
+func (s *site) reach(ctx context.Context) (*apiversion.Info, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
 	if err != nil {
 		return nil, fmt.Errorf("reach its API server: %w", err)
@@ -69,6 +71,10 @@ func (s *site) reach() (*apiversion.Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its API server %s does not answer: %w; correct the context, or open the way to it",
 			s.Config.Host, err)
+	}
+	var system corev1.Namespace
+	if s.setup.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system) == nil {
+		s.facts.uid = system.UID
 	}
 	return info, nil
 }

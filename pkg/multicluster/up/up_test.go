@@ -199,6 +199,11 @@ func TestRun(t *testing.T) {
 	w.refused("IDs that conflict", same, o, "the cluster IDs north and north-1 conflict")
 	same[1] = Cluster{ID: "west", Config: w.clusters[0].Config}
 	w.refused("one cluster twice", same, o, "north and west are one cluster")
+	same[1].Config = rest.CopyConfig(same[1].Config)
+	same[1].Config.Host = strings.Replace(same[1].Config.Host, "127.0.0.1", "localhost", 1)
+	same[1].Config.ServerName = "kubernetes"
+	w.refused("one cluster by two URLs", same, o, "north and west are one cluster", same[0].Config.Host+" and "+
+		same[1].Config.Host)
 
 	wrong := []Cluster{w.clusters[0], w.clusters[1]}
 	wrong[1].AgentValues = map[string]any{"tunnelTyp": "geneve"}
