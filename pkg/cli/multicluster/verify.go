@@ -140,7 +140,8 @@ func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) 
 		failed += p.Count(verify.Fail)
 		left = errors.Join(left, p.Left)
 	}
-	all.Passed = failed == 0
+	interrupted := cmd.Context().Err()
+	all.Passed = failed == 0 && left == nil && interrupted == nil
 	if o.junit != "" {
 		left = errors.Join(left, writeJUnit(o.junit, pairs))
 	}
@@ -156,8 +157,8 @@ func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) 
 	if err = errors.Join(err, left); err == nil && failed > 0 {
 		return cli.ExitCode(1)
 	}
-	if err == nil && cmd.Context().Err() != nil {
-		return fmt.Errorf("interrupted: %w", cmd.Context().Err())
+	if err == nil && interrupted != nil {
+		return fmt.Errorf("interrupted: %w", interrupted)
 	}
 	return err
 }
