@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
@@ -117,7 +118,7 @@ func (f Format) Print(w io.Writer, v any, table func() error) error {
 		b.Write(text)
 	default:
 		var generic any
-		if err := json.Unmarshal(text, &generic); err != nil {
+		if err := utiljson.Unmarshal(text, &generic); err != nil { // integers stay integers
 			return err
 		}
 		if f.name == formatName {
