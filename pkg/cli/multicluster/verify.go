@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,18 +99,14 @@ func (c *several) checkFlags(example string) error {
 
 // runVerify checks the named members and prints the results.
 func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) error {
-	clusters := make([]verify.Cluster, len(args))
-	files := map[string]int{} // names of contexts, and of files
-	for i, name := range args {
-		var err error
-		if clusters[i], err = c.member(name); err != nil {
-			return err
-		}
-		files[clusters[i].Name]++
+	found, err := remote.Flags{Kubeconfig: c.flags.kubeconfig, Contexts: args}.Clusters()
+	if err != nil {
+		return err
 	}
-	for i, name := range args {
-		if files[clusters[i].Name] > 1 {
-			clusters[i].Name = filepath.Join(filepath.Base(filepath.Dir(name)), filepath.Base(name))
+	clusters := make([]verify.Cluster, len(found))
+	for i, f := range found {
+		if clusters[i], err = c.member(f); err != nil {
+			return err
 		}
 	}
 	if o.asJSON {
@@ -145,7 +140,7 @@ func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) 
 	if o.junit != "" {
 		left = errors.Join(left, writeJUnit(o.junit, pairs))
 	}
-	err := o.out.Print(out, cli.Object("Verification", all), func() error {
+	err = o.out.Print(out, cli.Object("Verification", all), func() error {
 		if len(pairs) > 1 {
 			if err := o.out.Rows(out, summary(pairs)); err != nil {
 				return err
@@ -207,16 +202,12 @@ func printResult(out io.Writer, r verify.Result) {
 	}
 }
 
-// member reaches a cluster by the name of a context, or by a kubeconfig file.
-func (c *several) member(name string) (verify.Cluster, error) {
-	found, err := remote.Open(c.flags.kubeconfig, name)
-	if err != nil {
-		return verify.Cluster{}, err
-	}
+// member reaches a cluster as the flags are.
+func (c *several) member(found *remote.Cluster) (verify.Cluster, error) {
 	c.flags.configure(found.Config)
 	k, err := kubeclient.New(found.Config, kubeclient.Options{Scheme: verify.Scheme()})
 	if err != nil {
-		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", name, err)
+		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", found.Name, err)
 	}
 	return verify.Cluster{Name: found.Name, Client: k}, nil
 }
