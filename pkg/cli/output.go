@@ -66,10 +66,15 @@ func (f *Format) Set(s string) error {
 	return nil
 }
 
-// Flag adds -o and --no-headers to a command.
+// Flag adds -o and --no-headers to a command that prints tables.
 func (f *Format) Flag(cmd *cobra.Command) {
-	cmd.Flags().VarP(f, "output", "o", formats)
+	f.TextFlag(cmd)
 	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print tables without the heading")
+}
+
+// TextFlag adds -o to a command that prints text without headings.
+func (f *Format) TextFlag(cmd *cobra.Command) {
+	cmd.Flags().VarP(f, "output", "o", formats)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formatTable, formatWide, formatJSON,
 		formatYAML, formatName, formatJSONPath + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
