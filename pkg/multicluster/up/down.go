@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -123,6 +123,18 @@ func Removed(ctx context.Context, clusters []Cluster, o DownOptions) (list []str
 		if s.leader && s.facts.leaderSet != nil {
 			add("ClusterSet %s and its tokens", r.ClusterSet)
 		}
+		for _, at := range s.setPlaces() {
+			if !at.wanted || *at.to != nil {
+				continue
+			}
+			tokens, err := s.setup.Removal(ctx, at.namespace, r.ClusterSet)
+			if err != nil && !meta.IsNoMatchError(err) {
+				return nil, fmt.Errorf("cluster %s: %w", s.ID, err)
+			}
+			for _, line := range tokens {
+				add("%s", line)
+			}
+		}
 		all, err := s.installed(ctx, o.Agents)
 		if err != nil {
 			return nil, fmt.Errorf("cluster %s: %w", s.ID, err)
@@ -146,10 +158,7 @@ func (r *run) leave(ctx context.Context, s *site) error {
 		}
 		r.report(s.ID, "Node %s is no Gateway any more", name)
 	}
-	if s.facts.memberSet == nil {
-		return nil
-	}
-	if err := s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet); err != nil {
+	if err := r.remove(ctx, s, deploy.MemberNamespace); err != nil || s.facts.memberSet == nil {
 		return err
 	}
 	var waits string
@@ -187,20 +196,22 @@ func (s *site) leftOf(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// remove deletes the ClusterSet of a Namespace, and the tokens there. Tokens may be there without a ClusterSet if a
+// set-up was interrupted.
+func (r *run) remove(ctx context.Context, s *site, namespace string) error {
+	err := s.setup.Remove(ctx, namespace, r.ClusterSet)
+	if meta.IsNoMatchError(err) {
+		return nil // no set-up has come so far as to make a token
+	}
+	return err
+}
+
 // destroy deletes the leader's ClusterSet, with the tokens of members.
 func (r *run) destroy(ctx context.Context, s *site) error {
-	err := s.setup.Client.Get(ctx, client.ObjectKey{Name: deploy.LeaderNamespace}, &corev1.Namespace{})
-	if apierrors.IsNotFound(err) || s.facts.leaderSet == nil && err == nil {
-		r.report(s.ID, "there is no ClusterSet %s in Namespace %s", r.ClusterSet, deploy.LeaderNamespace)
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read Namespace %s: %w", deploy.LeaderNamespace, err)
-	}
 	// A member signs off after it has withdrawn all of its exports.
 	start := time.Now()
 	for {
-		err := s.setup.Remove(ctx, deploy.LeaderNamespace, r.ClusterSet)
+		err := r.remove(ctx, s, deploy.LeaderNamespace)
 		if !setup.IsMembersLeft(err) || time.Since(start) > r.leaveLimit {
 			return err
 		}

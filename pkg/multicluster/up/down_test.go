@@ -111,9 +111,21 @@ func TestDown(t *testing.T) {
 			t.Errorf("cluster %s: the controller's object is left, or the agent's is gone", w.clusters[i].ID)
 		}
 	}
+
+	// A set-up that was interrupted has left a token.
+	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.MemberNamespace, Name: tokenOf("east"),
+		Annotations: map[string]string{multicluster.AnnotationCreatedByAntctl: "true"}}}
+	w.create(1, token)
+	if list, err = Removed(t.Context(), w.clusters, o); err != nil ||
+		!slices.Equal(list, []string{`east: Secret "east-token" in Namespace kube-system`}) {
+		t.Errorf("the list has %q: %v", list, err)
+	}
 	o.Agents = true
 	if err := Down(t.Context(), w.clusters, o); err != nil {
 		t.Fatal(err)
 	}
 	w.nothing("down with --agents")
+	if w.has(1, token) {
+		t.Error("the token of a set-up that was interrupted is left")
+	}
 }
