@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -64,7 +65,8 @@ func (w *world) accept(leaves ...string) {
 	w.t.Cleanup(func() { stop(); <-done })
 }
 
-// TestUndo: a set-up that fails after members have joined leaves no object of them, also if a member does not sign off.
+// TestUndo: a set-up joins members, and a second one changes nothing. If it fails after that, no object of members is
+// left, also if a member does not sign off.
 func TestUndo(t *testing.T) {
 	w := newWorld(t, definitions)
 	w.lead()
@@ -81,12 +83,16 @@ func TestUndo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.init(t.Context(), r.sites[0]); err != nil {
-		t.Fatal(err)
+	for i, s := range r.sites {
+		if err := s.readNodes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		other := w.clusters[1-i].ID
+		w.create(i, &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.MemberNamespace,
+			Name: other + multicluster.ClusterInfoSuffix}, Spec: mcv1alpha1.ClusterInfo{ClusterID: other,
+			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.7"}}}})
 	}
-	if err := r.each(r.sites, func(s *site) error {
-		return errors.Join(s.readNodes(t.Context()), r.joinOne(t.Context(), s), r.choose(t.Context(), s))
-	}); err != nil {
+	if err := r.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	named := func(namespace, id string) metav1.ObjectMeta {
@@ -113,12 +119,26 @@ func TestUndo(t *testing.T) {
 		}
 	}
 	exist(true)
+	var n corev1.Node
+	if err := w.clients[1].Get(t.Context(), client.ObjectKey{Name: "east-1"}, &n); err != nil || !isGateway(&n) {
+		t.Errorf("the annotations of the Gateway are %v: %v", n.Annotations, err)
+	}
+	// A second set-up finds all of it.
+	second, err := open(w.clusters, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(second.each(second.sites, func(s *site) error {
+		return errors.Join(s.readNodes(t.Context()), s.readClusterSets(t.Context()))
+	}), second.checkLeaders(), second.join(t.Context())); err != nil || len(second.undone) > 0 {
+		t.Errorf("a second set-up has made %d changes: %v", len(second.undone), err)
+	}
 	w.wants("the cause", r.undo(t.Context(), errors.New("no network")), "no network")
 	exist(false)
 	if !w.has(0, announcement("west")) {
 		t.Error("the announcement of another member is gone")
 	}
-	var n corev1.Node
+	n = corev1.Node{}
 	if err := w.clients[1].Get(t.Context(), client.ObjectKey{Name: "east-1"}, &n); err != nil || len(n.Annotations) > 0 {
 		t.Errorf("the Gateway's annotations are %v: %v", n.Annotations, err)
 	}

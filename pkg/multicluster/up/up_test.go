@@ -14,8 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -108,33 +106,24 @@ func (w *world) refused(name string, clusters []Cluster, o Options, texts ...str
 	w.nothing(name)
 }
 
-// nothing fails if a set-up has left an object in a cluster.
+// nothing fails if a set-up has left an object of any kind in a cluster.
 func (w *world) nothing(name string) {
 	w.t.Helper()
-	for i, k := range w.clients {
-		for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &corev1.ConfigMapList{},
-			&corev1.ServiceAccountList{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}} {
-			if err := k.List(w.t.Context(), list, client.MatchingLabels{LabelInstalledBy: InstalledBy}); err != nil {
-				w.t.Fatal(err)
-			}
-			if names := w.namesOf(list); len(names) > 0 {
-				w.t.Errorf("%s: cluster %s has objects of %T left: %s", name, w.clusters[i].ID, list, strings.Join(names, " "))
-			}
-		}
-	}
-}
-
-// namesOf returns the names of a list's objects.
-func (w *world) namesOf(list client.ObjectList) (names []string) {
-	w.t.Helper()
-	objects, err := meta.ExtractList(list)
+	r, err := open(w.clusters, w.options())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, o := range objects {
-		names = append(names, o.(client.Object).GetName())
+	for _, s := range r.sites {
+		all, err := s.installed(w.t.Context(), true)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, i := range all {
+			if i.object.GetDeletionTimestamp() == nil { // Namespaces have no controller that lets them go
+				w.t.Errorf("%s: cluster %s has %s %s left", name, s.ID, i.object.GetKind(), i.object.GetName())
+			}
+		}
 	}
-	return names
 }
 
 func node(name string, ranges ...string) corev1.Node {
@@ -159,6 +148,9 @@ func TestRun(t *testing.T) {
 	w := newWorld(t)
 	o := w.options()
 
+	if err := Down(t.Context(), w.clusters, DownOptions{ClusterSet: "set"}); err != nil {
+		t.Errorf("clusters without definitions: %v", err)
+	}
 	gone := w.clusters[1]
 	gone.Config = &rest.Config{Host: "https://127.0.0.1:1"}
 	w.refused("faults of two clusters", []Cluster{w.clusters[0], gone}, o, "cluster north: it has no Nodes",
