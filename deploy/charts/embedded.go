@@ -36,9 +36,33 @@ func Embedded(version, name, namespace string, values map[string]any) (definitio
 	return allOf(c, namespace, values)
 }
 
-// Merged returns values, and others for keys that the first do not have.
+// Merged returns values, and others for keys that the first do not have. The result shares no map or list with them.
 func Merged(values, others map[string]any) map[string]any {
-	return chartutil.CoalesceTables(chartutil.CoalesceTables(map[string]any{}, values), others)
+	merged := map[string]any{}
+	for _, from := range []map[string]any{values, others} {
+		copied, _ := clone(from).(map[string]any)
+		merged = chartutil.CoalesceTables(merged, copied)
+	}
+	return merged
+}
+
+// clone copies the maps and lists of a value.
+func clone(value any) any {
+	switch from := value.(type) {
+	case map[string]any:
+		to := make(map[string]any, len(from))
+		for key, v := range from {
+			to[key] = clone(v)
+		}
+		return to
+	case []any:
+		to := make([]any, len(from))
+		for i, v := range from {
+			to[i] = clone(v)
+		}
+		return to
+	}
+	return value
 }
 
 // OtherCNIs are the names of other CNI plugins' DaemonSets in kube-system. The chart tombolo refuses clusters that have

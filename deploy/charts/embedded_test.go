@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestEmbedded: the charts in the program are the charts of the folder.
@@ -27,6 +29,36 @@ func TestEmbedded(t *testing.T) {
 		if err != nil || !strings.Contains(released, ":v1.2.3\n") || strings.Contains(released, ":dev\n") {
 			t.Errorf("chart %s of a release has not its images: %v", name, err)
 		}
+	}
+}
+
+// TestMerged: values count before others, and a change of the result leaves the arguments as they are.
+func TestMerged(t *testing.T) {
+	arguments := func() (values, others map[string]any) {
+		return map[string]any{"images": map[string]any{"tag": "v1"}, "dropped": map[string]any{"x": nil},
+				"list": []any{map[string]any{"key": "a"}}},
+			map[string]any{"images": map[string]any{"tag": "v2", "registry": "r"}, "dropped": map[string]any{"y": true},
+				"pods": map[string]any{"agent": map[string]any{"memory": "1Gi"}}}
+	}
+	values, others := arguments()
+	merged := Merged(values, others)
+	want := map[string]any{"images": map[string]any{"tag": "v1", "registry": "r"},
+		"dropped": map[string]any{"x": nil, "y": true}, "list": []any{map[string]any{"key": "a"}},
+		"pods": map[string]any{"agent": map[string]any{"memory": "1Gi"}}}
+	if diff := cmp.Diff(want, merged); diff != "" {
+		t.Errorf("(-want +have):\n%s", diff)
+	}
+	for _, key := range []string{"images", "dropped"} {
+		merged[key].(map[string]any)["changed"] = true
+	}
+	merged["pods"].(map[string]any)["agent"].(map[string]any)["memory"] = "2Gi"
+	merged["list"].([]any)[0].(map[string]any)["key"] = "b"
+	wantValues, wantOthers := arguments()
+	if diff := cmp.Diff(wantValues, values) + cmp.Diff(wantOthers, others); diff != "" {
+		t.Errorf("the arguments have changed (-want +have):\n%s", diff)
+	}
+	if have := Merged(nil, nil); len(have) != 0 {
+		t.Errorf("without arguments: %v", have)
 	}
 }
 

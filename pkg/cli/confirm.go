@@ -24,7 +24,8 @@ func (d *Deletion) Flags(cmd *cobra.Command) {
 }
 
 // Confirmed reports whether the objects are to be deleted. With --dry-run it prints them. At a terminal it prints them
-// and asks; an answer other than yes is an error. In scripts it asks nothing, and does not list the objects.
+// and asks. An interrupt is an error, and so is an answer other than yes. In scripts it asks nothing, and does not list
+// the objects.
 func (d *Deletion) Confirmed(cmd *cobra.Command, list func() ([]string, error)) (bool, error) {
 	in, isFile := cmd.InOrStdin().(*os.File)
 	asks := !d.yes && isFile && term.IsTerminal(int(in.Fd()))
@@ -51,13 +52,33 @@ func (d *Deletion) Confirmed(cmd *cobra.Command, list func() ([]string, error)) 
 		fmt.Fprintln(cmd.ErrOrStderr(), o)
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), "Delete these objects? [y/N] ")
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("read the answer: %w; give --yes", err)
+	select {
+	case a := <-answerOf(in):
+		switch {
+		case a.err != nil && !errors.Is(a.err, io.EOF):
+			return false, fmt.Errorf("read the answer: %w; give --yes", a.err)
+		case a.text == "y", a.text == "yes":
+			return true, nil
+		}
+		return false, errors.New("nothing was deleted: the answer was not yes")
+	case <-cmd.Context().Done():
+		fmt.Fprintln(cmd.ErrOrStderr())
+		return false, fmt.Errorf("nothing was deleted: interrupted: %w", cmd.Context().Err())
 	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return true, nil
-	}
-	return false, errors.New("nothing was deleted: the answer was not yes")
+}
+
+// answer is a line that a user has typed, in lower case.
+type answer struct {
+	text string
+	err  error
+}
+
+// answerOf reads a line in the background: a read of a terminal does not end with a context.
+func answerOf(in io.Reader) <-chan answer {
+	read := make(chan answer, 1)
+	go func() {
+		text, err := bufio.NewReader(in).ReadString('\n')
+		read <- answer{strings.ToLower(strings.TrimSpace(text)), err}
+	}()
+	return read
 }

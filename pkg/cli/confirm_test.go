@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -84,5 +86,40 @@ func TestDeletion(t *testing.T) {
 				t.Errorf("deleted %t, %q, %q", deleted, stdout.String(), stderr.String())
 			}
 		})
+	}
+}
+
+// TestInterrupt: an interrupt at the question ends the command, and nothing is deleted.
+func TestInterrupt(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	user, program := terminal(t)
+	var d Deletion
+	deleted := false
+	cmd := Root("x", "")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		deleted, err = d.Confirmed(cmd, func() ([]string, error) { return []string{`Secret "a"`}, nil })
+		return err
+	}
+	d.Flags(cmd)
+	cmd.SetIn(program)
+	asked, stderr := io.Pipe()
+	go func() {
+		question := make([]byte, 1000)
+		for text := ""; !strings.Contains(text, "[y/N]"); {
+			n, err := asked.Read(question)
+			if err != nil {
+				return
+			}
+			text += string(question[:n])
+		}
+		interrupt()
+		_, _ = io.Copy(io.Discard, asked)
+	}()
+	code := Run(ctx, cmd, nil, io.Discard, stderr)
+	stderr.Close()
+	user.Close() // ends the read
+	if code != 1 || deleted {
+		t.Errorf("code %d, deleted: %t", code, deleted)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
@@ -65,10 +66,15 @@ func (f *Format) Set(s string) error {
 	return nil
 }
 
-// Flag adds -o and --no-headers to a command.
+// Flag adds -o and --no-headers to a command that prints tables.
 func (f *Format) Flag(cmd *cobra.Command) {
-	cmd.Flags().VarP(f, "output", "o", formats)
+	f.TextFlag(cmd)
 	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print tables without the heading")
+}
+
+// TextFlag adds -o to a command that prints text without headings.
+func (f *Format) TextFlag(cmd *cobra.Command) {
+	cmd.Flags().VarP(f, "output", "o", formats)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{formatTable, formatWide, formatJSON,
 		formatYAML, formatName, formatJSONPath + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
@@ -117,7 +123,7 @@ func (f Format) Print(w io.Writer, v any, table func() error) error {
 		b.Write(text)
 	default:
 		var generic any
-		if err := json.Unmarshal(text, &generic); err != nil {
+		if err := utiljson.Unmarshal(text, &generic); err != nil { // integers stay integers
 			return err
 		}
 		if f.name == formatName {

@@ -74,6 +74,6 @@ func Command() *cobra.Command {
 		},
 	}
 	flags.Add(cmd.Flags())
-	format.Flag(cmd)
+	format.TextFlag(cmd)
 	return cmd
 }

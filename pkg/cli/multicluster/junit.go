@@ -20,6 +20,7 @@ type junitSuite struct {
 	Name     string      `xml:"name,attr"`
 	Tests    int         `xml:"tests,attr"`
 	Failures int         `xml:"failures,attr"`
+	Errors   int         `xml:"errors,attr"`
 	Skipped  int         `xml:"skipped,attr"`
 	Time     string      `xml:"time,attr"`
 	Cases    []junitCase `xml:"testcase"`
@@ -31,11 +32,12 @@ type junitCase struct {
 	Class   string      `xml:"classname,attr"`
 	Time    string      `xml:"time,attr"`
 	Failure *junitNote  `xml:"failure"`
+	Error   *junitNote  `xml:"error"`
 	Skipped *junitNote  `xml:"skipped"`
 	Out     *junitPlain `xml:"system-out"`
 }
 
-// junitNote is the reason why a check failed or was skipped. Its text is the remedy.
+// junitNote is the reason why a check failed, was skipped or left objects. Its text is the remedy.
 type junitNote struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
@@ -52,9 +54,9 @@ func junitOf(pairs []verify.Pair) junitSuites {
 	for _, p := range pairs {
 		s := junitSuite{Name: p.A + ", " + p.B, Tests: len(p.Results), Failures: p.Count(verify.Fail),
 			Skipped: p.Count(verify.Skip)}
-		seconds := 0.0
+		seconds, class := 0.0, "tombolo.mc.verify."+p.A+"-"+p.B
 		for _, r := range p.Results {
-			c := junitCase{Name: r.Check, Class: "tombolo.mc.verify." + p.A + "-" + p.B, Time: fmt.Sprintf("%.3f", r.Seconds)}
+			c := junitCase{Name: r.Check, Class: class, Time: fmt.Sprintf("%.3f", r.Seconds)}
 			switch r.Status {
 			case verify.Fail:
 				c.Failure = &junitNote{r.Detail, r.Remedy}
@@ -64,6 +66,11 @@ func junitOf(pairs []verify.Pair) junitSuites {
 				c.Out = &junitPlain{r.Detail}
 			}
 			s.Cases, seconds = append(s.Cases, c), seconds+r.Seconds
+		}
+		if p.Left != nil {
+			s.Tests, s.Errors = s.Tests+1, 1
+			s.Cases = append(s.Cases, junitCase{Name: "cleanup", Class: class, Time: "0.000",
+				Error: &junitNote{Message: p.Left.Error()}})
 		}
 		s.Time = fmt.Sprintf("%.3f", seconds)
 		all.Suites = append(all.Suites, s)

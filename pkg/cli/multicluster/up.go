@@ -49,7 +49,7 @@ func (c *several) up() *cobra.Command {
 			"west=node-1,west=node-2",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			clusters, names, err := c.sites(args)
+			clusters, names, err := c.sites("up", args)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func (c *several) up() *cobra.Command {
 				return errors.New("a ClusterSet is of two clusters or more: name them, the leader first, as in " +
 					"`tombolo mc up leader,west,east`")
 			}
-			if err := flags.apply(clusters); err != nil {
+			if err := flags.apply(clusters, o); err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
@@ -122,7 +122,7 @@ func (c *several) down() *cobra.Command {
 		Example: "  tombolo mc down leader,west,east --dry-run\n  tombolo mc down leader,west,east --yes",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			clusters, _, err := c.sites(args)
+			clusters, _, err := c.sites("down", args)
 			if err != nil {
 				return err
 			}
@@ -140,10 +140,10 @@ func (c *several) down() *cobra.Command {
 	return cmd
 }
 
-// sites opens the clusters that arguments name, and returns the names of their contexts too.
-func (c *several) sites(args []string) (clusters []up.Cluster, names []string, _ error) {
-	if c.flags.server != "" {
-		return nil, nil, errors.New("--server is one cluster's: name clusters by contexts or kubeconfig files")
+// sites opens the clusters that arguments of a command name, and returns the names of their contexts too.
+func (c *several) sites(command string, args []string) (clusters []up.Cluster, names []string, _ error) {
+	if err := c.checkFlags(fmt.Sprintf("%s %s,%s", command, c.flags.context, args[0])); err != nil {
+		return nil, nil, err
 	}
 	var faults []error
 	for _, arg := range args {
@@ -173,7 +173,7 @@ func (c *several) sites(args []string) (clusters []up.Cluster, names []string, _
 }
 
 // apply gives clusters the values and Gateways of the flags.
-func (f upFlags) apply(clusters []up.Cluster) error {
+func (f upFlags) apply(clusters []up.Cluster, o up.Options) error {
 	var faults []error
 	for _, kind := range []struct {
 		flag  string
@@ -181,7 +181,7 @@ func (f upFlags) apply(clusters []up.Cluster) error {
 		to    func(*up.Cluster) *map[string]any
 	}{
 		{"--values", f.values, func(c *up.Cluster) *map[string]any { return &c.AgentValues }},
-		{"--member-values", f.memberValues, func(c *up.Cluster) *map[string]any { return &c.MemberValues }},
+		{flagMemberValues, f.memberValues, func(c *up.Cluster) *map[string]any { return &c.MemberValues }},
 	} {
 		// Files of one cluster count before files of all clusters.
 		ofAll := slices.DeleteFunc(slices.Clone(kind.given), func(text string) bool { return owner(clusters, text) >= 0 })
@@ -189,6 +189,10 @@ func (f upFlags) apply(clusters []up.Cluster) error {
 			return owner(clusters, text) < 0
 		})) {
 			of := owner(clusters, text)
+			if of == 0 && o.DedicatedLeader && kind.flag == flagMemberValues {
+				faults = append(faults, noMember(kind.flag, text))
+				continue
+			}
 			file := text
 			if of >= 0 {
 				_, file, _ = strings.Cut(text, "=")
@@ -214,13 +218,25 @@ func (f upFlags) apply(clusters []up.Cluster) error {
 	for _, text := range f.gateways {
 		i := owner(clusters, text)
 		_, node, _ := strings.Cut(text, "=")
-		if i < 0 || node == "" {
+		switch {
+		case i < 0, node == "":
 			faults = append(faults, fmt.Errorf("--gateway %s: want ID=NODE with one of the IDs %s", text, idsOf(clusters)))
+			continue
+		case i == 0 && o.DedicatedLeader:
+			faults = append(faults, noMember("--gateway", text))
 			continue
 		}
 		clusters[i].Gateways = append(clusters[i].Gateways, node)
 	}
 	return errors.Join(faults...)
+}
+
+const flagMemberValues = "--member-values"
+
+// noMember is the error about a flag for members that names a leader that is no member.
+func noMember(flag, text string) error {
+	id, _, _ := strings.Cut(text, "=")
+	return fmt.Errorf("%s %s: %s is no member because of --dedicated-leader: leave one of these flags out", flag, text, id)
 }
 
 // owner returns the number of the cluster that a flag's value begins with, or -1.

@@ -36,6 +36,13 @@ func TestUpArguments(t *testing.T) {
 		{"up leader,wst", []string{"wst is neither a context of the kubeconfig nor a kubeconfig file"}},
 		{"up leader,,west", []string{"has a place without a cluster: separate clusters by one comma"}},
 		{"up leader,west -s https://192.0.2.1", []string{"--server is one cluster's"}},
+		{"up west --context leader", []string{"--context is one cluster's: name the clusters behind the command, as in " +
+			"`tombolo mc up leader,west`"}},
+		{"down west --context leader --yes", []string{"--context is one cluster's", "`tombolo mc down leader,west`"}},
+		{"up leader,west --dedicated-leader --gateway leader=n,west=n", []string{
+			"--gateway leader=n: leader is no member because of --dedicated-leader: leave one of these flags out"}},
+		{"up leader,west --dedicated-leader --member-values leader=" + list, []string{
+			"--member-values leader=" + list + ": leader is no member because of --dedicated-leader"}},
 		{"up leader,west --gateway node-1", []string{"--gateway node-1: want ID=NODE with one of the IDs leader, west"}},
 		{"up leader,west --gateway east=node-1", []string{"--gateway east=node-1: want ID=NODE"}},
 		{"up leader,west --values west=/none", []string{"--values west=/none: open /none", "ID=FILE with one of the IDs"}},

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,15 +71,12 @@ func (c *several) verify() *cobra.Command {
 
 // checkVerify checks arguments and flags before any request.
 func (c *several) checkVerify(o verifyOptions, args []string) error {
-	switch {
-	case len(args) < 2:
+	if len(args) < 2 {
 		return fmt.Errorf("mc verify needs A and B, which are contexts of the kubeconfig or kubeconfig files; it got %d "+
 			"words", len(args))
-	case c.flags.server != "":
-		return errors.New("--server is one cluster's: name the clusters by contexts or kubeconfig files")
-	case c.flags.context != "":
-		return fmt.Errorf("--context is one cluster's: name the clusters behind the command, as in `tombolo mc verify %s %s`",
-			c.flags.context, args[0])
+	}
+	if err := c.checkFlags(fmt.Sprintf("verify %s %s", c.flags.context, args[0])); err != nil {
+		return err
 	}
 	for i, name := range args {
 		if slices.Contains(args[:i], name) {
@@ -90,20 +86,27 @@ func (c *several) checkVerify(o verifyOptions, args []string) error {
 	return o.CheckOnly()
 }
 
+// checkFlags refuses flags of the group that name one cluster. example is a command that names a second one too.
+func (c *several) checkFlags(example string) error {
+	switch {
+	case c.flags.server != "":
+		return errors.New("--server is one cluster's: name the clusters by contexts or kubeconfig files")
+	case c.flags.context != "":
+		return fmt.Errorf("--context is one cluster's: name the clusters behind the command, as in `tombolo mc %s`", example)
+	}
+	return nil
+}
+
 // runVerify checks the named members and prints the results.
 func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) error {
-	clusters := make([]verify.Cluster, len(args))
-	files := map[string]int{} // names of contexts, and of files
-	for i, name := range args {
-		var err error
-		if clusters[i], err = c.member(name); err != nil {
-			return err
-		}
-		files[clusters[i].Name]++
+	found, err := remote.Flags{Kubeconfig: c.flags.kubeconfig, Contexts: args}.Clusters()
+	if err != nil {
+		return err
 	}
-	for i, name := range args {
-		if files[clusters[i].Name] > 1 {
-			clusters[i].Name = filepath.Join(filepath.Base(filepath.Dir(name)), filepath.Base(name))
+	clusters := make([]verify.Cluster, len(found))
+	for i, f := range found {
+		if clusters[i], err = c.member(f); err != nil {
+			return err
 		}
 	}
 	if o.asJSON {
@@ -132,11 +135,12 @@ func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) 
 		failed += p.Count(verify.Fail)
 		left = errors.Join(left, p.Left)
 	}
-	all.Passed = failed == 0
+	interrupted := cmd.Context().Err()
+	all.Passed = failed == 0 && left == nil && interrupted == nil
 	if o.junit != "" {
 		left = errors.Join(left, writeJUnit(o.junit, pairs))
 	}
-	err := o.out.Print(out, cli.Object("Verification", all), func() error {
+	err = o.out.Print(out, cli.Object("Verification", all), func() error {
 		if len(pairs) > 1 {
 			if err := o.out.Rows(out, summary(pairs)); err != nil {
 				return err
@@ -148,8 +152,8 @@ func (c *several) runVerify(cmd *cobra.Command, o verifyOptions, args []string) 
 	if err = errors.Join(err, left); err == nil && failed > 0 {
 		return cli.ExitCode(1)
 	}
-	if err == nil && cmd.Context().Err() != nil {
-		return fmt.Errorf("interrupted: %w", cmd.Context().Err())
+	if err == nil && interrupted != nil {
+		return fmt.Errorf("interrupted: %w", interrupted)
 	}
 	return err
 }
@@ -198,16 +202,12 @@ func printResult(out io.Writer, r verify.Result) {
 	}
 }
 
-// member reaches a cluster by the name of a context, or by a kubeconfig file.
-func (c *several) member(name string) (verify.Cluster, error) {
-	found, err := remote.Open(c.flags.kubeconfig, name)
-	if err != nil {
-		return verify.Cluster{}, err
-	}
+// member reaches a cluster as the flags are.
+func (c *several) member(found *remote.Cluster) (verify.Cluster, error) {
 	c.flags.configure(found.Config)
 	k, err := kubeclient.New(found.Config, kubeclient.Options{Scheme: verify.Scheme()})
 	if err != nil {
-		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", name, err)
+		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", found.Name, err)
 	}
 	return verify.Cluster{Name: found.Name, Client: k}, nil
 }

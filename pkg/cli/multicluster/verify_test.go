@@ -1,6 +1,8 @@
 package multicluster
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
 )
 
@@ -97,15 +100,32 @@ func TestVerifyMany(t *testing.T) {
 	}
 }
 
+// TestVerifyInterrupted: a verification that was interrupted has not passed.
+func TestVerifyInterrupted(t *testing.T) {
+	_, kubeconfig := unreachable(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	root := cli.Root("tombolo", "")
+	root.AddCommand(Command())
+	var stdout, stderr bytes.Buffer
+	code := cli.Run(ctx, root, []string{"mc", "verify", "-k", kubeconfig, "east", "west", "-o", "json"}, &stdout, &stderr)
+	var have verification
+	if err := json.Unmarshal(stdout.Bytes(), &have); err != nil || code != 1 || have.Passed ||
+		!strings.Contains(stderr.String(), "interrupted: context canceled") || len(have.Checks) != 1 ||
+		have.Checks[0].Status != verify.Skip {
+		t.Errorf("%v: code %d, %s%s", err, code, stdout.String(), stderr.String())
+	}
+}
+
 // TestJUnit has a check of each status.
 func TestJUnit(t *testing.T) {
 	text, err := xml.MarshalIndent(junitOf([]verify.Pair{{A: "east", B: "west", Results: []verify.Result{
 		{Check: "member east", Status: verify.Pass, Detail: "it is <Ready>", Seconds: 0.25},
 		{Check: "Pods", Status: verify.Skip, Detail: "off in west"},
 		{Check: "MTU east to west", Status: verify.Fail, Detail: "1400 of 1450", Remedy: "set defaultMTU", Seconds: 1},
-	}}}), "", " ")
+	}, Left: errors.New("Namespace x of east is left")}}), "", " ")
 	const want = `<testsuites name="tombolo mc verify">
- <testsuite name="east, west" tests="3" failures="1" skipped="1" time="1.250">
+ <testsuite name="east, west" tests="4" failures="1" errors="1" skipped="1" time="1.250">
   <testcase name="member east" classname="tombolo.mc.verify.east-west" time="0.250">
    <system-out>it is &lt;Ready&gt;</system-out>
   </testcase>
@@ -114,6 +134,9 @@ func TestJUnit(t *testing.T) {
   </testcase>
   <testcase name="MTU east to west" classname="tombolo.mc.verify.east-west" time="1.000">
    <failure message="1400 of 1450">set defaultMTU</failure>
+  </testcase>
+  <testcase name="cleanup" classname="tombolo.mc.verify.east-west" time="0.000">
+   <error message="Namespace x of east is left"></error>
   </testcase>
  </testsuite>
 </testsuites>`

@@ -42,7 +42,7 @@ func (n *node) explain() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "Namespace of OBJECT, if its name has none")
-	out.Flag(cmd)
+	out.TextFlag(cmd)
 	return cmd
 }
 

@@ -413,7 +413,7 @@ func (n *node) status() *cobra.Command {
 			return question[api.Status]{kind: "NodeStatus", path: api.PathStatus, text: printStatus}.show(cmd, n, out)
 		},
 	}
-	out.Flag(cmd)
+	out.TextFlag(cmd)
 	return cmd
 }
 

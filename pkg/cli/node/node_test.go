@@ -307,6 +307,7 @@ func TestNodeErrors(t *testing.T) {
 			"tombolo: trace needs --from and --to, the client and the server"},
 		{"trace of ends, by an earlier agent", []string{"tombolo", "trace", "--from", "a/b", "--to", "a/c", "--socket",
 			socket}, "answered 404 Not Found for /v1/traces: are this command and the agent of one version?"},
+		{"explain prints no headings", []string{"tombolo", "explain", "a/b", "--no-headers"}, "unknown flag: --no-headers"},
 		{"explain without an object", []string{"tombolo", "explain"},
 			"tombolo: explain needs an OBJECT, such as default/web; it got 0 words"},
 		{"metrics that are off", []string{"tombolo", "get", "metrics", "--socket", socket},

@@ -27,7 +27,7 @@ type question[T any] struct {
 	path  string // of the debug API
 	query url.Values
 	keep  func(*T)                 // leaves out parts of an answer; may be nil
-	check func(*T) error           // refuses the answer of one agent; may be nil
+	check func(*T) error           // refuses an answer; of several agents, if it refuses all of them; may be nil
 	rows  func(T) cli.Rows         // the answer as a table
 	text  func(io.Writer, T) error // instead of rows
 }
@@ -70,26 +70,35 @@ func (q question[T]) show(cmd *cobra.Command, n *node, out cli.Format) error {
 		})
 	}
 	answers := make([]answer[T], len(all))
-	absent := 0
+	absent, refused := 0, 0
+	var failed error
 	for i, a := range all {
 		answers[i] = a.answer
-		if a.err != nil {
+		switch {
+		case a.err != nil:
 			absent++
 			answers[i].Error = a.err.Error()
 			fmt.Fprintln(cmd.ErrOrStderr(), a.err)
+		case q.check != nil:
+			if err := q.check(a.got); err != nil {
+				refused++
+				failed = err
+			}
 		}
 	}
-	if absent < len(all) {
-		if err := out.Print(cmd.OutOrStdout(), cli.Object("AnswerList", answers), func() error {
+	switch answered := len(all) - absent; {
+	case answered == 0:
+	case refused == answered:
+		failed = fmt.Errorf("each of %d Nodes: %w", answered, failed)
+	default:
+		failed = out.Print(cmd.OutOrStdout(), cli.Object("AnswerList", answers), func() error {
 			return q.printAll(cmd.OutOrStdout(), answers, out)
-		}); err != nil {
-			return err
-		}
+		})
 	}
-	if absent > 0 {
-		return fmt.Errorf("%d of %d Nodes have not answered", absent, len(all))
+	if absent > 0 && failed == nil {
+		failed = fmt.Errorf("%d of %d Nodes have not answered", absent, len(all))
 	}
-	return nil
+	return failed
 }
 
 // asked is an answer with the error as it is.

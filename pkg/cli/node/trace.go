@@ -81,7 +81,7 @@ func (n *node) trace() *cobra.Command {
 	flags.Lookup("node").Usage = "the Node that packets of an address outside of the clusters come to, or of a FLOW"
 	o.AddNamespace(flags, "Namespace of ends whose names have no other; elsewhere than on a Node the context's "+
 		"when empty")
-	o.out.Flag(cmd)
+	o.out.TextFlag(cmd)
 	return cmd
 }
 

@@ -109,7 +109,7 @@ func (n *node) why() *cobra.Command {
 	cmd.Flags().BoolVar(&traced, "trace", false, "have this Node's switch follow the packet, and compare")
 	n.agents.to.AddNamespace(cmd.Flags(),
 		"Namespace of ends whose names have no other; elsewhere than on a Node the context's when empty")
-	out.Flag(cmd)
+	out.TextFlag(cmd)
 	return cmd
 }
 

@@ -115,14 +115,15 @@ const (
 )
 
 // Apply applies one object, and returns whether it was Created, Configured or Unchanged. It waits for a while until the
-// API server serves the object's kind.
+// API server serves the object's kind. It returns Created with an error if the object did not exist before the request
+// that failed.
 func (c Cluster) Apply(ctx context.Context, objects dynamic.Interface, o *unstructured.Unstructured) (done string,
 	_ error) {
 	done, err := c.apply(ctx, objects, o)
 	if err != nil {
-		return "", fmt.Errorf("apply %s %s: %w%s", o.GetKind(), o.GetName(), err, remedy(err))
+		err = fmt.Errorf("apply %s %s: %w%s", o.GetKind(), o.GetName(), err, remedy(err))
 	}
-	return done, nil
+	return done, err
 }
 
 func (c Cluster) apply(ctx context.Context, objects dynamic.Interface, o *unstructured.Unstructured) (done string,
@@ -148,17 +149,19 @@ func (c Cluster) apply(ctx context.Context, objects dynamic.Interface, o *unstru
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", err
 	}
-	created := err != nil
-	after, err := to.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if done = Configured; err != nil {
+		done = Created
+	}
+	var after *unstructured.Unstructured
+	err = Write(ctx, func(ctx context.Context) (err error) {
+		after, err = to.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		return err
+	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("%w; create the Namespace first: kubectl create namespace %s", err, o.GetNamespace())
-	case err != nil:
-		return "", err
-	case created:
-		return Created, nil
-	case before.GetResourceVersion() == after.GetResourceVersion():
-		return Unchanged, nil
+		err = fmt.Errorf("%w; create the Namespace first: kubectl create namespace %s", err, o.GetNamespace())
+	case err == nil && done == Configured && before.GetResourceVersion() == after.GetResourceVersion():
+		done = Unchanged
 	}
-	return Configured, nil
+	return done, err
 }

@@ -55,6 +55,21 @@ func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n
 // undoLimit is how long the removal of the created objects may take, also after an interrupt.
 const undoLimit = 10 * time.Second
 
+// writeLimit is how long a request of Write may take.
+const writeLimit = 30 * time.Second
+
+// Write calls f, which sends one request that changes an object. If ctx ends meanwhile, the request is finished. The
+// API server may carry it out all the same, and an unknown change cannot be undone. If ctx has ended before, f is not
+// called.
+func Write(ctx context.Context, f func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	defer cancel()
+	return f(ctx)
+}
+
 // made has the changes of a command, as steps that undo them, in the order of the changes.
 type made struct {
 	Cluster
@@ -63,7 +78,7 @@ type made struct {
 
 // create makes an object and records it. If the object exists, create leaves it and returns existed.
 func (m *made) create(ctx context.Context, kind string, o client.Object) (existed bool, _ error) {
-	switch err := m.Client.Create(ctx, o); {
+	switch err := Write(ctx, func(ctx context.Context) error { return m.Client.Create(ctx, o) }); {
 	case apierrors.IsAlreadyExists(err):
 		return true, m.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
 	case err != nil:

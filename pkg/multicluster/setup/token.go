@@ -163,7 +163,9 @@ func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, cluster
 	}
 	before := account.DeepCopy()
 	metav1.SetMetaDataAnnotation(&account.ObjectMeta, multicluster.AnnotationClusterID, clusterID)
-	if err := m.Client.Patch(ctx, account, client.MergeFrom(before)); err != nil {
+	if err := Write(ctx, func(ctx context.Context) error {
+		return m.Client.Patch(ctx, account, client.MergeFrom(before))
+	}); err != nil {
 		return explain("update", "ServiceAccount", account, err)
 	}
 	m.back = append(m.back, func(ctx context.Context) error {

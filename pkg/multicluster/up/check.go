@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 )
@@ -23,9 +25,9 @@ const registryLimit = 10 * time.Second
 // check reads all clusters, and returns everything that prevents the set-up.
 func (r *run) check(ctx context.Context) error {
 	faults := []error{r.checkNames()}
-	faults = append(faults, r.each(r.sites, func(s *site) error { return s.read(ctx) }))
+	faults = append(faults, r.each(r.sites, func(s *site) error { return s.read(ctx) }), r.checkTwice())
 	if errors.Join(faults...) == nil {
-		faults = append(faults, r.checkLeaderServer(), r.checkRanges(), r.checkRegistry(ctx),
+		faults = append(faults, r.checkLeaderServer(), r.checkLeaders(), r.checkRanges(), r.checkRegistry(ctx),
 			r.each(r.sites, func(s *site) error { return s.render(ctx) }))
 	}
 	return errors.Join(faults...)
@@ -45,9 +47,25 @@ func (r *run) checkNames() error {
 			case multicluster.IDsConflict(other.ID, s.ID):
 				faults = append(faults, fmt.Errorf("the cluster IDs %s and %s conflict, since one continues the other after a "+
 					"dash: give another one as ID=CONTEXT", other.ID, s.ID))
-			case other.Config.Host == s.Config.Host:
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// checkTwice finds a cluster that is named twice: by the UID of its Namespace kube-system, or by its URL if the UID was
+// not read.
+func (r *run) checkTwice() error {
+	var faults []error
+	for i, s := range r.sites {
+		for _, other := range r.sites[:i] {
+			same := other.facts.uid == s.facts.uid
+			if other.facts.uid == "" || s.facts.uid == "" {
+				same = other.Config.Host == s.Config.Host
+			}
+			if same {
 				faults = append(faults, fmt.Errorf("%s and %s are one cluster, at %s: name each cluster once", other.ID, s.ID,
-					s.Config.Host))
+					strings.Join(slices.Compact([]string{other.Config.Host, s.Config.Host}), " and ")))
 			}
 		}
 	}
@@ -79,6 +97,33 @@ func (r *run) checkLeaderServer() error {
 			"give --leader-apiserver with the URL by which their Pods reach it%s", server, hint)
 	}
 	return nil
+}
+
+// checkLeaders refuses clusters that are members of another leader's ClusterSet. The URL may also be the one by which
+// this program reaches the leader.
+func (r *run) checkLeaders() error {
+	leader := r.sites[0]
+	var faults []error
+	for _, s := range r.sites {
+		set := s.facts.memberSet
+		if set == nil {
+			continue
+		}
+		var has mcv1alpha2.LeaderClusterInfo
+		if len(set.Spec.Leaders) > 0 {
+			has = set.Spec.Leaders[0]
+		}
+		switch {
+		case has.ClusterID != leader.ID:
+			faults = append(faults, fmt.Errorf("cluster %s: spec.leaders of its ClusterSet %s/%s names the leader %q, not %s: "+
+				"name that leader first, or `tombolo mc leave` first", s.ID, set.Namespace, set.Name, has.ClusterID, leader.ID))
+		case has.Server != r.leaderServer() && has.Server != leader.Config.Host:
+			faults = append(faults, fmt.Errorf("cluster %s: spec.leaders of its ClusterSet %s/%s has the server %q, not %s: "+
+				"give --leader-apiserver %s if that is this leader, else `tombolo mc leave` first", s.ID, set.Namespace, set.Name,
+				has.Server, r.leaderServer(), has.Server))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // checkRanges finds Service ranges of two clusters that meet, and Pod ranges if Pods are to reach each other.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/deploy"
-	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
@@ -58,33 +56,44 @@ func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(r.checkNames(), r.each(r.sites, func(s *site) error {
-		return errors.Join(checkServer(s), s.readNodes(ctx), s.findSets(ctx))
-	})); err != nil {
+	err = r.each(r.sites, func(s *site) error {
+		if _, err := s.reach(ctx); err != nil {
+			return err
+		}
+		return errors.Join(checkRights(ctx, s), s.readNodes(ctx), s.findSets(ctx))
+	})
+	if err := errors.Join(r.checkTwice(), err); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
 	return r, nil
 }
 
-// findSets reads the ClusterSets of a cluster by name, whatever its cluster ID there is.
+// findSets reads the ClusterSets of a cluster by name, whatever its cluster ID there is. A Namespace without the
+// ClusterSet, but with another one, is a fault: its controller would be removed.
 func (s *site) findSets(ctx context.Context) error {
-	for _, at := range []struct {
-		namespace string
-		to        **mcv1alpha2.ClusterSet
-	}{{deploy.MemberNamespace, &s.facts.memberSet}, {deploy.LeaderNamespace, &s.facts.leaderSet}} {
-		set := &mcv1alpha2.ClusterSet{}
-		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: at.namespace, Name: s.o.ClusterSet}, set)
-		switch {
-		case err == nil:
-			*at.to = set
-		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
-			return fmt.Errorf("read ClusterSet %s/%s: %w", at.namespace, s.o.ClusterSet, err)
+	var faults []error
+	for _, at := range s.setPlaces() {
+		sets, err := s.clusterSets(ctx, at.namespace)
+		if err != nil {
+			return err
+		}
+		var others []string
+		for _, set := range sets {
+			if set.Name == s.o.ClusterSet {
+				*at.to = &set
+			} else {
+				others = append(others, set.Name)
+			}
+		}
+		if *at.to == nil && len(others) > 0 {
+			faults = append(faults, fmt.Errorf("it has no ClusterSet %s in Namespace %s, but %s: give --clusterset %s, or "+
+				"`tombolo %s` first", s.o.ClusterSet, at.namespace, strings.Join(others, ", "), others[0], at.remedy))
 		}
 	}
 	if s.facts.leaderSet != nil && !s.leader {
-		return fmt.Errorf("it is the leader of ClusterSet %s: name it first", s.o.ClusterSet)
+		faults = append(faults, fmt.Errorf("it is the leader of ClusterSet %s: name it first", s.o.ClusterSet))
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 // chosen returns the Nodes that a set-up has chosen as Gateways.
@@ -114,6 +123,18 @@ func Removed(ctx context.Context, clusters []Cluster, o DownOptions) (list []str
 		if s.leader && s.facts.leaderSet != nil {
 			add("ClusterSet %s and its tokens", r.ClusterSet)
 		}
+		for _, at := range s.setPlaces() {
+			if !at.wanted || *at.to != nil {
+				continue
+			}
+			tokens, err := s.setup.Removal(ctx, at.namespace, r.ClusterSet)
+			if err != nil && !meta.IsNoMatchError(err) {
+				return nil, fmt.Errorf("cluster %s: %w", s.ID, err)
+			}
+			for _, line := range tokens {
+				add("%s", line)
+			}
+		}
 		all, err := s.installed(ctx, o.Agents)
 		if err != nil {
 			return nil, fmt.Errorf("cluster %s: %w", s.ID, err)
@@ -137,21 +158,20 @@ func (r *run) leave(ctx context.Context, s *site) error {
 		}
 		r.report(s.ID, "Node %s is no Gateway any more", name)
 	}
-	if s.facts.memberSet == nil {
-		return nil
-	}
-	if err := s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet); err != nil {
+	if err := r.remove(ctx, s, deploy.MemberNamespace); err != nil || s.facts.memberSet == nil {
 		return err
 	}
-	var left string
-	err := until(ctx, leaveLimit, func() (bool, error) {
-		var err error
-		left, err = s.leftOf(ctx)
-		return err == nil && left == "", nil
+	var waits string
+	err := until(ctx, r.leaveLimit, func() (bool, error) {
+		left, err := s.leftOf(ctx)
+		if waits = left; err != nil {
+			waits = fmt.Sprintf("no answer about what is left (%v)", err)
+		}
+		return waits == "", nil
 	})
 	if errors.Is(err, errLimit) {
-		return fmt.Errorf("after %s there is still %s: does Deployment %s/%s run?", leaveLimit, left, deploy.MemberNamespace,
-			controller)
+		return fmt.Errorf("after %s there is still %s: does Deployment %s/%s run?", r.leaveLimit, waits,
+			deploy.MemberNamespace, controller)
 	}
 	return err
 }
@@ -176,46 +196,45 @@ func (s *site) leftOf(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// remove deletes the ClusterSet of a Namespace, and the tokens there. Tokens may be there without a ClusterSet if a
+// set-up was interrupted.
+func (r *run) remove(ctx context.Context, s *site, namespace string) error {
+	err := s.setup.Remove(ctx, namespace, r.ClusterSet)
+	if meta.IsNoMatchError(err) {
+		return nil // no set-up has come so far as to make a token
+	}
+	return err
+}
+
 // destroy deletes the leader's ClusterSet, with the tokens of members.
 func (r *run) destroy(ctx context.Context, s *site) error {
-	err := s.setup.Client.Get(ctx, client.ObjectKey{Name: deploy.LeaderNamespace}, &corev1.Namespace{})
-	if apierrors.IsNotFound(err) || s.facts.leaderSet == nil && err == nil {
-		r.report(s.ID, "there is no ClusterSet %s in Namespace %s", r.ClusterSet, deploy.LeaderNamespace)
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read Namespace %s: %w", deploy.LeaderNamespace, err)
-	}
 	// A member signs off after it has withdrawn all of its exports.
 	start := time.Now()
 	for {
-		err := s.setup.Remove(ctx, deploy.LeaderNamespace, r.ClusterSet)
-		if !setup.IsMembersLeft(err) || time.Since(start) > leaveLimit {
+		err := r.remove(ctx, s, deploy.LeaderNamespace)
+		if !setup.IsMembersLeft(err) || time.Since(start) > r.leaveLimit {
 			return err
 		}
-		if err := r.dismiss(ctx, s); err != nil {
+		if err := r.dismissAll(ctx, s); err != nil {
 			return err
 		}
 	}
 }
 
-// dismiss removes announcements of members that have left. A member whose controller starts again while it leaves does
-// not remove its own.
-func (r *run) dismiss(ctx context.Context, leader *site) error {
+// dismissAll removes announcements of members that have left. A member whose controller starts again while it leaves
+// does not remove its own.
+func (r *run) dismissAll(ctx context.Context, leader *site) error {
 	for _, s := range r.sites {
 		if s.facts.memberSet == nil {
 			continue
 		}
-		a := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.LeaderNamespace,
-			Name: multicluster.AnnounceName(s.facts.memberSet.Spec.ClusterID)}}
-		err := leader.setup.Client.Delete(ctx, a)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
+		dismissed, err := leader.dismiss(ctx, s.facts.memberSet.Spec.ClusterID)
 		if err != nil {
-			return fmt.Errorf("delete MemberClusterAnnounce %s/%s: %w", a.Namespace, a.Name, err)
+			return err
 		}
-		r.report(leader.ID, "%s has left, and its controller has not signed off: its announcement is deleted", s.ID)
+		if dismissed {
+			r.report(leader.ID, "%s has left, and its controller has not signed off: its announcement is deleted", s.ID)
+		}
 	}
 	return nil
 }
@@ -253,7 +272,7 @@ func (s *site) installed(ctx context.Context, agents bool) ([]item, error) {
 				return nil, fmt.Errorf("list %s: %w", kind.Name, err)
 			}
 			for _, o := range list.Items {
-				if metav1.GetControllerOf(&o) == nil && (agents || o.GetLabels()[LabelPart] != agentPart) {
+				if metav1.GetControllerOf(&o) == nil && (agents || !isAgent(&o)) {
 					all = append(all, item{version.WithResource(kind.Name), &o})
 				}
 			}

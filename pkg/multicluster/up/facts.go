@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,6 +32,7 @@ import (
 
 // facts is what a set-up reads of a cluster before it changes anything.
 type facts struct {
+	uid          types.UID // of the Namespace kube-system; empty: not read
 	nodes        []corev1.Node
 	agents       *appsv1.DaemonSet // nil: none
 	kubeProxy    bool              // a DaemonSet of that name
@@ -44,23 +47,39 @@ var leastVersion = utilversion.MustParseGeneric("1.31.0")
 
 // read fills the facts of a cluster, and returns all of its faults that prevent a set-up.
 func (s *site) read(ctx context.Context) error {
-	if err := checkServer(s); err != nil {
+	info, err := s.reach(ctx)
+	if err != nil {
 		return err
 	}
-	return errors.Join(checkRights(ctx, s), s.readNodes(ctx), readAgents(ctx, s), readServer(ctx, s),
-		s.readClusterSets(ctx), checkOtherCNI(ctx, s), checkForeign(ctx, s), checkVersions(ctx, s))
+	faults := []error{checkVersion(info), checkRights(ctx, s)}
+	if err := s.readNodes(ctx); err != nil {
+		faults = append(faults, err)
+	} else {
+		faults = append(faults, s.checkNodes())
+	}
+	return errors.Join(append(faults, readAgents(ctx, s), readServer(ctx, s), s.readClusterSets(ctx),
+		checkOtherCNI(ctx, s), checkForeign(ctx, s), checkVersions(ctx, s))...)
 }
 
-func checkServer(s *site) error {
+// reach asks the API server for its version, and reads the UID by which the cluster differs from others.
+func (s *site) reach(ctx context.Context) (*apiversion.Info, error) {
 	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
 	if err != nil {
-		return fmt.Errorf("reach its API server: %w", err)
+		return nil, fmt.Errorf("reach its API server: %w", err)
 	}
 	info, err := d.ServerVersion()
 	if err != nil {
-		return fmt.Errorf("its API server %s does not answer: %w; correct the context, or open the way to it", s.Config.Host,
-			err)
+		return nil, fmt.Errorf("its API server %s does not answer: %w; correct the context, or open the way to it",
+			s.Config.Host, err)
 	}
+	var system corev1.Namespace
+	if s.setup.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system) == nil {
+		s.facts.uid = system.UID
+	}
+	return info, nil
+}
+
+func checkVersion(info *apiversion.Info) error {
 	v, err := utilversion.ParseGeneric(info.GitVersion)
 	if err != nil {
 		return fmt.Errorf("its API server has version %q: %w", info.GitVersion, err)
@@ -79,8 +98,8 @@ func checkRights(ctx context.Context, s *site) error {
 		return fmt.Errorf("ask for this user's rights: %w", err)
 	}
 	if !review.Status.Allowed {
-		return errors.New("this user may not do everything there, and a set-up makes definitions and roles: use a context " +
-			"of a user with the ClusterRole cluster-admin")
+		return errors.New("this user may not do everything there, and roles and objects of all kinds are made and deleted: " +
+			"use a context of a user with the ClusterRole cluster-admin")
 	}
 	return nil
 }
@@ -91,11 +110,17 @@ func (s *site) readNodes(ctx context.Context) error {
 		return fmt.Errorf("list its Nodes: %w", err)
 	}
 	s.facts.nodes = list.Items
-	if len(list.Items) == 0 {
+	return nil
+}
+
+// checkNodes finds Nodes that cannot run agents, and Gateways that are no Nodes.
+func (s *site) checkNodes() error {
+	nodes := s.facts.nodes
+	if len(nodes) == 0 {
 		return errors.New("it has no Nodes: add one first")
 	}
 	var without, others []string
-	for _, n := range list.Items {
+	for _, n := range nodes {
 		if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR == "" {
 			without = append(without, n.Name)
 		}
@@ -112,7 +137,7 @@ func (s *site) readNodes(ctx context.Context) error {
 		faults = append(faults, fmt.Errorf("agents run on Linux alone, not on Node %s", strings.Join(others, ", ")))
 	}
 	for _, name := range s.Gateways {
-		if !slices.ContainsFunc(list.Items, func(n corev1.Node) bool { return n.Name == name }) {
+		if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }) {
 			faults = append(faults, fmt.Errorf("there is no Node %s to be a Gateway: correct --gateway", name))
 		}
 	}
@@ -170,27 +195,43 @@ func readServer(ctx context.Context, s *site) error {
 	return nil
 }
 
+// setPlace is a Namespace in which a cluster may have a ClusterSet.
+type setPlace struct {
+	namespace string
+	remedy    string // the command that removes a ClusterSet from there
+	wanted    bool   // a set-up makes one there
+	to        **mcv1alpha2.ClusterSet
+}
+
+func (s *site) setPlaces() []setPlace {
+	return []setPlace{
+		{deploy.MemberNamespace, "mc leave", s.member, &s.facts.memberSet},
+		{deploy.LeaderNamespace, "mc destroy", s.leader, &s.facts.leaderSet},
+	}
+}
+
+// clusterSets returns the ClusterSets of a Namespace. It returns nil if the cluster does not serve the kind.
+func (s *site) clusterSets(ctx context.Context, namespace string) ([]mcv1alpha2.ClusterSet, error) {
+	var sets mcv1alpha2.ClusterSetList
+	err := s.setup.Client.List(ctx, &sets, client.InNamespace(namespace))
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("list ClusterSets of Namespace %s: %w", namespace, err)
+	}
+	return sets.Items, nil
+}
+
 // readClusterSets reads the ClusterSets that the cluster is in already.
 func (s *site) readClusterSets(ctx context.Context) error {
 	var faults []error
-	for _, at := range []struct {
-		namespace, remedy string
-		to                **mcv1alpha2.ClusterSet
-		wanted            bool
-	}{
-		{deploy.MemberNamespace, "mc leave", &s.facts.memberSet, s.member},
-		{deploy.LeaderNamespace, "mc destroy", &s.facts.leaderSet, s.leader},
-	} {
-		var sets mcv1alpha2.ClusterSetList
-		err := s.setup.Client.List(ctx, &sets, client.InNamespace(at.namespace))
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || !at.wanted {
+	for _, at := range s.setPlaces() {
+		if !at.wanted {
 			continue
 		}
+		sets, err := s.clusterSets(ctx, at.namespace)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("list ClusterSets of Namespace %s: %w", at.namespace, err))
-			continue
+			faults = append(faults, err)
 		}
-		for _, set := range sets.Items {
+		for _, set := range sets {
 			switch {
 			case set.Name != s.o.ClusterSet:
 				faults = append(faults, fmt.Errorf("it is in ClusterSet %s/%s already: `tombolo %s` first, or give "+

@@ -131,9 +131,8 @@ func own(o *unstructured.Unstructured, part string) {
 	o.SetLabels(labels)
 }
 
-func isDefinition(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "CustomResourceDefinition"
-}
+// isAgent reports whether an object is of agents, and labelled by own.
+func isAgent(o *unstructured.Unstructured) bool { return o.GetLabels()[LabelPart] == agentPart }
 
 // found returns the values that follow from the cluster itself.
 func (s *site) found() (values map[string]any, note string) {
@@ -196,7 +195,7 @@ func (s *site) madeByOthers(ctx context.Context, p part) (bool, error) {
 func (s *site) namespace(ctx context.Context, name string) error {
 	o := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Labels: map[string]string{LabelInstalledBy: InstalledBy, LabelPart: leaderPart}}}
-	err := s.setup.Client.Create(ctx, o)
+	err := setup.Write(ctx, func(ctx context.Context) error { return s.setup.Client.Create(ctx, o) })
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -223,6 +222,10 @@ func (s *site) apply(ctx context.Context, p part) (done string, _ error) {
 		last = nil
 		for _, o := range pending {
 			done, err := s.setup.Apply(ctx, s.objects, o)
+			// If a request fails, the API server may still have created the object.
+			if done == setup.Created && !stays(o) && !slices.Contains(s.made, o) {
+				s.made = append(s.made, o)
+			}
 			if err != nil && !forNow(err) {
 				return false, err
 			}
@@ -231,9 +234,6 @@ func (s *site) apply(ctx context.Context, p part) (done string, _ error) {
 				continue
 			}
 			count[done]++
-			if done == setup.Created && !stays(o) {
-				s.made = append(s.made, o)
-			}
 		}
 		pending = again
 		return len(pending) == 0, nil
@@ -268,17 +268,24 @@ func forNow(err error) bool {
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsConflict(err)
 }
 
-// uninstallMade removes what this run has installed. Agents stay if they run on all Nodes.
+// uninstallMade removes what this run has installed. Agents stay if one runs, or if it cannot be seen whether one does.
 func (r *run) uninstallMade(ctx context.Context, s *site) error {
-	keep := false
-	if d := (&appsv1.DaemonSet{}); s.setup.Client.Get(ctx,
-		client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: agents}, d) == nil {
-		keep = ours(d) && d.Status.DesiredNumberScheduled > 0 && d.Status.NumberReady > 0
-	}
 	var failed error
+	keep := false
+	if slices.ContainsFunc(s.made, isAgent) {
+		d := &appsv1.DaemonSet{}
+		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: agents}, d)
+		switch {
+		case err == nil:
+			keep = ours(d) && d.Status.DesiredNumberScheduled > 0 && d.Status.NumberReady > 0
+		case !apierrors.IsNotFound(err):
+			keep = true
+			failed = fmt.Errorf("see whether agents run: read DaemonSet %s/%s: %w", metav1.NamespaceSystem, agents, err)
+		}
+	}
 	n := 0
 	for _, o := range slices.Backward(s.made) {
-		if keep && o.GetLabels()[LabelPart] == agentPart {
+		if keep && isAgent(o) {
 			continue
 		}
 		err := s.setup.Client.Delete(ctx, o.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationBackground))
@@ -286,14 +293,15 @@ func (r *run) uninstallMade(ctx context.Context, s *site) error {
 			failed = errors.Join(failed, fmt.Errorf("delete %s %s: %w", o.GetKind(), o.GetName(), err))
 			continue
 		}
-		n++
+		if err == nil {
+			n++
+		}
 	}
 	if n > 0 {
 		r.report(s.ID, "%d objects deleted again", n)
 	}
 	if keep {
-		r.report(s.ID, "agents run on Nodes and stay, since Pods have their network from them; "+
-			"`tombolo mc down --agents` removes them")
+		r.report(s.ID, "agents stay, since Pods have their network from them; `tombolo mc down --agents` removes them")
 	}
 	return failed
 }

@@ -25,6 +25,8 @@ import (
 const (
 	// hookLimit is how long the webhook of a new controller may take to answer.
 	hookLimit = time.Minute
+	// signOffLimit is how long a member that leaves again may take to sign off. It is a part of undoLimit.
+	signOffLimit = 10 * time.Second
 	// seenLimit is how long clusters may take to receive each other's Gateways.
 	seenLimit = 3 * time.Minute
 	// gateways is the number of Nodes that a set-up chooses in each cluster: one, and one that takes over.
@@ -86,6 +88,9 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 		return fmt.Errorf("look for ServiceAccount %s in the leader: %w", name, err)
 	}
 	had := err == nil
+	if err := r.undoAnnouncement(ctx, s.ID); err != nil {
+		return err
+	}
 	var secret *corev1.Secret
 	err = leader.setup.CreateToken(ctx, deploy.LeaderNamespace, name, s.ID, func(made *corev1.Secret) error {
 		secret = made
@@ -107,10 +112,61 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 			Namespace: deploy.MemberNamespace, LeaderClusterID: leader.ID, LeaderNamespace: deploy.LeaderNamespace,
 			LeaderAPIServer: r.leaderServer(), Secret: secret, SkipLeaderCheck: r.SkipLeaderCheck})
 		if err == nil {
-			r.done(func(ctx context.Context) error { return s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet) })
+			r.done(func(ctx context.Context) error {
+				if err := s.setup.Remove(ctx, deploy.MemberNamespace, r.ClusterSet); err != nil {
+					return err
+				}
+				return leader.signedOff(ctx, s.ID)
+			})
 		}
 		return err
 	})
+}
+
+// undoAnnouncement records that the announcement of a member is deleted, unless the leader has one already. The token
+// of the member is recorded later, so it is deleted earlier: without its token a member cannot announce
+// itself again.
+func (r *run) undoAnnouncement(ctx context.Context, id string) error {
+	leader := r.sites[0]
+	if err := leader.setup.Client.Get(ctx, client.ObjectKeyFromObject(announcement(id)), announcement(id)); err == nil {
+		return nil
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look for MemberClusterAnnounce %s in the leader: %w", announcement(id).Name, err)
+	}
+	r.done(func(ctx context.Context) error {
+		_, err := leader.dismiss(ctx, id)
+		return err
+	})
+	return nil
+}
+
+// announcement is the object by which a member is known to the leader.
+func announcement(id string) *mcv1alpha1.MemberClusterAnnounce {
+	return &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.LeaderNamespace,
+		Name: multicluster.AnnounceName(id)}}
+}
+
+// signedOff gives the controller of a member that leaves time to withdraw its exports, and to sign off at this leader.
+func (s *site) signedOff(ctx context.Context, id string) error {
+	var last error
+	err := until(ctx, signOffLimit, func() (bool, error) {
+		last = s.setup.Client.Get(ctx, client.ObjectKeyFromObject(announcement(id)), announcement(id))
+		return apierrors.IsNotFound(last), nil
+	})
+	if errors.Is(err, errLimit) {
+		err = last // nil: it is dismissed instead
+	}
+	return err
+}
+
+// dismiss deletes the announcement of a member. It returns false if there is no such announcement.
+func (s *site) dismiss(ctx context.Context, id string) (bool, error) {
+	a := announcement(id)
+	err := s.setup.Client.Delete(ctx, a)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("delete MemberClusterAnnounce %s/%s: %w", a.Namespace, a.Name, err)
+	}
+	return err == nil, nil
 }
 
 // removeToken removes a member's Secret that commands have made.
@@ -135,15 +191,19 @@ func (s *site) removeToken(ctx context.Context, name string) error {
 
 // isReady waits until the member's ClusterSet is ready.
 func (r *run) isReady(ctx context.Context, s *site) error {
-	set := &mcv1alpha2.ClusterSet{}
+	var why string
 	err := until(ctx, r.Limit, func() (bool, error) {
+		set := &mcv1alpha2.ClusterSet{}
 		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: deploy.MemberNamespace, Name: r.ClusterSet}, set)
-		return err == nil && setup.Readiness(set) == "", nil
+		if why = setup.Readiness(set); err != nil {
+			why = err.Error()
+		}
+		return why == "", nil
 	})
-	if err != nil {
-		return fmt.Errorf("its ClusterSet %q is not ready: %s", r.ClusterSet, setup.Readiness(set))
+	if errors.Is(err, errLimit) {
+		return fmt.Errorf("after %s its ClusterSet %q is not ready: %s", r.Limit, r.ClusterSet, why)
 	}
-	return nil
+	return err
 }
 
 // isGateway reports whether a Node is annotated as a Gateway.
@@ -197,7 +257,9 @@ func (r *run) choose(ctx context.Context, s *site) error {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true",%q:%q}}}`, multicluster.AnnotationGateway,
 			AnnotationChosen, InstalledBy)
-		if err := s.setup.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		if err := setup.Write(ctx, func(ctx context.Context) error {
+			return s.setup.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch)))
+		}); err != nil {
 			return fmt.Errorf("annotate Node %s as a Gateway: %w", name, err)
 		}
 		r.report(s.ID, "Gateway on Node %s", name)
@@ -221,7 +283,7 @@ func (s *site) unchoose(ctx context.Context, name string) error {
 // knows waits until a member has received the Gateways of all others.
 func (r *run) knows(ctx context.Context, s *site) error {
 	var missing []string
-	err := until(ctx, seenLimit, func() (bool, error) {
+	err := until(ctx, r.seenLimit, func() (bool, error) {
 		missing = nil
 		for _, other := range r.members() {
 			if other == s {
@@ -230,7 +292,10 @@ func (r *run) knows(ctx context.Context, s *site) error {
 			info := &mcv1alpha1.ClusterInfoImport{}
 			err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: deploy.MemberNamespace,
 				Name: other.ID + multicluster.ClusterInfoSuffix}, info)
-			if err != nil || len(info.Spec.GatewayInfos) == 0 {
+			switch {
+			case client.IgnoreNotFound(err) != nil:
+				missing = append(missing, fmt.Sprintf("%s (%v)", other.ID, err))
+			case len(info.Spec.GatewayInfos) == 0:
 				missing = append(missing, other.ID)
 			}
 		}
@@ -239,7 +304,7 @@ func (r *run) knows(ctx context.Context, s *site) error {
 	switch {
 	case errors.Is(err, errLimit):
 		return fmt.Errorf("after %s it has not received the Gateways of %s: `tombolo mc verify` and `tombolo diagnose` find "+
-			"why", seenLimit, strings.Join(missing, ", "))
+			"why", r.seenLimit, strings.Join(missing, ", "))
 	case err != nil:
 		return err
 	}

@@ -66,9 +66,8 @@ func (s *site) waitsFor(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("list DaemonSets: %w", err)
 	}
 	for _, d := range sets.Items {
-		if want := d.Status.DesiredNumberScheduled; d.Status.ObservedGeneration != d.Generation || want == 0 ||
-			d.Status.NumberReady < want {
-			missing = append(missing, fmt.Sprintf("%s on %d of %d Nodes", d.Name, d.Status.NumberReady, want))
+		if why := lacks(&d); why != "" {
+			missing = append(missing, why)
 		}
 	}
 	var deployments appsv1.DeploymentList
@@ -103,6 +102,19 @@ func (s *site) waitsFor(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	return strings.Join(append(missing, s.stuck(ctx)...), ", "), nil
+}
+
+// lacks returns on how many Nodes a DaemonSet does not run yet, or "". If its Pods are replaced only after they were
+// deleted, Pods of an earlier version count.
+func lacks(d *appsv1.DaemonSet) string {
+	want, run := d.Status.DesiredNumberScheduled, d.Status.NumberReady
+	if d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
+		run = min(run, d.Status.UpdatedNumberScheduled)
+	}
+	if d.Status.ObservedGeneration == d.Generation && want > 0 && run >= want {
+		return ""
+	}
+	return fmt.Sprintf("%s on %d of %d Nodes", d.Name, run, want)
 }
 
 // stuck returns why Pods of the set-up do not start.

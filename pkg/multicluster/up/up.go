@@ -109,13 +109,15 @@ type run struct {
 	client *http.Client
 	lines  sync.Mutex
 
+	seenLimit, leaveLimit time.Duration
+
 	steps  sync.Mutex
 	undone []func(context.Context) error // steps that undo the changes, in the order of the changes
 }
 
 // open returns the sites of clusters.
 func open(clusters []Cluster, o Options) (*run, error) {
-	r := &run{Options: o, client: http.DefaultClient}
+	r := &run{Options: o, client: http.DefaultClient, seenLimit: seenLimit, leaveLimit: leaveLimit}
 	for i, c := range clusters {
 		config := rest.CopyConfig(c.Config)
 		config.QPS = -1 // the API server limits clients by itself

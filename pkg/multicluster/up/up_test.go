@@ -14,8 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +25,9 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
+// definitions is the folder of the kinds that a set-up makes.
+const definitions = "../../../deploy/crds"
+
 // world is two clusters: real API servers, without Nodes that run anything.
 type world struct {
 	t        *testing.T
@@ -37,10 +38,11 @@ type world struct {
 	lines []string
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld starts the clusters, with definitions from these folders.
+func newWorld(t *testing.T, crds ...string) *world {
 	w := &world{t: t}
 	for _, c := range []struct{ id, services string }{{"north", "10.0.0.0/24"}, {"east", "10.96.0.0/24"}} {
-		config := apiserver.New(t, apiserver.Options{ServiceCIDR: c.services}).Config
+		config := apiserver.New(t, apiserver.Options{ServiceCIDR: c.services, CRDs: crds}).Config
 		k, err := client.New(config, client.Options{Scheme: Scheme()})
 		if err != nil {
 			t.Fatal(err)
@@ -54,11 +56,13 @@ func newWorld(t *testing.T) *world {
 func (w *world) options() Options {
 	return Options{ClusterSet: "set", LeaderServer: "https://192.0.2.1:6443", Limit: 3 * time.Second, Version: "v1",
 		SkipRegistryCheck: true, Registry: "registry.example/net",
-		Report: func(cluster, line string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.lines = append(w.lines, cluster+": "+line)
-		}}
+		Report: w.report}
+}
+
+func (w *world) report(cluster, line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, cluster+": "+line)
 }
 
 func (w *world) node(at int, n corev1.Node) {
@@ -102,33 +106,24 @@ func (w *world) refused(name string, clusters []Cluster, o Options, texts ...str
 	w.nothing(name)
 }
 
-// nothing fails if a set-up has left an object in a cluster.
+// nothing fails if a set-up has left an object of any kind in a cluster.
 func (w *world) nothing(name string) {
 	w.t.Helper()
-	for i, k := range w.clients {
-		for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &corev1.ConfigMapList{},
-			&corev1.ServiceAccountList{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}} {
-			if err := k.List(w.t.Context(), list, client.MatchingLabels{LabelInstalledBy: InstalledBy}); err != nil {
-				w.t.Fatal(err)
-			}
-			if names := w.namesOf(list); len(names) > 0 {
-				w.t.Errorf("%s: cluster %s has objects of %T left: %s", name, w.clusters[i].ID, list, strings.Join(names, " "))
-			}
-		}
-	}
-}
-
-// namesOf returns the names of a list's objects.
-func (w *world) namesOf(list client.ObjectList) (names []string) {
-	w.t.Helper()
-	objects, err := meta.ExtractList(list)
+	r, err := open(w.clusters, w.options())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, o := range objects {
-		names = append(names, o.(client.Object).GetName())
+	for _, s := range r.sites {
+		all, err := s.installed(w.t.Context(), true)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, i := range all {
+			if i.object.GetDeletionTimestamp() == nil { // Namespaces have no controller that lets them go
+				w.t.Errorf("%s: cluster %s has %s %s left", name, s.ID, i.object.GetKind(), i.object.GetName())
+			}
+		}
 	}
-	return names
 }
 
 func node(name string, ranges ...string) corev1.Node {
@@ -153,6 +148,9 @@ func TestRun(t *testing.T) {
 	w := newWorld(t)
 	o := w.options()
 
+	if err := Down(t.Context(), w.clusters, DownOptions{ClusterSet: "set"}); err != nil {
+		t.Errorf("clusters without definitions: %v", err)
+	}
 	gone := w.clusters[1]
 	gone.Config = &rest.Config{Host: "https://127.0.0.1:1"}
 	w.refused("faults of two clusters", []Cluster{w.clusters[0], gone}, o, "cluster north: it has no Nodes",
@@ -193,6 +191,11 @@ func TestRun(t *testing.T) {
 	w.refused("IDs that conflict", same, o, "the cluster IDs north and north-1 conflict")
 	same[1] = Cluster{ID: "west", Config: w.clusters[0].Config}
 	w.refused("one cluster twice", same, o, "north and west are one cluster")
+	same[1].Config = rest.CopyConfig(same[1].Config)
+	same[1].Config.Host = strings.Replace(same[1].Config.Host, "127.0.0.1", "localhost", 1)
+	same[1].Config.ServerName = "kubernetes"
+	w.refused("one cluster by two URLs", same, o, "north and west are one cluster", same[0].Config.Host+" and "+
+		same[1].Config.Host)
 
 	wrong := []Cluster{w.clusters[0], w.clusters[1]}
 	wrong[1].AgentValues = map[string]any{"tunnelTyp": "geneve"}
@@ -253,6 +256,41 @@ func TestRun(t *testing.T) {
 		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "east", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "x"}}}})
 	w.refused("another ClusterSet", w.clusters, o, "cluster east: it is in ClusterSet kube-system/older already",
 		"`tombolo mc leave` first, or give --clusterset older")
+}
+
+// TestLacks: a DaemonSet runs when all of its Pods are ready and of its newest version, unless Pods are replaced on
+// deletion.
+func TestLacks(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		onDelete bool
+		seen     int64 // of generation 2
+		status   appsv1.DaemonSetStatus
+		want     string
+	}{
+		{"all", false, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3, UpdatedNumberScheduled: 3}, ""},
+		{"not seen yet", false, 1, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3,
+			UpdatedNumberScheduled: 3}, "x on 3 of 3 Nodes"},
+		{"no Nodes", false, 2, appsv1.DaemonSetStatus{}, "x on 0 of 0 Nodes"},
+		{"earlier Pods", false, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3,
+			UpdatedNumberScheduled: 1}, "x on 1 of 3 Nodes"},
+		{"earlier Pods that stay", true, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3,
+			UpdatedNumberScheduled: 1}, ""},
+		{"a Pod that is not ready", true, 2, appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 2,
+			UpdatedNumberScheduled: 3}, "x on 2 of 3 Nodes"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := daemonSet("x")
+			d.Generation, d.Status = 2, row.status
+			d.Status.ObservedGeneration = row.seen
+			if row.onDelete {
+				d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+			}
+			if have := lacks(d); have != row.want {
+				t.Errorf("have %q, want %q", have, row.want)
+			}
+		})
+	}
 }
 
 // TestRegistry: a registry has to answer to the API of registries.
