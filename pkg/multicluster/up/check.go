@@ -24,17 +24,17 @@ const registryLimit = 10 * time.Second
 
 // check reads all clusters, and returns everything that prevents the set-up.
 func (r *run) check(ctx context.Context) error {
-	faults := []error{r.checkNames()}
-	faults = append(faults, r.each(r.sites, func(s *site) error { return s.read(ctx) }), r.checkTwice())
+	faults := []error{checkNames(r)}
+	faults = append(faults, r.each(r.sites, func(s *site) error { return s.read(ctx) }), checkTwice(r))
 	if errors.Join(faults...) == nil {
-		faults = append(faults, r.checkLeaderServer(), r.checkLeaders(), r.checkRanges(), r.checkRegistry(ctx),
+		faults = append(faults, r.checkLeaderServer(), checkLeaders(r), checkRanges(r), r.checkRegistry(ctx),
 			r.each(r.sites, func(s *site) error { return s.render(ctx) }))
 	}
 	return errors.Join(faults...)
 }
 
 // checkNames finds cluster IDs that cannot be in one ClusterSet.
-func (r *run) checkNames() error {
+func checkNames(r *run) error {
 	var faults []error
 	for i, s := range r.sites {
 		if err := setup.CheckClusterID(s.ID); err != nil {
@@ -55,7 +55,7 @@ func (r *run) checkNames() error {
 
 // checkTwice finds a cluster that is named twice: by the UID of its Namespace kube-system, or by its URL if the UID was
 // not read.
-func (r *run) checkTwice() error {
+func checkTwice(r *run) error {
 	var faults []error
 	for i, s := range r.sites {
 		for _, other := range r.sites[:i] {
@@ -101,7 +101,7 @@ func (r *run) checkLeaderServer() error {
 
 // checkLeaders refuses clusters that are members of another leader's ClusterSet. The URL may also be the one by which
 // this program reaches the leader.
-func (r *run) checkLeaders() error {
+func checkLeaders(r *run) error {
 	leader := r.sites[0]
 	var faults []error
 	for _, s := range r.sites {
@@ -127,7 +127,7 @@ func (r *run) checkLeaders() error {
 }
 
 // checkRanges finds Service ranges of two clusters that meet, and Pod ranges if Pods are to reach each other.
-func (r *run) checkRanges() error {
+func checkRanges(r *run) error {
 	var faults []error
 	for i, a := range r.sites {
 		for _, b := range r.sites[:i] {

@@ -60,9 +60,9 @@ func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error)
 		if _, err := s.reach(ctx); err != nil {
 			return err
 		}
-		return errors.Join(checkRights(ctx, s), s.readNodes(ctx), s.findSets(ctx))
+		return errors.Join(checkRights(ctx, s), readNodes(ctx, s), s.findSets(ctx))
 	})
-	if err := errors.Join(r.checkTwice(), err); err != nil {
+	if err := errors.Join(checkTwice(r), err); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
 	return r, nil

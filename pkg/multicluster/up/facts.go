@@ -52,12 +52,12 @@ func (s *site) read(ctx context.Context) error {
 		return err
 	}
 	faults := []error{checkVersion(info), checkRights(ctx, s)}
-	if err := s.readNodes(ctx); err != nil {
+	if err := readNodes(ctx, s); err != nil {
 		faults = append(faults, err)
 	} else {
-		faults = append(faults, s.checkNodes())
+		faults = append(faults, checkNodes(s))
 	}
-	return errors.Join(append(faults, readAgents(ctx, s), readServer(ctx, s), s.readClusterSets(ctx),
+	return errors.Join(append(faults, readAgents(ctx, s), readServer(ctx, s), readClusterSets(ctx, s),
 		checkOtherCNI(ctx, s), checkForeign(ctx, s), checkVersions(ctx, s))...)
 }
 
@@ -104,7 +104,7 @@ func checkRights(ctx context.Context, s *site) error {
 	return nil
 }
 
-func (s *site) readNodes(ctx context.Context) error {
+func readNodes(ctx context.Context, s *site) error {
 	var list corev1.NodeList
 	if err := s.setup.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("list its Nodes: %w", err)
@@ -114,7 +114,7 @@ func (s *site) readNodes(ctx context.Context) error {
 }
 
 // checkNodes finds Nodes that cannot run agents, and Gateways that are no Nodes.
-func (s *site) checkNodes() error {
+func checkNodes(s *site) error {
 	nodes := s.facts.nodes
 	if len(nodes) == 0 {
 		return errors.New("it has no Nodes: add one first")
@@ -221,7 +221,7 @@ func (s *site) clusterSets(ctx context.Context, namespace string) ([]mcv1alpha2.
 }
 
 // readClusterSets reads the ClusterSets that the cluster is in already.
-func (s *site) readClusterSets(ctx context.Context) error {
+func readClusterSets(ctx context.Context, s *site) error {
 	var faults []error
 	for _, at := range s.setPlaces() {
 		if !at.wanted {

@@ -84,7 +84,7 @@ func TestUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, s := range r.sites {
-		if err := s.readNodes(t.Context()); err != nil {
+		if err := readNodes(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		other := w.clusters[1-i].ID
@@ -129,8 +129,8 @@ func TestUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(second.each(second.sites, func(s *site) error {
-		return errors.Join(s.readNodes(t.Context()), s.readClusterSets(t.Context()))
-	}), second.checkLeaders(), second.join(t.Context())); err != nil || len(second.undone) > 0 {
+		return errors.Join(readNodes(t.Context(), s), readClusterSets(t.Context(), s))
+	}), checkLeaders(second), second.join(t.Context())); err != nil || len(second.undone) > 0 {
 		t.Errorf("a second set-up has made %d changes: %v", len(second.undone), err)
 	}
 	w.wants("the cause", r.undo(t.Context(), errors.New("no network")), "no network")
