@@ -133,9 +133,10 @@ type pending struct {
 	pods          map[derive.Name]bool
 	bridges, host bool
 	encrypted     bool
-	policies      bool      // connections may have to be judged again
-	rebuildTimed  bool      // rebuildFor has begun
-	started       time.Time // of the last pass
+	policies      bool             // connections may have to be judged again
+	dropped       []hostnet.Egress // as last handed over
+	rebuildTimed  bool             // rebuildFor has begun
+	started       time.Time        // of the last pass
 	connections   connectionChanges
 }
 
@@ -550,13 +551,17 @@ func (a *Agent) apply() {
 		p.handConnections(a.connections.flusher)
 		return
 	}
-	if p.bridges {
-		bridges, _ := t.outputs.bridges.Get(self)
-		a.switchPorts.Set(bridges)
-	}
 	if p.host {
 		host, _ := t.outputs.host.Get(self)
 		a.host.Set(host)
+		if dropsMore(p.dropped, host.Egress) {
+			a.guard()
+		}
+		p.dropped = host.Egress
+	}
+	if p.bridges {
+		bridges, _ := t.outputs.bridges.Get(self)
+		a.switchPorts.Set(bridges)
 	}
 	for key, list := range p.translations {
 		a.host.Translate(key.String(), list)
@@ -614,6 +619,28 @@ func (a *Agent) apply() {
 		default:
 		}
 	}
+}
+
+// guardLimit is how long tunnels wait for the host's table. On a busy Node nft takes seconds.
+const guardLimit = 20 * time.Second
+
+// guard waits until the host drops packets that are to be encrypted and would leave in plain text. A new port of the
+// switch sends BFD at once, by any route that the switch has read so far.
+func (a *Agent) guard() {
+	ctx, cancel := context.WithTimeout(context.Background(), guardLimit)
+	defer cancel()
+	a.host.EgressCompared(ctx)
+}
+
+// dropsMore reports whether some packets are to be dropped that were not before.
+func dropsMore(before, now []hostnet.Egress) bool {
+	for _, e := range now {
+		i := slices.IndexFunc(before, func(b hostnet.Egress) bool { return b.Link == e.Link })
+		if i < 0 || slices.ContainsFunc(e.Drop, func(p netip.Prefix) bool { return !slices.Contains(before[i].Drop, p) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // unrecovered records the attachments that could not be rebuilt yet.

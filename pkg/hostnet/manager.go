@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/desired"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -54,6 +55,7 @@ type Manager struct {
 	mu       sync.Mutex
 	stack    outcome // of all but the tables
 	table    outcome // of our nftables tables without translations
+	egress   uint64  // the round of the last comparison of the one with Egress
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
@@ -121,6 +123,24 @@ func (m *Manager) Synced(ctx context.Context) error {
 				return fmt.Errorf("configure the Node's network: %w", context.Cause(ctx))
 			}
 			return fmt.Errorf("configure the Node's network: %w: %w", asError(pending), context.Cause(ctx))
+		case <-progress:
+		}
+	}
+}
+
+// EgressCompared waits until Egress of the last Set is in effect, or nft has refused it, or ctx ends.
+func (m *Manager) EgressCompared(ctx context.Context) {
+	_, round := m.want.Get()
+	for {
+		m.mu.Lock()
+		done, progress := m.egress >= round, m.progress
+		m.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
 		case <-progress:
 		}
 	}
@@ -261,7 +281,14 @@ func (m *Manager) keepTables(ctx context.Context) error {
 			continue
 		}
 		a.begin(ctx, want)
-		tables.apply(a)
+		tables.apply(a, func(family knftables.Family) {
+			if family == knftables.NetDevFamily {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.egress = round
+				m.progressed()
+			}
+		})
 		again = nil
 		if len(a.failed) > 0 {
 			again = time.After(tableRetry)
@@ -315,6 +342,11 @@ func (m *Manager) compared(a *applier, of *outcome, round uint64) {
 	if len(a.changes) > 0 {
 		m.log.Info("configured the Node's network", "changes", a.changes)
 	}
+	m.progressed()
+}
+
+// progressed wakes who waits for a comparison. mu is held.
+func (m *Manager) progressed() {
 	close(m.progress)
 	m.progress = make(chan struct{})
 }

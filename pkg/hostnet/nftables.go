@@ -227,14 +227,15 @@ type table struct {
 // nodeTables are our nftables tables without translations.
 type nodeTables map[knftables.Family]*table
 
-// apply compares our tables when they may differ: each look at one runs the nft program
-// several times.
-func (ts nodeTables) apply(a *applier) {
+// apply compares our tables when they may differ: each look at one runs the nft program several times. It calls
+// compared after each table.
+func (ts nodeTables) apply(a *applier, compared func(knftables.Family)) {
 	for _, family := range families {
 		if ts[family] == nil {
 			ts[family] = &table{dirty: true}
 		}
 		ts[family].apply(a, family)
+		compared(family)
 	}
 }
 

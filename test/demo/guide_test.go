@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tombolo-net/tombolo/test/lab"
 )
 
 // guide runs the commands of docs/three-clusters.md in the demo's clusters, and compares what they print with the page.
@@ -44,19 +46,25 @@ func guide(ctx context.Context, t *testing.T, d *demo) {
 		t.Fatalf("the page has %d steps, want one for each of its sections", len(steps))
 	}
 	for _, s := range steps {
-		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", s.commands)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "PATH="+strings.Join([]string{
-			filepath.Join(l.Repo(), "bin"), os.Getenv("TOMBOLO_KUBERNETES"), os.Getenv("PATH")}, ":"))
-		cmd.WaitDelay = 10 * time.Second
-		out, err := cmd.CombinedOutput()
-		t.Logf("%s\n%s", s.commands, out)
-		if err != nil {
-			t.Fatalf("%v:\n%s\n%s", err, s.commands, out)
-		}
-		if missing := s.missing(string(out)); missing != "" {
-			t.Errorf("the output has no line %q after the lines before it:\n%s\n%s", missing, s.commands, out)
-		}
+		s.run(ctx, t, l, dir)
+	}
+}
+
+// run runs the commands in a directory, which has the file kubeconfig, and compares what they print.
+func (s step) run(ctx context.Context, t *testing.T, l *lab.Lab, dir string) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", s.commands)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "PATH="+strings.Join([]string{
+		filepath.Join(l.Repo(), "bin"), os.Getenv("TOMBOLO_KUBERNETES"), os.Getenv("PATH")}, ":"))
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s\n%s", s.commands, out)
+	if err != nil {
+		t.Fatalf("%v:\n%s\n%s", err, s.commands, out)
+	}
+	if missing := s.missing(string(out)); missing != "" {
+		t.Errorf("the output has no line %q after the lines before it:\n%s\n%s", missing, s.commands, out)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("take the lab down: %v", err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	if err := d.run(ctx); err != nil {
 		t.Fatal(err)
@@ -50,6 +50,7 @@ func TestDemo(t *testing.T) {
 	verify(ctx, t, d)
 	takenDown(ctx, t, d)
 	guide(ctx, t, d)
+	replace(ctx, t, d)
 }
 
 // takenDown plans the set-up again, which joins nothing, and takes the ClusterSet down. Then no controller and no

@@ -45,8 +45,9 @@ func testUninstall(t *testing.T) {
 	for _, name := range []string{"tombolo-uninstall.yml", "tombolo-wireguard.yml", "tombolo.yml"} {
 		kubectl(t, cluster, "delete", "-f", file(name), "--ignore-not-found", "--timeout=2m")
 	}
-	if left := kubectl(t, cluster, "get", "pods,configmaps,serviceaccounts,services", "-n", "kube-system", "-l",
-		"app=tombolo", "-o", "name"); left != "" {
+	// Pods that are not in the host's network end when there is a CNI plugin again.
+	if left := kubectl(t, cluster, "get", "daemonsets,deployments,configmaps,serviceaccounts,services", "-n", "kube-system",
+		"-l", "app=tombolo", "-o", "name"); left != "" {
 		t.Errorf("the cluster still has\n%s", left)
 	}
 }

@@ -89,16 +89,22 @@ func (c *Cluster) edited() ([]string, error) {
 		paths = append(paths, wireGuardManifest)
 	}
 	for _, path := range paths {
-		text, err := c.lab.manifest(path)
-		if err == nil {
-			text, err = c.settings(path, text)
-		}
+		text, err := c.Manifest(path)
 		if err != nil {
 			return nil, err
 		}
 		texts = append(texts, text)
 	}
 	return texts, nil
+}
+
+// Manifest returns a manifest of deploy/, such as "agent/tombolo.yml", as a user of this cluster would edit it.
+func (c *Cluster) Manifest(path string) (string, error) {
+	text, err := c.lab.manifest(path)
+	if err != nil {
+		return "", err
+	}
+	return c.settings(path, text)
 }
 
 // charted are the same objects by the charts, with the same settings as values.

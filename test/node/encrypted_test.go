@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -346,6 +347,70 @@ func testEncrypted6(t *testing.T, c *cluster) {
 	if encrypted, clear := end(); encrypted < 40 || clear != 0 {
 		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)
 	}
+}
+
+// testEncryptedWithSlowNft has a Gateway whose nft takes a fifth of a second longer. The switch gets its bridges once the
+// host drops packets that would leave in plain text, and flows to a cluster that joins once the host drops packets to
+// the end of its tunnel.
+func testEncryptedWithSlowNft(t *testing.T, c *cluster) {
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := t.TempDir()
+	script := "#!/bin/sh\nsleep 0.2\nexec " + nft + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(slow, "nft"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", slow+":"+os.Getenv("PATH"))
+	objects := c.objects(t)
+	create := func(o client.Object) {
+		t.Helper()
+		if err := objects.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := objects.Delete(context.WithoutCancel(t.Context()), o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	create(&mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "slow-1"},
+		GatewayIP: "192.168.77.1", InternalIP: "192.168.77.1", ServiceCIDR: "10.97.0.0/16"})
+	nodes := newSecureNodes(t, c, "slow", [2]string{"10.19.1.0/24", "10.19.2.0/24"}, agentSpec{Encrypted: true})
+	gateway := nodes[0]
+	// drops waits until the switch has something, and reports whether the host drops packets to an address then.
+	drops := func(what, to string, there func() bool) {
+		t.Helper()
+		gateway.eventually(what, func() error {
+			if !there() {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		gateway.in(func() {
+			if out, err := exec.Command(nft, "list", "table", "netdev", "tombolo").CombinedOutput(); err != nil ||
+				!bytes.Contains(out, []byte(to)) {
+				t.Errorf("%s while the host does not drop packets to %s yet: %v %s", what, to, err, out)
+			}
+		})
+	}
+	drops("the switch has the bridge of Pods", "240.0.0.0/4",
+		func() bool { return strings.Contains(gateway.ovs.Vsctl("list-br"), "br-int") })
+	gateway.eventually("the agent is ready", func() error {
+		s, err := gateway.status()
+		if err == nil && !s.Ready {
+			err = fmt.Errorf("it waits for %q", s.Waiting)
+		}
+		return err
+	})
+	west := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "west"}}
+	west.Spec.ClusterID, west.Spec.ServiceCIDR = "west", "10.98.0.0/16"
+	west.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{1}.String()}
+	west.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}
+	create(west)
+	drops("the switch has flows to the other cluster", "10.98.0.0",
+		func() bool { return strings.Contains(gateway.flows(), "10.98.0.0->tun_dst") })
 }
 
 // testEncrypted has two Nodes, each with switch and agent, whose Pods send over a wire on which no frame is readable.

@@ -521,6 +521,7 @@ func TestNode(t *testing.T) {
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
+	t.Run("encrypted with slow nft", func(t *testing.T) { testEncryptedWithSlowNft(t, c) })
 	t.Run("uninstall", func(t *testing.T) { testUninstall(t, c) })
 	dual := newClusterOf(t, apiserver.Options{ServiceCIDR: "10.97.0.0/16,fd97::/112"}, "10.11.1.0/24")
 	t.Run("families", func(t *testing.T) { testFamilies(t, dual) })
