@@ -14,9 +14,9 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// replace runs the commands of docs/replace-cni.md in one of the demo's clusters: first back to another plugin, then from
-// it to Tombolo. The other one is the plugins `bridge` and `host-local`, with routes between Nodes. Each time Pods of two
-// Nodes reach each other, over IPv4.
+// replace runs the commands of docs/replace-cni.md in one of the demo's clusters: first back to another plugin, then
+// from it to Tombolo. The other one is the plugins `bridge` and `host-local`, with routes between Nodes. Each time Pods
+// of two Nodes reach each other, over IPv4.
 func replace(ctx context.Context, t *testing.T, d *demo) {
 	t.Helper()
 	const cluster = "east"
@@ -87,12 +87,14 @@ func otherPlugin(ctx context.Context, t *testing.T, d *demo, c *lab.Cluster, n *
 		}
 		return netip.MustParsePrefix(out)
 	}
-	conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"other","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,`+
-		`"ipam":{"type":"host-local","ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`, ranges(n.Name()))
+	conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"other","plugins":[{"type":"bridge","bridge":"cni0",`+
+		`"isGateway":true,"ipam":{"type":"host-local","ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`,
+		ranges(n.Name()))
 	commands := []string{"cp /usr/lib/cni/bridge /usr/lib/cni/host-local /opt/cni/bin/"}
 	for _, other := range c.Nodes() {
 		if other.Name() != n.Name() {
-			commands = append(commands, fmt.Sprintf("ip route replace %s via %s proto 99", ranges(other.Name()), other.InternalIP()))
+			commands = append(commands,
+				fmt.Sprintf("ip route replace %s via %s proto 99", ranges(other.Name()), other.InternalIP()))
 		}
 	}
 	onNode(ctx, t, n, strings.Join(append(commands,

@@ -46,8 +46,8 @@ func testUninstall(t *testing.T) {
 		kubectl(t, cluster, "delete", "-f", file(name), "--ignore-not-found", "--timeout=2m")
 	}
 	// Pods that are not in the host's network end when there is a CNI plugin again.
-	if left := kubectl(t, cluster, "get", "daemonsets,deployments,configmaps,serviceaccounts,services", "-n", "kube-system",
-		"-l", "app=tombolo", "-o", "name"); left != "" {
+	if left := kubectl(t, cluster, "get", "daemonsets,deployments,configmaps,serviceaccounts,services", "-n",
+		"kube-system", "-l", "app=tombolo", "-o", "name"); left != "" {
 		t.Errorf("the cluster still has\n%s", left)
 	}
 }

@@ -349,9 +349,9 @@ func testEncrypted6(t *testing.T, c *cluster) {
 	}
 }
 
-// testEncryptedWithSlowNft has a Gateway whose nft takes a fifth of a second longer. The switch gets its bridges once the
-// host drops packets that would leave in plain text, and flows to a cluster that joins once the host drops packets to
-// the end of its tunnel.
+// testEncryptedWithSlowNft has a Gateway whose nft takes a fifth of a second longer. The switch gets its bridges once
+// the host drops packets that would leave in plain text, and flows to a cluster that joins once the host drops packets
+// to the end of its tunnel.
 func testEncryptedWithSlowNft(t *testing.T, c *cluster) {
 	nft, err := exec.LookPath("nft")
 	if err != nil {
