@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -336,8 +337,8 @@ func (a *whyReader) remoteEnd(number, cluster string) (e whyEnd, err error) {
 
 // serviceCalled finds a Service. Of another cluster's it is the imported one.
 func (a *whyReader) serviceCalled(object derive.Object, cluster string) (derive.Object, bool) {
-	if cluster != "" && !strings.HasPrefix(object.Name, importedPrefix) {
-		imported := derive.Object{Namespace: object.Namespace, Name: importedPrefix + object.Name}
+	if cluster != "" && !strings.HasPrefix(object.Name, multicluster.ImportedPrefix) {
+		imported := derive.Object{Namespace: object.Namespace, Name: multicluster.ImportedPrefix + object.Name}
 		if _, ok := a.tables.services.Services.Get(imported); ok {
 			return imported, true
 		}
@@ -345,9 +346,6 @@ func (a *whyReader) serviceCalled(object derive.Object, cluster string) (derive.
 	_, ok := a.tables.services.Services.Get(object)
 	return object, ok
 }
-
-// importedPrefix begins the names of Services that stand for Services of the ClusterSet.
-const importedPrefix = "antrea-mc-"
 
 // portOf is the destination's port, by number or the name that the Pod gives it.
 func portOf(q whyQuestion, to whyEnd) (uint16, error) {
