@@ -148,33 +148,38 @@ func (k *Kubelet) forward(w http.ResponseWriter, r *http.Request) {
 		return // it has answered
 	}
 	defer func() { _ = conn.Close() }()
-	errs := map[string]httpstream.Stream{} // by the number of the connection
+	// The two streams of a connection, by its number. The one of errors may arrive after the one of data.
+	errs, data := map[string]httpstream.Stream{}, map[string]httpstream.Stream{}
 	for {
 		select {
 		case <-conn.CloseChan():
 			return
 		case s := <-arrived:
-			id := s.Headers().Get("requestID")
+			id, of := s.Headers().Get("requestID"), data
 			if s.Headers().Get("streamType") == "error" {
-				errs[id] = s
+				of = errs
+			}
+			of[id] = s
+			failed, stream := errs[id], data[id]
+			if failed == nil || stream == nil {
 				continue
 			}
-			to, err := k.Dial(r.PathValue("namespace"), r.PathValue("pod"), s.Headers().Get("port"))
+			to, err := k.Dial(r.PathValue("namespace"), r.PathValue("pod"), stream.Headers().Get("port"))
 			if err != nil {
-				_, _ = io.WriteString(errs[id], err.Error())
-				_ = errs[id].Close()
-				_ = s.Close()
+				_, _ = io.WriteString(failed, err.Error())
+				_ = failed.Close()
+				_ = stream.Close()
 				continue
 			}
 			defer to.Close()
 			go func() {
-				_, _ = io.Copy(to, s)
+				_, _ = io.Copy(to, stream)
 				_ = to.Close()
 			}()
 			go func() {
-				_, _ = io.Copy(s, to)
-				_ = errs[id].Close()
-				_ = s.Close()
+				_, _ = io.Copy(stream, to)
+				_ = failed.Close()
+				_ = stream.Close()
 			}()
 		}
 	}

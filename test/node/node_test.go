@@ -509,6 +509,7 @@ func (b *buffer) notable() string {
 // TestNode has one API server, which takes longest to start.
 func TestNode(t *testing.T) {
 	c := newCluster(t)
+	t.Run("uninstall", func(t *testing.T) { testUninstall(t, c) }) // first: other tests' switches leave links
 	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
 	t.Run("observed", func(t *testing.T) { testObserved(t, c) })
 	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
@@ -522,7 +523,6 @@ func TestNode(t *testing.T) {
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
 	t.Run("encrypted with slow nft", func(t *testing.T) { testEncryptedWithSlowNft(t, c) })
-	t.Run("uninstall", func(t *testing.T) { testUninstall(t, c) })
 	dual := newClusterOf(t, apiserver.Options{ServiceCIDR: "10.97.0.0/16,fd97::/112"}, "10.11.1.0/24")
 	t.Run("families", func(t *testing.T) { testFamilies(t, dual) })
 	t.Run("modes", func(t *testing.T) { testModes(t, dual) })
