@@ -148,7 +148,7 @@ func (k *Kubelet) forward(w http.ResponseWriter, r *http.Request) {
 		return // it has answered
 	}
 	defer func() { _ = conn.Close() }()
-	// The two streams of a connection, by its number. The one of errors may arrive after the one of data.
+	// The two streams of a connection, by its number. The stream of errors may arrive after the stream of data.
 	errs, data := map[string]httpstream.Stream{}, map[string]httpstream.Stream{}
 	for {
 		select {
