@@ -28,9 +28,6 @@ type Traced struct {
 	Remarks             []string // about what was not possible
 }
 
-// Last is the last table that the packet has met.
-func (t Traced) Last() uint8 { return t.Steps[len(t.Steps)-1].Table }
-
 // TracedStep is a flow that the packet has met.
 type TracedStep struct {
 	Table    uint8
@@ -75,7 +72,7 @@ var fieldNames = map[string]string{
 var protocolWords = []string{"tcp", "tcp6", "udp", "udp6", "sctp", "sctp6", "icmp", "icmp6", "ip", "ipv6", "arp"}
 
 // ParseTrace reads the text of ofproto/trace. Each passage of connection tracking goes on with the packet, and the end
-// of the last one counts. The result has a step at least.
+// of the last one counts.
 func ParseTrace(text string) (Traced, error) {
 	t := traceReader{Traced: Traced{Fields: map[string]string{}}}
 	for line := range strings.Lines(text) {
