@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,7 +44,11 @@ func testUninstall(t *testing.T) {
 	}
 	kubectl(t, cluster, "delete", "validatingadmissionpolicybinding", "tombolo-tiers")
 	for _, name := range []string{"tombolo-uninstall.yml", "tombolo-wireguard.yml", "tombolo.yml"} {
-		kubectl(t, cluster, "delete", "-f", file(name), "--ignore-not-found", "--timeout=2m")
+		// The API server reads the deletion of the binding some seconds later, and refuses that of default Tiers until then.
+		eventually(t, stateLimit, func(ctx context.Context) error {
+			_, err := world.Kubectl(ctx, cluster, "delete", "-f", file(name), "--ignore-not-found", "--timeout=2m")
+			return err
+		})
 	}
 	// Pods that are not in the host's network end when there is a CNI plugin again.
 	if left := kubectl(t, cluster, "get", "daemonsets,deployments,configmaps,serviceaccounts,services", "-n",
