@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -29,24 +28,14 @@ func New(t testing.TB, node string) Wire {
 	if os.Getuid() != 0 {
 		t.Fatal("this test makes network namespaces, and needs root")
 	}
-	cmd := exec.Command("unshare", "--net", "sleep", "infinity")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A thread of this process may be in another wire's namespace, so the new one is not found by comparison.
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	w := Wire{node, "pod0", fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)}
-	own, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if link, err := os.Readlink(w.path); err == nil && link != own {
-			break
-		} else if time.Now().After(until) {
-			t.Fatalf("no network namespace: %v", err)
-		}
-	}
 	w.IP(t, "link add "+w.Node+" type veth peer name "+w.Pod, "link set "+w.Node+" up", "link set "+w.Pod+" up")
 	return w
 }
