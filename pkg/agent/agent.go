@@ -629,7 +629,10 @@ const guardLimit = 20 * time.Second
 func (a *Agent) guard() {
 	ctx, cancel := context.WithTimeout(context.Background(), guardLimit)
 	defer cancel()
-	a.host.EgressCompared(ctx)
+	if a.host.EgressCompared(ctx); ctx.Err() != nil {
+		a.log.Warn("nft has not written table netdev tombolo: the first packets of new tunnels may leave in plain text; the "+
+			"problems of this Node have nft's error", "waited", guardLimit)
+	}
 }
 
 // dropsMore reports whether some packets are to be dropped that were not before.

@@ -106,7 +106,8 @@ func removeFrom(ctx context.Context, switchPorts *bridge.Manager, host *hostnet.
 	}
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
 		if err := hostnet.ReturnUplink(name, strings.TrimPrefix(name, uplinkBridge("")), uplinks[name]); err != nil {
-			return err
+			return fmt.Errorf("%w; configure the interface by hand as %s records, delete that file, and start again", err,
+				filepath.Join(o.StateDir, uplinksFile))
 		}
 	}
 	if err := cni.RemoveLinks(); err != nil {
@@ -135,7 +136,8 @@ func takenOver(state bridge.State, path string) (map[string]map[string]string, e
 		err = json.Unmarshal(text, &uplinks)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read what an earlier attempt has recorded in %s: %w", path, err)
+		return nil, fmt.Errorf("read what an earlier attempt has recorded in %s: %w; configure the interfaces by hand as it "+
+			"records, and delete it", path, err)
 	}
 	for name, found := range state.Bridges {
 		if found.ExternalIDs[hostnet.UplinkAddressesKey] != "" {
