@@ -135,7 +135,7 @@ func exportingView() View {
 func problems(ps []problem.Problem) []string {
 	var s []string
 	for _, p := range ps {
-		s = append(s, p.Object.String()+": "+p.Reason)
+		s = append(s, p.Object.String()+": "+p.Reason.String())
 	}
 	return s
 }
