@@ -192,7 +192,7 @@ func openVSwitch(ctx context.Context, root string) error {
 			}
 			defer func() {
 				_ = c.Process.Kill()
-				_ = c.Wait() // its error says that it was killed
+				_ = c.Wait() // it was killed
 			}()
 			continue
 		}
