@@ -23,7 +23,7 @@ func (a *hopAnswers) end(t appctl.Traced, packet string) api.HopEnd {
 	if t.Back {
 		in, _ := strconv.ParseUint(inPort.FindStringSubmatch(packet)[1], 10, 32)
 		port = ofp.Port(in)
-		if _, watched := a.wayPort(port); watched {
+		if a.wayPort(port) {
 			port = n.Tunnels.Port
 		}
 	}
@@ -56,14 +56,14 @@ func (a *hopAnswers) end(t appctl.Traced, packet string) api.HopEnd {
 var inPort = regexp.MustCompile(`\bin_port=(\d+)`)
 
 // wayPort reports whether a port is the port of a way that BFD watches.
-func (a *hopAnswers) wayPort(port ofp.Port) (datapath.WayEnd, bool) {
+func (a *hopAnswers) wayPort(port ofp.Port) bool {
 	watched, _ := a.dump.tables.ways.watched.Get(self)
 	for _, end := range watched {
 		if n, ok := a.dump.tables.ways.numbers.Get(end); ok && ofp.Port(n) == port {
-			return end, true
+			return true
 		}
 	}
-	return datapath.WayEnd{}, false
+	return false
 }
 
 // lost returns the end of a packet that is dropped or refused, with the reason that its record would have.
