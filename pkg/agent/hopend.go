@@ -167,15 +167,24 @@ func (a *hopAnswers) directNode(to netip.Addr) string {
 func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 	n, _ := a.dump.tables.node.Get(self)
 	to := destination(t)
-	if slices.Contains(n.GatewayIPs, to) || slices.Contains(n.NodePortAddresses, to) ||
+	contains := func(c netip.Prefix) bool { return c.Contains(to) }
+	if !to.IsValid() || slices.Contains(n.GatewayIPs, to) || slices.Contains(n.NodePortAddresses, to) ||
 		a.why.addresses.nodeOf(whyEnd{ip: to}) == n.Name {
 		return api.HopEnd{Verdict: api.HopDelivered, To: "the host of Node " + n.Name}
 	}
 	if next := a.directNode(to); next != "" {
 		return api.HopEnd{Verdict: api.HopForwarded, Next: &api.HopNext{Node: next, Packet: headersOnly(t)}}
 	}
+	if slices.ContainsFunc(n.ServiceCIDRs, contains) {
+		return api.HopEnd{Verdict: api.HopLeft, Message: fmt.Sprintf("the host of Node %s gets it: %s is in the range of "+
+			"Services, and the switch serves no Service with this address, protocol and port", n.Name, to)}
+	}
+	name := to.String()
+	if node := a.why.addresses.hostAt(to); node != "" {
+		name += " of Node " + node
+	}
 	return api.HopEnd{Verdict: api.HopLeft,
-		Message: fmt.Sprintf("the host of Node %s sends it on to %s, by its routes", n.Name, to)}
+		Message: fmt.Sprintf("the host of Node %s sends it on to %s, by its routes", n.Name, name)}
 }
 
 // headersOnly returns the headers of a packet at its end, without the fields that only this switch has.

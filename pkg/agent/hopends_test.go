@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -96,6 +97,98 @@ func TestHopOfRecords(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHopOfServices follows packets to node ports and to ClusterIPs, as operators ask for them.
+func TestHopOfServices(t *testing.T) {
+	a := newAskedOf(t, family.Dual, func(c *config.Config) { c.AntreaProxy.ProxyAll = true })
+	for name, ip := range map[string]string{ownName: "fd78::101", "node-2": "fd78::102"} {
+		n := a.world.nodes[name].DeepCopy()
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+		a.world.nodes[name] = n
+	}
+	delete(a.world.policies, "db") // it is about other clients
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	offer := func(name string, number int32, change func(*corev1.ServiceSpec), endpoints ...string) {
+		a.serve(name, endpoints...)
+		s := a.world.services["default/"+name].DeepCopy()
+		s.Spec.ClusterIP = fmt.Sprint("10.97.1.", number)
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP, fmt.Sprint("fd97::1:", number)}
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30000+number
+		change(&s.Spec)
+		a.world.services["default/"+name] = s
+	}
+	as := func(*corev1.ServiceSpec) {}
+	const far, far6 = "10.11.2.9", "fd11:0:0:2::9"
+	offer("near", 1, as, a.db.IPs[0].Addr().String(), a.db.IPs[1].Addr().String())
+	offer("far-away", 2, as, far, far6)
+	offer("empty", 3, as)
+	offer("local", 4, func(s *corev1.ServiceSpec) { s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal },
+		far, far6)
+	offer("inside", 5, func(s *corev1.ServiceSpec) { s.InternalTrafficPolicy = &local }, far, far6)
+	a.settle()
+	const (
+		atDB    = "delivered Pod default/db"
+		empty   = "rejected no-endpoints in Service"
+		noLocal = "dropped no-local-endpoints in Service"
+		toFar   = "Node node-2 cluster  192.168.78.101>192.168.78.102" // a route of the machine may lead there, or not
+	)
+	for _, row := range []struct {
+		name, query, want, message string
+		hops                       int
+	}{
+		{"node port", "from=203.0.113.7&to=node/node-1&port=30001", atDB, "", 1},
+		{"IPv6", "from=2001:db8:7::7&to=node/node-1&port=30001", atDB, "", 1},
+		{"endpoint on another Node", "from=203.0.113.7&to=node/node-1&port=30002", toFar, "", 1},
+		{"of a Pod", "from=default/db&to=node/node-1&port=30001", atDB, "", 2},
+		{"of the host", "from=node/node-1&to=node/node-1&port=30002", toFar, "", 2},
+		{"no endpoints", "from=203.0.113.7&to=node/node-1&port=30003", empty, "no ready endpoints", 1},
+		{"no endpoints, IPv6", "from=2001:db8:7::7&to=node/node-1&port=30003", empty, "no ready endpoints", 1},
+		{"no local ones", "from=203.0.113.7&to=node/node-1&port=30004", noLocal, "endpoints of this Node alone", 1},
+
+		{"ClusterIP", "from=default/db&to=default/near", atDB, "", 2},
+		{"without endpoints", "from=default/db&to=default/empty", empty, "no ready endpoints", 2},
+		{"of the host", "from=node/node-1&to=default/empty", empty, "no ready endpoints", 2},
+		{"without local endpoints", "from=default/db&to=default/inside", noLocal, "endpoints of this Node alone", 2},
+		{"that no Service has", "from=default/db&to=10.97.0.99&port=80", "left", "10.97.0.99 is in the range of Services, " +
+			"and the switch serves no Service with this address", 1},
+		{"that no Service has, IPv6", "from=default/db&to=fd97::99&port=80", "left", "fd97::99 is in the range of",
+			1},
+		{"ping", "from=default/db&to=10.97.1.1&protocol=icmp", "left", "10.97.1.1 is in the range of Services", 1},
+
+		{"another host", "from=default/db&to=node/node-2&port=22", "left", "of Node node-2, by its routes", 2},
+		{"outside", "from=default/db&to=192.0.2.7&port=22", "left", "sends it on to 192.0.2.7, by its routes", 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			list := a.hops(t, row.query, "")
+			if len(list) != row.hops {
+				t.Errorf("%d hops, want %d", len(list), row.hops)
+			}
+			for _, h := range list {
+				if have := hopText(h); !strings.HasSuffix(have, row.want) || !strings.Contains(h.End.Message, row.message) {
+					t.Errorf("have %q, %q, want %q, %q\n%s", have, h.End.Message, row.want, row.message, h.Output)
+				}
+			}
+		})
+	}
+	const direct = "the switch serves no Service there with this port: packets of "
+	for query, want := range map[string]string{
+		"from=203.0.113.7&to=node/node-1&port=31999":           direct + "203.0.113.7 come to the host without the switch",
+		"from=node/node-2&to=node/node-1&port=22":              direct,
+		"from=node/node-1&to=node/node-2&port=22":              direct,
+		"from=2001:db8:7::7&to=node/node-1&protocol=icmp":      direct,
+		"from=default/db&to=node/node-2&port=30001":            "ask that Node's agent (--node node-2)",
+		"from=default/db&to=default/near&protocol=icmp":        "Service default/near has no such port; it has 80/TCP",
+		"from=2001:db8:7::7&to=10.97.1.1&port=80&protocol=tcp": "no version of IP is common to them",
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := a.get(api.PathHop+"?"+values.Encode(), &api.HopList{}); !strings.Contains(e, want) {
+			t.Errorf("%s: %q, want %q", query, e, want)
+		}
 	}
 }
 
