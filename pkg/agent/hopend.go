@@ -190,7 +190,11 @@ func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 // headersOnly returns the headers of a packet at its end, without the fields that only this switch has.
 func headersOnly(t appctl.Traced) string {
 	words := []string{t.Protocol}
-	fields := []string{"dl_src", "dl_dst", "nw_src", "nw_dst", "ipv6_src", "ipv6_dst", "nw_ttl", "tp_src", "tp_dst"}
+	if t.Protocol == "" { // of no protocol that has a word
+		words = nil
+	}
+	fields := []string{"dl_src", "dl_dst", "nw_proto", "nw_src", "nw_dst", "ipv6_src", "ipv6_dst", "nw_ttl", "tp_src",
+		"tp_dst"}
 	prefix := ""
 	if strings.HasPrefix(t.Protocol, "icmp") {
 		fields = fields[:len(fields)-2]

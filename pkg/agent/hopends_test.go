@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 )
 
 // hops asks for the path of a packet through this Node's switch. A query without packet has packet added.
@@ -203,4 +206,40 @@ func TestHopKeepsKey(t *testing.T) {
 			t.Errorf("next %+v, want the key %s\n%s", n, key, h.Output)
 		}
 	}
+}
+
+// FuzzHopHeaders finds no answer of ofproto/trace whose headers the agent cannot write for the next Node.
+func FuzzHopHeaders(f *testing.F) {
+	files, err := filepath.Glob("../ovs/appctl/testdata/*.trace")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no answers of a switch: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+		traced, err := appctl.ParseTrace(string(text))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for word := range strings.SplitSeq(headersOnly(traced), ",") {
+			if !packetWord.MatchString(word) {
+				f.Errorf("%s: the next agent refuses %q", file, word)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		traced, err := appctl.ParseTrace(text)
+		if err != nil {
+			return
+		}
+		if text := headersOnly(traced); strings.HasPrefix(text, ",") {
+			t.Errorf("headers %q", text)
+		}
+		if h := headersIn(traced); h.Dst != destination(traced) {
+			t.Errorf("headers %+v", h)
+		}
+	})
 }
