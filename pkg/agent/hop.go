@@ -232,8 +232,14 @@ func (a *hopAnswers) traced(ctx context.Context, packet string) (string, appctl.
 		return "", appctl.Traced{}, err
 	}
 	traced, err := appctl.ParseTrace(t.Output)
+	if key := packetKey.FindStringSubmatch(packet); key != nil && err == nil && traced.Fields["tun_id"] == "" {
+		traced.Fields["tun_id"] = key[1] // ofproto/trace does not show a key that stays
+	}
 	return t.Output, traced, err
 }
+
+// packetKey is the key of the tunnel that a packet comes by.
+var packetKey = regexp.MustCompile(`\btun_id=(\w+)`)
 
 // choose tries hashes until the switch chooses one of some endpoints.
 func (a *hopAnswers) choose(ctx context.Context, packet string, wanted []netip.Addr) (
@@ -310,7 +316,7 @@ func (a *hopAnswers) explain(hop *api.Hop, t appctl.Traced, groups map[uint32]fl
 			hop.Choices = append(hop.Choices, a.choice(g, known))
 		}
 	}
-	hop.End = a.end(t, hop.Packet)
+	hop.End = a.end(t)
 	hop.End.Table = hop.Steps[len(hop.Steps)-1].Table
 }
 
