@@ -106,7 +106,7 @@ func (a *hopAnswers) arriving(query url.Values) ([]string, error) {
 	}
 	if query.Get("outerDst") == "" { // the host has routed it
 		headers := slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, "dl_") })
-		return []string{fmt.Sprintf("in_port=%d,dl_src=%s,dl_dst=%s,%s", n.GatewayPort, n.GatewayMAC, virtualMAC,
+		return []string{fmt.Sprintf("%sin_port=%d,dl_src=%s,dl_dst=%s,%s", hashed, n.GatewayPort, n.GatewayMAC, virtualMAC,
 			strings.Join(headers, ","))}, nil
 	}
 	to, err := netip.ParseAddr(query.Get("outerDst"))
@@ -128,8 +128,7 @@ func (a *hopAnswers) arriving(query url.Values) ([]string, error) {
 	if port == 0 {
 		return nil, errors.New("this Node has no tunnels")
 	}
-	// With a hash the switch chooses an endpoint in the same pass.
-	return []string{fmt.Sprintf("dp_hash=1,in_port=%d,%s,tun_id=%d,%s", port, tunnelHeaders(from, to), key, packet)}, nil
+	return []string{fmt.Sprintf("%sin_port=%d,%s,tun_id=%d,%s", hashed, port, tunnelHeaders(from, to), key, packet)}, nil
 }
 
 // outerSource returns the source of the tunnel of a packet that comes here. If the sender's host has chosen it, the

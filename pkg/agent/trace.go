@@ -139,7 +139,7 @@ func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (
 		}
 		packet, err = a.texts.packetOf(client.WhyEnd,
 			api.WhyConnection{To: to.WhyEnd, Protocol: string(q.protocol), Port: port})
-		return packet, true, err
+		return hashed + packet, true, err
 	}
 	front, ok, err := a.reader.frontendOf(q, f)
 	if err != nil || !ok {
@@ -160,9 +160,12 @@ func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (
 	}
 	packet, err = a.texts.askingPacket(client.WhyEnd, api.WhyConnection{Protocol: string(front.Protocol),
 		Asked: asked.String()})
-	// With a hash the switch chooses an endpoint in the same pass.
-	return "dp_hash=1," + packet, true, err
+	return hashed + packet, true, err
 }
+
+// hashed is the begin of a packet that is traced. Where a switch chooses an endpoint, or a way to another cluster, it
+// recirculates a packet to compute its hash. ofproto/trace does not follow that. A packet with a hash goes on.
+const hashed = "dp_hash=1,"
 
 // withoutSwitch returns an error if packets of a client come to a Node's host without the switch. These are packets of
 // another host, and of a client outside of the clusters.
