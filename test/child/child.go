@@ -29,8 +29,8 @@ var requests = sync.OnceValue(func() chan<- request {
 	return c
 })
 
-// serve keeps its thread for itself. The thread is in another network namespace only while it starts a process: it would
-// keep the namespace of a test that has ended.
+// serve keeps its thread for itself. The thread is in another network namespace only while it starts a process. If it
+// stayed there, the namespace would outlive its test.
 func serve(requests <-chan request) {
 	runtime.LockOSThread()
 	own, err := netns.Get()
@@ -42,7 +42,7 @@ func serve(requests <-chan request) {
 	}
 }
 
-// startIn starts a command in a network namespace, and returns to the thread's own. Root is needed for another one only.
+// startIn starts a command in a network namespace, and returns to the thread's own. Only another one needs root.
 func startIn(namespace, own netns.NsHandle, c *exec.Cmd) error {
 	if namespace.Equal(own) {
 		return c.Start()
