@@ -29,16 +29,32 @@ var requests = sync.OnceValue(func() chan<- request {
 	return c
 })
 
-// serve keeps its thread for itself.
+// serve keeps its thread for itself. The thread is in another network namespace only while it starts a process. If it
+// stayed there, the namespace would outlive its test.
 func serve(requests <-chan request) {
 	runtime.LockOSThread()
-	for r := range requests {
-		err := netns.Set(r.namespace)
-		if err == nil {
-			err = r.command.Start()
-		}
-		r.done <- err
+	own, err := netns.Get()
+	if err != nil {
+		panic(fmt.Sprintf("find this thread's network namespace: %v", err))
 	}
+	for r := range requests {
+		r.done <- startIn(r.namespace, own, r.command)
+	}
+}
+
+// startIn starts a command in a network namespace, and returns to the thread's own. Only another one needs root.
+func startIn(namespace, own netns.NsHandle, c *exec.Cmd) error {
+	if namespace.Equal(own) {
+		return c.Start()
+	}
+	if err := netns.Set(namespace); err != nil {
+		return fmt.Errorf("enter the network namespace: %w", err)
+	}
+	err := c.Start()
+	if back := netns.Set(own); back != nil {
+		panic(fmt.Sprintf("return to the network namespace of the program: %v", back))
+	}
+	return err
 }
 
 // Start starts a command in the network namespace of the calling thread. Linux kills it when this program ends.

@@ -1,10 +1,13 @@
 package child_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,21 +52,23 @@ func TestThreadEnds(t *testing.T) {
 	}
 }
 
-// TestNamespace starts a process from a thread that is in another network namespace.
+// TestNamespace starts a process from a thread that is in another network namespace. No thread stays there, or the
+// namespace would outlive its test.
 func TestNamespace(t *testing.T) {
 	path := fmt.Sprintf("/proc/%d/ns/net", child.Namespace(t))
 	c := exec.Command("sleep", "infinity")
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends in that namespace
+		runtime.LockOSThread() // never unlocked: the thread may be left in that namespace
 		there, err := netns.GetFromPath(path)
-		if err == nil {
-			err = netns.Set(there)
-			there.Close()
+		here, failed := netns.Get()
+		if err = errors.Join(err, failed); err == nil {
+			if err = netns.Set(there); err == nil {
+				err = errors.Join(child.Start(c), netns.Set(here))
+			}
 		}
-		if err == nil {
-			err = child.Start(c)
-		}
+		there.Close()
+		here.Close()
 		started <- err
 	}()
 	if err := <-started; err != nil {
@@ -80,5 +85,23 @@ func TestNamespace(t *testing.T) {
 	want, own := link(path), link("/proc/self/ns/net")
 	if have := link(fmt.Sprintf("/proc/%d/ns/net", c.Process.Pid)); have != want || have == own {
 		t.Errorf("the process is in %s, want %s; the test is in %s", have, want, own)
+	}
+	threads, err := filepath.Glob("/proc/self/task/*/ns/net")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("no threads: %v", err)
+	}
+	for _, thread := range threads {
+		if have, err := os.Readlink(thread); err == nil && have == want { // another thread may have ended
+			t.Errorf("%s is still in the namespace of the process", thread)
+		}
+	}
+}
+
+// TestWithoutRoot starts processes as a user who may enter no network namespace.
+func TestWithoutRoot(t *testing.T) {
+	c := exec.Command("/proc/self/exe", "-test.run=^TestThreadEnds$")
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

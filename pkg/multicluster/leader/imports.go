@@ -406,7 +406,8 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 // silent reports whether an export has no condition while it is imported as a whole. These are the exports of Services
 // and Endpoints by Tombolo's members, which do not read that condition. That saves two writes for each ServiceExport.
 // Exports of Antrea's members get the condition, as Antrea's leader writes it. If Antrea's leader takes over, it adds
-// the condition to the others. An export that has a condition keeps one, so that the end of a fault is visible.
+// the condition to the others: first to Services. Until then it refuses their Endpoints, and it may keep that condition
+// (docs/multicluster-conformance.md). An export that has a condition keeps one, so that the end of a fault is visible.
 func (t *tables) silent(e *export, r *derive.Reader) bool {
 	if e.Kind != multicluster.ServiceKind && e.Kind != multicluster.EndpointsKind {
 		return false
