@@ -13,9 +13,9 @@ export TOMBOLO_START
 _stage_line() { # NAME LOG: the line, without its end
 	local tenths modules packages counts=""
 	tenths=$(((${EPOCHREALTIME/[.,]/} - TOMBOLO_START * 1000000) / 100000))
-	# Packages are paths alone on a line, such as k8s.io/api/core/v1 or fmt.
+	# Packages are paths alone on a line, such as k8s.io/api/core/v1 or fmt. FAIL is no package.
 	modules=$(grep -c '^go: downloading ' "$2") || true
-	packages=$(grep -cE '^[A-Za-z0-9_.~/-]+$' "$2") || true
+	packages=$(grep -cE '^[a-z0-9][A-Za-z0-9_.~/-]*$' "$2") || true
 	[ "$modules" = 0 ] || counts+=", modules downloaded $modules"
 	[ "$packages" = 0 ] || counts+=", packages compiled $packages"
 	printf '%5d.%ds  %s%s' $((tenths / 10)) $((tenths % 10)) "$1" "${counts/#,/:}"

@@ -104,7 +104,7 @@ func (r Root) libraries(name string, found map[string]string) error {
 		}
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	linker, err := interpreter(f)
 	if err != nil {
 		return err

@@ -136,7 +136,7 @@ func unpack(ctx context.Context, folder string) (Root, error) {
 	if err != nil {
 		return Root{}, err
 	}
-	defer to.Close()
+	defer func() { _ = to.Close() }()
 	for _, archive := range archives {
 		p, err := unpackOne(ctx, archive, to)
 		if err != nil {

@@ -119,7 +119,7 @@ func unpack(img v1.Image, to string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	files := mutate.Extract(img)
 	defer files.Close()
 	for r := tar.NewReader(files); ; {
@@ -191,8 +191,8 @@ func openVSwitch(ctx context.Context, root string) error {
 				return err
 			}
 			defer func() {
-				c.Process.Kill()
-				c.Wait()
+				_ = c.Process.Kill()
+				_ = c.Wait() // it was killed
 			}()
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // TestDatabaseHangs stops ovsdb-server while a restarted ovs-vswitchd waits for its flows, for longer than one request
@@ -35,8 +36,8 @@ func TestDatabaseHangs(t *testing.T) {
 	script := exec.Command("./tombolo-ovs", "ovs-vswitchd")
 	script.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "OVS_RUNDIR="+s.RunDir(), "OVS_DBDIR="+s.RunDir(),
 		"OVS_LOGDIR="+s.RunDir(), "FLOW_RESTORE_WAIT=2")
-	script.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := script.Start(); err != nil {
+	script.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := child.Start(script); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

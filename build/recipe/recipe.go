@@ -89,14 +89,15 @@ var Images = []Image{
 	},
 	{
 		Name: "agnhost-network", Suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
-		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"},
+		own: map[string]string{"/agnhost": "agnhost", "/localhost.crt": "porter/localhost.crt",
+			"/localhost.key": "porter/localhost.key"}, dirs: []string{"/tmp", "/uploads"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/nc": "/bin/nc.openbsd",
 			"/bin/curl": "/usr/bin/curl", "/bin/dig": "/usr/bin/dig", "/bin/getent": "/usr/bin/getent"},
 		files: map[string]string{"/bin/wget": "build/images/wget"},
 		links: map[string]string{"/bin/sleep": "busybox", "/bin/cat": "busybox", "/bin/grep": "busybox",
 			"/bin/seq": "busybox", "/bin/timeout": "busybox", "/bin/hostname": "busybox", "/bin/awk": "busybox",
 			"/bin/sed": "busybox", "/bin/ls": "busybox", "/bin/date": "busybox",
-			"/bin/dd": "busybox"},
+			"/bin/dd": "busybox", "/bin/nslookup": "busybox"},
 		entry: []string{"/agnhost"}, cmd: []string{"pause"},
 	},
 	{

@@ -35,6 +35,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/child"
 	"github.com/tombolo-net/tombolo/test/ports"
 )
 
@@ -269,8 +270,8 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	r.process.Stdout, r.process.Stderr = log, log
 	// It has a process group of its own: when the shell that began a group ends, the kernel continues the group's
 	// stopped processes.
-	r.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := r.process.Start(); err != nil {
+	r.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := child.Start(r.process); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -624,7 +624,7 @@ func (d debugAPI) captureLive(r *http.Request, to io.Writer) error {
 	case d.agent.api.captures.live <- struct{}{}:
 		defer func() { <-d.agent.api.captures.live }()
 	default:
-		return fmt.Errorf("Node %s runs %d live captures, the most at once: end one of them", d.agent.options.NodeName,
+		return fmt.Errorf("%s runs %d live captures, the most at once: end one of them", "Node "+d.agent.options.NodeName,
 			maxLiveCaptures)
 	}
 	most := 0

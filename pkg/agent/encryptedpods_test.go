@@ -12,13 +12,11 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +27,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // secret is part of everything that Pods send.
@@ -129,16 +128,11 @@ type encryptedPod struct {
 // attach makes a Pod on a side's switch, as the container runtime does.
 func (s *rotating) attach(dir, name string) *encryptedPod {
 	s.t.Helper()
-	holder := exec.Command("sleep", "1000")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := holder.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	holder := child.Namespace(s.t)
 	ctx, cancel := context.WithTimeout(s.t.Context(), long)
 	defer cancel()
 	answer, err := wire.Call(ctx, filepath.Join(dir, "run", wire.Socket), wire.PathAdd, wire.Request{
-		ContainerID: name, IfName: "eth0", Netns: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid), Path: "/opt/cni/bin",
+		ContainerID: name, IfName: "eth0", Netns: fmt.Sprintf("/proc/%d/ns/net", holder), Path: "/opt/cni/bin",
 		Args:   "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + name,
 		Config: json.RawMessage(`{"cniVersion":"1.0.0","name":"tombolo","type":"tombolo"}`),
 	})
@@ -150,7 +144,7 @@ func (s *rotating) attach(dir, name string) *encryptedPod {
 		s.t.Fatalf("attach Pod %s: %v: %s", name, err, answer)
 	}
 	ip, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
-	p := &encryptedPod{placeOf(s.t, holder.Process.Pid), ip.Unmap()}
+	p := &encryptedPod{placeOf(s.t, holder), ip.Unmap()}
 	var c *net.UDPConn
 	var l net.Listener
 	p.do(func() (err error) {
@@ -293,7 +287,7 @@ func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 // that must carry no plain text. The kernel's datapath uses the kernel's WireGuard if there is one.
 func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, switches []*ovstest.Switch) {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the switches end with the thread
+	runtime.LockOSThread() // never unlocked: the thread stays in another network namespace
 	s = &rotatingSides{t: t, whole: true, noInside: true}
 	for i := range 2 {
 		dir, err := os.MkdirTemp("", "pods") // t.TempDir's names are too long for sockets
@@ -362,6 +356,7 @@ func askSocket(socket, path string, to any) error {
 //
 //tombolo:alone
 func TestEncryptedPods(t *testing.T) {
+	beside(t)
 	for name, nodes := range map[string]bool{"between Nodes": true, "between clusters": false} {
 		t.Run(name, func(t *testing.T) {
 			beside(t)

@@ -239,7 +239,7 @@ func (e *connectionEnds) read(ctx context.Context) error {
 	stop, unwanted := make(chan struct{}), atomic.Bool{}
 	var closing sync.WaitGroup
 	closing.Go(func() {
-		defer reader.Close()
+		defer func() { _ = reader.Close() }()
 		defer unwanted.Store(true)
 		for e.isWanted() {
 			select {

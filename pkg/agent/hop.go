@@ -106,7 +106,7 @@ func (a *hopAnswers) arriving(query url.Values) ([]string, error) {
 	}
 	if query.Get("outerDst") == "" { // the host has routed it
 		headers := slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, "dl_") })
-		return []string{fmt.Sprintf("in_port=%d,dl_src=%s,dl_dst=%s,%s", n.GatewayPort, n.GatewayMAC, virtualMAC,
+		return []string{fmt.Sprintf("%sin_port=%d,dl_src=%s,dl_dst=%s,%s", hashed, n.GatewayPort, n.GatewayMAC, virtualMAC,
 			strings.Join(headers, ","))}, nil
 	}
 	to, err := netip.ParseAddr(query.Get("outerDst"))
@@ -128,8 +128,7 @@ func (a *hopAnswers) arriving(query url.Values) ([]string, error) {
 	if port == 0 {
 		return nil, errors.New("this Node has no tunnels")
 	}
-	// With a hash the switch chooses an endpoint in the same pass.
-	return []string{fmt.Sprintf("dp_hash=1,in_port=%d,%s,tun_id=%d,%s", port, tunnelHeaders(from, to), key, packet)}, nil
+	return []string{fmt.Sprintf("%sin_port=%d,%s,tun_id=%d,%s", hashed, port, tunnelHeaders(from, to), key, packet)}, nil
 }
 
 // outerSource returns the source of the tunnel of a packet that comes here. If the sender's host has chosen it, the
@@ -232,8 +231,14 @@ func (a *hopAnswers) traced(ctx context.Context, packet string) (string, appctl.
 		return "", appctl.Traced{}, err
 	}
 	traced, err := appctl.ParseTrace(t.Output)
+	if key := packetKey.FindStringSubmatch(packet); key != nil && err == nil && traced.Fields["tun_id"] == "" {
+		traced.Fields["tun_id"] = key[1] // ofproto/trace does not show a key that stays
+	}
 	return t.Output, traced, err
 }
+
+// packetKey is the key of the tunnel that a packet comes by.
+var packetKey = regexp.MustCompile(`\btun_id=(\w+)`)
 
 // choose tries hashes until the switch chooses one of some endpoints.
 func (a *hopAnswers) choose(ctx context.Context, packet string, wanted []netip.Addr) (
@@ -310,7 +315,7 @@ func (a *hopAnswers) explain(hop *api.Hop, t appctl.Traced, groups map[uint32]fl
 			hop.Choices = append(hop.Choices, a.choice(g, known))
 		}
 	}
-	hop.End = a.end(t, hop.Packet)
+	hop.End = a.end(t)
 	hop.End.Table = hop.Steps[len(hop.Steps)-1].Table
 }
 

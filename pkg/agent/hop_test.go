@@ -11,6 +11,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
@@ -139,6 +140,27 @@ func TestHop(t *testing.T) {
 	} {
 		if _, e := hops(ask(query)); !strings.Contains(e, want) {
 			t.Errorf("%s: %q, want %q", query[:min(80, len(query))], e, want)
+		}
+	}
+}
+
+// TestHopToSeveralGateways follows a packet to a cluster with two Gateways, of which the switch chooses one by a hash.
+func TestHopToSeveralGateways(t *testing.T) {
+	a := newAsked(t)
+	a.join(ownName)
+	west := a.world.imports["west"].DeepCopy()
+	west.Spec.GatewayInfos = append(west.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: "192.168.77.102"})
+	a.world.imports["west"] = west
+	a.settle()
+	const headers = "tcp,nw_src=192.168.78.101,nw_dst=10.96.0.20,nw_ttl=64,tp_src=49152,tp_dst=80"
+	for _, query := range []string{"from=default/db&to=10.96.0.20&port=80&family=ipv4",
+		"packet=" + url.QueryEscape(headers)} {
+		var list api.HopList
+		if e := a.get(api.PathHop+"?"+query, &list); e != "" || len(list.Hops) != 1 {
+			t.Fatalf("%s: %s, %d hops", query, e, len(list.Hops))
+		}
+		if next := list.Hops[0].End.Next; next == nil || !strings.HasPrefix(next.Gateway, "192.168.77.10") {
+			t.Errorf("%s: %s, want one of the Gateways of west\n%s", query, hopText(list.Hops[0]), list.Hops[0].Output)
 		}
 	}
 }

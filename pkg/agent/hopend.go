@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,27 +16,23 @@ import (
 )
 
 // end returns where a packet leaves the switch, or where it ends.
-func (a *hopAnswers) end(t appctl.Traced, packet string) api.HopEnd {
+func (a *hopAnswers) end(t appctl.Traced) api.HopEnd {
 	n, _ := a.dump.tables.node.Get(self)
 	port := ofp.Port(t.Output)
 	if t.Back {
-		in, _ := strconv.ParseUint(inPort.FindStringSubmatch(packet)[1], 10, 32)
+		in, _ := strconv.ParseUint(t.Fields["in_port"], 10, 32)
 		port = ofp.Port(in)
-		if _, watched := a.wayPort(port); watched {
+		if a.wayPort(port) {
 			port = n.Tunnels.Port
 		}
 	}
-	for _, user := range t.Userdata {
-		switch kind := datapath.KindOf(ofp.PacketIn2{Userdata: []byte(user)}); kind {
-		case datapath.Dropped, datapath.Opened, datapath.PolicyLog, datapath.Traced:
-		case datapath.ServiceReject, datapath.PolicyReject:
-			return a.lost(t, kind)
-		default:
-			return api.HopEnd{Verdict: api.HopDelivered, To: "the agent of Node " + n.Name,
-				Message: fmt.Sprintf("the agent handles packets of kind %q", kind)}
-		}
-	}
+	kind, taken := datapath.TakenAs(t.Userdata)
 	switch {
+	case kind == datapath.ServiceReject, kind == datapath.PolicyReject:
+		return a.lost(t, kind)
+	case taken:
+		return api.HopEnd{Verdict: api.HopDelivered, To: "the agent of Node " + n.Name,
+			Message: fmt.Sprintf("the agent handles packets of kind %q", kind)}
 	case port != 0 && port == n.Tunnels.Port: // also if the far end's MAC is not known yet
 		return a.toTunnel(t)
 	case port == 0, t.Dropped:
@@ -53,22 +48,20 @@ func (a *hopAnswers) end(t appctl.Traced, packet string) api.HopEnd {
 	return api.HopEnd{Verdict: api.HopLeft, Message: fmt.Sprintf("it leaves by port %d, which is no Pod's", port)}
 }
 
-var inPort = regexp.MustCompile(`\bin_port=(\d+)`)
-
 // wayPort reports whether a port is the port of a way that BFD watches.
-func (a *hopAnswers) wayPort(port ofp.Port) (datapath.WayEnd, bool) {
+func (a *hopAnswers) wayPort(port ofp.Port) bool {
 	watched, _ := a.dump.tables.ways.watched.Get(self)
 	for _, end := range watched {
 		if n, ok := a.dump.tables.ways.numbers.Get(end); ok && ofp.Port(n) == port {
-			return end, true
+			return true
 		}
 	}
-	return datapath.WayEnd{}, false
+	return false
 }
 
 // lost returns the end of a packet that is dropped or refused, with the reason that its record would have.
 func (a *hopAnswers) lost(t appctl.Traced, kind datapath.PacketKind) api.HopEnd {
-	last := t.Steps[len(t.Steps)-1]
+	last := t.Last()
 	r := seenReport{Report: datapath.Report{Kind: kind, Table: ofp.Table(last.Table), Cookie: last.Cookie,
 		Priority: last.Priority, Headers: headersIn(t)}}
 	asked, err := netip.ParseAddr(cmp.Or(t.Fields["ct_ipv6_dst"], t.Fields["ct_nw_dst"]))
@@ -174,21 +167,34 @@ func (a *hopAnswers) directNode(to netip.Addr) string {
 func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 	n, _ := a.dump.tables.node.Get(self)
 	to := destination(t)
-	if slices.Contains(n.GatewayIPs, to) || slices.Contains(n.NodePortAddresses, to) ||
+	contains := func(c netip.Prefix) bool { return c.Contains(to) }
+	if !to.IsValid() || slices.Contains(n.GatewayIPs, to) || slices.Contains(n.NodePortAddresses, to) ||
 		a.why.addresses.nodeOf(whyEnd{ip: to}) == n.Name {
 		return api.HopEnd{Verdict: api.HopDelivered, To: "the host of Node " + n.Name}
 	}
 	if next := a.directNode(to); next != "" {
 		return api.HopEnd{Verdict: api.HopForwarded, Next: &api.HopNext{Node: next, Packet: headersOnly(t)}}
 	}
+	if slices.ContainsFunc(n.ServiceCIDRs, contains) {
+		return api.HopEnd{Verdict: api.HopLeft, Message: fmt.Sprintf("the host of Node %s gets it: %s is in the range of "+
+			"Services, and the switch serves no Service with this address, protocol and port", n.Name, to)}
+	}
+	name := to.String()
+	if node := a.why.addresses.hostAt(to); node != "" {
+		name += " of Node " + node
+	}
 	return api.HopEnd{Verdict: api.HopLeft,
-		Message: fmt.Sprintf("the host of Node %s sends it on to %s, by its routes", n.Name, to)}
+		Message: fmt.Sprintf("the host of Node %s sends it on to %s, by its routes", n.Name, name)}
 }
 
 // headersOnly returns the headers of a packet at its end, without the fields that only this switch has.
 func headersOnly(t appctl.Traced) string {
 	words := []string{t.Protocol}
-	fields := []string{"dl_src", "dl_dst", "nw_src", "nw_dst", "ipv6_src", "ipv6_dst", "nw_ttl", "tp_src", "tp_dst"}
+	if t.Protocol == "" { // of no protocol that has a word
+		words = nil
+	}
+	fields := []string{"dl_src", "dl_dst", "nw_proto", "nw_src", "nw_dst", "ipv6_src", "ipv6_dst", "nw_ttl", "tp_src",
+		"tp_dst"}
 	prefix := ""
 	if strings.HasPrefix(t.Protocol, "icmp") {
 		fields = fields[:len(fields)-2]

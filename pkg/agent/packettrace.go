@@ -337,14 +337,13 @@ func (p *packetTraces) describe(s sighted, w *packetWatcher, out *api.PacketSeen
 		port, out.Point = s.seen.OutPort, api.PacketOut
 	}
 	n, _ := p.tables.node.Get(self)
-	_, watched := p.hops.wayPort(port)
 	switch {
 	case port == n.GatewayPort:
 		out.Port = "host"
 		if s.seen.Out {
 			out.NextNode = p.hops.directNode(s.seen.Dst)
 		}
-	case port == n.Tunnels.Port, watched:
+	case port == n.Tunnels.Port, p.hops.wayPort(port):
 		out.Port = "tunnel"
 		out.OuterSrc, out.OuterDst = addrText(s.seen.OuterSrc), addrText(s.seen.OuterDst)
 		if s.seen.Out {

@@ -20,6 +20,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
+	"github.com/tombolo-net/tombolo/test/child"
 	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
@@ -63,8 +64,8 @@ func startRotating(t *testing.T, name string, spec sideSpec) *rotating {
 	s.cmd = exec.Command("/proc/self/exe")
 	s.cmd.Env = append(os.Environ(), asRotatingSide+"="+string(text))
 	s.cmd.Stderr = &s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
-		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		Unshareflags: syscall.CLONE_NEWNS}
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func startRotating(t *testing.T, name string, spec sideSpec) *rotating {
 		t.Fatal(err)
 	}
 	s.in = in
-	if err := s.cmd.Start(); err != nil {
+	if err := child.Start(s.cmd); err != nil {
 		t.Fatalf("start a process with a network of its own (root is needed): %v", err)
 	}
 	read := make(chan bool)

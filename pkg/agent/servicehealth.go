@@ -81,6 +81,7 @@ type serviceHealth struct {
 	services map[derive.Object]service.Health
 	wanted   map[uint16]derive.Object // the ports that should be open
 	reported map[uint16]bool          // ports that another program has
+	updated  time.Time                // when the Node was last found healthy
 	wake     chan struct{}
 }
 
@@ -285,10 +286,13 @@ func (h *serviceHealth) answer(w http.ResponseWriter, port uint16) {
 	h.write(w, ok && ready > 0 && out.ServiceProxyHealthy, out)
 }
 
-// nodeAnswer is what is answered about the Node.
+// nodeAnswer is what is answered about the Node. Its fields are kube-proxy's (pkg/proxy/healthcheck/proxy_health.go).
 type nodeAnswer struct {
+	// LastUpdated is the current time while Services are served, else when they were last found to be.
+	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
+	Healthy      bool      `json:"healthy"`
 }
 
 // node answers at nodeHealthPort: /healthz also has whether the Node should get new connections, /livez has not.
@@ -296,12 +300,26 @@ func (h *serviceHealth) node() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		eligible := !h.leaving()
-		h.write(w, h.healthy() && eligible, nodeAnswer{time.Now(), &eligible})
+		answer := h.nodeAnswer()
+		answer.NodeEligible = &eligible
+		h.write(w, answer.Healthy && eligible, answer)
 	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
-		h.write(w, h.healthy(), nodeAnswer{CurrentTime: time.Now()})
+		answer := h.nodeAnswer()
+		h.write(w, answer.Healthy, answer)
 	})
 	return mux
+}
+
+func (h *serviceHealth) nodeAnswer() nodeAnswer {
+	answer := nodeAnswer{CurrentTime: time.Now(), Healthy: h.healthy()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if answer.Healthy {
+		h.updated = answer.CurrentTime
+	}
+	answer.LastUpdated = h.updated
+	return answer
 }
 
 // write writes 200 or 503, and the answer as JSON.

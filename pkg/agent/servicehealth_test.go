@@ -73,6 +73,21 @@ func TestServiceHealth(t *testing.T) {
 	}
 	set(web, service.Health{Port: port, Ready: 2})
 	answers("the Node answers", nodePort, "/healthz", 200)
+	node := func() (a nodeAnswer) {
+		t.Helper()
+		_, _, body, err := ask(nodePort, "/healthz")
+		if err == nil {
+			err = json.Unmarshal([]byte(body), &a)
+		}
+		if err != nil || strings.Contains(body, "0001-01-01") {
+			t.Fatalf("answer %s: %v", body, err)
+		}
+		return a
+	}
+	last := node()
+	if !last.LastUpdated.Equal(last.CurrentTime) || !last.Healthy || !*last.NodeEligible {
+		t.Errorf("the Node's answer: %+v", last)
+	}
 	taken.Close()
 	answers("the port is free now", port, "/anything", 200)
 	_, header, body, err := ask(port, "/")
@@ -92,6 +107,9 @@ func TestServiceHealth(t *testing.T) {
 	unhealthy.Store(true)
 	answers("the network is not ready", port, "/", 503)
 	answers("the Node is not healthy", nodePort, "/livez", 503)
+	if a := node(); !a.LastUpdated.Equal(last.LastUpdated) || !a.CurrentTime.After(last.CurrentTime) || a.Healthy {
+		t.Errorf("the answer of a Node that is not healthy: %+v, after %+v", a, last)
+	}
 	unhealthy.Store(false)
 	leaving.Store(true)
 	answers("the Node leaves", nodePort, "/healthz", 503)

@@ -130,13 +130,16 @@ func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (
 			return "", false, fmt.Errorf("from: %s is of Node %s, and %s is not of this Node: ask the agent of Node %s",
 				client.ip, node, to.ip, node)
 		}
+		if err := a.withoutSwitch(client, to); err != nil {
+			return "", false, err
+		}
 		port, err := portOf(q, to)
 		if err != nil {
 			return "", false, err
 		}
 		packet, err = a.texts.packetOf(client.WhyEnd,
 			api.WhyConnection{To: to.WhyEnd, Protocol: string(q.protocol), Port: port})
-		return packet, true, err
+		return hashed + packet, true, err
 	}
 	front, ok, err := a.reader.frontendOf(q, f)
 	if err != nil || !ok {
@@ -157,6 +160,21 @@ func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (
 	}
 	packet, err = a.texts.askingPacket(client.WhyEnd, api.WhyConnection{Protocol: string(front.Protocol),
 		Asked: asked.String()})
-	// With a hash the switch chooses an endpoint in the same pass.
-	return "dp_hash=1," + packet, true, err
+	return hashed + packet, true, err
+}
+
+// hashed is the begin of a packet that is traced. Where a switch chooses an endpoint, or a way to another cluster, it
+// recirculates a packet to compute its hash. ofproto/trace does not follow that. A packet with a hash goes on.
+const hashed = "dp_hash=1,"
+
+// withoutSwitch returns an error if packets of a client come to a Node's host without the switch. These are packets of
+// another host, and of a client outside of the clusters.
+func (a *whyAnswers) withoutSwitch(client, to whyEnd) error {
+	node := a.addresses.hostAt(to.ip)
+	if node == "" || isPod(client) || client.Cluster != "" {
+		return nil
+	}
+	return fmt.Errorf("to: %s is the host of Node %s, and the switch serves no Service there with this port: packets of "+
+		"%s come to the host without the switch; look for a program that listens there and for a firewall, or give a Pod "+
+		"of the Service if kube-proxy serves the port", to.ip, node, client.ip)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
-	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 )
 
 // ends returns where traced packets end: "source > destination at its end: to a port", or "dropped in" a table.
@@ -26,18 +26,18 @@ func (a *asked) ends(t *testing.T, list []api.Trace) (out []string) {
 		t.Fatal(e)
 	}
 	for _, trace := range list {
-		o, err := ovstest.ParseTrace(trace.Output)
+		o, err := appctl.ParseTrace(trace.Output)
 		if err != nil {
 			t.Fatalf("%s: %v", trace.Flow, err)
 		}
-		text := "dropped in " + datapath.Program.Name(ofp.Table(o.Table))
-		switch {
-		case o.Controller:
-			text = "to the agent"
+		text := "dropped in " + datapath.Program.Name(ofp.Table(o.Last().Table))
+		switch _, taken := datapath.TakenAs(o.Userdata); {
 		case o.Back:
 			text = "back"
-		case o.Port != 0:
-			i := slices.IndexFunc(ports.Ports, func(p api.Port) bool { return p.OFPort == int64(o.Port) })
+		case taken:
+			text = "to the agent"
+		case o.Output != 0:
+			i := slices.IndexFunc(ports.Ports, func(p api.Port) bool { return p.OFPort == int64(o.Output) })
 			text = "to " + cmp.Or(ports.Ports[i].Pod, ports.Ports[i].Name)
 		}
 		for _, field := range []string{"tun_dst", "tun_ipv6_dst"} {

@@ -19,7 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
-	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
@@ -875,23 +875,24 @@ func (q question) put(ctx context.Context, a *Agent, hash int) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", q, err)
 	}
-	o, err := ovstest.ParseTrace(trace)
+	o, err := appctl.ParseTrace(trace)
 	if err != nil {
 		return fmt.Errorf("%s: %w", q, err)
 	}
 	have := ""
-	switch table := datapath.Program.Name(ofp.Table(o.Table)); {
-	case o.Controller:
-		have = "to the agent from " + table
+	table := datapath.Program.Name(ofp.Table(o.Last().Table))
+	switch _, taken := datapath.TakenAs(o.Userdata); {
 	case o.Back:
 		have = "back"
-	case o.Port != 0:
-		have = fmt.Sprint("to port ", o.Port)
+	case taken:
+		have = "to the agent from " + table
+	case o.Output != 0:
+		have = fmt.Sprint("to port ", o.Output)
 	default:
 		have = "dropped in " + table
 	}
-	if o.Back || o.Port == tunnelOFPort || o.Port != 0 {
-		if o.Port == tunnelOFPort || o.Back && q.from.port == tunnelOFPort {
+	if o.Back || o.Output != 0 {
+		if o.Output == tunnelOFPort || o.Back && q.from.port == tunnelOFPort {
 			far := o.Fields["tun_dst"]
 			if six := o.Fields["tun_ipv6_dst"]; six != "" && six != "::" {
 				far = six

@@ -36,6 +36,19 @@ func (a *whyAddresses) nodeOf(client whyEnd) string {
 	return ""
 }
 
+// hostAt returns the Node whose host has an address outside of the Pods' network, or no name.
+func (a *whyAddresses) hostAt(ip netip.Addr) string {
+	if n, _ := a.tables.node.Get(self); slices.Contains(n.NodePortAddresses, ip) {
+		return a.tables.nodeName
+	}
+	for _, row := range a.tables.nodes.All() {
+		if slices.Contains(row.Value.Addresses, ip) {
+			return row.Key.Name
+		}
+	}
+	return ""
+}
+
 // fromOutside returns a Pod or the host of another Node as this Node sees it at one of its own addresses: as another
 // machine. The host of the Pod masquerades, and no tunnel is used.
 func (a *whyAddresses) fromOutside(client whyEnd) (whyEnd, error) {

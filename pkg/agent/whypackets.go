@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
@@ -230,15 +229,21 @@ func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 			failed = err.Error()
 		}
 	}
-	met := tablesMet(output)
+	var met []ofp.Table
+	if failed == "" {
+		traced, err := appctl.ParseTrace(output)
+		if err != nil {
+			failed = err.Error()
+		}
+		for _, s := range traced.Steps {
+			met = append(met, ofp.Table(s.Table))
+		}
+	}
 	last := datapath.Classify // in the order of packets; the tables after Output are parts of others
 	for _, table := range met {
 		if table <= datapath.Output {
 			last = max(last, table)
 		}
-	}
-	if failed == "" && len(met) == 0 {
-		failed = fmt.Sprintf("ofproto/trace answers without a table: %q", output)
 	}
 	for _, s := range t.stages {
 		s.Trace = &api.WhyTrace{Flow: t.flow, Error: failed}
@@ -268,18 +273,4 @@ func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 				s.Trace.Tables[len(s.Trace.Tables)-1]
 		}
 	}
-}
-
-// traceStep is a line of ofproto/trace's account about a flow that was met.
-var traceStep = regexp.MustCompile(`(?m)^ *(\d+)\. .*(?:priority \d+|No match)`)
-
-// tablesMet are the tables that a traced packet met, in order.
-func tablesMet(output string) []ofp.Table {
-	var out []ofp.Table
-	for _, m := range traceStep.FindAllStringSubmatch(output, -1) {
-		if n, err := strconv.ParseUint(m[1], 10, 8); err == nil {
-			out = append(out, ofp.Table(n))
-		}
-	}
-	return out
 }

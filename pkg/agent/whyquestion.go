@@ -189,8 +189,8 @@ func (a *whyReader) atOtherNode(protocol corev1.Protocol, at netip.AddrPort) err
 	}
 	for _, row := range a.tables.nodes.All() {
 		if row.Key.Name != a.tables.nodeName && slices.Contains(row.Value.Addresses, at.Addr()) {
-			return fmt.Errorf("to: %s is the node port of Service %s/%s at Node %s, which judges: ask that Node's agent", at,
-				f.Namespace, f.Service, row.Key.Name)
+			return fmt.Errorf("to: %s is the node port of Service %s/%s at Node %s, which judges: ask that Node's agent "+
+				"(--node %s)", at, f.Namespace, f.Service, row.Key.Name, row.Key.Name)
 		}
 	}
 	return nil

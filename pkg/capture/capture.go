@@ -52,7 +52,7 @@ func Run(ctx context.Context, o Options) (captured int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
 	of := pcapgo.NgInterface{Name: o.Interface, OS: "linux", LinkType: layers.LinkTypeEthernet, SnapLength: SnapLength,
 		TimestampResolution: 9}

@@ -42,7 +42,7 @@ func (l *locked) Write(p []byte) (int, error) {
 func (l *locked) copy() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return bytes.Clone(l.Buffer.Bytes())
+	return bytes.Clone(l.Bytes())
 }
 
 // start begins a capture at the Node's end, and returns when it receives.

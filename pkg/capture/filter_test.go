@@ -75,8 +75,9 @@ func wants(f Filter, p packet) bool {
 		return (!from.IsValid() || from == p.from) && (!to.IsValid() || to == p.to) &&
 			(fromPort == 0 || fromPort == p.fromPort) && (toPort == 0 || toPort == p.toPort)
 	}
-	if !(f.Forward && between(f.Source, f.Destination, f.SourcePort, f.DestinationPort)) &&
-		!(f.Backward && between(f.Destination, f.Source, f.DestinationPort, f.SourcePort)) {
+	forward := f.Forward && between(f.Source, f.Destination, f.SourcePort, f.DestinationPort)
+	backward := f.Backward && between(f.Destination, f.Source, f.DestinationPort, f.SourcePort)
+	if !forward && !backward {
 		return false
 	}
 	if p.fragment > 0 && (f.SourcePort != 0 || f.DestinationPort != 0 || len(f.Flags) > 0 || len(f.Messages) > 0) {

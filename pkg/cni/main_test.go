@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 const (
@@ -59,9 +60,8 @@ func testMain(m *testing.M) int {
 		self := exec.Command("/proc/self/exe", os.Args[1:]...)
 		self.Env = append(os.Environ(), inside+"="+dir)
 		self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
-		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-			Pdeathsig: syscall.SIGKILL}
-		err = self.Run()
+		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+		err = child.Run(self)
 		var exit *exec.ExitError
 		switch {
 		case errors.As(err, &exit):

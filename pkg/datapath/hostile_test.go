@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
@@ -643,18 +644,18 @@ func TestHostilePacketsOnSwitch(t *testing.T) {
 				ct = "trk," + h.ct
 			}
 			trace := o.appctl(t, "ofproto/trace", "br-int", traceText(p), "--ct-next", ct, "--ct-next", ct, "--ct-next", ct)
-			out, err := ovstest.ParseTrace(trace)
+			out, err := appctl.ParseTrace(trace)
 			if err != nil {
 				t.Fatal(err)
 			}
-			have := "dropped in " + Program.Name(ofp.Table(out.Table))
-			switch {
-			case out.Controller || strings.Contains(trace, "controller("):
+			have := "dropped in " + Program.Name(ofp.Table(out.Last().Table))
+			switch _, taken := TakenAs(out.Userdata); {
+			case taken:
 				have = "to the agent"
 			case out.Back:
 				have = place(p.InPort, p.InPort, out.Fields["tun_dst"])
-			case out.Port != 0:
-				have = place(ofp.Port(out.Port), p.InPort, out.Fields["tun_dst"])
+			case out.Output != 0:
+				have = place(ofp.Port(out.Output), p.InPort, out.Fields["tun_dst"])
 			}
 			want := h.want
 			if p.ND != nil && want == "back" && ovstest.System() {

@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // withOthers lets a test that mostly waits run at the same time as others of the kind. All switches share the
@@ -37,24 +36,7 @@ type namespace struct{ pid int }
 
 func newNamespace(t testing.TB) namespace {
 	t.Helper()
-	cmd := exec.Command("unshare", "--net", "sleep", "infinity")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("make a network namespace: %v", err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	n := namespace{cmd.Process.Pid}
-	own, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the namespace is made", func() error {
-		link, err := os.Readlink(n.path())
-		if err == nil && link == own {
-			err = errors.New("it is still the test's own")
-		}
-		return err
-	})
+	n := namespace{child.Namespace(t)}
 	n.ip(t, "link set lo up")
 	return n
 }

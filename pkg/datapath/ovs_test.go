@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // openVSwitch is a real Open vSwitch of one test, with a directory of its own.
@@ -57,8 +58,7 @@ func (o *openVSwitch) daemon(t testing.TB, netns, name string, args ...string) {
 	args = append(args, "--no-chdir", "--pidfile", "-vconsole:off", "-vsyslog:off", "-vfile:warn",
 		"--log-file="+filepath.Join(o.dir, name+".log"))
 	cmd := o.command(netns, name, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
 	done := make(chan struct{})

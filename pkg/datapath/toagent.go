@@ -91,6 +91,20 @@ func MetersLog(id uint32) bool {
 	return id >= firstShare && id < firstShare+2*shareCount && (id-firstShare)%2 == 1
 }
 
+// copies are the kinds that are no end of a packet: it goes on, or the flow drops it.
+var copies = []PacketKind{PolicyLog, DNSOther, Dropped, Opened, Traced}
+
+// TakenAs returns the kind with which the agent takes a packet, by the userdata with which the packet and its copies
+// were sent to the agent. If they are copies alone, ok is false.
+func TakenAs(userdata []string) (kind PacketKind, ok bool) {
+	for _, user := range userdata {
+		if kind = KindOf(ofp.PacketIn2{Userdata: []byte(user)}); !slices.Contains(copies, kind) {
+			return kind, true
+		}
+	}
+	return "", false
+}
+
 // KindOf returns the purpose of a packet.
 func KindOf(pkt ofp.PacketIn2) PacketKind {
 	kind, _, _ := strings.Cut(string(pkt.Userdata), " ")

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
-	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 )
 
 // walk is a packet and the results of connection tracking for it, look-up by look-up. After the last look-up the state
@@ -61,19 +61,19 @@ func (w walk) text() string {
 // outcome returns the end of a trace in words.
 func (w walk) outcome(t *testing.T, trace string) string {
 	t.Helper()
-	o, err := ovstest.ParseTrace(trace)
+	o, err := appctl.ParseTrace(trace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := Program.Name(ofp.Table(o.Table))
+	table := Program.Name(ofp.Table(o.Last().Table))
 	out := ""
-	switch {
+	switch _, taken := TakenAs(o.Userdata); {
 	case o.Back:
 		out = "back to " + w.in
-	case o.Controller:
+	case taken:
 		return "to the agent from " + table
-	case o.Port != 0:
-		out = "to " + portName(ofp.Port(o.Port))
+	case o.Output != 0:
+		out = "to " + portName(ofp.Port(o.Output))
 	default:
 		return "dropped in " + table
 	}

@@ -89,5 +89,5 @@ func losses(clusters []*Cluster, r *report) {
 // evidence are the results.
 func (p probed) evidence() []string {
 	return []string{fmt.Sprintf("%s by %s, probes of %s: p50 %.1f ms, p99 %.1f ms; %d sent, %d lost, %d late; size %d of "+
-		"%d", p, p.ProbedWay.To, p.from, 1000*p.P50Seconds, 1000*p.P99Seconds, p.Sent, p.Lost, p.Late, p.Size, p.MTU)}
+		"%d", p, p.To, p.from, 1000*p.P50Seconds, 1000*p.P99Seconds, p.Sent, p.Lost, p.Late, p.Size, p.MTU)}
 }

@@ -14,9 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/tombolo-net/tombolo/test/child"
 	"github.com/tombolo-net/tombolo/test/ports"
 )
 
@@ -206,9 +205,6 @@ func (s *Server) Stop() {
 }
 
 // start starts a process that writes to a file, and dies with this one. It returns what kills the process.
-//
-// Linux kills the process when the thread ends that started it. Tests end threads in which they were in another network
-// namespace. So a thread that does nothing else starts the process, and stays until the process ends.
 func start(c *exec.Cmd, log string) (stop func(), err error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -216,21 +212,11 @@ func start(c *exec.Cmd, log string) (stop func(), err error) {
 	}
 	defer f.Close()
 	c.Stdout, c.Stderr = f, f
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		started <- c.Start()
-		<-ended
-	}()
-	if err := <-started; err != nil {
-		close(ended)
+	if err := child.Start(c); err != nil {
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
-		close(ended)
 	}), nil
 }

@@ -27,7 +27,7 @@ const (
 // TestMain runs the table's rows as processes of their own, so that the kernel counts their time and memory.
 func TestMain(m *testing.M) {
 	if row := os.Getenv(rowVariable); row != "" {
-		if err := profiled(func() error { return child(row, os.Getenv(socketVariable)) }); err != nil {
+		if err := profiled(func() error { return inProcess(row, os.Getenv(socketVariable)) }); err != nil {
 			fmt.Fprintln(os.Stderr, row+":", err)
 			os.Exit(1)
 		}

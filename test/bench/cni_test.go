@@ -40,6 +40,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 const (
@@ -66,10 +67,9 @@ func BenchmarkTableCNI(b *testing.B) {
 		c := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkTableCNI$", "-test.benchtime=1x",
 			"-cni.services="+strconv.Itoa(*cniServices), "-cni.nodes="+strconv.Itoa(*cniNodes))
 		c.Env = append(os.Environ(), cniVariable+"="+bin)
-		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-			Pdeathsig: syscall.SIGKILL}
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
-		if err := c.Run(); err != nil {
+		if err := child.Run(c); err != nil {
 			b.Fatalf("on a Node: %v", err)
 		}
 		return

@@ -374,7 +374,8 @@ func (c *clusters) bareChain() func(ctx context.Context, name string) error {
 	}
 }
 
-// bareWrites makes as many writes as the controllers need for one export, of the same kinds.
+// bareWrites makes as many writes as the controllers need for one export, of the same kinds: 15, and the user's
+// ServiceExport.
 func (c *clusters) bareWrites(ctx context.Context, i int) error {
 	name := fmt.Sprintf("bulk-%d", i)
 	var errs []error
@@ -387,16 +388,17 @@ func (c *clusters) bareWrites(ctx context.Context, i int) error {
 	// the user's ServiceExport
 	create(c.east, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}})
 	for _, kind := range []string{"service", "endpoints"} {
-		re, ri := bareExport(name+"-"+kind, kind), bareImport(name+"-"+kind, kind)
-		create(c.leader, re, ri)
-		re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: "Succeeded", Status: "True"}}
-		status(c.leader, re)
+		create(c.leader, bareExport(name+"-"+kind, kind), bareImport(name+"-"+kind, kind))
 	}
 	for _, s := range []*side{c.east, c.west} {
 		service := bareService(name)
-		create(s, service, bareEndpoints(name),
-			&mcsv1alpha1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
-				Spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, Ports: []mcsv1alpha1.ServicePort{{Port: 80}}}})
+		imported := &mcsv1alpha1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
+			Spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, Ports: []mcsv1alpha1.ServicePort{{Port: 80}}}}
+		create(s, service, bareEndpoints(name), &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}, AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.97.0.9"}}}}, imported)
+		imported.Status.Clusters = []mcsv1alpha1.ClusterStatus{{Cluster: c.east.name}}
+		status(s, imported)
 		if s == c.east { // the condition of the ServiceExport
 			service.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True", Reason: "Succeed",
 				LastTransitionTime: metav1.Now()}}

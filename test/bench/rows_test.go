@@ -59,8 +59,8 @@ func oneFlow(i, variant int) flow.Flow {
 	}
 }
 
-// child is one row's process; it prints figures by name.
-func child(row, socket string) error {
+// inProcess is one row's process; it prints figures by name.
+func inProcess(row, socket string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	switch row {

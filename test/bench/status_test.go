@@ -26,6 +26,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cluster/policystatus"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // A cluster whose Nodes report: each has a Pod that 100 policies are applied to.
@@ -195,13 +196,12 @@ func startPolicyController(b *testing.B, host, token string, ca []byte) *exec.Cm
 	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), binary, "policy", "--health", "0", "--webhook-host",
 		"127.0.0.1", "--webhook-port", "19443")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "POD_NAMESPACE=kube-system")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		b.Fatal(err)
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {

@@ -24,7 +24,8 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d := &demo{name: "demo", encrypted: os.Getenv("WIREGUARD") == "1", start: started()}
+	d := &demo{name: "demo", encrypted: os.Getenv("WIREGUARD") == "1", withTenants: os.Getenv("TENANTS") == "1",
+		start: started()}
 	err := d.run(ctx)
 	if err != nil {
 		fmt.Fprintf(os.Stderr,
@@ -50,11 +51,12 @@ func started() time.Time {
 }
 
 type demo struct {
-	name      string // of the lab
-	encrypted bool   // what goes between the clusters
-	start     time.Time
-	world     *scenario.Scenario
-	up        []string // the arguments of `tombolo mc up`
+	name        string // of the lab
+	encrypted   bool   // what goes between the clusters
+	withTenants bool   // shows networks of tenants
+	start       time.Time
+	world       *scenario.Scenario
+	up          []string // the arguments of `tombolo mc up`
 }
 
 // mapArguments are the arguments of bin/tombolo that serve the map of the demo's clusters.
@@ -104,6 +106,7 @@ func (d *demo) run(ctx context.Context) error {
 		Progress: func(s string) { d.say("%s", s) },
 
 		Encrypted:      d.encrypted,
+		Tenants:        d.withTenants,
 		Families:       []family.Families{family.Dual},
 		ProxyAll:       true,
 		ActiveGateways: 2,
@@ -190,6 +193,11 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 	}
 	if err := d.policy(ctx, ips); err != nil {
 		return err
+	}
+	if d.withTenants {
+		if err := d.tenants(ctx); err != nil {
+			return err
+		}
 	}
 	if err := d.gateways(ctx); err != nil {
 		return err

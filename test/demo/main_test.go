@@ -17,7 +17,7 @@ import (
 // TestDemo is README's first command, `make demo`. Then its clusters encrypt what they send each other, and `tombolo mc
 // verify` has to find both versions of IP in order. The lab that is taken down leaves nothing behind.
 func TestDemo(t *testing.T) {
-	d := &demo{name: fmt.Sprintf("demo%d", os.Getpid()), start: time.Now()}
+	d := &demo{name: fmt.Sprintf("demo%d", os.Getpid()), withTenants: true, start: time.Now()}
 	before, err := lab.Snapshot(d.name)
 	if err != nil {
 		t.Fatal(err)

@@ -136,9 +136,11 @@ func (w *world) settled(s *state) error {
 		}
 		for _, name := range []string{"web", "quiet-" + h.id, "only-" + h.id} {
 			for _, kind := range []string{"service", "endpoints"} {
-				key := "leader resourceexports " + area + "/" + h.id + "-default-" + name + "-" + kind
-				if s.objects[key]["status"] == nil {
-					return fmt.Errorf("%s has no condition", key)
+				for _, key := range []string{"resourceexports " + area + "/" + h.id + "-default-" + name + "-" + kind,
+					"resourceimports " + area + "/default-" + name + "-" + kind} {
+					if s.objects["leader "+key] == nil {
+						return fmt.Errorf("%s is not in the leader", key)
+					}
 				}
 			}
 		}

@@ -326,19 +326,21 @@ func (r rules) violations(now *state) []string {
 func ofHonest(object map[string]any) map[string]any {
 	out := runtime.DeepCopyJSON(object)
 	if conditions, found, _ := unstructured.NestedSlice(out, "status", "conditions"); found {
-		for _, c := range conditions {
-			c := c.(map[string]any)
-			switch {
-			case out["kind"] == "ServiceExport" && c["type"] == string(mcsv1beta1.ServiceExportConditionConflict):
+		conditions = slices.DeleteFunc(conditions, func(one any) bool {
+			c := one.(map[string]any)
+			if out["kind"] == "ServiceExport" && c["type"] == string(mcsv1beta1.ServiceExportConditionConflict) {
 				delete(c, "status")
 				delete(c, "reason")
 				delete(c, "message")
-			case out["kind"] == "ResourceExport" && c["type"] == string(mcv1alpha1.ResourceExportSucceeded) && c["status"] == "True":
-				delete(c, "reason")
-				delete(c, "message")
 			}
-		}
+			// An export that is imported as a whole may have no condition.
+			return out["kind"] == "ResourceExport" && c["type"] == string(mcv1alpha1.ResourceExportSucceeded) &&
+				c["status"] == "True"
+		})
 		_ = unstructured.SetNestedSlice(out, conditions, "status", "conditions") // it was one
+		if len(conditions) == 0 {
+			delete(out, "status")
+		}
 	}
 	if clusters, found, _ := unstructured.NestedSlice(out, "status", "clusters"); found && out["kind"] == "ServiceImport" {
 		clusters = slices.DeleteFunc(clusters, func(c any) bool { return !honestID(fmt.Sprint(c.(map[string]any)["cluster"])) })
@@ -472,6 +474,19 @@ func mayHave(id string, pods map[string][]netip.Addr) bool {
 	return !honestID(id)
 }
 
+// withoutSuccess returns an export without a condition that reports nothing. An export that once contradicted another
+// one has that condition. Other exports do not have it.
+func withoutSuccess(object map[string]any) map[string]any {
+	conditions, _, _ := unstructured.NestedSlice(object, "status", "conditions")
+	nothing := map[string]any{"type": string(mcv1alpha1.ResourceExportSucceeded), "status": "True"}
+	if len(conditions) != 1 || !cmp.Equal(conditions[0], any(nothing)) {
+		return object
+	}
+	out := runtime.DeepCopyJSON(object)
+	delete(out, "status")
+	return out
+}
+
 // left returns the objects of hostile members that are still there after they were expelled.
 func (r rules) left(now *state) []string {
 	var out []string
@@ -483,7 +498,7 @@ func (r rules) left(now *state) []string {
 	}
 	for key, was := range r.before.objects {
 		if !changing(key) {
-			if d := cmp.Diff(was, now.objects[key]); d != "" {
+			if d := cmp.Diff(withoutSuccess(was), withoutSuccess(now.objects[key])); d != "" {
 				out = append(out, fmt.Sprintf("%s is not as before (-was +is):\n%s", key, d))
 			}
 		}

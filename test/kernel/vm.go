@@ -18,8 +18,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 //go:embed init.sh
@@ -84,9 +85,8 @@ func (g Guest) Run(ctx context.Context) error {
 	var console tail
 	cmd := exec.CommandContext(ctx, "nice", args...)
 	cmd.Stdout, cmd.Stderr = &console, &console
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	began := time.Now()
-	err = cmd.Run()
+	err = child.Run(cmd)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the guest was still running after %v; end of its console:\n%s",

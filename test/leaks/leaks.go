@@ -10,6 +10,7 @@ import (
 // shared are goroutines that libraries start once in a process and never end, and idle connections that
 // client-go's shared transports keep.
 var shared = []goleak.Option{
+	goleak.IgnoreAnyFunction("github.com/tombolo-net/tombolo/test/child.serve"),
 	goleak.IgnoreAnyFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
 	goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 	goleak.IgnoreAnyFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformer.func1"),

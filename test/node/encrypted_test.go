@@ -37,6 +37,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // encryptAgent makes this process the agent of a Node whose traffic is encrypted, between Nodes and between clusters,
@@ -98,12 +99,11 @@ func (n *secureNode) start() {
 	n.cmd = exec.Command("/proc/self/exe")
 	n.cmd.Env = append(os.Environ(), asAgent+"="+string(spec))
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if n.spec.Encrypted { // the sockets of its devices
-		n.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+		n.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	}
 	n.in(func() {
-		if err := n.cmd.Start(); err != nil {
+		if err := child.Start(n.cmd); err != nil {
 			n.t.Fatal(err)
 		}
 	})
@@ -128,13 +128,7 @@ func (n *secureNode) podWith(name, runtime string) *pod {
 // sandboxed makes a Pod's namespace.
 func (n *secureNode) sandboxed(name, runtime string) *pod {
 	n.t.Helper()
-	holder := exec.Command("sleep", "1000")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := holder.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
-	return &pod{name: name, container: name + "-0", netns: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid),
+	return &pod{name: name, container: name + "-0", netns: fmt.Sprintf("/proc/%d/ns/net", child.Namespace(n.t)),
 		runtime: runtime}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent"
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // asAgent is the environment variable that makes this program an agent, which can be killed.
@@ -86,8 +87,7 @@ func (p *process) start() {
 	p.cmd = exec.Command("/proc/self/exe")
 	p.cmd.Env = append(os.Environ(), asAgent+"="+string(spec))
 	p.cmd.Stdout, p.cmd.Stderr = p.r.log, p.r.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	if err := child.Start(p.cmd); err != nil {
 		p.r.t.Fatal(err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // kubeProxy starts Kubernetes' own proxy on a Node. It serves node ports at the Node's address outside.
@@ -38,9 +38,8 @@ func (n *secureNode) kubeProxy() {
 		"--conntrack-tcp-timeout-close-wait=0")
 	proxy.Args[0] = "kube-proxy" // the component that the binary runs
 	proxy.Stdout, proxy.Stderr = &log, &log
-	proxy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	n.in(func() {
-		if err := proxy.Start(); err != nil {
+		if err := child.Start(proxy); err != nil {
 			n.t.Fatal(err)
 		}
 	})

@@ -40,6 +40,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/child"
 	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
@@ -72,9 +73,8 @@ func testMain(m *testing.M) int {
 		self := exec.Command("/proc/self/exe", os.Args[1:]...)
 		self.Env = append(os.Environ(), inside+"="+dir)
 		self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
-		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-			Pdeathsig: syscall.SIGKILL}
-		err = self.Run()
+		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+		err = child.Run(self)
 		var exit *exec.ExitError
 		switch {
 		case errors.As(err, &exit):
@@ -329,8 +329,8 @@ func (r *rig) sandbox(name string) *pod {
 		r.t.Fatal(err)
 	}
 	holder := exec.Command("sleep", "1000")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := holder.Start(); err != nil {
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := child.Start(holder); err != nil {
 		r.t.Fatal(err)
 	}
 	err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid), p.netns, "", unix.MS_BIND, "")

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 var (
@@ -46,10 +48,10 @@ func (c *container) start(what string, env ...string) *exec.Cmd {
 	c.r.t.Helper()
 	cmd := exec.Command("../../build/ovs/tombolo-ovs", what)
 	cmd.Env = append(append([]string{}, c.env...), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout, cmd.Stderr = c.r.log, c.r.log
 	cmd.WaitDelay = time.Second // the script's timer holds the output open
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		c.r.t.Fatal(err)
 	}
 	return cmd

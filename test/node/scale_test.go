@@ -34,6 +34,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // The cluster of BenchmarkTableAgent.
@@ -211,9 +212,8 @@ func (s *scale) startAgent() time.Duration {
 		"--ovs-run-dir", s.rig.runDir, "--run-dir", s.file("run"), "--state-dir", s.file("state"))
 	s.process.Env = append(os.Environ(), "NODE_NAME="+nodeName, "POD_NAMESPACE="+namespace)
 	s.process.Stdout, s.process.Stderr = log, log
-	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	begin := time.Now()
-	if err := s.process.Start(); err != nil {
+	if err := child.Start(s.process); err != nil {
 		s.b.Fatal(err)
 	}
 	s.b.Cleanup(s.stopAgent)

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // Wire is a veth pair in a network namespace of a test. Packets that are sent at one end come out of the other.
@@ -25,17 +25,7 @@ type Wire struct {
 // New makes a veth pair. Its end at the Node has this name.
 func New(t testing.TB, node string) Wire {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test makes network namespaces, and needs root")
-	}
-	// A thread of this process may be in another wire's namespace, so the new one is not found by comparison.
-	cmd := exec.Command("sleep", "infinity")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("make a network namespace: %v", err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	w := Wire{node, "pod0", fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)}
+	w := Wire{node, "pod0", fmt.Sprintf("/proc/%d/ns/net", child.Namespace(t))}
 	w.IP(t, "link add "+w.Node+" type veth peer name "+w.Pod, "link set "+w.Node+" up", "link set "+w.Pod+" up")
 	return w
 }

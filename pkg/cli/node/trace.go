@@ -174,7 +174,7 @@ func (o traceOptions) traceElsewhere(cmd *cobra.Command) error {
 		return err
 	}
 	if o.packet {
-		answer, err := follow.FollowPacket(cmd.Context(), followed, q, o.deliver)
+		answer, err := follow.SendPacket(cmd.Context(), followed, q, o.deliver)
 		if err != nil {
 			return err
 		}

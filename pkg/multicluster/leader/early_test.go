@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // conditionRecorder records the conditions that are written to Endpoints exports, and creates nothing.
@@ -44,6 +45,8 @@ func TestEndpointsFirst(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
 	web, ranges := service("east", "default", "web", time.Hour, 80), clusterInfo("east", "10.96.0.0/16")
 	ranges.Spec.ClusterInfo.ServiceCIDRs = []string{"10.96.0.0/16", "fd00:96::/112"}
+	ours := service("east", "default", "web", time.Hour, 80)
+	ours.Annotations = map[string]string{multicluster.AnnotationService: (&exportcheck.ServiceFacts{Created: 1}).String()}
 	both := exports{web, clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16")}
 	for _, row := range []struct {
 		name    string
@@ -51,8 +54,10 @@ func TestEndpointsFirst(t *testing.T) {
 		comes   *mcv1alpha1.ResourceExport
 		least   time.Duration
 		message string
+		silent  bool // there is no condition
 	}{
 		{name: "the Service comes a moment later", comes: web},
+		{name: "the Service of a Tombolo member comes a moment later", comes: ours, silent: true},
 		{name: "the Service does not come", least: earlyFor,
 			message: failure(nil, "its Service is not exported by cluster east").Message},
 		{name: "the range of an address comes a moment later", there: both, comes: ranges},
@@ -86,6 +91,13 @@ func TestEndpointsFirst(t *testing.T) {
 					v.ResourceExports = append(v.ResourceExports, row.comes)
 					c.tables.kinds.Fill(v.objects()...)
 					c.tables.engine.Pass()
+				}
+				if row.silent {
+					time.Sleep(time.Minute)
+					if len(conditions) > 0 {
+						t.Errorf("the first condition is %+v, want none", <-conditions)
+					}
+					return
 				}
 				first := <-conditions
 				if took := time.Since(start); first.Message != row.message || took < row.least {

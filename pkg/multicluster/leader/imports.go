@@ -395,7 +395,30 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		s, _ := derive.Get(r, t.ofPolicies.policyStates, derive.Object{Namespace: e.Key.Namespace, Name: importName(e)})
 		c.Message = s.Summary
 	}
+	if c.Reason == "" && c.Message == "" && t.silent(e, r) {
+		return mcv1alpha1.ResourceExportCondition{}, false, false
+	}
 	return c, true, v.Early[e.Key.Name]
+}
+
+// silent reports whether an export has no condition while it is imported as a whole. These are the exports of Services
+// and Endpoints by Tombolo's members, which do not read that condition. That saves two writes for each ServiceExport.
+// Exports of Antrea's members get the condition, as Antrea's leader writes it. If Antrea's leader takes over, it adds
+// the condition to the others: first to Services. Until then it refuses their Endpoints, and it may keep that condition
+// (docs/multicluster-conformance.md). An export that has a condition keeps one, so that the end of a fault is visible.
+func (t *tables) silent(e *export, r *derive.Reader) bool {
+	if e.Kind != multicluster.ServiceKind && e.Kind != multicluster.EndpointsKind {
+		return false
+	}
+	if have, _ := derive.Get(r, t.facts.written, e.Key); len(have.Conditions) > 0 {
+		return false
+	}
+	service := e
+	if e.Kind == multicluster.EndpointsKind {
+		service, _ = derive.Get(r, t.facts.exports, derive.Object{Namespace: e.Key.Namespace,
+			Name: multicluster.ResourceExportName(e.ClusterID, e.Of.namespace, e.Of.name, multicluster.ServiceSuffix)})
+	}
+	return service != nil && service.Facts != nil // Antrea's members list no facts
 }
 
 func failure(reason reasons.Reason, why string) mcv1alpha1.ResourceExportCondition {

@@ -384,6 +384,60 @@ func TestRefusedImports(t *testing.T) {
 	}
 }
 
+// TestSilentExports writes no condition to an export of a Tombolo member that is imported as a whole. All other exports
+// have one: exports with a fault or a contradiction, exports that have a condition, and exports of Antrea's members.
+func TestSilentExports(t *testing.T) {
+	type exports = []*mcv1alpha1.ResourceExport
+	facts := func(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
+		re.Annotations = map[string]string{multicluster.AnnotationService: (&exportcheck.ServiceFacts{Created: 1}).String()}
+		return re
+	}
+	failed := func(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
+		re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{failure(reasonFailed, "a fault that has ended")}
+		return re
+	}
+	web := func(id string, port int32) *mcv1alpha1.ResourceExport {
+		return service(id, "default", "web", time.Hour, port)
+	}
+	addresses := func(id, ip string) *mcv1alpha1.ResourceExport { return endpoints(id, "default", "web", ip) }
+	for _, row := range []struct {
+		name string
+		now  exports
+		want []string
+	}{
+		{name: "a Tombolo member's", now: exports{facts(web("east", 80)), addresses("east", "10.96.0.1")}},
+		{name: "of two Tombolo members", now: exports{facts(web("east", 80)), addresses("east", "10.96.0.1"),
+			facts(web("west", 80)), addresses("west", "10.97.0.1")}},
+		{name: "Antrea's member's", now: exports{web("east", 80), addresses("east", "10.96.0.1")}, want: []string{
+			"east-default-web-endpoints Succeeded", "east-default-web-service Succeeded"}},
+		{name: "of both", now: exports{web("east", 80), addresses("east", "10.96.0.1"), facts(web("west", 80)),
+			addresses("west", "10.97.0.1")}, want: []string{
+			"east-default-web-endpoints Succeeded", "east-default-web-service Succeeded"}},
+		{name: "after a fault", now: exports{failed(facts(web("east", 80))), failed(addresses("east", "10.96.0.1"))},
+			want: []string{"east-default-web-endpoints Succeeded", "east-default-web-service Succeeded"}},
+		{name: "a contradiction", now: exports{facts(web("east", 80)), addresses("east", "10.96.0.1"),
+			facts(web("west", 81)), addresses("west", "10.97.0.1")}, want: []string{
+			"east-default-web-service Succeeded PortConflict", "west-default-web-service Succeeded PortConflict"}},
+		{name: "some endpoints", now: exports{facts(web("east", 80)), clusterInfo("east", "10.96.0.0/16"),
+			withAddress(addresses("east", "10.96.0.1"), "10.99.0.1")}, want: []string{
+			"east-default-web-endpoints Succeeded EndpointsLeftOut"}},
+		{name: "Endpoints alone", now: exports{addresses("east", "10.96.0.1")}, want: []string{
+			"east-default-web-endpoints Failure ConvergeFailure"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"), ResourceExports: row.now})
+			var have []string
+			for _, name := range slices.Sorted(maps.Keys(d.Conditions)) {
+				c := d.Conditions[name]
+				have = append(have, strings.TrimSpace(fmt.Sprintf("%s %s %s", name, c.Type, c.Reason)))
+			}
+			if diff := cmp.Diff(row.want, have); diff != "" {
+				t.Errorf("conditions (-want +have):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestConditionTimes keeps the time of a condition that stays. It also reports when a cluster's network is valid again.
 func TestConditionTimes(t *testing.T) {
 	earlier := metav1.NewTime(noon.Add(-time.Hour))

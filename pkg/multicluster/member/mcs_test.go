@@ -821,13 +821,19 @@ func TestMultiClusterServices(t *testing.T) {
 		ready("2")
 		s.condition("east", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
 		want := map[string]int{
-			"leader resourceexports": 2, "leader resourceexports/status": 2, "leader resourceimports": 2,
-			"east services": 1, "east ipaddresses": 1, "east endpoints": 1, "east endpointslices": 1,
-			"east serviceimports": 1, "east serviceimports/status": 1,
-			"west services": 1, "west ipaddresses": 1, "west endpoints": 1, "west endpointslices": 1,
+			"leader resourceexports": 2, "leader resourceimports": 2,
+			"east services": 1, "east endpoints": 1, "east endpointslices": 1,
+			"east serviceimports": 1, "east serviceimports/status": 1, "east serviceexports/status": 1,
+			"west services": 1, "west endpoints": 1, "west endpointslices": 1,
 			"west serviceimports": 1, "west serviceimports/status": 1,
-			"east serviceexports": 1, "east serviceexports/status": 1,
-		} // 17; without the test's ServiceExport, and without the API servers' records of Services' addresses
+		}
+		total := 0
+		for _, n := range want {
+			total += n
+		}
+		expect(t, "writes of the controllers for one export", total, exportWrites)
+		// The test's ServiceExport, and the API servers' records of the Services' addresses.
+		want["east serviceexports"], want["east ipaddresses"], want["west ipaddresses"] = 1, 1, 1
 		if took := time.Since(began); took > pendingAfter {
 			t.Logf("exported after %s: statuses that wait for %s may have one write more", took, pendingAfter)
 			have := s.writesBy()
@@ -837,8 +843,8 @@ func TestMultiClusterServices(t *testing.T) {
 					want[key] = 2
 				}
 			}
-			if key := "leader resourceexports/status"; have[key]-unexported[key] == 3 {
-				want[key] = 3 // the leader waits as long before it reports Endpoints without their Service
+			if key := "leader resourceexports/status"; have[key]-unexported[key] == 2 {
+				want[key] = 2 // the leader waits as long before it reports Endpoints without their Service
 			}
 		}
 		s.wrote(unexported, want)
@@ -852,21 +858,30 @@ func TestMultiClusterServices(t *testing.T) {
 	})
 }
 
-// atRest returns an error unless all members are at rest, and the leader has judged all exports.
+// exportWrites is how many writes of the controllers one export may cost, with a leader and two members.
+const exportWrites = 15
+
+// atRest returns an error unless all members are at rest, and each export of a Service or its Endpoints has an import
+// or a condition.
 func (s *mcsWorld) atRest(ctx context.Context) error {
 	for id, m := range s.members {
 		if err := m.atRest(ctx); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 	}
-	exports := &mcv1alpha1.ResourceExportList{}
-	if err := s.leader.List(ctx, exports, client.InNamespace(area)); err != nil {
+	exports, imports := &mcv1alpha1.ResourceExportList{}, &mcv1alpha1.ResourceImportList{}
+	if err := errors.Join(s.leader.List(ctx, exports, client.InNamespace(area)),
+		s.leader.List(ctx, imports, client.InNamespace(area))); err != nil {
 		return err
 	}
+	suffixes := map[string]string{multicluster.ServiceKind: multicluster.ServiceSuffix,
+		multicluster.EndpointsKind: multicluster.EndpointsSuffix}
 	for _, re := range exports.Items {
-		judged := re.Spec.Kind == multicluster.ServiceKind || re.Spec.Kind == multicluster.EndpointsKind
-		if judged && len(re.Status.Conditions) == 0 {
-			return fmt.Errorf("ResourceExport %s has no condition", re.Name)
+		suffix, judged := suffixes[re.Spec.Kind]
+		name := multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, suffix)
+		if judged && len(re.Status.Conditions) == 0 &&
+			!slices.ContainsFunc(imports.Items, func(ri mcv1alpha1.ResourceImport) bool { return ri.Name == name }) {
+			return fmt.Errorf("ResourceExport %s has no condition and no import", re.Name)
 		}
 	}
 	return nil

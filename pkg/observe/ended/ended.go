@@ -69,7 +69,7 @@ func Listen(zone uint16, namespace int) (*Events, error) {
 		e.drops, err = e.dropped()
 	}
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("listen to the ends of connections: %w", err)
 	}
 	return e, nil
@@ -175,7 +175,7 @@ func Tracked(zone uint16, namespace int) ([]Connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket for connections: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	flows, err := conn.DumpFilter(conntrack.NewFilter().Zone(zone), nil)
 	if err != nil {
 		return nil, fmt.Errorf("list connections: %w", err)

@@ -142,6 +142,9 @@ func (f *follower) client(ctx context.Context) (*cluster, string, error) {
 		return found, node, nil
 	}
 	if _, err := netip.ParseAddr(f.q.From); err == nil {
+		if node, ok := strings.CutPrefix(f.q.To, "node/"); ok { // a node port: its packets come to that Node
+			return f.atNode(ctx, clusters, node, f.q.part("to"))
+		}
 		return nil, "", fmt.Errorf("%s %s: no Pod has this address: give the Node that its packets come to with %s", from,
 			f.q.From, f.q.part("node"))
 	}

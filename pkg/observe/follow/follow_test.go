@@ -214,6 +214,8 @@ func TestFollow(t *testing.T) {
 			"east-n1 family=ipv4&from=node%2Feast-n1&port=80&protocol=udp&to=shop%2Fweb"},
 		{"from outside", follow.Question{From: "203.0.113.7", Node: "east-n1", To: "10.1.0.5"},
 			"east-n1 from=203.0.113.7&to=10.1.0.5"},
+		{"node port", follow.Question{From: "203.0.113.7", To: "node/east-n1", Port: "30080"},
+			"east-n1 from=203.0.113.7&port=30080&to=node%2Feast-n1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			east.asked = nil

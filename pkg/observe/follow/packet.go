@@ -44,9 +44,9 @@ type PacketAnswer struct {
 	Unwatched []string `json:"unwatched,omitempty"`
 }
 
-// FollowPacket sends the first packet of a connection, and follows it through the switches of all Nodes. Without
+// SendPacket sends the first packet of a connection, and follows it through the switches of all Nodes. Without
 // deliver the Pod at its end does not get it.
-func FollowPacket(ctx context.Context, all []Cluster, q Question, deliver bool) (PacketAnswer, error) {
+func SendPacket(ctx context.Context, all []Cluster, q Question, deliver bool) (PacketAnswer, error) {
 	clusters, err := open(ctx, all)
 	if err != nil {
 		return PacketAnswer{}, err
@@ -135,7 +135,7 @@ func (f *follower) toWatch(ctx context.Context, in *cluster, first api.Hop) (out
 	}
 	path := hops.Follow(ctx, known, in, first, "")
 	return slices.DeleteFunc(out, func(t watchTarget) bool {
-		met := func(h hops.Hop) bool { return h.Cluster == t.cluster.Cluster.Name && h.Node == t.node }
+		met := func(h hops.Hop) bool { return h.Cluster == t.Cluster.Name && h.Node == t.node }
 		for _, g := range t.gateways {
 			if g.Name == t.node {
 				return false
@@ -214,13 +214,13 @@ func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done fun
 				e.Seen.Node = t.node // a Node speaks for itself alone
 				shorten(e.Seen)
 				select {
-				case p.seen <- hops.Sighting{Cluster: t.cluster.Cluster.Name, ID: t.id, PacketSeen: *e.Seen}:
+				case p.seen <- hops.Sighting{Cluster: t.Cluster.Name, ID: t.id, PacketSeen: *e.Seen}:
 				case <-ctx.Done():
 				}
 			})
 			p.mu.Lock()
 			if err != nil && ctx.Err() == nil {
-				p.answer.Unwatched = append(p.answer.Unwatched, fmt.Sprintf("%s/%s: %v", t.cluster.Cluster.Name, t.node, err))
+				p.answer.Unwatched = append(p.answer.Unwatched, fmt.Sprintf("%s/%s: %v", t.Cluster.Name, t.node, err))
 			}
 			p.mu.Unlock()
 			isReady()
@@ -234,8 +234,8 @@ func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done fun
 func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func(api.PacketEvent)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(t.cluster.Timeout, func() {
-		cancel(fmt.Errorf("it was not ready within %s", t.cluster.Timeout))
+	late := time.AfterFunc(t.Timeout, func() {
+		cancel(fmt.Errorf("it was not ready within %s", t.Timeout))
 	})
 	defer late.Stop()
 	reader, writer := io.Pipe()
@@ -350,10 +350,10 @@ func PrintPacket(w io.Writer, a PacketAnswer) error {
 		began := v.Seen[0].At
 		for _, s := range v.Seen {
 			fmt.Fprintf(&b, "   %-8s  %s %s -> %s", s.Point, s.Protocol, s.Src, s.Dst)
-			switch {
-			case s.Point == api.PacketDropped || s.Point == api.PacketRejected:
+			switch s.Point {
+			case api.PacketDropped, api.PacketRejected:
 				fmt.Fprintf(&b, ", in table %s", s.Table)
-			case s.Point == api.PacketIn:
+			case api.PacketIn:
 				fmt.Fprintf(&b, ", from %s", portText(s, s.OuterSrc))
 			default:
 				fmt.Fprintf(&b, ", to %s", portText(s, s.OuterDst))

@@ -42,9 +42,9 @@ func (w *world) packet(node, path string, query url.Values, stdout, stderr io.Wr
 	return 0
 }
 
-// TestFollowPacket sends a packet with real API servers, and follows it through Nodes of two clusters. One Node is
+// TestSendPacket sends a packet with real API servers, and follows it through Nodes of two clusters. One Node is
 // silent.
-func TestFollowPacket(t *testing.T) {
+func TestSendPacket(t *testing.T) {
 	east, west := newWorld(t, "east", "192.0.2.1"), newWorld(t, "west", "192.0.2.2")
 	east.sent = make(chan struct{})
 	west.sent = east.sent
@@ -64,7 +64,7 @@ func TestFollowPacket(t *testing.T) {
 	east.seen = map[string][]api.PacketSeen{"east-n2": {ends(api.PacketIn, "Pod shop/web"), toGateway},
 		"east-n1": {ends(api.PacketIn, "tunnel"), toWest}}
 	west.seen = map[string][]api.PacketSeen{"west-n1": {fromEast, end}}
-	answer, err := follow.FollowPacket(t.Context(), followed(t, east.Cluster, west.Cluster),
+	answer, err := follow.SendPacket(t.Context(), followed(t, east.Cluster, west.Cluster),
 		follow.Question{From: "shop/web", To: "shop/db"}, false)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ Not watched: west/west-n2: `
 		{"the switch chooses the endpoint", follow.Question{From: "shop/web", To: "shop/db", ToCluster: "id-west"}},
 		{"there is no such Pod", follow.Question{From: "shop/nobody", To: "shop/db"}},
 	} {
-		if _, err := follow.FollowPacket(t.Context(), followed(t, east.Cluster, west.Cluster), row.q, false); err == nil ||
+		if _, err := follow.SendPacket(t.Context(), followed(t, east.Cluster, west.Cluster), row.q, false); err == nil ||
 			!strings.Contains(err.Error(), row.want) {
 			t.Errorf("%+v: %v, want %q", row.q, err, row.want)
 		}

@@ -35,7 +35,7 @@ func SendTraceflow(ctx context.Context, all []Cluster, q Question) (PacketAnswer
 			q.Protocol = "icmp"
 		}
 	}
-	return FollowPacket(ctx, all, q, false)
+	return SendPacket(ctx, all, q, false)
 }
 
 // pings reports whether the destination is no Service.

@@ -31,7 +31,8 @@ func ParseCollector(text string) (Collector, error) {
 		return Collector{}, fmt.Errorf("has %q: %s; give HOST:PORT:PROTOCOL, such as 192.0.2.7:4739:tls", text,
 			fmt.Sprintf(format, args...))
 	}
-	host, rest, bracket := text, "", strings.HasPrefix(text, "[")
+	var host, rest string
+	bracket := strings.HasPrefix(text, "[")
 	if bracket {
 		var ok bool
 		if host, rest, ok = strings.Cut(text[1:], "]"); !ok || !strings.HasPrefix(rest, ":") {

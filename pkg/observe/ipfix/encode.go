@@ -95,8 +95,9 @@ type policyOf struct {
 	kind, action          uint8
 }
 
-func text(enterprise uint32, name string, of func(*prepared) string) element {
-	return element{name, enterprise, func(v entities.InfoElementWithValue, f *prepared) { v.SetStringValue(cut(of(f))) }}
+// text returns an element with text. All of them are in the registry of enterprise 56506.
+func text(name string, of func(*prepared) string) element {
+	return element{name, antrea, func(v entities.InfoElementWithValue, f *prepared) { v.SetStringValue(cut(of(f))) }}
 }
 
 func number8(enterprise uint32, name string, of func(*prepared) uint8) element {
@@ -151,14 +152,14 @@ func elementsOf(six bool) []element {
 		number64(reverse, "reverseOctetTotalCount", func(f *prepared) uint64 { return f.Received.Bytes }),
 		number64(reverse, "reversePacketDeltaCount", func(f *prepared) uint64 { return f.ReceivedDelta.Packets }),
 		number64(reverse, "reverseOctetDeltaCount", func(f *prepared) uint64 { return f.ReceivedDelta.Bytes }),
-		text(antrea, "sourcePodName", func(f *prepared) string { return f.From.Pod }),
-		text(antrea, "sourcePodNamespace", func(f *prepared) string { return f.From.Namespace }),
-		text(antrea, "sourceNodeName", func(f *prepared) string { return f.From.Node }),
-		text(antrea, "destinationPodName", func(f *prepared) string { return f.To.Pod }),
-		text(antrea, "destinationPodNamespace", func(f *prepared) string { return f.To.Namespace }),
-		text(antrea, "destinationNodeName", func(f *prepared) string { return f.To.Node }),
+		text("sourcePodName", func(f *prepared) string { return f.From.Pod }),
+		text("sourcePodNamespace", func(f *prepared) string { return f.From.Namespace }),
+		text("sourceNodeName", func(f *prepared) string { return f.From.Node }),
+		text("destinationPodName", func(f *prepared) string { return f.To.Pod }),
+		text("destinationPodNamespace", func(f *prepared) string { return f.To.Namespace }),
+		text("destinationNodeName", func(f *prepared) string { return f.To.Node }),
 		number16(antrea, "destinationServicePort", func(f *prepared) uint16 { return f.askedPort }),
-		text(antrea, "destinationServicePortName", func(f *prepared) string { return f.Service }),
+		text("destinationServicePortName", func(f *prepared) string { return f.Service }),
 	}
 	for _, d := range []struct {
 		word string
@@ -168,25 +169,25 @@ func elementsOf(six bool) []element {
 		{"egress", func(f *prepared) *policyOf { return &f.egress }},
 	} {
 		out = append(out,
-			text(antrea, d.word+"NetworkPolicyName", func(f *prepared) string { return d.of(f).name }),
-			text(antrea, d.word+"NetworkPolicyNamespace", func(f *prepared) string { return d.of(f).namespace }),
+			text(d.word+"NetworkPolicyName", func(f *prepared) string { return d.of(f).name }),
+			text(d.word+"NetworkPolicyNamespace", func(f *prepared) string { return d.of(f).namespace }),
 			number8(antrea, d.word+"NetworkPolicyType", func(f *prepared) uint8 { return d.of(f).kind }),
-			text(antrea, d.word+"NetworkPolicyRuleName", func(f *prepared) string { return d.of(f).rule }),
+			text(d.word+"NetworkPolicyRuleName", func(f *prepared) string { return d.of(f).rule }),
 			number8(antrea, d.word+"NetworkPolicyRuleAction", func(f *prepared) uint8 { return d.of(f).action }))
 	}
 	none := func(*prepared) string { return "" }
 	return append(out,
-		text(antrea, "tcpState", none),
+		text("tcpState", none),
 		number8(antrea, "flowType", (*prepared).flowType),
-		text(antrea, "egressName", none),
-		text(antrea, "egressIP", none),
-		text(antrea, "appProtocolName", none),
-		text(antrea, "httpVals", none),
-		text(antrea, "egressNodeName", none),
+		text("egressName", none),
+		text("egressIP", none),
+		text("appProtocolName", none),
+		text("httpVals", none),
+		text("egressNodeName", none),
 		address(antrea, "destinationCluster"+family, func(f *prepared) net.IP { return f.asked }),
-		text(antrea, "sourcePodLabels", func(f *prepared) string { return clusterLabel(f.From) }),
-		text(antrea, "destinationPodLabels", func(f *prepared) string { return clusterLabel(f.To) }),
-		text(antrea, "clusterId", func(f *prepared) string { return f.encoder.cluster }),
+		text("sourcePodLabels", func(f *prepared) string { return clusterLabel(f.From) }),
+		text("destinationPodLabels", func(f *prepared) string { return clusterLabel(f.To) }),
+		text("clusterId", func(f *prepared) string { return f.encoder.cluster }),
 		number8(0, "flowDirection", (*prepared).direction),
 	)
 }
@@ -384,7 +385,7 @@ func (e *Encoder) prepare(p *prepared) (*template, error) {
 			action = actionReject
 		}
 		switch denied := policyText(p.Rule, action); {
-		case p.Rule == nil && p.Record.Reason != record.Isolated:
+		case p.Rule == nil && p.Reason != record.Isolated:
 		case strings.HasPrefix(p.Table, "Egress"):
 			denied.action = action
 			p.egress = denied

@@ -37,7 +37,7 @@ func (v View) Show(r *Record) *Record {
 	if !from || !to {
 		out.Way = ""
 	}
-	if node := r.Node; !(from && r.From.Node == node) && !(to && r.To.Node == node) {
+	if node := r.Node; (!from || r.From.Node != node) && (!to || r.To.Node != node) {
 		out.Node = ""
 	}
 	v.hidePolicies(&out)

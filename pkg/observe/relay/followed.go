@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,7 +45,7 @@ func (f followed) Ask(ctx context.Context, node, path string, query url.Values) 
 	defer body.Close()
 	answer, err := io.ReadAll(io.LimitReader(body, maxHop))
 	if err != nil {
-		return nil, fmt.Errorf("Node %s: read the answer for %s: %w", node, path, err)
+		return nil, unread(node, path, err)
 	}
 	return answer, nil
 }
@@ -57,7 +58,7 @@ func (f followed) Stream(ctx context.Context, node, path string, query url.Value
 	}
 	defer body.Close()
 	if _, err := io.Copy(w, body); err != nil {
-		return fmt.Errorf("Node %s: read the answer for %s: %w", node, path, err)
+		return unread(node, path, err)
 	}
 	return nil
 }
@@ -83,13 +84,18 @@ func (f followed) get(ctx context.Context, node, path string, query url.Values) 
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxRefusal))
 	if err != nil {
-		return nil, fmt.Errorf("Node %s: read the answer for %s: %w", node, path, err)
+		return nil, unread(node, path, err)
 	}
 	var refused api.Error
 	if json.Unmarshal(text, &refused) != nil || refused.Error == "" {
 		refused.Error = strings.TrimSpace(string(text))
 	}
-	return nil, refusal{fmt.Errorf("Node %s: %s", node, refused.Error)}
+	return nil, refusal{errors.New("Node " + node + ": " + refused.Error)}
+}
+
+// unread is the error of a Node's answer that ends early.
+func unread(node, path string, err error) error {
+	return fmt.Errorf("%s: read the answer for %s: %w", "Node "+node, path, err)
 }
 
 // refusal is the error of an agent. It wraps follow.ErrRefused.

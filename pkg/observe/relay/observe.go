@@ -134,7 +134,7 @@ func (r *reviewer) view(ctx context.Context, u user, namespaces []string) (recor
 	err := denied(u, need)
 	if len(namespaces) == 0 {
 		err = denied(u, flowsAccess)
-		err.(*failure).text += ", or name Namespaces in which you have it with --namespace"
+		err.text += ", or name Namespaces in which you have it with --namespace"
 	}
 	return record.View{}, err
 }

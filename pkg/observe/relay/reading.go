@@ -63,7 +63,7 @@ func (a *reading) run(ctx context.Context) {
 	for a.question.Follow || a.open > 0 {
 		select {
 		case <-ctx.Done():
-			if a.question.Follow || ctx.Err() != context.DeadlineExceeded { //nolint:errorlint // as context documents
+			if a.question.Follow || ctx.Err() != context.DeadlineExceeded {
 				return
 			}
 			a.finish()

@@ -198,7 +198,7 @@ func (r *reviewer) may(ctx context.Context, u user, a api.Access, name string) (
 }
 
 // denied returns the answer to a user who lacks a right.
-func denied(u user, a api.Access) error {
+func denied(u user, a api.Access) *failure {
 	f := &failure{status: http.StatusForbidden, need: &a}
 	f.text = u.Username + " may not " + a.Verb + " " + a.Resource + " of " + a.Group
 	if a.Namespace != "" {

@@ -8,7 +8,6 @@ package reverse
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +18,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 const (
@@ -62,13 +59,46 @@ func Serve(ctx context.Context, conn net.Conn, host, token string, handler http.
 		return err
 	}
 	opened()
-	server := &http2.Server{MaxConcurrentStreams: streams, WriteByteTimeout: writeLimit}
-	server.ServeConn(&buffered{conn, in}, &http2.ServeConnOpts{
-		Context: ctx, Handler: handler,
-		BaseConfig: &http.Server{MaxHeaderBytes: maxHeader, ErrorLog: quiet()},
-	})
+	server := &http.Server{Handler: handler, ErrorLog: quiet(), Protocols: onlyHTTP2(),
+		MaxHeaderBytes:    maxHeader,
+		ReadHeaderTimeout: upgradeLimit, // of the preface of HTTP/2
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams, WriteByteTimeout: writeLimit},
+		BaseContext:       func(net.Listener) context.Context { return ctx }}
+	if err := server.Serve(newOne(&buffered{conn, in})); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("serve HTTP/2: %w", err)
+	}
 	return nil
 }
+
+// onlyHTTP2 has both sides begin HTTP/2 at once. net/http does not see the TLS of these connections.
+func onlyHTTP2() *http.Protocols {
+	p := &http.Protocols{}
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// one is a listener with one connection. The next Accept returns io.EOF when this connection has ended.
+type one struct {
+	conns chan net.Conn
+	*closing
+}
+
+func newOne(conn net.Conn) *one {
+	o := &one{make(chan net.Conn, 1), &closing{Conn: conn, done: make(chan struct{})}}
+	o.conns <- o.closing
+	return o
+}
+
+func (o *one) Accept() (net.Conn, error) {
+	select {
+	case c := <-o.conns:
+		return c, nil
+	case <-o.done:
+		return nil, io.EOF
+	}
+}
+
+func (o *one) Addr() net.Addr { return o.LocalAddr() }
 
 // upgrade sends the first request and reads its answer.
 func upgrade(conn net.Conn, host, token string) (*bufio.Reader, error) {
@@ -105,14 +135,6 @@ type buffered struct {
 
 func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
 
-// ConnectionState lets HTTP/2 check TLS.
-func (b *buffered) ConnectionState() tls.ConnectionState {
-	if c, ok := b.Conn.(*tls.Conn); ok {
-		return c.ConnectionState()
-	}
-	return tls.ConnectionState{Version: tls.VersionTLS13, HandshakeComplete: true}
-}
-
 // Asks reports whether a request is the first of a Node.
 func Asks(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.Header.Get("Upgrade") == protocol
@@ -120,7 +142,7 @@ func Asks(r *http.Request) bool {
 
 // Conn is the relay's side of a connection. Any number of requests use it at a time.
 type Conn struct {
-	*http2.ClientConn
+	*http.ClientConn
 	done chan struct{}
 }
 
@@ -159,16 +181,12 @@ func begin(conn net.Conn, both *bufio.ReadWriter) (*Conn, error) {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	base := &http.Transport{HTTP2: &http.HTTP2Config{
-		MaxReceiveBufferPerStream: receiveStream, MaxReceiveBufferPerConnection: receiveConn, WriteByteTimeout: writeLimit,
-	}}
-	transport, err := http2.ConfigureTransports(base)
-	if err != nil {
-		return nil, err
-	}
-	transport.MaxHeaderListSize, transport.DisableCompression, transport.StrictMaxConcurrentStreams = maxHeader, true, true
 	done := make(chan struct{})
-	client, err := transport.NewClientConn(&closing{Conn: conn, done: done})
+	transport := &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: maxHeader, Protocols: onlyHTTP2(),
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: receiveStream, MaxReceiveBufferPerConnection: receiveConn,
+			WriteByteTimeout: writeLimit, StrictMaxConcurrentRequests: true},
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return &closing{Conn: conn, done: done}, nil }}
+	client, err := transport.NewClientConn(context.Background(), "http", "node:80") // dialing returns conn
 	if err != nil {
 		return nil, fmt.Errorf("begin HTTP/2: %w", err)
 	}

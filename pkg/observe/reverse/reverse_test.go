@@ -1,6 +1,7 @@
 package reverse
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tombolo-net/tombolo/test/leaks"
@@ -88,6 +90,9 @@ func TestServe(t *testing.T) {
 			t.Fatalf("the Node answers %q, %v", text, err)
 		}
 	}
+	if have := c.Available() + c.InFlight(); have != streams {
+		t.Errorf("the Node takes %d questions at a time, want %d", have, streams)
+	}
 	close(release)
 	if text := <-slow; text != "slow" {
 		t.Errorf("the slow answer is %q", text)
@@ -126,6 +131,25 @@ func TestRelayEnds(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the Node's side does not see the end")
 	}
+}
+
+// TestSilentRelay has a relay take a connection and send nothing. The Node ends the connection after the limit.
+func TestSilentRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		relay, node := net.Pipe()
+		defer relay.Close()
+		go func() {
+			if _, err := http.ReadRequest(bufio.NewReader(relay)); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(relay, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n")
+		}()
+		began := time.Now()
+		err := Serve(t.Context(), node, "node", "good", http.NotFoundHandler(), func() {})
+		if took := time.Since(began); err != nil || took != upgradeLimit {
+			t.Errorf("the Node's side ends after %s with %v, want the end after %s", took, err, upgradeLimit)
+		}
+	})
 }
 
 // TestRefused shows a wrong token, and asks for no upgrade.

@@ -11,6 +11,7 @@ import (
 
 // Traced is what ofproto/trace has found about a packet in the bridge that it came into.
 type Traced struct {
+	// Steps are the flows that the packet has met. A Traced of ParseTrace has one or more.
 	Steps  []TracedStep
 	Groups []TracedGroup
 	// Protocol is the word for the packet's protocol, such as tcp or icmp6. Fields are the packet's at its end, as
@@ -21,7 +22,7 @@ type Traced struct {
 	// came from.
 	Output uint32
 	Back   bool
-	// Userdata are the texts with which it was sent to the controller.
+	// Userdata are the texts with which it was sent to the controller, or copies of it were. A text may be empty.
 	Userdata []string
 	// Dropped is set if the datapath drops it in the end. Unroutable is set if the host has no route to a tunnel's end.
 	Dropped, Unroutable bool
@@ -43,18 +44,21 @@ type TracedGroup struct {
 	Chosen bool
 }
 
+// Last returns the last flow that the packet has met.
+func (t Traced) Last() TracedStep { return t.Steps[len(t.Steps)-1] }
+
 var (
 	stepLine    = regexp.MustCompile(`^ *(\d+)\. (?:(.*?),? ?\bpriority (\d+)(?:, cookie 0x([0-9a-f]+))?|No match.*)$`)
 	bridgeLine  = regexp.MustCompile(`^bridge\("([^"]+)"\)`)
 	flowLine    = regexp.MustCompile(`^Flow: (.*)$`)
-	setLine     = regexp.MustCompile(`^ +(?:set_field|load):([^/\s]+)->([a-z0-9_]+)$`)
-	keyLine     = regexp.MustCompile(`-> NXM_NX_TUN_ID\[[^]]*\] is now (0x[0-9a-f]+)`)
+	finalLine   = regexp.MustCompile(`^Final flow: (.*,.*)$`)
 	groupLine   = regexp.MustCompile(`^ +group:(\d+)$`)
 	bucketLine  = regexp.MustCompile(`-> using bucket (\d+)`)
 	outputLine  = regexp.MustCompile(`-> output port is (\d+)`)
 	portLine    = regexp.MustCompile(`^ +output:(\d+)$`)
-	userLine    = regexp.MustCompile(`^ +controller\(.*userdata=([0-9a-f.]+)`)
-	remarkLine  = regexp.MustCompile(`>> (.*?)(?: <<<*)?$|-> (skipping output.*|no live bucket.*|neighbor cache miss.*)`)
+	askLine     = regexp.MustCompile(`^ +(?:controller\((?:.*\buserdata=([0-9a-f.]+))?|CONTROLLER\b)`)
+	remarkLine  = regexp.MustCompile(`>> (.*?)(?: <<<*)?$|-> (.*skipping output.*|no live bucket.*|neighbor cache miss.*)`)
+	unsentText  = regexp.MustCompile(`skipping output|^Nonexistent output port`)
 	actionsLine = regexp.MustCompile(`^Datapath actions: (.*)$`)
 )
 
@@ -62,14 +66,9 @@ var (
 // new destination of the tunnel for the former one. The datapath does not.
 const ownAddress = "Not tunneling to our own address"
 
-// fieldNames has the names that flows have for fields, by their names in actions.
-var fieldNames = map[string]string{
-	"eth_src": "dl_src", "eth_dst": "dl_dst", "ip_src": "nw_src", "ip_dst": "nw_dst", "ip_ttl": "nw_ttl",
-	"tcp_src": "tp_src", "tcp_dst": "tp_dst", "udp_src": "tp_src", "udp_dst": "tp_dst",
-}
-
 // protocolWords are the words for protocols in flows.
-var protocolWords = []string{"tcp", "tcp6", "udp", "udp6", "sctp", "sctp6", "icmp", "icmp6", "ip", "ipv6", "arp"}
+var protocolWords = []string{"tcp", "tcp6", "udp", "udp6", "sctp", "sctp6", "icmp", "icmp6", "igmp", "ip", "ipv6",
+	"arp", "rarp"}
 
 // ParseTrace reads the text of ofproto/trace. Each passage of connection tracking goes on with the packet, and the end
 // of the last one counts.
@@ -78,27 +77,40 @@ func ParseTrace(text string) (Traced, error) {
 	for line := range strings.Lines(text) {
 		t.line(strings.TrimRight(line, "\n"))
 	}
-	if len(t.Steps) == 0 || t.Protocol == "" {
+	if len(t.Steps) == 0 || !t.seen {
 		return t.Traced, fmt.Errorf("ofproto/trace answers without a table or a flow: %q", text)
 	}
 	return t.Traced, nil
 }
 
-// traceReader reads lines.
+// traceReader reads lines. A passage begins with the packet's flow, and then names the bridge.
 type traceReader struct {
 	Traced
-	first, bridge string
+	first   string // the bridge that the packet came into
+	bridge  string // of the line, empty at the beginning of a passage
+	passage string // the bridge of the passage
+	came    string // the packet's flow at the beginning of the passage
+	seen    bool   // the flow of a passage through the first bridge
+	// bucket has the changes of fields since a bucket of a group was chosen in this passage. The final flow is without
+	// them.
+	bucket   []change
+	inBucket bool
 }
 
 func (t *traceReader) line(line string) {
 	if m := bridgeLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-		if t.bridge = m[1]; t.first == "" {
-			t.first = t.bridge
-		}
+		t.enter(m[1])
 		return
 	}
 	if m := flowLine.FindStringSubmatch(line); m != nil {
-		t.flow(m[1])
+		t.came, t.bridge, t.passage = m[1], "", ""
+		return
+	}
+	if m := finalLine.FindStringSubmatch(line); m != nil && t.passage == t.first {
+		t.read(m[1])
+		for _, c := range t.bucket {
+			c.apply(t.Fields)
+		}
 		return
 	}
 	if m := actionsLine.FindStringSubmatch(line); m != nil {
@@ -119,11 +131,37 @@ func (t *traceReader) line(line string) {
 	t.action(line)
 }
 
+// enter goes on in a bridge. A passage that begins in another bridge than the first one is of the packet of a tunnel.
+func (t *traceReader) enter(bridge string) {
+	begins := t.bridge == ""
+	t.bridge = bridge
+	if t.first == "" {
+		t.first = bridge
+	}
+	if !begins {
+		return
+	}
+	if t.passage = bridge; bridge == t.first {
+		t.flow()
+	}
+}
+
 // flow reads the packet as it comes, or goes on after connection tracking.
-func (t *traceReader) flow(text string) {
+func (t *traceReader) flow() {
+	key, keyed := t.Fields["tun_id"]
 	clear(t.Fields)
 	t.Output, t.Back, t.Unroutable, t.Remarks = 0, false, false, nil
-	for _, f := range strings.Split(text, ",") {
+	t.bucket, t.inBucket, t.seen = nil, false, t.came != ""
+	t.read(t.came)
+	// A flow does not show a key that an action has set.
+	if t.Fields["tun_id"] == "" && t.Fields["recirc_id"] != "" && keyed {
+		t.Fields["tun_id"] = key
+	}
+}
+
+// read takes the fields of a flow. Fields that it does not have stay.
+func (t *traceReader) read(flow string) {
+	for f := range strings.SplitSeq(flow, ",") {
 		k, v, ok := strings.Cut(f, "=")
 		switch {
 		case ok:
@@ -151,33 +189,27 @@ func (t *traceReader) action(line string) {
 		n, _ := strconv.ParseUint(m[1], 10, 32)
 		return uint32(n)
 	}
-	if m := setLine.FindStringSubmatch(line); m != nil {
-		name := m[2]
-		if known := fieldNames[name]; known != "" {
-			name = known
+	if c, ok := changeOf(line); ok {
+		c.apply(t.Fields)
+		if t.inBucket {
+			t.bucket = append(t.bucket, c)
 		}
-		t.Fields[name] = m[1]
-	} else if m := keyLine.FindStringSubmatch(line); m != nil {
-		t.Fields["tun_id"] = m[1]
 	} else if m := groupLine.FindStringSubmatch(line); m != nil {
 		t.Groups = append(t.Groups, TracedGroup{ID: number(m)})
 	} else if m := bucketLine.FindStringSubmatch(line); m != nil && len(t.Groups) > 0 {
 		last := &t.Groups[len(t.Groups)-1]
-		last.Bucket, last.Chosen = number(m), true
+		last.Bucket, last.Chosen, t.inBucket = number(m), true, true
 	} else if m := outputLine.FindStringSubmatch(line); m != nil {
 		t.Output = number(m)
 	} else if m := portLine.FindStringSubmatch(line); m != nil {
 		t.Output = number(m)
-	} else if m := userLine.FindStringSubmatch(line); m != nil {
-		if user, err := hex.DecodeString(strings.ReplaceAll(m[1], ".", "")); err == nil {
-			t.Userdata = append(t.Userdata, string(user))
-		}
+	} else if m := askLine.FindStringSubmatch(line); m != nil {
+		user, _ := hex.DecodeString(strings.ReplaceAll(m[1], ".", ""))
+		t.Userdata = append(t.Userdata, string(user))
+	} else if m := remarkLine.FindStringSubmatch(line); m != nil && unsentText.MatchString(m[1]+m[2]) {
+		t.Output = 0
 	}
 	switch strings.TrimSpace(line) {
-	case "dec_ttl":
-		if n, err := strconv.Atoi(t.Fields["nw_ttl"]); err == nil {
-			t.Fields["nw_ttl"] = strconv.Itoa(max(0, n-1))
-		}
 	case "IN_PORT", "in_port":
 		t.Back = true
 	}

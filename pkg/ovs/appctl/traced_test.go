@@ -1,6 +1,8 @@
 package appctl
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -89,6 +91,8 @@ func TestParseTrace(t *testing.T) {
 			func(t Traced) bool {
 				return t.Unroutable && cmp.Equal(t.Remarks, []string{"native tunnel routing failed"})
 			}},
+		{"not sent", head + "    output:1\n     -> skipping output to input port\n",
+			func(t Traced) bool { return t.Output == 0 && len(t.Remarks) == 1 }},
 		{"passed on", head + "    output:5\n     >> Not tunneling to our own address\n",
 			func(t Traced) bool { return t.Output == 5 && t.Remarks == nil }},
 		{"by number", head + "    output:7\n", func(t Traced) bool { return t.Output == 7 }},
@@ -98,9 +102,52 @@ func TestParseTrace(t *testing.T) {
 			t.Errorf("%s: %+v, %v", row.name, have, err)
 		}
 	}
+	// The uplink's bridge goes on with the packet of the tunnel after it has chosen a link.
+	again := strings.TrimSuffix(tracedText, "\n") + `,recirc(0x4)
+
+Flow: recirc_id=0x4,udp,in_port=LOCAL,nw_src=192.168.78.101,nw_dst=192.168.78.102,tp_dst=6081
+
+bridge("br-phy")
+----------------
+ 0. priority 0
+    output:1
+
+Final flow: udp,nw_dst=192.168.78.102
+Datapath actions: 1
+`
+	if have, err = ParseTrace(again); err != nil || !cmp.Equal(want, have) {
+		t.Errorf("through two links: %v, (-want +have):\n%s", err, cmp.Diff(want, have))
+	}
 	for _, text := range []string{"", "no such bridge", "Flow: tcp\n", "bridge(\"b\")\n 0. priority 0\n"} {
 		if have, err := ParseTrace(text); err == nil {
 			t.Errorf("%q: %+v", text, have)
 		}
 	}
+}
+
+// FuzzParseTrace finds no answer that the reader fails at otherwise than with an error.
+func FuzzParseTrace(f *testing.F) {
+	f.Add(tracedText)
+	files, err := filepath.Glob("testdata/*.trace")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no answers in testdata: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		have, err := ParseTrace(text)
+		if err == nil && have.Last().Table > 254 && !strings.Contains(text, "255. ") {
+			t.Errorf("table %d", have.Last().Table)
+		}
+		for name, value := range have.Fields {
+			if len(value) > len(text)+39 { // a MAC or an address may be written for a shorter number
+				t.Errorf("%s has %d bytes of a text of %d", name, len(value), len(text))
+			}
+		}
+	})
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tombolo-net/tombolo/test/child"
 )
 
 // Switch is one Open vSwitch.
@@ -67,7 +69,7 @@ func Start(t testing.TB, args ...string) *Switch {
 	if System() {
 		s.args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == Dummy || arg == Userspace })
 		if slices.Contains(args, Dummy) {
-			s.netns = newNamespace(t)
+			s.netns = fmt.Sprintf("/proc/%d/ns/net", child.Namespace(t))
 		}
 	}
 	t.Cleanup(func() {
@@ -115,7 +117,7 @@ func (s *Switch) StartDatabase() {
 	s.database = s.start("ovsdb-server", filepath.Join(s.dir, "conf.db"),
 		"--remote=punix:"+filepath.Join(s.dir, "db.sock"))
 	s.Eventually("ovsdb-server answers", func() error {
-		return s.command("ovsdb-client", "list-dbs", s.Endpoint()).Run()
+		return child.Run(s.command("ovsdb-client", "list-dbs", s.Endpoint()))
 	})
 }
 
@@ -131,7 +133,7 @@ func (s *Switch) StartDaemon() {
 	}
 	s.daemon = s.start(name, args...)
 	s.Eventually("ovs-vswitchd answers", func() error {
-		return s.command("ovs-appctl", "version").Run()
+		return child.Run(s.command("ovs-appctl", "version"))
 	})
 	s.Vsctl("--timeout=60", "set", "Open_vSwitch", ".", "external_ids:started="+fmt.Sprint(s.daemon.Process.Pid))
 }
@@ -150,6 +152,15 @@ func (s *Switch) Vsctl(args ...string) string {
 func (s *Switch) Appctl(args ...string) string {
 	s.t.Helper()
 	return s.run("ovs-appctl", args...)
+}
+
+// Device makes a network device for a port that is added under this name. Only the kernel's
+// datapath needs it: the dummy one has a device for every port.
+func (s *Switch) Device(name string) {
+	s.t.Helper()
+	if s.netns != "" {
+		s.run("nsenter", "--net="+s.netns, "ip", "link", "add", name, "type", "dummy")
+	}
 }
 
 // Eventually fails the test when f still returns an error after Timeout.
@@ -179,7 +190,6 @@ func Eventually(t testing.TB, what string, f func() error) {
 func (s *Switch) command(name string, args ...string) *exec.Cmd {
 	c := exec.Command(name, args...)
 	c.Env = append(os.Environ(), "OVS_RUNDIR="+s.dir, "OVS_DBDIR="+s.dir, "OVS_LOGDIR="+s.dir)
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return c
 }
 
@@ -189,7 +199,7 @@ func (s *Switch) run(name string, args ...string) string {
 	var out, complaints bytes.Buffer
 	c := s.command(name, args...)
 	c.Stdout, c.Stderr = &out, &complaints
-	if err := c.Run(); err != nil {
+	if err := child.Run(c); err != nil {
 		s.t.Fatalf("%s %q: %v: %s%s", name, args, err, &out, &complaints)
 	}
 	return strings.TrimRight(out.String(), "\n")
@@ -199,7 +209,7 @@ func (s *Switch) run(name string, args ...string) string {
 func (s *Switch) start(name string, args ...string) *exec.Cmd {
 	s.t.Helper()
 	c := s.command(name, append(args, "--no-chdir", "--pidfile", "--log-file", "--verbose=console:off")...)
-	if err := c.Start(); err != nil {
+	if err := child.Start(c); err != nil {
 		s.t.Fatalf("start %s: %v", name, err)
 	}
 	return c

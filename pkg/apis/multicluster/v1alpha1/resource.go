@@ -214,7 +214,8 @@ type ResourceExportConditionType string
 
 // Conditions of a ResourceExport.
 const (
-	// ResourceExportSucceeded: the export is part of a ResourceImport.
+	// ResourceExportSucceeded: the export is part of a ResourceImport. If there is nothing to report, exports of Services
+	// and Endpoints by Tombolo's members have no condition.
 	ResourceExportSucceeded ResourceExportConditionType = "Succeeded"
 	// ResourceExportFailure: the export is not part of a ResourceImport. The message has the reason.
 	ResourceExportFailure ResourceExportConditionType = "Failure"
@@ -238,7 +239,7 @@ type ResourceExportCondition struct {
 
 // ResourceExportStatus has the leader's result for an export.
 type ResourceExportStatus struct {
-	// Conditions of the export: Succeeded and Failure.
+	// Conditions of the export: Succeeded and Failure. An export that is imported as a whole may have no condition.
 	Conditions []ResourceExportCondition `json:"conditions,omitempty"`
 }
 

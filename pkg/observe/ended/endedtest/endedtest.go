@@ -74,7 +74,7 @@ func Forget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	if err := c.Flush(); err != nil {
 		t.Fatalf("forget all connections: %v", err)
 	}
