@@ -145,10 +145,12 @@ func TestHop(t *testing.T) {
 }
 
 // TestHopToSeveralGateways follows a packet to a cluster with two Gateways, of which the switch chooses one by a hash.
+// Here the ways are not up, and the first one is taken. TestDemo has both up.
 func TestHopToSeveralGateways(t *testing.T) {
 	a := newAsked(t)
 	a.join(ownName)
 	west := a.world.imports["west"].DeepCopy()
+	west.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways}
 	west.Spec.GatewayInfos = append(west.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: "192.168.77.102"})
 	a.world.imports["west"] = west
 	a.settle()
@@ -161,6 +163,10 @@ func TestHopToSeveralGateways(t *testing.T) {
 		}
 		if next := list.Hops[0].End.Next; next == nil || !strings.HasPrefix(next.Gateway, "192.168.77.10") {
 			t.Errorf("%s: %s, want one of the Gateways of west\n%s", query, hopText(list.Hops[0]), list.Hops[0].Output)
+		}
+		if !strings.HasPrefix(list.Hops[0].Packet, hashed) {
+			t.Errorf("%s: the packet %s has no hash: ofproto/trace does not follow it where a hash is computed", query,
+				list.Hops[0].Packet)
 		}
 	}
 }

@@ -40,6 +40,7 @@ func TestDemo(t *testing.T) {
 	if err := d.run(ctx); err != nil {
 		t.Fatal(err)
 	}
+	traced(ctx, t, d)
 	if err := d.world.InstallWireGuard(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +52,22 @@ func TestDemo(t *testing.T) {
 	takenDown(ctx, t, d)
 	guide(ctx, t, d)
 	replace(ctx, t, d)
+}
+
+// traced follows a packet of a tenant to the other cluster, whose two Gateways are chosen by a hash.
+func traced(ctx context.Context, t *testing.T, d *demo) {
+	t.Helper()
+	contexts := d.world.Lab.Cluster("east").Kubeconfig() + "," + d.world.Lab.Cluster("west").Kubeconfig()
+	for _, to := range []struct{ pod, cluster, want string }{
+		{"blue/web", "test-cluster-west", "=> delivered to Pod blue/web"},
+		{"default/nginx", "test-cluster-west", "=> "},
+	} {
+		out, err := d.world.Lab.Tool(ctx, "east", "tombolo", "trace", "--context", contexts, "--from", "blue/web",
+			"--from-cluster", "test-cluster-east", "--to", to.pod, "--to-cluster", to.cluster, "--port", "8080")
+		if err != nil || strings.Count(out, to.want) != 2 {
+			t.Errorf("%v: want %q over both versions of IP:\n%s", err, to.want, out)
+		}
+	}
 }
 
 // takenDown plans the set-up again, which joins nothing, and takes the ClusterSet down. Then no controller and no
