@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tombolo-net/tombolo/build/words"
 )
 
 // maxColumns is the most columns of a line. A tab is one.
@@ -82,7 +84,7 @@ func checkMarkdown(text string, add func(line int, found, instead string)) {
 			continue
 		}
 		if !inCode {
-			found, instead := badWord(quoted.ReplaceAllString(strings.TrimSpace(line), ""))
+			found, instead := words.Bad(quoted.ReplaceAllString(strings.TrimSpace(line), ""))
 			add(number, found, instead)
 		}
 	}
@@ -100,14 +102,14 @@ func checkGo(path string, text []byte, add func(line int, found, instead string)
 			start := set.Position(comment.Pos()).Line
 			for i, line := range strings.Split(comment.Text, "\n") {
 				line = strings.TrimSpace(strings.TrimLeft(strings.TrimSuffix(line, "*/"), "/*"))
-				found, instead := badWord(quoted.ReplaceAllString(line, ""))
+				found, instead := words.Bad(quoted.ReplaceAllString(line, ""))
 				add(start+i, found, instead)
 			}
 		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		for _, name := range declared(n) {
-			found, instead := badName(name.Name)
+			found, instead := words.BadName(name.Name)
 			add(set.Position(name.Pos()).Line, found, instead)
 		}
 		return true

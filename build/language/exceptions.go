@@ -67,7 +67,7 @@ func lowered(allowed, have map[string]count) map[string]count {
 
 func writeExceptions(path string, list map[string]count) error {
 	var b strings.Builder
-	b.WriteString("# Lines that are longer than 120 columns, lines with words of the list (words.go), file.\n")
+	b.WriteString("# Lines that are longer than 120 columns, lines with words of the list (build/words), file.\n")
 	b.WriteString("# The numbers only fall: go run ./build/language -shrink\n")
 	for _, file := range slices.Sorted(maps.Keys(list)) {
 		fmt.Fprintf(&b, "%d %d %s\n", list[file].columns, list[file].words, file)

@@ -1,5 +1,5 @@
 // Command language checks the columns and words of Go and Markdown files. Lines have at most 120 columns. Comments,
-// declared names and documents avoid the listed words (words.go).
+// declared names and documents avoid the listed words (build/words).
 //
 // Files that are older than the check have exceptions: build/language/exceptions has the number of long lines and the
 // number of lines with such words that each of them may have. The numbers only fall: -shrink lowers them to what the

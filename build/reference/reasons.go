@@ -1,172 +1,129 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"go/ast"
-	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	// These programs and pages declare all reasons, by themselves or in packages that they import.
+	_ "github.com/tombolo-net/tombolo/pkg/agent"
+	_ "github.com/tombolo-net/tombolo/pkg/cluster/externalip"
+	_ "github.com/tombolo-net/tombolo/pkg/cluster/policystatus"
+	_ "github.com/tombolo-net/tombolo/pkg/cluster/tenants"
+	_ "github.com/tombolo-net/tombolo/pkg/cluster/warnings"
+	_ "github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+	_ "github.com/tombolo-net/tombolo/pkg/multicluster/member"
+	_ "github.com/tombolo-net/tombolo/pkg/observe/ui"
+
+	"github.com/tombolo-net/tombolo/build/words"
+	registry "github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
-// reason is one reason of a condition, an Event or a Problem, about an object.
-type reason struct{ name, object, cause, remedy string }
-
 // reasons writes the page of reasons.
-func reasons(root string, p *page) error {
-	all, err := packages(root)
-	if err != nil {
-		return err
-	}
+func reasons(_ string, p *page) error {
 	p.prose("A *Problem* is a part of an object that has no effect. `tombolo get status` lists the Problems of a " +
 		"Node, and its metric is `tombolo_agent_problems`. Controllers write conditions and Events. The message " +
 		"has the field, the values and the remedy for the case at hand. [Not supported](../not-supported.md) " +
-		"lists the reasons of requests that no Node serves.")
-	found := map[string]string{} // the package of each reason
-	unserved := map[string]bool{}
-	for _, code := range all {
-		for name := range reasonsOf(code) {
-			switch {
-			case code.dir == "pkg/unserved": // its list is a document of its own
-				unserved[name] = true
-			case !strings.HasPrefix(code.dir, "pkg/cli/"): // commands print reasons of others
-				found[name] = code.dir
-			}
+		"lists the requests that no Node serves.")
+	p.prose("Level *error*: the object or a part of it does not work. *warning*: the object works, but not as asked, " +
+		"not yet or not for long. *info*: nothing is wrong.")
+	rows := p.table("reason", "object", "shown as", "level", "cause", "remedy")
+	for _, r := range registry.Rows() {
+		for _, fault := range faultsOf(r) {
+			p.bare = append(p.bare, fmt.Sprintf("reason %s of %s, whose row %s,", r.Name, r.Objects, fault))
 		}
-	}
-	described := map[string]bool{}
-	list := slices.Concat(reasonLists...)
-	slices.SortStableFunc(list, func(a, b reason) int { return cmp.Compare(a.name, b.name) })
-	rows := p.table("reason", "object", "cause", "remedy")
-	for _, r := range list {
-		described[r.name] = true
-		if found[r.name] == "" {
-			p.bare = append(p.bare, fmt.Sprintf("reason %s, which is no longer in the code: remove its row; it", r.name))
+		remedy := plain(r.Remedy)
+		if remedy == "" {
+			remedy = "-"
 		}
-		remedy := cmp.Or(plain(r.remedy), "-")
-		if remedy == "-" && !strings.HasSuffix(r.cause, nothing) || r.cause == "" || r.object == "" {
-			p.bare = append(p.bare, "reason "+r.name)
-		}
-		rows.add(entry{code(r.name), r.object, plain(r.cause), remedy})
-	}
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if !described[name] && !unserved[name] {
-			p.bare = append(p.bare, fmt.Sprintf("reason %s of %s", name, found[name]))
-		}
+		rows.add(entry{code(r.Name), r.Objects, r.Shown.String(), string(r.Level), plain(r.Cause), remedy})
 	}
 	return nil
-}
-
-// rowsWithReason returns the reasons of a list of structs without field names, if the structs have a field reason.
-func rowsWithReason(c *ast.CompositeLit) (out []ast.Expr) {
-	list, ok := c.Type.(*ast.ArrayType)
-	if !ok {
-		return nil
-	}
-	row, ok := list.Elt.(*ast.StructType)
-	if !ok {
-		return nil
-	}
-	at, index := -1, 0
-	for _, f := range row.Fields.List {
-		for _, name := range f.Names {
-			if strings.EqualFold(name.Name, "reason") {
-				at = index
-			}
-			index++
-		}
-	}
-	for _, e := range c.Elts {
-		if values, ok := e.(*ast.CompositeLit); ok && at >= 0 && at < len(values.Elts) {
-			out = append(out, values.Elts[at])
-		}
-	}
-	return out
 }
 
 // nothing ends the cause of a reason without a remedy.
 const nothing = "Nothing is wrong."
 
-// camel is a reason: one word that begins with a capital letter.
-var camel = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*$`)
-
-// reasonName is the name of a constant with a reason.
-var reasonName = regexp.MustCompile(`^(reason|Reason)[A-Z]`)
-
-// reasonsOf returns the reasons in the code of a package: constants with such names, values of fields Reason, and
-// arguments for parameters with the name reason.
-func reasonsOf(p *goPackage) map[string]bool {
-	out := map[string]bool{}
-	add := func(e ast.Expr) {
-		if text, ok := p.text(e); ok && camel.MatchString(text) {
-			out[text] = true
+// faultsOf returns the faults of a row. A row of level info ends with nothing, and the others have a remedy.
+func faultsOf(r registry.Row) (out []string) {
+	add := func(wrong bool, fault string) {
+		if wrong {
+			out = append(out, fault)
 		}
 	}
-	for name, value := range p.values {
-		if reasonName.MatchString(name) {
-			add(value)
-		}
+	const longest = 200
+	sentence := func(s string) bool { return len(s) <= longest && strings.HasSuffix(s, ".") }
+	add(!camel.MatchString(r.Name), "has no name")
+	add(r.Objects == "", "has no objects")
+	for _, text := range []string{r.Cause, r.Remedy} {
+		found, instead := words.Bad(text)
+		add(found != "", fmt.Sprintf("has %q (write instead: %s)", found, instead))
 	}
-	takes := map[string]map[int]bool{"Add": {2: true}} // problem.List
-	parameter := func(name string, t *ast.FuncType) {
-		at := 0
-		for _, f := range t.Params.List {
-			for _, n := range f.Names {
-				if n.Name == "reason" {
-					if takes[name] == nil {
-						takes[name] = map[int]bool{}
-					}
-					takes[name][at] = true
-				}
-				at++
-			}
-		}
-	}
-	p.inspect(func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.FuncDecl:
-			parameter(n.Name.Name, n.Type)
-		case *ast.AssignStmt:
-			for i, value := range n.Rhs {
-				f, is := value.(*ast.FuncLit)
-				if name, ok := n.Lhs[min(i, len(n.Lhs)-1)].(*ast.Ident); ok && is {
-					parameter(name.Name, f.Type)
-				}
-			}
-		case *ast.Field: // of an interface or a struct, or a parameter that is a function
-			if f, ok := n.Type.(*ast.FuncType); ok && len(n.Names) == 1 {
-				parameter(n.Names[0].Name, f)
-			}
-		}
-		return true
-	})
-	p.inspect(func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.KeyValueExpr:
-			if name, ok := n.Key.(*ast.Ident); ok && strings.EqualFold(name.Name, "reason") {
-				add(n.Value)
-			}
-		case *ast.AssignStmt:
-			for i, left := range n.Lhs {
-				s, ok := left.(*ast.SelectorExpr)
-				name, isName := left.(*ast.Ident)
-				if (ok && s.Sel.Name == "Reason" || isName && name.Name == "reason") && len(n.Rhs) == len(n.Lhs) {
-					add(n.Rhs[i])
-				}
-			}
-		case *ast.CallExpr:
-			for at := range takes[called(n)] {
-				if at < len(n.Args) {
-					add(n.Args[at])
-				}
-			}
-		case *ast.CompositeLit:
-			for _, e := range rowsWithReason(n) {
-				add(e)
-			}
-		}
-		return true
-	})
+	add(r.Shown == 0, "has no place")
+	add(!slices.Contains([]registry.Level{registry.Info, registry.Warning, registry.Error}, r.Level), "has no level")
+	add(!sentence(r.Cause), fmt.Sprintf("has no cause of sentences, with at most %d characters", longest))
+	info := r.Level == registry.Info
+	add(!info && !sentence(r.Remedy), fmt.Sprintf("has no remedy of sentences, with at most %d characters", longest))
+	add(info != strings.HasSuffix(r.Cause, nothing) || info && r.Remedy != "", "has another level than its cause")
 	return out
 }
+
+// declaration is a call of reasons.New.
+type declaration struct {
+	ident string // the variable; empty for a call in another place
+	file  string
+}
+
+// declarations returns the reasons that a package declares.
+func declarations(p *goPackage) (out []declaration) {
+	for _, file := range p.files {
+		variables := map[ast.Expr]string{}
+		for _, d := range file.Decls {
+			if decl, ok := d.(*ast.GenDecl); ok {
+				for _, s := range decl.Specs {
+					if spec, ok := s.(*ast.ValueSpec); ok {
+						for i, value := range spec.Values {
+							variables[value] = spec.Names[i].Name
+						}
+					}
+				}
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if c, ok := n.(*ast.CallExpr); ok {
+				if f, ok := c.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "New" {
+					if name, ok := f.X.(*ast.Ident); ok && name.Name == "reasons" {
+						out = append(out, declaration{variables[c], p.names[file]})
+					}
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// reasonsFile is the file of a package with its reasons.
+const reasonsFile = "reasons.go"
+
+// uses returns the identifiers that the code of a package uses outside of its file of reasons.
+func uses(p *goPackage) map[string]bool {
+	out := map[string]bool{}
+	for _, file := range p.files {
+		if path.Base(p.names[file]) != reasonsFile {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if name, ok := n.(*ast.Ident); ok {
+					out[name.Name] = true
+				}
+				return true
+			})
+		}
+	}
+	return out
+}
+
+// camel is a reason: one word that begins with a capital letter.
+var camel = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*$`)

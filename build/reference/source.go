@@ -17,7 +17,8 @@ import (
 type goPackage struct {
 	dir    string // in the repository, such as pkg/agent
 	files  []*ast.File
-	values map[string]ast.Expr // of constants and variables, by name
+	names  map[*ast.File]string // of files, without directory
+	values map[string]ast.Expr  // of constants and variables, by name
 	consts []constant
 }
 
@@ -71,9 +72,10 @@ func parsePackage(path, dir string) (*goPackage, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &goPackage{dir: dir, values: map[string]ast.Expr{}}
+	p := &goPackage{dir: dir, names: map[*ast.File]string{}, values: map[string]ast.Expr{}}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		p.files = append(p.files, files[name])
+		p.names[files[name]] = name
 	}
 	p.declarations()
 	return p, nil

@@ -25,7 +25,7 @@ func TestAsked(t *testing.T) {
 		tables.engine.Pass()
 		for _, p := range tables.engine.Problems() {
 			if p.Kind == "Pod" {
-				out = append(out, p.Object.String()+" "+p.Field+" "+p.Reason)
+				out = append(out, p.Object.String()+" "+p.Field+" "+p.Reason.String())
 			}
 		}
 		return out

@@ -135,7 +135,8 @@ func (a *policyAnswers) servePolicies(r *http.Request) (any, error) {
 
 func problemsOf(list []problem.Problem) (out []api.Problem) {
 	for _, p := range list {
-		out = append(out, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
+		out = append(out, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason.String(),
+			Message: p.Message})
 	}
 	return out
 }

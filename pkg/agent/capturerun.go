@@ -27,6 +27,7 @@ import (
 	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/capture"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Bounds of captures on a Node.
@@ -301,13 +302,13 @@ func (c *captures) statusOf(ctx context.Context, name string, row captureRow) (c
 		return out, captureLook
 	}
 	if row.Spec.FileServer != nil {
-		c.condition(&out, crdv1alpha1.PacketCaptureFileUploaded, false, crdv1alpha1.ReasonNotServed,
+		c.condition(&out, crdv1alpha1.PacketCaptureFileUploaded, false, reasonCaptureNotServed,
 			"agents send no files to a file server: fetch the file with `tombolo capture fetch "+name+"`")
 	}
 	s := c.sessions[row.UID]
 	if s == nil {
 		if text := c.fault(row); text != "" {
-			c.complete(&out, crdv1alpha1.ReasonFailed, text)
+			c.complete(&out, reasonCaptureFailed, text)
 			if row.Fault != "" || out.FilePath == "" {
 				out.FilePath, out.NumberCaptured = "", 0
 			}
@@ -315,10 +316,10 @@ func (c *captures) statusOf(ctx context.Context, name string, row captureRow) (c
 		}
 		switch pending := c.pending(); {
 		case row.Link == "":
-			c.condition(&out, crdv1alpha1.PacketCaptureStarted, false, crdv1alpha1.ReasonWaiting, row.Waits)
+			c.condition(&out, crdv1alpha1.PacketCaptureStarted, false, reasonCaptureWaiting, row.Waits)
 			return out, c.deadline(row).Sub(c.now())
 		case pending != "":
-			c.condition(&out, crdv1alpha1.PacketCaptureStarted, false, crdv1alpha1.ReasonPending, pending)
+			c.condition(&out, crdv1alpha1.PacketCaptureStarted, false, reasonCapturePending, pending)
 			return out, captureLook // the end of a capture, or of a file, is an event
 		}
 		s = c.begin(ctx, name, row)
@@ -437,7 +438,7 @@ func (c *captures) report(s *captureSession, row captureRow, out *crdv1alpha1.Pa
 		return captureLook // its start is an event
 	}
 	if started {
-		c.condition(out, crdv1alpha1.PacketCaptureStarted, true, crdv1alpha1.ReasonStarted, "")
+		c.condition(out, crdv1alpha1.PacketCaptureStarted, true, reasonCaptureStarted, "")
 		out.FilePath = c.pod + ":" + c.file(row.UID)
 	}
 	if !done {
@@ -450,17 +451,18 @@ func (c *captures) report(s *captureSession, row captureRow, out *crdv1alpha1.Pa
 	out.NumberCaptured = int32(captured)
 	switch {
 	case err == nil:
-		c.complete(out, crdv1alpha1.ReasonSucceed, "")
+		c.complete(out, reasonCaptureSucceed, "")
 	case errors.Is(err, context.DeadlineExceeded):
-		c.complete(out, crdv1alpha1.ReasonTimeout, fmt.Sprintf("%d packets were captured within %s", captured,
+		c.complete(out, reasonCaptureTimeout, fmt.Sprintf("%d packets were captured within %s", captured,
 			timeoutOf(row)))
 	case errors.Is(err, context.Canceled): // the agent ends: its next one begins again
 		return captureLook
 	case errors.Is(err, capture.ErrFull):
-		c.complete(out, crdv1alpha1.ReasonFailed, fmt.Sprintf("%v: a file may have %d MiB, and all files of Node %s %d MiB",
+		c.complete(out, reasonCaptureFailed, fmt.Sprintf("%v: a file may have %d MiB, and all files of Node %s %d MiB: "+
+			"capture fewer packets, or delete other PacketCaptures",
 			err, maxCaptureFile>>20, c.node, maxCaptureFiles>>20))
 	default:
-		c.complete(out, crdv1alpha1.ReasonFailed, err.Error())
+		c.complete(out, reasonCaptureFailed, err.Error())
 	}
 	return captureLook
 }
@@ -484,15 +486,16 @@ func (c *captures) mendPath(row captureRow, out *crdv1alpha1.PacketCaptureStatus
 }
 
 // complete ends a capture. One that never began is not Started.
-func (c *captures) complete(out *crdv1alpha1.PacketCaptureStatus, reason, message string) {
+func (c *captures) complete(out *crdv1alpha1.PacketCaptureStatus, reason reasons.Reason, message string) {
 	if out.Condition(crdv1alpha1.PacketCaptureStarted) == nil {
-		c.condition(out, crdv1alpha1.PacketCaptureStarted, false, crdv1alpha1.ReasonFailed, message)
+		c.condition(out, crdv1alpha1.PacketCaptureStarted, false, reasonCaptureFailed, message)
 	}
 	c.condition(out, crdv1alpha1.PacketCaptureComplete, true, reason, message)
 }
 
 // condition sets a condition. Its time changes with its status.
-func (c *captures) condition(out *crdv1alpha1.PacketCaptureStatus, name string, is bool, reason, message string) {
+func (c *captures) condition(out *crdv1alpha1.PacketCaptureStatus, name string, is bool, reason reasons.Reason,
+	message string) {
 	status := metav1.ConditionFalse
 	if is {
 		status = metav1.ConditionTrue
@@ -505,7 +508,7 @@ func (c *captures) condition(out *crdv1alpha1.PacketCaptureStatus, name string, 
 	if have.Status != status {
 		have.LastTransitionTime = metav1.NewTime(c.now().Truncate(time.Second))
 	}
-	have.Status, have.Reason, have.Message = status, reason, strings.ToValidUTF8(message, "")
+	have.Status, have.Reason, have.Message = status, reason.String(), strings.ToValidUTF8(message, "")
 }
 
 // write writes a status that differs from the object's. It returns when to compare again, and false if the API server

@@ -65,11 +65,13 @@ func (f *configFile) compare() bool {
 	var p *api.Problem
 	switch {
 	case err != nil:
-		p = &api.Problem{Reason: "ConfigurationInvalid", Message: fmt.Sprintf("the agent goes on with what it has read "+
-			"before, and would not start again: %v", err)}
+		p = &api.Problem{Reason: reasonConfigurationInvalid.String(),
+			Message: fmt.Sprintf("the agent goes on with what it has read "+
+				"before, and would not start again: %v", err)}
 	case changed:
-		p = &api.Problem{Reason: "ConfigurationChanged", Message: "the file has changed since the agent read it, and the " +
-			"agent goes on with what it had: run " + f.restart}
+		p = &api.Problem{Reason: reasonConfigurationChanged.String(),
+			Message: "the file has changed since the agent read it, and the " +
+				"agent goes on with what it had: run " + f.restart}
 	}
 	if p != nil {
 		p.Object = configObject

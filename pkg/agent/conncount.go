@@ -66,7 +66,7 @@ func (c *connectionCount) problems(node string) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{{
-		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionsNearLimit",
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: reasonConnectionsNearLimit,
 		Message: fmt.Sprintf("%d of at most %d connections are tracked; at the limit new connections of all Pods are "+
 			"dropped: find the Pod that opens them (ovs-appctl dpctl/dump-conntrack), "+
 			"or raise the limit (net.netfilter.nf_conntrack_max; on the userspace datapath ovs-appctl dpctl/ct-set-maxconns)",

@@ -168,7 +168,7 @@ func (f *conntrackFlusher) problems(node string) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{{
-		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConntrackFlushUnsupported",
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: reasonConntrackFlushUnsupported,
 		Message: "UDP clients that keep their port go on to endpoints of Services that are gone, until they pause: the " +
 			"switch cannot flush connections (" +
 			f.unsupported + "); use Open vSwitch 3.1 or later",

@@ -132,7 +132,7 @@ func TestConntrackFlusher(t *testing.T) {
 	s.answer = &ofconn.SwitchError{Refusal: ofp.Error{}}
 	update(set())
 	step("the switch cannot flush")
-	if p := f.problems("node-1"); len(p) != 1 || p[0].Reason != "ConntrackFlushUnsupported" ||
+	if p := f.problems("node-1"); len(p) != 1 || p[0].Reason.String() != "ConntrackFlushUnsupported" ||
 		!strings.Contains(p[0].Message, "Open vSwitch 3.1") {
 		t.Errorf("problems: %v", p)
 	}

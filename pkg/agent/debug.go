@@ -404,12 +404,13 @@ func (a *Agent) status() api.Status {
 	slices.Sort(s.Waiting)
 	s.Ready = a.ready()
 	for _, w := range a.options.Warnings {
-		s.Problems = append(s.Problems, api.Problem{Object: configObject, Field: w.Key, Reason: "ConfigurationIgnored",
+		s.Problems = append(s.Problems, api.Problem{Object: configObject, Field: w.Key,
+			Reason:  reasonConfigurationIgnored.String(),
 			Message: w.Message})
 	}
 	s.Problems = append(s.Problems, a.file.problems()...)
 	for _, p := range problems {
-		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason,
+		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason.String(),
 			Message: p.Message})
 	}
 	return s

@@ -352,7 +352,7 @@ func (e *encryption) apply() {
 func (e *encryption) problems(node string) []problem.Problem {
 	if e.err != nil {
 		return []problem.Problem{{
-			Object: problem.Object{Kind: "Node", Name: node}, Field: e.link.key, Reason: "NoWireGuardKey",
+			Object: problem.Object{Kind: "Node", Name: node}, Field: e.link.key, Reason: reasonNoWireGuardKey,
 			Message: e.what + " are not reached: " + e.err.Error() + "; then restart the agent",
 		}}
 	}

@@ -217,7 +217,7 @@ func TestPlanEncryptedElsewhere(t *testing.T) {
 	v = encryptedView()
 	v.ClusterInfoImports[0].Spec.WireGuard = nil
 	d, problems := Plan(v)
-	if len(d.Peering.Peers) != 0 || len(problems) != 1 || problems[0].Reason != "PeerWithoutEncryption" {
+	if len(d.Peering.Peers) != 0 || len(problems) != 1 || problems[0].Reason.String() != "PeerWithoutEncryption" {
 		t.Errorf("a peer without a key: %+v, %v", d.Peering.Peers, problems)
 	}
 	v = encryptedView()
@@ -525,7 +525,7 @@ func TestPlanEncryptedNodesRefused(t *testing.T) {
 				}
 				return
 			}
-			if len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-10" ||
+			if len(problems) != 1 || problems[0].Reason.String() != test.reason || problems[0].Name != "node-10" ||
 				problems[0].Field == "" || !strings.Contains(problems[0].Message, test.message) {
 				t.Errorf("problems %+v", problems)
 			}

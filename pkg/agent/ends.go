@@ -305,9 +305,9 @@ func (e *connectionEnds) problems(node string) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{{
-		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionEndsNotSeen",
-		Message: fmt.Sprintf("records of connections have no end and no bytes: %s; the agent needs the capability NET_ADMIN "+
-			"and the kernel's module nf_conntrack_netlink", e.failed),
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: reasonConnectionEndsNotSeen,
+		Message: fmt.Sprintf("records of connections have no end and no bytes: %s: give the agent the capability "+
+			"NET_ADMIN, and the kernel the module nf_conntrack_netlink", e.failed),
 	}}
 }
 

@@ -337,7 +337,8 @@ func TestEndsWanted(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if p := e.problems("n1")[0]; p.Reason != "ConnectionEndsNotSeen" || !strings.Contains(p.Message, "not permitted") {
+	if p := e.problems("n1")[0]; p.Reason.String() != "ConnectionEndsNotSeen" || !strings.Contains(p.Message,
+		"not permitted") {
 		t.Errorf("the problem is %+v", p)
 	}
 	r := <-open

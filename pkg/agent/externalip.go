@@ -155,7 +155,7 @@ func (t *externalIPTables) candidatesOf(a policy.Addr, r *derive.Reader) (candid
 		_, u, _ := t.this.ready(r)
 		if !slices.ContainsFunc(u.Networks, func(p netip.Prefix) bool { return p.Contains(a.Addr) }) {
 			ps.report(problem.Object{Kind: "Service", Namespace: list[0].Key.Namespace, Name: list[0].Key.Name},
-				"status.loadBalancer", "AddressOfNoNetwork",
+				"status.loadBalancer", reasonAddressOfNoNetwork,
 				"%s is on Node %s, and is in no network of the Node, so other machines need a route to it: add one through the "+
 					"Node, or use addresses of the Nodes' network", a, t.this.name)
 		}

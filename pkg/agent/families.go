@@ -26,7 +26,7 @@ func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, 
 	of := family.Of(ranges)
 	var ps problems
 	if of.Has4() && t.unreachable(n, false) {
-		ps.report(t.object(), "status.addresses", "NoInternalIP", "its Pods have no IPv4: "+noNextHop, "IPv4")
+		ps.report(t.object(), "status.addresses", reasonNoInternalIP, "its Pods have no IPv4: "+noNextHop, "IPv4")
 		if of.Has6() {
 			of = family.IPv6
 		}
@@ -37,12 +37,12 @@ func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, 
 	const without = "its Pods have no IPv6: "
 	switch mtu := podMTU(t.config, u); {
 	case u.NoIPv6:
-		ps.report(t.object(), "spec.podCIDRs", "IPv6Off", without+"the kernel's IPv6 is off: start it without "+
+		ps.report(t.object(), "spec.podCIDRs", reasonIPv6Off, without+"the kernel's IPv6 is off: start it without "+
 			"ipv6.disable=1, and set net.ipv6.conf.all.disable_ipv6 to 0, or give the cluster ranges of IPv4 alone")
 	case t.unreachable(n, true):
-		ps.report(t.object(), "status.addresses", "NoInternalIP", without+noNextHop, "IPv6")
+		ps.report(t.object(), "status.addresses", reasonNoInternalIP, without+noNextHop, "IPv6")
 	case mtu > 0 && mtu < minMTU6:
-		ps.report(t.object(), "spec.podCIDRs", "MTUTooSmall", without+"their MTU is %d, and IPv6 needs %d: raise "+
+		ps.report(t.object(), "spec.podCIDRs", reasonMTUTooSmall, without+"their MTU is %d, and IPv6 needs %d: raise "+
 			"defaultMTU in antrea-agent.conf, or the MTU of the interface between the Nodes", mtu, minMTU6)
 	default:
 		return of, ps
@@ -50,8 +50,8 @@ func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, 
 	return family.IPv4, ps
 }
 
-const noNextHop = "with trafficEncapMode noEncap other Nodes reach them by an InternalIP of %s, and the Node has " +
-	"none: start its kubelet with a --node-ip of both versions, or set trafficEncapMode to encap in antrea-agent.conf"
+const noNextHop = "with trafficEncapMode noEncap other Nodes reach them by an InternalIP of %s, which the Node " +
+	"lacks: start its kubelet with a --node-ip of both versions, or set trafficEncapMode to encap in antrea-agent.conf"
 
 // unreachable reports whether the hosts of other Nodes have no next hop of a version of IP to this Node. With tunnels
 // they need none. While the kubelet has written no InternalIP, the result is false.

@@ -154,7 +154,7 @@ func TestNoRoomForIPv6(t *testing.T) {
 		test.change(&v)
 		test.change(&four)
 		d, problems := Plan(v)
-		if !slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == test.reason }) {
+		if !slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason.String() == test.reason }) {
 			t.Errorf("%s: problems %v", test.reason, problems)
 		}
 		want, _ := Plan(four)
@@ -196,7 +196,7 @@ func TestIPv6Alone(t *testing.T) {
 	v.Config.TrafficEncapMode = config.NoEncap
 	d, problems = Plan(v)
 	reason := func(want string) bool {
-		return slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == want })
+		return slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason.String() == want })
 	}
 	if d.Network != nil || !reason("NoInternalIP") || reason("NoPodCIDR") {
 		t.Errorf("a Node without IPv6: %+v, %v", d.Network, problems)
@@ -219,7 +219,7 @@ func TestRegisteredAgain(t *testing.T) {
 		}
 		changed := 0
 		for _, p := range problems {
-			if p.Reason == "PodCIDRChanged" {
+			if p.Reason.String() == "PodCIDRChanged" {
 				changed++
 			}
 		}
@@ -234,7 +234,7 @@ func TestClusterIPsNotServed(t *testing.T) {
 	v := dualView()
 	v.Nodes[0].Spec.PodCIDRs, v.Attachments[0].IPs = v.Nodes[0].Spec.PodCIDRs[:1], v.Attachments[0].IPs[:1]
 	d, problems := Plan(v)
-	if d.Node.Families != family.IPv4 || len(problems) != 1 || problems[0].Reason != "ClusterIPsNotServed" ||
+	if d.Node.Families != family.IPv4 || len(problems) != 1 || problems[0].Reason.String() != "ClusterIPsNotServed" ||
 		problems[0].Name != "node-1" {
 		t.Errorf("families %s, problems %v", d.Node.Families, problems)
 	}
@@ -265,14 +265,15 @@ func TestTunnelsOverIPv6(t *testing.T) {
 
 	v.Nodes[1].Status.Addresses = append(v.Nodes[1].Status.Addresses,
 		corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.168.78.102"})
-	if d, problems = Plan(v); len(d.RemoteNodes) != 0 || len(problems) != 1 || problems[0].Reason != "FamiliesDiffer" {
+	if d, problems = Plan(v); len(d.RemoteNodes) != 0 || len(problems) != 1 ||
+		problems[0].Reason.String() != "FamiliesDiffer" {
 		t.Errorf("another Node with an address of IPv4: %+v, problems %v", d.RemoteNodes, problems)
 	}
 	// An annotation of IPv6 alone does not count at a Node with an InternalIP of IPv4.
 	v = dualView()
 	v.Nodes[1].Annotations = map[string]string{"node.antrea.io/transport-addresses": "fd78::102"}
 	if d, problems = Plan(v); len(d.RemoteNodes) != 1 || d.RemoteNodes[0].Address.String() != "192.168.78.102" ||
-		len(problems) != 1 || problems[0].Reason != "InvalidTransportAddress" {
+		len(problems) != 1 || problems[0].Reason.String() != "InvalidTransportAddress" {
 		t.Errorf("an annotation of IPv6: %+v, problems %v", d.RemoteNodes, problems)
 	}
 }
@@ -315,7 +316,7 @@ func TestTunnelTypes(t *testing.T) {
 			if have[typeTunnel] != tc.tunnels || have[typeWay] != tc.ways {
 				t.Errorf("types: %v, want %s of tunnels and %s of ways", have, tc.tunnels, tc.ways)
 			}
-			is := func(p problem.Problem) bool { return p.Reason == "TunnelFamiliesDiffer" }
+			is := func(p problem.Problem) bool { return p.Reason.String() == "TunnelFamiliesDiffer" }
 			if slices.ContainsFunc(problems, is) != (tc.problem != "") {
 				t.Errorf("problems %v, want %q", problems, tc.problem)
 			}
@@ -441,7 +442,7 @@ func TestGatewaysOverIPv6(t *testing.T) {
 
 	west.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}
 	if d, problems := Plan(v); len(d.Peering.Peers) != 0 || len(problems) != 1 ||
-		problems[0].Reason != "GatewayFamiliesDiffer" {
+		problems[0].Reason.String() != "GatewayFamiliesDiffer" {
 		t.Errorf("a gateway with IPv4: %+v, problems %v", d.Peering.Peers, problems)
 	}
 }
@@ -513,7 +514,8 @@ func TestWaysWithOnePortName(t *testing.T) {
 			ends = append(ends, p.Options["remote_ip"])
 		}
 	}
-	if len(ends) != 1 || ends[0] != "fd79::3:7cb2" || len(problems) != 1 || problems[0].Reason != "WayNotWatched" ||
+	if len(ends) != 1 || ends[0] != "fd79::3:7cb2" || len(problems) != 1 ||
+		problems[0].Reason.String() != "WayNotWatched" ||
 		problems[0].Field != "status.addresses" ||
 		!strings.Contains(problems[0].Message, "fd79::9:8e3f") {
 		t.Errorf("ports to %v, problems %v", ends, problems)

@@ -219,7 +219,7 @@ func (x *flowExport) problems(node string) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{{
-		Object: problem.Object{Kind: "Node", Name: node}, Reason: "FlowCollectorUnreachable",
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: reasonFlowCollectorUnreachable,
 		Message: fmt.Sprintf("flow records do not reach the collector of flowExporter.flowCollectorAddr %s: %s",
 			x.Collector, x.Failed()),
 	}}

@@ -92,7 +92,7 @@ func (o *outputs) tunnelsOver6(r *derive.Reader, ps *problems) bool {
 		if !o.from.config.EncryptsPeers() { // inside of encryption all ends are of IPv4
 			remedy += ", or the annotation multicluster.antrea.io/gateway-ip to an address of the other version"
 		}
-		ps.report(o.from.this.object(), "metadata.annotations", "TunnelFamiliesDiffer",
+		ps.report(o.from.this.object(), "metadata.annotations", reasonTunnelFamiliesDiffer,
 			"packets do not pass to other clusters: tunnels end at %s there and at %s in this cluster, and gre on the kernel's "+
 				"datapath has one version of IP: %s", p.End, n.Tunnels.Ends[0], remedy)
 	}

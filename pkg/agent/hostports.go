@@ -76,25 +76,28 @@ func (t *hostPortTables) mappedOf(name derive.Name, r *derive.Reader) (out []hos
 	for _, p := range a.HostPorts {
 		key := portOfNode{p.Protocol, p.Port}
 		if other, taken := t.before(name, p, key, r); taken {
-			ps.report(object, portField, "HostPortTaken",
+			ps.report(object, portField, reasonHostPortTaken,
 				"port %d/%s of this Node leads to Pod %s/%s, and not to this Pod: %s", p.Port, p.Protocol, other.PodNamespace,
 				other.PodName, cni.HostPortRemedy)
 			continue
 		}
 		if why := unservedAt(p.HostIP, a); why != "" {
-			ps.report(object, addressField, "HostIPNotServed", "port %d/%s of this Node is not opened at %s, since %s: give "+
-				"the port another address of the Node, or no hostIP", p.Port, p.Protocol, p.HostIP, why)
+			ps.report(object, addressField, reasonHostIPNotServed,
+				"port %d/%s of this Node is not opened at %s, since %s: give "+
+					"the port another address of the Node, or no hostIP", p.Port, p.Protocol, p.HostIP, why)
 			continue
 		}
 		if _, u, ok := t.this.ready(r); ok && p.HostIP.IsValid() && !p.HostIP.IsLoopback() &&
 			!slices.Contains(u.Local, p.HostIP) {
-			ps.report(object, addressField, "HostIPNotOnNode", "port %d/%s is at %s, which is no address of this Node, so no "+
-				"packet reaches the Pod by it: correct hostIP, or remove it", p.Port, p.Protocol, p.HostIP)
+			ps.report(object, addressField, reasonHostIPNotOnNode,
+				"port %d/%s is at %s, which is no address of this Node, so no "+
+					"packet reaches the Pod by it: correct hostIP, or remove it", p.Port, p.Protocol, p.HostIP)
 		}
 		if t.nodePorts != nil {
 			for _, s := range derive.List(r, t.nodePorts, key) {
-				ps.report(object, portField, "HostPortIsNodePort", "port %d/%s of this Node leads to this Pod, and not to Service "+
-					"%s, which has it as its nodePort: give one of them another port", p.Port, p.Protocol, s.Key)
+				ps.report(object, portField, reasonHostPortIsNodePort,
+					"port %d/%s of this Node leads to this Pod, and not to Service "+
+						"%s, which has it as its nodePort: give one of them another port", p.Port, p.Protocol, s.Key)
 			}
 		}
 		for _, ip := range firstOfFamilies(a) {

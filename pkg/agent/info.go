@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/heartbeat"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
@@ -75,10 +76,10 @@ func (a *Agent) info(ctx context.Context) crdv1beta1.AntreaAgentInfo {
 // infoConditions returns the conditions of the agent.
 func (a *Agent) infoConditions(ovsdb bool) []crdv1beta1.InfoCondition {
 	now := metav1.Now()
-	condition := func(name string, ok bool, reason, message string) crdv1beta1.InfoCondition {
+	condition := func(name string, ok bool, reason reasons.Reason, message string) crdv1beta1.InfoCondition {
 		c := crdv1beta1.InfoCondition{Type: name, Status: corev1.ConditionTrue, LastHeartbeatTime: now}
 		if !ok {
-			c.Status, c.Reason, c.Message = corev1.ConditionFalse, reason, strings.ToValidUTF8(message, "")
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, reason.String(), strings.ToValidUTF8(message, "")
 		}
 		return c
 	}
@@ -90,11 +91,12 @@ func (a *Agent) infoConditions(ovsdb bool) []crdv1beta1.InfoCondition {
 		}
 	}
 	return []crdv1beta1.InfoCondition{
-		condition(crdv1beta1.AgentHealthy, s.Ready, "NetworkNotReady", short(s.Waiting)),
-		condition(crdv1beta1.ControllerConnectionUp, len(unwatched) == 0, "NotWatched", short(unwatched)),
-		condition(crdv1beta1.OVSDBConnectionUp, ovsdb, "NotConnected", "no connection to the OVSDB"),
-		condition(crdv1beta1.OpenflowConnectionUp, s.OpenFlow.Connected, "NotConnected",
-			"no OpenFlow connection to the switch"),
+		condition(crdv1beta1.AgentHealthy, s.Ready, reasonNetworkNotReady, short(s.Waiting)),
+		condition(crdv1beta1.ControllerConnectionUp, len(unwatched) == 0, reasonNotWatched, short(unwatched)),
+		condition(crdv1beta1.OVSDBConnectionUp, ovsdb, reasonNotConnected,
+			"no connection to the OVSDB: see the Pod tombolo-ovs"),
+		condition(crdv1beta1.OpenflowConnectionUp, s.OpenFlow.Connected, reasonNotConnected,
+			"no OpenFlow connection to the switch: see the Pod tombolo-ovs"),
 	}
 }
 

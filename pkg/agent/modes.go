@@ -75,7 +75,8 @@ func sameSubnet(name string, n nodeFacts, other string, o nodeFacts, six bool, p
 	}
 	if here.Bits() != there.Bits() && here.Overlaps(there) {
 		ps.report(problem.Object{Kind: "Node", Name: other}, "metadata.annotations["+transportNetworks+"]",
-			"PrefixLengthsDiffer", "it has %s and this Node %s has %s: packets between their Pods go through a tunnel, since "+
+			reasonPrefixLengthsDiffer,
+			"it has %s and this Node %s has %s: packets between their Pods go through a tunnel, since "+
 				"the two differ about the subnet: give both addresses the same prefix length", there, name, here)
 	}
 	return here.Masked() == there.Masked()
@@ -123,7 +124,7 @@ func (o *outputs) announcementOf(_ derive.Name, r *derive.Reader) (announcement,
 		case mode == config.NoEncap:
 			texts = append(texts, netip.PrefixFrom(end, end.BitLen()).String())
 		default:
-			ps.report(o.from.this.object(), "status.addresses", "TransportNetworkUnknown",
+			ps.report(o.from.this.object(), "status.addresses", reasonTransportNetworkUnknown,
 				"packets of %s to all Nodes go through tunnels: the transport interface does not have the address %s, at which "+
 					"the other Nodes reach this one: set transportInterface in antrea-agent.conf to the interface that has it",
 				family.Of([]netip.Prefix{netip.PrefixFrom(end, 0)}), end)
@@ -207,7 +208,7 @@ func (t *tables) tooLarge(port derive.Name, r *derive.Reader) (bool, []problem.P
 	_, u, ok := t.this.ready(r)
 	if mtu := podMTU(t.config, u); ok && mtu > 0 && at.MTU > mtu {
 		var ps problems
-		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "", "MTUTooLarge",
+		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "", reasonMTUTooLarge,
 			"its interface has MTU %d, and packets of at most %d bytes reach all Pods now: delete the Pod, so that it is made "+
 				"again", at.MTU, mtu)
 		return false, ps

@@ -229,7 +229,7 @@ func TestModesOverIPv6(t *testing.T) {
 		{name: "noEncap, this Node without an InternalIP of IPv6", mode: config.NoEncap, noNetworkOf6: true,
 			change: func(v *View) { v.Nodes[0].Status.Addresses = v.Nodes[0].Status.Addresses[:1] },
 			direct: "[node-2 4 node-3 4]", host: "[]", behind: "[]", masqueradeNot: "[10.11.0.0/24 10.11.1.0/24 10.11.2.0/24]",
-			problem: "by an InternalIP of IPv6, and the Node has none"},
+			problem: "by an InternalIP of IPv6, which the Node lacks"},
 		{name: "noEncap, the annotation names the address", mode: config.NoEncap,
 			change: func(v *View) {
 				v.Nodes[1].Annotations[transportAddresses] = "192.168.78.112,fd78::112"

@@ -151,8 +151,9 @@ func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering
 	}
 	port, err := strconv.ParseUint(n.NextPort, 10, 16)
 	if err != nil || port == 0 {
-		ps.report(object, "metadata.annotations["+nextNodePort+"]", "InvalidWireGuardPort", lost+": %.60q is not a port: "+
-			"remove the annotation, and the Node's agent writes it again", n.NextPort)
+		ps.report(object, "metadata.annotations["+nextNodePort+"]", reasonInvalidWireGuardPort,
+			lost+": %.60q is not a port: "+
+				"remove the annotation, and the Node's agent writes it again", n.NextPort)
 		return
 	}
 	w.NextPort = uint16(port)
@@ -162,8 +163,9 @@ func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering
 	field := "metadata.annotations[" + nextNodeKey + "]"
 	next, err := publickey.Parse(n.NextKey)
 	if err != nil {
-		ps.report(object, field, "InvalidWireGuardKey", lost+": %v: remove the annotation, and the Node's agent writes it "+
-			"again", err)
+		ps.report(object, field, reasonInvalidWireGuardKey,
+			lost+": %v: remove the annotation, and the Node's agent writes it "+
+				"again", err)
 		return
 	}
 	holder := k.holder(keyID(n.NextKey), r)
@@ -171,7 +173,7 @@ func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering
 		holder = name
 	}
 	if holder != name {
-		ps.report(object, field, "DuplicateWireGuardKey",
+		ps.report(object, field, reasonDuplicateWireGuardKey,
 			"it cannot change to its next WireGuard key: Node %s has the same: remove the file %s.next below /var/lib/tombolo "+
 				"on Node %s, and restart its agent", holder, betweenNodes.keyFile, name)
 		return
@@ -185,7 +187,7 @@ func (k *nodeKeys) secured(name string, n nodeFacts, r *derive.Reader, ps *probl
 	object, field := problem.Object{Kind: "Node", Name: name}, "metadata.annotations["+nodeKey+"]"
 	if !k.encrypts {
 		if n.WireGuardKey != "" {
-			ps.report(object, field, "NodeExpectsEncryption",
+			ps.report(object, field, reasonNodeExpectsEncryption,
 				"its Pods cannot be reached: it announces a WireGuard key, and this Node would send it plain text: set "+
 					"trafficEncryptionMode in antrea-agent.conf to the same for all Nodes, and restart their agents, which write "+
 					"and remove the annotation; if no agent runs there any more, remove it")
@@ -194,19 +196,19 @@ func (k *nodeKeys) secured(name string, n nodeFacts, r *derive.Reader, ps *probl
 		return true
 	}
 	if n.WireGuardKey == "" {
-		ps.report(object, field, "NodeWithoutEncryption",
+		ps.report(object, field, reasonNodeWithoutEncryption,
 			"its Pods cannot be reached: it announces no WireGuard key, and nothing is sent to it in plain text: set "+
 				"trafficEncryptionMode to wireGuard in antrea-agent.conf, and restart its agent, which announces its key then")
 		return false
 	}
 	if _, err := publickey.Parse(n.WireGuardKey); err != nil {
-		ps.report(object, field, "InvalidWireGuardKey",
+		ps.report(object, field, reasonInvalidWireGuardKey,
 			"its Pods cannot be reached: %v: remove the annotation, and the Node's agent writes its key again", err)
 		return false
 	}
 	end, _, _ := n.tunnelEnd()
 	if why := notEncrypted(end); why != "" {
-		ps.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: %s", why)
+		ps.report(object, "status.addresses", reasonInvalidAddress, "its Pods cannot be reached: %s", why)
 		return false
 	}
 	key, address := insideIDs(n)
@@ -215,14 +217,14 @@ func (k *nodeKeys) secured(name string, n nodeFacts, r *derive.Reader, ps *probl
 		switch {
 		case holder == name:
 		case id == key:
-			ps.report(object, field, "DuplicateWireGuardKey",
+			ps.report(object, field, reasonDuplicateWireGuardKey,
 				"its Pods cannot be reached: Node %s has the same WireGuard key: remove the file %s below /var/lib/tombolo on "+
 					"Node %s, if it is a copy of the other's, and restart its agent", holder, betweenNodes.keyFile, name)
 			return false
 		default:
-			ps.report(object, "status.addresses", "DuplicateInsideAddress",
-				"its Pods cannot be reached: its address and that of Node %s have the same last 28 bits, or of IPv6 the same "+
-					"hash, by which Nodes are told apart inside WireGuard: give one of them another address, or annotate it with %s",
+			ps.report(object, "status.addresses", reasonDuplicateInsideAddress,
+				"its Pods cannot be reached: it and Node %s have addresses with the same last 28 bits, or of IPv6 with the "+
+					"same hash, which identify Nodes inside WireGuard: give one of them another address, or annotate it with %s",
 				holder, transportAddresses)
 			return false
 		}

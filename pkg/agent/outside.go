@@ -104,7 +104,7 @@ func (t *outsideTables) serviceSource(n datapath.Node, of func(netip.Prefix) boo
 		// An earlier version has given it to a Pod.
 		a := held[0].Value
 		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIP",
-			"ServiceSourceTaken", "%s is the address from which clients outside reach Pods of other Nodes by Node %s, and "+
+			reasonServiceSourceTaken, "%s is the address from which clients outside reach Pods of other Nodes by Node %s, and "+
 				"those Pods see %s instead: delete the Pod, so that it is made again with another address",
 			source, t.this.name, n.GatewayIPs[i])
 		return n.GatewayIPs[i]

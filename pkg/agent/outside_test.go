@@ -145,7 +145,8 @@ func TestOutside(t *testing.T) {
 		v := outsideView()
 		v.Attachments[0].IPs = []netip.Prefix{netip.MustParsePrefix("10.11.0.254/24")}
 		d, problems := Plan(v)
-		if d.Node.ServiceSource.String() != "10.11.0.1" || len(problems) != 1 || problems[0].Reason != "ServiceSourceTaken" {
+		if d.Node.ServiceSource.String() != "10.11.0.1" || len(problems) != 1 ||
+			problems[0].Reason.String() != "ServiceSourceTaken" {
 			t.Errorf("service source %s, %v", d.Node.ServiceSource, problems)
 		}
 	})
@@ -226,7 +227,7 @@ func TestOutsideDual(t *testing.T) {
 	v.Attachments[0].IPs[1] = netip.MustParsePrefix("fd11::ffff:ffff:ffff:fffe/64")
 	d, problems = Plan(v)
 	if d.Node.ServiceSource.String() != "10.11.0.254" || d.Node.ServiceSource6.String() != "fd11::1" ||
-		len(problems) != 1 || problems[0].Reason != "ServiceSourceTaken" {
+		len(problems) != 1 || problems[0].Reason.String() != "ServiceSourceTaken" {
 		t.Errorf("service sources %s, %s, %v", d.Node.ServiceSource, d.Node.ServiceSource6, problems)
 	}
 	v.Config.DefaultMTU = 1279 // too small for IPv6

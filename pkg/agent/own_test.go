@@ -114,7 +114,7 @@ func TestPodEndpoints(t *testing.T) {
 func unreachable(t *testing.T, v View) []problem.Problem {
 	t.Helper()
 	_, problems := Plan(v)
-	return slices.DeleteFunc(problems, func(p problem.Problem) bool { return p.Reason != "PodEndpointsUnreachable" })
+	return slices.DeleteFunc(problems, func(p problem.Problem) bool { return p.Reason != reasonPodEndpointsUnreachable })
 }
 
 // TestExportedEndpoints lists the endpoints of exported Services that other clusters may connect to.

@@ -158,12 +158,12 @@ func (t *ownNode) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
 		}
 	}
 	if len(own) == 0 {
-		ps.report(t.object(), "transportInterface", "NoTransportAddress",
+		ps.report(t.object(), "transportInterface", reasonNoTransportAddress,
 			"interface %s has no address that tunnels can end at, they use the Node's InternalIP: give it an address, or "+
 				"name another interface in antrea-agent.conf", name)
 		return netip.Addr{}
 	}
-	ps.report(t.object(), "transportInterface", "TransportAddressNotAnnounced",
+	ps.report(t.object(), "transportInterface", reasonTransportAddressNotAnnounced,
 		"the other Nodes send tunnel packets to %s, which is not an address of interface %s: run kubectl annotate "+
 			"--overwrite node %s %s=%s, or remove transportInterface from antrea-agent.conf",
 		end, name, t.name, transportAddresses, own[0])
@@ -185,7 +185,7 @@ func (t *ownNode) tunnelSources(gateway netip.Addr, r *derive.Reader, ps *proble
 	case slices.Contains(u.Local, end):
 		nodes = end
 	case t.config.TransportInterface == "" || t.config.OVSDatapathType != "system": // else transportAddress reports it
-		ps.report(t.object(), "metadata.annotations", "TunnelEndNotLocal",
+		ps.report(t.object(), "metadata.annotations", reasonTunnelEndNotLocal,
 			"the other Nodes send tunnel packets to %s and take them from there, but this Node has no such address, so its "+
 				"packets may be dropped: run kubectl annotate --overwrite node %s %s=ADDRESS with an address of the Node",
 			end, t.name, transportAddresses)

@@ -53,7 +53,7 @@ func (t *peerTables) unreachable(key derive.Object, r *derive.Reader) (bool, []p
 			}
 			var ps problems
 			ps.report(problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name},
-				"multicluster.enablePodToPodConnectivity", "PodEndpointsUnreachable",
+				"multicluster.enablePodToPodConnectivity", reasonPodEndpointsUnreachable,
 				"endpoint %s is a Pod of cluster %s, which is not reached: set multicluster.enablePodToPodConnectivity to true "+
 					"in antrea-agent.conf of both clusters", e.Addr, ranges[i].cluster)
 			return true, ps

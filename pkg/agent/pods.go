@@ -72,13 +72,14 @@ func (t *podTables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []p
 		return datapath.Pod{}, nil
 	}
 	if err != nil {
-		ps.report(object, "", "InvalidAttachment", "port %s: %v: delete the Pod to have it attached anew", a.PortName, err)
+		ps.report(object, "", reasonInvalidAttachment, "port %s: %v: delete the Pod to have it attached again", a.PortName,
+			err)
 		return datapath.Pod{}, ps
 	}
 	port, _ := derive.Get(r, t.ports, name)
 	if port.Error != "" {
 		// Nothing waits for it: its Pod is gone, or the CNI call that made it reports it.
-		ps.report(object, "", "PortRefused", "Open vSwitch refused port %s: %s", a.PortName, port.Error)
+		ps.report(object, "", reasonPortRefused, "Open vSwitch refused port %s: %s", a.PortName, port.Error)
 		return datapath.Pod{}, ps
 	}
 	number := port.OFPort
@@ -147,7 +148,8 @@ func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problem
 		if !slices.Contains(former, ip.Masked()) {
 			reach = "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else now"
 		}
-		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIPs", "PodCIDRChanged",
+		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIPs",
+			reasonPodCIDRChanged,
 			"%s is not in the podCIDRs of Node %s, which was registered again with %s: %s: "+
 				"delete the Pod, so that it is made again with an address of the Node",
 			ip.Addr(), t.this.name, strings.Join(texts(now.Node.PodCIDRs), ", "), reach)
@@ -174,7 +176,7 @@ func (t *podTables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []
 		object = problem.Object{Kind: "interface", Name: u.PortName}
 	}
 	var ps problems
-	ps.report(object, "", "AttachmentLost", "the records of its %s (container %s, port %s) are lost and cannot be "+
+	ps.report(object, "", reasonAttachmentLost, "the records of its %s (container %s, port %s) are lost and cannot be "+
 		"rebuilt: %s: delete the Pod; if it is gone already, remove its interface on this Node: ip link del %[3]s",
 		u.IfName, u.ContainerID, u.PortName, u.Err)
 	return true, ps

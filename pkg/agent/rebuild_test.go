@@ -61,10 +61,10 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 	w.agent.unrecovered([]cni.Unrecovered{{Attachment: pod, Err: "not yet"}, lostPort})
 	reported := func() (names []string) {
 		for _, p := range w.agent.tables.engine.Problems() {
-			if p.Reason == "AttachmentLost" {
+			if p.Reason.String() == "AttachmentLost" {
 				names = append(names, p.Object.String())
 			}
-			if p.Reason == "AttachmentLost" && p.Name == "lost" &&
+			if p.Reason.String() == "AttachmentLost" && p.Name == "lost" &&
 				!strings.Contains(p.Message, "nobody holds its namespace: delete the Pod; if it is gone already, "+
 					"remove its interface on this Node: ip link del lost-123456") {
 				t.Errorf("the problem's message: %s", p.Message)

@@ -126,7 +126,7 @@ func (c *rechecker) problems(node string) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{{
-		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionsNotRead",
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: reasonConnectionsNotRead,
 		Message: "connections from before the last start of agent or switch may go on though policies forbid them by now: " +
 			"the switch does not list its connections (" +
 			c.failed + "), which is tried again; restart ovs-vswitchd if it stays so",

@@ -87,7 +87,7 @@ func TestRechecker(t *testing.T) {
 		step("they change again at once", func() { s.found = 0; c.changed() }, 2*recheckPause, 1, 0)
 		step("the switch restarts", func() { s.number, s.found = 2, 3 }, recheckLonger+2*recheckPause, 1, 3)
 		step("the look fails", func() { s.err, s.found = errors.New("no answer"), 0; c.changed() }, time.Millisecond, 1, 3)
-		if p := c.problems("node-1"); len(p) != 1 || p[0].Reason != "ConnectionsNotRead" {
+		if p := c.problems("node-1"); len(p) != 1 || p[0].Reason.String() != "ConnectionsNotRead" {
 			t.Errorf("problems after a look that failed: %v", p)
 		}
 		step("and is tried again", func() { s.err = nil }, 2*recheckPause, 1, 0)

@@ -151,7 +151,7 @@ func (o *otherServers) problems(node string) []problem.Problem {
 	}
 	slices.Sort(list)
 	return []problem.Problem{{
-		Object: problem.Object{Kind: "Node", Name: node}, Field: "dnsServerOverride", Reason: "UnknownResolver",
+		Object: problem.Object{Kind: "Node", Name: node}, Field: "dnsServerOverride", Reason: reasonUnknownResolver,
 		Message: fmt.Sprintf("Pods under rules with names ask %s, and the rules do not learn these answers: "+
 			"have the Pods ask the cluster's DNS, or list all DNS servers that are trusted in dnsServerOverride of "+
 			"antrea-agent.conf", strings.Join(list, ", ")),

@@ -14,6 +14,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -153,7 +154,7 @@ func (r *rotation) published() (mcv1alpha1.WireGuardInfo, bool) {
 func (r *rotation) problems() []problem.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.problem.Reason == "" {
+	if r.problem == (problem.Problem{}) {
 		return nil
 	}
 	return []problem.Problem{r.problem}
@@ -285,11 +286,11 @@ func (r *rotation) step() {
 	case !r.keys.Changing():
 		asked, bad := r.asked()
 		if bad != nil {
-			r.report("InvalidTime", bad.Error())
+			r.report(reasonInvalidTime, bad.Error())
 			return
 		}
 		if !asked.After(r.keys.Made) || now.Before(asked) {
-			r.report("", "")
+			r.report(nil, "")
 			return
 		}
 		if others := r.changing(now); len(others) > 0 {
@@ -297,8 +298,8 @@ func (r *rotation) step() {
 				r.held = now
 			}
 			if now.Sub(r.held) > r.times.turn {
-				r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits until that of %s is over: "+
-					"`tombolo get status` there says what that one waits for", some(others)))
+				r.report(reasonWireGuardKeyRotation, fmt.Sprintf("the change of the WireGuard key waits for the change of %s: "+
+					"see `tombolo get status` there", some(others)))
 			}
 			return
 		}
@@ -330,9 +331,9 @@ func (r *rotation) step() {
 	}
 	switch {
 	case err != nil:
-		r.report("WireGuardKeyRotation", err.Error())
+		r.report(reasonWireGuardKeyRotation, err.Error())
 	case len(waits) == 0:
-		r.report("", "")
+		r.report(nil, "")
 		r.began = now
 		r.observe()
 		r.announce()
@@ -343,8 +344,9 @@ func (r *rotation) step() {
 			remedy = "the Nodes, and see that the agents there, and tombolo-wireguard.yml where it is in use, are of this " +
 				"release"
 		}
-		r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits for sessions with %s: let UDP "+
-			"port %d pass between %s", some(waits), r.beside.port, remedy))
+		r.report(reasonWireGuardKeyRotation, fmt.Sprintf(
+			"the change of the WireGuard key waits for sessions with %s: let UDP "+
+				"port %d pass between %s", some(waits), r.beside.port, remedy))
 	}
 }
 
@@ -429,14 +431,14 @@ func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 	return out
 }
 
-func (r *rotation) report(reason, message string) {
+func (r *rotation) report(reason reasons.Reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if message != "" && r.problem.Message != message {
 		r.log.Warn(message, "reason", reason)
 	}
 	r.problem = problem.Problem{}
-	if reason != "" {
+	if message != "" {
 		r.problem = problem.Problem{Object: problem.Object{Kind: "Node", Name: r.node}, Field: "metadata.annotations[" +
 			r.annotation + "]", Reason: reason, Message: message}
 	}

@@ -202,7 +202,8 @@ func TestPlanRotationOfNodes(t *testing.T) {
 			switch {
 			case test.reason == "" && len(problems) > 0:
 				t.Errorf("problems %v", problems)
-			case test.reason != "" && (len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-2"):
+			case test.reason != "" && (len(problems) != 1 || problems[0].Reason.String() != test.reason ||
+				problems[0].Name != "node-2"):
 				t.Errorf("problems %v", problems)
 			}
 			route := hostnet.Route{Dst: netip.MustParsePrefix("240.168.78.102/32"), Link: test.device,
@@ -379,7 +380,8 @@ func TestRotationTurn(t *testing.T) {
 			}
 			reason := ""
 			for _, p := range r.problems() {
-				if reason = p.Reason; !strings.Contains(p.Message, "Node node-2") || !strings.Contains(p.Field, nodeKeyNotBefore) {
+				if reason = p.Reason.String(); !strings.Contains(p.Message, "Node node-2") || !strings.Contains(p.Field,
+					nodeKeyNotBefore) {
 					t.Errorf("problem %+v", p)
 				}
 			}
@@ -424,7 +426,7 @@ func TestRotationAsked(t *testing.T) {
 			}
 			reason := ""
 			for _, p := range r.problems() {
-				reason = p.Reason
+				reason = p.Reason.String()
 			}
 			if reason != test.reason {
 				t.Errorf("problems %v", r.problems())

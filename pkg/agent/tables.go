@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/watch"
@@ -226,7 +227,7 @@ func knowsSCTP(c config.Config) bool { return c.OVSDatapathType == "system" }
 // problems collects the problems that a function reports.
 type problems []problem.Problem
 
-func (p *problems) report(object problem.Object, field, reason, format string, args ...any) {
+func (p *problems) report(object problem.Object, field string, reason reasons.Reason, format string, args ...any) {
 	*p = append(*p, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -392,7 +393,7 @@ func (t *peerTables) apiServers(r *derive.Reader) []netip.Addr {
 func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []problem.Problem) {
 	var ps problems
 	if _, ok := t.this.self(r); !ok {
-		ps.report(t.this.object(), "", "NodeNotFound",
+		ps.report(t.this.object(), "", reasonNodeNotFound,
 			"the API server knows no Node of this name, and no Pod can be added: check the agent's NODE_NAME")
 	}
 	node, _, ok := t.this.ready(r)
@@ -402,14 +403,14 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	families := t.this.families(r)
 	ranges, err := node.podCIDRs(families)
 	if err != nil {
-		ps.report(t.this.object(), "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
+		ps.report(t.this.object(), "spec.podCIDRs", reasonInvalidPodCIDR, "%v: recreate the Node with a valid podCIDR", err)
 	}
 	if len(ranges) == 0 && len(node.PodCIDRs) == 0 { // else the families of the Node have a problem
-		ps.report(t.this.object(), "spec.podCIDRs", "NoPodCIDR",
+		ps.report(t.this.object(), "spec.podCIDRs", reasonNoPodCIDR,
 			"no podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
 	}
 	if _, _, err := node.tunnelEnd(); err != nil {
-		ps.report(t.this.object(), "metadata.annotations", "InvalidTransportAddress",
+		ps.report(t.this.object(), "metadata.annotations", reasonInvalidTransportAddress,
 			"%v: its InternalIP is used; correct or remove the annotation", err)
 	}
 	former, _ := derive.Get(r, t.pods.former, self)
@@ -447,7 +448,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		n.Tunnels.Source = peering.InsideOfNode(end) // also while the device is not there yet
 		n.Tunnels.Ends = []netip.Addr{n.Tunnels.Source}
 		if why := notEncrypted(end); why != "" {
-			ps.report(t.this.object(), "status.addresses", "InvalidAddress", "no other Node is reached: %s", why)
+			ps.report(t.this.object(), "status.addresses", reasonInvalidAddress, "no other Node is reached: %s", why)
 		}
 	}
 	if t.config.EncryptsPeers() {
@@ -463,7 +464,7 @@ func (t *tables) reportUnservedVIPs(node nodeFacts, r *derive.Reader, ps *proble
 	of := family.Of(node.PodCIDRs)
 	for _, p := range slices.Concat(values(derive.All(r, t.objects.serviceCIDRs))...) {
 		if len(node.PodCIDRs) > 0 && !of.Serve(p.Addr()) {
-			ps.report(t.this.object(), "spec.podCIDRs", "ClusterIPsNotServed",
+			ps.report(t.this.object(), "spec.podCIDRs", reasonClusterIPsNotServed,
 				"it has no range of the version of %s, so ClusterIPs of that range lead nowhere here: give "+
 					"kube-controller-manager a --cluster-cidr of both versions and register the Node again, or remove the range", p)
 		}
@@ -515,16 +516,17 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	n, _ := derive.Get(r, t.nodes, derive.Object{Name: string(name)})
 	ranges, err := n.podCIDRs(t.this.families(r))
 	if err != nil {
-		ps.report(object, "spec.podCIDRs", "InvalidPodCIDR", "%v: its Pods cannot be reached from here", err)
+		ps.report(object, "spec.podCIDRs", reasonInvalidPodCIDR,
+			"%v: its Pods cannot be reached from here: recreate the Node with a valid podCIDR", err)
 		return datapath.RemoteNode{}, ps
 	}
 	ip, ok, err := n.tunnelEnd()
 	if err != nil {
-		ps.report(object, "metadata.annotations", "InvalidTransportAddress",
+		ps.report(object, "metadata.annotations", reasonInvalidTransportAddress,
 			"%v: its InternalIP is used; correct or remove the annotation", err)
 	}
 	if !ok && len(n.Internal) > 0 {
-		ps.report(object, "status.addresses", "InvalidAddress",
+		ps.report(object, "status.addresses", reasonInvalidAddress,
 			"its Pods cannot be reached: no tunnel can end at %s: give the Node an InternalIP that other Nodes reach",
 			n.Internal[0])
 	}
@@ -533,8 +535,9 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	}
 	this, _, _ := t.this.ready(r)
 	if end, ok, _ := this.tunnelEnd(); ok && end.Is4() != ip.Is4() {
-		ps.report(object, "status.addresses", "FamiliesDiffer", "its Pods cannot be reached: tunnels to it end at %s, and "+
-			"tunnels to Node %s end at %s: give both Nodes an InternalIP of one family", ip, t.nodeName, end)
+		ps.report(object, "status.addresses", reasonFamiliesDiffer,
+			"its Pods cannot be reached: tunnels to it end at %s, and "+
+				"tunnels to Node %s end at %s: give both Nodes an InternalIP of one family", ip, t.nodeName, end)
 		return datapath.RemoteNode{}, ps
 	}
 	if !t.inside.keys.secured(string(name), n, r, &ps) {

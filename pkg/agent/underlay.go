@@ -60,7 +60,7 @@ func (t *peerTables) useTransportAddresses(p *peering.Peering, r *derive.Reader,
 		}
 		if local := t.this.transportAddress(r, new(problems)); local.IsValid() && g.GatewayIP == internal &&
 			g.GatewayIP != local {
-			ps.report(problem.Object{Kind: "Gateway", Name: g.Name}, "gatewayIP", "GatewayAddressNotServed",
+			ps.report(problem.Object{Kind: "Gateway", Name: g.Name}, "gatewayIP", reasonGatewayAddressNotServed,
 				"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of "+
 					"transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
 				g.GatewayIP, local, g.Name, local)
@@ -120,7 +120,7 @@ func (o *outputs) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []probl
 	moved, err := hostnet.PlanUplink(name, recorded, *u.Uplink)
 	if err != nil {
 		var ps problems
-		ps.report(o.from.this.object(), "transportInterface", "UplinkNotTakenOver",
+		ps.report(o.from.this.object(), "transportInterface", reasonUplinkNotTakenOver,
 			"%v: give interface %s an address, or name another in antrea-agent.conf", err, iface)
 		return takeover{}, ps
 	}

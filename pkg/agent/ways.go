@@ -66,8 +66,8 @@ func (t *wayTables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEn
 		switch other, taken := names[name]; {
 		case !carriesTunnels(end):
 		case taken:
-			ps.report(problem.Object{Kind: "Node", Name: t.nodeName}, "status.addresses", "WayNotWatched",
-				"the loss of the way to %s is not detected, since the port %s is that of the way to %s: give one of the two Nodes "+
+			ps.report(problem.Object{Kind: "Node", Name: t.nodeName}, "status.addresses", reasonWayNotWatched,
+				"the loss of the way to %s is not detected, since the port %s belongs to the way to %s: give one of the two Nodes "+
 					"another address", end, name, other)
 		default:
 			names[name] = end

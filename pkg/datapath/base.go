@@ -156,8 +156,8 @@ func (b *base) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Proble
 func (b *base) refused(r *derive.Reader, who claimant, object problem.Object, list []claim) []problem.Problem {
 	for _, c := range list {
 		if holder, _ := derive.Get(r, b.holders, c); holder != who {
-			return []problem.Problem{{Object: object, Reason: "Conflict", Message: fmt.Sprintf(
-				"left out: %s belongs to %s already: the two need addresses and ports of their own", c, holder)}}
+			return []problem.Problem{{Object: object, Reason: reasonConflict, Message: fmt.Sprintf(
+				"left out: %s belongs to %s already: give the two addresses and ports of their own", c, holder)}}
 		}
 	}
 	return nil

@@ -141,8 +141,9 @@ func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entrie
 	peer, _ := derive.Get(r, t.base.Peering.Peers, id)
 	object := problem.Object{Kind: "cluster", Name: peer.ClusterID}
 	if len(peer.Ends) == 0 {
-		return flow.Entries{}, []problem.Problem{{Object: object, Reason: "InvalidGatewayIP", Message: fmt.Sprintf(
-			"cluster %s ignored: there is no address that a tunnel to it can end at", peer.ClusterID)}}
+		return flow.Entries{}, []problem.Problem{{Object: object, Reason: reasonInvalidGatewayIP, Message: fmt.Sprintf(
+			"cluster %s ignored: there is no address that a tunnel to it can end at: correct "+
+				"the addresses of its Gateways", peer.ClusterID)}}
 	}
 	if problems := t.base.refused(r, peerCluster(id), object, at.claims(peer, t.base.self(r))); problems != nil {
 		return flow.Entries{}, problems

@@ -143,7 +143,7 @@ func TestConflicts(t *testing.T) {
 	out, problems := Plan(s)
 	var have []string
 	for _, p := range problems {
-		have = append(have, p.Object.String()+" "+p.Reason)
+		have = append(have, p.Object.String()+" "+p.Reason.String())
 	}
 	want := []string{"Node node-3 Conflict", "Pod default/thief Conflict"}
 	if strings.Join(have, ", ") != strings.Join(want, ", ") {

@@ -389,7 +389,7 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	}
 	var ps problem.List
 	if p.pod.HostPorts {
-		ps.Add(problem.About("Pod", p.pod.Namespace, p.pod.Name), "spec.containers.ports.hostPort", "HostPortNotServed",
+		ps.Add(problem.About("Pod", p.pod.Namespace, p.pod.Name), "spec.containers.ports.hostPort", reasonHostPortNotServed,
 			"its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a Service of type "+
 				"NodePort with externalTrafficPolicy Local")
 	}

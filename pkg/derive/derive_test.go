@@ -43,7 +43,7 @@ func newWorld() *world {
 		if address == "bad" {
 			return frontend{},
 				[]problem.Problem{{Object: problem.Object{Kind: "Service", Namespace: o.Namespace, Name: o.Name},
-					Reason: "InvalidAddress"}}
+					Reason: reasonNoNumberLeft}}
 		}
 		f := frontend{Address: address}
 		for _, s := range List(r, w.ofService, o) {

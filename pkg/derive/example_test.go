@@ -6,6 +6,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Door signs of houses with the names of their residents: the smallest program with a source, an index and a derived
@@ -44,6 +45,10 @@ func Example() {
 	// mill: "ann", was "ann and ben"
 }
 
+// invalidAge is declared once, with its cause and remedy.
+var invalidAge = reasons.New(reasons.Row{Name: "InvalidAge", Objects: "Person",
+	Cause: "The age is negative.", Remedy: "Correct it."})
+
 // A mistake in one input becomes a Problem of that input and stops no other.
 func ExampleEngine_Problems() {
 	e := derive.New()
@@ -52,7 +57,7 @@ func ExampleEngine_Problems() {
 		age, _ := derive.Get(r, ages, name)
 		if age < 0 {
 			return false, []problem.Problem{{
-				Object: problem.Object{Kind: "Person", Name: string(name)}, Field: "age", Reason: "InvalidAge",
+				Object: problem.Object{Kind: "Person", Name: string(name)}, Field: "age", Reason: invalidAge,
 				Message: fmt.Sprintf("%d is not an age: expected 0 or more", age),
 			}}
 		}

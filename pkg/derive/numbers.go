@@ -153,7 +153,7 @@ func (n *Numbers[K]) found(k K) {
 
 func (n *Numbers[K]) problem(k K) []problem.Problem {
 	return []problem.Problem{{
-		Object: problem.Object{Kind: n.name, Name: fmt.Sprint(k)}, Reason: "NoNumberLeft",
+		Object: problem.Object{Kind: n.name, Name: fmt.Sprint(k)}, Reason: reasonNoNumberLeft,
 		Message: fmt.Sprintf("all %d numbers are taken, it is left out: remove something else", n.size),
 	}}
 }

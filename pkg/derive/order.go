@@ -134,7 +134,7 @@ func (o *Order[K]) found(k K) {
 
 func (o *Order[K]) problem(k K) []problem.Problem {
 	return []problem.Problem{{
-		Object: problem.Object{Kind: o.name, Name: fmt.Sprint(k)}, Reason: "NoNumberLeft",
+		Object: problem.Object{Kind: o.name, Name: fmt.Sprint(k)}, Reason: reasonNoNumberLeft,
 		Message: fmt.Sprintf("all %d numbers are taken by objects that come before it, it is left out: remove something else",
 			o.last-o.first+1),
 	}}

@@ -233,7 +233,8 @@ func (r *rows[K, V]) notify() {
 
 func (r *rows[K, V]) describe() TableStats {
 	return TableStats{
-		Name: r.name, Rows: int(r.size.Load()), Evaluated: r.evaluated.Load(), Changed: r.changed.Load(), Ignored: r.ignored.Load(),
+		Name: r.name, Rows: int(r.size.Load()), Evaluated: r.evaluated.Load(), Changed: r.changed.Load(),
+		Ignored: r.ignored.Load(),
 	}
 }
 
@@ -290,6 +291,6 @@ func orderOf[K Key[K]](keys []K) []int {
 func sortProblems(list []problem.Problem) {
 	slices.SortFunc(list, func(a, b problem.Problem) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason.String(), b.Reason.String()), cmp.Compare(a.Message, b.Message))
 	})
 }

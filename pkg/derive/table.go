@@ -7,9 +7,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ReasonEvaluationFailed is the reason of the Problem of a key whose function panics.
-const ReasonEvaluationFailed = "EvaluationFailed"
-
 // Table is a derived table.
 type Table[K Key[K], V any] struct {
 	*rows[K, V]

@@ -45,7 +45,7 @@ func Reference(o client.Object, kind metav1.TypeMeta) corev1.ObjectReference {
 func warning(about corev1.ObjectReference, p problem.Problem, controller, instance string,
 	now metav1.MicroTime) *eventsv1.Event {
 	note := Note(p)
-	hash := sha256.Sum256([]byte(string(about.UID) + "\x00" + p.Reason + "\x00" + note))
+	hash := sha256.Sum256([]byte(string(about.UID) + "\x00" + p.Reason.String() + "\x00" + note))
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault),
@@ -53,7 +53,7 @@ func warning(about corev1.ObjectReference, p problem.Problem, controller, instan
 		},
 		EventTime:           now,
 		ReportingController: controller, ReportingInstance: instance,
-		Action: "Check", Type: corev1.EventTypeWarning, Reason: p.Reason, Note: note, Regarding: about,
+		Action: "Check", Type: corev1.EventTypeWarning, Reason: p.Reason.String(), Note: note, Regarding: about,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 func newWriter() *Writer {
@@ -25,13 +26,15 @@ func service(i int) corev1.ObjectReference {
 		UID: types.UID(name)}
 }
 
+var wrong = reasons.New(reasons.Row{Name: "Wrong"})
+
 // TestWriterLimitsObjects takes a burst of different Events about one object, and then one in five minutes. Events
 // about another object, and Events that repeat, do not count.
 func TestWriterLimitsObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter()
 		warn := func(about, message int) bool {
-			return w.Warn(service(about), problem.Problem{Reason: "Wrong", Message: fmt.Sprint(message)})
+			return w.Warn(service(about), problem.Problem{Reason: wrong, Message: fmt.Sprint(message)})
 		}
 		for i := range objectBurst {
 			if !warn(0, i) {
@@ -62,7 +65,7 @@ func TestWriterLimitsObjects(t *testing.T) {
 // TestWriterIsBounded refuses Events while too many wait, and forgets the written ones to make room.
 func TestWriterIsBounded(t *testing.T) {
 	w := newWriter()
-	p := problem.Problem{Reason: "Wrong", Message: "wrong"}
+	p := problem.Problem{Reason: wrong, Message: "wrong"}
 	for i := range maxEvents {
 		if !w.Warn(service(i), p) {
 			t.Fatalf("Event %d is refused", i)

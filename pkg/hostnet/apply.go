@@ -20,15 +20,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/sysctl"
 )
 
-// Reasons of the problems that a Manager reports.
-const (
-	reasonPending = "Pending" // something it depends on is not there yet
-	reasonRefused = "Refused" // the kernel refuses it
-	reasonTaken   = "Taken"   // another program's configuration is in the way
-
-	reasonForwardDrop = "ForwardPolicyDrop" // another program drops what the host forwards
-)
-
 // applier makes one comparison after the other. After begin, each part reads its share of
 // the kernel's state and sends what differs; a part that fails does not stop the others.
 type applier struct {

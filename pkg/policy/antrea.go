@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // AntreaClusterFactsOf parses a ClusterNetworkPolicy of crd.antrea.io.
@@ -37,7 +38,7 @@ func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 		f.Stage = Baseline
 	}
 	if spec.Priority < 1 || spec.Priority > 10000 {
-		p.report("spec.priority", "InvalidPriority", "%v is not within 1 to 10000: correct it", spec.Priority)
+		p.report("spec.priority", reasonInvalidPriority, "%v is not within 1 to 10000: correct it", spec.Priority)
 	}
 	f.AppliedTo, f.AppliedServices = p.appliedTo("spec.appliedTo", spec.AppliedTo)
 	p.whole, p.services = len(spec.AppliedTo) > 0, len(f.AppliedServices) > 0
@@ -77,7 +78,7 @@ func (t *activeTables) tier(f Facts, k Key, r *derive.Reader) Facts {
 	f.TierPriority = uint8(crdv1beta1.DefaultTiers[crdv1beta1.TierApplication])
 	f.Ingress, f.Egress = f.Ingress.denying(), f.Egress.denying()
 	f.Problems = append(slices.Clip(f.Problems), problem.Problem{
-		Object: k.problem(), Field: "spec.tier", Reason: "UnknownTier",
+		Object: k.problem(), Field: "spec.tier", Reason: reasonUnknownTier,
 		Message: fmt.Sprintf(
 			"there is no Tier %s, so the rules that deny stand in Tier %s and the others do nothing: create it", f.Tier,
 			crdv1beta1.TierApplication),
@@ -121,27 +122,28 @@ func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) (out
 			a.Service != nil, a.NodeSelector != nil, a.ExternalEntitySelector != nil)
 		switch {
 		case !one:
-			p.report(field, "InvalidAppliedTo",
+			p.report(field, reasonInvalidAppliedTo,
 				"it has to be either selectors of Pods and Namespaces, or a group, a serviceAccount or a service, so it selects "+
 					"nothing: correct it")
 		case a.Group != "":
 			out = append(out, Selector{Namespace: p.key.Namespace, Group: a.Group})
 		case a.ServiceAccount != nil && p.namespaceOf(a.ServiceAccount.Namespace) == "":
-			p.report(field+".serviceAccount.namespace", "InvalidAppliedTo", "the Namespace is missing: give it")
+			p.report(field+".serviceAccount.namespace", reasonInvalidAppliedTo, "the Namespace is missing: give it")
 		case a.ServiceAccount != nil:
 			out = append(out, Selector{Namespace: p.namespaceOf(a.ServiceAccount.Namespace), Account: a.ServiceAccount.Name})
 		case a.Service != nil:
 			namespace := p.namespaceOf(a.Service.Namespace)
 			if namespace == "" || p.key.Namespace != "" && namespace != p.key.Namespace {
-				p.report(field+".service.namespace", "InvalidAppliedTo",
+				p.report(field+".service.namespace", reasonInvalidAppliedTo,
 					"it is missing, or is not the Namespace of the policy, so it selects nothing: correct it")
 				continue
 			}
 			services = append(services, derive.Object{Namespace: namespace, Name: a.Service.Name})
 		case a.NodeSelector != nil:
-			p.report(field+".nodeSelector", "NotServed", "policies for Nodes are not served yet, so it selects nothing")
+			p.report(field+".nodeSelector", reasonNotServed, "policies for Nodes are not served yet, so it selects "+
+				"nothing: remove it")
 		case a.ExternalEntitySelector != nil:
-			p.report(field+".externalEntitySelector", "NotServed",
+			p.report(field+".externalEntitySelector", reasonNotServed,
 				"there are no ExternalEntities, so it selects nothing: remove it")
 		default:
 			if s, ok := p.pods(field, a.PodSelector, a.NamespaceSelector); ok {
@@ -205,21 +207,21 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 		r.Action = Reject
 	case crdv1beta1.ActionDrop, crdv1beta1.ActionDeny:
 	default:
-		p.report(field+".action", "InvalidAction",
+		p.report(field+".action", reasonInvalidAction,
 			"action %q is not one of Allow, Drop, Reject and Pass, so the rule drops: correct it", in.Action)
 	}
 	r.AppliedTo, r.AppliedServices = p.appliedTo(field+".appliedTo", in.AppliedTo)
 	p.cost = 1 + len(in.ToServices) + len(in.Protocols)
 	switch {
 	case p.whole && len(in.AppliedTo) > 0:
-		p.report(field+".appliedTo", "InvalidAppliedTo", "the policy has an appliedTo as well: remove one of them")
+		p.report(field+".appliedTo", reasonInvalidAppliedTo, "the policy has an appliedTo as well: remove one of them")
 		r.Void = !r.denies()
 	case !p.whole && len(in.AppliedTo) == 0:
-		p.report(field+".appliedTo", "InvalidAppliedTo",
+		p.report(field+".appliedTo", reasonInvalidAppliedTo,
 			"neither the policy nor the rule has an appliedTo, so it applies to nothing: give one")
 	}
 	if len(in.L7Protocols) > 0 {
-		p.report(field+".l7Protocols", "NotServed", "packets are not looked into above layer 4, so %s: remove it",
+		p.report(field+".l7Protocols", reasonNotServed, "packets are not looked into above layer 4, so %s: remove it",
 			r.without())
 		r.Void = r.Void || !r.denies()
 	}
@@ -229,7 +231,7 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 	}
 	if len(in.ToNodes) > 0 || d == Ingress && (len(in.To) > 0 || len(in.ToServices) > 0) || d == Egress &&
 		len(in.From) > 0 {
-		p.report(field, "InvalidPeer",
+		p.report(field, reasonInvalidPeer,
 			"toNodes, to and toServices of ingress rules, and from of egress rules, mean nothing, so %s: write peers in %s",
 			r.without(), peerField)
 		r.Void = r.Void || !r.denies()
@@ -246,21 +248,21 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 // labels, and no endpoint yet. The rule may be applied to Pods, too, for which it means what is written.
 func (p *antreaParser) forServices(field string, d Direction, in *crdv1beta1.Rule, r *RuleFacts) {
 	if d == Egress {
-		p.report(field, "InvalidAppliedTo",
+		p.report(field, reasonInvalidAppliedTo,
 			"a service is applied to in ingress rules only, so the rule does nothing for it: write an ingress rule")
 		return
 	}
 	var peers, ports bool // that it cannot judge
 	for i, from := range in.From {
 		if from.IPBlock == nil {
-			p.report(fmt.Sprintf("%s.from[%d]", field, i), "InvalidPeer",
+			p.report(fmt.Sprintf("%s.from[%d]", field, i), reasonInvalidPeer,
 				"clients of a service are judged by their address alone, so for services %s: write ipBlock", r.without())
 			peers = true
 		}
 	}
 	for i, port := range in.Ports {
 		if port.SourcePort != nil || port.SourceEndPort != nil || port.Port != nil && port.Port.StrVal != "" {
-			p.report(fmt.Sprintf("%s.ports[%d]", field, i), "InvalidPort",
+			p.report(fmt.Sprintf("%s.ports[%d]", field, i), reasonInvalidPort,
 				"a service has node ports and external ports by number alone, and no ports of clients, so for services %s: "+
 					"write their numbers",
 				r.without())
@@ -268,7 +270,7 @@ func (p *antreaParser) forServices(field string, d Direction, in *crdv1beta1.Rul
 		}
 	}
 	if len(in.Protocols) > 0 {
-		p.report(field+".protocols", "InvalidProtocol", "a service has ports alone, so for services %s: write ports",
+		p.report(field+".protocols", reasonInvalidProtocol, "a service has ports alone, so for services %s: write ports",
 			r.without())
 		ports = true
 	}
@@ -295,7 +297,8 @@ func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers [
 	if d == Egress {
 		for i, s := range services {
 			if p.namespaceOf(s.Namespace) == "" {
-				p.report(fmt.Sprintf("%s.toServices[%d].namespace", field, i), "InvalidPeer", "the Namespace is missing: give it")
+				p.report(fmt.Sprintf("%s.toServices[%d].namespace", field, i), reasonInvalidPeer,
+					"the Namespace is missing: give it")
 				understood = false
 				continue
 			}
@@ -316,7 +319,7 @@ func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *R
 	if !exactlyOne(selectors, in.IPBlock != nil, in.Group != "", in.ServiceAccount != nil, in.NodeSelector != nil,
 		in.FQDN != "", in.ExternalEntitySelector != nil) ||
 		in.Namespaces != nil && in.NamespaceSelector != nil {
-		p.report(field, "InvalidPeer",
+		p.report(field, reasonInvalidPeer,
 			"it has to be either selectors of Pods and Namespaces, or one other kind of peer, so %s: correct it", r.without())
 		return false
 	}
@@ -335,7 +338,7 @@ func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *R
 	case in.ServiceAccount != nil:
 		namespace := p.namespaceOf(in.ServiceAccount.Namespace)
 		if namespace == "" {
-			p.report(field+".serviceAccount.namespace", "InvalidPeer", "the Namespace is missing: give it")
+			p.report(field+".serviceAccount.namespace", reasonInvalidPeer, "the Namespace is missing: give it")
 			return false
 		}
 		r.Peers = append(r.Peers, Selector{Namespace: namespace, Account: in.ServiceAccount.Name})
@@ -346,12 +349,13 @@ func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *R
 		}
 		return ok
 	case in.FQDN != "" && d == Ingress:
-		p.report(field+".fqdn", "InvalidPeer", "clients have no names, so %s: write the rule for egress", r.without())
+		p.report(field+".fqdn", reasonInvalidPeer, "clients have no names, so %s: write the rule for egress", r.without())
 		return false
 	case in.FQDN != "":
 		r.Names = append(r.Names, NameOf(in.FQDN))
 	case in.ExternalEntitySelector != nil:
-		p.report(field+".externalEntitySelector", "NotServed", "there are no ExternalEntities, so %s: remove it", r.without())
+		p.report(field+".externalEntitySelector", reasonNotServed, "there are no ExternalEntities, so %s: remove it",
+			r.without())
 		return false
 	case in.Namespaces != nil:
 		return p.relative(field, in, r)
@@ -372,7 +376,7 @@ func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *R
 func (p *antreaParser) relative(field string, in *crdv1beta1.Peer, r *RuleFacts) bool {
 	self := in.Namespaces.Match == crdv1beta1.MatchSelf
 	if self == (len(in.Namespaces.SameLabels) > 0) {
-		p.report(field+".namespaces", "InvalidPeer", "it has to be either match Self or sameLabels, so %s: correct it",
+		p.report(field+".namespaces", reasonInvalidPeer, "it has to be either match Self or sameLabels, so %s: correct it",
 			r.without())
 		return false
 	}
@@ -396,7 +400,8 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 		if !p.port(field, portFacts{port.Protocol, port.Port, port.EndPort, port.SourcePort, port.SourceEndPort}, r) {
 			understood = false
 		} else if len(r.Named) > named && port.SourcePort != nil {
-			p.report(field+".sourcePort", "InvalidPort", "a port that is named cannot have a sourcePort, so %s: give its number",
+			p.report(field+".sourcePort", reasonInvalidPort,
+				"a port that is named cannot have a sourcePort, so %s: give its number",
 				r.without())
 			r.Named, understood = r.Named[:named], false
 		}
@@ -405,7 +410,7 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 		field := fmt.Sprintf("%s.protocols[%d]", field, i)
 		switch {
 		case (protocol.ICMP != nil) == (protocol.IGMP != nil):
-			p.report(field, "InvalidProtocol", "it has to be either icmp or igmp, so %s: correct it", r.without())
+			p.report(field, reasonInvalidProtocol, "it has to be either icmp or igmp, so %s: correct it", r.without())
 			understood = false
 		case protocol.ICMP != nil:
 			kind, ok1 := p.octet(field+".icmp.icmpType", protocol.ICMP.ICMPType)
@@ -420,7 +425,7 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 				if r.denies() {
 					meant = "the rule denies all of IGMP"
 				}
-				p.report(field+".igmp.igmpType", "NotServed",
+				p.report(field+".igmp.igmpType", reasonNotServed,
 					"switches do not distinguish the types of IGMP, so %s: leave it out", meant)
 				if !r.denies() {
 					continue
@@ -431,7 +436,7 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 			}
 			group, err := netip.ParseAddr(protocol.IGMP.GroupAddress)
 			if err != nil && protocol.IGMP.GroupAddress != "" {
-				p.report(field+".igmp.groupAddress", "InvalidProtocol", "%q is not an address: correct it",
+				p.report(field+".igmp.groupAddress", reasonInvalidProtocol, "%q is not an address: correct it",
 					protocol.IGMP.GroupAddress)
 				ok = false
 			}
@@ -452,7 +457,7 @@ func (p *antreaParser) octet(field string, v *int32) (int16, bool) {
 	case v == nil:
 		return Any, true
 	case *v < 0 || *v > 255:
-		p.report(field, "InvalidProtocol", "%d is not within 0 to 255: correct it", *v)
+		p.report(field, reasonInvalidProtocol, "%d is not within 0 to 255: correct it", *v)
 		return 0, false
 	}
 	return int16(*v), true
@@ -485,17 +490,18 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 	switch {
 	case !exactlyOne(spec.PodSelector != nil || spec.NamespaceSelector != nil, len(spec.IPBlocks) > 0,
 		spec.ServiceReference != nil, len(spec.ChildGroups) > 0, spec.ExternalEntitySelector != nil):
-		p.report("spec", "InvalidGroup",
+		p.report("spec", reasonInvalidGroup,
 			"it has to be either selectors of Pods and Namespaces, or ipBlocks, or a serviceReference, or childGroups, so "+
 				"nothing is in it: correct it")
 		f = GroupFacts{Known: true, Broken: true}
 	case spec.ExternalEntitySelector != nil:
-		p.report("spec.externalEntitySelector", "NotServed", "there are no ExternalEntities, so nothing is in it: remove it")
+		p.report("spec.externalEntitySelector", reasonNotServed,
+			"there are no ExternalEntities, so nothing is in it: remove it")
 		f.Broken = true
 	case spec.ServiceReference != nil:
 		f.Service = derive.Object{Namespace: p.namespaceOf(spec.ServiceReference.Namespace), Name: spec.ServiceReference.Name}
 		if o.Namespace != "" && f.Service.Namespace != o.Namespace {
-			p.report("spec.serviceReference.namespace", "InvalidGroup",
+			p.report("spec.serviceReference.namespace", reasonInvalidGroup,
 				"a Group has Pods of its own Namespace alone: correct it")
 			f.Service, f.Broken = derive.Object{}, true
 		}
@@ -539,7 +545,7 @@ func (t *selectorTables) group(k derive.Object, r *derive.Reader) (m members, pr
 		source, kind = t.all.ClusterGroups, "ClusterGroup"
 	}
 	object := problem.Object{Kind: kind, Namespace: k.Namespace, Name: k.Name}
-	report := func(field, reason, format string, args ...any) {
+	report := func(field string, reason reasons.Reason, format string, args ...any) {
 		problems = append(problems,
 			problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 		m.Broken = true
@@ -551,11 +557,11 @@ func (t *selectorTables) group(k derive.Object, r *derive.Reader) (m members, pr
 		f, ok := derive.Get(r, source, derive.Object{Namespace: k.Namespace, Name: name})
 		switch {
 		case !ok:
-			report("spec.childGroups", "UnknownGroup", "there is no %s %s, which is in %s: create it", kind, name,
+			report("spec.childGroups", ReasonUnknownGroup, "there is no %s %s, which is in %s: create it", kind, name,
 				path[len(path)-1])
 			return
 		case slices.Contains(path, name):
-			report("spec.childGroups", "GroupCycle", "the group contains itself, by %s: remove one of them from another",
+			report("spec.childGroups", reasonGroupCycle, "the group contains itself, by %s: remove one of them from another",
 				strings.Join(append(path, name), ", "))
 			return
 		case seen[name]:
@@ -568,7 +574,7 @@ func (t *selectorTables) group(k derive.Object, r *derive.Reader) (m members, pr
 			if text, ok := derive.Get(r, t.all.ServiceSelectors, f.Service); ok {
 				m.Selectors = append(m.Selectors, Selector{Namespace: f.Service.Namespace, Pods: text})
 			} else {
-				report("spec.serviceReference", "UnknownService",
+				report("spec.serviceReference", reasonUnknownService,
 					"there is no Service %s with a selector, so the group has no Pods of it: create it", f.Service)
 			}
 		}

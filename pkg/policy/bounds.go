@@ -53,9 +53,6 @@ const (
 	maxProblems = 20
 )
 
-// ReasonTooLarge is the reason of an object of which a part is beyond a bound.
-const ReasonTooLarge = "TooLarge"
-
 // Bounded sets other bounds than DefaultBounds, and returns the tables. Call it before the first pass.
 func (t *Tables) Bounded(b Bounds) *Tables {
 	t.limits.bounds = b
@@ -75,7 +72,7 @@ func (p *parser) all() []problem.Problem {
 	if p.omitted == 0 {
 		return p.problems
 	}
-	return append(p.problems, problem.Problem{Object: p.object, Reason: "MoreProblems",
+	return append(p.problems, problem.Problem{Object: p.object, Reason: reasonMoreProblems,
 		Message: fmt.Sprintf("there are %d more problems: correct the others first", p.omitted)})
 }
 

@@ -21,7 +21,7 @@ func ClusterFactsOf(n *npv1alpha2.ClusterNetworkPolicy) Facts {
 		f.Stage, f.TierPriority = Baseline, tierBaseline
 	case npv1alpha2.AdminTier:
 	default:
-		p.report("spec.tier", "UnknownTier",
+		p.report("spec.tier", reasonUnknownTier,
 			"tier %q is not one of Admin and Baseline, so the rules that deny stand in Admin and the others do nothing: "+
 				"correct it", n.Spec.Tier)
 	}
@@ -63,7 +63,7 @@ func (p *clusterParser) pods(field string, namespaces *metav1.LabelSelector,
 	pods *npv1alpha2.NamespacedPod) (s Selector, ok bool) {
 	switch {
 	case (namespaces == nil) == (pods == nil):
-		p.report(field, "InvalidSelector", "it has to be either namespaces or pods: correct it")
+		p.report(field, reasonInvalidSelector, "it has to be either namespaces or pods: correct it")
 		return s, false
 	case namespaces != nil:
 		s.Namespaces, ok = p.selector(field+".namespaces", namespaces)
@@ -87,12 +87,12 @@ func (p *clusterParser) clusterRule(field, peerField, name string, action npv1al
 		r.Action = Pass
 	case npv1alpha2.ClusterNetworkPolicyRuleActionDeny:
 	default:
-		p.report(field+".action", "InvalidAction",
+		p.report(field+".action", reasonInvalidAction,
 			"action %q is not one of Accept, Deny and Pass, so the rule denies: correct it", action)
 	}
 	understood := len(peers) > 0
 	if !understood {
-		p.report(field+"."+peerField, "InvalidPeer", "there is no peer: give one")
+		p.report(field+"."+peerField, reasonInvalidPeer, "there is no peer: give one")
 	}
 	for i, peer := range peers {
 		if !p.clusterPeer(fmt.Sprintf("%s.%s[%d]", field, peerField, i), &peer, &r) {
@@ -120,7 +120,7 @@ func (p *clusterParser) clusterRule(field, peerField, name string, action npv1al
 func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetworkPolicyEgressPeer, r *RuleFacts) bool {
 	if !exactlyOne(peer.Namespaces != nil, peer.Pods != nil, peer.Nodes != nil, len(peer.Networks) > 0,
 		len(peer.DomainNames) > 0) {
-		p.report(field, "InvalidPeer", "it has to be one kind of peer: correct it")
+		p.report(field, reasonInvalidPeer, "it has to be one kind of peer: correct it")
 		return false
 	}
 	if len(peer.Networks) == 0 {
@@ -147,7 +147,7 @@ func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetwor
 			r.Names = append(r.Names, NameOf(string(name)))
 		}
 		if r.Action != Allow {
-			p.report(field+".domainNames", "InvalidPeer",
+			p.report(field+".domainNames", reasonInvalidPeer,
 				"names are for rules that accept, so the rule is for every address: deny networks instead, behind a rule that "+
 					"accepts names")
 		}
@@ -165,7 +165,7 @@ func (p *clusterParser) protocol(field string, in *npv1alpha2.ClusterNetworkPoli
 	var protocol corev1.Protocol
 	switch {
 	case !exactlyOne(in.TCP != nil, in.UDP != nil, in.SCTP != nil, in.DestinationNamedPort != ""):
-		p.report(field, "InvalidProtocol", "it has to be one of tcp, udp, sctp and destinationNamedPort: correct it")
+		p.report(field, reasonInvalidProtocol, "it has to be one of tcp, udp, sctp and destinationNamedPort: correct it")
 		return false
 	case in.TCP != nil:
 		protocol, port = corev1.ProtocolTCP, in.TCP.DestinationPort
@@ -188,7 +188,7 @@ func (p *clusterParser) protocol(field string, in *npv1alpha2.ClusterNetworkPoli
 			}
 		}
 		if from < 1 || from > to || to > 65535 {
-			p.report(field, "InvalidPort", "it has to be a number or a range within 1 to 65535: correct it")
+			p.report(field, reasonInvalidPort, "it has to be a number or a range within 1 to 65535: correct it")
 			return false
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // PodFacts are the parts of a Pod that policies depend on. They are zero for a Pod without a network of its own, and
@@ -262,7 +263,7 @@ type parser struct {
 	ranges   int // and exceptions, of the whole object
 }
 
-func (p *parser) report(field, reason, format string, args ...any) {
+func (p *parser) report(field string, reason reasons.Reason, format string, args ...any) {
 	if len(p.problems) >= maxProblems {
 		p.omitted++
 		return
@@ -308,7 +309,7 @@ func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 				f.Egress.Rules = append(f.Egress.Rules, p.rule(fmt.Sprintf("spec.egress[%d]", j), "to", n.Namespace, r.To, r.Ports))
 			}
 		default:
-			p.report(fmt.Sprintf("spec.policyTypes[%d]", i), "InvalidPolicyType",
+			p.report(fmt.Sprintf("spec.policyTypes[%d]", i), reasonInvalidPolicyType,
 				"policy type %q is not one of Ingress and Egress: correct it", t)
 		}
 	}
@@ -321,7 +322,7 @@ func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 func (p *parser) selector(field string, s *metav1.LabelSelector) (text string, ok bool) {
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		p.report(field, "InvalidSelector", "%v: correct it", err)
+		p.report(field, reasonInvalidSelector, "%v: correct it", err)
 		return "", false
 	}
 	p.cost += selectorCost(s)
@@ -336,14 +337,14 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 		field := fmt.Sprintf("%s.%s[%d]", field, peers, i)
 		switch {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			p.report(field, "InvalidPeer",
+			p.report(field, reasonInvalidPeer,
 				"ipBlock stands next to a selector, so this peer selects nothing: make two peers of them")
 		case peer.IPBlock != nil:
 			if block, ok := p.block(field+".ipBlock", peer.IPBlock.CIDR, peer.IPBlock.Except); ok {
 				r.Ranges = append(r.Ranges, block)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
-			p.report(field, "InvalidPeer",
+			p.report(field, reasonInvalidPeer,
 				"there is no podSelector, namespaceSelector or ipBlock, so this peer selects nothing: give one")
 		default:
 			p.cost++
@@ -378,7 +379,7 @@ func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 	}
 	cidr, err := rangeOf(text)
 	if err != nil {
-		p.report(field+".cidr", "InvalidCIDR", "%v", err)
+		p.report(field+".cidr", reasonInvalidCIDR, "%v", err)
 		return Range{}, false
 	}
 	p.mapped(field+".cidr", cidr)
@@ -386,7 +387,7 @@ func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 	for i, one := range exceptions {
 		except, err := rangeOf(one)
 		if err != nil {
-			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "nothing of %s is selected: %v", text, err)
+			p.report(fmt.Sprintf("%s.except[%d]", field, i), reasonInvalidCIDR, "nothing of %s is selected: %v", text, err)
 			return Range{}, false
 		}
 		p.mapped(fmt.Sprintf("%s.except[%d]", field, i), except)
@@ -409,7 +410,7 @@ func rangeOf(text string) (netip.Prefix, error) {
 func (p *parser) mapped(field string, r netip.Prefix) {
 	if r.Addr().Is4In6() && r.Bits() >= 96 {
 		v4 := netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-96)
-		p.report(field, "InvalidCIDR", "%s is a range of IPv4 in the form of IPv6, which no packet has: write %s", r, v4)
+		p.report(field, reasonInvalidCIDR, "%s is a range of IPv4 in the form of IPv6, which no packet has: write %s", r, v4)
 	}
 }
 
@@ -429,7 +430,7 @@ func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
 	switch out.Protocol {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 	default:
-		p.report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it",
+		p.report(field+".protocol", reasonInvalidProtocol, "protocol %q is not one of TCP, UDP and SCTP: correct it",
 			out.Protocol)
 		return false
 	}
@@ -439,12 +440,12 @@ func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
 	}
 	switch {
 	case in.port == nil && in.end != nil:
-		p.report(field+".endPort", "InvalidPort", "endPort is given without port: give the first port of the range")
+		p.report(field+".endPort", reasonInvalidPort, "endPort is given without port: give the first port of the range")
 		return false
 	case in.port == nil:
 		out.To = 65535
 	case in.port.Type == intstr.String && in.end != nil:
-		p.report(field+".endPort", "InvalidPort", "endPort stands next to the name %q: give the first port's number",
+		p.report(field+".endPort", reasonInvalidPort, "endPort stands next to the name %q: give the first port's number",
 			in.port.StrVal)
 		return false
 	case in.port.Type == intstr.String:
@@ -473,7 +474,7 @@ func (p *parser) between(field string, first, last *int32) (from, to uint16, ok 
 		last = first
 	}
 	if *first < 1 || *first > *last || *last > 65535 {
-		p.report(field, "InvalidPort", "ports %d to %d are not within 1 to 65535, in order: correct them", *first, *last)
+		p.report(field, reasonInvalidPort, "ports %d to %d are not within 1 to 65535, in order: correct them", *first, *last)
 		return 0, 0, false
 	}
 	return uint16(*first), uint16(*last), true

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // ruleTables have the rules of active policies on their way to Tables.Rules.
@@ -125,7 +126,7 @@ func (t *ruleTables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, proble
 		}
 	}
 	understood := true
-	report := func(field, reason, format string, args ...any) {
+	report := func(field string, reason reasons.Reason, format string, args ...any) {
 		problems = append(problems,
 			problem.Problem{Object: k.Policy.problem(), Field: fmt.Sprintf("spec.%s[%d]%s", k.Direction, k.Index, field),
 				Reason: reason, Message: fmt.Sprintf(format, args...)})
@@ -191,12 +192,12 @@ func (t *ruleTables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, proble
 		published, _ := derive.Get(r, t.all.others.publishing, "")
 		switch {
 		case !t.all.stretched:
-			report(map[Direction]string{Ingress: ".from", Egress: ".to"}[k.Direction], "NotStretched",
+			report(map[Direction]string{Ingress: ".from", Egress: ".to"}[k.Direction], reasonNotStretched,
 				"policies are not stretched over the ClusterSet, so scope ClusterSet means this cluster alone: set "+
 					"multicluster.enableStretchedNetworkPolicy in the agents' configuration")
 			out.ClusterSet = nil
 		case k.Direction == Egress && !published:
-			report(".to", "NoPodAddresses",
+			report(".to", reasonNoPodAddresses,
 				"no other cluster publishes the addresses of its Pods, so scope ClusterSet means this cluster alone: set "+
 					"publishPodAddresses in the configuration of the member controllers of the clusters that are meant")
 			out.ClusterSet = nil
@@ -204,7 +205,7 @@ func (t *ruleTables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, proble
 	}
 	for i, s := range f.Services {
 		if s.ClusterSet && !t.all.stretched {
-			report(fmt.Sprintf(".toServices[%d].scope", i), "NotStretched",
+			report(fmt.Sprintf(".toServices[%d].scope", i), reasonNotStretched,
 				"policies are not stretched over the ClusterSet, so it is left out: set "+
 					"multicluster.enableStretchedNetworkPolicy in the agents' configuration")
 			understood = false
@@ -225,9 +226,6 @@ func unknownGroup(k Key, field string, group Selector) problem.Problem {
 	return problem.Problem{Object: k.problem(), Field: field, Reason: ReasonUnknownGroup,
 		Message: fmt.Sprintf("there is no %s: create it", group)}
 }
-
-// ReasonUnknownGroup is the reason of a policy whose group does not exist.
-const ReasonUnknownGroup = "UnknownGroup"
 
 // relative returns the selectors of a peer for Pods of a Namespace. It returns no selector if the Namespace lacks one
 // of the labels.

@@ -55,7 +55,7 @@ func (t *ruleTables) serviceRules(service derive.Object, r *derive.Reader) (
 		f := row.Value
 		if !t.all.Outside {
 			p := problem.Problem{
-				Object: row.Key.Policy.problem(), Field: "spec.appliedTo", Reason: "NotServed",
+				Object: row.Key.Policy.problem(), Field: "spec.appliedTo", Reason: reasonNotServed,
 				Message: fmt.Sprintf("node ports and external addresses of Service %s are not served, so rules for it do "+
 					"nothing: set antreaProxy.proxyAll in antrea-agent.conf", service),
 			}

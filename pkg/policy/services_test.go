@@ -97,7 +97,7 @@ func TestServiceRules(t *testing.T) {
 				have = append(have, text)
 			}
 			for _, p := range c.engine.Problems() {
-				problems = append(problems, p.Field+" "+p.Reason)
+				problems = append(problems, p.Field+" "+p.Reason.String())
 			}
 			if !slices.Equal(have, row.want) || !slices.Equal(problems, row.problems) {
 				t.Errorf("rules %q, want %q; problems %q, want %q", have, row.want, problems, row.problems)
@@ -164,7 +164,7 @@ func TestServiceRulesNotServed(t *testing.T) {
 	c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(&p), AntreaClusterFactsOf(&p))
 	c.engine.Pass()
 	list := c.engine.Problems()
-	if len(list) != 1 || list[0].Reason != "NotServed" || list[0].Name != "p" || c.ServiceRules.Len() != 0 {
+	if len(list) != 1 || list[0].Reason.String() != "NotServed" || list[0].Name != "p" || c.ServiceRules.Len() != 0 {
 		t.Errorf("problems %v, %d Services with rules", list, c.ServiceRules.Len())
 	}
 }

@@ -249,8 +249,8 @@ func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
 			case !m.Known:
 				j.Problems = append(j.Problems, unknownGroup(k, field, one))
 			case m.Broken:
-				j.Problems = append(j.Problems, problem.Problem{Object: k.problem(), Field: field, Reason: "GroupNotComputed",
-					Message: fmt.Sprintf("not all members of %s are known: its condition %s has the remedy", one,
+				j.Problems = append(j.Problems, problem.Problem{Object: k.problem(), Field: field, Reason: reasonGroupNotComputed,
+					Message: fmt.Sprintf("not all members of %s are known: see its condition %s", one,
 						crdv1beta1.ConditionGroupMembersComputed)})
 			}
 		}

@@ -700,7 +700,7 @@ func (t *remoteTables) selectedRemote(s Selector, r *derive.Reader) ([]uint32, [
 
 // invalid cannot happen with selectors that facts were made with.
 func invalid(s Selector, err error) []problem.Problem {
-	return []problem.Problem{{Object: problem.Object{Kind: "Selector", Name: s.String()}, Reason: "InvalidSelector",
+	return []problem.Problem{{Object: problem.Object{Kind: "Selector", Name: s.String()}, Reason: reasonInvalidSelector,
 		Message: err.Error()}}
 }
 

@@ -6,6 +6,8 @@ package problem
 import (
 	"fmt"
 	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Object names what a Problem is about: an API object, or a thing of the Node such as a link,
@@ -28,7 +30,7 @@ func (o Object) String() string {
 type Problem struct {
 	Object
 	Field   string // path of the field at fault, such as "spec.serviceCIDR"; may be empty
-	Reason  string // CamelCase, for conditions and Events
+	Reason  reasons.Reason
 	Message string // what is wrong, and the remedy
 }
 
@@ -49,7 +51,7 @@ func About(kind, namespace, name string) Object {
 type List []Problem
 
 // Add adds a Problem.
-func (l *List) Add(object Object, field, reason, message string) {
+func (l *List) Add(object Object, field string, reason reasons.Reason, message string) {
 	*l = append(*l, Problem{Object: object, Field: field, Reason: reason, Message: message})
 }
 

@@ -71,7 +71,8 @@ func (l *Log) Changed(added, removed []problem.Problem) {
 func (l *Log) Came(member string, p problem.Problem) { l.write(slog.LevelWarn, p.Message, member, p) }
 
 func (l *Log) write(level slog.Level, text, member string, p problem.Problem) {
-	of, source := group{"kind " + p.Kind + "/" + p.Namespace, p.Reason}, []any{"kind", p.Kind, "namespace", p.Namespace}
+	of := group{"kind " + p.Kind + "/" + p.Namespace, p.Reason.String()}
+	source := []any{"kind", p.Kind, "namespace", p.Namespace}
 	if member != "" {
 		of.source, source = "member "+member, []any{"member", member}
 	}
@@ -86,7 +87,7 @@ func (l *Log) write(level slog.Level, text, member string, p problem.Problem) {
 	if s.limit.Tokens() >= burst {
 		s.noted = false
 	}
-	fields := []any{"object", p.Object, "field", p.Field, "reason", p.Reason}
+	fields := []any{"object", p.Object, "field", p.Field, "reason", p.Reason.String()}
 	if s.omitted > 0 {
 		fields = append(fields, "omitted", s.omitted)
 	}
@@ -97,7 +98,7 @@ func (l *Log) write(level slog.Level, text, member string, p problem.Problem) {
 	case !s.noted:
 		s.omitted, s.noted = s.omitted+1, true
 		l.to.Warn(fmt.Sprintf("further lines about problems of this source and reason are limited to one in %s: %s",
-			pause, l.listed), append(source, "reason", p.Reason)...)
+			pause, l.listed), append(source, "reason", p.Reason.String())...)
 	default:
 		s.omitted++
 	}

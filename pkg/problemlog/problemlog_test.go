@@ -10,6 +10,12 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
+)
+
+var (
+	tooLarge     = reasons.New(reasons.Row{Name: "TooLarge"})
+	unknownGroup = reasons.New(reasons.Row{Name: "UnknownGroup"})
 )
 
 // TestLog has thousands of problems come and go. The lines about them are few, and other Namespaces and reasons
@@ -21,7 +27,7 @@ func TestLog(t *testing.T) {
 		large := func(namespace string, n int) problem.Problem {
 			return problem.Problem{
 				Object: problem.Object{Kind: "NetworkPolicy", Namespace: namespace, Name: fmt.Sprint("p", n)},
-				Field:  "spec.ingress[0]", Reason: "TooLarge", Message: fmt.Sprint(n, " of its rules are beyond a bound"),
+				Field:  "spec.ingress[0]", Reason: tooLarge, Message: fmt.Sprint(n, " of its rules are beyond a bound"),
 			}
 		}
 		lines := func() (out []string) {
@@ -41,7 +47,7 @@ func TestLog(t *testing.T) {
 		}
 
 		other := large("x", 1)
-		other.Reason = "UnknownGroup"
+		other.Reason = unknownGroup
 		l.Changed([]problem.Problem{large("y", 1), other}, nil)
 		if have := lines(); len(have) != 2 {
 			t.Errorf("%d lines of another Namespace and another reason, want 2", len(have))

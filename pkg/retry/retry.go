@@ -17,9 +17,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ReasonWriteFailed is the usual reason of a Write's Blame.
-const ReasonWriteFailed = "WriteFailed"
-
 // triesBeforeBlame is for failures that mostly pass, such as a conflict.
 const triesBeforeBlame = 5
 

@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Facts are the inputs of a Service's load balancing, parsed once. They are zero for a Service without an address,
@@ -128,7 +129,7 @@ func isDNS(s *corev1.Service) bool {
 // FactsOf parses a Service. It leaves out parts with faults.
 func FactsOf(s *corev1.Service) Facts {
 	var f Facts
-	report := func(field, reason, format string, args ...any) {
+	report := func(field string, reason reasons.Reason, format string, args ...any) {
 		f.Problems = append(f.Problems, problem.Problem{
 			Object: problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name},
 			Field:  field, Reason: reason, Message: fmt.Sprintf(format, args...),
@@ -163,11 +164,11 @@ func FactsOf(s *corev1.Service) Facts {
 		}
 		switch {
 		case !known(protocol):
-			report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
+			report(field+".protocol", reasonInvalidProtocol, "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
 		case port.Port < 1 || port.Port > 65535:
-			report(field+".port", "InvalidPort", "port %d is not in 1 to 65535: correct it", port.Port)
+			report(field+".port", reasonInvalidPort, "port %d is not in 1 to 65535: correct it", port.Port)
 		case port.NodePort < 0 || port.NodePort > 65535:
-			report(field+".nodePort", "InvalidPort", "port %d is not in 1 to 65535: correct it", port.NodePort)
+			report(field+".nodePort", reasonInvalidPort, "port %d is not in 1 to 65535: correct it", port.NodePort)
 		default:
 			f.Ports = append(f.Ports, Port{
 				Field: field, Name: port.Name, Protocol: protocol, Port: uint16(port.Port), NodePort: uint16(port.NodePort),
@@ -199,7 +200,8 @@ func known(p corev1.Protocol) bool {
 }
 
 // vips returns the ClusterIPs of a Service. If the Service's kind has no ClusterIP, it returns nil.
-func vips(s *corev1.Service, report func(field, reason, format string, args ...any)) []netip.Addr {
+func vips(s *corev1.Service, report func(field string, reason reasons.Reason, format string,
+	args ...any)) []netip.Addr {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
@@ -214,11 +216,11 @@ func vips(s *corev1.Service, report func(field, reason, format string, args ...a
 		}
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
-			report(field, "InvalidClusterIP", "%q is not an IP address: recreate the Service to get another", text)
+			report(field, reasonInvalidClusterIP, "%q is not an IP address: recreate the Service to get another", text)
 			continue
 		}
 		if reason := unusable(ip); reason != "" {
-			report(field, "InvalidClusterIP", "%s is %s: recreate the Service to get another", ip, reason)
+			report(field, reasonInvalidClusterIP, "%s is %s: recreate the Service to get another", ip, reason)
 			continue
 		}
 		out = append(out, ip)
@@ -263,7 +265,7 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 		if why != "" {
 			f.Problems = append(f.Problems, problem.Problem{
 				Object: problem.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name},
-				Field:  fmt.Sprintf("endpoints[%d].addresses[0]", i), Reason: "InvalidAddress",
+				Field:  fmt.Sprintf("endpoints[%d].addresses[0]", i), Reason: reasonInvalidAddress,
 				Message: why + ", the endpoint is left out: correct it",
 			})
 			continue
@@ -285,7 +287,7 @@ func (f *SliceFacts) weigh(s *discoveryv1.EndpointSlice) {
 		f.Problems = append(f.Problems, problem.Problem{
 			Object: problem.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name},
 			Field:  "metadata.annotations[" + multicluster.AnnotationReady + "]",
-			Reason: "InvalidWeight", Message: err.Error() + "; its endpoints count as one each",
+			Reason: reasonInvalidWeight, Message: err.Error() + "; its endpoints count as one each",
 		})
 	}
 	f.Weight = uint16(n)

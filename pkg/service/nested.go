@@ -9,6 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // maxScale bounds the weights, so that the switch's selection table stays small. The table has one slot for the
@@ -92,7 +93,7 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 	defer delete(n.open, f.address())
 	for _, e := range f.Endpoints {
 		if n.left == 0 {
-			n.report(f, "EndpointNesting", "endpoint %s and those after it are left out: "+
+			n.report(f, reasonEndpointNesting, "endpoint %s and those after it are left out: "+
 				"nested Services lead to more than %d endpoints; name the endpoints themselves", e.Addr, maxShares)
 			break
 		}
@@ -105,10 +106,10 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 			total += uint64(e.Weight)
 			continue
 		case n.open[a]:
-			n.report(f, "EndpointLoop", "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
+			n.report(f, reasonEndpointLoop, "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
 			continue
 		case len(n.open) > maxNesting:
-			n.report(f, "EndpointNesting",
+			n.report(f, reasonEndpointNesting,
 				"endpoint %s is left out: it is a Service behind %d others; name the endpoints themselves", e.Addr, maxNesting)
 			continue
 		}
@@ -162,7 +163,7 @@ func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
 	return out
 }
 
-func (n *nesting) report(f Frontend, reason, format string, args ...any) {
+func (n *nesting) report(f Frontend, reason reasons.Reason, format string, args ...any) {
 	p := problem.Problem{
 		Object: problem.Object{Kind: "Service", Namespace: f.Namespace, Name: f.Service},
 		Reason: reason, Message: fmt.Sprintf(format, args...),

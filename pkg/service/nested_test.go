@@ -55,7 +55,7 @@ func TestNestingEnds(t *testing.T) {
 		}
 		reported := map[string]bool{}
 		for _, p := range problems {
-			if p.Reason != "EndpointNesting" {
+			if p.Reason.String() != "EndpointNesting" {
 				t.Errorf("want problems of nesting, got %v", p)
 			}
 			if reported[p.Object.String()+p.Message] {

@@ -10,6 +10,7 @@ import (
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Outside are the inputs of how clients outside of the Pods' network reach a Service.
@@ -31,9 +32,6 @@ type Outside struct {
 // MaxSources bounds what the loadBalancerSourceRanges of a Service need: ranges times ports times addresses of the load
 // balancer. A Node has three flows for each.
 const MaxSources = 1024
-
-// ReasonTooManySources is the reason of the Problem of a Service beyond MaxSources.
-const ReasonTooManySources = "TooManySourceRanges"
 
 // SourceProblems report a Service whose loadBalancerSourceRanges are beyond MaxSources, so that no client is let in.
 func SourceProblems(s *corev1.Service) (out []problem.Problem) {
@@ -62,7 +60,7 @@ func (o *Outside) bound(ports int, report reporter) {
 }
 
 // reporter reports a fault of a field.
-type reporter func(field, reason, format string, args ...any)
+type reporter func(field string, reason reasons.Reason, format string, args ...any)
 
 // outsideOf parses the addresses of a Service outside of the Pods' network.
 func outsideOf(s *corev1.Service, report reporter) Outside {
@@ -84,7 +82,8 @@ func outsideOf(s *corev1.Service, report reporter) Outside {
 			continue // a name, or the address of a proxy: its packets come to node ports
 		}
 		field := fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i)
-		if ip, ok := outsideAddress(in.IP, field, "InvalidLoadBalancerIP", report); ok && !slices.Contains(o.Balancers, ip) {
+		if ip, ok := outsideAddress(in.IP, field, reasonInvalidLoadBalancerIP, report); ok && !slices.Contains(o.Balancers,
+			ip) {
 			o.Balancers = append(o.Balancers, ip)
 		}
 	}
@@ -96,14 +95,14 @@ func outsideOf(s *corev1.Service, report reporter) Outside {
 func externalIPs(s *corev1.Service, report reporter) (out []netip.Addr) {
 	for i, text := range s.Spec.ExternalIPs {
 		field := fmt.Sprintf("spec.externalIPs[%d]", i)
-		if ip, ok := outsideAddress(text, field, "InvalidExternalIP", report); ok && !slices.Contains(out, ip) {
+		if ip, ok := outsideAddress(text, field, reasonInvalidExternalIP, report); ok && !slices.Contains(out, ip) {
 			out = append(out, ip)
 		}
 	}
 	return out
 }
 
-func outsideAddress(text, field, reason string, report reporter) (netip.Addr, bool) {
+func outsideAddress(text, field string, reason reasons.Reason, report reporter) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
 		report(field, reason, "%q is not an IP address: correct it", text)
@@ -124,7 +123,7 @@ func (o *Outside) sources(texts []string, report reporter) {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
 			invalid = true
-			report(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), "InvalidSourceRange",
+			report(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), reasonInvalidSourceRange,
 				"%q is not a range of IP addresses, and no client is let in by it: correct it, for example to 192.0.2.0/24", text)
 			continue
 		}

@@ -240,7 +240,7 @@ func TestOutside(t *testing.T) {
 			}
 			var have []string
 			for _, p := range problems {
-				have = append(have, strings.TrimPrefix(p.Object.String(), "Service ")+" "+p.Field+" "+p.Reason)
+				have = append(have, strings.TrimPrefix(p.Object.String(), "Service ")+" "+p.Field+" "+p.Reason.String())
 			}
 			slices.Sort(have)
 			if diff := cmp.Diff(row.problems, have); diff != "" {

@@ -332,7 +332,7 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	for _, port := range facts.Ports {
 		if port.Protocol == corev1.ProtocolSCTP && !t.sctp {
 			problems = append(problems, problem.Problem{
-				Object: object(key), Field: port.Field, Reason: "SCTPNotSupported",
+				Object: object(key), Field: port.Field, Reason: ReasonSCTP,
 				Message: fmt.Sprintf("port %d/SCTP is not served: the userspace datapath's connection "+
 					"tracker does not know SCTP; set ovsDatapathType to system in antrea-agent.conf, or use TCP or UDP", port.Port),
 			})
@@ -472,7 +472,7 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 		}
 		if holder != key || twice {
 			if p := (problem.Problem{
-				Object: object(key), Field: t.field(key, f, r), Reason: "AddressInUse",
+				Object: object(key), Field: t.field(key, f, r), Reason: reasonAddressInUse,
 				Message: fmt.Sprintf("%s is served for Service %s already: give one of the two Services %s",
 					f.address(), holder, remedies[f.Kind]),
 			}); !slices.Contains(problems, p) {

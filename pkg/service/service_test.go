@@ -494,7 +494,7 @@ func TestPlan(t *testing.T) {
 			}
 			var found []string
 			for _, p := range problems {
-				found = append(found, p.Object.String()+" "+p.Field+" "+p.Reason)
+				found = append(found, p.Object.String()+" "+p.Field+" "+p.Reason.String())
 				if !strings.Contains(p.Message, ":") && !strings.Contains(p.Message, ";") {
 					t.Errorf("problem names no remedy: %s", p)
 				}

@@ -41,7 +41,7 @@ func ClusterSetFactsOf(i *tombolov1alpha1.TenantNetworkImport) ClusterSetFacts {
 		selector, err := metav1.LabelSelectorAsSelector(&s)
 		if err != nil {
 			ps.Add(problem.About("TenantNetworkImport", "", i.Name), fmt.Sprintf("spec.namespaceSelectors[%d]", at),
-				"InvalidSelector", err.Error()+", so it selects nothing: correct it in the TenantNetwork in the leader")
+				reasonInvalidSelector, err.Error()+", so it selects nothing: correct it in the TenantNetwork in the leader")
 			continue
 		}
 		f.Selectors = append(f.Selectors, selector)
@@ -118,11 +118,11 @@ func (c *clusterSet) consent(namespace derive.Object, r *derive.Reader) (bool, [
 	imported, there := derive.Get(r, c.Imports, derive.Object{Name: f.Network})
 	switch {
 	case !there:
-		ps.Add(object, networkField, "NetworkNotFound", "it is in a network of its own: no TenantNetwork "+
+		ps.Add(object, networkField, reasonNetworkNotFound, "it is in a network of its own: no TenantNetwork "+
 			problem.Quoted(f.Network)+" of the ClusterSet has members in this cluster: correct the annotation "+
 			AnnotationNetwork+", or add this cluster to the members of the TenantNetwork in the leader")
 	case !c.selects(imported, namespace, r):
-		ps.Add(object, networkField, "NotSelected", "it is in a network of its own: TenantNetwork "+f.Network+
+		ps.Add(object, networkField, reasonNotSelected, "it is in a network of its own: TenantNetwork "+f.Network+
 			" does not select it: change its labels, or the namespaceSelector of this cluster's member of the TenantNetwork "+
 			"in the leader")
 	}

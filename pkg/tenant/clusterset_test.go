@@ -65,7 +65,7 @@ func TestConsents(t *testing.T) {
 		}
 		var reasons []string
 		for _, p := range tables.engine.Problems() {
-			reasons = append(reasons, p.Reason)
+			reasons = append(reasons, p.Reason.String())
 		}
 		if have := strings.Join(reasons, " "); have != row.problem {
 			t.Errorf("%s: problems %q, want %q", row.name, have, row.problem)

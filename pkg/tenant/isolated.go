@@ -78,7 +78,7 @@ func NamespaceProblems(n *corev1.Namespace) []problem.Problem {
 		{AnnotationForwardingMode, annotationField}, {AnnotationNetwork, networkField},
 	} {
 		if value := n.Annotations[annotation.name]; value != "" {
-			ps.Add(problem.About("Namespace", "", n.Name), annotation.field, "NotIsolated", "the annotation has "+
+			ps.Add(problem.About("Namespace", "", n.Name), annotation.field, reasonNotIsolated, "the annotation has "+
 				problem.Quoted(value)+", and no effect, since the Namespace is not isolated: set the label "+LabelIsolated+
 				" to \"true\", or remove the annotation")
 		}
@@ -98,24 +98,24 @@ func (f NamespaceFacts) problems(name string) []problem.Problem {
 	object := problem.About("Namespace", "", name)
 	var ps problem.List
 	if f.Label != "true" {
-		ps.Add(object, labelField, "InvalidLabel", "it is isolated, although the label "+LabelIsolated+
+		ps.Add(object, labelField, reasonInvalidLabel, "it is isolated, although the label "+LabelIsolated+
 			" has "+problem.Quoted(f.Label)+": write \"true\", or remove the label")
 	}
 	switch name {
 	case metav1.NamespaceDefault:
-		ps.Add(object, labelField, "SystemNamespace", "it is isolated, and of its Services other Namespaces reach "+
+		ps.Add(object, labelField, reasonSystemNamespace, "it is isolated, and of its Services other Namespaces reach "+
 			"kubernetes alone: remove the label "+LabelIsolated)
 	case metav1.NamespaceSystem:
-		ps.Add(object, labelField, "SystemNamespace", "it is isolated, so Pods of other Namespaces do not reach "+
+		ps.Add(object, labelField, reasonSystemNamespace, "it is isolated, so Pods of other Namespaces do not reach "+
 			"DNS and other Services there: remove the label "+LabelIsolated)
 	}
 	switch f.Mode {
 	case "", modeFabricSNAT:
 	case modeIPFabric:
-		ps.Add(object, annotationField, "NotServed", "the Pods of an isolated Namespace do not reach the network "+
+		ps.Add(object, annotationField, reasonNotServed, "the Pods of an isolated Namespace do not reach the network "+
 			"of the Nodes without translation: set "+AnnotationForwardingMode+" to "+modeFabricSNAT+", or remove it")
 	default:
-		ps.Add(object, annotationField, "InvalidForwardingMode", AnnotationForwardingMode+" has "+
+		ps.Add(object, annotationField, reasonInvalidForwardingMode, AnnotationForwardingMode+" has "+
 			problem.Quoted(f.Mode)+", which is ignored: set it to "+modeFabricSNAT+", or remove it")
 	}
 	return ps

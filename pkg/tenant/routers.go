@@ -53,7 +53,7 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 	f := VirtualNetworkFacts{UID: n.UID}
 	ps, object := problem.List{}, problem.About("VirtualNetwork", n.Namespace, n.Name)
 	if n.Name != contrailv4.DefaultPodNetwork {
-		ps.Add(object, "metadata.name", "NotServed", "a VirtualNetwork other than "+contrailv4.DefaultPodNetwork+
+		ps.Add(object, "metadata.name", reasonNotServed, "a VirtualNetwork other than "+contrailv4.DefaultPodNetwork+
 			" is not served yet, so no Pod is in it: use the network of an isolated Namespace")
 		f.Problems = ps
 		return f
@@ -74,11 +74,11 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 		{"virtualNetworkProperties", s.VirtualNetworkProperties != nil}, {"vlanID", s.VLANID != 0},
 	} {
 		if field.set {
-			ps.Add(object, "spec."+field.name, "NotServed", notServed)
+			ps.Add(object, "spec."+field.name, reasonNotServed, notServed)
 		}
 	}
 	if s.FabricSNAT {
-		ps.Add(object, "spec.fabricSNAT", "NotServed", "it has no effect: annotate the Namespace with "+
+		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: annotate the Namespace with "+
 			AnnotationForwardingMode+"="+modeFabricSNAT)
 	}
 	f.Problems = ps
@@ -115,13 +115,14 @@ func RouterFactsOf(v *contrailv4.VirtualNetworkRouter) RouterFacts {
 	ps, object := problem.List{}, problem.About("VirtualNetworkRouter", v.Namespace, v.Name)
 	selector := func(field string, s *metav1.LabelSelector) labels.Selector {
 		if keys, values := sizeOf(s); keys > maxKeys || values > maxValues {
-			ps.Add(object, field, "InvalidSelector", fmt.Sprintf("it has %d keys and %d values, so it selects nothing: write "+
-				"at most %d keys and %d values", keys, values, maxKeys, maxValues))
+			ps.Add(object, field, reasonInvalidSelector,
+				fmt.Sprintf("it has %d keys and %d values, so it selects nothing: write "+
+					"at most %d keys and %d values", keys, values, maxKeys, maxValues))
 			return labels.Nothing()
 		}
 		out, err := metav1.LabelSelectorAsSelector(s)
 		if err != nil {
-			ps.Add(object, field, "InvalidSelector", err.Error()+", so it selects nothing: correct it")
+			ps.Add(object, field, reasonInvalidSelector, err.Error()+", so it selects nothing: correct it")
 			return labels.Nothing()
 		}
 		return out
@@ -129,13 +130,15 @@ func RouterFactsOf(v *contrailv4.VirtualNetworkRouter) RouterFacts {
 	f := RouterFacts{UID: v.UID, Created: v.CreationTimestamp.Unix(), Labels: v.Labels, Kind: kinds[v.Spec.Type],
 		Networks: selector("spec.virtualNetworkSelector", v.Spec.VirtualNetworkSelector)}
 	if f.Kind == 0 {
-		ps.Add(object, "spec.type", "InvalidType", "the type "+problem.Quoted(v.Spec.Type)+" joins nothing: write mesh, hub "+
-			"or spoke")
+		ps.Add(object, "spec.type", reasonInvalidType,
+			"the type "+problem.Quoted(v.Spec.Type)+" joins nothing: write mesh, hub "+
+				"or spoke")
 	}
 	if n := len(v.Labels); n > maxLabels {
 		f.Kind, f.Labels = 0, nil
-		ps.Add(object, "metadata.labels", "TooManyLabels", fmt.Sprintf("it joins nothing, since it has %d labels: leave at "+
-			"most %d", n, maxLabels))
+		ps.Add(object, "metadata.labels", reasonTooManyLabels,
+			fmt.Sprintf("it joins nothing, since it has %d labels: leave at "+
+				"most %d", n, maxLabels))
 	}
 	for i, entry := range v.Spec.Import.VirtualNetworkRouters {
 		field := fmt.Sprintf("spec.import.virtualNetworkRouters[%d]", i)
@@ -154,7 +157,7 @@ func RouterFactsOf(v *contrailv4.VirtualNetworkRouter) RouterFacts {
 		{"l3vxlanNetworkIdentifier", v.Spec.L3VXLANNetworkIdentifier != 0},
 	} {
 		if field.set {
-			ps.Add(object, "spec."+field.name, "NotServed", notServed)
+			ps.Add(object, "spec."+field.name, reasonNotServed, notServed)
 		}
 	}
 	f.Problems = ps
@@ -199,7 +202,7 @@ func (o Objects) virtualNetwork(k derive.Object, r *derive.Reader) ([]problem.Pr
 	ps := problem.List(slices.Clone(f.Problems))
 	if n, _ := derive.Get(r, o.Namespaces, derive.Object{Name: k.Namespace}); k.Name == contrailv4.DefaultPodNetwork &&
 		!n.Isolated {
-		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.namespace", "NotIsolated",
+		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.namespace", reasonNotIsolated,
 			"the Pods of Namespace "+k.Namespace+" are in the default network, which no router joins: label the Namespace "+
 				LabelIsolated+"=true")
 	}
@@ -277,7 +280,7 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 	out := Router{Object: problem.About("VirtualNetworkRouter", key.Namespace, key.Name)}
 	ps := problem.List(slices.Clone(f.Problems))
 	if !t.counts(key, r) {
-		ps.Add(out.Object, "metadata.namespace", "TooManyRouters", fmt.Sprintf("it joins nothing: its Namespace has %d "+
+		ps.Add(out.Object, "metadata.namespace", reasonTooManyRouters, fmt.Sprintf("it joins nothing: its Namespace has %d "+
 			"older VirtualNetworkRouters, and more do not count: delete one of them", maxRouters))
 		out.Problems = ps
 		return out, nil
@@ -287,17 +290,18 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
 	switch {
 	case !f.Networks.Matches(set):
-		ps.Add(out.Object, "spec.virtualNetworkSelector", "SelectsNothing", "it selects no network that is served: give "+
+		ps.Add(out.Object, "spec.virtualNetworkSelector", reasonSelectsNothing, "it selects no network that is served: give "+
 			"VirtualNetwork "+contrailv4.DefaultPodNetwork+" of its Namespace labels that it selects, or the Namespace if "+
 			"there is no such object")
 	case !namespace.Isolated:
-		ps.Add(out.Object, "metadata.namespace", "NotIsolated", "the Pods of Namespace "+key.Namespace+" are in the default "+
-			"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
+		ps.Add(out.Object, "metadata.namespace", reasonNotIsolated,
+			"the Pods of Namespace "+key.Namespace+" are in the default "+
+				"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
 	default:
 		out.Networks = []Name{{Door: doorIsolated, Name: key.Namespace}}
 		if network, spans := t.spans(derive.Object{Name: key.Namespace}, r); spans {
 			out.Networks = nil
-			ps.Add(out.Object, "metadata.namespace", "InTenantNetwork", "the Pods of Namespace "+key.Namespace+" are in "+
+			ps.Add(out.Object, "metadata.namespace", reasonInTenantNetwork, "the Pods of Namespace "+key.Namespace+" are in "+
 				"TenantNetwork "+network+", which no router joins: use a NetworkConnection in the leader, or remove the "+
 				"annotation "+AnnotationNetwork)
 		}
@@ -327,20 +331,22 @@ func (t *routerTables) imports(own derive.Object, imports []ImportFacts, r *deri
 	for at, i := range imports {
 		candidates, ok := s.candidates(i)
 		if !ok {
-			ps.Add(object, i.Field, "TooManyRouters", fmt.Sprintf("it and the %d imports after it do not count: they would be "+
-				"compared with too many routers: select Namespaces by %s", len(imports)-at-1, corev1.LabelMetadataName))
+			ps.Add(object, i.Field, reasonTooManyRouters,
+				fmt.Sprintf("it and the %d imports after it do not count: they would be "+
+					"compared with too many routers: select Namespaces by %s", len(imports)-at-1, corev1.LabelMetadataName))
 			break
 		}
 		if !s.selected(i, candidates) {
-			ps.Add(object, i.Field, "SelectsNothing", "it selects no other router: correct its selectors, or create the "+
+			ps.Add(object, i.Field, reasonSelectsNothing, "it selects no other router: correct its selectors, or create the "+
 				"router")
 		}
 	}
 	out := inTurn(s.found)
 	if all := len(out); all > maxImports {
 		out = slices.Clone(out[:maxImports])
-		ps.Add(object, "spec.import", "TooManyRouters", fmt.Sprintf("it selects %d routers, and does not import the last "+
-			"%d of them (one of each Namespace is first, the oldest ones): narrow the selectors", all, all-maxImports))
+		ps.Add(object, "spec.import", reasonTooManyRouters,
+			fmt.Sprintf("it selects %d routers, and does not import the last "+
+				"%d of them (one of each Namespace is first, the oldest ones): narrow the selectors", all, all-maxImports))
 	}
 	slices.SortFunc(out, Name.Compare)
 	return out

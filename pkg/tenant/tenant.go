@@ -18,6 +18,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // ID is the number of a network on the wire. 0 is the default network. A network of one cluster has a number from 1 to
@@ -232,7 +233,7 @@ func (t *Tables) id(name Name, r *derive.Reader) (ID, []problem.Problem) {
 		return id, nil
 	}
 	var ps problem.List
-	ps.Add(n.Object, "metadata.uid", "NumberTaken", "its Pods have no traffic: "+holder.object.String()+
+	ps.Add(n.Object, "metadata.uid", reasonNumberTaken, "its Pods have no traffic: "+holder.object.String()+
 		" is older and has the same number of a network: delete and create the object again, which gives it another number")
 	return 0, ps
 }
@@ -252,7 +253,7 @@ func (t *Tables) members(name Name, r *derive.Reader) (bool, []problem.Problem) 
 	var ps problem.List
 	for _, m := range n.Members {
 		if holder, other, _ := t.holder(r, m); holder != name && holder.Door != doorClusterSet {
-			ps.Add(n.Object, n.Field, "AlreadyMember", "Namespace "+m.Namespace+" is left out: it is in the network of "+
+			ps.Add(n.Object, n.Field, reasonAlreadyMember, "Namespace "+m.Namespace+" is left out: it is in the network of "+
 				other.Object.String()+": remove it from one of the two")
 		}
 	}
@@ -330,13 +331,15 @@ func (t *Tables) imports(name Name, r *derive.Reader) ([]problem.Problem, []prob
 	}
 	ps := problem.List(slices.Clone(router.Problems))
 	for _, p := range []struct {
-		names                 []string
-		reason, before, after string
+		names         []string
+		reason        reasons.Reason
+		before, after string
 	}{
-		{missing, "RouterNotFound", "there is no router ", ": create it, or remove the import"},
-		{unlike, "NotJoinable", "the networks of ", " are not joined: only two routers of type mesh are, and a hub with a " +
-			"spoke: change the type of one of the two"},
-		{oneSided, "NotImportedBack", "the networks of ",
+		{missing, reasonRouterNotFound, "there is no router ", ": create it, or remove the import"},
+		{unlike, reasonNotJoinable, "the networks of ",
+			" are not joined: only two routers of type mesh are, and a hub with a " +
+				"spoke: change the type of one of the two"},
+		{oneSided, reasonNotImportedBack, "the networks of ",
 			" are not joined before it imports this router: add the import there"},
 	} {
 		if len(p.names) > 0 {

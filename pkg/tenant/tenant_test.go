@@ -268,7 +268,7 @@ func TestNamespaceProblems(t *testing.T) {
 			have := ""
 			for _, p := range NamespaceProblems(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a",
 				Labels: test.labels, Annotations: test.annotations}}) {
-				have += p.Reason
+				have += p.Reason.String()
 			}
 			if have != test.want {
 				t.Errorf("problems %q, want %q", have, test.want)

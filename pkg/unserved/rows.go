@@ -13,89 +13,91 @@ const (
 // rows is the list. Its order is the order of the document, and of the Problems of one object.
 var rows = []Row{
 	{
-		Asked: "NodePort" + withoutProxyAll, Reason: "NodePortNotSupported",
+		Asked: "NodePort" + withoutProxyAll, Reason: reasonNodePortNotSupported,
 		Happens: "the ClusterIP is served, the NodePort is not; kube-proxy may serve it in the same cluster",
 		find:    finders{outside: nodePorts},
 	},
 	{
-		Asked: "LoadBalancer" + withoutProxyAll, Reason: "LoadBalancerNotSupported",
+		Asked: "LoadBalancer" + withoutProxyAll, Reason: reasonLoadBalancerNotSupported,
 		Happens: "the ClusterIP is served, the load balancer's address is not; kube-proxy may serve it in the same cluster",
 		find:    finders{outside: loadBalancer},
 	},
 	{
-		Asked: "`spec.loadBalancerClass` and a pool of external addresses", Reason: "LoadBalancerClassNotSupported",
+		Asked: "`spec.loadBalancerClass` and a pool of external addresses", Reason: reasonLoadBalancerClassNotSupported,
 		Happens: "the pool is not used: the controller of the class assigns the address, which the agents serve",
 		find:    finders{service: loadBalancerClass},
 	},
 	{
-		Asked: "`spec.loadBalancerSourceRanges`" + withoutProxyAll, Reason: "LoadBalancerSourceRangesNotSupported",
+		Asked: "`spec.loadBalancerSourceRanges`" + withoutProxyAll, Reason: reasonLoadBalancerSourceRangesNotSupported,
 		Happens: "not applied; kube-proxy applies them to addresses that it serves",
 		find:    finders{outside: sourceRanges},
 	},
 	{
-		Asked: "externalIPs" + withoutProxyAll, Reason: "ExternalIPsNotSupported",
+		Asked: "externalIPs" + withoutProxyAll, Reason: reasonExternalIPsNotSupported,
 		Happens: "the ClusterIP is served, the external addresses are not; kube-proxy may serve them in the same cluster",
 		find:    finders{outside: externalIPs},
 	},
 	{
-		Asked: "externalTrafficPolicy Local" + withoutProxyAll, Reason: "ExternalTrafficPolicyNotSupported",
+		Asked: "externalTrafficPolicy Local" + withoutProxyAll, Reason: reasonExternalTrafficPolicyNotSupported,
 		Happens: "no effect, as there are no external addresses",
 		find:    finders{outside: externalLocal},
 	},
 	{
 		Asked:   "annotations `service.antrea.io/*` (load-balancer-mode, bgp-med, ...) but those of external addresses",
-		Reason:  "ServiceAnnotationNotSupported",
+		Reason:  reasonServiceAnnotationNotSupported,
 		Happens: "no effect: load balancers have no DSR, and Nodes speak no BGP",
 		find:    finders{service: serviceAnnotations},
 	},
 	{
-		Asked: "annotations `nodeportlocal.antrea.io/*`", Reason: "NodePortLocalNotSupported",
+		Asked: "annotations `nodeportlocal.antrea.io/*`", Reason: reasonNodePortLocalNotSupported,
 		Happens: "no port of a Node is opened for the Pods",
 		find:    finders{service: nodePortLocal},
 	},
 	{
-		Asked: "`sessionAffinityConfig.clientIP.timeoutSeconds` above 65535", Reason: "AffinityTimeoutShortened",
+		Asked: "`sessionAffinityConfig.clientIP.timeoutSeconds` above 65535", Reason: reasonAffinityTimeoutShortened,
 		Happens: "a client is remembered for 65535 seconds",
 		find:    finders{service: longAffinity},
 	},
 	{
-		Asked: "annotations `ipam.antrea.io/*` (ippools, pod-ips) of a Pod or Namespace", Reason: "IPPoolNotSupported",
+		Asked: "annotations `ipam.antrea.io/*` (ippools, pod-ips) of a Pod or Namespace", Reason: reasonIPPoolNotSupported,
 		Happens: "Pods get addresses of their Node's podCIDR",
 		find:    finders{pod: podPools, namespace: namespacePools},
 	},
 	{
-		Asked: "annotation `networkpolicy.antrea.io/enable-logging` of a Namespace", Reason: "NamespaceLoggingNotSupported",
+		Asked:   "annotation `networkpolicy.antrea.io/enable-logging` of a Namespace",
+		Reason:  reasonNamespaceLoggingNotSupported,
 		Happens: "what its NetworkPolicies decide is not logged",
 		find:    finders{namespace: namespaceLogging},
 	},
 	{
-		Asked: "label or annotation `core.juniper.net/isolated-namespace` of a Namespace", Reason: "IsolationNotSupported",
+		Asked:  "label or annotation `core.juniper.net/isolated-namespace` of a Namespace",
+		Reason: reasonIsolationNotSupported,
 		Happens: "without the agents' feature gate `TenantNetworks` ([tenants](tenants.md)) the Namespace is **not** " +
 			"isolated; the annotation never isolates it",
 		find: finders{namespace: isolatingAnnotation, tenants: isolatingLabel},
 	},
 	{
 		Asked:   "objects of Antrea's kinds that are not in this version " + listed(antreaKinds),
-		Reason:  "KindNotSupported",
+		Reason:  reasonKindNotSupported,
 		Happens: "the definition is not installed; where it is left of Antrea, objects have no effect",
 		find:    finders{definition: definitions(antreaKinds, ".crd.antrea.io")},
 	},
 	{
 		Asked:  "AdminNetworkPolicy and BaselineAdminNetworkPolicy (`policy.networking.k8s.io/v1alpha1`)",
-		Reason: "PolicyKindNotSupported", Happens: "**not** enforced: ClusterNetworkPolicy is what took their place",
+		Reason: reasonPolicyKindNotSupported, Happens: "**not** enforced: ClusterNetworkPolicy is what took their place",
 		find: finders{definition: adminPolicies},
 	},
 	{
 		Asked: "kinds of CN2 (`core.contrail.juniper.net`) but VirtualNetwork and VirtualNetworkRouter " +
 			"([tenants](tenants.md))",
-		Reason: "VirtualNetworkNotSupported", Happens: "the definition is not installed; objects have no effect",
+		Reason: reasonVirtualNetworkNotSupported, Happens: "the definition is not installed; objects have no effect",
 		find: finders{definition: virtualNetworks},
 	},
 	{
 		Asked: "feature gates that are not in this version: on by default in Antrea " + listed(gates.Missing(true)) +
 			", off by default there " + listed(gates.Missing(false)),
-		Happens: "nothing of them is done",
-		Reason:  "ConfigurationIgnored", Test: "pkg/agent/config.TestMissing",
+		Happens:  "nothing of them is done",
+		Test:     "pkg/agent/config.TestMissing",
 		Reported: status + " where `antrea-agent.conf` sets them to true; else the agent's log at its start",
 	},
 	{
@@ -109,19 +111,19 @@ var rows = []Row{
 		Test:    "pkg/cni.TestBadRequests", Reported: "error of CNI ADD: Event on the Pod",
 	},
 	{
-		Asked:  "SCTP Services on the userspace datapath",
-		Reason: "SCTPNotSupported", Happens: "not served; the kernel datapath serves them",
-		Test: "pkg/service.TestPlan", Reported: status,
+		Asked:   "SCTP Services on the userspace datapath",
+		Happens: "not served; the kernel datapath serves them",
+		Test:    "pkg/service.TestPlan", Reported: status,
 	},
 	{
 		Asked:   "parts of policies that [policy.md](policy.md#not-enforced-yet) lists",
 		Happens: "a rule of them allows nothing",
-		Reason:  "NotServed", Test: "pkg/policy.TestNotUnderstood", Reported: status,
+		Test:    "pkg/policy.TestNotUnderstood", Reported: status,
 	},
 	{
 		Asked:   "`scope: ClusterSet` in policies, without `multicluster.enableStretchedNetworkPolicy` of the agents",
 		Happens: "rules mean this cluster alone ([policy.md](policy.md#across-clusters))",
-		Reason:  "NotStretched", Test: "pkg/policy.TestServersOfOtherClusters", Reported: status,
+		Test:    "pkg/policy.TestServersOfOtherClusters", Reported: status,
 	},
 	{
 		Asked: "a cluster that is gone and that [BFD does not watch](multicluster-reference.md#a-cluster-that-is-gone): " +
@@ -159,18 +161,17 @@ var rows = []Row{
 	{
 		Asked:   "clusters whose Gateways' addresses are of different versions of IP",
 		Happens: "they do not reach one another",
-		Reason:  "GatewayFamiliesDiffer", Test: "pkg/multicluster/peering.TestPlan", Reported: status,
+		Test:    "pkg/multicluster/peering.TestPlan", Reported: status,
 	},
 	{
 		Asked: "`tunnelType: gre` on the kernel's datapath, if a Gateway's tunnels to other Nodes and to other clusters " +
 			"are of different versions of IP",
 		Happens: "packets do not pass to other clusters; use geneve or vxlan",
-		Reason:  "TunnelFamiliesDiffer", Test: "pkg/agent.TestTunnelTypes", Reported: status,
+		Test:    "pkg/agent.TestTunnelTypes", Reported: status,
 	},
 	{
 		Asked:    "two podCIDRs on a Node with one InternalIP, in `trafficEncapMode` noEncap",
 		Happens:  "its Pods have the InternalIP's version of IP alone",
-		Reason:   "NoInternalIP",
 		Test:     "pkg/agent.TestNoRoomForIPv6",
 		Reported: status,
 	},
@@ -183,7 +184,7 @@ var rows = []Row{
 	{
 		Asked:   "endpoints that are Pods of another cluster, without `enablePodToPodConnectivity`",
 		Happens: "not reached",
-		Reason:  "PodEndpointsUnreachable", Test: "pkg/agent.TestPodEndpoints", Reported: status,
+		Test:    "pkg/agent.TestPodEndpoints", Reported: status,
 	},
 	{
 		Asked:   "IPsec between Nodes",
@@ -197,21 +198,21 @@ var rows = []Row{
 		Test:    "pkg/agent/config.TestErrors", Reported: startFail + "; the chart refuses it",
 	},
 	{
-		Asked:   "other keys of `antrea-agent.conf` without effect, unknown keys, unknown feature gates",
-		Happens: "the agent goes on without",
-		Reason:  "ConfigurationIgnored", Test: "pkg/agent/config.TestWarnings",
+		Asked:    "other keys of `antrea-agent.conf` without effect, unknown keys, unknown feature gates",
+		Happens:  "the agent goes on without",
+		Test:     "pkg/agent/config.TestWarnings",
 		Reported: "warning in its log with the line, " + status,
 	},
 	{
 		Asked: "`antrea-controller.conf` in ConfigMap `antrea-config`",
 		Happens: "no program reads it. Some guides put `multicluster.enablePodToPodConnectivity` or " +
 			"`enableStretchedNetworkPolicy` there: they belong into `antrea-agent.conf`",
-		Reason: "ConfigurationIgnored", Test: "pkg/cluster/warnings.TestEvents", Reported: "Event on the ConfigMap",
+		Test: "pkg/cluster/warnings.TestEvents", Reported: "Event on the ConfigMap",
 	},
 	{
-		Asked:   "`hostNetworkMode: iptables`",
-		Happens: "the host's rules are made with nftables",
-		Reason:  "ConfigurationIgnored", Test: "pkg/agent/config.TestWarnings",
+		Asked:    "`hostNetworkMode: iptables`",
+		Happens:  "the host's rules are made with nftables",
+		Test:     "pkg/agent/config.TestWarnings",
 		Reported: "warning in the agent's log, " + status,
 	},
 }

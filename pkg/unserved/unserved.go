@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -20,8 +21,8 @@ import (
 type Row struct {
 	Asked   string // what a user asks for, in Markdown
 	Happens string // what happens instead
-	// Reason is the reason of the Event or Problem.
-	Reason string
+	// Reason is the reason of the Event or Problem of a row with finders.
+	Reason reasons.Reason
 	// Reported is the place of the report, for a row whose finders do not have it.
 	Reported string
 	// Test names the test that shows the report of a row without finders, "directory.TestName".
@@ -66,10 +67,10 @@ func (r Row) Where() string {
 	}
 	var out []string
 	if len(events) > 0 {
-		out = append(out, "Event `"+r.Reason+"` on the "+strings.Join(events, ", "))
+		out = append(out, "Event `"+r.Reason.String()+"` on the "+strings.Join(events, ", "))
 	}
 	if r.find.pod != nil {
-		out = append(out, "`"+r.Reason+"` in `tombolo get status` of the Pod's Node")
+		out = append(out, "`"+r.Reason.String()+"` in `tombolo get status` of the Pod's Node")
 	}
 	if r.Reported != "" {
 		out = append(out, r.Reported)

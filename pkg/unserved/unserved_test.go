@@ -19,8 +19,8 @@ func same(t *testing.T, object string, want []string, problems []problem.Problem
 	t.Helper()
 	var have []string
 	for _, p := range problems {
-		have = append(have, strings.TrimSpace(p.Field+" "+p.Reason))
-		shown[p.Reason] = true
+		have = append(have, strings.TrimSpace(p.Field+" "+p.Reason.String()))
+		shown[p.Reason.String()] = true
 		if p.Object.String() != object || !strings.Contains(p.Message, ":") && !strings.Contains(p.Message, ";") {
 			t.Errorf("names no object or no remedy: %s", p)
 		}
@@ -110,13 +110,13 @@ func TestRows(t *testing.T) {
 			t.Errorf("%+v is not whole, or no row of a table", r)
 		}
 		if r.Test == "" {
-			if !shown[r.Reason] {
+			if !shown[r.Reason.String()] {
 				t.Errorf("no test has shown %s (%s)", r.Reason, r.Asked)
 			}
-			if with[r.Reason] {
+			if with[r.Reason.String()] {
 				t.Errorf("two rows have the reason %s", r.Reason)
 			}
-			with[r.Reason] = true
+			with[r.Reason.String()] = true
 			continue
 		}
 		i := strings.LastIndex(r.Test, ".")

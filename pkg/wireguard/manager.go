@@ -174,7 +174,7 @@ func (m *Manager) compare(d *device) bool {
 	}
 	var problems []problem.Problem
 	if err != nil {
-		problems = []problem.Problem{{Object: problem.Object{Kind: "link", Name: m.opts.Name}, Reason: "WireGuard",
+		problems = []problem.Problem{{Object: problem.Object{Kind: "link", Name: m.opts.Name}, Reason: reasonWireGuard,
 			Message: err.Error()}}
 	}
 	m.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // view is everything that an assignment depends on, each list in the order of its keys.
@@ -91,7 +92,7 @@ func assign(v view) assignment {
 		case !known:
 			out.Services[row.Key] = assigned{Problem: unknownPool(row.Key, f.Pool)}
 		case why != "":
-			wrong := serviceProblem(row.Key, "spec.loadBalancerIP", "InvalidAddress", "%s", why)
+			wrong := serviceProblem(row.Key, "spec.loadBalancerIP", reasonInvalidAddress, "%s", why)
 			out.Services[row.Key] = assigned{Problem: wrong}
 			continue
 		}
@@ -143,7 +144,7 @@ func assign(v view) assignment {
 func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.Addr,
 	holders map[netip.Addr][]serviceFacts,
 ) (netip.Addr, *problem.Problem) {
-	wrong := func(field, reason, format string, args ...any) (netip.Addr, *problem.Problem) {
+	wrong := func(field string, reason reasons.Reason, format string, args ...any) (netip.Addr, *problem.Problem) {
 		return netip.Addr{}, serviceProblem(key, field, reason, format, args...)
 	}
 	switch {
@@ -152,10 +153,10 @@ func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.
 			return netip.Addr{}, nil
 		}
 		if !p.has(v) {
-			return wrong(poolField, "NoSuchRange",
+			return wrong(poolField, reasonNoSuchRange,
 				"ExternalIPPool %s has no range of %s: add one to it, or name another pool", p.name, v)
 		}
-		return wrong(poolField, "NoNode",
+		return wrong(poolField, reasonNoNode,
 			"ExternalIPPool %s selects no Node with a podCIDR of %s, so none would hold an address: %s", p.name, v, needsNode)
 	case !asked.IsValid():
 		for _, r := range p.free.Ranges() {
@@ -163,18 +164,18 @@ func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.
 				return r.From(), nil
 			}
 		}
-		return wrong(poolField, "PoolExhausted",
+		return wrong(poolField, reasonPoolExhausted,
 			"ExternalIPPool %s has no free address of %s: add a range to it, or delete a Service that has one", p.name, v)
 	case !p.all.Contains(asked):
-		return wrong("spec.loadBalancerIP", "AddressNotInPool",
+		return wrong("spec.loadBalancerIP", reasonAddressNotInPool,
 			"%s is not an address that ExternalIPPool %s can give: choose another address, or another pool", asked, p.name)
 	case !p.gives(v):
-		return wrong("spec.loadBalancerIP", "NoNode",
+		return wrong("spec.loadBalancerIP", reasonNoNode,
 			"ExternalIPPool %s selects no Node with a podCIDR of %s, so no Node would hold %s: %s", p.name, v, asked, needsNode)
 	case f.mayHave(holders[asked]):
 		return asked, nil
 	}
-	return wrong("spec.loadBalancerIP", "AddressInUse",
+	return wrong("spec.loadBalancerIP", reasonAddressInUse,
 		"another Service has %s: choose another address, or annotate both with %s: \"true\"", asked,
 		crdv1beta1.AnnotationSharedIP)
 }
@@ -234,7 +235,7 @@ func (v view) pools() map[string]*pool {
 	for _, row := range v.Pools {
 		p := &pool{name: row.Key.Name}
 		p.state.Problems = slices.Clone(row.Value.Problems)
-		report := func(field, reason, format string, args ...any) {
+		report := func(field string, reason reasons.Reason, format string, args ...any) {
 			p.state.Problems = append(p.state.Problems, problem.Problem{
 				Object: problem.Object{Kind: "ExternalIPPool", Name: row.Key.Name}, Field: field, Reason: reason,
 				Message: fmt.Sprintf(format, args...),
@@ -251,20 +252,23 @@ func (v view) pools() map[string]*pool {
 		var b netipx.IPSetBuilder
 		for _, r := range row.Value.Ranges {
 			if used.OverlapsRange(r) {
-				report("spec.ipRanges", "AddressInUse", "%s has addresses of Nodes, Pods or ClusterIPs, which no Service gets: "+
-					"choose addresses that nothing else has", r)
+				report("spec.ipRanges", reasonAddressInUse,
+					"%s has addresses of Nodes, Pods or ClusterIPs, which no Service gets: "+
+						"choose addresses that nothing else has", r)
 			}
 			if others.OverlapsRange(r) {
-				report("spec.ipRanges", "AddressInUse", "%s has addresses of another ExternalIPPool, which gives them: remove "+
+				report("spec.ipRanges", reasonAddressInUse, "%s has addresses of another ExternalIPPool, which gives them: remove "+
 					"them from one of the two", r)
 			}
 			switch v := versionOf(r.From()); {
 			case len(clusterIPs) > 0 && !slices.Contains(clusterIPs, v):
-				report("spec.ipRanges", "VersionNotServed", "%s is of %s, of which the cluster has no ClusterIPs, so no Service "+
-					"gets its addresses: remove it, or convert the cluster to dual stack", r, v)
+				report("spec.ipRanges", reasonVersionNotServed,
+					"%s is of %s, of which the cluster has no ClusterIPs, so no Service "+
+						"gets its addresses: remove it, or convert the cluster to dual stack", r, v)
 			case slices.Contains(p.unheld, v):
-				report("spec.ipRanges", "NoNode", "%s is of %s, of which no Node that nodeSelector selects has a podCIDR, so no "+
-					"Service gets its addresses: select such a Node, or remove the range", r, v)
+				report("spec.ipRanges", reasonNoNode,
+					"%s is of %s, of which no Node that nodeSelector selects has a podCIDR, so no "+
+						"Service gets its addresses: select such a Node, or remove the range", r, v)
 			}
 			b.AddRange(r)
 		}
@@ -276,7 +280,7 @@ func (v view) pools() map[string]*pool {
 		given.AddSet(p.all)
 		others = setOf(&given)
 		if len(selected) == 0 && len(v.Nodes) > 0 {
-			report("spec.nodeSelector", "NoNode",
+			report("spec.nodeSelector", reasonNoNode,
 				"it selects no Node, so no Node holds the addresses: correct it, or label a Node")
 		}
 		p.state.Usage.Total = count(p.all)
@@ -316,11 +320,12 @@ func count(set *netipx.IPSet) int32 {
 const poolField = "metadata.annotations[" + crdv1beta1.AnnotationExternalIPPool + "]"
 
 func unknownPool(key derive.Object, name string) *problem.Problem {
-	return serviceProblem(key, poolField, "UnknownPool",
+	return serviceProblem(key, poolField, reasonUnknownPool,
 		"there is no ExternalIPPool %s, so no Node holds an address: create it, or name another one", name)
 }
 
-func serviceProblem(key derive.Object, field, reason, format string, args ...any) *problem.Problem {
+func serviceProblem(key derive.Object, field string, reason reasons.Reason, format string,
+	args ...any) *problem.Problem {
 	return &problem.Problem{
 		Object: problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}, Field: field, Reason: reason,
 		Message: fmt.Sprintf(format, args...),

@@ -231,7 +231,7 @@ func TestAssign(t *testing.T) {
 					text += " none"
 				}
 				if a.Problem != nil {
-					text += " " + a.Problem.Reason + " " + a.Problem.Field
+					text += " " + a.Problem.Reason.String() + " " + a.Problem.Field
 				}
 				have = append(have, text)
 			}
@@ -242,7 +242,7 @@ func TestAssign(t *testing.T) {
 			state := out.Pools[derive.Object{Name: "a"}]
 			var problems []string
 			for _, p := range state.Problems {
-				problems = append(problems, p.Field+" "+p.Reason)
+				problems = append(problems, p.Field+" "+p.Reason.String())
 			}
 			if !slices.Equal(problems, row.problems) {
 				t.Errorf("problems of the pool %q, want %q", problems, row.problems)
@@ -264,7 +264,7 @@ func TestTwoPools(t *testing.T) {
 	if a := out.Services[derive.Object{Namespace: "default", Name: "x"}]; a.Addrs.String() != "198.51.100.3" {
 		t.Errorf("%v, %v", a.Addrs, a.Problem)
 	}
-	if list := out.Pools[derive.Object{Name: "b"}].Problems; len(list) != 1 || list[0].Reason != "AddressInUse" {
+	if list := out.Pools[derive.Object{Name: "b"}].Problems; len(list) != 1 || list[0].Reason.String() != "AddressInUse" {
 		t.Errorf("problems of the second pool: %v", list)
 	}
 }
@@ -275,7 +275,7 @@ func TestNoClusterIPs(t *testing.T) {
 		poolOf(t, "a", "{ipRanges: [{cidr: 'fd00::/64'}, {cidr: 198.51.100.0/30}], nodeSelector: {}}"),
 	}}
 	list := assign(v).Pools[derive.Object{Name: "a"}].Problems
-	if len(list) != 1 || list[0].Reason != "VersionNotServed" || !strings.Contains(list[0].Message, "fd00::1-") {
+	if len(list) != 1 || list[0].Reason.String() != "VersionNotServed" || !strings.Contains(list[0].Message, "fd00::1-") {
 		t.Errorf("problems %v", list)
 	}
 	v.Ranges = nil // an API server without ServiceCIDRs

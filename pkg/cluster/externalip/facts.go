@@ -23,6 +23,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // ConditionAssigned is the condition of a Service that has, or asks for, an address of a pool. The controller owns the
@@ -176,7 +177,7 @@ func poolFactsOf(p *crdv1beta1.ExternalIPPool) poolFacts {
 		UID: p.UID, Generation: p.Generation, Usage: p.Status.Usage, Conditions: p.Status.Conditions,
 		Reported: conditionIn(p.Status.Conditions, ConditionUsable),
 	}
-	report := func(field, reason, format string, args ...any) {
+	report := func(field string, reason reasons.Reason, format string, args ...any) {
 		f.Problems = append(f.Problems, problem.Problem{
 			Object: problem.Object{Kind: "ExternalIPPool", Name: p.Name}, Field: field, Reason: reason,
 			Message: fmt.Sprintf(format, args...),
@@ -184,14 +185,14 @@ func poolFactsOf(p *crdv1beta1.ExternalIPPool) poolFacts {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
 	if err != nil {
-		report("spec.nodeSelector", "InvalidSelector", "%v, so no Node holds the addresses: correct it", err)
+		report("spec.nodeSelector", reasonInvalidSelector, "%v, so no Node holds the addresses: correct it", err)
 	} else {
 		f.Selector = selector.String()
 	}
 	var gateway netip.Addr
 	if info := p.Spec.SubnetInfo; info != nil {
 		if gateway, err = netip.ParseAddr(info.Gateway); err != nil {
-			report("spec.subnetInfo.gateway", "InvalidRange", "%q is not an IP address: correct it", info.Gateway)
+			report("spec.subnetInfo.gateway", reasonInvalidRange, "%q is not an IP address: correct it", info.Gateway)
 		}
 	}
 	for i, r := range p.Spec.IPRanges {
@@ -199,10 +200,10 @@ func poolFactsOf(p *crdv1beta1.ExternalIPPool) poolFacts {
 		one, why := rangeOf(r)
 		switch {
 		case why != "":
-			report(field, "InvalidRange", "%s, so it is left out", why)
+			report(field, reasonInvalidRange, "%s, so it is left out: correct it", why)
 			continue
 		case slices.ContainsFunc(f.Ranges, one.Overlaps):
-			report(field, "InvalidRange", "%s overlaps an earlier range, so it is left out: remove what they share", one)
+			report(field, reasonInvalidRange, "%s overlaps an earlier range, so it is left out: remove what they share", one)
 			continue
 		}
 		var b netipx.IPSetBuilder

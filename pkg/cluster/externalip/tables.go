@@ -75,10 +75,11 @@ func (t *tables) serviceStep(key derive.Object, r *derive.Reader) (serviceStep, 
 	switch {
 	case f.Pool == "":
 	case a.Problem != nil:
-		s.Want = reported{Status: metav1.ConditionFalse, Reason: a.Problem.Reason,
+		s.Want = reported{Status: metav1.ConditionFalse, Reason: a.Problem.Reason.String(),
 			Message: a.Problem.Field + ": " + a.Problem.Message}
 	default:
-		s.Want = reported{Status: metav1.ConditionTrue, Reason: "Assigned", Message: "from ExternalIPPool " + f.Pool}
+		s.Want = reported{Status: metav1.ConditionTrue, Reason: reasonAssigned.String(), Message: "from ExternalIPPool " +
+			f.Pool}
 	}
 	have := f.Reported
 	have.Generation = 0
@@ -104,12 +105,13 @@ func (t *tables) poolStep(key derive.Object, r *derive.Reader) (poolStep, []prob
 	s := poolStep{Facts: f, Problems: state.Problems}
 	s.Want.Usage, s.Want.Conditions = state.Usage, slices.Clone(f.Conditions)
 	c := metav1.Condition{
-		Type: ConditionUsable, Status: metav1.ConditionTrue, Reason: "Understood", Message: "all of it is understood",
+		Type: ConditionUsable, Status: metav1.ConditionTrue, Reason: reasonUnderstood.String(),
+		Message:            "all of it is understood",
 		ObservedGeneration: f.Generation,
 	}
 	if len(state.Problems) > 0 {
 		first := state.Problems[0]
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, first.Reason, first.Field+": "+first.Message
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, first.Reason.String(), first.Field+": "+first.Message
 	}
 	if old := meta.FindStatusCondition(s.Want.Conditions, ConditionUsable); old == nil {
 		s.Want.Conditions = append(s.Want.Conditions, c)

@@ -47,7 +47,8 @@ func (c *controller) info(at Process) crdv1beta1.AntreaControllerInfo {
 		LastHeartbeatTime: metav1.Now()}
 	for _, w := range c.watcher.Status() {
 		if w.Waiting != "" {
-			healthy.Status, healthy.Reason, healthy.Message = corev1.ConditionFalse, "NotWatched", w.Kind+": "+w.Waiting
+			healthy.Status, healthy.Reason, healthy.Message = corev1.ConditionFalse, reasonNotWatched.String(),
+				w.Kind+": "+w.Waiting
 			break
 		}
 	}

@@ -334,7 +334,7 @@ func TestStatus(t *testing.T) {
 			`{metadata: {name: nodes}, spec: {priority: 5, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}}`)
 		a.expect(nodes, "Failed 0/0 of 1, Realizable False NotServed, RealizationFailure False NoFailure")
 		if c := nodes.Status.Conditions[0]; c.Message != "spec.appliedTo[0].nodeSelector: "+
-			"policies for Nodes are not served yet, so it selects nothing" {
+			"policies for Nodes are not served yet, so it selects nothing: remove it" {
 			t.Errorf("the condition says %q", c.Message)
 		}
 		a.event("ClusterNetworkPolicy", "nodes", "NotServed", nodes.Status.Conditions[0].Message)

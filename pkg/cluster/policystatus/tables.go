@@ -27,6 +27,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -153,17 +154,6 @@ func nodeReportsIn(r *tombolov1alpha1.NodePolicyReport) map[policy.Key]nodeRepor
 	return out
 }
 
-// Reasons of conditions.
-const (
-	reasonUnderstood   = "Understood"
-	reasonNoFailure    = "NoFailure"
-	reasonFlowsRefused = "FlowsRefused"
-	reasonLeftOut      = "LeftOutByNodes"
-	reasonAllNodes     = "AllNodes"
-	reasonNotAllNodes  = "NotAllNodes"
-	reasonComputed     = "MembersComputed"
-)
-
 // conditionRealized is the condition that SIG Network's ClusterNetworkPolicies have instead of a phase. Their status
 // has only conditions.
 const conditionRealized = "Realized"
@@ -221,15 +211,15 @@ func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Pro
 		realized := condition(conditionRealized, want.Phase == crdv1beta1.PhaseRealized, reasonAllNodes,
 			fmt.Sprintf("in force on %d of %d Nodes that have Pods of it", want.CurrentNodesRealized, want.DesiredNodesRealized))
 		if want.CurrentNodesRealized < want.DesiredNodesRealized {
-			realized.Reason = reasonNotAllNodes
+			realized.Reason = reasonNotAllNodes.String()
 		} else if realized.Status == metav1.ConditionFalse {
-			realized.Reason = s.Problems[0].Reason
+			realized.Reason = s.Problems[0].Reason.String()
 		}
 		want = crdv1beta1.PolicyStatus{Conditions: []metav1.Condition{realizable, realized}}
 	} else {
 		failure := condition(crdv1beta1.ConditionRealizationFailure, len(failed) > 0, reasonNoFailure, "")
 		if len(failed) > 0 {
-			failure.Reason, failure.Message = reasonFlowsRefused,
+			failure.Reason, failure.Message = reasonFlowsRefused.String(),
 				brief(strings.Join(failed[:min(3, len(failed))], "; ")+more(len(failed)-3))
 		}
 		want.Conditions = []metav1.Condition{realizable, failure}
@@ -293,12 +283,12 @@ func (s *step) settle(want crdv1beta1.PolicyStatus) {
 		!slices.Equal(have.Conditions, want.Conditions)
 }
 
-func condition(kind string, is bool, reason, message string) metav1.Condition {
+func condition(kind string, is bool, reason reasons.Reason, message string) metav1.Condition {
 	status := metav1.ConditionFalse
 	if is {
 		status = metav1.ConditionTrue
 	}
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason.String(), Message: message}
 }
 
 // maxText bounds a condition's message.

@@ -228,7 +228,7 @@ func configuration(m *corev1.ConfigMap) []problem.Problem {
 	}
 	return []problem.Problem{{
 		Object: problem.Object{Kind: "ConfigMap", Namespace: m.Namespace, Name: m.Name},
-		Field:  "data[" + key + "]", Reason: "ConfigurationIgnored",
+		Field:  "data[" + key + "]", Reason: reasonConfigurationIgnored,
 		Message: "Tombolo has no antrea-controller and does not read its configuration: remove the key; " +
 			"what concerns agents belongs into antrea-agent.conf, what concerns the ClusterSet into ConfigMap " +
 			"antrea-mc-controller-config",

@@ -315,7 +315,7 @@ func (t *claimTables) pinned(_ derive.Name, r *derive.Reader) (claims.Pins, []pr
 	for _, f := range faults {
 		problems = append(problems,
 			problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: sets[0].Namespace, Name: sets[0].Name},
-				Field: f.Field, Reason: "InvalidAnnotation", Message: f.Message})
+				Field: f.Field, Reason: reasonInvalidAnnotation, Message: f.Message})
 	}
 	return pins, problems
 }

@@ -59,7 +59,7 @@ func TestEndpointsFirst(t *testing.T) {
 		{name: "the Service comes a moment later", comes: web},
 		{name: "the Service of a Tombolo member comes a moment later", comes: ours, silent: true},
 		{name: "the Service does not come", least: earlyFor,
-			message: failure("", "its Service is not exported by cluster east").Message},
+			message: failure(nil, "its Service is not exported by cluster east").Message},
 		{name: "the range of an address comes a moment later", there: both, comes: ranges},
 		{name: "the range of an address does not come", there: both, least: earlyFor, message: "only the other endpoints " +
 			"are imported: spec.endpoints.subsets[0].addresses[1].ip: fd00:96::10 is outside of all ranges that clusters " +

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // object names the object of an export.
@@ -296,9 +297,6 @@ func annotate(ri, want *mcv1alpha1.ResourceImport) {
 	}
 }
 
-// reasonFailed is why most exports are not imported.
-const reasonFailed = "ConvergeFailure"
-
 // verdict is the report about faulty exports of one Service, or of its Endpoints. A change of the import alone leaves
 // it as it is.
 type verdict struct {
@@ -391,7 +389,7 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		c.Reason, c.Message = v.Conflict.Reason, v.Conflict.Message
 	}
 	if why := v.Part[e.Key.Name]; why != "" {
-		c.Reason, c.Message = mcv1alpha1.ReasonEndpointsLeftOut, why
+		c.Reason, c.Message = reasonEndpointsLeftOut.String(), why
 	}
 	if multicluster.IsPolicy(e.Kind) {
 		s, _ := derive.Get(r, t.ofPolicies.policyStates, derive.Object{Namespace: e.Key.Namespace, Name: importName(e)})
@@ -423,9 +421,9 @@ func (t *tables) silent(e *export, r *derive.Reader) bool {
 	return service != nil && service.Facts != nil // Antrea's members list no facts
 }
 
-func failure(reason, why string) mcv1alpha1.ResourceExportCondition {
+func failure(reason reasons.Reason, why string) mcv1alpha1.ResourceExportCondition {
 	return mcv1alpha1.ResourceExportCondition{
-		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: reason,
+		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: reason.String(),
 		Message: exportcheck.Refused + why,
 	}
 }

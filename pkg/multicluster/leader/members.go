@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // announce returns an announcement without the parts that heartbeats change.
@@ -37,7 +38,7 @@ func (t *tables) binding(_ derive.Name, r *derive.Reader) (binding.Decision, []p
 		}
 		problems = append(problems, problem.Problem{
 			Object: problem.Object{Kind: "MemberClusterAnnounce", Namespace: a.Namespace, Name: a.Name},
-			Field:  "metadata.annotations", Reason: "AccountOfAnotherMember",
+			Field:  "metadata.annotations", Reason: reasonAccountOfAnotherMember,
 			Message: fmt.Sprintf(
 				"it was made by ServiceAccount %s, which acts for cluster %s (MemberClusterAnnounce %s): cluster %s is left out "+
 					"of the ClusterSet; delete this MemberClusterAnnounce and give cluster %s a ServiceAccount of its own",
@@ -71,10 +72,6 @@ func (t *tables) member(id derive.Name, r *derive.Reader) (member, []problem.Pro
 	return m, nil
 }
 
-// reasonNotAnnounced is the reason why exports of a cluster without an announcement are not imported. The transition
-// time of that condition is the time when the leader found the export.
-const reasonNotAnnounced = "MemberNotAnnounced"
-
 // orphan returns since when an export is known to be from a cluster without an announcement.
 func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []problem.Problem) {
 	e, _ := derive.Get(r, t.facts.exports, key)
@@ -92,7 +89,7 @@ func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []probl
 // notAnnounced returns since when an export's conditions report that its cluster has not announced itself.
 func notAnnounced(w written) (since time.Time, ok bool) {
 	for _, c := range w.Conditions {
-		if c.Reason == reasonNotAnnounced {
+		if c.Reason == reasonNotAnnounced.String() {
 			return c.LastTransitionTime.Time, true
 		}
 	}
@@ -101,8 +98,9 @@ func notAnnounced(w written) (since time.Time, ok bool) {
 
 // standing is whether an export counts. The zero value is for members' exports.
 type standing struct {
-	Why, Reason string // it is not imported
-	Dismissed   bool   // it is deleted, and all its finalizers are removed, since its member is gone
+	Why       string // it is not imported
+	Reason    reasons.Reason
+	Dismissed bool // it is deleted, and all its finalizers are removed, since its member is gone
 }
 
 // standing is no table: most exports come from members.
@@ -182,13 +180,13 @@ func (t *stepTables) setStep(_ derive.Name, r *derive.Reader) (setStep, []proble
 		return setStep{}, nil
 	}
 	var problems []problem.Problem
-	fault := func(set *mcv1alpha2.ClusterSet, field, reason, format string, args ...any) {
+	fault := func(set *mcv1alpha2.ClusterSet, field string, reason reasons.Reason, format string, args ...any) {
 		problems = append(problems,
 			problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: set.Namespace, Name: set.Name},
 				Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	for _, extra := range sets[1:] {
-		fault(extra, "metadata.name", "MultipleClusterSets",
+		fault(extra, "metadata.name", reasonMultipleClusterSets,
 			"ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
 	}
 	set := sets[0].DeepCopy()
@@ -202,13 +200,13 @@ func (t *stepTables) setStep(_ derive.Name, r *derive.Reader) (setStep, []proble
 	}
 	switch {
 	case set.Spec.ClusterID == "":
-		fault(set, "spec.clusterID", "ClusterIDMissing",
+		fault(set, "spec.clusterID", reasonClusterIDMissing,
 			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim %s in Namespace %s; set "+
 				"spec.clusterID to this cluster's ID",
 			multicluster.ClusterClaimClusterID, set.Namespace)
 		return setStep{}, problems
 	case len(set.Spec.Leaders) == 0 || set.Spec.Leaders[0].ClusterID != set.Spec.ClusterID:
-		fault(set, "spec.leaders", "NotLeader",
+		fault(set, "spec.leaders", reasonNotLeader,
 			"local cluster %s is not defined as leader in ClusterSet %s: set spec.leaders[0].clusterID to it, or create the "+
 				"ClusterSet where the member controller runs",
 			set.Spec.ClusterID, set.Name)
@@ -235,14 +233,15 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 		if a.DeletionTimestamp != nil || bindings.Rivals[a.Name] != nil {
 			continue
 		}
-		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected",
+		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue,
+			Reason:  reasonConnected.String(),
 			Message: "Member Connected"}
 		alive, _ := derive.Get(r, t.facts.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
 		// A member may have been disconnected before this controller started. Then it stays disconnected until it touches its
 		// announcement.
 		since, disconnected := before.of(a)
 		if alive.Silent || disconnected && !alive.Heard {
-			c.Status, c.Reason = corev1.ConditionFalse, "Disconnected"
+			c.Status, c.Reason = corev1.ConditionFalse, reasonDisconnected.String()
 			if alive.Silent {
 				since = alive.Since
 			}
@@ -267,13 +266,15 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 	all := mcv1alpha2.ClusterSetCondition{Type: mcv1alpha2.ClusterSetReady}
 	switch {
 	case status.TotalClusters == 0:
-		all.Status, all.Reason, all.Message = corev1.ConditionUnknown, "NoReadyCluster", "No member cluster has joined"
+		all.Status, all.Reason, all.Message = corev1.ConditionUnknown, reasonNoReadyCluster.String(),
+			"No member cluster has joined"
 	case status.ReadyClusters == status.TotalClusters:
 		all.Status = corev1.ConditionTrue
 	case status.ReadyClusters == 0:
-		all.Status, all.Reason, all.Message = corev1.ConditionFalse, "NoReadyCluster", "No member cluster is connected"
+		all.Status, all.Reason, all.Message = corev1.ConditionFalse, reasonNoReadyCluster.String(),
+			"No member cluster is connected"
 	default:
-		all.Status, all.Reason = corev1.ConditionFalse, "ClustersDisconnected"
+		all.Status, all.Reason = corev1.ConditionFalse, reasonClustersDisconnected.String()
 		all.Message = "Disconnected: " + strings.Join(silent, ", ")
 	}
 	for _, o := range set.Status.Conditions {

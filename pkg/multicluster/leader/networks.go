@@ -198,11 +198,11 @@ func (t *networks) agreedOf(k derive.Object, r *derive.Reader) (*agreed, []probl
 			}
 		}
 		if len(missing) > 0 {
-			a.Problems.Add(about, side.field, "NetworkNotFound", "there is no TenantNetwork "+problem.Few(missing)+
+			a.Problems.Add(about, side.field, reasonNetworkNotFound, "there is no TenantNetwork "+problem.Few(missing)+
 				" in Namespace "+k.Namespace+": create it, or remove its name here")
 		}
 		if len(silent) > 0 {
-			a.Problems.Add(about, side.field, "NotAgreed", "TenantNetwork "+problem.Few(silent)+" is not joined, since "+
+			a.Problems.Add(about, side.field, reasonNotAgreed, "TenantNetwork "+problem.Few(silent)+" is not joined, since "+
 				"its owner has not agreed: add "+k.Name+" to its spec.connections, or remove its name here")
 		}
 	}
@@ -226,11 +226,11 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 		c, ok := derive.Get(r, t.connections, of)
 		switch {
 		case !ok:
-			j.Problems.Add(about, field, "ConnectionNotFound", "there is no NetworkConnection "+of.String()+
+			j.Problems.Add(about, field, reasonConnectionNotFound, "there is no NetworkConnection "+of.String()+
 				": create it, or remove its name here")
 			continue
 		case !names(c, k.Name):
-			j.Problems.Add(about, field, "NotConnected", "NetworkConnection "+of.String()+" does not name this network: "+
+			j.Problems.Add(about, field, reasonNotConnected, "NetworkConnection "+of.String()+" does not name this network: "+
 				"add "+k.Name+" to its spec, or remove its name here")
 			continue
 		}
@@ -249,9 +249,10 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 		}
 		ids, _ := derive.Get(r, t.clusters, of)
 		if clusters += len(ids); len(j.Joined) == maxJoined || clusters > maxJoinedClusters {
-			j.Problems.Add(about, "spec.connections", "TooManyNetworks", fmt.Sprintf("TenantNetwork %s and later ones are not "+
-				"joined: a network may be joined with %d others, which have %d clusters in all: agree to fewer connections",
-				name, maxJoined, maxJoinedClusters))
+			j.Problems.Add(about, "spec.connections", reasonTooManyNetworks,
+				fmt.Sprintf("TenantNetwork %s and later ones are not "+
+					"joined: a network may be joined with %d others, which have %d clusters in all: agree to fewer connections",
+					name, maxJoined, maxJoinedClusters))
 			break
 		}
 		j.Joined = append(j.Joined, tombolov1alpha1.JoinedNetwork{Name: name, Number: number, ClusterIDs: ids})
@@ -271,16 +272,16 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 	if numbered {
 		want.Joined = j.Joined
 	} else {
-		ps.Add(about, "metadata.uid", "NumberTaken", "its Namespaces stay in networks of their own: TenantNetwork "+
+		ps.Add(about, "metadata.uid", reasonNumberTaken, "its Namespaces stay in networks of their own: TenantNetwork "+
 			t.holder(n, r).String()+" is older and has the same number of a network: delete and create this object again, "+
 			"which gives it another number")
 	}
 	for i, m := range n.Members {
 		if m.Fault != "" {
-			ps.Add(about, fmt.Sprintf("spec.members[%d].namespaceSelector", i), "InvalidSelector",
+			ps.Add(about, fmt.Sprintf("spec.members[%d].namespaceSelector", i), reasonInvalidSelector,
 				"it selects nothing: "+m.Fault+": correct it")
 		} else if !t.isMember(r, m.ClusterID) {
-			ps.Add(about, fmt.Sprintf("spec.members[%d].clusterID", i), "NotAMember", "cluster "+m.ClusterID+
+			ps.Add(about, fmt.Sprintf("spec.members[%d].clusterID", i), reasonNotAMember, "cluster "+m.ClusterID+
 				" is not in the ClusterSet: let it join, or correct the ID")
 		}
 	}

@@ -20,7 +20,7 @@ func TestOutsiders(t *testing.T) {
 		return func(r *re) {
 			r.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure,
 				Status: corev1.ConditionFalse,
-				Reason: reasonNotAnnounced, LastTransitionTime: metav1.NewTime(noon.Add(-ago))}}
+				Reason: reasonNotAnnounced.String(), LastTransitionTime: metav1.NewTime(noon.Add(-ago))}}
 		}
 	}
 	web := func(change ...func(*re)) *re {

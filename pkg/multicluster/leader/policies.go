@@ -91,7 +91,7 @@ func (t *policyTables) policyState(key derive.Object, r *derive.Reader) (s polic
 			in = append(in, string(row.Key))
 		} else {
 			out = append(out, fmt.Sprintf("%s (%s)", row.Key, state.Problem))
-			c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ImportFailed", state.Problem
+			c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonImportFailed.String(), state.Problem
 		}
 		s.Clusters = append(s.Clusters, mcv1alpha1.ResourceImportClusterStatus{ClusterID: string(row.Key),
 			Conditions: []mcv1alpha1.ResourceImportCondition{c}})

@@ -545,7 +545,7 @@ func TestClusterSetID(t *testing.T) {
 				id = d.ClusterSet.Spec.ClusterID
 			}
 			if len(problems) > 0 {
-				reason = problems[0].Reason
+				reason = problems[0].Reason.String()
 			}
 			if id != row.id || reason != row.problem || len(problems) > 1 {
 				t.Errorf("ID %q, problems %v; want %q, %q", id, problems, row.id, row.problem)

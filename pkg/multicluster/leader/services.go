@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -21,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // conflict is a contradiction between the exports of one Service. All their exporters get the same report.
@@ -123,7 +123,7 @@ func merge(exports []*export) *merged {
 		m.spec.Type = mcsv1alpha1.Headless
 	}
 	if e := first(exports[1:], func(e *export) bool { return e.headless() != m.headless }); e != nil {
-		m.add(mcsv1beta1.ServiceExportReasonTypeConflict, "type", string(m.spec.Type), oldest, e,
+		m.add(reasonTypeConflict, "type", string(m.spec.Type), oldest, e,
 			"not that, and its endpoints are left out")
 	}
 	exports = slices.DeleteFunc(slices.Clone(exports), func(e *export) bool { return e.headless() != m.headless })
@@ -135,7 +135,7 @@ func merge(exports []*export) *merged {
 	}
 	oldest = exports[0]
 	f := oldest.Facts
-	differs := func(reason mcsv1beta1.ServiceExportConditionReason, field, value string,
+	differs := func(reason reasons.Reason, field, value string,
 		of func(*exportcheck.ServiceFacts) any) {
 		if e := first(exports[1:],
 			func(e *export) bool { return !equality.Semantic.DeepEqual(of(e.Facts), of(f)) }); e != nil {
@@ -147,31 +147,31 @@ func merge(exports []*export) *merged {
 			return cmp.Or(f.SessionAffinity, corev1.ServiceAffinityNone)
 		}
 		m.spec.SessionAffinity = affinity(f)
-		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", string(affinity(f)),
+		differs(reasonSessionAffinityConflict, "sessionAffinity", string(affinity(f)),
 			func(f *exportcheck.ServiceFacts) any { return affinity(f) })
 		if f.AffinityTimeout != nil {
 			m.spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
 				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: f.AffinityTimeout}}
 		}
-		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig", timeoutText(f),
+		differs(reasonSessionAffinityConfigConflict, "sessionAffinityConfig", timeoutText(f),
 			func(f *exportcheck.ServiceFacts) any { return timeoutText(f) })
 		if f.InternalTrafficPolicy != "" {
 			m.spec.InternalTrafficPolicy = &f.InternalTrafficPolicy
 		}
-		differs(mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy",
+		differs(reasonInternalTrafficPolicyConflict, "internalTrafficPolicy",
 			string(f.InternalTrafficPolicy), func(f *exportcheck.ServiceFacts) any { return f.InternalTrafficPolicy })
 		if f.TrafficDistribution != "" {
 			m.spec.TrafficDistribution = &f.TrafficDistribution
 		}
-		differs(mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", f.TrafficDistribution,
+		differs(reasonTrafficDistributionConflict, "trafficDistribution", f.TrafficDistribution,
 			func(f *exportcheck.ServiceFacts) any { return f.TrafficDistribution })
 	}
 	m.families(exports)
 	m.where(exports)
 	m.metadata = f.Metadata
-	differs(mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels", quoted(f.Labels),
+	differs(reasonLabelsConflict, "exportedLabels", quoted(f.Labels),
 		func(f *exportcheck.ServiceFacts) any { return f.Labels })
-	differs(mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exportedAnnotations", quoted(f.Annotations),
+	differs(reasonAnnotationsConflict, "exportedAnnotations", quoted(f.Annotations),
 		func(f *exportcheck.ServiceFacts) any { return f.Annotations })
 	return m
 }
@@ -190,7 +190,7 @@ func (m *merged) families(exports []*export) {
 	if e := first(exports[1:], func(e *export) bool {
 		return !sets.New(e.Facts.IPFamilies...).Equal(sets.New(oldest.Facts.IPFamilies...))
 	}); e != nil {
-		m.conflicts = append(m.conflicts, conflict{string(mcsv1beta1.ServiceExportReasonIPFamilyConflict), fmt.Sprintf(
+		m.conflicts = append(m.conflicts, conflict{reasonIPFamilyConflict.String(), fmt.Sprintf(
 			"ipFamilies: cluster %s, whose export is the oldest, has %v, cluster %s has %v; imported is %v, and a connection "+
 				"reaches only clusters with its version of IP",
 			oldest.ClusterID, oldest.Facts.IPFamilies, e.ClusterID, e.Facts.IPFamilies, m.spec.IPFamilies)})
@@ -210,9 +210,6 @@ func (m *merged) where(exports []*export) {
 			"another value, list or minimum")
 	}
 }
-
-// reasonRequestsConflict is for exports with different settings for where requests go.
-const reasonRequestsConflict mcsv1beta1.ServiceExportConditionReason = "RequestsConflict"
 
 // ports sets the union of the exports' ports. If an older export has another port with the same name, or with the same
 // protocol and number, a port is lost. Then its cluster's endpoints get no requests for the other port. A headless
@@ -249,16 +246,16 @@ func (m *merged) ports(exports []*export) {
 		m.spec.Ports = []mcsv1alpha1.ServicePort{} // the API wants a list
 	}
 	if from != nil {
-		m.conflicts = append(m.conflicts, conflict{string(mcsv1beta1.ServiceExportReasonPortConflict), fmt.Sprintf(
+		m.conflicts = append(m.conflicts, conflict{reasonPortConflict.String(), fmt.Sprintf(
 			"ports: cluster %s, whose export is the oldest, has %s, cluster %s has %s; imported is %s",
 			oldest.ClusterID, portsText(servicePorts(oldest)), from.ClusterID, portsText(servicePorts(from)), portsText(union))})
 	}
 }
 
-func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, value string, oldest, other *export,
+func (m *merged) add(reason reasons.Reason, field, value string, oldest, other *export,
 	has string) {
 	m.conflicts = append(m.conflicts,
-		conflict{string(reason),
+		conflict{reason.String(),
 			fmt.Sprintf("%s: imported is %s of cluster %s, whose export is the oldest; cluster %s has %s",
 				field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
 }
@@ -270,11 +267,11 @@ func (m *merged) conflict() *conflict {
 	if len(m.conflicts) == 0 {
 		return nil
 	}
-	reasons, texts := make([]string, len(m.conflicts)), make([]string, len(m.conflicts))
+	names, texts := make([]string, len(m.conflicts)), make([]string, len(m.conflicts))
 	for i, c := range m.conflicts {
-		reasons[i], texts[i] = c.Reason, c.Message
+		names[i], texts[i] = c.Reason, c.Message
 	}
-	return &conflict{strings.Join(reasons, ","), strings.Join(texts, "; ")}
+	return &conflict{strings.Join(names, ","), strings.Join(texts, "; ")}
 }
 
 func first(exports []*export, is func(*export) bool) *export {

@@ -302,7 +302,8 @@ func conditionAt(c mcv1alpha1.ResourceExportCondition, have []mcv1alpha1.Resourc
 	now time.Time) mcv1alpha1.ResourceExportCondition {
 	c.LastTransitionTime = metav1.NewTime(now)
 	for _, old := range have {
-		same := old.Type == c.Type && old.Status == c.Status && (c.Reason != reasonNotAnnounced || old.Reason == c.Reason)
+		same := old.Type == c.Type && old.Status == c.Status && (c.Reason != reasonNotAnnounced.String() ||
+			old.Reason == c.Reason)
 		if same && !old.LastTransitionTime.After(now) {
 			c.LastTransitionTime = old.LastTransitionTime
 		}

@@ -31,12 +31,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/retry"
-)
-
-const (
-	reasonWriteFailed          = "WriteFailed"
-	reasonResourceExportFailed = "ResourceExportFailed"
 )
 
 // These limits apply to exports and withdrawals of label identities and of Pods' addresses. They keep many new Pods
@@ -130,11 +126,11 @@ func mayPass(p problem.Problem) bool {
 // late reports whether no other cluster and no traffic waits for a write.
 func late(w writes.Write) bool { return w.Verb == writes.UpdateStatus || w.Kind == "ServiceImport" }
 
-func writeFailedReason(w writes.Write) string {
+func writeFailedReason(w writes.Write) reasons.Reason {
 	if w.Kind == "ResourceExport" {
 		return reasonResourceExportFailed
 	}
-	return reasonWriteFailed
+	return retry.ReasonWriteFailed
 }
 
 // write sends a write to the API server and returns the object from its answer.

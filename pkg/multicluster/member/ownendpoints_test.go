@@ -101,7 +101,7 @@ func TestPlanOwnEndpoints(t *testing.T) {
 			}
 			reported := false
 			for _, p := range ps {
-				reported = reported || p.Reason == "ResourceImportInvalid" && strings.Contains(p.Message, want)
+				reported = reported || p.Reason.String() == "ResourceImportInvalid" && strings.Contains(p.Message, want)
 			}
 			if reported != expected {
 				t.Errorf("reported %v, want %v: %v", reported, expected, ps)

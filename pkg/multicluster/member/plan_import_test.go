@@ -553,7 +553,7 @@ func TestPlanClusterInfoRefused(t *testing.T) {
 		}
 	}
 	_, ps := Plan(v)
-	if len(ps) != 1 || ps[0].Reason != "ConvergeFailure" || ps[0].Kind != "ClusterSet" ||
+	if len(ps) != 1 || ps[0].Reason.String() != "ConvergeFailure" || ps[0].Kind != "ClusterSet" ||
 		!strings.Contains(ps[0].Message, "overlaps cluster west") {
 		t.Errorf("problems %v", ps)
 	}

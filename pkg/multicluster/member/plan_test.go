@@ -135,7 +135,7 @@ func exportingView() View {
 func problems(ps []problem.Problem) []string {
 	var s []string
 	for _, p := range ps {
-		s = append(s, p.Object.String()+": "+p.Reason)
+		s = append(s, p.Object.String()+": "+p.Reason.String())
 	}
 	return s
 }
@@ -579,7 +579,7 @@ func TestPlanServicesWithTheSameDerivedName(t *testing.T) {
 	expect(t, "hand over", writeTexts(d.Change.Leader), []string{"delete " + endpointsExport, "delete " + serviceExport})
 	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Message,
 		"ResourceExport name east-a-b-c-service is still taken by Service a-b/c, "+
-			"which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport")
+			"which is not exported any more: wait until the leader has removed that ResourceExport")
 	for _, re := range v.Leader.ResourceExports {
 		re.DeletionTimestamp = &metav1.Time{Time: now}
 	}

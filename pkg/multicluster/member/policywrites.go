@@ -38,7 +38,7 @@ func (c *controller) policyEvents(changes []derive.Change[derive.Object, *polici
 			event := policyEvent(is, time.Now()) // a further try creates the same Event
 			out = append(out, retry.Offer{Key: key, Late: true, Writes: []retry.Write{{
 				What:  "create an Event about ResourceImport " + change.Key.String(),
-				Blame: problem.Problem{Object: m.ClusterSet(), Reason: reasonWriteFailed},
+				Blame: problem.Problem{Object: m.ClusterSet(), Reason: retry.ReasonWriteFailed},
 				Do: func(ctx context.Context) error {
 					if leader := c.clientOf(area); leader != nil {
 						return events.Create(ctx, leader, event)
@@ -70,7 +70,7 @@ func policyEvent(c *policies.Replica, now time.Time) *corev1.Event {
 			Name: fmt.Sprintf("%s.%x", c.Import.Name, now.UnixNano())},
 		InvolvedObject: corev1.ObjectReference{APIVersion: mcv1alpha1.GroupVersion.String(), Kind: "ResourceImport",
 			Namespace: c.Import.Namespace, Name: c.Import.Name, UID: c.UID},
-		Type: corev1.EventTypeWarning, Reason: policies.Reason(c), Message: message, Action: "synced",
+		Type: corev1.EventTypeWarning, Reason: policies.Reason(c).String(), Message: message, Action: "synced",
 		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now), Count: 1,
 		ReportingController: "resourceimport-controller", ReportingInstance: multicluster.ControllerName,
 	}

@@ -315,7 +315,7 @@ func TestWalk(t *testing.T) {
 				*walkSeed, n, diff)
 		}
 		for _, p := range have.Problems() {
-			if p.Reason == "EvaluationFailed" {
+			if p.Reason.String() == "EvaluationFailed" {
 				t.Fatalf("-walk.seed %d, step %d: %v", *walkSeed, n, p)
 			}
 		}

@@ -160,7 +160,7 @@ func TestTakeOver(t *testing.T) {
 					return nil
 				})
 				w.writes() // it rests
-				w.noEvent("ConvergeFailure", "NotImported", reasonResourceExportFailed)
+				w.noEvent("ConvergeFailure", "NotImported", reasonResourceExportFailed.String())
 			}
 			// As Antrea's member has them, which does not run either.
 			leave := func() {

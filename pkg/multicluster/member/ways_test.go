@@ -212,7 +212,7 @@ func TestPlanTunnel(t *testing.T) {
 			d, problems := Plan(v)
 			var have []string
 			for _, p := range problems {
-				have = append(have, p.Object.String()+": "+p.Reason)
+				have = append(have, p.Object.String()+": "+p.Reason.String())
 			}
 			expect(t, "problems", have, row.problems)
 			for _, re := range d.ResourceExports {

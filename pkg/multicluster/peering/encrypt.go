@@ -77,7 +77,8 @@ func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 	g := p.view.Gateways[i]
 	services, err := claims.Range(g.ServiceCIDR)
 	if err != nil {
-		p.report(problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, "serviceCIDR", "InvalidServiceCIDR",
+		p.report(problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, "serviceCIDR",
+			reasonInvalidServiceCIDR,
 			"no cluster is reached, since encrypted tunnels end at the first address of the Service range: %v: set "+
 				"serviceCIDR in the configuration of the member controller", err)
 		return netip.Addr{}, false
@@ -99,17 +100,17 @@ func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 	id := ci.Spec.ClusterID
 	switch key := hasKey(ci.Spec.WireGuard); {
 	case p.view.Encrypt && !key:
-		p.report(object, "spec.wireGuard.publicKey", "PeerWithoutEncryption",
+		p.report(object, "spec.wireGuard.publicKey", reasonPeerWithoutEncryption,
 			"cluster %s ignored: it announces no WireGuard key, and nothing is sent to it in plain text: set "+
 				"multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent "+
 				"announces the key then", id)
 		return false
 	case !p.view.Encrypt && (key || gatewayHasKey(ci)) && !p.view.AllowUnencryptedPeers:
-		p.report(object, "spec.wireGuard", "PeerExpectsEncryption",
-			"cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set "+
-				"multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, and "+
-				"delete its Gateway object there if that has kept the key, or set multicluster.allowUnencryptedPeers to true here "+
-				"if the network between the clusters is trusted", id)
+		p.report(object, "spec.wireGuard", reasonPeerExpectsEncryption,
+			"cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: "+
+				"set multicluster.trafficEncryptionMode to wireGuard here; or turn encryption off there, and delete a Gateway "+
+				"that still has the key; or set multicluster.allowUnencryptedPeers to true here, if the "+
+				"network is trusted", id)
 		return false
 	}
 	return true
@@ -130,7 +131,7 @@ func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 		}
 		if since, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
 			object, id := problem.Object{Kind: "ClusterInfoImport", Namespace: ci.Namespace, Name: ci.Name}, ci.Spec.ClusterID
-			p.report(object, "", "ClusterWithdrawn",
+			p.report(object, "", reasonClusterWithdrawn,
 				"cluster %s is not reached, and nothing goes to its ranges in plain text: the leader has had no announcement of "+
 					"it since %s: see that one of its gateway Nodes is Ready and that its member controller runs; if it has left the "+
 					"ClusterSet, delete this object, or wait a day", id, since)
@@ -170,7 +171,7 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 	peer *Peer) bool {
 	if !ci.Spec.Inside() || !p.inside {
 		if !services.Addr().Is4() { // an address that follows from the range could be that of another peer's gateway
-			p.report(object, "spec.serviceCIDR", "NoInsideIP",
+			p.report(object, "spec.serviceCIDR", reasonNoInsideIP,
 				"cluster %s ignored: its first Service range %s is of IPv6, and that cluster or this one announces no "+
 					"wireGuard.insideIP of its gateways: agents announce it soon after their start; if they do not, apply the "+
 					"manifests of this release in both clusters and in the leader's", peer.ClusterID, services)
@@ -198,22 +199,22 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 		w := usable[i]
 		w.Inside, err = inside(info.WireGuard.InsideIP)
 		if err != nil {
-			p.report(object, field+".insideIP", "InvalidInsideIP",
+			p.report(object, field+".insideIP", reasonInvalidInsideIP,
 				"gateway %s of cluster %s ignored: %v: apply the manifests of this release in that cluster and "+
 					"in the leader's",
 				outside, peer.ClusterID, err)
 			continue
 		}
 		if w.Inside != claims.InsideOf(outside) { // another's, or another cluster could take the address of a Gateway to come
-			p.report(object, field+".insideIP", "InvalidInsideIP",
+			p.report(object, field+".insideIP", reasonInvalidInsideIP,
 				"gateway %s of cluster %s ignored: its address inside WireGuard is %s: expected %s, which follows from "+
 					"its address; if that has changed, its agent announces the other one soon",
 				outside, peer.ClusterID, w.Inside, claims.InsideOf(outside))
 			continue
 		}
 		if owner := p.insideOwner(w.Inside, *peer); owner != "" {
-			p.report(object, field+".insideIP", "DuplicateInsideIP",
-				"gateway %s of cluster %s ignored: its address inside WireGuard, %s, is that of %s: the last 28 bits of "+
+			p.report(object, field+".insideIP", reasonDuplicateInsideIP,
+				"gateway %s of cluster %s ignored: its address inside WireGuard, %s, belongs to %s: the last 28 bits of "+
 					"Gateways' addresses have to differ; give one of them another address",
 				outside, peer.ClusterID, w.Inside, owner)
 			continue
@@ -229,13 +230,13 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 func (p *planner) keys(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer Peer, w *Way) bool {
 	key, err := publickey.Parse(info.PublicKey)
 	if err != nil {
-		p.report(object, field+".publicKey", "InvalidWireGuardKey",
+		p.report(object, field+".publicKey", reasonInvalidWireGuardKey,
 			"%s ignored: %v: delete that cluster's Gateway object: it is made again, and its agent writes its key again",
 			peer.named(*w), err)
 		return false
 	}
 	if owner := p.keyOwner(key, peer); owner != "" {
-		p.report(object, field+".publicKey", "DuplicateWireGuardKey",
+		p.report(object, field+".publicKey", reasonDuplicateWireGuardKey,
 			"%s ignored: %s has the same WireGuard key: remove the file wireguard.key below /var/lib/tombolo on "+
 				"that cluster's Gateway Nodes, if they are copies of others, and restart their agents",
 			peer.named(*w), owner)
@@ -290,7 +291,7 @@ func (p *planner) insideOwner(a netip.Addr, peer Peer) string {
 // key.
 func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer Peer, w *Way) {
 	if info.NextPort < 0 || info.NextPort > 65535 || info.NextPort == 0 && info.NextPublicKey != "" {
-		p.report(object, field+".nextPort", "InvalidWireGuardPort",
+		p.report(object, field+".nextPort", reasonInvalidWireGuardPort,
 			"packets of %s will be lost when it changes its WireGuard key: %d is not a port: apply the manifests of this "+
 				"release in that cluster and in the leader's", peer.named(*w), info.NextPort)
 		return
@@ -301,13 +302,13 @@ func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.Wir
 	}
 	key, err := publickey.Parse(info.NextPublicKey)
 	if err != nil {
-		p.report(object, field+".nextPublicKey", "InvalidWireGuardKey",
+		p.report(object, field+".nextPublicKey", reasonInvalidWireGuardKey,
 			"packets of %s will be lost when it changes its WireGuard key: %v: delete that cluster's Gateway object: it is "+
 				"made again, and its agent writes its keys again", peer.named(*w), err)
 		return
 	}
 	if owner := p.keyOwner(key, peer); owner != "" {
-		p.report(object, field+".nextPublicKey", "DuplicateWireGuardKey",
+		p.report(object, field+".nextPublicKey", reasonDuplicateWireGuardKey,
 			"%s cannot change to its next WireGuard key: %s has the same: remove the file wireguard.key.next below "+
 				"/var/lib/tombolo on that cluster's Gateway Node, and restart its agent", peer.named(*w), owner)
 		return

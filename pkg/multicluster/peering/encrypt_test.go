@@ -141,7 +141,8 @@ func TestPlanEncrypted(t *testing.T) {
 				t.Fatalf("problems %v, want %v", problems, test.problems)
 			}
 			for i, p := range problems {
-				if diff := cmp.Diff(test.problems[i], p.Object.String()+" "+p.Field+": "+p.Reason+" "+p.Message); diff != "" {
+				if diff := cmp.Diff(test.problems[i],
+					p.Object.String()+" "+p.Field+": "+p.Reason.String()+" "+p.Message); diff != "" {
 					t.Errorf("problem (-want +have):\n%s", diff)
 				}
 			}
@@ -196,7 +197,7 @@ func TestClosed(t *testing.T) {
 					test.name, len(gateways), p.Part.Closed, test.want)
 			}
 			reported := slices.ContainsFunc(problems, func(p problem.Problem) bool {
-				return p.Reason == "ClusterWithdrawn" &&
+				return p.Reason.String() == "ClusterWithdrawn" &&
 					p.Name == away.Name
 			})
 			if reached := slices.ContainsFunc(p.Peers, func(p Peer) bool { return p.ClusterID == "away" }); reached ||
@@ -386,7 +387,7 @@ func TestPlanEncryptedGateways(t *testing.T) {
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
 				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
 			"[192.168.78.102 255.87.178.154]",
-			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 208.168.78.102 of cluster west ignored: its address inside WireGuard, 255.87.177.153, is that of Gateway node-2 of this cluster`},
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 208.168.78.102 of cluster west ignored: its address inside WireGuard, 255.87.177.153, belongs to Gateway node-2 of this cluster`},
 		{"the key of the peer's other gateway", "node-1", own(),
 			[]*mcv1alpha1.ClusterInfoImport{
 				west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.PublicKey = key(9) })},

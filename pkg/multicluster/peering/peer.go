@@ -18,12 +18,12 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	object := problem.Object{Kind: "ClusterInfoImport", Namespace: ci.Namespace, Name: ci.Name}
 	id := ci.Spec.ClusterID
 	if id == "" {
-		p.report(object, "spec.clusterID", "NoClusterID",
+		p.report(object, "spec.clusterID", reasonNoClusterID,
 			"the cluster has no ID and is ignored: set clusterID in that cluster's ClusterSet")
 		return Peer{}, false
 	}
 	if slices.ContainsFunc(p.peers, func(o Peer) bool { return o.ClusterID == id }) {
-		p.report(object, "spec.clusterID", "DuplicateCluster",
+		p.report(object, "spec.clusterID", reasonDuplicateCluster,
 			"cluster %s is described by another ClusterInfoImport already, this one is ignored: delete one of them", id)
 		return Peer{}, false
 	}
@@ -32,12 +32,12 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	}
 	services, err := claims.Range(ci.Spec.ServiceCIDR)
 	if err != nil {
-		p.report(object, "spec.serviceCIDR", "InvalidServiceCIDR",
+		p.report(object, "spec.serviceCIDR", reasonInvalidServiceCIDR,
 			"cluster %s ignored: %v: set serviceCIDR in the configuration of that cluster's member controller", id, err)
 		return Peer{}, false
 	}
 	if other := p.overlaps(services, nil); p.serves(services) && other != "" {
-		p.report(object, "spec.serviceCIDR", "OverlappingServiceCIDR",
+		p.report(object, "spec.serviceCIDR", reasonOverlappingServiceCIDR,
 			"cluster %s ignored: its Service range %s overlaps %s: give the clusters of a ClusterSet Service ranges that do "+
 				"not overlap", id, services, other)
 		return Peer{}, false
@@ -70,7 +70,7 @@ func (p *planner) tunnel(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 	if !peer.Active || theirs == p.view.Tunnel {
 		return
 	}
-	p.report(object, "spec.features", "TunnelTypeMismatch",
+	p.report(object, "spec.features", reasonTunnelTypeMismatch,
 		"packets do not pass between this cluster and %s: tunnels there are %s, here %s: set tunnelType and tunnelPort in "+
 			"antrea-agent.conf to the same in both clusters",
 		peer.ClusterID, mcv1alpha1.TunnelName(theirs), mcv1alpha1.TunnelName(p.view.Tunnel))
@@ -79,7 +79,7 @@ func (p *planner) tunnel(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 // gateways adds the peer's usable gateway addresses; false without any.
 func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
 	if len(ci.Spec.GatewayInfos) == 0 {
-		p.report(object, "spec.gatewayInfos", "NoGateway",
+		p.report(object, "spec.gatewayInfos", reasonNoGateway,
 			"cluster %s ignored: it has no gateway: annotate one of its Nodes with multicluster.antrea.io/gateway=true",
 			peer.ClusterID)
 		return false
@@ -90,7 +90,7 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 		field += ".gatewayIP"
 		ip, err := claims.Address(info.GatewayIP)
 		if err != nil {
-			p.report(object, field, "InvalidGatewayIP",
+			p.report(object, field, reasonInvalidGatewayIP,
 				"gateway of cluster %s ignored: %v: correct the address of that cluster's gateway Node or its annotation "+
 					"multicluster.antrea.io/gateway-ip", peer.ClusterID, err)
 			continue
@@ -100,7 +100,7 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 			continue
 		}
 		if owner := p.gatewayOwner(ip); owner != "" {
-			p.report(object, field, "DuplicateGatewayIP",
+			p.report(object, field, reasonDuplicateGatewayIP,
 				"gateway of cluster %s ignored: %s is %s too: give each cluster's gateway an address of its own", peer.ClusterID,
 				ip, owner)
 			continue
@@ -112,7 +112,7 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 	staying := slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
 	if !staying && other != "" {
 		here := p.own[0]
-		p.report(object, other, "GatewayFamiliesDiffer",
+		p.report(object, other, reasonGatewayFamiliesDiffer,
 			"cluster %s is not reached: no gateway that it keeps has an address of the version of IP that this cluster's "+
 				"Gateway %s has, %s: give the gateway Nodes of both clusters addresses of one version, or set their annotation "+
 				"multicluster.antrea.io/gateway-ip to such addresses", peer.ClusterID, here.Name, here.GatewayIP)
@@ -180,14 +180,14 @@ func (p *planner) serviceCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfo
 			continue
 		}
 		if err != nil {
-			p.report(object, field, "InvalidServiceCIDR",
+			p.report(object, field, reasonInvalidServiceCIDR,
 				"Service range of cluster %s ignored: %v: correct serviceCIDRs in the configuration of that cluster's member "+
 					"controller", peer.ClusterID, err)
 			continue
 		}
 		// A larger range that contains the first one is how a cluster gets more ClusterIPs (KEP-1880).
 		if other := p.overlaps(cidr, nil); other != "" {
-			p.report(object, field, "OverlappingServiceCIDR",
+			p.report(object, field, reasonOverlappingServiceCIDR,
 				"Service range %s of cluster %s ignored: it overlaps %s: give the clusters of a ClusterSet Service ranges that "+
 					"do not overlap", cidr, peer.ClusterID, other)
 			continue
@@ -202,7 +202,7 @@ func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
 		cidr, err := claims.Range(text)
 		if err != nil {
-			p.report(object, field, "InvalidPodCIDR",
+			p.report(object, field, reasonInvalidPodCIDR,
 				"Pod range of cluster %s ignored: %v: correct podCIDRs in the configuration of that cluster's member controller",
 				peer.ClusterID, err)
 			continue
@@ -212,13 +212,13 @@ func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 		}
 		why := p.translated(cidr, ci, peer)
 		if why != "" && p.view.PreserveClientIP == PreserveAlways {
-			p.report(object, field, "ClientAddressNotKept",
+			p.report(object, field, reasonClientAddressNotKept,
 				"Pod range %s of cluster %s is not reached: its clients' addresses would be translated, and "+
 					"multicluster.preserveClientIP is always here, but %s; or set it to auto", cidr, peer.ClusterID, why)
 			continue
 		}
 		if other := p.overlaps(cidr, peer.CIDRs); other != "" {
-			p.report(object, field, "OverlappingPodCIDR",
+			p.report(object, field, reasonOverlappingPodCIDR,
 				"Pod range %s of cluster %s ignored: it overlaps %s: use Pod ranges that do not overlap, or turn "+
 					"enablePodToPodConnectivity off", cidr, peer.ClusterID, other)
 			continue

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
@@ -365,7 +366,7 @@ type planner struct {
 	problems []problem.Problem
 }
 
-func (p *planner) report(object problem.Object, field, reason, format string, args ...any) {
+func (p *planner) report(object problem.Object, field string, reason reasons.Reason, format string, args ...any) {
 	p.problems = append(p.problems,
 		problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
@@ -416,19 +417,19 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
 		gatewayIP, err := claims.Address(g.GatewayIP)
 		if err != nil {
-			p.report(object, "gatewayIP", "InvalidGatewayIP",
+			p.report(object, "gatewayIP", reasonInvalidGatewayIP,
 				"%v, the Gateway is not used: give Node %s an address that other clusters reach, or set its annotation "+
 					"multicluster.antrea.io/gateway-ip", err, g.Name)
 			continue
 		}
 		internalIP, err := claims.Address(g.InternalIP)
 		if err != nil {
-			p.report(object, "internalIP", "InvalidInternalIP",
+			p.report(object, "internalIP", reasonInvalidInternalIP,
 				"%v, the Gateway is not used: give Node %s an InternalIP", err, g.Name)
 			continue
 		}
 		if isOver6(first) != gatewayIP.Is6() {
-			p.report(object, "gatewayIP", "GatewayFamiliesDiffer",
+			p.report(object, "gatewayIP", reasonGatewayFamiliesDiffer,
 				"the Gateway is not used: tunnels between clusters end at %s, and at Gateway %s, which decides the version of "+
 					"IP, at %s: give both Nodes addresses of one version of IP, or set their annotation "+
 					"multicluster.antrea.io/gateway-ip to such addresses", gatewayIP, first.Name, first.GatewayIP)
@@ -436,7 +437,7 @@ func (p *planner) ownGateways() (out Part, ok bool) {
 		}
 		if i := slices.IndexFunc(out.Gateways,
 			func(o GatewayNode) bool { return o.GatewayIP == gatewayIP || o.InternalIP == internalIP }); i >= 0 {
-			p.report(object, "gatewayIP", "DuplicateGatewayIP",
+			p.report(object, "gatewayIP", reasonDuplicateGatewayIP,
 				"the Gateway is not used: Gateway %s, which is older, has one of its addresses %s and %s: give each Node "+
 					"addresses of its own, or correct the annotation multicluster.antrea.io/gateway-ip of Node %s",
 				out.Gateways[i].Name, gatewayIP, internalIP, g.Name)

@@ -460,7 +460,7 @@ func TestPlanOverlappingPods(t *testing.T) {
 	}
 	if diff := cmp.Diff([]problem.Problem{{
 		Object: problem.Object{Kind: "ClusterInfoImport", Namespace: "kube-system", Name: "north-clusterinfo"},
-		Field:  "spec.podCIDRs[1]", Reason: "OverlappingPodCIDR",
+		Field:  "spec.podCIDRs[1]", Reason: reasonOverlappingPodCIDR,
 		Message: "Pod range 10.10.128.0/17 of cluster north ignored: it overlaps cluster west: use Pod ranges that do not " +
 			"overlap, or turn enablePodToPodConnectivity off",
 	}}, problems); diff != "" {

@@ -25,7 +25,7 @@ func (p *planner) tunnelSources() {
 			field := "metadata.annotations[" + key + "]"
 			i := slices.IndexFunc(p.peers, func(o Peer) bool { return o.ClusterID == id })
 			if i < 0 {
-				p.report(object, field, "UnknownCluster",
+				p.report(object, field, reasonUnknownCluster,
 					"the annotation has no effect: no cluster with ID %q is connected; correct the ID after the slash, or remove "+
 						"the annotation", id)
 				continue
@@ -33,7 +33,7 @@ func (p *planner) tunnelSources() {
 			for _, text := range strings.Split(cs.Annotations[key], ",") {
 				source, err := p.tunnelSource(strings.TrimSpace(text))
 				if err != nil {
-					p.report(object, field, "InvalidTunnelSource", "tunnels of cluster %s are not taken from there: %v", id, err)
+					p.report(object, field, reasonInvalidTunnelSource, "tunnels of cluster %s are not taken from there: %v", id, err)
 					continue
 				}
 				p.peers[i].Sources = append(p.peers[i].Sources, source)

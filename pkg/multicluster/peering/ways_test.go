@@ -79,7 +79,7 @@ func TestDuplicateGateway(t *testing.T) {
 		gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour), gateway("b", "198.51.100.1", "192.168.78.2", time.Hour),
 	}})
 	if len(p.Part.Gateways) != 1 || p.Part.Role != Regular || len(problems) != 1 ||
-		problems[0].Reason != "DuplicateGatewayIP" || problems[0].Name != "b" {
+		problems[0].Reason.String() != "DuplicateGatewayIP" || problems[0].Name != "b" {
 		t.Errorf("%+v, %v", p, problems)
 	}
 }
@@ -119,7 +119,8 @@ func TestTunnel(t *testing.T) {
 			case test.problem == "" && len(problems) > 0:
 				t.Errorf("problems %v", problems)
 			case test.problem != "" &&
-				(len(problems) != 1 || problems[0].Field != "spec.features" || problems[0].Reason != "TunnelTypeMismatch" ||
+				(len(problems) != 1 || problems[0].Field != "spec.features" ||
+					problems[0].Reason.String() != "TunnelTypeMismatch" ||
 					!strings.Contains(problems[0].Message, test.problem)):
 				t.Errorf("problems %v, want one with %q", problems, test.problem)
 			}

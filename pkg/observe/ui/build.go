@@ -204,7 +204,7 @@ func (b *builder) own(s *Snapshot) *view {
 	c.Observe = command(observe...)
 	c.State, c.Word, c.Why = v.state()
 	if before := b.clusters[c.Key]; before != nil {
-		before.problem(Problem{Object: "context " + s.Name, Reason: "SameCluster",
+		before.problem(Problem{Object: "context " + s.Name, Reason: reasonSameCluster.String(),
 			Message: "Contexts " + before.Context + " and " + s.Name + " show the same cluster ID. The map shows " +
 				before.Context + "."})
 		return nil
@@ -214,8 +214,9 @@ func (b *builder) own(s *Snapshot) *view {
 		c.problem(m)
 	}
 	if s.Refusal != "" && v.live() {
-		p := Problem{Object: "agents", Reason: "AgentsNotAsked", Message: "This user may not ask the agents, so Nodes are " +
-			"without problems and versions. It needs list for pods, and get and create for pods/exec. " + s.Refusal}
+		p := Problem{Object: "agents", Reason: reasonAgentsNotAsked.String(),
+			Message: "This user may not ask the agents, so Nodes are " +
+				"without problems and versions. It needs list for pods, and get and create for pods/exec. " + s.Refusal}
 		if strings.Contains(s.Refusal, "pods/exec") {
 			p.Command = v.kubectl("auth", "can-i", "create", "pods/exec", "-n", multicluster.AgentNamespace)
 		} else {
@@ -551,13 +552,14 @@ func (b *builder) agent(v *view, n *Node, a Agent) {
 		if n.State == OK {
 			n.State, n.Word = Unknown, "agent does not answer"
 		}
-		add(Problem{Object: "Node " + n.Name, Reason: "AgentNotAnswering", Message: a.Err, Command: agentOf})
+		add(Problem{Object: "Node " + n.Name, Reason: reasonAgentNotAnswering.String(), Message: a.Err, Command: agentOf})
 		return
 	case !a.Status.Ready:
 		if n.State == OK {
 			n.State, n.Word = Warn, "agent not ready"
 		}
-		add(Problem{Object: "Node " + n.Name, Reason: "AgentNotReady", Message: strings.Join(a.Status.Waiting, "; "),
+		add(Problem{Object: "Node " + n.Name, Reason: reasonAgentNotReady.String(), Message: strings.Join(a.Status.Waiting,
+			"; "),
 			Command: agentOf})
 	}
 	for _, p := range a.Status.Problems {

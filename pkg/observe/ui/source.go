@@ -266,7 +266,7 @@ func (s *Source) kindStates(out *Snapshot) {
 		switch {
 		case status.Listed && status.Waiting == "":
 		case out.Reach == Live && refuses(status.Waiting):
-			out.Missing = append(out.Missing, Problem{Object: s.kinds[i].Resource().String(), Reason: "NotListed",
+			out.Missing = append(out.Missing, Problem{Object: s.kinds[i].Resource().String(), Reason: reasonNotListed.String(),
 				Message: status.Waiting})
 		case !status.Listed:
 			out.Listed = false

@@ -49,12 +49,6 @@ func (t *Tables) Writes(k *writes.Kinds) *writes.Table {
 		derive.KeysOf(t.ClusterInfoImports), derive.KeysOfIndex(t.byName))
 }
 
-const (
-	reasonCIDROverlap     = "ServiceCIDROverlap"
-	reasonPodCIDRsMissing = "PodCIDRsMissing"
-	reasonConfigInvalid   = "ConfigurationInvalid"
-)
-
 func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
 	return &mcv1alpha1.ClusterInfoImport{ObjectMeta: writes.MetaFacts(o, multicluster.AnnotationWithdrawn), Spec: o.Spec}
 }
@@ -82,7 +76,8 @@ func (t *Tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Cluster
 		switch {
 		case info == nil || info.ClusterID == "":
 			ps.Add(m.ClusterSet(), "", membership.ReasonImportInvalid, fmt.Sprintf(
-				"ResourceImport %s/%s of the leader is ignored: it has no cluster ID in spec.clusterinfo", ri.Namespace, ri.Name))
+				"ResourceImport %s/%s of the leader is ignored: it has no cluster ID in spec.clusterinfo: "+
+					"correct its ResourceExport", ri.Namespace, ri.Name))
 			continue
 		case done[info.ClusterID]:
 			continue // the oldest wins every time
@@ -143,8 +138,8 @@ func reportOverlaps(own membership.OwnRanges, cii *mcv1alpha1.ClusterInfoImport,
 			return
 		}
 		if ours := own.Meets(r); ours != "" {
-			ps.Add(about, field, reasonCIDROverlap, fmt.Sprintf(problem+" range %s overlaps this cluster's %s; one of the "+
-				"clusters needs another range", id, r, ours))
+			ps.Add(about, field, reasonCIDROverlap, fmt.Sprintf(problem+" range %s overlaps this cluster's %s; give one of "+
+				"the clusters another range", id, r, ours))
 		}
 	}
 	report(cii.Spec.ServiceCIDR, "spec.serviceCIDR", "cluster %s cannot be reached: its Service")

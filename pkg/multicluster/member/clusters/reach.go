@@ -134,7 +134,7 @@ func (t *Reach) wasGone(m membership.Membership, r *derive.Reader) map[string]bo
 	out := map[string]bool{}
 	for _, s := range set.Status.ClusterStatuses {
 		if slices.ContainsFunc(s.Conditions, func(c mcv1alpha2.ClusterCondition) bool {
-			return c.Type == mcv1alpha2.ClusterReachable && c.Reason == reasonGone
+			return c.Type == mcv1alpha2.ClusterReachable && c.Reason == reasonGone.String()
 		}) {
 			out[s.ClusterID] = true
 		}

@@ -21,11 +21,6 @@ import (
 
 // Reasons of the condition Reachable.
 const (
-	reasonAllWaysUp     = "AllWaysUp"
-	reasonSomeWaysDown  = "SomeWaysDown"
-	reasonAllWaysDown   = "AllWaysDown"
-	reasonWaysUnknown   = "WaysUnknown"
-	reasonGone          = "ClusterGone"
 	maxWaysInConditions = 10 // that are named in a message
 )
 
@@ -92,16 +87,16 @@ func (t *Reach) reached(r *derive.Reader) map[string]condition {
 			message: fmt.Sprintf("%d of %d ways are up", len(up), len(up)+len(down)+len(unknown))}
 		switch {
 		case gone[cluster]:
-			c.status, c.reason = corev1.ConditionFalse, reasonGone
+			c.status, c.reason = corev1.ConditionFalse, reasonGone.String()
 			c.message += "; requests to Services go to other clusters that have them"
 		case len(down)+len(unknown) == 0:
-			c.status, c.reason = corev1.ConditionTrue, reasonAllWaysUp
+			c.status, c.reason = corev1.ConditionTrue, reasonAllWaysUp.String()
 		case len(up) > 0:
-			c.status, c.reason = corev1.ConditionTrue, reasonSomeWaysDown
+			c.status, c.reason = corev1.ConditionTrue, reasonSomeWaysDown.String()
 		case len(unknown) > 0:
-			c.status, c.reason = corev1.ConditionUnknown, reasonWaysUnknown
+			c.status, c.reason = corev1.ConditionUnknown, reasonWaysUnknown.String()
 		default:
-			c.status, c.reason = corev1.ConditionFalse, reasonAllWaysDown
+			c.status, c.reason = corev1.ConditionFalse, reasonAllWaysDown.String()
 		}
 		c.message += named("; down: ", down) + named("; unknown, since the Node is not Ready: ", unknown)
 		if len(down) > 0 {
@@ -151,7 +146,7 @@ func setStatus(cs *mcv1alpha2.ClusterSet, a membership.Connection) {
 	case !a.Tried:
 		ready.status, ready.message = corev1.ConditionUnknown, "Leader cluster added"
 	case a.Error != "":
-		ready.status, ready.reason, ready.message = corev1.ConditionFalse, reasonDisconnected, a.Error
+		ready.status, ready.reason, ready.message = corev1.ConditionFalse, reasonDisconnected.String(), a.Error
 	}
 	switch {
 	case ready.status != corev1.ConditionTrue:
@@ -197,8 +192,6 @@ func setReachable(cs *mcv1alpha2.ClusterSet, before []mcv1alpha2.ClusterStatus, 
 	}
 	cs.Status.ClusterStatuses = out
 }
-
-const reasonDisconnected = "Disconnected"
 
 // condition is a condition of a ClusterSet or of a cluster in it.
 type condition struct {

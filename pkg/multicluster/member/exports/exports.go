@@ -29,6 +29,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Tables has the Services that this cluster exports. Its keys are the Services' names.
@@ -55,7 +56,7 @@ func New(k *writes.Kinds, base *membership.Tables, local *services.Tables,
 		writes.Version)
 	t.Exportable = derive.NewTable(k.Engine, "exportable", t.exportableOf, derive.KeysOf(t.ServiceExports))
 	t.exportableByName = derive.NewIndex(t.Exportable, "name", func(_ derive.Object, x *exportable) []derive.Name {
-		if x.Refusal != "" {
+		if x.Refusal != nil {
 			return nil
 		}
 		return []derive.Name{derive.Name(x.Name)}
@@ -88,27 +89,11 @@ func serviceExportFacts(o *mcsv1alpha1.ServiceExport) *mcsv1alpha1.ServiceExport
 	return &mcsv1alpha1.ServiceExport{ObjectMeta: m, Spec: o.Spec, Status: o.Status}
 }
 
-// Reasons of a ServiceExport's condition Valid.
-const (
-	reasonSucceed          = "Succeed"
-	reasonServiceNotFound  = "ServiceNotFound"
-	reasonTypeNotSupported = "ServiceTypeNotSupported"
-	reasonImportedService  = "ImportedService"
-	reasonWithoutEndpoints = "ServiceWithoutEndpoints"
-	reasonNoClusterIP      = "ServiceNoClusterIP"
-	reasonNameConflict     = "ExportNameConflict" // two Services derive the same ResourceExport name
-	reasonNameTooLong      = "ExportNameTooLong"
-	reasonMetadataInvalid  = "ExportedMetadataInvalid" // labels or annotations that no import may have
-	reasonExportPending    = "ExportPending"           // the leader does not have it yet; if it has: Succeed
-	reasonNoClusterSet     = "NoClusterSet"            // the cluster has left
-)
-
 // reasonsOfValid are the reasons of condition Valid that this controller writes. With them it distinguishes its own
 // conditions from another implementation's.
-var reasonsOfValid = []string{reasonSucceed, reasonServiceNotFound, reasonTypeNotSupported, reasonImportedService,
-	reasonWithoutEndpoints,
-	reasonNoClusterIP, reasonNameConflict, reasonNameTooLong, reasonMetadataInvalid, reasonExportPending,
-	reasonNoClusterSet}
+var reasonsOfValid = []reasons.Reason{reasonSucceed, reasonServiceNotFound, reasonTypeNotSupported,
+	reasonImportedService, reasonWithoutEndpoints, reasonNoClusterIP, reasonNameConflict, reasonNameTooLong,
+	reasonMetadataInvalid, reasonExportPending, reasonNoClusterSet}
 
 // exportable is the desired export of a ServiceExport, or the reason why it cannot be exported.
 type exportable struct {
@@ -116,12 +101,18 @@ type exportable struct {
 	Ports    []corev1.ServicePort
 	Facts    exportcheck.ServiceFacts
 	Subsets  []services.Subset
-	Ready    int    // endpoints behind the Service's address; 0 if the subsets are the endpoints
-	Empty    bool   // no endpoint accepts connections now; then there is no export of endpoints
-	Left     string // which addresses are left out, and why; empty for all exported
-	Refusal  string // the reason; empty for no refusal
+	Ready    int            // endpoints behind the Service's address; 0 if the subsets are the endpoints
+	Empty    bool           // no endpoint accepts connections now; then there is no export of endpoints
+	Left     string         // which addresses are left out, and why; empty for all exported
+	Refusal  reasons.Reason // the zero value for no refusal
 	Message  string
 	Observed int64 // generation of the ServiceExport
+}
+
+// refusal is the reason why a Service is not exported. The zero value is no refusal.
+type refusal struct {
+	Reason  reasons.Reason
+	Message string
 }
 
 func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, []problem.Problem) {
@@ -138,25 +129,25 @@ func (t *Tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 		})
 	x := &exportable{Name: services.ExportName(m.ID, k, multicluster.ServiceKind), Observed: export.Generation}
 	own, _ := derive.Get(r, t.base.Own, membership.Here)
-	out, refusal := t.endpointsOf(service, endpointSlices, own, t.carriesIPv6(r))
-	if refusal.Reason == "" {
+	out, no := t.endpointsOf(service, endpointSlices, own, t.carriesIPv6(r))
+	if no.Reason == nil {
 		if errs := validation.IsDNS1123Subdomain(services.ExportName(m.ID, k, multicluster.EndpointsKind)); len(errs) > 0 {
-			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf(
+			no = refusal{Reason: reasonNameTooLong, Message: fmt.Sprintf(
 				"ResourceExport name %s is not valid: %s; rename the Service", x.Name, errs[0])}
 		}
 	}
-	if refusal.Reason == "" {
+	if no.Reason == nil {
 		if err := exportcheck.ServiceName("metadata.name", k.Name); err != nil {
-			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf("Service %s: %v", k, err)}
+			no = refusal{Reason: reasonNameTooLong, Message: fmt.Sprintf("Service %s: %v", k, err)}
 		}
 	}
-	if refusal.Reason == "" {
+	if no.Reason == nil {
 		if err := exportcheck.CheckMetadata(export.Spec.ExportedLabels, export.Spec.ExportedAnnotations); err != nil {
-			refusal = metav1.Condition{Reason: reasonMetadataInvalid, Message: "spec of the ServiceExport: exported " +
+			no = refusal{Reason: reasonMetadataInvalid, Message: "spec of the ServiceExport: exported " +
 				err.Error()}
 		}
 	}
-	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
+	if x.Refusal, x.Message = no.Reason, no.Message; x.Refusal == nil {
 		x.Ports, x.Subsets, x.Left, x.Facts = service.Spec.Ports, out.Subsets, out.Left, factsToExport(service, export)
 		x.Facts.IPFamilies = slices.DeleteFunc(slices.Clone(x.Facts.IPFamilies),
 			func(f corev1.IPFamily) bool { return out.LeftFamilies[f] })
@@ -209,21 +200,23 @@ func (e *endpoints) leave(of corev1.IPFamily, format string, args ...any) {
 // endpointsOf returns the endpoints to export for a Service, or the reason and message of its refusal. The order of the
 // checks is part of the contract. If no endpoint of a Service accepts connections, it is exported without endpoints.
 func (t *Tables) endpointsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
-	own membership.OwnRanges, ipv6 bool) (endpoints, metav1.Condition) {
+	own membership.OwnRanges, ipv6 bool) (endpoints, refusal) {
 	switch {
 	case service == nil || !service.DeletionTimestamp.IsZero():
-		return endpoints{}, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
+		return endpoints{}, refusal{Reason: reasonServiceNotFound,
+			Message: "The Service does not exist: create it, or delete the ServiceExport"}
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return endpoints{}, metav1.Condition{Reason: reasonTypeNotSupported,
-			Message: "Services of type ExternalName are not supported"}
+		return endpoints{}, refusal{Reason: reasonTypeNotSupported,
+			Message: "Services of type ExternalName are not supported: delete the ServiceExport"}
 	case services.Imported(service):
-		return endpoints{}, metav1.Condition{Reason: reasonImportedService,
-			Message: "The Service is imported from other clusters and may not be exported again"}
+		return endpoints{}, refusal{Reason: reasonImportedService,
+			Message: "The Service is imported from other clusters and may not be exported again: delete the " +
+				"ServiceExport"}
 	case services.Headless(service) && t.base.Config.EndpointIPType != config.EndpointIPTypePodIP &&
 		len(t.base.Config.PodCIDRs) == 0:
-		return endpoints{}, metav1.Condition{Reason: reasonNoClusterIP,
-			Message: "The Service has no valid ClusterIP; headless Services are exported by the addresses of their Pods, " +
-				"which other clusters reach once podCIDRs is set in the member controller's configuration and " +
+		return endpoints{}, refusal{Reason: reasonNoClusterIP,
+			Message: "The Service has no valid ClusterIP. To export a headless Service by the addresses of its Pods, " +
+				"set podCIDRs in the member controller's configuration and " +
 				"multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}
 	case services.Headless(service) || t.base.Config.EndpointIPType == config.EndpointIPTypePodIP:
 		return t.podsOf(service, endpointSlices, ipv6)
@@ -238,7 +231,7 @@ const notCarried = "since not all agents of this cluster report that they carry 
 // podsOf returns the addresses of a Service's Pods, of the versions of IP of podCIDRs. Without podCIDRs the Pods are in
 // a network that other clusters reach.
 func (t *Tables) podsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
-	ipv6 bool) (out endpoints, _ metav1.Condition) {
+	ipv6 bool) (out endpoints, _ refusal) {
 	routed := family.Dual
 	if ranges := exportcheck.Prefixes(t.base.Config.PodCIDRs); len(ranges) > 0 {
 		routed = family.Of(ranges)
@@ -263,10 +256,10 @@ func (t *Tables) podsOf(service *corev1.Service, endpointSlices []*discoveryv1.E
 		out.Subsets = podSubsets(carried, services.Draining)
 	}
 	if len(out.Subsets) == 0 && services.HasReady(endpointSlices) {
-		return out, metav1.Condition{Reason: reasonWithoutEndpoints,
+		return out, refusal{Reason: reasonWithoutEndpoints,
 			Message: cmp.Or(out.Left, "The Service has no ready Endpoints with an IP address")}
 	}
-	return out, metav1.Condition{}
+	return out, refusal{}
 }
 
 // ofFamily returns the EndpointSlices of a version of IP.
@@ -278,7 +271,7 @@ func ofFamily(endpointSlices []*discoveryv1.EndpointSlice, f corev1.IPFamily) []
 // clusterIPsOf returns the ClusterIPs of a Service that are in announced ranges. While no range is known, it returns
 // all. It leaves out a ClusterIP behind which no endpoint accepts connections, since another one may have endpoints.
 func clusterIPsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
-	announced []netip.Prefix, ipv6 bool) (out endpoints, _ metav1.Condition) {
+	announced []netip.Prefix, ipv6 bool) (out endpoints, _ refusal) {
 	one, reached := services.Subset{}, false
 	for _, ip := range services.ClusterIPs(service) {
 		f := services.FamilyOf(ip)
@@ -304,12 +297,12 @@ func clusterIPsOf(service *corev1.Service, endpointSlices []*discoveryv1.Endpoin
 	}
 	switch {
 	case !reached:
-		return out, metav1.Condition{Reason: reasonNoClusterIP,
+		return out, refusal{Reason: reasonNoClusterIP,
 			Message: cmp.Or(out.Left, "The Service has no valid ClusterIP")}
 	case len(one.Addresses) > 0:
 		out.Subsets = []services.Subset{one}
 	}
-	return out, metav1.Condition{}
+	return out, refusal{}
 }
 
 // podSubsets returns the addresses of some endpoints of EndpointSlices with their ports. There is one subset for each
@@ -391,7 +384,7 @@ func (x *exported) List() []*mcv1alpha1.ResourceExport {
 
 func (t *Tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []problem.Problem) {
 	x, ok := derive.Get(r, t.Exportable, k)
-	if !ok || x.Refusal != "" {
+	if !ok || x.Refusal != nil {
 		return nil, nil
 	}
 	if holder, _ := derive.Get(r, t.Holders, derive.Name(x.Name)); holder != k {

@@ -21,14 +21,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // exportCondition makes conditions of a ServiceExport of a generation.
 func exportCondition(generation int64) func(kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus,
-	reason, message string) metav1.Condition {
-	return func(kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason,
-		message string) metav1.Condition {
-		return metav1.Condition{Type: string(kind), Status: status, Reason: reason, Message: message,
+	reason reasons.Reason, message string) metav1.Condition {
+	return func(kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus,
+		reason reasons.Reason, message string) metav1.Condition {
+		return metav1.Condition{Type: string(kind), Status: status, Reason: reason.String(), Message: message,
 			ObservedGeneration: generation}
 	}
 }
@@ -43,15 +44,14 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	}
 	is := exportCondition(x.Observed)
 	none := is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse,
-		string(mcsv1beta1.ServiceExportReasonNoConflicts), "")
-	invalid := func(reason, message string) []metav1.Condition {
+		reasonNoConflicts, "")
+	invalid := func(reason reasons.Reason, message string) []metav1.Condition {
 		return []metav1.Condition{
 			is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, reason, message),
-			is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonFailed),
-				message), none,
+			is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, reasonFailed, message), none,
 		}
 	}
-	if x.Refusal != "" {
+	if x.Refusal != nil {
 		return invalid(x.Refusal, x.Message), nil
 	}
 	if holder, _ := derive.Get(r, t.Holders, derive.Name(x.Name)); holder != k {
@@ -71,8 +71,8 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	switch {
 	case ok && !membership.SameSource(have, want.Service):
 		return invalid(reasonNameConflict, fmt.Sprintf(
-			"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more; this Service "+
-				"is exported as soon as the leader has removed that ResourceExport",
+			"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more: wait until "+
+				"the leader has removed that ResourceExport",
 			x.Name, have.Spec.Namespace, have.Spec.Name)), ps
 	case !ok || !have.DeletionTimestamp.IsZero() || !sameExport(have, want.Service):
 		m, _ := derive.Get(r, t.base.Membership, membership.Here)
@@ -87,7 +87,7 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 		}
 		return []metav1.Condition{
 			is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonExportPending, "The Service can be exported"),
-			is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonPending),
+			is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, reasonPending,
 				message), none,
 		}, ps
 	}
@@ -104,21 +104,22 @@ func (t *Tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	}
 	out := []metav1.Condition{
 		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonSucceed, message),
-		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonExported), ""),
+		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, reasonExported, ""),
 		none,
 	}
 	if refused != "" {
 		out[1] = is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse,
-			string(mcsv1beta1.ServiceExportReasonFailed), RefusedExport+refused)
+			reasonFailed, RefusedExport+refused)
 	}
 	for _, c := range have.Status.Conditions {
 		switch {
 		case membership.Contradicts(c):
-			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, c.Reason, c.Message)
+			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, nil, c.Message)
+			out[2].Reason = c.Reason // of the leader
 		case membership.Refuses(c) && !strings.HasPrefix(c.Message, exportcheck.Refused) && t.otherPorts(k, want.Service, r):
 			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue,
-				string(mcsv1beta1.ServiceExportReasonPortConflict),
-				"ports: this ClusterSet's leader imports no Service whose ports differ from those of the cluster that "+
+				reasonPortConflict,
+				"ports: this ClusterSet's leader imports no Service whose ports differ from the ports in the cluster that "+
 					"exported it first, and leaves this export out: "+c.Message)
 		}
 	}
@@ -134,17 +135,18 @@ func (t *Tables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
 		return nil
 	}
 	valid := apimeta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
-	if valid == nil || !slices.Contains(reasonsOfValid, valid.Reason) {
+	if valid == nil || !slices.ContainsFunc(reasonsOfValid,
+		func(r reasons.Reason) bool { return r.String() == valid.Reason }) {
 		return nil
 	}
 	const message = "this cluster is in no ClusterSet; create a ClusterSet to export the Service"
 	is := exportCondition(export.Generation)
 	return []metav1.Condition{
 		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionUnknown, reasonNoClusterSet, message),
-		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonFailed),
+		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, reasonFailed,
 			message),
 		is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse,
-			string(mcsv1beta1.ServiceExportReasonNoConflicts), ""),
+			reasonNoConflicts, ""),
 	}
 }
 
@@ -179,7 +181,7 @@ const RefusedExport = "the leader refuses the export: "
 func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *problem.List) (refused, part string) {
 	for _, c := range have.Status.Conditions {
 		if membership.LeavesOut(c) {
-			ps.Add(problem.About("ServiceExport", export.Namespace, export.Name), "", c.Reason, fmt.Sprintf(
+			ps.Add(problem.About("ServiceExport", export.Namespace, export.Name), "", reasonEndpointsLeftOut, fmt.Sprintf(
 				"the leader imports a part of ResourceExport %s/%s: %s", have.Namespace, have.Name, c.Message))
 			part = c.Message
 		}

@@ -63,17 +63,6 @@ func (t *Tables) Writes(k *writes.Kinds) *writes.Table {
 	return k.Table("write-gateways", t.writeGateway, derive.KeysOf(t.Gateways), derive.KeysOfIndex(t.byName))
 }
 
-const (
-	reasonGatewayIP          = "GatewayIPUnusable"
-	reasonTooManyGateways    = "TooManyGateways"
-	reasonGatewayNotReady    = "GatewayNodeNotReady"
-	reasonGatewayWithoutKey  = "GatewayWithoutKey"
-	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
-	reasonTunnelMismatch     = "TunnelTypeMismatch"
-	reasonFamiliesDiffer     = "GatewayFamiliesDiffer"
-	reasonIPv6NotCarried     = "IPv6NotCarried"
-)
-
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 	m := writes.MetaFacts(o, multicluster.AnnotationKeptPods, multicluster.AnnotationPhase,
 		multicluster.AnnotationInsideIP)
@@ -128,9 +117,9 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		for _, g := range going { // the Gateway that should take over cannot
 			ps.Add(problem.About("Node", "", g.Name), "metadata.annotations["+multicluster.AnnotationGateway+"]",
 				reasonGatewayNotReady,
-				"the Node has no annotation any more and stays a Gateway, since of the Nodes with the "+
-					"annotation "+multicluster.AnnotationGateway+" none is Ready and has a usable address: see to one of "+
-					"these, or remove the annotation from all Nodes to have no Gateway")
+				"the Node has no annotation any more and stays a Gateway, since no Node with the "+
+					"annotation "+multicluster.AnnotationGateway+" is Ready and has a usable address: repair one of these "+
+					"Nodes, or remove the annotation from all Nodes to have no Gateway")
 		}
 	}
 	if env.ServiceCIDR == "" {
@@ -281,7 +270,7 @@ func (t *Tables) candidate(node *corev1.Node, ps *problem.List) *mcv1alpha1.Gate
 	internal := nodeAddress(node, corev1.NodeInternalIP)
 	if internal == "" {
 		ps.Add(name, "status.addresses", reasonGatewayIP,
-			"the Node cannot be a Gateway: it has no InternalIP that a tunnel can end at")
+			"the Node cannot be a Gateway: it has no InternalIP that a tunnel can end at: give it one")
 		return nil
 	}
 	gateway := internal

@@ -1,7 +1,6 @@
 package gateways
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -167,7 +166,8 @@ func (t *Info) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
 			feature, known = report.Tunnel, ok
 		case known && ok && report.Tunnel != feature:
 			ps.Add(problem.About("Node", "", g.Name), "", reasonTunnelMismatch, fmt.Sprintf(
-				"tunnels of this Gateway are %s, those of Gateway %s %s: set tunnelType and tunnelPort in antrea-agent.conf "+
+				"tunnels of this Gateway are %s, and tunnels of Gateway %s are %s: set tunnelType and "+
+					"tunnelPort in antrea-agent.conf "+
 					"to the same on all Nodes, and start the agents again",
 				mcv1alpha1.TunnelName(report.Tunnel), gateways[0].Name, mcv1alpha1.TunnelName(feature)))
 		}
@@ -197,7 +197,7 @@ func (t *Info) ownInfoVerdict(m membership.Membership, name derive.Object, r *de
 	}
 	for _, c := range re.Status.Conditions {
 		if membership.Refuses(c) {
-			ps.Add(m.ClusterSet(), "", cmp.Or(c.Reason, membership.ReasonConvergeFailure), fmt.Sprintf(
+			ps.Add(m.ClusterSet(), "", membership.ReasonOf(c), fmt.Sprintf(
 				"the leader refuses ResourceExport %s/%s, by which other clusters reach this one: %s", re.Namespace,
 				re.Name, c.Message))
 		}

@@ -22,8 +22,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-const reasonAddressLimit = "PodAddressLimit"
-
 // block is a block of addresses, as a key.
 type block struct{ netip.Prefix }
 
@@ -225,7 +223,7 @@ func (t *Addresses) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.Reso
 	if have, _ := derive.Get(r, t.base.ResourceExports, key); have != nil {
 		for _, c := range have.Status.Conditions {
 			if membership.Refuses(c) { // without the name: many Problems with one cause become one
-				ps.Add(m.ClusterSet(), "", cmp.Or(c.Reason, membership.ReasonConvergeFailure),
+				ps.Add(m.ClusterSet(), "", membership.ReasonOf(c),
 					"the leader refuses addresses of Pods of this cluster: "+c.Message)
 			}
 		}

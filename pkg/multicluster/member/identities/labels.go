@@ -24,11 +24,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-const (
-	reasonLabelLimit   = "LabelIdentityLimit"
-	reasonLabelInvalid = "LabelIdentityInvalid"
-)
-
 // podFacts has the labels of a Pod, and the addresses that are published. It omits the addresses of Pods in the Node's
 // network. A Pod that has ended does not count at all.
 type podFacts struct {
@@ -246,7 +241,7 @@ func (t *Labels) labelExportOf(id policy.Identity,
 	if have, _ := derive.Get(r, t.base.ResourceExports, key); have != nil {
 		for _, c := range have.Status.Conditions {
 			if membership.Refuses(c) { // without the name: many Problems with one cause become one
-				ps.Add(m.ClusterSet(), "", cmp.Or(c.Reason, membership.ReasonConvergeFailure),
+				ps.Add(m.ClusterSet(), "", membership.ReasonOf(c),
 					"the leader refuses label identities of this cluster: "+c.Message)
 			}
 		}

@@ -118,12 +118,6 @@ func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport
 	return si
 }
 
-const (
-	reasonNamespaceMissing = "NamespaceNotFound"
-	reasonNotImported      = "NotImported" // an object that is not ours is in the way
-	reasonUnreachable      = "EndpointsUnreachable"
-)
-
 // importedService has the objects of this cluster for a Service that other clusters export: the Service
 // antrea-mc-<name>, its Endpoints and EndpointSlices, and the ServiceImport with its ClusterIP. Endpoints and
 // ServiceImport may be nil.
@@ -151,7 +145,8 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		case candidate.Spec.Kind != multicluster.ServiceImportKind || !m.IsFor(candidate):
 		case candidate.Spec.ServiceImport == nil || of.Namespace == "" || of.Name == "":
 			in.Add(m.ClusterSet(), "", membership.ReasonImportInvalid, fmt.Sprintf(
-				"ResourceImport %s/%s of the leader is ignored: it names no Service or has no spec.serviceImport",
+				"ResourceImport %s/%s of the leader is ignored: it names no Service or has no "+
+					"spec.serviceImport: correct its ResourceExport",
 				candidate.Namespace, candidate.Name))
 		case ri == nil:
 			ri = candidate
@@ -180,7 +175,8 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	isHeadless := given.Type == mcsv1alpha1.Headless
 	if len(ports) == 0 && (!isHeadless || len(given.Ports) > 0) {
 		in.Add(m.ClusterSet(), "", membership.ReasonImportInvalid, fmt.Sprintf(
-			"ResourceImport %s/%s of the leader is ignored: it has no port that can be imported", ri.Namespace, ri.Name))
+			"ResourceImport %s/%s of the leader is ignored: it has no port that can be imported: correct the "+
+				"ports of the exported Service", ri.Namespace, ri.Name))
 		return nil, in.List
 	}
 	annotations := map[string]string{multicluster.AnnotationImportedService: "true"}

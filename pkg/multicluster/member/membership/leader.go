@@ -13,14 +13,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
-)
-
-// Reasons of Problems of several features.
-const (
-	// ReasonImportInvalid is the reason of a ResourceImport that is ignored, or imported in part.
-	ReasonImportInvalid = "ResourceImportInvalid"
-	// ReasonConvergeFailure is the leader's word for exports that contradict each other.
-	ReasonConvergeFailure = "ConvergeFailure"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 func resourceImportFacts(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
@@ -62,6 +55,14 @@ func resourceExportFacts(o *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExpor
 // Refuses reports whether the leader refuses an export by a condition.
 func Refuses(c mcv1alpha1.ResourceExportCondition) bool {
 	return c.Type == mcv1alpha1.ResourceExportFailure && c.Status == corev1.ConditionFalse
+}
+
+// ReasonOf returns the reason of a condition by which the leader refuses an export.
+func ReasonOf(c mcv1alpha1.ResourceExportCondition) reasons.Reason {
+	if c.Reason == reasonNotAnnounced.String() {
+		return reasonNotAnnounced
+	}
+	return ReasonConvergeFailure
 }
 
 // Contradicts reports whether a condition names exports of other clusters that contradict an imported export.

@@ -74,7 +74,7 @@ func (t *Tables) membershipOf(_ derive.Name, r *derive.Reader) (Membership, []pr
 	m := Membership{Set: derive.ObjectOf(set), Common: set.Spec.Namespace,
 		ID: clusterID(set, derive.Values(derive.All(r, t.clusterClaims)))}
 	if m.ID == "" {
-		ps.Add(m.ClusterSet(), "spec.clusterID", "ClusterIDMissing",
+		ps.Add(m.ClusterSet(), "spec.clusterID", reasonClusterIDMissing,
 			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim id.k8s.io in Namespace "+
 				set.Namespace+"; set spec.clusterID to this cluster's ID")
 		return m, ps
@@ -86,14 +86,14 @@ func (t *Tables) membershipOf(_ derive.Name, r *derive.Reader) (Membership, []pr
 	if message != "" || area == (Area{}) {
 		m.Field, m.Fault = field, message
 		if message != "" {
-			ps.Add(m.ClusterSet(), field, "LeaderNotConfigured", message)
+			ps.Add(m.ClusterSet(), field, reasonLeaderNotConfigured, message)
 		}
 		return m, ps
 	}
 	m.Area = &area
 	where := derive.Object{Namespace: set.Namespace, Name: set.Spec.Leaders[0].Secret}
 	if has, ok := derive.Get(r, t.Secrets, where); ok && has.Error != "" {
-		ps.Add(m.ClusterSet(), "spec.leaders[0].secret", "SecretNotReadable",
+		ps.Add(m.ClusterSet(), "spec.leaders[0].secret", reasonSecretNotReadable,
 			unreadable(where, has)+"; what was read of it earlier is used")
 	}
 	c, _ := derive.Get(r, t.Connection, Here)
@@ -113,7 +113,7 @@ func ChooseClusterSet(sets []*mcv1alpha2.ClusterSet) (*mcv1alpha2.ClusterSet, pr
 	var ps problem.List
 	for _, cs := range sets {
 		if cs != chosen && cs.DeletionTimestamp.IsZero() {
-			ps.Add(problem.About("ClusterSet", cs.Namespace, cs.Name), "", "MultipleClusterSets",
+			ps.Add(problem.About("ClusterSet", cs.Namespace, cs.Name), "", reasonMultipleClusterSets,
 				"ignored: Namespace "+cs.Namespace+" already has ClusterSet "+chosen.Name+
 					" and a cluster can be in only one; delete one of the two")
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -30,12 +31,6 @@ const (
 	kindACNP          = "ClusterNetworkPolicy.crd.antrea.io"
 	kindCNP           = "ClusterNetworkPolicy.policy.networking.k8s.io"
 	kindNetworkPolicy = "NetworkPolicy"
-)
-
-// These are reasons of Events about policies that are not imported. The first one is documented for policies of Antrea.
-const (
-	reasonACNPFailed   = "ACNPImportFailed"
-	reasonPolicyFailed = "PolicyImportFailed"
 )
 
 // replicated reports whether a policy carries the mark of a replicated one.
@@ -217,7 +212,7 @@ func (t *Tables) replicaOf(k derive.Object, r *derive.Reader) (*Replica, []probl
 }
 
 // Reason returns the reason of Events and Problems about a policy that is not imported.
-func Reason(c *Replica) string {
+func Reason(c *Replica) reasons.Reason {
 	if c.Kind == kindACNP {
 		return reasonACNPFailed
 	}
@@ -327,7 +322,7 @@ func (t *Tables) policyReportOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Re
 	if err != nil || len(data) > exportcheck.MaxReportBytes {
 		var ps problem.List
 		ps.Add(m.ClusterSet(), "", reasonPolicyFailed,
-			"how policies fare here is not reported to the leader: there are too many of them")
+			"the states of policies are not reported to the leader: there are too many policies: remove some of them")
 		return nil, ps
 	}
 	return &mcv1alpha1.ResourceExport{

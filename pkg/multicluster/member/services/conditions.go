@@ -16,12 +16,6 @@ import (
 // requests. It shows whether the annotations are in effect.
 const conditionRequests = "RequestsValid"
 
-// Reasons of it.
-const (
-	reasonRequestsAccepted = "Accepted"
-	reasonRequestsInvalid  = "RequestsInvalid"
-)
-
 // RequestsOf returns the rule for requests from an object's annotations.
 func RequestsOf(o metav1.Object, headless bool) (requests.Rule, error) {
 	rule, err := requests.Read(o.GetAnnotations())
@@ -48,10 +42,10 @@ func RequestsCondition(o metav1.Object, err error) []metav1.Condition {
 	if !requests.Given(o.GetAnnotations()) {
 		return nil
 	}
-	c := metav1.Condition{Type: conditionRequests, Status: metav1.ConditionTrue, Reason: reasonRequestsAccepted,
+	c := metav1.Condition{Type: conditionRequests, Status: metav1.ConditionTrue, Reason: reasonRequestsAccepted.String(),
 		ObservedGeneration: o.GetGeneration()}
 	if err != nil {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonRequestsInvalid, err.Error()
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonRequestsInvalid.String(), err.Error()
 	}
 	return []metav1.Condition{c}
 }

@@ -1,4 +1,5 @@
-package main
+// Package words is the list of words that comments, names, documents and messages avoid.
+package words
 
 import (
 	"regexp"
@@ -43,8 +44,8 @@ var names = map[string]string{
 	"lingers": "remains", "patience": "limit", "nobody": "no one", "wish": "desired",
 }
 
-// badWord returns the first expression of the list in a text, and what to write instead.
-func badWord(text string) (found, instead string) {
+// Bad returns the first expression of the list in a text, and what to write instead.
+func Bad(text string) (found, instead string) {
 	for _, w := range words {
 		if m := w.pattern.FindString(text); m != "" {
 			if m = strings.Trim(m, " .;:"); strings.HasPrefix(m, "What ") {
@@ -56,8 +57,8 @@ func badWord(text string) (found, instead string) {
 	return "", ""
 }
 
-// badName returns the first word of a declared name that is in the list, and what to write instead.
-func badName(name string) (found, instead string) {
+// BadName returns the first word of a declared name that is in the list, and what to write instead.
+func BadName(name string) (found, instead string) {
 	var word []rune
 	for i, r := range name + "_" {
 		if r == '_' || unicode.IsUpper(r) && i > 0 {

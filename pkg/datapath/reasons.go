@@ -1,0 +1,24 @@
+package datapath
+
+import "github.com/tombolo-net/tombolo/pkg/reasons"
+
+// The reasons of this package.
+var (
+	reasonConflict = reasons.New(reasons.Row{
+		Name: "Conflict", Objects: "any object with flows", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "Its addresses or ports belong to another object already. It is left out.",
+		Remedy: "Give the two objects addresses and ports of their own.",
+	})
+
+	reasonHostPortNotServed = reasons.New(reasons.Row{
+		Name: "HostPortNotServed", Objects: "Pod", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "The Namespace is isolated, and only processes of its Node reach the Pod by a hostPort.",
+		Remedy: "Use a Service of type NodePort with externalTrafficPolicy Local.",
+	})
+
+	reasonInvalidGatewayIP = reasons.New(reasons.Row{
+		Name: "InvalidGatewayIP", Objects: "cluster", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "The address of a Gateway is not usable. The Gateway is ignored.",
+		Remedy: "Correct the address of its Node, or the annotation multicluster.antrea.io/gateway-ip there.",
+	})
+)
