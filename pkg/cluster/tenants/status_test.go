@@ -181,7 +181,7 @@ func TestStatus(t *testing.T) {
 		"default-podnetwork")
 	other := &contrailv4.VirtualNetwork{ObjectMeta: at("a", "blue")}
 	create(other)
-	expect(other, `false "" Warning: metadata.name: a VirtualNetwork other than default-podnetwork is not served yet`)
+	expect(other, `false "" Failure: spec.v4SubnetReference: it has no Subnet, so no Pod is in it: create a Subnet`)
 	update(spaces["b"], func() { delete(spaces["b"].Labels, tenant.LabelIsolated) })
 	expect(toA, "Warning: spec.routeTarget: it is stored and has no effect: remove it; metadata.namespace: the Pods of "+
 		"Namespace b are in the default network, which no router joins: label the Namespace")
