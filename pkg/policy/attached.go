@@ -121,6 +121,9 @@ func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 		who, _ := rowOf(r, t.all.Attached, here[0].Key)
 		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity}, true
 	}
+	if who, ok := t.further(r, a); ok {
+		return who, true
+	}
 	claims := list(r, t.all.Pods, t.all.ids.byIP, a)
 	if len(claims) == 0 {
 		return Occupant{}, false
