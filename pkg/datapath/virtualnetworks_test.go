@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -333,5 +334,103 @@ func TestVirtualLeaks(t *testing.T) {
 					server.Interface, ip, w, want)
 			}
 		}
+	}
+}
+
+// TestVirtualTraffic sends real connections between further interfaces on two Nodes, through their gateways.
+func TestVirtualTraffic(t *testing.T) {
+	withOthers(t)
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	if !ovstest.System() {
+		underlay.wholeChecksums(t, "hub")
+	}
+	joins := map[string][]string{"blue": {"c"}, "c": {"blue"}}
+	states := virtualNodes(joins)
+	one := newNode(t, underlay, states["east1"], "east1", eastOne, "10.97.0.0/16")
+	two := newNode(t, underlay, states["east2"], "east2", eastTwo, "10.97.0.0/16")
+	for i, n := range []*realNode{one, two} {
+		for j, pod := range n.pods {
+			for _, network := range []string{"tcp", "tcp6"} {
+				pod.serve(t, network, ":8080", fmt.Sprintf("east%d/pod%d", i+1, j+1))
+			}
+			pod.serve(t, "udp", ":5353", fmt.Sprintf("east%d/pod%d", i+1, j+1))
+		}
+	}
+	plain, blue, red, c := one.pods[0], one.pods[2], one.pods[3], one.pods[4]
+	for _, r := range []request{
+		{"to another Node", blue, "tcp", "10.50.0.18:8080", []string{"east2/pod3 10.50.0.2"}},
+		{"by IPv6", blue, "tcp6", "[fd50::12]:8080", []string{"east2/pod3 fd50::2"}},
+		{"by UDP", blue, "udp", "10.50.0.18:5353", []string{"east2/pod3 10.50.0.2"}},
+		{"in another network", red, "tcp", "10.50.1.18:8080", []string{"east2/pod4 10.50.1.2"}},
+		{"to an isolated Namespace that is joined", blue, "tcp", "10.11.1.6:8080", []string{"east2/pod5 10.50.0.2"}},
+		{"back", c, "tcp6", "[fd50::12]:8080", []string{"east2/pod3 fd11::6"}},
+		{"default network", plain, "tcp", "10.11.1.3:8080", []string{"east2/pod2 10.11.0.2"}},
+	} {
+		t.Run(r.name, r.check)
+	}
+	for _, r := range []request{
+		{"to another network on its Node", blue, "tcp", "10.50.1.2:8080", nil},
+		{"on another Node", blue, "tcp", "10.50.1.18:8080", nil},
+		{"by IPv6", red, "tcp6", "[fd50::12]:8080", nil},
+		{"by UDP", red, "udp", "10.50.0.18:5353", nil},
+		{"to the default network", blue, "tcp", "10.11.1.3:8080", nil},
+		{"default network to a Pod", plain, "tcp", "10.50.0.18:8080", nil},
+		{"its host", one.host, "tcp", "10.50.0.2:8080", nil},
+		{"not joined", red, "tcp", "10.11.1.6:8080", nil},
+	} {
+		t.Run("nothing/"+r.name, func(t *testing.T) {
+			t.Parallel()
+			if answer, err := r.from.askWithin(silence(), r.network, r.to); err == nil {
+				t.Errorf("it is answered: %s", answer)
+			}
+		})
+	}
+}
+
+// TestVirtualOnSwitch asks a real switch some of the same questions.
+func TestVirtualOnSwitch(t *testing.T) {
+	o := dummyBridge(t)
+	for _, port := range []string{"3", "4", "5"} {
+		o.vsctl(t, "add-port", "br-int", "pod"+port, "--", "set", "interface", "pod"+port, "type="+portType(),
+			"ofport_request="+port)
+	}
+	states := virtualNodes(map[string][]string{"blue": {"red"}, "red": {"blue"}})
+	o.program(t, "br-int", setOf(t, mustPlan(t, states["east1"])))
+	pod := func(number int, to string) string {
+		p := states["east1"].Pods[number-1]
+		return fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=80",
+			p.Port, p.MAC, gwMAC, p.IPs[0], to)
+	}
+	tunnel := func(id tenant.ID, from, to string) string {
+		return fmt.Sprintf("in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=80,"+
+			"tun_src=%s,tun_dst=%s,tun_id=0", tunnelPort, gwMAC, MACOf(id), from, to, eastTwo, eastOne)
+	}
+	for _, test := range []struct{ name, packet, want string }{
+		{"to another Node", pod(3, "10.50.0.18"), "to tunnel 192.168.78.102 02:54:4e:00:00:b1"},
+		{"to a network that is joined", pod(3, "10.50.1.2"), "to port 4"},
+		{"to an isolated Namespace", pod(3, "10.11.0.6"), "dropped in Tenant"},
+		{"to the default network", pod(3, "10.11.0.2"), "dropped in Tenant"},
+		{"to a Service", pod(3, "10.97.0.1"), "dropped in Tenant"},
+		{"from another Node", tunnel(0xb1, "10.50.0.18", "10.50.0.2"), "to port 3"},
+		{"from another Node in another network", tunnel(0x2ed, "10.50.0.18", "10.50.0.2"), "dropped in Classify"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			trace := o.appctl(t, "ofproto/trace", "br-int", test.packet, "--ct-next", "trk,new", "--ct-next", "trk,new")
+			out, err := ovstest.ParseTrace(trace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			have := "dropped in " + Program.Name(ofp.Table(out.Table))
+			if out.Port != 0 {
+				have = "to " + portName(ofp.Port(out.Port))
+				if ofp.Port(out.Port) == tunnelPort {
+					have += " " + out.Fields["tun_dst"] + " " + out.Fields["dl_dst"]
+				}
+			}
+			if have != test.want {
+				t.Errorf("%s, want %s\n%s", have, test.want, trace)
+			}
+		})
 	}
 }
