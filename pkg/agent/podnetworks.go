@@ -243,7 +243,9 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 		u.n.Claim, u.n.Pods = p.claims[k], int32(len(u.ends)+u.more)
 		slices.Sort(u.n.Requested)
 		u.n.Requested = slices.Compact(u.n.Requested)
-		slices.SortFunc(u.n.Addresses, func(a, b tombolov1alpha1.PodNetworkAddress) int { return cmp.Compare(a.Address, b.Address) })
+		slices.SortFunc(u.n.Addresses, func(a, b tombolov1alpha1.PodNetworkAddress) int {
+			return cmp.Compare(a.Address, b.Address)
+		})
 		out.Networks = append(out.Networks, u.n)
 	}
 	slices.SortFunc(out.Networks, func(a, b tombolov1alpha1.NodeNetwork) int {
@@ -283,7 +285,7 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 	return out, final
 }
 
-// extra returns an interface as it can be made now. Its error says what the VirtualNetwork lacks.
+// extra returns an interface as it can be made now. Its error has the part that the VirtualNetwork lacks.
 func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, error) {
 	key := derive.Object{Namespace: namespace, Name: x.Name}
 	out := cni.Extra{IfName: x.Interface, VirtualNetwork: key.String(), MAC: x.MAC, Requested: x.IPs}

@@ -70,9 +70,10 @@ func newNetworkRig(t *testing.T) *networkRig {
 	r.view.Namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "5e2d"}}}
 	n := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "blue", UID: "b1"}}
 	n.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: "v4"}
-	r.lease = &tombolov1alpha1.SubnetLease{ObjectMeta: metav1.ObjectMeta{Name: "uid"}, Spec: tombolov1alpha1.SubnetLeaseSpec{
+	r.lease = &tombolov1alpha1.SubnetLease{ObjectMeta: metav1.ObjectMeta{Name: "uid"}}
+	r.lease.Spec = tombolov1alpha1.SubnetLeaseSpec{
 		Subnet: tombolov1alpha1.ObjectName{Namespace: "a", Name: "v4"}, CIDR: "10.50.0.0/24", Gateway: "10.50.0.1",
-		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: "a", Name: "blue"}}}
+		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: "a", Name: "blue"}}
 	r.view.Others = []client.Object{n, r.lease}
 	r.start(filepath.Join(t.TempDir(), "ipam.json"))
 	return r
@@ -133,7 +134,7 @@ func (r *networkRig) pod(name, annotation string) {
 	r.settle()
 }
 
-// extras returns the further interfaces of a Pod, or why there are none within a moment.
+// extras returns the further interfaces of a Pod, or the reason why it gets no interface within a moment.
 func (r *networkRig) extras(name string) ([]cni.Extra, string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Millisecond)
@@ -212,7 +213,8 @@ func TestPodNetworks(t *testing.T) {
 	r.pod("web", "a/blue")
 	expect(r.report(), "a/blue 1 []")
 	_, why = r.extras("web")
-	expect(why, annotation+"VirtualNetwork a/blue has no addresses on this Node yet: look at the observation of Subnet a/v4")
+	expect(why, annotation+"VirtualNetwork a/blue has no addresses on this Node yet: look at the observation of Subnet "+
+		"a/v4")
 	r.grant()
 	expect(r.add("web"), "[10.50.0.2/24]")
 	r.settle()
@@ -269,8 +271,8 @@ func TestExtraPort(t *testing.T) {
 	before := newTables(v.Config, v.NodeName)
 	before.set(v)
 	before.engine.Pass()
-	v.Attachments = append(v.Attachments, cni.Attachment{ContainerID: "c1", IfName: "eth1", PodNamespace: "a", PodName: "web",
-		PortName: "web-further", MAC: "0a:00:00:00:00:07", VirtualNetwork: "a/blue",
+	v.Attachments = append(v.Attachments, cni.Attachment{ContainerID: "c1", IfName: "eth1", PodNamespace: "a",
+		PodName: "web", PortName: "web-further", MAC: "0a:00:00:00:00:07", VirtualNetwork: "a/blue",
 		IPs: []netip.Prefix{netip.MustParsePrefix("10.50.0.2/24"), netip.MustParsePrefix("fd50::2/64")}})
 	v.Switch = bridge.State{Connected: true, Bridges: map[string]bridge.Found{"br-int": {
 		Ports: map[string]bridge.PortState{"web-a1b2c3": {OFPort: 1}, "web-further": {OFPort: 77}}}}}

@@ -22,7 +22,8 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 			return nil, types.NewError(wire.CodeEnvironment, v.name+" is missing", "the container runtime has to set it")
 		}
 	}
-	if err := s.removeAll(ctx, ipam.Key{ContainerID: q.ContainerID, IfName: q.IfName}, parseArgs(q.Args).name); err != nil {
+	k := ipam.Key{ContainerID: q.ContainerID, IfName: q.IfName}
+	if err := s.removeAll(ctx, k, parseArgs(q.Args).name); err != nil {
 		if ctx.Err() != nil {
 			return nil, interrupted("remove the Pod's interface", err)
 		}

@@ -55,7 +55,8 @@ func (s *Server) extrasOf(ctx context.Context, q wire.Request, p pod) ([]Extra, 
 	}
 	list, err := s.extra.Extras(ctx, p.namespace, p.name, k8stypes.UID(p.uid))
 	if err != nil {
-		return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: %s", p, err), "the kubelet will try again")
+		return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: %s", p, err),
+			"the kubelet will try again")
 	}
 	return list, nil
 }
@@ -85,11 +86,13 @@ func (s *Server) addExtras(ctx context.Context, list []Extra, first sandbox, a A
 }
 
 // addExtra makes one further interface. It returns its port once it has an address.
-func (s *Server) addExtra(ctx context.Context, k ipam.Key, x Extra, first sandbox, a Attachment) (string, *types.Error) {
+func (s *Server) addExtra(ctx context.Context, k ipam.Key, x Extra, first sandbox, a Attachment,
+) (string, *types.Error) {
 	box := sandbox{
 		netns: first.netns, containerID: k.ContainerID, ifName: k.IfName, pod: first.pod, podUID: first.podUID,
-		portName: PortName(a.PodName, k.ContainerID, k.IfName), network: recordedNetwork(k.IfName, networkOf(first.ifName, first.network)),
-		mtu: first.mtu, gatewayMAC: first.gatewayMAC, txChecksum: first.txChecksum,
+		portName: PortName(a.PodName, k.ContainerID, k.IfName),
+		network:  recordedNetwork(k.IfName, networkOf(first.ifName, first.network)),
+		mtu:      first.mtu, gatewayMAC: first.gatewayMAC, txChecksum: first.txChecksum,
 		virtual: &x,
 	}
 	err := s.extra.Allocate(ctx, x, func(ranges []ipam.Range) (err error) {
@@ -106,8 +109,8 @@ func (s *Server) addExtra(ctx context.Context, k ipam.Key, x Extra, first sandbo
 	if whole, err := box.whole(); err == nil && !whole {
 		err := s.node.Detach(ctx, k.ContainerID, k.IfName)
 		if err != nil {
-			return box.portName, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare %s: %s", box.pod, x.IfName,
-				err), "the runtime will try again; see `tombolo get status` on this Node")
+			return box.portName, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare %s: %s", box.pod,
+				x.IfName, err), "the runtime will try again; see `tombolo get status` on this Node")
 		}
 	}
 	own := Attachment{
@@ -203,7 +206,8 @@ func (s sandbox) virtualRoutes(link netlink.Link) error {
 			}
 		}
 		rule := netlink.NewRule()
-		rule.Src, rule.Table, rule.Priority = ipNet(netip.PrefixFrom(s.ips[i].Addr(), gw.BitLen())), firstRouteTable+index, rulePriority
+		rule.Src, rule.Table = ipNet(netip.PrefixFrom(s.ips[i].Addr(), gw.BitLen())), firstRouteTable+index
+		rule.Priority = rulePriority
 		if rule.Family = unix.AF_INET; gw.Is6() {
 			rule.Family = unix.AF_INET6
 		}
@@ -214,7 +218,7 @@ func (s sandbox) virtualRoutes(link netlink.Link) error {
 	return nil
 }
 
-// network returns the VirtualNetwork of a sandbox's interface, or "".
+// virtualNetwork returns the VirtualNetwork of a sandbox's interface, or "".
 func (s sandbox) virtualNetwork() string {
 	if s.virtual == nil {
 		return ""

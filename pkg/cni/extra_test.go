@@ -177,7 +177,8 @@ func TestExtraInterfaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if _, err := r.exec("CHECK", env, check); err == nil || !strings.Contains(err.Msg, "interface eth2 in the Pod lacks the address") {
+	const lacks = "interface eth2 in the Pod lacks the address"
+	if _, err := r.exec("CHECK", env, check); err == nil || !strings.Contains(err.Msg, lacks) {
 		t.Errorf("CHECK without an address of eth2: %v", err)
 	}
 	r.must("DEL", env, r.conf(nil))

@@ -13,8 +13,8 @@ import (
 // A Pod may have further interfaces, each with a port in a VirtualNetwork. Such a port has a network of tenants as the
 // first port of an isolated Pod has, and the same flows in table Tenant. The differences are:
 //
-//   - Addresses are of Subnets. Nodes have blocks of these (tenant.NodeBlocks), instead of one podCIDR for all networks.
-//     A Node sends packets for a block to the Node that has it, and admits from that Node packets with a source of the
+//   - Addresses are of Subnets. Nodes have blocks of these (tenant.NodeBlocks), and not one podCIDR for all networks. A
+//     Node sends packets for a block to the Node that has it, and admits from that Node packets with a source of the
 //     block in the block's network alone.
 //   - The gateway of a Subnet is no host. The switch answers questions for its address, in the network alone.
 //   - There are no Services. A bit of the register leads around the tables that choose endpoints. Nothing leads out of
@@ -74,8 +74,8 @@ func aroundServices() flow.Flow {
 		Actions: flow.Do(flow.Goto(Egress))}
 }
 
-// virtualNetwork returns the flows of a VirtualNetwork: the answers of its gateways, and the ways to the blocks of other
-// Nodes.
+// virtualNetwork returns the flows of a VirtualNetwork: the answers of its gateways, and the ways to the blocks of
+// other Nodes.
 func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	v, _ := derive.Get(r, t.base.Networks, k)
 	present, _ := derive.Get(r, t.present, Self)

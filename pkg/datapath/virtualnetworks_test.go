@@ -180,8 +180,9 @@ func TestHostileVirtualNetworks(t *testing.T) {
 		packet oftest.Packet
 		want   string
 	}{
-		{"another interface with the network's address", edit(at(4), func(p *oftest.Packet) { p.IPSrc = addrOf("10.50.0.2") }),
-			"dropped in Classify"},
+		{"another interface with the network's address", edit(at(4), func(p *oftest.Packet) {
+			p.IPSrc = addrOf("10.50.0.2")
+		}), "dropped in Classify"},
 		{"the Pod's first interface with the network's address", edit(at(1), func(p *oftest.Packet) {
 			p.IPSrc = addrOf("10.50.0.2")
 		}), "dropped in Classify"},
@@ -399,8 +400,8 @@ func TestVirtualOnSwitch(t *testing.T) {
 	o.program(t, "br-int", setOf(t, mustPlan(t, states["east1"])))
 	pod := func(number int, to string) string {
 		p := states["east1"].Pods[number-1]
-		return fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=80",
-			p.Port, p.MAC, gwMAC, p.IPs[0], to)
+		return fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,"+
+			"tp_dst=80", p.Port, p.MAC, gwMAC, p.IPs[0], to)
 	}
 	tunnel := func(id tenant.ID, from, to string) string {
 		return fmt.Sprintf("in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=80,"+

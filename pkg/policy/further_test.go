@@ -16,7 +16,8 @@ import (
 func TestFurtherAddresses(t *testing.T) {
 	e := derive.New()
 	tables := NewTables(e, "node-1", nil)
-	tables.Namespaces.Set(derive.Object{Name: "a"}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	tables.Namespaces.Set(derive.Object{Name: "a"},
+		NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
 	for i, node := range []string{"node-2", "node-3"} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "on-" + node, UID: "1"}}
 		p.Spec.NodeName = node

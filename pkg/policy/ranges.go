@@ -62,9 +62,9 @@ func (t *unknownTables) podRanges(e *derive.Engine) {
 		derive.KeysOfIndex(byLength), derive.KeysOfIndex(blocksByLength))
 }
 
-// nodeOf returns the name of the Node whose podCIDRs or blocks have an address, or "". r is nil between two passes. Of podCIDRs
-// that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the first by name.
-// Packets to the address are sent to the same Node (datapath, claims).
+// nodeOf returns the name of the Node whose podCIDRs or blocks have an address, or "". r is nil between two passes.
+// Of podCIDRs that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the
+// first by name. Packets to the address are sent to the same Node (datapath, claims).
 func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// A Subnet is cut into blocks, and Nodes have blocks of it. A block has at most 16 addresses, and a Subnet has at least
-// 16 blocks if it has as many addresses. So a small Subnet suffices for several Nodes. A Node gets more blocks as it has
-// more Pods, and gives all of them back when it has none.
+// A Subnet is cut into blocks, and Nodes have blocks of it. A block has at most 16 addresses, and a Subnet has at
+// least 16 blocks if it has as many addresses. So a small Subnet suffices for several Nodes. A Node gets more blocks
+// as it has more Pods, and gives all of them back when it has no more Pods.
 
 // Claim is what a Node claims of a Subnet.
 type Claim struct {

@@ -273,7 +273,9 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 }
 
 // selectDefault adds the network of the first interfaces of the Namespace's Pods, if a router selects it.
-func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Router, r *derive.Reader, ps *problem.List) {
+func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Router, r *derive.Reader,
+	ps *problem.List,
+) {
 	set, labelled := t.networkLabels(key.Namespace, r)
 	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
 	switch {

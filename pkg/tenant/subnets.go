@@ -76,8 +76,8 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 	case !cidr.Addr().IsGlobalUnicast():
 		return invalid("cidr", fmt.Sprintf("%s has no addresses of Pods: create another Subnet with unicast addresses", cidr))
 	case cidr.Bits() < 8 || cidr.Addr().BitLen()-cidr.Bits() < 2:
-		return invalid("cidr", fmt.Sprintf("%s has too many addresses or too few: create another Subnet with a length from 8 "+
-			"to %d", cidr, cidr.Addr().BitLen()-2))
+		return invalid("cidr", fmt.Sprintf("%s has too many addresses or too few: create another Subnet with a length from "+
+			"8 to %d", cidr, cidr.Addr().BitLen()-2))
 	}
 	out := Range{CIDR: cidr, Gateway: cidr.Addr().Next()}
 	if s.DefaultGateway != "" {

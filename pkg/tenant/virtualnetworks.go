@@ -98,12 +98,12 @@ func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.
 	}
 	switch {
 	case n.Spec.PodNetwork:
-		ps.Add(object, "spec.podNetwork", "NotServed", "it is not served as the network of first interfaces, so no Pod is in "+
-			"it: remove podNetwork, and name the network in the annotation "+AnnotationNetworks+" of Pods")
+		ps.Add(object, "spec.podNetwork", "NotServed", "it is not served as the network of first interfaces, so no Pod is "+
+			"in it: remove podNetwork, and name the network in the annotation "+AnnotationNetworks+" of Pods")
 		return [2]string{}
 	case out == [2]string{} && n.Spec.V4SubnetReference == nil && n.Spec.V6SubnetReference == nil:
-		ps.Add(object, "spec.v4SubnetReference", "NoSubnet", "it has no Subnet, so no Pod is in it: create a Subnet, and name "+
-			"it here or in v6SubnetReference")
+		ps.Add(object, "spec.v4SubnetReference", "NoSubnet", "it has no Subnet, so no Pod is in it: create a Subnet, and "+
+			"name it here or in v6SubnetReference")
 	}
 	return out
 }

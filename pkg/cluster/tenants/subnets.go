@@ -157,7 +157,7 @@ func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, 
 	for _, row := range derive.List(r, t.byUID, k) {
 		s, _ := derive.Get(r, t.tenants.Subnets, row.Key)
 		_, numbered := derive.Get(r, t.tenants.IDs, tenant.VirtualName(s.Network))
-		if !cluster.On || !s.Served || !numbered || exists && have.Network != s.Network {
+		if !cluster.On || !s.Served || !numbered || exists && (have.Network != s.Network || have.Range != s.Range) {
 			continue
 		}
 		want.Subnet, want.Network, want.Range, want.Ending, pools = row.Key, s.Network, s.Range, false, s.Pools

@@ -257,6 +257,13 @@ func TestSubnets(t *testing.T) {
 	expect("a/blue 10.0.1.0/24 10.0.1.1 false", leaseOf(second))
 	expect(`true "v6,v4" Success: `, networkState(blue))
 
+	// The guide's manifest has no problem.
+	for _, o := range guide(t, "virtual-networks.md") {
+		create(o)
+	}
+	expect(`true "v4" Success: `, networkState(network("shop", "blue", "", "")))
+	expect("0 1.17% Success: ", subnetState(subnet("shop", "blue-v4", "")))
+
 	// The definitions refuse these.
 	second.Spec.CIDR = "10.0.2.0/24"
 	if err := c.Update(t.Context(), second); err == nil || !strings.Contains(err.Error(), "create another Subnet") {
@@ -279,8 +286,8 @@ func columns(t *testing.T, c *rest.Config, version, resource string) string {
 	if !strings.Contains(host, "://") {
 		host = "https://" + host
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, host+"/apis/core.contrail.juniper.net/"+version+
-		"/namespaces/a/"+resource, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		host+"/apis/core.contrail.juniper.net/"+version+"/namespaces/a/"+resource, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

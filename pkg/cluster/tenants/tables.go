@@ -1,5 +1,5 @@
-// Package tenants writes the state of VirtualNetworks, VirtualNetworkRouters and Subnets, and gives blocks of Subnets to
-// Nodes. It runs once in a cluster.
+// Package tenants writes the state of VirtualNetworks, VirtualNetworkRouters and Subnets, and gives blocks of Subnets
+// to Nodes. It runs once in a cluster.
 //
 // Agents act on the objects. The controller derives the same networks from them (pkg/tenant), and writes the parts that
 // agents do not act on into the objects' observations. Nodes claim addresses in NodeNetworkReports, and get blocks in
@@ -167,8 +167,8 @@ func (t *tables) virtualNetwork(k derive.Object, own tenant.NetworkProblems, on 
 	ps := problem.List(slices.Clone(own.List))
 	id, numbered := derive.Get(r, t.tenants.IDs, tenant.VirtualName(k))
 	if !own.Fails && !numbered {
-		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.uid", "NumberTaken", "its Pods have no traffic "+
-			"by it: an older network has its number: create it again")
+		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.uid", "NumberTaken", "its Pods have no "+
+			"traffic by it: an older network has its number: create it again")
 	}
 	out.Status = observe(on, ps)
 	if on && (own.Fails || !numbered) {

@@ -25,15 +25,15 @@ type SubnetRange struct {
 }
 
 // SubnetSpec is the request of a Subnet.
-//
-// +kubebuilder:validation:XValidation:rule="self.cidr == oldSelf.cidr && (has(self.defaultGateway) ? self.defaultGateway : '') == (has(oldSelf.defaultGateway) ? oldSelf.defaultGateway : '')",message="the range and the gateway of a Subnet stay the same: create another Subnet"
 type SubnetSpec struct {
 	// CIDR is the range of addresses. It stays the same.
 	// +kubebuilder:validation:MaxLength=49
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays the same: create another Subnet"
 	CIDR string `json:"cidr"`
 	// DefaultGateway is the next hop of Pods. Without one it is the first address of the range.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays the same: create another Subnet"
 	DefaultGateway string `json:"defaultGateway,omitempty"`
 	// DNSNameservers have no effect.
 	// +optional
@@ -82,7 +82,7 @@ type SubnetStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=sn
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`,description="Range of addresses"
-// +kubebuilder:printcolumn:name="Usage",type=string,JSONPath=`.status.allocationUsage`,description="Used part of the range"
+// +kubebuilder:printcolumn:name="Usage",type=string,JSONPath=`.status.allocationUsage`,description="Used part"
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`,description="Success, Warning or Failure"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Subnet struct {

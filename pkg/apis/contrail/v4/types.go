@@ -63,15 +63,14 @@ type VirtualNetworkProperties struct {
 }
 
 // VirtualNetworkSpec is the request of a VirtualNetwork. Of default-podnetwork no field has an effect.
-//
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.v4SubnetReference) || has(self.v4SubnetReference) && self.v4SubnetReference == oldSelf.v4SubnetReference",message="v4SubnetReference stays the same: create another VirtualNetwork"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.v6SubnetReference) || has(self.v6SubnetReference) && self.v6SubnetReference == oldSelf.v6SubnetReference",message="v6SubnetReference stays the same: create another VirtualNetwork"
 type VirtualNetworkSpec struct {
 	// V4SubnetReference names the Subnet of the Namespace that Pods have addresses of IPv4 from.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays: create another VirtualNetwork"
 	V4SubnetReference *ResourceReference `json:"v4SubnetReference,omitempty"`
 	// V6SubnetReference names the Subnet of the Namespace that Pods have addresses of IPv6 from.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays: create another VirtualNetwork"
 	V6SubnetReference *ResourceReference `json:"v6SubnetReference,omitempty"`
 	// FabricSNAT has no effect. The annotation core.juniper.net/forwarding-mode=fabric-snat of the Namespace lets its Pods
 	// reach the network outside.

@@ -77,8 +77,10 @@ type NodeBlocks struct {
 
 // ObjectName names an object in a Namespace.
 type ObjectName struct {
+	// Namespace of the object.
 	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
+	// Name of the object.
+	Name string `json:"name"`
 }
 
 // SubnetLeaseSpec is the content of a SubnetLease.
@@ -91,8 +93,8 @@ type SubnetLeaseSpec struct {
 	CIDR string `json:"cidr"`
 	// Gateway is the next hop of Pods.
 	Gateway string `json:"gateway"`
-	// Ending is set once the Subnet is deleted, or gives no addresses. Pods that have addresses keep them, and no other Pod
-	// gets one.
+	// Ending is set once the Subnet is deleted, or gives no addresses. Pods that have addresses keep them, and no other
+	// Pod gets one.
 	// +optional
 	Ending bool `json:"ending,omitempty"`
 	// Nodes have blocks of the Subnet, in the order of their names.
@@ -100,12 +102,12 @@ type SubnetLeaseSpec struct {
 	Nodes []NodeBlocks `json:"nodes,omitempty"`
 }
 
-// SubnetLease has the blocks of a Subnet that Nodes have. tombolo-controller writes it. Its name is the UID of the Subnet.
-// It outlives the Subnet while Pods have addresses.
+// SubnetLease has the blocks of a Subnet that Nodes have. tombolo-controller writes it. Its name is the UID of the
+// Subnet. It outlives the Subnet while Pods have addresses.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=snl
-// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.subnet.namespace`,description="Namespace of the Subnet"
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.subnet.namespace`,description="Of the Subnet"
 // +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet.name`,description="Name of the Subnet"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`,description="Range of the Subnet"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
