@@ -69,7 +69,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	if failed = c.checkMTU(network); failed != nil {
 		return nil, failed
 	}
-	extras, failed := s.extrasOf(ctx, q, p)
+	further, failed := extras{s}.of(ctx, q, p)
 	if failed != nil {
 		return nil, failed
 	}
@@ -112,7 +112,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	}
 	hostMAC, failed := s.build(ctx, box, &a)
 	if failed == nil {
-		failed = s.addExtras(ctx, extras, box, a)
+		failed = extras{s}.addAll(ctx, further, box, a)
 	}
 	if failed != nil {
 		// If an attachment worked before this request, it stays as it was. A runtime that repeats ADD must not lose a running

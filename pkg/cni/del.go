@@ -37,7 +37,7 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 func (s *Server) removeAll(ctx context.Context, k ipam.Key, podName string) error {
 	var errs []error
 	if k.IfName == defaultIfName {
-		for _, extra := range s.extraKeys(k.ContainerID) {
+		for _, extra := range (extras{s}).keys(k.ContainerID) {
 			errs = append(errs, s.remove(ctx, extra, podName))
 		}
 	}

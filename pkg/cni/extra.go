@@ -48,12 +48,15 @@ type ExtraNetworks interface {
 	Allocate(ctx context.Context, x Extra, allocate func([]ipam.Range) error) error
 }
 
-// extrasOf returns the further interfaces of a request.
-func (s *Server) extrasOf(ctx context.Context, q wire.Request, p pod) ([]Extra, *types.Error) {
-	if s.extra == nil || q.IfName != defaultIfName {
+// extras serves the further interfaces of requests.
+type extras struct{ *Server }
+
+// of returns the further interfaces of a request.
+func (e extras) of(ctx context.Context, q wire.Request, p pod) ([]Extra, *types.Error) {
+	if e.extra == nil || q.IfName != defaultIfName {
 		return nil, nil
 	}
-	list, err := s.extra.Extras(ctx, p.namespace, p.name, k8stypes.UID(p.uid))
+	list, err := e.extra.Extras(ctx, p.namespace, p.name, k8stypes.UID(p.uid))
 	if err != nil {
 		return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: %s", p, err),
 			"the kubelet will try again")
@@ -61,13 +64,13 @@ func (s *Server) extrasOf(ctx context.Context, q wire.Request, p pod) ([]Extra, 
 	return list, nil
 }
 
-// addExtras makes the further interfaces of a Pod. If one fails, these that this call has made are removed.
-func (s *Server) addExtras(ctx context.Context, list []Extra, first sandbox, a Attachment) *types.Error {
+// addAll makes the further interfaces of a Pod. If one fails, these that this call has made are removed.
+func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) *types.Error {
 	made := map[ipam.Key]string{}
 	for _, x := range list {
 		k := ipam.Key{ContainerID: a.ContainerID, IfName: x.IfName}
-		_, recorded := s.ipam.Get(k)
-		port, failed := s.addExtra(ctx, k, x, first, a)
+		_, recorded := e.ipam.Get(k)
+		port, failed := e.add(ctx, k, x, first, a)
 		if !recorded && port != "" {
 			made[k] = port
 		}
@@ -75,7 +78,7 @@ func (s *Server) addExtras(ctx context.Context, list []Extra, first sandbox, a A
 			continue
 		}
 		for k, port := range made {
-			if err := s.undo(k, port); err != nil {
+			if err := e.undo(k, port); err != nil {
 				failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+
 					err.Error())
 			}
@@ -85,8 +88,8 @@ func (s *Server) addExtras(ctx context.Context, list []Extra, first sandbox, a A
 	return nil
 }
 
-// addExtra makes one further interface. It returns its port once it has an address.
-func (s *Server) addExtra(ctx context.Context, k ipam.Key, x Extra, first sandbox, a Attachment,
+// add makes one further interface. It returns its port once it has an address.
+func (e extras) add(ctx context.Context, k ipam.Key, x Extra, first sandbox, a Attachment,
 ) (string, *types.Error) {
 	box := sandbox{
 		netns: first.netns, containerID: k.ContainerID, ifName: k.IfName, pod: first.pod, podUID: first.podUID,
@@ -95,8 +98,8 @@ func (s *Server) addExtra(ctx context.Context, k ipam.Key, x Extra, first sandbo
 		mtu:      first.mtu, gatewayMAC: first.gatewayMAC, txChecksum: first.txChecksum,
 		virtual: &x,
 	}
-	err := s.extra.Allocate(ctx, x, func(ranges []ipam.Range) (err error) {
-		box.ips, err = s.ipam.Allocate(k, box.pod, box.described(), ranges)
+	err := e.extra.Allocate(ctx, x, func(ranges []ipam.Range) (err error) {
+		box.ips, err = e.ipam.Allocate(k, box.pod, box.described(), ranges)
 		return err
 	})
 	if err != nil {
@@ -107,7 +110,7 @@ func (s *Server) addExtra(ctx context.Context, k ipam.Key, x Extra, first sandbo
 		box.gateways = append(box.gateways, r.Gateway)
 	}
 	if whole, err := box.whole(); err == nil && !whole {
-		err := s.node.Detach(ctx, k.ContainerID, k.IfName)
+		err := e.node.Detach(ctx, k.ContainerID, k.IfName)
 		if err != nil {
 			return box.portName, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare %s: %s", box.pod,
 				x.IfName, err), "the runtime will try again; see `tombolo get status` on this Node")
@@ -117,38 +120,38 @@ func (s *Server) addExtra(ctx context.Context, k ipam.Key, x Extra, first sandbo
 		ContainerID: k.ContainerID, IfName: k.IfName, Netns: a.Netns, PodNamespace: a.PodNamespace, PodName: a.PodName,
 		PodUID: a.PodUID, PortName: box.portName, Network: box.network, IPs: box.ips, VirtualNetwork: x.VirtualNetwork,
 	}
-	_, failed := s.build(ctx, box, &own)
+	_, failed := e.build(ctx, box, &own)
 	return box.portName, failed
 }
 
-// extraKeys returns the further interfaces of a container that are on record.
-func (s *Server) extraKeys(container string) (out []ipam.Key) {
+// keys returns the further interfaces of a container that are on record.
+func (e extras) keys(container string) (out []ipam.Key) {
 	add := func(k ipam.Key, network string) {
 		if k.ContainerID == container && network != "" && !slices.Contains(out, k) {
 			out = append(out, k)
 		}
 	}
-	for _, r := range s.ipam.Records() {
+	for _, r := range e.ipam.Records() {
 		add(r.Key, r.VirtualNetwork)
 	}
-	for _, a := range s.node.Attachments() {
+	for _, a := range e.node.Attachments() {
 		add(ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}, a.VirtualNetwork)
 	}
 	return out
 }
 
-// checkExtras compares the further interfaces of a Pod with their records.
-func (s *Server) checkExtras(q wire.Request) *types.Error {
+// check compares the further interfaces of a Pod with their records.
+func (e extras) check(q wire.Request) *types.Error {
 	if q.IfName != defaultIfName {
 		return nil
 	}
-	for _, k := range s.extraKeys(q.ContainerID) {
-		a, ok := s.find(k)
+	for _, k := range e.keys(q.ContainerID) {
+		a, ok := e.find(k)
 		if !ok {
 			return types.NewError(wire.CodeUnknownContainer, fmt.Sprintf("container %s has no interface %s", k.ContainerID,
 				k.IfName), "delete the Pod: one of its further interfaces is not attached to the switch")
 		}
-		if err := s.checkExtra(q, a); err != nil {
+		if err := e.checkOne(q, a); err != nil {
 			return types.NewError(wire.CodeCheckInterface, fmt.Sprintf("check Pod %s: %s", a.pod(), err),
 				"delete the Pod: its interface is not what ADD made")
 		}
@@ -156,8 +159,8 @@ func (s *Server) checkExtras(q wire.Request) *types.Error {
 	return nil
 }
 
-// checkExtra compares a further interface with its record.
-func (s *Server) checkExtra(q wire.Request, a Attachment) error {
+// checkOne compares a further interface with its record.
+func (e extras) checkOne(q wire.Request, a Attachment) error {
 	host, err := netlink.LinkByName(a.PortName)
 	if err != nil {
 		return fmt.Errorf("host interface %s: %w", a.PortName, err)
