@@ -190,7 +190,7 @@ func (t *podTables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []
 func (t *podTables) policyAttachment(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
 	a, _ := derive.Get(r, t.attachments, port)
 	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
-	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID}
+	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID, Further: a.VirtualNetwork != ""}
 	for _, ip := range a.IPs {
 		out.IPs = append(out.IPs, ip.Addr())
 	}

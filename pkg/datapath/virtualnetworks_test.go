@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -9,12 +10,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -336,6 +339,71 @@ func TestVirtualLeaks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestVirtualPolicies has a policy for both directions of a Pod with a further interface. It allows Pods of one label.
+// A Pod of another Node is known at its further address by the report of its Node.
+func TestVirtualPolicies(t *testing.T) {
+	s := virtualNodes(nil)["east1"]
+	c := newSources(s)
+	for name, place := range s.Places {
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	c.policy.Namespaces.Set(derive.Object{Name: "a"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	pod := func(name, node, label string, ips ...netip.Addr) {
+		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: name},
+			policy.PodFacts{Labels: "app=" + label, Node: node, IPs: ips})
+	}
+	pod("pod3", "east1", "server", s.Pods[2].IPs...)
+	pod("friend", "east2", "friend")
+	pod("other", "east2", "other")
+	blocks := []policy.NodeBlock{{Node: "east1", Range: rangeOf("10.50.0.0/28")},
+		{Node: "east2", Range: rangeOf("10.50.0.16/28")}}
+	c.policy.Blocks.Set(derive.Object{Name: "lease"}, blocks)
+	reports := func(friend string) {
+		c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
+			{IP: addrOf(friend), Pod: derive.Object{Namespace: "a", Name: "friend"}},
+			{IP: addrOf("10.50.0.19"), Pod: derive.Object{Namespace: "a", Name: "other"}}})
+	}
+	rule := []policy.RuleFacts{{Action: policy.Allow, AnyPort: true,
+		Peers: []policy.Selector{{Namespace: "a", Pods: "app=friend"}}}}
+	c.policy.Policies[policy.NetworkPolicy].Set(derive.Object{Namespace: "a", Name: "friends"}, policy.Facts{
+		Stage: policy.NetworkPolicies, AppliedTo: []policy.Selector{{Namespace: "a", Pods: "app=server"}},
+		Ingress: &policy.DirectionFacts{Rules: rule}, Egress: &policy.DirectionFacts{Rules: rule}})
+	to := func(from string) oftest.Packet {
+		return oftest.Packet{InPort: tunnelPort, EthSrc: gwMAC, EthDst: MACOf(0xb1), IPSrc: addrOf(from),
+			IPDst: addrOf("10.50.0.2"), Proto: oftest.TCP, SrcPort: 40000, DstPort: 80, TunSrc: eastTwo, TunDst: eastOne}
+	}
+	by := func(at string) oftest.Packet {
+		return oftest.Packet{InPort: 3, EthSrc: s.Pods[2].MAC, EthDst: gwMAC, IPSrc: addrOf("10.50.0.2"), IPDst: addrOf(at),
+			Proto: oftest.TCP, SrcPort: 40001, DstPort: 80}
+	}
+	check := func(when string, rows map[string][2]bool) {
+		t.Helper()
+		c.engine.Pass()
+		for at, want := range rows {
+			for i, packet := range []oftest.Packet{to(at), by(at)} {
+				sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := sw.Send(packet); r.Err != nil || len(r.Outputs) == 1 != want[i] {
+					t.Errorf("%s: %s goes %s, want it to pass: %t", when, packet, r, want[i])
+				}
+			}
+		}
+	}
+	check("before the report", map[string][2]bool{"10.50.0.18": {false, false}, "10.50.0.19": {false, false}})
+	reports("10.50.0.18")
+	check("a friend", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {false, false}})
+	reports("10.50.0.3") // an address of this Node's block
+	check("a false report", map[string][2]bool{"10.50.0.18": {false, false}})
+	reports("10.50.0.18")
+	pod("friend", "east2", "stranger")
+	check("other labels", map[string][2]bool{"10.50.0.18": {false, false}})
+	c.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: "a", Name: "friends"})
+	check("without the policy", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {true, true}})
 }
 
 // TestVirtualTraffic sends real connections between further interfaces on two Nodes, through their gateways.

@@ -59,6 +59,15 @@ func (t *unknownTables) addFurther() {
 		}
 		return out
 	})
+	t.furtherOf = derive.NewIndex(t.all.Further, "pod",
+		func(_ derive.Object, list []FurtherAddress) (out []derive.Object) {
+			for _, a := range list {
+				if !slices.Contains(out, a.Pod) {
+					out = append(out, a.Pod)
+				}
+			}
+			return out
+		})
 	t.blocks = derive.NewIndex(t.all.Blocks, "block", func(_ derive.Object, list []NodeBlock) (out []podRange) {
 		for _, b := range list {
 			out = append(out, podRange{b.Range})

@@ -57,6 +57,12 @@ func TestFurtherAddresses(t *testing.T) {
 			t.Errorf("%s is of Pod %q, want %q", ip, have, want)
 		}
 	}
+	pod := derive.Object{Namespace: "a", Name: "on-node-2"}
+	facts, _ := tables.Pods.Get(pod)
+	if all, first := tables.places.addressesOfPod(nil, pod, facts, true), tables.AddressesOf(pod); len(all) != 3 ||
+		len(first) > 0 {
+		t.Errorf("the Pod has the addresses %v, and %v on its first interface", all, first)
+	}
 	if node := tables.NodeAt(netip.MustParseAddr("10.50.0.20")); node != "node-3" {
 		t.Errorf("the block is of Node %q", node)
 	}

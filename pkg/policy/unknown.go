@@ -76,6 +76,7 @@ type unknownTables struct {
 
 	blocks    *derive.Index[podRange, derive.Object, []NodeBlock]
 	furtherAt *derive.Index[Addr, derive.Object, []FurtherAddress]
+	furtherOf *derive.Index[derive.Object, derive.Object, []FurtherAddress] // by Pod
 }
 
 // unknownPods adds the tables that are about unknown Pods.
