@@ -111,6 +111,8 @@ type apiWriters struct {
 	networks  *publisher[string] // of transportNetworks
 	addresses *ipHolder          // of ExternalIPPools; nil without the feature
 	captures  *captures          // nil without the feature
+	// podNetworks claims addresses of VirtualNetworks; nil without the feature.
+	podNetworks *podNetworks
 }
 
 // runs returns the functions that write until their contexts end.
@@ -121,6 +123,9 @@ func (w *apiWriters) runs() []func(context.Context) {
 	}
 	if w.captures != nil {
 		runs = append(runs, w.captures.loop)
+	}
+	if w.podNetworks != nil {
+		runs = append(runs, w.podNetworks.run)
 	}
 	return runs
 }
@@ -292,6 +297,7 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	look := reportLook{a.tables, a.flows, a.progress, &a.follower.seenWays.report, new(family.Families)}
 	a.api.reports = newReporter(o.NodeName, client, look.policies, a.tables.nodes.Len, a.uid, a.log)
+	a.api.podNetworks = a.newPodNetworks(client)
 	if a.api.infos, err = a.newInfo(); err != nil {
 		return nil, err
 	}
@@ -340,14 +346,18 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	if err := a.load(ctx); err != nil {
 		return ignoreEnd(ctx, err)
 	}
-	server := cni.NewServer(cni.Options{
+	options := cni.Options{
 		Node:   a.cniNode(),
 		IPAM:   a.ipam,
 		Logger: a.log,
 		Socket: filepath.Join(a.options.RunDir, wire.Socket),
 
 		Unrecovered: a.unrecovered,
-	})
+	}
+	if a.api.podNetworks != nil {
+		options.Extra = a.api.podNetworks
+	}
+	server := cni.NewServer(options)
 	a.tables.pods.rebuilding.Set(self, true) // until unrecovered deletes it
 	restored, err := server.Recover(ctx, a.attachments.list())
 	if err != nil {

@@ -21,7 +21,9 @@ func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, 
 	n, u, _ := t.ready(r)
 	ranges := slices.Clone(n.PodCIDRs) // nodeOf reports that there is no podCIDR
 	for _, a := range derive.All(r, t.attachments) {
-		ranges = append(ranges, a.Value.IPs...)
+		if a.Value.VirtualNetwork == "" {
+			ranges = append(ranges, a.Value.IPs...)
+		}
 	}
 	of := family.Of(ranges)
 	var ps problems

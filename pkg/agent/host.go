@@ -254,8 +254,9 @@ func (o *outputs) hostOf6(d *hostnet.Desired, u Underlay, r *derive.Reader) {
 	}
 	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP6, MAC: virtualMAC})
 	for _, pod := range derive.All(r, o.from.pods.rows) {
+		first := pod.Value.Network == derive.Object{} // the host reaches no further interface
 		for _, ip := range pod.Value.IPs {
-			if !ip.Is4() {
+			if first && !ip.Is4() {
 				d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: ip, MAC: pod.Value.MAC.String()})
 			}
 		}

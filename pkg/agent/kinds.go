@@ -26,6 +26,7 @@ type clusterObjects struct {
 	exports      *derive.Source[derive.Object, bool]
 	monitors     *derive.Source[derive.Object, time.Duration]     // the time between two probes, by NodeLatencyMonitor
 	asked        *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
+	networks     networkObjects
 }
 
 // declareKinds declares every kind of object that is watched.
@@ -72,7 +73,16 @@ func (t *tables) declareKinds() {
 			Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf, watch.IfAllowed()),
 			Imports: watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, gateways, optional,
 				watch.IfAllowed()),
+			Leases: watch.NewSource(k, "subnetleases", tenant.LeaseFactsOf, watch.IfAllowed()),
 		})
+		watch.Into(k, p.Blocks, policy.BlocksOf, watch.IfAllowed())
+		watch.Into(k, p.Further, policy.FurtherOf, watch.IfAllowed())
+		t.objects.networks.requests = watch.NewSource(k, "pod-networks", requestOf(t.nodeName))
+		t.objects.networks.reports = watch.NewSource(k, "nodenetworkreports", tenant.ReportFactsOf, watch.IfAllowed())
+	}
+	if t.tenants == nil {
+		p.Blocks.Loaded()
+		p.Further.Loaded()
 	}
 	t.captures.objects = watch.NewSource(k, "packetcaptures", captureFactsOf, watch.If(t.config.Enabled("PacketCapture")),
 		watch.IfAllowed())

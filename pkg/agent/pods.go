@@ -103,6 +103,9 @@ func (t *podTables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Pr
 	}
 	families := t.this.families(r)
 	for _, row := range derive.All(r, t.attachments) {
+		if row.Value.VirtualNetwork != "" {
+			continue // with addresses of a Subnet
+		}
 		for _, ip := range row.Value.IPs {
 			p := ip.Masked()
 			if isFormer(ip, now, families) && p.Bits() < ip.Addr().BitLen()-1 && !slices.ContainsFunc(former, p.Overlaps) {
@@ -136,7 +139,7 @@ func isFormer(ip netip.Prefix, now thisNode, f family.Families) bool {
 // reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and which sources still reach it.
 func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
 	now, ok := derive.Get(r, t.this.now, self)
-	if !ok {
+	if !ok || a.VirtualNetwork != "" {
 		return
 	}
 	former, _ := derive.Get(r, t.former, self)
@@ -160,6 +163,9 @@ func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problem
 func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port, f family.Families) datapath.Pod {
 	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port,
 		Limit: datapath.Limit(a.Bandwidth.FromPod), HostPorts: len(a.HostPorts) > 0}
+	if namespace, name, ok := a.VirtualKey(); ok {
+		pod.Network = derive.Object{Namespace: namespace, Name: name}
+	}
 	for _, ip := range a.IPs {
 		if f.Serve(ip.Addr()) {
 			pod.IPs = append(pod.IPs, ip.Addr())
@@ -186,7 +192,7 @@ func (t *podTables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []
 func (t *podTables) policyAttachment(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
 	a, _ := derive.Get(r, t.attachments, port)
 	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
-	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID}
+	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID, Further: a.VirtualNetwork != ""}
 	for _, ip := range a.IPs {
 		out.IPs = append(out.IPs, ip.Addr())
 	}

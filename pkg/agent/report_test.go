@@ -102,6 +102,7 @@ func TestReportAccess(t *testing.T) {
 			return err
 		})
 
+	networkReports(t, c, on)
 	now := reported{Policies: map[string]string{"acnp/a": "1/x", "annp/default/b": "2/y"}}
 	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil },
 		func() int { return 1 }, func() types.UID { return node.UID }, slog.New(slog.DiscardHandler))
@@ -632,4 +633,53 @@ func TestReportRate(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// networkReports has agents write NodeNetworkReports: the report of their own Node, with claims that stay over a
+// restart, and no other one.
+func networkReports(t *testing.T, admin client.Client, on func(node string) reportAPI) {
+	t.Helper()
+	r := newNetworkRig(t)
+	node := &corev1.Node{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, node); err != nil {
+		t.Fatal(err)
+	}
+	api := func(of string) nodeNetworkClient { return nodeNetworkClient{on("node-1").(*reportClient), of} }
+	r.p.api, r.p.uid = api("node-1"), func() types.UID { return node.UID }
+	read := func() string {
+		t.Helper()
+		have, err := r.p.api.get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.stored.have = have
+		return r.report()
+	}
+	r.pod("web", "a/blue")
+	if have := read(); have != "a/blue 1 []" {
+		t.Errorf("the API server has the report %s", have)
+	}
+	r.grant()
+	if have := r.add("web"); have != "[10.50.0.2/24]" {
+		t.Errorf("the Pod gets %s", have)
+	}
+	r.settle()
+	if have := read(); have != "a/blue 1 [] 10.50.0.2 web uid-web" {
+		t.Errorf("the API server has the report %s", have)
+	}
+	claim := r.claim()
+	r.p.claims, r.p.written = nil, nil // as another process
+	r.settle()
+	if r.claim() != claim || claim == "" {
+		t.Errorf("another process has the claim %q, want %q", r.claim(), claim)
+	}
+	for name, err := range map[string]error{
+		"create": api("node-2").create(t.Context(),
+			&tombolov1alpha1.NodeNetworkReport{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}),
+		"no Node": nodeNetworkClient{on("").(*reportClient), "node-1"}.patch(t.Context(), []byte(`{"spec":{}}`)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "is not the Node of the agent that writes") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -212,7 +212,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		Resolvers: t.resolvers.list, Observed: t.followed.connections, Traced: t.followed.packets,
 	}
 	if t.tenants != nil {
-		in.Places, in.Remotes = t.tenants.Places, t.tenants.Remotes
+		in.Places, in.Remotes, in.Networks = t.tenants.Places, t.tenants.Remotes, t.tenants.VirtualNetworks
 	}
 	t.flows = datapath.NewTables(e, in)
 	t.outside.add(e, t.flows, t.policies)

@@ -69,6 +69,10 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	if failed = c.checkMTU(network); failed != nil {
 		return nil, failed
 	}
+	further, failed := extras{s}.of(ctx, q, p)
+	if failed != nil {
+		return nil, failed
+	}
 	ips, err := s.ipam.Allocate(k, box.pod, box.described(), network.ranges())
 	if err != nil {
 		return nil, types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", p, err), "")
@@ -107,6 +111,9 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		}
 	}
 	hostMAC, failed := s.build(ctx, box, &a)
+	if failed == nil {
+		failed = extras{s}.addAll(ctx, further, box, a)
+	}
 	if failed != nil {
 		// If an attachment worked before this request, it stays as it was. A runtime that repeats ADD must not lose a running
 		// Pod's interface.

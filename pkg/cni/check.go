@@ -49,6 +49,9 @@ func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte,
 			fmt.Sprintf("check Pod %s: the runtime asks for the ports %q of the Node, the switch's record has %q", a.pod(),
 				ports, a.HostPorts), "delete the Pod: it was attached with other ports")
 	}
+	if failed := (extras{s}).check(q); failed != nil {
+		return nil, failed
+	}
 	if err := compare(q, a, prev); err != nil {
 		return nil, types.NewError(wire.CodeCheckInterface,
 			fmt.Sprintf("check Pod %s/%s: %s", a.PodNamespace, a.PodName, err),

@@ -22,7 +22,8 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 			return nil, types.NewError(wire.CodeEnvironment, v.name+" is missing", "the container runtime has to set it")
 		}
 	}
-	if err := s.remove(ctx, ipam.Key{ContainerID: q.ContainerID, IfName: q.IfName}, parseArgs(q.Args).name); err != nil {
+	k := ipam.Key{ContainerID: q.ContainerID, IfName: q.IfName}
+	if err := s.removeAll(ctx, k, parseArgs(q.Args).name); err != nil {
 		if ctx.Err() != nil {
 			return nil, interrupted("remove the Pod's interface", err)
 		}
@@ -30,6 +31,17 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 			"the runtime will try again; see `tombolo get status` on this Node")
 	}
 	return nil, nil
+}
+
+// removeAll removes an interface. With eth0 it removes the further interfaces of the Pod too.
+func (s *Server) removeAll(ctx context.Context, k ipam.Key, podName string) error {
+	var errs []error
+	if k.IfName == defaultIfName {
+		for _, extra := range (extras{s}).keys(k.ContainerID) {
+			errs = append(errs, s.remove(ctx, extra, podName))
+		}
+	}
+	return errors.Join(append(errs, s.remove(ctx, k, podName))...)
 }
 
 // remove removes the port, the flows and the veth pair at the same time, and then releases the address. So no Pod gets
@@ -108,21 +120,23 @@ func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *t
 		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(),
 			"the runtime will try again")
 	}
-	type left struct{ podName, network string }
+	type left struct{ podName, network, virtual string }
 	gone := map[ipam.Key]left{}
 	for _, l := range own {
 		gone[l.Key] = left{}
 	}
 	for _, r := range s.ipam.Records() {
-		gone[r.Key] = left{network: r.Network}
+		gone[r.Key] = left{network: r.Network, virtual: r.VirtualNetwork}
 	}
 	for _, a := range s.node.Attachments() {
 		k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
-		gone[k] = left{podName: a.PodName, network: cmp.Or(a.Network, gone[k].network)}
+		gone[k] = left{podName: a.PodName, network: cmp.Or(a.Network, gone[k].network),
+			virtual: cmp.Or(a.VirtualNetwork, gone[k].virtual)}
 	}
+	containers := validContainers(valid)
 	var errs []error
 	for k, l := range gone {
-		if valid[k] || networkOf(k.IfName, l.network) != c.Name {
+		if valid[k] || networkOf(k.IfName, l.network) != c.Name || l.virtual != "" && containers[k.ContainerID] {
 			continue
 		}
 		if err := s.remove(ctx, k, l.podName); err != nil {

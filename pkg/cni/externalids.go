@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// These are keys of a port's external_ids. Antrea writes all except the last six, so its tools can read this record.
-// The last six have facts that Antrea does not keep.
+// These are keys of a port's external_ids. Antrea writes all except the last seven, so its tools can read this record.
+// The last seven have facts that Antrea does not keep.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
@@ -22,10 +22,11 @@ const (
 	idNetns       = "net-ns"
 	idIfName      = "if-dev" // only when it is not eth0
 	idPrefixBits  = "tombolo-prefix-length"
-	idNetwork     = "tombolo-network"    // only when it is not the installed one, on eth0
-	idPodUID      = "tombolo-pod-uid"    // only if it is known
-	idBandwidth   = "tombolo-bandwidth"  // only if it is limited
-	idHostPorts   = "tombolo-host-ports" // only if there are any
+	idNetwork     = "tombolo-network"         // only when it is not the installed one, on eth0
+	idPodUID      = "tombolo-pod-uid"         // only if it is known
+	idBandwidth   = "tombolo-bandwidth"       // only if it is limited
+	idHostPorts   = "tombolo-host-ports"      // only if there are any
+	idVirtual     = "tombolo-virtual-network" // only of further interfaces
 	typeContainer = "container"
 
 	defaultIfName = "eth0"
@@ -64,6 +65,9 @@ func ExternalIDs(a Attachment) map[string]string {
 	if ports := a.HostPorts.String(); ports != "" {
 		ids[idHostPorts] = ports
 	}
+	if a.VirtualNetwork != "" {
+		ids[idVirtual] = a.VirtualNetwork
+	}
 	return ids
 }
 
@@ -86,6 +90,8 @@ func FromExternalIDs(name string, ids map[string]string) (Attachment, bool) {
 		MAC:          ids[idMAC],
 		Bandwidth:    parseBandwidth(ids[idBandwidth]),
 		HostPorts:    parseHostPorts(ids[idHostPorts]),
+
+		VirtualNetwork: ids[idVirtual],
 	}
 	if a.IfName == "" {
 		a.IfName = defaultIfName

@@ -248,7 +248,7 @@ func (a Attachment) record() ipam.Record {
 		Key: ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}, IPs: a.IPs, Owner: a.pod(),
 		Interface: ipam.Interface{
 			Netns: a.Netns, PortName: a.PortName, MAC: a.MAC, PodUID: string(a.PodUID), Network: a.Network,
-			Bandwidth: a.Bandwidth.String(), HostPorts: a.HostPorts.String(),
+			Bandwidth: a.Bandwidth.String(), HostPorts: a.HostPorts.String(), VirtualNetwork: a.VirtualNetwork,
 		},
 	}
 }
@@ -277,6 +277,7 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 		ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record),
 		PodUID: types.UID(record.PodUID), Network: record.Network, MAC: record.MAC, IPs: record.IPs,
 		Bandwidth: parseBandwidth(record.Bandwidth), HostPorts: parseHostPorts(record.HostPorts),
+		VirtualNetwork: record.VirtualNetwork,
 	}
 	l, ok := r.own[k]
 	if !ok && a.PortName == "" {
@@ -300,7 +301,11 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 	if pod == "" {
 		pod = l.pod
 	}
+	pod, virtual, _ := strings.Cut(pod, "@")
 	a.PodNamespace, a.PodName, _ = strings.Cut(pod, "/")
+	if virtual != "" && a.VirtualNetwork == "" {
+		a.VirtualNetwork = a.PodNamespace + "/" + virtual
+	}
 
 	// Without an alias only the path through it shows that it is this Pod's.
 	inside, err := r.namespaces.behind(l.link, record.Netns)

@@ -81,6 +81,7 @@ type sandbox struct {
 	txChecksum  bool         // leave checksum offload on
 	bandwidth   Bandwidth
 	hostPorts   HostPorts
+	virtual     *Extra // of a further interface
 }
 
 // openNetns opens a Pod's network namespace. The error names CNI_NETNS's value.
@@ -110,12 +111,27 @@ func openNetns(path string) (ns.NetNS, error) {
 func (s sandbox) described() ipam.Interface {
 	return ipam.Interface{
 		Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), PodUID: s.podUID, Network: s.network,
-		Bandwidth: s.bandwidth.String(), HostPorts: s.hostPorts.String(),
+		Bandwidth: s.bandwidth.String(), HostPorts: s.hostPorts.String(), VirtualNetwork: s.virtualNetwork(),
 	}
 }
 
 // mac returns the MAC of the Pod's end.
-func (s sandbox) mac() net.HardwareAddr { return macOf(s.containerID + " " + s.ifName) }
+func (s sandbox) mac() net.HardwareAddr {
+	if s.virtual != nil && s.virtual.MAC != "" {
+		if mac, err := net.ParseMAC(s.virtual.MAC); err == nil {
+			return mac
+		}
+	}
+	return macOf(s.containerID + " " + s.ifName)
+}
+
+// owner returns the Pod as the alias has it: "namespace/name", and with the VirtualNetwork "namespace/name@network".
+func (s sandbox) owner() string {
+	if _, network := splitNetwork(s.virtualNetwork()); network != "" {
+		return s.pod + "@" + network
+	}
+	return s.pod
+}
 
 // pair is the veth pair of one Pod's interface.
 type pair struct {
@@ -248,7 +264,7 @@ func (s sandbox) newVeth(pod ns.NetNS) (host netlink.Link, mac string, err error
 		return nil, "", fmt.Errorf("make the veth pair %s - %s: %w", s.portName, s.ifName, err)
 	}
 	// At once: a veth without an alias has no owner.
-	name := alias(s.containerID, s.ifName, s.pod)
+	name := alias(s.containerID, s.ifName, s.owner())
 	if err := netlink.LinkSetAlias(pair, name); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("set the alias of %s: %w", s.portName, err), netlink.LinkDel(pair))
 	}
@@ -282,6 +298,8 @@ func (s sandbox) inside() error {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
 			addr.Flags = unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE // no other interface can have it
+		} else if s.virtual != nil {
+			addr.Flags = unix.IFA_F_NOPREFIXROUTE
 		}
 		if err := netlink.AddrReplace(link, addr); err != nil {
 			return fmt.Errorf("add address %s: %w", p, err)
@@ -289,6 +307,9 @@ func (s sandbox) inside() error {
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set up: %w", err)
+	}
+	if s.virtual != nil {
+		return s.virtualRoutes(link)
 	}
 	for i, gw := range s.gateways {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: ipNet(anywhere(gw))}
@@ -354,7 +375,7 @@ func (s sandbox) outside(host netlink.Link) error {
 }
 
 func (s sandbox) hostEnd(host netlink.Link) error {
-	if want := alias(s.containerID, s.ifName, s.pod); host.Attrs().Alias != want {
+	if want := alias(s.containerID, s.ifName, s.owner()); host.Attrs().Alias != want {
 		if err := netlink.LinkSetAlias(host, want); err != nil {
 			return fmt.Errorf("set alias: %w", err)
 		}

@@ -37,7 +37,8 @@ type Options struct {
 	Node   Node
 	IPAM   *ipam.Store
 	Logger *slog.Logger
-	Socket string // DefaultSocket when empty
+	Socket string        // DefaultSocket when empty
+	Extra  ExtraNetworks // nil for no further interfaces
 
 	// NetworkTimeout is how long ADD waits for the Node's network before it answers
 	// TRY_AGAIN_LATER; 30 s when zero.
@@ -53,6 +54,7 @@ type Options struct {
 type Server struct {
 	node           Node
 	ipam           *ipam.Store
+	extra          ExtraNetworks
 	log            *slog.Logger
 	socket         string
 	networkTimeout time.Duration
@@ -78,6 +80,7 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		node:           o.Node,
 		ipam:           o.IPAM,
+		extra:          o.Extra,
 		log:            o.Logger,
 		socket:         o.Socket,
 		networkTimeout: o.NetworkTimeout,

@@ -28,6 +28,14 @@ type Attachment struct {
 	IPs          []netip.Prefix // the Pod's addresses with the length of their podCIDR
 	Bandwidth    Bandwidth
 	HostPorts    HostPorts
+	// VirtualNetwork is the "namespace/name" of the network of a further interface, "" for others.
+	VirtualNetwork string
+}
+
+// VirtualKey returns the VirtualNetwork of a further interface, and false for others.
+func (a Attachment) VirtualKey() (namespace, name string, ok bool) {
+	namespace, name = splitNetwork(a.VirtualNetwork)
+	return namespace, name, a.VirtualNetwork != ""
 }
 
 // networkOf returns the name of the network that an interface belongs to, from its record. The record has no name in

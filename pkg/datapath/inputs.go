@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -148,6 +149,9 @@ type Pod struct {
 	Limit           Limit // of what the Pod sends
 	// HostPorts is set if ports of the Node lead to the Pod. The host translates their packets.
 	HostPorts bool
+	// Network is the VirtualNetwork that the port is in, as a further interface of the Pod. The zero value means the first
+	// interface.
+	Network derive.Object
 }
 
 // Limit is a rate of a Pod's traffic. The Pod's interface enforces it, and the switch a tenth more. So a Pod that

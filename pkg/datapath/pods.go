@@ -41,11 +41,11 @@ func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []p
 		return ServedPod{Pod: pod}, problems
 	}
 	identity := t.identity(r, port, pod)
-	place := t.tenants.placeOf(r, pod.Namespace)
+	place := t.tenants.placeAt(r, pod)
 	if place.Closed() {
 		identity.number = unknownIdentity
 	}
-	if place.Closed() || place.Isolated() {
+	if place.Closed() || place.Isolated() { // a further interface is in either
 		return p.tenantPod(place, identity)
 	}
 	flows := []flow.Flow{back(pod.Port)}

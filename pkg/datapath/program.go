@@ -159,6 +159,9 @@ var (
 	isTenant = flow.Reg(14).Bits(25, 1)
 	mayLeave = flow.Reg(14).Bits(26, 1)
 	inTenant = flow.Reg(14).Bits(0, 26) // tenantID and isTenant
+
+	// It came from a port in a VirtualNetwork. There are no Services.
+	isVirtual = flow.Reg(14).Bits(27, 1)
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
@@ -316,6 +319,7 @@ var bitFields = []bitField{
 		[]string{"0 the default network"}},
 	{"isTenant", isTenant, "it is in a network of tenants", nil},
 	{"mayLeave", mayLeave, "it is in one, and may leave the cluster", nil},
+	{"isVirtual", isVirtual, "it is in one, and came from a further interface of a Pod: no Service is for it", nil},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},

@@ -44,6 +44,8 @@ type Inputs struct {
 	PodToPod bool
 	// Places are the networks of the Namespaces of this cluster (tenant.Tables); nil for the default network alone.
 	Places derive.Readable[derive.Object, tenant.Place]
+	// Networks are the networks of further interfaces (tenant.Tables); nil without any.
+	Networks derive.Readable[derive.Object, tenant.VirtualNetwork]
 	// Remotes are other clusters with parts of networks of tenants (tenant.Tables); nil without Places.
 	Remotes derive.Readable[derive.Name, tenant.Remote]
 }
@@ -135,6 +137,8 @@ type State struct {
 	PodToPod bool
 	// Places are the networks of Namespaces; nil for the default network alone.
 	Places map[string]tenant.Place
+	// Networks are the networks of further interfaces, with Places.
+	Networks map[derive.Object]tenant.VirtualNetwork
 	// Remotes are other clusters with parts of networks of tenants.
 	Remotes map[string]tenant.Remote
 	// Ways are the ports with BFD, by the end of the way.
@@ -196,7 +200,10 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 			remotes.Set(derive.Name(cluster), remote)
 		}
 		remotes.Loaded()
-		in.Places, in.Remotes = places, remotes
+		networks := derive.NewSource[derive.Object, tenant.VirtualNetwork](e, "virtual-networks")
+		networks.Replace(s.Networks)
+		networks.Loaded()
+		in.Places, in.Remotes, in.Networks = places, remotes, networks
 	}
 	t := NewTables(e, in)
 	e.Pass()

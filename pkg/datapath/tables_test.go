@@ -85,6 +85,12 @@ func newSources(s State) *sources {
 		c.places.Loaded()
 		in.Places = c.places
 	}
+	if s.Networks != nil {
+		networks := derive.NewSource[derive.Object, tenant.VirtualNetwork](e, "virtual-networks")
+		networks.Replace(s.Networks)
+		networks.Loaded()
+		in.Networks = networks
+	}
 	c.tables = NewTables(e, in)
 	c.tables.Watch(func(o flow.Owner, entries func() flow.Entries) {
 		if e := entries(); reflect.DeepEqual(e, flow.Entries{}) {

@@ -64,6 +64,11 @@ type tenantTables struct {
 	spans  *derive.Table[derive.Name, bool] // one row, if a network has Pods in other clusters; nil without Remotes
 	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
+
+	// These are nil without Inputs.Networks.
+	entered  *derive.Table[derive.Object, tenant.ID] // VirtualNetworks with Pods on this Node
+	present  *derive.Table[derive.Name, []tenant.ID] // one row: the networks with Pods on this Node, sorted
+	networks *derive.Table[derive.Object, flow.Entries]
 }
 
 // newTenantTables adds the tables that other features read.
@@ -78,9 +83,10 @@ func newTenantTables(e *derive.Engine, b *base) *tenantTables {
 		func(namespace derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			return t.placeOf(r, string(namespace)).Isolated(), nil
 		}, derive.KeysOfIndex(byNamespace))
+	t.addVirtual(e)
 	t.serves = derive.NewTable(e, "serves-tenants",
 		func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
-			return len(derive.All(r, t.hosted)) > 0, nil
+			return len(derive.All(r, t.hosted)) > 0 || t.entersVirtual(r), nil
 		}, derive.KeysOf(b.Node))
 	if b.Remotes != nil {
 		t.spans = derive.NewTable(e, "spanning-tenants",
@@ -106,6 +112,9 @@ func (t *tenantTables) addFlows(e *derive.Engine) {
 	}
 	t.always = derive.NewTable(e, "tenant-base", t.tenantBase, derive.KeysOf(t.base.Node))
 	t.nodes = derive.NewTable(e, "tenant-nodes", t.tenantNode, derive.KeysOf(t.base.RemoteNodes))
+	if t.base.Networks != nil {
+		t.networks = derive.NewTable(e, "virtual-network-flows", t.virtualNetwork, derive.KeysOf(t.base.Networks))
+	}
 }
 
 // owned lists the tables of flows.
@@ -113,10 +122,14 @@ func (t *tenantTables) owned() []owned {
 	if t.base.Places == nil {
 		return nil
 	}
-	return []owned{
+	out := []owned{
 		entriesOf(t.always, func(derive.Name) flow.Owner { return flow.Owner{Kind: KindTenant, Name: "base"} }),
 		entriesOf(t.nodes, func(n derive.Name) flow.Owner { return flow.Owner{Kind: KindTenant, Name: "node " + string(n)} }),
 	}
+	if t.networks != nil {
+		out = append(out, entriesOf(t.networks, virtualOwner))
+	}
+	return out
 }
 
 // placeOf returns the network of a Namespace. A container without a Pod is in the default network.
@@ -163,6 +176,9 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 		return flow.Entries{Flows: flows}, nil
 	}
 	flows = append(flows, tenantBase(n)...)
+	if t.entersVirtual(r) {
+		flows = append(flows, aroundServices())
+	}
 	part, _ := derive.Get(r, t.base.Peering.Part, Self)
 	var ranges []netip.Prefix // of other clusters, which are not outside
 	for _, c := range part.Closed {
@@ -329,6 +345,9 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	if place.Outside {
 		enter = append(enter, flow.Load(mayLeave, 1))
 	}
+	if p.pod.inVirtual() {
+		enter = append(enter, flow.Load(isVirtual, 1))
+	}
 	var from []tenant.ID // networks whose packets the Pod gets
 	if !place.Closed() {
 		from = append(slices.Clone(place.Joined), place.ID)
@@ -360,7 +379,7 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 				flows = append(flows, atTenant(f))
 			}
 		}
-		if len(from) == 0 {
+		if len(from) == 0 || p.pod.inVirtual() {
 			continue
 		}
 		flows = append(flows, p.node.answer(ip, p.pod.MAC, asHost, flow.InPort(p.node.GatewayPort))...)

@@ -86,12 +86,20 @@ func newNode(t testing.TB, underlay namespace, s State, name string, address net
 			n.host.mute(t, link)
 		}
 		n.ovs.vsctl(t, "add-port", "br-int", link, "--", "set", "interface", link, fmt.Sprintf("ofport_request=%d", p.Port))
-		ns.ip(t, "link set eth0 address "+p.MAC.String(), fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]),
-			"link set eth0 up",
-			fmt.Sprintf("route add default via %s", gateway))
-		for i, ip := range p.IPs[1:] {
-			ns.ip(t, fmt.Sprintf("address add %s/64 dev eth0 nodad", ip),
-				fmt.Sprintf("route add default via %s dev eth0 onlink", s.Node.GatewayIPs[i+1]))
+		ns.ip(t, "link set eth0 address "+p.MAC.String())
+		if p.inVirtual() { // as pkg/cni sets it
+			ns.ip(t, "link set eth0 up")
+			for i, l := range s.Networks[p.Network].Leases {
+				ns.ip(t, fmt.Sprintf("address add %s/%d dev eth0 nodad", p.IPs[i], p.IPs[i].BitLen()),
+					fmt.Sprintf("route add %s dev eth0", l.Range.Gateway), fmt.Sprintf("route add default via %s", l.Range.Gateway))
+			}
+		} else {
+			ns.ip(t, fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]), "link set eth0 up",
+				fmt.Sprintf("route add default via %s", gateway))
+			for i, ip := range p.IPs[1:] {
+				ns.ip(t, fmt.Sprintf("address add %s/64 dev eth0 nodad", ip),
+					fmt.Sprintf("route add default via %s dev eth0 onlink", s.Node.GatewayIPs[i+1]))
+			}
 		}
 		if !ovstest.System() {
 			ns.wholeChecksums(t, "eth0")

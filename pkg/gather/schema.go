@@ -147,6 +147,10 @@ var kinds = []kind{
 	{GroupVersionResource: gvr("core.contrail.juniper.net", "v4", "virtualnetworks"), like: &contrailv4.VirtualNetwork{}},
 	{GroupVersionResource: gvr("core.contrail.juniper.net", "v4", "virtualnetworkrouters"),
 		like: &contrailv4.VirtualNetworkRouter{}},
+	{GroupVersionResource: gvr("core.contrail.juniper.net", "v4", "subnets"), like: &contrailv4.Subnet{}},
+	{GroupVersionResource: gvr("tombolo.io", "v1alpha1", "subnetleases"), like: &tombolov1alpha1.SubnetLease{}},
+	{GroupVersionResource: gvr("tombolo.io", "v1alpha1", "nodenetworkreports"),
+		like: &tombolov1alpha1.NodeNetworkReport{}},
 }
 
 // file is the name of the file that has the objects of a kind.

@@ -33,6 +33,10 @@ type Range struct {
 	// Reserved are never given out, besides the network's own address and, in IPv4, its
 	// broadcast address. The gateway belongs here.
 	Reserved []netip.Addr
+	// Blocks are the parts of Prefix that addresses come from; nil for all of it.
+	Blocks []netip.Prefix
+	// Want is an address of the blocks that is requested. The zero value requests none.
+	Want netip.Addr
 }
 
 // Record is what one Key holds.
@@ -56,6 +60,8 @@ type Interface struct {
 	Bandwidth string `json:"bandwidth,omitempty"`
 	// HostPorts are the ports of the Node that lead to the interface, as package cni writes them.
 	HostPorts string `json:"hostPorts,omitempty"`
+	// VirtualNetwork is the "namespace/name" of the network of a further interface of a Pod.
+	VirtualNetwork string `json:"virtualNetwork,omitempty"`
 }
 
 // ExhaustedError reports that a range has no free address.
@@ -97,6 +103,14 @@ type Store struct {
 	records map[Key]Record
 	held    map[netip.Addr]Key
 	last    map[netip.Prefix]netip.Addr // given out most recently: search goes on behind it
+	changed func()                      // called after each change, with mu held; may be nil
+}
+
+// Watch sets a function that is called after each change of the records. It must not call the Store.
+func (s *Store) Watch(changed func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = changed
 }
 
 // file is the shape of the file. Last is kept so that a restart does not give a dead Pod's
@@ -261,8 +275,14 @@ func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]ne
 // fits reports whether addresses are one of each range, in order.
 func fits(ips []netip.Prefix, ranges []Range) bool {
 	return slices.EqualFunc(ips, ranges, func(p netip.Prefix, r Range) bool {
-		return r.Prefix.Masked() == p.Masked() && !slices.Contains(r.Reserved, p.Addr())
+		return r.Prefix.Masked() == p.Masked() && !slices.Contains(r.Reserved, p.Addr()) && r.gives(p.Addr())
 	})
+}
+
+// gives reports whether a range with blocks gives an address.
+func (r Range) gives(ip netip.Addr) bool {
+	return (!r.Want.IsValid() || r.Want == ip) && (r.Blocks == nil ||
+		slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool { return b.Contains(ip) }))
 }
 
 // next finds the free address that follows the one given out last.
@@ -274,6 +294,9 @@ func (s *Store) next(r Range) (netip.Addr, error) {
 	first, last := bounds(p)
 	if !first.IsValid() {
 		return netip.Addr{}, &ExhaustedError{Range: p}
+	}
+	if r.Want.IsValid() || r.Blocks != nil {
+		return s.nextOfBlocks(r, first, last)
 	}
 	start := first
 	if l, ok := s.last[p]; ok && l.Compare(first) >= 0 && l.Less(last) {
@@ -300,6 +323,49 @@ func (s *Store) next(r Range) (netip.Addr, error) {
 		}
 	}
 	return netip.Addr{}, &ExhaustedError{Range: p, Held: held}
+}
+
+// nextOfBlocks finds the free address of a range's blocks that follows the one given out last, or the address that is
+// requested.
+func (s *Store) nextOfBlocks(r Range, first, last netip.Addr) (netip.Addr, error) {
+	free := func(ip netip.Addr) bool {
+		_, taken := s.held[ip]
+		return !taken && !slices.Contains(r.Reserved, ip) && r.gives(ip) && !ip.Less(first) && !last.Less(ip)
+	}
+	if r.Want.IsValid() {
+		if k, taken := s.held[r.Want]; taken {
+			return netip.Addr{}, &HeldError{IP: r.Want, Holder: s.records[k]}
+		}
+		if !free(r.Want) {
+			return netip.Addr{}, fmt.Errorf("address %s is the range's gateway, broadcast or own address, or of another Node: "+
+				"request another one", r.Want)
+		}
+		return r.Want, nil
+	}
+	before := s.last[r.Prefix.Masked()]
+	var earlier netip.Addr // the first free one before the one given out last
+	for _, b := range r.Blocks {
+		for ip, n := b.Masked().Addr(), 0; b.Contains(ip) && n <= len(s.held)+len(r.Reserved)+2; ip, n = ip.Next(), n+1 {
+			switch {
+			case !free(ip):
+			case !before.IsValid() || before.Less(ip):
+				return ip, nil
+			case !earlier.IsValid():
+				earlier = ip
+			}
+		}
+	}
+	if !earlier.IsValid() {
+		return netip.Addr{}, &BlocksExhaustedError{Range: r.Prefix}
+	}
+	return earlier, nil
+}
+
+// BlocksExhaustedError reports that the blocks of a range have no free address.
+type BlocksExhaustedError struct{ Range netip.Prefix }
+
+func (e *BlocksExhaustedError) Error() string {
+	return fmt.Sprintf("the blocks of %s that this Node has are exhausted: wait for another one, or delete Pods", e.Range)
 }
 
 // bounds returns the first and the last address of a range that a Pod may have: not the
@@ -517,6 +583,9 @@ func (s *Store) save() (err error) {
 	}
 	if err := replace(tmp.Name(), s.path); err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	if s.changed != nil {
+		s.changed()
 	}
 	return nil
 }

@@ -28,6 +28,8 @@ type Attachment struct {
 	UID     types.UID    // the recorded UID, or ""
 	Sandbox string       // the container's ID
 	IPs     []netip.Addr // of both families
+	// Further is set for an interface in a VirtualNetwork.
+	Further bool
 }
 
 // Attachments are this Node's attachments, by port.
@@ -121,6 +123,9 @@ func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 		who, _ := rowOf(r, t.all.Attached, here[0].Key)
 		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity}, true
 	}
+	if who, ok := t.further(r, a); ok {
+		return who, true
+	}
 	claims := list(r, t.all.Pods, t.all.ids.byIP, a)
 	if len(claims) == 0 {
 		return Occupant{}, false
@@ -148,13 +153,26 @@ func (t *Tables) Claims(a netip.Addr) []derive.Object { return t.ids.byIP.Keys(A
 // OccupantAt returns the Pod that has an address. It is called between two passes (derive.Engine.Do).
 func (t *Tables) OccupantAt(a netip.Addr) (Occupant, bool) { return t.places.occupant(nil, Addr{a}) }
 
-// addressesOfPod returns the addresses that a Pod has; r is nil between two passes.
-func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []netip.Addr) {
-	claims := f.IPs
-	if f.Node == t.all.node {
+// addressesOfPod returns the addresses that a Pod has; r is nil between two passes. Without further they are addresses
+// of first interfaces.
+func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts, further bool,
+) (out []netip.Addr) {
+	claims := slices.Clone(f.IPs)
+	switch {
+	case f.Node == t.all.node:
 		claims = nil
 		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
-			claims = append(claims, row.Value.IPs...)
+			if further || !row.Value.Further {
+				claims = append(claims, row.Value.IPs...)
+			}
+		}
+	case further:
+		for _, row := range list(r, t.all.Further, t.all.unknown.furtherOf, pod) {
+			for _, a := range row.Value {
+				if a.Pod == pod {
+					claims = append(claims, a.IP)
+				}
+			}
 		}
 	}
 	for _, ip := range claims {
@@ -165,10 +183,11 @@ func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f
 	return sorted(out, netip.Addr.Compare)
 }
 
-// AddressesOf returns the addresses that a Pod has, sorted. It is called between two passes (derive.Engine.Do).
+// AddressesOf returns the addresses of a Pod's first interface, sorted. It is called between two passes
+// (derive.Engine.Do).
 func (t *Tables) AddressesOf(pod derive.Object) []netip.Addr {
 	f, _ := t.Pods.Get(pod)
-	return t.places.addressesOfPod(nil, pod, f)
+	return t.places.addressesOfPod(nil, pod, f, false)
 }
 
 // readable is a table that functions of tables read, and that answers questions between two passes.

@@ -77,6 +77,8 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 		out.Learned.Set(row.Key, row.Value)
 	}
 	copyRows(out.PodAddresses, t.PodAddresses)
+	copyRows(out.Blocks, t.Blocks)
+	copyRows(out.Further, t.Further)
 	out.Loaded()
 	e.Pass()
 	return out

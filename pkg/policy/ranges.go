@@ -49,14 +49,22 @@ func (t *unknownTables) podRanges(e *derive.Engine) {
 		}
 		return out
 	})
+	t.addFurther()
+	blocksByLength := derive.NewIndex(t.all.Blocks, "block-length", func(_ derive.Object, list []NodeBlock) []rangeLength {
+		out := make([]rangeLength, len(list))
+		for i, b := range list {
+			out[i] = rangeLength{b.Range.Addr().Is6(), b.Range.Bits()}
+		}
+		return out
+	})
 	t.lengths = derive.NewTable(e, "podcidr-lengths",
 		func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil },
-		derive.KeysOfIndex(byLength))
+		derive.KeysOfIndex(byLength), derive.KeysOfIndex(blocksByLength))
 }
 
-// nodeOf returns the name of the Node whose podCIDRs have an address, or "". r is nil between two passes. Of podCIDRs
-// that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the first by name.
-// Packets to the address are sent to the same Node (datapath, claims).
+// nodeOf returns the name of the Node whose podCIDRs or blocks have an address, or "". r is nil between two passes.
+// Of podCIDRs that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the
+// first by name. Packets to the address are sent to the same Node (datapath, claims).
 func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {
@@ -66,6 +74,9 @@ func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 		if p, ok := length.Key.around(a); ok {
 			if rows := list(r, t.all.Nodes, t.ranges, p); len(rows) > 0 {
 				return t.firstNode(rows)
+			}
+			if node := t.holderOf(r, p); node != "" {
+				return node
 			}
 		}
 	}

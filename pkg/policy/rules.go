@@ -364,7 +364,7 @@ func (t *ruleTables) targets(d Direction, f ruleFacts, applied []Identity, r *de
 			if d == Ingress && !slices.Contains(applied, i) {
 				continue
 			}
-			ips := t.all.places.addressesOfPod(r, row.Key, row.Value)
+			ips := t.all.places.addressesOfPod(r, row.Key, row.Value, true)
 			if d == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(ips, f.inBlock) {
 				continue
 			}

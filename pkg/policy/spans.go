@@ -124,8 +124,8 @@ func SpanFactsOf(p *corev1.Pod) PodFacts {
 func NewSpans(e *derive.Engine) *Spans {
 	t := withSources(e, "")
 	s := &Spans{Tables: t}
-	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.PodAddresses, t.Learned,
-		t.Policies[NetworkPolicy]} {
+	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.PodAddresses, t.Blocks, t.Further,
+		t.Learned, t.Policies[NetworkPolicy]} {
 		unused.Loaded()
 	}
 	var policies []derive.Keys[Key]

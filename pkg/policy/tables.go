@@ -168,6 +168,8 @@ type Sources struct {
 	Groups           *derive.Source[derive.Object, GroupFacts]
 	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
 	PodAddresses     *derive.Source[derive.Object, RemotePods]
+	Blocks           *derive.Source[derive.Object, []NodeBlock]      // by SubnetLease
+	Further          *derive.Source[derive.Object, []FurtherAddress] // by Node
 	// Learned are addresses of names of DNS (NameOf), sorted, from answers to Pods of this Node.
 	Learned *derive.Source[derive.Name, []netip.Addr]
 }
@@ -221,7 +223,7 @@ var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicie
 // Loaded declares that the sources have their content.
 func (t *Tables) Loaded() {
 	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups,
-		t.Groups, t.LabelIdentities, t.PodAddresses, t.Learned} {
+		t.Groups, t.LabelIdentities, t.PodAddresses, t.Blocks, t.Further, t.Learned} {
 		s.Loaded()
 	}
 	for kind := range Kinds {
@@ -280,6 +282,8 @@ func newSources(e *derive.Engine) (t Sources) {
 	t.LabelIdentities = derive.NewSource[derive.Object, LabelIdentity](e, "labelidentities")
 	t.Learned = derive.NewSource[derive.Name, []netip.Addr](e, "learned-names")
 	t.PodAddresses = derive.NewSource[derive.Object, RemotePods](e, "podaddressimports")
+	t.Blocks = derive.NewSource[derive.Object, []NodeBlock](e, "policy-blocks")
+	t.Further = derive.NewSource[derive.Object, []FurtherAddress](e, "further-addresses")
 	return t
 }
 
@@ -436,7 +440,8 @@ func (t *Tables) addPolicies(e *derive.Engine) {
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.ids.address,
-		derive.KeysOfIndex(t.ids.byIP), derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(others.remoteAt))
+		derive.KeysOfIndex(t.ids.byIP), derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(others.remoteAt),
+		derive.KeysOfIndex(t.unknown.furtherAt))
 }
 
 // inNamespace is the Namespace of a policy that has one.

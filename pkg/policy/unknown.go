@@ -30,7 +30,7 @@ type PodRange = podRange
 
 // RangeOfPods is what a podCIDR means to policies.
 type RangeOfPods struct {
-	Gateway netip.Addr // of the Node
+	Gateway netip.Addr // of the Node; not valid for a block of a Subnet
 	Source  netip.Addr // from which clients outside reach Pods of other Nodes; not valid if they are not served
 	Denied  [2]bool    // by direction: a rule denies unknown Pods
 }
@@ -42,7 +42,10 @@ func (p RangeOfPods) IsNode(a netip.Addr) bool {
 
 // Own returns the addresses of a podCIDR that are the Node's.
 func (p RangeOfPods) Own() []netip.Addr {
-	out := []netip.Addr{p.Gateway}
+	var out []netip.Addr
+	if p.Gateway.IsValid() {
+		out = append(out, p.Gateway)
+	}
 	if p.Source.IsValid() {
 		out = append(out, p.Source)
 	}
@@ -70,6 +73,10 @@ type unknownTables struct {
 	ranges  *derive.Index[podRange, derive.Object, NodeFacts] // Nodes by their podCIDRs
 	lengths *derive.Table[rangeLength, bool]                  // that podCIDRs have
 	denying *derive.Table[Direction, bool]                    // directions in which a rule denies unknown Pods
+
+	blocks    *derive.Index[podRange, derive.Object, []NodeBlock]
+	furtherAt *derive.Index[Addr, derive.Object, []FurtherAddress]
+	furtherOf *derive.Index[derive.Object, derive.Object, []FurtherAddress] // by Pod
 }
 
 // unknownPods adds the tables that are about unknown Pods.
@@ -82,7 +89,8 @@ func (t *unknownTables) unknownPods(e *derive.Engine) {
 			}
 			return []Direction{k.Direction}
 		})))
-	t.all.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
+	t.all.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges),
+		derive.KeysOfIndex(t.blocks))
 }
 
 // deniesUnknown reports whether a rule denies by the labels of the other end, or by the names of its ports.
@@ -107,10 +115,13 @@ func (f ruleFacts) unknownPorts(d Direction) (out []corev1.Protocol) {
 }
 
 func (t *unknownTables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
-	if out.Gateway = p.Addr().Next(); !p.Contains(out.Gateway) {
+	block := len(derive.List(r, t.ranges, p)) == 0
+	if out.Gateway = p.Addr().Next(); block {
+		out.Gateway = netip.Addr{}
+	} else if !p.Contains(out.Gateway) {
 		return RangeOfPods{}, nil // it has no room for Pods
 	}
-	if t.all.Outside {
+	if t.all.Outside && !block {
 		out.Source, _ = ServiceSource(p.Prefix)
 	}
 	for d := range out.Denied {

@@ -177,6 +177,8 @@ func (p Place) words() string {
 		return "the isolated Namespace " + p.Network.Name
 	case doorClusterSet:
 		return "TenantNetwork " + p.Network.Name
+	case doorVirtual:
+		return "VirtualNetwork " + p.Network.Namespace + "/" + p.Network.Name
 	}
 	return "network " + p.Network.String()
 }

@@ -117,4 +117,40 @@ var (
 		Cause:  "There are too many routers. Later ones do not count.",
 		Remedy: "Delete routers, or select fewer.",
 	})
+
+	reasonInvalid = reasons.New(reasons.Row{
+		Name: "Invalid", Objects: "Subnet, VirtualNetwork", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "An address, a range or a reference is wrong. No Pod gets an address by it.",
+		Remedy: "Correct it. The range of a Subnet stays the same: create another one.",
+	})
+
+	reasonNoSubnet = reasons.New(reasons.Row{
+		Name: "NoSubnet", Objects: "VirtualNetwork", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "The VirtualNetwork has no Subnet. No Pod is in it.",
+		Remedy: "Create a Subnet, and name it in v4SubnetReference or v6SubnetReference.",
+	})
+
+	reasonOverlap = reasons.New(reasons.Row{
+		Name: "Overlap", Objects: "Subnet", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "The range meets another range of the cluster. No Pod gets an address of it.",
+		Remedy: "Create another Subnet with a range of its own.",
+	})
+
+	reasonSubnetNotFound = reasons.New(reasons.Row{
+		Name: "SubnetNotFound", Objects: "VirtualNetwork", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "The Subnet is not there. No Pod gets an address.",
+		Remedy: "Create it.",
+	})
+
+	reasonSubnetNotServed = reasons.New(reasons.Row{
+		Name: "SubnetNotServed", Objects: "VirtualNetwork", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "The Subnet gives no addresses to this VirtualNetwork.",
+		Remedy: "Look at the observation of the Subnet, or use another one.",
+	})
+
+	reasonTooManyNetworks = reasons.New(reasons.Row{
+		Name: "TooManyNetworks", Objects: "VirtualNetwork", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "Its Namespace has too many VirtualNetworks. No Pod is in this one.",
+		Remedy: "Delete a VirtualNetwork of the Namespace.",
+	})
 )

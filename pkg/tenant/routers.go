@@ -40,51 +40,6 @@ func NamespaceLabels(n *corev1.Namespace) labels.Set {
 	return out
 }
 
-// VirtualNetworkFacts is the part of a VirtualNetwork that routers depend on.
-type VirtualNetworkFacts struct {
-	UID    types.UID
-	Labels labels.Set
-	// Problems are about its own fields.
-	Problems []problem.Problem
-}
-
-// VirtualNetworkFactsOf returns the facts about a VirtualNetwork.
-func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
-	f := VirtualNetworkFacts{UID: n.UID}
-	ps, object := problem.List{}, problem.About("VirtualNetwork", n.Namespace, n.Name)
-	if n.Name != contrailv4.DefaultPodNetwork {
-		ps.Add(object, "metadata.name", reasonNotServed, "a VirtualNetwork other than "+contrailv4.DefaultPodNetwork+
-			" is not served yet, so no Pod is in it: use the network of an isolated Namespace")
-		f.Problems = ps
-		return f
-	}
-	f.Labels = n.Labels
-	s := n.Spec
-	for _, field := range []struct {
-		name string
-		set  bool
-	}{
-		{"v4SubnetReference", s.V4SubnetReference != nil}, {"v6SubnetReference", s.V6SubnetReference != nil},
-		{"fabricForwarding", s.FabricForwarding}, {"isProviderNetwork", s.IsProviderNetwork},
-		{"providerNetworkReference", s.ProviderNetworkReference != nil},
-		{"routeTableReferences", len(s.RouteTableReferences) > 0}, {"routeTargetList", len(s.RouteTargetList) > 0},
-		{"importRouteTargetList", len(s.ImportRouteTargetList) > 0},
-		{"exportRouteTargetList", len(s.ExportRouteTargetList) > 0},
-		{"virtualNetworkNetworkId", s.VirtualNetworkNetworkID != 0},
-		{"virtualNetworkProperties", s.VirtualNetworkProperties != nil}, {"vlanID", s.VLANID != 0},
-	} {
-		if field.set {
-			ps.Add(object, "spec."+field.name, reasonNotServed, notServed)
-		}
-	}
-	if s.FabricSNAT {
-		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: annotate the Namespace with "+
-			AnnotationForwardingMode+"="+modeFabricSNAT)
-	}
-	f.Problems = ps
-	return f
-}
-
 const notServed = "it is stored and has no effect: remove it"
 
 // RouterFacts is the part of a VirtualNetworkRouter that networks depend on.
@@ -183,44 +138,66 @@ type Objects struct {
 	Networks   derive.Readable[derive.Object, VirtualNetworkFacts]
 	Routers    derive.Readable[derive.Object, RouterFacts]
 	Imports    derive.Readable[derive.Object, ClusterSetFacts] // TenantNetworkImports
+	Leases     derive.Readable[derive.Object, LeaseFacts]      // SubnetLeases; nil for no addresses
+	// Subnets and Reserved are read where Subnets are judged; both are nil elsewhere.
+	Subnets  derive.Readable[derive.Object, SubnetFacts]
+	Reserved []derive.Readable[derive.Object, []Reserved]
 }
 
-// NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces, TenantNetworkImports and
-// VirtualNetworkRouters.
+// NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces, TenantNetworkImports,
+// VirtualNetworks with Subnets, and VirtualNetworkRouters.
 func NewCluster(e *derive.Engine, o Objects) *Tables {
+	v, virtual := newVirtual(e, o)
 	t := NewTables(e, o.Namespaces, Doors{
-		Networks: []derive.Readable[Name, Network]{Isolated(e, o.Namespaces), newClusterSet(e, o)},
-		Routers:  []derive.Readable[Name, Router]{Routers(e, o)},
+		Networks: []derive.Readable[Name, Network]{Isolated(e, o.Namespaces), newClusterSet(e, o), virtual},
+		Routers:  []derive.Readable[Name, Router]{newRouters(e, o, v)},
 	})
-	t.VirtualNetworkProblems = derive.NewTable(e, "virtual-network-problems", o.virtualNetwork, derive.KeysOf(o.Networks))
+	v.addNetworks(e, t)
+	t.subnets(e, o)
+	t.VirtualNetworkProblems = derive.NewTable(e, "virtual-network-problems",
+		func(k derive.Object, r *derive.Reader) (NetworkProblems, []problem.Problem) {
+			if k.Name != contrailv4.DefaultPodNetwork {
+				ps, fails := v.problems(k, r, t.Subnets)
+				return NetworkProblems{ps, fails}, ps
+			}
+			ps := o.defaultNetwork(k, r)
+			return NetworkProblems{List: ps}, ps
+		}, derive.KeysOf(o.Networks))
 	return t
 }
 
-// virtualNetwork returns the problems of a VirtualNetwork.
-func (o Objects) virtualNetwork(k derive.Object, r *derive.Reader) ([]problem.Problem, []problem.Problem) {
+// NetworkProblems are the problems of a VirtualNetwork.
+type NetworkProblems struct {
+	List []problem.Problem
+	// Fails is set if it is not default-podnetwork, and no Pod gets an address in it.
+	Fails bool
+}
+
+// defaultNetwork returns the problems of a VirtualNetwork default-podnetwork.
+func (o Objects) defaultNetwork(k derive.Object, r *derive.Reader) []problem.Problem {
 	f, _ := derive.Get(r, o.Networks, k)
 	ps := problem.List(slices.Clone(f.Problems))
-	if n, _ := derive.Get(r, o.Namespaces, derive.Object{Name: k.Namespace}); k.Name == contrailv4.DefaultPodNetwork &&
-		!n.Isolated {
+	if n, _ := derive.Get(r, o.Namespaces, derive.Object{Name: k.Namespace}); !n.Isolated {
 		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.namespace", reasonNotIsolated,
 			"the Pods of Namespace "+k.Namespace+" are in the default network, which no router joins: label the Namespace "+
 				LabelIsolated+"=true")
 	}
-	return ps, ps
+	return ps
 }
 
 // routerTables select the networks and imports of VirtualNetworkRouters.
 type routerTables struct {
 	Objects
+	virtual  *virtualTables
 	oldest   *derive.Table[derive.Name, []derive.Object] // routers of a Namespace that count
 	counting *derive.Table[derive.Object, RouterFacts]
 	byLabel  *derive.Index[derive.Name, derive.Object, RouterFacts] // by "key=value"
 	byOwn    *derive.Index[derive.Name, derive.Object, RouterFacts] // by Namespace
 }
 
-// Routers returns the table of the VirtualNetworkRouters of this cluster.
-func Routers(e *derive.Engine, o Objects) *derive.Table[Name, Router] {
-	t := &routerTables{Objects: o}
+// newRouters returns the table of the VirtualNetworkRouters of this cluster.
+func newRouters(e *derive.Engine, o Objects, v *virtualTables) *derive.Table[Name, Router] {
+	t := &routerTables{Objects: o, virtual: v}
 	byNamespace := func(k derive.Object, _ RouterFacts) []derive.Name { return []derive.Name{derive.Name(k.Namespace)} }
 	all := derive.NewIndex(o.Routers, "namespace", byNamespace)
 	t.oldest = derive.NewTable(e, "oldest-routers",
@@ -286,40 +263,55 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 		return out, nil
 	}
 	out.Kind = f.Kind
-	set := t.networkLabels(key.Namespace, r)
-	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
-	switch {
-	case !f.Networks.Matches(set):
-		ps.Add(out.Object, "spec.virtualNetworkSelector", reasonSelectsNothing, "it selects no network that is served: give "+
-			"VirtualNetwork "+contrailv4.DefaultPodNetwork+" of its Namespace labels that it selects, or the Namespace if "+
-			"there is no such object")
-	case !namespace.Isolated:
-		ps.Add(out.Object, "metadata.namespace", reasonNotIsolated,
-			"the Pods of Namespace "+key.Namespace+" are in the default "+
-				"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
-	default:
-		out.Networks = []Name{{Door: doorIsolated, Name: key.Namespace}}
-		if network, spans := t.spans(derive.Object{Name: key.Namespace}, r); spans {
-			out.Networks = nil
-			ps.Add(out.Object, "metadata.namespace", reasonInTenantNetwork, "the Pods of Namespace "+key.Namespace+" are in "+
-				"TenantNetwork "+network+", which no router joins: use a NetworkConnection in the leader, or remove the "+
-				"annotation "+AnnotationNetwork)
+	oldest, _ := derive.Get(r, t.virtual.oldest, derive.Name(key.Namespace))
+	for _, k := range oldest {
+		if n, _ := derive.Get(r, t.Networks, k); f.Networks.Matches(n.Labels) {
+			out.Networks = append(out.Networks, VirtualName(k))
 		}
 	}
+	t.selectDefault(key, f, &out, r, &ps)
 	out.Imports = t.imports(key, f.Imports, r, out.Object, &ps)
 	out.Problems = ps
 	return out, nil
 }
 
-// networkLabels returns the labels of a Namespace's network. Without a VirtualNetwork object they are the Namespace's:
-// CN2 makes the object, and its users label Namespaces alone.
-func (t *routerTables) networkLabels(namespace string, r *derive.Reader) labels.Set {
+// selectDefault adds the network of the first interfaces of the Namespace's Pods, if a router selects it.
+func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Router, r *derive.Reader,
+	ps *problem.List,
+) {
+	set, labelled := t.networkLabels(key.Namespace, r)
+	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
+	switch {
+	case !f.Networks.Matches(set) && len(out.Networks) > 0:
+	case !f.Networks.Matches(set):
+		ps.Add(out.Object, "spec.virtualNetworkSelector", reasonSelectsNothing, "it selects no network that is served: give "+
+			"VirtualNetwork "+contrailv4.DefaultPodNetwork+" of its Namespace labels that it selects, or the Namespace if "+
+			"there is no such object, or a VirtualNetwork with a Subnet")
+	case !namespace.Isolated && !labelled && len(out.Networks) > 0: // labels of the Namespace, and no object
+	case !namespace.Isolated:
+		ps.Add(out.Object, "metadata.namespace", reasonNotIsolated, "the Pods of Namespace "+key.Namespace+" are in the default "+
+			"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
+	default:
+		network, spans := t.spans(derive.Object{Name: key.Namespace}, r)
+		if !spans {
+			out.Networks = append(out.Networks, Name{Door: doorIsolated, Name: key.Namespace})
+		} else {
+			ps.Add(out.Object, "metadata.namespace", reasonInTenantNetwork, "the Pods of Namespace "+key.Namespace+" are in "+
+				"TenantNetwork "+network+", which no router joins: use a NetworkConnection in the leader, or remove the "+
+				"annotation "+AnnotationNetwork)
+		}
+	}
+}
+
+// networkLabels returns the labels of a Namespace's network, and whether they are labels of a VirtualNetwork. Without
+// such an object they are the Namespace's: CN2 makes the object, and its users label Namespaces alone.
+func (t *routerTables) networkLabels(namespace string, r *derive.Reader) (set labels.Set, object bool) {
 	n, ok := derive.Get(r, t.Networks, derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork})
 	if ok {
-		return n.Labels
+		return n.Labels, true
 	}
-	set, _ := derive.Get(r, t.Labels, derive.Object{Name: namespace})
-	return set
+	set, _ = derive.Get(r, t.Labels, derive.Object{Name: namespace})
+	return set, false
 }
 
 // imports returns the routers that a router imports, sorted.

@@ -402,8 +402,8 @@ func TestRouterProblems(t *testing.T) {
 		{name: "another VirtualNetwork", change: func(c cluster) {
 			c.networks[derive.Object{Namespace: "b", Name: "blue"}] = networkOf("b", "blue", web)
 			delete(c.networks, derive.Object{Namespace: "b", Name: contrailv4.DefaultPodNetwork})
-		}, want: []string{"VirtualNetwork b/blue: metadata.name: a VirtualNetwork other than default-podnetwork is not " +
-			"served yet", "b/b: spec.virtualNetworkSelector: it selects no network"}},
+		}, want: []string{"VirtualNetwork b/blue: spec.v4SubnetReference: it has no Subnet, so no Pod is in it: create a " +
+			"Subnet, and name it here or in v6SubnetReference", "b/b: spec.virtualNetworkSelector: it selects no network"}},
 		{name: "a Namespace that is not isolated", change: func(c cluster) {
 			c.namespaces["b"] = namespaceOf("b", false, nil)
 		}, want: []string{"VirtualNetworkRouter b/b: metadata.namespace: the Pods of Namespace b are in the default " +

@@ -146,7 +146,11 @@ type Tables struct {
 	// RouterProblems are the problems of routers.
 	RouterProblems *derive.Table[Name, []problem.Problem]
 	// VirtualNetworkProblems are the problems of VirtualNetworks. Only NewCluster makes the table.
-	VirtualNetworkProblems *derive.Table[derive.Object, []problem.Problem]
+	VirtualNetworkProblems *derive.Table[derive.Object, NetworkProblems]
+	// VirtualNetworks are the networks of further interfaces; nil without Objects.Leases.
+	VirtualNetworks *derive.Table[derive.Object, VirtualNetwork]
+	// Subnets are the Subnets as they are served; nil without Objects.Subnets.
+	Subnets *derive.Table[derive.Object, Subnet]
 
 	namespaces derive.Readable[derive.Object, NamespaceFacts]
 
@@ -269,7 +273,6 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 	}
 	f, _ := derive.Get(r, t.namespaces, namespace)
 	out.Network, out.Outside = name, f.Mode == modeFabricSNAT
-	out.ID, _ = derive.Get(r, t.IDs, name)
 	out.Clusters = slices.Clone(n.Clusters)
 	for _, j := range n.Joins {
 		out.Joined = append(out.Joined, j.ID)
@@ -277,7 +280,14 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 	}
 	slices.Sort(out.Clusters)
 	out.Clusters = slices.Compact(out.Clusters)
-	joined, _ := derive.Get(r, t.Joined, name)
+	t.join(&out, r)
+	return out, nil
+}
+
+// join adds the number of a network to a place, and the numbers of networks that it is joined with by routers.
+func (t *Tables) join(out *Place, r *derive.Reader) {
+	out.ID, _ = derive.Get(r, t.IDs, out.Network)
+	joined, _ := derive.Get(r, t.Joined, out.Network)
 	for _, other := range joined {
 		if id, ok := derive.Get(r, t.IDs, other); ok {
 			out.Joined = append(out.Joined, id)
@@ -285,7 +295,6 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 	}
 	slices.Sort(out.Joined)
 	out.Joined = slices.Compact(out.Joined)
-	return out, nil
 }
 
 // meets reports whether the networks of two routers that import each other are joined.

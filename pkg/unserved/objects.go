@@ -92,7 +92,8 @@ func adminPolicies(d *metav1.PartialObjectMetadata) []Finding {
 // virtualNetworks leaves out the kinds of CN2 that are served.
 func virtualNetworks(d *metav1.PartialObjectMetadata) []Finding {
 	resource, ok := strings.CutSuffix(d.Name, "."+contrailv4.GroupVersion.Group)
-	return when(ok && resource != "virtualnetworks" && resource != "virtualnetworkrouters", "",
+	served := []string{"subnets", "virtualnetworkrouters", "virtualnetworks"}
+	return when(ok && !slices.Contains(served, resource), "",
 		"objects of this kind have no effect: isolate Namespaces, and join them by VirtualNetworkRouters; remove the "+
 			"definition when no other program reads it")
 }

@@ -88,7 +88,7 @@ var rows = []Row{
 		find: finders{definition: adminPolicies},
 	},
 	{
-		Asked: "kinds of CN2 (`core.contrail.juniper.net`) but VirtualNetwork and VirtualNetworkRouter " +
+		Asked: "kinds of CN2 (`core.contrail.juniper.net`) but VirtualNetwork, Subnet and VirtualNetworkRouter " +
 			"([tenants](tenants.md))",
 		Reason: reasonVirtualNetworkNotSupported, Happens: "the definition is not installed; objects have no effect",
 		find: finders{definition: virtualNetworks},

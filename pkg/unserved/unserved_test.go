@@ -84,7 +84,8 @@ func TestObjects(t *testing.T) {
 	for name, want := range map[string][]string{
 		"egresses.crd.antrea.io":                          {"KindNotSupported"},
 		"adminnetworkpolicies.policy.networking.k8s.io":   {"PolicyKindNotSupported"},
-		"subnets.core.contrail.juniper.net":               {"VirtualNetworkNotSupported"},
+		"globalsystemconfigs.core.contrail.juniper.net":   {"VirtualNetworkNotSupported"},
+		"subnets.core.contrail.juniper.net":               nil,
 		"virtualnetworks.core.contrail.juniper.net":       nil,
 		"tiers.crd.antrea.io":                             nil,
 		"clusternetworkpolicies.policy.networking.k8s.io": nil,

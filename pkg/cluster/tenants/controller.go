@@ -3,6 +3,7 @@ package tenants
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
@@ -28,7 +30,7 @@ const (
 // Scheme returns a scheme with every kind that the controller writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, contrailv4.AddToScheme(s)
+	return s, errors.Join(contrailv4.AddToScheme(s), tombolov1alpha1.AddToScheme(s))
 }
 
 // SetupWithManager adds the controller to a manager with an election of the leader. namespace is the Namespace of the
@@ -77,6 +79,16 @@ func newController(to client.Client, log *slog.Logger, namespace string) *contro
 			c.offerRouter(change.Key, change.New)
 		}
 	})
+	c.tables.subnets.steps.Watch(func(changes []derive.Change[derive.Object, subnetStep]) {
+		for _, change := range changes {
+			c.offerSubnet(change.Key, change.New)
+		}
+	})
+	c.tables.subnets.leaseSteps.Watch(func(changes []derive.Change[derive.Object, leaseStep]) {
+		for _, change := range changes {
+			c.offerLease(change.Key, change.New)
+		}
+	})
 	return c
 }
 
@@ -97,6 +109,12 @@ func (c *controller) again() {
 	}
 	for _, row := range c.tables.routerSteps.All() {
 		c.offerRouter(row.Key, row.Value)
+	}
+	for _, row := range c.tables.subnets.steps.All() {
+		c.offerSubnet(row.Key, row.Value)
+	}
+	for _, row := range c.tables.subnets.leaseSteps.All() {
+		c.offerLease(row.Key, row.Value)
 	}
 }
 

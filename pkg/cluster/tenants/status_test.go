@@ -43,14 +43,16 @@ func manifest(t testing.TB) []byte {
 	return bytes.Join(own, []byte("\n---\n"))
 }
 
-// guide returns the objects in the guide's manifests.
-func guide(t testing.TB) (out []*unstructured.Unstructured) {
+// guide returns the objects in the guide's first manifest, whose lines may be indented.
+func guide(t testing.TB, page string) (out []*unstructured.Unstructured) {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/tenants.md")
+	text, err := os.ReadFile("../../../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ = bytes.Cut(text, []byte("```yaml\n"))
+	before, text, _ := bytes.Cut(text, []byte("```yaml\n"))
+	indent := before[bytes.LastIndexByte(before, '\n')+1:]
+	text = bytes.ReplaceAll(append([]byte("\n"), text...), append([]byte("\n"), indent...), []byte("\n"))
 	text, _, _ = bytes.Cut(text, []byte("```\n"))
 	for document := range bytes.SplitSeq(text, []byte("---\n")) {
 		o := &unstructured.Unstructured{}
@@ -145,7 +147,7 @@ func TestStatus(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 	node.Spec.PodCIDRs = []string{"10.11.0.0/24", "fd11::/64"}
 	create(node)
-	for i, o := range guide(t) {
+	for i, o := range guide(t, "tenants.md") {
 		o.SetAPIVersion(contrailv4.GroupVersion.Group + "/" + []string{"v1alpha1", "v3", "v4"}[i%3])
 		create(o)
 	}
@@ -181,7 +183,7 @@ func TestStatus(t *testing.T) {
 		"default-podnetwork")
 	other := &contrailv4.VirtualNetwork{ObjectMeta: at("a", "blue")}
 	create(other)
-	expect(other, `false "" Warning: metadata.name: a VirtualNetwork other than default-podnetwork is not served yet`)
+	expect(other, `false "" Failure: spec.v4SubnetReference: it has no Subnet, so no Pod is in it: create a Subnet`)
 	update(spaces["b"], func() { delete(spaces["b"].Labels, tenant.LabelIsolated) })
 	expect(toA, "Warning: spec.routeTarget: it is stored and has no effect: remove it; metadata.namespace: the Pods of "+
 		"Namespace b are in the default network, which no router joins: label the Namespace")

@@ -1,9 +1,11 @@
-// Package tenants writes the state of VirtualNetworks and VirtualNetworkRouters. It runs once in a cluster.
+// Package tenants writes the state of VirtualNetworks, VirtualNetworkRouters and Subnets, and gives blocks of Subnets
+// to Nodes. It runs once in a cluster.
 //
 // Agents act on the objects. The controller derives the same networks from them (pkg/tenant), and writes the parts that
-// agents do not act on into the objects' observations.
+// agents do not act on into the objects' observations. Nodes claim addresses in NodeNetworkReports, and get blocks in
+// SubnetLeases.
 //
-//	API server: objects of pkg/tenant, nodes, the agents' ConfigMap ─► networks ─► steps ─► API server
+//	API server: objects of pkg/tenant, nodes, reports, the agents' ConfigMap ─► networks ─► steps ─► API server
 package tenants
 
 import (
@@ -51,6 +53,8 @@ type tables struct {
 	networks *derive.Source[derive.Object, facts[contrailv4.VirtualNetworkStatus]]
 	routers  *derive.Source[derive.Object, facts[contrailv4.Status]]
 
+	subnets *subnetTables
+
 	cluster      *derive.Table[derive.Name, state]
 	networkSteps *derive.Table[derive.Object, networkStep]
 	routerSteps  *derive.Table[derive.Object, routerStep]
@@ -69,9 +73,10 @@ func newTables(namespace string) *tables {
 	t := &tables{engine: derive.New()}
 	k := watch.NewKinds(t.engine)
 	t.kinds = k
+	agents := []watch.Option{watch.In(namespace), watch.Named(unserved.AgentsConfig)}
 	t.agents = watch.NewSource(k, "agents-configuration", func(m *corev1.ConfigMap) bool {
 		return unserved.ServedBy(m).Tenants
-	}, watch.In(namespace), watch.Named(unserved.AgentsConfig))
+	}, agents...)
 	t.nodes = watch.NewSource(k, "nodes", versionsOf)
 	allowed := watch.IfAllowed()
 	t.networks = watch.NewSource(k, "virtualnetwork-status",
@@ -82,6 +87,7 @@ func newTables(namespace string) *tables {
 		func(v *contrailv4.VirtualNetworkRouter) facts[contrailv4.Status] {
 			return facts[contrailv4.Status]{v.UID, v.Status}
 		}, allowed)
+	s := newSubnetSources(k, agents)
 	t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
 		Namespaces: watch.NewSource(k, "namespaces", tenant.NamespaceFactsOf),
 		Labels:     watch.NewSource(k, "namespace-labels", tenant.NamespaceLabels),
@@ -89,6 +95,7 @@ func newTables(namespace string) *tables {
 		Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf),
 		Imports: watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, watch.Optional(),
 			watch.IfAllowed()),
+		Subnets: s.facts, Leases: s.leases, Reserved: s.reserved,
 	})
 	one := derive.NewSource[derive.Name, bool](t.engine, "one")
 	one.Set(self, true)
@@ -96,6 +103,7 @@ func newTables(namespace string) *tables {
 	t.cluster = derive.NewTable(t.engine, "cluster", t.state, derive.KeysOf(one))
 	t.networkSteps = derive.NewTable(t.engine, "network-steps", t.networkStep, derive.KeysOf(t.networks))
 	t.routerSteps = derive.NewTable(t.engine, "router-steps", t.routerStep, derive.KeysOf(t.routers))
+	t.subnets = newSubnetTables(t.engine, s, t.tenants, t.cluster)
 	return t
 }
 
@@ -133,9 +141,14 @@ func (t *tables) state(_ derive.Name, r *derive.Reader) (s state, _ []problem.Pr
 func (t *tables) networkStep(k derive.Object, r *derive.Reader) (networkStep, []problem.Problem) {
 	f, _ := derive.Get(r, t.networks, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
-	ps, _ := derive.Get(r, t.tenants.VirtualNetworkProblems, k)
+	own, _ := derive.Get(r, t.tenants.VirtualNetworkProblems, k)
+	if k.Name != contrailv4.DefaultPodNetwork {
+		want := t.virtualNetwork(k, own, cluster.On, r)
+		return networkStep{f.UID, want, want != f.Have}, nil
+	}
+	ps := own.List
 	place, _ := derive.Get(r, t.tenants.Places, derive.Object{Name: k.Namespace})
-	served := k.Name == contrailv4.DefaultPodNetwork && place.Isolated()
+	served := place.Isolated()
 	if served && place.Closed() {
 		ps = append(slices.Clone(ps), problem.Problem{Field: "metadata.namespace", Message: "its Pods have no traffic: an " +
 			"older Namespace has the number of Namespace " + k.Namespace + ": create the Namespace again"})
@@ -145,6 +158,39 @@ func (t *tables) networkStep(k derive.Object, r *derive.Reader) (networkStep, []
 		want.VirtualNetworkNetworkID, want.IPFamilies = int64(place.ID), cluster.Families
 	}
 	return networkStep{f.UID, want, want != f.Have}, nil
+}
+
+// virtualNetwork returns the status of a VirtualNetwork with Subnets.
+func (t *tables) virtualNetwork(k derive.Object, own tenant.NetworkProblems, on bool, r *derive.Reader) (
+	out contrailv4.VirtualNetworkStatus,
+) {
+	ps := problem.List(slices.Clone(own.List))
+	id, numbered := derive.Get(r, t.tenants.IDs, tenant.VirtualName(k))
+	if !own.Fails && !numbered {
+		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.uid", reasonNumberTaken, "its Pods have no "+
+			"traffic by it: an older network has its number: create it again")
+	}
+	out.Status = observe(on, ps)
+	if on && (own.Fails || !numbered) {
+		out.State = contrailv4.StateFailure
+	}
+	n, _ := derive.Get(r, t.tenants.VirtualNetworks, k)
+	if !on || !numbered {
+		return out
+	}
+	out.VirtualNetworkNetworkID = int64(id)
+	var families []string
+	for _, l := range slices.Backward(n.Leases) { // IPv6 first
+		name := "v4"
+		if l.Range.CIDR.Addr().Is6() {
+			name = "v6"
+		}
+		if !l.Ending && !slices.Contains(families, name) {
+			families = append(families, name)
+		}
+	}
+	out.IPFamilies = strings.Join(families, ",")
+	return out
 }
 
 func (t *tables) routerStep(k derive.Object, r *derive.Reader) (routerStep, []problem.Problem) {

@@ -19,6 +19,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&VirtualNetwork{}, &VirtualNetworkList{},
 		&VirtualNetworkRouter{}, &VirtualNetworkRouterList{},
+		&Subnet{}, &SubnetList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -11,11 +11,13 @@ const (
 	StateSuccess = "Success"
 	// StateWarning means that parts of it are not. The observation names them.
 	StateWarning = "Warning"
+	// StateFailure means that no Pod gets addresses by the object. The observation has the reason.
+	StateFailure = "Failure"
 )
 
 // Status is the state of an object.
 type Status struct {
-	// State is Success, or Warning if parts of the object are not acted on.
+	// State is Success, Warning if parts of the object are not acted on, or Failure if no Pod gets addresses by it.
 	// +optional
 	State string `json:"state,omitempty"`
 	// Observation names the parts of the object that are not acted on, and remedies.
@@ -60,13 +62,15 @@ type VirtualNetworkProperties struct {
 	RPF string `json:"rpf,omitempty"`
 }
 
-// VirtualNetworkSpec is the request of a VirtualNetwork. Its fields have no effect in this version.
+// VirtualNetworkSpec is the request of a VirtualNetwork. Of default-podnetwork no field has an effect.
 type VirtualNetworkSpec struct {
-	// V4SubnetReference has no effect.
+	// V4SubnetReference names the Subnet of the Namespace that Pods have addresses of IPv4 from.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays: create another VirtualNetwork"
 	V4SubnetReference *ResourceReference `json:"v4SubnetReference,omitempty"`
-	// V6SubnetReference has no effect.
+	// V6SubnetReference names the Subnet of the Namespace that Pods have addresses of IPv6 from.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays: create another VirtualNetwork"
 	V6SubnetReference *ResourceReference `json:"v6SubnetReference,omitempty"`
 	// FabricSNAT has no effect. The annotation core.juniper.net/forwarding-mode=fabric-snat of the Namespace lets its Pods
 	// reach the network outside.
@@ -75,7 +79,8 @@ type VirtualNetworkSpec struct {
 	// FabricForwarding has no effect.
 	// +optional
 	FabricForwarding bool `json:"fabricForwarding,omitempty"`
-	// PodNetwork marks the network of the Pods. It has no effect.
+	// PodNetwork marks the network of the Pods' first interfaces. Of another VirtualNetwork than default-podnetwork it is
+	// refused: no Pod is in it.
 	// +optional
 	PodNetwork bool `json:"podNetwork,omitempty"`
 	// IsProviderNetwork has no effect.
@@ -132,7 +137,8 @@ type VirtualNetworkStatus struct {
 }
 
 // VirtualNetwork is a network of Pods. VirtualNetwork default-podnetwork stands for the network of its Namespace, if
-// the Namespace is isolated. VirtualNetworkRouters select it by its labels.
+// the Namespace is isolated. Others are networks of further interfaces of Pods, with addresses of Subnets.
+// VirtualNetworkRouters select them by their labels.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -145,7 +151,7 @@ type VirtualNetwork struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is the request. Its fields have no effect in this version.
+	// Spec is the request.
 	// +optional
 	Spec VirtualNetworkSpec `json:"spec,omitempty"`
 	// +optional

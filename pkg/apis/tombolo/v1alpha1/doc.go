@@ -17,7 +17,8 @@ var GroupVersion = schema.GroupVersion{Group: "tombolo.io", Version: "v1alpha1"}
 // AddToScheme registers the kinds of this package.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &NodePolicyReport{}, &NodePolicyReportList{}, &TenantNetwork{}, &TenantNetworkList{},
-		&NetworkConnection{}, &NetworkConnectionList{}, &TenantNetworkImport{}, &TenantNetworkImportList{})
+		&NetworkConnection{}, &NetworkConnectionList{}, &TenantNetworkImport{}, &TenantNetworkImportList{},
+		&NodeNetworkReport{}, &NodeNetworkReportList{}, &SubnetLease{}, &SubnetLeaseList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

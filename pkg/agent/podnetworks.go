@@ -1,0 +1,439 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// networkObjects are the sources about further interfaces of Pods. They are nil without feature gate TenantNetworks.
+type networkObjects struct {
+	requests *derive.Source[derive.Object, podRequest]         // of Pods of this Node
+	reports  *derive.Source[derive.Object, tenant.ReportFacts] // NodeNetworkReports
+}
+
+// podRequest is the request of a Pod of this Node for further interfaces.
+type podRequest struct {
+	UID  types.UID // that the kubelet gives the runtime
+	Text string    // of the annotation
+}
+
+// requestOf returns the request of a Pod. Each Pod of this Node with a network of its own has a row.
+func requestOf(node string) func(*corev1.Pod) podRequest {
+	return func(p *corev1.Pod) podRequest {
+		if p.Spec.NodeName != node || p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded ||
+			p.Status.Phase == corev1.PodFailed {
+			return podRequest{}
+		}
+		uid := p.UID
+		if mirrored := p.Annotations[corev1.MirrorPodAnnotationKey]; mirrored != "" {
+			uid = types.UID(mirrored)
+		}
+		return podRequest{UID: uid, Text: p.Annotations[tenant.AnnotationNetworks]}
+	}
+}
+
+// podNetworks claims addresses of VirtualNetworks for this Node, and gives them to Pods. A claim stays while a Pod
+// requests the network, or an address is held. Addresses are allocated only in blocks that answer the present claim.
+type podNetworks struct {
+	tables   *tables
+	store    *ipam.Store
+	progress *progress
+	api      nodeNetworkAPI
+	uid      func() types.UID
+	log      *slog.Logger
+	wake     chan struct{}
+
+	mu      sync.Mutex
+	claims  map[derive.Object]string               // by VirtualNetwork; nil before the report was read
+	written *tombolov1alpha1.NodeNetworkReportSpec // nil if it is not known
+}
+
+// nodeNetworkAPI reads and writes the report of this Node.
+type nodeNetworkAPI interface {
+	get(ctx context.Context) (*tombolov1alpha1.NodeNetworkReport, error)
+	create(ctx context.Context, r *tombolov1alpha1.NodeNetworkReport) error
+	patch(ctx context.Context, merge []byte) error
+}
+
+const (
+	// extrasWait is how long an ADD waits for a Pod's networks.
+	extrasWait = 10 * time.Second
+	// networksAgain is the time between two comparisons of the report, and failedAgain after a failure.
+	networksAgain, failedAgain = 5 * time.Minute, 2 * time.Second
+)
+
+// changed has the report compared.
+func (p *podNetworks) changed() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps the report until ctx ends.
+func (p *podNetworks) run(ctx context.Context) {
+	if p.progress.await(ctx, func() (bool, error) { return p.progress.ready(), nil }) != nil {
+		return
+	}
+	for {
+		wait := networksAgain
+		if err := p.report(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("report the VirtualNetworks of Pods; trying again", "error", err)
+			wait = failedAgain
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// report writes the report if it should be another one.
+func (p *podNetworks) report(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, publishLimit)
+	defer cancel()
+	if err := p.adopt(ctx); err != nil {
+		return err
+	}
+	want := p.desired()
+	p.mu.Lock()
+	written := p.written
+	p.mu.Unlock()
+	if reflect.DeepEqual(written, &want) || written == nil && len(want.Networks) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(map[string]any{"spec": map[string]any{"networks": want.Networks}})
+	if err != nil {
+		return err
+	}
+	err = errNoReport
+	if written != nil {
+		err = p.api.patch(ctx, text)
+	}
+	if errors.Is(err, errNoReport) || apierrors.IsNotFound(err) {
+		uid := p.uid()
+		if uid == "" {
+			return errors.New("this Node has no object")
+		}
+		err = p.api.create(ctx, &tombolov1alpha1.NodeNetworkReport{ObjectMeta: metav1.ObjectMeta{Name: p.tables.nodeName,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: p.tables.nodeName, UID: uid}}},
+			Spec: want})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.written = &want; err != nil {
+		p.written = nil
+		if apierrors.IsAlreadyExists(err) {
+			p.written = &tombolov1alpha1.NodeNetworkReportSpec{}
+		}
+	}
+	return err
+}
+
+var errNoReport = errors.New("there is no report")
+
+// adopt takes the claims over that an earlier process has written.
+func (p *podNetworks) adopt(ctx context.Context) error {
+	p.mu.Lock()
+	known := p.claims != nil
+	p.mu.Unlock()
+	if known {
+		return nil
+	}
+	have, err := p.api.get(ctx)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claims = map[derive.Object]string{}
+	if err != nil {
+		return nil
+	}
+	p.written = &have.Spec
+	for _, n := range have.Spec.Networks {
+		p.claims[derive.Object{Namespace: n.Namespace, Name: n.Name}] = n.Claim
+	}
+	return nil
+}
+
+// desired returns the content of the report, and ends claims that it lacks.
+func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
+	type use struct {
+		ends map[string]bool // "namespace/pod interface" that are in the network, or request it
+		more int             // further addresses of such ends, of earlier sandboxes
+		n    tombolov1alpha1.NodeNetwork
+	}
+	uses := map[derive.Object]*use{}
+	of := func(k derive.Object) *use {
+		if uses[k] == nil {
+			uses[k] = &use{ends: map[string]bool{}, n: tombolov1alpha1.NodeNetwork{Namespace: k.Namespace, Name: k.Name}}
+		}
+		return uses[k]
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := map[string]bool{}
+	for _, r := range p.store.Records() {
+		namespace, name, ok := strings.Cut(r.VirtualNetwork, "/")
+		if !ok {
+			continue
+		}
+		u, end := of(derive.Object{Namespace: namespace, Name: name}), r.Owner+" "+r.IfName
+		if held[end] {
+			u.more++
+		}
+		held[end], u.ends[end] = true, true
+		_, pod, _ := strings.Cut(r.Owner, "/")
+		for _, ip := range r.IPs {
+			u.n.Addresses = append(u.n.Addresses, tombolov1alpha1.PodNetworkAddress{Address: ip.Addr().String(), Pod: pod,
+				UID: types.UID(r.PodUID)})
+		}
+	}
+	for _, row := range p.tables.objects.networks.requests.All() {
+		list, err := tenant.PodNetworks(row.Key.Namespace, row.Value.Text)
+		if err != nil {
+			continue // ADD reports it
+		}
+		for _, x := range list {
+			k := derive.Object{Namespace: row.Key.Namespace, Name: x.Name}
+			if v, ok := p.tables.tenants.VirtualNetworks.Get(k); !ok || len(v.Leases) == 0 {
+				continue
+			}
+			u := of(k)
+			u.ends[row.Key.String()+" "+x.Interface] = true
+			for _, ip := range x.IPs {
+				u.n.Requested = append(u.n.Requested, ip.String())
+			}
+		}
+	}
+	for k := range p.claims {
+		if uses[k] == nil {
+			delete(p.claims, k)
+		}
+	}
+	for k, u := range uses {
+		if p.claims[k] == "" {
+			p.claims[k] = strconv.FormatInt(time.Now().UnixNano(), 36)
+		}
+		u.n.Claim, u.n.Pods = p.claims[k], int32(len(u.ends)+u.more)
+		slices.Sort(u.n.Requested)
+		u.n.Requested = slices.Compact(u.n.Requested)
+		slices.SortFunc(u.n.Addresses, func(a, b tombolov1alpha1.PodNetworkAddress) int {
+			return cmp.Compare(a.Address, b.Address)
+		})
+		out.Networks = append(out.Networks, u.n)
+	}
+	slices.SortFunc(out.Networks, func(a, b tombolov1alpha1.NodeNetwork) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// Extras returns the further interfaces that a Pod requests, once this Node has addresses for them.
+func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid types.UID) (out []cni.Extra, err error) {
+	ctx, cancel := context.WithTimeout(ctx, extrasWait)
+	defer cancel()
+	why := errors.New("the agent has not read the Pod yet: it needs the API server")
+	final := p.progress.await(ctx, func() (bool, error) {
+		request, ok := p.tables.objects.networks.requests.Get(derive.Object{Namespace: namespace, Name: name})
+		if !ok || uid != "" && uid != request.UID {
+			return false, nil
+		}
+		list, err := tenant.PodNetworks(namespace, request.Text)
+		if err != nil {
+			return false, fmt.Errorf("annotation %s: %w", tenant.AnnotationNetworks, err)
+		}
+		out = nil
+		for _, x := range list {
+			extra, err := p.extra(namespace, x)
+			if err != nil {
+				why = fmt.Errorf("annotation %s: VirtualNetwork %s/%s %w", tenant.AnnotationNetworks, namespace, x.Name, err)
+				return false, nil
+			}
+			out = append(out, extra)
+		}
+		return true, nil
+	})
+	if ctx.Err() != nil && errors.Is(final, ctx.Err()) {
+		return nil, why
+	}
+	return out, final
+}
+
+// extra returns an interface as it can be made now. Its error has the part that the VirtualNetwork lacks.
+func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, error) {
+	key := derive.Object{Namespace: namespace, Name: x.Name}
+	out := cni.Extra{IfName: x.Interface, VirtualNetwork: key.String(), MAC: x.MAC, Requested: x.IPs}
+	v, ok := p.tables.tenants.VirtualNetworks.Get(key)
+	switch {
+	case !ok:
+		return out, errors.New("is not there, or is no network of further interfaces: create it with a Subnet, look at its " +
+			"observation, or correct the annotation")
+	case v.Place.Closed():
+		return out, errors.New("has the number of an older network: create it again")
+	}
+	out.Joined = v.Joined
+	for _, l := range p.leases(v) {
+		if _, ok := p.blocks(key, l); !ok {
+			return out, fmt.Errorf("has no addresses on this Node yet: look at the observation of Subnet %s, and whether "+
+				"tombolo-controller runs", l.Subnet)
+		}
+		out.Ranges = append(out.Ranges, cni.ExtraRange{CIDR: l.Range.CIDR, Gateway: l.Range.Gateway})
+	}
+	families, _ := p.tables.this.familiesRow.Get(self)
+	wanted := 0
+	for i, serves := range []bool{families.Has4(), families.Has6()} {
+		if v.Subnets[i] != "" && serves {
+			wanted++
+		}
+	}
+	if len(out.Ranges) != wanted || wanted == 0 {
+		return out, errors.New("has no addresses of its Subnets, or of no version of IP that this Node serves: look at its " +
+			"observation, and at these of its Subnets")
+	}
+	for _, ip := range x.IPs {
+		if !slices.ContainsFunc(out.Ranges, func(r cni.ExtraRange) bool { return r.CIDR.Contains(ip) }) {
+			return out, fmt.Errorf("has no Subnet with %s: correct ips in the annotation", ip)
+		}
+	}
+	return out, nil
+}
+
+// leases returns the leases of a VirtualNetwork that give addresses to Pods of this Node.
+func (p *podNetworks) leases(v tenant.VirtualNetwork) (out []tenant.LeaseFacts) {
+	families, _ := p.tables.this.familiesRow.Get(self)
+	for _, l := range v.Leases {
+		if !l.Ending && families.Serve(l.Range.Gateway) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// blocks returns the blocks of a lease that this Node may use now.
+func (p *podNetworks) blocks(network derive.Object, l tenant.LeaseFacts) ([]netip.Prefix, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.usable(network, l)
+}
+
+// usable is blocks while p.mu is held.
+func (p *podNetworks) usable(network derive.Object, l tenant.LeaseFacts) ([]netip.Prefix, bool) {
+	for _, n := range l.Nodes {
+		if n.Node == p.tables.nodeName && n.Claim == p.claims[network] && n.Claim != "" {
+			return n.Blocks, len(n.Blocks) > 0
+		}
+	}
+	return nil, false
+}
+
+// Allocate has addresses allocated in the blocks that this Node has. If these are exhausted, it waits for more.
+func (p *podNetworks) Allocate(ctx context.Context, x cni.Extra, allocate func([]ipam.Range) error) error {
+	ctx, cancel := context.WithTimeout(ctx, extrasWait)
+	defer cancel()
+	namespace, name, _ := strings.Cut(x.VirtualNetwork, "/")
+	var last error
+	err := p.progress.await(ctx, func() (bool, error) {
+		v, _ := p.tables.tenants.VirtualNetworks.Get(derive.Object{Namespace: namespace, Name: name})
+		last = p.allocate(derive.Object{Namespace: namespace, Name: name}, v, x, allocate)
+		var exhausted *ipam.BlocksExhaustedError
+		if errors.Is(last, errNoBlocks) || errors.As(last, &exhausted) {
+			return false, nil
+		}
+		return true, last
+	})
+	if last != nil {
+		return last
+	}
+	return err
+}
+
+var errNoBlocks = errors.New("this Node has no addresses of its Subnets now: look at their observations, and whether " +
+	"tombolo-controller runs")
+
+// allocate has addresses allocated. The claim cannot end meanwhile.
+func (p *podNetworks) allocate(k derive.Object, v tenant.VirtualNetwork, x cni.Extra, allocate func([]ipam.Range) error,
+) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ranges []ipam.Range
+	for _, want := range x.Ranges {
+		for _, l := range p.leases(v) {
+			blocks, ok := p.usable(k, l)
+			if !ok || l.Range.CIDR != want.CIDR {
+				continue
+			}
+			r := ipam.Range{Prefix: want.CIDR, Reserved: []netip.Addr{want.Gateway}, Blocks: blocks}
+			for _, ip := range x.Requested {
+				if want.CIDR.Contains(ip) {
+					r.Want = ip
+				}
+			}
+			ranges = append(ranges, r)
+			break
+		}
+	}
+	if len(ranges) != len(x.Ranges) {
+		return errNoBlocks
+	}
+	return allocate(ranges)
+}
+
+// nodeNetworkClient is nodeNetworkAPI over HTTP.
+type nodeNetworkClient struct {
+	*reportClient
+	node string
+}
+
+const nodeNetworksResource = "nodenetworkreports"
+
+func (c nodeNetworkClient) get(ctx context.Context) (*tombolov1alpha1.NodeNetworkReport, error) {
+	out := &tombolov1alpha1.NodeNetworkReport{}
+	return out, c.reports.Get().Resource(nodeNetworksResource).Name(c.node).Do(ctx).Into(out)
+}
+
+func (c nodeNetworkClient) create(ctx context.Context, r *tombolov1alpha1.NodeNetworkReport) error {
+	return c.reports.Post().Resource(nodeNetworksResource).Body(r).Do(ctx).Error()
+}
+
+func (c nodeNetworkClient) patch(ctx context.Context, merge []byte) error {
+	return c.reports.Patch(types.MergePatchType).Resource(nodeNetworksResource).Name(c.node).Body(merge).Do(ctx).Error()
+}
+
+// newPodNetworks returns the claims of this Node; nil without the feature gate.
+func (a *Agent) newPodNetworks(client *reportClient) *podNetworks {
+	if a.tables.tenants == nil {
+		return nil
+	}
+	p := &podNetworks{tables: a.tables, store: a.ipam, progress: a.progress, log: a.log, uid: a.uid,
+		api: nodeNetworkClient{client, a.options.NodeName}, wake: make(chan struct{}, 1)}
+	a.ipam.Watch(p.changed)
+	a.tables.objects.networks.requests.Watch(func([]derive.Change[derive.Object, podRequest]) { p.changed() })
+	a.tables.tenants.VirtualNetworks.Watch(func([]derive.Change[derive.Object, tenant.VirtualNetwork]) { p.changed() })
+	return p
+}

@@ -1,0 +1,295 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// reportStore keeps the report of one Node as an API server does.
+type reportStore struct {
+	have *tombolov1alpha1.NodeNetworkReport
+}
+
+func (s *reportStore) get(context.Context) (*tombolov1alpha1.NodeNetworkReport, error) {
+	if s.have == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: nodeNetworksResource}, "node-1")
+	}
+	return s.have.DeepCopy(), nil
+}
+
+func (s *reportStore) create(_ context.Context, r *tombolov1alpha1.NodeNetworkReport) error {
+	s.have = r.DeepCopy()
+	return nil
+}
+
+func (s *reportStore) patch(_ context.Context, merge []byte) error {
+	var p struct {
+		Spec tombolov1alpha1.NodeNetworkReportSpec `json:"spec"`
+	}
+	err := json.Unmarshal(merge, &p)
+	s.have.Spec = p.Spec
+	return err
+}
+
+// networkRig is an agent's part in VirtualNetworks, with a controller that answers its claims at once.
+type networkRig struct {
+	t      *testing.T
+	view   View
+	lease  *tombolov1alpha1.SubnetLease
+	stored *reportStore
+	store  *ipam.Store
+	path   string
+	p      *podNetworks
+}
+
+func newNetworkRig(t *testing.T) *networkRig {
+	r := &networkRig{t: t, view: testView(), stored: &reportStore{}}
+	r.view.Config.FeatureGates["TenantNetworks"] = true
+	r.view.Namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "5e2d"}}}
+	n := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "blue", UID: "b1"}}
+	n.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: "v4"}
+	r.lease = &tombolov1alpha1.SubnetLease{ObjectMeta: metav1.ObjectMeta{Name: "uid"}}
+	r.lease.Spec = tombolov1alpha1.SubnetLeaseSpec{
+		Subnet: tombolov1alpha1.ObjectName{Namespace: "a", Name: "v4"}, CIDR: "10.50.0.0/24", Gateway: "10.50.0.1",
+		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: "a", Name: "blue"}}
+	r.view.Others = []client.Object{n, r.lease}
+	r.start(filepath.Join(t.TempDir(), "ipam.json"))
+	return r
+}
+
+// start starts an agent's part with the records of an earlier one.
+func (r *networkRig) start(path string) {
+	r.t.Helper()
+	store, err := ipam.Open(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.store, r.path = store, path
+	r.p = &podNetworks{tables: newTables(r.view.Config, r.view.NodeName), store: store, progress: newProgress(),
+		api: r.stored, uid: func() types.UID { return "node's" }, log: slog.New(slog.DiscardHandler),
+		wake: make(chan struct{}, 1)}
+	r.settle()
+}
+
+// settle reads the objects, and writes the report.
+func (r *networkRig) settle() {
+	r.t.Helper()
+	r.p.tables.set(r.view)
+	r.p.tables.engine.Pass()
+	r.p.progress.wake()
+	if err := r.p.report(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// grant answers the claims of the report as the controller does.
+func (r *networkRig) grant() {
+	r.t.Helper()
+	f := tenant.LeaseFactsOf(r.lease)
+	var claims []tenant.Claim
+	if r.stored.have != nil {
+		if n, ok := tenant.ReportFactsOf(r.stored.have)[f.Network]; ok {
+			claims = append(claims, n.ClaimOn("node-1", f.Range))
+		}
+	}
+	nodes, _ := tenant.Grant(f.Range, []netip.Prefix{f.Range.CIDR}, f.Nodes, claims)
+	r.lease.Spec.Nodes = nil
+	for _, n := range nodes {
+		blocks := tombolov1alpha1.NodeBlocks{Node: n.Node, Claim: n.Claim}
+		for _, b := range n.Blocks {
+			blocks.CIDRs = append(blocks.CIDRs, b.String())
+		}
+		r.lease.Spec.Nodes = append(r.lease.Spec.Nodes, blocks)
+	}
+	r.settle()
+}
+
+func (r *networkRig) pod(name, annotation string) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID("uid-" + name),
+		Annotations: map[string]string{tenant.AnnotationNetworks: annotation}}}
+	p.Spec.NodeName = "node-1"
+	r.view.Pods = append(r.view.Pods, p)
+	r.settle()
+}
+
+// extras returns the further interfaces of a Pod, or the reason why it gets no interface within a moment.
+func (r *networkRig) extras(name string) ([]cni.Extra, string) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Millisecond)
+	defer cancel()
+	list, err := r.p.Extras(ctx, "a", name, types.UID("uid-"+name))
+	if err != nil {
+		return nil, err.Error()
+	}
+	return list, ""
+}
+
+// add allocates the addresses of a Pod's first further interface.
+func (r *networkRig) add(name string) string {
+	r.t.Helper()
+	list, why := r.extras(name)
+	if why != "" || len(list) == 0 {
+		return why
+	}
+	x := list[0]
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Millisecond)
+	defer cancel()
+	var ips []netip.Prefix
+	err := r.p.Allocate(ctx, x, func(ranges []ipam.Range) (err error) {
+		ips, err = r.store.Allocate(ipam.Key{ContainerID: "c-" + name, IfName: x.IfName}, "a/"+name,
+			ipam.Interface{VirtualNetwork: x.VirtualNetwork, PodUID: "uid-" + name}, ranges)
+		return err
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(ips)
+}
+
+func (r *networkRig) report() string {
+	if r.stored.have == nil {
+		return "none"
+	}
+	var out []string
+	for _, n := range r.stored.have.Spec.Networks {
+		text := fmt.Sprint(n.Namespace, "/", n.Name, " ", n.Pods, " ", n.Requested)
+		for _, a := range n.Addresses {
+			text += fmt.Sprint(" ", a.Address, " ", a.Pod, " ", a.UID)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+func (r *networkRig) claim() string { return r.p.claims[derive.Object{Namespace: "a", Name: "blue"}] }
+
+// TestPodNetworks follows the claims of a Node and the addresses of its Pods.
+func TestPodNetworks(t *testing.T) {
+	r := newNetworkRig(t)
+	expect := func(have, want string) {
+		t.Helper()
+		if !strings.HasPrefix(have, want) || want == "" && have != "" {
+			t.Errorf("%s, want %s", have, want)
+		}
+	}
+	expect(r.report(), "none")
+	r.pod("plain", "")
+	if list, why := r.extras("plain"); len(list) > 0 || why != "" {
+		t.Errorf("a Pod without the annotation: %v %s", list, why)
+	}
+	const annotation = "annotation k8s.v1.cni.cncf.io/networks: "
+	_, why := r.extras("later")
+	expect(why, "the agent has not read the Pod yet")
+	r.pod("lost", "a/green")
+	_, why = r.extras("lost")
+	expect(why, annotation+"VirtualNetwork a/green is not there, or is no network of further interfaces: create it")
+	r.pod("foreign", "b/blue")
+	_, why = r.extras("foreign")
+	expect(why, annotation+"entry 1: VirtualNetwork b/blue is of another Namespace")
+	expect(r.report(), "none")
+
+	r.pod("web", "a/blue")
+	expect(r.report(), "a/blue 1 []")
+	_, why = r.extras("web")
+	expect(why, annotation+"VirtualNetwork a/blue has no addresses on this Node yet: look at the observation of Subnet "+
+		"a/v4")
+	r.grant()
+	expect(r.add("web"), "[10.50.0.2/24]")
+	r.settle()
+	expect(r.report(), "a/blue 1 [] 10.50.0.2 web uid-web")
+	if o := r.stored.have.OwnerReferences; len(o) != 1 || o[0].UID != "node's" {
+		t.Errorf("the report has the owners %v", o)
+	}
+	r.pod("pinned", `[{"name": "blue", "ips": ["10.50.0.77"]}]`)
+	r.grant()
+	expect(r.add("pinned"), "[10.50.0.77/24]")
+	r.pod("twice", `[{"name": "blue", "ips": ["10.50.0.77"]}]`)
+	expect(r.add("twice"), "address 10.50.0.77 is held by a/pinned since")
+	r.pod("wrong", `[{"name": "blue", "ips": ["10.51.0.77"]}]`)
+	_, why = r.extras("wrong")
+	expect(why, annotation+"VirtualNetwork a/blue has no Subnet with 10.51.0.77: correct ips in the annotation")
+
+	// Another process continues with the claim. Then all Pods and addresses go.
+	before := r.claim()
+	r.view.Pods = r.view.Pods[:0]
+	r.start(filepath.Join(t.TempDir(), "other.json"))
+	if r.claim() != "" || r.report() != "" {
+		t.Errorf("without Pods the claim is %q, and the report %s", r.claim(), r.report())
+	}
+	stale := r.lease.DeepCopy() // the blocks of the earlier claim, in a cache
+	r.pod("again", "a/blue")
+	if now := r.claim(); now == "" || now == before {
+		t.Errorf("the claim is %q, and was %q", now, before)
+	}
+	if len(stale.Spec.Nodes) != 1 || stale.Spec.Nodes[0].Claim != before {
+		t.Fatalf("the lease has %+v", stale.Spec.Nodes)
+	}
+	expect(r.add("again"), annotation+"VirtualNetwork a/blue has no addresses on this Node yet")
+	r.grant()
+	expect(r.add("again"), "[10.50.0.2/24]")
+	kept := r.claim()
+	r.start(r.path)
+	if r.claim() != kept {
+		t.Errorf("another process has the claim %q, want %q", r.claim(), kept)
+	}
+	expect(r.add("again"), "[10.50.0.2/24]")
+
+	// The Subnet ends. Pods keep their addresses, and no other Pod gets one.
+	r.lease.Spec.Ending = true
+	r.pod("late", "a/blue")
+	expect(r.add("late"), annotation+"VirtualNetwork a/blue has no addresses of its Subnets")
+	expect(r.report(), "a/blue 2 [] 10.50.0.2 again uid-again")
+}
+
+// TestExtraPort has a Pod's further interface on the switch. The interface has its VirtualNetwork, and does not change
+// what the Node serves.
+func TestExtraPort(t *testing.T) {
+	r := newNetworkRig(t)
+	v := r.view
+	before := newTables(v.Config, v.NodeName)
+	before.set(v)
+	before.engine.Pass()
+	v.Attachments = append(v.Attachments, cni.Attachment{ContainerID: "c1", IfName: "eth1", PodNamespace: "a",
+		PodName: "web", PortName: "web-further", MAC: "0a:00:00:00:00:07", VirtualNetwork: "a/blue",
+		IPs: []netip.Prefix{netip.MustParsePrefix("10.50.0.2/24"), netip.MustParsePrefix("fd50::2/64")}})
+	v.Switch = bridge.State{Connected: true, Bridges: map[string]bridge.Found{"br-int": {
+		Ports: map[string]bridge.PortState{"web-a1b2c3": {OFPort: 1}, "web-further": {OFPort: 77}}}}}
+	tables := newTables(v.Config, v.NodeName)
+	tables.set(v)
+	tables.engine.Pass()
+	served, _ := tables.flows.ServedPods.Get("web-further")
+	if want := (derive.Object{Namespace: "a", Name: "blue"}); served.Pod.Network != want || !served.Served {
+		t.Errorf("the port is served as %+v", served.Pod)
+	}
+	for _, p := range tables.engine.Problems() {
+		if p.Kind == "Pod" {
+			t.Errorf("problem %s", p)
+		}
+	}
+	was, _ := before.node.Get(self)
+	if now, _ := tables.node.Get(self); now.Families != was.Families || len(now.PodCIDRs) != len(was.PodCIDRs) {
+		t.Errorf("the Node is %+v, was %+v", now, was)
+	}
+}

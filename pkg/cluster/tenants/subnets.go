@@ -1,0 +1,282 @@
+package tenants
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/retry"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+// subnetSources are the objects that Subnets and their leases depend on.
+type subnetSources struct {
+	facts    *derive.Source[derive.Object, tenant.SubnetFacts]
+	statuses *derive.Source[derive.Object, facts[contrailv4.SubnetStatus]]
+	leases   *derive.Source[derive.Object, tenant.LeaseFacts]
+	reports  *derive.Source[derive.Object, tenant.ReportFacts]
+	nodes    *derive.Source[derive.Object, []tenant.Reserved]
+	reserved []derive.Readable[derive.Object, []tenant.Reserved]
+}
+
+// newSubnetSources declares the kinds. agents are the options of the agents' ConfigMap.
+func newSubnetSources(k *watch.Kinds, agents []watch.Option) *subnetSources {
+	allowed := watch.IfAllowed()
+	s := &subnetSources{
+		facts: watch.NewSource(k, "subnets", tenant.SubnetFactsOf, allowed),
+		statuses: watch.NewSource(k, "subnet-status", func(n *contrailv4.Subnet) facts[contrailv4.SubnetStatus] {
+			return facts[contrailv4.SubnetStatus]{n.UID, n.Status}
+		}, allowed),
+		leases:  watch.NewSource(k, "subnetleases", tenant.LeaseFactsOf, allowed),
+		reports: watch.NewSource(k, "nodenetworkreports", tenant.ReportFactsOf, allowed),
+		nodes:   watch.NewSource(k, "node-ranges", nodeRanges),
+	}
+	s.reserved = []derive.Readable[derive.Object, []tenant.Reserved]{s.nodes,
+		watch.NewSource(k, "service-ranges", serviceRanges, watch.Optional()),
+		watch.NewSource(k, "configured-ranges", configuredRanges, agents...)}
+	return s
+}
+
+// nodeRanges returns the ranges of a Node and its Pods. Each Node has a row.
+func nodeRanges(n *corev1.Node) []tenant.Reserved {
+	out := []tenant.Reserved{}
+	add := func(text, what string) {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			if ip, err := netip.ParseAddr(text); err == nil {
+				p = netip.PrefixFrom(ip, ip.BitLen())
+			}
+		}
+		if p.IsValid() {
+			out = append(out, tenant.Reserved{CIDR: p.Masked(), What: what + " Node " + n.Name})
+		}
+	}
+	for _, text := range n.Spec.PodCIDRs {
+		add(text, "the Pods of")
+	}
+	for _, a := range n.Status.Addresses {
+		add(a.Address, "an address of")
+	}
+	for text := range strings.SplitSeq(n.Annotations[transportNetworks], ",") {
+		add(strings.TrimSpace(text), "the network of")
+	}
+	return out
+}
+
+// transportNetworks is the annotation in which the agents announce the networks of their Nodes.
+const transportNetworks = "tombolo.io/transport-networks"
+
+func serviceRanges(s *networkingv1.ServiceCIDR) (out []tenant.Reserved) {
+	for _, text := range s.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, tenant.Reserved{CIDR: p.Masked(), What: "the Services of ServiceCIDR " + s.Name})
+		}
+	}
+	return out
+}
+
+// configuredRanges returns the ranges of Services in the agents' configuration.
+func configuredRanges(m *corev1.ConfigMap) (out []tenant.Reserved) {
+	var c struct {
+		ServiceCIDR   string `json:"serviceCIDR"`
+		ServiceCIDRv6 string `json:"serviceCIDRv6"`
+	}
+	if err := yaml.Unmarshal([]byte(m.Data["antrea-agent.conf"]), &c); err != nil {
+		return nil // the agents report it
+	}
+	for _, text := range []string{c.ServiceCIDR, c.ServiceCIDRv6} {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, tenant.Reserved{CIDR: p.Masked(), What: "the Services of the agents' configuration"})
+		}
+	}
+	return out
+}
+
+// subnetTables are the statuses of Subnets, and the leases.
+type subnetTables struct {
+	*subnetSources
+	tenants    *tenant.Tables
+	cluster    *derive.Table[derive.Name, state]
+	byUID      *derive.Index[derive.Object, derive.Object, tenant.SubnetFacts]
+	claimants  *derive.Index[derive.Object, derive.Object, tenant.ReportFacts] // reports by VirtualNetwork
+	leaseSteps *derive.Table[derive.Object, leaseStep]
+	steps      *derive.Table[derive.Object, subnetStep]
+}
+
+type subnetStep = step[contrailv4.SubnetStatus]
+
+// leaseStep is the desired lease of a Subnet. Without a range there should be no lease.
+type leaseStep struct {
+	Want  tenant.LeaseFacts // its version is the version of the lease that there is, or ""
+	Due   bool
+	Short []string // Nodes that lack addresses
+}
+
+func newSubnetTables(e *derive.Engine, s *subnetSources, tenants *tenant.Tables,
+	cluster *derive.Table[derive.Name, state],
+) *subnetTables {
+	t := &subnetTables{subnetSources: s, tenants: tenants, cluster: cluster}
+	t.byUID = derive.NewIndex(s.facts, "uid", func(_ derive.Object, f tenant.SubnetFacts) []derive.Object {
+		return []derive.Object{leaseOf(f.UID)}
+	})
+	t.claimants = derive.NewIndex(s.reports, "network", func(_ derive.Object, f tenant.ReportFacts) (out []derive.Object) {
+		for k := range f {
+			out = append(out, k)
+		}
+		return out
+	})
+	t.leaseSteps = derive.NewTable(e, "lease-steps", t.leaseStep, derive.KeysOf(s.leases), derive.KeysOfIndex(t.byUID))
+	t.steps = derive.NewTable(e, "subnet-steps", t.step, derive.KeysOf(s.statuses))
+	return t
+}
+
+// leaseOf returns the key of the lease of a Subnet.
+func leaseOf(uid types.UID) derive.Object { return derive.Object{Name: string(uid)} }
+
+// leaseStep returns the lease of a Subnet. While a Node claims addresses of a lease, the lease stays as it is.
+func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, []problem.Problem) {
+	have, exists := derive.Get(r, t.leases, k)
+	cluster, _ := derive.Get(r, t.cluster, self)
+	want, pools := have, []netip.Prefix(nil)
+	want.Ending = true
+	for _, row := range derive.List(r, t.byUID, k) {
+		s, _ := derive.Get(r, t.tenants.Subnets, row.Key)
+		_, numbered := derive.Get(r, t.tenants.IDs, tenant.VirtualName(s.Network))
+		if !cluster.On || !s.Served || !numbered || exists && (have.Network != s.Network || have.Range != s.Range) {
+			continue
+		}
+		want.Subnet, want.Network, want.Range, want.Ending, pools = row.Key, s.Network, s.Range, false, s.Pools
+	}
+	if !want.Range.CIDR.IsValid() {
+		return leaseStep{}, nil
+	}
+	var claims []tenant.Claim
+	for _, row := range derive.List(r, t.claimants, want.Network) {
+		if _, there := derive.Get(r, t.nodes, row.Key); !there {
+			continue
+		}
+		c := row.Value[want.Network].ClaimOn(row.Key.Name, want.Range)
+		if want.Ending {
+			c.Pods, c.Requested = 0, nil
+		}
+		claims = append(claims, c)
+	}
+	var short []string
+	want.Nodes, short = tenant.Grant(want.Range, pools, have.Nodes, claims)
+	if want.Ending && len(want.Nodes) == 0 {
+		return leaseStep{Want: tenant.LeaseFacts{ResourceVersion: have.ResourceVersion}, Due: exists}, nil
+	}
+	return leaseStep{Want: want, Due: !exists || !reflect.DeepEqual(want, have), Short: short}, nil
+}
+
+// step returns the status of a Subnet.
+func (t *subnetTables) step(k derive.Object, r *derive.Reader) (subnetStep, []problem.Problem) {
+	f, _ := derive.Get(r, t.statuses, k)
+	cluster, _ := derive.Get(r, t.cluster, self)
+	s, _ := derive.Get(r, t.tenants.Subnets, k)
+	l, _ := derive.Get(r, t.leaseSteps, leaseOf(f.UID))
+	ps := problem.List(slices.Clone(s.Problems))
+	if len(l.Short) > 0 {
+		ps.Add(problem.About("Subnet", k.Namespace, k.Name), "spec.cidr", reasonFull, "it is full: Pods on "+
+			problem.Few(l.Short)+" get no address: delete Pods, extend spec.ranges if there are any, or use another "+
+			"VirtualNetwork with a larger Subnet")
+	}
+	want := contrailv4.SubnetStatus{Status: observe(cluster.On, ps)}
+	if s.Range.CIDR.IsValid() {
+		for _, row := range derive.List(r, t.claimants, s.Network) {
+			want.IPCount += int64(len(row.Value[s.Network].ClaimOn(row.Key.Name, s.Range).Held))
+		}
+		want.AllocationUsage = fmt.Sprintf("%.2f%%", s.Range.Usage(int(want.IPCount)))
+	}
+	if cluster.On && !s.Served {
+		want.State = contrailv4.StateFailure
+	}
+	return subnetStep{f.UID, want, want != f.Have}, nil
+}
+
+func (c *controller) offerSubnet(key derive.Object, s subnetStep) {
+	status := statusOf(s.Want.Status)
+	status["ipCount"], status["allocationUsage"] = nil, nil
+	if s.Want.IPCount != 0 {
+		status["ipCount"] = s.Want.IPCount
+	}
+	if s.Want.AllocationUsage != "" {
+		status["allocationUsage"] = s.Want.AllocationUsage
+	}
+	c.offer("Subnet", key, &contrailv4.Subnet{}, s.UID, s.Due, status)
+}
+
+// offerLease offers the write of a lease, or withdraws it. The write names the version of the lease that it was planned
+// with, so the API server refuses it once the lease has another one.
+func (c *controller) offerLease(key derive.Object, s leaseStep) {
+	object := problem.About("SubnetLease", "", key.Name)
+	o := retry.Offer{Key: object.String(), Group: s.Want.Subnet.Namespace}
+	if s.Due {
+		verb, do := "create", c.createLease
+		switch {
+		case !s.Want.Range.CIDR.IsValid():
+			verb, do = "delete", c.deleteLease
+		case s.Want.ResourceVersion != "":
+			verb, do = "update", c.updateLease
+		}
+		o.Writes = []retry.Write{{
+			What:  verb + " " + object.String(),
+			Blame: problem.Problem{Object: object, Reason: retry.ReasonWriteFailed, Message: remedy},
+			Do:    func(ctx context.Context) error { return do(ctx, leaseObject(key, s.Want)) },
+		}}
+	}
+	c.queue.Set(o)
+}
+
+func (c *controller) createLease(ctx context.Context, l *tombolov1alpha1.SubnetLease) error {
+	return c.to.Create(ctx, l)
+}
+
+func (c *controller) updateLease(ctx context.Context, l *tombolov1alpha1.SubnetLease) error {
+	text, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": l.ResourceVersion},
+		"spec":     map[string]any{"ending": l.Spec.Ending, "nodes": l.Spec.Nodes},
+	})
+	if err != nil {
+		return err
+	}
+	return c.to.Patch(ctx, l, client.RawPatch(types.MergePatchType, text))
+}
+
+func (c *controller) deleteLease(ctx context.Context, l *tombolov1alpha1.SubnetLease) error {
+	version := l.ResourceVersion
+	return client.IgnoreNotFound(c.to.Delete(ctx, l, client.Preconditions{ResourceVersion: &version}))
+}
+
+func leaseObject(key derive.Object, f tenant.LeaseFacts) *tombolov1alpha1.SubnetLease {
+	l := &tombolov1alpha1.SubnetLease{}
+	l.Name, l.ResourceVersion = key.Name, f.ResourceVersion
+	l.Spec = tombolov1alpha1.SubnetLeaseSpec{
+		Subnet:         tombolov1alpha1.ObjectName{Namespace: f.Subnet.Namespace, Name: f.Subnet.Name},
+		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: f.Network.Namespace, Name: f.Network.Name},
+		CIDR:           f.Range.CIDR.String(), Gateway: f.Range.Gateway.String(), Ending: f.Ending,
+	}
+	for _, n := range f.Nodes {
+		blocks := tombolov1alpha1.NodeBlocks{Node: n.Node, Claim: n.Claim}
+		for _, b := range n.Blocks {
+			blocks.CIDRs = append(blocks.CIDRs, b.String())
+		}
+		l.Spec.Nodes = append(l.Spec.Nodes, blocks)
+	}
+	return l
+}

@@ -1,0 +1,142 @@
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// A Pod may have further interfaces, each with a port in a VirtualNetwork. Such a port has a network of tenants as the
+// first port of an isolated Pod has, and the same flows in table Tenant. The differences are:
+//
+//   - Addresses are of Subnets. Nodes have blocks of these (tenant.NodeBlocks), and not one podCIDR for all networks. A
+//     Node sends packets for a block to the Node that has it, and admits from that Node packets with a source of the
+//     block in the block's network alone.
+//   - The gateway of a Subnet is no host. The switch answers questions for its address, in the network alone.
+//   - There are no Services. A bit of the register leads around the tables that choose endpoints. Nothing leads out of
+//     the network and of these that it is joined with, and nothing but refusals of the agent leads into it.
+//
+// A Node has the flows of a VirtualNetwork while a Pod of it is in the network, or in one that is joined with it.
+
+// placeAt returns the network of a Pod's port.
+func (t *tenantTables) placeAt(r *derive.Reader, pod Pod) tenant.Place {
+	if !pod.inVirtual() {
+		return t.placeOf(r, pod.Namespace)
+	}
+	if t.base.Networks == nil {
+		return tenant.Place{}
+	}
+	n, _ := derive.Get(r, t.base.Networks, pod.Network)
+	return n.Place
+}
+
+// addVirtual adds the tables that other features read.
+func (t *tenantTables) addVirtual(e *derive.Engine) {
+	if t.base.Networks == nil {
+		return
+	}
+	byNetwork := derive.NewIndex(t.base.Pods, "virtual network", func(_ derive.Name, p Pod) []derive.Object {
+		if !p.inVirtual() {
+			return nil
+		}
+		return []derive.Object{p.Network}
+	})
+	t.entered = derive.NewTable(e, "entered-networks",
+		func(k derive.Object, r *derive.Reader) (tenant.ID, []problem.Problem) {
+			n, _ := derive.Get(r, t.base.Networks, k)
+			return n.Place.ID, nil
+		}, derive.KeysOfIndex(byNetwork))
+	t.present = derive.NewTable(e, "present-networks",
+		func(_ derive.Name, r *derive.Reader) (ids []tenant.ID, _ []problem.Problem) {
+			for _, row := range derive.All(r, t.entered) {
+				ids = append(ids, row.Value)
+			}
+			for _, row := range derive.All(r, t.hosted) {
+				ids = append(ids, t.placeOf(r, string(row.Key)).ID)
+			}
+			slices.Sort(ids)
+			return slices.Compact(ids), nil
+		}, derive.KeysOf(t.base.Node)).EqualBy(slices.Equal[[]tenant.ID])
+}
+
+// entersVirtual reports whether a Pod of this Node is in a VirtualNetwork.
+func (t *tenantTables) entersVirtual(r *derive.Reader) bool {
+	return t.entered != nil && len(derive.All(r, t.entered)) > 0
+}
+
+// aroundServices leads new connections in VirtualNetworks around the choice of an endpoint.
+func aroundServices() flow.Flow {
+	return flow.Flow{Table: ConntrackState, Priority: closed, Match: flow.All(isVirtual.Is(1)),
+		Actions: flow.Do(flow.Goto(Egress))}
+}
+
+// virtualNetwork returns the flows of a VirtualNetwork: the answers of its gateways, and the ways to the blocks of
+// other Nodes.
+func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	v, _ := derive.Get(r, t.base.Networks, k)
+	present, _ := derive.Get(r, t.present, Self)
+	is := func(id tenant.ID) bool { return id != 0 && slices.Contains(present, id) }
+	if v.Place.Closed() || !is(v.Place.ID) && !slices.ContainsFunc(v.Place.Joined, is) {
+		return e, nil
+	}
+	n := t.base.self(r)
+	_, here := derive.Get(r, t.entered, k)
+	for _, l := range v.Leases {
+		if !n.Families.Serve(l.Range.Gateway) {
+			continue
+		}
+		if here && !answered(v, l.Range) {
+			for _, f := range n.answer(l.Range.Gateway, n.GatewayMAC, asRouter, inTenant.Is(network(v.Place.ID))) {
+				e.Flows = append(e.Flows, atTenant(f))
+			}
+		}
+		for _, b := range l.Nodes {
+			remote, there := derive.Get(r, t.base.RemoteNodes, derive.Name(b.Node))
+			if !there || n.Tunnels.Port == 0 {
+				continue
+			}
+			for _, block := range b.Blocks {
+				e.Flows = append(e.Flows, nodeLink{n, remote}.virtualBlock(v.Place.ID, block.Masked())...)
+			}
+		}
+	}
+	return e, nil
+}
+
+// answered reports whether an earlier lease of a network has the same gateway.
+func answered(v tenant.VirtualNetwork, g tenant.Range) bool {
+	for _, l := range v.Leases {
+		if l.Range == g {
+			return false
+		}
+		if l.Range.Gateway == g.Gateway {
+			return true
+		}
+	}
+	return false
+}
+
+// virtualBlock returns the flows for a block of another Node.
+func (l nodeLink) virtualBlock(id tenant.ID, block netip.Prefix) []flow.Flow {
+	var flows []flow.Flow
+	for _, from := range l.to.sources() {
+		for _, f := range l.node.acceptTunnel(host(from), normal, fromTunnel, flow.EthDst(MACOf(id)), flow.IPSrc(block)) {
+			f.Actions = append(flow.Do(flow.Load(inTenant, network(id)), flow.Load(isVirtual, 1)), f.Actions...)
+			flows = append(flows, f)
+		}
+	}
+	return append(flows, l.toTenants(block, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
+		l.toTenants(block, nil, generated.Is(1)))
+}
+
+// inVirtual reports whether the port is in a VirtualNetwork.
+func (pod Pod) inVirtual() bool { return pod.Network != derive.Object{} }
+
+// virtualOwner owns the flows of a VirtualNetwork.
+func virtualOwner(k derive.Object) flow.Owner {
+	return flow.Owner{Kind: KindTenant, Name: "network " + k.Namespace + "/" + k.Name}
+}

@@ -1,0 +1,111 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// Pods have further addresses in VirtualNetworks, which no status of a Pod has. Their Nodes report these. An address
+// counts in a block that the reporting Node has, as an address of a status does in the podCIDR of the Pod's Node. So a
+// Node can report only addresses of its own Pods.
+
+// NodeBlock is a range that the further addresses of a Node's Pods are from.
+type NodeBlock struct {
+	Node  string
+	Range netip.Prefix
+}
+
+// BlocksOf returns the blocks in a SubnetLease.
+func BlocksOf(l *tombolov1alpha1.SubnetLease) (out []NodeBlock) {
+	for _, n := range l.Spec.Nodes {
+		for _, text := range n.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				out = append(out, NodeBlock{n.Node, p.Masked()})
+			}
+		}
+	}
+	return out
+}
+
+// FurtherAddress is an address of a Pod that a Node reports.
+type FurtherAddress struct {
+	IP  netip.Addr
+	Pod derive.Object
+	UID types.UID // "" if it is not known
+}
+
+// FurtherOf returns the addresses in a NodeNetworkReport.
+func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
+	for _, network := range n.Spec.Networks {
+		for _, a := range network.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				out = append(out, FurtherAddress{ip, derive.Object{Namespace: network.Namespace, Name: a.Pod}, a.UID})
+			}
+		}
+	}
+	return out
+}
+
+// addFurther adds the indexes by which further addresses are found.
+func (t *unknownTables) addFurther() {
+	t.furtherAt = derive.NewIndex(t.all.Further, "address", func(_ derive.Object, list []FurtherAddress) (out []Addr) {
+		for _, a := range list {
+			out = append(out, Addr{a.IP})
+		}
+		return out
+	})
+	t.furtherOf = derive.NewIndex(t.all.Further, "pod",
+		func(_ derive.Object, list []FurtherAddress) (out []derive.Object) {
+			for _, a := range list {
+				if !slices.Contains(out, a.Pod) {
+					out = append(out, a.Pod)
+				}
+			}
+			return out
+		})
+	t.blocks = derive.NewIndex(t.all.Blocks, "block", func(_ derive.Object, list []NodeBlock) (out []podRange) {
+		for _, b := range list {
+			out = append(out, podRange{b.Range})
+		}
+		return out
+	})
+}
+
+// holderOf returns the Node that has a block.
+func (t *unknownTables) holderOf(r *derive.Reader, p podRange) string {
+	for _, row := range list(r, t.all.Blocks, t.blocks, p) {
+		for _, b := range row.Value {
+			if b.Range == p.Prefix {
+				return b.Node
+			}
+		}
+	}
+	return ""
+}
+
+// further returns the Pod of another Node that has a further address; r is nil between two passes.
+func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
+	rows := list(r, t.all.Further, t.all.unknown.furtherAt, a)
+	if len(rows) == 0 {
+		return Occupant{}, false
+	}
+	node := t.all.unknown.nodeOf(r, a.Addr)
+	for _, row := range rows {
+		i := slices.IndexFunc(row.Value, func(f FurtherAddress) bool { return f.IP == a.Addr })
+		if row.Key.Name != node || node == t.all.node || i < 0 {
+			continue
+		}
+		f, ok := rowOf(r, t.all.Pods, row.Value[i].Pod)
+		if !ok || f.Node != node || row.Value[i].UID != "" && row.Value[i].UID != f.UID {
+			continue
+		}
+		identity, _ := rowOf(r, t.all.Identities, row.Value[i].Pod)
+		return Occupant{Pod: row.Value[i].Pod, Known: true, Identity: identity}, true
+	}
+	return Occupant{}, false
+}

@@ -1,0 +1,69 @@
+package policy
+
+import (
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// TestFurtherAddresses finds Pods at further addresses that their Nodes report. A Node can report addresses of its own
+// blocks and Pods alone.
+func TestFurtherAddresses(t *testing.T) {
+	e := derive.New()
+	tables := NewTables(e, "node-1", nil)
+	tables.Namespaces.Set(derive.Object{Name: "a"},
+		NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	for i, node := range []string{"node-2", "node-3"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "on-" + node, UID: "1"}}
+		p.Spec.NodeName = node
+		tables.Pods.Set(derive.Object{Namespace: "a", Name: p.Name}, PodFactsOf(p))
+		tables.Nodes.Set(derive.Object{Name: node}, NodeFacts{PodCIDRs: []netip.Prefix{
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 11, byte(i), 0}), 24)}})
+	}
+	lease := &tombolov1alpha1.SubnetLease{}
+	lease.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: "node-2", CIDRs: []string{"10.50.0.0/28", "10.50.0.77/32"}},
+		{Node: "node-3", CIDRs: []string{"10.50.0.16/28"}}}
+	tables.Blocks.Set(derive.Object{Name: "uid"}, BlocksOf(lease))
+	report := &tombolov1alpha1.NodeNetworkReport{}
+	report.Spec.Networks = []tombolov1alpha1.NodeNetwork{{Namespace: "a", Name: "blue",
+		Addresses: []tombolov1alpha1.PodNetworkAddress{
+			{Address: "10.50.0.1", Pod: "on-node-2", UID: "1"}, {Address: "10.50.0.77", Pod: "on-node-2"},
+			{Address: "10.50.0.17", Pod: "on-node-2", UID: "1"}, {Address: "10.50.0.3", Pod: "on-node-3", UID: "1"},
+			{Address: "10.50.0.4", Pod: "on-node-2", UID: "earlier"}, {Address: "10.11.0.9", Pod: "on-node-2", UID: "1"},
+			{Address: "10.50.0.99", Pod: "on-node-2", UID: "1"},
+		}}}
+	tables.Further.Set(derive.Object{Name: "node-2"}, FurtherOf(report))
+	tables.Loaded()
+	e.Pass()
+	for ip, want := range map[string]string{
+		"10.50.0.1": "a/on-node-2", "10.50.0.77": "a/on-node-2",
+		"10.50.0.17": "", // of another Node's block
+		"10.50.0.3":  "", // another Node's Pod
+		"10.50.0.4":  "", // an earlier Pod of the name
+		"10.50.0.99": "", // of no block
+		"10.50.0.5":  "", // not reported
+	} {
+		who, ok := tables.OccupantAt(netip.MustParseAddr(ip))
+		have := ""
+		if ok {
+			have = who.Pod.String()
+		}
+		if have != want {
+			t.Errorf("%s is of Pod %q, want %q", ip, have, want)
+		}
+	}
+	pod := derive.Object{Namespace: "a", Name: "on-node-2"}
+	facts, _ := tables.Pods.Get(pod)
+	if all, first := tables.places.addressesOfPod(nil, pod, facts, true), tables.AddressesOf(pod); len(all) != 3 ||
+		len(first) > 0 {
+		t.Errorf("the Pod has the addresses %v, and %v on its first interface", all, first)
+	}
+	if node := tables.NodeAt(netip.MustParseAddr("10.50.0.20")); node != "node-3" {
+		t.Errorf("the block is of Node %q", node)
+	}
+}

@@ -1,0 +1,314 @@
+package tenant
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Range is a range of addresses of a VirtualNetwork.
+type Range struct {
+	CIDR    netip.Prefix
+	Gateway netip.Addr
+}
+
+// Usable reports whether a Pod may have an address of the range: not the gateway, the range's own address, and not
+// IPv4's broadcast address.
+func (g Range) Usable(ip netip.Addr) bool {
+	return g.CIDR.Contains(ip) && ip != g.Gateway && ip != g.CIDR.Addr() && (!ip.Is4() || ip != lastOf(g.CIDR))
+}
+
+// SubnetFacts is the part of a Subnet that networks depend on.
+type SubnetFacts struct {
+	UID     types.UID
+	Created int64
+	Range   Range // not valid if the object has a wrong address
+	// Pools are the parts of the range that Pods get addresses of, sorted. None overlaps another one.
+	Pools []netip.Prefix
+	// Problems are about its own fields.
+	Problems []problem.Problem
+}
+
+// SubnetFactsOf returns the facts about a Subnet.
+func SubnetFactsOf(s *contrailv4.Subnet) SubnetFacts {
+	f := SubnetFacts{UID: s.UID, Created: s.CreationTimestamp.Unix()}
+	ps, object := problem.List{}, problem.About("Subnet", s.Namespace, s.Name)
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"dnsNameservers", len(s.Spec.DNSNameservers) > 0}, {"bgpaasPrimaryIP", s.Spec.BGPaaSPrimaryIP != ""},
+		{"bgpaasSecondaryIP", s.Spec.BGPaaSSecondaryIP != ""},
+		{"disableBGPaaSIPAutoAllocation", s.Spec.DisableBGPaaSIPAutoAllocation}, {"enableDHCP", s.Spec.EnableDHCP},
+		{"fqName", len(s.Spec.FQName) > 0}, {"ranges.key", slices.ContainsFunc(s.Spec.Ranges,
+			func(r contrailv4.SubnetRange) bool { return r.Key != "" })},
+	} {
+		if field.set {
+			ps.Add(object, "spec."+field.name, reasonNotServed, notServed)
+		}
+	}
+	f.Range, f.Pools = rangeOf(s.Spec, object, &ps)
+	f.Problems = ps
+	return f
+}
+
+// rangeOf returns the range of a Subnet and its pools. With a wrong address it returns no range.
+func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (Range, []netip.Prefix) {
+	invalid := func(field, message string) (Range, []netip.Prefix) {
+		ps.Add(object, "spec."+field, reasonInvalid, message)
+		return Range{}, nil
+	}
+	cidr, err := netip.ParsePrefix(s.CIDR)
+	switch {
+	case err != nil || cidr.Addr().Is4In6():
+		return invalid("cidr", problem.Quoted(s.CIDR)+" is not a range of addresses: create another Subnet with one, as in "+
+			"10.0.1.0/24")
+	case cidr != cidr.Masked():
+		return invalid("cidr", fmt.Sprintf("%s is an address in a range: create another Subnet with the range %s", cidr,
+			cidr.Masked()))
+	case !cidr.Addr().IsGlobalUnicast():
+		return invalid("cidr", fmt.Sprintf("%s has no addresses of Pods: create another Subnet with unicast addresses", cidr))
+	case cidr.Bits() < 8 || cidr.Addr().BitLen()-cidr.Bits() < 2:
+		return invalid("cidr", fmt.Sprintf("%s has too many addresses or too few: create another Subnet with a length from "+
+			"8 to %d", cidr, cidr.Addr().BitLen()-2))
+	}
+	out := Range{CIDR: cidr, Gateway: cidr.Addr().Next()}
+	if s.DefaultGateway != "" {
+		gateway, err := netip.ParseAddr(s.DefaultGateway)
+		if out.Gateway = netip.IPv6Unspecified(); err != nil || !out.Usable(gateway) {
+			return invalid("defaultGateway", fmt.Sprintf("%s is not an address of a host in %s: create another Subnet with "+
+				"one, or without it", problem.Quoted(s.DefaultGateway), cidr))
+		}
+		out.Gateway = gateway
+	}
+	if len(s.Ranges) == 0 {
+		return out, []netip.Prefix{cidr}
+	}
+	var pools []netip.Prefix
+	for i, group := range s.Ranges {
+		for j, r := range group.IPRanges {
+			from, err := netip.ParseAddr(r.From)
+			to, err2 := netip.ParseAddr(r.To)
+			if err != nil || err2 != nil || !cidr.Contains(from) || !cidr.Contains(to) || to.Less(from) {
+				ps.Add(object, fmt.Sprintf("spec.ranges[%d].ipRanges[%d]", i, j), reasonInvalid, fmt.Sprintf("from %s to %s is not "+
+					"a range in %s, and is left out: correct it", problem.Quoted(r.From), problem.Quoted(r.To), cidr))
+				continue
+			}
+			pools = append(pools, between(from, to)...)
+		}
+	}
+	return out, disjoint(pools)
+}
+
+// between returns the fewest prefixes that have the addresses from one address to another one.
+func between(from, to netip.Addr) (out []netip.Prefix) {
+	for {
+		bits := from.BitLen()
+		for bits > 0 {
+			larger := netip.PrefixFrom(from, bits-1)
+			if larger.Masked().Addr() != from || to.Less(lastOf(larger)) {
+				break
+			}
+			bits--
+		}
+		p := netip.PrefixFrom(from, bits)
+		out = append(out, p)
+		if from = lastOf(p).Next(); !from.IsValid() || to.Less(from) {
+			return out
+		}
+	}
+}
+
+// disjoint sorts prefixes, and leaves out these that are part of another one.
+func disjoint(list []netip.Prefix) (out []netip.Prefix) {
+	slices.SortFunc(list, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	for _, p := range list {
+		if len(out) == 0 || !out[len(out)-1].Overlaps(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// lastOf returns the last address of a range.
+func lastOf(p netip.Prefix) netip.Addr {
+	last := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(last)*8; bit++ {
+		last[bit/8] |= 0x80 >> (bit % 8)
+	}
+	ip, _ := netip.AddrFromSlice(last)
+	return ip
+}
+
+// Reserved is a range that no Subnet may meet.
+type Reserved struct {
+	CIDR netip.Prefix
+	What string // as in "the Pods of Node node-1"
+}
+
+// subnetTables decide which Subnets give addresses.
+type subnetTables struct {
+	Objects
+	byReference *derive.Index[derive.Object, derive.Object, VirtualNetworkFacts] // VirtualNetworks by Subnet
+	conflicts   *derive.Table[derive.Name, conflicts]
+}
+
+// conflicts are the Subnets that give no addresses since they meet another range, with the reason.
+type conflicts map[derive.Object]string
+
+// all is the key of a table with one row.
+const all derive.Name = "all"
+
+// Subnet is a Subnet that gives addresses to the Pods of a VirtualNetwork.
+type Subnet struct {
+	// Served is set if it gives addresses.
+	Served  bool
+	Network derive.Object // its VirtualNetwork, also if it is not served
+	Range   Range
+	Pools   []netip.Prefix
+	// Problems are about the Subnet.
+	Problems []problem.Problem
+}
+
+// subnets adds the table of Subnets, if there are any objects.
+func (t *Tables) subnets(e *derive.Engine, o Objects) {
+	if o.Subnets == nil {
+		return
+	}
+	s := &subnetTables{Objects: o}
+	s.byReference = derive.NewIndex(o.Networks, "subnet",
+		func(k derive.Object, f VirtualNetworkFacts) (out []derive.Object) {
+			for _, name := range f.Subnets {
+				if name != "" {
+					out = append(out, derive.Object{Namespace: k.Namespace, Name: name})
+				}
+			}
+			return out
+		})
+	one := derive.NewSource[derive.Name, bool](e, "subnets-together")
+	one.Set(all, true)
+	one.Loaded()
+	s.conflicts = derive.NewTable(e, "subnet-conflicts", s.conflictsOf, derive.KeysOf(one))
+	t.Subnets = derive.NewTable(e, "subnets-of-networks", s.subnet, derive.KeysOf(o.Subnets))
+}
+
+// conflictsOf finds Subnets that meet other ranges. Of two Subnets the older one gives addresses. The range of a Subnet
+// that was deleted goes before all while Pods have its addresses.
+func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
+	out := conflicts{}
+	taken := &ranges{}
+	for _, table := range t.Reserved {
+		for _, row := range derive.All(r, table) {
+			for _, x := range row.Value {
+				taken.add(x.CIDR, x.What, true)
+			}
+		}
+	}
+	rows := slices.Clone(derive.All(r, t.Subnets))
+	there := map[types.UID]bool{}
+	for _, row := range rows {
+		there[row.Value.UID] = true
+	}
+	for _, row := range derive.All(r, t.Leases) {
+		if !there[types.UID(row.Key.Name)] {
+			taken.add(row.Value.Range.CIDR, "Pods of VirtualNetwork "+row.Value.Network.String()+
+				", whose Subnet was deleted", true)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, SubnetFacts]) int {
+		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
+	})
+	for _, row := range rows {
+		if !row.Value.Range.CIDR.IsValid() {
+			continue
+		}
+		if other, meets := taken.meets(row.Value.Range.CIDR); meets {
+			out[row.Key] = other
+			continue
+		}
+		taken.add(row.Value.Range.CIDR, "Subnet "+row.Key.String(), false)
+	}
+	return out, nil
+}
+
+// ranges are ranges in the order of their addresses. Of these that overlap, the first one stays.
+type ranges struct {
+	list   []netip.Prefix
+	by     map[netip.Prefix]string
+	nested []netip.Prefix // these that overlap one of the list
+}
+
+func (g *ranges) add(p netip.Prefix, what string, mayOverlap bool) {
+	if g.by == nil {
+		g.by = map[netip.Prefix]string{}
+	}
+	if g.by[p] != "" {
+		return
+	}
+	g.by[p] = what
+	if _, meets := g.meets(p); meets && mayOverlap {
+		g.nested = append(g.nested, p)
+		return
+	}
+	at, _ := slices.BinarySearchFunc(g.list, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	g.list = slices.Insert(g.list, at, p)
+}
+
+// meets returns what has a range that overlaps this one.
+func (g *ranges) meets(p netip.Prefix) (string, bool) {
+	at, _ := slices.BinarySearchFunc(g.list, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	for _, i := range []int{at - 1, at} {
+		if i >= 0 && i < len(g.list) && g.list[i].Overlaps(p) {
+			return g.by[g.list[i]], true
+		}
+	}
+	if i := slices.IndexFunc(g.nested, p.Overlaps); i >= 0 {
+		return g.by[g.nested[i]], true
+	}
+	return "", false
+}
+
+// subnet returns a Subnet with its VirtualNetwork.
+func (t *subnetTables) subnet(k derive.Object, r *derive.Reader) (Subnet, []problem.Problem) {
+	f, _ := derive.Get(r, t.Subnets, k)
+	object := problem.About("Subnet", k.Namespace, k.Name)
+	out, ps := Subnet{Range: f.Range, Pools: f.Pools}, problem.List(slices.Clone(f.Problems))
+	out.Served = f.Range.CIDR.IsValid()
+	found, _ := derive.Get(r, t.conflicts, all)
+	if other, meets := found[k]; meets {
+		out.Served = false
+		ps.Add(object, "spec.cidr", reasonOverlap, fmt.Sprintf("%s overlaps %s, so no Pod gets an address of it: create another "+
+			"Subnet with a range of its own", f.Range.CIDR, other))
+	}
+	var networks []derive.Row[derive.Object, VirtualNetworkFacts]
+	for _, row := range derive.List(r, t.byReference, k) {
+		if version := versionOf(f.Range.CIDR); row.Value.Subnets[version] == k.Name {
+			networks = append(networks, row)
+		}
+	}
+	if len(networks) > 0 {
+		oldest := slices.MinFunc(networks, func(a, b derive.Row[derive.Object, VirtualNetworkFacts]) int {
+			return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
+		})
+		out.Network = oldest.Key
+	}
+	out.Problems = ps
+	return out, ps
+}
+
+// versionOf returns the index of a version of IP in VirtualNetworkFacts.Subnets.
+func versionOf(p netip.Prefix) int {
+	if p.Addr().Is6() {
+		return 1
+	}
+	return 0
+}

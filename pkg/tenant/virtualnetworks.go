@@ -1,0 +1,361 @@
+package tenant
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// doorVirtual is the front door of VirtualNetworks with Subnets: networks of further interfaces of Pods. No Namespace
+// is a member.
+const doorVirtual = "vn"
+
+// maxNetworks is how many VirtualNetworks of a Namespace count. A router may join all of them with each other.
+const maxNetworks = 20
+
+// VirtualNetworkFacts is the part of a VirtualNetwork that networks depend on.
+type VirtualNetworkFacts struct {
+	UID     types.UID
+	Created int64
+	Labels  labels.Set
+	// Subnets are the names of its Subnets for IPv4 and IPv6, in its own Namespace. It is a network of further interfaces
+	// if there is one.
+	Subnets [2]string
+	// Problems are about its own fields.
+	Problems []problem.Problem
+}
+
+// serves reports whether Pods may have further interfaces in the network.
+func (f VirtualNetworkFacts) serves() bool { return f.Subnets != [2]string{} }
+
+// VirtualNetworkFactsOf returns the facts about a VirtualNetwork.
+func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
+	f := VirtualNetworkFacts{UID: n.UID, Created: n.CreationTimestamp.Unix(), Labels: n.Labels}
+	ps, object := problem.List{}, problem.About("VirtualNetwork", n.Namespace, n.Name)
+	s := n.Spec
+	own := n.Name == contrailv4.DefaultPodNetwork
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"v4SubnetReference", own && s.V4SubnetReference != nil}, {"v6SubnetReference", own && s.V6SubnetReference != nil},
+		{"fabricForwarding", s.FabricForwarding}, {"isProviderNetwork", s.IsProviderNetwork},
+		{"providerNetworkReference", s.ProviderNetworkReference != nil},
+		{"routeTableReferences", len(s.RouteTableReferences) > 0}, {"routeTargetList", len(s.RouteTargetList) > 0},
+		{"importRouteTargetList", len(s.ImportRouteTargetList) > 0},
+		{"exportRouteTargetList", len(s.ExportRouteTargetList) > 0},
+		{"virtualNetworkNetworkId", s.VirtualNetworkNetworkID != 0},
+		{"virtualNetworkProperties", s.VirtualNetworkProperties != nil}, {"vlanID", s.VLANID != 0},
+		{"fqName", len(s.FQName) > 0},
+	} {
+		if field.set {
+			ps.Add(object, "spec."+field.name, reasonNotServed, notServed)
+		}
+	}
+	switch {
+	case s.FabricSNAT && own:
+		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: annotate the Namespace with "+
+			AnnotationForwardingMode+"="+modeFabricSNAT)
+	case s.FabricSNAT:
+		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: Pods reach destinations outside by their first "+
+			"interface: remove it")
+	}
+	if !own {
+		f.Subnets = subnetsOf(n, object, &ps)
+	}
+	f.Problems = ps
+	return f
+}
+
+// subnetsOf returns the names of the Subnets of a VirtualNetwork that is a network of further interfaces.
+func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.List) (out [2]string) {
+	references := []struct {
+		field string
+		to    *contrailv4.ResourceReference
+	}{{"spec.v4SubnetReference", n.Spec.V4SubnetReference}, {"spec.v6SubnetReference", n.Spec.V6SubnetReference}}
+	for i, ref := range references {
+		switch {
+		case ref.to == nil:
+		case ref.to.Kind != "" && ref.to.Kind != "Subnet":
+			ps.Add(object, ref.field+".kind", reasonInvalid, problem.Quoted(ref.to.Kind)+" is no Subnet: write Subnet")
+		case ref.to.Name == "":
+			ps.Add(object, ref.field+".name", reasonInvalid, "it names no Subnet: write the name of one of this Namespace")
+		case ref.to.Namespace != "" && ref.to.Namespace != n.Namespace:
+			ps.Add(object, ref.field+".namespace", reasonNotServed, "Subnets of other Namespaces are not served: create the "+
+				"Subnet in Namespace "+n.Namespace+", and a VirtualNetwork with it")
+		default:
+			out[i] = ref.to.Name
+		}
+	}
+	switch {
+	case n.Spec.PodNetwork:
+		ps.Add(object, "spec.podNetwork", reasonNotServed, "it is not served as the network of first interfaces, so no Pod is "+
+			"in it: remove podNetwork, and name the network in the annotation "+AnnotationNetworks+" of Pods")
+		return [2]string{}
+	case out == [2]string{} && n.Spec.V4SubnetReference == nil && n.Spec.V6SubnetReference == nil:
+		ps.Add(object, "spec.v4SubnetReference", reasonNoSubnet, "it has no Subnet, so no Pod is in it: create a Subnet, and "+
+			"name it here or in v6SubnetReference")
+	}
+	return out
+}
+
+// LeaseFacts is the content of a SubnetLease, by its name, which is the UID of the Subnet.
+type LeaseFacts struct {
+	Subnet, Network derive.Object
+	Range           Range
+	Ending          bool         // no further Pod gets an address
+	Nodes           []NodeBlocks // in the order of their names
+	// ResourceVersion is the version of the object.
+	ResourceVersion string
+}
+
+// NodeBlocks are the parts of a Subnet that a Node has.
+type NodeBlocks struct {
+	Node, Claim string
+	Blocks      []netip.Prefix
+}
+
+// LeaseFactsOf returns the facts about a SubnetLease. There are no facts about one with wrong addresses.
+func LeaseFactsOf(l *tombolov1alpha1.SubnetLease) LeaseFacts {
+	cidr, err := netip.ParsePrefix(l.Spec.CIDR)
+	gateway, err2 := netip.ParseAddr(l.Spec.Gateway)
+	if err != nil || err2 != nil {
+		return LeaseFacts{}
+	}
+	f := LeaseFacts{
+		Subnet:  derive.Object{Namespace: l.Spec.Subnet.Namespace, Name: l.Spec.Subnet.Name},
+		Network: derive.Object{Namespace: l.Spec.VirtualNetwork.Namespace, Name: l.Spec.VirtualNetwork.Name},
+		Range:   Range{cidr, gateway}, Ending: l.Spec.Ending, ResourceVersion: l.ResourceVersion,
+	}
+	for _, n := range l.Spec.Nodes {
+		blocks := NodeBlocks{Node: n.Node, Claim: n.Claim}
+		for _, text := range n.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil && cidr.Overlaps(p) && p.Bits() >= cidr.Bits() {
+				blocks.Blocks = append(blocks.Blocks, p)
+			}
+		}
+		f.Nodes = append(f.Nodes, blocks)
+	}
+	return f
+}
+
+// VirtualNetwork is a network of further interfaces, from its objects.
+type VirtualNetwork struct {
+	Place Place
+	// Subnets are the names of its Subnets for IPv4 and IPv6.
+	Subnets [2]string
+	// Leases are the ranges of its Subnets and the blocks of Nodes, IPv4 first. Without one it has no addresses yet.
+	Leases []LeaseFacts
+	// Joined are the ranges of VirtualNetworks that it is joined with, sorted.
+	Joined []netip.Prefix
+}
+
+// virtualTables make the networks of VirtualNetworks.
+type virtualTables struct {
+	Objects
+	oldest  *derive.Table[derive.Name, []derive.Object] // VirtualNetworks of a Namespace that count
+	inSpace *derive.Index[derive.Name, derive.Object, VirtualNetworkFacts]
+	leased  *derive.Index[derive.Object, derive.Object, LeaseFacts] // leases by VirtualNetwork
+}
+
+// newVirtual adds the front door of VirtualNetworks.
+func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name, Network]) {
+	t := &virtualTables{Objects: o}
+	t.inSpace = derive.NewIndex(o.Networks, "namespace of Subnets",
+		func(k derive.Object, f VirtualNetworkFacts) []derive.Name {
+			if !f.serves() {
+				return nil
+			}
+			return []derive.Name{derive.Name(k.Namespace)}
+		})
+	t.oldest = derive.NewTable(e, "oldest-virtual-networks",
+		func(namespace derive.Name, r *derive.Reader) (out []derive.Object, _ []problem.Problem) {
+			rows := slices.Clone(derive.List(r, t.inSpace, namespace))
+			slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, VirtualNetworkFacts]) int {
+				return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
+			})
+			for _, row := range rows[:min(len(rows), maxNetworks)] {
+				out = append(out, row.Key)
+			}
+			slices.SortFunc(out, derive.Object.Compare)
+			return out, nil
+		}, derive.KeysOfIndex(t.inSpace))
+	byName := derive.NewIndex(t.oldest, "name", func(_ derive.Name, list []derive.Object) (out []Name) {
+		for _, k := range list {
+			out = append(out, VirtualName(k))
+		}
+		return out
+	})
+	return t, derive.NewTable(e, "virtual-networks-with-subnets",
+		func(name Name, r *derive.Reader) (Network, []problem.Problem) {
+			f, _ := derive.Get(r, o.Networks, derive.Object{Namespace: name.Namespace, Name: name.Name})
+			return Network{Object: problem.About("VirtualNetwork", name.Namespace, name.Name), UID: f.UID,
+				Created: f.Created}, nil
+		}, derive.KeysOfIndex(byName))
+}
+
+// VirtualName returns the name of the network of a VirtualNetwork with Subnets.
+func VirtualName(k derive.Object) Name {
+	return Name{Door: doorVirtual, Namespace: k.Namespace, Name: k.Name}
+}
+
+// counts reports whether a VirtualNetwork is among these of its Namespace that count.
+func (t *virtualTables) counts(k derive.Object, r *derive.Reader) bool {
+	oldest, _ := derive.Get(r, t.oldest, derive.Name(k.Namespace))
+	_, ok := slices.BinarySearchFunc(oldest, k, derive.Object.Compare)
+	return ok
+}
+
+// addNetworks adds the table of VirtualNetworks, which reads leases.
+func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
+	if t.Leases == nil {
+		return
+	}
+	t.leased = derive.NewIndex(t.Leases, "virtual network",
+		func(_ derive.Object, f LeaseFacts) []derive.Object { return []derive.Object{f.Network} })
+	tables.VirtualNetworks = derive.NewTable(e, "virtual-networks",
+		func(k derive.Object, r *derive.Reader) (VirtualNetwork, []problem.Problem) {
+			name := VirtualName(k)
+			if _, ok := derive.Get(r, tables.Networks, name); !ok {
+				return VirtualNetwork{}, nil
+			}
+			f, _ := derive.Get(r, t.Networks, k)
+			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r)}
+			tables.join(&out.Place, r)
+			joined, _ := derive.Get(r, tables.Joined, name)
+			for _, other := range joined {
+				if other.Door != doorVirtual {
+					continue
+				}
+				for _, l := range t.leasesOf(derive.Object{Namespace: other.Namespace, Name: other.Name}, r) {
+					out.Joined = append(out.Joined, l.Range.CIDR)
+				}
+			}
+			slices.SortFunc(out.Joined, netip.Prefix.Compare)
+			return out, nil
+		}, derive.KeysOf(t.Networks))
+}
+
+// leasesOf returns the leases of a VirtualNetwork, IPv4 first. Of several of one version, the lease of the oldest
+// Subnet by name of the lease counts, and the others are of Subnets that were deleted: their blocks still have Pods.
+func (t *virtualTables) leasesOf(k derive.Object, r *derive.Reader) (out []LeaseFacts) {
+	for _, row := range derive.List(r, t.leased, k) {
+		out = append(out, row.Value)
+	}
+	slices.SortStableFunc(out, func(a, b LeaseFacts) int {
+		return cmp.Compare(versionOf(a.Range.CIDR), versionOf(b.Range.CIDR))
+	})
+	return out
+}
+
+// problems returns the problems of a VirtualNetwork that has, or should have, Subnets, and whether no Pod gets an
+// address.
+func (t *virtualTables) problems(k derive.Object, r *derive.Reader, subnets *derive.Table[derive.Object, Subnet]) (
+	ps problem.List, fails bool,
+) {
+	f, _ := derive.Get(r, t.Networks, k)
+	object := problem.About("VirtualNetwork", k.Namespace, k.Name)
+	ps = slices.Clone(f.Problems)
+	if !f.serves() {
+		return ps, true
+	}
+	if !t.counts(k, r) {
+		ps.Add(object, "metadata.namespace", reasonTooManyNetworks, fmt.Sprintf("no Pod is in it: its Namespace has %d older "+
+			"VirtualNetworks with Subnets, and more do not count: delete one of them", maxNetworks))
+		return ps, true
+	}
+	if subnets == nil {
+		return ps, false
+	}
+	for i, field := range []string{"spec.v4SubnetReference", "spec.v6SubnetReference"} {
+		if f.Subnets[i] == "" {
+			continue
+		}
+		key := derive.Object{Namespace: k.Namespace, Name: f.Subnets[i]}
+		facts, there := derive.Get(r, t.Subnets, key)
+		s, _ := derive.Get(r, subnets, key)
+		reason := ""
+		switch {
+		case !there:
+			ps.Add(object, field, reasonSubnetNotFound, "Subnet "+key.String()+" is not there, so no Pod gets an address: create "+
+				"it")
+			fails = true
+			continue
+		case facts.Range.CIDR.IsValid() && versionOf(facts.Range.CIDR) != i:
+			reason = "has addresses of the other version of IP: name a Subnet of this one in another VirtualNetwork"
+		case !s.Served:
+			reason = "gives no addresses: look at its observation"
+		case s.Network != k:
+			reason = "is the Subnet of VirtualNetwork " + s.Network.String() + ": create another Subnet, and a VirtualNetwork " +
+				"with it"
+		default:
+			continue
+		}
+		ps.Add(object, field, reasonSubnetNotServed, "Subnet "+key.String()+" "+reason)
+		fails = true
+	}
+	return ps, fails
+}
+
+// PodAddress is an address of a Pod in a VirtualNetwork.
+type PodAddress struct {
+	IP  netip.Addr
+	Pod string // its name, in the Namespace of the VirtualNetwork
+	UID types.UID
+}
+
+// NodeNetwork is a VirtualNetwork that Pods of a Node are in, or request.
+type NodeNetwork struct {
+	Claim     string
+	Pods      int
+	Requested []netip.Addr
+	Addresses []PodAddress
+}
+
+// ReportFacts is the content of a NodeNetworkReport, by VirtualNetwork.
+type ReportFacts map[derive.Object]NodeNetwork
+
+// ReportFactsOf returns the facts about a NodeNetworkReport.
+func ReportFactsOf(n *tombolov1alpha1.NodeNetworkReport) ReportFacts {
+	out := ReportFacts{}
+	for _, network := range n.Spec.Networks {
+		f := NodeNetwork{Claim: network.Claim, Pods: int(network.Pods)}
+		for _, text := range network.Requested {
+			if ip, err := netip.ParseAddr(text); err == nil {
+				f.Requested = append(f.Requested, ip)
+			}
+		}
+		for _, a := range network.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				f.Addresses = append(f.Addresses, PodAddress{ip, a.Pod, a.UID})
+			}
+		}
+		out[derive.Object{Namespace: network.Namespace, Name: network.Name}] = f
+	}
+	return out
+}
+
+// ClaimOn returns what a Node claims of a range.
+func (n NodeNetwork) ClaimOn(node string, of Range) Claim {
+	c := Claim{Node: node, Claim: n.Claim, Pods: n.Pods}
+	for _, ip := range n.Requested {
+		if of.CIDR.Contains(ip) {
+			c.Requested = append(c.Requested, ip)
+		}
+	}
+	for _, a := range n.Addresses {
+		if of.CIDR.Contains(a.IP) {
+			c.Held = append(c.Held, a.IP)
+		}
+	}
+	return c
+}

@@ -1,0 +1,280 @@
+package tenant
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// virtualWorld are the objects that VirtualNetworks with Subnets depend on.
+type virtualWorld struct {
+	engine     *derive.Engine
+	namespaces *derive.Source[derive.Object, NamespaceFacts]
+	networks   *derive.Source[derive.Object, VirtualNetworkFacts]
+	routers    *derive.Source[derive.Object, RouterFacts]
+	subnets    *derive.Source[derive.Object, SubnetFacts]
+	leases     *derive.Source[derive.Object, LeaseFacts]
+	reserved   *derive.Source[derive.Object, []Reserved]
+	tables     *Tables
+}
+
+func newVirtualWorld() *virtualWorld {
+	e := derive.New()
+	w := &virtualWorld{
+		engine:     e,
+		namespaces: derive.NewSource[derive.Object, NamespaceFacts](e, "namespaces"),
+		networks:   derive.NewSource[derive.Object, VirtualNetworkFacts](e, "networks"),
+		routers:    derive.NewSource[derive.Object, RouterFacts](e, "routers"),
+		subnets:    derive.NewSource[derive.Object, SubnetFacts](e, "subnets"),
+		leases:     derive.NewSource[derive.Object, LeaseFacts](e, "leases"),
+		reserved:   derive.NewSource[derive.Object, []Reserved](e, "reserved"),
+	}
+	names := derive.NewSource[derive.Object, labels.Set](e, "labels")
+	imports := derive.NewSource[derive.Object, ClusterSetFacts](e, "imports")
+	w.tables = NewCluster(e, Objects{Namespaces: w.namespaces, Labels: names, Networks: w.networks, Routers: w.routers,
+		Imports: imports, Subnets: w.subnets, Leases: w.leases,
+		Reserved: []derive.Readable[derive.Object, []Reserved]{w.reserved}})
+	for _, name := range []string{"a", "b", "c"} {
+		names.Set(derive.Object{Name: name}, labels.Set{"kubernetes.io/metadata.name": name})
+	}
+	for _, s := range []interface{ Loaded() }{w.namespaces, names, w.networks, w.routers, imports, w.subnets, w.leases,
+		w.reserved} {
+		s.Loaded()
+	}
+	return w
+}
+
+// network sets a VirtualNetwork with Subnets.
+func (w *virtualWorld) network(namespace, name string, created int64, v4, v6 string,
+	change ...func(*contrailv4.VirtualNetwork),
+) {
+	n := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID(namespace + "/" + name), CreationTimestamp: metav1.Unix(created, 0),
+		Labels: map[string]string{"vn": name}}}
+	if v4 != "" {
+		n.Spec.V4SubnetReference = &contrailv4.ResourceReference{Kind: "Subnet", Namespace: namespace, Name: v4}
+	}
+	if v6 != "" {
+		n.Spec.V6SubnetReference = &contrailv4.ResourceReference{Name: v6}
+	}
+	for _, c := range change {
+		c(n)
+	}
+	w.networks.Set(derive.Object{Namespace: namespace, Name: name}, VirtualNetworkFactsOf(n))
+}
+
+func (w *virtualWorld) subnet(namespace, name string, created int64, cidr string,
+	change ...func(*contrailv4.SubnetSpec),
+) {
+	s := &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID("sn " + namespace + "/" + name), CreationTimestamp: metav1.Unix(created, 0)}}
+	s.Spec.CIDR = cidr
+	for _, c := range change {
+		c(&s.Spec)
+	}
+	w.subnets.Set(derive.Object{Namespace: namespace, Name: name}, SubnetFactsOf(s))
+}
+
+func (w *virtualWorld) router(namespace, name, kind, selects, imports, from string) {
+	v := routerOf(namespace, name, kind, map[string]string{"vnr": name}, of("vn", selects))
+	if imports != "" {
+		v.Spec.Import.VirtualNetworkRouters = []contrailv4.VirtualNetworkRouterEntry{{
+			VirtualNetworkRouterSelector: of("vnr", imports), NamespaceSelector: of("kubernetes.io/metadata.name", from)}}
+	}
+	w.routers.Set(derive.Object{Namespace: namespace, Name: name}, RouterFactsOf(v))
+}
+
+func words(ps []problem.Problem) string { return problem.List(ps).Observation() }
+
+// TestVirtualNetworkProblems has the states of Subnets and VirtualNetworks.
+func TestVirtualNetworkProblems(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		change          func(*virtualWorld)
+		subnet, network string // observations begin like this
+		serves          bool
+	}{
+		{name: "all is well", change: func(w *virtualWorld) {}, serves: true},
+		{name: "no Subnet", change: func(w *virtualWorld) { w.subnets.Delete(derive.Object{Namespace: "a", Name: "s"}) },
+			network: "spec.v4SubnetReference: Subnet a/s is not there, so no Pod gets an address: create it"},
+		{name: "a Subnet of another Namespace", change: func(w *virtualWorld) {
+			w.network("a", "blue", 1, "s", "", func(n *contrailv4.VirtualNetwork) { n.Spec.V4SubnetReference.Namespace = "b" })
+		}, network: "spec.v4SubnetReference.namespace: Subnets of other Namespaces are not served"},
+		{name: "no CIDR", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "10.0.1.0") },
+			subnet: `spec.cidr: "10.0.1.0" is not a range of addresses`, network: "spec.v4SubnetReference: Subnet a/s gives no"},
+		{name: "an address in a range", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "10.0.1.7/24") },
+			subnet:  "spec.cidr: 10.0.1.7/24 is an address in a range: create another Subnet with the range 10.0.1.0/24",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "multicast", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "224.0.1.0/24") },
+			subnet: "spec.cidr: 224.0.1.0/24 has no addresses of Pods", network: "spec.v4SubnetReference: Subnet a/s gives"},
+		{name: "too small", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "10.0.1.0/31") },
+			subnet: "spec.cidr: 10.0.1.0/31 has too many addresses or too few", network: "spec.v4SubnetReference: Subnet a/s"},
+		{name: "a gateway outside", change: func(w *virtualWorld) {
+			w.subnet("a", "s", 1, "10.0.1.0/24", func(s *contrailv4.SubnetSpec) { s.DefaultGateway = "10.0.2.1" })
+		}, subnet: `spec.defaultGateway: "10.0.2.1" is not an address of a host in 10.0.1.0/24`,
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "the other version of IP", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "fd00:1::/64") },
+			network: "spec.v4SubnetReference: Subnet a/s has addresses of the other version of IP"},
+		{name: "it meets a Node's Pods", change: func(w *virtualWorld) {
+			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{{prefixes("10.0.0.0/16")[0], "the Pods of Node node-1"}})
+		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the Pods of Node node-1, so no Pod gets an address of it",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses: look at its observation"},
+		{name: "it meets an older Subnet", change: func(w *virtualWorld) { w.subnet("b", "s", 0, "10.0.1.128/25") },
+			subnet:  "spec.cidr: 10.0.1.0/24 overlaps Subnet b/s, so no Pod gets an address of it",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "it meets a younger Subnet", change: func(w *virtualWorld) { w.subnet("b", "s", 2, "10.0.1.128/25") },
+			serves: true},
+		{name: "it meets Pods of a deleted Subnet", change: func(w *virtualWorld) {
+			w.leases.Set(derive.Object{Name: "gone"}, LeaseFacts{Network: derive.Object{Namespace: "a", Name: "red"},
+				Range: Range{CIDR: prefixes("10.0.1.0/26")[0]}})
+		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps Pods of VirtualNetwork a/red, whose Subnet was deleted",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "another VirtualNetwork has the Subnet", change: func(w *virtualWorld) { w.network("a", "red", 0, "s", "") },
+			network: "spec.v4SubnetReference: Subnet a/s is the Subnet of VirtualNetwork a/red"},
+		{name: "the network of first interfaces", change: func(w *virtualWorld) {
+			w.network("a", "blue", 1, "s", "", func(n *contrailv4.VirtualNetwork) { n.Spec.PodNetwork = true })
+		}, network: "spec.podNetwork: it is not served as the network of first interfaces, so no Pod is in it"},
+		{name: "fields without effect", serves: true, change: func(w *virtualWorld) {
+			w.subnet("a", "s", 1, "10.0.1.0/24", func(s *contrailv4.SubnetSpec) {
+				s.DNSNameservers, s.EnableDHCP, s.BGPaaSPrimaryIP = []string{"10.0.1.9"}, true, "10.0.1.8"
+			})
+			w.network("a", "blue", 1, "s", "", func(n *contrailv4.VirtualNetwork) { n.Spec.FabricSNAT, n.Spec.VLANID = true, 7 })
+		}, subnet: "spec.dnsNameservers: it is stored and has no effect: remove it; spec.bgpaasPrimaryIP: it is stored and " +
+			"has no effect: remove it; spec.enableDHCP: it is stored",
+			network: "spec.vlanID: it is stored and has no effect: remove it; spec.fabricSNAT: it has no effect: Pods reach"},
+		{name: "a pool outside", serves: true, change: func(w *virtualWorld) {
+			w.subnet("a", "s", 1, "10.0.1.0/24", func(s *contrailv4.SubnetSpec) {
+				s.Ranges = []contrailv4.SubnetRange{{Key: "web",
+					IPRanges: []contrailv4.IPRange{{From: "10.0.2.1", To: "10.0.2.9"}}}}
+			})
+		}, subnet: "spec.ranges.key: it is stored and has no effect: remove it; spec.ranges[0].ipRanges[0]: from " +
+			"\"10.0.2.1\" to \"10.0.2.9\" is not a range in 10.0.1.0/24, and is left out: correct it"},
+		{name: "more networks than count", change: func(w *virtualWorld) {
+			for i := range maxNetworks {
+				w.network("a", fmt.Sprint("old-", i), 0, fmt.Sprint("old-", i), "")
+			}
+		}, network: "metadata.namespace: no Pod is in it: its Namespace has 20 older VirtualNetworks with Subnets"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newVirtualWorld()
+			w.network("a", "blue", 1, "s", "")
+			w.subnet("a", "s", 1, "10.0.1.0/24")
+			row.change(w)
+			w.engine.Pass()
+			s, _ := w.tables.Subnets.Get(derive.Object{Namespace: "a", Name: "s"})
+			n, _ := w.tables.VirtualNetworkProblems.Get(derive.Object{Namespace: "a", Name: "blue"})
+			if have := words(s.Problems); !strings.HasPrefix(have, row.subnet) || row.subnet == "" && have != "" {
+				t.Errorf("Subnet: %q, want %q", have, row.subnet)
+			}
+			if have := words(n.List); !strings.HasPrefix(have, row.network) || row.network == "" && have != "" {
+				t.Errorf("VirtualNetwork: %q, want %q", have, row.network)
+			}
+			if n.Fails == row.serves {
+				t.Errorf("it serves: %t, want %t", !n.Fails, row.serves)
+			}
+		})
+	}
+}
+
+// TestVirtualNetworkJoins has routers that join VirtualNetworks with each other and with the network of a Namespace.
+func TestVirtualNetworkJoins(t *testing.T) {
+	w := newVirtualWorld()
+	w.namespaces.Set(derive.Object{Name: "c"}, NamespaceFacts{UID: "c", Isolated: true, Label: "true"})
+	w.networks.Set(derive.Object{Namespace: "c", Name: contrailv4.DefaultPodNetwork},
+		VirtualNetworkFacts{UID: "c/default", Labels: map[string]string{"vn": "c"}})
+	for i, k := range [][2]string{{"a", "blue"}, {"a", "red"}, {"b", "green"}} {
+		w.network(k[0], k[1], 1, k[1], "")
+		w.subnet(k[0], k[1], 1, fmt.Sprintf("10.0.%d.0/24", i+1))
+		w.leases.Set(derive.Object{Name: "sn " + k[0] + "/" + k[1]}, LeaseFacts{
+			Network: derive.Object{Namespace: k[0], Name: k[1]},
+			Range:   Range{CIDR: prefixes("10.0.1.0/24 10.0.2.0/24 10.0.3.0/24")[i]}})
+	}
+	w.router("a", "to-b", "hub", "blue", "to-a", "b")
+	w.router("b", "to-a", "spoke", "green", "to-b", "a")
+	w.router("a", "to-c", "mesh", "blue", "to-a", "c")
+	w.router("c", "to-a", "mesh", "c", "to-c", "a")
+	w.engine.Pass()
+	get := func(namespace, name string) VirtualNetwork {
+		n, _ := w.tables.VirtualNetworks.Get(derive.Object{Namespace: namespace, Name: name})
+		return n
+	}
+	blue, red, green := get("a", "blue"), get("a", "red"), get("b", "green")
+	c, _ := w.tables.Places.Get(derive.Object{Name: "c"})
+	for name, row := range map[string][3]bool{
+		"blue and green": {blue.Place.meets(green.Place), green.Place.meets(blue.Place), true},
+		"blue and red":   {blue.Place.meets(red.Place), red.Place.meets(blue.Place), false},
+		"green and c":    {green.Place.meets(c), c.meets(green.Place), false},
+		"blue and c":     {blue.Place.meets(c), c.meets(blue.Place), true},
+	} {
+		if row[0] != row[2] || row[1] != row[2] {
+			t.Errorf("%s are joined: %t and %t, want %t", name, row[0], row[1], row[2])
+		}
+	}
+	if have := fmt.Sprint(blue.Joined, green.Joined, red.Joined); have != "[10.0.3.0/24] [10.0.1.0/24] []" {
+		t.Errorf("joined ranges %s", have)
+	}
+	if ps := w.engine.Problems(); len(ps) > 0 {
+		t.Errorf("problems %v", ps)
+	}
+	// The VirtualNetwork goes, and with it its number and its joins.
+	w.networks.Delete(derive.Object{Namespace: "a", Name: "blue"})
+	w.engine.Pass()
+	if gone := get("a", "blue"); !gone.Place.Closed() || len(get("b", "green").Place.Joined) > 0 {
+		t.Errorf("a deleted network is %+v, and green has %v", gone, get("b", "green").Place)
+	}
+}
+
+func TestPodNetworks(t *testing.T) {
+	for _, row := range []struct{ name, text, want, err string }{
+		{name: "nothing", text: ""}, {name: "null", text: "null"}, {name: "an empty list", text: "[]"},
+		{name: "names", text: "a/blue, red", want: "blue eth1 [] ; red eth2 [] "},
+		{name: "a name and an interface", text: "a/blue@net1", want: "blue net1 [] "},
+		{name: "JSON as CN2's", text: `[{"name": "blue", "namespace": "a", "cni-args": null, "ips": ["10.0.1.7"],
+			"mac": "de:ad:00:00:be:ef", "interface": "eth5"}, {"name": "red"}]`,
+			want: "blue eth5 [10.0.1.7] de:ad:00:00:be:ef; red eth2 [] "},
+		{name: "ips of null", text: `[{"name": "blue", "ips": null, "mac": null, "interface": null}]`, want: "blue eth1 [] "},
+		{name: "ips of both versions, with a length", text: `[{"name": "blue", "ips": ["10.0.1.7/24", "fd00::7"]}]`,
+			want: "blue eth1 [10.0.1.7 fd00::7] "},
+		{name: "another Namespace", text: "b/blue", err: "entry 1: VirtualNetwork b/blue is of another Namespace: name one " +
+			"of Namespace a, and join the two by VirtualNetworkRouters"},
+		{name: "no name", text: "a/blue,", err: "entry 2: it names no VirtualNetwork"},
+		{name: "null in the list", text: "[null]", err: "entry 1: it names no VirtualNetwork"},
+		{name: "an object", text: `{"name": "blue"}`, err: "it is no list of networks"},
+		{name: "a curly quote", text: "[{“name”: \"blue\"}]", err: "it is no list of networks"},
+		{name: "an unknown field", text: `[{"name": "blue", "speed": 7}]`, err: "it is no list of networks"},
+		{name: "arguments", text: `[{"name": "blue", "cni-args": {"net.juniper.contrail.allowedAddressPairs": "[]"}}]`,
+			err: "entry 1: cni-args is not served: remove it"},
+		{name: "eth0", text: "blue@eth0", err: `entry 1: interface "eth0" is taken`},
+		{name: "an interface twice", text: "blue,red@eth1", err: "entry 2: another entry has the interface eth1"},
+		{name: "two addresses", text: `[{"name": "blue", "ips": ["10.0.1.7", "10.0.1.8"]}]`, err: "entry 1: ips has two"},
+		{name: "a group's MAC", text: `[{"name": "blue", "mac": "01:00:5e:00:00:01"}]`, err: "entry 1: mac "},
+		{name: "too many", text: strings.Repeat("blue,", 16) + "blue", err: "it has 17 networks: name at most 16"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			list, err := PodNetworks("a", row.text)
+			var have []string
+			for _, n := range list {
+				have = append(have, fmt.Sprint(n.Name, " ", n.Interface, " ", n.IPs, " ", n.MAC))
+			}
+			if (err == nil) != (row.err == "") || err != nil && !strings.HasPrefix(err.Error(), row.err) {
+				t.Fatalf("error %v, want %q", err, row.err)
+			}
+			if err == nil && strings.Join(have, "; ") != row.want {
+				t.Errorf("%q, want %q", have, row.want)
+			}
+		})
+	}
+	ends := addresses("10.0.1.3 10.0.1.9")
+	if !slices.Equal(between(ends[0], ends[1]), prefixes("10.0.1.3/32 10.0.1.4/30 10.0.1.8/31")) {
+		t.Error("prefixes between two addresses")
+	}
+}
