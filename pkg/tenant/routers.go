@@ -289,8 +289,9 @@ func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Rout
 			"there is no such object, or a VirtualNetwork with a Subnet")
 	case !namespace.Isolated && !labelled && len(out.Networks) > 0: // labels of the Namespace, and no object
 	case !namespace.Isolated:
-		ps.Add(out.Object, "metadata.namespace", reasonNotIsolated, "the Pods of Namespace "+key.Namespace+" are in the default "+
-			"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
+		ps.Add(out.Object, "metadata.namespace", reasonNotIsolated,
+			"the Pods of Namespace "+key.Namespace+" are in the default "+
+				"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
 	default:
 		network, spans := t.spans(derive.Object{Name: key.Namespace}, r)
 		if !spans {

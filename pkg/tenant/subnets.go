@@ -97,8 +97,9 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 			from, err := netip.ParseAddr(r.From)
 			to, err2 := netip.ParseAddr(r.To)
 			if err != nil || err2 != nil || !cidr.Contains(from) || !cidr.Contains(to) || to.Less(from) {
-				ps.Add(object, fmt.Sprintf("spec.ranges[%d].ipRanges[%d]", i, j), reasonInvalid, fmt.Sprintf("from %s to %s is not "+
-					"a range in %s, and is left out: correct it", problem.Quoted(r.From), problem.Quoted(r.To), cidr))
+				ps.Add(object, fmt.Sprintf("spec.ranges[%d].ipRanges[%d]", i, j), reasonInvalid,
+					fmt.Sprintf("from %s to %s is not "+
+						"a range in %s, and is left out: correct it", problem.Quoted(r.From), problem.Quoted(r.To), cidr))
 				continue
 			}
 			pools = append(pools, between(from, to)...)
@@ -286,8 +287,9 @@ func (t *subnetTables) subnet(k derive.Object, r *derive.Reader) (Subnet, []prob
 	found, _ := derive.Get(r, t.conflicts, all)
 	if other, meets := found[k]; meets {
 		out.Served = false
-		ps.Add(object, "spec.cidr", reasonOverlap, fmt.Sprintf("%s overlaps %s, so no Pod gets an address of it: create another "+
-			"Subnet with a range of its own", f.Range.CIDR, other))
+		ps.Add(object, "spec.cidr", reasonOverlap,
+			fmt.Sprintf("%s overlaps %s, so no Pod gets an address of it: create another "+
+				"Subnet with a range of its own", f.Range.CIDR, other))
 	}
 	var networks []derive.Row[derive.Object, VirtualNetworkFacts]
 	for _, row := range derive.List(r, t.byReference, k) {

@@ -66,8 +66,9 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: annotate the Namespace with "+
 			AnnotationForwardingMode+"="+modeFabricSNAT)
 	case s.FabricSNAT:
-		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: Pods reach destinations outside by their first "+
-			"interface: remove it")
+		ps.Add(object, "spec.fabricSNAT", reasonNotServed,
+			"it has no effect: Pods reach destinations outside by their first "+
+				"interface: remove it")
 	}
 	if !own {
 		f.Subnets = subnetsOf(n, object, &ps)
@@ -98,12 +99,14 @@ func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.
 	}
 	switch {
 	case n.Spec.PodNetwork:
-		ps.Add(object, "spec.podNetwork", reasonNotServed, "it is not served as the network of first interfaces, so no Pod is "+
-			"in it: remove podNetwork, and name the network in the annotation "+AnnotationNetworks+" of Pods")
+		ps.Add(object, "spec.podNetwork", reasonNotServed,
+			"it is not served as the network of first interfaces, so no Pod is "+
+				"in it: remove podNetwork, and name the network in the annotation "+AnnotationNetworks+" of Pods")
 		return [2]string{}
 	case out == [2]string{} && n.Spec.V4SubnetReference == nil && n.Spec.V6SubnetReference == nil:
-		ps.Add(object, "spec.v4SubnetReference", reasonNoSubnet, "it has no Subnet, so no Pod is in it: create a Subnet, and "+
-			"name it here or in v6SubnetReference")
+		ps.Add(object, "spec.v4SubnetReference", reasonNoSubnet,
+			"it has no Subnet, so no Pod is in it: create a Subnet, and "+
+				"name it here or in v6SubnetReference")
 	}
 	return out
 }
@@ -269,8 +272,9 @@ func (t *virtualTables) problems(k derive.Object, r *derive.Reader, subnets *der
 		return ps, true
 	}
 	if !t.counts(k, r) {
-		ps.Add(object, "metadata.namespace", reasonTooManyNetworks, fmt.Sprintf("no Pod is in it: its Namespace has %d older "+
-			"VirtualNetworks with Subnets, and more do not count: delete one of them", maxNetworks))
+		ps.Add(object, "metadata.namespace", reasonTooManyNetworks,
+			fmt.Sprintf("no Pod is in it: its Namespace has %d older "+
+				"VirtualNetworks with Subnets, and more do not count: delete one of them", maxNetworks))
 		return ps, true
 	}
 	if subnets == nil {
@@ -286,8 +290,9 @@ func (t *virtualTables) problems(k derive.Object, r *derive.Reader, subnets *der
 		reason := ""
 		switch {
 		case !there:
-			ps.Add(object, field, reasonSubnetNotFound, "Subnet "+key.String()+" is not there, so no Pod gets an address: create "+
-				"it")
+			ps.Add(object, field, reasonSubnetNotFound,
+				"Subnet "+key.String()+" is not there, so no Pod gets an address: create "+
+					"it")
 			fails = true
 			continue
 		case facts.Range.CIDR.IsValid() && versionOf(facts.Range.CIDR) != i:

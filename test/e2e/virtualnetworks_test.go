@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// testVirtualNetworks follows the guide of virtual networks, whose objects it takes from docs/virtual-networks.md. Pods
+// web and db are in network blue, on two Nodes. Pod guest is in network red.
+func testVirtualNetworks(t *testing.T) {
+	ctx := testContext(t)
+	const cluster = "east"
+	apply := func(manifest string) { t.Helper(); must(t, world.Apply(ctx, cluster, manifest)) }
+	page, err := os.ReadFile(filepath.Join(world.Lab.Repo(), "docs/virtual-networks.md"))
+	must(t, err)
+	_, guide, _ := strings.Cut(string(page), "   ```yaml\n")
+	guide, _, found := strings.Cut(guide, "   ```\n")
+	if !found {
+		t.Fatal("docs/virtual-networks.md has no manifest")
+	}
+	var manifest strings.Builder
+	for line := range strings.Lines(guide) {
+		manifest.WriteString(strings.TrimPrefix(line, "   "))
+	}
+	apply(manifest.String())
+	t.Cleanup(func() {
+		_, _ = world.Kubectl(context.WithoutCancel(ctx), cluster, "delete", "namespace", "shop", "--wait=false")
+	})
+	red := strings.NewReplacer("blue", "red", "10.50.", "10.51.").Replace(manifest.String())
+	_, red, _ = strings.Cut(red, "---\n")
+	apply(red)
+	state := func(want string) {
+		t.Helper()
+		eventually(t, stateLimit, func(context.Context) error {
+			if have := kubectl(t, cluster, "get", "vn", "blue", "-n", "shop", "-o", "jsonpath={.status.state}"); have != want {
+				return fmt.Errorf("VirtualNetwork shop/blue has state %q, want %q: %s", have, want,
+					kubectl(t, cluster, "get", "sn,vn", "-n", "shop", "-o", "yaml"))
+			}
+			return nil
+		})
+	}
+	state("Success")
+
+	pod := func(name, node, network string) {
+		t.Helper()
+		apply(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: shop, annotations: {k8s.v1.cni.cncf.io/networks: shop/%s}}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [serve]}]
+`, name, network, node))
+	}
+	ready := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			kubectl(t, cluster, "wait", "--for=condition=Ready", "pod/"+name, "-n", "shop", "--timeout=2m")
+		}
+	}
+	url := func(node, network string) (to string) {
+		t.Helper()
+		eventually(t, stateLimit, func(context.Context) error {
+			ip := kubectl(t, cluster, "get", "nnr", node, "-o",
+				fmt.Sprintf(`jsonpath={.spec.networks[?(@.name=="%s")].addresses[*].address}`, network))
+			if to = "http://" + ip + ":8080/"; ip == "" || strings.Contains(ip, " ") {
+				return fmt.Errorf("NodeNetworkReport %s has the addresses %q of network %s, want one", node, ip, network)
+			}
+			return nil
+		})
+		return to
+	}
+	pod("web", "node-1", "blue")
+	pod("db", "node-2", "blue")
+	pod("guest", "node-2", "red")
+	pod("lost", "node-1", "green")
+	ready("web", "db", "guest")
+	must(t, world.ClientPod(ctx, cluster, "shop/plain", "node-2"))
+	web, db, guest := url("node-1", "blue"), url("node-2", "blue"), url("node-2", "red")
+	if !strings.HasPrefix(web, "http://10.50.0.") || !strings.HasPrefix(guest, "http://10.51.0.") {
+		t.Errorf("the addresses are %s and %s, want them of the Subnets", web, guest)
+	}
+	reaches(t, cluster, "shop/web", db, true)
+	reaches(t, cluster, "shop/db", web, true)
+	apart := func() {
+		t.Helper()
+		reaches(t, cluster, "shop/guest", db, false)
+		reaches(t, cluster, "shop/guest", web, false)
+		reaches(t, cluster, "shop/web", guest, false)
+		reaches(t, cluster, "shop/plain", db, false)
+	}
+	apart()
+	eventually(t, stateLimit, func(context.Context) error {
+		have := kubectl(t, cluster, "get", "events", "-n", "shop", "--field-selector", "involvedObject.name=lost", "-o",
+			"jsonpath={.items[*].message}")
+		if !strings.Contains(have, "VirtualNetwork shop/green is not there") {
+			return fmt.Errorf("Events of Pod shop/lost: %q, want the missing network", have)
+		}
+		return nil
+	})
+
+	apply(`
+apiVersion: core.contrail.juniper.net/v4
+kind: VirtualNetworkRouter
+metadata: {namespace: shop, name: all}
+spec:
+  type: mesh
+  virtualNetworkSelector: {matchExpressions: [{key: vn, operator: In, values: [blue, red]}]}
+`)
+	for _, name := range []string{"web", "guest"} { // a Pod has the routes of its start
+		kubectl(t, cluster, "delete", "pod", name, "-n", "shop")
+	}
+	pod("web", "node-1", "blue")
+	pod("guest", "node-2", "red")
+	ready("web", "guest")
+	web, guest = url("node-1", "blue"), url("node-2", "red")
+	reaches(t, cluster, "shop/web", guest, true)
+	reaches(t, cluster, "shop/guest", web, true)
+	reaches(t, cluster, "shop/plain", guest, false)
+	kubectl(t, cluster, "delete", "vnr", "all", "-n", "shop")
+	apart()
+
+	kubectl(t, cluster, "delete", "sn", "blue-v4", "-n", "shop")
+	state("Failure")
+	reaches(t, cluster, "shop/web", db, true) // what runs goes on
+	kubectl(t, cluster, "delete", "namespace", "shop")
+	eventually(t, stateLimit, func(context.Context) error {
+		if out := strings.TrimSpace(kubectl(t, cluster, "get", "subnetleases", "-o", "name")); out != "" {
+			return fmt.Errorf("leases of deleted Subnets are there: %s", out)
+		}
+		return nil
+	})
+}
