@@ -193,7 +193,10 @@ func TestSubnets(t *testing.T) {
 
 	// The older of two Subnets wins. Timestamps have seconds, and the UID decides if they are equal.
 	expect("older", func(context.Context) (string, error) {
-		return map[bool]string{true: "older", false: "of this second"}[time.Since(v4.CreationTimestamp.Time) > time.Second], nil
+		if time.Since(v4.CreationTimestamp.Time) > time.Second {
+			return "older", nil
+		}
+		return "of this second", nil
 	})
 	for _, bad := range []struct{ name, cidr, want string }{
 		{"pods", "10.11.1.0/25", "overlaps the Pods of Node node-2"},
