@@ -111,10 +111,10 @@ func ZoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 // k8s.io/kubernetes/pkg/proxy/apis.
 const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// IsOthers reports whether a Service has a label with which kube-proxy leaves it alone.
-func IsOthers(s *corev1.Service) bool {
+// IsOthers reports whether a Service or an EndpointSlice has a label with which kube-proxy leaves it alone.
+func IsOthers(o metav1.Object) bool {
 	for _, label := range []string{LabelProxyName, corev1.IsHeadlessService} {
-		if _, ok := s.Labels[label]; ok {
+		if _, ok := o.GetLabels()[label]; ok {
 			return true
 		}
 	}
@@ -231,7 +231,8 @@ func vips(s *corev1.Service, report func(field string, reason reasons.Reason, fo
 // SliceFactsOf parses an EndpointSlice. If an endpoint has several addresses, only the first has a meaning in the API.
 func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 	name := s.Labels[discoveryv1.LabelServiceName]
-	if name == "" || s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6 {
+	if name == "" || IsOthers(s) ||
+		s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6 {
 		return SliceFacts{}
 	}
 	f := SliceFacts{Service: derive.Object{Namespace: s.Namespace, Name: name}}

@@ -47,6 +47,11 @@ func slice(service, port string, endpoints ...discoveryv1.Endpoint) *discoveryv1
 	}
 }
 
+func sliceLabelled(s *discoveryv1.EndpointSlice, label string) *discoveryv1.EndpointSlice {
+	s.Labels[label] = ""
+	return s
+}
+
 func ofIPv6(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s.AddressType = discoveryv1.AddressTypeIPv6
 	return s
@@ -245,6 +250,16 @@ func TestPlan(t *testing.T) {
 				labelled(svc("own", "10.96.0.14", "/TCP/80"), "app", "own"),
 			},
 			want: []string{"own 10.96.0.14:80/TCP ->"},
+		},
+		{
+			name:     "labels that leave EndpointSlices to other proxies",
+			services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80")},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("web", "/TCP/8080", ready("10.10.1.2")),
+				sliceLabelled(second(slice("web", "/TCP/8080", ready("10.10.1.3"))), corev1.IsHeadlessService),
+				sliceLabelled(third(slice("web", "/TCP/8080", ready("10.10.1.4"))), LabelProxyName),
+			},
+			want: []string{"web 10.96.0.10:80/TCP -> 10.10.1.2:8080"},
 		},
 		{
 			name:     "headless and ExternalName have no address",
