@@ -182,8 +182,8 @@ netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy i
 sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them without SKIP; FAMILIES (4), 46 or 6; MODE (encap), noEncap or hybrid
 	@build/packages dash netcat-openbsd bind9-dnsutils # which the suite's Pods run
 	@build/lab-binaries $(CACHE) $(BIN) agnhost e2e
-	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network glibc-dns-testing
-	@go test -count=1 -v -timeout 60m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(SKIP),-signetwork.skip '$(SKIP)') $(if $(FAMILIES),-signetwork.families $(FAMILIES)) $(if $(MODE),-signetwork.mode $(MODE))
+	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network glibc-dns-testing pause-network
+	@go test -count=1 -v -timeout 240m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(SKIP),-signetwork.skip '$(SKIP)') $(if $(FAMILIES),-signetwork.families $(FAMILIES)) $(if $(MODE),-signetwork.mode $(MODE))
 
 families: packages lab-binaries images modules coredns ## join clusters with IPv6 in a lab, FAMILIES (6) of them; ENCRYPTED=1
 	@go test -count=1 -v -timeout 30m ./test/families -families.of $(or $(FAMILIES),6) $(if $(ENCRYPTED),-families.encrypted)

@@ -101,6 +101,10 @@ var Images = []Image{
 		entry: []string{"/agnhost"}, cmd: []string{"pause"},
 	},
 	{
+		Name: "pause-network", Suite: "registry.k8s.io/pause:3.10.2", own: map[string]string{"/pause": "pause"},
+		entry: []string{"/pause"},
+	},
+	{
 		// no entry: the cases of DNS give the whole command
 		Name: "glibc-dns-testing", Suite: "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0", dirs: []string{"/tmp"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/dig": "/usr/bin/dig",

@@ -800,22 +800,28 @@ func TestTenantsOnSwitch(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			trace := o.appctl(t, "ofproto/trace", "br-int", test.packet, "--ct-next", "trk,new", "--ct-next", "trk,new")
-			out, err := appctl.ParseTrace(trace)
-			if err != nil {
-				t.Fatal(err)
-			}
-			have := "dropped in " + Program.Name(ofp.Table(out.Last().Table))
-			if out.Output != 0 {
-				have = "to " + portName(ofp.Port(out.Output))
-				if ofp.Port(out.Output) == tunnelPort {
-					have += " " + out.Fields["tun_dst"] + " " + out.Fields["dl_dst"]
-				}
-			}
-			if have != test.want {
+			if have := endOf(t, trace); have != test.want {
 				t.Errorf("%s, want %s\n%s", have, test.want, trace)
 			}
 		})
 	}
+}
+
+// endOf reads where a traced packet ends: a port, with the headers on a tunnel, or the table that drops it.
+func endOf(t *testing.T, trace string) string {
+	t.Helper()
+	out, err := appctl.ParseTrace(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Output == 0 {
+		return "dropped in " + Program.Name(ofp.Table(out.Last().Table))
+	}
+	end := "to " + portName(ofp.Port(out.Output))
+	if ofp.Port(out.Output) == tunnelPort {
+		end += " " + out.Fields["tun_dst"] + " " + out.Fields["dl_dst"]
+	}
+	return end
 }
 
 // TestTenantTraffic sends real connections between Pods of two isolated Namespaces and of the default network, on two

@@ -486,18 +486,7 @@ func TestVirtualOnSwitch(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			trace := o.appctl(t, "ofproto/trace", "br-int", test.packet, "--ct-next", "trk,new", "--ct-next", "trk,new")
-			out, err := ovstest.ParseTrace(trace)
-			if err != nil {
-				t.Fatal(err)
-			}
-			have := "dropped in " + Program.Name(ofp.Table(out.Table))
-			if out.Port != 0 {
-				have = "to " + portName(ofp.Port(out.Port))
-				if ofp.Port(out.Port) == tunnelPort {
-					have += " " + out.Fields["tun_dst"] + " " + out.Fields["dl_dst"]
-				}
-			}
-			if have != test.want {
+			if have := endOf(t, trace); have != test.want {
 				t.Errorf("%s, want %s\n%s", have, test.want, trace)
 			}
 		})

@@ -17,6 +17,7 @@ func (s *Scenario) KubernetesTests(ctx context.Context, cluster string, nodes in
 	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/e2e"), append([]string{
 		"--kubeconfig", s.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", strconv.Itoa(nodes),
 		"--kubectl-path", filepath.Join(repo, "bin/kubernetes/kubectl"), "--ginkgo.no-color", "--ginkgo.fail-on-empty",
+		"--ginkgo.timeout", "24h", // go test's own limit counts
 	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := s.Lab.OutsideRun(cmd); err != nil {

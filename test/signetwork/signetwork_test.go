@@ -108,7 +108,7 @@ func TestMain(m *testing.M) {
 }
 
 func prepare(ctx context.Context, l *lab.Lab) error {
-	for _, image := range []string{"agnhost-network", "glibc-dns-testing"} {
+	for _, image := range []string{"agnhost-network", "glibc-dns-testing", "pause-network"} {
 		if err := l.LoadImage(ctx, filepath.Join(l.Repo(), "bin/conformance", image+".tar")); err != nil {
 			return fmt.Errorf("run `make sig-network`: %w", err)
 		}
