@@ -54,18 +54,29 @@ func TestDemo(t *testing.T) {
 	replace(ctx, t, d)
 }
 
-// traced follows a packet of a tenant to the other cluster, whose two Gateways are chosen by a hash.
+// traced follows a tenant's packet to the other cluster, whose two Gateways are chosen by a hash. Then it removes the
+// tenants: their Namespaces name networks that go with the ClusterSet.
 func traced(ctx context.Context, t *testing.T, d *demo) {
 	t.Helper()
 	contexts := d.world.Lab.Cluster("east").Kubeconfig() + "," + d.world.Lab.Cluster("west").Kubeconfig()
-	for _, to := range []struct{ pod, cluster, want string }{
-		{"blue/web", "test-cluster-west", "=> delivered to Pod blue/web"},
-		{"default/nginx", "test-cluster-west", "=> "},
-	} {
+	for _, version := range []string{"ipv4", "ipv6"} {
 		out, err := d.world.Lab.Tool(ctx, "east", "tombolo", "trace", "--context", contexts, "--from", "blue/web",
-			"--from-cluster", "test-cluster-east", "--to", to.pod, "--to-cluster", to.cluster, "--port", "8080")
-		if err != nil || strings.Count(out, to.want) != 2 {
-			t.Errorf("%v: want %q over both versions of IP:\n%s", err, to.want, out)
+			"--from-cluster", "test-cluster-east", "--to", "blue/web", "--to-cluster", "test-cluster-west", "--port", "8080",
+			"--family", version)
+		if err != nil || !strings.Contains(out, "=> delivered to Pod blue/web") || strings.Contains(out, "chooses ,") {
+			t.Errorf("a trace over %s: %v\n%s", version, err, out)
+		}
+	}
+	for _, gone := range []struct {
+		cluster string
+		args    []string
+	}{
+		{"north", []string{"tn,nc", "--all", "-n", scenario.LeaderNamespace}},
+		{"east", []string{"namespace", "blue"}},
+		{"west", []string{"namespace", "blue", "shared"}},
+	} {
+		if out, err := d.world.Kubectl(ctx, gone.cluster, append([]string{"delete"}, gone.args...)...); err != nil {
+			t.Errorf("%v\n%s", err, out)
 		}
 	}
 }

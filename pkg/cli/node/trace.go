@@ -35,7 +35,8 @@ func (n *node) trace() *cobra.Command {
 			"FLOW is ovs-ofctl's text; ports may be named, see `tombolo get ports`. With --node it is of that Node's " +
 			"switch.\n\n" +
 			"With --from and --to it follows the first packet of a connection. Ends are as of `tombolo policy why`. If both " +
-			"ends have IPv4 and IPv6 addresses, it follows a packet of each; --family chooses one.\n\n" +
+			"ends have IPv4 and IPv6 addresses, it follows a packet of each, but one to a Pod of another cluster. --family " +
+			"chooses one.\n\n" +
 			"On a Node it asks the agent there, about the way through this Node's switch. Elsewhere, and with --context, it " +
 			"follows the packet from Node to Node, through the Gateways of all clusters that --context names.",
 		Example: "  tombolo trace in_port=web-5d8f-a9993e,tcp,nw_src=10.10.1.2,nw_dst=10.96.0.10,nw_ttl=64,tp_dst=53\n" +

@@ -36,6 +36,16 @@ func TestLimitsWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// An informer lists what the API server has cached, which may be older than the last write.
+	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			var cached mcv1alpha1.ResourceExportList
+			err := admin.List(ctx, &cached, client.InNamespace("area"),
+				&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
+			return len(cached.Items) == 1, err
+		}); err != nil {
+		t.Fatal(err)
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: known, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)

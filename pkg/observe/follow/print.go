@@ -117,6 +117,9 @@ func choiceText(c api.HopChoice) string {
 	if c.Chosen < 0 || c.Chosen >= len(c.Buckets) {
 		return fmt.Sprintf(": none of %d choices is alive", len(c.Buckets)+c.LeftOut)
 	}
+	if name(c.Buckets[c.Chosen]) == "" {
+		return "" // it leads to another group, whose choice follows
+	}
 	text := ": chooses " + name(c.Buckets[c.Chosen])
 	var others []string
 	for i, x := range c.Buckets {
