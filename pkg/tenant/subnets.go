@@ -59,6 +59,10 @@ func SubnetFactsOf(s *contrailv4.Subnet) SubnetFacts {
 	return f
 }
 
+// maxParts is how many prefixes the pools of a Subnet may be. With more, Subnets could exhaust the memory of the
+// controller: a range of IPv6 addresses may be 200 prefixes.
+const maxParts = 2000
+
 // rangeOf returns the range of a Subnet and its pools. With a wrong address it returns no range.
 func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (Range, []netip.Prefix) {
 	invalid := func(field, message string) (Range, []netip.Prefix) {
@@ -102,7 +106,14 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 						"a range in %s, and is left out: correct it", problem.Quoted(r.From), problem.Quoted(r.To), cidr))
 				continue
 			}
-			pools = append(pools, between(from, to)...)
+			parts := between(from, to)
+			if len(pools)+len(parts) > maxParts {
+				ps.Add(object, fmt.Sprintf("spec.ranges[%d].ipRanges[%d]", i, j), reasonInvalid,
+					fmt.Sprintf("the ranges are more than %d prefixes together, so this one is left out: write fewer ranges, or "+
+						"ranges that are prefixes", maxParts))
+				continue
+			}
+			pools = append(pools, parts...)
 		}
 	}
 	return out, disjoint(pools)

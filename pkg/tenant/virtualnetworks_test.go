@@ -158,6 +158,16 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			})
 		}, subnet: "spec.ranges.key: it is stored and has no effect: remove it; spec.ranges[0].ipRanges[0]: from " +
 			"\"10.0.2.1\" to \"10.0.2.9\" is not a range in 10.0.1.0/24, and is left out: correct it"},
+		{name: "ranges of too many prefixes", serves: true, change: func(w *virtualWorld) {
+			w.network("a", "blue", 1, "", "s")
+			w.subnet("a", "s", 1, "fd00:1::/64", func(s *contrailv4.SubnetSpec) {
+				list := make([]contrailv4.IPRange, 20)
+				for i := range list {
+					list[i] = contrailv4.IPRange{From: "fd00:1::1", To: "fd00:1::ffff:ffff:ffff:fffe"}
+				}
+				s.Ranges = []contrailv4.SubnetRange{{IPRanges: list}}
+			})
+		}, subnet: "spec.ranges[0].ipRanges[15]: the ranges are more than 2000 prefixes together, so this one is left out"},
 		{name: "more networks than count", change: func(w *virtualWorld) {
 			for i := range maxNetworks {
 				w.network("a", fmt.Sprint("old-", i), 0, fmt.Sprint("old-", i), "")
