@@ -90,6 +90,7 @@ func (r *networkRig) start(path string) {
 	r.p = &podNetworks{tables: newTables(r.view.Config, r.view.NodeName), store: store, progress: newProgress(),
 		api: r.stored, uid: func() types.UID { return "node's" }, log: slog.New(slog.DiscardHandler),
 		wake: make(chan struct{}, 1)}
+	r.p.tables.objects.networks.report.Watch(r.p.show)
 	r.settle()
 }
 
@@ -261,6 +262,51 @@ func TestPodNetworks(t *testing.T) {
 	r.pod("late", "a/blue")
 	expect(r.add("late"), annotation+"VirtualNetwork a/blue has no addresses of its Subnets")
 	expect(r.report(), "a/blue 2 [] 10.50.0.2 again uid-again")
+}
+
+// TestReportLost has the report of a Node deleted or changed by others. The Node writes it again: without it, other
+// Nodes would get the blocks with addresses of its Pods.
+func TestReportLost(t *testing.T) {
+	r := newNetworkRig(t)
+	objects := r.view.Others
+	show := func() {
+		r.view.Others = objects
+		if r.stored.have != nil {
+			r.view.Others = append(objects[:len(objects):len(objects)], r.stored.have.DeepCopy())
+		}
+		r.settle()
+	}
+	r.pod("web", "a/blue")
+	r.grant()
+	r.add("web")
+	r.settle()
+	show()
+	want, claim := r.report(), r.claim()
+	if want != "a/blue 1 [] 10.50.0.2 web uid-web" {
+		t.Fatalf("the report has %s", want)
+	}
+	r.stored.have = nil
+	show()
+	if r.report() != want || r.claim() != claim {
+		t.Errorf("after the report was deleted it has %s with claim %s, want %s with %s", r.report(), r.claim(), want, claim)
+	}
+	show()
+	r.stored.have.Spec.Networks[0].Claim = "another"
+	show()
+	if have := r.stored.have.Spec.Networks[0].Claim; have != claim {
+		t.Errorf("after the report was changed it has the claim %s, want %s", have, claim)
+	}
+	if _, err := r.store.Release(ipam.Key{ContainerID: "c-web", IfName: "eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	earlier := r.stored.have.DeepCopy()
+	r.view.Pods = nil
+	show()
+	r.stored.have = earlier
+	show()
+	if r.report() != "" {
+		t.Errorf("without Pods an earlier report stays: %s", r.report())
+	}
 }
 
 // TestExtraPort has a Pod's further interface on the switch. The interface has its VirtualNetwork, and does not change
