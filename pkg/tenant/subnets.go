@@ -213,80 +213,94 @@ func (t *Tables) subnets(e *derive.Engine, o Objects) {
 	t.Subnets = derive.NewTable(e, "subnets-of-networks", s.subnet, derive.KeysOf(o.Subnets))
 }
 
-// conflictsOf finds Subnets that meet other ranges. Of two Subnets the older one gives addresses. The range of a Subnet
-// that was deleted goes before all while Pods have its addresses.
+// conflictsOf finds Subnets that meet other ranges. Of two Subnets one with a lease gives addresses, then the older one:
+// Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no addresses, goes before Subnets that
+// have no lease, until the last of these Pods is gone.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
 	out := conflicts{}
-	taken := &ranges{}
+	var reserved []Reserved
 	for _, table := range t.Reserved {
 		for _, row := range derive.All(r, table) {
-			for _, x := range row.Value {
-				taken.add(x.CIDR, x.What, true)
-			}
+			reserved = append(reserved, row.Value...)
 		}
 	}
 	rows := slices.Clone(derive.All(r, t.Subnets))
-	there := map[types.UID]bool{}
+	there, leased := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, row := range rows {
 		there[row.Value.UID] = true
 	}
 	for _, row := range derive.All(r, t.Leases) {
-		if !there[types.UID(row.Key.Name)] {
-			taken.add(row.Value.Range.CIDR, "Pods of VirtualNetwork "+row.Value.Network.String()+
-				", whose Subnet was deleted", true)
+		uid := types.UID(row.Key.Name)
+		if leased[uid] = true; !there[uid] {
+			reserved = append(reserved, Reserved{row.Value.Range.CIDR, "Pods of VirtualNetwork " + row.Value.Network.String() +
+				", whose Subnet was deleted"})
 		}
 	}
+	taken := newRanges(reserved)
 	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, SubnetFacts]) int {
+		if leased[a.Value.UID] != leased[b.Value.UID] {
+			if leased[a.Value.UID] {
+				return -1
+			}
+			return 1
+		}
 		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
 	})
 	for _, row := range rows {
 		if !row.Value.Range.CIDR.IsValid() {
 			continue
 		}
-		if other, meets := taken.meets(row.Value.Range.CIDR); meets {
+		other, meets := taken.meets(row.Value.Range.CIDR)
+		if meets {
 			out[row.Key] = other
-			continue
 		}
-		taken.add(row.Value.Range.CIDR, "Subnet "+row.Key.String(), false)
+		if !meets || leased[row.Value.UID] {
+			taken.add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
+		}
 	}
 	return out, nil
 }
 
-// ranges are ranges in the order of their addresses. Of these that overlap, the first one stays.
-type ranges struct {
-	list   []netip.Prefix
-	by     map[netip.Prefix]string
-	nested []netip.Prefix // these that overlap one of the list
+// ranges are ranges in the order of their addresses. None overlaps another one: the larger one of two stays.
+type ranges []Reserved
+
+// newRanges returns these ranges. Of equal ones the first one stays.
+func newRanges(list []Reserved) (out ranges) {
+	slices.SortStableFunc(list, func(a, b Reserved) int { return a.CIDR.Compare(b.CIDR) })
+	for _, one := range list {
+		if n := len(out); n == 0 || !out[n-1].CIDR.Overlaps(one.CIDR) {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
-func (g *ranges) add(p netip.Prefix, what string, mayOverlap bool) {
-	if g.by == nil {
-		g.by = map[netip.Prefix]string{}
+// around returns which of the ranges overlap another one.
+func (g ranges) around(p netip.Prefix) (from, to int) {
+	from, _ = slices.BinarySearchFunc(g, p, func(a Reserved, b netip.Prefix) int { return a.CIDR.Addr().Compare(b.Addr()) })
+	if from > 0 && g[from-1].CIDR.Overlaps(p) {
+		from--
 	}
-	if g.by[p] != "" {
-		return
+	for to = from; to < len(g) && g[to].CIDR.Overlaps(p); to++ {
 	}
-	g.by[p] = what
-	if _, meets := g.meets(p); meets && mayOverlap {
-		g.nested = append(g.nested, p)
-		return
+	return from, to
+}
+
+// add adds a range, unless it is part of one of the others.
+func (g *ranges) add(one Reserved) {
+	from, to := g.around(one.CIDR)
+	if from == to || one.CIDR.Bits() < (*g)[from].CIDR.Bits() {
+		*g = slices.Replace(*g, from, to, one)
 	}
-	at, _ := slices.BinarySearchFunc(g.list, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	g.list = slices.Insert(g.list, at, p)
 }
 
 // meets returns what has a range that overlaps this one.
-func (g *ranges) meets(p netip.Prefix) (string, bool) {
-	at, _ := slices.BinarySearchFunc(g.list, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	for _, i := range []int{at - 1, at} {
-		if i >= 0 && i < len(g.list) && g.list[i].Overlaps(p) {
-			return g.by[g.list[i]], true
-		}
+func (g ranges) meets(p netip.Prefix) (string, bool) {
+	from, to := g.around(p)
+	if from == to {
+		return "", false
 	}
-	if i := slices.IndexFunc(g.nested, p.Overlaps); i >= 0 {
-		return g.by[g.nested[i]], true
-	}
-	return "", false
+	return g[from].What, true
 }
 
 // subnet returns a Subnet with its VirtualNetwork.
