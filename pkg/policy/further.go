@@ -39,16 +39,20 @@ type FurtherAddress struct {
 	UID types.UID // "" if it is not known
 }
 
-// FurtherOf returns the addresses in a NodeNetworkReport.
+// maxFurther is how many further addresses of a Node count. With more, an agent that lies could delay all others.
+const maxFurther = 16384
+
+// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address. Of two equal ones the first one counts.
 func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && len(out) < maxFurther {
 				out = append(out, FurtherAddress{ip, derive.Object{Namespace: network.Namespace, Name: a.Pod}, a.UID})
 			}
 		}
 	}
-	return out
+	slices.SortStableFunc(out, func(a, b FurtherAddress) int { return a.IP.Compare(b.IP) })
+	return slices.CompactFunc(out, func(a, b FurtherAddress) bool { return a.IP == b.IP })
 }
 
 // addFurther adds the indexes by which further addresses are found.
@@ -62,11 +66,10 @@ func (t *unknownTables) addFurther() {
 	t.furtherOf = derive.NewIndex(t.all.Further, "pod",
 		func(_ derive.Object, list []FurtherAddress) (out []derive.Object) {
 			for _, a := range list {
-				if !slices.Contains(out, a.Pod) {
-					out = append(out, a.Pod)
-				}
+				out = append(out, a.Pod)
 			}
-			return out
+			slices.SortFunc(out, derive.Object.Compare)
+			return slices.Compact(out)
 		})
 	t.blocks = derive.NewIndex(t.all.Blocks, "block", func(_ derive.Object, list []NodeBlock) (out []podRange) {
 		for _, b := range list {
@@ -96,8 +99,13 @@ func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
 	}
 	node := t.all.unknown.nodeOf(r, a.Addr)
 	for _, row := range rows {
-		i := slices.IndexFunc(row.Value, func(f FurtherAddress) bool { return f.IP == a.Addr })
-		if row.Key.Name != node || node == t.all.node || i < 0 {
+		if row.Key.Name != node || node == t.all.node {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(row.Value, a.Addr, func(f FurtherAddress, ip netip.Addr) int {
+			return f.IP.Compare(ip)
+		})
+		if !found {
 			continue
 		}
 		f, ok := rowOf(r, t.all.Pods, row.Value[i].Pod)
