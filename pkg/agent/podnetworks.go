@@ -402,7 +402,8 @@ func (p *podNetworks) usable(network derive.Object, l tenant.LeaseFacts) ([]neti
 	return nil, false
 }
 
-// Allocate has addresses allocated in the blocks that this Node has. If these are exhausted, it waits for more.
+// Allocate has addresses allocated in the blocks that this Node has. If these are exhausted, or lack an address that is
+// requested, it waits for more.
 func (p *podNetworks) Allocate(ctx context.Context, x cni.Extra, allocate func([]ipam.Range) error) error {
 	ctx, cancel := context.WithTimeout(ctx, extrasWait)
 	defer cancel()
@@ -412,7 +413,8 @@ func (p *podNetworks) Allocate(ctx context.Context, x cni.Extra, allocate func([
 		v, _ := p.tables.tenants.VirtualNetworks.Get(derive.Object{Namespace: namespace, Name: name})
 		last = p.allocate(derive.Object{Namespace: namespace, Name: name}, v, x, allocate)
 		var exhausted *ipam.BlocksExhaustedError
-		if errors.Is(last, errNoBlocks) || errors.As(last, &exhausted) {
+		var elsewhere *ipam.NotHereError
+		if errors.Is(last, errNoBlocks) || errors.As(last, &exhausted) || errors.As(last, &elsewhere) {
 			return false, nil
 		}
 		return true, last

@@ -147,15 +147,19 @@ func (r *networkRig) extras(name string) ([]cni.Extra, string) {
 	return list, ""
 }
 
-// add allocates the addresses of a Pod's first further interface.
-func (r *networkRig) add(name string) string {
-	r.t.Helper()
+// add allocates the addresses of a Pod's first further interface, if it gets them within a moment.
+func (r *networkRig) add(name string) string { return r.addWithin(name, 30*time.Millisecond) }
+
+// await does the same, and waits for blocks.
+func (r *networkRig) await(name string) string { return r.addWithin(name, time.Minute) }
+
+func (r *networkRig) addWithin(name string, within time.Duration) string {
 	list, why := r.extras(name)
 	if why != "" || len(list) == 0 {
 		return why
 	}
 	x := list[0]
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.t.Context(), within)
 	defer cancel()
 	var ips []netip.Prefix
 	err := r.p.Allocate(ctx, x, func(ranges []ipam.Range) (err error) {
@@ -224,7 +228,11 @@ func TestPodNetworks(t *testing.T) {
 		t.Errorf("the report has the owners %v", o)
 	}
 	r.pod("pinned", `[{"name": "blue", "ips": ["10.50.0.77"]}]`)
+	expect(r.add("pinned"), "address 10.50.0.77 is in no block of this Node: wait for it")
+	waited := make(chan string, 1)
+	go func() { waited <- r.await("pinned") }() // until the controller answers
 	r.grant()
+	expect(<-waited, "[10.50.0.77/24]")
 	expect(r.add("pinned"), "[10.50.0.77/24]")
 	r.pod("twice", `[{"name": "blue", "ips": ["10.50.0.77"]}]`)
 	expect(r.add("twice"), "address 10.50.0.77 is held by a/pinned since")
@@ -301,6 +309,7 @@ func TestReportLost(t *testing.T) {
 	}
 	earlier := r.stored.have.DeepCopy()
 	r.view.Pods = nil
+	show()
 	show()
 	r.stored.have = earlier
 	show()
