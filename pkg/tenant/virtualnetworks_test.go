@@ -283,6 +283,8 @@ func TestPodNetworks(t *testing.T) {
 		{name: "arguments", text: `[{"name": "blue", "cni-args": {"net.juniper.contrail.allowedAddressPairs": "[]"}}]`,
 			err: "entry 1: cni-args is not served: remove it"},
 		{name: "eth0", text: "blue@eth0", err: `entry 1: interface "eth0" is taken`},
+		{name: "a pattern of the kernel", text: "blue@eth%d", err: `entry 1: interface "eth%d" is taken, or no name`},
+		{name: "text after the list", text: `[{"name": "blue"}] red`, err: "it is no list of networks (there is text after"},
 		{name: "an interface twice", text: "blue,red@eth1", err: "entry 2: another entry has the interface eth1"},
 		{name: "two addresses", text: `[{"name": "blue", "ips": ["10.0.1.7", "10.0.1.8"]}]`, err: "entry 1: ips has two"},
 		{name: "a group's MAC", text: `[{"name": "blue", "mac": "01:00:5e:00:00:01"}]`, err: "entry 1: mac "},
