@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
@@ -486,14 +487,14 @@ func TestVirtualOnSwitch(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			trace := o.appctl(t, "ofproto/trace", "br-int", test.packet, "--ct-next", "trk,new", "--ct-next", "trk,new")
-			out, err := ovstest.ParseTrace(trace)
+			out, err := appctl.ParseTrace(trace)
 			if err != nil {
 				t.Fatal(err)
 			}
-			have := "dropped in " + Program.Name(ofp.Table(out.Table))
-			if out.Port != 0 {
-				have = "to " + portName(ofp.Port(out.Port))
-				if ofp.Port(out.Port) == tunnelPort {
+			have := "dropped in " + Program.Name(ofp.Table(out.Last().Table))
+			if out.Output != 0 {
+				have = "to " + portName(ofp.Port(out.Output))
+				if ofp.Port(out.Output) == tunnelPort {
 					have += " " + out.Fields["tun_dst"] + " " + out.Fields["dl_dst"]
 				}
 			}
