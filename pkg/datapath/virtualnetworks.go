@@ -79,8 +79,10 @@ func aroundServices() flow.Flow {
 func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	v, _ := derive.Get(r, t.base.Networks, k)
 	present, _ := derive.Get(r, t.present, Self)
-	is := func(id tenant.ID) bool { return id != 0 && slices.Contains(present, id) }
-	if v.Place.Closed() || !is(v.Place.ID) && !slices.ContainsFunc(v.Place.Joined, is) {
+	senders := slices.DeleteFunc(append(slices.Clone(v.Place.Joined), v.Place.ID), func(id tenant.ID) bool {
+		return id == 0 || !slices.Contains(present, id)
+	})
+	if v.Place.Closed() || len(senders) == 0 {
 		return e, nil
 	}
 	n := t.base.self(r)
@@ -100,7 +102,7 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 				continue
 			}
 			for _, block := range b.Blocks {
-				e.Flows = append(e.Flows, nodeLink{n, remote}.virtualBlock(v.Place.ID, block.Masked())...)
+				e.Flows = append(e.Flows, nodeLink{n, remote}.virtualBlock(v.Place.ID, senders, block.Masked())...)
 			}
 		}
 	}
@@ -120,8 +122,9 @@ func answered(v tenant.VirtualNetwork, g tenant.Range) bool {
 	return false
 }
 
-// virtualBlock returns the flows for a block of another Node.
-func (l nodeLink) virtualBlock(id tenant.ID, block netip.Prefix) []flow.Flow {
+// virtualBlock returns the flows for a block of another Node. Packets of the senders' networks alone go there: for
+// others, which may leave the cluster, the same addresses are outside.
+func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range l.to.sources() {
 		for _, f := range l.node.acceptTunnel(host(from), normal, fromTunnel, flow.EthDst(MACOf(id)), flow.IPSrc(block)) {
@@ -129,8 +132,12 @@ func (l nodeLink) virtualBlock(id tenant.ID, block netip.Prefix) []flow.Flow {
 			flows = append(flows, f)
 		}
 	}
-	return append(flows, l.toTenants(block, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
-		l.toTenants(block, nil, generated.Is(1)))
+	for _, sender := range senders {
+		of := inTenant.Is(network(sender))
+		flows = append(flows, l.toNetwork(of, block, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
+			l.toNetwork(of, block, nil, generated.Is(1)))
+	}
+	return flows
 }
 
 // inVirtual reports whether the port is in a VirtualNetwork.

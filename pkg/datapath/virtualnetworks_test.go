@@ -94,9 +94,8 @@ func TestVirtualConversations(t *testing.T) {
 			back: "east2 east1 pod3: [fd50::12]:80 > [fd50::2]:40000"},
 		{name: "to another network on its Node", from: "east1 pod3", to: "10.50.1.2:80", there: "east1 dropped in Tenant"},
 		{name: "to another network on another Node", from: "east1 pod3", to: "10.50.1.18:80",
-			there: "east1 east2 dropped in Tenant"},
-		{name: "to another network by IPv6", from: "east1 pod3", to: "[fd50:1::12]:80",
-			there: "east1 east2 dropped in Tenant"},
+			there: "east1 dropped in Tenant"},
+		{name: "to another network by IPv6", from: "east1 pod3", to: "[fd50:1::12]:80", there: "east1 dropped in Tenant"},
 		{name: "to an address without a Pod", from: "east1 pod3", to: "10.50.0.7:80", there: "east1 dropped in Tenant"},
 		{name: "to a block that no Node has", from: "east1 pod3", to: "10.50.0.77:80", there: "east1 dropped in Tenant"},
 		{name: "to the gateway", from: "east1 pod3", to: "10.50.0.1:80", there: "east1 dropped in Tenant"},
@@ -112,8 +111,7 @@ func TestVirtualConversations(t *testing.T) {
 		{name: "the default network to it", from: "east1 pod1", to: far, there: "east1 host: 10.11.0.2:40000 > 10.50.0.18:80",
 			back: "east1 pod1: 10.50.0.18:80 > 10.11.0.2:40000"},
 		{name: "an isolated Namespace to it", from: "east1 pod5", to: blue, there: "east1 dropped in Tenant"},
-		{name: "an isolated Namespace to it on another Node", from: "east1 pod5", to: far,
-			there: "east1 east2 dropped in Tenant"},
+		{name: "an isolated Namespace to it on another Node", from: "east1 pod5", to: far, there: "east1 dropped in Tenant"},
 		{name: "its host to it", from: "east1 host", to: blue, there: "east1 dropped in Route"},
 		{name: "its host to it by IPv6", from: "east1 host", to: blue6, there: "east1 dropped in Route"},
 
@@ -151,6 +149,29 @@ func TestVirtualConversations(t *testing.T) {
 			}
 			c.converse(row.from, row.there, row.back, p)
 		})
+	}
+}
+
+// TestVirtualRangeOutside has a Pod of an isolated Namespace that may leave the cluster, and a VirtualNetwork whose range
+// is one of the world. The Pod reaches the world there: a tenant takes no destination from others.
+func TestVirtualRangeOutside(t *testing.T) {
+	states := virtualNodes(nil)
+	for node, s := range states {
+		s.Places = maps.Clone(s.Places)
+		c := s.Places["c"]
+		c.Outside = true
+		s.Places["c"], states[node] = c, s
+	}
+	c := cableOf(t, states)
+	for to, want := range map[string]string{
+		"10.50.0.18:80":   "east1 host: 10.11.0.6:40000 > 10.50.0.18:80",
+		"[fd50::12]:80":   "east1 host: [fd11::6]:40000 > [fd50::12]:80",
+		"10.50.0.2:80":    "east1 host: 10.11.0.6:40000 > 10.50.0.2:80",
+		"192.0.2.1:40000": "east1 host: 10.11.0.6:40000 > 192.0.2.1:40000",
+	} {
+		if w := c.send("east1 pod5", c.request("east1 pod5", to, oftest.TCP)); w.String() != want {
+			t.Errorf("%s, want %s", w, want)
+		}
 	}
 }
 
