@@ -123,7 +123,8 @@ func (s networkEntry) network(namespace string) (PodNetwork, error) {
 		return out, fmt.Errorf("VirtualNetwork %s/%s is of another Namespace: name one of Namespace %s, and join the two "+
 			"by VirtualNetworkRouters", s.Namespace, s.Name, namespace)
 	case s.Interface == "eth0" || s.Interface == "lo" || len(s.Interface) > 15 ||
-		strings.ContainsFunc(s.Interface, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/:%", r) }) ||
+		strings.ContainsFunc(s.Interface, func(r rune) bool { return r <= ' ' || r > '~' }) ||
+		strings.ContainsAny(s.Interface, "/:%") ||
 		strings.HasPrefix(s.Interface, "."):
 		return out, fmt.Errorf("interface %s is taken, or no name of an interface: write one as eth1",
 			problem.Quoted(s.Interface))

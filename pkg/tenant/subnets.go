@@ -63,6 +63,18 @@ func SubnetFactsOf(s *contrailv4.Subnet) SubnetFacts {
 // controller: a range of IPv6 addresses may be 200 prefixes.
 const maxParts = 2000
 
+// special are ranges with addresses that no Pod may have. A larger range with one of them is refused as well: hosts and
+// agents use addresses on links, such as these of a DNS cache.
+var special = prefixesOf("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32",
+	"::/8", "fe80::/10", "ff00::/8")
+
+func prefixesOf(texts ...string) (out []netip.Prefix) {
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
 // rangeOf returns the range of a Subnet and its pools. With a wrong address it returns no range.
 func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (Range, []netip.Prefix) {
 	invalid := func(field, message string) (Range, []netip.Prefix) {
@@ -70,6 +82,7 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 		return Range{}, nil
 	}
 	cidr, err := netip.ParsePrefix(s.CIDR)
+	at := slices.IndexFunc(special, cidr.Overlaps)
 	switch {
 	case err != nil || cidr.Addr().Is4In6():
 		return invalid("cidr", problem.Quoted(s.CIDR)+" is not a range of addresses: create another Subnet with one, as in "+
@@ -77,8 +90,9 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 	case cidr != cidr.Masked():
 		return invalid("cidr", fmt.Sprintf("%s is an address in a range: create another Subnet with the range %s", cidr,
 			cidr.Masked()))
-	case !cidr.Addr().IsGlobalUnicast():
-		return invalid("cidr", fmt.Sprintf("%s has no addresses of Pods: create another Subnet with unicast addresses", cidr))
+	case at >= 0:
+		return invalid("cidr", fmt.Sprintf("%s has addresses of %s, which no Pod may have: create another Subnet", cidr,
+			special[at]))
 	case cidr.Bits() < 8 || cidr.Addr().BitLen()-cidr.Bits() < 2:
 		return invalid("cidr", fmt.Sprintf("%s has too many addresses or too few: create another Subnet with a length from "+
 			"8 to %d", cidr, cidr.Addr().BitLen()-2))
@@ -213,8 +227,8 @@ func (t *Tables) subnets(e *derive.Engine, o Objects) {
 	t.Subnets = derive.NewTable(e, "subnets-of-networks", s.subnet, derive.KeysOf(o.Subnets))
 }
 
-// conflictsOf finds Subnets that meet other ranges. Of two Subnets one with a lease gives addresses, then the older one:
-// Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no addresses, goes before Subnets that
+// conflictsOf finds Subnets that meet other ranges. Of two Subnets one with a lease gives addresses, then the older
+// one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no addresses, goes before Subnets that
 // have no lease, until the last of these Pods is gone.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
 	out := conflicts{}
@@ -277,7 +291,9 @@ func newRanges(list []Reserved) (out ranges) {
 
 // around returns which of the ranges overlap another one.
 func (g ranges) around(p netip.Prefix) (from, to int) {
-	from, _ = slices.BinarySearchFunc(g, p, func(a Reserved, b netip.Prefix) int { return a.CIDR.Addr().Compare(b.Addr()) })
+	from, _ = slices.BinarySearchFunc(g, p, func(a Reserved, b netip.Prefix) int {
+		return a.CIDR.Addr().Compare(b.Addr())
+	})
 	if from > 0 && g[from-1].CIDR.Overlaps(p) {
 		from--
 	}

@@ -117,7 +117,10 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			subnet:  "spec.cidr: 10.0.1.7/24 is an address in a range: create another Subnet with the range 10.0.1.0/24",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
 		{name: "multicast", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "224.0.1.0/24") },
-			subnet: "spec.cidr: 224.0.1.0/24 has no addresses of Pods", network: "spec.v4SubnetReference: Subnet a/s gives"},
+			subnet: "spec.cidr: 224.0.1.0/24 has addresses of 224.0.0.0/4", network: "spec.v4SubnetReference: Subnet a/s gives"},
+		{name: "a range with addresses on links", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "169.0.0.0/8") },
+			subnet:  "spec.cidr: 169.0.0.0/8 has addresses of 169.254.0.0/16, which no Pod may have: create another Subnet",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
 		{name: "too small", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "10.0.1.0/31") },
 			subnet: "spec.cidr: 10.0.1.0/31 has too many addresses or too few", network: "spec.v4SubnetReference: Subnet a/s"},
 		{name: "a gateway outside", change: func(w *virtualWorld) {
@@ -153,7 +156,8 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
 		{name: "an address in the network of Nodes, and a range after both", change: func(w *virtualWorld) {
 			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{
-				{prefixes("10.0.0.7/32")[0], "an address of Node node-1"}, {prefixes("10.0.0.0/23")[0], "the network of Node node-1"},
+				{prefixes("10.0.0.7/32")[0], "an address of Node node-1"},
+				{prefixes("10.0.0.0/23")[0], "the network of Node node-1"},
 				{prefixes("10.0.0.9/32")[0], "an address of Node node-2"}, {prefixes("10.0.2.0/24")[0], "the Pods of Node node-1"}})
 		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the network of Node node-1",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
