@@ -111,7 +111,8 @@ func TestVirtualConversations(t *testing.T) {
 		{name: "the default network to it", from: "east1 pod1", to: far, there: "east1 host: 10.11.0.2:40000 > 10.50.0.18:80",
 			back: "east1 pod1: 10.50.0.18:80 > 10.11.0.2:40000"},
 		{name: "an isolated Namespace to it", from: "east1 pod5", to: blue, there: "east1 dropped in Tenant"},
-		{name: "an isolated Namespace to it on another Node", from: "east1 pod5", to: far, there: "east1 dropped in Tenant"},
+		{name: "an isolated Namespace to it on another Node", from: "east1 pod5", to: far,
+			there: "east1 dropped in Tenant"},
 		{name: "its host to it", from: "east1 host", to: blue, there: "east1 dropped in Route"},
 		{name: "its host to it by IPv6", from: "east1 host", to: blue6, there: "east1 dropped in Route"},
 
@@ -152,8 +153,8 @@ func TestVirtualConversations(t *testing.T) {
 	}
 }
 
-// TestVirtualRangeOutside has a Pod of an isolated Namespace that may leave the cluster, and a VirtualNetwork whose range
-// is one of the world. The Pod reaches the world there: a tenant takes no destination from others.
+// TestVirtualRangeOutside has a Pod of an isolated Namespace that may leave the cluster, and a VirtualNetwork whose
+// range is one of the world. The Pod reaches the world there: a tenant takes no destination from others.
 func TestVirtualRangeOutside(t *testing.T) {
 	states := virtualNodes(nil)
 	for node, s := range states {
