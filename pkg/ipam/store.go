@@ -393,8 +393,8 @@ func (e *BlocksExhaustedError) Error() string {
 type NotHereError struct{ IP netip.Addr }
 
 func (e *NotHereError) Error() string {
-	return fmt.Sprintf("address %s is in no block of this Node: wait for it, or request another one if another Node has it",
-		e.IP)
+	return fmt.Sprintf("address %s is in no block of this Node: wait for it, or request another one if another Node "+
+		"has it", e.IP)
 }
 
 // bounds returns the first and the last address of a range that a Pod may have: not the

@@ -228,8 +228,8 @@ func (t *Tables) subnets(e *derive.Engine, o Objects) {
 }
 
 // conflictsOf finds Subnets that meet other ranges. Of two Subnets one with a lease gives addresses, then the older
-// one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no addresses, goes before Subnets that
-// have no lease, until the last of these Pods is gone.
+// one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no addresses, goes before Subnets
+// that have no lease, until the last of these Pods is gone.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
 	out := conflicts{}
 	var reserved []Reserved
