@@ -6,6 +6,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
@@ -78,11 +79,8 @@ func aroundServices() flow.Flow {
 // other Nodes.
 func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	v, _ := derive.Get(r, t.base.Networks, k)
-	present, _ := derive.Get(r, t.present, Self)
-	senders := slices.DeleteFunc(append(slices.Clone(v.Place.Joined), v.Place.ID), func(id tenant.ID) bool {
-		return id == 0 || !slices.Contains(present, id)
-	})
-	if v.Place.Closed() || len(senders) == 0 {
+	senders := t.senders(r, v)
+	if len(senders) == 0 {
 		return e, nil
 	}
 	n := t.base.self(r)
@@ -107,6 +105,38 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 		}
 	}
 	return e, nil
+}
+
+// senders returns the networks with Pods on this Node whose packets reach a VirtualNetwork.
+func (t *tenantTables) senders(r *derive.Reader, v tenant.VirtualNetwork) []tenant.ID {
+	if v.Place.Closed() {
+		return nil
+	}
+	present, _ := derive.Get(r, t.present, Self)
+	return slices.DeleteFunc(append(slices.Clone(v.Place.Joined), v.Place.ID), func(id tenant.ID) bool {
+		return id == 0 || !slices.Contains(present, id)
+	})
+}
+
+// packetsWith returns matches of the packets for which an address is one of a VirtualNetwork: packets from it, and
+// packets of networks that reach it. For others the address is outside, whoever asked for its range. Without a
+// VirtualNetwork they are all packets.
+func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.Direction) (out [][]flow.Cond) {
+	if k == (derive.Object{}) {
+		return [][]flow.Cond{nil}
+	}
+	if t.base.Networks == nil {
+		return nil
+	}
+	v, _ := derive.Get(r, t.base.Networks, k)
+	ids := t.senders(r, v)
+	if d == policy.Ingress && !v.Place.Closed() {
+		ids = []tenant.ID{v.Place.ID}
+	}
+	for _, id := range ids {
+		out = append(out, []flow.Cond{inTenant.Is(network(id))})
+	}
+	return out
 }
 
 // answered reports whether an earlier lease of a network has the same gateway.

@@ -381,13 +381,14 @@ func TestVirtualPolicies(t *testing.T) {
 	pod("pod3", "east1", "server", s.Pods[2].IPs...)
 	pod("friend", "east2", "friend")
 	pod("other", "east2", "other")
-	blocks := []policy.NodeBlock{{Node: "east1", Range: rangeOf("10.50.0.0/28")},
-		{Node: "east2", Range: rangeOf("10.50.0.16/28")}}
+	blue := derive.Object{Namespace: "a", Name: "blue"}
+	blocks := []policy.NodeBlock{{Node: "east1", Range: rangeOf("10.50.0.0/28"), Network: blue},
+		{Node: "east2", Range: rangeOf("10.50.0.16/28"), Network: blue}}
 	c.policy.Blocks.Set(derive.Object{Name: "lease"}, blocks)
 	reports := func(friend string) {
 		c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
-			{IP: addrOf(friend), Pod: derive.Object{Namespace: "a", Name: "friend"}},
-			{IP: addrOf("10.50.0.19"), Pod: derive.Object{Namespace: "a", Name: "other"}}})
+			{IP: addrOf(friend), Pod: derive.Object{Namespace: "a", Name: "friend"}, Network: blue},
+			{IP: addrOf("10.50.0.19"), Pod: derive.Object{Namespace: "a", Name: "other"}, Network: blue}})
 	}
 	rule := []policy.RuleFacts{{Action: policy.Allow, AnyPort: true,
 		Peers: []policy.Selector{{Namespace: "a", Pods: "app=friend"}}}}
@@ -427,6 +428,66 @@ func TestVirtualPolicies(t *testing.T) {
 	check("other labels", map[string][2]bool{"10.50.0.18": {false, false}})
 	c.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: "a", Name: "friends"})
 	check("without the policy", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {true, true}})
+}
+
+// TestVirtualRangeInPolicies has policies of Pods that are not in the VirtualNetwork, whose range is one of the world.
+// The address of a friend in it is no friend for them: a tenant who makes Subnets would open the policies otherwise. And
+// it is no unknown Pod.
+func TestVirtualRangeInPolicies(t *testing.T) {
+	s := virtualNodes(nil)["east1"]
+	c := newSources(s)
+	for name, place := range s.Places {
+		place.Outside = true
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	blue := derive.Object{Namespace: "a", Name: "blue"}
+	for _, name := range []string{"a", "c", "default"} {
+		c.policy.Namespaces.Set(derive.Object{Name: name},
+			policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	for _, pod := range s.Pods {
+		if pod.Network == (derive.Object{}) {
+			c.policy.Pods.Set(derive.Object{Namespace: pod.Namespace, Name: pod.Name},
+				policy.PodFacts{Labels: "app=client", Node: "east1", IPs: pod.IPs})
+		}
+	}
+	c.policy.Pods.Set(derive.Object{Namespace: "a", Name: "friend"}, policy.PodFacts{Labels: "app=friend", Node: "east2"})
+	c.policy.Blocks.Set(derive.Object{Name: "lease"}, []policy.NodeBlock{
+		{Node: "east2", Range: rangeOf("10.50.0.16/28"), Network: blue}})
+	c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
+		{IP: addrOf("10.50.0.18"), Pod: derive.Object{Namespace: "a", Name: "friend"}, Network: blue}})
+	set := func(namespace string, action policy.Action, stage policy.Stage) {
+		rules := []policy.RuleFacts{{Action: action, AnyPort: true,
+			Peers: []policy.Selector{{Namespace: "a", Pods: "app=friend"}}}}
+		c.policy.Policies[policy.NetworkPolicy].Set(derive.Object{Namespace: namespace, Name: "p"}, policy.Facts{
+			Stage: stage, AppliedTo: []policy.Selector{{Namespace: namespace, Pods: "app=client"}},
+			Egress: &policy.DirectionFacts{Rules: rules}})
+	}
+	check := func(when string, want bool) {
+		t.Helper()
+		c.engine.Pass()
+		for _, pod := range []Pod{s.Pods[0], s.Pods[4]} {
+			for _, to := range []string{"10.50.0.18", "10.50.0.19"} {
+				sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := sw.Send(oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: pod.IPs[0],
+					IPDst: addrOf(to), Proto: oftest.TCP, SrcPort: 40001, DstPort: 80})
+				left := len(r.Outputs) == 1 && r.Outputs[0].Port == gatewayPort
+				if r.Err != nil || left != want {
+					t.Errorf("%s: %s to %s goes %s, want it to leave: %t", when, pod.Interface, to, r, want)
+				}
+			}
+		}
+	}
+	check("without a policy", true)
+	set("default", policy.Allow, policy.NetworkPolicies)
+	set("c", policy.Allow, policy.NetworkPolicies)
+	check("friends are allowed", false)
+	set("default", policy.Drop, policy.Admin)
+	set("c", policy.Drop, policy.Admin)
+	check("friends are denied", true)
 }
 
 // TestVirtualTraffic sends real connections between further interfaces on two Nodes, through their gateways.

@@ -16,16 +16,18 @@ import (
 
 // NodeBlock is a range that the further addresses of a Node's Pods are from.
 type NodeBlock struct {
-	Node  string
-	Range netip.Prefix
+	Node    string
+	Range   netip.Prefix
+	Network derive.Object // the VirtualNetwork
 }
 
 // BlocksOf returns the blocks in a SubnetLease.
 func BlocksOf(l *tombolov1alpha1.SubnetLease) (out []NodeBlock) {
+	network := derive.Object{Namespace: l.Spec.VirtualNetwork.Namespace, Name: l.Spec.VirtualNetwork.Name}
 	for _, n := range l.Spec.Nodes {
 		for _, text := range n.CIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
-				out = append(out, NodeBlock{n.Node, p.Masked()})
+				out = append(out, NodeBlock{n.Node, p.Masked(), network})
 			}
 		}
 	}
@@ -37,6 +39,8 @@ type FurtherAddress struct {
 	IP  netip.Addr
 	Pod derive.Object
 	UID types.UID // "" if it is not known
+	// Network is the VirtualNetwork.
+	Network derive.Object
 }
 
 // maxFurther is how many further addresses of a Node count. With more, an agent that lies could delay all others.
@@ -47,7 +51,8 @@ func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
 			if ip, err := netip.ParseAddr(a.Address); err == nil && len(out) < maxFurther {
-				out = append(out, FurtherAddress{ip, derive.Object{Namespace: network.Namespace, Name: a.Pod}, a.UID})
+				out = append(out, FurtherAddress{IP: ip, Pod: derive.Object{Namespace: network.Namespace, Name: a.Pod}, UID: a.UID,
+					Network: derive.Object{Namespace: network.Namespace, Name: network.Name}})
 			}
 		}
 	}
@@ -79,16 +84,16 @@ func (t *unknownTables) addFurther() {
 	})
 }
 
-// holderOf returns the Node that has a block.
-func (t *unknownTables) holderOf(r *derive.Reader, p podRange) string {
+// blockAt returns a block.
+func (t *unknownTables) blockAt(r *derive.Reader, p podRange) (out NodeBlock) {
 	for _, row := range list(r, t.all.Blocks, t.blocks, p) {
 		for _, b := range row.Value {
 			if b.Range == p.Prefix {
-				return b.Node
+				return b
 			}
 		}
 	}
-	return ""
+	return out
 }
 
 // further returns the Pod of another Node that has a further address; r is nil between two passes.
@@ -113,7 +118,7 @@ func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
 			continue
 		}
 		identity, _ := rowOf(r, t.all.Identities, row.Value[i].Pod)
-		return Occupant{Pod: row.Value[i].Pod, Known: true, Identity: identity}, true
+		return Occupant{Pod: row.Value[i].Pod, Known: true, Identity: identity, Network: row.Value[i].Network}, true
 	}
 	return Occupant{}, false
 }

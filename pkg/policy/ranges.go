@@ -78,7 +78,7 @@ func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 				return t.firstNode(rows)
 			}
 			if holder == "" {
-				holder = t.holderOf(r, p)
+				holder = t.blockAt(r, p).Node
 			}
 		}
 	}
