@@ -431,8 +431,8 @@ func TestVirtualPolicies(t *testing.T) {
 }
 
 // TestVirtualRangeInPolicies has policies of Pods that are not in the VirtualNetwork, whose range is one of the world.
-// The address of a friend in it is no friend for them: a tenant who makes Subnets would open the policies otherwise. And
-// it is no unknown Pod.
+// The address of a friend in it is no friend for them: a tenant who makes Subnets would open the policies otherwise.
+// And it is no unknown Pod.
 func TestVirtualRangeInPolicies(t *testing.T) {
 	s := virtualNodes(nil)["east1"]
 	c := newSources(s)
