@@ -119,8 +119,7 @@ func (t *tenantTables) senders(r *derive.Reader, v tenant.VirtualNetwork) []tena
 }
 
 // packetsWith returns matches of the packets for which an address is one of a VirtualNetwork: packets from it, and
-// packets of networks that reach it. For others the address is outside. Without a
-// VirtualNetwork they are all packets.
+// packets of networks that reach it. For others the address is outside. Without a VirtualNetwork they are all packets.
 func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.Direction) (out [][]flow.Cond) {
 	if k == (derive.Object{}) {
 		return [][]flow.Cond{nil}
