@@ -78,7 +78,7 @@ func (t *tables) declareKinds() {
 		watch.Into(k, p.Blocks, policy.BlocksOf, watch.IfAllowed())
 		watch.Into(k, p.Further, policy.FurtherOf, watch.IfAllowed())
 		t.objects.networks.requests = watch.NewSource(k, "pod-networks", requestOf(t.nodeName))
-		t.objects.networks.reports = watch.NewSource(k, "nodenetworkreports", tenant.ReportFactsOf, watch.IfAllowed())
+		t.objects.networks.report = watch.NewSource(k, "own-nodenetworkreport", ownReportOf(t.nodeName), watch.IfAllowed())
 	}
 	if t.tenants == nil {
 		p.Blocks.Loaded()

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,13 +31,23 @@ import (
 // networkObjects are the sources about further interfaces of Pods. They are nil without feature gate TenantNetworks.
 type networkObjects struct {
 	requests *derive.Source[derive.Object, podRequest]         // of Pods of this Node
-	reports  *derive.Source[derive.Object, tenant.ReportFacts] // NodeNetworkReports
+	report   *derive.Source[derive.Object, tenant.ReportFacts] // the NodeNetworkReport of this Node
 }
 
 // podRequest is the request of a Pod of this Node for further interfaces.
 type podRequest struct {
 	UID  types.UID // that the kubelet gives the runtime
 	Text string    // of the annotation
+}
+
+// ownReportOf returns the content of the report of this Node, and nothing of other reports.
+func ownReportOf(node string) func(*tombolov1alpha1.NodeNetworkReport) tenant.ReportFacts {
+	return func(n *tombolov1alpha1.NodeNetworkReport) tenant.ReportFacts {
+		if n.Name != node {
+			return nil
+		}
+		return tenant.ReportFactsOf(n)
+	}
 }
 
 // requestOf returns the request of a Pod. Each Pod of this Node with a network of its own has a row.
@@ -64,6 +75,7 @@ type podNetworks struct {
 	uid      func() types.UID
 	log      *slog.Logger
 	wake     chan struct{}
+	shown    atomic.Bool // a watch showed a change of the report
 
 	mu      sync.Mutex
 	claims  map[derive.Object]string               // by VirtualNetwork; nil before the report was read
@@ -80,8 +92,9 @@ type nodeNetworkAPI interface {
 const (
 	// extrasWait is how long an ADD waits for a Pod's networks.
 	extrasWait = 10 * time.Second
-	// networksAgain is the time between two comparisons of the report, and failedAgain after a failure.
-	networksAgain, failedAgain = 5 * time.Minute, 2 * time.Second
+	// networksAgain is the time between two comparisons of the report. After a failure it is failedAgain at first, and
+	// twice as long after each further one, up to failedLong.
+	networksAgain, failedAgain, failedLong = 5 * time.Minute, 2 * time.Second, time.Minute
 )
 
 // changed has the report compared.
@@ -97,11 +110,15 @@ func (p *podNetworks) run(ctx context.Context) {
 	if p.progress.await(ctx, func() (bool, error) { return p.progress.ready(), nil }) != nil {
 		return
 	}
+	var failed time.Duration
 	for {
 		wait := networksAgain
-		if err := p.report(ctx); err != nil && ctx.Err() == nil {
+		if err := p.report(ctx); err == nil {
+			failed = 0
+		} else if ctx.Err() == nil {
+			failed = min(max(2*failed, failedAgain), failedLong)
+			wait = failed
 			p.log.Warn("report the VirtualNetworks of Pods; trying again", "error", err)
-			wait = failedAgain
 		}
 		select {
 		case <-ctx.Done():
@@ -120,6 +137,7 @@ func (p *podNetworks) report(ctx context.Context) error {
 		return err
 	}
 	want := p.desired()
+	p.compareShown()
 	p.mu.Lock()
 	written := p.written
 	p.mu.Unlock()
@@ -148,13 +166,45 @@ func (p *podNetworks) report(ctx context.Context) error {
 	if p.written = &want; err != nil {
 		p.written = nil
 		if apierrors.IsAlreadyExists(err) {
-			p.written = &tombolov1alpha1.NodeNetworkReportSpec{}
+			p.written = unlikeAny()
 		}
 	}
 	return err
 }
 
+// unlikeAny returns a content that no report should have, for a report that exists with an unknown one.
+func unlikeAny() *tombolov1alpha1.NodeNetworkReportSpec {
+	return &tombolov1alpha1.NodeNetworkReportSpec{Networks: make([]tombolov1alpha1.NodeNetwork, 1)}
+}
+
 var errNoReport = errors.New("there is no report")
+
+// show has the report compared with the object that a watch shows. Others may delete it: with the Node's object, for
+// instance, which the kubelet makes again. The blocks of a Node without a report are given to other Nodes.
+func (p *podNetworks) show(changes []derive.Change[derive.Object, tenant.ReportFacts]) {
+	if len(changes) > 0 {
+		p.shown.Store(true)
+		p.changed()
+	}
+}
+
+// compareShown has the report written again if a watch showed another one. The watch may be late and show an earlier
+// one. Then the same content is written once more.
+func (p *podNetworks) compareShown() {
+	if !p.shown.Swap(false) {
+		return
+	}
+	have, ok := p.tables.objects.networks.report.Get(derive.Object{Name: p.tables.nodeName})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !ok:
+		p.written = nil
+	case p.written == nil || !reflect.DeepEqual(have,
+		tenant.ReportFactsOf(&tombolov1alpha1.NodeNetworkReport{Spec: *p.written})):
+		p.written = unlikeAny()
+	}
+}
 
 // adopt takes the claims over that an earlier process has written.
 func (p *podNetworks) adopt(ctx context.Context) error {
@@ -352,7 +402,8 @@ func (p *podNetworks) usable(network derive.Object, l tenant.LeaseFacts) ([]neti
 	return nil, false
 }
 
-// Allocate has addresses allocated in the blocks that this Node has. If these are exhausted, it waits for more.
+// Allocate has addresses allocated in the blocks that this Node has. If these are exhausted, or lack an address that is
+// requested, it waits for more.
 func (p *podNetworks) Allocate(ctx context.Context, x cni.Extra, allocate func([]ipam.Range) error) error {
 	ctx, cancel := context.WithTimeout(ctx, extrasWait)
 	defer cancel()
@@ -362,7 +413,8 @@ func (p *podNetworks) Allocate(ctx context.Context, x cni.Extra, allocate func([
 		v, _ := p.tables.tenants.VirtualNetworks.Get(derive.Object{Namespace: namespace, Name: name})
 		last = p.allocate(derive.Object{Namespace: namespace, Name: name}, v, x, allocate)
 		var exhausted *ipam.BlocksExhaustedError
-		if errors.Is(last, errNoBlocks) || errors.As(last, &exhausted) {
+		var elsewhere *ipam.NotHereError
+		if errors.Is(last, errNoBlocks) || errors.As(last, &exhausted) || errors.As(last, &elsewhere) {
 			return false, nil
 		}
 		return true, last
@@ -435,5 +487,6 @@ func (a *Agent) newPodNetworks(client *reportClient) *podNetworks {
 	a.ipam.Watch(p.changed)
 	a.tables.objects.networks.requests.Watch(func([]derive.Change[derive.Object, podRequest]) { p.changed() })
 	a.tables.tenants.VirtualNetworks.Watch(func([]derive.Change[derive.Object, tenant.VirtualNetwork]) { p.changed() })
+	a.tables.objects.networks.report.Watch(p.show)
 	return p
 }

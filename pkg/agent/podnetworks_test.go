@@ -90,6 +90,7 @@ func (r *networkRig) start(path string) {
 	r.p = &podNetworks{tables: newTables(r.view.Config, r.view.NodeName), store: store, progress: newProgress(),
 		api: r.stored, uid: func() types.UID { return "node's" }, log: slog.New(slog.DiscardHandler),
 		wake: make(chan struct{}, 1)}
+	r.p.tables.objects.networks.report.Watch(r.p.show)
 	r.settle()
 }
 
@@ -146,15 +147,19 @@ func (r *networkRig) extras(name string) ([]cni.Extra, string) {
 	return list, ""
 }
 
-// add allocates the addresses of a Pod's first further interface.
-func (r *networkRig) add(name string) string {
-	r.t.Helper()
+// add allocates the addresses of a Pod's first further interface, if it gets them within a moment.
+func (r *networkRig) add(name string) string { return r.addWithin(name, 30*time.Millisecond) }
+
+// await does the same, and waits for blocks.
+func (r *networkRig) await(name string) string { return r.addWithin(name, time.Minute) }
+
+func (r *networkRig) addWithin(name string, within time.Duration) string {
 	list, why := r.extras(name)
 	if why != "" || len(list) == 0 {
 		return why
 	}
 	x := list[0]
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.t.Context(), within)
 	defer cancel()
 	var ips []netip.Prefix
 	err := r.p.Allocate(ctx, x, func(ranges []ipam.Range) (err error) {
@@ -223,7 +228,11 @@ func TestPodNetworks(t *testing.T) {
 		t.Errorf("the report has the owners %v", o)
 	}
 	r.pod("pinned", `[{"name": "blue", "ips": ["10.50.0.77"]}]`)
+	expect(r.add("pinned"), "address 10.50.0.77 is in no block of this Node: wait for it")
+	waited := make(chan string, 1)
+	go func() { waited <- r.await("pinned") }() // until the controller answers
 	r.grant()
+	expect(<-waited, "[10.50.0.77/24]")
 	expect(r.add("pinned"), "[10.50.0.77/24]")
 	r.pod("twice", `[{"name": "blue", "ips": ["10.50.0.77"]}]`)
 	expect(r.add("twice"), "address 10.50.0.77 is held by a/pinned since")
@@ -261,6 +270,52 @@ func TestPodNetworks(t *testing.T) {
 	r.pod("late", "a/blue")
 	expect(r.add("late"), annotation+"VirtualNetwork a/blue has no addresses of its Subnets")
 	expect(r.report(), "a/blue 2 [] 10.50.0.2 again uid-again")
+}
+
+// TestReportLost has the report of a Node deleted or changed by others. The Node writes it again: without it, other
+// Nodes would get the blocks with addresses of its Pods.
+func TestReportLost(t *testing.T) {
+	r := newNetworkRig(t)
+	objects := r.view.Others
+	show := func() {
+		r.view.Others = objects
+		if r.stored.have != nil {
+			r.view.Others = append(objects[:len(objects):len(objects)], r.stored.have.DeepCopy())
+		}
+		r.settle()
+	}
+	r.pod("web", "a/blue")
+	r.grant()
+	r.add("web")
+	r.settle()
+	show()
+	want, claim := r.report(), r.claim()
+	if want != "a/blue 1 [] 10.50.0.2 web uid-web" {
+		t.Fatalf("the report has %s", want)
+	}
+	r.stored.have = nil
+	show()
+	if r.report() != want || r.claim() != claim {
+		t.Errorf("after the report was deleted it has %s with claim %s, want %s with %s", r.report(), r.claim(), want, claim)
+	}
+	show()
+	r.stored.have.Spec.Networks[0].Claim = "another"
+	show()
+	if have := r.stored.have.Spec.Networks[0].Claim; have != claim {
+		t.Errorf("after the report was changed it has the claim %s, want %s", have, claim)
+	}
+	if _, err := r.store.Release(ipam.Key{ContainerID: "c-web", IfName: "eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	earlier := r.stored.have.DeepCopy()
+	r.view.Pods = nil
+	show()
+	show()
+	r.stored.have = earlier
+	show()
+	if r.report() != "" {
+		t.Errorf("without Pods an earlier report stays: %s", r.report())
+	}
 }
 
 // TestExtraPort has a Pod's further interface on the switch. The interface has its VirtualNetwork, and does not change

@@ -192,7 +192,10 @@ func (t *podTables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []
 func (t *podTables) policyAttachment(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
 	a, _ := derive.Get(r, t.attachments, port)
 	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
-	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID, Further: a.VirtualNetwork != ""}
+	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID}
+	if namespace, name, ok := a.VirtualKey(); ok {
+		out.Network = derive.Object{Namespace: namespace, Name: name}
+	}
 	for _, ip := range a.IPs {
 		out.IPs = append(out.IPs, ip.Addr())
 	}

@@ -195,8 +195,9 @@ func TestExtraFails(t *testing.T) {
 		"eth2 of VirtualNetwork default/red: address 10.51.0.1 is the range's gateway": func(f *fakeExtras) {
 			f.list[1].Requested = []netip.Addr{netip.MustParseAddr("10.51.0.1")}
 		},
-		"eth2 of VirtualNetwork default/red: address 10.51.0.77 is the range's gateway, broadcast or own address, or of " +
-			"another Node": func(f *fakeExtras) { f.list[1].Requested = []netip.Addr{netip.MustParseAddr("10.51.0.77")} },
+		"eth2 of VirtualNetwork default/red: address 10.51.0.77 is in no block of this Node": func(f *fakeExtras) {
+			f.list[1].Requested = []netip.Addr{netip.MustParseAddr("10.51.0.77")}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

@@ -279,7 +279,9 @@ func (p *Policies) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entries
 	}
 	for d, s := range directions {
 		if h.Asked[d] { // ingress of a client in another cluster is identified through the tunnel's key
-			e.Flows = append(e.Flows, s.isAt(normal, uint64(h.Number), host(a.Addr)))
+			for _, packets := range p.tenants.packetsWith(r, h.Network, policy.Direction(d)) {
+				e.Flows = append(e.Flows, s.isAt(normal, uint64(h.Number), host(a.Addr), packets...))
+			}
 		}
 	}
 	return e, nil
@@ -306,7 +308,9 @@ func (p *Policies) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.En
 		if !in.Denied[d] {
 			continue
 		}
-		e.Flows = append(e.Flows, s.isAt(last, policy.UnknownPod, of.Prefix, s.other.Is(0)))
+		for _, packets := range p.tenants.packetsWith(r, in.Network, policy.Direction(d)) {
+			e.Flows = append(e.Flows, s.isAt(last, policy.UnknownPod, of.Prefix, append(packets, s.other.Is(0))...))
+		}
 		for _, ip := range in.Own() {
 			e.Flows = append(e.Flows, flow.Flow{
 				Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(ip))),

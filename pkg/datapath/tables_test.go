@@ -118,7 +118,7 @@ func attachments(
 			pod, _ := derive.Get(r, pods, port)
 			uid, _ := derive.Get(r, uids, port)
 			name := derive.Object{Namespace: pod.Namespace, Name: pod.Name}
-			return policy.Attachment{Pod: name, UID: uid, Sandbox: string(port), IPs: pod.IPs}, nil
+			return policy.Attachment{Pod: name, UID: uid, Sandbox: string(port), IPs: pod.IPs, Network: pod.Network}, nil
 		}, derive.KeysOf(pods))
 }
 

@@ -321,9 +321,14 @@ func (t *tenantTables) tenantNode(name derive.Name, r *derive.Reader) (e flow.En
 	return e, nil
 }
 
-// toTenants routes packets of a network to Pods of another Node.
+// toTenants routes packets of all networks of tenants to Pods of another Node.
 func (l nodeLink) toTenants(cidr netip.Prefix, more flow.Actions, match ...flow.Cond) flow.Flow {
-	f := l.node.throughTunnel(normal, TenantMAC, l.to.Address, 0, append(match, isTenant.Is(1), flow.IPDst(cidr))...)
+	return l.toNetwork(isTenant.Is(1), cidr, more, match...)
+}
+
+// toNetwork does the same with packets of one network, or of all.
+func (l nodeLink) toNetwork(of flow.Cond, cidr netip.Prefix, more flow.Actions, match ...flow.Cond) flow.Flow {
+	f := l.node.throughTunnel(normal, TenantMAC, l.to.Address, 0, append(match, of, flow.IPDst(cidr))...)
 	f.Actions = slices.Concat(more, f.Actions)
 	return numbered(f)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
@@ -78,9 +79,8 @@ func aroundServices() flow.Flow {
 // other Nodes.
 func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	v, _ := derive.Get(r, t.base.Networks, k)
-	present, _ := derive.Get(r, t.present, Self)
-	is := func(id tenant.ID) bool { return id != 0 && slices.Contains(present, id) }
-	if v.Place.Closed() || !is(v.Place.ID) && !slices.ContainsFunc(v.Place.Joined, is) {
+	senders := t.senders(r, v)
+	if len(senders) == 0 {
 		return e, nil
 	}
 	n := t.base.self(r)
@@ -100,11 +100,42 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 				continue
 			}
 			for _, block := range b.Blocks {
-				e.Flows = append(e.Flows, nodeLink{n, remote}.virtualBlock(v.Place.ID, block.Masked())...)
+				e.Flows = append(e.Flows, nodeLink{n, remote}.virtualBlock(v.Place.ID, senders, block.Masked())...)
 			}
 		}
 	}
 	return e, nil
+}
+
+// senders returns the networks with Pods on this Node whose packets reach a VirtualNetwork.
+func (t *tenantTables) senders(r *derive.Reader, v tenant.VirtualNetwork) []tenant.ID {
+	if v.Place.Closed() {
+		return nil
+	}
+	present, _ := derive.Get(r, t.present, Self)
+	return slices.DeleteFunc(append(slices.Clone(v.Place.Joined), v.Place.ID), func(id tenant.ID) bool {
+		return id == 0 || !slices.Contains(present, id)
+	})
+}
+
+// packetsWith returns matches of the packets for which an address is one of a VirtualNetwork: packets from it, and
+// packets of networks that reach it. For others the address is outside. Without a VirtualNetwork they are all packets.
+func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.Direction) (out [][]flow.Cond) {
+	if k == (derive.Object{}) {
+		return [][]flow.Cond{nil}
+	}
+	if t.base.Networks == nil {
+		return nil
+	}
+	v, _ := derive.Get(r, t.base.Networks, k)
+	ids := t.senders(r, v)
+	if d == policy.Ingress && !v.Place.Closed() {
+		ids = []tenant.ID{v.Place.ID}
+	}
+	for _, id := range ids {
+		out = append(out, []flow.Cond{inTenant.Is(network(id))})
+	}
+	return out
 }
 
 // answered reports whether an earlier lease of a network has the same gateway.
@@ -120,8 +151,9 @@ func answered(v tenant.VirtualNetwork, g tenant.Range) bool {
 	return false
 }
 
-// virtualBlock returns the flows for a block of another Node.
-func (l nodeLink) virtualBlock(id tenant.ID, block netip.Prefix) []flow.Flow {
+// virtualBlock returns the flows for a block of another Node. Packets of the senders' networks alone go there: for
+// others, which may leave the cluster, the same addresses are outside.
+func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range l.to.sources() {
 		for _, f := range l.node.acceptTunnel(host(from), normal, fromTunnel, flow.EthDst(MACOf(id)), flow.IPSrc(block)) {
@@ -129,8 +161,12 @@ func (l nodeLink) virtualBlock(id tenant.ID, block netip.Prefix) []flow.Flow {
 			flows = append(flows, f)
 		}
 	}
-	return append(flows, l.toTenants(block, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
-		l.toTenants(block, nil, generated.Is(1)))
+	for _, sender := range senders {
+		of := inTenant.Is(network(sender))
+		flows = append(flows, l.toNetwork(of, block, flow.Do(flow.Move(senderKey, tunnelKey)), source.Is(fromPod)),
+			l.toNetwork(of, block, nil, generated.Is(1)))
+	}
+	return flows
 }
 
 // inVirtual reports whether the port is in a VirtualNetwork.

@@ -93,9 +93,8 @@ func TestVirtualConversations(t *testing.T) {
 			back: "east2 east1 pod3: [fd50::12]:80 > [fd50::2]:40000"},
 		{name: "to another network on its Node", from: "east1 pod3", to: "10.50.1.2:80", there: "east1 dropped in Tenant"},
 		{name: "to another network on another Node", from: "east1 pod3", to: "10.50.1.18:80",
-			there: "east1 east2 dropped in Tenant"},
-		{name: "to another network by IPv6", from: "east1 pod3", to: "[fd50:1::12]:80",
-			there: "east1 east2 dropped in Tenant"},
+			there: "east1 dropped in Tenant"},
+		{name: "to another network by IPv6", from: "east1 pod3", to: "[fd50:1::12]:80", there: "east1 dropped in Tenant"},
 		{name: "to an address without a Pod", from: "east1 pod3", to: "10.50.0.7:80", there: "east1 dropped in Tenant"},
 		{name: "to a block that no Node has", from: "east1 pod3", to: "10.50.0.77:80", there: "east1 dropped in Tenant"},
 		{name: "to the gateway", from: "east1 pod3", to: "10.50.0.1:80", there: "east1 dropped in Tenant"},
@@ -112,7 +111,7 @@ func TestVirtualConversations(t *testing.T) {
 			back: "east1 pod1: 10.50.0.18:80 > 10.11.0.2:40000"},
 		{name: "an isolated Namespace to it", from: "east1 pod5", to: blue, there: "east1 dropped in Tenant"},
 		{name: "an isolated Namespace to it on another Node", from: "east1 pod5", to: far,
-			there: "east1 east2 dropped in Tenant"},
+			there: "east1 dropped in Tenant"},
 		{name: "its host to it", from: "east1 host", to: blue, there: "east1 dropped in Route"},
 		{name: "its host to it by IPv6", from: "east1 host", to: blue6, there: "east1 dropped in Route"},
 
@@ -150,6 +149,29 @@ func TestVirtualConversations(t *testing.T) {
 			}
 			c.converse(row.from, row.there, row.back, p)
 		})
+	}
+}
+
+// TestVirtualRangeOutside has a Pod of an isolated Namespace that may leave the cluster, and a VirtualNetwork whose
+// range is one of the world. The Pod reaches the world there: a tenant takes no destination from others.
+func TestVirtualRangeOutside(t *testing.T) {
+	states := virtualNodes(nil)
+	for node, s := range states {
+		s.Places = maps.Clone(s.Places)
+		c := s.Places["c"]
+		c.Outside = true
+		s.Places["c"], states[node] = c, s
+	}
+	c := cableOf(t, states)
+	for to, want := range map[string]string{
+		"10.50.0.18:80":   "east1 host: 10.11.0.6:40000 > 10.50.0.18:80",
+		"[fd50::12]:80":   "east1 host: [fd11::6]:40000 > [fd50::12]:80",
+		"10.50.0.2:80":    "east1 host: 10.11.0.6:40000 > 10.50.0.2:80",
+		"192.0.2.1:40000": "east1 host: 10.11.0.6:40000 > 192.0.2.1:40000",
+	} {
+		if w := c.send("east1 pod5", c.request("east1 pod5", to, oftest.TCP)); w.String() != want {
+			t.Errorf("%s, want %s", w, want)
+		}
 	}
 }
 
@@ -358,13 +380,14 @@ func TestVirtualPolicies(t *testing.T) {
 	pod("pod3", "east1", "server", s.Pods[2].IPs...)
 	pod("friend", "east2", "friend")
 	pod("other", "east2", "other")
-	blocks := []policy.NodeBlock{{Node: "east1", Range: rangeOf("10.50.0.0/28")},
-		{Node: "east2", Range: rangeOf("10.50.0.16/28")}}
+	blue := derive.Object{Namespace: "a", Name: "blue"}
+	blocks := []policy.NodeBlock{{Node: "east1", Range: rangeOf("10.50.0.0/28"), Network: blue},
+		{Node: "east2", Range: rangeOf("10.50.0.16/28"), Network: blue}}
 	c.policy.Blocks.Set(derive.Object{Name: "lease"}, blocks)
 	reports := func(friend string) {
 		c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
-			{IP: addrOf(friend), Pod: derive.Object{Namespace: "a", Name: "friend"}},
-			{IP: addrOf("10.50.0.19"), Pod: derive.Object{Namespace: "a", Name: "other"}}})
+			{IP: addrOf(friend), Pod: derive.Object{Namespace: "a", Name: "friend"}, Network: blue},
+			{IP: addrOf("10.50.0.19"), Pod: derive.Object{Namespace: "a", Name: "other"}, Network: blue}})
 	}
 	rule := []policy.RuleFacts{{Action: policy.Allow, AnyPort: true,
 		Peers: []policy.Selector{{Namespace: "a", Pods: "app=friend"}}}}
@@ -404,6 +427,66 @@ func TestVirtualPolicies(t *testing.T) {
 	check("other labels", map[string][2]bool{"10.50.0.18": {false, false}})
 	c.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: "a", Name: "friends"})
 	check("without the policy", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {true, true}})
+}
+
+// TestVirtualRangeInPolicies has policies of Pods that are not in the VirtualNetwork, whose range is one of the world.
+// The address of a friend in it is no friend for them: a tenant who makes Subnets would open the policies otherwise.
+// And it is no unknown Pod.
+func TestVirtualRangeInPolicies(t *testing.T) {
+	s := virtualNodes(nil)["east1"]
+	c := newSources(s)
+	for name, place := range s.Places {
+		place.Outside = true
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	blue := derive.Object{Namespace: "a", Name: "blue"}
+	for _, name := range []string{"a", "c", "default"} {
+		c.policy.Namespaces.Set(derive.Object{Name: name},
+			policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	for _, pod := range s.Pods {
+		if pod.Network == (derive.Object{}) {
+			c.policy.Pods.Set(derive.Object{Namespace: pod.Namespace, Name: pod.Name},
+				policy.PodFacts{Labels: "app=client", Node: "east1", IPs: pod.IPs})
+		}
+	}
+	c.policy.Pods.Set(derive.Object{Namespace: "a", Name: "friend"}, policy.PodFacts{Labels: "app=friend", Node: "east2"})
+	c.policy.Blocks.Set(derive.Object{Name: "lease"}, []policy.NodeBlock{
+		{Node: "east2", Range: rangeOf("10.50.0.16/28"), Network: blue}})
+	c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
+		{IP: addrOf("10.50.0.18"), Pod: derive.Object{Namespace: "a", Name: "friend"}, Network: blue}})
+	set := func(namespace string, action policy.Action, stage policy.Stage) {
+		rules := []policy.RuleFacts{{Action: action, AnyPort: true,
+			Peers: []policy.Selector{{Namespace: "a", Pods: "app=friend"}}}}
+		c.policy.Policies[policy.NetworkPolicy].Set(derive.Object{Namespace: namespace, Name: "p"}, policy.Facts{
+			Stage: stage, AppliedTo: []policy.Selector{{Namespace: namespace, Pods: "app=client"}},
+			Egress: &policy.DirectionFacts{Rules: rules}})
+	}
+	check := func(when string, want bool) {
+		t.Helper()
+		c.engine.Pass()
+		for _, pod := range []Pod{s.Pods[0], s.Pods[4]} {
+			for _, to := range []string{"10.50.0.18", "10.50.0.19"} {
+				sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := sw.Send(oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: pod.IPs[0],
+					IPDst: addrOf(to), Proto: oftest.TCP, SrcPort: 40001, DstPort: 80})
+				left := len(r.Outputs) == 1 && r.Outputs[0].Port == gatewayPort
+				if r.Err != nil || left != want {
+					t.Errorf("%s: %s to %s goes %s, want it to leave: %t", when, pod.Interface, to, r, want)
+				}
+			}
+		}
+	}
+	check("without a policy", true)
+	set("default", policy.Allow, policy.NetworkPolicies)
+	set("c", policy.Allow, policy.NetworkPolicies)
+	check("friends are allowed", false)
+	set("default", policy.Drop, policy.Admin)
+	set("c", policy.Drop, policy.Admin)
+	check("friends are denied", true)
 }
 
 // TestVirtualTraffic sends real connections between further interfaces on two Nodes, through their gateways.

@@ -259,6 +259,7 @@ func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]ne
 		if err := s.put(r); err != nil {
 			return err
 		}
+		s.forget()
 		return s.save()
 	}()
 	if err != nil {
@@ -270,6 +271,23 @@ func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]ne
 		return nil, err
 	}
 	return slices.Clone(r.IPs), nil
+}
+
+// maxLast is how many ranges have the address given out last on record, at least.
+const maxLast = 128
+
+// forget forgets the last addresses of ranges that no record has. Ranges with blocks come and go.
+func (s *Store) forget() {
+	if len(s.last) <= maxLast {
+		return
+	}
+	used := map[netip.Prefix]bool{}
+	for _, r := range s.records {
+		for _, p := range r.IPs {
+			used[p.Masked()] = true
+		}
+	}
+	maps.DeleteFunc(s.last, func(p netip.Prefix, _ netip.Addr) bool { return !used[p] })
 }
 
 // fits reports whether addresses are one of each range, in order.
@@ -336,11 +354,14 @@ func (s *Store) nextOfBlocks(r Range, first, last netip.Addr) (netip.Addr, error
 		if k, taken := s.held[r.Want]; taken {
 			return netip.Addr{}, &HeldError{IP: r.Want, Holder: s.records[k]}
 		}
-		if !free(r.Want) {
-			return netip.Addr{}, fmt.Errorf("address %s is the range's gateway, broadcast or own address, or of another Node: "+
-				"request another one", r.Want)
+		switch {
+		case free(r.Want):
+			return r.Want, nil
+		case r.gives(r.Want) || slices.Contains(r.Reserved, r.Want) || r.Want.Less(first) || last.Less(r.Want):
+			return netip.Addr{}, fmt.Errorf("address %s is the range's gateway, broadcast or own address: request another one",
+				r.Want)
 		}
-		return r.Want, nil
+		return netip.Addr{}, &NotHereError{IP: r.Want}
 	}
 	before := s.last[r.Prefix.Masked()]
 	var earlier netip.Addr // the first free one before the one given out last
@@ -366,6 +387,14 @@ type BlocksExhaustedError struct{ Range netip.Prefix }
 
 func (e *BlocksExhaustedError) Error() string {
 	return fmt.Sprintf("the blocks of %s that this Node has are exhausted: wait for another one, or delete Pods", e.Range)
+}
+
+// NotHereError reports that an address that is requested is in no block of this Node.
+type NotHereError struct{ IP netip.Addr }
+
+func (e *NotHereError) Error() string {
+	return fmt.Sprintf("address %s is in no block of this Node: wait for it, or request another one if another Node "+
+		"has it", e.IP)
 }
 
 // bounds returns the first and the last address of a range that a Pod may have: not the

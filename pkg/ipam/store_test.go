@@ -254,3 +254,43 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("%d keys on disk, want 40", got)
 	}
 }
+
+// TestManyRanges gives addresses of ranges with blocks that come and go. The record does not grow with all of them, and
+// the range in use is not forgotten.
+func TestManyRanges(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "ipam.json"))
+	allocate(t, s, key(0), node("10.10.1.0/24"))
+	for i := range 1000 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 50, byte(i >> 4), byte(i << 4)}), 28)
+		allocate(t, s, key(1), []Range{{Prefix: p, Blocks: []netip.Prefix{p}}})
+		if _, err := s.Release(key(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.last); n > maxLast+1 {
+		t.Errorf("the last addresses of %d ranges are on record", n)
+	}
+	if _, ok := s.last[netip.MustParsePrefix("10.10.1.0/24")]; !ok {
+		t.Error("the last address of the range in use was forgotten")
+	}
+}
+
+// TestWanted requests addresses of a range with blocks.
+func TestWanted(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "ipam.json"))
+	for text, want := range map[string]string{
+		"10.50.0.17":  "",
+		"10.50.0.1":   "address 10.50.0.1 is the range's gateway",
+		"10.50.0.0":   "address 10.50.0.0 is the range's gateway, broadcast or own address",
+		"10.50.0.255": "address 10.50.0.255 is the range's gateway",
+		"10.50.0.40":  "address 10.50.0.40 is in no block of this Node",
+	} {
+		p := netip.MustParsePrefix
+		r := Range{Prefix: p("10.50.0.0/24"), Blocks: []netip.Prefix{p("10.50.0.16/28")}, Want: netip.MustParseAddr(text),
+			Reserved: []netip.Addr{netip.MustParseAddr("10.50.0.1")}}
+		_, err := s.Allocate(key(0), "", Interface{}, []Range{r})
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -28,8 +28,8 @@ type Attachment struct {
 	UID     types.UID    // the recorded UID, or ""
 	Sandbox string       // the container's ID
 	IPs     []netip.Addr // of both families
-	// Further is set for an interface in a VirtualNetwork.
-	Further bool
+	// Network is the VirtualNetwork of a further interface; zero for the first one.
+	Network derive.Object
 }
 
 // Attachments are this Node's attachments, by port.
@@ -46,6 +46,8 @@ type Attached struct {
 	// Known is set if the API server has the Pod. Identity is "" also while the labels of its Namespace are not known.
 	Known    bool
 	Identity Identity
+	// Network is the VirtualNetwork that the address is in; zero for an address of a first interface.
+	Network derive.Object
 }
 
 // Occupant is the Pod that has an address.
@@ -55,6 +57,8 @@ type Occupant struct {
 	// Known and Identity are as in Attached.
 	Known    bool
 	Identity Identity
+	// Network is the VirtualNetwork that the address is in; zero for an address of a first interface.
+	Network derive.Object
 }
 
 // attachmentTables find the interfaces of this Node's Pods.
@@ -121,7 +125,8 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	if here := list(r, t.attachments, t.attachmentsAt, a); len(here) > 0 { // the first, which the datapath serves
 		who, _ := rowOf(r, t.all.Attached, here[0].Key)
-		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity}, true
+		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity,
+			Network: here[0].Value.Network}, true
 	}
 	if who, ok := t.further(r, a); ok {
 		return who, true
@@ -162,7 +167,7 @@ func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f
 	case f.Node == t.all.node:
 		claims = nil
 		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
-			if further || !row.Value.Further {
+			if further || row.Value.Network == (derive.Object{}) {
 				claims = append(claims, row.Value.IPs...)
 			}
 		}

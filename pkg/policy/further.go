@@ -16,16 +16,18 @@ import (
 
 // NodeBlock is a range that the further addresses of a Node's Pods are from.
 type NodeBlock struct {
-	Node  string
-	Range netip.Prefix
+	Node    string
+	Range   netip.Prefix
+	Network derive.Object // the VirtualNetwork
 }
 
 // BlocksOf returns the blocks in a SubnetLease.
 func BlocksOf(l *tombolov1alpha1.SubnetLease) (out []NodeBlock) {
+	network := derive.Object{Namespace: l.Spec.VirtualNetwork.Namespace, Name: l.Spec.VirtualNetwork.Name}
 	for _, n := range l.Spec.Nodes {
 		for _, text := range n.CIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
-				out = append(out, NodeBlock{n.Node, p.Masked()})
+				out = append(out, NodeBlock{n.Node, p.Masked(), network})
 			}
 		}
 	}
@@ -37,18 +39,25 @@ type FurtherAddress struct {
 	IP  netip.Addr
 	Pod derive.Object
 	UID types.UID // "" if it is not known
+	// Network is the VirtualNetwork.
+	Network derive.Object
 }
 
-// FurtherOf returns the addresses in a NodeNetworkReport.
+// maxFurther is how many further addresses of a Node count. With more, an agent that lies could delay all others.
+const maxFurther = 16384
+
+// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address. Of two equal ones the first one counts.
 func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil {
-				out = append(out, FurtherAddress{ip, derive.Object{Namespace: network.Namespace, Name: a.Pod}, a.UID})
+			if ip, err := netip.ParseAddr(a.Address); err == nil && len(out) < maxFurther {
+				out = append(out, FurtherAddress{IP: ip, Pod: derive.Object{Namespace: network.Namespace, Name: a.Pod}, UID: a.UID,
+					Network: derive.Object{Namespace: network.Namespace, Name: network.Name}})
 			}
 		}
 	}
-	return out
+	slices.SortStableFunc(out, func(a, b FurtherAddress) int { return a.IP.Compare(b.IP) })
+	return slices.CompactFunc(out, func(a, b FurtherAddress) bool { return a.IP == b.IP })
 }
 
 // addFurther adds the indexes by which further addresses are found.
@@ -62,11 +71,10 @@ func (t *unknownTables) addFurther() {
 	t.furtherOf = derive.NewIndex(t.all.Further, "pod",
 		func(_ derive.Object, list []FurtherAddress) (out []derive.Object) {
 			for _, a := range list {
-				if !slices.Contains(out, a.Pod) {
-					out = append(out, a.Pod)
-				}
+				out = append(out, a.Pod)
 			}
-			return out
+			slices.SortFunc(out, derive.Object.Compare)
+			return slices.Compact(out)
 		})
 	t.blocks = derive.NewIndex(t.all.Blocks, "block", func(_ derive.Object, list []NodeBlock) (out []podRange) {
 		for _, b := range list {
@@ -76,16 +84,16 @@ func (t *unknownTables) addFurther() {
 	})
 }
 
-// holderOf returns the Node that has a block.
-func (t *unknownTables) holderOf(r *derive.Reader, p podRange) string {
+// blockAt returns a block.
+func (t *unknownTables) blockAt(r *derive.Reader, p podRange) (out NodeBlock) {
 	for _, row := range list(r, t.all.Blocks, t.blocks, p) {
 		for _, b := range row.Value {
 			if b.Range == p.Prefix {
-				return b.Node
+				return b
 			}
 		}
 	}
-	return ""
+	return out
 }
 
 // further returns the Pod of another Node that has a further address; r is nil between two passes.
@@ -96,8 +104,13 @@ func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
 	}
 	node := t.all.unknown.nodeOf(r, a.Addr)
 	for _, row := range rows {
-		i := slices.IndexFunc(row.Value, func(f FurtherAddress) bool { return f.IP == a.Addr })
-		if row.Key.Name != node || node == t.all.node || i < 0 {
+		if row.Key.Name != node || node == t.all.node {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(row.Value, a.Addr, func(f FurtherAddress, ip netip.Addr) int {
+			return f.IP.Compare(ip)
+		})
+		if !found {
 			continue
 		}
 		f, ok := rowOf(r, t.all.Pods, row.Value[i].Pod)
@@ -105,7 +118,7 @@ func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
 			continue
 		}
 		identity, _ := rowOf(r, t.all.Identities, row.Value[i].Pod)
-		return Occupant{Pod: row.Value[i].Pod, Known: true, Identity: identity}, true
+		return Occupant{Pod: row.Value[i].Pod, Known: true, Identity: identity, Network: row.Value[i].Network}, true
 	}
 	return Occupant{}, false
 }

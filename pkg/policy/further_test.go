@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,13 +31,16 @@ func TestFurtherAddresses(t *testing.T) {
 	lease.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: "node-2", CIDRs: []string{"10.50.0.0/28", "10.50.0.77/32"}},
 		{Node: "node-3", CIDRs: []string{"10.50.0.16/28"}}}
 	tables.Blocks.Set(derive.Object{Name: "uid"}, BlocksOf(lease))
+	ended := &tombolov1alpha1.SubnetLease{} // of a Subnet that had the range before node-3
+	ended.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: "node-2", CIDRs: []string{"10.11.1.16/28"}}}
+	tables.Blocks.Set(derive.Object{Name: "ended"}, BlocksOf(ended))
 	report := &tombolov1alpha1.NodeNetworkReport{}
 	report.Spec.Networks = []tombolov1alpha1.NodeNetwork{{Namespace: "a", Name: "blue",
 		Addresses: []tombolov1alpha1.PodNetworkAddress{
 			{Address: "10.50.0.1", Pod: "on-node-2", UID: "1"}, {Address: "10.50.0.77", Pod: "on-node-2"},
 			{Address: "10.50.0.17", Pod: "on-node-2", UID: "1"}, {Address: "10.50.0.3", Pod: "on-node-3", UID: "1"},
 			{Address: "10.50.0.4", Pod: "on-node-2", UID: "earlier"}, {Address: "10.11.0.9", Pod: "on-node-2", UID: "1"},
-			{Address: "10.50.0.99", Pod: "on-node-2", UID: "1"},
+			{Address: "10.50.0.99", Pod: "on-node-2", UID: "1"}, {Address: "10.11.1.17", Pod: "on-node-2", UID: "1"},
 		}}}
 	tables.Further.Set(derive.Object{Name: "node-2"}, FurtherOf(report))
 	tables.Loaded()
@@ -46,6 +51,7 @@ func TestFurtherAddresses(t *testing.T) {
 		"10.50.0.3":  "", // another Node's Pod
 		"10.50.0.4":  "", // an earlier Pod of the name
 		"10.50.0.99": "", // of no block
+		"10.11.1.17": "", // of a block in the podCIDR of another Node
 		"10.50.0.5":  "", // not reported
 	} {
 		who, ok := tables.OccupantAt(netip.MustParseAddr(ip))
@@ -65,5 +71,24 @@ func TestFurtherAddresses(t *testing.T) {
 	}
 	if node := tables.NodeAt(netip.MustParseAddr("10.50.0.20")); node != "node-3" {
 		t.Errorf("the block is of Node %q", node)
+	}
+}
+
+// TestManyFurther has a report with more addresses than any Node has, and an address twice. Some count.
+func TestManyFurther(t *testing.T) {
+	network, ip := tombolov1alpha1.NodeNetwork{Namespace: "a", Name: "blue"}, netip.MustParseAddr("fd00::f:0")
+	for i := range 40_000 {
+		network.Addresses = append(network.Addresses, tombolov1alpha1.PodNetworkAddress{Address: ip.String(),
+			Pod: fmt.Sprint("p", i)})
+		if i > 0 {
+			ip = ip.Prev()
+		}
+	}
+	report := &tombolov1alpha1.NodeNetworkReport{}
+	report.Spec.Networks = []tombolov1alpha1.NodeNetwork{network}
+	have := FurtherOf(report)
+	if n := len(have); n != maxFurther-1 || have[n-1].Pod.Name != "p0" ||
+		!slices.IsSortedFunc(have, func(a, b FurtherAddress) int { return a.IP.Compare(b.IP) }) {
+		t.Errorf("%d addresses count, the last one of Pod %s", n, have[n-1].Pod)
 	}
 }

@@ -64,23 +64,25 @@ func (t *unknownTables) podRanges(e *derive.Engine) {
 
 // nodeOf returns the name of the Node whose podCIDRs or blocks have an address, or "". r is nil between two passes.
 // Of podCIDRs that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the
-// first by name. Packets to the address are sent to the same Node (datapath, claims).
+// first by name. Packets to the address are sent to the same Node (datapath, claims). A podCIDR counts before a block:
+// a tenant may have asked for the range of a later Node.
 func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {
 		lengths = func() []derive.Row[rangeLength, bool] { return derive.All(r, t.lengths) }
 	}
+	holder := ""
 	for _, length := range lengths() {
 		if p, ok := length.Key.around(a); ok {
 			if rows := list(r, t.all.Nodes, t.ranges, p); len(rows) > 0 {
 				return t.firstNode(rows)
 			}
-			if node := t.holderOf(r, p); node != "" {
-				return node
+			if holder == "" {
+				holder = t.blockAt(r, p).Node
 			}
 		}
 	}
-	return ""
+	return holder
 }
 
 // NodeAt returns the name of the Node whose podCIDRs have an address, or "". It is called between two passes

@@ -74,6 +74,8 @@ type Target struct {
 type Holder struct {
 	Number uint32  // of its identity
 	Asked  [2]bool // by direction: a rule asks for the address
+	// Network is the VirtualNetwork that the address is in. In other networks the address may be another machine's.
+	Network derive.Object
 }
 
 // Applied are the policies that apply to an identity of this Node, by direction and stage, each sorted.
@@ -744,5 +746,6 @@ func (t *identityTables) address(a Addr, r *derive.Reader) (Holder, []problem.Pr
 	if h.Number, _ = derive.Get(r, t.all.Numbers, who.Identity); h.Number == 0 {
 		return Holder{}, nil
 	}
+	h.Network = who.Network
 	return h, nil
 }

@@ -33,6 +33,8 @@ type RangeOfPods struct {
 	Gateway netip.Addr // of the Node; not valid for a block of a Subnet
 	Source  netip.Addr // from which clients outside reach Pods of other Nodes; not valid if they are not served
 	Denied  [2]bool    // by direction: a rule denies unknown Pods
+	// Network is the VirtualNetwork of a block.
+	Network derive.Object
 }
 
 // IsNode reports whether an address of a podCIDR is the Node's, and no Pod's.
@@ -117,7 +119,7 @@ func (f ruleFacts) unknownPorts(d Direction) (out []corev1.Protocol) {
 func (t *unknownTables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
 	block := len(derive.List(r, t.ranges, p)) == 0
 	if out.Gateway = p.Addr().Next(); block {
-		out.Gateway = netip.Addr{}
+		out.Gateway, out.Network = netip.Addr{}, t.blockAt(r, p).Network
 	} else if !p.Contains(out.Gateway) {
 		return RangeOfPods{}, nil // it has no room for Pods
 	}

@@ -19,10 +19,24 @@ type Claim struct {
 	Requested   []netip.Addr // that its Pods request
 }
 
+// maxClaimed is how many addresses of a Subnet one Node may claim. With more, an agent that lies could exhaust the
+// memory of the controller, or make the lease larger than an object may be.
+const maxClaimed = 4096
+
+// bounded leaves out the part of a claim that does not count.
+func (c Claim) bounded() Claim {
+	c.Pods = min(c.Pods, maxClaimed)
+	c.Held, c.Requested = c.Held[:min(len(c.Held), maxClaimed)], c.Requested[:min(len(c.Requested), maxClaimed)]
+	return c
+}
+
 // Grant returns the blocks of each Node that claims any, in the order of their names, from these that Nodes have. A
 // block stays where it is while the Node has the same claim. It also returns the Nodes that lack addresses.
 func Grant(g Range, pools []netip.Prefix, have []NodeBlocks, claims []Claim) (out []NodeBlocks, short []string) {
 	claims = slices.SortedFunc(slices.Values(claims), func(a, b Claim) int { return cmp.Compare(a.Node, b.Node) })
+	for i := range claims {
+		claims[i] = claims[i].bounded()
+	}
 	c := cutter{within: g, bits: blockBits(g.CIDR)}
 	for _, claim := range claims {
 		n := NodeBlocks{Node: claim.Node, Claim: claim.Claim}

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -87,6 +88,30 @@ func TestGrant(t *testing.T) {
 			have, short := Grant(g, pools, row.have, row.claims)
 			if lacking := strings.Join(short, " "); grants(have) != row.want || lacking != row.short {
 				t.Errorf("granted %s, short %v; want %s, short %s", grants(have), short, row.want, row.short)
+			}
+		})
+	}
+}
+
+// TestGrantBounds has a Node claim more addresses than any Node needs. It gets a bounded part, and other Nodes get
+// theirs.
+func TestGrantBounds(t *testing.T) {
+	g := Range{netip.MustParsePrefix("fd00:1::/64"), netip.MustParseAddr("fd00:1::1")}
+	var many []netip.Addr
+	for ip := netip.MustParseAddr("fd00:1::1:0"); len(many) < 10_000; ip = ip.Next() {
+		many = append(many, ip)
+	}
+	for name, c := range map[string]Claim{
+		"Pods": {Pods: math.MaxInt32}, "addresses": {Held: many}, "requests": {Requested: many},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Node, c.Claim = "a", "1"
+			have, short := Grant(g, []netip.Prefix{g.CIDR}, nil, []Claim{c, {Node: "b", Claim: "1", Pods: 1}})
+			if len(have) != 2 || len(short) > 0 {
+				t.Fatalf("%d Nodes have blocks, and %v lack addresses", len(have), short)
+			}
+			if a, b := len(have[0].Blocks), len(have[1].Blocks); a > maxClaimed || b != 1 {
+				t.Errorf("the Nodes have %d and %d blocks", a, b)
 			}
 		})
 	}

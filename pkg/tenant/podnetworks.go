@@ -3,7 +3,9 @@ package tenant
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -82,7 +84,11 @@ func selections(text string) (out []networkEntry, _ error) {
 		var list []*networkEntry
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))
 		d.DisallowUnknownFields()
-		if err := d.Decode(&list); err != nil {
+		err := d.Decode(&list)
+		if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
+			err = errors.New("there is text after it")
+		}
+		if err != nil {
 			return nil, fmt.Errorf("it is no list of networks (%w): write NAMESPACE/NAME, or a JSON list with name and "+
 				"namespace", err)
 		}
@@ -117,7 +123,8 @@ func (s networkEntry) network(namespace string) (PodNetwork, error) {
 		return out, fmt.Errorf("VirtualNetwork %s/%s is of another Namespace: name one of Namespace %s, and join the two "+
 			"by VirtualNetworkRouters", s.Namespace, s.Name, namespace)
 	case s.Interface == "eth0" || s.Interface == "lo" || len(s.Interface) > 15 ||
-		strings.ContainsFunc(s.Interface, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == ':' }) ||
+		strings.ContainsFunc(s.Interface, func(r rune) bool { return r <= ' ' || r > '~' }) ||
+		strings.ContainsAny(s.Interface, "/:%") ||
 		strings.HasPrefix(s.Interface, "."):
 		return out, fmt.Errorf("interface %s is taken, or no name of an interface: write one as eth1",
 			problem.Quoted(s.Interface))

@@ -59,6 +59,22 @@ func SubnetFactsOf(s *contrailv4.Subnet) SubnetFacts {
 	return f
 }
 
+// maxParts is how many prefixes the pools of a Subnet may be. With more, Subnets could exhaust the memory of the
+// controller: a range of IPv6 addresses may be 200 prefixes.
+const maxParts = 2000
+
+// special are ranges with addresses that no Pod may have. A larger range with one of them is refused as well: hosts and
+// agents use addresses on links, such as these of a DNS cache.
+var special = prefixesOf("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32",
+	"::/8", "fe80::/10", "ff00::/8")
+
+func prefixesOf(texts ...string) (out []netip.Prefix) {
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
 // rangeOf returns the range of a Subnet and its pools. With a wrong address it returns no range.
 func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (Range, []netip.Prefix) {
 	invalid := func(field, message string) (Range, []netip.Prefix) {
@@ -66,6 +82,7 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 		return Range{}, nil
 	}
 	cidr, err := netip.ParsePrefix(s.CIDR)
+	at := slices.IndexFunc(special, cidr.Overlaps)
 	switch {
 	case err != nil || cidr.Addr().Is4In6():
 		return invalid("cidr", problem.Quoted(s.CIDR)+" is not a range of addresses: create another Subnet with one, as in "+
@@ -73,8 +90,9 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 	case cidr != cidr.Masked():
 		return invalid("cidr", fmt.Sprintf("%s is an address in a range: create another Subnet with the range %s", cidr,
 			cidr.Masked()))
-	case !cidr.Addr().IsGlobalUnicast():
-		return invalid("cidr", fmt.Sprintf("%s has no addresses of Pods: create another Subnet with unicast addresses", cidr))
+	case at >= 0:
+		return invalid("cidr", fmt.Sprintf("%s has addresses of %s, which no Pod may have: create another Subnet", cidr,
+			special[at]))
 	case cidr.Bits() < 8 || cidr.Addr().BitLen()-cidr.Bits() < 2:
 		return invalid("cidr", fmt.Sprintf("%s has too many addresses or too few: create another Subnet with a length from "+
 			"8 to %d", cidr, cidr.Addr().BitLen()-2))
@@ -102,7 +120,14 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 						"a range in %s, and is left out: correct it", problem.Quoted(r.From), problem.Quoted(r.To), cidr))
 				continue
 			}
-			pools = append(pools, between(from, to)...)
+			parts := between(from, to)
+			if len(pools)+len(parts) > maxParts {
+				ps.Add(object, fmt.Sprintf("spec.ranges[%d].ipRanges[%d]", i, j), reasonInvalid,
+					fmt.Sprintf("the ranges are more than %d prefixes together, so this one is left out: write fewer ranges, or "+
+						"ranges that are prefixes", maxParts))
+				continue
+			}
+			pools = append(pools, parts...)
 		}
 	}
 	return out, disjoint(pools)
@@ -202,80 +227,96 @@ func (t *Tables) subnets(e *derive.Engine, o Objects) {
 	t.Subnets = derive.NewTable(e, "subnets-of-networks", s.subnet, derive.KeysOf(o.Subnets))
 }
 
-// conflictsOf finds Subnets that meet other ranges. Of two Subnets the older one gives addresses. The range of a Subnet
-// that was deleted goes before all while Pods have its addresses.
+// conflictsOf finds Subnets that meet other ranges. Of two Subnets one with a lease gives addresses, then the older
+// one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no addresses, goes before Subnets
+// that have no lease, until the last of these Pods is gone.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
 	out := conflicts{}
-	taken := &ranges{}
+	var reserved []Reserved
 	for _, table := range t.Reserved {
 		for _, row := range derive.All(r, table) {
-			for _, x := range row.Value {
-				taken.add(x.CIDR, x.What, true)
-			}
+			reserved = append(reserved, row.Value...)
 		}
 	}
 	rows := slices.Clone(derive.All(r, t.Subnets))
-	there := map[types.UID]bool{}
+	there, leased := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, row := range rows {
 		there[row.Value.UID] = true
 	}
 	for _, row := range derive.All(r, t.Leases) {
-		if !there[types.UID(row.Key.Name)] {
-			taken.add(row.Value.Range.CIDR, "Pods of VirtualNetwork "+row.Value.Network.String()+
-				", whose Subnet was deleted", true)
+		uid := types.UID(row.Key.Name)
+		if leased[uid] = true; !there[uid] {
+			reserved = append(reserved, Reserved{row.Value.Range.CIDR, "Pods of VirtualNetwork " + row.Value.Network.String() +
+				", whose Subnet was deleted"})
 		}
 	}
+	taken := newRanges(reserved)
 	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, SubnetFacts]) int {
+		if leased[a.Value.UID] != leased[b.Value.UID] {
+			if leased[a.Value.UID] {
+				return -1
+			}
+			return 1
+		}
 		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
 	})
 	for _, row := range rows {
 		if !row.Value.Range.CIDR.IsValid() {
 			continue
 		}
-		if other, meets := taken.meets(row.Value.Range.CIDR); meets {
+		other, meets := taken.meets(row.Value.Range.CIDR)
+		if meets {
 			out[row.Key] = other
-			continue
 		}
-		taken.add(row.Value.Range.CIDR, "Subnet "+row.Key.String(), false)
+		if !meets || leased[row.Value.UID] {
+			taken.add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
+		}
 	}
 	return out, nil
 }
 
-// ranges are ranges in the order of their addresses. Of these that overlap, the first one stays.
-type ranges struct {
-	list   []netip.Prefix
-	by     map[netip.Prefix]string
-	nested []netip.Prefix // these that overlap one of the list
+// ranges are ranges in the order of their addresses. None overlaps another one: the larger one of two stays.
+type ranges []Reserved
+
+// newRanges returns these ranges. Of equal ones the first one stays.
+func newRanges(list []Reserved) (out ranges) {
+	slices.SortStableFunc(list, func(a, b Reserved) int { return a.CIDR.Compare(b.CIDR) })
+	for _, one := range list {
+		if n := len(out); n == 0 || !out[n-1].CIDR.Overlaps(one.CIDR) {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
-func (g *ranges) add(p netip.Prefix, what string, mayOverlap bool) {
-	if g.by == nil {
-		g.by = map[netip.Prefix]string{}
+// around returns which of the ranges overlap another one.
+func (g ranges) around(p netip.Prefix) (from, to int) {
+	from, _ = slices.BinarySearchFunc(g, p, func(a Reserved, b netip.Prefix) int {
+		return a.CIDR.Addr().Compare(b.Addr())
+	})
+	if from > 0 && g[from-1].CIDR.Overlaps(p) {
+		from--
 	}
-	if g.by[p] != "" {
-		return
+	for to = from; to < len(g) && g[to].CIDR.Overlaps(p); to++ {
 	}
-	g.by[p] = what
-	if _, meets := g.meets(p); meets && mayOverlap {
-		g.nested = append(g.nested, p)
-		return
+	return from, to
+}
+
+// add adds a range, unless it is part of one of the others.
+func (g *ranges) add(one Reserved) {
+	from, to := g.around(one.CIDR)
+	if from == to || one.CIDR.Bits() < (*g)[from].CIDR.Bits() {
+		*g = slices.Replace(*g, from, to, one)
 	}
-	at, _ := slices.BinarySearchFunc(g.list, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	g.list = slices.Insert(g.list, at, p)
 }
 
 // meets returns what has a range that overlaps this one.
-func (g *ranges) meets(p netip.Prefix) (string, bool) {
-	at, _ := slices.BinarySearchFunc(g.list, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	for _, i := range []int{at - 1, at} {
-		if i >= 0 && i < len(g.list) && g.list[i].Overlaps(p) {
-			return g.by[g.list[i]], true
-		}
+func (g ranges) meets(p netip.Prefix) (string, bool) {
+	from, to := g.around(p)
+	if from == to {
+		return "", false
 	}
-	if i := slices.IndexFunc(g.nested, p.Overlaps); i >= 0 {
-		return g.by[g.nested[i]], true
-	}
-	return "", false
+	return g[from].What, true
 }
 
 // subnet returns a Subnet with its VirtualNetwork.

@@ -2,6 +2,8 @@ package tenant
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -115,7 +117,10 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			subnet:  "spec.cidr: 10.0.1.7/24 is an address in a range: create another Subnet with the range 10.0.1.0/24",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
 		{name: "multicast", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "224.0.1.0/24") },
-			subnet: "spec.cidr: 224.0.1.0/24 has no addresses of Pods", network: "spec.v4SubnetReference: Subnet a/s gives"},
+			subnet: "spec.cidr: 224.0.1.0/24 has addresses of 224.0.0.0/4", network: "spec.v4SubnetReference: Subnet a/s gives"},
+		{name: "a range with addresses on links", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "169.0.0.0/8") },
+			subnet:  "spec.cidr: 169.0.0.0/8 has addresses of 169.254.0.0/16, which no Pod may have: create another Subnet",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
 		{name: "too small", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "10.0.1.0/31") },
 			subnet: "spec.cidr: 10.0.1.0/31 has too many addresses or too few", network: "spec.v4SubnetReference: Subnet a/s"},
 		{name: "a gateway outside", change: func(w *virtualWorld) {
@@ -138,6 +143,24 @@ func TestVirtualNetworkProblems(t *testing.T) {
 				Range: Range{CIDR: prefixes("10.0.1.0/26")[0]}})
 		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps Pods of VirtualNetwork a/red, whose Subnet was deleted",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "it meets a younger Subnet with a lease", change: func(w *virtualWorld) {
+			w.subnet("b", "s", 2, "10.0.1.128/25")
+			w.leases.Set(derive.Object{Name: "sn b/s"}, LeaseFacts{Range: Range{CIDR: prefixes("10.0.1.128/25")[0]}})
+		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps Subnet b/s, so no Pod gets an address of it",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "it meets an older Subnet with a lease that a later Node has ended", change: func(w *virtualWorld) {
+			w.subnet("b", "s", 0, "10.0.0.0/22")
+			w.leases.Set(derive.Object{Name: "sn b/s"}, LeaseFacts{Range: Range{CIDR: prefixes("10.0.0.0/22")[0]}})
+			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{{prefixes("10.0.2.0/24")[0], "the Pods of Node node-1"}})
+		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps Subnet b/s, so no Pod gets an address of it",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "an address in the network of Nodes, and a range after both", change: func(w *virtualWorld) {
+			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{
+				{prefixes("10.0.0.7/32")[0], "an address of Node node-1"},
+				{prefixes("10.0.0.0/23")[0], "the network of Node node-1"},
+				{prefixes("10.0.0.9/32")[0], "an address of Node node-2"}, {prefixes("10.0.2.0/24")[0], "the Pods of Node node-1"}})
+		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the network of Node node-1",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
 		{name: "another VirtualNetwork has the Subnet", change: func(w *virtualWorld) { w.network("a", "red", 0, "s", "") },
 			network: "spec.v4SubnetReference: Subnet a/s is the Subnet of VirtualNetwork a/red"},
 		{name: "the network of first interfaces", change: func(w *virtualWorld) {
@@ -158,6 +181,16 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			})
 		}, subnet: "spec.ranges.key: it is stored and has no effect: remove it; spec.ranges[0].ipRanges[0]: from " +
 			"\"10.0.2.1\" to \"10.0.2.9\" is not a range in 10.0.1.0/24, and is left out: correct it"},
+		{name: "ranges of too many prefixes", serves: true, change: func(w *virtualWorld) {
+			w.network("a", "blue", 1, "", "s")
+			w.subnet("a", "s", 1, "fd00:1::/64", func(s *contrailv4.SubnetSpec) {
+				list := make([]contrailv4.IPRange, 20)
+				for i := range list {
+					list[i] = contrailv4.IPRange{From: "fd00:1::1", To: "fd00:1::ffff:ffff:ffff:fffe"}
+				}
+				s.Ranges = []contrailv4.SubnetRange{{IPRanges: list}}
+			})
+		}, subnet: "spec.ranges[0].ipRanges[15]: the ranges are more than 2000 prefixes together, so this one is left out"},
 		{name: "more networks than count", change: func(w *virtualWorld) {
 			for i := range maxNetworks {
 				w.network("a", fmt.Sprint("old-", i), 0, fmt.Sprint("old-", i), "")
@@ -254,6 +287,8 @@ func TestPodNetworks(t *testing.T) {
 		{name: "arguments", text: `[{"name": "blue", "cni-args": {"net.juniper.contrail.allowedAddressPairs": "[]"}}]`,
 			err: "entry 1: cni-args is not served: remove it"},
 		{name: "eth0", text: "blue@eth0", err: `entry 1: interface "eth0" is taken`},
+		{name: "a pattern of the kernel", text: "blue@eth%d", err: `entry 1: interface "eth%d" is taken, or no name`},
+		{name: "text after the list", text: `[{"name": "blue"}] red`, err: "it is no list of networks (there is text after"},
 		{name: "an interface twice", text: "blue,red@eth1", err: "entry 2: another entry has the interface eth1"},
 		{name: "two addresses", text: `[{"name": "blue", "ips": ["10.0.1.7", "10.0.1.8"]}]`, err: "entry 1: ips has two"},
 		{name: "a group's MAC", text: `[{"name": "blue", "mac": "01:00:5e:00:00:01"}]`, err: "entry 1: mac "},
@@ -276,5 +311,56 @@ func TestPodNetworks(t *testing.T) {
 	ends := addresses("10.0.1.3 10.0.1.9")
 	if !slices.Equal(between(ends[0], ends[1]), prefixes("10.0.1.3/32 10.0.1.4/30 10.0.1.8/31")) {
 		t.Error("prefixes between two addresses")
+	}
+}
+
+// TestRanges compares ranges that are added one by one with a plain search.
+func TestRanges(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 2))
+	random := func() Reserved {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(rnd.IntN(4)), byte(rnd.IntN(256))}), 20+rnd.IntN(13))
+		return Reserved{p.Masked(), p.Masked().String()}
+	}
+	for range 500 {
+		var all []Reserved
+		for range rnd.IntN(8) {
+			all = append(all, random())
+		}
+		have := newRanges(slices.Clone(all))
+		for range rnd.IntN(8) {
+			one := random()
+			all = append(all, one)
+			have.add(one)
+		}
+		p := random().CIDR
+		what, meets := have.meets(p)
+		want := slices.ContainsFunc(all, func(o Reserved) bool { return o.CIDR.Overlaps(p) })
+		if meets != want || meets && !netip.MustParsePrefix(what).Overlaps(p) {
+			t.Fatalf("%s meets %q (%t) of %v", p, what, meets, all)
+		}
+		for i := range have {
+			if i > 0 && (!have[i-1].CIDR.Addr().Less(have[i].CIDR.Addr()) || have[i-1].CIDR.Overlaps(have[i].CIDR)) {
+				t.Fatalf("%v became %v", all, have)
+			}
+		}
+	}
+}
+
+// BenchmarkConflicts finds Subnets that meet ranges of many Nodes, whose addresses are in a network of the Nodes.
+func BenchmarkConflicts(b *testing.B) {
+	w := newVirtualWorld()
+	for i := range 5000 {
+		address := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
+		w.reserved.Set(derive.Object{Name: fmt.Sprint("node-", i)}, []Reserved{
+			{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), "the Pods of a Node"},
+			{netip.PrefixFrom(address, 32), "an address of a Node"}, {netip.MustParsePrefix("172.16.0.0/16"), "the network"},
+		})
+	}
+	w.subnet("a", "s", 1, "10.200.1.0/24")
+	w.engine.Pass()
+	for i := 0; b.Loop(); i++ {
+		w.leases.Set(derive.Object{Name: "gone"}, LeaseFacts{Range: Range{CIDR: prefixes("10.201.1.0/24")[0]},
+			ResourceVersion: fmt.Sprint(i)})
+		w.engine.Pass()
 	}
 }
