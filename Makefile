@@ -124,7 +124,7 @@ test-raced: # what runs in several goroutines (build/tiers)
 	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 2 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"
 
 test-alone: # tests that judge lost packets and times, and mostly wait
-	build/tests alone "$$(build/tiers packages alone)" -vet=off -p 2 -parallel 3 -timeout 30m -run "$$(build/tiers run alone)"
+	build/tests alone "$$(build/tiers packages alone)" -vet=off -p 2 -parallel 1 -timeout 30m -run "$$(build/tiers run alone)"
 
 test-nodes: # Nodes that share one API server; they judge how long new Pods have no connection
 	build/tests nodes ./test/node -timeout 30m
