@@ -13,8 +13,8 @@ type Engine struct {
 	wake  chan struct{}
 	calls chan func() // from other goroutines, for the evaluating one
 
-	tables  []table // in the order in which they were made, which is the order of evaluation
-	sources []interface{ take() }
+	tables  []*head  // in the order in which they were made, which is the order of evaluation
+	sources []func() // take what was written to the sources
 
 	together sync.Mutex // held while what belongs to one pass is written or taken
 
@@ -32,15 +32,6 @@ type Engine struct {
 	evaluated   int
 	rowsChanged int
 	deps        []*readers // empty between evaluations, with the room of the longest one
-}
-
-// table is what the engine needs of a Source, Table or Numbers.
-type table interface {
-	step()   // takes what is pending, evaluates what is dirty
-	notify() // calls the watches with what step has changed
-	fit()    // gives memory back
-	describe() TableStats
-	explain(key string) (Explanation, bool)
 }
 
 // PassStats is what one pass did.
@@ -112,8 +103,8 @@ func (e *Engine) Loaded() (bool, []string) {
 	}
 	var names []string
 	for _, t := range e.tables {
-		if name := t.describe().Name; e.waiting[name] {
-			names = append(names, name)
+		if e.waiting[t.name] {
+			names = append(names, t.name)
 		}
 	}
 	return len(names) == 0, names
@@ -129,8 +120,8 @@ func (e *Engine) Pass() bool {
 	stats := PassStats{Started: time.Now()}
 	e.evaluated, e.rowsChanged = 0, 0
 	e.together.Lock()
-	for _, s := range e.sources {
-		s.take()
+	for _, take := range e.sources {
+		take()
 	}
 	e.together.Unlock()
 	for _, t := range e.tables {
@@ -139,7 +130,9 @@ func (e *Engine) Pass() bool {
 	added, removed := e.settleProblems()
 	for _, t := range e.tables {
 		t.notify()
-		t.fit()
+		for _, fit := range t.fits {
+			fit()
+		}
 	}
 	if len(added)+len(removed) > 0 {
 		for _, f := range e.watchers {
@@ -221,20 +214,28 @@ func (e *Engine) Passes() uint64 {
 // Stats returns what the last pass did, how many there were, and the tables in their order.
 func (e *Engine) Stats() (last PassStats, passes uint64, tables []TableStats) {
 	for _, t := range e.tables {
-		tables = append(tables, t.describe())
+		tables = append(tables, describe(t))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.last, e.passes, tables
 }
 
-// add makes a table the next one in the order, and returns its place.
-func (e *Engine) add(t table, name string) int {
+// loaded declares a source loaded.
+func (e *Engine) loaded(source string) {
+	e.mu.Lock()
+	delete(e.waiting, source)
+	e.mu.Unlock()
+	e.signal()
+}
+
+// add makes a table the next one in the order.
+func (e *Engine) add(t *head) {
 	for _, other := range e.tables {
-		if other.describe().Name == name {
-			panic("derive: two tables are named " + name) // a mistake in the program's wiring
+		if other.name == t.name {
+			panic("derive: two tables are named " + t.name) // a mistake in the program's wiring
 		}
 	}
+	t.place = len(e.tables)
 	e.tables = append(e.tables, t)
-	return len(e.tables) - 1
 }

@@ -49,28 +49,30 @@ func (e *Engine) Explain(ctx context.Context, key string) ([]Explanation, error)
 }
 
 // explain is the part of an Explanation that is the same for all kinds of tables.
-func (r *rows[K, V]) explain(key string) (Explanation, bool) {
+func explain[K Key[K], V any](r *rows[K, V], key string) (Explanation, bool) {
 	for k, v := range r.m {
 		if fmt.Sprint(k) != key {
 			continue
 		}
-		x := Explanation{Fact: Fact{Table: r.name, Key: key}, Value: fmt.Sprintf("%+v", v)}
-		for _, w := range []*readers{r.byKey[k], r.whole} {
-			x.To = append(x.To, w.facts()...)
-		}
+		var listed []Fact
 		for _, find := range r.listed {
-			x.To = append(x.To, find(k, v)...)
+			listed = append(listed, find(k, v)...)
 		}
-		slices.SortFunc(x.To, func(a, b Fact) int { return strings.Compare(a.String(), b.String()) })
-		x.To = slices.Compact(x.To)
-		return x, true
+		return r.keyed.explain(key, k, fmt.Sprintf("%+v", v), listed), true
 	}
 	return Explanation{}, false
 }
 
-// explain adds what the function has read and reported. A key without a value is explained too.
-func (t *Table[K, V]) explain(key string) (Explanation, bool) {
-	x, ok := t.rows.explain(key)
+func (t *keyed[K]) explain(key string, k K, value string, to []Fact) Explanation {
+	for _, w := range []*readers{t.asked.m[k], t.whole} {
+		to = append(to, w.facts()...)
+	}
+	slices.SortFunc(to, func(a, b Fact) int { return strings.Compare(a.String(), b.String()) })
+	return Explanation{Fact: Fact{Table: t.name, Key: key}, Value: value, To: slices.Compact(to)}
+}
+
+// explainCell adds what the function has read and reported. A key without a value is explained too.
+func (t *derived[K]) explainCell(key string, x Explanation, found bool) (Explanation, bool) {
 	for k, c := range t.cells {
 		if fmt.Sprint(k) != key {
 			continue
@@ -84,7 +86,7 @@ func (t *Table[K, V]) explain(key string) (Explanation, bool) {
 		}
 		return x, true
 	}
-	return x, ok
+	return x, found
 }
 
 func (w *readers) fact() Fact {

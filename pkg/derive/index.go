@@ -8,13 +8,16 @@ import (
 // Index finds the rows of a table by something else than their key. A row may be found under
 // any number of keys.
 type Index[I Key[I], K Key[K], V any] struct {
-	of    *rows[K, V]
-	name  string
-	under func(K, V) []I
+	of   *rows[K, V]
+	by   *index[I, K]
+	same func(a, b V) bool // nil: any change of a row counts
+}
+
+// index is the part of an Index that depends on the types of the keys alone.
+type index[I Key[I], K Key[K]] struct {
 	m     map[I]members[K]
-	byKey map[I]*readers
+	asked *asked[I]
 	feeds []func(I)
-	same  func(a, b V) bool // nil: any change of a row counts
 }
 
 // SameBy has readers of the index not evaluated again when a row changes and f returns true, under keys that the row
@@ -37,35 +40,46 @@ func differing[I comparable](a, b []I) ([]I, []I) {
 
 // NewIndex adds an index to a table. under must depend on the row alone.
 func NewIndex[I Key[I], K Key[K], V any](of Readable[K, V], name string, under func(K, V) []I) *Index[I, K, V] {
-	x := &Index[I, K, V]{of: of.store(), name: name, under: under, m: map[I]members[K]{}, byKey: map[I]*readers{}}
-	x.of.indexes = append(x.of.indexes, x.update)
-	keepFit(x.of, &x.m)
-	keepFit(x.of, &x.byKey)
-	x.of.listed = append(x.of.listed, func(k K, v V) []Fact {
-		var out []Fact
-		for _, i := range x.under(k, v) {
-			out = append(out, x.byKey[i].facts()...)
+	t := of.store()
+	x := &Index[I, K, V]{of: t, by: newIndex[I, K](t.head, name)}
+	t.indexes = append(t.indexes, func(k K, old, now V) {
+		var before, after []I
+		if !absent(old) {
+			before = under(k, old)
 		}
-		return out
+		if !absent(now) {
+			after = under(k, now)
+		}
+		if x.same != nil && len(before) > 0 && len(after) > 0 && x.same(old, now) {
+			before, after = differing(before, after)
+		}
+		x.by.move(k, before, after)
 	})
+	t.listed = append(t.listed, func(k K, v V) []Fact { return x.by.readersUnder(under(k, v)) })
 	return x
 }
 
-// update moves a changed row, and marks the cells that have listed it where it was or is.
-func (x *Index[I, K, V]) update(k K, old, now V) {
-	var before, after []I
-	if !absent(old) {
-		before = x.under(k, old)
+func newIndex[I Key[I], K Key[K]](of *head, name string) *index[I, K] {
+	x := &index[I, K]{m: map[I]members[K]{}, asked: newAsked[I](of.name, name)}
+	keepFit(of, &x.m)
+	keepFit(of, &x.asked.m)
+	return x
+}
+
+// readersUnder returns the rows that have read what is under keys.
+func (x *index[I, K]) readersUnder(keys []I) []Fact {
+	var out []Fact
+	for _, i := range keys {
+		out = append(out, x.asked.m[i].facts()...)
 	}
-	if !absent(now) {
-		after = x.under(k, now)
-	}
-	if x.same != nil && len(before) > 0 && len(after) > 0 && x.same(old, now) {
-		before, after = differing(before, after)
-	}
+	return out
+}
+
+// move moves a changed row, and marks the cells that have listed it where it was or is.
+func (x *index[I, K]) move(k K, before, after []I) {
 	if slices.Equal(before, after) { // the row stays where it is
 		for _, i := range after {
-			x.byKey[i].mark()
+			x.asked.m[i].mark()
 		}
 		return
 	}
@@ -89,7 +103,7 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 		} else {
 			x.m[i] = in.without(k)
 		}
-		x.byKey[i].mark()
+		x.asked.m[i].mark()
 	}
 	for _, i := range after {
 		in, any := x.m[i]
@@ -101,7 +115,7 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 			in = in.with(k)
 		}
 		x.m[i] = in
-		x.byKey[i].mark()
+		x.asked.m[i].mark()
 	}
 	for _, feed := range x.feeds {
 		for _, list := range [2][]I{before, after} {
@@ -215,10 +229,10 @@ func (s *several[K]) reorder(k K, changed func(order []K, at int) []K) {
 
 // Keys returns the keys under i, in order. It is for questions between two passes (Engine.Do), not for functions of
 // tables: what they read has to be recorded (see the function List).
-func (x *Index[I, K, V]) Keys(i I) []K { return slices.Clone(x.sorted(i)) }
+func (x *Index[I, K, V]) Keys(i I) []K { return slices.Clone(x.by.sorted(i)) }
 
 // sorted returns the keys in order, to read only; none for an index key that has no rows.
-func (x *Index[I, K, V]) sorted(i I) []K {
+func (x *index[I, K]) sorted(i I) []K {
 	m, any := x.m[i]
 	switch {
 	case !any:
@@ -229,29 +243,15 @@ func (x *Index[I, K, V]) sorted(i I) []K {
 	return m.more.sorted()
 }
 
-func (x *Index[I, K, V]) readersOf(i I) *readers {
-	w := x.byKey[i]
-	if w == nil {
-		w = &readers{key: i, of: x}
-		x.byKey[i] = w
-	}
-	return w
-}
-
-func (x *Index[I, K, V]) release(w *readers) { delete(x.byKey, w.key.(I)) }
-
-func (x *Index[I, K, V]) names() (table, index string) { return x.of.name, x.name }
-
 // KeysOfIndex gives a derived table the keys under which an index has rows.
-func KeysOfIndex[I Key[I], K Key[K], V any](x *Index[I, K, V]) Keys[I] {
-	return keysOfIndex[I, K, V]{x}
+func KeysOfIndex[I Key[I], K Key[K], V any](x *Index[I, K, V]) Keys[I] { return x.by.keys() }
+
+func (x *index[I, K]) keys() Keys[I] {
+	return Keys[I]{
+		has: func(i I) bool {
+			_, has := x.m[i]
+			return has
+		},
+		feed: func(each func(I), _ func(int)) { x.feeds = append(x.feeds, each) },
+	}
 }
-
-type keysOfIndex[I Key[I], K Key[K], V any] struct{ *Index[I, K, V] }
-
-func (k keysOfIndex[I, K, V]) has(i I) bool {
-	_, has := k.m[i]
-	return has
-}
-
-func (k keysOfIndex[I, K, V]) feed(each func(I), _ func(int)) { k.feeds = append(k.feeds, each) }

@@ -36,9 +36,10 @@ func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, keys ...Ke
 		rows: newRows[K, uint32](e, name), first: first, size: uint64(last-first) + 1, keys: keys,
 		holder: map[uint64]K{}, dirty: map[K]bool{}, without: map[K]bool{},
 	}
-	n.place = e.add(n, name)
-	keepFit(n.rows, &n.holder)
-	keepFit(n.rows, &n.without)
+	n.step = n.assign
+	e.add(n.head)
+	keepFit(n.head, &n.holder)
+	keepFit(n.head, &n.without)
 	for _, k := range keys {
 		k.feed(func(k K) { n.dirty[k] = true }, func(int) {})
 	}
@@ -62,7 +63,7 @@ func (n *Numbers[K]) wants(k K) uint64 {
 	return h.Sum64() % n.size
 }
 
-func (n *Numbers[K]) step() {
+func (n *Numbers[K]) assign() {
 	if len(n.dirty) == 0 {
 		return
 	}
@@ -78,7 +79,7 @@ func (n *Numbers[K]) step() {
 			place := uint64(number - n.first)
 			delete(n.holder, place)
 			left = append(left, place)
-			n.put(k, 0)
+			put(n.rows, k, 0)
 		case !wanted:
 			n.found(k)
 		}
@@ -114,7 +115,7 @@ func (n *Numbers[K]) step() {
 			n.without[k] = true
 			n.engine.count(n.problem(k), +1)
 		}
-		n.put(k, number)
+		put(n.rows, k, number)
 	}
 }
 

@@ -31,15 +31,16 @@ func NewOrder[K Key[K]](e *Engine, name string, first, last uint32, keys ...Keys
 	}
 	o := &Order[K]{rows: newRows[K, uint32](e, name), first: first, last: last, keys: keys, dirty: map[K]bool{},
 		without: map[K]bool{}}
-	o.place = e.add(o, name)
-	keepFit(o.rows, &o.without)
+	o.step = o.assign
+	e.add(o.head)
+	keepFit(o.head, &o.without)
 	for _, k := range keys {
 		k.feed(func(k K) { o.dirty[k] = true }, func(int) {})
 	}
 	return o
 }
 
-func (o *Order[K]) step() {
+func (o *Order[K]) assign() {
 	if len(o.dirty) == 0 {
 		return
 	}
@@ -52,7 +53,7 @@ func (o *Order[K]) step() {
 			come = append(come, k)
 		case !wanted && found:
 			o.sorted = slices.Delete(o.sorted, at, at+1)
-			o.put(k, 0)
+			put(o.rows, k, 0)
 			o.found(k)
 		}
 	}
@@ -61,7 +62,7 @@ func (o *Order[K]) step() {
 	o.dirty = emptied(o.dirty)
 	fit := o.sorted[:min(len(o.sorted), int(o.last-o.first)+1)]
 	for _, k := range o.sorted[len(fit):] {
-		o.put(k, 0)
+		put(o.rows, k, 0)
 		if !o.without[k] {
 			o.without[k] = true
 			o.engine.count(o.problem(k), +1)
@@ -90,7 +91,7 @@ func (o *Order[K]) step() {
 	for i, k := range fit {
 		o.evaluated.Add(1)
 		if n := o.last - places[i] + 1; o.m[k] != n {
-			o.put(k, n)
+			put(o.rows, k, n)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func TestIndexOrder(t *testing.T) {
 			if !slices.Equal(given, copied) {
 				t.Fatalf("%d keys: those that were given before have changed", len(want))
 			}
-			if given = x.sorted(""); !slices.Equal(given, want) {
+			if given = x.by.sorted(""); !slices.Equal(given, want) {
 				t.Fatalf("%d keys: have %v, want %v", len(want), given, want)
 			}
 			copied = slices.Clone(given)

@@ -50,6 +50,45 @@ type owner interface {
 	names() (table, index string) // the index is empty for the table's own keys
 }
 
+// asked are readers by the key that they have read, of a table or of an index.
+type asked[K Key[K]] struct {
+	table, index string
+	m            map[K]*readers
+}
+
+func newAsked[K Key[K]](table, index string) *asked[K] {
+	return &asked[K]{table: table, index: index, m: map[K]*readers{}}
+}
+
+// readers returns the readers of a key, for a cell that is about to become one.
+func (a *asked[K]) readers(k K) *readers {
+	w := a.m[k]
+	if w == nil {
+		w = &readers{key: k, of: a}
+		a.m[k] = w
+	}
+	return w
+}
+
+func (a *asked[K]) release(w *readers) { delete(a.m, w.key.(K)) }
+
+func (a *asked[K]) names() (table, index string) { return a.table, a.index }
+
+// wholeTable is the owner of the readers of all rows.
+type wholeTable struct{ *head }
+
+func (t wholeTable) release(*readers) { t.whole = nil }
+
+func (t wholeTable) names() (table, index string) { return t.name, "" }
+
+// readersOfAll returns the readers of a whole table, for a cell that is about to become one.
+func readersOfAll(h *head) *readers {
+	if h.whole == nil {
+		h.whole = &readers{of: wholeTable{h}}
+	}
+	return h.whole
+}
+
 // all goes through the readings.
 func (w *readers) all(yield func(reader) bool) {
 	if w == nil || w.one.reader != nil && !yield(w.one.reader) || w.more == nil {
@@ -167,7 +206,7 @@ func (r *Reader) before(table string, place int) {
 func Get[K Key[K], V any](r *Reader, from Readable[K, V], k K) (V, bool) {
 	t := from.store()
 	r.before(t.name, t.place)
-	r.note(t.readersOf(k))
+	r.note(t.keyed.asked.readers(k))
 	v, ok := t.m[k]
 	return v, ok
 }
@@ -177,15 +216,15 @@ func Get[K Key[K], V any](r *Reader, from Readable[K, V], k K) (V, bool) {
 func All[K Key[K], V any](r *Reader, from Readable[K, V]) []Row[K, V] {
 	t := from.store()
 	r.before(t.name, t.place)
-	r.note(t.readersOfAll())
+	r.note(readersOfAll(t.head))
 	return sortedRows(t.m)
 }
 
 // Count returns how many rows an index has under a key, without looking at them.
 func Count[I Key[I], K Key[K], V any](r *Reader, from *Index[I, K, V], under I) int {
 	r.before(from.of.name, from.of.place)
-	r.note(from.readersOf(under))
-	if m, any := from.m[under]; any {
+	r.note(from.by.asked.readers(under))
+	if m, any := from.by.m[under]; any {
 		return m.len()
 	}
 	return 0
@@ -195,8 +234,8 @@ func Count[I Key[I], K Key[K], V any](r *Reader, from *Index[I, K, V], under I) 
 func List[I Key[I], K Key[K], V any](r *Reader, from *Index[I, K, V], under I) []Row[K, V] {
 	t := from.of
 	r.before(t.name, t.place)
-	r.note(from.readersOf(under))
-	keys := from.sorted(under)
+	r.note(from.by.asked.readers(under))
+	keys := from.by.sorted(under)
 	out := make([]Row[K, V], len(keys))
 	for i, k := range keys {
 		out[i] = Row[K, V]{k, t.m[k]}

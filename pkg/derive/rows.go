@@ -78,66 +78,93 @@ type Change[K Key[K], V any] struct {
 // Readable is a Source, Table or Numbers.
 type Readable[K Key[K], V any] interface{ store() *rows[K, V] }
 
-// rows are the rows of any table, with the cells that have read them. Only the evaluating
-// goroutine writes, so it reads without the lock.
-type rows[K Key[K], V any] struct {
-	engine *Engine
-	name   string
-	place  int
-	equal  func(a, b V) bool
+// A program has a hundred tables, and the compiler makes each function with type parameters anew for each table. So
+// head is the part of a table without type parameters, and keyed the part with the type of keys alone. What embeds
+// another type has its methods made once more: head has none, and rows has those for users of tables.
 
-	mu   sync.RWMutex // of m
-	m    map[K]V
-	size atomic.Int64
-	most room // of m
-
-	byKey   map[K]*readers
+// head is the part of any table that depends neither on its keys nor on its values.
+type head struct {
+	engine  *Engine
+	name    string
+	place   int
+	size    atomic.Int64
 	whole   *readers
-	indexes []func(k K, old, new V) // keep an Index up to date
-	listed  []func(k K, v V) []Fact // the cells that have listed a row by an Index
-	fits    []func()                // have other maps give their room back; see fit
-	feeds   []func(K)               // called when a key came or went; for derived tables
-	grows   []func(int)             // called when about so many keys come
-	watches []func([]Change[K, V])
-	changes map[K]V // what changed rows were before the pass, where there are watches
+	step    func()                               // takes what is pending, evaluates what is dirty
+	notify  func()                               // calls the watches with what step has changed
+	explain func(key string) (Explanation, bool) //
+	fits    []func()                             // have the maps give their room back; see fit
+	grows   []func(int)                          // called when about so many keys come
 
 	evaluated, changed, ignored atomic.Uint64
 }
 
+// keyed is the part of any table that depends on the type of its keys alone.
+type keyed[K Key[K]] struct {
+	*head
+	asked *asked[K]
+	feeds []func(K) // called when a key came or went; for derived tables
+	has   func(K) bool
+}
+
+// rows are the rows of any table, with the cells that have read them. Only the evaluating
+// goroutine writes, so it reads without the lock.
+type rows[K Key[K], V any] struct {
+	*head
+	keyed *keyed[K]
+	equal func(a, b V) bool
+
+	mu   sync.RWMutex // of m
+	m    map[K]V
+	most room // of m
+
+	indexes []func(k K, old, new V) // keep an Index up to date
+	listed  []func(k K, v V) []Fact // the cells that have listed a row by an Index
+	watches []func([]Change[K, V])
+	changes map[K]V // what changed rows were before the pass, where there are watches
+}
+
 // grow makes room for as many rows more as come at once when everything is loaded: maps that grow row by row are
 // copied a dozen times.
-func (r *rows[K, V]) grow(n int) {
-	r.mu.Lock()
-	r.m = roomFor(r.m, n, &r.most)
-	r.mu.Unlock()
-	for _, f := range r.grows {
+func grow(h *head, n int) {
+	for _, f := range h.grows {
 		f(n)
 	}
 }
 
-// fit has all maps give back room that is not needed any more, once a pass.
-func (r *rows[K, V]) fit() {
-	r.mu.Lock()
-	r.m = fit(r.m, &r.most)
-	r.mu.Unlock()
-	for _, f := range r.fits {
-		f()
-	}
-}
-
 // keepFit has a map give its memory back together with the table's maps.
-func keepFit[K Key[K], V any, A comparable, B any](r *rows[K, V], m *map[A]B) {
+func keepFit[A comparable, B any](h *head, m *map[A]B) {
 	var most room
-	r.fits = append(r.fits, func() { *m = fit(*m, &most) })
+	h.fits = append(h.fits, func() { *m = fit(*m, &most) })
 }
 
 func newRows[K Key[K], V any](e *Engine, name string) *rows[K, V] {
+	h := &head{engine: e, name: name}
 	r := &rows[K, V]{
-		engine: e, name: name, equal: func(a, b V) bool { return reflect.DeepEqual(a, b) },
-		m: map[K]V{}, byKey: map[K]*readers{}, changes: map[K]V{},
+		head: h, equal: func(a, b V) bool { return reflect.DeepEqual(a, b) }, m: map[K]V{}, changes: map[K]V{},
+		keyed: newKeyed[K](h),
 	}
-	keepFit(r, &r.byKey)
+	r.keyed.has = func(k K) bool {
+		_, ok := r.m[k]
+		return ok
+	}
+	h.notify = func() { notify(r) }
+	h.explain = func(key string) (Explanation, bool) { return explain(r, key) }
+	h.grows = append(h.grows, func(n int) { resize(r, func() { r.m = roomFor(r.m, n, &r.most) }) })
+	h.fits = append(h.fits, func() { resize(r, func() { r.m = fit(r.m, &r.most) }) })
 	return r
+}
+
+func newKeyed[K Key[K]](h *head) *keyed[K] {
+	k := &keyed[K]{head: h, asked: newAsked[K](h.name, "")}
+	keepFit(h, &k.asked.m)
+	return k
+}
+
+// resize has f replace the map of rows.
+func resize[K Key[K], V any](r *rows[K, V], f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
 }
 
 func (r *rows[K, V]) store() *rows[K, V] { return r }
@@ -150,7 +177,7 @@ func absent[V any](v V) bool { return reflect.ValueOf(&v).Elem().IsZero() }
 
 // put sets a row, or removes it when v is absent, and marks everything that has read it. It
 // returns false when that changes nothing.
-func (r *rows[K, V]) put(k K, v V) bool {
+func put[K Key[K], V any](r *rows[K, V], k K, v V) bool {
 	old, had := r.m[k]
 	has := !absent(v)
 	if had == has && (!had || r.equal(old, v)) {
@@ -164,24 +191,29 @@ func (r *rows[K, V]) put(k K, v V) bool {
 	}
 	r.mu.Unlock()
 	r.size.Store(int64(len(r.m)))
-	r.changed.Add(1)
-	r.engine.rowsChanged++
-	r.byKey[k].mark()
-	r.whole.mark()
+	r.keyed.asked.m[k].mark()
 	for _, update := range r.indexes {
 		update(k, old, v)
 	}
-	if had != has {
-		for _, feed := range r.feeds {
-			feed(k)
-		}
-	}
+	r.keyed.moved(k, had != has)
 	if len(r.watches) > 0 {
 		if _, noted := r.changes[k]; !noted {
 			r.changes[k] = old
 		}
 	}
 	return true
+}
+
+// moved notes that a row has changed, and whether its key came or went.
+func (t *keyed[K]) moved(k K, key bool) {
+	t.changed.Add(1)
+	t.engine.rowsChanged++
+	t.whole.mark()
+	if key {
+		for _, feed := range t.feeds {
+			feed(k)
+		}
+	}
 }
 
 // Get returns a row of a table. It may be called from any goroutine, but not by functions of
@@ -205,7 +237,7 @@ func (r *rows[K, V]) All() []Row[K, V] {
 // these, ordered by key. It is for handing them to a writer, not for work.
 func (r *rows[K, V]) Watch(f func([]Change[K, V])) { r.watches = append(r.watches, f) }
 
-func (r *rows[K, V]) notify() {
+func notify[K Key[K], V any](r *rows[K, V]) {
 	if len(r.changes) == 0 {
 		return
 	}
@@ -231,38 +263,11 @@ func (r *rows[K, V]) notify() {
 	}
 }
 
-func (r *rows[K, V]) describe() TableStats {
+func describe(h *head) TableStats {
 	return TableStats{
-		Name: r.name, Rows: int(r.size.Load()), Evaluated: r.evaluated.Load(), Changed: r.changed.Load(),
-		Ignored: r.ignored.Load(),
+		Name: h.name, Rows: int(h.size.Load()), Evaluated: h.evaluated.Load(), Changed: h.changed.Load(),
+		Ignored: h.ignored.Load(),
 	}
-}
-
-// readersOf returns the readers of a key, for a cell that is about to become one.
-func (r *rows[K, V]) readersOf(k K) *readers {
-	w := r.byKey[k]
-	if w == nil {
-		w = &readers{key: k, of: r}
-		r.byKey[k] = w
-	}
-	return w
-}
-
-func (r *rows[K, V]) names() (table, index string) { return r.name, "" }
-
-func (r *rows[K, V]) readersOfAll() *readers {
-	if r.whole == nil {
-		r.whole = &readers{of: r}
-	}
-	return r.whole
-}
-
-func (r *rows[K, V]) release(w *readers) {
-	if w == r.whole {
-		r.whole = nil
-		return
-	}
-	delete(r.byKey, w.key.(K))
 }
 
 func sortedRows[K Key[K], V any](m map[K]V) []Row[K, V] {

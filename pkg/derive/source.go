@@ -21,16 +21,17 @@ type Source[K Key[K], V any] struct {
 // NewSource adds a source. A pass waits until it is declared Loaded.
 func NewSource[K Key[K], V any](e *Engine, name string) *Source[K, V] {
 	s := &Source[K, V]{rows: newRows[K, V](e, name), pending: map[K]V{}}
-	s.place = e.add(s, name)
+	s.step = func() { stepSource(s) }
+	e.add(s.head)
 	e.waiting[name] = true
-	e.sources = append(e.sources, s)
+	e.sources = append(e.sources, func() { take(s) })
 	return s
 }
 
 // Set writes a row. A zero value deletes it. An equal value causes no pass.
 func (s *Source[K, V]) Set(k K, v V) {
 	s.mu.Lock()
-	if s.there(k, v) {
+	if there(s, k, v) {
 		s.mu.Unlock()
 		s.ignored.Add(1)
 		return
@@ -41,7 +42,7 @@ func (s *Source[K, V]) Set(k K, v V) {
 }
 
 // there reports whether a row is as written, and nothing that is pending or under way changes it; s.mu is held.
-func (s *Source[K, V]) there(k K, v V) bool {
+func there[K Key[K], V any](s *Source[K, V], k K, v V) bool {
 	if s.replace || s.takenReplaces { // the pass may be writing to taken
 		return false
 	}
@@ -82,15 +83,10 @@ func (s *Source[K, V]) Replace(all map[K]V, stay ...K) {
 }
 
 // Loaded declares that everything there is was written once, or that there is nothing.
-func (s *Source[K, V]) Loaded() {
-	s.engine.mu.Lock()
-	delete(s.engine.waiting, s.name)
-	s.engine.mu.Unlock()
-	s.engine.signal()
-}
+func (s *Source[K, V]) Loaded() { s.engine.loaded(s.name) }
 
 // take makes what is pending that of the pass.
-func (s *Source[K, V]) take() {
+func take[K Key[K], V any](s *Source[K, V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken, s.takenReplaces, s.takenExcept = nil, s.replace, s.except
@@ -100,7 +96,8 @@ func (s *Source[K, V]) take() {
 	s.replace, s.except = false, nil
 }
 
-func (s *Source[K, V]) step() {
+// stepSource writes what was taken.
+func stepSource[K Key[K], V any](s *Source[K, V]) {
 	taken := s.taken
 	if s.takenReplaces {
 		var none V
@@ -111,9 +108,9 @@ func (s *Source[K, V]) step() {
 			}
 		}
 	}
-	s.grow(len(taken) - len(s.m)) // where most are new
+	grow(s.head, len(taken)-len(s.m)) // where most are new
 	for k, v := range taken {
-		if !s.put(k, v) {
+		if !put(s.rows, k, v) {
 			s.ignored.Add(1)
 		}
 	}

@@ -10,23 +10,33 @@ import (
 // Table is a derived table.
 type Table[K Key[K], V any] struct {
 	*rows[K, V]
-	f     func(K, *Reader) (V, []problem.Problem)
-	keys  []Keys[K]
-	cells map[K]*cell[K, V]
-	dirty []*cell[K, V]
-	room  room // of cells
+	derived *derived[K]
 }
 
 // Keys are the keys of a derived table: KeysOf a table, or of an index.
-type Keys[K Key[K]] interface {
-	has(K) bool
-	// have each called with each key that comes or goes, before that about with how many come, where that is known
-	feed(each func(K), about func(int))
+type Keys[K Key[K]] struct {
+	has func(K) bool
+	// feed has each called with each key that comes or goes, before that about with how many come, where that is known.
+	feed func(each func(K), about func(int))
+}
+
+// derived is the part of a derived table that depends on the type of its keys alone.
+type derived[K Key[K]] struct {
+	*head
+	// call evaluates the table's function, and keeps the value for settle.
+	call func(K, *Reader) []problem.Problem
+	// settle puts the value of the last call, or no value if there was none since.
+	settle func(K)
+	had    func(K) bool
+	keys   []Keys[K]
+	cells  map[K]*cell[K]
+	dirty  []*cell[K]
+	room   room // of cells
 }
 
 // cell is one key of a derived table, whether it has a value or not.
-type cell[K Key[K], V any] struct {
-	table    *Table[K, V]
+type cell[K Key[K]] struct {
+	table    *derived[K]
 	key      K
 	dirty    bool
 	round    uint64
@@ -38,13 +48,37 @@ type cell[K Key[K], V any] struct {
 // may read tables that were made before.
 func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []problem.Problem),
 	keys ...Keys[K]) *Table[K, V] {
-	t := &Table[K, V]{rows: newRows[K, V](e, name), f: f, keys: keys, cells: map[K]*cell[K, V]{}}
-	t.place = e.add(t, name)
-	for _, k := range keys {
+	r := newRows[K, V](e, name)
+	var value, none V // of the last call
+	t := &Table[K, V]{rows: r, derived: &derived[K]{
+		head: r.head, keys: keys, cells: map[K]*cell[K]{}, had: r.keyed.has,
+		call: func(k K, reader *Reader) (problems []problem.Problem) {
+			value, problems = f(k, reader)
+			return problems
+		},
+		settle: func(k K) {
+			v := value
+			value = none
+			put(r, k, v)
+		},
+	}}
+	t.derived.begin()
+	return t
+}
+
+// begin adds the table to the engine.
+func (t *derived[K]) begin() {
+	t.step = t.evaluateAll
+	plain := t.explain
+	t.head.explain = func(key string) (Explanation, bool) {
+		x, ok := plain(key)
+		return t.explainCell(key, x, ok)
+	}
+	t.engine.add(t.head)
+	for _, k := range t.keys {
 		k.feed(t.touch, func(n int) { t.cells = roomFor(t.cells, n, &t.room) })
 	}
 	t.fits = append(t.fits, func() { t.cells = fit(t.cells, &t.room) })
-	return t
 }
 
 // EqualBy has values compared by f instead of reflect.DeepEqual, and returns the table.
@@ -54,25 +88,25 @@ func (t *Table[K, V]) EqualBy(f func(a, b V) bool) *Table[K, V] {
 }
 
 // touch has a key looked at in this pass.
-func (t *Table[K, V]) touch(k K) {
+func (t *derived[K]) touch(k K) {
 	c := t.cells[k]
 	if c == nil {
-		c = &cell[K, V]{table: t, key: k}
+		c = &cell[K]{table: t, key: k}
 		t.cells[k] = c
 	}
 	c.mark()
 }
 
-func (c *cell[K, V]) mark() {
+func (c *cell[K]) mark() {
 	if !c.dirty {
 		c.dirty = true
 		c.table.dirty = append(c.table.dirty, c)
 	}
 }
 
-func (c *cell[K, V]) identify() (table, key string) { return c.table.name, fmt.Sprint(c.key) }
+func (c *cell[K]) identify() (table, key string) { return c.table.name, fmt.Sprint(c.key) }
 
-func (t *Table[K, V]) step() {
+func (t *derived[K]) evaluateAll() {
 	if len(t.dirty) == 0 {
 		return
 	}
@@ -82,11 +116,10 @@ func (t *Table[K, V]) step() {
 	for i, c := range dirty {
 		keys[i] = c.key
 	}
-	t.grow(len(dirty) - len(t.m)) // where most are new
+	grow(t.head, len(dirty)-int(t.size.Load())) // where most are new
 	for _, at := range orderOf(keys) {
 		c := dirty[at]
 		c.dirty = false
-		var v V
 		var problems []problem.Problem
 		old := c.deps
 		c.deps = nil
@@ -94,7 +127,7 @@ func (t *Table[K, V]) step() {
 		failed := false
 		c.round++
 		if wanted {
-			v, problems, failed = t.evaluate(c)
+			problems, failed = t.evaluate(c)
 		}
 		for _, d := range old {
 			if d.roundOf(c) != c.round {
@@ -108,14 +141,14 @@ func (t *Table[K, V]) step() {
 			delete(t.cells, c.key)
 		}
 		if !failed { // else the row stays as it is
-			t.put(c.key, v)
+			t.settle(c.key)
 		}
 	}
 }
 
 // evaluate calls the function. A panic becomes a Problem, and the key keeps the value that it had: a fault of
 // one key stays its own, and takes nothing away that was made from the key.
-func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem, failed bool) {
+func (t *derived[K]) evaluate(c *cell[K]) (problems []problem.Problem, failed bool) {
 	t.evaluated.Add(1)
 	t.engine.evaluated++
 	r := &Reader{reader: c, round: c.round, place: t.place, deps: t.engine.deps}
@@ -125,7 +158,7 @@ func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem, 
 		t.engine.deps = r.deps[:0]
 		if p := recover(); p != nil {
 			value := "its key has no value"
-			if _, had := t.m[c.key]; had {
+			if t.had(c.key) {
 				value = "its key keeps the value that it had, which is stale"
 			}
 			problems = []problem.Problem{{
@@ -135,8 +168,7 @@ func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem, 
 			failed = true
 		}
 	}()
-	v, problems = t.f(c.key, r)
-	return v, problems, false
+	return t.call(c.key, r), false
 }
 
 // count notes Problems that came (+1) or went (-1) in this pass.
@@ -147,16 +179,10 @@ func (e *Engine) count(problems []problem.Problem, by int) {
 }
 
 // KeysOf gives a derived table the keys of a table.
-func KeysOf[K Key[K], V any](t Readable[K, V]) Keys[K] { return keysOfTable[K, V]{t.store()} }
+func KeysOf[K Key[K], V any](t Readable[K, V]) Keys[K] { return keysOf(t.store().keyed) }
 
-// keysOfTable embeds no rows: their methods would all be compiled a second time.
-type keysOfTable[K Key[K], V any] struct{ of *rows[K, V] }
-
-func (k keysOfTable[K, V]) has(key K) bool {
-	_, ok := k.of.m[key]
-	return ok
-}
-
-func (k keysOfTable[K, V]) feed(each func(K), about func(int)) {
-	k.of.feeds, k.of.grows = append(k.of.feeds, each), append(k.of.grows, about)
+func keysOf[K Key[K]](of *keyed[K]) Keys[K] {
+	return Keys[K]{has: of.has, feed: func(each func(K), about func(int)) {
+		of.feeds, of.grows = append(of.feeds, each), append(of.grows, about)
+	}}
 }

@@ -231,18 +231,18 @@ func (g *graph) empty(t *testing.T) {
 	g.engine.Pass()
 	for _, s := range g.tables {
 		r := s.store()
-		if len(r.m) > 0 || len(r.byKey) > 0 || r.whole != nil {
-			t.Errorf("%s has %d rows and %d reads of keys left", r.name, len(r.m), len(r.byKey))
+		if len(r.m) > 0 || len(r.keyed.asked.m) > 0 || r.whole != nil {
+			t.Errorf("%s has %d rows and %d reads of keys left", r.name, len(r.m), len(r.keyed.asked.m))
 		}
 	}
 	for _, x := range g.indexes {
-		if len(x.m) > 0 || len(x.byKey) > 0 {
-			t.Errorf("%s has %d keys and %d reads left", x.name, len(x.m), len(x.byKey))
+		if len(x.by.m) > 0 || len(x.by.asked.m) > 0 {
+			t.Errorf("%s has %d keys and %d reads left", x.by.asked.index, len(x.by.m), len(x.by.asked.m))
 		}
 	}
 	for _, table := range g.derived {
-		if len(table.cells) > 0 {
-			t.Errorf("%s has %d cells left", table.name, len(table.cells))
+		if len(table.derived.cells) > 0 {
+			t.Errorf("%s has %d cells left", table.name, len(table.derived.cells))
 		}
 	}
 }
