@@ -21,6 +21,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -46,11 +47,18 @@ type Server struct {
 	// Config is an administrator's access.
 	Config *rest.Config
 
-	dir     string
-	port    int
-	etcdURL string
-	options Options
-	stop    func() // kills the API server; nil before its first start
+	access   *rest.Config // which no test changes
+	dir      string
+	port     int
+	etcdURL  string
+	options  Options
+	key      string // of the options
+	stop     func() // kills the API server; nil while it is stopped
+	stopEtcd func()
+	release  []func() // give reserved ports back
+
+	first  map[string]stored // what it had before its first test
+	mapper meta.RESTMapper   // nil until it is needed
 }
 
 // Start runs an API server with the definitions of these files or folders until the test
@@ -89,61 +97,108 @@ func Uninstall(t testing.TB, config *rest.Config, definitions []*apiextensionsv1
 // admin is the administrator's token: only this machine reaches the server.
 const admin = "administrator"
 
-// New runs an API server until the test ends. Its processes die with the test's, however
-// that ends.
+// New runs an API server that has no objects of any test, until the test ends. Its processes die with the test's
+// program, however that ends.
 func New(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.ServiceCIDR == "" {
 		o.ServiceCIDR = "10.0.0.0/24"
 	}
-	s := &Server{dir: t.TempDir(), port: ports.Free(t), options: o}
-	s.startEtcd(t)
-	signing, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := o.key()
 	if err != nil {
 		t.Fatal(err)
+	}
+	s := taken(t.Context(), key)
+	if s == nil {
+		if s, err = begin(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		s.key = key
+	}
+	s.Config = rest.CopyConfig(s.access)
+	t.Cleanup(func() { s.giveBack(t.Failed()) })
+	return s
+}
+
+// begin starts a server with its definitions.
+func begin(ctx context.Context, o Options) (s *Server, err error) {
+	dir, err := temporary()
+	if err != nil {
+		return nil, err
+	}
+	s = &Server{dir: dir, options: o, stopEtcd: func() {}}
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	if s.port, err = s.reserve(); err != nil {
+		return nil, err
+	}
+	if err := s.startEtcd(); err != nil {
+		return nil, err
+	}
+	signing, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return nil, err
 	}
 	key := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(signing)})
 	if err := errors.Join(os.WriteFile(s.file("sa.key"), key, 0o600),
 		os.WriteFile(s.file("tokens"), []byte(admin+",admin,admin,system:masters\n"), 0o600)); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	t.Cleanup(s.Stop)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := s.Start(ctx); err != nil {
+		return nil, err
 	}
 	ca, err := os.ReadFile(s.file("apiserver.crt")) // self-signed, made by the API server at its first start
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	s.Config = &rest.Config{Host: s.url(), BearerToken: admin, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
-	if len(o.CRDs) == 0 {
-		return s
+	s.access = &rest.Config{Host: s.url(), BearerToken: admin, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	if len(o.CRDs) > 0 {
+		if _, err := envtest.InstallCRDs(s.access, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true,
+			MaxTime: startLimit}); err != nil {
+			return nil, fmt.Errorf("install the resource definitions in %v (make generate): %w", o.CRDs, err)
+		}
 	}
-	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true,
-		MaxTime: startLimit}); err != nil {
-		t.Fatalf("install the resource definitions in %v (make generate): %v", o.CRDs, err)
-	}
-	return s
+	return s, s.remember(ctx)
 }
 
 func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
 func (s *Server) url() string             { return fmt.Sprintf("https://127.0.0.1:%d", s.port) }
 
-func (s *Server) startEtcd(t testing.TB) {
-	t.Helper()
+// reserve reserves a port for as long as the server lives.
+func (s *Server) reserve() (int, error) {
+	port, release, err := ports.Reserve()
+	if err == nil {
+		s.release = append(s.release, release)
+	}
+	return port, err
+}
+
+func (s *Server) startEtcd() error {
 	path, err := exec.LookPath("etcd")
 	if err != nil {
-		t.Fatalf("find etcd: %v; install the package etcd-server", err)
+		return fmt.Errorf("find etcd: %w; install the package etcd-server", err)
 	}
-	s.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", ports.Free(t))
+	clients, err := s.reserve()
+	if err != nil {
+		return err
+	}
+	peers, err := s.reserve()
+	if err != nil {
+		return err
+	}
+	s.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", clients)
 	etcd := exec.Command(path, "--data-dir="+s.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+s.etcdURL, "--advertise-client-urls="+s.etcdURL,
-		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports.Free(t)))
+		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", peers))
 	stop, err := start(etcd, s.file("etcd.log"))
 	if err != nil {
-		t.Fatalf("start etcd: %v", err)
+		return fmt.Errorf("start etcd: %w", err)
 	}
-	t.Cleanup(stop)
+	s.stopEtcd = stop
+	return nil
 }
 
 // Start starts the API server after a Stop, with all it had, and waits until it is ready.
@@ -201,6 +256,7 @@ func (s *Server) ready(ctx context.Context) error {
 func (s *Server) Stop() {
 	if s.stop != nil {
 		s.stop()
+		s.stop = nil
 	}
 }
 

@@ -40,31 +40,31 @@ func (s *Server) Put(ctx context.Context, objects []Stored) error {
 			}
 			transaction.Success = append(transaction.Success, request{put{[]byte("/registry/" + o.Key), value}})
 		}
-		if err := s.askEtcd(ctx, "/v3/kv/txn", transaction); err != nil {
+		if _, err := s.askEtcd(ctx, "/v3/kv/txn", transaction); err != nil {
 			return fmt.Errorf("write objects from %s on to etcd: %w", some[0].Key, err)
 		}
 	}
 	return nil
 }
 
-// askEtcd sends a request to the JSON gateway of etcd.
-func (s *Server) askEtcd(ctx context.Context, path string, body any) error {
+// askEtcd sends a request to the JSON gateway of etcd, and returns the answer.
+func (s *Server) askEtcd(ctx context.Context, path string, body any) ([]byte, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.etcdURL+path, bytes.NewReader(text))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer answer.Body.Close()
 	text, err = io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", answer.Status, text)
 	}
-	return err
+	return text, err
 }

@@ -2,6 +2,7 @@
 package ports
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -22,11 +23,20 @@ const first, last = 10000, 29999
 // another process.
 func Free(t testing.TB) int {
 	t.Helper()
+	port, release, err := Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	return port
+}
+
+// Reserve is Free for what outlives a test. The port is reserved until release, or until the process ends.
+func Reserve() (port int, release func(), err error) {
 	locks, err := open()
 	if err != nil {
-		t.Fatalf("reserve a port: %v", err)
+		return 0, nil, fmt.Errorf("reserve a port: %w", err)
 	}
-	t.Cleanup(func() { _ = locks.Close() }) // removes the lock
 	for range 100 {
 		port := first + rand.IntN(last-first+1)
 		if err = lock(locks, port); err != nil {
@@ -35,11 +45,10 @@ func Free(t testing.TB) int {
 		var l net.Listener
 		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
-			return port
+			return port, func() { _ = locks.Close() }, nil // removes the lock
 		}
 	}
-	t.Fatalf("reserve a port: %v", err)
-	return 0
+	return 0, nil, fmt.Errorf("reserve a port: %w", errors.Join(err, locks.Close()))
 }
 
 // open opens the file of the locks. Each open file has its own locks, which end with it and with its process.
