@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -47,12 +48,12 @@ type Server struct {
 	// Config is an administrator's access.
 	Config *rest.Config
 
+	loan     *loan        // of the lender; nil for a server of this program
 	access   *rest.Config // which no test changes
 	dir      string
 	port     int
 	etcdURL  string
 	options  Options
-	key      string // of the options
 	stop     func() // kills the API server; nil while it is stopped
 	stopEtcd func()
 	release  []func() // give reserved ports back
@@ -97,23 +98,29 @@ func Uninstall(t testing.TB, config *rest.Config, definitions []*apiextensionsv1
 // admin is the administrator's token: only this machine reaches the server.
 const admin = "administrator"
 
-// New runs an API server that has no objects of any test, until the test ends. Its processes die with the test's
-// program, however that ends.
+// New runs an API server that has no objects of any test, until the test ends. Its processes die with the program that
+// has started it, however that ends: the test's, or the lender.
 func New(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.ServiceCIDR == "" {
 		o.ServiceCIDR = "10.0.0.0/24"
 	}
-	key, err := o.key()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := taken(t.Context(), key)
-	if s == nil {
-		if s, err = begin(t.Context(), o); err != nil {
+	o.CRDs = slices.Clone(o.CRDs)
+	for i, path := range o.CRDs {
+		var err error
+		if o.CRDs[i], err = filepath.Abs(path); err != nil {
 			t.Fatal(err)
 		}
-		s.key = key
+	}
+	var s *Server
+	var err error
+	if socket := os.Getenv(EnvLender); socket != "" {
+		s, err = borrow(t.Context(), socket, o)
+	} else {
+		s, err = take(t.Context(), o)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	s.Config = rest.CopyConfig(s.access)
 	t.Cleanup(func() { s.giveBack(t.Failed()) })
@@ -154,7 +161,7 @@ func begin(ctx context.Context, o Options) (s *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.access = &rest.Config{Host: s.url(), BearerToken: admin, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	s.access = access(s.url(), ca)
 	if len(o.CRDs) > 0 {
 		if _, err := envtest.InstallCRDs(s.access, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true,
 			MaxTime: startLimit}); err != nil {
@@ -203,6 +210,10 @@ func (s *Server) startEtcd() error {
 
 // Start starts the API server after a Stop, with all it had, and waits until it is ready.
 func (s *Server) Start(ctx context.Context) error {
+	if s.loan != nil {
+		_, err := s.loan.ask(ctx, request{Do: "start"})
+		return err
+	}
 	path, err := Kubernetes()
 	if err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
@@ -254,6 +265,10 @@ func (s *Server) ready(ctx context.Context) error {
 
 // Stop kills the API server. Its stored objects stay.
 func (s *Server) Stop() {
+	if s.loan != nil {
+		_, _ = s.loan.ask(context.Background(), request{Do: "stop"}) // without a lender there is no server
+		return
+	}
 	if s.stop != nil {
 		s.stop()
 		s.stop = nil

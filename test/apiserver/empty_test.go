@@ -1,8 +1,12 @@
 package apiserver
 
 import (
+	"context"
+	"net"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,4 +74,53 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestLender takes a server from another program's lender, stops and starts it, and gives it to a second test.
+func TestLender(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "lender")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- Lend(ctx, socket) }()
+	defer func() {
+		cancel()
+		must(t, <-ended)
+	}()
+	for { // until it listens
+		if c, err := net.Dial("unix", socket); err == nil {
+			must(t, c.Close())
+			break
+		}
+		if len(ended) > 0 || t.Context().Err() != nil {
+			t.Fatal("the lender does not listen")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Setenv(EnvLender, socket)
+	options := Options{ServiceCIDR: "10.98.0.0/24"}
+	var url string
+	t.Run("first", func(t *testing.T) {
+		s := New(t, options)
+		url = s.Config.Host
+		c := kubernetes.NewForConfigOrDie(s.Config).CoreV1().Namespaces()
+		_, err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+		must(t, err)
+		s.Stop()
+		if _, err := c.Get(t.Context(), "shop", metav1.GetOptions{}); err == nil {
+			t.Error("the server answers after it was stopped")
+		}
+		must(t, s.Start(t.Context()))
+		_, err = c.Get(t.Context(), "shop", metav1.GetOptions{})
+		must(t, err)
+	})
+	t.Run("second", func(t *testing.T) {
+		s := New(t, options)
+		if s.Config.Host != url {
+			t.Error("the second test got another server")
+		}
+		c := kubernetes.NewForConfigOrDie(s.Config).CoreV1().Namespaces()
+		if _, err := c.Get(t.Context(), "shop", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("Namespace shop: %v, want that it is not there", err)
+		}
+	})
 }

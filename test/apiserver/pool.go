@@ -7,8 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -18,31 +17,27 @@ import (
 // test has passed is emptied, and serves the next test that wants the same one. A server of a failed test, one that is
 // stopped, and one whose definitions a test has changed, end with their test.
 
-// idle are the servers that no test has, by their options.
-var idle = struct {
+// idle are the servers that no test has, the last one last.
+var idle struct {
 	sync.Mutex
-	servers map[string][]*Server
-}{servers: map[string][]*Server{}}
-
-// key names the options.
-func (o Options) key() (string, error) {
-	parts := []string{o.ServiceCIDR, o.NodePorts}
-	for _, path := range o.CRDs {
-		absolute, err := filepath.Abs(path)
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, absolute)
-	}
-	return strings.Join(parts, "\n"), nil
+	servers []*Server
 }
 
-// taken returns an idle server without objects of tests, or nil.
-func taken(ctx context.Context, key string) *Server {
+// mostIdle is how many servers wait for a test at most. Each takes 600 MB.
+const mostIdle = 6
+
+// key names the options. The paths of definitions are absolute.
+func (o Options) key() string { return fmt.Sprintf("%q %q %q", o.ServiceCIDR, o.NodePorts, o.CRDs) }
+
+// take returns an idle server without objects of tests, or starts one.
+func take(ctx context.Context, o Options) (*Server, error) {
 	for {
-		s := pop(key)
-		if s == nil || s.empty(ctx) == nil {
-			return s
+		s := pop(o.key())
+		switch {
+		case s == nil:
+			return begin(ctx, o)
+		case s.empty(ctx) == nil:
+			return s, nil
 		}
 		s.end()
 	}
@@ -51,23 +46,42 @@ func taken(ctx context.Context, key string) *Server {
 func pop(key string) *Server {
 	idle.Lock()
 	defer idle.Unlock()
-	of := idle.servers[key]
-	if len(of) == 0 {
-		return nil
+	for i, s := range slices.Backward(idle.servers) {
+		if s.options.key() == key {
+			idle.servers = slices.Delete(idle.servers, i, i+1)
+			return s
+		}
 	}
-	idle.servers[key] = of[:len(of)-1]
-	return of[len(of)-1]
+	return nil
 }
 
 // giveBack keeps a server for another test, or ends it.
 func (s *Server) giveBack(failed bool) {
+	if s.loan != nil {
+		if !failed {
+			_, _ = s.loan.ask(context.Background(), request{Do: "return"}) // without a lender there is no server
+		}
+		_ = s.loan.connection.Close()
+		return
+	}
 	if failed || s.stop == nil {
 		s.end()
 		return
 	}
+	if oldest := push(s); oldest != nil {
+		oldest.end()
+	}
+}
+
+// push adds an idle server, and returns one that there is no room for, or nil.
+func push(s *Server) (oldest *Server) {
 	idle.Lock()
 	defer idle.Unlock()
-	idle.servers[s.key] = append(idle.servers[s.key], s)
+	if idle.servers = append(idle.servers, s); len(idle.servers) > mostIdle {
+		oldest = idle.servers[0]
+		idle.servers = slices.Delete(idle.servers, 0, 1)
+	}
+	return oldest
 }
 
 // end kills the server and its etcd, and removes their files.
