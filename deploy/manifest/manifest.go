@@ -25,13 +25,16 @@ const (
 type part struct{ role, namespace string }
 
 var (
-	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "networkconnections",
+	leaderCRDs = []string{"clusterclaims", "clustersets", "kubemanagers", "memberclusterannounces", "networkconnections",
 		"resourceexports", "resourceimports", "tenantnetworks"}
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
 		"podaddressimports", "serviceexports", "serviceimports", "tenantnetworkimports"}
 	// Kinds of policies by their groups: two of them have the same name. With them are the kinds of virtual networks.
 	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*",
 		"tombolo.io_nodenetworkreports", "tombolo.io_nodepolicyreports", "tombolo.io_subnetleases"}
+
+	// centralCRDs are the kinds of networks that users create in the central cluster.
+	centralCRDs = []string{"core.contrail.juniper.net_*"}
 
 	leader = part{"leader", "antrea-multicluster"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.
@@ -85,6 +88,13 @@ const uninstallHead = `#
 # and the rest of tombolo.yml after it (docs/install.md, "Uninstall").
 `
 
+// centralHead is what a user reads first in the manifest of the central cluster.
+const centralHead = `#
+# Makes the leader's cluster the central one of Contrail CN2 (docs/central.md): the kinds of networks, and the rights of the
+# leader's controller. Apply it after antrea-multicluster-leader.yml, set "central: true" in ConfigMap
+# antrea-mc-controller-config, and restart the controller.
+`
+
 // Renderer renders charts with images of a registry, or without one of Nodes that were given them.
 type Renderer struct {
 	Registry string            // and path; without one Nodes were given the images, and do not pull them
@@ -113,6 +123,10 @@ func (r Renderer) Write(out string) error {
 	if err != nil {
 		return err
 	}
+	centre, err := r.chart(charts.Multicluster, leader.namespace, map[string]any{"role": leader.role, "central": true})
+	if err != nil {
+		return err
+	}
 	texts := map[string]string{}
 	for _, p := range []part{leader, leaderOf15, member} {
 		if texts[p.namespace], err = r.text(p); err != nil {
@@ -121,7 +135,7 @@ func (r Renderer) Write(out string) error {
 	}
 	sets := map[string]string{}
 	for name, patterns := range map[string][]string{
-		"leader": multicluster(leaderCRDs), "member": multicluster(memberCRDs),
+		"leader": multicluster(leaderCRDs), "central": centralCRDs, "member": multicluster(memberCRDs),
 		"all": multicluster(both(leaderCRDs, memberCRDs)), "policy": policyCRDs,
 	} {
 		if sets[name], err = definitions(patterns); err != nil {
@@ -146,7 +160,9 @@ func (r Renderer) Write(out string) error {
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
 		"multicluster/antrea-multicluster-leader-namespaced": texts[leader.namespace],
 		"multicluster/antrea-multicluster-leader":            sets["leader"] + texts[leader.namespace],
-		"multicluster/antrea-multicluster-member":            sets["member"] + texts[member.namespace],
+		"multicluster/tombolo-central": centralHead + sets["central"] + charts.Manifest(centre,
+			func(name string) bool { return name == "central.yaml" }),
+		"multicluster/antrea-multicluster-member": sets["member"] + texts[member.namespace],
 		// In the guide of v1.5 a cluster that is a member needs no other manifest with
 		// definitions to become the leader too.
 		"multicluster/v1.5/antrea-multicluster-member":            sets["all"] + texts[member.namespace],
@@ -166,6 +182,7 @@ var bases = map[string][]string{
 	"observe":   {"agent/tombolo-observe"},
 	"wireguard": {"agent/tombolo-wireguard"},
 	"leader":    {"multicluster/antrea-multicluster-leader"},
+	"central":   {"multicluster/tombolo-central"},
 	"member":    {"multicluster/antrea-multicluster-member"},
 }
 
