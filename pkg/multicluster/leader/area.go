@@ -19,7 +19,7 @@ type Area struct {
 
 // NewArea returns a leader of an empty Common Area.
 func NewArea(to client.Client) *Area {
-	c := newController(to, slog.New(slog.DiscardHandler), false)
+	c := newController(to, slog.New(slog.DiscardHandler))
 	return &Area{c.tables.kinds, c}
 }
 

@@ -59,7 +59,7 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 	if err != nil {
 		return fmt.Errorf("set up the leader controller's client: %w", err)
 	}
-	c := newController(to, log, cfg.Central)
+	c := controllerOf(newTablesOf(cfg.Central), to, log)
 	c.watcher, err = watch.New(mgr.GetConfig(), log,
 		append(c.tables.kinds.All(watch.In(namespace)), c.tables.around.All()...)...)
 	if err != nil {
@@ -81,8 +81,12 @@ type controller struct {
 	hops     *metrics.Propagation
 }
 
-func newController(to client.Client, log *slog.Logger, central bool) *controller {
-	t := newTablesOf(central)
+func newController(to client.Client, log *slog.Logger) *controller {
+	return controllerOf(newTables(), to, log)
+}
+
+// controllerOf returns the shell around tables.
+func controllerOf(t *tables, to client.Client, log *slog.Logger) *controller {
 	c := &controller{tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine),
 		writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
 	c.problems = problemlog.New(log, "the conditions of ResourceExports and of the ClusterSet report what is not imported")
