@@ -94,8 +94,8 @@ func TestCopiesInTheCentralCluster(t *testing.T) {
 		{"its copy", namespaceOf("a", true, nil), own, "", "clusterset km-a"},
 		{"of an earlier Namespace of the name", namespaceOf("a", true, nil),
 			tombolov1alpha1.NamespaceReference{Name: "a", UID: "earlier"}, "", "isolated a"},
-		{"of another Namespace", namespaceOf("a", true, nil), tombolov1alpha1.NamespaceReference{Name: "b", UID: "uid of a"},
-			"", "isolated a"},
+		{"of another Namespace", namespaceOf("a", true, nil),
+			tombolov1alpha1.NamespaceReference{Name: "b", UID: "uid of a"}, "", "isolated a"},
 		{"not isolated", namespaceOf("a", false, nil), own, "", " "},
 		{"it agrees to another network", namespaceOf("a", true, nil), own, "blue", "clusterset blue"},
 		{"it agrees to no network that there is", namespaceOf("a", true, nil), own, "green", "clusterset km-a"},
@@ -104,7 +104,8 @@ func TestCopiesInTheCentralCluster(t *testing.T) {
 		c, tables := newCluster(), newClusterTables()
 		row.namespace.Annotations = map[string]string{AnnotationNetwork: row.consent}
 		c.namespaces["a"] = row.namespace
-		c.spanned[derive.Object{Name: "km-a"}] = ClusterSetFacts{ID: shared + 1, Namespace: row.of, Clusters: []string{"west"}}
+		c.spanned[derive.Object{Name: "km-a"}] = ClusterSetFacts{ID: shared + 1, Namespace: row.of,
+			Clusters: []string{"west"}}
 		c.spanned[derive.Object{Name: "blue"}] = blue
 		tables.fill(c)
 		if have := tables.place("a").Network.String(); have != row.in {
@@ -113,8 +114,8 @@ func TestCopiesInTheCentralCluster(t *testing.T) {
 	}
 }
 
-// TestRoutersAtTheMember has a router in a Namespace that is in the network of its copy. It joins nothing, and the words
-// lead to the central cluster.
+// TestRoutersAtTheMember has a router in a Namespace that is in the network of its copy. It joins nothing, and its
+// observation leads to the central cluster.
 func TestRoutersAtTheMember(t *testing.T) {
 	c, tables := newCluster(), newClusterTables()
 	c.namespaces["a"] = namespaceOf("a", true, map[string]string{"vn": "a"})

@@ -75,8 +75,8 @@ type Config struct {
 	// EnableStretchedNetworkPolicy lets the member export the sets of labels of its Pods, and import the sets of the
 	// ClusterSet with their numbers (LabelIdentities). Policies with scope ClusterSet need it.
 	EnableStretchedNetworkPolicy bool `json:"enableStretchedNetworkPolicy,omitempty"`
-	// Central makes the leader's cluster the central one: Kubemanagers there give the isolated Namespaces of members copies
-	// in it. It needs the rights of tombolo-central.yml.
+	// Central makes the leader's cluster the central one: Kubemanagers there give isolated Namespaces of members copies in
+	// it. It needs the rights of tombolo-central.yml.
 	Central bool `json:"central,omitempty"`
 	// PublishPodAddresses lets the member publish the addresses of its Pods with their labels, so that policies of other
 	// clusters can select them as egress peers. Addresses outside of podCIDRs are not published.

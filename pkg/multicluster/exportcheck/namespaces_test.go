@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestReadNamespaces has lists of isolated Namespaces, and the fault of those that are refused.
+// TestReadNamespaces has lists of isolated Namespaces, and the faults of refused lists.
 func TestReadNamespaces(t *testing.T) {
 	one := func(name string, uid types.UID, labels map[string]string) Namespaces {
 		return Namespaces{ClusterID: "east", Families: "v4",
@@ -49,8 +49,9 @@ func TestReadNamespaces(t *testing.T) {
 
 // TestCopiedLabels has labels that a copy in the central cluster has, and labels that steer programs there.
 func TestCopiedLabels(t *testing.T) {
-	for key, want := range map[string]bool{"ns": true, "example.com/team": true, "core.juniper.net/isolated-namespace": true,
-		"kubernetes.io/metadata.name": false, "pod-security.kubernetes.io/enforce": false, "tombolo.io/copy": false,
+	for key, want := range map[string]bool{"ns": true, "example.com/team": true,
+		"core.juniper.net/isolated-namespace": true,
+		"kubernetes.io/metadata.name":         false, "pod-security.kubernetes.io/enforce": false, "tombolo.io/copy": false,
 		"multicluster.tombolo.io/x": false, "notkubernetes.io/x": true, "x.k8s.io/y": false} {
 		if Copied(key) != want {
 			t.Errorf("label %s is copied: %t", key, !want)

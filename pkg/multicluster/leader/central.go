@@ -281,8 +281,8 @@ func (c *central) ranges(f *kubemanager, about problem.Object, r *derive.Reader,
 			p, err := netip.ParsePrefix(text)
 			return err == nil && p.Masked() == want.Masked()
 		}) {
-			ps.Add(about, "spec."+one.field, reasonOtherRange, fmt.Sprintf("the cluster announces %s, and not %s, which has no "+
-				"effect: correct it, or remove it", problem.Few(announced[one.pods]), want))
+			ps.Add(about, "spec."+one.field, reasonOtherRange, fmt.Sprintf("the cluster announces %s, and not %s, which "+
+				"has no effect: correct it, or remove it", problem.Few(announced[one.pods]), want))
 		}
 	}
 }
@@ -290,8 +290,8 @@ func (c *central) ranges(f *kubemanager, about problem.Object, r *derive.Reader,
 // notServed reports the fields that have no effect.
 func (m *kubemanager) notServed(about problem.Object, ps *problem.List) {
 	if m.Spec.KubeconfigSecretName != "" {
-		ps.Add(about, "spec.kubeconfigSecretName", reasonManagerNotServed, "it is stored and has no effect: the cluster joins "+
-			"the ClusterSet as a member, and no program here reads the Secret: remove it, and delete the Secret")
+		ps.Add(about, "spec.kubeconfigSecretName", reasonManagerNotServed, "it is stored and has no effect: the cluster "+
+			"joins the ClusterSet as a member, and no program here reads the Secret: remove it, and delete the Secret")
 	}
 	var without []string
 	for _, field := range []struct {

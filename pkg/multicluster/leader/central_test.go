@@ -169,8 +169,9 @@ func TestCentral(t *testing.T) {
 		{"nothing is joined", both, []string{"TenantNetwork km-e-east-a of east/a uid-east-a", `"virtualNetworkNetworkId"`},
 			"joined"},
 		{"routers that import each other", with(router(east, "r1", "mesh", "r2", "west-b"),
-			router(west, "r2", "mesh", "r1", "east-a")), []string{"km-e-east-a of east/a uid-east-a joined with km-w-west-b in " +
-			"[west]", "km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east]",
+			router(west, "r2", "mesh", "r1", "east-a")), []string{
+			"km-e-east-a of east/a uid-east-a joined with km-w-west-b in [west]",
+			"km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east]",
 			`router km-e-east-a/r1 {"observation":"","state":"Success"}`}, "Warning"},
 		{"one imports alone", with(router(east, "r1", "mesh", "r2", "west-b"), router(west, "r2", "mesh", "", "")),
 			[]string{`router km-e-east-a/r1 {"observation":"spec.import: the networks of VirtualNetworkRouter km-w-west-b/r2 ` +
@@ -179,15 +180,16 @@ func TestCentral(t *testing.T) {
 			[]string{"joined with km-w-west-b", "joined with km-e-east-a"}, "Warning"},
 		{"routers outside of copies", with(router("area", "r1", "mesh", "r2", "west-b"),
 			router(west, "r2", "mesh", "r1", "east-a")), []string{"it selects no other router"}, "joined"},
-		{"its labels changed", without(with(changed), 8), []string{"update Namespace km-e-east-a team=x tombolo.io/copy=east " +
-			"without ns", "update VirtualNetwork km-e-east-a/default-podnetwork team=x tombolo.io/copy=east without ns"},
+		{"its labels changed", without(with(changed), 8), []string{
+			"update Namespace km-e-east-a team=x tombolo.io/copy=east without ns",
+			"update VirtualNetwork km-e-east-a/default-podnetwork team=x tombolo.io/copy=east without ns"},
 			"kubernetes.io"},
 		{"a Namespace is gone", append(without(both, 8), listed("east")), []string{"delete Namespace km-e-east-a"},
 			"Failure"},
 		{"the Kubemanager is gone", without(both, 6), []string{"delete Namespace km-e-east-a",
 			"delete TenantNetwork km-e-east-a"}, "delete Namespace km-w"},
-		{"the export is gone", without(both, 8), []string{"delete Namespace km-e-east-a", "annotate its ClusterSet there with " +
-			"tombolo.io/central=true"}, "delete Namespace km-w"},
+		{"the export is gone", without(both, 8), []string{"delete Namespace km-e-east-a",
+			"annotate its ClusterSet there with tombolo.io/central=true"}, "delete Namespace km-w"},
 		{"a member leaves", with(leavingWest), []string{"delete Namespace km-w-west-b", "cluster west is leaving"},
 			"delete Namespace km-e"},
 		{"a user's Namespace", []client.Object{users, manager("km-e", "east", 1), listed("east", "a")},
@@ -378,7 +380,7 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 		gone := c.Get(ctx, client.ObjectKey{Namespace: "area", Name: key.Name}, &tombolov1alpha1.TenantNetwork{})
 		return (err == nil && !n.DeletionTimestamp.IsZero() || apierrors.IsNotFound(err)) && apierrors.IsNotFound(gone)
 	})
-	// What the admission policy refuses, RBAC alone would allow.
+	// RBAC alone would allow these.
 	within(t, "the policy is in force", func(ctx context.Context) bool {
 		err := own.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "no-copy-"}})
 		return err != nil && strings.Contains(err.Error(), "may only make copies")
@@ -399,8 +401,8 @@ func TestCentralKeys(t *testing.T) {
 	w := &writer{}
 	k := derive.Object{Namespace: "a", Name: "b"}
 	seen := map[string]bool{}
-	for _, o := range []retry.Offer{w.virtualOffer(k, nil), w.virtualStatusOffer(k, statusStep{}), w.tenantOffer(k, tenantStep{}),
-		w.networkOffer(k, nil)} {
+	for _, o := range []retry.Offer{w.virtualOffer(k, nil), w.virtualStatusOffer(k, statusStep{}),
+		w.tenantOffer(k, tenantStep{}), w.networkOffer(k, nil)} {
 		if seen[o.Key] {
 			t.Errorf("two offers have the key %s", o.Key)
 		}

@@ -42,9 +42,10 @@ func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
 	made := derive.NewIndex(c.copies, "TenantNetwork", func(k derive.Object, of *copied) []derive.Object {
 		return []derive.Object{of.tenantNetwork(k.Name)}
 	})
-	copiedNetworks := derive.NewIndex(c.live, "VirtualNetwork", func(k derive.Object, _ tenant.NamespaceFacts) []derive.Object {
-		return []derive.Object{{Namespace: k.Name, Name: contrailv4.DefaultPodNetwork}}
-	})
+	copiedNetworks := derive.NewIndex(c.live, "VirtualNetwork",
+		func(k derive.Object, _ tenant.NamespaceFacts) []derive.Object {
+			return []derive.Object{{Namespace: k.Name, Name: contrailv4.DefaultPodNetwork}}
+		})
 	s.managerSteps = derive.NewTable(e, "steps of Kubemanagers", s.managerStep, derive.KeysOf(c.kubemanagers))
 	s.namespaceSteps = derive.NewTable(e, "steps of copies", s.namespaceStep, derive.KeysOf(c.copies),
 		derive.KeysOf(c.namespaces))
@@ -99,8 +100,9 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 			"stays as it is: delete it, or create this Kubemanager with another name")
 	}
 	if len(networks) > 0 {
-		ps.Add(about, "metadata.name", reasonNameTaken, "there is a TenantNetwork "+problem.Few(networks)+" that is not for a "+
-			"copy, and stays as it is, so routers do not join the copy: delete it, or create this Kubemanager with another name")
+		ps.Add(about, "metadata.name", reasonNameTaken, "there is a TenantNetwork "+problem.Few(networks)+" that is not for "+
+			"a copy, and stays as it is, so routers do not join the copy: delete it, or create this Kubemanager with another "+
+			"name")
 	}
 	state, observation := observed(ps)
 	if m.Fails {
@@ -336,8 +338,8 @@ func (w *writer) virtualOffer(key derive.Object, s *copyStep) retry.Offer {
 	return w.copyOffer("VirtualNetwork", key, &contrailv4.VirtualNetwork{}, s)
 }
 
-// copyOffer writes the labels and annotations of a copy, creates it or deletes it. It creates an object only where
-// there is none, so an object of another one stays as it is.
+// copyOffer writes the labels and annotations of a copy, creates it or deletes it. It creates no object where there
+// is one already, so an object of another one stays as it is.
 func (w *writer) copyOffer(kind string, key derive.Object, at client.Object, s *copyStep) retry.Offer {
 	if s == nil {
 		return w.offer(kind, key, "", "", "", nil)

@@ -257,7 +257,8 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 	}
 	if t.copyOf(k, n, r) != nil {
 		for _, peer := range t.central.peers(k.Name, r) {
-			if other, _ := derive.Get(r, t.networks, derive.Object{Namespace: k.Namespace, Name: peer}); other != nil && other.Copy {
+			other, _ := derive.Get(r, t.networks, derive.Object{Namespace: k.Namespace, Name: peer})
+			if other != nil && other.Copy {
 				peers[peer] = true
 			}
 		}

@@ -31,8 +31,8 @@ func tenantNetwork(name string, number int32, clusters ...string) *tombolov1alph
 	return n
 }
 
-// TestNamespacesForTheCentralCluster has the list of isolated Namespaces that cluster east exports, and the import of the
-// network of a copy. Without consent there is neither.
+// TestNamespacesForTheCentralCluster has the list of isolated Namespaces that cluster east exports, and the import of
+// the network of a copy. Without consent there is neither.
 func TestNamespacesForTheCentralCluster(t *testing.T) {
 	namespace := func(name, isolated string, labels map[string]string) *corev1.Namespace {
 		n := &corev1.Namespace{ObjectMeta: meta("", name)}

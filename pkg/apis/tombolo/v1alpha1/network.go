@@ -90,9 +90,8 @@ type TenantNetworkStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	Joined []JoinedNetwork `json:"joined,omitempty"`
-	// Namespace is the one that has a copy in the central cluster, if the network is made for the copy. The Namespace is
-	// in the network without an annotation: its cluster has agreed with the annotation tombolo.io/central of its
-	// ClusterSet.
+	// Namespace has a copy in the central cluster, and the network is made for the copy. The Namespace is in the network
+	// without an annotation: its cluster has agreed with the annotation tombolo.io/central of its ClusterSet.
 	// +optional
 	Namespace *NamespaceOfCluster `json:"namespace,omitempty"`
 	// State is Success, Warning if parts of the object are not acted on, or Failure if the network has no number.

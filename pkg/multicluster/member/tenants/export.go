@@ -75,8 +75,8 @@ func (t *Tables) exportOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resource
 	}
 	var ps problem.List
 	if left := len(all) - len(list.Namespaces); left > 0 {
-		ps.Add(m.ClusterSet(), "", reasonTooManyNamespaces, fmt.Sprintf("%d isolated Namespaces have no copies in the central "+
-			"cluster: it gets at most the %d oldest ones, with %d bytes in all: isolate fewer, or remove labels", left,
+		ps.Add(m.ClusterSet(), "", reasonTooManyNamespaces, fmt.Sprintf("%d isolated Namespaces have no copies in the "+
+			"central cluster: it gets at most the %d oldest ones, with %d bytes in all: isolate fewer, or remove labels", left,
 			exportcheck.MaxNamespaces, exportcheck.MaxNamespaceBytes))
 	}
 	slices.SortFunc(list.Namespaces, func(a, b exportcheck.IsolatedNamespace) int { return cmp.Compare(a.Name, b.Name) })

@@ -1,4 +1,4 @@
-// Package tenants makes the TenantNetworkImports of this cluster from the TenantNetworks of the leader, and exports this
+// Package tenants makes the TenantNetworkImports of this cluster from the TenantNetworks of the leader. It exports this
 // cluster's isolated Namespaces to the central cluster.
 package tenants
 
