@@ -90,8 +90,8 @@ const uninstallHead = `#
 
 // centralHead is what a user reads first in the manifest of the central cluster.
 const centralHead = `#
-# Makes the leader's cluster the central one of Contrail CN2 (docs/central.md): the kinds of networks, and the rights of the
-# leader's controller. Apply it after antrea-multicluster-leader.yml, set "central: true" in ConfigMap
+# Makes the leader's cluster the central one of Contrail CN2 (docs/central.md): the kinds of networks, and the rights of
+# the leader's controller. Apply it after antrea-multicluster-leader.yml, set "central: true" in ConfigMap
 # antrea-mc-controller-config, and restart the controller.
 `
 
