@@ -182,17 +182,31 @@ func (c *copied) tenantNetwork(name string) derive.Object {
 	return derive.Object{Namespace: c.Area, Name: name}
 }
 
+const (
+	hashed    = 10 // hexadecimal digits
+	mostNamed = validation.DNS1123LabelMaxLength - hashed - 1
+)
+
+// ambiguous reports whether two Kubemanagers may lead to copies of one name. Otherwise a member could choose the name
+// of a Namespace so that its copy takes the place of another cluster's copy.
+func ambiguous(a, b derive.Row[derive.Object, *kubemanager]) bool {
+	begin := func(r derive.Row[derive.Object, *kubemanager]) string {
+		name := strings.ReplaceAll(r.Key.Name+"-"+r.Value.Spec.ClusterName+"-", ".", "-")
+		return name[:min(len(name), mostNamed)]
+	}
+	return strings.HasPrefix(begin(a), begin(b)) || strings.HasPrefix(begin(b), begin(a))
+}
+
 // copyName returns the name of the copy of a Namespace, as CN2 has it. A name that is too long, or has dots, has a hash
 // in place of its end.
 func copyName(kubemanager, cluster, namespace string) string {
-	const hashed = 10
 	full := kubemanager + "-" + cluster + "-" + namespace
 	name := strings.ReplaceAll(full, ".", "-")
 	if name == full && len(name) <= validation.DNS1123LabelMaxLength {
 		return name
 	}
 	sum := sha256.Sum256([]byte(kubemanager + "/" + cluster + "/" + namespace))
-	name = name[:min(len(name), validation.DNS1123LabelMaxLength-hashed-1)]
+	name = name[:min(len(name), mostNamed)]
 	return strings.TrimRight(name, "-") + "-" + hex.EncodeToString(sum[:])[:hashed]
 }
 
@@ -204,12 +218,22 @@ func (c *central) managedBy(k derive.Object, r *derive.Reader) (*managed, []prob
 	cluster := f.Spec.ClusterName
 	const field = "spec.clusterName"
 	oldest := slices.MinFunc(derive.List(r, c.byCluster, derive.Name(cluster)), olderManager).Key
+	var similar *derive.Object
+	own := derive.Row[derive.Object, *kubemanager]{Key: k, Value: f}
+	for _, row := range derive.All(r, c.kubemanagers) {
+		if row.Key != k && olderManager(row, own) < 0 && ambiguous(row, own) {
+			similar = &row.Key
+		}
+	}
 	m, _ := derive.Get(r, c.members, derive.Name(cluster))
 	list := c.listOf(cluster, r)
 	switch {
 	case oldest != k:
 		out.Problems.Add(about, field, reasonManagedTwice, "Kubemanager "+oldest.String()+" is older and names cluster "+
 			cluster+": delete one of the two")
+	case similar != nil:
+		out.Problems.Add(about, "metadata.name", reasonNameTaken, "Kubemanager "+similar.String()+" is older, and its "+
+			"copies may have the same names: create this one with a name that does not begin or continue that one")
 	case !m.Announced:
 		out.Problems.Add(about, field, reasonNotAMember, "cluster "+cluster+" is not in the ClusterSet: let it join as a "+
 			"member with this cluster ID, or create a Kubemanager with another one")

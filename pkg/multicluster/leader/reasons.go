@@ -60,7 +60,7 @@ var (
 
 	reasonNameTaken = reasons.New(reasons.Row{
 		Name: "NameTaken", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
-		Cause:  "An object that is no copy has the name of a copy. It stays as it is.",
+		Cause:  "An object that is no copy has the name of a copy and stays as it is, or copies of two would have one name.",
 		Remedy: "Delete it, or create the Kubemanager with another name.",
 	})
 
