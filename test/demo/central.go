@@ -25,8 +25,8 @@ spec: {clusterName: test-cluster-east}
 ---
 apiVersion: configplane.juniper.net/v1alpha1
 kind: Kubemanager
-metadata: {namespace: contrail, name: km-w}
-spec: {clusterName: test-cluster-west, listenerPort: 19446}
+metadata: {namespace: contrail, name: km-n}
+spec: {clusterName: test-cluster-north, listenerPort: 19446}
 `
 
 // isolatedNamespace is what users of a member create. Its label ns selects the copy.
@@ -38,8 +38,11 @@ metadata:
   labels: {core.juniper.net/isolated-namespace: "true", ns: %s-ns1}
 `
 
+// sides are the clusters whose Namespaces are joined. north is the central cluster, and a member itself.
+var sides = []string{"north", "east"}
+
 // copies are the Namespaces of the central cluster, by the member.
-var copies = map[string]string{"east": "km-e-test-cluster-east-ns1", "west": "km-w-test-cluster-west-ns1"}
+var copies = map[string]string{"north": "km-n-test-cluster-north-ns1", "east": "km-e-test-cluster-east-ns1"}
 
 // routerTo is a router in a copy that imports the router of the other copy.
 func routerTo(own, other string) string {
@@ -57,23 +60,22 @@ spec:
 `, copies[own], own, own, own, other, other)
 }
 
-// central shows the guide of Contrail CN2: the leader is the central cluster, Namespaces of the members have copies
+// central shows the guide of Contrail CN2: the leader is the central cluster, Namespaces of two members have copies
 // there, and routers in the copies join them. Packets then pass between the clusters with the addresses of the Pods.
 func (d *demo) central(ctx context.Context) error {
-	section("A central cluster: Namespaces of east and west, joined by routers in north")
+	section("A central cluster: Namespaces of north and east, joined by routers in north")
 	if err := d.makeCentral(ctx); err != nil {
 		return err
 	}
 	pods := []*tenantPod{{cluster: "east", namespace: "ns1", name: "web", node: "node-2"},
-		{cluster: "west", namespace: "ns1", name: "web", node: "node-2"}}
+		{cluster: "north", namespace: "ns1", name: "web", node: "node-2"}}
 	for _, p := range pods {
 		if err := d.world.Apply(ctx, p.cluster, fmt.Sprintf(isolatedNamespace, p.cluster)); err != nil {
 			return err
 		}
-		set, err := d.world.Kubectl(ctx, p.cluster, "annotate", "clusterset", "--all", "-n", scenario.MemberNamespace,
-			"tombolo.io/central=true")
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, set)
+		if out, err := d.world.Kubectl(ctx, p.cluster, "annotate", "--overwrite", "clusterset", "--all", "-n",
+			scenario.MemberNamespace, "tombolo.io/central=true"); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
 		}
 		if err := d.tenantPod(ctx, p); err != nil {
 			return err
@@ -83,16 +85,16 @@ func (d *demo) central(ctx context.Context) error {
 	if err := d.world.Apply(ctx, "north", kubemanagers); err != nil {
 		return err
 	}
-	for _, c := range []string{"east", "west"} {
+	for _, c := range sides {
 		if err := d.shows(ctx, []string{"get", "vn", "-n", copies[c]}, "default-podnetwork", "v6,v4", "Success"); err != nil {
 			return err
 		}
 	}
-	if err := d.shows(ctx, []string{"get", "kubemanagers", "-A"}, "km-e", "km-w", "Success", "Warning"); err != nil {
+	if err := d.shows(ctx, []string{"get", "kubemanagers", "-A"}, "km-e", "km-n", "Success", "Warning"); err != nil {
 		return err
 	}
 	// Both are members of networks that the leader numbers, and not joined yet.
-	for _, c := range []string{"east", "west"} {
+	for _, c := range sides {
 		if err := d.imports(ctx, c, copies[c]); err != nil {
 			return err
 		}
@@ -101,7 +103,7 @@ func (d *demo) central(ctx context.Context) error {
 	if err := d.matrix(ctx, "Before the routers", pods, never); err != nil {
 		return err
 	}
-	for _, r := range []string{routerTo("east", "west"), routerTo("west", "east")} {
+	for _, r := range []string{routerTo("north", "east"), routerTo("east", "north")} {
 		fmt.Print(strings.TrimSpace(r) + "\n\n")
 		if err := d.world.Apply(ctx, "north", r); err != nil {
 			return err
@@ -111,7 +113,7 @@ func (d *demo) central(ctx context.Context) error {
 	if err := d.matrix(ctx, "After them", pods, always); err != nil {
 		return err
 	}
-	for _, c := range []string{"east", "west"} {
+	for _, c := range sides {
 		if err := d.shows(ctx, []string{"get", "vnr", "-n", copies[c]}, "vnr-"+c, "mesh", "Success"); err != nil {
 			return err
 		}
@@ -137,7 +139,9 @@ func (d *demo) makeCentral(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	patch := fmt.Sprintf(`{"data": {"controller_manager_config.yaml": %q}}`, strings.TrimSpace(config)+"\ncentral: true\n")
+	const on = "\ncentral: true"
+	patch := fmt.Sprintf(`{"data": {"controller_manager_config.yaml": %q}}`,
+		strings.TrimSuffix(strings.TrimSpace(config), on)+on+"\n")
 	for _, args := range [][]string{
 		append([]string{"patch", "--type", "merge", "-p", patch}, name...),
 		{"rollout", "restart", "deployment/antrea-mc-controller", "-n", scenario.LeaderNamespace},
@@ -187,8 +191,8 @@ func (d *demo) notCentral(ctx context.Context, pods []*tenantPod) error {
 	if err := d.matrix(ctx, "Without Kubemanagers", pods, func(*tenantPod, *tenantPod) bool { return false }); err != nil {
 		return err
 	}
-	if out, err := d.world.Kubectl(ctx, "north", "wait", "--for=delete", "namespace/"+copies["east"],
-		"namespace/"+copies["west"], "--timeout=2m"); err != nil {
+	if out, err := d.world.Kubectl(ctx, "north", "wait", "--for=delete", "namespace/"+copies["north"],
+		"namespace/"+copies["east"], "--timeout=2m"); err != nil {
 		return fmt.Errorf("copies are left: %w\n%s", err, out)
 	}
 	for _, p := range pods {
