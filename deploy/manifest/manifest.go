@@ -33,9 +33,6 @@ var (
 	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*",
 		"tombolo.io_nodenetworkreports", "tombolo.io_nodepolicyreports", "tombolo.io_subnetleases"}
 
-	// centralCRDs are the kinds of networks that users create in the central cluster.
-	centralCRDs = []string{"core.contrail.juniper.net_*"}
-
 	leader = part{"leader", "antrea-multicluster"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.
 	leaderOf15 = part{"leader", "changeme"}
@@ -90,8 +87,8 @@ const uninstallHead = `#
 
 // centralHead is what a user reads first in the manifest of the central cluster.
 const centralHead = `#
-# Makes the leader's cluster the central one of Contrail CN2 (docs/central.md): the kinds of networks, and the rights of
-# the leader's controller. Apply it after antrea-multicluster-leader.yml, set "central: true" in ConfigMap
+# The rights of the leader's controller where the leader is the central cluster of Contrail CN2 (docs/central.md). Apply
+# tombolo-crds.yml and antrea-multicluster-leader.yml before. Then set "central: true" in ConfigMap
 # antrea-mc-controller-config, and restart the controller.
 `
 
@@ -135,7 +132,7 @@ func (r Renderer) Write(out string) error {
 	}
 	sets := map[string]string{}
 	for name, patterns := range map[string][]string{
-		"leader": multicluster(leaderCRDs), "central": centralCRDs, "member": multicluster(memberCRDs),
+		"leader": multicluster(leaderCRDs), "member": multicluster(memberCRDs),
 		"all": multicluster(both(leaderCRDs, memberCRDs)), "policy": policyCRDs,
 	} {
 		if sets[name], err = definitions(patterns); err != nil {
@@ -160,7 +157,7 @@ func (r Renderer) Write(out string) error {
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
 		"multicluster/antrea-multicluster-leader-namespaced": texts[leader.namespace],
 		"multicluster/antrea-multicluster-leader":            sets["leader"] + texts[leader.namespace],
-		"multicluster/tombolo-central": centralHead + sets["central"] + charts.Manifest(centre,
+		"multicluster/tombolo-central": centralHead + charts.Manifest(centre,
 			func(name string) bool { return name == "central.yaml" }),
 		"multicluster/antrea-multicluster-member": sets["member"] + texts[member.namespace],
 		// In the guide of v1.5 a cluster that is a member needs no other manifest with

@@ -151,14 +151,18 @@ func (c *clusterSet) consent(namespace derive.Object, r *derive.Reader) (bool, [
 	}
 	object := problem.About("Namespace", "", namespace.Name)
 	var ps problem.List
+	in := "it is in a network of its own: "
+	if network, central := c.spans(namespace, r); central {
+		in = "it is in TenantNetwork " + network + " of its copy in the central cluster: "
+	}
 	imported, there := derive.Get(r, c.Imports, derive.Object{Name: f.Network})
 	switch {
 	case !there:
-		ps.Add(object, networkField, reasonNetworkNotFound, "it is in a network of its own: no TenantNetwork "+
+		ps.Add(object, networkField, reasonNetworkNotFound, in+"no TenantNetwork "+
 			problem.Quoted(f.Network)+" of the ClusterSet has members in this cluster: correct the annotation "+
 			AnnotationNetwork+", or add this cluster to the members of the TenantNetwork in the leader")
 	case !c.selects(imported, namespace, r):
-		ps.Add(object, networkField, reasonNotSelected, "it is in a network of its own: TenantNetwork "+f.Network+
+		ps.Add(object, networkField, reasonNotSelected, in+"TenantNetwork "+f.Network+
 			" does not select it: change its labels, or the namespaceSelector of this cluster's member of the TenantNetwork "+
 			"in the leader")
 	}

@@ -292,7 +292,7 @@ func (c *central) ranges(f *kubemanager, about problem.Object, r *derive.Reader,
 		{"podV4Subnet", f.Spec.PodV4Subnet, true}, {"podV6Subnet", f.Spec.PodV6Subnet, true},
 		{"serviceV4Subnet", f.Spec.ServiceV4Subnet, false}, {"serviceV6Subnet", f.Spec.ServiceV6Subnet, false},
 	} {
-		if one.text == "" || len(announced[one.pods]) == 0 {
+		if one.text == "" {
 			continue
 		}
 		want, err := netip.ParsePrefix(one.text)
@@ -301,7 +301,7 @@ func (c *central) ranges(f *kubemanager, about problem.Object, r *derive.Reader,
 				"correct it, or remove it")
 			continue
 		}
-		if !slices.ContainsFunc(announced[one.pods], func(text string) bool {
+		if len(announced[one.pods]) > 0 && !slices.ContainsFunc(announced[one.pods], func(text string) bool {
 			p, err := netip.ParsePrefix(text)
 			return err == nil && p.Masked() == want.Masked()
 		}) {

@@ -54,6 +54,14 @@ func listOf(cluster string, list exportcheck.Namespaces) *mcv1alpha1.ResourceExp
 			Raw: &mcv1alpha1.RawResource{Data: list.JSON()}}}
 }
 
+// info returns the ClusterInfo that a member exports.
+func info(cluster, services, pods string) *mcv1alpha1.ResourceExport {
+	return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "area",
+		Name: cluster + multicluster.ClusterInfoSuffix}, Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster,
+		Kind: multicluster.ClusterInfoKind, ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: cluster, ServiceCIDR: services,
+			PodCIDRs: []string{pods}}}}
+}
+
 // present returns the objects of a copy that is written: the Namespace, its network, and its TenantNetwork.
 func present(name, cluster, namespace string) []client.Object {
 	labels := map[string]string{"ns": cluster + "-" + namespace, tenant.LabelCopy: cluster}
@@ -154,6 +162,8 @@ func TestCentral(t *testing.T) {
 	leavingWest.DeletionTimestamp = &metav1.Time{Time: noon}
 	seed := manager("kubemanager-cluster2", "east", 1)
 	seed.Spec.KubeconfigSecretName, seed.Spec.ListenerPort, seed.Spec.EnableNad = "workload-kubeconfig", 19446, true
+	ranged := manager("km-r", "east", 1)
+	ranged.Spec.PodV4Subnet, ranged.Spec.PodV6Subnet, ranged.Spec.ServiceV4Subnet = "10.11.0.0/16", "ten", "10.96.0.0/12"
 	for _, row := range []struct {
 		name    string
 		objects []client.Object
@@ -211,6 +221,9 @@ func TestCentral(t *testing.T) {
 		{"fields of CN2", []client.Object{seed, listed("east", "ns1")}, []string{
 			"create Namespace kubemanager-cluster2-east-ns1", "no program here reads the Secret", "enableNad, listenerPort: " +
 				"stored and without effect", `"state":"Warning"`}, "Failure"},
+		{"other ranges", []client.Object{ranged, listed("east", "a"), info("east", "10.96.0.0/12", "10.10.0.0/16")},
+			[]string{"create Namespace km-r-east-a", `spec.podV4Subnet: the cluster announces 10.10.0.0/16, and not ` +
+				`10.11.0.0/16`, `spec.podV6Subnet: \"ten\" is no range`, `"state":"Warning"`}, "serviceV4Subnet"},
 		{"a VirtualNetwork with a range", with(&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: east,
 			Name: "vn2"}, Spec: contrailv4.VirtualNetworkSpec{V4SubnetReference: &contrailv4.ResourceReference{Name: "s"}}}),
 			[]string{`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"metadata.name: no Pod of cluster east is in it`},

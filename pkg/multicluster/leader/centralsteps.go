@@ -224,11 +224,11 @@ func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep
 
 // virtualStatusStep decides the status of a VirtualNetwork in a copy. Others are not the leader's.
 func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (statusStep, []problem.Problem) {
-	if !s.isLive(k.Namespace, r) {
+	of, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
+	if of == nil || !s.isLive(k.Namespace, r) {
 		return statusStep{}, nil
 	}
 	have, _ := derive.Get(r, s.virtual, k)
-	of, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
 	own, _ := derive.Get(r, s.tenants.VirtualNetworkProblems, k)
 	ps := slices.Clone(problem.List(own.List))
 	about := problem.About("VirtualNetwork", k.Namespace, k.Name)
