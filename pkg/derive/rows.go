@@ -78,9 +78,10 @@ type Change[K Key[K], V any] struct {
 // Readable is a Source, Table or Numbers.
 type Readable[K Key[K], V any] interface{ store() *rows[K, V] }
 
-// A program has a hundred tables, and the compiler makes each function with type parameters anew for each table. So
-// head is the part of a table without type parameters, and keyed the part with the type of keys alone. What embeds
-// another type has its methods made once more: head has none, and rows has those for users of tables.
+// A program has a hundred tables, and the compiler makes each function once more for each pair of types. So head is the
+// part of a table without type parameters, and keyed the part that has the type of keys alone. If a type embeds another
+// one, the compiler makes the methods of the other one once more, too. So head has no methods, and rows has only the
+// methods that users of tables call.
 
 // head is the part of any table that depends neither on its keys nor on its values.
 type head struct {

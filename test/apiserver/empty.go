@@ -34,8 +34,12 @@ var errOtherDefinitions = errors.New("the definitions have changed")
 const definitions = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 
 // own are beginnings of keys that the API server itself writes whenever it wants to.
-var own = []string{"/registry/leases/kube-system/apiserver-", "/registry/apiregistration.k8s.io/", "/registry/masterleases/",
-	"/registry/peerserverleases/"}
+var own = []string{"/registry/leases/kube-system/apiserver-", "/registry/apiregistration.k8s.io/",
+	"/registry/masterleases/", "/registry/peerserverleases/"}
+
+func serversOwn(key string) bool {
+	return slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
 
 // bootstrap are keys that the API server writes some time after it is ready.
 var bootstrap = []string{"/registry/namespaces/default", "/registry/namespaces/kube-system",
@@ -64,11 +68,12 @@ func (s *Server) read(ctx context.Context, values bool) (map[string]stored, erro
 
 // remember notes what the server has before its first test.
 func (s *Server) remember(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startLimit, true, func(ctx context.Context) (bool, error) {
+	complete := func(ctx context.Context) (bool, error) {
 		all, err := s.read(ctx, true)
 		s.first = all
 		return err == nil && !slices.ContainsFunc(bootstrap, func(k string) bool { return all[k].Key == nil }), err
-	})
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startLimit, true, complete)
 	if err != nil {
 		return fmt.Errorf("wait for the objects that each API server has: %w", err)
 	}
@@ -90,7 +95,7 @@ func (s *Server) empty(ctx context.Context) error {
 	for key, kv := range now {
 		first, had := s.first[key]
 		switch {
-		case slices.ContainsFunc(own, func(prefix string) bool { return strings.HasPrefix(key, prefix) }), had && first.Revision == kv.Revision:
+		case had && first.Revision == kv.Revision, serversOwn(key):
 		case strings.HasPrefix(key, definitions) && (!had || !bytes.Equal(first.Value, kv.Value)):
 			return errOtherDefinitions
 		case !had:
@@ -149,7 +154,7 @@ func (s *Server) waitGone(ctx context.Context, kv stored) error {
 	}
 	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		return nil // such as a range of ports: nobody reads it from a cache
+		return nil // such as a range of ports, which is in no cache
 	} else if err != nil {
 		return err
 	}

@@ -103,7 +103,8 @@ func TestLender(t *testing.T) {
 		s := New(t, options)
 		url = s.Config.Host
 		c := kubernetes.NewForConfigOrDie(s.Config).CoreV1().Namespaces()
-		_, err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+		shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+		_, err := c.Create(t.Context(), shop, metav1.CreateOptions{})
 		must(t, err)
 		s.Stop()
 		if _, err := c.Get(t.Context(), "shop", metav1.GetOptions{}); err == nil {

@@ -100,7 +100,7 @@ func temporary() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The pipe ends with this program. What writes to the directory dies then, and may take a moment.
+	// The pipe ends with this program. Programs that write to the directory die then, and may take a moment.
 	remove := exec.Command("sh", "-c", `cat; while [ -e "$0" ]; do rm -rf "$0" 2>/dev/null; sleep 0.1; done`, dir)
 	remove.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if remove.Stdin, err = pipe(); err == nil {

@@ -67,6 +67,8 @@ func nextEndpoints(r *rand.Rand, list []int) []int {
 // TestGroupsGrowAndShrink has the buckets of groups come and go, few and many, up to the limit of a message and back.
 // Another program changes the groups and the connection is cut in between. After each step the switch has the desired
 // state.
+//
+//tombolo:unraced
 func TestGroupsGrowAndShrink(t *testing.T) {
 	t.Parallel()
 	const seed = 107
@@ -215,6 +217,8 @@ func TestGroupTooLarge(t *testing.T) {
 
 // TestScriptedGroups walks at random against a switch that answers with one group a message, and refuses some
 // messages for no reason.
+//
+//tombolo:unraced
 func TestScriptedGroups(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {

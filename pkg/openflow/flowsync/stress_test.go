@@ -61,6 +61,8 @@ func TestDeclarationsAreCoalesced(t *testing.T) {
 // TestStalledSwitchTakesNoMemory has a switch that stops reading in the middle of a bundle while owners go on: hundreds
 // of thousands of declarations, thousands of waiting callers. Only the last desired state is kept. It does not run in
 // parallel with others, since it measures the heap.
+//
+//tombolo:unraced
 func TestStalledSwitchTakesNoMemory(t *testing.T) {
 	o := startOVS(t)
 	p := newProxy(t, o)

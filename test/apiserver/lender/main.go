@@ -10,6 +10,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -18,6 +21,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: lender SOCKET")
 		os.Exit(2)
 	}
+	log.SetLogger(logr.Discard()) // of the library that installs definitions
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go func() {
