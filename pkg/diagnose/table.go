@@ -56,7 +56,7 @@ var checks = []Check{
 		Cause: "The agents of a cluster have several versions, or clusters have versions that differ by more than one " +
 			"minor " +
 			"version.",
-		Remedy: "Complete the upgrade (docs/install.md, Upgrade and rollback). `kubectl rollout status` of the DaemonSet " +
+		Remedy: "Complete the upgrade (docs/upgrade.md). `kubectl rollout status` of the DaemonSet " +
 			"shows " +
 			"whether it waits for a Node.",
 	},
@@ -247,7 +247,8 @@ var checks = []Check{
 		Cause: "kube-proxy runs in the cluster too. This is supported: it serves the Nodes' own connections, and Tombolo " +
 			"the " +
 			"Pods'. This check never fails.",
-		Remedy: "Nothing. With antreaProxy.proxyAll kube-proxy can be removed (docs/install.md).",
+		Remedy: "Nothing. With antreaProxy.proxyAll kube-proxy can be removed " +
+			"(docs/services.md#clients-outside-of-the-pods-network).",
 	},
 }
 

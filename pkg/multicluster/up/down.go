@@ -302,7 +302,7 @@ func (r *run) uninstall(ctx context.Context, s *site, o DownOptions) error {
 	r.report(s.ID, "%d objects deleted; definitions stay", n)
 	if o.Agents {
 		r.report(s.ID, "each Node keeps files and interfaces until it is cleaned and restarted "+
-			"(docs/install.md, \"Uninstall\")")
+			"(docs/uninstall.md)")
 		return nil
 	}
 	r.report(s.ID, "agents stay, since Pods have their network from them; --agents removes them")
