@@ -41,6 +41,10 @@ func Down(ctx context.Context, clusters []Cluster, o DownOptions) error {
 	if err != nil {
 		return err
 	}
+	return r.down(ctx, o)
+}
+
+func (r *run) down(ctx context.Context, o DownOptions) error {
 	if err := r.each(r.sites, func(s *site) error { return r.leave(ctx, s) }); err != nil {
 		return err
 	}
@@ -197,9 +201,9 @@ func (s *site) leftOf(ctx context.Context) (string, error) {
 }
 
 // remove deletes the ClusterSet of a Namespace, and the tokens there. Tokens may be there without a ClusterSet if a
-// set-up was interrupted.
+// set-up was interrupted. The controller whose webhook has to allow it may be starting.
 func (r *run) remove(ctx context.Context, s *site, namespace string) error {
-	err := s.setup.Remove(ctx, namespace, r.ClusterSet)
+	err := r.answered(ctx, func() error { return s.setup.Remove(ctx, namespace, r.ClusterSet) })
 	if meta.IsNoMatchError(err) {
 		return nil // no set-up has come so far as to make a token
 	}
