@@ -157,7 +157,7 @@ var checks = []Check{
 	{
 		Code: "TD036", Name: "ways", Severity: Critical, all: ways, agents: true, needs: []Kind{Gateways},
 		Cause: "BFD finds a way between two Nodes down. The result names the direction in which packets are lost, from the " +
-			"reports of both ends. A direction of which no end reports is named as unknown.",
+			"reports of both ends. A direction about which neither end reports is named as unknown.",
 		Remedy: "Let the port of the tunnels pass in the named direction. If both directions are lost, check the Gateway's " +
 			"address. Behind NAT the annotation `tunnel-sources.multicluster.antrea.io/ID` is needed. BFD cannot watch such a " +
 			"way, so the check is `unknown`: use `tombolo mc verify`.",
