@@ -102,7 +102,7 @@ func glance(t *testing.T) {
 	}
 }
 
-// helmTest runs the Pod of `helm test` in the east, as Helm does: with the account and the admission policy of the chart.
+// helmTest runs the Pod of `helm test` in the east as Helm does, with the chart's account and admission policy.
 func helmTest(t *testing.T) {
 	t.Helper()
 	text, err := charts.Tests(filepath.Join(world.Lab.Repo(), "deploy", "charts"), charts.Agent, "kube-system",
