@@ -270,6 +270,7 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 		}
 	}
+	t.Logf("commands: %v", found)
 	for name, least := range map[string]int{"tombolo": 300, "antctl": 20, "make": 60, "kubectl-tombolo": 1} {
 		if found[name] < least {
 			t.Errorf("the documents have %d commands of %s, want %d: they are not found", found[name], name, least)
@@ -466,6 +467,7 @@ func TestDocumentedKeys(t *testing.T) {
 			}
 		}
 	}
+	t.Logf("keys: %v", n)
 	for what, least := range map[string]int{"set": 8, "yaml": 5, "value": 10, "key": 200, "word": 100} {
 		if n[what] < least {
 			t.Errorf("the documents have %d of %s, want %d: they are not found", n[what], what, least)
