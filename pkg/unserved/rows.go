@@ -121,9 +121,10 @@ var rows = []Row{
 		Test:    "pkg/policy.TestNotUnderstood", Reported: status,
 	},
 	{
-		Asked:   "`scope: ClusterSet` in policies, without `multicluster.enableStretchedNetworkPolicy` of the agents",
-		Happens: "rules mean this cluster alone ([policy.md](multicluster-policies.md#rules-about-all-clusters))",
-		Test:    "pkg/policy.TestServersOfOtherClusters", Reported: status,
+		Asked: "`scope: ClusterSet` in policies, without `multicluster.enableStretchedNetworkPolicy` of the agents",
+		Happens: "rules mean this cluster alone " +
+			"([policies across clusters](multicluster-policies.md#rules-about-all-clusters))",
+		Test: "pkg/policy.TestServersOfOtherClusters", Reported: status,
 	},
 	{
 		Asked: "a cluster that is gone and that [BFD does not watch](multicluster-services.md#a-cluster-that-is-gone): " +
