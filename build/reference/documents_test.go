@@ -124,13 +124,13 @@ type word struct {
 // shellWords splits a line as a shell does, up to a comment. Commands within quotes stay parts of their word.
 func shellWords(line string) (list []word) {
 	var text strings.Builder
-	any, quote := false, rune(0)
+	begun, quote := false, rune(0)
 	flush := func() {
-		if any {
+		if begun {
 			list = append(list, word{text: text.String()})
 		}
 		text.Reset()
-		any = false
+		begun = false
 	}
 	for _, c := range line {
 		switch {
@@ -139,8 +139,8 @@ func shellWords(line string) (list []word) {
 		case quote != 0:
 			text.WriteRune(c)
 		case c == '\'' || c == '"':
-			quote, any = c, true
-		case c == '#' && !any:
+			quote, begun = c, true
+		case c == '#' && !begun:
 			return list
 		case strings.ContainsRune(" \t\n", c):
 			flush()
@@ -149,7 +149,7 @@ func shellWords(line string) (list []word) {
 			list = append(list, word{ends: true})
 		default:
 			text.WriteRune(c)
-			any = true
+			begun = true
 		}
 	}
 	flush()
@@ -171,7 +171,7 @@ var before = []string{"--", "sudo", "time", "watch", "if", "until", "while", "do
 func program(words []string) (*cobra.Command, []string) {
 	for i, w := range words {
 		if i > 0 && !slices.Contains(before, words[i-1]) && !strings.HasSuffix(words[i-1], "=$") &&
-			!(strings.Contains(words[i-1], "=") && i == 1) {
+			(i != 1 || !strings.Contains(words[i-1], "=")) {
 			continue
 		}
 		if w == "kubectl" && i+1 < len(words) && words[i+1] == "tombolo" {
