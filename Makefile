@@ -53,6 +53,7 @@ comma := ,
 separated = $(subst $(empty) $(empty),$(comma),$(strip $(1)))
 release: ## make all that a release has into bin/release/VERSION: VERSION=v1.2.3 REGISTRY=host/path, KEY=FILE to sign it (docs/release.md)
 	@test -n "$(VERSION)" -a -n "$(REGISTRY)" || { echo 'VERSION or REGISTRY is empty: make release VERSION=v1.2.3 REGISTRY=host/path'; exit 1; }
+	@[[ "$(VERSION)" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-rc\.[0-9]+)?$$ ]] || { echo 'VERSION $(VERSION): want a version such as v1.2.3 or v1.2.3-rc.1'; exit 1; }
 	@changes=$$(git status --porcelain); test -z "$$changes" || { echo 'a release is made of a commit: commit or remove these changes'; echo "$$changes"; exit 1; }
 	@for architecture in $(ARCHITECTURES); do GOOS=linux GOARCH=$$architecture build/programs $(BIN)/cross/$(VERSION)/linux-$$architecture "$(VERSION)" ./cmd/tombolo-agent ./cmd/tombolo ./plugins/tombolo-cni ./cmd/tombolo-controller; done
 	@for platform in $(filter-out $(ARCHITECTURES:%=linux-%),$(PLATFORMS)); do GOOS=$${platform%-*} GOARCH=$${platform#*-} build/programs $(BIN)/cross/$(VERSION)/$$platform "$(VERSION)" ./cmd/tombolo; done

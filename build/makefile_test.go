@@ -30,7 +30,8 @@ func TestMakefile(t *testing.T) {
 	}
 }
 
-// TestMakeRelease: a release is made of a commit alone, and checked if it is there.
+// TestMakeRelease: a release is made of a commit alone, with a version of a release, and checked if it is there. Errors
+// come before programs are compiled.
 func TestMakeRelease(t *testing.T) {
 	text, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -44,8 +45,11 @@ func TestMakeRelease(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for words, want := range map[string]string{
-		"release":                      "VERSION or REGISTRY is empty",
-		"release VERSION=v1.2.3":       "VERSION or REGISTRY is empty",
+		"release":                "VERSION or REGISTRY is empty",
+		"release VERSION=v1.2.3": "VERSION or REGISTRY is empty",
+		"release VERSION=v1.2.3-test REGISTRY=registry.example": "VERSION v1.2.3-test: want a version such as v1.2.3 or " +
+			"v1.2.3-rc.1",
+		"release VERSION=1.2.3 REGISTRY=registry.example": "VERSION 1.2.3: want a version",
 		"release-check":                "VERSION is empty: make release-check VERSION=v1.2.3",
 		"release-check VERSION=v1.2.3": "bin/release has no release v1.2.3",
 		"release VERSION=v1.2.3 REGISTRY=registry.example": "a release is made of a commit: commit or remove these " +

@@ -29,12 +29,20 @@ func Leader(namespace string) string { return strings.ReplaceAll(leader, LeaderN
 // Member is the same as member.
 func Member(namespace string) string { return strings.ReplaceAll(member, MemberNamespace, namespace) }
 
-// image matches an image in the manifests; the charts' values.yaml has its form.
-var image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
+var (
+	// image matches an image in the manifests; the charts' values.yaml has its form.
+	image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
+	// labels matches the labels of an object that have a version; the charts' _helpers.tpl has their form.
+	labels = regexp.MustCompile(`(app\.kubernetes\.io/version: )"dev"(, helm\.sh/chart: [a-z-]+-)\d+\.\d+\.\d+`)
+)
 
 // WithImages returns a manifest with its images from another registry and path, from which they are pulled, or with
-// another tag. An empty tag is the tag of the images of this program's version.
+// another tag. An empty tag is the tag of the images of this program's version. If that is a release, the objects'
+// labels have it, as objects of the release's own charts and manifests do.
 func WithImages(manifest, registry, tag string) string {
+	if of := version.String(); version.IsRelease(of) {
+		manifest = labels.ReplaceAllString(manifest, `${1}"`+of+`"${2}`+strings.TrimPrefix(of, "v"))
+	}
 	if registry != "" {
 		manifest = strings.ReplaceAll(manifest, "imagePullPolicy: Never\n", "imagePullPolicy: IfNotPresent\n")
 	}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestWithImages: a program names the images of its version, unless a tag is given. It runs again as a release.
+// TestWithImages: a program names the images of its version, unless a tag is given. A release labels objects with its
+// version. The test runs again as a release.
 func TestWithImages(t *testing.T) {
 	want := os.Getenv("WANT_TAG")
 	if want == "" {
@@ -33,6 +34,13 @@ func TestWithImages(t *testing.T) {
 			have := WithImages(manifest, row.registry, row.tag)
 			if !strings.Contains(have, row.want) || strings.Contains(have, "Policy: Never\n") != (row.registry == "") {
 				t.Errorf("registry %q, tag %q: want %s", row.registry, row.tag, row.want)
+			}
+			label, chart := `app.kubernetes.io/version: "`+want+`", `, "helm.sh/chart: tombolo-multicluster-1.2.3"
+			if n := strings.Count(have, label); n < 20 || n != strings.Count(have, "app.kubernetes.io/version: ") {
+				t.Errorf("registry %q, tag %q: %d objects have the label %s", row.registry, row.tag, n, label)
+			}
+			if release := want != "dev"; strings.Contains(have, chart) != release {
+				t.Errorf("registry %q, tag %q: a label is not as %s, in a release: %t", row.registry, row.tag, chart, release)
 			}
 		}
 	}

@@ -21,9 +21,11 @@ type kind int
 const (
 	columns kind = iota
 	wording
+	length
+	links
 )
 
-// fault is a line that is too long or has a word of the list.
+// fault is a line that is too long, has a word of the list, is one too many, or has a link that leads nowhere.
 type fault struct {
 	line int // from 1
 	kind kind

@@ -1,5 +1,6 @@
 // Command language checks the columns and words of Go and Markdown files. Lines have at most 120 columns. Comments,
-// declared names and documents avoid the listed words (build/words).
+// declared names and documents avoid the listed words (build/words). A page has at most 300 lines unless it is
+// generated. Its links lead to files and headings that exist, and so do the names of pages in Go and YAML files.
 //
 // Files that are older than the check have exceptions: build/language/exceptions has the number of long lines and the
 // number of lines with such words that each of them may have. The numbers only fall: -shrink lowers them to what the
@@ -50,6 +51,7 @@ func run(root string, shrink bool, out io.Writer) (bool, error) {
 	}
 	good := true
 	have := map[string]count{}
+	documents := &pages{root: root, anchors: map[string]map[string]bool{}}
 	for _, path := range paths {
 		text, err := os.ReadFile(filepath.Join(root, path))
 		if errors.Is(err, os.ErrNotExist) { // deleted, and not committed yet
@@ -57,6 +59,17 @@ func run(root string, shrink bool, out io.Writer) (bool, error) {
 		}
 		if err != nil {
 			return false, err
+		}
+		broken, err := documents.check(path, text)
+		if err != nil {
+			return false, err
+		}
+		for _, f := range broken {
+			good = false
+			fmt.Fprintf(out, "%s:%d: %s\n", path, f.line, f.text)
+		}
+		if isYAML(path) {
+			continue
 		}
 		faults, err := check(path, text)
 		if err != nil {
@@ -83,9 +96,10 @@ func run(root string, shrink bool, out io.Writer) (bool, error) {
 	return good, nil
 }
 
-// files lists the Go and Markdown files of a repository, also files that are not committed yet.
+// files lists the Go, Markdown and YAML files of a repository, also files that are not committed yet.
 func files(root string) ([]string, error) {
-	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.go", "*.md")
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.go", "*.md", "*.yml",
+		"*.yaml")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
@@ -96,6 +110,10 @@ func files(root string) ([]string, error) {
 	return slices.DeleteFunc(slices.Compact(all), func(path string) bool {
 		return path == "" || strings.Contains(path, "/testdata/")
 	}), nil
+}
+
+func isYAML(path string) bool {
+	return strings.HasSuffix(path, ".yml") || strings.HasSuffix(path, ".yaml")
 }
 
 // newest orders faults by the time of their lines, the newest first, so that the lines of the last change are printed.

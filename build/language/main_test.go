@@ -158,3 +158,33 @@ func TestRun(t *testing.T) {
 	r.git("rm", "-qf", "old.md")
 	r.expect(true, true, "", "")
 }
+
+// TestPages follows links, and counts the lines of pages.
+func TestPages(t *testing.T) {
+	r := newRepository(t)
+	r.write(list, "")
+	r.write("docs/a.md", "# One of [them](b.md)\n\n## It's `code`\n\n## It's code\n\n```sh\n# no heading\n```\n")
+	r.write("NEWS.md", strings.Repeat("x\n", maxLines+1))
+	r.write("docs/long.md", strings.Repeat("x\n", maxLines))
+	r.write("docs/reference.md", "<!-- Code generated from x. DO NOT EDIT. -->\n"+strings.Repeat("x\n", maxLines))
+	r.write("docs/b.md", "[a](a.md), [top](../docs/a.md#one-of-them), [code](a.md#its-code), [again](a.md#its-code-1)\n"+
+		"[here](#here) [x](https://example.com/a.md#x) [n](../NEWS.md)\n\n# Here\n\n```\n[x](none.md)\n```\n\n[a]: a.md\n")
+	r.write("a.go", "package a\n\n// See docs/a.md#its-code, and https://example.com/docs/none.md.\nvar A = \"docs/b.md\"\n")
+	r.expect(false, true, "", "")
+	for path, row := range map[string]struct{ text, want string }{
+		"docs/c.md":  {"[a](none.md)", "docs/c.md:1: there is no docs/none.md"},
+		"docs/d.md":  {"x\n[a](a.md#no-heading)", "docs/d.md:2: docs/a.md has no heading #no-heading"},
+		"docs/e.md":  {"[here](#there)", "docs/e.md:1: docs/e.md has no heading #there"},
+		"docs/f.md":  {"[a]: a.md#there", "docs/f.md:1: docs/a.md has no heading #there"},
+		"docs/g.md":  {strings.Repeat("x\n", maxLines+1), "docs/g.md:301: 301 lines, at most 300: split the page"},
+		"g.go":       {"package g\n\nvar G = \"remove it (docs/none.md)\"\n", "g.go:3: there is no docs/none.md"},
+		"g.yml":      {"# docs/a.md#none\n", "g.yml:1: docs/a.md has no heading #none"},
+		"deploy.yml": {"{{ helm }}: docs/none.md\n", "deploy.yml:1: there is no docs/none.md"},
+	} {
+		r.write(path, row.text)
+		r.expect(false, false, row.want, "")
+		if err := os.Remove(filepath.Join(r.root, path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -32,7 +32,7 @@ func metrics(root string, p *page) error {
 	if err != nil {
 		return err
 	}
-	p.prose("[Metrics](../install.md#metrics) shows how to read them. Those of all agents are [at the " +
+	p.prose("[Metrics](../metrics.md) shows how to read them. Those of all agents are [at the " +
 		"relay](../relay.md). Go's own metrics and those of controller-runtime are there, too.")
 	var list []metric
 	for _, code := range all {

@@ -52,7 +52,8 @@ var alerts = []alert{
 		Severity: "critical",
 		Summary:  "Node {{ $labels.node }} tracks {{ $value | humanizePercentage }} of the connections that it can.",
 		Meaning:  "At the limit the datapath drops new connections of any Pod of the Node.",
-		Remedy: "`tombolo observe --node NODE -f` shows who opens connections. Raise `net.netfilter.nf_conntrack_max`, or " +
+		Remedy: "`tombolo observe --node NODE --follow` shows who opens connections. Raise " +
+			"`net.netfilter.nf_conntrack_max`, or " +
 			"with the userspace datapath `ovs-appctl dpctl/ct-set-maxconns`.",
 	},
 	{

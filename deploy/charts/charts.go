@@ -23,8 +23,8 @@ const (
 	Multicluster = "tombolo-multicluster" // leaders and members
 )
 
-// tests is the folder of the objects that `helm test` makes.
-const tests = "/templates/tests/"
+// tests is the folder of the templates of objects that `helm test` makes.
+const tests = "tests/"
 
 // File is what one template of a chart renders to.
 type File struct {
@@ -50,6 +50,22 @@ func RenderAs(version, directory, name, namespace string, values map[string]any)
 }
 
 func render(c *chart.Chart, namespace string, values map[string]any) ([]File, error) {
+	all, err := renderAll(c, namespace, values)
+	return slices.DeleteFunc(all, func(f File) bool { return strings.HasPrefix(f.Name, tests) }), err
+}
+
+// Tests returns the manifest of the objects that `helm test` makes for a release of a chart in a directory.
+func Tests(directory, name, namespace string, values map[string]any) (string, error) {
+	c, err := loader.Load(filepath.Join(directory, name))
+	if err != nil {
+		return "", fmt.Errorf("load chart %s: %w", name, err)
+	}
+	all, err := renderAll(c, namespace, values)
+	return Manifest(all, func(name string) bool { return strings.HasPrefix(name, tests) }), err
+}
+
+// renderAll is render with the tests.
+func renderAll(c *chart.Chart, namespace string, values map[string]any) ([]File, error) {
 	name := c.Name()
 	release := chartutil.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(c, values, release, nil)
@@ -62,7 +78,7 @@ func render(c *chart.Chart, namespace string, values map[string]any) ([]File, er
 	}
 	var files []File
 	for file, text := range texts {
-		if strings.TrimSpace(text) != "" && !strings.HasPrefix(path.Base(file), "_") && !strings.Contains(file, tests) {
+		if strings.TrimSpace(text) != "" && !strings.HasPrefix(path.Base(file), "_") {
 			files = append(files, File{strings.TrimPrefix(file, name+"/templates/"), text})
 		}
 	}

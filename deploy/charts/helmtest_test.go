@@ -2,15 +2,11 @@ package charts
 
 import (
 	"context"
-	"path"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,20 +22,11 @@ import (
 // helmTest returns the manifest of the objects that `helm test` makes for a release of a chart.
 func helmTest(t *testing.T, chart, namespace string, values map[string]any) string {
 	t.Helper()
-	c, err := loader.Load(chart)
+	text, err := Tests(".", chart, namespace, values)
 	if err != nil {
 		t.Fatal(err)
 	}
-	release := chartutil.ReleaseOptions{Name: chart, Namespace: namespace}
-	all, err := chartutil.ToRenderValues(c, values, release, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts, err := engine.Render(c, all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return texts[path.Join(chart, "templates", "tests", "status.yaml")]
+	return text
 }
 
 // helmTests are releases, with the name of the objects of their tests.

@@ -50,7 +50,7 @@ func runs(t *testing.T, config *rest.Config) func(input string, args ...string) 
 	}
 }
 
-// TestUpgradeCommands runs the commands of docs/install.md that a real API server can refuse, or interpret differently.
+// TestUpgradeCommands runs the commands of docs/upgrade.md that a real API server can refuse, or interpret differently.
 func TestUpgradeCommands(t *testing.T) {
 	config := apiserver.Start(t)
 	run := runs(t, config)
@@ -100,12 +100,12 @@ func TestUpgradeCommands(t *testing.T) {
 	}
 }
 
-// TestUninstallCommands runs the commands of docs/install.md that remove one role of a cluster that is leader and
+// TestUninstallCommands runs the commands of docs/uninstall.md that remove one role of a cluster that is leader and
 // member, and then the agents. All objects of the other role stay.
 func TestUninstallCommands(t *testing.T) {
 	config := apiserver.Start(t)
 	run := runs(t, config)
-	document, err := os.ReadFile("../../docs/install.md")
+	document, err := os.ReadFile("../../docs/uninstall.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestUninstallCommands(t *testing.T) {
 			run("", strings.Fields(command)[1:]...)
 		}
 		if !found {
-			t.Errorf("docs/install.md has no command %s", begin)
+			t.Errorf("docs/uninstall.md has no command %s", begin)
 		}
 	}
 	run("", "create", "namespace", "antrea-multicluster")

@@ -82,7 +82,7 @@ const observeHead = `#
 const uninstallHead = `#
 # Removes from each Node what agents have made there: the CNI plugin, bridges, Pods' interfaces, routes and nftables
 # tables. Pods that are not in the host's network lose theirs. Delete the DaemonSet tombolo-agent before you apply this,
-# and the rest of tombolo.yml after it (docs/install.md, "Uninstall").
+# and the rest of tombolo.yml after it (docs/uninstall.md).
 `
 
 // centralHead is what a user reads first in the manifest of the central cluster.

@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// These are the bounds of learned DNS answers. docs/policy.md lists them.
+// These are the bounds of learned DNS answers. docs/policy-names.md lists them.
 const (
 	maxLearned   = 4096            // addresses of all names; above it, the identity with the most loses some
 	evicted      = 64              // so many at once

@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// policyLogFile is where policies log, in the directory of logs; docs/policy.md names it.
+// policyLogFile is where policies log, in the directory of logs; docs/policy-status.md names it.
 const policyLogFile = "networkpolicy/np.log"
 
 // repeatsWithin is how long packets that a rule denies are counted in one line.

@@ -59,7 +59,7 @@ type reportAPI interface {
 }
 
 // All Nodes together write at most reportsPerSecond reports. After a change each Node waits for a random part of the
-// time that this takes. docs/policy.md has the costs.
+// time that this takes. docs/policy-status.md has the costs.
 const (
 	reportsPerSecond = 100
 	reportLeast      = 500 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// maxRuleSeries is how many rules have series of their own in each metric. docs/policy.md documents it.
+// maxRuleSeries is how many rules have series of their own in each metric. docs/policy-status.md documents it.
 const maxRuleSeries = 500
 
 // ruleMetrics is a collector of the switch's counters for rules. A rule keeps its series as long as it applies to Pods
@@ -61,7 +61,7 @@ var (
 		"Fragments that were dropped since a rule with ports would have had to judge them.", []string{"direction"}, nil)
 )
 
-// maxFlowSeries is how many Namespaces have series of their own in tombolo_policy_flows. docs/policy.md documents it.
+// maxFlowSeries is how many Namespaces have series of their own in tombolo_policy_flows. docs/policy-status.md has it.
 const maxFlowSeries = 100
 
 // otherFlows is the label of the Namespaces without series of their own. No Namespace can have this name.

@@ -56,7 +56,7 @@ var checks = []Check{
 		Cause: "The agents of a cluster have several versions, or clusters have versions that differ by more than one " +
 			"minor " +
 			"version.",
-		Remedy: "Complete the upgrade (docs/install.md, Upgrade and rollback). `kubectl rollout status` of the DaemonSet " +
+		Remedy: "Complete the upgrade (docs/upgrade.md). `kubectl rollout status` of the DaemonSet " +
 			"shows " +
 			"whether it waits for a Node.",
 	},
@@ -157,7 +157,7 @@ var checks = []Check{
 	{
 		Code: "TD036", Name: "ways", Severity: Critical, all: ways, agents: true, needs: []Kind{Gateways},
 		Cause: "BFD finds a way between two Nodes down. The result names the direction in which packets are lost, from the " +
-			"reports of both ends. A direction of which no end reports is named as unknown.",
+			"reports of both ends. A direction about which neither end reports is named as unknown.",
 		Remedy: "Let the port of the tunnels pass in the named direction. If both directions are lost, check the Gateway's " +
 			"address. Behind NAT the annotation `tunnel-sources.multicluster.antrea.io/ID` is needed. BFD cannot watch such a " +
 			"way, so the check is `unknown`: use `tombolo mc verify`.",
@@ -247,7 +247,8 @@ var checks = []Check{
 		Cause: "kube-proxy runs in the cluster too. This is supported: it serves the Nodes' own connections, and Tombolo " +
 			"the " +
 			"Pods'. This check never fails.",
-		Remedy: "Nothing. With antreaProxy.proxyAll kube-proxy can be removed (docs/install.md).",
+		Remedy: "Nothing. With antreaProxy.proxyAll kube-proxy can be removed " +
+			"(docs/services.md#clients-outside-of-the-pods-network).",
 	},
 }
 

@@ -22,7 +22,7 @@ import (
 // each selector and each label, expression and value in it, for each prefix of its ranges without their exceptions, and
 // for each match that its ports need.
 
-// Bounds are what policies may cost; docs/policy.md has the numbers.
+// Bounds are what policies may cost; docs/policy-guarantees.md has the numbers.
 type Bounds struct {
 	// Policy is the cost of one policy that has a Namespace, Wide that of one without.
 	Policy, Wide int

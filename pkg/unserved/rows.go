@@ -121,12 +121,13 @@ var rows = []Row{
 		Test:    "pkg/policy.TestNotUnderstood", Reported: status,
 	},
 	{
-		Asked:   "`scope: ClusterSet` in policies, without `multicluster.enableStretchedNetworkPolicy` of the agents",
-		Happens: "rules mean this cluster alone ([policy.md](policy.md#across-clusters))",
-		Test:    "pkg/policy.TestServersOfOtherClusters", Reported: status,
+		Asked: "`scope: ClusterSet` in policies, without `multicluster.enableStretchedNetworkPolicy` of the agents",
+		Happens: "rules mean this cluster alone " +
+			"([policies across clusters](multicluster-policies.md#rules-about-all-clusters))",
+		Test: "pkg/policy.TestServersOfOtherClusters", Reported: status,
 	},
 	{
-		Asked: "a cluster that is gone and that [BFD does not watch](multicluster-reference.md#a-cluster-that-is-gone): " +
+		Asked: "a cluster that is gone and that [BFD does not watch](multicluster-services.md#a-cluster-that-is-gone): " +
 			"Antrea's, older ones, behind NAT",
 		Happens: "it keeps its share of requests until its exports go; if it is disconnected, after 24 hours",
 		Test:    "pkg/agent.TestWayMetrics", Reported: "`tombolo get peers`, `tombolo_multicluster_way_up`",

@@ -33,7 +33,7 @@ import (
 const (
 	statusNodes    = 1000
 	statusPolicies = 100
-	statusRate     = 100 // reports a second, which is what agents keep to (docs/policy.md)
+	statusRate     = 100 // reports a second, which is what agents keep to (docs/policy-status.md)
 )
 
 // BenchmarkTableStatus runs the policy controller, a process of its own, at a real API server with reports of 1,000

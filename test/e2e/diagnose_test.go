@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/deploy/charts"
 	checks "github.com/tombolo-net/tombolo/pkg/diagnose"
 )
 
@@ -100,6 +102,22 @@ func glance(t *testing.T) {
 	}
 }
 
+// helmTest runs the Pod of `helm test` in the east as Helm does, with the chart's account and admission policy.
+func helmTest(t *testing.T) {
+	t.Helper()
+	text, err := charts.Tests(filepath.Join(world.Lab.Repo(), "deploy", "charts"), charts.Agent, "kube-system",
+		map[string]any{"images": map[string]any{"pullPolicy": "Never"}})
+	must(t, err)
+	must(t, world.Apply(testContext(t), "east", text))
+	kubectl(t, "east", "wait", "pod/tombolo-test", "-n", "kube-system", "--for=jsonpath={.status.phase}=Succeeded",
+		"--timeout=3m")
+	if log := kubectl(t, "east", "logs", "tombolo-test", "-n", "kube-system"); !strings.Contains(log, " OK") {
+		t.Errorf("the log of the Pod of helm test has no OK:\n%s", log)
+	}
+	_, err = world.Lab.Cluster("east").KubectlInput(testContext(t), text, "delete", "--now", "-f", "-")
+	must(t, err)
+}
+
 // healthy waits until no check fails or is unknown.
 func healthy(t *testing.T) {
 	t.Helper()
@@ -119,6 +137,7 @@ func healthy(t *testing.T) {
 func testDiagnose(t *testing.T) {
 	healthy(t)
 	glance(t)
+	helmTest(t)
 	const objects = `
 apiVersion: v1
 kind: Service

@@ -136,7 +136,7 @@ func testNames(t *testing.T, c *cluster) {
 		return nil
 	})
 	// The connection above was denied, and the switch has cached that decision for more addresses than that one. After a
-	// change of flows the switch takes some milliseconds to check what it has cached (docs/policy.md, Names).
+	// change of flows the switch takes some milliseconds to check what it has cached (docs/policy-names.md).
 	r.ovs.Appctl("revalidator/purge")
 	slowest, late := time.Duration(0), 0
 	for i := 1; i <= namesServers; i++ {

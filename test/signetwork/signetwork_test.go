@@ -1,6 +1,6 @@
 // Package signetwork runs cases of SIG Network of Kubernetes' own end-to-end tests, unchanged, in a cluster of the lab
 // whose agents have antreaProxy.proxyAll. `make sig-network` compiles them, makes the image that they ask for and runs
-// them; `make test` does not. docs/testing.md lists the cases that are left out.
+// them; `make test` does not. docs/testing-suites.md lists the cases that are left out.
 package signetwork
 
 import (
@@ -31,7 +31,7 @@ var (
 	mode     = flag.String("signetwork.mode", config.Encap, "trafficEncapMode of the agents: encap, noEncap or hybrid")
 )
 
-// skipped are the cases that are left out; docs/testing.md has the reasons.
+// skipped are the cases that are left out; docs/testing-suites.md has the reasons.
 const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|invalid conntrack state bug|initial unready endpoints|` +
 	`when ExternalTrafficPolicy changes|cleanup finalizer|DNS configMap|pod resolv.conf|` +
 	`switch session affinity for LoadBalancer service with Local|target all nodes with endpoints`

@@ -72,7 +72,7 @@ func Objects(manifest string) (all []*unstructured.Unstructured, _ error) {
 // Foreign returns an error if this program's manifest would replace another project's objects. It does so if the
 // Namespace has Antrea's multi-cluster controller. For a member, it also does so if the cluster's Pods are Antrea's.
 func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespace string, member bool) error {
-	const remedy = "remove it first (docs/install.md, \"Another CNI plugin\"), or give --with-other-cni to deploy all " +
+	const remedy = "remove it first (docs/install.md#another-cni-plugin), or give --with-other-cni to deploy all " +
 		"the same"
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	if member {

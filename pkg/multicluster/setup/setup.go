@@ -46,6 +46,8 @@ type Cluster struct {
 	Out    io.Writer // for reports of finished actions, a line each
 	// WrapLeader, if set, wraps the transport of a member's requests to the leader.
 	WrapLeader transport.WrapperFunc
+	// TokenAnnotations are further annotations of the ServiceAccounts that CreateToken makes.
+	TokenAnnotations map[string]string
 
 	tokenLimit time.Duration // how long Kubernetes may take to write a token; 0 means 20 s
 }
@@ -115,6 +117,9 @@ func explain(verb, kind string, o client.Object, err error) error {
 		what = fmt.Sprintf(
 			"; does Namespace %s exist, and were the multi-cluster manifests applied to this cluster? (mc deploy)",
 			o.GetNamespace())
+	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
+		what = fmt.Sprintf("; does Deployment %s/%s run? It answers the webhook. If it cannot run any more, delete its "+
+			"ValidatingWebhookConfiguration", o.GetNamespace(), multicluster.ControllerName)
 	default:
 		what = remedy(err)
 	}

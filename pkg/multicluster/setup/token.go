@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -98,6 +99,7 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: meAsMaker()}
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: object()}
+	maps.Copy(account.Annotations, m.TokenAnnotations)
 	if clusterID != "" {
 		account.Annotations[multicluster.AnnotationClusterID] = clusterID
 	}

@@ -41,6 +41,10 @@ func Down(ctx context.Context, clusters []Cluster, o DownOptions) error {
 	if err != nil {
 		return err
 	}
+	return r.down(ctx, o)
+}
+
+func (r *run) down(ctx context.Context, o DownOptions) error {
 	if err := r.each(r.sites, func(s *site) error { return r.leave(ctx, s) }); err != nil {
 		return err
 	}
@@ -197,9 +201,9 @@ func (s *site) leftOf(ctx context.Context) (string, error) {
 }
 
 // remove deletes the ClusterSet of a Namespace, and the tokens there. Tokens may be there without a ClusterSet if a
-// set-up was interrupted.
+// set-up was interrupted. The controller whose webhook has to allow it may be starting.
 func (r *run) remove(ctx context.Context, s *site, namespace string) error {
-	err := s.setup.Remove(ctx, namespace, r.ClusterSet)
+	err := r.answered(ctx, func() error { return s.setup.Remove(ctx, namespace, r.ClusterSet) })
 	if meta.IsNoMatchError(err) {
 		return nil // no set-up has come so far as to make a token
 	}
@@ -302,7 +306,7 @@ func (r *run) uninstall(ctx context.Context, s *site, o DownOptions) error {
 	r.report(s.ID, "%d objects deleted; definitions stay", n)
 	if o.Agents {
 		r.report(s.ID, "each Node keeps files and interfaces until it is cleaned and restarted "+
-			"(docs/install.md, \"Uninstall\")")
+			"(docs/uninstall.md)")
 		return nil
 	}
 	r.report(s.ID, "agents stay, since Pods have their network from them; --agents removes them")

@@ -1,10 +1,13 @@
 package up
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -48,6 +51,42 @@ func clusterSet(namespace, name, id string, leaders ...mcv1alpha2.LeaderClusterI
 func installed(part string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "of-" + part,
 		Labels: map[string]string{LabelInstalledBy: InstalledBy, LabelPart: part}}}
+}
+
+// withoutWebhook takes the ClusterSet down while no controller answers the webhook of east, which has to allow that the
+// member leaves: all controllers stay, and the error has the remedy. Then the webhook is away while Down waits for it.
+func (w *world) withoutWebhook(o DownOptions) {
+	w.t.Helper()
+	url, none := "https://127.0.0.1:1/", admissionv1.SideEffectClassNone
+	hook := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "no-answer"},
+		Webhooks: []admissionv1.ValidatingWebhook{{Name: "vclusterset.kb.io", SideEffects: &none,
+			AdmissionReviewVersions: []string{"v1"}, ClientConfig: admissionv1.WebhookClientConfig{URL: &url},
+			Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Delete},
+				Rule: admissionv1.Rule{APIGroups: []string{mcv1alpha2.GroupVersion.Group}, APIVersions: []string{"*"},
+					Resources: []string{"clustersets"}}}}}}}
+	w.create(1, hook)
+	set := clusterSet(deploy.MemberNamespace, "set", "east")
+	if err := until(w.t.Context(), time.Minute, func() (bool, error) {
+		return w.clients[1].Delete(w.t.Context(), set.DeepCopy(), client.DryRunAll) != nil, nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	r, err := found(w.t.Context(), w.clusters, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.hookLimit = time.Millisecond
+	w.wants("a webhook without an answer", r.down(w.t.Context(), o), "cluster east: delete ClusterSet kube-system/set: ",
+		"failed calling webhook", "does Deployment kube-system/antrea-mc-controller run?")
+	if !w.has(1, set) || !w.has(0, clusterSet(deploy.LeaderNamespace, "set", "")) || !w.has(0, installed(memberPart)) ||
+		!w.has(1, installed(memberPart)) {
+		w.t.Error("a ClusterSet or a controller's object is deleted although a member has not left")
+	}
+	answers := make(chan error, 1)
+	time.AfterFunc(time.Second/2, func() { answers <- w.clients[1].Delete(w.t.Context(), hook) })
+	if err := errors.Join(Down(w.t.Context(), w.clusters, o), <-answers); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // TestDown: if a cluster has only another ClusterSet, the name is refused. All objects of a set-up go, agents only on
@@ -96,9 +135,7 @@ func TestDown(t *testing.T) {
 			t.Errorf("the list lacks %q:\n%s", line, strings.Join(list, "\n"))
 		}
 	}
-	if err := Down(t.Context(), w.clusters, o); err != nil {
-		t.Fatal(err)
-	}
+	w.withoutWebhook(o)
 	if w.has(0, clusterSet(deploy.LeaderNamespace, "set", "")) || w.has(1, clusterSet(deploy.MemberNamespace, "set", "")) {
 		t.Error("a ClusterSet is left")
 	}

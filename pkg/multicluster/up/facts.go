@@ -252,7 +252,7 @@ func checkOtherCNI(ctx context.Context, s *site) error {
 	if s.o.WithOtherCNI {
 		return nil
 	}
-	const remedy = "remove it first (docs/install.md, \"Another CNI plugin\"), or give --with-other-cni"
+	const remedy = "remove it first (docs/install.md#another-cni-plugin), or give --with-other-cni"
 	for _, name := range charts.OtherCNIs {
 		err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, &appsv1.DaemonSet{})
 		switch {
@@ -298,7 +298,7 @@ func checkVersions(ctx context.Context, s *site) error {
 	for _, o := range list.Items {
 		if v, _ := o.Object["version"].(string); v != "" && v != s.o.Version {
 			return fmt.Errorf("the agent of Node %s has version %s, and this program has %s: update the cluster first "+
-				"(docs/install.md, \"Upgrade and rollback\"), or use the program of that version", o.GetName(), v, s.o.Version)
+				"(docs/upgrade.md), or use the program of that version", o.GetName(), v, s.o.Version)
 		}
 	}
 	return nil

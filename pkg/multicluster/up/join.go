@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// hookLimit is how long the webhook of a new controller may take to answer.
+	// hookLimit is how long the webhook of a controller that starts may take to answer.
 	hookLimit = time.Minute
 	// signOffLimit is how long a member that leaves again may take to sign off. It is a part of undoLimit.
 	signOffLimit = 10 * time.Second
@@ -47,9 +47,9 @@ func (r *run) join(ctx context.Context) error {
 }
 
 // answered calls f until the webhook of a controller that has just started answers.
-func answered(ctx context.Context, f func() error) error {
+func (r *run) answered(ctx context.Context, f func() error) error {
 	var last error
-	err := until(ctx, hookLimit, func() (bool, error) {
+	err := until(ctx, r.hookLimit, func() (bool, error) {
 		last = f()
 		return last == nil || !forNow(last), nil
 	})
@@ -62,7 +62,7 @@ func (r *run) init(ctx context.Context, s *site) error {
 		r.report(s.ID, "leader of ClusterSet %s already", r.ClusterSet)
 		return nil
 	}
-	err := answered(ctx, func() error {
+	err := r.answered(ctx, func() error {
 		return s.setup.Init(ctx, deploy.LeaderNamespace, r.ClusterSet, s.ID, func() error { return nil })
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("look for ServiceAccount %s in the leader: %w", name, err)
 	}
-	had := err == nil
+	had := err == nil && account.Annotations[AnnotationToken] != InstalledBy
 	if err := r.undoAnnouncement(ctx, s.ID); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 	if err := s.removeToken(ctx, name); err != nil {
 		return err
 	}
-	return answered(ctx, func() error {
+	return r.answered(ctx, func() error {
 		// The member's ClusterSet is made as the last object, so a Join that fails has removed it.
 		err := s.setup.Join(ctx, &setup.JoinConfig{ClusterSetID: r.ClusterSet, ClusterID: s.ID,
 			Namespace: deploy.MemberNamespace, LeaderClusterID: leader.ID, LeaderNamespace: deploy.LeaderNamespace,

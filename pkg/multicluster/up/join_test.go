@@ -92,6 +92,11 @@ func TestUndo(t *testing.T) {
 			Name: other + multicluster.ClusterInfoSuffix}, Spec: mcv1alpha1.ClusterInfo{ClusterID: other,
 			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.7"}}}})
 	}
+	// A set-up was interrupted when it had made a token.
+	if err := r.sites[0].setup.CreateToken(t.Context(), deploy.LeaderNamespace, tokenOf("east"), "east",
+		func(*corev1.Secret) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +147,37 @@ func TestUndo(t *testing.T) {
 	if err := w.clients[1].Get(t.Context(), client.ObjectKey{Name: "east-1"}, &n); err != nil || len(n.Annotations) > 0 {
 		t.Errorf("the Gateway's annotations are %v: %v", n.Annotations, err)
 	}
+	w.undoForeignToken()
 	w.undoAgents()
 	w.undoUnsure()
 	w.lastErrors()
+}
+
+// undoForeignToken fails unless a token stays that another command than a set-up has made.
+func (w *world) undoForeignToken() {
+	w.t.Helper()
+	r, err := open(w.clusters, w.options())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	other := r.sites[0].setup
+	other.TokenAnnotations = nil
+	if err := other.CreateToken(w.t.Context(), deploy.LeaderNamespace, tokenOf("east"), "east",
+		func(*corev1.Secret) error { return nil }); err != nil {
+		w.t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.MemberNamespace, Name: tokenOf("east")}}
+	w.create(1, secret)
+	const fault = "there is a Secret kube-system/east-token that no command has made"
+	w.wants("a Secret of others", r.undo(w.t.Context(), r.joinOne(w.t.Context(), r.sites[1])), fault)
+	if !w.has(1, secret) || !w.has(0, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: deploy.LeaderNamespace, Name: tokenOf("east")}}) {
+		w.t.Error("the Secret or the token of others is gone")
+	}
+	w.remove(1, secret)
+	if err := other.DeleteToken(w.t.Context(), deploy.LeaderNamespace, tokenOf("east")); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // undoAgents fails unless agents stay if one of them runs, and if the API server refuses to show them.

@@ -36,7 +36,11 @@ const (
 	// AnnotationChosen marks a Node that a set-up has chosen as a Gateway. It has the value mc-up.
 	AnnotationChosen = "tombolo.io/gateway-chosen-by"
 
-	// InstalledBy is the value of LabelInstalledBy and AnnotationChosen.
+	// AnnotationToken marks the ServiceAccount of a member's token that a set-up has made. It has the value mc-up. A
+	// set-up that fails removes such a token, also if an earlier one was interrupted after it had made the token.
+	AnnotationToken = "tombolo.io/token-made-by"
+
+	// InstalledBy is the value of LabelInstalledBy, AnnotationChosen and AnnotationToken.
 	InstalledBy = "mc-up"
 )
 
@@ -109,7 +113,7 @@ type run struct {
 	client *http.Client
 	lines  sync.Mutex
 
-	seenLimit, leaveLimit time.Duration
+	seenLimit, leaveLimit, hookLimit time.Duration
 
 	steps  sync.Mutex
 	undone []func(context.Context) error // steps that undo the changes, in the order of the changes
@@ -117,7 +121,8 @@ type run struct {
 
 // open returns the sites of clusters.
 func open(clusters []Cluster, o Options) (*run, error) {
-	r := &run{Options: o, client: http.DefaultClient, seenLimit: seenLimit, leaveLimit: leaveLimit}
+	r := &run{Options: o, client: http.DefaultClient, seenLimit: seenLimit, leaveLimit: leaveLimit,
+		hookLimit: hookLimit}
 	for i, c := range clusters {
 		config := rest.CopyConfig(c.Config)
 		config.QPS = -1 // the API server limits clients by itself
@@ -133,7 +138,8 @@ func open(clusters []Cluster, o Options) (*run, error) {
 		s := &site{Cluster: c, o: &r.Options, objects: objects, leader: i == 0,
 			member: i > 0 || !o.DedicatedLeader}
 		s.Config = config
-		s.setup = setup.Cluster{Client: k, Out: &lines{write: func(line string) { r.report(c.ID, "%s", line) }}}
+		s.setup = setup.Cluster{Client: k, Out: &lines{write: func(line string) { r.report(c.ID, "%s", line) }},
+			TokenAnnotations: map[string]string{AnnotationToken: InstalledBy}}
 		r.sites = append(r.sites, s)
 	}
 	return r, nil

@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,9 +43,11 @@ type world struct {
 // newWorld starts the clusters, with definitions from these folders.
 func newWorld(t *testing.T, crds ...string) *world {
 	w := &world{t: t}
+	scheme := Scheme()
+	utilruntime.Must(admissionv1.AddToScheme(scheme))
 	for _, c := range []struct{ id, services string }{{"north", "10.0.0.0/24"}, {"east", "10.96.0.0/24"}} {
 		config := apiserver.New(t, apiserver.Options{ServiceCIDR: c.services, CRDs: crds}).Config
-		k, err := client.New(config, client.Options{Scheme: Scheme()})
+		k, err := client.New(config, client.Options{Scheme: scheme})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,8 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 )
 
-// Limits are the bounds of docs/policy.md: the cost of one policy with a Namespace (Policy) or without (Wide), and the
-// cost and the number of rules in a direction of a Namespace's policies that apply to Pods of a Node.
+// Limits are the bounds of docs/policy-guarantees.md: the cost of one policy with a Namespace (Policy) or without
+// (Wide), and the cost and the number of rules in a direction of a Namespace's policies that apply to Pods of a Node.
 type Limits struct{ Policy, Wide, Namespace, Rules int }
 
 // ruleOf names a rule. The order of kinds is the order of policies of equal rank.
