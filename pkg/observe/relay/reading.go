@@ -206,7 +206,7 @@ func (c *node) events(ctx context.Context, query url.Values, add func(record.Eve
 func (c *node) own(e *record.Event) {
 	e.Nodes = nil
 	if r := e.Record(); r != nil {
-		r.Node = c.name
+		r.Node, r.Nodes = c.name, nil
 	}
 	if e.Begin != nil {
 		e.Begin.Node = c.name
