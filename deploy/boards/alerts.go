@@ -84,6 +84,14 @@ var alerts = []alert{
 		Remedy:   "`tombolo get latency` on both Gateways shows loss, time and size of each way.",
 	},
 	{
+		Name: "TomboloNodeNotAnswering", Expr: `increase(tombolo_node_probes_lost_total[5m]) >= 3`, For: "5m",
+		Severity: "warning",
+		Summary:  "Node {{ $labels.peer_node }} does not answer probes of Node {{ $labels.node }}.",
+		Meaning: "At least three probes in five minutes have no answer. Packets between Pods of the two Nodes may be lost. " +
+			"With a pingIntervalSeconds of more than 100 this does not fire.",
+		Remedy: "`tombolo get latency` shows all Nodes, and `tombolo diagnose` the cause.",
+	},
+	{
 		Name: "TomboloProblems", Expr: `sum without (reason) (tombolo_agent_problems) > 0`, For: "1h", Severity: "warning",
 		Summary: "Node {{ $labels.node }} reports {{ $value }} Problems of objects.",
 		Meaning: "Parts of objects have no effect: a policy, a Service or a setting that cannot be understood or done.",

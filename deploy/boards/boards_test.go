@@ -110,6 +110,11 @@ var cases = map[string]struct{ fires, quiet []series }{
 		quiet: []series{{`tombolo_multicluster_way_probes_lost_total{node="a",peer="w",to="1"}`: "0+0.5x400"},
 			{`tombolo_multicluster_way_probes_lost_total{node="a",peer="w",to="1"}`: "0+60x300 stale"}},
 	},
+	"TomboloNodeNotAnswering": {
+		fires: []series{{`tombolo_node_probes_lost_total{node="a",peer_node="b",to="1"}`: "0+1x400"}},
+		quiet: []series{{`tombolo_node_probes_lost_total{node="a",peer_node="b",to="1"}`: "0+0.4x400"},
+			{`tombolo_node_probes_lost_total{node="a",peer_node="b",to="1"}`: "0+1x300 stale"}},
+	},
 	"TomboloProblems": {
 		fires: []series{{`tombolo_agent_problems{node="a",reason="X"}`: "1x400"}},
 		quiet: []series{{`tombolo_agent_problems{node="a",reason="X"}`: "1x300 stale"}},

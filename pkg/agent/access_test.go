@@ -44,7 +44,8 @@ func TestAccess(t *testing.T) {
 				slices.Equal(rule.Verbs, []string{"get", "create", "patch"}) {
 				continue
 			}
-			if one := rule.Resources; len(one) == 1 && (one[0] == infosResource || one[0] == nodeNetworksResource) &&
+			if one := rule.Resources; len(one) == 1 && (one[0] == infosResource || one[0] == nodeNetworksResource ||
+				one[0] == latenciesResource) &&
 				slices.Equal(rule.Verbs, []string{"create", "patch"}) {
 				continue // TestReportAccess
 			}

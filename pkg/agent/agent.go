@@ -108,6 +108,7 @@ type Agent struct {
 type apiWriters struct {
 	reports   *reporter
 	infos     *heartbeat.Writer
+	latencies *heartbeat.Writer
 	networks  *publisher[string] // of transportNetworks
 	addresses *ipHolder          // of ExternalIPPools; nil without the feature
 	captures  *captures          // nil without the feature
@@ -117,7 +118,7 @@ type apiWriters struct {
 
 // runs returns the functions that write until their contexts end.
 func (w *apiWriters) runs() []func(context.Context) {
-	runs := []func(context.Context){w.reports.run, w.infos.Run, w.networks.run}
+	runs := []func(context.Context){w.reports.run, w.infos.Run, w.latencies.Run, w.networks.run}
 	if w.addresses != nil {
 		runs = append(runs, w.addresses.run)
 	}
@@ -316,6 +317,13 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	a.packetIns.probes = newWayProbes(a.tables, a.switchPorts, a.flows, a.log)
 	a.answers.hops = &hopAnswers{a.answers.dump, a.answers.why, a.packetIns.observer}
+	probed := func() []api.ProbedNode {
+		all, _ := a.packetIns.probes.nodes.Results()
+		return all
+	}
+	if a.api.latencies, err = newLatencies(o, probed, a.uid, a.log); err != nil {
+		return nil, err
+	}
 	a.packetIns.traces = newPacketTraces(a.tables, a.answers.hops, a.flows, looks.revalidated, a.log)
 	if a.relays, err = newRelays(o, a.tables, debugAPI{a}.handler()); err != nil {
 		return nil, err

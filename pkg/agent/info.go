@@ -51,9 +51,7 @@ func (a *Agent) info(ctx context.Context) crdv1beta1.AntreaAgentInfo {
 		PodRef:     corev1.ObjectReference{Kind: "Pod", Namespace: a.options.Namespace, Name: a.options.PodName},
 		NodeRef:    corev1.ObjectReference{Kind: "Node", Name: node},
 	}
-	if uid := a.uid(); uid != "" { // the object goes with its Node
-		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}}
-	}
+	out.OwnerReferences = nodeOwner(node, a.uid())
 	if this, ok := a.tables.this.now.Get(self); ok {
 		out.NodeSubnets = texts(this.Node.PodCIDRs)
 	}

@@ -335,6 +335,8 @@ func (p *packetTraces) describe(s sighted, w *packetWatcher, out *api.PacketSeen
 	out.Point = api.PacketIn
 	if s.seen.Out {
 		port, out.Point = s.seen.OutPort, api.PacketOut
+		out.Egress = fullText(p.observer.rules.of(s.seen.EgressRule))
+		out.Ingress = fullText(p.observer.rules.of(s.seen.IngressRule))
 	}
 	n, _ := p.tables.node.Get(self)
 	switch {
@@ -376,9 +378,15 @@ func (p *packetTraces) describeEnd(r seenReport, out *api.PacketSeen) {
 	}
 	p.observer.explain(r, end, p.hops.why.addresses.endAt(r.Src), p.hops.why.addresses.endAt(r.Dst))
 	out.Reason, out.Message, out.Policies = end.Reason, end.Message, end.Policies
-	if end.Rule != nil {
-		out.Rule = end.Rule.Policy + " " + end.Rule.Name
+	out.Rule = fullText(end.Rule)
+}
+
+// fullText is a rule with its policy, or no text for no rule.
+func fullText(r *record.Rule) string {
+	if r == nil {
+		return ""
 	}
+	return r.Policy + " " + r.Name
 }
 
 // endsIn sets the ends of a packet.
@@ -427,6 +435,13 @@ func (p *packetTraces) send(r *http.Request) (any, error) {
 		return nil, err
 	}
 	packet.Nonce, packet.SrcPort = nonce, srcPort
+	if flags := query.Get("tcpFlags"); flags != "" {
+		n, err := strconv.ParseUint(flags, 10, 8)
+		if err != nil || n == 0 || packet.Protocol != uint8(protocolNumbers["TCP"]) {
+			return nil, fmt.Errorf("tcpFlags=%q: give a number from 1 to 255, for a packet of TCP", flags)
+		}
+		packet.Flags = uint8(n)
+	}
 	out, err := packet.PacketOut()
 	if err != nil {
 		return nil, err

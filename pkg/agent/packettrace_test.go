@@ -65,7 +65,7 @@ func (w *packetWatch) next() (e api.PacketEvent) {
 // seenText is a point of a packet in words.
 func seenText(s api.PacketSeen) string {
 	words := []string{s.Point, s.Protocol, s.Src + ">" + s.Dst}
-	for _, word := range []string{s.Port, s.OuterDst, s.NextNode, s.NextCluster, s.Table, s.Reason,
+	for _, word := range []string{s.Port, s.OuterDst, s.NextNode, s.NextCluster, s.Egress, s.Ingress, s.Table, s.Reason,
 		strings.Join(s.Policies, "+")} {
 		if word != "" {
 			words = append(words, word)
@@ -87,6 +87,7 @@ func TestPacketTrace(t *testing.T) {
 	nothing.Spec.ClusterIP, nothing.Spec.ClusterIPs = "10.97.0.11", []string{"10.97.0.11"}
 	a.settle()
 	vip := func(name string) string { return a.world.services["default/"+name].Spec.ClusterIP }
+	const allowed = " NetworkPolicy default/web egress[0] NetworkPolicy default/db ingress[0]"
 	web4, web6, from6 := web[0].Addr().String(), web[1].Addr().String(), "["+web[1].Addr().String()+"]:"
 	db6 := db[1].Addr().String()
 	for _, row := range []struct {
@@ -95,10 +96,10 @@ func TestPacketTrace(t *testing.T) {
 	}{
 		{"TCP", "protocol=tcp&family=ipv4", "from=default/web&to=default/db&port=5432", []string{
 			"in TCP " + web4 + ":40001>" + db4 + ":5432 Pod default/web", "held TCP " + web4 + ":40001>" + db4 +
-				":5432 Pod default/db"}},
+				":5432 Pod default/db" + allowed}},
 		{"TCP over IPv6", "protocol=tcp&family=ipv6", "from=default/web&to=default/db&port=5432", []string{
 			"in TCP " + from6 + "40001>[" + db6 + "]:5432 Pod default/web",
-			"held TCP " + from6 + "40001>[" + db6 + "]:5432 Pod default/db"}},
+			"held TCP " + from6 + "40001>[" + db6 + "]:5432 Pod default/db" + allowed}},
 		{"ICMP from where nothing isolates", "protocol=icmp&family=ipv6",
 			"from=default/web&to=default/db&protocol=icmp", []string{
 				"in ICMPv6 " + web6 + ">" + db6 + " Pod default/web",
@@ -111,7 +112,7 @@ func TestPacketTrace(t *testing.T) {
 			"out UDP " + db4 + ":40001>10.11.2.9:53 tunnel 192.168.78.102 node-2"}},
 		{"Service", "protocol=tcp&family=ipv4", "from=default/web&to=default/store", []string{
 			"in TCP " + web4 + ":40001>" + vip("store") + ":80 Pod default/web",
-			"held TCP " + web4 + ":40001>" + db4 + ":5432 Pod default/db"}},
+			"held TCP " + web4 + ":40001>" + db4 + ":5432 Pod default/db" + allowed}},
 		{"Service without endpoints", "protocol=tcp&family=ipv4", "from=default/db&to=default/nothing", []string{
 			"in TCP " + db4 + ":40001>" + vip("nothing") + ":80 Pod default/db",
 			"rejected TCP " + db4 + ":40001>" + vip("nothing") + ":80 Service no-endpoints"}},
@@ -243,6 +244,8 @@ func TestPacketTraceErrors(t *testing.T) {
 		"from=default/web&to=default/db&port=1&protocol=sctp&family=ipv4" +
 			mark: "protocol=sctp",
 		"from=default/web&to=default/db&port=5432&family=ipv4&ttl=256" + mark: `ttl="256": give a number from 1 to 255`,
+		"from=default/web&to=default/db&port=5432&family=ipv4&tcpFlags=0" + mark: `tcpFlags="0": give a number from 1 to 255`,
+		"from=default/web&to=default/db&protocol=icmp&family=ipv4&tcpFlags=1" + mark: "for a packet of TCP",
 		"from=default/nobody&to=default/db&port=5432&family=ipv4" + mark:      "nobody",
 	} {
 		if e := a.get(api.PathPacketSend+"?"+query, nil); !strings.Contains(e, want) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -29,7 +30,10 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	statsv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/stats/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -103,6 +107,7 @@ func TestReportAccess(t *testing.T) {
 		})
 
 	networkReports(t, c, on)
+	latencyReports(t, c, as, node)
 	now := reported{Policies: map[string]string{"acnp/a": "1/x", "annp/default/b": "2/y"}}
 	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil },
 		func() int { return 1 }, func() types.UID { return node.UID }, slog.New(slog.DiscardHandler))
@@ -681,5 +686,63 @@ func networkReports(t *testing.T, admin client.Client, on func(node string) repo
 		if err == nil || !strings.Contains(err.Error(), "is not the Node of the agent that writes") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// latencyReports writes the results of probes as the agent of node-1.
+func latencyReports(t *testing.T, admin client.Client, as *rest.Config, node *corev1.Node) {
+	t.Helper()
+	config := rest.CopyConfig(as)
+	config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}}
+	var results []api.ProbedNode
+	w, err := newLatencies(Options{NodeName: "node-1", REST: config}, func() []api.ProbedNode { return results },
+		func() types.UID { return node.UID }, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Unix(1_790_000_000, 0)
+	results = []api.ProbedNode{
+		{Node: "node-2", To: "10.10.1.1", LastSent: sent, LastReceived: sent, ProbeResult: api.ProbeResult{Samples: 1,
+			LastSeconds: .002}},
+		{Node: "node-2", To: "fd10::1", LastSent: sent},
+		{Node: "node-3", To: "10.10.2.1"},
+	}
+	read := func(want int) statsv1alpha1.NodeLatencyStats {
+		t.Helper()
+		var have statsv1alpha1.NodeLatencyStats
+		ovstest.Eventually(t, "the results are written", func() error {
+			o := &unstructured.Unstructured{}
+			o.SetGroupVersionKind(statsv1alpha1.GroupVersion.WithKind("NodeLatencyStats"))
+			if err := admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, o); err != nil {
+				return err
+			}
+			have = statsv1alpha1.NodeLatencyStats{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &have); err != nil {
+				return err
+			}
+			if n := len(have.PeerNodeLatencyStats); n != want {
+				return fmt.Errorf("%d Nodes, want %d", n, want)
+			}
+			return nil
+		})
+		return have
+	}
+	write := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		w.Run(ctx)
+	}
+	write()
+	first := read(2).PeerNodeLatencyStats[0]
+	if to := first.TargetIPLatencyStats; first.NodeName != "node-2" || len(to) != 2 || to[0].TargetIP != "10.10.1.1" ||
+		to[0].LastMeasuredRTTNanoseconds != 2_000_000 || !to[0].LastRecvTime.Time.Equal(sent) ||
+		to[1].LastRecvTime != nil || !to[1].LastSendTime.Time.Equal(sent) {
+		t.Errorf("the API server has %+v", first)
+	}
+	results = nil
+	write()
+	if have := read(0); len(have.OwnerReferences) != 1 {
+		t.Errorf("the object has no owner: %+v", have.ObjectMeta)
 	}
 }

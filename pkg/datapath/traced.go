@@ -111,7 +111,7 @@ const (
 // nonceLen is the length of a nonce in bytes.
 const nonceLen = 8
 
-// TracedPacket is a packet that is followed: the SYN of a TCP connection, a datagram of UDP, or an echo request.
+// TracedPacket is a packet that is followed: a TCP segment without data, a datagram of UDP, or an echo request.
 type TracedPacket struct {
 	InPort           ofp.Port // by which it comes into the switch
 	EthSrc, EthDst   ofp.MAC
@@ -119,11 +119,12 @@ type TracedPacket struct {
 	Protocol         uint8
 	SrcPort, DstPort uint16
 	TTL              uint8
+	Flags            uint8 // of TCP; 0 for SYN
 	Nonce            uint64
 }
 
 // Frame returns the packet in its frame. The nonce is in the sequence number and the acknowledgment number of TCP, of
-// which a SYN uses the first (RFC 9293 3.1). Else the nonce is the payload.
+// which a SYN uses the first (RFC 9293 3.1). Other segments have random numbers there. Else the nonce is the payload.
 func (p TracedPacket) Frame() ([]byte, error) {
 	if p.Src.Is4() != p.Dst.Is4() || !p.Src.IsValid() {
 		return nil, fmt.Errorf("packet from %s to %s: both need addresses of one version of IP", p.Src, p.Dst)
@@ -135,7 +136,7 @@ func (p TracedPacket) Frame() ([]byte, error) {
 		body = binary.BigEndian.AppendUint16(nil, p.SrcPort)
 		body = binary.BigEndian.AppendUint16(body, p.DstPort)
 		body = binary.BigEndian.AppendUint64(body, p.Nonce)
-		body = append(body, tcpLen/4<<4, tcpSYN, 0xff, 0xff, 0, 0, 0, 0) // window, checksum, urgent pointer
+		body = append(body, tcpLen/4<<4, cmp.Or(p.Flags, tcpSYN), 0xff, 0xff, 0, 0, 0, 0) // window, checksum, urgent pointer
 		sumAt = 16
 	case protoUDP:
 		body = binary.BigEndian.AppendUint16(nil, p.SrcPort)
@@ -216,6 +217,8 @@ type Sighting struct {
 	OutPort  ofp.Port // by which it leaves
 	OuterSrc netip.Addr
 	OuterDst netip.Addr
+	// EgressRule and IngressRule are the numbers of the rules that have let it pass on this Node.
+	EgressRule, IngressRule uint32
 }
 
 // SightingOf reads a report.
@@ -227,6 +230,7 @@ func SightingOf(in ofp.PacketIn2) (out Sighting, err error) {
 	get := func(f ofp.Field) ofp.Value { v, _, _ := in.Metadata.Get(f); return v }
 	out.InPort = ofp.Port(get(ofp.InPort).Lo)
 	out.OutPort = ofp.Port(get(outPort.Field).Lo)
+	out.EgressRule, out.IngressRule = uint32(get(egressRule.Field).Lo), uint32(get(ingressRule.Field).Lo)
 	outer := func(v4, v6 ofp.Field) netip.Addr {
 		if v := get(v4); !v.IsZero() {
 			return netip.AddrFrom4([4]byte(v.Append(nil, 4)))

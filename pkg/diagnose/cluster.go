@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/cert"
 
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -43,6 +44,24 @@ func clocks(clusters []*Cluster, r *report) {
 					evidence: []string{ahead(a), ahead(b)},
 				})
 			}
+		}
+	}
+}
+
+// nodeClocks compares the clocks of Nodes with the API server's.
+func nodeClocks(_ *Facts, c *Cluster, r *report) {
+	for _, a := range c.Agents {
+		if a.Probes == nil || a.Probes.At.IsZero() {
+			continue
+		}
+		if apart := a.Ahead - c.Ahead; apart.Abs() > skew+a.Took {
+			word := "ahead of"
+			if apart < 0 {
+				word = "behind"
+			}
+			r.fail(fault{object: "Node " + a.Node,
+				detail: fmt.Sprintf("its clock is %s %s the API server's", apart.Abs().Round(time.Second), word),
+				remedy: "run NTP on the Node (chronyc tracking)"})
 		}
 	}
 }
@@ -302,7 +321,8 @@ func controllers(_ *Facts, c *Cluster, r *report) {
 	}
 	for _, d := range c.Deployments {
 		at := place{d.Namespace, d.Name}
-		if _, ok := want[at]; !ok {
+		relay := at == place{api.RelayNamespace, api.RelayService}
+		if _, ok := want[at]; !ok && (!relay || d.Spec.Replicas != nil && *d.Spec.Replicas == 0) {
 			continue
 		}
 		delete(want, at)

@@ -21,6 +21,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -45,6 +46,17 @@ func probesOf(f *Facts) *api.ProbedWay {
 	a.Probes = &api.Probes{Ways: []api.ProbedWay{{Peer: "west", To: address(2, 2), Size: 1450, MTU: 1450,
 		ProbeResult: api.ProbeResult{Samples: 300, Sent: 900, P50Seconds: .01, P99Seconds: .02}}}}
 	return &a.Probes.Ways[0]
+}
+
+// nodeProbesOf gives a Node of east good results of another one.
+func nodeProbesOf(f *Facts, of, to string) *api.ProbedNode {
+	a := f.Clusters[1].agent(of)
+	if a.Probes == nil {
+		a.Probes = &api.Probes{}
+	}
+	a.Probes.Nodes = append(a.Probes.Nodes, api.ProbedNode{Node: to, To: "10.1.0.1",
+		ProbeResult: api.ProbeResult{Samples: 60, Sent: 60, P50Seconds: .001}})
+	return &a.Probes.Nodes[len(a.Probes.Nodes)-1]
 }
 
 // healthy returns the facts of a ClusterSet of three clusters, of which north is the leader. Each has the Gateways
@@ -252,6 +264,20 @@ func TestFaults(t *testing.T) {
 		}, "TD001", []string{"east", "connection refused", "kubectl get --raw /version"}},
 		{"a clock is ahead", func(f *Facts) { east(f).Ahead = 2 * time.Minute }, "TD002",
 			[]string{"the clocks of north and east are 2m0s apart", "NTP"}},
+		{"a clock of a Node is behind", func(f *Facts) {
+			for i, ahead := range []time.Duration{-40 * time.Second, -20 * time.Second, 10 * time.Minute} {
+				a := &east(f).Agents[i]
+				a.Probes, a.Ahead, a.Took = &api.Probes{At: now}, ahead, 2*time.Second
+			}
+			east(f).Ahead = 2 * time.Second
+			east(f).Agents[2].Took = 15 * time.Minute // the answer took so long
+		}, "TD004", []string{"Node node-1", "its clock is 42s behind the API server's"}},
+		{"the relay is not ready", func(f *Facts) {
+			relay := appsv1.Deployment{ObjectMeta: metaOf(api.RelayNamespace, api.RelayService)}
+			east(f).Deployments = append(east(f).Deployments, relay)
+			relay.Spec.Replicas = ptr.To[int32](0) // it is meant
+			f.Clusters[2].Deployments = append(f.Clusters[2].Deployments, relay)
+		}, "TD015", []string{"Deployment tombolo-observe/tombolo-observe", "0 of 1 replicas are ready"}},
 		{"a Node is down", func(f *Facts) {
 			east(f).Nodes[2].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
 				Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}
@@ -377,6 +403,30 @@ func TestFaults(t *testing.T) {
 			p := probesOf(f)
 			p.Samples, p.Loss300, p.Loss60 = 200, .02, .05
 		}, "TD044", []string{"way east/node-1 > west/node-2", "4 of the last 200 probes", "2.0 %"}},
+		{"a Node that does not answer probes", func(f *Facts) {
+			for _, name := range []string{"node-1", "node-2"} {
+				nodeProbesOf(f, name, "node-3").LostInRow = 3
+			}
+			nodeProbesOf(f, "node-3", "node-1").Loss300 = .5 // it answers again
+		}, "TD045", []string{"east", "Node node-3 (10.1.0.1)",
+			"the newest 3 probes of 2 of the 2 Nodes that probe it: node-1, node-2"}},
+		{"a slow Node", func(f *Facts) { nodeProbesOf(f, "node-1", "node-3").P50Seconds = .4 }, "TD045",
+			[]string{"1 of the 1 Nodes that probe it take longer than 300 ms: node-1"}},
+		{"a Node that is not Ready does not answer probes", func(f *Facts) {
+			nodeProbesOf(f, "node-1", "node-3").LostInRow = 9
+			east(f).Nodes[2].Status.Conditions[0].Status = corev1.ConditionFalse
+		}, "TD003", nil},
+		{"a NodeLatencyMonitor without the gate", func(f *Facts) {
+			nodeProbesOf(f, "node-1", "node-3")
+			east(f).agent("node-2").Probes = &api.Probes{}
+			east(f).Monitors = []crdv1alpha1.NodeLatencyMonitor{{ObjectMeta: metaOf("", "default")}}
+		}, "TD046", []string{"NodeLatencyMonitor default", "agents of 1 of 3 Nodes send no probes: node-2",
+			"{NodeLatencyMonitor: true}"}},
+		{"a NodeLatencyMonitor that is new", func(f *Facts) {
+			east(f).agent("node-2").Probes = &api.Probes{}
+			east(f).Monitors = []crdv1alpha1.NodeLatencyMonitor{{ObjectMeta: metav1.ObjectMeta{Name: "default",
+				CreationTimestamp: metav1.NewTime(now)}}}
+		}, "", nil},
 		{"a slow way", func(f *Facts) { probesOf(f).P50Seconds = .45 }, "TD044",
 			[]string{"way east/node-1 > west/node-2", "longer than 450 ms"}},
 		{"a way that has lost packets, and a single one now", func(f *Facts) {

@@ -14,8 +14,7 @@ func Document() string {
 	b.WriteString(heading)
 	for _, c := range checks {
 		fmt.Fprintf(&b, "\n### %s\n\n", c.Code)
-		b.WriteString(wrap(fmt.Sprintf("**%s** (%s). %s", c.Name, c.Severity, c.Cause)))
-		b.WriteString("\n" + wrap("*Remedy*: "+c.Remedy))
+		b.WriteString(wrap(fmt.Sprintf("**%s** (%s). %s *Remedy*: %s", c.Name, c.Severity, c.Cause, c.Remedy)))
 	}
 	return b.String()
 }

@@ -15,6 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -47,6 +48,7 @@ const (
 	ClusterPolicies  Kind = "ClusterNetworkPolicies"
 	Policies         Kind = "NetworkPolicies of crd.antrea.io"
 	StandardPolicies Kind = "ClusterNetworkPolicies of policy.networking.k8s.io"
+	Monitors         Kind = "NodeLatencyMonitors"
 	Secrets          Kind = "Secrets of members"
 )
 
@@ -82,6 +84,7 @@ type Cluster struct {
 	ClusterPolicies  []crdv1beta1.ClusterNetworkPolicy
 	Policies         []crdv1beta1.NetworkPolicy
 	StandardPolicies []npv1alpha2.ClusterNetworkPolicy
+	Monitors         []crdv1alpha1.NodeLatencyMonitor
 	Token            *Token // of the member; nil if the ClusterSet names no Secret
 }
 
@@ -97,6 +100,9 @@ type Agent struct {
 	Later []api.Peer
 	// Probes are the results of its probes; nil if it is of a version without them.
 	Probes *api.Probes
+	// Ahead is how far the Node's clock is ahead of this machine's, give or take a part of Took, the time of the answer.
+	// It is 0 without Probes.
+	Ahead, Took time.Duration
 }
 
 // Token is what is known of a member's token. It does not have the token.

@@ -26,6 +26,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
@@ -54,7 +55,7 @@ func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, appsv1.AddToScheme,
 		coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme,
-		mcv1alpha2.AddToScheme, mcsv1beta1.Install, crdv1beta1.AddToScheme, npv1alpha2.Install} {
+		mcv1alpha2.AddToScheme, mcsv1beta1.Install, crdv1alpha1.AddToScheme, crdv1beta1.AddToScheme, npv1alpha2.Install} {
 		utilruntime.Must(add(s))
 	}
 	return s
@@ -101,11 +102,12 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 		clusterPolicies crdv1beta1.ClusterNetworkPolicyList
 		policies        crdv1beta1.NetworkPolicyList
 		standard        npv1alpha2.ClusterNetworkPolicyList
+		monitors        crdv1alpha1.NodeLatencyMonitorList
 	)
 	lists := map[Kind]client.ObjectList{Nodes: &nodes, Deployments: &deployments, DaemonSets: &daemonSets, Leases: &leases,
 		Webhooks: &webhooks, ClusterSets: &sets, Gateways: &gateways, Infos: &infos,
 		ResourceExports: &exports, ServiceExports: &serviceExports, ServiceImports: &serviceImports,
-		ClusterPolicies: &clusterPolicies, Policies: &policies, StandardPolicies: &standard}
+		ClusterPolicies: &clusterPolicies, Policies: &policies, StandardPolicies: &standard, Monitors: &monitors}
 	k, err := client.New(from.Config, client.Options{Scheme: scheme()})
 	if err != nil {
 		for kind := range lists {
@@ -133,6 +135,7 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 	c.Infos, c.ResourceExports = infos.Items, exports.Items
 	c.ServiceExports, c.ServiceImports = serviceExports.Items, serviceImports.Items
 	c.ClusterPolicies, c.Policies, c.StandardPolicies = clusterPolicies.Items, policies.Items, standard.Items
+	c.Monitors = monitors.Items
 	c.token(ctx, k)
 	c.slices(ctx, k)
 }
@@ -251,8 +254,11 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 		a.Status = &status
 		a.Peers, err = peers()
 		var probes api.Probes
+		asked := time.Now()
 		if answer(ctx, from, api.PathProbes, &probes) == nil { // older versions do not know the path
 			a.Probes = &probes
+			a.Took = time.Since(asked)
+			a.Ahead = probes.At.Sub(asked.Add(a.Took / 2))
 		}
 	}
 	if err != nil {

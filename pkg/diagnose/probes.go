@@ -1,7 +1,12 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
@@ -90,4 +95,77 @@ func losses(clusters []*Cluster, r *report) {
 func (p probed) evidence() []string {
 	return []string{fmt.Sprintf("%s by %s, probes of %s: p50 %.1f ms, p99 %.1f ms; %d sent, %d lost, %d late; size %d of "+
 		"%d", p, p.To, p.from, 1000*p.P50Seconds, 1000*p.P99Seconds, p.Sent, p.Lost, p.Late, p.Size, p.MTU)}
+}
+
+// noAnswers is how many probes in a row have no answer if a Node does not answer.
+const noAnswers = 3
+
+// nodeProbes finds Nodes that do not answer the probes of others, or answer slowly. A Node that is not Ready is a fault
+// of another check.
+func nodeProbes(_ *Facts, c *Cluster, r *report) {
+	type target struct{ node, to string }
+	all, silent, slow := map[target]int{}, map[target][]string{}, map[target][]string{}
+	for _, a := range c.Agents {
+		if a.Probes == nil {
+			continue
+		}
+		for _, p := range a.Probes.Nodes {
+			to := target{p.Node, p.To}
+			if n := c.node(p.Node); n == nil || p.Samples == 0 {
+				continue
+			} else if ok, _ := ready(n); !ok {
+				continue
+			}
+			all[to]++
+			switch {
+			case p.LostInRow >= noAnswers:
+				silent[to] = append(silent[to], a.Node)
+			case p.Slow():
+				slow[to] = append(slow[to], a.Node)
+			}
+		}
+	}
+	targets := slices.SortedFunc(maps.Keys(all), func(x, y target) int {
+		return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(x.to, y.to))
+	})
+	for _, to := range targets {
+		object := fmt.Sprintf("Node %s (%s)", to.node, to.to)
+		if by := silent[to]; len(by) > 0 {
+			r.fail(fault{object: object,
+				detail: fmt.Sprintf("it does not answer the newest %d probes of %d of the %d Nodes that probe it: %s", noAnswers,
+					len(by), all[to], strings.Join(some(by), ", ")),
+				remedy: "let the tunnels' port pass between these Nodes, and look at `tombolo get status` of Node " + to.node})
+		}
+		if by := slow[to]; len(by) > 0 {
+			r.fail(fault{object: object,
+				detail: fmt.Sprintf("half of the probes of %d of the %d Nodes that probe it take longer than 300 ms: %s", len(by),
+					all[to], strings.Join(some(by), ", ")),
+				remedy: "look for full queues of the links between the Nodes, and at their load"})
+		}
+	}
+}
+
+// monitorTime is how long agents may take to begin with probes.
+const monitorTime = time.Minute
+
+// monitored finds agents that send no probes though a NodeLatencyMonitor asks for them.
+func monitored(_ *Facts, c *Cluster, r *report) {
+	for _, m := range c.Monitors {
+		if c.Now.Sub(m.CreationTimestamp.Time) < monitorTime || len(c.Nodes) < 2 {
+			continue
+		}
+		var idle []string
+		for _, a := range c.Agents {
+			if a.Fault == "" && a.Probes != nil && len(a.Probes.Nodes) == 0 {
+				idle = append(idle, a.Node)
+			}
+		}
+		if len(idle) > 0 {
+			r.fail(fault{object: "NodeLatencyMonitor " + m.Name,
+				detail: fmt.Sprintf("agents of %d of %d Nodes send no probes: %s", len(idle), len(c.Agents),
+					strings.Join(some(idle), ", ")),
+				remedy: "set featureGates: {NodeLatencyMonitor: true} in antrea-agent.conf and restart the agents; if it is set, " +
+					"read their logs"})
+		}
+	}
 }

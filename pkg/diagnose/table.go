@@ -23,6 +23,12 @@ var checks = []Check{
 		Remedy: "Read the conditions of the Node and the log of its kubelet.",
 	},
 	{
+		Code: "TD004", Name: "clocks of Nodes", Severity: Warning, each: nodeClocks, agents: true,
+		Cause: "The clock of a Node differs from the API server's by more than 30 s. Records of `tombolo observe` are in a " +
+			"wrong order, and tokens and certificates may be refused on the Node.",
+		Remedy: "Run NTP on the Node (`chronyc tracking`).",
+	},
+	{
 		Code: "TD010", Name: "agents run", Severity: Critical, each: agentsRun, needs: []Kind{Nodes},
 		Cause: "A Node has no running Pod of tombolo-agent: the Pod waits, crashes, or was not made. Pods of the Node keep " +
 			"the network that they have; new Pods get no network.",
@@ -62,8 +68,8 @@ var checks = []Check{
 	},
 	{
 		Code: "TD015", Name: "controllers", Severity: Critical, each: controllers, needs: []Kind{Deployments},
-		Cause: "A controller of the cluster has no ready replica, or its Deployment is missing: Services are not " +
-			"exchanged, policies " +
+		Cause: "A controller of the cluster, or its relay, has no ready replica, or a controller is missing: Services are " +
+			"not exchanged, policies " +
 			"get " +
 			"no status, and their webhook refuses writes.",
 		Remedy: "Read the events of its Pods and their log.",
@@ -218,6 +224,21 @@ var checks = []Check{
 			"take longer than 300 ms. BFD finds such a way up.",
 		Remedy: "Look for errors and full queues between the two Gateways, and at the load of their Nodes. `tombolo get " +
 			"latency` shows all ways (docs/probes.md).",
+	},
+	{
+		Code: "TD045", Name: "probes between Nodes", Severity: Critical, each: nodeProbes, needs: []Kind{Nodes}, agents: true,
+		Cause: "A Node does not answer the newest three probes of other Nodes of its cluster, or half of them take longer " +
+			"than 300 ms. Packets of Pods take the same way. Nodes are probed while a NodeLatencyMonitor asks for it.",
+		Remedy: "Let the tunnels' port pass between the Nodes, and look at the agent and the switch of the named Node. " +
+			"`tombolo get latency` shows all Nodes (docs/probes.md).",
+	},
+	{
+		Code: "TD046", Name: "NodeLatencyMonitor", Severity: Warning, each: monitored, needs: []Kind{Monitors, Nodes},
+		agents: true,
+		Cause: "A NodeLatencyMonitor asks for probes between Nodes, and agents send none: their feature gate " +
+			"NodeLatencyMonitor is off, or they cannot open a socket for it.",
+		Remedy: "Set featureGates: {NodeLatencyMonitor: true} in antrea-agent.conf, and restart the agents. If it is set, " +
+			"read the log of the named agents.",
 	},
 	{
 		Code: "TD050", Name: "policies", Severity: Warning, each: policiesRealized,

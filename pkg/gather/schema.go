@@ -19,10 +19,12 @@ import (
 
 	configplanev1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/configplane/v1alpha1"
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	statsv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/stats/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
@@ -119,6 +121,10 @@ var kinds = []kind{
 	{GroupVersionResource: gvr("crd.antrea.io", "v1beta1", "antreaagentinfos"), like: &v1beta1.AntreaAgentInfo{}},
 	{GroupVersionResource: gvr("crd.antrea.io", "v1beta1", "antreacontrollerinfos"),
 		like: &v1beta1.AntreaControllerInfo{}},
+	{GroupVersionResource: gvr("crd.antrea.io", "v1alpha1", "nodelatencymonitors"),
+		like: &crdv1alpha1.NodeLatencyMonitor{}},
+	{GroupVersionResource: gvr("stats.antrea.io", "v1alpha1", "nodelatencystats"),
+		like: &statsv1alpha1.NodeLatencyStats{}},
 	{GroupVersionResource: gvr("multicluster.crd.antrea.io", "v1alpha2", "clustersets"), like: &v1alpha2.ClusterSet{}},
 	{GroupVersionResource: gvr("multicluster.crd.antrea.io", "v1alpha2", "clusterclaims"),
 		like: &v1alpha2.ClusterClaim{}},

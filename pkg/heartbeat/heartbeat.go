@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -27,15 +28,19 @@ const (
 
 // Writer writes one object each minute.
 type Writer struct {
-	// Resource is the plural name of the kind in crd.antrea.io/v1beta1.
+	// Resource is the plural name of the kind in GroupVersion.
 	Resource string
+	// GroupVersion is crd.antrea.io/v1beta1 if it is empty.
+	GroupVersion schema.GroupVersion
 	// Name is the object's name.
 	Name string
 	// Owner is the field manager of server-side apply. Fields that it no longer writes are removed.
 	Owner string
-	// Look returns the object, with its kind and name. It is written as JSON.
+	// Look returns the object, with its kind and name. It is written as JSON. Nothing is written if it is nil.
 	Look func(context.Context) (any, error)
-	Log  *slog.Logger
+	// Interval is the time between two writes; Every if it is nil.
+	Interval func() time.Duration
+	Log      *slog.Logger
 
 	// State returns what is not to wait for the end of the minute: a change of it is written at once.
 	State func() string
@@ -46,7 +51,11 @@ type Writer struct {
 // Connect sets up the client. It must be called before Run.
 func (w *Writer) Connect(config *rest.Config) error {
 	c := rest.CopyConfig(config)
-	c.GroupVersion, c.APIPath = &crdv1beta1.GroupVersion, "/apis"
+	version := w.GroupVersion
+	if version.Empty() {
+		version = crdv1beta1.GroupVersion
+	}
+	c.GroupVersion, c.APIPath = &version, "/apis"
 	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	api, err := rest.RESTClientFor(c)
 	if err != nil {
@@ -66,7 +75,11 @@ func (w *Writer) Run(ctx context.Context) {
 		if now := w.State(); !time.Now().Before(due) || now != state {
 			err := w.write(ctx)
 			// The Nodes of a cluster that started at the same time do not write at the same time for long.
-			due = time.Now().Add(Every - Every/10 + rand.N(Every/5))
+			every := Every
+			if w.Interval != nil {
+				every = w.Interval()
+			}
+			due = time.Now().Add(every - every/10 + rand.N(every/5))
 			switch {
 			case ctx.Err() != nil:
 				return
@@ -89,7 +102,7 @@ func (w *Writer) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	object, err := w.Look(ctx)
-	if err != nil {
+	if err != nil || object == nil {
 		return err
 	}
 	body, err := json.Marshal(object)

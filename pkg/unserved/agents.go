@@ -14,9 +14,11 @@ type Cluster struct {
 	Outside bool
 	// Tenants is set if they serve isolated Namespaces: feature gate TenantNetworks.
 	Tenants bool
+	// Latency is set if Nodes probe each other for a NodeLatencyMonitor: feature gate NodeLatencyMonitor.
+	Latency bool
 }
 
-// ServedBy reads two keys of the agents' configuration, which package config of the agent declares. A configuration
+// ServedBy reads some keys of the agents' configuration, which package config of the agent declares. A configuration
 // that cannot be read serves nothing: no agent starts with it.
 func ServedBy(m *corev1.ConfigMap) Cluster {
 	var c struct {
@@ -24,11 +26,13 @@ func ServedBy(m *corev1.ConfigMap) Cluster {
 			ProxyAll bool `json:"proxyAll"`
 		} `json:"antreaProxy"`
 		FeatureGates struct {
-			TenantNetworks bool `json:"TenantNetworks"`
+			TenantNetworks     bool `json:"TenantNetworks"`
+			NodeLatencyMonitor bool `json:"NodeLatencyMonitor"`
 		} `json:"featureGates"`
 	}
 	if err := yaml.Unmarshal([]byte(m.Data["antrea-agent.conf"]), &c); err != nil {
 		return Cluster{}
 	}
-	return Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.FeatureGates.TenantNetworks}
+	return Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.FeatureGates.TenantNetworks,
+		Latency: c.FeatureGates.NodeLatencyMonitor}
 }

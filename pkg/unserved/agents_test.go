@@ -15,13 +15,15 @@ func TestServedBy(t *testing.T) {
 	}
 	for _, conf := range []string{
 		"", "antreaProxy: {}\n", "antreaProxy: {proxyAll: false}\n", "antreaProxy: {proxyAll: true}\n",
-		"featureGates: {}\n", "featureGates: {TenantNetworks: true}\n", "featureGates: {TenantNetworks: false}\n",
+		"featureGates: {}\n", "featureGates: {NodeLatencyMonitor: true}\n",
+		"featureGates: {TenantNetworks: true}\n", "featureGates: {TenantNetworks: false}\n",
 	} {
 		c, _, err := config.Parse([]byte(conf))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.Enabled("TenantNetworks")}
+		want := Cluster{Outside: c.AntreaProxy.ProxyAll, Tenants: c.Enabled("TenantNetworks"),
+			Latency: c.Enabled("NodeLatencyMonitor")}
 		if have := servedBy(conf); have != want {
 			t.Errorf("%q: %v, the agent reads %v", conf, have, want)
 		}

@@ -90,6 +90,16 @@ func adminPolicies(d *metav1.PartialObjectMetadata) []Finding {
 		"policies of this kind are NOT enforced: write a ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 instead")
 }
 
+func withoutRelay(*metav1.PartialObjectMetadata) []Finding {
+	return when(true, "", "the relay tombolo-observe is not installed, so no packet is sent or followed: set "+
+		"observe.enabled=true in the chart, or apply tombolo-observe.yml; the object waits until then")
+}
+
+func latencyMonitor(*metav1.PartialObjectMetadata) []Finding {
+	return when(true, "", "the agents' feature gate NodeLatencyMonitor is off, so no Node probes another: set "+
+		"featureGates: {NodeLatencyMonitor: true} in antrea-agent.conf and restart the agents, or delete the object")
+}
+
 // virtualNetworks leaves out the kinds of CN2 that are served.
 func virtualNetworks(d *metav1.PartialObjectMetadata) []Finding {
 	resource, ok := strings.CutSuffix(d.Name, "."+contrailv4.GroupVersion.Group)

@@ -84,6 +84,18 @@ var (
 		Remedy: "Remove the definition, unless another program reads it.",
 	})
 
+	reasonRelayMissing = reasons.New(reasons.Row{
+		Name: "RelayMissing", Objects: "Traceflow", Shown: reasons.Event, Level: reasons.Warning,
+		Cause:  "The Traceflow waits: the relay tombolo-observe is not installed.",
+		Remedy: "Set observe.enabled=true in the chart, or apply tombolo-observe.yml.",
+	})
+
+	reasonProbesNotSupported = reasons.New(reasons.Row{
+		Name: "ProbesNotSupported", Objects: "NodeLatencyMonitor", Shown: reasons.Event, Level: reasons.Warning,
+		Cause:  "Nodes do not probe each other: the agents' feature gate NodeLatencyMonitor is off.",
+		Remedy: "Set featureGates: {NodeLatencyMonitor: true} in antrea-agent.conf, and restart the agents.",
+	})
+
 	reasonPolicyKindNotSupported = reasons.New(reasons.Row{
 		Name: "PolicyKindNotSupported", Objects: "CustomResourceDefinition",
 		Shown: reasons.Event, Level: reasons.Error,

@@ -94,6 +94,14 @@ var rows = []Row{
 		find: finders{definition: virtualNetworks},
 	},
 	{
+		Asked:  "a Traceflow, without the [relay](relay.md)",
+		Reason: reasonRelayMissing, Happens: "it waits, and no packet is sent", find: finders{relay: withoutRelay},
+	},
+	{
+		Asked:  "a NodeLatencyMonitor, without the agents' feature gate `NodeLatencyMonitor` ([probes](probes.md))",
+		Reason: reasonProbesNotSupported, Happens: "Nodes do not probe each other", find: finders{latency: latencyMonitor},
+	},
+	{
 		Asked: "feature gates that are not in this version: on by default in Antrea " + listed(gates.Missing(true)) +
 			", off by default there " + listed(gates.Missing(false)),
 		Happens:  "nothing of them is done",

@@ -45,6 +45,8 @@ type finders struct {
 	namespace  func(*corev1.Namespace) []Finding
 	tenants    func(*corev1.Namespace) []Finding // requests that Cluster.Tenants serves
 	definition func(*metav1.PartialObjectMetadata) []Finding
+	relay      func(*metav1.PartialObjectMetadata) []Finding // of Traceflows, which the relay serves
+	latency    func(*metav1.PartialObjectMetadata) []Finding // of NodeLatencyMonitors, which Cluster.Latency serves
 }
 
 // Rows returns the list.
@@ -60,6 +62,8 @@ func (r Row) Where() string {
 		{"Service", r.find.service != nil || r.find.outside != nil},
 		{"Namespace", r.find.namespace != nil || r.find.tenants != nil},
 		{"CustomResourceDefinition", r.find.definition != nil},
+		{"Traceflow", r.find.relay != nil},
+		{"NodeLatencyMonitor", r.find.latency != nil},
 	} {
 		if k.has {
 			events = append(events, k.kind)
@@ -132,6 +136,19 @@ func Namespace(n *corev1.Namespace, c Cluster) []problem.Problem {
 // Definition returns what a CustomResourceDefinition lets users ask for, from its name.
 func Definition(d *metav1.PartialObjectMetadata) []problem.Problem {
 	return found(object("CustomResourceDefinition", d), func(f finders) []Finding { return look(f.definition, d) })
+}
+
+// NodeLatencyMonitor returns what a NodeLatencyMonitor asks for that no Node does.
+func NodeLatencyMonitor(m *metav1.PartialObjectMetadata, c Cluster) []problem.Problem {
+	if c.Latency {
+		return nil
+	}
+	return found(object("NodeLatencyMonitor", m), func(f finders) []Finding { return look(f.latency, m) })
+}
+
+// Traceflow returns what a Traceflow asks for in a cluster without the relay.
+func Traceflow(t *metav1.PartialObjectMetadata) []problem.Problem {
+	return found(object("Traceflow", t), func(f finders) []Finding { return look(f.relay, t) })
 }
 
 func object(kind string, o metav1.Object) problem.Object {

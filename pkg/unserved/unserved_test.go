@@ -81,6 +81,10 @@ func TestObjects(t *testing.T) {
 		"metadata.annotations[networkpolicy.antrea.io/enable-logging] NamespaceLoggingNotSupported",
 		"metadata.annotations[core.juniper.net/isolated-namespace] IsolationNotSupported",
 	}, Namespace(n, Cluster{Tenants: true}))
+	monitor := &metav1.PartialObjectMetadata{ObjectMeta: meta("default")}
+	same(t, "NodeLatencyMonitor default", []string{"ProbesNotSupported"}, NodeLatencyMonitor(monitor, Cluster{}))
+	same(t, "Traceflow default", []string{"RelayMissing"}, Traceflow(monitor))
+	same(t, "NodeLatencyMonitor default", nil, NodeLatencyMonitor(monitor, Cluster{Latency: true}))
 	for name, want := range map[string][]string{
 		"egresses.crd.antrea.io":                          {"KindNotSupported"},
 		"adminnetworkpolicies.policy.networking.k8s.io":   {"PolicyKindNotSupported"},

@@ -32,6 +32,8 @@ type observeOptions struct {
 	direct              bool
 	last                int
 	since, output       string
+	by                  []string // of record.Keys
+	every               time.Duration
 }
 
 // observe returns the command that shows records of connections and of dropped packets.
@@ -47,9 +49,14 @@ func (n *node) observe() *cobra.Command {
 		Example: "  tombolo observe                                  # the last 20 drops\n" +
 			"  tombolo observe --follow --to shop/db --connections    # live, with new connections\n" +
 			"  tombolo observe --context east,west --since 10m --reason isolated\n" +
-			"  tombolo observe --not verdict=rejected -o json",
+			"  tombolo observe --not verdict=rejected -o json\n" +
+			"  tombolo observe --since 10m --by to,reason             # sums",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			to, err := o.sink(cmd)
+			if err != nil {
+				return err
+			}
 			query, err := o.query()
 			if err != nil {
 				return err
@@ -58,9 +65,24 @@ func (n *node) observe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.show(cmd.Context(), sources, query, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return read(cmd.Context(), sources, query, to, cmd.ErrOrStderr())
 		},
 	}
+	n.filterFlags(cmd, &o)
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with new records until interrupted")
+	cmd.Flags().BoolVar(&o.connections, "connections", false,
+		"new and ended connections too; with --follow agents begin to record them")
+	cmd.Flags().IntVar(&o.last, "last", 20, "begin with this number of records of each Node, without --since")
+	cmd.Flags().StringSliceVar(&o.by, "by", nil, "sums in place of records, by these words: "+
+		strings.Join(record.Keys(), ", "))
+	cmd.Flags().DurationVar(&o.every, "every", 10*time.Second, "with --by and --follow: time between two tables of sums")
+	cli.HideShorthands(cmd.Flags(), "follow")
+	cmd.AddCommand(n.observePath(), n.observeHints())
+	return cmd
+}
+
+// filterFlags adds the flags that choose records, and the flags of sourceFlags.
+func (n *node) filterFlags(cmd *cobra.Command, o *observeOptions) {
 	for _, w := range record.Words() {
 		if w[0] == "node" {
 			continue // --node names the agents to ask
@@ -69,18 +91,31 @@ func (n *node) observe() *cobra.Command {
 		cmd.Flags().StringSliceVar(o.filters[w[0]], w[0], nil, w[1])
 	}
 	cmd.Flags().StringArrayVar(&o.not, "not", nil, "leave out records of which this holds, such as reason=isolated")
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on with new records until interrupted")
-	cmd.Flags().BoolVar(&o.connections, "connections", false,
-		"new and ended connections too; with --follow agents begin to record them")
-	cmd.Flags().IntVar(&o.last, "last", 20, "begin with this number of records of each Node")
-	cmd.Flags().StringVar(&o.since, "since", "",
-		"records from then on instead: a duration such as 10m, or a time (RFC 3339)")
-	cli.HideShorthands(cmd.Flags(), "follow")
+	n.sourceFlags(cmd, o)
+}
+
+// sourceFlags adds the flags that name agents, and the time. Its default is o.since.
+func (n *node) sourceFlags(cmd *cobra.Command, o *observeOptions) {
+	help := "records from then on: a duration such as 10m, or a time (RFC 3339)"
+	cmd.Flags().StringVar(&o.since, "since", o.since, help)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
 	cmd.Flags().BoolVar(&o.direct, "direct", false, "ask the agents through the API server, not the relay")
 	cmd.Flags().StringVar(&n.agents.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 	o.Add(cmd.Flags())
-	return cmd
+}
+
+// sink returns what takes the events: it prints them, or sums of them.
+func (o observeOptions) sink(cmd *cobra.Command) (sink, error) {
+	if len(o.by) == 0 {
+		return &lines{observeOptions: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr()}, nil
+	}
+	if err := record.CheckKeys(o.by); err != nil {
+		return nil, fmt.Errorf("--by: %w", err)
+	}
+	if o.every < time.Second {
+		return nil, fmt.Errorf("--every %s: give a second or more", o.every)
+	}
+	return &sums{observeOptions: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), due: time.Now().Add(o.every)}, nil
 }
 
 // query returns the query for agents.
@@ -116,14 +151,15 @@ func (o observeOptions) query() (url.Values, error) {
 
 // source is an agent whose answer is read.
 type source struct {
-	name string
-	copy func(ctx context.Context, query url.Values, w io.Writer) error
+	name    string
+	cluster string // as the user names it; empty for this Node's
+	copy    func(ctx context.Context, query url.Values, w io.Writer) error
 }
 
 // sources returns the agents to ask: the agent of this Node, or all agents of clusters.
 func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
 	if n.agents.here(cmd, o.Flags) {
-		return []source{{"this Node", func(ctx context.Context, query url.Values, w io.Writer) error {
+		return []source{{"this Node", "", func(ctx context.Context, query url.Values, w io.Writer) error {
 			return n.agents.copy(ctx, api.PathObserve, query.Encode(), w)
 		}}}, nil
 	}
@@ -160,7 +196,7 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 		case err != nil:
 			return nil, err
 		case relay != nil:
-			return []source{{c.Name, func(ctx context.Context, query url.Values, w io.Writer) error {
+			return []source{{c.Name, c.Name, func(ctx context.Context, query url.Values, w io.Writer) error {
 				query = maps.Clone(query)
 				query[api.AskParameter] = o.Nodes
 				if err := relay.Stream(ctx, api.PathObserve, query, w); errors.As(err, &down) {
@@ -177,7 +213,7 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 		return nil, err
 	}
 	for _, a := range agents {
-		out = append(out, source{c.Name + "/" + a.Node, func(ctx context.Context, query url.Values, w io.Writer) error {
+		copy := func(ctx context.Context, query url.Values, w io.Writer) error {
 			if o.follow {
 				return a.Stream(ctx, api.PathObserve, query, w)
 			}
@@ -187,7 +223,8 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 			}
 			_, err = w.Write(answer)
 			return err
-		}})
+		}
+		out = append(out, source{c.Name + "/" + a.Node, c.Name, copy})
 	}
 	return out, nil
 }
@@ -200,10 +237,52 @@ func (n *agents) here(cmd *cobra.Command, f remote.Flags) bool {
 	return cmd.Flags().Changed("socket") || err == nil && !elsewhere
 }
 
-// show prints the records of all sources, in the order of their time.
-func (o observeOptions) show(ctx context.Context, sources []source, query url.Values, out, notes io.Writer) error {
-	events, failed := make(chan record.Event, 1024), make(chan error, len(sources))
+// sink takes the events of sources.
+type sink interface {
+	// add takes an event of a cluster, which is called as the user names it.
+	add(cluster string, e record.Event) error
+	// tick is called at times while readers follow, and end after the last event.
+	tick(now time.Time) error
+	end() error
+}
+
+// lines prints the records of all sources, in the order of their time.
+type lines struct {
+	observeOptions
+	merger     record.Merger
+	out, notes io.Writer
+}
+
+func (l *lines) add(_ string, e record.Event) error {
+	l.merger.Add(e, time.Now())
+	return nil
+}
+
+func (l *lines) tick(now time.Time) error { return l.printAll(l.merger.Due(now)) }
+func (l *lines) end() error               { return l.printAll(l.merger.All()) }
+
+func (l *lines) printAll(list []record.Event) error {
+	for _, e := range list {
+		if err := l.print(e, l.out, l.notes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clusterEvent is an event of a cluster.
+type clusterEvent struct {
+	cluster string
+	record.Event
+}
+
+// read gives a sink the events of all sources. A source that fails is noted, and the others go on.
+func read(ctx context.Context, sources []source, query url.Values, to sink, notes io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	events, failed := make(chan clusterEvent, 1024), make(chan error, len(sources))
 	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
 	for _, s := range sources {
 		all.Go(func() {
 			if err := s.read(ctx, query, events); err != nil && ctx.Err() == nil {
@@ -215,15 +294,6 @@ func (o observeOptions) show(ctx context.Context, sources []source, query url.Va
 		all.Wait()
 		close(events)
 	}()
-	var merger record.Merger
-	print := func(list []record.Event) error {
-		for _, e := range list {
-			if err := o.print(e, out, notes); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	absent := 0
 	tick := time.NewTicker(record.MergeWait / 5)
 	defer tick.Stop()
@@ -231,7 +301,9 @@ func (o observeOptions) show(ctx context.Context, sources []source, query url.Va
 		select {
 		case e, ok := <-events:
 			if open = ok; ok {
-				merger.Add(e, time.Now())
+				if err := to.add(e.cluster, e.Event); err != nil {
+					return err
+				}
 			}
 		case err := <-failed: // the other Nodes go on
 			if absent++; absent == len(sources) {
@@ -239,31 +311,34 @@ func (o observeOptions) show(ctx context.Context, sources []source, query url.Va
 			}
 			fmt.Fprintln(notes, "no answer:", err)
 		case now := <-tick.C:
-			if o.follow {
-				if err := print(merger.Due(now)); err != nil {
+			if query.Get("follow") == "true" {
+				if err := to.tick(now); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	if err := print(merger.All()); err != nil {
+	if err := to.end(); err != nil {
 		return err
 	}
-	close(failed)
-	for err := range failed {
-		if absent++; absent == len(sources) {
-			return err
+	for {
+		select {
+		case err := <-failed:
+			if absent++; absent == len(sources) {
+				return err
+			}
+			fmt.Fprintln(notes, "no answer:", err)
+		default:
+			return nil
 		}
-		fmt.Fprintln(notes, "no answer:", err)
 	}
-	return nil
 }
 
 // read sends the events of a source.
-func (s source) read(ctx context.Context, query url.Values, events chan<- record.Event) error {
+func (s source) read(ctx context.Context, query url.Values, events chan<- clusterEvent) error {
 	err := record.Events(ctx, func(w io.Writer) error { return s.copy(ctx, query, w) }, func(e record.Event) {
 		select {
-		case events <- e:
+		case events <- clusterEvent{s.cluster, e}:
 		case <-ctx.Done():
 		}
 	})

@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +29,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/events"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
@@ -78,13 +83,15 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 		watch(mgr, w, "v1", "Namespace", &corev1.Namespace{}, agents.namespace),
 		watch(mgr, w, "v1", "ConfigMap", &corev1.ConfigMap{}, configuration),
 		watch(mgr, w, "networking.k8s.io/v1", "NetworkPolicy", &networkingv1.NetworkPolicy{}, networkPolicy),
+		agents.watchOptionalKinds(mgr, w),
 		watch(mgr, w, definitions().APIVersion, definitions().Kind, definitions(), unserved.Definition, builder.OnlyMetadata),
 	)
 }
 
 // agents reads from the agents' ConfigMap what they serve.
 type agents struct {
-	client client.Reader
+	client   client.Reader
+	monitors bool // the cluster has the kind NodeLatencyMonitor
 
 	mu      sync.Mutex
 	version string // of the ConfigMap that was read last
@@ -129,7 +136,7 @@ func (a *agents) service(s *corev1.Service) []problem.Problem {
 	return out
 }
 
-// watch adds a controller that looks at all Services and Namespaces again when the agents serve something else.
+// watch adds a controller that looks at all objects again that depend on the agents when these serve something else.
 func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 	served := func(o client.Object) unserved.Cluster {
 		m, ok := o.(*corev1.ConfigMap)
@@ -167,12 +174,62 @@ func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 				o := &corev1.Namespace{}
 				errs = append(errs, again(&n, o, "Namespace", func() []problem.Problem { return a.namespace(o) }))
 			}
+			if a.monitors {
+				o := monitors()
+				o.Name = crdv1alpha1.NodeLatencyMonitorName
+				one, err := w.warn(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}, o, o.TypeMeta,
+					func() []problem.Problem { return unserved.NodeLatencyMonitor(o, a.serve()) })
+				result.RequeueAfter, errs = max(result.RequeueAfter, one.RequeueAfter), append(errs, err)
+			}
 			return result, errors.Join(errs...)
 		}))
 	if err != nil {
 		return fmt.Errorf("add the controller of what agents serve: %w", err)
 	}
 	return nil
+}
+
+// monitors returns a NodeLatencyMonitor whose metadata alone are read.
+func monitors() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: crdv1alpha1.GroupVersion.String(),
+		Kind: "NodeLatencyMonitor"}}
+}
+
+// traceflows returns a Traceflow whose metadata alone are read.
+func traceflows() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: crdv1beta1.GroupVersion.String(),
+		Kind: "Traceflow"}}
+}
+
+// traceflow returns what a Traceflow asks for that no relay serves. The Namespace of the relay is in its manifest.
+func (a *agents) traceflow(t *metav1.PartialObjectMetadata) []problem.Problem {
+	err := a.client.Get(context.Background(), client.ObjectKey{Name: api.RelayNamespace}, &corev1.Namespace{})
+	if !apierrors.IsNotFound(err) {
+		return nil
+	}
+	return unserved.Traceflow(t)
+}
+
+// watchOptional adds a controller of a kind, if the cluster has it. It does not before its definition is applied.
+func watchOptional(mgr ctrl.Manager, w *warner, o *metav1.PartialObjectMetadata,
+	problems func(*metav1.PartialObjectMetadata) []problem.Problem) (has bool, err error) {
+	kind := o.GroupVersionKind()
+	_, err = mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if apimeta.IsNoMatchError(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("ask for the kind %s: %w", o.Kind, err)
+	}
+	return true, watch(mgr, w, o.APIVersion, o.Kind, o, problems, builder.OnlyMetadata)
+}
+
+// watchOptionalKinds adds the controllers of kinds that a cluster may not have.
+func (a *agents) watchOptionalKinds(mgr ctrl.Manager, w *warner) (err error) {
+	a.monitors, err = watchOptional(mgr, w, monitors(), func(m *metav1.PartialObjectMetadata) []problem.Problem {
+		return unserved.NodeLatencyMonitor(m, a.serve())
+	})
+	_, failed := watchOptional(mgr, w, traceflows(), a.traceflow)
+	return errors.Join(err, failed)
 }
 
 // definitions returns a CustomResourceDefinition whose metadata alone are read.

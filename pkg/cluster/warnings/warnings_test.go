@@ -16,6 +16,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -79,7 +80,8 @@ func ptr[T any](v T) *T { return &v }
 
 // TestEvents asks a real API server for the Events on its Services and its ConfigMap.
 func TestEvents(t *testing.T) {
-	admin := apiserver.Start(t)
+	admin := apiserver.Start(t, "../../../deploy/crds/crd.antrea.io_nodelatencymonitors.yaml",
+		"../../../deploy/crds/crd.antrea.io_traceflows.yaml")
 	scheme, err := Scheme()
 	if err := errors.Join(err, apiextensionsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -102,6 +104,15 @@ func TestEvents(t *testing.T) {
 	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant",
 		Labels: map[string]string{"core.juniper.net/isolated-namespace": "true"}}})
 	create(definition("egresses", "Egress"))
+	monitor := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	monitor.SetGroupVersionKind(monitors().GroupVersionKind())
+	monitor.SetName("default")
+	create(monitor)
+	trace := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"source": map[string]any{"ip": "10.0.0.1"}, "destination": map[string]any{"ip": "10.0.0.2"}}}}
+	trace.SetGroupVersionKind(traceflows().GroupVersionKind())
+	trace.SetName("lost")
+	create(trace)
 	create(&networkingv1.NetworkPolicy{ObjectMeta: meta("default", "small")})
 	large := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "large")}
 	large.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
@@ -120,6 +131,7 @@ func TestEvents(t *testing.T) {
 		"ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported",
 		"Namespace /tenant IsolationNotSupported",
 		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported", "NetworkPolicy default/large TooLarge",
+		"NodeLatencyMonitor /default ProbesNotSupported", "Traceflow /lost RelayMissing",
 	}
 	expect(t, c, first...)
 	before := written(t, c)

@@ -12,7 +12,8 @@ import "time"
 // forget=false keeps the connection that the packet has made, which may be a Pod's own.
 //
 // PathPacketSend has the switch of the client's Node take the packet, and answers with PacketSent. Query: as of PathHop
-// for a client's first packet, with nonce and srcPort, and with ttl if it is not 64.
+// for a client's first packet, with nonce and srcPort,
+// with ttl if it is not 64, and with tcpFlags if they are not 2 (SYN).
 const (
 	PathPacketWatch = "/v1/packet/watch"
 	PathPacketSend  = "/v1/packet/send"
@@ -73,6 +74,10 @@ type PacketSeen struct {
 	Message  string   `json:"message,omitempty"`
 	Rule     string   `json:"rule,omitempty"`
 	Policies []string `json:"policies,omitempty"`
+	// Egress and Ingress are the rules that have let a packet pass that leaves: out of the client's Pod, and into the
+	// server's.
+	Egress  string `json:"egress,omitempty"`
+	Ingress string `json:"ingress,omitempty"`
 }
 
 // PacketSent is the answer of PathPacketSend.

@@ -38,6 +38,8 @@ type ProbedNode struct {
 	Node string `json:"node"`
 	To   string `json:"to"`
 	ProbeResult
+	LastSent     time.Time `json:"lastSent,omitzero"`     // when the newest probe was sent
+	LastReceived time.Time `json:"lastReceived,omitzero"` // when the newest reply came
 }
 
 // Limits of what is no fault of a way. A few lost probes are no sign of anything. In 300 ms a packet goes to the other
@@ -70,6 +72,8 @@ type ProbeResult struct {
 	Old  uint64 `json:"old"`  // answers to a probe that was answered, or is forgotten
 	// Samples is the number of probes that the following values are of: at most 300, the newest ones.
 	Samples int     `json:"samples"`
+	// LostInRow is how many of the newest ones were lost in a row.
+	LostInRow int `json:"lostInRow,omitempty"`
 	Loss60  float64 `json:"loss60"`  // the lost part of the newest 60, 0 to 1
 	Loss300 float64 `json:"loss300"` // of the newest 300
 	// Round-trip times, 0 without an answer.

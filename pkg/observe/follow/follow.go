@@ -27,6 +27,8 @@ type Question struct {
 	// SrcPort.
 	SrcPort uint16
 	TTL     uint8
+	// TCPFlags are of a TCP packet that is sent; 0 for SYN.
+	TCPFlags uint8
 	// Traceflow has errors name the fields of a Traceflow, and not flags.
 	Traceflow bool
 }

@@ -85,6 +85,9 @@ func SendPacket(ctx context.Context, all []Cluster, q Question, deliver bool) (P
 	if q.TTL != 0 {
 		query.Set("ttl", strconv.Itoa(int(q.TTL)))
 	}
+	if q.TCPFlags != 0 {
+		query.Set("tcpFlags", strconv.Itoa(int(q.TCPFlags)))
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	targets, err := f.toWatch(ctx, in, first)
 	if err != nil {
@@ -315,7 +318,7 @@ func (p *sentPacket) isWatched(id, node string) bool {
 // shorten bounds the texts of a report.
 func shorten(s *api.PacketSeen) {
 	for _, text := range []*string{&s.Point, &s.Protocol, &s.Src, &s.Dst, &s.Port, &s.OuterSrc, &s.OuterDst, &s.NextNode,
-		&s.NextCluster, &s.Table, &s.Reason, &s.Rule} {
+		&s.NextCluster, &s.Table, &s.Reason, &s.Rule, &s.Egress, &s.Ingress} {
 		*text = Short(*text, maxWord)
 	}
 	s.Message = Short(s.Message, maxMessage)
@@ -357,6 +360,11 @@ func PrintPacket(w io.Writer, a PacketAnswer) error {
 				fmt.Fprintf(&b, ", from %s", portText(s, s.OuterSrc))
 			default:
 				fmt.Fprintf(&b, ", to %s", portText(s, s.OuterDst))
+				for _, by := range [][2]string{{"out", s.Egress}, {"in", s.Ingress}} {
+					if by[1] != "" {
+						fmt.Fprintf(&b, ", %s by %s", by[0], by[1])
+					}
+				}
 			}
 			if took := s.At.Sub(began); s.Point != api.PacketIn {
 				fmt.Fprintf(&b, "  (%.1f ms)", float64(took)/float64(time.Millisecond))

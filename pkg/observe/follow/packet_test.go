@@ -56,6 +56,7 @@ func TestSendPacket(t *testing.T) {
 	}
 	toGateway, toWest := ends(api.PacketOut, "tunnel"), ends(api.PacketOut, "tunnel")
 	toGateway.OuterDst, toGateway.NextNode = "10.0.0.1", "east-n1"
+	toGateway.Egress = "NetworkPolicy shop/web egress[0]"
 	toWest.OuterDst, toWest.NextCluster = "192.0.2.2", "id-west"
 	fromEast := ends(api.PacketIn, "tunnel")
 	fromEast.OuterSrc, fromEast.OuterDst = "192.0.2.1", "192.0.2.2"
@@ -75,7 +76,7 @@ func TestSendPacket(t *testing.T) {
 	}
 	const want = `1. Node east/east-n2
    in        TCP 10.1.0.5:40000 -> 10.97.0.1:80, from Pod shop/web
-   out       TCP 10.1.0.5:40000 -> 10.97.0.1:80, to tunnel 10.0.0.1  (1.5 ms)
+   out       TCP 10.1.0.5:40000 -> 10.97.0.1:80, to tunnel 10.0.0.1, out by NetworkPolicy shop/web egress[0]  (1.5 ms)
 2. Node east/east-n1
    in        TCP 10.1.0.5:40000 -> 10.97.0.1:80, from tunnel
    out       TCP 10.1.0.5:40000 -> 10.97.0.1:80, to tunnel 192.0.2.2  (1.5 ms)
@@ -95,7 +96,8 @@ Not watched: west/west-n2: `
 				o.Action, " ", o.TunnelDstIP)))
 		}
 	}
-	wantPoints := []string{"east/east-n2 SpoofGuard  Forwarded", "east/east-n2 Forwarding Output Forwarded 10.0.0.1",
+	wantPoints := []string{"east/east-n2 SpoofGuard  Forwarded", "east/east-n2 NetworkPolicy EgressRule Forwarded",
+		"east/east-n2 Forwarding Output Forwarded 10.0.0.1",
 		"east/east-n1 Forwarding Classification Received", "east/east-n1 Forwarding Output Forwarded 192.0.2.2",
 		"west/west-n1 Forwarding Classification Received", "west/west-n1 Forwarding IngressRule Dropped"}
 	if !slices.Equal(points, wantPoints) || tf.Phase != "Succeeded" || tf.Source != "shop/web" {

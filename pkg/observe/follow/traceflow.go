@@ -120,6 +120,12 @@ func observations(first, s api.PacketSeen, isFirst bool) (out []crdv1beta1.Trace
 		out = append(out, crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentLB,
 			Action: crdv1beta1.ActionForwarded, TranslatedDstIP: to})
 	}
+	for _, by := range [][2]string{{"EgressRule", s.Egress}, {"IngressRule", s.Ingress}} {
+		if by[1] != "" {
+			out = append(out, crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentNetworkPolicy,
+				ComponentInfo: by[0], Action: crdv1beta1.ActionForwarded, NetworkPolicy: by[1]})
+		}
+	}
 	o := crdv1beta1.TraceflowObservation{Component: crdv1beta1.ComponentForwarding, ComponentInfo: "Output"}
 	if from := hostOf(s.Src); from != hostOf(first.Src) {
 		o.TranslatedSrcIP = from

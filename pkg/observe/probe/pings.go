@@ -52,6 +52,8 @@ type target struct {
 	sent    time.Time // when the request seq was sent; zero once its result is known
 	lost    bool      // the request seq was lost, and its reply would be late
 	results results
+
+	lastSent, lastReceived time.Time // of any request and reply
 }
 
 // NewPings returns Pings without targets. nonce returns random numbers that others cannot guess.
@@ -121,7 +123,7 @@ func (p *Pings) Sending(one Ping, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.targets[one.Addr]; t != nil && t.nonce == one.Nonce && t.seq == one.Seq && !t.sent.IsZero() {
-		t.sent = now
+		t.sent, t.lastSent = now, now
 	}
 }
 
@@ -145,14 +147,14 @@ func (p *Pings) Take(reply Ping, now time.Time) error {
 		return ErrForeign
 	case reply.Seq == t.seq && !t.sent.IsZero() && now.Sub(t.sent) < Timeout:
 		t.results.answered(now.Sub(t.sent))
-		t.sent = time.Time{}
+		t.sent, t.lastReceived = time.Time{}, now
 		return nil
 	case reply.Seq == t.seq && !t.sent.IsZero():
 		t.miss()
 	}
 	if reply.Seq == t.seq && t.lost {
 		t.results.late++
-		t.lost = false
+		t.lost, t.lastReceived = false, now
 		return ErrLate
 	}
 	t.results.old++
@@ -164,7 +166,8 @@ func (p *Pings) Results() (out []api.ProbedNode, foreign uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range p.order {
-		out = append(out, api.ProbedNode{Node: t.Node, To: t.Addr.String(), ProbeResult: t.results.result()})
+		out = append(out, api.ProbedNode{Node: t.Node, To: t.Addr.String(), ProbeResult: t.results.result(),
+			LastSent: t.lastSent, LastReceived: t.lastReceived})
 	}
 	return out, p.foreign
 }

@@ -58,7 +58,7 @@ func (r *results) add(result uint32) {
 	r.sent++
 }
 
-// latest returns the newest results, at most n of them, in no order.
+// latest returns the newest results, at most n of them, the newest last.
 func (r *results) latest(n uint64) []uint32 {
 	n = min(n, r.sent, newest)
 	out := make([]uint32, 0, n)
@@ -78,6 +78,9 @@ func (r *results) result() api.ProbeResult {
 	all := r.latest(newest)
 	out := api.ProbeResult{Sent: r.sent, Lost: r.lost, Late: r.late, Old: r.old, Samples: len(all),
 		Loss60: lossOf(r.latest(recent)), Loss300: lossOf(all), LastSeconds: r.last.Seconds()}
+	for i := len(all) - 1; i >= 0 && all[i] == notAnswered; i-- {
+		out.LostInRow++
+	}
 	times := slices.DeleteFunc(all, func(v uint32) bool { return v == notAnswered })
 	slices.Sort(times)
 	out.P50Seconds, out.P99Seconds = quantile(times, .5), quantile(times, .99)

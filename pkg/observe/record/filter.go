@@ -99,9 +99,9 @@ func (f Filter) Takes(r *Record) bool {
 	return true
 }
 
-// is reports whether an end is meant by "namespace/", "namespace/pod", the beginning of a Pod's name, an address or a
+// Is reports whether an end is meant by "namespace/", "namespace/pod", the beginning of a Pod's name, an address or a
 // range.
-func (e End) is(text string) bool {
+func (e End) Is(text string) bool {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		ip, err := netip.ParseAddr(e.IP)
 		return err == nil && p.Contains(ip)
@@ -129,8 +129,8 @@ func named(object, text string) bool {
 	return name == "" || own == name || strings.HasPrefix(own, name+"-")
 }
 
-func client(r *Record, text string) bool     { return r.From.is(text) }
-func server(r *Record, text string) bool     { return r.To.is(text) }
+func client(r *Record, text string) bool     { return r.From.Is(text) }
+func server(r *Record, text string) bool     { return r.To.Is(text) }
 func eitherEnd(r *Record, text string) bool  { return client(r, text) || server(r, text) }
 func byService(r *Record, text string) bool  { return named(r.Service, text) }
 func inCluster(r *Record, text string) bool  { return r.From.Cluster == text || r.To.Cluster == text }
@@ -145,7 +145,7 @@ func inNamespace(r *Record, text string) bool {
 }
 
 func onNode(r *Record, text string) bool {
-	return r.Node == text || r.From.Node == text || r.To.Node == text
+	return r.Node == text || r.From.Node == text || r.To.Node == text || slices.Contains(r.Nodes, text)
 }
 
 func onPort(r *Record, text string) bool {
@@ -157,13 +157,7 @@ func onPort(r *Record, text string) bool {
 }
 
 func byPolicy(r *Record, text string) bool {
-	policies := r.Policies
-	for _, rule := range []*Rule{r.Rule, r.Egress, r.Ingress} {
-		if rule != nil {
-			policies = append(slices.Clip(policies), rule.Policy)
-		}
-	}
-	return slices.ContainsFunc(policies, func(policy string) bool {
+	return slices.ContainsFunc(r.policies(), func(policy string) bool {
 		_, name, _ := strings.Cut(policy, " ")
 		return name == text || name[strings.LastIndex(name, "/")+1:] == text || policy == text
 	})

@@ -77,11 +77,12 @@ func (m *Merger) from(e Event) {
 // sameAs reports whether a record of the same tuple is of the same connection: another Node has seen it at nearly the
 // same time.
 func (r *Record) sameAs(o *Record) bool {
-	return r.Node != o.Node && r.Time.Sub(o.Time).Abs() < MergeWait
+	return r.Node != o.Node && !slices.Contains(r.Nodes, o.Node) && r.Time.Sub(o.Time).Abs() < MergeWait
 }
 
-// join adds the rules that another Node has read of the connection.
+// join adds another Node that has seen the connection, and the rules that it has read.
 func (r *Record) join(o *Record) {
+	nodes := some(slices.Concat([]string{r.Node, o.Node}, r.Nodes, o.Nodes)...)
 	if o.First && !r.First {
 		other := *r
 		*r = *o
@@ -93,6 +94,7 @@ func (r *Record) join(o *Record) {
 	if r.Ingress == nil {
 		r.Ingress = o.Ingress
 	}
+	r.Nodes = slices.DeleteFunc(nodes, func(node string) bool { return node == r.Node })
 	r.Way, r.Service, r.Asked = cmp.Or(r.Way, o.Way), cmp.Or(r.Service, o.Service), cmp.Or(r.Asked, o.Asked)
 }
 

@@ -88,6 +88,8 @@ type Record struct {
 	Way string `json:"way,omitempty"`
 	// First is set by the Node that speaks for the connection: the client's, or the Node where it enters the cluster.
 	First bool `json:"first,omitempty"`
+	// Nodes are further Nodes that have seen the connection, in a record that was joined from several ones.
+	Nodes []string `json:"nodes,omitempty"`
 	// Count is how many packets the record stands for: equal packets within a second share a record.
 	Count uint64 `json:"count"`
 	// Life is of a connection that has ended. Time is then when the datapath has forgotten it.

@@ -187,7 +187,8 @@ func TestMerger(t *testing.T) {
 		if len(out) != 3 || out[0].Drop == nil || out[1].Connection == nil || out[2].Drop.Time.Unix() != 2000 {
 			t.Fatalf("the events are %+v", out)
 		}
-		if c := out[1].Connection; c.Node != "n1" || c.Egress == nil || c.Ingress == nil || c.Service != "data/db" {
+		if c := out[1].Connection; c.Node != "n1" || strings.Join(c.Nodes, " ") != "n2" || c.Egress == nil ||
+			c.Ingress == nil || c.Service != "data/db" {
 			t.Errorf("the connection is %+v", c)
 		}
 		if client.Ingress != nil || server.Egress != nil {
@@ -226,5 +227,49 @@ func TestMergerEnds(t *testing.T) {
 	list := both.All()
 	if len(list) != 3 || list[2].End == nil || list[2].End.Node != "n1" {
 		t.Errorf("a reader of both Nodes gets %+v, want the end of n1 alone", list)
+	}
+}
+
+// TestSums sums records by values, and holds that a filter of a word and value takes the record.
+func TestSums(t *testing.T) {
+	for pod, want := range map[string]string{
+		"web-7d9f5c8bd4-x2x5z": "web", "agent-x2x5z": "agent", "db-0": "db", "web": "web",
+		"a-b": "a-b", "web-1a": "web-1a", "-x2x5z": "-x2x5z", "x-x2x5z-x2x5z": "x-x2x5z",
+	} {
+		if have := (End{Namespace: "n", Pod: pod}).workload(); have[0] != "n/"+want {
+			t.Errorf("%s is of %s, want %s", pod, have, want)
+		}
+	}
+	r := drop(nil)
+	for _, w := range Words() {
+		for _, value := range r.Values(w[0]) {
+			f, err := Parse(url.Values{w[0]: {value}})
+			if err != nil || !f.Takes(r) {
+				t.Errorf("%s=%s does not take the record: %v", w[0], value, err)
+			}
+		}
+	}
+	s := Sums{By: []string{"to-namespace", "policy"}}
+	ended := drop(func(r *Record) {
+		r.Life = &Life{Sent: &Traffic{Bytes: 5}, Received: &Traffic{Bytes: 7}}
+	})
+	other := drop(func(r *Record) { r.Policies, r.Count = nil, 4 })
+	for _, e := range []Event{{Drop: r}, {Drop: other}, {Connection: r}, {End: ended}, {Begin: &Begin{}}} {
+		s.Add(e)
+	}
+	const want = "[{[data NetworkPolicy data/guard] 0 0 4 0 0} " +
+		"{[data NetworkPolicy shop/default-deny, NetworkPolicy data/guard] 1 1 1 5 7}]"
+	if have := fmt.Sprint(s.List()); have != want {
+		t.Errorf("sums %s, want %s", have, want)
+	}
+	if err := CheckKeys([]string{"from", "colour"}); err == nil || !strings.Contains(err.Error(), "from-namespace") {
+		t.Error(err)
+	}
+	many := Sums{By: []string{"from", "to"}}
+	for i := range maxSums + 10 {
+		many.Add(Event{Connection: &Record{From: End{IP: fmt.Sprint(i)}}})
+	}
+	if list := many.List(); len(list) != maxSums+1 || list[0].Values[0] != Other || list[0].Began != 10 {
+		t.Errorf("%d sums, first %+v", len(list), list[0])
 	}
 }

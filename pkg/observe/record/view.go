@@ -35,7 +35,7 @@ func (v View) Show(r *Record) *Record {
 		out.To, out.Ingress = hidden(r.To), nil
 	}
 	if !from || !to {
-		out.Way = ""
+		out.Way, out.Nodes = "", nil
 	}
 	if node := r.Node; (!from || r.From.Node != node) && (!to || r.To.Node != node) {
 		out.Node = ""

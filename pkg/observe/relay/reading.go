@@ -30,11 +30,12 @@ type reading struct {
 	trim     int        // records that are kept of an answer that does not follow; negative for all
 
 	received chan received
-	of       map[*node]bool  // that are read or were; true while they answer
-	open     int             // that are read
-	begun    map[string]bool // Nodes that answer
-	before   map[string]bool // Nodes that have answered
-	reported string          // about the Nodes
+	of       map[*node]bool      // that are read or were; true while they answer
+	again    map[*node]time.Time // when they are read again, since their answer has failed
+	open     int                 // that are read
+	begun    map[string]bool     // Nodes that answer
+	before   map[string]bool     // Nodes that have answered
+	reported string              // about the Nodes
 	merger   record.Merger
 	lines    *json.Encoder
 	flush    func() error
@@ -82,6 +83,9 @@ func (a *reading) run(ctx context.Context) {
 				if !a.lookAgain(ctx) {
 					return
 				}
+			}
+			if a.retries(now) {
+				changed = a.begin(reads, &all)
 			}
 			if a.question.Follow && !a.write(a.merger.Due(now)) || !a.report(now.Sub(began)) {
 				return
@@ -170,6 +174,18 @@ func (a *reading) begin(ctx context.Context, all *sync.WaitGroup) (changed <-cha
 	return changed
 }
 
+// retries reports whether it is time to read Nodes again whose answer has failed.
+func (a *reading) retries(now time.Time) (some bool) {
+	for c, at := range a.again {
+		if !now.Before(at) {
+			delete(a.again, c)
+			delete(a.of, c)
+			some = true
+		}
+	}
+	return some
+}
+
 func (a *reading) wants(name string) bool { return len(a.only) == 0 || slices.Contains(a.only, name) }
 
 // events calls add with each event of a Node.
@@ -206,7 +222,7 @@ func (c *node) events(ctx context.Context, query url.Values, add func(record.Eve
 func (c *node) own(e *record.Event) {
 	e.Nodes = nil
 	if r := e.Record(); r != nil {
-		r.Node = c.name
+		r.Node, r.Nodes = c.name, nil
 	}
 	if e.Begin != nil {
 		e.Begin.Node = c.name
@@ -224,6 +240,9 @@ func (a *reading) receive(h received) {
 		a.open--
 		if a.question.Follow || h.err != nil {
 			delete(a.begun, h.from.name)
+		}
+		if h.err != nil && a.question.Follow {
+			a.again[h.from] = time.Now().Add(retryAfter)
 		}
 		if h.err != nil {
 			a.relay.log.Debug("a Node's answer has ended", "node", h.from.name, "error", h.err)

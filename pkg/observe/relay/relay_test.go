@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
@@ -177,7 +178,17 @@ func TestReaders(t *testing.T) {
 		next("later-3")
 		end()
 		next(`"absent":["node-3"]`)
-		two.agent(c.Token("kube-system", "antrea-agent", api.RelayAudience, "node-3"), fake("node-3", history))
+		var failed atomic.Bool // the Node's first answer
+		again := fake("node-3", history)
+		two.agent(c.Token("kube-system", "antrea-agent", api.RelayAudience, "node-3"), http.HandlerFunc(
+			func(w http.ResponseWriter, q *http.Request) {
+				if failed.CompareAndSwap(false, true) {
+					http.Error(w, "{}", http.StatusServiceUnavailable)
+					return
+				}
+				again.ServeHTTP(w, q)
+			}))
+		next("its answer has ended")
 		next(`"answering":3`)
 		history.Add(dropOf("node-3", "shop", "last-3", "data"))
 		for lines.Scan() && !strings.Contains(lines.Text(), "last-3") { // without what the reader has

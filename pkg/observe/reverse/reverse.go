@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -25,8 +27,11 @@ const (
 	Path     = "/v1/node"
 	protocol = "tombolo-node/1"
 
-	// streams is how many questions a Node answers at a time on one connection.
-	streams = 64
+	// streams is how many questions a Node answers at a time on one connection: of all readers that a replica has, and
+	// others. The other side assumes 100 until it has the Node's limit.
+	streams = 192
+	// refusals is how often a question is asked again that the Node has refused since there were too many.
+	refusals = 3
 	// upgradeLimit is how long the first request and its answer may take.
 	upgradeLimit = 10 * time.Second
 	// writeLimit is how long the other side may take no byte of what is written.
@@ -52,6 +57,12 @@ func (r *Refused) Error() string { return fmt.Sprintf("the relay refuses: %d: %s
 // Serve shows a token on a connection and then serves a handler, until ctx ends or the connection does. It closes the
 // connection. opened is called after the relay has taken the connection.
 func Serve(ctx context.Context, conn net.Conn, host, token string, handler http.Handler, opened func()) error {
+	return serve(ctx, conn, host, token, handler, opened, streams)
+}
+
+// serve is Serve with a number of questions at a time.
+func serve(ctx context.Context, conn net.Conn, host, token string, handler http.Handler, opened func(),
+	streams int) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	in, err := upgrade(conn, host, token)
@@ -191,6 +202,19 @@ func begin(conn net.Conn, both *bufio.ReadWriter) (*Conn, error) {
 		return nil, fmt.Errorf("begin HTTP/2: %w", err)
 	}
 	return &Conn{client, done}, nil
+}
+
+// RoundTrip asks the Node. A question is asked again if the Node has refused it, since there were too many at a time.
+// That happens if many are asked before the Node's limit is known.
+func (c *Conn) RoundTrip(q *http.Request) (*http.Response, error) {
+	for again := 0; ; again++ {
+		answer, err := c.ClientConn.RoundTrip(q)
+		var reset http2.StreamError
+		refused := errors.As(err, &reset) && reset.Code == http2.ErrCodeRefusedStream
+		if !refused || again == refusals || q.Body != nil && q.Body != http.NoBody {
+			return answer, err
+		}
+	}
 }
 
 // Done is closed when the connection has ended.

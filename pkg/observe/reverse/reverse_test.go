@@ -108,6 +108,41 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestManyAtOnce asks more than a Node answers at a time, before the Node's limit is known. All are answered.
+func TestManyAtOnce(t *testing.T) {
+	dial, taken := start(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served, begin := make(chan error, 1), make(chan struct{})
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(time.Millisecond)
+		_, _ = io.WriteString(w, "yes")
+	})
+	const atOnce, questions = 4, 90
+	go func() { served <- serve(ctx, dial(), "node", "good", answer, func() { <-begin }, atOnce) }()
+	c := <-taken
+	answers := make(chan string, questions)
+	for range questions {
+		go func() {
+			text, err := ask(t.Context(), c, "/")
+			answers <- text + errorText(err)
+		}()
+	}
+	for c.InFlight() < questions && c.Available() > 0 { // they are asked, and the Node has not begun to read
+		time.Sleep(time.Millisecond)
+	}
+	close(begin)
+	for range questions {
+		if text := <-answers; text != "yes" {
+			t.Errorf("the Node answers %q", text)
+		}
+	}
+	if have := c.Available() + c.InFlight(); have != atOnce {
+		t.Errorf("the Node takes %d questions at a time, want %d", have, atOnce)
+	}
+	stop()
+	<-served
+}
+
 func errorText(err error) string {
 	if err != nil {
 		return err.Error()

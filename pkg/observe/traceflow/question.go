@@ -18,7 +18,10 @@ const (
 	numberICMPv6 = 58
 )
 
-const synFlag = 2 // of TCP
+const (
+	synFlag      = 2 // of TCP
+	dontFragment = 2 // of IPv4
+)
 
 // QuestionOf returns the question that a spec asks. An error names the field and the remedy.
 func QuestionOf(s *crdv1beta1.TraceflowSpec) (q follow.Question, err error) {
@@ -44,9 +47,9 @@ func QuestionOf(s *crdv1beta1.TraceflowSpec) (q follow.Question, err error) {
 	if err := packet(&s.Packet, &q); err != nil {
 		return q, err
 	}
-	if s.LiveTraffic && (q.TTL != 0 || q.Protocol == "icmp" && q.SrcPort != 0) {
-		return q, fmt.Errorf("spec.packet: live traffic is not chosen by a TTL, a hop limit, or an ICMP identifier: " +
-			"remove it")
+	if s.LiveTraffic && (q.TTL != 0 || q.TCPFlags != 0 || q.Protocol == "icmp" && q.SrcPort != 0) {
+		return q, fmt.Errorf("spec.packet: live traffic is not chosen by a TTL, a hop limit, an ICMP identifier, or flags " +
+			"other than SYN: remove it")
 	}
 	return q, nil
 }
@@ -85,8 +88,9 @@ func packet(p *crdv1beta1.TraceflowPacket, q *follow.Question) error {
 	case p.IPHeader != nil && p.IPv6Header != nil:
 		return fmt.Errorf("spec.packet: it has ipHeader and ipv6Header: remove one")
 	case p.IPHeader != nil:
-		if p.IPHeader.Flags != 0 {
-			return fmt.Errorf("spec.packet.ipHeader.flags: packets are sent without flags: remove it")
+		if p.IPHeader.Flags != 0 && p.IPHeader.Flags != dontFragment {
+			return fmt.Errorf("spec.packet.ipHeader.flags: a fragment cannot be followed: remove it, or write 2 (do not " +
+				"fragment), which packets have anyway")
 		}
 		q.Family, number, ttl = "ipv4", p.IPHeader.Protocol, p.IPHeader.TTL
 	case p.IPv6Header != nil:
@@ -120,9 +124,12 @@ func transport(h *crdv1beta1.TraceflowTransportHeader, field string, q *follow.Q
 	set := 0
 	if h.TCP != nil {
 		protocol, source, port, set = "tcp", h.TCP.SrcPort, h.TCP.DstPort, set+1
-		if h.TCP.Flags != nil && *h.TCP.Flags != synFlag {
-			return fmt.Errorf("spec.packet.transportHeader.tcp.flags: the packet begins a connection: remove it, or write 2 " +
-				"(SYN)")
+		if f := h.TCP.Flags; f != nil && *f != synFlag {
+			if *f < 1 || *f > 255 {
+				return fmt.Errorf("spec.packet.transportHeader.tcp.flags: %d is not from 1 to 255: correct it, or remove it for 2 "+
+					"(SYN)", *f)
+			}
+			q.TCPFlags = uint8(*f)
 		}
 	}
 	if h.UDP != nil {

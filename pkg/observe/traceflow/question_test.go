@@ -70,12 +70,19 @@ func TestQuestionOf(t *testing.T) {
 			err: "spec.droppedOnly: it is for spec.liveTraffic"},
 		{name: "both versions", spec: sent(crdv1beta1.TraceflowPacket{IPHeader: &crdv1beta1.IPHeader{},
 			IPv6Header: &crdv1beta1.IPv6Header{}}), err: "remove one"},
-		{name: "flags of IP", spec: sent(crdv1beta1.TraceflowPacket{IPHeader: &crdv1beta1.IPHeader{Flags: 2}}),
+		{name: "do not fragment", spec: sent(crdv1beta1.TraceflowPacket{IPHeader: &crdv1beta1.IPHeader{Flags: 2}}),
+			want: follow.Question{From: "pod/shop/web", To: "pod/shop/db", Family: "ipv4"}},
+		{name: "a fragment", spec: sent(crdv1beta1.TraceflowPacket{IPHeader: &crdv1beta1.IPHeader{Flags: 1}}),
 			err: "spec.packet.ipHeader.flags"},
 		{name: "SCTP", spec: sent(crdv1beta1.TraceflowPacket{IPHeader: &crdv1beta1.IPHeader{Protocol: 132}}),
 			err: "spec.packet.ipHeader.protocol: 132: packets of TCP (6)"},
 		{name: "ACK", spec: over(crdv1beta1.TraceflowTransportHeader{TCP: &crdv1beta1.TCPHeader{Flags: ptr.To[int32](16)}}),
-			err: "spec.packet.transportHeader.tcp.flags"},
+			want: follow.Question{From: "pod/shop/web", To: "pod/shop/db", Protocol: "tcp", TCPFlags: 16}},
+		{name: "no flags of TCP", spec: over(crdv1beta1.TraceflowTransportHeader{
+			TCP: &crdv1beta1.TCPHeader{Flags: ptr.To[int32](0)}}), err: "spec.packet.transportHeader.tcp.flags"},
+		{name: "live, with ACK", spec: crdv1beta1.TraceflowSpec{Source: from, LiveTraffic: true,
+			Packet: crdv1beta1.TraceflowPacket{TransportHeader: crdv1beta1.TraceflowTransportHeader{
+				TCP: &crdv1beta1.TCPHeader{Flags: ptr.To[int32](16)}}}}, err: "flags other than SYN"},
 		{name: "two headers", spec: over(crdv1beta1.TraceflowTransportHeader{TCP: &crdv1beta1.TCPHeader{},
 			UDP: &crdv1beta1.UDPHeader{}}), err: "it has 2 of tcp, udp and icmp"},
 		{name: "headers that differ", spec: sent(crdv1beta1.TraceflowPacket{

@@ -93,7 +93,7 @@ type IPHeader struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
 	TTL int32 `json:"ttl,omitempty"`
-	// Flags of the header. Packets are sent without flags.
+	// Flags of the header: 2, do not fragment. Packets have it also without this.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=7
@@ -154,7 +154,7 @@ type TCPHeader struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	DstPort int32 `json:"dstPort,omitempty"`
-	// Flags of the header. The packet is the SYN of a connection, 2.
+	// Flags of the header. Without it that is 2, the SYN of a connection.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
@@ -233,7 +233,7 @@ type TraceflowObservation struct {
 	// Pod that the packet was delivered to.
 	// +optional
 	Pod string `json:"pod,omitempty"`
-	// NetworkPolicy that has dropped the packet, with its rule.
+	// NetworkPolicy that has let the packet pass or has dropped it, with its rule.
 	// +optional
 	NetworkPolicy string `json:"networkPolicy,omitempty"`
 	// TranslatedSrcIP is the source address that the packet left with.
