@@ -117,18 +117,13 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 	return false
 }
 
-// occupant returns the Pod that has an address; r is nil between two passes. On this Node the interface with the
-// address decides, not a status. Elsewhere an address counts for a Pod only if the Pod's Node can have it: in its
+// occupant returns the Pod whose first interface has an address; r is nil between two passes. Addresses in
+// VirtualNetworks are apart (further). On this Node the interface with the address decides, not a status. Elsewhere an address counts for a Pod only if the Pod's Node can have it: in its
 // podCIDRs. (Addresses from a pool would count as the pool specifies.) So a Node can report only addresses of its own
 // Pods, whatever it writes, and a Pod of a Node that is gone has no address. If several Pods of that Node claim the
 // address, the one created last has it: the Node gives it again only after the earlier Pod has lost it.
 func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
-	if here := list(r, t.attachments, t.attachmentsAt, a); len(here) > 0 { // the first, which the datapath serves
-		who, _ := rowOf(r, t.all.Attached, here[0].Key)
-		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity,
-			Network: here[0].Value.Network}, true
-	}
-	if who, ok := t.further(r, a); ok {
+	if who, ok := t.attachedAt(r, a, false); ok {
 		return who, true
 	}
 	claims := list(r, t.all.Pods, t.all.ids.byIP, a)
@@ -151,32 +146,34 @@ func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	return Occupant{Pod: last.Key, Known: true, Identity: identity}, true
 }
 
+// attachedAt returns the Pod of an interface of this Node with an address: a first interface, or a further one.
+func (t *attachmentTables) attachedAt(r *derive.Reader, a Addr, further bool) (Occupant, bool) {
+	for _, here := range list(r, t.attachments, t.attachmentsAt, a) { // the first one, which the datapath serves
+		if (here.Value.Network != derive.Object{}) != further {
+			continue
+		}
+		who, _ := rowOf(r, t.all.Attached, here.Key)
+		return Occupant{Pod: who.Pod, Port: here.Key, Known: who.Known, Identity: who.Identity,
+			Network: here.Value.Network}, true
+	}
+	return Occupant{}, false
+}
+
 // Claims returns the Pods whose status claims an address, whether it counts or not. It is called between two passes
 // (derive.Engine.Do).
 func (t *Tables) Claims(a netip.Addr) []derive.Object { return t.ids.byIP.Keys(Addr{a}) }
 
-// OccupantAt returns the Pod that has an address. It is called between two passes (derive.Engine.Do).
+// OccupantAt returns the Pod whose first interface has an address. It is called between two passes (derive.Engine.Do).
 func (t *Tables) OccupantAt(a netip.Addr) (Occupant, bool) { return t.places.occupant(nil, Addr{a}) }
 
-// addressesOfPod returns the addresses that a Pod has; r is nil between two passes. Without further they are addresses
-// of first interfaces.
-func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts, further bool,
-) (out []netip.Addr) {
-	claims := slices.Clone(f.IPs)
-	switch {
-	case f.Node == t.all.node:
+// addressesOfPod returns the addresses of a Pod's first interface; r is nil between two passes.
+func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []netip.Addr) {
+	claims := f.IPs
+	if f.Node == t.all.node {
 		claims = nil
 		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
-			if further || row.Value.Network == (derive.Object{}) {
+			if row.Value.Network == (derive.Object{}) {
 				claims = append(claims, row.Value.IPs...)
-			}
-		}
-	case further:
-		for _, row := range list(r, t.all.Further, t.all.unknown.furtherOf, pod) {
-			for _, a := range row.Value {
-				if a.Pod == pod {
-					claims = append(claims, a.IP)
-				}
 			}
 		}
 	}
@@ -192,7 +189,7 @@ func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f
 // (derive.Engine.Do).
 func (t *Tables) AddressesOf(pod derive.Object) []netip.Addr {
 	f, _ := t.Pods.Get(pod)
-	return t.places.addressesOfPod(nil, pod, f, false)
+	return t.places.addressesOfPod(nil, pod, f)
 }
 
 // readable is a table that functions of tables read, and that answers questions between two passes.

@@ -23,6 +23,9 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	other := c.peer(d)
 	if c.ClusterSet != 0 {
 		h.Peer, _ = t.ClusterSetIdentity(c.ClusterSet)
+	} else if network := c.peerNetwork(d); network != (derive.Object{}) {
+		who, _ := t.FurtherAt(other)
+		h.Peer, h.UnknownPeer = who.Identity, who.Identity == "" && t.BlockAt(other).Node != ""
 	} else if h.UnknownPeer = t.IsUnknownPod(other); h.UnknownPeer {
 		h.Peer = ""
 	} else if who, ok := t.OccupantAt(other); ok {

@@ -78,7 +78,7 @@ func (c Connection) Decide() Decision {
 		if server.Place.Closed() {
 			return refused(server.closed())
 		}
-		if !c.Service.meets(server.Place) {
+		if !c.Service.Meets(server.Place) {
 			return refused("the Service is in " + c.Service.words() + ": it leads clients outside to Pods of that Namespace " +
 				"alone")
 		}
@@ -118,12 +118,12 @@ func (c Connection) toPod(network Place) Decision {
 	switch into := server.Place; {
 	case into.Closed():
 		return refused(server.closed())
-	case network.meets(into) && !network.Isolated():
+	case network.Meets(into) && !network.Isolated():
 		if client.Kind == Pod && client.Name == server.Name && client.Place.Isolated() {
 			return refused(client.words() + ": it does not reach itself through a Service of another Namespace")
 		}
 		return c.inDefault(server.Node)
-	case network.meets(into):
+	case network.Meets(into):
 		text := "both Pods are in " + into.words()
 		if network.Network != into.Network {
 			text = network.words() + " and " + into.words() + " are joined"
@@ -144,7 +144,7 @@ func (c Connection) toPod(network Place) Decision {
 			", Pods of that network reach it, and of networks joined with it, and no others"}
 	case client.Kind == Elsewhere:
 		return refused(server.words() + ": other clusters do not reach it")
-	case client.Place.meets(into):
+	case client.Place.Meets(into):
 		return refused(server.words() + ", and the Service is not: it does not lead into that Namespace")
 	}
 	return refused(server.words() + ": Pods of other Namespaces do not reach it unless their networks are joined")
@@ -159,8 +159,8 @@ func (c Connection) inDefault(node string) Decision {
 	return d
 }
 
-// meets reports whether packets of a network are delivered to Pods of another place. Neither is closed.
-func (p Place) meets(o Place) bool {
+// Meets reports whether packets of a network are delivered to Pods of another place. Neither is closed.
+func (p Place) Meets(o Place) bool {
 	return !p.Isolated() && !o.Isolated() || p.Isolated() && o.Isolated() && p.ID != 0 &&
 		(p.ID == o.ID || slices.Contains(o.Joined, p.ID))
 }

@@ -277,10 +277,10 @@ func TestVirtualNetworkJoins(t *testing.T) {
 	blue, red, green := get("a", "blue"), get("a", "red"), get("b", "green")
 	c, _ := w.tables.Places.Get(derive.Object{Name: "c"})
 	for name, row := range map[string][3]bool{
-		"blue and green": {blue.Place.meets(green.Place), green.Place.meets(blue.Place), true},
-		"blue and red":   {blue.Place.meets(red.Place), red.Place.meets(blue.Place), false},
-		"green and c":    {green.Place.meets(c), c.meets(green.Place), false},
-		"blue and c":     {blue.Place.meets(c), c.meets(blue.Place), true},
+		"blue and green": {blue.Place.Meets(green.Place), green.Place.Meets(blue.Place), true},
+		"blue and red":   {blue.Place.Meets(red.Place), red.Place.Meets(blue.Place), false},
+		"green and c":    {green.Place.Meets(c), c.Meets(green.Place), false},
+		"blue and c":     {blue.Place.Meets(c), c.Meets(blue.Place), true},
 	} {
 		if row[0] != row[2] || row[1] != row[2] {
 			t.Errorf("%s are joined: %t and %t, want %t", name, row[0], row[1], row[2])
