@@ -490,9 +490,9 @@ func TestVirtualRangeInPolicies(t *testing.T) {
 }
 
 // TestVirtualRangeOfAnotherCluster has a cluster that joins with Pods in the range of a Subnet. Its Pod db has the
-// addresses of three Pods in the VirtualNetwork, one of them on this Node, and addresses that no Pod there has. A policy
-// denies db by its labels. It denies db at all of them, from the network of first interfaces. In the VirtualNetwork the
-// same addresses are of the Pods there.
+// addresses of three Pods in the VirtualNetwork, one of them on this Node, and addresses that no Pod there has. A
+// policy denies db by its labels. It denies db at all of them, from the network of first interfaces. In the
+// VirtualNetwork the same addresses are of the Pods there.
 func TestVirtualRangeOfAnotherCluster(t *testing.T) {
 	s := virtualNodes(nil)["east1"]
 	s.Node.Tunnels.Stretched = true

@@ -47,12 +47,12 @@ func TestFurtherAddresses(t *testing.T) {
 	e.Pass()
 	for ip, want := range map[string]string{
 		"10.50.0.1": "a/on-node-2", "10.50.0.77": "a/on-node-2",
-		"10.50.0.17": "", // of another Node's block
-		"10.50.0.3":  "", // another Node's Pod
-		"10.50.0.4":  "", // an earlier Pod of the name
-		"10.50.0.99": "", // of no block
+		"10.50.0.17": "",            // of another Node's block
+		"10.50.0.3":  "",            // another Node's Pod
+		"10.50.0.4":  "",            // an earlier Pod of the name
+		"10.50.0.99": "",            // of no block
 		"10.11.1.17": "a/on-node-2", // of a block in the podCIDR of another Node: it hides nothing there
-		"10.50.0.5":  "", // not reported
+		"10.50.0.5":  "",            // not reported
 	} {
 		who, ok := tables.FurtherAt(netip.MustParseAddr(ip))
 		have := ""

@@ -105,8 +105,8 @@ func (t *remoteTables) serverAt(a netip.Addr) Identity {
 	return l.Label
 }
 
-// PeerAt returns the number with which rules of a direction name the Pod at an address, which is one of a VirtualNetwork
-// if this is not zero. For other clusters it is a server's number; the tunnel's key names clients. If a rule denies
+// PeerAt returns the number with which rules of a direction name the Pod at an address, which is in a VirtualNetwork if
+// network is not zero. For other clusters it is a server's number; the tunnel's key names clients. If a rule denies
 // unknown Pods, these have a number too.
 func (t *Tables) PeerAt(d Direction, a netip.Addr, network derive.Object) uint32 {
 	holders := t.Addresses

@@ -263,8 +263,8 @@ func (t *subnetTables) allowed(r *derive.Reader) []netip.Prefix {
 }
 
 // conflictsOf finds Subnets that meet other ranges, or that are not in an allowed one. Of two Subnets one with a lease
-// gives addresses, then the older one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no
-// addresses, goes before Subnets that have no lease, until the last of these Pods is gone.
+// gives addresses, then the older one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives
+// no addresses, goes before Subnets that have no lease, until the last of these Pods is gone.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
 	out, allowed := conflicts{}, t.allowed(r)
 	var reserved []Reserved
@@ -306,8 +306,8 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 				"Subnet with a range of its own"}
 		case !slices.ContainsFunc(allowed, row.Value.Range.within):
 			refused = true
-			out[row.Key] = refusal{reasonNotAllowed, " is in no range that Subnets may be in (" + rangesText(allowed, row.Value.Range.CIDR) +
-				"), so no Pod gets an address of it: create another Subnet in one of them, or have an operator add the range to " +
+			out[row.Key] = refusal{reasonNotAllowed, " is in no range that Subnets may be in (" +
+				rangesText(allowed, row.Value.Range.CIDR) + "), so no Pod gets an address of it: create another Subnet in one of them, or have an operator add the range to " +
 				"tenantNetworks.subnetCIDRs in antrea-agent.conf"}
 		}
 		if !refused || leased[row.Value.UID] {

@@ -48,7 +48,8 @@ func SetupWithManager(mgr ctrl.Manager, namespace string) error {
 		return fmt.Errorf("set up the client for networks of tenants: %w", err)
 	}
 	c := newController(to, log, namespace)
-	if c.watcher, err = watch.New(mgr.GetConfig(), log, slices.Concat(c.tables.kinds.All(), c.tables.member.All())...); err != nil {
+	kinds := slices.Concat(c.tables.kinds.All(), c.tables.member.All())
+	if c.watcher, err = watch.New(mgr.GetConfig(), log, kinds...); err != nil {
 		return fmt.Errorf("set up the watches for networks of tenants: %w", err)
 	}
 	return mgr.Add(c)

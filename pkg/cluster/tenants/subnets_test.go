@@ -261,8 +261,8 @@ func TestSubnets(t *testing.T) {
 	// A cluster joins whose Pods have the range. No Pod gets an address, until the cluster leaves.
 	north := cluster("north", "10.0.0.0/16")
 	create(north)
-	expect("1 1.56% Failure: spec.cidr: 10.0.1.0/24 overlaps the Pods of cluster north (ClusterInfoImport a/north), so no "+
-		"Pod gets an address of it: create another Subnet", subnetState(v4))
+	expect("1 1.56% Failure: spec.cidr: 10.0.1.0/24 overlaps the Pods of cluster north (ClusterInfoImport a/north), so "+
+		"no Pod gets an address of it: create another Subnet", subnetState(v4))
 	expect("a/blue 10.0.1.0/24 10.0.1.1 true; node-1 x1 10.0.1.0/28", leaseOf(v4))
 	if err := c.Delete(t.Context(), north); err != nil {
 		t.Fatal(err)
