@@ -420,11 +420,36 @@ func TestVirtualPolicies(t *testing.T) {
 	check("before the report", map[string][2]bool{"10.50.0.18": {false, false}, "10.50.0.19": {false, false}})
 	reports("10.50.0.18")
 	check("a friend", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {false, false}})
+	known := tracked{Connection: policy.Connection{From: addrOf("10.50.0.2"), To: addrOf("10.50.0.18"),
+		Protocol: corev1.ProtocolTCP, Port: 80}}
+	for d, name := range [...]string{policy.Ingress: "friend", policy.Egress: "pod3"} {
+		identity, _ := c.policy.Identities.Get(derive.Object{Namespace: "a", Name: name})
+		known.ends[d], _ = c.policy.Numbers.Get(identity)
+	}
+	for _, row := range c.tables.Policies.numbers.rules.All() {
+		if row.Key.Direction == policy.Egress {
+			known.rules[policy.Egress] = row.Value
+		}
+	}
+	again := func(when, want string) { // a connection that the rule has allowed
+		t.Helper()
+		have := ""
+		c.tables.Policies.Known.snapshot().recheck(known, func(r Recheck) { have += r.String() })
+		if have != want {
+			t.Errorf("%s: the known connection is judged again: %q, want %q", when, have, want)
+		}
+	}
+	again("a friend", "")
+	relabelled := fmt.Sprint("ingress relabelled 10.50.0.18 was ", known.ends[policy.Ingress])
 	reports("10.50.0.3") // an address of this Node's block
 	check("a false report", map[string][2]bool{"10.50.0.18": {false, false}})
+	again("a false report", relabelled)
 	reports("10.50.0.18")
+	c.engine.Pass()
+	again("a friend again", "")
 	pod("friend", "east2", "stranger")
 	check("other labels", map[string][2]bool{"10.50.0.18": {false, false}})
+	again("other labels", fmt.Sprint("egress rule-gone ", known.rules[policy.Egress])) // it allows no Pod now
 	c.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: "a", Name: "friends"})
 	check("without the policy", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {true, true}})
 }

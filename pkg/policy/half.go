@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"net/netip"
+
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
@@ -57,6 +59,10 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 		f.Node, f.IPs = t.node, t.AddressesOf(pod)
 		out.Pods.Set(pod, f)
 		attachments.Set(derive.Name(pod.String()), Attachment{Pod: pod, UID: f.UID, IPs: f.IPs})
+		for _, a := range t.FurtherOf(pod) {
+			attachments.Set(derive.Name(pod.String()+" "+a.IP.String()), Attachment{Pod: pod, UID: f.UID,
+				IPs: []netip.Addr{a.IP}, Network: a.Network})
+		}
 		namespaces[pod.Namespace] = true
 	}
 	attachments.Loaded()

@@ -26,7 +26,7 @@ type End struct {
 	Kind  EndKind
 	Name  string // in words, such as "Pod a/web"
 	Node  string // of a Pod, and of an address inside that a Node's range has
-	Place Place  // of a Pod's Namespace
+	Place Place  // of a Pod's Namespace, or of the VirtualNetwork of its further interface
 	// Cluster is the ID of the cluster that an end elsewhere is in, if it is known.
 	Cluster string
 }
@@ -60,6 +60,9 @@ func (c Connection) Decide() Decision {
 	refused := func(text string) Decision { return Decision{Reason: text + document, Node: at} }
 	if client.Kind == Pod && client.Place.Closed() {
 		return refused(client.closed())
+	}
+	if client.further() || server.further() {
+		return c.inVirtual()
 	}
 	var network Place // that the packets are in; zero for the default network
 	if client.Kind == Pod {
@@ -150,6 +153,35 @@ func (c Connection) toPod(network Place) Decision {
 	return refused(server.words() + ": Pods of other Namespaces do not reach it unless their networks are joined")
 }
 
+// inVirtual returns the decision about a connection of a further interface. The Node of the client decides that a packet
+// does not leave its network. No Node decides about packets that go elsewhere.
+func (c Connection) inVirtual() Decision {
+	const document = " (docs/virtual-networks.md)"
+	client, server := c.Client, c.Server
+	refused := func(text string) Decision { return Decision{Reason: text + document, Node: client.Node} }
+	switch {
+	case client.further() && c.Service != nil:
+		return refused(client.words() + ", where no Service answers: give the address of a Pod in that network, or of the " +
+			"Pod's first interface")
+	case !server.further() && (server.Kind != Pod || !server.Place.Isolated()):
+		return refused(client.words() + ": it reaches Pods of that network, and of networks joined with it, and nothing else")
+	case server.Place.Closed():
+		return refused(server.closed())
+	case client.Kind != Pod || !client.Place.Isolated():
+		return Decision{Reason: server.words() + ": first interfaces of Namespaces that are not isolated, Nodes, other " +
+			"clusters and clients outside do not reach it, and for them the address is outside of the cluster" + document}
+	case !client.Place.Meets(server.Place):
+		return refused(client.Place.words() + " and " + server.Place.words() + " are not joined")
+	case client.Place.Network == server.Place.Network:
+		return Decision{Allowed: true, Node: server.Node, Reason: "both Pods are in " + client.Place.words()}
+	}
+	return Decision{Allowed: true, Node: server.Node,
+		Reason: client.Place.words() + " and " + server.Place.words() + " are joined"}
+}
+
+// further reports whether an end is a further interface of a Pod.
+func (e End) further() bool { return e.Kind == Pod && e.Place.Network.Door == doorVirtual }
+
 // inDefault returns the decision about packets of the default network to an end that is in it.
 func (c Connection) inDefault(node string) Decision {
 	d := Decision{Allowed: true, Node: node}
@@ -191,5 +223,9 @@ func (e End) closed() string {
 	if !e.Place.Known {
 		return e.Name + " has no traffic, since its Namespace is not known yet: wait until the agent has read it"
 	}
-	return e.words() + ", whose number another network has, and has no traffic: create the Namespace again"
+	again := "the Namespace"
+	if e.Place.Network.Door == doorVirtual {
+		again = "the VirtualNetwork"
+	}
+	return e.words() + ", whose number another network has, and has no traffic: create " + again + " again"
 }

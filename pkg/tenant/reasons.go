@@ -51,8 +51,8 @@ var (
 
 	reasonNotAllowed = reasons.New(reasons.Row{
 		Name: "NotAllowed", Objects: "Subnet", Shown: reasons.Problem, Level: reasons.Error,
-		Cause:  "The range is in none that operators let tenants use. No Pod gets an address of it.",
-		Remedy: "Create another Subnet in such a range, or add the range to tenantNetworks.subnetCIDRs.",
+		Cause:  "Operators do not allow the range. No Pod gets an address of it.",
+		Remedy: "Create another Subnet in an allowed range, or add the range to tenantNetworks.subnetCIDRs.",
 	})
 
 	reasonNotImportedBack = reasons.New(reasons.Row{
