@@ -223,8 +223,8 @@ func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
 			"UID: it was deleted by force, or is not scheduled yet", ip, who.Port, who.Pod)
 	case block.Node != "":
 		e.network, e.Kind, e.Node = block.Network, "", block.Node
-		e.note = fmt.Sprintf("%s is that of an unknown Pod in VirtualNetwork %s: it is in a block of Node %s, and no Pod with "+
-			"it is known. Rules that deny Pods by their labels deny it, and no rule allows it by labels", ip, block.Network,
+		e.note = fmt.Sprintf("%s is that of an unknown Pod in VirtualNetwork %s: it is in a block of Node %s, and no Pod "+
+			"with it is known. Rules that deny Pods by their labels deny it, and no rule allows it by labels", ip, block.Network,
 			e.Node)
 	default:
 		return whyEnd{}, false

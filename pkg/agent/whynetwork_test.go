@@ -209,7 +209,8 @@ func TestWhyNetworks(t *testing.T) {
 		{"from an isolated Namespace that is not joined", "from=a/a-here&to=default/db@blue&port=80",
 			"denied, traced: the isolated Namespace a and VirtualNetwork default/blue are not joined", "dropped in Tenant"},
 		{"from a first interface to a further one", "from=default/db&to=10.50.0.18&port=80",
-			"denied at : Pod default/far is in VirtualNetwork default/blue: first interfaces of Namespaces that", "to antrea-gw0"},
+			"denied at : Pod default/far is in VirtualNetwork default/blue: first interfaces of Namespaces that",
+			"to antrea-gw0"},
 		{"the default network alone", "from=default/db&to=default/far&port=80", "nothing", "to tombolo-tun0 192.168.78.102"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

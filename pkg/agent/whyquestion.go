@@ -313,8 +313,8 @@ func (a *whyReader) further(field string, pod derive.Object, text string) (out w
 	}
 	slices.Sort(networks)
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: Pod %s has no interface in VirtualNetwork %s, or its Node has not reported it yet; it is "+
-			"in %s", field, pod, problem.Quoted(text), cmp.Or(strings.Join(slices.Compact(networks), ", "), "none"))
+		return nil, fmt.Errorf("%s: Pod %s has no interface in VirtualNetwork %s, or its Node has not reported it yet; it "+
+			"is in %s", field, pod, problem.Quoted(text), cmp.Or(strings.Join(slices.Compact(networks), ", "), "none"))
 	}
 	return out, nil
 }

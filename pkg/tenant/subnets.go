@@ -307,8 +307,8 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 		case !slices.ContainsFunc(allowed, row.Value.Range.within):
 			refused = true
 			out[row.Key] = refusal{reasonNotAllowed, " is in no range that Subnets may be in (" +
-				rangesText(allowed, row.Value.Range.CIDR) + "), so no Pod gets an address of it: create another Subnet in one of them, or have an operator add the range to " +
-				"tenantNetworks.subnetCIDRs in antrea-agent.conf"}
+				rangesText(allowed, row.Value.Range.CIDR) + "), so no Pod gets an address of it: create another Subnet in one of " +
+				"them, or have an operator add the range to tenantNetworks.subnetCIDRs in antrea-agent.conf"}
 		}
 		if !refused || leased[row.Value.UID] {
 			taken.add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})

@@ -181,8 +181,8 @@ func (f *follower) atNode(ctx context.Context, clusters []*cluster, node, flag s
 	return found, node, nil
 }
 
-// split returns Namespace and name of a Pod or a Service. The VirtualNetwork of a further interface may follow the name,
-// after an @.
+// split returns Namespace and name of a Pod or a Service. The VirtualNetwork of a further interface may follow the
+// name, after an @.
 func split(text string) (namespace, name string, err error) {
 	for _, kind := range []string{"pod/", "service/"} {
 		text = strings.TrimPrefix(text, kind)
