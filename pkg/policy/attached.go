@@ -120,9 +120,9 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 // occupant returns the Pod whose first interface has an address; r is nil between two passes. Addresses in
 // VirtualNetworks are apart (further). On this Node the interface with the address decides, not a status. Elsewhere an
 // address counts for a Pod only if the Pod's Node can have it: in its podCIDRs. (Addresses from a pool would count as
-// the pool specifies.) So a Node can report only addresses of its own Pods, whatever it writes, and a Pod of a Node that
-// is gone has no address. If several Pods of that Node claim the address, the one created last has it: the Node gives it
-// again only after the earlier Pod has lost it.
+// the pool specifies.) So a Node can report only addresses of its own Pods, whatever it writes, and a Pod of a Node
+// that is gone has no address. If several Pods of that Node claim the address, the one created last has it: the Node
+// gives it again only after the earlier Pod has lost it.
 func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	if who, ok := t.attachedAt(r, a, false); ok {
 		return who, true
