@@ -25,7 +25,7 @@ const (
 type part struct{ role, namespace string }
 
 var (
-	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "networkconnections",
+	leaderCRDs = []string{"clusterclaims", "clustersets", "kubemanagers", "memberclusterannounces", "networkconnections",
 		"resourceexports", "resourceimports", "tenantnetworks"}
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
 		"podaddressimports", "serviceexports", "serviceimports", "tenantnetworkimports"}
@@ -85,6 +85,13 @@ const uninstallHead = `#
 # and the rest of tombolo.yml after it (docs/install.md, "Uninstall").
 `
 
+// centralHead is what a user reads first in the manifest of the central cluster.
+const centralHead = `#
+# The rights of the leader's controller where the leader is the central cluster of Contrail CN2 (docs/central.md). Apply
+# tombolo-crds.yml and antrea-multicluster-leader.yml before. Then set "central: true" in ConfigMap
+# antrea-mc-controller-config, and restart the controller.
+`
+
 // Renderer renders charts with images of a registry, or without one of Nodes that were given them.
 type Renderer struct {
 	Registry string            // and path; without one Nodes were given the images, and do not pull them
@@ -110,6 +117,10 @@ func (r Renderer) Write(out string) error {
 		return err
 	}
 	observed, err := r.chart(charts.Agent, "kube-system", map[string]any{"observe": map[string]any{"enabled": true}})
+	if err != nil {
+		return err
+	}
+	centre, err := r.chart(charts.Multicluster, leader.namespace, map[string]any{"role": leader.role, "central": true})
 	if err != nil {
 		return err
 	}
@@ -146,7 +157,9 @@ func (r Renderer) Write(out string) error {
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
 		"multicluster/antrea-multicluster-leader-namespaced": texts[leader.namespace],
 		"multicluster/antrea-multicluster-leader":            sets["leader"] + texts[leader.namespace],
-		"multicluster/antrea-multicluster-member":            sets["member"] + texts[member.namespace],
+		"multicluster/tombolo-central": centralHead + charts.Manifest(centre,
+			func(name string) bool { return name == "central.yaml" }),
+		"multicluster/antrea-multicluster-member": sets["member"] + texts[member.namespace],
 		// In the guide of v1.5 a cluster that is a member needs no other manifest with
 		// definitions to become the leader too.
 		"multicluster/v1.5/antrea-multicluster-member":            sets["all"] + texts[member.namespace],
@@ -166,6 +179,7 @@ var bases = map[string][]string{
 	"observe":   {"agent/tombolo-observe"},
 	"wireguard": {"agent/tombolo-wireguard"},
 	"leader":    {"multicluster/antrea-multicluster-leader"},
+	"central":   {"multicluster/tombolo-central"},
 	"member":    {"multicluster/antrea-multicluster-member"},
 }
 

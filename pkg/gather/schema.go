@@ -17,6 +17,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	configplanev1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/configplane/v1alpha1"
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -144,6 +145,8 @@ var kinds = []kind{
 		like: &tombolov1alpha1.NetworkConnection{}},
 	{GroupVersionResource: gvr("tombolo.io", "v1alpha1", "tenantnetworkimports"),
 		like: &tombolov1alpha1.TenantNetworkImport{}},
+	{GroupVersionResource: gvr("configplane.juniper.net", "v1alpha1", "kubemanagers"),
+		like: &configplanev1alpha1.Kubemanager{}},
 	{GroupVersionResource: gvr("core.contrail.juniper.net", "v4", "virtualnetworks"), like: &contrailv4.VirtualNetwork{}},
 	{GroupVersionResource: gvr("core.contrail.juniper.net", "v4", "virtualnetworkrouters"),
 		like: &contrailv4.VirtualNetworkRouter{}},

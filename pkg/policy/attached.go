@@ -65,7 +65,8 @@ type Occupant struct {
 type attachmentTables struct {
 	all           *Tables
 	attachments   Attachments
-	attachmentsAt *derive.Index[Addr, derive.Name, Attachment]
+	attachmentsAt *derive.Index[Addr, derive.Name, Attachment] // first interfaces
+	furtherHere   *derive.Index[Addr, derive.Name, Attachment] // further interfaces
 	attachmentsOf *derive.Index[derive.Object, derive.Name, Attachment]
 }
 
@@ -77,13 +78,18 @@ func (t *attachmentTables) add(e *derive.Engine, attachments Attachments) {
 		attachments = none
 	}
 	t.attachments = attachments
-	t.attachmentsAt = derive.NewIndex(attachments, "pod-address", func(_ derive.Name, a Attachment) []Addr {
-		out := make([]Addr, len(a.IPs))
-		for i, ip := range a.IPs {
-			out[i] = Addr{ip}
-		}
-		return out
-	})
+	at := func(name string, further bool) *derive.Index[Addr, derive.Name, Attachment] {
+		return derive.NewIndex(attachments, name, func(_ derive.Name, a Attachment) (out []Addr) {
+			if (a.Network != derive.Object{}) != further {
+				return nil
+			}
+			for _, ip := range a.IPs {
+				out = append(out, Addr{ip})
+			}
+			return out
+		})
+	}
+	t.attachmentsAt, t.furtherHere = at("pod-address", false), at("further-pod-address", true)
 	t.attachmentsOf = derive.NewIndex(attachments, "pod", func(_ derive.Name, a Attachment) []derive.Object {
 		return []derive.Object{a.Pod}
 	})
@@ -124,7 +130,7 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 // that is gone has no address. If several Pods of that Node claim the address, the one created last has it: the Node
 // gives it again only after the earlier Pod has lost it.
 func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
-	if who, ok := t.attachedAt(r, a, false); ok {
+	if who, ok := t.attachedAt(r, t.attachmentsAt, a); ok {
 		return who, true
 	}
 	claims := list(r, t.all.Pods, t.all.ids.byIP, a)
@@ -147,17 +153,17 @@ func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	return Occupant{Pod: last.Key, Known: true, Identity: identity}, true
 }
 
-// attachedAt returns the Pod of an interface of this Node with an address: a first interface, or a further one.
-func (t *attachmentTables) attachedAt(r *derive.Reader, a Addr, further bool) (Occupant, bool) {
-	for _, here := range list(r, t.attachments, t.attachmentsAt, a) { // the first one, which the datapath serves
-		if (here.Value.Network != derive.Object{}) != further {
-			continue
-		}
-		who, _ := rowOf(r, t.all.Attached, here.Key)
-		return Occupant{Pod: who.Pod, Port: here.Key, Known: who.Known, Identity: who.Identity,
-			Network: here.Value.Network}, true
+// attachedAt returns the Pod of an interface of this Node with an address, among first interfaces or further ones.
+func (t *attachmentTables) attachedAt(r *derive.Reader, among *derive.Index[Addr, derive.Name, Attachment], a Addr) (
+	Occupant, bool,
+) {
+	here := list(r, t.attachments, among, a)
+	if len(here) == 0 {
+		return Occupant{}, false
 	}
-	return Occupant{}, false
+	who, _ := rowOf(r, t.all.Attached, here[0].Key) // the first one, which the datapath serves
+	return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity,
+		Network: here[0].Value.Network}, true
 }
 
 // Claims returns the Pods whose status claims an address, whether it counts or not. It is called between two passes

@@ -179,7 +179,7 @@ func (t *unknownTables) rangeOfBlock(p PodRange, r *derive.Reader) (out RangeOfP
 
 // further returns the Pod that has an address in a VirtualNetwork; r is nil between two passes.
 func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
-	if who, ok := t.attachedAt(r, a, true); ok {
+	if who, ok := t.attachedAt(r, t.furtherHere, a); ok {
 		return who, true
 	}
 	rows := list(r, t.all.Further, t.all.unknown.furtherAt, a)

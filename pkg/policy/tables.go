@@ -448,7 +448,7 @@ func (t *Tables) addPolicies(e *derive.Engine) {
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.ids.address,
 		derive.KeysOfIndex(t.ids.byIP), derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(others.remoteAt))
 	t.FurtherAddresses = derive.NewTable(e, "further-identity-addresses", t.ids.furtherAddress,
-		derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(t.unknown.furtherAt))
+		derive.KeysOfIndex(t.places.furtherHere), derive.KeysOfIndex(t.unknown.furtherAt))
 }
 
 // inNamespace is the Namespace of a policy that has one.

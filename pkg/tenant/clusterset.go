@@ -27,6 +27,8 @@ type ClusterSetFacts struct {
 	ID  ID
 	// Selectors select its Namespaces of this cluster. One of them is enough.
 	Selectors []labels.Selector
+	// Namespace is in the network without consent of its own, since the cluster lets the central cluster decide.
+	Namespace tombolov1alpha1.NamespaceReference
 	// Clusters are the IDs of other clusters that have Namespaces in it.
 	Clusters []string
 	Joins    []Join
@@ -46,6 +48,9 @@ func ClusterSetFactsOf(i *tombolov1alpha1.TenantNetworkImport) ClusterSetFacts {
 		}
 		f.Selectors = append(f.Selectors, selector)
 	}
+	if i.Spec.Namespace != nil {
+		f.Namespace = *i.Spec.Namespace
+	}
 	for _, j := range i.Spec.Joined {
 		f.Joins = append(f.Joins, Join{ID: shared + ID(j.Number), Clusters: j.ClusterIDs})
 	}
@@ -63,6 +68,16 @@ type Join struct {
 type clusterSet struct {
 	Objects
 	consenting *derive.Index[derive.Name, derive.Object, NamespaceFacts] // Namespaces by the network that they name
+}
+
+// centralOf returns the index of networks of copies in the central cluster, by the Namespace.
+func centralOf(o Objects) *derive.Index[derive.Object, derive.Object, ClusterSetFacts] {
+	return derive.NewIndex(o.Imports, "namespace", func(_ derive.Object, f ClusterSetFacts) []derive.Object {
+		if f.Namespace.Name == "" {
+			return nil
+		}
+		return []derive.Object{{Name: f.Namespace.Name}}
+	})
 }
 
 // newClusterSet returns the networks of several clusters, of which this cluster is one.
@@ -91,11 +106,32 @@ func (c *clusterSet) network(name Name, r *derive.Reader) (Network, []problem.Pr
 			out.Members = append(out.Members, Member{Namespace: row.Key.Name})
 		}
 	}
+	if own := (derive.Object{Name: f.Namespace.Name}); own.Name != "" {
+		member := Member{Namespace: own.Name}
+		if network, spans := c.spans(own, r); spans && network == name.Name && !slices.Contains(out.Members, member) {
+			out.Members = append(out.Members, member)
+		}
+	}
 	return out, f.Problems
 }
 
-// spans returns the network of several clusters that a Namespace is in.
-func (o Objects) spans(namespace derive.Object, r *derive.Reader) (string, bool) {
+// spans returns the network of several clusters that a Namespace is in. A network that the Namespace agrees to counts
+// before the network of its copy in the central cluster.
+func (o Objects) spans(namespace derive.Object, r *derive.Reader) (network string, spans bool) {
+	if network, spans = o.agreed(namespace, r); spans || o.central == nil {
+		return network, spans
+	}
+	f, _ := derive.Get(r, o.Namespaces, namespace)
+	for _, row := range derive.List(r, o.central, namespace) {
+		if f.Isolated && row.Value.Namespace.UID == f.UID {
+			return row.Key.Name, true
+		}
+	}
+	return "", false
+}
+
+// agreed returns the network that a Namespace names, and whether the network selects the Namespace.
+func (o Objects) agreed(namespace derive.Object, r *derive.Reader) (string, bool) {
 	f, _ := derive.Get(r, o.Namespaces, namespace)
 	imported, there := derive.Get(r, o.Imports, derive.Object{Name: f.Network})
 	return f.Network, f.Network != "" && there && o.selects(imported, namespace, r)
@@ -115,14 +151,18 @@ func (c *clusterSet) consent(namespace derive.Object, r *derive.Reader) (bool, [
 	}
 	object := problem.About("Namespace", "", namespace.Name)
 	var ps problem.List
+	in := "it is in a network of its own: "
+	if network, central := c.spans(namespace, r); central {
+		in = "it is in TenantNetwork " + network + " of its copy in the central cluster: "
+	}
 	imported, there := derive.Get(r, c.Imports, derive.Object{Name: f.Network})
 	switch {
 	case !there:
-		ps.Add(object, networkField, reasonNetworkNotFound, "it is in a network of its own: no TenantNetwork "+
+		ps.Add(object, networkField, reasonNetworkNotFound, in+"no TenantNetwork "+
 			problem.Quoted(f.Network)+" of the ClusterSet has members in this cluster: correct the annotation "+
 			AnnotationNetwork+", or add this cluster to the members of the TenantNetwork in the leader")
 	case !c.selects(imported, namespace, r):
-		ps.Add(object, networkField, reasonNotSelected, "it is in a network of its own: TenantNetwork "+f.Network+
+		ps.Add(object, networkField, reasonNotSelected, in+"TenantNetwork "+f.Network+
 			" does not select it: change its labels, or the namespaceSelector of this cluster's member of the TenantNetwork "+
 			"in the leader")
 	}

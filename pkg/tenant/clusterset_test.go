@@ -4,8 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
@@ -73,5 +77,58 @@ func TestConsents(t *testing.T) {
 		if own := NamespaceProblems(n); (len(own) > 0) != (row.network != "" && !row.isolated) {
 			t.Errorf("%s: the Namespace alone has %v", row.name, own)
 		}
+	}
+}
+
+// TestCopiesInTheCentralCluster has a Namespace that is in the network of its copy, without its own consent.
+func TestCopiesInTheCentralCluster(t *testing.T) {
+	own := tombolov1alpha1.NamespaceReference{Name: "a", UID: "uid of a"}
+	blue := ClusterSetFacts{ID: shared + 2, Selectors: []labels.Selector{labels.Everything()}}
+	for _, row := range []struct {
+		name      string
+		namespace *corev1.Namespace
+		of        tombolov1alpha1.NamespaceReference
+		consent   string
+		in        string
+	}{
+		{"its copy", namespaceOf("a", true, nil), own, "", "clusterset km-a"},
+		{"of an earlier Namespace of the name", namespaceOf("a", true, nil),
+			tombolov1alpha1.NamespaceReference{Name: "a", UID: "earlier"}, "", "isolated a"},
+		{"of another Namespace", namespaceOf("a", true, nil),
+			tombolov1alpha1.NamespaceReference{Name: "b", UID: "uid of a"}, "", "isolated a"},
+		{"not isolated", namespaceOf("a", false, nil), own, "", " "},
+		{"it agrees to another network", namespaceOf("a", true, nil), own, "blue", "clusterset blue"},
+		{"it agrees to no network that there is", namespaceOf("a", true, nil), own, "green", "clusterset km-a"},
+		{"it is a copy itself", namespaceOf("a", true, map[string]string{LabelCopy: "east"}), own, "", " "},
+	} {
+		c, tables := newCluster(), newClusterTables()
+		row.namespace.Annotations = map[string]string{AnnotationNetwork: row.consent}
+		c.namespaces["a"] = row.namespace
+		c.spanned[derive.Object{Name: "km-a"}] = ClusterSetFacts{ID: shared + 1, Namespace: row.of,
+			Clusters: []string{"west"}}
+		c.spanned[derive.Object{Name: "blue"}] = blue
+		tables.fill(c)
+		if have := tables.place("a").Network.String(); have != row.in {
+			t.Errorf("%s: in %q, want %q", row.name, have, row.in)
+		}
+	}
+}
+
+// TestRoutersAtTheMember has a router in a Namespace that is in the network of its copy. It joins nothing, and its
+// observation leads to the central cluster.
+func TestRoutersAtTheMember(t *testing.T) {
+	c, tables := newCluster(), newClusterTables()
+	c.namespaces["a"] = namespaceOf("a", true, map[string]string{"vn": "a"})
+	c.spanned[derive.Object{Name: "km-a"}] = ClusterSetFacts{ID: shared + 1,
+		Namespace: tombolov1alpha1.NamespaceReference{Name: "a", UID: "uid of a"}}
+	k := derive.Object{Namespace: "a", Name: "r"}
+	v := &contrailv4.VirtualNetworkRouter{Spec: contrailv4.VirtualNetworkRouterSpec{Type: "mesh",
+		VirtualNetworkSelector: &metav1.LabelSelector{}}}
+	v.Namespace, v.Name = k.Namespace, k.Name
+	c.routers[k] = v
+	tables.fill(c)
+	ps, _ := tables.RouterProblems.Get(RouterName(k))
+	if len(ps) != 1 || !strings.Contains(ps[0].Message, "create the router in Namespace km-a of the central cluster") {
+		t.Errorf("problems %v", ps)
 	}
 }

@@ -19,6 +19,21 @@ const (
 	AnnotationForwardingMode = "core.juniper.net/forwarding-mode"
 )
 
+// LabelCopy on a Namespace of the central cluster marks the copy of an isolated Namespace of a member. The leader's
+// controller writes it. Its routers and VirtualNetworks are about networks of the member, so agents and controllers of
+// the central cluster itself ignore them.
+// Its value is the cluster ID, or true if the ID is too long for a label.
+const LabelCopy = "tombolo.io/copy"
+
+// Annotations of copies.
+const (
+	// AnnotationCopyOf on a copy is the cluster ID and the name of its Namespace, as in west/shop.
+	AnnotationCopyOf = "tombolo.io/copy-of"
+	// AnnotationCopiedLabels on a copy lists the labels that come from its Namespace. The leader's controller leaves other
+	// labels as they are.
+	AnnotationCopiedLabels = "tombolo.io/copied-labels"
+)
+
 // Forwarding modes of an isolated Namespace.
 const (
 	modeFabricSNAT = "fabric-snat" // its Pods reach destinations outside, with the address of their Node
@@ -36,12 +51,17 @@ type NamespaceFacts struct {
 	// Label is the value of the label, Mode the forwarding mode, and Network the TenantNetwork that it joins, all of an
 	// isolated Namespace.
 	Label, Mode, Network string
+	// Copy is set for the copy of a Namespace of another cluster. It is not isolated here.
+	Copy bool
 }
 
 // NamespaceFactsOf returns the facts about a Namespace. Of a Namespace that is not isolated they are the UID
 // and the time of creation.
 func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
 	f := NamespaceFacts{UID: n.UID, Created: n.CreationTimestamp.Unix()}
+	if _, f.Copy = n.Labels[LabelCopy]; f.Copy {
+		return f
+	}
 	if label, ok := n.Labels[LabelIsolated]; ok && label != "false" {
 		f.Isolated, f.Label, f.Mode = true, label, n.Annotations[AnnotationForwardingMode]
 		f.Network = n.Annotations[AnnotationNetwork]

@@ -143,11 +143,14 @@ type Objects struct {
 	Subnets  derive.Readable[derive.Object, SubnetFacts]
 	Reserved []derive.Readable[derive.Object, []Reserved]
 	Allowed  derive.Readable[derive.Object, Allowed]
+
+	central *derive.Index[derive.Object, derive.Object, ClusterSetFacts] // Imports by the Namespace of a copy
 }
 
 // NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces, TenantNetworkImports,
 // VirtualNetworks with Subnets, and VirtualNetworkRouters.
 func NewCluster(e *derive.Engine, o Objects) *Tables {
+	o.central = centralOf(o)
 	v, virtual := newVirtual(e, o)
 	t := NewTables(e, o.Namespaces, Doors{
 		Networks: []derive.Readable[Name, Network]{Isolated(e, o.Namespaces), newClusterSet(e, o), virtual},
@@ -207,7 +210,7 @@ func newRouters(e *derive.Engine, o Objects, v *virtualTables) *derive.Table[Nam
 		}, derive.KeysOfIndex(all))
 	t.counting = derive.NewTable(e, "counting-routers",
 		func(k derive.Object, r *derive.Reader) (f RouterFacts, _ []problem.Problem) {
-			if t.counts(k, r) {
+			if namespace, _ := derive.Get(r, o.Namespaces, derive.Object{Name: k.Namespace}); !namespace.Copy && t.counts(k, r) {
 				f, _ = derive.Get(r, o.Routers, k)
 			}
 			return f, nil
@@ -296,14 +299,24 @@ func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Rout
 	default:
 		network, spans := t.spans(derive.Object{Name: key.Namespace}, r)
 		if !spans {
-			out.Networks = append(out.Networks, Name{Door: doorIsolated, Name: key.Namespace})
+			out.Networks = append(out.Networks, IsolatedName(key.Namespace))
 		} else {
 			ps.Add(out.Object, "metadata.namespace", reasonInTenantNetwork, "the Pods of Namespace "+key.Namespace+" are in "+
-				"TenantNetwork "+network+", which no router joins: use a NetworkConnection in the leader, or remove the "+
-				"annotation "+AnnotationNetwork)
+				"TenantNetwork "+network+", which no router of this cluster joins: "+t.elsewhere(key.Namespace, network, r))
 		}
 	}
 }
+
+// elsewhere returns how to join a Namespace that is in a network of several clusters.
+func (o Objects) elsewhere(namespace, network string, r *derive.Reader) string {
+	if _, agreed := o.agreed(derive.Object{Name: namespace}, r); !agreed {
+		return "create the router in Namespace " + network + " of the central cluster"
+	}
+	return "use a NetworkConnection in the leader, or remove the annotation " + AnnotationNetwork
+}
+
+// IsolatedName returns the name of the network of an isolated Namespace.
+func IsolatedName(namespace string) Name { return Name{Door: doorIsolated, Name: namespace} }
 
 // networkLabels returns the labels of a Namespace's network, and whether they are labels of a VirtualNetwork. Without
 // such an object they are the Namespace's: CN2 makes the object, and its users label Namespaces alone.

@@ -56,7 +56,8 @@ const isolates, writePolicies = "core.juniper.net/isolated-namespace",
 
 func isolatingLabel(n *corev1.Namespace) []Finding {
 	label, ok := n.Labels[isolates]
-	return when(ok && label != "false", "metadata.labels["+isolates+"]", "without the agents' feature gate "+
+	_, isCopy := n.Labels["tombolo.io/copy"] // of a Namespace of another cluster
+	return when(ok && !isCopy && label != "false", "metadata.labels["+isolates+"]", "without the agents' feature gate "+
 		"TenantNetworks the Namespace is NOT isolated: turn the gate on, or "+writePolicies)
 }
 

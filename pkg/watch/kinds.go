@@ -15,6 +15,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	configplanev1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/configplane/v1alpha1"
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
@@ -84,6 +85,8 @@ var resources = byType(
 	resource{contrailv4.GroupVersion.WithResource("virtualnetworkrouters"), &contrailv4.VirtualNetworkRouter{},
 		&contrailv4.VirtualNetworkRouterList{}},
 	resource{contrailv4.GroupVersion.WithResource("subnets"), &contrailv4.Subnet{}, &contrailv4.SubnetList{}},
+	resource{configplanev1alpha1.GroupVersion.WithResource("kubemanagers"), &configplanev1alpha1.Kubemanager{},
+		&configplanev1alpha1.KubemanagerList{}},
 	resource{tombolov1alpha1.GroupVersion.WithResource("nodepolicyreports"), &tombolov1alpha1.NodePolicyReport{},
 		&tombolov1alpha1.NodePolicyReportList{}},
 	resource{tombolov1alpha1.GroupVersion.WithResource("nodenetworkreports"), &tombolov1alpha1.NodeNetworkReport{},
@@ -134,7 +137,8 @@ var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install,
-		crdv1alpha1.AddToScheme, crdv1beta1.AddToScheme, contrailv4.AddToScheme, tombolov1alpha1.AddToScheme,
+		crdv1alpha1.AddToScheme, crdv1beta1.AddToScheme, contrailv4.AddToScheme, configplanev1alpha1.AddToScheme,
+		tombolov1alpha1.AddToScheme,
 		npv1alpha2.Install,
 	} {
 		utilruntime.Must(add(s))

@@ -101,7 +101,7 @@ func finish(crd map[string]any, own map[string]bool) {
 				v["additionalPrinterColumns"] = of
 			}
 		}
-	case "tombolo.io":
+	case "tombolo.io", "configplane.juniper.net":
 		selectors(spec["versions"])
 	case "core.contrail.juniper.net":
 		selectors(spec["versions"])

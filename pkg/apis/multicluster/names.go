@@ -43,6 +43,10 @@ const (
 	// ranges in which that cluster may have endpoints although no cluster announces them. They are for a network that all
 	// clusters reach.
 	AnnotationEndpointsPrefix = "endpoints.multicluster.antrea.io/"
+	// AnnotationCentral on a member's ClusterSet, with the value true, lets the central cluster decide about networks of
+	// this cluster's isolated Namespaces. The central cluster is the leader. The member controller exports the names and
+	// labels of these Namespaces.
+	AnnotationCentral = "tombolo.io/central"
 	// AnnotationService on a ResourceExport of kind Service has the exported fields other than ports as JSON.
 	AnnotationService = "multicluster.tombolo.io/service"
 	// AnnotationExported on a ResourceImport of kind ServiceImport has the labels and annotations of its ServiceImports as
@@ -122,6 +126,7 @@ const (
 	ClusterNetworkPolicyKind = "ClusterNetworkPolicy" // of policy.networking.k8s.io
 	PolicyReportKind         = "PolicyReport"         // a member's report about the policies that it imports
 	PodAddressesKind         = "PodAddresses"         // the label identities of Pods by their addresses
+	NamespacesKind           = "Namespaces"           // a member's isolated Namespaces
 )
 
 // IsPolicy reports whether objects of a kind are policies, which are replicated to all members.
@@ -137,7 +142,7 @@ func IsPolicy(kind string) bool {
 // kinds that become no ResourceImport, have no finalizer.
 func HaveFinalizer(kind string) bool {
 	switch kind {
-	case LabelIdentityKind, PolicyReportKind, PodAddressesKind:
+	case LabelIdentityKind, PolicyReportKind, PodAddressesKind, NamespacesKind:
 		return false
 	}
 	return true
@@ -161,6 +166,7 @@ const (
 	EndpointsSuffix             = "-endpoints"
 	ClusterInfoSuffix           = "-clusterinfo"
 	PolicyReportSuffix          = "-policyreport"
+	NamespacesSuffix            = "-namespaces"
 	podAddressesInfix           = "-podaddresses-"
 )
 

@@ -167,6 +167,27 @@ func TestStatus(t *testing.T) {
 	expect(toB, "Success: ")
 	expect(toA, "Success: ")
 
+	// The leader's controller writes states in the copy of a Namespace of another cluster, and no router here joins it.
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "copy", Labels: map[string]string{
+		tenant.LabelIsolated: "true", tenant.LabelCopy: "west"}}})
+	importing := func(namespace, name, from, imported string) *contrailv4.VirtualNetworkRouter {
+		v := &contrailv4.VirtualNetworkRouter{ObjectMeta: at(namespace, name), Spec: contrailv4.VirtualNetworkRouterSpec{
+			Type: contrailv4.TypeMesh, VirtualNetworkSelector: &metav1.LabelSelector{}}}
+		v.Labels = map[string]string{"vnr": name}
+		v.Spec.Import.VirtualNetworkRouters = []contrailv4.VirtualNetworkRouterEntry{{
+			VirtualNetworkRouterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"vnr": imported}},
+			NamespaceSelector:            &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: from}}}}
+		return v
+	}
+	inCopy, toCopy := importing("copy", "from-copy", "a", "to-copy"), importing("a", "to-copy", "copy", "from-copy")
+	create(inCopy)
+	create(toCopy)
+	expect(toCopy, "Warning: spec.import.virtualNetworkRouters[0]: it selects no other router")
+	expect(inCopy, "")
+	if have := stateOf(inCopy); have != ": " {
+		t.Errorf("the router in the copy has state %q, which the leader's controller writes", have)
+	}
+
 	imports := toA.Spec.Import
 	update(toA, func() { toA.Spec.Import = contrailv4.ImportVirtualNetworkRouter{} })
 	expect(toB, "Warning: spec.import: the networks of VirtualNetworkRouter b/to-a are not joined before it imports this "+

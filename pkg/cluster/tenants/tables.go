@@ -54,7 +54,8 @@ type tables struct {
 	networks *derive.Source[derive.Object, facts[contrailv4.VirtualNetworkStatus]]
 	routers  *derive.Source[derive.Object, facts[contrailv4.Status]]
 
-	subnets *subnetTables
+	subnets    *subnetTables
+	namespaces *derive.Source[derive.Object, tenant.NamespaceFacts]
 
 	cluster      *derive.Table[derive.Name, state]
 	networkSteps *derive.Table[derive.Object, networkStep]
@@ -94,8 +95,9 @@ func newTables(namespace string) *tables {
 	t.member = watch.NewKinds(t.engine)
 	s := newSubnetSources(k, t.member, agents, []watch.Option{watch.In(namespace), watch.Named(memberConfig),
 		watch.IfAllowed()})
+	t.namespaces = watch.NewSource(k, "namespaces", tenant.NamespaceFactsOf)
 	t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
-		Namespaces: watch.NewSource(k, "namespaces", tenant.NamespaceFactsOf),
+		Namespaces: t.namespaces,
 		Labels:     watch.NewSource(k, "namespace-labels", tenant.NamespaceLabels),
 		Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf),
 		Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf),
@@ -144,7 +146,17 @@ func (t *tables) state(_ derive.Name, r *derive.Reader) (s state, _ []problem.Pr
 	return s, nil
 }
 
+// inCopy reports whether an object is in the copy of a Namespace of another cluster. The leader's controller writes its
+// status.
+func (t *tables) inCopy(k derive.Object, r *derive.Reader) bool {
+	f, _ := derive.Get(r, t.namespaces, derive.Object{Name: k.Namespace})
+	return f.Copy
+}
+
 func (t *tables) networkStep(k derive.Object, r *derive.Reader) (networkStep, []problem.Problem) {
+	if t.inCopy(k, r) {
+		return networkStep{}, nil
+	}
 	f, _ := derive.Get(r, t.networks, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
 	own, _ := derive.Get(r, t.tenants.VirtualNetworkProblems, k)
@@ -200,6 +212,9 @@ func (t *tables) virtualNetwork(k derive.Object, own tenant.NetworkProblems, on 
 }
 
 func (t *tables) routerStep(k derive.Object, r *derive.Reader) (routerStep, []problem.Problem) {
+	if t.inCopy(k, r) {
+		return routerStep{}, nil
+	}
 	f, _ := derive.Get(r, t.routers, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
 	ps, _ := derive.Get(r, t.tenants.RouterProblems, tenant.RouterName(k))

@@ -75,6 +75,9 @@ type Config struct {
 	// EnableStretchedNetworkPolicy lets the member export the sets of labels of its Pods, and import the sets of the
 	// ClusterSet with their numbers (LabelIdentities). Policies with scope ClusterSet need it.
 	EnableStretchedNetworkPolicy bool `json:"enableStretchedNetworkPolicy,omitempty"`
+	// Central makes the leader's cluster the central one: Kubemanagers there give isolated Namespaces of members copies in
+	// it. It needs the rights of tombolo-central.yml.
+	Central bool `json:"central,omitempty"`
 	// PublishPodAddresses lets the member publish the addresses of its Pods with their labels, so that policies of other
 	// clusters can select them as egress peers. Addresses outside of podCIDRs are not published.
 	PublishPodAddresses bool `json:"publishPodAddresses,omitempty"`
@@ -82,7 +85,8 @@ type Config struct {
 
 // ProcessOf is the part of a configuration that takes effect when the process starts.
 func ProcessOf(c Config) Config {
-	return Config{Health: c.Health, Metrics: c.Metrics, Webhook: c.Webhook, LeaderElection: c.LeaderElection}
+	return Config{Health: c.Health, Metrics: c.Metrics, Webhook: c.Webhook, LeaderElection: c.LeaderElection,
+		Central: c.Central}
 }
 
 // MemberOf is the part that the member controller decides by: all the rest.
@@ -90,6 +94,7 @@ func MemberOf(c Config) Config {
 	var none Config
 	c.APIVersion, c.Kind = none.APIVersion, none.Kind
 	c.Health, c.Metrics, c.Webhook, c.LeaderElection = none.Health, none.Metrics, none.Webhook, none.LeaderElection
+	c.Central = false
 	return c
 }
 

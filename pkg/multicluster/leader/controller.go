@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	configplanev1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/configplane/v1alpha1"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
@@ -35,12 +37,12 @@ const parallel = 16
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	return s, errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s),
-		tombolov1alpha1.AddToScheme(s))
+		tombolov1alpha1.AddToScheme(s), contrailv4.AddToScheme(s), configplanev1alpha1.AddToScheme(s))
 }
 
 // SetupWithManager adds the leader controller to a manager. namespace is the Common Area, in which the controller
-// itself runs. The controller reads and writes nothing outside of it.
-func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error {
+// itself runs. The controller reads and writes nothing outside of it, unless its cluster is the central one.
+func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) error {
 	if namespace == "" {
 		return errors.New("set up the leader controller: its Namespace is unknown; set POD_NAMESPACE")
 	}
@@ -57,8 +59,9 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 	if err != nil {
 		return fmt.Errorf("set up the leader controller's client: %w", err)
 	}
-	c := newController(to, log)
-	c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds.All(watch.In(namespace))...)
+	c := controllerOf(newTablesOf(cfg.Central), to, log)
+	c.watcher, err = watch.New(mgr.GetConfig(), log,
+		append(c.tables.kinds.All(watch.In(namespace)), c.tables.around.All()...)...)
 	if err != nil {
 		return fmt.Errorf("set up the leader controller's watches: %w", err)
 	}
@@ -79,7 +82,11 @@ type controller struct {
 }
 
 func newController(to client.Client, log *slog.Logger) *controller {
-	t := newTables()
+	return controllerOf(newTables(), to, log)
+}
+
+// controllerOf returns the shell around tables.
+func controllerOf(t *tables, to client.Client, log *slog.Logger) *controller {
 	c := &controller{tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine),
 		writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
 	c.problems = problemlog.New(log, "the conditions of ResourceExports and of the ClusterSet report what is not imported")

@@ -61,6 +61,8 @@ type export struct {
 	Report  map[string]exportcheck.PolicyState
 	// Addresses are the addresses of Pods.
 	Addresses exportcheck.PodAddresses
+	// Namespaces are a member's isolated Namespaces; nil without a valid list.
+	Namespaces *exportcheck.Namespaces
 }
 
 // written is the part of a ResourceExport that the leader writes, with the UID and version for the write.
@@ -125,6 +127,18 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 			if e.Addresses, err = exportcheck.ReadPodAddresses(re.Spec.Raw.Data); err != nil {
 				e.Wrong = err.Error()
 			}
+		}
+	case multicluster.NamespacesKind:
+		if e.Missing = re.Spec.Raw == nil; !e.Missing {
+			list, err := exportcheck.ReadNamespaces(re.Spec.Raw.Data)
+			if err == nil && list.ClusterID != re.Spec.ClusterID {
+				err = exportcheck.Problem{Field: "spec.raw.data.clusterID", Message: "is not spec.clusterID"}
+			}
+			if err != nil {
+				e.Wrong = err.Error()
+				break
+			}
+			e.Namespaces = &list
 		}
 	}
 	return e

@@ -355,7 +355,7 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		v.Refused, _ = derive.Get(r, t.facts.refused, e.Key)
 	case multicluster.LabelIdentityKind:
 		v = t.labelVerdict(e, r)
-	case multicluster.PolicyReportKind:
+	case multicluster.PolicyReportKind, multicluster.NamespacesKind:
 		v.Refused = e.Wrong
 	case multicluster.PodAddressesKind:
 		a, _ := derive.Get(r, t.addresses, e.Key)
@@ -378,7 +378,7 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 	}
 	switch e.Kind {
 	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind,
-		multicluster.PodAddressesKind:
+		multicluster.PodAddressesKind, multicluster.NamespacesKind:
 		// Such exports have a condition only if they failed before.
 		if have, _ := derive.Get(r, t.facts.written, e.Key); len(have.Conditions) == 0 {
 			return c, false, false

@@ -41,6 +41,23 @@ func startLeader(t *testing.T) client.Client {
 // another leader.
 func startLeaders(t *testing.T) (_ client.Client, restart func(meanwhile func())) {
 	t.Helper()
+	c, _, restart := startWith(t, config.Default())
+	return c, restart
+}
+
+// startCentral is startLeader in the central cluster. It also returns a client with the leader's own rights.
+func startCentral(t *testing.T) (admin, own client.Client) {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Central = true
+	admin, own, _ = startWith(t, cfg, centralManifest(t))
+	return admin, own
+}
+
+// startWith starts leaders with a configuration, and the rights of further manifests.
+func startWith(t *testing.T, cfg config.Config, more ...[]byte) (_, _ client.Client,
+	restart func(meanwhile func())) {
+	t.Helper()
 	access := apiserver.Start(t, "../../../deploy/crds")
 	scheme, err := Scheme()
 	if err != nil {
@@ -58,7 +75,15 @@ func startLeaders(t *testing.T) (_ client.Client, restart func(meanwhile func())
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := apiserver.Access(t, access, bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area")))
+	own := apiserver.Access(t, access, bytes.Join(append([][]byte{bytes.ReplaceAll(manifest, []byte("changeme"),
+		[]byte("area"))}, more...), []byte("\n---\n")))
+	for _, text := range more {
+		admission(t, c, text)
+	}
+	asLeader, err := client.New(own, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
 	skip := true
 	start := func() (stop func()) {
 		t.Helper()
@@ -67,7 +92,7 @@ func startLeaders(t *testing.T) (_ client.Client, restart func(meanwhile func())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := SetupWithManager(mgr, config.Default(), "area"); err != nil {
+		if err := SetupWithManager(mgr, cfg, "area"); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -82,7 +107,7 @@ func startLeaders(t *testing.T) (_ client.Client, restart func(meanwhile func())
 	}
 	stop := start()
 	t.Cleanup(func() { stop() })
-	return c, func(meanwhile func()) {
+	return c, asLeader, func(meanwhile func()) {
 		stop()
 		meanwhile()
 		stop = start()

@@ -132,7 +132,8 @@ func (t *tables) standing(r *derive.Reader, e *export) standing {
 func fromMember(kind string) bool {
 	switch kind {
 	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind,
-		multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
+		multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind,
+		multicluster.NamespacesKind:
 		return true
 	}
 	return false

@@ -34,6 +34,7 @@ const (
 //	   └► agreed ◄ connections ───┴─► joins ─► steps
 type networks struct {
 	members derive.Readable[derive.Name, member] // of the ClusterSet
+	central *central
 
 	networks          *derive.Source[derive.Object, *network]
 	connections       *derive.Source[derive.Object, *tombolov1alpha1.NetworkConnectionSpec]
@@ -54,10 +55,12 @@ type networks struct {
 
 // newNetworks adds the tables of networks. The kinds are optional: earlier versions have neither the kinds nor the
 // rights.
-func newNetworks(k *watch.Kinds, e *derive.Engine, members derive.Readable[derive.Name, member]) *networks {
+func newNetworks(k *watch.Kinds, e *derive.Engine, members derive.Readable[derive.Name, member],
+	c *central) *networks {
 	allowed := watch.IfAllowed()
 	t := &networks{
 		members:     members,
+		central:     c,
 		networks:    watch.NewSource(k, "TenantNetworks", networkFacts, allowed),
 		connections: watch.NewSource(k, "NetworkConnections", connectionFacts, allowed),
 		networkStatus: watch.NewSource(k, "status of TenantNetworks",
@@ -86,6 +89,7 @@ type network struct {
 	Created     int64 // seconds
 	Members     []networkMember
 	Connections []string
+	Copy        bool // it is made for a copy in the central cluster
 }
 
 // networkMember is an entry of spec.members.
@@ -96,6 +100,7 @@ type networkMember struct {
 
 func networkFacts(o *tombolov1alpha1.TenantNetwork) *network {
 	n := &network{UID: o.UID, Created: o.CreationTimestamp.Unix(), Connections: o.Spec.Connections}
+	_, n.Copy = o.Labels[tenant.LabelCopy]
 	for _, m := range o.Spec.Members {
 		member := networkMember{ClusterID: m.ClusterID}
 		if _, err := metav1.LabelSelectorAsSelector(&m.NamespaceSelector); err != nil {
@@ -150,8 +155,19 @@ func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, 
 			ids = append(ids, m.ClusterID)
 		}
 	}
+	if of := t.copyOf(k, n, r); of != nil {
+		ids = append(ids, of.ClusterID)
+	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
+}
+
+// copyOf returns the Namespace whose copy a network is made for, or nil.
+func (t *networks) copyOf(k derive.Object, n *network, r *derive.Reader) *copied {
+	if !n.Copy {
+		return nil
+	}
+	return t.central.ofTenantNetwork(k, r)
 }
 
 // agreed are the networks of a connection that exist and agree to it.
@@ -239,6 +255,14 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 			peers[peer] = true
 		}
 	}
+	if t.copyOf(k, n, r) != nil {
+		for _, peer := range t.central.peers(k.Name, r) {
+			other, _ := derive.Get(r, t.networks, derive.Object{Namespace: k.Namespace, Name: peer})
+			if other != nil && other.Copy {
+				peers[peer] = true
+			}
+		}
+	}
 	delete(peers, k.Name)
 	clusters := 0
 	for _, name := range slices.Sorted(maps.Keys(peers)) {
@@ -275,6 +299,10 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 		ps.Add(about, "metadata.uid", reasonNumberTaken, "its Namespaces stay in networks of their own: TenantNetwork "+
 			t.holder(n, r).String()+" is older and has the same number of a network: delete and create this object again, "+
 			"which gives it another number")
+	}
+	if of := t.copyOf(k, n, r); of != nil {
+		want.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: of.ClusterID,
+			NamespaceReference: tombolov1alpha1.NamespaceReference{Name: of.Name, UID: of.UID}}
 	}
 	for i, m := range n.Members {
 		if m.Fault != "" {

@@ -45,6 +45,37 @@ var (
 		Remedy: "The message has the fault.",
 	})
 
+	reasonManagedTwice = reasons.New(reasons.Row{
+		Name: "ManagedTwice", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "An older Kubemanager names the same cluster.",
+		Remedy: "Delete one of the two.",
+	})
+
+	reasonManagerNotServed = reasons.New(reasons.Row{
+		Name: "NotServed", Objects: "Kubemanager, VirtualNetwork of a copy", Shown: reasons.Condition,
+		Level:  reasons.Warning,
+		Cause:  "A field or an object has no effect in this version.",
+		Remedy: "Remove it, or follow the message.",
+	})
+
+	reasonNameTaken = reasons.New(reasons.Row{
+		Name: "NameTaken", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "An object that is no copy has the name of a copy and stays as it is, or copies of two would have one name.",
+		Remedy: "Delete it, or create the Kubemanager with another name.",
+	})
+
+	reasonNotCentral = reasons.New(reasons.Row{
+		Name: "NotCentral", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "The cluster has not agreed that the central cluster decides, or its list of Namespaces is not valid.",
+		Remedy: "Annotate its ClusterSet with tombolo.io/central=true.",
+	})
+
+	reasonOtherRange = reasons.New(reasons.Row{
+		Name: "OtherRange", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Warning,
+		Cause:  "The cluster announces other ranges than the Kubemanager has.",
+		Remedy: "Correct the range, or remove it.",
+	})
+
 	reasonDisconnected = reasons.New(reasons.Row{
 		Name: "Disconnected", Objects: "ClusterSet of the leader", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "The member does not announce itself.",

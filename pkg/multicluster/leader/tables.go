@@ -31,6 +31,8 @@ import (
 type tables struct {
 	engine   *derive.Engine
 	kinds    *watch.Kinds // of the Common Area
+	around   *watch.Kinds // of the whole cluster, if it is the central one
+	central  *centralSteps
 	networks *networks
 
 	facts      sources
@@ -120,11 +122,15 @@ type stepTables struct {
 // one is the key of tables that have one row.
 const one = derive.Name("")
 
-func newTables() *tables {
+func newTables() *tables { return newTablesOf(false) }
+
+// newTablesOf returns the tables. central is set if the leader's cluster is the central one.
+func newTablesOf(central bool) *tables {
 	e := derive.New()
 	t := &tables{
 		engine: e,
 		kinds:  watch.NewKinds(e),
+		around: watch.NewKinds(e),
 		facts: sources{
 			liveness: derive.NewSource[derive.Object, live](e, "liveness"),
 			overdue:  derive.NewSource[derive.Object, time.Time](e, "overdue"),
@@ -202,7 +208,9 @@ func newTables() *tables {
 	t.steps.announceSteps = derive.NewTable(e, "steps of announces", t.steps.announceStep, derive.KeysOf(t.announces))
 	t.steps.accountSteps = derive.NewTable(e, "steps of accounts", t.steps.accountStep, derive.KeysOf(t.facts.accounts))
 	t.steps.setSteps = derive.NewTable(e, "steps of the ClusterSet", t.steps.setStep, derive.KeysOfIndex(everything))
-	t.networks = newNetworks(t.kinds, e, t.members)
+	copies := newCentral(t.around, t, central)
+	t.networks = newNetworks(t.kinds, e, t.members, copies)
+	t.central = newCentralSteps(e, copies, t.networks)
 	return t
 }
 

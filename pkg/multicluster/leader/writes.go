@@ -61,6 +61,7 @@ func (w *writer) watch(t *tables) {
 	offer(t.steps.accountSteps, w, (*writer).accountOffer)
 	offer(t.networks.networkSteps, w, (*writer).networkOffer)
 	offer(t.networks.connectionSteps, w, (*writer).connectionOffer)
+	w.watchCentral(t.central)
 	t.steps.setSteps.Watch(func(changes []derive.Change[derive.Name, setStep]) {
 		for _, c := range changes {
 			if c.Old.Have != nil && (c.New.Have == nil || c.Old.Have.Name != c.New.Have.Name) {
@@ -83,6 +84,7 @@ func (w *writer) again(t *tables) {
 	offerAll(t.steps.accountSteps, w, (*writer).accountOffer)
 	offerAll(t.networks.networkSteps, w, (*writer).networkOffer)
 	offerAll(t.networks.connectionSteps, w, (*writer).connectionOffer)
+	w.centralAgain(t.central)
 	for _, row := range t.steps.setSteps.All() {
 		if row.Value.Have != nil {
 			w.queue.Set(w.setOffer(row.Value))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -27,6 +29,54 @@ func tenantNetwork(name string, number int32, clusters ...string) *tombolov1alph
 	}
 	n.Status.Number = number
 	return n
+}
+
+// TestNamespacesForTheCentralCluster has the list of isolated Namespaces that cluster east exports, and the import of
+// the network of a copy. Without consent there is neither.
+func TestNamespacesForTheCentralCluster(t *testing.T) {
+	namespace := func(name, isolated string, labels map[string]string) *corev1.Namespace {
+		n := &corev1.Namespace{ObjectMeta: meta("", name)}
+		n.UID, n.Labels = types.UID("uid-"+name), map[string]string{"core.juniper.net/isolated-namespace": isolated,
+			"kubernetes.io/metadata.name": name}
+		maps.Copy(n.Labels, labels)
+		return n
+	}
+	copied := tenantNetwork("km-a", 7)
+	copied.Status.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: "east",
+		NamespaceReference: tombolov1alpha1.NamespaceReference{Name: "a", UID: "uid-a"}}
+	elsewhere := tenantNetwork("km-b", 8)
+	elsewhere.Status.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: "west",
+		NamespaceReference: tombolov1alpha1.NamespaceReference{Name: "a", UID: "uid-a"}}
+	for _, row := range []struct{ name, consent, want, imported string }{
+		{"without consent", "", "", ""},
+		{"another value", "yes", "", ""},
+		{"with consent", "true", `{"clusterID":"east","families":"v4","namespaces":[` +
+			`{"name":"a","uid":"uid-a","labels":{"core.juniper.net/isolated-namespace":"true","ns":"east-a"}},` +
+			`{"name":"b","uid":"uid-b","labels":{"core.juniper.net/isolated-namespace":"true"}}]}`, "km-a=7 a uid-a"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Config.PodCIDRs = []string{"10.10.0.0/16"}
+			v.ClusterSets[0].Annotations = map[string]string{multicluster.AnnotationCentral: row.consent}
+			v.Namespaces = append(v.Namespaces, namespace("b", "true", nil), namespace("off", "false", nil),
+				namespace("a", "true", map[string]string{"ns": "east-a"}),
+				namespace("copy", "true", map[string]string{"tombolo.io/copy": "west"}))
+			v.Leader.TenantNetworks = []*tombolov1alpha1.TenantNetwork{copied, elsewhere}
+			d, ps := Plan(v)
+			have, imported := "", ""
+			for _, w := range d.Change.Leader {
+				if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.Kind == multicluster.NamespacesKind {
+					have += string(re.Spec.Raw.Data)
+				}
+			}
+			for _, o := range d.NetworkImports {
+				imported += fmt.Sprintf("%s=%d %s %s", o.Name, o.Spec.Number, o.Spec.Namespace.Name, o.Spec.Namespace.UID)
+			}
+			expect(t, "list", have, row.want)
+			expect(t, "imports", imported, row.imported)
+			expect(t, "problems", len(ps), 0)
+		})
+	}
 }
 
 // networkImportText returns an import, such as "a=7 selectors 1 with [west], joined b=8 [west]".

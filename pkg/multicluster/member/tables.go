@@ -72,7 +72,8 @@ func (t *tables) writes() {
 	add(t.exports.Writes(t.Kinds))
 	t.leader = t.Table("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.base.ResourceExports),
 		derive.KeysOfIndex(t.exports.ByName), derive.KeysOfIndex(t.info.ByName), derive.KeysOfIndex(t.labels.ByName),
-		derive.KeysOfIndex(t.addresses.ByName), derive.KeysOfIndex(t.policies.ReportByName))
+		derive.KeysOfIndex(t.addresses.ByName), derive.KeysOfIndex(t.policies.ReportByName),
+		derive.KeysOfIndex(t.tenants.ByName))
 }
 
 func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *writes.Write {
@@ -98,6 +99,9 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *writes.
 		want = row.Value
 	}
 	for _, row := range derive.List(r, t.policies.ReportByName, k) {
+		want = row.Value
+	}
+	for _, row := range derive.List(r, t.tenants.ByName, k) {
 		want = row.Value
 	}
 	about := t.base.About(m)

@@ -285,6 +285,18 @@ func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 			return "has no spec for its kind " + s.Kind
 		}
 		name = id + multicluster.PolicyReportSuffix
+	case multicluster.NamespacesKind:
+		if s.Raw == nil {
+			return "has no spec for its kind " + s.Kind
+		}
+		list, err := exportcheck.ReadNamespaces(s.Raw.Data)
+		switch {
+		case err != nil:
+			return err.Error()
+		case list.ClusterID != id:
+			return fmt.Sprintf("spec.raw.data.clusterID is %q, want %q", list.ClusterID, id)
+		}
+		name = id + multicluster.NamespacesSuffix
 	case multicluster.PodAddressesKind:
 		if s.Raw == nil {
 			return "has no spec for its kind " + s.Kind

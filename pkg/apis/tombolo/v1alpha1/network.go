@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // MaxNetworkNumber is the highest number of a network: the network's packets carry 24 bits of it.
 const MaxNetworkNumber = 1<<24 - 1
@@ -58,6 +61,23 @@ type JoinedNetwork struct {
 	ClusterIDs []string `json:"clusterIDs,omitempty"`
 }
 
+// NamespaceOfCluster is a Namespace of a cluster.
+type NamespaceOfCluster struct {
+	// ClusterID of the cluster.
+	// +kubebuilder:validation:MaxLength=253
+	ClusterID          string `json:"clusterID"`
+	NamespaceReference `json:",inline"`
+}
+
+// NamespaceReference is one Namespace, and no later one of its name.
+type NamespaceReference struct {
+	// Name of the Namespace.
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// UID of the Namespace.
+	UID types.UID `json:"uid"`
+}
+
 // TenantNetworkStatus is the state of a TenantNetwork. The leader's controller writes it.
 type TenantNetworkStatus struct {
 	// Number of the network between Nodes and clusters, from 1 to 16777215. It comes from the object's UID. Without one
@@ -70,6 +90,10 @@ type TenantNetworkStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	Joined []JoinedNetwork `json:"joined,omitempty"`
+	// Namespace has a copy in the central cluster, and the network is made for the copy. The Namespace is in the network
+	// without an annotation: its cluster has agreed with the annotation tombolo.io/central of its ClusterSet.
+	// +optional
+	Namespace *NamespaceOfCluster `json:"namespace,omitempty"`
 	// State is Success, Warning if parts of the object are not acted on, or Failure if the network has no number.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -185,6 +209,10 @@ type TenantNetworkImportSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=200
 	NamespaceSelectors []metav1.LabelSelector `json:"namespaceSelectors,omitempty"`
+	// Namespace of this cluster is in the network without an annotation, as the network of its copy in the central
+	// cluster.
+	// +optional
+	Namespace *NamespaceReference `json:"namespace,omitempty"`
 	// ClusterIDs are the other clusters that have members of the network, sorted.
 	// +optional
 	// +kubebuilder:validation:MaxItems=200

@@ -22,7 +22,7 @@ func clusterSetFacts(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet {
 	m := writes.MetaFacts(o)
 	m.CreationTimestamp, m.Generation = o.CreationTimestamp, o.Generation
 	for key, value := range o.Annotations {
-		if strings.HasPrefix(key, multicluster.AnnotationRangesPrefix) {
+		if strings.HasPrefix(key, multicluster.AnnotationRangesPrefix) || key == multicluster.AnnotationCentral {
 			metav1.SetMetaDataAnnotation(&m, key, value)
 		}
 	}

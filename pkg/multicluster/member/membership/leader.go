@@ -81,7 +81,8 @@ func LeavesOut(c mcv1alpha1.ResourceExportCondition) bool {
 func IsOwnExport(re *mcv1alpha1.ResourceExport) bool {
 	switch re.Spec.Kind {
 	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind,
-		multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
+		multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind,
+		multicluster.NamespacesKind:
 		return true
 	}
 	return false

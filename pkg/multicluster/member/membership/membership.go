@@ -25,6 +25,8 @@ type Membership struct {
 	ID     string        // this cluster's ID; if it is empty, nothing is done
 	Common string        // the Namespace in the leader
 	Area   *Area         // nil while facts for it are missing
+	// Central is set if this cluster lets the central cluster decide about networks of its isolated Namespaces.
+	Central bool
 	// Joined is set if the leader has accepted this cluster and all of the area has been read.
 	Joined bool
 
@@ -72,7 +74,8 @@ func (t *Tables) membershipOf(_ derive.Name, r *derive.Reader) (Membership, []pr
 		return Membership{Leave: true}, ps
 	}
 	m := Membership{Set: derive.ObjectOf(set), Common: set.Spec.Namespace,
-		ID: clusterID(set, derive.Values(derive.All(r, t.clusterClaims)))}
+		ID:      clusterID(set, derive.Values(derive.All(r, t.clusterClaims))),
+		Central: set.Annotations[multicluster.AnnotationCentral] == "true"}
 	if m.ID == "" {
 		ps.Add(m.ClusterSet(), "spec.clusterID", reasonClusterIDMissing,
 			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim id.k8s.io in Namespace "+

@@ -1,4 +1,5 @@
-// Package tenants makes the TenantNetworkImports of this cluster from the TenantNetworks of the leader.
+// Package tenants makes the TenantNetworkImports of this cluster from the TenantNetworks of the leader. It exports this
+// cluster's isolated Namespaces to the central cluster.
 package tenants
 
 import (
@@ -10,6 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -24,6 +26,7 @@ const labelManagedBy = "app.kubernetes.io/managed-by"
 // Tables has the imports of the networks that have members in this cluster.
 //
 //	tenantnetworks of the leader ─► TenantNetworkImports
+//	isolated Namespaces ─► list ─► ResourceExport
 type Tables struct {
 	base *membership.Tables
 
@@ -31,6 +34,10 @@ type Tables struct {
 	existing *derive.Source[derive.Object, *tombolov1alpha1.TenantNetworkImport]
 
 	Imports *derive.Table[derive.Object, *tombolov1alpha1.TenantNetworkImport]
+
+	namespaces *derive.Source[derive.Object, *isolated]
+	export     *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
+	ByName     *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport] // the export
 }
 
 // New adds the tables of networks of tenants. The kinds are optional: the leader may be an earlier version, or Antrea.
@@ -43,6 +50,7 @@ func New(k *writes.Kinds, base *membership.Tables) *Tables {
 		return []derive.Object{{Name: k.Name}}
 	})
 	t.Imports = derive.NewTable(k.Engine, "imports of tenantnetworks", t.importOf, derive.KeysOfIndex(named))
+	t.newExport(k)
 	return t
 }
 
@@ -54,8 +62,9 @@ func (t *Tables) Writes(k *writes.Kinds) *writes.Table {
 // networkFacts leaves out the state and the connections: the leader decides about joins.
 func networkFacts(o *tombolov1alpha1.TenantNetwork) *tombolov1alpha1.TenantNetwork {
 	return &tombolov1alpha1.TenantNetwork{ObjectMeta: writes.MetaFacts(o),
-		Spec:   tombolov1alpha1.TenantNetworkSpec{Members: o.Spec.Members},
-		Status: tombolov1alpha1.TenantNetworkStatus{Number: o.Status.Number, Joined: o.Status.Joined}}
+		Spec: tombolov1alpha1.TenantNetworkSpec{Members: o.Spec.Members},
+		Status: tombolov1alpha1.TenantNetworkStatus{Number: o.Status.Number, Joined: o.Status.Joined,
+			Namespace: o.Status.Namespace}}
 }
 
 func importFacts(o *tombolov1alpha1.TenantNetworkImport) *tombolov1alpha1.TenantNetworkImport {
@@ -85,7 +94,10 @@ func (t *Tables) importOf(k derive.Object, r *derive.Reader) (*tombolov1alpha1.T
 			spec.ClusterIDs = append(spec.ClusterIDs, member.ClusterID)
 		}
 	}
-	if len(spec.NamespaceSelectors) == 0 {
+	if of := n.Status.Namespace; of != nil && of.ClusterID == m.ID && m.Central {
+		spec.Namespace = &of.NamespaceReference
+	}
+	if len(spec.NamespaceSelectors) == 0 && spec.Namespace == nil {
 		return nil, nil
 	}
 	slices.Sort(spec.ClusterIDs)

@@ -1,0 +1,383 @@
+package leader
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	configplanev1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/configplane/v1alpha1"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+// central has the copies of members' isolated Namespaces in the leader's cluster, the central one. A Kubemanager names
+// a member. Routers in copies join their networks, by the tables of package tenant.
+//
+//	kubemanagers, exports, members ─► managed ─► copies ─┬► steps of Namespaces, VirtualNetworks, TenantNetworks
+//	namespaces of the central cluster ─► live ◄──────────┘
+//	live, virtualnetworks, routers ─► tenants ─► joins of networks (networks.go), steps of statuses
+type central struct {
+	members   derive.Readable[derive.Name, member] // of the ClusterSet
+	exportsOf *derive.Index[derive.Name, derive.Object, *export]
+
+	kubemanagers  *derive.Source[derive.Object, *kubemanager]
+	managerStatus *derive.Source[derive.Object, writtenStatus[configplanev1alpha1.KubemanagerStatus]]
+	namespaces    *derive.Source[derive.Object, *centralNamespace]
+	virtual       *derive.Source[derive.Object, *centralNetwork]
+	routers       *derive.Source[derive.Object, tenant.RouterFacts]
+	routerStatus  *derive.Source[derive.Object, writtenStatus[contrailv4.Status]]
+
+	managed *derive.Table[derive.Object, *managed]              // by the Kubemanager
+	copies  *derive.Table[derive.Object, *copied]               // by the Namespace of the copy
+	live    *derive.Table[derive.Object, tenant.NamespaceFacts] // copies that are there
+	tenants *tenant.Tables                                      // whose Namespaces are the copies
+
+	byCluster *derive.Index[derive.Name, derive.Object, *kubemanager]
+	byCopy    *derive.Index[derive.Object, derive.Object, *managed]
+}
+
+// kubemanager has the facts of a Kubemanager.
+type kubemanager struct {
+	UID     types.UID
+	Created int64 // seconds
+	Spec    configplanev1alpha1.KubemanagerSpec
+}
+
+func kubemanagerFacts(o *configplanev1alpha1.Kubemanager) *kubemanager {
+	if !o.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return &kubemanager{UID: o.UID, Created: o.CreationTimestamp.Unix(), Spec: o.Spec}
+}
+
+// centralNamespace has the facts of a Namespace of the central cluster. Of a Namespace that is no copy it has the UID.
+type centralNamespace struct {
+	UID                 types.UID
+	Copy                bool
+	Created             int64
+	Deleted             bool
+	Version             string // resourceVersion
+	Labels, Annotations map[string]string
+}
+
+func centralNamespaceFacts(o *corev1.Namespace) *centralNamespace {
+	n := &centralNamespace{UID: o.UID}
+	if _, n.Copy = o.Labels[tenant.LabelCopy]; n.Copy {
+		n.Created, n.Deleted = o.CreationTimestamp.Unix(), !o.DeletionTimestamp.IsZero()
+		n.Version, n.Labels, n.Annotations = o.ResourceVersion, o.Labels, o.Annotations
+	}
+	return n
+}
+
+// centralNetwork has the facts of a VirtualNetwork of the central cluster.
+type centralNetwork struct {
+	tenant.VirtualNetworkFacts
+	Copy        bool
+	Version     string
+	Annotations map[string]string
+	Status      contrailv4.VirtualNetworkStatus
+}
+
+func centralNetworkFacts(o *contrailv4.VirtualNetwork) *centralNetwork {
+	n := &centralNetwork{VirtualNetworkFacts: tenant.VirtualNetworkFactsOf(o), Version: o.ResourceVersion,
+		Annotations: o.Annotations, Status: o.Status}
+	_, n.Copy = o.Labels[tenant.LabelCopy]
+	return n
+}
+
+// newCentral adds the tables of copies. Without rights or kinds they are empty.
+func newCentral(k *watch.Kinds, t *tables, on bool) *central {
+	e := t.engine
+	options := []watch.Option{watch.If(on), watch.IfAllowed()}
+	c := &central{
+		members: t.members, exportsOf: t.index.exportsOf,
+		kubemanagers: watch.NewSource(k, "Kubemanagers", kubemanagerFacts, options...),
+		managerStatus: watch.NewSource(k, "status of Kubemanagers",
+			func(m *configplanev1alpha1.Kubemanager) writtenStatus[configplanev1alpha1.KubemanagerStatus] {
+				return writtenStatus[configplanev1alpha1.KubemanagerStatus]{m.UID, "", m.Status}
+			}, options...),
+		namespaces: watch.NewSource(k, "Namespaces", centralNamespaceFacts, options...),
+		virtual:    watch.NewSource(k, "VirtualNetworks", centralNetworkFacts, options...),
+		routers:    watch.NewSource(k, "VirtualNetworkRouters", tenant.RouterFactsOf, options...),
+		routerStatus: watch.NewSource(k, "status of VirtualNetworkRouters",
+			func(v *contrailv4.VirtualNetworkRouter) writtenStatus[contrailv4.Status] {
+				return writtenStatus[contrailv4.Status]{v.UID, "", v.Status}
+			}, options...),
+	}
+	c.byCluster = derive.NewIndex(c.kubemanagers, "cluster",
+		func(_ derive.Object, m *kubemanager) []derive.Name {
+			return []derive.Name{derive.Name(m.Spec.ClusterName)}
+		})
+	c.managed = derive.NewTable(e, "managed clusters", c.managedBy, derive.KeysOf(c.kubemanagers))
+	c.byCopy = derive.NewIndex(c.managed, "copy", func(_ derive.Object, m *managed) (out []derive.Object) {
+		for name := range m.Copies {
+			out = append(out, derive.Object{Name: name})
+		}
+		return out
+	})
+	c.copies = derive.NewTable(e, "copies of namespaces", c.copyOf, derive.KeysOfIndex(c.byCopy))
+	c.live = derive.NewTable(e, "live copies", c.liveCopy, derive.KeysOf(c.copies))
+	imports := derive.NewSource[derive.Object, tenant.ClusterSetFacts](e, "no TenantNetworkImports")
+	imports.Loaded()
+	c.tenants = tenant.NewCluster(e, tenant.Objects{
+		Namespaces: c.live, Imports: imports,
+		Labels: derive.NewTable(e, "labels of copies",
+			func(k derive.Object, r *derive.Reader) (labels.Set, []problem.Problem) {
+				n, _ := derive.Get(r, c.namespaces, k)
+				return tenant.NamespaceLabels(&corev1.Namespace{ObjectMeta: metaNamed(k.Name, n.Labels)}), nil
+			}, derive.KeysOf(c.live)),
+		Networks: derive.NewTable(e, "networks of copies",
+			func(k derive.Object, r *derive.Reader) (f tenant.VirtualNetworkFacts, _ []problem.Problem) {
+				if c.isLive(k.Namespace, r) {
+					n, _ := derive.Get(r, c.virtual, k)
+					f = n.VirtualNetworkFacts
+					f.Subnets = [2]string{} // no Pod of another cluster is in it
+				}
+				return f, nil
+			}, derive.KeysOf(c.virtual)),
+		Routers: derive.NewTable(e, "routers of copies",
+			func(k derive.Object, r *derive.Reader) (f tenant.RouterFacts, _ []problem.Problem) {
+				if c.isLive(k.Namespace, r) {
+					f, _ = derive.Get(r, c.routers, k)
+				}
+				return f, nil
+			}, derive.KeysOf(c.routers)),
+	})
+	return c
+}
+
+// managed is the result for a Kubemanager.
+type managed struct {
+	// Copies are the Namespaces of the cluster, by the names of their copies.
+	Copies   map[string]*copied
+	Problems problem.List
+	Fails    bool // the cluster has no copies
+}
+
+// copied is a Namespace of a member that has a copy.
+type copied struct {
+	Kubemanager derive.Object
+	Area        string // the Common Area
+	ClusterID   string
+	Families    string
+	exportcheck.IsolatedNamespace
+}
+
+// tenantNetwork returns the key of the TenantNetwork of a copy.
+func (c *copied) tenantNetwork(name string) derive.Object {
+	return derive.Object{Namespace: c.Area, Name: name}
+}
+
+const (
+	hashed    = 10 // hexadecimal digits
+	mostNamed = validation.DNS1123LabelMaxLength - hashed - 1
+)
+
+// ambiguous reports whether two Kubemanagers may lead to copies of one name. Otherwise a member could choose the name
+// of a Namespace so that its copy takes the place of another cluster's copy.
+func ambiguous(a, b derive.Row[derive.Object, *kubemanager]) bool {
+	begin := func(r derive.Row[derive.Object, *kubemanager]) string {
+		name := strings.ReplaceAll(r.Key.Name+"-"+r.Value.Spec.ClusterName+"-", ".", "-")
+		return name[:min(len(name), mostNamed)]
+	}
+	return strings.HasPrefix(begin(a), begin(b)) || strings.HasPrefix(begin(b), begin(a))
+}
+
+// copyName returns the name of the copy of a Namespace, as CN2 has it. A name that is too long, or has dots, has a hash
+// in place of its end.
+func copyName(kubemanager, cluster, namespace string) string {
+	full := kubemanager + "-" + cluster + "-" + namespace
+	name := strings.ReplaceAll(full, ".", "-")
+	if name == full && len(name) <= validation.DNS1123LabelMaxLength {
+		return name
+	}
+	sum := sha256.Sum256([]byte(kubemanager + "/" + cluster + "/" + namespace))
+	name = name[:min(len(name), mostNamed)]
+	return strings.TrimRight(name, "-") + "-" + hex.EncodeToString(sum[:])[:hashed]
+}
+
+// managedBy returns the copies that a Kubemanager requests.
+func (c *central) managedBy(k derive.Object, r *derive.Reader) (*managed, []problem.Problem) {
+	f, _ := derive.Get(r, c.kubemanagers, k)
+	out := &managed{Fails: true}
+	about := problem.About("Kubemanager", k.Namespace, k.Name)
+	cluster := f.Spec.ClusterName
+	const field = "spec.clusterName"
+	oldest := slices.MinFunc(derive.List(r, c.byCluster, derive.Name(cluster)), olderManager).Key
+	var similar *derive.Object
+	own := derive.Row[derive.Object, *kubemanager]{Key: k, Value: f}
+	for _, row := range derive.All(r, c.kubemanagers) {
+		if row.Key != k && olderManager(row, own) < 0 && ambiguous(row, own) {
+			similar = &row.Key
+		}
+	}
+	m, _ := derive.Get(r, c.members, derive.Name(cluster))
+	list := c.listOf(cluster, r)
+	switch {
+	case oldest != k:
+		out.Problems.Add(about, field, reasonManagedTwice, "Kubemanager "+oldest.String()+" is older and names cluster "+
+			cluster+": delete one of the two")
+	case similar != nil:
+		out.Problems.Add(about, "metadata.name", reasonNameTaken, "Kubemanager "+similar.String()+" is older, and its "+
+			"copies may have the same names: create this one with a name that does not begin or continue that one")
+	case !m.Announced:
+		out.Problems.Add(about, field, reasonNotAMember, "cluster "+cluster+" is not in the ClusterSet: let it join as a "+
+			"member with this cluster ID, or create a Kubemanager with another one")
+	case m.Why != "":
+		out.Problems.Add(about, field, reasonNotAMember, m.Why)
+	case list == nil:
+		out.Problems.Add(about, field, reasonNotCentral, "cluster "+cluster+" does not export its isolated Namespaces: "+
+			"annotate its ClusterSet there with "+multicluster.AnnotationCentral+"=true")
+	case list.Namespaces == nil:
+		out.Problems.Add(about, field, reasonNotCentral, "the list of Namespaces of cluster "+cluster+" is not valid: "+
+			list.Wrong+": correct it in the cluster's member controller")
+	default:
+		out.Fails = false
+		out.Copies = map[string]*copied{}
+		for _, n := range list.Namespaces.Namespaces {
+			name := copyName(k.Name, cluster, n.Name)
+			if _, twice := out.Copies[name]; !twice {
+				out.Copies[name] = &copied{Kubemanager: k, Area: list.Key.Namespace, ClusterID: cluster,
+					Families: list.Namespaces.Families, IsolatedNamespace: n}
+			}
+		}
+	}
+	c.ranges(f, about, r, &out.Problems)
+	f.notServed(about, &out.Problems)
+	return out, nil
+}
+
+// olderManager orders Kubemanagers by age, then UID.
+func olderManager(a, b derive.Row[derive.Object, *kubemanager]) int {
+	return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
+}
+
+// listOf returns the export of a cluster's isolated Namespaces, or nil.
+func (c *central) listOf(cluster string, r *derive.Reader) *export {
+	for _, row := range derive.List(r, c.exportsOf, derive.Name(cluster)) {
+		if row.Value.Kind == multicluster.NamespacesKind && !row.Value.Deleted {
+			return row.Value
+		}
+	}
+	return nil
+}
+
+// ranges compares the ranges of a Kubemanager with these that the cluster announces.
+func (c *central) ranges(f *kubemanager, about problem.Object, r *derive.Reader, ps *problem.List) {
+	announced := map[bool][]string{} // by whether they are of Pods
+	for _, row := range derive.List(r, c.exportsOf, derive.Name(f.Spec.ClusterName)) {
+		if info := row.Value.Info; info != nil {
+			announced[true] = append(announced[true], info.PodCIDRs...)
+			announced[false] = append(append(announced[false], info.ServiceCIDR), info.ServiceCIDRs...)
+		}
+	}
+	for _, one := range []struct {
+		field, text string
+		pods        bool
+	}{
+		{"podV4Subnet", f.Spec.PodV4Subnet, true}, {"podV6Subnet", f.Spec.PodV6Subnet, true},
+		{"serviceV4Subnet", f.Spec.ServiceV4Subnet, false}, {"serviceV6Subnet", f.Spec.ServiceV6Subnet, false},
+	} {
+		if one.text == "" {
+			continue
+		}
+		want, err := netip.ParsePrefix(one.text)
+		if err != nil {
+			ps.Add(about, "spec."+one.field, reasonOtherRange, problem.Quoted(one.text)+" is no range, and has no effect: "+
+				"correct it, or remove it")
+			continue
+		}
+		if len(announced[one.pods]) > 0 && !slices.ContainsFunc(announced[one.pods], func(text string) bool {
+			p, err := netip.ParsePrefix(text)
+			return err == nil && p.Masked() == want.Masked()
+		}) {
+			ps.Add(about, "spec."+one.field, reasonOtherRange, fmt.Sprintf("the cluster announces %s, and not %s, which "+
+				"has no effect: correct it, or remove it", problem.Few(announced[one.pods]), want))
+		}
+	}
+}
+
+// notServed reports the fields that have no effect.
+func (m *kubemanager) notServed(about problem.Object, ps *problem.List) {
+	if m.Spec.KubeconfigSecretName != "" {
+		ps.Add(about, "spec.kubeconfigSecretName", reasonManagerNotServed, "it is stored and has no effect: the cluster "+
+			"joins the ClusterSet as a member, and no program here reads the Secret: remove it, and delete the Secret")
+	}
+	var without []string
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"common", m.Spec.Common != nil}, {"enableNad", m.Spec.EnableNad}, {"listenerPort", m.Spec.ListenerPort != 0},
+		{"constantRouteTargetNumber", m.Spec.ConstantRouteTargetNumber != 0},
+		{"externalNetworkSelectors", len(m.Spec.ExternalNetworkSelectors) > 0},
+	} {
+		if field.set {
+			without = append(without, field.name)
+		}
+	}
+	if len(without) > 0 {
+		ps.Add(about, "spec", reasonManagerNotServed, strings.Join(without, ", ")+": stored and without effect: remove them")
+	}
+}
+
+// copyOf returns the Namespace that a copy is of. If two Kubemanagers lead to one name, the older one has it.
+func (c *central) copyOf(k derive.Object, r *derive.Reader) (*copied, []problem.Problem) {
+	var holder *copied
+	var of derive.Row[derive.Object, *kubemanager]
+	for _, row := range derive.List(r, c.byCopy, k) {
+		f, _ := derive.Get(r, c.kubemanagers, row.Key)
+		one := derive.Row[derive.Object, *kubemanager]{Key: row.Key, Value: f}
+		if f != nil && (holder == nil || olderManager(one, of) < 0) {
+			holder, of = row.Value.Copies[k.Name], one
+		}
+	}
+	return holder, nil
+}
+
+// liveCopy returns the facts of a copy as of an isolated Namespace.
+func (c *central) liveCopy(k derive.Object, r *derive.Reader) (f tenant.NamespaceFacts, _ []problem.Problem) {
+	if n, _ := derive.Get(r, c.namespaces, k); n != nil && n.Copy && !n.Deleted {
+		f = tenant.NamespaceFacts{UID: n.UID, Created: n.Created, Isolated: true, Label: "true"}
+	}
+	return f, nil
+}
+
+func (c *central) isLive(namespace string, r *derive.Reader) bool {
+	_, live := derive.Get(r, c.live, derive.Object{Name: namespace})
+	return live
+}
+
+// ofTenantNetwork returns the Namespace whose copy a TenantNetwork is for.
+func (c *central) ofTenantNetwork(k derive.Object, r *derive.Reader) *copied {
+	of, _ := derive.Get(r, c.copies, derive.Object{Name: k.Name})
+	if of == nil || of.Area != k.Namespace {
+		return nil
+	}
+	return of
+}
+
+// peers returns the names of the TenantNetworks of copies that routers join with a copy.
+func (c *central) peers(copyName string, r *derive.Reader) (out []string) {
+	joined, _ := derive.Get(r, c.tenants.Joined, tenant.IsolatedName(copyName))
+	for _, other := range joined {
+		if other == tenant.IsolatedName(other.Name) {
+			out = append(out, other.Name)
+		}
+	}
+	return out
+}

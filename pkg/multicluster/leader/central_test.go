@@ -1,0 +1,424 @@
+package leader
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	configplanev1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/configplane/v1alpha1"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/retry"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// manager returns a Kubemanager that is some minutes old.
+func manager(name, cluster string, age int) *configplanev1alpha1.Kubemanager {
+	return &configplanev1alpha1.Kubemanager{ObjectMeta: metav1.ObjectMeta{Namespace: "contrail", Name: name,
+		UID: types.UID("uid of " + name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Duration(age) * time.Minute))},
+		Spec: configplanev1alpha1.KubemanagerSpec{ClusterName: cluster}}
+}
+
+// listed returns a member's list of isolated Namespaces. Each has the label ns with its name.
+func listed(cluster string, namespaces ...string) *mcv1alpha1.ResourceExport {
+	list := exportcheck.Namespaces{ClusterID: cluster, Families: "v6,v4"}
+	for _, name := range namespaces {
+		list.Namespaces = append(list.Namespaces, exportcheck.IsolatedNamespace{Name: name,
+			UID: types.UID("uid-" + cluster + "-" + name), Labels: map[string]string{"ns": cluster + "-" + name}})
+	}
+	return listOf(cluster, list)
+}
+
+func listOf(cluster string, list exportcheck.Namespaces) *mcv1alpha1.ResourceExport {
+	return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "area",
+		Name: cluster + multicluster.NamespacesSuffix, Labels: map[string]string{
+			multicluster.LabelSourceKind: multicluster.NamespacesKind, multicluster.LabelSourceClusterID: cluster}},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster, Kind: multicluster.NamespacesKind,
+			Raw: &mcv1alpha1.RawResource{Data: list.JSON()}}}
+}
+
+// info returns the ClusterInfo that a member exports.
+func info(cluster, services, pods string) *mcv1alpha1.ResourceExport {
+	return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "area",
+		Name: cluster + multicluster.ClusterInfoSuffix}, Spec: mcv1alpha1.ResourceExportSpec{ClusterID: cluster,
+		Kind: multicluster.ClusterInfoKind, ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: cluster, ServiceCIDR: services,
+			PodCIDRs: []string{pods}}}}
+}
+
+// present returns the objects of a copy that is written: the Namespace, its network, and its TenantNetwork.
+func present(name, cluster, namespace string) []client.Object {
+	labels := map[string]string{"ns": cluster + "-" + namespace, tenant.LabelCopy: cluster}
+	annotations := map[string]string{tenant.AnnotationCopyOf: cluster + "/" + namespace,
+		tenant.AnnotationCopiedLabels: "ns"}
+	return []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: labels,
+			Annotations: annotations}},
+		&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: contrailv4.DefaultPodNetwork,
+			Labels: labels, Annotations: annotations}},
+		&tombolov1alpha1.TenantNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: name,
+			UID: types.UID("uid of network " + name), Labels: map[string]string{tenant.LabelCopy: "true"}}},
+	}
+}
+
+// router returns a router in a copy, which selects the network of Namespaces, and imports a router.
+func router(namespace, name, kind, imports, from string) *contrailv4.VirtualNetworkRouter {
+	v := &contrailv4.VirtualNetworkRouter{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{"vnr": name}}, Spec: contrailv4.VirtualNetworkRouterSpec{Type: kind,
+		VirtualNetworkSelector: &metav1.LabelSelector{}}}
+	if imports != "" {
+		v.Spec.Import.VirtualNetworkRouters = []contrailv4.VirtualNetworkRouterEntry{{
+			VirtualNetworkRouterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"vnr": imports}},
+			NamespaceSelector:            &metav1.LabelSelector{MatchLabels: map[string]string{"ns": from}}}}
+	}
+	return v
+}
+
+// centralLines returns the due writes and the joins of a central cluster with the members east and west, sorted.
+func centralLines(objects ...client.Object) (out []string) {
+	t := newTablesOf(true)
+	var area, around []client.Object
+	for _, a := range announced("east", "west") {
+		area = append(area, a)
+	}
+	for _, o := range objects {
+		switch o.(type) {
+		case *configplanev1alpha1.Kubemanager, *corev1.Namespace, *contrailv4.VirtualNetwork,
+			*contrailv4.VirtualNetworkRouter:
+			around = append(around, o)
+		default:
+			area = append(area, o)
+		}
+	}
+	t.kinds.Fill(area...)
+	t.around.Fill(around...)
+	t.engine.Pass()
+	for kind, steps := range map[string]*derive.Table[derive.Object, *copyStep]{
+		"Namespace": t.central.namespaceSteps, "VirtualNetwork": t.central.virtualSteps} {
+		for _, row := range steps.All() {
+			labels := ""
+			for _, key := range slices.Sorted(maps.Keys(row.Value.Labels)) {
+				labels += " " + key + "=" + row.Value.Labels[key]
+			}
+			if len(row.Value.Gone) > 0 {
+				labels += " without " + strings.Join(row.Value.Gone, ",")
+			}
+			out = append(out, fmt.Sprintf("%s %s %s%s", row.Value.Verb, kind, keyName(row.Key), labels))
+		}
+	}
+	for kind, steps := range map[string]*derive.Table[derive.Object, statusStep]{
+		"Kubemanager": t.central.managerSteps, "router": t.central.routerSteps, "network": t.central.virtualStatus} {
+		for _, row := range steps.All() {
+			out = append(out, kind+" "+keyName(row.Key)+" "+row.Value.Status)
+		}
+	}
+	for _, row := range t.central.tenantSteps.All() {
+		out = append(out, string(row.Value.Verb)+" TenantNetwork "+row.Key.Name)
+	}
+	for _, row := range t.networks.networkSteps.All() {
+		line := "TenantNetwork " + row.Key.Name
+		if of := row.Value.Status.Namespace; of != nil {
+			line += " of " + of.ClusterID + "/" + of.Name + " " + string(of.UID)
+		}
+		for _, j := range row.Value.Status.Joined {
+			line += fmt.Sprintf(" joined with %s in %v", j.Name, j.ClusterIDs)
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func keyName(k derive.Object) string { return strings.TrimPrefix(k.String(), "/") }
+
+// TestCentral has the writes and joins of a central cluster.
+func TestCentral(t *testing.T) {
+	const east, west = "km-e-east-a", "km-w-west-b"
+	both := slices.Concat(present(east, "east", "a"), present(west, "west", "b"), []client.Object{
+		manager("km-e", "east", 2), manager("km-w", "west", 1), listed("east", "a"), listed("west", "b")})
+	with := func(more ...client.Object) []client.Object { return slices.Concat(both, more) }
+	without := func(list []client.Object, at int) []client.Object { return slices.Delete(slices.Clone(list), at, at+1) }
+	changed := listOf("east", exportcheck.Namespaces{ClusterID: "east", Namespaces: []exportcheck.IsolatedNamespace{
+		{Name: "a", UID: "uid-east-a", Labels: map[string]string{"team": "x", "kubernetes.io/metadata.name": "kube-system",
+			"tombolo.io/copy": "west", "pod-security.kubernetes.io/enforce": "privileged"}}}})
+	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "km-e-east-a", UID: "users"}}
+	leavingWest := announced("west")[0]
+	leavingWest.DeletionTimestamp = &metav1.Time{Time: noon}
+	seed := manager("kubemanager-cluster2", "east", 1)
+	seed.Spec.KubeconfigSecretName, seed.Spec.ListenerPort, seed.Spec.EnableNad = "workload-kubeconfig", 19446, true
+	ranged := manager("km-r", "east", 1)
+	ranged.Spec.PodV4Subnet, ranged.Spec.PodV6Subnet, ranged.Spec.ServiceV4Subnet = "10.11.0.0/16", "ten", "10.96.0.0/12"
+	for _, row := range []struct {
+		name    string
+		objects []client.Object
+		want    []string // each is in one line
+		none    string   // in no line
+	}{
+		{"a new cluster", []client.Object{manager("km-e", "east", 1), listed("east", "a", "b")}, []string{
+			"create Namespace km-e-east-a ns=east-a tombolo.io/copy=east", "create Namespace km-e-east-b ns=east-b",
+			`Kubemanager contrail/km-e {"observation":"","state":"Success"}`}, "TenantNetwork"},
+		{"a copy is there", slices.Concat(present(east, "east", "a")[:1], []client.Object{manager("km-e", "east", 1),
+			listed("east", "a")}), []string{"create VirtualNetwork km-e-east-a/default-podnetwork ns=east-a",
+			"create TenantNetwork km-e-east-a"}, "Namespace km"},
+		{"nothing is joined", both, []string{"TenantNetwork km-e-east-a of east/a uid-east-a", `"virtualNetworkNetworkId"`},
+			"joined"},
+		{"routers that import each other", with(router(east, "r1", "mesh", "r2", "west-b"),
+			router(west, "r2", "mesh", "r1", "east-a")), []string{
+			"km-e-east-a of east/a uid-east-a joined with km-w-west-b in [west]",
+			"km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east]",
+			`router km-e-east-a/r1 {"observation":"","state":"Success"}`}, "Warning"},
+		{"one imports alone", with(router(east, "r1", "mesh", "r2", "west-b"), router(west, "r2", "mesh", "", "")),
+			[]string{`router km-e-east-a/r1 {"observation":"spec.import: the networks of VirtualNetworkRouter km-w-west-b/r2 ` +
+				"are not joined before it imports this router"}, "joined with"},
+		{"a hub and a spoke", with(router(east, "r1", "hub", "r2", "west-b"), router(west, "r2", "spoke", "r1", "east-a")),
+			[]string{"joined with km-w-west-b", "joined with km-e-east-a"}, "Warning"},
+		{"routers outside of copies", with(router("area", "r1", "mesh", "r2", "west-b"),
+			router(west, "r2", "mesh", "r1", "east-a")), []string{"it selects no other router"}, "joined"},
+		{"its labels changed", without(with(changed), 8), []string{
+			"update Namespace km-e-east-a team=x tombolo.io/copy=east without ns",
+			"update VirtualNetwork km-e-east-a/default-podnetwork team=x tombolo.io/copy=east without ns"},
+			"kubernetes.io"},
+		{"a Namespace is gone", append(without(both, 8), listed("east")), []string{"delete Namespace km-e-east-a"},
+			"Failure"},
+		{"the Kubemanager is gone", without(both, 6), []string{"delete Namespace km-e-east-a",
+			"delete TenantNetwork km-e-east-a"}, "delete Namespace km-w"},
+		{"the export is gone", without(both, 8), []string{"delete Namespace km-e-east-a",
+			"annotate its ClusterSet there with tombolo.io/central=true"}, "delete Namespace km-w"},
+		{"a member leaves", with(leavingWest), []string{"delete Namespace km-w-west-b", "cluster west is leaving"},
+			"delete Namespace km-e"},
+		{"a user's Namespace", []client.Object{users, manager("km-e", "east", 1), listed("east", "a")},
+			[]string{"there is a Namespace km-e-east-a that is no copy, and stays as it is", `"state":"Warning"`},
+			"Namespace km-e-east-a ns"},
+		{"a user's TenantNetwork", slices.Concat(present(east, "east", "a")[:2], []client.Object{tenantNetwork(east),
+			manager("km-e", "east", 1), listed("east", "a")}), []string{"there is a TenantNetwork km-e-east-a that is not for"},
+			"of east/a"},
+		{"no member", []client.Object{manager("km", "south", 1)}, []string{"cluster south is not in the ClusterSet",
+			`"state":"Failure"`}, "create Namespace"},
+		{"two of one cluster", []client.Object{manager("old", "east", 2), manager("young", "east", 1), listed("east", "a")},
+			[]string{"create Namespace old-east-a", "Kubemanager contrail/old is older"}, "young-east"},
+		{"two that lead to one name", []client.Object{manager("a-east", "west", 1), manager("a", "east", 2),
+			listed("west", "b"), listed("east", "west-b")}, []string{"create Namespace a-east-west-b ns=east-west-b",
+			"Kubemanager contrail/a is older, and its copies may have the same names", `"state":"Failure"`}, "ns=west-b"},
+		{"a list that another cluster signs", []client.Object{manager("km-e", "east", 1),
+			listOf("east", exportcheck.Namespaces{ClusterID: "west"})}, []string{"spec.raw.data.clusterID: is not " +
+			"spec.clusterID"}, "create"},
+		{"fields of CN2", []client.Object{seed, listed("east", "ns1")}, []string{
+			"create Namespace kubemanager-cluster2-east-ns1", "no program here reads the Secret", "enableNad, listenerPort: " +
+				"stored and without effect", `"state":"Warning"`}, "Failure"},
+		{"other ranges", []client.Object{ranged, listed("east", "a"), info("east", "10.96.0.0/12", "10.10.0.0/16")},
+			[]string{"create Namespace km-r-east-a", `spec.podV4Subnet: the cluster announces 10.10.0.0/16, and not ` +
+				`10.11.0.0/16`, `spec.podV6Subnet: \"ten\" is no range`, `"state":"Warning"`}, "serviceV4Subnet"},
+		{"a VirtualNetwork with a range", with(&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: east,
+			Name: "vn2"}, Spec: contrailv4.VirtualNetworkSpec{V4SubnetReference: &contrailv4.ResourceReference{Name: "s"}}}),
+			[]string{`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"metadata.name: no Pod of cluster east is in it`},
+			"km-e-east-a/vn2 joined"},
+		{"objects outside of copies", []client.Object{router("shop", "r1", "mesh", "", ""),
+			&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "blue"}}}, nil, "shop"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			have := centralLines(row.objects...)
+			for _, want := range row.want {
+				if !slices.ContainsFunc(have, func(line string) bool { return strings.Contains(line, want) }) {
+					t.Errorf("no line has %q", want)
+				}
+			}
+			if slices.ContainsFunc(have, func(line string) bool { return strings.Contains(line, row.none) }) {
+				t.Errorf("a line has %q", row.none)
+			}
+			if t.Failed() {
+				t.Logf("have\n\t%s", strings.Join(have, "\n\t"))
+			}
+		})
+	}
+}
+
+// TestCopyNames has names of copies: as in CN2, or with a hash.
+func TestCopyNames(t *testing.T) {
+	long := strings.Repeat("n", 63)
+	for _, row := range [][4]string{
+		{"kubemanager-cluster2", "cluster2", "ns1", "kubemanager-cluster2-cluster2-ns1"},
+		{"km", "east.example", "ns1", "km-east-example-ns1-"},
+		{"km", "east", long, "km-east-nnnn"},
+	} {
+		have := copyName(row[0], row[1], row[2])
+		if !strings.HasPrefix(have, row[3]) || len(have) > 63 {
+			t.Errorf("copyName(%q) = %q, want %q", row[:3], have, row[3])
+		}
+		if len(have) == len(row[3]) != (row[3] == "kubemanager-cluster2-cluster2-ns1") {
+			t.Errorf("copyName(%q) = %q", row[:3], have)
+		}
+	}
+	if copyName("km", "east", long) == copyName("km", "east", long[1:]+"m") {
+		t.Error("two long names have one copy")
+	}
+}
+
+// centralManifest returns the manifest of the central cluster, with the Common Area area.
+func centralManifest(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/multicluster/tombolo-central.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(strings.ReplaceAll(string(text), "antrea-multicluster", "area"))
+}
+
+// admission creates the admission policies of a manifest.
+func admission(t *testing.T, c client.Client, manifest []byte) {
+	t.Helper()
+	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(manifest)), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		if documents.Decode(&o.Object) != nil {
+			return
+		}
+		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
+			if err := c.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestCentralWithRealAPIServer has the life of a copy, with the rights and the admission policy of the manifest: made,
+// joined, a member's label changed, a user's label kept, and deleted. The controller writes nothing else.
+func TestCentralWithRealAPIServer(t *testing.T) {
+	c, own := startCentral(t)
+	ctx := t.Context()
+	for _, id := range []string{"east", "west"} {
+		inArea(t, c, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id)},
+			ClusterID: id, ClusterSetID: "set", LeaderClusterID: "north"})
+	}
+	list := listed("east", "a")
+	inArea(t, c, list)
+	inArea(t, c, listed("west", "b"))
+	create := func(o client.Object) {
+		t.Helper()
+		o.SetCreationTimestamp(metav1.Time{})
+		o.SetUID("")
+		if err := c.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "contrail"}})
+	east, west := manager("km-e", "east", 0), manager("km-w", "west", 0)
+	create(east)
+	create(west)
+	is := func(step, want string) {
+		t.Helper()
+		have := ""
+		defer func() {
+			if t.Failed() {
+				t.Logf("%s: have %s", step, have)
+			}
+		}()
+		within(t, step, func(ctx context.Context) bool {
+			var networks contrailv4.VirtualNetworkList
+			var tenants tombolov1alpha1.TenantNetworkList
+			var routers contrailv4.VirtualNetworkRouterList
+			if c.List(ctx, &networks) != nil || c.List(ctx, &tenants) != nil || c.List(ctx, &routers) != nil {
+				return false
+			}
+			have = ""
+			for i, n := range networks.Items {
+				have += fmt.Sprintf("%s/%s %s %s %t; ", n.Namespace, n.Name, n.Status.State, n.Status.IPFamilies,
+					i < len(tenants.Items) && n.Status.VirtualNetworkNetworkID == int64(tenants.Items[i].Status.Number))
+			}
+			for _, n := range tenants.Items {
+				for _, j := range n.Status.Joined {
+					have += fmt.Sprintf("%s with %s in %v; ", n.Name, j.Name, j.ClusterIDs)
+				}
+			}
+			for _, v := range routers.Items {
+				have += v.Name + " " + v.Status.State + "; "
+			}
+			return have == want
+		})
+	}
+	const copies = "km-e-east-a/default-podnetwork Success v6,v4 true; km-w-west-b/default-podnetwork Success v6,v4 true; "
+	is("copies", copies)
+	create(router("km-e-east-a", "r1", "mesh", "r2", "west-b"))
+	is("one router", copies+"r1 Warning; ")
+	create(router("km-w-west-b", "r2", "mesh", "r1", "east-a"))
+	is("joined", copies+"km-e-east-a with km-w-west-b in [west]; km-w-west-b with km-e-east-a in [east]; "+
+		"r1 Success; r2 Success; ")
+
+	namespace := &corev1.Namespace{}
+	key := client.ObjectKey{Name: "km-e-east-a"}
+	within(t, "a user's label", func(ctx context.Context) bool {
+		if c.Get(ctx, key, namespace) != nil {
+			return false
+		}
+		namespace.Labels["mine"] = "x"
+		return c.Update(ctx, namespace) == nil
+	})
+	relabelled := listOf("east", exportcheck.Namespaces{ClusterID: "east", Families: "v6,v4",
+		Namespaces: []exportcheck.IsolatedNamespace{{Name: "a", UID: "uid-east-a", Labels: map[string]string{"team": "x"}}}})
+	within(t, "another label in the member", func(ctx context.Context) bool {
+		now := &mcv1alpha1.ResourceExport{}
+		if c.Get(ctx, client.ObjectKey{Namespace: "area", Name: list.Name}, now) != nil {
+			return false
+		}
+		now.Spec = relabelled.Spec
+		return c.Update(ctx, now) == nil
+	})
+	within(t, "the labels of both", func(ctx context.Context) bool {
+		n := &corev1.Namespace{}
+		return c.Get(ctx, key, n) == nil && n.Labels["team"] == "x" && n.Labels["mine"] == "x" && n.Labels["ns"] == ""
+	})
+	is("the import selects nothing", copies+"r1 Warning; r2 Warning; ")
+
+	if err := c.Delete(ctx, east); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the copy is deleted", func(ctx context.Context) bool {
+		n := &corev1.Namespace{}
+		err := c.Get(ctx, key, n)
+		gone := c.Get(ctx, client.ObjectKey{Namespace: "area", Name: key.Name}, &tombolov1alpha1.TenantNetwork{})
+		return (err == nil && !n.DeletionTimestamp.IsZero() || apierrors.IsNotFound(err)) && apierrors.IsNotFound(gone)
+	})
+	// RBAC alone would allow these.
+	within(t, "the policy is in force", func(ctx context.Context) bool {
+		err := own.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "no-copy-"}})
+		return err != nil && strings.Contains(err.Error(), "may only make copies")
+	})
+	if err := own.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "contrail"}}); err == nil ||
+		!strings.Contains(err.Error(), "may only change and delete copies") {
+		t.Errorf("the controller deletes Namespace contrail: %v", err)
+	}
+	network := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "contrail", Name: "n",
+		Labels: map[string]string{tenant.LabelCopy: "east"}}}
+	if err := own.Create(ctx, network); err == nil || !strings.Contains(err.Error(), "may only write in copies") {
+		t.Errorf("the controller creates a VirtualNetwork in Namespace contrail: %v", err)
+	}
+}
+
+// TestCentralKeys has a key of each offer of one object, so that no offer displaces another one.
+func TestCentralKeys(t *testing.T) {
+	w := &writer{}
+	k := derive.Object{Namespace: "a", Name: "b"}
+	seen := map[string]bool{}
+	for _, o := range []retry.Offer{w.virtualOffer(k, nil), w.virtualStatusOffer(k, statusStep{}),
+		w.tenantOffer(k, tenantStep{}), w.networkOffer(k, nil)} {
+		if seen[o.Key] {
+			t.Errorf("two offers have the key %s", o.Key)
+		}
+		seen[o.Key] = true
+	}
+}

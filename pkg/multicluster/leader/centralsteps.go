@@ -1,0 +1,406 @@
+package leader
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	configplanev1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/configplane/v1alpha1"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/retry"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// centralSteps have the missing writes of copies.
+type centralSteps struct {
+	*central
+	networks *networks
+
+	managerSteps   *derive.Table[derive.Object, statusStep]
+	namespaceSteps *derive.Table[derive.Object, *copyStep]
+	virtualSteps   *derive.Table[derive.Object, *copyStep]
+	tenantSteps    *derive.Table[derive.Object, tenantStep]
+	virtualStatus  *derive.Table[derive.Object, statusStep]
+	routerSteps    *derive.Table[derive.Object, statusStep]
+}
+
+// newCentralSteps adds the tables of writes.
+func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
+	s := &centralSteps{central: c, networks: n}
+	made := derive.NewIndex(c.copies, "TenantNetwork", func(k derive.Object, of *copied) []derive.Object {
+		return []derive.Object{of.tenantNetwork(k.Name)}
+	})
+	copiedNetworks := derive.NewIndex(c.live, "VirtualNetwork",
+		func(k derive.Object, _ tenant.NamespaceFacts) []derive.Object {
+			return []derive.Object{{Namespace: k.Name, Name: contrailv4.DefaultPodNetwork}}
+		})
+	s.managerSteps = derive.NewTable(e, "steps of Kubemanagers", s.managerStep, derive.KeysOf(c.kubemanagers))
+	s.namespaceSteps = derive.NewTable(e, "steps of copies", s.namespaceStep, derive.KeysOf(c.copies),
+		derive.KeysOf(c.namespaces))
+	s.virtualSteps = derive.NewTable(e, "steps of VirtualNetworks", s.virtualStep, derive.KeysOfIndex(copiedNetworks))
+	s.tenantSteps = derive.NewTable(e, "steps of TenantNetworks of copies", s.tenantStep, derive.KeysOf(n.networks),
+		derive.KeysOfIndex(made))
+	s.virtualStatus = derive.NewTable(e, "status steps of VirtualNetworks", s.virtualStatusStep, derive.KeysOf(c.virtual))
+	s.routerSteps = derive.NewTable(e, "status steps of routers", s.routerStep, derive.KeysOf(c.routers))
+	return s
+}
+
+// statusStep is the desired status of an object, as JSON; empty if the object has it.
+type statusStep struct {
+	UID    types.UID
+	Status string
+}
+
+func statusStepOf(uid types.UID, fields map[string]any) statusStep {
+	text, err := json.Marshal(fields)
+	if err != nil { // texts and numbers cause no error
+		return statusStep{}
+	}
+	return statusStep{uid, string(text)}
+}
+
+// managerStep decides the status of a Kubemanager.
+func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusStep, []problem.Problem) {
+	have, _ := derive.Get(r, s.managerStatus, k)
+	m, _ := derive.Get(r, s.managed, k)
+	about := problem.About("Kubemanager", k.Namespace, k.Name)
+	ps := slices.Clone(m.Problems)
+	var taken, others, networks []string
+	for _, name := range slices.Sorted(maps.Keys(m.Copies)) {
+		of, _ := derive.Get(r, s.copies, derive.Object{Name: name})
+		n, _ := derive.Get(r, s.namespaces, derive.Object{Name: name})
+		made, _ := derive.Get(r, s.networks.networks, m.Copies[name].tenantNetwork(name))
+		switch {
+		case of == nil || of.Kubemanager != k:
+			others = append(others, name)
+		case n != nil && !n.Copy:
+			taken = append(taken, name)
+		case made != nil && !made.Copy:
+			networks = append(networks, name)
+		}
+	}
+	if len(others) > 0 {
+		ps.Add(about, "metadata.name", reasonNameTaken, "an older Kubemanager has a copy with the name "+
+			problem.Few(others)+": create this Kubemanager with another name")
+	}
+	if len(taken) > 0 {
+		ps.Add(about, "metadata.name", reasonNameTaken, "there is a Namespace "+problem.Few(taken)+" that is no copy, and "+
+			"stays as it is: delete it, or create this Kubemanager with another name")
+	}
+	if len(networks) > 0 {
+		ps.Add(about, "metadata.name", reasonNameTaken, "there is a TenantNetwork "+problem.Few(networks)+" that is not for "+
+			"a copy, and stays as it is, so routers do not join the copy: delete it, or create this Kubemanager with another "+
+			"name")
+	}
+	state, observation := observed(ps)
+	if m.Fails {
+		state = configplanev1alpha1.StateFailure
+	}
+	if have.Status == (configplanev1alpha1.KubemanagerStatus{State: state, Observation: observation}) {
+		return statusStep{}, nil
+	}
+	return statusStepOf(have.UID, map[string]any{"state": state, "observation": observation}), nil
+}
+
+// copyStep is a write of a copy.
+type copyStep struct {
+	Verb        verb
+	UID         types.UID
+	Version     string
+	Labels      map[string]string // the whole desired ones
+	Annotations map[string]string
+	// Gone are labels that are removed.
+	Gone []string
+}
+
+// copyMeta returns the step that gives an object the labels of a copy, or nil if it has them. The labels and
+// annotations of others stay.
+func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
+	step := &copyStep{Labels: map[string]string{tenant.LabelCopy: copyLabel(of.ClusterID)}}
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(of.Labels)) {
+		if exportcheck.Copied(key) {
+			step.Labels[key] = of.Labels[key]
+			keys = append(keys, key)
+		}
+	}
+	step.Annotations = map[string]string{tenant.AnnotationCopyOf: of.ClusterID + "/" + of.Name,
+		tenant.AnnotationCopiedLabels: strings.Join(keys, ",")}
+	due := false
+	for key, value := range step.Labels {
+		have, there := have[key]
+		due = due || !there || have != value
+	}
+	for key, value := range step.Annotations {
+		due = due || annotations[key] != value
+	}
+	for key := range strings.SplitSeq(annotations[tenant.AnnotationCopiedLabels], ",") {
+		if _, stays := step.Labels[key]; !stays && key != "" && exportcheck.Copied(key) {
+			step.Gone = append(step.Gone, key)
+		}
+	}
+	if !due {
+		return nil
+	}
+	return step
+}
+
+// copyLabel returns the value of the label of copies: the cluster ID, as far as a label may have it.
+func copyLabel(clusterID string) string {
+	if len(clusterID) > validation.LabelValueMaxLength {
+		return "true"
+	}
+	return clusterID
+}
+
+func (s *centralSteps) namespaceStep(k derive.Object, r *derive.Reader) (*copyStep, []problem.Problem) {
+	want, _ := derive.Get(r, s.copies, k)
+	have, _ := derive.Get(r, s.namespaces, k)
+	switch {
+	case have == nil && want == nil, have != nil && (!have.Copy || have.Deleted):
+		return nil, nil
+	case want == nil:
+		return &copyStep{Verb: remove, UID: have.UID, Version: have.Version}, nil
+	case have == nil:
+		step := copyMeta(want, nil, nil)
+		step.Verb = create
+		return step, nil
+	}
+	step := copyMeta(want, have.Labels, have.Annotations)
+	if step != nil {
+		step.Verb, step.UID, step.Version = update, have.UID, have.Version
+	}
+	return step, nil
+}
+
+// virtualStep makes VirtualNetwork default-podnetwork of a copy. An object of the name that is no copy stays as it is.
+func (s *centralSteps) virtualStep(k derive.Object, r *derive.Reader) (*copyStep, []problem.Problem) {
+	want, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
+	have, _ := derive.Get(r, s.virtual, k)
+	switch {
+	case want == nil, have != nil && !have.Copy:
+		return nil, nil
+	case have == nil:
+		step := copyMeta(want, nil, nil)
+		step.Verb = create
+		return step, nil
+	}
+	step := copyMeta(want, have.Labels, have.Annotations)
+	if step != nil {
+		step.Verb, step.UID, step.Version = update, have.UID, have.Version
+	}
+	return step, nil
+}
+
+// tenantStep is a write of the TenantNetwork of a copy.
+type tenantStep struct {
+	Verb verb
+	UID  types.UID
+}
+
+func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep, []problem.Problem) {
+	have, _ := derive.Get(r, s.networks.networks, k)
+	wanted := s.ofTenantNetwork(k, r) != nil && s.isLive(k.Name, r)
+	switch {
+	case wanted && have == nil:
+		return tenantStep{Verb: create}, nil
+	case !wanted && have != nil && have.Copy:
+		return tenantStep{remove, have.UID}, nil
+	}
+	return tenantStep{}, nil
+}
+
+// virtualStatusStep decides the status of a VirtualNetwork in a copy. Others are not the leader's.
+func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (statusStep, []problem.Problem) {
+	of, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
+	if of == nil || !s.isLive(k.Namespace, r) {
+		return statusStep{}, nil
+	}
+	have, _ := derive.Get(r, s.virtual, k)
+	own, _ := derive.Get(r, s.tenants.VirtualNetworkProblems, k)
+	ps := slices.Clone(problem.List(own.List))
+	about := problem.About("VirtualNetwork", k.Namespace, k.Name)
+	var want contrailv4.VirtualNetworkStatus
+	fails := false
+	switch number, numbered := derive.Get(r, s.networks.numbers, of.tenantNetwork(k.Namespace)); {
+	case k.Name != contrailv4.DefaultPodNetwork:
+		fails = true
+		ps.Add(about, "metadata.name", reasonManagerNotServed, "no Pod of cluster "+of.ClusterID+" is in it: of a copy the "+
+			"network of first interfaces is served alone: select VirtualNetwork "+contrailv4.DefaultPodNetwork)
+	case numbered:
+		want.VirtualNetworkNetworkID, want.IPFamilies = int64(number), of.Families
+	}
+	want.State, want.Observation = observed(ps)
+	if fails {
+		want.State = contrailv4.StateFailure
+	}
+	if have.Status == want {
+		return statusStep{}, nil
+	}
+	fields := map[string]any{"state": want.State, "observation": want.Observation, "virtualNetworkNetworkId": nil,
+		"ipFamilies": nil}
+	if want.VirtualNetworkNetworkID != 0 {
+		fields["virtualNetworkNetworkId"], fields["ipFamilies"] = want.VirtualNetworkNetworkID, want.IPFamilies
+	}
+	return statusStepOf(have.UID, fields), nil
+}
+
+// routerStep decides the status of a router in a copy.
+func (s *centralSteps) routerStep(k derive.Object, r *derive.Reader) (statusStep, []problem.Problem) {
+	if !s.isLive(k.Namespace, r) {
+		return statusStep{}, nil
+	}
+	have, _ := derive.Get(r, s.routerStatus, k)
+	ps, _ := derive.Get(r, s.tenants.RouterProblems, tenant.RouterName(k))
+	var want contrailv4.Status
+	want.State, want.Observation = observed(ps)
+	if have.Status == want {
+		return statusStep{}, nil
+	}
+	return statusStepOf(have.UID, map[string]any{"state": want.State, "observation": want.Observation}), nil
+}
+
+func metaNamed(name string, labels map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: labels}
+}
+
+// watchCentral offers the steps of copies as they change.
+func (w *writer) watchCentral(s *centralSteps) {
+	offer(s.managerSteps, w, (*writer).managerOffer)
+	offer(s.namespaceSteps, w, (*writer).namespaceOffer)
+	offer(s.virtualSteps, w, (*writer).virtualOffer)
+	offer(s.tenantSteps, w, (*writer).tenantOffer)
+	offer(s.virtualStatus, w, (*writer).virtualStatusOffer)
+	offer(s.routerSteps, w, (*writer).routerOffer)
+}
+
+// centralAgain offers all steps of copies that are still due.
+func (w *writer) centralAgain(s *centralSteps) {
+	offerAll(s.managerSteps, w, (*writer).managerOffer)
+	offerAll(s.namespaceSteps, w, (*writer).namespaceOffer)
+	offerAll(s.virtualSteps, w, (*writer).virtualOffer)
+	offerAll(s.tenantSteps, w, (*writer).tenantOffer)
+	offerAll(s.virtualStatus, w, (*writer).virtualStatusOffer)
+	offerAll(s.routerSteps, w, (*writer).routerOffer)
+}
+
+func (w *writer) managerOffer(key derive.Object, s statusStep) retry.Offer {
+	return w.patchStatus("Kubemanager", "status of Kubemanager", key, &configplanev1alpha1.Kubemanager{}, s)
+}
+
+func (w *writer) virtualStatusOffer(key derive.Object, s statusStep) retry.Offer {
+	return w.patchStatus("VirtualNetwork", "status of VirtualNetwork", key, &contrailv4.VirtualNetwork{}, s)
+}
+
+func (w *writer) routerOffer(key derive.Object, s statusStep) retry.Offer {
+	return w.patchStatus("VirtualNetworkRouter", "status of VirtualNetworkRouter", key,
+		&contrailv4.VirtualNetworkRouter{}, s)
+}
+
+// patchStatus writes a status. The patch has the UID, so the API server refuses it for an object that was made again.
+func (w *writer) patchStatus(kind, name string, key derive.Object, at client.Object, s statusStep) retry.Offer {
+	var do func(context.Context) error
+	if s.Status != "" {
+		do = func(ctx context.Context) error {
+			text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID},
+				"status": json.RawMessage(s.Status)})
+			if err != nil {
+				return err
+			}
+			at := at.DeepCopyObject().(client.Object)
+			at.SetNamespace(key.Namespace)
+			at.SetName(key.Name)
+			return w.to.Status().Patch(ctx, at, client.RawPatch(types.MergePatchType, text))
+		}
+	}
+	o := w.offer(kind, key, "", updateStatus, statusField, do)
+	o.Key, o.Late = name+" "+key.String(), true // the object itself may have a write as well
+	return o
+}
+
+func (w *writer) namespaceOffer(key derive.Object, s *copyStep) retry.Offer {
+	return w.copyOffer("Namespace", key, &corev1.Namespace{}, s)
+}
+
+func (w *writer) virtualOffer(key derive.Object, s *copyStep) retry.Offer {
+	return w.copyOffer("VirtualNetwork", key, &contrailv4.VirtualNetwork{}, s)
+}
+
+// copyOffer writes the labels and annotations of a copy, creates it or deletes it. It creates no object where there
+// is one already, so an object of another one stays as it is.
+func (w *writer) copyOffer(kind string, key derive.Object, at client.Object, s *copyStep) retry.Offer {
+	if s == nil {
+		return w.offer(kind, key, "", "", "", nil)
+	}
+	object := func() client.Object {
+		o := at.DeepCopyObject().(client.Object)
+		o.SetNamespace(key.Namespace)
+		o.SetName(key.Name)
+		return o
+	}
+	var do func(context.Context) error
+	switch s.Verb {
+	case create:
+		do = func(ctx context.Context) error {
+			o := object()
+			o.SetLabels(s.Labels)
+			o.SetAnnotations(s.Annotations)
+			return w.to.Create(ctx, o)
+		}
+	case update:
+		do = func(ctx context.Context) error {
+			labels := map[string]any{}
+			for k, v := range s.Labels {
+				labels[k] = v
+			}
+			for _, k := range s.Gone {
+				labels[k] = nil
+			}
+			text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID, "resourceVersion": s.Version,
+				"labels": labels, "annotations": s.Annotations}})
+			if err != nil {
+				return err
+			}
+			return w.to.Patch(ctx, object(), client.RawPatch(types.MergePatchType, text))
+		}
+	case remove:
+		have := object()
+		have.SetUID(s.UID)
+		have.SetResourceVersion(s.Version)
+		do = w.delete(have)
+	}
+	return w.offer(kind, key, "", s.Verb, "", do)
+}
+
+// tenantOffer creates and deletes the TenantNetwork of a copy. Its status has the Namespace.
+func (w *writer) tenantOffer(key derive.Object, s tenantStep) retry.Offer {
+	n := &tombolov1alpha1.TenantNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	var do func(context.Context) error
+	switch s.Verb {
+	case create:
+		do = func(ctx context.Context) error {
+			n := n.DeepCopy()
+			n.Labels = map[string]string{tenant.LabelCopy: "true"}
+			return w.to.Create(ctx, n)
+		}
+	case remove:
+		do = func(ctx context.Context) error {
+			return client.IgnoreNotFound(w.to.Delete(ctx, n.DeepCopy(), client.Preconditions{UID: &s.UID}))
+		}
+	}
+	o := w.offer("TenantNetwork", key, "", s.Verb, "", do)
+	o.Key = "copy's " + o.Key // its status has another write
+	return o
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+// kubemanagers name the clusters, as in the guide of Contrail CN2. Field listenerPort has no effect, so one has state
+// Warning.
+const kubemanagers = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: contrail}
+---
+apiVersion: configplane.juniper.net/v1alpha1
+kind: Kubemanager
+metadata: {namespace: contrail, name: km-e}
+spec: {clusterName: test-cluster-east}
+---
+apiVersion: configplane.juniper.net/v1alpha1
+kind: Kubemanager
+metadata: {namespace: contrail, name: km-n}
+spec: {clusterName: test-cluster-north, listenerPort: 19446}
+`
+
+// isolatedNamespace is what users of a member create. Its label ns selects the copy.
+const isolatedNamespace = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: ns1
+  labels: {core.juniper.net/isolated-namespace: "true", ns: %s-ns1}
+`
+
+// sides are the clusters whose Namespaces are joined. north is the central cluster, and a member itself.
+var sides = []string{"north", "east"}
+
+// copies are the Namespaces of the central cluster, by the member.
+var copies = map[string]string{"north": "km-n-test-cluster-north-ns1", "east": "km-e-test-cluster-east-ns1"}
+
+// routerTo is a router in a copy that imports the router of the other copy.
+func routerTo(own, other string) string {
+	return fmt.Sprintf(`
+apiVersion: core.contrail.juniper.net/v1alpha1
+kind: VirtualNetworkRouter
+metadata: {namespace: %s, name: vnr-%s, labels: {vnr: vnr-%s}}
+spec:
+  type: mesh
+  virtualNetworkSelector: {matchLabels: {ns: %s-ns1}}
+  import:
+    virtualNetworkRouters:
+      - virtualNetworkRouterSelector: {matchLabels: {vnr: vnr-%s}}
+        namespaceSelector: {matchLabels: {ns: %s-ns1}}
+`, copies[own], own, own, own, other, other)
+}
+
+// central shows the guide of Contrail CN2: the leader is the central cluster, Namespaces of two members have copies
+// there, and routers in the copies join them. Packets then pass between the clusters with the addresses of the Pods.
+func (d *demo) central(ctx context.Context) error {
+	section("A central cluster: Namespaces of north and east, joined by routers in north")
+	if err := d.makeCentral(ctx); err != nil {
+		return err
+	}
+	pods := []*tenantPod{{cluster: "east", namespace: "ns1", name: "web", node: "node-2"},
+		{cluster: "north", namespace: "ns1", name: "web", node: "node-2"}}
+	for _, p := range pods {
+		if err := d.world.Apply(ctx, p.cluster, fmt.Sprintf(isolatedNamespace, p.cluster)); err != nil {
+			return err
+		}
+		if out, err := d.world.Kubectl(ctx, p.cluster, "annotate", "--overwrite", "clusterset", "--all", "-n",
+			scenario.MemberNamespace, "tombolo.io/central=true"); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		if err := d.tenantPod(ctx, p); err != nil {
+			return err
+		}
+	}
+	fmt.Print(strings.TrimSpace(kubemanagers) + "\n\n")
+	if err := d.world.Apply(ctx, "north", kubemanagers); err != nil {
+		return err
+	}
+	for _, c := range sides {
+		if err := d.shows(ctx, []string{"get", "vn", "-n", copies[c]}, "default-podnetwork", "v6,v4", "Success"); err != nil {
+			return err
+		}
+	}
+	if err := d.shows(ctx, []string{"get", "kubemanagers", "-A"}, "km-e", "km-n", "Success", "Warning"); err != nil {
+		return err
+	}
+	// Both are members of networks that the leader numbers, and not joined yet.
+	for _, c := range sides {
+		if err := d.imports(ctx, c, copies[c]); err != nil {
+			return err
+		}
+	}
+	never := func(*tenantPod, *tenantPod) bool { return false }
+	if err := d.matrix(ctx, "Before the routers", pods, never); err != nil {
+		return err
+	}
+	for _, r := range []string{routerTo("north", "east"), routerTo("east", "north")} {
+		fmt.Print(strings.TrimSpace(r) + "\n\n")
+		if err := d.world.Apply(ctx, "north", r); err != nil {
+			return err
+		}
+	}
+	always := func(*tenantPod, *tenantPod) bool { return true }
+	if err := d.matrix(ctx, "After them", pods, always); err != nil {
+		return err
+	}
+	for _, c := range sides {
+		if err := d.shows(ctx, []string{"get", "vnr", "-n", copies[c]}, "vnr-"+c, "mesh", "Success"); err != nil {
+			return err
+		}
+	}
+	if err := d.seesClient(ctx, pods[0], pods[1]); err != nil {
+		return err
+	}
+	return d.notCentral(ctx, pods)
+}
+
+// makeCentral gives the leader's controller its rights in the central cluster, and lets it use them.
+func (d *demo) makeCentral(ctx context.Context) error {
+	text, err := os.ReadFile(filepath.Join(d.world.Lab.Repo(), "deploy", "multicluster", "tombolo-central.yml"))
+	if err != nil {
+		return err
+	}
+	if err := d.world.Apply(ctx, "north", string(text)); err != nil {
+		return err
+	}
+	name := []string{"configmap", "antrea-mc-controller-config", "-n", scenario.LeaderNamespace}
+	config, err := d.world.Kubectl(ctx, "north", append([]string{"get", "-o",
+		`jsonpath={.data.controller_manager_config\.yaml}`}, name...)...)
+	if err != nil {
+		return err
+	}
+	const on = "\ncentral: true"
+	patch := fmt.Sprintf(`{"data": {"controller_manager_config.yaml": %q}}`,
+		strings.TrimSuffix(strings.TrimSpace(config), on)+on+"\n")
+	for _, args := range [][]string{
+		append([]string{"patch", "--type", "merge", "-p", patch}, name...),
+		{"rollout", "restart", "deployment/antrea-mc-controller", "-n", scenario.LeaderNamespace},
+		{"rollout", "status", "deployment/antrea-mc-controller", "-n", scenario.LeaderNamespace, "--timeout=3m"},
+	} {
+		if out, err := d.world.Kubectl(ctx, "north", args...); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return nil
+}
+
+// shows waits until the central cluster prints all words for a command, and prints it.
+func (d *demo) shows(ctx context.Context, args []string, words ...string) error {
+	out := ""
+	err := scenario.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
+		if out, err = d.world.Kubectl(ctx, "north", args...); err != nil {
+			return err
+		}
+		for _, word := range words {
+			if !strings.Contains(out, word) {
+				return fmt.Errorf("kubectl %s does not print %q:\n%s", strings.Join(args, " "), word, out)
+			}
+		}
+		return nil
+	})
+	fmt.Printf("-- north: kubectl %s\n%s", strings.Join(args, " "), out)
+	return err
+}
+
+// imports waits until a member has the network of a copy.
+func (d *demo) imports(ctx context.Context, cluster, name string) error {
+	return scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		out, err := d.world.Kubectl(ctx, cluster, "get", "tni", name, "-o", "jsonpath={.spec.namespace.name}")
+		if err == nil && out != "ns1" {
+			err = fmt.Errorf("TenantNetworkImport %s is of Namespace %q", name, out)
+		}
+		return err
+	})
+}
+
+// notCentral removes the members from the central cluster. Their copies go, and their Namespaces are apart again.
+func (d *demo) notCentral(ctx context.Context, pods []*tenantPod) error {
+	if out, err := d.world.Kubectl(ctx, "north", "delete", "kubemanagers", "--all", "-n", "contrail"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	if err := d.matrix(ctx, "Without Kubemanagers", pods, func(*tenantPod, *tenantPod) bool { return false }); err != nil {
+		return err
+	}
+	if out, err := d.world.Kubectl(ctx, "north", "wait", "--for=delete", "namespace/"+copies["north"],
+		"namespace/"+copies["east"], "--timeout=2m"); err != nil {
+		return fmt.Errorf("copies are left: %w\n%s", err, out)
+	}
+	for _, p := range pods {
+		if out, err := d.world.Kubectl(ctx, p.cluster, "delete", "namespace", p.namespace, "--wait=false"); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return nil
+}
