@@ -29,6 +29,7 @@ type whyEnd struct {
 	ip      netip.Addr
 	pod     derive.Object    // zero for an end that is no Pod
 	facts   *policy.PodFacts // of the Pod
+	network derive.Object    // the VirtualNetwork of a further interface, or zero
 	service *derive.Object
 	front   *service.Frontend // of the Service, if the end is one of its addresses, with a port
 	note    string
@@ -251,6 +252,10 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 	elsewhere := a.elsewhere(far)
 	for _, d := range all {
 		c := policy.Connection{From: from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port, Asked: d.asked.Addr()}
+		decision := a.networks.networkOf(from, q, d)
+		if decision.Allowed { // elsewhere an address of a VirtualNetwork is another machine's
+			c.Networks = [2]derive.Object{policy.Ingress: d.end.network, policy.Egress: from.network}
+		}
 		if d.protocol == protocolICMP {
 			c.Port = uint16(echoRequest(d.end.ip)) << 8
 		}
@@ -276,8 +281,8 @@ func (a *whyAnswers) connect(out *whyAnswer, q whyQuestion, from whyEnd, all []w
 			sent.Asked, sent.Service = netip.Addr{}, derive.Object{}
 		}
 		w.Stages = append(slices.Clone(d.judged), a.stage(policy.Egress, from, to, sent, elsewhere))
-		if n := a.networks.networkOf(from, q, d); n.Reason != "" {
-			w.Stages = append(w.Stages, a.networks.networkStage(n))
+		if decision.Reason != "" {
+			w.Stages = append(w.Stages, a.networks.networkStage(decision))
 		}
 		client := d.client
 		if client.ip != from.ip {

@@ -196,9 +196,41 @@ func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 		if slices.ContainsFunc(c.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
 			e.note = fmt.Sprintf("packets to %s are dropped in table Route: it is of cluster %s, which is reached encrypted "+
 				"or not at all, and there is no way to it: see `tombolo get status`", ip, c.ClusterID)
+			return e
 		}
 	}
+	if further, ok := a.furtherAt(ip); ok {
+		return further
+	}
 	return e
+}
+
+// furtherAt returns the further interface that has an address, which may be in a block without a known Pod.
+func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
+	if a.tables.tenants == nil {
+		return e, false
+	}
+	e = whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Address: ip.String()}, ip: ip}
+	who, occupied := a.tables.policies.FurtherAt(ip)
+	block := a.tables.policies.BlockAt(ip)
+	switch e.network = who.Network; {
+	case occupied && who.Known:
+		f, _ := a.tables.policies.Pods.Get(who.Pod)
+		e.Name, e.Node, e.pod, e.facts = who.Pod.String(), f.Node, who.Pod, &f
+	case occupied:
+		e.Name, e.Node, e.foreign = who.Pod.String(), a.tables.nodeName, true
+		e.note = fmt.Sprintf("%s is of interface %s here, whose Pod %s the API server does not have on this Node with its "+
+			"UID: it was deleted by force, or is not scheduled yet", ip, who.Port, who.Pod)
+	case block.Node != "":
+		e.network, e.Kind, e.Node = block.Network, "", block.Node
+		e.note = fmt.Sprintf("%s is that of an unknown Pod in VirtualNetwork %s: it is in a block of Node %s, and no Pod "+
+			"with it is known. Rules that deny Pods by their labels deny it, and no rule allows it by labels", ip, block.Network,
+			e.Node)
+	default:
+		return whyEnd{}, false
+	}
+	e.Network = e.network.String()
+	return e, true
 }
 
 // isGateway reports whether an address is of a Node's gateway port.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,6 +28,15 @@ func (a *whyNetworks) placeOf(namespace string) tenant.Place {
 	return place
 }
 
+// placeIn returns the network of a VirtualNetwork. One that is gone has no place.
+func (a *whyNetworks) placeIn(network derive.Object) tenant.Place {
+	v, ok := a.tables.tenants.VirtualNetworks.Get(network)
+	if !ok {
+		return tenant.Place{Known: true, Network: tenant.VirtualName(network)}
+	}
+	return v.Place
+}
+
 // servicePlace returns the network of a Service, as connections to it see it.
 func (a *whyNetworks) servicePlace(key derive.Object) tenant.Place {
 	if key == tenant.APIServer {
@@ -45,6 +55,11 @@ func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 	unreached := func(c peering.Closed) bool { return slices.ContainsFunc(c.CIDRs, within) }
 	out := tenant.End{Name: e.Kind + " " + e.Name, Node: e.Node}
 	switch {
+	case e.network != derive.Object{}:
+		if e.Kind == "" {
+			out.Name = "the unknown Pod at " + e.ip.String()
+		}
+		out.Kind, out.Place = tenant.Pod, a.placeIn(e.network)
 	case e.Kind == "Pod":
 		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
 	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):
@@ -114,7 +129,10 @@ var toTenants = ",dl_dst=" + datapath.TenantMAC.String()[:len("02:54:4")]
 // packet of the default network.
 func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string) (string, string, error) {
 	var network, owner tenant.Place
-	if from.Kind == "Pod" {
+	switch namespace, name, further := strings.Cut(from.Network, "/"); {
+	case further:
+		network, c.Asked = a.networks.placeIn(derive.Object{Namespace: namespace, Name: name}), "" // no Service answers
+	case from.Kind == "Pod":
 		network = a.networks.placeOf(namespaceOf(from.Name))
 	}
 	mark := ""

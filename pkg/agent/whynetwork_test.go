@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +14,12 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -33,6 +38,39 @@ func (a *asked) isolateFar(name, far string, annotations map[string]string) {
 	pod := podIn(name, name+"-far", "node-2", far, nil)
 	pod.Status.PodIPs = a.world.podIPs(far)
 	a.world.objects[name+"/"+name+"-far"] = pod
+}
+
+// addFurther adds VirtualNetworks blue and red. Pod db of this Node has a further interface in blue, and Pod far of
+// another Node is in both.
+func (a *asked) addFurther() {
+	a.t.Helper()
+	report := &tombolov1alpha1.NodeNetworkReport{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}
+	for i, name := range []string{"blue", "red"} {
+		v := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+			UID: types.UID("uid of " + name)}}
+		v.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: name}
+		lease := &tombolov1alpha1.SubnetLease{ObjectMeta: metav1.ObjectMeta{Name: "lease-" + name}}
+		lease.Spec = tombolov1alpha1.SubnetLeaseSpec{
+			Subnet:         tombolov1alpha1.ObjectName{Namespace: "default", Name: name},
+			VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: "default", Name: name},
+			CIDR:           fmt.Sprintf("10.50.%d.0/24", i), Gateway: fmt.Sprintf("10.50.%d.1", i),
+			Nodes: []tombolov1alpha1.NodeBlocks{
+				{Node: ownName, Claim: "x", CIDRs: []string{fmt.Sprintf("10.50.%d.0/28", i)}},
+				{Node: "node-2", Claim: "x", CIDRs: []string{fmt.Sprintf("10.50.%d.16/28", i)}}}}
+		report.Spec.Networks = append(report.Spec.Networks, tombolov1alpha1.NodeNetwork{Namespace: "default", Name: name,
+			Addresses: []tombolov1alpha1.PodNetworkAddress{{Address: fmt.Sprintf("10.50.%d.18", i), Pod: "far"}}})
+		a.world.others = append(a.world.others, v, lease)
+	}
+	a.world.others = append(a.world.others, report)
+	a.settle()
+	p := a.db
+	p.IfName, p.PortName, p.MAC, p.VirtualNetwork = "eth1", "db-eth1-a1b2c3", "0a:58:0a:32:00:02", "default/blue"
+	p.IPs = []netip.Prefix{netip.MustParsePrefix("10.50.0.2/24")}
+	a.world.pods[p.PortName] = p
+	a.ovs.Device(p.PortName)
+	ctx, cancel := context.WithTimeout(a.t.Context(), ovstest.Timeout())
+	defer cancel()
+	a.must(a.agent.cniNode().Attach(ctx, p))
 }
 
 // publish adds a Service with a port of the Nodes and an endpoint.
@@ -59,7 +97,9 @@ func TestWhyNetworks(t *testing.T) {
 	a.publish("default", "wrong", "10.97.0.53", 30053, here)
 	a.publish("default", "kubernetes", "10.97.0.1", 30054, "192.0.2.10")
 	delete(a.world.policies, "db") // it is about other clients
+	a.addFurther()
 	a.settle()
+	const inBlue = "Pod default/db is in VirtualNetwork default/blue"
 	const inA, inB = "is in the isolated Namespace a: ", "is in the isolated Namespace b: "
 	for _, row := range []struct{ name, query, want, ends string }{
 		{"default network to a Pod", "from=default/db&to=a/a-here&port=80",
@@ -150,6 +190,27 @@ func TestWhyNetworks(t *testing.T) {
 			"allowed, traced: clients outside reach Pods of the isolated Namespace a", "to a/a-here"},
 		{"one that does not leave its network", "from=a/a-far&to=" + selfAddress + "&port=30050",
 			"denied at node-2: Pod a/a-far " + inA + "it reaches destinations outside of the cluster only if", "to a/a-here"},
+		{"further interfaces, to another Node", "from=default/db@blue&to=default/far@blue&port=80",
+			"allowed at node-2: both Pods are in VirtualNetwork default/blue", "to tombolo-tun0 192.168.78.102"},
+		{"by their addresses", "from=10.50.0.2&to=10.50.0.18&port=80",
+			"allowed at node-2: both Pods are in VirtualNetwork default/blue", "to tombolo-tun0 192.168.78.102"},
+		{"from another Node", "from=default/far@blue&to=default/db@eth1&port=80",
+			"allowed, traced: both Pods are in VirtualNetwork default/blue", "to default/db"},
+		{"to an address without a known Pod", "from=default/db@eth1&to=10.50.0.20&port=80",
+			"allowed at node-2: both Pods are in VirtualNetwork default/blue", "to tombolo-tun0 192.168.78.102"},
+		{"to a network that is not joined", "from=default/db@blue&to=default/far@red&port=80",
+			"denied, traced: VirtualNetwork default/blue and VirtualNetwork default/red are not joined", "dropped in Tenant"},
+		{"from a further interface to a first one", "from=default/db@blue&to=default/web&port=80",
+			"denied, traced: " + inBlue + ": it reaches Pods of that network, and of", "dropped in Tenant"},
+		{"from a further interface to the world", "from=10.50.0.2&to=192.0.2.1&port=443",
+			"denied, traced: " + inBlue + ": it reaches Pods of that network, and of", "dropped in Tenant"},
+		{"from a further interface to a Service", "from=default/db@blue&to=default/kubernetes",
+			"denied, traced: " + inBlue + ", where no Service answers", "dropped in Tenant"},
+		{"from an isolated Namespace that is not joined", "from=a/a-here&to=default/db@blue&port=80",
+			"denied, traced: the isolated Namespace a and VirtualNetwork default/blue are not joined", "dropped in Tenant"},
+		{"from a first interface to a further one", "from=default/db&to=10.50.0.18&port=80",
+			"denied at : Pod default/far is in VirtualNetwork default/blue: first interfaces of Namespaces that",
+			"to antrea-gw0"},
 		{"the default network alone", "from=default/db&to=default/far&port=80", "nothing", "to tombolo-tun0 192.168.78.102"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -174,7 +235,8 @@ func TestWhyNetworks(t *testing.T) {
 				}
 			}
 			if !strings.HasPrefix(have, row.want) || len(w.Connections) != 1 ||
-				verdict == "denied" && !strings.HasSuffix(have, " (docs/tenants.md)") {
+				verdict == "denied" && !strings.HasSuffix(have, " (docs/tenants.md)") &&
+					!strings.HasSuffix(have, " (docs/virtual-networks.md)") {
 				t.Errorf("have %s\nwant %s\n%+v", have, row.want, w)
 			}
 			var list api.TraceList

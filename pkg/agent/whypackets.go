@@ -75,7 +75,7 @@ func (a *whyPackets) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 	switch {
 	case from.Node == a.tables.nodeName && from.Kind != kindNode:
 		for _, row := range a.tables.pods.rows.All() {
-			if row.Value.Namespace+"/"+row.Value.Name == from.Name {
+			if row.Value.Namespace+"/"+row.Value.Name == from.Name && isFurther(row.Value.Network, from.Network) {
 				source = fmt.Sprintf("in_port=%d,dl_src=%s", row.Value.Port, row.Value.MAC)
 			}
 		}
@@ -125,6 +125,14 @@ func (a *whyPackets) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 	}
 	mac, packet, err := a.inNetwork(from, c, mac)
 	return fmt.Sprintf("%s,dl_dst=%s,%s", source, mac, packet), err
+}
+
+// isFurther reports whether a port is in a VirtualNetwork given as text, or a first interface without one.
+func isFurther(network derive.Object, text string) bool {
+	if network == (derive.Object{}) {
+		return text == ""
+	}
+	return network.String() == text
 }
 
 // protocolNumbers are the numbers of the protocols that Services have.

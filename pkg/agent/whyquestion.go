@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -124,6 +125,7 @@ func (a *whyReader) question(query url.Values) (q whyQuestion, err error) {
 	if q.to, err = a.end("to", query.Get("to"), to); err != nil {
 		return q, err
 	}
+	a.inNetworks(&q)
 	if err := a.atService(&q); err != nil {
 		return q, err
 	}
@@ -209,7 +211,8 @@ func echoRequest(to netip.Addr) uint8 {
 
 // end resolves the text for an end of a connection.
 func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
-	const forms = "give a Pod or Service as namespace/name, a Node as node/name, or an address"
+	const forms = "give a Pod or Service as namespace/name, a further interface as namespace/name@network, a Node as " +
+		"node/name, or an address"
 	if text == "" {
 		return nil, fmt.Errorf("%s is missing: %s", field, forms)
 	}
@@ -239,7 +242,11 @@ func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 	if len(words) != 2 || words[0] == "" || words[1] == "" || !slices.Contains([]string{"", "pod", "service"}, kind) {
 		return nil, fmt.Errorf("%s: %q is neither: %s", field, text, forms)
 	}
-	object := derive.Object{Namespace: words[0], Name: words[1]}
+	name, network, further := strings.Cut(words[1], "@")
+	object := derive.Object{Namespace: words[0], Name: name}
+	if further {
+		return a.further(field, object, network)
+	}
 	facts, isPod := a.tables.policies.Pods.Get(object)
 	isPod = isPod && kind != "service" && cluster == ""
 	service, isService := a.serviceCalled(object, cluster)
@@ -282,6 +289,61 @@ func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 			Node: facts.Node}, ip: ip, pod: object, facts: &facts})
 	}
 	return out, nil
+}
+
+// further returns the ends that are a further interface of a Pod, given by its VirtualNetwork or, on this Node, by its
+// name inside the Pod.
+func (a *whyReader) further(field string, pod derive.Object, text string) (out whyEnds, err error) {
+	if a.tables.tenants == nil {
+		return nil, fmt.Errorf("%s: Pods have no further interfaces, since this agent's feature gate TenantNetworks is off: "+
+			"give the Pod as %s", field, pod)
+	}
+	facts, ok := a.tables.policies.Pods.Get(pod)
+	if !ok {
+		return nil, fmt.Errorf("%s: no Pod with a network of its own is called %s", field, pod)
+	}
+	var networks []string
+	for _, f := range a.tables.policies.FurtherOf(pod) {
+		networks = append(networks, f.Network.Name)
+		if text != f.Network.Name && text != f.Network.String() && text != a.interfaceWith(f.IP) {
+			continue
+		}
+		out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: pod.String(), Address: f.IP.String(), Node: facts.Node,
+			Network: f.Network.String()}, ip: f.IP, pod: pod, facts: &facts, network: f.Network})
+	}
+	slices.Sort(networks)
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: Pod %s has no interface in VirtualNetwork %s, or its Node has not reported it yet; it "+
+			"is in %s", field, pod, problem.Quoted(text), cmp.Or(strings.Join(slices.Compact(networks), ", "), "none"))
+	}
+	return out, nil
+}
+
+// interfaceWith returns the name, inside its Pod, of the further interface of this Node with an address.
+func (a *whyReader) interfaceWith(ip netip.Addr) string {
+	for _, row := range a.tables.pods.attachments.All() {
+		if row.Value.VirtualNetwork != "" &&
+			slices.ContainsFunc(row.Value.IPs, func(p netip.Prefix) bool { return p.Addr() == ip }) {
+			return row.Value.IfName
+		}
+	}
+	return ""
+}
+
+// inNetworks reads an address once more as one of a VirtualNetwork, if the other end reaches that network by a further
+// interface. Another cluster may have the same address.
+func (a *whyReader) inNetworks(q *whyQuestion) {
+	for _, ends := range [][2]*whyEnds{{&q.from, &q.to}, {&q.to, &q.from}} {
+		own, other := *ends[0], *ends[1]
+		if len(own) == 0 || own[0].network == (derive.Object{}) || len(other) != 1 || other[0].Kind != "" {
+			continue
+		}
+		e, ok := a.addresses.furtherAt(other[0].ip)
+		networks := whyNetworks{a.tables, a.addresses}
+		if ok && networks.placeIn(own[0].network).Meets(networks.placeIn(e.network)) {
+			*ends[1] = whyEnds{e}
+		}
+	}
 }
 
 // kindNode is the kind of an end that is a Node's host.

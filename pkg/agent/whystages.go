@@ -84,6 +84,10 @@ func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Conne
 		s.Pod, s.Node, s.Here, s.Allowed = own.Name, own.Node, true, !a.tables.policies.MaySelect(nil, namespaceOf(own.Name))
 		s.Reason = "nothing is known of its Pod: where policies could select a Pod of its Namespace nothing is allowed"
 		return s
+	case own.facts == nil && own.network != derive.Object{}:
+		s.Reason = fmt.Sprintf("%s is in a block of Node %s, and no Pod with it is known: that Node judges for it", own.ip,
+			own.Node)
+		return s
 	case own.facts == nil && a.tables.policies.IsUnknownPod(own.ip):
 		s.Reason = fmt.Sprintf("%s is in a podCIDR of Node %s, and no Pod with it is known: that Node judges for it", own.ip,
 			own.Node)

@@ -18,6 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // If a change of policies concerns known connections, they are judged again. The connections are found among the
@@ -93,6 +94,7 @@ type KnownConnections struct {
 	locals   *derive.Table[derive.Name, local]
 	rechecks *derive.Source[Recheck, bool]
 	flows    *derive.Table[Recheck, flow.Entries]
+	places   *derive.Table[derive.Object, tenant.Place] // of VirtualNetworks and Namespaces; nil without any
 }
 
 func newKnownConnections(e *derive.Engine, p *Policies) *KnownConnections {
@@ -100,6 +102,16 @@ func newKnownConnections(e *derive.Engine, p *Policies) *KnownConnections {
 	k.rechecks.Loaded() // it is found out from the switch, once the flows are there
 	k.flows = derive.NewTable(e, "recheck-flows", k.recheckFlows, derive.KeysOf(k.rechecks))
 	k.locals = derive.NewTable(e, "local-pods", k.localOf, derive.KeysOf(p.base.Pods))
+	if networks := p.base.Networks; networks != nil {
+		k.places = derive.NewTable(e, "places-of-connections",
+			func(name derive.Object, r *derive.Reader) (tenant.Place, []problem.Problem) {
+				if name.Namespace == "" {
+					return p.tenants.placeOf(r, name.Name), nil
+				}
+				n, _ := derive.Get(r, networks, name)
+				return n.Place, nil
+			}, derive.KeysOf(networks), derive.KeysOf(p.base.Places))
+	}
 	return k
 }
 
@@ -180,7 +192,9 @@ func (k *KnownConnections) Watch(changed func()) {
 	p.numbers.rules.Watch(func([]derive.Change[policy.RuleKey, uint32]) { changed() })
 	p.judged.Watch(func([]derive.Change[policy.Identity, flow.Entries]) { changed() })
 	p.addresses.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
+	p.further.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
 	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed() })
+	p.blocks.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed() })
 	k.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed() })
 	p.in.Newcomers.Watch(func(list []derive.Change[policy.SenderKey, policy.Newcomer]) {
@@ -326,6 +340,8 @@ func messageOf(tuple string) uint16 {
 // local is a Pod of this Node.
 type local struct {
 	pod      derive.Object
+	network  derive.Object // the VirtualNetwork of the port, or zero
+	place    tenant.Place  // of the port
 	ips      []netip.Addr
 	identity uint32
 	applied  [2]bool // policies for which known connections have to be judged, by direction
@@ -336,7 +352,8 @@ type local struct {
 func (k *KnownConnections) localOf(port derive.Name, r *derive.Reader) (l local, _ []problem.Problem) {
 	p := k.policies
 	pod, _ := derive.Get(r, p.base.Pods, port)
-	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs}
+	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs, network: pod.Network,
+		place: p.tenants.placeAt(r, pod)}
 	attached, _ := derive.Get(r, p.in.Attached, port)
 	i := attached.Identity
 	if i == "" {
@@ -355,9 +372,11 @@ func (k *KnownConnections) localOf(port derive.Name, r *derive.Reader) (l local,
 // policySnapshot is the state that known connections are compared with.
 type policySnapshot struct {
 	in    *policy.Tables
-	rules map[uint32]bool     // numbers of rules, and the number for connections without a rule
-	of    map[applicable]bool // numbers of rules that are applied to these Pods
-	pods  map[netip.Addr]local
+	rules map[uint32]bool         // numbers of rules, and the number for connections without a rule
+	of    map[applicable]bool     // numbers of rules that are applied to these Pods
+	pods  [2]map[netip.Addr]local // by their addresses on first interfaces, and on further ones
+	// placeOf returns the network of a VirtualNetwork, or of a Namespace.
+	placeOf func(derive.Object) tenant.Place
 }
 
 // applicable is a number of a rule with Pods that the rule is applied to.
@@ -368,7 +387,14 @@ type applicable struct {
 
 func (k *KnownConnections) snapshot() policySnapshot {
 	p := k.policies
-	s := policySnapshot{p.in, map[uint32]bool{}, map[applicable]bool{}, map[netip.Addr]local{}}
+	s := policySnapshot{in: p.in, rules: map[uint32]bool{}, of: map[applicable]bool{},
+		pods: [2]map[netip.Addr]local{{}, {}}}
+	s.placeOf = func(network derive.Object) (out tenant.Place) {
+		if k.places != nil {
+			out, _ = k.places.Get(network)
+		}
+		return out
+	}
 	for _, row := range p.numbers.rules.All() {
 		if row.Value == 0 {
 			continue
@@ -381,7 +407,7 @@ func (k *KnownConnections) snapshot() policySnapshot {
 	}
 	for _, row := range k.locals.All() {
 		for _, ip := range row.Value.ips {
-			s.pods[ip] = row.Value
+			s.pods[furtherIf(row.Value.network)][ip] = row.Value
 		}
 		for d, n := range row.Value.defaults {
 			s.rules[n] = true
@@ -391,15 +417,55 @@ func (k *KnownConnections) snapshot() policySnapshot {
 	return s
 }
 
+// furtherIf is the index of the addresses in a VirtualNetwork, or of all others.
+func furtherIf(network derive.Object) int {
+	if network != (derive.Object{}) {
+		return 1
+	}
+	return 0
+}
+
+// networks returns the VirtualNetworks that the ends of a connection are in. Connection tracking has addresses alone,
+// and the same ones may be elsewhere, too. A connection is in VirtualNetworks if one end is a Pod of this Node and the
+// other end is an address that it reaches there.
+func (s policySnapshot) networks(ends [2]netip.Addr) (out [2]derive.Object) {
+	for d, own := range ends {
+		other := ends[1-d]
+		block := s.in.BlockAt(other).Network
+		if pod, ok := s.pods[1][own]; ok {
+			if block != (derive.Object{}) && pod.place.Meets(s.placeOf(block)) {
+				out[d], out[1-d] = pod.network, block
+				return out
+			}
+			far, _ := s.in.OccupantAt(other)
+			if place := s.placeOf(derive.Object{Name: far.Pod.Namespace}); place.Isolated() && pod.place.Meets(place) {
+				out[d] = pod.network
+				return out
+			}
+		}
+		if pod, ok := s.pods[0][own]; ok && block != (derive.Object{}) && pod.place.Isolated() &&
+			pod.place.Meets(s.placeOf(block)) {
+			out[1-d] = block
+			return out
+		}
+	}
+	return out
+}
+
 // recheck determines whether and why a connection has to be judged again.
 func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 	ends := [2]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From}
-	if s.pods[c.From].pod == s.pods[c.To].pod && s.pods[c.From].identity != 0 {
+	c.Networks = s.networks(ends)
+	var at [2]local // Pods of this Node
+	for d, ip := range ends {
+		at[d] = s.pods[furtherIf(c.Networks[d])][ip]
+	}
+	if at[0].pod == at[1].pod && at[0].identity != 0 {
 		return // a Pod may reach itself
 	}
 	for d, own := range ends {
 		d, other := policy.Direction(d), policy.Direction(1-d)
-		pod, ok := s.pods[own]
+		pod, ok := at[d], at[d].pod != derive.Object{}
 		if !ok || !pod.applied[d] {
 			continue
 		}
@@ -412,11 +478,11 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 		case c.ends[d] == pod.identity && !s.of[applicable{subject{pod.identity, d}, rule}]:
 			found(Recheck{Why: RuleOfOthers, Direction: d, Addr: own, Rule: rule})
 		default:
-			peer := s.in.PeerAt(d, ends[other])
+			peer := s.in.PeerAt(d, ends[other], c.Networks[other])
 			if n := c.ends[other]; d == policy.Ingress && n&remote != 0 {
 				peer, c.ClusterSet = n, n&^remote // rules may name this number, and may not have named the earlier one
-			} else if peer == 0 || peer == policy.UnknownPod && d == policy.Ingress && s.pods[ends[other]].identity != 0 {
-				peer = s.pods[ends[other]].identity // the port identifies a sender that is a Pod of this Node
+			} else if peer == 0 || peer == policy.UnknownPod && d == policy.Ingress && at[other].identity != 0 {
+				peer = at[other].identity // the port identifies a sender that is a Pod of this Node
 			}
 			unknown := d == policy.Ingress && (peer == 0 || peer == policy.UnknownPod)
 			if unknown && s.in.IsNewcomer(ends[other], c.ends[other]) {

@@ -132,13 +132,15 @@ func (k *KnownConnections) WatchConcerns(changed func(Concern)) {
 		}
 		changed(c)
 	})
-	p.in.Addresses.Watch(func(list []derive.Change[policy.Addr, policy.Holder]) {
-		var c Concern
-		for _, x := range list {
-			c.holder(x.Key, x.Old, x.New)
-		}
-		changed(c)
-	})
+	for _, holders := range []*derive.Table[policy.Addr, policy.Holder]{p.in.Addresses, p.in.FurtherAddresses} {
+		holders.Watch(func(list []derive.Change[policy.Addr, policy.Holder]) {
+			var c Concern
+			for _, x := range list {
+				c.holder(x.Key, x.Old, x.New)
+			}
+			changed(c)
+		})
+	}
 	p.in.Newcomers.Watch(func(list []derive.Change[policy.SenderKey, policy.Newcomer]) {
 		var c Concern
 		for _, x := range list {
@@ -147,5 +149,6 @@ func (k *KnownConnections) WatchConcerns(changed func(Concern)) {
 		changed(c)
 	})
 	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed(Concern{Look: true}) })
+	p.blocks.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed(Concern{Look: true}) })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed(Concern{Look: true}) })
 }

@@ -77,7 +77,9 @@ func (p *Policies) shared() []owned {
 	return []owned{
 		entriesOf(p.judged, judgedOwner),
 		entriesOf(p.addresses, addressOwner),
+		entriesOf(p.further, furtherOwner),
 		entriesOf(p.unknown, rangeOwner),
+		entriesOf(p.blocks, blockOwner),
 		entriesOf(p.Known.flows, againOwner),
 		ownedTable[subject, namedFor]{p.answers, answersOwner, func(f namedFor) flow.Entries { return f.Entries }},
 		entriesOf(p.followed, remoteOwner),

@@ -149,7 +149,10 @@ type Policies struct {
 	numbers      *ruleNumbers
 	judged       *derive.Table[policy.Identity, flow.Entries]
 	addresses    *derive.Table[policy.Addr, flow.Entries]
+	further      *derive.Table[policy.Addr, flow.Entries]
 	unknown      *derive.Table[policy.PodRange, flow.Entries]
+	blocks       *derive.Table[policy.PodRange, flow.Entries]
+	judging      *derive.Table[derive.Name, [2]bool] // one row: the directions in which policies judge Pods of this Node
 	newcomers    *derive.Table[policy.SenderKey, flow.Entries]
 	clauses      *derive.Table[clause, flow.Entries]
 	verdicts     *derive.Table[policy.RuleKey, flow.Entries]
@@ -185,6 +188,17 @@ func newPolicies(e *derive.Engine, b *base, tenants *tenantTables, services *Ser
 	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))
 	p.addresses = derive.NewTable(e, "address-flows", p.addressFlows, derive.KeysOf(in.Addresses))
 	p.unknown = derive.NewTable(e, "unknown-pod-flows", p.unknownFlows, derive.KeysOf(in.PodRanges))
+	p.judging = derive.NewTable(e, "judging-directions",
+		func(_ derive.Name, r *derive.Reader) (out [2]bool, _ []problem.Problem) {
+			for _, row := range derive.All(r, in.Applied) {
+				for d := range out {
+					out[d] = out[d] || row.Value.Any(policy.Direction(d))
+				}
+			}
+			return out, nil
+		}, derive.KeysOf(b.Node))
+	p.further = derive.NewTable(e, "further-address-flows", p.furtherFlows, derive.KeysOf(in.FurtherAddresses))
+	p.blocks = derive.NewTable(e, "block-flows", p.blockFlows, derive.KeysOf(in.BlockRanges))
 	p.clauses = derive.NewTable(e, "clauses", p.clauseFlows, derive.KeysOfIndex(p.members))
 	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
 	p.naming = derive.NewIndex(in.Rules, "naming", namedSubjects)
@@ -204,7 +218,9 @@ func policyOwner(what string, name any) flow.Owner {
 
 func judgedOwner(i policy.Identity) flow.Owner { return policyOwner("identity", i) }
 func addressOwner(a policy.Addr) flow.Owner    { return policyOwner("address", a) }
+func furtherOwner(a policy.Addr) flow.Owner    { return policyOwner("further-address", a) }
 func rangeOwner(p policy.PodRange) flow.Owner  { return policyOwner("pod-range", p) }
+func blockOwner(p policy.PodRange) flow.Owner  { return policyOwner("block", p) }
 func clauseOwner(c clause) flow.Owner          { return policyOwner("clause", c) }
 func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner("rule", k) }
 func againOwner(c Recheck) flow.Owner          { return policyOwner("again", c) }
@@ -279,9 +295,7 @@ func (p *Policies) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entries
 	}
 	for d, s := range directions {
 		if h.Asked[d] { // ingress of a client in another cluster is identified through the tunnel's key
-			for _, packets := range p.tenants.packetsWith(r, h.Network, policy.Direction(d)) {
-				e.Flows = append(e.Flows, s.isAt(normal, uint64(h.Number), host(a.Addr), packets...))
-			}
+			e.Flows = append(e.Flows, s.isAt(normal, uint64(h.Number), host(a.Addr)))
 		}
 	}
 	return e, nil
@@ -308,9 +322,7 @@ func (p *Policies) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.En
 		if !in.Denied[d] {
 			continue
 		}
-		for _, packets := range p.tenants.packetsWith(r, in.Network, policy.Direction(d)) {
-			e.Flows = append(e.Flows, s.isAt(last, policy.UnknownPod, of.Prefix, append(packets, s.other.Is(0))...))
-		}
+		e.Flows = append(e.Flows, s.isAt(last, policy.UnknownPod, of.Prefix, s.other.Is(0)))
 		for _, ip := range in.Own() {
 			e.Flows = append(e.Flows, flow.Flow{
 				Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(ip))),

@@ -118,12 +118,58 @@ func (t *tenantTables) senders(r *derive.Reader, v tenant.VirtualNetwork) []tena
 	})
 }
 
-// packetsWith returns matches of the packets for which an address is one of a VirtualNetwork: packets from it, and
-// packets of networks that reach it. For others the address is outside. Without a VirtualNetwork they are all packets.
-func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.Direction) (out [][]flow.Cond) {
-	if k == (derive.Object{}) {
-		return [][]flow.Cond{nil}
+// Priorities of the flows about addresses of VirtualNetworks where policies look up an address. Only packets of certain
+// networks match. They come before all flows about the same address elsewhere, such as in another cluster.
+const (
+	inBlock        = differ + iota // no Pod that a rule asks for
+	unknownInBlock                 // an unknown Pod
+	knownInBlock
+)
+
+// furtherFlows returns the flows that identify the owner of an address in a VirtualNetwork, for packets of networks
+// that reach it. For others the address is another machine's.
+func (p *Policies) furtherFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	h, _ := derive.Get(r, p.in.FurtherAddresses, a)
+	if !derived(r, p.base.outside).Families.Serve(a.Addr) {
+		return e, nil
 	}
+	for d, s := range directions {
+		if !h.Asked[d] {
+			continue
+		}
+		for _, packets := range p.tenants.packetsWith(r, h.Network, policy.Direction(d)) {
+			e.Flows = append(e.Flows, s.isAt(knownInBlock, uint64(h.Number), host(a.Addr), packets))
+		}
+	}
+	return e, nil
+}
+
+// blockFlows identify other addresses of a block as unknown Pods, in directions in which a rule denies these. No flow
+// about the address elsewhere counts.
+func (p *Policies) blockFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	in, _ := derive.Get(r, p.in.BlockRanges, of)
+	if !derived(r, p.base.outside).Families.Serve(of.Addr()) {
+		return e, nil
+	}
+	judging, _ := derive.Get(r, p.judging, Self)
+	for d, s := range directions {
+		if !judging[d] {
+			continue
+		}
+		for _, packets := range p.tenants.packetsWith(r, in.Network, policy.Direction(d)) {
+			if in.Denied[d] {
+				e.Flows = append(e.Flows, s.isAt(unknownInBlock, policy.UnknownPod, of.Prefix, packets, s.other.Is(0)))
+			}
+			e.Flows = append(e.Flows, flow.Flow{Table: s.peers, Priority: inBlock,
+				Match: flow.All(packets, s.otherIP(of.Prefix)), Actions: flow.Do(flow.Goto(s.stages[policy.Admin]))})
+		}
+	}
+	return e, nil
+}
+
+// packetsWith returns matches of the packets for which an address is one of a VirtualNetwork: packets from it, and
+// packets of networks that reach it.
+func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.Direction) (out []flow.Cond) {
 	if t.base.Networks == nil {
 		return nil
 	}
@@ -133,7 +179,7 @@ func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.D
 		ids = []tenant.ID{v.Place.ID}
 	}
 	for _, id := range ids {
-		out = append(out, []flow.Cond{inTenant.Is(network(id))})
+		out = append(out, inTenant.Is(network(id)))
 	}
 	return out
 }

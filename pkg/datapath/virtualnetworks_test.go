@@ -420,11 +420,36 @@ func TestVirtualPolicies(t *testing.T) {
 	check("before the report", map[string][2]bool{"10.50.0.18": {false, false}, "10.50.0.19": {false, false}})
 	reports("10.50.0.18")
 	check("a friend", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {false, false}})
+	known := tracked{Connection: policy.Connection{From: addrOf("10.50.0.2"), To: addrOf("10.50.0.18"),
+		Protocol: corev1.ProtocolTCP, Port: 80}}
+	for d, name := range [...]string{policy.Ingress: "friend", policy.Egress: "pod3"} {
+		identity, _ := c.policy.Identities.Get(derive.Object{Namespace: "a", Name: name})
+		known.ends[d], _ = c.policy.Numbers.Get(identity)
+	}
+	for _, row := range c.tables.Policies.numbers.rules.All() {
+		if row.Key.Direction == policy.Egress {
+			known.rules[policy.Egress] = row.Value
+		}
+	}
+	again := func(when, want string) { // a connection that the rule has allowed
+		t.Helper()
+		have := ""
+		c.tables.Policies.Known.snapshot().recheck(known, func(r Recheck) { have += r.String() })
+		if have != want {
+			t.Errorf("%s: the known connection is judged again: %q, want %q", when, have, want)
+		}
+	}
+	again("a friend", "")
+	relabelled := fmt.Sprint("ingress relabelled 10.50.0.18 was ", known.ends[policy.Ingress])
 	reports("10.50.0.3") // an address of this Node's block
 	check("a false report", map[string][2]bool{"10.50.0.18": {false, false}})
+	again("a false report", relabelled)
 	reports("10.50.0.18")
+	c.engine.Pass()
+	again("a friend again", "")
 	pod("friend", "east2", "stranger")
 	check("other labels", map[string][2]bool{"10.50.0.18": {false, false}})
+	again("other labels", fmt.Sprint("egress rule-gone ", known.rules[policy.Egress])) // it allows no Pod now
 	c.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: "a", Name: "friends"})
 	check("without the policy", map[string][2]bool{"10.50.0.18": {true, true}, "10.50.0.19": {true, true}})
 }
@@ -487,6 +512,102 @@ func TestVirtualRangeInPolicies(t *testing.T) {
 	set("default", policy.Drop, policy.Admin)
 	set("c", policy.Drop, policy.Admin)
 	check("friends are denied", true)
+}
+
+// TestVirtualRangeOfAnotherCluster has a cluster that joins with Pods in the range of a Subnet. Its Pod db has the
+// addresses of three Pods in the VirtualNetwork, one of them on this Node, and addresses that no Pod there has. A
+// policy denies db by its labels. It denies db at all of them, from the network of first interfaces. In the
+// VirtualNetwork the same addresses are of the Pods there.
+func TestVirtualRangeOfAnotherCluster(t *testing.T) {
+	s := virtualNodes(nil)["east1"]
+	s.Node.Tunnels.Stretched = true
+	c := newSources(s)
+	for name, place := range s.Places {
+		place.Outside = true
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	blue := derive.Object{Namespace: "a", Name: "blue"}
+	for _, name := range []string{"a", "c", "default"} {
+		c.policy.Namespaces.Set(derive.Object{Name: name},
+			policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	for _, pod := range s.Pods {
+		labels := "app=client"
+		if pod.Network == blue {
+			labels = "app=client,is=blue"
+		}
+		c.policy.Pods.Set(derive.Object{Namespace: pod.Namespace, Name: pod.Name},
+			policy.PodFacts{Labels: labels, Node: "east1", IPs: pod.IPs})
+	}
+	for _, name := range []string{"db", "friend"} {
+		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: name}, policy.PodFacts{Labels: "app=" + name, Node: "east2"})
+	}
+	var db policy.RemotePods
+	for _, ip := range []string{"10.50.0.2", "10.50.0.18", "10.50.0.19", "10.50.0.20", "10.50.0.77"} {
+		db = append(db, policy.RemotePod{IP: addrOf(ip), Label: "db"})
+	}
+	c.policy.PodAddresses.Set(derive.Object{Namespace: "kube-system", Name: "west"}, db)
+	c.policy.LabelIdentities.Set(derive.Object{Name: "db"},
+		policy.LabelIdentity{Label: "ns:kubernetes.io/metadata.name=a&pod:app=db", ID: 7})
+	deny := []policy.Selector{{Pods: "app=db"}}
+	rules := []policy.RuleFacts{{Action: policy.Drop, AnyPort: true, Peers: deny, ClusterSet: deny}}
+	for _, name := range []string{"a", "c", "default"} {
+		c.policy.Policies[policy.AntreaNetworkPolicy].Set(derive.Object{Namespace: name, Name: "no-db"}, policy.Facts{
+			Stage: policy.Admin, AppliedTo: []policy.Selector{{Namespace: name}}, Egress: &policy.DirectionFacts{Rules: rules}})
+	}
+	send := func(pod Pod, to string) bool {
+		t.Helper()
+		c.engine.Pass()
+		sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := sw.Send(oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: pod.IPs[0], IPDst: addrOf(to),
+			Proto: oftest.TCP, SrcPort: 40001, DstPort: 80})
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		return len(r.Outputs) > 0
+	}
+	check := func(when string) {
+		t.Helper()
+		for _, pod := range []Pod{s.Pods[0], s.Pods[4]} {
+			for _, p := range db {
+				if send(pod, p.IP.String()) {
+					t.Errorf("%s: %s reaches %s, which is of the denied Pod of the other cluster", when, pod.Interface, p.IP)
+				}
+			}
+			if !send(pod, "10.50.0.21") {
+				t.Errorf("%s: %s does not reach an address outside", when, pod.Interface)
+			}
+		}
+	}
+	check("before the Subnet has addresses")
+	c.policy.Blocks.Set(derive.Object{Name: "lease"}, []policy.NodeBlock{
+		{Node: "east1", Range: rangeOf("10.50.0.0/28"), Network: blue},
+		{Node: "east2", Range: rangeOf("10.50.0.16/28"), Network: blue}})
+	check("blocks of Nodes")
+	c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
+		{IP: addrOf("10.50.0.18"), Pod: derive.Object{Namespace: "a", Name: "friend"}, Network: blue},
+		{IP: addrOf("10.50.0.19"), Pod: derive.Object{Namespace: "a", Name: "db"}, Network: blue}})
+	check("addresses of Pods")
+	for to, want := range map[string]bool{"10.50.0.18": true, "10.50.0.19": false, "10.50.0.20": false} {
+		if have := send(s.Pods[2], to); have != want { // 20 is of an unknown Pod
+			t.Errorf("in the VirtualNetwork %s passes: %t, want %t", to, have, want)
+		}
+	}
+	if l := c.tables.Policies.Known.snapshot(); l.networks([2]netip.Addr{policy.Ingress: addrOf("10.50.0.18"),
+		policy.Egress: addrOf("10.50.0.2")}) != [2]derive.Object{blue, blue} ||
+		l.networks([2]netip.Addr{policy.Ingress: addrOf("10.50.0.2"), policy.Egress: s.Pods[0].IPs[0]}) !=
+			[2]derive.Object{} {
+		t.Error("a connection is in the wrong network")
+	}
+	// A rule about a Pod of the VirtualNetwork names no sender of another network with its address.
+	for _, to := range []string{"10.50.0.2", "10.50.0.18"} {
+		if n := c.policy.PeerAt(policy.Egress, addrOf(to), derive.Object{}); n != policy.Remote|7 {
+			t.Errorf("%s is of %d, want the other cluster's Pod", to, n)
+		}
+	}
 }
 
 // TestVirtualTraffic sends real connections between further interfaces on two Nodes, through their gateways.

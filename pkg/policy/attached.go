@@ -65,7 +65,8 @@ type Occupant struct {
 type attachmentTables struct {
 	all           *Tables
 	attachments   Attachments
-	attachmentsAt *derive.Index[Addr, derive.Name, Attachment]
+	attachmentsAt *derive.Index[Addr, derive.Name, Attachment] // first interfaces
+	furtherHere   *derive.Index[Addr, derive.Name, Attachment] // further interfaces
 	attachmentsOf *derive.Index[derive.Object, derive.Name, Attachment]
 }
 
@@ -77,13 +78,18 @@ func (t *attachmentTables) add(e *derive.Engine, attachments Attachments) {
 		attachments = none
 	}
 	t.attachments = attachments
-	t.attachmentsAt = derive.NewIndex(attachments, "pod-address", func(_ derive.Name, a Attachment) []Addr {
-		out := make([]Addr, len(a.IPs))
-		for i, ip := range a.IPs {
-			out[i] = Addr{ip}
-		}
-		return out
-	})
+	at := func(name string, further bool) *derive.Index[Addr, derive.Name, Attachment] {
+		return derive.NewIndex(attachments, name, func(_ derive.Name, a Attachment) (out []Addr) {
+			if (a.Network != derive.Object{}) != further {
+				return nil
+			}
+			for _, ip := range a.IPs {
+				out = append(out, Addr{ip})
+			}
+			return out
+		})
+	}
+	t.attachmentsAt, t.furtherHere = at("pod-address", false), at("further-pod-address", true)
 	t.attachmentsOf = derive.NewIndex(attachments, "pod", func(_ derive.Name, a Attachment) []derive.Object {
 		return []derive.Object{a.Pod}
 	})
@@ -117,18 +123,14 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 	return false
 }
 
-// occupant returns the Pod that has an address; r is nil between two passes. On this Node the interface with the
-// address decides, not a status. Elsewhere an address counts for a Pod only if the Pod's Node can have it: in its
-// podCIDRs. (Addresses from a pool would count as the pool specifies.) So a Node can report only addresses of its own
-// Pods, whatever it writes, and a Pod of a Node that is gone has no address. If several Pods of that Node claim the
-// address, the one created last has it: the Node gives it again only after the earlier Pod has lost it.
+// occupant returns the Pod whose first interface has an address; r is nil between two passes. Addresses in
+// VirtualNetworks are apart (further). On this Node the interface with the address decides, not a status. Elsewhere an
+// address counts for a Pod only if the Pod's Node can have it: in its podCIDRs. (Addresses from a pool would count as
+// the pool specifies.) So a Node can report only addresses of its own Pods, whatever it writes, and a Pod of a Node
+// that is gone has no address. If several Pods of that Node claim the address, the one created last has it: the Node
+// gives it again only after the earlier Pod has lost it.
 func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
-	if here := list(r, t.attachments, t.attachmentsAt, a); len(here) > 0 { // the first, which the datapath serves
-		who, _ := rowOf(r, t.all.Attached, here[0].Key)
-		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity,
-			Network: here[0].Value.Network}, true
-	}
-	if who, ok := t.further(r, a); ok {
+	if who, ok := t.attachedAt(r, t.attachmentsAt, a); ok {
 		return who, true
 	}
 	claims := list(r, t.all.Pods, t.all.ids.byIP, a)
@@ -151,32 +153,34 @@ func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	return Occupant{Pod: last.Key, Known: true, Identity: identity}, true
 }
 
+// attachedAt returns the Pod of an interface of this Node with an address, among first interfaces or further ones.
+func (t *attachmentTables) attachedAt(r *derive.Reader, among *derive.Index[Addr, derive.Name, Attachment], a Addr) (
+	Occupant, bool,
+) {
+	here := list(r, t.attachments, among, a)
+	if len(here) == 0 {
+		return Occupant{}, false
+	}
+	who, _ := rowOf(r, t.all.Attached, here[0].Key) // the first one, which the datapath serves
+	return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity,
+		Network: here[0].Value.Network}, true
+}
+
 // Claims returns the Pods whose status claims an address, whether it counts or not. It is called between two passes
 // (derive.Engine.Do).
 func (t *Tables) Claims(a netip.Addr) []derive.Object { return t.ids.byIP.Keys(Addr{a}) }
 
-// OccupantAt returns the Pod that has an address. It is called between two passes (derive.Engine.Do).
+// OccupantAt returns the Pod whose first interface has an address. It is called between two passes (derive.Engine.Do).
 func (t *Tables) OccupantAt(a netip.Addr) (Occupant, bool) { return t.places.occupant(nil, Addr{a}) }
 
-// addressesOfPod returns the addresses that a Pod has; r is nil between two passes. Without further they are addresses
-// of first interfaces.
-func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts, further bool,
-) (out []netip.Addr) {
-	claims := slices.Clone(f.IPs)
-	switch {
-	case f.Node == t.all.node:
+// addressesOfPod returns the addresses of a Pod's first interface; r is nil between two passes.
+func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []netip.Addr) {
+	claims := f.IPs
+	if f.Node == t.all.node {
 		claims = nil
 		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
-			if further || row.Value.Network == (derive.Object{}) {
+			if row.Value.Network == (derive.Object{}) {
 				claims = append(claims, row.Value.IPs...)
-			}
-		}
-	case further:
-		for _, row := range list(r, t.all.Further, t.all.unknown.furtherOf, pod) {
-			for _, a := range row.Value {
-				if a.Pod == pod {
-					claims = append(claims, a.IP)
-				}
 			}
 		}
 	}
@@ -192,7 +196,7 @@ func (t *attachmentTables) addressesOfPod(r *derive.Reader, pod derive.Object, f
 // (derive.Engine.Do).
 func (t *Tables) AddressesOf(pod derive.Object) []netip.Addr {
 	f, _ := t.Pods.Get(pod)
-	return t.places.addressesOfPod(nil, pod, f, false)
+	return t.places.addressesOfPod(nil, pod, f)
 }
 
 // readable is a table that functions of tables read, and that answers questions between two passes.

@@ -12,6 +12,9 @@ import (
 // Connection is the first packet of a connection, after a Service's endpoint was chosen.
 type Connection struct {
 	From, To netip.Addr
+	// Networks are the VirtualNetworks that the ends' addresses are in, the destination's under Ingress and the source's
+	// under Egress. They are zero for addresses of first interfaces, and outside.
+	Networks [2]derive.Object
 	Protocol corev1.Protocol // another than TCP, UDP and SCTP has no ports
 	Port     uint16          // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type
 	// SourcePort is the client's, 0 where it does not matter: no rule names it.
@@ -31,6 +34,9 @@ func (c Connection) peer(d Direction) netip.Addr {
 	}
 	return c.From
 }
+
+// peerNetwork is the VirtualNetwork that the address of the other end is in.
+func (c Connection) peerNetwork(d Direction) derive.Object { return c.Networks[1-d] }
 
 // Protocols without ports of which rules may choose messages.
 const (
@@ -108,7 +114,7 @@ func (t *ruleTables) step(identity Identity, d Direction, stage Stage, policies 
 	s := Step{Stage: stage, Policies: policies}
 	number, _ := t.all.Numbers.Get(identity)
 	peer := c.peer(d)
-	other := t.all.PeerAt(d, peer)
+	other := t.all.PeerAt(d, peer, c.peerNetwork(d))
 	var rank Rank
 	for _, policy := range policies {
 		keys, _ := t.instances.Get(policy)

@@ -8,11 +8,15 @@ import (
 
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Pods have further addresses in VirtualNetworks, which no status of a Pod has. Their Nodes report these. An address
 // counts in a block that the reporting Node has, as an address of a status does in the podCIDR of the Pod's Node. So a
 // Node can report only addresses of its own Pods.
+//
+// Tenants choose the ranges. So these addresses are apart from all others, with tables of their own: an address of a
+// VirtualNetwork hides no Pod of this cluster or another one that has the same address, and no such Pod hides it.
 
 // NodeBlock is a range that the further addresses of a Node's Pods are from.
 type NodeBlock struct {
@@ -61,7 +65,7 @@ func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 }
 
 // addFurther adds the indexes by which further addresses are found.
-func (t *unknownTables) addFurther() {
+func (t *unknownTables) addFurther(e *derive.Engine) {
 	t.furtherAt = derive.NewIndex(t.all.Further, "address", func(_ derive.Object, list []FurtherAddress) (out []Addr) {
 		for _, a := range list {
 			out = append(out, Addr{a.IP})
@@ -82,6 +86,15 @@ func (t *unknownTables) addFurther() {
 		}
 		return out
 	})
+	byLength := derive.NewIndex(t.all.Blocks, "block-length", func(_ derive.Object, list []NodeBlock) []rangeLength {
+		out := make([]rangeLength, len(list))
+		for i, b := range list {
+			out[i] = rangeLength{b.Range.Addr().Is6(), b.Range.Bits()}
+		}
+		return out
+	})
+	t.blockLengths = derive.NewTable(e, "block-lengths",
+		func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil }, derive.KeysOfIndex(byLength))
 }
 
 // blockAt returns a block.
@@ -96,13 +109,84 @@ func (t *unknownTables) blockAt(r *derive.Reader, p podRange) (out NodeBlock) {
 	return out
 }
 
-// further returns the Pod of another Node that has a further address; r is nil between two passes.
+// blockOf returns the longest block that has an address; r is nil between two passes.
+func (t *unknownTables) blockOf(r *derive.Reader, a netip.Addr) NodeBlock {
+	lengths := t.blockLengths.All
+	if r != nil {
+		lengths = func() []derive.Row[rangeLength, bool] { return derive.All(r, t.blockLengths) }
+	}
+	for _, length := range lengths() {
+		if p, ok := length.Key.around(a); ok {
+			if b := t.blockAt(r, p); b.Node != "" {
+				return b
+			}
+		}
+	}
+	return NodeBlock{}
+}
+
+// BlockAt returns the block of a Subnet that has an address; without one it is the zero value. It is called between two
+// passes (derive.Engine.Do).
+func (t *Tables) BlockAt(a netip.Addr) NodeBlock { return t.unknown.blockOf(nil, a) }
+
+// FurtherAt returns the Pod that has an address in a VirtualNetwork. It is called between two passes
+// (derive.Engine.Do).
+func (t *Tables) FurtherAt(a netip.Addr) (Occupant, bool) { return t.places.further(nil, Addr{a}) }
+
+// FurtherOf returns the addresses of a Pod in VirtualNetworks. It is called between two passes (derive.Engine.Do).
+func (t *Tables) FurtherOf(pod derive.Object) []FurtherAddress {
+	f, _ := t.Pods.Get(pod)
+	return t.places.furtherOfPod(nil, pod, f)
+}
+
+// furtherOfPod returns the addresses of a Pod in VirtualNetworks, sorted; r is nil between two passes.
+func (t *attachmentTables) furtherOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []FurtherAddress) {
+	var claims []netip.Addr
+	if f.Node == t.all.node {
+		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
+			if row.Value.Network != (derive.Object{}) {
+				claims = append(claims, row.Value.IPs...)
+			}
+		}
+	} else {
+		for _, row := range list(r, t.all.Further, t.all.unknown.furtherOf, pod) {
+			for _, a := range row.Value {
+				if a.Pod == pod {
+					claims = append(claims, a.IP)
+				}
+			}
+		}
+	}
+	for _, ip := range sorted(claims, netip.Addr.Compare) {
+		if who, _ := t.further(r, Addr{ip}); who.Known && who.Pod == pod {
+			out = append(out, FurtherAddress{IP: ip, Pod: pod, UID: f.UID, Network: who.Network})
+		}
+	}
+	return out
+}
+
+// furtherAddress is the Pod that has an address in a VirtualNetwork, where a rule asks for it.
+func (t *identityTables) furtherAddress(a Addr, r *derive.Reader) (Holder, []problem.Problem) {
+	who, _ := t.all.places.further(r, a)
+	return t.holderOf(who, r), nil
+}
+
+// rangeOfBlock is what a block of a Subnet means to policies.
+func (t *unknownTables) rangeOfBlock(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
+	out.Network, out.Denied = t.blockAt(r, p).Network, t.deniedUnknown(r)
+	return out, nil
+}
+
+// further returns the Pod that has an address in a VirtualNetwork; r is nil between two passes.
 func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
+	if who, ok := t.attachedAt(r, t.furtherHere, a); ok {
+		return who, true
+	}
 	rows := list(r, t.all.Further, t.all.unknown.furtherAt, a)
 	if len(rows) == 0 {
 		return Occupant{}, false
 	}
-	node := t.all.unknown.nodeOf(r, a.Addr)
+	node := t.all.unknown.blockOf(r, a.Addr).Node
 	for _, row := range rows {
 		if row.Key.Name != node || node == t.all.node {
 			continue

@@ -47,14 +47,14 @@ func TestFurtherAddresses(t *testing.T) {
 	e.Pass()
 	for ip, want := range map[string]string{
 		"10.50.0.1": "a/on-node-2", "10.50.0.77": "a/on-node-2",
-		"10.50.0.17": "", // of another Node's block
-		"10.50.0.3":  "", // another Node's Pod
-		"10.50.0.4":  "", // an earlier Pod of the name
-		"10.50.0.99": "", // of no block
-		"10.11.1.17": "", // of a block in the podCIDR of another Node
-		"10.50.0.5":  "", // not reported
+		"10.50.0.17": "",            // of another Node's block
+		"10.50.0.3":  "",            // another Node's Pod
+		"10.50.0.4":  "",            // an earlier Pod of the name
+		"10.50.0.99": "",            // of no block
+		"10.11.1.17": "a/on-node-2", // of a block in the podCIDR of another Node: it hides nothing there
+		"10.50.0.5":  "",            // not reported
 	} {
-		who, ok := tables.OccupantAt(netip.MustParseAddr(ip))
+		who, ok := tables.FurtherAt(netip.MustParseAddr(ip))
 		have := ""
 		if ok {
 			have = who.Pod.String()
@@ -62,15 +62,17 @@ func TestFurtherAddresses(t *testing.T) {
 		if have != want {
 			t.Errorf("%s is of Pod %q, want %q", ip, have, want)
 		}
+		if who, ok := tables.OccupantAt(netip.MustParseAddr(ip)); ok {
+			t.Errorf("%s is of the first interface of Pod %s", ip, who.Pod)
+		}
 	}
 	pod := derive.Object{Namespace: "a", Name: "on-node-2"}
-	facts, _ := tables.Pods.Get(pod)
-	if all, first := tables.places.addressesOfPod(nil, pod, facts, true), tables.AddressesOf(pod); len(all) != 3 ||
-		len(first) > 0 {
-		t.Errorf("the Pod has the addresses %v, and %v on its first interface", all, first)
+	if further, first := tables.FurtherOf(pod), tables.AddressesOf(pod); len(further) != 3 || len(first) > 0 {
+		t.Errorf("the Pod has the addresses %v, and %v on its first interface", further, first)
 	}
-	if node := tables.NodeAt(netip.MustParseAddr("10.50.0.20")); node != "node-3" {
-		t.Errorf("the block is of Node %q", node)
+	at := netip.MustParseAddr("10.50.0.20")
+	if block, node := tables.BlockAt(at), tables.NodeAt(at); block.Node != "node-3" || node != "" {
+		t.Errorf("the block is of Node %q, and first interfaces with its addresses are of %q", block.Node, node)
 	}
 }
 

@@ -49,40 +49,27 @@ func (t *unknownTables) podRanges(e *derive.Engine) {
 		}
 		return out
 	})
-	t.addFurther()
-	blocksByLength := derive.NewIndex(t.all.Blocks, "block-length", func(_ derive.Object, list []NodeBlock) []rangeLength {
-		out := make([]rangeLength, len(list))
-		for i, b := range list {
-			out[i] = rangeLength{b.Range.Addr().Is6(), b.Range.Bits()}
-		}
-		return out
-	})
+	t.addFurther(e)
 	t.lengths = derive.NewTable(e, "podcidr-lengths",
-		func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil },
-		derive.KeysOfIndex(byLength), derive.KeysOfIndex(blocksByLength))
+		func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil }, derive.KeysOfIndex(byLength))
 }
 
-// nodeOf returns the name of the Node whose podCIDRs or blocks have an address, or "". r is nil between two passes.
-// Of podCIDRs that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the
-// first by name. Packets to the address are sent to the same Node (datapath, claims). A podCIDR counts before a block:
-// a tenant may have asked for the range of a later Node.
+// nodeOf returns the name of the Node whose podCIDRs have an address, or "". r is nil between two passes. Of podCIDRs
+// that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the first by name.
+// Packets to the address are sent to the same Node (datapath, claims).
 func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {
 		lengths = func() []derive.Row[rangeLength, bool] { return derive.All(r, t.lengths) }
 	}
-	holder := ""
 	for _, length := range lengths() {
 		if p, ok := length.Key.around(a); ok {
 			if rows := list(r, t.all.Nodes, t.ranges, p); len(rows) > 0 {
 				return t.firstNode(rows)
 			}
-			if holder == "" {
-				holder = t.blockAt(r, p).Node
-			}
 		}
 	}
-	return holder
+	return ""
 }
 
 // NodeAt returns the name of the Node whose podCIDRs have an address, or "". It is called between two passes

@@ -105,14 +105,24 @@ func (t *remoteTables) serverAt(a netip.Addr) Identity {
 	return l.Label
 }
 
-// PeerAt returns the number with which rules of a direction name the Pod at an address. For other clusters it is a
-// server's number; the tunnel's key names clients. If a rule denies unknown Pods, these have a number too.
-func (t *Tables) PeerAt(d Direction, a netip.Addr) uint32 {
-	h, ok := t.Addresses.Get(Addr{a})
+// PeerAt returns the number with which rules of a direction name the Pod at an address, which is in a VirtualNetwork if
+// network is not zero. For other clusters it is a server's number; the tunnel's key names clients. If a rule denies
+// unknown Pods, these have a number too.
+func (t *Tables) PeerAt(d Direction, a netip.Addr, network derive.Object) uint32 {
+	holders := t.Addresses
+	if network != (derive.Object{}) {
+		holders = t.FurtherAddresses
+	}
+	h, ok := holders.Get(Addr{a})
 	switch {
 	case h.Asked[d]:
 		return h.Number
-	case !ok && t.unknown.deniesUnknownAt(d, a):
+	case ok:
+	case network != derive.Object{}:
+		if block, _ := t.BlockRanges.Get(PodRange{t.BlockAt(a).Range}); block.Denied[d] {
+			return UnknownPod
+		}
+	case t.unknown.deniesUnknownAt(d, a):
 		return UnknownPod
 	}
 	return 0

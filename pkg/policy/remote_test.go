@@ -55,7 +55,7 @@ func TestServersOfOtherClusters(t *testing.T) {
 	c.LabelIdentities.Set(derive.Object{Name: "db"},
 		LabelIdentity{Label: "ns:kubernetes.io/metadata.name=x&pod:app=db", ID: 7})
 	is("published", Reject, "")
-	if n := c.PeerAt(Ingress, server); n != 0 {
+	if n := c.PeerAt(Ingress, server, derive.Object{}); n != 0 {
 		t.Errorf("as a client it is %d, want nobody: its packets say who it is", n)
 	}
 	if half := c.Elsewhere(c.pod).Why(c.pod, Egress, Connection{To: server, Protocol: corev1.ProtocolTCP, Port: 80}); half.Action != Reject {

@@ -364,7 +364,10 @@ func (t *ruleTables) targets(d Direction, f ruleFacts, applied []Identity, r *de
 			if d == Ingress && !slices.Contains(applied, i) {
 				continue
 			}
-			ips := t.all.places.addressesOfPod(r, row.Key, row.Value, true)
+			ips := t.all.places.addressesOfPod(r, row.Key, row.Value)
+			for _, further := range t.all.places.furtherOfPod(r, row.Key, row.Value) {
+				ips = append(ips, further.IP)
+			}
 			if d == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(ips, f.inBlock) {
 				continue
 			}

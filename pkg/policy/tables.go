@@ -131,9 +131,13 @@ type Tables struct {
 	// Pods, all Pods of this cluster. The number of a Pod of another cluster, which egress rules name, is the
 	// ClusterSet's, with Remote; see PeerAt.
 	Addresses *derive.Table[Addr, Holder]
+	// FurtherAddresses are the same for addresses in VirtualNetworks.
+	FurtherAddresses *derive.Table[Addr, Holder]
 	// PodRanges are the podCIDRs of this cluster: an address in one of them without a row in Addresses is an unknown
 	// Pod's.
 	PodRanges *derive.Table[PodRange, RangeOfPods]
+	// BlockRanges are the same for blocks of Subnets.
+	BlockRanges *derive.Table[PodRange, RangeOfPods]
 	// Newcomers are Pods of other Nodes whose addresses are not known yet, by the keys of their Nodes' tunnels.
 	Newcomers *derive.Table[SenderKey, Newcomer]
 	// ServiceRules are the rules of Services for connections from outside.
@@ -442,8 +446,9 @@ func (t *Tables) addPolicies(e *derive.Engine) {
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.ids.address,
-		derive.KeysOfIndex(t.ids.byIP), derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(others.remoteAt),
-		derive.KeysOfIndex(t.unknown.furtherAt))
+		derive.KeysOfIndex(t.ids.byIP), derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(others.remoteAt))
+	t.FurtherAddresses = derive.NewTable(e, "further-identity-addresses", t.ids.furtherAddress,
+		derive.KeysOfIndex(t.places.furtherHere), derive.KeysOfIndex(t.unknown.furtherAt))
 }
 
 // inNamespace is the Namespace of a policy that has one.
@@ -731,21 +736,25 @@ func (t *identityTables) address(a Addr, r *derive.Reader) (Holder, []problem.Pr
 	if !ok {
 		return t.all.others.remoteAddress(a, r), nil
 	}
+	return t.holderOf(who, r), nil
+}
+
+// holderOf returns what rules know about a Pod that has an address.
+func (t *identityTables) holderOf(who Occupant, r *derive.Reader) (h Holder) {
 	if who.Identity == "" {
-		return Holder{}, nil
+		return Holder{}
 	}
-	var h Holder
 	named := derive.Count(r, t.all.selectors.named, who.Identity) > 0
 	for d := range h.Asked {
 		denying, _ := derive.Get(r, t.all.unknown.denying, Direction(d))
 		h.Asked[d] = named || denying
 	}
 	if h == (Holder{}) {
-		return h, nil
+		return h
 	}
 	if h.Number, _ = derive.Get(r, t.all.Numbers, who.Identity); h.Number == 0 {
-		return Holder{}, nil
+		return Holder{}
 	}
 	h.Network = who.Network
-	return h, nil
+	return h
 }

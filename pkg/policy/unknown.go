@@ -30,7 +30,7 @@ type PodRange = podRange
 
 // RangeOfPods is what a podCIDR means to policies.
 type RangeOfPods struct {
-	Gateway netip.Addr // of the Node; not valid for a block of a Subnet
+	Gateway netip.Addr // of the Node; not valid for a block of a Subnet (BlockRanges)
 	Source  netip.Addr // from which clients outside reach Pods of other Nodes; not valid if they are not served
 	Denied  [2]bool    // by direction: a rule denies unknown Pods
 	// Network is the VirtualNetwork of a block.
@@ -76,9 +76,10 @@ type unknownTables struct {
 	lengths *derive.Table[rangeLength, bool]                  // that podCIDRs have
 	denying *derive.Table[Direction, bool]                    // directions in which a rule denies unknown Pods
 
-	blocks    *derive.Index[podRange, derive.Object, []NodeBlock]
-	furtherAt *derive.Index[Addr, derive.Object, []FurtherAddress]
-	furtherOf *derive.Index[derive.Object, derive.Object, []FurtherAddress] // by Pod
+	blocks       *derive.Index[podRange, derive.Object, []NodeBlock]
+	blockLengths *derive.Table[rangeLength, bool]
+	furtherAt    *derive.Index[Addr, derive.Object, []FurtherAddress]
+	furtherOf    *derive.Index[derive.Object, derive.Object, []FurtherAddress] // by Pod
 }
 
 // unknownPods adds the tables that are about unknown Pods.
@@ -91,8 +92,8 @@ func (t *unknownTables) unknownPods(e *derive.Engine) {
 			}
 			return []Direction{k.Direction}
 		})))
-	t.all.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges),
-		derive.KeysOfIndex(t.blocks))
+	t.all.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
+	t.all.BlockRanges = derive.NewTable(e, "block-ranges", t.rangeOfBlock, derive.KeysOfIndex(t.blocks))
 }
 
 // deniesUnknown reports whether a rule denies by the labels of the other end, or by the names of its ports.
@@ -117,19 +118,22 @@ func (f ruleFacts) unknownPorts(d Direction) (out []corev1.Protocol) {
 }
 
 func (t *unknownTables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
-	block := len(derive.List(r, t.ranges, p)) == 0
-	if out.Gateway = p.Addr().Next(); block {
-		out.Gateway, out.Network = netip.Addr{}, t.blockAt(r, p).Network
-	} else if !p.Contains(out.Gateway) {
+	if out.Gateway = p.Addr().Next(); !p.Contains(out.Gateway) {
 		return RangeOfPods{}, nil // it has no room for Pods
 	}
-	if t.all.Outside && !block {
+	if t.all.Outside {
 		out.Source, _ = ServiceSource(p.Prefix)
 	}
-	for d := range out.Denied {
-		out.Denied[d], _ = derive.Get(r, t.denying, Direction(d))
-	}
+	out.Denied = t.deniedUnknown(r)
 	return out, nil
+}
+
+// deniedUnknown returns the directions in which a rule denies unknown Pods.
+func (t *unknownTables) deniedUnknown(r *derive.Reader) (out [2]bool) {
+	for d := range out {
+		out[d], _ = derive.Get(r, t.denying, Direction(d))
+	}
+	return out
 }
 
 // DeniesUnknown reports whether a rule of this Node denies unknown Pods, in any direction.

@@ -83,7 +83,7 @@ func TestUnknownPods(t *testing.T) {
 						t.Errorf("%s: matches %v, want %v; unknown Pod %v", Direction(d), have, want, half.UnknownPeer)
 					}
 				}
-				if c.IsUnknownPod(gateway) || c.PeerAt(Ingress, gateway) != 0 {
+				if c.IsUnknownPod(gateway) || c.PeerAt(Ingress, gateway, derive.Object{}) != 0 {
 					t.Error("the Node's own address is that of an unknown Pod")
 				}
 			})

@@ -226,10 +226,10 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 		if !own.Is4() {
 			answers["IPv6 "+want]++
 		}
-		if d == Egress && w.PeerAt(d, c.To)&Remote != 0 {
+		if d == Egress && w.PeerAt(d, c.To, derive.Object{})&Remote != 0 {
 			answers["to another cluster"]++
 		}
-		if have.Rule != nil && w.PeerAt(d, c.peer(d)) == UnknownPod {
+		if have.Rule != nil && w.PeerAt(d, c.peer(d), derive.Object{}) == UnknownPod {
 			answers["of an unknown Pod, "+want]++
 		}
 		if asked++; want != "Allow" {

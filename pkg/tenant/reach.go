@@ -26,7 +26,7 @@ type End struct {
 	Kind  EndKind
 	Name  string // in words, such as "Pod a/web"
 	Node  string // of a Pod, and of an address inside that a Node's range has
-	Place Place  // of a Pod's Namespace
+	Place Place  // of a Pod's Namespace, or of the VirtualNetwork of its further interface
 	// Cluster is the ID of the cluster that an end elsewhere is in, if it is known.
 	Cluster string
 }
@@ -61,6 +61,9 @@ func (c Connection) Decide() Decision {
 	if client.Kind == Pod && client.Place.Closed() {
 		return refused(client.closed())
 	}
+	if client.further() || server.further() {
+		return c.inVirtual()
+	}
 	var network Place // that the packets are in; zero for the default network
 	if client.Kind == Pod {
 		network = client.Place
@@ -78,7 +81,7 @@ func (c Connection) Decide() Decision {
 		if server.Place.Closed() {
 			return refused(server.closed())
 		}
-		if !c.Service.meets(server.Place) {
+		if !c.Service.Meets(server.Place) {
 			return refused("the Service is in " + c.Service.words() + ": it leads clients outside to Pods of that Namespace " +
 				"alone")
 		}
@@ -118,12 +121,12 @@ func (c Connection) toPod(network Place) Decision {
 	switch into := server.Place; {
 	case into.Closed():
 		return refused(server.closed())
-	case network.meets(into) && !network.Isolated():
+	case network.Meets(into) && !network.Isolated():
 		if client.Kind == Pod && client.Name == server.Name && client.Place.Isolated() {
 			return refused(client.words() + ": it does not reach itself through a Service of another Namespace")
 		}
 		return c.inDefault(server.Node)
-	case network.meets(into):
+	case network.Meets(into):
 		text := "both Pods are in " + into.words()
 		if network.Network != into.Network {
 			text = network.words() + " and " + into.words() + " are joined"
@@ -144,11 +147,40 @@ func (c Connection) toPod(network Place) Decision {
 			", Pods of that network reach it, and of networks joined with it, and no others"}
 	case client.Kind == Elsewhere:
 		return refused(server.words() + ": other clusters do not reach it")
-	case client.Place.meets(into):
+	case client.Place.Meets(into):
 		return refused(server.words() + ", and the Service is not: it does not lead into that Namespace")
 	}
 	return refused(server.words() + ": Pods of other Namespaces do not reach it unless their networks are joined")
 }
+
+// inVirtual returns the decision about a connection of a further interface. The Node of the client decides that a
+// packet does not leave its network. No Node decides about packets that go elsewhere.
+func (c Connection) inVirtual() Decision {
+	const document = " (docs/virtual-networks.md)"
+	client, server := c.Client, c.Server
+	refused := func(text string) Decision { return Decision{Reason: text + document, Node: client.Node} }
+	switch {
+	case client.further() && c.Service != nil:
+		return refused(client.words() + ", where no Service answers: give the address of a Pod in that network, or of the " +
+			"Pod's first interface")
+	case !server.further() && (server.Kind != Pod || !server.Place.Isolated()):
+		return refused(client.words() + ": it reaches Pods of that network, and of networks joined with it, and nothing else")
+	case server.Place.Closed():
+		return refused(server.closed())
+	case client.Kind != Pod || !client.Place.Isolated():
+		return Decision{Reason: server.words() + ": first interfaces of Namespaces that are not isolated, Nodes, other " +
+			"clusters and clients outside do not reach it, and for them the address is outside of the cluster" + document}
+	case !client.Place.Meets(server.Place):
+		return refused(client.Place.words() + " and " + server.Place.words() + " are not joined")
+	case client.Place.Network == server.Place.Network:
+		return Decision{Allowed: true, Node: server.Node, Reason: "both Pods are in " + client.Place.words()}
+	}
+	return Decision{Allowed: true, Node: server.Node,
+		Reason: client.Place.words() + " and " + server.Place.words() + " are joined"}
+}
+
+// further reports whether an end is a further interface of a Pod.
+func (e End) further() bool { return e.Kind == Pod && e.Place.Network.Door == doorVirtual }
 
 // inDefault returns the decision about packets of the default network to an end that is in it.
 func (c Connection) inDefault(node string) Decision {
@@ -159,8 +191,8 @@ func (c Connection) inDefault(node string) Decision {
 	return d
 }
 
-// meets reports whether packets of a network are delivered to Pods of another place. Neither is closed.
-func (p Place) meets(o Place) bool {
+// Meets reports whether packets of a network are delivered to Pods of another place. Neither is closed.
+func (p Place) Meets(o Place) bool {
 	return !p.Isolated() && !o.Isolated() || p.Isolated() && o.Isolated() && p.ID != 0 &&
 		(p.ID == o.ID || slices.Contains(o.Joined, p.ID))
 }
@@ -191,5 +223,9 @@ func (e End) closed() string {
 	if !e.Place.Known {
 		return e.Name + " has no traffic, since its Namespace is not known yet: wait until the agent has read it"
 	}
-	return e.words() + ", whose number another network has, and has no traffic: create the Namespace again"
+	again := "the Namespace"
+	if e.Place.Network.Door == doorVirtual {
+		again = "the VirtualNetwork"
+	}
+	return e.words() + ", whose number another network has, and has no traffic: create " + again + " again"
 }

@@ -49,6 +49,12 @@ var (
 		Remedy: "Create it, or correct the name.",
 	})
 
+	reasonNotAllowed = reasons.New(reasons.Row{
+		Name: "NotAllowed", Objects: "Subnet", Shown: reasons.Problem, Level: reasons.Error,
+		Cause:  "Operators do not allow the range. No Pod gets an address of it.",
+		Remedy: "Create another Subnet in an allowed range, or add the range to tenantNetworks.subnetCIDRs.",
+	})
+
 	reasonNotImportedBack = reasons.New(reasons.Row{
 		Name: "NotImportedBack", Objects: "VirtualNetworkRouter", Shown: reasons.Problem, Level: reasons.Error,
 		Cause:  "Only one of two routers imports the other. Their networks are not joined.",
@@ -132,7 +138,7 @@ var (
 
 	reasonOverlap = reasons.New(reasons.Row{
 		Name: "Overlap", Objects: "Subnet", Shown: reasons.Problem, Level: reasons.Error,
-		Cause:  "The range meets another range of the cluster. No Pod gets an address of it.",
+		Cause:  "The range meets another range of this cluster, or of another cluster. No Pod gets an address of it.",
 		Remedy: "Create another Subnet with a range of its own.",
 	})
 

@@ -139,9 +139,10 @@ type Objects struct {
 	Routers    derive.Readable[derive.Object, RouterFacts]
 	Imports    derive.Readable[derive.Object, ClusterSetFacts] // TenantNetworkImports
 	Leases     derive.Readable[derive.Object, LeaseFacts]      // SubnetLeases; nil for no addresses
-	// Subnets and Reserved are read where Subnets are judged; both are nil elsewhere.
+	// Subnets, Reserved and Allowed are read where Subnets are judged; they are nil elsewhere.
 	Subnets  derive.Readable[derive.Object, SubnetFacts]
 	Reserved []derive.Readable[derive.Object, []Reserved]
+	Allowed  derive.Readable[derive.Object, Allowed]
 
 	central *derive.Index[derive.Object, derive.Object, ClusterSetFacts] // Imports by the Namespace of a copy
 }

@@ -11,6 +11,7 @@ import (
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Range is a range of addresses of a VirtualNetwork.
@@ -23,6 +24,11 @@ type Range struct {
 // IPv4's broadcast address.
 func (g Range) Usable(ip netip.Addr) bool {
 	return g.CIDR.Contains(ip) && ip != g.Gateway && ip != g.CIDR.Addr() && (!ip.Is4() || ip != lastOf(g.CIDR))
+}
+
+// within reports whether the range is part of another one.
+func (g Range) within(p netip.Prefix) bool {
+	return p.Contains(g.CIDR.Addr()) && p.Bits() <= g.CIDR.Bits()
 }
 
 // SubnetFacts is the part of a Subnet that networks depend on.
@@ -181,6 +187,15 @@ type Reserved struct {
 	What string // as in "the Pods of Node node-1"
 }
 
+// Allowed are the ranges that Subnets may be in, as operators configure them.
+type Allowed struct {
+	Given bool
+	CIDRs []netip.Prefix
+}
+
+// private are the ranges that Subnets may be in if operators configure none: no tenant takes addresses of the world.
+var private = prefixesOf("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+
 // subnetTables decide which Subnets give addresses.
 type subnetTables struct {
 	Objects
@@ -188,8 +203,14 @@ type subnetTables struct {
 	conflicts   *derive.Table[derive.Name, conflicts]
 }
 
-// conflicts are the Subnets that give no addresses since they meet another range, with the reason.
-type conflicts map[derive.Object]string
+// conflicts are the Subnets that give no addresses because of their ranges.
+type conflicts map[derive.Object]refusal
+
+// refusal is why a Subnet gives no addresses.
+type refusal struct {
+	reason reasons.Reason
+	words  string // after its range
+}
 
 // all is the key of a table with one row.
 const all derive.Name = "all"
@@ -227,11 +248,25 @@ func (t *Tables) subnets(e *derive.Engine, o Objects) {
 	t.Subnets = derive.NewTable(e, "subnets-of-networks", s.subnet, derive.KeysOf(o.Subnets))
 }
 
-// conflictsOf finds Subnets that meet other ranges. Of two Subnets one with a lease gives addresses, then the older
-// one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives no addresses, goes before Subnets
-// that have no lease, until the last of these Pods is gone.
+// allowed returns the ranges that Subnets may be in. Each configuration with ranges counts.
+func (t *subnetTables) allowed(r *derive.Reader) []netip.Prefix {
+	var out []netip.Prefix
+	given := false
+	for _, row := range derive.All(r, t.Allowed) {
+		given = given || row.Value.Given
+		out = append(out, row.Value.CIDRs...)
+	}
+	if !given {
+		return private
+	}
+	return out
+}
+
+// conflictsOf finds Subnets that meet other ranges, or that are not in an allowed one. Of two Subnets one with a lease
+// gives addresses, then the older one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives
+// no addresses, goes before Subnets that have no lease, until the last of these Pods is gone.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
-	out := conflicts{}
+	out, allowed := conflicts{}, t.allowed(r)
 	var reserved []Reserved
 	for _, table := range t.Reserved {
 		for _, row := range derive.All(r, table) {
@@ -264,15 +299,33 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 		if !row.Value.Range.CIDR.IsValid() {
 			continue
 		}
-		other, meets := taken.meets(row.Value.Range.CIDR)
-		if meets {
-			out[row.Key] = other
+		other, refused := taken.meets(row.Value.Range.CIDR)
+		switch {
+		case refused:
+			out[row.Key] = refusal{reasonOverlap, " overlaps " + other + ", so no Pod gets an address of it: create another " +
+				"Subnet with a range of its own"}
+		case !slices.ContainsFunc(allowed, row.Value.Range.within):
+			refused = true
+			out[row.Key] = refusal{reasonNotAllowed, " is in no range that Subnets may be in (" +
+				rangesText(allowed, row.Value.Range.CIDR) + "), so no Pod gets an address of it: create another Subnet in one of " +
+				"them, or have an operator add the range to tenantNetworks.subnetCIDRs in antrea-agent.conf"}
 		}
-		if !meets || leased[row.Value.UID] {
+		if !refused || leased[row.Value.UID] {
 			taken.add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
 		}
 	}
 	return out, nil
+}
+
+// rangesText returns the ranges of the version of IP of another one, for a message.
+func rangesText(list []netip.Prefix, of netip.Prefix) string {
+	var out []string
+	for _, p := range list {
+		if versionOf(p) == versionOf(of) {
+			out = append(out, p.String())
+		}
+	}
+	return cmp.Or(problem.Few(out), "none of its version of IP")
 }
 
 // ranges are ranges in the order of their addresses. None overlaps another one: the larger one of two stays.
@@ -326,11 +379,9 @@ func (t *subnetTables) subnet(k derive.Object, r *derive.Reader) (Subnet, []prob
 	out, ps := Subnet{Range: f.Range, Pools: f.Pools}, problem.List(slices.Clone(f.Problems))
 	out.Served = f.Range.CIDR.IsValid()
 	found, _ := derive.Get(r, t.conflicts, all)
-	if other, meets := found[k]; meets {
+	if refused, ok := found[k]; ok {
 		out.Served = false
-		ps.Add(object, "spec.cidr", reasonOverlap,
-			fmt.Sprintf("%s overlaps %s, so no Pod gets an address of it: create another "+
-				"Subnet with a range of its own", f.Range.CIDR, other))
+		ps.Add(object, "spec.cidr", refused.reason, f.Range.CIDR.String()+refused.words)
 	}
 	var networks []derive.Row[derive.Object, VirtualNetworkFacts]
 	for _, row := range derive.List(r, t.byReference, k) {

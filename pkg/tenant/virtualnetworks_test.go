@@ -26,6 +26,7 @@ type virtualWorld struct {
 	subnets    *derive.Source[derive.Object, SubnetFacts]
 	leases     *derive.Source[derive.Object, LeaseFacts]
 	reserved   *derive.Source[derive.Object, []Reserved]
+	allowed    *derive.Source[derive.Object, Allowed]
 	tables     *Tables
 }
 
@@ -39,17 +40,18 @@ func newVirtualWorld() *virtualWorld {
 		subnets:    derive.NewSource[derive.Object, SubnetFacts](e, "subnets"),
 		leases:     derive.NewSource[derive.Object, LeaseFacts](e, "leases"),
 		reserved:   derive.NewSource[derive.Object, []Reserved](e, "reserved"),
+		allowed:    derive.NewSource[derive.Object, Allowed](e, "allowed"),
 	}
 	names := derive.NewSource[derive.Object, labels.Set](e, "labels")
 	imports := derive.NewSource[derive.Object, ClusterSetFacts](e, "imports")
 	w.tables = NewCluster(e, Objects{Namespaces: w.namespaces, Labels: names, Networks: w.networks, Routers: w.routers,
-		Imports: imports, Subnets: w.subnets, Leases: w.leases,
+		Imports: imports, Subnets: w.subnets, Leases: w.leases, Allowed: w.allowed,
 		Reserved: []derive.Readable[derive.Object, []Reserved]{w.reserved}})
 	for _, name := range []string{"a", "b", "c"} {
 		names.Set(derive.Object{Name: name}, labels.Set{"kubernetes.io/metadata.name": name})
 	}
 	for _, s := range []interface{ Loaded() }{w.namespaces, names, w.networks, w.routers, imports, w.subnets, w.leases,
-		w.reserved} {
+		w.reserved, w.allowed} {
 		s.Loaded()
 	}
 	return w
@@ -93,6 +95,11 @@ func (w *virtualWorld) router(namespace, name, kind, selects, imports, from stri
 			VirtualNetworkRouterSelector: of("vnr", imports), NamespaceSelector: of("kubernetes.io/metadata.name", from)}}
 	}
 	w.routers.Set(derive.Object{Namespace: namespace, Name: name}, RouterFactsOf(v))
+}
+
+// allow sets the ranges that operators allow.
+func (w *virtualWorld) allow(texts string) {
+	w.allowed.Set(derive.Object{Name: "configuration"}, Allowed{Given: true, CIDRs: prefixes(texts)})
 }
 
 func words(ps []problem.Problem) string { return problem.List(ps).Observation() }
@@ -161,6 +168,33 @@ func TestVirtualNetworkProblems(t *testing.T) {
 				{prefixes("10.0.0.9/32")[0], "an address of Node node-2"}, {prefixes("10.0.2.0/24")[0], "the Pods of Node node-1"}})
 		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the network of Node node-1",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "its own lease, and a cluster that joins later", change: func(w *virtualWorld) {
+			w.leases.Set(derive.Object{Name: "sn a/s"}, LeaseFacts{Range: Range{CIDR: prefixes("10.0.1.0/24")[0]}})
+			w.reserved.Set(derive.Object{Name: "west"}, []Reserved{{prefixes("10.0.0.0/16")[0], "the Pods of cluster west"}})
+		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the Pods of cluster west, so no Pod gets an address of it",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses: look at its observation"},
+		{name: "addresses of the world", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "198.51.100.0/24") },
+			subnet: "spec.cidr: 198.51.100.0/24 is in no range that Subnets may be in (10.0.0.0/8, 172.16.0.0/12, " +
+				"192.168.0.0/16 and 1 more), so no Pod gets an address of it: create another Subnet in one of them, or have an " +
+				"operator add the range to tenantNetworks.subnetCIDRs in antrea-agent.conf",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses: look at its observation"},
+		{name: "a range with addresses of the world", change: func(w *virtualWorld) { w.subnet("a", "s", 1, "172.0.0.0/8") },
+			subnet:  "spec.cidr: 172.0.0.0/8 is in no range that Subnets may be in (10.0.0.0/8, 172.16.0.0/12, ",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "another range than operators allow", change: func(w *virtualWorld) { w.allow("10.1.0.0/16 fd00::/16") },
+			subnet:  "spec.cidr: 10.0.1.0/24 is in no range that Subnets may be in (10.1.0.0/16), so no Pod gets an address",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "operators allow the other version of IP alone", change: func(w *virtualWorld) { w.allow("fd00::/16") },
+			subnet:  "spec.cidr: 10.0.1.0/24 is in no range that Subnets may be in (none of its version of IP), so no Pod",
+			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "a range of the world that operators allow", serves: true, change: func(w *virtualWorld) {
+			w.subnet("a", "s", 1, "198.51.100.0/24")
+			w.allow("198.51.100.0/24")
+		}},
+		{name: "an older Subnet that is not allowed takes no range", serves: true, change: func(w *virtualWorld) {
+			w.subnet("b", "s", 0, "10.0.0.0/16")
+			w.allow("10.0.1.0/24")
+		}},
 		{name: "another VirtualNetwork has the Subnet", change: func(w *virtualWorld) { w.network("a", "red", 0, "s", "") },
 			network: "spec.v4SubnetReference: Subnet a/s is the Subnet of VirtualNetwork a/red"},
 		{name: "the network of first interfaces", change: func(w *virtualWorld) {
@@ -243,10 +277,10 @@ func TestVirtualNetworkJoins(t *testing.T) {
 	blue, red, green := get("a", "blue"), get("a", "red"), get("b", "green")
 	c, _ := w.tables.Places.Get(derive.Object{Name: "c"})
 	for name, row := range map[string][3]bool{
-		"blue and green": {blue.Place.meets(green.Place), green.Place.meets(blue.Place), true},
-		"blue and red":   {blue.Place.meets(red.Place), red.Place.meets(blue.Place), false},
-		"green and c":    {green.Place.meets(c), c.meets(green.Place), false},
-		"blue and c":     {blue.Place.meets(c), c.meets(blue.Place), true},
+		"blue and green": {blue.Place.Meets(green.Place), green.Place.Meets(blue.Place), true},
+		"blue and red":   {blue.Place.Meets(red.Place), red.Place.Meets(blue.Place), false},
+		"green and c":    {green.Place.Meets(c), c.Meets(green.Place), false},
+		"blue and c":     {blue.Place.Meets(c), c.Meets(blue.Place), true},
 	} {
 		if row[0] != row[2] || row[1] != row[2] {
 			t.Errorf("%s are joined: %t and %t, want %t", name, row[0], row[1], row[2])

@@ -65,7 +65,9 @@ type Config struct {
 	// EnableBridgingMode would connect the Node's interface to the bridge.
 	EnableBridgingMode bool `key:"enableBridgingMode" refused:"true"`
 
-	PodCIDRs string `key:"podCIDRs" is:"cidrs" effect:"none" why:"each Node's Pod range is its spec.podCIDRs"`
+	// PodCIDRs are the ranges of the Pods of the cluster, separated by commas. No Subnet of a tenant may meet them. A Node
+	// gives its Pods addresses of its spec.podCIDRs.
+	PodCIDRs string `key:"podCIDRs" is:"cidrs"`
 	// ServiceCIDR is the IPv4 range of ClusterIPs. Without it the agent reads the cluster's ServiceCIDR objects.
 	ServiceCIDR string `key:"serviceCIDR" is:"cidr" refused:"IPv6"`
 	// ServiceCIDRv6 is the IPv6 range of ClusterIPs. Without it the agent reads the cluster's ServiceCIDR objects.
@@ -104,6 +106,7 @@ type Config struct {
 	Multicast               Multicast               `key:"multicast"`
 	AuditLogging            AuditLogging            `key:"auditLogging"`
 	Observe                 Observe                 `key:"observe"`
+	TenantNetworks          TenantNetworks          `key:"tenantNetworks"`
 	SecondaryNetwork        SecondaryNetwork        `key:"secondaryNetwork"`
 	HostNetworkAcceleration HostNetworkAcceleration `key:"hostNetworkAcceleration"`
 	IPsec                   IPsec                   `key:"ipsec"`
@@ -247,6 +250,13 @@ type AuditLogging struct {
 	MaxAge int `key:"maxAge" default:"28" min:"0"`
 	// Compress compresses older log files with gzip.
 	Compress bool `key:"compress" default:"true"`
+}
+
+// TenantNetworks configures networks of tenants. tombolo-controller reads it too.
+type TenantNetworks struct {
+	// SubnetCIDRs are the ranges that Subnets of tenants may be in. Without them these are 10.0.0.0/8, 172.16.0.0/12,
+	// 192.168.0.0/16, 100.64.0.0/10 and fc00::/7.
+	SubnetCIDRs []string `key:"subnetCIDRs" is:"cidr"`
 }
 
 // SecondaryNetwork configures bridges for further interfaces of Pods.

@@ -262,6 +262,7 @@ func (n *agents) one(cmd *cobra.Command, pods ...string) (asker, error) {
 	}
 	for _, pod := range pods {
 		if name == "" {
+			pod, _, _ := strings.Cut(pod, "@") // the VirtualNetwork of a further interface
 			name = c.NodeOf(cmd.Context(), pod)
 		}
 	}

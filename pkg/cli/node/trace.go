@@ -64,8 +64,10 @@ func (n *node) trace() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.From, "from", "", "the client: namespace/name of a Pod, node/NAME, or an address")
-	flags.StringVar(&o.To, "to", "", "the server: namespace/name of a Pod or Service, node/NAME, or an address")
+	flags.StringVar(&o.From, "from", "",
+		"the client: namespace/name of a Pod, namespace/name@NETWORK, node/NAME, or an address")
+	flags.StringVar(&o.To, "to", "",
+		"the server: namespace/name of a Pod or Service, namespace/name@NETWORK of a Pod, node/NAME, or an address")
 	flags.StringVar(&o.Port, "port", "", "the server's port, by number or name; a Service with one port needs none")
 	flags.StringVar(&o.Protocol, "protocol", "",
 		"tcp, udp, sctp, or icmp for an echo request of ICMP or ICMPv6; without it the Service's, or tcp")

@@ -34,7 +34,8 @@ func (n *node) why() *cobra.Command {
 		Long: "Show which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the " +
 			"server's (ingress) on its. If one of them is in an isolated Namespace, the answer also has the decision of the " +
 			"networks.\n\n" +
-			"Ends are namespace/name of a Pod or, of --to, a Service, node/name of a Node, or an address. The agent of this " +
+			"Ends are namespace/name of a Pod or, of --to, a Service, node/name of a Node, or an address. A further interface " +
+			"of a Pod is namespace/name@NETWORK, or its address. The agent of this " +
 			"Node answers for both Nodes. Elsewhere the agent of the client's Node answers, or of the Node that --node names. " +
 			"--trace also asks its switch, which has the flows of this Node's Pods alone: ask the other Node's agent to prove " +
 			"the other half.\n\n" +
@@ -97,8 +98,10 @@ func (n *node) why() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "",
-		"the client: namespace/name of a Pod, node/NAME, an address, or identity/NUMBER in another cluster")
-	cmd.Flags().StringVar(&to, "to", "", "the server: namespace/name of a Pod or Service, node/NAME, or an address")
+		"the client: namespace/name of a Pod, namespace/name@NETWORK, node/NAME, an address, or identity/NUMBER in "+
+			"another cluster")
+	cmd.Flags().StringVar(&to, "to", "",
+		"the server: namespace/name of a Pod or Service, namespace/name@NETWORK of a Pod, node/NAME, or an address")
 	cmd.Flags().StringVar(&port, "port", "",
 		"the destination's port, by number or name; a Service with one port needs none")
 	cmd.Flags().StringVar(&protocol, "protocol", "",
@@ -262,6 +265,9 @@ func whyEnd(e api.WhyEnd) string {
 	}
 	if e.Kind != "" {
 		text = strings.TrimSpace(e.Kind + " " + e.Name + " " + text)
+	}
+	if e.Network != "" {
+		text += " in VirtualNetwork " + e.Network
 	}
 	if e.Node != "" && e.Kind != "Node" {
 		text += " on Node " + e.Node

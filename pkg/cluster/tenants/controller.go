@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,7 +48,8 @@ func SetupWithManager(mgr ctrl.Manager, namespace string) error {
 		return fmt.Errorf("set up the client for networks of tenants: %w", err)
 	}
 	c := newController(to, log, namespace)
-	if c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds.All()...); err != nil {
+	kinds := slices.Concat(c.tables.kinds.All(), c.tables.member.All())
+	if c.watcher, err = watch.New(mgr.GetConfig(), log, kinds...); err != nil {
 		return fmt.Errorf("set up the watches for networks of tenants: %w", err)
 	}
 	return mgr.Add(c)

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -32,10 +34,12 @@ type subnetSources struct {
 	reports  *derive.Source[derive.Object, tenant.ReportFacts]
 	nodes    *derive.Source[derive.Object, []tenant.Reserved]
 	reserved []derive.Readable[derive.Object, []tenant.Reserved]
+	allowed  *derive.Source[derive.Object, tenant.Allowed]
 }
 
-// newSubnetSources declares the kinds. agents are the options of the agents' ConfigMap.
-func newSubnetSources(k *watch.Kinds, agents []watch.Option) *subnetSources {
+// newSubnetSources declares the kinds. agents are the options of the agents' ConfigMap, and member is where the
+// ConfigMap of the member controller is declared.
+func newSubnetSources(k, member *watch.Kinds, agents, ofMember []watch.Option) *subnetSources {
 	allowed := watch.IfAllowed()
 	s := &subnetSources{
 		facts: watch.NewSource(k, "subnets", tenant.SubnetFactsOf, allowed),
@@ -48,33 +52,42 @@ func newSubnetSources(k *watch.Kinds, agents []watch.Option) *subnetSources {
 	}
 	s.reserved = []derive.Readable[derive.Object, []tenant.Reserved]{s.nodes,
 		watch.NewSource(k, "service-ranges", serviceRanges, watch.Optional()),
-		watch.NewSource(k, "configured-ranges", configuredRanges, agents...)}
+		watch.NewSource(k, "configured-ranges", configuredRanges, agents...),
+		watch.NewSource(member, "member-ranges", memberRanges, ofMember...),
+		watch.NewSource(k, "ranges-of-clusters", clusterRanges, allowed)}
+	s.allowed = watch.NewSource(k, "allowed-ranges", allowedRanges, agents...)
 	return s
+}
+
+// rangeOf returns the range that a text is, which may be an address.
+func rangeOf(text string) netip.Prefix {
+	p, err := netip.ParsePrefix(strings.TrimSpace(text))
+	if err != nil {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
+			p = netip.PrefixFrom(ip, ip.BitLen())
+		}
+	}
+	return p.Masked()
+}
+
+// reserve adds the ranges that texts are to a list. It leaves out others: their own controllers report these.
+func reserve(to *[]tenant.Reserved, what string, texts ...string) {
+	for _, text := range texts {
+		if p := rangeOf(text); p.IsValid() && !p.Addr().Is4In6() {
+			*to = append(*to, tenant.Reserved{CIDR: p, What: what})
+		}
+	}
 }
 
 // nodeRanges returns the ranges of a Node and its Pods. Each Node has a row.
 func nodeRanges(n *corev1.Node) []tenant.Reserved {
 	out := []tenant.Reserved{}
-	add := func(text, what string) {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			if ip, err := netip.ParseAddr(text); err == nil {
-				p = netip.PrefixFrom(ip, ip.BitLen())
-			}
-		}
-		if p.IsValid() {
-			out = append(out, tenant.Reserved{CIDR: p.Masked(), What: what + " Node " + n.Name})
-		}
-	}
-	for _, text := range n.Spec.PodCIDRs {
-		add(text, "the Pods of")
-	}
+	reserve(&out, "the Pods of Node "+n.Name, n.Spec.PodCIDRs...)
 	for _, a := range n.Status.Addresses {
-		add(a.Address, "an address of")
+		reserve(&out, "an address of Node "+n.Name, a.Address)
 	}
-	for text := range strings.SplitSeq(n.Annotations[transportNetworks], ",") {
-		add(strings.TrimSpace(text), "the network of")
-	}
+	reserve(&out, "the network of Node "+n.Name, strings.Split(n.Annotations[transportNetworks], ",")...)
+	reserve(&out, "the Gateway of Node "+n.Name, strings.Split(n.Annotations[multicluster.AnnotationGatewayIP], ",")...)
 	return out
 }
 
@@ -82,26 +95,71 @@ func nodeRanges(n *corev1.Node) []tenant.Reserved {
 const transportNetworks = "tombolo.io/transport-networks"
 
 func serviceRanges(s *networkingv1.ServiceCIDR) (out []tenant.Reserved) {
-	for _, text := range s.Spec.CIDRs {
+	reserve(&out, "the Services of ServiceCIDR "+s.Name, s.Spec.CIDRs...)
+	return out
+}
+
+// agentsRanges is the part of the agents' configuration that is about ranges. Package config of the agent declares the
+// keys.
+type agentsRanges struct {
+	PodCIDRs       string `json:"podCIDRs"`
+	ServiceCIDR    string `json:"serviceCIDR"`
+	ServiceCIDRv6  string `json:"serviceCIDRv6"`
+	TenantNetworks struct {
+		SubnetCIDRs []string `json:"subnetCIDRs"`
+	} `json:"tenantNetworks"`
+}
+
+// configuredRanges returns the ranges of Pods and Services in the agents' configuration.
+func configuredRanges(m *corev1.ConfigMap) (out []tenant.Reserved) {
+	var c agentsRanges
+	if err := yaml.Unmarshal([]byte(m.Data["antrea-agent.conf"]), &c); err != nil {
+		return nil // the agents report it
+	}
+	reserve(&out, "the Services of the agents' configuration", c.ServiceCIDR, c.ServiceCIDRv6)
+	reserve(&out, "the Pods of the agents' configuration (podCIDRs)", strings.Split(c.PodCIDRs, ",")...)
+	return out
+}
+
+// allowedRanges returns the ranges that Subnets may be in. No agent starts with a range that is not valid. Such a range
+// allows nothing.
+func allowedRanges(m *corev1.ConfigMap) (out tenant.Allowed) {
+	var c agentsRanges
+	if err := yaml.Unmarshal([]byte(m.Data["antrea-agent.conf"]), &c); err != nil {
+		return tenant.Allowed{Given: true}
+	}
+	out.Given = len(c.TenantNetworks.SubnetCIDRs) > 0
+	for _, text := range c.TenantNetworks.SubnetCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {
-			out = append(out, tenant.Reserved{CIDR: p.Masked(), What: "the Services of ServiceCIDR " + s.Name})
+			out.CIDRs = append(out.CIDRs, p.Masked())
 		}
 	}
 	return out
 }
 
-// configuredRanges returns the ranges of Services in the agents' configuration.
-func configuredRanges(m *corev1.ConfigMap) (out []tenant.Reserved) {
+// memberRanges returns the ranges that the member controller announces to other clusters.
+func memberRanges(m *corev1.ConfigMap) (out []tenant.Reserved) {
 	var c struct {
-		ServiceCIDR   string `json:"serviceCIDR"`
-		ServiceCIDRv6 string `json:"serviceCIDRv6"`
+		ServiceCIDR string   `json:"serviceCIDR"`
+		PodCIDRs    []string `json:"podCIDRs"`
 	}
-	if err := yaml.Unmarshal([]byte(m.Data["antrea-agent.conf"]), &c); err != nil {
-		return nil // the agents report it
+	if err := yaml.Unmarshal([]byte(m.Data["controller_manager_config.yaml"]), &c); err != nil {
+		return nil // the member controller reports it
 	}
-	for _, text := range []string{c.ServiceCIDR, c.ServiceCIDRv6} {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			out = append(out, tenant.Reserved{CIDR: p.Masked(), What: "the Services of the agents' configuration"})
+	reserve(&out, "the Services of the member controller's configuration", strings.Split(c.ServiceCIDR, ",")...)
+	reserve(&out, "the Pods of the member controller's configuration", c.PodCIDRs...)
+	return out
+}
+
+// clusterRanges returns the ranges of another cluster, and the addresses of its Gateways.
+func clusterRanges(i *mcv1alpha1.ClusterInfoImport) (out []tenant.Reserved) {
+	of := " of cluster " + i.Spec.ClusterID + " (ClusterInfoImport " + i.Namespace + "/" + i.Name + ")"
+	reserve(&out, "the Pods"+of, i.Spec.PodCIDRs...)
+	reserve(&out, "the Services"+of, i.Spec.Services()...)
+	for _, g := range slices.Concat(i.Spec.GatewayInfos, i.Spec.LeavingGateways) {
+		reserve(&out, "a Gateway"+of, g.GatewayIP)
+		if g.WireGuard != nil {
+			reserve(&out, "a Gateway"+of, g.WireGuard.InsideIP)
 		}
 	}
 	return out

@@ -23,6 +23,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -33,7 +34,7 @@ func TestSubnets(t *testing.T) {
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, contrailv4.AddToScheme,
-		tombolov1alpha1.AddToScheme} {
+		tombolov1alpha1.AddToScheme, mcv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -153,13 +154,23 @@ func TestSubnets(t *testing.T) {
 	}
 
 	create(&corev1.ConfigMap{ObjectMeta: at(metav1.NamespaceSystem, unserved.AgentsConfig), Data: map[string]string{
-		"antrea-agent.conf": "featureGates: {TenantNetworks: true}\nserviceCIDR: 10.97.0.0/16\n"}})
+		"antrea-agent.conf": "featureGates: {TenantNetworks: true}\nserviceCIDR: 10.97.0.0/16\n" +
+			"podCIDRs: 10.11.0.0/16,fd11::/48\n"}})
+	create(&corev1.ConfigMap{ObjectMeta: at(metav1.NamespaceSystem, memberConfig), Data: map[string]string{
+		"controller_manager_config.yaml": "serviceCIDR: 10.99.0.0/16\npodCIDRs: [10.12.0.0/16]\n"}})
+	cluster := func(name, pods string) *mcv1alpha1.ClusterInfoImport {
+		i := &mcv1alpha1.ClusterInfoImport{ObjectMeta: at("a", name)}
+		i.Spec = mcv1alpha1.ClusterInfo{ClusterID: name, ServiceCIDR: "10.120.0.0/16", PodCIDRs: []string{pods},
+			GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.7.7"}}}
+		return i
+	}
 	for _, name := range []string{"a", "b"} {
 		create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	for i, name := range []string{"node-1", "node-2"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		node.Spec.PodCIDRs = []string{fmt.Sprintf("10.11.%d.0/24", i)}
+		node.Annotations = map[string]string{"multicluster.antrea.io/gateway-ip": fmt.Sprint("192.168.9.", i)}
 		create(node)
 	}
 	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
@@ -198,8 +209,17 @@ func TestSubnets(t *testing.T) {
 		}
 		return "of this second", nil
 	})
+	create(cluster("west", "10.121.0.0/16"))
 	for _, bad := range []struct{ name, cidr, want string }{
-		{"pods", "10.11.1.0/25", "overlaps the Pods of Node node-2"},
+		{"pods", "10.11.1.0/25", "overlaps the Pods of "}, // of the Node, or of the configuration
+		{"later-pods", "10.11.9.0/24", "overlaps the Pods of the agents' configuration (podCIDRs)"},
+		{"announced-pods", "10.12.9.0/24", "overlaps the Pods of the member controller's configuration"},
+		{"announced-services", "10.99.9.0/24", "overlaps the Services of the member controller's configuration"},
+		{"gateway", "192.168.9.0/24", "overlaps the Gateway of Node node-1"},
+		{"west", "10.121.3.0/24", "overlaps the Pods of cluster west (ClusterInfoImport a/west)"},
+		{"west-services", "10.120.3.0/24", "overlaps the Services of cluster west (ClusterInfoImport a/west)"},
+		{"west-gateway", "192.168.7.0/24", "overlaps a Gateway of cluster west (ClusterInfoImport a/west)"},
+		{"world", "198.51.100.0/24", "is in no range that Subnets may be in"},
 		{"services", "10.97.4.0/24", "overlaps the Services of the agents' configuration"},
 		{"more-services", "10.98.0.0/24", "overlaps the Services of ServiceCIDR more"},
 		{"again", "10.0.1.128/25", "overlaps Subnet a/v4"},
@@ -235,6 +255,18 @@ func TestSubnets(t *testing.T) {
 	claim("node-2", "x2", 300)
 	expect("1 1.56% Warning: spec.cidr: it is full: Pods on node-2 get no address", subnetState(v4))
 	claim("node-2", "", 0)
+	expect("a/blue 10.0.1.0/24 10.0.1.1 false; node-1 x1 10.0.1.0/28", leaseOf(v4))
+	expect("1 1.56% Success: ", subnetState(v4))
+
+	// A cluster joins whose Pods have the range. No Pod gets an address, until the cluster leaves.
+	north := cluster("north", "10.0.0.0/16")
+	create(north)
+	expect("1 1.56% Failure: spec.cidr: 10.0.1.0/24 overlaps the Pods of cluster north (ClusterInfoImport a/north), so "+
+		"no Pod gets an address of it: create another Subnet", subnetState(v4))
+	expect("a/blue 10.0.1.0/24 10.0.1.1 true; node-1 x1 10.0.1.0/28", leaseOf(v4))
+	if err := c.Delete(t.Context(), north); err != nil {
+		t.Fatal(err)
+	}
 	expect("a/blue 10.0.1.0/24 10.0.1.1 false; node-1 x1 10.0.1.0/28", leaseOf(v4))
 	expect("1 1.56% Success: ", subnetState(v4))
 

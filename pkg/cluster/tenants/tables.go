@@ -5,7 +5,7 @@
 // agents do not act on into the objects' observations. Nodes claim addresses in NodeNetworkReports, and get blocks in
 // SubnetLeases.
 //
-//	API server: objects of pkg/tenant, nodes, reports, the agents' ConfigMap ─► networks ─► steps ─► API server
+//	API server: objects of pkg/tenant, nodes, reports, configuration, other clusters ─► networks ─► steps ─► API server
 package tenants
 
 import (
@@ -46,6 +46,7 @@ type (
 type tables struct {
 	engine  *derive.Engine
 	kinds   *watch.Kinds
+	member  *watch.Kinds // the member controller's ConfigMap: a kind watches objects of one name
 	tenants *tenant.Tables
 
 	agents   *derive.Source[derive.Object, bool] // whether they have the feature gate
@@ -69,6 +70,9 @@ type state struct {
 
 const self derive.Name = "self"
 
+// memberConfig is the ConfigMap of the member controller.
+const memberConfig = "antrea-mc-controller-config"
+
 // newTables returns the tables. namespace is the Namespace of the agents.
 func newTables(namespace string) *tables {
 	t := &tables{engine: derive.New()}
@@ -88,7 +92,9 @@ func newTables(namespace string) *tables {
 		func(v *contrailv4.VirtualNetworkRouter) facts[contrailv4.Status] {
 			return facts[contrailv4.Status]{v.UID, v.Status}
 		}, allowed)
-	s := newSubnetSources(k, agents)
+	t.member = watch.NewKinds(t.engine)
+	s := newSubnetSources(k, t.member, agents, []watch.Option{watch.In(namespace), watch.Named(memberConfig),
+		watch.IfAllowed()})
 	t.namespaces = watch.NewSource(k, "namespaces", tenant.NamespaceFactsOf)
 	t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
 		Namespaces: t.namespaces,
@@ -97,7 +103,7 @@ func newTables(namespace string) *tables {
 		Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf),
 		Imports: watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, watch.Optional(),
 			watch.IfAllowed()),
-		Subnets: s.facts, Leases: s.leases, Reserved: s.reserved,
+		Subnets: s.facts, Leases: s.leases, Reserved: s.reserved, Allowed: s.allowed,
 	})
 	one := derive.NewSource[derive.Name, bool](t.engine, "one")
 	one.Set(self, true)

@@ -113,6 +113,8 @@ type WhyEnd struct {
 	Address string `json:"address,omitempty"`
 	Node    string `json:"node,omitempty"`    // of a Pod, or the Node itself
 	Cluster string `json:"cluster,omitempty"` // where it is another
+	// Network is the "namespace/name" of the VirtualNetwork that the address is in, of a further interface of a Pod.
+	Network string `json:"network,omitempty"`
 	// ClusterSet is the number that the ClusterSet gives the labels of a client, if policies span clusters: the key of
 	// tunnels between them. 16777215 stands for labels without a number.
 	ClusterSet uint32 `json:"clusterSet,omitempty"`

@@ -183,12 +183,14 @@ func (f *follower) atNode(ctx context.Context, clusters []*cluster, node, flag s
 	return found, node, nil
 }
 
-// split returns Namespace and name of a Pod or a Service.
+// split returns Namespace and name of a Pod or a Service. The VirtualNetwork of a further interface may follow the
+// name, after an @.
 func split(text string) (namespace, name string, err error) {
 	for _, kind := range []string{"pod/", "service/"} {
 		text = strings.TrimPrefix(text, kind)
 	}
 	namespace, name, ok := strings.Cut(text, "/")
+	name, _, _ = strings.Cut(name, "@")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return "", "", fmt.Errorf("%q is neither namespace/name nor an address", text)
 	}
@@ -269,6 +271,9 @@ func (f *follower) server(ctx context.Context, in *cluster, query url.Values) er
 		}
 		if p, err := c.pod(ctx, f.q.To); err != nil {
 			return err
+		} else if p != nil && strings.Contains(f.q.To, "@") {
+			return fmt.Errorf("the Pod is in cluster %s, and VirtualNetworks are in one cluster: give the Pod without its "+
+				"network", c.Cluster.Name)
 		} else if p != nil && !strings.HasPrefix(f.q.To, "service/") {
 			ip, err := addressOf(p, f.q.Family)
 			query.Set("to", ip)

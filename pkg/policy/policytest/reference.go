@@ -32,6 +32,8 @@ type Cluster struct {
 // Connection is the first packet of a connection, after a Service's endpoint was chosen.
 type Connection struct {
 	From, To netip.Addr
+	// Networks are VirtualNetworks. This package makes no connection in one.
+	Networks [2]derive.Object
 	Protocol corev1.Protocol
 	Port     uint16 // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type, or Untold
 	// SourcePort is the client's.
