@@ -211,8 +211,8 @@ func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
 		return e, false
 	}
 	e = whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Address: ip.String()}, ip: ip}
-	who, occupied := a.tables.policies.FurtherAt(ip)
-	block := a.tables.policies.BlockAt(ip)
+	who, occupied := a.tables.policies.Virtual.PodAt(ip)
+	block := a.tables.policies.Virtual.BlockAt(ip)
 	switch e.network = who.Network; {
 	case occupied && who.Known:
 		f, _ := a.tables.policies.Pods.Get(who.Pod)

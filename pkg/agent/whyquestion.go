@@ -303,7 +303,7 @@ func (a *whyReader) further(field string, pod derive.Object, text string) (out w
 		return nil, fmt.Errorf("%s: no Pod with a network of its own is called %s", field, pod)
 	}
 	var networks []string
-	for _, f := range a.tables.policies.FurtherOf(pod) {
+	for _, f := range a.tables.policies.Virtual.Of(pod) {
 		networks = append(networks, f.Network.Name)
 		if text != f.Network.Name && text != f.Network.String() && text != a.interfaceWith(f.IP) {
 			continue

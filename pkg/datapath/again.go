@@ -431,7 +431,7 @@ func furtherIf(network derive.Object) int {
 func (s policySnapshot) networks(ends [2]netip.Addr) (out [2]derive.Object) {
 	for d, own := range ends {
 		other := ends[1-d]
-		block := s.in.BlockAt(other).Network
+		block := s.in.Virtual.BlockAt(other).Network
 		if pod, ok := s.pods[1][own]; ok {
 			if block != (derive.Object{}) && pod.place.Meets(s.placeOf(block)) {
 				out[d], out[1-d] = pod.network, block

@@ -132,7 +132,7 @@ func (k *KnownConnections) WatchConcerns(changed func(Concern)) {
 		}
 		changed(c)
 	})
-	for _, holders := range []*derive.Table[policy.Addr, policy.Holder]{p.in.Addresses, p.in.FurtherAddresses} {
+	for _, holders := range []*derive.Table[policy.Addr, policy.Holder]{p.in.Addresses, p.in.Virtual.Addresses} {
 		holders.Watch(func(list []derive.Change[policy.Addr, policy.Holder]) {
 			var c Concern
 			for _, x := range list {

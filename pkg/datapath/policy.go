@@ -143,8 +143,7 @@ type Policies struct {
 	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
 	membersOf    *derive.Table[policy.RuleKey, member]
-	outlines     *derive.Table[policy.RuleKey, policy.Rule]          // Rules without their lists of peers and ports
-	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
+	outlines     *derive.Table[policy.RuleKey, policy.Rule] // Rules without their lists of peers and ports
 	conjunctions *derive.Numbers[policy.RuleKey]
 	numbers      *ruleNumbers
 	judged       *derive.Table[policy.Identity, flow.Entries]
@@ -157,10 +156,16 @@ type Policies struct {
 	clauses      *derive.Table[clause, flow.Entries]
 	verdicts     *derive.Table[policy.RuleKey, flow.Entries]
 	followed     *derive.Table[remoteNumber, flow.Entries]
-	naming       *derive.Index[subject, policy.RuleKey, policy.Rule]
-	ported       *derive.Index[staged, policy.RuleKey, policy.Rule] // rules that need ports
-	protocoled   *derive.Index[staged, policy.RuleKey, policy.Rule] // other rules that need a protocol
 	answers      *derive.Table[subject, namedFor]
+	ruleIndexes
+}
+
+// ruleIndexes find rules.
+type ruleIndexes struct {
+	stretched  *derive.Index[subject, policy.RuleKey, policy.Rule] // about Pods of other clusters
+	naming     *derive.Index[subject, policy.RuleKey, policy.Rule]
+	ported     *derive.Index[staged, policy.RuleKey, policy.Rule] // that need ports
+	protocoled *derive.Index[staged, policy.RuleKey, policy.Rule] // others that need a protocol
 }
 
 func newPolicies(e *derive.Engine, b *base, tenants *tenantTables, services *Services) *Policies {
@@ -197,8 +202,8 @@ func newPolicies(e *derive.Engine, b *base, tenants *tenantTables, services *Ser
 			}
 			return out, nil
 		}, derive.KeysOf(b.Node))
-	p.further = derive.NewTable(e, "further-address-flows", p.furtherFlows, derive.KeysOf(in.FurtherAddresses))
-	p.blocks = derive.NewTable(e, "block-flows", p.blockFlows, derive.KeysOf(in.BlockRanges))
+	p.further = derive.NewTable(e, "further-address-flows", p.furtherFlows, derive.KeysOf(in.Virtual.Addresses))
+	p.blocks = derive.NewTable(e, "block-flows", p.blockFlows, derive.KeysOf(in.Virtual.Blocks))
 	p.clauses = derive.NewTable(e, "clauses", p.clauseFlows, derive.KeysOfIndex(p.members))
 	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
 	p.naming = derive.NewIndex(in.Rules, "naming", namedSubjects)

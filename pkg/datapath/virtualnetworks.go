@@ -129,7 +129,7 @@ const (
 // furtherFlows returns the flows that identify the owner of an address in a VirtualNetwork, for packets of networks
 // that reach it. For others the address is another machine's.
 func (p *Policies) furtherFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	h, _ := derive.Get(r, p.in.FurtherAddresses, a)
+	h, _ := derive.Get(r, p.in.Virtual.Addresses, a)
 	if !derived(r, p.base.outside).Families.Serve(a.Addr) {
 		return e, nil
 	}
@@ -147,7 +147,7 @@ func (p *Policies) furtherFlows(a policy.Addr, r *derive.Reader) (e flow.Entries
 // blockFlows identify other addresses of a block as unknown Pods, in directions in which a rule denies these. No flow
 // about the address elsewhere counts.
 func (p *Policies) blockFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	in, _ := derive.Get(r, p.in.BlockRanges, of)
+	in, _ := derive.Get(r, p.in.Virtual.Blocks, of)
 	if !derived(r, p.base.outside).Families.Serve(of.Addr()) {
 		return e, nil
 	}

@@ -69,23 +69,28 @@ type Cluster struct {
 	AgentsFault string
 	Agents      []Agent // by Node
 
-	Nodes            []corev1.Node
-	Deployments      []appsv1.Deployment
-	DaemonSets       []appsv1.DaemonSet
-	Leases           []coordinationv1.Lease
-	Webhooks         []admissionv1.ValidatingWebhookConfiguration
-	EndpointSlices   []discoveryv1.EndpointSlice
-	Sets             []mcv1alpha2.ClusterSet
-	Gateways         []mcv1alpha1.Gateway
-	Infos            []mcv1alpha1.ClusterInfoImport
-	ResourceExports  []mcv1alpha1.ResourceExport
-	ServiceExports   []mcsv1beta1.ServiceExport
-	ServiceImports   []mcsv1beta1.ServiceImport
+	Nodes           []corev1.Node
+	Deployments     []appsv1.Deployment
+	DaemonSets      []appsv1.DaemonSet
+	Leases          []coordinationv1.Lease
+	Webhooks        []admissionv1.ValidatingWebhookConfiguration
+	EndpointSlices  []discoveryv1.EndpointSlice
+	Sets            []mcv1alpha2.ClusterSet
+	Gateways        []mcv1alpha1.Gateway
+	Infos           []mcv1alpha1.ClusterInfoImport
+	ResourceExports []mcv1alpha1.ResourceExport
+	ServiceExports  []mcsv1beta1.ServiceExport
+	ServiceImports  []mcsv1beta1.ServiceImport
+	PolicyObjects
+	Monitors []crdv1alpha1.NodeLatencyMonitor
+	Token    *Token // of the member; nil if the ClusterSet names no Secret
+}
+
+// PolicyObjects are the policies of a cluster that have a status.
+type PolicyObjects struct {
 	ClusterPolicies  []crdv1beta1.ClusterNetworkPolicy
 	Policies         []crdv1beta1.NetworkPolicy
 	StandardPolicies []npv1alpha2.ClusterNetworkPolicy
-	Monitors         []crdv1alpha1.NodeLatencyMonitor
-	Token            *Token // of the member; nil if the ClusterSet names no Secret
 }
 
 // Agent has the answers of the agent of a Node.

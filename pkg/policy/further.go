@@ -50,7 +50,7 @@ type FurtherAddress struct {
 // maxFurther is how many further addresses of a Node count. With more, an agent that lies could delay all others.
 const maxFurther = 16384
 
-// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address. Of two equal ones the first one counts.
+// Of returns the addresses in a NodeNetworkReport, sorted by address. Of two equal ones the first one counts.
 func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
@@ -125,18 +125,29 @@ func (t *unknownTables) blockOf(r *derive.Reader, a netip.Addr) NodeBlock {
 	return NodeBlock{}
 }
 
+// VirtualAddresses find Pods by their addresses in VirtualNetworks.
+type VirtualAddresses struct {
+	all *Tables
+	// Addresses are the Pods that rules match by these addresses.
+	Addresses *derive.Table[Addr, Holder]
+	// Blocks are the blocks of Subnets. An address in one of them without a row in Addresses is an unknown Pod's.
+	Blocks *derive.Table[PodRange, RangeOfPods]
+}
+
 // BlockAt returns the block of a Subnet that has an address; without one it is the zero value. It is called between two
 // passes (derive.Engine.Do).
-func (t *Tables) BlockAt(a netip.Addr) NodeBlock { return t.unknown.blockOf(nil, a) }
+func (v VirtualAddresses) BlockAt(a netip.Addr) NodeBlock { return v.all.unknown.blockOf(nil, a) }
 
-// FurtherAt returns the Pod that has an address in a VirtualNetwork. It is called between two passes
+// PodAt returns the Pod that has an address in a VirtualNetwork. It is called between two passes
 // (derive.Engine.Do).
-func (t *Tables) FurtherAt(a netip.Addr) (Occupant, bool) { return t.places.further(nil, Addr{a}) }
+func (v VirtualAddresses) PodAt(a netip.Addr) (Occupant, bool) {
+	return v.all.places.further(nil, Addr{a})
+}
 
-// FurtherOf returns the addresses of a Pod in VirtualNetworks. It is called between two passes (derive.Engine.Do).
-func (t *Tables) FurtherOf(pod derive.Object) []FurtherAddress {
-	f, _ := t.Pods.Get(pod)
-	return t.places.furtherOfPod(nil, pod, f)
+// Of returns the addresses of a Pod in VirtualNetworks. It is called between two passes (derive.Engine.Do).
+func (v VirtualAddresses) Of(pod derive.Object) []FurtherAddress {
+	f, _ := v.all.Pods.Get(pod)
+	return v.all.places.furtherOfPod(nil, pod, f)
 }
 
 // furtherOfPod returns the addresses of a Pod in VirtualNetworks, sorted; r is nil between two passes.

@@ -54,7 +54,7 @@ func TestFurtherAddresses(t *testing.T) {
 		"10.11.1.17": "a/on-node-2", // of a block in the podCIDR of another Node: it hides nothing there
 		"10.50.0.5":  "",            // not reported
 	} {
-		who, ok := tables.FurtherAt(netip.MustParseAddr(ip))
+		who, ok := tables.Virtual.PodAt(netip.MustParseAddr(ip))
 		have := ""
 		if ok {
 			have = who.Pod.String()
@@ -67,11 +67,11 @@ func TestFurtherAddresses(t *testing.T) {
 		}
 	}
 	pod := derive.Object{Namespace: "a", Name: "on-node-2"}
-	if further, first := tables.FurtherOf(pod), tables.AddressesOf(pod); len(further) != 3 || len(first) > 0 {
+	if further, first := tables.Virtual.Of(pod), tables.AddressesOf(pod); len(further) != 3 || len(first) > 0 {
 		t.Errorf("the Pod has the addresses %v, and %v on its first interface", further, first)
 	}
 	at := netip.MustParseAddr("10.50.0.20")
-	if block, node := tables.BlockAt(at), tables.NodeAt(at); block.Node != "node-3" || node != "" {
+	if block, node := tables.Virtual.BlockAt(at), tables.NodeAt(at); block.Node != "node-3" || node != "" {
 		t.Errorf("the block is of Node %q, and first interfaces with its addresses are of %q", block.Node, node)
 	}
 }

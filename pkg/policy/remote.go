@@ -111,7 +111,7 @@ func (t *remoteTables) serverAt(a netip.Addr) Identity {
 func (t *Tables) PeerAt(d Direction, a netip.Addr, network derive.Object) uint32 {
 	holders := t.Addresses
 	if network != (derive.Object{}) {
-		holders = t.FurtherAddresses
+		holders = t.Virtual.Addresses
 	}
 	h, ok := holders.Get(Addr{a})
 	switch {
@@ -119,7 +119,7 @@ func (t *Tables) PeerAt(d Direction, a netip.Addr, network derive.Object) uint32
 		return h.Number
 	case ok:
 	case network != derive.Object{}:
-		if block, _ := t.BlockRanges.Get(PodRange{t.BlockAt(a).Range}); block.Denied[d] {
+		if block, _ := t.Virtual.Blocks.Get(PodRange{t.Virtual.BlockAt(a).Range}); block.Denied[d] {
 			return UnknownPod
 		}
 	case t.unknown.deniesUnknownAt(d, a):

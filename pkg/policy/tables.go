@@ -131,13 +131,11 @@ type Tables struct {
 	// Pods, all Pods of this cluster. The number of a Pod of another cluster, which egress rules name, is the
 	// ClusterSet's, with Remote; see PeerAt.
 	Addresses *derive.Table[Addr, Holder]
-	// FurtherAddresses are the same for addresses in VirtualNetworks.
-	FurtherAddresses *derive.Table[Addr, Holder]
+	// Virtual are the same for VirtualNetworks.
+	Virtual VirtualAddresses
 	// PodRanges are the podCIDRs of this cluster: an address in one of them without a row in Addresses is an unknown
 	// Pod's.
 	PodRanges *derive.Table[PodRange, RangeOfPods]
-	// BlockRanges are the same for blocks of Subnets.
-	BlockRanges *derive.Table[PodRange, RangeOfPods]
 	// Newcomers are Pods of other Nodes whose addresses are not known yet, by the keys of their Nodes' tunnels.
 	Newcomers *derive.Table[SenderKey, Newcomer]
 	// ServiceRules are the rules of Services for connections from outside.
@@ -145,8 +143,7 @@ type Tables struct {
 	// LocalVersions are the Versions of the policies that apply to Pods of this Node, or to Services.
 	LocalVersions *derive.Table[Key, Version]
 
-	node      string
-	stretched bool
+	settings
 
 	// The tables that these derive from, by feature. A feature reads tables of others through its field all.
 	places    attachmentTables
@@ -158,6 +155,12 @@ type Tables struct {
 	others    remoteTables
 	unknown   unknownTables
 	arrivals  newcomerTables
+}
+
+// settings are the same as long as the tables live.
+type settings struct {
+	node      string
+	stretched bool
 }
 
 // Sources are facts about the whole cluster, each object under its own key: a Namespace with its labels in normal form
@@ -259,11 +262,11 @@ func NewTables(e *derive.Engine, node string, attachments Attachments) *Tables {
 
 // withSources returns tables that have only their sources.
 func withSources(e *derive.Engine, node string) *Tables {
-	t := &Tables{Sources: newSources(e), node: node}
+	t := &Tables{Sources: newSources(e), settings: settings{node: node}}
 	t.places.all, t.ids.all, t.actives.all, t.rules.all = t, t, t, t
 	t.selectors = selectorTables{all: t, texts: map[Selector]parsed{}}
 	t.limits = boundTables{all: t, bounds: DefaultBounds}
-	t.others.all, t.unknown.all, t.arrivals.all = t, t, t
+	t.others.all, t.unknown.all, t.arrivals.all, t.Virtual.all = t, t, t, t
 	for kind := range Kinds {
 		t.actives.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace",
 			func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
@@ -447,7 +450,7 @@ func (t *Tables) addPolicies(e *derive.Engine) {
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.ids.address,
 		derive.KeysOfIndex(t.ids.byIP), derive.KeysOfIndex(t.places.attachmentsAt), derive.KeysOfIndex(others.remoteAt))
-	t.FurtherAddresses = derive.NewTable(e, "further-identity-addresses", t.ids.furtherAddress,
+	t.Virtual.Addresses = derive.NewTable(e, "further-identity-addresses", t.ids.furtherAddress,
 		derive.KeysOfIndex(t.places.furtherHere), derive.KeysOfIndex(t.unknown.furtherAt))
 }
 

@@ -30,7 +30,7 @@ type PodRange = podRange
 
 // RangeOfPods is what a podCIDR means to policies.
 type RangeOfPods struct {
-	Gateway netip.Addr // of the Node; not valid for a block of a Subnet (BlockRanges)
+	Gateway netip.Addr // of the Node; not valid for a block of a Subnet (Virtual.Blocks)
 	Source  netip.Addr // from which clients outside reach Pods of other Nodes; not valid if they are not served
 	Denied  [2]bool    // by direction: a rule denies unknown Pods
 	// Network is the VirtualNetwork of a block.
@@ -93,7 +93,7 @@ func (t *unknownTables) unknownPods(e *derive.Engine) {
 			return []Direction{k.Direction}
 		})))
 	t.all.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
-	t.all.BlockRanges = derive.NewTable(e, "block-ranges", t.rangeOfBlock, derive.KeysOfIndex(t.blocks))
+	t.all.Virtual.Blocks = derive.NewTable(e, "block-ranges", t.rangeOfBlock, derive.KeysOfIndex(t.blocks))
 }
 
 // deniesUnknown reports whether a rule denies by the labels of the other end, or by the names of its ports.

@@ -188,7 +188,7 @@ func (t *Tables) IdentityUses() []IdentityUse {
 			u.Elsewhere++
 		}
 	}
-	for _, row := range slices.Concat(t.Addresses.All(), t.FurtherAddresses.All()) {
+	for _, row := range slices.Concat(t.Addresses.All(), t.Virtual.Addresses.All()) {
 		if u := byNumber[row.Value.Number]; u != nil {
 			u.Addresses++
 		}

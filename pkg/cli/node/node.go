@@ -58,7 +58,7 @@ func Commands() []*cobra.Command {
 			"answer from this file, which tombolo gather wrote; --context and --node then name a Node in it")
 	}
 	n.agents.flags(ask)
-	return []*cobra.Command{get, explain, policy, check, ask, n.observe(), n.trace(), n.capture()}
+	return []*cobra.Command{get, explain, policy, check, ask, observer{n.agents}.command(), n.trace(), n.capture()}
 }
 
 // remoteFlags adds the flags that name agents: of this Node, or of clusters.

@@ -36,8 +36,11 @@ type observeOptions struct {
 	every               time.Duration
 }
 
-// observe returns the command that shows records of connections and of dropped packets.
-func (n *node) observe() *cobra.Command {
+// observer has `tombolo observe` and the commands below it.
+type observer struct{ agents *agents }
+
+// command returns the command that shows records of connections and of dropped packets.
+func (n observer) command() *cobra.Command {
 	o := observeOptions{filters: map[string]*[]string{}}
 	cmd := &cobra.Command{
 		Use:   "observe",
@@ -77,12 +80,12 @@ func (n *node) observe() *cobra.Command {
 		strings.Join(record.Keys(), ", "))
 	cmd.Flags().DurationVar(&o.every, "every", 10*time.Second, "with --by and --follow: time between two tables of sums")
 	cli.HideShorthands(cmd.Flags(), "follow")
-	cmd.AddCommand(n.observePath(), n.observeHints())
+	cmd.AddCommand(n.path(), n.hints())
 	return cmd
 }
 
 // filterFlags adds the flags that choose records, and the flags of sourceFlags.
-func (n *node) filterFlags(cmd *cobra.Command, o *observeOptions) {
+func (n observer) filterFlags(cmd *cobra.Command, o *observeOptions) {
 	for _, w := range record.Words() {
 		if w[0] == "node" {
 			continue // --node names the agents to ask
@@ -95,7 +98,7 @@ func (n *node) filterFlags(cmd *cobra.Command, o *observeOptions) {
 }
 
 // sourceFlags adds the flags that name agents, and the time. Its default is o.since.
-func (n *node) sourceFlags(cmd *cobra.Command, o *observeOptions) {
+func (n observer) sourceFlags(cmd *cobra.Command, o *observeOptions) {
 	help := "records from then on: a duration such as 10m, or a time (RFC 3339)"
 	cmd.Flags().StringVar(&o.since, "since", o.since, help)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json: one JSON object a line")
@@ -157,7 +160,7 @@ type source struct {
 }
 
 // sources returns the agents to ask: the agent of this Node, or all agents of clusters.
-func (n *node) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
+func (n observer) sources(cmd *cobra.Command, o observeOptions) (out []source, err error) {
 	if n.agents.here(cmd, o.Flags) {
 		return []source{{"this Node", "", func(ctx context.Context, query url.Values, w io.Writer) error {
 			return n.agents.copy(ctx, api.PathObserve, query.Encode(), w)

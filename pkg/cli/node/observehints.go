@@ -51,8 +51,8 @@ type hintRow struct {
 	Packets uint64 `json:"packets,omitempty"`
 }
 
-// observeHints returns the command that shows which values filters could have, and what to run next.
-func (n *node) observeHints() *cobra.Command {
+// hints returns the command that shows which values filters could have, and what to run next.
+func (n observer) hints() *cobra.Command {
 	o := observeOptions{filters: map[string]*[]string{}, connections: true, since: "1h"}
 	cmd := &cobra.Command{
 		Use:   "hints",

@@ -35,8 +35,8 @@ type pathOptions struct {
 	wait   time.Duration
 }
 
-// observePath returns the command that joins the records of all Nodes to paths of connections.
-func (n *node) observePath() *cobra.Command {
+// path returns the command that joins the records of all Nodes to paths of connections.
+func (n observer) path() *cobra.Command {
 	o := pathOptions{observeOptions: observeOptions{filters: map[string]*[]string{}, connections: true,
 		since: "1h"}}
 	var serverPorts []string

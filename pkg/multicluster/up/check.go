@@ -25,10 +25,10 @@ const registryLimit = 10 * time.Second
 // check reads all clusters, and returns everything that prevents the set-up.
 func (r *run) check(ctx context.Context) error {
 	faults := []error{checkNames(r)}
-	faults = append(faults, r.each(r.sites, func(s *site) error { return s.read(ctx) }), checkTwice(r))
+	faults = append(faults, each(r.sites, func(s *site) error { return s.read(ctx) }), checkTwice(r))
 	if errors.Join(faults...) == nil {
 		faults = append(faults, r.checkLeaderServer(), checkLeaders(r), checkRanges(r), r.checkRegistry(ctx),
-			r.each(r.sites, func(s *site) error { return s.render(ctx) }))
+			each(r.sites, func(s *site) error { return s.render(ctx) }))
 	}
 	return errors.Join(faults...)
 }

@@ -45,13 +45,13 @@ func Down(ctx context.Context, clusters []Cluster, o DownOptions) error {
 }
 
 func (r *run) down(ctx context.Context, o DownOptions) error {
-	if err := r.each(r.sites, func(s *site) error { return r.leave(ctx, s) }); err != nil {
+	if err := each(r.sites, func(s *site) error { return r.leave(ctx, s) }); err != nil {
 		return err
 	}
 	if err := r.destroy(ctx, r.sites[0]); err != nil {
 		return fmt.Errorf("cluster %s: %w", r.sites[0].ID, err)
 	}
-	return r.each(r.sites, func(s *site) error { return r.uninstall(ctx, s, o) })
+	return each(r.sites, func(s *site) error { return r.uninstall(ctx, s, o) })
 }
 
 // found opens clusters, and reads the objects of the ClusterSet in them.
@@ -60,7 +60,7 @@ func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error)
 	if err != nil {
 		return nil, err
 	}
-	err = r.each(r.sites, func(s *site) error {
+	err = each(r.sites, func(s *site) error {
 		if _, err := s.reach(ctx); err != nil {
 			return err
 		}

@@ -133,7 +133,7 @@ func TestUndo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(second.each(second.sites, func(s *site) error {
+	if err := errors.Join(each(second.sites, func(s *site) error {
 		return errors.Join(readNodes(t.Context(), s), readClusterSets(t.Context(), s))
 	}), checkLeaders(second), second.join(t.Context())); err != nil || len(second.undone) > 0 {
 		t.Errorf("a second set-up has made %d changes: %v", len(second.undone), err)

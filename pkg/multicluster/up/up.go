@@ -225,7 +225,7 @@ func Run(ctx context.Context, clusters []Cluster, o Options) error {
 }
 
 // each calls f for sites at the same time, and returns all errors with the clusters' names.
-func (r *run) each(sites []*site, f func(*site) error) error {
+func each(sites []*site, f func(*site) error) error {
 	failed := make([]error, len(sites))
 	var all sync.WaitGroup
 	for i, s := range sites {
@@ -243,7 +243,7 @@ func (r *run) each(sites []*site, f func(*site) error) error {
 func (r *run) together(ctx context.Context, sites []*site, f func(context.Context, *site) error) error {
 	all, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	return r.each(sites, func(s *site) error {
+	return each(sites, func(s *site) error {
 		err := f(all, s)
 		if err != nil && all.Err() != nil && ctx.Err() == nil {
 			return nil // the first failure is the cause
@@ -279,5 +279,5 @@ func (r *run) undo(ctx context.Context, failed error) error {
 	for _, back := range slices.Backward(r.undone) {
 		failed = errors.Join(failed, back(ctx))
 	}
-	return errors.Join(failed, r.each(r.sites, func(s *site) error { return r.uninstallMade(ctx, s) }))
+	return errors.Join(failed, each(r.sites, func(s *site) error { return r.uninstallMade(ctx, s) }))
 }

@@ -71,11 +71,11 @@ type ProbeResult struct {
 	Late uint64 `json:"late"` // of the lost ones: came after a second or later
 	Old  uint64 `json:"old"`  // answers to a probe that was answered, or is forgotten
 	// Samples is the number of probes that the following values are of: at most 300, the newest ones.
-	Samples int     `json:"samples"`
+	Samples int `json:"samples"`
 	// LostInRow is how many of the newest ones were lost in a row.
-	LostInRow int `json:"lostInRow,omitempty"`
-	Loss60  float64 `json:"loss60"`  // the lost part of the newest 60, 0 to 1
-	Loss300 float64 `json:"loss300"` // of the newest 300
+	LostInRow int     `json:"lostInRow,omitempty"`
+	Loss60    float64 `json:"loss60"`  // the lost part of the newest 60, 0 to 1
+	Loss300   float64 `json:"loss300"` // of the newest 300
 	// Round-trip times, 0 without an answer.
 	LastSeconds float64 `json:"lastSeconds"`
 	P50Seconds  float64 `json:"p50Seconds"`
