@@ -237,16 +237,16 @@ func TestPacketTraceErrors(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, e, want)
 		}
 	}
+	const to = "&to=default/db&port=5432&family=ipv4"
 	for query, want := range map[string]string{
-		"from=default/web&to=default/db&port=5432":                    `nonce="": give 16 digits`,
-		"from=default/web&to=default/db&port=5432" + mark:             "family is missing",
-		"from=default/far&to=default/db&port=5432&family=ipv4" + mark: "the client is of another Node",
-		"from=default/web&to=default/db&port=1&protocol=sctp&family=ipv4" +
-			mark: "protocol=sctp",
-		"from=default/web&to=default/db&port=5432&family=ipv4&ttl=256" + mark:        `ttl="256": give a number from 1 to 255`,
-		"from=default/web&to=default/db&port=5432&family=ipv4&tcpFlags=0" + mark:     `tcpFlags="0": give a number from 1 to 255`,
+		"from=default/web&to=default/db&port=5432":                                   `nonce="": give 16 digits`,
+		"from=default/web&to=default/db&port=5432" + mark:                            "family is missing",
+		"from=default/far" + to + mark:                                               "the client is of another Node",
+		"from=default/web&to=default/db&port=1&protocol=sctp&family=ipv4" + mark:     "protocol=sctp",
+		"from=default/web" + to + "&ttl=256" + mark:                                  `ttl="256": give a number from 1 to 255`,
+		"from=default/web" + to + "&tcpFlags=0" + mark:                               `tcpFlags="0": give a number from 1`,
 		"from=default/web&to=default/db&protocol=icmp&family=ipv4&tcpFlags=1" + mark: "for a packet of TCP",
-		"from=default/nobody&to=default/db&port=5432&family=ipv4" + mark:             "nobody",
+		"from=default/nobody" + to + mark:                                            "nobody",
 	} {
 		if e := a.get(api.PathPacketSend+"?"+query, nil); !strings.Contains(e, want) {
 			t.Errorf("%s: %q, want %q", query, e, want)
