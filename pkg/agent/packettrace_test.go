@@ -243,7 +243,7 @@ func TestPacketTraceErrors(t *testing.T) {
 		"from=default/web&to=default/db&port=5432" + mark:                            "family is missing",
 		"from=default/far" + to + mark:                                               "the client is of another Node",
 		"from=default/web&to=default/db&port=1&protocol=sctp&family=ipv4" + mark:     "protocol=sctp",
-		"from=default/web" + to + "&ttl=256" + mark:                                  `ttl="256": give a number from 1 to 255`,
+		"from=default/web" + to + "&ttl=256" + mark:                                  `ttl="256": give a number from 1`,
 		"from=default/web" + to + "&tcpFlags=0" + mark:                               `tcpFlags="0": give a number from 1`,
 		"from=default/web&to=default/db&protocol=icmp&family=ipv4&tcpFlags=1" + mark: "for a packet of TCP",
 		"from=default/nobody" + to + mark:                                            "nobody",
