@@ -16,6 +16,7 @@ import (
 
 // TestNextTest gives a server to a second test: it has nothing that the first one has made, changed or deleted.
 func TestNextTest(t *testing.T) {
+	t.Setenv(EnvLender, "") // this program keeps the server
 	options := Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.98.0.0/24"}
 	service := func(name string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
