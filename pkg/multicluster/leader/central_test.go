@@ -73,7 +73,10 @@ func present(name, cluster, namespace string) []client.Object {
 		&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: contrailv4.DefaultPodNetwork,
 			Labels: labels, Annotations: annotations}},
 		&tombolov1alpha1.TenantNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: name,
-			UID: types.UID("uid of network " + name), Labels: map[string]string{tenant.LabelCopy: "true"}}},
+			UID: types.UID("uid of network " + name), Labels: map[string]string{tenant.LabelCopy: "true"}},
+			Status: tombolov1alpha1.TenantNetworkStatus{Namespace: &tombolov1alpha1.NamespaceOfCluster{ClusterID: cluster,
+				NamespaceReference: tombolov1alpha1.NamespaceReference{Name: namespace,
+					UID: types.UID("uid-" + cluster + "-" + namespace)}}}},
 	}
 }
 
@@ -152,11 +155,14 @@ func TestCentral(t *testing.T) {
 	const east, west = "km-e-east-a", "km-w-west-b"
 	both := slices.Concat(present(east, "east", "a"), present(west, "west", "b"), []client.Object{
 		manager("km-e", "east", 2), manager("km-w", "west", 1), listed("east", "a"), listed("west", "b")})
+	joined := slices.Concat(both, []client.Object{router(east, "r1", "mesh", "r2", "west-b"),
+		router(west, "r2", "mesh", "r1", "east-a")})
 	with := func(more ...client.Object) []client.Object { return slices.Concat(both, more) }
 	without := func(list []client.Object, at int) []client.Object { return slices.Delete(slices.Clone(list), at, at+1) }
 	changed := listOf("east", exportcheck.Namespaces{ClusterID: "east", Namespaces: []exportcheck.IsolatedNamespace{
 		{Name: "a", UID: "uid-east-a", Labels: map[string]string{"team": "x", "kubernetes.io/metadata.name": "kube-system",
 			"tombolo.io/copy": "west", "pod-security.kubernetes.io/enforce": "privileged"}}}})
+	unsigned := listOf("east", exportcheck.Namespaces{ClusterID: "west"})
 	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "km-e-east-a", UID: "users"}}
 	leavingWest := announced("west")[0]
 	leavingWest.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -198,10 +204,21 @@ func TestCentral(t *testing.T) {
 			"Failure"},
 		{"the Kubemanager is gone", without(both, 6), []string{"delete Namespace km-e-east-a",
 			"delete TenantNetwork km-e-east-a"}, "delete Namespace km-w"},
-		{"the export is gone", without(both, 8), []string{"delete Namespace km-e-east-a",
-			"annotate its ClusterSet there with tombolo.io/central=true"}, "delete Namespace km-w"},
-		{"a member leaves", with(leavingWest), []string{"delete Namespace km-w-west-b", "cluster west is leaving"},
-			"delete Namespace km-e"},
+		{"the export is gone", without(joined, 8), []string{`network km-e-east-a/default-podnetwork {"ipFamilies":null,` +
+			`"observation":"metadata.namespace: it is kept`, `router km-e-east-a/r1 {"observation":"metadata.namespace: it is`,
+			"annotate its ClusterSet there with tombolo.io/central=true"}, "delete"},
+		{"its joins without the export", without(joined, 8), []string{"TenantNetwork km-e-east-a of east/a uid-east-a"},
+			"joined with"},
+		{"a member leaves", append(slices.Clone(joined), leavingWest), []string{"cluster west is leaving"}, "delete"},
+		{"its joins when it leaves", append(slices.Clone(joined), leavingWest), []string{
+			"TenantNetwork km-w-west-b of west/b uid-west-b"}, "joined with"},
+		{"a list that is not valid", append(without(joined, 8), unsigned),
+			[]string{"km-e-east-a of east/a uid-east-a joined with km-w-west-b in [west]",
+				"km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east]", "spec.raw.data.clusterID"}, "delete"},
+		{"a member that was silent for too long", append(present("km-s-south-a", "south", "a"), manager("km-s", "south", 1)),
+			[]string{"cluster south is not in the ClusterSet", "TenantNetwork km-s-south-a of south/a uid-south-a"}, "delete"},
+		{"a Kubemanager names another cluster", append(present("km-s-south-a", "south", "a"), manager("km-s", "north", 1)),
+			[]string{"delete Namespace km-s-south-a", "delete TenantNetwork km-s-south-a"}, "create Namespace"},
 		{"a user's Namespace", []client.Object{users, manager("km-e", "east", 1), listed("east", "a")},
 			[]string{"there is a Namespace km-e-east-a that is no copy, and stays as it is", `"state":"Warning"`},
 			"Namespace km-e-east-a ns"},
@@ -215,9 +232,8 @@ func TestCentral(t *testing.T) {
 		{"two that lead to one name", []client.Object{manager("a-east", "west", 1), manager("a", "east", 2),
 			listed("west", "b"), listed("east", "west-b")}, []string{"create Namespace a-east-west-b ns=east-west-b",
 			"Kubemanager contrail/a is older, and its copies may have the same names", `"state":"Failure"`}, "ns=west-b"},
-		{"a list that another cluster signs", []client.Object{manager("km-e", "east", 1),
-			listOf("east", exportcheck.Namespaces{ClusterID: "west"})}, []string{"spec.raw.data.clusterID: is not " +
-			"spec.clusterID"}, "create"},
+		{"a list that another cluster signs", []client.Object{manager("km-e", "east", 1), unsigned}, []string{
+			"spec.raw.data.clusterID: is not spec.clusterID"}, "create"},
 		{"fields of CN2", []client.Object{seed, listed("east", "ns1")}, []string{
 			"create Namespace kubemanager-cluster2-east-ns1", "no program here reads the Secret", "enableNad, listenerPort: " +
 				"stored and without effect", `"state":"Warning"`}, "Failure"},

@@ -40,6 +40,9 @@ type centralSteps struct {
 func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
 	s := &centralSteps{central: c, networks: n}
 	made := derive.NewIndex(c.copies, "TenantNetwork", func(k derive.Object, of *copied) []derive.Object {
+		if of.Kept {
+			return nil
+		}
 		return []derive.Object{of.tenantNetwork(k.Name)}
 	})
 	copiedNetworks := derive.NewIndex(c.live, "VirtualNetwork",
@@ -169,7 +172,7 @@ func (s *centralSteps) namespaceStep(k derive.Object, r *derive.Reader) (*copySt
 	want, _ := derive.Get(r, s.copies, k)
 	have, _ := derive.Get(r, s.namespaces, k)
 	switch {
-	case have == nil && want == nil, have != nil && (!have.Copy || have.Deleted):
+	case have == nil && want == nil, have != nil && (!have.Copy || have.Deleted), want != nil && want.Kept:
 		return nil, nil
 	case want == nil:
 		return &copyStep{Verb: remove, UID: have.UID, Version: have.Version}, nil
@@ -190,7 +193,7 @@ func (s *centralSteps) virtualStep(k derive.Object, r *derive.Reader) (*copyStep
 	want, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
 	have, _ := derive.Get(r, s.virtual, k)
 	switch {
-	case want == nil, have != nil && !have.Copy:
+	case want == nil || want.Kept, have != nil && !have.Copy:
 		return nil, nil
 	case have == nil:
 		step := copyMeta(want, nil, nil)
@@ -232,6 +235,7 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	own, _ := derive.Get(r, s.tenants.VirtualNetworkProblems, k)
 	ps := slices.Clone(problem.List(own.List))
 	about := problem.About("VirtualNetwork", k.Namespace, k.Name)
+	of.isOut(about, &ps)
 	var want contrailv4.VirtualNetworkStatus
 	fails := false
 	switch number, numbered := derive.Get(r, s.networks.numbers, of.tenantNetwork(k.Namespace)); {
@@ -239,6 +243,8 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 		fails = true
 		ps.Add(about, "metadata.name", reasonManagerNotServed, "no Pod of cluster "+of.ClusterID+" is in it: of a copy the "+
 			"network of first interfaces is served alone: select VirtualNetwork "+contrailv4.DefaultPodNetwork)
+	case of.Kept:
+		want.VirtualNetworkNetworkID, want.IPFamilies = have.Status.VirtualNetworkNetworkID, have.Status.IPFamilies
 	case numbered:
 		want.VirtualNetworkNetworkID, want.IPFamilies = int64(number), of.Families
 	}
@@ -257,13 +263,25 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	return statusStepOf(have.UID, fields), nil
 }
 
+// isOut reports that the network of a copy has no joins.
+func (c *copied) isOut(about problem.Object, ps *problem.List) {
+	if c.Out != nil {
+		ps.Add(about, "metadata.namespace", c.Out, "it is kept, and joins nothing, since the Namespaces of cluster "+
+			c.ClusterID+" are not known: Kubemanager "+c.Kubemanager.String()+" has the reason and the remedy")
+	}
+}
+
 // routerStep decides the status of a router in a copy.
 func (s *centralSteps) routerStep(k derive.Object, r *derive.Reader) (statusStep, []problem.Problem) {
 	if !s.isLive(k.Namespace, r) {
 		return statusStep{}, nil
 	}
 	have, _ := derive.Get(r, s.routerStatus, k)
-	ps, _ := derive.Get(r, s.tenants.RouterProblems, tenant.RouterName(k))
+	found, _ := derive.Get(r, s.tenants.RouterProblems, tenant.RouterName(k))
+	ps := slices.Clone(problem.List(found))
+	if of, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace}); of != nil {
+		of.isOut(problem.About("VirtualNetworkRouter", k.Namespace, k.Name), &ps)
+	}
 	var want contrailv4.Status
 	want.State, want.Observation = observed(ps)
 	if have.Status == want {

@@ -155,7 +155,7 @@ func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, 
 			ids = append(ids, m.ClusterID)
 		}
 	}
-	if of := t.copyOf(k, n, r); of != nil {
+	if of := t.copyOf(k, n, r); of != nil && of.Out == nil {
 		ids = append(ids, of.ClusterID)
 	}
 	slices.Sort(ids)
@@ -255,7 +255,7 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 			peers[peer] = true
 		}
 	}
-	if t.copyOf(k, n, r) != nil {
+	if of := t.copyOf(k, n, r); of != nil && of.Out == nil {
 		for _, peer := range t.central.peers(k.Name, r) {
 			other, _ := derive.Get(r, t.networks, derive.Object{Namespace: k.Namespace, Name: peer})
 			if other != nil && other.Copy {
@@ -300,7 +300,9 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 			t.holder(n, r).String()+" is older and has the same number of a network: delete and create this object again, "+
 			"which gives it another number")
 	}
-	if of := t.copyOf(k, n, r); of != nil {
+	if of := t.copyOf(k, n, r); of != nil && of.Kept {
+		want.Namespace = have.Status.Namespace
+	} else if of != nil {
 		want.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: of.ClusterID,
 			NamespaceReference: tombolov1alpha1.NamespaceReference{Name: of.Name, UID: of.UID}}
 	}

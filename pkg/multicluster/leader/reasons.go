@@ -65,7 +65,7 @@ var (
 	})
 
 	reasonNotCentral = reasons.New(reasons.Row{
-		Name: "NotCentral", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Name: "NotCentral", Objects: "Kubemanager and objects in its copies", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "The cluster has not agreed that the central cluster decides, or its list of Namespaces is not valid.",
 		Remedy: "Annotate its ClusterSet with tombolo.io/central=true.",
 	})
@@ -127,7 +127,8 @@ var (
 	})
 
 	reasonNotAMember = reasons.New(reasons.Row{
-		Name: "NotAMember", Objects: "TenantNetwork", Shown: reasons.Condition, Level: reasons.Error,
+		Name: "NotAMember", Objects: "TenantNetwork, Kubemanager and objects in its copies", Shown: reasons.Condition,
+		Level:  reasons.Error,
 		Cause:  "A cluster is not in the ClusterSet.",
 		Remedy: "Let it join, or correct the ID.",
 	})
