@@ -132,8 +132,10 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 		})
 	c.copiesOf = derive.NewIndex(c.namespaces, "cluster of a copy",
 		func(_ derive.Object, n *centralNamespace) []derive.Name {
-			cluster, _ := n.copyOf()
-			return []derive.Name{derive.Name(cluster)}
+			if cluster, _ := n.copyOf(); cluster != "" {
+				return []derive.Name{derive.Name(cluster)}
+			}
+			return nil
 		})
 	c.managed = derive.NewTable(e, "managed clusters", c.managedBy, derive.KeysOf(c.kubemanagers))
 	c.byCopy = derive.NewIndex(c.managed, "copy", func(_ derive.Object, m *managed) (out []derive.Object) {

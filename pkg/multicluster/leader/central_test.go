@@ -170,6 +170,13 @@ func TestCentral(t *testing.T) {
 	seed.Spec.KubeconfigSecretName, seed.Spec.ListenerPort, seed.Spec.EnableNad = "workload-kubeconfig", 19446, true
 	ranged := manager("km-r", "east", 1)
 	ranged.Spec.PodV4Subnet, ranged.Spec.PodV6Subnet, ranged.Spec.ServiceV4Subnet = "10.11.0.0/16", "ten", "10.96.0.0/12"
+	var many []client.Object
+	for i := range maxCopies {
+		one := present(fmt.Sprint("km-e-east-", i), "east", fmt.Sprint(i))[0].(*corev1.Namespace)
+		one.DeletionTimestamp, one.Finalizers = &metav1.Time{Time: noon}, []string{"kubernetes"}
+		many = append(many, one)
+	}
+	crowd := append(many, manager("km-e", "east", 2), manager("km-w", "west", 1), listed("east", "a"), listed("west", "b"))
 	for _, row := range []struct {
 		name    string
 		objects []client.Object
@@ -219,6 +226,9 @@ func TestCentral(t *testing.T) {
 			[]string{"cluster south is not in the ClusterSet", "TenantNetwork km-s-south-a of south/a uid-south-a"}, "delete"},
 		{"a Kubemanager names another cluster", append(present("km-s-south-a", "south", "a"), manager("km-s", "north", 1)),
 			[]string{"delete Namespace km-s-south-a", "delete TenantNetwork km-s-south-a"}, "create Namespace"},
+		{"too many copies terminate", crowd, []string{"create Namespace km-w-west-b", "there is no copy km-e-east-a: " +
+			"cluster east has 1000 copies or more"}, "create Namespace km-e"},
+		{"fewer copies terminate", crowd[1:], []string{"create Namespace km-e-east-a"}, "or more"},
 		{"a user's Namespace", []client.Object{users, manager("km-e", "east", 1), listed("east", "a")},
 			[]string{"there is a Namespace km-e-east-a that is no copy, and stays as it is", `"state":"Warning"`},
 			"Namespace km-e-east-a ns"},
@@ -425,13 +435,19 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 	}
 }
 
-// TestCentralKeys has a key of each offer of one object, so that no offer displaces another one.
+// TestCentralKeys has a key of each offer of one object, so that no offer displaces another one. Clusters take turns.
 func TestCentralKeys(t *testing.T) {
 	w := &writer{}
 	k := derive.Object{Namespace: "a", Name: "b"}
 	seen := map[string]bool{}
-	for _, o := range []retry.Offer{w.virtualOffer(k, nil), w.virtualStatusOffer(k, statusStep{}),
-		w.tenantOffer(k, tenantStep{}), w.networkOffer(k, nil)} {
+	network := &tombolov1alpha1.TenantNetwork{Status: tombolov1alpha1.TenantNetworkStatus{
+		Namespace: &tombolov1alpha1.NamespaceOfCluster{ClusterID: "east"}}}
+	for _, o := range []retry.Offer{w.virtualOffer(k, &copyStep{Group: "east"}),
+		w.virtualStatusOffer(k, statusStep{Group: "east"}), w.tenantOffer(k, tenantStep{Group: "east"}),
+		w.networkOffer(k, network)} {
+		if o.Group != "east" {
+			t.Errorf("%s does not take turns with other clusters", o.Key)
+		}
 		if seen[o.Key] {
 			t.Errorf("two offers have the key %s", o.Key)
 		}

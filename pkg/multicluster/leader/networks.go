@@ -353,7 +353,11 @@ func metaOf(k derive.Object, uid types.UID, version string) metav1.ObjectMeta {
 
 // networkOffer writes the status of a TenantNetwork, for which traffic waits.
 func (w *writer) networkOffer(key derive.Object, want *tombolov1alpha1.TenantNetwork) retry.Offer {
-	return w.offer("TenantNetwork", key, "", updateStatus, statusField, w.statusOf(want, want == nil))
+	group := ""
+	if want != nil && want.Status.Namespace != nil {
+		group = want.Status.Namespace.ClusterID
+	}
+	return w.offer("TenantNetwork", key, group, updateStatus, statusField, w.statusOf(want, want == nil))
 }
 
 func (w *writer) connectionOffer(key derive.Object, want *tombolov1alpha1.NetworkConnection) retry.Offer {

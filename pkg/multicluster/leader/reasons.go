@@ -164,6 +164,12 @@ var (
 		Remedy: "Give all exports the same annotations.",
 	})
 
+	reasonTooManyCopies = reasons.New(reasons.Row{
+		Name: "TooManyCopies", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "The cluster has too many copies, with these that are being deleted. There are no new ones.",
+		Remedy: "Wait until they are gone. See in the cluster who creates so many isolated Namespaces.",
+	})
+
 	reasonTooManyNetworks = reasons.New(reasons.Row{
 		Name: "TooManyNetworks", Objects: "TenantNetwork", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "The network would be joined with too many others.",
