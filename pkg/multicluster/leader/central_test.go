@@ -162,6 +162,8 @@ func TestCentral(t *testing.T) {
 	changed := listOf("east", exportcheck.Namespaces{ClusterID: "east", Namespaces: []exportcheck.IsolatedNamespace{
 		{Name: "a", UID: "uid-east-a", Labels: map[string]string{"team": "x", "kubernetes.io/metadata.name": "kube-system",
 			"tombolo.io/copy": "west", "pod-security.kubernetes.io/enforce": "privileged"}}}})
+	labelled := present(east, "east", "a")[:1]
+	labelled[0].GetLabels()["team"] = "users"
 	unsigned := listOf("east", exportcheck.Namespaces{ClusterID: "west"})
 	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "km-e-east-a", UID: "users"}}
 	leavingWest := announced("west")[0]
@@ -207,6 +209,9 @@ func TestCentral(t *testing.T) {
 			"update Namespace km-e-east-a team=x tombolo.io/copy=east without ns",
 			"update VirtualNetwork km-e-east-a/default-podnetwork team=x tombolo.io/copy=east without ns"},
 			"kubernetes.io"},
+		{"a label that its user has as well", slices.Concat(labelled, both[1:8], []client.Object{changed}), []string{
+			"update Namespace km-e-east-a tombolo.io/copy=east without ns",
+			"update VirtualNetwork km-e-east-a/default-podnetwork team=x tombolo.io/copy=east without ns"}, "without team"},
 		{"a Namespace is gone", append(without(both, 8), listed("east")), []string{"delete Namespace km-e-east-a"},
 			"Failure"},
 		{"the Kubemanager is gone", without(both, 6), []string{"delete Namespace km-e-east-a",

@@ -150,12 +150,16 @@ type copyStep struct {
 }
 
 // copyMeta returns the step that gives an object the labels of a copy, or nil if it has them. The labels and
-// annotations of others stay.
+// annotations of others stay, also if the Namespace gets a label of the same key later.
 func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
 	step := &copyStep{Labels: map[string]string{tenant.LabelCopy: copyLabel(of.ClusterID)}, Group: of.ClusterID}
 	var keys []string
+	listed, made := annotations[tenant.AnnotationCopiedLabels]
+	before := strings.Split(listed, ",")
 	for _, key := range slices.Sorted(maps.Keys(of.Labels)) {
-		if exportcheck.Copied(key) {
+		_, there := have[key]
+		users := made && there && !slices.Contains(before, key)
+		if exportcheck.Copied(key) && !users {
 			step.Labels[key] = of.Labels[key]
 			keys = append(keys, key)
 		}
@@ -170,7 +174,7 @@ func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
 	for key, value := range step.Annotations {
 		due = due || annotations[key] != value
 	}
-	for key := range strings.SplitSeq(annotations[tenant.AnnotationCopiedLabels], ",") {
+	for _, key := range before {
 		if _, stays := step.Labels[key]; !stays && key != "" && exportcheck.Copied(key) {
 			step.Gone = append(step.Gone, key)
 		}
