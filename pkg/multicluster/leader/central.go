@@ -32,6 +32,7 @@ import (
 //	namespaces of the central cluster ─► live ◄──────────┘
 //	live, virtualnetworks, routers ─► tenants ─► joins of networks (networks.go), steps of statuses
 type central struct {
+	on        bool                                 // the leader's cluster is the central one
 	members   derive.Readable[derive.Name, member] // of the ClusterSet
 	exportsOf *derive.Index[derive.Name, derive.Object, *export]
 
@@ -112,7 +113,7 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 	e := t.engine
 	options := []watch.Option{watch.If(on), watch.IfAllowed()}
 	c := &central{
-		members: t.members, exportsOf: t.index.exportsOf,
+		on: on, members: t.members, exportsOf: t.index.exportsOf,
 		kubemanagers: watch.NewSource(k, "Kubemanagers", kubemanagerFacts, options...),
 		managerStatus: watch.NewSource(k, "status of Kubemanagers",
 			func(m *configplanev1alpha1.Kubemanager) writtenStatus[configplanev1alpha1.KubemanagerStatus] {

@@ -94,8 +94,10 @@ func router(namespace, name, kind, imports, from string) *contrailv4.VirtualNetw
 }
 
 // centralLines returns the due writes and the joins of a central cluster with the members east and west, sorted.
-func centralLines(objects ...client.Object) (out []string) {
-	t := newTablesOf(true)
+func centralLines(objects ...client.Object) []string { return centralLinesIf(true, objects...) }
+
+func centralLinesIf(on bool, objects ...client.Object) (out []string) {
+	t := newTablesOf(on)
 	var area, around []client.Object
 	for _, a := range announced("east", "west") {
 		area = append(area, a)
@@ -276,6 +278,17 @@ func TestCentral(t *testing.T) {
 				t.Logf("have\n\t%s", strings.Join(have, "\n\t"))
 			}
 		})
+	}
+}
+
+// TestCentralOff has a leader whose cluster is not the central one any more. The copies and their networks stay.
+func TestCentralOff(t *testing.T) {
+	objects := append(present("km-e-east-a", "east", "a"), manager("km-e", "east", 1), listed("east", "a"))
+	if have := centralLinesIf(false, objects...); len(have) > 0 {
+		t.Errorf("it writes %q", have)
+	}
+	if have := centralLines(objects...); len(have) == 0 {
+		t.Error("the central cluster writes nothing")
 	}
 }
 

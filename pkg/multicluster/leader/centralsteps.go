@@ -244,6 +244,9 @@ type tenantStep struct {
 }
 
 func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep, []problem.Problem) {
+	if !s.on {
+		return tenantStep{}, nil
+	}
 	have, _ := derive.Get(r, s.networks.networks, k)
 	of := s.ofTenantNetwork(k, r)
 	wanted := of != nil && s.isLive(k.Name, r)

@@ -288,6 +288,9 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alpha1.TenantNetwork, []problem.Problem) {
 	n, _ := derive.Get(r, t.networks, k)
 	have, _ := derive.Get(r, t.networkStatus, k)
+	if n.Copy && have.Status.Namespace != nil && !t.central.on {
+		return nil, nil // it stays as it is while the leader's cluster is not the central one
+	}
 	number, numbered := derive.Get(r, t.numbers, k)
 	j, _ := derive.Get(r, t.joins, k)
 	about := problem.About("TenantNetwork", k.Namespace, k.Name)
