@@ -166,6 +166,9 @@ func TestCentral(t *testing.T) {
 			"tombolo.io/copy": "west", "pod-security.kubernetes.io/enforce": "privileged"}}}})
 	labelled := present(east, "east", "a")[:1]
 	labelled[0].GetLabels()["team"] = "users"
+	numbered := tenantNetwork("older")
+	numbered.UID = both[2].GetUID()
+	both[2].SetCreationTimestamp(metav1.NewTime(noon.Add(time.Minute)))
 	unsigned := listOf("east", exportcheck.Namespaces{ClusterID: "west"})
 	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "km-e-east-a", UID: "users"}}
 	leavingWest := announced("west")[0]
@@ -240,8 +243,14 @@ func TestCentral(t *testing.T) {
 			[]string{"there is a Namespace km-e-east-a that is no copy, and stays as it is", `"state":"Warning"`},
 			"Namespace km-e-east-a ns"},
 		{"a user's TenantNetwork", slices.Concat(present(east, "east", "a")[:2], []client.Object{tenantNetwork(east),
-			manager("km-e", "east", 1), listed("east", "a")}), []string{"there is a TenantNetwork km-e-east-a that is not for"},
-			"of east/a"},
+			manager("km-e", "east", 1), listed("east", "a")}), []string{"there is a TenantNetwork km-e-east-a that is not for",
+			`network km-e-east-a/default-podnetwork {"ipFamilies":null,"observation":"metadata.namespace: it has no network: ` +
+				`TenantNetwork area/km-e-east-a has its name`, `"state":"Failure"`}, "of east/a"},
+		{"its number is taken", with(numbered), []string{`network km-e-east-a/default-podnetwork {"ipFamilies":null,` +
+			`"observation":"metadata.namespace: it has no network: TenantNetwork area/older is older and has the number`,
+			`"state":"Failure"`}, `network km-e-east-a/default-podnetwork {"ipFamilies":"v6`},
+		{"its TenantNetwork is not made yet", without(both, 2), []string{"create TenantNetwork km-e-east-a"},
+			"network km-e-east-a/default"},
 		{"no member", []client.Object{manager("km", "south", 1)}, []string{"cluster south is not in the ClusterSet",
 			`"state":"Failure"`}, "create Namespace"},
 		{"two of one cluster", []client.Object{manager("old", "east", 2), manager("young", "east", 1), listed("east", "a")},

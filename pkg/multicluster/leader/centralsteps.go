@@ -276,14 +276,27 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	of.isOut(about, &ps)
 	var want contrailv4.VirtualNetworkStatus
 	fails := false
-	switch number, numbered := derive.Get(r, s.networks.numbers, of.tenantNetwork(k.Namespace)); {
+	network := of.tenantNetwork(k.Namespace)
+	made, _ := derive.Get(r, s.networks.networks, network)
+	switch number, numbered := derive.Get(r, s.networks.numbers, network); {
 	case k.Name != contrailv4.DefaultPodNetwork:
 		fails = true
 		ps.Add(about, "metadata.name", reasonManagerNotServed, "no Pod of cluster "+of.ClusterID+" is in it: of a copy the "+
 			"network of first interfaces is served alone: select VirtualNetwork "+contrailv4.DefaultPodNetwork)
 	case of.Kept:
 		want.VirtualNetworkNetworkID, want.IPFamilies = have.Status.VirtualNetworkNetworkID, have.Status.IPFamilies
-	case numbered:
+	case made == nil: // its TenantNetwork is made first
+		return statusStep{}, nil
+	case !made.Copy:
+		fails = true
+		ps.Add(about, "metadata.namespace", reasonNameTaken, "it has no network: TenantNetwork "+network.String()+
+			" has its name, and is not for a copy: delete that one, or create a Kubemanager with another name")
+	case !numbered:
+		fails = true
+		ps.Add(about, "metadata.namespace", reasonNumberTaken, "it has no network: TenantNetwork "+
+			s.networks.holder(made, r).String()+" is older and has the number: delete TenantNetwork "+network.String()+
+			", which is made again with another number")
+	default:
 		want.VirtualNetworkNetworkID, want.IPFamilies = int64(number), of.Families
 	}
 	want.State, want.Observation = observed(ps)

@@ -59,7 +59,7 @@ var (
 	})
 
 	reasonNameTaken = reasons.New(reasons.Row{
-		Name: "NameTaken", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Name: "NameTaken", Objects: "Kubemanager, VirtualNetwork of a copy", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "An object that is no copy has the name of a copy and stays as it is, or copies of two would have one name.",
 		Remedy: "Delete it, or create the Kubemanager with another name.",
 	})
@@ -152,7 +152,7 @@ var (
 	})
 
 	reasonNumberTaken = reasons.New(reasons.Row{
-		Name: "NumberTaken", Objects: "TenantNetwork",
+		Name: "NumberTaken", Objects: "TenantNetwork, VirtualNetwork of a copy",
 		Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "An older TenantNetwork has the same number. The Namespaces stay in networks of their own.",
 		Remedy: "Delete the object and create it again, and it gets another number.",
