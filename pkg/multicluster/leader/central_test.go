@@ -451,6 +451,34 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 		err := own.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "no-copy-"}})
 		return err != nil && strings.Contains(err.Error(), "may only make copies")
 	})
+	// Others may change the TenantNetwork of a copy, but not its label, nor give it to another TenantNetwork.
+	ofCopy := &tombolov1alpha1.TenantNetwork{}
+	within(t, "a user's change of the network of a copy", func(ctx context.Context) bool {
+		if c.Get(ctx, client.ObjectKey{Namespace: "area", Name: "km-w-west-b"}, ofCopy) != nil {
+			return false
+		}
+		ofCopy.Annotations = map[string]string{"mine": "x"}
+		return c.Update(ctx, ofCopy) == nil
+	})
+	mine := tenantNetwork("mine")
+	create(mine)
+	refused := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "alone adds and removes label tombolo.io/copy")
+	}
+	within(t, "a user creates a network of a copy", func(ctx context.Context) bool {
+		n := tenantNetwork("other")
+		n.UID, n.CreationTimestamp, n.Labels = "", metav1.Time{}, map[string]string{tenant.LabelCopy: "true"}
+		return refused(c.Create(ctx, n, client.DryRunAll))
+	})
+	for _, row := range []struct {
+		network *tombolov1alpha1.TenantNetwork
+		value   string
+	}{{mine, `"true"`}, {ofCopy, "null"}} {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tombolo.io/copy":`+row.value+`}}}`))
+		if err := c.Patch(ctx, row.network, patch); !refused(err) {
+			t.Errorf("a user sets the label of TenantNetwork %s to %s: %v", row.network.Name, row.value, err)
+		}
+	}
 	if err := own.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "contrail"}}); err == nil ||
 		!strings.Contains(err.Error(), "may only change and delete copies") {
 		t.Errorf("the controller deletes Namespace contrail: %v", err)
