@@ -16,6 +16,11 @@ const (
 	MaxNamespaceBytes  = 256 << 10 // of one ResourceExport's spec.raw.data
 	MaxNamespaces      = 500       // that one cluster exports
 	MaxNamespaceLabels = 50        // of one of them
+	// MaxLabelBytes are the bytes of a Namespace's labels as JSON. So the list has room for all Namespaces, whatever
+	// labels their tenants choose.
+	MaxLabelBytes = (MaxNamespaceBytes-maxHead)/MaxNamespaces - maxIdentity
+	maxHead       = 512 // bytes of the list without Namespaces
+	maxIdentity   = 160 // bytes of a Namespace without labels: its name, its UID, and JSON around them
 )
 
 // Namespaces are the isolated Namespaces of a cluster. Exports of the kind carry it as JSON in spec.raw.data.

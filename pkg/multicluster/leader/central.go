@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/reasons"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
@@ -31,6 +32,7 @@ import (
 //	namespaces of the central cluster ─► live ◄──────────┘
 //	live, virtualnetworks, routers ─► tenants ─► joins of networks (networks.go), steps of statuses
 type central struct {
+	on        bool                                 // the leader's cluster is the central one
 	members   derive.Readable[derive.Name, member] // of the ClusterSet
 	exportsOf *derive.Index[derive.Name, derive.Object, *export]
 
@@ -48,6 +50,7 @@ type central struct {
 
 	byCluster *derive.Index[derive.Name, derive.Object, *kubemanager]
 	byCopy    *derive.Index[derive.Object, derive.Object, *managed]
+	copiesOf  *derive.Index[derive.Name, derive.Object, *centralNamespace] // by cluster ID, also these that terminate
 }
 
 // kubemanager has the facts of a Kubemanager.
@@ -83,6 +86,12 @@ func centralNamespaceFacts(o *corev1.Namespace) *centralNamespace {
 	return n
 }
 
+// copyOf returns the cluster ID and the name of the Namespace that a copy is of; empty for a Namespace that is no copy.
+func (n *centralNamespace) copyOf() (cluster, namespace string) {
+	cluster, namespace, _ = strings.Cut(n.Annotations[tenant.AnnotationCopyOf], "/")
+	return cluster, namespace
+}
+
 // centralNetwork has the facts of a VirtualNetwork of the central cluster.
 type centralNetwork struct {
 	tenant.VirtualNetworkFacts
@@ -104,7 +113,7 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 	e := t.engine
 	options := []watch.Option{watch.If(on), watch.IfAllowed()}
 	c := &central{
-		members: t.members, exportsOf: t.index.exportsOf,
+		on: on, members: t.members, exportsOf: t.index.exportsOf,
 		kubemanagers: watch.NewSource(k, "Kubemanagers", kubemanagerFacts, options...),
 		managerStatus: watch.NewSource(k, "status of Kubemanagers",
 			func(m *configplanev1alpha1.Kubemanager) writtenStatus[configplanev1alpha1.KubemanagerStatus] {
@@ -121,6 +130,13 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 	c.byCluster = derive.NewIndex(c.kubemanagers, "cluster",
 		func(_ derive.Object, m *kubemanager) []derive.Name {
 			return []derive.Name{derive.Name(m.Spec.ClusterName)}
+		})
+	c.copiesOf = derive.NewIndex(c.namespaces, "cluster of a copy",
+		func(_ derive.Object, n *centralNamespace) []derive.Name {
+			if cluster, _ := n.copyOf(); cluster != "" {
+				return []derive.Name{derive.Name(cluster)}
+			}
+			return nil
 		})
 	c.managed = derive.NewTable(e, "managed clusters", c.managedBy, derive.KeysOf(c.kubemanagers))
 	c.byCopy = derive.NewIndex(c.managed, "copy", func(_ derive.Object, m *managed) (out []derive.Object) {
@@ -165,15 +181,19 @@ type managed struct {
 	// Copies are the Namespaces of the cluster, by the names of their copies.
 	Copies   map[string]*copied
 	Problems problem.List
-	Fails    bool // the cluster has no copies
+	Fails    bool // the list of the cluster's Namespaces is not known, so there are no new copies
 }
 
 // copied is a Namespace of a member that has a copy.
 type copied struct {
 	Kubemanager derive.Object
-	Area        string // the Common Area
+	Area        string // the Common Area; empty if the copy is kept
 	ClusterID   string
 	Families    string
+	// Kept is set if the list of the cluster's Namespaces is not known. Then the copy and its network stay as they are.
+	Kept bool
+	// Out is why no network is joined with this one; nil if networks may be.
+	Out reasons.Reason
 	exportcheck.IsolatedNamespace
 }
 
@@ -227,22 +247,28 @@ func (c *central) managedBy(k derive.Object, r *derive.Reader) (*managed, []prob
 	}
 	m, _ := derive.Get(r, c.members, derive.Name(cluster))
 	list := c.listOf(cluster, r)
+	var why reasons.Reason
 	switch {
 	case oldest != k:
+		why = reasonManagedTwice
 		out.Problems.Add(about, field, reasonManagedTwice, "Kubemanager "+oldest.String()+" is older and names cluster "+
 			cluster+": delete one of the two")
 	case similar != nil:
+		why = reasonNameTaken
 		out.Problems.Add(about, "metadata.name", reasonNameTaken, "Kubemanager "+similar.String()+" is older, and its "+
 			"copies may have the same names: create this one with a name that does not begin or continue that one")
 	case !m.Announced:
+		why = reasonNotAMember
 		out.Problems.Add(about, field, reasonNotAMember, "cluster "+cluster+" is not in the ClusterSet: let it join as a "+
 			"member with this cluster ID, or create a Kubemanager with another one")
 	case m.Why != "":
+		why = reasonNotAMember
 		out.Problems.Add(about, field, reasonNotAMember, m.Why)
 	case list == nil:
+		why = reasonNotCentral
 		out.Problems.Add(about, field, reasonNotCentral, "cluster "+cluster+" does not export its isolated Namespaces: "+
 			"annotate its ClusterSet there with "+multicluster.AnnotationCentral+"=true")
-	case list.Namespaces == nil:
+	case list.Namespaces == nil: // the cluster is there, so its joins stay
 		out.Problems.Add(about, field, reasonNotCentral, "the list of Namespaces of cluster "+cluster+" is not valid: "+
 			list.Wrong+": correct it in the cluster's member controller")
 	default:
@@ -256,9 +282,26 @@ func (c *central) managedBy(k derive.Object, r *derive.Reader) (*managed, []prob
 			}
 		}
 	}
+	if out.Fails {
+		out.keep(k, cluster, why, derive.List(r, c.copiesOf, derive.Name(cluster)))
+	}
 	c.ranges(f, about, r, &out.Problems)
 	f.notServed(about, &out.Problems)
 	return out, nil
+}
+
+// keep has the copies of a cluster stay that are there. Its list is not known, so nothing shows that a Namespace is
+// gone.
+func (m *managed) keep(k derive.Object, cluster string, out reasons.Reason,
+	have []derive.Row[derive.Object, *centralNamespace]) {
+	m.Copies = map[string]*copied{}
+	for _, row := range have {
+		_, name := row.Value.copyOf()
+		if !row.Value.Deleted && copyName(k.Name, cluster, name) == row.Key.Name {
+			m.Copies[row.Key.Name] = &copied{Kubemanager: k, ClusterID: cluster, Kept: true, Out: out,
+				IsolatedNamespace: exportcheck.IsolatedNamespace{Name: name}}
+		}
+	}
 }
 
 // olderManager orders Kubemanagers by age, then UID.
@@ -365,7 +408,7 @@ func (c *central) isLive(namespace string, r *derive.Reader) bool {
 // ofTenantNetwork returns the Namespace whose copy a TenantNetwork is for.
 func (c *central) ofTenantNetwork(k derive.Object, r *derive.Reader) *copied {
 	of, _ := derive.Get(r, c.copies, derive.Object{Name: k.Name})
-	if of == nil || of.Area != k.Namespace {
+	if of == nil || of.Area != k.Namespace && !of.Kept {
 		return nil
 	}
 	return of
@@ -375,7 +418,8 @@ func (c *central) ofTenantNetwork(k derive.Object, r *derive.Reader) *copied {
 func (c *central) peers(copyName string, r *derive.Reader) (out []string) {
 	joined, _ := derive.Get(r, c.tenants.Joined, tenant.IsolatedName(copyName))
 	for _, other := range joined {
-		if other == tenant.IsolatedName(other.Name) {
+		of, _ := derive.Get(r, c.copies, derive.Object{Name: other.Name})
+		if other == tenant.IsolatedName(other.Name) && of != nil && of.Out == nil {
 			out = append(out, other.Name)
 		}
 	}

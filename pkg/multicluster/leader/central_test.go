@@ -73,7 +73,10 @@ func present(name, cluster, namespace string) []client.Object {
 		&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: contrailv4.DefaultPodNetwork,
 			Labels: labels, Annotations: annotations}},
 		&tombolov1alpha1.TenantNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: name,
-			UID: types.UID("uid of network " + name), Labels: map[string]string{tenant.LabelCopy: "true"}}},
+			UID: types.UID("uid of network " + name), Labels: map[string]string{tenant.LabelCopy: "true"}},
+			Status: tombolov1alpha1.TenantNetworkStatus{Namespace: &tombolov1alpha1.NamespaceOfCluster{ClusterID: cluster,
+				NamespaceReference: tombolov1alpha1.NamespaceReference{Name: namespace,
+					UID: types.UID("uid-" + cluster + "-" + namespace)}}}},
 	}
 }
 
@@ -91,8 +94,10 @@ func router(namespace, name, kind, imports, from string) *contrailv4.VirtualNetw
 }
 
 // centralLines returns the due writes and the joins of a central cluster with the members east and west, sorted.
-func centralLines(objects ...client.Object) (out []string) {
-	t := newTablesOf(true)
+func centralLines(objects ...client.Object) []string { return centralLinesIf(true, objects...) }
+
+func centralLinesIf(on bool, objects ...client.Object) (out []string) {
+	t := newTablesOf(on)
 	var area, around []client.Object
 	for _, a := range announced("east", "west") {
 		area = append(area, a)
@@ -152,11 +157,19 @@ func TestCentral(t *testing.T) {
 	const east, west = "km-e-east-a", "km-w-west-b"
 	both := slices.Concat(present(east, "east", "a"), present(west, "west", "b"), []client.Object{
 		manager("km-e", "east", 2), manager("km-w", "west", 1), listed("east", "a"), listed("west", "b")})
+	joined := slices.Concat(both, []client.Object{router(east, "r1", "mesh", "r2", "west-b"),
+		router(west, "r2", "mesh", "r1", "east-a")})
 	with := func(more ...client.Object) []client.Object { return slices.Concat(both, more) }
 	without := func(list []client.Object, at int) []client.Object { return slices.Delete(slices.Clone(list), at, at+1) }
 	changed := listOf("east", exportcheck.Namespaces{ClusterID: "east", Namespaces: []exportcheck.IsolatedNamespace{
 		{Name: "a", UID: "uid-east-a", Labels: map[string]string{"team": "x", "kubernetes.io/metadata.name": "kube-system",
 			"tombolo.io/copy": "west", "pod-security.kubernetes.io/enforce": "privileged"}}}})
+	labelled := present(east, "east", "a")[:1]
+	labelled[0].GetLabels()["team"] = "users"
+	numbered := tenantNetwork("older")
+	numbered.UID = both[2].GetUID()
+	both[2].SetCreationTimestamp(metav1.NewTime(noon.Add(time.Minute)))
+	unsigned := listOf("east", exportcheck.Namespaces{ClusterID: "west"})
 	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "km-e-east-a", UID: "users"}}
 	leavingWest := announced("west")[0]
 	leavingWest.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -164,6 +177,13 @@ func TestCentral(t *testing.T) {
 	seed.Spec.KubeconfigSecretName, seed.Spec.ListenerPort, seed.Spec.EnableNad = "workload-kubeconfig", 19446, true
 	ranged := manager("km-r", "east", 1)
 	ranged.Spec.PodV4Subnet, ranged.Spec.PodV6Subnet, ranged.Spec.ServiceV4Subnet = "10.11.0.0/16", "ten", "10.96.0.0/12"
+	var many []client.Object
+	for i := range maxCopies {
+		one := present(fmt.Sprint("km-e-east-", i), "east", fmt.Sprint(i))[0].(*corev1.Namespace)
+		one.DeletionTimestamp, one.Finalizers = &metav1.Time{Time: noon}, []string{"kubernetes"}
+		many = append(many, one)
+	}
+	crowd := append(many, manager("km-e", "east", 2), manager("km-w", "west", 1), listed("east", "a"), listed("west", "b"))
 	for _, row := range []struct {
 		name    string
 		objects []client.Object
@@ -194,20 +214,43 @@ func TestCentral(t *testing.T) {
 			"update Namespace km-e-east-a team=x tombolo.io/copy=east without ns",
 			"update VirtualNetwork km-e-east-a/default-podnetwork team=x tombolo.io/copy=east without ns"},
 			"kubernetes.io"},
+		{"a label that its user has as well", slices.Concat(labelled, both[1:8], []client.Object{changed}), []string{
+			"update Namespace km-e-east-a tombolo.io/copy=east without ns",
+			"update VirtualNetwork km-e-east-a/default-podnetwork team=x tombolo.io/copy=east without ns"}, "without team"},
 		{"a Namespace is gone", append(without(both, 8), listed("east")), []string{"delete Namespace km-e-east-a"},
 			"Failure"},
 		{"the Kubemanager is gone", without(both, 6), []string{"delete Namespace km-e-east-a",
 			"delete TenantNetwork km-e-east-a"}, "delete Namespace km-w"},
-		{"the export is gone", without(both, 8), []string{"delete Namespace km-e-east-a",
-			"annotate its ClusterSet there with tombolo.io/central=true"}, "delete Namespace km-w"},
-		{"a member leaves", with(leavingWest), []string{"delete Namespace km-w-west-b", "cluster west is leaving"},
-			"delete Namespace km-e"},
+		{"the export is gone", without(joined, 8), []string{`network km-e-east-a/default-podnetwork {"ipFamilies":null,` +
+			`"observation":"metadata.namespace: it is kept`, `router km-e-east-a/r1 {"observation":"metadata.namespace: it is`,
+			"annotate its ClusterSet there with tombolo.io/central=true"}, "delete"},
+		{"its joins without the export", without(joined, 8), []string{"TenantNetwork km-e-east-a of east/a uid-east-a"},
+			"joined with"},
+		{"a member leaves", append(slices.Clone(joined), leavingWest), []string{"cluster west is leaving"}, "delete"},
+		{"its joins when it leaves", append(slices.Clone(joined), leavingWest), []string{
+			"TenantNetwork km-w-west-b of west/b uid-west-b"}, "joined with"},
+		{"a list that is not valid", append(without(joined, 8), unsigned),
+			[]string{"km-e-east-a of east/a uid-east-a joined with km-w-west-b in [west]",
+				"km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east]", "spec.raw.data.clusterID"}, "delete"},
+		{"a member that was silent for too long", append(present("km-s-south-a", "south", "a"), manager("km-s", "south", 1)),
+			[]string{"cluster south is not in the ClusterSet", "TenantNetwork km-s-south-a of south/a uid-south-a"}, "delete"},
+		{"a Kubemanager names another cluster", append(present("km-s-south-a", "south", "a"), manager("km-s", "north", 1)),
+			[]string{"delete Namespace km-s-south-a", "delete TenantNetwork km-s-south-a"}, "create Namespace"},
+		{"too many copies terminate", crowd, []string{"create Namespace km-w-west-b", "there is no copy km-e-east-a: " +
+			"cluster east has 1000 copies or more"}, "create Namespace km-e"},
+		{"fewer copies terminate", crowd[1:], []string{"create Namespace km-e-east-a"}, "or more"},
 		{"a user's Namespace", []client.Object{users, manager("km-e", "east", 1), listed("east", "a")},
 			[]string{"there is a Namespace km-e-east-a that is no copy, and stays as it is", `"state":"Warning"`},
 			"Namespace km-e-east-a ns"},
 		{"a user's TenantNetwork", slices.Concat(present(east, "east", "a")[:2], []client.Object{tenantNetwork(east),
-			manager("km-e", "east", 1), listed("east", "a")}), []string{"there is a TenantNetwork km-e-east-a that is not for"},
-			"of east/a"},
+			manager("km-e", "east", 1), listed("east", "a")}), []string{"there is a TenantNetwork km-e-east-a that is not for",
+			`network km-e-east-a/default-podnetwork {"ipFamilies":null,"observation":"metadata.namespace: it has no network: ` +
+				`TenantNetwork area/km-e-east-a has its name`, `"state":"Failure"`}, "of east/a"},
+		{"its number is taken", with(numbered), []string{`network km-e-east-a/default-podnetwork {"ipFamilies":null,` +
+			`"observation":"metadata.namespace: it has no network: TenantNetwork area/older is older and has the number`,
+			`"state":"Failure"`}, `network km-e-east-a/default-podnetwork {"ipFamilies":"v6`},
+		{"its TenantNetwork is not made yet", without(both, 2), []string{"create TenantNetwork km-e-east-a"},
+			"network km-e-east-a/default"},
 		{"no member", []client.Object{manager("km", "south", 1)}, []string{"cluster south is not in the ClusterSet",
 			`"state":"Failure"`}, "create Namespace"},
 		{"two of one cluster", []client.Object{manager("old", "east", 2), manager("young", "east", 1), listed("east", "a")},
@@ -215,9 +258,8 @@ func TestCentral(t *testing.T) {
 		{"two that lead to one name", []client.Object{manager("a-east", "west", 1), manager("a", "east", 2),
 			listed("west", "b"), listed("east", "west-b")}, []string{"create Namespace a-east-west-b ns=east-west-b",
 			"Kubemanager contrail/a is older, and its copies may have the same names", `"state":"Failure"`}, "ns=west-b"},
-		{"a list that another cluster signs", []client.Object{manager("km-e", "east", 1),
-			listOf("east", exportcheck.Namespaces{ClusterID: "west"})}, []string{"spec.raw.data.clusterID: is not " +
-			"spec.clusterID"}, "create"},
+		{"a list that another cluster signs", []client.Object{manager("km-e", "east", 1), unsigned}, []string{
+			"spec.raw.data.clusterID: is not spec.clusterID"}, "create"},
 		{"fields of CN2", []client.Object{seed, listed("east", "ns1")}, []string{
 			"create Namespace kubemanager-cluster2-east-ns1", "no program here reads the Secret", "enableNad, listenerPort: " +
 				"stored and without effect", `"state":"Warning"`}, "Failure"},
@@ -245,6 +287,17 @@ func TestCentral(t *testing.T) {
 				t.Logf("have\n\t%s", strings.Join(have, "\n\t"))
 			}
 		})
+	}
+}
+
+// TestCentralOff has a leader whose cluster is not the central one any more. The copies and their networks stay.
+func TestCentralOff(t *testing.T) {
+	objects := append(present("km-e-east-a", "east", "a"), manager("km-e", "east", 1), listed("east", "a"))
+	if have := centralLinesIf(false, objects...); len(have) > 0 {
+		t.Errorf("it writes %q", have)
+	}
+	if have := centralLines(objects...); len(have) == 0 {
+		t.Error("the central cluster writes nothing")
 	}
 }
 
@@ -398,6 +451,34 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 		err := own.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "no-copy-"}})
 		return err != nil && strings.Contains(err.Error(), "may only make copies")
 	})
+	// Others may change the TenantNetwork of a copy, but not its label, nor give it to another TenantNetwork.
+	ofCopy := &tombolov1alpha1.TenantNetwork{}
+	within(t, "a user's change of the network of a copy", func(ctx context.Context) bool {
+		if c.Get(ctx, client.ObjectKey{Namespace: "area", Name: "km-w-west-b"}, ofCopy) != nil {
+			return false
+		}
+		ofCopy.Annotations = map[string]string{"mine": "x"}
+		return c.Update(ctx, ofCopy) == nil
+	})
+	mine := tenantNetwork("mine")
+	create(mine)
+	refused := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "alone adds and removes label tombolo.io/copy")
+	}
+	within(t, "a user creates a network of a copy", func(ctx context.Context) bool {
+		n := tenantNetwork("other")
+		n.UID, n.CreationTimestamp, n.Labels = "", metav1.Time{}, map[string]string{tenant.LabelCopy: "true"}
+		return refused(c.Create(ctx, n, client.DryRunAll))
+	})
+	for _, row := range []struct {
+		network *tombolov1alpha1.TenantNetwork
+		value   string
+	}{{mine, `"true"`}, {ofCopy, "null"}} {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tombolo.io/copy":`+row.value+`}}}`))
+		if err := c.Patch(ctx, row.network, patch); !refused(err) {
+			t.Errorf("a user sets the label of TenantNetwork %s to %s: %v", row.network.Name, row.value, err)
+		}
+	}
 	if err := own.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "contrail"}}); err == nil ||
 		!strings.Contains(err.Error(), "may only change and delete copies") {
 		t.Errorf("the controller deletes Namespace contrail: %v", err)
@@ -409,13 +490,19 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 	}
 }
 
-// TestCentralKeys has a key of each offer of one object, so that no offer displaces another one.
+// TestCentralKeys has a key of each offer of one object, so that no offer displaces another one. Clusters take turns.
 func TestCentralKeys(t *testing.T) {
 	w := &writer{}
 	k := derive.Object{Namespace: "a", Name: "b"}
 	seen := map[string]bool{}
-	for _, o := range []retry.Offer{w.virtualOffer(k, nil), w.virtualStatusOffer(k, statusStep{}),
-		w.tenantOffer(k, tenantStep{}), w.networkOffer(k, nil)} {
+	network := &tombolov1alpha1.TenantNetwork{Status: tombolov1alpha1.TenantNetworkStatus{
+		Namespace: &tombolov1alpha1.NamespaceOfCluster{ClusterID: "east"}}}
+	for _, o := range []retry.Offer{w.virtualOffer(k, &copyStep{Group: "east"}),
+		w.virtualStatusOffer(k, statusStep{Group: "east"}), w.tenantOffer(k, tenantStep{Group: "east"}),
+		w.networkOffer(k, network)} {
+		if o.Group != "east" {
+			t.Errorf("%s does not take turns with other clusters", o.Key)
+		}
 		if seen[o.Key] {
 			t.Errorf("two offers have the key %s", o.Key)
 		}

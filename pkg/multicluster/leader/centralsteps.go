@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ import (
 type centralSteps struct {
 	*central
 	networks *networks
+	crowded  *derive.Table[derive.Name, bool] // clusters with too many copies, also these that terminate
 
 	managerSteps   *derive.Table[derive.Object, statusStep]
 	namespaceSteps *derive.Table[derive.Object, *copyStep]
@@ -36,16 +38,27 @@ type centralSteps struct {
 	routerSteps    *derive.Table[derive.Object, statusStep]
 }
 
+// maxCopies is how many copies a cluster may have before there are no new ones. Copies that terminate count: a member
+// that lists other names again and again does not fill the central cluster.
+const maxCopies = 2 * exportcheck.MaxNamespaces
+
 // newCentralSteps adds the tables of writes.
 func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
 	s := &centralSteps{central: c, networks: n}
 	made := derive.NewIndex(c.copies, "TenantNetwork", func(k derive.Object, of *copied) []derive.Object {
+		if of.Kept {
+			return nil
+		}
 		return []derive.Object{of.tenantNetwork(k.Name)}
 	})
 	copiedNetworks := derive.NewIndex(c.live, "VirtualNetwork",
 		func(k derive.Object, _ tenant.NamespaceFacts) []derive.Object {
 			return []derive.Object{{Namespace: k.Name, Name: contrailv4.DefaultPodNetwork}}
 		})
+	s.crowded = derive.NewTable(e, "clusters with too many copies",
+		func(id derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+			return len(derive.List(r, c.copiesOf, id)) >= maxCopies, nil
+		}, derive.KeysOfIndex(c.copiesOf))
 	s.managerSteps = derive.NewTable(e, "steps of Kubemanagers", s.managerStep, derive.KeysOf(c.kubemanagers))
 	s.namespaceSteps = derive.NewTable(e, "steps of copies", s.namespaceStep, derive.KeysOf(c.copies),
 		derive.KeysOf(c.namespaces))
@@ -61,14 +74,15 @@ func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
 type statusStep struct {
 	UID    types.UID
 	Status string
+	Group  string // the cluster ID
 }
 
-func statusStepOf(uid types.UID, fields map[string]any) statusStep {
+func statusStepOf(uid types.UID, cluster string, fields map[string]any) statusStep {
 	text, err := json.Marshal(fields)
 	if err != nil { // texts and numbers cause no error
 		return statusStep{}
 	}
-	return statusStep{uid, string(text)}
+	return statusStep{uid, string(text), cluster}
 }
 
 // managerStep decides the status of a Kubemanager.
@@ -77,7 +91,9 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 	m, _ := derive.Get(r, s.managed, k)
 	about := problem.About("Kubemanager", k.Namespace, k.Name)
 	ps := slices.Clone(m.Problems)
-	var taken, others, networks []string
+	var taken, others, networks, waiting []string
+	f, _ := derive.Get(r, s.kubemanagers, k)
+	crowded, _ := derive.Get(r, s.crowded, derive.Name(f.Spec.ClusterName))
 	for _, name := range slices.Sorted(maps.Keys(m.Copies)) {
 		of, _ := derive.Get(r, s.copies, derive.Object{Name: name})
 		n, _ := derive.Get(r, s.namespaces, derive.Object{Name: name})
@@ -87,6 +103,8 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 			others = append(others, name)
 		case n != nil && !n.Copy:
 			taken = append(taken, name)
+		case n == nil && crowded:
+			waiting = append(waiting, name)
 		case made != nil && !made.Copy:
 			networks = append(networks, name)
 		}
@@ -98,6 +116,11 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 	if len(taken) > 0 {
 		ps.Add(about, "metadata.name", reasonNameTaken, "there is a Namespace "+problem.Few(taken)+" that is no copy, and "+
 			"stays as it is: delete it, or create this Kubemanager with another name")
+	}
+	if len(waiting) > 0 {
+		ps.Add(about, "spec.clusterName", reasonTooManyCopies, "there is no copy "+problem.Few(waiting)+": cluster "+
+			f.Spec.ClusterName+fmt.Sprintf(" has %d copies or more, with these that are being deleted: wait until they are "+
+			"gone, and see in the cluster who creates so many isolated Namespaces", maxCopies))
 	}
 	if len(networks) > 0 {
 		ps.Add(about, "metadata.name", reasonNameTaken, "there is a TenantNetwork "+problem.Few(networks)+" that is not for "+
@@ -111,7 +134,7 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 	if have.Status == (configplanev1alpha1.KubemanagerStatus{State: state, Observation: observation}) {
 		return statusStep{}, nil
 	}
-	return statusStepOf(have.UID, map[string]any{"state": state, "observation": observation}), nil
+	return statusStepOf(have.UID, f.Spec.ClusterName, map[string]any{"state": state, "observation": observation}), nil
 }
 
 // copyStep is a write of a copy.
@@ -122,16 +145,21 @@ type copyStep struct {
 	Labels      map[string]string // the whole desired ones
 	Annotations map[string]string
 	// Gone are labels that are removed.
-	Gone []string
+	Gone  []string
+	Group string // the cluster ID
 }
 
 // copyMeta returns the step that gives an object the labels of a copy, or nil if it has them. The labels and
-// annotations of others stay.
+// annotations of others stay, also if the Namespace gets a label of the same key later.
 func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
-	step := &copyStep{Labels: map[string]string{tenant.LabelCopy: copyLabel(of.ClusterID)}}
+	step := &copyStep{Labels: map[string]string{tenant.LabelCopy: copyLabel(of.ClusterID)}, Group: of.ClusterID}
 	var keys []string
+	listed, made := annotations[tenant.AnnotationCopiedLabels]
+	before := strings.Split(listed, ",")
 	for _, key := range slices.Sorted(maps.Keys(of.Labels)) {
-		if exportcheck.Copied(key) {
+		_, there := have[key]
+		users := made && there && !slices.Contains(before, key)
+		if exportcheck.Copied(key) && !users {
 			step.Labels[key] = of.Labels[key]
 			keys = append(keys, key)
 		}
@@ -146,7 +174,7 @@ func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
 	for key, value := range step.Annotations {
 		due = due || annotations[key] != value
 	}
-	for key := range strings.SplitSeq(annotations[tenant.AnnotationCopiedLabels], ",") {
+	for _, key := range before {
 		if _, stays := step.Labels[key]; !stays && key != "" && exportcheck.Copied(key) {
 			step.Gone = append(step.Gone, key)
 		}
@@ -169,11 +197,15 @@ func (s *centralSteps) namespaceStep(k derive.Object, r *derive.Reader) (*copySt
 	want, _ := derive.Get(r, s.copies, k)
 	have, _ := derive.Get(r, s.namespaces, k)
 	switch {
-	case have == nil && want == nil, have != nil && (!have.Copy || have.Deleted):
+	case have == nil && want == nil, have != nil && (!have.Copy || have.Deleted), want != nil && want.Kept:
 		return nil, nil
 	case want == nil:
-		return &copyStep{Verb: remove, UID: have.UID, Version: have.Version}, nil
+		cluster, _ := have.copyOf()
+		return &copyStep{Verb: remove, UID: have.UID, Version: have.Version, Group: cluster}, nil
 	case have == nil:
+		if crowded, _ := derive.Get(r, s.crowded, derive.Name(want.ClusterID)); crowded {
+			return nil, nil
+		}
 		step := copyMeta(want, nil, nil)
 		step.Verb = create
 		return step, nil
@@ -190,7 +222,7 @@ func (s *centralSteps) virtualStep(k derive.Object, r *derive.Reader) (*copyStep
 	want, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
 	have, _ := derive.Get(r, s.virtual, k)
 	switch {
-	case want == nil, have != nil && !have.Copy:
+	case want == nil || want.Kept, have != nil && !have.Copy:
 		return nil, nil
 	case have == nil:
 		step := copyMeta(want, nil, nil)
@@ -206,18 +238,27 @@ func (s *centralSteps) virtualStep(k derive.Object, r *derive.Reader) (*copyStep
 
 // tenantStep is a write of the TenantNetwork of a copy.
 type tenantStep struct {
-	Verb verb
-	UID  types.UID
+	Verb  verb
+	UID   types.UID
+	Group string // the cluster ID
 }
 
 func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep, []problem.Problem) {
+	if !s.on {
+		return tenantStep{}, nil
+	}
 	have, _ := derive.Get(r, s.networks.networks, k)
-	wanted := s.ofTenantNetwork(k, r) != nil && s.isLive(k.Name, r)
+	of := s.ofTenantNetwork(k, r)
+	wanted := of != nil && s.isLive(k.Name, r)
 	switch {
 	case wanted && have == nil:
-		return tenantStep{Verb: create}, nil
+		return tenantStep{Verb: create, Group: of.ClusterID}, nil
 	case !wanted && have != nil && have.Copy:
-		return tenantStep{remove, have.UID}, nil
+		step := tenantStep{Verb: remove, UID: have.UID}
+		if status, _ := derive.Get(r, s.networks.networkStatus, k); status.Status.Namespace != nil {
+			step.Group = status.Status.Namespace.ClusterID
+		}
+		return step, nil
 	}
 	return tenantStep{}, nil
 }
@@ -232,14 +273,30 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	own, _ := derive.Get(r, s.tenants.VirtualNetworkProblems, k)
 	ps := slices.Clone(problem.List(own.List))
 	about := problem.About("VirtualNetwork", k.Namespace, k.Name)
+	of.isOut(about, &ps)
 	var want contrailv4.VirtualNetworkStatus
 	fails := false
-	switch number, numbered := derive.Get(r, s.networks.numbers, of.tenantNetwork(k.Namespace)); {
+	network := of.tenantNetwork(k.Namespace)
+	made, _ := derive.Get(r, s.networks.networks, network)
+	switch number, numbered := derive.Get(r, s.networks.numbers, network); {
 	case k.Name != contrailv4.DefaultPodNetwork:
 		fails = true
 		ps.Add(about, "metadata.name", reasonManagerNotServed, "no Pod of cluster "+of.ClusterID+" is in it: of a copy the "+
 			"network of first interfaces is served alone: select VirtualNetwork "+contrailv4.DefaultPodNetwork)
-	case numbered:
+	case of.Kept:
+		want.VirtualNetworkNetworkID, want.IPFamilies = have.Status.VirtualNetworkNetworkID, have.Status.IPFamilies
+	case made == nil: // its TenantNetwork is made first
+		return statusStep{}, nil
+	case !made.Copy:
+		fails = true
+		ps.Add(about, "metadata.namespace", reasonNameTaken, "it has no network: TenantNetwork "+network.String()+
+			" has its name, and is not for a copy: delete that one, or create a Kubemanager with another name")
+	case !numbered:
+		fails = true
+		ps.Add(about, "metadata.namespace", reasonNumberTaken, "it has no network: TenantNetwork "+
+			s.networks.holder(made, r).String()+" is older and has the number: delete TenantNetwork "+network.String()+
+			", which is made again with another number")
+	default:
 		want.VirtualNetworkNetworkID, want.IPFamilies = int64(number), of.Families
 	}
 	want.State, want.Observation = observed(ps)
@@ -254,22 +311,33 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	if want.VirtualNetworkNetworkID != 0 {
 		fields["virtualNetworkNetworkId"], fields["ipFamilies"] = want.VirtualNetworkNetworkID, want.IPFamilies
 	}
-	return statusStepOf(have.UID, fields), nil
+	return statusStepOf(have.UID, of.ClusterID, fields), nil
+}
+
+// isOut reports that the network of a copy has no joins.
+func (c *copied) isOut(about problem.Object, ps *problem.List) {
+	if c.Out != nil {
+		ps.Add(about, "metadata.namespace", c.Out, "it is kept, and joins nothing, since the Namespaces of cluster "+
+			c.ClusterID+" are not known: Kubemanager "+c.Kubemanager.String()+" has the reason and the remedy")
+	}
 }
 
 // routerStep decides the status of a router in a copy.
 func (s *centralSteps) routerStep(k derive.Object, r *derive.Reader) (statusStep, []problem.Problem) {
-	if !s.isLive(k.Namespace, r) {
+	of, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
+	if of == nil || !s.isLive(k.Namespace, r) {
 		return statusStep{}, nil
 	}
 	have, _ := derive.Get(r, s.routerStatus, k)
-	ps, _ := derive.Get(r, s.tenants.RouterProblems, tenant.RouterName(k))
+	found, _ := derive.Get(r, s.tenants.RouterProblems, tenant.RouterName(k))
+	ps := slices.Clone(problem.List(found))
+	of.isOut(problem.About("VirtualNetworkRouter", k.Namespace, k.Name), &ps)
 	var want contrailv4.Status
 	want.State, want.Observation = observed(ps)
 	if have.Status == want {
 		return statusStep{}, nil
 	}
-	return statusStepOf(have.UID, map[string]any{"state": want.State, "observation": want.Observation}), nil
+	return statusStepOf(have.UID, of.ClusterID, map[string]any{"state": want.State, "observation": want.Observation}), nil
 }
 
 func metaNamed(name string, labels map[string]string) metav1.ObjectMeta {
@@ -325,7 +393,7 @@ func (w *writer) patchStatus(kind, name string, key derive.Object, at client.Obj
 			return w.to.Status().Patch(ctx, at, client.RawPatch(types.MergePatchType, text))
 		}
 	}
-	o := w.offer(kind, key, "", updateStatus, statusField, do)
+	o := w.offer(kind, key, s.Group, updateStatus, statusField, do)
 	o.Key, o.Late = name+" "+key.String(), true // the object itself may have a write as well
 	return o
 }
@@ -381,7 +449,7 @@ func (w *writer) copyOffer(kind string, key derive.Object, at client.Object, s *
 		have.SetResourceVersion(s.Version)
 		do = w.delete(have)
 	}
-	return w.offer(kind, key, "", s.Verb, "", do)
+	return w.offer(kind, key, s.Group, s.Verb, "", do)
 }
 
 // tenantOffer creates and deletes the TenantNetwork of a copy. Its status has the Namespace.
@@ -400,7 +468,7 @@ func (w *writer) tenantOffer(key derive.Object, s tenantStep) retry.Offer {
 			return client.IgnoreNotFound(w.to.Delete(ctx, n.DeepCopy(), client.Preconditions{UID: &s.UID}))
 		}
 	}
-	o := w.offer("TenantNetwork", key, "", s.Verb, "", do)
+	o := w.offer("TenantNetwork", key, s.Group, s.Verb, "", do)
 	o.Key = "copy's " + o.Key // its status has another write
 	return o
 }

@@ -155,7 +155,7 @@ func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, 
 			ids = append(ids, m.ClusterID)
 		}
 	}
-	if of := t.copyOf(k, n, r); of != nil {
+	if of := t.copyOf(k, n, r); of != nil && of.Out == nil {
 		ids = append(ids, of.ClusterID)
 	}
 	slices.Sort(ids)
@@ -255,7 +255,7 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 			peers[peer] = true
 		}
 	}
-	if t.copyOf(k, n, r) != nil {
+	if of := t.copyOf(k, n, r); of != nil && of.Out == nil {
 		for _, peer := range t.central.peers(k.Name, r) {
 			other, _ := derive.Get(r, t.networks, derive.Object{Namespace: k.Namespace, Name: peer})
 			if other != nil && other.Copy {
@@ -288,6 +288,9 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alpha1.TenantNetwork, []problem.Problem) {
 	n, _ := derive.Get(r, t.networks, k)
 	have, _ := derive.Get(r, t.networkStatus, k)
+	if n.Copy && have.Status.Namespace != nil && !t.central.on {
+		return nil, nil // it stays as it is while the leader's cluster is not the central one
+	}
 	number, numbered := derive.Get(r, t.numbers, k)
 	j, _ := derive.Get(r, t.joins, k)
 	about := problem.About("TenantNetwork", k.Namespace, k.Name)
@@ -300,7 +303,9 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 			t.holder(n, r).String()+" is older and has the same number of a network: delete and create this object again, "+
 			"which gives it another number")
 	}
-	if of := t.copyOf(k, n, r); of != nil {
+	if of := t.copyOf(k, n, r); of != nil && of.Kept {
+		want.Namespace = have.Status.Namespace
+	} else if of != nil {
 		want.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: of.ClusterID,
 			NamespaceReference: tombolov1alpha1.NamespaceReference{Name: of.Name, UID: of.UID}}
 	}
@@ -351,7 +356,11 @@ func metaOf(k derive.Object, uid types.UID, version string) metav1.ObjectMeta {
 
 // networkOffer writes the status of a TenantNetwork, for which traffic waits.
 func (w *writer) networkOffer(key derive.Object, want *tombolov1alpha1.TenantNetwork) retry.Offer {
-	return w.offer("TenantNetwork", key, "", updateStatus, statusField, w.statusOf(want, want == nil))
+	group := ""
+	if want != nil && want.Status.Namespace != nil {
+		group = want.Status.Namespace.ClusterID
+	}
+	return w.offer("TenantNetwork", key, group, updateStatus, statusField, w.statusOf(want, want == nil))
 }
 
 func (w *writer) connectionOffer(key derive.Object, want *tombolov1alpha1.NetworkConnection) retry.Offer {

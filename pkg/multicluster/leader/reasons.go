@@ -59,13 +59,13 @@ var (
 	})
 
 	reasonNameTaken = reasons.New(reasons.Row{
-		Name: "NameTaken", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Name: "NameTaken", Objects: "Kubemanager, VirtualNetwork of a copy", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "An object that is no copy has the name of a copy and stays as it is, or copies of two would have one name.",
 		Remedy: "Delete it, or create the Kubemanager with another name.",
 	})
 
 	reasonNotCentral = reasons.New(reasons.Row{
-		Name: "NotCentral", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Name: "NotCentral", Objects: "Kubemanager and objects in its copies", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "The cluster has not agreed that the central cluster decides, or its list of Namespaces is not valid.",
 		Remedy: "Annotate its ClusterSet with tombolo.io/central=true.",
 	})
@@ -127,7 +127,8 @@ var (
 	})
 
 	reasonNotAMember = reasons.New(reasons.Row{
-		Name: "NotAMember", Objects: "TenantNetwork", Shown: reasons.Condition, Level: reasons.Error,
+		Name: "NotAMember", Objects: "TenantNetwork, Kubemanager and objects in its copies", Shown: reasons.Condition,
+		Level:  reasons.Error,
 		Cause:  "A cluster is not in the ClusterSet.",
 		Remedy: "Let it join, or correct the ID.",
 	})
@@ -151,7 +152,7 @@ var (
 	})
 
 	reasonNumberTaken = reasons.New(reasons.Row{
-		Name: "NumberTaken", Objects: "TenantNetwork",
+		Name: "NumberTaken", Objects: "TenantNetwork, VirtualNetwork of a copy",
 		Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "An older TenantNetwork has the same number. The Namespaces stay in networks of their own.",
 		Remedy: "Delete the object and create it again, and it gets another number.",
@@ -161,6 +162,12 @@ var (
 		Name: "RequestsConflict", Objects: "ServiceExport", Shown: reasons.Condition, Level: reasons.Warning,
 		Cause:  "Exports have different annotations about requests. The oldest counts.",
 		Remedy: "Give all exports the same annotations.",
+	})
+
+	reasonTooManyCopies = reasons.New(reasons.Row{
+		Name: "TooManyCopies", Objects: "Kubemanager", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "The cluster has too many copies, with these that are being deleted. There are no new ones.",
+		Remedy: "Wait until they are gone. See in the cluster who creates so many isolated Namespaces.",
 	})
 
 	reasonTooManyNetworks = reasons.New(reasons.Row{

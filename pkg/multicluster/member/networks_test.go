@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 )
 
@@ -76,6 +77,40 @@ func TestNamespacesForTheCentralCluster(t *testing.T) {
 			expect(t, "imports", imported, row.imported)
 			expect(t, "problems", len(ps), 0)
 		})
+	}
+}
+
+// TestManyNamespaces has the list of the most Namespaces, with long names and as many labels as tenants can choose. No
+// Namespace is left out. A label is left out if the labels of its own Namespace are too long.
+func TestManyNamespaces(t *testing.T) {
+	v := joinedView()
+	v.Config.PodCIDRs = []string{"10.10.0.0/16"}
+	v.ClusterSets[0].Annotations = map[string]string{multicluster.AnnotationCentral: "true"}
+	for i := range exportcheck.MaxNamespaces {
+		n := &corev1.Namespace{ObjectMeta: meta("", fmt.Sprintf("%063d", i))}
+		n.UID, n.Labels = types.UID(fmt.Sprintf("%036d", i)), map[string]string{
+			"core.juniper.net/isolated-namespace": "true", "ns": n.Name}
+		for label := range 150 {
+			n.Labels[fmt.Sprintf("zz%061d", label)] = n.Name
+		}
+		v.Namespaces = append(v.Namespaces, n)
+	}
+	d, ps := Plan(v)
+	for _, w := range d.Change.Leader {
+		if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.Kind == multicluster.NamespacesKind {
+			list, err := exportcheck.ReadNamespaces(re.Spec.Raw.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, "Namespaces", len(list.Namespaces), exportcheck.MaxNamespaces)
+			for _, n := range list.Namespaces {
+				expect(t, "label ns", n.Labels["ns"], n.Name)
+				expect(t, "labels", len(n.Labels), 3)
+			}
+		}
+	}
+	if len(ps) != 1 || ps[0].Reason.String() != "TooManyLabels" {
+		t.Errorf("the problems are %v", ps)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/deploy/charts"
@@ -31,6 +32,8 @@ const (
 const (
 	agents     = "tombolo-agent"
 	controller = "antrea-mc-controller"
+
+	controllerConfig = controller + "-config" // a ConfigMap
 )
 
 // part is one part of Tombolo in a cluster.
@@ -82,12 +85,16 @@ func (s *site) render(ctx context.Context) error {
 		all = append(all, wanted{part{name: memberPart, namespace: deploy.MemberNamespace}, charts.Multicluster,
 			controllerOf(memberPart, s.MemberValues), "--member-values"})
 	}
+	var faults []error
 	if s.leader {
-		all = append(all, wanted{part{name: leaderPart, namespace: deploy.LeaderNamespace}, charts.Multicluster,
-			controllerOf(leaderPart, nil), "--values"})
+		values, note, err := s.central(ctx)
+		if err != nil {
+			faults = append(faults, err)
+		}
+		all = append(all, wanted{part{name: leaderPart, namespace: deploy.LeaderNamespace, note: note}, charts.Multicluster,
+			controllerOf(leaderPart, values), "--values"})
 	}
 	s.parts = nil
-	var faults []error
 	for _, w := range all {
 		definitions, manifest, err := charts.Embedded(s.o.Version, w.chart, w.namespace, w.values)
 		if err == nil {
@@ -145,6 +152,30 @@ func (s *site) found() (values map[string]any, note string) {
 		return values, "" // the user has thought of it
 	}
 	return values, "no kube-proxy: kubeAPIServerOverride is " + s.facts.servers[0] + ", antreaProxy.proxyAll is true"
+}
+
+// central returns the leader's values that keep it the central cluster, if it is. A leader without them would stop to
+// care for the copies of Namespaces.
+func (s *site) central(ctx context.Context) (values map[string]any, note string, _ error) {
+	m := &corev1.ConfigMap{}
+	err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: deploy.LeaderNamespace, Name: controllerConfig}, m)
+	if apierrors.IsNotFound(err) {
+		return nil, "", nil
+	}
+	var have struct {
+		Central bool `json:"central"`
+	}
+	if err == nil {
+		err = yaml.Unmarshal([]byte(m.Data["controller_manager_config.yaml"]), &have)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read whether it is the central cluster, in ConfigMap %s/%s: %w", deploy.LeaderNamespace,
+			controllerConfig, err)
+	}
+	if !have.Central {
+		return nil, "", nil
+	}
+	return map[string]any{"central": true}, "it stays the central cluster", nil
 }
 
 // ours reports whether a set-up has made an object.

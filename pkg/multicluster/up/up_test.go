@@ -236,6 +236,21 @@ func TestRun(t *testing.T) {
 	}
 	w.nothing("a plan")
 
+	// Another set-up of a leader that is the central cluster keeps it so.
+	w.create(0, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "antrea-multicluster"}})
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "antrea-multicluster",
+		Name: "antrea-mc-controller-config"}, Data: map[string]string{"controller_manager_config.yaml": "central: true"}}
+	for _, central := range []bool{false, true} {
+		if central {
+			w.create(0, config)
+		}
+		plan, err := Plan(t.Context(), w.clusters, o)
+		if have := strings.Contains(strings.Join(plan, "\n"), "it stays the central cluster"); err != nil || have != central {
+			t.Errorf("central is %t, and the plan of another set-up is %q: %v", central, plan, err)
+		}
+	}
+	w.remove(0, config)
+
 	// An object of another installation is left as it is: here a DaemonSet that no controller runs.
 	w.create(0, daemonSet("tombolo-agent"))
 	err = Run(t.Context(), w.clusters, o)

@@ -25,6 +25,7 @@ import (
 type isolated struct {
 	exportcheck.IsolatedNamespace
 	Created int64
+	Cut     bool // it has more labels than the list may have
 }
 
 func isolatedFacts(o *corev1.Namespace) *isolated {
@@ -33,13 +34,21 @@ func isolatedFacts(o *corev1.Namespace) *isolated {
 		return nil
 	}
 	n := &isolated{IsolatedNamespace: exportcheck.IsolatedNamespace{Name: o.Name, UID: o.UID}, Created: f.Created}
+	size := 0
 	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
-		if exportcheck.Copied(key) && len(n.Labels) < exportcheck.MaxNamespaceLabels {
-			if n.Labels == nil {
-				n.Labels = map[string]string{}
-			}
-			n.Labels[key] = o.Labels[key]
+		if !exportcheck.Copied(key) {
+			continue
 		}
+		bytes := len(key) + len(o.Labels[key]) + len(`"":"",`)
+		if len(n.Labels) == exportcheck.MaxNamespaceLabels || size+bytes > exportcheck.MaxLabelBytes {
+			n.Cut = true
+			continue
+		}
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[key] = o.Labels[key]
+		size += bytes
 	}
 	return n
 }
@@ -64,20 +73,23 @@ func (t *Tables) exportOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resource
 		Namespaces: []exportcheck.IsolatedNamespace{}}
 	all := derive.Values(derive.All(r, t.namespaces))
 	slices.SortStableFunc(all, func(a, b *isolated) int { return cmp.Compare(a.Created, b.Created) })
-	size := len(list.JSON())
-	for _, n := range all {
-		one := exportcheck.Namespaces{Namespaces: []exportcheck.IsolatedNamespace{n.IsolatedNamespace}}
-		size += len(one.JSON())
-		if len(list.Namespaces) == exportcheck.MaxNamespaces || size > exportcheck.MaxNamespaceBytes {
-			break
-		}
+	var cut []string
+	for _, n := range all[:min(len(all), exportcheck.MaxNamespaces)] {
 		list.Namespaces = append(list.Namespaces, n.IsolatedNamespace)
+		if n.Cut {
+			cut = append(cut, n.Name)
+		}
 	}
 	var ps problem.List
+	if len(cut) > 0 {
+		slices.Sort(cut)
+		ps.Add(m.ClusterSet(), "", reasonTooManyLabels, fmt.Sprintf("copies in the central cluster are without some labels "+
+			"of Namespace %s: it gets at most %d labels and %d bytes of labels of each: shorten or remove labels",
+			problem.Few(cut), exportcheck.MaxNamespaceLabels, exportcheck.MaxLabelBytes))
+	}
 	if left := len(all) - len(list.Namespaces); left > 0 {
 		ps.Add(m.ClusterSet(), "", reasonTooManyNamespaces, fmt.Sprintf("%d isolated Namespaces have no copies in the "+
-			"central cluster: it gets at most the %d oldest ones, with %d bytes in all: isolate fewer, or remove labels", left,
-			exportcheck.MaxNamespaces, exportcheck.MaxNamespaceBytes))
+			"central cluster: it gets at most the %d oldest ones: isolate fewer", left, exportcheck.MaxNamespaces))
 	}
 	slices.SortFunc(list.Namespaces, func(a, b exportcheck.IsolatedNamespace) int { return cmp.Compare(a.Name, b.Name) })
 	key := derive.Object{Namespace: m.Common, Name: m.ID + multicluster.NamespacesSuffix}
