@@ -21,7 +21,7 @@ const latenciesResource = "nodelatencystats"
 // probes end, one without results takes its place.
 func newLatencies(o Options, results func() []api.ProbedNode, uid func() types.UID,
 	log *slog.Logger) (*heartbeat.Writer, error) {
-	written := false
+	written, some := false, false // whether the written object has results; whether the object of this write has
 	w := &heartbeat.Writer{
 		Resource: latenciesResource, GroupVersion: statsv1alpha1.GroupVersion, Name: o.NodeName,
 		Owner: "tombolo-agent", Log: log,
@@ -33,9 +33,10 @@ func newLatencies(o Options, results func() []api.ProbedNode, uid func() types.U
 			if uid() == "" {
 				return nil, errors.New("this Node's object is not known yet")
 			}
-			written = len(all) > 0
+			some = len(all) > 0
 			return latencyStats(o.NodeName, nodeOwner(o.NodeName, uid()), all), nil
 		},
+		Wrote:    func() { written = some },
 		Interval: func() time.Duration { return latencyInterval(len(results())) },
 		State: func() string {
 			answered := false

@@ -504,7 +504,8 @@ func (o *observer) countLost(ctx context.Context, at time.Time) {
 // serve answers a reader of records.
 func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
 	q, err := record.ParseQuestion(r.URL.Query())
-	if err == nil && q.Connections && o.config.Connections == "off" {
+	// A question without follow is answered with what there is: drops.
+	if err == nil && q.Connections && q.Follow && o.config.Connections == "off" {
 		err = errors.New("connections are not recorded: observe.connections is off in antrea-agent.conf; set it to auto")
 	}
 	if err != nil {

@@ -579,7 +579,7 @@ func TestWhyBadInput(t *testing.T) {
 	for query, want := range map[string]string{
 		"from=default/lying&to=default/web&port=1": "Node node-2 cannot have (podCIDRs)",
 		"to=default/db&port=1": "from is missing: give a Pod or Service as " +
-			"namespace/name, a Node as node/name, or an address",
+			"namespace/name, a further interface as namespace/name@network, a Node as node/name, or an address",
 		"from=default/web":                   "to is missing",
 		"from=web&to=default/web&port=1":     `from: "web" is neither`,
 		"from=default/web&to=a/b/c/d&port=1": `to: "a/b/c/d" is neither`,
@@ -606,7 +606,7 @@ func TestWhyBadInput(t *testing.T) {
 	}
 	var w api.Why
 	if e := a.get(api.PathWhy+"?from=default/web&to=service/default/db", &w); e != "" ||
-		fmt.Sprint(w.To) != "{Service default/db 10.97.0.10   0 []}" {
+		fmt.Sprint(w.To) != "{Service default/db 10.97.0.10    0 []}" {
 		t.Errorf("service/default/db: %q, %+v", e, w.To)
 	}
 }

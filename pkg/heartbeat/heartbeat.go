@@ -45,6 +45,9 @@ type Writer struct {
 	// State returns what is not to wait for the end of the minute: a change of it is written at once.
 	State func() string
 
+	// Wrote is called after each write, if it is not nil.
+	Wrote func()
+
 	api rest.Interface
 }
 
@@ -80,6 +83,9 @@ func (w *Writer) Run(ctx context.Context) {
 				every = w.Interval()
 			}
 			due = time.Now().Add(every - every/10 + rand.N(every/5))
+			if err != nil {
+				due = time.Now()
+			}
 			switch {
 			case ctx.Err() != nil:
 				return
@@ -113,6 +119,9 @@ func (w *Writer) write(ctx context.Context) error {
 		Param("force", "true").Body(body).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("write %s %s: %w", w.Resource, w.Name, err)
+	}
+	if w.Wrote != nil {
+		w.Wrote()
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type FurtherAddress struct {
 // maxFurther is how many further addresses of a Node count. With more, an agent that lies could delay all others.
 const maxFurther = 16384
 
-// Of returns the addresses in a NodeNetworkReport, sorted by address. Of two equal ones the first one counts.
+// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address. Of two equal ones the first one counts.
 func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
@@ -197,7 +197,8 @@ func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
 	if len(rows) == 0 {
 		return Occupant{}, false
 	}
-	node := t.all.unknown.blockOf(r, a.Addr).Node
+	block := t.all.unknown.blockOf(r, a.Addr)
+	node := block.Node
 	for _, row := range rows {
 		if row.Key.Name != node || node == t.all.node {
 			continue
@@ -205,7 +206,7 @@ func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
 		i, found := slices.BinarySearchFunc(row.Value, a.Addr, func(f FurtherAddress, ip netip.Addr) int {
 			return f.IP.Compare(ip)
 		})
-		if !found {
+		if !found || row.Value[i].Network != block.Network { // a Node cannot move its block to another network
 			continue
 		}
 		f, ok := rowOf(r, t.all.Pods, row.Value[i].Pod)

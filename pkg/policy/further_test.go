@@ -27,13 +27,19 @@ func TestFurtherAddresses(t *testing.T) {
 		tables.Nodes.Set(derive.Object{Name: node}, NodeFacts{PodCIDRs: []netip.Prefix{
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 11, byte(i), 0}), 24)}})
 	}
-	lease := &tombolov1alpha1.SubnetLease{}
+	blue := tombolov1alpha1.ObjectName{Namespace: "a", Name: "blue"}
+	lease := &tombolov1alpha1.SubnetLease{Spec: tombolov1alpha1.SubnetLeaseSpec{VirtualNetwork: blue}}
 	lease.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: "node-2", CIDRs: []string{"10.50.0.0/28", "10.50.0.77/32"}},
 		{Node: "node-3", CIDRs: []string{"10.50.0.16/28"}}}
 	tables.Blocks.Set(derive.Object{Name: "uid"}, BlocksOf(lease))
 	ended := &tombolov1alpha1.SubnetLease{} // of a Subnet that had the range before node-3
+	ended.Spec.VirtualNetwork = blue
 	ended.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: "node-2", CIDRs: []string{"10.11.1.16/28"}}}
 	tables.Blocks.Set(derive.Object{Name: "ended"}, BlocksOf(ended))
+	red := &tombolov1alpha1.SubnetLease{}
+	red.Spec.VirtualNetwork = tombolov1alpha1.ObjectName{Namespace: "b", Name: "red"}
+	red.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: "node-2", CIDRs: []string{"10.60.0.0/28"}}}
+	tables.Blocks.Set(derive.Object{Name: "red"}, BlocksOf(red))
 	report := &tombolov1alpha1.NodeNetworkReport{}
 	report.Spec.Networks = []tombolov1alpha1.NodeNetwork{{Namespace: "a", Name: "blue",
 		Addresses: []tombolov1alpha1.PodNetworkAddress{
@@ -41,6 +47,7 @@ func TestFurtherAddresses(t *testing.T) {
 			{Address: "10.50.0.17", Pod: "on-node-2", UID: "1"}, {Address: "10.50.0.3", Pod: "on-node-3", UID: "1"},
 			{Address: "10.50.0.4", Pod: "on-node-2", UID: "earlier"}, {Address: "10.11.0.9", Pod: "on-node-2", UID: "1"},
 			{Address: "10.50.0.99", Pod: "on-node-2", UID: "1"}, {Address: "10.11.1.17", Pod: "on-node-2", UID: "1"},
+			{Address: "10.60.0.1", Pod: "on-node-2", UID: "1"},
 		}}}
 	tables.Further.Set(derive.Object{Name: "node-2"}, FurtherOf(report))
 	tables.Loaded()
@@ -53,6 +60,7 @@ func TestFurtherAddresses(t *testing.T) {
 		"10.50.0.99": "",            // of no block
 		"10.11.1.17": "a/on-node-2", // of a block in the podCIDR of another Node: it hides nothing there
 		"10.50.0.5":  "",            // not reported
+		"10.60.0.1":  "",            // of a block of another network
 	} {
 		who, ok := tables.Virtual.PodAt(netip.MustParseAddr(ip))
 		have := ""

@@ -56,6 +56,7 @@ type Server struct {
 	options  Options
 	stop     func() // kills the API server; nil while it is stopped
 	stopEtcd func()
+	remove   func()   // removes the files
 	release  []func() // give reserved ports back
 
 	first  map[string]stored // what it had before its first test
@@ -129,11 +130,11 @@ func New(t testing.TB, o Options) *Server {
 
 // begin starts a server with its definitions.
 func begin(ctx context.Context, o Options) (s *Server, err error) {
-	dir, err := temporary()
+	dir, remove, err := temporary()
 	if err != nil {
 		return nil, err
 	}
-	s = &Server{dir: dir, options: o, stopEtcd: func() {}}
+	s = &Server{dir: dir, remove: remove, options: o, stopEtcd: func() {}}
 	defer func() {
 		if err != nil {
 			s.end()

@@ -33,6 +33,9 @@ var errOtherDefinitions = errors.New("the definitions have changed")
 
 const definitions = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 
+// admission is the beginning of the keys of admission policies and webhooks.
+const admission = "/registry/admissionregistration.k8s.io/"
+
 // own are beginnings of keys that the API server itself writes whenever it wants to.
 var own = []string{"/registry/leases/kube-system/apiserver-", "/registry/apiregistration.k8s.io/",
 	"/registry/masterleases/", "/registry/peerserverleases/"}
@@ -80,59 +83,83 @@ func (s *Server) remember(ctx context.Context) error {
 	return nil
 }
 
-// empty makes the server have what it had before its first test, and waits until its caches have nothing else.
+// empty makes the server have what it had before its first test, and waits until its caches have nothing else. What
+// goroutines of the test before still write meanwhile goes too.
 func (s *Server) empty(ctx context.Context) error {
+	for {
+		changes, err := s.putBack(ctx)
+		if err != nil || changes == 0 {
+			return err
+		}
+	}
+}
+
+// putBack puts back what is not as it was before the first test, and returns how many objects those are.
+func (s *Server) putBack(ctx context.Context) (int, error) {
 	now, err := s.read(ctx, true)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	type operation struct {
 		Put    *stored `json:"requestPut,omitempty"`
 		Delete *stored `json:"requestDeleteRange,omitempty"`
 	}
 	var operations []operation
+	pause := settle
+	change := func(key string, o operation) {
+		operations = append(operations, o)
+		if strings.HasPrefix(key, admission) {
+			pause = settlePolicies
+		}
+	}
 	gone := map[string]stored{} // by their group and resource: the last of each
 	for key, kv := range now {
 		first, had := s.first[key]
 		switch {
 		case had && first.Revision == kv.Revision, serversOwn(key):
 		case strings.HasPrefix(key, definitions) && (!had || !bytes.Equal(first.Value, kv.Value)):
-			return errOtherDefinitions
+			return 0, errOtherDefinitions
 		case !had:
-			operations = append(operations, operation{Delete: &stored{Key: kv.Key}})
+			change(key, operation{Delete: &stored{Key: kv.Key}})
 			gone[key[:strings.LastIndex(key, "/")]] = kv
 		default:
-			operations = append(operations, operation{Put: &stored{Key: kv.Key, Value: first.Value}})
+			change(key, operation{Put: &stored{Key: kv.Key, Value: first.Value}})
 		}
 	}
 	for key, kv := range s.first {
-		if _, has := now[key]; !has {
+		if _, has := now[key]; !has && !serversOwn(key) {
 			if strings.HasPrefix(key, definitions) {
-				return errOtherDefinitions
+				return 0, errOtherDefinitions
 			}
-			operations = append(operations, operation{Put: &stored{Key: kv.Key, Value: kv.Value}})
+			change(key, operation{Put: &stored{Key: kv.Key, Value: kv.Value}})
 		}
 	}
 	for some := range slices.Chunk(operations, putAtOnce) {
 		if _, err := s.askEtcd(ctx, "/v3/kv/txn", map[string]any{"success": some}); err != nil {
-			return fmt.Errorf("write to etcd: %w", err)
+			return 0, fmt.Errorf("write to etcd: %w", err)
 		}
+	}
+	if len(operations) == 0 {
+		return 0, nil
 	}
 	after, err := s.read(ctx, false)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	for key, kv := range s.first {
-		kv.Revision = after[key].Revision
-		s.first[key] = kv
+	for _, o := range operations {
+		if o.Put != nil {
+			kv := s.first[string(o.Put.Key)]
+			kv.Revision = after[string(o.Put.Key)].Revision
+			s.first[string(o.Put.Key)] = kv
+		}
 	}
 	for _, kv := range gone {
 		if err := s.waitGone(ctx, kv); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	time.Sleep(settle)
-	return nil
+	time.Sleep(pause)
+	return len(operations), nil
 }
 
 // waitGone waits until the API server's cache has no object any more that etcd does not have.

@@ -106,10 +106,9 @@ func lend(ctx context.Context, connection net.Conn) {
 	defer connection.Close()
 	lines := bufio.NewReader(connection)
 	var s *Server
-	failed := true
 	defer func() {
 		if s != nil {
-			s.giveBack(failed)
+			s.giveBack(true)
 		}
 	}()
 	for {
@@ -132,7 +131,8 @@ func lend(ctx context.Context, connection net.Conn) {
 			case q.Do == "start":
 				err = s.Start(ctx)
 			case q.Do == "return":
-				failed = false
+				s.giveBack(false)
+				s = nil
 			default:
 				err = fmt.Errorf("a lender cannot %q", q.Do)
 			}

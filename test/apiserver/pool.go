@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -88,47 +87,38 @@ func push(s *Server) (oldest *Server) {
 func (s *Server) end() {
 	s.Stop()
 	s.stopEtcd()
-	_ = os.RemoveAll(s.dir)
+	s.remove()
 	for _, release := range s.release {
 		release()
 	}
 }
 
-// temporary makes a directory that is removed when this program ends, however it ends.
-func temporary() (string, error) {
-	dir, err := os.MkdirTemp("", "apiserver-")
-	if err != nil {
-		return "", err
+// temporary makes a directory until remove is called, or until this program ends, however it ends.
+func temporary() (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp("", "apiserver-"); err != nil {
+		return "", nil, err
 	}
 	// The pipe ends with this program. Programs that write to the directory die then, and may take a moment.
-	remove := exec.Command("sh", "-c", `cat; while [ -e "$0" ]; do rm -rf "$0" 2>/dev/null; sleep 0.1; done`, dir)
-	remove.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if remove.Stdin, err = pipe(); err == nil {
-		err = remove.Start()
+	remover := exec.Command("sh", "-c", `cat; while [ -e "$0" ]; do rm -rf "$0" 2>/dev/null; sleep 0.1; done`, dir)
+	remover.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, hold, err := os.Pipe()
+	if err == nil {
+		remover.Stdin = in
+		err = remover.Start()
+		_ = in.Close()
 	}
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("have %s removed: %w", dir, err), os.RemoveAll(dir))
+		return "", nil, errors.Join(fmt.Errorf("have %s removed: %w", dir, err), os.RemoveAll(dir))
 	}
-	return dir, nil
-}
-
-// pipe returns the reading end of a pipe whose writing end stays open until this program ends.
-func pipe() (io.Reader, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	open.Lock()
-	defer open.Unlock()
-	open.files = append(open.files, w)
-	return r, nil
-}
-
-// open keeps files from being closed by the garbage collector.
-var open struct {
-	sync.Mutex
-	files []*os.File
+	return dir, func() {
+		_ = hold.Close()
+		_ = remover.Wait()
+	}, nil
 }
 
 // settle is how long a server gets to take notice of what is gone, after its own caches have.
 const settle = 100 * time.Millisecond
+
+// settlePolicies is the same after a change of admission policies. The API server reads them once a second
+// (policyRefreshIntervalDefault in k8s.io/apiserver/pkg/admission/plugin/policy/generic).
+const settlePolicies = 1200 * time.Millisecond

@@ -83,13 +83,22 @@ func (h *hints) add(_ string, e record.Event) error {
 		return h.print(e, h.notes, h.notes)
 	}
 	h.merger.Add(e, time.Now())
+	if h.merger.Len() >= maxMerged {
+		h.take(h.merger.All())
+	}
 	return nil
 }
 
 func (h *hints) tick(time.Time) error { return nil }
 
 func (h *hints) end() error {
-	for _, e := range h.merger.All() {
+	h.take(h.merger.All())
+	return h.show()
+}
+
+// take counts records.
+func (h *hints) take(list []record.Event) {
+	for _, e := range list {
 		r := e.Record()
 		for _, w := range record.Words() {
 			for _, value := range r.Values(w[0]) {
@@ -106,7 +115,6 @@ func (h *hints) end() error {
 			}
 		}
 	}
-	return h.show()
 }
 
 // list returns the most frequent hints.

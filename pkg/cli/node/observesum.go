@@ -23,6 +23,9 @@ type sums struct {
 	due        time.Time // of the next table
 }
 
+// maxMerged is how many records wait at most for records of other Nodes. Later ones are counted without them.
+const maxMerged = 100_000
+
 type clusterSums struct {
 	merger record.Merger
 	record.Sums
@@ -49,6 +52,9 @@ func (s *sums) add(cluster string, e record.Event) error {
 		s.clusters[cluster] = c
 	}
 	c.merger.Add(e, time.Now())
+	if c.merger.Len() >= maxMerged {
+		c.take(c.merger.All())
+	}
 	return nil
 }
 

@@ -87,7 +87,11 @@ func nodeRanges(n *corev1.Node) []tenant.Reserved {
 		reserve(&out, "an address of Node "+n.Name, a.Address)
 	}
 	reserve(&out, "the network of Node "+n.Name, strings.Split(n.Annotations[transportNetworks], ",")...)
-	reserve(&out, "the Gateway of Node "+n.Name, strings.Split(n.Annotations[multicluster.AnnotationGatewayIP], ",")...)
+	for text := range strings.SplitSeq(n.Annotations[multicluster.AnnotationGatewayIP], ",") {
+		if !strings.Contains(text, "/") { // no Node reserves a range here
+			reserve(&out, "the Gateway of Node "+n.Name, text)
+		}
+	}
 	return out
 }
 

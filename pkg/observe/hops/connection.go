@@ -38,7 +38,9 @@ type Leg struct {
 	// Candidates is how many connections of the next cluster this leg could go on as. It is 1 if the path is certain.
 	Candidates int `json:"candidates,omitempty"`
 
-	used  bool // it follows on another leg
+	ended []string  // the Nodes that have sent an end
+	last  time.Time // of the first of these
+	used  bool      // it follows on another leg
 	after *Leg
 }
 
@@ -120,7 +122,14 @@ func (l *Leg) has(r Recorded) bool {
 	case r.Drop != nil:
 		return since < retries
 	case r.End != nil:
-		return l.Record.Life == nil && (since < clockWindow || r.End.Life == nil || r.End.Life.Began.IsZero())
+		known := r.End.Life != nil && !r.End.Life.Began.IsZero()
+		switch {
+		case slices.Contains(l.ended, r.End.Node):
+			return false
+		case known || len(l.ended) == 0:
+			return since < clockWindow || !known
+		}
+		return r.End.Time.Sub(l.last).Abs() < clockWindow
 	}
 	return since < clockWindow && !slices.Contains(l.Nodes, r.Connection.Node)
 }
@@ -141,7 +150,12 @@ func (l *Leg) add(r Recorded) {
 		have.Reason, have.Message, have.Policies, have.Count = more.Reason, more.Message, more.Policies, more.Count
 	}
 	if r.End != nil {
-		have.Life = more.Life
+		if len(l.ended) == 0 {
+			l.last = more.Time
+		}
+		if l.ended = append(l.ended, more.Node); have.Life == nil || more.First {
+			have.Life = more.Life
+		}
 	}
 }
 

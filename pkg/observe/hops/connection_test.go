@@ -74,6 +74,9 @@ func TestConnections(t *testing.T) {
 			at("east", "n2", web, db, func(r *record.Record) {
 				r.Time, r.Life = start.Add(time.Minute), &record.Life{Began: start, Seconds: 60}
 			}),
+			at("east", "n3", web, db, func(r *record.Record) {
+				r.Time, r.Life = start.Add(time.Minute+time.Second), &record.Life{Began: start, Seconds: 61}
+			}),
 			at("east", "n2", web, db, func(r *record.Record) { r.Time = start.Add(2 * time.Minute) }),
 		}, "east n2 n3: allowed; east n2: one-sided: Node east/n3 of the server"},
 		{"ends that are hidden", []Recorded{at("east", "", record.End{Namespace: "x"}, db, nil)},

@@ -37,12 +37,9 @@ type address struct {
 }
 
 // Add takes an event that has come at a time. Nodes forget one connection at different times. So of several Nodes only
-// the end counts that the Node has sent which speaks for the connection.
+// the end comes out that the Node has sent which speaks for the connection.
 func (m *Merger) Add(e Event, came time.Time) {
 	m.from(e)
-	if e.End != nil && !e.End.First && m.several {
-		return
-	}
 	if r := e.Connection; r != nil {
 		if m.open == nil {
 			m.open = map[tuple]*Record{}
@@ -112,7 +109,9 @@ func (m *Merger) before(end time.Time) (out []Event) {
 		if r := w.Connection; r != nil {
 			delete(m.open, tuple{r.Protocol, address{r.From.IP, r.From.Port}, address{r.To.IP, r.To.Port}})
 		}
-		out = append(out, w.Event)
+		if w.End == nil || w.End.First || !m.several {
+			out = append(out, w.Event)
+		}
 		return true
 	})
 	slices.SortStableFunc(out, func(x, y Event) int { return x.time().Compare(y.time()) })

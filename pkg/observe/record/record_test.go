@@ -228,6 +228,12 @@ func TestMergerEnds(t *testing.T) {
 	if len(list) != 3 || list[2].End == nil || list[2].End.Node != "n1" {
 		t.Errorf("a reader of both Nodes gets %+v, want the end of n1 alone", list)
 	}
+	var late Merger // has read n2 alone when its end comes
+	late.Add(end("n2", false, 1030), time.Now())
+	late.Add(end("n1", true, 1000), time.Now())
+	if list := late.All(); len(list) != 1 || list[0].End.Node != "n1" {
+		t.Errorf("a reader that gets the end of n2 first has %+v, want the end of n1 alone", list)
+	}
 }
 
 // TestSums sums records by values, and holds that a filter of a word and value takes the record.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -203,7 +204,11 @@ func (c *node) events(ctx context.Context, query url.Values, add func(record.Eve
 	if answer.StatusCode != http.StatusOK {
 		var wrong api.Error
 		_ = json.NewDecoder(io.LimitReader(answer.Body, maxLine)).Decode(&wrong)
-		return fmt.Errorf("%s: %s", answer.Status, wrong.Error)
+		err := fmt.Errorf("%s: %s", answer.Status, wrong.Error)
+		if answer.StatusCode == http.StatusBadRequest {
+			err = unserved{err}
+		}
+		return err
 	}
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, maxLine)
@@ -217,6 +222,9 @@ func (c *node) events(ctx context.Context, query url.Values, add func(record.Eve
 	}
 	return lines.Err()
 }
+
+// unserved is the error of a Node that does not answer such a question. It is not asked again, until it connects again.
+type unserved struct{ error }
 
 // own has an event come from the Node that has sent it. A Node speaks for itself alone.
 func (c *node) own(e *record.Event) {
@@ -241,7 +249,7 @@ func (a *reading) receive(h received) {
 		if a.question.Follow || h.err != nil {
 			delete(a.begun, h.from.name)
 		}
-		if h.err != nil && a.question.Follow {
+		if h.err != nil && a.question.Follow && !errors.As(h.err, new(unserved)) {
 			a.again[h.from] = time.Now().Add(retryAfter)
 		}
 		if h.err != nil {
