@@ -190,7 +190,7 @@ func TestRelease(t *testing.T) {
 		"observe":   {"image: registry.example/net/tombolo-controller:v1.2.3": 1},
 		"wireguard": {"image: registry.example/net/tombolo-agent@" + digest: 1, "kind: DaemonSet": 1},
 		"leader":    {"image: registry.example/net/tombolo-controller:v1.2.3": 1, "kind: PodDisruptionBudget": 1},
-		"central":   {"kind: ValidatingAdmissionPolicy\n": 1, "kind: ClusterRoleBinding\n": 1},
+		"central":   {"kind: ValidatingAdmissionPolicy\n": 2, "kind: ClusterRoleBinding\n": 1},
 		"member":    {"image: registry.example/net/tombolo-controller:v1.2.3": 1, "kind: PodDisruptionBudget": 1},
 	}
 	for base := range bases {
