@@ -89,7 +89,8 @@ func (t *Tables) exportOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resource
 	}
 	if left := len(all) - len(list.Namespaces); left > 0 {
 		ps.Add(m.ClusterSet(), "", reasonTooManyNamespaces, fmt.Sprintf("%d isolated Namespaces have no copies in the "+
-			"central cluster: it gets at most the %d oldest ones: delete Namespaces, or isolate fewer", left, exportcheck.MaxNamespaces))
+			"central cluster: it gets at most the %d oldest ones: delete Namespaces, or isolate fewer",
+			left, exportcheck.MaxNamespaces))
 	}
 	slices.SortFunc(list.Namespaces, func(a, b exportcheck.IsolatedNamespace) int { return cmp.Compare(a.Name, b.Name) })
 	key := derive.Object{Namespace: m.Common, Name: m.ID + multicluster.NamespacesSuffix}
