@@ -194,7 +194,23 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestDyingGuest starts a guest again whose kernel panics, once.
+// TestTwice runs a guest again that dies, once.
+func TestTwice(t *testing.T) {
+	for _, deaths := range []int{0, 1, 2} {
+		ran, reports := 0, 0
+		err := twice(t.Context(), func(context.Context) error {
+			if ran++; ran <= deaths {
+				return errors.New("dead")
+			}
+			return nil
+		}, func(string, ...any) { reports++ })
+		if ran != min(deaths, 1)+1 || reports != min(deaths, 1) || (err != nil) != (deaths == 2) {
+			t.Errorf("%d deaths: it ran %d times, wrote %d lines, and returned %v", deaths, ran, reports, err)
+		}
+	}
+}
+
+// TestDyingGuest starts a guest again whose kernel panics. The second time it does not end by itself, and is stopped.
 func TestDyingGuest(t *testing.T) {
 	t.Parallel()
 	home, err := os.UserHomeDir()
@@ -205,55 +221,19 @@ func TestDyingGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, test := range []struct {
-		name, script string
-		dies         bool
-	}{
-		{"once", "if [ ! -e /run/share/died ]; then : >/run/share/died; echo c >/proc/sysrq-trigger; fi\n: " +
-			">/run/share/done\n", false},
-		{"always", "echo c >/proc/sysrq-trigger\n", true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			share := t.TempDir()
-			if err := os.WriteFile(filepath.Join(share, "run"), []byte(test.script), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			said := ""
-			guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1, Nice: 19}
-			err := guest.runTwice(t.Context(), func(format string, args ...any) { said += fmt.Sprintf(format, args...) })
-			_, done := os.Stat(filepath.Join(share, "done"))
-			if (err != nil) != test.dies || (done != nil) != test.dies {
-				t.Errorf("error %v, done %v", err, done == nil)
-			}
-			if !strings.Contains(said, "sysrq triggered crash") {
-				t.Errorf("it said %q, want why the first guest died", said)
-			}
-		})
-	}
-}
-
-// TestHangingGuest stops a guest that does not end by itself.
-func TestHangingGuest(t *testing.T) {
-	t.Parallel()
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := Fetch(t.Context(), filepath.Join(home, ".cache", "tombolo"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	share := t.TempDir()
-	if err := os.WriteFile(filepath.Join(share, "run"),
-		[]byte("echo 'last words of the guest'; : >/run/share/hangs; sleep infinity\n"), 0o644); err != nil {
+	script := "if [ ! -e /run/share/died ]; then : >/run/share/died; echo c >/proc/sysrq-trigger; fi\n" +
+		"echo 'last words of the guest'; : >/run/share/hangs; sleep infinity\n"
+	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
 	ended := make(chan error, 1)
+	reported := ""
 	go func() {
 		guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1, Nice: 19}
-		ended <- guest.Run(ctx)
+		ended <- guest.runTwice(ctx, func(format string, args ...any) { reported += fmt.Sprintf(format, args...) })
 	}()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -271,6 +251,9 @@ func TestHangingGuest(t *testing.T) {
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "still running") ||
 		!strings.Contains(err.Error(), "last words of the guest") {
 		t.Errorf("error %v, want one with the console's last lines", err)
+	}
+	if !strings.Contains(reported, "sysrq triggered crash") {
+		t.Errorf("it reported %q, want why the first guest died", reported)
 	}
 }
 

@@ -106,12 +106,16 @@ func (g Guest) Run(ctx context.Context) error {
 // where it was, from its records in Share. One death may be the interpreter's fault, and no test has failed. A second
 // one is an error.
 func (g Guest) runTwice(ctx context.Context, logf func(string, ...any)) error {
-	err := g.Run(ctx)
+	return twice(ctx, g.Run, logf)
+}
+
+func twice(ctx context.Context, run func(context.Context) error, logf func(string, ...any)) error {
+	err := run(ctx)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	logf("the guest is started once more: %v", err)
-	return g.Run(ctx)
+	return run(ctx)
 }
 
 // Kernel is Debian's kernel, unpacked but not installed.
