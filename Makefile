@@ -3,8 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 export CGO_ENABLED := 0
 # Tests are compiled as the programs are, so what both import is compiled once, whatever the directory is.
-# Without tables for debuggers a package compiles in seven eighths of the time. No program has them (-s -w), and traces of
-# panics do not need them.
+# Tables for debuggers cost a tenth of a package's compilation or more. No program has them (-s -w), and traces of panics
+# do not need them.
 UNTRIMMED := $(strip $(filter-out -trimpath -gcflags=%,$(GOFLAGS)) -gcflags=all=-dwarf=false)
 export GOFLAGS := $(UNTRIMMED) -trimpath
 ROOT := $(CURDIR)

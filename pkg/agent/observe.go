@@ -504,9 +504,10 @@ func (o *observer) countLost(ctx context.Context, at time.Time) {
 // serve answers a reader of records.
 func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
 	q, err := record.ParseQuestion(r.URL.Query())
-	// A question without follow is answered with what there is: drops.
-	if err == nil && q.Connections && q.Follow && o.config.Connections == "off" {
-		err = errors.New("connections are not recorded: observe.connections is off in antrea-agent.conf; set it to auto")
+	const off = "connections are not recorded: observe.connections is off in antrea-agent.conf; set it to auto"
+	without := q.Connections && o.config.Connections == "off"
+	if err == nil && without && q.Follow {
+		err = errors.New(off)
 	}
 	if err != nil {
 		w.Header().Set("Content-Type", "application/json")
@@ -524,6 +525,12 @@ func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
 		Connections: q.Connections && q.Follow}
 	if lines.Encode(record.Event{Begin: &begin}) != nil {
 		return
+	}
+	if without { // there are drops
+		missing := record.Missing{Node: o.tables.nodeName, Time: time.Now(), Why: off}
+		if lines.Encode(record.Event{Missing: &missing}) != nil {
+			return
+		}
 	}
 	for {
 		list, next, lost, changed := o.history.Read(at)
