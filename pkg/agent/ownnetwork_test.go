@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,10 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -65,10 +69,10 @@ func TestOwnNetworkOfPods(t *testing.T) {
 	r.ownPod("foreign", false, map[string]string{tenant.AnnotationPodNetwork: "b/blue"})
 	expect(why("foreign"), annotation+"VirtualNetwork b/blue is of another Namespace")
 	r.ownPod("host", true, blue)
-	if !slices.ContainsFunc(problemsOf(r.p.tables, "Pod"), func(text string) bool {
+	if !slices.ContainsFunc(podProblems(r.p.tables), func(text string) bool {
 		return strings.Contains(text, "a/host") && strings.Contains(text, "has spec.hostNetwork")
 	}) {
-		t.Errorf("no problem about hostNetwork: %q", problemsOf(r.p.tables, "Pod"))
+		t.Errorf("no problem about hostNetwork: %q", podProblems(r.p.tables))
 	}
 
 	// The Namespace's annotation holds for its Pods without one, and an isolated Namespace has another network.
@@ -87,10 +91,10 @@ func TestOwnNetworkOfPods(t *testing.T) {
 	expect(why("early"), "the agent has not read Namespace a yet")
 }
 
-// problemsOf returns the problems of objects of a kind.
-func problemsOf(t *tables, kind string) (out []string) {
+// podProblems returns the problems of Pods.
+func podProblems(t *tables) (out []string) {
 	for _, p := range t.engine.Problems() {
-		if p.Kind == kind {
+		if p.Kind == "Pod" {
 			out = append(out, p.String())
 		}
 	}
@@ -117,7 +121,7 @@ func TestOwnNetworkPort(t *testing.T) {
 	if want := (derive.Object{Namespace: "a", Name: "blue"}); served.Pod.Network != want || !served.Pod.First || !served.Served {
 		t.Errorf("the port is served as %+v", served.Pod)
 	}
-	if ps := problemsOf(tables, "Pod"); len(ps) > 0 {
+	if ps := podProblems(tables); len(ps) > 0 {
 		t.Errorf("problems %q", ps)
 	}
 	was, _ := before.node.Get(self)
@@ -143,5 +147,49 @@ func TestOwnNetworkPort(t *testing.T) {
 	}
 	if without, _ := before.outputs.host.Get(self); len(host.Routes) != len(without.Routes)+1 {
 		t.Errorf("the host has %d routes, had %d", len(host.Routes), len(without.Routes))
+	}
+}
+
+// TestWhyOwnNetwork asks about Pods whose first interface is in a VirtualNetwork. A real switch proves the answers of
+// its Node.
+func TestWhyOwnNetwork(t *testing.T) {
+	a := newAskedOf(t, family.Dual, func(c *config.Config) { c.FeatureGates["TenantNetworks"] = true })
+	a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid of default"}}
+	delete(a.world.policies, "db") // it is about other clients
+	a.addFurther()
+	// Pod own of this Node, and Pod far of another one, whose status has its address in red.
+	far := a.world.objects["default/far"].(*corev1.Pod).DeepCopy()
+	far.Status.PodIPs = []corev1.PodIP{{IP: "10.50.1.18"}}
+	a.world.objects["default/far"] = far
+	own := podIn("default", "own", ownName, "10.50.1.2", map[string]string{"app": "own"})
+	a.world.objects["default/own"] = own
+	p := a.world.newPod()
+	delete(a.world.pods, p.PortName)
+	p.PodNamespace, p.PodName, p.PortName, p.VirtualNetwork = "default", "own", "own-a1b2c3", "default/red"
+	p.IPs = []netip.Prefix{netip.MustParsePrefix("10.50.1.2/24")}
+	a.world.pods[p.PortName] = p
+	a.settle()
+	a.ovs.Device(p.PortName)
+	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+	defer cancel()
+	a.must(a.agent.cniNode().Attach(ctx, p))
+	a.settle()
+	for query, want := range map[string]string{
+		"from=default/own&to=default/far&port=80":         "allowed at node-2",
+		"from=default/own&to=10.50.1.18&port=80":          "allowed at node-2",
+		"from=default/own@eth0&to=default/far@red&port=8": "allowed at node-2",
+		"from=default/far&to=default/own&port=80":         "allowed, traced",
+		"from=node/node-1&to=default/own&port=80":         "allowed, traced",
+		"from=node/node-1&to=10.50.1.2&port=80":           "allowed, traced",
+		"from=node/node-2&to=default/own&port=80":         "denied at ",
+		"from=default/db&to=default/own&port=80":          "denied, traced",
+		"from=default/db&to=default/far&port=80":          "denied at ",
+		"from=default/db@blue&to=default/own&port=80":     "denied, traced",
+		"from=default/own&to=default/db&port=80":          "denied, traced",
+		"from=default/own&to=192.0.2.1&port=80":           "denied, traced",
+	} {
+		if have := a.network(query + "&family=ipv4"); have != want {
+			t.Errorf("%s: %q, want %q", query, have, want)
+		}
 	}
 }

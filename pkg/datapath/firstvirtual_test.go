@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
@@ -48,7 +47,7 @@ func TestFirstConversations(t *testing.T) {
 			edit: func(p *oftest.Packet) { p.IPSrc = addrOf("192.0.2.1") }},
 		{name: "with the address of another Pod", from: "east1 host", to: blue, there: "east1 dropped in",
 			edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.11.0.2") }},
-		{name: "another Node's host", from: "east2 host", to: blue, there: "east2 host: 10.11.1.1:40000 > 10.50.0.2:80"},
+		{name: "another Node's host", from: "east2 host", to: blue, there: "east2 dropped in Route"},
 		{name: "to its Node", from: "east1 pod3", to: "10.11.0.1:10250", there: "east1 dropped in Tenant"},
 		{name: "the default network to it", from: "east1 pod1", to: blue, there: "east1 dropped in Route"},
 		{name: "by IPv6", from: "east1 pod1", to: blue6, there: "east1 dropped in Route"},
@@ -98,7 +97,7 @@ func TestFirstNeighbors(t *testing.T) {
 		"10.50.0.18": false} {
 		r := c.nodes["east1"].Send(oftest.Packet{InPort: gatewayPort, EthSrc: gwMAC, ARP: &oftest.ARP{Op: 1, SHA: gwMAC,
 			SPA: addrOf("10.11.0.1"), TPA: addrOf(target)}})
-		answered := len(r.Outputs) == 1 && r.Outputs[0].Port == ofp.PortInPort
+		answered := len(r.Outputs) == 1
 		if answered != want {
 			t.Errorf("%s: answered %t, want %t: %s", target, answered, want, r)
 		}
