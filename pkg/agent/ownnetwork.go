@@ -26,7 +26,9 @@ type podInterfaces struct {
 }
 
 // addInterfaces adds the table of requested interfaces.
-func (o *networkObjects) addInterfaces(e *derive.Engine, namespaces derive.Readable[derive.Object, tenant.NamespaceFacts]) {
+func (o *networkObjects) addInterfaces(
+	e *derive.Engine, namespaces derive.Readable[derive.Object, tenant.NamespaceFacts],
+) {
 	o.interfaces = derive.NewTable(e, "pod-interfaces",
 		func(pod derive.Object, r *derive.Reader) (out podInterfaces, _ []problem.Problem) {
 			q, _ := derive.Get(r, o.requests, pod)
@@ -81,8 +83,8 @@ func (t *podTables) addFirsts(e *derive.Engine) {
 		}, derive.KeysOfIndex(ports))
 }
 
-// routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for their MACs itself, and
-// sends packets that it forwards to the virtual MAC: the switch drops these.
+// routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for their MACs itself. It
+// sends packets that it forwards to the virtual MAC, and the switch drops these.
 func (o *outputs) routesToFirsts(d *hostnet.Desired, r *derive.Reader, source, hop netip.Addr) {
 	gw := o.from.config.HostGateway
 	for _, pod := range derive.All(r, o.from.pods.firsts) {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
@@ -53,16 +53,19 @@ func TestOwnNetworkOfPods(t *testing.T) {
 	network.Spec.PodNetwork = true
 	r.view.Others[0] = network
 	r.settle()
-	expect(why("web"), annotation+"VirtualNetwork a/blue has no addresses on this Node yet: look at the observation of Subnet")
+	expect(why("web"), annotation+"VirtualNetwork a/blue has no addresses on this Node yet: look at the observation of")
 	expect(r.report(), "a/blue 1 []")
 	r.grant()
 	expect(r.add("web"), "[10.50.0.2/24]")
 	r.settle()
 	expect(r.report(), "a/blue 1 [] 10.50.0.2 web uid-web")
 
-	r.ownPod("pinned", false, map[string]string{tenant.AnnotationPodNetwork: "blue", tenant.AnnotationPodNetworkIP: "10.50.0.9"})
+	asking := func(ip string) map[string]string {
+		return map[string]string{tenant.AnnotationPodNetwork: "blue", tenant.AnnotationPodNetworkIP: ip}
+	}
+	r.ownPod("pinned", false, asking("10.50.0.9"))
 	expect(r.add("pinned"), "[10.50.0.9/24]")
-	r.ownPod("outside", false, map[string]string{tenant.AnnotationPodNetwork: "blue", tenant.AnnotationPodNetworkIP: "10.9.0.9"})
+	r.ownPod("outside", false, asking("10.9.0.9"))
 	expect(why("outside"), annotation+"VirtualNetwork a/blue has no Subnet with 10.9.0.9: correct ips in the annotation")
 	r.ownPod("lost", false, map[string]string{tenant.AnnotationPodNetwork: "a/green"})
 	expect(why("lost"), annotation+"VirtualNetwork a/green is not there, or has no Subnet")
@@ -118,7 +121,8 @@ func TestOwnNetworkPort(t *testing.T) {
 	tables.set(v)
 	tables.engine.Pass()
 	served, _ := tables.flows.ServedPods.Get("web-first")
-	if want := (derive.Object{Namespace: "a", Name: "blue"}); served.Pod.Network != want || !served.Pod.First || !served.Served {
+	if want := (derive.Object{Namespace: "a", Name: "blue"}); served.Pod.Network != want || !served.Pod.First ||
+		!served.Served {
 		t.Errorf("the port is served as %+v", served.Pod)
 	}
 	if ps := podProblems(tables); len(ps) > 0 {
@@ -158,7 +162,7 @@ func TestWhyOwnNetwork(t *testing.T) {
 	delete(a.world.policies, "db") // it is about other clients
 	a.addFurther()
 	// Pod own of this Node, and Pod far of another one, whose status has its address in red.
-	far := a.world.objects["default/far"].(*corev1.Pod).DeepCopy()
+	far := a.world.objects["default/far"].DeepCopy()
 	far.Status.PodIPs = []corev1.PodIP{{IP: "10.50.1.18"}}
 	a.world.objects["default/far"] = far
 	own := podIn("default", "own", ownName, "10.50.1.2", map[string]string{"app": "own"})

@@ -346,8 +346,8 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	v, ok := p.tables.tenants.VirtualNetworks.Get(key)
 	switch {
 	case !ok:
-		return out, errors.New("is not there, or has no Subnet: create it with a Subnet, look at its observation, or correct " +
-			"the annotation")
+		return out, errors.New("is not there, or has no Subnet: create it with a Subnet, look at its observation, or " +
+			"correct the annotation")
 	case x.Interface == tenant.FirstInterface && !v.Own:
 		return out, errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
 			"annotation " + tenant.AnnotationNetworks)

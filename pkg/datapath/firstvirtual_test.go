@@ -25,8 +25,8 @@ func firstNodes(joins map[string][]string) map[string]State {
 	return states
 }
 
-// TestFirstConversations follows conversations of Pods whose first interfaces are in VirtualNetworks. Their Nodes' hosts
-// reach them, and nothing else of the default network does.
+// TestFirstConversations follows conversations of Pods whose first interfaces are in VirtualNetworks. The hosts of their
+// Nodes reach them, and nothing else of the default network does.
 func TestFirstConversations(t *testing.T) {
 	const blue, far, blue6 = "10.50.0.2:80", "10.50.0.18:80", "[fd50::2]:80"
 	joined := map[string][]string{"blue": {"c"}, "c": {"blue"}}
@@ -39,8 +39,9 @@ func TestFirstConversations(t *testing.T) {
 			back: "east2 east1 pod3: 10.50.0.18:80 > 10.50.0.2:40000"},
 		{name: "the kubelet's probe", from: "east1 host", to: blue, there: "east1 pod3: 10.11.0.1:40000 > 10.50.0.2:80",
 			back: "east1 host: 10.50.0.2:80 > 10.11.0.1:40000"},
-		{name: "the kubelet's probe by IPv6", from: "east1 host", to: blue6, there: "east1 pod3: [fd11::1]:40000 > [fd50::2]:80",
-			back: "east1 host: [fd50::2]:80 > [fd11::1]:40000"},
+		{name: "the kubelet's probe by IPv6", from: "east1 host", to: blue6,
+			there: "east1 pod3: [fd11::1]:40000 > [fd50::2]:80",
+			back:  "east1 host: [fd50::2]:80 > [fd11::1]:40000"},
 		{name: "a packet that the host forwards", from: "east1 host", to: blue, there: "east1 dropped in Classify",
 			edit: func(p *oftest.Packet) { p.EthDst = InClusterMAC }},
 		{name: "with an address outside", from: "east1 host", to: blue, there: "east1 dropped in Route",
@@ -108,8 +109,8 @@ func TestFirstNeighbors(t *testing.T) {
 }
 
 // TestFirstLeaks sends random packets of all Pods and hosts in random worlds of joins, where first interfaces are in
-// VirtualNetworks or not. A packet arrives at Pods of its network and of joined ones, at a first interface also from the
-// host of its Node, and at nothing else.
+// VirtualNetworks or not. A packet arrives at Pods of its network and of joined ones. At a first interface also packets
+// of the host of its Node arrive, and no others.
 func TestFirstLeaks(t *testing.T) {
 	names := []string{"blue", "red", "c"}
 	networkOf := map[string]string{"pod3": "blue", "pod4": "red", "pod5": "c"}

@@ -418,8 +418,8 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	}
 	var ps problem.List
 	if p.pod.HostPorts {
-		message := "its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a Service " +
-			"of type NodePort with externalTrafficPolicy Local"
+		message := "its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a " +
+			"Service of type NodePort with externalTrafficPolicy Local"
 		if p.pod.First {
 			message = "it is in VirtualNetwork " + p.pod.Network.String() + ", and only processes of its Node reach it by a " +
 				"port of the Node: remove hostPort, or run the Pod in another network"

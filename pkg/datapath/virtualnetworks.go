@@ -219,8 +219,9 @@ func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Pr
 	return flows
 }
 
-// onlyItsHost drops packets of the default network to a first interface in a VirtualNetwork: all that the host forwards,
-// which another program may have given the host's address, and others for which no flow delivers packets of its Node.
+// onlyItsHost drops packets of the default network to a first interface in a VirtualNetwork. Packets that the host
+// forwards are among them, whose address another program may have translated to the host's. Flows of a higher priority
+// deliver the host's own packets.
 func (p nodePod) onlyItsHost(ip netip.Addr) []flow.Flow {
 	return []flow.Flow{
 		{Table: Classify, Priority: high,

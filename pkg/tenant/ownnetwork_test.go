@@ -98,14 +98,14 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 		{"its host", Connection{Client: End{Kind: OwnHost}, Server: web}, "true n1 Pod a/web is in VirtualNetwork a/blue: " +
 			"processes of its Node reach it"},
 		{"its host by a Service", Connection{Client: End{Kind: OwnHost}, Server: web, Service: shared}, "true n1"},
-		{"another host", Connection{Client: End{Kind: Outside}, Server: web}, "false  Pod a/web is in VirtualNetwork a/blue: " +
-			"processes of its Node reach it, and no"},
+		{"another host", Connection{Client: End{Kind: Outside}, Server: web}, "false  Pod a/web is in VirtualNetwork " +
+			"a/blue: processes of its Node reach it, and no"},
 		{"the default network on its Node", Connection{Client: plain, Server: web}, "false n1 Pod a/web is in"},
 		{"the default network elsewhere", Connection{Client: plain, Server: far}, "false  Pod a/far is in"},
 		{"a Service", Connection{Client: web, Server: plain, Service: shared},
 			"false n1 Pod a/web is in VirtualNetwork a/blue, where no Service answers: give the address of a Pod in that " +
 				"network (docs"},
-		{"outside", Connection{Client: web, Server: End{Kind: Outside}}, "false n1 Pod a/web is in VirtualNetwork a/blue: it"},
+		{"outside", Connection{Client: web, Server: End{Kind: Outside}}, "false n1 Pod a/web is in VirtualNetwork a/blue:"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := row.c.Decide()

@@ -155,8 +155,8 @@ func (c Connection) toPod(network Place) Decision {
 	return refused(server.words() + ": Pods of other Namespaces do not reach it unless their networks are joined")
 }
 
-// inVirtual returns the decision about a connection of an interface in a VirtualNetwork. The Node of the client decides that a
-// packet does not leave its network. No Node decides about packets that go elsewhere.
+// inVirtual returns the decision about a connection of an interface in a VirtualNetwork. The Node of the client decides
+// that a packet does not leave its network. No Node decides about packets that go elsewhere.
 func (c Connection) inVirtual() Decision {
 	const document = " (docs/virtual-networks.md)"
 	client, server := c.Client, c.Server
