@@ -441,7 +441,7 @@ func portOutcome(i *schema.Interface, port Port, holder map[int]string) error {
 }
 
 // answers asks ovsdb-server for the result of a transaction without operations, which changes nothing.
-// Echo of libovsdb will not do: after a call that ctx ended, it compares an answer that another goroutine may be writing.
+// libovsdb's Echo will not do: after a call that ctx ended, it reads an answer that another goroutine may be writing.
 func answers(c client.Client) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := c.Transact(ctx)
