@@ -426,7 +426,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// TestAnswers: an ovsdb-server that does not answer in time is an error, and its late answer disturbs no later question.
+// TestAnswers: an ovsdb-server that does not answer in time is an error. Its late answer disturbs no later question.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	s := ovstest.Start(t, ovstest.Dummy)
