@@ -112,12 +112,13 @@ var Images = []Image{
 	{
 		// a server that sends packets outside of its client's window
 		Name: "regression-network", Suite: "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4",
-		own: map[string]string{"/regression-issue-74839": "regression-issue-74839"}, entry: []string{"/regression-issue-74839"},
+		own:   map[string]string{"/regression-issue-74839": "regression-issue-74839"},
+		entry: []string{"/regression-issue-74839"},
 	},
 	{
 		// the cases read the Pods' EndpointSlices, and nothing connects to the Pods
-		Name: "nginx-network", Suite: "registry.k8s.io/e2e-test-images/nginx:1.15-4", own: map[string]string{"/pause": "pause"},
-		entry: []string{"/pause"},
+		Name: "nginx-network", Suite: "registry.k8s.io/e2e-test-images/nginx:1.15-4",
+		own: map[string]string{"/pause": "pause"}, entry: []string{"/pause"},
 	},
 	{
 		// no entry: the cases of DNS give the whole command

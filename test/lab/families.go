@@ -90,8 +90,8 @@ func (c *Cluster) nodeTransport(subnet int) []netip.Prefix {
 	return c.served(c.lab.plan().transport(c.index, subnet), c.lab.plan().transport6(c.index, subnet))
 }
 
-// LoadBalancers are the first and last addresses that Services of type LoadBalancer may have, of each version of IP. The
-// host outside reaches them through Nodes of the subnet 0.
+// LoadBalancers are the first and last addresses that Services of type LoadBalancer may have, of each version of IP.
+// The host outside reaches them through Nodes of the subnet 0.
 func (c *Cluster) LoadBalancers() [][2]netip.Addr {
 	var ranges [][2]netip.Addr
 	for _, p := range c.nodeTransport(0) {

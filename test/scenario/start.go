@@ -49,8 +49,8 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 	}
 	l, err := lab.Up(ctx, lab.Config{
 		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, Subnets: s.Subnets, NodeGrace: s.NodeGrace,
-		Charts: s.Charts, Families: s.Families, ProxyAll: s.ProxyAll, TrafficMode: s.TrafficMode, Encrypted: s.Encrypted, BFD: s.BFD,
-		ActiveGateways: s.ActiveGateways, Tenants: s.Tenants, Progress: func(line string) { report("%s", line) },
+		Charts: s.Charts, Families: s.Families, ProxyAll: s.ProxyAll, TrafficMode: s.TrafficMode, Encrypted: s.Encrypted,
+		BFD: s.BFD, ActiveGateways: s.ActiveGateways, Tenants: s.Tenants, Progress: func(line string) { report("%s", line) },
 	})
 	if l == nil {
 		fmt.Fprintln(os.Stderr, "bring up the lab:", err)

@@ -14,7 +14,7 @@ import (
 // Cases chooses cases of Kubernetes' own end-to-end tests.
 type Cases struct {
 	Focus, Skip string // regular expressions
-	// Processes run cases at the same time, but for those that are [Serial]; 1 when zero.
+	// Processes run cases at the same time, except for [Serial] cases; 1 when zero.
 	Processes int
 	// Limit ends the run, and the cases that are left count as skipped; go test's own limit counts when zero.
 	Limit time.Duration
@@ -43,9 +43,10 @@ func (s *Scenario) KubernetesTests(ctx context.Context, cluster string, nodes in
 		}
 		args = append(args, "--output-dir", filepath.Dir(report), "--junit-report", filepath.Base(report))
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/ginkgo"), append(args, filepath.Join(repo, "bin/e2e.test"), "--",
+	args = append(args, filepath.Join(repo, "bin/e2e.test"), "--",
 		"--kubeconfig", s.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", strconv.Itoa(nodes),
-		"--kubectl-path", filepath.Join(repo, "bin/kubernetes/kubectl"))...)
+		"--kubectl-path", filepath.Join(repo, "bin/kubernetes/kubectl"))
+	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/ginkgo"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends its processes
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := s.Lab.OutsideRun(cmd); err != nil {

@@ -39,7 +39,8 @@ var (
 // skipped are the cases that are left out; docs/testing-suites.md has the reasons.
 const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|` +
 	`when ExternalTrafficPolicy changes|cleanup finalizer|DNS configMap|pod resolv.conf|` +
-	`switch session affinity for LoadBalancer service with Local|target all nodes with endpoints`
+	`switch session affinity for LoadBalancer service with Local|target all nodes with endpoints|` +
+	`large requests: udp|service endpoints using hostNetwork|kube-proxy urls`
 
 // skippedOf adds the features that a cluster lacks. It has LoadBalancer, and IPv6DualStack if it has both families.
 func skippedOf(f family.Families) string {
@@ -53,8 +54,8 @@ func skippedOf(f family.Families) string {
 	return skipped + features
 }
 
-// loadBalancers makes a pool of addresses, which Nodes of one subnet have. An admission policy annotates each Service of type LoadBalancer with it,
-// since the cases expect a cloud.
+// loadBalancers makes a pool of addresses, which Nodes of one subnet have. An admission policy annotates each Service of
+// type LoadBalancer with it, since the cases expect a cloud.
 func loadBalancers() string {
 	var ranges []string
 	for _, r := range world.Lab.Cluster(cluster).LoadBalancers() {
@@ -137,8 +138,9 @@ func TestSIGNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := world.KubernetesTests(t.Context(), cluster, nodes, scenario.Cases{Focus: *focus,
-		Skip: skippedOf(world.Lab.Cluster(cluster).Families()), Processes: *processes, Limit: *limit, Report: *report}); err != nil {
+	cases := scenario.Cases{Focus: *focus, Skip: skippedOf(world.Lab.Cluster(cluster).Families()), Processes: *processes,
+		Limit: *limit, Report: *report}
+	if err := world.KubernetesTests(t.Context(), cluster, nodes, cases); err != nil {
 		t.Error(err)
 	}
 }
