@@ -336,6 +336,9 @@ func (d debugAPI) serveStatus(r *http.Request) (any, error) {
 		// If there is no answer, the version stays unknown. Waiting reports other faults of the switch.
 		s.OVS, _ = d.agent.tracer.Version(r.Context())
 	}
+	if u, err := d.agent.tracer.Upcalls(r.Context(), conntrackDump(d.agent.config)[0]); err == nil {
+		s.Upcalls = &api.Upcalls{Missed: u.Missed, Lost: u.Lost}
+	}
 	return s, nil
 }
 

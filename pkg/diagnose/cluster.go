@@ -80,6 +80,10 @@ func nodesReady(_ *Facts, c *Cluster, r *report) {
 		if ok || named && strings.Contains(why, "NetworkPluginNotReady") {
 			continue // the checks of agents name the fault
 		}
+		if ago, recent := c.age(n.CreationTimestamp.Time, joinTime); recent {
+			r.unknown("Node "+n.Name, "it is not Ready, and joined %s: %s", ago, why)
+			continue
+		}
 		r.fail(fault{object: "Node " + n.Name, detail: "it is not Ready: " + why,
 			remedy: "kubectl describe node " + n.Name + "; look at the kubelet on it"})
 	}
@@ -94,6 +98,11 @@ func agentsRun(f *Facts, c *Cluster, r *report) {
 	running := 0
 	for _, a := range c.Agents {
 		switch why := stopped(a.Pod); {
+		case a.Pod == nil && c.isYoung(a.Node):
+			r.unknown("Node "+a.Node, "it has no Pod of tombolo-agent yet: it is a new Node")
+		case why != "" && a.Pod != nil && c.replaced(a.Pod) != "":
+			r.unknown("Node "+a.Node, "its agent does not run yet: Pod %s/%s: %s: %s", a.Pod.Namespace, a.Pod.Name, why,
+				c.replaced(a.Pod))
 		case a.Pod == nil:
 			r.fail(fault{object: "Node " + a.Node, detail: "it has no Pod of tombolo-agent",
 				remedy: "kubectl describe daemonset tombolo-agent -n kube-system; look at the Node's taints and labels"})
@@ -143,6 +152,8 @@ func agentsAnswer(_ *Facts, c *Cluster, r *report) {
 		switch {
 		case stopped(a.Pod) != "":
 			r.unknown("Node "+a.Node, "its agent does not run")
+		case a.Fault != "" && c.starts(&a) != "":
+			r.unknown("Node "+a.Node, "it does not answer, and %s: %s", c.starts(&a), a.Fault)
 		case a.Fault != "":
 			r.fail(fault{object: "Node " + a.Node, detail: "its agent does not answer: " + a.Fault,
 				remedy: fmt.Sprintf("kubectl logs -n %s %s -c tombolo-agent", a.Pod.Namespace, a.Pod.Name)})
@@ -174,6 +185,10 @@ func agentsReady(_ *Facts, c *Cluster, r *report) {
 			if len(a.Status.Waiting) > 0 {
 				why = "it waits: " + strings.Join(a.Status.Waiting, "; ")
 			}
+			if started := c.starts(a); started != "" {
+				r.unknown("Node "+a.Node, "its network is not ready, and %s: %s", started, why)
+				return
+			}
 			r.fail(fault{object: "Node " + a.Node, detail: "its network is not ready: " + why,
 				remedy: "see `tombolo get status` in Pod " + podOf(a)})
 		}
@@ -192,7 +207,9 @@ func flowsTaken(_ *Facts, c *Cluster, r *report) {
 	var evidence []string
 	c.answers(r, func(a *Agent) {
 		of := a.Status.OpenFlow
-		switch {
+		switch started := c.starts(a); {
+		case started != "" && (!of.Connected || len(of.Refused) > 0):
+			r.unknown("Node "+a.Node, "the switch does not have all flows, and %s", started)
 		case !of.Connected:
 			r.fail(fault{object: "Node " + a.Node, detail: "the agent has no OpenFlow connection to its switch",
 				remedy: "look at the Pod of tombolo-ovs on the Node", evidence: lines("last error: ", of.LastError)})
@@ -231,6 +248,10 @@ func problemsOfNodes(_ *Facts, c *Cluster, r *report) {
 	type sum struct{ nodes, lines []string }
 	byReason := map[string]*sum{}
 	c.answers(r, func(a *Agent) {
+		if started := c.starts(a); started != "" && len(a.Status.Problems) > 0 {
+			r.unknown("Node "+a.Node, "it has %d problems, and %s", len(a.Status.Problems), started)
+			return
+		}
 		for _, p := range a.Status.Problems {
 			if p.Reason == reasonNotStretched {
 				continue // has a check of its own
@@ -312,7 +333,9 @@ func controllers(_ *Facts, c *Cluster, r *report) {
 	type place struct{ namespace, name string }
 	want := map[place]string{}
 	for _, s := range c.Sets {
-		want[place{s.Namespace, memberController}] = "its ClusterSet " + s.Name + " needs it"
+		if _, recent := c.age(s.CreationTimestamp.Time, startTime); !recent {
+			want[place{s.Namespace, memberController}] = "its ClusterSet " + s.Name + " needs it"
+		}
 	}
 	if len(c.Agents) > 0 {
 		for _, name := range controllerNames {
@@ -336,7 +359,9 @@ func controllers(_ *Facts, c *Cluster, r *report) {
 				evidence = append(evidence, x.Reason+": "+x.Message)
 			}
 		}
-		if d.Status.ReadyReplicas == 0 {
+		if why := c.rises(&d); why != "" && d.Status.ReadyReplicas == 0 {
+			r.unknown(fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name), "0 of %d replicas are ready, and %s", replicas, why)
+		} else if d.Status.ReadyReplicas == 0 {
 			r.fail(fault{object: fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name),
 				detail: fmt.Sprintf("0 of %d replicas are ready", replicas), evidence: evidence,
 				remedy: fmt.Sprintf("kubectl describe deployment -n %s %s; kubectl logs -n %s deployment/%s", d.Namespace, d.Name,
@@ -367,8 +392,8 @@ func elected(_ *Facts, c *Cluster, r *report) {
 		if l.Name != memberController && !slices.Contains(controllerNames, l.Name) || l.Spec.RenewTime == nil {
 			continue
 		}
-		runs := slices.ContainsFunc(c.Deployments, func(d appsv1.Deployment) bool {
-			return d.Namespace == l.Namespace && d.Name == l.Name && d.Status.ReadyReplicas > 0
+		runs := slices.ContainsFunc(c.Deployments, func(d appsv1.Deployment) bool { // and has had time for an election
+			return d.Namespace == l.Namespace && d.Name == l.Name && d.Status.ReadyReplicas > 0 && c.rises(&d) == ""
 		})
 		holder := "nobody"
 		if l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
@@ -406,6 +431,10 @@ func webhookCertificates(_ *Facts, c *Cluster, r *report) {
 		object := "ValidatingWebhookConfiguration " + w.Name
 		for _, hook := range w.Webhooks {
 			list, err := cert.ParseCertsPEM(hook.ClientConfig.CABundle)
+			if ago, recent := c.age(w.CreationTimestamp.Time, joinTime); err != nil && recent {
+				r.unknown(object, "webhook %s has no certificate yet: it was made %s", hook.Name, ago)
+				break
+			}
 			if err != nil {
 				r.fail(fault{object: object, detail: "webhook " + hook.Name + " has no certificate: " + err.Error(),
 					remedy: "look at the log of its controller, which publishes the certificate"})

@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -140,9 +141,32 @@ func healthy() Facts {
 		c.Policies = []crdv1beta1.NetworkPolicy{{ObjectMeta: metaOf("shop", "web"), Status: crdv1beta1.PolicyStatus{
 			Phase: crdv1beta1.PhaseRealized, ObservedGeneration: 1}}}
 		c.StandardPolicies = []npv1alpha2.ClusterNetworkPolicy{{ObjectMeta: metaOf("", "base")}}
+		exchanged(&c, id == "north")
 		f.Clusters = append(f.Clusters, c)
 	}
 	return f
+}
+
+// exchanged gives a cluster the endpoints of an imported Service, its name in CoreDNS, and a quota.
+func exchanged(c *Cluster, leader bool) {
+	c.ImportedSlices = []discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop",
+		Name: "antrea-mc-db-1", CreationTimestamp: made, Labels: map[string]string{mcsv1beta1.LabelServiceName: "db",
+			mcsv1beta1.LabelSourceCluster: "elsewhere"}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.95.0.7"}}}}}
+	c.Resolved = &Resolved{Served: true, Names: []ResolvedName{{Namespace: "shop", Name: "db", Want: []string{"10.90.0.9"},
+		Have: []string{"10.90.0.9"}, Changed: made.Time}}}
+	for i := range c.Agents {
+		c.Agents[i].Status.Upcalls = &api.Upcalls{Missed: 1000}
+	}
+	if !leader {
+		return
+	}
+	c.ResourceImports = []mcv1alpha1.ResourceImport{{ObjectMeta: metaOf("area", "shop-db-endpoints"),
+		Spec: mcv1alpha1.ResourceImportSpec{Namespace: "shop", Name: "db", Kind: "Endpoints",
+			Endpoints: &mcv1alpha1.EndpointsImport{Subsets: []corev1.EndpointSubset{{
+				Addresses: []corev1.EndpointAddress{{IP: "10.95.0.7"}, {IP: "10.95.0.8"}}}}}}}}
+	c.Quotas = []corev1.ResourceQuota{{ObjectMeta: metaOf("area", "antrea-mc-members"), Status: corev1.ResourceQuotaStatus{
+		Hard: corev1.ResourceList{"count/events": resource.MustParse("5000")},
+		Used: corev1.ResourceList{"count/events": resource.MustParse("300")}}}}
 }
 
 func address(cluster, node int) string { return fmt.Sprintf("192.168.%d.%d", 70+cluster, 100+node) }
@@ -318,6 +342,46 @@ func TestFaults(t *testing.T) {
 			nil},
 		{"a webhook without a certificate", func(f *Facts) { east(f).Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil },
 			"TD017", []string{"ValidatingWebhookConfiguration tombolo-policies", "no certificate"}},
+		{"a switch that loses packets", func(f *Facts) {
+			a := east(f).agent("node-3")
+			a.Status.Upcalls, a.UpcallsLater = &api.Upcalls{Missed: 1000, Lost: 5}, &api.Upcalls{Missed: 1100, Lost: 25}
+		}, "TD018", []string{"Node node-3", "has lost 20 packets of new connections in 2.5s", "25 of 1125 were lost"}},
+		{"a switch that has lost packets once", func(f *Facts) {
+			a := east(f).agent("node-3")
+			a.Status.Upcalls, a.UpcallsLater = &api.Upcalls{Lost: 5}, &api.Upcalls{Lost: 5}
+		}, "", nil},
+		{"a port without a device", func(f *Facts) {
+			east(f).agent("node-3").BadPorts = []api.Port{{Name: "web-1", Pod: "shop/web", Error: "No such device"}}
+		}, "TD019", []string{"port web-1 of Node node-3 (Pod shop/web)", "No such device", "delete the Pod"}},
+		{"names that CoreDNS does not know", func(f *Facts) {
+			n := &east(f).Resolved.Names[0]
+			n.Have, n.Code = nil, "NameError"
+		}, "TD047", []string{"name db.shop.svc.clusterset.local", "answers with NameError, and the import has 10.90.0.9"}},
+		{"names with an old address", func(f *Facts) { east(f).Resolved.Names[0].Have = []string{"10.90.0.1"} }, "TD047",
+			[]string{"answers with 10.90.0.1, and"}},
+		{"CoreDNS without the zone", func(f *Facts) { east(f).Resolved = &Resolved{} }, "", nil},
+		{"old endpoints of an import", func(f *Facts) {
+			east(f).ImportedSlices[0].Endpoints[0].Addresses[0] = "10.95.0.1"
+		}, "TD048", []string{"east: ServiceImport shop/db", "that the leader has no longer: 10.95.0.1"}},
+		{"own endpoints of an import", func(f *Facts) {
+			east(f).ImportedSlices[0].Labels[mcsv1beta1.LabelSourceCluster] = "east"
+			east(f).ImportedSlices[0].Endpoints[0].Addresses[0] = "10.11.0.1"
+		}, "", nil},
+		{"an import that is gone, of a member that does not follow", func(f *Facts) {
+			f.Clusters[0].ResourceImports = nil
+			east(f).Sets[0].Status.Conditions[0].Status = corev1.ConditionFalse
+		}, "TD022 TD048", nil},
+		{"a member with many exports", func(f *Facts) {
+			c := &f.Clusters[0]
+			for range 8000 {
+				c.ResourceExports = append(c.ResourceExports, mcv1alpha1.ResourceExport{
+					Spec: mcv1alpha1.ResourceExportSpec{Kind: "LabelIdentity", ClusterID: "east"}})
+			}
+		}, "TD049", []string{"north: cluster east",
+			"it has 8000 LabelIdentities, and the leader accepts 10000 of one member"}},
+		{"a quota that is nearly used up", func(f *Facts) {
+			f.Clusters[0].Quotas[0].Status.Used["count/events"] = resource.MustParse("4500")
+		}, "TD049", []string{"ResourceQuota area/antrea-mc-members", "4500 of 5k events are used"}},
 		{"the token is missing", func(f *Facts) { east(f).Token.Missing = true }, "TD020",
 			[]string{"Secret kube-system/member-token", "does not exist", "create membertoken"}},
 		{"the token is none", func(f *Facts) { east(f).Token.Malformed = "it has no three parts" }, "TD020",
@@ -689,7 +753,9 @@ func TestAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := Gather(t.Context(), []*remote.Cluster{remote.New("east", config)})
+	from := remote.New("east", config)
+	from.Timeout = time.Minute // of a busy machine
+	f := Gather(t.Context(), []*remote.Cluster{from})
 	c := f.Clusters[0]
 	if len(c.Unread) > 0 || len(c.Absent) > 0 || c.Fault != "" || c.Ahead.Abs() > 5*time.Second {
 		t.Errorf("unread %v, absent %v, fault %q, ahead %s", c.Unread, c.Absent, c.Fault, c.Ahead)
@@ -697,6 +763,7 @@ func TestAPIServer(t *testing.T) {
 	if len(c.Nodes) != 1 || len(c.ServiceExports) != 1 || c.id() != "east" || c.Token == nil || !c.Token.Missing {
 		t.Errorf("%+v", c)
 	}
+	f.Clusters[0].Now = f.Clusters[0].Now.Add(time.Hour) // the Node is not new any more
 	results := Run(f)
 	i := slices.IndexFunc(results, func(r Result) bool { return r.Status == Fail })
 	if r := results[i]; r.Code != "TD010" || r.Object != "Node node-1" || r.Detail != "it has no Pod of tombolo-agent" {

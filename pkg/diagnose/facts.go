@@ -50,6 +50,10 @@ const (
 	StandardPolicies Kind = "ClusterNetworkPolicies of policy.networking.k8s.io"
 	Monitors         Kind = "NodeLatencyMonitors"
 	Secrets          Kind = "Secrets of members"
+	ResourceImports  Kind = "ResourceImports"
+	ImportedSlices   Kind = "EndpointSlices of imported Services"
+	Quotas           Kind = "ResourceQuotas"
+	Names            Kind = "names in clusterset.local"
 )
 
 // Cluster has the facts of one cluster.
@@ -69,21 +73,44 @@ type Cluster struct {
 	AgentsFault string
 	Agents      []Agent // by Node
 
-	Nodes           []corev1.Node
-	Deployments     []appsv1.Deployment
-	DaemonSets      []appsv1.DaemonSet
-	Leases          []coordinationv1.Lease
-	Webhooks        []admissionv1.ValidatingWebhookConfiguration
-	EndpointSlices  []discoveryv1.EndpointSlice
-	Sets            []mcv1alpha2.ClusterSet
-	Gateways        []mcv1alpha1.Gateway
-	Infos           []mcv1alpha1.ClusterInfoImport
-	ResourceExports []mcv1alpha1.ResourceExport
-	ServiceExports  []mcsv1beta1.ServiceExport
-	ServiceImports  []mcsv1beta1.ServiceImport
+	Nodes       []corev1.Node
+	Deployments []appsv1.Deployment
+	DaemonSets  []appsv1.DaemonSet
+	Leases      []coordinationv1.Lease
+	Webhooks    []admissionv1.ValidatingWebhookConfiguration
+	Sets        []mcv1alpha2.ClusterSet
+	Gateways    []mcv1alpha1.Gateway
+	Infos       []mcv1alpha1.ClusterInfoImport
+	ExchangedObjects
 	PolicyObjects
 	Monitors []crdv1alpha1.NodeLatencyMonitor
 	Token    *Token // of the member; nil if the ClusterSet names no Secret
+}
+
+// ExchangedObjects are Services that a cluster exports and imports, and in a leader the objects of all members.
+type ExchangedObjects struct {
+	ResourceExports []mcv1alpha1.ResourceExport
+	ResourceImports []mcv1alpha1.ResourceImport
+	Quotas          []corev1.ResourceQuota // of Common Areas
+	ServiceExports  []mcsv1beta1.ServiceExport
+	ServiceImports  []mcsv1beta1.ServiceImport
+	EndpointSlices  []discoveryv1.EndpointSlice // of Namespaces that export Services
+	ImportedSlices  []discoveryv1.EndpointSlice
+	Resolved        *Resolved // nil if the cluster imports no Service with an address
+}
+
+// Resolved are answers of the cluster's CoreDNS.
+type Resolved struct {
+	Served bool // its configuration has the zone clusterset.local
+	Names  []ResolvedName
+}
+
+// ResolvedName is the answer for the name of an imported Service.
+type ResolvedName struct {
+	Namespace, Name string
+	Want, Have      []string // addresses
+	Code            string   // of the answer, if it is no success
+	Changed         time.Time
 }
 
 // PolicyObjects are the policies of a cluster that have a status.
@@ -103,6 +130,10 @@ type Agent struct {
 	Peers  []api.Peer
 	// Later are the peers seconds later. They are asked for if a way was not up.
 	Later []api.Peer
+	// UpcallsLater are the counters of the switch seconds later. They are asked for if the switch has lost packets.
+	UpcallsLater *api.Upcalls
+	// BadPorts are ports that Open vSwitch cannot use, now and seconds later.
+	BadPorts []api.Port
 	// Probes are the results of its probes; nil if it is of a version without them.
 	Probes *api.Probes
 	// Ahead is how far the Node's clock is ahead of this machine's, give or take a part of Took, the time of the answer.

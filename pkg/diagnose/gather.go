@@ -28,6 +28,7 @@ import (
 
 	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
@@ -103,11 +104,16 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 		policies        crdv1beta1.NetworkPolicyList
 		standard        npv1alpha2.ClusterNetworkPolicyList
 		monitors        crdv1alpha1.NodeLatencyMonitorList
+		resourceImports mcv1alpha1.ResourceImportList
+		importedSlices  discoveryv1.EndpointSliceList
 	)
 	lists := map[Kind]client.ObjectList{Nodes: &nodes, Deployments: &deployments, DaemonSets: &daemonSets, Leases: &leases,
 		Webhooks: &webhooks, ClusterSets: &sets, Gateways: &gateways, Infos: &infos,
 		ResourceExports: &exports, ServiceExports: &serviceExports, ServiceImports: &serviceImports,
-		ClusterPolicies: &clusterPolicies, Policies: &policies, StandardPolicies: &standard, Monitors: &monitors}
+		ClusterPolicies: &clusterPolicies, Policies: &policies, StandardPolicies: &standard, Monitors: &monitors,
+		ResourceImports: &resourceImports, ImportedSlices: &importedSlices}
+	only := map[Kind][]client.ListOption{ImportedSlices: {client.MatchingLabels{
+		discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager}}}
 	k, err := client.New(from.Config, client.Options{Scheme: scheme()})
 	if err != nil {
 		for kind := range lists {
@@ -118,7 +124,7 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 	var all sync.WaitGroup
 	for kind, list := range lists {
 		all.Go(func() {
-			err := k.List(ctx, list)
+			err := k.List(ctx, list, only[kind]...)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -136,8 +142,23 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 	c.ServiceExports, c.ServiceImports = serviceExports.Items, serviceImports.Items
 	c.ClusterPolicies, c.Policies, c.StandardPolicies = clusterPolicies.Items, policies.Items, standard.Items
 	c.Monitors = monitors.Items
+	c.ResourceImports, c.ImportedSlices = resourceImports.Items, importedSlices.Items
 	c.token(ctx, k)
 	c.slices(ctx, k)
+	c.quotas(ctx, k)
+	c.resolve(ctx, from, k)
+}
+
+// quotas lists the ResourceQuotas of Common Areas.
+func (c *Cluster) quotas(ctx context.Context, k client.Client) {
+	for _, area := range c.areas() {
+		var list corev1.ResourceQuotaList
+		if err := k.List(ctx, &list, client.InNamespace(area.Namespace)); err != nil {
+			c.Unread[Quotas] = err.Error()
+			return
+		}
+		c.Quotas = append(c.Quotas, list.Items...)
+	}
 }
 
 // slices lists the EndpointSlices of Namespaces that export Services. A cluster may have very many others.
@@ -265,16 +286,46 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 		a.Fault = strings.TrimPrefix(err.Error(), fmt.Sprintf("cluster %s: Node %s: ", cluster, a.Node))
 		return a
 	}
-	if slices.ContainsFunc(a.Peers, func(p api.Peer) bool {
+	a.BadPorts = badPorts(ctx, from)
+	notUp := slices.ContainsFunc(a.Peers, func(p api.Peer) bool {
 		return slices.ContainsFunc(p.Ways, func(w api.Way) bool { return w.State != "" && w.State != up })
-	}) {
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
+	})
+	lost := status.Upcalls != nil && status.Upcalls.Lost > 0
+	moment := !status.Ready || !status.OpenFlow.Connected || len(status.OpenFlow.Refused) > 0
+	if !notUp && !lost && !moment && len(a.BadPorts) == 0 {
+		return a
+	}
+	select {
+	case <-time.After(again):
+	case <-ctx.Done():
+	}
+	// Without an answer the first one counts.
+	if notUp {
+		a.Later, _ = peers()
+	}
+	var later api.Status
+	if (lost || moment) && answer(ctx, from, api.PathStatus, &later) == nil {
+		a.UpcallsLater = later.Upcalls
+		if moment {
+			a.Status = &later
 		}
-		a.Later, _ = peers() // without an answer the first one counts
+	}
+	if len(a.BadPorts) > 0 {
+		now := badPorts(ctx, from)
+		a.BadPorts = slices.DeleteFunc(a.BadPorts, func(p api.Port) bool {
+			return !slices.ContainsFunc(now, func(q api.Port) bool { return q.Name == p.Name })
+		})
 	}
 	return a
+}
+
+// badPorts returns the ports that the switch of an agent cannot use.
+func badPorts(ctx context.Context, from remote.Agent) []api.Port {
+	var list api.PortList
+	if answer(ctx, from, api.PathPorts, &list) != nil {
+		return nil // the status has the fault of the OVSDB
+	}
+	return slices.DeleteFunc(list.Ports, func(p api.Port) bool { return p.Error == "" })
 }
 
 // answer asks an agent for a path, and decodes the answer.

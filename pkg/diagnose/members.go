@@ -1,16 +1,19 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -25,6 +28,8 @@ func memberToken(_ *Facts, c *Cluster, r *report) {
 	const remedy = "make a token in the leader (tombolo mc create membertoken), and apply its Secret in this Namespace"
 	failed := func(detail string) { r.fail(fault{object: object, detail: detail, remedy: remedy}) }
 	switch why := c.ending(t.Expires); {
+	case t.Missing && c.joins() != "":
+		r.unknown(object, "it does not exist yet: %s", c.joins())
 	case t.Missing:
 		failed("the ClusterSet names it for the leader, and it does not exist")
 	case !slices.Contains(t.Keys, "token"), !slices.Contains(t.Keys, "ca.crt"):
@@ -98,10 +103,18 @@ func connected(_ *Facts, c *Cluster, r *report) {
 	})
 	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", s.Namespace, memberController)
 	if i < 0 {
+		if why := c.joins(); why != "" {
+			r.unknown(object, "the member's controller has not looked at it yet: %s", why)
+			return
+		}
 		r.fail(fault{object: object, detail: "the member's controller has not looked at it", remedy: logs})
 		return
 	}
 	overall := s.Status.Conditions[i]
+	if why := c.joins(); why != "" && overall.Status == corev1.ConditionUnknown {
+		r.unknown(object, "the leader has not answered yet: %s", why)
+		return
+	}
 	if overall.Status == corev1.ConditionTrue {
 		r.pass("%s in ClusterSet %s", c.id(), s.Name)
 		return
@@ -186,11 +199,42 @@ func reachable(_ *Facts, c *Cluster, r *report) {
 		case x == nil, x.Status == corev1.ConditionTrue:
 		case x.Status == corev1.ConditionUnknown:
 			r.unknown("cluster "+status.ClusterID, "%s", text(x.Reason, x.Message))
+		case c.waits(x, status.ClusterID) != "":
+			r.unknown("cluster "+status.ClusterID, "the condition is of a moment ago, and may be over: %s",
+				c.waits(x, status.ClusterID))
 		default:
 			r.fail(fault{object: "cluster " + status.ClusterID, detail: "no way to it is up: " + text(x.Reason, x.Message),
 				remedy: "see the results of the check of ways (TD036)"})
 		}
 	}
+}
+
+// reportTime is how long a way has to be up until the member's controller finds it up: the agent waits for ten seconds,
+// reports it with the other ways of the Node, and the controller writes the condition.
+const reportTime = time.Minute
+
+// waits returns why a condition that a cluster is not reachable is no fault yet, or nothing: its ways are new, or they
+// are up again by now.
+func (c *Cluster) waits(x *mcv1alpha2.ClusterCondition, id string) string {
+	if why := cmp.Or(c.joins(), c.news(id), c.moves(anyGateway)); why != "" {
+		return why
+	}
+	if ago, recent := c.age(x.LastTransitionTime.Time, reportTime); recent && c.reaches(id) {
+		return "it was written " + ago + ", and agents find a way up now"
+	}
+	return ""
+}
+
+// reaches reports whether an agent of a Gateway finds a way to another cluster up.
+func (c *Cluster) reaches(id string) bool {
+	return slices.ContainsFunc(c.Agents, func(a Agent) bool {
+		return a.watches() && slices.ContainsFunc(a.Peers, func(p api.Peer) bool {
+			ours := p.Kind == "Cluster" && p.Name == id && p.Role == "gateway"
+			return ours && slices.ContainsFunc(p.Ways, func(w api.Way) bool {
+				return w.State == up || later(&a, p, w).State == up
+			})
+		})
+	})
 }
 
 // network are the ranges of a cluster.
@@ -289,6 +333,10 @@ func gatewaysUsable(_ *Facts, c *Cluster, r *report) {
 			r.skip("no cluster of the ClusterSet has a Gateway")
 			return
 		}
+		if why := c.joins(); why != "" {
+			r.unknown("", "it has no Gateway yet: %s", why)
+			return
+		}
 		r.fail(fault{detail: "it has no Gateway, and other clusters have some",
 			remedy: "annotate a Ready Node: kubectl annotate node NODE " + multicluster.AnnotationGateway + "=true"})
 		return
@@ -341,6 +389,11 @@ func known(clusters []*Cluster, r *report) {
 			}
 			r.cluster = c.Name
 			info, remedy := c.info(other.id()), fmt.Sprintf(remedy, other.id())
+			wait := cmp.Or(c.joins(), other.joins(), other.moves(anyGateway), c.news(other.id()))
+			if info == nil && wait != "" {
+				r.unknown("cluster "+other.id(), "this cluster has received nothing about it yet: %s", wait)
+				continue
+			}
 			if info == nil {
 				r.fail(fault{object: "cluster " + other.id(), detail: "this cluster has received nothing about it", remedy: remedy})
 				continue
@@ -358,6 +411,9 @@ func known(clusters []*Cluster, r *report) {
 				if !slices.Contains(have, g.GatewayIP) {
 					old = append(old, g.GatewayIP)
 				}
+			}
+			if wait != "" {
+				continue // they come, or have come a moment ago
 			}
 			if len(old) > 0 || len(info.Spec.GatewayInfos) == 0 && len(have) > 0 {
 				var got []string

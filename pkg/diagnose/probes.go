@@ -62,6 +62,11 @@ func sizes(clusters []*Cluster, r *report) {
 			return
 		}
 		reported[fmt.Sprint(p.from, " ", p.to)] = true
+		if p.Loses() {
+			r.unknown("way "+p.String(), "the largest packet that came back has %d of %d bytes, and the way loses small "+
+				"packets too: TD044", p.Size, p.MTU)
+			return
+		}
 		r.fail(fault{object: "way " + p.String(),
 			detail: fmt.Sprintf("Pods send packets of up to %d bytes, and the largest that comes back has %d: larger ones are "+
 				"lost on the way there or back, without a message to their sender", p.MTU, p.Size),
@@ -71,11 +76,17 @@ func sizes(clusters []*Cluster, r *report) {
 	})
 }
 
+// enoughProbes is how many results of probes judge a way. While a way, its agents or its switches begin, some are lost.
+const enoughProbes = 60
+
 // losses finds ways that lose packets, or are slow.
 func losses(clusters []*Cluster, r *report) {
 	r.cluster = ""
 	probedWays(clusters, func(p probed) {
 		switch {
+		case (p.Loses() || p.Slow()) && p.Samples < enoughProbes:
+			r.unknown("way "+p.String(), "there are results of %d probes yet, and %d are needed; %d were lost", p.Samples,
+				enoughProbes, p.LostOf300())
 		case p.Loses():
 			r.fail(fault{object: "way " + p.String(),
 				detail: fmt.Sprintf("%d of the last %d probes did not come back (%.1f %%)", p.LostOf300(), p.Samples,
@@ -113,7 +124,7 @@ func nodeProbes(_ *Facts, c *Cluster, r *report) {
 			to := target{p.Node, p.To}
 			if n := c.node(p.Node); n == nil || p.Samples == 0 {
 				continue
-			} else if ok, _ := ready(n); !ok {
+			} else if ok, _ := ready(n); !ok || c.becomesReady(n) != "" {
 				continue
 			}
 			all[to]++
@@ -156,7 +167,7 @@ func monitored(_ *Facts, c *Cluster, r *report) {
 		}
 		var idle []string
 		for _, a := range c.Agents {
-			if a.Fault == "" && a.Probes != nil && len(a.Probes.Nodes) == 0 {
+			if a.Fault == "" && a.Probes != nil && len(a.Probes.Nodes) == 0 && c.starts(&a) == "" {
 				idle = append(idle, a.Node)
 			}
 		}

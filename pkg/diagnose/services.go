@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
@@ -64,8 +65,9 @@ func serviceExports(_ *Facts, c *Cluster, r *report) {
 		valid := condition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 		ready := condition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 		conflict := condition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
+		moved := func(x *metav1.Condition) bool { return x != nil && c.fresh(x.LastTransitionTime) }
 		switch {
-		case c.fresh(e.CreationTimestamp):
+		case c.fresh(e.CreationTimestamp), moved(valid), moved(ready), moved(conflict): // the others follow it
 		case valid == nil:
 			r.fail(fault{object: object, detail: "no controller has looked at it",
 				remedy: "join the cluster to a ClusterSet, and look at its " + memberController})
@@ -81,10 +83,13 @@ func serviceExports(_ *Facts, c *Cluster, r *report) {
 
 // endpoints names exported Services without a ready endpoint in their cluster.
 func endpoints(f *Facts, c *Cluster, r *report) {
-	count := map[string]int{}
+	count, moved := map[string]int{}, map[string]bool{}
 	for _, s := range c.EndpointSlices {
-		if s.Labels[discoveryv1.LabelManagedBy] == importsManager {
+		if s.Labels[discoveryv1.LabelManagedBy] == multicluster.EndpointSliceManager {
 			continue
+		}
+		if _, recent := c.age(changed(s.ObjectMeta), startTime); recent {
+			moved[s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName]] = true
 		}
 		for _, e := range s.Endpoints {
 			if e.Conditions.Ready == nil || *e.Conditions.Ready {
@@ -96,6 +101,10 @@ func endpoints(f *Facts, c *Cluster, r *report) {
 		key := e.Namespace + "/" + e.Name
 		valid := condition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 		if count[key] > 0 || valid == nil || valid.Status != metav1.ConditionTrue || c.fresh(e.CreationTimestamp) {
+			continue
+		}
+		if moved[key] {
+			r.unknown("Service "+key, "it has no ready endpoint, and its endpoints changed a moment ago")
 			continue
 		}
 		var others []string
@@ -117,14 +126,11 @@ func endpoints(f *Facts, c *Cluster, r *report) {
 	}
 }
 
-// importsManager is the manager of EndpointSlices of imports.
-const importsManager = "antrea-mc-controller.multicluster.tombolo.io"
-
 // serviceImports names imports that are not ready.
 func serviceImports(_ *Facts, c *Cluster, r *report) {
 	for _, i := range c.ServiceImports {
 		x := condition(i.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
-		if x != nil && x.Status == metav1.ConditionFalse && !c.fresh(i.CreationTimestamp) {
+		if x != nil && x.Status == metav1.ConditionFalse && !c.fresh(i.CreationTimestamp) && !c.fresh(x.LastTransitionTime) {
 			r.fail(fault{object: fmt.Sprintf("ServiceImport %s/%s", i.Namespace, i.Name),
 				detail: "it is not ready: " + text(x.Reason, x.Message), remedy: "the message names what to change"})
 		}
@@ -156,7 +162,7 @@ func (c *Cluster) policies() (all []policy) {
 // policiesRealized names policies that are not in force.
 func policiesRealized(_ *Facts, c *Cluster, r *report) {
 	for _, p := range c.policies() {
-		if c.fresh(p.meta.CreationTimestamp) {
+		if _, recent := c.age(changed(p.meta), startTime); recent { // by a user, or by a controller after other changes
 			continue
 		}
 		var why *metav1.Condition
@@ -183,7 +189,7 @@ func policiesRealized(_ *Facts, c *Cluster, r *report) {
 	}
 	for _, p := range c.StandardPolicies {
 		for _, x := range p.Status.Conditions {
-			if x.Status == metav1.ConditionFalse && !c.fresh(p.CreationTimestamp) {
+			if x.Status == metav1.ConditionFalse && !c.fresh(p.CreationTimestamp) && !c.fresh(x.LastTransitionTime) {
 				r.fail(fault{object: "ClusterNetworkPolicy " + p.Name + " of policy.networking.k8s.io",
 					detail: "it is not in force as it is written: " + text(x.Reason, x.Message),
 					remedy: "the message names the field or the Node"})

@@ -89,6 +89,20 @@ var checks = []Check{
 			"configuration.",
 	},
 	{
+		Code: "TD018", Name: "packets lost by switches", Severity: Critical, each: upcalls, agents: true,
+		Cause: "The switch of a Node drops first packets of connections at this moment: they come faster than ovs-vswitchd " +
+			"takes them. New connections take a second longer or fail.",
+		Remedy: "Find the Pod or the client that opens very many connections (`tombolo observe --count 10s --by from,to`), " +
+			"and look at the load of the Node.",
+	},
+	{
+		Code: "TD019", Name: "ports of switches", Severity: Critical, each: ports, agents: true,
+		Cause: "Open vSwitch cannot use a port: its device is missing, or its settings are refused. The Pod behind it, or " +
+			"the tunnel, has no network.",
+		Remedy: "The error is Open vSwitch's own. Delete a Pod whose device is missing. For a tunnel, look for another " +
+			"program that uses its UDP port.",
+	},
+	{
 		Code: "TD020", Name: "member's token", Severity: Critical, each: memberToken, member: true, needs: []Kind{Secrets},
 		Cause: "The Secret that the ClusterSet names for the leader is missing, has no token, or the token or the leader's " +
 			"CA " +
@@ -239,6 +253,29 @@ var checks = []Check{
 			"NodeLatencyMonitor is off, or they cannot open a socket for it.",
 		Remedy: "Set featureGates: {NodeLatencyMonitor: true} in antrea-agent.conf, and restart the agents. If it is set, " +
 			"read the log of the named agents.",
+	},
+	{
+		Code: "TD047", Name: "names in clusterset.local", Severity: Warning, each: resolved,
+		needs: []Kind{ServiceImports, Names},
+		Cause: "CoreDNS serves the zone clusterset.local, and does not answer with the addresses of an imported Service. " +
+			"The check asks a Pod of CoreDNS through the API server. It is skipped if the zone is not set up.",
+		Remedy: "Apply coredns-clusterset.yml, which lets CoreDNS read ServiceImports, and read the log of CoreDNS " +
+			"(docs/multicluster-services.md#names-in-clustersetlocal).",
+	},
+	{
+		Code: "TD048", Name: "endpoints of imported Services", Severity: Warning, all: staleEndpoints,
+		needs: []Kind{ClusterSets, ResourceImports, ImportedSlices},
+		Cause: "A member's EndpointSlices of an imported Service are older than the leader's import: they have endpoints " +
+			"that the leader has no longer, or none at all. Requests to them fail.",
+		Remedy: "Look at the condition of the member's ClusterSet (TD022), and at the log of its antrea-mc-controller.",
+	},
+	{
+		Code: "TD049", Name: "limits of members", Severity: Warning, each: limits,
+		needs: []Kind{ClusterSets, ResourceExports, Quotas},
+		Cause: "A member has 80 % of the exports that the leader accepts from one member, or a ResourceQuota of the Common " +
+			"Area is used to 80 %. At the limit the leader refuses further writes.",
+		Remedy: "Remove ServiceExports that are not needed, and labels that differ from Pod to Pod " +
+			"(docs/multicluster-security.md has all limits). A ResourceQuota is yours to raise.",
 	},
 	{
 		Code: "TD050", Name: "policies", Severity: Warning, each: policiesRealized,

@@ -371,7 +371,7 @@ func cut(all []path) map[string][]path {
 	of := map[string][]path{}
 	hasUp := map[string]bool{}
 	for _, p := range all {
-		if !p.between || p.behindNAT {
+		if !p.between || p.behindNAT || !p.up() && p.isNew() != "" {
 			continue
 		}
 		for _, e := range []end{p.a, p.b} {
@@ -442,6 +442,10 @@ func ways(clusters []*Cluster, r *report) {
 			if !p.to.known {
 				oneSided++
 			}
+			continue
+		}
+		if why := p.isNew(); why != "" {
+			r.unknown(fmt.Sprintf("way %s to %s", p.a, p.b), "it is %s, and BFD may just have begun: %s", p.from.state(), why)
 			continue
 		}
 		if off[p.a.String()] != nil || off[p.b.String()] != nil {

@@ -22,7 +22,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tombolo-net/tombolo/test/echo/loaded"
+	"github.com/tombolo-net/tombolo/pkg/benchmark/load"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
@@ -185,7 +185,7 @@ func (b bench) underlay(ctx context.Context) error {
 // row measures a way, and counts the megaflows that 1,000 connections make on Nodes.
 func (b bench) row(ctx context.Context, name, url string, echo func(context.Context, ...string) (string, error),
 	nodes ...string) error {
-	load := func(args ...string) (r loaded.Result, err error) {
+	measure := func(args ...string) (r load.Result, err error) {
 		out, err := echo(ctx, append([]string{"load", "--time", b.lasts.String()}, args...)...)
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &r)
@@ -200,7 +200,7 @@ func (b bench) row(ctx context.Context, name, url string, echo func(context.Cont
 	if err != nil {
 		return err
 	}
-	one, err := load(url + endless)
+	one, err := measure(url + endless)
 	if err != nil {
 		return err
 	}
@@ -208,15 +208,15 @@ func (b bench) row(ctx context.Context, name, url string, echo func(context.Cont
 	if err != nil {
 		return err
 	}
-	four, err := load(url+endless, "--parallel", "4")
+	four, err := measure(url+endless, "--parallel", "4")
 	if err != nil {
 		return err
 	}
-	kept, err := load(url)
+	kept, err := measure(url)
 	if err != nil {
 		return err
 	}
-	fresh, err := load(url, "--fresh", "--parallel", "4")
+	fresh, err := measure(url, "--fresh", "--parallel", "4")
 	if err != nil {
 		return err
 	}
@@ -234,9 +234,9 @@ func (b bench) row(ctx context.Context, name, url string, echo func(context.Cont
 			megaflows = append(megaflows, fmt.Sprintf("%s/%s %d", cluster, node, strings.Count(out, "actions:")))
 		}
 	}
-	megabits := func(r loaded.Result) string { return fmt.Sprintf("%.0f Mb/s", float64(r.Bytes)*8/1e6/r.Seconds) }
-	rate := func(r loaded.Result) string { return fmt.Sprintf("%.0f/s", float64(r.Requests)/r.Seconds) }
-	times := func(r loaded.Result) string { return fmt.Sprintf("%.2f, %.2f ms", r.P50*1e3, r.P99*1e3) }
+	megabits := func(r load.Result) string { return fmt.Sprintf("%.0f Mb/s", float64(r.Bytes)*8/1e6/r.Seconds) }
+	rate := func(r load.Result) string { return fmt.Sprintf("%.0f/s", float64(r.Requests)/r.Seconds) }
+	times := func(r load.Result) string { return fmt.Sprintf("%.2f, %.2f ms", r.P50*1e3, r.P99*1e3) }
 	fmt.Printf(columns, name, megabits(one), fmt.Sprintf("%.1f s/GB", (after-before).Seconds()/(float64(one.Bytes)/1e9)),
 		megabits(four), rate(kept), times(kept),
 		rate(fresh), times(fresh), strings.Join(megaflows, ", "))

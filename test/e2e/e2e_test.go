@@ -46,7 +46,8 @@ var stages = [][][]step{
 	},
 	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Gateways", testGateways}, {"Diagnose", testDiagnose}}},
 	{ // Services of the Namespace default, and of the Namespace mcs; networks of tenants
-		{{"Verify", testVerify}, {"Export", testExport}, {"StretchedPolicies", testStretchedPolicies}},
+		{{"Verify", testVerify}, {"Benchmark", testBenchmark}, {"Export", testExport},
+			{"StretchedPolicies", testStretchedPolicies}},
 		{{"MultiClusterServices", testMultiClusterServices}, {"Tenants", testTenants},
 			{"VirtualNetworks", testVirtualNetworks}},
 	},

@@ -77,6 +77,49 @@ func testVerify(t *testing.T) {
 	})
 }
 
+// testBenchmark measures the Nodes of east and west, and between the two. An interrupt leaves no objects behind.
+func testBenchmark(t *testing.T) {
+	contexts := world.Lab.Cluster("east").Kubeconfig() + "," + world.Lab.Cluster("west").Kubeconfig()
+	args := []string{"benchmark", "--context", contexts, "--hosts", "--time", "40s"}
+	out, err := world.Lab.Tool(testContext(t), "east", "tombolo", args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Log(out)
+	for _, way := range []string{"  same Node ", "  other Node ", "  other cluster ", "hosts, other Node ",
+		"hosts, other cluster "} {
+		if n := strings.Count(out, way); n < 2 {
+			t.Errorf("%q has %d rows, want one of each cluster", way, n)
+		}
+	}
+	measured := func() {
+		t.Helper()
+		for _, cluster := range []string{"east", "west"} {
+			if left := kubectl(t, cluster, "get", "namespaces", "-o", "name", "-l", "app=tombolo-benchmark"); left != "" {
+				t.Errorf("left in %s: %s", cluster, left)
+			}
+		}
+	}
+	measured()
+	ctx, cancel := context.WithCancel(testContext(t))
+	made := make(chan error, 1)
+	go func() {
+		made <- scenario.Eventually(ctx, stateLimit, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, "east", "get", "pods", "-n", "tombolo-benchmark", "-o", "name")
+			if err == nil && !strings.Contains(out, "benchmark-client") {
+				err = errors.New("no client yet: " + out)
+			}
+			return err
+		})
+		cancel()
+	}()
+	out, err = world.Lab.Tool(ctx, "east", "tombolo", args...)
+	if notMade := <-made; notMade != nil || err == nil {
+		t.Errorf("%v, %v\n%s", notMade, err, out)
+	}
+	measured()
+}
+
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	for _, cluster := range []string{"east", "west"} {

@@ -7,8 +7,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/benchmark/load"
 )
 
 // server answers with its name: cluster, Node and Pod, from the environment.
@@ -33,7 +34,10 @@ func (s *server) run(ctx context.Context) error {
 	defer cancel()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", hello)
-	mux.HandleFunc("/download", stream)
+	mux.HandleFunc(load.StreamPath, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Server", identity())
+		load.Stream(w, r)
+	})
 	h := &http.Server{Addr: s.http, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	udp, err := net.ListenPacket("udp", s.udp)
 	if err != nil {
@@ -77,58 +81,4 @@ func answerUDP(conn net.PacketConn) error {
 		// A client that has gone is no reason to stop.
 		_, _ = conn.WriteTo([]byte(identity()+"\nclient "+from.String()+"\n"), from)
 	}
-}
-
-// stream sends ?bytes= bytes at ?rate= bytes a second (0: as fast as it goes).
-func stream(w http.ResponseWriter, r *http.Request) {
-	size, err := number(r, "bytes", 1<<20)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	rate, err := number(r, "rate", 0)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	w.Header().Set("X-Server", identity())
-	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
-	const perSecond = 20
-	chunk := int64(64 << 10)
-	var tick <-chan time.Time
-	if rate > 0 {
-		chunk = max(rate/perSecond, 1)
-		t := time.NewTicker(time.Second * time.Duration(chunk) / time.Duration(rate))
-		defer t.Stop()
-		tick = t.C
-	}
-	buf := make([]byte, chunk)
-	for size > 0 {
-		n := min(size, chunk)
-		if _, err := w.Write(buf[:n]); err != nil {
-			return // the client has gone
-		}
-		size -= n
-		if tick == nil {
-			continue
-		}
-		_ = http.NewResponseController(w).Flush()
-		select {
-		case <-tick:
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
-func number(r *http.Request, key string, otherwise int64) (int64, error) {
-	text := r.URL.Query().Get(key)
-	if text == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%s=%s: want a number of bytes", key, text)
-	}
-	return n, nil
 }

@@ -14,6 +14,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/benchmark"
 	"github.com/tombolo-net/tombolo/pkg/cli/diagnose"
 	"github.com/tombolo-net/tombolo/pkg/cli/gather"
 	"github.com/tombolo-net/tombolo/pkg/cli/mapui"
@@ -63,7 +64,7 @@ func Command(name string) *cobra.Command {
 	}
 	root.AddCommand(node.Commands()...)
 	root.AddCommand(multicluster.Command(), openflow.Command(), diagnose.Command(), diagnose.Status(), diagnose.Version(),
-		mapui.Command(), multicluster.Probes())
+		benchmark.Command(), mapui.Command(), multicluster.Probes(benchmark.Load()))
 	root.AddCommand(gather.Command(), cli.ExitCodes())
 	remote.Complete(root)
 	return root

@@ -212,16 +212,17 @@ func (c *several) member(found *remote.Cluster) (verify.Cluster, error) {
 	return verify.Cluster{Name: found.Name, Client: k}, nil
 }
 
-// Probes returns the hidden group probe, which the Pods of a verification run.
-func Probes() *cobra.Command {
-	var name string
+// Probes returns the hidden group probe, which the Pods of verifications and benchmarks run, with more commands.
+func Probes(more ...*cobra.Command) *cobra.Command {
+	var name, address string
 	serve := &cobra.Command{
 		Use: "serve", Short: "Answer until the Pod ends", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return probe.Serve(cmd.Context(), net.JoinHostPort("", strconv.Itoa(probe.Port)), name)
+			return probe.Serve(cmd.Context(), address, name)
 		},
 	}
 	serve.Flags().StringVar(&name, "name", "", "name to answer with")
+	serve.Flags().StringVar(&address, "address", net.JoinHostPort("", strconv.Itoa(probe.Port)), "address to listen at")
 	var limit time.Duration
 	var to string
 	ask := &cobra.Command{
@@ -244,7 +245,7 @@ func Probes() *cobra.Command {
 	}
 	ask.Flags().DurationVar(&limit, "limit", time.Minute, "how long to wait for the first answer to each")
 	ask.Flags().StringVar(&to, "to", "/dev/termination-log", "file to write the answers to")
-	group := cli.Group("probe", "The programs in the Pods of mc verify", serve, ask)
+	group := cli.Group("probe", "The programs in the Pods of mc verify and benchmark", append(more, serve, ask)...)
 	group.Hidden = true
 	return group
 }

@@ -17,6 +17,13 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
+// Dial returns a connection to a port of a Pod, through the API server. Close it when ctx ends.
+func (c *Cluster) Dial(ctx context.Context, namespace, pod string, port int) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	return c.forward(ctx, namespace, pod, port)
+}
+
 // forward returns a connection to a port of a Pod, through the API server. No local port is opened.
 func (c *Cluster) forward(ctx context.Context, namespace, pod string, port int) (net.Conn, error) {
 	core, err := c.core()

@@ -29,6 +29,13 @@ const (
 	MaxBytes = 1280 << 10
 )
 
+// MaxExports is how many ResourceExports one member may have, but for kinds with a limit of their own, and
+// MaxExportBytes is their size as JSON with these.
+const (
+	MaxExports     = 10_000
+	MaxExportBytes = 32 << 20
+)
+
 // MaxImportEndpoints is how many endpoints the joint Endpoints of all exporters of a Service may
 // have, see Count: kube-controller-manager mirrors the first 1,000 of them into EndpointSlices and drops the
 // others without a word. MaxImportBytes is about how long they may be as JSON: API servers refuse

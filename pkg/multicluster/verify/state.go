@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +19,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/pods"
 )
 
 // state is what a member's API server says.
@@ -64,15 +64,8 @@ func read(ctx context.Context, c Cluster, o Options) (state, error) {
 	if agent, err := o.Agent([]byte(settings.Data["antrea-agent.conf"])); err == nil {
 		s.Agent = &agent
 	}
-	var agents appsv1.DaemonSet
-	err = c.Client.Get(ctx, client.ObjectKey{Namespace: multicluster.AgentNamespace, Name: "tombolo-agent"}, &agents)
-	if client.IgnoreNotFound(err) != nil {
-		return s, fmt.Errorf("read DaemonSet %s/tombolo-agent: %w", multicluster.AgentNamespace, err)
-	}
-	if containers := agents.Spec.Template.Spec.Containers; len(containers) > 0 {
-		s.Image = containers[0].Image
-	}
-	return s, nil
+	s.Image, err = pods.AgentImage(ctx, c.Client)
+	return s, err
 }
 
 // id is the cluster's ID in its ClusterSet.

@@ -28,6 +28,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/pods"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
 )
 
@@ -259,12 +260,12 @@ func (r *run) look(ctx context.Context) []named {
 
 // packets sends some both ways.
 func (r *run) packets(ctx context.Context) {
-	var pods [2][]netip.Addr // the servers
+	var servers [2][]netip.Addr
 	running := true
 	for i, o := range both(func(i int) outcome {
 		return timed(func() (string, error) {
 			var err error
-			pods[i], err = r.server(ctx, i)
+			servers[i], err = r.server(ctx, i)
 			return "Pod " + r.name + "/server runs", err
 		})
 	}) {
@@ -290,7 +291,7 @@ func (r *run) packets(ctx context.Context) {
 				questions[from] = append(questions[from],
 					probe.Question{Name: over("Services", a), Address: endpoint(a), Want: service(1 - from), MTU: true})
 			}
-			for _, a := range pods[1-from] {
+			for _, a := range servers[1-from] {
 				if noPods == "" && r.wants(kindPods) && slices.ContainsFunc(services[from], sameVersion(a)) {
 					questions[from] = append(questions[from],
 						probe.Question{Name: over("Pods", a), Address: endpoint(a), Want: service(1 - from)})
@@ -428,9 +429,7 @@ func (r *run) server(ctx context.Context, i int) ([]netip.Addr, error) {
 			return nil, r.notMade(i, made.kind, made.object.GetName(), err)
 		}
 	}
-	pod, err := r.pod(ctx, i, "server", []string{"serve", "--name", service(i)}, func(p *corev1.Pod) bool {
-		return p.Status.Phase == corev1.PodRunning && p.Status.PodIP != ""
-	})
+	pod, err := r.pod(ctx, i, "server", []string{"serve", "--name", service(i)}, pods.Serving)
 	if err != nil {
 		return nil, err
 	}
@@ -470,67 +469,30 @@ func (r *run) pod(ctx context.Context, i int, name string, args []string, wanted
 			"%s has no DaemonSet tombolo-agent, whose image the probes use", r.clusters[i].Name)
 	}
 	role, _, _ := strings.Cut(name, "-")
-	pod := &corev1.Pod{
-		ObjectMeta: r.meta(name),
-		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
-			TerminationGracePeriodSeconds: ptr.To[int64](0),
-			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true),
-				RunAsUser:      ptr.To[int64](65532),
-				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-			Containers: []corev1.Container{{
-				Name: "probe", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-				Command: append([]string{"tombolo", "probe"}, args...),
-				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false),
-					ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
-			}},
-		},
-	}
-	pod.Labels = map[string]string{"app": "tombolo-verify-" + role}
+	meta := r.meta(name)
+	meta.Labels = map[string]string{"app": "tombolo-verify-" + role}
+	pod := pods.Pod{ObjectMeta: meta, Image: image, Args: args}.Object()
 	c := r.clusters[i].Client
 	if err := c.Create(ctx, pod); err != nil {
 		return nil, r.notMade(i, "Pod", r.name+"/"+name, err)
 	}
-	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
-		err := c.Get(ctx, client.ObjectKeyFromObject(pod), pod)
-		return err == nil && (wanted(pod) || pod.Status.Phase == corev1.PodFailed), client.IgnoreNotFound(err)
-	})
-	if err == nil && wanted(pod) {
-		return pod, nil
+	err := pods.Await(ctx, c, pod, r.Limit, wanted)
+	var failed *pods.Failed
+	if errors.As(err, &failed) {
+		return nil, &wrong{
+			what:   fmt.Sprintf("Pod %s in %s: %v", name, r.clusters[i].Name, err),
+			remedy: "Pods of image " + image + " have to be able to run there; name another with --image",
+		}
 	}
-	if ctx.Err() != nil {
+	if err != nil {
 		return nil, err
 	}
-	why := string(pod.Status.Phase)
-	for _, c := range pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && c.Message != "" {
-			why = c.Message
-		}
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil && w.Message != "" {
-			why = w.Reason + ": " + w.Message
-		}
-		if x := s.State.Terminated; x != nil {
-			why = fmt.Sprintf("ended with code %d: %s", x.ExitCode, x.Message)
-		}
-	}
-	return nil, &wrong{
-		what:   fmt.Sprintf("Pod %s in %s: %s (%v)", name, r.clusters[i].Name, why, err),
-		remedy: "Pods of image " + image + " have to be able to run there; name another with --image",
-	}
+	return pod, nil
 }
 
 // wait waits until something is so, up to the limit.
 func (r *run) wait(ctx context.Context, f func(context.Context) (bool, error)) error {
-	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, r.Limit, true, f)
-	if wait.Interrupted(err) {
-		if ctx.Err() != nil {
-			return errors.New("interrupted")
-		}
-		return fmt.Errorf("not within %s", r.Limit)
-	}
-	return err
+	return pods.Until(ctx, r.Limit, f)
 }
 
 // imported waits until one of the two has the other's Service, and returns its addresses there.
@@ -571,17 +533,11 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 	}
 	limit := *r
 	limit.Limit = 2*r.Limit + time.Minute // for a client's work in addition to waiting
-	pod, err := limit.pod(ctx, at, name, []string{"ask", "--limit", r.Limit.String(), string(text)},
-		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	pod, err := limit.pod(ctx, at, name, []string{"ask", "--limit", r.Limit.String(), string(text)}, pods.Ended)
 	if err != nil {
 		return nil, err
 	}
-	answer := ""
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.State.Terminated != nil {
-			answer = s.State.Terminated.Message
-		}
-	}
+	answer := pods.Message(pod)
 	var answers []probe.Answer
 	if err := json.Unmarshal([]byte(answer), &answers); err != nil || len(answers) != len(questions) {
 		return nil, wrongf("use the `tombolo` of the version that the agents' image has, or give --image one of this version",

@@ -23,9 +23,9 @@ import (
 
 // Limits of what one member may have in the Common Area. docs/multicluster-security.md lists them.
 const (
-	maxExports       = 10_000   // ResourceExports, but for kinds with a limit of their own
-	maxExportBytes   = 32 << 20 // of all of them, as JSON
-	maxAnnounceBytes = 4 << 10  // of its MemberClusterAnnounce
+	maxExports       = exportcheck.MaxExports
+	maxExportBytes   = exportcheck.MaxExportBytes
+	maxAnnounceBytes = 4 << 10 // of its MemberClusterAnnounce
 	// writeBytesPerSecond is how much a member may write for long, and maxWrittenBytes how much
 	// at once: each write is stored until the next compaction of etcd.
 	writeBytesPerSecond = 1 << 20

@@ -167,6 +167,13 @@ type Status struct {
 	Problems []Problem `json:"problems"`
 	LastPass *Pass     `json:"lastPass,omitempty"`
 	Network  *Network  `json:"network,omitempty"`
+	Upcalls  *Upcalls  `json:"upcalls,omitempty"`
+}
+
+// Upcalls count packets for which the datapath had no cached flow, since it was made.
+type Upcalls struct {
+	Missed uint64 `json:"missed"` // they were handed to ovs-vswitchd
+	Lost   uint64 `json:"lost"`   // they were dropped, since its queues were full
 }
 
 // Network has the settings that must agree between the ends of tunnels, and the sizes of packets.

@@ -18,6 +18,7 @@ const (
 type sizing struct {
 	mtu   int
 	known int       // the result; 0 before the first one
+	doubt int       // a smaller result of the last measurement, which counts if the next one confirms it
 	at    time.Time // of the result
 	next  time.Time // the next measurement
 
@@ -69,8 +70,15 @@ func (s *sizing) missed(size, pending int, now time.Time) {
 // proceed chooses the next size, or ends the measurement.
 func (s *sizing) proceed(now time.Time) {
 	switch {
+	case s.low >= s.high && s.low < s.mtu && s.low != s.known && s.low != s.doubt:
+		// A machine that stood still for a second has lost all probes of a size too.
+		s.active, s.doubt, s.next = false, s.low, now
 	case s.low >= s.high:
-		s.active, s.known, s.at = false, s.low, now
+		s.active, s.known, s.doubt, s.at = false, s.low, 0, now
+	case s.low < s.doubt && s.doubt <= s.high:
+		s.try(s.doubt, now)
+	case s.low > 0 && s.low == s.doubt:
+		s.try(s.doubt+1, now)
 	case s.low < s.known && s.known <= s.high:
 		s.try(s.known, now)
 	case s.low == s.known: // usually nothing has changed

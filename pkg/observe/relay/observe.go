@@ -25,8 +25,9 @@ const (
 	mergeWait = record.MergeWait / 3
 	// beginLimit is how long Nodes may take for their first line. Later ones are absent until then.
 	beginLimit = 3 * time.Second
-	// retryAfter is the time until a Node is read again whose answer has failed.
-	retryAfter = 2 * time.Second
+	// retryAfter is the least time until a Node is read again whose answer has failed. It grows as long as answers fail.
+	// An answer that has lasted for retrySteady ends the back-off.
+	retryAfter, retrySteady = 2 * time.Second, time.Minute
 	// wholeLimit is how long an answer that does not follow may take.
 	wholeLimit = time.Minute
 	// viewKept is how long a reader that follows keeps the rights that it began with.
@@ -95,8 +96,9 @@ func (r *Relay) observe(w http.ResponseWriter, q *http.Request) error {
 	a := &reading{
 		relay: r, user: u, question: question, view: view, only: query[api.AskParameter],
 		received: make(chan received, queue),
-		of:       map[*node]bool{}, again: map[*node]time.Time{}, begun: map[string]bool{}, before: map[string]bool{},
-		merger: record.Merger{Wait: mergeWait}, lines: json.NewEncoder(to), flush: http.NewResponseController(to).Flush,
+		of:       map[*node]bool{}, again: map[*node]time.Time{}, tries: map[string]try{}, begun: map[string]bool{},
+		before: map[string]bool{}, merger: record.Merger{Wait: mergeWait}, lines: json.NewEncoder(to),
+		flush: http.NewResponseController(to).Flush,
 	}
 	a.ask(query)
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
+	"github.com/tombolo-net/tombolo/pkg/retry"
 )
 
 // reading is the answer to one reader of records.
@@ -33,6 +34,7 @@ type reading struct {
 	received chan received
 	of       map[*node]bool      // that are read or were; true while they answer
 	again    map[*node]time.Time // when they are read again, since their answer has failed
+	tries    map[string]try      // by Node
 	open     int                 // that are read
 	begun    map[string]bool     // Nodes that answer
 	before   map[string]bool     // Nodes that have answered
@@ -40,6 +42,12 @@ type reading struct {
 	merger   record.Merger
 	lines    *json.Encoder
 	flush    func() error
+}
+
+// try is when a Node was read last, and how long that waited after an answer that failed.
+type try struct {
+	began time.Time
+	wait  time.Duration
 }
 
 // received is an event of a Node, or the end of its answer.
@@ -148,6 +156,7 @@ func (a *reading) begin(ctx context.Context, all *sync.WaitGroup) (changed <-cha
 		}
 		a.of[c] = true
 		a.open++
+		a.tries[name] = try{time.Now(), a.tries[name].wait}
 		query := a.query
 		if a.before[name] { // the reader has the Node's earlier records
 			query = maps.Clone(query)
@@ -173,6 +182,17 @@ func (a *reading) begin(ctx context.Context, all *sync.WaitGroup) (changed <-cha
 		}
 	}
 	return changed
+}
+
+// waits has a Node read again whose answer has failed. Each failure makes the time until then longer.
+func (a *reading) waits(c *node) {
+	t := a.tries[c.name]
+	if time.Since(t.began) >= retrySteady {
+		t.wait = 0
+	}
+	t.wait = max(retryAfter, retry.Next(t.wait))
+	a.tries[c.name] = t
+	a.again[c] = time.Now().Add(t.wait)
 }
 
 // retries reports whether it is time to read Nodes again whose answer has failed.
@@ -250,7 +270,7 @@ func (a *reading) receive(h received) {
 			delete(a.begun, h.from.name)
 		}
 		if h.err != nil && a.question.Follow && !errors.As(h.err, new(unserved)) {
-			a.again[h.from] = time.Now().Add(retryAfter)
+			a.waits(h.from)
 		}
 		if h.err != nil {
 			a.relay.log.Debug("a Node's answer has ended", "node", h.from.name, "error", h.err)

@@ -118,6 +118,28 @@ func (c Client) Version(ctx context.Context) (string, error) {
 	return words[len(words)-1], nil
 }
 
+// Upcalls are the counters of a datapath since it was made: packets that a cached flow handled, packets that were
+// handed to ovs-vswitchd, and packets that were dropped since its queues were full.
+type Upcalls struct{ Hit, Missed, Lost uint64 }
+
+// Upcalls returns the counters of the datapath named dp.
+func (c Client) Upcalls(ctx context.Context, dp string) (u Upcalls, _ error) {
+	text, err := c.Run(ctx, "dpctl/show", dp)
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(text) {
+		if line, ok := strings.CutPrefix(strings.TrimSpace(line), "lookups: "); ok {
+			_, err := fmt.Sscanf(line, "hit:%d missed:%d lost:%d", &u.Hit, &u.Missed, &u.Lost)
+			if err != nil {
+				return u, fmt.Errorf("read the lookups of %s from %q: %w", dp, line, err)
+			}
+			return u, nil
+		}
+	}
+	return u, fmt.Errorf("read the lookups of %s: they are not in %q", dp, text)
+}
+
 // DumpConntrack returns the connections that the datapath named dp ("netdev@ovs-netdev",
 // "system@ovs-system") tracks.
 func (c Client) DumpConntrack(ctx context.Context, dp string) (string, error) {

@@ -39,6 +39,13 @@ func TestRealSwitch(t *testing.T) {
 		t.Error(err)
 	}
 
+	if u, err := c.Upcalls(ctx, "system@ovs-system"); err != nil || u.Lost != 0 {
+		t.Errorf("upcalls are %+v, %v", u, err)
+	}
+	if _, err := c.Upcalls(ctx, "system@none"); err == nil {
+		t.Error("a datapath that is missing has upcalls")
+	}
+
 	var refused *Error
 	_, err = c.Trace(ctx, "br-other", "in_port=1")
 	if !errors.As(err, &refused) ||

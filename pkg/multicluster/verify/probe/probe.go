@@ -1,5 +1,5 @@
-// Package probe runs in the Pods of a verification: a server, and a client that sends requests to servers of another
-// cluster and reports the results.
+// Package probe runs in the Pods of a verification and of a benchmark: a server, and a client that sends requests to
+// servers of another cluster and reports the results.
 package probe
 
 import (
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/benchmark/load"
 )
 
 // Port is where servers answer, for TCP and UDP.
@@ -29,8 +31,8 @@ func headers(c net.Conn) int {
 // bulk is how much is sent in each direction of one connection: many full segments.
 const bulk = 1 << 20
 
-// Serve answers under a name until ctx ends: HTTP with the name and the client's address, and datagrams with
-// themselves.
+// Serve answers under a name until ctx ends: HTTP with the name and the client's address, or with as many bytes as the
+// query of load.StreamPath names, and datagrams with themselves.
 func Serve(ctx context.Context, address, name string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -42,16 +44,18 @@ func Serve(ctx context.Context, address, name string) error {
 		return err
 	}
 	go echo(datagrams)
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, bulk))
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			fmt.Fprintf(w, "%s %s\n", name, r.RemoteAddr)
-			_, _ = io.CopyN(w, zeros{}, n) // as much as came
-		})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, bulk))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(w, "%s %s\n", name, r.RemoteAddr)
+		_, _ = io.CopyN(w, zeros{}, n) // as much as came
+	})
+	mux.HandleFunc(load.StreamPath, load.Stream)
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: mux}
 	stop := context.AfterFunc(ctx, func() { server.Close(); datagrams.Close() })
 	defer stop()
 	if err := server.Serve(l); ctx.Err() == nil {
