@@ -54,8 +54,8 @@ func skippedOf(f family.Families) string {
 	return skipped + features
 }
 
-// loadBalancers makes a pool of addresses, which Nodes of one subnet have. An admission policy annotates each Service of
-// type LoadBalancer with it, since the cases expect a cloud.
+// loadBalancers makes a pool of addresses, which Nodes of one subnet have. An admission policy annotates each Service
+// of type LoadBalancer with it, since the cases expect a cloud.
 func loadBalancers() string {
 	var ranges []string
 	for _, r := range world.Lab.Cluster(cluster).LoadBalancers() {
