@@ -182,14 +182,14 @@ netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy i
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
 	@go test -count=1 -v -timeout 60m ./test/netpol $(if $(FAMILIES),-netpol.families $(FAMILIES))
 
-sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them without SKIP; FAMILIES (4), 46 or 6; MODE (encap), noEncap or hybrid
+sig-network: packages modules coredns ## run Kubernetes' own tests of Services and host ports in a lab, or FOCUS of them without SKIP; FAMILIES (4), 46 or 6; MODE (encap), noEncap or hybrid; SUBNETS (1) or 2; PROCESSES (1) at once
 	@build/packages dash netcat-openbsd bind9-dnsutils # which the suite's Pods run
 	@build/lab-binaries $(CACHE) $(BIN) agnhost e2e
-	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network glibc-dns-testing pause-network
-	@go test -count=1 -v -timeout 240m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(SKIP),-signetwork.skip '$(SKIP)') $(if $(FAMILIES),-signetwork.families $(FAMILIES)) $(if $(MODE),-signetwork.mode $(MODE))
+	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-network glibc-dns-testing pause-network busybox-network regression-network nginx-network
+	@go test -count=1 -v -timeout 240m ./test/signetwork $(if $(FOCUS),-signetwork.focus '$(FOCUS)') $(if $(SKIP),-signetwork.skip '$(SKIP)') $(if $(FAMILIES),-signetwork.families $(FAMILIES)) $(if $(MODE),-signetwork.mode $(MODE)) $(if $(SUBNETS),-signetwork.subnets $(SUBNETS)) $(if $(PROCESSES),-signetwork.processes $(PROCESSES))
 
-families: packages lab-binaries images modules coredns ## join clusters with IPv6 in a lab, FAMILIES (6) of them; ENCRYPTED=1
-	@go test -count=1 -v -timeout 30m ./test/families -families.of $(or $(FAMILIES),6) $(if $(ENCRYPTED),-families.encrypted)
+families: packages lab-binaries images modules coredns ## join clusters with IPv6 in a lab, FAMILIES (6) of them; ENCRYPTED=1; MODE (encap), noEncap or hybrid; SUBNETS (1) or 2
+	@go test -count=1 -v -timeout 30m ./test/families -families.of $(or $(FAMILIES),6) $(if $(ENCRYPTED),-families.encrypted) $(if $(MODE),-families.mode $(MODE)) $(if $(SUBNETS),-families.subnets $(SUBNETS))
 
 mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)
 	@test -e "$(SUITE)/go.mod" || { echo 'make mcs: SUITE is the directory conformance of a copy of sigs.k8s.io/mcs-api'; exit 1; }

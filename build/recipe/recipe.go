@@ -105,6 +105,22 @@ var Images = []Image{
 		entry: []string{"/pause"},
 	},
 	{
+		Name: "busybox-network", Suite: "registry.k8s.io/e2e-test-images/busybox:1.37.0-1", dirs: []string{"/tmp"},
+		programs: map[string]string{"/bin/busybox": "/bin/busybox"},
+		links:    map[string]string{"/bin/sh": "busybox", "/bin/sleep": "busybox", "/bin/nc": "busybox"},
+	},
+	{
+		// a server that sends packets outside of its client's window
+		Name: "regression-network", Suite: "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4",
+		own:   map[string]string{"/regression-issue-74839": "regression-issue-74839"},
+		entry: []string{"/regression-issue-74839"},
+	},
+	{
+		// the cases read the Pods' EndpointSlices, and nothing connects to the Pods
+		Name: "nginx-network", Suite: "registry.k8s.io/e2e-test-images/nginx:1.15-4",
+		own: map[string]string{"/pause": "pause"}, entry: []string{"/pause"},
+	},
+	{
 		// no entry: the cases of DNS give the whole command
 		Name: "glibc-dns-testing", Suite: "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0", dirs: []string{"/tmp"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/dig": "/usr/bin/dig",

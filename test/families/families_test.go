@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
@@ -31,6 +32,8 @@ var (
 
 	of = flag.String("families.of", "46,6", "IP families of the clusters "+strings.Join(clusters, " and ")+
 		": 46 or 6, or one of them for each")
+	mode      = flag.String("families.mode", config.Encap, "trafficEncapMode of the agents: encap, noEncap or hybrid")
+	subnets   = flag.Int("families.subnets", 1, "subnets that the Nodes of a cluster are in: 1 or 2")
 	encrypted = flag.Bool("families.encrypted", false, "encrypt between the clusters")
 )
 
@@ -45,7 +48,8 @@ func TestMain(m *testing.M) {
 			*of, len(clusters))
 		os.Exit(1)
 	}
-	setup := scenario.Setup{Name: "families", Clusters: clusters, Nodes: 2, Families: families, Encrypted: *encrypted}
+	setup := scenario.Setup{Name: "families", Clusters: clusters, Nodes: 2, Families: families, Encrypted: *encrypted,
+		TrafficMode: *mode, Subnets: *subnets}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()

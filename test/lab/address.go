@@ -19,13 +19,12 @@ const (
 
 func (p plan) all() netip.Prefix { return prefix("172.30.%d.0/20", 16*p.index) }
 
-func (p plan) mgmt(cluster int) netip.Prefix    { return prefix("172.30.%d.0/24", 16*p.index+cluster) }
-func (p plan) etcdNet() netip.Prefix            { return prefix("172.30.%d.0/24", 16*p.index+14) }
-func (p plan) hostNet() netip.Prefix            { return prefix("172.30.%d.0/30", 16*p.index+15) }
-func (plan) transport(cluster int) netip.Prefix { return prefix("192.168.%d.0/24", 77+cluster) }
-func (plan) services(cluster int) netip.Prefix  { return prefix("10.%d.0.0/16", 96+cluster) }
-func (plan) pods(cluster int) netip.Prefix      { return prefix("10.%d.0.0/16", 10+cluster) }
-func (p plan) etcd() netip.Addr                 { return host(p.etcdNet(), 10) }
+func (p plan) mgmt(cluster int) netip.Prefix   { return prefix("172.30.%d.0/24", 16*p.index+cluster) }
+func (p plan) etcdNet() netip.Prefix           { return prefix("172.30.%d.0/24", 16*p.index+14) }
+func (p plan) hostNet() netip.Prefix           { return prefix("172.30.%d.0/30", 16*p.index+15) }
+func (plan) services(cluster int) netip.Prefix { return prefix("10.%d.0.0/16", 96+cluster) }
+func (plan) pods(cluster int) netip.Prefix     { return prefix("10.%d.0.0/16", 10+cluster) }
+func (p plan) etcd() netip.Addr                { return host(p.etcdNet(), 10) }
 
 // Numbers of hosts in their subnets. Node n (from 1) has firstMgmt+n on eth0 and firstTransport+n on eth1, where
 // addresses of load balancers follow.
@@ -38,13 +37,23 @@ const (
 	lastLoadBalancer  = firstLoadBalancer + 50
 )
 
+// transport and transport6 are a cluster's subnets of eth1 with a number, from 0.
+func (plan) transport(cluster, subnet int) netip.Prefix {
+	return prefix("192.168.%d.0/24", transportNumber(cluster, subnet))
+}
+
+func (plan) transport6(cluster, subnet int) netip.Prefix {
+	return prefix("fd00:192:168:%d::/64", transportNumber(cluster, subnet))
+}
+
+func transportNumber(cluster, subnet int) int { return 77 + 100*subnet + cluster }
+
 // IPv6 prefixes have the digits of IPv4's. The machine has no IPv6 route to mgmt, so the index is not part of any of
 // them.
-func (plan) all6() netip.Prefix                  { return prefix("fd00:172:30::/48") }
-func (plan) mgmt6(cluster int) netip.Prefix      { return prefix("fd00:172:30:%d::/64", cluster) }
-func (plan) transport6(cluster int) netip.Prefix { return prefix("fd00:192:168:%d::/64", 77+cluster) }
-func (plan) services6(cluster int) netip.Prefix  { return prefix("fd00:10:%d::/112", 96+cluster) }
-func (plan) pods6(cluster int) netip.Prefix      { return prefix("fd00:10:%d::/48", 10+cluster) }
+func (plan) all6() netip.Prefix                 { return prefix("fd00:172:30::/48") }
+func (plan) mgmt6(cluster int) netip.Prefix     { return prefix("fd00:172:30:%d::/64", cluster) }
+func (plan) services6(cluster int) netip.Prefix { return prefix("fd00:10:%d::/112", 96+cluster) }
+func (plan) pods6(cluster int) netip.Prefix     { return prefix("fd00:10:%d::/48", 10+cluster) }
 
 func prefix(format string, args ...any) netip.Prefix {
 	return netip.MustParsePrefix(fmt.Sprintf(format, args...))

@@ -30,6 +30,9 @@ type Config struct {
 	Dir      string   // where it keeps its files; /var/lib/tombolo-lab/<Name> when empty
 	Clusters []string // their names, in the order of their addresses
 	Nodes    int      // Nodes in each cluster, called node-1, node-2, ...
+	// Subnets is how many subnets the Nodes of a cluster are in, with the router between them: 1 when zero, or 2. Then
+	// Nodes with even numbers are in the second one.
+	Subnets int
 	// Families are the versions of IP of Pods and Services: one value for all clusters, or one for each in their order.
 	// Without any it is IPv4 alone.
 	Families []family.Families
@@ -73,6 +76,8 @@ const (
 	stateRoot = "/var/lib/tombolo-lab"
 	maxLabs   = 16 // labs side by side: each has a /20 of 172.30.0.0/16
 	maxNodes  = 99
+	// maxSubnets is the most subnets of eth1 in a cluster.
+	maxSubnets = 2
 	// Subnets 14 and 15 of the lab's /20 are etcd's and the host's.
 	maxClusters = 14
 )
@@ -85,6 +90,9 @@ func (c *Config) check() error {
 	}
 	if c.NodeGrace == 0 {
 		c.NodeGrace = DefaultNodeGrace
+	}
+	if c.Subnets == 0 {
+		c.Subnets = 1
 	}
 	if c.TrafficMode == "" {
 		c.TrafficMode = config.Encap
@@ -121,6 +129,9 @@ func (c *Config) check() error {
 	if n := len(c.Families); n > 1 && n != len(c.Clusters) {
 		return fmt.Errorf("lab %s has IP families of %d clusters, and %d clusters: give one value, or one for each cluster",
 			c.Name, n, len(c.Clusters))
+	}
+	if c.Subnets < 1 || c.Subnets > maxSubnets {
+		return fmt.Errorf("lab %s has %d subnets in each cluster: want 1 to %d", c.Name, c.Subnets, maxSubnets)
 	}
 	if c.Nodes < 1 || c.Nodes > maxNodes {
 		return fmt.Errorf("lab %s has %d Nodes in each cluster: want 1 to %d", c.Name, c.Nodes, maxNodes)

@@ -62,9 +62,9 @@ func (c *Cluster) mgmt() []netip.Prefix {
 	return c.underlay(c.lab.plan().mgmt(c.index), c.lab.plan().mgmt6(c.index))
 }
 
-// transport are the subnets of eth1.
-func (c *Cluster) transport() []netip.Prefix {
-	return c.underlay(c.lab.plan().transport(c.index), c.lab.plan().transport6(c.index))
+// transport are the subnets of eth1 with a number.
+func (c *Cluster) transport(subnet int) []netip.Prefix {
+	return c.underlay(c.lab.plan().transport(c.index, subnet), c.lab.plan().transport6(c.index, subnet))
 }
 
 // underlay puts a subnet of the family of the cluster's Services first. Control planes and routers of clusters with
@@ -85,16 +85,16 @@ func (c *Cluster) nodeMgmt() []netip.Prefix {
 	return c.served(c.lab.plan().mgmt(c.index), c.lab.plan().mgmt6(c.index))
 }
 
-// nodeTransport are the subnets of eth1 in which Nodes have addresses.
-func (c *Cluster) nodeTransport() []netip.Prefix {
-	return c.served(c.lab.plan().transport(c.index), c.lab.plan().transport6(c.index))
+// nodeTransport are the subnets of eth1 with a number in which Nodes have addresses.
+func (c *Cluster) nodeTransport(subnet int) []netip.Prefix {
+	return c.served(c.lab.plan().transport(c.index, subnet), c.lab.plan().transport6(c.index, subnet))
 }
 
-// LoadBalancers are the first and last addresses that Services of type LoadBalancer may have in each subnet of eth1.
-// The host outside reaches them.
+// LoadBalancers are the first and last addresses that Services of type LoadBalancer may have, of each version of IP.
+// The host outside reaches them through Nodes of the subnet 0.
 func (c *Cluster) LoadBalancers() [][2]netip.Addr {
 	var ranges [][2]netip.Addr
-	for _, p := range c.nodeTransport() {
+	for _, p := range c.nodeTransport(0) {
 		ranges = append(ranges, [2]netip.Addr{host(p, firstLoadBalancer), host(p, lastLoadBalancer)})
 	}
 	return ranges

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -221,7 +220,11 @@ func (l *Lab) network() error {
 	out := cable{bridge: "outside", port: "outside-0", to: l.outside(), name: "eth0",
 		addresses: outAddresses}
 	for _, c := range l.clusters {
-		for _, subnet := range slices.Concat(c.transport(), c.mgmt()) {
+		subnets := c.mgmt()
+		for s := range l.record.Subnets {
+			subnets = append(subnets, c.transport(s)...)
+		}
+		for _, subnet := range subnets {
 			via := outNets[0]
 			if !subnet.Addr().Is4() {
 				via = outNets[1]
@@ -236,15 +239,17 @@ func (l *Lab) network() error {
 		if err := router.bridge(mgmtBridge(i), hostsOn(c.mgmt(), routerHost)...); err != nil {
 			return err
 		}
-		if err := router.bridge(transportBridge(i), hostsOn(c.transport(), routerHost)...); err != nil {
-			return err
+		for s := range l.record.Subnets {
+			if err := router.bridge(transportBridge(i, s), hostsOn(c.transport(s), routerHost)...); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func mgmtBridge(cluster int) string      { return fmt.Sprintf("m%d", cluster) }
-func transportBridge(cluster int) string { return fmt.Sprintf("t%d", cluster) }
+func mgmtBridge(cluster int) string              { return fmt.Sprintf("m%d", cluster) }
+func transportBridge(cluster, subnet int) string { return fmt.Sprintf("%c%d", "tu"[subnet], cluster) }
 
 // startShared starts what all clusters share: etcd, and the host outside.
 func (l *Lab) startShared(ctx context.Context) error {

@@ -44,8 +44,13 @@ func (n *Node) InternalIP() string { return n.InternalIPs()[0].String() }
 
 // InternalIPs returns all of them, as the Node's status has them.
 func (n *Node) InternalIPs() []netip.Addr {
-	return hosts(n.cluster.nodeTransport(), firstTransport+n.number)
+	return hosts(n.transport(), firstTransport+n.number)
 }
+
+// Subnet is the number of the Node's subnet of eth1, from 0.
+func (n *Node) Subnet() int { return (n.number - 1) % max(n.cluster.lab.record.Subnets, 1) }
+
+func (n *Node) transport() []netip.Prefix { return n.cluster.nodeTransport(n.Subnet()) }
 
 func (n *Node) place() place {
 	return place{fmt.Sprintf("%s-%s-%s", n.cluster.lab.Name(), n.cluster.name, n.name)}
@@ -57,7 +62,7 @@ func (n *Node) file(name string) string { return filepath.Join(n.dir(), name) }
 
 // port is the router's end of one of the Node's cables.
 func (n *Node) port(l Link) string {
-	bridge := transportBridge(n.cluster.index)
+	bridge := transportBridge(n.cluster.index, n.Subnet())
 	if l == Mgmt {
 		bridge = mgmtBridge(n.cluster.index)
 	}
@@ -164,8 +169,8 @@ func (n *Node) wire() error {
 	if err != nil {
 		return err
 	}
-	return l.router().plug(cable{bridge: transportBridge(c.index), port: n.port(Transport), to: n.place(), name: "eth1",
-		addresses: hostsOn(c.nodeTransport(), firstTransport+n.number), routes: defaults(c.nodeTransport())})
+	return l.router().plug(cable{bridge: transportBridge(c.index, n.Subnet()), port: n.port(Transport), to: n.place(),
+		name: "eth1", addresses: hostsOn(n.transport(), firstTransport+n.number), routes: defaults(n.transport())})
 }
 
 // boot starts the Node's first process in its namespaces and waits for its mounts.

@@ -50,8 +50,7 @@ func prepare(ctx context.Context, l *lab.Lab) error {
 // TestNetworkPolicy leaves out the cases over SCTP: they use Services, which only the kernel's datapath serves for SCTP
 // (docs/datapaths.md), and the lab has the userspace one.
 func TestNetworkPolicy(t *testing.T) {
-	if err := world.KubernetesTests(t.Context(), cluster, nodes, "--ginkgo.skip", "SCTP", "--ginkgo.focus",
-		*focus); err != nil {
+	if err := world.KubernetesTests(t.Context(), cluster, nodes, scenario.Cases{Focus: *focus, Skip: "SCTP"}); err != nil {
 		t.Error(err)
 	}
 }

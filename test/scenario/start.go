@@ -20,6 +20,7 @@ type Setup struct {
 	// Charts are the clusters that get Tombolo by its charts, not by the manifests.
 	Charts []string
 	// These are as in lab.Config.
+	Subnets        int
 	Families       []family.Families
 	ProxyAll       bool
 	TrafficMode    string
@@ -47,9 +48,9 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 		return 1
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Families: s.Families,
-		ProxyAll: s.ProxyAll, TrafficMode: s.TrafficMode, Encrypted: s.Encrypted, BFD: s.BFD,
-		ActiveGateways: s.ActiveGateways, Tenants: s.Tenants, Progress: func(line string) { report("%s", line) },
+		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, Subnets: s.Subnets, NodeGrace: s.NodeGrace,
+		Charts: s.Charts, Families: s.Families, ProxyAll: s.ProxyAll, TrafficMode: s.TrafficMode, Encrypted: s.Encrypted,
+		BFD: s.BFD, ActiveGateways: s.ActiveGateways, Tenants: s.Tenants, Progress: func(line string) { report("%s", line) },
 	})
 	if l == nil {
 		fmt.Fprintln(os.Stderr, "bring up the lab:", err)

@@ -7,18 +7,47 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
+	"time"
 )
 
+// Cases chooses cases of Kubernetes' own end-to-end tests.
+type Cases struct {
+	Focus, Skip string // regular expressions
+	// Processes run cases at the same time, except for [Serial] cases; 1 when zero.
+	Processes int
+	// Limit ends the run, and the cases that are left count as skipped; go test's own limit counts when zero.
+	Limit time.Duration
+	// Report is a file for the result of each case, as JUnit writes it; none when empty.
+	Report string
+}
+
 // KubernetesTests runs cases of Kubernetes' own end-to-end tests in a cluster with a number of Nodes. They are compiled
-// as bin/e2e, and run on the host outside of the clusters. Flags choose the cases and more; a choice without any case
-// is an error. The output goes to the test's.
-func (s *Scenario) KubernetesTests(ctx context.Context, cluster string, nodes int, flags ...string) error {
+// as bin/e2e.test, and run on the host outside of the clusters. A choice without any case is an error. The output goes
+// to the test's.
+func (s *Scenario) KubernetesTests(ctx context.Context, cluster string, nodes int, cases Cases) error {
 	repo := s.Lab.Repo()
-	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/e2e"), append([]string{
+	limit := cases.Limit
+	if limit == 0 {
+		limit = 24 * time.Hour
+	}
+	args := []string{"--procs", strconv.Itoa(max(cases.Processes, 1)), "--no-color", "-v", "--fail-on-empty",
+		"--timeout", limit.String(), "--focus", cases.Focus}
+	if cases.Skip != "" {
+		args = append(args, "--skip", cases.Skip)
+	}
+	if cases.Report != "" {
+		report, err := filepath.Abs(cases.Report)
+		if err != nil {
+			return err
+		}
+		args = append(args, "--output-dir", filepath.Dir(report), "--junit-report", filepath.Base(report))
+	}
+	args = append(args, filepath.Join(repo, "bin/e2e.test"), "--",
 		"--kubeconfig", s.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", strconv.Itoa(nodes),
-		"--kubectl-path", filepath.Join(repo, "bin/kubernetes/kubectl"), "--ginkgo.no-color", "--ginkgo.fail-on-empty",
-		"--ginkgo.timeout", "24h", // go test's own limit counts
-	}, flags...)...)
+		"--kubectl-path", filepath.Join(repo, "bin/kubernetes/kubectl"))
+	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/ginkgo"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends its processes
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := s.Lab.OutsideRun(cmd); err != nil {
 		return fmt.Errorf("run cases of Kubernetes' tests: %w", err)

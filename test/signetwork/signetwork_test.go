@@ -29,12 +29,18 @@ var (
 	families = flag.String("signetwork.families", "4", "IP families of the cluster: 4, 46 or 6")
 	skip     = flag.String("signetwork.skip", "", "leave out cases that match this regular expression as well")
 	mode     = flag.String("signetwork.mode", config.Encap, "trafficEncapMode of the agents: encap, noEncap or hybrid")
+	subnets  = flag.Int("signetwork.subnets", 1, "subnets that the Nodes are in: 1 or 2")
+
+	processes = flag.Int("signetwork.processes", 1, "run so many cases at the same time")
+	limit     = flag.Duration("signetwork.limit", 0, "end the run after this time")
+	report    = flag.String("signetwork.report", "", "write the result of each case to this file, as JUnit does")
 )
 
 // skipped are the cases that are left out; docs/testing-suites.md has the reasons.
-const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|invalid conntrack state bug|initial unready endpoints|` +
+const skipped = `SCTP|Disruptive|TCP CLOSE_WAIT|` +
 	`when ExternalTrafficPolicy changes|cleanup finalizer|DNS configMap|pod resolv.conf|` +
-	`switch session affinity for LoadBalancer service with Local|target all nodes with endpoints`
+	`switch session affinity for LoadBalancer service with Local|target all nodes with endpoints|` +
+	`large requests: udp|service endpoints using hostNetwork|kube-proxy urls`
 
 // skippedOf adds the features that a cluster lacks. It has LoadBalancer, and IPv6DualStack if it has both families.
 func skippedOf(f family.Families) string {
@@ -48,8 +54,8 @@ func skippedOf(f family.Families) string {
 	return skipped + features
 }
 
-// loadBalancers makes a pool of addresses. An admission policy annotates each Service of type LoadBalancer with it,
-// since the cases expect a cloud.
+// loadBalancers makes a pool of addresses, which Nodes of one subnet have. An admission policy annotates each Service
+// of type LoadBalancer with it, since the cases expect a cloud.
 func loadBalancers() string {
 	var ranges []string
 	for _, r := range world.Lab.Cluster(cluster).LoadBalancers() {
@@ -62,7 +68,7 @@ const pool = `
 apiVersion: crd.antrea.io/v1beta1
 kind: ExternalIPPool
 metadata: {name: cloud}
-spec: {ipRanges: [%s], nodeSelector: {}}
+spec: {ipRanges: [%s], nodeSelector: {matchLabels: {subnet: "0"}}}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -96,7 +102,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	var err error
 	setup := scenario.Setup{Name: "signet", Clusters: []string{cluster}, Nodes: nodes, ProxyAll: true, TrafficMode: *mode,
-		Prepare: prepare}
+		Subnets: *subnets, Prepare: prepare}
 	if setup.Families, err = lab.ParseFamilies(*families); err != nil {
 		fmt.Fprintln(os.Stderr, "-signetwork.families:", err)
 		os.Exit(1)
@@ -107,8 +113,11 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+var images = []string{"agnhost-network", "glibc-dns-testing", "pause-network", "busybox-network", "regression-network",
+	"nginx-network"}
+
 func prepare(ctx context.Context, l *lab.Lab) error {
-	for _, image := range []string{"agnhost-network", "glibc-dns-testing", "pause-network"} {
+	for _, image := range images {
 		if err := l.LoadImage(ctx, filepath.Join(l.Repo(), "bin/conformance", image+".tar")); err != nil {
 			return fmt.Errorf("run `make sig-network`: %w", err)
 		}
@@ -125,12 +134,13 @@ func TestSIGNetwork(t *testing.T) {
 	}
 	for _, n := range world.Lab.Cluster(cluster).Nodes() { // cases of zones need three
 		if _, err := world.Kubectl(t.Context(), cluster, "label", "node", n.Name(),
-			"topology.kubernetes.io/zone="+n.Name()); err != nil {
+			"topology.kubernetes.io/zone="+n.Name(), fmt.Sprintf("subnet=%d", n.Subnet())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := world.KubernetesTests(t.Context(), cluster, nodes, "--ginkgo.v", "--ginkgo.skip",
-		skippedOf(world.Lab.Cluster(cluster).Families()), "--ginkgo.focus", *focus); err != nil {
+	cases := scenario.Cases{Focus: *focus, Skip: skippedOf(world.Lab.Cluster(cluster).Families()), Processes: *processes,
+		Limit: *limit, Report: *report}
+	if err := world.KubernetesTests(t.Context(), cluster, nodes, cases); err != nil {
 		t.Error(err)
 	}
 }

@@ -31,6 +31,7 @@ func main() {
 	config.CopyFlags(config.Flags, flag.CommandLine)
 	framework.RegisterCommonFlags(flag.CommandLine)
 	framework.RegisterClusterFlags(flag.CommandLine)
+	flag.Duration("test.timeout", 0, "no effect: ginkgo gives it, since most suites are programs of go test")
 	flag.Parse()
 	framework.AfterReadingAllFlags(&framework.TestContext)
 	gomega.RegisterFailHandler(framework.Fail)
