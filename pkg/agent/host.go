@@ -187,6 +187,7 @@ func (o *outputs) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pr
 				d.Forwarded = append(d.Forwarded, hostnet.Route{Dst: cidr, Gateway: hop, Link: gw, OnLink: true})
 			}
 		}
+		o.routesToFirsts(&d, r, source, hop)
 		// Replies to hairpin connections: the address is the switch's.
 		d.Routes = append(d.Routes, hostnet.Route{Dst: netip.PrefixFrom(hop, hop.BitLen()), Link: gw, Source: source})
 	}
@@ -254,7 +255,8 @@ func (o *outputs) hostOf6(d *hostnet.Desired, u Underlay, r *derive.Reader) {
 	}
 	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP6, MAC: virtualMAC})
 	for _, pod := range derive.All(r, o.from.pods.rows) {
-		first := pod.Value.Network == derive.Object{} // the host reaches no further interface
+		// The host reaches no further interface.
+		first := pod.Value.Network == derive.Object{} || pod.Value.First
 		for _, ip := range pod.Value.IPs {
 			if first && !ip.Is4() {
 				d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: ip, MAC: pod.Value.MAC.String()})

@@ -66,8 +66,9 @@ func (t *tables) declareKinds() {
 		return holderNodeOf(n)
 	})
 	if t.config.Enabled("TenantNetworks") {
+		namespaces := watch.NewSource(k, "tenant-namespaces", tenant.NamespaceFactsOf)
 		t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
-			Namespaces: watch.NewSource(k, "tenant-namespaces", tenant.NamespaceFactsOf),
+			Namespaces: namespaces,
 			Labels:     watch.NewSource(k, "tenant-namespace-labels", tenant.NamespaceLabels),
 			Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf, watch.IfAllowed()),
 			Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf, watch.IfAllowed()),
@@ -78,6 +79,7 @@ func (t *tables) declareKinds() {
 		watch.Into(k, p.Blocks, policy.BlocksOf, watch.IfAllowed())
 		watch.Into(k, p.Further, policy.FurtherOf, watch.IfAllowed())
 		t.objects.networks.requests = watch.NewSource(k, "pod-networks", requestOf(t.nodeName))
+		t.objects.networks.addInterfaces(t.engine, namespaces)
 		t.objects.networks.report = watch.NewSource(k, "own-nodenetworkreport", ownReportOf(t.nodeName), watch.IfAllowed())
 	}
 	if t.tenants == nil {

@@ -30,14 +30,17 @@ import (
 
 // networkObjects are the sources about further interfaces of Pods. They are nil without feature gate TenantNetworks.
 type networkObjects struct {
-	requests *derive.Source[derive.Object, podRequest]         // of Pods of this Node
-	report   *derive.Source[derive.Object, tenant.ReportFacts] // the NodeNetworkReport of this Node
+	requests   *derive.Source[derive.Object, podRequest]         // of Pods of this Node
+	interfaces *derive.Table[derive.Object, podInterfaces]       // that these Pods request
+	report     *derive.Source[derive.Object, tenant.ReportFacts] // the NodeNetworkReport of this Node
 }
 
-// podRequest is the request of a Pod of this Node for further interfaces.
+// podRequest is the request of a Pod of this Node for interfaces in VirtualNetworks.
 type podRequest struct {
 	UID  types.UID // that the kubelet gives the runtime
-	Text string    // of the annotation
+	Text string    // of the annotation about further interfaces
+	Own  tenant.OwnRequest
+	Host bool // it has hostNetwork, and a request
 }
 
 // ownReportOf returns the content of the report of this Node, and nothing of other reports.
@@ -53,15 +56,18 @@ func ownReportOf(node string) func(*tombolov1alpha1.NodeNetworkReport) tenant.Re
 // requestOf returns the request of a Pod. Each Pod of this Node with a network of its own has a row.
 func requestOf(node string) func(*corev1.Pod) podRequest {
 	return func(p *corev1.Pod) podRequest {
-		if p.Spec.NodeName != node || p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded ||
-			p.Status.Phase == corev1.PodFailed {
+		if p.Spec.NodeName != node || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			return podRequest{}
+		}
+		if p.Spec.HostNetwork {
+			own := tenant.OwnRequestOf(p.Annotations)
+			return podRequest{Own: own, Host: own != tenant.OwnRequest{}}
 		}
 		uid := p.UID
 		if mirrored := p.Annotations[corev1.MirrorPodAnnotationKey]; mirrored != "" {
 			uid = types.UID(mirrored)
 		}
-		return podRequest{UID: uid, Text: p.Annotations[tenant.AnnotationNetworks]}
+		return podRequest{UID: uid, Text: p.Annotations[tenant.AnnotationNetworks], Own: tenant.OwnRequestOf(p.Annotations)}
 	}
 }
 
@@ -264,12 +270,8 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 				UID: types.UID(r.PodUID)})
 		}
 	}
-	for _, row := range p.tables.objects.networks.requests.All() {
-		list, err := tenant.PodNetworks(row.Key.Namespace, row.Value.Text)
-		if err != nil {
-			continue // ADD reports it
-		}
-		for _, x := range list {
+	for _, row := range p.tables.objects.networks.interfaces.All() {
+		for _, x := range row.Value.List { // ADD reports errors
 			k := derive.Object{Namespace: row.Key.Namespace, Name: x.Name}
 			if v, ok := p.tables.tenants.VirtualNetworks.Get(k); !ok || len(v.Leases) == 0 {
 				continue
@@ -304,25 +306,27 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 	return out
 }
 
-// Extras returns the further interfaces that a Pod requests, once this Node has addresses for them.
+// Extras returns the interfaces in VirtualNetworks that a Pod requests, once this Node has addresses for them.
 func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid types.UID) (out []cni.Extra, err error) {
 	ctx, cancel := context.WithTimeout(ctx, extrasWait)
 	defer cancel()
 	why := errors.New("the agent has not read the Pod yet: it needs the API server")
 	final := p.progress.await(ctx, func() (bool, error) {
-		request, ok := p.tables.objects.networks.requests.Get(derive.Object{Namespace: namespace, Name: name})
-		if !ok || uid != "" && uid != request.UID {
+		request, ok := p.tables.objects.networks.interfaces.Get(derive.Object{Namespace: namespace, Name: name})
+		switch {
+		case !ok || uid != "" && uid != request.UID:
 			return false, nil
-		}
-		list, err := tenant.PodNetworks(namespace, request.Text)
-		if err != nil {
-			return false, fmt.Errorf("annotation %s: %w", tenant.AnnotationNetworks, err)
+		case !request.Known:
+			why = fmt.Errorf("the agent has not read Namespace %s yet: it needs the API server", namespace)
+			return false, nil
+		case request.Err != "":
+			return false, errors.New(request.Err)
 		}
 		out = nil
-		for _, x := range list {
+		for _, x := range request.List {
 			extra, err := p.extra(namespace, x)
 			if err != nil {
-				why = fmt.Errorf("annotation %s: VirtualNetwork %s/%s %w", tenant.AnnotationNetworks, namespace, x.Name, err)
+				why = fmt.Errorf("annotation %s: VirtualNetwork %s/%s %w", annotationOf(x), namespace, x.Name, err)
 				return false, nil
 			}
 			out = append(out, extra)
@@ -342,8 +346,11 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	v, ok := p.tables.tenants.VirtualNetworks.Get(key)
 	switch {
 	case !ok:
-		return out, errors.New("is not there, or is no network of further interfaces: create it with a Subnet, look at its " +
-			"observation, or correct the annotation")
+		return out, errors.New("is not there, or has no Subnet: create it with a Subnet, look at its observation, or " +
+			"correct the annotation")
+	case x.Interface == tenant.FirstInterface && !v.Own:
+		return out, errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
+			"annotation " + tenant.AnnotationNetworks)
 	case v.Place.Closed():
 		return out, errors.New("has the number of an older network: create it again")
 	}
@@ -485,7 +492,7 @@ func (a *Agent) newPodNetworks(client *reportClient) *podNetworks {
 	p := &podNetworks{tables: a.tables, store: a.ipam, progress: a.progress, log: a.log, uid: a.uid,
 		api: nodeNetworkClient{client, a.options.NodeName}, wake: make(chan struct{}, 1)}
 	a.ipam.Watch(p.changed)
-	a.tables.objects.networks.requests.Watch(func([]derive.Change[derive.Object, podRequest]) { p.changed() })
+	a.tables.objects.networks.interfaces.Watch(func([]derive.Change[derive.Object, podInterfaces]) { p.changed() })
 	a.tables.tenants.VirtualNetworks.Watch(func([]derive.Change[derive.Object, tenant.VirtualNetwork]) { p.changed() })
 	a.tables.objects.networks.report.Watch(p.show)
 	return p

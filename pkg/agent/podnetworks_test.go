@@ -209,7 +209,7 @@ func TestPodNetworks(t *testing.T) {
 	expect(why, "the agent has not read the Pod yet")
 	r.pod("lost", "a/green")
 	_, why = r.extras("lost")
-	expect(why, annotation+"VirtualNetwork a/green is not there, or is no network of further interfaces: create it")
+	expect(why, annotation+"VirtualNetwork a/green is not there, or has no Subnet: create it")
 	r.pod("foreign", "b/blue")
 	_, why = r.extras("foreign")
 	expect(why, annotation+"entry 1: VirtualNetwork b/blue is of another Namespace")

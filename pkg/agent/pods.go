@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // portFacts is the part of a port in the OVSDB that decisions read.
@@ -38,7 +39,8 @@ type podTables struct {
 	ranges  *derive.Table[derive.Name, []netip.Prefix] // of Services
 	former  *derive.Table[derive.Name, []netip.Prefix] // podCIDRs that this Node had, and has Pods of
 	rows    *derive.Table[derive.Name, datapath.Pod]
-	waiting *derive.Table[derive.Name, bool] // attachments whose port has no number yet
+	waiting *derive.Table[derive.Name, bool]         // attachments whose port has no number yet
+	firsts  *derive.Table[derive.Name, datapath.Pod] // first interfaces in VirtualNetworks
 }
 
 // newPodTables adds the sources to an engine, and the tables that read only them.
@@ -59,6 +61,7 @@ func (t *podTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
 	t.former = derive.NewTable(e, "former-ranges", t.formerOf, one)
 	t.rows = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
 	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
+	t.addFirsts(e)
 }
 
 // podOf returns a Pod of this Node whose port has a number or requests one. So its flows reach the switch at the same
@@ -164,7 +167,7 @@ func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port, f family.Families) data
 	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port,
 		Limit: datapath.Limit(a.Bandwidth.FromPod), HostPorts: len(a.HostPorts) > 0}
 	if namespace, name, ok := a.VirtualKey(); ok {
-		pod.Network = derive.Object{Namespace: namespace, Name: name}
+		pod.Network, pod.First = derive.Object{Namespace: namespace, Name: name}, a.IfName == tenant.FirstInterface
 	}
 	for _, ip := range a.IPs {
 		if f.Serve(ip.Addr()) {

@@ -254,6 +254,12 @@ var (
 		Remedy: "The message has the kind and the error. Check the rights.",
 	})
 
+	reasonNoOwnNetwork = reasons.New(reasons.Row{
+		Name: "NoOwnNetwork", Objects: "Pod", Shown: reasons.Problem, Level: reasons.Warning,
+		Cause:  "A Pod with hostNetwork names a VirtualNetwork as its own network. It is in the Node's network.",
+		Remedy: "Remove the annotation net.juniper.contrail.podnetwork, or hostNetwork.",
+	})
+
 	reasonPodCIDRChanged = reasons.New(reasons.Row{
 		Name: "PodCIDRChanged", Objects: "Pod", Shown: reasons.Problem, Level: reasons.Warning,
 		Cause:  "The Pod has an address from an earlier registration of the Node.",

@@ -29,7 +29,8 @@ type whyEnd struct {
 	ip      netip.Addr
 	pod     derive.Object    // zero for an end that is no Pod
 	facts   *policy.PodFacts // of the Pod
-	network derive.Object    // the VirtualNetwork of a further interface, or zero
+	network derive.Object    // the VirtualNetwork of an interface, or zero
+	first   bool             // the first interface of the Pod is in the VirtualNetwork
 	service *derive.Object
 	front   *service.Frontend // of the Service, if the end is one of its addresses, with a port
 	note    string

@@ -163,6 +163,7 @@ func (a *whyAddresses) gatewaysOf(node string) []netip.Addr {
 func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 	e := whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
 	who, occupied := a.tables.policies.OccupantAt(ip)
+	further, inBlock := a.furtherAt(ip)
 	switch claims := a.tables.policies.Claims(ip); {
 	case occupied && who.Known:
 		f, _ := a.tables.policies.Pods.Get(who.Pod)
@@ -174,6 +175,8 @@ func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 			"UID: "+
 			"it was deleted by force, or is not scheduled yet", ip, who.Port, who.Pod)
 		return e
+	case inBlock && further.first && slices.Contains(claims, further.pod):
+		return further
 	case len(claims) > 0:
 		e.note = fmt.Sprintf("the status of %v has %s, which the Pod's Node cannot have (podCIDRs): "+
 			"for policies it is none of these Pods", claims, ip)
@@ -199,7 +202,7 @@ func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 			return e
 		}
 	}
-	if further, ok := a.furtherAt(ip); ok {
+	if inBlock {
 		return further
 	}
 	return e
@@ -217,6 +220,7 @@ func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
 	case occupied && who.Known:
 		f, _ := a.tables.policies.Pods.Get(who.Pod)
 		e.Name, e.Node, e.pod, e.facts = who.Pod.String(), f.Node, who.Pod, &f
+		e.first = a.isFirst(ip, f)
 	case occupied:
 		e.Name, e.Node, e.foreign = who.Pod.String(), a.tables.nodeName, true
 		e.note = fmt.Sprintf("%s is of interface %s here, whose Pod %s the API server does not have on this Node with its "+
@@ -231,6 +235,20 @@ func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
 	}
 	e.Network = e.network.String()
 	return e, true
+}
+
+// isFirst reports whether an address in a VirtualNetwork is of a Pod's first interface. The Pod's status has such an
+// address, and on its own Node the interface.
+func (a *whyAddresses) isFirst(ip netip.Addr, f policy.PodFacts) bool {
+	if f.Node != a.tables.nodeName {
+		return slices.Contains(f.IPs, ip)
+	}
+	for _, row := range a.tables.pods.firsts.All() {
+		if slices.Contains(row.Value.IPs, ip) {
+			return true
+		}
+	}
+	return false
 }
 
 // isGateway reports whether an address is of a Node's gateway port.

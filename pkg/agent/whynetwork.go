@@ -59,7 +59,7 @@ func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 		if e.Kind == "" {
 			out.Name = "the unknown Pod at " + e.ip.String()
 		}
-		out.Kind, out.Place = tenant.Pod, a.placeIn(e.network)
+		out.Kind, out.Place, out.First = tenant.Pod, a.placeIn(e.network), e.first
 	case e.Kind == "Pod":
 		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
 	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):

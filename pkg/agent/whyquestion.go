@@ -275,6 +275,9 @@ func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 			"hostNetwork, or one that has ended, give the address", field, object)
 	}
 	addresses := a.tables.policies.AddressesOf(object)
+	if firsts := a.firsts(object, &facts); len(addresses) == 0 && len(firsts) > 0 {
+		return firsts, nil
+	}
 	if len(addresses) == 0 && len(facts.IPs) > 0 {
 		return nil, fmt.Errorf("%s: the status of Pod %s has %v, which Node %s cannot have (podCIDRs), or which "+
 			"another Pod has: "+
@@ -289,6 +292,20 @@ func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 			Node: facts.Node}, ip: ip, pod: object, facts: &facts})
 	}
 	return out, nil
+}
+
+// firsts returns the addresses of a Pod's first interface in a VirtualNetwork.
+func (a *whyReader) firsts(pod derive.Object, facts *policy.PodFacts) (out whyEnds) {
+	if a.tables.tenants == nil {
+		return nil
+	}
+	for _, f := range a.tables.policies.Virtual.Of(pod) {
+		if a.addresses.isFirst(f.IP, *facts) {
+			out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: pod.String(), Address: f.IP.String(),
+				Node: facts.Node, Network: f.Network.String()}, ip: f.IP, pod: pod, facts: facts, network: f.Network, first: true})
+		}
+	}
+	return out
 }
 
 // further returns the ends that are a further interface of a Pod, given by its VirtualNetwork or, on this Node, by its
@@ -309,7 +326,8 @@ func (a *whyReader) further(field string, pod derive.Object, text string) (out w
 			continue
 		}
 		out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: pod.String(), Address: f.IP.String(), Node: facts.Node,
-			Network: f.Network.String()}, ip: f.IP, pod: pod, facts: &facts, network: f.Network})
+			Network: f.Network.String()}, ip: f.IP, pod: pod, facts: &facts, network: f.Network,
+			first: a.addresses.isFirst(f.IP, facts)})
 	}
 	slices.Sort(networks)
 	if len(out) == 0 {

@@ -69,20 +69,17 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	if failed = c.checkMTU(network); failed != nil {
 		return nil, failed
 	}
-	further, failed := extras{s}.of(ctx, q, p)
+	list, failed := extras{s}.of(ctx, q, p)
 	if failed != nil {
 		return nil, failed
 	}
-	ips, err := s.ipam.Allocate(k, box.pod, box.described(), network.ranges())
-	if err != nil {
-		return nil, types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", p, err), "")
+	var further []Extra
+	box.virtual, further = split(list)
+	if failed = (extras{s}).first(ctx, k, &box, network); failed != nil {
+		return nil, failed
 	}
-	box.ips = ips
 	if c.MTU > 0 {
 		box.mtu = c.MTU
-	}
-	for i := range network.PodCIDRs {
-		box.gateways = append(box.gateways, network.Gateway(i))
 	}
 	a := Attachment{
 		ContainerID:  q.ContainerID,
@@ -93,9 +90,11 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		PodUID:       k8stypes.UID(p.uid),
 		PortName:     box.portName,
 		Network:      box.network,
-		IPs:          ips,
+		IPs:          box.ips,
 		Bandwidth:    box.bandwidth,
 		HostPorts:    box.hostPorts,
+
+		VirtualNetwork: box.virtualNetwork(),
 	}
 	// A pair that is made again must not appear under an existing port of the switch. ovs-vswitchd sets the flags of an
 	// exchanged device to the values that it read last, and may send to the old device for a while.
@@ -117,7 +116,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	if failed != nil {
 		// If an attachment worked before this request, it stays as it was. A runtime that repeats ADD must not lose a running
 		// Pod's interface.
-		if recorded && attached && slices.Equal(before.IPs, ips) {
+		if recorded && attached && slices.Equal(before.IPs, box.ips) {
 			return nil, failed
 		}
 		if err := s.undo(k, box.portName); err != nil {

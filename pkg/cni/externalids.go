@@ -26,7 +26,7 @@ const (
 	idPodUID      = "tombolo-pod-uid"         // only if it is known
 	idBandwidth   = "tombolo-bandwidth"       // only if it is limited
 	idHostPorts   = "tombolo-host-ports"      // only if there are any
-	idVirtual     = "tombolo-virtual-network" // only of further interfaces
+	idVirtual     = "tombolo-virtual-network" // only of interfaces in one
 	typeContainer = "container"
 
 	defaultIfName = "eth0"

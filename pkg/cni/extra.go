@@ -20,10 +20,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// A Pod may request further interfaces, in VirtualNetworks. The runtime asks for eth0 alone. So the ADD of eth0 makes
-// the others too, its DEL removes them, CHECK looks at them, and GC leaves them while eth0 is valid.
+// A Pod may request further interfaces, in VirtualNetworks, and that its first interface is in one (first.go). The
+// runtime asks for eth0 alone. So the ADD of eth0 makes the others too, its DEL removes them, CHECK looks at them, and
+// GC leaves them while eth0 is valid.
 
-// Extra is a further interface that a Pod requests.
+// Extra is an interface in a VirtualNetwork that a Pod requests. IfName is eth0 for the Pod's first interface.
 type Extra struct {
 	IfName         string
 	VirtualNetwork string // "namespace/name"
@@ -41,8 +42,8 @@ type ExtraRange struct {
 
 // ExtraNetworks has the networks of further interfaces. The agent implements it.
 type ExtraNetworks interface {
-	// Extras returns the further interfaces that a Pod requests. It waits a short time until this Node has addresses for
-	// them. Its error names the Pod's annotation and the remedy.
+	// Extras returns the interfaces in VirtualNetworks that a Pod requests. It waits a short time until this Node has
+	// addresses for them. Its error names the Pod's annotation and the remedy.
 	Extras(ctx context.Context, namespace, name string, uid k8stypes.UID) ([]Extra, error)
 	// Allocate has addresses allocated in the ranges that this Node has now, in the order of x.Ranges.
 	Allocate(ctx context.Context, x Extra, allocate func([]ipam.Range) error) error
@@ -127,7 +128,7 @@ func (e extras) add(ctx context.Context, k ipam.Key, x Extra, first sandbox, a A
 // keys returns the further interfaces of a container that are on record.
 func (e extras) keys(container string) (out []ipam.Key) {
 	add := func(k ipam.Key, network string) {
-		if k.ContainerID == container && network != "" && !slices.Contains(out, k) {
+		if k.ContainerID == container && k.IfName != defaultIfName && network != "" && !slices.Contains(out, k) {
 			out = append(out, k)
 		}
 	}

@@ -81,7 +81,7 @@ type sandbox struct {
 	txChecksum  bool         // leave checksum offload on
 	bandwidth   Bandwidth
 	hostPorts   HostPorts
-	virtual     *Extra // of a further interface
+	virtual     *Extra // of an interface in a VirtualNetwork
 }
 
 // openNetns opens a Pod's network namespace. The error names CNI_NETNS's value.
@@ -308,13 +308,14 @@ func (s sandbox) inside() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
-	if s.virtual != nil {
+	if s.isFurther() {
 		return s.virtualRoutes(link)
 	}
 	for i, gw := range s.gateways {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: ipNet(anywhere(gw))}
-		// A gateway outside the address's own range still has to be on the link. In IPv6 there is no route to that range.
-		if gw.Is6() || i < len(s.ips) && !s.ips[i].Contains(gw) {
+		// A gateway outside the address's own range still has to be on the link. In IPv6 and in a VirtualNetwork there is no
+		// route to that range.
+		if gw.Is6() || s.virtual != nil || i < len(s.ips) && !s.ips[i].Contains(gw) {
 			route.SetFlag(netlink.FLAG_ONLINK)
 		}
 		if err := s.neighbor(link, gw); err != nil {

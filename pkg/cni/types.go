@@ -28,11 +28,11 @@ type Attachment struct {
 	IPs          []netip.Prefix // the Pod's addresses with the length of their podCIDR
 	Bandwidth    Bandwidth
 	HostPorts    HostPorts
-	// VirtualNetwork is the "namespace/name" of the network of a further interface, "" for others.
+	// VirtualNetwork is the "namespace/name" of the VirtualNetwork that the interface is in, "" without one.
 	VirtualNetwork string
 }
 
-// VirtualKey returns the VirtualNetwork of a further interface, and false for others.
+// VirtualKey returns the VirtualNetwork of an interface, and false without one.
 func (a Attachment) VirtualKey() (namespace, name string, ok bool) {
 	namespace, name = splitNetwork(a.VirtualNetwork)
 	return namespace, name, a.VirtualNetwork != ""

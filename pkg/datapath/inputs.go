@@ -149,9 +149,11 @@ type Pod struct {
 	Limit           Limit // of what the Pod sends
 	// HostPorts is set if ports of the Node lead to the Pod. The host translates their packets.
 	HostPorts bool
-	// Network is the VirtualNetwork that the port is in, as a further interface of the Pod. The zero value means the first
-	// interface.
+	// Network is the VirtualNetwork that the port is in. The zero value means a first interface in the network of its
+	// Namespace.
 	Network derive.Object
+	// First is set for the Pod's first interface in a VirtualNetwork.
+	First bool
 }
 
 // Limit is a rate of a Pod's traffic. The Pod's interface enforces it, and the switch a tenth more. So a Pod that

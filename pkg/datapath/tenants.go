@@ -384,13 +384,18 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 				flows = append(flows, atTenant(f))
 			}
 		}
-		if len(from) == 0 || p.pod.inVirtual() {
+		if p.pod.First {
+			flows = append(flows, p.onlyItsHost(ip)...)
+		}
+		if len(from) == 0 || p.pod.inVirtual() && !p.pod.First {
 			continue
 		}
 		flows = append(flows, p.node.answer(ip, p.pod.MAC, asHost, flow.InPort(p.node.GatewayPort))...)
-		itself := atTenant(p.toItself(ip))
-		itself.Match = flow.All(isTenant.Is(1), flow.InPort(p.pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip)))
-		flows = append(flows, itself)
+		if !p.pod.First { // there are no Services
+			itself := atTenant(p.toItself(ip))
+			itself.Match = flow.All(isTenant.Is(1), flow.InPort(p.pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip)))
+			flows = append(flows, itself)
+		}
 		for _, match := range p.fromDefault(ip, place) {
 			deliver.Match = flow.All(append(match, isTenant.Is(0), flow.IPDst(host(ip)))...)
 			flows = append(flows, deliver)
@@ -413,9 +418,14 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	}
 	var ps problem.List
 	if p.pod.HostPorts {
+		message := "its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a " +
+			"Service of type NodePort with externalTrafficPolicy Local"
+		if p.pod.First {
+			message = "it is in VirtualNetwork " + p.pod.Network.String() + ", and only processes of its Node reach it by a " +
+				"port of the Node: remove hostPort, or run the Pod in another network"
+		}
 		ps.Add(problem.About("Pod", p.pod.Namespace, p.pod.Name), "spec.containers.ports.hostPort", reasonHostPortNotServed,
-			"its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a Service of type "+
-				"NodePort with externalTrafficPolicy Local")
+			message)
 	}
 	return ServedPod{Pod: p.pod, Served: true, Closed: place.Closed() || identity.number == unknownIdentity,
 		Entries: flow.Entries{Flows: flows, Meters: p.meters()}}, ps
@@ -423,12 +433,12 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 
 // fromDefault returns the packets of the default network that reach a Pod of a network of tenants: replies to its
 // connections to Services, and outside if it may; the agent's refusals; and packets of its own Node, such as the
-// kubelet's probes.
+// kubelet's probes. A first interface in a VirtualNetwork gets only these of its own Node.
 func (p nodePod) fromDefault(ip netip.Addr, place tenant.Place) [][]flow.Cond {
 	reply := flow.CTState("+rpl+trk")
-	out := [][]flow.Cond{
-		{reply, markService.Is(1), markTenant.Is(0)},
-		{generated.Is(1)},
+	var out [][]flow.Cond
+	if !p.pod.First {
+		out = [][]flow.Cond{{reply, markService.Is(1), markTenant.Is(0)}, {generated.Is(1)}}
 	}
 	if place.Outside {
 		out = append(out, []flow.Cond{reply, source.Is(fromGateway)})

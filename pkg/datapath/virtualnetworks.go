@@ -21,6 +21,10 @@ import (
 //   - There are no Services. A bit of the register leads around the tables that choose endpoints. Nothing leads out of
 //     the network and of these that it is joined with, and nothing but refusals of the agent leads into it.
 //
+// The first interface of a Pod may be such a port, too. Then the host of its Node has a route to its address, and the
+// host's own packets are delivered, as for an isolated Namespace. No other packet of the default network goes to the
+// address: the host would send it back.
+//
 // A Node has the flows of a VirtualNetwork while a Pod of it is in the network, or in one that is joined with it.
 
 // placeAt returns the network of a Pod's port.
@@ -213,6 +217,17 @@ func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Pr
 			l.toNetwork(of, block, nil, generated.Is(1)))
 	}
 	return flows
+}
+
+// onlyItsHost drops packets of the default network to a first interface in a VirtualNetwork. Packets that the host
+// forwards are among them, whose address another program may have translated to the host's. Flows of a higher priority
+// deliver the host's own packets.
+func (p nodePod) onlyItsHost(ip netip.Addr) []flow.Flow {
+	return []flow.Flow{
+		{Table: Classify, Priority: high,
+			Match: flow.All(flow.InPort(p.node.GatewayPort), flow.EthDst(InClusterMAC), flow.IPDst(host(ip)))},
+		{Table: Route, Priority: low, Match: flow.All(flow.IPDst(host(ip)))},
+	}
 }
 
 // inVirtual reports whether the port is in a VirtualNetwork.

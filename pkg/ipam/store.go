@@ -60,7 +60,7 @@ type Interface struct {
 	Bandwidth string `json:"bandwidth,omitempty"`
 	// HostPorts are the ports of the Node that lead to the interface, as package cni writes them.
 	HostPorts string `json:"hostPorts,omitempty"`
-	// VirtualNetwork is the "namespace/name" of the network of a further interface of a Pod.
+	// VirtualNetwork is the "namespace/name" of the VirtualNetwork that the interface is in.
 	VirtualNetwork string `json:"virtualNetwork,omitempty"`
 }
 

@@ -28,7 +28,7 @@ type Attachment struct {
 	UID     types.UID    // the recorded UID, or ""
 	Sandbox string       // the container's ID
 	IPs     []netip.Addr // of both families
-	// Network is the VirtualNetwork of a further interface; zero for the first one.
+	// Network is the VirtualNetwork of the interface; zero for a first one in the network of its Namespace.
 	Network derive.Object
 }
 

@@ -51,17 +51,20 @@ type NamespaceFacts struct {
 	// Label is the value of the label, Mode the forwarding mode, and Network the TenantNetwork that it joins, all of an
 	// isolated Namespace.
 	Label, Mode, Network string
+	// PodNetwork is the annotation that names the network of its Pods' first interfaces.
+	PodNetwork string
 	// Copy is set for the copy of a Namespace of another cluster. It is not isolated here.
 	Copy bool
 }
 
-// NamespaceFactsOf returns the facts about a Namespace. Of a Namespace that is not isolated they are the UID
-// and the time of creation.
+// NamespaceFactsOf returns the facts about a Namespace. Of a Namespace that is not isolated they are the UID, the time
+// of creation and the network of first interfaces.
 func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
 	f := NamespaceFacts{UID: n.UID, Created: n.CreationTimestamp.Unix()}
 	if _, f.Copy = n.Labels[LabelCopy]; f.Copy {
 		return f
 	}
+	f.PodNetwork = n.Annotations[AnnotationPodNetwork]
 	if label, ok := n.Labels[LabelIsolated]; ok && label != "false" {
 		f.Isolated, f.Label, f.Mode = true, label, n.Annotations[AnnotationForwardingMode]
 		f.Network = n.Annotations[AnnotationNetwork]
@@ -91,9 +94,9 @@ func Isolated(
 func NamespaceProblems(n *corev1.Namespace) []problem.Problem {
 	f := NamespaceFactsOf(n)
 	if f.Isolated {
-		return f.problems(n.Name)
+		return append(f.problems(n.Name), ownProblems(n)...)
 	}
-	var ps problem.List
+	ps := ownProblems(n)
 	for _, annotation := range []struct{ name, field string }{
 		{AnnotationForwardingMode, annotationField}, {AnnotationNetwork, networkField},
 	} {
@@ -111,6 +114,7 @@ const (
 	labelField      = "metadata.labels[" + LabelIsolated + "]"
 	annotationField = "metadata.annotations[" + AnnotationForwardingMode + "]"
 	networkField    = "metadata.annotations[" + AnnotationNetwork + "]"
+	podNetworkField = "metadata.annotations[" + AnnotationPodNetwork + "]"
 )
 
 // problems returns the defects of an isolated Namespace.

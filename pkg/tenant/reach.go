@@ -26,7 +26,9 @@ type End struct {
 	Kind  EndKind
 	Name  string // in words, such as "Pod a/web"
 	Node  string // of a Pod, and of an address inside that a Node's range has
-	Place Place  // of a Pod's Namespace, or of the VirtualNetwork of its further interface
+	Place Place  // of a Pod's Namespace, or of the VirtualNetwork of its interface
+	// First is set for a Pod whose first interface is in the VirtualNetwork of Place.
+	First bool
 	// Cluster is the ID of the cluster that an end elsewhere is in, if it is known.
 	Cluster string
 }
@@ -153,13 +155,15 @@ func (c Connection) toPod(network Place) Decision {
 	return refused(server.words() + ": Pods of other Namespaces do not reach it unless their networks are joined")
 }
 
-// inVirtual returns the decision about a connection of a further interface. The Node of the client decides that a
-// packet does not leave its network. No Node decides about packets that go elsewhere.
+// inVirtual returns the decision about a connection of an interface in a VirtualNetwork. The Node of the client decides
+// that a packet does not leave its network. No Node decides about packets that go elsewhere.
 func (c Connection) inVirtual() Decision {
 	const document = " (docs/virtual-networks.md)"
 	client, server := c.Client, c.Server
 	refused := func(text string) Decision { return Decision{Reason: text + document, Node: client.Node} }
 	switch {
+	case client.further() && c.Service != nil && client.First:
+		return refused(client.words() + ", where no Service answers: give the address of a Pod in that network")
 	case client.further() && c.Service != nil:
 		return refused(client.words() + ", where no Service answers: give the address of a Pod in that network, or of the " +
 			"Pod's first interface")
@@ -167,6 +171,15 @@ func (c Connection) inVirtual() Decision {
 		return refused(client.words() + ": it reaches Pods of that network, and of networks joined with it, and nothing else")
 	case server.Place.Closed():
 		return refused(server.closed())
+	case server.First && client.Kind == OwnHost && (c.Service == nil || !c.Service.Isolated()):
+		return Decision{Allowed: true, Node: server.Node, Reason: server.words() + ": processes of its Node reach it"}
+	case server.First && (client.Kind != Pod || !client.Place.Isolated()):
+		d := Decision{Reason: server.words() + ": processes of its Node reach it, and no Pods of other networks, other " +
+			"Nodes, other clusters or clients outside" + document}
+		if client.Kind == Pod && client.Node == server.Node { // elsewhere no Node decides
+			d.Node = server.Node
+		}
+		return d
 	case client.Kind != Pod || !client.Place.Isolated():
 		return Decision{Reason: server.words() + ": first interfaces of Namespaces that are not isolated, Nodes, other " +
 			"clusters and clients outside do not reach it, and for them the address is outside of the cluster" + document}
@@ -179,7 +192,7 @@ func (c Connection) inVirtual() Decision {
 		Reason: client.Place.words() + " and " + server.Place.words() + " are joined"}
 }
 
-// further reports whether an end is a further interface of a Pod.
+// further reports whether an end is an interface of a Pod in a VirtualNetwork.
 func (e End) further() bool { return e.Kind == Pod && e.Place.Network.Door == doorVirtual }
 
 // inDefault returns the decision about packets of the default network to an end that is in it.

@@ -94,6 +94,12 @@ var (
 		Remedy: "Delete the object and create it again, and it gets another number.",
 	})
 
+	reasonPodNetworkRefused = reasons.New(reasons.Row{
+		Name: "PodNetworkRefused", Objects: "Namespace", Shown: reasons.Event, Level: reasons.Error,
+		Cause:  "The annotation that names the network of first interfaces is wrong. Pods of the Namespace do not start.",
+		Remedy: "Correct the annotation, or remove it.",
+	})
+
 	reasonRouterNotFound = reasons.New(reasons.Row{
 		Name: "RouterNotFound", Objects: "VirtualNetworkRouter", Shown: reasons.Problem, Level: reasons.Error,
 		Cause:  "There is no router that the import names.",

@@ -30,6 +30,8 @@ type VirtualNetworkFacts struct {
 	// Subnets are the names of its Subnets for IPv4 and IPv6, in its own Namespace. It is a network of further interfaces
 	// if there is one.
 	Subnets [2]string
+	// Own is set if it may be the network of first interfaces (spec.podNetwork).
+	Own bool
 	// Problems are about its own fields.
 	Problems []problem.Problem
 }
@@ -72,6 +74,9 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 	}
 	if !own {
 		f.Subnets = subnetsOf(n, object, &ps)
+		if f.Own = s.PodNetwork && f.serves(); f.Own {
+			ps.Add(object, "spec.podNetwork", reasonNotServed, ownWithout)
+		}
 	}
 	f.Problems = ps
 	return f
@@ -98,11 +103,6 @@ func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.
 		}
 	}
 	switch {
-	case n.Spec.PodNetwork:
-		ps.Add(object, "spec.podNetwork", reasonNotServed,
-			"it is not served as the network of first interfaces, so no Pod is "+
-				"in it: remove podNetwork, and name the network in the annotation "+AnnotationNetworks+" of Pods")
-		return [2]string{}
 	case out == [2]string{} && n.Spec.V4SubnetReference == nil && n.Spec.V6SubnetReference == nil:
 		ps.Add(object, "spec.v4SubnetReference", reasonNoSubnet,
 			"it has no Subnet, so no Pod is in it: create a Subnet, and "+
@@ -110,6 +110,11 @@ func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.
 	}
 	return out
 }
+
+// ownWithout is the part of spec.podNetwork that is not served.
+const ownWithout = "Pods with their first interface in it reach Pods of this network and of joined ones, and no " +
+	"Services, cluster DNS or destinations outside: set their dnsPolicy to None, and use another network for Pods that " +
+	"need these"
 
 // LeaseFacts is the content of a SubnetLease, by its name, which is the UID of the Subnet.
 type LeaseFacts struct {
@@ -151,7 +156,7 @@ func LeaseFactsOf(l *tombolov1alpha1.SubnetLease) LeaseFacts {
 	return f
 }
 
-// VirtualNetwork is a network of further interfaces, from its objects.
+// VirtualNetwork is a network with addresses of Subnets, from its objects.
 type VirtualNetwork struct {
 	Place Place
 	// Subnets are the names of its Subnets for IPv4 and IPv6.
@@ -160,6 +165,8 @@ type VirtualNetwork struct {
 	Leases []LeaseFacts
 	// Joined are the ranges of VirtualNetworks that it is joined with, sorted.
 	Joined []netip.Prefix
+	// Own is set if it may be the network of first interfaces.
+	Own bool
 }
 
 // virtualTables make the networks of VirtualNetworks.
@@ -232,7 +239,8 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 				return VirtualNetwork{}, nil
 			}
 			f, _ := derive.Get(r, t.Networks, k)
-			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r)}
+			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r),
+				Own: f.Own}
 			tables.join(&out.Place, r)
 			joined, _ := derive.Get(r, tables.Joined, name)
 			for _, other := range joined {

@@ -199,7 +199,11 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			network: "spec.v4SubnetReference: Subnet a/s is the Subnet of VirtualNetwork a/red"},
 		{name: "the network of first interfaces", change: func(w *virtualWorld) {
 			w.network("a", "blue", 1, "s", "", func(n *contrailv4.VirtualNetwork) { n.Spec.PodNetwork = true })
-		}, network: "spec.podNetwork: it is not served as the network of first interfaces, so no Pod is in it"},
+		}, network: "spec.podNetwork: Pods with their first interface in it reach Pods of this network and of joined " +
+			"ones, and no Services, cluster DNS", serves: true},
+		{name: "the network of first interfaces without a Subnet", change: func(w *virtualWorld) {
+			w.network("a", "blue", 1, "", "", func(n *contrailv4.VirtualNetwork) { n.Spec.PodNetwork = true })
+		}, network: "spec.v4SubnetReference: it has no Subnet, so no Pod is in it"},
 		{name: "fields without effect", serves: true, change: func(w *virtualWorld) {
 			w.subnet("a", "s", 1, "10.0.1.0/24", func(s *contrailv4.SubnetSpec) {
 				s.DNSNameservers, s.EnableDHCP, s.BGPaaSPrimaryIP = []string{"10.0.1.9"}, true, "10.0.1.8"

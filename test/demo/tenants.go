@@ -91,6 +91,9 @@ func (d *demo) tenants(ctx context.Context) error {
 	if err := d.seesClient(ctx, pods[0], pods[1]); err != nil {
 		return err
 	}
+	if err := d.podNetwork(ctx, pods[3]); err != nil {
+		return err
+	}
 	return d.central(ctx)
 }
 
@@ -138,6 +141,11 @@ func (d *demo) tenantPod(ctx context.Context, p *tenantPod) error {
 	if err := d.world.ClientPod(ctx, p.cluster, p.namespace+"/"+p.name, p.node); err != nil {
 		return err
 	}
+	return d.readAddresses(ctx, p)
+}
+
+// readAddresses reads the addresses of a Pod from its status.
+func (d *demo) readAddresses(ctx context.Context, p *tenantPod) error {
 	out, err := d.world.Kubectl(ctx, p.cluster, "get", "pod", p.name, "-n", p.namespace, "-o",
 		"jsonpath={.status.podIPs[*].ip}")
 	if err != nil {

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/ovn-kubernetes/libovsdb/client"
 
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/schema"
 )
 
 // start runs a manager on a switch of the test's own.
@@ -421,6 +423,40 @@ func TestRestarts(t *testing.T) {
 	synced(t, m)
 	if p := m.State().Bridges["br-int"].Ports["pod1"]; p.OFPort != number {
 		t.Errorf("pod1 has number %d after ovs-vswitchd's restart, had %d", p.OFPort, number)
+	}
+}
+
+// TestAnswers: an ovsdb-server that does not answer in time is an error. Its late answer disturbs no later question.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	s := ovstest.Start(t, ovstest.Dummy)
+	description, err := schema.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewOVSDBClient(description, client.WithEndpoint(s.Endpoint()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t.Context(), c.Connect); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := s.Vsctl("get", "Open_vSwitch", ".", "next_cfg")
+	for range 20 {
+		s.SuspendDatabase()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := answers(c)(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a stopped ovsdb-server: %v, want %v", err, context.DeadlineExceeded)
+		}
+		cancel()
+		s.ResumeDatabase()
+		if err := within(t.Context(), answers(c)); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := s.Vsctl("get", "Open_vSwitch", ".", "next_cfg"); after != before {
+		t.Errorf("next_cfg has gone from %s to %s", before, after)
 	}
 }
 

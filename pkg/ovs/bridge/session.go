@@ -119,7 +119,7 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 			case <-ask:
 				askNow, ask, waiting = true, nil, false
 			case <-echo.C:
-				if err := within(ctx, c.Echo); err != nil {
+				if err := within(ctx, answers(c)); err != nil {
 					return fmt.Errorf("ovsdb-server does not answer: %w", err)
 				}
 			}
@@ -438,6 +438,15 @@ func portOutcome(i *schema.Interface, port Port, holder map[int]string) error {
 		return fmt.Errorf("it has OpenFlow port number %d instead of %d", *i.OFPort, port.OFPort)
 	}
 	return nil
+}
+
+// answers asks ovsdb-server for the result of a transaction without operations, which changes nothing.
+// libovsdb's Echo will not do: after a call that ctx ended, it reads an answer that another goroutine may be writing.
+func answers(c client.Client) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := c.Transact(ctx)
+		return err
+	}
 }
 
 func within(ctx context.Context, f func(context.Context) error) error {

@@ -124,6 +124,19 @@ func (s *Switch) StartDatabase() {
 // StopDatabase kills ovsdb-server as a crash would.
 func (s *Switch) StopDatabase() { stop(&s.database, syscall.SIGKILL) }
 
+// SuspendDatabase stops ovsdb-server from answering, without closing connections, until ResumeDatabase.
+func (s *Switch) SuspendDatabase() { s.signalDatabase(syscall.SIGSTOP) }
+
+// ResumeDatabase lets ovsdb-server answer again.
+func (s *Switch) ResumeDatabase() { s.signalDatabase(syscall.SIGCONT) }
+
+func (s *Switch) signalDatabase(signal os.Signal) {
+	s.t.Helper()
+	if err := s.database.Process.Signal(signal); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // StartDaemon starts ovs-vswitchd and waits until it has read the database.
 func (s *Switch) StartDaemon() {
 	s.t.Helper()

@@ -79,8 +79,8 @@ type VirtualNetworkSpec struct {
 	// FabricForwarding has no effect.
 	// +optional
 	FabricForwarding bool `json:"fabricForwarding,omitempty"`
-	// PodNetwork marks the network of the Pods' first interfaces. Of another VirtualNetwork than default-podnetwork it is
-	// refused: no Pod is in it.
+	// PodNetwork lets first interfaces of Pods be in the network: Pods and Namespaces name it in the annotation
+	// net.juniper.contrail.podnetwork. It has no effect on default-podnetwork.
 	// +optional
 	PodNetwork bool `json:"podNetwork,omitempty"`
 	// IsProviderNetwork has no effect.

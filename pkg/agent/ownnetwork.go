@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// The first interface of a Pod may be in a VirtualNetwork, too: an annotation of the Pod or of its Namespace names it.
+// The host has a route to each such address over the gateway port, so the kubelet reaches the Pod.
+
+// podInterfaces are the interfaces in VirtualNetworks that a Pod of this Node requests.
+type podInterfaces struct {
+	UID   types.UID
+	Known bool // the Pod's Namespace is known
+	List  []tenant.PodNetwork
+	Err   string // names the annotation and the remedy
+}
+
+// addInterfaces adds the table of requested interfaces.
+func (o *networkObjects) addInterfaces(
+	e *derive.Engine, namespaces derive.Readable[derive.Object, tenant.NamespaceFacts],
+) {
+	o.interfaces = derive.NewTable(e, "pod-interfaces",
+		func(pod derive.Object, r *derive.Reader) (out podInterfaces, _ []problem.Problem) {
+			q, _ := derive.Get(r, o.requests, pod)
+			if q.Host {
+				var ps problems
+				ps.report(problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
+					"metadata.annotations["+tenant.AnnotationPodNetwork+"]", reasonNoOwnNetwork, "the annotation has no effect: "+
+						"the Pod has spec.hostNetwork, so its network is the Node's: remove one of the two")
+				return out, ps
+			}
+			f, known := derive.Get(r, namespaces, derive.Object{Name: pod.Namespace})
+			out.UID, out.Known = q.UID, known
+			own, ok, err := tenant.OwnNetwork(pod.Namespace, q.Own, f)
+			if err != nil {
+				out.Err = err.Error()
+				return out, nil
+			}
+			further, err := tenant.PodNetworks(pod.Namespace, q.Text)
+			if err != nil {
+				out.Err = fmt.Sprintf("annotation %s: %v", tenant.AnnotationNetworks, err)
+				return out, nil
+			}
+			if ok {
+				out.List = append(out.List, own)
+			}
+			out.List = append(out.List, further...)
+			return out, nil
+		}, derive.KeysOf(o.requests)).EqualBy(func(a, b podInterfaces) bool { return reflect.DeepEqual(a, b) })
+}
+
+// annotationOf returns the annotation that names a Pod's network.
+func annotationOf(n tenant.PodNetwork) string {
+	if n.Interface == tenant.FirstInterface {
+		return tenant.AnnotationPodNetwork
+	}
+	return tenant.AnnotationNetworks
+}
+
+// addFirsts adds the table of first interfaces in VirtualNetworks.
+func (t *podTables) addFirsts(e *derive.Engine) {
+	ports := derive.NewIndex(t.rows, "first interface in a VirtualNetwork",
+		func(port derive.Name, pod datapath.Pod) []derive.Name {
+			if !pod.First {
+				return nil
+			}
+			return []derive.Name{port}
+		})
+	t.firsts = derive.NewTable(e, "first-interfaces",
+		func(port derive.Name, r *derive.Reader) (datapath.Pod, []problem.Problem) {
+			pod, _ := derive.Get(r, t.rows, port)
+			return pod, nil
+		}, derive.KeysOfIndex(ports))
+}
+
+// routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for their MACs itself. It
+// sends packets that it forwards to the virtual MAC, and the switch drops these.
+func (o *outputs) routesToFirsts(d *hostnet.Desired, r *derive.Reader, source, hop netip.Addr) {
+	gw := o.from.config.HostGateway
+	for _, pod := range derive.All(r, o.from.pods.firsts) {
+		for _, ip := range pod.Value.IPs {
+			if dst := netip.PrefixFrom(ip, ip.BitLen()); ip.Is4() == source.Is4() {
+				d.Routes = append(d.Routes, hostnet.Route{Dst: dst, Link: gw, Source: source})
+				d.Forwarded = append(d.Forwarded, hostnet.Route{Dst: dst, Gateway: hop, Link: gw, OnLink: true})
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// ownPod adds a Pod with annotations about its first interface.
+func (r *networkRig) ownPod(name string, hostNetwork bool, annotations map[string]string) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID("uid-" + name),
+		Annotations: annotations}}
+	p.Spec.NodeName, p.Spec.HostNetwork = "node-1", hostNetwork
+	r.view.Pods = append(r.view.Pods, p)
+	r.settle()
+}
+
+// TestOwnNetworkOfPods follows Pods whose first interface is in a VirtualNetwork, from the annotation to the address.
+func TestOwnNetworkOfPods(t *testing.T) {
+	r := newNetworkRig(t)
+	expect := func(have, want string) {
+		t.Helper()
+		if !strings.HasPrefix(have, want) || want == "" && have != "" {
+			t.Errorf("%s, want %s", have, want)
+		}
+	}
+	why := func(name string) string {
+		t.Helper()
+		_, why := r.extras(name)
+		return why
+	}
+	const annotation = "annotation net.juniper.contrail.podnetwork: "
+	blue := map[string]string{tenant.AnnotationPodNetwork: "a/blue"}
+	r.ownPod("web", false, blue)
+	expect(why("web"), annotation+"VirtualNetwork a/blue is no network of first interfaces: set spec.podNetwork to true")
+	network := r.view.Others[0].(*contrailv4.VirtualNetwork).DeepCopy()
+	network.Spec.PodNetwork = true
+	r.view.Others[0] = network
+	r.settle()
+	expect(why("web"), annotation+"VirtualNetwork a/blue has no addresses on this Node yet: look at the observation of")
+	expect(r.report(), "a/blue 1 []")
+	r.grant()
+	expect(r.add("web"), "[10.50.0.2/24]")
+	r.settle()
+	expect(r.report(), "a/blue 1 [] 10.50.0.2 web uid-web")
+
+	asking := func(ip string) map[string]string {
+		return map[string]string{tenant.AnnotationPodNetwork: "blue", tenant.AnnotationPodNetworkIP: ip}
+	}
+	r.ownPod("pinned", false, asking("10.50.0.9"))
+	expect(r.add("pinned"), "[10.50.0.9/24]")
+	r.ownPod("outside", false, asking("10.9.0.9"))
+	expect(why("outside"), annotation+"VirtualNetwork a/blue has no Subnet with 10.9.0.9: correct ips in the annotation")
+	r.ownPod("lost", false, map[string]string{tenant.AnnotationPodNetwork: "a/green"})
+	expect(why("lost"), annotation+"VirtualNetwork a/green is not there, or has no Subnet")
+	r.ownPod("foreign", false, map[string]string{tenant.AnnotationPodNetwork: "b/blue"})
+	expect(why("foreign"), annotation+"VirtualNetwork b/blue is of another Namespace")
+	r.ownPod("host", true, blue)
+	if !slices.ContainsFunc(podProblems(r.p.tables), func(text string) bool {
+		return strings.Contains(text, "a/host") && strings.Contains(text, "has spec.hostNetwork")
+	}) {
+		t.Errorf("no problem about hostNetwork: %q", podProblems(r.p.tables))
+	}
+
+	// The Namespace's annotation holds for its Pods without one, and an isolated Namespace has another network.
+	space := r.view.Namespaces[0].DeepCopy()
+	space.Annotations = blue
+	r.view.Namespaces = []*corev1.Namespace{space}
+	r.pod("plain", "")
+	expect(r.add("plain"), "[10.50.0.3/24]")
+	space = space.DeepCopy()
+	space.Labels = map[string]string{tenant.LabelIsolated: "true"}
+	r.view.Namespaces = []*corev1.Namespace{space}
+	r.pod("isolated", "")
+	expect(why("isolated"), "annotation net.juniper.contrail.podnetwork of Namespace a: Namespace a is isolated")
+	r.view.Namespaces = nil
+	r.pod("early", "")
+	expect(why("early"), "the agent has not read Namespace a yet")
+}
+
+// podProblems returns the problems of Pods.
+func podProblems(t *tables) (out []string) {
+	for _, p := range t.engine.Problems() {
+		if p.Kind == "Pod" {
+			out = append(out, p.String())
+		}
+	}
+	return out
+}
+
+// TestOwnNetworkPort has a Pod's first interface in a VirtualNetwork on the switch. The host has routes to its
+// addresses, which are no ranges of the Node.
+func TestOwnNetworkPort(t *testing.T) {
+	r := newNetworkRig(t)
+	v := r.view
+	before := newTables(v.Config, v.NodeName)
+	before.set(v)
+	before.engine.Pass()
+	v.Attachments = append(v.Attachments, cni.Attachment{ContainerID: "c1", IfName: "eth0", PodNamespace: "a",
+		PodName: "web", PortName: "web-first", MAC: "0a:00:00:00:00:07", VirtualNetwork: "a/blue",
+		IPs: []netip.Prefix{netip.MustParsePrefix("10.50.0.2/24"), netip.MustParsePrefix("fd50::2/64")}})
+	v.Switch = bridge.State{Connected: true, Bridges: map[string]bridge.Found{"br-int": {
+		Ports: map[string]bridge.PortState{"web-a1b2c3": {OFPort: 1}, "web-first": {OFPort: 77}}}}}
+	tables := newTables(v.Config, v.NodeName)
+	tables.set(v)
+	tables.engine.Pass()
+	served, _ := tables.flows.ServedPods.Get("web-first")
+	if want := (derive.Object{Namespace: "a", Name: "blue"}); served.Pod.Network != want || !served.Pod.First ||
+		!served.Served {
+		t.Errorf("the port is served as %+v", served.Pod)
+	}
+	if ps := podProblems(tables); len(ps) > 0 {
+		t.Errorf("problems %q", ps)
+	}
+	was, _ := before.node.Get(self)
+	now, _ := tables.node.Get(self)
+	if now.Families != was.Families || len(now.PodCIDRs) != len(was.PodCIDRs) {
+		t.Errorf("the Node is %+v, was %+v", now, was)
+	}
+	host, _ := tables.outputs.host.Get(self)
+	to := func(list []hostnet.Route) (out []hostnet.Route) {
+		for _, route := range list {
+			if route.Dst == netip.MustParsePrefix("10.50.0.2/32") {
+				out = append(out, route)
+			}
+		}
+		return out
+	}
+	gateway := now.GatewayIPs[0]
+	if have := to(host.Routes); len(have) != 1 || have[0].Source != gateway || have[0].Gateway.IsValid() {
+		t.Errorf("the host has the routes %+v, want one from %s", have, gateway)
+	}
+	if have := to(host.Forwarded); len(have) != 1 || !have[0].Gateway.IsValid() {
+		t.Errorf("the host forwards by %+v", have)
+	}
+	if without, _ := before.outputs.host.Get(self); len(host.Routes) != len(without.Routes)+1 {
+		t.Errorf("the host has %d routes, had %d", len(host.Routes), len(without.Routes))
+	}
+}
+
+// TestWhyOwnNetwork asks about Pods whose first interface is in a VirtualNetwork. A real switch proves the answers of
+// its Node.
+func TestWhyOwnNetwork(t *testing.T) {
+	a := newAskedOf(t, family.Dual, func(c *config.Config) { c.FeatureGates["TenantNetworks"] = true })
+	a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid of default"}}
+	delete(a.world.policies, "db") // it is about other clients
+	a.addFurther()
+	// Pod own of this Node, and Pod far of another one, whose status has its address in red.
+	far := a.world.objects["default/far"].DeepCopy()
+	far.Status.PodIPs = []corev1.PodIP{{IP: "10.50.1.18"}}
+	a.world.objects["default/far"] = far
+	own := podIn("default", "own", ownName, "10.50.1.2", map[string]string{"app": "own"})
+	a.world.objects["default/own"] = own
+	p := a.world.newPod()
+	delete(a.world.pods, p.PortName)
+	p.PodNamespace, p.PodName, p.PortName, p.VirtualNetwork = "default", "own", "own-a1b2c3", "default/red"
+	p.IPs = []netip.Prefix{netip.MustParsePrefix("10.50.1.2/24")}
+	a.world.pods[p.PortName] = p
+	a.settle()
+	a.ovs.Device(p.PortName)
+	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+	defer cancel()
+	a.must(a.agent.cniNode().Attach(ctx, p))
+	a.settle()
+	for query, want := range map[string]string{
+		"from=default/own&to=default/far&port=80":         "allowed at node-2",
+		"from=default/own&to=10.50.1.18&port=80":          "allowed at node-2",
+		"from=default/own@eth0&to=default/far@red&port=8": "allowed at node-2",
+		"from=default/far&to=default/own&port=80":         "allowed, traced",
+		"from=node/node-1&to=default/own&port=80":         "allowed, traced",
+		"from=node/node-1&to=10.50.1.2&port=80":           "allowed, traced",
+		"from=node/node-2&to=default/own&port=80":         "denied at ",
+		"from=default/db&to=default/own&port=80":          "denied, traced",
+		"from=default/db&to=default/far&port=80":          "denied at ",
+		"from=default/db@blue&to=default/own&port=80":     "denied, traced",
+		"from=default/own&to=default/db&port=80":          "denied, traced",
+		"from=default/own&to=192.0.2.1&port=80":           "denied, traced",
+	} {
+		if have := a.network(query + "&family=ipv4"); have != want {
+			t.Errorf("%s: %q, want %q", query, have, want)
+		}
+	}
+}

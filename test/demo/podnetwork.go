@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+// ownNetworks are two VirtualNetworks of Namespace shop. The Namespace's annotation has its Pods in blue.
+const ownNetworks = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, annotations: {net.juniper.contrail.podnetwork: shop/blue}}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: Subnet
+metadata: {namespace: shop, name: blue-v4}
+spec: {cidr: 10.50.0.0/24}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: Subnet
+metadata: {namespace: shop, name: blue-v6}
+spec: {cidr: "fd50::/64"}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: VirtualNetwork
+metadata: {namespace: shop, name: blue, labels: {vn: blue}}
+spec: {podNetwork: true, v4SubnetReference: {name: blue-v4}, v6SubnetReference: {name: blue-v6}}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: Subnet
+metadata: {namespace: shop, name: red-v4}
+spec: {cidr: 10.51.0.0/24}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: Subnet
+metadata: {namespace: shop, name: red-v6}
+spec: {cidr: "fd51::/64"}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: VirtualNetwork
+metadata: {namespace: shop, name: red, labels: {vn: red}}
+spec: {podNetwork: true, v4SubnetReference: {name: red-v4}, v6SubnetReference: {name: red-v6}}
+`
+
+// ownRouter joins both networks.
+const ownRouter = `
+apiVersion: core.contrail.juniper.net/v4
+kind: VirtualNetworkRouter
+metadata: {namespace: shop, name: all}
+spec:
+  type: mesh
+  virtualNetworkSelector: {matchExpressions: [{key: vn, operator: In, values: [blue, red]}]}
+`
+
+// podNetwork shows Pods whose own network is a VirtualNetwork: status.podIPs are addresses of its Subnets. The kubelet's
+// probes and exec work, and Pods of other networks, such as client, do not reach them.
+func (d *demo) podNetwork(ctx context.Context, client *tenantPod) error {
+	section("Virtual networks as the Pods' own network, in east")
+	fmt.Print(strings.TrimSpace(ownNetworks) + "\n\n")
+	if err := d.world.Apply(ctx, "east", ownNetworks); err != nil {
+		return err
+	}
+	pods := []*tenantPod{
+		{cluster: "east", namespace: "shop", name: "web", node: "node-1", network: "blue"},
+		{cluster: "east", namespace: "shop", name: "db", node: "node-2", network: "blue"},
+		{cluster: "east", namespace: "shop", name: "guest", node: "node-2", network: "red"},
+	}
+	for _, p := range pods {
+		if err := d.ownPod(ctx, p); err != nil {
+			return err
+		}
+	}
+	pods = append(pods, client)
+	same := func(from, to *tenantPod) bool { return from.network == to.network }
+	if err := d.matrix(ctx, "Who reaches whom", pods, same); err != nil {
+		return err
+	}
+	fmt.Print("\n" + strings.TrimSpace(ownRouter) + "\n\n")
+	if err := d.world.Apply(ctx, "east", ownRouter); err != nil {
+		return err
+	}
+	joined := func(from, to *tenantPod) bool { return same(from, to) || from.network != "" && to.network != "" }
+	if err := d.matrix(ctx, "After this join", pods, joined); err != nil {
+		return err
+	}
+	if err := d.seesClient(ctx, pods[0], pods[2]); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"get", "sn,vn", "-n", "shop"}, {"get", "pods", "-n", "shop", "-o", "wide"}} {
+		out, err := d.world.Kubectl(ctx, "east", args...)
+		fmt.Printf("-- east: kubectl %s\n%s", strings.Join(args, " "), out)
+		if err != nil {
+			return err
+		}
+	}
+	if err := d.refusedPod(ctx); err != nil {
+		return err
+	}
+	if out, err := d.world.Kubectl(ctx, "east", "delete", "namespace", "shop"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// ownPod makes a Pod in a network of Namespace shop, with a probe of the kubelet, and reads its addresses. The
+// Namespace's annotation names blue.
+func (d *demo) ownPod(ctx context.Context, p *tenantPod) error {
+	annotations := ""
+	if p.network != "blue" {
+		annotations = ", annotations: {net.juniper.contrail.podnetwork: shop/" + p.network + "}"
+	}
+	if err := d.world.Apply(ctx, p.cluster, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s%s}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: echo
+      image: tombolo/echo:dev
+      imagePullPolicy: Never
+      args: [serve]
+      readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+`, p.name, p.namespace, annotations, p.node)); err != nil {
+		return err
+	}
+	if out, err := d.world.Kubectl(ctx, p.cluster, "wait", "--for=condition=Ready", "pod/"+p.name, "-n", p.namespace,
+		"--timeout=2m"); err != nil {
+		return fmt.Errorf("the kubelet's probe of Pod %s: %w\n%s", p, err, out)
+	}
+	if err := d.readAddresses(ctx, p); err != nil {
+		return err
+	}
+	prefix := map[string]string{"blue": "[10.50.0.", "red": "[10.51.0."}[p.network]
+	if have := fmt.Sprint(p.ips); !strings.HasPrefix(have, prefix) {
+		return fmt.Errorf("Pod %s has the addresses %s, want them of VirtualNetwork %s", p, have, p.network)
+	}
+	return nil
+}
+
+// refusedPod names a network that is not there. The Pod does not start, and an Event has the remedy.
+func (d *demo) refusedPod(ctx context.Context) error {
+	if err := d.world.Apply(ctx, "east", `
+apiVersion: v1
+kind: Pod
+metadata: {name: lost, namespace: shop, annotations: {net.juniper.contrail.podnetwork: shop/green}}
+spec:
+  nodeName: node-1
+  containers: [{name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [serve]}]
+`); err != nil {
+		return err
+	}
+	return scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		out, err := d.world.Kubectl(ctx, "east", "get", "events", "-n", "shop", "--field-selector",
+			"involvedObject.name=lost", "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(out, "VirtualNetwork shop/green is not there") {
+			err = fmt.Errorf("Events of Pod shop/lost: %q, want the missing network", out)
+		}
+		return err
+	})
+}
