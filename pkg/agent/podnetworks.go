@@ -32,6 +32,14 @@ import (
 type networkObjects struct {
 	requests *derive.Source[derive.Object, podRequest]         // of Pods of this Node
 	report   *derive.Source[derive.Object, tenant.ReportFacts] // the NodeNetworkReport of this Node
+	others   *derive.Source[derive.Object, bool]               // NetworkAttachmentDefinitions of other plugins
+	shown    *derive.Source[derive.Object, shownStatus]        // of Pods of this Node that request networks
+}
+
+// other reports whether another plugin makes the interfaces of a NetworkAttachmentDefinition.
+func (n networkObjects) other(k derive.Object) bool {
+	other, _ := n.others.Get(k)
+	return other
 }
 
 // podRequest is the request of a Pod of this Node for further interfaces.
@@ -265,7 +273,7 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 		}
 	}
 	for _, row := range p.tables.objects.networks.requests.All() {
-		list, err := tenant.PodNetworks(row.Key.Namespace, row.Value.Text)
+		list, err := tenant.PodNetworks(row.Key.Namespace, row.Value.Text, p.tables.objects.networks.other)
 		if err != nil {
 			continue // ADD reports it
 		}
@@ -314,7 +322,7 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 		if !ok || uid != "" && uid != request.UID {
 			return false, nil
 		}
-		list, err := tenant.PodNetworks(namespace, request.Text)
+		list, err := tenant.PodNetworks(namespace, request.Text, p.tables.objects.networks.other)
 		if err != nil {
 			return false, fmt.Errorf("annotation %s: %w", tenant.AnnotationNetworks, err)
 		}
@@ -488,5 +496,6 @@ func (a *Agent) newPodNetworks(client *reportClient) *podNetworks {
 	a.tables.objects.networks.requests.Watch(func([]derive.Change[derive.Object, podRequest]) { p.changed() })
 	a.tables.tenants.VirtualNetworks.Watch(func([]derive.Change[derive.Object, tenant.VirtualNetwork]) { p.changed() })
 	a.tables.objects.networks.report.Watch(p.show)
+	a.tables.objects.networks.others.Watch(func([]derive.Change[derive.Object, bool]) { p.changed() })
 	return p
 }
