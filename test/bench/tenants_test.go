@@ -97,9 +97,9 @@ func BenchmarkTableTenants(b *testing.B) {
 		t.atLeast("stream, bytes a second, "+k.name, streams[i+1], streams[0], 0.95, "a second")
 	}
 	var plain, isolated, virtual []time.Duration
-	for i := range 40 + 5 {
+	for i := range 20 + 3 {
 		each := []time.Duration{r.timed("default", ""), r.timed("in", ""), r.timed("virtual", "blue")}
-		if i >= 5 {
+		if i >= 3 {
 			plain, isolated, virtual = append(plain, each[0]), append(isolated, each[1]), append(virtual, each[2])
 		}
 	}
